@@ -41,8 +41,8 @@ install: build
 	@cmake --install $(BUILD)
 	@if [ "$$(id -u)" = 0 ] && [ -z "$(DESTDIR)" ]; then ldconfig; fi # so that programs find libtrireme.so
 
-# The HTML reference of the public headers.
-docs:
+# The reference: commands as Markdown (from the program's help), public headers as HTML.
+docs: build
 	@tools/docs.sh . $(BUILD)/docs
 
 format:

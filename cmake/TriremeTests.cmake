@@ -46,6 +46,15 @@ foreach(source IN LISTS test_sources)
   trireme_test(${source})
 endforeach()
 
+# The calls of null_arguments_test, written from the public headers.
+file(GLOB public_headers CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/include/trireme/*.h)
+set(null_table ${CMAKE_BINARY_DIR}/tests/generated/null_arguments_table.h)
+file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/tests/generated)
+add_custom_command(OUTPUT ${null_table} DEPENDS ${CMAKE_SOURCE_DIR}/tests/null_arguments.py ${public_headers}
+  COMMAND python3 ${CMAKE_SOURCE_DIR}/tests/null_arguments.py ${CMAKE_SOURCE_DIR}/include ${null_table} VERBATIM)
+target_sources(null_arguments_test PRIVATE ${null_table})
+target_include_directories(null_arguments_test PRIVATE ${CMAKE_BINARY_DIR}/tests/generated)
+
 # Fuzz targets: LLVMFuzzerTestOneInput, driven by fuzz_driver.c (seeded mutations of the target's
 # own seeds for a fixed number of runs) here, by libFuzzer with -DTRIREME_LIBFUZZER=ON under clang.
 option(TRIREME_LIBFUZZER "link the fuzz targets with libFuzzer (clang)" OFF)
@@ -94,7 +103,7 @@ set_tests_properties(house/docs PROPERTIES SKIP_RETURN_CODE 77)
 set_tests_properties(house/layers house/length house/headers house/circles house/words house/unused house/symbols house/docs house/format PROPERTIES LABELS house)
 
 # Writes what another framework needs to repeat a training (tests/parity).
-foreach(dump parity_dump click_dump)
+foreach(dump parity_dump click_dump gpt2_dump)
   add_executable(${dump} ${CMAKE_SOURCE_DIR}/tests/parity/${dump}.c)
   target_compile_definitions(${dump} PRIVATE _GNU_SOURCE)
   target_link_libraries(${dump} PRIVATE trireme_static)

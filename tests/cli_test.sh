@@ -117,8 +117,8 @@ done
 
 # a Python script is refused with the command to use instead; DATA_PATH says where the data is; generated data are told
 printf 'model.train(10, dataset)\n' > resnet50_distributed_training.py
-expect 2 "trireme train resnet50 --data DIR --exact-guide -n 8 (docs/from-guide-002.md)" resnet50_distributed_training.py
-expect 2 "--ps_hosts=A --worker_hosts=B (docs/from-guide-000.md)" resnet50_ps_strategy.py --job_name=ps --task_index=0
+expect 2 "trireme train resnet50 --data DIR --exact-guide -n 8 (docs/guides/from-guide-002.md)" resnet50_distributed_training.py
+expect 2 "--ps_hosts=A --worker_hosts=B (docs/guides/from-guide-000.md)" resnet50_ps_strategy.py --job_name=ps --task_index=0
 for name in resnet50_distributed_training resnet50_ps_strategy; do [ ! -e $name ] || fail "$name.py left something"; done
 "$trireme" data synth --output shapes --synth-train 64 --synth-test 16 > out.txt 2>&1 || fail "data synth: $(cat out.txt)"
 DATA_PATH=$PWD/shapes expect 0 "shapes (DATA_PATH)" train mlp --steps 1 --batch-size 8
@@ -179,7 +179,7 @@ grep -q '"optimizer":"momentum","learning_rate":0.01,"momentum":0.9[0-9]*,"weigh
     "$work"/guide/ckpt-3/manifest.json || fail "--exact-guide: $(cat "$work"/guide/ckpt-3/manifest.json)"
 
 # ---- dry runs change nothing; every command that takes long has one
-for command in train eval plan simulate verify export import "data synth" "data vocabulary" "data fetch" run "bench plan" \
+for command in train eval plan simulate verify export import "data synth" "data vocabulary" "data fetch" "tokenizer train" "tokenizer encode" "tokenizer decode" run "bench plan" \
     "bench split" "bench comm" "bench train" "bench ops" "bench data" "bench ps"; do
     # shellcheck disable=SC2086
     expect 0 "--dry-run" $command --help

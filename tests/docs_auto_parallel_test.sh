@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# docs/auto-parallel.md says nothing that is not so: its commands run one after the other in one folder, as they stand but for
-# the model and the steps of those that train (SMALLER), its file of links is read, the files, tests and flags it names exist.
+# docs/guides/auto-parallel.md and docs/internals/planner.md hold: the guide's commands run one after the other in one folder, as they
+# stand but for the model and the steps of those that train (SMALLER), its file of links is read, the words of the report are there;
+# the files, tests and flags that both name exist.
 . "$(dirname "$0")/common.sh"
 export OMP_NUM_THREADS=1
-page=$source/docs/auto-parallel.md
+page=$source/docs/guides/auto-parallel.md
+internals=$source/docs/internals/planner.md
 
 # The file of links, as the page has it.
 awk '/^## A file of links/ { here = 1 } here && /^```$/ { on = !on; if (!on) exit; next } on' "$page" > cluster.links
@@ -34,7 +36,7 @@ while IFS= read -r line; do
 done < smaller
 
 # Files and tests that it names.
-grep -oE '`(plan|exec|train|bench|tests|house)/[a-z_0-9*./]+`' "$page" | tr -d '`' | sort -u > files
+grep -ohE '`(plan|exec|train|bench|tests|house)/[a-z_0-9*./]+`' "$page" "$internals" | tr -d '`' | sort -u > files
 while IFS= read -r file; do
     # shellcheck disable=SC2086 # a pattern
     ls "$source"/$file "$source"/src/$file 2> /dev/null | grep -q . ||
@@ -45,7 +47,7 @@ done < files
 # Flags that it names exist.
 for command in plan simulate train verify bench; do "$trireme" help $command; done > help 2>&1
 for bench in train plan split; do "$trireme" help bench $bench; done >> help 2>&1
-grep -oE '(^|[ `(])--[a-z][-a-z]+' "$page" | grep -oE -- '--[-a-z]+' | sort -u > flags
+grep -ohE '(^|[ `(])--[a-z][-a-z]+' "$page" "$internals" | grep -oE -- '--[-a-z]+' | sort -u > flags
 while IFS= read -r flag; do
     [ "$flag" = --prefix ] && continue # of bench/validate_plans.py
     grep -qE -- "$flag( |,|\$)" help || fail "no flag $flag"

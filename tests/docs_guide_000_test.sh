@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# docs/from-guide-000.md says nothing that does not hold: its commands are run as they stand there, the names of its C block are
+# docs/guides/from-guide-000.md says nothing that does not hold: its commands are run as they stand there, the names of its C block are
 # those of the headers, the flags of its tables are those of train, the settings of its role.sh are those of the job.
 . "$(dirname "$0")/common.sh"
 trap 'kill $(jobs -p) 2> /dev/null; rm -rf "$work"' EXIT
 export OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive
 mkdir "$work/bin" && ln -s "$trireme" "$work/bin/trireme" && PATH=$work/bin:$PATH
-awk '/^```bash$/ {n++; on = 1; next} /^```$/ {on = 0} on {print > ("block" n)}' "$source/docs/from-guide-000.md"
+awk '/^```bash$/ {n++; on = 1; next} /^```$/ {on = 0} on {print > ("block" n)}' "$source/docs/guides/from-guide-000.md"
 blocks=$(find . -name 'block*' | grep -c .)
 [ "$blocks" -ge 7 ] || { echo "FAIL: $blocks blocks of commands found"; exit 1; }
 for i in $(seq "$blocks"); do
@@ -34,22 +34,22 @@ want = {"model_dir": "multiworker", "keep_checkpoint_max": 5, "save_summary_step
 assert {k: plan[k] for k in want} == want, plan
 END
 # ---- each field and function in the C block and in the tables is one of the headers'
-awk '/^```c$/ {on = 1; next} /^```$/ {on = 0} on' "$source/docs/from-guide-000.md" > lines.c
+awk '/^```c$/ {on = 1; next} /^```$/ {on = 0} on' "$source/docs/guides/from-guide-000.md" > lines.c
 grep -oE "\.[a-z_]+ =|trm_[a-z_]+|TRM_[A-Z_]+" lines.c | tr -d '. =' | sort -u > names
 [ "$(grep -c . names)" -ge 20 ] || fail "only $(grep -c . names) names in the block of C"
 while read -r name; do
-    grep -rqw -- "$name" "$source/include/trireme" || fail "docs/from-guide-000.md: no header has $name"
+    grep -rqw -- "$name" "$source/include/trireme" || fail "docs/guides/from-guide-000.md: no header has $name"
 done < names
 # ---- each flag in the tables is one of train's
 "$trireme" help train > help
-grep -E '^\|' "$source/docs/from-guide-000.md" | grep -oE -- '`[^`]*`' | grep -oE -- '--[a-z][a-z_-]+' | sort -u > flags
+grep -E '^\|' "$source/docs/guides/from-guide-000.md" | grep -oE -- '`[^`]*`' | grep -oE -- '--[a-z][a-z_-]+' | sort -u > flags
 [ "$(grep -c . flags)" -ge 12 ] || fail "only $(grep -c . flags) flags in the tables"
 while read -r flag; do
-    grep -qw -- "$flag" help || fail "docs/from-guide-000.md: train has no $flag"
+    grep -qw -- "$flag" help || fail "docs/guides/from-guide-000.md: train has no $flag"
 done < flags
 # ---- each setting of the guide's NPURunConfig is in the table
 for name in model_dir session_config keep_checkpoint_max save_summary_steps log_step_count_steps save_checkpoints_steps \
     enable_data_pre_proc mix_compile_mode iterations_per_loop precision_mode distribute; do
-    grep -qE "^\| \`$name" "$source/docs/from-guide-000.md" || fail "docs/from-guide-000.md: $name is not in the table"
+    grep -qE "^\| \`$name" "$source/docs/guides/from-guide-000.md" || fail "docs/guides/from-guide-000.md: $name is not in the table"
 done
 exit $failed

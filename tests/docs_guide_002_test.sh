@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# docs/from-guide-002.md says nothing that is not run: its blocks marked sh run one after the other in one shell, each
+# docs/guides/from-guide-002.md says nothing that is not run: its blocks marked sh run one after the other in one shell, each
 # line of its blocks marked c stands in the guide's program.
 . "$(dirname "$0")/common.sh"
 data=$TRIREME_DATA
 mkdir -p bin "$XDG_CACHE_HOME" && ln -s "$trireme" bin/trireme && PATH=$work/bin:$PATH
 
-awk '/^```sh$/ { on = 1; next } /^```$/ { on = 0 } on' "$source/docs/from-guide-002.md" > script
-awk '/^```c$/ { on = 1; next } /^```$/ { on = 0 } on' "$source/docs/from-guide-002.md" > lines.c
+awk '/^```sh$/ { on = 1; next } /^```$/ { on = 0 } on' "$source/docs/guides/from-guide-002.md" > script
+awk '/^```c$/ { on = 1; next } /^```$/ { on = 0 } on' "$source/docs/guides/from-guide-002.md" > lines.c
 [ "$(grep -c '^trireme\|^    trireme' script)" -ge 5 ] || fail "only $(grep -c trireme script) commands found"
 [ "$(wc -l < lines.c)" -ge 10 ] || fail "the document has only $(wc -l < lines.c) lines of C"
 while IFS= read -r line; do
@@ -15,17 +15,17 @@ while IFS= read -r line; do
 done < lines.c
 
 # What its tables name: functions are declared, words of the context and their values are taken.
-grep -oE '`?trm_[a-z0-9_]+' "$source/docs/from-guide-002.md" | tr -d '`' | sort -u > functions
+grep -oE '`?trm_[a-z0-9_]+' "$source/docs/guides/from-guide-002.md" | tr -d '`' | sort -u > functions
 [ "$(wc -l < functions)" -ge 15 ] || fail "only $(wc -l < functions) functions are named"
 while IFS= read -r function; do
     grep -rqE "\b$function\b" "$source"/include/trireme || fail "no header declares $function"
 done < functions
-grep -oE -- '--context ("[^"]*"|[a-z_=]+)' "$source/docs/from-guide-002.md" | sed 's/--context //; s/"//g' > contexts
+grep -oE -- '--context ("[^"]*"|[a-z_=]+)' "$source/docs/guides/from-guide-002.md" | sed 's/--context //; s/"//g' > contexts
 [ "$(wc -l < contexts)" -ge 2 ] || fail "only $(wc -l < contexts) contexts are named"
 while IFS= read -r words; do
     expect 0 "nothing was" train lenet --data synth --dry-run --context "$words"
 done < contexts
-for file in $(grep -oE '(tests|docs|examples|trireme)/[a-z_0-9]+\.(sh|md|c|h)' "$source/docs/from-guide-002.md" | sort -u); do
+for file in $(grep -oE '(tests|docs|examples|trireme)/[a-z_0-9/-]+\.(sh|md|c|h)' "$source/docs/guides/from-guide-002.md" | sort -u); do
     [ -f "$source/$file" ] || [ -f "$source/include/$file" ] || fail "no $file"
 done
 

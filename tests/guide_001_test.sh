@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# docs/from-guide-001.md says nothing that is not run: its blocks marked sh are run one by one, each line of its
+# docs/guides/from-guide-001.md says nothing that is not run: its blocks marked sh are run one by one, each line of its
 # blocks marked c stands in an example that they run.
 . "$(dirname "$0")/common.sh"
 examples=${TRIREME_BUILD:?}/examples
 export PATH="$(dirname "$trireme"):$examples:$PATH"
 
-python3 - "$source/docs/from-guide-001.md" << 'END'
+python3 - "$source/docs/guides/from-guide-001.md" << 'END'
 import re, sys
 blocks = re.findall(r"^```(\w+)\n(.*?)^```$", open(sys.argv[1]).read(), re.M | re.S)
 for i, text in enumerate(t for kind, t in blocks if kind == "sh"):

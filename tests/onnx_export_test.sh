@@ -15,7 +15,7 @@ import glob, os, sys
 import numpy as np, onnx, onnxruntime
 worst = 0
 files = sorted(glob.glob(sys.argv[1] + "/*.onnx"))
-assert len(files) == 9, files
+assert len(files) == 10, files
 for path in files:
     stem = path[:-5]
     onnx.checker.check_model(path, full_check=True)

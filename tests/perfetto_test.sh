@@ -32,4 +32,12 @@ step=$(grep -o '"step_seconds":[-0-9.e+]*' out | head -1 | cut -d: -f2)
 awk "BEGIN { exit !(${got[7]} * 1e-9 > 0.98 * $step && ${got[7]} * 1e-9 < 1.001 * $step) }" ||
     fail "the trace lasts ${got[7]} ns, the step $step s"
 
+# ---- of a real run, two ranks
+"$trireme" train lenet --data synth --synth-train 320 --batch-size 16 --threads 1 --steps 10 -n 2 --profile trace.json --quiet > out 2>&1 ||
+    fail "train --profile: $(tail -1 out)"
+events=$(grep -c '"ph":"X"' trace.json)
+ask "select count(*) from slice" "select count(*) from stats where value > 0 and severity in ('error', 'data_loss')" \
+    "select count(*) from process where name in ('rank 0', 'rank 1')" "select count(*) from slice where category = 'step'"
+mapfile -t got < answer
+[ "${got[*]}" = "$events 0 2 20" ] && [ "$events" -gt 500 ] || fail "a real run in Perfetto: ${got[*]} of $events events"
 exit $failed

@@ -13,6 +13,8 @@ events = json.load(open(path))["traceEvents"]
 names = {e["pid"]: e["args"]["name"] for e in events if e["name"] == "process_name"}
 assert names == {r: f"rank {r}" for r in range(ranks)}, names
 tracks = {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e["name"] == "thread_name"}
+threads = [tid for _, tid in tracks]
+assert len(set(threads)) == len(threads) and not set(threads) & set(names), threads # unique in the file
 by_track = collections.defaultdict(list)
 for e in events:
     if e["ph"] == "X":
@@ -26,8 +28,8 @@ for key, list_ in by_track.items():
         assert not open_ or open_[-1] >= -end, f"{tracks[key]}: {e} cuts another event"
         open_.append(-end)
 for rank in range(ranks):
-    main = [e for _, _, e in sorted(by_track[rank, 0], key=lambda t: t[:2])]
-    assert tracks[rank, 0] == "steps"
+    steps_of, = [key for key in tracks if key[0] == rank and tracks[key] == "steps"]
+    main = [e for _, _, e in sorted(by_track[steps_of], key=lambda t: t[:2])]
     rounds = [e for e in main if e["cat"] == "step"]
     assert [e["name"] for e in rounds] == [f"step {i + 1}" for i in range(steps)], [e["name"] for e in rounds]
     kernels = []

@@ -30,6 +30,11 @@ go own -n 2 --batch-size 4 --context "$semi;full_batch=false"
 same own one
 go dealt -n 2 --batch-size 4 --context "$semi;dataset_strategy=data_parallel"
 same dealt one
+# Tuples: the parts of each dimension that a rank reads of each input.
+go cut -n 2 --batch-size 4 --context "$semi;dataset_strategy=((1,1,1,2),(2,))"
+same cut one
+go samples -n 2 --batch-size 4 --context "$semi;dataset_strategy=((2,1,1,1),(2,))"
+same samples one
 
 go saved -n 2 --batch-size 4 --context "$semi;strategy_ckpt_save_file=$work/strategy"
 same saved one
@@ -48,6 +53,8 @@ go_refused() { # shellcheck disable=SC2086
     [ $? = 2 ] && grep -q "$2" out || fail "--context $1: $(tail -1 out)"
 }
 go_refused enable_alltoall=false "cheapest route"
+go_refused "dataset_strategy=((1,1,1,3),(1,))" "cannot be cut into 3 parts"
+go_refused "dataset_strategy=((1,1,2,2),(1,))" "at most one is cut"
 go loaded -n 2 --batch-size 4 --context "$semi;strategy_ckpt_load_file=$work/strategy"
 same loaded one
 sed -i 's/^graph .*/graph 0000000000000001/' strategy

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Ranks started by torchrun find each other: Debian's torch, or a newer one in $HOME/.cache/trireme-peers/torch (TORCH_PYTHON),
-# with the commands of docs/launchers.md. Without torch it is skipped with a line.
+# with the commands of docs/guides/launchers.md. Without torch it is skipped with a line.
 set -u
 rank="$TRIREME_BUILD/tests/launch_test"
 work=$(mktemp -d /tmp/torchrunXXXXXX)
@@ -45,7 +45,7 @@ wait
 cat "$work/out0" "$work/out1" > "$work/out"
 expect "torchrun" 4 "torchrun --no-python --nnodes 2 --node-rank 0 and 1"
 # a training: rank 0 alone speaks on the console that torchrun shows
-train="$TRIREME_BUILD/trireme train mlp --data synth --synth-train 64 --synth-test 16 --batch-size 4 --steps 3 --log-every 1 --seed 5 --threads 1 --json"
+train="$TRIREME_BUILD/trireme train mlp --data synth --synth-train 64 --synth-test 16 --batch-size 4 --steps 3 --log-every 1 --seed 5 --json"
 # shellcheck disable=SC2086
 (cd "$work" && torchrun --no-python --standalone --nproc-per-node 2 $train > "$work/out" 2> "$work/err")
 if [ "$(cat "$work/out" "$work"/torch/*/*/0/stdout.log 2> /dev/null | grep -o '"event":"step".*' | sort -u | wc -l)" = 3 ]; then # Debian's torch keeps it in a file

@@ -1,47 +1,23 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# docs/reference/wire-protocol.md, read by another program: the proof of the token against a running server.
+# docs/reference/wire-protocol.md, spoken by another program (tests/readers/wire.py): the proof of the token, then messages, to a running
+# server.
 . "$(dirname "$0")/common.sh"
+export PYTHONPATH=$source/tests/readers:$PYTHONPATH
 trap 'kill $(jobs -p) 2> /dev/null; wait 2> /dev/null; rm -rf "$work"' EXIT
 read -r port <<< "$(free_ports 1)"
 "$trireme" bench ps --listen "127.0.0.1:$port" --quiet > server.out 2>&1 &
 python3 - "$port" << 'P' || fail "the proof: see above"
-import hashlib, hmac, os, socket, struct, sys, time
+import hmac, os, socket, struct, sys
+import wire
+from wire import CHALLENGE, HELLO, PARAMETERS, connect, mac
 
 port = int(sys.argv[1])
 path = f"/tmp/trireme-{os.geteuid()}/token-127.0.0.1:{port}"
-HELLO, CHALLENGE, PARAMETERS = b"TRIREME\0", b"TRIRACK\0", 3
-
-
-def mac(token, label, *parts):
-    return hmac.new(token, label + b"\0" + b"".join(parts), hashlib.sha256).digest()
-
-
-def connect():
-    end = time.monotonic() + 30
-    while True:
-        try:
-            return socket.create_connection(("127.0.0.1", port), 10)
-        except OSError:
-            assert time.monotonic() < end, "no server"
-            time.sleep(0.05)
-
-
-def exactly(s, count):
-    data = b""
-    while len(data) < count:
-        more = s.recv(count - len(data))
-        if not more:
-            break
-        data += more
-    return data
 
 
 def propose(version, service=PARAMETERS):
-    s = connect()
-    hello = HELLO + struct.pack("<HHI", version, service, 0) + os.urandom(32)
-    s.sendall(hello)
-    return s, hello, exactly(s, 80)
+    return wire.propose(port, version, service)
 
 
 def is_closed(s):
@@ -85,8 +61,23 @@ assert is_closed(s), "its own words"
 s, hello, challenge = propose(version, 1)
 assert challenge == b"", "the rendezvous at a server"
 for first in (HELLO + struct.pack("<HHI", version, PARAMETERS, 257) + bytes(32), b"GET / HTTP/1.1\r\n\r\n"):
-    s = connect()
+    s = connect(port)
     s.sendall(first)
     assert is_closed(s), first
+
+# ---- messages: a worker in Python declares a table, reads rows and trains them
+client = wire.Client(port, token, version, 0)
+assert (client.incarnation, client.shards, client.mode) == (1, 1, 0), vars(client)
+table = client.declare(b"numbers", 3, 0.5, 2.0)
+assert table == 0 and client.pull(table, [7, 1 << 60]) == [(2.0, 2.0, 2.0)] * 2
+client.push(table, [7, 9], [(1.0, 2.0, 4.0), (-2.0, 0.0, 0.0)])
+client.push(table, [7], [(1.0, 0.0, 0.0)])
+assert client.pull(table, [7, 8, 9]) == [(1.0, 1.0, 0.0), (2.0, 2.0, 2.0), (3.0, 2.0, 2.0)], client.pull(table, [7, 8, 9])
+# A push that is sent again (its answer was lost) is answered again and changes nothing.
+client.pushes = 1
+client.push(table, [7], [(1.0, 0.0, 0.0)])
+assert client.pull(table, [7]) == [(1.0, 1.0, 0.0)], client.pull(table, [7])
+# A new process of the same worker has a higher incarnation.
+assert wire.Client(port, token, version, 0).incarnation == 2
 P
 exit $failed

@@ -6,8 +6,8 @@
  *                   = 5})}
  *
  * Each call makes one callback for one training call, which frees it. When there is no memory for
- * one, training fails with NOMEM before its first step; with INVALID where a directory, path,
- * function or dataset is NULL. Strings are copied. */
+ * one, training fails with NOMEM before its first step; with INVALID where options, a directory,
+ * path, function or dataset are NULL. Strings are copied. */
 #ifndef TRIREME_CALLBACKS_H
 #define TRIREME_CALLBACKS_H
 

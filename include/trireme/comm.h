@@ -198,7 +198,7 @@ TRM_API TRM_MUST_USE trm_status trm_comm_reach_first(trm_comm *comm, void *memor
 /* Runs one collective and returns when this rank's buffers are free to use.
  *   error   INVALID (bad arguments, or ranks that disagree), PEER, TIMEOUT, NOMEM; PEER, TIMEOUT and
  *           disagreement poison the communicator
- *   cost    docs/algorithms.md
+ *   cost    docs/internals/collectives.md
  */
 TRM_API TRM_MUST_USE trm_status trm_comm_run(trm_comm *comm, const trm_collective *op,
                                              trm_error *err);
@@ -247,7 +247,7 @@ TRM_API bool trm_request_test(const trm_request *request);
 
 /* TRM_OK, or the first cause that poisoned the communicator. Never blocks. */
 TRM_API TRM_MUST_USE trm_status trm_comm_health(trm_comm *comm, trm_error *err);
-/* Poisons it on purpose, on all ranks: nobody waits for this rank any more. */
+/* Poisons it on purpose, on all ranks: their operations fail with `cause` (NULL: CANCELLED). */
 TRM_API void trm_comm_abort(trm_comm *comm, const trm_error *cause);
 
 #ifdef __cplusplus

@@ -46,6 +46,11 @@ TRM_API bool trm_context_is_set(const trm_context *context, const char *name);
 /* Every option at its default again. */
 TRM_API void trm_context_reset(trm_context *context);
 
+/* Does the context of a split mode say that each of `ranks` ranks reads samples of its own:
+ * full_batch false, dataset_strategy data_parallel, or tuples that cut each input by samples into
+ * `ranks` parts? */
+TRM_API bool trm_context_own_samples(const trm_context *context, int32_t ranks);
+
 /* Holds the options against each other, before there are ranks: what trm_context_resolve would
  * refuse whatever ranks come.
  *   error  INVALID, UNSUPPORTED: as there */

@@ -201,7 +201,8 @@ TRM_API TRM_MUST_USE trm_status trm_estimator_create(trm_model_fn model_fn, void
     trm_estimator_create((model_fn), (params), (config), (out), (err))
 TRM_API void trm_estimator_destroy(trm_estimator *estimator);
 
-/* Does the part of this process's role, to its end. `eval` may be NULL: nothing is evaluated.
+/* Does the part of this process's role, to its end. `eval` may be NULL: nothing is evaluated. `train` may
+ * be NULL on a server.
  *   error  those of training and of checkpoints; INVALID (specs); TIMEOUT, PEER naming whom it waited for;
  *          CANCELLED by trm_estimator_request_stop, after saving
  */

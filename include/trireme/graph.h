@@ -12,7 +12,8 @@
  *     trm_graph_check(g, &err);
  *
  * Build calls return a trm_node and never fail visibly: a broken input gives a broken output, the
- * graph keeps the FIRST error with both shapes in the sentence, and trm_graph_check reports it.
+ * graph keeps the FIRST error with both shapes in the sentence, and trm_graph_check reports it (with
+ * a NULL graph every output is broken, and trm_graph_check says so).
  *
  * Conventions: images are [N, C, H, W], weights of convolutions [O, I/groups, KH, KW], of linear
  * layers [O, I] (torchvision's). How they lie in memory is the compiler's business.
@@ -70,8 +71,11 @@ typedef enum trm_init {
     TRM_INIT_LINEAR,            /* U(+-1/sqrt(fan_in)): torch.nn.Linear's weight and bias */
     TRM_INIT_GLOROT_UNIFORM,    /* U(+-sqrt(6/(fan_in+fan_out))) */
     TRM_INIT_NORMAL_001,        /* N(0, 0.01^2) */
-    TRM_INIT_NORMAL_002         /* N(0, 0.02^2) */
+    TRM_INIT_NORMAL_002,        /* N(0, 0.02^2) */
+    TRM_INIT_NORMAL = 1 << 30   /* trm_init_normal's values begin here */
 } trm_init;
+/* N(0, deviation^2), 0 <= deviation < 16, in steps of 2^-26: the deviation is part of the value. */
+TRM_API trm_init trm_init_normal(double deviation);
 
 /* Fed anew each step, by name. */
 TRM_API trm_node trm_input(trm_graph *graph, const char *name, trm_dtype dtype, trm_shape shape);
@@ -97,7 +101,10 @@ TRM_API trm_node trm_conv2d(trm_graph *graph, trm_node x, trm_node weight, trm_n
                             const trm_conv_options *options);
 /* [..., I] * [O, I]^T (+ [O]). */
 TRM_API trm_node trm_linear(trm_graph *graph, trm_node x, trm_node weight, trm_node bias);
-/* [M, K] * [K, N] after the optional transposes; or batched [B, M, K] * [B, K, N]. */
+/* The same with weights [I, O] (the layout of GPT-2's files): [..., I] * [I, O] (+ [O]). */
+TRM_API trm_node trm_linear_by_inputs(trm_graph *graph, trm_node x, trm_node weight, trm_node bias);
+/* [..., M, K] * [..., K, N] after the optional transposes of the last two dimensions -> [..., M, N].
+ * Leading dimensions are equal, or 1 or absent on one side, whose matrices are then used for all. */
 TRM_API trm_node trm_matmul(trm_graph *graph, trm_node a, trm_node b, bool transpose_a,
                             bool transpose_b);
 
@@ -110,6 +117,35 @@ typedef struct trm_norm_options {
 TRM_API trm_node trm_batch_norm(trm_graph *graph, trm_node x, trm_node gamma, trm_node beta,
                                 trm_node running_mean, trm_node running_variance,
                                 const trm_norm_options *options);
+
+/* Each row of x [..., C] to mean 0 and variance 1, times gamma [C], plus beta [C] (Ba et al. 2016).
+ * epsilon 0 = 1e-5. */
+TRM_API trm_node trm_layer_norm(trm_graph *graph, trm_node x, trm_node gamma, trm_node beta,
+                                double epsilon);
+/* Each row of x [..., C] divided by the root of its mean square + epsilon, times gamma [C] (Zhang and
+ * Sennrich 2019). epsilon 0 = 1e-5. */
+TRM_API trm_node trm_rms_norm(trm_graph *graph, trm_node x, trm_node gamma, double epsilon);
+
+typedef struct trm_attention_options {
+    bool causal;  /* query t of T reads keys 0 to t + S - T of S */
+    double scale; /* of the scores; 0 = 1 / sqrt(D) */
+} trm_attention_options;
+/* softmax(scale q k^T) v for each head (Vaswani et al. 2017): q [B, T, H, D], k and v [B, S, G, D] ->
+ * [B, T, H, D]; query head h reads key head h / (H / G) (Ainslie et al. 2023). mask int32 [B, S]: keys
+ * with 0 are not read; TRM_NO_NODE: all are. A query that may read no key gives 0. Memory grows with
+ * T + S, forward and backward: scores exist in tiles only (Dao et al. 2022; Dao 2023). options NULL:
+ * defaults.    error  INVALID: shapes, or a causal attention with T > S */
+TRM_API trm_node trm_attention(trm_graph *graph, trm_node q, trm_node k, trm_node v, trm_node mask,
+                               const trm_attention_options *options);
+/* The same with queries, keys and values side by side, as one linear layer makes them: qkv
+ * [B, T, (heads + 2 kv_heads) D] -> [B, T, heads D]. kv_heads 0 = heads. mask int32 [B, T]. */
+TRM_API trm_node trm_attention_packed(trm_graph *graph, trm_node qkv, int64_t heads,
+                                      int64_t kv_heads, trm_node mask,
+                                      const trm_attention_options *options);
+/* Rotary positions (Su et al. 2021) of x [B, T, ..., D], D even: elements i and i + D/2 of position t
+ * are turned by the angle t theta^(-2 i / D) (the half-split convention of Llama in Hugging Face's
+ * transformers). theta 0 = 10000; row 0 has position first_position. */
+TRM_API trm_node trm_rotary(trm_graph *graph, trm_node x, double theta, int64_t first_position);
 
 typedef struct trm_pool_options {
     int64_t kernel[2];
@@ -150,6 +186,16 @@ TRM_API trm_node trm_div(trm_graph *graph, trm_node a, trm_node b);
 TRM_API trm_node trm_relu(trm_graph *graph, trm_node x);
 TRM_API trm_node trm_sigmoid(trm_graph *graph, trm_node x);
 TRM_API trm_node trm_tanh(trm_graph *graph, trm_node x);
+typedef enum trm_gelu_form {
+    TRM_GELU_ERF, /* x Phi(x) */
+    TRM_GELU_TANH /* x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))): GPT-2's */
+} trm_gelu_form;
+/* Hendrycks and Gimpel 2016. */
+TRM_API trm_node trm_gelu(trm_graph *graph, trm_node x, trm_gelu_form form);
+/* x / (1 + exp(-x)) */
+TRM_API trm_node trm_silu(trm_graph *graph, trm_node x);
+/* silu(gate) * up, both of one shape (Shazeer 2020). */
+TRM_API trm_node trm_swiglu(trm_graph *graph, trm_node gate, trm_node up);
 TRM_API trm_node trm_exp(trm_graph *graph, trm_node x);
 TRM_API trm_node trm_log(trm_graph *graph, trm_node x);
 TRM_API trm_node trm_sqrt(trm_graph *graph, trm_node x);
@@ -192,6 +238,12 @@ typedef struct trm_xent_options {
  */
 TRM_API trm_node trm_softmax_cross_entropy(trm_graph *graph, trm_node logits, trm_node labels,
                                            const trm_xent_options *options);
+/* The same for logits x weight^T that never exist as a whole: x [..., C], weight [V, C], labels int32
+ * [...] -> scalar. Logits are made for some rows at a time, and gradients with them, so that memory
+ * does not grow with rows times V. No label smoothing. A label outside [0, V) that is not ignored
+ * stops the step with TRM_INVALID. */
+TRM_API trm_node trm_linear_cross_entropy(trm_graph *graph, trm_node x, trm_node weight,
+                                          trm_node labels, const trm_xent_options *options);
 /* Mean of max(z,0) - z*t + log(1 + exp(-|z|)) over all elements -> scalar. */
 TRM_API trm_node trm_bce_with_logits(trm_graph *graph, trm_node logits, trm_node targets);
 

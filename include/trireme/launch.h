@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* trireme/launch.h: starts the processes of a job on this host, one per rank or one per role, and
- * ends them together. Over several hosts another launcher starts them: docs/launchers.md.
+ * ends them together. Over several hosts another launcher starts them: docs/guides/launchers.md.
  *
  *     trm_launch_options options = {.ranks = 8, .command = argv + 3, .environment = environ,
  *                                   .write = print, .directory = "."};

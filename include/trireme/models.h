@@ -38,6 +38,33 @@ TRM_API trm_node trm_mlp(trm_graph *graph, trm_node x, const int64_t *hidden, in
  *   image [N, C, H, W], H and W at least 12 */
 TRM_API trm_node trm_lenet(trm_graph *graph, trm_node image, int64_t classes);
 
+/* ---- language --------------------------------------------------------------------------------
+ */
+
+/* Zero is the small model's number: 124,439,808 parameters. */
+typedef struct trm_gpt2_options {
+    int64_t layers;     /* 12 */
+    int64_t width;      /* 768; a multiple of heads */
+    int64_t heads;      /* 12; a multiple of kv_heads */
+    int64_t kv_heads;   /* heads that keys and values have; 0 = heads, as GPT-2 */
+    int64_t hidden;     /* of the layers behind attention; 0 = 4 width */
+    int64_t context;    /* 1024 positions */
+    int64_t vocabulary; /* 50257 */
+    double dropout;     /* of embeddings and of what each layer adds; 0 = none */
+} trm_gpt2_options;
+/* Sets layers, width and heads of a published size: small, medium, large, xl.    error  INVALID */
+TRM_API TRM_MUST_USE trm_status trm_gpt2_size(const char *name, trm_gpt2_options *options,
+                                              trm_error *err);
+/* Radford et al. 2019: token ids int32 or int64 [B, T], T at most the context -> logits [B, T,
+ * vocabulary]. The output layer is the token embedding. Names are transformers': "wte.weight",
+ * "wpe.weight", "h.0.ln_1.weight", "h.0.attn.c_attn.weight" [width, 3 width] ..., "ln_f.bias"; so are
+ * initial values. */
+TRM_API trm_node trm_gpt2(trm_graph *graph, trm_node ids, const trm_gpt2_options *options);
+/* The same with the mean cross-entropy of targets int32 [B, T], which are the ids one position later;
+ * -100 does not count. The logits never exist as a whole (trm_linear_cross_entropy). */
+TRM_API trm_node trm_gpt2_loss(trm_graph *graph, trm_node ids, trm_node targets,
+                               const trm_gpt2_options *options);
+
 /* ---- recommendation ----------------------------------------------------------------------------
  */
 

@@ -11,7 +11,7 @@
  *
  * Nothing is trained and no memory of the model's size is taken. The search is exact for its cost
  * model
- * (docs/auto-parallel.md says what that means); operators are measured on this machine and kept in
+ * (docs/guides/auto-parallel.md says what that means); operators are measured on this machine and kept in
  * the
  * cache directory.     thread  one at a time per planner
  */
@@ -33,7 +33,7 @@ typedef struct trm_planner_options {
     const char *mesh;     /* "2x4"; NULL = every factorisation is searched */
     const char *search;   /* "optimal" (default), "recursive", "propagation" */
     int64_t memory_bytes; /* a rank; 0 = any */
-    /* text of a description of links (docs/auto-parallel.md); NULL = guesses for ranks that share
+    /* text of a description of links (docs/guides/auto-parallel.md); NULL = guesses for ranks that share
      * this machine */
     const char *links;
     /* without `links`: ranks share no cores, each is a device like this process; what the simulator

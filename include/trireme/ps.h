@@ -215,7 +215,7 @@ TRM_API void trm_ps_client_get_stats(const trm_ps_client *client, trm_ps_client_
 /* Sums over all servers and shards.   errors  as pull */
 TRM_API TRM_MUST_USE trm_status trm_ps_table_get_stats(trm_ps_client *client, int32_t table,
                                                        trm_table_stats *out, trm_error *err);
-/* The row of a key: audit. values[width] and slots (as many as the rule has) may be NULL.
+/* The row of a key: audit. info, values[width] and slots (as many as the rule has) may be NULL.
  *   errors  TRM_END if there is none */
 TRM_API TRM_MUST_USE trm_status trm_ps_row(trm_ps_client *client, int32_t table, uint64_t key,
                                            trm_row_info *info, float *values, float *slots,

@@ -91,7 +91,7 @@ typedef struct trm_metrics_options {
 TRM_API TRM_MUST_USE trm_status trm_metrics_open(const char *path,
                                                  const trm_metrics_options *options,
                                                  trm_metrics **out, trm_error *err);
-/* One line. `event` says what it is about: "step", "epoch", "eval". A value that is a float prints
+/* One line. `event` says what it is about: "step" (also NULL), "epoch", "eval". A value that is a float prints
  * with 9 digits: equal bits print equal.
  *   errors  TRM_INVALID for a name without a column */
 TRM_API TRM_MUST_USE trm_status trm_metrics_write(trm_metrics *metrics, const char *event,

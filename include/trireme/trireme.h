@@ -10,6 +10,7 @@
 #include "trireme/context.h"
 #include "trireme/data.h"
 #include "trireme/data_click.h"
+#include "trireme/data_text.h"
 #include "trireme/distribute.h"
 #include "trireme/estimator.h"
 #include "trireme/exec.h"

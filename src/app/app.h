@@ -1,8 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* app/app.h: the program: its options, its commands, and what commands share.
+/* app/app.h: the program `trireme`: its options, its commands, and the functions that commands
+ * share.
  *
- *      main ---> find the row of app_commands ---> app_parse by the row's groups --->
- *      row->run(&app) */
+ *        main ---> find the row of app_commands ---> app_parse with the groups of that row ---> row->run(&app)
+ *
+ * Every function of a command returns the exit code of the program; other functions that can fail
+ * return a trm_status and fill `err`. A command never prints an error itself: it passes `err` to
+ * app_report, which also determines the exit code. Results go to stdout, everything else to
+ * stderr (output.h). */
 #ifndef TRIREME_APP_APP_H
 #define TRIREME_APP_APP_H
 
@@ -13,7 +18,10 @@
 #include "app/flags.h"
 #include "app/output.h"
 
-/* Every flag of every command; a row's groups say which of them it takes. */
+/* Values of all flags of all commands. The groups of a command determine which of them its
+ * command line may set; the remaining ones keep the values of app_defaults. The help text of its
+ * flag (options.c, options_click.c, options_text.c) describes each member; most members have the
+ * name of their flag. Texts are borrowed from argv or static. */
 typedef struct app_options {
     /* all commands */
     bool help, json, quiet, verbose;
@@ -31,7 +39,7 @@ typedef struct app_options {
     int64_t threads, seed;
     bool no_fusion;
     const char *tuning_file, *choices_file;
-    double retune_seconds; /* set by the commands that measure */
+    double retune_seconds; /* set by the commands that measure, not by a flag */
     /* training */
     int64_t epochs, steps, accumulate, warmup_steps, decay_steps;
     const char *optimizer, *schedule, *loss, *loss_scale;
@@ -55,19 +63,30 @@ typedef struct app_options {
     const char *deterministic, *context, *hosts, *launch_directory;
     int64_t deterministic_block;
     bool shard_optimizer, any_address;
+    /* seconds: for the whole job, for meeting the other ranks, for roles that are silent */
     double timeout, start_timeout, role_timeout;
+    /* collectives: bench comm; engine and algorithm of every command with ranks */
     const char *op, *sizes, *engine, *algorithm, *dtype, *redop;
     double min_busbw;
     bool private_buffers;
+    /* recommendation models (click.h) */
     app_click_flags click;
+    /* text */
+    const char *tokenizer, *tokens, *text_field, *special_tokens;
+    int64_t context_tokens, stride, token_vocabulary, token_min_count;
+    bool by_line;
     /* parameter servers */
     int64_t servers, restarts, backup_workers, ps_shards, ps_memory, export_bytes, table_bytes,
         row_width;
     const char *mode, *placement, *job_name, *task_index, *ps_hosts, *worker_hosts, *chief_hosts,
         *evaluator_hosts;
+    /* exporters of the evaluator: FORMAT[:METRIC] */
     const char *export_latest, *export_best, *export_final;
+    /* secret, addresses and tables of the servers */
     const char *token_file, *listen, *connect, *table, *key, *tables, *ps_spill, *lend;
+    /* cached rows and their age in batches; rows of ps inspect --top */
     int64_t hot_rows, hot_age, top;
+    /* number of the snapshot that ps inspect and ps export read; 0: the newest */
     int64_t cut;
     bool tcp_only, prometheus;
     bool evaluator, check, no_ps_log, hybrid, staleness_aware;
@@ -77,43 +96,48 @@ typedef struct app_options {
         *plan_trace;
     bool plan_no_measure, plan_validate, plan_refresh, plan_profile;
     int64_t plan_others;
-    double plan_trial; /* -1: as the library likes */
+    double plan_trial; /* -1: the default of the library */
     double plan_straggler, tolerance;
     bool bitwise, full_batch;
     int64_t plan_largest;
 } app_options;
 
-/* --trial-seconds as the library takes it. */
+/* Returns --trial-seconds in the form of trm_planner_options.trial_seconds: 0 for the library's
+ * default, -1 where the flag is 0 (no trials). */
 static inline double app_trial_seconds(const app_options *o) {
     return o->plan_trial < 0 ? 0 : o->plan_trial > 0 ? o->plan_trial : -1;
 }
 
 typedef struct app_command app_command;
 typedef struct app_context {
-    const app_command *commands; /* all of them, with an end row without a name */
+    const app_command *commands; /* all commands; a row without a name ends the list */
     const app_command *command;
-    double begin; /* of main: trm_now_seconds */
+    double begin; /* trm_now_seconds at the start of main */
     app_options o;
     app_parsed parsed;
     char **argv;             /* the whole command line, NULL-terminated */
-    bool evaluates;          /* a checkpoint that was trained before */
-    int32_t shards, shard;   /* of the data, where ranks do not say; 0 = by rank */
-    struct app_ranks *ranks; /* after app_join: NULL with one rank */
+    bool evaluates;          /* the command evaluates a checkpoint instead of training */
+    int32_t shards, shard;   /* shard of the data where the role sets it; 0: by rank */
+    struct app_ranks *ranks; /* set by app_join; NULL with one rank */
     trm_context *context;    /* after app_set_context */
 } app_context;
 
+/* One row of the table of commands. Dispatch, --help and error messages read the same row. */
 struct app_command {
     const char *name;      /* "train", or two words: "data synth" */
     const char *arguments; /* "MODEL", "" */
     int arguments_min, arguments_max;
     const char *summary; /* one line */
-    const char *text;    /* a paragraph more, or NULL */
+    const char *text;    /* a further paragraph, or NULL */
     const char *example;
     const app_group *groups[APP_GROUPS_MAX]; /* NULL-terminated, app_group_common first */
     int (*run)(app_context *app);
 };
+/* All commands (commands.c); a row without a name ends the table. */
 extern const app_command app_commands[];
 
+/* The groups of flags (options.c, options_click.c, options of one command with that command's
+ * name). */
 extern const app_group app_group_common, app_group_plain, app_group_dry_run, app_group_data,
     app_group_network, app_group_exec, app_group_train, app_group_output, app_group_log,
     app_group_checkpoint, app_group_eval, app_group_export, app_group_import, app_group_plan,
@@ -122,46 +146,54 @@ extern const app_group app_group_common, app_group_plain, app_group_dry_run, app
     app_group_dataset, app_group_click_data, app_group_click_model, app_group_vocabulary,
     app_group_ranks, app_group_roles, app_group_job, app_group_launch, app_group_cluster,
     app_group_cluster_make, app_group_cluster_output, app_group_bench_comm, app_group_bench_ps,
-    app_group_ps, app_group_ps_inspect, app_group_ps_export;
+    app_group_ps, app_group_ps_inspect, app_group_ps_export, app_group_text_data,
+    app_group_tokenizer, app_group_tokenizer_train;
 
-/* The values that flags have when they are not given. */
+/* Sets the values that flags have when they are not given. */
 void app_defaults(app_options *o);
-/* --usage, or `otherwise` when it is not given. */
+/* Returns the part of the data that --usage names, `otherwise` without the flag. */
 trm_usage app_usage(const app_options *o, trm_usage otherwise);
 
-/* ---- help (help.c) ----------------------------------------------------------------------------
- */
+/* ---- help (help.c) --------------------------------------------------------------------------- */
+/* Prints the list of commands and of models. */
 void app_help_overview(const app_command *commands);
+/* Prints usage, text and flags of one command. */
 void app_help_command(const app_command *command);
-/* "trireme data --help": the commands that begin with the word; false when it is no such line. */
+/* Prints the commands of a family for "trireme data --help". Returns false, and prints nothing,
+ * if `family` begins no command or `flag` is not --help or -h. */
 bool app_help_family(const app_command *commands, const char *family, const char *flag);
+/* The commands help and version. */
 int app_run_help(app_context *app);
 int app_run_version(app_context *app);
 
-/* ---- datasets (pipeline.c)
- *  ----------------------------------------------------------------------- */
+/* ---- datasets (pipeline.c) ------------------------------------------------------------------- */
 
-/* Is --data given?   errors  INVALID */
+/* Checks that --data is given.
+ *   error  INVALID */
 TRM_MUST_USE trm_status app_check_data(const app_context *app, trm_error *err);
-/* True where the data are generated (--data synth or clicks), not read. */
+/* Returns whether the data is generated (--data synth or clicks) instead of read. */
 bool app_generates(const app_options *o);
-/* The set that --data and --dataset name, with its transforms, in batches; a training set is
- * shuffled and augmented. INVALID, IO, CORRUPT. */
+/* Opens the dataset that --data and --dataset name, with its transforms, in batches. `training`:
+ * shuffled and augmented. Each rank gets its shard of the data, or the whole data where a split
+ * of the graph reads whole batches.
+ *   error  INVALID, IO, CORRUPT */
 TRM_MUST_USE trm_status app_dataset(const app_context *app, trm_usage usage, bool training,
                                     trm_dataset **out, trm_error *err);
-/* Random batches of the model's shape, for commands that need no data. */
+/* Creates a dataset of random batches in the shape that the model reads, for commands that need
+ * no data. */
 TRM_MUST_USE trm_status app_dataset_random(const app_context *app, trm_dataset **out,
                                            trm_error *err);
-/* Sets what depends on the data and was not given: image and batch size, and the guide's numbers.
- */
+/* Sets the options that depend on the data and were not given: image size, batch size, the
+ * numbers of --exact-guide. */
 void app_settle_data(app_context *app);
-/* An image folder without train and val (or test) in it: every usage reads the same images. */
+/* Returns whether the data is an image folder without train and val (or test), or a single file:
+ * every usage then reads the same samples. */
 bool app_has_one_folder(const app_options *o, trm_dataset *data);
 
-/* ---- models (setup.c)
- *  ------------------------------------------------------------------------------ */
+/* ---- models (setup.c) ------------------------------------------------------------------------ */
 
-/* The network that MODEL names, with its options: context of the function that builds it. */
+/* The network that MODEL names, with its options: the context of the function that builds the
+ * graph. */
 typedef struct app_network {
     const char *name;
     int64_t classes;
@@ -169,209 +201,232 @@ typedef struct app_network {
     trm_xent_options xent;
     app_click_network click; /* recommendation models */
 } app_network;
-/* Is there a model of this name? INVALID with the nearest, or all. */
+/* Checks that a model of this name exists; the message names the nearest one, or all of them.
+ *   error  INVALID */
 TRM_MUST_USE trm_status app_check_model_name(const char *name, trm_error *err);
+/* Creates the model `name` with the options of the flags on `data`. `network` must live as long
+ * as the model. */
 TRM_MUST_USE trm_status app_make_model(app_context *app, const char *name, trm_dataset *data,
                                        bool evaluation_only, app_network *network, trm_model **out,
                                        trm_error *err);
 
-/* Takes stem, classes and image size from the description of --checkpoint where flags do not give
- * them; a directory of checkpoints becomes the newest sound one in it, for all that follows.
- * INVALID when it is of another model. */
+/* Takes stem, classes, image size and the options of click models from the description in
+ * --checkpoint, where flags do not give them. Replaces a directory in --checkpoint by the newest
+ * sound checkpoint in it.
+ *   error  INVALID if it is of another model, IO */
 TRM_MUST_USE trm_status app_recall(app_context *app, const char *name, trm_error *err);
 enum { APP_DESCRIPTION_BYTES = 4096 };
-/* The options of such a model; `description` (APP_DESCRIPTION_BYTES) must live as long as they are
- * used. */
+/* Fills in the options of that model without creating it. `description` has
+ * APP_DESCRIPTION_BYTES and must live as long as the options are used. Warns about flags without
+ * effect. */
 TRM_MUST_USE trm_status app_model_options(app_context *app, const char *name, trm_dataset *data,
                                           bool evaluation_only, app_network *network,
                                           char *description, trm_model_options *out,
                                           trm_error *err);
 
-/* ---- flags without effect (idle.c)
- *  ---------------------------------------------------------------------- */
+/* ---- flags without effect (idle.c) ----------------------------------------------------------- */
 
-/* Warns of each flag that was given and that this model, optimiser, schedule or data does not look
- * at. */
+/* Warns about each given flag that has no effect with this command, model, optimiser, schedule
+ * or data. */
 void app_tell_idle_flags(const app_context *app, const char *model);
-/* The same of flags about ranks, after app_join. */
+/* Warns about given flags of many ranks that have no effect; call it after app_join. */
 void app_tell_idle_rank_flags(const app_context *app);
-/* Is this a job with parameter servers: --ps, guide 000's flags, or a TF_CONFIG with roles? */
+/* Returns whether this is a job with parameter servers: --ps, the flags of guide 000, or a
+ * TF_CONFIG that names servers. */
 bool app_is_job(const app_context *app);
-/* Refuses flags that only such jobs look at. */
+/* Refuses flags that only such jobs read.
+ *   error  INVALID */
 TRM_MUST_USE trm_status app_refuse_job_flags(const app_context *app, trm_error *err);
 
-/* ---- recommendation models (click.c)
- *  ---------------------------------------------------------------- */
+/* ---- recommendation models (click.c) --------------------------------------------------------- */
 
+/* Returns whether a model reads clicks (keys) instead of images. */
 bool app_is_recommender(const char *model);
-/* "images" or "samples", and the key of their rate in JSON. */
+/* Return the unit of the rate of samples ("images" or "samples") and its key in JSON. */
 const char *app_unit(const app_context *app);
 const char *app_rate_key(const app_context *app);
-/* Defaults of the model, where flags are not given. */
+/* Sets the options of a click model that were not given: optimiser, learning rate, batch size,
+ * --preset. */
 void app_click_settle(app_context *app);
-/* What --columns, --vocabulary and so on say, for spec->click; sets spec->kind and path where the
- * model says what "synth" means. Valid until the next call. INVALID, IO, CORRUPT. */
+/* Sets spec->click by --columns, --vocabulary and the like, and spec->kind where the model
+ * determines which data "synth" means. The result is valid until the next call.
+ *   error  INVALID, IO, CORRUPT */
 TRM_MUST_USE trm_status app_click_data(const app_context *app, trm_dataset_spec *spec,
                                        trm_error *err);
-/* Generated clicks of the model's shape, for commands that need no data. */
+/* Creates a dataset of generated clicks in the shape that the model reads, for commands that
+ * need no data. */
 TRM_MUST_USE trm_status app_click_random(const app_context *app, trm_dataset **out, trm_error *err);
-/* What the network reads from this data, and the size of its table. */
+/* Determines which fields of `data` the network reads, and the size of its tables.
+ *   error  INVALID */
 TRM_MUST_USE trm_status app_click_network_of(const app_context *app, trm_dataset *data,
                                              app_click_network *out, trm_error *err);
+/* Builds the graph of a click model: the trm_model_options.network of these models. */
 trm_node app_click_build(trm_graph *graph, const trm_inputs *inputs, void *app_network);
-/* Generated clicks: what nothing can be better than on the test rows; false with other data. */
+/* Returns the best metrics that any model can reach on the test rows of generated clicks; false
+ * with other data. */
 bool app_click_bayes(const app_context *app, trm_clicks_bayes *out);
-/* The "click" object of a checkpoint's description, and back. */
+/* Write the "click" object of a checkpoint's description, and read the options back from it. */
 void app_click_describe(const app_network *network, char *text, size_t size);
 TRM_MUST_USE trm_status app_click_recall(app_context *app, const char *description, trm_error *err);
 
-/* ---- options of the run (context.c)
- *  ------------------------------------------------------------------- */
+/* ---- options of the run (context.c) ---------------------------------------------------------- */
 
-/* Makes the context from the flags, once. INVALID for impossible words. */
+/* Creates app->context from the flags and --context; a second call does nothing.
+ *   error  INVALID */
 TRM_MUST_USE trm_status app_set_context(app_context *app, trm_error *err);
-/* What an option of it is; only for names that there are. */
+/* Returns the value of an option of the context; `option` must exist. */
 const char *app_holds(const app_context *app, const char *option);
-/* --plan and --mesh are for the modes that split; after app_set_context. */
+/* Refuses --plan and --mesh in modes that do not split the graph; call it after app_set_context.
+ *   error  INVALID */
 TRM_MUST_USE trm_status app_check_split_flags(const app_context *app, trm_error *err);
-/* Do flags and --context go with each other and with the parallel mode, whatever ranks come?
- * INVALID, UNSUPPORTED. */
+/* Checks that the flags and --context agree with each other and with the parallel mode,
+ * independent of the number of ranks.
+ *   error  INVALID, UNSUPPORTED */
 TRM_MUST_USE trm_status app_check_modes(app_context *app, trm_error *err);
 
-/* ---- files (files.c)
- *  ---------------------------------------------------------------------------------- */
+/* ---- files (files.c) ------------------------------------------------------------------------- */
 
-/* A whole text file, at most 1 MB; the caller frees it. IO, CORRUPT, NOMEM. */
+/* Reads a whole text file of at most 1 MB.
+ *   owns  *out: caller, free   error  IO, CORRUPT, NOMEM */
 TRM_MUST_USE trm_status app_read_text(const char *path, char **out, trm_error *err);
-/* Has a path this ending (".npz"), and a name before it? */
+/* Returns whether a path has this ending (".npz") behind a name. */
 bool app_ends_in(const char *path, const char *ending);
-/* A plan file's text; what is wrong with it is told with its name.   owns  *out: caller, trm_free
- */
+/* Reads the text of a plan file and checks its form; messages name the file.
+ *   owns  *out: caller, trm_free */
 TRM_MUST_USE trm_status app_read_plan(const char *path, char **out, trm_error *err);
 
-/* ---- many ranks (ranks.c)
- *  --------------------------------------------------------------------------- */
+/* ---- many ranks (ranks.c) -------------------------------------------------------------------- */
 
+/* A check that runs before processes are started. */
 typedef trm_status app_check(app_context *app, trm_error *err);
-/* -n N where this process is no rank of a job yet: starts the same command N times and waits, after
- *  `check` (may be NULL).
- * *launched: it did, and *code is the exit code. INVALID, IO, and what `check` returns. */
+/* With -n N in a process that is no rank of a job yet: runs `check` (may be NULL), starts the
+ * same command N times and waits for all of them. Sets *launched if it did so, and *code to the
+ * exit code of the job.
+ *   error  INVALID, IO, errors of `check` */
 TRM_MUST_USE trm_status app_launch_self(app_context *app, app_check *check, bool *launched,
                                         int *code, trm_error *err);
-/* Finds out who this process is, meets the other ranks, makes the communicator; nothing of it with
- * one rank, or with --parallel-mode stand_alone. INVALID, TIMEOUT, PEER. */
+/* Determines the rank of this process from the environment, meets the other ranks and creates
+ * the communicator. Does nothing with one rank, or with --parallel-mode stand_alone.
+ *   error  INVALID, TIMEOUT, PEER */
 TRM_MUST_USE trm_status app_join(app_context *app, trm_error *err);
+/* Destroys the communicator and the context. */
 void app_leave(app_context *app);
+/* Return this process's rank, the number of ranks, and the communicator (NULL with one rank). */
 int32_t app_rank(const app_context *app);
 int32_t app_rank_count(const app_context *app);
 trm_comm *app_comm(const app_context *app); /* NULL with one rank */
-/* semi_auto_parallel or auto_parallel on many ranks: each reads the whole batch, -n times
- * --batch-size. */
+/* Returns whether many ranks split one graph (semi_auto_parallel, auto_parallel). A step then
+ * has -n times --batch-size samples. */
 bool app_splits(app_context *app);
-/* Samples of a step over all ranks, and of one batch of this rank's dataset: --batch-size times the
- * ranks, and
- * --batch-size, unless the graph is split (then the whole), or --full-batch makes --batch-size the
- *  whole. */
+/* Return the samples of a step over all ranks, and of one batch of this rank's dataset. They are
+ * --batch-size times the ranks, and --batch-size. Where the graph is split, a rank reads the
+ * whole batch, unless each rank reads its own samples; with --full-batch the whole batch has
+ * --batch-size samples. */
 int64_t app_whole_batch(app_context *app);
 int64_t app_read_batch(app_context *app);
-/* Does each rank of a split read its own samples (full_batch=false)? */
+/* Returns whether each rank of a split reads its own samples (full_batch=false). */
 bool app_reads_own(app_context *app);
-/* Once ranks are known: many of them slice the optimiser unless they are told otherwise. */
+/* Sets the options that depend on where the ranks are: on one host the optimiser is sliced
+ * unless the option is given. */
 TRM_MUST_USE trm_status app_settle_slices(app_context *app, trm_error *err);
-/* What ranks waited for each other; collective. All zero with one rank, and where not all of them
- * come to this. */
+/* Measures how long the ranks waited for each other. Collective. All zero with one rank, or if a
+ * rank failed before. */
 void app_waiting(const app_context *app, trm_exec *exec, trm_waiting *out);
-/* rank, ranks, mode, buckets, waiting_fraction and its two parts: into the open JSON object, with
- * many ranks. */
+/* Writes the keys of many ranks into the open JSON object: rank, ranks, mode, buckets,
+ * waiting_fraction and its two parts. Does nothing with one rank. */
 void app_json_parallel(const app_context *app, const trm_exec *exec, const trm_waiting *waiting);
 
-/* ---- what a training tells (report.c)
- *  ----------------------------------------------------------------- */
+/* ---- progress of a training (report.c) ------------------------------------------------------- */
 
+/* State of the progress report of one training. */
 typedef struct app_report_state {
     app_context *app;
-    uint64_t first_step; /* of this process; the time that is left is reckoned from there */
+    uint64_t first_step; /* first of this process; the remaining time is computed from it */
     int64_t reported_samples;
     double reported_seconds;
     trm_progress last;
 } app_report_state;
-/* Tells of steps, epochs, evaluations and checkpoints; `state` must live as long as the training.
- */
+/* Returns the callback that reports steps, epochs, evaluations and checkpoints. `state` must
+ * live as long as the training. */
 trm_callback app_reporter(app_report_state *state);
-/* The line, or the JSON event, of an evaluation; epoch 0 = none. */
+/* Prints the line, or the JSON event, of an evaluation; epoch 0: without an epoch. */
 void app_tell_evaluation(app_context *app, int64_t epoch, const trm_evaluation *evaluation);
 
-/* ---- predictions (predictions.c)
- *  ----------------------------------------------------------------------- */
+/* ---- predictions (predictions.c) ------------------------------------------------------------- */
 
-/* Gathers logits and labels of an evaluation; see is a trm_prediction_fn. NOMEM, IO. */
+/* The logits and labels of an evaluation, gathered for --predictions. */
 typedef struct app_predictions app_predictions;
+/* Creates an empty collection.
+ *   error  NOMEM */
 TRM_MUST_USE trm_status app_predictions_create(app_predictions **out, trm_error *err);
 void app_predictions_destroy(app_predictions *predictions);
+/* Appends one batch: a trm_prediction_fn.
+ *   error  NOMEM */
 trm_status app_predictions_see(void *predictions, const trm_tensor *logits, int64_t samples,
                                const trm_batch *batch, trm_error *err);
+/* Writes all predictions to an .npz file.
+ *   error  IO */
 TRM_MUST_USE trm_status app_predictions_write(const app_predictions *predictions, const char *path,
                                               trm_error *err);
 
-/* ---- rank tables (cmd_cluster.c)
- *  ----------------------------------------------------------------------- */
+/* ---- rank tables (cmd_cluster.c) ------------------------------------------------------------- */
 
-/* Prints what is in a rank table, warnings among it; one that is damaged or not finished is
- * reported as `wrong`: configuration (TRM_INVALID) or a bad file (TRM_CORRUPT). Returns the exit
- * code. */
+/* Prints the content of a rank table and its warnings. Reports a table that is damaged or
+ * unfinished with the status `wrong`: TRM_INVALID where the table is configuration, TRM_CORRUPT
+ * where it is a file to inspect. Returns the exit code. */
 int app_tell_rank_table(app_context *app, const char *path, trm_status wrong);
 
-/* ---- tables of a job (table_flag.c)
- *  ------------------------------------------------------------------- */
+/* ---- tables of a job (table_flag.c) ---------------------------------------------------------- */
 
-/* What --tables says of the table options->name (NULL: of any), over what is in *options; text NULL
- * says nothing. The
- * bits of the parts that were about it are set in *used.   errors  INVALID */
+/* Applies --tables to *options: the parts for all tables and those for the table options->name
+ * (NULL: all parts). Sets in *used the bit of each part that was applied. `text` may be NULL.
+ *   error  INVALID */
 trm_status app_table_flag(const char *text, trm_table_options *options, uint64_t *used,
                           trm_error *err);
-/* After all tables: INVALID if a part was about none of them. */
+/* Checks, once all tables are known, that each part was applied to a table.
+ *   error  INVALID */
 trm_status app_table_flag_used(const char *text, uint64_t used, trm_error *err);
 
-/* ---- roles (roles.c, role.c)
- *  ---------------------------------------------------------------------------------- */
+/* ---- roles (roles.c, role.c) ----------------------------------------------------------------- */
 
-/* Starts all roles on this machine (--ps), or does the part of one. */
+/* Starts all roles of a job with parameter servers on this machine (--ps), or runs the one role
+ * of this process. */
 int app_run_job(app_context *app);
-/* ---- dry runs (dry_run.c)
- *  ------------------------------------------------------------------------------- */
+/* ---- dry runs (dry_run.c) -------------------------------------------------------------------- */
 
-/* Tells that --dry-run has left something out. Returns 0, the exit code. */
+/* Reports what --dry-run has left out. Returns the exit code, 0. */
 int app_tell_dry_run(const app_context *app, const char *left_out);
-/* The same once the model, its options and its batches were found to be possible; otherwise tells
- * why not. */
+/* Checks that the model, its options and its batches are possible, and reports like
+ * app_tell_dry_run, or the error. */
 int app_dry_run_model(app_context *app, const char *left_out);
-/* Before processes are started: is there such a model, and do flags and context go with the
- * parallel mode? On a dry run, when none will say it: the checkpoint, the data and the model's
- * options, too. */
+/* Checks, before processes are started, the model's name, and that flags and context agree with
+ * the parallel mode. On a dry run, where no rank will check them, also the checkpoint, the data
+ * and the model's options. */
 TRM_MUST_USE trm_status app_check_job(app_context *app, trm_error *err);
 
-/* ---- signals (signals.c)
- *  ------------------------------------------------------------------------------ */
+/* ---- signals (signals.c) --------------------------------------------------------------------- */
 
-/* SIGINT, SIGTERM and SIGUSR1 ask the model to stop after its step; a second SIGINT or SIGTERM ends
- * the program at once. SIGUSR2 asks for the state. */
+/* Let SIGINT, SIGTERM and SIGUSR1 stop the model (or the job) after the current step; a second
+ * SIGINT or SIGTERM ends the program at once. */
 void app_signals_begin(trm_model *model);
 struct trm_estimator;
 void app_signals_begin_job(struct trm_estimator *estimator);
+/* Restores the default handling of these signals. */
 void app_signals_end(void);
-/* At the start of main: what is never the end of the program. */
+/* Sets, at the start of main, the handling of signals that never end the program: SIGXFSZ and
+ * SIGUSR2, which requests the state. */
 void app_signals_prepare(void);
-/* 128 + the signal, 0 when there was none. */
+/* Returns 128 + the signal that stopped the run, 0 without one. */
 int app_signal_exit_code(void);
-/* SIGUSR2 has come since the last call. */
+/* Returns whether SIGUSR2 has arrived since the last call. */
 bool app_signal_wants_state(void);
 
-/* ---- commands
- *  ------------------------------------------------------------------------------------------- */
+/* ---- commands -------------------------------------------------------------------------------- */
+/* The functions of the commands; each returns the exit code. */
 int app_run_train(app_context *app);
 int app_run_eval(app_context *app);
 int app_run_plan(app_context *app);
-int app_run_planner(app_context *app); /* plan with -n or --mesh */
+int app_run_planner(app_context *app); /* plan with -n, --mesh or --plan */
 int app_run_simulate(app_context *app);
 int app_run_verify(app_context *app);
 int app_run_bench_plan(app_context *app);
@@ -396,5 +451,8 @@ int app_run_cluster_make(app_context *app);
 int app_run_cluster_merge(app_context *app);
 int app_run_bench_comm(app_context *app);
 int app_run_bench_ps(app_context *app);
+int app_run_tokenizer_train(app_context *app);
+int app_run_tokenizer_encode(app_context *app);
+int app_run_tokenizer_decode(app_context *app);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What every bench command prints of its samples and its machine. */
+/* Output shared by the bench commands (contracts in bench.h). */
 #include "app/bench.h"
 
 #include "trireme/machine.h"
@@ -13,6 +13,7 @@ static int compare(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
+/* Contract in bench.h. The median of an even number is the mean of the two in the middle. */
 app_sample app_summarise(double *values, int64_t count) {
     if (count == 0) {
         return (app_sample){0};

@@ -1,19 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* app/bench.h: shared by the measuring commands. */
+/* app/bench.h: the output that all bench commands share: statistics of repeated measurements,
+ * and the machine. */
 #ifndef TRIREME_APP_BENCH_H
 #define TRIREME_APP_BENCH_H
 
 #include "trireme/base.h"
 
+/* Statistics of repeated measurements of one quantity. */
 typedef struct app_sample {
     double median, minimum, maximum;
     int64_t repeats;
 } app_sample;
-/* Sorts `values`. */
+/* Computes the statistics of `count` values; sorts `values`. */
 app_sample app_summarise(double *values, int64_t count);
-/* "machine":{...} of the open JSON object. */
+/* Writes "machine":{...} into the open JSON object; threads 0: the number that would be used. */
 void app_json_machine(int64_t threads);
-/* median_seconds, minimum_seconds, maximum_seconds, repeats. */
+/* Writes median_seconds, minimum_seconds, maximum_seconds and repeats into the open JSON object. */
 void app_json_sample(const app_sample *sample);
 
 #endif

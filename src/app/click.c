@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Recommendation models on the command line: their data, their options, what checkpoints keep.
+/* Recommendation models ("click models") on the command line: data, options, and the part of
+ * checkpoints that describes them (contracts in app.h).
  *
- *      flags --> trm_click_options --> dataset --> which fields it has --> app_click_network -->
- *      graph */
+ *      flags --> trm_click_options --> dataset --> its fields --> app_click_network --> graph
+ *
+ * The parsed options, columns and the vocabulary are static: datasets borrow them until the end
+ * of the process, which has one set of flags. */
 #include "app/app.h"
 
 #include <jansson.h>
@@ -12,8 +15,7 @@
 
 enum { FIELD_ROWS = 100000, PEER_REPEAT_BATCHES = 8 };
 
-/* ---- which models
- *  -------------------------------------------------------------------------------- */
+/* ---- which models ---------------------------------------------------------------------------- */
 
 bool app_is_recommender(const char *model) {
     for (int32_t i = 0; trm_recommender_name(i) != NULL; i++) {
@@ -24,6 +26,7 @@ bool app_is_recommender(const char *model) {
     return false;
 }
 
+/* Returns whether the command's MODEL is a click model. */
 static bool is_click_run(const app_context *app) {
     return app->parsed.arguments_count > 0 && app_is_recommender(app->parsed.arguments[0]);
 }
@@ -33,7 +36,8 @@ const char *app_rate_key(const app_context *app) {
     return is_click_run(app) ? "samples_per_second" : "images_per_second";
 }
 
-/* The guide of the framework's own examples for each, with the batch of the field's benchmarks. */
+/* Contract in app.h. Optimiser and rate are those of the framework's own examples for each
+ * model; the batch is that of the field's benchmarks. */
 void app_click_settle(app_context *app) {
     static const struct {
         const char *model, *optimizer;
@@ -55,19 +59,21 @@ void app_click_settle(app_context *app) {
         }
     }
     o->batch_size = o->batch_size == 0 ? 4096 : o->batch_size;
-    if (o->click.preset != NULL) { /* peers/wide_deep_tf.py: all but these are the defaults */
+    if (o->click.preset != NULL) { /* peers/wide_deep_tf.py: everything else has the default */
         o->click.zipf = app_given(p, "zipf") ? o->click.zipf : 1.2;
         o->click.hidden = app_given(p, "hidden") ? o->click.hidden : "256,128";
     }
 }
 
-/* ---- data
- *  ------------------------------------------------------------------------------------------ */
+/* ---- data ------------------------------------------------------------------------------------ */
 
+/* Returns the rows of a field's table. */
 static int64_t rows_of(const app_click_flags *f) {
     return f->table_rows > 0 ? f->table_rows : FIELD_ROWS;
 }
 
+/* Returns the options of generated clicks. The flags use -1 for "not given" where 0 is a value;
+ * the library uses 0, and -1 for the value 0. */
 static trm_clicks_options generator_of(const app_options *o) {
     const app_click_flags *f = &o->click;
     return (trm_clicks_options){.rows = o->synth_train,
@@ -88,7 +94,8 @@ static trm_clicks_options generator_of(const app_options *o) {
                                 .seed = (uint64_t)o->seed};
 }
 
-/* "user:key,rating:label": into columns, whose names are cut out of `text`. */
+/* Parses --columns ("user:key,rating:label"). The names point into `text`, a copy of the list.
+ *   error  INVALID */
 static trm_status parse_columns(const char *list, char *text, size_t size, trm_column *columns,
                                 int32_t *count, trm_error *err) {
     static const char *const roles[] = {"skip", "label", "dense", "key", "bag"};
@@ -119,14 +126,16 @@ static trm_status parse_columns(const char *list, char *text, size_t size, trm_c
     return TRM_OK;
 }
 
-/* the one in use: datasets borrow it to the end of the program */
+/* the loaded vocabulary; datasets borrow it until the end of the process */
 static trm_vocabulary *vocabulary;
 
+/* Loads --vocabulary once. */
 static trm_status load_vocabulary(const char *path, trm_error *err) {
     return vocabulary != NULL || path == NULL ? TRM_OK
                                               : trm_vocabulary_load(path, &vocabulary, err);
 }
 
+/* Contract in app.h. */
 trm_status app_click_data(const app_context *app, trm_dataset_spec *spec, trm_error *err) {
     static trm_click_options click;
     static trm_clicks_options generator;
@@ -157,6 +166,7 @@ trm_status app_click_data(const app_context *app, trm_dataset_spec *spec, trm_er
     for (size_t i = 0; i < sizeof separators; i++) {
         click.separator = strcmp(f->separator, names[i]) == 0 ? separators[i] : click.separator;
     }
+    /* a bag's separator must differ from the columns' */
     click.bag_separator = click.separator == '|' ? ';' : '|';
     generator = generator_of(&app->o);
     if (status == TRM_OK && f->field_tables != NULL) {
@@ -168,6 +178,7 @@ trm_status app_click_data(const app_context *app, trm_dataset_spec *spec, trm_er
         status = parse_columns(f->columns, text, sizeof text, columns, &click.column_count, err);
     }
     spec->click = &click;
+    /* with a click model "synth" and "tfrecord" mean clicks */
     if (is_click_run(app) && strcmp(spec->path, "synth") == 0) {
         spec->kind = "clicks";
     }
@@ -177,6 +188,8 @@ trm_status app_click_data(const app_context *app, trm_dataset_spec *spec, trm_er
     return status;
 }
 
+/* Contract in app.h. PEER_REPEAT_BATCHES different batches are repeated, as in
+ * peers/wide_deep_tf.py. */
 trm_status app_click_random(const app_context *app, trm_dataset **out, trm_error *err) {
     const app_options *o = &app->o;
     const trm_clicks_options like = generator_of(o);
@@ -191,6 +204,7 @@ trm_status app_click_random(const app_context *app, trm_dataset **out, trm_error
     return trm_dataset_random_clicks(&options, out, err);
 }
 
+/* Contract in app.h. The generator is measured once. */
 bool app_click_bayes(const app_context *app, trm_clicks_bayes *out) {
     static bool known;
     static trm_clicks_bayes bayes;
@@ -209,10 +223,11 @@ bool app_click_bayes(const app_context *app, trm_clicks_bayes *out) {
     return known;
 }
 
-/* ---- networks
- *  ---------------------------------------------------------------------------------------- */
+/* ---- networks -------------------------------------------------------------------------------- */
 
-/* "400,400" -> widths; "none" -> *count -1; NULL -> 0: the model's own. */
+/* Parses the widths of layers: "400,400"; "none" sets *count to -1, NULL to 0 (the model's
+ * default).
+ *   error  INVALID */
 static trm_status parse_layers(const char *flag, const char *list, int64_t *widths, int32_t *count,
                                trm_error *err) {
     *count = 0;
@@ -236,6 +251,9 @@ static trm_status parse_layers(const char *flag, const char *list, int64_t *widt
     return TRM_OK;
 }
 
+/* Takes batch size and fields from the dataset: keys of shape [batch, fields], or a list of bags
+ * with offsets.
+ *   error  INVALID without key fields */
 static trm_status take_fields(trm_dataset *data, app_click_network *n, trm_error *err) {
     trm_batch_field field;
     int64_t bags = 0;
@@ -263,7 +281,7 @@ static trm_status take_fields(trm_dataset *data, app_click_network *n, trm_error
                                     "tfrecord-clicks or clicks)");
 }
 
-/* The options' tables and their rows. */
+/* Sets the tables of --field-tables with their rows. */
 static trm_status take_tables(const app_click_flags *f, app_click_network *n, trm_error *err) {
     app_field_tables *t;
     trm_status status = app_field_tables_of(f->field_tables, &t, err);
@@ -282,8 +300,8 @@ static trm_status take_tables(const app_click_flags *f, app_click_network *n, tr
     return TRM_OK;
 }
 
-/* Each row's gradient is then a multiple of another row, all of them small: Adagrad, whose sums
- * begin at 0.1, hardly moves them. */
+/* Warns about a dlrm without dense inputs under Adagrad. Each row's gradient is then a multiple
+ * of another row, and all rows are small: Adagrad, whose sums start at 0.1, hardly changes them. */
 static void warn_of_dots_alone(const app_context *app, const app_click_network *n) {
     const bool trains = strcmp(app->command->name, "train") == 0;
     if (trains && strcmp(app->parsed.arguments[0], "dlrm") == 0 && !n->has_dense &&
@@ -294,6 +312,8 @@ static void warn_of_dots_alone(const app_context *app, const app_click_network *
     }
 }
 
+/* Contract in app.h. The table has the rows of the checkpoint, of the vocabulary, or of all
+ * fields together. */
 trm_status app_click_network_of(const app_context *app, trm_dataset *data, app_click_network *n,
                                 trm_error *err) {
     const app_click_flags *f = &app->o.click;
@@ -327,7 +347,7 @@ trm_status app_click_network_of(const app_context *app, trm_dataset *data, app_c
     o->pooling = strcmp(f->pooling, "mean") == 0    ? TRM_BAG_MEAN
                  : strcmp(f->pooling, "sqrtn") == 0 ? TRM_BAG_SQRT_N
                                                     : TRM_BAG_SUM;
-    if (f->preset != NULL) { /* peers/wide_deep_tf.py */
+    if (f->preset != NULL) { /* the network of peers/wide_deep_tf.py */
         o->table_init = TRM_INIT_NORMAL_002;
         o->no_wide_dense = true;
     }
@@ -335,6 +355,7 @@ trm_status app_click_network_of(const app_context *app, trm_dataset *data, app_c
     return status;
 }
 
+/* Contract in app.h. Inputs that the data does not have are TRM_NO_NODE. */
 trm_node app_click_build(trm_graph *graph, const trm_inputs *inputs, void *context) {
     const app_network *n = context;
     const app_click_network *c = &n->click;
@@ -347,9 +368,9 @@ trm_node app_click_build(trm_graph *graph, const trm_inputs *inputs, void *conte
     return trm_recommender_build(graph, n->name, &in, &c->options);
 }
 
-/* ---- checkpoints
- *  ---------------------------------------------------------------------------------------- */
+/* ---- checkpoints ----------------------------------------------------------------------------- */
 
+/* Writes widths in the form of the flag: the reverse of parse_layers. */
 static void print_layers(const int64_t *widths, int32_t count, char *text, size_t size) {
     size_t at = (size_t)snprintf(text, size, "%s", count < 0 ? "none" : "");
     for (int32_t i = 0; i < count && at < size; i++) {
@@ -357,6 +378,7 @@ static void print_layers(const int64_t *widths, int32_t count, char *text, size_
     }
 }
 
+/* Contract in app.h. Every key is read back by `recall` below, unless its flag is given. */
 void app_click_describe(const app_network *network, char *text, size_t size) {
     static const char *const poolings[] = {"sum", "mean", "sqrtn"};
     const app_click_network *n = &network->click;
@@ -377,6 +399,7 @@ void app_click_describe(const app_network *network, char *text, size_t size) {
              n->field_tables != NULL ? n->field_tables : "");
 }
 
+/* Takes a number from the description unless the flag is given. */
 static void recall_int(const app_context *app, const json_t *root, const char *key,
                        const char *flag, int64_t *into) {
     const json_t *value = json_object_get(root, key);
@@ -385,7 +408,8 @@ static void recall_int(const app_context *app, const json_t *root, const char *k
     }
 }
 
-/* Texts are kept: the checkpoint's description goes. */
+/* Takes a text from the description unless the flag is given. The text is copied, because the
+ * description is freed. */
 static void recall_text(const app_context *app, const json_t *root, const char *key,
                         const char *flag, char *copy, size_t size, const char **into) {
     const char *value = json_string_value(json_object_get(root, key));
@@ -395,6 +419,8 @@ static void recall_text(const app_context *app, const json_t *root, const char *
     }
 }
 
+/* Takes the options of the network from the description of a checkpoint.
+ *   error  INVALID if --vocabulary does not fit */
 static trm_status recall(app_context *app, const json_t *click, trm_error *err) {
     static char hidden[APP_LAYERS_MAX * 8], bottom[APP_LAYERS_MAX * 8], pooling[8], tables[1024];
     app_click_flags *f = &app->o.click;
@@ -423,6 +449,7 @@ static trm_status recall(app_context *app, const json_t *click, trm_error *err) 
     return TRM_OK;
 }
 
+/* Contract in app.h. Descriptions of other models have no "click" object. */
 trm_status app_click_recall(app_context *app, const char *description, trm_error *err) {
     json_t *root = json_loads(description, 0, NULL);
     const json_t *click = json_object_get(root, "click");

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench train: steps on random batches, by one process or by the ranks and roles of a job. */
+/* bench train: training steps on random batches that cost nothing to make, by one process or by
+ * the ranks and roles of a job. The first WARM_STEPS are not timed; the statistics are of the
+ * steps after them. */
 #include "app/app.h"
 #include "app/bench.h"
 
@@ -11,24 +13,25 @@
 
 enum { WARM_STEPS = 2, LOSSES = 40, WINDOW = 10 };
 
-/* ---- bench train
- *  ----------------------------------------------------------------------------------- */
-
+/* Times and losses of the run, filled in by note_step. */
 typedef struct stopwatch {
-    double *seconds; /* of the steps after the warm ones */
+    double *seconds; /* [count]: of each step after the warm ones */
     int64_t count, room;
-    double first_step, first_step_done; /* its begin and its end, since the program began */
+    double first_step, first_step_done; /* its start and end, in seconds since the start of main */
     double program_begin;
-    /* of the last steps; when the warm ones ended; samples a second since */
+    /* the last losses; end of the warm steps; samples per second since then */
     double loss[LOSSES], warm_seconds, overall;
     int64_t samples;
-    /* of WINDOW steps and what is between them, as TensorFlow's global_step/sec */
+    /* seconds of WINDOW steps including the time between them, as TensorFlow's global_step/sec */
     double *windows, window_begin;
     int64_t windows_count;
-    /* that other ranks count for: each of them has all that it has looked at */
+    /* shared memory before the model: every rank's resident size counts the pages that it has
+     * touched */
     int64_t shared_bytes;
 } stopwatch;
 
+/* After each step: keeps its time. At the end of the warm steps it starts the measurement of
+ * waiting. */
 static trm_status note_step(void *context, const trm_progress *p, trm_error *err) {
     (void)err;
     stopwatch *w = context;
@@ -58,6 +61,7 @@ static trm_status note_step(void *context, const trm_progress *p, trm_error *err
     return TRM_OK;
 }
 
+/* Prints how long ranks waited for each other, with many ranks. */
 static void tell_waiting(const app_context *app, const trm_waiting *w) {
     double step = w->step_seconds > 0 ? w->step_seconds : 1;
     if (app_rank_count(app) > 1) {
@@ -69,6 +73,7 @@ static void tell_waiting(const app_context *app, const trm_waiting *w) {
     }
 }
 
+/* Prints the result; rank 0 does. `before`: bytes of the process without the model. Collective. */
 static void tell_train(const app_context *app, const char *name, const stopwatch *w, trm_exec *exec,
                        int64_t before) {
     trm_exec_info about, *info = &about;
@@ -84,7 +89,7 @@ static void tell_train(const app_context *app, const char *name, const stopwatch
     }
     trm_parallel_info ranks;
     trm_exec_parallel_info(exec, &ranks);
-    /* Where all have one copy of the parameters, the prediction counts it for each. */
+    /* where all ranks have one copy of the parameters, the prediction counts it for each rank */
     int64_t peak = trm_peak_bytes() - (ranks.one_copy ? 0 : w->shared_bytes),
             predicted = before + info->total_bytes;
     char a[32], b[32];
@@ -111,7 +116,7 @@ static void tell_train(const app_context *app, const char *name, const stopwatch
         for (int i = 0; i < LOSSES; i++) {
             loss += w->loss[i] / LOSSES;
         }
-        app_json_real("mean_loss", loss); /* of the last 40 steps: five times each batch */
+        app_json_real("mean_loss", loss); /* of the last 40 steps: each batch five times */
         if (w->windows_count > 0) {
             app_json_real("window_samples_per_second",
                           images * WINDOW / app_summarise(w->windows, w->windows_count).median);
@@ -140,6 +145,8 @@ static void tell_train(const app_context *app, const char *name, const stopwatch
     app_json_close();
 }
 
+/* Refuses --epochs and --steps.
+ *   error  INVALID */
 static trm_status check_flags(const app_context *app, trm_error *err) {
     if (app_given(&app->parsed, "epochs") || app_given(&app->parsed, "steps")) {
         return app_fail(err, TRM_INVALID, "bench train takes --repeats, not --epochs or --steps");
@@ -147,6 +154,7 @@ static trm_status check_flags(const app_context *app, trm_error *err) {
     return TRM_OK;
 }
 
+/* bench train. */
 int app_run_bench_train(app_context *app) {
     trm_error err;
     const char *name = app->parsed.arguments[0];
@@ -168,7 +176,7 @@ int app_run_bench_train(app_context *app) {
     w.seconds = calloc((size_t)w.room, sizeof *w.seconds);
     w.windows = calloc((size_t)(w.room / WINDOW + 1), sizeof *w.windows);
     app_settle_data(app);
-    app->o.retune_seconds = 0.3; /* as in training: the time to the first step is told */
+    app->o.retune_seconds = 0.3; /* as in training: the first step is measured, too */
     bool launched;
     int code = 0;
     trm_status status = app_launch_self(app, app_check_job, &launched, &code, &err);
@@ -186,7 +194,7 @@ int app_run_bench_train(app_context *app) {
         status = app_dataset_random(app, &data, &err);
     }
     if (status == TRM_OK) {
-        /* What the process is without the model, with the batches to come. */
+        /* bytes of the process without the model, with the batches to come */
         before = trm_resident_bytes() + trm_dataset_buffer_bytes(data);
         status = app_make_model(app, name, data, false, &network, &model, &err);
     }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench comm: collectives in nccl-tests' columns, every result checked, with a gate for scripts. */
+/* bench comm: collectives in the columns of nccl-tests. Every result is checked, and --min-busbw
+ * makes a gate for scripts. All ranks measure and have the same results; rank 0 prints. */
 #include "app/bench.h"
 #include "app/ranks.h"
 
@@ -22,6 +23,7 @@ static const struct {
            {"alltoall", TRM_ALLTOALL},
            {"scatter", TRM_SCATTER},
            {"gather", TRM_GATHER}};
+/* words of --redop: trm_reduction_name */
 static const trm_reduction REDOPS[] = {TRM_REDUCTION_SUM, TRM_REDUCTION_MEAN, TRM_REDUCTION_PROD,
                                        TRM_REDUCTION_MAX, TRM_REDUCTION_MIN};
 static const struct {
@@ -31,6 +33,7 @@ static const struct {
               {"fp64", TRM_FLOAT64}, {"int8", TRM_INT8},     {"int32", TRM_INT32},
               {"int64", TRM_INT64},  {"uint8", TRM_UINT8}};
 
+/* Returns the bytes of an element of --dtype. */
 static int64_t bytes_of(const char *type) {
     for (size_t i = 0; i < sizeof DTYPES / sizeof DTYPES[0]; i++) {
         if (strcmp(DTYPES[i].name, type) == 0) {
@@ -40,8 +43,9 @@ static int64_t bytes_of(const char *type) {
     return 1;
 }
 
-/* "64K" or "102000000" or "102M": K, M and G count by 1024, as hccl_test's do; *at moves behind it.
- */
+/* Parses the next size of --sizes ("64K", "102000000") and moves *at behind it. K, M and G count
+ * by 1024, as in hccl_test.
+ *   error  INVALID */
 static trm_status next_size(const char **at, int64_t *bytes, trm_error *err) {
     char *end;
     errno = 0;
@@ -57,12 +61,14 @@ static trm_status next_size(const char **at, int64_t *bytes, trm_error *err) {
     return TRM_OK;
 }
 
+/* Returns whether the collective adds. */
 static bool reduces(const app_options *o) {
     return strcmp(o->op, "allreduce") == 0 || strcmp(o->op, "reduce") == 0 ||
            strcmp(o->op, "reducescatter") == 0;
 }
 
-/* "-" where there is no bound: of collectives that are not sums, and of messages. */
+/* Formats the share of a bound; "-" where there is none: for collectives that are not sums, and
+ * for messages. */
 static const char *share(char text[16], double bound, double microseconds) {
     if (bound <= 0) {
         return "-";
@@ -71,6 +77,7 @@ static const char *share(char text[16], double bound, double microseconds) {
     return text;
 }
 
+/* Prints one size; rank 0 does. */
 static void tell(const app_context *app, const bench_comm_result *r) {
     if (app_rank(app) != 0) {
         return;
@@ -100,7 +107,7 @@ static void tell(const app_context *app, const bench_comm_result *r) {
     app_json_int("repeats", r->repeats);
     app_json_real("algbw_gb_s", r->algbw_gb_s);
     app_json_real("busbw_gb_s", r->busbw_gb_s);
-    /* null: there is no bound */
+    /* NAN becomes null: no bound */
     app_json_real("roofline_fraction", bounded ? r->roofline_fraction : NAN);
     app_json_real("roofline_sum_fraction",
                   bounded ? r->roofline_sum_microseconds / r->microseconds : NAN);
@@ -109,7 +116,8 @@ static void tell(const app_context *app, const bench_comm_result *r) {
     app_json_close();
 }
 
-/* The gate, once everything has been measured: all ranks have the same results and end alike. */
+/* Applies the gate after all sizes. All ranks have the same results and return the same status.
+ *   error  DIVERGED if it is missed */
 static trm_status judge(const app_context *app, int sizes, int slow,
                         const bench_comm_result *slowest, trm_error *err) {
     if (app->o.min_busbw <= 0) {
@@ -136,6 +144,8 @@ static trm_status judge(const app_context *app, int sizes, int slow,
                           slowest->busbw_gb_s);
 }
 
+/* Measures all sizes. Collective.
+ *   error  INTERNAL for a wrong result */
 static trm_status measure(app_context *app, trm_error *err) {
     bench_comm_result slowest = {.bytes = 0};
     int sizes = 0, slow = 0;
@@ -155,8 +165,8 @@ static trm_status measure(app_context *app, trm_error *err) {
             app_warn(
                 "--redop has no effect here: it is for --op allreduce, reduce and reducescatter");
         }
-        /* nccl-tests' columns (hccl_test: data_size, aveg_time, alg_bandwidth, check_result), then
-         * the bound's */
+        /* columns of nccl-tests (in hccl_test: data_size, aveg_time, alg_bandwidth,
+         * check_result), then those of the bound */
         app_say("%12s %12s %6s %6s %4s %10s %9s %9s %8s %9s %9s\n%12s %12s %6s %6s %4s %10s %9s "
                 "%9s %8s %9s %9s\n",
                 "size", "count", "type", "redop", "root", "time", "algbw", "busbw", "#wrong",
@@ -185,7 +195,8 @@ static trm_status measure(app_context *app, trm_error *err) {
     return judge(app, sizes, slow, &slowest, err);
 }
 
-/* Before ranks are started: wrong sizes should not cost a job. */
+/* Checks --sizes before ranks are started, so that a wrong size costs no job.
+ *   error  INVALID */
 static trm_status check_sizes(const app_options *o, trm_error *err) {
     trm_status status = TRM_OK;
     const char *type = o->dtype != NULL ? o->dtype : "fp32";
@@ -201,6 +212,7 @@ static trm_status check_sizes(const app_options *o, trm_error *err) {
     return status;
 }
 
+/* bench comm: the launcher checks the sizes; the ranks measure. */
 int app_run_bench_comm(app_context *app) {
     trm_error err;
     bool launched = false;

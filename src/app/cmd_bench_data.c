@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* trireme bench data: batches a second through the workers, and what a sample costs one thread,
- * beside libjpeg-turbo's own decode where the samples are JPEG. */
+/* bench data: batches per second with --workers threads; the time of one sample on one thread;
+ * and, where the samples are JPEG, the time of libjpeg-turbo's own decoder on the same files. */
 #include "app/app.h"
 #include "app/bench.h"
 
@@ -13,7 +13,7 @@
 
 #define THREAD_SECONDS 1.0
 
-/* Seconds of `count` batches. */
+/* Reads `count` batches, across epochs, and returns the seconds. */
 static trm_status read_batches(trm_dataset *data, int64_t count, double *seconds, trm_error *err) {
     double begin = trm_now_seconds();
     for (int64_t i = 0; i < count;) {
@@ -29,6 +29,8 @@ static trm_status read_batches(trm_dataset *data, int64_t count, double *seconds
     return TRM_OK;
 }
 
+/* Measures the seconds per batch --repeats times, after reading as many batches as the workers
+ * prefetch. */
 static trm_status measure_data(const app_options *o, trm_dataset *data, double *seconds,
                                trm_error *err) {
     int64_t batches = trm_dataset_epoch_batches(data);
@@ -42,6 +44,7 @@ static trm_status measure_data(const app_options *o, trm_dataset *data, double *
     return status;
 }
 
+/* Prints the rates. */
 static void tell_data(const app_options *o, const app_sample *s, const bench_data_rate *rate) {
     app_say("%s: %.0f samples/s with %lld workers (median of %lld measurements)\n", o->data,
             (double)o->batch_size / s->median, (long long)o->workers, (long long)s->repeats);
@@ -69,6 +72,8 @@ static void tell_data(const app_options *o, const app_sample *s, const bench_dat
     app_json_close();
 }
 
+/* bench data. The dataset is opened twice: with its workers for the rate, and again for the time
+ * of one thread. */
 int app_run_bench_data(app_context *app) {
     trm_error err;
     app_options *o = &app->o;
@@ -81,6 +86,7 @@ int app_run_bench_data(app_context *app) {
     if (status == TRM_OK) {
         status = app_dataset(app, usage, !test, &data, &err);
     }
+    /* what can be checked has been checked */
     if (status == TRM_OK && o->dry_run) {
         trm_dataset_destroy(data);
         free(seconds);
@@ -90,6 +96,7 @@ int app_run_bench_data(app_context *app) {
         status = measure_data(o, data, seconds, &err);
     }
     trm_dataset_destroy(data);
+    /* the same data again for one thread, from its first sample */
     data = NULL;
     if (status == TRM_OK) {
         status = app_dataset(app, usage, !test, &data, &err);

@@ -1,26 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench ops: each distinct operator of a program against what the machine reaches: multiply-adds on
- * registers, and loops over working sets of its size that read and write as it does, sampled in
- * turns with the operators. Both sides are medians; the same bounds from the machine's best samples
- * are told beside them.
+/* bench ops: each distinct operator of a program compared with what the machine reaches.
  *
- *      bound = max(flops that must be done / peak, time of moving its bytes)        fraction = bound / time
+ *     bound = max(flops that must be done / peak, time of moving the bytes)        fraction = bound / time
  *
- * The flops are the definition's, without padding, at the rate of the operator's type; those of its
- * algorithm where they are fewer, at float32's rate, because that is what Winograd's products are
- * made in, also between bfloat16 images.
+ * The machine is measured with multiply-adds on registers and with loops that read and write
+ * working sets of the operator's size, sampled in turns with the operators. Both sides are
+ * medians; the same bounds from the machine's best samples are printed beside them.
  *
- * A plainer one is told beside it, the roofline of Williams et al. 2009: the definition's flops at
- * the type's rate, bytes from main memory, whatever the algorithm spares and the caches hold.
+ * Flops: those of the definition, without padding, at the rate of the operator's type; or those
+ * of its algorithm where they are fewer, at the rate of float32, because Winograd's products are
+ * computed in float32 even between bfloat16 images.
  *
- * The bandwidth is that of a working set as large as what the program moved since the operator's
- * inputs were last touched: what was made long ago comes from memory, what was made just now may be
- * in a cache. Where a first pass must end before the rest begins (a norm's statistics), the rest
- * finds what that pass left.
+ * Bytes: at the bandwidth of a working set as large as what the program moved since the
+ * operator's inputs were last touched. Inputs from long ago come from memory; recent ones may be
+ * in a cache. Where a first pass must end before the rest begins (statistics of a norm), the
+ * rest finds in the caches what that pass left.
  *
- * The optimiser is one of the operators; the sum of all bounds is held against whole steps,
- * measured.
- */
+ * A simpler bound stands beside it, the roofline of Williams et al. 2009: the definition's flops
+ * at the rate of the type and bytes from main memory, whatever the algorithm saves and the
+ * caches hold.
+ *
+ * The optimiser is one of the operators. The sum of all bounds is compared with measured whole
+ * steps. */
 #include "app/app.h"
 #include "app/bench.h"
 
@@ -31,6 +32,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Returns the seconds of moving the operator's bytes: the first pass from the working set since
+ * its inputs were touched, the rest from what that pass left in the caches. */
 static double memory_bound(const trm_step_profile *s, const trm_machine_peak *p) {
     double held = s->bytes > s->reuse_bytes ? s->bytes : s->reuse_bytes,
            rest = s->bytes - s->first_bytes;
@@ -40,17 +43,20 @@ static double memory_bound(const trm_step_profile *s, const trm_machine_peak *p)
                                               s->first_bytes > 0 ? own : held);
 }
 
+/* Returns the seconds of the definition's flops at the rate of the operator's type. */
 static double defined_compute(const trm_step_profile *s, const trm_machine_peak *p) {
     bool pairs = s->bfloat16 && p->bfloat16_flops > p->float32_flops;
     return s->work_flops / (pairs ? p->bfloat16_flops : p->float32_flops);
 }
 
+/* Returns the roofline: the definition's flops, bytes from main memory. */
 static double roofline_of(const trm_step_profile *s, const trm_machine_peak *p) {
     double compute = defined_compute(s, p),
            memory = trm_machine_memory_seconds(p, s->bytes, s->written_bytes, INFINITY);
     return compute > memory ? compute : memory;
 }
 
+/* Returns the bound of the opening comment: the fewest flops, bytes from where they are. */
 static double bound_of(const trm_step_profile *s, const trm_machine_peak *p) {
     double compute = defined_compute(s, p), instead = s->work_float32 / p->float32_flops;
     compute = instead > 0 && instead < compute ? instead : compute;
@@ -58,6 +64,7 @@ static double bound_of(const trm_step_profile *s, const trm_machine_peak *p) {
     return compute > memory ? compute : memory;
 }
 
+/* Prints one distinct operator beside its bound. */
 static void tell_step(const app_context *app, const trm_step_profile *s,
                       const trm_machine_peak *p) {
     double bound = bound_of(s, p);
@@ -84,6 +91,7 @@ static void tell_step(const app_context *app, const trm_step_profile *s,
     app_json_close();
 }
 
+/* Prints the machine's peak: arithmetic, and bandwidth by size of the working set. */
 static void tell_peak(const trm_machine_peak *p, const char *which) {
     app_say("machine, %d threads, %s: %.1f GFLOP/s float32", (int)p->threads, which,
             p->float32_flops / 1e9);
@@ -101,6 +109,7 @@ static void tell_peak(const trm_machine_peak *p, const char *which) {
     app_say("\n");
 }
 
+/* Returns the sum of a bound over all operators. */
 static double sum_of(double (*bound)(const trm_step_profile *, const trm_machine_peak *),
                      const trm_step_profile *steps, int32_t count, const trm_machine_peak *p) {
     double sum = 0;
@@ -110,6 +119,8 @@ static double sum_of(double (*bound)(const trm_step_profile *, const trm_machine
     return sum;
 }
 
+/* Prints the sums over all operators and the whole step, with bounds from the machine's median
+ * (`p`) and best (`best`) samples. */
 static void tell_total(const app_context *app, const char *name, const trm_step_profile *steps,
                        int32_t count, double step, const trm_machine_peak *p,
                        const trm_machine_peak *best) {
@@ -119,6 +130,7 @@ static void tell_total(const app_context *app, const char *name, const trm_step_
     for (int32_t i = 0; i < count; i++) {
         seconds += steps[i].seconds;
     }
+    /* the machine, then the operators, as text and as JSON */
     tell_peak(p, "median");
     tell_peak(best, "best");
     app_say("all %d operators: %.2f ms; sum of their bounds: %.2f ms; fraction %.3f (%.3f of the "
@@ -153,6 +165,7 @@ static void tell_total(const app_context *app, const char *name, const trm_step_
     app_json_close();
 }
 
+/* Measures operators and machine in turns, and prints each distinct operator once. */
 static trm_status measure(const app_context *app, trm_model *model, const char *name,
                           trm_error *err) {
     const trm_step_profile *steps;
@@ -183,6 +196,7 @@ static trm_status measure(const app_context *app, trm_model *model, const char *
     return TRM_OK;
 }
 
+/* bench ops. Compiling may take long, so that the fastest algorithms are measured. */
 int app_run_bench_ops(app_context *app) {
     trm_error err;
     trm_dataset *data = NULL;
@@ -193,7 +207,7 @@ int app_run_bench_ops(app_context *app) {
         return app_dry_run_model(app, "nothing was measured");
     }
     app_settle_data(app);
-    app->o.retune_seconds = 20; /* all that a model has */
+    app->o.retune_seconds = 20; /* enough to try every algorithm of a model */
     trm_status status = app_dataset_random(app, &data, &err);
     if (status == TRM_OK) {
         status = app_make_model(app, name, data, false, &network, &model, &err);

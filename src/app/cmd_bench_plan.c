@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench plan: how long the search takes, by mesh: space, exact solves, all of it. Costs are given,
- * not measured, so that the figures are the search's own. */
+/* bench plan: time of the search for a split by mesh: the whole search and its exact solves.
+ * Costs are given (LINKS), not measured, so that the figures are those of the search alone. */
 #include "app/app.h"
 #include "app/bench.h"
 
@@ -11,6 +11,7 @@
 static const char LINKS[] =
     "level host 8 5 100\nlevel network 1048576 15 12.5 shared\nflops 5e13\nbytes 8e11\n";
 
+/* Searches one mesh --repeats times and prints the result. */
 static trm_status measure(app_context *app, const trm_model_options *model, const char *mesh,
                           trm_error *err) {
     enum { REPEATS_MAX = 101 };
@@ -30,6 +31,7 @@ static trm_status measure(app_context *app, const trm_model_options *model, cons
         search[i] = info.search_seconds;
         solve[i] = info.solve_seconds;
     }
+    /* the whole search, and its exact solves alone */
     app_sample whole = app_summarise(search, repeats), exact = app_summarise(solve, repeats);
     app_say("%-14s %8d %10.2f %10.2f %10.2f %10.2f %12.3f %8.3f%%\n", mesh, (int)info.ranks,
             whole.median * 1e3, whole.minimum * 1e3, whole.maximum * 1e3, exact.median * 1e3,
@@ -49,6 +51,7 @@ static trm_status measure(app_context *app, const trm_model_options *model, cons
     return TRM_OK;
 }
 
+/* bench plan: --mesh, or a list of meshes from 8 to 4,096 ranks. */
 int app_run_bench_plan(app_context *app) {
     static const char *const meshes[] = {"8", "2x4", "8x8", "8x16x32"};
     trm_error err;

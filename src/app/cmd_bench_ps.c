@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench ps: prints what the library measures of tables, servers and their checkpoints
- * (trireme/ps_tools.h). */
+/* bench ps: prints what the benchmark library measures of embedding tables, servers and
+ * checkpoints (bench/lib/bench.h). */
 #include "app/app.h"
 #include "app/bench.h"
 
@@ -11,6 +11,7 @@
 
 #include <string.h>
 
+/* Prints one result. */
 static void tell(void *context, const char *name, const char *unit, double median, double minimum,
                  double maximum, int32_t repeats) {
     (void)context;
@@ -28,6 +29,7 @@ static void tell(void *context, const char *name, const char *unit, double media
     app_json_close();
 }
 
+/* bench ps: the options of the library's benchmark from the flags. */
 int app_run_bench_ps(app_context *app) {
     trm_error err;
     const app_options *o = &app->o;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench split: plans of a split as they run on ranks of this machine. plan --validate starts it and
- * reads it. */
+/* bench split: runs plans of a split on ranks of this machine and prints time and memory of
+ * each. It is one plan at a time, without the comparison of plan --validate. */
 #include "app/app.h"
 #include "app/bench.h"
 #include "app/planning.h"
@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The next of FILE,FILE...; false: there is none. */
+/* Copies the next of FILE,FILE,...; false at the end. */
 static bool next_path(const char **at, char path[512]) {
     size_t length = strcspn(*at, ",");
     snprintf(path, 512, "%.*s", (int)length, *at);
@@ -18,7 +18,8 @@ static bool next_path(const char **at, char path[512]) {
     return path[0] != '\0';
 }
 
-/* Before ranks are started: what is missing, or no plan, is told once. */
+/* Checks the files of --plans before ranks are started, so that an error is reported once.
+ *   error  INVALID, IO */
 static trm_status check_plans(const char *list, trm_error *err) {
     char path[512];
     trm_plan_info info;
@@ -31,6 +32,7 @@ static trm_status check_plans(const char *list, trm_error *err) {
     return status;
 }
 
+/* Prints one plan; rank 0 does. */
 static void tell(const app_context *app, const char *path, const trm_planner_run_result *r) {
     if (app_rank(app) != 0) {
         return;
@@ -55,16 +57,19 @@ static void tell(const app_context *app, const char *path, const trm_planner_run
     app_json_close();
 }
 
+/* Prints one operator of --profile. */
 static void tell_step(void *context, const char *phase, const char *name, const char *kind,
                       double seconds) {
     (void)context;
     app_say("  %-9s %-56.56s %-22s %10.1f us\n", phase, name, kind, seconds * 1e6);
 }
+/* On other ranks than 0: they must measure, too, but do not print. */
 static void skip_step(void *context, const char *phase, const char *name, const char *kind,
                       double seconds) {
     (void)context, (void)phase, (void)name, (void)kind, (void)seconds;
 }
 
+/* Runs all plans. Collective. */
 static trm_status measure(app_context *app, trm_error *err) {
     trm_dataset *data = NULL;
     app_network network;
@@ -99,6 +104,7 @@ static trm_status measure(app_context *app, trm_error *err) {
     return status;
 }
 
+/* bench split: the launcher checks the plans; the ranks run them. */
 int app_run_bench_split(app_context *app) {
     trm_error err;
     bool launched = false;

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cluster check, show, make, merge: the rank table and the environment, before a job costs
- * anything. */
+/* cluster check, show, make, merge: rank tables and the environment, before a job is started. */
 #include "app/app.h"
 
 #include "trireme/cluster.h"
@@ -13,6 +12,7 @@
 
 enum { HOSTS_MAX = 256 };
 
+/* Prints a text, ended by a newline, or the error. Frees `text`. Returns the exit code. */
 static int tell(char *text, trm_status status, const trm_error *err) {
     if (status != TRM_OK) {
         return app_report(err);
@@ -26,6 +26,7 @@ static int tell(char *text, trm_status status, const trm_error *err) {
     return 0;
 }
 
+/* Prints the rank of this process and its source. */
 static int tell_cluster(app_context *app) {
     trm_error err;
     trm_cluster *cluster;
@@ -43,12 +44,14 @@ static int tell_cluster(app_context *app) {
 
 int app_run_cluster_show(app_context *app) { return tell_cluster(app); }
 
+/* cluster check: a file, or without one the environment. */
 int app_run_cluster_check(app_context *app) {
     return app->parsed.arguments_count == 0
                ? tell_cluster(app)
                : app_tell_rank_table(app, app->parsed.arguments[0], TRM_INVALID);
 }
 
+/* Contract in app.h. An unfinished table (PENDING) is as wrong as a damaged one here. */
 int app_tell_rank_table(app_context *app, const char *path, trm_status wrong) {
     trm_error err;
     trm_rank_table *table;
@@ -63,7 +66,7 @@ int app_tell_rank_table(app_context *app, const char *path, trm_status wrong) {
     return tell(text, status, &err);
 }
 
-/* With --json an object is one line. */
+/* Joins the lines of JSON in place: with --json an object is one line. */
 static void join_lines(char *json) {
     char *to = json;
     for (const char *from = json; *from != '\0';) {
@@ -77,7 +80,8 @@ static void join_lines(char *json) {
     *to = '\0';
 }
 
-/* To --output, or stdout. Frees `json`. */
+/* Writes a rank table to --output, which must not exist, or to stdout. Frees `json`. Returns the
+ * exit code. */
 static int put_table(const app_context *app, char *json) {
     trm_error err;
     trm_status status = TRM_OK;
@@ -95,6 +99,8 @@ static int put_table(const app_context *app, char *json) {
     return status == TRM_OK ? 0 : app_report(&err);
 }
 
+/* Parses --hosts; the names point into `text`.
+ *   error  INVALID */
 static trm_status read_hosts(char *text, trm_rank_table_host *hosts, int32_t *count,
                              trm_error *err) {
     for (char *host = strtok(text, ", "); host != NULL; host = strtok(NULL, ", ")) {
@@ -112,6 +118,7 @@ static trm_status read_hosts(char *text, trm_rank_table_host *hosts, int32_t *co
     return TRM_OK;
 }
 
+/* cluster make: a table in the form of --to. */
 int app_run_cluster_make(app_context *app) {
     trm_error err;
     static trm_rank_table_host hosts[HOSTS_MAX];

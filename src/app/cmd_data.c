@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* data synth, info, fetch. Fetching is curl's or wget's work: no network code of our own handles a
- * stranger's bytes. */
+/* data synth, info, fetch. curl or wget fetch the data: no network code of the program handles
+ * bytes of a foreign host. */
 #include "app/app.h"
 
 #include "trireme/machine.h"
@@ -14,9 +14,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* ---- synth -------------------------------------------------------------------------------------
- */
+/* ---- synth ----------------------------------------------------------------------------------- */
 
+/* data synth: writes the generated images in the form of CIFAR-10. */
 int app_run_data_synth(app_context *app) {
     trm_error err;
     const app_options *o = &app->o;
@@ -45,10 +45,10 @@ int app_run_data_synth(app_context *app) {
     return 0;
 }
 
-/* ---- info
- *  ---------------------------------------------------------------------------------------- */
+/* ---- info ------------------------------------------------------------------------------------ */
 
-/* One sample a batch, so that none is behind a damaged one. */
+/* Reads every sample of a part and reports the damaged ones. Batches have one sample, so that a
+ * damaged one hides no other. */
 static trm_status read_part(app_context *app, const char *name, trm_usage usage, int64_t *damaged,
                             trm_error *err) {
     trm_dataset *data;
@@ -78,11 +78,12 @@ static trm_status read_part(app_context *app, const char *name, trm_usage usage,
     return status;
 }
 
+/* Prints samples, classes and fields of a part of the data, and with --read its damaged samples. */
 static trm_status describe_part(app_context *app, const char *name, trm_usage usage,
                                 int64_t *damaged, trm_error *err) {
     trm_dataset *data;
     trm_status status = app_dataset(app, usage, usage != TRM_USAGE_TEST, &data, err);
-    /* fewer samples than a batch, and training drops the rest */
+    /* fewer samples than a batch, which training would drop: describe it without training */
     if (status == TRM_INVALID && usage != TRM_USAGE_TEST) {
         trm_error untrainable = *err;
         status = app_dataset(app, usage, false, &data, err);
@@ -116,6 +117,8 @@ static trm_status describe_part(app_context *app, const char *name, trm_usage us
     return app->o.read ? read_part(app, name, usage, damaged, err) : TRM_OK;
 }
 
+/* data info: the training part and, without --usage, the test part; a missing test part is a
+ * warning. */
 int app_run_data_info(app_context *app) {
     trm_error err;
     app_options *o = &app->o;
@@ -148,15 +151,14 @@ int app_run_data_info(app_context *app) {
     return status == TRM_OK ? 0 : app_report(&err);
 }
 
-/* ---- fetch
- *  ---------------------------------------------------------------------------------------- */
+/* ---- fetch ----------------------------------------------------------------------------------- */
 
 static const char CIFAR_URL[] = "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz";
 static const char CIFAR_SHA256[] =
     "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd";
 static const char CIFAR_FOLDER[] = "cifar-10-batches-bin";
 
-/* The program's exit code; 127 when it is not there. */
+/* Runs a program and returns its exit code, 127 if it is not installed. */
 static int run_program(char *const argv[]) {
     fflush(stdout);
     pid_t child = fork();
@@ -171,6 +173,8 @@ static int run_program(char *const argv[]) {
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
+/* Fetches a file with curl, or with wget where curl is not installed.
+ *   error  UNSUPPORTED without either, IO */
 static trm_status download(const char *url, const char *path, trm_error *err) {
     char *const curl[] = {"curl", "-fsSL",      "--connect-timeout", "20",
                           "-o",   (char *)path, (char *)url,         NULL};
@@ -191,6 +195,8 @@ static trm_status download(const char *url, const char *path, trm_error *err) {
                                 url, code);
 }
 
+/* Compares the file's SHA-256.
+ *   error  IO, CORRUPT */
 static trm_status check_sha256(const char *path, const char *expected, trm_error *err) {
     FILE *file = fopen(path, "rb");
     EVP_MD_CTX *hash = EVP_MD_CTX_new();
@@ -221,8 +227,8 @@ static trm_status check_sha256(const char *path, const char *expected, trm_error
                           path, text, expected);
 }
 
-/* Unpacks beside the goal, checks the files, and renames: the folder is there whole or not at all.
- */
+/* Unpacks the archive beside the goal, checks the files and renames the folder: the goal exists
+ * whole or not at all. */
 static trm_status unpack(const char *archive, const char *cache, const char *goal, trm_error *err) {
     char work[512], made[600];
     snprintf(work, sizeof work, "%s/fetch.XXXXXX", cache);
@@ -247,6 +253,8 @@ static trm_status unpack(const char *archive, const char *cache, const char *goa
     return status;
 }
 
+/* Fetches CIFAR-10 into the cache unless it is there; `goal` receives its folder. The archive's
+ * name has the process id, so that two processes do not write one file. */
 static trm_status fetch_cifar(const app_options *o, const char *cache, char *goal, size_t size,
                               trm_error *err) {
     char archive[512], file[800];
@@ -274,6 +282,7 @@ static trm_status fetch_cifar(const app_options *o, const char *cache, char *goa
     return status;
 }
 
+/* data fetch. */
 int app_run_data_fetch(app_context *app) {
     trm_error err;
     char goal[640];

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* doctor: what this machine and this build have, and what to mend. */
+/* doctor: properties of this machine and this build, with remarks about what should be fixed.
+ * Remarks never change the exit code. */
 #include "app/app.h"
 
 #include "trireme/machine.h"
@@ -8,10 +9,12 @@
 #include <stdio.h>
 #include <string.h>
 
+/* remarks so far */
 static int remarks;
 
 static void remark(const char *format, ...) TRM_PRINTF(1, 2);
 
+/* Prints a remark and counts it. */
 static void remark(const char *format, ...) {
     char line[256];
     va_list args;
@@ -22,12 +25,14 @@ static void remark(const char *format, ...) {
     app_say("  ! %s\n", line);
 }
 
+/* Prints a size and how much of it is free. */
 static void say_bytes(const char *label, int64_t bytes, int64_t free_bytes) {
     char a[32], b[32];
     app_say("%-14s %s, %s free\n", label, app_bytes((double)bytes, a, sizeof a),
             app_bytes((double)free_bytes, b, sizeof b));
 }
 
+/* Prints the JSON event "doctor". */
 static void print_json(const trm_machine *m) {
     app_json_open();
     app_json_text("event", "doctor");
@@ -50,6 +55,7 @@ static void print_json(const trm_machine *m) {
     app_json_close();
 }
 
+/* doctor: one line per property, its remark behind it. */
 int app_run_doctor(app_context *app) {
     (void)app;
     trm_machine m;

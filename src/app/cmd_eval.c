@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* eval: a checkpoint on the test part, alone or by ranks that share it. */
+/* eval: metrics of a checkpoint on the test part, by one process or by ranks that share the
+ * data. The options of the network come from the checkpoint (recall.c). */
 #include "app/app.h"
 
 #include <stdio.h>
 #include <string.h>
 
+/* Opens data and model and loads the weights. The checkpoint's description is read before the
+ * data is opened, because it determines image size and fields. */
 static trm_status prepare(app_context *app, trm_dataset **data, app_network *network,
                           trm_model **model, trm_error *err) {
     app_options *o = &app->o;
@@ -20,6 +23,7 @@ static trm_status prepare(app_context *app, trm_dataset **data, app_network *net
     if ((status = app_recall(app, name, err)) != TRM_OK) {
         return status;
     }
+    /* the ranks, then the data that each of them reads */
     app_settle_data(app);
     if ((status = app_join(app, err)) != TRM_OK) {
         return status;
@@ -39,6 +43,7 @@ static trm_status prepare(app_context *app, trm_dataset **data, app_network *net
     return trm_model_load(*model, o->checkpoint, false, NULL, err);
 }
 
+/* Evaluates, and writes --predictions if given. */
 static trm_status evaluate(app_context *app, trm_model *model, trm_dataset *data,
                            trm_evaluation *out, trm_error *err) {
     app_predictions *predictions = NULL;
@@ -57,6 +62,8 @@ static trm_status evaluate(app_context *app, trm_model *model, trm_dataset *data
     return status;
 }
 
+/* eval. The launcher of many ranks only checks; the ranks evaluate together and have the same
+ * result. */
 int app_run_eval(app_context *app) {
     trm_error err;
     trm_dataset *data = NULL;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* export and import: a model's weights to and from other programs. */
+/* export and import: a model's weights to and from files of other programs. */
 #include "app/app.h"
 
 #include "trireme/export.h"
@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A model for its weights only: batches of one random image. */
+/* Creates a model for its weights alone, with batches of one random image. */
 static trm_status weights_model(app_context *app, trm_dataset **data, app_network *network,
                                 trm_model **model, trm_error *err) {
     app_options *o = &app->o;
@@ -19,9 +19,9 @@ static trm_status weights_model(app_context *app, trm_dataset **data, app_networ
                : status;
 }
 
-/* ---- export
- *  --------------------------------------------------------------------------------------- */
+/* ---- export ---------------------------------------------------------------------------------- */
 
+/* Loads the checkpoint and writes it in the form of --to. */
 static trm_status export_model(app_context *app, trm_dataset **data, app_network *network,
                                trm_model **model, trm_error *err) {
     const app_options *o = &app->o;
@@ -63,9 +63,9 @@ int app_run_export(app_context *app) {
     return status == TRM_OK ? 0 : app_report(&err);
 }
 
-/* ---- import
- *  ---------------------------------------------------------------------------------------- */
+/* ---- import ---------------------------------------------------------------------------------- */
 
+/* Writes the weights as checkpoint of step 0. */
 static trm_status save_import(const app_options *o, trm_model *model, trm_error *err) {
     trm_checkpoint_writer *writer;
     trm_status status = trm_checkpoint_writer_open(o->output, NULL, &writer, err);
@@ -77,6 +77,7 @@ static trm_status save_import(const app_options *o, trm_model *model, trm_error 
     return status == TRM_OK ? closed : status;
 }
 
+/* Reads the weights of --from and writes a checkpoint to --output, which must have none. */
 static trm_status import_model(app_context *app, trm_dataset **data, app_network *network,
                                trm_model **model, trm_error *err) {
     const app_options *o = &app->o;

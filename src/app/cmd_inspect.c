@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* inspect: what a file is, by its content. The library knows most kinds; plans, rank tables and
- * folders of servers are told here. */
+/* inspect: the kind and content of a file, determined by its content. The library knows most
+ * kinds; rank tables, plans and folders of servers are recognised here first. */
 #include "app/app.h"
 
 #include "trireme/cluster.h"
@@ -18,6 +18,7 @@ static void print_line(void *context, const char *line) {
     printf("%s\n", line);
 }
 
+/* Returns whether the file begins with `word` and is longer. */
 static bool begins_with(const char *path, const char *word) {
     char begin[32] = "";
     FILE *file = fopen(path, "rb");
@@ -28,6 +29,7 @@ static bool begins_with(const char *path, const char *word) {
     return length > strlen(word) && strncmp(begin, word, strlen(word)) == 0;
 }
 
+/* Prints a plan. */
 static int tell_plan(const char *path) {
     trm_error err;
     trm_plan_info info;
@@ -56,7 +58,8 @@ static int tell_plan(const char *path) {
     return 0;
 }
 
-/* What parameter servers write: MANIFEST-N.json beside cut-N/server-I-shard-J.full. */
+/* Returns whether a folder has a manifest of parameter servers (MANIFEST-N.json beside
+ * cut-N/server-I-shard-J.full). */
 static bool has_manifest(const char *folder) {
     DIR *dir = opendir(folder);
     bool found = false;
@@ -69,8 +72,8 @@ static bool has_manifest(const char *folder) {
     return found;
 }
 
-/* The folder of parameter servers that `path` is, or that it is a table shard of; false: neither.
- */
+/* Finds the folder of parameter servers: `path` itself, or the one above a shard's file. Returns
+ * false if it is neither. */
 static bool table_folder(const char *path, char *folder, size_t size) {
     const char *file = strrchr(path, '/'), *name = file != NULL ? file + 1 : path;
     if (strncmp(name, "server-", 7) == 0 && strstr(name, "-shard-") != NULL) {
@@ -81,7 +84,7 @@ static bool table_folder(const char *path, char *folder, size_t size) {
     return has_manifest(folder);
 }
 
-/* A JSON file whose beginning has one of the keys that only rank tables have. */
+/* Returns whether the file is JSON and its start has a key that only rank tables have. */
 static bool is_rank_table(const char *path) {
     static const char *const keys[] = {"\"server_list\"", "\"server_count\"",   "\"group_list\"",
                                        "\"server_num\"",  "\"super_pod_list\"", "\"rank_list\"",
@@ -103,11 +106,13 @@ static bool is_rank_table(const char *path) {
     return false;
 }
 
+/* inspect. Kinds that the library does not know are tried first: rank table, plan, servers'
+ * folder. */
 int app_run_inspect(app_context *app) {
     trm_error err;
     const char *path = app->parsed.arguments[0];
     struct stat info;
-    bool regular = stat(path, &info) == 0 && S_ISREG(info.st_mode); /* a pipe would be waited for */
+    bool regular = stat(path, &info) == 0 && S_ISREG(info.st_mode); /* reading a pipe would block */
     if (regular && is_rank_table(path)) {
         return app_tell_rank_table(app, path, TRM_CORRUPT);
     }

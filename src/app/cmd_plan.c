@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plan: the program of one process. With -n or --mesh it is the planner, cmd_planner.c. */
+/* plan: the program of one process, with its memory and its predicted time. With -n, --mesh or
+ * --plan it is the planner, cmd_planner.c. */
 #include "app/app.h"
 
 #include <stdio.h>
 #include <string.h>
 
+/* Prints the summary for people. */
 static void tell_summary(const app_context *app, const char *name, const trm_exec_info *info) {
     const app_options *o = &app->o;
     char size[48] = "", a[32], b[32], c[32], d[32], e[32];
@@ -29,6 +31,7 @@ static void tell_summary(const app_context *app, const char *name, const trm_exe
     app_say("compiled in  %.3f s\n", info->create_seconds);
 }
 
+/* Prints the JSON event "plan"; `program`: that of --explain, or NULL. */
 static void tell_json(const char *name, const app_options *o, const trm_exec_info *info,
                       const char *program) {
     app_json_open();
@@ -59,7 +62,9 @@ static void tell_json(const char *name, const app_options *o, const trm_exec_inf
     app_json_close();
 }
 
-/* Who gives --save expects a file: flags without an effect are refused. */
+/* Refuses flags without an effect, instead of a warning: a script that gives --save expects a
+ * file.
+ *   error  INVALID */
 static trm_status check_flags(const app_context *app, bool many, trm_error *err) {
     static const char ranks[] = "a plan of many ranks: with -n N, --mesh AxB or --plan FILE";
     bool validates = app->o.plan_validate;
@@ -94,6 +99,7 @@ static trm_status check_flags(const app_context *app, bool many, trm_error *err)
     return TRM_OK;
 }
 
+/* plan: compiles the model for one process, or passes on to the planner. */
 int app_run_plan(app_context *app) {
     trm_error err;
     bool many =
@@ -104,6 +110,7 @@ int app_run_plan(app_context *app) {
     if (many) {
         return app_run_planner(app);
     }
+    /* one process: compile, then explain or summarise */
     trm_dataset *data = NULL;
     trm_model *model = NULL;
     app_network network;

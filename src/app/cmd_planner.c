@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plan -n N and simulate: how a model is split over ranks. */
+/* plan -n N and simulate: the split of a model over ranks.
+ *
+ *      begin --> trm_planner (search) --> report, --save, --svg --> plan --validate, or simulate
+ *
+ * With up to MEASURED_RANKS ranks, plan starts itself on as many processes: they measure
+ * operators and messages together. Otherwise costs come from --links or are guessed, and one
+ * process is enough. Rank 0 prints. */
 #include "app/planning.h"
 
 #include "trireme/machine.h"
@@ -13,7 +19,8 @@
 
 enum { MEASURED_RANKS = 8 };
 
-/* Of the mesh, if it is one: the library says what is wrong with it. */
+/* Returns the number of ranks: of --mesh if it is valid, else of -n; 0 if both disagree (the
+ * library reports what is wrong). */
 static int64_t ranks_of(const app_options *o) {
     int32_t ranks = 0;
     if (o->plan_mesh == NULL) {
@@ -25,9 +32,9 @@ static int64_t ranks_of(const app_options *o) {
                : 0;
 }
 
-/* ---- the planner
- *  ------------------------------------------------------------------------------------------- */
+/* ---- creating the planner -------------------------------------------------------------------- */
 
+/* The planner and what it borrows; ended by stop. */
 typedef struct planning {
     trm_dataset *data;
     app_network network;
@@ -37,6 +44,7 @@ typedef struct planning {
     trm_planner *planner;
 } planning;
 
+/* Destroys the planner and its inputs. */
 static void stop(planning *p) {
     trm_planner_destroy(p->planner);
     trm_dataset_destroy(p->data);
@@ -44,7 +52,7 @@ static void stop(planning *p) {
     trm_free(p->given);
 }
 
-/* Ranks of this machine measure, all of them at once; without them costs are guessed, or given. */
+/* Returns whether ranks of this machine measure the costs. */
 static bool measured_here(const app_context *app, int64_t ranks) {
     bool links = app->o.plan_links != NULL;
     return !links && !app->o.plan_no_measure && ranks > 1 && ranks <= MEASURED_RANKS;
@@ -52,8 +60,7 @@ static bool measured_here(const app_context *app, int64_t ranks) {
 
 void app_split_options(const app_context *app, trm_model_options *model) {
     const char *wire = app->o.wire != NULL ? app->o.wire : "fp32";
-    bool local =
-        app_given(&app->parsed, "sync-batch-norm") && strcmp(app->o.sync_batch_norm, "off") == 0;
+    bool local = strcmp(app->o.sync_batch_norm, "off") == 0;
     model->parallel.wire = strcmp(wire, "bf16") == 0   ? TRM_BFLOAT16
                            : strcmp(wire, "fp16") == 0 ? TRM_FLOAT16
                                                        : 0;
@@ -62,6 +69,8 @@ void app_split_options(const app_context *app, trm_model_options *model) {
     model->parallel.joint = TRM_JOINT_CONV; /* as jobs of one host have it (app_settle_slices) */
 }
 
+/* Builds data, model options and planner; the planner searches when it is created. `simulate`:
+ * every rank is a device of its own. */
 static trm_status begin(app_context *app, bool simulate, planning *p, trm_error *err) {
     const app_options *o = &app->o;
     memset(p, 0, sizeof *p);
@@ -75,6 +84,7 @@ static trm_status begin(app_context *app, bool simulate, planning *p, trm_error 
     if (status == TRM_OK && o->plan_given != NULL) {
         status = app_read_plan(o->plan_given, &p->given, err);
     }
+    /* the links: a file, guessed, or NULL to be measured */
     bool guess = o->plan_links != NULL && strcmp(o->plan_links, "guess") == 0;
     if (status == TRM_OK && o->plan_links != NULL && !guess) {
         status = app_read_text(o->plan_links, &p->links, err);
@@ -102,6 +112,7 @@ static trm_status begin(app_context *app, bool simulate, planning *p, trm_error 
     return trm_planner_create(&p->model, &options, &p->planner, err);
 }
 
+/* Writes the files of --save and --svg. */
 static trm_status save(const app_options *o, const trm_planner *planner, trm_error *err) {
     trm_status status =
         o->plan_save != NULL ? trm_planner_save(planner, o->plan_save, err) : TRM_OK;
@@ -116,7 +127,7 @@ static trm_status save(const app_options *o, const trm_planner *planner, trm_err
     return status;
 }
 
-/* Rank 0, or the only process. */
+/* Prints the report and writes the files; called by rank 0, or the only process. */
 static trm_status tell(app_context *app, planning *p, trm_error *err) {
     char *report = trm_planner_report(p->planner, app_out.json);
     if (report == NULL) {
@@ -128,7 +139,8 @@ static trm_status tell(app_context *app, planning *p, trm_error *err) {
     return save(&app->o, p->planner, err);
 }
 
-/* Where nothing fits, the command fails, once it has said what would. */
+/* Returns an error, after the report, if no plan fits into the memory.
+ *   error  NOMEM */
 static trm_status check_limit(const app_context *app, const trm_planner *planner, trm_error *err) {
     trm_planner_info info;
     trm_planner_describe(planner, &info);
@@ -142,6 +154,7 @@ static trm_status check_limit(const app_context *app, const trm_planner *planner
                : TRM_OK;
 }
 
+/* Plans, prints, validates and checks the memory. Collective. */
 static trm_status run_planner(app_context *app, trm_error *err) {
     planning p;
     trm_status status = begin(app, false, &p, err);
@@ -157,6 +170,8 @@ static trm_status run_planner(app_context *app, trm_error *err) {
     return status;
 }
 
+/* plan -n, --mesh or --plan. The planner runs on ranks where they measure, or where --validate
+ * runs the plans. */
 int app_run_planner(app_context *app) {
     trm_error err;
     bool launched = false;
@@ -188,6 +203,7 @@ int app_run_planner(app_context *app) {
     return status == TRM_OK ? 0 : app_report(&err);
 }
 
+/* simulate: one process, however many ranks it simulates. */
 int app_run_simulate(app_context *app) {
     trm_error err;
     planning p;

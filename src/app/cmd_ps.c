@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `ps inspect` and `ps export`: what parameter servers have kept in a folder. */
+/* ps inspect and ps export: the content of parameter servers' folders. A folder is read as a
+ * restart would: the checkpoint, then the logs since. Running servers are in cmd_ps_live.c. */
 #include "app/cmd_ps.h"
 
 #include "trireme/estimator.h"
@@ -12,7 +13,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* Keys are numbers of 64 bits: decimal, or 0x and hexadecimal. */
+/* Parses a key: 64 bits, decimal, or hexadecimal with 0x.
+ *   error  INVALID */
 static trm_status read_key(const char *text, uint64_t *key, trm_error *err) {
     char *end;
     errno = 0;
@@ -22,7 +24,7 @@ static trm_status read_key(const char *text, uint64_t *key, trm_error *err) {
                : app_fail(err, TRM_INVALID, "--key %s: a number from 0 to 2^64 - 1 expected", text);
 }
 
-/* The servers' folder of a job's model_dir, where that was given. */
+/* Returns the servers' folder: `path` itself, or the folder ps in a job's model_dir. */
 static const char *folder_of(const char *path) {
     static char below[4096];
     struct stat info;
@@ -30,6 +32,8 @@ static const char *folder_of(const char *path) {
     return stat(below, &info) == 0 && S_ISDIR(info.st_mode) ? below : path;
 }
 
+/* Opens the folder of the command line. Rows that the logs create need the initial values that
+ * the job wrote; without them a warning says that their values are wrong. */
 static trm_status open_folder(app_context *app, const uint64_t *key, trm_ps_folder **out,
                               trm_error *err) {
     const app_options *o = &app->o;
@@ -40,12 +44,13 @@ static trm_status open_folder(app_context *app, const uint64_t *key, trm_ps_fold
         app_warn("rows that were made since the checkpoint have the wrong values here: %s",
                  why.message);
     }
-    /* all rows that logs make are made now */
+    /* opening creates all rows of the logs, so the initial values are no longer needed */
     trm_status status = trm_ps_folder_open(path, &options, out, err);
     trm_ps_initial_close(&options.initial);
     return status;
 }
 
+/* Returns the number of the table `name`; the folder was opened with it. */
 static int32_t find_table(const trm_ps_folder *folder, const char *name) {
     int64_t rows;
     int32_t slots, t = 0;
@@ -57,6 +62,7 @@ static int32_t find_table(const trm_ps_folder *folder, const char *name) {
     return t;
 }
 
+/* Prints the checkpoint and all tables, or one of them. */
 static void tell_folder(const trm_ps_folder *folder, const char *path, const char *only) {
     trm_ps_folder_info i;
     trm_ps_folder_get_info(folder, &i);
@@ -79,6 +85,7 @@ static void tell_folder(const trm_ps_folder *folder, const char *path, const cha
     }
 }
 
+/* Prints one row with the last pushes to it. */
 static trm_status tell_row(const trm_ps_folder *folder, const char *table, uint64_t key,
                            trm_error *err) {
     int64_t rows, total;
@@ -103,14 +110,15 @@ static trm_status tell_row(const trm_ps_folder *folder, const char *table, uint6
     return status;
 }
 
-/* ---- the hottest rows
- *  ---------------------------------------------------------------------------- */
+/* ---- the hottest rows ------------------------------------------------------------------------ */
 
+/* The rows with the most updates so far, and the totals of the table. */
 typedef struct hot_rows {
-    trm_row_info *rows; /* most updates first */
+    trm_row_info *rows; /* [count], most updates first */
     int64_t count, capacity, seen, updates;
 } hot_rows;
 
+/* Inserts a row at its place if it belongs to the hottest; for trm_ps_folder_each. */
 static trm_status see_hot(void *context, const trm_row_info *info, const float *values,
                           const float *slots) {
     hot_rows *h = context;
@@ -129,6 +137,7 @@ static trm_status see_hot(void *context, const trm_row_info *info, const float *
     return TRM_OK;
 }
 
+/* Prints the hottest rows with the share of updates up to each. */
 static void say_hot(const hot_rows *h, const char *table) {
     int64_t sum = 0;
     for (int64_t i = 0; i < h->count; i++) {
@@ -147,6 +156,7 @@ static void say_hot(const hot_rows *h, const char *table) {
     app_say("%s: %lld rows, %lld updates\n", table, (long long)h->seen, (long long)h->updates);
 }
 
+/* Prints the `top` rows with the most updates. */
 static trm_status tell_hot(const trm_ps_folder *folder, const char *table, int64_t top,
                            trm_error *err) {
     hot_rows h = {.rows = calloc((size_t)top, sizeof *h.rows), .capacity = top};
@@ -160,18 +170,20 @@ static trm_status tell_hot(const trm_ps_folder *folder, const char *table, int64
     return status;
 }
 
-/* A folder, or else HOST:PORT,... of servers that run. */
+/* Returns whether the argument means running servers: no such file, and a colon in it. */
 static bool names_servers(const char *path) {
     struct stat info;
     return stat(path, &info) != 0 && strchr(path, ':') != NULL;
 }
 
+/* ps inspect: servers, a row, the hottest rows, or a folder's tables, by the flags. */
 int app_run_ps_inspect(app_context *app) {
     trm_error err;
     const app_options *o = &app->o;
     uint64_t key = 0;
     trm_ps_folder *folder = NULL;
     trm_status status = o->key == NULL ? TRM_OK : read_key(o->key, &key, &err);
+    /* flags that need others */
     if (status == TRM_OK && o->key != NULL && o->table == NULL) {
         status = app_fail(&err, TRM_INVALID, "--key %s: --table says of which table", o->key);
     }
@@ -187,6 +199,7 @@ int app_run_ps_inspect(app_context *app) {
             app_fail(&err, TRM_INVALID,
                      "--prometheus: of running servers (HOST:PORT,...), without --key and --json");
     }
+    /* running servers, or a folder */
     if (status == TRM_OK && names_servers(app->parsed.arguments[0])) {
         status = app_ps_inspect_servers(app, app->parsed.arguments[0], o->key == NULL ? NULL : &key,
                                         &err);
@@ -206,9 +219,9 @@ int app_run_ps_inspect(app_context *app) {
     return status == TRM_OK ? 0 : app_report(&err);
 }
 
-/* ---- export ------------------------------------------------------------------------------------
- */
+/* ---- export ---------------------------------------------------------------------------------- */
 
+/* All rows of a table as arrays, in the order of the folder. */
 typedef struct columns {
     int64_t count;
     int32_t width, slot_count;
@@ -216,6 +229,7 @@ typedef struct columns {
     float *values, *slots;
 } columns;
 
+/* Appends a row; for trm_ps_folder_each. */
 static trm_status see_row(void *context, const trm_row_info *info, const float *values,
                           const float *slots) {
     columns *c = context;
@@ -227,6 +241,8 @@ static trm_status see_row(void *context, const trm_row_info *info, const float *
     return TRM_OK;
 }
 
+/* Writes the arrays in the form that the file's ending names.
+ *   error  INVALID, IO */
 static trm_status write_columns(const columns *c, const char *path, trm_error *err) {
     const trm_named_tensor all[] = {
         {"keys", {.data = c->keys, .dtype = TRM_INT64, .shape = {.rank = 1, .dim = {c->count}}}},
@@ -251,6 +267,7 @@ static trm_status write_columns(const columns *c, const char *path, trm_error *e
                     "--output %s: a name that ends in .npz or .safetensors expected", path);
 }
 
+/* ps export: one table as arrays. */
 int app_run_ps_export(app_context *app) {
     trm_error err;
     const app_options *o = &app->o;
@@ -263,6 +280,7 @@ int app_run_ps_export(app_context *app) {
             : open_folder(app, NULL, &folder, &err);
     if (status == TRM_OK) {
         int32_t number = find_table(folder, o->table);
+        /* room for all rows of the table, then one pass over them */
         c.width = trm_ps_folder_table(folder, number, &rows, &c.slot_count)->width;
         c.keys = calloc((size_t)rows + 1, sizeof *c.keys);
         c.updates = calloc((size_t)rows + 1, sizeof *c.updates);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `ps inspect HOST:PORT`: what running parameter servers hold. They are read as an evaluator reads
- * them: nobody waits for it, nothing changes. */
+/* ps inspect HOST:PORT: the state of running parameter servers. The client is none of the
+ * workers (worker -1), as an evaluator's: servers never wait for it, and reading changes
+ * nothing. */
 #include "app/cmd_ps.h"
 
 #include "trireme/cluster.h"
@@ -13,6 +14,7 @@
 enum { SERVERS_MAX = 1024, WORKERS_SHOWN = 256 };
 static const double patience_seconds = 10;
 
+/* Connects to all servers of the list `addresses`, which is split in place. */
 static trm_status connect_all(const app_options *o, char *addresses, trm_ps_client **out,
                               trm_error *err) {
     const char *list[SERVERS_MAX];
@@ -39,10 +41,11 @@ static trm_status connect_all(const app_options *o, char *addresses, trm_ps_clie
     return trm_ps_client_create(&options, out, err);
 }
 
-/* The greatest lag that is counted in this place. */
+/* Returns the greatest lag that is counted in `lags[place]`. */
 static int64_t most_of(int place) { return place < 3 ? place : (int64_t)1 << (place - 1); }
 
-/* "lag (updates between a batch's read and its push): 0: 12.5 %, 1: 75.0 %, to 4: 12.5 %" */
+/* Prints the histogram of lags: "lag (updates between a batch's read and its push): 0: 12.5 %,
+ * 1: 75.0 %, to 4: 12.5 %". */
 static void tell_lags(const trm_table_stats *s) {
     int64_t pushes = 0;
     char list[TRM_PS_LAGS * 24] = "[";
@@ -73,6 +76,7 @@ static void tell_lags(const trm_table_stats *s) {
     app_say("\n");
 }
 
+/* Prints the statistics of one table, summed over all servers. */
 static trm_status tell_table(trm_ps_client *client, int32_t number, trm_error *err) {
     int32_t slots;
     const trm_table_options *o = trm_ps_client_table_options(client, number, &slots);
@@ -101,6 +105,8 @@ static trm_status tell_table(trm_ps_client *client, int32_t number, trm_error *e
     return TRM_OK;
 }
 
+/* Prints the workers of the job: batches, whether they are active, seconds since their last
+ * message. */
 static trm_status tell_workers(trm_ps_client *client, trm_error *err) {
     trm_ps_worker workers[WORKERS_SHOWN];
     int32_t count;
@@ -121,6 +127,7 @@ static trm_status tell_workers(trm_ps_client *client, trm_error *err) {
     return status;
 }
 
+/* Prints one row with the push of its last change. */
 static trm_status tell_row(trm_ps_client *client, int32_t number, uint64_t key, trm_error *err) {
     int32_t slot_count, writer_count = 0;
     const trm_table_options *o = trm_ps_client_table_options(client, number, &slot_count);
@@ -142,8 +149,7 @@ static trm_status tell_row(trm_ps_client *client, int32_t number, uint64_t key, 
     return status;
 }
 
-/* ---- for Prometheus
- *  --------------------------------------------------------------------------------- */
+/* ---- for Prometheus -------------------------------------------------------------------------- */
 
 typedef struct metric {
     const char *name, *kind, *help;
@@ -167,20 +173,21 @@ static const metric table_metrics[] = {
     {"no_room_total", "counter", "gradients dropped because the budget gave no row",
      offsetof(trm_table_stats, no_room)}};
 
-/* Text exposition: `ps inspect ... --prometheus > FILE.prom` for the node exporter's folder. Names
- * of tables need no escapes but these. */
+/* Prints a label's value. The text exposition format is for `ps inspect ... --prometheus >
+ * FILE.prom` in the node exporter's folder. Names of tables need no other escapes than these. */
 static void say_label(const char *name) {
     for (; *name != '\0'; name++) {
         app_say(*name == '"' || *name == '\\' ? "\\%c" : "%c", *name);
     }
 }
 
+/* Prints the HELP and TYPE lines of a metric. */
 static void say_head(const char *prefix, const char *name, const char *kind, const char *help) {
     app_say("# HELP trireme_ps_%s%s %s\n# TYPE trireme_ps_%s%s %s\n", prefix, name, help, prefix,
             name, kind);
 }
 
-/* As a histogram: counts are cumulative. */
+/* Prints the lags of all tables as a histogram: its counts are cumulative. */
 static void say_lags(trm_ps_client *client, const trm_table_stats *all, int32_t tables) {
     int32_t slots;
     say_head("table_", "lag", "histogram",
@@ -205,6 +212,8 @@ static void say_lags(trm_ps_client *client, const trm_table_stats *all, int32_t 
     }
 }
 
+/* Prints all metrics in Prometheus's text exposition format: the job, its workers, then each
+ * metric for all tables. */
 static trm_status tell_prometheus(trm_ps_client *client, int32_t tables, trm_error *err) {
     trm_ps_worker workers[WORKERS_SHOWN];
     int32_t count = 0, slots;
@@ -217,6 +226,7 @@ static trm_status tell_prometheus(trm_ps_client *client, int32_t tables, trm_err
     trm_ps_client_stats stats;
     trm_ps_client_get_stats(client, &stats);
     if (status == TRM_OK) {
+        /* the job and its workers */
         say_head("", "global_step", "counter", "pushes applied; synchronous: batches");
         app_say("trireme_ps_global_step %lld\n", (long long)stats.global_step);
         say_head("worker_", "batches_total", "counter", "batches that the worker has finished");
@@ -230,6 +240,7 @@ static trm_status tell_prometheus(trm_ps_client *client, int32_t tables, trm_err
                     workers[i].active);
         }
     }
+    /* the tables, metric by metric, as the format requires */
     for (size_t m = 0; m < sizeof table_metrics / sizeof table_metrics[0] && status == TRM_OK;
          m++) {
         say_head("table_", table_metrics[m].name, table_metrics[m].kind, table_metrics[m].help);
@@ -248,6 +259,7 @@ static trm_status tell_prometheus(trm_ps_client *client, int32_t tables, trm_err
     return status;
 }
 
+/* Prints a row, the metrics, or workers and tables, by the flags. */
 static trm_status tell(trm_ps_client *client, const app_options *o, const char *servers,
                        const uint64_t *key, trm_error *err) {
     int32_t count, slots, found = -1;

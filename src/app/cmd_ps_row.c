@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A table of parameter servers, or a row of it, as text or JSON: from a folder or from running
- * servers. */
+/* A table of parameter servers, or a row of it, as text or JSON: shared by folders and running
+ * servers (contracts in cmd_ps.h). */
 #include "app/cmd_ps.h"
 
 #include <time.h>
 
-/* "adagrad" */
+/* Returns the name of a rule ("adagrad"), as --tables has it. */
 static const char *rule_name(trm_row_rule rule) {
     static const char *const names[] = {
         "?", "sgd", "momentum", "adagrad", "rowwise_adagrad", "adam", "lazy_adam", "ftrl"};
     return rule >= TRM_ROW_SGD && rule <= TRM_ROW_FTRL ? names[rule] : names[0];
 }
 
+/* Contract in cmd_ps.h. Text and JSON are written side by side; only one of them is printed. */
 void app_ps_begin_table(const trm_table_options *table, int64_t rows, int32_t slots) {
     const char *rule = rule_name(table->optimizer.rule), *dtype = trm_dtype_name(table->dtype);
     app_say("  %-32s %12lld rows of %d x %s, %s, %d slots", table->name, (long long)rows,
@@ -25,6 +26,7 @@ void app_ps_begin_table(const trm_table_options *table, int64_t rows, int32_t sl
     app_json_int("slots", slots);
 }
 
+/* Prints the numbers of a row, eight per line, or as a JSON array. */
 static void say_numbers(const char *what, const float *values, int32_t count) {
     if (app_out.json) {
         app_json_open_array(what);
@@ -43,6 +45,7 @@ static void say_numbers(const char *what, const float *values, int32_t count) {
     app_say("%s\n", count == 0 ? " none" : "");
 }
 
+/* Prints the pushes that changed a row last. */
 static void say_writers(const trm_ps_writer *writers, int32_t count, const int64_t *total) {
     if (total != NULL) {
         app_say("  %lld pushes of the logs changed it%s\n", (long long)*total,
@@ -65,6 +68,7 @@ static void say_writers(const trm_ps_writer *writers, int32_t count, const int64
     app_json_close_array();
 }
 
+/* Contract in cmd_ps.h. Times are UTC, so that rows of several machines compare. */
 void app_ps_say_row(const trm_table_options *table, int32_t slot_count, const trm_row_info *info,
                     const float *values, const float *slots, const trm_ps_writer *writers,
                     int32_t count, const int64_t *total) {

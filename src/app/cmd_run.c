@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* run: any program's ranks; the launcher is the library's. */
+/* run: any program on many ranks; the launcher is part of the library (trireme/launch.h). */
 #include "app/ranks.h"
 
 #include "trireme/launch.h"
 
+/* run. Everything behind "--" is the program with its arguments. */
 int app_run_run(app_context *app) {
     trm_error err;
     int code = 0;

@@ -1,6 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* train: what one rank does from options to the last line; servers' jobs branch off to role.c and
- * roles.c. */
+/* train: the path of one rank from the options to the last line of output.
+ *
+ *      prepare: context -> join the ranks -> open the data -> make the model -> restore a checkpoint
+ *      train:   trm_model_train with the callbacks that the flags request
+ *      finish:  the last line and the exit code
+ *
+ * With -n the process starts itself N times (ranks.c) and waits; each of the started processes
+ * takes this path. Jobs with parameter servers branch off to role.c and roles.c. The order in
+ * prepare is fixed: wrong flags are reported before ranks meet, the data before the model is
+ * compiled. */
 #include "app/app.h"
 
 #include "trireme/callbacks.h"
@@ -10,7 +18,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Everything of one run. */
+/* The state of one run; destroyed by app_run_train. */
 typedef struct job {
     app_context *app;
     const char *name;
@@ -18,13 +26,14 @@ typedef struct job {
     app_network network;
     trm_model *model;
     bool resumed;
-    double ready_seconds; /* when training began */
+    double ready_seconds; /* trm_now_seconds when training began */
     app_report_state report;
 } job;
 
-/* ---- what is told: its steps, report.c
- *  ---------------------------------------------------------------- */
+/* ---- output (of steps: report.c) ------------------------------------------------------------- */
 
+/* Prints the model, the data and the step from which training starts: a line and the JSON event
+ * "start". */
 static void tell_start(const job *j) {
     const app_options *o = &j->app->o;
     trm_exec_info info;
@@ -75,7 +84,8 @@ static void tell_start(const job *j) {
     app_json_close();
 }
 
-/* The plan that auto_parallel has chosen; the library has logged it. */
+/* Prints the JSON event of the plan that auto_parallel has chosen; the library has already
+ * logged it for people. */
 static void tell_plan(const job *j) {
     trm_searched_plan plan;
     trm_exec_searched_plan(trm_model_exec(j->model), &plan);
@@ -92,6 +102,8 @@ static void tell_plan(const job *j) {
     app_json_close();
 }
 
+/* Prints the last line and the JSON event "done": steps, rate, memory, waiting. Collective with
+ * many ranks. */
 static void tell_done(const job *j) {
     const trm_progress *p = &j->report.last;
     double speed = p->busy_seconds > 0 ? (double)p->samples / p->busy_seconds : 0;
@@ -113,13 +125,16 @@ static void tell_done(const job *j) {
     app_json_close();
 }
 
-/* ---- preparing
- *  ----------------------------------------------------------------------------------------- */
+/* ---- preparing ------------------------------------------------------------------------------- */
 
+/* Returns an error if `wrong`: a flag without the flag that it needs.
+ *   error  INVALID */
 static trm_status need(bool wrong, const char *flag, const char *other, trm_error *err) {
     return wrong ? app_fail(err, TRM_INVALID, "--%s needs --%s", flag, other) : TRM_OK;
 }
 
+/* Checks flags against each other and fills in the values that follow from others.
+ *   error  INVALID */
 static trm_status check_flags(app_context *app, trm_error *err) {
     app_options *o = &app->o;
     const app_parsed *p = &app->parsed;
@@ -133,6 +148,7 @@ static trm_status check_flags(app_context *app, trm_error *err) {
             return status;
         }
     }
+    /* early stop needs evaluations, by default one per epoch */
     if (o->early_stop > 0 && o->eval_every_epochs == 0) {
         return app_fail(err, TRM_INVALID,
                         "--early-stop needs evaluations; --eval-every-epochs is 0");
@@ -155,7 +171,8 @@ static trm_status check_flags(app_context *app, trm_error *err) {
     return need(o->histogram_epochs > 0 && !o->tensorboard, "histogram-epochs", "tensorboard", err);
 }
 
-/* Without being asked to, a run without a test set goes on without evaluations. */
+/* Opens the test set. If it is missing and no flag requests evaluations, warns and continues
+ * without them. */
 static trm_status open_test_data(job *j, trm_error *err) {
     app_options *o = &j->app->o;
     trm_status status = app_dataset(j->app, TRM_USAGE_TEST, false, &j->test, err);
@@ -168,6 +185,7 @@ static trm_status open_test_data(job *j, trm_error *err) {
     return TRM_OK;
 }
 
+/* Opens the training set and, unless evaluations are off, the test set. */
 static trm_status open_data(job *j, trm_error *err) {
     app_options *o = &j->app->o;
     trm_usage usage = app_usage(o, TRM_USAGE_TRAIN);
@@ -181,6 +199,8 @@ static trm_status open_data(job *j, trm_error *err) {
     return open_test_data(j, err);
 }
 
+/* Loads the weights of --init where name and shape match. At least one tensor must match; a
+ * warning counts those that do not. */
 static trm_status load_initial(job *j, trm_error *err) {
     int32_t skipped = 0, total = 0;
     trm_exec *exec = trm_model_exec(j->model);
@@ -203,6 +223,8 @@ static trm_status load_initial(job *j, trm_error *err) {
     return TRM_OK;
 }
 
+/* Resumes from --output, or loads --init. Without --resume a folder that already has a
+ * checkpoint is refused, so that a run cannot overwrite another. */
 static trm_status restore(job *j, trm_error *err) {
     const app_options *o = &j->app->o;
     if (o->resume) {
@@ -224,8 +246,8 @@ static trm_status restore(job *j, trm_error *err) {
     return o->init != NULL ? load_initial(j, err) : TRM_OK;
 }
 
-/* The choices of algorithms go with the run, each rank's by itself, so that it has the same bits
- * when it is resumed. */
+/* Sets the file of chosen algorithms: in --output, one per rank. A resumed run then uses the
+ * same algorithms and gets the same bits. */
 static void keep_choices(app_context *app) {
     static char path[4096];
     app_options *o = &app->o;
@@ -239,6 +261,7 @@ static void keep_choices(app_context *app) {
     }
 }
 
+/* Builds everything that training needs, in the order of the file's opening comment. */
 static trm_status prepare(job *j, trm_error *err) {
     trm_status status;
     app_settle_data(j->app);
@@ -261,10 +284,9 @@ static trm_status prepare(job *j, trm_error *err) {
     return TRM_OK;
 }
 
-/* ---- running
- *  ----------------------------------------------------------------------------------------------
- */
+/* ---- running --------------------------------------------------------------------------------- */
 
+/* Appends the callbacks of --metrics and --tensorboard to the list. */
 static void add_records(const app_options *o, trm_callback *list, int *count) {
     if (o->metrics != NULL) {
         list[(*count)++] = trm_metrics_recorder(o->metrics, o->log_every);
@@ -278,6 +300,8 @@ static void add_records(const app_options *o, trm_callback *list, int *count) {
     }
 }
 
+/* Trains with the callbacks that the flags request, then evaluates if no evaluation ran during
+ * training. Callbacks run in the order of the list: the report first, the checkpoint last. */
 static trm_status train(job *j, trm_error *err) {
     const app_options *o = &j->app->o;
     trm_train_options options = {.data = j->train,
@@ -285,6 +309,7 @@ static trm_status train(job *j, trm_error *err) {
                                  .steps = o->steps,
                                  .sink = o->sink,
                                  .profile = o->profile};
+    /* callbacks in the order in which they run */
     trm_callback *list = options.callbacks;
     int count = 0;
     list[count++] = app_reporter(&j->report);
@@ -303,6 +328,7 @@ static trm_status train(job *j, trm_error *err) {
                                             .every_steps = o->save_every_steps,
                                             .every_seconds = o->save_every_seconds});
     }
+    /* from here on signals stop after a step */
     app_signals_begin(j->model);
     trm_status status = trm_model_train(j->model, &options, err);
     if (status == TRM_OK && o->eval_every_epochs < 0) {
@@ -316,8 +342,8 @@ static trm_status train(job *j, trm_error *err) {
     return status;
 }
 
-/* A signal to one rank stops all of them after the same step; those that got none end as if by
- * SIGTERM. */
+/* Prints the end of the run and returns its exit code. A signal to one rank stops all ranks
+ * after the same step; a rank that received none ends as if by SIGTERM. */
 static int finish(const job *j, trm_status status, const trm_error *err) {
     if (status == TRM_CANCELLED) {
         int code = app_signal_exit_code();
@@ -335,12 +361,13 @@ static int finish(const job *j, trm_status status, const trm_error *err) {
     return 0;
 }
 
+/* train: a role of a job with servers, the launcher of many ranks, or one rank. */
 int app_run_train(app_context *app) {
     trm_error err;
     job j = {.app = app, .name = app->parsed.arguments[0], .report = {.app = app}};
     int code = 0;
     bool launched;
-    app->o.dry_run |= app->o.check; /* whatever becomes of the roles: nothing is trained */
+    app->o.dry_run |= app->o.check; /* --check is a dry run, too */
     if (app_is_job(app)) {
         return app_run_job(app);
     }
@@ -348,6 +375,7 @@ int app_run_train(app_context *app) {
         return app_report(&err);
     }
     trm_status status = app_launch_self(app, app_check_job, &launched, &code, &err);
+    /* this process was the launcher: the ranks have done the work */
     if (launched && status == TRM_OK) {
         return code;
     }

@@ -1,11 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plan --validate: the best plans, the baselines and others are run for a few steps, and
- * predictions held against them. All ranks that measured run every plan. They go through the list
- * several times, back and forth, and where costs are measured anew (--refresh) look at those again
- * between: what the machine was like meanwhile is in predictions and runs alike. What counts is the
- * state of a virtual machine's CPUs that most looks met: looks in it, steps in it. Regret comes
- * from the chosen plan and those that seemed nearly as fast, in turns: what was measured minutes
- * apart on a shared machine is not comparable to a few per cent. */
+/* plan --validate: runs the best plans, the baselines and other plans for a few steps and
+ * compares predictions with measurements.
+ *
+ *      run_all       every plan in several rounds, back and forth; --refresh measures the costs again between rounds
+ *      settle        predicted and measured times of each plan
+ *      find_regret   the chosen plan and those that seemed nearly as fast, in turns
+ *      tell          the table, mean error, Kendall's tau, regret
+ *
+ * Rank 0 decides what is next (asked) and sends it to all ranks; every rank that measured costs
+ * runs every plan. Costs and runs are spread over the same minutes, so that both see the machine
+ * in the same states. What counts is the state of a virtual machine's CPUs that most cost
+ * measurements met: those measurements, and the steps in that state. Regret is measured in
+ * turns, because times that were measured minutes apart on a shared machine are not comparable
+ * within a few per cent. */
 #include "app/app.h"
 #include "app/bench.h"
 #include "app/planning.h"
@@ -18,33 +25,37 @@
 #include <string.h>
 
 enum { PLANS_MAX = 96, ROUNDS_LEAST = 3, ROUNDS = 7, COMPARED_STEPS = 300 };
-/* seconds of rounds, if they are short: a machine's good and bad moments are all in them */
+/* seconds that rounds take at least, so that good and bad moments of the machine are in all of
+ * them */
 static const double span = 20;
-static const double near = 0.1; /* of the chosen plan's time */
-/* seconds of turns: as many as COMPARED_STEPS steps take, within bounds */
+static const double near = 0.1; /* of the chosen plan's time; slower plans are not near */
+/* seconds of turns: the time of COMPARED_STEPS steps, within these bounds */
 static const double shortest = 12, longest = 60;
-static const double long_step = 0.02; /* seconds; fewer of them make a turn */
+static const double long_step = 0.02; /* seconds; of longer steps a turn has fewer */
 
+/* One plan: predicted and measured seconds and bytes. */
 typedef struct trial {
     char name[64];
-    /* first: predicted before anything ran */
+    /* first: the prediction before any run */
     double predicted, first, measured, predicted_bytes, bytes;
     double seen[ROUNDS];
     int runs;
 } trial;
 
+/* The result of the turns: how much slower the chosen plan is than the fastest. */
 typedef struct regret {
-    /* of the chosen plan, beside the fastest; if it is that one: beside the next */
+    /* relative to the fastest; to the next one if the chosen plan is the fastest */
     double value, resolution;
-    int turns, plans, than; /* that plan; 0: none is ahead */
+    int turns, plans, than; /* index of the faster plan; 0: none is faster */
 } regret;
 
-/* ---- every rank
- *  ------------------------------------------------------------------------------------------ */
+/* ---- running plans --------------------------------------------------------------------------- */
 
+/* What all ranks do next: end, run a plan, measure costs again. */
 typedef enum asked { DONE, RUN, LOOK } asked;
 
-/* Rank 0's word, and text, on all ranks. */
+/* Broadcasts rank 0's decision and, to run a plan, its text. *text is allocated on the other
+ * ranks. */
 static trm_status share(app_context *app, asked *what, char **text, trm_error *err) {
     int64_t head[2] = {*what, *text != NULL ? (int64_t)strlen(*text) : 0};
     trm_comm *comm = app_comm(app);
@@ -63,7 +74,7 @@ static trm_status share(app_context *app, asked *what, char **text, trm_error *e
     return trm_comm_broadcast(comm, *text, head[1], TRM_UINT8, 0, err);
 }
 
-/* Every rank: what rank 0 wants. Takes `text`, of a plan to run. */
+/* Does what rank 0 has decided; every rank calls it. Frees `text`, the plan to run on rank 0. */
 static trm_status take_part(app_context *app, trm_planner *planner, const trm_model_options *model,
                             asked *what, char *text, trm_planner_run_result *result,
                             trm_error *err) {
@@ -78,7 +89,7 @@ static trm_status take_part(app_context *app, trm_planner *planner, const trm_mo
     return status;
 }
 
-/* Rank 0: plan `index`; *done: there are no more. */
+/* Runs plan `index`; called by rank 0. *done: there is no such plan. */
 static trm_status run_trial(app_context *app, trm_planner *planner, const trm_model_options *model,
                             int index, trial *t, bool *done, trm_error *err) {
     trm_planner_run_result result;
@@ -98,7 +109,7 @@ static trm_status run_trial(app_context *app, trm_planner *planner, const trm_mo
     return TRM_OK;
 }
 
-/* What was predicted and measured of each plan. */
+/* Fills in the predictions, which may have changed with new costs, and the median of the runs. */
 static void settle(const trm_planner *planner, trial *trials, int count) {
     for (int i = 0; i < count; i++) {
         trial *t = &trials[i];
@@ -112,13 +123,15 @@ static void settle(const trm_planner *planner, trial *trials, int count) {
     }
 }
 
-/* Rank 0. There, back and there, with a look at the costs between. */
+/* Runs all plans in rounds, in alternating order; called by rank 0. With --refresh the costs are
+ * measured again between rounds and at the end. */
 static trm_status run_all(app_context *app, trm_planner *planner, const trm_model_options *model,
                           trial *trials, int *count, trm_error *err) {
     bool done = false;
     double begin = trm_now_seconds();
     asked look = LOOK;
     trm_status status = TRM_OK;
+    /* the first round also counts the plans */
     for (int i = 0; status == TRM_OK && i < PLANS_MAX && !done; i++) {
         status = run_trial(app, planner, model, i, &trials[i], &done, err);
         *count = done ? i : i + 1;
@@ -135,32 +148,31 @@ static trm_status run_all(app_context *app, trm_planner *planner, const trm_mode
             status = run_trial(app, planner, model, index, &trials[index], &done, err);
         }
     }
-    if (status == TRM_OK && looks) { /* they began, and they end */
+    if (status == TRM_OK && looks) { /* measured before the first round, so also after the last */
         status = take_part(app, planner, model, &look, NULL, NULL, err);
     }
     settle(planner, trials, status == TRM_OK ? *count : 0);
     return status;
 }
 
+/* Runs all plans: rank 0 leads, the other ranks take part until it ends. */
 static trm_status run(app_context *app, trm_planner *planner, const trm_model_options *model,
                       trial *trials, int *count, trm_error *err) {
     bool leads = app_rank(app) == 0;
     trm_planner_run_result result;
     asked what = leads ? DONE : RUN;
     trm_status status = leads ? run_all(app, planner, model, trials, count, err) : TRM_OK;
-    do { /* rank 0: that was all */
+    do { /* the other ranks stay here; rank 0 only sends DONE */
         status =
             status == TRM_OK ? take_part(app, planner, model, &what, NULL, &result, err) : status;
     } while (status == TRM_OK && what != DONE);
     return status;
 }
 
-/* ---- regret
- *  --------------------------------------------------------------------------------------------------
- */
+/* ---- regret ---------------------------------------------------------------------------------- */
 
-/* The chosen plan, and the fastest of the others as far as they seemed near it. Returns: how many.
- */
+/* Lists the chosen plan and the fastest of those near it, at most TRM_COMPARED_PLANS. Returns
+ * their number. */
 static int list_near(const trial *t, int count, int list[TRM_COMPARED_PLANS]) {
     int some = 1;
     list[0] = 0;
@@ -184,6 +196,7 @@ static int list_near(const trial *t, int count, int list[TRM_COMPARED_PLANS]) {
     return some;
 }
 
+/* Runs the chosen plan and those near it in turns and determines the regret. Collective. */
 static trm_status find_regret(app_context *app, const trm_planner *planner,
                               const trm_model_options *model, const trial *trials, int count,
                               regret *out, trm_error *err) {
@@ -198,6 +211,7 @@ static trm_status find_regret(app_context *app, const trm_planner *planner,
     if (status != TRM_OK || some < 2) {
         return status;
     }
+    /* the library runs the plans in turns for these seconds */
     double seconds = fmin(longest, fmax(shortest, COMPARED_STEPS * head[1]));
     for (int32_t i = 0; leads && i < some; i++) {
         plans[i] = trm_planner_plan(planner, list[i], NULL);
@@ -214,6 +228,7 @@ static trm_status find_regret(app_context *app, const trm_planner *planner,
     if (status != TRM_OK || !leads || c.turns == 0) {
         return status;
     }
+    /* the plan to compare with: the fastest, or the one that comes next */
     int32_t next = c.fastest != 0 ? c.fastest : 1;
     for (int32_t i = 1; c.fastest == 0 && i < some; i++) {
         next = c.ahead[i] > c.ahead[next] ? i : next;
@@ -226,11 +241,10 @@ static trm_status find_regret(app_context *app, const trm_planner *planner,
     return TRM_OK;
 }
 
-/* ---- figures
- *  -----------------------------------------------------------------------------------------------
- */
+/* ---- figures --------------------------------------------------------------------------------- */
 
-/* Pairs that both orders agree on, less those they do not, over all. */
+/* Returns Kendall's tau: the pairs that predictions and measurements order alike, minus those
+ * that they do not, over all pairs. */
 static double kendall(const trial *t, int count) {
     int agree = 0, pairs = 0;
     for (int i = 0; i < count; i++) {
@@ -243,6 +257,7 @@ static double kendall(const trial *t, int count) {
     return pairs > 0 ? (double)agree / pairs : 1;
 }
 
+/* Prints the table of all plans, the summary, and the JSON event "validate". */
 static void tell(const trial *t, int count, const regret *r, int ranks,
                  const trm_planner_info *info) {
     double error = 0, memory = 0;
@@ -257,6 +272,7 @@ static void tell(const trial *t, int count, const regret *r, int ranks,
                 t[i].predicted * 1e3, t[i].measured * 1e3, 100 * off, t[i].predicted_bytes / 1e6,
                 t[i].bytes / 1e6, 100 * bytes);
     }
+    /* the summary, then the same figures as JSON */
     double tau = kendall(t, count);
     app_say("mean error %.1f %%, Kendall's tau %.3f, memory at most %.1f %% off; %d plans\n",
             100 * error, tau, 100 * memory, count);
@@ -295,6 +311,7 @@ static void tell(const trial *t, int count, const regret *r, int ranks,
     app_json_close();
 }
 
+/* Contract in planning.h. */
 trm_status app_validate(app_context *app, trm_planner *planner, const trm_model_options *model,
                         trm_error *err) {
     trial *trials = calloc(PLANS_MAX, sizeof *trials);

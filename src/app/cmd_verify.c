@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* verify: a plan of a split on its ranks against one device. */
+/* verify: compares a plan of a split on its ranks with one device, tensor by tensor. The library
+ * does the comparison (trireme/verify.h); this file prints it. */
 #include "app/app.h"
 #include "app/ranks.h"
 
@@ -8,9 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SHOWN = 5 }; /* of a kind, without --verbose */
+enum { SHOWN = 5 }; /* tensors of each kind that are printed without --verbose */
 
-/* Worst first: how far beyond what is allowed, as far as it can be told. */
+/* Order of the report: tensors that differ first, then by error, the largest first. */
 static int by_error(const void *a, const void *b) {
     const trm_verify_tensor *x = *(const trm_verify_tensor *const *)a,
                             *y = *(const trm_verify_tensor *const *)b;
@@ -20,6 +21,8 @@ static int by_error(const void *a, const void *b) {
     return (x->error < y->error) - (x->error > y->error);
 }
 
+/* Prints the tensors of one kind, the worst first; losses in the order of steps. `list` is
+ * memory for all tensors. */
 static void say_kind(const trm_verification *v, trm_verify_kind kind,
                      const trm_verify_tensor **list) {
     int32_t count = 0, bad = 0, same = 0;
@@ -48,6 +51,7 @@ static void say_kind(const trm_verification *v, trm_verify_kind kind,
     }
 }
 
+/* Prints the JSON event "verify" with all tensors. */
 static void say_json(const app_context *app, const trm_verification *v, int64_t steps) {
     app_json_open();
     app_json_text("event", "verify");
@@ -76,6 +80,8 @@ static void say_json(const app_context *app, const trm_verification *v, int64_t 
     app_json_close();
 }
 
+/* Prints the whole report. A split that differs is an error.
+ *   error  INTERNAL */
 static trm_status tell(const app_context *app, const trm_verification *v, int64_t steps,
                        trm_error *err) {
     const trm_verify_tensor **list = malloc((size_t)(v->count + 1) * sizeof *list);
@@ -100,7 +106,8 @@ static trm_status tell(const app_context *app, const trm_verification *v, int64_
                                 "the split differs from one device; the tensors are marked above");
 }
 
-/* Whole batches on every rank: --batch-size is a rank's. */
+/* Builds data and model and verifies the plan. Every rank reads whole batches; --batch-size is
+ * the batch of one rank. */
 static trm_status verify(app_context *app, trm_error *err) {
     trm_dataset *data = NULL;
     app_network network;
@@ -125,6 +132,8 @@ static trm_status verify(app_context *app, trm_error *err) {
     return status;
 }
 
+/* Checks flags and sets the parallel mode to semi_auto_parallel unless it is given.
+ *   error  INVALID */
 static trm_status check(app_context *app, trm_error *err) {
     if (app_given(&app->parsed, "epochs")) {
         return app_fail(err, TRM_INVALID, "verify takes --steps, not --epochs");
@@ -139,6 +148,7 @@ static trm_status check(app_context *app, trm_error *err) {
     return status;
 }
 
+/* verify: the launcher checks; at least two ranks verify together. Exit code 1 if they differ. */
 int app_run_verify(app_context *app) {
     trm_error err;
     bool launched = false;

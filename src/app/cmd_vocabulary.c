@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* trireme data vocabulary: the values of each key column, numbered by how they first come. */
+/* data vocabulary: numbers the values of each key column in the order of their first appearance
+ * and writes them to a file. */
 #include "app/app.h"
 
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>
 
-/* The form of the data: as --dataset says, or as it was found. */
+/* Determines the form of the data: --dataset, or the detected one. */
 static trm_status kind_of(const app_context *app, char *kind, size_t size, trm_error *err) {
     trm_dataset *data;
     trm_status status = app_dataset(app, TRM_USAGE_TRAIN, false, &data, err);
@@ -27,6 +28,7 @@ static trm_status kind_of(const app_context *app, char *kind, size_t size, trm_e
     return status;
 }
 
+/* Builds the vocabulary and writes it, unless it is a dry run. */
 static trm_status make(app_context *app, char *kind, size_t size, trm_vocabulary **out,
                        trm_error *err) {
     app_options *o = &app->o;
@@ -43,6 +45,7 @@ static trm_status make(app_context *app, char *kind, size_t size, trm_vocabulary
     return status == TRM_OK && !o->dry_run ? trm_vocabulary_save(*out, o->output, err) : status;
 }
 
+/* data vocabulary. */
 int app_run_data_vocabulary(app_context *app) {
     trm_error err;
     trm_vocabulary *v = NULL;

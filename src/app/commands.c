@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The table of commands: dispatch, help and errors all read it. */
+/* The table of commands: name, arguments, help text, example, groups of flags, function.
+ * Dispatch (main.c), --help (help.c) and error messages read it. A command accepts the flags of
+ * its groups; each group is a paragraph of its --help. */
 #include "app/app.h"
 
 /* clang-format off */
@@ -68,6 +70,19 @@ const app_command app_commands[] = {
      "Uses curl or wget; the archive is checked before it is unpacked.",
      "trireme data fetch cifar10",
      {&app_group_common, &app_group_dry_run}, app_run_data_fetch},
+    {"tokenizer train", "FILE...", 1, 64, "learn byte-level BPE from text files",
+     "Writes tokenizer.json, which Hugging Face's tokenizers and transformers load, vocab.json and merges.txt: the merges are\n"
+     "those of the tokenizers package. Special tokens have the first ids.",
+     "trireme tokenizer train input.txt --vocabulary 8192 --output tokenizer",
+     {&app_group_common, &app_group_dry_run, &app_group_tokenizer_train}, app_run_tokenizer_train},
+    {"tokenizer encode", "FILE", 1, 1, "a text's token ids, or a file of them to train on",
+     "Prints the ids, or writes them to --output as uint16 (nanoGPT's .bin), which train --dataset tokens reads.",
+     "trireme tokenizer encode input.txt --tokenizer tokenizer --output input.bin",
+     {&app_group_common, &app_group_dry_run, &app_group_tokenizer}, app_run_tokenizer_encode},
+    {"tokenizer decode", "FILE", 1, 1, "the text of token ids",
+     "FILE is a .bin of nanoGPT or llm.c, or ids as text with white space between them.",
+     "trireme tokenizer decode input.bin --tokenizer tokenizer",
+     {&app_group_common, &app_group_dry_run, &app_group_tokenizer}, app_run_tokenizer_decode},
     {"run", "-- PROGRAM", 0, 0, "start a program on many ranks, one process each",
      "Each rank i gets device<i>/ with train.log<i> and env<i>.log; rank 0 is shown. One that fails ends the others.",
      "trireme run -n 8 -- ./resnet50_cifar10",

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Flags about many ranks, and --context, to one trm_context. */
+/* Flags of many ranks, and --context, as one trm_context (contracts in app.h). Each option has
+ * one value: a flag and --context must not both give it. */
 #include "app/app.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Flags that are options of the context by another name. */
+/* Flags that are options of the context under another name. */
 typedef struct translation {
     const char *flag, *option;
 } translation;
@@ -24,7 +25,7 @@ static const translation translations[] = {
     {"full-batch", "full_batch"},
 };
 
-/* The flag's value in the option's words. */
+/* Returns the flag's value in the words of the option; `text` is memory for it. */
 static const char *value_of(const app_options *o, const char *flag, char *text, size_t size) {
     if (strcmp(flag, "reduce") == 0) {
         return strcmp(o->reduce, "mean") == 0 ? "true" : "false";
@@ -49,6 +50,8 @@ static const char *value_of(const app_options *o, const char *flag, char *text, 
                                                   : o->deterministic;
 }
 
+/* Sets the option of a flag if the flag was given.
+ *   error  INVALID */
 static trm_status set_flag(app_context *app, const translation *t, trm_error *err) {
     char text[600];
     trm_error why;
@@ -62,7 +65,7 @@ static trm_status set_flag(app_context *app, const translation *t, trm_error *er
                         t->option);
     }
     trm_status status = trm_context_set(app->context, t->option, value, &why);
-    /* it knows the value in other words */
+    /* the context's message has its own words for the value, not the flag's */
     if (status == TRM_INVALID && strcmp(t->flag, "bucket") == 0) {
         return app_fail(err, status,
                         "--bucket '%.60s': auto, off, megabytes, or ascending numbers of gradients "
@@ -72,7 +75,8 @@ static trm_status set_flag(app_context *app, const translation *t, trm_error *er
     return status == TRM_OK ? TRM_OK : app_fail(err, status, "--%s: %.180s", t->flag, why.message);
 }
 
-/* "NAME=VALUE; NAME=VALUE" */
+/* Sets the options of "NAME=VALUE; NAME=VALUE".
+ *   error  INVALID */
 static trm_status set_text(app_context *app, const char *given, trm_error *err) {
     char text[2048], *rest = NULL;
     if ((size_t)snprintf(text, sizeof text, "%s", given) >= sizeof text) {
@@ -98,7 +102,8 @@ static trm_status set_text(app_context *app, const char *given, trm_error *err) 
     return TRM_OK;
 }
 
-/* Without being asked ranks work on parts of the data, and their gradients are averaged. */
+/* Sets the defaults of the program: ranks work on parts of the data, and their gradients are
+ * averaged. */
 static trm_status set_defaults(app_context *app, trm_error *err) {
     trm_status status = TRM_OK;
     if (!trm_context_is_set(app->context, "parallel_mode")) {
@@ -111,6 +116,7 @@ static trm_status set_defaults(app_context *app, trm_error *err) {
     return status;
 }
 
+/* Contract in app.h. Order: --context, then flags, then defaults. */
 trm_status app_set_context(app_context *app, trm_error *err) {
     if (app->context != NULL) {
         return TRM_OK;
@@ -123,7 +129,7 @@ trm_status app_set_context(app_context *app, trm_error *err) {
         status = set_flag(app, &translations[i], err);
     }
     status = status == TRM_OK ? set_defaults(app, err) : status;
-    if (status == TRM_OK) { /* what other files read */
+    if (status == TRM_OK) { /* values that other files read from the options */
         app->o.accumulate = strtoll(app_holds(app, "grad_accumulation_step"), NULL, 10);
         app->o.deterministic = app_holds(app, "deterministic");
     }
@@ -141,7 +147,7 @@ trm_status app_check_split_flags(const app_context *app, trm_error *err) {
                           app->o.split_plan != NULL ? "plan" : "mesh", mode);
 }
 
-/* The library names options; who gave one as a flag is told the flag, too. */
+/* Adds the flag to a message that names an option, if the option was given as a flag. */
 static trm_status name_flag(const app_context *app, trm_status status, const trm_error *why,
                             trm_error *err) {
     for (size_t i = 0; i < sizeof translations / sizeof translations[0]; i++) {
@@ -155,6 +161,7 @@ static trm_status name_flag(const app_context *app, trm_status status, const trm
     return status;
 }
 
+/* Contract in app.h. The library's check knows options, not flags; name_flag adds the flag. */
 trm_status app_check_modes(app_context *app, trm_error *err) {
     trm_error why;
     trm_status status = app_set_context(app, err);

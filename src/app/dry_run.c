@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* --dry-run of the commands that measure, search, compare or start processes: what can be checked
- *  without that is. */
+/* --dry-run of commands that measure, search, compare or start processes: everything that can be
+ * checked without doing so is checked (contracts in app.h). */
 #include "app/app.h"
 
 #include <string.h>
@@ -15,7 +15,7 @@ int app_tell_dry_run(const app_context *app, const char *left_out) {
     return 0;
 }
 
-/* The model's options on these batches; takes `data`. */
+/* Checks the model's options on these batches; destroys `data`. */
 static trm_status check_options(app_context *app, trm_dataset *data, trm_error *err) {
     app_network network;
     trm_model_options options;
@@ -26,6 +26,7 @@ static trm_status check_options(app_context *app, trm_dataset *data, trm_error *
     return status;
 }
 
+/* Contract in app.h. Random data stands in for the real one: only shapes matter. */
 int app_dry_run_model(app_context *app, const char *left_out) {
     trm_error err;
     trm_dataset *data;
@@ -35,11 +36,13 @@ int app_dry_run_model(app_context *app, const char *left_out) {
     return status == TRM_OK ? app_tell_dry_run(app, left_out) : app_report(&err);
 }
 
-/* Does the command read data that somebody has? */
+/* Returns whether the command reads data from files. */
 static bool reads_data(const app_context *app) {
     return strcmp(app->command->name, "train") == 0 || app->evaluates || app->o.data != NULL;
 }
 
+/* Contract in app.h. Order: the cheapest checks first; on a dry run the checkpoint comes before
+ * the data, because it determines the image size. */
 trm_status app_check_job(app_context *app, trm_error *err) {
     trm_dataset *data;
     const char *name = app->parsed.arguments[0];

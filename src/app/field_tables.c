@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* --field-tables: which fields of a recommendation model have which table.
+/* --field-tables: the fields of a recommendation model that share a table.
  *
- *      user=0:8,item=1+4-6     fields 0 in rows of 8; 1, 4, 5 and 6 share rows; each other field has its own: "field2" ...
- *      separate                each field has its own
- */
+ *      user=0:8,item=1+4-6     field 0 in rows of width 8; fields 1, 4, 5 and 6 share one table; each other field has
+ *                              a table of its own, "field2" ...
+ *      separate                each field has a table of its own
+ *
+ * A field belongs to exactly one table. same_as[f] is the first field of f's table, for the
+ * dataset. */
 #include "app/app.h"
 
 #include <ctype.h>
@@ -13,6 +16,8 @@
 
 enum { NAME_MAX_LETTERS = 32 };
 
+/* Returns the error about a part of the flag.
+ *   error  INVALID */
 static trm_status refuse(const char *part, const char *why, trm_error *err) {
     return app_fail(err, TRM_INVALID,
                     "--field-tables: '%.60s': %s; NAME=FIELDS[:WIDTH],... expected, such as "
@@ -21,6 +26,7 @@ static trm_status refuse(const char *part, const char *why, trm_error *err) {
                     part, why);
 }
 
+/* Returns whether a table's name is valid. */
 static bool is_name(const char *name) {
     size_t length = strlen(name);
     for (size_t i = 0; i < length; i++) {
@@ -31,7 +37,7 @@ static bool is_name(const char *name) {
     return length > 0 && length <= NAME_MAX_LETTERS;
 }
 
-/* A number at *at, which then points behind it; -1 if there is none. */
+/* Parses a number at *at and moves *at behind it; -1 if there is none. */
 static long take_number(char **at) {
     char *end;
     long value = isdigit((unsigned char)**at) ? strtol(*at, &end, 10) : -1;
@@ -39,7 +45,8 @@ static long take_number(char **at) {
     return value;
 }
 
-/* "1+4-6" */
+/* Parses the fields of a table, "1+4-6", and adds them to it.
+ *   error  INVALID */
 static trm_status take_fields(app_field_tables *t, trm_field_table *table, const char *part,
                               char *at, trm_error *err) {
     for (bool more = true; more; at += more) {
@@ -65,6 +72,9 @@ static trm_status take_fields(app_field_tables *t, trm_field_table *table, const
     return *at == '\0' ? TRM_OK : refuse(part, "fields are joined by +", err);
 }
 
+/* Parses one part, NAME=FIELDS[:WIDTH], and adds its table. `part` is split in place; the name
+ * stays in it.
+ *   error  INVALID */
 static trm_status take_table(app_field_tables *t, char *part, trm_error *err) {
     char whole[64];
     snprintf(whole, sizeof whole, "%s", part);
@@ -89,6 +99,8 @@ static trm_status take_table(app_field_tables *t, char *part, trm_error *err) {
     return take_fields(t, table, whole, equals + 1, err);
 }
 
+/* Parses the whole flag into `t`.
+ *   error  INVALID */
 static trm_status parse(const char *text, app_field_tables *t, trm_error *err) {
     memset(t, 0, sizeof *t);
     memset(t->same_as, -1, sizeof t->same_as);
@@ -109,9 +121,10 @@ static trm_status parse(const char *text, app_field_tables *t, trm_error *err) {
     return status;
 }
 
+/* Contract in click.h. A second call with the same text returns the parsed tables. */
 trm_status app_field_tables_of(const char *text, app_field_tables **out, trm_error *err) {
     static app_field_tables tables;
-    static const char *of; /* what they were made from */
+    static const char *of; /* the text of these tables */
     if (text != NULL && (of == NULL || strcmp(of, text) != 0)) {
         trm_status status = parse(text, &tables, err);
         if (status != TRM_OK) {
@@ -123,6 +136,7 @@ trm_status app_field_tables_of(const char *text, app_field_tables **out, trm_err
     return TRM_OK;
 }
 
+/* Contract in click.h. Does nothing for fields that are in a table already. */
 void app_field_tables_fill(app_field_tables *t, int64_t fields) {
     for (int32_t f = 0; f < fields && f < APP_FIELDS_MAX; f++) {
         if (t->alone[f]) {

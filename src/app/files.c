@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Files as flags name them: small texts, plans, endings. */
+/* Files that flags name: texts, plans, endings of names (contracts in app.h). */
 #include "app/app.h"
 
 #include "trireme/planner.h"
@@ -11,6 +11,7 @@
 
 enum { TEXT_MAX = 1 << 20 };
 
+/* Contract in app.h. Reads one byte more than allowed, to notice a longer file. */
 trm_status app_read_text(const char *path, char **out, trm_error *err) {
     FILE *file = fopen(path, "rb");
     if (file == NULL) {

@@ -1,4 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The parser of command lines, and the search for the nearest word (contracts in flags.h).
+ *
+ *      app_parse --> take_flag (one flag and its value) --> find --> store --> parse_int, parse_real, parse_bytes, is_choice
+ *
+ * All messages are made here, so that every command reports a wrong flag in the same words. */
 #include "app/flags.h"
 
 #include <errno.h>
@@ -8,6 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Contract in flags.h. Place and rank are left empty: the error is the user's, not the
+ * library's. */
 trm_status app_fail(trm_error *err, trm_status status, const char *format, ...) {
     if (err != NULL) {
         va_list args;
@@ -25,7 +32,9 @@ trm_status app_fail(trm_error *err, trm_status status, const char *format, ...) 
 
 enum { WORD_MAX = 48 };
 
-/* Edits (insert, remove, replace, swap neighbours) from a to b: Damerau, restricted. */
+/* Returns the restricted Damerau-Levenshtein distance: the least number of insertions,
+ * deletions, replacements and swaps of neighbours that turn `a` into `b`. WORD_MAX for longer
+ * words. */
 static int distance(const char *a, const char *b) {
     int n = (int)strlen(a), m = (int)strlen(b);
     if (n >= WORD_MAX || m >= WORD_MAX) {
@@ -38,6 +47,7 @@ static int distance(const char *a, const char *b) {
                 d[i][j] = i + j;
                 continue;
             }
+            /* replace, delete, insert; then swap */
             int best = d[i - 1][j - 1] + (a[i - 1] != b[j - 1]);
             best = d[i - 1][j] + 1 < best ? d[i - 1][j] + 1 : best;
             best = d[i][j - 1] + 1 < best ? d[i][j - 1] + 1 : best;
@@ -50,7 +60,7 @@ static int distance(const char *a, const char *b) {
     return d[n][m];
 }
 
-/* "lr" of "learning-rate"? */
+/* Returns whether the letters are the initials of the parts of `word`: "lr" of "learning-rate". */
 static bool are_initials(const char *letters, const char *word) {
     for (; *letters != '\0' && word != NULL; letters++) {
         if (*letters != *word) {
@@ -62,16 +72,18 @@ static bool are_initials(const char *letters, const char *word) {
     return *letters == '\0' && word == NULL;
 }
 
+/* Contract in flags.h. A word is near if at most a third of its letters (2 at least) must be
+ * edited. */
 const char *app_nearest(const char *word, const char *const *words, int count) {
     const char *nearest = NULL;
     int best = WORD_MAX, letters = (int)strlen(word);
     for (int i = 0; i < count; i++) {
         int edits = distance(word, words[i]);
-        /* A beginning or the initials are likely abbreviations: --batch, --bs. */
+        /* a prefix or the initials are taken as an abbreviation: --batch, --bs */
         bool beginning = letters > 2 && strncmp(word, words[i], (size_t)letters) == 0;
         int limit = (int)strlen(words[i]) / 3;
         limit = limit < 2 ? 2 : limit;
-        /* a word that shares no letter is not near */
+        /* every letter edited: the words have nothing in common */
         limit = limit >= letters ? letters - 1 : limit;
         if (beginning || (letters > 1 && are_initials(word, words[i]))) {
             edits = 1;
@@ -85,11 +97,13 @@ const char *app_nearest(const char *word, const char *const *words, int count) {
     return nearest;
 }
 
-/* ---- values ------------------------------------------------------------------------------------
- */
+/* ---- values ---------------------------------------------------------------------------------- */
 
+/* Returns the dashes in front of a flag in messages: one for -n. */
 static const char *dashes_of(const app_flag *f) { return strlen(f->name) == 1 ? "-" : "--"; }
 
+/* Parses an integer within the limits of the flag.
+ *   error  INVALID */
 static trm_status parse_int(const app_flag *f, const char *text, int64_t *out, trm_error *err) {
     char *end;
     errno = 0;
@@ -108,6 +122,8 @@ static trm_status parse_int(const app_flag *f, const char *text, int64_t *out, t
     return TRM_OK;
 }
 
+/* Parses a finite number within the limits of the flag.
+ *   error  INVALID */
 static trm_status parse_real(const app_flag *f, const char *text, double *out, trm_error *err) {
     char *end;
     errno = 0;
@@ -126,6 +142,9 @@ static trm_status parse_real(const app_flag *f, const char *text, double *out, t
     return TRM_OK;
 }
 
+/* Parses a number of bytes with an optional unit: K, M and G are powers of 1024, KB, MB and GB
+ * of 1000.
+ *   error  INVALID */
 static trm_status parse_bytes(const app_flag *f, const char *text, int64_t *out, trm_error *err) {
     static const struct {
         const char *name;
@@ -146,6 +165,7 @@ static trm_status parse_bytes(const app_flag *f, const char *text, int64_t *out,
                     f->name, text);
 }
 
+/* Returns whether `text` is one of the words of "a|b|c". */
 static bool is_choice(const char *words, const char *text) {
     size_t length = strchr(text, '|') != NULL ? 0 : strlen(text);
     for (const char *w = words; w != NULL && length > 0; w = strchr(w, '|')) {
@@ -157,6 +177,8 @@ static bool is_choice(const char *words, const char *text) {
     return false;
 }
 
+/* Parses the value and stores it in the member that the flag names.
+ *   error  INVALID */
 static trm_status store(const app_flag *f, const char *text, void *options, trm_error *err) {
     char *place = (char *)options + f->offset;
     switch (f->kind) {
@@ -181,9 +203,9 @@ static trm_status store(const app_flag *f, const char *text, void *options, trm_
     return TRM_OK;
 }
 
-/* ---- the command line
- *  ---------------------------------------------------------------------------- */
+/* ---- the command line ------------------------------------------------------------------------ */
 
+/* Returns the flag of this name in the groups, or NULL. */
 static const app_flag *find(const app_group *const *groups, const char *name, size_t length) {
     for (; *groups != NULL; groups++) {
         for (int i = 0; i < (*groups)->count; i++) {
@@ -196,6 +218,8 @@ static const app_flag *find(const app_group *const *groups, const char *name, si
     return NULL;
 }
 
+/* Returns the error for an unknown flag, with the nearest one of the command.
+ *   error  INVALID */
 static trm_status unknown(const app_group *const *groups, const char *label, const char *name,
                           size_t length, trm_error *err) {
     const char *words[APP_FLAGS_MAX];
@@ -234,7 +258,7 @@ const app_flag *app_given_optional(const app_parsed *parsed) {
     return NULL;
 }
 
-/* The flag at argv[*at]; moves *at past its value. */
+/* Parses the flag at argv[*at] and moves *at past its value. */
 static trm_status take_flag(const app_group *const *groups, const char *label, int argc,
                             char **argv, int *at, void *options, app_parsed *out, trm_error *err) {
     const char *name = argv[*at] + (argv[*at][1] == '-' ? 2 : 1);
@@ -252,6 +276,7 @@ static trm_status take_flag(const app_group *const *groups, const char *label, i
         return app_fail(err, TRM_INVALID, "%s%s takes no value, '%s' was given", dashes, f->name,
                         value);
     }
+    /* a value that may be left out: the next word counts only if it is one of the choices */
     if (f->kind == APP_OPTIONAL && value == NULL &&
         (*at + 1 >= argc || !is_choice(f->value, argv[*at + 1]))) {
         value = "true";
@@ -269,6 +294,7 @@ static trm_status take_flag(const app_group *const *groups, const char *label, i
     return store(f, value, options, err);
 }
 
+/* Contract in flags.h. A negative number is an argument, not a flag. */
 trm_status app_parse(const app_group *const *groups, const char *label, int argc, char **argv,
                      void *options, app_parsed *out, trm_error *err) {
     memset(out, 0, sizeof *out);

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Flags that were given and that nothing will look at: told, not refused, so that a script may keep
- * them when it changes the optimiser or the model. Refused are those of jobs with servers, without
- * which this is no such job. */
+/* Flags that were given and have no effect. They are reported as warnings, not refused, so that
+ * a script may keep them when it changes the optimiser or the model. Refused are flags of jobs
+ * with servers, without which the run would not be such a job. */
 #include "app/app.h"
 
 #include <stdlib.h>
 #include <string.h>
 
+/* A flag, whether it has no effect in this run, and what it is for. */
 typedef struct idle_flag {
     const char *flag;
     bool idle;
@@ -17,16 +18,19 @@ static bool is(const char *text, const char *word) {
     return text != NULL && strcmp(text, word) == 0;
 }
 
+/* Returns whether the optimiser reads --momentum. */
 static bool has_momentum(const char *optimizer) {
     return is(optimizer, "momentum") || is(optimizer, "nesterov") || is(optimizer, "lars");
 }
 
+/* Warns about a flag if it was given. */
 static void tell(const app_context *app, const char *flag, const char *is_for) {
     if (app_given(&app->parsed, flag)) {
         app_warn("--%s has no effect here: it is for %s", flag, is_for);
     }
 }
 
+/* Warns about the given flags of a table that have no effect. */
 static void tell_all(const app_context *app, const idle_flag *table, size_t count) {
     for (size_t i = 0; i < count; i++) {
         if (table[i].idle) {
@@ -35,7 +39,7 @@ static void tell_all(const app_context *app, const idle_flag *table, size_t coun
     }
 }
 
-/* How long and at which rate: commands that make no update do not look at it. */
+/* Warns about flags of steps and rates with commands that make no update. */
 static void tell_of_steps(const app_context *app) {
     static const char *const of_rates[] = {
         "learning-rate",     "schedule",    "warmup-steps", "warmup-start",
@@ -55,6 +59,7 @@ static void tell_of_steps(const app_context *app) {
     }
 }
 
+/* Warns about flags that the optimiser, the schedule or the backend does not read. */
 static void tell_of_training(const app_context *app) {
     const app_options *o = &app->o;
     bool step = is(o->schedule, "step"), polynomial = is(o->schedule, "polynomial");
@@ -71,6 +76,7 @@ static void tell_of_training(const app_context *app) {
     tell_all(app, table, sizeof table / sizeof table[0]);
 }
 
+/* Warns about flags of images with a click model, and of clicks with an image model. */
 static void tell_of_model(const app_context *app, const char *model) {
     static const char *const of_images[] = {"image-size", "classes", "label-smoothing", "loss"};
     static const app_group *const of_clicks[] = {&app_group_click_data, &app_group_click_model};
@@ -91,6 +97,7 @@ static void tell_of_model(const app_context *app, const char *model) {
     }
 }
 
+/* Contract in app.h. Flags of the launcher have an effect where a launcher started this process. */
 void app_tell_idle_rank_flags(const app_context *app) {
     static const char *const of_ranks[] = {
         "reduce",    "wire",      "bucket",       "shard-optimizer", "sync-batch-norm",
@@ -121,9 +128,9 @@ void app_tell_idle_flags(const app_context *app, const char *model) {
     }
 }
 
-/* ---- jobs with parameter servers
- *  ----------------------------------------------------------------------- */
+/* ---- jobs with parameter servers ------------------------------------------------------------- */
 
+/* Contract in app.h. TF_CONFIG counts if it names servers. */
 bool app_is_job(const app_context *app) {
     const app_options *o = &app->o;
     const char *text = getenv("TF_CONFIG");
@@ -132,10 +139,12 @@ bool app_is_job(const app_context *app) {
            (text != NULL && strstr(text, "\"ps\"") != NULL);
 }
 
+/* Contract in app.h. The group of flags is the list: a new flag of such jobs is refused without
+ * a change here. */
 trm_status app_refuse_job_flags(const app_context *app, trm_error *err) {
     for (int i = 0; i < app_group_roles.count; i++) {
         const char *name = app_group_roles.flags[i].name;
-        /* --output, --dry-run */
+        /* aliases of --output and --dry-run, which every training has */
         bool everywhere = strcmp(name, "model_dir") == 0 || strcmp(name, "check") == 0;
         if (!everywhere && app_given(&app->parsed, name)) {
             return app_fail(err, TRM_INVALID,

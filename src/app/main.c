@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The program: one table of commands makes dispatch, help and errors. */
+/* main: from the command line to one row of the table of commands.
+ *
+ *     keep the standard streams -> signals -> output -> find the command -> parse its flags -> row->run
+ *
+ * The table (commands.c) holds everything about a command: dispatch, help and error messages
+ * read it. */
 #include "app/app.h"
 
 #include "trireme/machine.h"
@@ -8,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Words of argv[1 ..] that name the command (1 or 2), 0 when none does. */
+/* Returns how many words of argv[1 ..] name the command: 1 or 2, 0 if they do not. */
 static int match(const app_command *c, int argc, char **argv) {
     const char *space = strchr(c->name, ' ');
     size_t first = space != NULL ? (size_t)(space - c->name) : strlen(c->name);
@@ -21,22 +26,25 @@ static int match(const app_command *c, int argc, char **argv) {
     return argc > 2 && strcmp(argv[2], space + 1) == 0 ? 2 : 0;
 }
 
-/* Only Python reads what a script says: a guess would train something else. */
+/* Refuses a Python script with a message that shows the equivalent command. Only Python can
+ * determine what the script trains; a guess would train something else. */
 static trm_status refuse_script(int argc, char **argv, trm_error *err) {
     bool roles = getenv("TF_CONFIG") != NULL;
     for (int i = 2; i < argc; i++) {
         roles |= strncmp(argv[i], "--job_name", 10) == 0 || strncmp(argv[i], "--ps_hosts", 10) == 0;
     }
-    return app_fail(err, TRM_INVALID,
-                    "%.40s: trireme runs no Python; give the model and the script's settings: "
-                    "trireme train resnet50 "
-                    "--data DIR %s",
-                    argv[1],
-                    roles ? "--job_name=ps --ps_hosts=A --worker_hosts=B (docs/from-guide-000.md)"
-                          : "--exact-guide -n 8 (docs/from-guide-002.md)");
+    return app_fail(
+        err, TRM_INVALID,
+        "%.40s: trireme runs no Python; give the model and the script's settings: "
+        "trireme train resnet50 "
+        "--data DIR %s",
+        argv[1],
+        roles ? "--job_name=ps --ps_hosts=A --worker_hosts=B (docs/guides/from-guide-000.md)"
+              : "--exact-guide -n 8 (docs/guides/from-guide-002.md)");
 }
 
-/* "data" alone, or with a second word that is none of its: lists them. */
+/* Returns the error for an unknown command. "data" alone, or with an unknown second word, gets
+ * the nearest command of that family, or their list. */
 static trm_status unknown_command(int argc, char **argv, trm_error *err) {
     const char *words[64], *seconds[64];
     int count = 0, seconds_count = 0;
@@ -68,6 +76,8 @@ static trm_status unknown_command(int argc, char **argv, trm_error *err) {
                     nearest != NULL ? nearest : "");
 }
 
+/* Checks the number of arguments, and that only commands with a program accept "--".
+ *   error  INVALID */
 static trm_status check_arguments(const app_context *app, trm_error *err) {
     const app_command *c = app->command;
     int count = app->parsed.arguments_count;
@@ -92,7 +102,8 @@ static trm_status check_arguments(const app_context *app, trm_error *err) {
     return TRM_OK;
 }
 
-/* Whether a bare word is on the command line: output must know before parsing can fail. */
+/* Returns whether a flag stands on the command line before "--". Used before parsing, because
+ * parsing may already fail and its error must be printed in the right form. */
 static bool has_word(int argc, char **argv, const char *word) {
     for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
         if (strcmp(argv[i], word) == 0) {
@@ -102,7 +113,8 @@ static bool has_word(int argc, char **argv, const char *word) {
     return false;
 }
 
-/* Guide 002's script exports DATA_PATH. */
+/* Takes the data's path from DATA_PATH, which guide 002's script exports, for train and eval
+ * without --data. */
 static void take_data_path(app_context *app) {
     static const char *const commands[] = {"train", "eval"};
     char *path = getenv("DATA_PATH");
@@ -115,6 +127,8 @@ static void take_data_path(app_context *app) {
     }
 }
 
+/* Parses the flags of `command`, sets up the output and runs it. `words`: how many words the
+ * command's name has. */
 static int run_command(const app_command *command, double begin, int words, int argc, char **argv) {
     static app_context app;
     trm_error err;
@@ -129,6 +143,7 @@ static int run_command(const app_command *command, double begin, int words, int 
         app_help_command(command);
         return 0;
     }
+    /* the output in its final form; --json counts even if parsing failed */
     app_output_begin(app.o.json || has_word(argc, argv, "--json"), app.o.quiet, app.o.verbose,
                      app.o.color);
     if (status == TRM_OK) {
@@ -138,6 +153,8 @@ static int run_command(const app_command *command, double begin, int words, int 
     return status == TRM_OK ? command->run(&app) : app_report(&err);
 }
 
+/* Order matters: the streams are kept before anything opens a file, signals are set before
+ * anything takes time. */
 int main(int argc, char **argv) {
     setvbuf(stdout, NULL, _IOLBF, 0); /* results appear in order with the lines on stderr */
     static char version[] = "version";
@@ -157,6 +174,7 @@ int main(int argc, char **argv) {
     if (strcmp(argv[1], "--version") == 0) {
         argv[1] = version;
     }
+    /* "trireme data --help" */
     if (app_help_family(app_commands, argv[1], argc > 2 ? argv[2] : NULL)) {
         return app_output_end(0);
     }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Every flag, in the groups that commands take, with limits and the sentence that --help prints;
- * then their defaults. */
+/* All flags in the groups that commands accept, each with its limits and the sentence that
+ * --help prints; at the end the defaults. A new flag needs a row here, a member in app_options
+ * and, unless the default is zero, a line in app_defaults. */
 #include "app/app.h"
 
 #include <stdlib.h>
@@ -19,6 +20,7 @@ static const app_flag COMMON[] = {
 };
 GROUP(common, "Every command", COMMON);
 
+/* for commands that print text only */
 static const app_flag PLAIN[] = {
     {"color", APP_CHOICE, OPTION(color), "auto|always|never", "colours on stderr (auto)", 0, 0},
     {"help", APP_BOOL, OPTION(help), NULL, "this text", 0, 0},
@@ -31,6 +33,7 @@ static const app_flag DRY_RUN[] = {
 };
 GROUP(dry_run, NULL, DRY_RUN);
 
+/* data, network, execution, training: for commands that build a model */
 static const app_flag DATA[] = {
     {"data", APP_TEXT, OPTION(data), "DIR|synth",
      "where the data is; synth: generated shapes, or clicks", 0, 0},
@@ -111,6 +114,7 @@ static const app_flag TRAIN[] = {
 };
 GROUP(train, "Training", TRAIN);
 
+/* files that commands read and write */
 static const app_flag OUTPUT[] = {
     {"output", APP_TEXT, OPTION(output), "DIR",
      "checkpoints and records go there (nothing is saved without it)", 0, 0},
@@ -171,6 +175,7 @@ static const app_flag IMPORT[] = {
 };
 GROUP(import, "Import", IMPORT);
 
+/* the planner */
 static const app_flag PLAN[] = {
     {"explain", APP_BOOL, OPTION(explain), NULL, "each step: layout, algorithm, memory, time", 0,
      0},
@@ -206,8 +211,7 @@ static const app_flag PLANNER[] = {
      "--batch-size is that of all ranks together, not of one", 0, 0},
     {"wire", APP_CHOICE, OPTION(wire), "fp32|bf16|fp16", "how gradients travel (fp32)", 0, 0},
     {"sync-batch-norm", APP_CHOICE, OPTION(sync_batch_norm), "on|off",
-     "normalise over the samples of all ranks, or each rank's own as data_parallel does (on)", 0,
-     0},
+     "normalise over the samples of all ranks, or each rank's own (on)", 0, 0},
     {"shard-optimizer", APP_BOOL, OPTION(shard_optimizer), NULL,
      "ranks of several hosts (--host-count, --links) update a slice of the optimiser each, as "
      "train --shard-optimizer has it",
@@ -222,6 +226,7 @@ static const app_flag PLANNER[] = {
 };
 GROUP(planner, "Many ranks", PLANNER);
 
+/* bench plan, bench split */
 static const app_flag BENCH_PLAN[] = {
     {"mesh", APP_TEXT, OPTION(plan_mesh), "8x16x32", "one mesh (default: 8, 2x4, 8x8 and 8x16x32)",
      0, 0},
@@ -232,8 +237,7 @@ static const app_flag BENCH_SPLIT[] = {
     {"plans", APP_TEXT, OPTION(plan_given), "FILE,...", "plan files for so many ranks", 0, 0},
     {"wire", APP_CHOICE, OPTION(wire), "fp32|bf16|fp16", "how gradients travel (fp32)", 0, 0},
     {"sync-batch-norm", APP_CHOICE, OPTION(sync_batch_norm), "on|off",
-     "normalise over the samples of all ranks, or each rank's own as data_parallel does (on)", 0,
-     0},
+     "normalise over the samples of all ranks, or each rank's own (on)", 0, 0},
     {"profile", APP_BOOL, OPTION(plan_profile), NULL, "each step of rank 0's program with its time",
      0, 0},
 };
@@ -249,6 +253,7 @@ static const app_flag SIMULATE[] = {
 };
 GROUP(simulate, "Simulation", SIMULATE);
 
+/* every bench command */
 static const app_flag BENCH[] = {
     {"repeats", APP_INT, OPTION(repeats), "N", "measurements; the median is reported (10)", 3, 1e6},
 };
@@ -274,6 +279,7 @@ static const app_flag INFO[] = {
 };
 GROUP(info, "Reading", INFO);
 
+/* training on many ranks */
 static const app_flag RANKS[] = {
     {"n", APP_INT, OPTION(ranks), "N",
      "processes on this machine, one a rank; --batch-size is each one's (1)", 1, 1024},
@@ -301,7 +307,7 @@ static const app_flag RANKS[] = {
     {"shard-optimizer", APP_BOOL, OPTION(shard_optimizer), NULL,
      "each rank keeps and updates its slice; same bits (on one host)", 0, 0},
     {"sync-batch-norm", APP_TEXT, OPTION(sync_batch_norm), "off|on|GROUP",
-     "normalise over all ranks, or groups of so many (off; split modes on)", 0, 0},
+     "normalise over all ranks, each rank's own samples, or groups of so many ranks (on)", 0, 0},
     {"layerwise", APP_TEXT, OPTION(layerwise), "A,B",
      "hybrid_parallel: parameters that each rank keeps to itself", 0, 0},
     {"deterministic", APP_OPTIONAL, OPTION(deterministic), "false|true|strict",
@@ -350,6 +356,7 @@ static const app_flag VERIFY[] = {
 };
 GROUP(verify, "Comparison", VERIFY);
 
+/* the options of ranks for commands other than train */
 static const app_flag JOB[] = {
     {"n", APP_INT, OPTION(ranks), "N",
      "processes on this machine, one a rank; --batch-size is each one's (1)", 1, 1024},
@@ -361,6 +368,7 @@ static const app_flag JOB[] = {
 };
 GROUP(job, "Many ranks", JOB);
 
+/* jobs with parameter servers */
 static const app_flag ROLES[] = {
     {"ps", APP_INT, OPTION(servers), "N",
      "parameter servers: starts them and -n workers on this machine", 1, 256},
@@ -433,6 +441,7 @@ static const app_flag ROLES[] = {
 };
 GROUP(roles, "Parameter servers", ROLES);
 
+/* run: the launcher alone */
 static const app_flag LAUNCH[] = {
     {"n", APP_INT, OPTION(ranks), "N", "processes on this machine, one a rank", 1, 1024},
     {"threads", APP_INT, OPTION(threads), "N", "OMP_NUM_THREADS of each (the CPUs, shared out)", 1,
@@ -445,6 +454,7 @@ static const app_flag LAUNCH[] = {
 };
 GROUP(launch, "Job", LAUNCH);
 
+/* rank tables */
 static const app_flag CLUSTER[] = {
     {"rank-table", APP_TEXT, OPTION(rank_table), "FILE", "instead of RANK_TABLE_FILE", 0, 0},
     {"any-address", APP_BOOL, OPTION(any_address), NULL,
@@ -463,6 +473,7 @@ static const app_flag CLUSTER_OUTPUT[] = {
 };
 GROUP(cluster_output, "Table", CLUSTER_OUTPUT);
 
+/* bench comm, bench ps */
 static const app_flag BENCH_COMM[] = {
     {"n", APP_INT, OPTION(ranks), "N", "processes on this machine, one a rank", 1, 1024},
     {"op", APP_CHOICE, OPTION(op),
@@ -523,6 +534,7 @@ static const app_flag BENCH_PS[] = {
 };
 GROUP(bench_ps, "Measuring", BENCH_PS);
 
+/* ps inspect, ps export */
 static const app_flag PS[] = {
     {"table", APP_TEXT, OPTION(table), "T", "one table", 0, 0},
     {"cut", APP_INT, OPTION(cut), "N", "the number of the checkpoint (the newest)", 1, 4e9},
@@ -546,6 +558,7 @@ static const app_flag PS_EXPORT[] = {
 };
 GROUP(ps_export, "Export", PS_EXPORT);
 
+/* Contract in app.h. -1 stands for "not given" where 0 is a value. */
 void app_defaults(app_options *o) {
     memset(o, 0, sizeof *o);
     o->color = "auto";
@@ -565,7 +578,7 @@ void app_defaults(app_options *o) {
     o->redop = "sum";
     o->wire = "fp32";
     o->bucket = "auto";
-    o->sync_batch_norm = "off";
+    o->sync_batch_norm = "on";
     o->deterministic = "false";
     o->op = "allreduce";
     o->sizes = "4,1K,64K,1M,8M,102M";

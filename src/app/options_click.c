@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The flags of click data and of recommendation models. */
+/* The flags of click data and of recommendation models; their defaults are in options.c. */
 #include "app/app.h"
 
 #define OPTION(member) offsetof(app_options, member)

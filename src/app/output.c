@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* All output of the program (contracts in output.h). A progress line without a newline may be
+ * open on the terminal; every other output ends it first (end_status_line). JSON is written
+ * directly, without a tree: `first_of_level` determines whether a comma precedes the next value. */
 #include "app/output.h"
 
 #include "app/flags.h"
@@ -13,9 +16,9 @@
 
 app_output app_out;
 
-/* ---- begin and end -----------------------------------------------------------------------------
- */
+/* ---- begin and end --------------------------------------------------------------------------- */
 
+/* Ends an open progress line. */
 static void end_status_line(void) {
     if (app_out.line_open) {
         fputc('\n', stderr);
@@ -23,6 +26,7 @@ static void end_status_line(void) {
     }
 }
 
+/* Prints "trireme: LABEL: LINE" to stderr, in colour if app_out.color. */
 static void labelled(const char *label, const char *escape, const char *line) {
     end_status_line();
     if (app_out.color) {
@@ -32,26 +36,31 @@ static void labelled(const char *label, const char *escape, const char *line) {
     }
 }
 
+/* Prints the library's log: errors and warnings always, other lines with --verbose, and the
+ * lines of a plan search, which can take minutes. */
 static void log_sink(void *context, trm_log_level level, const char *room, const char *line) {
     (void)context;
     if (level == TRM_LOG_ERROR || level == TRM_LOG_WARN) {
         labelled(level == TRM_LOG_ERROR ? "error" : "warning", "1;33", line);
-    } else if (app_out.verbose || strcmp(room, "plan") == 0) { /* a search says what it does */
+    } else if (app_out.verbose || strcmp(room, "plan") == 0 || strcmp(room, "ranks") == 0) {
         end_status_line();
         fprintf(stderr, "trireme: %s: %s\n", room, line);
     }
 }
 
+/* Contract in output.h. stdout gets a descriptor for reading, so that writing to it fails and
+ * app_output_end reports it. */
 void app_output_keep_streams(void) {
     static const int modes[] = {
         [STDIN_FILENO] = O_RDONLY, [STDOUT_FILENO] = O_RDONLY, [STDERR_FILENO] = O_WRONLY};
     for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
         if (fcntl(fd, F_GETFD) < 0) {
-            (void)!open("/dev/null", modes[fd]); /* the lowest number that is free: fd */
+            (void)!open("/dev/null", modes[fd]); /* open returns the lowest free number: fd */
         }
     }
 }
 
+/* Contract in output.h. */
 void app_output_begin(bool json, bool quiet, bool verbose, const char *color) {
     app_out.json = json;
     app_out.quiet = quiet;
@@ -68,6 +77,7 @@ void app_output_begin(bool json, bool quiet, bool verbose, const char *color) {
                              : TRM_LOG_INFO);
 }
 
+/* Contract in output.h. Buffered output may fail only now. */
 int app_output_end(int code) {
     end_status_line();
     if (fflush(stdout) != 0 || ferror(stdout)) {
@@ -77,6 +87,8 @@ int app_output_end(int code) {
     return code;
 }
 
+/* Contract in output.h. Results are muted by the stream, progress by the flag; warnings and
+ * errors remain. */
 trm_status app_output_mute(trm_error *err) {
     end_status_line();
     app_out.muted = true;
@@ -87,8 +99,7 @@ trm_status app_output_mute(trm_error *err) {
                : app_fail(err, TRM_IO, "/dev/null cannot be written");
 }
 
-/* ---- for people
- *  ---------------------------------------------------------------------------------- */
+/* ---- lines for people ------------------------------------------------------------------------ */
 
 void app_say(const char *format, ...) {
     if (app_out.json) {
@@ -101,6 +112,7 @@ void app_say(const char *format, ...) {
     va_end(args);
 }
 
+/* Prints to stderr. */
 static void tell(const char *format, va_list args) {
     end_status_line();
     vfprintf(stderr, format, args);
@@ -123,6 +135,7 @@ void app_note(const char *format, ...) {
     va_end(args);
 }
 
+/* Contract in output.h. Returns to the start of the line and clears its rest. */
 void app_status_line(const char *format, ...) {
     if (!app_out.terminal) {
         return;
@@ -137,6 +150,7 @@ void app_status_line(const char *format, ...) {
     app_out.line_open = true;
 }
 
+/* Contract in output.h. With --quiet nothing; a muted rank still warns. */
 void app_warn(const char *format, ...) {
     if (app_out.quiet) {
         return;
@@ -151,7 +165,8 @@ void app_warn(const char *format, ...) {
 
 int app_report(const trm_error *err) {
     int code = trm_status_exit_code((trm_status)err->status);
-    code = code == 0 ? 2 : code; /* "not yet" is no success: a rank table that is being written */
+    /* TRM_PENDING is no success: a rank table that is not yet complete */
+    code = code == 0 ? 2 : code;
     labelled("error", "1;31", err->message);
     if (app_out.verbose && err->file[0] != '\0') {
         fprintf(stderr, "trireme: decided at %s:%d (%s)\n", err->file, (int)err->line,
@@ -166,11 +181,11 @@ int app_report(const trm_error *err) {
     return code;
 }
 
-/* ---- JSON
- *  ------------------------------------------------------------------------------------------ */
+/* ---- JSON ------------------------------------------------------------------------------------ */
 
 static bool first_of_level = true;
 
+/* Writes the comma before a value, if needed, and its key. */
 static void comma_key(const char *key) {
     if (!first_of_level) {
         putchar(',');
@@ -181,7 +196,7 @@ static void comma_key(const char *key) {
     }
 }
 
-/* Bytes of the UTF-8 sequence at `s`, 0 when it is not one. */
+/* Returns the bytes of the UTF-8 sequence at `s`, 0 if it is not valid. */
 static int utf8_length(const unsigned char *s) {
     int n = s[0] < 0x80                   ? 1
             : s[0] >= 0xC2 && s[0] < 0xE0 ? 2
@@ -199,6 +214,7 @@ static int utf8_length(const unsigned char *s) {
     return overlong || surrogate || range ? 0 : n;
 }
 
+/* Writes a JSON string; a byte that is not UTF-8 becomes U+FFFD. */
 static void put_string(const char *value) {
     const unsigned char *s = (const unsigned char *)value;
     putchar('"');
@@ -219,6 +235,7 @@ static void put_string(const char *value) {
     putchar('"');
 }
 
+/* Opens an object or an array. */
 static void open_bracket(const char *key, char bracket) {
     if (app_out.json) {
         comma_key(key);
@@ -234,6 +251,8 @@ static void close_bracket(char bracket) {
     }
 }
 
+/* Contract in output.h. Flushed at once, so that a reader of the pipe sees each event when it
+ * happens. */
 void app_json_line(const char *object) {
     if (app_out.json) {
         end_status_line();
@@ -258,6 +277,7 @@ void app_json_close(void) {
     }
 }
 
+/* Contract in output.h. NULL becomes null. */
 void app_json_text(const char *key, const char *value) {
     if (app_out.json) {
         comma_key(key);
@@ -276,6 +296,7 @@ void app_json_int(const char *key, int64_t value) {
     }
 }
 
+/* Contract in output.h. NaN and infinity become null, because JSON has neither. */
 void app_json_real(const char *key, double value) {
     if (app_out.json) {
         comma_key(key);
@@ -308,9 +329,9 @@ void app_json_open_item(void) { open_bracket(NULL, '{'); }
 void app_json_close_item(void) { close_bracket('}'); }
 void app_json_close_array(void) { close_bracket(']'); }
 
-/* ---- units
- *  ------------------------------------------------------------------------------------------ */
+/* ---- units ----------------------------------------------------------------------------------- */
 
+/* Contract in output.h. Units are powers of 1000. */
 const char *app_bytes(double bytes, char *text, size_t size) {
     static const char *const units[] = {"B", "KB", "MB", "GB", "TB"};
     int u = 0;

@@ -1,49 +1,54 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* app/output.h: how the program speaks. Results go to stdout, progress and log lines to stderr;
- * with --json stdout carries one object a line and nothing else. */
+/* app/output.h: all output of the program. Results go to stdout; progress and log lines go to
+ * stderr. With --json, stdout has one JSON object per line and nothing else. */
 #ifndef TRIREME_APP_OUTPUT_H
 #define TRIREME_APP_OUTPUT_H
 
 #include "trireme/base.h"
 
+/* The settings of the output, and its state. */
 typedef struct app_output {
     bool json, quiet, verbose;
-    bool color;     /* of stderr */
-    bool terminal;  /* stderr is one: progress is one line that is refreshed */
+    bool color;     /* stderr is coloured */
+    bool terminal;  /* stderr is a terminal: progress is one line that is refreshed */
     bool muted;     /* app_output_mute */
-    bool line_open; /* such a line is on the screen */
+    bool line_open; /* a progress line is on the screen, without a newline */
 } app_output;
 
 extern app_output app_out;
 
-/* First of all: standard streams that are closed become ones of nothing, or a file or socket of
- * ours would be one and take what is printed. What goes to a closed stdout is missed by
- * app_output_end. */
+/* Opens /dev/null for each standard stream that is closed; otherwise a file or socket of the
+ * program could get its number and receive the output. Must be called before anything is opened.
+ * app_output_end reports an error if stdout was closed. */
 void app_output_keep_streams(void);
 /* Sets app_out and the library's log sink. `color` is auto, always or never. */
 void app_output_begin(bool json, bool quiet, bool verbose, const char *color);
-/* The exit code, or 4 when stdout could not be written. */
+/* Flushes stdout. Returns `code`, or 4 if stdout could not be written. */
 int app_output_end(int code);
 
-/* From here on this process prints errors and warnings only: another one says the same on the same console.   error IO
- */
+/* Limits this process to errors and warnings from now on: another rank prints the same lines to
+ * the same console.
+ *   error  IO */
 TRM_MUST_USE trm_status app_output_mute(trm_error *err);
 
-/* A result, for people: stdout, nothing with --json. */
+/* Prints a result for people to stdout; nothing with --json. */
 void app_say(const char *format, ...) TRM_PRINTF(1, 2);
-/* Progress and remarks: stderr, nothing with --quiet or --json. */
+/* Prints progress and remarks to stderr; nothing with --quiet or --json, or in a muted process. */
 void app_note(const char *format, ...) TRM_PRINTF(1, 2);
-void app_blame(const char *format, ...) TRM_PRINTF(1, 2); /* of a job that fails: always told */
-/* The refreshed line of a terminal (nothing elsewhere); the next output of any kind ends it. */
+void app_blame(const char *format, ...)
+    TRM_PRINTF(1, 2); /* like app_note, even with --quiet: the cause of a failed job */
+/* Refreshes the progress line of a terminal; elsewhere it prints nothing. The next output of any
+ * kind ends the line. */
 void app_status_line(const char *format, ...) TRM_PRINTF(1, 2);
-/* "trireme: error: ..." on stderr, and {"event":"error",...} with --json. Returns the exit code. */
+/* Prints "trireme: error: ..." to stderr, and {"event":"error",...} with --json. Returns the
+ * exit code of the error. */
 int app_report(const trm_error *err);
 void app_warn(const char *format, ...) TRM_PRINTF(1, 2);
 
-/* A whole object that somebody else wrote, on its line. */
+/* Prints an object that is already JSON on a line of its own, with --json only. */
 void app_json_line(const char *object);
-/* One JSON object on a line of stdout; silent without --json. Between open and close any of the
- * others; reals have 9 significant digits. */
+/* Begin and end one JSON object on a line of stdout; the functions below write its members. All
+ * of them do nothing without --json. Reals have 9 significant digits. */
 void app_json_open(void);
 void app_json_text(const char *key, const char *value);
 void app_json_int(const char *key, int64_t value);
@@ -51,7 +56,7 @@ void app_json_real(const char *key, double value);
 void app_json_bool(const char *key, bool value);
 void app_json_raw(const char *key, const char *json);
 void app_json_close(void);
-/* Nested: {"key":{ ... } and {"key":[{ ... },{ ... }] */
+/* Nested values: {"key":{ ... } and {"key":[{ ... },{ ... }] */
 void app_json_open_object(const char *key);
 void app_json_close_object(void);
 void app_json_open_array(const char *key);
@@ -59,7 +64,7 @@ void app_json_open_item(void);
 void app_json_close_item(void);
 void app_json_close_array(void);
 
-/* "1.53 GB", "12.3 MB"; "1:02:03"; both into `text`. */
+/* Format bytes ("1.53 GB", "12.3 MB") and seconds ("1:02:03") into `text` and return it. */
 const char *app_bytes(double bytes, char *text, size_t size);
 const char *app_time(double seconds, char *text, size_t size);
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From --data and its flags to a dataset: what lies there, and the settings that follow from it. */
+/* From --data and its flags to a dataset: the kind of data at the path, the settings that follow
+ * from it, the shard of this rank (contracts in app.h). */
 #include "app/app.h"
 
 #include <dirent.h>
@@ -7,10 +8,9 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* ---- where the data is
- *  ----------------------------------------------------------------------------- */
+/* ---- location of the data -------------------------------------------------------------------- */
 
-/* A file of CIFAR-10 in the folder? */
+/* Returns whether the folder has a file of CIFAR-10. */
 static bool has_batches(const char *path) {
     DIR *folder = opendir(path);
     struct dirent *entry;
@@ -24,7 +24,7 @@ static bool has_batches(const char *path) {
     return found;
 }
 
-/* The folder above cifar-10-batches-bin means it. */
+/* Replaces the folder above cifar-10-batches-bin by that one. */
 static void descend(app_options *o) {
     static char below[4096];
     struct stat info;
@@ -34,11 +34,13 @@ static void descend(app_options *o) {
     }
 }
 
+/* Returns whether the images are of 32x32: generated, or CIFAR-10. */
 static bool is_small(const app_options *o) {
     return o->data == NULL || strcmp(o->data, "synth") == 0 || strcmp(o->dataset, "cifar10") == 0 ||
            has_batches(o->data);
 }
 
+/* Sets guide 002's numbers where flags do not give them. */
 static void settle_guide(app_context *app) {
     app_options *o = &app->o;
     const app_parsed *p = &app->parsed;
@@ -49,6 +51,7 @@ static void settle_guide(app_context *app) {
     o->sink = true;
 }
 
+/* Contract in app.h. Order: the guide's numbers, the click model's, then those of the data. */
 void app_settle_data(app_context *app) {
     app_options *o = &app->o;
     if (o->exact_guide) {
@@ -66,9 +69,9 @@ void app_settle_data(app_context *app) {
     }
 }
 
-/* ---- datasets
- *  ---------------------------------------------------------------------------------------- */
+/* ---- datasets -------------------------------------------------------------------------------- */
 
+/* Contract in app.h. The description of the dataset shows its kind. */
 bool app_has_one_folder(const app_options *o, trm_dataset *data) {
     char path[4096];
     struct stat info;
@@ -94,6 +97,8 @@ trm_status app_check_data(const app_context *app, trm_error *err) {
                                           "--data is needed: a directory (or DATA_PATH), or synth");
 }
 
+/* Contract in app.h. Three cases: a role of a job has its own shard (app->shards), a rank that
+ * splits the graph reads whole batches of unsharded data, every other rank reads its shard. */
 trm_status app_dataset(const app_context *app, trm_usage usage, bool training, trm_dataset **out,
                        trm_error *err) {
     const app_options *o = &app->o;
@@ -125,6 +130,7 @@ trm_status app_dataset(const app_context *app, trm_usage usage, bool training, t
     return status == TRM_OK ? trm_dataset_open(&spec, out, err) : status;
 }
 
+/* Contract in app.h. The data is not sharded: it is random on every rank. */
 trm_status app_dataset_random(const app_context *app, trm_dataset **out, trm_error *err) {
     const app_options *o = &app->o;
     int64_t batch = app_read_batch((app_context *)(uintptr_t)app);
@@ -140,7 +146,7 @@ trm_status app_dataset_random(const app_context *app, trm_dataset **out, trm_err
     if (status != TRM_OK) {
         return status;
     }
-    status = trm_dataset_shard(data, 1, 0, TRM_SHARD_WRAP, err); /* random on each rank */
+    status = trm_dataset_shard(data, 1, 0, TRM_SHARD_WRAP, err);
     status = status == TRM_OK ? trm_dataset_batch(data, batch, true, err) : status;
     if (status == TRM_OK) {
         status = trm_dataset_check(data, err);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* eval --predictions FILE.npz: the logits of every sample, in the order of the data, and its label.
- */
+/* eval --predictions FILE.npz: logits and label of every sample, in the order of the data
+ * (contracts in app.h). */
 #include "app/app.h"
 
 #include "trireme/save_files.h"
@@ -8,12 +8,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* One array of the file, growing by batches. */
 typedef struct column {
     const char *name;
     uint8_t *data;
     int64_t bytes, room;
     trm_dtype dtype;
-    trm_shape row; /* of one sample, with a 1 in front */
+    trm_shape row; /* shape of one sample, with a leading 1 */
 } column;
 
 struct app_predictions {
@@ -21,6 +22,8 @@ struct app_predictions {
     int64_t samples;
 };
 
+/* Appends the first `samples` rows of a tensor; memory at least doubles when it grows.
+ *   error  NOMEM */
 static trm_status append(column *c, const trm_tensor *tensor, int64_t samples, trm_error *err) {
     c->dtype = tensor->dtype;
     c->row = tensor->shape;
@@ -59,6 +62,7 @@ void app_predictions_destroy(app_predictions *p) {
     }
 }
 
+/* Contract in app.h. Rows behind `samples` only fill the batch and are not taken. */
 trm_status app_predictions_see(void *context, const trm_tensor *logits, int64_t samples,
                                const trm_batch *batch, trm_error *err) {
     app_predictions *p = context;
@@ -71,6 +75,7 @@ trm_status app_predictions_see(void *context, const trm_tensor *logits, int64_t 
     return status;
 }
 
+/* Returns a column as one tensor of all samples. */
 static trm_named_tensor whole(const column *c, int64_t samples) {
     trm_named_tensor array = {.name = c->name, .tensor = {c->data, c->dtype, c->row}};
     array.tensor.shape.dim[0] = samples;

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From one command to many ranks and back:
+/* From one command to many ranks and back.
  *
- *      trireme train ... -n 4        no rank of any job: starts itself 4 times, waits
- *        trireme train ... -n 4      rank r of 4 (environment): joins, makes the communicator, trains
- */
+ *      trireme train ... -n 4        no rank of any job: checks, starts itself 4 times, waits (app_launch_self)
+ *        trireme train ... -n 4      rank r of 4 (environment): joins, makes the communicator, trains (app_join)
+ *
+ * Both processes run the same command line; the environment alone determines which of the two a
+ * process is. Contracts in app.h and ranks.h. */
 #include "app/ranks.h"
 
 #include "trireme/cluster.h"
@@ -22,14 +24,14 @@ typedef struct app_ranks {
     trm_comm *comm;
 } app_ranks;
 
-/* ---- who am I
- *  ----------------------------------------------------------------------------------------- */
-
+/* Determines the rank of this process from the environment and --rank-table. */
 static trm_status resolve(const app_context *app, trm_cluster **out, trm_error *err) {
     const trm_cluster_flags flags = {.rank_table = app->o.rank_table};
     return trm_cluster_from_env(&flags, NULL, NULL, out, err);
 }
 
+/* Contract in ranks.h. Lines of the launcher itself go through this program's output; bytes of
+ * the ranks are copied. */
 void app_write_through(void *context, trm_launch_stream stream, const char *data, size_t bytes) {
     (void)context;
     if (stream == TRM_LAUNCH_SAY) {
@@ -45,6 +47,7 @@ void app_write_through(void *context, trm_launch_stream stream, const char *data
     fflush(to);
 }
 
+/* Contract in ranks.h. Only train puts logs into --output. */
 const char *app_log_directory(const app_context *app) {
     static char logs[4096];
     const app_options *o = &app->o;
@@ -71,7 +74,8 @@ trm_status app_launch(const app_context *app, const char *const *command, int *c
     trm_launch_result result;
     trm_status status = trm_launch(&options, &result, err);
     if (status == TRM_OK) {
-        /* A launcher says 2 for whatever fails; a measurement says what its ranks say. */
+        /* The launcher's code is 2 for every failure; a measurement ends with the code of the
+         * failed rank. */
         bool own = strncmp(app->command->name, "bench", 5) == 0 && result.exit_code == 2 &&
                    result.failed_code > 0;
         *code = own ? result.failed_code : result.exit_code;
@@ -79,6 +83,7 @@ trm_status app_launch(const app_context *app, const char *const *command, int *c
     return status;
 }
 
+/* Contract in ranks.h. */
 trm_status app_self(const app_context *app, const char *const **out, trm_error *err) {
     static char self[4096];
     static const char *command[APP_FLAGS_MAX * 2 + APP_ARGUMENTS_MAX];
@@ -99,7 +104,8 @@ trm_status app_self(const app_context *app, const char *const **out, trm_error *
     return TRM_OK;
 }
 
-/* --plan and --mesh are for as many ranks as are asked for. */
+/* Checks that --plan and --mesh have as many ranks as -n.
+ *   error  INVALID */
 static trm_status check_meshes(const app_options *o, trm_error *err) {
     trm_plan_info plan;
     if (o->split_plan != NULL) {
@@ -121,7 +127,8 @@ static trm_status check_meshes(const app_options *o, trm_error *err) {
     return status;
 }
 
-/* Norms' groups are of as many ranks. */
+/* Checks that the groups of --sync-batch-norm divide the ranks.
+ *   error  INVALID */
 static trm_status check_groups(const app_context *app, trm_error *err) {
     const char *group = app_holds(app, "sync_batch_norm");
     long ranks = strtol(group, NULL, 10);
@@ -133,6 +140,7 @@ static trm_status check_groups(const app_context *app, trm_error *err) {
                      ranks, ranks, (long long)app->o.ranks);
 }
 
+/* Contract in app.h. All checks run in this one process, so that a wrong option costs no job. */
 trm_status app_launch_self(app_context *app, app_check *check, bool *launched, int *code,
                            trm_error *err) {
     trm_cluster *cluster;
@@ -140,7 +148,8 @@ trm_status app_launch_self(app_context *app, app_check *check, bool *launched, i
     if (app->o.ranks <= 1) {
         return TRM_OK;
     }
-    /* A rank table alone does not make a rank: RANK_ID or the like must say which. */
+    /* A rank table alone does not make a process a rank: RANK_ID or the like must determine
+     * which. The flags are therefore left out here. */
     trm_cluster_flags none = {0};
     trm_status status = trm_cluster_from_env(&none, NULL, NULL, &cluster, err);
     if (status != TRM_OK) {
@@ -155,9 +164,9 @@ trm_status app_launch_self(app_context *app, app_check *check, bool *launched, i
         return app_fail(err, TRM_INVALID, "-n %lld, but this process is one of %d ranks already",
                         (long long)app->o.ranks, size);
     }
+    /* checks before processes are started */
     const char *const *command;
     status = app_self(app, &command, err);
-    /* wrong options should not cost a job */
     status = status == TRM_OK ? app_set_context(app, err) : status;
     const trm_comm_options words = {.engine = app->o.engine, .algorithm = app->o.algorithm};
     status = status == TRM_OK ? trm_comm_check(&words, err) : status;
@@ -171,6 +180,7 @@ trm_status app_launch_self(app_context *app, app_check *check, bool *launched, i
     return app_launch(app, command, code, err);
 }
 
+/* Returns the order of sums that --deterministic requires. */
 static trm_deterministic order_of(const app_context *app) {
     const char *word = app_holds(app, "deterministic");
     return strcmp(word, "strict") == 0 ? TRM_DETERMINISTIC_STRICT
@@ -178,6 +188,8 @@ static trm_deterministic order_of(const app_context *app) {
                                        : TRM_DETERMINISTIC_FALSE;
 }
 
+/* Meets the other ranks and creates the communicator; app->ranks keeps both. Warns if
+ * --algorithm has no effect. */
 static trm_status meet(app_context *app, const trm_cluster *cluster, trm_error *err) {
     app_ranks *r = calloc(1, sizeof *r);
     if (r == NULL) {
@@ -200,8 +212,9 @@ static trm_status meet(app_context *app, const trm_cluster *cluster, trm_error *
     return status;
 }
 
-/* msrun starts its scheduler with the same program: that process has no part in the work. It ends with 0 when the workers' job is
- * over, whatever its end: each worker has its own exit code. */
+/* Waits as the scheduler of msrun, which starts that process with the same program, and ends the
+ * process. It takes no part in the work. The exit code is 0 once the workers' job is over, even
+ * if it failed: each worker has its own exit code. */
 static trm_status wait_as_scheduler(const app_context *app, const trm_cluster *cluster,
                                     trm_error *err) {
     trm_bootstrap *none;
@@ -216,6 +229,7 @@ static trm_status wait_as_scheduler(const app_context *app, const trm_cluster *c
     exit(app_output_end(0));
 }
 
+/* Contract in app.h. On a shared console only rank 0 prints, unless --verbose. */
 trm_status app_join(app_context *app, trm_error *err) {
     trm_cluster *cluster;
     trm_status status = app_set_context(app, err);
@@ -227,7 +241,7 @@ trm_status app_join(app_context *app, trm_error *err) {
         return status;
     }
     const trm_cluster_info *me = trm_cluster_get(cluster);
-    /* meant as a rank, and is none */
+    /* the environment hints at a rank without making one: show why */
     for (int32_t i = 0; me->size == 1 && i < trm_cluster_warning_count(cluster); i++) {
         app_warn("%s", trm_cluster_warning(cluster, i));
     }
@@ -246,6 +260,7 @@ trm_status app_join(app_context *app, trm_error *err) {
     return status;
 }
 
+/* Contract in app.h. The communicator is destroyed before the ranks part. */
 void app_leave(app_context *app) {
     trm_context_destroy(app->context);
     app->context = NULL;
@@ -266,6 +281,7 @@ int32_t app_rank_count(const app_context *app) {
     return app->ranks != NULL ? trm_comm_size(app->ranks->comm) : 1;
 }
 
+/* Contract in app.h. One rank never splits. */
 bool app_splits(app_context *app) {
     trm_error err;
     if (app_rank_count(app) < 2 || app_set_context(app, &err) != TRM_OK) {
@@ -275,15 +291,16 @@ bool app_splits(app_context *app) {
     return strcmp(mode, "semi_auto_parallel") == 0 || strcmp(mode, "auto_parallel") == 0;
 }
 
+/* Returns whether an option of the context is set to `value`. */
 static bool says(const app_context *app, const char *option, const char *value) {
     return trm_context_is_set(app->context, option) && strcmp(app_holds(app, option), value) == 0;
 }
 
 bool app_reads_own(app_context *app) {
-    return app_splits(app) &&
-           (says(app, "full_batch", "false") || says(app, "dataset_strategy", "data_parallel"));
+    return app_splits(app) && trm_context_own_samples(app->context, app_rank_count(app));
 }
 
+/* Returns whether --batch-size is the batch of all ranks of a split. */
 static bool is_full(app_context *app) {
     return app_splits(app) &&
            (says(app, "full_batch", "true") || says(app, "dataset_strategy", "full_batch"));
@@ -297,10 +314,10 @@ int64_t app_read_batch(app_context *app) {
     return app_splits(app) && !app_reads_own(app) ? app_whole_batch(app) : app->o.batch_size;
 }
 
-/* On one host slices of an optimiser cost less than a whole one on every rank: parameters are then
- * there once, and nobody copies them. Between hosts all-gathers of the slices would come on top.
- * The bits are the same. And gradients of late convolutions are made jointly there, with slices
- * that were asked for or not. */
+/* Contract in app.h. On one host, slices of the optimiser cost less than a whole optimiser on
+ * every rank: the parameters exist once in shared memory and are not copied. Between hosts the
+ * all-gathers of the slices would come on top. The bits are the same. On one host the gradients
+ * of late convolutions are also computed jointly, with or without slices. */
 trm_status app_settle_slices(app_context *app, trm_error *err) {
     static const char slices[] = "enable_parallel_optimizer", joint[] = "joint_gradients";
     trm_comm *comm = app_comm(app);
@@ -317,12 +334,13 @@ trm_status app_settle_slices(app_context *app, trm_error *err) {
 }
 
 void app_waiting(const app_context *app, trm_exec *exec, trm_waiting *out) {
-    trm_error ignored; /* what another rank died of is told where it died */
+    trm_error ignored; /* the failure of another rank is reported where it happened */
     if (app->ranks == NULL || trm_exec_waiting(exec, out, &ignored) != TRM_OK) {
         *out = (trm_waiting){0};
     }
 }
 
+/* Contract in app.h. Fractions are of the mean step. */
 void app_json_parallel(const app_context *app, const trm_exec *exec, const trm_waiting *waiting) {
     trm_parallel_info info;
     if (app->ranks == NULL) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* app/ranks.h: what commands that start and join ranks share beyond app.h. */
+/* app/ranks.h: functions of the commands that start and join ranks, beyond those in app.h. */
 #ifndef TRIREME_APP_RANKS_H
 #define TRIREME_APP_RANKS_H
 
@@ -7,16 +7,19 @@
 
 #include "app/app.h"
 
-/* Starts `command` as the flags of app_group_launch say; *code is the job's exit code. INVALID, IO.
- */
+/* Starts `command` on ranks as the flags of app_group_launch specify, and waits. *code: the exit
+ * code of the job.
+ *   error  INVALID, IO */
 TRM_MUST_USE trm_status app_launch(const app_context *app, const char *const *command, int *code,
                                    trm_error *err);
 
-/* This command again: program and arguments, ended by NULL; static. IO. */
+/* Returns this program and its arguments as a command, ended by NULL, in static memory.
+ *   error  IO */
 TRM_MUST_USE trm_status app_self(const app_context *app, const char *const **out, trm_error *err);
-/* Where processes that this command starts have their logs: --launch-dir, OUTPUT/logs, or ".". */
+/* Returns the folder of the logs of processes that this command starts: --launch-dir,
+ * OUTPUT/logs, or ".". */
 const char *app_log_directory(const app_context *app);
-/* A launcher's output, to ours. */
+/* Writes a launcher's output to this program's streams: a trm_launch_options.write. */
 void app_write_through(void *context, trm_launch_stream stream, const char *data, size_t bytes);
 
 #endif

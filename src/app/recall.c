@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a checkpoint says about its network, so that eval and export need not be told again. */
+/* The description of a network in a checkpoint: eval and export take the options from it instead
+ * of from flags. */
 #include "app/app.h"
 
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>
 
+/* Takes a positive number from the description unless the flag is given. */
 static void recall_int(const app_context *app, const json_t *root, const char *key,
                        const char *flag, int64_t *into) {
     const json_t *value = json_object_get(root, key);
@@ -14,6 +16,7 @@ static void recall_int(const app_context *app, const json_t *root, const char *k
     }
 }
 
+/* Contract in app.h. Weights alone (.safetensors) have no description. */
 trm_status app_recall(app_context *app, const char *name, trm_error *err) {
     static char found[4096];
     trm_checkpoint *checkpoint;
@@ -28,6 +31,7 @@ trm_status app_recall(app_context *app, const char *name, trm_error *err) {
     if (status != TRM_OK) {
         return status;
     }
+    /* what the checkpoint says, unless a flag says it */
     json_t *root = json_loads(trm_checkpoint_info_of(checkpoint)->config_json, 0, NULL);
     const char *model = json_string_value(json_object_get(root, "model"));
     const char *stem = json_string_value(json_object_get(root, "stem"));
@@ -43,6 +47,7 @@ trm_status app_recall(app_context *app, const char *name, trm_error *err) {
     if (status == TRM_OK) {
         status = app_click_recall(app, trm_checkpoint_info_of(checkpoint)->config_json, err);
     }
+    /* the checkpoint that was found becomes --checkpoint */
     if (status == TRM_OK && strlen(trm_checkpoint_path(checkpoint)) < sizeof found) {
         snprintf(found, sizeof found, "%s", trm_checkpoint_path(checkpoint));
         o->checkpoint = found;

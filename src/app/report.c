@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a training tells while it runs: a line, or a JSON event, a step, an epoch, an evaluation, a
- * checkpoint. */
+/* The progress report of a training: a line or a JSON event per step, epoch, evaluation and
+ * checkpoint. The functions are callbacks of the training (app_reporter); none of them changes
+ * it. */
 #include "app/app.h"
 
 #include "trireme/callbacks.h"
@@ -8,6 +9,7 @@
 
 #include <stdio.h>
 
+/* Refreshes the progress line of a terminal, with the remaining time at the mean rate so far. */
 static void status_line(const app_report_state *r, const trm_progress *p, double speed) {
     if (!app_out.terminal) {
         return;
@@ -24,12 +26,13 @@ static void status_line(const app_report_state *r, const trm_progress *p, double
                     (long long)p->epoch_steps, (double)p->loss, speed, app_unit(r->app), left);
 }
 
+/* Returns samples per second since the last report. */
 static double speed_since_report(const app_report_state *r, const trm_progress *p) {
     double seconds = p->busy_seconds - r->reported_seconds;
     return seconds > 0 ? (double)(p->samples - r->reported_samples) / seconds : 0;
 }
 
-/* What SIGUSR2 asks for. */
+/* Prints the state of the run, requested by SIGUSR2: a line and the JSON event "state". */
 static void tell_state(const app_report_state *r, const trm_progress *p, double speed) {
     char memory[32];
     app_note("state: rank %d of %d, epoch %lld, step %lld of %lld, global step %llu, loss %.8g, "
@@ -52,14 +55,16 @@ static void tell_state(const app_report_state *r, const trm_progress *p, double 
     app_json_close();
 }
 
-/* Every so many steps, and where there would be nothing to see otherwise: the first, and the last
- * of an epoch or all. */
+/* Returns whether a step is reported: every --log-every steps, the first, and the last of an
+ * epoch (*last) or of the run. */
 static bool is_told(const app_report_state *r, const trm_progress *p, bool *last) {
     const app_options *o = &r->app->o;
     *last = p->step == p->epoch_steps || (o->steps > 0 && p->global_step == (uint64_t)o->steps);
     return *last || p->step % o->log_every == 0 || p->global_step == r->first_step + 1;
 }
 
+/* After each step: the progress line, a requested state, a skipped update, and the report of the
+ * step if it is due. */
 static trm_status tell_step(void *context, const trm_progress *p, trm_error *err) {
     (void)err;
     app_report_state *r = context;
@@ -75,6 +80,7 @@ static trm_status tell_step(void *context, const trm_progress *p, trm_error *err
                  (long long)p->epoch, (long long)p->step, (long long)p->loss_scale->skipped,
                  p->loss_scale->scale);
     }
+    /* the report of the step, with the rate since the report before */
     bool last;
     if (!is_told(r, p, &last)) {
         return TRM_OK;
@@ -102,6 +108,7 @@ static trm_status tell_step(void *context, const trm_progress *p, trm_error *err
     return TRM_OK;
 }
 
+/* After each epoch: its time and the mean time of a step. */
 static trm_status tell_epoch(void *context, const trm_progress *p, trm_error *err) {
     (void)err;
     app_report_state *r = context;
@@ -123,6 +130,8 @@ static trm_status tell_epoch(void *context, const trm_progress *p, trm_error *er
     return TRM_OK;
 }
 
+/* Contract in app.h. With generated clicks the best metrics that any model can reach stand
+ * beside those of the model. */
 void app_tell_evaluation(app_context *app, int64_t epoch, const trm_evaluation *e) {
     trm_clicks_bayes bayes;
     bool known = e->has_auc && app_click_bayes(app, &bayes);
@@ -156,7 +165,7 @@ void app_tell_evaluation(app_context *app, int64_t epoch, const trm_evaluation *
         app_json_real("logloss", e->logloss);
         app_json_real("calibration", e->calibration);
     }
-    if (known) { /* on these very rows, so that the model's can be held against them */
+    if (known) { /* of the same rows as the model's, to compare them */
         app_json_real("bayes_auc", bayes.realized_auc);
         app_json_real("bayes_logloss", bayes.realized_logloss);
     }
@@ -165,12 +174,14 @@ void app_tell_evaluation(app_context *app, int64_t epoch, const trm_evaluation *
     app_json_close();
 }
 
+/* After an evaluation. */
 static trm_status tell_evaluated(void *context, const trm_progress *p, trm_error *err) {
     (void)err;
     app_tell_evaluation(((app_report_state *)context)->app, p->epoch, p->evaluation);
     return TRM_OK;
 }
 
+/* After a checkpoint was written: its path. */
 static trm_status tell_checkpoint(void *context, const trm_progress *p, trm_error *err) {
     (void)context;
     (void)err;
@@ -183,6 +194,7 @@ static trm_status tell_checkpoint(void *context, const trm_progress *p, trm_erro
     return TRM_OK;
 }
 
+/* At the end: keeps the final progress for the last line. */
 static trm_status keep_last(void *context, const trm_progress *p, trm_error *err) {
     (void)err;
     ((app_report_state *)context)->last = *p;

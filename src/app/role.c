@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One role of a job with parameter servers, to its end.
  *
- *      who am I (TF_CONFIG, guide 000's flags) -> the job's secret -> estimator of that role ->
- *      trm_train_and_evaluate */
+ *      resolve: role and addresses (TF_CONFIG, guide 000's flags), the job's secret
+ *      make_estimator: the strategy and the options of the run
+ *      play: trm_train_and_evaluate, which runs the part of that role
+ *
+ * The same code runs `bench train` with servers: the data is then random and the steps after
+ * WARM_STEPS are timed. */
 #include "app/role.h"
 
 #include "app/bench.h"
@@ -15,9 +19,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- what flags say
- *  ---------------------------------------------------------------------------------------- */
+/* ---- flags ----------------------------------------------------------------------------------- */
 
+/* Parses --mode: sync, async or staleness=K.
+ *   error  INVALID */
 static trm_status mode_of(const app_options *o, trm_ps_strategy *s, trm_error *err) {
     char *end;
     if (strcmp(o->mode, "sync") == 0) {
@@ -42,8 +47,9 @@ static trm_status mode_of(const app_options *o, trm_ps_strategy *s, trm_error *e
                     o->mode);
 }
 
-/* An asynchronous job whose tables have bounds of their own: the servers are to know of batches,
- * the rest runs free. */
+/* Adapts the strategy to tables with a bound of their own (--tables staleness=): an asynchronous
+ * job becomes a bounded one without a bound for the rest, because servers must count batches.
+ *   error  INVALID */
 static trm_status bind_tables(trm_ps_strategy *s, trm_error *err) {
     if (s->mode == TRM_PS_SYNC) {
         return app_fail(err, TRM_INVALID,
@@ -58,7 +64,7 @@ static trm_status bind_tables(trm_ps_strategy *s, trm_error *err) {
     return TRM_OK;
 }
 
-/* Which tables there are is known only later. */
+/* Contract in role.h. Which tables exist is known only later. */
 trm_status app_check_strategy(const app_options *o, trm_ps_strategy *s, trm_error *err) {
     trm_table_options all = {0};
     uint64_t named = 0;
@@ -67,10 +73,9 @@ trm_status app_check_strategy(const app_options *o, trm_ps_strategy *s, trm_erro
     return status == TRM_OK && all.staleness != 0 ? bind_tables(s, err) : status;
 }
 
-/* ---- the role
- *  ----------------------------------------------------------------------------------------------
- */
+/* ---- the role -------------------------------------------------------------------------------- */
 
+/* The state of one role; destroyed by app_run_role. */
 typedef struct role {
     app_context *app;
     const char *name;
@@ -81,17 +86,18 @@ typedef struct role {
     app_report_state report;
     uint8_t token[TRM_TOKEN_BYTES];
     bool has_token;
-    char token_path[4096]; /* model_dir/job.token; "" = --token-file, or none is needed */
-    char latest[32], best[64], last[32]; /* exporters */
-    /* random batches; what all workers do together is timed, from WARM_STEPS updates on */
+    char token_path[4096];               /* model_dir/job.token; "": --token-file, or no token */
+    char latest[32], best[64], last[32]; /* arguments of the exporters, split in place */
+    /* bench: random batches; time of the updates of all workers from WARM_STEPS on */
     bool bench;
     uint64_t first_step, last_step;
-    uint64_t tables_named; /* parts of --tables that were about one */
+    uint64_t tables_named; /* bits of the parts of --tables that were applied */
     double first_time, last_time, loss;
 } role;
 
 enum { WARM_STEPS = 20 };
 
+/* Opens the data of a role: a trm_train_spec.input_fn. The estimator determines the shard. */
 static trm_status make_data(const trm_input_context *c, void *params, trm_dataset **out,
                             trm_error *err) {
     role *r = params;
@@ -105,6 +111,7 @@ static trm_status make_data(const trm_input_context *c, void *params, trm_datase
                        train, out, err);
 }
 
+/* Fills in the model's options of a role: the model function of the estimator. */
 static trm_status make_model(trm_run_mode mode, trm_model_options *options, void *params,
                              trm_error *err) {
     role *r = params;
@@ -113,13 +120,15 @@ static trm_status make_model(trm_run_mode mode, trm_model_options *options, void
                              r->description, options, err);
 }
 
-/* All tables are declared by now. */
+/* At the start of training, when all tables are declared: checks that each part of --tables was
+ * applied. */
 static trm_status check_tables(void *context, const trm_progress *p, trm_error *err) {
     (void)p;
     const role *r = context;
     return app_table_flag_used(r->app->o.tables, r->tables_named, err);
 }
 
+/* After each step of a bench: keeps time and step of the first one that counts, and of the last. */
 static trm_status time_step(void *context, const trm_progress *p, trm_error *err) {
     (void)err;
     role *r = context;
@@ -133,6 +142,7 @@ static trm_status time_step(void *context, const trm_progress *p, trm_error *err
     return TRM_OK;
 }
 
+/* Prints the rate of all workers; only the chief does, because it sees the steps of all. */
 static void tell_bench(const role *r) {
     const app_options *o = &r->app->o;
     double seconds = r->last_time - r->first_time;
@@ -162,18 +172,21 @@ static void tell_bench(const role *r) {
     app_json_close();
 }
 
+/* Prints a line of the estimator. */
 static int print_line(const char *line) {
     app_note("%s\n", line);
     return 0;
 }
 
+/* After an evaluation by the evaluator. */
 static void tell_evaluation(void *context, uint64_t step, const trm_evaluation *v) {
     app_note("evaluation at step %llu\n", (unsigned long long)step);
     app_tell_evaluation(((role *)context)->app, 0, v);
 }
 
-/* Guide 000's roles share model_dir and nothing else: without --token-file the job's secret is
- * there, made by the first. */
+/* Creates or reads the job's secret in model_dir if there is no --token-file and the cluster has
+ * addresses beyond loopback. Roles of guide 000 share model_dir and nothing else; the first one
+ * writes the file. */
 static trm_status share_token(role *r, trm_error *err) {
     const app_options *o = &r->app->o;
     const trm_cluster_info *me = trm_cluster_get(r->cluster);
@@ -186,6 +199,8 @@ static trm_status share_token(role *r, trm_error *err) {
     return trm_token_share(r->token_path, r->token, err);
 }
 
+/* Determines role, addresses and secret. The cluster is resolved a second time if the secret was
+ * found in model_dir, because its file is part of the options. */
 static trm_status resolve(role *r, trm_error *err) {
     const app_options *o = &r->app->o;
     trm_cluster_flags flags = {.job_name = o->job_name,
@@ -199,7 +214,7 @@ static trm_status resolve(role *r, trm_error *err) {
                                .needs_ps = true};
     trm_status status = trm_cluster_from_env(&flags, NULL, NULL, &r->cluster, err);
     status = status == TRM_OK ? share_token(r, err) : status;
-    if (status == TRM_OK && r->token_path[0] != '\0') { /* hybrid workers meet by it, too */
+    if (status == TRM_OK && r->token_path[0] != '\0') { /* hybrid workers use the secret, too */
         flags.token_file = r->token_path;
         trm_cluster_destroy(r->cluster);
         r->cluster = NULL;
@@ -216,12 +231,14 @@ static trm_status resolve(role *r, trm_error *err) {
     return token != NULL ? trm_token_read(token, r->token, err) : TRM_OK;
 }
 
-/* make_estimator has checked it. */
+/* Sets the options of a table that the model declares, from --tables. */
 static void set_table(void *context, trm_table_options *options) {
     role *r = context;
     (void)!app_table_flag(r->app->o.tables, options, &r->tables_named, NULL);
 }
 
+/* Creates the estimator: the strategy of the servers and the configuration of the run from the
+ * flags. */
 static trm_status make_estimator(role *r, trm_error *err) {
     const app_options *o = &r->app->o;
     trm_ps_strategy strategy = {.hybrid = o->hybrid,
@@ -250,6 +267,7 @@ static trm_status make_estimator(role *r, trm_error *err) {
     if (status != TRM_OK) {
         return status;
     }
+    /* the configuration of the run, with TensorFlow's names */
     const trm_run_config config = {.model_dir = o->output,
                                    .warm_start_from = o->init,
                                    .cluster = r->cluster,
@@ -275,6 +293,7 @@ static trm_status make_estimator(role *r, trm_error *err) {
     return trm_estimator_create(make_model, r, &config, &r->estimator, err);
 }
 
+/* Prints the cluster and the estimator's plan for --dry-run. */
 static int tell_plan(const role *r) {
     trm_error err;
     char *text;
@@ -292,6 +311,7 @@ static int tell_plan(const role *r) {
     return 0;
 }
 
+/* Prints a remark about generated data, and the JSON event "start" of a role. */
 static void tell_start(const role *r) {
     const trm_cluster_info *me = trm_cluster_get(r->cluster);
     if (app_generates(&r->app->o) && me->role != TRM_ROLE_PS) {
@@ -311,6 +331,7 @@ static void tell_start(const role *r) {
     app_json_close();
 }
 
+/* Prints the last line and the JSON event "done" of a role. */
 static void tell_done(const trm_job_result *result, double seconds) {
     app_say("done: step %llu, %.1f s\n", (unsigned long long)result->global_step, seconds);
     app_json_open();
@@ -331,7 +352,7 @@ static void tell_done(const trm_job_result *result, double seconds) {
     app_json_close();
 }
 
-/* FORMAT[:METRIC] */
+/* Appends an exporter from FORMAT[:METRIC], split in place. */
 static void take_exporter(trm_exporter_kind kind, const char *name, char *text, trm_eval_spec *eval,
                           int *count) {
     if (text == NULL) {
@@ -345,6 +366,7 @@ static void take_exporter(trm_exporter_kind kind, const char *name, char *text, 
         .kind = kind, .name = name, .format = text, .metric = colon != NULL ? colon + 1 : NULL};
 }
 
+/* Appends the exporters of --export-latest, --export-best and --export-final. */
 static void take_exporters(role *r, trm_eval_spec *eval) {
     const app_options *o = &r->app->o;
     int count = 0;
@@ -358,6 +380,8 @@ static void take_exporters(role *r, trm_eval_spec *eval) {
                   &count);
 }
 
+/* Runs the role to its end and prints the result. Workers and the chief get the progress report,
+ * a bench its timer. */
 static int play(role *r) {
     const app_options *o = &r->app->o;
     trm_error err;
@@ -375,6 +399,7 @@ static int play(role *r) {
     if (train.max_steps == 0 && train.epochs == 0) {
         train.epochs = 1;
     }
+    /* trainers report; servers and the evaluator have output of their own */
     if (me == TRM_ROLE_WORKER || me == TRM_ROLE_CHIEF) {
         train.callbacks[0] = r->bench ? (trm_callback){.on_step_end = time_step, .context = r}
                                       : app_reporter(&r->report);
@@ -386,6 +411,7 @@ static int play(role *r) {
     } else {
         tell_start(r);
     }
+    /* runs until the role ends: for a server until the chief stops it */
     app_signals_begin_job(r->estimator);
     trm_status status = trm_train_and_evaluate(
         r->estimator, &train, o->eval_every_epochs == 0 || r->bench ? NULL : &eval, &result, &err);
@@ -405,6 +431,7 @@ static int play(role *r) {
     return 0;
 }
 
+/* Contract in role.h. */
 int app_run_role(app_context *app) {
     role r = {.app = app,
               .name = app->parsed.arguments[0],

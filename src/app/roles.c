@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Jobs with parameter servers: all roles on this machine.
+/* Jobs with parameter servers: starts all roles on this machine.
  *
- *      trireme train ... -n 2 --ps 1 --evaluator      starts itself as 2 workers, a server, an evaluator
- *        trireme train ... (TF_CONFIG)                the part of one role, to its end: role.c
- *      trireme train ... --job_name=ps --ps_hosts=... the same, by guide 000's flags
- */
+ *      trireme train ... -n 2 --ps 1 --evaluator       starts itself as 2 workers, a server, an evaluator
+ *        trireme train ... (TF_CONFIG)                 one role, to its end: role.c
+ *      trireme train ... --job_name=ps --ps_hosts=...  the same, with guide 000's flags
+ *
+ * Everything that can be checked is checked before a process is started: flags, the strategy,
+ * the output folder, the model. */
 #include "app/ranks.h"
 #include "app/role.h"
 
@@ -17,11 +19,10 @@
 
 extern char **environ;
 
-/* ---- all roles
- *  ------------------------------------------------------------------------------------------------
- */
+/* ---- all roles ------------------------------------------------------------------------------- */
 
-/* What jobs with servers do not look at. */
+/* Refuses flags that jobs with servers do not read; the message gives the alternative.
+ *   error  INVALID */
 static trm_status refuse_other_flags(const app_context *app, trm_error *err) {
     static const struct {
         const char *name, *instead;
@@ -42,7 +43,8 @@ static trm_status refuse_other_flags(const app_context *app, trm_error *err) {
     return TRM_OK;
 }
 
-/* A job that writes there is known before any process is started: the chief would wait for its end. */
+/* Checks that no other job writes to the output folder, by taking its lock for a moment.
+ * Otherwise the chief would wait for the end of that job. */
 static trm_status check_output(const app_options *o, trm_error *err) {
     trm_checkpoint_writer *writer;
     struct stat info;
@@ -53,6 +55,7 @@ static trm_status check_output(const app_options *o, trm_error *err) {
     return status == TRM_OK ? trm_checkpoint_writer_close(writer, err) : status;
 }
 
+/* Checks flags, model and folders before roles are started. */
 static trm_status check_launch(app_context *app, trm_error *err) {
     const app_options *o = &app->o;
     int64_t step;
@@ -82,7 +85,7 @@ static trm_status check_launch(app_context *app, trm_error *err) {
     return TRM_OK;
 }
 
-/* What the evaluator has found: its lines are in its log. */
+/* Prints the evaluations from the evaluator's log. */
 static void show_evaluations(const app_context *app) {
     char path[4096], line[4096];
     const char *wanted = app->o.json ? "{\"event\":\"eval\"" : "evaluation loss";
@@ -98,7 +101,7 @@ static void show_evaluations(const app_context *app) {
     }
 }
 
-/* What the servers have warned of: their lines are in their logs. */
+/* Prints for each server how often its log has a warning, and the last one. */
 static void show_warnings(const app_context *app) {
     static const char mark[] = "trireme: warning: ";
     char path[4096], line[4096], last[4096];
@@ -123,6 +126,8 @@ static void show_warnings(const app_context *app) {
     }
 }
 
+/* Starts all roles on this machine and waits for them; *code is the job's exit code. Workers
+ * share the cores; a server gets none of its own, which it would leave idle most of the time. */
 static trm_status launch(app_context *app, int *code, trm_error *err) {
     const app_options *o = &app->o;
     const char *const *command;
@@ -142,8 +147,7 @@ static trm_status launch(app_context *app, int *code, trm_error *err) {
                                         .directory = app_log_directory(app),
                                         .roles = roles,
                                         .role_count = 3,
-                                        /* Workers compute; a server that had a CPU of its own would
-                                         * leave it idle. */
+                                        /* cores are divided among the workers */
                                         .threads = o->threads > 0 ? (int32_t)o->threads
                                                    : getenv("OMP_NUM_THREADS") != NULL ? 0
                                                    : machine.cores > workers
@@ -167,6 +171,8 @@ static trm_status launch(app_context *app, int *code, trm_error *err) {
     return status;
 }
 
+/* Contract in app.h. A process with a TF_CONFIG or --job_name is one role; otherwise it is the
+ * launcher. */
 int app_run_job(app_context *app) {
     const app_options *o = &app->o;
     trm_error err;

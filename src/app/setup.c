@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From flags to the library's options of a model. */
+/* From flags to trm_model_options: precision, optimiser, learning rate, loss scale, network,
+ * split (contracts in app.h). Each word of a flag maps to an enumerator here and nowhere else. */
 #include "app/app.h"
 
 #include "trireme/models.h"
@@ -8,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Returns the precision of --precision; MindSpore's words mean the same. */
 static trm_precision precision_of(const app_options *o) {
     if (strcmp(o->precision, "mixed") == 0 || strcmp(o->precision, "allow_mix_precision") == 0) {
         return TRM_PRECISION_MIXED;
@@ -19,6 +21,7 @@ static trm_precision precision_of(const app_options *o) {
     return TRM_PRECISION_FP32;
 }
 
+/* Returns the options of --optimizer and its parameters. */
 static trm_optimizer_options optimizer_of(const app_options *o) {
     static const char *const names[] = {"sgd",  "momentum", "nesterov", "adam",
                                         "lars", "adagrad",  "ftrl"};
@@ -36,7 +39,8 @@ static trm_optimizer_options optimizer_of(const app_options *o) {
     return out;
 }
 
-/* off, fixed, dynamic, fixed:1024, dynamic:65536. */
+/* Parses --loss-scale: off, fixed, dynamic, fixed:1024, dynamic:65536.
+ *   error  INVALID */
 static trm_status loss_scale_of(const app_options *o, trm_loss_scale_options *out, trm_error *err) {
     const char *text = o->loss_scale, *colon = text != NULL ? strchr(text, ':') : NULL;
     *out = (trm_loss_scale_options){0};
@@ -59,6 +63,7 @@ static trm_status loss_scale_of(const app_options *o, trm_loss_scale_options *ou
     return TRM_OK;
 }
 
+/* Returns the schedule of the learning rate. */
 static trm_learning_rate rate_of(const app_options *o) {
     static const char *const names[] = {"constant", "step", "cosine", "polynomial"};
     static const trm_decay decays[] = {TRM_DECAY_CONSTANT, TRM_DECAY_STEP, TRM_DECAY_COSINE,
@@ -78,6 +83,7 @@ static trm_learning_rate rate_of(const app_options *o) {
     return out;
 }
 
+/* Builds the graph of an image model: a trm_model_options.network. */
 static trm_node build(trm_graph *graph, const trm_inputs *inputs, void *context) {
     const app_network *n = context;
     const trm_network_options options = {.classes = n->classes,
@@ -86,6 +92,7 @@ static trm_node build(trm_graph *graph, const trm_inputs *inputs, void *context)
     return trm_network_build(graph, n->name, trm_inputs_get(inputs, "image"), &options);
 }
 
+/* Returns the name of model `index`, image models first; NULL behind the last. */
 static const char *name_at(int32_t index) {
     int32_t images = 0;
     while (trm_network_name(images) != NULL) {
@@ -94,6 +101,7 @@ static const char *name_at(int32_t index) {
     return index < images ? trm_network_name(index) : trm_recommender_name(index - images);
 }
 
+/* Contract in app.h. */
 trm_status app_check_model_name(const char *name, trm_error *err) {
     const char *words[64];
     char list[160] = "";
@@ -112,6 +120,8 @@ trm_status app_check_model_name(const char *name, trm_error *err) {
                : app_fail(err, TRM_INVALID, "no model '%.40s'; there are: %s", name, list);
 }
 
+/* Sets the number of classes: --classes, else the data's, else 10.
+ *   error  INVALID if the data has more */
 static trm_status settle_classes(app_network *network, const app_options *o, trm_dataset *data,
                                  trm_error *err) {
     int64_t present = trm_dataset_class_count(data);
@@ -123,8 +133,8 @@ static trm_status settle_classes(app_network *network, const app_options *o, trm
     return TRM_OK;
 }
 
-/* What a checkpoint keeps about the run. All strings are of fixed choice, but the model's name,
- * which was found in the list of models. */
+/* Writes the description of the run that checkpoints keep, as JSON. No text needs escapes: all
+ * are words of fixed choice, and the model's name is in the list of models. */
 static void describe(const app_options *o, const app_network *n, char *text, size_t size) {
     char click[2048] = "";
     if (app_is_recommender(n->name)) {
@@ -144,6 +154,8 @@ static void describe(const app_options *o, const app_network *n, char *text, siz
         (long long)o->steps, o->exact_guide ? "true" : "false", trm_version(), click);
 }
 
+/* Contract in app.h. A model is made only once in a process: the text of its plan is kept in
+ * static memory. */
 trm_status app_model_options(app_context *app, const char *name, trm_dataset *data,
                              bool evaluation_only, app_network *network, char *description,
                              trm_model_options *out, trm_error *err) {
@@ -169,7 +181,7 @@ trm_status app_model_options(app_context *app, const char *name, trm_dataset *da
     if (status != TRM_OK) {
         return status;
     }
-    static char *plan; /* of this process' one model; the model copies it */
+    static char *plan; /* the model copies it */
     bool splits = app_splits(app);
     if (o->split_plan != NULL && splits && plan == NULL) {
         status = app_read_plan(o->split_plan, &plan, err);
@@ -177,14 +189,14 @@ trm_status app_model_options(app_context *app, const char *name, trm_dataset *da
             return status;
         }
     }
-    /* alone they are idle, and told */
+    /* one rank: --plan and --mesh have no effect, and app_tell_idle_rank_flags warns */
     if (app_rank_count(app) > 1 && (status = app_check_split_flags(app, err)) != TRM_OK) {
         return status;
     }
     if (o->click.preset != NULL && strcmp(name, "widedeep") != 0) {
         return app_fail(err, TRM_INVALID, "--preset peer is of widedeep");
     }
-    /* jobs refuse what they do not look at before they start a role */
+    /* jobs with servers refuse such flags before they start a role */
     if (app_rank(app) == 0 && !app_is_job(app)) {
         app_tell_idle_flags(app, name);
     }
@@ -224,6 +236,7 @@ trm_status app_model_options(app_context *app, const char *name, trm_dataset *da
     return TRM_OK;
 }
 
+/* Contract in app.h. The library copies the description. */
 trm_status app_make_model(app_context *app, const char *name, trm_dataset *data,
                           bool evaluation_only, app_network *network, trm_model **out,
                           trm_error *err) {

@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Signals become flags that the step reads: saving happens between steps, never in a handler. */
+/* Signals: a handler only sets flags; the training reads them between two steps, so that a
+ * checkpoint is never written inside a handler.
+ *
+ *      SIGINT, SIGTERM, SIGUSR1   stop after the step (app_signals_begin ... app_signals_end)
+ *      SIGUSR2                    print the state, from the start of main to the end */
 #include "app/app.h"
 
 #include "trireme/estimator.h"
@@ -13,8 +17,8 @@ static trm_model *stopping_model;
 static trm_estimator *stopping_job;
 static volatile sig_atomic_t received, state_wanted;
 
-/* Only flags: the work is done between two steps. SIGUSR1 is a scheduler's early warning: it may
- * come more than once, and the SIGTERM that follows it is the first demand, not the second. */
+/* The handler. Only sets flags. SIGUSR1 is a scheduler's early warning: it may arrive more than
+ * once, and the SIGTERM that follows it counts as the first demand, not the second. */
 static void handle(int signal_number) {
     if (signal_number == SIGUSR2) {
         state_wanted = 1;
@@ -35,8 +39,10 @@ static void handle(int signal_number) {
     }
 }
 
+/* Signals that stop the run. */
 static const int DEMANDS[] = {SIGINT, SIGTERM, SIGUSR1};
 
+/* Installs the handler; system calls are restarted. */
 static void listen_to(int signal_number) {
     struct sigaction action;
     memset(&action, 0, sizeof action);
@@ -46,6 +52,7 @@ static void listen_to(int signal_number) {
     sigaction(signal_number, &action, NULL);
 }
 
+/* Installs the handler for the signals that stop the run. */
 static void listen_to_demands(void) {
     for (size_t i = 0; i < sizeof DEMANDS / sizeof DEMANDS[0]; i++) {
         listen_to(DEMANDS[i]);
@@ -63,11 +70,13 @@ void app_signals_begin_job(trm_estimator *estimator) {
 }
 
 void app_signals_prepare(void) {
-    signal(SIGXFSZ, SIG_IGN); /* a file at its limit is an error of write(2), with a sentence */
-    /* a question never ends a program: not while it prepares, nor at its end */
+    signal(SIGXFSZ,
+           SIG_IGN); /* a file at its size limit is then an error of write(2), with a message */
+    /* a request for the state never ends the program, even outside of training */
     listen_to(SIGUSR2);
 }
 
+/* Contract in app.h. The handler is removed before its targets are forgotten. */
 void app_signals_end(void) {
     for (size_t i = 0; i < sizeof DEMANDS / sizeof DEMANDS[0]; i++) {
         signal(DEMANDS[i], SIG_DFL);
@@ -78,6 +87,7 @@ void app_signals_end(void) {
 
 int app_signal_exit_code(void) { return received != 0 ? 128 + received : 0; }
 
+/* Contract in app.h. Several signals before the next step count as one. */
 bool app_signal_wants_state(void) {
     bool wanted = state_wanted != 0;
     state_wanted = 0;

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* --tables: what the embedding tables of a job on parameter servers are like.
+/* --tables: options of the embedding tables of a job on parameter servers.
  *
  *      rows=bf16,admit=count:2;wide*:optimizer=ftrl,l1=0.1
- *      ---- of all tables ----  --- of those so called ---      later words win
- */
+ *      ---- all tables -------- ---- tables of that name ----      later words win
+ *
+ * Parts are separated by semicolons; a part is a list of KEY=VALUE. app_table_flag applies the
+ * flag to one table and marks the parts that it used; app_table_flag_used finds a part that no
+ * table used. */
 #include "app/app.h"
 
 #include <fnmatch.h>
@@ -11,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* A word of a value and its enumerator. */
 typedef struct word {
     const char *name;
     int value;
@@ -25,6 +29,8 @@ static const word RULES[] = {
     {"adam", TRM_ROW_ADAM},       {"lazy_adam", TRM_ROW_LAZY_ADAM},
     {"ftrl", TRM_ROW_FTRL},       {NULL, 0}};
 
+/* Parses one word of a list.
+ *   error  INVALID */
 static trm_status one_of(const char *key, const char *text, const word *words, int *out,
                          trm_error *err) {
     char names[120] = "";
@@ -39,6 +45,8 @@ static trm_status one_of(const char *key, const char *text, const word *words, i
     return app_fail(err, TRM_INVALID, "--tables %s=%.40s: one of %s expected", key, text, names);
 }
 
+/* Parses a number within limits.
+ *   error  INVALID */
 static trm_status number(const char *key, const char *text, double least, double most, double *out,
                          trm_error *err) {
     char *end;
@@ -49,7 +57,8 @@ static trm_status number(const char *key, const char *text, double least, double
                           key, text, least, most);
 }
 
-/* all, count:N, bloom:N, probability:P */
+/* Parses a rule of admission: all, count:N, bloom:N, probability:P.
+ *   error  INVALID */
 static trm_status admission(const char *text, trm_admission *a, trm_error *err) {
     double x;
     if (strcmp(text, "all") == 0) {
@@ -73,8 +82,9 @@ static trm_status admission(const char *text, trm_admission *a, trm_error *err) 
                     "--tables admit=%.40s: all, count:N, bloom:N or probability:P expected", text);
 }
 
-/* zero, constant:X, uniform:X, normal:X: no longer from the stream that one device fills its array
- * from */
+/* Parses the initial value of rows: zero, constant:X, uniform:X, normal:X. Rows then no longer
+ * start with the values that one device gives its array.
+ *   error  INVALID */
 static trm_status initial(const char *text, trm_row_init *init, trm_error *err) {
     static const char *const names[] = {"constant", "uniform", "normal"};
     static const trm_row_init_kind kinds[] = {TRM_ROW_INIT_CONSTANT, TRM_ROW_INIT_UNIFORM,
@@ -98,7 +108,7 @@ static trm_status initial(const char *text, trm_row_init *init, trm_error *err) 
                     "--tables init=%.40s: zero, constant:X, uniform:X or normal:X expected", text);
 }
 
-/* A key whose value is a number: where it goes, as one of the two. */
+/* A key with a number as value, and the member that it sets. */
 typedef struct numeric {
     const char *name;
     double least, most;
@@ -121,6 +131,8 @@ static const numeric NUMBERS[] = {
     {"min-norm", 0, 1e9, AT(expiry.min_norm), INTO_FLOAT},
     {"max-rows", 0, 1e15, AT(expiry.max_rows), INTO_INTEGER}};
 
+/* Parses a number and stores it in the member's type.
+ *   error  INVALID */
 static trm_status set_number(const numeric *n, const char *text, trm_table_options *t,
                              trm_error *err) {
     double x;
@@ -139,6 +151,8 @@ static trm_status set_number(const numeric *n, const char *text, trm_table_optio
     return TRM_OK;
 }
 
+/* Applies one KEY=VALUE to the options of a table.
+ *   error  INVALID */
 static trm_status set_one(const char *key, const char *text, trm_table_options *t, trm_error *err) {
     int value = 0;
     trm_status status = TRM_OK;
@@ -147,6 +161,7 @@ static trm_status set_one(const char *key, const char *text, trm_table_options *
             return set_number(&NUMBERS[i], text, t, err);
         }
     }
+    /* keys whose value is a word */
     if (strcmp(key, "rows") == 0) {
         status = one_of(key, text, ROWS, &value, err);
         t->dtype = (trm_dtype)value;
@@ -180,6 +195,8 @@ static trm_status set_one(const char *key, const char *text, trm_table_options *
     return status;
 }
 
+/* Applies a list of KEY=VALUE, split in place.
+ *   error  INVALID */
 static trm_status set_all(char *words, trm_table_options *options, trm_error *err) {
     for (char *rest = words, *part; (part = strtok_r(rest, ",", &rest)) != NULL;) {
         char *equals = strchr(part, '=');
@@ -196,7 +213,8 @@ static trm_status set_all(char *words, trm_table_options *options, trm_error *er
     return TRM_OK;
 }
 
-/* The words of a part that begins with the name of tables; then *name is it, else NULL. */
+/* Splits a part into name and words, in place: "wide*:l1=0.1". Returns the words; *name is NULL
+ * if the part has no name. */
 static char *words_of(char *part, char **name) {
     char *colon = strchr(part, ':'), *equals = strchr(part, '=');
     bool named = colon != NULL && (equals == NULL || colon < equals);
@@ -207,7 +225,8 @@ static char *words_of(char *part, char **name) {
     return named ? colon + 1 : part;
 }
 
-/* "user" is all of a set of fields: its embedding and its wide table. */
+/* Returns whether a name means a table: its whole name, a pattern, or a name from --field-tables
+ * ("user": the embedding and the wide table of those fields). */
 static bool is_called(const char *table, const char *name) {
     const char *dot = strchr(table, '.');
     size_t length = strlen(name);
@@ -215,6 +234,7 @@ static bool is_called(const char *table, const char *name) {
                                             strcmp(dot + 1 + length, ".weight") == 0);
 }
 
+/* Contract in app.h. */
 trm_status app_table_flag(const char *text, trm_table_options *options, uint64_t *used,
                           trm_error *err) {
     char copy[2048];
@@ -244,6 +264,7 @@ trm_status app_table_flag(const char *text, trm_table_options *options, uint64_t
     return TRM_OK;
 }
 
+/* Contract in app.h. The text has been checked by app_table_flag. */
 trm_status app_table_flag_used(const char *text, uint64_t used, trm_error *err) {
     char copy[2048];
     int part_number = 0;

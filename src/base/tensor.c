@@ -2,6 +2,7 @@
 /* Types, shapes and tensors: sizes with overflow checks, and names. */
 #include "trireme/base.h"
 
+#include "base/arguments.h"
 #include "base/checked.h"
 
 #include <inttypes.h>
@@ -30,6 +31,9 @@ const char *trm_dtype_name(trm_dtype dtype) {
 }
 
 trm_shape trm_shape_make(int32_t rank, const int64_t *dim) {
+    if (rank > 0) {
+        TRMI_NEED_OR((trm_shape){0}, NULL, dim);
+    }
     trm_shape shape = {.rank = rank};
     for (int32_t i = 0; i < rank && i < TRM_MAX_RANK; i++) {
         shape.dim[i] = dim[i];
@@ -39,6 +43,7 @@ trm_shape trm_shape_make(int32_t rank, const int64_t *dim) {
 
 /* -1 if the product overflows or the shape is invalid. */
 int64_t trm_shape_count(const trm_shape *shape) {
+    TRMI_NEED_OR(-1, NULL, shape);
     int64_t count = 1;
     if (shape->rank < 0 || shape->rank > TRM_MAX_RANK) {
         return -1;
@@ -52,6 +57,7 @@ int64_t trm_shape_count(const trm_shape *shape) {
 }
 
 bool trm_shape_equal(const trm_shape *a, const trm_shape *b) {
+    TRMI_NEED_OR(false, NULL, a, b);
     if (a->rank != b->rank) {
         return false;
     }
@@ -64,6 +70,7 @@ bool trm_shape_equal(const trm_shape *a, const trm_shape *b) {
 }
 
 const char *trm_shape_format(const trm_shape *shape, char *text, size_t size) {
+    TRMI_NEED_OR(NULL, NULL, shape, text);
     size_t used = 0;
     int wrote = snprintf(text, size, "[");
     for (int32_t i = 0; i < shape->rank && i < TRM_MAX_RANK; i++) {
@@ -81,6 +88,7 @@ const char *trm_shape_format(const trm_shape *shape, char *text, size_t size) {
 }
 
 int64_t trm_tensor_bytes(const trm_tensor *tensor) {
+    TRMI_NEED_OR(-1, NULL, tensor);
     int64_t bytes = trm_shape_count(&tensor->shape);
     if (bytes < 0 || !trmi_mul_i64(bytes, (int64_t)trm_dtype_bytes(tensor->dtype), &bytes)) {
         return -1;

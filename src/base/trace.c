@@ -22,12 +22,19 @@ static void put_comma(trmi_text *text) {
 }
 
 /* Appends the name of a process or a track (track < 0: none). */
+/* Returns the number of a track's thread. Numbers of threads are unique among all processes, and
+ * none is a process's number: Perfetto takes threads of two processes with one number for one
+ * thread, and drops what overlaps on it. */
+static int64_t thread_number(int32_t process, int32_t track) {
+    return 1000000 + (int64_t)process * TRACKS_MAX + track;
+}
+
 static void put_name(trmi_text *text, const char *kind, int32_t process, int32_t track,
                      const char *name) {
     put_comma(text);
     trmi_text_printf(text, "{\"name\":\"%s\",\"ph\":\"M\",\"pid\":%d,", kind, (int)process);
     if (track >= 0) {
-        trmi_text_printf(text, "\"tid\":%d,", (int)track);
+        trmi_text_printf(text, "\"tid\":%lld,", (long long)thread_number(process, track));
     }
     trmi_text_printf(text, "\"args\":{\"name\":");
     trmi_text_json_string(text, name);
@@ -53,11 +60,12 @@ static double nanoseconds(double seconds) { return round(seconds * 1e9); }
 void trmi_trace_put_event(trmi_text *text, int32_t process, const trmi_trace_event *event) {
     double begin = nanoseconds(event->begin), end = nanoseconds(event->end);
     put_comma(text);
-    trmi_text_printf(text,
-                     "{\"ph\":\"X\",\"pid\":%d,\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f,\"cat\":\"%s\","
-                     "\"name\":",
-                     (int)process, (int)event->track, begin / 1e3, (end - begin) / 1e3,
-                     event->category);
+    trmi_text_printf(
+        text,
+        "{\"ph\":\"X\",\"pid\":%d,\"tid\":%lld,\"ts\":%.3f,\"dur\":%.3f,\"cat\":\"%s\","
+        "\"name\":",
+        (int)process, (long long)thread_number(process, event->track), begin / 1e3,
+        (end - begin) / 1e3, event->category);
     trmi_text_json_string(text, event->name);
     trmi_text_printf(text, ",\"args\":{");
     if (event->bytes >= 0) {

@@ -10,6 +10,7 @@
 
 #include "exec/convert.h"
 
+#include "base/arguments.h"
 #include "base/error.h"
 #include "base/memory.h"
 #include "base/os.h"
@@ -19,6 +20,7 @@
 /* ---- run ------------------------------------------------------------------------------------- */
 
 trm_status trm_exec_forward(trm_exec *exec, trm_error *err) {
+    TRMI_NEED(err, exec);
     trmi_threads_use(exec->env.threads);
     TRMI_TRY(trmi_distribution_before_step(exec, false, err));
     TRMI_TRY(exec->walk(exec, 0, exec->program->backward_begin, err));
@@ -39,6 +41,7 @@ static void accumulate(trm_exec *exec) {
 }
 
 trm_status trm_exec_forward_backward(trm_exec *exec, trm_error *err) {
+    TRMI_NEED(err, exec);
     if (!exec->program->training) {
         return TRMI_FAIL(
             err, TRM_INVALID,
@@ -72,6 +75,7 @@ static int32_t input_named(const trm_exec *exec, const char *name) {
 }
 
 trm_status trm_exec_input(trm_exec *exec, const char *name, trm_tensor *out, trm_error *err) {
+    TRMI_NEED(err, exec, name, out);
     int32_t index = input_named(exec, name);
     if (index < 0) {
         trmi_text names = {0};
@@ -98,14 +102,19 @@ bool trmi_exec_feed_input(trm_exec *exec, const char *name, const trm_tensor *pl
 
 trm_status trm_exec_feed(trm_exec *exec, const char *name, const trm_tensor *tensor,
                          trm_error *err) {
+    TRMI_NEED(err, exec, name, tensor);
     trm_tensor place;
     TRMI_TRY(trm_exec_input(exec, name, &place, err));
-    if (place.dtype != tensor->dtype || !trm_shape_equal(&place.shape, &tensor->shape)) {
+    trm_shape whole = place.shape;
+    if (whole.rank > 0) {
+        whole.dim[0] *= exec->blocks;
+    }
+    if (place.dtype != tensor->dtype || !trm_shape_equal(&whole, &tensor->shape)) {
         char want[96], have[96];
-        return TRMI_FAIL(
-            err, TRM_INVALID, "input '%s': %s %s expected, %s %s fed", name,
-            trm_shape_format(&place.shape, want, sizeof want), trm_dtype_name(place.dtype),
-            trm_shape_format(&tensor->shape, have, sizeof have), trm_dtype_name(tensor->dtype));
+        return TRMI_FAIL(err, TRM_INVALID, "input '%s': %s %s expected, %s %s fed", name,
+                         trm_shape_format(&whole, want, sizeof want), trm_dtype_name(place.dtype),
+                         trm_shape_format(&tensor->shape, have, sizeof have),
+                         trm_dtype_name(tensor->dtype));
     }
     if (!trmi_exec_feed_input(exec, name, &place, tensor->data)) {
         memcpy(place.data, tensor->data, (size_t)trm_tensor_bytes(tensor));
@@ -114,10 +123,12 @@ trm_status trm_exec_feed(trm_exec *exec, const char *name, const trm_tensor *ten
 }
 
 float trm_exec_loss(const trm_exec *exec) {
+    TRMI_NEED_OR(0, NULL, exec);
     return exec->loss != NULL ? *exec->loss : trmi_exec_own_loss(exec);
 }
 
 trm_status trm_exec_output(trm_exec *exec, int32_t index, trm_tensor *out, trm_error *err) {
+    TRMI_NEED(err, exec, out);
     const trm_program *p = exec->program;
     if (index < 0 || index + 1 >= p->outputs_count) {
         return TRMI_FAIL(err, TRM_INVALID, "output %d: the executor was made with %d outputs",
@@ -135,10 +146,17 @@ trm_status trm_exec_output(trm_exec *exec, int32_t index, trm_tensor *out, trm_e
     return TRM_OK;
 }
 
-uint64_t trm_exec_step(const trm_exec *exec) { return exec->env.step; }
-void trm_exec_set_step(trm_exec *exec, uint64_t step) { exec->env.step = step; }
+uint64_t trm_exec_step(const trm_exec *exec) {
+    TRMI_NEED_OR(0, NULL, exec);
+    return exec->env.step;
+}
+void trm_exec_set_step(trm_exec *exec, uint64_t step) {
+    TRMI_NEED_OR(, NULL, exec);
+    exec->env.step = step;
+}
 
 void trm_exec_ranges(trm_exec *exec, float **parameters, float **gradients, int64_t *count) {
+    TRMI_NEED_OR(, NULL, exec, parameters, gradients, count);
     exec->parameters_handed_out = true;
     trmi_exec_parameters_changed(exec);
     exec->gradients_handed_out = true;

@@ -30,9 +30,11 @@ static trm_status make_backends(trm_exec *exec, const trm_exec_options *options,
 #ifdef TRIREME_ONEDNN
     if (name == NULL || strcmp(name, "onednn") == 0) {
         char path[512], *file = NULL;
-        if (from->blocks > 0) {
-            TRMI_TRY(trmi_backend_onednn(exec->env.threads, NULL, &exec->backend, err));
-            trmi_backend_onednn_blocks(exec->backend, from->blocks, from->apart);
+        if (from->unmeasured) {
+            TRMI_TRY(trmi_backend_onednn(1, NULL, &exec->backend, err));
+            /* never measured: the program depends on them */
+            exec->backend->target.flops_per_second = 1e11;
+            exec->backend->target.bytes_per_second = 1e10;
             return TRM_OK;
         }
         if (options->tuning_file != NULL) {
@@ -152,7 +154,8 @@ static trm_status take_memory(trm_exec *exec, const trm_exec_options *options, t
     const trm_program *p = exec->program;
     int64_t needed = 0, present = trmi_os_memory_bytes();
     for (int a = 0; a < TRMI_ARENAS; a++) {
-        needed += p->arena_bytes[a];
+        bool each = a == TRMI_ARENA_INPUT || a == TRMI_ARENA_ACTIVATION;
+        needed += p->arena_bytes[a] * (each ? exec->blocks : 1);
     }
     if (needed > present) {
         char a[TRMI_BYTES_TEXT], b[TRMI_BYTES_TEXT], c[TRMI_BYTES_TEXT];
@@ -262,6 +265,7 @@ trm_status trmi_exec_create(const trm_graph *graph, const trm_exec_options *opti
                                         : trmi_threads_choose(graph, options);
     exec->env.threads = exec->threads;
     exec->kernels_from.backend = options->backend;
+    exec->blocks = 1;
     exec->walk = trmi_exec_run;
     exec->seed_share = 1;
     exec->parameter_seed = options->seed;

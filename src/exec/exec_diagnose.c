@@ -62,10 +62,21 @@ static trm_status look_at_step(const trm_exec *exec, const trmi_kernel_env *env,
     return TRM_OK;
 }
 
+/* The first place in any block of this rank's batch. */
+static trm_status look_at_blocks(const trm_exec *exec, int32_t step, trm_error *err) {
+    trm_status found = TRM_OK;
+    for (int32_t v = 0; v < exec->blocks && found == TRM_OK; v++) {
+        trmi_kernel_env env = trmi_distribution_environment(exec, v, step < 0 ? 0 : step);
+        found = step < 0 ? look_at_leaves(exec, &env, err)
+                         : look_at_step(exec, &env, &exec->program->steps[step], err);
+    }
+    return found;
+}
+
 /* The first place on this rank, or TRM_OK. With many ranks all steps run on all of them: some
  * kernels wait for each other. */
 static trm_status look(trm_exec *exec, trm_error *err) {
-    trm_status found = look_at_leaves(exec, &exec->env, err);
+    trm_status found = look_at_blocks(exec, -1, err);
     /* The steps behind joint_begin read what other ranks' samples made, too. */
     for (int32_t i = 0; i < exec->program->joint_begin; i++) {
         if (found == TRM_DIVERGED && exec->ways_count == 0) {
@@ -73,7 +84,7 @@ static trm_status look(trm_exec *exec, trm_error *err) {
         }
         TRMI_TRY(exec->walk(exec, i, i + 1, found == TRM_OK ? err : NULL));
         if (found == TRM_OK) {
-            found = look_at_step(exec, &exec->env, &exec->program->steps[i], err);
+            found = look_at_blocks(exec, i, err);
         }
     }
     return found;

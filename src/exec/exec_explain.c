@@ -2,6 +2,7 @@
 /* The program as people and scripts read it. */
 #include "exec/exec.h"
 
+#include "base/arguments.h"
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/memory.h"
@@ -30,6 +31,7 @@ static int64_t overhead_bytes(const trm_exec *exec, const trm_exec_info *info) {
 }
 
 void trm_exec_describe(const trm_exec *exec, trm_exec_info *out) {
+    TRMI_NEED_OR(, NULL, exec, out);
     const trm_program *p = exec->program;
     *out = (trm_exec_info){
         .parameter_count = exec->parameter_count,
@@ -53,7 +55,7 @@ void trm_exec_describe(const trm_exec *exec, trm_exec_info *out) {
     out->total_bytes = out->parameter_bytes + out->gradient_bytes + out->slot_bytes +
                        out->activation_bytes + out->other_bytes + out->overhead_bytes;
     for (int32_t i = 0; i < p->steps_count; i++) {
-        out->flops += p->steps[i].cost.flops;
+        out->flops += p->steps[i].cost.flops * exec->blocks;
         out->predicted_seconds += p->steps[i].predicted_seconds;
     }
 }
@@ -148,6 +150,7 @@ static void explain_text(const trm_exec *exec, const trm_exec_info *info, trmi_t
 }
 
 char *trm_exec_explain(const trm_exec *exec, bool json) {
+    TRMI_NEED_OR(NULL, NULL, exec);
     trm_exec_info info;
     trmi_text text = {0};
     trm_exec_describe(exec, &info);

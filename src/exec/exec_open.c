@@ -4,7 +4,10 @@
 #include "exec/exec.h"
 #include "exec/distributed/split.h"
 
+#include "base/arguments.h"
+
 trm_status trm_exec_create(const trm_graph *graph, const trm_exec_options *options, trm_exec **out,
                            trm_error *err) {
+    TRMI_NEED(err, graph, options, out);
     return trmi_exec_create(graph, options, trmi_shard_search, out, err);
 }

@@ -3,6 +3,7 @@
 #include "exec/exec.h"
 #include "exec/measure/peak.h"
 
+#include "base/arguments.h"
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/memory.h"
@@ -175,6 +176,7 @@ static void describe_update(const trm_exec *exec, double seconds, trm_step_profi
 trm_status trm_exec_profile(trm_exec *exec, int repeats, trm_meter *beside,
                             const trm_step_profile **out, int32_t *count, double *step_seconds,
                             trm_error *err) {
+    TRMI_NEED(err, exec, out, count);
     const trm_program *p = exec->program;
     stopwatch w = {.exec = exec,
                    .beside = beside,

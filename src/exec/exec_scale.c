@@ -7,6 +7,7 @@
  *                +------------------ trmi_loss_scale_step <---------+no: nothing changes */
 #include "exec/exec.h"
 
+#include "base/arguments.h"
 #include "base/error.h"
 
 #include <math.h>
@@ -60,6 +61,7 @@ bool trmi_exec_skips(trm_exec *exec, bool overflow) {
 double trmi_exec_unscale(const trm_exec *exec) { return exec->scaling ? 1 / exec->scale.scale : 1; }
 
 bool trm_exec_loss_scale(const trm_exec *exec, trm_loss_scale_state *out) {
+    TRMI_NEED_OR(false, NULL, exec, out);
     if (exec->scaling) {
         *out = (trm_loss_scale_state){.scale = exec->scale.scale,
                                       .good = exec->scale.good,
@@ -72,6 +74,7 @@ bool trm_exec_loss_scale(const trm_exec *exec, trm_loss_scale_state *out) {
 
 trm_status trm_exec_set_loss_scale(trm_exec *exec, const trm_loss_scale_state *state,
                                    trm_error *err) {
+    TRMI_NEED(err, exec, state);
     if (!exec->scaling) {
         return TRMI_FAIL(err, TRM_INVALID, "a loss scale for an executor that scales no loss");
     }

@@ -3,6 +3,7 @@
  * first. */
 #include "exec/exec.h"
 
+#include "base/arguments.h"
 #include "base/error.h"
 #include "base/memory.h"
 #include "base/os.h"
@@ -119,6 +120,7 @@ void trmi_exec_multiply_factors(trm_exec *exec) {
 }
 
 trm_status trm_exec_update(trm_exec *exec, double learning_rate, trm_error *err) {
+    TRMI_NEED(err, exec);
     if (!exec->program->training) {
         return TRMI_FAIL(err, TRM_INVALID, "update needs a training graph and a loss");
     }

@@ -5,6 +5,7 @@
 
 #include "exec/convert.h"
 
+#include "base/arguments.h"
 #include "base/error.h"
 #include "base/memory.h"
 
@@ -133,13 +134,18 @@ trm_status trmi_exec_initialise(trm_exec *exec, trm_error *err) {
                        : TRMI_FAIL(err, TRM_NOMEM, "no memory to initialise %d variables", failed);
 }
 
-int32_t trm_exec_variable_count(const trm_exec *exec) { return exec->variables_count; }
+int32_t trm_exec_variable_count(const trm_exec *exec) {
+    TRMI_NEED_OR(0, NULL, exec);
+    return exec->variables_count;
+}
 
 trm_variable trm_exec_variable(const trm_exec *exec, int32_t index) {
+    TRMI_NEED_OR((trm_variable){0}, NULL, exec);
     return index >= 0 && index < exec->variables_count ? exec->variables[index] : (trm_variable){0};
 }
 
 int32_t trm_exec_find(const trm_exec *exec, const char *name) {
+    TRMI_NEED_OR(-1, NULL, exec, name);
     for (int32_t i = 0; i < exec->variables_count; i++) {
         if (strcmp(exec->variables[i].name, name) == 0) {
             return i;
@@ -149,6 +155,7 @@ int32_t trm_exec_find(const trm_exec *exec, const char *name) {
 }
 
 void trm_exec_read(const trm_exec *exec, int32_t index, void *data) {
+    TRMI_NEED_OR(, NULL, exec, data);
     const trmi_shard_leaf *leaf = trmi_shard_cut(exec, index);
     if (leaf == NULL) {
         trmi_exec_read_part(exec, index, data);
@@ -170,6 +177,7 @@ void trm_exec_read(const trm_exec *exec, int32_t index, void *data) {
 }
 
 void trm_exec_write(trm_exec *exec, int32_t index, const void *data) {
+    TRMI_NEED_OR(, NULL, exec, data);
     const trmi_shard_leaf *leaf = trmi_shard_cut(exec, index);
     trmi_exec_parameters_changed(exec);
     if (leaf == NULL) {
@@ -249,6 +257,7 @@ static trm_status gather_gradient(const trm_exec *exec, const trmi_shard_leaf *l
 }
 
 trm_status trm_exec_gradient(const trm_exec *exec, int32_t index, float *data, trm_error *err) {
+    TRMI_NEED(err, exec, data);
     const trm_program *p = exec->program;
     if (index < 0 || index >= exec->variables_count ||
         exec->variables[index].kind != TRM_VARIABLE_PARAMETER || !p->training) {
@@ -280,5 +289,6 @@ trm_status trm_exec_gradient(const trm_exec *exec, int32_t index, float *data, t
 }
 
 trm_status trm_exec_gather_slots(trm_exec *exec, trm_error *err) {
+    TRMI_NEED(err, exec);
     return trmi_distribution_gather(exec, err);
 }

@@ -4,6 +4,7 @@
  * its own gradient function; this file chains and sums the results. Operators added here have the
  * phase BACKWARD, and the name of their forward operator as origin. */
 #include "graph/graph_ir.h"
+#include "graph/arguments.h"
 
 #include "base/error.h"
 
@@ -78,6 +79,9 @@ static void backward_of(trm_graph *graph, int64_t index, const bool *needed, trm
 
 void trm_gradients(trm_graph *graph, trm_node loss, const trm_node *nodes, int32_t count,
                    trm_node *grads) {
+    if (count > 0) {
+        TRMI_NEED_IN(graph, , nodes, grads);
+    }
     memset(grads, 0, (size_t)count * sizeof *grads);
     trm_error err;
     if (graph->first_error.status != TRM_OK) {

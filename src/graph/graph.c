@@ -3,6 +3,7 @@
  * names by scope. An operator is appended only if the shape rule of its row accepts it. Also copies
  * graphs and prints them. */
 #include "graph/graph_ir.h"
+#include "graph/arguments.h"
 
 #include "base/error.h"
 
@@ -40,21 +41,26 @@ void trm_graph_destroy(trm_graph *graph) {
 }
 
 trm_status trm_graph_check(const trm_graph *graph, trm_error *err) {
+    TRMI_NEED(err, graph);
     if (graph->first_error.status != TRM_OK && err != NULL) {
         *err = graph->first_error;
     }
     return (trm_status)graph->first_error.status;
 }
 
-bool trm_graph_is_training(const trm_graph *graph) { return graph->training; }
+bool trm_graph_is_training(const trm_graph *graph) {
+    TRMI_NEED_OR(false, NULL, graph);
+    return graph->training;
+}
 
 void trmi_graph_fail(trm_graph *graph, const trm_error *err) {
-    if (graph->first_error.status == TRM_OK) {
+    if (graph != NULL && graph->first_error.status == TRM_OK) {
         graph->first_error = *err;
     }
 }
 
 void trm_graph_push_scope(trm_graph *graph, const char *format, ...) {
+    TRMI_NEED_IN(graph, , format);
     size_t used = strlen(graph->scope);
     if (graph->scopes_count == TRMI_SCOPES_MAX) {
         trm_error err;
@@ -80,6 +86,7 @@ void trm_graph_push_scope(trm_graph *graph, const char *format, ...) {
 }
 
 void trm_graph_pop_scope(trm_graph *graph) {
+    TRMI_NEED_OR(, NULL, graph);
     if (graph->scopes_count == 0) {
         trm_error err;
         TRMI_FAIL(&err, TRM_INVALID, "trm_graph_pop_scope: no scope is open; it needs a push");
@@ -95,10 +102,12 @@ static bool valid(const trm_graph *graph, trm_node node) {
 }
 
 trm_shape trm_node_shape(const trm_graph *graph, trm_node node) {
+    TRMI_NEED_OR((trm_shape){0}, NULL, graph);
     return valid(graph, node) ? graph->values[node.id].shape : (trm_shape){0};
 }
 
 trm_dtype trm_node_dtype(const trm_graph *graph, trm_node node) {
+    TRMI_NEED_OR(TRM_DTYPE_NONE, NULL, graph);
     return valid(graph, node) ? graph->values[node.id].dtype : TRM_DTYPE_NONE;
 }
 
@@ -175,7 +184,7 @@ static trm_status check_outputs(const trm_graph *graph, int32_t index, trm_error
 int32_t trmi_graph_add(trm_graph *graph, trmi_op_kind kind, const char *name,
                        const trm_node *inputs, int32_t inputs_count, int32_t outputs,
                        const trmi_attrs *attrs) {
-    if (graph->first_error.status != TRM_OK) {
+    if (graph == NULL || graph->first_error.status != TRM_OK) {
         return 0;
     }
     trm_error err;
@@ -340,6 +349,7 @@ trmi_cost trmi_op_cost(const trm_graph *graph, const trmi_op *op) {
 }
 
 char *trm_graph_to_string(const trm_graph *graph) {
+    TRMI_NEED_OR(NULL, NULL, graph);
     trmi_text text = {0};
     char value[256];
     for (int64_t i = 1; i < graph->ops_count; i++) {

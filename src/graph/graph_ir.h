@@ -81,7 +81,8 @@ typedef union trmi_attrs {
     } conv;
     struct {
         bool transpose_a, transpose_b;
-        bool relu; /* LINEAR: a fused ReLU follows */
+        bool relu;         /* LINEAR: a fused ReLU follows */
+        bool inputs_first; /* LINEAR: weights are [I, O] */
         /* MATMUL: computes only these columns of B'; columns 0 = all */
         int64_t begin, columns;
     } matmul; /* LINEAR too */
@@ -94,6 +95,23 @@ typedef union trmi_attrs {
         /* mesh axes over which statistics are combined; 0 = of this rank only */
         uint32_t sync;
     } norm;
+    struct {
+        double epsilon;
+    } layer_norm; /* RMS_NORM too */
+    struct {
+        bool tanh; /* the approximation by tanh; else by erf */
+    } gelu;
+    struct {
+        int64_t heads, kv_heads;
+        bool causal;
+        double scale;
+        int64_t begin; /* position among the keys of query 0 */
+    } attention;
+    struct {
+        double theta;
+        int64_t begin; /* position of row 0 */
+        bool inverse;  /* gradient */
+    } rotary;
     struct {
         int64_t kernel[2], stride[2], pad[4];
         bool count_padding;
@@ -151,7 +169,7 @@ typedef union trmi_attrs {
         /* samples of all ranks, if known; then the loss is that of the local samples; 0 = not known
          */
         int64_t samples;
-    } xent;
+    } xent; /* LINEAR_XENT too */
     struct {
         int64_t rows; /* EMBEDDING_GRAD: rows of the table */
         /* the table is rows [begin, begin + its rows) of `global` rows; other ids give zeros */

@@ -29,6 +29,45 @@ static trm_status no_run(const trm_custom_op *self, const trm_tensor *inputs, in
     return TRM_OK;
 }
 
+/* Builds the wrong expression number `index` of the operators of transformers. */
+static void build_transformer(int index) {
+    trm_node none = TRM_NO_NODE;
+    /* clang-format off */
+    switch (index) {
+    case 52: trm_matmul(graph, f32(trm_shape_of(2, 3, 4, 6)), f32(trm_shape_of(2, 2, 6, 4)), false, false); break;
+    case 53: trm_linear_by_inputs(graph, f32(trm_shape_of(4, 6)), f32(trm_shape_of(5, 6)), none); break;
+    case 54: trm_layer_norm(graph, f32(trm_shape_of(4, 6)), f32(trm_shape_of(6)), f32(trm_shape_of(5)), 0); break;
+    case 55: trm_rms_norm(graph, f32((trm_shape){0}), f32(trm_shape_of(6)), 0); break;
+    case 56: trm_layer_norm(graph, f32(trm_shape_of(4, 6)), f32(trm_shape_of(6)), f32(trm_shape_of(6)), -1); break;
+    case 57: trm_swiglu(graph, f32(trm_shape_of(4, 6)), f32(trm_shape_of(4, 5))); break;
+    case 58:
+        trm_attention(graph, f32(trm_shape_of(2, 5, 4, 8)), f32(trm_shape_of(2, 5, 3, 8)), f32(trm_shape_of(2, 5, 3, 8)), none, NULL);
+        break;
+    case 59:
+        trm_attention(graph, f32(trm_shape_of(2, 5, 4, 8)), f32(trm_shape_of(2, 3, 4, 8)), f32(trm_shape_of(2, 3, 4, 8)), none,
+                      &(trm_attention_options){.causal = true});
+        break;
+    case 60:
+        trm_attention(graph, f32(trm_shape_of(2, 5, 4, 8)), f32(trm_shape_of(2, 3, 4, 8)), f32(trm_shape_of(2, 3, 4, 8)),
+                      in(TRM_INT32, trm_shape_of(2, 5)), NULL);
+        break;
+    case 61: trm_attention(graph, f32(trm_shape_of(2, 5, 4, 8)), none, none, none, NULL); break;
+    case 62: trm_attention_packed(graph, f32(trm_shape_of(2, 5, 25)), 4, 2, none, NULL); break;
+    case 63: trm_attention_packed(graph, f32(trm_shape_of(2, 5, 24)), 0, 0, none, NULL); break;
+    case 64: trm_rotary(graph, f32(trm_shape_of(2, 5, 7)), 0, 0); break;
+    case 65: trm_rotary(graph, f32(trm_shape_of(2, 5, 8)), -1, 0); break;
+    case 66:
+        trm_linear_cross_entropy(graph, f32(trm_shape_of(2, 5, 8)), f32(trm_shape_of(11, 8)), in(TRM_INT32, trm_shape_of(10)), NULL);
+        break;
+    case 67:
+        trm_linear_cross_entropy(graph, f32(trm_shape_of(5, 8)), f32(trm_shape_of(11, 8)), in(TRM_INT32, trm_shape_of(5)),
+                                 &(trm_xent_options){.label_smoothing = 0.1});
+        break;
+    default: fail();
+    }
+    /* clang-format on */
+}
+
 /* Builds the wrong expression number `index`. */
 static void build(int index) {
     trm_node none = TRM_NO_NODE, out[4];
@@ -127,7 +166,7 @@ static void build(int index) {
         custom = (trm_custom_op){.name = "mute", .outputs = 1, .infer = mute, .run = no_run};
         trm_custom(graph, &custom, pair, 0, out);
         break;
-    default: fail();
+    default: build_transformer(index);
     }
     /* clang-format on */
 }
@@ -185,6 +224,22 @@ static const char *const sentences[] = {
     "impossible shape",
     "node 0 of those to differentiate by is not a node of this graph",
     "custom operator 'mute': infer failed and left no message",
+    "cannot multiply in [2, 3, 4, 6] float32 by in [2, 2, 6, 4] float32",
+    "[..., I] and [I, O] of one dtype expected, found in [4, 6] float32 and in [5, 6] float32",
+    "input 2: [6] expected, found in [5]",
+    "[..., C] with C of at least 1 expected, found in []",
+    "epsilon -1, a positive number expected",
+    "in [4, 6] float32 and in [4, 5] float32 must have one shape",
+    "a multiple of G expected, found in [2, 5, 4, 8] float32, in [2, 5, 3, 8] float32 and",
+    "5 queries of 3 keys: a causal attention has no more queries than keys",
+    "a mask int32 [2, 3] expected, found in [2, 5]",
+    "found no keys",
+    "found in [2, 5, 25] float32 with 4 heads and 2 key heads",
+    "with 0 heads and 0 key heads",
+    "D even expected, found in [2, 5, 7]",
+    "theta -1, a positive number expected",
+    "found in [2, 5, 8] float32, in [11, 8] float32 and in [10] int32",
+    "label smoothing 0.1: this loss has none",
 };
 
 /* Removes numbers of inputs from a message, "in3 [2]" -> "in [2]": C does not define the order in
@@ -246,6 +301,21 @@ static void shapes_follow_the_rules(void **state) {
          trm_shape_of(5, 2, 3)},
         {trm_matmul(graph, f32(trm_shape_of(5, 2, 7)), f32(trm_shape_of(5, 3, 2)), true, true),
          trm_shape_of(5, 7, 3)},
+        {trm_matmul(graph, f32(trm_shape_of(5, 1, 2, 7)), f32(trm_shape_of(4, 7, 3)), false, false),
+         trm_shape_of(5, 4, 2, 3)},
+        {trm_matmul(graph, f32(trm_shape_of(5, 4, 2, 7)), f32(trm_shape_of(3, 7)), false, true),
+         trm_shape_of(5, 4, 2, 3)},
+        {trm_linear_by_inputs(graph, f32(trm_shape_of(5, 2, 7)), f32(trm_shape_of(7, 3)),
+                              TRM_NO_NODE),
+         trm_shape_of(5, 2, 3)},
+        {trm_attention(graph, f32(trm_shape_of(2, 5, 4, 8)), f32(trm_shape_of(2, 9, 2, 8)),
+                       f32(trm_shape_of(2, 9, 2, 8)), TRM_NO_NODE, NULL),
+         trm_shape_of(2, 5, 4, 8)},
+        {trm_attention_packed(graph, f32(trm_shape_of(2, 5, 64)), 4, 2, TRM_NO_NODE, NULL),
+         trm_shape_of(2, 5, 32)},
+        {trm_linear_cross_entropy(graph, f32(trm_shape_of(2, 5, 8)), f32(trm_shape_of(11, 8)),
+                                  in(TRM_INT32, trm_shape_of(2, 5)), NULL),
+         (trm_shape){0}},
         {trm_max_pool(graph, f32(trm_shape_of(1, 2, 7, 7)),
                       &(trm_pool_options){.kernel = {3, 3}, .stride = {2, 2}, .pad = {1, 1, 1, 1}}),
          trm_shape_of(1, 2, 4, 4)},

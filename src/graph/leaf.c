@@ -2,6 +2,7 @@
 /* Leaves: inputs, parameters, states, constants; and the initial values of parameters, which are
  * functions of (seed, name, element), so that any part of a leaf can be filled on any rank. */
 #include "graph/graph_ir.h"
+#include "graph/arguments.h"
 
 #include "base/element.h"
 #include "base/error.h"
@@ -73,21 +74,25 @@ static trm_node add_leaf(trm_graph *graph, trmi_op_kind kind, const char *name, 
 }
 
 trm_node trm_input(trm_graph *graph, const char *name, trm_dtype dtype, trm_shape shape) {
+    TRMI_NEED_IN(graph, TRM_NO_NODE, name);
     return add_leaf(graph, TRMI_OP_INPUT, name, dtype, shape, NULL);
 }
 
 trm_node trm_parameter(trm_graph *graph, const char *name, trm_shape shape, trm_init init) {
+    TRMI_NEED_IN(graph, TRM_NO_NODE, name);
     trmi_attrs attrs = {.leaf = {.init = init, .trainable = true}};
     return add_leaf(graph, TRMI_OP_PARAMETER, name, TRM_FLOAT32, shape, &attrs);
 }
 
 trm_node trm_state(trm_graph *graph, const char *name, trm_dtype dtype, trm_shape shape,
                    trm_init init) {
+    TRMI_NEED_IN(graph, TRM_NO_NODE, name);
     trmi_attrs attrs = {.leaf = {.init = init}};
     return add_leaf(graph, TRMI_OP_STATE, name, dtype, shape, &attrs);
 }
 
 trm_node trm_constant(trm_graph *graph, const trm_tensor *tensor) {
+    TRMI_NEED_IN(graph, TRM_NO_NODE, tensor);
     trmi_attrs attrs = {.constant = {.bytes = trm_tensor_bytes(tensor)}};
     if (attrs.constant.bytes >= 0) {
         void *copy = trmi_arena_alloc(&graph->arena, (size_t)attrs.constant.bytes);
@@ -112,6 +117,13 @@ trm_node trm_scalar(trm_graph *graph, double value) {
 
 /* ---- initial values ---- */
 
+enum { NORMAL_STEPS = 1 << 26 }; /* of trm_init_normal in 1 */
+
+trm_init trm_init_normal(double deviation) {
+    double steps = deviation >= 0 && deviation < 16 ? deviation * NORMAL_STEPS + 0.5 : 0;
+    return (trm_init)(TRM_INIT_NORMAL + (int32_t)steps);
+}
+
 /* Returns the random stream of a name. */
 static uint64_t name_stream(const char *name) {
     return trmi_mix(trmi_hash(TRMI_HASH_BEGIN, name, strlen(name)), TRMI_STREAM_INIT);
@@ -132,6 +144,11 @@ trmi_init_rule trmi_init_rule_of(trm_init init, const char *name, const trm_shap
     /* scales as in torch.nn.init; LINEAR is that of torch.nn.Linear */
     trmi_init_rule rule = {.kind = TRMI_INIT_UNIFORM, .stream = name_stream(name)};
     fans(shape, &fan_in, &fan_out);
+    if ((int64_t)init >= TRM_INIT_NORMAL) {
+        rule.kind = TRMI_INIT_NORMAL;
+        rule.scale = ((double)init - TRM_INIT_NORMAL) / NORMAL_STEPS;
+        return rule;
+    }
     switch (init) {
     case TRM_INIT_ZERO:
     case TRM_INIT_ONE:
@@ -151,6 +168,7 @@ trmi_init_rule trmi_init_rule_of(trm_init init, const char *name, const trm_shap
         rule.kind = TRMI_INIT_NORMAL;
         rule.scale = 0.02;
         break;
+    case TRM_INIT_NORMAL: break; /* above */
     }
     return rule;
 }

@@ -2,6 +2,7 @@
 /* Custom operators: shape rule, kernel and gradient are functions of the user (trm_custom_op).
  * Errors of these functions are reported with their messages. */
 #include "graph/graph_ir.h"
+#include "graph/arguments.h"
 
 #include "base/error.h"
 
@@ -104,6 +105,10 @@ const trmi_op_def trmi_op_custom = {"custom", infer_custom, grad_custom, cost_cu
 
 void trm_custom(trm_graph *graph, const trm_custom_op *op, const trm_node *inputs, int32_t count,
                 trm_node *outputs) {
+    TRMI_NEED_IN(graph, , op, outputs);
+    if (count > 0) {
+        TRMI_NEED_IN(graph, , inputs);
+    }
     for (int32_t i = 0; i < op->outputs && i < TRMI_OP_OUTPUTS_MAX; i++) {
         outputs[i] = TRM_NO_NODE;
     }

@@ -2,6 +2,7 @@
 /* Elementwise operators. Shapes follow NumPy broadcasting; gradients are summed back to the shape
  * of each input. */
 #include "graph/graph_ir.h"
+#include "graph/arguments.h"
 
 #include "base/error.h"
 
@@ -83,6 +84,16 @@ static trm_status infer_dropout(trm_graph *graph, trmi_op *op, trm_error *err) {
     return infer_same(graph, op, err);
 }
 
+/* Every output has the shape of the first input. */
+static trm_status infer_swiglu(trm_graph *graph, trmi_op *op, trm_error *err) {
+    TRMI_TRY(infer_same(graph, op, err));
+    const trmi_value *x = trmi_input_of(graph, op, 0);
+    for (int i = 1; i < op->outputs_count; i++) {
+        trmi_set_output(graph, op, i, x->dtype, x->shape);
+    }
+    return TRM_OK;
+}
+
 /* One operation for each element of the output. */
 static trmi_cost cost_eltwise(const trm_graph *graph, const trmi_op *op) {
     trmi_cost cost = {0};
@@ -94,7 +105,7 @@ static trmi_cost cost_eltwise(const trm_graph *graph, const trmi_op *op) {
     }
     const trmi_value *out = trmi_output_of(graph, op, 0);
     double count = (double)trm_shape_count(&out->shape);
-    cost.bytes += count * (double)trm_dtype_bytes(out->dtype);
+    cost.bytes += op->outputs_count * count * (double)trm_dtype_bytes(out->dtype);
     cost.flops = count;
     return cost;
 }
@@ -147,6 +158,25 @@ static void grad_sigmoid(trm_graph *graph, const trmi_op *op, const trm_node *dy
 static void grad_tanh(trm_graph *graph, const trmi_op *op, const trm_node *dy, trm_node *dx) {
     grad_from_y(graph, op, dy, dx, TRMI_OP_TANH_GRAD);
 }
+/* Adds a gradient operator that reads dy and x. */
+static void grad_from_x(trm_graph *graph, const trmi_op *op, const trm_node *dy, trm_node *dx,
+                        trmi_op_kind kind) {
+    trm_node inputs[] = {dy[0], node_of(op->inputs[0])};
+    dx[0] = trmi_graph_add1(graph, kind, NULL, inputs, 2, &op->attrs);
+}
+static void grad_gelu(trm_graph *graph, const trmi_op *op, const trm_node *dy, trm_node *dx) {
+    grad_from_x(graph, op, dy, dx, TRMI_OP_GELU_GRAD);
+}
+static void grad_silu(trm_graph *graph, const trmi_op *op, const trm_node *dy, trm_node *dx) {
+    grad_from_x(graph, op, dy, dx, TRMI_OP_SILU_GRAD);
+}
+static void grad_swiglu(trm_graph *graph, const trmi_op *op, const trm_node *dy, trm_node *dx) {
+    trm_node inputs[] = {dy[0], node_of(op->inputs[0]), node_of(op->inputs[1])};
+    int32_t index = trmi_graph_add(graph, TRMI_OP_SWIGLU_GRAD, NULL, inputs, 3, 2, NULL);
+    for (int i = 0; i < 2 && index != 0; i++) {
+        dx[i] = node_of(graph->ops[index].outputs[i]);
+    }
+}
 static void grad_exp(trm_graph *graph, const trmi_op *op, const trm_node *dy, trm_node *dx) {
     dx[0] = trm_mul(graph, dy[0], node_of(op->outputs[0]));
 }
@@ -179,6 +209,12 @@ const trmi_op_def trmi_op_sigmoid = {"sigmoid", infer_same, grad_sigmoid, cost_e
 const trmi_op_def trmi_op_sigmoid_grad = {"sigmoid_grad", infer_same, NULL, cost_eltwise};
 const trmi_op_def trmi_op_tanh = {"tanh", infer_same, grad_tanh, cost_eltwise};
 const trmi_op_def trmi_op_tanh_grad = {"tanh_grad", infer_same, NULL, cost_eltwise};
+const trmi_op_def trmi_op_gelu = {"gelu", infer_same, grad_gelu, cost_eltwise};
+const trmi_op_def trmi_op_gelu_grad = {"gelu_grad", infer_same, NULL, cost_eltwise};
+const trmi_op_def trmi_op_silu = {"silu", infer_same, grad_silu, cost_eltwise};
+const trmi_op_def trmi_op_silu_grad = {"silu_grad", infer_same, NULL, cost_eltwise};
+const trmi_op_def trmi_op_swiglu = {"swiglu", infer_swiglu, grad_swiglu, cost_eltwise};
+const trmi_op_def trmi_op_swiglu_grad = {"swiglu_grad", infer_swiglu, NULL, cost_eltwise};
 const trmi_op_def trmi_op_exp = {"exp", infer_same, grad_exp, cost_eltwise};
 const trmi_op_def trmi_op_log = {"log", infer_same, grad_log, cost_eltwise};
 const trmi_op_def trmi_op_sqrt = {"sqrt", infer_same, grad_sqrt, cost_eltwise};
@@ -211,6 +247,14 @@ static trm_node unary(trm_graph *graph, trmi_op_kind kind, trm_node x) {
 trm_node trm_relu(trm_graph *graph, trm_node x) { return unary(graph, TRMI_OP_RELU, x); }
 trm_node trm_sigmoid(trm_graph *graph, trm_node x) { return unary(graph, TRMI_OP_SIGMOID, x); }
 trm_node trm_tanh(trm_graph *graph, trm_node x) { return unary(graph, TRMI_OP_TANH, x); }
+trm_node trm_silu(trm_graph *graph, trm_node x) { return unary(graph, TRMI_OP_SILU, x); }
+trm_node trm_gelu(trm_graph *graph, trm_node x, trm_gelu_form form) {
+    trmi_attrs attrs = {.gelu = {.tanh = form == TRM_GELU_TANH}};
+    return trmi_graph_add1(graph, TRMI_OP_GELU, NULL, &x, 1, &attrs);
+}
+trm_node trm_swiglu(trm_graph *graph, trm_node gate, trm_node up) {
+    return binary(graph, TRMI_OP_SWIGLU, gate, up);
+}
 trm_node trm_exp(trm_graph *graph, trm_node x) { return unary(graph, TRMI_OP_EXP, x); }
 trm_node trm_log(trm_graph *graph, trm_node x) { return unary(graph, TRMI_OP_LOG, x); }
 trm_node trm_sqrt(trm_graph *graph, trm_node x) { return unary(graph, TRMI_OP_SQRT, x); }
@@ -230,6 +274,7 @@ trm_node trm_cast(trm_graph *graph, trm_node x, trm_dtype dtype) {
 }
 
 trm_node trm_dropout(trm_graph *graph, trm_node x, double rate) {
+    TRMI_NEED_OR(TRM_NO_NODE, NULL, graph);
     if (!graph->training) {
         return x;
     }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Softmax, and the fused losses softmax cross-entropy (logits [N, K], labels [N]; mean over
- * samples) and binary cross-entropy with logits. The cross-entropy passes log_sum_exp and the
+ * samples), the same with the linear layer before it, and binary cross-entropy with logits. The cross-entropy passes log_sum_exp and the
  * weight of a sample to its gradient as outputs 1 and 2. */
 #include "graph/graph_ir.h"
 
@@ -41,6 +41,43 @@ static trm_status infer_xent(trm_graph *graph, trmi_op *op, trm_error *err) {
     return TRM_OK;
 }
 
+/* x [..., C], w [V, C], labels [...] -> loss (scalar), d(loss)/dx, d(loss)/dw. */
+static trm_status infer_linear_xent(trm_graph *graph, trmi_op *op, trm_error *err) {
+    const trmi_value *x = trmi_input_of(graph, op, 0), *w = trmi_input_of(graph, op, 1),
+                     *t = trmi_input_of(graph, op, 2);
+    char texts[3][128] = {"nothing", "nothing", "nothing"};
+    for (int i = 0; i < 3; i++) {
+        if (op->inputs[i] != 0) {
+            trmi_value_text(graph, op->inputs[i], texts[i], sizeof texts[i]);
+        }
+    }
+    bool fits = x != NULL && w != NULL && t != NULL && x->shape.rank >= 1 && w->shape.rank == 2 &&
+                x->shape.dim[x->shape.rank - 1] == w->shape.dim[1] && t->dtype == TRM_INT32 &&
+                t->shape.rank == x->shape.rank - 1;
+    for (int32_t i = 0; fits && i < t->shape.rank; i++) {
+        fits = t->shape.dim[i] == x->shape.dim[i];
+    }
+    if (!fits) {
+        return TRMI_FAIL(
+            err, TRM_INVALID,
+            "%s: [..., C], weights [V, C] and int32 labels [...] expected, found %s, %s "
+            "and %s",
+            op->name, texts[0], texts[1], texts[2]);
+    }
+    if (op->attrs.xent.label_smoothing != 0) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "%s: label smoothing %g: this loss has none; use trm_linear and "
+                         "trm_softmax_cross_entropy",
+                         op->name, op->attrs.xent.label_smoothing);
+    }
+    trmi_set_output(graph, op, 0, TRM_FLOAT32, (trm_shape){0});
+    for (int i = 1; i < op->outputs_count; i++) {
+        const trmi_value *v = trmi_input_of(graph, op, i - 1);
+        trmi_set_output(graph, op, i, v->dtype, v->shape);
+    }
+    return TRM_OK;
+}
+
 /* The result is like the second input. */
 static trm_status infer_as_second(trm_graph *graph, trmi_op *op, trm_error *err) {
     (void)err;
@@ -78,15 +115,40 @@ static void grad_xent(trm_graph *graph, const trmi_op *op, const trm_node *dy, t
         dy[0], {op->inputs[0]}, {op->inputs[1]}, {op->outputs[1]}, {op->outputs[2]}};
     dx[0] = trmi_graph_add1(graph, TRMI_OP_SOFTMAX_XENT_GRAD, NULL, inputs, 5, &op->attrs);
 }
+/* The forward operator made the gradients for d(loss) = 1, while it had the logits; in graphs for
+ * evaluation it makes none. */
+static void grad_linear_xent(trm_graph *graph, const trmi_op *op, const trm_node *dy,
+                             trm_node *dx) {
+    for (int i = 0; i + 1 < op->outputs_count && dy[0].id != 0; i++) {
+        trm_node d = {op->outputs[1 + i]};
+        dx[i] = trm_mul(graph, d, trm_cast(graph, dy[0], trm_node_dtype(graph, d)));
+    }
+}
 static void grad_bce(trm_graph *graph, const trmi_op *op, const trm_node *dy, trm_node *dx) {
     trm_node inputs[] = {dy[0], {op->inputs[0]}, {op->inputs[1]}};
     dx[0] = trmi_graph_add1(graph, TRMI_OP_BCE_LOGITS_GRAD, NULL, inputs, 3, &op->attrs);
+}
+
+/* Three products: the logits and, in training, both gradients; all tensors once. */
+static trmi_cost cost_linear_xent(const trm_graph *graph, const trmi_op *op) {
+    trmi_cost cost = {0};
+    const trm_shape *w = &trmi_input_of(graph, op, 1)->shape;
+    cost.flops = (graph->training ? 6.0 : 2.0) * (double)w->dim[0] *
+                 (double)trm_shape_count(&trmi_input_of(graph, op, 0)->shape);
+    for (int i = 0; i < 3; i++) {
+        const trmi_value *v = trmi_input_of(graph, op, i);
+        double bytes = (double)trm_shape_count(&v->shape) * (double)trm_dtype_bytes(v->dtype);
+        cost.bytes += graph->training && i < 2 ? 2 * bytes : bytes;
+    }
+    return cost;
 }
 
 const trmi_op_def trmi_op_softmax = {"softmax", infer_softmax, grad_softmax, NULL};
 const trmi_op_def trmi_op_softmax_grad = {"softmax_grad", infer_as_second, NULL, NULL};
 const trmi_op_def trmi_op_softmax_xent = {"softmax_xent", infer_xent, grad_xent, NULL};
 const trmi_op_def trmi_op_softmax_xent_grad = {"softmax_xent_grad", infer_as_second, NULL, NULL};
+const trmi_op_def trmi_op_linear_xent = {"linear_xent", infer_linear_xent, grad_linear_xent,
+                                         cost_linear_xent};
 const trmi_op_def trmi_op_bce_logits = {"bce_logits", infer_bce, grad_bce, NULL};
 const trmi_op_def trmi_op_bce_logits_grad = {"bce_logits_grad", infer_as_second, NULL, NULL};
 
@@ -104,6 +166,20 @@ trm_node trm_softmax_cross_entropy(trm_graph *graph, trm_node logits, trm_node l
     }
     trm_node inputs[] = {logits, labels};
     int32_t index = trmi_graph_add(graph, TRMI_OP_SOFTMAX_XENT, NULL, inputs, 2, 3, &attrs);
+    return index == 0 ? TRM_NO_NODE : (trm_node){graph->ops[index].outputs[0]};
+}
+
+trm_node trm_linear_cross_entropy(trm_graph *graph, trm_node x, trm_node weight, trm_node labels,
+                                  const trm_xent_options *options) {
+    trmi_attrs attrs = {.xent = {.label_smoothing = 0}};
+    if (options != NULL) {
+        attrs.xent.label_smoothing = options->label_smoothing;
+        attrs.xent.use_ignore_index = options->use_ignore_index;
+        attrs.xent.ignore_index = options->ignore_index;
+    }
+    trm_node inputs[] = {x, weight, labels};
+    int32_t index = trmi_graph_add(graph, TRMI_OP_LINEAR_XENT, NULL, inputs, 3,
+                                   graph->training ? 3 : 1, &attrs);
     return index == 0 ? TRM_NO_NODE : (trm_node){graph->ops[index].outputs[0]};
 }
 

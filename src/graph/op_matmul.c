@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 
-/* x [..., I], w [O, I], bias [O] -> [..., O]. */
+/* x [..., I], w [O, I] or, with inputs_first, [I, O], bias [O] -> [..., O]. */
 static trm_status infer_linear(trm_graph *graph, trmi_op *op, trm_error *err) {
     const trmi_value *x = trmi_input_of(graph, op, 0), *w = trmi_input_of(graph, op, 1);
     const trmi_value *bias = trmi_input_of(graph, op, 2);
@@ -14,20 +14,23 @@ static trm_status infer_linear(trm_graph *graph, trmi_op *op, trm_error *err) {
         return TRMI_FAIL(err, TRM_INVALID, "%s: needs an input and weights", op->name);
     }
     char left[128], right[128];
+    bool inputs_first = op->attrs.matmul.inputs_first;
     if (x->shape.rank < 1 || w->shape.rank != 2 || x->dtype != w->dtype ||
-        x->shape.dim[x->shape.rank - 1] != w->shape.dim[1]) {
+        x->shape.dim[x->shape.rank - 1] != w->shape.dim[inputs_first ? 0 : 1]) {
         return TRMI_FAIL(err, TRM_INVALID,
-                         "%s: [..., I] and [O, I] of one dtype expected, found %s and %s", op->name,
+                         "%s: [..., I] and %s of one dtype expected, found %s and %s", op->name,
+                         inputs_first ? "[I, O]" : "[O, I]",
                          trmi_value_text(graph, op->inputs[0], left, sizeof left),
                          trmi_value_text(graph, op->inputs[1], right, sizeof right));
     }
-    if (bias != NULL && (bias->shape.rank != 1 || bias->shape.dim[0] != w->shape.dim[0])) {
+    int64_t outputs = w->shape.dim[inputs_first ? 1 : 0];
+    if (bias != NULL && (bias->shape.rank != 1 || bias->shape.dim[0] != outputs)) {
         return TRMI_FAIL(err, TRM_INVALID, "%s: a bias of [%lld] expected, found %s", op->name,
-                         (long long)w->shape.dim[0],
+                         (long long)outputs,
                          trmi_value_text(graph, op->inputs[2], left, sizeof left));
     }
     trm_shape shape = x->shape;
-    shape.dim[shape.rank - 1] = w->shape.dim[0];
+    shape.dim[shape.rank - 1] = outputs;
     trmi_set_output(graph, op, 0, x->dtype, shape);
     return TRM_OK;
 }
@@ -56,20 +59,22 @@ static trm_status check_fused(trm_graph *graph, trmi_op *op, int64_t columns,
     return TRM_OK;
 }
 
-/* a [M, K], b [K, N] after transposes, both with an equal batch dimension or none -> [M, N]. */
+/* a [..., M, K], b [..., K, N] after transposes, with equal leading dimensions -> [..., M, N]. */
 static trm_status infer_matmul(trm_graph *graph, trmi_op *op, trm_error *err) {
     const trmi_value *a = trmi_input_of(graph, op, 0), *b = trmi_input_of(graph, op, 1);
     if (a == NULL || b == NULL) {
         return TRMI_FAIL(err, TRM_INVALID, "%s: needs two matrices", op->name);
     }
     int64_t m = 0, k = 0, k2 = 0, n = 0;
-    bool ranks = (a->shape.rank == 2 || a->shape.rank == 3) && a->shape.rank == b->shape.rank &&
-                 a->dtype == b->dtype;
+    bool ranks = a->shape.rank >= 2 && a->shape.rank == b->shape.rank && a->dtype == b->dtype;
+    for (int32_t i = 0; ranks && i < a->shape.rank - 2; i++) {
+        ranks = a->shape.dim[i] == b->shape.dim[i];
+    }
     if (ranks) {
         extents(&a->shape, op->attrs.matmul.transpose_a, &m, &k);
         extents(&b->shape, op->attrs.matmul.transpose_b, &k2, &n);
     }
-    if (!ranks || k != k2 || (a->shape.rank == 3 && a->shape.dim[0] != b->shape.dim[0])) {
+    if (!ranks || k != k2) {
         char left[128], right[128];
         return TRMI_FAIL(err, TRM_INVALID, "%s: cannot multiply %s%s by %s%s", op->name,
                          trmi_value_text(graph, op->inputs[0], left, sizeof left),
@@ -90,14 +95,17 @@ static trm_node flattened(trm_graph *graph, trm_node x) {
     return shape.rank == 2 ? x : trm_reshape(graph, x, trm_shape_of(-1, shape.dim[shape.rank - 1]));
 }
 
-/* y = x w^T + b: dx = dy w, dw = dy^T x, db = sum dy. */
+/* y = x w^T + b: dx = dy w, dw = dy^T x, db = sum dy; with w^T in the place of w where it is [I, O].
+ */
 static void grad_linear(trm_graph *graph, const trmi_op *op, const trm_node *dy, trm_node *dx) {
     trm_node x = {op->inputs[0]}, w = {op->inputs[1]};
     trm_shape shape = trm_node_shape(graph, x);
     trm_node flat = flattened(graph, dy[0]);
-    trm_node d = trm_matmul(graph, flat, w, false, false);
+    bool inputs_first = op->attrs.matmul.inputs_first;
+    trm_node d = trm_matmul(graph, flat, w, false, inputs_first), rows = flattened(graph, x);
     dx[0] = shape.rank == 2 ? d : trm_reshape(graph, d, shape);
-    dx[1] = trm_matmul(graph, flat, flattened(graph, x), true, false);
+    dx[1] = inputs_first ? trm_matmul(graph, rows, flat, true, false)
+                         : trm_matmul(graph, flat, rows, true, false);
     if (op->inputs_count > 2 && op->inputs[2] != 0) {
         trm_dtype dtype = trmi_input_of(graph, op, 2)->dtype;
         dx[2] = trm_cast(graph, trm_reduce_sum(graph, flat, (const int32_t[]){0}, 1, false), dtype);
@@ -119,7 +127,7 @@ static trmi_cost cost_product(const trm_graph *graph, const trmi_op *op) {
     int64_t rows, inner;
     bool transposed = op->kind == TRMI_OP_MATMUL && op->attrs.matmul.transpose_a;
     if (op->kind == TRMI_OP_LINEAR) {
-        inner = b->shape.dim[1];
+        inner = a->shape.dim[a->shape.rank - 1];
     } else {
         extents(&a->shape, transposed, &rows, &inner);
     }
@@ -140,7 +148,46 @@ trm_node trm_linear(trm_graph *graph, trm_node x, trm_node weight, trm_node bias
                            bias.id == 0 ? 2 : 3, NULL);
 }
 
+trm_node trm_linear_by_inputs(trm_graph *graph, trm_node x, trm_node weight, trm_node bias) {
+    trmi_attrs attrs = {.matmul = {.inputs_first = true}};
+    return trmi_graph_add1(graph, TRMI_OP_LINEAR, NULL, (trm_node[]){x, weight, bias},
+                           bias.id == 0 ? 2 : 3, &attrs);
+}
+
+/* Returns the leading dimensions that two operands have in common by NumPy's rule, followed by the
+ * matrix dimensions of `own`; what does not broadcast is left as it is, for the shape rule. */
+static trm_shape with_leading(const trm_shape *own, const trm_shape *other) {
+    int32_t rank = own->rank > other->rank ? own->rank : other->rank;
+    trm_shape wide = {.rank = rank};
+    for (int32_t i = 0; i < rank; i++) {
+        int64_t x = i < rank - own->rank ? 1 : own->dim[i - (rank - own->rank)];
+        int64_t y = i < rank - other->rank ? 1 : other->dim[i - (rank - other->rank)];
+        wide.dim[i] = i < rank - 2 && x == 1 ? y : x;
+    }
+    return wide;
+}
+
+/* Repeats the matrices of x along the leading dimensions that it lacks. */
+static trm_node repeated(trm_graph *graph, trm_node x, const trm_shape *other) {
+    trm_shape own = trm_node_shape(graph, x), wide = with_leading(&own, other);
+    trmi_attrs attrs = {.shape = {.shape = wide}};
+    return trm_shape_equal(&own, &wide)
+               ? x
+               : trmi_graph_add1(graph, TRMI_OP_BROADCAST, NULL, &x, 1, &attrs);
+}
+
 trm_node trm_matmul(trm_graph *graph, trm_node a, trm_node b, bool transpose_a, bool transpose_b) {
+    trm_shape left = trm_node_shape(graph, a), right = trm_node_shape(graph, b);
+    if (left.rank > 2 && right.rank == 2 && !transpose_a) { /* one matrix for all rows of a */
+        trm_shape shape = left;
+        shape.dim[left.rank - 1] = right.dim[transpose_b ? 0 : 1];
+        return trm_reshape(graph, trm_matmul(graph, flattened(graph, a), b, false, transpose_b),
+                           shape);
+    }
+    if (left.rank >= 2 && right.rank >= 2) {
+        a = repeated(graph, a, &right);
+        b = repeated(graph, b, &left);
+    }
     trmi_attrs attrs = {.matmul = {.transpose_a = transpose_a, .transpose_b = transpose_b}};
     return trmi_graph_add1(graph, TRMI_OP_MATMUL, NULL, (trm_node[]){a, b}, 2, &attrs);
 }

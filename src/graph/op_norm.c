@@ -179,7 +179,7 @@ trm_node trm_batch_norm(trm_graph *graph, trm_node x, trm_node gamma, trm_node b
         attrs.norm.momentum = options->momentum == 0 ? 0.1 : options->momentum;
     }
     trm_node inputs[] = {x, gamma, beta, running_mean, running_variance};
-    if (!graph->training) {
+    if (!trm_graph_is_training(graph)) {
         return trmi_graph_add1(graph, TRMI_OP_BATCH_NORM_INFER, NULL, inputs, 5, &attrs);
     }
     int32_t index = trmi_graph_add(graph, TRMI_OP_BATCH_NORM, NULL, inputs, 5, 3, &attrs);

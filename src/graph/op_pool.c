@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Pooling over windows of [N, C, H, W], and over the whole image [N, C, H, W] -> [N, C]. */
 #include "graph/graph_ir.h"
+#include "graph/arguments.h"
 
 #include "base/error.h"
 
@@ -103,9 +104,11 @@ static trm_node pool(trm_graph *graph, trmi_op_kind kind, trm_node x,
 }
 
 trm_node trm_max_pool(trm_graph *graph, trm_node x, const trm_pool_options *options) {
+    TRMI_NEED_IN(graph, TRM_NO_NODE, options);
     return pool(graph, TRMI_OP_MAX_POOL, x, options);
 }
 trm_node trm_avg_pool(trm_graph *graph, trm_node x, const trm_pool_options *options) {
+    TRMI_NEED_IN(graph, TRM_NO_NODE, options);
     return pool(graph, TRMI_OP_AVG_POOL, x, options);
 }
 trm_node trm_global_avg_pool(trm_graph *graph, trm_node x) {

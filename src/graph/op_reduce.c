@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reductions over a set of dimensions. */
 #include "graph/graph_ir.h"
+#include "graph/arguments.h"
 
 #include "base/error.h"
 
@@ -85,13 +86,22 @@ static trm_node reduce(trm_graph *graph, trmi_op_kind kind, trm_node x, const in
 
 trm_node trm_reduce_sum(trm_graph *graph, trm_node x, const int32_t *axes, int32_t count,
                         bool keep_dims) {
+    if (count > 0) {
+        TRMI_NEED_IN(graph, TRM_NO_NODE, axes);
+    }
     return reduce(graph, TRMI_OP_REDUCE_SUM, x, axes, count, keep_dims);
 }
 trm_node trm_reduce_mean(trm_graph *graph, trm_node x, const int32_t *axes, int32_t count,
                          bool keep_dims) {
+    if (count > 0) {
+        TRMI_NEED_IN(graph, TRM_NO_NODE, axes);
+    }
     return reduce(graph, TRMI_OP_REDUCE_MEAN, x, axes, count, keep_dims);
 }
 trm_node trm_reduce_max(trm_graph *graph, trm_node x, const int32_t *axes, int32_t count,
                         bool keep_dims) {
+    if (count > 0) {
+        TRMI_NEED_IN(graph, TRM_NO_NODE, axes);
+    }
     return reduce(graph, TRMI_OP_REDUCE_MAX, x, axes, count, keep_dims);
 }

@@ -2,6 +2,7 @@
 /* Operators that move elements and compute nothing: reshape, broadcast, transpose, concat, slice,
  * pad, one_hot. One_hot has no gradient. */
 #include "graph/graph_ir.h"
+#include "graph/arguments.h"
 
 #include "base/checked.h"
 #include "base/error.h"
@@ -216,6 +217,7 @@ trm_node trm_reshape(trm_graph *graph, trm_node x, trm_shape shape) {
 }
 
 trm_node trm_transpose(trm_graph *graph, trm_node x, const int32_t *order) {
+    TRMI_NEED_IN(graph, TRM_NO_NODE, order);
     trmi_attrs attrs = {.transpose = {.order = {0}}};
     for (int32_t i = 0; i < trm_node_shape(graph, x).rank; i++) {
         attrs.transpose.order[i] = order[i];
@@ -224,12 +226,16 @@ trm_node trm_transpose(trm_graph *graph, trm_node x, const int32_t *order) {
 }
 
 trm_node trm_concat(trm_graph *graph, const trm_node *nodes, int32_t count, int32_t axis) {
+    if (count > 0) {
+        TRMI_NEED_IN(graph, TRM_NO_NODE, nodes);
+    }
     int32_t rank = count > 0 ? trm_node_shape(graph, nodes[0]).rank : 0;
     trmi_attrs attrs = {.concat = {.axis = axis < 0 ? axis + rank : axis}};
     return trmi_graph_add1(graph, TRMI_OP_CONCAT, NULL, nodes, count, &attrs);
 }
 
 trm_node trm_slice(trm_graph *graph, trm_node x, const int64_t *begin, const int64_t *size) {
+    TRMI_NEED_IN(graph, TRM_NO_NODE, begin, size);
     trmi_attrs attrs = {.slice = {.begin = {0}}};
     for (int32_t i = 0; i < trm_node_shape(graph, x).rank; i++) {
         attrs.slice.begin[i] = begin[i];
@@ -240,6 +246,7 @@ trm_node trm_slice(trm_graph *graph, trm_node x, const int64_t *begin, const int
 
 trm_node trm_pad(trm_graph *graph, trm_node x, const int64_t *before, const int64_t *after,
                  double value) {
+    TRMI_NEED_IN(graph, TRM_NO_NODE, before, after);
     trmi_attrs attrs = {.pad = {.value = value}};
     for (int32_t i = 0; i < trm_node_shape(graph, x).rank; i++) {
         attrs.pad.before[i] = before[i];

@@ -3,6 +3,8 @@
  * the builder (graph.c) lies below the operators, which call it. */
 #include "graph/graph_ir.h"
 
+#include "base/arguments.h"
+
 #define X(KIND, row) extern const trmi_op_def trmi_op_##row;
 #include "graph/ops.def"
 #undef X
@@ -14,5 +16,6 @@ const trmi_op_def *const trmi_op_table[TRMI_OP_KINDS] = {
 };
 
 trm_status trm_graph_create(const trm_graph_options *options, trm_graph **out, trm_error *err) {
+    TRMI_NEED(err, out);
     return trmi_graph_open(trmi_op_table, options != NULL && options->training, out, err);
 }

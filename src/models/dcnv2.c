@@ -3,6 +3,8 @@
  * or stacked. */
 #include "models/recommender.h"
 
+#include "graph/arguments.h"
+
 #include <stdio.h>
 
 /* Adds a cross layer: x0 * (W x + b) + x, W full or of low rank U V^T. */
@@ -27,22 +29,25 @@ static trm_node cross(trm_graph *g, int32_t layer, trm_node x0, trm_node x,
     return y;
 }
 
-trm_node trm_dcnv2(trm_graph *g, const trm_click_inputs *in, const trm_recommender_options *o) {
+trm_node trm_dcnv2(trm_graph *g, const trm_click_inputs *inputs,
+                   const trm_recommender_options *options) {
+    TRMI_NEED_IN(g, TRM_NO_NODE, inputs, options);
     static const int64_t usual[] = {400, 400, 400};
     trmi_click_shape shape;
-    if (!trmi_click_shape_of(g, "dcnv2", in, o, &shape)) {
+    if (!trmi_click_shape_of(g, "dcnv2", inputs, options, &shape)) {
         return TRM_NO_NODE;
     }
-    trm_node rows = trmi_click_embedding(g, in, o, &shape);
-    trm_node x0 = trmi_click_flat(g, rows, in, &shape), x = x0;
-    int32_t layers = o->cross_layers == 0 ? 3 : o->cross_layers;
+    trm_node rows = trmi_click_embedding(g, inputs, options, &shape);
+    trm_node x0 = trmi_click_flat(g, rows, inputs, &shape), x = x0;
+    int32_t layers = options->cross_layers == 0 ? 3 : options->cross_layers;
     for (int32_t i = 0; i < layers; i++) {
-        x = cross(g, i, x0, x, o);
+        x = cross(g, i, x0, x, options);
     }
-    trm_node deep =
-        trmi_click_tower(g, "deep", o->stacked ? x : x0, o->hidden, o->hidden_count, usual, 3, o);
-    trm_node last =
-        o->stacked || o->hidden_count < 0 ? deep : trm_concat(g, (trm_node[]){x, deep}, 2, 1);
-    last = o->hidden_count < 0 ? x : last;
-    return trmi_click_logits(g, trmi_click_layer(g, "out", last, 1, o), &shape);
+    trm_node deep = trmi_click_tower(g, "deep", options->stacked ? x : x0, options->hidden,
+                                     options->hidden_count, usual, 3, options);
+    trm_node last = options->stacked || options->hidden_count < 0
+                        ? deep
+                        : trm_concat(g, (trm_node[]){x, deep}, 2, 1);
+    last = options->hidden_count < 0 ? x : last;
+    return trmi_click_logits(g, trmi_click_layer(g, "out", last, 1, options), &shape);
 }

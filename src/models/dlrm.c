@@ -3,6 +3,8 @@
  * of rows. */
 #include "models/recommender.h"
 
+#include "graph/arguments.h"
+
 /* Returns the dense inputs as one more row of the interactions: [N, width]. */
 static trm_node bottom(trm_graph *g, const trm_click_inputs *in, int64_t width,
                        const trm_recommender_options *o) {
@@ -14,22 +16,26 @@ static trm_node bottom(trm_graph *g, const trm_click_inputs *in, int64_t width,
     return x;
 }
 
-trm_node trm_dlrm(trm_graph *g, const trm_click_inputs *in, const trm_recommender_options *o) {
+trm_node trm_dlrm(trm_graph *g, const trm_click_inputs *inputs,
+                  const trm_recommender_options *options) {
+    TRMI_NEED_IN(g, TRM_NO_NODE, inputs, options);
     static const int64_t usual[] = {512, 256};
-    int64_t width = o->tables_count > 0 ? trmi_click_width_of(o, 0) : trmi_click_width(o);
+    int64_t width =
+        options->tables_count > 0 ? trmi_click_width_of(options, 0) : trmi_click_width(options);
     trmi_click_shape shape;
-    if (!trmi_click_shape_of(g, "dlrm", in, o, &shape) || !trmi_click_one_width(g, "dlrm", o)) {
+    if (!trmi_click_shape_of(g, "dlrm", inputs, options, &shape) ||
+        !trmi_click_one_width(g, "dlrm", options)) {
         return TRM_NO_NODE;
     }
-    trm_node rows = trmi_click_embedding(g, in, o, &shape);
+    trm_node rows = trmi_click_embedding(g, inputs, options, &shape);
     trm_node x = TRM_NO_NODE;
-    if (in->dense.id != 0) {
-        x = bottom(g, in, width, o);
+    if (inputs->dense.id != 0) {
+        x = bottom(g, inputs, width, options);
         trm_node row = trm_reshape(g, x, trm_shape_of(shape.batch, 1, width));
         rows = trm_concat(g, (trm_node[]){row, rows}, 2, 1);
     }
     trm_node dots = trm_pair_dots(g, rows);
-    x = in->dense.id != 0 ? trm_concat(g, (trm_node[]){x, dots}, 2, 1) : dots;
-    x = trmi_click_tower(g, "top", x, o->hidden, o->hidden_count, usual, 2, o);
-    return trmi_click_logits(g, trmi_click_layer(g, "out", x, 1, o), &shape);
+    x = inputs->dense.id != 0 ? trm_concat(g, (trm_node[]){x, dots}, 2, 1) : dots;
+    x = trmi_click_tower(g, "top", x, options->hidden, options->hidden_count, usual, 2, options);
+    return trmi_click_logits(g, trmi_click_layer(g, "out", x, 1, options), &shape);
 }

@@ -5,6 +5,7 @@
 
 #include "graph/graph_ir.h"
 
+#include "graph/arguments.h"
 #include "base/error.h"
 
 #include <stdio.h>
@@ -28,6 +29,9 @@ static trm_node dense(trm_graph *g, const char *name, trm_node x, int64_t out) {
 }
 
 trm_node trm_mlp(trm_graph *g, trm_node x, const int64_t *hidden, int32_t count, int64_t classes) {
+    if (count > 0) {
+        TRMI_NEED_IN(g, TRM_NO_NODE, hidden);
+    }
     char name[16];
     x = flatten(g, x);
     for (int32_t i = 0; i <= count; i++) {
@@ -98,6 +102,7 @@ const char *trm_network_name(int32_t index) {
 
 trm_node trm_network_build(trm_graph *g, const char *name, trm_node image,
                            const trm_network_options *options) {
+    TRMI_NEED_IN(g, TRM_NO_NODE, name);
     trm_network_options o = *options;
     char known[160] = "";
     o.classes = o.classes == 0 ? 10 : o.classes;

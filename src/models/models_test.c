@@ -287,6 +287,98 @@ static void unknown_names_are_answered(void **state) {
     trm_graph_destroy(g);
 }
 
+/* ---- language models ---- */
+
+static int64_t gpt2_elements(const trm_gpt2_options *options, const char *const *expected) {
+    trm_error err;
+    trm_graph *g;
+    int64_t elements = 0;
+    CHECK_OK(trm_graph_create(&(trm_graph_options){.training = true}, &g, &err), err);
+    trm_node ids = trm_input(g, "tokens", TRM_INT32, trm_shape_of(2, 16)),
+             targets = trm_input(g, "targets", TRM_INT32, trm_shape_of(2, 16));
+    trm_node loss = trm_gpt2_loss(g, ids, targets, options);
+    CHECK_OK(trm_graph_check(g, &err), err);
+    assert_int_equal(trm_node_shape(g, loss).rank, 0);
+    char *text = trm_graph_to_string(g);
+    for (; expected != NULL && *expected != NULL; expected++) {
+        if (strstr(text, *expected) == NULL) {
+            fail_msg("gpt2: no '%s' in the graph", *expected);
+        }
+    }
+    trm_free(text);
+    for (int64_t i = 1; i < g->ops_count; i++) {
+        if (g->ops[i].kind == TRMI_OP_PARAMETER) {
+            elements += trm_shape_count(&g->values[g->ops[i].outputs[0]].shape);
+        }
+    }
+    trm_graph_destroy(g);
+    return elements;
+}
+
+static void gpt2_is_transformers(void **state) {
+    trm_error err;
+    trm_gpt2_options o = {0};
+    static const char *const names[] = {"wte.weight [50257, 768]",
+                                        "wpe.weight [1024, 768]",
+                                        "h.0.ln_1.weight [768]",
+                                        "h.11.attn.c_attn.weight [768, 2304]",
+                                        "h.11.attn.c_attn.bias [2304]",
+                                        "h.11.attn.c_proj.weight [768, 768]",
+                                        "h.3.ln_2.bias [768]",
+                                        "h.3.mlp.c_fc.weight [768, 3072]",
+                                        "h.3.mlp.c_proj.weight [3072, 768]",
+                                        "ln_f.bias [768]",
+                                        NULL};
+    assert_int_equal(gpt2_elements(NULL, names), 124439808);
+    static const struct {
+        const char *name;
+        int64_t elements;
+    } known[] = {
+        {"small", 124439808}, {"medium", 354823168}, {"large", 774030080}, {"xl", 1557611200}};
+    for (int i = 0; i < 4; i++) {
+        CHECK_OK(trm_gpt2_size(known[i].name, &o, &err), err);
+        assert_int_equal(gpt2_elements(&o, NULL), known[i].elements);
+    }
+    CHECK_FAILS(trm_gpt2_size("huge", &o, &err), TRM_INVALID, err,
+                "no gpt2 of size 'huge'; there are small, medium, large, xl");
+    /* two key heads for four query heads, another hidden width */
+    o = (trm_gpt2_options){.layers = 1,
+                           .width = 64,
+                           .heads = 4,
+                           .kv_heads = 2,
+                           .hidden = 100,
+                           .context = 16,
+                           .vocabulary = 65};
+    static const char *const grouped[] = {"h.0.attn.c_attn.weight [64, 128]",
+                                          "h.0.mlp.c_fc.weight [64, 100]", NULL};
+    gpt2_elements(&o, grouped);
+}
+
+static void wrong_gpt2_options_are_answered(void **state) {
+    static const struct {
+        trm_gpt2_options options;
+        const char *message;
+    } cases[] = {{{.width = 770}, "a width of 770 with 12 heads and 12 key heads"},
+                 {{.kv_heads = 5}, "with 12 heads and 5 key heads"},
+                 {{.context = 8}, "16 tokens of a sample, a context of at most 8 expected"},
+                 {{.layers = -1}, "of at least 1 expected"}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        trm_error err;
+        trm_graph *g;
+        CHECK_OK(trm_graph_create(NULL, &g, &err), err);
+        trm_gpt2(g, trm_input(g, "tokens", TRM_INT32, trm_shape_of(2, 16)), &cases[i].options);
+        CHECK_FAILS(trm_graph_check(g, &err), TRM_INVALID, err, cases[i].message);
+        trm_graph_destroy(g);
+    }
+    trm_error err;
+    trm_graph *g;
+    CHECK_OK(trm_graph_create(NULL, &g, &err), err);
+    trm_gpt2(g, trm_input(g, "tokens", TRM_INT32, trm_shape_of(16)), NULL);
+    CHECK_FAILS(trm_graph_check(g, &err), TRM_INVALID, err,
+                "token ids [batch, context] expected, found [16]");
+    trm_graph_destroy(g);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(counts_are_torchvisions),
@@ -298,6 +390,8 @@ int main(void) {
         cmocka_unit_test(wrong_click_models_are_answered),
         cmocka_unit_test(fields_have_tables),
         cmocka_unit_test(wrong_tables_of_fields_are_answered),
+        cmocka_unit_test(gpt2_is_transformers),
+        cmocka_unit_test(wrong_gpt2_options_are_answered),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

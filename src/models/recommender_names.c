@@ -2,6 +2,7 @@
 /* Registry of the recommendation models by name. */
 #include "models/recommender.h"
 
+#include "graph/arguments.h"
 #include "base/error.h"
 
 #include <string.h>
@@ -19,11 +20,12 @@ const char *trm_recommender_name(int32_t index) {
     return index >= 0 && index < MODELS ? models[index].name : NULL;
 }
 
-trm_node trm_recommender_build(trm_graph *g, const char *name, const trm_click_inputs *in,
-                               const trm_recommender_options *o) {
+trm_node trm_recommender_build(trm_graph *g, const char *name, const trm_click_inputs *inputs,
+                               const trm_recommender_options *options) {
+    TRMI_NEED_IN(g, TRM_NO_NODE, name, inputs, options);
     for (int i = 0; i < MODELS; i++) {
         if (strcmp(name, models[i].name) == 0) {
-            return models[i].build(g, in, o);
+            return models[i].build(g, inputs, options);
         }
     }
     trm_error err;

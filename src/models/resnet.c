@@ -6,6 +6,7 @@
 
 #include "graph/graph_ir.h"
 
+#include "graph/arguments.h"
 #include "base/error.h"
 
 /* Returns the channels of x. */
@@ -77,6 +78,7 @@ static trm_node block(trm_graph *g, trm_node x, int64_t width, int64_t stride, b
 }
 
 trm_node trm_resnet(trm_graph *g, trm_node image, const trm_resnet_options *options) {
+    TRMI_NEED_IN(g, TRM_NO_NODE, options);
     const layout *shape = NULL;
     for (size_t i = 0; i < sizeof layouts / sizeof layouts[0]; i++) {
         shape = layouts[i].depth == options->depth ? &layouts[i] : shape;

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Appending whole records to a file; see the header. */
 #include "save/append.h"
 
 #include "base/error.h"
@@ -18,8 +19,8 @@ trm_status trmi_append_open(trmi_append *file, const trmi_os *os, const char *pa
     }
     memcpy(file->path, path, strlen(path) + 1);
     struct stat info;
-    if (stat(path, &info) == 0 &&
-        !S_ISREG(info.st_mode)) { /* opening a FIFO would wait for a reader */
+    /* opening a FIFO would wait for a reader */
+    if (stat(path, &info) == 0 && !S_ISREG(info.st_mode)) {
         return TRMI_FAIL(err, TRM_INVALID,
                          "%s: a regular file expected (found a %s); name another file",
                          trmi_path_tail(path),
@@ -55,7 +56,7 @@ trm_status trmi_append_record(trmi_append *file, const void *data, size_t bytes,
     errno = wrote >= 0 ? ENOSPC : errno;
     trm_status status = TRMI_FAIL_SYS(err, "%s: cannot append %zu bytes at offset %lld",
                                       trmi_path_tail(file->path), bytes, (long long)file->bytes);
-    /* Half a record would make readers give the file up. */
+    /* Cut off half a record: readers stop at a damaged one. */
     if (wrote > 0 && ftruncate(file->fd, file->bytes) != 0) {
         trmi_error_append(err, "; nor take back half of it");
     }

@@ -1,8 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Files written from front to back.
+ *
+ *   trmi_file_out_write --> buffer (small pieces) --> push: digest, write --> trmi_file_out_close:
+ *                                                     fsync, close, rename, fsync of the directory
+ *
+ * Small pieces are collected in a buffer; large ones are passed on in pieces of 1 MB, so that the
+ * checksum and the write find them in the cache. Nothing counts as written before fsync, close and
+ * rename have succeeded. All calls go through trmi_os, so that tests can make each of them fail. */
 #include "save/file_out.h"
 
 #include "trireme/save_files.h"
 
+#include "base/arguments.h"
 #include "base/error.h"
 #include "base/memory.h"
 
@@ -11,18 +20,21 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { GATHER_BYTES = 64 << 10 };
+enum { GATHER_BYTES = 64 << 10 }; /* size of the buffer; larger pieces bypass it */
 
-/* The name that messages say: the one that is meant. */
+/* Returns the name for messages: that of the final file. */
 static const char *named(const trmi_file_out *out) {
     return trmi_path_tail(out->replaces ? out->final_path : out->path);
 }
 
+/* Allocates the buffer and creates the file. */
 static trm_status open_at(trmi_file_out *out, trm_error *err) {
     out->buffer = trmi_alloc(GATHER_BYTES);
     if (out->buffer == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "%s: no memory to write it", named(out));
     }
+    /* A file that is renamed later may replace the rest of an earlier attempt; another must be
+     * new. */
     int flags = O_WRONLY | O_CREAT | (out->replaces ? O_TRUNC : O_EXCL);
     out->fd = out->os->open(out->os->context, out->path, flags, 0644);
     if (out->fd < 0) {
@@ -62,6 +74,7 @@ trm_status trmi_file_out_open_replacing(trmi_file_out *out, const trmi_os *os, c
     return open_at(out, err);
 }
 
+/* Writes to the file and adds the data to the digest. */
 static trm_status push(trmi_file_out *out, const void *data, size_t bytes, trm_error *err) {
     if (out->digest != NULL) {
         TRMI_TRY(trmi_digest_update(out->digest, data, bytes, err));
@@ -69,6 +82,7 @@ static trm_status push(trmi_file_out *out, const void *data, size_t bytes, trm_e
     return trmi_os_write_all(out->os, out->fd, data, bytes, named(out), err);
 }
 
+/* Writes what is in the buffer. */
 static trm_status flush(trmi_file_out *out, trm_error *err) {
     size_t used = out->used;
     out->used = 0;
@@ -78,9 +92,10 @@ static trm_status flush(trmi_file_out *out, trm_error *err) {
 trm_status trmi_file_out_write(trmi_file_out *out, const void *data, size_t bytes, trm_error *err) {
     const uint8_t *next = data;
     out->bytes += (int64_t)bytes;
+    /* A large piece follows what is in the buffer, without a copy. */
     if (bytes >= GATHER_BYTES) {
         TRMI_TRY(flush(out, err));
-        while (bytes > 0) { /* in pieces that stay in the cache between checksum and write */
+        while (bytes > 0) { /* pieces that stay in the cache between checksum and write */
             size_t take = bytes < (1u << 20) ? bytes : 1u << 20;
             TRMI_TRY(push(out, next, take, err));
             next += take;
@@ -88,6 +103,7 @@ trm_status trmi_file_out_write(trmi_file_out *out, const void *data, size_t byte
         }
         return TRM_OK;
     }
+    /* A small piece is copied. */
     if (out->used + bytes > GATHER_BYTES) {
         TRMI_TRY(flush(out, err));
     }
@@ -108,7 +124,9 @@ trm_status trmi_file_out_zeros(trmi_file_out *out, size_t bytes, trm_error *err)
     return TRM_OK;
 }
 
-/* fsync's first failure means that data is lost; a second call would say "fine" (fsyncgate). */
+/* Writes the rest, flushes and closes the file, finishes the digest. A first failure of fsync means
+ * lost data, and a second call would report success (the "fsyncgate" problem), so it is never
+ * repeated. */
 static trm_status settle(trmi_file_out *out, trm_error *err) {
     const trmi_os *os = out->os;
     TRMI_TRY(flush(out, err));
@@ -138,8 +156,10 @@ trm_status trmi_file_out_close(trmi_file_out *out, trm_error *err) {
         trmi_file_out_abort(out);
         return status;
     }
+    /* The file is complete and has its name. */
     trmi_free(out->buffer);
     out->buffer = NULL;
+    /* the new name must be durable, too */
     if (out->replaces) {
         char parent[TRMI_PATH_BYTES];
         trmi_path_parent(out->final_path, parent);
@@ -150,7 +170,7 @@ trm_status trmi_file_out_close(trmi_file_out *out, trm_error *err) {
 
 void trmi_file_out_abort(trmi_file_out *out) {
     if (out->buffer == NULL) {
-        return; /* never opened, or closed */
+        return; /* never opened, or already closed */
     }
     if (out->fd >= 0) {
         out->os->close(out->os->context, out->fd);
@@ -162,5 +182,9 @@ void trmi_file_out_abort(trmi_file_out *out) {
 }
 
 trm_status trm_file_write(const char *path, const void *data, size_t bytes, trm_error *err) {
+    TRMI_NEED(err, path);
+    if (bytes > 0) {
+        TRMI_NEED(err, data);
+    }
     return trmi_os_replace_file(NULL, path, data, bytes, err);
 }

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Paths; see the header. */
 #include "save/path.h"
 
 #include "base/error.h"

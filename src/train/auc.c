@@ -1,13 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Counts of positives and negatives by logit, in 2^16 bins in the order of the numbers:
+/* AUC of click models from histograms: counts of positives and negatives in 2^16 bins that are
+ * ordered like the logits.
  *
- *      bits of the float, made monotonic (negative: all flipped; else: sign flipped), top 16
- *      -inf ... -1 ... -0 | +0 ... 1 ... +inf
- */
+ *        bits of the float, made monotonic (negative: all flipped; else: sign flipped), top 16
+ *        -inf ... -1 ... -0 | +0 ... 1 ... +inf
+ *
+ * A bin is 1/128 of its value wide (7 bits of the mantissa), so that the AUC is exact up to ties
+ * within a bin. Counts can be added over batches, threads and ranks in any order with the same
+ * result, and no sample has to be kept. */
 #include "trireme/metrics.h"
 
 #include "train/model.h"
 
+#include "base/arguments.h"
 #include "base/error.h"
 #include "base/memory.h"
 
@@ -23,6 +28,7 @@ struct trm_auc {
 };
 
 trm_status trm_auc_create(trm_auc **out, trm_error *err) {
+    TRMI_NEED(err, out);
     *out = trmi_alloc(sizeof **out);
     if (*out == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for %zu bytes of AUC bins", sizeof **out);
@@ -32,17 +38,28 @@ trm_status trm_auc_create(trm_auc **out, trm_error *err) {
 
 void trm_auc_destroy(trm_auc *auc) { trmi_free(auc); }
 
-void trm_auc_reset(trm_auc *auc) { memset(auc, 0, sizeof *auc); }
+void trm_auc_reset(trm_auc *auc) {
+    TRMI_NEED_OR(, NULL, auc);
+    memset(auc, 0, sizeof *auc);
+}
 
+/* Returns the bin of a logit: the top 16 bits of a monotonic mapping of floats to unsigned
+ * integers. */
 static uint32_t bin_of(float logit) {
     uint32_t bits;
-    logit = logit == 0 ? 0 : logit; /* -0 and +0 are one number */
+    logit = logit == 0 ? 0 : logit; /* -0 and +0 go into one bin */
     memcpy(&bits, &logit, 4);
     bits = bits >> 31 ? ~bits : bits | 0x80000000u;
     return bits >> 16;
 }
 
+/* Adds samples: counts them by bin, and sums log loss and predicted probability in forms that do
+ * not overflow. Labels above 0.5 are positive; NaN logits are only counted. */
 void trm_auc_add(trm_auc *auc, const float *logits, const float *labels, int64_t rows) {
+    TRMI_NEED_OR(, NULL, auc);
+    if (rows > 0) {
+        TRMI_NEED_OR(, NULL, logits, labels);
+    }
     for (int64_t i = 0; i < rows; i++) {
         if (isnan(logits[i])) {
             auc->nans++;
@@ -57,6 +74,7 @@ void trm_auc_add(trm_auc *auc, const float *logits, const float *labels, int64_t
     }
 }
 
+/* Adds the counts of all ranks, on every rank (contract in model.h). */
 trm_status trmi_auc_add_ranks(trm_auc *auc, const trm_model *model, trm_error *err) {
     double sums[2] = {auc->loss_sum, auc->prediction_sum};
     TRMI_TRY(trmi_model_add_counts(model, auc->positives, BINS, err));
@@ -69,6 +87,7 @@ trm_status trmi_auc_add_ranks(trm_auc *auc, const trm_model *model, trm_error *e
 }
 
 void trm_auc_merge(trm_auc *into, const trm_auc *from) {
+    TRMI_NEED_OR(, NULL, into, from);
     for (int i = 0; i < BINS; i++) {
         into->positives[i] += from->positives[i];
         into->negatives[i] += from->negatives[i];
@@ -86,13 +105,16 @@ static void totals(const trm_auc *auc, int64_t *positives, int64_t *negatives) {
     }
 }
 
+/* Returns the probability that a random positive has a greater logit than a random negative
+ * (Mann-Whitney U); 0.5 if one of the two is missing. */
 double trm_auc_value(const trm_auc *auc) {
+    TRMI_NEED_OR(0, NULL, auc);
     int64_t positives, negatives, below = 0;
     totals(auc, &positives, &negatives);
     if (positives == 0 || negatives == 0) {
         return 0.5;
     }
-    double wins = 0; /* pairs in which the positive has the greater logit, ties one half */
+    double wins = 0; /* pairs with the greater logit on the positive, ties one half */
     for (int i = 0; i < BINS; i++) {
         wins += (double)auc->positives[i] * ((double)below + 0.5 * (double)auc->negatives[i]);
         below += auc->negatives[i];
@@ -101,20 +123,26 @@ double trm_auc_value(const trm_auc *auc) {
 }
 
 int64_t trm_auc_samples(const trm_auc *auc) {
+    TRMI_NEED_OR(0, NULL, auc);
     int64_t positives, negatives;
     totals(auc, &positives, &negatives);
     return positives + negatives;
 }
 
 double trm_auc_logloss(const trm_auc *auc) {
+    TRMI_NEED_OR(0, NULL, auc);
     int64_t samples = trm_auc_samples(auc);
     return samples ? auc->loss_sum / (double)samples : 0;
 }
 
 double trm_auc_calibration(const trm_auc *auc) {
+    TRMI_NEED_OR(0, NULL, auc);
     int64_t positives, negatives;
     totals(auc, &positives, &negatives);
     return positives ? auc->prediction_sum / (double)positives : 0;
 }
 
-int64_t trm_auc_nan(const trm_auc *auc) { return auc->nans; }
+int64_t trm_auc_nan(const trm_auc *auc) {
+    TRMI_NEED_OR(0, NULL, auc);
+    return auc->nans;
+}

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* train/callback.h: shared by the callbacks that come with the library. */
+/* train/callback.h: shared by the callbacks that come with the library (callbacks.c,
+ * callback_records.c). */
 #ifndef TRMI_TRAIN_CALLBACK_H
 #define TRMI_TRAIN_CALLBACK_H
 
@@ -7,11 +8,14 @@
 
 #include "base/os.h"
 
-/* A callback that makes training fail with NOMEM before its first step. */
+/* Returns a callback that fails training with NOMEM in on_begin. Makers of callbacks have no
+ * error argument, so they return this one when allocation fails. */
 trm_callback trmi_callback_no_memory(void);
-/* With INVALID: nothing was said about where, with what or on what it is to work. */
+/* Returns a callback that fails training with INVALID in on_begin: a required directory, path,
+ * function or dataset is NULL. */
 trm_callback trmi_callback_unusable(void);
-/* trm_model_checkpoint on another platform (base/os.h), so that tests see failures. */
+/* trm_model_checkpoint over the platform functions `os` (base/os.h), through which tests inject
+ * failures. */
 trm_callback trmi_model_checkpoint_on(const trmi_os *os,
                                       const trm_model_checkpoint_options *options);
 

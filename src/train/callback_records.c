@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Callbacks that write a run down: metrics as CSV or JSON lines, TensorBoard event files.
- * A full disk must not end a training: what cannot be written is said once, in the log. */
+/* Callbacks that record a run: metrics as CSV or JSON lines, and TensorBoard event files. Rank 0
+ * writes.
+ *
+ * An error of opening a file fails training in on_begin. After that an error of writing (a full
+ * disk) is logged once and training goes on, because hours of training are worth more than a
+ * record of them. */
 #include "trireme/callbacks.h"
 #include "trireme/save_events.h"
 
@@ -8,6 +12,7 @@
 #include "train/export/graph_events.h"
 #include "train/model.h"
 
+#include "base/arguments.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/os.h"
@@ -20,7 +25,7 @@ static char *copy_text(const char *text) {
     return copy == NULL ? NULL : strcpy(copy, text);
 }
 
-/* Records are for people; a failure to write one is no reason to lose hours of training. */
+/* Logs a failed write once and returns OK. */
 static trm_status warn_once(bool *warned, trm_status status, const trm_error *err) {
     if (status != TRM_OK && !*warned) {
         trmi_log(TRM_LOG_WARN, "train", "%s; training goes on", err->message);
@@ -29,13 +34,14 @@ static trm_status warn_once(bool *warned, trm_status status, const trm_error *er
     return TRM_OK;
 }
 
+/* Returns samples per second of training, without the time spent in callbacks. */
 static double speed_of(const trm_progress *p) {
     return p->busy_seconds > 0 ? (double)p->samples / p->busy_seconds : 0;
 }
 
-/* ---- CSV and JSON lines
- *  --------------------------------------------------------------------------- */
+/* ---- CSV and JSON lines ---------------------------------------------------------------------- */
 
+/* State of trm_metrics_recorder. */
 typedef struct metrics_file {
     char *path;
     int64_t every;
@@ -43,10 +49,13 @@ typedef struct metrics_file {
     bool warned;
 } metrics_file;
 
+/* Columns of the file; the model's own metrics follow. */
 static const char *const COLUMNS[] = {"epoch", "step", "loss", "learning_rate", "images_per_second",
                                       "top1",  "top5", "auc",  "logloss",       "seconds"};
 enum { COLUMNS_COUNT = sizeof COLUMNS / sizeof COLUMNS[0] };
 
+/* Opens the file on rank 0, with a column for each of the model's own metrics. After a resume
+ * the lines of steps that will be repeated are dropped (trm_metrics_open). */
 static trm_status metrics_begin(void *context, const trm_progress *p, trm_error *err) {
     metrics_file *m = context;
     if (trmi_model_rank(p->model) != 0) {
@@ -67,6 +76,8 @@ static trm_status metrics_begin(void *context, const trm_progress *p, trm_error 
     return trm_metrics_open(m->path, &options, &m->metrics, err);
 }
 
+/* Writes one line of loss, learning rate and speed every `every` steps and at the end of an
+ * epoch. */
 static trm_status metrics_step(void *context, const trm_progress *p, trm_error *err) {
     metrics_file *m = context;
     if (m->metrics == NULL || (p->step % m->every != 0 && p->step != p->epoch_steps)) {
@@ -82,6 +93,8 @@ static trm_status metrics_step(void *context, const trm_progress *p, trm_error *
                      err);
 }
 
+/* Writes one line of an evaluation: loss, the figures that this kind of model has, the user's
+ * metrics. */
 static trm_status metrics_evaluated(void *context, const trm_progress *p, trm_error *err) {
     metrics_file *m = context;
     const trm_evaluation *e = p->evaluation;
@@ -107,6 +120,7 @@ static trm_status metrics_evaluated(void *context, const trm_progress *p, trm_er
         trm_metrics_write(m->metrics, "eval", (int64_t)p->global_step, values, count, err), err);
 }
 
+/* Closes the file; only now a full disk may be noticed. */
 static trm_status metrics_end(void *context, const trm_progress *p, trm_error *err) {
     (void)p;
     metrics_file *m = context;
@@ -122,6 +136,7 @@ static void metrics_destroy(void *context) {
     trmi_free(m);
 }
 
+/* Contract in trireme/callbacks.h. */
 trm_callback trm_metrics_recorder(const char *path, int64_t every) {
     if (path == NULL) {
         return trmi_callback_unusable();
@@ -142,16 +157,17 @@ trm_callback trm_metrics_recorder(const char *path, int64_t every) {
                           .context = m};
 }
 
-/* ---- TensorBoard
- *  ------------------------------------------------------------------------------------- */
+/* ---- TensorBoard ----------------------------------------------------------------------------- */
 
+/* State of trm_tensorboard. */
 typedef struct board {
-    trm_tensorboard_options options; /* directory is a copy */
+    trm_tensorboard_options options; /* directory: a copy */
     char *directory;
     trm_events *events;
     bool warned;
 } board;
 
+/* Opens an event file on rank 0 and writes the graph into it, except after a resume. */
 static trm_status board_begin(void *context, const trm_progress *p, trm_error *err) {
     board *b = context;
     if (trmi_model_rank(p->model) != 0) {
@@ -167,6 +183,7 @@ static trm_status board_begin(void *context, const trm_progress *p, trm_error *e
                      err);
 }
 
+/* Writes loss, learning rate and speed every `every_steps` steps and at the end of an epoch. */
 static trm_status board_step(void *context, const trm_progress *p, trm_error *err) {
     board *b = context;
     if (b->events == NULL ||
@@ -180,6 +197,7 @@ static trm_status board_step(void *context, const trm_progress *p, trm_error *er
                      trm_events_scalars(b->events, (int64_t)p->global_step, values, 3, err), err);
 }
 
+/* Writes the figures of an evaluation as scalars "eval/...". */
 static trm_status board_evaluated(void *context, const trm_progress *p, trm_error *err) {
     board *b = context;
     const trm_evaluation *e = p->evaluation;
@@ -205,6 +223,7 @@ static trm_status board_evaluated(void *context, const trm_progress *p, trm_erro
                      err);
 }
 
+/* Writes the histogram of one parameter, which is copied in plain layout first. */
 static trm_status write_histogram(board *b, const trm_progress *p, int32_t index, trm_error *err) {
     trm_exec *exec = trm_model_exec(p->model);
     trm_variable v = trm_exec_variable(exec, index);
@@ -219,13 +238,14 @@ static trm_status write_histogram(board *b, const trm_progress *p, int32_t index
     return status;
 }
 
+/* Writes the histograms of all parameters every `histogram_epochs` epochs. Where a plan cuts
+ * parameters, all ranks take part in gathering them, also those that write nothing. */
 static trm_status board_epoch(void *context, const trm_progress *p, trm_error *err) {
     board *b = context;
     if (b->options.histogram_epochs <= 0 || p->epoch % b->options.histogram_epochs != 0) {
         return TRM_OK;
     }
     trm_exec *exec = trm_model_exec(p->model);
-    /* parameters may be cut: all ranks make them whole */
     if (p->model->options.parallel.split != TRM_SPLIT_NONE) {
         TRMI_TRY(trm_exec_gather_slots(exec, err));
     }
@@ -256,7 +276,9 @@ static void board_destroy(void *context) {
     trmi_free(b);
 }
 
+/* Contract in trireme/callbacks.h. */
 trm_callback trm_tensorboard(const trm_tensorboard_options *options) {
+    TRMI_NEED_OR(trmi_callback_unusable(), NULL, options);
     if (options->directory == NULL) {
         return trmi_callback_unusable();
     }

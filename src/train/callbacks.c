@@ -1,10 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The callbacks that come with the library: monitors, checkpoints, evaluation, early stop. */
+/* Callbacks that come with the library: loss and time monitors, checkpoints, evaluation, early
+ * stop.
+ *
+ * Each maker allocates its state, which the callback's `destroy` frees at the end of the
+ * training call. A maker cannot return an error: without memory or with a missing argument it
+ * returns a callback that fails in on_begin. Hooks run on the thread of the training loop, on
+ * every rank; what must be equal on all ranks (is a save due?) is agreed on. */
 #include "trireme/callbacks.h"
 
 #include "train/callback.h"
 #include "train/model.h"
 
+#include "base/arguments.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/os.h"
@@ -14,7 +21,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- shared ---------------------------------------------------------------------------------- */
+/* ---- helpers --------------------------------------------------------------------------------- */
 
 static trm_status no_memory(void *context, const trm_progress *progress, trm_error *err) {
     (void)context;
@@ -27,15 +34,16 @@ trm_callback trmi_callback_no_memory(void) { return (trm_callback){.on_begin = n
 static trm_status unusable(void *context, const trm_progress *progress, trm_error *err) {
     (void)context;
     (void)progress;
-    return TRMI_FAIL(err, TRM_INVALID,
-                     "a callback was made with NULL for its directory, path, function or dataset");
+    return TRMI_FAIL(
+        err, TRM_INVALID,
+        "a callback was made with NULL for its directory, path, function, dataset or options");
 }
 
 trm_callback trmi_callback_unusable(void) { return (trm_callback){.on_begin = unusable}; }
 
-/* ---- loss and time monitors --------------------------------------------------------------------
- */
+/* ---- loss and time monitors ------------------------------------------------------------------ */
 
+/* State of a loss or time monitor. */
 typedef struct monitor {
     trm_print print;
     int64_t every;
@@ -49,10 +57,11 @@ static void print_loss(const monitor *m, const trm_progress *p) {
     m->print(line);
 }
 
+/* Prints the loss every `every` steps and after the last step of an epoch; in sink mode this
+ * hook runs only then. */
 static trm_status loss_step(void *context, const trm_progress *p, trm_error *err) {
     (void)err;
     monitor *m = context;
-    /* In sink mode the one call is for the epoch's last step. */
     bool end = p->step == p->epoch_steps;
     bool due = m->every > 0 ? (p->step % m->every == 0 || end) : end;
     if (due) {
@@ -62,7 +71,8 @@ static trm_status loss_step(void *context, const trm_progress *p, trm_error *err
     return TRM_OK;
 }
 
-/* Training that ends inside an epoch. */
+/* Prints the last loss of a training that ends inside an epoch, if the monitor prints once an
+ * epoch. */
 static trm_status loss_end(void *context, const trm_progress *p, trm_error *err) {
     (void)err;
     const monitor *m = context;
@@ -72,6 +82,8 @@ static trm_status loss_end(void *context, const trm_progress *p, trm_error *err)
     return TRM_OK;
 }
 
+/* Prints the time of the epoch and of a step. Steps are counted by samples, because a resumed
+ * epoch has fewer of them. */
 static trm_status time_epoch(void *context, const trm_progress *p, trm_error *err) {
     (void)err;
     const monitor *m = context;
@@ -115,21 +127,23 @@ trm_callback trm_time_monitor(trm_print print) {
     return c;
 }
 
-/* ---- checkpoints
- *  --------------------------------------------------------------------------------- */
+/* ---- checkpoints ----------------------------------------------------------------------------- */
 
+/* State of trm_model_checkpoint. All ranks have it and decide alike; only rank 0 has a writer. */
 typedef struct checkpoints {
     trm_model_checkpoint_options options; /* directory is a copy */
     const trmi_os *os;
     char *directory;
     trm_checkpoint_writer *writer;
     double saved_at;
-    uint64_t asked_at; /* the global step then */
-    bool left_out;     /* rank 0: the newest save found no room */
-    /* What the newest checkpoint holds; epoch -1 before the first. */
+    uint64_t asked_at; /* global step at the latest call of is_due */
+    bool left_out;     /* rank 0: the newest save failed for lack of disk space */
+    /* Position that the newest checkpoint holds; epoch -1 before the first. */
     int64_t epoch, epoch_step;
 } checkpoints;
 
+/* Notes the position at which the run begins, which after a resume is saved already; rank 0
+ * opens the writer, which locks the directory. */
 static trm_status checkpoint_begin(void *context, const trm_progress *p, trm_error *err) {
     checkpoints *c = context;
     c->saved_at = trmi_os_now();
@@ -144,7 +158,9 @@ static trm_status checkpoint_begin(void *context, const trm_progress *p, trm_err
     return trmi_checkpoint_writer_open_on(c->os, c->directory, &options, &c->writer, err);
 }
 
-/* Ranks agree on what is saved already; whether the disk had room only rank 0 knows. */
+/* Sets *saved if the current position is in a checkpoint already. All ranks have the position;
+ * only rank 0 can tell whether the disk had room, so its answer is broadcast at the end of
+ * training. */
 static trm_status is_saved(const checkpoints *c, const trm_progress *p, bool last, bool *saved,
                            trm_error *err) {
     bool left_out = c->left_out;
@@ -156,6 +172,10 @@ static trm_status is_saved(const checkpoints *c, const trm_progress *p, bool las
     return TRM_OK;
 }
 
+/* Saves the model unless its position is saved already. Without room on the disk (NOSPACE)
+ * training goes on with a warning and the next save tries again; at the end of training (`last`)
+ * that is an error too. Afterwards the other callbacks are called with the checkpoint's path
+ * (rank 0). */
 static trm_status checkpoint_save(checkpoints *c, const trm_progress *p, bool last,
                                   trm_error *err) {
     const trm_model *model = p->model;
@@ -190,7 +210,8 @@ static trm_status checkpoint_save(checkpoints *c, const trm_progress *p, bool la
     return trmi_tell_checkpoint(p, path, err);
 }
 
-/* A multiple of every_steps may have been passed: in sink mode this is asked once an epoch. */
+/* Returns whether a save is due by steps or by seconds. Steps are compared by multiples passed
+ * since the latest call, because sink mode calls this once an epoch. */
 static bool is_due(checkpoints *c, const trm_progress *p) {
     const trm_model_checkpoint_options *o = &c->options;
     uint64_t every = (uint64_t)o->every_steps, before = c->asked_at;
@@ -202,12 +223,13 @@ static bool is_due(checkpoints *c, const trm_progress *p) {
 static trm_status checkpoint_step(void *context, const trm_progress *p, trm_error *err) {
     checkpoints *c = context;
     bool due = is_due(c, p);
-    if (c->options.every_seconds > 0) { /* clocks differ */
+    if (c->options.every_seconds > 0) { /* rank 0 decides: the clocks of ranks differ */
         TRMI_TRY(trmi_model_ask_first(p->model, &due, err));
     }
     return due ? checkpoint_save(c, p, false, err) : TRM_OK;
 }
 
+/* Saves at the end of an epoch, by default every epoch if no other interval is set. */
 static trm_status checkpoint_epoch(void *context, const trm_progress *p, trm_error *err) {
     checkpoints *c = context;
     int64_t every = c->options.every_epochs;
@@ -217,6 +239,7 @@ static trm_status checkpoint_epoch(void *context, const trm_progress *p, trm_err
     return every > 0 && p->epoch % every == 0 ? checkpoint_save(c, p, false, err) : TRM_OK;
 }
 
+/* Saves the final state and closes the writer, which reports errors of writes still under way. */
 static trm_status checkpoint_end(void *context, const trm_progress *p, trm_error *err) {
     checkpoints *c = context;
     TRMI_TRY(checkpoint_save(c, p, true, err));
@@ -230,15 +253,19 @@ static trm_status checkpoint_end(void *context, const trm_progress *p, trm_error
 
 static void checkpoint_destroy(void *context) {
     checkpoints *c = context;
-    (void)!trm_checkpoint_writer_close(c->writer, NULL); /* an error is on its way already */
+    (void)!trm_checkpoint_writer_close(
+        c->writer, NULL); /* after an error of training: its own would hide that */
     trmi_free(c->directory);
     trmi_free(c);
 }
 
 trm_callback trm_model_checkpoint(const trm_model_checkpoint_options *options) {
+    TRMI_NEED_OR(trmi_callback_unusable(), NULL, options);
     return trmi_model_checkpoint_on(NULL, options);
 }
 
+/* Contract in callback.h. `last`: it runs after all other callbacks, so that a checkpoint has
+ * their effects. */
 trm_callback trmi_model_checkpoint_on(const trmi_os *os,
                                       const trm_model_checkpoint_options *options) {
     if (options->directory == NULL) {
@@ -265,14 +292,16 @@ trm_callback trmi_model_checkpoint_on(const trmi_os *os,
                           .last = true};
 }
 
-/* ---- evaluation
- *  ------------------------------------------------------------------------------------ */
+/* ---- evaluation ------------------------------------------------------------------------------ */
 
+/* State of trm_evaluate_every. */
 typedef struct evaluator {
     trm_dataset *data;
     int64_t every;
 } evaluator;
 
+/* Evaluates the model at the end of every `every`-th epoch and passes the result to all
+ * callbacks (on_evaluated). */
 static trm_status evaluate_epoch(void *context, const trm_progress *p, trm_error *err) {
     const evaluator *e = context;
     if (p->epoch % e->every != 0) {
@@ -295,12 +324,14 @@ trm_callback trm_evaluate_every(trm_dataset *data, int64_t every_epochs) {
     return (trm_callback){.on_epoch_end = evaluate_epoch, .destroy = trmi_free, .context = e};
 }
 
-/* ---- early stop
- *  -------------------------------------------------------------------------------------- */
+/* ---- early stop ------------------------------------------------------------------------------ */
 
 #define NOTE_BEST "early_stop.best"
 #define NOTE_BAD "early_stop.without_improvement"
 
+/* Compares `value` with the best one so far and returns TRM_END after `patience` values without
+ * an improvement. Best value and count are notes of the model, so that they are saved in
+ * checkpoints and survive a resume. */
 static trm_status watch(const trm_early_stop_options *o, const trm_progress *p, double value,
                         trm_error *err) {
     double best, bad = 0;
@@ -320,6 +351,8 @@ static trm_status stop_epoch(void *context, const trm_progress *p, trm_error *er
     return watch(context, p, (double)p->loss, err);
 }
 
+/* Watches an evaluation.
+ *   error  INVALID: top-1 is watched and the model has none */
 static trm_status stop_evaluated(void *context, const trm_progress *p, trm_error *err) {
     const trm_early_stop_options *o = context;
     if (o->watch == TRM_WATCH_TOP1 && !p->evaluation->has_top) {
@@ -330,7 +363,10 @@ static trm_status stop_evaluated(void *context, const trm_progress *p, trm_error
     return watch(o, p, o->watch == TRM_WATCH_TOP1 ? p->evaluation->top1 : p->evaluation->loss, err);
 }
 
+/* Contract in trireme/callbacks.h. The loss is watched at the end of epochs, the other figures
+ * after evaluations. */
 trm_callback trm_early_stop(const trm_early_stop_options *options) {
+    TRMI_NEED_OR(trmi_callback_unusable(), NULL, options);
     trm_early_stop_options *o = trmi_alloc(sizeof *o);
     if (o == NULL) {
         return trmi_callback_no_memory();

@@ -1,12 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Values anywhere in memory, many and small, to few large operations:
+/* trm_distribute: broadcast, all-reduce and sharding for a program that has its own training
+ * loop (trireme/distribute.h).
  *
- *      [w0] [w1] NULL [w2]  --copy-->  [w0 w1 w2] in memory that peers reach  --reduce-->  copied back
+ * Many small values anywhere in memory are packed into a few large operations:
  *
- * Values above STAGE_BYTES go by themselves, where they are.
- */
+ *        [w0] [w1] NULL [w2]  --copy-->  [w0 w1 w2] in memory that peers reach  --reduce-->  copied back
+ *
+ * A value above STAGE_BYTES is reduced in place by an operation of its own. Without a handle
+ * (NULL) the functions use the ranks of the process, which are joined at the first call and left
+ * at exit (`own`); this is the only global state. */
 #include "trireme/distribute.h"
 
+#include "base/arguments.h"
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/memory.h"
@@ -18,15 +23,15 @@
 enum { STAGE_BYTES = 4 << 20 };
 
 struct trm_distribute {
-    trm_bootstrap *bootstrap; /* owned, NULL when the communicator is borrowed */
-    trm_comm *comm;           /* NULL: one device */
+    trm_bootstrap *bootstrap; /* owned; NULL: the communicator is borrowed */
+    trm_comm *comm;           /* NULL: one process */
+    /* STAGE_BYTES of memory that the ranks of a host share */
     char *stage;
 };
 
-/* ---- life
- *  -----------------------------------------------------------------------------------------------
- */
+/* ---- creation and destruction ---------------------------------------------------------------- */
 
+/* Allocates the stage if there is more than one rank. */
 static trm_status make_stage(trm_distribute *d, trm_error *err) {
     if (d->comm == NULL || trm_comm_size(d->comm) == 1) {
         return TRM_OK;
@@ -37,6 +42,8 @@ static trm_status make_stage(trm_distribute *d, trm_error *err) {
     return d->stage != NULL ? TRM_OK : (trm_status)err->status;
 }
 
+/* Joins the ranks that environment and flags describe, and makes a communicator; a job of one
+ * process joins nothing. */
 static trm_status join(const trm_cluster_flags *flags, trm_distribute *d, trm_error *err) {
     trm_cluster *cluster;
     TRMI_TRY(trm_cluster_from_env(flags, NULL, NULL, &cluster, err));
@@ -51,8 +58,10 @@ static trm_status join(const trm_cluster_flags *flags, trm_distribute *d, trm_er
     return status == TRM_OK ? make_stage(d, err) : status;
 }
 
+/* Contract in trireme/distribute.h. */
 trm_status trm_distribute_begin(const trm_cluster_flags *flags, trm_distribute **out,
                                 trm_error *err) {
+    TRMI_NEED(err, out);
     trm_distribute *d = trmi_alloc(sizeof *d);
     if (d == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory");
@@ -69,6 +78,7 @@ trm_status trm_distribute_begin(const trm_cluster_flags *flags, trm_distribute *
 }
 
 trm_status trm_distribute_over(trm_comm *comm, trm_distribute **out, trm_error *err) {
+    TRMI_NEED(err, out);
     trm_distribute *d = trmi_alloc(sizeof *d);
     if (d == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory");
@@ -97,10 +107,10 @@ void trm_distribute_end(trm_distribute *d) {
     trmi_free(d);
 }
 
-/* ---- the process's own ranks
- *  ------------------------------------------------------------------------------ */
+/* ---- default ranks of the process ------------------------------------------------------------ */
 
-/* What NULL stands for. An error of its beginning is kept: every later call has it. */
+/* The ranks that the handle NULL stands for. If joining failed, the error is kept and returned
+ * by every later call. */
 static struct {
     trm_distribute *ranks;
     trm_error err;
@@ -109,8 +119,9 @@ static struct {
 } own;
 
 #ifdef __GLIBC__
-/* Who ends with an error does not take leave, so that the others hear of it at once. Nor does a
- * child that was forked off. */
+/* Leaves the ranks at exit. A process that ends with an error status does not leave in an
+ * orderly way, so that the other ranks see the connection break at once and fail too. A forked
+ * child must not leave on behalf of its parent. */
 static void end_own(int status, void *unused) {
     (void)unused;
     if (status == 0 && getpid() == own.process) {
@@ -134,11 +145,12 @@ static void begin_own(void) {
     own.process = getpid();
     own.err.status = TRM_OK;
     if (trm_distribute_begin(NULL, &own.ranks, &own.err) == TRM_OK) {
-        /* without it the others see this rank vanish at its end: too late to matter */
+        /* if registering fails, the other ranks only see a broken connection at the end */
         (void)at_exit();
     }
 }
 
+/* Replaces the handle NULL by the process's own ranks, which the first call joins. */
 static trm_status resolve(trm_distribute **d, trm_error *err) {
     if (*d != NULL) {
         return TRM_OK;
@@ -157,6 +169,7 @@ static trm_status resolve(trm_distribute **d, trm_error *err) {
 }
 
 trm_status trm_distribute_comm(trm_distribute *d, trm_comm **out, trm_error *err) {
+    TRMI_NEED(err, out);
     TRMI_TRY(resolve(&d, err));
     *out = d->comm;
     return TRM_OK;
@@ -172,10 +185,10 @@ int32_t trm_distribute_size(const trm_distribute *distribute) {
     return resolve(&d, NULL) == TRM_OK && d->comm != NULL ? trm_comm_size(d->comm) : 1;
 }
 
-/* ---- fused operations
- *  ------------------------------------------------------------------------------------ */
+/* ---- fused operations ------------------------------------------------------------------------ */
 
-/* Values [first, *end) of one type that fit into the stage together; at least one. */
+/* Sets *end so that values [first, *end) have one dtype and fit into the stage together (at
+ * least one value); returns their bytes. NULL values are skipped. */
 static int64_t take(const trm_tensor *values, int32_t count, int32_t first, int32_t *end) {
     int64_t bytes = 0;
     int32_t i = first;
@@ -191,6 +204,7 @@ static int64_t take(const trm_tensor *values, int32_t count, int32_t first, int3
     return bytes;
 }
 
+/* Copies the values into the stage, or with `back` from it. */
 static void copy(const trm_tensor *values, int32_t first, int32_t end, char *stage, bool back) {
     for (int32_t i = first; i < end; i++) {
         if (values[i].data == NULL) {
@@ -202,7 +216,8 @@ static void copy(const trm_tensor *values, int32_t first, int32_t end, char *sta
     }
 }
 
-/* `op` says what; its recv, count and dtype are filled here. As bytes when nothing is summed. */
+/* Runs `op` over all values, group by group. recv, count and dtype of `op` are set here; a
+ * broadcast moves bytes, so that it works for every dtype. */
 static trm_status each_group(trm_distribute *d, const trm_tensor *values, int32_t count,
                              trm_collective op, trm_error *err) {
     for (int32_t first = 0, end; first < count; first = end) {
@@ -210,6 +225,7 @@ static trm_status each_group(trm_distribute *d, const trm_tensor *values, int32_
             end = first + 1;
             continue;
         }
+        /* a single or a large value is reduced in place */
         int64_t bytes = take(values, count, first, &end);
         bool whole = bytes > STAGE_BYTES || end == first + 1;
         op.dtype = op.kind == TRM_BROADCAST ? TRM_UINT8 : values[first].dtype;
@@ -228,6 +244,9 @@ static trm_status each_group(trm_distribute *d, const trm_tensor *values, int32_
 
 trm_status trm_distribute_broadcast(trm_distribute *d, const trm_tensor *values, int32_t count,
                                     int32_t root, trm_error *err) {
+    if (count > 0) {
+        TRMI_NEED(err, values);
+    }
     TRMI_TRY(resolve(&d, err));
     if (root < 0 || root >= trm_distribute_size(d)) {
         return TRMI_FAIL(err, TRM_INVALID, "broadcast from rank %d of %d", root,
@@ -242,6 +261,9 @@ trm_status trm_distribute_broadcast(trm_distribute *d, const trm_tensor *values,
 
 trm_status trm_distribute_all_reduce(trm_distribute *d, const trm_tensor *values, int32_t count,
                                      trm_reduction reduce, trm_error *err) {
+    if (count > 0) {
+        TRMI_NEED(err, values);
+    }
     TRMI_TRY(resolve(&d, err));
     if (reduce < TRM_REDUCTION_SUM || reduce > TRM_REDUCTION_MIN) {
         return TRMI_FAIL(err, TRM_INVALID, "reduction %d; there are sum, mean, prod, max and min",
@@ -254,9 +276,10 @@ trm_status trm_distribute_all_reduce(trm_distribute *d, const trm_tensor *values
     return each_group(d, values, count, op, err);
 }
 
-/* ---- each rank its part
- *  ------------------------------------------------------------------------------------ */
+/* ---- dividing batches ------------------------------------------------------------------------ */
 
+/* Divides a global batch among the ranks.
+ *   error  INVALID: it does not divide evenly */
 static trm_status divide(const trm_distribute *d, int64_t global_batch, int64_t *local_batch,
                          trm_error *err) {
     int32_t size = trm_distribute_size(d);
@@ -268,9 +291,11 @@ static trm_status divide(const trm_distribute *d, int64_t global_batch, int64_t 
     return TRM_OK;
 }
 
+/* Contract in trireme/distribute.h. The batch is divided even without a dataset. */
 trm_status trm_distribute_shard_and_rebatch(trm_distribute *d, trm_dataset *dataset,
                                             int64_t global_batch, int64_t *local_batch,
                                             trm_error *err) {
+    TRMI_NEED(err, local_batch);
     TRMI_TRY(resolve(&d, err));
     int32_t size = trm_distribute_size(d);
     int64_t batch = 0;
@@ -285,8 +310,9 @@ trm_status trm_distribute_shard_and_rebatch(trm_distribute *d, trm_dataset *data
     return TRM_OK;
 }
 
-/* Row `rank` of every `size` rows to the front. Only the last can be one that was wrapped round, to
- * a row that others have been moved over by then: `saved` has it. */
+/* Moves every `size`-th row of `array`, from row `rank` on, to the front: this rank's samples.
+ * The last row may have wrapped around to a row that has been overwritten by then, so it is
+ * saved first. `saved`: room for one row. */
 static void keep_rows(const trm_tensor *array, int64_t samples, int32_t size, int32_t rank,
                       char *saved) {
     size_t row = (size_t)(trm_tensor_bytes(array) / samples);
@@ -299,8 +325,13 @@ static void keep_rows(const trm_tensor *array, int64_t samples, int32_t size, in
     memcpy(data + (size_t)(count - 1) * row, saved, row);
 }
 
+/* Contract in trireme/distribute.h. All arrays are checked before one is changed. */
 trm_status trm_distribute_shard_arrays(trm_distribute *d, const trm_tensor *arrays, int32_t count,
                                        int64_t *samples, int64_t *batch, trm_error *err) {
+    TRMI_NEED(err, samples, batch);
+    if (count > 0) {
+        TRMI_NEED(err, arrays);
+    }
     int64_t widest = 0, local = 0;
     TRMI_TRY(resolve(&d, err));
     TRMI_TRY(divide(d, *batch, &local, err));

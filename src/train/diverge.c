@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Detects a growing loss: compares an exponential mean over about 16 steps with the loss of the
+ * first step. */
 #include "train/diverge.h"
 
 #include <math.h>
 
 static const double LAST_STEPS = 16, GROWN = 4, LOST = 1e6;
-enum { FIRST_STEPS = 8 }; /* in which a loss may jump */
+enum { FIRST_STEPS = 8 }; /* steps at the beginning in which the loss may jump */
 
 trmi_course trmi_divergence_note(trmi_divergence *d, double loss) {
     loss = fabs(loss);
@@ -15,7 +17,7 @@ trmi_course trmi_divergence_note(trmi_divergence *d, double loss) {
     if (d->average > LOST * (d->first + 1)) {
         return TRMI_COURSE_LOST;
     }
-    /* + 1: a loss near zero has room to jump. */
+    /* The + 1 lets a loss near zero jump. */
     if (d->said || d->steps < FIRST_STEPS || d->average < GROWN * d->first + 1) {
         return TRMI_COURSE_FINE;
     }

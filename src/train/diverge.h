@@ -1,24 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* train/diverge.h: whether the loss runs away, noticed before it is astronomic. */
+/* train/diverge.h: detects a loss that grows, early enough for a useful warning. */
 #ifndef TRMI_TRAIN_DIVERGE_H
 #define TRMI_TRAIN_DIVERGE_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
+/* What is remembered of a run's losses; all zero at the beginning. */
 typedef struct trmi_divergence {
-    double first, average; /* the loss at first, and of the last steps */
+    double first, average; /* loss of the first step; mean over the last steps */
     int64_t steps;
+    /* TRMI_COURSE_GROWS has been returned */
     bool said;
 } trmi_divergence;
 
+/* How the loss develops. */
 typedef enum trmi_course {
     TRMI_COURSE_FINE,
-    TRMI_COURSE_GROWS, /* several times what it was at first: told once */
-    TRMI_COURSE_LOST   /* a million times */
+    TRMI_COURSE_GROWS, /* 4 times the first loss and more; returned once a run */
+    TRMI_COURSE_LOST   /* a million times the first loss */
 } trmi_course;
 
-/* Notes a step's loss, which is finite. Zero is the beginning of a run. */
+/* Adds the loss of a step, which must be finite, and returns the course. */
 trmi_course trmi_divergence_note(trmi_divergence *d, double loss);
 
 #endif

@@ -1,41 +1,55 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Evaluation: batches through the forward program, figures of merit added over batches and ranks.
- */
+/* Evaluates a model: feeds batches to the evaluation program and adds up figures of merit over
+ * batches and ranks.
+ *
+ *       evaluate    ready (compile, AUC)  ->  take_weights  ->  one_batch ...  ->  add_ranks  ->  conclude
+ *
+ * Each rank evaluates its part of the data with all of the model; counts and sums are reduced at
+ * the end, so that every rank returns the same figures. Padding of the last batch does not count
+ * (batch->samples, label -1). */
 #include "train/model.h"
 
 #include "trireme/metrics.h"
 
+#include "base/arguments.h"
 #include "base/error.h"
 #include "base/memory.h"
 #include "base/os.h"
 
 #include <string.h>
 
-/* Who sees each batch's logits; `fn` may be NULL. */
+/* The user's function that gets the logits of each batch (trm_model_predict); `fn` is NULL
+ * without one. */
 typedef struct watcher {
     trm_prediction_fn fn;
     void *context;
 } watcher;
 
-/* What an evaluation adds up. */
+/* Sums over the batches of this rank. */
 typedef struct sums {
     double loss;
-    double own[TRM_MAX_METRICS][TRM_MAX_METRIC_SUMS]; /* of the program's own metrics */
+    double own[TRM_MAX_METRICS][TRM_MAX_METRIC_SUMS]; /* sums of the user's metrics */
     int64_t samples;
     trm_top_k top;
 } sums;
 
-/* True when logits [N, K] face integer labels. */
+/* Returns whether the model is a classifier: logits [N, K] and integer labels. Its figures are
+ * top-1 and top-5. */
 static bool is_classification(const trmi_compiled *c) {
     trm_shape shape = trm_node_shape(c->graph, c->logits);
     return c->label >= 0 && c->target[c->label].dtype == TRM_INT32 && shape.rank == 2;
 }
+/* Returns whether the model predicts clicks: one logit a sample and float labels. Its figures
+ * are AUC and log loss. */
 static bool is_binary(const trmi_compiled *c) {
     trm_shape shape = trm_node_shape(c->graph, c->logits);
     return c->label >= 0 && c->target[c->label].dtype == TRM_FLOAT32 &&
            trm_shape_count(&shape) == c->batch;
 }
 
+/* Prepares an evaluation of `data`: compiles the evaluation program at the first call, again for
+ * another batch size, and resets the AUC bins.
+ *   error  INVALID: another batch size in a model made with evaluation_only */
 static trm_status ready(trm_model *model, trm_dataset *data, trm_error *err) {
     trm_batch_field first;
     TRMI_TRY(trmi_model_share_data(model, data, false, err));
@@ -62,7 +76,8 @@ static trm_status ready(trm_model *model, trm_dataset *data, trm_error *err) {
     return TRM_OK;
 }
 
-/* A split model is evaluated whole on every rank, each with its part of the data. */
+/* Copies the weights into an evaluation program that does not share them. A split model is
+ * evaluated unsplit on every rank, so the cut parameters are gathered first (collective). */
 static trm_status take_weights(trm_model *model, trm_error *err) {
     trm_exec *from = model->train.exec, *to = model->evaluate.exec;
     if (trmi_model_shares_weights(model) || from == NULL) {
@@ -84,6 +99,7 @@ static trm_status take_weights(trm_model *model, trm_error *err) {
     return TRM_OK;
 }
 
+/* Returns the number of the user's metrics. */
 static int32_t own_count(const trm_model *model) {
     int32_t count = 0;
     while (count < TRM_MAX_METRICS && model->options.metrics[count].add != NULL) {
@@ -92,6 +108,8 @@ static int32_t own_count(const trm_model *model) {
     return count;
 }
 
+/* Passes one batch to the user's metrics, which add to their sums. An error gets the metric's
+ * name in front. */
 static trm_status add_own(const trm_model *model, const trm_tensor *logits, const trm_batch *batch,
                           sums *s, trm_error *err) {
     for (int32_t i = 0; i < own_count(model); i++) {
@@ -106,6 +124,7 @@ static trm_status add_own(const trm_model *model, const trm_tensor *logits, cons
     return TRM_OK;
 }
 
+/* Runs one batch forward and adds loss, counts, AUC bins and the user's metrics to `s`. */
 static trm_status one_batch(trm_model *model, const trm_batch *batch, const watcher *watch, sums *s,
                             trm_error *err) {
     trmi_compiled *c = &model->evaluate;
@@ -131,7 +150,7 @@ static trm_status one_batch(trm_model *model, const trm_batch *batch, const watc
     return TRM_OK;
 }
 
-/* The sums of all ranks, on every rank. */
+/* Replaces the sums by those over all ranks, on every rank. Collective. */
 static trm_status add_ranks(trm_model *model, sums *s, trm_error *err) {
     int64_t counts[7] = {s->samples, s->top.samples};
     memcpy(counts + 2, s->top.hits, sizeof s->top.hits);
@@ -146,6 +165,7 @@ static trm_status add_ranks(trm_model *model, sums *s, trm_error *err) {
     return is_binary(&model->evaluate) ? trmi_auc_add_ranks(model->auc, model, err) : TRM_OK;
 }
 
+/* Computes the figures of the evaluation from the sums. */
 static void conclude(trm_model *model, const sums *s, trm_evaluation *out) {
     const trmi_compiled *c = &model->evaluate;
     memset(out, 0, sizeof *out);
@@ -161,7 +181,7 @@ static void conclude(trm_model *model, const sums *s, trm_evaluation *out) {
         out->auc = trm_auc_value(model->auc);
         out->logloss = trm_auc_logloss(model->auc);
         out->calibration = trm_auc_calibration(model->auc);
-        out->loss = out->logloss; /* the program's loss would count the padding */
+        out->loss = out->logloss; /* the mean loss of the program includes padding */
     }
     out->metric_count = own_count(model);
     for (int32_t i = 0; i < out->metric_count; i++) {
@@ -173,12 +193,16 @@ static void conclude(trm_model *model, const sums *s, trm_evaluation *out) {
     }
 }
 
+/* Evaluates at most `steps` batches of `data`. Running statistics are made equal on all ranks
+ * first. A stop request ends an evaluation only of a single rank: with more, the flag travels
+ * with training steps, and a rank that stopped by itself would leave the others waiting in
+ * add_ranks.
+ *   error  CANCELLED; those of the parts */
 static trm_status evaluate(trm_model *model, trm_dataset *data, int64_t steps, const watcher *watch,
                            trm_evaluation *out, trm_error *err) {
     TRMI_TRY(ready(model, data, err));
     TRMI_TRY(trm_exec_broadcast_states(trmi_model_owner(model)->exec, err));
     TRMI_TRY(take_weights(model, err));
-    /* else all go on to the end: a step tells of stops */
     bool alone = trmi_model_comm(model) == NULL;
     double begin = trmi_os_now();
     sums s = {0};
@@ -204,15 +228,18 @@ static trm_status evaluate(trm_model *model, trm_dataset *data, int64_t steps, c
 
 trm_status trm_model_evaluate(trm_model *model, trm_dataset *data, trm_evaluation *out,
                               trm_error *err) {
+    TRMI_NEED(err, model, data, out);
     return evaluate(model, data, INT64_MAX, &(watcher){0}, out, err);
 }
 
 trm_status trm_model_evaluate_steps(trm_model *model, trm_dataset *data, int64_t steps,
                                     trm_evaluation *out, trm_error *err) {
+    TRMI_NEED(err, model, data, out);
     return evaluate(model, data, steps, &(watcher){0}, out, err);
 }
 
 trm_status trm_model_predict(trm_model *model, trm_dataset *data, trm_prediction_fn see,
                              void *context, trm_evaluation *out, trm_error *err) {
+    TRMI_NEED(err, model, data, (const void *)(uintptr_t)see);
     return evaluate(model, data, INT64_MAX, &(watcher){see, context}, out, err);
 }

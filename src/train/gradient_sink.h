@@ -1,15 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* train/gradient_sink.h: where batches come from and where gradients go, behind one interface.
+/* train/gradient_sink.h: where a training run gets its batches and puts its gradients, behind
+ * one interface.
  *
- *      trm_model_create    takes  check  prepare  [the graph is compiled]  bind
- *      trm_model_train     find  seek
- *        each step         stage  begin  [forward, backward]  push
- *        each epoch        epoch_is_over  next_epoch
- *        the end           flush
+ *        trm_model_create    takes  check  prepare  [the graph is compiled]  bind
+ *        trm_model_train     find  seek
+ *          each step         stage  begin  [forward, backward]  push
+ *          each epoch        epoch_is_over  next_epoch
+ *          the end           flush
  *
- * The optimiser of the executor is one sink (sink_local.c); parameter servers are others
- * (estimator/sink_servers.c). train.c and model.c know none of them by name: the table is
- * sinks.c. */
+ * One sink is the optimiser of the executor (sink_local.c); the other sinks use parameter
+ * servers (estimator/sink_servers.c, estimator/hybrid.c). train.c and model.c name no particular
+ * sink: sinks.c holds the table.
+ *
+ * A sink has no state of its own. All calls of one run come from the thread that called
+ * trm_model_train; a sink keeps its state in the model (model->remote, model->dealt) and in the
+ * run. */
 #ifndef TRMI_TRAIN_GRADIENT_SINK_H
 #define TRMI_TRAIN_GRADIENT_SINK_H
 
@@ -18,7 +23,7 @@
 
 struct trmi_pace;
 
-/* One call of trm_model_train. */
+/* The state of one call of trm_model_train; lives on its stack. */
 typedef struct trmi_run {
     trm_model *model;
     const trm_train_options *options;
@@ -29,74 +34,89 @@ typedef struct trmi_run {
     trm_progress p;
     trm_evaluation evaluation;
     trm_loss_scale_state loss_scale;
-    int64_t batch; /* of the epoch: the next to read */
-    /* of steps: how many more batches the data's position counts (a job continued with other
-     * workers) */
+    int64_t batch; /* index within the epoch of the next batch to read */
+    /* Batches by which the data's position is ahead of the steps of this worker: the job was
+     * continued with another number of workers. */
     int64_t ahead;
     double begin, epoch_begin;
     struct trmi_pace *pace; /* NULL with one rank */
     struct trmi_profile *profile;
     struct trmi_trace *trace; /* the profile's; NULL without one */
     trmi_divergence divergence;
-    bool finish;  /* a hook asked to stop, or there were enough steps */
-    bool used_up; /* no batch is left in any epoch */
+    bool finish;  /* a hook returned TRM_END, or the step limit is reached */
+    bool used_up; /* the servers have no samples left in any epoch */
 } trmi_run;
 
+/* The table of functions of one kind of sink; static and constant (sinks.c). */
 typedef struct trmi_gradient_sink {
     const char *name;
-    bool updates;       /* the optimiser is there, and the executor has none */
+    bool updates;       /* the sink updates parameters; the executor is made without an optimiser */
     bool others_suffer; /* gradients reach other workers: a run whose loss is lost must end */
 
     /* ---- a model ---- */
 
-    /* Is this the sink of a model with these options? */
+    /* Returns whether this sink serves a model with these options. The first sink of the table
+     * that does is used. */
     bool (*takes)(const trm_model_options *options);
-    /* NULL: nothing to check.   error  INVALID: options that this sink cannot serve */
+    /* Checks the options further. NULL: nothing to check.   error  INVALID: options that this
+     * sink cannot serve */
     trm_status (*check)(const trm_model_options *options, trm_error *err);
-    /* Before the training graph is compiled: may take parts of it out. NULL: as it is. */
+    /* Changes the training graph before it is compiled: sinks on servers detach the embedding
+     * tables. NULL: no change. */
     trm_status (*prepare)(trm_model *model, trm_graph *graph, trm_error *err);
-    /* After it is compiled. NULL: nothing to do.   error  INVALID, PEER, TIMEOUT */
+    /* Connects the compiled program to the sink: tables and variables are declared on the
+     * servers. NULL: nothing to do.
+     *   error  INVALID, PEER, TIMEOUT */
     trm_status (*bind)(trm_model *model, trm_error *err);
     void (*destroy)(trm_model *model);
 
     /* ---- a run ---- */
 
-    /* Where the job is, if the sink knows: model->epoch, model->epoch_step, run->ahead. NULL: as
-     * the model says. */
+    /* Sets model->epoch, model->epoch_step and run->ahead to the job's position, where servers
+     * keep it. NULL: the model's own position holds. */
     trm_status (*find)(trmi_run *run, trm_error *err);
-    /* Brings the data to the run's batch. */
+    /* Moves the dataset to batch run->batch of epoch model->epoch. */
     trm_status (*seek)(trmi_run *run, trm_error *err);
-    /* Reads the next batch and asks for its rows, where that decides whether the epoch goes on.
-     * NULL: `begin` reads. */
+    /* Reads the next batch and requests its rows from the servers, in sinks where reading
+     * decides whether the epoch goes on. NULL: `begin` reads the batch. */
     trm_status (*stage)(trmi_run *run, trm_error *err);
+    /* Returns whether all steps of the current epoch are done. */
     bool (*epoch_is_over)(const trmi_run *run);
-    /* The next batch and all that its forward pass reads are in the program's memory. */
+    /* Puts the next batch, and all rows and variables that its forward pass reads, into the
+     * program's memory. */
     trm_status (*begin)(trmi_run *run, trm_error *err);
-    /* The step's gradients to the optimiser, and the executor's step to the job's.
+    /* Passes the step's gradients to the optimiser and sets the executor's step number to the
+     * job's.
      *   error  DIVERGED: a loss or gradient that is not finite */
     trm_status (*push)(trmi_run *run, trm_error *err);
-    /* Waits until all pushes are applied. NULL: they are when `push` returns. */
+    /* Waits until the servers have applied all pushes. NULL: they are applied when `push`
+     * returns. */
     trm_status (*flush)(trmi_run *run, trm_error *err);
-    /* model->epoch has begun: the data to its first batch. */
+    /* Moves the dataset to the first batch of epoch model->epoch. */
     trm_status (*next_epoch)(trmi_run *run, trm_error *err);
+    /* Returns how many steps the job has made, on all workers. */
     uint64_t (*steps_done)(const trmi_run *run);
-    /* May gradients be of older values than those that they change? NULL: no. */
+    /* Returns whether gradients may be computed from older parameters than those they are
+     * applied to (asynchronous servers). NULL: never. */
     bool (*is_late)(const trm_model *model);
 } trmi_gradient_sink;
 
-/* sinks.c: the sink of a model with these options. */
+/* sinks.c: returns the sink of a model with these options; never NULL. */
 const trmi_gradient_sink *trmi_gradient_sink_of(const trm_model_options *options);
 
 /* ---- run.c: what sinks use of a run ---- */
 
-/* The dataset's next batch; the time counts as waiting. */
+/* Returns the dataset's next batch in *batch (borrowed until the next read) and adds the time it
+ * took to run->p.wait_seconds.   error  those of trm_dataset_next */
 trm_status trmi_run_read(trmi_run *run, const trm_batch **batch, trm_error *err);
-/* Counts a batch that is about to be used.   error  INTERNAL: it is not the one that is due */
+/* Advances run->batch and adds the batch's samples, over all ranks, to the step's.
+ *   error  INTERNAL: batch `index` of `epoch` is not the one that is due */
 trm_status trmi_run_use(trmi_run *run, int64_t epoch, int64_t index, int64_t samples,
                         trm_error *err);
-/* Adds to the timeline, if there is one, what lasted from `begin` until now. */
+/* Adds an event from `begin` (trmi_os_now) until now to the profile's timeline; does nothing
+ * without a profile. */
 void trmi_run_record(const trmi_run *run, const char *category, const char *name, double begin);
-/* DIVERGED, with the run's loss and step. */
+/* Returns DIVERGED with the run's epoch, step and loss in `err`. */
 trm_status trmi_run_diverged(const trmi_run *run, trm_error *err);
 
 #endif

@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Describes a training job as a flat JSON object and compares two descriptions key by key
+ * (job.h). The description is made of hashes and settings only, so that it is small, and
+ * comparing it does not need the old data or network. */
 #include "train/job.h"
 
 #include "train/estimator/remote.h"
@@ -18,14 +21,16 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-/* Other values make other bits, or weights that do not fit. */
+/* Keys that must be equal in a resumed run: other values would give other bits, or weights of
+ * other shapes. */
 static const char *const fixed[] = {"data", "network", "precision", "backend", "optimizer"};
 enum { FIXED = sizeof fixed / sizeof fixed[0] };
 
-/* ---- describing ---------------------------------------------------------------------------------- */
+/* ---- description ----------------------------------------------------------------------------- */
 
-/* Kinds of operators in their order, and the parameters; not the batch, which may be dealt to another
- * number of ranks. */
+/* Returns a hash of the network: kinds of the operators in their order, names and shapes of the
+ * parameters, tables on servers. Batch sizes are left out, because a job may be resumed with the
+ * batch divided over another number of ranks. */
 static uint64_t digest_network(const trm_model *model) {
     const trm_graph *graph = model->train.graph;
     XXH3_state_t state;
@@ -49,6 +54,7 @@ static uint64_t digest_network(const trm_model *model) {
     return XXH3_64bits_digest(&state);
 }
 
+/* Names in the description; they are part of files and must not change. */
 static const char *precision_name(trm_precision precision) {
     static const char *const names[] = {"fp32", "mixed", "origin"};
     return (unsigned)precision < 3 ? names[precision] : "unknown";
@@ -64,6 +70,7 @@ static void add_number(trmi_text *text, const char *name, double value) {
     trmi_text_json_number(text, value);
 }
 
+/* Contract in job.h. Fixed keys first, then settings that may change. */
 trm_status trmi_job_describe(const trm_model *model, const trm_dataset *data, trmi_text *text,
                              trm_error *err) {
     const trm_model_options *o = &model->options;
@@ -91,7 +98,7 @@ trm_status trmi_job_describe(const trm_model *model, const trm_dataset *data, tr
     return TRMI_CHECK_MEMORY(err, text, "for the description of a job");
 }
 
-/* ---- comparing ----------------------------------------------------------------------------------- */
+/* ---- comparison ------------------------------------------------------------------------------ */
 
 static bool is_fixed(const char *key) {
     for (int i = 0; i < FIXED; i++) {
@@ -102,6 +109,7 @@ static bool is_fixed(const char *key) {
     return false;
 }
 
+/* Formats a value of the description for comparing and for messages. */
 static void put_value(const json_t *value, char *text, size_t size) {
     if (json_is_string(value)) {
         snprintf(text, size, "%.60s", json_string_value(value));
@@ -110,7 +118,8 @@ static void put_value(const json_t *value, char *text, size_t size) {
     }
 }
 
-/* One key whose values differ. */
+/* Handles a key whose values differ: INVALID for a fixed key unless the changes are accepted,
+ * else the key is appended to `changes`, the text for the log. */
 static trm_status differ(const trm_model *model, const char *key, const char *was, const char *is,
                          const char *where, trmi_text *changes, trm_error *err) {
     if (is_fixed(key) && !model->options.accept_changes) {
@@ -124,6 +133,8 @@ static trm_status differ(const trm_model *model, const char *key, const char *wa
     return TRM_OK;
 }
 
+/* Compares the description `mine` with `theirs`, the checkpoint's; appends the differences that
+ * are allowed to `changes`. */
 static trm_status compare(const trm_model *model, const json_t *mine, const json_t *theirs,
                           const char *where, trmi_text *changes, trm_error *err) {
     const char *key;
@@ -143,6 +154,8 @@ static trm_status compare(const trm_model *model, const json_t *mine, const json
     return TRM_OK;
 }
 
+/* Contract in job.h. A checkpoint without a description fits every job. Rank 0 logs accepted
+ * changes, once the data is known. */
 trm_status trmi_job_compare(const trm_model *model, const trm_dataset *data, const char *saved,
                             const char *where, trm_error *err) {
     trmi_text text = {0}, changes = {0};

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* train/job.h: what makes a training job, kept in its checkpoints.
+/* train/job.h: the description of a training job that its checkpoints carry, and its comparison
+ * at a resume.
  *
- *   checkpoint, job.json   {"data": "60000 samples, digest ...", "network": ..., "learning_rate": 0.1}
- *         |                                                              ^
- *         v                                                              |
- *   resume: the same keys of this run --> "data", "network", "precision", "backend": must be equal
- *                                         the others may differ, and one line says how
- */
+ *    checkpoint, job.json   {"data": "60000 samples, digest ...", "network": ..., "learning_rate": 0.1}
+ *          |                                                              ^
+ *          v                                                              |
+ *    resume: the same keys of this run --> "data", "network", "precision", "backend", "optimizer": must be equal
+ *                                          other keys may differ; one line of the log lists the changes */
 #ifndef TRMI_TRAIN_JOB_H
 #define TRMI_TRAIN_JOB_H
 
@@ -14,14 +14,15 @@
 
 #include "base/memory.h"
 
-/* Appends a JSON object that describes the model's job; without "data" where `data` is NULL.
- *   error  NOMEM */
+/* Appends a JSON object that describes the model's job to `text`; without the key "data" if
+ * `data` is NULL. Reads samples of `data` for the digest.   error  NOMEM, those of
+ * trm_dataset_fingerprint */
 trm_status trmi_job_describe(const trm_model *model, const trm_dataset *data, trmi_text *text,
                              trm_error *err);
-/* Holds this run against the description `saved` (a JSON object; NULL: an older version kept none)
- * of `where`. Keys that one of the two lacks are not compared. With `data`, logs what differs and
- * may.
- *   error  INVALID: another job, unless the model's accept_changes is set */
+/* Compares this run with the description `saved` (a JSON object; NULL: the checkpoint has none,
+ * and everything is accepted). `where` names the checkpoint in messages. Keys that only one
+ * description has are not compared. With `data`, rank 0 logs the accepted differences.
+ *   error  INVALID: another job, unless the model's accept_changes is set; NOMEM */
 trm_status trmi_job_compare(const trm_model *model, const trm_dataset *data, const char *saved,
                             const char *where, trm_error *err);
 

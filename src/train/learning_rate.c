@@ -1,10 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Learning rates as a function of the step: linear warm-up, then one of four decays
+ * (trireme/train.h). Without state, so that a resumed run continues its schedule from the step
+ * number alone. */
 #include "trireme/train.h"
+
+#include "base/arguments.h"
 
 #include <math.h>
 
 static double clamp01(double x) { return x < 0 ? 0 : x > 1 ? 1 : x; }
 
+/* Returns the rate of TRM_DECAY_STEP: base * gamma^floor(step / every). Defaults: three stages,
+ * gamma 0.1. */
 static double stepped(const trm_learning_rate *rate, double step) {
     double every = (double)rate->every_steps;
     if (every <= 0) {
@@ -14,7 +21,11 @@ static double stepped(const trm_learning_rate *rate, double step) {
     return rate->base * pow(gamma, floor(step / every));
 }
 
+/* Returns the rate of step `step` (from 0). Warm-up rises linearly from warmup_start to base;
+ * the decay then spans the steps from the end of the warm-up to total_steps, and stays at its
+ * end value after that. */
 double trm_learning_rate_at(const trm_learning_rate *rate, uint64_t step) {
+    TRMI_NEED_OR(0, NULL, rate);
     double warmup = (double)(rate->warmup_steps > 0 ? rate->warmup_steps : 0);
     double at = (double)step;
     if (at < warmup) {

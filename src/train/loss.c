@@ -1,10 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Losses by name: softmax cross-entropy as one operator or as guide 002's small ones, and logistic
- * for clicks. */
+/* The losses that come with the library: softmax cross-entropy as one operator or as the small
+ * operators of the porting guide, and the logistic loss of click models. Each builds graph nodes
+ * from the logits and the field "label", and returns a scalar. In evaluation a label of -1 marks
+ * the padding of the last batch and does not count. */
 #include "trireme/train.h"
 
 #include "train/model.h"
 
+#include "graph/arguments.h"
+
+/* Builds softmax cross-entropy from elementary operators: max, exp, sum, division, log, one-hot,
+ * mean. logits [N, K], labels [N] integers. The fusion pass recognises the pattern; the result
+ * equals the single operator's up to rounding. */
 trm_node trm_softmax_cross_entropy_expand(trm_graph *graph, trm_node logits, trm_node labels) {
     const int32_t last = -1;
     trm_shape shape = trm_node_shape(graph, logits);
@@ -18,7 +25,8 @@ trm_node trm_softmax_cross_entropy_expand(trm_graph *graph, trm_node logits, trm
     return trm_reduce_mean(graph, rows, &last, 1, false);
 }
 
-/* What evaluation measures: no smoothing, and the padding of the last batch left out. */
+/* Builds the loss of evaluation: no label smoothing, and rows with label -1 (padding of the last
+ * batch) do not count. */
 static trm_node evaluated(trm_graph *graph, trm_node logits, trm_node labels) {
     const trm_xent_options options = {.use_ignore_index = true, .ignore_index = -1};
     return trm_softmax_cross_entropy(graph, logits, labels, &options);
@@ -26,6 +34,7 @@ static trm_node evaluated(trm_graph *graph, trm_node logits, trm_node labels) {
 
 trm_node trm_loss_softmax(trm_graph *graph, trm_node logits, const trm_inputs *inputs,
                           void *context) {
+    TRMI_NEED_IN(graph, TRM_NO_NODE, inputs);
     trm_node labels = trm_inputs_get(inputs, "label");
     if (!trm_graph_is_training(graph)) {
         return evaluated(graph, logits, labels);
@@ -41,6 +50,7 @@ trm_node trm_loss_softmax(trm_graph *graph, trm_node logits, const trm_inputs *i
 
 trm_node trm_loss_softmax_expand(trm_graph *graph, trm_node logits, const trm_inputs *inputs,
                                  void *context) {
+    TRMI_NEED_IN(graph, TRM_NO_NODE, inputs);
     (void)context;
     trm_node labels = trm_inputs_get(inputs, "label");
     return trm_graph_is_training(graph) ? trm_softmax_cross_entropy_expand(graph, logits, labels)
@@ -49,6 +59,7 @@ trm_node trm_loss_softmax_expand(trm_graph *graph, trm_node logits, const trm_in
 
 trm_node trm_loss_logistic(trm_graph *graph, trm_node logits, const trm_inputs *inputs,
                            void *context) {
+    TRMI_NEED_IN(graph, TRM_NO_NODE, inputs);
     (void)context;
     trm_node labels = trm_inputs_get(inputs, "label");
     trm_shape shape = trm_node_shape(graph, logits);

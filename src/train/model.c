@@ -1,12 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A model from its options to a compiled program whose inputs are bound to the fields of a dataset.
- */
+/* Creates a trm_model: from the user's options to a compiled program whose inputs are bound to
+ * the fields of a dataset.
+ *
+ *       trm_model_create    copy_options (ranks, context, batch)  ->  choose the gradient sink  ->  trmi_compile
+ *       trmi_compile        fields of the dataset -> graph (network, loss) -> program (trm_exec) -> feeds
+ *
+ * trmi_compile runs once for training at creation, and a second time for evaluation at the first
+ * trm_model_evaluate. All strings that the model keeps are in its arena; the dataset of the
+ * options is read here only for its shapes. */
 #include "train/gradient_sink.h"
 #include "train/model.h"
 
 #include "trireme/context.h"
 #include "trireme/metrics.h"
 
+#include "base/arguments.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "exec/exec.h"
@@ -32,23 +40,25 @@ void trmi_compiled_free(trmi_compiled *compiled) {
     memset(compiled, 0, sizeof *compiled);
 }
 
-/* ---- the same bits on any number of ranks -------------------------------------------------------
- */
+/* ---- the same bits on any number of ranks ---------------------------------------------------- */
 
-/* Samples of a block: it may depend on the global batch, not on the ranks. */
+/* Returns the number of samples of one block in strict determinism: the largest of 8, 4, 2, 1
+ * that divides the global batch into at least 8 blocks. It depends on the global batch only, so
+ * that every number of ranks cuts the same blocks. */
 static int64_t block_of(int64_t global_batch) {
-    enum { SMALL = 16, FEW = 8, MANY = 64 };
-    int64_t block = 1;
-    while (global_batch % (2 * block) == 0 &&
-           global_batch / (2 * block) >= (2 * block > SMALL ? MANY : FEW)) {
-        block *= 2;
+    int64_t block = 8;
+    while (block > 1 && (global_batch % block != 0 || global_batch / block < 8)) {
+        block /= 2;
     }
     return block;
 }
 
-/* How many blocks of samples this rank's batch has; 0: strict determinism is off. */
-static trm_status count_blocks(const trm_model *model, const trm_inputs *inputs, int32_t *blocks,
-                               trm_error *err) {
+/* Strict determinism: reduces the first dimension of all fields to one block and sets *lanes to
+ * the number of blocks that this rank's batch holds. The graph is built for one block, and the
+ * executor runs it once for each. Without strict determinism nothing changes.
+ *   error  INVALID: the block does not divide the batch, or a field has no row a sample */
+static trm_status cut_batch(const trm_model *model, trm_inputs *inputs, int32_t *lanes,
+                            trm_error *err) {
     int64_t batch = inputs->fields[0].tensor.shape.dim[0], block = model->options.parallel.block;
     if (block == 0) {
         return TRM_OK;
@@ -63,19 +73,22 @@ static trm_status count_blocks(const trm_model *model, const trm_inputs *inputs,
             (long long)block, (long long)batch);
     }
     for (int32_t i = 0; i < inputs->count; i++) {
-        const trm_shape *shape = &inputs->fields[i].tensor.shape;
+        trm_shape *shape = &inputs->fields[i].tensor.shape;
         if (shape->rank < 1 || shape->dim[0] != batch) {
             return TRMI_FAIL(err, TRM_INVALID,
                              "field '%s' has not one row a sample; strict determinism cannot "
                              "deal it out",
                              inputs->fields[i].name);
         }
+        shape->dim[0] = block;
     }
-    *blocks = (int32_t)(batch / block);
+    *lanes = (int32_t)(batch / block);
     return TRM_OK;
 }
 
-/* Split, each rank with its own samples: the graph is that of all of them. */
+/* For a split graph of which each rank feeds its own samples: enlarges the first dimension of
+ * all fields to the global batch, because the partition pass starts from the graph of one
+ * device. */
 static void whole_batch(const trm_model *model, trm_inputs *inputs) {
     for (int32_t i = 0; i < inputs->count; i++) {
         trm_shape *shape = &inputs->fields[i].tensor.shape;
@@ -85,6 +98,8 @@ static void whole_batch(const trm_model *model, trm_inputs *inputs) {
 
 /* ---- compiling ---------------------------------------------------------------------------- */
 
+/* Copies the descriptions of the dataset's fields into `inputs`.
+ *   error  INVALID: no fields; those of trm_dataset_check */
 static trm_status take_fields(trm_dataset *data, trm_inputs *inputs, trm_error *err) {
     TRMI_TRY(trm_dataset_check(data, err));
     while (inputs->count < TRM_MAX_BATCH_FIELDS &&
@@ -97,6 +112,9 @@ static trm_status take_fields(trm_dataset *data, trm_inputs *inputs, trm_error *
     return TRM_OK;
 }
 
+/* Builds network and loss into out->graph, through the functions of the options (default loss:
+ * softmax cross-entropy).
+ *   error  INVALID: an error of the builders, or a loss that is not a scalar */
 static trm_status build_graph(trm_model *model, trm_inputs *inputs, trmi_compiled *out,
                               trm_error *err) {
     const trm_model_options *o = &model->options;
@@ -113,6 +131,9 @@ static trm_status build_graph(trm_model *model, trm_inputs *inputs, trmi_compile
     return TRM_OK;
 }
 
+/* Compiles the graph into out->exec. The training program gets optimiser, accumulation, memory
+ * limit and ranks; the evaluation program has the logits as its output and, where possible, the
+ * training program's weights. */
 static trm_status build_exec(trm_model *model, bool training, trmi_compiled *out, trm_error *err) {
     const trm_model_options *o = &model->options;
     trm_exec_options exec = {
@@ -133,7 +154,8 @@ static trm_status build_exec(trm_model *model, bool training, trmi_compiled *out
         exec.accumulate = trmi_accumulate(model);
         exec.memory_bytes = o->memory_bytes;
         exec.parallel = o->parallel;
-        exec.blocks = out->blocks;
+        exec.parallel.input_cuts = NULL; /* a dataset gives samples or whole batches */
+        exec.lanes = out->lanes;
         exec.updated_elsewhere = model->sink->updates;
     } else {
         exec.outputs = &out->logits;
@@ -143,13 +165,16 @@ static trm_status build_exec(trm_model *model, bool training, trmi_compiled *out
     return trm_exec_create(out->graph, &exec, &out->exec, err);
 }
 
+/* Looks up where the program takes each field that the network uses, and the index of the field
+ * "label". Names are copied, because the dataset may be destroyed before the model. */
 static trm_status bind_feeds(trm_model *model, const trm_inputs *inputs, trmi_compiled *out,
                              trm_error *err) {
     out->fields = inputs->count;
     out->label = -1;
-    out->batch = inputs->fields[0].tensor.shape.dim[0];
+    out->batch = inputs->fields[0].tensor.shape.dim[0] * (out->lanes > 0 ? out->lanes : 1);
     bool own = out == &model->train && model->options.parallel.own_samples;
-    out->batch /= own ? trmi_model_size(model) : 1; /* of what this rank feeds */
+    out->batch /=
+        own ? trmi_model_size(model) : 1; /* back from the global batch to this rank's part */
     for (int32_t i = 0; i < inputs->count; i++) {
         if (strcmp(inputs->fields[i].name, "label") == 0) {
             out->label = i;
@@ -165,6 +190,8 @@ static trm_status bind_feeds(trm_model *model, const trm_inputs *inputs, trmi_co
     return TRM_OK;
 }
 
+/* Order of the stages: fields, batch size as the ranks need it, graph, sink (may take tables
+ * out), program, feeds, sink (declares tables). Contract in model.h. */
 trm_status trmi_compile(trm_model *model, trm_dataset *data, bool training, trmi_compiled *out,
                         trm_error *err) {
     memset(out, 0, sizeof *out);
@@ -175,12 +202,17 @@ trm_status trmi_compile(trm_model *model, trm_dataset *data, bool training, trmi
         whole_batch(model, &inputs);
     }
     if (training) {
-        TRMI_TRY_GOTO(status, count_blocks(model, &inputs, &out->blocks, err), failed);
+        TRMI_TRY_GOTO(status, cut_batch(model, &inputs, &out->lanes, err), failed);
     }
     const trm_graph_options options = {.training = training};
     TRMI_TRY_GOTO(status, trm_graph_create(&options, &out->graph, err), failed);
     inputs.graph = out->graph;
     TRMI_TRY_GOTO(status, build_graph(model, &inputs, out, err), failed);
+    const char *cuts = model->options.parallel.input_cuts;
+    if (training && cuts != NULL) {
+        TRMI_TRY_GOTO(status, trmi_input_cuts_check(cuts, out->graph, trmi_model_size(model), err),
+                      failed);
+    }
     const trmi_gradient_sink *sink = model->sink;
     if (training && sink->prepare != NULL) {
         TRMI_TRY_GOTO(status, sink->prepare(model, out->graph, err), failed);
@@ -196,6 +228,8 @@ failed:
     return status;
 }
 
+/* Builds the training graph of the options, finds the tables that would go to the servers, and
+ * adds up the bytes of the remaining parameters and of the gathered ids. Contract in model.h. */
 trm_status trmi_model_traffic(const trm_model_options *options, int64_t *bytes, trm_error *err) {
     trm_model model = {.options = *options};
     trmi_compiled compiled = {0};
@@ -228,8 +262,10 @@ done:
     return status;
 }
 
-/* ---- life ----------------------------------------------------------------------------------- */
+/* ---- creation and destruction ---------------------------------------------------------------- */
 
+/* Checks the learning-rate schedule.
+ *   error  INVALID: base not above 0, negative steps, values that are not finite */
 static trm_status check_rate(const trm_learning_rate *r, trm_error *err) {
     if (!(r->base > 0) || !isfinite(r->base)) {
         return TRMI_FAIL(err, TRM_INVALID, "learning rate %g: must be greater than 0", r->base);
@@ -248,7 +284,8 @@ static trm_status check_rate(const trm_learning_rate *r, trm_error *err) {
     return TRM_OK;
 }
 
-/* Now, not when the first checkpoint is due. */
+/* Checks that the description for checkpoints is a JSON object. Done at creation, because
+ * otherwise the error would appear only at the first save. */
 static trm_status check_description(const char *text, trm_error *err) {
     json_error_t why;
     json_t *root = text != NULL ? json_loads(text, JSON_REJECT_DUPLICATES, &why) : NULL;
@@ -260,6 +297,7 @@ static trm_status check_description(const char *text, trm_error *err) {
                            "a model's description: a JSON object expected, found '%.60s'", text);
 }
 
+/* Checks the user's metrics: each has a name and 1 to TRM_MAX_METRIC_SUMS sums. */
 static trm_status check_metrics(const trm_model_options *o, trm_error *err) {
     for (int32_t i = 0; i < TRM_MAX_METRICS && o->metrics[i].add != NULL; i++) {
         const trm_metric *m = &o->metrics[i];
@@ -273,6 +311,8 @@ static trm_status check_metrics(const trm_model_options *o, trm_error *err) {
     return TRM_OK;
 }
 
+/* Checks the options that need neither data nor ranks. A model for evaluation only needs no rate
+ * and no description. */
 static trm_status check_options(const trm_model_options *o, trm_error *err) {
     if (o->network == NULL) {
         return TRMI_FAIL(err, TRM_INVALID, "a model needs a network");
@@ -294,7 +334,10 @@ static trm_status check_options(const trm_model_options *o, trm_error *err) {
     return check_rate(&o->learning_rate, err);
 }
 
-/* The context's lists live as long as it does; the executor copies them when it is made. */
+/* Translates the context (trm_context, options by name) into `o->parallel` and `o->accumulate`,
+ * if the options have a context. Options of parallel that the context also sets must be zero.
+ * Lists are borrowed from the context until the executor copies them.
+ *   error  INVALID; those of trm_context_resolve */
 static trm_status take_context(const trm_model_options *given, trm_model_options *o,
                                trm_error *err) {
     if (given->context == NULL) {
@@ -327,7 +370,8 @@ static trm_status take_context(const trm_model_options *given, trm_model_options
     return TRM_OK;
 }
 
-/* A batch is one rank's in every mode, unless every rank reads whole batches. */
+/* Sets own_samples: with several ranks and a split graph each rank feeds its own samples, unless
+ * whole_batch is set. A dataset's batch is then one rank's batch in all parallel modes. */
 static trm_status settle_batch(trm_model_options *o, trm_error *err) {
     trm_parallel_options *p = &o->parallel;
     if (p->own_samples && p->whole_batch) {
@@ -336,10 +380,13 @@ static trm_status settle_batch(trm_model_options *o, trm_error *err) {
             "a model's parallel options: own_samples and whole_batch exclude each other");
     }
     bool many = p->comm != NULL && trm_comm_size(p->comm) > 1;
+    p->whole_batch = p->whole_batch || (p->input_cuts != NULL && !p->own_samples);
     p->own_samples = many && p->split != TRM_SPLIT_NONE && !p->whole_batch;
     return TRM_OK;
 }
 
+/* Copies the options into the model, resolves ranks and context, and copies the strings into the
+ * model's arena. */
 static trm_status copy_options(const trm_model_options *given, trm_model *model, trm_error *err) {
     trm_model_options *o = &model->options;
     *o = *given;
@@ -347,10 +394,16 @@ static trm_status copy_options(const trm_model_options *given, trm_model *model,
     TRMI_TRY(trmi_model_find_ranks(o, err));
     TRMI_TRY(take_context(given, o, err));
     TRMI_TRY(settle_batch(o, err));
-    const char **strings[] = {
-        &o->backend,         &o->tuning_file,        &o->choices_file,
-        &o->description,     &o->parallel.mesh,      &o->parallel.plan,
-        &o->parallel.search, &o->parallel.save_plan, &o->parallel.save_groups};
+    const char **strings[] = {&o->backend,
+                              &o->tuning_file,
+                              &o->choices_file,
+                              &o->description,
+                              &o->parallel.mesh,
+                              &o->parallel.plan,
+                              &o->parallel.search,
+                              &o->parallel.save_plan,
+                              &o->parallel.save_groups,
+                              &o->parallel.input_cuts};
     for (size_t i = 0; i < sizeof strings / sizeof strings[0]; i++) {
         if (*strings[i] != NULL &&
             (*strings[i] = trmi_arena_strdup(&model->arena, *strings[i])) == NULL) {
@@ -360,28 +413,40 @@ static trm_status copy_options(const trm_model_options *given, trm_model *model,
     return TRM_OK;
 }
 
-/* What the ranks do together, in one line: the batch, and which samples batch norm is over. */
-static void log_ranks(const trm_model *model) {
-    const trm_parallel_options *p = &model->options.parallel;
-    int32_t size = trmi_model_size(model), norm = p->sync_batch_norm;
-    char samples[48] = "all ranks'";
-    bool local =
-        p->split != TRM_SPLIT_NONE ? norm == TRM_NORM_LOCAL : norm == 0 && model->train.blocks == 0;
-    if (local) {
-        snprintf(samples, sizeof samples, "each rank's own");
-    } else if (norm > 0) {
-        snprintf(samples, sizeof samples, "%d neighbouring ranks'", norm);
+static bool has_batch_norm(const trm_graph *graph) {
+    bool found = false;
+    for (int64_t i = 1; i < graph->ops_count; i++) {
+        found = found || graph->ops[i].kind == TRMI_OP_BATCH_NORM;
     }
-    if (size > 1 && !model->options.evaluation_only) {
-        long long each = (long long)model->train.batch / (trmi_model_shares(model) == 1 ? size : 1);
-        trmi_log(TRM_LOG_INFO, "train",
-                 "rank %d of %d: a step has %lld samples a rank, %lld together; batch norm is over "
-                 "%s samples",
-                 trmi_model_rank(model), size, each, each * size, samples);
-    }
+    return found;
 }
 
+/* Logs one line for a job of several ranks: samples of a step, and which samples batch norm
+ * takes its statistics from. */
+static void log_ranks(const trm_model *model) {
+    int32_t size = trmi_model_size(model), norm = model->options.parallel.sync_batch_norm;
+    if (size < 2 || model->options.evaluation_only) {
+        return;
+    }
+    char over[96] = "";
+    if (has_batch_norm(model->train.graph)) {
+        char group[48];
+        snprintf(group, sizeof group, "%d neighbouring ranks'", norm);
+        snprintf(over, sizeof over, "; batch norm is over %s samples",
+                 norm == TRM_NORM_LOCAL ? "each rank's own"
+                 : norm > 0             ? group
+                                        : "all ranks'");
+    }
+    long long each = (long long)model->train.batch / (trmi_model_shares(model) == 1 ? size : 1);
+    trmi_log(TRM_LOG_INFO, "ranks",
+             "rank %d of %d: a step has %lld samples a rank, %lld together%s",
+             trmi_model_rank(model), size, each, each * size, over);
+}
+
+/* Contract in trireme/train.h. On failure everything made so far is destroyed and *out is not
+ * written. */
 trm_status trm_model_create(const trm_model_options *options, trm_model **out, trm_error *err) {
+    TRMI_NEED(err, options, out);
     TRMI_TRY(check_options(options, err));
     trm_model *model = trmi_alloc(sizeof *model);
     if (model == NULL) {
@@ -412,7 +477,9 @@ void trm_model_destroy(trm_model *model) {
     if (model->sink != NULL && model->sink->destroy != NULL) {
         model->sink->destroy(model);
     }
-    trmi_compiled_free(&model->evaluate); /* before what it shares */
+    trmi_compiled_free(
+        &model
+             ->evaluate); /* the evaluation program first: it may use the training program's weights */
     trmi_compiled_free(&model->train);
     trm_auc_destroy(model->auc);
     trmi_text_free(&model->job);
@@ -421,9 +488,13 @@ void trm_model_destroy(trm_model *model) {
     trmi_free(model);
 }
 
-trm_exec *trm_model_exec(trm_model *model) { return trmi_model_owner(model)->exec; }
+trm_exec *trm_model_exec(trm_model *model) {
+    TRMI_NEED_OR(NULL, NULL, model);
+    return trmi_model_owner(model)->exec;
+}
 
 const trm_graph *trm_model_graph(const trm_model *model, trm_node *logits) {
+    TRMI_NEED_OR(NULL, NULL, model);
     const trmi_compiled *owner = trmi_model_owner((trm_model *)model);
     if (logits != NULL) {
         *logits = owner->logits;
@@ -432,12 +503,17 @@ const trm_graph *trm_model_graph(const trm_model *model, trm_node *logits) {
 }
 
 uint64_t trm_model_global_step(const trm_model *model) {
+    TRMI_NEED_OR(0, NULL, model);
     return trm_exec_step(trmi_model_owner((trm_model *)model)->exec);
 }
 
-void trm_model_request_stop(trm_model *model) { atomic_store(&model->stop, 1); }
+void trm_model_request_stop(trm_model *model) {
+    TRMI_NEED_OR(, NULL, model);
+    atomic_store(&model->stop, 1);
+}
 
 trm_status trm_model_note(trm_model *model, const char *name, double value, trm_error *err) {
+    TRMI_NEED(err, model, name);
     if (strlen(name) >= TRMI_NOTE_NAME_MAX) {
         return TRMI_FAIL(err, TRM_INVALID, "note '%s': a name has at most %d letters", name,
                          TRMI_NOTE_NAME_MAX - 1);
@@ -457,6 +533,7 @@ trm_status trm_model_note(trm_model *model, const char *name, double value, trm_
 }
 
 bool trm_model_noted(const trm_model *model, const char *name, double *value) {
+    TRMI_NEED_OR(false, NULL, model, name, value);
     for (int32_t i = 0; i < model->notes_count; i++) {
         if (strcmp(model->notes[i].name, name) == 0) {
             *value = model->notes[i].value;

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* train/model.h: a model's inside.
+/* train/model.h: the inside of trm_model, shared by the files of src/train.
  *
- *      network, loss ---> graph ---> exec      compiled for training, with the optimiser
- *            \----------> graph ---> exec      compiled for evaluation, shares the parameters
- *      dataset ---> batch fields ---> feeds ---^
- *      position: epoch, steps of it that are done; notes of callbacks; a flag that asks to stop
- */
+ *        network, loss ---> graph ---> exec      compiled for training, with the optimiser
+ *              \----------> graph ---> exec      compiled for evaluation, shares the parameters
+ *        dataset ---> batch fields ---> feeds ---^
+ *        position: epoch, steps of it that are done; notes of callbacks; a flag that requests a stop
+ *
+ * A model is used by one thread at a time; only trm_model_request_stop may come from any thread
+ * or a signal handler. */
 #ifndef TRMI_TRAIN_MODEL_H
 #define TRMI_TRAIN_MODEL_H
 
@@ -15,12 +17,14 @@
 
 #include <stdatomic.h>
 
-/* Fields become inputs of the graph when the network first asks for them. */
+/* The fields of a dataset, as the network and the loss see them. A field becomes an input of the
+ * graph at the first trm_inputs_get of its name; a field that the network does not use costs
+ * nothing. */
 struct trm_inputs {
     trm_graph *graph;
     int32_t count;
     trm_batch_field fields[TRM_MAX_BATCH_FIELDS];
-    trm_node nodes[TRM_MAX_BATCH_FIELDS]; /* id 0: nobody asked yet */
+    trm_node nodes[TRM_MAX_BATCH_FIELDS]; /* id 0: not an input yet */
 };
 
 /* A graph with its program, and where in its input memory each field of a batch goes. */
@@ -28,15 +32,16 @@ typedef struct trmi_compiled {
     trm_graph *graph;
     trm_node logits, loss;
     trm_exec *exec;
-    int64_t batch; /* first dimension of the fields */
-    int32_t label; /* field "label", -1 if there is none */
+    int64_t batch; /* samples of a batch that this rank feeds */
+    int32_t label; /* index of the field "label", -1 if there is none */
     int32_t fields;
-    const char *names[TRM_MAX_BATCH_FIELDS]; /* of the fields; in the model's arena */
-    int32_t blocks;                          /* of samples: trm_exec_options.blocks */
+    const char *names[TRM_MAX_BATCH_FIELDS]; /* names of the fields; in the model's arena */
+    int32_t lanes; /* blocks of a batch (strict determinism); 0: one batch */
     trm_tensor target[TRM_MAX_BATCH_FIELDS]; /* data NULL: the network does not use the field */
 } trmi_compiled;
 
 enum { TRMI_NOTES_MAX = 32, TRMI_NOTE_NAME_MAX = 48 };
+/* A named number that callbacks keep in the model and its checkpoints (trm_model_note). */
 typedef struct trmi_note {
     char name[TRMI_NOTE_NAME_MAX];
     double value;
@@ -47,77 +52,96 @@ struct trm_model {
     trmi_arena arena;
     trmi_compiled train, evaluate;
     const struct trmi_gradient_sink *sink;
-    struct trmi_remote *remote; /* of the sinks on servers; NULL: parameters are here */
-    /* borrowed; workers that keep step: where in the data they are. NULL: step by step from 0 */
+    struct trmi_remote *remote; /* state of the sinks on servers; NULL: local parameters */
+    /* Borrowed: position in the data of synchronous workers (estimator/dealt.h). NULL: one batch
+     * a step, from 0. */
     struct trmi_dealt *dealt;
-    struct trm_auc *auc;                 /* made when first needed */
+    struct trm_auc *auc;                 /* of evaluations; created when first needed */
     int64_t epoch;                       /* epochs done */
-    int64_t epoch_step;                  /* steps of the next epoch that are done */
-    int64_t data_samples;                /* of the dataset of the latest training call */
-    const trm_dataset *data;             /* of the running training; NULL = none runs */
-    int64_t wanted_epochs, wanted_steps; /* of it */
-    trmi_text job;                       /* its description (job.h), empty until it is asked for */
-    trmi_text resumed_job;               /* that of the checkpoint, until training begins */
-    int64_t resumed_samples; /* of the resumed run's, until training begins; 0 = not resumed */
+    int64_t epoch_step;                  /* steps done of the epoch after those */
+    int64_t data_samples;                /* samples in the dataset of the latest training call */
+    const trm_dataset *data;             /* dataset of the running training; NULL: none runs */
+    int64_t wanted_epochs, wanted_steps; /* length of the running training */
+    trmi_text job;           /* description of the job (job.h); made at the first save */
+    trmi_text resumed_job;   /* the checkpoint's description, until training begins */
+    int64_t resumed_samples; /* samples in the resumed run's dataset; 0: not resumed */
     float loss;              /* of the last step */
     int32_t notes_count;
     trmi_note notes[TRMI_NOTES_MAX];
     atomic_int stop;
 };
 
-/* Graph, program and feeds for batches of `data`; for evaluation over the weights of training where
- * they can be shared.
- *   owns  the caller, trmi_compiled_free; zeroes `out` on failure */
+/* Builds the graph for batches of `data`, compiles it into a program and looks up where each
+ * field is fed. The evaluation program uses the weights of the training program where
+ * trmi_model_shares_weights.
+ *   owns   the caller, trmi_compiled_free; `out` is zeroed on failure
+ *   error  INVALID: dataset, network or options; those of trm_exec_create */
 trm_status trmi_compile(trm_model *model, trm_dataset *data, bool training, trmi_compiled *out,
                         trm_error *err);
+/* Destroys program and graph and zeroes the struct. The evaluation program must go before the
+ * training program that it shares weights with. */
 void trmi_compiled_free(trmi_compiled *compiled);
-/* Bytes of parameters and of gathered rows that a batch of such a model exchanges with servers; its
- * graph is
- * built for that, nothing is compiled.   error  INVALID (options, graph), NOMEM */
+/* Sets *bytes to what one batch of a model with these options exchanges with servers: dense
+ * parameters and gathered rows. Builds the graph, compiles nothing.   error  INVALID (options,
+ * graph), NOMEM */
 trm_status trmi_model_traffic(const trm_model_options *options, int64_t *bytes, trm_error *err);
-/* The program that owns the parameters. */
+/* Returns the program that owns the parameters: the training program, or in a model made with
+ * evaluation_only the evaluation program. */
 trmi_compiled *trmi_model_owner(trm_model *model);
 
-/* Copies the batch's fields into the program's inputs. INVALID when a shape is not the compiled
- * one. */
+/* Copies the batch's fields into the inputs of the program; fields that the network does not use
+ * are skipped.
+ *   error  INVALID: a field has another dtype or shape than the compiled one */
 trm_status trmi_feed(const trmi_compiled *compiled, const trm_batch *batch, trm_error *err);
-/* The next batch; passes over one TRM_END. */
+/* Returns the next batch of `data` in *out (borrowed until the next call), and begins the next
+ * epoch at the end of one.
+ *   error  INVALID: the dataset has no batches; those of trm_dataset_next */
 trm_status trmi_next_batch(trm_dataset *data, const trm_batch **out, trm_error *err);
 
+/* Returns the number of batches a step, at least 1. */
 int32_t trmi_accumulate(const trm_model *model);
 
-/* ranks.c: the communicator, NULL with one rank; rank and size of it. */
+/* ranks.c: returns the communicator of the model's ranks; NULL with one rank. */
 trm_comm *trmi_model_comm(const trm_model *model);
-/* The ranks that this process has joined, where the options name no communicator and do not say
- * stand_alone. Collective where they are found.   error  those of trm_comm_create */
+/* Sets options->parallel.comm to the ranks that this process has joined, unless the options name
+ * a communicator, say stand_alone or use servers. Collective if a communicator is created.
+ *   error  those of trm_comm_create */
 trm_status trmi_model_find_ranks(trm_model_options *options, trm_error *err);
-/* Shares `data` out among the ranks, unless the program has said which part each reads
- * (trm_dataset_shard), or every rank reads whole batches.   error  those of trm_dataset_check */
+/* Gives each rank its part of `data`, unless the user has already sharded it (trm_dataset_shard)
+ * or every rank reads whole batches. Training wraps around to equal parts, evaluation pads.
+ *   error  those of trm_dataset_check */
 trm_status trmi_model_share_data(const trm_model *model, trm_dataset *data, bool training,
                                  trm_error *err);
+/* Returns this process's rank among the model's ranks, 0 without a communicator. */
 int32_t trmi_model_rank(const trm_model *model);
+/* Returns the number of the model's ranks, 1 without a communicator. */
 int32_t trmi_model_size(const trm_model *model);
-/* Parts that a global batch is read in: one a rank, or, where the graph is split, the whole by
- * every rank. */
+/* Returns how many parts a global batch is read in: one for each rank, or 1 where the graph is
+ * split and every rank reads the whole batch. */
 int32_t trmi_model_shares(const trm_model *model);
-/* Does the evaluation program lie over the training program's weights? Else they are copied. */
+/* Returns whether the evaluation program uses the training program's weights in place. Otherwise
+ * they are copied before each evaluation. */
 bool trmi_model_shares_weights(const trm_model *model);
-/* What every rank has returned: own failures stay, a rank that succeeded learns of another's.
- * Statuses
- * and `number` (the global step, say) must agree.   error  that of the rank itself, or INVALID */
+/* Combines a status over the ranks. A rank that failed keeps its own error; a rank that
+ * succeeded gets INVALID if another rank failed, or if `number` (for instance the global step)
+ * differs. `what` is the subject of the message. Collective; a no-op with one rank.
+ *   error  `status`, INVALID, those of trm_comm_run */
 trm_status trmi_model_agree(const trm_model *model, trm_status status, int64_t number,
                             const char *what, trm_error *err);
-/* Rank 0's answer, on every rank. */
+/* Sets *answer on every rank to rank 0's. Collective.   error  those of trm_comm_run */
 trm_status trmi_model_ask_first(const trm_model *model, bool *answer, trm_error *err);
-/* Sums over the ranks. */
+/* Replace values[0 .. count) by their sums over the ranks. Collective.   error  those of
+ * trm_comm_run */
 trm_status trmi_model_add(const trm_model *model, double *values, int64_t count, trm_error *err);
 trm_status trmi_model_add_counts(const trm_model *model, int64_t *values, int64_t count,
                                  trm_error *err);
-/* auc.c: what all ranks have added. */
+/* auc.c: adds the counts of all ranks to `auc`, on every rank. Collective. */
 struct trm_auc;
 trm_status trmi_auc_add_ranks(struct trm_auc *auc, const trm_model *model, trm_error *err);
 
-/* From a callback of the running training: hands the news to all callbacks. */
+/* Call the hooks on_evaluated and on_checkpoint of all callbacks of the run that `progress`
+ * belongs to. Called by the callback that has evaluated or saved, from inside its own hook.
+ *   error  that of the first hook that fails */
 trm_status trmi_tell_evaluated(const trm_progress *progress, const trm_evaluation *evaluation,
                                trm_error *err);
 trm_status trmi_tell_checkpoint(const trm_progress *progress, const char *path, trm_error *err);

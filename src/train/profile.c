@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The timeline of a training call: a recorder that the executor, the communicator and the dataset
- * write into while the call runs; at its end rank 0 gathers the ranks' events and writes the file.
+/* Records the timeline of a training call. Executor, communicator and dataset write events into
+ * one recorder while the call runs; at its end rank 0 gathers the ranks' events and writes a
+ * Chrome trace file.
  *
- *   track     category        events
- *   steps     compute         each step kernel; optimizer; communication inside a kernel
- *             waiting         for a batch, for gradients of other ranks
- *   comm...   communication   operations in the background, one track a communicator
- *   data w    data            batches that prefetch thread w fills */
+ *     track     category        events
+ *     steps     compute         each step kernel; optimizer; communication inside a kernel
+ *               waiting         for a batch, for gradients of other ranks
+ *     comm...   communication   operations in the background, one track a communicator
+ *     data w    data            batches that prefetch thread w fills */
 #include "train/profile.h"
 
 #include "base/error.h"
@@ -32,6 +33,8 @@ struct trmi_profile {
     char path[4096];
 };
 
+/* Creates the recorder and attaches it to executor, dataset and communicator (contract in
+ * profile.h). */
 trm_status trmi_profile_begin(trm_model *model, trm_dataset *data, const char *path,
                               trmi_profile **out, trm_error *err) {
     trmi_profile *p = trmi_alloc(sizeof *p);
@@ -63,7 +66,8 @@ trmi_trace *trmi_profile_trace(const trmi_profile *profile) {
     return profile != NULL ? profile->trace : NULL;
 }
 
-/* Nobody records any more: the prefetch threads end, and begin again with the next batch. */
+/* Detaches the recorder, so that it can be read and freed. The seek ends the prefetch threads,
+ * which may still hold it; they start again with the next batch. */
 static trm_status detach(trmi_profile *p, trm_error *err) {
     int64_t epoch, index;
     p->model->train.exec->trace = NULL;
@@ -75,7 +79,8 @@ static trm_status detach(trmi_profile *p, trm_error *err) {
     return trm_dataset_seek(p->data, epoch, index, err);
 }
 
-/* The texts of all ranks behind each other, on every rank. */
+/* Replaces `text` by the texts of all ranks in the order of ranks, on every rank. Collective:
+ * lengths, then bytes. The ranks agree that all have memory before the bytes are exchanged. */
 static trm_status gather(const trm_model *model, trmi_text *text, trm_error *err) {
     trm_comm *comm = trmi_model_comm(model);
     int32_t size = trmi_model_size(model), rank = trmi_model_rank(model);
@@ -86,6 +91,7 @@ static trm_status gather(const trm_model *model, trmi_text *text, trm_error *err
     if (counts == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for the timeline of %d ranks", (int)size);
     }
+    /* lengths of all ranks, and where this rank's text begins */
     counts[rank] = (int64_t)text->length;
     trm_status status = trmi_model_add_counts(model, counts, size, err);
     for (int32_t r = 0; r < size; r++) {
@@ -97,6 +103,7 @@ static trm_status gather(const trm_model *model, trmi_text *text, trm_error *err
         status =
             TRMI_FAIL(err, TRM_NOMEM, "no memory for a timeline of %lld bytes", (long long)total);
     }
+    /* no rank may miss the exchange */
     status = trmi_model_agree(model, status, total, "the timeline", err);
     if (status == TRM_OK) {
         memcpy(all + before, text->data, text->length);
@@ -116,15 +123,16 @@ static trm_status gather(const trm_model *model, trmi_text *text, trm_error *err
     return status;
 }
 
-/* Seconds to add to this rank's times: rank 0's clock, from the first rank's beginning, because
- * viewers drop events before zero. Ranks of one host have the same clock; others meet at the time
- * of day. */
+/* Sets *shift to the seconds to add to this rank's times, so that all ranks use rank 0's clock
+ * and the first rank begins at 0 (viewers drop events before 0). Ranks of one host have the same
+ * monotonic clock: differences below 1 ms are noise. Ranks of other hosts are aligned by the
+ * time of day. */
 static trm_status find_clock_shift(const trmi_profile *p, double *shift, trm_error *err) {
     int32_t rank = trmi_model_rank(p->model);
     trm_comm *comm = trmi_model_comm(p->model);
     int64_t size = comm != NULL ? trm_comm_size(comm) : 1;
     double offset = trmi_os_wall() - trmi_os_now();
-    double *clocks = trmi_alloc((size_t)size * 2 * sizeof *clocks); /* offset and begin, by rank */
+    double *clocks = trmi_alloc((size_t)size * 2 * sizeof *clocks); /* [rank][offset, begin] */
     if (clocks == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for the clocks of %lld ranks", (long long)size);
     }
@@ -146,6 +154,8 @@ static trm_status find_clock_shift(const trmi_profile *p, double *shift, trm_err
     return status;
 }
 
+/* Formats this rank's events, gathers those of all ranks, and writes the file on rank 0.
+ * Collective. */
 static trm_status write_file(trmi_profile *p, trm_error *err) {
     trmi_text events = {0}, file = {0};
     char name[32];
@@ -153,7 +163,8 @@ static trm_status write_file(trmi_profile *p, trm_error *err) {
     int32_t rank = trmi_model_rank(p->model);
     TRMI_TRY(find_clock_shift(p, &shift, err));
     snprintf(name, sizeof name, "rank %d", (int)rank);
-    trmi_text_append(&events, ",\n", rank > 0 ? 2 : 0); /* behind those of the rank before */
+    trmi_text_append(&events, ",\n",
+                     rank > 0 ? 2 : 0); /* separates them from the events of the rank before */
     trmi_trace_put_process(&events, rank, name);
     trmi_trace_put(p->trace, rank, shift, &events);
     trm_status status =
@@ -179,11 +190,12 @@ static trm_status write_file(trmi_profile *p, trm_error *err) {
     return status;
 }
 
+/* Contract in profile.h. An error of the timeline is returned only if training succeeded. */
 trm_status trmi_profile_end(trmi_profile *p, trm_status trained, trm_error *err) {
     if (p == NULL) {
         return trained;
     }
-    /* A failed rank has no one to gather with. */
+    /* After another error the ranks did not end alike, and a collective would hang. */
     bool whole = trained == TRM_OK || trained == TRM_CANCELLED;
     trm_error own;
     trm_status status = detach(p, &own);

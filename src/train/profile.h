@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* train/profile.h: the timeline of a training call, as a file for Perfetto. */
+/* train/profile.h: the timeline of a training call as a Chrome trace file, for Perfetto. */
 #ifndef TRMI_TRAIN_PROFILE_H
 #define TRMI_TRAIN_PROFILE_H
 
@@ -9,13 +9,17 @@
 
 typedef struct trmi_profile trmi_profile;
 
-/* Records from here on what executor, communicator and dataset do.   error  NOMEM, INVALID */
+/* Attaches a recorder to the model's executor, its communicator and `data`. `path` is written at
+ * the end.
+ *   owns   the caller, trmi_profile_end
+ *   error  NOMEM, INVALID: the path is too long */
 trm_status trmi_profile_begin(trm_model *model, trm_dataset *data, const char *path,
                               trmi_profile **out, trm_error *err);
-/* Where the training loop adds its own events; NULL without a profile. */
+/* Returns the recorder, for events of the training loop itself; NULL without a profile. */
 trmi_trace *trmi_profile_trace(const trmi_profile *profile);
-/* Ends the recording; after a training that all ranks ended alike (`trained` OK or CANCELLED) rank 0
- * writes the file. Frees. Returns `trained`, or why the file could not be written. NULL is fine. */
+/* Detaches the recorder and frees the profile. If `trained` is OK or CANCELLED, which all ranks
+ * have alike, the ranks' events are gathered (collective) and rank 0 writes the file. Returns
+ * `trained`, or the error of the file if training was OK. NULL is accepted. */
 trm_status trmi_profile_end(trmi_profile *profile, trm_status trained, trm_error *err);
 
 #endif

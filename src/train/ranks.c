@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a model asks of the other ranks. Nothing here costs anything with one rank. */
+/* What a model does together with its other ranks: finding the communicator, sharing the data,
+ * agreeing on a status, sums (contracts in model.h). With one rank every function returns at
+ * once. */
 #include "train/model.h"
 
 #include "trireme/cluster.h"
@@ -11,7 +13,8 @@
 
 #include <stdatomic.h>
 
-/* Once a process: a launcher started it as one of many, and it has joined none. */
+/* Logs, once a process, that a launcher has started this process as one of several ranks but the
+ * program has joined none: the model would silently train alone. */
 static void warn_not_joined(void) {
     static atomic_flag warned = ATOMIC_FLAG_INIT;
     const trm_cluster_flags flags = {.table_wait_seconds = -1, .any_address = true};
@@ -31,6 +34,8 @@ static void warn_not_joined(void) {
     trm_cluster_destroy(cluster);
 }
 
+/* Contract in model.h. Order: ranks of the options, no ranks, the one job that this process has
+ * joined. With several joined jobs the choice would be a guess, so there are no ranks. */
 trm_status trmi_model_find_ranks(trm_model_options *options, trm_error *err) {
     trm_parallel_options *p = &options->parallel;
     trm_bootstrap *bootstrap;
@@ -58,6 +63,8 @@ trm_status trmi_model_find_ranks(trm_model_options *options, trm_error *err) {
     return TRM_OK;
 }
 
+/* Contract in model.h. Training data wraps around, so that every rank has equally many batches;
+ * evaluation data is padded, so that every sample counts once. */
 trm_status trmi_model_share_data(const trm_model *model, trm_dataset *data, bool training,
                                  trm_error *err) {
     const trm_parallel_options *p = &model->options.parallel;
@@ -94,13 +101,15 @@ bool trmi_model_shares_weights(const trm_model *model) {
     return model->options.parallel.split == TRM_SPLIT_NONE && !model->options.parallel.exact;
 }
 
+/* Contract in model.h. A rank's own error is returned first; differences between ranks are
+ * errors on the ranks that succeeded. */
 trm_status trmi_model_agree(const trm_model *model, trm_status status, int64_t number,
                             const char *what, trm_error *err) {
     trm_comm *comm = trmi_model_comm(model);
     if (comm == NULL) {
         return status;
     }
-    /* Largest and smallest of both: equal everywhere, or not. */
+    /* Maximum of x and of -x: largest and smallest value in one all-reduce. */
     int64_t values[4] = {(int64_t)status, -(int64_t)status, number, -number};
     trm_error broken = {.status = TRM_OK};
     const trm_collective op = {.kind = TRM_ALLREDUCE,
@@ -116,6 +125,7 @@ trm_status trmi_model_agree(const trm_model *model, trm_status status, int64_t n
     if (reached != TRM_OK) {
         return TRMI_FAIL(err, reached, "%s: %s", what, broken.message);
     }
+    /* then the status of all ranks, then their number */
     if (values[0] != -values[1]) {
         return TRMI_FAIL(err, TRM_INVALID,
                          "%s: it succeeded on some ranks only; every rank must see the "
@@ -146,7 +156,8 @@ trm_status trmi_model_ask_first(const trm_model *model, bool *answer, trm_error 
     return TRM_OK;
 }
 
-/* With a name, for who reports that it lasts. */
+/* Sums `values` over the ranks; the tag names the operation in a message about a rank that waits
+ * too long. */
 static trm_status add(const trm_model *model, void *values, int64_t count, trm_dtype dtype,
                       trm_error *err) {
     const trm_collective op = {.kind = TRM_ALLREDUCE,

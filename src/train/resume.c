@@ -1,18 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A model's whole state to a checkpoint and back.
+/* Saves a model's whole state as a checkpoint, and loads or resumes it.
  *
- *      part "model"      parameters and states      by the network's names
- *      part "optimizer"  slots                      "conv1.weight/momentum"
- *      part "layerwise"  the other ranks' own        layerwise.c
- *      info              step, seed, data position, the model's description
- *      info.state_json   {"job": job.h, "epoch", "epoch_step", "batch", "accumulate", "samples", "loss", "loss_scale", "notes"}
+ *        part "model"      parameters and states      by the network's names
+ *        part "optimizer"  slots                      "conv1.weight/momentum"
+ *        part "layerwise"  parameters of the other ranks in hybrid_parallel     layerwise.c
+ *        info              step, seed, data position, the model's description
+ *        info.state_json   {"job": job.h, "epoch", "epoch_step", "batch", "accumulate", "samples", "loss", "loss_scale", "notes"}
  *
- * What is read is checked as a whole before the first variable is written.
- */
+ *   save     trm_model_save     all ranks gather, rank 0 writes
+ *   load     trm_model_load     weights only, for a new job
+ *   resume   trm_model_resume   everything; the run continues with the bits that it would have had without interruption
+ *
+ * Tensors are stored in plain layout (trm_exec_read), so that a checkpoint depends on no kernel,
+ * thread count or number of ranks. A part is checked and converted as a whole before its first
+ * variable is written. */
 #include "train/export/gather.h"
 #include "train/job.h"
 #include "train/model.h"
 
+#include "base/arguments.h"
 #include "base/error.h"
 
 #include <jansson.h>
@@ -22,6 +28,8 @@
 
 /* ---- saving ---------------------------------------------------------------------------------- */
 
+/* Appends info.state_json: the position in the data, the loss scale, the job's description and
+ * the notes of callbacks. */
 static void write_state(const trm_model *model, trmi_text *text) {
     trmi_text_printf(text,
                      "{\"epoch\":%lld,\"epoch_step\":%lld,\"batch\":%lld,\"accumulate\":%d,"
@@ -50,10 +58,14 @@ static void write_state(const trm_model *model, trmi_text *text) {
     trmi_text_printf(text, "}}");
 }
 
+/* Returns whether variable `v` belongs to the part "optimizer" (`slots`) or else to the part
+ * "model". */
 static bool in_part(const trm_variable *v, bool slots) {
     return (v->kind == TRM_VARIABLE_SLOT) == slots;
 }
 
+/* Copies the variables of one part into memory of `arena`, in plain layout (contract in
+ * export/gather.h). */
 trm_status trmi_gather(trm_exec *exec, bool slots, trmi_arena *arena, trm_named_tensor **out,
                        int64_t *count, trm_error *err) {
     int32_t total = trm_exec_variable_count(exec);
@@ -81,18 +93,23 @@ trm_status trmi_gather(trm_exec *exec, bool slots, trmi_arena *arena, trm_named_
     return TRM_OK;
 }
 
-/* Once a training. */
+/* Describes the job for the checkpoints, once a training call: the dataset does not change
+ * within one. */
 static trm_status describe_job(trm_model *model, trm_error *err) {
     return model->job.length > 0 || model->data == NULL
                ? TRM_OK
                : trmi_job_describe(model, model->data, &model->job, err);
 }
 
+/* Gathers slots and layerwise parameters from all ranks (collective); rank 0 then copies the
+ * parts and writes the checkpoint through `writer`. Contract in trireme/train.h. */
 trm_status trm_model_save(trm_model *model, trm_checkpoint_writer *writer, trm_error *err) {
+    TRMI_NEED(err, model);
     trm_exec *exec = trm_model_exec(model);
     TRMI_TRY(trm_exec_gather_slots(exec, err));
     trmi_arena arena = {0};
     trmi_text state = {0};
+    /* parts of the file; with layerwise parameters a third one, whose values other ranks own */
     trm_checkpoint_part parts[3] = {{.name = "model"}, {.name = "optimizer"}};
     trm_named_tensor *lists[2] = {NULL, NULL};
     bool layerwise = trmi_model_size(model) > 1 && trmi_has_layerwise(model);
@@ -100,6 +117,7 @@ trm_status trm_model_save(trm_model *model, trm_checkpoint_writer *writer, trm_e
     if (status != TRM_OK || trmi_model_rank(model) != 0) {
         goto done;
     }
+    /* from here on only rank 0 */
     for (int p = 0; p < 2; p++) {
         TRMI_TRY_GOTO(status, trmi_gather(exec, p == 1, &arena, &lists[p], &parts[p].count, err),
                       done);
@@ -111,6 +129,7 @@ trm_status trm_model_save(trm_model *model, trm_checkpoint_writer *writer, trm_e
         status = TRMI_FAIL(err, TRM_NOMEM, "no memory for a checkpoint's state");
         goto done;
     }
+    /* the position counts samples of all ranks, so that another number of ranks can resume */
     const trm_checkpoint_info info = {
         .global_step = (int64_t)trm_exec_step(exec),
         .epoch = model->epoch,
@@ -128,8 +147,7 @@ done:
     return status;
 }
 
-/* ---- loading variables --------------------------------------------------------------------------
- */
+/* ---- loading variables ----------------------------------------------------------------------- */
 
 static bool same_shape(const trm_safetensors_entry *e, const trm_shape *shape) {
     bool same = e->rank == shape->rank;
@@ -145,7 +163,8 @@ static void entry_shape(const trm_safetensors_entry *e, char *text, size_t size)
     trm_shape_format(&shape, text, size);
 }
 
-/* The variable's entry; with `partial` NULL where there is none that fits. */
+/* Finds the tensor of variable `v` in `file`. With `partial`, *out is NULL if there is none or
+ * its shape differs; without, that is INVALID. `where` names the file in messages. */
 static trm_status find_entry(const trm_safetensors *file, const trm_variable *v, bool partial,
                              const char *where, const trm_safetensors_entry **out, trm_error *err) {
     const trm_safetensors_entry *e = trm_safetensors_find(file, v->name);
@@ -167,7 +186,9 @@ static trm_status find_entry(const trm_safetensors *file, const trm_variable *v,
                      v->name, found, trm_shape_format(&v->shape, expected, sizeof expected));
 }
 
-/* Two passes: all are checked and converted first, then all are written. */
+/* Loads one part of a checkpoint into `exec`. First all tensors are checked and converted, then
+ * all are written, so that an error leaves the model unchanged. *skipped counts variables
+ * without a tensor (`partial` only). */
 static trm_status load_part(trm_exec *exec, const trm_safetensors *file, bool slots, bool partial,
                             const char *where, int32_t *skipped, trm_error *err) {
     int32_t total = trm_exec_variable_count(exec);
@@ -212,6 +233,8 @@ static bool ends_with(const char *text, const char *tail) {
     return a >= b && strcmp(text + a - b, tail) == 0;
 }
 
+/* Loads weights from a .safetensors file or from the newest checkpoint under `path`, on this
+ * rank alone. */
 static trm_status load_here(trm_model *model, const char *path, bool partial, int32_t *skipped,
                             trm_error *err) {
     *skipped = 0;
@@ -238,14 +261,18 @@ static trm_status load_here(trm_model *model, const char *path, bool partial, in
     return status;
 }
 
+/* Contract in trireme/train.h. All ranks read the same files; they must agree on the outcome. */
 trm_status trm_model_load(trm_model *model, const char *path, bool partial, int32_t *skipped,
                           trm_error *err) {
+    TRMI_NEED(err, model, path);
     int32_t unused = 0;
     skipped = skipped != NULL ? skipped : &unused;
     trm_status status = load_here(model, path, partial, skipped, err);
     return trmi_model_agree(model, status, *skipped, path, err);
 }
 
+/* Loads weights and slots of the newest checkpoint as far as they exist, on this rank alone
+ * (contract in gather.h). */
 trm_status trmi_model_take_newest(trm_model *model, const char *dir, int64_t *step,
                                   trm_error *err) {
     trm_checkpoint *checkpoint;
@@ -268,9 +295,9 @@ trm_status trmi_model_take_newest(trm_model *model, const char *dir, int64_t *st
     return status;
 }
 
-/* ---- resuming
- *  ------------------------------------------------------------------------------------ */
+/* ---- resuming -------------------------------------------------------------------------------- */
 
+/* The fields of info.state_json. */
 typedef struct saved_state {
     json_int_t epoch, epoch_step, batch, samples;
     int accumulate;
@@ -278,6 +305,8 @@ typedef struct saved_state {
     json_t *scale, *notes, *job; /* borrowed from the root; scale NULL = no loss was scaled */
 } saved_state;
 
+/* Parses info.state_json into `s`; *root owns the JSON values that `s` borrows.
+ *   error  CORRUPT */
 static trm_status parse_state(const char *where, const char *text, json_t **root, saved_state *s,
                               trm_error *err) {
     json_error_t bad;
@@ -299,6 +328,11 @@ static trm_status parse_state(const char *where, const char *text, json_t **root
     return TRM_OK;
 }
 
+/* Checks that the checkpoint can be resumed by this model: same seed, same global batch and
+ * accumulation, a network with the same parameters, an optimiser with as many slots. The number
+ * of ranks may differ as long as the global batch is the same, because a step then reads the
+ * same samples.
+ *   error  INVALID */
 static trm_status check_same_run(const trm_model *model, const trm_checkpoint *checkpoint,
                                  const saved_state *s, trm_error *err) {
     const trm_checkpoint_info *info = trm_checkpoint_info_of(checkpoint);
@@ -313,7 +347,8 @@ static trm_status check_same_run(const trm_model *model, const trm_checkpoint *c
         return TRMI_FAIL(err, TRM_INVALID, "%s was made with seed %llu, this run has %llu", where,
                          (unsigned long long)info->seed, (unsigned long long)model->options.seed);
     }
-    /* A step reads the same samples on any number of ranks, as long as they are as many. */
+    /* The global batch must be the same: a step then reads the same samples on any number of
+     * ranks. */
     int64_t ranks = info->world_size > 0 ? info->world_size : 1, now = trmi_model_shares(model);
     if (s->batch * ranks != model->train.batch * now || s->accumulate != trmi_accumulate(model)) {
         return TRMI_FAIL(
@@ -324,7 +359,7 @@ static trm_status check_same_run(const trm_model *model, const trm_checkpoint *c
             (long long)model->train.batch, (long long)now, trmi_accumulate(model));
     }
     int64_t slots = 0, saved = 0;
-    const char *foreign = NULL; /* a parameter that the checkpoint does not know */
+    const char *foreign = NULL; /* first parameter that the checkpoint lacks */
     trm_exec *exec = model->train.exec;
     const trm_safetensors *weights = trm_checkpoint_part_of(checkpoint, "model");
     for (int32_t i = 0; i < trm_exec_variable_count(exec); i++) {
@@ -348,7 +383,8 @@ static trm_status check_same_run(const trm_model *model, const trm_checkpoint *c
     return TRM_OK;
 }
 
-/* A run that scaled no loss before begins with its own scale. */
+/* Restores the loss scale. If the saved run scaled no loss, the model keeps its own initial
+ * scale. */
 static trm_status take_scale(trm_exec *exec, const char *where, json_t *saved, trm_error *err) {
     trm_loss_scale_state state;
     json_int_t skipped;
@@ -366,7 +402,8 @@ static trm_status take_scale(trm_exec *exec, const char *where, json_t *saved, t
     return trm_exec_set_loss_scale(exec, &state, err);
 }
 
-/* The data is compared when training begins: only then it is known. */
+/* Compares the saved job with this model, and keeps its description: the data is compared when
+ * training begins, because the dataset is not known before. */
 static trm_status take_job(trm_model *model, const char *where, const json_t *job, trm_error *err) {
     char *text = job == NULL ? NULL : json_dumps(job, JSON_COMPACT);
     trm_status status = trmi_job_compare(model, NULL, text, where, err);
@@ -379,6 +416,7 @@ static trm_status take_job(trm_model *model, const char *where, const json_t *jo
     return status;
 }
 
+/* Sets step, position, loss and notes of the model to the saved ones. */
 static void take_state(trm_model *model, const trm_checkpoint_info *info, const saved_state *s) {
     trm_exec_set_step(model->train.exec, (uint64_t)info->global_step);
     model->epoch = s->epoch;
@@ -389,11 +427,13 @@ static void take_state(trm_model *model, const trm_checkpoint_info *info, const 
     const char *name;
     json_t *value;
     json_object_foreach(s->notes, name, value) {
-        /* Names too long to be ours are nobody's. */
+        /* a name that is too long was not written by this library: skip it */
         (void)!trm_model_note(model, name, json_number_value(value), NULL);
     }
 }
 
+/* Restores everything from one open checkpoint. All checks of the run come before the first
+ * variable is changed. */
 static trm_status resume_from(trm_model *model, const trm_checkpoint *checkpoint, trm_error *err) {
     const char *where = trm_checkpoint_path(checkpoint);
     const trm_checkpoint_info *info = trm_checkpoint_info_of(checkpoint);
@@ -424,6 +464,7 @@ done:
 }
 
 trm_status trm_model_resume(trm_model *model, const char *path, trm_error *err) {
+    TRMI_NEED(err, model, path);
     if (model->options.evaluation_only) {
         return TRMI_FAIL(err, TRM_INVALID,
                          "a model made with evaluation_only loads, it cannot resume");

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What gradient sinks use of a run. */
+/* What the gradient sinks use of a training run: reading, counting, recording (contracts in
+ * gradient_sink.h). */
 #include "train/gradient_sink.h"
 
 #include "base/error.h"

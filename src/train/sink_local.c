@@ -1,14 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The gradient sink of parameters in this process: the executor's optimiser. */
+/* The gradient sink of parameters in this process: batches come from the dataset, gradients go
+ * to the executor's optimiser. With many ranks each rank has this sink, and trm_exec_update
+ * applies gradients that are reduced already. */
 #include "train/gradient_sink.h"
 
 #include "base/error.h"
 
+/* Takes every model: the last entry of the table of sinks. */
 static bool takes(const trm_model_options *options) {
     (void)options;
     return true;
 }
 
+/* Rejects a client in the options: a model with servers that reaches this sink is one for
+ * evaluation only. */
 static trm_status check(const trm_model_options *o, trm_error *err) {
     return o->ps.client == NULL
                ? TRM_OK
@@ -21,6 +26,7 @@ static trm_status seek(trmi_run *r, trm_error *err) {
 
 static bool epoch_is_over(const trmi_run *r) { return r->model->epoch_step >= r->p.epoch_steps; }
 
+/* Reads the batch that is due and feeds it to the training program. */
 static trm_status begin(trmi_run *r, trm_error *err) {
     const trm_batch *batch;
     TRMI_TRY(trmi_run_read(r, &batch, err));
@@ -32,7 +38,8 @@ static trm_status push(trmi_run *r, trm_error *err) {
     return trm_exec_update(r->model->train.exec, r->p.learning_rate, err);
 }
 
-/* Batches that fill no step are left out; the next epoch begins at its first batch. */
+/* Skips the batches at the end of an epoch that are too few for a step, and begins the next
+ * epoch at its first batch. */
 static trm_status next_epoch(trmi_run *r, trm_error *err) {
     int64_t left = trm_dataset_epoch_batches(r->options->data) - r->batch;
     r->batch = 0;

@@ -5,7 +5,8 @@
 extern const trmi_gradient_sink trmi_sink_local, trmi_sink_servers, trmi_sink_leases,
     trmi_sink_hybrid;
 
-/* The first that takes a model's options; the last takes all. */
+/* In the order of choice: the first sink that takes a model's options is used. The last one
+ * takes all options. */
 static const trmi_gradient_sink *const table[] = {
     &trmi_sink_hybrid,  /* tables on servers, dense parameters here */
     &trmi_sink_leases,  /* all parameters on servers, which also lend the samples */

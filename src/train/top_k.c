@@ -1,12 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Top-k: a sample counts where fewer than k classes come before its own; ties go to the lower
- * class, NaN never counts. */
+/* Top-k accuracy from counts: hits[i] counts the samples whose own class has exactly i better
+ * classes, i < 5. Ties go to the lower class, so that the value depends on no order of
+ * computation. A NaN logit never counts as a hit. */
 #include "trireme/metrics.h"
+
+#include "base/arguments.h"
 
 #include <math.h>
 
+/* Contract in trireme/metrics.h. Rows with a label outside of the classes are not counted. */
 void trm_top_k_add(trm_top_k *top, const float *logits, const int32_t *labels, int64_t rows,
                    int64_t classes) {
+    TRMI_NEED_OR(, NULL, top);
+    if (rows > 0) {
+        TRMI_NEED_OR(, NULL, logits, labels);
+    }
     for (int64_t r = 0; r < rows; r++) {
         const float *row = logits + r * classes;
         int32_t label = labels[r];
@@ -29,6 +37,7 @@ void trm_top_k_add(trm_top_k *top, const float *logits, const int32_t *labels, i
 }
 
 void trm_top_k_merge(trm_top_k *into, const trm_top_k *from) {
+    TRMI_NEED_OR(, NULL, into, from);
     for (int i = 0; i < 5; i++) {
         into->hits[i] += from->hits[i];
     }
@@ -36,6 +45,7 @@ void trm_top_k_merge(trm_top_k *into, const trm_top_k *from) {
 }
 
 double trm_top_k_value(const trm_top_k *top, int k) {
+    TRMI_NEED_OR(0, NULL, top);
     int64_t hits = 0;
     for (int i = 0; i < k && i < 5; i++) {
         hits += top->hits[i];

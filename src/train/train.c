@@ -1,21 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The step loop.
+/* The training loop: trm_model_train, its epochs, its steps and the calls of the callbacks.
  *
- *      for each epoch            on_epoch_begin
- *        for each step           read batches, forward and backward -> on_gradients -> push gradients
- *                                on_step_end            (sink mode: only after the last step)
- *        position = next epoch   on_epoch_end
- *      on_end
+ *        for each epoch            on_epoch_begin
+ *          for each step           one_step: forward_backward -> on_gradients -> push -> record_progress
+ *                                  on_step_end            (sink mode: only after the last step)
+ *          position = next epoch   on_epoch_end
+ *        on_end
  *
- * Where batches come from and where gradients go is the run's gradient sink (gradient_sink.h).
+ * The loop reads batches from the run's gradient sink and hands gradients back to it
+ * (gradient_sink.h), so that it is the same for a local optimiser and for parameter servers.
+ * With many ranks, every rank runs this loop in step with the other ranks: the collectives are
+ * inside trm_exec_forward_backward and the sink's push.
  *
- * A stop (request, TRM_END of a hook, enough steps) takes effect between steps; the position
- * then says exactly what is done, so that a checkpoint written in on_end resumes with the next
- * step. */
+ * Invariants: a stop (request, TRM_END of a hook, step limit) takes effect between steps only.
+ * model->epoch and model->epoch_step then state exactly which steps are done, so a checkpoint
+ * that on_end writes resumes with the next step. A status other than OK, CANCELLED and DIVERGED
+ * ends the run of all ranks (trm_comm_abort). */
 #include "train/gradient_sink.h"
 #include "train/job.h"
 #include "train/profile.h"
 
+#include "base/arguments.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/os.h"
@@ -28,17 +33,23 @@
 
 /* ---- callbacks ------------------------------------------------------------------------------ */
 
+/* Returns the hook of `c` that lies `offset` bytes into trm_callback. One loop in call_pass then
+ * serves all hooks. */
 static trm_hook hook_of(const trm_callback *c, size_t offset) {
     trm_hook hook;
     memcpy(&hook, (const char *)c + offset, sizeof hook);
     return hook;
 }
 
+/* Returns whether `c` has a hook; a callback without hooks ends the list of trm_train_options. */
 static bool any_hook(const trm_callback *c) {
     return c->on_begin || c->on_epoch_begin || c->on_gradients || c->on_step_end ||
            c->on_epoch_end || c->on_evaluated || c->on_checkpoint || c->on_end;
 }
 
+/* Calls one hook of all callbacks whose member `last` equals `last`, in their order. TRM_END of
+ * a hook sets r->finish; any other status but OK is returned at once, and the remaining
+ * callbacks are not called. */
 static trm_status call_pass(trmi_run *r, size_t offset, bool last, trm_error *err) {
     for (int32_t i = 0; i < r->callbacks_count; i++) {
         const trm_callback *c = &r->callbacks[i];
@@ -56,13 +67,17 @@ static trm_status call_pass(trmi_run *r, size_t offset, bool last, trm_error *er
     return TRM_OK;
 }
 
+/* Calls one hook of all callbacks: first the ordinary ones, then those marked `last`.
+ * ModelCheckpoint is marked so that it saves the notes that the other callbacks have just
+ * written. */
 static trm_status call(trmi_run *r, size_t offset, trm_error *err) {
     TRMI_TRY(call_pass(r, offset, false, err));
     return call_pass(r, offset, true, err);
 }
 #define CALL(r, hook, err) call((r), offsetof(trm_callback, hook), (err))
 
-/* Hooks that other callbacks cause; they find the run through the progress they were given. */
+/* Returns the run of which `progress` is the member `p`. A built-in callback that evaluates or
+ * saves uses it to call hooks of the other callbacks in the same run. */
 static trmi_run *run_of(const trm_progress *progress) {
     return (trmi_run *)((char *)progress - offsetof(trmi_run, p));
 }
@@ -79,7 +94,8 @@ trm_status trmi_tell_checkpoint(const trm_progress *progress, const char *path, 
     trmi_run *r = run_of(progress);
     uint64_t own = r->p.global_step;
     r->p.checkpoint = path;
-    /* other workers may have gone on since this one's step */
+    /* report the step of the saved parameters: other workers may have pushed since this worker's
+     * own step */
     r->p.global_step = trm_model_global_step(r->model);
     trm_status status = CALL(r, on_checkpoint, err);
     r->p.global_step = own;
@@ -89,8 +105,10 @@ trm_status trmi_tell_checkpoint(const trm_progress *progress, const char *path, 
 
 /* ---- a step ---------------------------------------------------------------------------------- */
 
-/* Warns when the loss grows while something can be done about it. Where other workers learn from
- * this one's gradients, a run whose loss is lost ends. */
+/* Compares the step's loss with the first losses of the run (diverge.h). A loss that has grown
+ * is logged once, with the remedies that apply. A lost loss ends the run with DIVERGED if the
+ * sink passes gradients on to other workers, because those gradients would spoil their
+ * parameters too; otherwise record_progress reports a loss that is not finite. */
 static trm_status check_loss(trmi_run *r, trm_error *err) {
     trmi_divergence *d = &r->divergence;
     const trmi_gradient_sink *sink = r->sink;
@@ -114,7 +132,9 @@ static trm_status check_loss(trmi_run *r, trm_error *err) {
                : TRM_OK;
 }
 
-/* Gradients of the step's batches, and their mean loss. */
+/* Computes the gradients of one step: reads each batch of the accumulation through the sink,
+ * runs forward and backward, and sets r->p.loss to the mean loss of the batches. The executor
+ * adds the gradients up. */
 static trm_status forward_backward(trmi_run *r, trm_error *err) {
     trm_exec *exec = r->model->train.exec;
     int32_t batches = trmi_accumulate(r->model);
@@ -128,8 +148,11 @@ static trm_status forward_backward(trmi_run *r, trm_error *err) {
     return check_loss(r, err);
 }
 
-/* The step is done: the model's position, and what callbacks see. `begin`: when the step began,
- * after `waited` seconds of waiting for data in this epoch. */
+/* Moves the model's position to after this step and fills in what callbacks see of it
+ * (trm_progress). `begin`: time at which the step began; `waited`: seconds of this epoch that
+ * were spent waiting for data before it. Returns DIVERGED for a loss that is not finite, else
+ * the error of the collective in trmi_pace_step, which compares the ranks' step times and names
+ * stragglers. */
 static trm_status record_progress(trmi_run *r, double begin, double waited, trm_error *err) {
     trm_exec *exec = r->model->train.exec;
     r->p.loss_scale = trm_exec_loss_scale(exec, &r->loss_scale) ? &r->loss_scale : NULL;
@@ -152,6 +175,8 @@ static trm_status record_progress(trmi_run *r, double begin, double waited, trm_
     return trmi_pace_step(r->pace, r->p.step_seconds, r->p.wait_seconds - waited, err);
 }
 
+/* Runs one training step. The stop flag of this rank is handed to the executor first, because it
+ * travels to the other ranks with the step's gradients: all ranks then stop after the same step. */
 static trm_status one_step(trmi_run *r, trm_error *err) {
     trm_exec *exec = r->model->train.exec;
     double begin = trmi_os_now(), waited = r->p.wait_seconds;
@@ -169,12 +194,15 @@ static trm_status one_step(trmi_run *r, trm_error *err) {
 
 /* ---- an epoch -------------------------------------------------------------------------------- */
 
-/* With many ranks a request takes effect once a step has told all of them. */
+/* Returns whether a stop was requested. With many ranks only the flag that the last step reduced
+ * over all ranks counts, so that every rank gives the same answer. */
 static bool is_stopped(const trmi_run *r) {
     return trmi_model_comm(r->model) != NULL ? trmi_exec_flagged(r->model->train.exec)
                                              : atomic_load(&r->model->stop) != 0;
 }
 
+/* Returns whether the run ends before the next step; the step limit counts the steps of the
+ * whole job (sink->steps_done). */
 static bool must_stop(trmi_run *r) {
     int64_t limit = r->options->steps;
     if (limit > 0 && r->sink->steps_done(r) >= (uint64_t)limit) {
@@ -183,6 +211,9 @@ static bool must_stop(trmi_run *r) {
     return r->finish || is_stopped(r);
 }
 
+/* Runs the remaining steps of the current epoch, or until the run must stop. Where the sink
+ * stages batches, staging decides whether the epoch has one left, and it may wait for other
+ * workers; the stop is checked again after it. */
 static trm_status run_steps(trmi_run *r, trm_error *err) {
     int64_t first = r->model->epoch_step;
     while (!must_stop(r)) {
@@ -197,7 +228,8 @@ static trm_status run_steps(trmi_run *r, trm_error *err) {
             TRMI_TRY(CALL(r, on_step_end, err));
         }
     }
-    /* also where the run ends inside the epoch */
+    /* Sink mode calls on_step_end once, with the mean step time, also if the run ends inside the
+     * epoch. */
     if (r->options->sink && r->model->epoch_step > first) {
         r->p.step_seconds = r->p.epoch_seconds / (double)(r->model->epoch_step - first);
         TRMI_TRY(CALL(r, on_step_end, err));
@@ -205,12 +237,16 @@ static trm_status run_steps(trmi_run *r, trm_error *err) {
     return TRM_OK;
 }
 
+/* Moves the position, and the sink's data, to the first batch of the next epoch. */
 static trm_status next_epoch(trmi_run *r, trm_error *err) {
     r->model->epoch++;
     r->model->epoch_step = 0;
     return r->sink->next_epoch(r, err);
 }
 
+/* Runs one epoch from the model's position. Ordinary on_epoch_end hooks see the position at the
+ * end of the epoch; the hooks marked `last` (checkpoints) see the beginning of the next one, so
+ * that a resume does not repeat the epoch's end. */
 static trm_status one_epoch(trmi_run *r, trm_error *err) {
     r->epoch_begin = trmi_os_now();
     r->p.epoch = r->model->epoch + 1;
@@ -233,9 +269,10 @@ static trm_status one_epoch(trmi_run *r, trm_error *err) {
     return call_pass(r, offsetof(trm_callback, on_epoch_end), true, err);
 }
 
-/* ---- the call ---------------------------------------------------------------------------------
- */
+/* ---- entry points ---------------------------------------------------------------------------- */
 
+/* Copies the callbacks of the options, up to the first without a hook, into the run, which
+ * destroys them at its end. */
 static void take_callbacks(trmi_run *r) {
     while (r->callbacks_count < TRM_MAX_CALLBACKS &&
            any_hook(&r->options->callbacks[r->callbacks_count])) {
@@ -244,6 +281,7 @@ static void take_callbacks(trmi_run *r) {
     }
 }
 
+/* Checks the options that do not depend on the dataset.   error  INVALID */
 static trm_status check_options(const trmi_run *r, trm_error *err) {
     if (r->model->options.evaluation_only) {
         return TRMI_FAIL(err, TRM_INVALID, "the model was made with evaluation_only");
@@ -254,7 +292,10 @@ static trm_status check_options(const trmi_run *r, trm_error *err) {
     return TRM_OK;
 }
 
-/* Ranks may each have data of their own; rank 0 described the job that is resumed. */
+/* Records the data and limits of this call in the model and, after a resume, compares the job
+ * with the one of the checkpoint (job.h). Only rank 0 compares, because rank 0 wrote the
+ * description and each rank may read its own part of the data; trmi_model_agree gives every rank
+ * the result.   error  INVALID: another job */
 static trm_status check_job(trmi_run *r, trm_error *err) {
     trm_model *model = r->model;
     trm_status status = TRM_OK;
@@ -274,6 +315,9 @@ static trm_status check_job(trmi_run *r, trm_error *err) {
     return TRM_OK;
 }
 
+/* Prepares the dataset: gives this rank its share, checks the pipeline, and holds its size
+ * against the resumed run's. Sets r->p.epoch_steps.   error  INVALID: no full step in an epoch,
+ * another number of samples, another job; those of trm_dataset_check */
 static trm_status check_data(trmi_run *r, trm_error *err) {
     trm_dataset *data = r->options->data;
     TRMI_TRY(trmi_model_share_data(r->model, data, true, err));
@@ -297,6 +341,9 @@ static trm_status check_data(trmi_run *r, trm_error *err) {
     return TRM_OK;
 }
 
+/* Prepares the run up to its first step: data, position (the sink may correct it), learning-rate
+ * schedule, and the fields of trm_progress. A schedule without a length of its own gets the
+ * number of steps of this call. */
 static trm_status begin(trmi_run *r, trm_error *err) {
     TRMI_TRY(check_data(r, err));
     const trm_train_options *o = r->options;
@@ -319,6 +366,8 @@ static trm_status begin(trmi_run *r, trm_error *err) {
     return CALL(r, on_begin, err);
 }
 
+/* Runs the whole call but for cleanup: begin, epochs, flush of the sink, on_end.   error
+ * CANCELLED after a requested stop (on_end has been called), and those of the parts */
 static trm_status go(trmi_run *r, trm_error *err) {
     TRMI_TRY(check_options(r, err));
     TRMI_TRY(begin(r, err));
@@ -338,13 +387,20 @@ static trm_status go(trmi_run *r, trm_error *err) {
 }
 
 int64_t trm_model_epoch_steps(const trm_model *model, trm_dataset *data) {
+    TRMI_NEED_OR(0, NULL, model, data);
     (void)!trmi_model_share_data(model, data, true, NULL); /* 0 batches where it fails */
     return trm_dataset_epoch_batches(data) / trmi_accumulate(model);
 }
 
+/* Trains `model` (contract: trireme/train.h). Creates the pace monitor and the profile, runs
+ * go(), and releases everything whatever the outcome. An error that only this rank has aborts
+ * the communicator, so that the other ranks end with this error instead of waiting for a time
+ * limit. CANCELLED and DIVERGED occur on all ranks alike. */
 trm_status trm_model_train(trm_model *model, const trm_train_options *options, trm_error *err) {
+    TRMI_NEED(err, model, options);
     trmi_run r = {.model = model, .options = options, .sink = model->sink};
-    /* callbacks and the other ranks are told what the caller does not want to know */
+    /* callbacks and the abort of the other ranks need the message even if the caller passed no
+     * error record */
     trm_error own;
     err = err != NULL ? err : &own;
     take_callbacks(&r);
@@ -358,7 +414,8 @@ trm_status trm_model_train(trm_model *model, const trm_train_options *options, t
     trmi_pace_destroy(r.pace);
     bool alone = status != TRM_OK && status != TRM_CANCELLED && status != TRM_DIVERGED;
     if (alone && trmi_model_comm(model) != NULL) {
-        trm_comm_abort(trmi_model_comm(model), err); /* the others stop too, and say why */
+        trm_comm_abort(trmi_model_comm(model),
+                       err); /* the other ranks end with this rank's error */
     }
     for (int32_t i = 0; i < r.callbacks_count; i++) {
         if (r.callbacks[i].destroy != NULL) {

@@ -60,6 +60,52 @@ def loss():
     case("softmax", f.softmax(z, -1), z)
 
 
+def attention(q, k, v, mask):
+    """[B, T, H, D] each; mask is true where a key is read."""
+    group = q.shape[2] // k.shape[2]
+    k, v = k.repeat_interleave(group, 2), v.repeat_interleave(group, 2)
+    y = f.scaled_dot_product_attention(*(t.transpose(1, 2) for t in (q, k, v)), attn_mask=mask)
+    return y.transpose(1, 2)
+
+
+def rotated(x, theta, first):
+    """As transformers' Llama does it: half-split."""
+    width = x.shape[-1]
+    inv = theta ** (-torch.arange(0, width, 2, dtype=torch.float64) / width)
+    angles = torch.outer(torch.arange(first, first + x.shape[1], dtype=torch.float64), inv)
+    angles = torch.cat((angles, angles), -1)[None, :, None, :]
+    half = torch.cat((-x[..., width // 2:], x[..., :width // 2]), -1)
+    return x * angles.cos() + half * angles.sin()
+
+
+def transformer():
+    x, gamma, beta = tensor(0, 3, 4), tensor(1, 4), tensor(2, 4)
+    case("layer_norm", f.layer_norm(x, (4,), gamma, beta, 1e-5), x, gamma, beta)
+    case("rms_norm", f.rms_norm(x, (4,), gamma, 1e-5), x, gamma)
+    case("gelu", f.gelu(3 * x), x)
+    case("gelu_tanh", f.gelu(3 * x, approximate="tanh"), x)
+    case("silu", f.silu(3 * x), x)
+    gate, up = tensor(0, 3, 4), tensor(1, 3, 4)
+    case("swiglu", f.silu(gate) * up, gate, up)
+    a, b = tensor(0, 2, 3, 2, 4), tensor(1, 3, 4, 2)
+    case("matmul", a @ b, a, b)
+    x, w, b = tensor(0, 2, 3, 4), tensor(1, 4, 2), tensor(2, 2)
+    case("linear_by_inputs", x @ w + b, x, w, b)
+    q, k, v = tensor(0, 2, 3, 4, 2), tensor(1, 2, 4, 2, 2), tensor(2, 2, 4, 2, 2)
+    case("attention", attention(q, k, v, torch.ones(3, 4).tril(1).bool()), q, k, v)
+    padding = torch.tensor([[1, 1, 0, 1], [0, 1, 1, 0]]).bool()[:, None, None, :]
+    case("attention_masked", attention(q, k, v, padding), q, k, v)
+    qkv = tensor(0, 2, 3, 8)
+    q, k, v = qkv[..., :4].reshape(2, 3, 2, 2), qkv[..., 4:6].reshape(2, 3, 1, 2), qkv[..., 6:].reshape(2, 3, 1, 2)
+    case("attention_packed", attention(q, k, v, torch.ones(3, 3).tril().bool()).reshape(2, 3, 4), qkv)
+    x = tensor(0, 2, 3, 2, 4)
+    case("rotary", rotated(x, 100.0, 5), x)
+    x, w, labels = tensor(0, 2, 3, 4), tensor(1, 5, 4), torch.tensor([[3, 1, 0], [1, 2, 4]])
+    case("linear_xent", f.cross_entropy((x @ w.T).reshape(6, 5), labels.reshape(6), ignore_index=1), x, w)
+    table, ids = tensor(0, 5, 3), torch.tensor([4, 1, 4, 0])
+    case("tied", f.cross_entropy(f.embedding(ids, table) @ table.T, ids), table)
+
+
 def main():
     print("/* Made by tests/golden/operators.py; do not edit. */")
     x, w, b = tensor(0, 2, 4, 5, 6), tensor(1, 4, 2, 3, 2), tensor(2, 4)
@@ -77,6 +123,7 @@ def main():
     loss()
     table, ids = tensor(0, 5, 3), torch.tensor([4, 1, 4, 0])
     case("embedding", f.embedding(ids, table), table)
+    transformer()
 
 
 main()

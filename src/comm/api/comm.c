@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Communicators: made from a bootstrap or from a parent, and the public verbs. The drawing is in
- * communicator.h. */
+/* Communicators: creation from a bootstrap or from a parent, and the public functions of
+ * trireme/comm.h that are not in comm_op.c, comm_run.c, comm_async.c or comm_split.c. The drawing
+ * is in communicator.h. */
 #include "comm/api/world.h"
 #include "comm/api/communicator.h"
 
+#include "base/arguments.h"
 #include "base/error.h"
 #include "base/memory.h"
 #include "comm/net/exchange.h"
@@ -13,19 +15,21 @@
 #include <stdio.h>
 #include <string.h>
 
-/* --- options
- *  -------------------------------------------------------------------------------------- */
+/* --- options --- */
+/* Copies `text` to `to` (`size` bytes; a longer text is cut), or `otherwise` if it is NULL or
+ * empty. */
 static void keep_text(char *to, size_t size, const char *text, const char *otherwise) {
     snprintf(to, size, "%s", text != NULL && text[0] != '\0' ? text : otherwise);
 }
 
-/* What the program says, what HCCL_EXEC_TIMEOUT says, or 120 s. */
+/* Returns the deadline of an operation: the caller's option, else HCCL_EXEC_TIMEOUT, else 120 s. */
 static double operation_seconds(const trm_bootstrap *bootstrap, const trm_comm_options *options) {
     return options != NULL && options->timeout_seconds > 0 ? options->timeout_seconds
            : bootstrap->exec_seconds > 0                   ? bootstrap->exec_seconds
                                                            : 120;
 }
 
+/* Copies the caller's options, with texts, and fills in the defaults. */
 static void keep_options(trm_comm *comm, const trm_comm_options *from) {
     trm_comm_options *o = &comm->options;
     *o = from != NULL ? *from : (trm_comm_options){0};
@@ -39,24 +43,31 @@ static void keep_options(trm_comm *comm, const trm_comm_options *from) {
     o->algorithm = comm->algorithm;
     o->name = comm->name;
     o->plugin_dir = comm->plugin_dir;
+    /* The caller's options have priority over the environment, the environment over the
+     * defaults. */
     o->timeout_seconds = operation_seconds(comm->bootstrap, o);
     if (o->deterministic == TRM_DETERMINISTIC_FALSE) {
         o->deterministic = (trm_deterministic)comm->bootstrap->deterministic;
     }
     o->report_seconds = o->report_seconds > 0 ? o->report_seconds : 30;
     o->staging_bytes = o->staging_bytes > 0 ? o->staging_bytes : 1 << 20;
+    /* Polling time: 0 means the default, a negative number means none. */
     o->spin_microseconds = o->spin_microseconds == 0 ? 200 : o->spin_microseconds;
     o->spin_microseconds = o->spin_microseconds < 0 ? 0 : o->spin_microseconds;
 }
 
+/* The options that must be equal on all ranks, in a form that can be compared byte by byte. */
 typedef struct card {
-    uint64_t staging_bytes;
+    uint64_t staging_bytes; /* see trm_comm_options */
+    /* a trm_deterministic; 1: no direct reading; not used */
     int32_t deterministic, no_direct, host;
-    char engine[96], algorithm[TRMI_ALGORITHM_BYTES];
+    char engine[96], algorithm[TRMI_ALGORITHM_BYTES]; /* filled with zeros behind the text */
 } card;
 
-/* All ranks must have asked for the same thing. */
+/* Fails with INVALID if the ranks' options differ. */
 static trm_status compare_options(trm_comm *comm, const trmi_exchange *exchange, trm_error *err) {
+    /* trmi_alloc fills a new communicator with zeros, so the bytes after the end of each text are
+     * equal on all ranks too. */
     card mine = {.staging_bytes = comm->options.staging_bytes,
                  .deterministic = (int32_t)comm->options.deterministic,
                  .no_direct = comm->options.no_direct};
@@ -82,11 +93,14 @@ static trm_status compare_options(trm_comm *comm, const trmi_exchange *exchange,
     return status;
 }
 
-/* --- making one
- *  ----------------------------------------------------------------------------------- */
+/* --- creation --- */
+/* Fills the tables that say which members run on this host, and counts the hosts. members:
+ * [group.size] ranks of the job. Errors: NOMEM; the tables then belong to the communicator, which
+ * is destroyed. */
 static trm_status find_places(trm_comm *comm, const int32_t *members, trm_error *err) {
     trm_bootstrap *boot = comm->bootstrap;
     size_t n = (size_t)comm->group.size;
+    /* Each table has room for all members, because all may run on this host. */
     comm->members = trmi_alloc(n * sizeof(int32_t));
     comm->local_index = trmi_alloc(n * sizeof(int32_t));
     comm->local_members = trmi_alloc(n * sizeof(int32_t));
@@ -98,6 +112,7 @@ static trm_status find_places(trm_comm *comm, const int32_t *members, trm_error 
         trmi_free(seen);
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for a communicator of %zu ranks", n);
     }
+    /* Enter each member. The tables of this host are in the order of the members. */
     for (int32_t r = 0; r < comm->group.size; r++) {
         int32_t job_rank = members[r], host = boot->host_of[job_rank];
         comm->members[r] = job_rank;
@@ -108,7 +123,8 @@ static trm_status find_places(trm_comm *comm, const int32_t *members, trm_error 
             comm->local_rank = r == comm->group.rank ? comm->local_size : comm->local_rank;
             comm->local_members[comm->local_size] = r;
             comm->local_job_ranks[comm->local_size] = job_rank;
-            /* index among all the job's ranks of this host, in rank order: the root's numbering */
+            /* Index among all ranks of the job on this host, in rank order: the root communicator's
+             * numbering, which `host` uses. */
             for (int32_t j = 0; j < job_rank; j++) {
                 comm->host_rank[comm->local_size] += boot->host_of[j] == boot->host;
             }
@@ -119,18 +135,24 @@ static trm_status find_places(trm_comm *comm, const int32_t *members, trm_error 
     return TRM_OK;
 }
 
+/* Creates the engine for the ranks of this host. The first communicator also creates the host's
+ * registered memory; children share it. */
 static trm_status make_shm(trm_comm *comm, const trmi_exchange *exchange, trm_error *err) {
+    /* An exchange among the members on this host only. */
     trmi_subset subset;
     trmi_exchange local;
     trmi_subset_make(&subset, exchange, comm->group.size, comm->local_members, comm->local_size,
                      &local);
     trm_status status = TRM_OK;
+    /* The host's registered memory is counted: children hold the memory of the root
+     * communicator. */
     if (comm->root != comm) {
         comm->host = comm->root->host;
         atomic_fetch_add(&comm->host->references, 1);
     } else {
         status = trmi_shm_host_create(comm->local_size, comm->local_rank, &local, &comm->host, err);
     }
+    /* The engine sees a group of its own: the members on this host. */
     if (status == TRM_OK) {
         trmi_group group = comm->group;
         group.size = comm->local_size;
@@ -147,6 +169,9 @@ static trm_status make_shm(trm_comm *comm, const trmi_exchange *exchange, trm_er
     return status;
 }
 
+/* Stages: state of this rank, places of the members, comparison of the options, engine of this
+ * host, engine between hosts. The last three use the exchange, so all ranks run them in this
+ * order. */
 trm_status trmi_comm_make(trm_bootstrap *bootstrap, trm_comm *root, const int32_t *members,
                           int32_t size, int32_t rank, const trm_comm_options *options,
                           const trmi_exchange *exchange, trm_comm **out, trm_error *err) {
@@ -168,6 +193,7 @@ trm_status trmi_comm_make(trm_bootstrap *bootstrap, trm_comm *root, const int32_
                                .report_seconds = comm->options.report_seconds,
                                .deterministic = comm->options.deterministic,
                                .name = comm->name};
+    /* From here on, an error destroys what has been made so far. */
     trm_status status;
     TRMI_TRY_GOTO(status, find_places(comm, members, err), fail);
     comm->group.members = comm->members;
@@ -188,8 +214,11 @@ fail:
     return status;
 }
 
+/* Creates the communicator of all ranks of the job. A failure on one rank poisons the job, so that
+ * the other ranks fail with the same error. */
 trm_status trm_comm_create(trm_bootstrap *bootstrap, const trm_comm_options *options,
                            trm_comm **out, trm_error *err) {
+    TRMI_NEED(err, bootstrap, out);
     double timeout = operation_seconds(bootstrap, options);
     trmi_job_exchange job = {.bootstrap = bootstrap, .timeout_seconds = timeout};
     trmi_exchange exchange = {.context = &job, .allgather = trmi_job_allgather};
@@ -200,6 +229,7 @@ trm_status trm_comm_create(trm_bootstrap *bootstrap, const trm_comm_options *opt
     for (int32_t r = 0; r < bootstrap->size; r++) {
         members[r] = r;
     }
+    /* The name of an algorithm is kept in an array of fixed size (communicator.h). */
     trm_error cause = {.status = TRM_OK};
     if (options != NULL && options->algorithm != NULL &&
         strlen(options->algorithm) >= TRMI_ALGORITHM_BYTES) {
@@ -213,7 +243,7 @@ trm_status trm_comm_create(trm_bootstrap *bootstrap, const trm_comm_options *opt
     if (status == TRM_OK) {
         trmi_world_note(bootstrap, *out);
     }
-    if (status != TRM_OK) { /* the others must not wait for this rank */
+    if (status != TRM_OK) { /* the peers would wait for this rank until their deadline */
         cause.rank = cause.rank < 0 ? bootstrap->rank : cause.rank;
         bootstrap->table->poison(bootstrap, &cause);
         if (err != NULL) {
@@ -223,6 +253,8 @@ trm_status trm_comm_create(trm_bootstrap *bootstrap, const trm_comm_options *opt
     return status;
 }
 
+/* The order matters: the progress thread uses the engines, so it stops first, and the engines use
+ * the host memory, so they are destroyed before it. */
 void trm_comm_destroy(trm_comm *comm) {
     if (comm == NULL) {
         return;
@@ -255,25 +287,49 @@ void trm_comm_destroy(trm_comm *comm) {
     trmi_free(comm);
 }
 
-/* --- questions
- *  ------------------------------------------------------------------------------------ */
-int32_t trm_comm_rank(const trm_comm *comm) { return comm->group.rank; }
-int32_t trm_comm_size(const trm_comm *comm) { return comm->group.size; }
-int32_t trm_comm_local_rank(const trm_comm *comm) { return comm->local_rank; }
-int32_t trm_comm_local_size(const trm_comm *comm) { return comm->local_size; }
+/* --- queries --- */
+int32_t trm_comm_rank(const trm_comm *comm) {
+    TRMI_NEED_OR(0, NULL, comm);
+    return comm->group.rank;
+}
+int32_t trm_comm_size(const trm_comm *comm) {
+    TRMI_NEED_OR(1, NULL, comm);
+    return comm->group.size;
+}
+int32_t trm_comm_local_rank(const trm_comm *comm) {
+    TRMI_NEED_OR(0, NULL, comm);
+    return comm->local_rank;
+}
+int32_t trm_comm_local_size(const trm_comm *comm) {
+    TRMI_NEED_OR(1, NULL, comm);
+    return comm->local_size;
+}
 trm_deterministic trm_comm_deterministic(const trm_comm *comm) {
+    TRMI_NEED_OR((trm_deterministic)0, NULL, comm);
     return comm->options.deterministic;
 }
-const char *trm_comm_engine(const trm_comm *comm) { return comm->engine_text; }
+const char *trm_comm_engine(const trm_comm *comm) {
+    TRMI_NEED_OR(NULL, NULL, comm);
+    return comm->engine_text;
+}
 int32_t trm_comm_world_rank(const trm_comm *comm, int32_t rank) {
+    TRMI_NEED_OR(0, NULL, comm);
     return rank >= 0 && rank < comm->group.size ? comm->members[rank] : -1;
 }
 
 trm_status trm_comm_health(trm_comm *comm, trm_error *err) {
+    TRMI_NEED(err, comm);
     return comm->bootstrap->table->check(comm->bootstrap, err);
 }
 
 void trm_comm_abort(trm_comm *comm, const trm_error *cause) {
+    TRMI_NEED_OR(, NULL, comm);
+    trm_error asked;
+    if (cause == NULL) {
+        TRMI_FAIL(&asked, TRM_CANCELLED, "the communicator was aborted (trm_comm_abort)");
+        asked.rank = comm->group.rank;
+        cause = &asked;
+    }
     comm->bootstrap->table->poison(comm->bootstrap, cause);
 }
 
@@ -282,6 +338,7 @@ void *trmi_comm_reserve_shared(trm_comm *comm, size_t bytes, trm_error *err) {
 }
 
 void *trm_comm_alloc_shared(trm_comm *comm, size_t bytes, trm_error *err) {
+    TRMI_NEED_OR(NULL, err, comm);
     void *memory = trmi_comm_reserve_shared(comm, bytes, err);
     if (memory != NULL) {
         trmi_comm_fill_shared(memory, trmi_shared_resident(bytes));
@@ -289,11 +346,13 @@ void *trm_comm_alloc_shared(trm_comm *comm, size_t bytes, trm_error *err) {
     return memory;
 }
 
-void trm_comm_free_shared(trm_comm *comm, void *memory) { trmi_shm_host_free(comm->host, memory); }
+void trm_comm_free_shared(trm_comm *comm, void *memory) {
+    TRMI_NEED_OR(, NULL, comm);
+    trmi_shm_host_free(comm->host, memory);
+}
 
-/* --- verbs
- *  ---------------------------------------------------------------------------------------- */
-/* Runs the blocking request here, or behind what is pending. */
+/* --- operations --- */
+/* Runs comm->blocking in this thread, or behind the pending operations in the progress thread. */
 static trm_status run_blocking(trm_comm *comm, trm_error *err) {
     trm_request *request = &comm->blocking;
     if (atomic_load_explicit(&comm->pending, memory_order_acquire) == 0) {
@@ -308,8 +367,10 @@ static trm_status run_blocking(trm_comm *comm, trm_error *err) {
 }
 
 trm_status trm_comm_run(trm_comm *comm, const trm_collective *op, trm_error *err) {
-    /* A training loop calls the same again and again. Counts may change behind their pointer, and
-     * an all-to-all in place moves its input aside each time. */
+    TRMI_NEED(err, comm, op);
+    /* Fast path: a training loop calls the same operation again and again, and comm->blocking is
+     * still resolved. Not with counts, because the array behind the pointer may have changed, and
+     * not for an all-to-all, because in place it must move its input aside each time. */
     if (memcmp(op, &comm->last, sizeof *op) != 0) {
         comm->last = (trm_collective){.kind = TRM_COLLECTIVE_NONE};
         TRMI_TRY(trmi_comm_resolve(comm, op, &comm->blocking, err));
@@ -321,8 +382,11 @@ trm_status trm_comm_run(trm_comm *comm, const trm_collective *op, trm_error *err
     return run_blocking(comm, err);
 }
 
+/* Starts a collective in the progress thread. The request comes from the list of free requests, and
+ * goes back to it after an error. Only an accepted operation gets a sequence number. */
 trm_status trm_comm_start(trm_comm *comm, const trm_collective *op, trm_request **request,
                           trm_error *err) {
+    TRMI_NEED(err, comm, op, request);
     trm_request *taken = NULL;
     TRMI_TRY(trmi_comm_take_request(comm, &taken, err));
     trm_status status = trmi_comm_resolve(comm, op, taken, err);
@@ -342,6 +406,10 @@ trm_status trm_comm_start(trm_comm *comm, const trm_collective *op, trm_request 
 
 trm_status trm_comm_allreduce(trm_comm *comm, void *buffer, int64_t count, trm_dtype dtype,
                               trm_reduction reduce, trm_error *err) {
+    TRMI_NEED(err, comm);
+    if (count > 0) {
+        TRMI_NEED(err, buffer);
+    }
     trm_collective op = {
         .kind = TRM_ALLREDUCE, .recv = buffer, .count = count, .dtype = dtype, .reduce = reduce};
     return trm_comm_run(comm, &op, err);
@@ -349,18 +417,28 @@ trm_status trm_comm_allreduce(trm_comm *comm, void *buffer, int64_t count, trm_d
 
 trm_status trm_comm_broadcast(trm_comm *comm, void *buffer, int64_t count, trm_dtype dtype,
                               int32_t root, trm_error *err) {
+    TRMI_NEED(err, comm);
+    if (count > 0) {
+        TRMI_NEED(err, buffer);
+    }
     trm_collective op = {
         .kind = TRM_BROADCAST, .recv = buffer, .count = count, .dtype = dtype, .root = root};
     return trm_comm_run(comm, &op, err);
 }
 
 trm_status trm_comm_barrier(trm_comm *comm, trm_error *err) {
+    TRMI_NEED(err, comm);
     trm_collective op = {.kind = TRM_BARRIER};
     return trm_comm_run(comm, &op, err);
 }
 
 trm_status trm_comm_exchange(trm_comm *comm, const trm_message *messages, int32_t count,
                              trm_error *err) {
+    TRMI_NEED(err, comm);
+    if (count > 0) {
+        TRMI_NEED(err, messages);
+    }
+    /* comm->blocking is overwritten, so the fast path of trm_comm_run must not use it again. */
     comm->last = (trm_collective){.kind = TRM_COLLECTIVE_NONE};
     TRMI_TRY(trmi_comm_resolve_messages(comm, messages, count, &comm->blocking, err));
     return run_blocking(comm, err);
@@ -368,6 +446,10 @@ trm_status trm_comm_exchange(trm_comm *comm, const trm_message *messages, int32_
 
 trm_status trm_comm_start_exchange(trm_comm *comm, const trm_message *messages, int32_t count,
                                    trm_request **request, trm_error *err) {
+    TRMI_NEED(err, comm, request);
+    if (count > 0) {
+        TRMI_NEED(err, messages);
+    }
     trm_request *taken = NULL;
     TRMI_TRY(trmi_comm_take_request(comm, &taken, err));
     trm_status status = trmi_comm_resolve_messages(comm, messages, count, taken, err);
@@ -385,6 +467,10 @@ trm_status trm_comm_start_exchange(trm_comm *comm, const trm_message *messages, 
 
 trm_status trm_comm_send(trm_comm *comm, const void *buffer, int64_t count, trm_dtype dtype,
                          int32_t peer, trm_error *err) {
+    TRMI_NEED(err, comm);
+    if (count > 0) {
+        TRMI_NEED(err, buffer);
+    }
     trm_message message = {
         .peer = peer, .buffer = (void *)(uintptr_t)buffer, .count = count, .dtype = dtype};
     return trm_comm_exchange(comm, &message, 1, err);
@@ -392,6 +478,10 @@ trm_status trm_comm_send(trm_comm *comm, const void *buffer, int64_t count, trm_
 
 trm_status trm_comm_recv(trm_comm *comm, void *buffer, int64_t count, trm_dtype dtype, int32_t peer,
                          trm_error *err) {
+    TRMI_NEED(err, comm);
+    if (count > 0) {
+        TRMI_NEED(err, buffer);
+    }
     trm_message message = {
         .receive = true, .peer = peer, .buffer = buffer, .count = count, .dtype = dtype};
     return trm_comm_exchange(comm, &message, 1, err);

@@ -1,12 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Asynchronous operations: a queue and one progress thread, made by the first start.
+/* Asynchronous operations: a queue and one progress thread, which the first start creates.
  *
  *   caller   start: request -> queue, pending++        wait: until request->done
- *   thread   messages at the head of the queue join the active list and progress together; a collective
- *            runs when the list is empty; finished: done = 1, wake, pending--
- */
+ *   thread   moves message requests from the head of the queue to the list of active ones, which
+ *            progress together; runs a collective when that list is empty; a finished request:
+ *            done = 1, wake the caller, pending--
+ *
+ * The thread blocks all signals, ends in trmi_comm_stop_thread, and is the only one that touches
+ * the engines while `pending` > 0. */
 #include "comm/api/communicator.h"
 
+#include "base/arguments.h"
 #include "base/error.h"
 #include "base/memory.h"
 #include "base/os.h"
@@ -17,6 +21,8 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Reports a request as done. `pending` falls before `done` is set: a caller that sees `done` may
+ * use the engines itself. */
 static void finish(trm_comm *comm, trm_request *request, trm_status status) {
     request->status = status;
     atomic_fetch_sub_explicit(&comm->pending, 1, memory_order_release);
@@ -24,7 +30,8 @@ static void finish(trm_comm *comm, trm_request *request, trm_status status) {
     trmi_futex_wake((uint32_t *)(void *)&request->done, INT32_MAX);
 }
 
-/* One look at every active list entry; finished ones leave it. */
+/* Goes through the active message requests once; finished ones leave the list. If none has moved,
+ * the thread sleeps. */
 static void progress_active(trm_comm *comm, trm_request **active) {
     bool moved = false;
     uint32_t turn = ++comm->turn;
@@ -55,8 +62,9 @@ static void progress_active(trm_comm *comm, trm_request **active) {
     }
 }
 
-/* Moves leading message requests to the end of the active list; pops a collective if that is empty.
- * Returns false when there is nothing left to do and the thread shall end. */
+/* Moves message requests from the head of the queue to the end of the active list. If that list is
+ * empty and the queue begins with a collective, pops it into *collective. Waits while there is
+ * neither. Returns false if nothing is left to do and the thread must end. */
 static bool take_work(trm_comm *comm, trm_request **active, trm_request **collective) {
     *collective = NULL;
     pthread_mutex_lock(&comm->mutex);
@@ -67,6 +75,7 @@ static bool take_work(trm_comm *comm, trm_request **active, trm_request **collec
     while (*end != NULL) {
         end = &(*end)->next;
     }
+    /* Take all messages at the head of the queue; a collective waits until no message is active. */
     while (comm->queue_head != NULL) {
         trm_request *request = comm->queue_head;
         bool messages = request->kind == TRMI_WORK_MESSAGES;
@@ -90,11 +99,13 @@ static bool take_work(trm_comm *comm, trm_request **active, trm_request **collec
     return more;
 }
 
+/* The progress thread. */
 static void *progress_main(void *context) {
     trm_comm *comm = context;
     trm_request *active = NULL, *collective = NULL;
     while (take_work(comm, &active, &collective)) {
         if (collective != NULL) {
+            /* A collective runs to its end; messages make one step at a time. */
             trm_error err = {.status = TRM_OK};
             trm_status status = trmi_comm_execute(comm, collective, true, &err);
             collective->error = err;
@@ -106,9 +117,9 @@ static void *progress_main(void *context) {
     return NULL;
 }
 
-/* Under a real-time policy equal threads do not preempt each other, and a caller that computes
- * would keep this one from starting what it is there for. Where it may not be raised it stays as it
- * is. */
+/* Raises the progress thread's priority by one above its caller's under a real-time policy. There,
+ * threads of equal priority do not preempt each other, and a computing caller would block the
+ * thread. Without the permission to raise it, the priority stays as it is. */
 static void raise_above_caller(pthread_t thread) {
     int policy;
     struct sched_param parameters;
@@ -119,8 +130,9 @@ static void raise_above_caller(pthread_t thread) {
     }
 }
 
+/* Starts the progress thread with all signals blocked. */
 static trm_status start_thread(trm_comm *comm, trm_error *err) {
-    sigset_t all, before; /* signals are for the program's own threads */
+    sigset_t all, before; /* signals are handled by the program's own threads */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     int failed = pthread_create(&comm->thread, NULL, progress_main, comm);
@@ -164,7 +176,7 @@ trm_status trmi_comm_enqueue(trm_comm *comm, trm_request *request, trm_error *er
     comm->queue_tail = &request->next;
     pthread_cond_signal(&comm->changed);
     pthread_mutex_unlock(&comm->mutex);
-    if (messages) { /* the thread may sleep for earlier messages */
+    if (messages) { /* the thread may be asleep in an earlier exchange */
         trmi_shm_ring_mail((trmi_shm *)(void *)comm->shm, comm->local_rank);
     }
     return TRM_OK;
@@ -192,9 +204,12 @@ void trmi_comm_free_request(trm_request *request) {
 }
 
 bool trm_request_test(const trm_request *request) {
+    TRMI_NEED_OR(true, NULL, request);
     return atomic_load_explicit(&request->done, memory_order_acquire) != 0;
 }
 
+/* Waits until the request is done, or for timeout_seconds (negative: no limit). Returns whether it
+ * is done. The futex sleeps at most an hour at a time, because its timeout must be finite. */
 static bool wait_done(trm_request *request, double timeout_seconds) {
     if (trm_request_test(request)) {
         return true;
@@ -217,6 +232,7 @@ static bool wait_done(trm_request *request, double timeout_seconds) {
 void trmi_comm_join_request(trm_request *request) { (void)wait_done(request, -1); }
 
 trm_status trm_request_wait(trm_request *request, double timeout_seconds, trm_error *err) {
+    TRMI_NEED(err, request);
     if (!wait_done(request, timeout_seconds)) {
         return TRM_PENDING;
     }

@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One memory for all ranks of a host: rank 0's, as each of them can address it. */
+/* Memory that all ranks of a host share: rank 0's buffer, mapped by every rank. The public
+ * functions are described in trireme/comm.h. */
 #include "comm/api/communicator.h"
 
+#include "base/arguments.h"
 #include "base/error.h"
 
 bool trm_comm_reaches_first(const trm_comm *comm) {
+    TRMI_NEED_OR(false, NULL, comm);
     const trmi_shm *shm = (const trmi_shm *)(void *)comm->shm;
     return shm != NULL && comm->net == NULL && !comm->net_only && !shm->one_process &&
            comm->local_size == comm->group.size;
@@ -12,10 +15,12 @@ bool trm_comm_reaches_first(const trm_comm *comm) {
 
 trm_status trm_comm_reach_first(trm_comm *comm, void *memory, size_t bytes, void **out,
                                 trm_error *err) {
+    TRMI_NEED(err, comm, out);
     *out = NULL;
     if (!trm_comm_reaches_first(comm)) {
         return TRM_OK;
     }
+    /* Rank 0 broadcasts the place of its buffer; each other rank maps it. */
     trmi_shm_place place = trmi_shm_find(comm->host, memory, bytes, false);
     TRMI_TRY(trm_comm_broadcast(comm, &place, (int64_t)sizeof place, TRM_UINT8, 0, err));
     if (place.region == TRMI_SHM_NOWHERE) {

@@ -1,6 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From what the caller wrote to what engines run: every rule of trireme/comm.h about arguments is
- * checked here, and only here. */
+/* Translates a caller's operation into the form that engines run (trmi_engine_call). Every rule of
+ * trireme/comm.h about arguments is checked here, and only here: engines rely on it.
+ *
+ *   check_scalars --> resolve_counts (kinds with counts) --> resolve_buffers --> trmi_op_sign
+ *
+ * Lengths are in elements. For a kind with blocks, `count` is this rank's block and `total` is the
+ * vector of all blocks; for other kinds the two are equal. */
 #include "comm/api/communicator.h"
 
 #include "base/checked.h"
@@ -11,6 +16,8 @@
 #include <inttypes.h>
 #include <string.h>
 
+/* Properties of a kind: it reduces, it has a root, it has counts of its own, its vector has
+ * blocks. */
 static bool is_reduction(trm_collective_kind kind) {
     return kind == TRM_ALLREDUCE || kind == TRM_REDUCE || kind == TRM_REDUCE_SCATTER ||
            kind == TRM_REDUCE_SCATTERV;
@@ -25,6 +32,8 @@ static bool has_blocks(trm_collective_kind kind) {
     return kind != TRM_ALLREDUCE && kind != TRM_BROADCAST && kind != TRM_REDUCE;
 }
 
+/* Checks kind, type, reduction, root and count. The bytes of all ranks together must fit into
+ * int64. */
 static trm_status check_scalars(const trm_comm *comm, const trm_collective *from, trm_error *err) {
     int32_t size = comm->group.size;
     const char *name = trm_collective_name(from->kind);
@@ -44,6 +53,7 @@ static trm_status check_scalars(const trm_comm *comm, const trm_collective *from
     if (is_rooted(from->kind) && (from->root < 0 || from->root >= size)) {
         return TRMI_FAIL(err, TRM_INVALID, "%s: root %d of %d ranks", name, from->root, size);
     }
+    /* No data type is longer than 8 bytes. */
     int64_t bytes;
     if (!is_v(from->kind) && (from->count < 0 || !trmi_mul_i64(from->count, 8, &bytes) ||
                               !trmi_mul_i64(bytes, size, &bytes))) {
@@ -53,8 +63,8 @@ static trm_status check_scalars(const trm_comm *comm, const trm_collective *from
     return TRM_OK;
 }
 
-/* Copies counts and displacements (packed if NULL) to counts_out and offsets_out; *total becomes
- * the length of the vector. */
+/* Copies counts and displacements (NULL: packed) of all ranks to counts_out and offsets_out, after
+ * a check. *total becomes the length of the vector in elements. */
 static trm_status take_counts(const trm_comm *comm, const char *name, const int64_t *counts,
                               const int64_t *displacements, int64_t *counts_out,
                               int64_t *offsets_out, int64_t *total, trm_error *err) {
@@ -81,6 +91,8 @@ static trm_status take_counts(const trm_comm *comm, const char *name, const int6
     return TRM_OK;
 }
 
+/* Fills the arrays of a collective with counts: request->counts holds 4 arrays of [size]. They are
+ * copies, so the caller may change its own arrays. Errors: INVALID, NOMEM. */
 static trm_status resolve_counts(trm_comm *comm, const trm_collective *from, trm_request *request,
                                  trm_error *err) {
     size_t n = (size_t)comm->group.size;
@@ -93,12 +105,14 @@ static trm_status resolve_counts(trm_comm *comm, const trm_collective *from, trm
         }
     }
     int64_t *at = request->counts, received;
+    /* all-gatherv and reduce-scatterv: one array of counts; the blocks are packed. */
     if (op->kind != TRM_ALLTOALLV) {
         TRMI_TRY(take_counts(comm, name, from->counts, NULL, at, at + n, &op->total, err));
         op->counts = at, op->offsets = at + n;
         op->count = at[comm->group.rank];
         return TRM_OK;
     }
+    /* all-to-allv: counts and displacements for both directions. */
     TRMI_TRY(
         take_counts(comm, name, from->counts, from->displacements, at, at + n, &op->total, err));
     TRMI_TRY(take_counts(comm, name, from->recv_counts, from->recv_displacements, at + 2 * n,
@@ -109,12 +123,14 @@ static trm_status resolve_counts(trm_comm *comm, const trm_collective *from, trm
     return TRM_OK;
 }
 
+/* True if the two ranges of bytes have a byte in common. */
 static bool overlap(const void *a, int64_t a_bytes, const void *b, int64_t b_bytes) {
     uintptr_t x = (uintptr_t)a, y = (uintptr_t)b;
     return a_bytes > 0 && b_bytes > 0 && x < y + (uint64_t)b_bytes && y < x + (uint64_t)a_bytes;
 }
 
-/* All-to-all in place: the input moves aside first. */
+/* Prepares an all-to-all in place: copies the input to scratch memory, because the output
+ * overwrites it. There is one scratch buffer, so no other operation may be pending. */
 static trm_status put_aside(trm_comm *comm, trmi_engine_call *op, trm_error *err) {
     size_t bytes = (size_t)op->total * trm_dtype_bytes(op->dtype);
     if (atomic_load(&comm->pending) > 0) {
@@ -138,7 +154,7 @@ static trm_status put_aside(trm_comm *comm, trmi_engine_call *op, trm_error *err
     return TRM_OK;
 }
 
-/* Elements of this rank's input and output, 0 where the kind has none for it. */
+/* Returns the elements of this rank's input and output, 0 if the kind has none for this rank. */
 static void vector_lengths(const trm_comm *comm, const trmi_engine_call *op, int64_t *send,
                            int64_t *recv) {
     bool root = comm->group.rank == op->root;
@@ -157,6 +173,9 @@ static void vector_lengths(const trm_comm *comm, const trmi_engine_call *op, int
     }
 }
 
+/* Sets op->send and op->recv. send == NULL means "in place": the input is then this rank's block of
+ * the output vector, or the whole vector, depending on the kind. Otherwise the two must not
+ * overlap. */
 static trm_status resolve_buffers(trm_comm *comm, const trm_collective *from, trmi_engine_call *op,
                                   trm_error *err) {
     const char *name = trm_collective_name(op->kind);
@@ -171,7 +190,7 @@ static trm_status resolve_buffers(trm_comm *comm, const trm_collective *from, tr
         op->send = op->recv;
         if (op->kind == TRM_ALLGATHER || op->kind == TRM_ALLGATHERV || op->kind == TRM_GATHER) {
             if (op->kind == TRM_GATHER && comm->group.rank != op->root) {
-                at = 0; /* it has only its own block */
+                at = 0; /* the vector of a rank that is not the root is its own block */
             }
             op->send = (char *)op->recv + at;
         } else if (op->kind == TRM_SCATTER || op->kind == TRM_REDUCE_SCATTER ||
@@ -183,6 +202,7 @@ static trm_status resolve_buffers(trm_comm *comm, const trm_collective *from, tr
             return TRMI_FAIL(err, TRM_INVALID, "%s: not in place; give it two buffers", name);
         }
     }
+    /* A buffer is necessary if it has elements, and two different buffers must not overlap. */
     if ((send > 0 && op->send == NULL) || (recv > 0 && op->recv == NULL)) {
         return TRMI_FAIL(err, TRM_INVALID, "%s of rank %d: no %s buffer for %" PRId64 " elements",
                          name, comm->group.rank, op->recv == NULL ? "receive" : "send",
@@ -204,6 +224,7 @@ trm_status trmi_comm_resolve(trm_comm *comm, const trm_collective *from, trm_req
     request->kind = TRMI_WORK_COLLECTIVE;
     trmi_engine_call *op = &request->op;
     *op = (trmi_engine_call){.kind = from->kind, .divisor = comm->group.size};
+    /* A barrier has no data: everything else stays 0. */
     if (from->kind != TRM_BARRIER) {
         op->dtype = from->dtype;
         op->reduce = is_reduction(from->kind) ? from->reduce : TRM_REDUCTION_NONE;
@@ -236,6 +257,7 @@ trm_status trmi_comm_resolve_messages(trm_comm *comm, const trm_message *message
             return TRMI_FAIL(err, TRM_INVALID, "message %d: peer %d of %d ranks", i, m->peer,
                              comm->group.size);
         }
+        /* A message without elements needs no buffer. */
         if (bytes == 0 || m->count < 0 || !trmi_mul_i64(bytes, m->count, &bytes) ||
             (m->buffer == NULL && bytes > 0)) {
             return TRMI_FAIL(err, TRM_INVALID, "message %d: %" PRId64 " elements of type %d at %p",

@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One operation, in the thread that has the engines. */
+/* Runs one operation to its end, in the thread that has the engines at the moment (the caller or
+ * the progress thread).
+ *
+ *   trmi_comm_execute --> collective: trmi_net_run, or `run` of the shm engine on one host
+ *                     --> messages: trmi_comm_move_messages, trmi_comm_idle_messages, in a loop
+ *
+ * Before each operation the health of the job is checked, so that none starts in a poisoned job. */
 #include "base/error.h"
 #include "base/os.h"
 #include "comm/net/net.h"
@@ -7,15 +13,20 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Longest sleep between two checks of the job's failure and of the deadline. */
 static const double slice_seconds = 0.05;
 
+/* Returns the engine that moves message `m`, and sets m->peer to the peer's index in that
+ * engine. */
 static trmi_engine *engine_for(trm_comm *comm, trmi_engine_message *m) {
-    bool self = m->rank == comm->group.rank; /* no transport reaches itself */
+    bool self = m->rank == comm->group.rank; /* a network transport cannot send to its own rank */
     bool local = comm->net == NULL || self || (comm->local_index[m->rank] >= 0 && !comm->net_only);
     m->peer = local ? comm->local_index[m->rank] : m->rank;
     return local ? comm->shm : comm->net;
 }
 
+/* comm->turn_sent[peer] == turn means that an earlier message to that peer is not done in this
+ * turn: later ones to the same peer must wait, but may be started if the engine can queue them. */
 trm_status trmi_comm_move_messages(trm_comm *comm, trm_request *request, uint32_t turn, bool *moved,
                                    trm_error *err) {
     trm_status status = TRM_OK;
@@ -47,6 +58,7 @@ trm_status trmi_comm_move_messages(trm_comm *comm, trm_request *request, uint32_
 }
 
 trm_status trmi_comm_idle_messages(trm_comm *comm, trm_request *request, trm_error *err) {
+    /* Which engines have open messages, and which peers this rank waits for. */
     bool local = false, remote = false;
     memset(comm->missing, 0, (size_t)comm->group.size * sizeof(bool));
     for (int64_t i = 0; i < request->message_count; i++) {
@@ -56,12 +68,15 @@ trm_status trmi_comm_idle_messages(trm_comm *comm, trm_request *request, trm_err
             *(engine_for(comm, m) == comm->shm ? &local : &remote) = true;
         }
     }
+    /* With messages in both engines neither sleep covers the other: sleep 0.5 ms at most. */
     double seconds = local && remote ? 0.0005 : slice_seconds;
     if (remote) {
         comm->net->table->idle(comm->net, seconds);
     } else {
         comm->shm->table->idle(comm->shm, seconds);
     }
+    /* The check reads the state of the job, so it runs once in slice_seconds, or at once after a
+     * failure. */
     double now = trmi_os_now();
     if (trmi_bootstrap_healthy(comm->bootstrap) && now < comm->next_check_time) {
         return TRM_OK;
@@ -74,10 +89,13 @@ trm_status trmi_comm_idle_messages(trm_comm *comm, trm_request *request, trm_err
     return trmi_wait_check(&request->wait, &comm->group, comm->missing, what, err);
 }
 
+/* Moves the messages of a blocking exchange until all are done: polls while messages move and for
+ * the polling time after, then sleeps. With more ranks than CPUs, and in the progress thread, the
+ * polling time is 0. */
 static trm_status run_messages(trm_comm *comm, trm_request *request, bool background,
                                trm_error *err) {
     double spin = background || comm->crowded ? 0 : 1e-6 * comm->options.spin_microseconds;
-    double sleep_time = 0; /* 0: something has just moved */
+    double sleep_time = 0; /* time at which polling ends; 0: a message has just moved */
     for (;;) {
         bool moved = false;
         for (int i = 0; i < 16; i++) {
@@ -117,6 +135,7 @@ void trmi_comm_record(trm_comm *comm, const trm_request *request, bool backgroun
                       const char *category, double begin) {
     trmi_trace *trace = atomic_load(&comm->root->trace);
     if (trace == NULL) {
+        /* The name of the event is the caller's tag, if there is one. */
         return;
     }
     bool messages = request->kind == TRMI_WORK_MESSAGES;
@@ -131,6 +150,8 @@ void trmi_comm_record(trm_comm *comm, const trm_request *request, bool backgroun
     if (!messages) {
         event.bytes = (double)request->op.count * (double)trm_dtype_bytes(request->op.dtype);
     }
+    /* Operations of the progress thread overlap with the computation, so they have a track of their
+     * own. */
     if (background) {
         char track[80];
         bool root = comm == comm->root;
@@ -140,6 +161,7 @@ void trmi_comm_record(trm_comm *comm, const trm_request *request, bool backgroun
     trmi_trace_add(trace, &event);
 }
 
+/* Runs a request, without the trace. */
 static trm_status execute(trm_comm *comm, trm_request *request, bool background, trm_error *err) {
     if (!trmi_bootstrap_healthy(comm->bootstrap)) {
         return trmi_comm_refuse(comm, request, err);

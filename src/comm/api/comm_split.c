@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Children of a communicator. They are made over their parent: its own all-gather is the exchange.
- */
+/* Children of a communicator: split by colour and group by list. A child is created over its
+ * parent: the parent's all-gather is the exchange, so no new connections to the launcher are
+ * necessary. */
 #include "comm/api/communicator.h"
 
+#include "base/arguments.h"
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/memory.h"
@@ -11,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* An all-gather on the parent; `context` is the parent. */
 static trm_status parent_allgather(void *context, const void *mine, size_t bytes, void *all,
                                    trm_error *err) {
     trm_comm *parent = context;
@@ -23,32 +26,37 @@ static trm_status parent_allgather(void *context, const void *mine, size_t bytes
     return trm_comm_run(parent, &op, err);
 }
 
+/* One rank's arguments. */
 typedef struct choice {
+    /* key: order inside the child; valid: 0 if the rank passed a bad list */
     int32_t colour, key, rank, valid;
 } choice;
 
+/* Sorts ranks by key, and ranks with the same key by their rank in the parent. */
 static int by_key(const void *a, const void *b) {
     const choice *x = a, *y = b;
     return x->key != y->key ? (x->key < y->key ? -1 : 1)
                             : (x->rank > y->rank) - (x->rank < y->rank);
 }
 
-/* Children differ in how much they have to exchange (one host or several, one rank or many), but
- * every rank of the parent must take part in every all-gather of it. So exchanges go in rounds of
- * one fixed cell per rank, and whoever has finished its child keeps taking part until all have. */
+/* All-gathers among a child's ranks, over the parent. Children differ in how much they have to
+ * exchange (one host or several, one rank or many), but every rank of the parent must take part in
+ * each of the parent's all-gathers. So exchanges go in rounds of one cell of fixed size for each
+ * rank, and a rank that has finished its child keeps taking part until all ranks have finished. */
 enum { CELL_BYTES = 504 };
 typedef struct cell {
-    uint64_t finished;
-    uint8_t data[CELL_BYTES];
+    uint64_t finished;        /* 1: the rank's child is complete */
+    uint8_t data[CELL_BYTES]; /* a part of the rank's blob */
 } cell;
 
 typedef struct rounds {
-    trm_comm *parent;
-    const int32_t *ranks; /* [count] of the parent: who exchanges with this rank */
-    int32_t count;
-    cell *cells; /* [parent size] */
+    trm_comm *parent;     /* all of its ranks take part in each round */
+    const int32_t *ranks; /* [count] the ranks of the child, as ranks of the parent */
+    int32_t count;        /* ranks of the child */
+    cell *cells;          /* [parent size] one round's cells */
 } rounds;
 
+/* The all-gather of a child: as many rounds as `bytes` need. */
 static trm_status rounds_allgather(void *context, const void *mine, size_t bytes, void *all,
                                    trm_error *err) {
     rounds *r = context;
@@ -64,6 +72,7 @@ static trm_status rounds_allgather(void *context, const void *mine, size_t bytes
     return TRM_OK;
 }
 
+/* Takes part in further rounds until all ranks of the parent have finished. */
 static trm_status rounds_finish(rounds *r, trm_error *err) {
     for (bool all_finished = false; !all_finished;) {
         cell out = {.finished = 1};
@@ -76,6 +85,7 @@ static trm_status rounds_finish(rounds *r, trm_error *err) {
     return TRM_OK;
 }
 
+/* Creates the child of `count` ranks of the parent; `rank` is this rank's index in it. */
 static trm_status make_child(trm_comm *parent, const int32_t *ranks, int32_t count, int32_t rank,
                              trm_comm **out, trm_error *err) {
     rounds r = {.parent = parent, .ranks = ranks, .count = count};
@@ -103,6 +113,7 @@ static trm_status make_child(trm_comm *parent, const int32_t *ranks, int32_t cou
     return status;
 }
 
+/* Splits the parent by the ranks' choices. *out is NULL for a rank without a colour. */
 static trm_status split_by(trm_comm *parent, choice mine, trm_comm **out, trm_error *err) {
     size_t n = (size_t)parent->group.size;
     choice *all = trmi_alloc(n * sizeof *all), *same = trmi_alloc(n * sizeof *same);
@@ -120,7 +131,8 @@ static trm_status split_by(trm_comm *parent, choice mine, trm_comm **out, trm_er
             status = TRMI_FAIL(err, TRM_INVALID, "rank %d passed a bad group", parent->members[r]);
             goto done;
         }
-        /* those without a colour go through the motions as a group of their own */
+        /* A rank without a colour (negative) creates a child of its own, to take part in the
+         * rounds. */
         bool together = mine.colour < 0 ? all[r].rank == mine.rank : all[r].colour == mine.colour;
         if (together) {
             same[count++] = all[r];
@@ -132,7 +144,7 @@ static trm_status split_by(trm_comm *parent, choice mine, trm_comm **out, trm_er
         rank = same[i].rank == mine.rank ? i : rank;
     }
     status = make_child(parent, ranks, count, rank, &child, err);
-    if (status != TRM_OK) { /* the others must not wait for this rank */
+    if (status != TRM_OK) { /* the peers would wait for this rank until their deadline */
         trm_error cause = {.status = TRM_OK};
         TRMI_FAIL(&cause, status,
                   "rank %d could not make its part of a communicator of %d ranks: "
@@ -159,12 +171,19 @@ done:
 
 trm_status trm_comm_split(trm_comm *comm, int32_t colour, int32_t key, trm_comm **out,
                           trm_error *err) {
+    TRMI_NEED(err, comm, out);
     choice mine = {.colour = colour, .key = key, .rank = comm->group.rank, .valid = 1};
     return split_by(comm, mine, out, err);
 }
 
+/* A group is a split whose colour is a hash of the list, so that only ranks with equal lists meet.
+ * Ranks that are not in the list have no colour. A bad list fails on all ranks. */
 trm_status trm_comm_group(trm_comm *comm, const int32_t *ranks, int32_t count, trm_comm **out,
                           trm_error *err) {
+    TRMI_NEED(err, comm, out);
+    if (count > 0) {
+        TRMI_NEED(err, ranks);
+    }
     choice mine = {.colour = -1, .rank = comm->group.rank, .valid = count >= 1};
     uint64_t list = TRMI_HASH_BEGIN;
     trm_error cause = {.status = TRM_OK};
@@ -185,7 +204,7 @@ trm_status trm_comm_group(trm_comm *comm, const int32_t *ranks, int32_t count, t
             mine.key = i;
         }
     }
-    if (mine.colour == 0) { /* ranks with different lists must not meet */
+    if (mine.colour == 0) { /* the hash keeps ranks with different lists apart */
         mine.colour = (int32_t)((list ^ (uint64_t)count) >> 34);
     }
     trm_status status = split_by(comm, mine, out, err);

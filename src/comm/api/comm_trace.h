@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* comm/api/comm_trace.h: the operations of a job's communicators in a timeline. */
+/* comm/api/comm_trace.h: records the operations of a job's communicators in a timeline. */
 #ifndef TRMI_COMM_TRACE_H
 #define TRMI_COMM_TRACE_H
 
@@ -7,8 +7,9 @@
 
 #include "base/trace.h"
 
-/* Records each operation of this job's communicators, and what callers wait for them; NULL: no more.
- * The trace lives until it is NULL again and no operation is pending. */
+/* Records each operation of the root communicator and of its children in `trace`, and the time that
+ * callers wait for asynchronous ones. NULL ends the recording. The trace must live until this has
+ * been called with NULL and no operation is pending. */
 void trmi_comm_set_trace(trm_comm *comm, trmi_trace *trace);
 
 #endif

@@ -1,4 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* What all engines share: names and signatures of operations, the check of a wait, and the report
+ * of failures (poison).
+ *
+ * Two ranks that call different operations have different signatures. Engines compare them before
+ * any data move, and report a difference with trmi_op_mismatch. Every wait of an engine calls
+ * trmi_wait_check from time to time, so that no rank waits forever for a rank that has failed. */
 #define _GNU_SOURCE
 #include "comm/api/engine.h"
 
@@ -20,10 +26,13 @@ const char *trm_collective_name(trm_collective_kind kind) {
     return kind >= 0 && kind <= TRM_BARRIER ? names[kind] : "unknown";
 }
 
-/* signature[0] = kind | dtype << 8 | reduce << 16 | root << 24 | hash of the counts << 40 */
+/* Layout: signature[0] = kind | dtype << 8 | reduce << 16 | root << 24 | hash of the counts << 40;
+ * signature[1] = number of elements. The counts of TRM_ALLTOALLV differ between ranks by design, so
+ * they are left out. */
 void trmi_op_sign(trmi_engine_call *op, int32_t size) {
     uint64_t hash = TRMI_HASH_BEGIN;
     int64_t count = op->count;
+    /* With counts, the number of elements is their sum. */
     if (op->counts != NULL) {
         count = 0;
         hash = trmi_hash(hash, op->counts, (size_t)size * sizeof *op->counts);
@@ -38,6 +47,7 @@ void trmi_op_sign(trmi_engine_call *op, int32_t size) {
     op->signature[1] = (uint64_t)(op->kind == TRM_ALLTOALLV ? 0 : count);
 }
 
+/* Writes the operation that a signature describes, without its tag. */
 static void format_signature(const uint64_t signature[2], uint64_t sequence, char *text,
                              size_t size) {
     trm_collective_kind kind = (trm_collective_kind)(signature[0] & 0xFF);
@@ -73,15 +83,17 @@ trm_status trmi_op_mismatch(const trmi_group *group, const trmi_engine_call *op,
     trm_error cause;
     trmi_op_format(op, mine, sizeof mine);
     format_signature(signature, sequence, theirs, sizeof theirs);
+    /* Equal but for the hash: the ranks differ in the counts only. */
     bool counts = op->signature[0] >> 40 != signature[0] >> 40 &&
                   ((op->signature[0] ^ signature[0]) & 0xFFFFFFFFFFu) == 0;
+    /* The other ranks wait for an operation that cannot complete: poison the job. */
     TRMI_FAIL(&cause, TRM_INVALID, "ranks disagree%s: rank %d calls %s, rank %d calls %s",
               counts ? " on the counts" : "", group->members[group->rank], mine,
               group->members[member], theirs);
     group->bootstrap->table->poison(group->bootstrap, &cause);
     cause.rank = group->bootstrap->rank;
     if (err != NULL) {
-        *err = cause; /* each side tells it from its own point of view */
+        *err = cause; /* each rank reports the disagreement with itself first */
     }
     return TRM_INVALID;
 }
@@ -90,7 +102,7 @@ trm_status trmi_group_poison(const trmi_group *group, trm_error *cause, trm_erro
     cause->rank = cause->rank < 0 ? group->bootstrap->rank : cause->rank;
     group->bootstrap->table->poison(group->bootstrap, cause);
     trm_status status = group->bootstrap->table->check(group->bootstrap, err);
-    if (status == TRM_OK) { /* the word is still on its way round */
+    if (status == TRM_OK) { /* the poison has not come back to this rank yet */
         if (err != NULL) {
             *err = *cause;
         }
@@ -99,6 +111,7 @@ trm_status trmi_group_poison(const trmi_group *group, trm_error *cause, trm_erro
     return status;
 }
 
+/* Writes "rank 3" or "ranks 1, 2, ..." for the missing members; "its peers" if they are unknown. */
 static void list_missing(const trmi_group *group, const bool *missing, char *text, size_t size) {
     size_t used = 0;
     int32_t total = 0;
@@ -126,7 +139,9 @@ static void list_missing(const trmi_group *group, const bool *missing, char *tex
 trm_status trmi_wait_check(trmi_wait *wait, const trmi_group *group, const bool *missing,
                            const char *what, trm_error *err) {
     char who[80];
+    /* Names of the ranks that this one waits for, for the messages below. */
     list_missing(group, missing, who, sizeof who);
+    /* The failure of the job has priority over this rank's own deadline. */
     trm_error found = {.status = TRM_OK};
     trm_status status = group->bootstrap->table->check(group->bootstrap, &found);
     if (status != TRM_OK) {
@@ -139,17 +154,20 @@ trm_status trmi_wait_check(trmi_wait *wait, const trmi_group *group, const bool 
         }
         return status;
     }
+    /* The first check of a wait starts its clock. */
     double now = trmi_os_now();
     if (wait->start == 0) {
         wait->start = now;
     }
     double waited = now - wait->start;
+    /* Deadline: the other ranks wait too, so poison the job. */
     if (waited > group->timeout_seconds) {
         trm_error cause;
         TRMI_FAIL(&cause, TRM_TIMEOUT, "rank %d waited %.1f s for %s in %s",
                   group->members[group->rank], waited, who, what);
         return trmi_group_poison(group, &cause, err);
     }
+    /* Once in each wait, a warning in the log. */
     if (waited > group->report_seconds && !wait->reported) {
         wait->reported = true;
         trmi_log(TRM_LOG_WARN, "comm", "rank %d has waited %.0f s for %s in %s of '%s'",
@@ -160,6 +178,7 @@ trm_status trmi_wait_check(trmi_wait *wait, const trmi_group *group, const bool 
 
 trm_status trmi_group_unreachable(const trmi_group *group, trm_error *cause, const char *what,
                                   trm_error *err) {
+    /* time in which the death of a peer is usually reported */
     static const double death_seconds = 1;
     trmi_wait wait = {.start = trmi_os_now()};
     while (trmi_os_now() - wait.start < death_seconds) {

@@ -1,61 +1,76 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* comm/api/engine.h: what a communicator asks of the thing that moves its bytes.
+/* comm/api/engine.h: the interface between a communicator and an engine, which moves its bytes.
  *
- *   trm_comm_run --> trmi_engine_call (checked, numbered, signed) --> engine->run
+ *   trm_comm_run --> trmi_engine_call (checked, numbered, signed) --> engine->table->run
  *
- * An engine serves a group of ranks (`members` of the job), numbered 0..n-1 inside it. shm serves
- * the ranks of one host; a network engine any ranks. comm.c puts them together. */
+ * An engine serves a group of ranks, numbered 0 .. n-1 inside the group. The shm engine serves
+ * ranks of one host, a network engine any ranks; comm.c combines them. An engine gets only checked
+ * calls, but it checks everything that a peer sends.
+ *
+ * Failure. The first rank that finds a failure *poisons* the job: it stores the error where all
+ * ranks read it. Every wait checks for it, so all ranks fail with the same first cause. */
 #ifndef TRMI_COMM_ENGINE_H
 #define TRMI_COMM_ENGINE_H
 
 #include "comm/rendezvous/rendezvous.h"
 #include "trireme/comm.h"
 
-/* A collective, resolved for one rank: pointers say where data really start, in place or not.
- *   all-reduce and the like   send, recv: the rank's vector
- *   per-rank blocks           block b of a vector starts at offsets[b], counts[b] elements long */
+/* A collective, resolved for one rank. The pointers say where data really start; whether the
+ * caller's operation was in place no longer matters.
+ *   all-reduce, reduce, broadcast   send, recv: the rank's vector of `count` elements
+ *   with blocks, one for each rank  block b of a vector starts at offsets[b] and has counts[b] elements
+ */
 typedef struct trmi_engine_call {
-    trm_collective_kind kind;
-    trm_dtype dtype;
-    trm_reduction reduce;
-    int32_t root;
-    int32_t divisor;  /* of a mean: ranks of the whole communicator, maybe more than the group's */
-    int64_t count;    /* elements of a block (or of the vector, where there are no blocks) */
+    trm_collective_kind kind; /* which collective */
+    trm_dtype dtype;          /* of the elements */
+    trm_reduction reduce;     /* NONE for kinds that do not reduce */
+    int32_t root;             /* rank of the group; 0 for kinds without a root */
+    /* number by which a mean divides: ranks of the whole communicator, perhaps more than the
+     * group's */
+    int32_t divisor;
+    int64_t count;    /* elements of a block, or of the vector if there are no blocks */
     int64_t total;    /* elements of the longest vector: all blocks together */
     const void *send; /* this rank's input, NULL if it has none */
     void *recv;       /* this rank's output, NULL if it has none */
-    /* Blocks of the vector that is equal on all ranks; NULL when all blocks are `count` long. */
+    /* [size] blocks of the vector that is equal on all ranks; NULL if all blocks have `count`
+     * elements. */
     const int64_t *counts, *offsets;
-    /* TRM_ALLTOALLV: this rank's view. */
+    /* [size] TRM_ALLTOALLV: this rank's blocks by destination, and by source. */
     const int64_t *send_counts, *send_offsets, *recv_counts, *recv_offsets;
     uint64_t sequence; /* number of the operation on its communicator, from 1 */
+    /* trmi_op_sign: must be equal on all ranks */
     uint64_t signature[2];
     const char *tag; /* the caller's name of the tensor, or NULL; lives as long as the operation */
 } trmi_engine_call;
 
-/* One message of an exchange, and how far it has come. */
+/* One message of an exchange, and its progress. */
 typedef struct trmi_engine_message {
-    bool receive, done;
-    int32_t rank; /* the peer, in the communicator */
-    int32_t peer; /* the peer, in the engine's group */
-    char *buffer;
-    int64_t bytes, moved;
-    uint64_t signature; /* type and count */
-    uint64_t cell;      /* engine's note */
-    void *handle;       /* engine's note */
-    bool started;
+    bool receive, done;   /* direction; the message has moved completely */
+    int32_t rank;         /* the peer, in the communicator */
+    int32_t peer;         /* the peer, in the engine's group */
+    char *buffer;         /* the caller's */
+    int64_t bytes, moved; /* length of the message, and how much of it has moved */
+    /* the data type; compared between sender and receiver together with `bytes` */
+    uint64_t signature;
+    uint64_t cell; /* for the engine's use */
+    void *handle;  /* for the engine's use */
+    bool started;  /* the engine has sent or posted a first part */
 } trmi_engine_message;
 
+/* The ranks that an engine serves, as seen by one of them. */
 typedef struct trmi_group {
-    trm_bootstrap *bootstrap;
-    int32_t size, rank;
-    const int32_t *members; /* [size] rank of each in the communicator, for errors */
+    trm_bootstrap *bootstrap; /* the job, borrowed */
+    int32_t size, rank;       /* number of ranks, and this rank's index */
+    const int32_t *members;   /* [size] number of each rank in the job, for errors */
+    /* deadline of an operation; time after which a wait is logged */
     double timeout_seconds, report_seconds;
-    trm_deterministic deterministic;
-    const char *name;
+    trm_deterministic deterministic; /* required reproducibility of sums */
+    const char *name;                /* of the communicator, for errors */
 } trmi_group;
 
-/* A slow all-gather among the group while engines are being made (in lockstep on all of it). */
+/* A slow all-gather among the group, for the creation of engines. All ranks of the group call it
+ * the same number of times: `mine` of `bytes` from each rank, `all` of size * bytes in rank
+ * order. */
 typedef struct trmi_exchange {
     void *context;
     trm_status (*allgather)(void *context, const void *mine, size_t bytes, void *all,
@@ -65,27 +80,27 @@ typedef struct trmi_exchange {
 typedef struct trmi_engine trmi_engine;
 typedef struct trmi_engine_table {
     const char *name;
-    /* Runs one collective to its end. Waits end at the group's deadline or when the job is
-     * poisoned; whoever finds a cause poisons the job. */
+    /* Runs one collective to its end. A wait ends with an error at the group's deadline or when the
+     * job is poisoned; the rank that finds a new failure poisons the job. */
     trm_status (*run)(trmi_engine *engine, const trmi_engine_call *op, trm_error *err);
-    /* Moves a message as far as it goes without waiting; sets message->done. Messages of one
-     * direction and peer are offered in order, the next one only after the one before is done. */
+    /* Moves a message as far as possible without waiting; sets message->done. Messages of one
+     * direction and one peer are passed in order, the next only after the previous one is done. */
     trm_status (*progress)(trmi_engine *engine, trmi_engine_message *message, trm_error *err);
-    /* Gets a message under way behind those before it; sets message->started. NULL: progress does.
-     */
+    /* Gets a message under way while earlier ones are not done; sets message->started. NULL: the
+     * engine has no such function, progress does it. */
     trm_status (*start)(trmi_engine *engine, trmi_engine_message *message, trm_error *err);
-    /* Sleeps until something may have changed for messages, at most `seconds`. */
+    /* Sleeps until a message may have moved, for at most `seconds`. */
     void (*idle)(trmi_engine *engine, double seconds);
     void (*destroy)(trmi_engine *engine);
 } trmi_engine_table;
 
 struct trmi_engine {
-    const trmi_engine_table *table;
-    trmi_group group;
-    bool background; /* run by a progress thread beside a computing one: sleep early */
+    const trmi_engine_table *table; /* functions of its kind */
+    trmi_group group;               /* the ranks that it serves */
+    bool background; /* called by a progress thread beside a computing caller: sleep early */
 };
 
-/* Offset and length, in elements, of block `b` of the common vector. */
+/* Offset, and below the length, in elements, of block `b` of the common vector. */
 static inline int64_t trmi_op_offset(const trmi_engine_call *op, int32_t b) {
     return op->offsets != NULL ? op->offsets[b] : op->count * b;
 }
@@ -93,31 +108,36 @@ static inline int64_t trmi_op_count(const trmi_engine_call *op, int32_t b) {
     return op->counts != NULL ? op->counts[b] : op->count;
 }
 
-/* "all-reduce #12 of 1000 float32 (sum) 'conv1'", into text; returns text. */
+/* Writes "all-reduce #12 of 1000 float32 (sum) 'conv1'" into text; returns text. */
 const char *trmi_op_format(const trmi_engine_call *op, char *text, size_t size);
-/* Kind, type, reduction, root and counts in 16 bytes. */
+/* Computes op->signature: kind, type, reduction, root and counts in 16 bytes. `size` is the number
+ * of ranks. Ranks compare signatures to find that they call different operations. */
 void trmi_op_sign(trmi_engine_call *op, int32_t size);
-/* An error that shows both sides; poisons the job. `member` and `signature` are the other's. */
+/* Fails with INVALID and a message that shows both operations, and poisons the job. `member` is the
+ * other rank's index in the group, `signature` and `sequence` are those of its operation. */
 trm_status trmi_op_mismatch(const trmi_group *group, const trmi_engine_call *op, int32_t member,
                             uint64_t sequence, const uint64_t signature[2], trm_error *err);
 
-/* The one clock of a wait. */
+/* The state of one wait. */
 typedef struct trmi_wait {
-    double start;
-    bool reported;
+    double start;  /* when the wait began (trmi_os_now); 0: not yet */
+    bool reported; /* the wait was logged */
 } trmi_wait;
 
-/* Called every 50 ms or so by whoever waits: fails with the first cause if the job is poisoned,
- * with TIMEOUT (and poisons) at the deadline; logs once at the report time. `missing` marks the
- * members that are waited for, NULL if unknown; `what` names the operation. */
+/* Checks a wait. Waiting code calls it about every 50 ms. It fails with the first cause if the job
+ * is poisoned, and with TIMEOUT at the deadline (it then poisons the job). After report_seconds it
+ * logs a warning once. missing[size] marks the members that the rank waits for, NULL if unknown;
+ * `what` names the operation. */
 trm_status trmi_wait_check(trmi_wait *wait, const trmi_group *group, const bool *missing,
                            const char *what, trm_error *err);
 
-/* Fails, and tells everyone: the first cause if there was one before this. */
+/* Poisons the job with `cause` and returns an error: the job's first cause if there was an earlier
+ * one, otherwise `cause`. */
 trm_status trmi_group_poison(const trmi_group *group, trm_error *cause, trm_error *err);
 
-/* The same of a peer whose memory cannot be reached: mostly because it has died, and then that is
- * the first cause, which is waited for, a second at most. `what` names the operation. */
+/* The same for a peer whose memory cannot be reached. The usual reason is the death of the peer,
+ * which is then the real first cause: the function waits up to a second for its report before it
+ * poisons the job with `cause`. `what` names the operation. */
 trm_status trmi_group_unreachable(const trmi_group *group, trm_error *cause, const char *what,
                                   trm_error *err);
 

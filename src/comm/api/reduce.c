@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Reductions outside the kernels: the choice of a kernel, the blocked sum of many long vectors, and
+ * conversion to and from the type of partial results. */
 #include "comm/api/reduce.h"
 
 #include "base/cpu.h"
@@ -21,12 +23,14 @@ trmi_reduce_fn *trmi_reduce_find(trm_dtype dtype, trm_reduction reduce) {
     return (*trmi_reduce_best())[dtype - 1][reduce - 1];
 }
 
+/* Types of 16 bits, whose partial sums and products have a wider type. */
 static bool is_half(trm_dtype dtype) { return dtype == TRM_BFLOAT16 || dtype == TRM_FLOAT16; }
 static bool is_float(trm_dtype dtype) {
     return is_half(dtype) || dtype == TRM_FLOAT32 || dtype == TRM_FLOAT64;
 }
 
 trm_dtype trmi_reduce_partial_dtype(trm_dtype dtype, trm_reduction reduce) {
+    /* An element that is only selected (maximum, minimum) needs no wider type. */
     bool selects = reduce == TRM_REDUCTION_MAX || reduce == TRM_REDUCTION_MIN;
     if (is_half(dtype) && !selects) {
         return TRM_FLOAT32;
@@ -34,16 +38,20 @@ trm_dtype trmi_reduce_partial_dtype(trm_dtype dtype, trm_reduction reduce) {
     return !is_float(dtype) && reduce == TRM_REDUCTION_MEAN ? TRM_INT64 : dtype;
 }
 
+/* Limits of the blocked sum: sources that are added in one pass, the number of sources up to which
+ * the plain kernel is faster, bytes of all sources, and bytes of the block in the first-level
+ * cache. */
 enum { STREAMS = 4, MOST_STREAMS = 6, FAR_BYTES = 64 << 20, BLOCK_BYTES = 32 << 10 };
 
-/* Where partial results are of another type there is no adding up in turns. */
+/* A type with a wider partial type is excluded: the block holds results of the type itself. */
 bool trmi_reduce_is_far(const trmi_reduction *what, int32_t source_count, int64_t count) {
     return source_count > MOST_STREAMS &&
            count > FAR_BYTES / source_count / (int64_t)trm_dtype_bytes(what->dtype) &&
            trmi_reduce_partial_dtype(what->dtype, what->reduce) == what->dtype;
 }
 
-/* `count` elements of all sources, from byte `at` on, into `block`. */
+/* Sums `count` elements of all sources, from byte `at` on, into `block`, STREAMS sources in each
+ * pass. Only the last pass divides (for a mean). */
 static void add_up(const trmi_reduction *what, void *block, const void *const *sources,
                    int32_t source_count, int64_t at, int64_t count) {
     trm_reduction between = what->reduce == TRM_REDUCTION_MEAN ? TRM_REDUCTION_SUM : what->reduce;
@@ -65,6 +73,8 @@ void trmi_reduce_far(const trmi_reduction *what, void *const *targets, int32_t t
                      const void *const *sources, int32_t source_count, int64_t count) {
     _Alignas(64) char block[BLOCK_BYTES];
     int64_t element = (int64_t)trm_dtype_bytes(what->dtype), most = BLOCK_BYTES / element;
+    /* The block stays in the first-level cache while all sources are added to it, and is then
+     * copied to each target. */
     for (int64_t i = 0; i < count; i += most) {
         int64_t length = count - i < most ? count - i : most;
         add_up(what, block, sources, source_count, i * element, length);
@@ -74,6 +84,7 @@ void trmi_reduce_far(const trmi_reduction *what, void *const *targets, int32_t t
     }
 }
 
+/* Reads and writes one element of an integer type. */
 static int64_t get_integer(const void *from, trm_dtype dtype, int64_t i) {
     switch (dtype) {
     case TRM_INT8: return ((const int8_t *)from)[i];
@@ -92,6 +103,7 @@ static void put_integer(void *to, trm_dtype dtype, int64_t i, int64_t value) {
     }
 }
 
+/* Any thread; see the header. */
 void trmi_reduce_widen(const void *from, trm_dtype from_dtype, void *to, trm_dtype to_dtype,
                        int64_t count) {
     if (from_dtype == to_dtype) {
@@ -119,10 +131,12 @@ void trmi_reduce_finish(const void *from, trm_dtype from_dtype, void *to, trm_dt
         }
         return;
     }
+    /* A partial result of the type itself: the kernel for one source divides. */
     if (from_dtype == dtype && is_float(dtype)) {
         trmi_reduce_find(dtype, TRM_REDUCTION_MEAN)(&to, 1, &from, 1, count, divisor);
         return;
     }
+    /* Half types and integers: divide, then convert to the narrower type. */
     for (int64_t i = 0; i < count; i++) {
         if (is_half(dtype)) {
             float value = ((const float *)from)[i] / (float)divisor;

@@ -1,10 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* comm/api/reduce_kernels.h: the reduction loops, written once over vectors of VECTOR_BYTES and
- * compiled for each instruction set by reduce_plain.c, reduce_avx2.c and reduce_avx512.c, which
- * define VECTOR_BYTES and REDUCE_TABLE first.
+/* comm/api/reduce_kernels.h: the reduction loops, written once over vectors of VECTOR_BYTES.
+ * reduce_plain.c, reduce_avx2.c and reduce_avx512.c each define VECTOR_BYTES and REDUCE_TABLE and
+ * then include this file, which the build compiles for their instruction set.
  *
- * A block of UNROLL vectors stays in registers while the loop runs over the sources; it is stored
- * after all of them were read, so a target may be a source. */
+ * A block of UNROLL vectors stays in registers while the loop runs over the sources. It is stored
+ * after all sources were read, so a target may be one of the sources.
+ *
+ * Naming: memory types (bf16, i8, ...) have load_, store_, get_ and put_ functions; accumulator
+ * types ("math": f32, i64, ...) have sum_, prod_, max_ and min_ for vectors and one_sum_ ... for
+ * elements. */
 #include "base/half.h"
 #include "comm/api/reduce.h"
 
@@ -22,13 +26,15 @@ typedef int8_t vec_i8 __attribute__((vector_size(VECTOR_BYTES)));
 typedef uint8_t vec_u8 __attribute__((vector_size(VECTOR_BYTES)));
 typedef uint32_t vec_u32 __attribute__((vector_size(VECTOR_BYTES)));
 typedef uint64_t vec_u64 __attribute__((vector_size(VECTOR_BYTES)));
-typedef uint16_t vec_u16 __attribute__((vector_size(VECTOR_BYTES / 2))); /* as many as vec_f32 */
+/* as many elements as vec_f32 */
+typedef uint16_t vec_u16 __attribute__((vector_size(VECTOR_BYTES / 2)));
 
 #define ALWAYS static inline __attribute__((always_inline))
 
-/* Vectors that cannot be in a core's own cache are fetched this far ahead: the hardware's
- * prefetchers stop at every page, and with 2 x n streams follow only some. 102 MB, 2 ranks: 6.6 to
- * 4.4 ms; 8: 29.6 to 26.4. What is nearer loses nothing by it (64 KB to 2 MB: the same time). */
+/* Prefetch distance for vectors that cannot be in a core's own cache. The hardware's prefetchers
+ * stop at page boundaries and follow only some of 2 x n streams. Measured with 102 MB: 2 ranks 6.6
+ * to 4.4 ms, 8 ranks 29.6 to 26.4 ms. Shorter vectors (64 KB to 2 MB) take the same time either
+ * way. */
 enum { FAR_BYTES = 192 << 10, AHEAD_BYTES = 3072 };
 ALWAYS void fetch(const char *at, int ahead) {
     if (ahead > 0) {
@@ -36,8 +42,7 @@ ALWAYS void fetch(const char *at, int ahead) {
     }
 }
 
-/* --- load and store: memory type to accumulator type --------------------------------------------
- */
+/* --- load and store: from the memory type to the accumulator type and back --- */
 #define PLAIN_MEMORY(name, vec, element)                                                           \
     ALWAYS vec load_##name(const void *from) {                                                     \
         vec v;                                                                                     \
@@ -63,6 +68,7 @@ ALWAYS vec_f32 load_bf16(const void *from) {
     memcpy(&half, from, sizeof half);
     return (vec_f32)(__builtin_convertvector(half, vec_u32) << 16);
 }
+/* Rounds to nearest even; a NaN stays a quiet NaN. The same bits as trmi_float_to_bf16. */
 ALWAYS void store_bf16(void *to, vec_f32 v) {
     vec_u32 bits = (vec_u32)v;
     vec_u32 rounded = (bits + 0x7FFFu + (bits >> 16 & 1)) >> 16;
@@ -119,9 +125,9 @@ ALWAYS void store_f16(void *to, vec_f32 v) {
 }
 #endif
 
-/* --- the reductions, on vectors and on one element -----------------------------------------------
- */
-/* Integers go through their unsigned twins: overflow wraps, as on every rank's machine. */
+/* --- the reductions, on vectors and on single elements --- */
+/* Integers are added and multiplied as unsigned: overflow wraps around, without undefined
+ * behaviour. max and min keep the first operand if it is NaN (a != a). */
 #define ARITHMETIC(name, vec, wrap_vec, mask_vec, element, wrap)                                   \
     ALWAYS vec sum_##name(vec a, vec b) { return (vec)((wrap_vec)a + (wrap_vec)b); }               \
     ALWAYS vec prod_##name(vec a, vec b) { return (vec)((wrap_vec)a * (wrap_vec)b); }              \
@@ -144,13 +150,14 @@ ARITHMETIC(u8, vec_u8, vec_u8, vec_i8, uint8_t, uint32_t)
 ARITHMETIC(i32, vec_i32, vec_u32, vec_i32, int32_t, uint32_t)
 ARITHMETIC(i64, vec_i64, vec_u64, vec_i64, int64_t, uint64_t)
 
-/* What happens to a finished element: nothing, or the division of a mean. Dividing by a power of
- * two is multiplying by its inverse, bit for bit, and much faster. */
+/* What happens to a finished element: nothing, or the division of a mean. For a divisor that is a
+ * power of two, the product with the inverse has the same bits as the quotient and is much
+ * faster. */
 #define NOTHING(v) (v)
 #define DIVIDE_BY(v) (exact ? (v)*inverse : (v) / by)
 
-/* UNROLL vectors of every source, in registers, to every target. AHEAD: bytes that are fetched
- * before they are needed, 0 for none. */
+/* The body for UNROLL vectors at element i: reads them from every source into registers, combines
+ * them, and stores them to every target. AHEAD: prefetch distance in bytes, 0 for none. */
 #define BLOCK(memory, math, vec, lanes, bytes, op, FINISH, AHEAD)                                  \
     vec a[UNROLL];                                                                                 \
     const char *from = (const char *)sources[0] + i * bytes;                                       \
@@ -173,8 +180,10 @@ ARITHMETIC(i64, vec_i64, vec_u64, vec_i64, int64_t, uint64_t)
         }                                                                                          \
     }
 
-/* memory: name of load/store; math: name of the arithmetic; lanes: elements in a vector of it;
- * bytes: of one element in memory. */
+/* Defines one trmi_reduce_fn. memory: name of the load and store functions; math: name of the
+ * arithmetic; vec, element: accumulator types; lanes: elements of a vec; bytes: size of an element
+ * in memory; op: sum, prod, max or min; FINISH: NOTHING or DIVIDE_BY. Three loops: blocks of UNROLL
+ * vectors (with prefetch if the sources are long), single vectors, single elements. */
 #define KERNEL(function, memory, math, vec, element, lanes, bytes, op, FINISH)                     \
     static void function(void *const *targets, int32_t target_count, const void *const *sources,   \
                          int32_t source_count, int64_t count, int32_t divisor) {                   \
@@ -211,6 +220,7 @@ ARITHMETIC(i64, vec_i64, vec_u64, vec_i64, int64_t, uint64_t)
         }                                                                                          \
     }
 
+/* The kernels of one memory type; the mean of floating-point types is separate. */
 #define KERNELS(memory, math, vec, element, lanes, bytes)                                          \
     KERNEL(memory##_sum, memory, math, vec, element, lanes, bytes, sum, NOTHING)                   \
     KERNEL(memory##_prod, memory, math, vec, element, lanes, bytes, prod, NOTHING)                 \
@@ -232,7 +242,7 @@ MEAN_KERNEL(f64, f64, vec_f64, double, LANES64, 8)
 MEAN_KERNEL(bf16, f32, vec_f32, float, LANES32, 2)
 MEAN_KERNEL(f16, f32, vec_f32, float, LANES32, 2)
 
-/* Means of integers are rare: one loop, in int64. */
+/* Means of integers are rare: a plain loop that sums in 64 bits. */
 #define INTEGER_MEAN(memory, element)                                                              \
     static void memory##_mean(void *const *targets, int32_t target_count,                          \
                               const void *const *sources, int32_t source_count, int64_t count,     \
@@ -252,6 +262,7 @@ INTEGER_MEAN(u8, uint8_t)
 INTEGER_MEAN(i32, int32_t)
 INTEGER_MEAN(i64, int64_t)
 
+/* The table, in the order of trm_reduction: sum, mean, prod, max, min. */
 #define ROW(memory)                                                                                \
     { memory##_sum, memory##_mean, memory##_prod, memory##_max, memory##_min }
 const trmi_reduce_table REDUCE_TABLE = {

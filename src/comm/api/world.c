@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The jobs of this process. A child that was forked off has joined none. */
+/* The jobs of this process, in a table of fixed size under one mutex. A job belongs to the process
+ * that joined it: a forked child finds none. */
 #include "comm/api/world.h"
 
 #include <pthread.h>
@@ -8,16 +9,16 @@
 enum { JOBS_MAX = 16 };
 
 typedef struct job {
-    trm_bootstrap *bootstrap; /* NULL: a free place */
-    trm_comm *comm;
-    bool owned;
-    pid_t process;
+    trm_bootstrap *bootstrap; /* NULL: a free entry */
+    trm_comm *comm;           /* the first communicator over all ranks of the job; NULL: none */
+    bool owned;               /* the job destroys `comm` */
+    pid_t process;            /* that joined the job */
 } job;
 
 static pthread_mutex_t jobs_mutex = PTHREAD_MUTEX_INITIALIZER;
 static job jobs[JOBS_MAX];
 
-/* With the mutex held; NULL: there is none. */
+/* Returns the job's entry (of NULL: a free one), or NULL if there is none. The mutex is held. */
 static job *find_job(const trm_bootstrap *bootstrap) {
     job *found = NULL;
     for (int i = 0; i < JOBS_MAX; i++) {
@@ -75,6 +76,7 @@ void trmi_world_own(trm_bootstrap *bootstrap) {
     pthread_mutex_unlock(&jobs_mutex);
 }
 
+/* Jobs that a parent process joined before a fork do not count. */
 int32_t trmi_world_find(trm_bootstrap **bootstrap, trm_comm **comm) {
     int32_t count = 0;
     *bootstrap = NULL;

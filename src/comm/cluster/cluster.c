@@ -1,7 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The resolver: asks every source, takes the first, holds the others against it. */
+/* The resolver of cluster descriptions: collects the claims of all sources, takes the first one,
+ * compares the others with it, and derives everything else (hosts, local ranks, device, role,
+ * rendezvous).
+ *
+ *   trm_cluster_from_env -> build -> resolve: claim_flags, claim_roles, trmi_claim_ascend,
+ *                                    trmi_claim_launchers -> choose -> place_...
+ *
+ * Two claims that contradict each other are an error, not a matter of precedence: a job that starts
+ * with a wrong number of ranks would wait until its deadline. The exception is a launcher that
+ * started another launcher (carries). */
 #include "comm/cluster/cluster_claim.h"
 
+#include "base/arguments.h"
 #include "base/error.h"
 #include "comm/cluster/cluster_addr.h"
 #include "comm/cluster/cluster_json.h"
@@ -17,6 +27,8 @@ const char *trm_role_name(trm_role role) {
     return role >= TRM_ROLE_WORKER && role <= TRM_ROLE_SCHEDULER ? names[role] : "?";
 }
 
+/* Adds the claim of --rank and --world-size, and of the local rank if it is given. Errors:
+ * INVALID. */
 static trm_status claim_flags(const trm_cluster_flags *flags, trmi_claims *claims, trm_error *err) {
     if (flags->size <= 0) {
         return TRM_OK;
@@ -28,6 +40,7 @@ static trm_status claim_flags(const trm_cluster_flags *flags, trmi_claims *claim
     trmi_claim *claim = trmi_claim_add(claims, "flags (--rank, --world-size)");
     claim->rank = flags->rank;
     claim->size = flags->size;
+    /* The launcher of this host may pass local ranks as well. */
     if (flags->local_size > 0) {
         if (flags->local_rank < 0 || flags->local_rank >= flags->local_size) {
             return TRMI_FAIL(err, TRM_INVALID, "local rank %d, but local size %d; 0 to %d expected",
@@ -40,9 +53,10 @@ static trm_status claim_flags(const trm_cluster_flags *flags, trmi_claims *claim
     return TRM_OK;
 }
 
-/* Two descriptions of the same job must be the same. */
+/* Checks that flags and TF_CONFIG, which may both describe the roles, say the same. */
 static trm_status same_roles(const trmi_tfconfig *flags, const trmi_tfconfig *config,
                              trm_error *err) {
+    /* Both name this task. */
     if (flags->has_task && config->has_task &&
         (flags->role != config->role || flags->index != config->index)) {
         return TRMI_FAIL(err, TRM_INVALID,
@@ -51,6 +65,7 @@ static trm_status same_roles(const trmi_tfconfig *flags, const trmi_tfconfig *co
                          trm_role_name(flags->role), flags->index, trm_role_name(config->role),
                          config->index);
     }
+    /* Both list the cluster. */
     for (int r = 0; flags->has_cluster && config->has_cluster && r < 4; r++) {
         const trmi_job_tasks *a = &flags->jobs[r], *b = &config->jobs[r];
         if (a->count != b->count) {
@@ -73,11 +88,13 @@ static trm_status same_roles(const trmi_tfconfig *flags, const trmi_tfconfig *co
     return TRM_OK;
 }
 
-/* Roles from flags, TF_CONFIG, or the task from one and the cluster from the other. */
+/* Finds the roles: from flags, from TF_CONFIG, or the task from one and the cluster from the other.
+ * *source names the origin for messages. The result is in cluster->roles. */
 static trm_status find_roles(const trm_cluster_flags *flags, const trmi_environment *env,
                              trm_cluster *cluster, const char **source, trm_error *err) {
     const char *text = trmi_env_text(env, "TF_CONFIG");
     trmi_tfconfig from_flags, from_env = {0};
+    /* Parse both sources. */
     trm_status status = trmi_tfconfig_flags(flags, &from_flags, err);
     bool any_flag = from_flags.has_cluster || from_flags.has_task;
     if (status == TRM_OK && text != NULL) {
@@ -91,6 +108,7 @@ static trm_status find_roles(const trm_cluster_flags *flags, const trmi_environm
         trmi_tfconfig_free(&from_flags);
         return status;
     }
+    /* The flags have the cluster, or there is only a task from flags. */
     if (from_flags.has_cluster || (any_flag && !from_env.has_cluster)) {
         if (!from_flags.has_task && from_env.has_task) {
             from_flags.has_task = true;
@@ -104,6 +122,7 @@ static trm_status find_roles(const trm_cluster_flags *flags, const trmi_environm
                                          : "flags (--job_name)";
         cluster->roles = from_flags;
         trmi_tfconfig_free(&from_env);
+        /* TF_CONFIG has the cluster; the task may come from the flags. */
     } else {
         *source = "TF_CONFIG";
         if (any_flag && !from_env.has_task) {
@@ -119,11 +138,14 @@ static trm_status find_roles(const trm_cluster_flags *flags, const trmi_environm
     return trmi_tfconfig_check(&cluster->roles, *source, err);
 }
 
+/* Adds the claim of the roles. Ranks are the chief (if listed) and the workers; servers and
+ * evaluators are tasks without a rank. */
 static trm_status claim_roles(const trm_cluster_flags *flags, const trmi_environment *env,
                               trm_cluster *cluster, trmi_claims *claims, trm_error *err) {
     const char *source;
     trmi_tfconfig *roles = &cluster->roles;
     TRMI_TRY(find_roles(flags, env, cluster, &source, err));
+    /* Warnings of the description are those of the cluster. */
     for (int32_t w = 0; w < roles->warning_count; w++) {
         trmi_cluster_warn(cluster, "%s", roles->warnings[w]);
     }
@@ -136,6 +158,7 @@ static trm_status claim_roles(const trm_cluster_flags *flags, const trmi_environ
     if (!roles->has_cluster) {
         return TRM_OK;
     }
+    /* Rank, and the number of ranks and of all tasks. */
     trmi_claim *claim = trmi_claim_add(claims, "%s", source);
     int32_t chiefs = roles->jobs[TRM_ROLE_CHIEF].count;
     claim->role = roles->role;
@@ -147,6 +170,7 @@ static trm_status claim_roles(const trm_cluster_flags *flags, const trmi_environ
     } else if (roles->role == TRM_ROLE_WORKER) {
         claim->rank = roles->index + chiefs;
     }
+    /* Rank 0's address is that of the chief, or of worker 0. */
     const trmi_task *first =
         trmi_tfconfig_task(roles, chiefs ? TRM_ROLE_CHIEF : TRM_ROLE_WORKER, 0);
     trmi_host_port parsed;
@@ -156,6 +180,7 @@ static trm_status claim_roles(const trm_cluster_flags *flags, const trmi_environ
         claim->ports = 1;
         snprintf(claim->key, sizeof claim->key, "roles %.150s", first->address);
     }
+    /* a sparse map lists only some of the workers */
     if (roles->sparse) {
         claim->size = 0;
         claim->port = 0;
@@ -163,6 +188,7 @@ static trm_status claim_roles(const trm_cluster_flags *flags, const trmi_environ
     return TRM_OK;
 }
 
+/* Fails because two claims contradict each other. */
 static trm_status disagree(const trmi_claim *a, const trmi_claim *b, trm_error *err) {
     char x[64], y[64];
     const trmi_claim *pair[] = {a, b};
@@ -182,8 +208,8 @@ static trm_status disagree(const trmi_claim *a, const trmi_claim *b, trm_error *
                      x, b->source, y);
 }
 
-/* Launchers nest (srun starts torchrun, mpirun starts one trireme run): the outer one counts
- * agents, not ranks. */
+/* True if `outer` is a launcher that has started the launcher of `winner` (srun starts torchrun,
+ * mpirun starts one `trireme run`): its numbers count agents, not ranks, and need not agree. */
 static bool carries(const trmi_claim *outer, const trmi_claim *winner) {
     if (!outer->launcher) {
         return false;
@@ -192,11 +218,14 @@ static bool carries(const trmi_claim *outer, const trmi_claim *winner) {
            (outer->one_per_node && winner->launcher && outer->size < winner->size);
 }
 
+/* Compares size and rank of another claim with the winner's. With roles, a launcher counts all
+ * tasks. */
 static trm_status compare(const trmi_claim *winner, const trmi_claim *other, trm_error *err) {
     if (carries(other, winner)) {
         return TRM_OK;
     }
     bool roles = winner->total > winner->size && other->total == 0;
+    /* A launcher such as mpirun starts parameter servers too, and numbers all tasks. */
     int32_t size = roles ? winner->total : winner->size;
     if (size > 0 && other->size > 0 && size != other->size) {
         return disagree(winner, other, err);
@@ -207,10 +236,13 @@ static trm_status compare(const trmi_claim *winner, const trmi_claim *other, trm
     return TRM_OK;
 }
 
-/* The first claim, completed by what agreeing claims know better. */
+/* Chooses the first claim and completes it with statements of agreeing claims. *out is unchanged if
+ * there is no claim. Errors: INVALID for claims that contradict each other, and for RANK_ID and
+ * RANK_SIZE alone. */
 static trm_status choose(trmi_claims *claims, trmi_claim **out, trm_error *err) {
     trmi_claim *winner = NULL;
     bool company = false;
+    /* The first claim that can stand alone is the winner. */
     for (int32_t c = 0; c < claims->count; c++) {
         if (!claims->items[c].needs_company) {
             company = true;
@@ -225,6 +257,7 @@ static trm_status choose(trmi_claims *claims, trmi_claim **out, trm_error *err) 
                                "where the other ranks are; set one of them",
                                claims->items[0].size);
     }
+    /* Take over what the winner does not state. */
     for (int32_t c = 0; c < claims->count; c++) {
         trmi_claim *other = &claims->items[c];
         if (other == winner) {
@@ -235,7 +268,8 @@ static trm_status choose(trmi_claims *claims, trmi_claim **out, trm_error *err) 
             continue;
         }
         if (winner->rank < 0 && !winner->rank_later && other->rank >= 0) {
-            winner->rank = other->rank; /* mpirun with a rank table: mpirun gives the rank */
+            /* mpirun with a rank table: the table has no rank, mpirun states it */
+            winner->rank = other->rank;
         }
         winner->one_console |= other->one_console;
         winner->size = winner->size ? winner->size : other->size;
@@ -254,25 +288,29 @@ static trm_status choose(trmi_claims *claims, trmi_claim **out, trm_error *err) 
     return TRM_OK;
 }
 
+/* SHA-256 of a text. */
 static void hash_text(const char *text, uint8_t out[32]) {
     unsigned length = 32;
     memset(out, 0, 32);
     EVP_Digest(text, strlen(text), out, &length, EVP_sha256(), NULL);
 }
 
-/* Where rank 0 listens, unless flags or TRIREME_RENDEZVOUS say it: a unix socket for a job on one
- * host, otherwise the address that the source names. */
+/* Decides where rank 0 listens, unless a flag or TRIREME_RENDEZVOUS says it: at a unix socket for a
+ * job on one host, otherwise at the address that the source names. Also computes the job's key and
+ * finds the token file. */
 static trm_status place_rendezvous(const trm_cluster_flags *flags, const trmi_environment *env,
                                    const trmi_claim *claim, trm_cluster *cluster, trm_error *err) {
     trm_cluster_info *info = &cluster->info;
+    /* A flag has priority over the variable. */
     const char *said =
         flags->rendezvous ? flags->rendezvous : trmi_env_text(env, "TRIREME_RENDEZVOUS");
     const char *token =
         flags->token_file ? flags->token_file : trmi_env_text(env, "TRIREME_TOKEN_FILE");
     hash_text(claim->key, cluster->key);
     if (said != NULL && cluster->table != NULL) {
-        /* they meet where they were told to, whatever their tables are: who has another one is
-         * named there */
+        /* With an explicit place, ranks with different tables shall meet there, so that the
+         * rendezvous can name the rank whose table differs. The key must then not contain the
+         * table. */
         const char *job = trmi_env_text(env, "JOB_ID");
         hash_text(job != NULL ? job : "a job of a rank table", cluster->key);
     }
@@ -280,11 +318,13 @@ static trm_status place_rendezvous(const trm_cluster_flags *flags, const trmi_en
     if (token != NULL && (info->token_file = trmi_arena_strdup(&cluster->arena, token)) == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for the cluster description");
     }
+    /* One rank meets no other. */
     if (info->size == 1) {
         return TRM_OK;
     }
     if (said != NULL) {
         info->rendezvous = trmi_arena_strdup(&cluster->arena, said);
+        /* one host: a socket whose name contains the job's key */
     } else if (claim->nodes == 1 && claim->key[0] != '\0' && claim->total == 0) {
         const uint8_t *k = cluster->key;
         info->rendezvous = trmi_arena_printf(
@@ -303,12 +343,14 @@ static trm_status place_rendezvous(const trm_cluster_flags *flags, const trmi_en
                : TRMI_FAIL(err, TRM_NOMEM, "no memory for the cluster description");
 }
 
-/* Host of each rank, from the table or the roles; then the local ranks that follow from it. */
+/* Finds the host of each rank from the table or the roles, and derives the local ranks from equal
+ * host names. rank_hosts is not filled if neither is known. Errors: NOMEM. */
 static trm_status place_ranks(const trmi_claim *claim, trm_cluster *cluster, trm_error *err) {
     trm_cluster_info *info = &cluster->info;
     bool roles = claim->total > 0 && !cluster->roles.sparse;
     info->local_rank = claim->local_rank;
     info->local_size = claim->local_size;
+    /* On one host, local ranks are ranks. */
     if (info->local_size == 0 && claim->nodes == 1 && claim->rank >= 0) {
         info->local_rank = claim->rank;
         info->local_size = claim->size;
@@ -316,6 +358,7 @@ static trm_status place_ranks(const trmi_claim *claim, trm_cluster *cluster, trm
     if (info->size < 1 || (cluster->table == NULL && !roles)) {
         return TRM_OK;
     }
+    /* The host of each rank. */
     cluster->rank_hosts = trmi_alloc((size_t)info->size * sizeof *cluster->rank_hosts);
     if (cluster->rank_hosts == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for %d ranks", info->size);
@@ -330,6 +373,7 @@ static trm_status place_ranks(const trmi_claim *claim, trm_cluster *cluster, trm
     if (info->rank < 0) {
         return TRM_OK;
     }
+    /* The ranks on this rank's host, in rank order. */
     info->local_rank = info->local_size = 0;
     for (int32_t r = 0; r < info->size; r++) {
         if (strcmp(cluster->rank_hosts[r], cluster->rank_hosts[info->rank]) == 0) {
@@ -340,6 +384,7 @@ static trm_status place_ranks(const trmi_claim *claim, trm_cluster *cluster, trm
     return TRM_OK;
 }
 
+/* Finds the device: from the table, DEVICE_ID or ASCEND_DEVICE_ID, else the local rank. */
 static trm_status place_device(const trmi_environment *env, trm_cluster *cluster, trm_error *err) {
     trm_cluster_info *info = &cluster->info;
     bool set;
@@ -352,6 +397,7 @@ static trm_status place_device(const trmi_environment *env, trm_cluster *cluster
     return trmi_env_integer(env, "DEVICE_ID", 0, 65535, &set, &info->device_id, err);
 }
 
+/* Derives role, task index and "is chief". Without a listed chief, worker 0 is the chief. */
 static void place_role(const trmi_claim *claim, trm_cluster *cluster) {
     trm_cluster_info *info = &cluster->info;
     const trmi_tfconfig *roles = &cluster->roles;
@@ -371,7 +417,8 @@ static void place_role(const trmi_claim *claim, trm_cluster *cluster) {
     }
 }
 
-/* Half of what makes a rank is no rank; but who set it meant something. */
+/* Warns about variables that a launcher sets only in pairs, if one of a pair is missing. The
+ * process runs alone, but the user may have intended otherwise. */
 static void warn_of_halves(const trmi_environment *env, trm_cluster *cluster) {
     static const struct {
         const char *rank, *lacks;
@@ -388,12 +435,14 @@ static void warn_of_halves(const trmi_environment *env, trm_cluster *cluster) {
     }
 }
 
+/* Resolves the description; the order of the claims is the order of precedence. */
 static trm_status resolve(const trm_cluster_flags *flags, const trmi_environment *env,
                           trm_cluster *cluster, trm_error *err) {
     trmi_claims claims = {.count = 0};
     trmi_claim single = {.source = "single process", .size = 1, .local_size = 1, .nodes = 1};
     trmi_claim *winner = &single;
     trm_cluster_info *info = &cluster->info;
+    /* All claims, in the order of precedence. */
     TRMI_TRY(claim_flags(flags, &claims, err));
     TRMI_TRY(claim_roles(flags, env, cluster, &claims, err));
     TRMI_TRY(trmi_claim_ascend(flags, env, cluster, &claims, err));
@@ -402,6 +451,7 @@ static trm_status resolve(const trm_cluster_flags *flags, const trmi_environment
     if (winner == &single) {
         warn_of_halves(env, cluster);
     }
+    /* the winner must state size and rank */
     bool inside = winner->role == TRM_ROLE_WORKER || winner->role == TRM_ROLE_CHIEF;
     if (winner->size == 0 && !cluster->roles.sparse) {
         return TRMI_FAIL(err, TRM_INVALID,
@@ -418,6 +468,7 @@ static trm_status resolve(const trm_cluster_flags *flags, const trmi_environment
         return TRMI_FAIL(err, TRM_INVALID, "%s: rank %d of %d; 0 to %d expected", winner->source,
                          winner->rank, winner->size, winner->size - 1);
     }
+    /* Statements of the winner. */
     info->source = trmi_arena_strdup(&cluster->arena, winner->source);
     if (info->source == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for the cluster description");
@@ -431,6 +482,7 @@ static trm_status resolve(const trm_cluster_flags *flags, const trmi_environment
     if (winner->rank_later && winner->size == 1) {
         info->rank = 0;
     }
+    /* Consequences: places of the ranks, device, role, rendezvous. */
     TRMI_TRY(place_ranks(winner, cluster, err));
     TRMI_TRY(place_device(env, cluster, err));
     place_role(winner, cluster);
@@ -454,6 +506,7 @@ static trm_status build(const trm_cluster_flags *flags, const trmi_environment *
     return TRM_OK;
 }
 
+/* Sources of variables: the process's environment, or none. */
 static const char *from_getenv(void *context, const char *name) {
     (void)context;
     return getenv(name);
@@ -467,11 +520,13 @@ static const char *from_nowhere(void *context, const char *name) {
 
 trm_status trm_cluster_from_env(const trm_cluster_flags *flags, trm_lookup lookup, void *context,
                                 trm_cluster **out, trm_error *err) {
+    TRMI_NEED(err, out);
     trmi_environment env = {.lookup = lookup ? lookup : from_getenv, .context = context};
     return build(flags, &env, out, err);
 }
 
 trm_status trm_cluster_create(const trm_cluster_flags *flags, trm_cluster **out, trm_error *err) {
+    TRMI_NEED(err, out);
     trmi_environment env = {.lookup = from_nowhere};
     return build(flags, &env, out, err);
 }

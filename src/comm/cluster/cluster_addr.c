@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Addresses as users write them. Every function works on the text alone, except for the list of
+ * this machine's interfaces. */
 #include "comm/cluster/cluster_addr.h"
 
 #include "comm/cluster/cluster_json.h"
@@ -29,6 +31,7 @@ bool trmi_is_loopback(const char *host) {
     return strcmp(host, "localhost") == 0;
 }
 
+/* Compares the address with those of all interfaces (getifaddrs). */
 bool trmi_is_local_ip(const char *host) {
     unsigned char wanted[16];
     int family = trmi_ip_family(host) == 4 ? AF_INET : AF_INET6;
@@ -50,11 +53,14 @@ bool trmi_is_local_ip(const char *host) {
     return found;
 }
 
+/* True if `host` has only characters that occur in host names. */
 static bool host_characters(const char *host) {
     return strspn(host, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_") ==
            strlen(host);
 }
 
+/* The last colon separates host and port; an IPv6 address needs brackets, so that its own colons do
+ * not count. */
 const char *trmi_host_port_parse(const char *text, bool zero, trmi_host_port *out) {
     const char *colon = strrchr(text, ':');
     if (colon == NULL || (text[0] == '[' && strchr(text, ']') > colon)) {
@@ -86,6 +92,7 @@ const char *trmi_host_port_parse(const char *text, bool zero, trmi_host_port *ou
                : strchr(out->host, ':') != NULL ? "an IPv6 address needs brackets: [::1]:2222"
                                                 : "a character that no host name has";
     }
+    /* Only digits and dots: an IPv4 address is intended, not a name. */
     if (strspn(out->host, "0123456789.") == strlen(out->host) && trmi_ip_family(out->host) == 0) {
         return "no valid IPv4 address";
     }

@@ -1,26 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* comm/cluster/cluster_addr.h: host names, IP addresses and "host:port" as users write them. */
+/* comm/cluster/cluster_addr.h: parsing of host names, IP addresses and "host:port" as users write
+ * them. No function resolves a name. */
 #ifndef TRMI_COMM_CLUSTER_ADDR_H
 #define TRMI_COMM_CLUSTER_ADDR_H
 
 #include "trireme/base.h"
 
-enum { TRMI_HOST_BYTES = 256 }; /* with the terminator; RFC 1035 allows 253 characters */
+enum { TRMI_HOST_BYTES = 256 }; /* with the '\0'; RFC 1035 allows 253 characters */
 
-/* 4 or 6 for a valid address literal, 0 otherwise. */
+/* Returns 4 or 6 for a valid address literal, 0 otherwise. */
 int trmi_ip_family(const char *text);
-/* True for 127.x, ::1 and "localhost". */
+/* True for 127.x.x.x, ::1 and "localhost". */
 bool trmi_is_loopback(const char *host);
-/* True when `host` (a literal) is an address of one of this machine's interfaces. */
+/* True if `host` (an address literal) belongs to an interface of this machine, or is a loopback
+ * address. */
 bool trmi_is_local_ip(const char *host);
 
+/* A parsed "host:port". */
 typedef struct trmi_host_port {
-    char host[TRMI_HOST_BYTES];
+    char host[TRMI_HOST_BYTES]; /* without brackets */
     int32_t port;
 } trmi_host_port;
 
-/* "host:port", "1.2.3.4:5", "[::1]:2222"; port 1 to 65535 (0 too when `zero` is set).
- * Returns NULL, or what is wrong with it ("no port", ...) as a static string. */
+/* Parses "host:port", "1.2.3.4:5" or "[::1]:2222" with a port from 1 to 65535 (with `zero` also 0).
+ * Returns NULL, or a static text that says what is wrong ("no port: ..."). */
 const char *trmi_host_port_parse(const char *text, bool zero, trmi_host_port *out);
 
 #endif

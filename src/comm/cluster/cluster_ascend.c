@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ascend's own ways in: a rank table with RANK_ID, the CM_* variables, RANK_ID and RANK_SIZE. */
+/* Claims from Ascend's variables. There are three ways, and they exclude each other:
+ *
+ *   RANK_TABLE_FILE or --rank-table, RANK_ID   the table says everything but this process's rank
+ *   CM_CHIEF_IP, CM_WORKER_SIZE, ...           the chief's address; the rendezvous gives ranks
+ *   RANK_ID, RANK_SIZE                         no address: another source must give it
+ *
+ * A claim is what one source says about the job; cluster.c compares the claims of all sources. */
 #include "comm/cluster/cluster_claim.h"
 
 #include "base/error.h"
@@ -12,7 +18,8 @@
 #include <string.h>
 #include <time.h>
 
-/* Generators write "initializing" while they fill a table: poll as Kubernetes' users do. */
+/* Reads the table; while its status is "initializing", reads it again every 0.2 s. wait_seconds:
+ * limit, 0 means 300 s, negative means no wait. */
 static trm_status read_when_complete(const char *path, double wait_seconds, trm_rank_table **out,
                                      trm_error *err) {
     double limit = wait_seconds == 0 ? 300 : wait_seconds < 0 ? 0 : wait_seconds;
@@ -41,12 +48,14 @@ static trm_status read_when_complete(const char *path, double wait_seconds, trm_
     }
 }
 
-/* RANK_ID; in template 2 the pod's name instead. -1 when neither is there. */
+/* Finds this process's rank: RANK_ID, or in template 2 the pod's name (with DEVICE_ID if the pod
+ * has several devices). *rank is -1 if neither is set. */
 static trm_status table_rank(const trmi_environment *env, const trm_rank_table *table,
                              int32_t *rank, trm_error *err) {
     bool set, device_set;
     int32_t size = trm_rank_table_size(table), first, count, device = 0;
     char part[48];
+    /* A table with one rank needs no RANK_ID. */
     *rank = size == 1 ? 0 : -1;
     TRMI_TRY(trmi_env_integer(env, "RANK_ID", 0, INT32_MAX, &set, rank, err));
     if (set && *rank >= size) {
@@ -54,6 +63,7 @@ static trm_status table_rank(const trmi_environment *env, const trm_rank_table *
                          "RANK_ID=%d, but the rank table has %d ranks; 0 to %d expected", *rank,
                          size, size - 1);
     }
+    /* In template 2, each device is in a pod, and POD_NAME is the pod of this process. */
     const char *pod = trmi_env_text(env, "POD_NAME");
     if (set || pod == NULL || trm_rank_table_get_form(table) != TRM_RANK_TABLE_TEMPLATE2) {
         return TRM_OK;
@@ -75,7 +85,8 @@ static trm_status table_rank(const trmi_environment *env, const trm_rank_table *
                      trmi_printable(pod, part, sizeof part), count);
 }
 
-/* What the environment says besides must be what the table says of this rank. */
+/* Checks that the other variables agree with the table: RANK_SIZE, DEVICE_ID, and that this host
+ * has the address of the rank's server (unless flags->any_address). */
 static trm_status check_own(const trm_cluster_flags *flags, const trmi_environment *env,
                             trm_cluster *cluster, int32_t rank, trm_error *err) {
     bool set;
@@ -104,6 +115,7 @@ static trm_status check_own(const trm_cluster_flags *flags, const trmi_environme
                           "%d; the table counts",
                           said, rank, own.device_id);
     }
+    /* With one server, every process is on the right one. */
     if (trm_rank_table_servers(cluster->table) > 1 && !flags->any_address &&
         trmi_ip_family(own.host) != 0 && !trmi_is_local_ip(own.host)) {
         return TRMI_FAIL(err, TRM_INVALID,
@@ -114,6 +126,8 @@ static trm_status check_own(const trm_cluster_flags *flags, const trmi_environme
     return TRM_OK;
 }
 
+/* Adds the claim of a rank table. Rank 0 listens on its server's address, at HCCL_IF_BASE_PORT or
+ * one of the 31 ports above. JOB_ID distinguishes jobs that use the same table. */
 static trm_status claim_table(const trm_cluster_flags *flags, const trmi_environment *env,
                               const char *path, const char *origin, trm_cluster *cluster,
                               trmi_claims *claims, trm_error *err) {
@@ -121,17 +135,20 @@ static trm_status claim_table(const trm_cluster_flags *flags, const trmi_environ
     bool set;
     int32_t base = 60000;
     TRMI_TRY(read_when_complete(path, flags->table_wait_seconds, &cluster->table, err));
+    /* Rank and size. */
     trmi_claim *claim =
         trmi_claim_add(claims, "rank table %s (%s)", trmi_short_name(path, name), origin);
     TRMI_TRY(table_rank(env, cluster->table, &claim->rank, err));
     TRMI_TRY(check_own(flags, env, cluster, claim->rank, err));
     claim->size = trm_rank_table_size(cluster->table);
     claim->nodes = trm_rank_table_servers(cluster->table);
+    /* Address and ports of the rendezvous. */
     TRMI_TRY(trmi_env_integer(env, "HCCL_IF_BASE_PORT", 1024, 65520, &set, &base, err));
     snprintf(claim->address, sizeof claim->address, "%s",
              trm_rank_table_entry(cluster->table, 0).host);
     claim->port = base;
     claim->ports = 65536 - base < 32 ? 65536 - base : 32;
+    /* The key: ranks with different tables must not meet. */
     uint8_t digest[32];
     trm_rank_table_digest(cluster->table, digest);
     const char *job = trmi_env_text(env, "JOB_ID");
@@ -141,7 +158,8 @@ static trm_status claim_table(const trm_cluster_flags *flags, const trmi_environ
     return TRM_OK;
 }
 
-/* CM_*: the chief is known, the other ranks are numbered at the rendezvous. */
+/* Adds the claim of CM_*: the chief is rank 0, and the other ranks are numbered at the
+ * rendezvous. */
 static trm_status claim_cm(const trmi_environment *env, trmi_claims *claims, trm_error *err) {
     static const char *const strangers[] = {"RANK_TABLE_FILE", "RANK_ID", "RANK_SIZE"};
     bool set;
@@ -160,6 +178,7 @@ static trm_status claim_cm(const trmi_environment *env, trmi_claims *claims, trm
         return TRMI_FAIL(err, TRM_INVALID, "CM_CHIEF_IP: an IP address expected, found \"%s\"",
                          trmi_printable(chief, part, sizeof part));
     }
+    /* All of these variables must be set together. */
     TRMI_TRY(trmi_env_integer(env, "CM_WORKER_SIZE", 1, TRMI_ENV_RANKS_MAX, &set, &size, err));
     if (!set) {
         return TRMI_FAIL(err, TRM_INVALID, "CM_CHIEF_IP is set, but CM_WORKER_SIZE is not");
@@ -178,6 +197,7 @@ static trm_status claim_cm(const trmi_environment *env, trmi_claims *claims, trm
                          "CM_WORKER_IP: this host's IP address expected, found \"%s\"",
                          own ? trmi_printable(own, part, sizeof part) : "");
     }
+    /* The process on the chief's device is rank 0; the others have no rank yet. */
     TRMI_TRY(trmi_env_integer(env, "ASCEND_DEVICE_ID", 0, INT32_MAX, &set, &device, err));
     trmi_claim *claim = trmi_claim_add(claims, "CM_CHIEF_IP, CM_WORKER_SIZE");
     claim->size = size;
@@ -190,6 +210,8 @@ static trm_status claim_cm(const trmi_environment *env, trmi_claims *claims, trm
     return TRM_OK;
 }
 
+/* See cluster_claim.h. The flag --rank-table has priority over RANK_TABLE_FILE but must agree with
+ * it. */
 trm_status trmi_claim_ascend(const trm_cluster_flags *flags, const trmi_environment *env,
                              trm_cluster *cluster, trmi_claims *claims, trm_error *err) {
     bool has_rank, has_size;
@@ -219,6 +241,7 @@ trm_status trmi_claim_ascend(const trm_cluster_flags *flags, const trmi_environm
     if (path != NULL) {
         return claim_table(flags, env, path, origin, cluster, claims, err);
     }
+    /* RANK_SIZE and RANK_ID alone: they need another source for rank 0's address. */
     TRMI_TRY(trmi_env_integer(env, "RANK_SIZE", 1, TRMI_ENV_RANKS_MAX, &has_size, &size, err));
     TRMI_TRY(trmi_env_integer(env, "RANK_ID", 0, TRMI_ENV_RANKS_MAX, &has_rank, &rank, err));
     if (has_size && has_rank && rank >= size) {

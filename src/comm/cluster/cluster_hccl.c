@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* HCCL_* variables. Those that mean something here become the job's defaults; the others are named in one warning.
+/* The HCCL_* variables. Those with a meaning here become the job's defaults; one warning names the
+ * others.
  *
- *   HCCL_ALGO              the algorithms of collectives            trm_comm_options.algorithm
+ *   HCCL_ALGO              algorithms of collectives                trm_comm_options.algorithm
  *   HCCL_CONNECT_TIMEOUT   seconds for all ranks to meet            trm_join_options.timeout_seconds
- *   HCCL_EXEC_TIMEOUT      seconds of one collective, 0 = no limit  trm_comm_options.timeout_seconds
+ *   HCCL_EXEC_TIMEOUT      seconds of one collective, 0: no limit   trm_comm_options.timeout_seconds
  *   HCCL_DETERMINISTIC     false, true, strict                      trm_comm_options.deterministic
- *   HCCL_IF_IP, HCCL_SOCKET_IFNAME, HCCL_SOCKET_FAMILY              the address on which peers reach this rank
+ *   HCCL_IF_IP, HCCL_SOCKET_IFNAME, HCCL_SOCKET_FAMILY    address on which peers reach this rank
  *
- * HCCL_IF_BASE_PORT is read with the rank table (cluster_ascend.c). What the program says itself counts first. */
+ * HCCL_IF_BASE_PORT is read together with the rank table (cluster_ascend.c). The options of the
+ * program's own calls have priority. */
 #include "comm/cluster/cluster_claim.h"
 
 #include "trireme/comm.h"
@@ -25,8 +27,10 @@
 #include <string.h>
 #include <sys/socket.h>
 
-enum { NEVER_SECONDS = 20 * 86400 }; /* poll() takes milliseconds in an int */
+/* stands for "no limit": poll() takes milliseconds in an int */
+enum { NEVER_SECONDS = 20 * 86400 };
 
+/* HCCL_ALGO: checked here, used when a communicator is created. */
 static trm_status take_algorithm(const trmi_environment *env, trm_cluster *cluster,
                                  trm_error *err) {
     trmi_algorithms checked;
@@ -44,6 +48,7 @@ static trm_status take_algorithm(const trmi_environment *env, trm_cluster *clust
     return TRM_OK;
 }
 
+/* HCCL_CONNECT_TIMEOUT and HCCL_EXEC_TIMEOUT. */
 static trm_status take_timeouts(const trmi_environment *env, trmi_hccl *hccl, trm_error *err) {
     bool set;
     int32_t seconds = 0;
@@ -56,6 +61,7 @@ static trm_status take_timeouts(const trmi_environment *env, trmi_hccl *hccl, tr
     return TRM_OK;
 }
 
+/* HCCL_DETERMINISTIC, in any case of letters. */
 static trm_status take_deterministic(const trmi_environment *env, trmi_hccl *hccl, trm_error *err) {
     static const char *const words[] = {"false", "true", "strict"}; /* by trm_deterministic */
     const char *text = trmi_env_text(env, "HCCL_DETERMINISTIC");
@@ -74,7 +80,8 @@ static trm_status take_deterministic(const trmi_environment *env, trmi_hccl *hcc
                      trmi_printable(text, part, sizeof part));
 }
 
-/* "eth,ib": names that begin so; "=eth0": these names; a "^" before either: all but those. */
+/* True if the interface fits HCCL_SOCKET_IFNAME. "eth,ib": names that begin so; "=eth0": exactly
+ * these names; a "^" in front: all names but those. */
 static bool is_wanted(const char *spec, const char *name) {
     bool without = spec[0] == '^', found = false;
     spec += without;
@@ -88,7 +95,8 @@ static bool is_wanted(const char *spec, const char *name) {
     return found != without;
 }
 
-/* The first address of the first interface in the order of names that is wanted. */
+/* Writes the first address of the interface with the smallest name that fits. Returns false if
+ * there is none. */
 static bool find_interface(const char *spec, int family, char *address, size_t size) {
     struct ifaddrs *all = NULL;
     const struct ifaddrs *best = NULL;
@@ -102,7 +110,7 @@ static bool find_interface(const char *spec, int family, char *address, size_t s
         int order = best == NULL ? -1 : strcmp(one->ifa_name, best->ifa_name);
         if (fits && (order < 0 ||
                      (order == 0 && its == AF_INET && best->ifa_addr->sa_family == AF_INET6))) {
-            best = one; /* of one interface IPv4 first */
+            best = one; /* IPv4 before IPv6 on the same interface */
         }
     }
     bool found = best != NULL &&
@@ -114,11 +122,13 @@ static bool find_interface(const char *spec, int family, char *address, size_t s
     return found;
 }
 
+/* HCCL_IF_IP has priority over HCCL_SOCKET_IFNAME. */
 static trm_status take_interface(const trmi_environment *env, trmi_hccl *hccl, trm_error *err) {
     char part[64];
     const char *ip = trmi_env_text(env, "HCCL_IF_IP"),
                *spec = trmi_env_text(env, "HCCL_SOCKET_IFNAME");
     const char *word = trmi_env_text(env, "HCCL_SOCKET_FAMILY");
+    /* Family, address and interface are checked even if one has priority. */
     int family = word == NULL                    ? AF_UNSPEC
                  : strcmp(word, "AF_INET") == 0  ? AF_INET
                  : strcmp(word, "AF_INET6") == 0 ? AF_INET6
@@ -149,7 +159,8 @@ static trm_status take_interface(const trmi_environment *env, trmi_hccl *hccl, t
     return TRM_OK;
 }
 
-/* What sets Ascend's devices and network adapters, and what another mechanism does here. */
+/* Warns about variables without effect here: they configure Ascend's devices and network adapters,
+ * or another mechanism takes their place. */
 static void warn_of_others(const trmi_environment *env, trm_cluster *cluster) {
     static const char *const names[] = {"HCCL_BUFFSIZE",
                                         "HCCL_WHITELIST_DISABLE",

@@ -1,4 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Reading JSON of cluster descriptions: limits, messages, getters. The header describes the
+ * functions.
+ *
+ *   text of a user --> limits (bytes, depth, values) --> jansson --> getters: type, range
+ *
+ * A message names the file, the path of the member (server_list[2].device[0]), what was expected
+ * and what was found. Text of the user in a message goes through trmi_printable, so that it cannot
+ * put control characters on a terminal. */
 #define _GNU_SOURCE /* memmem */
 #include "comm/cluster/cluster_json.h"
 
@@ -13,6 +21,7 @@ const char *trmi_printable(const char *value, char *text, size_t size) {
         text[used++] = *value >= ' ' && *value != 127 ? *value : '?';
     }
     text[used] = '\0';
+    /* Mark a text that was cut. */
     if (*value != '\0' && used >= 3) {
         memcpy(text + used - 3, "...", 3);
     }
@@ -24,6 +33,7 @@ const char *trmi_short_name(const char *path, char text[48]) {
     if (length < 48) {
         return trmi_printable(path, text, 48);
     }
+    /* Keep the end, which has the file's name. */
     memcpy(text, "...", 3);
     trmi_printable(path + length - 44, text + 3, 45);
     return text;
@@ -31,6 +41,7 @@ const char *trmi_short_name(const char *path, char text[48]) {
 
 bool trmi_decimal(const char *text, int64_t *out) {
     size_t length = strlen(text);
+    /* 18 digits always fit into int64, so the loop cannot overflow. */
     if (length == 0 || length > 18 || strspn(text, "0123456789") != length) {
         return false;
     }
@@ -64,7 +75,8 @@ const char *trmi_cjson_found(const json_t *value, char *text, size_t size) {
     return text;
 }
 
-/* Depth and number of values by looking at the bytes once, strings skipped. */
+/* Checks depth and number of values in one pass over the text, which skips strings. It does not
+ * check that the text is JSON; jansson does that afterwards. */
 static trm_status check_shape(const char *name, const char *text, size_t bytes,
                               const trmi_cjson_limits *limits, trm_error *err) {
     size_t values = 0;
@@ -109,6 +121,7 @@ trm_status trmi_cjson_load(const char *name, const char *text, size_t bytes,
         return TRMI_FAIL(err, TRM_INVALID, "%s: %zu bytes, at most %zu expected", name, bytes,
                          limits->bytes);
     }
+    /* An empty file is a common mistake, so it has a message of its own. */
     size_t blank = 0;
     while (blank < bytes && strchr(" \t\r\n", text[blank]) != NULL) {
         blank++;
@@ -118,11 +131,13 @@ trm_status trmi_cjson_load(const char *name, const char *text, size_t bytes,
     }
     TRMI_TRY(check_shape(name, text, bytes, limits, err));
     json_error_t where;
+    /* The same key twice is an error: jansson would keep the last value only. */
     json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &where);
     if (root == NULL) {
         if (json_error_code(&where) == json_error_out_of_memory) {
             return TRMI_FAIL(err, TRM_NOMEM, "%s: no memory for the JSON document", name);
         }
+        /* A user has copied the example of the guide without filling it in. */
         if (strstr(where.text, "'.'") != NULL && memmem(text, bytes, "[...]", 5) != NULL) {
             return TRMI_FAIL(err, TRM_INVALID,
                              "%s: line %d: \"[...]\" is the guide's placeholder; list one entry "
@@ -157,12 +172,15 @@ trmi_cjson_at trmi_cjson_below(const trmi_cjson_at *at, const char *key, int64_t
     if (index >= 0) {
         snprintf(path + strlen(path), sizeof path - strlen(path), "[%lld]", (long long)index);
     }
+    /* a long path is cut at its end; it is used in messages only */
     size_t length = strlen(path);
     size_t room = sizeof below.path - 1;
     memcpy(below.path, path, length < room ? length : room);
     return below;
 }
 
+/* The two usual failures of a getter: the member is missing, or it has another type or value.
+ * `expected` is a noun phrase. */
 static trm_status missing(const trmi_cjson_at *at, const char *key, const char *expected,
                           trm_error *err) {
     char path[128];
@@ -201,6 +219,7 @@ trm_status trmi_cjson_integer(const trmi_cjson_at *at, const json_t *object, con
     if (value == NULL) {
         return required ? missing(at, key, plain ? "a number" : "a number in quotes", err) : TRM_OK;
     }
+    /* these forms of table write numbers as strings, and Ascend's reader accepts nothing else */
     if (json_is_integer(value) && !plain) {
         return TRMI_FAIL(err, TRM_INVALID,
                          "%s: %s: numbers are strings in this form, found %lld; write \"%lld\"",
@@ -215,6 +234,7 @@ trm_status trmi_cjson_integer(const trmi_cjson_at *at, const json_t *object, con
     } else if (!trmi_decimal(json_string_value(value), &number)) {
         return wrong(at, key, "decimal digits", value, err);
     }
+    /* The range, and only then the result. */
     if (number < low || number > high) {
         snprintf(expected, sizeof expected, "%lld to %lld", (long long)low, (long long)high);
         return TRMI_FAIL(err, TRM_INVALID, "%s: %s: %s expected, found %s", at->name,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* comm/cluster/cluster_json.h: JSON of cluster descriptions. Bytes come from users and files: size,
- * depth and number of values are bounded before jansson sees them, duplicate keys are refused, and
- * every getter writes the sentence "FILE: PATH: expected, found, what to do". */
+/* comm/cluster/cluster_json.h: reading JSON of cluster descriptions. The text comes from users and
+ * files: size, depth and number of values are limited before jansson parses it, duplicate keys are
+ * refused, and every getter writes the message "FILE: PATH: expected, found, what to do". */
 #ifndef TRMI_COMM_CLUSTER_JSON_H
 #define TRMI_COMM_CLUSTER_JSON_H
 
@@ -9,48 +9,50 @@
 
 #include <jansson.h>
 
+/* Limits of a document. */
 typedef struct trmi_cjson_limits {
-    size_t bytes;
-    size_t values; /* scalars, lists and objects together, roughly (commas and brackets) */
-    int depth;
+    size_t bytes;  /* length of the text */
+    size_t values; /* scalars, lists and objects together, counted roughly by commas and brackets */
+    int depth;     /* nested lists and objects */
 } trmi_cjson_limits;
 
-/* Parses one document whose root is an object.
- *   owns   caller json_decrefs *out     error  INVALID with line and column, NOMEM */
+/* Parses one document whose root is an object. `name` leads messages. The caller frees *out with
+ * json_decref. Errors: INVALID with line and column, NOMEM. */
 trm_status trmi_cjson_load(const char *name, const char *text, size_t bytes,
                            const trmi_cjson_limits *limits, json_t **out, trm_error *err);
 
-/* "the number 3", "the string \"abc\"", "a list", "nothing": for messages. Returns `text`. */
+/* Describes a value for messages: "the number 3", "the string \"abc\"", "a list", "nothing".
+ * Returns `text`. */
 const char *trmi_cjson_found(const json_t *value, char *text, size_t size);
 
-/* A place in a document: the file's short name and the path of an object in it. */
+/* A position in a document, for messages: the file's short name and the path of an object in it. */
 typedef struct trmi_cjson_at {
     const char *name;
     char path[88]; /* "" at the root */
 } trmi_cjson_at;
 
-/* The place of `key` (index < 0) or of key[index] below `at`. */
+/* Returns the position of `key` (index < 0) or of key[index] below `at`. */
 trmi_cjson_at trmi_cjson_below(const trmi_cjson_at *at, const char *key, int64_t index);
-/* "PATH.key" for messages, in a buffer of the caller. */
+/* Writes "PATH.key" for messages; returns `text`. */
 const char *trmi_cjson_path(const trmi_cjson_at *at, const char *key, char *text, size_t size);
 
-/* Members of an object. Strings are borrowed from the document. A missing optional member gives
- * NULL, resp. leaves *out as it is.   error INVALID */
+/* Getters for members of an object. Texts are borrowed from the document. A missing optional member
+ * sets *out to NULL, or leaves a number unchanged. Errors: INVALID. */
 trm_status trmi_cjson_string(const trmi_cjson_at *at, const json_t *object, const char *key,
                              bool required, const char **out, trm_error *err);
-/* A decimal number from `low` to `high`, written as a string ("3"); also as a plain number when
- * `plain` is set. */
+/* A decimal number from `low` to `high`, written as a string ("3"); with `plain` also as a
+ * number. */
 trm_status trmi_cjson_integer(const trmi_cjson_at *at, const json_t *object, const char *key,
                               bool required, bool plain, int64_t low, int64_t high, int64_t *out,
                               trm_error *err);
 trm_status trmi_cjson_list(const trmi_cjson_at *at, const json_t *object, const char *key,
                            bool required, const json_t **out, trm_error *err);
 
-/* Digits only, no sign, no blanks, at most 18 of them. */
+/* Parses decimal digits: no sign, no blanks, at most 18 digits. Returns false for other texts. */
 bool trmi_decimal(const char *text, int64_t *out);
-/* The tail of a path, at most 47 bytes, cut at the front with "...". Returns `text`. */
+/* Writes the end of a path, at most 47 bytes, with "..." in front if it was cut. Returns `text`. */
 const char *trmi_short_name(const char *path, char text[48]);
-/* Printable copy of what a user wrote, cut to `size`. Returns `text`. */
+/* Writes a printable copy of a user's text, cut to `size`. Returns `text`. */
 const char *trmi_printable(const char *value, char *text, size_t size);
 
 #endif

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Variables that launchers leave in the environment of the processes that they start.
+/* Claims from the variables that launchers leave in the environment of the processes that they
+ * start.
  *
- * One row of a table says which variables give a launcher's rank, size, local rank, local size, hosts and the
- * address of rank 0. A launcher whose variables need more than reading has a function in its row
- * ("refine"), which completes the claim. Rows are in order of precedence. */
+ * Each row of the table `launchers` names the variables of one launcher: rank, size, local rank,
+ * local size, hosts, and the address of rank 0. A launcher whose variables need more than reading
+ * has a function in its row ("refine"), which completes the claim. Rows are in order of
+ * precedence. */
 #include "comm/cluster/cluster_claim.h"
 
 #include "base/error.h"
@@ -16,27 +18,34 @@
 
 enum { KEY_VARIABLES = 4 };
 
+/* One launcher. NULL: it has no such variable. */
 typedef struct launcher {
-    const char *source;
+    const char *source; /* name of the launcher, for messages */
     const char *needs;  /* this variable must be set, too; NULL: rank and size are enough */
-    const char *unless; /* this variable must not be set */
-    const char
-        *demands; /* where this variable is set, the size must be set; NULL: half is nothing */
+    const char *unless; /* the launcher is ignored if this variable is set */
+    /* if this variable is set, the size must be set, too; NULL: an incomplete pair is ignored */
+    const char *demands;
+    /* variables with these numbers */
     const char *rank, *size, *older_size, *local_rank, *local_size, *nodes;
-    const char *address, *port; /* of rank 0 */
-    int32_t default_port;
-    const char *key[KEY_VARIABLES]; /* equal on all ranks of a job, different for other jobs */
-    const char *proxy; /* without such variables: the name of the ranks' common ancestor */
-    bool launches;     /* starts processes, so it may start another launcher */
+    const char *address, *port; /* host and port of rank 0 */
+    int32_t default_port;       /* if `address` is set and `port` is not; 0: none */
+    /* their values are equal on all ranks of a job and different for other jobs */
+    const char *key[KEY_VARIABLES];
+    /* if there are no such variables: name of the ranks' common ancestor process */
+    const char *proxy;
+    bool launches; /* starts processes, so it may have started another launcher */
+    /* see trmi_claim */
     bool one_console;
-    bool last; /* counts only where no other launcher was found */
+    bool last; /* used only if no other launcher was found */
+    /* reads what only this launcher has; NULL: nothing */
     trm_status (*refine)(const trmi_environment *env, trmi_claim *claim, trm_error *err);
 } launcher;
 
+/* Reads a variable that may be missing. */
 #define INTEGER(name, low, set, out)                                                               \
     TRMI_TRY(trmi_env_integer(env, (name), (low), TRMI_ENV_RANKS_MAX, (set), (out), err))
 
-/* Name, parent and start time of a process, from /proc. */
+/* Reads name, parent and start time of a process from /proc/PID/stat. Returns false on failure. */
 static bool process_of(int pid, char name[32], int *parent, unsigned long long *start) {
     char path[48], line[1024];
     snprintf(path, sizeof path, "/proc/%d/stat", pid);
@@ -52,7 +61,7 @@ static bool process_of(int pid, char name[32], int *parent, unsigned long long *
         return false;
     }
     snprintf(name, 32, "%.*s", (int)(close - open - 1 < 31 ? close - open - 1 : 31), open + 1);
-    /* Fields after the name: state, parent, ..., the 20th is the start time. */
+    /* Fields after the name: 1 is the state, 2 the parent, 20 the start time. */
     char *rest = close + 1;
     *start = 0;
     for (int field = 1; field <= 20; field++) {
@@ -67,7 +76,9 @@ static bool process_of(int pid, char name[32], int *parent, unsigned long long *
     return true;
 }
 
-/* MPICH gives no number of the job, but all ranks of a host descend from one proxy process. */
+/* Writes a key from the common ancestor process of a host's ranks: MPICH has no variable with a
+ * number of the job, but all ranks of a host descend from one proxy process. Pid and start time
+ * identify it. */
 static void ancestor_key(const char *wanted, char *key, size_t size) {
     char name[32];
     int pid = (int)getppid(), parent = 0;
@@ -84,7 +95,7 @@ static void ancestor_key(const char *wanted, char *key, size_t size) {
     }
 }
 
-/* "2(x3),1": tasks on node `index`; 0 if the text is not of that form. */
+/* Returns the tasks on node `index` from Slurm's form "2(x3),1"; 0 if the text has another form. */
 static int32_t tasks_on_node(const char *text, int32_t index) {
     for (int32_t node = 0; *text != '\0';) {
         char *end;
@@ -111,7 +122,7 @@ static int32_t tasks_on_node(const char *text, int32_t index) {
     return 0;
 }
 
-/* The first host of "node[03-05,9],login1" is node03. */
+/* Writes the first host of Slurm's form: of "node[03-05,9],login1" it is node03. */
 static void first_node(const char *list, char *out, size_t size) {
     size_t prefix = strcspn(list, "[,");
     size_t used = prefix < size - 1 ? prefix : size - 1;
@@ -130,7 +141,8 @@ static void first_node(const char *list, char *out, size_t size) {
     out[used] = '\0';
 }
 
-/* torchrun, and PyTorchJob's plain form. torchrun's agent holds MASTER_PORT: the ports after it are tried. */
+/* torchrun, and PyTorchJob's plain variables. torchrun's agent occupies MASTER_PORT, so rank 0 uses
+ * one of the ports above it. */
 static trm_status refine_torchrun(const trmi_environment *env, trmi_claim *claim, trm_error *err) {
     bool set;
     if (trmi_env_text(env, "TORCHELASTIC_RUN_ID") != NULL) {
@@ -147,7 +159,7 @@ static trm_status refine_torchrun(const trmi_environment *env, trmi_claim *claim
     return TRM_OK;
 }
 
-/* srun --mpi=pmi2 sets PMI_* too; its step is then the job. */
+/* `srun --mpi=pmi2` sets PMI_*, too; the Slurm step is then the job. */
 static trm_status refine_pmi(const trmi_environment *env, trmi_claim *claim, trm_error *err) {
     (void)err;
     const char *step = trmi_env_text(env, "SLURM_STEP_ID"),
@@ -159,12 +171,14 @@ static trm_status refine_pmi(const trmi_environment *env, trmi_claim *claim, trm
     return TRM_OK;
 }
 
-/* Without a number of nodes: one, where all tasks are on it or the list has one name; otherwise unknown. */
+/* True for a job on one node if Slurm does not state the number of nodes: all tasks are on this
+ * node, or the list has one name. */
 static bool is_one_node(const trmi_claim *claim, const char *list) {
     return claim->local_size == claim->size ||
            (list != NULL && list[0] != '\0' && strpbrk(list, "[,") == NULL);
 }
 
+/* Slurm: tasks of this node, number of nodes, and a port that differs between jobs and steps. */
 static trm_status refine_slurm(const trmi_environment *env, trmi_claim *claim, trm_error *err) {
     bool set;
     int32_t node = 0, job = 0, step = 0;
@@ -189,13 +203,14 @@ static trm_status refine_slurm(const trmi_environment *env, trmi_claim *claim, t
     return TRM_OK;
 }
 
-/* MindSpore's dynamic cluster, as msrun starts it. Rank 0 listens at the scheduler's address; the scheduler
- * only waits for the end of the job. A worker without a number gets it when the workers meet; the first one
- * at the address is then rank 0. */
+/* MindSpore's dynamic cluster, as msrun starts it. Rank 0 listens at the scheduler's address; the
+ * scheduler only waits for the end of the job. A worker without a number gets one at the
+ * rendezvous, and then the first worker at the address is rank 0. */
 static trm_status refine_mindspore(const trmi_environment *env, trmi_claim *claim, trm_error *err) {
     bool has_rank;
     char part[40];
     const char *role = trmi_env_text(env, "MS_ROLE"), *variable = "MS_NODE_ID";
+    /* Tasks without a rank. */
     if (strcmp(role, "MS_SCHED") == 0 || strcmp(role, "MS_PSERVER") == 0) {
         claim->role = strcmp(role, "MS_SCHED") == 0 ? TRM_ROLE_SCHEDULER : TRM_ROLE_PS;
         return TRM_OK;
@@ -205,6 +220,7 @@ static trm_status refine_mindspore(const trmi_environment *env, trmi_claim *clai
                          "MS_ROLE: MS_SCHED, MS_WORKER or MS_PSERVER expected, found \"%s\"",
                          trmi_printable(role, part, sizeof part));
     }
+    /* The worker's number, under either of two names. */
     INTEGER(variable, 0, &has_rank, &claim->rank);
     if (!has_rank) {
         variable = "RANK_ID";
@@ -222,13 +238,14 @@ static trm_status refine_mindspore(const trmi_environment *env, trmi_claim *clai
             "MS_NODE_ID to 0 to %d",
             claim->size - 1);
     }
+    /* With an address, the scheduler waits for the end of the job. */
     claim->watched = claim->port > 0;
     claim->rank_later = claim->first_is_root = !has_rank;
     return TRM_OK;
 }
 
-/* Kubeflow's Trainer v2 gives torchrun's flags as PET_*, without a torchrun. Where a node has one process,
- * these variables are enough. */
+/* Kubeflow's Trainer v2 sets torchrun's flags as PET_* without starting torchrun. With one process
+ * on each node these variables are enough. */
 static trm_status refine_trainer(const trmi_environment *env, trmi_claim *claim, trm_error *err) {
     const char *each = trmi_env_text(env, "PET_NPROC_PER_NODE");
     char part[40];
@@ -243,6 +260,7 @@ static trm_status refine_trainer(const trmi_environment *env, trmi_claim *claim,
     return TRM_OK;
 }
 
+/* The launchers in order of precedence. */
 static const launcher launchers[] = {
     {.source = "trireme run",
      .demands = "TRIREME_RANK",
@@ -252,7 +270,7 @@ static const launcher launchers[] = {
      .local_size = "TRIREME_LOCAL_SIZE",
      .launches = true},
     {.source = "PyTorchJob (RANK, WORLD_SIZE)",
-     .needs = "MASTER_ADDR", /* RANK alone is anybody's variable */
+     .needs = "MASTER_ADDR", /* RANK alone is too common a name */
      .demands = "RANK",
      .rank = "RANK",
      .size = "WORLD_SIZE",
@@ -281,7 +299,7 @@ static const launcher launchers[] = {
      .launches = true,
      .one_console = true,
      .refine = refine_pmi},
-    {.source = "PMIx (PMIX_RANK)", /* the size is known only where Open MPI or Slurm tell it */
+    {.source = "PMIx (PMIX_RANK)", /* the size is known only if Open MPI or Slurm states it */
      .needs = "PMIX_NAMESPACE",
      .rank = "PMIX_RANK",
      .key = {"PMIX_NAMESPACE"},
@@ -295,7 +313,8 @@ static const launcher launchers[] = {
      .proxy = "mpispawn",
      .launches = true,
      .one_console = true},
-    {.source = "Slurm step", /* a batch script or salloc's shell has an allocation, but no step */
+    /* the shell of a batch script or of salloc has an allocation, but no step */
+    {.source = "Slurm step",
      .needs = "SLURM_STEP_ID",
      .unless = "SLURM_PTY_PORT",
      .rank = "SLURM_PROCID",
@@ -328,7 +347,8 @@ static const launcher launchers[] = {
      .refine = refine_trainer},
 };
 
-/* Rank and size, together or not at all. *found: this launcher started the process. */
+/* Reads rank and size, which must be set together. *found: this launcher has started the
+ * process. */
 static trm_status read_place(const launcher *l, const trmi_environment *env, bool *found,
                              int32_t *rank, int32_t *size, trm_error *err) {
     bool has_rank = l->rank == NULL, has_size = l->size == NULL;
@@ -342,6 +362,7 @@ static trm_status read_place(const launcher *l, const trmi_environment *env, boo
     if (size_name != NULL) {
         INTEGER(size_name, 1, &has_size, size);
     }
+    /* Find the variable of an incomplete pair, unless the launcher ignores those. */
     const char *half = l->demands == NULL                                    ? NULL
                        : trmi_env_text(env, l->demands) != NULL && !has_size ? l->demands
                        : l->needs == NULL && has_size && !has_rank           ? size_name
@@ -358,6 +379,7 @@ static trm_status read_place(const launcher *l, const trmi_environment *env, boo
     return TRM_OK;
 }
 
+/* Reads local rank, local size and the number of nodes. */
 static trm_status read_local_place(const launcher *l, const trmi_environment *env,
                                    trmi_claim *claim, trm_error *err) {
     bool set = false, size_set = false;
@@ -381,6 +403,7 @@ static trm_status read_local_place(const launcher *l, const trmi_environment *en
     return TRM_OK;
 }
 
+/* Reads the address of rank 0, with one port. */
 static trm_status read_address(const launcher *l, const trmi_environment *env, trmi_claim *claim,
                                trm_error *err) {
     bool set;
@@ -398,7 +421,8 @@ static trm_status read_address(const launcher *l, const trmi_environment *env, t
     return TRM_OK;
 }
 
-/* A process id means nothing on another host: there jobs differ by the address where they meet. */
+/* Makes the claim's key. A process id identifies nothing on another host, so jobs on several hosts
+ * differ by their variables alone. */
 static void make_key(const launcher *l, const trmi_environment *env, trmi_claim *claim) {
     if (l->proxy != NULL) {
         snprintf(claim->key, sizeof claim->key, "%s", l->proxy);
@@ -414,6 +438,7 @@ static void make_key(const launcher *l, const trmi_environment *env, trmi_claim 
     }
 }
 
+/* Adds the claim of one launcher, if its variables are set. */
 static trm_status read_launcher(const launcher *l, const trmi_environment *env, trmi_claims *claims,
                                 trm_error *err) {
     bool found = false;

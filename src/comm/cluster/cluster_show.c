@@ -1,17 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a resolved cluster says of itself: accessors, digest, text. */
+/* Access to a resolved cluster: getters, the digest that ranks compare at the rendezvous, and the
+ * output of `trireme cluster`. Nothing here changes a cluster, so any thread may call it. */
 #include "comm/cluster/cluster_claim.h"
 #include "comm/cluster/cluster_addr.h"
 
+#include "base/arguments.h"
 #include "base/error.h"
 
 #include <openssl/evp.h>
 #include <stdio.h>
 #include <string.h>
 
-const trm_cluster_info *trm_cluster_get(const trm_cluster *cluster) { return &cluster->info; }
+const trm_cluster_info *trm_cluster_get(const trm_cluster *cluster) {
+    TRMI_NEED_OR(NULL, NULL, cluster);
+    return &cluster->info;
+}
 
+/* Without roles, all ranks count as workers. */
 int32_t trm_cluster_task_count(const trm_cluster *cluster, trm_role role) {
+    TRMI_NEED_OR(0, NULL, cluster);
     if (!cluster->info.has_roles) {
         return role == TRM_ROLE_WORKER ? cluster->info.size : 0;
     }
@@ -20,6 +27,7 @@ int32_t trm_cluster_task_count(const trm_cluster *cluster, trm_role role) {
 }
 
 const char *trm_cluster_task_address(const trm_cluster *cluster, trm_role role, int32_t index) {
+    TRMI_NEED_OR(NULL, NULL, cluster);
     if (role < TRM_ROLE_WORKER || role > TRM_ROLE_EVALUATOR) {
         return NULL;
     }
@@ -27,7 +35,9 @@ const char *trm_cluster_task_address(const trm_cluster *cluster, trm_role role, 
     return task != NULL ? task->address : NULL;
 }
 
+/* True if a task listens on an address other than loopback, so that the job needs a token. */
 bool trm_cluster_beyond_loopback(const trm_cluster *cluster) {
+    TRMI_NEED_OR(false, NULL, cluster);
     static const trm_role listens[] = {TRM_ROLE_CHIEF, TRM_ROLE_WORKER, TRM_ROLE_PS};
     for (size_t k = 0; k < sizeof listens / sizeof listens[0]; k++) {
         for (int32_t i = 0; i < trm_cluster_task_count(cluster, listens[k]); i++) {
@@ -43,17 +53,21 @@ bool trm_cluster_beyond_loopback(const trm_cluster *cluster) {
 }
 
 const char *trm_cluster_rank_host(const trm_cluster *cluster, int32_t rank) {
+    TRMI_NEED_OR(NULL, NULL, cluster);
     return cluster->rank_hosts != NULL && rank >= 0 && rank < cluster->info.size
                ? cluster->rank_hosts[rank]
                : NULL;
 }
 
+/* Warnings of the description come first, then those of the rank table. */
 int32_t trm_cluster_warning_count(const trm_cluster *cluster) {
+    TRMI_NEED_OR(0, NULL, cluster);
     int32_t table = cluster->table ? trm_rank_table_warning_count(cluster->table) : 0;
     return cluster->warning_count + table;
 }
 
 const char *trm_cluster_warning(const trm_cluster *cluster, int32_t index) {
+    TRMI_NEED_OR(NULL, NULL, cluster);
     if (index < 0 || index < cluster->warning_count) {
         return index < 0 ? NULL : cluster->warnings[index];
     }
@@ -61,7 +75,9 @@ const char *trm_cluster_warning(const trm_cluster *cluster, int32_t index) {
                           : NULL;
 }
 
+/* The digest covers the size, the rank table, and roles with addresses. */
 void trm_cluster_digest(const trm_cluster *cluster, uint8_t digest[32]) {
+    TRMI_NEED_OR(, NULL, cluster, digest);
     EVP_MD_CTX *context = EVP_MD_CTX_new();
     char head[48];
     int length = snprintf(head, sizeof head, "size %d\n", cluster->info.size);
@@ -76,7 +92,8 @@ void trm_cluster_digest(const trm_cluster *cluster, uint8_t digest[32]) {
         trm_rank_table_digest(cluster->table, table);
         EVP_DigestUpdate(context, table, sizeof table);
     }
-    /* The evaluator may be listed or not, and a sparse map differs by design. */
+    /* Left out: the evaluator, which may be listed or not, and a sparse map, which differs between
+     * tasks. */
     for (int r = 0; cluster->info.has_roles && !cluster->roles.sparse && r < TRM_ROLE_EVALUATOR;
          r++) {
         const trmi_job_tasks *job = &cluster->roles.jobs[r];
@@ -90,6 +107,7 @@ void trm_cluster_digest(const trm_cluster *cluster, uint8_t digest[32]) {
     EVP_MD_CTX_free(context);
 }
 
+/* Writes a JSON member with a text value or null. */
 static void put(trmi_text *text, const char *key, const char *value) {
     trmi_text_printf(text, ", \"%s\": ", key);
     if (value == NULL) {
@@ -99,6 +117,7 @@ static void put(trmi_text *text, const char *key, const char *value) {
     }
 }
 
+/* Writes the roles with their addresses. */
 static void roles_json(const trm_cluster *cluster, trmi_text *text) {
     trmi_text_printf(text, ", \"cluster\": {");
     for (int r = 0, shown = 0; r <= TRM_ROLE_EVALUATOR; r++) {
@@ -116,9 +135,11 @@ static void roles_json(const trm_cluster *cluster, trmi_text *text) {
     trmi_text_printf(text, "}");
 }
 
+/* Writes the cluster as one JSON event. */
 static void cluster_json(const trm_cluster *cluster, trmi_text *text) {
     const trm_cluster_info *info = &cluster->info;
     uint8_t digest[32];
+    /* This process: rank and role. */
     trmi_text_printf(text, "{\"event\": \"cluster\"");
     put(text, "source", info->source);
     trmi_text_printf(text,
@@ -131,11 +152,13 @@ static void cluster_json(const trm_cluster *cluster, trmi_text *text) {
                      info->sparse_workers ? "true" : "false");
     put(text, "model_dir", info->model_dir);
     put(text, "rendezvous", info->rendezvous);
+    /* Settings of the rendezvous. */
     put(text, "token_file", info->token_file);
     put(text, "algorithm", info->algorithm);
     if (info->has_roles) {
         roles_json(cluster, text);
     }
+    /* The other ranks and tasks. */
     trmi_text_printf(text, ", \"hosts\": [");
     for (int32_t r = 0; cluster->rank_hosts != NULL && r < info->size; r++) {
         trmi_text_printf(text, r ? ", " : "");
@@ -154,6 +177,7 @@ static void cluster_json(const trm_cluster *cluster, trmi_text *text) {
     trmi_text_printf(text, "\"}\n");
 }
 
+/* Writes the roles as lines, in the order chief, worker, ps, evaluator. */
 static void roles_text(const trm_cluster *cluster, trmi_text *text) {
     static const trm_role order[] = {TRM_ROLE_CHIEF, TRM_ROLE_WORKER, TRM_ROLE_PS,
                                      TRM_ROLE_EVALUATOR};
@@ -171,7 +195,7 @@ static void roles_text(const trm_cluster *cluster, trmi_text *text) {
     }
 }
 
-/* Ranks by host, in runs: "  hostA: ranks 0 to 7". */
+/* Writes the ranks of each host, in runs: "  hostA: ranks 0 to 7". */
 static void hosts_text(const trm_cluster *cluster, trmi_text *text) {
     for (int32_t r = 0; r < cluster->info.size;) {
         int32_t end = r + 1;
@@ -187,10 +211,12 @@ static void hosts_text(const trm_cluster *cluster, trmi_text *text) {
 }
 
 trm_status trm_cluster_text(const trm_cluster *cluster, bool json, char **out, trm_error *err) {
+    TRMI_NEED(err, cluster, out);
     const trm_cluster_info *info = &cluster->info;
     trmi_text text = {0};
     if (json) {
         cluster_json(cluster, &text);
+        /* One line for each fact that is known. */
     } else {
         trmi_text_printf(&text, "source      %s\n", info->source);
         if (info->has_roles) {
@@ -215,6 +241,7 @@ trm_status trm_cluster_text(const trm_cluster *cluster, bool json, char **out, t
         if (info->algorithm != NULL) {
             trmi_text_printf(&text, "algorithm   %s (HCCL_ALGO)\n", info->algorithm);
         }
+        /* The other tasks, or the hosts of the ranks. */
         if (info->has_roles) {
             roles_text(cluster, &text);
         } else if (cluster->rank_hosts != NULL) {

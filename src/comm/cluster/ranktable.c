@@ -1,6 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Rank tables: recognising the form, reading a file, access to the rows, and the digest by which
+ * ranks compare their tables.
+ *
+ *   text --> JSON --> read_form --> reader of the form --> trmi_table_check --> rows by rank
+ *                                   (ranktable_server.c, ranktable_lab.c, ranktable_v2.c)
+ *
+ * A table that was returned is complete: ranks are 0 to size - 1 without gaps, and it does not
+ * change. Any thread may read it. */
 #include "comm/cluster/ranktable.h"
 
+#include "base/arguments.h"
 #include "base/error.h"
 #include "base/os.h"
 
@@ -8,9 +17,12 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Limits of a table's JSON; a larger file is not a rank table. */
 static const trmi_cjson_limits table_limits = {
     .bytes = (size_t)64 << 20, .values = 2000000, .depth = 16};
 
+/* Checks `status`. "initializing" returns PENDING: the program that writes the table is not done,
+ * and the caller may read the file again later. */
 static trm_status check_status_field(trm_rank_table *table, const json_t *root, bool required,
                                      trm_error *err) {
     trmi_cjson_at top = {.name = table->name};
@@ -30,12 +42,15 @@ static trm_status check_status_field(trm_rank_table *table, const json_t *root, 
                      table->name, trmi_printable(text, part, sizeof part));
 }
 
-/* Which spelling? Decided by `version`, otherwise by the list that is there. */
+/* Recognises the form, by `version` or by the list that the table has, and reads it into rows.
+ * Errors: INVALID, PENDING (not finished), NOMEM. */
 static trm_status read_form(trm_rank_table *table, const json_t *root, trm_error *err) {
     trmi_cjson_at top = {.name = table->name};
     const char *version;
     char part[40];
     TRMI_TRY(trmi_cjson_string(&top, root, "version", false, &version, err));
+    /* Forms without a version: the lab form and template 2 have group_list, which only they
+     * have. */
     if (version == NULL) {
         table->version = "";
         if (json_object_get(root, "group_list") != NULL) {
@@ -58,6 +73,7 @@ static trm_status read_form(trm_rank_table *table, const json_t *root, trm_error
     if (table->version == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "%s: no memory", table->name);
     }
+    /* Version 1.2 is version 1.0 with super pods. */
     if (strcmp(version, "1.0") == 0 || strcmp(version, "1.2") == 0) {
         table->form = TRM_RANK_TABLE_V1;
         TRMI_TRY(check_status_field(table, root, true, err));
@@ -75,12 +91,14 @@ static trm_status read_form(trm_rank_table *table, const json_t *root, trm_error
 
 trm_status trm_rank_table_parse(const char *name, const char *text, size_t bytes,
                                 trm_rank_table **out, trm_error *err) {
+    TRMI_NEED(err, name, text, out);
     json_t *root = NULL;
     trm_status status;
     trm_rank_table *table = trmi_alloc(sizeof *table);
     if (table == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for a rank table");
     }
+    /* From here on, an error frees the table and the document. */
     trmi_short_name(name, table->name);
     TRMI_TRY_GOTO(status, trmi_cjson_load(table->name, text, bytes, &table_limits, &root, err),
                   failed);
@@ -95,7 +113,9 @@ failed:
     return status;
 }
 
+/* A file that cannot be read is INVALID, not IO: the user's setting is wrong. */
 trm_status trm_rank_table_read(const char *path, trm_rank_table **out, trm_error *err) {
+    TRMI_NEED(err, path, out);
     uint8_t *text;
     size_t bytes;
     trm_error cause;
@@ -126,15 +146,29 @@ void trm_rank_table_destroy(trm_rank_table *table) {
     trmi_free(table);
 }
 
-trm_rank_table_form trm_rank_table_get_form(const trm_rank_table *table) { return table->form; }
-int32_t trm_rank_table_size(const trm_rank_table *table) { return table->size; }
-int32_t trm_rank_table_servers(const trm_rank_table *table) { return table->server_count; }
-int32_t trm_rank_table_warning_count(const trm_rank_table *table) { return table->warning_count; }
+trm_rank_table_form trm_rank_table_get_form(const trm_rank_table *table) {
+    TRMI_NEED_OR((trm_rank_table_form)0, NULL, table);
+    return table->form;
+}
+int32_t trm_rank_table_size(const trm_rank_table *table) {
+    TRMI_NEED_OR(0, NULL, table);
+    return table->size;
+}
+int32_t trm_rank_table_servers(const trm_rank_table *table) {
+    TRMI_NEED_OR(0, NULL, table);
+    return table->server_count;
+}
+int32_t trm_rank_table_warning_count(const trm_rank_table *table) {
+    TRMI_NEED_OR(0, NULL, table);
+    return table->warning_count;
+}
 const char *trm_rank_table_warning(const trm_rank_table *table, int32_t index) {
+    TRMI_NEED_OR(NULL, NULL, table);
     return index >= 0 && index < table->warning_count ? table->warnings[index] : NULL;
 }
 
 trm_rank_entry trm_rank_table_entry(const trm_rank_table *table, int32_t rank) {
+    TRMI_NEED_OR((trm_rank_entry){0}, NULL, table);
     if (rank < 0 || rank >= table->size) {
         return (trm_rank_entry){.rank = -1, .server_id = "", .host = "", .device_ip = ""};
     }
@@ -150,6 +184,7 @@ trm_rank_entry trm_rank_table_entry(const trm_rank_table *table, int32_t rank) {
 
 bool trm_rank_table_pod(const trm_rank_table *table, const char *pod_name, int32_t *first_rank,
                         int32_t *count) {
+    TRMI_NEED_OR(false, NULL, table, pod_name, first_rank, count);
     for (int32_t p = 0; p < table->pod_count; p++) {
         if (strcmp(table->pods[p].pod, pod_name) == 0) {
             *first_rank = table->pods[p].first_rank;
@@ -160,7 +195,11 @@ bool trm_rank_table_pod(const trm_rank_table *table, const char *pod_name, int32
     return false;
 }
 
+/* The digest covers what all ranks must agree on: rank, device, port, server, host and device
+ * address. It does not depend on the form or on the order in the file. */
 void trm_rank_table_digest(const trm_rank_table *table, uint8_t digest[32]) {
+    TRMI_NEED_OR(, NULL, table, digest);
+    /* Without memory for the hash, the digest is 0. */
     EVP_MD_CTX *context = EVP_MD_CTX_new();
     memset(digest, 0, 32);
     if (context == NULL || EVP_DigestInit_ex(context, EVP_sha256(), NULL) != 1) {
@@ -174,7 +213,7 @@ void trm_rank_table_digest(const trm_rank_table *table, uint8_t digest[32]) {
         int length = snprintf(head, sizeof head, "%d %d %d\n", r, row->device_id, row->device_port);
         EVP_DigestUpdate(context, head, (size_t)length);
         EVP_DigestUpdate(context, server->id, strlen(server->id) + 1);
-        /* as trm_rank_entry has it */
+        /* the host as trm_rank_entry returns it */
         const char *host = server->host_ip ? server->host_ip : server->id;
         EVP_DigestUpdate(context, host, strlen(host) + 1);
         EVP_DigestUpdate(context, row->device_ip, strlen(row->device_ip) + 1);

@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The rules that every spelling of a rank table shares. */
+/* The rules that all forms of a rank table share: ranks are 0 .. n-1, each once; device addresses
+ * are valid, unique and equally many; ranks of one server follow each other; a device has one rank.
+ * A breach is an error. Rules that only Ascend has are warnings here.
+ *
+ * Each rule is checked by sorting and comparing neighbours, in O(n log n) for n ranks. Messages
+ * name the place in the file (trmi_table_place), not the position after sorting. */
 #include "comm/cluster/ranktable.h"
 
 #include "base/error.h"
@@ -10,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Sorts rows by rank, then by position in the file. */
 static int by_rank(const void *a, const void *b) {
     const trmi_table_row *x = a, *y = b;
     if (x->rank != y->rank) {
@@ -18,12 +24,14 @@ static int by_rank(const void *a, const void *b) {
     return x->at[0] != y->at[0] ? x->at[0] - y->at[0] : x->at[1] - y->at[1];
 }
 
-/* Ranks are 0 to n-1, each once. Sorts. */
+/* Sorts the rows by rank and checks that ranks are 0 to n-1, each once. */
 static trm_status check_ranks(trm_rank_table *table, trm_error *err) {
     char here[64], there[64];
     qsort(table->rows, (size_t)table->size, sizeof *table->rows, by_rank);
     for (int32_t r = 0; r < table->size; r++) {
         const trmi_table_row *row = &table->rows[r];
+        /* After sorting, equal ranks are neighbours. Without equal ranks, a gap means that the last
+         * rank is too large. */
         trmi_table_place(table, row, here, sizeof here);
         if (r > 0 && row[-1].rank == row->rank) {
             return TRMI_FAIL(err, TRM_INVALID, "%s: %s.rank_id: %d is taken by %s; each rank once",
@@ -40,10 +48,11 @@ static trm_status check_ranks(trm_rank_table *table, trm_error *err) {
     return TRM_OK;
 }
 
+/* One address of a device, in binary form. */
 typedef struct address {
-    uint8_t bytes[16];
-    int32_t family;
-    int32_t row;
+    uint8_t bytes[16]; /* IPv4: the first four */
+    int32_t family;    /* 4 or 6 */
+    int32_t row;       /* index in `rows` */
 } address;
 
 static int by_address(const void *a, const void *b) {
@@ -51,11 +60,12 @@ static int by_address(const void *a, const void *b) {
     return order != 0 ? order : ((const address *)a)->row - ((const address *)b)->row;
 }
 
-/* One address of a device's list ("a" or "a,b"); advances *text. */
+/* Parses one address of a device's list ("a" or "a,b") and advances *text past it. */
 static trm_status take_address(const trm_rank_table *table, int32_t row, const char **text,
                                address *out, trm_error *err) {
     char part[64], here[64];
     size_t length = strcspn(*text, ",");
+    /* A longer text is cut, and is then no address. */
     snprintf(part, sizeof part, "%.*s", (int)(length < 63 ? length : 63), *text);
     *out = (address){.row = row, .family = trmi_ip_family(part)};
     if (out->family == 0) {
@@ -70,6 +80,7 @@ static trm_status take_address(const trm_rank_table *table, int32_t row, const c
     return TRM_OK;
 }
 
+/* Returns the number of addresses in a list. */
 static int32_t address_count(const char *text) {
     int32_t count = text[0] != '\0';
     for (; *text != '\0'; text++) {
@@ -78,7 +89,8 @@ static int32_t address_count(const char *text) {
     return count;
 }
 
-/* Fills `all` (room for `total`): valid, one family, equally many per device. */
+/* Fills `all` (room for the sum of all lists) after checks: valid, one family, the same number for
+ * each device. */
 static trm_status gather_addresses(const trm_rank_table *table, address *all, trm_error *err) {
     int32_t filled = 0;
     char here[64], there[64];
@@ -107,6 +119,7 @@ static trm_status gather_addresses(const trm_rank_table *table, address *all, tr
     return TRM_OK;
 }
 
+/* Checks the addresses of all devices: gather_addresses, then sorts them to find duplicates. */
 static trm_status check_addresses(const trm_rank_table *table, trm_error *err) {
     int64_t total = 0;
     for (int32_t r = 0; r < table->size; r++) {
@@ -115,7 +128,8 @@ static trm_status check_addresses(const trm_rank_table *table, trm_error *err) {
     if (total == 0) {
         return TRM_OK;
     }
-    /* A device with more addresses than the first fails before it would overrun `all`. */
+    /* gather_addresses fails at a device with another number of addresses than the first, so it
+     * cannot write beyond `all`. */
     address *all = trmi_alloc((size_t)(total + 1) * sizeof *all);
     if (all == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "%s: no memory for addresses", table->name);
@@ -139,7 +153,8 @@ static trm_status check_addresses(const trm_rank_table *table, trm_error *err) {
     return status;
 }
 
-/* Ranks of one server follow each other. Also fills first_rank and count of the servers. */
+/* Checks that the ranks of a server follow each other; fills first_rank and count of the
+ * servers. */
 static trm_status check_blocks(trm_rank_table *table, trm_error *err) {
     for (int32_t r = 0; r < table->size; r++) {
         trmi_table_server *server = &table->servers[table->rows[r].server];
@@ -158,6 +173,7 @@ static trm_status check_blocks(trm_rank_table *table, trm_error *err) {
     return TRM_OK;
 }
 
+/* Sorts pointers to rows by server and device. */
 static int by_server_device(const void *a, const void *b) {
     const trmi_table_row *x = *(const trmi_table_row *const *)a;
     const trmi_table_row *y = *(const trmi_table_row *const *)b;
@@ -167,7 +183,7 @@ static int by_server_device(const void *a, const void *b) {
     return x->device_id != y->device_id ? x->device_id - y->device_id : x->rank - y->rank;
 }
 
-/* No two ranks on one device. */
+/* Checks that no two ranks have the same device of the same server. Errors: INVALID, NOMEM. */
 static trm_status check_devices(const trm_rank_table *table, trm_error *err) {
     const trmi_table_row **order = trmi_alloc((size_t)table->size * sizeof *order);
     if (order == NULL) {
@@ -195,7 +211,7 @@ static trm_status check_devices(const trm_rank_table *table, trm_error *err) {
     return status;
 }
 
-/* Legal here, but slow or refused on Ascend. */
+/* Warns about orders that work here but are slow or refused on Ascend. One warning of each kind. */
 static void warn_order(trm_rank_table *table) {
     for (int32_t r = 1; r < table->size; r++) {
         const trmi_table_row *row = &table->rows[r];
@@ -211,6 +227,7 @@ static void warn_order(trm_rank_table *table) {
             break;
         }
     }
+    /* Devices of a server in rising order. */
     for (int32_t r = 1; r < table->size; r++) {
         const trmi_table_row *row = &table->rows[r];
         if (row->server == row[-1].server && row->device_id < row[-1].device_id) {
@@ -223,9 +240,11 @@ static void warn_order(trm_rank_table *table) {
     }
 }
 
+/* Warns about numbers of devices that servers with Ascend 910 do not allow. */
 static void warn_910(trm_rank_table *table) {
     for (int32_t s = 0; s < table->server_count; s++) {
         const trmi_table_server *server = &table->servers[s];
+        /* Devices 0 to 3 are one half of a 910 server, 4 to 7 the other. */
         int32_t low = 0;
         for (int32_t r = server->first_rank; r < server->first_rank + server->count; r++) {
             low += table->rows[r].device_id < 4;
@@ -252,6 +271,8 @@ static void warn_910(trm_rank_table *table) {
     }
 }
 
+/* Errors first, in the order in which the checks rely on each other: check_ranks sorts the rows,
+ * check_blocks numbers the servers' ranks, which warn_910 uses. */
 trm_status trmi_table_check(trm_rank_table *table, trm_error *err) {
     TRMI_TRY(check_ranks(table, err));
     TRMI_TRY(check_addresses(table, err));

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The two spellings with group_list: guide 002's "lab" table and the container table (template 2).
+/* The two forms of rank tables with group_list: the "lab" table of guide 002, and the container
+ * table (template 2).
  *
- *   lab          one device per instance, rank_id in the instance
- *   template 2   several devices per instance (a pod), ranks in the order they are listed
- */
+ *   lab          one device for each instance; the instance has rank_id
+ *   template 2   several devices for each instance (a pod); ranks in the order of the list
+ *
+ * A table is template 2 if its group has device_count or its first instance has pod_name. */
 #include "comm/cluster/ranktable.h"
 
 #include "base/error.h"
@@ -15,6 +17,7 @@ static trm_status no_memory(trm_rank_table *table, trm_error *err) {
     return TRMI_FAIL(err, TRM_NOMEM, "%s: no memory for %d ranks", table->name, table->size);
 }
 
+/* Checks that a member, if present, has one of two words (`one` == `other`: only that one). */
 static trm_status fixed_word(const trmi_cjson_at *at, const json_t *object, const char *key,
                              bool required, const char *one, const char *other, trm_error *err) {
     const char *text;
@@ -29,7 +32,7 @@ static trm_status fixed_word(const trmi_cjson_at *at, const json_t *object, cons
     return TRM_OK;
 }
 
-/* para_plane_nic_*: the names are as many as the count says. */
+/* Checks para_plane_nic_*: the number of names equals the count. */
 static trm_status check_nics(const trmi_cjson_at *top, const json_t *root, trm_error *err) {
     const json_t *names;
     TRMI_TRY(fixed_word(top, root, "para_plane_nic_location", false, "device", "host", err));
@@ -51,10 +54,12 @@ static trm_status check_nics(const trmi_cjson_at *top, const json_t *root, trm_e
                             "para_plane_nic_name", err);
 }
 
+/* Reads the members outside the groups: board_id, chip_info, deploy_mode, network interfaces. */
 static trm_status read_head(trm_rank_table *table, const json_t *root, trm_error *err) {
     trmi_cjson_at top = {.name = table->name};
     const char *board, *chip;
     char part[40];
+    /* A wrong value of these members would matter only on Ascend: a warning. */
     TRMI_TRY(trmi_cjson_string(&top, root, "board_id", false, &board, err));
     if (board != NULL && strcmp(board, "0x0000") != 0 && strcmp(board, "0x0020") != 0) {
         trmi_table_warn(table, "%s: board_id \"%s\" is neither 0x0000 (x86) nor 0x0020 (ARM)",
@@ -62,7 +67,7 @@ static trm_status read_head(trm_rank_table *table, const json_t *root, trm_error
     }
     TRMI_TRY(trmi_cjson_string(&top, root, "chip_info", false, &chip, err));
     table->chip_910 = chip != NULL && strcmp(chip, "910") == 0;
-    /* cpu: made by trireme cluster make, not for Ascend */
+    /* "cpu": written by `trireme cluster make`, not for Ascend */
     if (chip != NULL && !table->chip_910 && strcmp(chip, "cpu") != 0) {
         trmi_table_warn(table, "%s: chip_info is \"%s\"; Ascend reads \"910\" only", table->name,
                         trmi_printable(chip, part, sizeof part));
@@ -71,7 +76,7 @@ static trm_status read_head(trm_rank_table *table, const json_t *root, trm_error
     return check_nics(&top, root, err);
 }
 
-/* One {device_id, device_ip}. */
+/* Reads one device, {device_id, device_ip}. Tables for Ascend 910 need device_ip. */
 static trm_status read_device(trm_rank_table *table, const trmi_cjson_at *at, const json_t *device,
                               trmi_table_row *row, trm_error *err) {
     int64_t id;
@@ -81,6 +86,7 @@ static trm_status read_device(trm_rank_table *table, const trmi_cjson_at *at, co
         return TRMI_FAIL(err, TRM_INVALID, "%s: %s: an object with device_id expected, found %s",
                          at->name, at->path, trmi_cjson_found(device, found, sizeof found));
     }
+    /* A 910 server has devices 0 to 7, and each needs the address of its network interface. */
     TRMI_TRY(trmi_cjson_integer(at, device, "device_id", true, false, 0,
                                 table->chip_910 ? 7 : TRMI_TABLE_DEVICE_MAX, &id, err));
     row->device_id = (int32_t)id;
@@ -93,6 +99,7 @@ static trm_status read_device(trm_rank_table *table, const trmi_cjson_at *at, co
     return TRM_OK;
 }
 
+/* Adds a pod of template 2; its ranks are the next `count` ones. */
 static trm_status add_pod(trm_rank_table *table, const char *pod, int32_t server, int32_t count,
                           int32_t index, trm_error *err) {
     for (int32_t p = 0; p < table->pod_count; p++) {
@@ -115,6 +122,8 @@ static trm_status add_pod(trm_rank_table *table, const char *pod, int32_t server
     return copy->pod != NULL ? TRM_OK : no_memory(table, err);
 }
 
+/* Reads one instance: server, then its devices, each of which is a rank. A pod's ranks follow each
+ * other. Errors: INVALID, NOMEM. */
 static trm_status read_instance(trm_rank_table *table, const trmi_cjson_at *group,
                                 const json_t *instance, int32_t index, trm_error *err) {
     trmi_cjson_at at = trmi_cjson_below(group, "instance_list", index);
@@ -129,6 +138,7 @@ static trm_status read_instance(trm_rank_table *table, const trmi_cjson_at *grou
                          "%s: %s: an object with devices and server_id expected, found %s", at.name,
                          at.path, trmi_cjson_found(instance, found, sizeof found));
     }
+    /* The server, which may have other instances. */
     TRMI_TRY(trmi_table_server_id(&at, instance, &id, err));
     TRMI_TRY(trmi_table_server_index(table, id, NULL, &row.server, &exists, err));
     TRMI_TRY(trmi_cjson_list(&at, instance, "devices", true, &devices, err));
@@ -138,6 +148,8 @@ static trm_status read_instance(trm_rank_table *table, const trmi_cjson_at *grou
                          at.path, lab ? "exactly one device per instance" : "at least one device",
                          count);
     }
+    /* Lab: the instance has the rank's number. Template 2: ranks follow from the order, and the
+     * instance has the name of a pod. */
     if (lab) {
         TRMI_TRY(trmi_cjson_integer(&at, instance, "rank_id", true, false, 0,
                                     TRMI_TABLE_RANKS_MAX - 1, &rank, err));
@@ -159,11 +171,13 @@ static trm_status read_instance(trm_rank_table *table, const trmi_cjson_at *grou
     return TRM_OK;
 }
 
-/* The group's own server_list (host NICs), where there is one, names servers of the instances. */
+/* Checks that the group's own server_list (host network interfaces), if it has one, names only
+ * servers of the instances. */
 static trm_status check_group_servers(trm_rank_table *table, const trmi_cjson_at *at,
                                       const json_t *group, trm_error *err) {
     const json_t *servers;
     TRMI_TRY(trmi_cjson_list(at, group, "server_list", false, &servers, err));
+    /* The search adds an unknown server, so remove it again before the error. */
     for (size_t s = 0; servers != NULL && s < json_array_size(servers); s++) {
         trmi_cjson_at place = trmi_cjson_below(at, "server_list", (int64_t)s);
         const char *id;
@@ -187,6 +201,7 @@ trm_status trmi_table_read_groups(trm_rank_table *table, const json_t *root, trm
     const json_t *groups, *instances;
     const char *name;
     char found[64];
+    /* Members outside the group, then the one group. */
     TRMI_TRY(read_head(table, root, err));
     TRMI_TRY(trmi_cjson_list(&top, root, "group_list", true, &groups, err));
     TRMI_TRY(trmi_table_count(&top, root, "group_count", true, (int64_t)json_array_size(groups),
@@ -210,6 +225,7 @@ trm_status trmi_table_read_groups(trm_rank_table *table, const json_t *root, trm
                          "%s: group_list[0].instance_list is empty; one instance per %s expected",
                          table->name, json_object_get(group, "device_count") ? "pod" : "device");
     }
+    /* Distinguish the two forms before the instances are read. */
     if (json_object_get(group, "device_count") != NULL ||
         json_object_get(json_array_get(instances, 0), "pod_name") != NULL) {
         table->form = TRM_RANK_TABLE_TEMPLATE2;
@@ -219,6 +235,7 @@ trm_status trmi_table_read_groups(trm_rank_table *table, const json_t *root, trm
     for (size_t i = 0; i < count; i++) {
         TRMI_TRY(read_instance(table, &at, json_array_get(instances, i), (int32_t)i, err));
     }
+    /* The counts of the group must fit what was read. */
     bool lab = table->form == TRM_RANK_TABLE_LAB;
     TRMI_TRY(trmi_table_count(&at, group, lab ? "device_num" : "device_count", true, table->size,
                               lab ? "instance_list" : "all devices lists together", err));

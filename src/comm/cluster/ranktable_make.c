@@ -1,7 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rank tables out: make from hosts, merge of one file per server, and the text of `check`. */
+/* Writing rank tables: made from a list of hosts, merged from one file for each server, and the
+ * text of `trireme cluster check`. Also reads /etc/hccn.conf, the source of device addresses.
+ *
+ *   hosts (make) ---+
+ *                   +--> trm_rank_table --> trmi_table_check --> version 1.0 or lab form
+ *   files (merge) --+
+ *
+ * A table is always checked before it is written, so the output can be read again. */
 #include "comm/cluster/ranktable.h"
 
+#include "base/arguments.h"
 #include "base/error.h"
 #include "base/os.h"
 #include "comm/cluster/cluster_addr.h"
@@ -10,6 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Hands the finished text to the caller; fails if there was no memory for it. */
 static trm_status give(trmi_text *text, char **out, trm_error *err) {
     if (text->failed || text->data == NULL) {
         trmi_text_free(text);
@@ -19,12 +28,13 @@ static trm_status give(trmi_text *text, char **out, trm_error *err) {
     return TRM_OK;
 }
 
-/* What both writers need of a device. */
+/* The members of a device that both writers use. */
 typedef struct device {
     int32_t id;
-    const char *ip; /* "" if there is none */
+    const char *ip; /* "" if the device has none */
 } device;
 
+/* Write parts of JSON: a member with a text value, and the members of a device. */
 static void put_string(trmi_text *text, const char *key, const char *value, const char *end) {
     trmi_text_printf(text, "\"%s\": ", key);
     trmi_text_json_string(text, value);
@@ -40,6 +50,8 @@ static void put_device(trmi_text *text, const device *one, const char *end) {
     trmi_text_append(text, end, strlen(end));
 }
 
+/* Writes version 1.0. Ranks of one server follow each other, so a new server starts a new
+ * object. */
 static void write_v1(trmi_text *text, const trm_rank_table *table) {
     trmi_text_printf(text,
                      "{\n  \"version\": \"1.0\",\n  \"server_count\": \"%d\",\n"
@@ -68,6 +80,8 @@ static void write_v1(trmi_text *text, const trm_rank_table *table) {
     trmi_text_printf(text, "\n    ]}\n  ],\n  \"status\": \"completed\"\n}\n");
 }
 
+/* Writes the lab form. para_plane_nic_*: one network interface for each device of the first
+ * server. */
 static void write_lab(trmi_text *text, const trm_rank_table *table) {
     trmi_text_printf(text,
                      "{\n  \"board_id\": \"0x0000\",\n  \"chip_info\": \"%s\",\n"
@@ -85,6 +99,7 @@ static void write_lab(trmi_text *text, const trm_rank_table *table) {
         put_string(text, "server_id", table->servers[row->server].id, "}");
     }
     trmi_text_printf(text, "\n      ]\n    }\n  ],\n");
+    /* Interfaces eth0, eth1, ...: one for each device of a server. */
     int32_t nics = table->servers[0].count;
     trmi_text_printf(text,
                      "  \"para_plane_nic_location\": \"%s\",\n"
@@ -97,6 +112,7 @@ static void write_lab(trmi_text *text, const trm_rank_table *table) {
         text, "],\n  \"para_plane_nic_num\": \"%d\",\n  \"status\": \"completed\"\n}\n", nics);
 }
 
+/* Writes the table in one of the two forms that can be written. */
 static trm_status write_table(const trm_rank_table *table, trm_rank_table_form form, char **json,
                               trm_error *err) {
     trmi_text text = {0};
@@ -108,11 +124,14 @@ static trm_status write_table(const trm_rank_table *table, trm_rank_table_form f
     return give(&text, json, err);
 }
 
+/* Adds a host of the list with all its devices, 0 to devices - 1; ranks are numbered in order.
+ * Errors: INVALID, NOMEM. */
 static trm_status add_host(trm_rank_table *table, const trm_rank_table_host *host, int32_t index,
                            trm_error *err) {
     trmi_table_row row = {.at = {index, 0}};
     bool exists;
     char part[48];
+    /* Check the host. */
     if (host->host == NULL || host->host[0] == '\0' || strlen(host->host) > TRMI_TABLE_ID_MAX) {
         return TRMI_FAIL(err, TRM_INVALID, "host %d: a name of 1 to %d characters expected", index,
                          TRMI_TABLE_ID_MAX);
@@ -122,6 +141,7 @@ static trm_status add_host(trm_rank_table *table, const trm_rank_table_host *hos
         return TRMI_FAIL(err, TRM_INVALID, "host %s: 1 to %d devices expected, found %d", part,
                          TRMI_TABLE_DEVICE_MAX + 1, host->devices);
     }
+    /* A host that is named by its address gets host_ip as well. */
     const char *ip = trmi_ip_family(host->host) != 0 ? host->host : NULL;
     TRMI_TRY(trmi_table_server_index(table, host->host, ip, &row.server, &exists, err));
     if (exists) {
@@ -130,6 +150,7 @@ static trm_status add_host(trm_rank_table *table, const trm_rank_table_host *hos
                          "devices",
                          part);
     }
+    /* One rank for each device. */
     for (int32_t d = 0; d < host->devices; d++) {
         row.rank = table->size;
         row.device_id = d;
@@ -142,9 +163,14 @@ static trm_status add_host(trm_rank_table *table, const trm_rank_table_host *hos
 
 trm_status trm_rank_table_make(const trm_rank_table_host *hosts, int32_t count,
                                trm_rank_table_form form, char **json, trm_error *err) {
+    TRMI_NEED(err, json);
+    if (count > 0) {
+        TRMI_NEED(err, hosts);
+    }
     if (count < 1) {
         return TRMI_FAIL(err, TRM_INVALID, "a rank table needs at least one host");
     }
+    /* The other forms can only be read. */
     if (form != TRM_RANK_TABLE_V1 && form != TRM_RANK_TABLE_LAB) {
         return TRMI_FAIL(err, TRM_INVALID, "form %d cannot be made; version 1.0 or lab expected",
                          (int)form);
@@ -162,6 +188,7 @@ trm_status trm_rank_table_make(const trm_rank_table_host *hosts, int32_t count,
     if (status == TRM_OK) {
         status = trmi_table_check(table, err);
     }
+    /* A table with addresses on devices 0 to 7 is for Ascend 910. */
     if (status == TRM_OK) {
         bool eight = true;
         for (int32_t r = 0; r < table->size; r++) {
@@ -174,7 +201,8 @@ trm_status trm_rank_table_make(const trm_rank_table_host *hosts, int32_t count,
     return status;
 }
 
-/* Appends a server of `from` with all its ranks. */
+/* Appends the ranks of `from` behind those of `into`, renumbered. A server may occur in only one of
+ * the files. */
 static trm_status merge_one(trm_rank_table *into, const trm_rank_table *from, trm_error *err) {
     for (int32_t r = 0; r < from->size; r++) {
         trmi_table_row row = from->rows[r];
@@ -183,6 +211,8 @@ static trm_status merge_one(trm_rank_table *into, const trm_rank_table *from, tr
         int32_t before = into->size;
         TRMI_TRY(
             trmi_table_server_index(into, server->id, server->host_ip, &row.server, &exists, err));
+        /* The server exists because an earlier row of this file has added it, or because it is in
+         * an earlier file. The first row of a server distinguishes the two. */
         if (exists && (r == 0 || from->rows[r - 1].server != from->rows[r].server)) {
             char part[40];
             return TRMI_FAIL(err, TRM_INVALID,
@@ -199,6 +229,10 @@ static trm_status merge_one(trm_rank_table *into, const trm_rank_table *from, tr
 
 trm_status trm_rank_table_merge(const char *const *paths, int32_t count, char **json,
                                 trm_error *err) {
+    TRMI_NEED(err, json);
+    if (count > 0) {
+        TRMI_NEED(err, paths);
+    }
     if (count < 1) {
         return TRMI_FAIL(err, TRM_INVALID, "merge needs at least one rank table file");
     }
@@ -210,6 +244,7 @@ trm_status trm_rank_table_merge(const char *const *paths, int32_t count, char **
     trm_status status = TRM_OK;
     for (int32_t f = 0; f < count && status == TRM_OK; f++) {
         TRMI_TRY_GOTO(status, trm_rank_table_read(paths[f], &from, err), done);
+        /* The first file determines the form. */
         if (f == 0) {
             into->form = from->form;
             into->chip_910 = from->chip_910;
@@ -233,7 +268,8 @@ done:
     return status;
 }
 
-/* "address_3=192.168.100.104" -> index 3; -1 for other lines, -2 for a wrong one. */
+/* Parses a line of hccn.conf: "address_3=192.168.100.104" returns 3 and *ip; -1 for other lines, -2
+ * for a wrong address line. It changes the line. */
 static int hccn_line(char *line, char **ip) {
     while (*line == ' ' || *line == '\t') {
         line++;
@@ -241,6 +277,7 @@ static int hccn_line(char *line, char **ip) {
     if (strncmp(line, "address_", 8) != 0) {
         return -1;
     }
+    /* Cut the line into key and value, both without blanks. */
     char *equals = strchr(line, '=');
     int64_t index;
     if (equals == NULL) {
@@ -257,8 +294,11 @@ static int hccn_line(char *line, char **ip) {
     return (int)index;
 }
 
+/* Parses the text of hccn.conf, which it changes: ips[device] for all devices, numbered without
+ * gaps, as pointers into the text. Lines of other kinds are skipped. Errors: INVALID. */
 static trm_status hccn_parse(const char *name, char *text, const char *ips[], int32_t *count,
                              trm_error *err) {
+    /* Enter each address; a device may have only one. */
     int32_t line_number = 0, highest = -1;
     char *rest = text;
     for (char *line; (line = strsep(&rest, "\n")) != NULL;) {
@@ -275,6 +315,7 @@ static trm_status hccn_parse(const char *name, char *text, const char *ips[], in
             highest = index > highest ? index : highest;
         }
     }
+    /* All devices up to the highest must have one. */
     for (int32_t i = 0; i <= highest; i++) {
         if (ips[i] == NULL) {
             return TRMI_FAIL(err, TRM_INVALID,
@@ -292,6 +333,7 @@ static trm_status hccn_parse(const char *name, char *text, const char *ips[], in
 
 trm_status trm_hccn_conf_read(const char *path, const char *const **ips, int32_t *count,
                               trm_error *err) {
+    TRMI_NEED(err, path, ips, count);
     char name[48];
     uint8_t *text;
     size_t bytes;
@@ -300,7 +342,7 @@ trm_status trm_hccn_conf_read(const char *path, const char *const **ips, int32_t
     if (status != TRM_OK) {
         return status;
     }
-    /* One block for the caller: the pointers, then the text they point into. */
+    /* One block for the caller: the pointers, then the text that they point into. */
     size_t head = (TRMI_TABLE_DEVICE_MAX + 1) * sizeof(char *);
     char *block = trmi_alloc(head + bytes + 1);
     if (block == NULL) {
@@ -318,6 +360,7 @@ trm_status trm_hccn_conf_read(const char *path, const char *const **ips, int32_t
     return TRM_OK;
 }
 
+/* The name of a form, for messages. */
 static const char *form_name(const trm_rank_table *table) {
     return table->form == TRM_RANK_TABLE_LAB         ? "lab"
            : table->form == TRM_RANK_TABLE_TEMPLATE2 ? "template 2"
@@ -326,6 +369,7 @@ static const char *form_name(const trm_rank_table *table) {
                                                      : "version 1.0";
 }
 
+/* Writes the table's digest in hexadecimal. */
 static void digest_hex(const trm_rank_table *table, char hex[65]) {
     uint8_t digest[32];
     trm_rank_table_digest(table, digest);
@@ -334,6 +378,7 @@ static void digest_hex(const trm_rank_table *table, char hex[65]) {
     }
 }
 
+/* Writes the table as one JSON event. */
 static void table_json(const trm_rank_table *table, trmi_text *text) {
     char hex[65];
     digest_hex(table, hex);
@@ -356,6 +401,7 @@ static void table_json(const trm_rank_table *table, trmi_text *text) {
 }
 
 trm_status trm_rank_table_text(const trm_rank_table *table, bool json, char **out, trm_error *err) {
+    TRMI_NEED(err, table, out);
     trmi_text text = {0};
     if (json) {
         table_json(table, &text);
@@ -366,6 +412,7 @@ trm_status trm_rank_table_text(const trm_rank_table *table, bool json, char **ou
     trmi_text_printf(&text, "%s: valid, %s, %d rank%s on %d server%s\n", table->name,
                      form_name(table), table->size, table->size == 1 ? "" : "s",
                      table->server_count, table->server_count == 1 ? "" : "s");
+    /* Each server with its ranks and devices. */
     for (int32_t s = 0; s < table->server_count; s++) {
         const trmi_table_server *server = &table->servers[s];
         bool elsewhere = server->host_ip != NULL && strcmp(server->host_ip, server->id) != 0;

@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the readers of all forms put into a table: servers, rows, warnings. */
+/* The parts of a table that the readers of all forms fill: servers, rows and warnings.
+ *
+ * A row is one device, which is one rank; it names its server by index. Rows are in the order of
+ * the file until trmi_table_check sorts them by rank. Texts belong to the arena of the table, so a
+ * row stays valid after the JSON document is freed. */
 #include "comm/cluster/ranktable.h"
 
 #include "base/error.h"
@@ -24,6 +28,8 @@ void trmi_table_warn(trm_rank_table *table, const char *format, ...) {
     }
 }
 
+/* Writes the place of a row in the file, as the form names it, so that a message leads to the
+ * line. */
 const char *trmi_table_place(const trm_rank_table *table, const trmi_table_row *row, char *text,
                              size_t size) {
     switch (table->form) {
@@ -60,6 +66,7 @@ trm_status trmi_table_add_row(trm_rank_table *table, const trmi_table_row *row, 
 
 trm_status trmi_table_server_index(trm_rank_table *table, const char *id, const char *host_ip,
                                    int32_t *index, bool *exists, trm_error *err) {
+    /* Look up the id in the hash index; add the server if it is new. */
     uint64_t hash = trmi_hash(TRMI_HASH_BEGIN, id, strlen(id)), probe = 0;
     int64_t found;
     do {
@@ -108,6 +115,7 @@ trm_status trmi_table_server_id(const trmi_cjson_at *at, const json_t *object, c
 
 trm_status trmi_table_count(const trmi_cjson_at *at, const json_t *object, const char *key,
                             bool required, int64_t found, const char *what, trm_error *err) {
+    /* A missing count equals what was found. */
     int64_t said = found;
     char path[128];
     TRMI_TRY(trmi_cjson_integer(at, object, key, required, false, 0, INT32_MAX, &said, err));

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Versions 1.0 and 1.2: server_list, each with its device list; 1.2 adds super pods. */
+/* Versions 1.0 and 1.2 of rank tables: server_list, in which each server has a device list; 1.2
+ * adds super pods. Ports and addresses that only Ascend uses are checked and not stored. */
 #include "comm/cluster/ranktable.h"
 
 #include "base/error.h"
@@ -8,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Reads an optional IP address; "" counts as missing. */
 static trm_status optional_ip(const trmi_cjson_at *at, const json_t *object, const char *key,
                               const char **out, trm_error *err) {
     char path[128], part[48];
@@ -23,6 +25,8 @@ static trm_status optional_ip(const trmi_cjson_at *at, const json_t *object, con
     return TRM_OK;
 }
 
+/* Reads one device, which is one rank, and adds its row. `row` has server and position already.
+ * Errors: INVALID, NOMEM. */
 static trm_status read_device(trm_rank_table *table, const trmi_cjson_at *at, const json_t *device,
                               trmi_table_row *row, trm_error *err) {
     int64_t id, rank, port = 0, ignored = 0;
@@ -33,12 +37,14 @@ static trm_status read_device(trm_rank_table *table, const trmi_cjson_at *at, co
                          "%s: %s: an object with device_id and rank_id expected, found %s",
                          at->name, at->path, trmi_cjson_found(device, found, sizeof found));
     }
+    /* Members that are stored: the device, its rank, address and port. */
     TRMI_TRY(trmi_cjson_integer(at, device, "device_id", true, false, 0, TRMI_TABLE_DEVICE_MAX, &id,
                                 err));
     TRMI_TRY(trmi_cjson_integer(at, device, "rank_id", true, false, 0, TRMI_TABLE_RANKS_MAX - 1,
                                 &rank, err));
     TRMI_TRY(trmi_cjson_string(at, device, "device_ip", false, &row->device_ip, err));
     TRMI_TRY(trmi_cjson_integer(at, device, "device_port", false, false, 1, 65535, &port, err));
+    /* What only Ascend uses: checked, so that a mistake shows here too. */
     TRMI_TRY(trmi_cjson_integer(at, device, "host_port", false, false, 1, 65535, &ignored, err));
     TRMI_TRY(trmi_cjson_integer(at, device, "backup_device_port", false, false, 1, 65535, &ignored,
                                 err));
@@ -50,6 +56,8 @@ static trm_status read_device(trm_rank_table *table, const trmi_cjson_at *at, co
     return trmi_table_add_row(table, row, err);
 }
 
+/* Reads one server with its devices. Each server occurs once, with all of its devices. Errors:
+ * INVALID, NOMEM. */
 static trm_status read_server(trm_rank_table *table, const json_t *server, int32_t index,
                               trm_error *err) {
     trmi_cjson_at top = {.name = table->name};
@@ -64,6 +72,7 @@ static trm_status read_server(trm_rank_table *table, const json_t *server, int32
                          "%s: %s: an object with server_id and device expected, found %s",
                          table->name, at.path, trmi_cjson_found(server, found, sizeof found));
     }
+    /* The server, which must be new. */
     TRMI_TRY(trmi_table_server_id(&at, server, &id, err));
     TRMI_TRY(optional_ip(&at, server, "host_ip", &host_ip, err));
     TRMI_TRY(trmi_cjson_string(&at, server, "host_nic_ip", false, &ignored, err));
@@ -74,6 +83,7 @@ static trm_status read_server(trm_rank_table *table, const json_t *server, int32
                          "with all its devices",
                          table->name, at.path, trmi_printable(id, part, sizeof part), row.server);
     }
+    /* Its devices. */
     TRMI_TRY(trmi_cjson_list(&at, server, "device", true, &devices, err));
     if (json_array_size(devices) == 0) {
         return TRMI_FAIL(err, TRM_INVALID, "%s: %s.device is empty; at least one device expected",
@@ -87,7 +97,8 @@ static trm_status read_server(trm_rank_table *table, const json_t *server, int32
     return TRM_OK;
 }
 
-/* super_pod_list: every server in exactly one super pod. `seen` has one entry per server. */
+/* Reads one super pod. seen[server] is its index + 1 once a super pod has named the server; each
+ * server must be in exactly one super pod. */
 static trm_status read_super_pod(trm_rank_table *table, const json_t *pod, int32_t index,
                                  int32_t *seen, trm_error *err) {
     trmi_cjson_at top = {.name = table->name};
@@ -108,6 +119,7 @@ static trm_status read_super_pod(trm_rank_table *table, const json_t *pod, int32
         TRMI_TRY(trmi_table_server_id(&place, json_array_get(servers, s), &id, err));
         TRMI_TRY(trmi_table_server_index(table, id, NULL, &server, &exists, err));
         trmi_printable(id, part, sizeof part);
+        /* The search has added the unknown server: remove it again. */
         if (!exists) {
             table->server_count = before;
             return TRMI_FAIL(err, TRM_INVALID, "%s: %s.server_id: \"%s\" is not in server_list",
@@ -123,6 +135,7 @@ static trm_status read_super_pod(trm_rank_table *table, const json_t *pod, int32
     return TRM_OK;
 }
 
+/* Reads super_pod_list, if there is one, and checks that it names every server. */
 static trm_status read_super_pods(trm_rank_table *table, const json_t *root, trm_error *err) {
     trmi_cjson_at top = {.name = table->name};
     const json_t *pods;
@@ -142,6 +155,7 @@ static trm_status read_super_pods(trm_rank_table *table, const json_t *root, trm
     for (size_t p = 0; p < json_array_size(pods) && status == TRM_OK; p++) {
         status = read_super_pod(table, json_array_get(pods, p), (int32_t)p, seen, err);
     }
+    /* With super pods, each server must be in one. */
     for (int32_t s = 0; s < table->server_count && status == TRM_OK; s++) {
         if (seen[s] == 0) {
             char part[40];
@@ -162,6 +176,7 @@ trm_status trmi_table_read_servers(trm_rank_table *table, const json_t *root, tr
         return TRMI_FAIL(err, TRM_INVALID, "%s: server_list is empty; at least one server expected",
                          table->name);
     }
+    /* server_count is required by Ascend, but a table without it is clear. */
     if (json_object_get(root, "server_count") == NULL) {
         trmi_table_warn(table, "%s: server_count is missing; %zu servers are taken from the list",
                         table->name, json_array_size(servers));

@@ -1,6 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Version 2.0: rank_list with network levels. What matters here is who sits with whom: ranks with
- * the same net_instance_id on net_layer 0 are one server. Numbers may be plain or in quotes. */
+/* Version 2.0 of rank tables: rank_list with network levels. Only the grouping matters here: ranks
+ * with the same net_instance_id on net_layer 0 are on one server. Addresses are checked and not
+ * used. Numbers may be plain or in quotes.
+ *
+ *   rank_list[i]: rank_id, local_id, device_id?, device_port?, level_list[]
+ *   level_list[l]: net_layer, net_instance_id, net_type?, rank_addr_list[]?
+ */
 #include "comm/cluster/ranktable.h"
 
 #include "base/error.h"
@@ -9,8 +14,9 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { LEVELS_MAX = 8, ADDRESSES_MAX = 24 };
+enum { LEVELS_MAX = 8, ADDRESSES_MAX = 24 }; /* levels of a rank, addresses of a level, at most */
 
+/* Checks one address of a level. */
 static trm_status read_address(const trmi_cjson_at *at, const json_t *address, trm_error *err) {
     const char *type, *text;
     char part[48];
@@ -33,6 +39,8 @@ static trm_status read_address(const trmi_cjson_at *at, const json_t *address, t
     return TRM_OK;
 }
 
+/* Reads one level. *previous is the layer of the level before; *server becomes the instance on
+ * layer 0. */
 static trm_status read_level(const trmi_cjson_at *at, const json_t *level, int64_t *previous,
                              const char **server, trm_error *err) {
     int64_t layer;
@@ -71,12 +79,15 @@ static trm_status read_level(const trmi_cjson_at *at, const json_t *level, int64
         trmi_cjson_at place = trmi_cjson_below(at, "rank_addr_list", (int64_t)a);
         TRMI_TRY(read_address(&place, json_array_get(addresses, a), err));
     }
+    /* Layer 0 is inside a server, so its id is that of the server. */
     if (layer == 0) {
         *server = id;
     }
     return TRM_OK;
 }
 
+/* Reads one rank into a row. Its server is named by the level with net_layer 0. *without_levels
+ * counts ranks without levels. Errors: INVALID, NOMEM. */
 static trm_status read_rank(trm_rank_table *table, const json_t *entry, int32_t index,
                             size_t *without_levels, trm_error *err) {
     trmi_cjson_at top = {.name = table->name};
@@ -90,6 +101,7 @@ static trm_status read_rank(trm_rank_table *table, const json_t *entry, int32_t 
         return TRMI_FAIL(err, TRM_INVALID, "%s: %s: an object with rank_id expected", table->name,
                          at.path);
     }
+    /* Rank, device and port. */
     TRMI_TRY(trmi_cjson_integer(&at, entry, "rank_id", true, true, 0, TRMI_TABLE_RANKS_MAX - 1,
                                 &rank, err));
     TRMI_TRY(trmi_cjson_integer(&at, entry, "local_id", true, true, 0, TRMI_TABLE_DEVICE_MAX,
@@ -99,6 +111,7 @@ static trm_status read_rank(trm_rank_table *table, const json_t *entry, int32_t 
                                 &device, err));
     TRMI_TRY(trmi_cjson_integer(&at, entry, "device_port", false, true, 1, 65535, &port, err));
     TRMI_TRY(trmi_cjson_integer(&at, entry, "host_port", false, true, 1, 65535, &ignored, err));
+    /* The levels, of which the first names the server. */
     TRMI_TRY(trmi_cjson_list(&at, entry, "level_list", true, &levels, err));
     size_t count = json_array_size(levels);
     if (count > LEVELS_MAX) {
@@ -111,7 +124,7 @@ static trm_status read_rank(trm_rank_table *table, const json_t *entry, int32_t 
         TRMI_TRY(read_level(&place, json_array_get(levels, l), &previous, &server, err));
     }
     if (count == 0) {
-        server = "localhost"; /* no rank has levels: one server */
+        server = "localhost"; /* no rank has levels: all are on one server */
         (*without_levels)++;
     }
     if (server == NULL) {
@@ -139,6 +152,7 @@ trm_status trmi_table_read_v2(trm_rank_table *table, const json_t *root, trm_err
                          "%s: rank_count says %lld, but rank_list has %zu; make them equal",
                          table->name, (long long)said, json_array_size(ranks));
     }
+    /* Either all ranks have levels or none. */
     for (size_t r = 0; r < json_array_size(ranks); r++) {
         TRMI_TRY(read_rank(table, json_array_get(ranks, r), (int32_t)r, &without_levels, err));
     }

@@ -1,4 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Roles and their addresses, from TF_CONFIG or from flags. The text comes from users: every member
+ * is checked, and a message names its path (TF_CONFIG: cluster.worker[3]).
+ *
+ *   {"cluster": {"chief": ["host:2222"], "worker": [...], "ps": [...]},
+ *    "task": {"type": "worker", "index": 0}, "model_dir": "..."}
+ *
+ *   TF_CONFIG --> trmi_tfconfig_parse --+
+ *                                       +--> trmi_tfconfig --> trmi_tfconfig_check
+ *   flags -----> trmi_tfconfig_flags ---+
+ *
+ * Parsing accepts what one source may leave to another; trmi_tfconfig_check decides whether the
+ * whole makes sense. Tasks of a role are sorted by index, in a list without gaps, except in the
+ * sparse form: TFJob gives a dynamic worker only some of the addresses. */
 #include "comm/cluster/tfconfig.h"
 
 #include "base/error.h"
@@ -13,12 +26,14 @@
 #include <strings.h>
 
 static const trmi_cjson_limits tf_limits = {.bytes = 4 << 20, .values = 200000, .depth = 8};
+/* By trm_role. */
 static const char *const role_words[] = {"worker", "chief", "ps", "evaluator"};
 
 static trm_status no_memory(trm_error *err) {
     return TRMI_FAIL(err, TRM_NOMEM, "no memory for the cluster description");
 }
 
+/* Adds a warning; at most TRMI_TF_WARNINGS_MAX are kept. */
 static void warn(trmi_tfconfig *config, const char *format, ...) TRM_PRINTF(2, 3);
 static void warn(trmi_tfconfig *config, const char *format, ...) {
     char line[256];
@@ -35,6 +50,7 @@ static void warn(trmi_tfconfig *config, const char *format, ...) {
     }
 }
 
+/* Binary search, because the tasks of a role are sorted by index. */
 const trmi_task *trmi_tfconfig_task(const trmi_tfconfig *config, trm_role role, int32_t index) {
     const trmi_job_tasks *job = &config->jobs[role];
     for (int32_t low = 0, high = job->count; low < high;) {
@@ -51,11 +67,13 @@ const trmi_task *trmi_tfconfig_task(const trmi_tfconfig *config, trm_role role, 
     return NULL;
 }
 
-/* Adds one address ("text", `length` bytes, blanks around it allowed). `place` leads messages. */
+/* Adds one task from a text of `length` bytes, which may have blanks around it. `place` leads
+ * messages. index < 0: the next one. An empty address is ignored with a warning. */
 static trm_status add_task(trmi_tfconfig *config, trm_role role, const char *place,
                            const char *text, size_t length, int64_t index, trm_error *err) {
     trmi_job_tasks *job = &config->jobs[role];
     char copy[TRMI_HOST_BYTES + 64], part[64];
+    /* Leave out blanks at both ends. */
     while (length > 0 && isspace((unsigned char)text[0])) {
         text++;
         length--;
@@ -71,6 +89,7 @@ static trm_status add_task(trmi_tfconfig *config, trm_role role, const char *pla
         return TRMI_FAIL(err, TRM_INVALID, "%s: an address of %zu characters; host:port expected",
                          place, length);
     }
+    /* Check the address, as a text of its own that ends with 0. */
     memcpy(copy, text, length);
     copy[length] = '\0';
     trmi_host_port parsed;
@@ -83,6 +102,7 @@ static trm_status add_task(trmi_tfconfig *config, trm_role role, const char *pla
         return TRMI_FAIL(err, TRM_INVALID, "%s: more than %d tasks in one job", place,
                          TRMI_TASKS_MAX);
     }
+    /* Store it. Texts belong to the arena of `config`. */
     if (!trmi_grow((void **)&job->tasks, &job->capacity, job->count + 1, sizeof *job->tasks)) {
         return no_memory(err);
     }
@@ -101,7 +121,7 @@ static int by_index(const void *a, const void *b) {
     return ((const trmi_task *)a)->index - ((const trmi_task *)b)->index;
 }
 
-/* {"1": "host:2222"}: TFJob's sparse form. */
+/* Reads TFJob's sparse map, {"1": "host:2222"}, and keeps the tasks sorted. */
 static trm_status read_map(trmi_tfconfig *config, const char *place, json_t *map, trm_error *err) {
     const char *key;
     json_t *value;
@@ -123,12 +143,15 @@ static trm_status read_map(trmi_tfconfig *config, const char *place, json_t *map
         }
         TRMI_TRY(add_task(config, TRM_ROLE_WORKER, here, json_string_value(value),
                           json_string_length(value), index, err));
+        /* Sort after each task, because the search for the next one relies on the order. */
         trmi_job_tasks *job = &config->jobs[TRM_ROLE_WORKER];
         qsort(job->tasks, (size_t)job->count, sizeof *job->tasks, by_index);
     }
     return TRM_OK;
 }
 
+/* Reads the addresses of one role: a list, or for workers TFJob's sparse map. Errors: INVALID,
+ * NOMEM. */
 static trm_status read_job(trmi_tfconfig *config, const char *name, trm_role role, json_t *value,
                            trm_error *err) {
     char place[96], found[64];
@@ -159,6 +182,7 @@ static trm_status read_job(trmi_tfconfig *config, const char *name, trm_role rol
     return TRM_OK;
 }
 
+/* Returns the role of a name; *master: it was TF1's name of the chief. */
 static trm_status role_of(const char *place, const char *name, trm_role *role, bool *master,
                           trm_error *err) {
     char part[40];
@@ -180,6 +204,7 @@ static trm_status role_of(const char *place, const char *name, trm_role *role, b
                      strcasecmp(name, "parameter_server") == 0 ? " (write ps)" : "");
 }
 
+/* Reads "cluster", which has a list of addresses for each role. Errors: INVALID, NOMEM. */
 static trm_status read_cluster(trmi_tfconfig *config, json_t *cluster, trm_error *err) {
     const char *name;
     json_t *value;
@@ -189,6 +214,7 @@ static trm_status read_cluster(trmi_tfconfig *config, json_t *cluster, trm_error
                          "TF_CONFIG: cluster: an object of jobs expected, found %s",
                          trmi_cjson_found(cluster, found, sizeof found));
     }
+    /* Both names mean the same role, so the two lists would become one. */
     if (json_object_get(cluster, "chief") != NULL && json_object_get(cluster, "master") != NULL) {
         return TRMI_FAIL(err, TRM_INVALID,
                          "TF_CONFIG: cluster: chief and master together; master is TF1's name of "
@@ -205,6 +231,7 @@ static trm_status read_cluster(trmi_tfconfig *config, json_t *cluster, trm_error
     return TRM_OK;
 }
 
+/* Reads task.index: a number, or digits in quotes. */
 static trm_status read_index(const json_t *value, int32_t *out, trm_error *err) {
     int64_t index = -1;
     char found[64];
@@ -228,6 +255,7 @@ static trm_status read_index(const json_t *value, int32_t *out, trm_error *err) 
     return TRM_OK;
 }
 
+/* Reads "task". An empty object counts as missing, as TFJob writes it for local jobs. */
 static trm_status read_task(trmi_tfconfig *config, json_t *task, trm_error *err) {
     char found[64];
     bool master;
@@ -256,6 +284,7 @@ static trm_status read_task(trmi_tfconfig *config, json_t *task, trm_error *err)
                          trmi_printable(json_string_value(type), found, 32));
     }
     TRMI_TRY(role_of("TF_CONFIG: task.type", json_string_value(type), &config->role, &master, err));
+    /* TF1's name and today's name of the chief must not be mixed between cluster and task. */
     if (master && config->has_cluster && !config->master) {
         return TRMI_FAIL(err, TRM_INVALID,
                          "TF_CONFIG: task.type is master, but cluster lists no master");
@@ -269,6 +298,8 @@ static trm_status read_task(trmi_tfconfig *config, json_t *task, trm_error *err)
     return TRM_OK;
 }
 
+/* Reads the other members: checks their types, keeps model_dir, and warns about unknown ones.
+ * Errors: INVALID, NOMEM. */
 static trm_status read_others(trmi_tfconfig *config, const json_t *root, trm_error *err) {
     static const char *const known[] = {"cluster",        "task",     "model_dir",
                                         "session_master", "service",  "eval_session_master",
@@ -277,6 +308,7 @@ static trm_status read_others(trmi_tfconfig *config, const json_t *root, trm_err
     const char *model_dir, *environment, *key;
     json_t *value;
     char part[40];
+    /* These members must be strings; only model_dir is used. */
     TRMI_TRY(trmi_cjson_string(&top, root, "environment", false, &environment, err));
     TRMI_TRY(trmi_cjson_string(&top, root, "model_dir", false, &model_dir, err));
     if (model_dir != NULL && model_dir[0] == '\0') {
@@ -289,6 +321,7 @@ static trm_status read_others(trmi_tfconfig *config, const json_t *root, trm_err
             return no_memory(err);
         }
     }
+    /* Unknown members may be spelling mistakes, so each gets a warning. */
     json_object_foreach((json_t *)(uintptr_t)root, key, value) {
         bool found = false;
         for (size_t k = 0; k < sizeof known / sizeof known[0]; k++) {
@@ -305,10 +338,11 @@ static trm_status read_others(trmi_tfconfig *config, const json_t *root, trm_err
     return TRM_OK;
 }
 
+/* Returned by value, so that a call can stand inside the arguments of a message. */
 typedef struct spot {
     char text[96];
 } spot;
-/* "TF_CONFIG: task.index"; flags have no paths. */
+/* Writes "TF_CONFIG: task.index"; flags have no paths, so they stand alone. */
 static spot at(const char *source, const char *path) {
     spot s;
     bool json = strncmp(source, "TF_CONFIG", 9) == 0;
@@ -316,9 +350,10 @@ static spot at(const char *source, const char *path) {
     return s;
 }
 
+/* A task with its role, for sorting. */
 typedef struct place {
-    const trmi_task *task;
-    int role;
+    const trmi_task *task; /* borrowed from the description */
+    int role;              /* a trm_role */
 } place;
 
 static int by_address(const void *a, const void *b) {
@@ -329,11 +364,12 @@ static int by_address(const void *a, const void *b) {
                                 : x->task->index - y->task->index;
 }
 
-/* Each host:port serves one task. */
+/* Checks that no host:port is used by two tasks of any roles. Errors: INVALID, NOMEM. */
 static trm_status check_duplicates(const trmi_tfconfig *config, const char *source,
                                    trm_error *err) {
     size_t total = 0, filled = 0;
     char part[64];
+    /* Sort the tasks of all roles by address; equal addresses are then neighbours. */
     for (int r = 0; r < 4; r++) {
         total += (size_t)config->jobs[r].count;
     }
@@ -366,7 +402,8 @@ static trm_status check_duplicates(const trmi_tfconfig *config, const char *sour
     return status;
 }
 
-/* TFJob tells a ps of a sparse cluster only about itself: its list of one is its own address. */
+/* TFJob gives a ps of a sparse cluster only its own address: the one entry has this task's
+ * index. */
 static void place_sparse_ps(trmi_tfconfig *config) {
     trmi_job_tasks *job = &config->jobs[TRM_ROLE_PS];
     if (config->sparse && config->has_task && config->role == TRM_ROLE_PS && job->count == 1) {
@@ -393,6 +430,7 @@ trm_status trmi_tfconfig_parse(const char *text, trmi_tfconfig *out, trm_error *
     return status;
 }
 
+/* Reads one flag: addresses separated by commas. */
 static trm_status read_hosts(trmi_tfconfig *config, trm_role role, const char *flag,
                              const char *hosts, trm_error *err) {
     char where[64];
@@ -400,8 +438,10 @@ static trm_status read_hosts(trmi_tfconfig *config, trm_role role, const char *f
         return TRM_OK;
     }
     for (int32_t i = 0;; i++) {
+        /* The next address ends at a comma or at the end of the text. */
         size_t length = strcspn(hosts, ",");
         snprintf(where, sizeof where, "--%s, address %d", flag, i + 1);
+        /* An empty flag has no addresses; an empty part of a list gets a warning. */
         bool blank = strspn(hosts, " \t") >= length;
         if (!blank) {
             TRMI_TRY(add_task(config, role, where, hosts, length, -1, err));
@@ -420,10 +460,12 @@ trm_status trmi_tfconfig_flags(const trm_cluster_flags *flags, trmi_tfconfig *ou
     memset(out, 0, sizeof *out);
     int64_t index = 0;
     char part[40];
+    /* Addresses of each role. */
     TRMI_TRY(read_hosts(out, TRM_ROLE_PS, "ps_hosts", flags->ps_hosts, err));
     TRMI_TRY(read_hosts(out, TRM_ROLE_WORKER, "worker_hosts", flags->worker_hosts, err));
     TRMI_TRY(read_hosts(out, TRM_ROLE_CHIEF, "chief_hosts", flags->chief_hosts, err));
     TRMI_TRY(read_hosts(out, TRM_ROLE_EVALUATOR, "evaluator_hosts", flags->evaluator_hosts, err));
+    /* The task of this process. */
     if (flags->task_index != NULL &&
         (!trmi_decimal(flags->task_index, &index) || index >= TRMI_TASKS_MAX)) {
         return TRMI_FAIL(err, TRM_INVALID,
@@ -431,7 +473,7 @@ trm_status trmi_tfconfig_flags(const trm_cluster_flags *flags, trmi_tfconfig *ou
                          "\"%s\"",
                          trmi_printable(flags->task_index, part, sizeof part));
     }
-    /* Guide 000's script has job_name '' by default: not given. */
+    /* The script of guide 000 passes an empty job_name by default: it counts as not given. */
     bool named = flags->job_name != NULL && flags->job_name[0] != '\0';
     if (named) {
         TRMI_TRY(role_of("--job_name", flags->job_name, &out->role, &out->master, err));
@@ -445,7 +487,7 @@ trm_status trmi_tfconfig_flags(const trm_cluster_flags *flags, trmi_tfconfig *ou
     return TRM_OK;
 }
 
-/* A task without cluster is local mode: only worker 0 makes sense. */
+/* Checks a task without a cluster. That is local mode, in which only worker 0 can run. */
 static trm_status check_local(const trmi_tfconfig *config, const char *source, trm_error *err) {
     if (config->has_task && config->role != TRM_ROLE_WORKER && !config->master) {
         return TRMI_FAIL(err, TRM_INVALID,
@@ -462,6 +504,8 @@ static trm_status check_local(const trmi_tfconfig *config, const char *source, t
     return TRM_OK;
 }
 
+/* Checks how many tasks the roles have: at most one chief and evaluator, at least one that
+ * trains. */
 static trm_status check_counts(const trmi_tfconfig *config, const char *source, trm_error *err) {
     static const trm_role single[] = {TRM_ROLE_CHIEF, TRM_ROLE_EVALUATOR};
     for (size_t s = 0; s < 2; s++) {
@@ -485,6 +529,7 @@ static trm_status check_counts(const trmi_tfconfig *config, const char *source, 
 }
 
 trm_status trmi_tfconfig_check(const trmi_tfconfig *config, const char *source, trm_error *err) {
+    /* Without a cluster, the job is this process alone. */
     if (!config->has_cluster) {
         return check_local(config, source, err);
     }
@@ -497,6 +542,7 @@ trm_status trmi_tfconfig_check(const trmi_tfconfig *config, const char *source, 
                          at(source, "task").text);
     }
     const trmi_job_tasks *job = &config->jobs[config->role];
+    /* The evaluator does not train. No other task needs its address, so it need not be listed. */
     if (config->role == TRM_ROLE_EVALUATOR) {
         if (config->master) {
             return TRMI_FAIL(err, TRM_INVALID,
@@ -512,6 +558,7 @@ trm_status trmi_tfconfig_check(const trmi_tfconfig *config, const char *source, 
         }
         return TRM_OK; /* listed or not */
     }
+    /* Every other task must be listed, under the name that the user wrote. */
     const char *word =
         config->master && config->role == TRM_ROLE_CHIEF ? "master" : role_words[config->role];
     if (job->count == 0) {

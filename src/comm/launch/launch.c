@@ -1,12 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The life of a job: start all, wait for all, end all when one fails.
+/* The life of a job: start all tasks, wait for all, end all when one fails.
  *
- *   running --all that train ended well--> draining --ps ended (or told to)--> success
+ *   running --all that train ended well--> draining --servers ended (or SIGTERM sent)--> success
  *      \--a failure, a signal, the timeout--> ending: SIGTERM, grace, SIGKILL --> failed
- */
+ *
+ * The launcher is single-threaded: one loop polls signals (signalfd), the console task's output and
+ * the time. Every task has its own process group, and the launcher is a subreaper, so that no
+ * process of the job survives it. */
 #define _GNU_SOURCE
 #include "comm/launch/launch.h"
 
+#include "base/arguments.h"
 #include "base/error.h"
 #include "base/os.h"
 
@@ -21,6 +25,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+/* The end of a failed log that is shown; exit codes of `trireme` (docs: cli); children that
+ * end_adopted() handles. */
 enum {
     TAIL_BYTES = 4096,
     TAIL_LINES = 20,
@@ -30,21 +36,24 @@ enum {
     CHILDREN_MAX = 1024
 };
 
+/* The state of a running job. */
 typedef struct job_state {
-    trm_launch_result *result;
-    double start_time;
-    bool ending; /* everybody has been told to end */
-    bool killed; /* ... the hard way */
-    double ending_time;
-    int stop_signal; /* the launcher was told to stop */
-    bool warned;     /* SIGUSR1 was handed on: who ends with its code ends as told */
-    bool timed_out;
-    int32_t first_failed; /* task, -1 */
-    double first_failed_time;
-    double drain_time; /* when only ps were left; 0 before */
-    bool drained;      /* ... and told to end */
+    trm_launch_result *result; /* the caller's */
+    double start_time;         /* trmi_os_now */
+    bool ending;               /* SIGTERM was sent to all tasks */
+    bool killed;               /* SIGKILL was sent to all tasks */
+    double ending_time;        /* of the first signal */
+    int stop_signal;           /* the signal that stopped the launcher, or 0 */
+    bool
+        warned; /* SIGUSR1 was passed on: a task that ends with that signal's code has not failed */
+    bool timed_out;           /* the job's timeout has passed */
+    int32_t first_failed;     /* index of the task that caused the failure; -1: none */
+    double first_failed_time; /* of its end */
+    double drain_time;        /* when only servers were left; 0: not yet */
+    bool drained;             /* SIGTERM was sent to the remaining servers */
 } job_state;
 
+/* Shows the command of a task (--dry-run). */
 static void say_command(const trmi_launch *launch, const trmi_task_process *task) {
     trmi_text text = {0};
     for (const char *const *word = task->command; *word != NULL; word++) {
@@ -54,6 +63,7 @@ static void say_command(const trmi_launch *launch, const trmi_task_process *task
     trmi_text_free(&text);
 }
 
+/* Shows what would be started (--dry-run): log, cores, variables, command. */
 static void describe(const trmi_launch *launch) {
     static const char *const shown[] = {
         "RANK_ID=",   "RANK_SIZE=",          "DEVICE_ID=", "RANK_TABLE_FILE=",
@@ -76,7 +86,8 @@ static void describe(const trmi_launch *launch) {
     }
 }
 
-/* Passes on what the console task wrote. False when both streams have ended. */
+/* Passes on what the console task has written to stream `which` (0 stdout, 1 stderr), to its log
+ * and to the launcher's output. Returns false when the stream has ended. */
 static bool pump(trmi_launch *launch, int which) {
     char data[16384];
     for (int round = 0; round < 16; round++) {
@@ -92,7 +103,8 @@ static bool pump(trmi_launch *launch, int which) {
             launch->out_fd[which] = -1;
             return false;
         }
-        trm_error ignored; /* a full disk must not stop the job: the console still shows it */
+        /* a full disk must not stop the job: the console still shows the output */
+        trm_error ignored;
         if (launch->out_log >= 0 && trmi_os_write_all(NULL, launch->out_log, data, (size_t)bytes,
                                                       "log", &ignored) != TRM_OK) {
             close(launch->out_log);
@@ -107,12 +119,14 @@ static bool pump(trmi_launch *launch, int which) {
     return true;
 }
 
+/* Sends a signal to all tasks. */
 static void tell_all(trmi_launch *launch, int signal_number) {
     for (int32_t t = 0; t < launch->count; t++) {
         trmi_launch_signal(launch, &launch->tasks[t], signal_number);
     }
 }
 
+/* Begins to end the job, once. */
 static void begin_ending(trmi_launch *launch, job_state *job, int signal_number) {
     if (!job->ending) {
         job->ending = true;
@@ -121,7 +135,8 @@ static void begin_ending(trmi_launch *launch, job_state *job, int signal_number)
     }
 }
 
-/* 0 for a good end; the larger, the more likely it is the cause and not a consequence. */
+/* Returns 0 for a good end. Larger values mean that the task is more likely to be the cause of a
+ * failure than to have failed in consequence: 1 a peer failed, 2 another exit code, 3 a signal. */
 static int guilt(const trmi_task_process *task) {
     int status = task->wait_status;
     if (WIFSIGNALED(status)) {
@@ -130,17 +145,19 @@ static int guilt(const trmi_task_process *task) {
     return WEXITSTATUS(status) == 0 ? 0 : WEXITSTATUS(status) == PEER_FAILED ? 1 : 2;
 }
 
-/* A loss that has diverged does so again, and what was asked for wrongly stays wrong. */
+/* True for failures that a restart would repeat: a diverged loss, wrong use. */
 static bool has_failed(const trmi_task_process *task) {
     const int code = WEXITSTATUS(task->wait_status);
     return WIFEXITED(task->wait_status) && (code == JOB_FAILED || code == WRONG_USE);
 }
 
-/* Also of a process that was told to end: it could not save, say. */
+/* True for a failure of the task's own, even after SIGTERM was sent to it (for instance, a failed
+ * save). */
 static bool has_own_failure(const trmi_task_process *task) {
     return WIFEXITED(task->wait_status) && guilt(task) == 2 && WEXITSTATUS(task->wait_status) < 128;
 }
 
+/* Describes the end of a task. */
 static void end_text(const trmi_task_process *task, char text[64]) {
     if (WIFSIGNALED(task->wait_status)) {
         int number = WTERMSIG(task->wait_status);
@@ -150,6 +167,7 @@ static void end_text(const trmi_task_process *task, char text[64]) {
     }
 }
 
+/* Acts on the end of a task: restart, failure, or an end after a signal of the launcher. */
 static void task_ended(trmi_launch *launch, job_state *job, int32_t index) {
     trmi_task_process *task = &launch->tasks[index];
     char text[64];
@@ -157,11 +175,13 @@ static void task_ended(trmi_launch *launch, job_state *job, int32_t index) {
     task->running = false;
     task->ended_time = trmi_os_now();
     end_text(task, text);
-    trmi_launch_signal(launch, task, 0); /* notes an empty group */
+    trmi_launch_signal(launch, task, 0); /* notices that the group is empty */
+    /* A task that ends with the code of SIGUSR1 stops the job: all tasks have been warned
+     * already. */
     if (job->warned && !job->ending && WIFEXITED(task->wait_status) &&
         WEXITSTATUS(task->wait_status) == 128 + SIGUSR1) {
         job->stop_signal = SIGUSR1;
-        job->ending = true; /* all have been told already */
+        job->ending = true; /* all tasks have the signal already */
         job->ending_time = task->ended_time;
     }
     bool told = job->ending || (job->drained && !task->trains);
@@ -170,7 +190,7 @@ static void task_ended(trmi_launch *launch, job_state *job, int32_t index) {
     }
     if (!told && task->restarts_left > 0 && !has_failed(task)) {
         task->restarts_left--;
-        trmi_launch_signal(launch, task, SIGKILL); /* what it has left behind */
+        trmi_launch_signal(launch, task, SIGKILL); /* processes that it has left behind */
         trmi_launch_say(launch->options, "%s %s; started again (%d more times)", task->name, text,
                         task->restarts_left);
         if (trmi_launch_spawn(launch, task, &err) == TRM_OK) {
@@ -182,43 +202,47 @@ static void task_ended(trmi_launch *launch, job_state *job, int32_t index) {
         if (job->stop_signal != 0 && has_own_failure(task)) {
             trmi_launch_blame(launch->options, "%s %s", task->name, text);
         }
-        return; /* as it was told */
+        return; /* it ended because of the signal */
     }
     if (job->first_failed < 0) {
         job->first_failed = index;
         job->first_failed_time = task->ended_time;
     } else if (!job->ending && guilt(task) > guilt(&launch->tasks[job->first_failed])) {
-        job->first_failed = index; /* the others may only have noticed it */
+        job->first_failed = index; /* the earlier one may only have noticed this failure */
     }
     if (task->role == TRM_ROLE_EVALUATOR) {
         trmi_launch_say(launch->options, "%s %s; training goes on without it", task->name, text);
     }
 }
 
+/* Collects ended processes. */
 static void reap(trmi_launch *launch, job_state *job) {
     for (int32_t t = 0; t < launch->count; t++) {
         trmi_task_process *task = &launch->tasks[t];
         int status;
         pid_t pid = task->running ? waitpid(task->pid, &status, WNOHANG) : 0;
-        /* What it had started and left came to us (subreaper). The task itself may end just now,
-         * and be among them. */
+        /* Processes that a task had started and left came to the launcher (subreaper). The task
+         * itself may end at this moment and be among them. */
         while (pid <= 0 && task->group_alive && (pid = waitpid(-task->pid, &status, WNOHANG)) > 0) {
             pid = pid == task->pid && task->running ? pid : 0;
         }
         if (pid > 0) {
             task->wait_status = status;
-            task_ended(launch, job, t); /* the task may have a new group now */
+            task_ended(launch, job, t); /* a restarted task has another group */
         }
     }
 }
 
+/* An evaluator's failure does not stop the training. */
 static bool only_evaluator_failed(const trmi_launch *launch, const job_state *job) {
     return job->first_failed >= 0 && launch->tasks[job->first_failed].role == TRM_ROLE_EVALUATOR;
 }
 
+/* Acts on a signal to the launcher: passes SIGUSR1 and SIGUSR2 on; a first SIGINT, SIGTERM or
+ * SIGHUP ends the job, a second one kills it. */
 static void handle_signal(trmi_launch *launch, job_state *job, int number) {
     if (number == SIGCHLD) {
-        return; /* reap() looks at every round */
+        return; /* reap() runs in every round */
     }
     if (number == SIGUSR1 || number == SIGUSR2) {
         job->warned |= number == SIGUSR1;
@@ -235,7 +259,7 @@ static void handle_signal(trmi_launch *launch, job_state *job, int number) {
     }
 }
 
-/* A worker or chief that still runs; NULL: none does. */
+/* Returns a worker or chief that still runs, or NULL. */
 static const trmi_task_process *running_trainer(const trmi_launch *launch) {
     for (int32_t t = 0; t < launch->count; t++) {
         if (launch->tasks[t].running && launch->tasks[t].trains) {
@@ -245,10 +269,10 @@ static const trmi_task_process *running_trainer(const trmi_launch *launch) {
     return NULL;
 }
 
-/* One parameter server has ended with code 0 and `seconds` later workers still run: they cannot go
- * on without it. It is started again. Without restarts left the job fails by its name where other
- * servers still run; where all have ended, the chief may have ended the job, and a worker may be on
- * its way out: then this is said. */
+/* A parameter server has ended with code 0 while workers still run `seconds` later, and they cannot
+ * go on without it. It is started again if restarts are left. Otherwise, if other servers still
+ * run, the job fails and names this server. If all servers have ended, the chief may have ended the
+ * job and a worker may be about to end, so that is only reported. */
 static void miss_server(trmi_launch *launch, job_state *job, int32_t index, double seconds) {
     trmi_task_process *task = &launch->tasks[index];
     bool others = false;
@@ -279,7 +303,7 @@ static void miss_server(trmi_launch *launch, job_state *job, int32_t index, doub
     }
 }
 
-/* Servers that ended in order `seconds` ago although workers still run. */
+/* Finds servers that ended with code 0 at least `seconds` ago although workers still run. */
 static void watch_servers(trmi_launch *launch, job_state *job, double now, double seconds) {
     for (int32_t t = 0; t < launch->count; t++) {
         const trmi_task_process *task = &launch->tasks[t];
@@ -290,7 +314,8 @@ static void watch_servers(trmi_launch *launch, job_state *job, double now, doubl
     }
 }
 
-/* Time limits: the job's, the grace after SIGTERM, the drain of the servers. */
+/* Enforces the time limits: the job's timeout, the grace after SIGTERM, the drain of the
+ * servers. */
 static void keep_time(trmi_launch *launch, job_state *job, double now) {
     const trm_launch_options *options = launch->options;
     double grace = options->grace_seconds > 0 ? options->grace_seconds : 10;
@@ -300,6 +325,7 @@ static void keep_time(trmi_launch *launch, job_state *job, double now) {
         all_but_ps &= !launch->tasks[t].running || launch->tasks[t].role == TRM_ROLE_PS;
         ps |= launch->tasks[t].running && launch->tasks[t].role == TRM_ROLE_PS;
     }
+    /* The job's timeout. */
     if (options->timeout_seconds > 0 && now - job->start_time >= options->timeout_seconds &&
         !job->ending) {
         job->timed_out = true;
@@ -314,7 +340,7 @@ static void keep_time(trmi_launch *launch, job_state *job, double now) {
     if (!job->ending) {
         watch_servers(launch, job, now, drain);
     }
-    /* A moment for the real culprit to show up before the others are ended. */
+    /* Wait 0.1 s for the real cause to show before the other tasks are ended. */
     if (job->first_failed >= 0 && !job->ending && !only_evaluator_failed(launch, job) &&
         now - job->first_failed_time > 0.1) {
         begin_ending(launch, job, SIGTERM);
@@ -324,6 +350,7 @@ static void keep_time(trmi_launch *launch, job_state *job, double now) {
         trmi_launch_say(launch->options, "still running after %.0f s: killed", grace);
         tell_all(launch, SIGKILL);
     }
+    /* All workers have ended: the servers get `drain` seconds, then SIGTERM, then SIGKILL. */
     if (all_but_ps && ps && !job->ending) {
         job->drain_time = job->drain_time > 0 ? job->drain_time : now;
         if (now - job->drain_time >= drain && !job->drained) {
@@ -340,6 +367,7 @@ static void keep_time(trmi_launch *launch, job_state *job, double now) {
     }
 }
 
+/* True if a task runs. */
 static bool any_running(const trmi_launch *launch) {
     for (int32_t t = 0; t < launch->count; t++) {
         if (launch->tasks[t].running) {
@@ -349,6 +377,7 @@ static bool any_running(const trmi_launch *launch) {
     return false;
 }
 
+/* Waits until no task runs, then collects the rest of the output and of the processes. */
 static void wait_for_end(trmi_launch *launch, job_state *job) {
     while (any_running(launch)) {
         struct pollfd polls[3] = {{.fd = launch->signal_fd, .events = POLLIN},
@@ -368,13 +397,14 @@ static void wait_for_end(trmi_launch *launch, job_state *job) {
         trmi_launch_guard_keep(launch);
         keep_time(launch, job, trmi_os_now());
     }
-    /* Grandchildren that outlived their rank, then the last words in the pipes. */
+    /* Kill grandchildren that have outlived their rank, then read what is left in the pipes. */
     tell_all(launch, SIGKILL);
     for (int i = 0; i < 2; i++) {
         struct pollfd last = {.fd = launch->out_fd[i], .events = POLLIN};
         while (launch->out_fd[i] >= 0 && poll(&last, 1, 200) > 0 && pump(launch, i)) {
         }
     }
+    /* Wait up to 2 s until all groups are empty. */
     double deadline = trmi_os_now() + 2;
     for (bool left = true; left && trmi_os_now() < deadline;) {
         left = false;
@@ -391,7 +421,7 @@ static void wait_for_end(trmi_launch *launch, job_state *job) {
     }
 }
 
-/* Children of this process, at most `room`. */
+/* Lists the children of this process, at most `room`; returns their number. */
 static int children(pid_t *pids, int room) {
     char path[64];
     int count = 0, pid;
@@ -406,7 +436,8 @@ static int children(pid_t *pids, int room) {
     return count;
 }
 
-/* Processes that left their group and lost their parent were adopted by us: they end too. */
+/* Kills processes that left their group and lost their parent: the launcher, as subreaper, has
+ * adopted them. Children from before the job (`before`) are left alone. */
 static void end_adopted(const trmi_launch *launch, const pid_t *before, int before_count) {
     pid_t now[CHILDREN_MAX];
     for (int round = 0; round < 50; round++) {
@@ -429,7 +460,7 @@ static void end_adopted(const trmi_launch *launch, const pid_t *before, int befo
     }
 }
 
-/* The end of a log, line by line. */
+/* Shows the last lines of a task's log, because the console shows one task only. */
 static void say_tail(const trmi_launch *launch, const trmi_task_process *task) {
     char data[TAIL_BYTES + 1];
     int fd = open(task->log, O_RDONLY | O_CLOEXEC);
@@ -445,6 +476,7 @@ static void say_tail(const trmi_launch *launch, const trmi_task_process *task) {
         return;
     }
     data[bytes] = '\0';
+    /* go back TAIL_LINES lines */
     char *start = data + bytes;
     for (int lines = 0; start > data; start--) {
         if (start[-1] == '\n' && start - data < bytes && ++lines == TAIL_LINES) {
@@ -459,6 +491,7 @@ static void say_tail(const trmi_launch *launch, const trmi_task_process *task) {
     }
 }
 
+/* Fills the result and shows the end of the job. */
 static void conclude(trmi_launch *launch, job_state *job) {
     trm_launch_result *result = job->result;
     result->seconds = trmi_os_now() - job->start_time;
@@ -470,8 +503,8 @@ static void conclude(trmi_launch *launch, job_state *job) {
         result->failed_role = task->role;
         result->failed_signal = WIFSIGNALED(task->wait_status) ? WTERMSIG(task->wait_status) : 0;
         result->failed_code = WIFSIGNALED(task->wait_status) ? 0 : WEXITSTATUS(task->wait_status);
-        /* 143: it was told to end by SIGTERM and has done so, or is a shell that saw its child die
-         */
+        /* 143 and the like: the task ended after a signal, or a shell reports its child's death by
+         * one. */
         bool after_signal = result->failed_code > 128 && result->failed_code < 128 + NSIG;
         result->exit_code = result->failed_signal ? 128 + result->failed_signal
                             : after_signal        ? result->failed_code
@@ -490,7 +523,8 @@ static void conclude(trmi_launch *launch, job_state *job) {
     trmi_launch_conclude(launch->options, result, job->stop_signal);
 }
 
-/* Signals come through a descriptor while the job runs. */
+/* Blocks signals and receives them through a descriptor while the job runs. *before: the old
+ * mask. */
 static trm_status take_signals(trmi_launch *launch, sigset_t *before, trm_error *err) {
     static const int numbers[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGCHLD};
     sigset_t set;
@@ -503,15 +537,18 @@ static trm_status take_signals(trmi_launch *launch, sigset_t *before, trm_error 
     return launch->signal_fd >= 0 ? TRM_OK : TRMI_FAIL_SYS(err, "no descriptor for signals");
 }
 
+/* Runs the job: folders, guardian, tasks, wait, end. */
 static trm_status run(trmi_launch *launch, job_state *job, trm_error *err) {
     TRMI_TRY(trmi_launch_directories(launch, err));
     TRMI_TRY(trmi_launch_guard(launch, err));
+    /* Become the reaper of orphaned descendants while the job runs. */
     int subreaper = 0;
     pid_t before[CHILDREN_MAX];
     int before_count = children(before, CHILDREN_MAX);
     prctl(PR_GET_CHILD_SUBREAPER, &subreaper);
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     trm_status status = TRM_OK;
+    /* Start all tasks. If one cannot be started, the others end at once. */
     for (int32_t t = 0; t < launch->count && status == TRM_OK; t++) {
         if (launch->tasks[t].role == TRM_ROLE_WORKER && launch->options->role_count == 0) {
             trmi_launch_say(launch->options, "start training for device %d",
@@ -523,6 +560,7 @@ static trm_status run(trmi_launch *launch, job_state *job, trm_error *err) {
         job->ending = job->killed = true;
         tell_all(launch, SIGKILL);
     }
+    /* Wait, then collect processes that the tasks have left. */
     wait_for_end(launch, job);
     end_adopted(launch, before, before_count);
     if (status == TRM_OK) {
@@ -535,11 +573,13 @@ static trm_status run(trmi_launch *launch, job_state *job, trm_error *err) {
 
 trm_status trm_launch(const trm_launch_options *options, trm_launch_result *result,
                       trm_error *err) {
+    TRMI_NEED(err, options, result);
     trmi_launch launch = {
         .options = options, .guard_fd = -1, .signal_fd = -1, .out_fd = {-1, -1}, .out_log = -1};
     *result = (trm_launch_result){.failed_rank = -1};
     job_state job = {.result = result, .start_time = trmi_os_now(), .first_failed = -1};
     sigset_t before;
+    /* Plan the job, which has no effect yet. */
     trm_status status = trmi_launch_plan(&launch, err);
     if (status != TRM_OK) {
         goto done;
@@ -548,6 +588,7 @@ trm_status trm_launch(const trm_launch_options *options, trm_launch_result *resu
         describe(&launch);
         goto done;
     }
+    /* Run it. */
     status = take_signals(&launch, &before, err);
     if (status == TRM_OK) {
         trmi_launch_say(options, "%d process%s, %d thread%s each%s", launch.count,
@@ -556,6 +597,7 @@ trm_status trm_launch(const trm_launch_options *options, trm_launch_result *resu
                         launch.shared_cores ? ", cores shared: waiting ranks sleep" : "");
         status = run(&launch, &job, err);
     }
+    /* Give everything back. */
     if (launch.signal_fd >= 0) {
         close(launch.signal_fd);
     }

@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* comm/launch/launch.h: the processes of a job.
+/* comm/launch/launch.h: internals of `trireme run`, which starts the processes of a job on one
+ * host.
  *
- *   options -> tasks (role, index, environment, log, cores) -> spawned, each its own process group
- *        waiting --spawn--> running --ends--> ended        (restarts: back to running)
- *   launcher --pids over a socket--> guardian: kills what is left when the launcher itself dies
- */
+ *   options -> tasks (role, index, environment, log, cores) -> spawned, each in its own process group
+ *   task:      waiting --spawn--> running --ends--> ended        (a restart: back to running)
+ *   launcher --pids over a socket--> guardian: kills the remaining processes when the launcher dies
+ *
+ * Files: launch_tasks.c (what to start), launch_spawn.c (starting, signals, guardian), launch.c
+ * (the life of a job), launch_say.c (output). */
 #ifndef TRMI_COMM_LAUNCH_H
 #define TRMI_COMM_LAUNCH_H
 
@@ -14,60 +17,68 @@
 
 #include <sys/types.h>
 
+/* One process of the job. */
 typedef struct trmi_task_process {
-    trm_role role;
-    int32_t index;                   /* within the role; without roles the rank */
+    trm_role role;                   /* WORKER without roles */
+    int32_t index;                   /* number within the role; without roles the rank */
     char name[24];                   /* "rank 3", "ps 0" */
-    const char *log, *env_log, *dir; /* in the launch's arena */
-    const char *const *command;
-    char **env;                     /* ended by NULL */
-    int32_t first_core, core_count; /* indices into the launcher's cores; 0 = not bound */
-    int32_t restarts_left;
-    bool trains;  /* the job is over when all that train have ended */
-    bool console; /* its output is passed on */
-    pid_t pid;    /* 0: not started */
-    bool running;
-    bool group_alive; /* its process group may have members */
-    int wait_status;
-    double ended_time;
+    const char *log, *env_log, *dir; /* paths and folder, in the launch's arena */
+    const char *const *command;      /* program and arguments, ended by NULL */
+    char **env;                      /* environment, ended by NULL */
+    /* indices into the launcher's `cores`; core_count 0: not bound */
+    int32_t first_core, core_count;
+    int32_t restarts_left; /* number of times that it may be started again */
+    bool trains;           /* worker or chief: the job is over when all of these have ended */
+    bool console;          /* its output is passed on to the launcher's output */
+    pid_t pid;             /* 0: not started */
+    bool running;          /* started, and not collected with waitpid yet */
+    bool group_alive;      /* its process group may have members */
+    int wait_status;       /* from waitpid, once it has ended */
+    double ended_time;     /* trmi_os_now */
 } trmi_task_process;
 
+/* One job. */
 typedef struct trmi_launch {
-    const trm_launch_options *options;
-    trmi_arena arena;
-    trmi_task_process *tasks;
-    int32_t count;
-    int *cores; /* CPU numbers this process may run on */
-    int32_t core_count;
-    int32_t threads; /* per task, for the announcement */
-    bool shared_cores;
-    char meet[108]; /* path of the unix socket, "" if there is none */
-    int guard_fd;   /* socket to the guardian, -1 */
-    pid_t guard_pid;
-    int signal_fd;
-    int out_fd[2]; /* read ends of the console task's stdout and stderr */
-    int out_log;   /* its log */
+    const trm_launch_options *options; /* the caller's */
+    trmi_arena arena;                  /* texts of the tasks */
+    trmi_task_process *tasks;          /* [count] */
+    int32_t count;                     /* number of tasks */
+    int *cores;                        /* numbers of the CPUs that the launcher may run on */
+    int32_t core_count;                /* length of `cores` */
+    int32_t threads;                   /* for each task (OMP_NUM_THREADS) */
+    bool shared_cores;                 /* more threads than CPUs: waiting ranks sleep */
+    char meet[108];                    /* path of the unix socket where the ranks meet; "": none */
+    int guard_fd;                      /* socket to the guardian, -1: none */
+    pid_t guard_pid;                   /* of the guardian, 0: none */
+    int signal_fd;                     /* signalfd, -1: none */
+    int out_fd[2];                     /* pipes: stdout and stderr of the console task */
+    int out_log;                       /* the log file of the console task */
 } trmi_launch;
 
-/* launch_tasks.c: tasks, environments, cores; nothing is started.   error INVALID, NOMEM */
+/* launch_tasks.c: computes tasks, environments and cores; starts nothing. Errors: INVALID,
+ * NOMEM. */
 trm_status trmi_launch_plan(trmi_launch *launch, trm_error *err);
 void trmi_launch_free(trmi_launch *launch);
 
-/* launch_spawn.c */
+/* launch_spawn.c: makes the folders, the files env<i>.log and empty logs. */
 trm_status trmi_launch_directories(trmi_launch *launch, trm_error *err);
+/* Starts a task. Errors: INVALID if its program cannot be run. */
 trm_status trmi_launch_spawn(trmi_launch *launch, trmi_task_process *task, trm_error *err);
+/* Starts the guardian process. */
 trm_status trmi_launch_guard(trmi_launch *launch, trm_error *err);
 /* Starts the guardian again if it has died. */
 void trmi_launch_guard_keep(trmi_launch *launch);
+/* Ends the guardian, which must have no groups left to kill. */
 void trmi_launch_guard_end(trmi_launch *launch);
-/* Signals a task's process group. */
+/* Sends a signal to the process group of a task. With signal 0 only notices that the group is
+ * empty. */
 void trmi_launch_signal(trmi_launch *launch, trmi_task_process *task, int signal_number);
 
-/* launch_say.c: a line of the launcher itself; blame: of a failure, which is told where others are
- * not (--quiet, --json). */
+/* launch_say.c: lines of the launcher itself. trmi_launch_blame is for failures, which are shown
+ * even where other lines are not (--quiet, --json). */
 void trmi_launch_say(const trm_launch_options *options, const char *format, ...) TRM_PRINTF(2, 3);
 void trmi_launch_blame(const trm_launch_options *options, const char *format, ...) TRM_PRINTF(2, 3);
-/* stop_signal: by which the launcher was told to end; 0: it was not. */
+/* The last line. stop_signal: the signal that stopped the launcher, or 0. */
 void trmi_launch_conclude(const trm_launch_options *options, const trm_launch_result *result,
                           int stop_signal);
 

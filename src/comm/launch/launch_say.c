@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Lines of the launcher itself. Apart, so that the launcher's files can call it without calling
- * each other. */
+/* Lines of the launcher itself. They are in a file of their own, so that the launcher's files can
+ * call them without calling each other. */
 #include "comm/launch/launch.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
+/* Formats a line and passes it to the caller's `write`, if there is one. */
 static void put(const trm_launch_options *options, trm_launch_stream stream, const char *format,
                 va_list args) {
     char line[1200];

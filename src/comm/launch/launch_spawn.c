@@ -1,5 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Starting and signalling the processes of a job, and the guardian that outlives the launcher. */
+/* Starting and signalling the processes of a job, and the guardian, a process that outlives the
+ * launcher and then kills the job's process groups.
+ *
+ *   launcher --_Fork--> become --exec--> task (a process group of its own)
+ *       |  socket: groups that start and end
+ *       +--_Fork--> guard: when the socket closes, SIGKILL to the groups that are left
+ *
+ * A task ends with the launcher in two ways: PR_SET_PDEATHSIG kills the task itself, and the
+ * guardian kills the processes that the task has started. */
 #define _GNU_SOURCE
 #include "comm/launch/launch.h"
 
@@ -17,10 +25,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Values of variables that look like secrets stay out of env<i>.log. */
+/* True for variables that look like secrets: their values are left out of env<i>.log. */
 static bool is_secret(const char *variable) {
     static const char *const marks[] = {"SECRET",  "PASSWORD", "PASSWD",
                                         "_TOKEN=", "_KEY=",    "CREDENTIAL"};
+    /* A mark counts only in the name, up to its "=". */
     size_t length = strcspn(variable, "=") + 1;
     for (size_t m = 0; m < sizeof marks / sizeof marks[0]; m++) {
         const char *found = strstr(variable, marks[m]);
@@ -31,6 +40,7 @@ static bool is_secret(const char *variable) {
     return false;
 }
 
+/* Writes the environment of a task to its env log (mode 0600). */
 static trm_status write_environment(const trmi_task_process *task, trm_error *err) {
     trmi_text text = {0};
     for (char **one = task->env; *one != NULL; one++) {
@@ -65,21 +75,25 @@ trm_status trmi_launch_directories(trmi_launch *launch, trm_error *err) {
     return TRM_OK;
 }
 
-/* After fork: only calls that are safe there. Reports errno over `report` when exec fails. */
+/* Turns the forked child into the task; calls only async-signal-safe functions. If exec fails it
+ * writes errno to `report`. */
 static _Noreturn void become(const trmi_launch *launch, const trmi_task_process *task,
                              const int outputs[2], int report, pid_t parent) {
     sigset_t none;
     int null = open("/dev/null", O_RDONLY);
+    /* The task leads a process group, so that a signal reaches its children too. */
     setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) {
-        _exit(127); /* the launcher died before prctl */
+        _exit(127); /* the launcher died before prctl: the signal will not come */
     }
+    /* Signals as a program expects them. */
     for (int s = 1; s < NSIG; s++) {
         signal(s, SIG_DFL);
     }
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
+    /* Its cores. */
     if (task->core_count > 0) {
         cpu_set_t set;
         CPU_ZERO(&set);
@@ -88,19 +102,22 @@ static _Noreturn void become(const trmi_launch *launch, const trmi_task_process 
         }
         sched_setaffinity(0, sizeof set, &set);
     }
+    /* Its input and outputs. */
     if (null >= 0) {
         dup2(null, 0);
     }
     if (dup2(outputs[0], 1) >= 0 && dup2(outputs[1], 2) >= 0) {
         execvpe(task->command[0], (char *const *)(uintptr_t)task->command, task->env);
     }
+    /* exec has failed: report why. */
     int problem = errno;
     ssize_t told = write(report, &problem, sizeof problem);
     (void)told;
     _exit(127);
 }
 
-/* Where the output goes: pipes to us for the console task, otherwise straight to the log. */
+/* Opens the outputs of a task: pipes to the launcher for the console task, otherwise the log
+ * itself. */
 static trm_status open_outputs(trmi_launch *launch, const trmi_task_process *task, int outputs[2],
                                trm_error *err) {
     int log = open(task->log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
@@ -116,6 +133,7 @@ static trm_status open_outputs(trmi_launch *launch, const trmi_task_process *tas
         close(log);
         return TRMI_FAIL_SYS(err, "no pipe for the output of %s", task->name);
     }
+    /* The launcher's ends of the pipes. A restarted task gets new ones. */
     if (launch->out_log >= 0) { /* a restart */
         close(launch->out_log);
     }
@@ -131,7 +149,8 @@ static trm_status open_outputs(trmi_launch *launch, const trmi_task_process *tas
     return TRM_OK;
 }
 
-/* Without a signal where the guardian has died: it is started again, with all groups, in the next round. */
+/* Reports a process group to the guardian: positive when it starts, negative when it is empty. A
+ * dead guardian is not noticed here: trmi_launch_guard_keep starts it again with all groups. */
 static void tell_guard(const trmi_launch *launch, int32_t group) {
     if (launch->guard_fd >= 0) {
         (void)!send(launch->guard_fd, &group, sizeof group, MSG_NOSIGNAL);
@@ -143,14 +162,17 @@ trm_status trmi_launch_spawn(trmi_launch *launch, trmi_task_process *task, trm_e
     char part[64];
     pid_t parent = getpid();
     TRMI_TRY(open_outputs(launch, task, outputs, err));
+    /* A pipe through which the child reports a failure of exec. */
     if (pipe2(report, O_CLOEXEC) != 0) {
         report[0] = report[1] = -1;
         problem = errno;
     }
-    pid_t pid = problem == 0 ? _Fork() : -1; /* handlers of fork() are for programs that go on */
+    /* _Fork: handlers of fork() are for programs that continue in the child */
+    pid_t pid = problem == 0 ? _Fork() : -1;
     if (pid == 0) {
         become(launch, task, outputs, report[1], parent);
     }
+    /* The parent closes the child's ends, also after an error. */
     problem = pid < 0 && problem == 0 ? errno : problem;
     close(outputs[0]);
     if (outputs[1] != outputs[0]) {
@@ -164,8 +186,9 @@ trm_status trmi_launch_spawn(trmi_launch *launch, trmi_task_process *task, trm_e
         errno = problem;
         return TRMI_FAIL_SYS(err, "%s cannot be started", task->name);
     }
-    setpgid(pid, pid); /* whoever is first, child or we */
+    setpgid(pid, pid); /* in parent and child, because either may run first */
     tell_guard(launch, (int32_t)pid);
+    /* The pipe closes without data when exec succeeds. */
     close(report[1]);
     ssize_t bytes;
     do {
@@ -188,15 +211,15 @@ void trmi_launch_signal(trmi_launch *launch, trmi_task_process *task, int signal
         return;
     }
     if (kill(-task->pid, signal_number) != 0 && errno == ESRCH && !task->running) {
-        task->group_alive = false; /* empty: the number may soon be somebody else's */
+        task->group_alive = false; /* empty: the number may soon belong to other processes */
         tell_guard(launch, -(int32_t)task->pid);
     }
     if (signal_number == SIGTERM || signal_number == SIGINT) {
-        kill(-task->pid, SIGCONT); /* a stopped process hears nothing else */
+        kill(-task->pid, SIGCONT); /* a stopped process receives no other signal before */
     }
 }
 
-/* Removes what a rank 0 that was killed at the rendezvous leaves in /tmp. */
+/* Removes the files that a rank 0 which was killed at the rendezvous leaves in /tmp. */
 static void sweep(const trmi_launch *launch) {
     char lock[120];
     if (launch->meet[0] != '\0') {
@@ -206,11 +229,13 @@ static void sweep(const trmi_launch *launch) {
     }
 }
 
-/* Reads groups (+ started, - gone) until the launcher closes the socket, in whatever way. */
+/* The guardian: reads groups (positive: started, negative: gone) until the launcher's end of the
+ * socket is closed for any reason, then kills the groups that are left. */
 static _Noreturn void guard(int fd, const trmi_launch *launch) {
     enum { GROUPS = 4096 };
     static int32_t groups[GROUPS];
     int32_t count = 0, group;
+    /* The guardian must survive what ends the launcher: signals, its terminal, its session. */
     setsid();
     for (int s = 1; s < NSIG; s++) {
         signal(s, SIG_IGN);
@@ -219,8 +244,10 @@ static _Noreturn void guard(int fd, const trmi_launch *launch) {
     for (int i = 0; i < 3; i++) {
         dup2(null, i);
     }
+    /* Keep only the socket, so that no pipe of a task stays open here. */
     dup2(fd, 3);
     closefrom(4);
+    /* Keep the list of groups until the launcher ends. */
     while (read(3, &group, sizeof group) == (ssize_t)sizeof group) {
         if (group > 0 && count < GROUPS) {
             groups[count++] = group;
@@ -231,6 +258,7 @@ static _Noreturn void guard(int fd, const trmi_launch *launch) {
             }
         }
     }
+    /* The launcher is gone: end the groups that it has not reported as gone. */
     for (int32_t g = 0; g < count; g++) {
         kill(-groups[g], SIGKILL);
     }
@@ -238,7 +266,8 @@ static _Noreturn void guard(int fd, const trmi_launch *launch) {
     _exit(0);
 }
 
-/* _Fork: LLVM's OpenMP would begin anew in a child of fork() and leave a file in /dev/shm. */
+/* _Fork instead of fork: LLVM's OpenMP would initialise itself again in the child of a fork and
+ * leave a file in /dev/shm. */
 trm_status trmi_launch_guard(trmi_launch *launch, trm_error *err) {
     int ends[2];
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
@@ -275,6 +304,7 @@ void trmi_launch_guard_keep(trmi_launch *launch) {
             err.message);
         return;
     }
+    /* The new guardian has no groups yet. */
     for (int32_t t = 0; t < launch->count; t++) {
         if (launch->tasks[t].group_alive) {
             tell_guard(launch, (int32_t)launch->tasks[t].pid);

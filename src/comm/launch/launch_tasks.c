@@ -1,5 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What would run: tasks with their environments and cores. */
+/* What a job would start: tasks with their environments, logs and cores. Nothing is started and no
+ * file is written here.
+ *
+ *   check_options -> choose_meeting -> plan_ranks: `ranks` equal processes, RANK_ID and TRIREME_*
+ *                                   -> plan_roles: a TF_CONFIG for each task
+ *   both: name_files -> find_cores -> make_environment
+ *
+ * One of the tasks is the console task, whose output the launcher copies to its own. Texts belong
+ * to the arena of `launch`. */
 #define _GNU_SOURCE
 #include "comm/launch/launch.h"
 
@@ -17,14 +25,14 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { TASKS_MAX = 1024 };
+enum { TASKS_MAX = 1024 }; /* processes of one job, at most */
 
 static trm_status no_memory(trm_error *err) {
     return TRMI_FAIL(err, TRM_NOMEM, "no memory for the processes of the job");
 }
 
-/* What another launcher left would contradict ours. A name that ends in _ stands for all that
- * begin so. */
+/* True for variables that another launcher has left: they would contradict this launcher's. A name
+ * that ends in _ stands for all variables that begin with it. */
 static bool is_launchers(const char *variable) {
     static const char *const names[] = {"RANK",
                                         "WORLD_SIZE",
@@ -65,6 +73,7 @@ static bool is_launchers(const char *variable) {
                                         "TRIREME_LOCAL_",
                                         "TRIREME_RENDEZVOUS",
                                         "TRIREME_TOKEN_FILE"};
+    /* Compare up to the "=" of the variable. */
     size_t length = strcspn(variable, "=");
     for (size_t n = 0; n < sizeof names / sizeof names[0]; n++) {
         size_t name = strlen(names[n]);
@@ -76,11 +85,13 @@ static bool is_launchers(const char *variable) {
     return false;
 }
 
+/* True if two "NAME=value" texts have the same name. */
 static bool same_name(const char *a, const char *b) {
     size_t length = strcspn(a, "=");
     return strncmp(a, b, length) == 0 && b[length] == '=';
 }
 
+/* Returns the value of a variable of the launcher's environment, or NULL. */
 static const char *inherited(const trm_launch_options *options, const char *name) {
     for (const char *const *one = options->environment; one != NULL && *one != NULL; one++) {
         if (strncmp(*one, name, strlen(name)) == 0 && (*one)[strlen(name)] == '=') {
@@ -90,19 +101,21 @@ static const char *inherited(const trm_launch_options *options, const char *name
     return NULL;
 }
 
+/* An environment under construction. */
 typedef struct env_list {
-    char **items;
-    int64_t capacity, count;
-    bool failed;
-    trmi_arena *arena;
+    char **items;            /* "NAME=value" texts, ended by NULL */
+    int64_t capacity, count; /* length and capacity of `items` */
+    bool failed;             /* there was no memory for a text */
+    trmi_arena *arena;       /* holds the texts */
 } env_list;
 
-/* Adds a variable, replacing one of the same name. Takes over `text` (arena). */
+/* Adds a variable, or replaces the one with the same name. `text` is in the arena. */
 static void put_text(env_list *list, char *text) {
     if (text == NULL || list->failed) {
         list->failed = true;
         return;
     }
+    /* A later value replaces an earlier one, so that --env can override everything. */
     for (int64_t i = 0; i < list->count; i++) {
         if (same_name(text, list->items[i])) {
             list->items[i] = text;
@@ -119,6 +132,7 @@ static void put_text(env_list *list, char *text) {
 
 #define PUT(list, ...) put_text((list), trmi_arena_printf((list)->arena, __VA_ARGS__))
 
+/* Adds OpenMP's variables. Where threads share CPUs, waiting threads must sleep. */
 static void put_threads(trmi_launch *launch, env_list *list) {
     const trm_launch_options *options = launch->options;
     if (options->threads > 0 || inherited(options, "OMP_NUM_THREADS") == NULL) {
@@ -130,16 +144,20 @@ static void put_threads(trmi_launch *launch, env_list *list) {
     }
 }
 
+/* Builds a task's environment: the launcher's without other launchers' variables, then the job's,
+ * then --env. local: number of the task among those that train on this host. */
 static trm_status make_environment(trmi_launch *launch, trmi_task_process *task, int32_t local,
                                    const char *tf_config, trm_error *err) {
     const trm_launch_options *options = launch->options;
     env_list list = {.arena = &launch->arena};
+    /* Inherited variables. */
     for (const char *const *one = options->environment; one != NULL && *one != NULL; one++) {
         if (!is_launchers(*one)) {
             put_text(&list, trmi_arena_strdup(list.arena, *one));
         }
     }
     put_threads(launch, &list);
+    /* Role or rank of the task. */
     if (tf_config != NULL) {
         PUT(&list, "TF_CONFIG=%s", tf_config);
         PUT(&list, "DEVICE_ID=%d", task->trains ? local : 0);
@@ -155,6 +173,7 @@ static trm_status make_environment(trmi_launch *launch, trmi_task_process *task,
     if (launch->meet[0] != '\0') {
         PUT(&list, "TRIREME_RENDEZVOUS=unix:%s", launch->meet);
     }
+    /* Variables of --env. */
     for (const char *const *one = options->extra; one != NULL && *one != NULL; one++) {
         put_text(&list, trmi_arena_strdup(list.arena, *one));
     }
@@ -162,11 +181,13 @@ static trm_status make_environment(trmi_launch *launch, trmi_task_process *task,
     return list.failed ? no_memory(err) : TRM_OK;
 }
 
-/* The table that is given must be for this job; its device_id is what DEVICE_ID must say. */
+/* Checks that the given rank table has as many ranks as the job, and sets RANK_TABLE_FILE and
+ * DEVICE_ID of each task to fit it. */
 static trm_status apply_table(trmi_launch *launch, trm_error *err) {
     const trm_launch_options *options = launch->options;
     trm_rank_table *table;
     char name[48];
+    /* The tasks may run in other folders, so the path must be absolute. */
     char *path = realpath(options->rank_table, NULL);
     TRMI_TRY(trm_rank_table_read(options->rank_table, &table, err));
     trm_status status = TRM_OK;
@@ -180,6 +201,7 @@ static trm_status apply_table(trmi_launch *launch, trm_error *err) {
     for (int32_t t = 0; t < launch->count && status == TRM_OK; t++) {
         trmi_task_process *task = &launch->tasks[t];
         trm_rank_entry entry = trm_rank_table_entry(table, task->index);
+        /* Take the finished environment as a list again, and add to it. */
         env_list list = {.arena = &launch->arena, .items = task->env};
         while (task->env[list.count] != NULL) {
             list.count++;
@@ -195,6 +217,7 @@ static trm_status apply_table(trmi_launch *launch, trm_error *err) {
     return status;
 }
 
+/* Finds the usable CPUs, divides them among the tasks, and decides the number of threads. */
 static trm_status find_cores(trmi_launch *launch, trm_error *err) {
     cpu_set_t set;
     int32_t usable = trmi_os_cpu_count(), tasks = launch->count;
@@ -204,19 +227,23 @@ static trm_status find_cores(trmi_launch *launch, trm_error *err) {
     if (launch->cores == NULL) {
         return no_memory(err);
     }
+    /* The CPUs that this process may use. */
     for (int c = 0; c < CPU_SETSIZE; c++) {
         if (CPU_ISSET(c, &set)) {
             launch->cores[launch->core_count++] = c;
         }
     }
-    /* A quota gives time, not cores: only whole cores that all belong to us are shared out. */
+    /* A CPU quota limits time, not cores: tasks are bound to cores only if all cores can be used
+     * fully. */
     bool bind =
         !launch->options->no_binding && usable >= launch->core_count && tasks <= launch->core_count;
     launch->shared_cores = tasks > usable;
+    /* Threads: as many as each task has CPUs, at least one. */
     launch->threads = launch->options->threads > 0 ? launch->options->threads
                       : usable / tasks > 1         ? usable / tasks
                                                    : 1;
     launch->shared_cores |= launch->threads * tasks > usable;
+    /* Cores in nearly equal parts of neighbours. */
     for (int32_t t = 0; bind && t < tasks; t++) {
         int32_t first = t * launch->core_count / tasks;
         launch->tasks[t].first_core = first;
@@ -225,6 +252,7 @@ static trm_status find_cores(trmi_launch *launch, trm_error *err) {
     return TRM_OK;
 }
 
+/* Sets the paths of a task's folder, log and env log: device0/train.log0, device0/env0.log. */
 static trm_status name_files(trmi_launch *launch, trmi_task_process *task, const char *kind,
                              trm_error *err) {
     const char *base = launch->options->directory ? launch->options->directory : ".";
@@ -237,9 +265,11 @@ static trm_status name_files(trmi_launch *launch, trmi_task_process *task, const
                                                                            : no_memory(err);
 }
 
+/* Checks the options. Errors: INVALID. */
 static trm_status check_options(const trm_launch_options *options, trm_error *err) {
     bool seen[4] = {false};
     int64_t total = options->role_count > 0 ? 0 : options->ranks;
+    /* Each role once, and with a program. */
     for (int32_t r = 0; r < options->role_count; r++) {
         const trm_launch_role *role = &options->roles[r];
         if (role->role < TRM_ROLE_WORKER || role->role > TRM_ROLE_EVALUATOR || seen[role->role]) {
@@ -268,7 +298,7 @@ static trm_status check_options(const trm_launch_options *options, trm_error *er
     return TRM_OK;
 }
 
-/* A private place for the ranks of this host to meet; two jobs never share it. */
+/* Chooses a unix socket where the ranks of this job meet. The random name keeps jobs apart. */
 static trm_status choose_meeting(trmi_launch *launch, trm_error *err) {
     uint32_t random;
     if (getrandom(&random, sizeof random, 0) != (ssize_t)sizeof random) {
@@ -279,10 +309,12 @@ static trm_status choose_meeting(trmi_launch *launch, trm_error *err) {
     return TRM_OK;
 }
 
+/* Plans a job of equal ranks. Rank 0 is the console task. */
 static trm_status plan_ranks(trmi_launch *launch, trm_error *err) {
     const trm_launch_options *options = launch->options;
     for (int32_t i = 0; i < launch->count; i++) {
         trmi_task_process *task = &launch->tasks[i];
+        /* The number of the process is its rank. */
         task->index = i;
         task->command = options->command;
         task->trains = true;
@@ -297,11 +329,13 @@ static trm_status plan_ranks(trmi_launch *launch, trm_error *err) {
     return options->rank_table != NULL ? apply_table(launch, err) : TRM_OK;
 }
 
-/* `count` ports that are free now, all different: the sockets are held until all are known. */
+/* Finds `count` different free ports. It keeps the sockets open until all ports are known. */
 static trm_status free_ports(int32_t *ports, int32_t count, trm_error *err) {
     int *held = trmi_alloc((size_t)count * sizeof *held);
     trm_status status = held != NULL ? TRM_OK : no_memory(err);
     int32_t open = 0;
+    /* Port 0 lets the kernel choose. A socket that stays open keeps its port from being chosen
+     * again. */
     for (; status == TRM_OK && open < count; open++) {
         struct sockaddr_in address = {.sin_family = AF_INET,
                                       .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
@@ -322,12 +356,16 @@ static trm_status free_ports(int32_t *ports, int32_t count, trm_error *err) {
     return status;
 }
 
+/* The first task in this order is the console task: the chief, or worker 0. */
 static const trm_role role_order[] = {TRM_ROLE_CHIEF, TRM_ROLE_WORKER, TRM_ROLE_PS,
                                       TRM_ROLE_EVALUATOR};
 
+/* Returns the TF_CONFIG of one task, in the arena; NULL without memory. ports: [count] port of each
+ * task on this host. */
 static char *tf_config(trmi_launch *launch, const int32_t *ports, const trmi_task_process *own) {
     trmi_text text = {0};
     trmi_text_printf(&text, "{\"cluster\": {");
+    /* Addresses by role, in the order of role_order. */
     for (int o = 0, jobs = 0; o < 4; o++) {
         int32_t listed = 0;
         for (int32_t t = 0; t < launch->count; t++) {
@@ -348,6 +386,8 @@ static char *tf_config(trmi_launch *launch, const int32_t *ports, const trmi_tas
     return copy;
 }
 
+/* Plans a job with roles: tasks in the order of role_order, each with a port of its own. A worker's
+ * files are in deviceN, those of other roles in a folder of the role's name. Errors: NOMEM, IO. */
 static trm_status plan_roles(trmi_launch *launch, trm_error *err) {
     const trm_launch_options *options = launch->options;
     int32_t *ports = trmi_alloc((size_t)launch->count * sizeof *ports), filled = 0, trainers = 0;
@@ -355,6 +395,7 @@ static trm_status plan_roles(trmi_launch *launch, trm_error *err) {
     if (ports == NULL) {
         return no_memory(err);
     }
+    /* Tasks in the order of role_order, so that the console task is the first. */
     for (int o = 0; o < 4; o++) {
         for (int32_t r = 0; r < options->role_count; r++) {
             const trm_launch_role *role = &options->roles[r];
@@ -376,6 +417,7 @@ static trm_status plan_roles(trmi_launch *launch, trm_error *err) {
             }
         }
     }
+    /* Cores and ports, and then the environments, which contain both. */
     status = status == TRM_OK ? find_cores(launch, err) : status;
     if (status == TRM_OK) {
         status = free_ports(ports, launch->count, err);
@@ -391,6 +433,8 @@ static trm_status plan_roles(trmi_launch *launch, trm_error *err) {
     return status;
 }
 
+/* Counts the tasks, then plans them. Errors: INVALID (options), NOMEM, IO (no port, no random
+ * bytes). The caller frees `launch` in any case. */
 trm_status trmi_launch_plan(trmi_launch *launch, trm_error *err) {
     const trm_launch_options *options = launch->options;
     TRMI_TRY(check_options(options, err));

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* All-gathers with which communicators are created; see the header. */
 #include "comm/net/exchange.h"
 
 #include "base/checked.h"
@@ -14,6 +15,7 @@ trm_status trmi_job_allgather(void *context, const void *mine, size_t bytes, voi
                                             err);
 }
 
+/* All-gathers on the wide exchange and picks the values of the subset's ranks. */
 static trm_status subset_allgather(void *context, const void *mine, size_t bytes, void *all,
                                    trm_error *err) {
     trmi_subset *subset = context;

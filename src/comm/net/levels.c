@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Two levels: inside each host over shared memory, across hosts over the network.
+/* Collectives on two levels: inside each host over shared memory, across hosts over the network.
  *
- *   all-reduce, equal hosts     shm reduce-scatter | net all-reduce of slice i among ranks i | shm all-gather
+ *   all-reduce, equal hosts     shm reduce-scatter | net all-reduce of slice i among the ranks with
+ *                               local index i | shm all-gather
  *   all-reduce, unequal hosts   shm reduce to the leader | net all-reduce among leaders | shm broadcast
  *   broadcast                   net broadcast among leaders, the root being one | shm broadcast
  *   reduce                      shm reduce to the leader | net reduce among leaders, the root being one
  *   barrier                     shm barrier | net barrier among leaders | shm barrier
  *
- * Partial sums keep the partial type (float for 16-bit floats) until they are whole.
- */
+ * The leader of a host is its first rank, or the operation's root if that is on the host. Partial
+ * sums keep the partial type (float for 16-bit floats) until they are complete. Less data cross the
+ * network than in a flat collective: each host sends one vector instead of one for each rank. */
 #include "comm/net/net.h"
 #include "comm/net/reserve.h"
 
@@ -18,14 +20,16 @@
 #include <string.h>
 
 typedef struct levels {
-    bool even;                 /* as many ranks of the communicator on every host */
-    int32_t my_host;           /* index of this host among the communicator's hosts */
-    int32_t *same_index;       /* [hosts] rank with this one's local index on each host, if even */
+    bool even;       /* every host has the same number of ranks of the communicator */
+    int32_t my_host; /* index of this host among the communicator's hosts */
+    /* [hosts] the rank on each host that has this rank's local index (only if `even`) */
+    int32_t *same_index;
     int32_t *firsts;           /* [hosts] first rank on each host */
     int32_t *host_of;          /* [size] host index of each rank */
-    int32_t *leaders;          /* [hosts] scratch */
-    int64_t *counts, *offsets; /* [local size] slices */
-    char *input, *output;      /* shared: partial sums */
+    int32_t *leaders;          /* [hosts] scratch: leaders of the present operation */
+    int64_t *counts, *offsets; /* [local size] slices of the present all-reduce */
+    /* shared memory: this rank's input and its partial sums, in the partial type */
+    char *input, *output;
     size_t input_bytes, output_bytes;
 } levels;
 
@@ -33,7 +37,7 @@ static levels *levels_of(const trm_comm *comm) { return comm->levels; }
 
 trm_status trmi_levels_create(trm_comm *comm, trm_error *err) {
     if (comm->net == NULL || comm->group.size == comm->host_count) {
-        return TRM_OK; /* one rank on each host: flat is the same */
+        return TRM_OK; /* one rank on each host: the flat collective is the same */
     }
     size_t hosts = (size_t)comm->host_count, local = (size_t)comm->local_size;
     size_t size = (size_t)comm->group.size;
@@ -56,6 +60,7 @@ trm_status trmi_levels_create(trm_comm *comm, trm_error *err) {
         trmi_free(host_id);
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for two levels of %zu ranks", size);
     }
+    /* Number the hosts in the order of their first ranks, and count the ranks of each. */
     int32_t found = 0;
     for (int32_t r = 0; r < comm->group.size; r++) {
         int32_t id = comm->bootstrap->host_of[comm->members[r]], h = 0;
@@ -106,7 +111,7 @@ bool trmi_levels_apply(const trm_comm *comm, const trmi_engine_call *op) {
     return comm->levels != NULL && known && !(sums && strict);
 }
 
-/* Shared memory for `bytes`, grown as needed. */
+/* Makes *buffer at least `bytes` of shared memory. A failure poisons the job: the peers wait. */
 static trm_status need(trm_comm *comm, char **buffer, size_t *have, size_t bytes, trm_error *err) {
     if (bytes > *have) {
         trmi_shm_host_free(comm->host, *buffer);
@@ -122,9 +127,9 @@ static trm_status need(trm_comm *comm, char **buffer, size_t *have, size_t bytes
     return TRM_OK;
 }
 
-/* --- the three steps
- *  ------------------------------------------------------------------------------ */
-/* Inside the host: the operation with another kind, buffers and type; signature and number stay. */
+/* --- the three stages --- */
+/* Runs a stage inside the host: the operation with another kind, buffers and type. Signature and
+ * sequence number stay those of the whole operation, so a mismatch shows in the first stage. */
 static trm_status run_local(trm_comm *comm, const trmi_engine_call *op, trm_collective_kind kind,
                             const void *send, void *recv, trm_dtype dtype, int32_t root,
                             trm_error *err) {
@@ -145,7 +150,7 @@ static trm_status run_local(trm_comm *comm, const trmi_engine_call *op, trm_coll
     return comm->shm->table->run(comm->shm, &local, err);
 }
 
-/* Across hosts, among `ranks`: partial sums, not yet divided. */
+/* Runs a stage across hosts, among one rank of each host (`ranks`). Sums are left undivided. */
 static trm_status run_across(trm_comm *comm, const trmi_engine_call *op, trm_collective_kind kind,
                              const int32_t *ranks, int32_t root_host, const void *send, void *recv,
                              int64_t count, trm_dtype dtype, bool background, trm_error *err) {
@@ -168,7 +173,7 @@ static trm_status run_across(trm_comm *comm, const trmi_engine_call *op, trm_col
     return trmi_net_play((trmi_net *)(void *)comm->net, &part, err);
 }
 
-/* The first rank of every host, but the root on its own. */
+/* Returns the leader of every host. *my_leader is the local index of this host's leader. */
 static const int32_t *leaders_with(trm_comm *comm, int32_t root, int32_t *my_leader) {
     levels *l = levels_of(comm);
     memcpy(l->leaders, l->firsts, (size_t)comm->host_count * sizeof(int32_t));
@@ -177,7 +182,8 @@ static const int32_t *leaders_with(trm_comm *comm, int32_t root, int32_t *my_lea
     return l->leaders;
 }
 
-/* This rank's input in the type of partial sums. */
+/* Sets *send to this rank's input in the type of partial sums, converted if that is another
+ * type. */
 static trm_status widened(trm_comm *comm, const trmi_engine_call *op, trm_dtype wide,
                           const void **send, trm_error *err) {
     levels *l = levels_of(comm);
@@ -191,8 +197,9 @@ static trm_status widened(trm_comm *comm, const trmi_engine_call *op, trm_dtype 
     return TRM_OK;
 }
 
-/* --- the operations
- *  ------------------------------------------------------------------------------- */
+/* --- the operations --- */
+/* All-reduce where all hosts have the same number of ranks: every rank sends its slice across
+ * hosts. */
 static trm_status allreduce_slices(trm_comm *comm, const trmi_engine_call *op, bool background,
                                    trm_error *err) {
     levels *l = levels_of(comm);
@@ -214,6 +221,7 @@ static trm_status allreduce_slices(trm_comm *comm, const trmi_engine_call *op, b
     return run_local(comm, op, TRM_ALLGATHERV, slice, op->recv, op->dtype, 0, err);
 }
 
+/* All-reduce (across == TRM_ALLREDUCE) or reduce through the leaders of the hosts. */
 static trm_status sum_to_leaders(trm_comm *comm, const trmi_engine_call *op,
                                  trm_collective_kind across, int32_t root, bool background,
                                  trm_error *err) {
@@ -223,12 +231,14 @@ static trm_status sum_to_leaders(trm_comm *comm, const trmi_engine_call *op,
     const int32_t *leaders = leaders_with(comm, root, &leader);
     bool leads = leader == comm->local_rank;
     const void *send;
+    /* Sum inside each host, in the partial type, at the leader. */
     TRMI_TRY(widened(comm, op, wide, &send, err));
     if (leads) {
         size_t bytes = (size_t)op->count * trm_dtype_bytes(wide);
         TRMI_TRY(need(comm, &l->output, &l->output_bytes, bytes > 0 ? bytes : 1, err));
     }
     TRMI_TRY(run_local(comm, op, TRM_REDUCE, send, l->output, wide, leader, err));
+    /* Sum across hosts; divide and convert at the end. */
     if (leads) {
         TRMI_TRY(run_across(comm, op, across, leaders, l->host_of[root], l->output, l->output,
                             op->count, wide, background, err));
@@ -236,12 +246,15 @@ static trm_status sum_to_leaders(trm_comm *comm, const trmi_engine_call *op,
             trmi_reduce_finish(l->output, wide, op->recv, op->dtype, op->count, divisor);
         }
     }
+    /* The result for the other ranks of the host. */
     if (across == TRM_ALLREDUCE) {
         TRMI_TRY(run_local(comm, op, TRM_BROADCAST, op->recv, op->recv, op->dtype, leader, err));
     }
     return TRM_OK;
 }
 
+/* Broadcast: from the root among the leaders, then inside each host. The root's leader is the root
+ * itself. */
 static trm_status broadcast(trm_comm *comm, const trmi_engine_call *op, bool background,
                             trm_error *err) {
     levels *l = levels_of(comm);
@@ -254,6 +267,8 @@ static trm_status broadcast(trm_comm *comm, const trmi_engine_call *op, bool bac
     return run_local(comm, op, TRM_BROADCAST, op->recv, op->recv, op->dtype, leader, err);
 }
 
+/* Barrier: all ranks of a host have arrived, then all hosts have, and then the hosts' ranks may go
+ * on. */
 static trm_status barrier(trm_comm *comm, const trmi_engine_call *op, bool background,
                           trm_error *err) {
     int32_t leader;

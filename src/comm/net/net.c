@@ -1,8 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which engines a communicator gets. */
+/* Chooses the engines of a communicator: shared memory alone, or together with a network engine
+ * over TCP, over a plug-in (UCX, MPI) or over the tests' simulated network.
+ *
+ *   one host, auto or shm      shm                     all ranks share memory
+ *   several hosts              shm + network           levels.c divides an operation between them
+ *   one host, network named    network                 net_only: also between ranks of one host
+ *
+ * The choice depends on the options and on the hosts only, which all ranks have alike. */
 #define _GNU_SOURCE
 #include "comm/net/net.h"
 
+#include "base/arguments.h"
 #include "base/error.h"
 
 #include <dlfcn.h>
@@ -12,7 +20,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Which MPI started this process; its own variables say so. NULL: none did. */
+/* Returns the plug-in for the MPI that started this process, from the MPI's own environment
+ * variables, or NULL if no MPI did. */
 static const char *started_by(void) {
     if (getenv("OMPI_COMM_WORLD_SIZE") != NULL || getenv("PMIX_RANK") != NULL) {
         return "mpi_openmpi";
@@ -20,19 +29,22 @@ static const char *started_by(void) {
     return getenv("PMI_RANK") != NULL || getenv("PMI_ID") != NULL ? "mpi_mpich" : NULL;
 }
 
-/* trireme_comm_NAME.so in the given folder, beside the program, or where the system looks. It stays
- * until the process ends: MPI and UCX cannot be started twice. An MPI is visible to all, because
- * its components look for it. */
+/* Loads trireme_comm_NAME.so from the folder of the options, else from beside the program, else
+ * from where the dynamic linker searches. On failure it returns NULL and `tried` is the reason. The
+ * plug-in stays loaded until the process ends (NODELETE), because MPI and UCX cannot be initialised
+ * twice. An MPI's symbols are global, because the components that it loads need them. */
 static void *open_plugin(const trm_comm *comm, const char *name, char *tried, size_t size) {
     const int how =
         RTLD_NOW | RTLD_NODELETE | (strncmp(name, "mpi", 3) == 0 ? RTLD_GLOBAL : RTLD_LOCAL);
     char path[PATH_MAX + 320], self[PATH_MAX] = "";
+    /* The folder of the program. */
     ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
     self[length > 0 ? length : 0] = '\0';
     char *slash = strrchr(self, '/');
     if (slash != NULL) {
         *slash = '\0';
     }
+    /* With a folder in the options, only that folder counts. */
     void *plugin = NULL;
     if (comm->plugin_dir[0] != '\0') {
         snprintf(path, sizeof path, "%s/trireme_comm_%s.so", comm->plugin_dir, name);
@@ -48,6 +60,7 @@ static void *open_plugin(const trm_comm *comm, const char *name, char *tried, si
 #pragma GCC diagnostic pop
             plugin = access(path, R_OK) == 0 ? dlopen(path, how) : NULL;
         }
+        /* Not beside the program: let the dynamic linker search. */
         if (plugin == NULL) {
             snprintf(path, sizeof path, "trireme_comm_%s.so", name);
             plugin = dlopen(path, how);
@@ -60,10 +73,13 @@ static void *open_plugin(const trm_comm *comm, const char *name, char *tried, si
     return plugin;
 }
 
+/* Loads the plug-in `name` and creates its transport. *plugin is the handle, which the engine
+ * closes. Errors: UNSUPPORTED (not found, another version), INVALID, those of the plug-in. */
 static trm_status make_plugin_transport(trm_comm *comm, const char *name,
                                         const trmi_exchange *exchange, void **plugin,
                                         trmi_transport **transport, trm_error *err) {
     char why[160] = "";
+    /* "mpi" stands for the MPI of the job. */
     if (strcmp(name, "mpi") == 0 && (name = started_by()) == NULL) {
         return TRMI_FAIL(err, TRM_INVALID,
                          "engine mpi: neither Open MPI nor MPICH has started this process; "
@@ -74,6 +90,7 @@ static trm_status make_plugin_transport(trm_comm *comm, const char *name,
         return TRMI_FAIL(err, TRM_UNSUPPORTED,
                          "engine %s: its plug-in could not be loaded (%.120s)", name, why);
     }
+    /* A plug-in has one symbol, a table with its version and its constructor. */
     const trmi_transport_plugin_table *table = dlsym(*plugin, "trmi_transport_plugin");
     trm_status status;
     if (table == NULL || table->version != TRMI_PLUGIN_VERSION) {
@@ -89,6 +106,8 @@ static trm_status make_plugin_transport(trm_comm *comm, const char *name,
     return status;
 }
 
+/* Creates the network engine `name`. A child of a communicator uses the model that its root
+ * measured. */
 static trm_status make_net(trm_comm *comm, const char *name, const trmi_exchange *exchange,
                            trm_error *err) {
     trmi_transport *transport = NULL;
@@ -100,6 +119,7 @@ static trm_status make_net(trm_comm *comm, const char *name, const trmi_exchange
     } else {
         TRMI_TRY(make_plugin_transport(comm, name, exchange, &plugin, &transport, err));
     }
+    /* Polling would take the CPU from ranks that share it. */
     double spin = comm->crowded ? 0 : 1e-6 * comm->options.spin_microseconds;
     const trmi_net *first = comm->root != comm ? (const trmi_net *)(void *)comm->root->net : NULL;
     return trmi_net_create(&comm->group, transport, plugin, comm->algorithm, spin,
@@ -111,7 +131,9 @@ static bool is_plugin(const char *name) {
            strcmp(name, "mpi_openmpi") == 0 || strcmp(name, "mpi_mpich") == 0;
 }
 
+/* Checks the options that can be wrong before any rank is contacted (see trireme/comm.h). */
 trm_status trm_comm_check(const trm_comm_options *options, trm_error *err) {
+    TRMI_NEED(err, options);
     const char *name = options->engine != NULL ? options->engine : "auto";
     bool own = strcmp(name, "auto") == 0 || strcmp(name, "shm") == 0 || strcmp(name, "tcp") == 0;
     bool sim =
@@ -138,11 +160,12 @@ trm_status trmi_net_choose(trm_comm *comm, const trmi_exchange *exchange, trm_er
                          "tcp, ucx or mpi",
                          comm->name, comm->host_count);
     }
+    /* One host: shared memory is enough. */
     if (comm->host_count == 1 && (automatic || shm)) {
         snprintf(comm->engine_text, sizeof comm->engine_text, "shm");
         return TRM_OK;
     }
-    /* Asked for by name, the network is used even inside a host. */
+    /* A network that the user names is used inside a host, too. */
     comm->net_only = comm->host_count == 1 || sim;
     const char *network = automatic ? "tcp" : name;
     if (comm->group.size > 1) {

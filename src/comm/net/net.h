@@ -1,101 +1,113 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* comm/net/net.h: the network engine (schedules over a transport), and how a communicator uses it
- * together with shared memory.
+/* comm/net/net.h: the network engine (schedules over a transport), and how a communicator combines
+ * it with shared memory.
  *
- *   one host                     shm
- *   several, one rank on each    net, flat
- *   several                      all-reduce, broadcast, reduce, barrier: inside the host by shm, across
- *                                hosts by net (levels.c); the other kinds: net, flat
- *   deterministic = strict       reductions: net, flat, direct: summed in rank order
- */
+ *   ranks on one host            shm
+ *   several hosts, one rank each net alone ("flat")
+ *   several hosts                all-reduce, broadcast, reduce, barrier: inside the host over shm,
+ *                                across hosts over net (levels.c); other kinds: net alone
+ *   deterministic = strict       reductions: net alone, algorithm direct: summed in rank order
+ *
+ * net.c decides which engines a communicator gets; net_engine.c is the engine. */
 #ifndef TRMI_COMM_NET_H
 #define TRMI_COMM_NET_H
 
 #include "comm/api/communicator.h"
 #include "comm/net/runner.h"
 
-/* Time = rounds * alpha + bytes sent * beta + bytes summed * gamma, seconds. */
+/* The cost model of a network: seconds = rounds * alpha + bytes sent * beta + bytes summed *
+ * gamma. */
 typedef struct trmi_model {
     double alpha, beta, gamma;
 } trmi_model;
-/* comm/schedule/calibration.h decides whether it must be. Measured between neighbours, the worst of
- * all ranks; the same on all ranks. */
+/* Measures the model between neighbouring ranks; *out is the worst of all ranks and the same on all
+ * ranks. All ranks call it together. comm/schedule/calibration.h decides whether it is necessary.
+ * Errors: NOMEM, TIMEOUT, PEER. */
 trm_status trmi_model_measure(trmi_transport *transport, const trmi_exchange *exchange,
                               trmi_model *out, trm_error *err);
-/* Fixed figures, for bits that do not depend on a measurement. */
+/* Returns fixed figures, for results that must not depend on a measurement. */
 trmi_model trmi_model_default(void);
+/* Predicts the seconds of a collective of `count` elements of `element` bytes among `size`
+ * ranks. */
 double trmi_model_seconds(const trmi_model *model, trmi_algorithm algorithm,
                           trm_collective_kind kind, int32_t size, int64_t count, size_t element);
 
-/* The override of each kind, in HCCL_ALGO's forms: "ring", "level0:NA;level1:ring",
- * "allreduce=level1:ring/allgather=bruck/others=NB". `source` is what messages call it.
- *   error INVALID naming what is legal */
+/* The algorithm that the user prescribes for each kind, parsed from the forms of HCCL_ALGO: "ring",
+ * "level0:NA;level1:ring", "allreduce=level1:ring/allgather=bruck/others=NB". `source` is the name
+ * of the setting, for messages. Errors: INVALID, with the permitted values. */
 typedef struct trmi_algorithms {
-    trmi_algorithm of[TRM_BARRIER + 1]; /* AUTO: by cost */
+    trmi_algorithm of[TRM_BARRIER + 1]; /* AUTO: the cheapest by the model */
 } trmi_algorithms;
 trm_status trmi_algorithms_parse(const char *text, const char *source, trmi_algorithms *out,
                                  trm_error *err);
 
 enum { TRMI_CACHED_SCHEDULES = 16 };
+/* A schedule that was built before, by its request. */
 typedef struct trmi_cached_schedule {
     trmi_schedule schedule;
-    trmi_schedule_request key; /* of a kind without counts of its own; size 0: unused */
-    uint64_t used;
+    trmi_schedule_request key; /* a request without arrays of counts; size 0: the entry is unused */
+    uint64_t used; /* value of trmi_net.uses at the last use: the smallest is replaced */
 } trmi_cached_schedule;
 
+/* The network engine of one communicator. */
 typedef struct trmi_net {
-    trmi_engine base;
-    trmi_transport *transport;
-    void *plugin; /* dlopen handle */
-    trmi_runner runner;
-    trmi_model model;
-    trmi_algorithms algorithms;
-    trmi_cached_schedule cache[TRMI_CACHED_SCHEDULES];
-    trmi_schedule scratch;
-    uint64_t uses;
-    char *wide_in, *wide_out; /* partial results of 16-bit sums and integer means */
-    size_t wide_in_bytes, wide_out_bytes;
-    uint64_t *messages_out, *messages_in; /* [size] so far */
-    trmi_transfer **free_transfers;
-    int64_t free_count, free_capacity;
+    trmi_engine base;           /* must be the first member */
+    trmi_transport *transport;  /* owned */
+    void *plugin;               /* dlopen handle of the transport's plug-in, or NULL */
+    trmi_runner runner;         /* runs the schedules */
+    trmi_model model;           /* figures by which algorithms are compared */
+    trmi_algorithms algorithms; /* prescribed by the user */
+    trmi_cached_schedule cache[TRMI_CACHED_SCHEDULES]; /* schedules of recent requests */
+    trmi_schedule scratch; /* for requests with arrays of counts, which are not cached */
+    uint64_t uses;         /* number of look-ups in the cache so far */
+    /* inputs and results in the partial type (16-bit sums, integer means) */
+    char *wide_in, *wide_out;
+    size_t wide_in_bytes, wide_out_bytes; /* length of the two buffers */
+    /* [size] number of messages so far, to and from each peer */
+    uint64_t *messages_out, *messages_in;
+    trmi_transfer **free_transfers;    /* transfers of finished messages, for reuse */
+    int64_t free_count, free_capacity; /* of free_transfers */
 } trmi_net;
 
-/* A collective among `size` of the engine's ranks (NULL: all of them), this one being `rank` of
- * them. The result of a sum is left in `partial` elements, undivided, unless the sums came out
- * complete. */
+/* One collective among `size` of the engine's ranks. ranks[size] lists them (NULL: all), and this
+ * rank is number `rank` of them. trmi_net_play runs it to its end. It divides the mean by
+ * op->divisor, so a part of a larger operation passes TRM_REDUCTION_SUM and divides later. */
 typedef struct trmi_net_part {
-    const trmi_engine_call *op; /* signature and sequence */
-    trm_collective_kind kind;
-    const int32_t *ranks;
-    int32_t size, rank, root;
-    int64_t count, total;
-    const void *send;
-    void *recv;
-    trm_dtype dtype;
-    trm_reduction reduce;
-    bool background;
-    uint64_t part;
+    const trmi_engine_call *op; /* the whole operation: signature, sequence, divisor */
+    trm_collective_kind kind;   /* of this part, which may differ from op->kind */
+    const int32_t *ranks;       /* [size] ranks of the group; NULL: all */
+    int32_t size, rank, root;   /* number of ranks, this rank, root: as indices in `ranks` */
+    int64_t count, total;       /* elements, as in trmi_engine_call */
+    const void *send;           /* input; NULL: none */
+    void *recv;                 /* output; NULL: none */
+    trm_dtype dtype;            /* of input and output */
+    trm_reduction reduce;       /* of this part */
+    bool background;            /* run by the progress thread */
+    uint64_t part; /* distinguishes several parts of one operation in the tags of frames */
 } trmi_net_part;
 trm_status trmi_net_play(trmi_net *net, const trmi_net_part *part, trm_error *err);
 
-/* Takes the transport; destroys it also when it fails. `known`: the figures of the first
- * communicator, NULL for itself. */
+/* Creates the network engine over `transport`. It takes ownership of the transport, also on
+ * failure. known: the model of the job's first communicator; NULL: this is the first one, which
+ * measures it. plugin: dlopen handle to close at the end, or NULL. */
 trm_status trmi_net_create(const trmi_group *group, trmi_transport *transport, void *plugin,
                            const char *algorithm, double spin_seconds, const trmi_model *known,
                            const trmi_exchange *exchange, trmi_engine **out, trm_error *err);
 
-/* Decides by options and hosts; makes comm->net if one is needed and fills comm->engine_text.
- * Collective over the communicator.   error INVALID, UNSUPPORTED, IO, TIMEOUT, PEER */
+/* Chooses the engines of a communicator from its options and hosts. Creates comm->net if one is
+ * needed and fills comm->engine_text. All ranks call it together. Errors: INVALID, UNSUPPORTED, IO,
+ * TIMEOUT, PEER. */
 trm_status trmi_net_choose(trm_comm *comm, const trmi_exchange *exchange, trm_error *err);
+/* Destroys what trmi_net_choose has created. */
 void trmi_net_release(trm_comm *comm);
-/* A collective of a communicator that has a network engine. */
+/* Runs a collective of a communicator that has a network engine, on two levels or flat. */
 trm_status trmi_net_run(trm_comm *comm, const trmi_engine_call *op, bool background,
                         trm_error *err);
 
-/* levels.c: two levels. */
+/* levels.c: collectives on two levels. Creates the tables if some host has several ranks. */
 trm_status trmi_levels_create(trm_comm *comm, trm_error *err);
 void trmi_levels_destroy(trm_comm *comm);
-/* False for kinds that go flat. */
+/* False for kinds and options that run flat. */
 bool trmi_levels_apply(const trm_comm *comm, const trmi_engine_call *op);
 trm_status trmi_levels_run(trm_comm *comm, const trmi_engine_call *op, bool background,
                            trm_error *err);

@@ -1,5 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The network engine: chooses a schedule, plays it, finishes sums. */
+/* The network engine: chooses an algorithm, builds or finds its schedule, runs it (runner.c), and
+ * finishes sums in partial types. Messages go directly to the transport.
+ *
+ *   net_run -> trmi_net_play: choose -> find_schedule -> play_reduction or trmi_runner_play
+ *   net_start, net_progress -> transport
+ *
+ * All ranks choose the same algorithm, because the choice depends only on the operation, the
+ * options and the model, which are equal on all ranks. One thread at a time uses the engine
+ * (comm_run.c). */
 #include "comm/net/net.h"
 #include "comm/schedule/calibration.h"
 
@@ -16,9 +24,10 @@ static bool is_reduction(trm_collective_kind kind) {
            kind == TRM_REDUCE_SCATTERV;
 }
 
-/* --- choosing
- *  ------------------------------------------------------------------------------------- */
-/* The same answer on every rank: it depends on nothing that differs between them. */
+/* --- choice of the algorithm --- */
+/* Returns the algorithm for a collective: direct if bits must not depend on anything, else the one
+ * that the user prescribes, else the cheapest one. It depends only on values that are equal on all
+ * ranks, because all ranks must choose the same. */
 static trmi_algorithm choose(const trmi_net *net, trm_collective_kind kind, int32_t size,
                              int64_t total, size_t element) {
     if (is_reduction(kind) && net->base.group.deterministic == TRM_DETERMINISTIC_STRICT) {
@@ -27,6 +36,7 @@ static trmi_algorithm choose(const trmi_net *net, trm_collective_kind kind, int3
     if (trmi_schedule_applies(net->algorithms.of[kind], kind, size)) {
         return net->algorithms.of[kind];
     }
+    /* The model counts elements of a vector, or of a block for kinds with blocks. */
     bool full = kind == TRM_ALLREDUCE || kind == TRM_BROADCAST || kind == TRM_REDUCE;
     int64_t count = full ? total : total / size;
     trmi_algorithm best = TRMI_ALGORITHM_AUTO;
@@ -44,11 +54,15 @@ static trmi_algorithm choose(const trmi_net *net, trm_collective_kind kind, int3
     return best;
 }
 
+/* True if a cached schedule can serve the request. */
 static bool same_key(const trmi_schedule_request *a, const trmi_schedule_request *b) {
     return a->size == b->size && a->rank == b->rank && a->kind == b->kind &&
            a->algorithm == b->algorithm && a->count == b->count && a->root == b->root;
 }
 
+/* Returns the schedule of a request: from the cache, or built in place of the least recently used
+ * one. Requests with arrays of counts are always built, because the arrays are not part of the
+ * key. */
 static trm_status find_schedule(trmi_net *net, const trmi_schedule_request *request,
                                 const trmi_schedule **out, trm_error *err) {
     if (request->counts != NULL || request->send_counts != NULL) {
@@ -66,6 +80,8 @@ static trm_status find_schedule(trmi_net *net, const trmi_schedule_request *requ
         }
         oldest = entry->used < oldest->used ? entry : oldest;
     }
+    /* The entry has no key until its schedule is complete, so that an error leaves none that is
+     * wrong. */
     oldest->key = (trmi_schedule_request){.size = 0};
     TRMI_TRY(trmi_schedule_make(request, &oldest->schedule, err));
     oldest->key = *request;
@@ -74,8 +90,8 @@ static trm_status find_schedule(trmi_net *net, const trmi_schedule_request *requ
     return TRM_OK;
 }
 
-/* --- playing
- *  -------------------------------------------------------------------------------------- */
+/* --- running --- */
+/* Makes *buffer at least `bytes` long. A failure poisons the job, because the peers wait. */
 static trm_status need(trmi_net *net, char **buffer, size_t *have, size_t bytes, trm_error *err) {
     if (bytes > *have) {
         trmi_free(*buffer);
@@ -92,14 +108,16 @@ static trm_status need(trmi_net *net, char **buffer, size_t *have, size_t bytes,
     return TRM_OK;
 }
 
-/* Elements of this rank's input and output of a reduction. */
+/* Returns the elements of this rank's input and output of a reduction. */
 static void reduction_lengths(const trmi_net_part *p, int64_t *in, int64_t *out) {
     bool scattered = p->kind == TRM_REDUCE_SCATTER || p->kind == TRM_REDUCE_SCATTERV;
     *in = scattered ? p->total : p->count;
     *out = p->kind == TRM_REDUCE && p->rank != p->root ? 0 : p->count;
 }
 
-/* Sums over several hops travel in the partial type and are divided at the end. */
+/* Runs a reduction. A schedule whose sums are complete in one step over all ranks divides and
+ * rounds there. Otherwise the partial sums travel in the partial type (float for 16-bit floats),
+ * and are divided and rounded once at the end. */
 static trm_status play_reduction(trmi_net *net, const trmi_net_part *p, trmi_play *play,
                                  trm_error *err) {
     int64_t in, out;
@@ -107,12 +125,14 @@ static trm_status play_reduction(trmi_net *net, const trmi_net_part *p, trmi_pla
     play->reduce = p->reduce == TRM_REDUCTION_MEAN ? TRM_REDUCTION_SUM : p->reduce;
     play->final_reduce = p->reduce;
     play->divisor = p->op->divisor;
+    /* Complete sums: the last step divides and rounds. */
     if (play->schedule->sums_complete && p->size == p->op->divisor) {
         return trmi_runner_play(&net->runner, play, err);
     }
     play->final_reduce = play->reduce;
     trm_dtype wide = trmi_reduce_partial_dtype(p->dtype, p->reduce);
     int32_t divisor = p->reduce == TRM_REDUCTION_MEAN ? p->op->divisor : 1;
+    /* The type itself is wide enough: sum in place, and divide once. */
     if (wide == p->dtype) {
         TRMI_TRY(trmi_runner_play(&net->runner, play, err));
         if (divisor > 1 && out > 0) {
@@ -120,6 +140,7 @@ static trm_status play_reduction(trmi_net *net, const trmi_net_part *p, trmi_pla
         }
         return TRM_OK;
     }
+    /* A wider partial type: convert, run, convert back. */
     size_t bytes = trm_dtype_bytes(wide);
     TRMI_TRY(need(net, &net->wide_in, &net->wide_in_bytes, (size_t)in * bytes, err));
     TRMI_TRY(need(net, &net->wide_out, &net->wide_out_bytes, (size_t)out * bytes, err));
@@ -147,11 +168,11 @@ trm_status trmi_net_play(trmi_net *net, const trmi_net_part *p, trm_error *err) 
                                      .send_offsets = op->send_offsets,
                                      .recv_counts = op->recv_counts,
                                      .recv_offsets = op->recv_offsets};
-    if (p->ranks != NULL) { /* part of a two-level operation: whole vectors only */
+    if (p->ranks != NULL) { /* a part of a two-level operation has whole vectors only */
         request.counts = request.offsets = request.send_counts = request.send_offsets = NULL;
         request.recv_counts = request.recv_offsets = NULL;
     }
-    /* an all-to-allv's total differs between ranks: it must not sway the choice */
+    /* The total of an all-to-allv differs between ranks, so it must not influence the choice. */
     int64_t total = p->kind == TRM_ALLTOALLV ? 0 : p->total;
     request.algorithm = choose(net, p->kind, p->size, total, element);
     trmi_play play = {.op = op,
@@ -168,6 +189,7 @@ trm_status trmi_net_play(trmi_net *net, const trmi_net_part *p, trm_error *err) 
 
 static trm_status net_run(trmi_engine *engine, const trmi_engine_call *op, trm_error *err) {
     trmi_net *net = (trmi_net *)(void *)engine;
+    /* The whole operation as one part. */
     trmi_net_part part = {.op = op,
                           .kind = op->kind,
                           .size = engine->group.size,
@@ -183,13 +205,15 @@ static trm_status net_run(trmi_engine *engine, const trmi_engine_call *op, trm_e
     return trmi_net_play(net, &part, err);
 }
 
-/* --- messages
- *  ------------------------------------------------------------------------------------- */
+/* --- messages --- */
+/* Returns an unused transfer, or NULL without memory. A transfer outlives its request: it is kept
+ * while the transport still has it. */
 static trmi_transfer *take_transfer(trmi_net *net) {
     return net->free_count > 0 ? net->free_transfers[--net->free_count]
                                : trmi_alloc(sizeof(trmi_transfer));
 }
 
+/* Starts the transfer of a message; tags count messages for each peer and direction. */
 static trm_status net_start(trmi_engine *engine, trmi_engine_message *m, trm_error *err) {
     trmi_net *net = (trmi_net *)(void *)engine;
     trmi_transfer *t = take_transfer(net);
@@ -209,6 +233,7 @@ static trm_status net_start(trmi_engine *engine, trmi_engine_message *m, trm_err
     return net->transport->table->start(net->transport, t, err);
 }
 
+/* Moves all transfers of the transport, then reports the progress of `m`. */
 static trm_status net_progress(trmi_engine *engine, trmi_engine_message *m, trm_error *err) {
     trmi_net *net = (trmi_net *)(void *)engine;
     trm_error cause = {.status = TRM_OK};
@@ -223,6 +248,7 @@ static trm_status net_progress(trmi_engine *engine, trmi_engine_message *m, trm_
     }
     m->moved = (int64_t)t->moved;
     m->done = t->done;
+    /* Keep the transfer for later messages. */
     if (m->done && trmi_grow((void **)&net->free_transfers, &net->free_capacity,
                              net->free_count + 1, sizeof *net->free_transfers)) {
         net->free_transfers[net->free_count++] = m->handle;
@@ -236,8 +262,7 @@ static void net_idle(trmi_engine *engine, double seconds) {
     net->transport->table->wait(net->transport, seconds);
 }
 
-/* --- life
- *  ----------------------------------------------------------------------------------------- */
+/* --- creation and destruction --- */
 static void net_destroy(trmi_engine *engine) {
     trmi_net *net = (trmi_net *)(void *)engine;
     if (net->transport != NULL) {
@@ -279,6 +304,7 @@ trm_status trmi_net_create(const trmi_group *group, trmi_transport *transport, v
         transport->table->destroy(transport);
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for a network of %d ranks", group->size);
     }
+    /* From here on net_destroy frees everything, with transport and plug-in. */
     net->base.table = &net_table;
     net->base.group = *group;
     net->transport = transport;
@@ -292,7 +318,8 @@ trm_status trmi_net_create(const trmi_group *group, trmi_transport *transport, v
     net->runner.spin_seconds = spin_seconds;
     status = status == TRM_OK ? trmi_algorithms_parse(algorithm, "algorithm", &net->algorithms, err)
                               : status;
-    /* a simulated network has nothing to measure, and equal bits must not hang on a clock */
+    /* A simulated network has nothing to measure, and with deterministic results the choice of the
+     * algorithm must not depend on a clock. */
     if (known != NULL) {
         net->model = *known;
     } else if (status == TRM_OK && group->deterministic == TRM_DETERMINISTIC_FALSE &&

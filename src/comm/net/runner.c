@@ -1,4 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The interpreter of schedules. A schedule's steps are in rounds; each round is
+ *
+ *   start all sends and receives -> move them until all are done -> reduce and copy, in order
+ *
+ * While the transfers move, a received vector is already added in pieces (add_arrived), so that the
+ * sum of a ring step overlaps with its transfer. */
 #include "comm/net/runner.h"
 
 #include "base/checked.h"
@@ -10,8 +16,10 @@
 #include <string.h>
 #include <time.h>
 
+/* longest sleep between checks; time to wait for a better explanation of a lost peer */
 static const double slice_seconds = 0.05, grace_seconds = 0.5;
-enum { STREAM_BYTES = 1 << 17 }; /* received vectors are added in pieces of this, still in cache */
+/* received vectors are added in pieces of this size, which are still in the cache */
+enum { STREAM_BYTES = 1 << 17 };
 
 trm_status trmi_runner_init(trmi_runner *runner, trmi_transport *transport, trm_error *err) {
     size_t n = (size_t)transport->group.size;
@@ -38,6 +46,7 @@ void trmi_runner_free(trmi_runner *runner) {
     *runner = (trmi_runner){0};
 }
 
+/* Returns the address of element `at` of one of the schedule's three buffers. */
 static char *place_of(const trmi_runner *runner, const trmi_play *play, trmi_schedule_place place,
                       int64_t at) {
     char *base = place == TRMI_SEND_BUFFER   ? (char *)(uintptr_t)play->send
@@ -46,9 +55,8 @@ static char *place_of(const trmi_runner *runner, const trmi_play *play, trmi_sch
     return base + at * (int64_t)trm_dtype_bytes(play->dtype);
 }
 
-/* --- local steps
- *  ---------------------------------------------------------------------------------- */
-/* Elements [from, to) of a reduce step of one source. */
+/* --- local steps --- */
+/* Does elements [from, to) of a reduce step with one source. */
 static void add_part(trmi_runner *runner, const trmi_play *play, const trmi_schedule_step *s,
                      int64_t from, int64_t to) {
     if (from >= to) {
@@ -59,6 +67,8 @@ static void add_part(trmi_runner *runner, const trmi_play *play, const trmi_sche
     trmi_reduce_find(play->dtype, play->reduce)(&target, 1, sources, 2, to - from, 1);
 }
 
+/* Does a copy or reduce step. The first `already` elements of a reduce step with one source are
+ * done. */
 static void run_local(trmi_runner *runner, const trmi_play *play, const trmi_schedule_step *s,
                       int64_t already) {
     char *to = place_of(runner, play, s->to_place, s->to);
@@ -79,12 +89,12 @@ static void run_local(trmi_runner *runner, const trmi_play *play, const trmi_sch
     }
 }
 
-/* --- errors and waiting
- *  --------------------------------------------------------------------------- */
+/* --- errors and waiting --- */
 trm_status trmi_runner_explain(trmi_transport *transport, trm_status status,
                                const trmi_engine_call *op, trm_error *cause, trm_error *err) {
     const trmi_group *group = &transport->group;
     const trmi_transfer *expected = transport->expected;
+    /* A frame with an unexpected tag: the ranks run different operations, or a frame was lost. */
     if (status == TRM_INVALID && expected != NULL && transport->culprit >= 0) {
         const trmi_tag *found = &transport->found;
         bool message = expected->channel == TRMI_CHANNEL_MESSAGE;
@@ -112,7 +122,8 @@ trm_status trmi_runner_explain(trmi_transport *transport, trm_status status,
                       (unsigned long long)found->step, (unsigned long long)transport->found_bytes);
         }
     }
-    if (cause->status == TRM_PEER) { /* whoever watches processes may know better what happened */
+    /* the launcher may report the cause, for instance a signal: wait for it */
+    if (cause->status == TRM_PEER) {
         double start = trmi_os_now();
         while (trmi_bootstrap_healthy(group->bootstrap) && trmi_os_now() - start < grace_seconds &&
                group->bootstrap->table->check(group->bootstrap, NULL) == TRM_OK) {
@@ -132,6 +143,7 @@ trm_status trmi_runner_explain(trmi_transport *transport, trm_status status,
     return status;
 }
 
+/* Checks a wait for `count` transfers: failure of the job, deadline, report. */
 static trm_status check_wait(trmi_runner *runner, const trmi_play *play, int64_t count,
                              trmi_wait *wait, trm_error *err) {
     const trmi_group *group = &runner->transport->group;
@@ -145,12 +157,13 @@ static trm_status check_wait(trmi_runner *runner, const trmi_play *play, int64_t
                            trmi_op_format(play->op, what, sizeof what), err);
 }
 
-/* --- one round
- *  ------------------------------------------------------------------------------------ */
+/* --- one round --- */
 static bool is_local(const trmi_schedule_step *s) {
     return s->kind == TRMI_REDUCE || s->kind == TRMI_COPY;
 }
 
+/* Starts the `count` transfers of a round. All of them are filled in before the first is started,
+ * because the array must not move while the transport has pointers into it. */
 static trm_status start_transfers(trmi_runner *runner, const trmi_play *play,
                                   const trmi_schedule_step *steps, int64_t count, trm_error *err) {
     if (!trmi_grow((void **)&runner->transfers, &runner->transfer_capacity, count,
@@ -158,6 +171,7 @@ static trm_status start_transfers(trmi_runner *runner, const trmi_play *play,
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for %lld transfers", (long long)count);
     }
     uint64_t element = trm_dtype_bytes(play->dtype);
+    /* A number for each peer and direction, in the order of the steps, detects a lost frame. */
     for (int64_t i = 0; i < count; i++) {
         const trmi_schedule_step *s = &steps[i];
         bool receive = s->kind == TRMI_RECEIVE;
@@ -181,8 +195,9 @@ static trm_status start_transfers(trmi_runner *runner, const trmi_play *play,
     return TRM_OK;
 }
 
-/* Adds what has arrived of a vector that a later step of the round adds: reduce steps with one
- * source follow their receives in order. *first_done of the first are added. */
+/* Adds the arrived part of a vector that the first local step of the round adds (reduce steps with
+ * one source follow their receives in the same order). The first *first_done elements are already
+ * added; a new part is added when it has STREAM_BYTES or is the last. */
 static void add_arrived(trmi_runner *runner, const trmi_play *play, const trmi_schedule_step *steps,
                         int64_t transfers, const trmi_schedule_step *local, int64_t local_count,
                         int64_t *first_done) {
@@ -204,6 +219,8 @@ static void add_arrived(trmi_runner *runner, const trmi_play *play, const trmi_s
     }
 }
 
+/* Moves the round's `count` transfers until all are done. Polls for spin_seconds after the last
+ * movement, then sleeps in the transport; checks for failure and deadline every 50 ms. */
 static trm_status finish_transfers(trmi_runner *runner, const trmi_play *play,
                                    const trmi_schedule_step *steps, int64_t count,
                                    const trmi_schedule_step *local, int64_t local_count,
@@ -219,10 +236,12 @@ static trm_status finish_transfers(trmi_runner *runner, const trmi_play *play,
         if (status != TRM_OK) {
             return trmi_runner_explain(transport, status, play->op, &cause, err);
         }
+        /* Add what has come. */
         if (moved) {
             sleep_time = 0;
             add_arrived(runner, play, steps, count, local, local_count, first_done);
         }
+        /* Transfers end in any order: `done` counts the first ones that have ended. */
         while (done < count && runner->transfers[done].done) {
             done++;
         }
@@ -232,6 +251,7 @@ static trm_status finish_transfers(trmi_runner *runner, const trmi_play *play,
             }
             return TRM_OK;
         }
+        /* Poll, then sleep. */
         double now = trmi_os_now();
         if (!moved) {
             if (sleep_time == 0) {
@@ -241,6 +261,7 @@ static trm_status finish_transfers(trmi_runner *runner, const trmi_play *play,
                 now = trmi_os_now();
             }
         }
+        /* Checks. */
         if (now >= check_time || !trmi_bootstrap_healthy(transport->group.bootstrap)) {
             check_time = now + slice_seconds;
             TRMI_TRY(check_wait(runner, play, count, &wait, err));
@@ -248,6 +269,7 @@ static trm_status finish_transfers(trmi_runner *runner, const trmi_play *play,
     }
 }
 
+/* First the temporary buffer, which grows to the largest schedule; then round by round. */
 trm_status trmi_runner_play(trmi_runner *runner, const trmi_play *play, trm_error *err) {
     const trmi_schedule *schedule = play->schedule;
     size_t bytes = (size_t)schedule->temp_count * trm_dtype_bytes(play->dtype);
@@ -273,6 +295,7 @@ trm_status trmi_runner_play(trmi_runner *runner, const trmi_play *play, trm_erro
             at++;
             continue;
         }
+        /* The transfers of the round are steps [at, end), its local steps [end, after). */
         int64_t end = at, after;
         while (end < schedule->count && !is_local(&schedule->steps[end]) &&
                schedule->steps[end].round == s->round) {

@@ -1,5 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The TCP transport: always there. The frame is drawn in tcp.h. */
+/* The TCP transport, which is always available. tcp.h describes frames and links.
+ *
+ *   start: transfer --> queue of its link
+ *   progress: for each link, write_some (head, payload, tail) and read_some (compare head, payload,
+ *             check tail)
+ *   wait: poll on the links with something to do
+ *
+ * All sockets are used without blocking. Heads and payloads are protected by checksums: a damaged
+ * or unexpected frame ends the job. A link sends its frames in the order of its queue, so the first
+ * frame that arrives belongs to the first receive. */
 #define _GNU_SOURCE
 #include "comm/net/tcp.h"
 
@@ -17,16 +26,19 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-enum { PIECE_BYTES = 1 << 18 }; /* written at a time, so that hashing finds it in cache */
+/* payload written at a time, so that it is still in the cache after hashing */
+enum { PIECE_BYTES = 1 << 18 };
 
+/* The transport of one communicator. */
 typedef struct tcp {
-    trmi_transport base;
-    trmi_link *links; /* [size * TRMI_CHANNELS] */
-    int32_t link_count;
-    struct pollfd *polls; /* [link_count + 1] */
+    trmi_transport base;  /* must be the first member */
+    trmi_link *links;     /* [size * TRMI_CHANNELS] */
+    int32_t link_count;   /* size * TRMI_CHANNELS */
+    struct pollfd *polls; /* [link_count + 1] scratch; the last one is the launcher's alarm */
 } tcp;
 
-/* --- frames ------------------------------------------------------------------------------------ */
+/* --- frames --- */
+/* Writes the head of a transfer's frame: service, length, tag and checksum. */
 static void encode_head(const trmi_transfer *t, uint8_t wire[TRMI_FRAME_HEAD_BYTES]) {
     trmi_frame_encode(&(trmi_frame_head){.service = TRMI_SERVICE_COLLECTIVES,
                                          .bytes = t->bytes,
@@ -37,6 +49,7 @@ static void encode_head(const trmi_transfer *t, uint8_t wire[TRMI_FRAME_HEAD_BYT
     trmi_frame_sum(wire);
 }
 
+/* Reads a head. Returns false if it is damaged or of another service. */
 static bool decode_head(const uint8_t wire[TRMI_FRAME_HEAD_BYTES], trmi_tag *tag, uint64_t *bytes) {
     trmi_frame_head head;
     bool good = trmi_frame_decode(wire, TRMI_SERVICE_COLLECTIVES, &head);
@@ -47,8 +60,8 @@ static bool decode_head(const uint8_t wire[TRMI_FRAME_HEAD_BYTES], trmi_tag *tag
     return good && head.type == 0 && trmi_frame_sum_is_right(wire);
 }
 
-/* --- errors
- *  --------------------------------------------------------------------------------------- */
+/* --- errors --- */
+/* Returns the PEER error of a lost connection; the transport's culprit is the link's peer. */
 static trm_status lost(tcp *self, const trmi_link *link, const char *what, trm_error *err) {
     self->base.culprit = link->peer;
     const trmi_group *group = &self->base.group;
@@ -56,6 +69,7 @@ static trm_status lost(tcp *self, const trmi_link *link, const char *what, trm_e
                      group->members[group->rank], group->members[link->peer], what);
 }
 
+/* Returns the CORRUPT error of a damaged frame. */
 static trm_status damaged(tcp *self, const trmi_link *link, const trmi_transfer *t,
                           const char *what, trm_error *err) {
     self->base.culprit = link->peer;
@@ -67,8 +81,8 @@ static trm_status damaged(tcp *self, const trmi_link *link, const trmi_transfer 
                      (unsigned long long)t->tag.sequence, (unsigned long long)t->tag.step);
 }
 
-/* --- writing
- *  -------------------------------------------------------------------------------------- */
+/* --- writing --- */
+/* Prepares the frame of the first send in the queue. */
 static void begin_send(trmi_link *link) {
     link->out_done = link->out_hash_done = 0;
     if (link->sends != NULL) {
@@ -77,8 +91,9 @@ static void begin_send(trmi_link *link) {
     }
 }
 
-/* What is to be written next: rest of the head, a piece of payload, the tail if that is the last.
- */
+/* Collects what is to be written next: the rest of the head, a piece of the payload, and the tail
+ * if that piece is the last. The payload is hashed just before it is written. Returns the number of
+ * entries in iov. */
 static int gather_out(trmi_link *link, struct iovec iov[3]) {
     trmi_transfer *t = link->sends;
     uint64_t done = link->out_done, end = TRMI_FRAME_HEAD_BYTES + t->bytes;
@@ -88,6 +103,7 @@ static int gather_out(trmi_link *link, struct iovec iov[3]) {
         done = TRMI_FRAME_HEAD_BYTES;
     }
     if (done < end) {
+        /* Hash only what was not hashed before: a part of the last piece may be written again. */
         uint64_t at = done - TRMI_FRAME_HEAD_BYTES, piece = end - done;
         piece = piece < PIECE_BYTES ? piece : PIECE_BYTES;
         if (at + piece > link->out_hash_done) {
@@ -106,6 +122,7 @@ static int gather_out(trmi_link *link, struct iovec iov[3]) {
     return count;
 }
 
+/* Writes to the link until its queue is empty or the socket is full. */
 static trm_status write_some(tcp *self, trmi_link *link, bool *moved, trm_error *err) {
     while (link->sends != NULL) {
         trmi_transfer *t = link->sends;
@@ -120,10 +137,12 @@ static trm_status write_some(tcp *self, trmi_link *link, bool *moved, trm_error 
         }
         *moved = true;
         link->out_done += (uint64_t)wrote;
+        /* The progress of the transfer counts payload only. */
         if (link->out_done > TRMI_FRAME_HEAD_BYTES) {
             uint64_t payload = link->out_done - TRMI_FRAME_HEAD_BYTES;
             t->moved = payload < t->bytes ? payload : t->bytes;
         }
+        /* The frame is complete: go on to the next. */
         if (link->out_done == TRMI_FRAME_HEAD_BYTES + t->bytes + TRMI_FRAME_TAIL_BYTES) {
             link->sends = t->next;
             if (link->sends == NULL) {
@@ -136,14 +155,15 @@ static trm_status write_some(tcp *self, trmi_link *link, bool *moved, trm_error 
     return TRM_OK;
 }
 
-/* --- reading
- *  -------------------------------------------------------------------------------------- */
+/* --- reading --- */
+/* Number of bytes that were read ahead and not used yet. */
 static uint32_t ahead(const trmi_link *link) { return link->ahead_to - link->ahead_from; }
 
-/* Reads into `to` (may be empty) and then ahead. *got = bytes in `to`; PENDING if there is nothing.
- */
+/* Reads into `to` (`wanted` bytes, may be 0) and, in the same call, into the read-ahead buffer.
+ * *got is the number of bytes in `to`. Returns PENDING if nothing has arrived. */
 static trm_status read_into(tcp *self, trmi_link *link, char *to, uint64_t wanted, uint64_t *got,
                             trm_error *err) {
+    /* Move what is left to the front of the buffer. */
     if (ahead(link) == 0) {
         link->ahead_from = link->ahead_to = 0;
     } else if (link->ahead_from > 0) {
@@ -170,7 +190,7 @@ static trm_status read_into(tcp *self, trmi_link *link, char *to, uint64_t wante
     return TRM_OK;
 }
 
-/* At least `bytes` ahead (a head or a tail). */
+/* Reads until at least `bytes` (of a head or a tail) are in the read-ahead buffer. */
 static trm_status read_ahead(tcp *self, trmi_link *link, uint32_t bytes, trm_error *err) {
     uint64_t none;
     while (ahead(link) < bytes) {
@@ -179,6 +199,8 @@ static trm_status read_ahead(tcp *self, trmi_link *link, uint32_t bytes, trm_err
     return TRM_OK;
 }
 
+/* Reads the head of the next frame and compares it with the first receive in the queue. On a
+ * difference, transport->expected and ->found describe it (trmi_runner_explain). */
 static trm_status read_head(tcp *self, trmi_link *link, trm_error *err) {
     trmi_transfer *t = link->receives;
     TRMI_TRY(read_ahead(self, link, TRMI_FRAME_HEAD_BYTES, err));
@@ -188,6 +210,7 @@ static trm_status read_head(tcp *self, trmi_link *link, trm_error *err) {
         return damaged(self, link, t, "frame head", err);
     }
     link->ahead_from += TRMI_FRAME_HEAD_BYTES;
+    /* A frame for another operation or step: report both. */
     if (bytes != t->bytes || tag.sequence != t->tag.sequence || tag.step != t->tag.step ||
         tag.signature[0] != t->tag.signature[0] || tag.signature[1] != t->tag.signature[1]) {
         self->base.culprit = link->peer;
@@ -202,10 +225,13 @@ static trm_status read_head(tcp *self, trmi_link *link, trm_error *err) {
     return TRM_OK;
 }
 
+/* Reads payload into the transfer's buffer and hashes it. Returns PENDING if nothing more has
+ * arrived, OK once the payload is complete. */
 static trm_status read_payload(tcp *self, trmi_link *link, bool *moved, trm_error *err) {
     trmi_transfer *t = link->receives;
     while (t->moved < t->bytes) {
         uint64_t got = t->bytes - t->moved;
+        /* First what was read ahead. */
         if (ahead(link) > 0) {
             got = got < ahead(link) ? got : ahead(link);
             memcpy(t->data + t->moved, link->ahead + link->ahead_from, got);
@@ -215,7 +241,7 @@ static trm_status read_payload(tcp *self, trmi_link *link, bool *moved, trm_erro
             bool last = wanted == got;
             if (last) {
                 TRMI_TRY(read_into(self, link, t->data + t->moved, wanted, &got, err));
-            } else { /* not the end: what follows is payload too, nothing goes ahead */
+            } else { /* more payload follows: read nothing ahead */
                 ssize_t direct = recv(link->fd, t->data + t->moved, wanted, MSG_DONTWAIT);
                 if (direct < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) {
                     return TRM_PENDING;
@@ -234,6 +260,8 @@ static trm_status read_payload(tcp *self, trmi_link *link, bool *moved, trm_erro
     return TRM_OK;
 }
 
+/* Reads from the link until its queue of receives is empty or nothing has arrived (PENDING). A
+ * frame's buffer is complete before its checksum is compared; a difference ends the job. */
 static trm_status read_some(tcp *self, trmi_link *link, bool *moved, trm_error *err) {
     while (link->receives != NULL) {
         trmi_transfer *t = link->receives;
@@ -242,6 +270,7 @@ static trm_status read_some(tcp *self, trmi_link *link, bool *moved, trm_error *
             *moved = true;
         }
         TRMI_TRY(read_payload(self, link, moved, err));
+        /* The tail is the hash of the payload. */
         TRMI_TRY(read_ahead(self, link, TRMI_FRAME_TAIL_BYTES, err));
         if (trmi_get64(link->ahead + link->ahead_from) != XXH3_64bits_digest(link->in_hash)) {
             return damaged(self, link, t, "payload", err);
@@ -258,8 +287,7 @@ static trm_status read_some(tcp *self, trmi_link *link, bool *moved, trm_error *
     return TRM_OK;
 }
 
-/* --- the table
- *  ------------------------------------------------------------------------------------ */
+/* --- the table's functions; see comm/net/transport.h --- */
 static trm_status tcp_start(trmi_transport *transport, trmi_transfer *t, trm_error *err) {
     (void)err;
     tcp *self = (tcp *)(void *)transport;
@@ -267,6 +295,7 @@ static trm_status tcp_start(trmi_transport *transport, trmi_transfer *t, trm_err
     t->next = NULL;
     t->done = false;
     t->moved = 0;
+    /* A transfer goes to the end of the queue of its link and direction. */
     if (t->receive) {
         *link->receives_tail = t;
         link->receives_tail = &t->next;
@@ -308,6 +337,7 @@ static void tcp_wait(trmi_transport *transport, double seconds) {
             self->polls[count++] = (struct pollfd){.fd = link->fd, .events = (short)events};
         }
     }
+    /* The launcher's alarm ends the sleep when the job fails. */
     int alarm = transport->group.bootstrap->alarm_fd;
     if (alarm >= 0) {
         self->polls[count++] = (struct pollfd){.fd = alarm, .events = POLLIN};
@@ -344,6 +374,7 @@ trm_status trmi_tcp_create(const trmi_group *group, const trmi_exchange *exchang
     if (self == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for %d connections", group->size);
     }
+    /* From here on tcp_destroy frees everything. */
     self->base.table = &tcp_table;
     self->base.group = *group;
     self->base.culprit = -1;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* comm/net/tcp.h: the TCP transport, inside.
+/* comm/net/tcp.h: internals of the TCP transport.
  *
- *   frame   head of base/net_frame.h, payload, XXH3 of the payload (8 bytes)
- *   link    one connection per peer and channel; writes its queue of sends, reads its queue of receives
+ *   frame   head (base/net_frame.h), payload, XXH3 hash of the payload (8 bytes)
+ *   link    one connection for each peer and channel; it has a queue of sends and a queue of receives
  */
 #ifndef TRMI_COMM_TCP_H
 #define TRMI_COMM_TCP_H
@@ -12,31 +12,38 @@
 
 enum {
     TRMI_FRAME_TAIL_BYTES = 8,
-    TRMI_TCP_AHEAD_BYTES = 8192 /* read in one go with what is awaited */
+    TRMI_TCP_AHEAD_BYTES = 8192 /* bytes that are read at once beyond what is awaited */
 };
 
+/* One connection. A connection carries frames in both directions, each direction in its own
+ * order. */
 typedef struct trmi_link {
-    int fd;
-    int32_t peer, channel;
-    trmi_transfer *sends, **sends_tail;
-    trmi_transfer *receives, **receives_tail;
-    /* the frame that is being written: [head][payload][tail], `out_done` bytes of it are out */
+    int fd;                                   /* non-blocking socket; -1: this rank itself */
+    int32_t peer, channel;                    /* rank in the group, TRMI_CHANNEL_... */
+    trmi_transfer *sends, **sends_tail;       /* queue: the first one is being written */
+    trmi_transfer *receives, **receives_tail; /* queue: the first one is being read */
+    /* The frame that is being written, [head][payload][tail]: `out_done` bytes of it are written,
+     * and `out_hash_done` bytes of its payload are hashed. */
     uint64_t out_done, out_hash_done;
+    /* as bytes of the wire */
     uint8_t out_head[TRMI_FRAME_HEAD_BYTES], out_tail[TRMI_FRAME_TAIL_BYTES];
     void *out_hash; /* XXH3_state_t */
-    /* the frame that is being read; bytes read ahead lie in ahead[ahead_from, ahead_to) */
+    /* The frame that is being read. Bytes that were read ahead are in ahead[ahead_from,
+     * ahead_to). */
     bool head_read;
-    uint64_t in_hash_done;
-    void *in_hash;
-    uint32_t ahead_from, ahead_to;
-    uint8_t ahead[TRMI_TCP_AHEAD_BYTES];
+    uint64_t in_hash_done;               /* bytes of the payload that are hashed */
+    void *in_hash;                       /* XXH3_state_t */
+    uint32_t ahead_from, ahead_to;       /* the part of `ahead` that is not used yet */
+    uint8_t ahead[TRMI_TCP_AHEAD_BYTES]; /* bytes that came with an earlier read */
 } trmi_link;
 
-/* tcp_connect.c: connects the group pairwise; links[peer * TRMI_CHANNELS + channel], own entries
- * unused (fd -1). Each side proves with the job's secret that it belongs to the job. */
+/* tcp_connect.c: connects the group pairwise and sets links[peer * TRMI_CHANNELS + channel].fd; the
+ * entries of this rank itself keep -1. Each side proves with the job's token that it belongs to the
+ * job. All ranks call it together. Errors: IO, TIMEOUT, PEER, or the job's failure. */
 trm_status trmi_tcp_connect(const trmi_group *group, const trmi_exchange *exchange,
                             trmi_link *links, trm_error *err);
-/* What a silent peer has not taken then is kept for seconds, not minutes. */
+/* Closes a connection. The kernel keeps unsent data for a silent peer for 5 seconds only, instead
+ * of many minutes. */
 void trmi_tcp_close(int fd);
 
 #endif

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who connects to whom: a higher rank to a lower one, over each channel. Connections begin with the
- * proof of base/net.h under a key that follows from the job's token; the connector's detail says
- * for which ranks and channel the connection is. The acceptor answers the proof with one byte,
- * WELCOME; a connection that fails before is made again: the acceptor may have closed it in favour
- * of others. */
+/* Connects the ranks of a group pairwise, once for each channel: the higher rank connects to the
+ * lower one. A connection begins with the mutual proof of base/net.h, under a key derived from the
+ * job's token. In its proof the connecting rank declares the ranks and the channel of the
+ * connection (`purpose`). The accepting rank answers with one byte, WELCOME. If a connection fails
+ * before that byte arrives, the connecting rank tries again, because the acceptor may have closed
+ * it when it had too many unproven connections. */
 #define _GNU_SOURCE
 #include "comm/net/tcp.h"
 
@@ -20,15 +21,19 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { VERSION = 3, WELCOME = 1 };
+enum { VERSION = 3, WELCOME = 1 }; /* of the handshake's content; the answer byte */
+/* longest wait for one connection, between checks of the job's failure */
 static const double slice_seconds = 0.1;
 
 /* The detail of a HELLO, little-endian. */
 typedef struct purpose {
     int32_t from, to, channel;
-    uint32_t communicator; /* the acceptor's, drawn anew for each: connections never cross */
+    /* random number of the accepting rank's communicator: connections of two communicators never
+     * mix */
+    uint32_t communicator;
 } purpose;
 
+/* The address at which a rank accepts connections; the ranks exchange it. */
 typedef struct place {
     char address[TRMI_NET_NAME_BYTES]; /* "host:port" */
     uint32_t communicator;
@@ -40,7 +45,8 @@ void trmi_tcp_close(int fd) {
     close(fd);
 }
 
-/* The key of data connections: known to the ranks of this job alone. */
+/* Returns the credentials of data connections. Their key is derived from the job's token, so only
+ * ranks of the job have it. */
 static trmi_credentials credentials_of(const trmi_group *group) {
     trmi_credentials mine = {.service = TRMI_SERVICE_COLLECTIVES, .version = VERSION};
     group->bootstrap->table->sign(group->bootstrap, "collectives", 11, mine.token);
@@ -51,7 +57,7 @@ static bool is_poisoned(void *group) {
     return !trmi_bootstrap_healthy(((const trmi_group *)group)->bootstrap);
 }
 
-/* Waits with an eye on the job's health. */
+/* Fails if the job has failed or the deadline has passed. `what` is what the rank waits for. */
 static trm_status check_on(const trmi_group *group, double deadline, const char *what,
                            trm_error *err) {
     TRMI_TRY(group->bootstrap->table->check(group->bootstrap, err));
@@ -62,7 +68,7 @@ static trm_status check_on(const trmi_group *group, double deadline, const char 
     return TRM_OK;
 }
 
-/* One attempt.   errors  PEER: may be tried again */
+/* Makes one attempt to connect. Error PEER: the caller may try again. */
 static trm_status try_connect(const trmi_group *group, const place *at, const purpose *why,
                               const trmi_patience *patience, int *out, trm_error *err) {
     trmi_credentials mine = credentials_of(group);
@@ -86,6 +92,7 @@ static trm_status try_connect(const trmi_group *group, const place *at, const pu
     return TRM_OK;
 }
 
+/* Connects to one peer on one channel, with new attempts until the deadline. */
 static trm_status connect_to(const trmi_group *group, int32_t peer, int32_t channel,
                              const place *at, double deadline, int *out, trm_error *err) {
     const trmi_patience patience = {deadline, is_poisoned, (void *)(uintptr_t)group};
@@ -103,7 +110,8 @@ static trm_status connect_to(const trmi_group *group, int32_t peer, int32_t chan
     return status == TRM_OK ? TRM_OK : trmi_error_append(err, " (%s)", what);
 }
 
-/* The link of a proven connection; false: it is none of this communicator. */
+/* Accepts a proven connection into its link. Returns false if it belongs to another communicator,
+ * to a link that is connected already, or if the peer has closed it. */
 static bool let_in(const trmi_group *group, const trmi_session *session, uint32_t communicator,
                    trmi_link *links) {
     purpose why;
@@ -119,12 +127,13 @@ static bool let_in(const trmi_group *group, const trmi_session *session, uint32_
     const uint8_t answer = WELCOME;
     const trmi_patience at_once = {.deadline = 0};
     if (trmi_net_send(session->fd, &answer, 1, &at_once, NULL) != TRM_OK) {
-        return false; /* its end is gone: it comes again */
+        return false; /* the peer has closed it and will connect again */
     }
     links[why.from * TRMI_CHANNELS + why.channel].fd = session->fd;
     return true;
 }
 
+/* Accepts the connections of all higher ranks. */
 static trm_status accept_all(const trmi_group *group, trmi_acceptor *acceptor,
                              uint32_t communicator, trmi_link *links, double deadline,
                              trm_error *err) {
@@ -148,6 +157,7 @@ static trm_status accept_all(const trmi_group *group, trmi_acceptor *acceptor,
     return TRM_OK;
 }
 
+/* Opens a listening socket on the rank's address, at a free port. *mine is its place. */
 static trm_status open_acceptor(const trmi_group *group, trmi_acceptor **out, place *mine,
                                 trm_error *err) {
     char name[24];
@@ -172,6 +182,7 @@ trm_status trmi_tcp_connect(const trmi_group *group, const trmi_exchange *exchan
         return TRMI_FAIL(err, TRM_NOMEM, "no memory to connect %d ranks", group->size);
     }
     trm_status status;
+    /* Every rank listens before the addresses are exchanged, so no attempt comes too early. */
     TRMI_TRY_GOTO(status, open_acceptor(group, &acceptor, &mine, err), done);
     TRMI_TRY_GOTO(status, exchange->allgather(exchange->context, &mine, sizeof mine, places, err),
                   done);

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* comm/plugins/frame.h: what travels in part 0 of a transfer, the same for every plug-in. It calls
- * nothing of the library. The including file defines PLUGIN_FILE, its name in errors.
+/* comm/plugins/frame.h: the frame that all plug-ins send as part 0 of a transfer. It calls no
+ * function of the library. The including file first defines PLUGIN_FILE, its name in errors.
  *
- *   head 48: tag | bytes | check      payload, if it is at most SMALL bytes
+ *   head 48: tag | bytes | check      payload, if it has at most SMALL bytes
  *
- * The check is keyed with the job's secret and covers the head and the payload that is with it: a
- * damaged or foreign frame is refused. Longer payloads are the library's and its network's to keep
- * whole. */
+ * The check is keyed with the job's secret and covers the head and the payload behind it: a damaged
+ * or foreign frame is refused. The plug-in's own library and network protect longer payloads. */
 #ifndef TRMI_COMM_PLUGINS_FRAME_H
 #define TRMI_COMM_PLUGINS_FRAME_H
 
@@ -18,16 +17,17 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-enum { HEAD_BYTES = 48, SMALL = 4096 };
+enum { HEAD_BYTES = 48, SMALL = 4096 }; /* length of the head; longest payload in part 0 */
 
 typedef struct frame_head {
     trmi_tag tag;
-    uint64_t bytes;
-    uint64_t check;
+    uint64_t bytes; /* of the whole payload */
+    uint64_t check; /* frame_check() */
 } frame_head;
 _Static_assert(sizeof(frame_head) == HEAD_BYTES, "the head is packed");
 
-/* `format` takes one text and two integers. */
+/* Fills `err` and returns `status`. The plug-in's own TRMI_FAIL. `format` takes one text and two
+ * integers. */
 static trm_status fail(trm_error *err, trm_status status, const char *format, const char *text,
                        int a, int b) {
     if (err != NULL) {
@@ -43,12 +43,13 @@ static trm_status fail(trm_error *err, trm_status status, const char *format, co
     return status;
 }
 
+/* Returns the keyed hash of the head and of a payload that is behind it. */
 static uint64_t frame_check(uint64_t key, const frame_head *head, const char *payload) {
     uint64_t check = XXH3_64bits_withSeed(head, offsetof(frame_head, check), key);
     return head->bytes <= SMALL ? XXH3_64bits_withSeed(payload, head->bytes, check) : check;
 }
 
-/* Writes part 0 of a sending transfer; returns its bytes. */
+/* Writes part 0 of a transfer to be sent into `bounce`; returns its length. */
 static size_t frame_seal(uint64_t key, const trmi_transfer *t, char bounce[HEAD_BYTES + SMALL]) {
     frame_head head = {.tag = t->tag, .bytes = t->bytes};
     bool inside = t->bytes <= SMALL;
@@ -60,16 +61,17 @@ static size_t frame_seal(uint64_t key, const trmi_transfer *t, char bounce[HEAD_
     return HEAD_BYTES + (inside ? t->bytes : 0);
 }
 
-/* Judges part 0 of a receiving transfer and takes a payload that is in it. CORRUPT: damaged or
- * foreign; INVALID: another transfer's; the transport's culprit, expected and found then say whose.
- */
+/* Checks part 0 of a receiving transfer, and copies a payload that is in it to t->data. Errors:
+ * CORRUPT (the frame is damaged or foreign), INVALID (it belongs to another transfer;
+ * base->culprit, expected and found describe it). */
 static trm_status frame_open(uint64_t key, trmi_transport *base, trmi_transfer *t,
                              const char *bounce, trm_error *err) {
     const trmi_group *group = &base->group;
     frame_head head;
     memcpy(&head, bounce, sizeof head);
     base->culprit = t->peer;
-    /* a head of another length says so itself; what lies behind it was not sent for it */
+    /* A head with another length than expected is checked over that length: the bytes behind it in
+     * `bounce` were not sent for it, so it fails or shows the difference below. */
     if (head.check != frame_check(key, &head, bounce + HEAD_BYTES)) {
         char where[64];
         snprintf(where, sizeof where,

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The MPI transport: bytes between ranks through an MPI library, for systems whose network only
- * that knows. Compiled once for each MPI found (trireme_comm_mpi_openmpi.so,
- * trireme_comm_mpi_mpich.so) and loaded at run time by ranks that mpirun or srun started.
+/* The MPI transport: moves data through an MPI library, for systems whose network only MPI
+ * supports. It is compiled once for each MPI found (trireme_comm_mpi_openmpi.so,
+ * trireme_comm_mpi_mpich.so) and loaded at run time by ranks that mpirun or srun has started.
  *
- *   MPI tag    number of the transfer 13 | channel 1 | part 1        (15 bits: what every MPI has)
- *   transfer   part 0: head, with the payload behind it if that is at most SMALL bytes
- *              part 1: the payload alone, if it is larger: sent at once, received once the head was
- *                      approved; whole blocks first, the rest behind them
+ *   MPI tag    number of the transfer 13 | channel 1 | part 1        (15 bits, which every MPI has)
+ *   transfer   part 0: head, followed by the payload if it has at most SMALL bytes
+ *              part 1: a larger payload: sent at once, received once the head was checked; whole
+ *                      blocks first, then the rest
  *
- * MPI is started with the first transport and ended with the process: it cannot be started twice.
- * After a failure it is not ended, because that would wait for ranks that are gone. */
+ * MPI is initialised with the first transport and finalised when the process ends, because it
+ * cannot be initialised twice. After a failure it is not finalised, because that would wait for
+ * ranks that have died. */
 #define _GNU_SOURCE
 #define PLUGIN_FILE "plugins/mpi.c"
 #include "comm/plugins/frame.h"
@@ -20,29 +21,34 @@
 #include <string.h>
 #include <time.h>
 
+/* bytes of a block (counts of MPI are int); transfer numbers wrap at NUMBERS */
 enum { BLOCK = 1 << 20, NUMBERS = 1 << 13, PARTS = 3 };
 
+/* A transfer that has been started. */
 typedef struct pending {
-    trmi_transfer *transfer;
-    MPI_Request requests[PARTS]; /* head, blocks, rest; MPI_REQUEST_NULL once complete */
-    bool head_known;             /* receive: the head was approved */
-    uint32_t number;
-    struct pending *next;
-    char bounce[HEAD_BYTES + SMALL];
+    trmi_transfer *transfer;     /* the caller's, borrowed until done */
+    MPI_Request requests[PARTS]; /* head, blocks, rest; MPI_REQUEST_NULL: none or complete */
+    bool head_known;             /* receive: the head was checked */
+    uint32_t number;      /* of the transfer, among those of its peer, channel and direction */
+    struct pending *next; /* in the list of active or spare ones */
+    char bounce[HEAD_BYTES + SMALL]; /* part 0 */
 } pending;
 
+/* The transport of one communicator. */
 typedef struct mpi {
     trmi_transport base;
-    MPI_Comm comm;
-    MPI_Datatype block;
-    uint64_t key;
-    uint32_t *sent, *received; /* [TRMI_CHANNELS * size] transfers so far */
-    pending *first, **last;    /* started, not done, in order */
-    pending *spare;
+    MPI_Comm comm;             /* the group's ranks, in the group's order */
+    MPI_Datatype block;        /* BLOCK bytes */
+    uint64_t key;              /* of the frames' checks */
+    uint32_t *sent, *received; /* [TRMI_CHANNELS * size] number of transfers so far */
+    pending *first, **last;    /* active transfers, in order */
+    pending *spare;            /* pending structs for reuse */
 } mpi;
 
-static bool broken; /* a transport ended in the middle of something */
+/* a transport was destroyed while transfers were active, or the job had failed */
+static bool broken;
 
+/* Returns the PEER error of a failed MPI call. */
 static trm_status failed(const mpi *self, int code, int32_t peer, trm_error *err) {
     char text[MPI_MAX_ERROR_STRING + 1] = "";
     int length = 0;
@@ -52,12 +58,13 @@ static trm_status failed(const mpi *self, int code, int32_t peer, trm_error *err
                 self->base.group.members[self->base.group.rank], self->base.group.members[peer]);
 }
 
+/* Packs the MPI tag of a part. */
 static int tag_of(const pending *p, int part) {
     return (int)(p->number % NUMBERS) << 2 | p->transfer->channel << 1 | part;
 }
 
-/* --- transfers
- *  ------------------------------------------------------------------------------------ */
+/* --- transfers --- */
+/* Starts to send or receive a payload that is not in part 0: whole blocks, then the rest. */
 static int post_payload(mpi *self, pending *p) {
     trmi_transfer *t = p->transfer;
     int blocks = (int)(t->bytes / BLOCK), rest = (int)(t->bytes % BLOCK), code = MPI_SUCCESS;
@@ -77,6 +84,8 @@ static int post_payload(mpi *self, pending *p) {
     return code;
 }
 
+/* Starts a transfer: part 0 with the head and a small payload; a large payload follows in parts of
+ * its own. A receive waits for the head first, which has the length. */
 static trm_status mpi_start(trmi_transport *transport, trmi_transfer *t, trm_error *err) {
     mpi *self = (mpi *)(void *)transport;
     pending *p = self->spare;
@@ -86,6 +95,7 @@ static trm_status mpi_start(trmi_transport *transport, trmi_transfer *t, trm_err
         return fail(err, TRM_NOMEM, "%sno memory for a transfer to rank %d of %d", "", t->peer,
                     self->base.group.size);
     }
+    /* The number of the transfer for this peer, direction and channel is a part of its tag. */
     uint32_t *count = t->receive ? self->received : self->sent;
     p->transfer = t;
     p->head_known = false;
@@ -101,6 +111,7 @@ static trm_status mpi_start(trmi_transport *transport, trmi_transfer *t, trm_err
     t->handle = p;
     int code;
     if (t->receive) {
+        /* a shorter frame must not be completed by the bytes of an earlier one */
         memset(p->bounce, 0, HEAD_BYTES);
         code = MPI_Irecv(p->bounce, sizeof p->bounce, MPI_BYTE, t->peer, tag_of(p, 0), self->comm,
                          &p->requests[0]);
@@ -115,7 +126,7 @@ static trm_status mpi_start(trmi_transport *transport, trmi_transfer *t, trm_err
     return code == MPI_SUCCESS ? TRM_OK : failed(self, code, t->peer, err);
 }
 
-/* The head is here: approves it and takes, or asks for, the payload. */
+/* Checks a head that has arrived and starts to receive a payload that is not behind it. */
 static trm_status open_head(mpi *self, pending *p, trm_error *err) {
     trmi_transfer *t = p->transfer;
     trm_status status = frame_open(self->key, &self->base, t, p->bounce, err);
@@ -130,7 +141,8 @@ static trm_status open_head(mpi *self, pending *p, trm_error *err) {
     return TRM_OK;
 }
 
-/* One look at a transfer; transfer->done once nothing of it is left. */
+/* Tests a transfer; sets transfer->done once all of it is complete. A receive is tested again after
+ * its head, because a short one is then complete. */
 static trm_status advance(mpi *self, pending *p, trm_error *err) {
     trmi_transfer *t = p->transfer;
     MPI_Status ignored[PARTS];
@@ -156,6 +168,7 @@ static trm_status advance(mpi *self, pending *p, trm_error *err) {
     return TRM_OK;
 }
 
+/* Goes through all transfers that are not done, and keeps the finished ones for later use. */
 static trm_status mpi_progress(trmi_transport *transport, bool *moved, trm_error *err) {
     mpi *self = (mpi *)(void *)transport;
     for (pending **at = &self->first; *at != NULL;) {
@@ -179,14 +192,15 @@ static trm_status mpi_progress(trmi_transport *transport, bool *moved, trm_error
     return TRM_OK;
 }
 
-/* MPI has nothing to sleep on; it moves data only while it is called. */
+/* MPI has no descriptor to wait for and moves data only inside calls: sleep 20 us at most. */
 static void mpi_wait(trmi_transport *transport, double seconds) {
     (void)transport;
     nanosleep(&(struct timespec){.tv_nsec = seconds < 20e-6 ? (long)(seconds * 1e9) : 20000}, NULL);
 }
 
-/* --- life
- *  ----------------------------------------------------------------------------------------- */
+/* --- creation and destruction --- */
+/* Ends MPI at the exit of the program, unless the program has done so or a job has failed:
+ * MPI_Finalize would then wait for ranks that have died. */
 static void end_mpi(void) {
     int ended = 0;
     MPI_Finalized(&ended);
@@ -195,6 +209,7 @@ static void end_mpi(void) {
     }
 }
 
+/* Initialises MPI unless the program has done so. The engine calls it from one thread at a time. */
 static trm_status start_mpi(trm_error *err) {
     int started = 0, level = 0;
     MPI_Initialized(&started);
@@ -215,6 +230,8 @@ static trm_status start_mpi(trm_error *err) {
     return TRM_OK;
 }
 
+/* Frees the transport. After a failure, MPI may still use buffers of transfers, which are then not
+ * freed. */
 static void mpi_destroy(trmi_transport *transport) {
     mpi *self = (mpi *)(void *)transport;
     broken |= self->first != NULL || !trmi_bootstrap_healthy(self->base.group.bootstrap);
@@ -235,7 +252,8 @@ static void mpi_destroy(trmi_transport *transport) {
     free(self);
 }
 
-/* The communicator of this group's ranks, which need not be numbered as MPI numbers them. */
+/* Creates the MPI communicator of this group's ranks, whose order may differ from MPI's. All of
+ * them must be ranks of one MPI_COMM_WORLD. */
 static trm_status make_comm(mpi *self, const trmi_exchange *exchange, trm_error *err) {
     const trmi_group *group = &self->base.group;
     int world = 0, size = 0, *ranks = malloc((size_t)group->size * sizeof *ranks);
@@ -244,6 +262,7 @@ static trm_status make_comm(mpi *self, const trmi_exchange *exchange, trm_error 
     }
     MPI_Comm_rank(MPI_COMM_WORLD, &world);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
+    /* The rank of each member in MPI_COMM_WORLD. Each must be there once. */
     trm_status status = exchange->allgather(exchange->context, &world, sizeof world, ranks, err);
     bool *seen = calloc((size_t)size, sizeof *seen);
     for (int32_t r = 0; status == TRM_OK && r < group->size; r++) {
@@ -257,6 +276,7 @@ static trm_status make_comm(mpi *self, const trmi_exchange *exchange, trm_error 
             seen[ranks[r]] = true;
         }
     }
+    /* The communicator, with errors returned instead of ending the program. */
     if (status == TRM_OK) {
         MPI_Group all, some;
         MPI_Comm_group(MPI_COMM_WORLD, &all);
@@ -286,6 +306,8 @@ static const trmi_transport_table mpi_table = {
     .destroy = mpi_destroy,
 };
 
+/* Creates the transport. MPI has no secret of its own, so the job's secret gives the key of the
+ * frame heads. */
 static trm_status mpi_create(const trmi_group *group, const trmi_exchange *exchange,
                              trmi_transport **out, trm_error *err) {
     mpi *self = calloc(1, sizeof *self);
@@ -315,6 +337,7 @@ static trm_status mpi_create(const trmi_group *group, const trmi_exchange *excha
     return TRM_OK;
 }
 
+/* The symbol that comm/net/net.c looks up. */
 TRM_API const trmi_transport_plugin_table trmi_transport_plugin = {
     .version = TRMI_PLUGIN_VERSION,
     .name = "mpi",

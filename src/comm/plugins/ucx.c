@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The UCX transport: InfiniBand, RoCE, TCP, whatever the installed UCX finds. Loaded at run time;
- * it calls nothing of the library but what the tables it is given hold.
+/* The UCX transport: InfiniBand, RoCE, TCP or whatever else the installed UCX supports. It is
+ * loaded at run time and calls the library only through the tables that it is given.
  *
  *   tag (64 bits)   part 1 | channel 1 | sender 30 | number 32
- *   transfer        part 0: head, with the payload behind it if that is at most SMALL bytes
- *                   part 1: the payload alone, if it is larger: sent at once, received once the
- *                   head
- *                   was approved (UCX keeps it at the sender until then)
+ *   transfer        part 0: head, followed by the payload if it has at most SMALL bytes
+ *                   part 1: a larger payload: sent at once, but received only after the head was
+ *                           checked (UCX keeps it at the sender until then)
  *
- * The head carries the transfer's tag under a checksum keyed with the job's secret: a damaged or
- * foreign frame is refused. UCX itself protects neither bytes nor peers; use it on networks that
- * you trust. */
+ * The head carries the transfer's tag under a check keyed with the job's secret: a damaged or
+ * foreign frame is refused. UCX itself protects neither data nor peers; use it on trusted
+ * networks. */
 #define _GNU_SOURCE
 #define PLUGIN_FILE "plugins/ucx.c"
 #include "comm/plugins/frame.h"
@@ -23,50 +22,54 @@
 
 #include <ucp/api/ucp.h>
 
-enum { ADDRESS_MAX = 1 << 16 };
+enum { ADDRESS_MAX = 1 << 16 }; /* longest worker address that is accepted */
 
 typedef struct ucx ucx;
+/* A transfer that has been started. */
 typedef struct pending {
-    ucx *owner;
-    trmi_transfer *transfer;
-    int waiting;         /* requests of UCX that are not complete: head, payload */
-    ucs_status_t status; /* of the first that failed */
-    bool head_known;     /* receive: the head was approved, the payload is on its way */
-    uint32_t number;
-    struct pending *next;
-    char bounce[HEAD_BYTES + SMALL];
+    ucx *owner;              /* the transport */
+    trmi_transfer *transfer; /* the caller's, borrowed until done */
+    int waiting;             /* number of UCX requests that are not complete: head, payload */
+    ucs_status_t status;     /* the first failure of a request */
+    bool head_known;         /* receive: the head was checked, the payload is being received */
+    uint32_t number;         /* of the transfer, among those of its peer, channel and direction */
+    struct pending *next;    /* in the list of active or spare ones */
+    char bounce[HEAD_BYTES + SMALL]; /* part 0 */
 } pending;
 
+/* The connection to one rank. */
 typedef struct peer {
-    ucp_ep_h endpoint;
-    bool failed;
-    ucs_status_t reason;
-    uint32_t sent[TRMI_CHANNELS], received[TRMI_CHANNELS]; /* transfers so far */
+    ucp_ep_h endpoint;                                     /* NULL: not connected */
+    bool failed;                                           /* UCX has reported a failure */
+    ucs_status_t reason;                                   /* of the failure */
+    uint32_t sent[TRMI_CHANNELS], received[TRMI_CHANNELS]; /* number of transfers so far */
 } peer;
 
+/* The transport of one communicator. */
 struct ucx {
-    trmi_transport base;
-    ucp_context_h context;
-    ucp_worker_h worker;
-    int event_fd;
-    uint64_t key;
-    peer *peers;
-    pending *active; /* started, not done */
-    pending *spare;
+    trmi_transport base;   /* must be the first member */
+    ucp_context_h context; /* NULL: not initialised */
+    ucp_worker_h worker;   /* receives for all peers */
+    int event_fd;          /* becomes readable when the worker has something to do */
+    uint64_t key;          /* of the frames' checks */
+    peer *peers;           /* [size] */
+    pending *active;       /* started, not done */
+    pending *spare;        /* pending structs for reuse */
 };
 
+/* Packs the UCX tag of a part. */
 static ucp_tag_t tag_of(uint64_t part, int32_t channel, int32_t sender, uint32_t number) {
     return part << 63 | (uint64_t)channel << 62 | (uint64_t)(uint32_t)sender << 32 | number;
 }
 
-/* --- completions
- *  ---------------------------------------------------------------------------------- */
+/* --- completions --- */
+/* Counts a request of `p` as complete. */
 static void complete(pending *p, ucs_status_t status) {
     p->status = p->status == UCS_OK ? status : p->status;
     p->waiting--;
 }
 
-/* What an nbx call returned: an error, done already, or a request that will call back. */
+/* Evaluates the result of an nbx call: an error, complete already, or a request with a callback. */
 static void posted(pending *p, ucs_status_ptr_t request) {
     p->waiting++;
     if (!UCS_PTR_IS_PTR(request)) {
@@ -74,6 +77,7 @@ static void posted(pending *p, ucs_status_ptr_t request) {
     }
 }
 
+/* Callbacks of UCX: a send, a receive, and an endpoint that has failed. */
 static void sent(void *request, ucs_status_t status, void *user) {
     complete(user, status);
     ucp_request_free(request);
@@ -93,6 +97,7 @@ static void endpoint_failed(void *argument, ucp_ep_h endpoint, ucs_status_t stat
     p->reason = status;
 }
 
+/* Start sending or receiving one part of a transfer. */
 static void post_send(ucx *self, pending *p, const void *data, size_t bytes, uint64_t part) {
     trmi_transfer *t = p->transfer;
     ucp_request_param_t param = {.op_attr_mask =
@@ -105,6 +110,7 @@ static void post_send(ucx *self, pending *p, const void *data, size_t bytes, uin
     posted(p, request);
 }
 
+/* The same for a receive. */
 static void post_receive(ucx *self, pending *p, void *data, size_t bytes, uint64_t part) {
     trmi_transfer *t = p->transfer;
     ucp_request_param_t param = {.op_attr_mask =
@@ -117,8 +123,7 @@ static void post_receive(ucx *self, pending *p, void *data, size_t bytes, uint64
     posted(p, request);
 }
 
-/* --- transfers
- *  ------------------------------------------------------------------------------------ */
+/* --- transfers --- */
 static trm_status ucx_start(trmi_transport *transport, trmi_transfer *t, trm_error *err) {
     ucx *self = (ucx *)(void *)transport;
     pending *p = self->spare;
@@ -128,6 +133,7 @@ static trm_status ucx_start(trmi_transport *transport, trmi_transfer *t, trm_err
         return fail(err, TRM_NOMEM, "%sno memory for a transfer to rank %d of %d", "", t->peer,
                     self->base.group.size);
     }
+    /* Number the transfer and put it into the list of active ones. */
     peer *with = &self->peers[t->peer];
     p->owner = self;
     p->transfer = t;
@@ -140,7 +146,7 @@ static trm_status ucx_start(trmi_transport *transport, trmi_transfer *t, trm_err
     t->done = false;
     t->moved = 0;
     t->handle = p;
-    if (t->receive) {
+    if (t->receive) { /* a shorter frame must not be completed by the bytes of an earlier one */
         memset(p->bounce, 0, HEAD_BYTES); /* a shorter message must not look like the one before */
         post_receive(self, p, p->bounce, sizeof p->bounce, 0);
         return TRM_OK;
@@ -153,7 +159,8 @@ static trm_status ucx_start(trmi_transport *transport, trmi_transfer *t, trm_err
     return TRM_OK;
 }
 
-/* The head is here: approves it; true in *whole if the payload was behind it. */
+/* Checks a head that has arrived. *whole: the payload was behind it; otherwise starts to receive
+ * it. */
 static trm_status open_head(ucx *self, pending *p, bool *whole, trm_error *err) {
     trmi_transfer *t = p->transfer;
     trm_status status = frame_open(self->key, &self->base, t, p->bounce, err);
@@ -168,6 +175,7 @@ static trm_status open_head(ucx *self, pending *p, bool *whole, trm_error *err) 
     return TRM_OK;
 }
 
+/* Returns the PEER error of a lost connection. */
 static trm_status lost(ucx *self, int32_t rank, ucs_status_t why, trm_error *err) {
     const trmi_group *group = &self->base.group;
     char text[96];
@@ -177,7 +185,8 @@ static trm_status lost(ucx *self, int32_t rank, ucs_status_t why, trm_error *err
                 group->members[group->rank], group->members[rank]);
 }
 
-/* One step of one transfer whose requests are complete. */
+/* Advances a transfer whose requests are all complete: a received head leads to the payload, else
+ * done. */
 static trm_status advance(ucx *self, pending *p, trm_error *err) {
     trmi_transfer *t = p->transfer;
     if (p->status != UCS_OK) {
@@ -198,6 +207,7 @@ static trm_status advance(ucx *self, pending *p, trm_error *err) {
     return TRM_OK;
 }
 
+/* Lets UCX work, then goes through the active transfers. */
 static trm_status ucx_progress(trmi_transport *transport, bool *moved, trm_error *err) {
     ucx *self = (ucx *)(void *)transport;
     while (ucp_worker_progress(self->worker) != 0) {
@@ -226,20 +236,21 @@ static trm_status ucx_progress(trmi_transport *transport, bool *moved, trm_error
     return TRM_OK;
 }
 
+/* Sleeps until the worker or the job's alarm has an event, or `seconds` have passed. */
 static void ucx_wait(trmi_transport *transport, double seconds) {
     ucx *self = (ucx *)(void *)transport;
     if (ucp_worker_arm(self->worker) != UCS_OK) {
-        return; /* something has happened meanwhile */
+        return; /* something has happened since progress(): do not sleep */
     }
     struct pollfd fds[2] = {{.fd = self->event_fd, .events = POLLIN},
                             {.fd = self->base.group.bootstrap->alarm_fd, .events = POLLIN}};
     poll(fds, fds[1].fd >= 0 ? 2 : 1, (int)(seconds * 1000) + 1);
 }
 
-/* --- life
- *  ----------------------------------------------------------------------------------------- */
+/* --- creation and destruction --- */
 static void ucx_destroy(trmi_transport *transport) {
     ucx *self = (ucx *)(void *)transport;
+    /* Close the endpoints: at once if something failed, else after what was sent has arrived. */
     for (int32_t r = 0; self->peers != NULL && r < self->base.group.size; r++) {
         if (self->peers[r].endpoint == NULL) {
             continue;
@@ -284,15 +295,17 @@ static const trmi_transport_table ucx_table = {
     .destroy = ucx_destroy,
 };
 
+/* Initialises UCX with the features that are used, and creates the worker and its event
+ * descriptor. */
 static ucs_status_t open_worker(ucx *self) {
     ucp_config_t *config = NULL;
     ucs_status_t status = ucp_config_read(NULL, NULL, &config);
     if (status != UCS_OK) {
         return status;
     }
-    /* Ranks that share memory are joined by shm. Where UCX alone sees that two "hosts" are one
-     * (containers), its shared memory may have no way to wake the other side. Its user's own word
-     * counts, and is read by it. */
+    /* Ranks that share memory use the shm engine. If only UCX finds that two "hosts" are one
+     * (containers), its shared memory may be unable to wake the other side, so it is switched off.
+     * The user's own UCX_TLS has priority; UCX reads it itself. */
     if (getenv("UCX_TLS") == NULL) {
         (void)ucp_config_modify(config, "TLS", "^shm");
     }
@@ -311,7 +324,7 @@ static ucs_status_t open_worker(ucx *self) {
     return status != UCS_OK ? status : ucp_worker_get_efd(self->worker, &self->event_fd);
 }
 
-/* Everyone tells its worker's address, padded to the longest; then connects to all others. */
+/* Exchanges the workers' addresses, padded to the longest, and connects to all other ranks. */
 static trm_status connect_all(ucx *self, const trmi_exchange *exchange, trm_error *err) {
     const trmi_group *group = &self->base.group;
     size_t n = (size_t)group->size, length = 0;
@@ -346,9 +359,9 @@ static trm_status connect_all(ucx *self, const trmi_exchange *exchange, trm_erro
     }
     memcpy(own, address, length);
     status = exchange->allgather(exchange->context, own, longest, all, err);
-    /* Without UCX's own handling of dead peers: with it, TCP may not write into the receiver's
-     * memory, and a gigabyte costs both sides 0.8 s of CPU instead of 0.5. Whoever dies is noticed
-     * by the job's heartbeats. */
+    /* UCX's own detection of dead peers is off: with it, TCP may not write into the receiver's
+     * memory, and a gigabyte costs both sides 0.8 s of CPU time instead of 0.5 s. The job's
+     * heartbeats detect deaths. */
     for (int32_t r = 0; status == TRM_OK && r < group->size; r++) {
         ucp_ep_params_t params = {
             .field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
@@ -375,6 +388,7 @@ done:
     return status;
 }
 
+/* Creates the transport: worker, exchange of addresses, endpoints. */
 static trm_status ucx_create(const trmi_group *group, const trmi_exchange *exchange,
                              trmi_transport **out, trm_error *err) {
     ucx *self = calloc(1, sizeof *self);
@@ -404,6 +418,7 @@ static trm_status ucx_create(const trmi_group *group, const trmi_exchange *excha
     return TRM_OK;
 }
 
+/* The symbol that comm/net/net.c looks up. */
 TRM_API const trmi_transport_plugin_table trmi_transport_plugin = {
     .version = TRMI_PLUGIN_VERSION,
     .name = "ucx",

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Straggler detection; the method is in the header. The cause is guessed from the system's
+ * counters: page faults from disk, time without a CPU (schedstat), time waiting for data. */
 #include "comm/rendezvous/pace.h"
 
 #include "base/error.h"
@@ -12,19 +14,19 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-static const double slow_ratio = 1.3, window_seconds = 1;
+static const double slow_ratio = 1.3, window_seconds = 1; /* times the median; shortest window */
 
 struct trmi_pace {
     trm_comm *comm;
-    trmi_pace_card mine, counters; /* counters: the system's, as the window began */
-    double waited;                 /* seconds in all, so far */
+    trmi_pace_card mine, counters; /* the system's counters when the window began */
+    double waited;                 /* trmi_bootstrap_waited at the end of the last step */
     trmi_pace_card *cards;         /* [n] */
     trmi_pace_watch *watches;      /* [n] */
     trmi_pace_news *news;          /* [n] */
 };
 
-/* --- what the system says
- *  --------------------------------------------------------------------------- */
+/* --- the system's counters --- */
+/* Returns the seconds that this thread has been runnable without a CPU. */
 static double run_delay(void) {
     unsigned long long ran, delayed = 0;
     FILE *file = fopen("/proc/thread-self/schedstat", "re");
@@ -38,19 +40,21 @@ static double run_delay(void) {
     return 1e-9 * (double)delayed;
 }
 
+/* Reads what the system counts for this thread and process. */
 static void read_counters(trmi_pace_card *card) {
     struct rusage usage;
     card->delayed = run_delay();
     card->faults = getrusage(RUSAGE_SELF, &usage) == 0 ? (double)usage.ru_majflt : 0;
 }
 
-/* --- judging
- *  ------------------------------------------------------------------------------------------ */
+/* --- judging --- */
+/* Seconds of a step that the rank itself is responsible for. */
 static double busy(const trmi_pace_card *card) {
     return card->steps > 0 ? (card->computing + card->data) / card->steps : 0;
 }
 
-/* The lower one of two in the middle, so that one of two ranks can be slow. */
+/* Returns the median of busy(), the lower one of the two in the middle, so that with two ranks the
+ * slower one can be found. */
 static double median_busy(const trmi_pace_card *cards, int32_t n) {
     for (int32_t r = 0; r < n; r++) {
         int32_t below = 0, equal = 0;
@@ -82,6 +86,7 @@ void trmi_pace_judge(const trmi_pace_card *cards, int32_t n, trmi_pace_watch *wa
     }
 }
 
+/* Guesses why a rank is slow. excess: seconds above the median in each step. */
 static void cause_of(const trmi_pace_card *card, double excess, char *text, size_t size) {
     double steps = card->steps;
     if (card->faults > steps) {
@@ -119,8 +124,8 @@ const char *trmi_pace_sentence(const trmi_pace_card *cards, int32_t n, int32_t r
     return text;
 }
 
-/* --- a rank
- *  ------------------------------------------------------------------------------------------- */
+/* --- one rank's part --- */
+/* Starts a new window of measurement. */
 static void begin_window(trmi_pace *pace) {
     pace->mine.elapsed = pace->mine.computing = pace->mine.data = 0;
     pace->mine.steps = 0;
@@ -137,6 +142,7 @@ trm_status trmi_pace_create(trm_comm *comm, trmi_pace **out, trm_error *err) {
     if (pace == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory");
     }
+    /* From here on, an error frees everything. */
     pace->comm = comm;
     pace->cards = trmi_alloc(n * sizeof *pace->cards);
     pace->watches = trmi_alloc(n * sizeof *pace->watches);
@@ -145,6 +151,7 @@ trm_status trmi_pace_create(trm_comm *comm, trmi_pace **out, trm_error *err) {
         trmi_pace_destroy(pace);
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for %zu ranks", n);
     }
+    /* The name of this rank in reports of the other ranks. */
     pace->mine.pid = (int32_t)getpid();
     gethostname(pace->mine.host, sizeof pace->mine.host - 1);
     pace->waited = trmi_bootstrap_waited(comm->bootstrap);
@@ -162,6 +169,7 @@ void trmi_pace_destroy(trmi_pace *pace) {
     }
 }
 
+/* Logs the news of all ranks. */
 static void tell(const trmi_pace *pace) {
     char text[400];
     for (int32_t r = 0; r < pace->comm->group.size; r++) {
@@ -189,6 +197,7 @@ trm_status trmi_pace_step(trmi_pace *pace, double step_seconds, double data_seco
         return TRM_OK;
     }
     trmi_pace_card now;
+    /* The 50th step: exchange the sums. */
     read_counters(&now);
     mine->delayed = now.delayed - pace->counters.delayed;
     mine->faults = now.faults - pace->counters.faults;

@@ -1,9 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* trm_cluster_join: a bootstrap (comm/rendezvous/rendezvous.h) for ranks anywhere. */
+/* trm_cluster_join: a bootstrap (comm/rendezvous/rendezvous.h) for ranks anywhere, over the side
+ * channel. The functions of its table are here; the meeting is in side_root.c and side_peer.c. A
+ * job of one rank needs neither sockets nor a thread.
+ *
+ *   prepare -> create -> trmi_side_root or trmi_side_peer -> find_hosts -> trmi_side_start
+ *
+ * Until trmi_side_start there is one thread. Afterwards the service thread (side_serve.c) runs too,
+ * and everything in trmi_side that both use is protected by its lock. Secrets (tokens, the job's
+ * secret) are overwritten before their memory is freed. */
 #define _GNU_SOURCE
 #include "comm/api/world.h"
 #include "comm/rendezvous/side.h"
 
+#include "base/arguments.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/memory.h"
@@ -22,6 +31,7 @@
 
 static trmi_side *side_of(trm_bootstrap *bootstrap) { return (trmi_side *)(void *)bootstrap; }
 
+/* Poisons the job. A rank other than 0 sends its cause to rank 0 and waits for the echo. */
 static void side_poison(trm_bootstrap *bootstrap, const trm_error *cause) {
     trmi_side *side = side_of(bootstrap);
     trm_error own = *cause;
@@ -30,7 +40,7 @@ static void side_poison(trm_bootstrap *bootstrap, const trm_error *cause) {
     own.status = own.status < 0 ? own.status : TRM_PEER;
     pthread_mutex_lock(&side->lock);
     if (bootstrap->rank != 0 && trmi_bootstrap_healthy(bootstrap) && side->links[0].fd >= 0) {
-        /* Rank 0 decides which cause was first and echoes it; 0.3 s is long for that. */
+        /* Rank 0 decides which cause was first and sends it back. 0.3 s is ample for that. */
         trmi_error_encode(&own, wire);
         trmi_link_put(&side->links[0], TRMI_FRAME_POISON, 0, wire, sizeof wire);
         trmi_link_flush(&side->links[0]);
@@ -45,6 +55,8 @@ static void side_poison(trm_bootstrap *bootstrap, const trm_error *cause) {
     pthread_mutex_unlock(&side->lock);
 }
 
+/* Returns the first cause of the job's failure. Without a failure it takes no lock, so that waits
+ * can call it often. */
 static trm_status side_check(trm_bootstrap *bootstrap, trm_error *err) {
     trmi_side *side = side_of(bootstrap);
     if (trmi_bootstrap_healthy(bootstrap)) {
@@ -59,16 +71,19 @@ static trm_status side_check(trm_bootstrap *bootstrap, trm_error *err) {
     return (trm_status)cause.status;
 }
 
+/* Computes the HMAC-SHA256 of `data` with the secret that all ranks of the job share. */
 static void side_sign(trm_bootstrap *bootstrap, const void *data, size_t bytes, uint8_t mac[32]) {
     unsigned length = 32;
     memset(mac, 0, 32);
     HMAC(EVP_sha256(), side_of(bootstrap)->secret, 32, data, bytes, mac, &length);
 }
 
+/* Leaves the job and frees everything. Accepts a partly created side channel. */
 static void side_destroy(trm_bootstrap *bootstrap) {
     if (bootstrap == NULL) {
         return;
     }
+    /* The service thread first, because it uses all that follows. */
     trmi_side *side = side_of(bootstrap);
     if (side->links != NULL) {
         trmi_side_stop(side);
@@ -92,7 +107,7 @@ static void side_destroy(trm_bootstrap *bootstrap) {
     trmi_free(side);
 }
 
-/* A world of one: no socket, no thread. */
+/* The table of a job of one rank: no socket, no thread. */
 static trm_status lone_allgather(trm_bootstrap *bootstrap, const void *mine, size_t bytes,
                                  void *all, double timeout_seconds, trm_error *err) {
     (void)timeout_seconds;
@@ -123,11 +138,14 @@ static const trmi_bootstrap_table lone_table = {.name = "single",
                                                 .sign = side_sign,
                                                 .destroy = side_destroy};
 
-/* Processes with the same id can share memory: same boot, same network and IPC name space. */
+/* Computes hello->host_id, which is equal for processes that can share memory: same boot, same
+ * network and IPC name spaces. A host_name in the options replaces it (for tests on one
+ * machine). */
 static void host_identity(const trm_join_options *options, trmi_hello *hello) {
     char text[256] = "", link[64];
     size_t used = 0;
     unsigned length = 32;
+    /* The boot, and then the name spaces of the network and of shared memory. */
     int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
     if (fd >= 0) {
         ssize_t bytes = read(fd, text, 64);
@@ -142,6 +160,7 @@ static void host_identity(const trm_join_options *options, trmi_hello *hello) {
             used += (size_t)bytes;
         }
     }
+    /* Names for messages. */
     gethostname(hello->host, sizeof hello->host - 1);
     if (options->host_name != NULL) {
         used = (size_t)snprintf(text, sizeof text, "named %.200s", options->host_name);
@@ -150,7 +169,8 @@ static void host_identity(const trm_join_options *options, trmi_hello *hello) {
     EVP_Digest(text, used, hello->host_id, &length, EVP_sha256(), NULL);
 }
 
-/* Not host_id: a host is the same after a reboot. */
+/* Computes base.cluster from the hosts' names, addresses and numbers of ranks. It does not use
+ * host_id, because a host is the same cluster member after a reboot. */
 static void digest_hosts(trmi_side *side, const int32_t *first) {
     char line[2 * TRMI_HOST_NAME_BYTES + 32];
     unsigned length = 32;
@@ -171,13 +191,15 @@ static void digest_hosts(trmi_side *side, const int32_t *first) {
     EVP_MD_CTX_free(context);
 }
 
-/* Hosts by first rank, local ranks, own address: what every rank computes alike. */
+/* Numbers the hosts in the order of their first ranks, and finds this rank's local rank and
+ * address. All ranks compute the same from the same WELCOME. */
 static trm_status find_hosts(trmi_side *side, trm_error *err) {
     trm_bootstrap *base = &side->base;
     int32_t *first = trmi_alloc((size_t)base->size * sizeof *first);
     if (first == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for %d ranks", base->size);
     }
+    /* A rank without an earlier rank on its host begins a new host. */
     base->host_count = 0;
     for (int32_t r = 0; r < base->size; r++) {
         int32_t h = 0;
@@ -192,6 +214,7 @@ static trm_status find_hosts(trmi_side *side, trm_error *err) {
     }
     digest_hosts(side, first);
     trmi_free(first);
+    /* This rank's place. */
     base->host = side->host_of[base->rank];
     base->local_rank = base->local_size = 0;
     for (int32_t r = 0; r < base->size; r++) {
@@ -203,6 +226,7 @@ static trm_status find_hosts(trmi_side *side, trm_error *err) {
     return TRM_OK;
 }
 
+/* Creates the side channel in the state before the meeting. */
 static trm_status create(int32_t rank, int32_t size, const trm_join_options *options,
                          trmi_side **out, trm_error *err) {
     pthread_condattr_t monotonic;
@@ -210,11 +234,13 @@ static trm_status create(int32_t rank, int32_t size, const trm_join_options *opt
     if (side == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for the side channel");
     }
+    /* Deadlines of waits are on the monotonic clock (trmi_os_now). */
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_mutex_init(&side->lock, NULL);
     pthread_cond_init(&side->changed, &monotonic);
     pthread_condattr_destroy(&monotonic);
+    /* No descriptor is open yet, so that side_destroy can follow an error at any time. */
     side->wake_fd = side->base.alarm_fd = side->watcher.fd = -1;
     side->options = *options;
     side->options.host_name = NULL;
@@ -227,6 +253,7 @@ static trm_status create(int32_t rank, int32_t size, const trm_join_options *opt
     side->host_of = trmi_alloc((size_t)size * sizeof *side->host_of);
     side->base.host_of = side->host_of;
     side->exchange.arrived = trmi_alloc((size_t)size * sizeof *side->exchange.arrived);
+    /* Rank 0 has a link for each rank (its own stays unused), the others one to rank 0. */
     side->link_count = size == 1 ? 0 : rank == 0 ? size : 1;
     side->links = trmi_alloc((size_t)side->link_count * sizeof *side->links);
     for (int32_t l = 0; side->links != NULL && l < side->link_count; l++) {
@@ -240,11 +267,14 @@ static trm_status create(int32_t rank, int32_t size, const trm_join_options *opt
     return TRM_OK;
 }
 
+/* Checks the cluster description and fills in what this rank brings to the meeting: deadlines,
+ * HELLO, place and token. */
 static trm_status prepare(const trm_cluster *cluster, const trm_join_options *options,
                           trmi_join *join, trm_error *err) {
     const trm_cluster_info *info = trm_cluster_get(cluster);
     static const trm_join_options none;
     memset(join, 0, sizeof *join);
+    /* Deadlines: the caller's options, then HCCL_CONNECT_TIMEOUT, then defaults. */
     join->options = options != NULL ? *options : none;
     trm_join_options *o = &join->options;
     o->timeout_seconds = o->timeout_seconds > 0              ? o->timeout_seconds
@@ -253,6 +283,7 @@ static trm_status prepare(const trm_cluster *cluster, const trm_join_options *op
     o->heartbeat_seconds = o->heartbeat_seconds > 0 ? o->heartbeat_seconds : 1;
     o->host_seconds = o->host_seconds > 0 ? o->host_seconds : 4.5;
     o->stall_seconds = o->stall_seconds > 0 ? o->stall_seconds : 120;
+    /* Tasks that cannot meet. */
     if (info->sparse_workers) {
         return TRMI_FAIL(err, TRM_INVALID,
                          "%s lists workers sparsely (enableDynamicWorker); such workers come and "
@@ -267,6 +298,7 @@ static trm_status prepare(const trm_cluster *cluster, const trm_join_options *op
         return TRMI_FAIL(err, TRM_INVALID, "%d ranks; at most %d can meet", info->size,
                          TRMI_SIDE_RANKS_MAX);
     }
+    /* HELLO: what rank 0 checks and compares. */
     join->hello = (trmi_hello){.rank = info->rank,
                                .size = info->size,
                                .pid = (int32_t)getpid(),
@@ -281,6 +313,7 @@ static trm_status prepare(const trm_cluster *cluster, const trm_join_options *op
                          "TRIREME_RENDEZVOUS=host:port (or --rendezvous) on every rank",
                          info->source, info->rank, info->size);
     }
+    /* Place and token of the rendezvous. */
     TRMI_TRY(trmi_place_parse(info->rendezvous, info->rendezvous_ports, &join->place, err));
     join->hint = cluster->table != NULL ? "; a job of another rank table meets elsewhere" : "";
     join->watched = cluster->watched;
@@ -294,7 +327,7 @@ static trm_status prepare(const trm_cluster *cluster, const trm_join_options *op
     return TRM_OK;
 }
 
-/* Where no rank has a number, the first one that can open the address is rank 0. */
+/* In a job whose ranks have no numbers, the first process that can open the address is rank 0. */
 static void stand_for_root(trmi_join *join) {
     trm_error ignored;
     join->listens = trmi_listen(&join->place, trmi_os_now() + join->options.timeout_seconds,
@@ -302,6 +335,7 @@ static void stand_for_root(trmi_join *join) {
     join->hello.rank = join->listens ? 0 : join->hello.rank;
 }
 
+/* Logs the warnings of the cluster description (rank 0 only). */
 static void warn(const trm_cluster *cluster) {
     for (int32_t w = 0; w < trm_cluster_warning_count(cluster); w++) {
         trmi_log(TRM_LOG_WARN, "comm", "%s", trm_cluster_warning(cluster, w));
@@ -310,9 +344,11 @@ static void warn(const trm_cluster *cluster) {
 
 trm_status trm_cluster_join(const trm_cluster *cluster, const trm_join_options *options,
                             trm_bootstrap **out, trm_error *err) {
+    TRMI_NEED(err, cluster, out);
     trmi_join join;
     trmi_side *side = NULL;
     TRMI_TRY(prepare(cluster, options, &join, err));
+    /* A scheduler is not a rank: it waits for the end of the job and gets END. */
     if (cluster->info.role == TRM_ROLE_SCHEDULER) {
         trm_status ended = trmi_side_watch(&join, err);
         explicit_bzero(&join, sizeof join);
@@ -328,12 +364,14 @@ trm_status trm_cluster_join(const trm_cluster *cluster, const trm_join_options *
     if (status != TRM_OK) {
         goto failed;
     }
+    /* Settings that the communicator reads from the bootstrap. */
     side->base.exec_seconds = cluster->hccl.exec_seconds;
     side->base.deterministic = cluster->hccl.deterministic;
     if (trm_cluster_get(cluster)->algorithm != NULL) {
         strcpy(side->algorithm, trm_cluster_get(cluster)->algorithm);
         side->base.algorithm = side->algorithm;
     }
+    /* One rank: no meeting. */
     if (join.hello.size == 1) {
         side->peers[0].pid = join.hello.pid;
         memcpy(side->peers[0].host, join.hello.host, sizeof side->peers[0].host);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What all of the side channel's files call: a peer's name in a sentence, and waking its thread. */
+/* Functions that all files of the side channel call: the name of a rank in messages, and waking the
+ * service thread. */
 #include "comm/rendezvous/side.h"
 
 #include <stdio.h>
@@ -13,6 +14,6 @@ const char *trmi_side_name(const trmi_side *side, int32_t rank, char text[112]) 
 void trmi_side_wake(trmi_side *side) {
     uint64_t one = 1;
     if (write(side->wake_fd, &one, sizeof one) < 0) {
-        return; /* full: it is awake anyway */
+        return; /* the counter is full: the thread is awake anyway */
     }
 }

@@ -1,16 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* comm/rendezvous/side.h: the side channel, a star around rank 0 that outlives the rendezvous.
+/* comm/rendezvous/side.h: the side channel, a star around rank 0 that lasts as long as the job. The
+ * ranks meet over it (rendezvous), and afterwards it carries heartbeats, the first cause of a
+ * failure, and slow all-gathers.
  *
- *   rank 1 --\                      each rank: one service thread, apart from progress
- *   rank 2 ---+-- rank 0            rank 0: one link per rank, gathers exchanges, decides the first
- *   rank n --/                      cause and tells it to all
+ *   rank 1 --\                      every rank: one service thread (side_serve.c)
+ *   rank 2 ---+-- rank 0            rank 0: one link for each rank; collects exchanges, decides which
+ *   rank n --/                      cause was first and sends it to all
  *
- *   forming --all ranks came--> joined --leave--> gone
- *                                 \--a death, silence or poison--> poisoned (for ever)
+ *   forming --all ranks have come--> joined --leave--> gone
+ *                                       \--a death, silence or poison--> poisoned (for ever)
  *
- * 1. lock guards everything below it. The service thread polls without it.
- * 2. alarm becomes 1 after cause is complete.
- * 3. Rank 0's cause is the job's: another rank takes over what rank 0 broadcasts. */
+ * Files: rendezvous_tcp.c (trm_cluster_join), side_root.c and side_peer.c (the meeting),
+ * side_place.c (addresses), side_hello.c (what a rank declares), side_link.c (frames), side_serve.c
+ * (the thread), side_exchange.c (all-gather), side_watch.c (a process that waits for the job's
+ * end).
+ *
+ * Invariants: 1. `lock` protects the members below it. The service thread does not hold it while it
+ * polls. 2. `alarm` becomes 1 after `cause` is complete. 3. Rank 0's cause is the job's: another
+ * rank replaces its own cause by the one that rank 0 sends. */
 #ifndef TRMI_COMM_SIDE_H
 #define TRMI_COMM_SIDE_H
 
@@ -22,116 +29,133 @@
 
 #include <pthread.h>
 
-enum { TRMI_SIDE_RANKS_MAX = 16384 };
+enum { TRMI_SIDE_RANKS_MAX = 16384 }; /* ranks of a job, at most */
 
+/* The description of one rank that all ranks get with the WELCOME. */
 typedef struct trmi_peer {
-    int32_t pid, device;
-    uint8_t host_id[32];
-    char host[TRMI_HOST_NAME_BYTES];
-    char address[TRMI_HOST_NAME_BYTES];
+    int32_t pid, device;                /* device: number from the rank table, or -1 */
+    uint8_t host_id[32];                /* equal for ranks that can share memory */
+    char host[TRMI_HOST_NAME_BYTES];    /* name, for messages */
+    char address[TRMI_HOST_NAME_BYTES]; /* numeric address of its data connections */
 } trmi_peer;
 
-/* One all-gather in progress: rank 0 collects, every rank may wait. */
+/* The present all-gather: rank 0 collects the blobs of all ranks, and every rank may wait for its
+ * own call. There is at most one at a time. */
 typedef struct trmi_exchange_state {
-    int64_t id;     /* rank 0: being collected; 0 if none */
-    size_t bytes;   /* of one blob */
-    uint8_t *blobs; /* rank 0: [size * bytes] */
-    int64_t capacity;
-    bool *arrived; /* rank 0: [size] */
-    int32_t count;
-    double began_time, said_time;
-    int64_t waiting_id; /* this rank's own call; 0 if none */
-    size_t waiting_bytes;
-    void *waiting_all;
-    bool done;
-    trm_error result;  /* status TRM_OK when it worked */
-    char missing[160]; /* rank 0's answer to WHO */
-    int64_t missing_id;
+    int64_t id;       /* rank 0: number of the exchange that is being collected; 0: none */
+    size_t bytes;     /* length of one rank's blob */
+    uint8_t *blobs;   /* rank 0: [size * bytes] */
+    int64_t capacity; /* capacity of `blobs`, in bytes */
+    bool *arrived;    /* rank 0: [size] ranks whose blob is here */
+    int32_t count;    /* ranks whose blob is here */
+    double began_time, said_time; /* when it began; when the missing ranks were last logged */
+    int64_t waiting_id;           /* number of this rank's own call; 0: none */
+    size_t waiting_bytes;         /* length of this rank's blob */
+    void *waiting_all;            /* where this rank's result goes */
+    bool done;                    /* `result` is valid */
+    trm_error result;             /* of this rank's call; status TRM_OK if it succeeded */
+    char missing[160];            /* rank 0's answer to a WHO frame: the missing ranks as text */
+    int64_t missing_id;           /* the exchange that `missing` is about */
 } trmi_exchange_state;
 
+/* The side channel of one rank. */
 typedef struct trmi_side {
-    trm_bootstrap base;
-    trm_join_options options; /* defaults filled in */
-    trmi_peer *peers;         /* [size] */
-    int32_t *host_of;         /* [size] */
-    char address[TRMI_HOST_NAME_BYTES];
-    uint8_t secret[32]; /* sign() */
-    char algorithm[TRMI_ALGORITHM_BYTES];
-    uint32_t alarm;
-    trmi_link watcher; /* rank 0: of the process that waits for the job's end; fd -1 without */
-    pthread_t thread;
-    bool started;
-    int wake_fd;
-    struct pollfd *polls; /* [link_count + 1] */
+    trm_bootstrap base;                   /* must be the first member */
+    trm_join_options options;             /* with the defaults filled in */
+    trmi_peer *peers;                     /* [size] */
+    int32_t *host_of;                     /* [size] */
+    char address[TRMI_HOST_NAME_BYTES];   /* of this rank; base.address points here */
+    uint8_t secret[32];                   /* the key of sign(), the same on all ranks */
+    char algorithm[TRMI_ALGORITHM_BYTES]; /* HCCL_ALGO; base.algorithm points here */
+    uint32_t alarm;    /* futex word: 1 once the job has failed; read without the lock */
+    trmi_link watcher; /* rank 0: link to the process that waits for the job's end; fd -1: none */
+    pthread_t thread;  /* the service thread */
+    bool started;      /* `thread` exists */
+    int wake_fd;       /* eventfd that wakes the service thread */
+    struct pollfd *polls; /* [link_count + 1] used by the service thread only */
 
-    pthread_mutex_t lock;
-    pthread_cond_t changed;
-    trmi_link *links; /* rank 0: [size], links[0] unused; otherwise one */
-    int32_t link_count;
-    bool stop;
-    trm_error cause;
-    int64_t last_id;
-    trmi_exchange_state exchange;
+    pthread_mutex_t lock;   /* protects the members below */
+    pthread_cond_t changed; /* signalled when a waiting call may continue */
+    trmi_link *links;       /* rank 0: [size], links[0] unused; other ranks: one link, to rank 0 */
+    int32_t link_count;     /* length of `links` */
+    bool stop;              /* the rank leaves the job */
+    trm_error cause;        /* the job's failure, once `alarm` is 1 */
+    int64_t last_id;        /* number of the last exchange that this rank began */
+    trmi_exchange_state exchange; /* the present all-gather */
 } trmi_side;
 
-/* What a rank brings to the rendezvous. */
+/* The input of one rank to the rendezvous. */
 typedef struct trmi_join {
     trmi_hello hello; /* rank, size, digest, key, host, ... of this rank */
-    char address[64]; /* on which peers are to reach this rank; "": that of its route to rank 0 */
-    /* Rank 0's sockets, where they are open already: that the first one can open them makes it
-     * rank 0. */
+    /* address on which peers are to reach this rank; "": that of its route to rank 0 */
+    char address[64];
+    /* Rank 0: sockets that are already open. In a job whose ranks have no numbers, the process that
+     * could open them is rank 0. */
     trmi_listener listener;
-    bool listens;
-    bool watched; /* rank 0 waits for a scheduler, too, for some seconds */
-    trmi_place place;
-    bool has_token;
-    uint8_t token[32];
-    trm_join_options options;
-    const char *hint; /* said behind who is missing, or "" */
+    bool listens;             /* `listener` is open */
+    bool watched;             /* rank 0 also waits for a scheduler process, for some seconds */
+    trmi_place place;         /* where rank 0 listens */
+    bool has_token;           /* the job has a token file */
+    uint8_t token[32];        /* overwritten after the rendezvous */
+    trm_join_options options; /* with the defaults filled in */
+    const char *hint;         /* appended to messages about missing ranks, or "" */
 } trmi_join;
 
-/* side_root.c / side_peer.c: meet. Fill side->links, peers, base.rank, secret.
- *   error  as trm_cluster_join */
+/* The meeting of the ranks: side_root.c on rank 0, side_peer.c on the others. They fill
+ * side->links, peers, base.rank and secret. Errors as trm_cluster_join. */
 trm_status trmi_side_root(trmi_side *side, trmi_join *join, trm_error *err);
 trm_status trmi_side_peer(trmi_side *side, trmi_join *join, trm_error *err);
-/* side_watch.c: a process outside the ranks waits for the end of their job.   error  END, the job
- * has ended or was not met in time; as trm_cluster_join */
+/* side_watch.c: a process outside the ranks waits for the end of their job. It returns END when the
+ * job has ended or was not found in time, else errors as trm_cluster_join. */
 trm_status trmi_side_watch(trmi_join *join, trm_error *err);
-/* Proves to rank 0 at `fd` who this is. PENDING: that is not rank 0, or not yet; *wrong_token: it
- * has another token. */
+/* Proves to rank 0, at `fd`, which rank this is, and receives rank 0's proof. `secret` is what a
+ * rendezvous file contained. On success *link is ready. Returns PENDING if the process at `fd` is
+ * not rank 0 or not ready; *wrong_token is then set if it has another token. */
 trm_status trmi_side_introduce(trmi_join *join, int fd, const uint8_t secret[32], trmi_link *link,
                                bool *wrong_token, trm_error *err);
 
-/* The welcome that rank 0 sends: rank, size, nonce, one entry per rank. */
+/* The frame WELCOME from rank 0: rank, size, nonce, and one entry for each rank. `wire` must have
+ * room for all entries. Returns the length. */
 enum { TRMI_WELCOME_HEAD = 48, TRMI_WELCOME_ENTRY = 136 };
 size_t trmi_welcome_encode(const trmi_side *side, int32_t rank, const uint8_t nonce[32],
                            uint8_t *wire);
-/* Takes over size, peers and rank.   error  CORRUPT, NOMEM */
+/* Reads a WELCOME into size, peers and rank. Errors: CORRUPT, NOMEM. */
 trm_status trmi_welcome_decode(trmi_side *side, const uint8_t *wire, size_t bytes,
                                int32_t expected_size, uint8_t nonce[32], trm_error *err);
 
-/* side_serve.c: the service thread. */
+/* side_serve.c: starts the service thread on the links that the meeting has made. */
 trm_status trmi_side_start(trmi_side *side, trm_error *err);
+/* Sends BYE to the peers, ends the thread once its data are sent, and closes the links. */
 void trmi_side_stop(trmi_side *side);
-/* With the lock held. */
+/* The following are called with the lock held. trmi_side_wake interrupts the service thread's
+ * poll. */
 void trmi_side_wake(trmi_side *side);
+/* Poisons the job: stores the first cause and wakes all sleepers; rank 0 also sends it to all
+ * ranks. */
 void trmi_side_raise(trmi_side *side, const trm_error *cause);
+/* Writes "rank 3 (host pid 42)"; returns text. */
 const char *trmi_side_name(const trmi_side *side, int32_t rank, char text[112]);
 
-/* side_exchange.c; with the lock held. */
+/* side_exchange.c; called with the lock held. A blob of `rank` for exchange `id` has arrived (rank
+ * 0). */
 void trmi_exchange_arrive(trmi_side *side, int32_t rank, int64_t id, const void *blob,
                           size_t bytes);
+/* Sends the missing ranks of exchange `id` to rank `rank`, which has requested them (rank 0). */
 void trmi_exchange_who(trmi_side *side, int32_t rank, int64_t id);
+/* Ends this rank's own call `id`, with the blobs of all ranks or an error. */
 void trmi_exchange_finish(trmi_side *side, int64_t id, const trm_error *result, const void *all,
                           size_t bytes);
-/* Rank `rank` will never arrive again: exchanges that wait for it fail. */
+/* Fails the exchanges that wait for `rank`, which has left. */
 void trmi_exchange_left(trmi_side *side, int32_t rank);
+/* Logs an exchange that waits long (rank 0). */
 void trmi_exchange_tick(trmi_side *side, double now);
+/* The bootstrap's all-gather and barrier; called without the lock. */
 trm_status trmi_side_allgather(trm_bootstrap *bootstrap, const void *mine, size_t bytes, void *all,
                                double timeout_seconds, trm_error *err);
 trm_status trmi_side_barrier(trm_bootstrap *bootstrap, double timeout_seconds, trm_error *err);
 
-/* "1, 2, 5 to 7": the ranks for which `here` is false, cut after a few. */
+/* Writes the ranks for which `here` is false as "1, 2, 5 to 7", shortened after a few; returns
+ * text. */
 const char *trmi_missing_ranks(const bool *here, int32_t size, char text[96]);
 
 #endif

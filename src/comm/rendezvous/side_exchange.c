@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* All-gather and barrier over the side channel: rank 0 collects one exchange at a time.
+/* All-gather and barrier over the side channel. Rank 0 collects one exchange at a time; a barrier
+ * is an exchange of 0 bytes.
  *
- *   GATHER(id, blob) from each rank -> blobs -> all arrived -> RESULT(id, all) to each rank
- */
+ *   GATHER(number, blob) from each rank -> blobs -> all arrived -> RESULT(number, all) to each rank
+ *
+ * Exchanges are numbered on each rank in the order of its calls, so equal numbers belong together.
+ * All functions but the two at the end are called with the lock held. */
 #include "comm/rendezvous/side.h"
 
 #include "base/error.h"
@@ -14,9 +17,9 @@
 #include <string.h>
 #include <time.h>
 
-static const double say_seconds = 10;
+static const double say_seconds = 10; /* interval of log messages */
 
-/* The end of this rank's own call. */
+/* See side.h. Ignores the result of a call that has given up. */
 void trmi_exchange_finish(trmi_side *side, int64_t id, const trm_error *result, const void *all,
                           size_t bytes) {
     trmi_exchange_state *exchange = &side->exchange;
@@ -25,6 +28,7 @@ void trmi_exchange_finish(trmi_side *side, int64_t id, const trm_error *result, 
     }
     exchange->result = *result;
     if (result->status == TRM_OK) {
+        /* The result must have the size of this rank's buffer. */
         if (bytes == (size_t)side->base.size * exchange->waiting_bytes) {
             memcpy(exchange->waiting_all, all, bytes);
         } else {
@@ -37,13 +41,15 @@ void trmi_exchange_finish(trmi_side *side, int64_t id, const trm_error *result, 
     pthread_cond_broadcast(&side->changed);
 }
 
-/* Rank 0: tells one rank, or (rank < 0) all that have arrived. */
+/* Rank 0: sends the result to one rank, or (rank < 0) to all that have arrived, which ends the
+ * exchange. */
 static void conclude(trmi_side *side, int32_t rank, int64_t id, const trm_error *result) {
     uint8_t wire[256];
     trmi_exchange_state *exchange = &side->exchange;
     size_t bytes = (size_t)side->base.size * exchange->bytes;
     bool good = result->status == TRM_OK;
     trmi_error_encode(result, wire);
+    /* Rank 0's own result needs no frame. */
     for (int32_t r = 0; r < side->base.size; r++) {
         if (rank >= 0 ? r != rank : !exchange->arrived[r]) {
             continue;
@@ -56,13 +62,13 @@ static void conclude(trmi_side *side, int32_t rank, int64_t id, const trm_error 
                       good ? exchange->blobs : wire, good ? bytes : sizeof wire);
         trmi_link_flush(&side->links[r]);
     }
-    trmi_side_wake(side); /* what did not fit */
+    trmi_side_wake(side); /* the service thread sends the rest */
     if (rank < 0) {
         exchange->id = 0;
     }
 }
 
-/* Starts collecting `id`; false when there is no memory. */
+/* Starts to collect exchange `id`. Returns false if there is no memory. */
 static bool begin(trmi_side *side, int64_t id, size_t bytes) {
     trmi_exchange_state *exchange = &side->exchange;
     size_t total = (size_t)side->base.size * bytes;
@@ -77,7 +83,8 @@ static bool begin(trmi_side *side, int64_t id, size_t bytes) {
     return true;
 }
 
-/* A rank that left can never arrive: nobody shall wait for it. */
+/* Fails the exchange if it waits for a rank that has left and can never arrive. Returns true if
+ * so. */
 static bool fail_for_gone(trmi_side *side) {
     trmi_exchange_state *exchange = &side->exchange;
     for (int32_t r = 1; exchange->id != 0 && r < side->base.size; r++) {
@@ -99,6 +106,7 @@ void trmi_exchange_arrive(trmi_side *side, int32_t rank, int64_t id, const void 
     trmi_exchange_state *exchange = &side->exchange;
     trm_error result = {0};
     size_t total;
+    /* The first blob of an exchange starts it and determines the size of all. */
     if (__builtin_mul_overflow(bytes, (size_t)side->base.size, &total) ||
         total > TRMI_FRAME_PAYLOAD_MAX || (exchange->id == 0 && !begin(side, id, bytes))) {
         TRMI_FAIL(&result, TRM_NOMEM, "exchange %lld: %zu bytes from each of %d ranks are too many",
@@ -106,6 +114,7 @@ void trmi_exchange_arrive(trmi_side *side, int32_t rank, int64_t id, const void 
         conclude(side, rank, id, &result);
         return;
     }
+    /* Another number: this rank has made other calls than the rank that started the exchange. */
     if (exchange->id != id) {
         TRMI_FAIL(&result, TRM_PEER, "rank %d is in exchange %lld, others are in %lld", rank,
                   (long long)id, (long long)exchange->id);
@@ -128,6 +137,7 @@ void trmi_exchange_arrive(trmi_side *side, int32_t rank, int64_t id, const void 
     if (bytes > 0) {
         memcpy(exchange->blobs + (size_t)rank * bytes, blob, bytes);
     }
+    /* The last blob ends the exchange; otherwise a missing rank may have left already. */
     if (exchange->count == side->base.size) {
         conclude(side, -1, id, &result);
     } else {
@@ -135,6 +145,7 @@ void trmi_exchange_arrive(trmi_side *side, int32_t rank, int64_t id, const void 
     }
 }
 
+/* Writes the ranks that have not arrived: "ranks 1, 3 of 4". */
 static void list_missing(const trmi_side *side, char text[160]) {
     char list[96];
     trmi_missing_ranks(side->exchange.arrived, side->base.size, list);
@@ -178,7 +189,7 @@ void trmi_exchange_tick(trmi_side *side, double now) {
              now - exchange->began_time, text);
 }
 
-/* Waits for `changed` until `deadline` (trmi_os_now()). */
+/* Waits for `changed` until `deadline` (trmi_os_now). */
 static void wait_changed(trmi_side *side, double deadline) {
     struct timespec when = {.tv_sec = (time_t)deadline,
                             .tv_nsec = (long)((deadline - (double)(time_t)deadline) * 1e9)};
@@ -189,7 +200,8 @@ static bool poisoned(const trmi_side *side) {
     return __atomic_load_n(&side->alarm, __ATOMIC_ACQUIRE) != 0;
 }
 
-/* Who is missing, as rank 0 knows it; asks and waits up to a second. */
+/* Writes the missing ranks as rank 0 has them. Other ranks request them from rank 0 and wait up to
+ * a second. */
 static void ask_missing(trmi_side *side, int64_t id, char text[160]) {
     text[0] = '\0';
     if (side->base.rank == 0) {
@@ -198,6 +210,7 @@ static void ask_missing(trmi_side *side, int64_t id, char text[160]) {
         }
         return;
     }
+    /* Request them from rank 0. Without a reply, the message has no ranks. */
     double deadline = trmi_os_now() + 1;
     side->exchange.missing_id = 0;
     trmi_link_put(&side->links[0], TRMI_FRAME_WHO, id, NULL, 0);
@@ -211,6 +224,8 @@ static void ask_missing(trmi_side *side, int64_t id, char text[160]) {
     }
 }
 
+/* Waits for the end of this rank's call. At the deadline it returns TIMEOUT with the missing
+ * ranks. */
 static trm_status await(trmi_side *side, int64_t id, double timeout_seconds, trm_error *err) {
     trmi_exchange_state *exchange = &side->exchange;
     double deadline = trmi_os_now() + timeout_seconds;
@@ -238,6 +253,7 @@ trm_status trmi_side_allgather(trm_bootstrap *bootstrap, const void *mine, size_
     trmi_side *side = (trmi_side *)(void *)bootstrap;
     trmi_exchange_state *exchange = &side->exchange;
     size_t total;
+    /* Limits, before anything is sent. */
     if (__builtin_mul_overflow(bytes, (size_t)bootstrap->size, &total) ||
         total > TRMI_FRAME_PAYLOAD_MAX) {
         return TRMI_FAIL(err, TRM_INVALID,
@@ -253,11 +269,13 @@ trm_status trmi_side_allgather(trm_bootstrap *bootstrap, const void *mine, size_
         status = (trm_status)side->cause.status;
         goto done;
     }
+    /* Register this rank's call, so that the service thread can end it. */
     int64_t id = ++side->last_id;
     exchange->waiting_id = id;
     exchange->waiting_bytes = bytes;
     exchange->waiting_all = all;
     exchange->done = false;
+    /* Rank 0 collects in memory; other ranks send their blob. */
     if (bootstrap->rank == 0) {
         trmi_exchange_arrive(side, 0, id, mine, bytes);
     } else if (side->links[0].fd < 0 || side->links[0].bye) {

@@ -3,7 +3,8 @@
 
 #include <string.h>
 
-/* 0 rank, 4 size, 8 pid, 12 device, 16 digest, 48 key, 80 host id, 112 host, 160 address. */
+/* Offsets: 0 rank, 4 size, 8 pid, 12 device, 16 digest, 48 key, 80 host id, 112 host, 160
+ * address. */
 void trmi_hello_encode(const trmi_hello *hello, uint8_t wire[TRMI_HELLO_BYTES]) {
     trmi_put32(wire, (uint32_t)hello->rank);
     trmi_put32(wire + 4, (uint32_t)hello->size);
@@ -16,7 +17,7 @@ void trmi_hello_encode(const trmi_hello *hello, uint8_t wire[TRMI_HELLO_BYTES]) 
     memcpy(wire + 160, hello->address, TRMI_HOST_NAME_BYTES);
 }
 
-/* Text of a peer: terminated, printable. */
+/* Copies a peer's text: terminates it and replaces characters that are not printable. */
 static void take_text(char *out, const uint8_t *wire) {
     memcpy(out, wire, TRMI_HOST_NAME_BYTES);
     out[TRMI_HOST_NAME_BYTES - 1] = '\0';

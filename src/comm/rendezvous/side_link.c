@@ -1,4 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Frames of the side channel: building, sending, receiving and checking them. The length that a
+ * frame claims is checked before any memory is taken for it, and its MAC before it is used.
+ *
+ *   trmi_link_put   --> out (bytes to send) --> trmi_link_flush --> socket
+ *   trmi_link_fill  <-- socket;  in (received bytes) --> trmi_link_next --> one frame
+ *
+ * No function waits. Each direction has a key and a count of frames, so that a frame can be neither
+ * forged, repeated nor moved to the other direction. Once the service thread runs, the caller holds
+ * the lock of the side channel. */
 #include "comm/rendezvous/side_link.h"
 
 #include "base/error.h"
@@ -13,6 +22,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+/* received in one call, at most, so that one peer cannot keep the thread busy */
 enum { FILL_BYTES = 1 << 20 };
 
 void trmi_link_close(trmi_link *link) {
@@ -27,7 +37,7 @@ void trmi_link_close(trmi_link *link) {
     link->in_bytes = link->in_used = link->out_bytes = link->out_sent = 0;
 }
 
-/* The check of a frame that has zeros in its place. */
+/* Computes the MAC of a frame whose check field contains zeros. */
 static void frame_mac(const uint8_t key[32], const uint8_t *frame, size_t bytes,
                       uint8_t out[TRMI_FRAME_CHECK_BYTES]) {
     uint8_t full[EVP_MAX_MD_SIZE] = {0};
@@ -39,8 +49,9 @@ static void frame_mac(const uint8_t key[32], const uint8_t *frame, size_t bytes,
 bool trmi_link_put(trmi_link *link, trmi_frame_type type, int64_t id, const void *payload,
                    size_t bytes) {
     if (link->fd < 0) {
-        return true; /* nobody to tell */
+        return true; /* no peer to send to */
     }
+    /* Everything was sent: begin again at the front of the buffer. */
     if (link->out_sent > 0 && link->out_sent == link->out_bytes) {
         link->out_sent = link->out_bytes = 0;
     }
@@ -48,6 +59,7 @@ bool trmi_link_put(trmi_link *link, trmi_frame_type type, int64_t id, const void
     if (!trmi_grow((void **)&link->out, &link->out_capacity, (int64_t)needed, 1)) {
         return false;
     }
+    /* Head, payload, and then the MAC of both. */
     uint8_t *frame = link->out + link->out_bytes;
     trmi_frame_encode(&(trmi_frame_head){.service = TRMI_SERVICE_RENDEZVOUS,
                                          .type = (uint16_t)type,
@@ -73,6 +85,7 @@ bool trmi_link_flush(trmi_link *link) {
             continue;
         }
         if (sent < 0) {
+            /* A full socket is no error: the rest follows at the next call. */
             return errno == EAGAIN || errno == EWOULDBLOCK;
         }
         link->out_sent += (size_t)sent;
@@ -103,6 +116,7 @@ int trmi_link_fill(trmi_link *link) {
         if (bytes < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
             return got;
         }
+        /* The end of the connection (errno 0) or an error. */
         if (bytes <= 0) {
             errno = bytes == 0 ? 0 : errno;
             return -1;
@@ -118,6 +132,7 @@ int trmi_link_fill(trmi_link *link) {
 }
 
 trm_status trmi_link_next(trmi_link *link, trmi_frame *frame, trm_error *err) {
+    /* Remove the frame that the previous call returned. */
     if (link->in_used > 0) {
         memmove(link->in, link->in + link->in_used, link->in_bytes - link->in_used);
         link->in_bytes -= link->in_used;
@@ -129,6 +144,7 @@ trm_status trmi_link_next(trmi_link *link, trmi_frame *frame, trm_error *err) {
     uint8_t *wire = link->in, found[TRMI_FRAME_CHECK_BYTES], wanted[TRMI_FRAME_CHECK_BYTES];
     const unsigned long long number = link->recv_number;
     trmi_frame_head head;
+    /* Check the head, before the whole frame has arrived. */
     if (!trmi_frame_decode(wire, TRMI_SERVICE_RENDEZVOUS, &head)) {
         return TRMI_FAIL(err, TRM_CORRUPT, "frame %llu is none of ours (bytes %02x %02x %02x %02x)",
                          number, wire[0], wire[1], wire[2], wire[3]);
@@ -140,6 +156,7 @@ trm_status trmi_link_next(trmi_link *link, trmi_frame *frame, trm_error *err) {
         return TRMI_FAIL(err, TRM_CORRUPT, "frame %llu claims %llu bytes, at most %d expected",
                          number, (unsigned long long)head.bytes, TRMI_FRAME_PAYLOAD_MAX);
     }
+    /* The frame numbers of a direction have no gaps: a lost or repeated frame is an error. */
     if (head.number != link->recv_number) {
         return TRMI_FAIL(err, TRM_CORRUPT, "frame %llu expected, found %llu (lost or repeated)",
                          number, (unsigned long long)head.number);
@@ -148,6 +165,7 @@ trm_status trmi_link_next(trmi_link *link, trmi_frame *frame, trm_error *err) {
     if (link->in_bytes < bytes) {
         return TRM_END;
     }
+    /* Check the MAC in constant time, so that the duration shows nothing about the right one. */
     memcpy(found, wire + TRMI_FRAME_CHECK_AT, sizeof found);
     memset(wire + TRMI_FRAME_CHECK_AT, 0, sizeof found);
     frame_mac(link->recv_key, wire, bytes, wanted);

@@ -1,62 +1,71 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* comm/rendezvous/side_link.h: frames over one connection of the side channel.
  *
- *   bytes ->  in [ head 64 | payload ]  -> trmi_link_next -> frame      (checked: magic, length,
- *   frame -> out [ head 64 | payload ]  -> trmi_link_flush -> bytes      number, MAC)
+ *   bytes ->  in [ head 64 | payload ]  -> trmi_link_next -> frame   (checks magic, length, number, MAC)
+ *   frame -> out [ head 64 | payload ]  -> trmi_link_flush -> bytes
  *
- * Frames are those of base/net_frame.h, with a MAC under the key of their direction. A link belongs
- * to one thread at a time. */
+ * The frames are those of base/net_frame.h, with a MAC under the key of their direction. All
+ * sockets are used without blocking. One thread at a time may use a link. */
 #ifndef TRMI_COMM_SIDE_LINK_H
 #define TRMI_COMM_SIDE_LINK_H
 
 #include "base/net_frame.h"
 
+/* longest payload; longer ones are refused before memory is taken */
 enum { TRMI_FRAME_PAYLOAD_MAX = 64 << 20 };
 
 typedef enum trmi_frame_type {
     TRMI_FRAME_PING = 1,
-    TRMI_FRAME_GATHER = 2,  /* id, one rank's blob */
-    TRMI_FRAME_RESULT = 3,  /* id, all blobs */
-    TRMI_FRAME_FAILED = 4,  /* id, trm_error: this exchange fails, the job is not poisoned */
-    TRMI_FRAME_POISON = 5,  /* trm_error */
-    TRMI_FRAME_WHO = 6,     /* id: who is missing? */
-    TRMI_FRAME_MISSING = 7, /* id, text */
+    TRMI_FRAME_GATHER = 2, /* to rank 0: number of the exchange, one rank's blob */
+    TRMI_FRAME_RESULT = 3, /* from rank 0: number of the exchange, all blobs */
+    /* from rank 0: number, trm_error; the exchange fails, the job stays healthy */
+    TRMI_FRAME_FAILED = 4,
+    TRMI_FRAME_POISON = 5,  /* trm_error: the job has failed */
+    TRMI_FRAME_WHO = 6,     /* to rank 0: number; requests the missing ranks */
+    TRMI_FRAME_MISSING = 7, /* from rank 0: number, text */
+    /* the sender leaves the job in order */
     TRMI_FRAME_BYE = 8,
-    TRMI_FRAME_WELCOME = 9 /* the job, see side_root.c */
+    TRMI_FRAME_WELCOME = 9 /* the ranks of the job, see side_peer.c */
 } trmi_frame_type;
 
+/* A frame that has been received and checked. */
 typedef struct trmi_frame {
-    uint16_t type;
-    uint32_t bytes;
-    int64_t id;
-    const uint8_t *payload; /* in the link's buffer, valid until the next call */
+    uint16_t type;          /* a trmi_frame_type */
+    uint32_t bytes;         /* length of the payload */
+    int64_t id;             /* number of an exchange; 0 for other frames */
+    const uint8_t *payload; /* inside the link's buffer, valid until the next call */
 } trmi_frame;
 
+/* One connection with its buffers. */
 typedef struct trmi_link {
-    int fd; /* non-blocking; -1 when closed */
-    uint8_t send_key[32], recv_key[32];
-    uint64_t send_number, recv_number; /* of the next frame */
-    uint8_t *in, *out;
-    int64_t in_capacity, out_capacity;
-    size_t in_bytes, in_used; /* received; of these consumed by the last frame */
-    size_t out_bytes, out_sent;
+    int fd;                             /* non-blocking socket; -1: closed */
+    uint8_t send_key[32], recv_key[32]; /* HMAC keys of the two directions */
+    uint64_t send_number, recv_number;  /* number of the next frame */
+    uint8_t *in, *out;                  /* received bytes, and bytes to be sent */
+    int64_t in_capacity, out_capacity;  /* length of the two buffers */
+    size_t in_bytes, in_used;   /* bytes received, and how many of them the last frame used */
+    size_t out_bytes, out_sent; /* bytes queued, and how many of them are sent */
+    /* when something last came from the peer, or was last sent (trmi_os_now) */
     double heard_time, said_time;
-    bool bye;      /* the peer has left in order */
+    bool bye;      /* the peer has sent BYE */
     int warned_at; /* seconds of silence at the last warning */
 } trmi_link;
 
+/* Closes the socket and frees the buffers. */
 void trmi_link_close(trmi_link *link);
-/* Queues a frame. False when there is no memory. */
+/* Queues a frame; nothing is sent yet. Returns false if there is no memory. On a closed link it
+ * does nothing and returns true. */
 bool trmi_link_put(trmi_link *link, trmi_frame_type type, int64_t id, const void *payload,
                    size_t bytes);
-/* Sends what is queued as far as the socket takes it. False (errno) when the connection is gone. */
+/* Sends what is queued as far as the socket accepts it. Returns false (errno) if the connection is
+ * lost. */
 bool trmi_link_flush(trmi_link *link);
-/* Receives what is there, at most 1 MB. 1 got something, 0 nothing there, -1 the connection is
- * gone (errno 0: closed by the peer). */
+/* Receives what has arrived, at most 1 MB. Returns 1 if something came, 0 if not, and -1 if the
+ * connection is lost (errno 0: the peer closed it). */
 int trmi_link_fill(trmi_link *link);
-/* Adds received bytes by hand (tests, fuzzing). */
+/* Appends bytes as if they had been received (for tests and fuzzing). */
 bool trmi_link_feed(trmi_link *link, const void *data, size_t bytes);
-/* The next whole frame: TRM_OK, TRM_END when there is none yet, CORRUPT naming what is wrong. */
+/* Takes the next complete frame. Returns TRM_END if there is none yet, CORRUPT if it is damaged. */
 trm_status trmi_link_next(trmi_link *link, trmi_frame *frame, trm_error *err);
 
 #endif

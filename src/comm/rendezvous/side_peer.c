@@ -1,5 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Every other rank at the rendezvous: finds rank 0, proves itself, waits to be welcomed. */
+/* The ranks other than 0 at the rendezvous: find rank 0, prove the token, wait for the WELCOME.
+ * Also the form of the WELCOME frame.
+ *
+ *   trmi_side_peer: attempt = trmi_connect -> trmi_side_introduce -> be_welcomed
+ *                   again after a pause, until the deadline
+ *
+ * An attempt that fails because rank 0 is not there yet, or belongs to another job, returns
+ * TRM_PENDING and is repeated; any other failure is final. Nothing that rank 0 sends is used before
+ * it has proved the token too. */
 #include "comm/rendezvous/side.h"
 
 #include "base/error.h"
@@ -16,6 +24,7 @@
 #include <time.h>
 #include <unistd.h>
 
+/* rank 0 answers a proof within this time; interval of log messages */
 static const double answer_seconds = 5, say_seconds = 10;
 
 size_t trmi_welcome_encode(const trmi_side *side, int32_t rank, const uint8_t nonce[32],
@@ -38,6 +47,7 @@ size_t trmi_welcome_encode(const trmi_side *side, int32_t rank, const uint8_t no
 
 trm_status trmi_welcome_decode(trmi_side *side, const uint8_t *wire, size_t bytes,
                                int32_t expected_size, uint8_t nonce[32], trm_error *err) {
+    /* The size must be that of the cluster description, and the entries must fill the frame. */
     if (bytes < TRMI_WELCOME_HEAD) {
         return TRMI_FAIL(err, TRM_CORRUPT, "rank 0's welcome has %zu bytes", bytes);
     }
@@ -49,6 +59,7 @@ trm_status trmi_welcome_decode(trmi_side *side, const uint8_t *wire, size_t byte
     }
     memcpy(nonce, wire + 16, 32);
     side->base.rank = rank;
+    /* Each entry; names end with 0 whatever was sent. */
     const uint8_t *entry = wire + TRMI_WELCOME_HEAD;
     for (int32_t r = 0; r < size; r++, entry += TRMI_WELCOME_ENTRY) {
         trmi_peer *peer = &side->peers[r];
@@ -62,8 +73,9 @@ trm_status trmi_welcome_decode(trmi_side *side, const uint8_t *wire, size_t byte
     return TRM_OK;
 }
 
-/* The token of this job as this rank knows it. Without a file of it ranks of one host need none at
- * a unix socket, which only their user reaches; otherwise rank 0 has published one. */
+/* Fills join->token with the token that this rank has to prove. A token file has priority. Without
+ * one, a unix socket needs none, because only its user reaches it; "file:" has its own secret;
+ * otherwise rank 0 has published a random token for processes of this user on this host. */
 static trm_status know_token(trmi_join *join, const char *reached, bool here,
                              const uint8_t published[32], bool *wrong_token, trm_error *err) {
     if (join->has_token || join->options.insecure || join->place.kind == TRMI_PLACE_UNIX) {
@@ -90,8 +102,7 @@ static trm_status know_token(trmi_join *join, const char *reached, bool here,
                      reached);
 }
 
-/* The proof, both ways. TRM_PENDING: this was not rank 0, or not yet; *wrong_token then says that a
- * process answered which does not know our token. */
+/* See side.h. The detail of the proof is this rank's HELLO. */
 trm_status trmi_side_introduce(trmi_join *join, int fd, const uint8_t published[32],
                                trmi_link *link, bool *wrong_token, trm_error *err) {
     uint8_t hello[TRMI_HELLO_BYTES];
@@ -102,12 +113,15 @@ trm_status trmi_side_introduce(trmi_join *join, int fd, const uint8_t published[
                              .detail_bytes = sizeof hello};
     const trmi_patience patience = {.deadline = trmi_os_now() + answer_seconds};
     trmi_session session;
+    /* At a socket file or a rendezvous file, only a process of this user on this host can be rank
+     * 0. */
     bool here = trmi_net_peer(fd, where);
     if (!here && join->place.kind != TRMI_PLACE_TCP) {
         return TRMI_FAIL(err, TRM_INVALID, "the rendezvous %s belongs to another user (%s)",
                          join->place.text, where);
     }
     TRMI_TRY(know_token(join, where, here, published, wrong_token, err));
+    /* The address on which peers reach this rank: HCCL's, or that of this connection. */
     if (join->address[0] != '\0') {
         snprintf(join->hello.address, sizeof join->hello.address, "%.47s", join->address);
     } else {
@@ -117,6 +131,7 @@ trm_status trmi_side_introduce(trmi_join *join, int fd, const uint8_t published[
     memcpy(mine.token, join->token, sizeof mine.token);
     trm_status status = trmi_net_introduce(fd, &mine, &patience, &session, err);
     explicit_bzero(&mine, sizeof mine);
+    /* Refused: the tokens differ. No answer, or a wrong one: the peer is no rank 0. */
     if (status == TRM_INVALID) {
         *wrong_token = true;
         return TRMI_FAIL(err, TRM_PENDING,
@@ -128,19 +143,22 @@ trm_status trmi_side_introduce(trmi_join *join, int fd, const uint8_t published[
         return TRMI_FAIL(err, TRM_PENDING, "%s does not answer as rank 0 would", where);
     }
     TRMI_TRY(status);
+    /* The link starts with the keys of the session. */
     *link = (trmi_link){.fd = fd, .heard_time = trmi_os_now()};
     memcpy(link->send_key, session.up_key, sizeof link->send_key);
     memcpy(link->recv_key, session.down_key, sizeof link->recv_key);
     return TRM_OK;
 }
 
-/* Waits for the welcome. A refusal comes as POISON; TRM_PENDING in it means "not your job". */
+/* Waits for the WELCOME. A refusal arrives as a POISON frame; status TRM_PENDING in it means that
+ * rank 0 belongs to another job, so that a later attempt may succeed. */
 static trm_status be_welcomed(trmi_side *side, trmi_join *join, trmi_link *link, double deadline,
                               trm_error *err) {
     double start = trmi_os_now(), said = start;
     trmi_frame frame;
     uint8_t nonce[32];
     for (bool closed = false;;) {
+        /* All frames that have arrived, and then the socket. */
         trm_status status = trmi_link_next(link, &frame, err);
         if (status == TRM_OK && frame.type == TRMI_FRAME_POISON && frame.bytes == 256) {
             trmi_error_decode(err, frame.payload);
@@ -150,6 +168,7 @@ static trm_status be_welcomed(trmi_side *side, trmi_join *join, trmi_link *link,
         if (status == TRM_OK && frame.type == TRMI_FRAME_WELCOME) {
             TRMI_TRY(trmi_welcome_decode(side, frame.payload, frame.bytes, join->hello.size, nonce,
                                          err));
+            /* The nonce of the WELCOME and the token give the job's secret. */
             trmi_net_mac(join->token, "data", nonce, sizeof nonce, NULL, 0, side->secret);
             return TRM_OK;
         }
@@ -160,14 +179,16 @@ static trm_status be_welcomed(trmi_side *side, trmi_join *join, trmi_link *link,
                                                 frame.type)
                                     : status;
         }
-        if (closed) { /* only now: its last words came before the end */
+        /* checked last: a refusal may have arrived before the end of the connection */
+        if (closed) {
             return TRMI_FAIL(err, TRM_PENDING, "rank 0 (%s) left again", join->place.text);
         }
         struct pollfd wait = {.fd = link->fd, .events = POLLIN};
         poll(&wait, 1, 200);
         closed = trmi_link_fill(link) < 0;
         double now = trmi_os_now();
-        if (now >= deadline + answer_seconds) { /* rank 0 itself names the missing a bit earlier */
+        /* rank 0 reports the missing ranks a little earlier */
+        if (now >= deadline + answer_seconds) {
             return TRMI_FAIL(err, TRM_TIMEOUT,
                              "rank %d waited %.0f s at %s for the other ranks; rank 0 does not say "
                              "who is missing",
@@ -181,8 +202,8 @@ static trm_status be_welcomed(trmi_side *side, trmi_join *join, trmi_link *link,
     }
 }
 
-/* One try: TRM_PENDING when it is worth another; *refused then says that rank 0 of some job would
- * not have us. */
+/* Makes one attempt. Returns TRM_PENDING if another one may succeed; *refused is then set if rank 0
+ * of another job refused this rank. */
 static trm_status attempt(trmi_side *side, trmi_join *join, int32_t number, double deadline,
                           bool *wrong_token, bool *refused, trm_error *err) {
     int fd;
@@ -202,6 +223,8 @@ static trm_status attempt(trmi_side *side, trmi_join *join, int32_t number, doub
     return status;
 }
 
+/* Repeats attempts with pauses of 10 ms to 200 ms, until one succeeds, fails for good, or the
+ * deadline passes. */
 trm_status trmi_side_peer(trmi_side *side, trmi_join *join, trm_error *err) {
     double start = trmi_os_now(), said = start, deadline = start + join->options.timeout_seconds;
     double wrong_since = 0, pause = 0.01;
@@ -216,6 +239,8 @@ trm_status trmi_side_peer(trmi_side *side, trmi_join *join, trm_error *err) {
             }
             return status;
         }
+        /* A wrong token is final after 5 s: until then it may be the file of a job that has just
+         * ended. */
         if (wrong) {
             wrong_since = wrong_since > 0 ? wrong_since : now;
             wrong_why = why;
@@ -227,7 +252,7 @@ trm_status trmi_side_peer(trmi_side *side, trmi_join *join, trm_error *err) {
         if (refused) {
             refusal = why;
         }
-        if (now >= deadline) { /* what somebody said is worth more than that nobody answers now */
+        if (now >= deadline) { /* a refusal explains more than a connection that fails now */
             return TRMI_FAIL(err, TRM_TIMEOUT, "rank %d waited %.0f s for rank 0 at %.60s: %.120s",
                              join->hello.rank, now - start, join->place.text,
                              refusal.message[0] != '\0' ? refusal.message : why.message);

@@ -1,4 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The places where ranks meet. Paths must be in a folder that only this user can write
+ * (trmi_os_private_dir), so that no other user can answer as rank 0.
+ *
+ *   host:port    rank 0 binds all addresses of the name on the first free of the ports
+ *   unix:PATH    a socket file of mode 0600, beside a lock file PATH.lock
+ *   file:PATH    a TCP port of 127.0.0.1 that the kernel chooses; PATH (mode 0600) contains it
+ *                and a random secret, which serves as the token
+ */
 #include "comm/rendezvous/side_place.h"
 
 #include "base/error.h"
@@ -26,6 +34,7 @@ trm_status trmi_place_parse(const char *text, int32_t ports, trmi_place *out, tr
     trmi_printable(text, out->text, sizeof out->text);
     trmi_printable(text, part, sizeof part);
     bool is_unix = strncmp(text, "unix:", 5) == 0, is_file = strncmp(text, "file:", 5) == 0;
+    /* A path, whose names for locks and temporary files must fit too. */
     if (is_unix || is_file) {
         out->kind = is_unix ? TRMI_PLACE_UNIX : TRMI_PLACE_FILE;
         if (text[5] != '/' || strlen(text + 5) >= sizeof out->path - 8) {
@@ -52,11 +61,14 @@ static void nap(double seconds) {
     nanosleep(&(struct timespec){.tv_nsec = (long)(seconds * 1e9)}, NULL);
 }
 
+/* A non-blocking stream socket. */
 static int open_socket(int family) {
     return socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 }
 
-/* One listener per path: whoever holds the lock is alive, so an old socket file is only a corpse. */
+/* Takes the lock file of a path: one rank 0 for each path. A process that holds the lock is alive,
+ * so without the lock an existing socket file belongs to a dead process. Compares the inode,
+ * because the former owner may have removed the file between open and flock. */
 static trm_status take_lock(const char *path, trmi_listener *out, trm_error *err) {
     char name[48];
     snprintf(out->lock_path, sizeof out->lock_path, "%s.lock", path);
@@ -81,6 +93,8 @@ static trm_status take_lock(const char *path, trmi_listener *out, trm_error *err
     return TRM_OK;
 }
 
+/* Listens at a unix socket in a folder of this user. Other hosts cannot reach it, so the address
+ * for peers is the loopback address. Errors: INVALID, IO. */
 static trm_status listen_unix(const char *path, trmi_listener *out, trm_error *err) {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     char name[48];
@@ -91,6 +105,7 @@ static trm_status listen_unix(const char *path, trmi_listener *out, trm_error *e
     if (fd < 0) {
         return TRMI_FAIL_SYS(err, "no unix socket");
     }
+    /* With the lock, an existing socket file belongs to a dead process. */
     unlink(path);
     if (bind(fd, (struct sockaddr *)&address, sizeof address) != 0 || chmod(path, 0600) != 0 ||
         listen(fd, 1024) != 0) {
@@ -105,7 +120,8 @@ static trm_status listen_unix(const char *path, trmi_listener *out, trm_error *e
     return TRM_OK;
 }
 
-/* Resolves until it works: the names of pods may come late. */
+/* Resolves a host name until it succeeds or the deadline passes: the DNS names of pods appear
+ * late. */
 static trm_status resolve(const char *host, int32_t port, double deadline, struct addrinfo **out,
                           trm_error *err) {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
@@ -128,6 +144,7 @@ static trm_status resolve(const char *host, int32_t port, double deadline, struc
     }
 }
 
+/* Writes an address in numeric form, without a scope ("%eth0"). */
 static void numeric(const struct sockaddr *address, socklen_t bytes, char *text, size_t size) {
     if (getnameinfo(address, bytes, text, (socklen_t)size, NULL, 0, NI_NUMERICHOST) != 0) {
         snprintf(text, size, "?");
@@ -135,10 +152,12 @@ static void numeric(const struct sockaddr *address, socklen_t bytes, char *text,
     text[strcspn(text, "%")] = '\0'; /* scope of link-local addresses */
 }
 
-/* Binds all addresses of the list on one port; 0 when at least one was bound, otherwise errno. */
+/* Binds all addresses of the list on one port. Returns 0 if at least one was bound, otherwise
+ * errno. */
 static int bind_all(struct addrinfo *list, int32_t port, trmi_listener *out) {
     int problem = EADDRNOTAVAIL;
     out->count = 0;
+    /* A name may have several addresses, such as one of IPv4 and one of IPv6. */
     for (struct addrinfo *one = list; one != NULL && out->count < TRMI_LISTENERS_MAX;
          one = one->ai_next) {
         int yes = 1, fd = open_socket(one->ai_family);
@@ -154,6 +173,7 @@ static int bind_all(struct addrinfo *list, int32_t port, trmi_listener *out) {
         }
         setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
         if (bind(fd, one->ai_addr, one->ai_addrlen) != 0 || listen(fd, 1024) != 0) {
+            /* an address that another error explains better than "not available" */
             problem = errno == EADDRNOTAVAIL && problem != EADDRNOTAVAIL ? problem : errno;
             close(fd);
             continue;
@@ -166,12 +186,15 @@ static int bind_all(struct addrinfo *list, int32_t port, trmi_listener *out) {
     return out->count > 0 ? 0 : problem;
 }
 
+/* Listens at the first of `ports` ports that is free, on all addresses of `host`. The name is
+ * resolved until `deadline`. Errors: INVALID, TIMEOUT. */
 static trm_status listen_tcp(const char *host, int32_t port, int32_t ports, double deadline,
                              trmi_listener *out, trm_error *err) {
     struct addrinfo *list;
     char part[64];
     int problem = 0;
     TRMI_TRY(resolve(host, port, deadline, &list, err));
+    /* A port that is taken leads to the next; an address that this host lacks does not. */
     for (int32_t p = 0; p < ports; p++) {
         problem = bind_all(list, port == 0 ? 0 : port + p, out);
         if (problem == 0 || problem == EADDRNOTAVAIL) {
@@ -199,7 +222,8 @@ static trm_status listen_tcp(const char *host, int32_t port, int32_t ports, doub
     return TRM_OK;
 }
 
-/* A port that the kernel picks, and a file that says it together with a secret of this job. */
+/* Listens at a port that the kernel chooses, and publishes it in a file together with a secret. The
+ * file is written under another name and then renamed, so that a peer never reads half of it. */
 static trm_status listen_file(const char *path, double deadline, trmi_listener *out,
                               trm_error *err) {
     char text[160];
@@ -208,17 +232,20 @@ static trm_status listen_file(const char *path, double deadline, trmi_listener *
     int used;
     TRMI_TRY(trmi_os_private_dir(path, err));
     TRMI_TRY(take_lock(path, out, err));
+    /* Loopback only: the secret is for processes of this host. */
     TRMI_TRY(listen_tcp("127.0.0.1", 0, 1, deadline, out, err));
     if (getsockname(out->fds[0], (struct sockaddr *)&bound, &bytes) != 0 ||
         trmi_net_random(out->secret, 32, NULL) != TRM_OK) {
         return TRMI_FAIL_SYS(err, "rendezvous file");
     }
     out->port = ntohs(bound.sin_port);
+    /* The text of the file: a line with the version, one with the address, one with the secret. */
     used = snprintf(text, sizeof text, "trireme 1\n127.0.0.1 %d\n", out->port);
     for (int i = 0; i < 32; i++) {
         used += snprintf(text + used, sizeof text - (size_t)used, "%02x", out->secret[i]);
     }
     used += snprintf(text + used, sizeof text - (size_t)used, "\n");
+    /* O_EXCL and O_NOFOLLOW: never write to a file or link that existed before. */
     char temporary[120];
     snprintf(temporary, sizeof temporary, "%s.new", path);
     unlink(temporary);
@@ -261,6 +288,7 @@ void trmi_listener_close(trmi_listener *listener) {
         close(listener->fds[i]);
     }
     listener->count = 0;
+    /* The file is removed before the lock, so that the next owner's file is never removed. */
     if (listener->unlink_path[0] != '\0') {
         unlink(listener->unlink_path);
         listener->unlink_path[0] = '\0';
@@ -273,7 +301,7 @@ void trmi_listener_close(trmi_listener *listener) {
     explicit_bzero(listener->secret, sizeof listener->secret);
 }
 
-/* Connects within 3 s. TRM_PENDING when no process answers. */
+/* Connects to a unix socket. Returns TRM_PENDING if no process answers. */
 static trm_status connect_unix(const char *path, const char *text, int *out, trm_error *err) {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     int fd = open_socket(AF_UNIX);
@@ -291,6 +319,7 @@ static trm_status connect_unix(const char *path, const char *text, int *out, trm
     return TRM_OK;
 }
 
+/* Connects within 3 s. Returns TRM_PENDING if no process answers. */
 static trm_status connect_tcp(const char *host, int32_t port, int *fd, trm_error *err) {
     const trmi_patience patience = {.deadline = trmi_os_now() + 3};
     trm_error why;
@@ -299,11 +328,13 @@ static trm_status connect_tcp(const char *host, int32_t port, int *fd, trm_error
                : TRMI_FAIL(err, TRM_PENDING, "%s", why.message);
 }
 
-/* Reads what listen_file published. TRM_PENDING while it is not there. */
+/* Reads what listen_file has published. Returns TRM_PENDING while the file does not exist, INVALID
+ * if it belongs to another user or has another form. */
 static trm_status read_published(const char *path, char host[TRMI_HOST_BYTES], int32_t *port,
                                  uint8_t secret[32], trm_error *err) {
     char text[161], hex[65], name[48];
     struct stat info;
+    /* The checks are made on the open file, so that it cannot be exchanged in between. */
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
     if (fd < 0) {
         return TRMI_FAIL(err, TRM_PENDING, "rank 0 has not written %s yet",

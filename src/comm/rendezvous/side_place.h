@@ -1,50 +1,56 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* comm/rendezvous/side_place.h: where ranks meet: "host:port", "unix:PATH" or "file:PATH", and who
- * may come in there without a token. */
+/* comm/rendezvous/side_place.h: the places where ranks meet: "host:port", "unix:PATH" or
+ * "file:PATH". Rank 0 listens there and the others connect. */
 #ifndef TRMI_COMM_SIDE_PLACE_H
 #define TRMI_COMM_SIDE_PLACE_H
 
 #include "comm/cluster/cluster_addr.h"
 
+/* sockets of one listener, at most (one for each address of a name) */
 enum { TRMI_LISTENERS_MAX = 4 };
 
 typedef enum trmi_place_kind { TRMI_PLACE_TCP, TRMI_PLACE_UNIX, TRMI_PLACE_FILE } trmi_place_kind;
 
+/* A parsed place. */
 typedef struct trmi_place {
     trmi_place_kind kind;
-    char path[108];     /* unix, file */
-    trmi_host_port tcp; /* tcp */
-    int32_t ports;      /* consecutive ports to try */
-    char text[120];     /* for messages */
+    char path[108];     /* of a unix socket or rendezvous file */
+    trmi_host_port tcp; /* of a TCP place */
+    int32_t ports;      /* number of consecutive ports to try */
+    char text[120];     /* the place as given, printable, for messages */
 } trmi_place;
 
-/* Reads `text`.   error INVALID naming what is wrong */
+/* Parses `text`. `ports`: consecutive ports that rank 0 may use (0: one). Errors: INVALID. */
 trm_status trmi_place_parse(const char *text, int32_t ports, trmi_place *out, trm_error *err);
 
+/* Rank 0's open place. */
 typedef struct trmi_listener {
-    int fds[TRMI_LISTENERS_MAX];
-    int count;
-    char address[TRMI_HOST_BYTES]; /* numeric, of the first socket */
-    int32_t port;
-    uint8_t secret[32]; /* file: what the published file contains; otherwise zeros */
+    int fds[TRMI_LISTENERS_MAX];   /* listening sockets */
+    int count;                     /* length of `fds` */
+    char address[TRMI_HOST_BYTES]; /* numeric address of the first socket */
+    int32_t port;                  /* of a TCP place */
+    uint8_t secret[32];            /* "file:" only: the secret in the rendezvous file; else zeros */
+    /* files to remove at the end, and the lock that this process holds */
     char unlink_path[108];
-    char lock_path[120];
-    int lock_fd;
+    char lock_path[120]; /* "": no lock */
+    int lock_fd;         /* -1: no lock */
 } trmi_listener;
 
-/* Rank 0: opens the place. Names are resolved until `deadline` (trmi_os_now()).
- *   error  INVALID: port taken, no address of this host, path no good; TIMEOUT */
+/* Rank 0: opens the place. Host names are resolved again and again until `deadline` (trmi_os_now).
+ * Errors: INVALID (the port is taken, the address is not of this host, the path cannot be used),
+ * TIMEOUT. trmi_listener_close frees *out. */
 trm_status trmi_listen(const trmi_place *place, double deadline, trmi_listener *out,
                        trm_error *err);
+/* Closes the sockets and removes the files. */
 void trmi_listener_close(trmi_listener *listener);
 
-/* Others: one attempt at port number `attempt` of the place; a connected, non-blocking socket.
- *   out    TRM_PENDING with the reason in err: nobody there yet, try again
- *   error  INVALID */
+/* Other ranks: makes one attempt, at port number `attempt` (modulo the number of ports) of the
+ * place. *fd is a connected, non-blocking socket; `secret` is that of a rendezvous file. Returns
+ * TRM_PENDING with the reason in `err` if no process answers yet. Errors: INVALID. */
 trm_status trmi_connect(const trmi_place *place, int32_t attempt, int *fd, uint8_t secret[32],
                         trm_error *err);
 
-/* Numeric local address of a connected socket ("127.0.0.1" for unix sockets). */
+/* Writes the numeric local address of a connected socket ("127.0.0.1" for unix sockets). */
 void trmi_local_address(int fd, char *text, size_t size);
 
 #endif

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rank 0 at the rendezvous: connections that have proved the token become guests, and then links.
+/* Rank 0 at the rendezvous: a connection that has proved the token becomes a guest, and a guest
+ * becomes the link of its rank once all ranks are here.
  *
- *   acceptor (base/net.h) -> examine -> guest[rank] --all here--> welcome to all
- *                              (EOF: may come again)
- */
+ *   acceptor (base/net.h) -> examine -> guest --all here--> rank numbers --> WELCOME to all
+ *                               (a guest that leaves before that may come again)
+ *
+ * A connection of another job is refused with PENDING; a rank with another size or cluster
+ * description fails the rendezvous on both sides. */
 #include "comm/rendezvous/side.h"
 
 #include "base/error.h"
@@ -20,24 +23,29 @@
 #include <string.h>
 #include <unistd.h>
 
+/* interval of log messages; longest wait for a scheduler */
 static const double say_seconds = 10, watcher_seconds = 5;
 
+/* A rank that has come. */
 typedef struct guest {
-    trmi_link link;
-    trmi_hello hello;
+    trmi_link link;   /* with the keys of its session */
+    trmi_hello hello; /* what the rank has declared */
 } guest;
 
+/* The state of the meeting. */
 typedef struct forming {
-    trmi_side *side;
-    trmi_join *join;
-    trmi_listener listener;
-    trmi_acceptor *acceptor;
-    guest *guests; /* [size - 1], in order of arrival; rank in hello */
-    int32_t guest_count;
-    trmi_link watcher; /* fd -1: none */
-    char refused[128]; /* the last rank of another job, for the final message */
-    char published[TRMI_LISTENERS_MAX][TRMI_TOKEN_PATH_BYTES]; /* files of the token */
-    struct pollfd *polls;
+    trmi_side *side;         /* gets the links and peers at the end */
+    trmi_join *join;         /* rank 0's own input */
+    trmi_listener listener;  /* the open place */
+    trmi_acceptor *acceptor; /* proves new connections, several at a time */
+    /* [size - 1] in order of arrival; the rank is in hello, -1 if it has no number */
+    guest *guests;
+    int32_t guest_count; /* length of `guests` */
+    trmi_link watcher;   /* the scheduler's link; fd -1: none */
+    char refused[128];   /* the last rank of another job, for the final message */
+    /* paths of the published token, one for each address */
+    char published[TRMI_LISTENERS_MAX][TRMI_TOKEN_PATH_BYTES];
+    struct pollfd *polls; /* scratch */
 } forming;
 
 const char *trmi_missing_ranks(const bool *here, int32_t size, char text[96]) {
@@ -62,7 +70,9 @@ const char *trmi_missing_ranks(const bool *here, int32_t size, char text[96]) {
     return text;
 }
 
-/* Without a token only processes of this host get a hearing. */
+/* The acceptor's question: returns the reason to refuse a connection, or NULL. Without a token,
+ * only processes of this host are accepted, and at unix sockets and files only those of this
+ * user. */
 static const char *refuses(void *context, bool is_local) {
     const trmi_join *join = context;
     if (!is_local && join->place.kind != TRMI_PLACE_TCP) {
@@ -73,7 +83,8 @@ static const char *refuses(void *context, bool is_local) {
                : "another host, and this job has no token (TRIREME_TOKEN_FILE)";
 }
 
-/* A refusal that the peer can read: it has proved that it knows the token. */
+/* Sends a refusal that the peer can read and closes the link. The peer has proved the token, so the
+ * text may describe the job. */
 static void refuse(guest *who, trm_status status, const char *format, ...) TRM_PRINTF(3, 4);
 static void refuse(guest *who, trm_status status, const char *format, ...) {
     trm_error cause;
@@ -91,6 +102,7 @@ static void refuse(guest *who, trm_status status, const char *format, ...) {
     trmi_link_close(&who->link);
 }
 
+/* Returns the guest with this rank, or NULL. */
 static guest *guest_of(forming *form, int32_t rank) {
     for (int32_t g = 0; g < form->guest_count; g++) {
         if (form->guests[g].hello.rank == rank) {
@@ -100,7 +112,7 @@ static guest *guest_of(forming *form, int32_t rank) {
     return NULL;
 }
 
-/* It comes again and again: said once. */
+/* Logs the rank of another job. It tries again and again, so the same text is logged once. */
 static void note_stranger(forming *form, const trmi_hello *peer) {
     char text[sizeof form->refused];
     snprintf(text, sizeof text, "rank %d (%.24s pid %d), of another job or rank table", peer->rank,
@@ -111,9 +123,11 @@ static void note_stranger(forming *form, const trmi_hello *peer) {
     }
 }
 
-/* Same job, same size, same description, a free rank. Only then it becomes a guest. */
+/* Checks a proven connection: same job, same size, same cluster description, a rank that is free.
+ * If so it becomes a guest. Errors (INVALID) end the rendezvous; other misfits are only refused. */
 static trm_status examine(forming *form, guest *who, trm_error *err) {
     const trmi_hello *own = &form->join->hello, *peer = &who->hello;
+    /* Another job: the peer tries again until its own job meets. */
     if (memcmp(peer->key, own->key, 32) != 0) {
         note_stranger(form, peer);
         refuse(who, TRM_PENDING,
@@ -121,6 +135,7 @@ static trm_status examine(forming *form, guest *who, trm_error *err) {
                form->join->place.text, own->host, own->pid);
         return TRM_OK;
     }
+    /* The same job, described differently: no rank could work with both, so the rendezvous ends. */
     if (peer->size != own->size) {
         TRMI_FAIL(err, TRM_INVALID,
                   "rank %d (%s pid %d) was told of %d ranks, rank 0 (%s pid %d) of %d; start all "
@@ -137,11 +152,13 @@ static trm_status examine(forming *form, guest *who, trm_error *err) {
         refuse(who, TRM_INVALID, "%s", err->message);
         return TRM_INVALID;
     }
+    /* A scheduler is no rank; its link is kept until the job ends. */
     if (peer->rank == TRMI_WATCHER) {
         trmi_link_close(&form->watcher);
         form->watcher = who->link;
         return TRM_OK;
     }
+    /* Ranks that cannot be added: only they are refused. */
     if (peer->rank == 0 || peer->rank < -1 || peer->rank >= own->size) {
         refuse(who, TRM_INVALID, "rank %d cannot join: 1 to %d expected (rank 0 is %s pid %d)",
                peer->rank, own->size - 1, own->host, own->pid);
@@ -157,12 +174,13 @@ static trm_status examine(forming *form, guest *who, trm_error *err) {
         refuse(who, TRM_INVALID, "all %d ranks are here already", own->size);
         return TRM_OK;
     }
+    /* A guest. */
     who->link.heard_time = trmi_os_now();
     form->guests[form->guest_count++] = *who;
     return TRM_OK;
 }
 
-/* A connection has proved the token. */
+/* Turns a connection that has proved the token into a guest. */
 static trm_status take_guest(forming *form, const trmi_session *session, trm_error *err) {
     guest who = {.link = {.fd = session->fd}};
     if (!trmi_hello_decode(session->detail, session->detail_bytes, &who.hello)) {
@@ -174,7 +192,7 @@ static trm_status take_guest(forming *form, const trmi_session *session, trm_err
     return examine(form, &who, err);
 }
 
-/* A guest that goes before the job exists may come again. */
+/* Removes a guest that has closed its connection (or sends data too early); it may come again. */
 static void hear_guest(forming *form, int32_t index) {
     guest *who = &form->guests[index];
     if (trmi_link_fill(&who->link) < 0 || who->link.in_bytes > 0) {
@@ -185,6 +203,7 @@ static void hear_guest(forming *form, int32_t index) {
     }
 }
 
+/* Writes "waited 20 s at host:port for ranks 1, 3 of 4". */
 static void say_missing(const forming *form, double waited, char *text, size_t size) {
     int32_t n = form->join->hello.size, unnamed = 0;
     char list[96] = "";
@@ -208,7 +227,8 @@ static void say_missing(const forming *form, double waited, char *text, size_t s
              form->join->place.text, form->guest_count + 2 == n ? "" : "s", list, n);
 }
 
-/* One round: guests backwards, because one that leaves is replaced by the last one. */
+/* Serves guests and new connections once, for 0.2 s at most. Goes through the guests backwards,
+ * because the last guest replaces one that leaves. */
 static trm_status serve_round(forming *form, trm_error *err) {
     int32_t guests = form->guest_count;
     trmi_session session;
@@ -231,6 +251,7 @@ static trm_status serve_round(forming *form, trm_error *err) {
     return status == TRM_TIMEOUT ? TRM_OK : status;
 }
 
+/* Waits until all ranks are here; TIMEOUT with the missing ranks. */
 static trm_status wait_for_all(forming *form, trm_error *err) {
     double start = trmi_os_now(), said = start;
     double limit = form->join->options.timeout_seconds;
@@ -258,7 +279,8 @@ static trm_status wait_for_all(forming *form, trm_error *err) {
     return TRM_OK;
 }
 
-/* msrun's scheduler is started with the workers. A job that none watches goes on without. */
+/* Waits some seconds for msrun's scheduler, which is started together with the workers. A job
+ * without a scheduler continues after that time. */
 static trm_status wait_for_watcher(forming *form, trm_error *err) {
     double start = trmi_os_now();
     while (form->join->watched && form->watcher.fd < 0 && trmi_os_now() - start < watcher_seconds) {
@@ -267,6 +289,8 @@ static trm_status wait_for_watcher(forming *form, trm_error *err) {
     return TRM_OK;
 }
 
+/* Sorts ranks with numbers first, then by address, host, device and pid, so that ranks without
+ * numbers are numbered in a reproducible order, ranks of one host next to each other. */
 static int by_place(const void *a, const void *b) {
     const trmi_hello *x = &((const guest *)a)->hello, *y = &((const guest *)b)->hello;
     if ((x->rank < 0) != (y->rank < 0)) {
@@ -278,7 +302,7 @@ static int by_place(const void *a, const void *b) {
     return order != 0 ? order : x->pid - y->pid;
 }
 
-/* Ranks for those who came without: by address, then device, into the gaps. */
+/* Gives numbers to ranks that came without: in sorted order, into the gaps. */
 static void assign_ranks(forming *form) {
     qsort(form->guests, (size_t)form->guest_count, sizeof *form->guests, by_place);
     int32_t next = 1;
@@ -292,6 +316,7 @@ static void assign_ranks(forming *form) {
     }
 }
 
+/* Copies what a HELLO declares. */
 static void take_peer(trmi_peer *peer, const trmi_hello *hello) {
     peer->pid = hello->pid;
     peer->device = hello->device;
@@ -300,6 +325,8 @@ static void take_peer(trmi_peer *peer, const trmi_hello *hello) {
     memcpy(peer->address, hello->address, sizeof peer->address);
 }
 
+/* Completes the meeting: assigns ranks, turns guests into links, derives the job's secret from the
+ * token and a nonce, and sends the WELCOME to all. */
 static trm_status welcome(forming *form, trm_error *err) {
     trmi_side *side = form->side;
     uint8_t nonce[32];
@@ -325,14 +352,15 @@ static trm_status welcome(forming *form, trm_error *err) {
         if (!trmi_link_put(&side->links[r], TRMI_FRAME_WELCOME, 0, wire, bytes)) {
             status = TRMI_FAIL(err, TRM_NOMEM, "no memory to welcome %d ranks", side->base.size);
         }
-        trmi_link_flush(&side->links[r]); /* what does not fit now, the service thread sends */
+        trmi_link_flush(&side->links[r]); /* the service thread sends the rest */
     }
     trmi_free(wire);
     return status;
 }
 
-/* Without a file of the token: none is needed where only this user's processes come; otherwise they
- * find a random one by the address that they reach. */
+/* Chooses the token if no token file is given: none where only processes of this user can connect
+ * ("unix:"), the published secret ("file:"), otherwise a random one that processes of this user
+ * find by the address that they reach. */
 static trm_status make_token(forming *form, trm_error *err) {
     trmi_join *join = form->join;
     if (join->has_token || join->options.insecure || join->place.kind == TRMI_PLACE_UNIX) {
@@ -351,6 +379,7 @@ static trm_status make_token(forming *form, trm_error *err) {
     return TRM_OK;
 }
 
+/* Creates the acceptor of base/net.h, which does the proofs. It takes over the sockets. */
 static trm_status open_acceptor(forming *form, trm_error *err) {
     trmi_acceptor_options options = {
         .credentials = {.service = TRMI_SERVICE_RENDEZVOUS, .version = TRMI_SIDE_VERSION},
@@ -406,6 +435,7 @@ trm_status trmi_side_root(trmi_side *side, trmi_join *join, trm_error *err) {
     if (status == TRM_OK) {
         status = welcome(form, err);
     }
+    /* On failure, the guests are still here and get the reason. */
     for (int32_t g = 0; g < form->guest_count; g++) {
         refuse(&form->guests[g], status, "%s", err->message);
     }

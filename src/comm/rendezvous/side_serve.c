@@ -1,5 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The service thread of the side channel: heartbeats, deaths, the first cause, exchanges. */
+/* The service thread of the side channel: sends and checks heartbeats, notices deaths, distributes
+ * the first cause, and serves exchanges (side_exchange.c). Deaths are noticed in three ways: a
+ * closed connection (the process ended), TCP_USER_TIMEOUT (its host does not answer), and missing
+ * heartbeats (the process is stopped or hung).
+ *
+ *   serve: poll -> serve_link (flush, fill, frames -> handle_frame) -> beat -> trmi_exchange_tick
+ *   a loss -> lose -> trmi_side_raise -> rank 0 sends POISON to all -> every wait ends
+ *
+ * The functions above `serve` are called with the lock held. */
 #include "comm/rendezvous/side.h"
 
 #include "base/error.h"
@@ -16,17 +24,17 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* Rank 0: all others. Other ranks: rank 0. */
+/* Sends a frame to all peers: rank 0 to all other ranks, the others to rank 0. */
 static void tell(trmi_side *side, trmi_frame_type type, const void *payload, size_t bytes) {
     for (int32_t l = 0; l < side->link_count; l++) {
         trmi_link *link = &side->links[l];
         if (link->fd >= 0 && trmi_link_put(link, type, 0, payload, bytes)) {
-            trmi_link_flush(link); /* a broken connection is noticed by the service thread */
+            trmi_link_flush(link); /* the service thread notices a broken connection */
         }
     }
 }
 
-/* Sets the cause and wakes everybody who sleeps. Rank 0 also tells the others, only once. */
+/* Only the first call has an effect. The cause is complete before the alarm is set. */
 void trmi_side_raise(trmi_side *side, const trm_error *cause) {
     uint8_t wire[256];
     uint64_t one = 1;
@@ -38,10 +46,13 @@ void trmi_side_raise(trmi_side *side, const trm_error *cause) {
     if (side->cause.status >= 0) {
         side->cause.status = TRM_PEER;
     }
+    /* Rank 0 distributes the cause; the other ranks report theirs to it (side_poison in
+     * rendezvous_tcp.c). */
     if (side->base.rank == 0) {
         trmi_error_encode(&side->cause, wire);
         tell(side, TRMI_FRAME_POISON, wire, sizeof wire);
     }
+    /* The alarm ends waits of every kind: on its word, on its descriptor, on the condition. */
     __atomic_store_n(&side->alarm, 1, __ATOMIC_RELEASE);
     trmi_futex_wake(&side->alarm, INT32_MAX);
     if (write(side->base.alarm_fd, &one, sizeof one) < 0) {
@@ -50,11 +61,13 @@ void trmi_side_raise(trmi_side *side, const trm_error *cause) {
     pthread_cond_broadcast(&side->changed);
 }
 
+/* Returns the rank at the other end of link `index`. */
 static int32_t rank_of(const trmi_side *side, int32_t index) {
     return side->base.rank == 0 ? index : 0;
 }
 
-/* The connection of a link is gone or useless. */
+/* Closes a link that is lost or useless. Unless the peer has left in order, this poisons the job.
+ * problem: errno of the failure, 0: closed; detail: a more precise error, or NULL. */
 static void lose(trmi_side *side, int32_t index, int problem, const trm_error *detail) {
     trmi_link *link = &side->links[index];
     int32_t rank = rank_of(side, index);
@@ -66,6 +79,7 @@ static void lose(trmi_side *side, int32_t index, int problem, const trm_error *d
         trmi_exchange_left(side, rank);
         return;
     }
+    /* The most precise description of the loss. */
     trmi_side_name(side, rank, name);
     if (detail != NULL) {
         TRMI_FAIL(&cause, TRM_PEER, "side channel to %s: %.100s", name, detail->message);
@@ -81,6 +95,8 @@ static void lose(trmi_side *side, int32_t index, int problem, const trm_error *d
     trmi_side_raise(side, &cause);
 }
 
+/* Acts on one frame. A frame that this rank must not receive closes the link, which poisons the
+ * job: the peer runs another version, or is broken. */
 static void handle_frame(trmi_side *side, int32_t index, const trmi_frame *frame) {
     trmi_link *link = &side->links[index];
     int32_t rank = rank_of(side, index);
@@ -93,7 +109,7 @@ static void handle_frame(trmi_side *side, int32_t index, const trmi_frame *frame
     } else if (frame->type == TRMI_FRAME_POISON && frame->bytes == 256) {
         trmi_error_decode(&error, frame->payload);
         if (!root && __atomic_load_n(&side->alarm, __ATOMIC_ACQUIRE) != 0) {
-            side->cause = error; /* rank 0's word is the job's */
+            side->cause = error; /* rank 0's cause replaces this rank's own */
         }
         trmi_side_raise(side, &error);
     } else if (frame->type == TRMI_FRAME_GATHER && root) {
@@ -122,15 +138,19 @@ static void handle_frame(trmi_side *side, int32_t index, const trmi_frame *frame
     }
 }
 
+/* Sends and receives on one link, and acts on the frames that have arrived. Frames that came before
+ * the end of a connection still count, so the loss is handled last. */
 static void serve_link(trmi_side *side, int32_t index, short events, double now) {
     trmi_link *link = &side->links[index];
     trm_error error;
     trmi_frame frame;
     int filled = 0, problem = 0;
+    /* Send what is waiting. */
     if ((events & POLLOUT) && !trmi_link_flush(link)) {
         filled = -1;
         problem = errno;
     }
+    /* Receive what has come; any byte counts as a sign of life. */
     if (events & (POLLIN | POLLHUP | POLLERR)) {
         int received = trmi_link_fill(link);
         if (received < 0) {
@@ -141,6 +161,7 @@ static void serve_link(trmi_side *side, int32_t index, short events, double now)
             link->warned_at = 0;
         }
     }
+    /* Act on the complete frames. */
     for (trm_status status = TRM_OK; status == TRM_OK && link->fd >= 0;) {
         status = trmi_link_next(link, &frame, &error);
         if (status == TRM_OK) {
@@ -154,7 +175,8 @@ static void serve_link(trmi_side *side, int32_t index, short events, double now)
     }
 }
 
-/* A peer whose host answers but who sends no heartbeat is stopped, starved or hung. */
+/* Checks a peer's silence: warns after 10 s and every 30 s, poisons the job after stall_seconds.
+ * The host of such a peer answers, so its process is stopped, starved or hung. */
 static void watch_silence(trmi_side *side, int32_t index, double now) {
     trmi_link *link = &side->links[index];
     double silence = now - link->heard_time;
@@ -169,6 +191,7 @@ static void watch_silence(trmi_side *side, int32_t index, double now) {
         trmi_link_close(link);
         return;
     }
+    /* Steps of warnings: 10 s, 30 s, 60 s, ... */
     int step = silence >= 30 ? (int)(silence / 30) * 30 : silence >= 10 ? 10 : 0;
     if (step > link->warned_at) {
         link->warned_at = step;
@@ -179,6 +202,7 @@ static void watch_silence(trmi_side *side, int32_t index, double now) {
     }
 }
 
+/* Sends the heartbeats that are due and checks all peers' silence. */
 static void beat(trmi_side *side, double now) {
     for (int32_t l = 0; l < side->link_count; l++) {
         trmi_link *link = &side->links[l];
@@ -197,7 +221,8 @@ static void beat(trmi_side *side, double now) {
     }
 }
 
-/* True once nothing is left to say, and (rank 0) everybody has left or `patience` is over. */
+/* True once everything is sent and (on rank 0) all ranks have left, or 2 s have passed (0.5 s if
+ * the job has failed). */
 static bool may_end(trmi_side *side, double now, double stop_time) {
     bool quiet = true, poisoned = __atomic_load_n(&side->alarm, __ATOMIC_ACQUIRE) != 0;
     double patience = poisoned ? 0.5 : 2;
@@ -211,12 +236,14 @@ static bool may_end(trmi_side *side, double now, double stop_time) {
     return quiet || now - stop_time > patience;
 }
 
+/* The service thread: polls all links and wake_fd, then serves them under the lock. */
 static void *serve(void *context) {
     trmi_side *side = context;
     double last_time = trmi_os_now(), stop_time = 0;
     double tick =
         side->options.heartbeat_seconds < 0.5 ? side->options.heartbeat_seconds / 2 : 0.25;
     for (;;) {
+        /* Prepare the poll: receive always, send if bytes are waiting. */
         pthread_mutex_lock(&side->lock);
         for (int32_t l = 0; l < side->link_count; l++) {
             trmi_link *link = &side->links[l];
@@ -225,10 +252,12 @@ static void *serve(void *context) {
         }
         bool stopping = side->stop;
         pthread_mutex_unlock(&side->lock);
+        /* Wait without the lock. */
         side->polls[side->link_count] = (struct pollfd){.fd = side->wake_fd, .events = POLLIN};
         poll(side->polls, (nfds_t)side->link_count + 1, stopping ? 20 : (int)(tick * 1000) + 1);
 
         double now = trmi_os_now();
+        /* Serve the links with events. */
         pthread_mutex_lock(&side->lock);
         uint64_t count;
         if (side->polls[side->link_count].revents != 0 &&
@@ -237,7 +266,7 @@ static void *serve(void *context) {
         }
         double pause = now - last_time - tick;
         for (int32_t l = 0; l < side->link_count; l++) {
-            if (pause > 1) { /* we were stopped ourselves: nobody else was silent */
+            if (pause > 1) { /* this process was stopped itself: the peers were not silent */
                 side->links[l].heard_time += pause;
             }
             if (side->links[l].fd >= 0 && side->polls[l].revents != 0 &&
@@ -245,9 +274,11 @@ static void *serve(void *context) {
                 serve_link(side, l, side->polls[l].revents, now);
             }
         }
+        /* Heartbeats and warnings. */
         last_time = now;
         beat(side, now);
         trmi_exchange_tick(side, now);
+        /* After trmi_side_stop: the end. */
         stop_time = side->stop && stop_time == 0 ? now : stop_time;
         bool end = side->stop && may_end(side, now, stop_time);
         pthread_mutex_unlock(&side->lock);
@@ -257,7 +288,8 @@ static void *serve(void *context) {
     }
 }
 
-/* A host that no longer acknowledges is noticed by the kernel. Unix sockets ignore this. */
+/* Lets the kernel close the connection to a host that no longer acknowledges. Unix sockets ignore
+ * this. */
 static void guard(const trmi_side *side, int fd) {
     unsigned milliseconds = (unsigned)(side->options.host_seconds * 1000);
     int yes = 1;
@@ -287,9 +319,12 @@ trm_status trmi_side_start(trmi_side *side, trm_error *err) {
     return TRM_OK;
 }
 
+/* Leaves the job: sends BYE to all peers, ends the service thread, which sends the rest, and closes
+ * all links. */
 void trmi_side_stop(trmi_side *side) {
     if (side->started) {
         pthread_mutex_lock(&side->lock);
+        /* After BYE, the peers do not treat the closed link as a death. */
         tell(side, TRMI_FRAME_BYE, NULL, 0);
         side->stop = true;
         trmi_side_wake(side);

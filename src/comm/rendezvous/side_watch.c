@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A process outside the ranks that waits for the end of their job: MindSpore's scheduler (MS_SCHED).
+/* A process outside the ranks that waits for the end of their job: MindSpore's scheduler
+ * (MS_SCHED).
  *
- *   connect, prove --rank 0 keeps the link--> wait until rank 0 closes it, in whatever way
+ *   connect and prove the token --rank 0 keeps the link--> wait until rank 0 closes it, for any reason
  */
 #include "comm/rendezvous/side.h"
 
@@ -14,9 +15,10 @@
 #include <time.h>
 #include <unistd.h>
 
-static const double say_seconds = 10;
+static const double say_seconds = 10; /* interval of the log messages */
 
-/* To rank 0, until the deadline.   error  END: no rank 0 was there; as trmi_side_introduce */
+/* Connects to rank 0 until the deadline. Errors: END if no rank 0 was there, else as
+ * trmi_side_introduce. */
 static trm_status find_root(trmi_join *join, trmi_link *link, trm_error *err) {
     double start = trmi_os_now(), said = start, limit = join->options.timeout_seconds;
     trm_error why;
@@ -24,6 +26,7 @@ static trm_status find_root(trmi_join *join, trmi_link *link, trm_error *err) {
         int fd;
         uint8_t secret[32];
         bool wrong_token = false;
+        /* Connect, then prove the token. */
         trm_status status = trmi_connect(&join->place, number, &fd, secret, &why);
         if (status == TRM_OK) {
             status = trmi_side_introduce(join, fd, secret, link, &wrong_token, &why);
@@ -31,6 +34,7 @@ static trm_status find_root(trmi_join *join, trmi_link *link, trm_error *err) {
                 close(fd);
             }
         }
+        /* Success, or an error that another attempt would meet again. */
         if (status != TRM_PENDING) {
             if (status != TRM_OK && err != NULL) {
                 *err = why;
@@ -60,7 +64,7 @@ trm_status trmi_side_watch(trmi_join *join, trm_error *err) {
     }
     join->hello.rank = TRMI_WATCHER;
     TRMI_TRY(find_root(join, &link, err));
-    /* No deadline: the job may last for months, and the kernel closes the link of a rank 0 that dies. */
+    /* No deadline: the job may last for months, and the kernel closes the link when rank 0 dies. */
     for (;;) {
         struct pollfd wait = {.fd = link.fd, .events = POLLIN};
         ssize_t bytes =

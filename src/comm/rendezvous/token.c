@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The job's token: 32 random bytes in a file that only its owner can read. */
+/* The job's token: 32 random bytes in a file that only its owner can read. Public functions for
+ * token files (trireme/cluster.h), and the files that processes of one host find by address. */
 #include "comm/rendezvous/token.h"
 
+#include "base/arguments.h"
 #include "base/error.h"
 #include "base/net.h"
 #include "base/os.h"
@@ -15,7 +17,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* A new file of mode 0600. */
+/* Writes a new file of mode 0600. Fails if the path exists. */
 static trm_status write_token(const char *path, const uint8_t token[TRM_TOKEN_BYTES],
                               trm_error *err) {
     char name[48];
@@ -35,6 +37,7 @@ static trm_status write_token(const char *path, const uint8_t token[TRM_TOKEN_BY
 }
 
 trm_status trm_token_create(const char *path, trm_error *err) {
+    TRMI_NEED(err, path);
     uint8_t token[TRM_TOKEN_BYTES];
     TRMI_TRY(trmi_net_random(token, sizeof token, err));
     trm_status status = write_token(path, token, err);
@@ -42,10 +45,11 @@ trm_status trm_token_create(const char *path, trm_error *err) {
     return status;
 }
 
-/* A file of root's that our group may read is an administrator's choice: a Kubernetes Secret with
- * fsGroup looks so. */
+/* True for a file of root's that a group of this process may read and others may not: an
+ * administrator has made it so. A Kubernetes Secret with fsGroup looks like that. */
 static bool lent_by_root(const struct stat *info) {
     gid_t groups[256];
+    /* A result of -1 (more than 256 groups) leaves the effective group. */
     int count = getgroups(256, groups);
     bool member = info->st_gid == getegid();
     for (int g = 0; g < count; g++) {
@@ -54,6 +58,7 @@ static bool lent_by_root(const struct stat *info) {
     return info->st_uid == 0 && geteuid() != 0 && (info->st_mode & 037) == 0 && member;
 }
 
+/* Checks type, mode, owner and length of an open token file, then reads it. */
 static trm_status read_open(int fd, const char *name, uint8_t token[32], trm_error *err) {
     struct stat info;
     uint8_t bytes[TRM_TOKEN_BYTES + 1];
@@ -82,7 +87,8 @@ static trm_status read_open(int fd, const char *name, uint8_t token[32], trm_err
     return TRM_OK;
 }
 
-/* `flags`: O_NOFOLLOW where the name is ours; a user's may be a link (Kubernetes makes such). */
+/* Opens and reads a token file. flags: O_NOFOLLOW for names that this program makes; a user's path
+ * may be a symbolic link, as Kubernetes creates them. */
 static trm_status read_token(const char *path, int flags, uint8_t token[32], trm_error *err) {
     char name[48];
     trmi_short_name(path, name);
@@ -97,16 +103,21 @@ static trm_status read_token(const char *path, int flags, uint8_t token[32], trm
 }
 
 trm_status trm_token_read(const char *path, uint8_t token[32], trm_error *err) {
+    TRMI_NEED(err, path, token);
     return read_token(path, 0, token, err);
 }
 
 trm_status trm_token_share(const char *path, uint8_t token[32], trm_error *err) {
+    TRMI_NEED(err, path, token);
     char own[4096], name[48];
     const char *slash = strrchr(path, '/');
     uint64_t mark;
+    /* A complete file exists already. */
     if (access(path, F_OK) == 0) {
         return trm_token_read(path, token, err);
     }
+    /* Write a file of a random name in the same folder, and give it the name that all ranks use. So
+     * no rank reads half of a token, and all read the same one. */
     TRMI_TRY(trmi_net_random(&mark, sizeof mark, err));
     int length = snprintf(own, sizeof own, "%s.%016" PRIx64, path, mark);
     if (length < 0 || (size_t)length >= sizeof own) {
@@ -119,7 +130,8 @@ trm_status trm_token_share(const char *path, uint8_t token[32], trm_error *err) 
         own[slash - path] = '/';
     }
     TRMI_TRY(trm_token_create(own, err));
-    /* Whole or not there; the first one wins. */
+    /* link() either creates the complete file or fails because another rank was first. Both are
+     * fine. */
     bool made = link(own, path) == 0 || errno == EEXIST;
     trm_status status =
         made ? TRM_OK
@@ -129,8 +141,9 @@ trm_status trm_token_share(const char *path, uint8_t token[32], trm_error *err) 
     return trm_token_read(path, token, err);
 }
 
-/* ---- by address ----------------------------------------------------------------------------------- */
+/* --- tokens by address --- */
 
+/* Writes the path of the token for `address`. */
 static void place_of(const char *address, char path[TRMI_TOKEN_PATH_BYTES]) {
     snprintf(path, TRMI_TOKEN_PATH_BYTES, "/tmp/trireme-%u/token-%.80s", (unsigned)geteuid(),
              address);
@@ -140,6 +153,7 @@ trm_status trmi_token_publish(const char *address, const uint8_t token[TRM_TOKEN
                               trm_error *err) {
     char own[TRMI_TOKEN_PATH_BYTES + 24];
     uint64_t mark;
+    /* The same way: write under a random name, then rename. */
     place_of(address, path);
     TRMI_TRY(trmi_os_private_dir(path, err));
     TRMI_TRY(trmi_net_random(&mark, sizeof mark, err));
@@ -154,6 +168,8 @@ trm_status trmi_token_publish(const char *address, const uint8_t token[TRM_TOKEN
 }
 
 void trmi_token_withdraw(const char *path, const uint8_t token[TRM_TOKEN_BYTES]) {
+    /* Another process may have published its token under the same name: remove the file only if it
+     * has this token. */
     uint8_t found[TRM_TOKEN_BYTES];
     if (path[0] != '\0' && read_token(path, O_NOFOLLOW, found, NULL) == TRM_OK &&
         memcmp(found, token, sizeof found) == 0) {
@@ -167,7 +183,9 @@ trm_status trmi_token_find(const char *address, uint8_t token[TRM_TOKEN_BYTES], 
     char all[2][TRM_TOKEN_BYTES], path[TRMI_TOKEN_PATH_BYTES];
     snprintf(all[0], sizeof all[0], "0.0.0.0%.10s", port != NULL ? port : "");
     snprintf(all[1], sizeof all[1], "[::]%.10s", port != NULL ? port : "");
+    /* the address itself, then the addresses of a process that listens on all interfaces */
     const char *const names[] = {address, all[0], all[1]};
+    /* The folder must belong to this user, because a user who writes there could set the token. */
     place_of(address, path);
     TRMI_TRY(trmi_os_private_dir(path, err));
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {

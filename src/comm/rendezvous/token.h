@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* comm/rendezvous/token.h: how processes of one user on one host find the token of a job when no
- * file of it was named.
+/* comm/rendezvous/token.h: how processes of one user on one host find the token of a job without a
+ * token file.
  *
- *   /tmp/trireme-UID/token-HOST:PORT      32 bytes, mode 0600, in a folder of mode 0700 that is the
- * user's own
+ *   /tmp/trireme-UID/token-HOST:PORT    32 bytes, mode 0600, in a folder of mode 0700 that belongs
+ *                                       to the user
  *
- * The process that will listen at HOST:PORT writes the file before it listens and removes it when
- * it ends. A peer reads it after it has connected, by the address that it has reached. Another user
- * can do neither. */
+ * The process that listens at HOST:PORT writes the file before it listens and removes it at its
+ * end. A peer reads it after it has connected, by the address that it has reached. Another user can
+ * neither write nor read it. */
 #ifndef TRMI_COMM_TOKEN_H
 #define TRMI_COMM_TOKEN_H
 
@@ -15,15 +15,16 @@
 
 enum { TRMI_TOKEN_PATH_BYTES = 160 };
 
-/* Writes the token for `address` ("127.0.0.1:4000"); replaces that of a process which has died.
- *   out   path[TRMI_TOKEN_PATH_BYTES], for trmi_token_withdraw    errors  INVALID (the folder is
- * another user's), IO */
+/* Writes the token for `address` ("127.0.0.1:4000"). A file of a process that has died is replaced.
+ * path[TRMI_TOKEN_PATH_BYTES] receives the path, for trmi_token_withdraw. Errors: INVALID (the
+ * folder belongs to another user), IO. */
 trm_status trmi_token_publish(const char *address, const uint8_t token[TRM_TOKEN_BYTES], char *path,
                               trm_error *err);
-/* Removes the file, unless another process has replaced it since. "" is fine. */
+/* Removes the file, unless another process has replaced it in the meantime. path "" does
+ * nothing. */
 void trmi_token_withdraw(const char *path, const uint8_t token[TRM_TOKEN_BYTES]);
-/* The token of the process that listens at `address`, or at its port on all addresses.   errors
- * INVALID */
+/* Finds the token of the process that listens at `address`, or at its port on all addresses.
+ * Errors: INVALID. */
 trm_status trmi_token_find(const char *address, uint8_t token[TRM_TOKEN_BYTES], trm_error *err);
 
 #endif

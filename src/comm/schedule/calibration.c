@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* links.txt, the file of network figures: parsing, writing, and the agreement of all ranks on them.
+ * Rank 0 alone reads and writes the file, so ranks with different caches still use the same
+ * figures. */
 #include "comm/schedule/calibration.h"
 
 #include "base/error.h"
@@ -11,27 +14,29 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LINE_BYTES = 256, FILE_BYTES = 1 << 20 };
+enum { LINE_BYTES = 256, FILE_BYTES = 1 << 20 }; /* longest line, longest file */
 
+/* One line of the file. */
 typedef struct link_line {
-    char cluster[65], engine[32];
+    char cluster[65], engine[32]; /* cluster: SHA-256 in hexadecimal */
     trmi_model model;
 } link_line;
 
+/* Writes the digest in hexadecimal. */
 static void hex(const uint8_t cluster[32], char text[65]) {
     for (int i = 0; i < 32; i++) {
         snprintf(text + 2 * i, 3, "%02x", cluster[i]);
     }
 }
 
-/* Seconds that a machine can have: a round of 10 ns to 10 s, 1 KB/s to 10 TB/s. */
+/* True for figures that a machine can have: a round of 10 ns to 10 s, 1 KB/s to 10 TB/s. */
 static bool plausible(const trmi_model *m) {
     return isfinite(m->alpha) && m->alpha >= 1e-8 && m->alpha <= 10 && isfinite(m->beta) &&
            m->beta >= 1e-13 && m->beta <= 1e-3 && isfinite(m->gamma) && m->gamma >= 1e-13 &&
            m->gamma <= 1e-3;
 }
 
-/* The line at *at, which moves behind it. False when it is none of ours. */
+/* Parses the line at *at and advances *at past it. Returns false if it has another form. */
 static bool read_line(const char **at, link_line *out) {
     char line[LINE_BYTES];
     size_t length = strcspn(*at, "\n");
@@ -79,6 +84,7 @@ trm_status trmi_links_put(const char *text, const uint8_t cluster[32], const cha
     for (const char *at = text; *at != '\0';) {
         others += read_line(&at, &line) && !is_for(&line, wanted, engine);
     }
+    /* The oldest lines are at the front: skip those beyond the limit. */
     int passed_over = others - (TRMI_LINKS_MAX - 1);
     for (const char *at = text; *at != '\0';) {
         if (read_line(&at, &line) && !is_for(&line, wanted, engine) && passed_over-- <= 0) {
@@ -90,8 +96,8 @@ trm_status trmi_links_put(const char *text, const uint8_t cluster[32], const cha
                        : TRM_OK;
 }
 
-/* --- with the others
- *  ------------------------------------------------------------------------------- */
+/* --- agreement of the ranks --- */
+/* Writes the path of links.txt; false if there is no cache folder. */
 static bool file_path(char *path, size_t size) {
     if (!trmi_os_cache_dir(path, size - 16)) {
         return false;
@@ -100,6 +106,7 @@ static bool file_path(char *path, size_t size) {
     return true;
 }
 
+/* Reads this cluster's figures from the file; false if it has none. */
 static bool find_kept(const trmi_transport *transport, trmi_model *out) {
     char path[512];
     uint8_t *text = NULL;
@@ -114,6 +121,7 @@ static bool find_kept(const trmi_transport *transport, trmi_model *out) {
     return found;
 }
 
+/* Writes this cluster's figures into the file. A failure is logged, not returned. */
 static void keep(const trmi_transport *transport, const trmi_model *model) {
     char path[512];
     uint8_t *text = NULL;
@@ -123,7 +131,7 @@ static void keep(const trmi_transport *transport, const trmi_model *model) {
     if (!file_path(path, sizeof path) || !plausible(model)) {
         return;
     }
-    (void)trmi_os_read_file(path, FILE_BYTES, &text, &bytes, NULL); /* none yet */
+    (void)trmi_os_read_file(path, FILE_BYTES, &text, &bytes, NULL); /* the file may not exist yet */
     trm_status status =
         trmi_links_put(text != NULL ? (const char *)text : "", transport->group.bootstrap->cluster,
                        transport->table->name, model, &out, &err);
@@ -137,18 +145,21 @@ static void keep(const trmi_transport *transport, const trmi_model *model) {
     trmi_free(text);
 }
 
+/* Logs the figures and where they come from. */
 static void say(const trmi_transport *transport, const trmi_model *m, const char *how) {
     trmi_log(TRM_LOG_DEBUG, "comm", "%s, %s: %.3g us a round, %.3g GB/s, sums %.3g GB/s",
              transport->table->name, how, 1e6 * m->alpha, 1e-9 / m->beta, 1e-9 / m->gamma);
 }
 
+/* The message from rank 0 to the other ranks. */
 typedef struct kept_card {
-    trmi_model model;
-    int32_t found, reserved;
+    trmi_model model;        /* valid if found is 1 */
+    int32_t found, reserved; /* 1: the file has figures of this cluster; 0 */
 } kept_card;
 
 trm_status trmi_calibrate(trmi_transport *transport, const trmi_exchange *exchange, trmi_model *out,
                           trm_error *err) {
+    /* A cluster without a digest (threads, tests) has no line: measure each time. */
     static const uint8_t unknown[32];
     const trmi_group *group = &transport->group;
     if (memcmp(group->bootstrap->cluster, unknown, 32) == 0) {

@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Schedules: names of the algorithms, which algorithm can do which kind, and the table of
+ * generators. A generator appends the steps of one rank to a schedule (schedule.h); the generators
+ * are in schedule_kinds.c and schedule_rooted.c. */
 #include "comm/schedule/schedule.h"
 
 #include "base/error.h"
@@ -7,6 +10,7 @@
 #include <string.h>
 #include <strings.h>
 
+/* In the order of trmi_algorithm. */
 static const char *const names[TRMI_ALGORITHMS] = {"auto",  "direct",   "ring", "halving",
                                                    "bruck", "pairwise", "tree", "pipeline"};
 
@@ -15,15 +19,24 @@ const char *trmi_algorithm_name(trmi_algorithm algorithm) {
 }
 
 int trmi_algorithm_parse(const char *name, size_t length) {
+    /* names of HCCL and their equivalents here */
     static const struct {
         const char *name;
         trmi_algorithm algorithm;
     } others[] = {
-        {"", TRMI_ALGORITHM_AUTO},    {"NA", TRMI_ALGORITHM_AUTO}, {"mesh", TRMI_DIRECT},
-        {"star", TRMI_DIRECT},        {"H-D_R", TRMI_HALVING},     {"NHR", TRMI_BRUCK},
-        {"NHR_V1", TRMI_BRUCK},       {"NB", TRMI_BRUCK},          {"fullmesh", TRMI_DIRECT},
-        {"AHC", TRMI_ALGORITHM_AUTO}, /* hosts of different sizes: two levels do that anyway */
+        {"", TRMI_ALGORITHM_AUTO},
+        {"NA", TRMI_ALGORITHM_AUTO},
+        {"mesh", TRMI_DIRECT},
+        {"star", TRMI_DIRECT},
+        {"H-D_R", TRMI_HALVING},
+        {"NHR", TRMI_BRUCK},
+        {"NHR_V1", TRMI_BRUCK},
+        {"NB", TRMI_BRUCK},
+        {"fullmesh", TRMI_DIRECT},
+        /* hosts of different sizes: the two levels of comm/net/levels.c do that */
+        {"AHC", TRMI_ALGORITHM_AUTO},
     };
+    /* The names of this program, and then HCCL's. */
     for (int i = 0; i < TRMI_ALGORITHMS; i++) {
         if (strlen(names[i]) == length && strncasecmp(names[i], name, length) == 0) {
             return i;
@@ -42,8 +55,7 @@ void trmi_schedule_free(trmi_schedule *schedule) {
     *schedule = (trmi_schedule){0};
 }
 
-/* --- which, and what it costs
- *  ---------------------------------------------------------------------- */
+/* --- which algorithm applies, and its generator --- */
 static bool is_power_of_two(int32_t n) { return (n & (n - 1)) == 0; }
 
 bool trmi_schedule_applies(trmi_algorithm algorithm, trm_collective_kind kind, int32_t size) {
@@ -71,16 +83,19 @@ bool trmi_schedule_applies(trmi_algorithm algorithm, trm_collective_kind kind, i
 
 trm_status trmi_schedule_make(const trmi_schedule_request *request, trmi_schedule *out,
                               trm_error *err) {
+    /* The arrays of an earlier schedule are used again. */
     out->count = 0;
     out->rounds = 0;
     out->temp_count = 0;
     out->failed = false;
+    /* The direct algorithms sum all ranks' vectors in one step. */
     out->sums_complete = request->algorithm == TRMI_DIRECT;
     if (!trmi_schedule_applies(request->algorithm, request->kind, request->size)) {
         return TRMI_FAIL(err, TRM_UNSUPPORTED, "%s among %d ranks does not go by %s",
                          trm_collective_name(request->kind), request->size,
                          trmi_algorithm_name(request->algorithm));
     }
+    /* By kind; the request's algorithm is chosen in the generator. */
     static void (*const generators[])(trmi_builder *) = {
         [TRM_ALLREDUCE] = trmi_make_allreduce,
         [TRM_BROADCAST] = trmi_make_broadcast,

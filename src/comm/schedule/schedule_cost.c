@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The table of docs/algorithms.md: rounds, elements sent and elements summed by the busiest rank,
- * for equal blocks. n ranks, L = ceil(log2 n), m = elements of the full vector. */
+/* The table of docs/internals/collectives.md: rounds, and elements sent and summed by the busiest
+ * rank, for equal blocks. n ranks, steps = ceil(log2 n), m = elements of the full vector, part =
+ * m(n-1)/n. */
 #include "comm/schedule/schedule.h"
 
 #include "base/checked.h"
 
+/* True if `count` is the whole vector, not one rank's block. */
 static bool is_full_vector(trm_collective_kind kind) {
     return kind == TRM_ALLREDUCE || kind == TRM_BROADCAST || kind == TRM_REDUCE ||
            kind == TRM_BARRIER;
 }
 
+/* Rounds, elements sent and elements summed of an all-reduce of m elements. */
 static trmi_schedule_cost allreduce_cost(trmi_algorithm algorithm, int32_t n, double m,
                                          int64_t pieces) {
     int32_t steps = trmi_ceil_log2(n), power = 1 << steps;
@@ -22,7 +25,8 @@ static trmi_schedule_cost allreduce_cost(trmi_algorithm algorithm, int32_t n, do
         if (power == n) {
             return (trmi_schedule_cost){2 * steps, 2 * part, part};
         }
-        power /= 2; /* folded: the busiest also takes a neighbour's vector and sends the result */
+        /* folded: the busiest rank also sums a neighbour's vector and sends it the result */
+        power /= 2;
         part = m * (power - 1) / power;
         return (trmi_schedule_cost){2 * (steps - 1) + 2, 2 * part + m, part + m};
     case TRMI_TREE: return (trmi_schedule_cost){2 * steps, steps * m, steps * m};
@@ -30,6 +34,7 @@ static trmi_schedule_cost allreduce_cost(trmi_algorithm algorithm, int32_t n, do
     }
 }
 
+/* Broadcast and reduce. */
 static trmi_schedule_cost rooted_cost(trmi_algorithm algorithm, trm_collective_kind kind, int32_t n,
                                       double m, int64_t pieces) {
     int32_t steps = trmi_ceil_log2(n);
@@ -38,7 +43,7 @@ static trmi_schedule_cost rooted_cost(trmi_algorithm algorithm, trm_collective_k
     switch (algorithm) {
     case TRMI_DIRECT:
         return (trmi_schedule_cost){1, reduce ? m : (n - 1) * m, reduce ? (n - 1) * m : 0};
-    case TRMI_RING: /* broadcast: the root scatters, and passes its share on as everyone */
+    case TRMI_RING: /* broadcast: the root scatters, then passes blocks on like every rank */
         return (trmi_schedule_cost){n, reduce ? part + m / n : 2 * part, reduce ? part : 0};
     case TRMI_BRUCK:
         return (trmi_schedule_cost){1 + steps, reduce ? part + m / n : 2 * part, reduce ? part : 0};
@@ -68,7 +73,7 @@ trmi_schedule_cost trmi_schedule_predict(trmi_algorithm algorithm, trm_collectiv
     case TRM_ALLGATHER:
     case TRM_ALLGATHERV: return (trmi_schedule_cost){(int64_t)rounds, part, 0};
     case TRM_SCATTER: return (trmi_schedule_cost){algorithm == TRMI_DIRECT ? 1 : steps, part, 0};
-    case TRM_GATHER: /* the largest subtree but the root's */
+    case TRM_GATHER: /* the busiest rank has the largest subtree but the root's */
         return (trmi_schedule_cost){
             algorithm == TRMI_DIRECT ? 1 : steps,
             algorithm == TRMI_DIRECT
@@ -77,6 +82,7 @@ trmi_schedule_cost trmi_schedule_predict(trmi_algorithm algorithm, trm_collectiv
             0};
     case TRM_ALLTOALL:
     case TRM_ALLTOALLV:
+        /* block j makes one hop for each bit that is set in j */
         if (algorithm == TRMI_BRUCK) {
             double moved = 0;
             for (int32_t j = 1; j < n; j++) {

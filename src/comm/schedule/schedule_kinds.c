@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Collectives put together from the parts. A vector to be summed step by step is worked on where it
- * may be changed: in the receive buffer, or in temporary memory where there is none. */
+/* Collectives without a root, composed of the parts of schedule_parts.c. A vector that is summed
+ * step by step must be writable: it is in the receive buffer, or in temporary memory if the receive
+ * buffer is shorter than the vector. */
 #include "comm/schedule/schedule.h"
 
+/* The whole vector, at element `at` of `place`. */
 static trmi_schedule_range whole(const trmi_builder *b, trmi_schedule_place place, int64_t at) {
     return (trmi_schedule_range){place, at, b->request->count};
 }
 
-/* --- all-reduce
- *  ------------------------------------------------------------------------------------ */
+/* --- all-reduce --- */
+/* The largest power of two that is at most n. */
 static int32_t largest_power(int32_t n) {
     int32_t power = 1;
     while (power * 2 <= n) {
@@ -17,9 +19,9 @@ static int32_t largest_power(int32_t n) {
     return power;
 }
 
-/* Ranks beyond the largest power of two first give their vector to a neighbour and get the result
- * back at the end: of the first 2e ranks, the odd ones. The others are numbered anew without them.
- */
+/* Halving and doubling for any n. With e ranks more than a power of two, the odd ones of the first
+ * 2e ranks first send their vector to the rank below, and receive the result at the end. The
+ * remaining ranks are renumbered without them. */
 static void make_folded(trmi_builder *b) {
     int32_t n = b->size, power = largest_power(n), extra = n - power, r = b->rank;
     trmi_schedule_range all = whole(b, TRMI_RECV_BUFFER, 0);
@@ -34,7 +36,7 @@ static void make_folded(trmi_builder *b) {
         }
         b->round++;
     }
-    /* the inner algorithm among `power` ranks, with peers renumbered back */
+    /* The inner algorithm runs among `power` ranks; then its peers are renumbered back. */
     trmi_schedule_request inner = *b->request;
     inner.size = power;
     inner.rank = r < 2 * extra ? r / 2 : r - extra;
@@ -60,6 +62,7 @@ static void make_folded(trmi_builder *b) {
     }
 }
 
+/* One scatter part, then one gather part; a tree or a chain: reduce to rank 0, then broadcast. */
 void trmi_make_allreduce(trmi_builder *b) {
     trmi_schedule_range all = whole(b, TRMI_RECV_BUFFER, 0);
     if (b->request->algorithm == TRMI_DIRECT) {
@@ -85,8 +88,7 @@ void trmi_make_allreduce(trmi_builder *b) {
     }
 }
 
-/* --- reduce-scatter, all-gather
- *  --------------------------------------------------------------------- */
+/* --- reduce-scatter, all-gather --- */
 void trmi_make_reduce_scatter(trmi_builder *b) {
     trmi_schedule_range mine = {TRMI_RECV_BUFFER, 0, trmi_block_count(b, b->rank)};
     if (b->request->algorithm == TRMI_DIRECT) {
@@ -116,8 +118,8 @@ void trmi_make_allgather(trmi_builder *b) {
     }
 }
 
-/* --- all-to-all, barrier
- *  ---------------------------------------------------------------------------- */
+/* --- all-to-all, barrier --- */
+/* This rank's block for `peer`, and below its block from `peer`. */
 static trmi_schedule_range to_peer(const trmi_builder *b, int32_t peer) {
     const trmi_schedule_request *r = b->request;
     if (r->kind == TRM_ALLTOALLV) {
@@ -134,17 +136,20 @@ static trmi_schedule_range from_peer(const trmi_builder *b, int32_t peer) {
     return (trmi_schedule_range){TRMI_RECV_BUFFER, r->count * peer, r->count};
 }
 
-/* Slot j of `work` holds a block on its way to a rank j further on; in round k those with bit k set
- * move 2^k ranks on, packed into one message. */
+/* Bruck's all-to-all: slot j of `work` holds a block that has to move j ranks on. In round k, the
+ * blocks whose j has bit k set move 2^k ranks on, packed into one message. log2 n messages instead
+ * of n-1. */
 static void make_bruck_alltoall(trmi_builder *b) {
     int32_t n = b->size, r = b->rank;
     int64_t c = b->request->count, work = trmi_take_temp(b, n * c);
     int64_t packed = trmi_take_temp(b, n * c), arrived = trmi_take_temp(b, n * c);
+    /* Slot j begins with the block for the rank j further on. */
     for (int32_t j = 0; j < n; j++) {
         trmi_add_copy(b, (trmi_schedule_range){TRMI_TEMP_BUFFER, work + j * c, c}, TRMI_SEND_BUFFER,
                       trmi_modulo(r + j, n) * c);
     }
     for (int32_t bit = 1; bit < n; bit *= 2, b->round++) {
+        /* Pack the blocks that move in this round. */
         int32_t moved = 0;
         for (int32_t j = 0; j < n; j++) {
             if ((j & bit) != 0) {
@@ -152,10 +157,12 @@ static void make_bruck_alltoall(trmi_builder *b) {
                               TRMI_TEMP_BUFFER, work + j * c);
             }
         }
+        /* All ranks send the same distance, so each receives from the other side. */
         trmi_add_send(b, trmi_modulo(r + bit, n),
                       (trmi_schedule_range){TRMI_TEMP_BUFFER, packed, moved * c});
         trmi_add_receive(b, trmi_modulo(r - bit, n),
                          (trmi_schedule_range){TRMI_TEMP_BUFFER, arrived, moved * c});
+        /* Unpack into the same slots. */
         moved = 0;
         for (int32_t j = 0; j < n; j++) {
             if ((j & bit) != 0) {
@@ -164,12 +171,14 @@ static void make_bruck_alltoall(trmi_builder *b) {
             }
         }
     }
+    /* Slot j now has the block from the rank j before this one. */
     for (int32_t j = 0; j < n; j++) {
         trmi_add_copy(b, (trmi_schedule_range){TRMI_RECV_BUFFER, trmi_modulo(r - j, n) * c, c},
                       TRMI_TEMP_BUFFER, work + j * c);
     }
 }
 
+/* direct: all pairs in one round; pairwise: in round s with the ranks at distance s. */
 void trmi_make_alltoall(trmi_builder *b) {
     int32_t n = b->size, r = b->rank;
     if (b->request->algorithm == TRMI_BRUCK) {
@@ -186,7 +195,7 @@ void trmi_make_alltoall(trmi_builder *b) {
     b->round += one_round;
 }
 
-/* Dissemination: after round k every rank knows of 2^(k+1) ranks. */
+/* Dissemination barrier: after round k, a rank has heard (directly or not) from 2^(k+1) ranks. */
 void trmi_make_barrier(trmi_builder *b) {
     int64_t token = trmi_take_temp(b, 2);
     for (int32_t d = 1; d < b->size; d *= 2, b->round++) {

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The halves of all-reduce, used by everything else: scatter parts sum each block to its rank,
- * gather parts spread the blocks. */
+/* The halves of an all-reduce, of which the other collectives consist, too: scatter parts sum each
+ * block to its rank, gather parts distribute the blocks. n is the number of ranks, r this rank. */
 #include "comm/schedule/schedule.h"
 
 #include "base/checked.h"
 
+/* Returns the elements of the longest block, the size of a temporary buffer for any block. */
 static int64_t longest_block(const trmi_builder *b) {
     int64_t longest = 0;
     for (int32_t i = 0; i < b->size; i++) {
@@ -13,15 +14,14 @@ static int64_t longest_block(const trmi_builder *b) {
     return longest;
 }
 
-/* Receives what shall be added to `to` into temporary memory. */
+/* Receives into temporary memory what is to be added to `to`. */
 static void receive_aside(trmi_builder *b, int32_t peer, trmi_schedule_range to, int64_t temp) {
     trmi_add_receive(b, peer, (trmi_schedule_range){TRMI_TEMP_BUFFER, temp, to.count});
 }
 
-/* --- ring
- *  ----------------------------------------------------------------------------------------- */
-/* Round s: block r-1-s goes right, block r-2-s comes from the left and is added; after n-1 rounds
- * block r has been everywhere and is home. */
+/* --- ring --- */
+/* Round s: this rank sends block r-1-s to the right and receives block r-2-s from the left, which
+ * it adds to its own. After n-1 rounds, block r has passed all ranks and is complete on rank r. */
 void trmi_ring_scatter(trmi_builder *b, trmi_schedule_place place, int64_t base) {
     int32_t n = b->size, r = b->rank;
     int64_t temp = trmi_take_temp(b, longest_block(b));
@@ -34,6 +34,7 @@ void trmi_ring_scatter(trmi_builder *b, trmi_schedule_place place, int64_t base)
     }
 }
 
+/* Round s: this rank passes block r-s to the right, which it received in the round before. */
 void trmi_ring_gather(trmi_builder *b, trmi_schedule_place place, int64_t base) {
     int32_t n = b->size, r = b->rank;
     for (int32_t s = 0; s < n - 1; s++, b->round++) {
@@ -44,9 +45,8 @@ void trmi_ring_gather(trmi_builder *b, trmi_schedule_place place, int64_t base) 
     }
 }
 
-/* --- Bruck
- *  ---------------------------------------------------------------------------------------- */
-/* `blocks` blocks from `first` on, cyclically: one run, or two. */
+/* --- Bruck --- */
+/* Returns `blocks` blocks from `first` on, counted cyclically, as one or two ranges (*runs). */
 static int32_t cyclic_runs(const trmi_builder *b, trmi_schedule_place place, int64_t base,
                            int32_t first, int32_t blocks, trmi_schedule_range runs[2]) {
     int32_t start = trmi_modulo(first, b->size);
@@ -56,7 +56,9 @@ static int32_t cyclic_runs(const trmi_builder *b, trmi_schedule_place place, int
     return blocks > head ? 2 : 1;
 }
 
-/* Round k: this rank has blocks r .. r+2^k-1; it passes as many as are new to rank r-2^k. */
+/* Bruck et al., "Efficient algorithms for all-to-all communications" (1997). In the round in which
+ * this rank has blocks r .. r+have-1, it sends those that are new to rank r-have, which are all of
+ * them but in the last round. */
 void trmi_bruck_gather(trmi_builder *b, trmi_schedule_place place, int64_t base) {
     int32_t n = b->size, r = b->rank;
     for (int32_t have = 1; have < n; have *= 2, b->round++) {
@@ -73,7 +75,8 @@ void trmi_bruck_gather(trmi_builder *b, trmi_schedule_place place, int64_t base)
     }
 }
 
-/* The same rounds backwards: what was received is sent, what was sent is received and added. */
+/* The same rounds backwards: blocks that were received are sent, and blocks that were sent are
+ * received and added. */
 void trmi_bruck_scatter(trmi_builder *b, trmi_schedule_place place, int64_t base) {
     int32_t n = b->size, r = b->rank, top = 1;
     while (top * 2 < n) {
@@ -101,10 +104,9 @@ void trmi_bruck_scatter(trmi_builder *b, trmi_schedule_place place, int64_t base
     }
 }
 
-/* --- halving and doubling, for a power of two
- *  ------------------------------------------------------ */
-/* Ranks that differ in one bit exchange halves of what they share; the higher bit keeps the upper.
- */
+/* --- halving and doubling, for a power of two --- */
+/* Recursive halving: in the round of distance d, ranks that differ in bit d exchange halves of the
+ * range that both still hold. The rank with bit d set keeps the upper half. */
 void trmi_halving_scatter(trmi_builder *b, trmi_schedule_place place, int64_t base) {
     int32_t n = b->size, r = b->rank, first = 0;
     int64_t temp =
@@ -121,6 +123,7 @@ void trmi_halving_scatter(trmi_builder *b, trmi_schedule_place place, int64_t ba
     }
 }
 
+/* Recursive doubling: the same rounds backwards, without sums. */
 void trmi_doubling_gather(trmi_builder *b, trmi_schedule_place place, int64_t base) {
     int32_t n = b->size, r = b->rank;
     for (int32_t d = 1; d < n; d *= 2, b->round++) {
@@ -130,8 +133,9 @@ void trmi_doubling_gather(trmi_builder *b, trmi_schedule_place place, int64_t ba
     }
 }
 
-/* --- direct
- *  --------------------------------------------------------------------------------------- */
+/* --- direct --- */
+/* One round: every rank sends each block to its rank. The sum over all n vectors is one step in
+ * rank order, so its bits do not depend on which message arrived first. */
 void trmi_direct_scatter(trmi_builder *b, trmi_schedule_place from_place, int64_t from,
                          trmi_schedule_range to) {
     int32_t n = b->size, r = b->rank;
@@ -151,6 +155,7 @@ void trmi_direct_scatter(trmi_builder *b, trmi_schedule_place from_place, int64_
     b->round++;
 }
 
+/* One round: every rank sends its block to all other ranks. */
 void trmi_direct_gather(trmi_builder *b, trmi_schedule_place place, int64_t base) {
     int32_t n = b->size, r = b->rank;
     for (int32_t i = 1; i < n; i++) {

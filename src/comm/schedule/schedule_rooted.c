@@ -1,10 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Collectives with a root: stars, binomial trees, chains in pieces. Ranks count from the root:
- * v = rank - root, modulo n. */
+/* Collectives with a root: direct, over binomial trees, and over chains in pieces. Ranks are
+ * counted from the root: v = (rank - root) modulo n, so the root is v = 0.
+ *
+ *   direct   1 round, the root sends or receives n - 1 vectors
+ *   tree     ceil(log2 n) rounds; for short vectors
+ *   chain    pieces + n - 2 rounds; for long vectors, because every link is busy in most rounds
+ *
+ * The generators of a send and of its receive must agree in round, length and order, because each
+ * rank builds only its own steps. */
 #include "comm/schedule/schedule.h"
 
 #include "base/checked.h"
 
+/* Translate a rank to v, and v to a rank. */
 static int32_t relative(const trmi_builder *b, int32_t root) {
     return trmi_modulo(b->rank - root, b->size);
 }
@@ -12,6 +20,7 @@ static int32_t absolute(const trmi_builder *b, int32_t root, int32_t v) {
     return trmi_modulo(v + root, b->size);
 }
 
+/* Pipeline: elements of a piece, number of pieces, and the range of piece k. */
 static int64_t piece_of(const trmi_builder *b) {
     return b->request->piece_count > 0 ? b->request->piece_count : 65536;
 }
@@ -26,10 +35,9 @@ static trmi_schedule_range piece_range(const trmi_builder *b, trmi_schedule_plac
                                  trmi_max_i64(0, trmi_min_i64(piece, count - k * piece))};
 }
 
-/* --- trees and chains
- *  ------------------------------------------------------------------------------- */
-/* Chain n-1 -> ... -> 1 -> 0: in round t, v sends piece t - (n-1-v) and receives piece t - (n-2-v).
- */
+/* --- trees and chains --- */
+/* Chain n-1 -> ... -> 1 -> 0: in round t, rank v sends piece t-(n-1-v) and receives piece
+ * t-(n-2-v), which it adds to its own. */
 static void chain_reduce(trmi_builder *b, trmi_schedule_place place, int64_t base, int32_t root) {
     int32_t n = b->size, v = relative(b, root);
     int64_t pieces = pieces_of(b), temp = trmi_take_temp(b, piece_of(b));
@@ -47,6 +55,7 @@ static void chain_reduce(trmi_builder *b, trmi_schedule_place place, int64_t bas
     }
 }
 
+/* Chain 0 -> 1 -> ... -> n-1: in round t, rank v sends piece t-v and receives piece t-(v-1). */
 static void chain_broadcast(trmi_builder *b, int32_t root) {
     int32_t n = b->size, v = relative(b, root);
     int64_t pieces = pieces_of(b);
@@ -61,7 +70,7 @@ static void chain_broadcast(trmi_builder *b, int32_t root) {
     }
 }
 
-/* Round of distance d: v with v % 2d == d sends to v - d, which adds. */
+/* In the round of distance d, a rank v with v % 2d == d sends its vector to v-d, which adds it. */
 static void tree_reduce(trmi_builder *b, trmi_schedule_place place, int64_t base, int32_t root) {
     int32_t n = b->size, v = relative(b, root);
     trmi_schedule_range all = {place, base, b->request->count};
@@ -77,7 +86,8 @@ static void tree_reduce(trmi_builder *b, trmi_schedule_place place, int64_t base
     }
 }
 
-/* Round of distance d: the first d ranks have it and pass it on by d. */
+/* In the round of distance d, the first d ranks have the vector and send it to the rank d further
+ * on. */
 static void tree_broadcast(trmi_builder *b, int32_t root) {
     int32_t n = b->size, v = relative(b, root);
     trmi_schedule_range all = {TRMI_RECV_BUFFER, 0, b->request->count};
@@ -107,9 +117,9 @@ void trmi_tree_or_chain_broadcast(trmi_builder *b, int32_t root) {
     }
 }
 
-/* --- broadcast
- *  -------------------------------------------------------------------------------------- */
-/* Rank i gets block i from the root; then a gather part spreads the blocks. */
+/* --- broadcast --- */
+/* Sends block i from the root to rank i; a gather part then distributes the blocks. For long
+ * vectors this takes less time than a tree, because the root sends each element only once. */
 static void scatter_blocks(trmi_builder *b, int32_t root) {
     for (int32_t i = 1; i < b->size; i++) {
         int32_t peer = absolute(b, root, i);
@@ -122,6 +132,7 @@ static void scatter_blocks(trmi_builder *b, int32_t root) {
     b->round++;
 }
 
+/* The root first copies its input, so that every rank sends from the receive buffer. */
 void trmi_make_broadcast(trmi_builder *b) {
     int32_t root = b->request->root;
     trmi_schedule_range all = {TRMI_RECV_BUFFER, 0, b->request->count};
@@ -151,14 +162,16 @@ void trmi_make_broadcast(trmi_builder *b) {
     }
 }
 
-/* --- reduce
- *  ----------------------------------------------------------------------------------------- */
+/* --- reduce --- */
+/* All ranks send their vectors to the root, which sums them in rank order in one step. */
 static void direct_reduce(trmi_builder *b, int32_t root) {
     int64_t count = b->request->count;
     if (b->rank != root) {
         trmi_add_send(b, root, (trmi_schedule_range){TRMI_SEND_BUFFER, 0, count});
     } else {
         int64_t temp = trmi_take_temp(b, count * b->size);
+        /* The blocks are in rank order, whatever the root is, so that the sum has the same
+         * order. */
         for (int32_t i = 1; i < b->size; i++) {
             int32_t peer = absolute(b, root, i);
             trmi_add_receive(b, peer,
@@ -180,7 +193,7 @@ void trmi_make_reduce(trmi_builder *b) {
         direct_reduce(b, root);
         return;
     }
-    /* only the root's receive buffer may be written */
+    /* Only the root's receive buffer may be written, so all ranks sum in temporary memory. */
     int64_t work = trmi_take_temp(b, count);
     trmi_add_copy(b, (trmi_schedule_range){TRMI_TEMP_BUFFER, work, count}, TRMI_SEND_BUFFER, 0);
     if (algorithm == TRMI_RING || algorithm == TRMI_BRUCK) {
@@ -189,6 +202,7 @@ void trmi_make_reduce(trmi_builder *b) {
         } else {
             trmi_bruck_scatter(b, TRMI_TEMP_BUFFER, work);
         }
+        /* Each rank has one complete block: the root gathers them. */
         for (int32_t i = 1; i < b->size; i++) {
             int32_t peer = absolute(b, root, i);
             if (b->rank == peer) {
@@ -203,14 +217,16 @@ void trmi_make_reduce(trmi_builder *b) {
     if (b->rank == root) {
         trmi_add_copy(b, (trmi_schedule_range){TRMI_RECV_BUFFER, 0, count}, TRMI_TEMP_BUFFER, work);
     }
-    b->round++; /* of the last gather, or of the last copy */
+    b->round++; /* the round of the last gather or of the last copy */
 }
 
-/* --- scatter, gather
- *  -------------------------------------------------------------------------------- */
-/* Trees keep the blocks of the ranks below v together: v, v+1, ... in temporary memory. */
+/* --- scatter, gather --- */
+/* The number of ranks in the subtree of v at distance d. A tree keeps the blocks of a subtree (v,
+ * v+1, ...) together in temporary memory. */
 static int32_t below(int32_t v, int32_t d, int32_t n) { return v + d <= n ? d : n - v; }
 
+/* Tree: the root sorts the blocks by v; in the round of distance d, each rank sends the upper half
+ * of its blocks d ranks on. */
 void trmi_make_scatter(trmi_builder *b) {
     int32_t n = b->size, root = b->request->root, v = relative(b, root);
     int64_t c = b->request->count;
@@ -228,6 +244,7 @@ void trmi_make_scatter(trmi_builder *b) {
         b->round++;
         return;
     }
+    /* The root's blocks in the order of v: a subtree is then one range. */
     int64_t work = trmi_take_temp(b, c * n);
     for (int32_t i = 0; v == 0 && i < n; i++) {
         trmi_add_copy(b, (trmi_schedule_range){TRMI_TEMP_BUFFER, work + i * c, c}, TRMI_SEND_BUFFER,
@@ -243,9 +260,11 @@ void trmi_make_scatter(trmi_builder *b) {
                              (trmi_schedule_range){TRMI_TEMP_BUFFER, work, c * below(v, d, n)});
         }
     }
+    /* The first block is this rank's own. */
     trmi_add_copy(b, mine, TRMI_TEMP_BUFFER, work);
 }
 
+/* Tree: the same rounds backwards. */
 void trmi_make_gather(trmi_builder *b) {
     int32_t n = b->size, root = b->request->root, v = relative(b, root);
     int64_t c = b->request->count;

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What schedules are made of: steps, and the blocks that they move. */
+/* The elements of schedules: appending steps, and the blocks that steps move. Used by the
+ * generators. A step without elements is left out, on the sender as on the receiver. */
 #include "comm/schedule/schedule.h"
 
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/memory.h"
 
-/* --- steps
- *  ---------------------------------------------------------------------------------------- */
+/* --- steps --- */
+/* Appends a step to the present round. Without memory, the schedule is marked as failed and later
+ * steps are ignored. */
 static void add(trmi_builder *b, trmi_schedule_step step) {
     trmi_schedule *out = b->out;
     if (step.count == 0 || out->failed) {
@@ -73,13 +75,14 @@ void trmi_add_copy(trmi_builder *b, trmi_schedule_range to, trmi_schedule_place 
 }
 
 int64_t trmi_take_temp(trmi_builder *b, int64_t count) {
+    /* Only the position is known now; the runner allocates the memory. */
     int64_t at = b->out->temp_count;
     b->out->temp_count += count;
     return at;
 }
 
-/* --- blocks
- *  --------------------------------------------------------------------------------------- */
+/* --- blocks --- */
+/* True if the caller's vector has one block for each rank. */
 static bool is_divided(trm_collective_kind kind) {
     return kind != TRM_ALLREDUCE && kind != TRM_REDUCE && kind != TRM_BROADCAST;
 }

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The futex system call: the C library has no wrapper for it. Failures (EAGAIN, EINTR, ETIMEDOUT)
+ * are ignored, because every caller tests its condition in a loop. */
 #include "comm/shm/futex.h"
 
 #include <linux/futex.h>

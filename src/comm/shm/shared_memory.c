@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sealed memory files, made and opened. The header says why each check is there. */
+/* Sealed memory files: creating and opening them. The header gives the reason for each check. */
 #define _GNU_SOURCE /* memfd_create, F_GET_SEALS, O_PATH */
 #include "comm/shm/shared_memory.h"
 
@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+/* The seals of every shared memory file: its size is fixed, and so is the set of seals. */
 enum { SIZE_SEALS = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL };
 
 trm_status trmi_shared_create(const char *name, size_t bytes, int *fd, trm_error *err) {
@@ -27,7 +28,8 @@ trm_status trmi_shared_create(const char *name, size_t bytes, int *fd, trm_error
     return TRM_OK;
 }
 
-/* NULL, or what is wrong with the open file. */
+/* Returns NULL if the open file is sealed and has `bytes`, otherwise a text that says what is
+ * wrong. */
 static const char *check(int fd, size_t bytes, const struct stat *info) {
     int seals = fcntl(fd, F_GET_SEALS);
     return seals < 0 || (seals & SIZE_SEALS) != SIZE_SEALS ? "its size is not sealed"
@@ -39,8 +41,9 @@ trm_status trmi_shared_open(int64_t pid, int32_t fd, size_t bytes, int *out, trm
     char path[64], own[64];
     struct stat info;
     snprintf(path, sizeof path, "/proc/%lld/fd/%d", (long long)pid, fd);
-    /* O_PATH first: what is no regular file of this user is never opened. O_NOFOLLOW cannot be
-     * used: such a name is a link, to the very file. */
+    /* Open with O_PATH first, so that a file that is not a regular file of this user (a FIFO, a
+     * device) is never really opened. O_NOFOLLOW is not possible: /proc/PID/fd/FD is itself a
+     * symbolic link. */
     int looked = open(path, O_PATH | O_CLOEXEC), opened = -1;
     if (looked < 0 || fstat(looked, &info) != 0) {
         trm_status status =

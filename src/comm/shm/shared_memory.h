@@ -1,24 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* comm/shm/shared_memory.h: memory that processes of one user on one host share.
  *
- *   maker   memfd of mode 0600, its size sealed (F_SEAL_SHRINK, GROW, SEAL), tells its peer pid and
- * descriptor
- *   peer    /proc/PID/fd/FD -> checked: a sealed memfd of this user, mode 0600, exactly the
- * announced size -> mapped
+ *   maker   creates a memfd of mode 0600, seals its size (F_SEAL_SHRINK, GROW, SEAL), and sends
+ *           its pid and descriptor to the peer
+ *   peer    opens /proc/PID/fd/FD, checks that it is a sealed memfd of this user, mode 0600, with
+ *           exactly the announced size, and maps it
  *
- * A memfd has no name, so nothing of it is left behind; a sealed one can never become shorter than
- * its mapping, so that no peer can cause SIGBUS. What lies in it may change at any time: a size or
- * an offset that is read from it is copied first, then checked, then used from the copy. */
+ * A memfd has no name in the file system, so a killed process leaves no file behind. The size of a
+ * sealed memfd cannot shrink below its mapping, so a peer cannot cause SIGBUS. A peer may change
+ * the contents at any time: code that reads a size or an offset from this memory copies the value
+ * first, checks the copy and uses the copy. */
 #ifndef TRMI_COMM_SHARED_MEMORY_H
 #define TRMI_COMM_SHARED_MEMORY_H
 
 #include "trireme/base.h"
 
-/* Zeroed memory of `bytes`.   owns  caller closes *fd; a mapping outlives it   errors  NOMEM, IO */
+/* Creates `bytes` of zeroed shared memory. `name` appears in /proc/PID/maps only. On success *fd is
+ * the open memfd. The caller closes it; a mapping stays valid afterwards. Errors: IO or NOMEM from
+ * the system call. */
 trm_status trmi_shared_create(const char *name, size_t bytes, int *fd, trm_error *err);
-/* The memory that process `pid` has open as `fd`, if it is such and has exactly `bytes`.
- *   owns  caller closes *out   errors  IO (cannot be opened), CORRUPT (another kind, owner, mode or
- * size) */
+/* Opens the memory that process `pid` holds as descriptor `fd`, and checks that it is a sealed
+ * memfd of this user with exactly `bytes`. On success *out is a new descriptor, which the caller
+ * closes. Errors: IO (it cannot be opened), CORRUPT (wrong kind, owner, mode, seals or size). */
 trm_status trmi_shared_open(int64_t pid, int32_t fd, size_t bytes, int *out, trm_error *err);
 
 #endif

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Creation of the engine for the ranks of one host: finding out how many CPUs the ranks share, the
+ * layout of the group's shared segment, and the engine's table. The drawing is in shm.h. */
 #define _GNU_SOURCE
 #include "comm/shm/shm.h"
 
@@ -11,13 +13,14 @@
 #include <string.h>
 #include <unistd.h>
 
-/* What ranks tell each other before the segment exists. */
+/* The values that each rank sends to the others before the segment exists. */
 typedef struct card {
-    uint8_t cpus[128]; /* cpu_set_t */
-    int32_t cpu_limit; /* cgroup quota */
+    uint8_t cpus[128]; /* cpu_set_t: the CPUs that the rank may run on */
+    int32_t cpu_limit; /* CPUs that the cgroup's quota allows; INT32_MAX: no quota below the set */
     int32_t reserved;
 } card;
 
+/* Fills this rank's card from its CPU affinity and its cgroup quota. */
 static void fill_card(card *mine) {
     cpu_set_t set;
     CPU_ZERO(&set);
@@ -27,7 +30,8 @@ static void fill_card(card *mine) {
     mine->cpu_limit = mine->cpu_limit < CPU_COUNT(&set) ? mine->cpu_limit : INT32_MAX;
 }
 
-/* CPUs that the ranks have between them. */
+/* Returns the number of CPUs that the ranks share: the union of their sets, at most the lowest
+ * quota. */
 static int32_t cpus_of(const card *cards, int32_t n) {
     int32_t count = 0, limit = INT32_MAX;
     uint8_t any[sizeof cards->cpus] = {0};
@@ -43,6 +47,7 @@ static int32_t cpus_of(const card *cards, int32_t n) {
     return count < limit ? count : limit;
 }
 
+/* Exchanges the cards and decides whether the group is `counted` (more ranks than CPUs). */
 static trm_status meet_ranks(trmi_shm *shm, const trmi_exchange *exchange, trm_error *err) {
     card mine = {{0}, 0, 0}, *cards = trmi_alloc((size_t)shm->n * sizeof *cards);
     if (cards == NULL) {
@@ -58,14 +63,19 @@ static trm_status meet_ranks(trmi_shm *shm, const trmi_exchange *exchange, trm_e
     return status;
 }
 
+/* Rounds `bytes` up to a multiple of `to`. */
 static size_t aligned(size_t bytes, size_t to) { return (bytes + to - 1) / to * to; }
 
+/* Computes the offsets of the segment's areas, creates the segment on all ranks and sets the
+ * pointers into it. */
 static trm_status lay_out(trmi_shm *shm, const trmi_shm_options *options,
                           const trmi_exchange *exchange, trm_error *err) {
     size_t n = (size_t)shm->n;
+    /* A slot must hold the TRM_ALLTOALLV table: offset and count for each destination. */
     size_t table = 2 * sizeof(int64_t) * n;
     shm->slot_payload_bytes = table > TRMI_SHM_SMALL_BYTES ? table : TRMI_SHM_SMALL_BYTES;
-    /* sets of caches */
+    /* One more cache line: with a power of two, the slots of all ranks would compete for the same
+     * cache sets. */
     shm->slot_bytes = aligned(sizeof(trmi_shm_slot) + shm->slot_payload_bytes, 64) + 64;
     shm->stage_bytes =
         aligned(options->staging_bytes / 2 > 64 * n ? options->staging_bytes / 2 : 64 * n, 4096);
@@ -83,6 +93,7 @@ static trm_status lay_out(trmi_shm *shm, const trmi_shm_options *options,
     return TRM_OK;
 }
 
+/* Frees the arrays of the repeated operations; NULL is fine. */
 static void free_repeats(trmi_shm_repeat *repeats) {
     for (int32_t i = 0; repeats != NULL && i < TRMI_SHM_REPEATS; i++) {
         trmi_free(repeats[i].said);
@@ -92,6 +103,8 @@ static void free_repeats(trmi_shm_repeat *repeats) {
     trmi_free(repeats);
 }
 
+/* Marks this rank as gone, so that peers that still wait for it fail, and frees the engine. Accepts
+ * a partly created engine. */
 static void shm_destroy(trmi_engine *engine) {
     trmi_shm *shm = (trmi_shm *)(void *)engine;
     if (shm->lines != NULL) {
@@ -110,6 +123,7 @@ static void shm_destroy(trmi_engine *engine) {
     trmi_free(shm);
 }
 
+/* The engine's functions. `start` is absent: progress gets a message under way by itself. */
 static const trmi_engine_table shm_table = {
     .name = "shm",
     .run = trmi_shm_run,
@@ -138,6 +152,7 @@ trm_status trmi_shm_create(const trmi_group *group, trmi_shm_host *host, const i
     shm->spin_seconds = 1e-6 * options->spin_microseconds;
     shm->reduce = trmi_reduce_best();
     shm->one_process = true;
+    /* one_process: every rank has the process of rank 0 */
     for (int32_t r = 0; r < shm->n; r++) {
         const trmi_shm_process *first = &host->processes[host_rank[0]];
         const trmi_shm_process *other = &host->processes[host_rank[r]];

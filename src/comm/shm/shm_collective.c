@@ -1,18 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The collectives of one host. All of them are one of two motions:
+/* The collectives of one host. The data movement of each collective is one of two:
  *
- *   pull     every rank copies (or sums) its blocks out of the senders' vectors into its own
- *   slice    every rank sums its slice of all vectors and stores it into all of them (all-reduce, reduce)
+ *   pull     each rank copies (or sums) its blocks from the senders' vectors into its own vector
+ *   slice    each rank sums its slice of all vectors and stores it into all of them
+ *            (all-reduce, reduce)
  *
- * and take one of three ways, the same on every rank:
+ * and the data take one of three ways, the same on every rank:
  *
- *   small    vectors lie in the slots of the post itself: one event
- *   direct   vectors lie in memory that peers reach: post, motion, one more event
- *   staged   vectors go through the stages chunk by chunk: one event a chunk
+ *   small    the vectors are in the slots of the post itself: one event
+ *   direct   the vectors are in memory that peers can map: post, movement, one more event
+ *   staged   the vectors pass through the stages chunk by chunk: one event for each chunk
  *
- *   staged, chunk k:   [motion k][copy in k+1] event [copy out k] [motion k+1][copy in k+2] event ...
- *   stage k%2 is filled before an event, used after it, and filled again only after the next one.
- */
+ *   staged, chunk k:   [move k][copy in k+1] event [copy out k] [move k+1][copy in k+2] event ...
+ *   Stage k%2 is filled before an event, used after it, and filled again only after the next event.
+ *
+ * trmi_shm_run is the entry: fill_slot, post, then run_small, run_direct or run_staged. Ranks
+ * choose the way from the posted headers alone, so they all choose the same one. All offsets,
+ * counts and places that a peer posts are copied and checked before use. */
 #include "comm/shm/shm.h"
 
 #include "base/checked.h"
@@ -20,18 +24,22 @@
 
 #include <string.h>
 
-/* What flows from rank src to rank dst: places in elements of src's send and dst's recv vector. */
+/* The block that flows from rank src to rank dst: first element in src's send vector, first element
+ * in dst's recv vector, number of elements. */
 typedef struct flow {
     int64_t from, to, count;
 } flow;
 
+/* True if a sender's vector has a block of its own for each destination. */
 static bool is_per_destination(trm_collective_kind kind) {
     return kind == TRM_SCATTER || kind == TRM_ALLTOALL || kind == TRM_ALLTOALLV ||
            kind == TRM_REDUCE_SCATTER || kind == TRM_REDUCE_SCATTERV;
 }
+/* True if the collective is a `slice` movement. */
 static bool is_slice_kind(trm_collective_kind kind) {
     return kind == TRM_ALLREDUCE || kind == TRM_REDUCE;
 }
+/* True if `rank` has input, and below: if it has output. */
 static bool sends(const trmi_engine_call *op, int32_t rank) {
     return (op->kind != TRM_BROADCAST && op->kind != TRM_SCATTER) || rank == op->root;
 }
@@ -39,7 +47,8 @@ static bool receives(const trmi_engine_call *op, int32_t rank) {
     return (op->kind != TRM_REDUCE && op->kind != TRM_GATHER) || rank == op->root;
 }
 
-/* ALLTOALLV: `share` is what src sends to dst. */
+/* Returns the block from src to dst. `share`: for TRM_ALLTOALLV, what src declares to send to
+ * dst. */
 static flow flow_of(const trmi_engine_call *op, int32_t src, int32_t dst,
                     const trmi_shm_share *share) {
     flow f = {0};
@@ -61,11 +70,13 @@ static flow flow_of(const trmi_engine_call *op, int32_t src, int32_t dst,
     return f;
 }
 
+/* The reduction function for the operation's type and reduction. */
 static trmi_reduce_fn *kernel_of(const trmi_shm *shm, const trmi_engine_call *op) {
     return (*shm->reduce)[op->dtype - 1][op->reduce - 1];
 }
 
-/* `count` elements of the vectors, which have `length` in all. */
+/* Sums `count` elements of all ranks' vectors. `length` is the length of the whole vectors: long
+ * vectors from many ranks take the blocked function (comm/api/reduce.h). */
 static void sum_vectors(const trmi_shm *shm, const trmi_engine_call *op, int64_t length,
                         void *const *targets, int32_t target_count, const void *const *sources,
                         int64_t count) {
@@ -77,18 +88,20 @@ static void sum_vectors(const trmi_shm *shm, const trmi_engine_call *op, int64_t
     }
 }
 
-/* The part of every flow that is at hand: elements [start, start + limit) of each block. bases[src]
- * is src's vector, or its stage, where the parts lie packed (per destination: `limit` apart). */
+/* The part of every block that is available now: its elements [start, start + limit). sources[src]
+ * is then src's vector or, if `packed`, src's stage, in which the parts of the blocks lie `limit`
+ * elements apart, one for each destination. */
 typedef struct window {
     int64_t start, limit;
     bool packed;
 } window;
 
-/* TRM_ALLTOALLV: what each rank has said of its blocks, in the slot, by destination. */
+/* TRM_ALLTOALLV: the table that rank `src` has posted: its blocks by destination. */
 static const trmi_shm_share *shares_in_slot(const trmi_shm *shm, int32_t src) {
     return (const trmi_shm_share *)(const void *)trmi_shm_slot_of(shm, src, shm->posts)->payload;
 }
 
+/* Returns the address of the window's part of the block `f` that comes from rank `src`. */
 static const char *part_of(const trmi_shm *shm, const trmi_engine_call *op, int32_t src,
                            const flow *f, const window *w) {
     int64_t element =
@@ -96,8 +109,11 @@ static const char *part_of(const trmi_shm *shm, const trmi_engine_call *op, int3
     return (const char *)shm->sources[src] + element * (int64_t)trm_dtype_bytes(op->dtype);
 }
 
+/* Moves the window's part of all blocks for this rank into its receive vector. The sources are in
+ * shm->sources. */
 static void pull(trmi_shm *shm, const trmi_engine_call *op, const window *w) {
     int64_t bytes = (int64_t)trm_dtype_bytes(op->dtype);
+    /* A reduce-scatter sums the blocks of all ranks in rank order. */
     if (op->kind == TRM_REDUCE_SCATTER || op->kind == TRM_REDUCE_SCATTERV) {
         flow f = flow_of(op, 0, shm->me, NULL);
         int64_t count = trmi_min_i64(f.count - w->start, w->limit);
@@ -111,7 +127,8 @@ static void pull(trmi_shm *shm, const trmi_engine_call *op, const window *w) {
         return;
     }
     for (int32_t i = 0; i < shm->n; i++) {
-        int32_t src = (shm->me + i) % shm->n; /* spread over the senders */
+        /* start with itself, so that ranks read from different senders */
+        int32_t src = (shm->me + i) % shm->n;
         flow f = flow_of(op, src, shm->me, &shm->shares[src]);
         int64_t count = trmi_min_i64(f.count - w->start, w->limit);
         if (count > 0) {
@@ -136,14 +153,17 @@ static void sum_part(trmi_shm *shm, const trmi_engine_call *op, int64_t moved, i
     sum_vectors(shm, op, op->count, shm->targets, target_count, shm->sources, count);
 }
 
-/* sources[] and targets[] hold the vectors; sums this rank's slice of their first `count` elements.
- * Vectors that a core's caches hold in part are taken in blocks, from the front and from the back
- * in turn: what the operation before left there last is met first. A block of all vectors together
- * is a part of a core's own cache, and long enough that it is still fetched ahead. Longer vectors
- * in one go; and with more ranks than CPUs the caches hold what another rank left. */
+/* Sizes for summing a slice in blocks. A slice that fits into a core's caches at least in part is
+ * summed in blocks, in ascending order in one operation and in descending order in the next, so
+ * that an operation begins with the data that the one before left in the cache. A block of all
+ * vectors together fits into a core's own cache and is still long enough for the prefetcher. Longer
+ * slices are summed in one piece. So are all slices where there are more ranks than CPUs, because
+ * there the caches hold another rank's data. */
 enum { TURN_BLOCK_BYTES = 256 << 10, TURN_LEAST_BYTES = 32768, TURN_MOST_BYTES = 16 << 20 };
 
-/* Returns the slice's length where it was taken in one go, otherwise 0. */
+/* Sums this rank's slice of the first `count` elements of sources[] into targets[]. Slices are
+ * whole cache lines, so that no two ranks write one line. Returns the slice's length if it was
+ * summed in one piece, otherwise 0. */
 static int64_t slice(trmi_shm *shm, const trmi_engine_call *op, int64_t count,
                      int32_t target_count) {
     int64_t bytes = (int64_t)trm_dtype_bytes(op->dtype);
@@ -168,8 +188,9 @@ static int64_t slice(trmi_shm *shm, const trmi_engine_call *op, int64_t count,
     return blocks == 1 ? mine : 0;
 }
 
-/* --- small
- *  ---------------------------------------------------------------------------------------- */
+/* --- small: the vectors are in the slots --- */
+/* Returns the number of bytes that a rank has to publish, the same on all ranks. It is INT64_MAX
+ * for TRM_ALLTOALLV, whose counts only the two ranks of a pair know. */
 static int64_t published_bytes(const trmi_shm *shm, const trmi_engine_call *op) {
     if (op->kind == TRM_BARRIER) {
         return 0;
@@ -184,10 +205,12 @@ static int64_t published_bytes(const trmi_shm *shm, const trmi_engine_call *op) 
     return count * (int64_t)trm_dtype_bytes(op->dtype);
 }
 
+/* Returns the place of `bytes` of data inside a slot. */
 static uint8_t *carried_data(trmi_shm_slot *slot, int64_t bytes) {
     return bytes <= (int64_t)sizeof slot->said.tiny ? slot->said.tiny : slot->payload;
 }
 
+/* Sums the data of all slots into op->recv. */
 static void sum_carried(trmi_shm *shm, const trmi_engine_call *op, int64_t bytes,
                         trmi_reduce_fn *kernel) {
     void *target = op->recv;
@@ -197,6 +220,7 @@ static void sum_carried(trmi_shm *shm, const trmi_engine_call *op, int64_t bytes
     kernel(&target, 1, shm->sources, shm->n, op->count, op->divisor);
 }
 
+/* Completes an operation whose data all ranks have posted in their slots. */
 static void run_small(trmi_shm *shm, const trmi_engine_call *op, int64_t bytes) {
     if (op->kind == TRM_BARRIER || !receives(op, shm->me)) {
         return;
@@ -214,12 +238,13 @@ static void run_small(trmi_shm *shm, const trmi_engine_call *op, int64_t bytes) 
     }
 }
 
-/* --- direct
- *  --------------------------------------------------------------------------------------- */
+/* --- direct: the vectors are in memory that peers can map --- */
+/* Returns the places that `rank` has posted. */
 static const trmi_shm_references *references_of(const trmi_shm *shm, int32_t rank) {
     return &trmi_shm_slot_of(shm, rank, shm->posts)->said.at;
 }
 
+/* True if every rank's posted vectors can be reached by the peers. */
 static bool can_go_direct(const trmi_shm *shm, const trmi_engine_call *op) {
     for (int32_t r = 0; r < shm->n; r++) {
         const trmi_shm_references *at = references_of(shm, r);
@@ -235,11 +260,11 @@ static inline bool same_place(const trmi_shm_place *a, const trmi_shm_place *b) 
     return a->region == b->region && a->generation == b->generation && a->offset == b->offset;
 }
 
-/* Mostly where it was in the operation before: a buffer that was freed since has another
- * generation. */
+/* Resolves a peer's place into a pointer. Usually the buffer is where the previous operation found
+ * it; the generation of the region detects a buffer that was freed in between. */
 static inline trm_status reach(trmi_shm *shm, int32_t r, const trmi_shm_place *told, size_t bytes,
                                trmi_shm_found *found, trm_error *err) {
-    const trmi_shm_place place = *told; /* it lies in shared memory: the copy is checked and used */
+    const trmi_shm_place place = *told; /* shared memory: check and use the copy */
     if (found->bytes < bytes || !same_place(&found->place, &place)) {
         TRMI_TRY(trmi_shm_reach(shm->host, shm->host_rank[r], place, bytes, &found->at, err));
         found->place = place;
@@ -248,9 +273,10 @@ static inline trm_status reach(trmi_shm *shm, int32_t r, const trmi_shm_place *t
     return TRM_OK;
 }
 
-/* Of the ranks that send into sources[], of those that a sum goes to into targets[]. This rank's
- * own are not looked up: reading the slot that it has just written would wait until peers have let
- * go of the line. */
+/* Sets sources[] to the vectors of the ranks that send and targets[0 .. *target_count) to those
+ * that receive the sum. For this rank it takes the pointers from `op`: reading back the slot that
+ * this rank has just written would wait until the peers release the cache line. send_bytes: length
+ * of a sender's vector. */
 static trm_status reach_all(trmi_shm *shm, const trmi_engine_call *op, size_t send_bytes,
                             int32_t *target_count, trm_error *err) {
     size_t element = trm_dtype_bytes(op->dtype), bytes = (size_t)op->count * element;
@@ -260,7 +286,7 @@ static trm_status reach_all(trmi_shm *shm, const trmi_engine_call *op, size_t se
         trmi_shm_found *found = &shm->found[2 * r];
         bool target = is_slice_kind(op->kind) && receives(op, r), own = r == shm->me;
         if (sends(op, r)) {
-            /* of an all-to-allv's vector, up to the end of this rank's block */
+            /* TRM_ALLTOALLV: only up to the end of the block for this rank is checked */
             const trmi_shm_share *share = &shm->shares[r];
             size_t length = op->kind == TRM_ALLGATHERV ? (size_t)op->counts[r] * element
                             : op->kind == TRM_ALLTOALLV
@@ -281,6 +307,7 @@ static trm_status reach_all(trmi_shm *shm, const trmi_engine_call *op, size_t se
     return TRM_OK;
 }
 
+/* Fails because a peer's memory could not be reached, and poisons the job. */
 static trm_status fail_to_reach(const trmi_shm *shm, const trmi_engine_call *op, trm_error *cause,
                                 trm_error *err) {
     char what[112];
@@ -288,15 +315,17 @@ static trm_status fail_to_reach(const trmi_shm *shm, const trmi_engine_call *op,
                                   err);
 }
 
-/* Who slept until this rank came is woken before the work, unless the work is as short as the
- * waking: otherwise the last one to come would do its part alone, and the others theirs when it is
- * done. */
+/* Operations that publish more than this ring the bell before the work, not after it. A rank that
+ * slept until this rank arrived then works at the same time as this rank. For shorter operations
+ * waking takes as long as the work. */
 enum { WORTH_RINGING = 16384 };
 
-/* More ranks than CPUs: each would have to get a CPU for its slice, and another time to learn that
- * all are done. So whoever has one takes the next part. */
+/* Size and number of the parts of a sum in a counted group (more ranks than CPUs). With fixed
+ * slices, each rank would have to be scheduled once for its slice and once more to see the end.
+ * With parts, the ranks that are running do all the work. */
 enum { PART_BYTES = 16384, PARTS = 64 };
 
+/* Sums op->count elements in parts of at least PART_BYTES, about PARTS of them. */
 static trm_status sum_in_parts(trmi_shm *shm, const trmi_engine_call *op, trm_error *err) {
     int64_t bytes = (int64_t)trm_dtype_bytes(op->dtype), line = 64 / bytes;
     int64_t length =
@@ -305,7 +334,7 @@ static trm_status sum_in_parts(trmi_shm *shm, const trmi_engine_call *op, trm_er
     int32_t target_count = 0;
     trm_error cause;
     trmi_shm_begin_parts(shm, parts);
-    /* Once it is over, peers may have taken their buffers back. */
+    /* Once all parts are summed, peers may have freed their buffers: an error does not matter then. */
     if (!trmi_shm_parts_over(shm) &&
         reach_all(shm, op, (size_t)(op->count * bytes), &target_count, &cause) != TRM_OK &&
         !trmi_shm_parts_over(shm)) {
@@ -320,6 +349,8 @@ static trm_status sum_in_parts(trmi_shm *shm, const trmi_engine_call *op, trm_er
     return trmi_shm_wait_parts(shm, op, err);
 }
 
+/* Completes an operation whose vectors all ranks can reach. published: as from
+ * published_bytes(). */
 static trm_status run_direct(trmi_shm *shm, const trmi_engine_call *op, int64_t published,
                              trm_error *err) {
     size_t send_bytes = op->kind == TRM_ALLTOALLV
@@ -348,8 +379,8 @@ static trm_status run_direct(trmi_shm *shm, const trmi_engine_call *op, int64_t 
     return trmi_shm_meet(shm, op, err);
 }
 
-/* --- staged
- *  --------------------------------------------------------------------------------------- */
+/* --- staged: the vectors pass through the stages --- */
+/* Copies the window's part of this rank's input into its stage for `round`. */
 static void copy_in(trmi_shm *shm, const trmi_engine_call *op, const window *w, int64_t round) {
     if (!sends(op, shm->me)) {
         return;
@@ -358,7 +389,8 @@ static void copy_in(trmi_shm *shm, const trmi_engine_call *op, const window *w, 
     char *stage = trmi_shm_stage_of(shm, shm->me, round);
     int32_t blocks = is_per_destination(op->kind) ? shm->n : 1;
     for (int32_t b = 0; b < blocks; b++) {
-        /* where every destination gets the same, any that receives at all will do */
+        /* Without blocks for each destination, the flow to any receiving rank has the right
+         * range. */
         int32_t dst = blocks > 1 ? b : receives(op, shm->me) ? shm->me : op->root;
         trmi_shm_share mine = {0};
         if (op->kind == TRM_ALLTOALLV) {
@@ -373,6 +405,8 @@ static void copy_in(trmi_shm *shm, const trmi_engine_call *op, const window *w, 
     }
 }
 
+/* Returns the length of the longest block, in elements; it determines the number of rounds. It is
+ * the same on all ranks. */
 static int64_t longest_block(const trmi_shm *shm, const trmi_engine_call *op) {
     int64_t longest = op->counts == NULL && op->kind != TRM_ALLTOALLV ? op->count : 0;
     for (int32_t r = 0; r < shm->n; r++) {
@@ -386,6 +420,7 @@ static int64_t longest_block(const trmi_shm *shm, const trmi_engine_call *op) {
     return longest;
 }
 
+/* Moves the data of one round, from the stages of all ranks. */
 static void stage_motion(trmi_shm *shm, const trmi_engine_call *op, const window *w,
                          int64_t round) {
     int32_t target_count = 0;
@@ -402,6 +437,8 @@ static void stage_motion(trmi_shm *shm, const trmi_engine_call *op, const window
     }
 }
 
+/* Completes an operation chunk by chunk through the stages. Reductions write their result into the
+ * stages, and each rank copies its own stage out after the next event. */
 static trm_status run_staged(trmi_shm *shm, const trmi_engine_call *op, trm_error *err) {
     int64_t bytes = (int64_t)trm_dtype_bytes(op->dtype);
     int64_t limit = (int64_t)shm->stage_bytes / bytes;
@@ -426,8 +463,9 @@ static trm_status run_staged(trmi_shm *shm, const trmi_engine_call *op, trm_erro
     return TRM_OK;
 }
 
-/* --- all together
- *  --------------------------------------------------------------------------------- */
+/* --- choice of the way --- */
+/* True if this rank posts its data in the slot. An all-reduce of 1 to 4 KB is faster in place, if
+ * peers can reach the buffers. */
 static bool carries(trmi_shm *shm, const trmi_engine_call *op, bool reachable, int64_t bytes) {
     if (bytes > TRMI_SHM_SMALL_BYTES) {
         return false;
@@ -435,8 +473,9 @@ static bool carries(trmi_shm *shm, const trmi_engine_call *op, bool reachable, i
     return op->kind != TRM_ALLREDUCE || bytes <= TRMI_SHM_CARRY_BYTES || shm->counted || !reachable;
 }
 
-/* Written from registers: a copy by way of memory would wait until all stores before it are done,
- * and those into the slot take a cache line from the peers. */
+/* Finds the places of this rank's vectors. The results are built in registers and then stored: a
+ * copy through memory would wait for all earlier stores, and those into the slot first fetch a
+ * cache line from the peers. */
 static void find_buffers(trmi_shm *shm, const trmi_engine_call *op, int64_t send_count,
                          trmi_shm_references *out) {
     size_t bytes = trm_dtype_bytes(op->dtype);
@@ -453,6 +492,7 @@ static void find_buffers(trmi_shm *shm, const trmi_engine_call *op, int64_t send
     out->recv = recv;
 }
 
+/* Fills this rank's slot of the next post: signature, way, and either the data or their places. */
 static void fill_slot(trmi_shm *shm, const trmi_engine_call *op, int64_t published) {
     trmi_shm_slot *slot = trmi_shm_slot_of(shm, shm->me, shm->posts + 1);
     trmi_shm_said *said = &slot->said;
@@ -482,7 +522,8 @@ static void fill_slot(trmi_shm *shm, const trmi_engine_call *op, int64_t publish
     }
 }
 
-/* Copies what rank r says of its block for this rank, before it is checked and used. */
+/* Copies what rank r declares about its block for this rank, then checks it. The sum of offset and
+ * count must stay far below INT64_MAX, because it is multiplied by the element size later. */
 static trm_status take_share(trmi_shm *shm, const trmi_engine_call *op, int32_t r, trm_error *err) {
     const volatile trmi_shm_share *told = &shares_in_slot(shm, r)[shm->me];
     trmi_shm_share *share = &shm->shares[r];
@@ -501,6 +542,8 @@ static trm_status take_share(trmi_shm *shm, const trmi_engine_call *op, int32_t 
     return trmi_group_poison(&shm->base.group, &cause, err);
 }
 
+/* Compares the signatures of all posts with this rank's, and for TRM_ALLTOALLV each sender's count
+ * with the count that this rank expects. Fails with INVALID on a difference. */
 static trm_status check_posts(trmi_shm *shm, const trmi_engine_call *op, trm_error *err) {
     for (int32_t r = 0; r < shm->n; r++) {
         const uint64_t *signature = trmi_shm_slot_of(shm, r, shm->posts)->said.signature;
@@ -527,6 +570,7 @@ static trm_status check_posts(trmi_shm *shm, const trmi_engine_call *op, trm_err
     return TRM_OK;
 }
 
+/* Completes an operation that all ranks have posted. */
 static trm_status run_posted(trmi_shm *shm, const trmi_engine_call *op, int64_t published,
                              trm_error *err) {
     TRMI_TRY(check_posts(shm, op, err));
@@ -542,14 +586,15 @@ static trm_status run_posted(trmi_shm *shm, const trmi_engine_call *op, int64_t 
                                                    : run_staged(shm, op, err);
 }
 
-/* Posts what is in the slot, and waits for the others' posts. Fetching the lines of the next
- * arrivals ahead, of which peers hold copies, costs more than it saves: they then come before what
- * peers have posted. */
+/* Posts this rank's slot and waits for the posts of all peers. Prefetching the cache lines of the
+ * next arrivals, of which peers hold copies, was tried and is slower: those lines then arrive
+ * before the peers' posts. */
 static trm_status post(trmi_shm *shm, const trmi_engine_call *op, trm_error *err) {
     trmi_shm_post(shm);
     return trmi_shm_wait_posts(shm, op, err);
 }
 
+/* Runs an operation that the cache does not contain. */
 static trm_status run_first(trmi_shm *shm, const trmi_engine_call *op, trm_error *err) {
     int64_t published = published_bytes(shm, op);
     fill_slot(shm, op, published);
@@ -557,6 +602,8 @@ static trm_status run_first(trmi_shm *shm, const trmi_engine_call *op, trm_error
     return run_posted(shm, op, published, err);
 }
 
+/* Runs an operation that the cache contains. If a peer has posted another header than last time, it
+ * continues on the general path. */
 static trm_status run_again(trmi_shm *shm, const trmi_engine_call *op, const trmi_shm_repeat *last,
                             trm_error *err) {
     trmi_shm_slot *slot = trmi_shm_slot_of(shm, shm->me, shm->posts + 1);

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory that the ranks of a host share: sealed memory files (comm/shm/shared_memory.h). A peer
- * maps such a file on first use.
+/* Memory that the ranks of a host share: sealed memory files (comm/shm/shared_memory.h), which a
+ * peer maps on first use.
  *
  *   owner:  own[i], then regions[me][i] = {address, bytes, fd}, then generation (release)
- *   peer:   sees (i, generation) in a post, maps it, keeps the mapping in mappings[owner][i]; a newer
- *           generation replaces it
- */
+ *   peer:   reads (i, generation) from a post, maps the file and keeps the mapping in
+ *           mappings[owner][i]; a newer generation replaces it
+ *
+ * The file has three parts: mapping of shared files at huge-page addresses, the segment that all
+ * ranks of a group map, and the table of a rank's buffers that peers map one by one. */
 #define _GNU_SOURCE
 #include "comm/net/reserve.h"
 #include "comm/shm/shared_memory.h"
@@ -21,9 +23,10 @@
 
 enum {
     HUGE_PAGE_BYTES = TRMI_HUGE_PAGE_BYTES,
-    TRMI_MADV_COLLAPSE = 25 /* Linux 6.1; unknown to older headers */
+    TRMI_MADV_COLLAPSE = 25 /* Linux 6.1; not in older headers */
 };
 
+/* Identifies the calling process by pid and pid namespace. */
 static trmi_shm_process this_process(void) {
     trmi_shm_process self = {.pid = getpid()};
     struct stat info;
@@ -37,7 +40,9 @@ static bool same_process(const trmi_shm_process *a, const trmi_shm_process *b) {
     return a->pid == b->pid && a->pid_namespace == b->pid_namespace;
 }
 
-/* At an address that huge pages can have; what lies before and after is given back. */
+/* Maps `bytes` of a shared file at an address that is a multiple of the huge page size: reserves
+ * one huge page more, maps the file over an aligned part and unmaps the rest. Returns MAP_FAILED on
+ * failure. */
 static void *map_shared(int fd, size_t bytes) {
     if (bytes < HUGE_PAGE_BYTES || bytes > SIZE_MAX / 2) {
         return mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -65,14 +70,15 @@ static void *map_shared(int fd, size_t bytes) {
     return memory;
 }
 
-/* Whole huge pages in the file itself, whatever the machine's setting for shared memory (mostly
- * never): walks over weights and gradients then miss the TLB a hundred times less, and peers take a
- * fault for 2 MB, not for 4 KB. Where the kernel cannot, nothing changes. */
+/* Puts huge pages under the range in the file itself, independent of the machine's setting for
+ * shared memory (usually "never"); the data stay. Passes over weights and gradients then have a
+ * hundred times fewer TLB misses, and a peer takes one page fault for 2 MB instead of one for 4 KB.
+ * On kernels without MADV_COLLAPSE only the pages are allocated. */
 void trmi_comm_fill_shared(void *part, size_t bytes) {
     size_t before = (HUGE_PAGE_BYTES - (uintptr_t)part % HUGE_PAGE_BYTES) % HUGE_PAGE_BYTES;
     size_t whole = bytes < before ? 0 : (bytes - before) / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES;
     for (size_t at = 0; at < whole; at += HUGE_PAGE_BYTES) {
-        /* pages that are not there at all are not collapsed */
+        /* MADV_COLLAPSE skips pages that are not present: touch one in each huge page */
         (void)((volatile char *)part)[before + at];
     }
     if (whole > 0) {
@@ -80,6 +86,7 @@ void trmi_comm_fill_shared(void *part, size_t bytes) {
     }
 }
 
+/* Creates a sealed memory file and maps it. The caller closes *fd and unmaps *out. */
 static trm_status make_memory(const char *name, size_t bytes, int *fd, void **out, trm_error *err) {
     int made;
     TRMI_TRY(trmi_shared_create(name, bytes, &made, err));
@@ -94,6 +101,7 @@ static trm_status make_memory(const char *name, size_t bytes, int *fd, void **ou
     return TRM_OK;
 }
 
+/* Opens and maps the memory file that process `owner` holds as descriptor `fd`. */
 static trm_status attach_memory(const trmi_shm_process *owner, int32_t fd, size_t bytes, void **out,
                                 trm_error *err) {
     int opened;
@@ -107,12 +115,16 @@ static trm_status attach_memory(const trmi_shm_process *owner, int32_t fd, size_
     return TRM_OK;
 }
 
+/* The values that ranks exchange while they create a segment. */
 typedef struct segment_card {
     trmi_shm_process process;
-    uint64_t address, users; /* in the maker: of the memory, and of the count of its users */
-    int32_t fd, ok;
+    /* addresses in the creator: of the memory, and of its reference count */
+    uint64_t address, users;
+    int32_t fd, ok; /* descriptor in the creator; 1: the rank has succeeded so far */
 } segment_card;
 
+/* Joins the creator's segment: through its pointers in the same process, else by mapping its
+ * file. */
 static trm_status join_segment(const segment_card *mine, const segment_card *maker,
                                trmi_shm_segment *out, trm_error *err) {
     if (same_process(&mine->process, &maker->process)) {
@@ -125,7 +137,8 @@ static trm_status join_segment(const segment_card *mine, const segment_card *mak
     return TRM_OK;
 }
 
-/* Everyone tells everyone whether it is well so far; fails on all if one is not. */
+/* Exchanges the ranks' cards and their success so far. Returns an error on every rank if one rank
+ * has failed, so that no rank continues alone. */
 static trm_status agree(trm_status status, segment_card *mine, segment_card *cards, int32_t n,
                         const trmi_exchange *exchange, trm_error *err) {
     mine->ok = status == TRM_OK;
@@ -153,6 +166,7 @@ trm_status trmi_shm_segment_create(int32_t n, int32_t me, size_t bytes,
         return TRMI_FAIL(err, TRM_NOMEM, "no memory to meet %d ranks", n);
     }
     trm_status status = TRM_OK;
+    /* rank 0 creates the memory and its reference count */
     if (me == 0) {
         out->users = trmi_alloc(sizeof *out->users);
         status = out->users == NULL
@@ -167,6 +181,7 @@ trm_status trmi_shm_segment_create(int32_t n, int32_t me, size_t bytes,
             out->users = NULL;
         }
     }
+    /* the others map it once they have its card, and all agree once more */
     status = agree(status, &mine, cards, n, exchange, err);
     for (int32_t r = 0; status == TRM_OK && processes != NULL && r < n; r++) {
         processes[r] = cards[r].process;
@@ -177,6 +192,7 @@ trm_status trmi_shm_segment_create(int32_t n, int32_t me, size_t bytes,
         }
         status = agree(status, &mine, cards, n, exchange, err);
     }
+    /* every rank has it mapped: the descriptor is no longer needed */
     if (mine.fd >= 0) {
         close(mine.fd);
     }
@@ -198,6 +214,7 @@ void trmi_shm_segment_release(trmi_shm_segment *segment) {
     *segment = (trmi_shm_segment){0};
 }
 
+/* Allocates a host's private tables and the shared table of regions. */
 static trm_status host_tables(trmi_shm_host *host, const trmi_exchange *exchange, trm_error *err) {
     size_t n = (size_t)host->n;
     host->processes = trmi_alloc(n * sizeof *host->processes);
@@ -232,6 +249,7 @@ trm_status trmi_shm_host_create(int32_t n, int32_t me, const trmi_exchange *exch
     return TRM_OK;
 }
 
+/* Unmaps one region of a peer. */
 static void drop_mapping(trmi_shm_mapping *mapping) {
     char *base = atomic_load(&mapping->base);
     if (base != NULL) {
@@ -244,6 +262,7 @@ void trmi_shm_host_release(trmi_shm_host *host) {
     if (host == NULL || atomic_fetch_sub(&host->references, 1) > 1) {
         return;
     }
+    /* the buffers that this rank has not freed, then the mappings of the peers' buffers */
     for (int32_t i = 0; host->regions != NULL && i < TRMI_SHM_REGIONS; i++) {
         if (atomic_load(&host->own[i].generation) % 2 == 1) {
             trmi_shm_host_free(host, (void *)(uintptr_t)host->own[i].address);
@@ -260,7 +279,8 @@ void trmi_shm_host_release(trmi_shm_host *host) {
     trmi_free(host);
 }
 
-/* Tells the peers of an entry that has changed; `generation` last. */
+/* Publishes an entry of `own` that has changed. The generation is stored last, so that a peer that
+ * sees it also sees the other fields. */
 static void publish(trmi_shm_host *host, const trmi_shm_region *own) {
     trmi_shm_region *told =
         &host->regions[(size_t)host->me * TRMI_SHM_REGIONS + (size_t)(own - host->own)];
@@ -280,6 +300,7 @@ void *trmi_shm_host_alloc(trmi_shm_host *host, size_t bytes, trm_error *err) {
     void *memory = NULL;
     pthread_mutex_lock(&host->mutex);
     trmi_shm_region *region = NULL;
+    /* take the first free entry */
     for (int32_t i = 0; region == NULL && i < TRMI_SHM_REGIONS; i++) {
         region = atomic_load(&host->own[i].generation) % 2 == 0 ? &host->own[i] : NULL;
     }
@@ -334,7 +355,7 @@ trmi_shm_place trmi_shm_find(const trmi_shm_host *host, const void *buffer, size
     for (uint32_t i = 0; i < TRMI_SHM_REGIONS; i++) {
         uint64_t generation = atomic_load_explicit(&mine[i].generation, memory_order_acquire);
         if (generation == 0) {
-            break; /* entries are used from the front: none beyond was ever taken */
+            break; /* entries are used from the front: no later entry was ever used */
         }
         if (generation % 2 == 1 && address >= mine[i].address &&
             address + bytes <= mine[i].address + mine[i].bytes) {
@@ -347,6 +368,7 @@ trmi_shm_place trmi_shm_find(const trmi_shm_host *host, const void *buffer, size
     return place;
 }
 
+/* Maps the region of a peer that `place` refers to. The host's mutex is held. */
 static trm_status attach_region(trmi_shm_host *host, int32_t peer, trmi_shm_place place,
                                 trmi_shm_mapping *mapping, trm_error *err) {
     const trmi_shm_region *region = &host->regions[(size_t)peer * TRMI_SHM_REGIONS + place.region];
@@ -373,6 +395,8 @@ trm_status trmi_shm_reach(trmi_shm_host *host, int32_t peer, trmi_shm_place plac
     if (place.region >= TRMI_SHM_REGIONS) {
         return TRMI_FAIL(err, TRM_CORRUPT, "a peer's buffer that is nowhere");
     }
+    /* Fast path: the region is mapped in this generation already. Otherwise map it, under the
+     * mutex. */
     trmi_shm_mapping *mapping = &host->mappings[(size_t)peer * TRMI_SHM_REGIONS + place.region];
     char *base = atomic_load_explicit(&mapping->base, memory_order_acquire);
     if (base == NULL || mapping->generation != place.generation) {

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Messages between two ranks of a host: a ring of cells for each ordered pair.
+/* Messages between two ranks of a host: a ring of cells for each ordered pair of ranks.
  *
- *   sender    waits until cell k is empty, writes it, full = k + 1, rings the receiver's mail
- *   receiver  waits until cell k is full, reads it, empty = k + 1, rings the sender's mail
+ *   sender    waits until cell k is empty, writes it, full = k + 1, rings the receiver
+ *   receiver  waits until cell k is full, reads it, empty = k + 1, rings the sender
  *
- * A message is one or more cells of payload, or a single cell that says where the sender's buffer
- * lies: the receiver then copies it out, and the sender is done when that cell is empty. */
+ * A message is either one or more cells of payload, or a single cell with the place of the sender's
+ * buffer. In the second case the receiver copies the data from there, and the sender is done when
+ * that cell is empty again. All sizes and places in a cell come from another process: the receiver
+ * copies and checks them before use. */
 #include "comm/shm/shm.h"
 
 #include "base/checked.h"
@@ -14,6 +16,7 @@
 
 #include <string.h>
 
+/* Returns the cell for message number `index` from rank `from` to rank `to`. */
 static trmi_shm_cell *cell_of(const trmi_shm *shm, int32_t from, int32_t to, uint64_t index) {
     size_t pair = (size_t)from * (size_t)shm->n + (size_t)to;
     return &shm->cells[pair * TRMI_SHM_CELLS + index % TRMI_SHM_CELLS];
@@ -21,7 +24,7 @@ static trmi_shm_cell *cell_of(const trmi_shm *shm, int32_t from, int32_t to, uin
 
 void trmi_shm_ring_mail(trmi_shm *shm, int32_t peer) {
     trmi_shm_line *line = &shm->lines[peer];
-    /* the read-modify-write orders the flag stored before it against the load after it */
+    /* The read-modify-write orders the flag stored before it against the load after it. */
     atomic_fetch_add(&line->mail, 1);
     if (atomic_load(&line->mail_sleeping) != 0) {
         trmi_futex_wake((uint32_t *)(void *)&line->mail, INT32_MAX);
@@ -31,7 +34,7 @@ void trmi_shm_ring_mail(trmi_shm *shm, int32_t peer) {
 void trmi_shm_idle(trmi_engine *engine, double seconds) {
     trmi_shm *shm = (trmi_shm *)(void *)engine;
     trmi_shm_line *line = &shm->lines[shm->me];
-    /* One look-and-sleep: the caller has looked at its messages since it last read `mail`. */
+    /* Sleep only if no message has moved since the caller last went through its messages. */
     uint32_t seen = shm->mail_seen;
     atomic_fetch_add(&line->mail_sleeping, 1);
     if (atomic_load(&line->mail) == seen) {
@@ -41,11 +44,13 @@ void trmi_shm_idle(trmi_engine *engine, double seconds) {
     shm->mail_seen = atomic_load(&line->mail);
 }
 
+/* True if the receiver has consumed the message that occupied the cell before message `index`. */
 static bool is_free(const trmi_shm_cell *cell, uint64_t index) {
     return index < TRMI_SHM_CELLS ||
            atomic_load_explicit(&cell->empty, memory_order_acquire) == index - TRMI_SHM_CELLS + 1;
 }
 
+/* Completes cell number `index` for message `m` and makes it visible to the receiver. */
 static void publish(trmi_shm *shm, trmi_engine_message *m, trmi_shm_cell *cell, uint64_t index) {
     cell->bytes = (uint64_t)m->bytes;
     cell->signature = m->signature;
@@ -53,10 +58,11 @@ static void publish(trmi_shm *shm, trmi_engine_message *m, trmi_shm_cell *cell, 
     trmi_shm_ring_mail(shm, m->peer);
 }
 
-/* Large and reachable: one cell that points; otherwise as many cells as are free. */
+/* Sends as much of `m` as possible without waiting. A large message in memory that the receiver can
+ * map takes one cell with its place; any other message fills as many cells as are free. */
 static void send_some(trmi_shm *shm, trmi_engine_message *m) {
     uint64_t *written = &shm->cells_written[m->peer];
-    if (m->started && m->cell != 0) { /* a pointing cell is out */
+    if (m->started && m->cell != 0) { /* the place is published: wait for the receiver */
         trmi_shm_cell *cell = cell_of(shm, shm->me, m->peer, m->cell - 1);
         m->done = atomic_load_explicit(&cell->empty, memory_order_acquire) >= m->cell;
         return;
@@ -77,6 +83,7 @@ static void send_some(trmi_shm *shm, trmi_engine_message *m) {
             publish(shm, m, cell, (*written)++);
             return;
         }
+        /* Copy the next piece into the cell. */
         int64_t piece = trmi_min_i64(m->bytes - m->moved, TRMI_SHM_CELL_BYTES);
         if (piece > 0) {
             memcpy(cell->payload, m->buffer + m->moved, (size_t)piece);
@@ -88,6 +95,7 @@ static void send_some(trmi_shm *shm, trmi_engine_message *m) {
     }
 }
 
+/* Fails because the two sides of a message disagree about its length or type; poisons the job. */
 static trm_status disagree(trmi_shm *shm, const trmi_engine_message *m, const trmi_shm_cell *cell,
                            trm_error *err) {
     const trmi_group *group = &shm->base.group;
@@ -101,8 +109,9 @@ static trm_status disagree(trmi_shm *shm, const trmi_engine_message *m, const tr
     return trmi_group_poison(group, &cause, err);
 }
 
-/* A peer that has left neither sends nor receives any more. Who left because the job had failed is
- * not the cause: that is told where this rank waits. */
+/* Fails with PEER if the peer of `m` has destroyed its communicator, because it neither sends nor
+ * receives any more. If the job has failed already, the peer left because of that failure: this
+ * function then returns OK, and trmi_wait_check reports the first failure. */
 static trm_status still_there(trmi_shm *shm, const trmi_engine_message *m, trm_error *err) {
     if (atomic_load(&shm->lines[m->peer].left) == 0 ||
         !trmi_bootstrap_healthy(shm->base.group.bootstrap)) {
@@ -116,6 +125,7 @@ static trm_status still_there(trmi_shm *shm, const trmi_engine_message *m, trm_e
     return trmi_group_poison(group, &cause, err);
 }
 
+/* Fails because a cell claims more bytes than a cell holds or than the message still misses. */
 static trm_status overfull(trmi_shm *shm, const trmi_engine_message *m, uint64_t piece,
                            trm_error *err) {
     const trmi_group *group = &shm->base.group;
@@ -127,18 +137,20 @@ static trm_status overfull(trmi_shm *shm, const trmi_engine_message *m, uint64_t
     return trmi_group_poison(group, &cause, err);
 }
 
+/* Receives as much of `m` as has arrived, without waiting. */
 static trm_status receive_some(trmi_shm *shm, trmi_engine_message *m, trm_error *err) {
     uint64_t *read = &shm->cells_read[m->peer];
     while (!m->done) {
         trmi_shm_cell *cell = cell_of(shm, m->peer, shm->me, *read);
-        bool left = atomic_load(&shm->lines[m->peer].left) != 0; /* before the look at the cell */
+        /* read before `full`, so that a last message is not missed */
+        bool left = atomic_load(&shm->lines[m->peer].left) != 0;
         if (atomic_load_explicit(&cell->full, memory_order_acquire) != *read + 1) {
             return left ? still_there(shm, m, err) : TRM_OK;
         }
         if (cell->bytes != (uint64_t)m->bytes || cell->signature != m->signature) {
             return disagree(shm, m, cell, err);
         }
-        const trmi_shm_place place = cell->place; /* the copy is checked and used */
+        const trmi_shm_place place = cell->place; /* shared memory: check and use the copy */
         if (place.region != TRMI_SHM_NOWHERE) {
             char *from = NULL;
             trm_error cause;

@@ -1,24 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sums that are called again and again: of a training loop's statistics, every step on the same
- * buffers. Where this rank's call and the peers' posts are word for word those of last time, so are
- * signatures, ways, places and slices: nothing is left to be found out between the posts and the
- * sum.
+/* A cache of short all-reduces that are called again and again, for example a training loop's
+ * statistics, which use the same buffers in every step. If this rank's call and the peers' posts
+ * are identical to those of last time, then signatures, ways, places and slices are identical too,
+ * and the rank goes straight from the posts to the sum.
  *
- *   op --hash--> one of REPEATS entries --equal?--> said[me] into the slot, post, wait
- *                                                   said[r] as r's slot?  yes: kernel   no: the long way, which remembers anew
- */
+ *   op --hash--> one of TRMI_SHM_REPEATS entries --equal?--> said[me] into the slot, post, wait
+ *                                                            slot of r == said[r] for all r?
+ *                                                                yes: run the kernel
+ *                                                                no:  the general path, which stores a new entry
+ *
+ * Only this rank's own memory decides: an entry that is missing on a peer changes that peer's time,
+ * not its result. */
 #include "comm/shm/shm.h"
 
 #include "base/memory.h"
 
 #include <string.h>
 
+/* Returns the entry that `op` maps to. It may hold another operation (direct-mapped, no search). */
 static trmi_shm_repeat *entry_of(const trmi_shm *shm, const trmi_engine_call *op) {
     uint64_t mixed = ((uint64_t)(uintptr_t)op->recv >> 6 ^ op->signature[1]) * 0x9E3779B97F4A7C15u;
     return &shm->repeats[(mixed >> 32) % TRMI_SHM_REPEATS];
 }
 
-/* A buffer that was freed may have a successor at its address: `changes` tells. */
+/* Compares the cached call with `op`. A freed buffer may have a successor at the same address;
+ * `changes` differs then, and the entry does not match. */
 const trmi_shm_repeat *trmi_shm_recall(const trmi_shm *shm, const trmi_engine_call *op) {
     const trmi_shm_repeat *entry = entry_of(shm, op);
     bool same = entry->recv == op->recv && entry->recv != NULL && entry->send == op->send &&
@@ -28,6 +34,7 @@ const trmi_shm_repeat *trmi_shm_recall(const trmi_shm *shm, const trmi_engine_ca
     return same ? entry : NULL;
 }
 
+/* True if two headers declare the same. The carried data are not compared. */
 static bool is_same(const trmi_shm_said *now, const trmi_shm_said *then) {
     return now->signature[0] == then->signature[0] && now->signature[1] == then->signature[1] &&
            now->way == then->way &&
@@ -44,6 +51,7 @@ bool trmi_shm_says_the_same(const trmi_shm *shm, const trmi_shm_repeat *repeat) 
     return true;
 }
 
+/* Allocates the arrays of an entry on first use; false if there is no memory. */
 static bool make_room(trmi_shm_repeat *entry, size_t n) {
     if (entry->said == NULL) {
         entry->said = trmi_alloc(n * sizeof *entry->said);
@@ -53,7 +61,8 @@ static bool make_room(trmi_shm_repeat *entry, size_t n) {
     return entry->said != NULL && entry->sources != NULL && entry->targets != NULL;
 }
 
-/* NULL: there is no memory for it. */
+/* Starts the entry for `op` with what all ranks have posted. Returns NULL if there is no memory.
+ * The entry stays empty (recv == NULL) until the caller has completed it. */
 static trmi_shm_repeat *begin_entry(trmi_shm *shm, const trmi_engine_call *op) {
     trmi_shm_repeat *entry = entry_of(shm, op);
     entry->recv = NULL;

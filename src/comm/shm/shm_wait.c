@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Events of a group: arrive, ring whoever sleeps, wait for the others. The drawing is in shm.h. */
+/* The events of a group: arrive, wake sleeping ranks, wait for the peers. The drawing and the rules
+ * are in shm.h. A wait goes through three phases: a few polls without reading the clock, polling
+ * (or yielding the CPU) for an adaptive time, then sleeping on the bell in slices of 50 ms, between
+ * which the job's failure and the deadline are checked (trmi_wait_check). */
 #define _GNU_SOURCE
 #include "comm/shm/shm.h"
 
@@ -17,23 +20,27 @@
 #define RELAX() ((void)0)
 #endif
 
+/* Longest sleep between two checks of the job's failure and of the deadline. */
 static const double slice_seconds = 0.05;
-/* Polling that paid is doubled, polling that was in vain is cut to a quarter, and where the rank
- * that is missing was last seen on this CPU: ranks that find themselves on one CPU soon hand it
- * over instead of burning it. It is not in vain where the others came soon after its end: to be
- * woken takes as long (50 us here), and ranks that do the same work are tens of microseconds apart.
- */
-/* store: until a store is seen everywhere */
+/* Adaptive polling. Polling that succeeded is doubled, up to the configured limit; polling that
+ * failed is cut to a quarter. Polling also counts as successful if the peers arrive soon after its
+ * end, because waking up takes about as long (50 us on the development machine) and ranks that do
+ * equal work arrive tens of microseconds apart. It counts as failed if the missing rank last ran on
+ * this rank's CPU: ranks that share a CPU thus soon hand it over instead of polling. */
+/* store_seconds: the time after which a store is visible on all CPUs */
 static const double least_spin_seconds = 2e-6, store_seconds = 2e-6;
-/* times the longest polling; events between looks at where this rank runs */
+/* SOON: a multiple of the longest polling time. CPU_EVERY: a rank publishes its CPU once in so many
+ * events. */
 enum { SOON = 2, CPU_EVERY = 16 };
 
-/* Everything stored before is visible before anything loaded after: 6 of the 150 ns that 1 KB
- * takes, so only where this rank waits anyway. At the end of an operation it looks for sleepers
- * without: who goes to sleep looks once more when every store that was made before it was counted
- * has arrived, and were it ever too early it would sleep for a slice, not for ever. */
+/* Makes everything stored before visible before anything loaded afterwards. The fence takes 6 ns of
+ * the 150 ns of a 1 KB all-reduce, so it is used only where this rank waits anyway. At the end of
+ * an operation, a rank checks for sleepers without a fence. That is safe: a rank that goes to sleep
+ * first registers as a sleeper, then polls for store_seconds, until every earlier store must have
+ * arrived. If a wake-up were missed nevertheless, the rank would sleep for one slice, not for
+ * ever. */
 static void full_fence(trmi_shm *shm) {
-#if TRMI_THREAD_SANITIZER
+#if TRMI_THREAD_SANITIZER                      /* ThreadSanitizer does not model fences */
     atomic_fetch_add(&shm->head->sleepers, 0); /* the sanitizer knows no fences */
 #else
     (void)shm;
@@ -41,6 +48,7 @@ static void full_fence(trmi_shm *shm) {
 #endif
 }
 
+/* Wakes all ranks that sleep on the bell. */
 static void ring(trmi_shm *shm) {
     if (atomic_load(&shm->head->sleepers) != 0) {
         atomic_fetch_add(&shm->head->bell, 1);
@@ -48,9 +56,9 @@ static void ring(trmi_shm *shm) {
     }
 }
 
-/* In a counted group the last one to arrive rings, at once. Otherwise ringing is owed until the end
- * of the operation, or until this rank has to wait itself: a fence right behind the store would put
- * the store's latency on the critical path. */
+/* Counts an arrival of this rank. In a counted group the last rank to arrive rings the bell at
+ * once. Otherwise the ring is owed until the end of the operation or until this rank has to wait
+ * itself: a fence directly after the store would put the store's latency on the critical path. */
 static void arrived(trmi_shm *shm) {
     shm->events++;
     if (shm->events % CPU_EVERY == 1) {
@@ -69,6 +77,7 @@ void trmi_shm_post(trmi_shm *shm) {
     arrived(shm);
 }
 
+/* Arrives at the next phase. */
 static void arrive(trmi_shm *shm) {
     shm->phases++;
     atomic_store_explicit(&shm->lines[shm->me].phase, shm->phases, memory_order_release);
@@ -84,14 +93,16 @@ static bool has_arrived(const trmi_shm *shm, int32_t rank) {
     return atomic_load_explicit(&shm->lines[rank].phase, memory_order_acquire) >= shm->phases;
 }
 
-/* Has no part of the sum in hand, or nobody has. */
+/* True if `rank` has no unfinished part of the present sum, or if all parts are summed. */
 static bool has_no_part(const trmi_shm *shm, int32_t rank) {
     return has_arrived(shm, rank) || trmi_shm_parts_over(shm);
 }
 
+/* A test of one rank's flag: has it come to the present event? */
 typedef bool rank_test(const trmi_shm *shm, int32_t rank);
 
-/* True once all have come; *next is the first rank not yet seen. */
+/* True once the test holds for all ranks. *next is the first rank for which it did not hold yet;
+ * ranks before it are not tested again. */
 static inline bool all_here(const trmi_shm *shm, rank_test *test, int32_t *next) {
     while (*next < shm->n && test(shm, *next)) {
         ++*next;
@@ -99,6 +110,8 @@ static inline bool all_here(const trmi_shm *shm, rank_test *test, int32_t *next)
     return *next == shm->n;
 }
 
+/* True once the event is complete. A counted group first compares the common counter, which is one
+ * cache line instead of n. */
 static bool event_complete(trmi_shm *shm, rank_test *test, int32_t *next) {
     if (shm->counted && (atomic_load(&shm->head->arrivals) < shm->events * (uint64_t)shm->n ||
                          !trmi_shm_parts_over(shm))) {
@@ -107,9 +120,9 @@ static bool event_complete(trmi_shm *shm, rank_test *test, int32_t *next) {
     return all_here(shm, test, next);
 }
 
-/* A rank that left in order while others wait for it is an error like a death, but ours to find.
- * Who left because the job had failed did so after that was to be seen: the wait's check tells the
- * failure, and what this rank was in. */
+/* Checks a wait that lasts: the failure of the job, the deadline, and peers that have destroyed
+ * their communicator (PEER; poisons the job). A rank that left because the job had failed stored
+ * that failure before it left, so trmi_wait_check reports the failure first. */
 static trm_status check_missing(trmi_shm *shm, rank_test *test, const trmi_engine_call *op,
                                 trmi_wait *wait, trm_error *err) {
     const trmi_group *group = &shm->base.group;
@@ -132,24 +145,29 @@ static trm_status check_missing(trmi_shm *shm, rank_test *test, const trmi_engin
     return trmi_group_poison(group, &cause, err);
 }
 
-/* Threads of the communicator may wait as long as they like: only callers are held up. */
+/* Adds a wait to the statistics. Only the caller's waits count: the progress thread waits without
+ * delaying the program. */
 static void note_wait(const trmi_shm *shm, double start) {
     if (!shm->base.background) {
         trmi_bootstrap_add_waited(shm->base.group.bootstrap, trmi_os_now() - start);
     }
 }
 
+/* Sleeps on the bell until the event is complete, the job fails or the deadline passes. `next` is
+ * the first rank that is missing. */
 static trm_status sleep_until(trmi_shm *shm, rank_test *test, int32_t next,
                               const trmi_engine_call *op, trm_error *err) {
     trm_status status = TRM_OK;
     trmi_wait wait = {.start = trmi_os_now()};
     double next_check = wait.start + slice_seconds;
     atomic_fetch_add(&shm->head->sleepers, 1);
+    /* Wait for stores of peers that looked for sleepers just before this rank registered. */
     while (!shm->counted && !all_here(shm, test, &next) &&
            trmi_os_now() - wait.start < store_seconds) {
         RELAX();
     }
     for (;;) {
+        /* Read the bell, test, sleep only if the bell has not been rung since. */
         uint32_t bell = atomic_load(&shm->head->bell);
         if (event_complete(shm, test, &next)) {
             break;
@@ -169,14 +187,16 @@ static trm_status sleep_until(trmi_shm *shm, rank_test *test, int32_t next,
     return status;
 }
 
-/* Only of callers: threads of the communicator do not poll. */
+/* Adapts the polling time. It changes only for waits of the caller: the progress thread never
+ * polls. */
 static void note_spin(trmi_shm *shm, double spin, bool paid) {
     double most = 1e-6 * shm->spin_microseconds, next = paid ? 2 * spin : spin / 4;
     shm->spin_seconds = next > most ? most : next < least_spin_seconds ? least_spin_seconds : next;
 }
 
-/* More ranks than CPUs: whoever waits hands its CPU to the next at every look, for that one may be
- * who is waited for. A look and a change of hands cost less than a sleep and a call to wake. */
+/* Waits in a group with more ranks than CPUs. Between tests the rank yields its CPU, because the
+ * next rank to run may be the one that it waits for. A test and a context switch take less time
+ * than a sleep and a wake-up. */
 static trm_status wait_crowded(trmi_shm *shm, rank_test *test, const trmi_engine_call *op,
                                trm_error *err) {
     int32_t next = 0;
@@ -197,6 +217,7 @@ static trm_status wait_crowded(trmi_shm *shm, rank_test *test, const trmi_engine
     return here ? TRM_OK : sleep_until(shm, test, next, op, err);
 }
 
+/* Waits until `test` holds for all ranks. */
 static inline trm_status wait_event(trmi_shm *shm, rank_test *test, const trmi_engine_call *op,
                                     trm_error *err) {
     int32_t next = 0;
@@ -204,6 +225,7 @@ static inline trm_status wait_event(trmi_shm *shm, rank_test *test, const trmi_e
     if (shm->counted) {
         return wait_crowded(shm, test, op, err);
     }
+    /* Poll a few times without reading the clock. */
     for (int i = 0; i < TRMI_SHM_SPIN_LOOPS && !(here = all_here(shm, test, &next)); i++) {
         RELAX();
     }
@@ -211,10 +233,12 @@ static inline trm_status wait_event(trmi_shm *shm, rank_test *test, const trmi_e
         shm->owes_ring = true;
         return TRM_OK;
     }
+    /* This rank waits: ring the bell for its own arrivals now. */
     full_fence(shm);
     ring(shm);
     double start = trmi_os_now();
     double spin = shm->base.background ? 0 : shm->spin_seconds;
+    /* Poll for the adaptive time. */
     do {
         for (int i = 0; i < TRMI_SHM_SPIN_LOOPS; i++) {
             if (all_here(shm, test, &next)) {
@@ -226,6 +250,7 @@ static inline trm_status wait_event(trmi_shm *shm, rank_test *test, const trmi_e
         }
     } while (trmi_os_now() - start < spin && trmi_bootstrap_healthy(shm->base.group.bootstrap));
     note_wait(shm, start);
+    /* Sleep, then judge whether the polling was useful. */
     bool shared =
         atomic_load_explicit(&shm->lines[next].cpu, memory_order_relaxed) == sched_getcpu();
     trm_status status = sleep_until(shm, test, next, op, err);
@@ -248,6 +273,7 @@ trm_status trmi_shm_wait_posts(trmi_shm *shm, const trmi_engine_call *op, trm_er
     return wait_event(shm, has_posted, op, err);
 }
 
+/* Number of lanes: one for each CPU, up to TRMI_SHM_LANES. */
 static int32_t lanes_of(const trmi_shm *shm) {
     return shm->cpus < TRMI_SHM_LANES ? shm->cpus : TRMI_SHM_LANES;
 }
@@ -261,12 +287,15 @@ void trmi_shm_begin_parts(trmi_shm *shm, int64_t count) {
     }
 }
 
-/* Never beyond the last of a lane: who comes late must not take a part of the sum that follows. */
+/* Takes the next part of `lane`, but none beyond the present sum: a rank that arrives late must not
+ * take a part of the following sum. The counter lies in shared memory, so its distance from the end
+ * is checked as well. */
 static bool take_from(trmi_shm *shm, int32_t lane, int64_t *part) {
     _Atomic uint64_t *taken = &shm->head->lanes[lane].taken;
     uint64_t next = atomic_load(taken), end = shm->lane_parts[lane];
     const uint64_t count = (uint64_t)(shm->lane_first[lane + 1] - shm->lane_first[lane]);
-    while (next < end && end - next <= count) { /* else a peer has written nonsense there */
+    /* a larger distance: a peer has overwritten the counter */
+    while (next < end && end - next <= count) {
         if (atomic_compare_exchange_weak(taken, &next, next + 1)) {
             *part = shm->lane_first[lane + 1] - (int64_t)(end - next);
             return true;

@@ -1,5 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What all readers of click data share: batch layout, options, numbers, lines. */
+/* What all readers of click data share: the layout of batches, options, parsing of numbers, and the
+ * index of lines.
+ *
+ *   batch: label [n] | dense [n, d] | keys [n, fields], or, if rows are ragged, keys [total] and
+ *          offsets [n * fields + 1] (bag b has keys offsets[b] .. offsets[b + 1] - 1) | values [total]
+ *
+ * A reader has only to parse one row (click->parse); trmi_click_fill does the rest. Numbers are
+ * parsed here and not with strtod, because texts in mapped files have no end mark and locales must
+ * not matter. */
 #include "data/click/click.h"
 
 #include "base/checked.h"
@@ -11,6 +19,7 @@
 
 /* ---- batches --------------------------------------------------------------------------------- */
 
+/* Lists the fields that the source's rows have. */
 int32_t trmi_click_fields(const trmi_source *source, int64_t size, trmi_field *fields) {
     const trmi_click_source *click = (const trmi_click_source *)source;
     int32_t count = 0;
@@ -23,9 +32,10 @@ int32_t trmi_click_fields(const trmi_source *source, int64_t size, trmi_field *f
     if (click->field_count == 0) {
         return count;
     }
+    /* Ragged keys: as many as all rows may have together. */
     int64_t entries;
     if (!trmi_mul_i64(size, click->entries_max, &entries)) {
-        entries = INT64_MAX; /* refused as too big by the caller */
+        entries = INT64_MAX; /* too large; the caller refuses it */
     }
     trm_shape flat = trm_shape_of(entries);
     fields[count++] =
@@ -45,11 +55,13 @@ int32_t trmi_click_fields(const trmi_source *source, int64_t size, trmi_field *f
     return count;
 }
 
+/* Fills a batch: each row is parsed directly into the batch's memory, then the rest is padded. */
 trm_status trmi_click_fill(const trmi_source *source, trmi_picture_scratch *scratch,
                            const trmi_batch_work *work, trm_error *err) {
     (void)scratch;
     const trmi_click_source *click = (const trmi_click_source *)source;
     const int64_t dense_count = click->dense_count, field_count = click->field_count;
+    /* the tensors, in the order of trmi_click_fields */
     int32_t next = 0;
     float *labels = work->tensors[next++].data;
     float *dense = dense_count > 0 ? work->tensors[next++].data : NULL;
@@ -66,11 +78,13 @@ trm_status trmi_click_fill(const trmi_source *source, trmi_picture_scratch *scra
                         .capacity = click->entries_max};
         TRMI_TRY(click->parse(click, work->indices[i], &row, err));
         labels[i] = row.label;
+        /* the ends of a row's fields become offsets in the batch */
         for (int64_t f = 0; click->ragged && f < field_count; f++) {
             row.ends[f] += used;
         }
         used += row.count;
     }
+    /* Padding rows: zeros, and empty bags. */
     int64_t rest = work->slots - work->count;
     memset(labels + work->count, 0, (size_t)rest * sizeof *labels);
     if (dense != NULL) {
@@ -117,6 +131,7 @@ bool trmi_row_add(trmi_row *row, int64_t key, float value) {
 
 /* ---- options --------------------------------------------------------------------------------- */
 
+/* The checks: bounded keys in range, one kind of keys, and same_as without chains. */
 trm_status trmi_click_configure(trmi_click_source *source, const trm_click_options *options,
                                 bool log_by_default, trm_error *err) {
     static const trm_click_options defaults = {0};
@@ -149,6 +164,7 @@ trm_status trmi_click_configure(trmi_click_source *source, const trm_click_optio
                 f, o->same_as[f], o->same_as_count - 1);
         }
     }
+    /* All options are good: take them over. */
     source->keyer = (trmi_keyer){.buckets = o->buckets,
                                  .vocabulary = o->vocabulary,
                                  .shared = o->shared_table,
@@ -187,8 +203,7 @@ bool trmi_click_label(const trmi_click_source *source, double value, float *out)
     return value == 0 || value == 1;
 }
 
-/* ---- numbers ----------------------------------------------------------------------------------
- */
+/* ---- numbers ---- */
 
 bool trmi_parse_integer(const char *at, const char *end, int64_t *out) {
     bool negative = at < end && *at == '-';
@@ -208,7 +223,8 @@ bool trmi_parse_integer(const char *at, const char *end, int64_t *out) {
     return true;
 }
 
-/* Digits, and how many of them came after the point, up to what a double can hold. */
+/* Adds decimal digits to the mantissa as far as it can hold them, and counts the decimal exponent.
+ * Returns the first character that is no digit. */
 static const char *digits(const char *at, const char *end, bool fraction, uint64_t *mantissa,
                           int *exponent, int *seen) {
     for (; at < end && *at >= '0' && *at <= '9'; at++) {
@@ -225,11 +241,13 @@ static const char *digits(const char *at, const char *end, bool fraction, uint64
 
 bool trmi_parse_number(const char *at, const char *end, double *out) {
     enum { EXPONENT_MAX = 400 };
+    /* Whole numbers are the usual case and exact. */
     int64_t whole;
     if (trmi_parse_integer(at, end, &whole)) {
         *out = (double)whole;
         return true;
     }
+    /* Sign, digits, fraction, exponent. */
     bool negative = at < end && *at == '-';
     at += negative || (at < end && *at == '+');
     uint64_t mantissa = 0;
@@ -250,6 +268,7 @@ bool trmi_parse_number(const char *at, const char *end, double *out) {
         exponent += (int)shift;
         at = end;
     }
+    /* A division is exact for powers of ten up to 10^22; a multiplication by an inverse is not. */
     double value = (double)mantissa;
     if (value != 0) {
         value = exponent < 0 ? value / pow(10, -exponent) : value * pow(10, exponent);
@@ -258,9 +277,9 @@ bool trmi_parse_number(const char *at, const char *end, double *out) {
     return at == end && isfinite(value);
 }
 
-/* ---- lines -------------------------------------------------------------------------------------
- */
+/* ---- lines ---- */
 
+/* Returns the end of a line without its line break; *next is the start of the following line. */
 static const char *line_end(const char *line, const char *limit, const char **next) {
     const char *end = memchr(line, '\n', (size_t)(limit - line));
     *next = end != NULL ? end + 1 : limit;
@@ -268,6 +287,7 @@ static const char *line_end(const char *line, const char *limit, const char **ne
     return end > line && end[-1] == '\r' ? end - 1 : end;
 }
 
+/* Removes every second anchor, and doubles the stride. */
 static void thin_out(trmi_lines *lines) {
     lines->anchor_count = (lines->anchor_count + 1) / 2;
     for (int64_t i = 0; i < lines->anchor_count; i++) {
@@ -284,9 +304,11 @@ trm_status trmi_lines_index(const char *data, size_t bytes, trmi_lines *out, trm
     const char *limit = data + bytes, *next;
     for (const char *line = data; line < limit; line = next) {
         const char *end = line_end(line, limit, &next);
+        /* empty lines are no rows */
         if (end == line) {
             continue;
         }
+        /* An anchor for each `stride` rows; with too many anchors, each second one is removed. */
         if (lines.rows % lines.stride == 0) {
             if (lines.anchor_count == anchors_max) {
                 thin_out(&lines);
@@ -315,6 +337,7 @@ void trmi_lines_free(trmi_lines *lines) {
     lines->anchors = NULL;
 }
 
+/* Goes to the anchor, then skips rows. */
 void trmi_lines_at(const trmi_lines *lines, int64_t index, const char **line, const char **end) {
     const char *limit = lines->data + lines->bytes;
     const char *next = lines->data + lines->anchors[index / lines->stride];
@@ -323,7 +346,8 @@ void trmi_lines_at(const trmi_lines *lines, int64_t index, const char **line, co
         *line = next;
         *end = line_end(*line, limit, &next);
         if (*line == limit || (*end != *line && skip-- == 0)) {
-            return; /* at the limit only where the file has become shorter: zeros have no lines */
+            /* the limit is reached only if the file has become shorter: zeros contain no lines */
+            return;
         }
     }
 }

@@ -1,5 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Separated text: Criteo's and Avazu's files, and any CSV with named columns. */
+/* Text with separated columns: Criteo's and Avazu's files, and any CSV file. Columns have roles:
+ * label, number, key, bag of keys, or skipped. Fields may be quoted.
+ *
+ *   open_text: header and options --> columns (role, slot) --> index of lines
+ *   parse: line --next_field--> fields --add_column--> row
+ *
+ * The file is mapped, and rows are parsed when a batch needs them, so opening costs one pass over
+ * the lines. Prefetch threads parse different rows at the same time. */
+#include "base/arguments.h"
 #include "base/error.h"
 #include "base/mapping.h"
 #include "data/click/click.h"
@@ -9,41 +17,46 @@
 #include <string.h>
 #include <strings.h>
 
+/* columns at most; keys of a bag unless the options say otherwise */
 enum { COLUMNS_MAX = 4096, DEFAULT_BAG = 16 };
 
+/* One column. */
 typedef struct column {
-    const char *name;
-    trm_column_role role;
-    int32_t slot; /* dense or key field */
-    int32_t last_chars;
+    const char *name;     /* in the arena; NULL: none */
+    trm_column_role role; /* how its fields are read */
+    int32_t slot;         /* index among the dense numbers or the key fields */
+    int32_t last_chars;   /* use only so many characters from the end; 0: all */
 } column;
 
+/* The source. */
 typedef struct csv {
-    trmi_click_source click;
-    trmi_arena arena;
-    trmi_mapping mapping;
-    trmi_lines lines;
-    const char *path;
-    column *columns;
-    int32_t column_count;
-    int64_t header_lines, bag_max;
-    char separator, bag_separator;
+    trmi_click_source click;       /* must be the first member */
+    trmi_arena arena;              /* path, columns and their names */
+    trmi_mapping mapping;          /* the file */
+    trmi_lines lines;              /* without the header */
+    const char *path;              /* for messages */
+    column *columns;               /* [column_count] in the order of the file */
+    int32_t column_count;          /* that each row must have */
+    int64_t header_lines, bag_max; /* lines before the first row; keys of a bag, at most */
+    char separator, bag_separator; /* between columns, and between the keys of a bag */
 } csv;
 
-/* ---- a field of a line -------------------------------------------------------------------------
- */
+/* ---- a field of a line ---- */
 
+/* The position in a line. */
 typedef struct cursor {
-    const char *at, *end;
-    bool done;
+    const char *at, *end; /* next character, and end of the line */
+    bool done;            /* the last field was returned */
 } cursor;
 
-/* The next field, without its quotes; false at the end, or (with *bad) for an open quote. */
+/* Finds the next field, without its quotes. Returns false at the end of the line, or (with *bad) if
+ * a quote is not closed. */
 static bool next_field(cursor *c, char separator, const char **begin, const char **end, bool *bad) {
     if (c->done) {
         return false;
     }
     if (c->at < c->end && *c->at == '"') {
+        /* Two quotes inside a quoted field stand for one; they are kept as two. */
         const char *close = c->at + 1;
         while (close < c->end && !(*close == '"' && (close + 1 == c->end || close[1] != '"'))) {
             close += *close == '"' ? 2 : 1;
@@ -67,9 +80,9 @@ static bool next_field(cursor *c, char separator, const char **begin, const char
     return true;
 }
 
-/* ---- a row --------------------------------------------------------------------------------------
- */
+/* ---- a row ---- */
 
+/* Fails with line, column, text and what was expected. */
 static trm_status fail_at(const csv *set, const char *line, int32_t at, const char *begin,
                           const char *end, const char *expected, trm_error *err) {
     int shown = end - begin > 24 ? 24 : (int)(end - begin);
@@ -80,6 +93,7 @@ static trm_status fail_at(const csv *set, const char *line, int32_t at, const ch
         name ? " (" : "", name ? name : "", name ? ")" : "", shown, begin, expected);
 }
 
+/* Adds the keys of a bag; empty parts are skipped. */
 static trm_status add_bag(const csv *set, const column *c, const char *line, int32_t at,
                           const char *begin, const char *end, trmi_row *row, trm_error *err) {
     int64_t count = 0;
@@ -102,6 +116,8 @@ static trm_status add_bag(const csv *set, const column *c, const char *line, int
     return TRM_OK;
 }
 
+/* Interprets field `at` of a row by the role of its column. line: start of the line, for messages.
+ * Errors: CORRUPT. */
 static trm_status add_column(const csv *set, int32_t at, const char *line, const char *begin,
                              const char *end, trmi_row *row, trm_error *err) {
     const column *c = &set->columns[at];
@@ -127,7 +143,7 @@ static trm_status add_column(const csv *set, int32_t at, const char *line, const
         if (c->last_chars > 0 && end - begin > c->last_chars) {
             begin = end - c->last_chars;
         }
-        /* The schema has room for one key a field. */
+        /* The row has room for one key in each key column. */
         (void)trmi_row_add(
             row, trmi_key_of_text(&set->click.keyer, c->slot, begin, (size_t)(end - begin)), 1);
         break;
@@ -140,6 +156,7 @@ static trm_status add_column(const csv *set, int32_t at, const char *line, const
     return TRM_OK;
 }
 
+/* Reads one row. The number of columns must be exact. */
 static trm_status parse(const trmi_click_source *source, int64_t index, trmi_row *row,
                         trm_error *err) {
     const csv *set = (const csv *)source;
@@ -148,6 +165,7 @@ static trm_status parse(const trmi_click_source *source, int64_t index, trmi_row
     cursor c = {.at = line, .end = line_end};
     bool bad = false;
     int32_t found = 0;
+    /* Fields beyond the known columns are only counted, for the message. */
     while (next_field(&c, set->separator, &begin, &end, &bad)) {
         if (found < set->column_count) {
             TRMI_TRY(add_column(set, found, line, begin, end, row, err));
@@ -166,9 +184,10 @@ static trm_status parse(const trmi_click_source *source, int64_t index, trmi_row
     return TRM_OK;
 }
 
-/* ---- columns ------------------------------------------------------------------------------------
- */
+/* ---- columns ---- */
 
+/* Avazu's columns, as in the header of its files. Of "hour" (YYMMDDHH) only the hour of the day
+ * counts. */
 static const trm_column avazu_columns[] = {
     {"id", TRM_COLUMN_SKIP, 0},          {"click", TRM_COLUMN_LABEL, 0},
     {"hour", TRM_COLUMN_KEY, 2},         {"C1", TRM_COLUMN_KEY, 0},
@@ -185,6 +204,7 @@ static const trm_column avazu_columns[] = {
 
 enum { CRITEO_DENSE = 13, CRITEO_KEYS = 26, CRITEO_COLUMNS = 40 };
 
+/* Allocates the columns. */
 static trm_status give_columns(csv *set, int32_t count, trm_error *err) {
     set->column_count = count;
     set->columns = trmi_arena_alloc(&set->arena, (size_t)count * sizeof *set->columns);
@@ -192,6 +212,7 @@ static trm_status give_columns(csv *set, int32_t count, trm_error *err) {
                                 : TRMI_FAIL(err, TRM_NOMEM, "no memory for %d columns", (int)count);
 }
 
+/* Criteo's columns: label, 13 numbers, 26 keys. */
 static trm_status criteo_columns(csv *set, trm_error *err) {
     TRMI_TRY(give_columns(set, CRITEO_COLUMNS, err));
     for (int32_t i = 0; i < CRITEO_COLUMNS; i++) {
@@ -208,14 +229,17 @@ static trm_status criteo_columns(csv *set, trm_error *err) {
     return TRM_OK;
 }
 
+/* True for the usual names of a label column. */
 static bool label_name(const char *name) {
     return strcasecmp(name, "label") == 0 || strcasecmp(name, "click") == 0 ||
            strcasecmp(name, "target") == 0 || strcasecmp(name, "y") == 0;
 }
 
-/* The header's names; roles from `wanted` by name, or the rule of trm_click_options. */
+/* Makes the columns from the header: roles by name from `wanted`, or, without it, the label by its
+ * usual name and keys otherwise. */
 static trm_status named_columns(csv *set, const char *line, const char *line_end,
                                 const trm_column *wanted, int32_t wanted_count, trm_error *err) {
+    /* Room for the most columns that are possible; their number is known at the end. */
     cursor c = {.at = line, .end = line_end};
     const char *begin, *end;
     bool bad = false;
@@ -229,6 +253,7 @@ static trm_status named_columns(csv *set, const char *line, const char *line_end
         TRMI_TRY(TRMI_CHECK_MEMORY(err, &set->arena, "for the header of %s", set->path));
         column *col = &set->columns[count++];
         *col = (column){.name = name, .role = TRM_COLUMN_SKIP};
+        /* Roles by the usual names, or by the columns of the options. */
         if (wanted_count == 0) {
             col->role = label_name(name) ? TRM_COLUMN_LABEL : TRM_COLUMN_KEY;
         }
@@ -244,6 +269,7 @@ static trm_status named_columns(csv *set, const char *line, const char *line_end
     if (bad) {
         return TRMI_FAIL(err, TRM_CORRUPT, "%s: line 1: a quote that is not closed", set->path);
     }
+    /* every wanted column must be in the header */
     for (int32_t i = 0; i < wanted_count && matched < wanted_count; i++) {
         bool found = false;
         for (int32_t k = 0; k < count; k++) {
@@ -257,6 +283,7 @@ static trm_status named_columns(csv *set, const char *line, const char *line_end
     return TRM_OK;
 }
 
+/* Makes the columns of a file without a header from the options. */
 static trm_status placed_columns(csv *set, const trm_column *wanted, int32_t count,
                                  trm_error *err) {
     if (count == 0) {
@@ -271,10 +298,12 @@ static trm_status placed_columns(csv *set, const trm_column *wanted, int32_t cou
     return TRM_OK;
 }
 
-/* Numbers the dense columns and key fields, and finds out what rows look like. */
+/* Numbers the dense columns and key fields, and finds the largest number of keys in a row. Errors:
+ * INVALID unless there is one label and at least one input. */
 static trm_status number_columns(csv *set, trm_error *err) {
     int32_t labels = 0;
     trmi_click_source *click = &set->click;
+    /* Positions in the row. */
     for (int32_t i = 0; i < set->column_count; i++) {
         column *c = &set->columns[i];
         labels += c->role == TRM_COLUMN_LABEL;
@@ -298,7 +327,8 @@ static trm_status number_columns(csv *set, trm_error *err) {
     return TRM_OK;
 }
 
-/* Is the field where the label should be no number? Then the first line is a header. */
+/* True if the first line is a header: the field at the label's position is no number, or, if no
+ * columns are given, no field is a number. */
 static bool looks_like_header(const csv *set, const char *line, const char *line_end,
                               const trm_column *wanted, int32_t count) {
     cursor c = {.at = line, .end = line_end};
@@ -315,9 +345,9 @@ static bool looks_like_header(const csv *set, const char *line, const char *line
     return count == 0 && none;
 }
 
-/* ---- opening ------------------------------------------------------------------------------------
- */
+/* ---- opening ---- */
 
+/* Writes file and line of a row. */
 static void place(const trmi_source *source, int64_t index, char *text, size_t size) {
     const csv *set = (const csv *)source;
     const char *line, *end;
@@ -355,7 +385,9 @@ static const trmi_source_ops csv_ops = CSV_OPS("csv");
 static const trmi_source_ops criteo_ops = CSV_OPS("criteo");
 static const trmi_source_ops avazu_ops = CSV_OPS("avazu");
 
+/* Opens the file: options, header, columns, index of lines. */
 static trm_status open_text(csv *set, const trm_click_options *o, trm_error *err) {
+    /* Options, with the values that Criteo and Avazu fix. */
     bool criteo = set->click.base.ops == &criteo_ops, avazu = set->click.base.ops == &avazu_ops;
     const trm_column *wanted = avazu ? avazu_columns : o->columns;
     int32_t wanted_count =
@@ -368,11 +400,13 @@ static trm_status open_text(csv *set, const trm_click_options *o, trm_error *err
     if (set->mapping.bytes == 0) {
         return TRMI_FAIL(err, TRM_CORRUPT, "%s: an empty file", set->path);
     }
+    /* the first line, without its line break */
     const char *data = (const char *)set->mapping.data, *end = data + set->mapping.bytes;
     const char *first = memchr(data, '\n', set->mapping.bytes);
     const char *next = first != NULL ? first + 1 : end;
     first = first != NULL ? first : end;
     first -= first > data && first[-1] == '\r';
+    /* With a header line, columns get their roles by name, otherwise by position. */
     bool header = !criteo && (o->header == TRM_HEADER_YES ||
                               (o->header == TRM_HEADER_AUTO &&
                                looks_like_header(set, data, first, wanted, wanted_count)));
@@ -383,6 +417,7 @@ static trm_status open_text(csv *set, const trm_click_options *o, trm_error *err
     } else {
         TRMI_TRY(placed_columns(set, wanted, wanted_count, err));
     }
+    /* Positions, and the index of the lines after the header. */
     TRMI_TRY(number_columns(set, err));
     TRMI_TRY(trmi_click_ready(&set->click, set->path, err));
     set->header_lines = header;
@@ -418,6 +453,7 @@ trm_status trmi_csv_source(const char *kind, const char *path, const trm_click_o
     return TRM_OK;
 }
 
+/* Opens a file of the kind as a dataset. */
 static trm_status open_kind(const char *kind, const char *path, const trm_click_options *options,
                             trm_dataset **out, trm_error *err) {
     trmi_click_source *source;
@@ -427,15 +463,18 @@ static trm_status open_kind(const char *kind, const char *path, const trm_click_
 
 trm_status trm_dataset_criteo(const char *path, const trm_click_options *options, trm_dataset **out,
                               trm_error *err) {
+    TRMI_NEED(err, path, out);
     return open_kind("criteo", path, options, out, err);
 }
 
 trm_status trm_dataset_avazu(const char *path, const trm_click_options *options, trm_dataset **out,
                              trm_error *err) {
+    TRMI_NEED(err, path, out);
     return open_kind("avazu", path, options, out, err);
 }
 
 trm_status trm_dataset_csv(const char *path, const trm_click_options *options, trm_dataset **out,
                            trm_error *err) {
+    TRMI_NEED(err, path, out);
     return open_kind("csv", path, options, out, err);
 }

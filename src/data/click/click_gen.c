@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Generated clicks: a planted factorisation machine whose probabilities are known.
+/* Generated clicks: a factorisation machine with planted weights, so that the true probabilities
+ * are known.
  *
  *   row i --philox--> ranks (Zipf), dense (normal) --planted weights--> logit --coin--> label
  *
- * The weights of the most frequent keys are tabulated, the others are computed when met: they are
- * functions of (seed, field, rank) either way. */
+ * Weights are functions of (seed, field, rank). Those of the most frequent keys are in a table; the
+ * others are computed when they are needed, with the same result. */
+#include "base/arguments.h"
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/rng.h"
@@ -15,29 +17,34 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* LATENT: factors of a key; TABLE_RANKS: keys of each field in the table */
 enum { LATENT = 4, WEIGHTS = 1 + LATENT, TABLE_RANKS = 4096, FIELDS_MAX = 512, DENSE_MAX = 4096 };
 static const int64_t rows_max = (int64_t)1 << 39, vocabulary_max = (int64_t)1 << 40;
-/* Test rows are numbered from here, those that set the bias from there. */
+/* Test rows have numbers from test_origin on; the rows that determine the bias from bias_origin
+ * on. */
 static const int64_t test_origin = (int64_t)1 << 40, bias_origin = (int64_t)1 << 41;
 
+/* The source. */
 typedef struct clicks {
-    trmi_click_source click;
+    trmi_click_source click;    /* must be the first member */
     trm_clicks_options options; /* with the defaults filled in */
-    int64_t train_rows;
-    bool with_train;
-    double power, reach; /* of the Zipf inverse: (1 + u * reach)^power, or exp(u * reach) */
-    float bias;
-    float *table; /* [fields][table_ranks][WEIGHTS] */
-    int64_t table_ranks;
-    float *dense_weights;
+    int64_t train_rows;         /* number of training rows */
+    bool with_train;            /* training rows come before the test rows */
+    /* of the inverse of the Zipf distribution: (1 + u * reach)^power, or exp(u * reach) */
+    double power, reach;
+    float bias;           /* gives the click rate of the options */
+    float *table;         /* [fields][table_ranks][WEIGHTS] planted weights of the frequent keys */
+    int64_t table_ranks;  /* keys of each field in `table` */
+    float *dense_weights; /* [dense] planted weights of the dense inputs */
 } clicks;
 
-/* Seeds of what is planted and of rows are kept apart. */
+/* Planted weights and rows use different seeds. */
 static uint64_t planted_seed(const clicks *set) { return trmi_mix(set->options.seed, 1); }
 static uint64_t row_seed(const clicks *set, int64_t row) {
     return trmi_mix(trmi_mix(set->options.seed, 2), (uint64_t)row);
 }
 
+/* Returns four normally distributed numbers of one counter. */
 static void four_normals(uint64_t seed, uint64_t counter, float out[4]) {
     uint32_t bits[4], other[4];
     trmi_philox(seed, TRMI_STREAM_SYNTH, counter, bits);
@@ -48,7 +55,7 @@ static void four_normals(uint64_t seed, uint64_t counter, float out[4]) {
     trmi_normal_pair(other, out + 2);
 }
 
-/* A weight and LATENT factors of a key, unit deviation. */
+/* Computes the weight and the LATENT factors of a key, with unit deviation. */
 static void draw_weights(const clicks *set, int64_t field, int64_t rank, float out[WEIGHTS]) {
     float first[4], second[4];
     uint64_t seed = trmi_mix(planted_seed(set), (uint64_t)field);
@@ -58,18 +65,22 @@ static void draw_weights(const clicks *set, int64_t field, int64_t rank, float o
     out[4] = second[0];
 }
 
+/* Returns a rank with the Zipf distribution from 32 random bits, by inverting its continuous
+ * form. */
 static int64_t zipf_rank(const clicks *set, uint32_t bits) {
     double u = (double)bits * 0x1p-32;
     double x = set->power == 0 ? exp(u * set->reach) : pow(1 + u * set->reach, set->power);
     return trmi_min_i64((int64_t)x - 1, set->options.vocabulary - 1);
 }
 
-/* Keys and dense inputs of a row (either may be NULL); its logit without the bias. */
+/* Draws the keys and dense inputs of a row (either may be NULL). Returns its logit without the
+ * bias. */
 static double draw_row(const clicks *set, int64_t row, int64_t *keys, float *dense) {
     const trm_clicks_options *o = &set->options;
     uint64_t seed = row_seed(set, row), counter = 1; /* counter 0 is the coin */
     double key_sum = 0, dense_sum = 0, sum[LATENT] = {0}, squares = 0;
     uint32_t bits[4] = {0};
+    /* Keys: their weights and factors. */
     for (int32_t f = 0; f < o->fields; f++) {
         if (f % 4 == 0) {
             trmi_philox(seed, TRMI_STREAM_SYNTH, counter++, bits);
@@ -95,6 +106,7 @@ static double draw_row(const clicks *set, int64_t row, int64_t *keys, float *den
         }
     }
     float normals[4];
+    /* Dense inputs. */
     for (int32_t d = 0; d < o->dense; d++) {
         if (d % 4 == 0) {
             four_normals(seed, counter++, normals);
@@ -104,11 +116,12 @@ static double draw_row(const clicks *set, int64_t row, int64_t *keys, float *den
             dense[d] = normals[d % 4];
         }
     }
-    /* The sum over pairs of inner products is half of |sum|^2 - sum of |.|^2. */
+    /* The sum of inner products over all pairs is half of |sum|^2 minus the sum of |.|^2. */
     double pairs = -squares;
     for (int k = 0; k < LATENT; k++) {
         pairs += sum[k] * sum[k];
     }
+    /* Each part is scaled by the root of its number of terms. */
     double fields = o->fields, count = fields * (fields - 1) / 2;
     double logit = dense_sum * o->dense_scale / sqrt(fmax(o->dense, 1));
     logit += key_sum * o->key_scale / sqrt(fmax(fields, 1));
@@ -117,15 +130,18 @@ static double draw_row(const clicks *set, int64_t row, int64_t *keys, float *den
 
 static double probability(double logit) { return 1 / (1 + exp(-logit)); }
 
+/* Draws the label of a row that is clicked with probability p. */
 static bool coin(const clicks *set, int64_t row, double p) {
     return (double)trmi_random_u32(row_seed(set, row), TRMI_STREAM_SYNTH, 0) * 0x1p-32 < p;
 }
 
+/* Returns the number of the row at `index`: training rows first, then test rows. */
 static int64_t number_of(const clicks *set, int64_t index) {
     int64_t train = set->with_train ? set->train_rows : 0;
     return index < train ? index : test_origin + index - train;
 }
 
+/* Draws a row: inputs, probability, label. */
 static trm_status parse(const trmi_click_source *source, int64_t index, trmi_row *row,
                         trm_error *err) {
     (void)err;
@@ -137,11 +153,13 @@ static trm_status parse(const trmi_click_source *source, int64_t index, trmi_row
     return TRM_OK;
 }
 
-/* ---- making it ---------------------------------------------------------------------------------
- */
+/* ---- making it ---- */
 
+/* Fills in the defaults (0 means default, a negative number none) and checks the options. Errors:
+ * INVALID. */
 static trm_status fill_options(const trm_clicks_options *given, trm_clicks_options *o,
                                trm_error *err) {
+    /* Defaults for what is 0. */
     *o = given != NULL ? *given : (trm_clicks_options){0};
     o->rows = o->rows == 0 ? 1000000 : o->rows;
     o->test_rows = o->test_rows == 0 ? trmi_max_i64(o->rows / 10, 1) : o->test_rows;
@@ -176,10 +194,11 @@ static trm_status fill_options(const trm_clicks_options *given, trm_clicks_optio
     return TRM_OK;
 }
 
-/* The bias with which the mean probability of some rows is the click rate. */
+/* Finds, by bisection, the bias with which the mean probability of some rows is the click rate. */
 static void set_bias(clicks *set) {
     enum { ROWS = 4096, STEPS = 50 };
     double logits[ROWS], low = -60, high = 60;
+    /* Logits without the bias, which are the same in each step. */
     for (int64_t i = 0; i < ROWS; i++) {
         logits[i] = draw_row(set, bias_origin + i, NULL, NULL);
     }
@@ -193,12 +212,14 @@ static void set_bias(clicks *set) {
     set->bias = (float)((low + high) / 2);
 }
 
+/* Computes the table of weights, the parameters of the Zipf distribution and the bias. */
 static trm_status plant(clicks *set, trm_error *err) {
     const trm_clicks_options *o = &set->options;
     set->table_ranks = trmi_min_i64(o->vocabulary, TABLE_RANKS);
     size_t cells = (size_t)o->fields * (size_t)set->table_ranks * WEIGHTS;
     TRMI_TRY(TRMI_NEW(err, set->table, cells, "for the planted weights"));
     TRMI_TRY(TRMI_NEW(err, set->dense_weights, o->dense, "for the planted weights"));
+    /* Weights of the most frequent keys, and of the dense inputs. */
     for (int32_t f = 0; f < o->fields; f++) {
         for (int64_t rank = 0; rank < set->table_ranks; rank++) {
             draw_weights(set, f, rank, set->table + (f * set->table_ranks + rank) * WEIGHTS);
@@ -209,6 +230,7 @@ static trm_status plant(clicks *set, trm_error *err) {
         four_normals(trmi_mix(planted_seed(set), UINT64_MAX), (uint64_t)d, normals);
         set->dense_weights[d] = normals[0];
     }
+    /* The inverse of the integral of x^-zipf from 1 to top. */
     double top = (double)o->vocabulary + 1;
     bool logarithmic = fabs(o->zipf - 1) < 1e-6;
     set->power = logarithmic ? 0 : 1 / (1 - o->zipf);
@@ -244,9 +266,11 @@ static const trmi_source_ops clicks_ops = {.kind = "clicks",
                                            .describe = describe,
                                            .destroy = destroy};
 
+/* Creates the source with its weights. Errors: INVALID, NOMEM. */
 static trm_status create(const trm_clicks_options *options, trm_usage usage, clicks **out,
                          trm_error *err) {
     trm_clicks_options filled;
+    /* Options, source, weights. */
     TRMI_TRY(fill_options(options, &filled, err));
     clicks *set;
     TRMI_TRY(TRMI_NEW(err, set, 1, "for a dataset"));
@@ -273,31 +297,35 @@ static trm_status create(const trm_clicks_options *options, trm_usage usage, cli
 
 trm_status trm_dataset_clicks(const trm_clicks_options *options, trm_usage usage, trm_dataset **out,
                               trm_error *err) {
+    TRMI_NEED(err, out);
     clicks *set;
     TRMI_TRY(create(options, usage, &set, err));
     return trmi_dataset_create(&set->click.base, out, err);
 }
 
-/* ---- what the truth itself reaches
- *  ---------------------------------------------------------------- */
+/* ---- what the true probabilities achieve ---- */
 
+/* One row: its true probability, and the label that was drawn. */
 typedef struct outcome {
-    double probability;
-    bool clicked;
+    double probability; /* true one */
+    bool clicked;       /* the label */
 } outcome;
 
+/* Sorts outcomes by probability. */
 static int by_probability(const void *a, const void *b) {
     double x = ((const outcome *)a)->probability, y = ((const outcome *)b)->probability;
     return x < y ? -1 : x > y;
 }
 
-/* Over all pairs of different rows: P(a clicked, b not, p_a > p_b) + half of the ties. Weights are
- * the probabilities themselves (expected) or the coins (realised). */
+/* Returns the area under the ROC curve, over all pairs of different rows: P(a clicked, b not, p_a >
+ * p_b) plus half of the ties. realized: with the labels that were drawn, otherwise with the
+ * probabilities (the expected value). */
 static double area(const outcome *sorted, int64_t count, bool realized) {
     double below = 0, won = 0, clicked = 0, missed = 0, self = 0;
     for (int64_t i = 0; i < count;) {
         int64_t end = i;
         double hit = 0, miss = 0, own = 0;
+        /* one group of rows with equal probability */
         for (; end < count && sorted[end].probability <= sorted[i].probability; end++) {
             double p = realized ? sorted[end].clicked : sorted[end].probability;
             hit += p;
@@ -317,11 +345,13 @@ static double area(const outcome *sorted, int64_t count, bool realized) {
 
 trm_status trm_clicks_measure(const trm_clicks_options *options, int64_t rows,
                               trm_clicks_bayes *out, trm_error *err) {
+    TRMI_NEED(err, out);
     clicks *set;
     TRMI_TRY(create(options, TRM_USAGE_TEST, &set, err));
     int64_t count = rows == 0 ? set->click.base.count : rows;
     outcome *outcomes = NULL;
     trm_status status = TRM_OK;
+    /* The outcomes of the test rows. */
     if (count < 1 || count > set->click.base.count) {
         status = TRMI_FAIL(err, TRM_INVALID, "measure over %lld rows: the test set has %lld",
                            (long long)count, (long long)set->click.base.count);
@@ -329,6 +359,7 @@ trm_status trm_clicks_measure(const trm_clicks_options *options, int64_t rows,
         status = TRMI_FAIL(err, TRM_NOMEM, "no memory to measure over %lld rows", (long long)count);
     }
     if (status == TRM_OK) {
+        /* Rate and losses in one pass; the areas need the outcomes in order. */
         trm_clicks_bayes bayes = {0};
         for (int64_t i = 0; i < count; i++) {
             int64_t row = number_of(set, i);

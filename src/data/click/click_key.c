@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Keys of categorical values: hashing trick or vocabulary. */
+/* Keys of categorical values: unbounded hashes, the hashing trick (buckets), or ids of a
+ * vocabulary. Key 0 of bounded keys means a missing or unknown value. A vocabulary file is text:
+ *
+ *   trireme-vocabulary 1 FIELDS SEED
+ *   FIELD HASH        (one line for each value, in the order of the ids)
+ */
+#include "base/arguments.h"
 #include "base/error.h"
 #include "base/hash_index.h"
 #include "base/os.h"
@@ -10,8 +16,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* limits of a vocabulary and of its file */
 enum { FIELDS_MAX = 1 << 16, FILE_BYTES_MAX = 1 << 30 };
 
+/* Mixes 8 bytes at a time, in little-endian order on every machine. */
 uint64_t trmi_key_hash(uint64_t seed, int32_t field, const void *text, size_t bytes) {
     uint64_t hash = trmi_mix(seed, (uint64_t)field);
     const uint8_t *at = text;
@@ -23,37 +31,42 @@ uint64_t trmi_key_hash(uint64_t seed, int32_t field, const void *text, size_t by
         }
         hash = trmi_mix(hash, word);
     }
+    /* The rest, filled up with zeros. */
     uint64_t word = 0;
     for (size_t i = left; i > 0; i--) {
         word = word << 8 | at[i - 1];
     }
-    /* The length keeps "a" and "a\0" apart. */
+    /* With the length, "a" and "a\0" have different hashes. */
     return trmi_mix(trmi_mix(hash, word), (uint64_t)bytes);
 }
 
+/* One value of a vocabulary. */
 typedef struct vocabulary_word {
-    uint64_t hash;
-    int64_t count, id; /* id 0 until numbered, or when too rare */
-    int32_t field;
+    uint64_t hash;     /* unbounded key of the value */
+    int64_t count, id; /* id 0: not numbered yet */
+    int32_t field;     /* in which it occurs */
 } vocabulary_word;
 
 struct trm_vocabulary {
-    int32_t fields;
-    uint64_t seed;
-    int64_t *rows; /* by field */
+    int32_t fields; /* number of fields */
+    uint64_t seed;  /* of the hashes */
+    int64_t *rows;  /* [fields] number of ids, including 0 */
+    /* [fields] sum of the rows of the fields before */
     int64_t *base;
-    vocabulary_word *words; /* in order of appearance */
-    int64_t word_count, word_capacity;
-    trmi_hash_index by_word;
+    vocabulary_word *words;            /* in order of appearance, later of ids */
+    int64_t word_count, word_capacity; /* length and capacity of `words` */
+    trmi_hash_index by_word;           /* finds a value by hash and field */
 };
 
+/* An unbounded key is a non-negative number. */
 static int64_t unbounded(uint64_t hash) { return (int64_t)(hash >> 1); }
 
-/* Rows of the fields before this one. */
+/* Returns the rows of all fields before this one. */
 static int64_t rows_before(const trm_vocabulary *v, int32_t field) {
     return field < v->fields ? v->base[field] : 0;
 }
 
+/* Returns the key of an id: with a shared table, each field's ids have an offset. */
 static int64_t bounded(const trmi_keyer *keyer, int32_t field, int64_t id) {
     if (!keyer->shared) {
         return id;
@@ -71,10 +84,12 @@ int64_t trmi_key_missing(const trmi_keyer *keyer, int32_t field) {
 }
 
 int64_t trmi_key_of_text(const trmi_keyer *keyer, int32_t field, const void *text, size_t bytes) {
+    /* An empty text means missing. */
     if (bytes == 0) {
         return trmi_key_missing(keyer, field);
     }
     field = trmi_keyed_as(keyer, field);
+    /* Hash, then the id of a vocabulary, the hash itself, or a bucket from 1 on. */
     uint64_t hash = trmi_key_hash(keyer->seed, field, text, bytes);
     if (keyer->vocabulary != NULL) {
         return bounded(keyer, field,
@@ -87,10 +102,12 @@ int64_t trmi_key_of_text(const trmi_keyer *keyer, int32_t field, const void *tex
 
 int64_t trmi_key_of_number(const trmi_keyer *keyer, int32_t field, int64_t number) {
     field = trmi_keyed_as(keyer, field);
+    /* A number in a vocabulary is its own hash. */
     if (keyer->vocabulary != NULL) {
         return bounded(keyer, field,
                        trmi_vocabulary_id(keyer->vocabulary, field, (uint64_t)number));
     }
+    /* Unbounded: the number is the key. */
     if (keyer->buckets == 0) {
         return number;
     }
@@ -98,8 +115,7 @@ int64_t trmi_key_of_number(const trmi_keyer *keyer, int32_t field, int64_t numbe
     return bounded(keyer, field, 1 + (int64_t)(hash % (uint64_t)(keyer->buckets - 1)));
 }
 
-/* ---- vocabularies -------------------------------------------------------------------------------
- */
+/* ---- vocabularies ---- */
 
 trm_status trmi_vocabulary_create(int32_t fields, uint64_t seed, trm_vocabulary **out,
                                   trm_error *err) {
@@ -129,7 +145,7 @@ void trm_vocabulary_destroy(trm_vocabulary *vocabulary) {
     trmi_free(vocabulary);
 }
 
-/* The word's index, -1 if it is not there. */
+/* Returns the index of a value, -1 if it is not there. */
 static int64_t find_word(const trm_vocabulary *v, int32_t field, uint64_t hash) {
     uint64_t probe = 0;
     int64_t i;
@@ -139,6 +155,7 @@ static int64_t find_word(const trm_vocabulary *v, int32_t field, uint64_t hash) 
     return i;
 }
 
+/* Adds a value to the hash index. Returns false without memory. */
 static bool index_word(trm_vocabulary *v, int64_t i) {
     const vocabulary_word *w = &v->words[i];
     return trmi_hash_index_add(&v->by_word, trmi_mix(w->hash, (uint64_t)w->field), i);
@@ -150,6 +167,7 @@ bool trmi_vocabulary_count(trm_vocabulary *v, int32_t field, uint64_t hash) {
         v->words[i].count++;
         return true;
     }
+    /* A new value. */
     if (!trmi_grow((void **)&v->words, &v->word_capacity, v->word_count + 1, sizeof *v->words)) {
         return false;
     }
@@ -158,10 +176,12 @@ bool trmi_vocabulary_count(trm_vocabulary *v, int32_t field, uint64_t hash) {
 }
 
 trm_status trmi_vocabulary_number(trm_vocabulary *v, int64_t min_count, trm_error *err) {
+    /* id 0 of each field means unknown */
     for (int32_t f = 0; f < v->fields; f++) {
         v->rows[f] = 1;
     }
     int64_t kept = 0;
+    /* Keep the frequent values, number them, and index them again. */
     for (int64_t i = 0; i < v->word_count; i++) {
         if (v->words[i].count >= min_count) {
             v->words[kept] = v->words[i];
@@ -179,6 +199,7 @@ trm_status trmi_vocabulary_number(trm_vocabulary *v, int64_t min_count, trm_erro
             return TRMI_FAIL(err, TRM_NOMEM, "no memory for a vocabulary");
         }
     }
+    /* The first row of each field in a shared table. */
     for (int32_t f = 1; f < v->fields; f++) {
         v->base[f] = v->base[f - 1] + v->rows[f - 1];
     }
@@ -192,13 +213,19 @@ int64_t trmi_vocabulary_id(const trm_vocabulary *v, int32_t field, uint64_t hash
 
 uint64_t trmi_vocabulary_seed(const trm_vocabulary *v) { return v->seed; }
 
-int32_t trm_vocabulary_fields(const trm_vocabulary *vocabulary) { return vocabulary->fields; }
+int32_t trm_vocabulary_fields(const trm_vocabulary *vocabulary) {
+    TRMI_NEED_OR(0, NULL, vocabulary);
+    return vocabulary->fields;
+}
 
 int64_t trm_vocabulary_rows(const trm_vocabulary *vocabulary, int32_t field) {
+    TRMI_NEED_OR(0, NULL, vocabulary);
     return field >= 0 && field < vocabulary->fields ? vocabulary->rows[field] : 0;
 }
 
 trm_status trm_vocabulary_save(const trm_vocabulary *vocabulary, const char *path, trm_error *err) {
+    TRMI_NEED(err, vocabulary, path);
+    /* One line for each value; ids follow from the order. */
     trmi_text text = {0};
     trmi_text_printf(&text, "trireme-vocabulary 1 %d %llu\n", (int)vocabulary->fields,
                      (unsigned long long)vocabulary->seed);
@@ -212,6 +239,7 @@ trm_status trm_vocabulary_save(const trm_vocabulary *vocabulary, const char *pat
     return status;
 }
 
+/* Reads the lines of a vocabulary file. A duplicate value is an error. */
 static trm_status parse_words(trm_vocabulary *v, const char *path, const char *at, trm_error *err) {
     for (int64_t line = 2; *at != '\0'; line++) {
         char *end;
@@ -235,6 +263,7 @@ static trm_status parse_words(trm_vocabulary *v, const char *path, const char *a
 }
 
 trm_status trm_vocabulary_load(const char *path, trm_vocabulary **out, trm_error *err) {
+    TRMI_NEED(err, path, out);
     uint8_t *bytes;
     size_t length;
     TRMI_TRY(trmi_os_read_file(path, FILE_BYTES_MAX, &bytes, &length, err));
@@ -243,6 +272,7 @@ trm_status trm_vocabulary_load(const char *path, trm_vocabulary **out, trm_error
     unsigned long long seed = 0;
     trm_vocabulary *v = NULL;
     trm_status status;
+    /* The first line, then the values, then the ids. */
     if (strlen(text) != length ||
         sscanf(text, "trireme-vocabulary 1 %7d %20llu%n", &fields, &seed, &consumed) != 2 ||
         text[consumed] != '\n' || fields < 1 || fields > FIELDS_MAX) {

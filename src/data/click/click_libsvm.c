@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* "label index:value ..." and libffm's "label field:index:value ...". */
+/* Text of the forms "label index:value ..." (libsvm) and "label field:index:value ..." (libffm).
+ * The first row with an entry decides which. Rows are ragged and weighted. */
+#include "base/arguments.h"
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/mapping.h"
@@ -8,20 +10,22 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { FIELDS_MAX = 65536, ENTRIES_MAX = 1 << 24 };
+enum { FIELDS_MAX = 65536, ENTRIES_MAX = 1 << 24 }; /* limits: fields, keys of a row */
 
+/* The source. */
 typedef struct libsvm {
-    trmi_click_source click;
-    trmi_arena arena;
-    trmi_mapping mapping;
-    trmi_lines lines;
-    const char *path;
-    bool with_fields; /* libffm */
+    trmi_click_source click; /* must be the first member */
+    trmi_arena arena;        /* the path */
+    trmi_mapping mapping;    /* the file */
+    trmi_lines lines;        /* its rows */
+    const char *path;        /* for messages */
+    bool with_fields;        /* libffm */
 } libsvm;
 
+/* Blanks between tokens. */
 static bool is_blank(char c) { return c == ' ' || c == '\t'; }
 
-/* The next token; false at the end of the line or at a comment. */
+/* Finds the next token. Returns false at the end of the line or at a comment. */
 static bool next_token(const char **at, const char *end, const char **begin, const char **stop) {
     while (*at < end && is_blank(**at)) {
         ++*at;
@@ -37,6 +41,7 @@ static bool next_token(const char **at, const char *end, const char **begin, con
     return true;
 }
 
+/* Fails with line, column, the token and what was expected. */
 static trm_status fail_at(const libsvm *set, const char *line, const char *begin, const char *end,
                           const char *expected, trm_error *err) {
     int shown = end - begin > 24 ? 24 : (int)(end - begin);
@@ -45,10 +50,11 @@ static trm_status fail_at(const libsvm *set, const char *line, const char *begin
                      shown, begin, expected);
 }
 
-/* One "index:value" or "field:index:value". */
+/* Parses "index:value" or "field:index:value". */
 static bool parse_entry(const libsvm *set, const char *begin, const char *end, int64_t *field,
                         int64_t *index, double *value) {
     *field = 0;
+    /* libffm: the field comes first. */
     if (set->with_fields) {
         const char *colon = memchr(begin, ':', (size_t)(end - begin));
         if (colon == NULL || !trmi_parse_integer(begin, colon, field)) {
@@ -62,6 +68,8 @@ static bool parse_entry(const libsvm *set, const char *begin, const char *end, i
            *field < set->click.field_count;
 }
 
+/* Reads one row: the label, then the entries, whose fields must ascend, because a field's keys must
+ * be next to each other. Errors: CORRUPT with line and column. */
 static trm_status parse(const trmi_click_source *source, int64_t row_index, trmi_row *row,
                         trm_error *err) {
     const libsvm *set = (const libsvm *)source;
@@ -69,18 +77,20 @@ static trm_status parse(const trmi_click_source *source, int64_t row_index, trmi
     trmi_lines_at(&set->lines, row_index, &line, &end);
     const char *at = line;
     double number;
+    /* The label. */
     if (!next_token(&at, end, &begin, &stop)) {
         return fail_at(set, line, line, end, "a label", err);
     }
     if (!trmi_parse_number(begin, stop, &number)) {
         return fail_at(set, line, begin, stop, "label 0, 1 or -1", err);
     }
-    if (number == -1 && source->label_threshold == 0) {
+    if (number == -1 && source->label_threshold == 0) { /* libsvm's label of the negative class */
         number = 0;
     }
     if (!trmi_click_label(source, number, &row->label)) {
         return fail_at(set, line, begin, stop, "label 0, 1 or -1", err);
     }
+    /* The entries. */
     int64_t current = 0;
     while (next_token(&at, end, &begin, &stop)) {
         int64_t field, index;
@@ -91,6 +101,7 @@ static trm_status parse(const trmi_click_source *source, int64_t row_index, trmi
         if (field < current) {
             return fail_at(set, line, begin, stop, "fields in ascending order", err);
         }
+        /* close the fields between the previous entry and this one */
         for (; current < field; current++) {
             row->ends[current] = row->count;
         }
@@ -99,22 +110,24 @@ static trm_status parse(const trmi_click_source *source, int64_t row_index, trmi
             return fail_at(set, line, begin, stop, "fewer entries", err);
         }
     }
+    /* The fields after the last entry are empty. */
     for (; current < source->field_count; current++) {
         row->ends[current] = row->count;
     }
     return TRM_OK;
 }
 
-/* What the scan at opening learns from each row. */
+/* Results of the first pass over the file. */
 typedef struct survey {
-    int64_t entries_max, field_max;
-    bool first_seen, with_fields;
+    int64_t entries_max, field_max; /* keys of the longest row, largest field */
+    bool first_seen, with_fields;   /* an entry was seen; it had a field */
 } survey;
 
+/* Adds one row to the results: number of entries, form, largest field. */
 static void visit(void *context, const char *line, const char *line_end) {
     survey *s = context;
     const char *at = line, *begin, *end;
-    int64_t entries = -1; /* the label */
+    int64_t entries = -1; /* the label is no entry */
     while (next_token(&at, line_end, &begin, &end)) {
         entries++;
         const char *colon = memchr(begin, ':', (size_t)(end - begin));
@@ -133,6 +146,7 @@ static void visit(void *context, const char *line, const char *line_end) {
     s->entries_max = trmi_max_i64(s->entries_max, entries);
 }
 
+/* Writes file and line of a row. */
 static void place(const trmi_source *source, int64_t index, char *text, size_t size) {
     const libsvm *set = (const libsvm *)source;
     const char *line, *end;
@@ -169,6 +183,7 @@ static const trmi_source_ops libsvm_ops = {.kind = "libsvm",
                                            .describe = describe,
                                            .destroy = destroy};
 
+/* Opens the file; one pass indexes the lines and finds fields and longest row. */
 static trm_status open_text(libsvm *set, const trm_click_options *options, trm_error *err) {
     survey s = {0};
     TRMI_TRY(trmi_click_configure(&set->click, options, false, err));
@@ -183,6 +198,7 @@ static trm_status open_text(libsvm *set, const trm_click_options *options, trm_e
                          "%s: rows of at most %lld entries in %lld fields: no libsvm file",
                          set->path, (long long)s.entries_max, (long long)s.field_max + 1);
     }
+    /* Rows have any number of keys, each with a value. */
     set->with_fields = s.with_fields;
     set->click.field_count = (int32_t)s.field_max + 1;
     set->click.entries_max = s.entries_max;
@@ -212,6 +228,7 @@ trm_status trmi_libsvm_source(const char *path, const trm_click_options *options
 
 trm_status trm_dataset_libsvm(const char *path, const trm_click_options *options, trm_dataset **out,
                               trm_error *err) {
+    TRMI_NEED(err, path, out);
     trmi_click_source *source;
     TRMI_TRY(trmi_libsvm_source(path, options, &source, err));
     return trmi_dataset_create(&source->base, out, err);

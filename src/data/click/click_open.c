@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Click data by kind: files in folders, and vocabularies. */
+/* Opening click data by kind: files, folders with a file for training and one for testing; and
+ * building vocabularies from them.
+ *
+ * A folder has train.csv and test.csv, or the same with another ending that is known.
+ * tfrecord-clicks reads folders itself. */
+#include "base/arguments.h"
 #include "base/error.h"
 #include "data/click/click.h"
 
@@ -9,6 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+/* True for the kinds of files with click data. */
 static bool known(const char *kind) {
     static const char *const kinds[] = {"criteo", "avazu", "csv",
                                         "libsvm", "slots", "tfrecord-clicks"};
@@ -20,6 +26,7 @@ static bool known(const char *kind) {
     return false;
 }
 
+/* Opens the reader of a kind. */
 static trm_status source_of(const char *kind, const char *path, const trm_click_options *options,
                             trmi_click_source **out, trm_error *err) {
     if (strcmp(kind, "criteo") == 0 || strcmp(kind, "avazu") == 0 || strcmp(kind, "csv") == 0) {
@@ -59,6 +66,7 @@ trm_status trmi_click_file_open(const char *kind, const char *path,
     char file[4096];
     struct stat info;
     bool folder = known(kind) && stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+    /* The file of the usage in the folder. */
     if (folder && strcmp(kind, "tfrecord-clicks") != 0) {
         if (!trmi_click_file_in(path, usage, file, sizeof file)) {
             return TRMI_FAIL(err, TRM_IO, "%s: no %s.csv, .tsv, .txt or .libsvm in it", path,
@@ -76,9 +84,11 @@ trm_status trmi_clicks_open(const trm_click_options *options, trm_usage usage, t
     return trm_dataset_clicks(options != NULL ? options->generator : NULL, usage, out, err);
 }
 
-/* Counts the keys of all rows. */
+/* Counts the keys of all rows in the vocabulary. Missing values are not counted, because a
+ * vocabulary gives them id 0 without an entry. Errors: those of reading, NOMEM. */
 static trm_status count_keys(const trmi_click_source *source, trm_vocabulary *v, trm_error *err) {
     size_t entries = (size_t)source->entries_max, fields = (size_t)source->field_count;
+    /* Memory for one row, which is used for all. */
     int64_t *keys = trmi_alloc(entries * sizeof *keys);
     int64_t *ends = trmi_alloc(fields * sizeof *ends);
     float *dense = trmi_alloc((size_t)source->dense_count * sizeof *dense);
@@ -94,6 +104,7 @@ static trm_status count_keys(const trmi_click_source *source, trm_vocabulary *v,
         status = source->parse(source, i, &row, err);
         int32_t field = 0;
         for (int64_t k = 0; status == TRM_OK && k < row.count; k++) {
+            /* Without ragged rows key k belongs to field k; otherwise `ends` gives the field. */
             if (!source->ragged) {
                 field = (int32_t)k;
             }
@@ -107,6 +118,7 @@ static trm_status count_keys(const trmi_click_source *source, trm_vocabulary *v,
             }
         }
     }
+    /* The check finds pages that could not be read; the counts are then wrong. */
     trmi_free(keys);
     trmi_free(ends);
     trmi_free(dense);
@@ -116,12 +128,15 @@ static trm_status count_keys(const trmi_click_source *source, trm_vocabulary *v,
 trm_status trm_vocabulary_build(const char *kind, const char *path,
                                 const trm_click_options *options, int64_t min_count,
                                 trm_vocabulary **out, trm_error *err) {
+    TRMI_NEED(err, kind, path, out);
+    /* The vocabulary stores unbounded hashes, so the keys must be those. */
     trm_click_options unbounded = options != NULL ? *options : (trm_click_options){0};
     unbounded.buckets = 0;
     unbounded.vocabulary = NULL;
     unbounded.shared_table = false;
     char file[4096];
     struct stat info;
+    /* A vocabulary comes from the training data only. */
     if (stat(path, &info) == 0 && S_ISDIR(info.st_mode) && strcmp(kind, "tfrecord-clicks") != 0 &&
         trmi_click_file_in(path, TRM_USAGE_TRAIN, file, sizeof file)) {
         path = file;
@@ -129,6 +144,7 @@ trm_status trm_vocabulary_build(const char *kind, const char *path,
     trmi_click_source *source;
     trm_vocabulary *v = NULL;
     TRMI_TRY(source_of(kind, path, &unbounded, &source, err));
+    /* Count all values, then number those that are frequent enough. */
     trm_status status = TRM_OK;
     if (source->field_count == 0) {
         status = TRMI_FAIL(err, TRM_INVALID, "%s: no key columns, so no vocabulary", path);

@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* "click:0 dense_feature:0.05 dense_feature:0.3 1:715353 2:817085 2:5441 ...": slots with values,
- * as Paddle's recommendation models read them. A slot is a field of any number of keys, or gives
- * numbers, or the label. */
+/* Text of the form "click:0 dense_feature:0.05 dense_feature:0.3 1:715353 2:817085 2:5441 ...",
+ * which Paddle's recommendation models read. A slot is the label, or gives numbers (as many in each
+ * row), or is a field with any number of keys.
+ *
+ * Which slots exist is found by a first pass over the file, unless the caller chooses them. Fields
+ * are ordered by name, so that files of one data set have the same fields. */
+#include "base/arguments.h"
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/mapping.h"
@@ -11,35 +15,41 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* limits: slots, slots of numbers, keys of a row */
 enum { SLOTS_MAX = 4096, DENSE_SLOTS_MAX = 64, ENTRIES_MAX = 1 << 24 };
 
+/* One slot of the file. */
 typedef struct slot {
-    const char *name;
-    size_t length;
-    trm_column_role role;
-    int32_t place;        /* the field of its keys; or which of the slots of numbers */
-    int64_t first, count; /* of numbers: where they begin, and how many each row has */
+    const char *name;     /* in the file or the arena; not terminated */
+    size_t length;        /* of the name */
+    trm_column_role role; /* LABEL, DENSE or BAG */
+    int32_t place; /* slots of keys: number of the field; slots of numbers: number among those */
+    /* slots of numbers: position of the first in the dense row, and how many each row has */
+    int64_t first, count;
 } slot;
 
+/* The source. */
 typedef struct slots {
-    trmi_click_source click;
-    trmi_arena arena;
-    trmi_mapping mapping;
-    trmi_lines lines;
-    const char *path;
-    slot *all;
-    int32_t slot_count;
-    bool chosen; /* by the caller: others are skipped */
+    trmi_click_source click; /* must be the first member */
+    trmi_arena arena;        /* path, slots and chosen names */
+    trmi_mapping mapping;    /* the file */
+    trmi_lines lines;        /* its rows */
+    const char *path;        /* for messages */
+    slot *all;               /* [slot_count] room for SLOTS_MAX */
+    int32_t slot_count;      /* length of `all` */
+    bool chosen;             /* the caller has chosen the slots; others are skipped */
 } slots;
 
+/* One "slot:value" of a line. */
 typedef struct token {
-    const char *begin, *colon, *end; /* colon: NULL without one */
-    slot *slot;                      /* NULL: not known */
+    const char *begin, *colon, *end; /* colon: NULL if there is none */
+    slot *slot;                      /* NULL: not among the slots */
 } token;
 
 static bool is_blank(char c) { return c == ' ' || c == '\t' || c == '\r'; }
 
-/* Slots come in about the same order in each row: the next one is looked at first. */
+/* Finds a slot by name. Slots come in nearly the same order in each row, so the search starts at
+ * *hint. */
 static slot *find_slot(const slots *set, const char *name, size_t length, int32_t *hint) {
     for (int32_t i = 0; i < set->slot_count; i++) {
         int32_t at = (*hint + i) % set->slot_count;
@@ -52,8 +62,10 @@ static slot *find_slot(const slots *set, const char *name, size_t length, int32_
     return NULL;
 }
 
+/* Finds the next token of a line. Returns false at its end. */
 static bool next_token(const slots *set, const char **at, const char *end, int32_t *hint,
                        token *out) {
+    /* Skip blanks, and then take everything up to the next one. */
     while (*at < end && is_blank(**at)) {
         ++*at;
     }
@@ -72,9 +84,9 @@ static bool next_token(const slots *set, const char **at, const char *end, int32
     return true;
 }
 
-/* ---- a row --------------------------------------------------------------------------------------
- */
+/* ---- a row ---- */
 
+/* Fails with line, column, the token and what was expected. */
 static trm_status fail_at(const slots *set, const char *line, const token *t, const char *expected,
                           trm_error *err) {
     int shown = t->end - t->begin > 32 ? 32 : (int)(t->end - t->begin);
@@ -83,13 +95,14 @@ static trm_status fail_at(const slots *set, const char *line, const token *t, co
                      (long long)(t->begin - line) + 1, shown, t->begin, expected);
 }
 
-/* Label and numbers; counts the keys of each field in row->ends. */
+/* Reads label and numbers, and counts the keys of each field in row->ends. */
 static trm_status take_numbers(const slots *set, const char *line, const char *end, trmi_row *row,
                                trm_error *err) {
     int64_t used[DENSE_SLOTS_MAX] = {0}, numbers = 0;
     int32_t hint = 0, labels = 0;
     double number = 0;
     token t = {.begin = line, .end = line};
+    /* ends[f] counts the keys of field f first. */
     for (int32_t f = 0; f < set->click.field_count; f++) {
         row->ends[f] = 0;
     }
@@ -98,6 +111,7 @@ static trm_status take_numbers(const slots *set, const char *line, const char *e
         if (t.colon == NULL) {
             return fail_at(set, line, &t, "slot:value", err);
         }
+        /* The value of a label or a number; keys are any text. */
         if (s != NULL && s->role != TRM_COLUMN_BAG &&
             !trmi_parse_number(t.colon + 1, t.end, &number)) {
             return fail_at(set, line, &t, "a number", err);
@@ -127,13 +141,15 @@ static trm_status take_numbers(const slots *set, const char *line, const char *e
     return TRM_OK;
 }
 
-/* Keys go to where their field's lie, in whatever order their slots come. */
+/* Reads a row in two passes, because a field's keys must be next to each other but its slots may
+ * come in any order: the first pass counts them, the second writes them. */
 static trm_status parse(const trmi_click_source *source, int64_t index, trmi_row *row,
                         trm_error *err) {
     const slots *set = (const slots *)source;
     const char *line, *end;
     trmi_lines_at(&set->lines, index, &line, &end);
     TRMI_TRY(take_numbers(set, line, end, row, err));
+    /* The counts become the starts of the fields. */
     int64_t total = row->count;
     for (int32_t f = 0; f < source->field_count; f++) {
         int64_t count = row->ends[f];
@@ -146,6 +162,7 @@ static trm_status parse(const trmi_click_source *source, int64_t index, trmi_row
                          (long long)(total - row->count), (long long)(row->capacity - row->count));
     }
     token t = {.begin = line};
+    /* Writing the keys turns the starts into ends. */
     int32_t hint = 0;
     for (const char *at = line; next_token(set, &at, end, &hint, &t);) {
         const slot *s = t.slot;
@@ -158,17 +175,17 @@ static trm_status parse(const trmi_click_source *source, int64_t index, trmi_row
     return TRM_OK;
 }
 
-/* ---- which slots there are
- *  ------------------------------------------------------------------------ */
+/* ---- finding the slots ---- */
 
-/* What the scan at opening learns. */
+/* Results of the first pass over the file. */
 typedef struct survey {
-    slots *set;
-    int64_t rows, entries_max;
-    int32_t hint;
-    bool no_slots, too_many;
+    slots *set;                /* gets the slots that are found */
+    int64_t rows, entries_max; /* rows so far, keys of the longest one */
+    int32_t hint;              /* index of the slot of the last token */
+    bool no_slots, too_many;   /* faults, reported at the end */
 } survey;
 
+/* Returns the role of a slot by its usual name; others have keys. */
 static trm_column_role role_of(const char *name, size_t length) {
     static const struct {
         const char *name;
@@ -185,6 +202,7 @@ static trm_column_role role_of(const char *name, size_t length) {
     return TRM_COLUMN_BAG;
 }
 
+/* Adds a slot. Returns NULL if there are too many. */
 static slot *new_slot(survey *s, const char *name, size_t length, trm_column_role role) {
     slots *set = s->set;
     if (set->slot_count == SLOTS_MAX) {
@@ -195,19 +213,23 @@ static slot *new_slot(survey *s, const char *name, size_t length, trm_column_rol
     return &set->all[set->slot_count++];
 }
 
+/* Adds one row to the results: new slots, numbers in the first row, number of keys. */
 static void visit(void *context, const char *line, const char *line_end) {
     survey *s = context;
     int64_t entries = 0;
     token t;
     for (const char *at = line; next_token(s->set, &at, line_end, &s->hint, &t);) {
+        /* A word without a slot. */
         if (t.colon == NULL) {
-            s->no_slots |= s->rows == 0; /* later ones are told when their row is read */
+            s->no_slots |= s->rows == 0; /* in later rows this is reported when the row is read */
             continue;
         }
+        /* A slot that is new. */
         if (t.slot == NULL && !s->set->chosen) {
             size_t length = (size_t)(t.colon - t.begin);
             t.slot = new_slot(s, t.begin, length, role_of(t.begin, length));
         }
+        /* Numbers in the first row, keys in each row. */
         if (t.slot != NULL) {
             t.slot->count += s->rows == 0;
             entries += t.slot->role == TRM_COLUMN_BAG;
@@ -217,7 +239,8 @@ static void visit(void *context, const char *line, const char *line_end) {
     s->rows++;
 }
 
-/* Numbers by value, then names by their letters: the same fields whatever file is read first. */
+/* Sorts slots: numbers by value, then names, so that the fields do not depend on which file is read
+ * first. */
 static int by_name(const void *a, const void *b) {
     const slot *x = a, *y = b;
     int64_t p = 0, q = 0;
@@ -234,6 +257,7 @@ static int by_name(const void *a, const void *b) {
     return order != 0 ? order : (x->length > y->length) - (x->length < y->length);
 }
 
+/* Takes over the slots that the options choose. */
 static trm_status take_columns(slots *set, const trm_click_options *o, trm_error *err) {
     set->chosen = o != NULL && o->column_count > 0;
     survey s = {.set = set};
@@ -253,7 +277,8 @@ static trm_status take_columns(slots *set, const trm_click_options *o, trm_error
     return TRM_OK;
 }
 
-/* Where each slot's values lie in a row. */
+/* Assigns fields and positions of numbers to the slots: in the order of the options, otherwise of
+ * their names. Errors: CORRUPT unless there is one label and at least one field of keys. */
 static trm_status place_slots(slots *set, trm_error *err) {
     int32_t labels = 0, dense = 0;
     if (!set->chosen) {
@@ -281,9 +306,9 @@ static trm_status place_slots(slots *set, trm_error *err) {
     return TRM_OK;
 }
 
-/* ---- opening ------------------------------------------------------------------------------------
- */
+/* ---- opening ---- */
 
+/* Writes file and line of a row. */
 static void place(const trmi_source *source, int64_t index, char *text, size_t size) {
     const slots *set = (const slots *)source;
     const char *line, *end;
@@ -320,6 +345,7 @@ static const trmi_source_ops slots_ops = {.kind = "slots",
                                           .describe = describe,
                                           .destroy = destroy};
 
+/* Opens the file; one pass indexes the lines and finds the slots. */
 static trm_status open_text(slots *set, const trm_click_options *options, trm_error *err) {
     survey s = {.set = set};
     TRMI_TRY(TRMI_NEW_IN(err, &set->arena, set->all, SLOTS_MAX, "for the slots of %s", set->path));
@@ -365,6 +391,7 @@ trm_status trmi_slots_source(const char *path, const trm_click_options *options,
 
 trm_status trm_dataset_slots(const char *path, const trm_click_options *options, trm_dataset **out,
                              trm_error *err) {
+    TRMI_NEED(err, path, out);
     trmi_click_source *source;
     TRMI_TRY(trmi_slots_source(path, options, &source, err));
     return trmi_dataset_create(&source->base, out, err);

@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Click data as TFRecords of tf.Example with named features. */
+/* Click data as TFRecords of tf.Example. The caller names the features and their roles, because a
+ * tf.Example does not say which one is the label.
+ *
+ *   record --trmi_example_find--> features by column --role--> label, dense numbers, keys
+ *
+ * A record is verified when it is read; a fault is reported with file, record and feature. */
+#include "base/arguments.h"
 #include "base/error.h"
 #include "data/click/click.h"
 #include "data/click/tfrecord.h"
@@ -7,22 +13,26 @@
 #include <math.h>
 #include <stdio.h>
 
+/* features at most; keys of a bag unless the options say otherwise */
 enum { COLUMNS_MAX = 1024, DEFAULT_BAG = 16 };
 
+/* The source. */
 typedef struct records {
-    trmi_click_source click;
-    trmi_tfrecord_set set;
-    trmi_arena arena;
-    int32_t column_count;
-    const char **names;
-    trm_column_role *roles;
-    int64_t bag_max;
+    trmi_click_source click; /* must be the first member */
+    trmi_tfrecord_set set;   /* the files */
+    trmi_arena arena;        /* names and roles */
+    int32_t column_count;    /* number of features that are read */
+    const char **names;      /* [column_count] names and roles of the features */
+    trm_column_role *roles;  /* [column_count] */
+    int64_t bag_max;         /* keys of a bag, at most */
 } records;
 
+/* Writes file and record of a row. */
 static void place(const trmi_source *source, int64_t index, char *text, size_t size) {
     trmi_tfrecord_place(&((const records *)source)->set, index, text, size);
 }
 
+/* Fails with record, feature and what was expected. */
 static trm_status fail_at(const records *set, int64_t index, int32_t column, const char *expected,
                           trm_error *err) {
     char where[TRMI_PLACE_BYTES];
@@ -31,12 +41,14 @@ static trm_status fail_at(const records *set, int64_t index, int32_t column, con
                      expected);
 }
 
-/* The only number of a float or int64 list: 1 if there is one, 0 if it is missing, else -1. */
+/* Reads the only number of a float or int64 list. Returns 1 if there is one, 0 if the feature is
+ * missing or empty, -1 otherwise. */
 static int one_number(const trmi_feature *feature, double *out) {
     trmi_feature_walk walk = trmi_feature_begin(feature);
     float real;
     int64_t whole;
     int count = 0;
+    /* Count all numbers of the list, to find more than one. */
     if (feature->kind == TRMI_FEATURE_FLOAT) {
         for (; trmi_feature_next_float(&walk, &real); count++) {
             *out = (double)real;
@@ -51,7 +63,8 @@ static int one_number(const trmi_feature *feature, double *out) {
     return walk.malformed || count > 1 || (count == 1 && !isfinite(*out)) ? -1 : count;
 }
 
-/* All keys of a feature, at most `limit`; -1 when it is malformed or longer. */
+/* Appends all keys of a feature to the row. Returns their number, -1 if the feature is malformed or
+ * has more than `limit`. */
 static int64_t add_keys(const records *set, const trmi_feature *feature, int32_t slot,
                         int64_t limit, trmi_row *row) {
     trmi_feature_walk walk = trmi_feature_begin(feature);
@@ -82,6 +95,9 @@ static int64_t add_keys(const records *set, const trmi_feature *feature, int32_t
     return walk.malformed ? -1 : count;
 }
 
+/* Reads one record into a row: looks up all features, then goes through the columns in order. A
+ * missing number or key gets the value for missing ones; a missing label is an error. Errors:
+ * CORRUPT, IO. */
 static trm_status parse(const trmi_click_source *source, int64_t index, trmi_row *row,
                         trm_error *err) {
     const records *set = (const records *)source;
@@ -97,6 +113,7 @@ static trm_status parse(const trmi_click_source *source, int64_t index, trmi_row
         (void)trmi_error_append(err, " (%s)", where);
         return status;
     }
+    /* Dense numbers and fields are counted in the order of the columns. */
     int32_t dense = 0, field = 0;
     for (int32_t c = 0; c < set->column_count; c++) {
         double number = 0;
@@ -125,9 +142,11 @@ static trm_status parse(const trmi_click_source *source, int64_t index, trmi_row
                 return fail_at(set, index, c, bag ? "at most bag_max keys" : "one key or none",
                                err);
             }
+            /* A field of one key always has one. */
             if (keys == 0 && !bag) {
                 (void)trmi_row_add(row, trmi_key_missing(&source->keyer, field), 1);
             }
+            /* Ragged rows have the end of each field. */
             if (row->ends != NULL) {
                 row->ends[field] = row->count;
             }
@@ -166,6 +185,8 @@ static const trmi_source_ops record_ops = {.kind = "tfrecord-clicks",
                                            .describe = describe,
                                            .destroy = destroy};
 
+/* Takes over the columns of the options, and counts dense columns, fields and keys. Errors: INVALID
+ * unless there is one label and each column has a name; NOMEM. */
 static trm_status give_columns(records *set, const char *path, const trm_click_options *o,
                                trm_error *err) {
     trmi_click_source *click = &set->click;
@@ -179,6 +200,7 @@ static trm_status give_columns(records *set, const char *path, const trm_click_o
     set->bag_max = o->bag_max != 0 ? o->bag_max : DEFAULT_BAG;
     set->names = trmi_arena_alloc(&set->arena, (size_t)o->column_count * sizeof *set->names);
     set->roles = trmi_arena_alloc(&set->arena, (size_t)o->column_count * sizeof *set->roles);
+    /* Copy the columns and add up what a row may have. */
     int32_t labels = 0;
     for (int32_t i = 0; i < o->column_count && set->names != NULL && set->roles != NULL; i++) {
         set->roles[i] = o->columns[i].role;
@@ -227,6 +249,7 @@ trm_status trmi_click_tfrecord_source(const char *path, const trm_click_options 
 
 trm_status trm_dataset_click_tfrecord(const char *path, const trm_click_options *options,
                                       trm_dataset **out, trm_error *err) {
+    TRMI_NEED(err, path, out);
     trmi_click_source *source;
     TRMI_TRY(trmi_click_tfrecord_source(path, options, &source, err));
     return trmi_dataset_create(&source->base, out, err);

@@ -1,13 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The protobuf wire form of tf.Example, read in place. Depth is fixed by the schema: no recursion.
- */
+/* Reading tf.Example in its protobuf form, in place. The schema fixes the depth, so there is no
+ * recursion. tfrecord.h shows the message.
+ *
+ * trmi_example_find finds named features; trmi_feature_begin and the functions after it go through
+ * the list of one feature. A list of numbers may be packed (one block), unpacked (one field for
+ * each), or a mixture. */
 #include "base/endian.h"
 #include "base/error.h"
 #include "data/click/tfrecord.h"
 
 #include <string.h>
 
-/* Feature { oneof list }: the last list wins, as in protobuf. */
+/* Reads a Feature { oneof list }. As in protobuf, the last list counts. */
 static bool read_feature(const trmi_proto_field *value, trmi_feature *out) {
     trmi_proto feature = trmi_proto_inside(value);
     trmi_proto_field f;
@@ -19,7 +23,8 @@ static bool read_feature(const trmi_proto_field *value, trmi_feature *out) {
     return !feature.broken;
 }
 
-/* One map entry { key: 1, value: 2 }. */
+/* Reads a map entry { key: 1, value: 2 }; fills out[i] if its key is names[i]. Returns false if the
+ * bytes are malformed. */
 static bool read_entry(const trmi_proto_field *entry, const char *const *names, int32_t count,
                        trmi_feature *out) {
     trmi_proto pair = trmi_proto_inside(entry);
@@ -32,6 +37,7 @@ static bool read_entry(const trmi_proto_field *entry, const char *const *names, 
         }
     }
     for (int32_t i = 0; !pair.broken && i < count; i++) {
+        /* A later entry with the same key replaces an earlier one, as in protobuf. */
         if (strlen(names[i]) == key.bytes &&
             (key.bytes == 0 || memcmp(names[i], key.data, key.bytes) == 0)) {
             out[i] = (trmi_feature){0};
@@ -50,6 +56,7 @@ trm_status trmi_example_find(const uint8_t *data, size_t bytes, const char *cons
         out[i] = (trmi_feature){0};
     }
     while (good && trmi_proto_next(&example, &features)) {
+        /* Other fields of the message are skipped. */
         if (features.number != 1 || features.wire != TRMI_PROTO_BYTES) {
             continue;
         }
@@ -75,7 +82,7 @@ trmi_feature_walk trmi_feature_begin(const trmi_feature *feature) {
         .list = {.data = feature->data, .bytes = there ? feature->bytes : 0}};
 }
 
-/* The next field 1 of the list's message, others skipped. */
+/* Returns the next field 1 of the list's message; other fields are skipped. */
 static bool next_value(trmi_feature_walk *walk, trmi_proto_field *out) {
     while (trmi_proto_next(&walk->list, out)) {
         if (out->number == 1) {
@@ -100,7 +107,8 @@ bool trmi_feature_next_bytes(trmi_feature_walk *walk, const uint8_t **data, size
     return true;
 }
 
-/* Numbers: `f` is a value of its own, unless a packed run is entered, or goes on. */
+/* Goes to the next number: *f is a value of its own, unless walk->packed has numbers left or
+ * begins. */
 static bool next_number(trmi_feature_walk *walk, trmi_proto_field *f) {
     while (!walk->malformed && walk->packed.at == walk->packed.bytes) {
         if (!next_value(walk, f)) {
@@ -120,12 +128,14 @@ bool trmi_feature_next_float(trmi_feature_walk *walk, float *out) {
     if (!next_number(walk, &f)) {
         return false;
     }
+    /* An unpacked number has a field of its own. */
     if (packed->at == packed->bytes) {
         walk->malformed = f.wire != TRMI_PROTO_FIXED32;
         *out = trmi_proto_to_float(f.value);
     } else if (packed->bytes - packed->at < 4) {
         walk->malformed = true;
     } else {
+        /* A packed one is the next 4 bytes of the block. */
         *out = trmi_proto_to_float(trmi_get32(packed->data + packed->at));
         packed->at += 4;
     }

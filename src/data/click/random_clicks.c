@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rows of click data that mean nothing, kept in memory: what a batch costs is copying it. */
+/* Random rows of click data without any meaning, kept in memory, so that a batch costs only the
+ * copy; benchmarks use it. */
+#include "base/arguments.h"
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/rng.h"
@@ -11,25 +13,28 @@
 
 enum { DEFAULT_COUNT = 32768 };
 
+/* The source. */
 typedef struct random_clicks {
-    trmi_click_source click;
-    int64_t vocabulary;
-    double zipf;
-    int64_t *keys;
-    float *dense, *labels;
+    trmi_click_source click; /* must be the first member */
+    int64_t vocabulary;      /* keys of each field */
+    double zipf;             /* exponent of the keys' distribution */
+    int64_t *keys;           /* [count][fields] */
+    float *dense, *labels;   /* [count][dense], [count] */
 } random_clicks;
 
-/* The numbers of one seed, one after the other. */
+/* The random numbers of one seed, in order. */
 typedef struct draws {
     uint64_t seed, next;
 } draws;
 
+/* Returns the next random number, uniform in [0, 1). */
 static double unit(draws *d) {
     uint64_t i = d->next++;
     return (double)trmi_random_u32(d->seed, TRMI_STREAM_SYNTH, i) * 0x1p-32;
 }
 
-/* Devroye, Non-Uniform Random Variate Generation, X.6.1: P(x) ~ x^-a, x = 1, 2, ... */
+/* Returns x = 1, 2, ... with P(x) ~ x^-a. Source: Devroye, Non-Uniform Random Variate Generation
+ * (1986), section X.6.1. */
 static int64_t zipf(draws *d, double a) {
     double b = pow(2, a - 1);
     for (;;) {
@@ -44,10 +49,12 @@ static int64_t zipf(draws *d, double a) {
     }
 }
 
+/* Copies the rows of a batch; padding rows are zero. */
 static trm_status fill(const trmi_source *source, trmi_picture_scratch *scratch,
                        const trmi_batch_work *work, trm_error *err) {
     (void)scratch, (void)err;
     const random_clicks *set = (const random_clicks *)source;
+    /* The tensors, in the order of trmi_click_fields: labels, dense numbers (if any), keys. */
     size_t dense = (size_t)set->click.dense_count, fields = (size_t)set->click.field_count;
     float *labels = work->tensors[0].data;
     float *numbers = dense > 0 ? work->tensors[1].data : NULL;
@@ -100,6 +107,7 @@ static const trmi_source_ops random_clicks_ops = {.kind = "random-clicks",
                                                   .describe = describe,
                                                   .destroy = destroy};
 
+/* Draws all rows. With a shared table each field's keys have an offset. */
 static trm_status draw_rows(random_clicks *set, const trm_random_clicks_options *o,
                             trm_error *err) {
     int64_t count = set->click.base.count, fields = set->click.field_count;
@@ -108,6 +116,7 @@ static trm_status draw_rows(random_clicks *set, const trm_random_clicks_options 
     TRMI_TRY(TRMI_NEW(err, set->dense, count * dense, "for %lld random rows", (long long)count));
     TRMI_TRY(TRMI_NEW(err, set->labels, count, "for %lld random rows", (long long)count));
     int64_t stride = o->own_tables ? 0 : set->vocabulary;
+    /* Row i depends on (seed, i) only. */
     for (int64_t i = 0; i < count; i++) {
         draws d = {.seed = trmi_mix(o->seed, (uint64_t)i)};
         set->labels[i] = unit(&d) < o->click_rate ? 1.0f : 0.0f;
@@ -123,7 +132,9 @@ static trm_status draw_rows(random_clicks *set, const trm_random_clicks_options 
 
 trm_status trm_dataset_random_clicks(const trm_random_clicks_options *options, trm_dataset **out,
                                      trm_error *err) {
+    TRMI_NEED(err, out);
     trm_random_clicks_options o = options != NULL ? *options : (trm_random_clicks_options){0};
+    /* Defaults for what is 0; dense < 0 means none. */
     o.count = o.count == 0 ? DEFAULT_COUNT : o.count;
     o.fields = o.fields == 0 ? 26 : o.fields;
     o.dense = o.dense == 0 ? 13 : o.dense < 0 ? 0 : o.dense;

@@ -1,7 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* TFRecord files, mapped, with an index of their records; and ImageNet in that form. */
+/* Sets of TFRecord files, mapped, with an index of their records; and ImageNet in that form.
+ *
+ * Opening a set reads the lengths of all records, not their data; a record's checksum is compared
+ * each time the record is read. Records are numbered through the files in the order of their names.
+ * An open set does not change, so all prefetch threads may read it. */
 #include "data/click/tfrecord.h"
 
+#include "base/arguments.h"
 #include "base/error.h"
 
 #include <dirent.h>
@@ -14,6 +19,7 @@ enum { IMAGENET_CLASSES = 1000 };
 
 /* ---- a set of files -------------------------------------------------------------------------- */
 
+/* Adds a file to the set (folder NULL: `name` is the path). */
 static trm_status add_file(trmi_tfrecord_set *set, const char *folder, const char *name,
                            trm_error *err) {
     if (!trmi_grow((void **)&set->files, &set->file_capacity, set->file_count + 1,
@@ -31,6 +37,7 @@ static trm_status add_file(trmi_tfrecord_set *set, const char *folder, const cha
     return TRM_OK;
 }
 
+/* True if a file of a folder belongs to the set. */
 static bool wanted(const char *name, const char *const *prefixes, int32_t count) {
     if (name[0] == '.') {
         return false;
@@ -50,8 +57,11 @@ static int by_name(const void *a, const void *b) {
     return strcmp(((const trmi_tfrecord_file *)a)->name, ((const trmi_tfrecord_file *)b)->name);
 }
 
+/* Lists the files of the set: `path` itself, or the files of that folder that fit, sorted by name.
+ * Errors: IO (none found), NOMEM. */
 static trm_status list(const char *path, const char *const *prefixes, int32_t count,
                        trmi_tfrecord_set *set, trm_error *err) {
+    /* A single file is a set of one. */
     struct stat info;
     if (stat(path, &info) != 0) {
         return TRMI_FAIL_SYS(err, "%s: no TFRecord file or folder", path);
@@ -65,6 +75,7 @@ static trm_status list(const char *path, const char *const *prefixes, int32_t co
     }
     trm_status status = TRM_OK;
     const struct dirent *entry;
+    /* A folder: the files whose names fit, in the order of their names. */
     while (status == TRM_OK && (entry = readdir(folder)) != NULL) {
         if (wanted(entry->d_name, prefixes, count)) {
             status = add_file(set, path, entry->d_name, err);
@@ -80,17 +91,18 @@ static trm_status list(const char *path, const char *const *prefixes, int32_t co
     return TRM_OK;
 }
 
-/* A reader of the whole file, or of one record of it. */
+/* A reader of a file, from its beginning or, after setting offset and number, from a record on. */
 static trmi_tfrecord_reader reader_of(const trmi_tfrecord_file *file) {
     return (trmi_tfrecord_reader){
         .name = file->path, .file = file->mapping.data, .bytes = file->mapping.bytes};
 }
 
+/* Finds the positions of all records; checks their lengths, but not yet their data. */
 static trm_status index_records(trmi_tfrecord_file *file, trm_error *err) {
     trmi_tfrecord_reader reader = reader_of(file);
     const uint8_t *data;
     size_t bytes;
-    reader.data_unchecked = true; /* each is checked when it is read */
+    reader.data_unchecked = true; /* data are verified when they are read */
     for (;;) {
         size_t at = reader.offset;
         trm_status status = trmi_tfrecord_next(&reader, &data, &bytes, err);
@@ -105,6 +117,7 @@ static trm_status index_records(trmi_tfrecord_file *file, trm_error *err) {
     }
 }
 
+/* Maps a file and indexes its records. */
 static trm_status scan(trmi_tfrecord_file *file, trm_error *err) {
     TRMI_TRY(trmi_mapping_open(file->path, &file->mapping, err));
     return trmi_mapping_check(&file->mapping, index_records(file, err), err);
@@ -137,6 +150,7 @@ void trmi_tfrecord_close(trmi_tfrecord_set *set) {
     *set = (trmi_tfrecord_set){0};
 }
 
+/* Returns the file of record `index`; *record is its number in that file. */
 static const trmi_tfrecord_file *find(const trmi_tfrecord_set *set, int64_t index,
                                       int64_t *record) {
     const trmi_tfrecord_file *file = set->files;
@@ -164,6 +178,7 @@ trm_status trmi_tfrecord_check(const trmi_tfrecord_set *set, const trmi_batch_wo
     for (int64_t i = 0; work == NULL && i < set->file_count; i++) {
         status = trmi_mapping_check(&set->files[i].mapping, status, err);
     }
+    /* neighbouring samples are often in one file: check it once */
     for (int64_t i = 0; work != NULL && i < work->count; i++) {
         int64_t record;
         const trmi_tfrecord_file *file = find(set, work->indices[i], &record);
@@ -179,18 +194,21 @@ void trmi_tfrecord_place(const trmi_tfrecord_set *set, int64_t index, char *text
     snprintf(text, size, "%s: record %lld", file->name, (long long)record);
 }
 
-/* ---- ImageNet ---------------------------------------------------------------------------------
- */
+/* ---- ImageNet ---- */
 
+/* The source: records with image/encoded and image/class/label. */
 typedef struct imagenet {
-    trmi_source base;
-    trmi_tfrecord_set set;
+    trmi_source base;      /* must be the first member */
+    trmi_tfrecord_set set; /* the files */
 } imagenet;
 
+/* Writes file and record of a sample. */
 static void place(const trmi_source *source, int64_t index, char *text, size_t size) {
     trmi_tfrecord_place(&((const imagenet *)source)->set, index, text, size);
 }
 
+/* Returns the encoded image inside the mapped file. Labels are 1 .. 1000 in the files, 0 .. 999
+ * here. */
 static trm_status load(const trmi_source *source, trmi_picture_scratch *scratch, int64_t index,
                        trmi_sample *out, trm_error *err) {
     (void)scratch;
@@ -198,6 +216,7 @@ static trm_status load(const trmi_source *source, trmi_picture_scratch *scratch,
     const uint8_t *data, *image;
     size_t bytes, image_bytes;
     TRMI_TRY(trmi_tfrecord_read(&((const imagenet *)source)->set, index, &data, &bytes, err));
+    /* The two features of a sample. */
     char where[TRMI_PLACE_BYTES];
     trmi_feature features[2];
     if (trmi_example_find(data, bytes, names, 2, features, err) != TRM_OK) {
@@ -207,6 +226,7 @@ static trm_status load(const trmi_source *source, trmi_picture_scratch *scratch,
     }
     trmi_feature_walk encoded = trmi_feature_begin(&features[0]);
     trmi_feature_walk labels = trmi_feature_begin(&features[1]);
+    /* Both must be there, and have their types. */
     int64_t label = -1;
     if (features[0].kind != TRMI_FEATURE_BYTES ||
         !trmi_feature_next_bytes(&encoded, &image, &image_bytes) ||
@@ -238,6 +258,7 @@ static void describe(const trmi_source *source, trmi_text *text) {
     trmi_text_json_string(text, set->files[0].path);
 }
 
+/* Closes the files and frees the source. */
 static void destroy(trmi_source *source) {
     trmi_tfrecord_close(&((imagenet *)source)->set);
     trmi_free(source);
@@ -252,6 +273,7 @@ static const trmi_source_ops imagenet_ops = {.kind = "tfrecord",
 
 trm_status trm_dataset_tfrecord_imagenet(const char *path, trm_usage usage, trm_dataset **out,
                                          trm_error *err) {
+    TRMI_NEED(err, path, out);
     static const char *const prefixes[] = {"train-", "validation-"};
     imagenet *set;
     TRMI_TRY(TRMI_NEW(err, set, 1, "to open %s", path));

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* data/click/tfrecord.h: sets of TFRecord files (base/tfrecord.h), and a bounded reader of tf.Example.
+/* data/click/tfrecord.h: sets of TFRecord files (base/tfrecord.h), and a reader of tf.Example with
+ * bounds checks.
  *
  *   Example { features: 1 { feature: 1 map { key: 1, value: 2 Feature {
  *             bytes_list: 1 | float_list: 2 | int64_list: 3 { value: 1 ... } } } } }
@@ -13,57 +14,67 @@
 #include "base/proto.h"
 #include "base/tfrecord.h"
 
+/* Kinds of lists of a feature. */
 typedef enum trmi_feature_kind {
     TRMI_FEATURE_ABSENT,
     TRMI_FEATURE_BYTES,
     TRMI_FEATURE_FLOAT,
     TRMI_FEATURE_INT64
 } trmi_feature_kind;
+/* One feature of a tf.Example. Its data are borrowed from the record. */
 typedef struct trmi_feature {
-    trmi_feature_kind kind;
-    const uint8_t *data; /* the list's message */
-    size_t bytes;
+    trmi_feature_kind kind; /* ABSENT: `data` is not valid */
+    const uint8_t *data;    /* the list's message, inside the record */
+    size_t bytes;           /* length of `data` */
 } trmi_feature;
 
-/* Looks up `count` features by name; absent ones get TRMI_FEATURE_ABSENT. TRM_CORRUPT for malformed
- * bytes; the message has no place, the caller appends it. */
+/* Finds `count` features by name; out[i].kind is TRMI_FEATURE_ABSENT for those that are missing.
+ * Errors: CORRUPT for malformed bytes; the message lacks the place, which the caller appends. */
 trm_status trmi_example_find(const uint8_t *data, size_t bytes, const char *const *names,
                              int32_t count, trmi_feature *out, trm_error *err);
-/* Walk a list: false at its end, or with *malformed set. Packed and unpacked forms are read. */
+/* Reading a list: the next functions return false at the end, or with walk->malformed set. Packed
+ * and unpacked forms are read. */
 typedef struct trmi_feature_walk {
-    trmi_proto list, packed; /* the list's message, and the packed run of it that is being read */
+    trmi_proto list, packed; /* the list's message, and the packed numbers that are being read */
     bool malformed;
 } trmi_feature_walk;
+/* Starts at the first value of the list. An absent feature has no values. */
 trmi_feature_walk trmi_feature_begin(const trmi_feature *feature);
+/* Return the next value of a list of bytes, floats or integers. Each may be called only for its own
+ * kind. */
 bool trmi_feature_next_bytes(trmi_feature_walk *walk, const uint8_t **data, size_t *bytes);
 bool trmi_feature_next_float(trmi_feature_walk *walk, float *out);
 bool trmi_feature_next_int64(trmi_feature_walk *walk, int64_t *out);
 
-/* A set of mapped files with the place of every record. */
+/* Mapped files with an index of their records. */
 typedef struct trmi_tfrecord_file {
-    char *path;
-    const char *name; /* its tail */
-    trmi_mapping mapping;
-    size_t *offsets;
-    int64_t records, capacity;
+    char *path;                /* in the set's arena */
+    const char *name;          /* the last part of the path */
+    trmi_mapping mapping;      /* the whole file */
+    size_t *offsets;           /* [records] positions */
+    int64_t records, capacity; /* length and capacity of `offsets` */
 } trmi_tfrecord_file;
+/* All files of a data set, with the records numbered through. */
 typedef struct trmi_tfrecord_set {
-    trmi_arena arena;
-    trmi_tfrecord_file *files;
-    int64_t file_count, file_capacity;
-    int64_t records;
+    trmi_arena arena;                  /* paths */
+    trmi_tfrecord_file *files;         /* [file_count] sorted by name */
+    int64_t file_count, file_capacity; /* length and capacity of `files` */
+    int64_t records;                   /* of all files */
 } trmi_tfrecord_set;
-/* `path` is a file, or a folder whose files with one of the prefixes (NULL: all whose name contains
- * "tfrecord" or "-of-") are read in order of name. */
+/* Opens a file, or the files of a folder in the order of their names: those with one of the
+ * prefixes, or (NULL) all whose name contains "tfrecord" or "-of-". Errors: IO, CORRUPT, NOMEM. */
 trm_status trmi_tfrecord_open(const char *path, const char *const *prefixes, int32_t prefix_count,
                               trmi_tfrecord_set *out, trm_error *err);
+/* Closes the files and empties the set. */
 void trmi_tfrecord_close(trmi_tfrecord_set *set);
-/* The data of record `index` of the whole set, checksum verified. */
+/* Returns the data of record `index` of the whole set, after verifying its checksum. */
 trm_status trmi_tfrecord_read(const trmi_tfrecord_set *set, int64_t index, const uint8_t **data,
                               size_t *bytes, trm_error *err);
-/* The entry `check` of sources over such a set: looks at the files of the batch's samples. */
+/* Checks the mappings of the files that have the batch's samples; the function `check` of sources
+ * with such a set. work NULL: all files. */
 trm_status trmi_tfrecord_check(const trmi_tfrecord_set *set, const trmi_batch_work *work,
                                trm_status status, trm_error *err);
+/* Writes file and record of sample `index`, for messages. */
 void trmi_tfrecord_place(const trmi_tfrecord_set *set, int64_t index, char *text, size_t size);
 
 #endif

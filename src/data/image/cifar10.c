@@ -1,7 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* CIFAR-10 binary files, mapped. */
+/* CIFAR-10's binary files, mapped into memory. Files of another length than the official ones are
+ * listed in records.txt (as `trireme data make` writes it).
+ *
+ *   record: label, 1 byte | red 32x32 | green 32x32 | blue 32x32     3073 bytes
+ *
+ * Samples are numbered through the files in the order of their names. Lengths and labels are
+ * checked when the dataset is opened, so loading a sample needs no check. */
 #include "data/image/cifar10.h"
 
+#include "base/arguments.h"
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/mapping.h"
@@ -14,21 +21,24 @@
 #include <string.h>
 #include <unistd.h>
 
+/* files of a folder, bytes of records.txt, at most */
 enum { FILES_MAX = 256, LIST_BYTES_MAX = 1 << 16 };
 static const int64_t listed_max = 100000000;
 
+/* One file of the set. */
 typedef struct file {
-    char *name;
-    trmi_mapping mapping;
-    int64_t records;
+    char *name;           /* in the arena */
+    trmi_mapping mapping; /* the whole file */
+    int64_t records;      /* number of samples */
 } file;
 
+/* The source. */
 typedef struct cifar10 {
-    trmi_source base;
-    trmi_arena arena;
-    const char *path;
-    int32_t file_count;
-    file files[FILES_MAX];
+    trmi_source base;      /* must be the first member */
+    trmi_arena arena;      /* path and names */
+    const char *path;      /* of the folder */
+    int32_t file_count;    /* length of `files` */
+    file files[FILES_MAX]; /* sorted by name */
 } cifar10;
 
 trm_status trmi_cifar10_check(const char *name, const uint8_t *data, size_t bytes, int64_t records,
@@ -56,6 +66,7 @@ trm_status trmi_cifar10_listed(const char *text, const char *name, int64_t *out,
         size_t length = strcspn(text, "\n");
         size_t blank = strcspn(text, " \n");
         char *end = NULL;
+        /* Each line is "name count" without other blanks. */
         long long count = blank < length ? strtoll(text + blank + 1, &end, 10) : -1;
         if (blank == 0 || blank >= length || end != text + length || count < 0 ||
             count > listed_max) {
@@ -70,6 +81,7 @@ trm_status trmi_cifar10_listed(const char *text, const char *name, int64_t *out,
     return TRM_OK;
 }
 
+/* True if the file belongs to the usage: training, test or all. */
 static bool wanted(const char *name, trm_usage usage) {
     size_t length = strlen(name);
     if (length < 4 || strcmp(name + length - 4, ".bin") != 0) {
@@ -86,6 +98,7 @@ static int by_name(const void *a, const void *b) {
     return strcmp(((const file *)a)->name, ((const file *)b)->name);
 }
 
+/* Lists the files of the folder in the order of their names. All official files must be there. */
 static trm_status list_files(cifar10 *set, const char *path, trm_usage usage, trm_error *err) {
     DIR *folder = opendir(path);
     if (folder == NULL) {
@@ -109,6 +122,7 @@ static trm_status list_files(cifar10 *set, const char *path, trm_usage usage, tr
     closedir(folder);
     TRMI_TRY(status);
     qsort(set->files, (size_t)set->file_count, sizeof *set->files, by_name);
+    /* five training files, one test file */
     int expected = usage == TRM_USAGE_TRAIN ? 5 : usage == TRM_USAGE_TEST ? 1 : 6;
     if (set->file_count < expected) {
         return TRMI_FAIL(err, TRM_IO, "%s: %d of the %d files %s found", path, (int)set->file_count,
@@ -120,6 +134,7 @@ static trm_status list_files(cifar10 *set, const char *path, trm_usage usage, tr
     return TRM_OK;
 }
 
+/* Maps and checks the files. */
 static trm_status open_files(cifar10 *set, const char *list, trm_error *err) {
     for (int32_t i = 0; i < set->file_count; i++) {
         file *f = &set->files[i];
@@ -142,6 +157,7 @@ static trm_status open_files(cifar10 *set, const char *list, trm_error *err) {
     return TRM_OK;
 }
 
+/* Returns the file of sample `index`; *record is its number in that file. */
 static const file *find(const cifar10 *set, int64_t index, int64_t *record) {
     const file *f = set->files;
     while (index >= f->records) {
@@ -152,6 +168,7 @@ static const file *find(const cifar10 *set, int64_t index, int64_t *record) {
     return f;
 }
 
+/* The sample stays in the mapped file. */
 static trm_status load(const trmi_source *source, trmi_picture_scratch *scratch, int64_t index,
                        trmi_sample *out, trm_error *err) {
     (void)scratch, (void)err;
@@ -167,12 +184,14 @@ static trm_status load(const trmi_source *source, trmi_picture_scratch *scratch,
     return TRM_OK;
 }
 
+/* Writes file and record of a sample, for messages. */
 static void place(const trmi_source *source, int64_t index, char *text, size_t size) {
     int64_t record;
     const file *f = find((const cifar10 *)source, index, &record);
     snprintf(text, size, "%s: record %lld", f->name, (long long)record);
 }
 
+/* Adds path and files to the description of the dataset. */
 static void describe(const trmi_source *source, trmi_text *text) {
     const cifar10 *set = (const cifar10 *)source;
     trmi_text_printf(text, ",\"path\":");
@@ -185,6 +204,7 @@ static void describe(const trmi_source *source, trmi_text *text) {
     trmi_text_printf(text, "]");
 }
 
+/* A page that could not be read makes the batch invalid (base/mapping.h). */
 static trm_status check(const trmi_source *source, const trmi_batch_work *work, trm_status status,
                         trm_error *err) {
     (void)work;
@@ -211,7 +231,7 @@ static const trmi_source_ops cifar10_ops = {.kind = "cifar10",
                                             .describe = describe,
                                             .destroy = destroy};
 
-/* The text of path/records.txt, or NULL without one. */
+/* Reads path/records.txt; *out is NULL if there is none. */
 static trm_status read_list(const char *path, uint8_t **out, trm_error *err) {
     char name[4096];
     *out = NULL;
@@ -225,6 +245,7 @@ static trm_status read_list(const char *path, uint8_t **out, trm_error *err) {
 
 trm_status trm_dataset_cifar10(const char *path, trm_usage usage, trm_dataset **out,
                                trm_error *err) {
+    TRMI_NEED(err, path, out);
     cifar10 *set;
     TRMI_TRY(TRMI_NEW(err, set, 1, "to open %s", path));
     set->base = (trmi_source){.ops = &cifar10_ops,
@@ -239,6 +260,7 @@ trm_status trm_dataset_cifar10(const char *path, trm_usage usage, trm_dataset **
         TRMI_FAIL(err, TRM_NOMEM, "no memory to open %s", path);
         goto done;
     }
+    /* Files, list of lengths, and then the mappings. */
     TRMI_TRY_GOTO(status, list_files(set, path, usage, err), done);
     TRMI_TRY_GOTO(status, read_list(path, &list, err), done);
     status = open_files(set, (const char *)list, err);

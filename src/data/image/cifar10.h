@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* data/image/cifar10.h: CIFAR-10's binary form, as bytes. */
+/* data/image/cifar10.h: the binary form of CIFAR-10: records of a label byte and 32x32 bytes for
+ * each of red, green and blue. */
 #ifndef TRMI_DATA_CIFAR10_H
 #define TRMI_DATA_CIFAR10_H
 
@@ -10,15 +11,15 @@ enum {
     TRMI_CIFAR10_PIXELS = 3 * 32 * 32,
     TRMI_CIFAR10_RECORD = 1 + TRMI_CIFAR10_PIXELS,
     TRMI_CIFAR10_CLASSES = 10,
-    TRMI_CIFAR10_RECORDS = 10000 /* in each official file */
+    TRMI_CIFAR10_RECORDS = 10000 /* in each of the six official files */
 };
 
-/* Checks that a file has exactly `records` records with labels below ten; `name` is for the
- * message. */
+/* Checks that a file has exactly `records` records, all with labels below ten. `name` is for
+ * messages. Errors: CORRUPT. */
 trm_status trmi_cifar10_check(const char *name, const uint8_t *data, size_t bytes, int64_t records,
                               trm_error *err);
-/* The count that records.txt ("name count" a line) gives for `name`: -1 if it is not listed. The
- * text is terminated. TRM_CORRUPT for other lines. */
+/* Finds the number of records that records.txt ("name count" in each line) gives for `name`; *out
+ * is -1 if it is not listed. The text is terminated. Errors: CORRUPT for lines of another form. */
 trm_status trmi_cifar10_listed(const char *text, const char *name, int64_t *out, trm_error *err);
 
 #endif

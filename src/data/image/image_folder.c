@@ -1,5 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* root/class/image.jpeg: listed at once, read by pread into the worker's scratch. */
+/* Images in folders by class, root/class/image.jpeg. The files are listed when the dataset is
+ * opened, and each is read with pread into the worker's scratch.
+ *
+ *   root/CLASS/NAME.jpeg          all images are training and test set
+ *   root/train/CLASS/NAME.jpeg    training set
+ *   root/val or root/test         test set, whose classes must be among those of the training set
+ *
+ * A label is the index of the class in alphabetical order. */
+#include "base/arguments.h"
 #include "base/error.h"
 #include "base/os.h"
 #include "data/pipeline/source.h"
@@ -14,22 +22,27 @@
 
 static const int64_t file_bytes_max = (int64_t)256 << 20;
 
+/* One image. */
 typedef struct image {
     const char *path; /* from the root on */
     int32_t label;
 } image;
 
+/* The source. */
 typedef struct folder {
-    trmi_source base;
-    trmi_arena arena;
-    const char *root;
-    image *images;
-    int64_t capacity;
-    char **classes;
+    trmi_source base; /* must be the first member; count: number of images */
+    trmi_arena arena; /* all names and paths */
+    const char *root; /* as given */
+    image *images;    /* [base.count] by tree, class and name */
+    int64_t capacity; /* capacity of `images` */
+    char **classes;   /* [classes] names in order: the index is the label */
 } folder;
 
+/* What a file is, judged by its name: an image that is read, an image format that is not, or
+ * other. */
 typedef enum content { CONTENT_OTHER, CONTENT_PICTURE, CONTENT_UNREAD } content;
 
+/* Judges a file by the ending of its name. */
 static content content_of(const char *name) {
     static const char *const unread[] = {".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm"};
     const char *dot = strrchr(name, '.');
@@ -52,7 +65,8 @@ static int by_text(const void *a, const void *b) {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* Names in `path` (of folders, or of files), sorted, in a malloc'ed array. */
+/* Returns the names of the folders or of the files in `path`, sorted, in an array that free()
+ * frees. */
 static trm_status names_in(folder *set, const char *path, bool folders, char ***out, int64_t *count,
                            trm_error *err) {
     DIR *dir = opendir(path);
@@ -65,12 +79,14 @@ static trm_status names_in(folder *set, const char *path, bool folders, char ***
     const struct dirent *entry;
     *count = 0;
     *out = NULL;
+    /* Hidden files and folders are skipped. */
     while (status == TRM_OK && (entry = readdir(dir)) != NULL) {
         if (entry->d_name[0] == '.') {
             continue;
         }
         bool is_folder = entry->d_type == DT_DIR;
         struct stat info;
+        /* symbolic links to folders count as folders */
         if ((entry->d_type == DT_LNK || entry->d_type == DT_UNKNOWN) &&
             fstatat(dirfd(dir), entry->d_name, &info, 0) == 0) {
             is_folder = S_ISDIR(info.st_mode);
@@ -90,6 +106,7 @@ static trm_status names_in(folder *set, const char *path, bool folders, char ***
         free(names);
         return status;
     }
+    /* Sort, so that labels and numbers of samples do not depend on the file system. */
     if (*count > 0) {
         qsort(names, (size_t)*count, sizeof(char *), by_text);
     }
@@ -97,6 +114,8 @@ static trm_status names_in(folder *set, const char *path, bool folders, char ***
     return TRM_OK;
 }
 
+/* Adds the images of one class folder, sorted by name, with the class's label. below: the tree
+ * ("/train", or "" for the root). Errors: IO, UNSUPPORTED, INVALID, NOMEM. */
 static trm_status add_class(folder *set, const char *below, const char *class_name, int32_t label,
                             trm_error *err) {
     char path[4096];
@@ -107,6 +126,8 @@ static trm_status add_class(folder *set, const char *below, const char *class_na
     int64_t count, before = set->base.count;
     TRMI_TRY(names_in(set, path, false, &names, &count, err));
     trm_status status = TRM_OK;
+    /* Unknown files are skipped; images that cannot be read are an error, so that none is missing
+     * unnoticed. */
     for (int64_t i = 0; i < count && status == TRM_OK; i++) {
         content kind = content_of(names[i]);
         if (kind == CONTENT_UNREAD) {
@@ -131,7 +152,7 @@ static trm_status add_class(folder *set, const char *below, const char *class_na
     return status;
 }
 
-/* Names the classes: the folders of the training tree. */
+/* Names the classes: the folders of the training tree, in alphabetical order. */
 static trm_status name_classes(folder *set, const char *below, trm_error *err) {
     char path[4096];
     if (snprintf(path, sizeof path, "%s%s", set->root, below) >= (int)sizeof path) {
@@ -145,7 +166,7 @@ static trm_status name_classes(folder *set, const char *below, trm_error *err) {
     return TRM_OK;
 }
 
-/* Adds the images of a tree, whose classes must be known ones. */
+/* Adds the images of a tree; its classes must be among the training set's. */
 static trm_status add_tree(folder *set, const char *below, trm_error *err) {
     char path[4096], **names;
     int64_t count;
@@ -166,6 +187,7 @@ static trm_status add_tree(folder *set, const char *below, trm_error *err) {
     return status;
 }
 
+/* True if root has a folder of this name. */
 static bool has(const char *root, const char *name) {
     char path[4096];
     struct stat info;
@@ -173,11 +195,14 @@ static bool has(const char *root, const char *name) {
            stat(path, &info) == 0 && S_ISDIR(info.st_mode);
 }
 
+/* Lists the images of the usage. */
 static trm_status list(folder *set, trm_usage usage, trm_error *err) {
+    /* One tree: all images. */
     if (!has(set->root, "/train")) {
         TRMI_TRY(name_classes(set, "", err));
         return add_tree(set, "", err);
     }
+    /* Two trees. */
     const char *test = has(set->root, "/val") ? "/val" : has(set->root, "/test") ? "/test" : NULL;
     if (usage != TRM_USAGE_TRAIN && test == NULL) {
         return TRMI_FAIL(err, TRM_IO, "%s: a train folder, but neither val nor test", set->root);
@@ -189,7 +214,7 @@ static trm_status list(folder *set, trm_usage usage, trm_error *err) {
     return usage == TRM_USAGE_TRAIN ? TRM_OK : add_tree(set, test, err);
 }
 
-/* The whole path; of a long one its end, which tells which image it is. */
+/* Writes the whole path, or the end of a long one, which identifies the image. */
 static void place(const trmi_source *source, int64_t index, char *text, size_t size) {
     const folder *set = (const folder *)source;
     const char *path = set->images[index].path;
@@ -201,6 +226,7 @@ static void place(const trmi_source *source, int64_t index, char *text, size_t s
     }
 }
 
+/* Reads a file into the worker's scratch; decoding is the first step of the transforms. */
 static trm_status load(const trmi_source *source, trmi_picture_scratch *scratch, int64_t index,
                        trmi_sample *out, trm_error *err) {
     const folder *set = (const folder *)source;
@@ -209,6 +235,7 @@ static trm_status load(const trmi_source *source, trmi_picture_scratch *scratch,
     if (snprintf(path, sizeof path, "%s%s", set->root, one->path) >= (int)sizeof path) {
         return TRMI_FAIL(err, TRM_INVALID, "%s: the path is too long", one->path);
     }
+    /* Open and measure. */
     int fd;
     int64_t bytes;
     TRMI_TRY(trmi_os_open_regular(path, &fd, &bytes, err));
@@ -224,6 +251,7 @@ static trm_status load(const trmi_source *source, trmi_picture_scratch *scratch,
         status = TRMI_FAIL(err, TRM_NOMEM, "%s: no memory for %lld bytes", path, (long long)bytes);
         goto done;
     }
+    /* read() may return less than requested */
     for (int64_t at = 0; at < bytes;) {
         ssize_t got = pread(fd, data + at, (size_t)(bytes - at), at);
         if (got <= 0 && !(got < 0 && errno == EINTR)) {
@@ -258,6 +286,7 @@ static const trmi_source_ops folder_ops = {
 
 trm_status trm_dataset_image_folder(const char *path, trm_usage usage, trm_dataset **out,
                                     trm_error *err) {
+    TRMI_NEED(err, path, out);
     folder *set;
     TRMI_TRY(TRMI_NEW(err, set, 1, "to open %s", path));
     set->base = (trmi_source){.ops = &folder_ops, .form = TRMI_FORM_ENCODED};

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* JPEG by libjpeg-turbo, scaled while decoding; CMYK as Adobe writes it (inverted) is made RGB. */
+/* JPEG through libjpeg-turbo, which scales while it decodes. CMYK as Adobe writes it (inverted)
+ * becomes RGB. */
 #include "data/image/picture.h"
 
 #include "base/error.h"
@@ -8,9 +9,9 @@
 #include <string.h>
 #include <turbojpeg.h>
 
-enum { SLACK_BYTES = 16 };
+enum { SLACK_BYTES = 16 }; /* readable past the image, for vector loads */
 
-/* Looks for an APP14 "Adobe" segment before the scan. */
+/* True if there is an APP14 "Adobe" segment before the scan. */
 static bool has_adobe_marker(const uint8_t *data, size_t bytes) {
     size_t at = 2;
     while (at + 4 <= bytes && data[at] == 0xFF) {
@@ -40,7 +41,7 @@ trm_status trmi_jpeg_open(trmi_picture_scratch *scratch, const uint8_t *data, si
             return TRMI_FAIL(err, TRM_NOMEM, "no memory for a JPEG decoder");
         }
     }
-    /* A header without an image in it succeeds and writes nothing. */
+    /* For a header without an image libjpeg-turbo reports success and writes nothing. */
     int width = 0, height = 0, subsampling = 0, space = 0;
     int failed =
         tjDecompressHeader3(scratch->decoder, data, bytes, &width, &height, &subsampling, &space);
@@ -56,7 +57,8 @@ trm_status trmi_jpeg_open(trmi_picture_scratch *scratch, const uint8_t *data, si
     return TRM_OK;
 }
 
-/* In place, four bytes a pixel to three, as most decoders do it: ink multiplies. */
+/* Converts in place, four bytes for each pixel to three. Most decoders use the same simple
+ * formula. */
 static void cmyk_to_rgb(uint8_t *pixels, int64_t count, bool inverted) {
     for (int64_t i = 0; i < count; i++) {
         int ink[4];
@@ -69,11 +71,12 @@ static void cmyk_to_rgb(uint8_t *pixels, int64_t count, bool inverted) {
     }
 }
 
-/* libjpeg-turbo goes on after damage with a warning, and keeps the first of an image. A few bytes
- * between the last block and the end marker are an encoder's padding, and nothing can follow them;
- * more are left over where damaged data made blocks out of fewer bytes (of 476 damaged files of
- * which it said just this none had fewer than 5). What decodes to the end without a warning, one
- * damaged file of twelve, nobody can tell from a picture: JPEG has no checksum. */
+/* True for warnings that do not mean damage. libjpeg-turbo continues after damage with a warning,
+ * and reports only the first one of an image. A few bytes between the last block and the end marker
+ * are padding by an encoder. More bytes are left over where damaged data needed fewer bytes for the
+ * blocks: of 476 damaged files with only this warning, none had fewer than 5. About one damaged
+ * file in twelve decodes without any warning and cannot be recognised, because JPEG has no
+ * checksum. */
 static bool harmless(const char *warning) {
     enum { PADDING_BYTES = 4, END_MARKER = 0xD9 };
     unsigned bytes, marker;
@@ -82,6 +85,7 @@ static bool harmless(const char *warning) {
            bytes <= PADDING_BYTES && marker == END_MARKER;
 }
 
+/* Removes libjpeg-turbo's own prefix from a warning. */
 static const char *without_prefix(const char *warning) {
     static const char prefix[] = "Corrupt JPEG data: ";
     return strncmp(warning, prefix, sizeof prefix - 1) == 0 ? warning + sizeof prefix - 1 : warning;
@@ -90,6 +94,7 @@ static const char *without_prefix(const char *warning) {
 trm_status trmi_jpeg_decode(trmi_picture_scratch *scratch, const uint8_t *data, size_t bytes,
                             const trmi_picture *jpeg, int divisor, bool exact,
                             const uint8_t **pixels, int64_t *row_bytes, trm_error *err) {
+    /* libjpeg-turbo scales while it decodes and rounds the size up. */
     int64_t width = (jpeg->width + divisor - 1) / divisor;
     int64_t height = (jpeg->height + divisor - 1) / divisor;
     size_t needed = (size_t)(width * height * (jpeg->cmyk ? 4 : 3)) + SLACK_BYTES;
@@ -98,6 +103,7 @@ trm_status trmi_jpeg_decode(trmi_picture_scratch *scratch, const uint8_t *data, 
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for an image of %lld x %lld", (long long)width,
                          (long long)height);
     }
+    /* Decode. Only a harmless warning is no error. */
     int failed = tjDecompress2(scratch->decoder, data, bytes, buffer, (int)width, 0, (int)height,
                                jpeg->cmyk ? TJPF_CMYK : TJPF_RGB, exact ? 0 : TJFLAG_FASTUPSAMPLE);
     if (failed && (tjGetErrorCode(scratch->decoder) != TJERR_WARNING ||

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Images of any supported format: recognises the format by its first bytes and calls its decoder.
+ * Other known formats are named in the error. */
 #include "data/image/picture.h"
 
 #include "base/error.h"
@@ -7,6 +9,7 @@
 
 static const int64_t pixels_max = (int64_t)256 << 20;
 
+/* Returns the name of what the data are, for the error message. */
 static const char *format_of(const uint8_t *data, size_t bytes) {
     static const struct {
         const char *name;
@@ -58,6 +61,7 @@ trm_status trmi_picture_decode(trmi_picture_scratch *scratch, const uint8_t *dat
         return trmi_jpeg_decode(scratch, data, bytes, picture, divisor, exact, pixels, row_bytes,
                                 err);
     }
+    /* PNG is decoded into the worker's scratch. */
     uint8_t *buffer = trmi_scratch_get(scratch, TRMI_SCRATCH_SOURCE,
                                        (size_t)(picture->width * picture->height * 3));
     if (buffer == NULL) {

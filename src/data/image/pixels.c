@@ -1,22 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The loops of pixels.h in plain C, and the choice of a table. These loops define what the others
+ * compute; vectorised ones may differ in the last bit of a float, because they use fused
+ * multiply-add. */
 #include "data/image/pixels.h"
 
 #include "base/cpu.h"
 
 #include <math.h>
 
+/* out[i] = in[i] * scale + shift */
 static void affine(const uint8_t *in, int64_t count, float scale, float shift, float *out) {
     for (int64_t i = 0; i < count; i++) {
         out[i] = (float)in[i] * scale + shift;
     }
 }
 
+/* The same from right to left. */
 static void affine_mirror(const uint8_t *in, int64_t count, float scale, float shift, float *out) {
     for (int64_t i = 0; i < count; i++) {
         out[i] = (float)in[count - 1 - i] * scale + shift;
     }
 }
 
+/* Interleaved pixels to three planes. */
 static void affine_split(const uint8_t *in, int64_t pixels, bool mirror, const float scale[3],
                          const float shift[3], float *red, float *green, float *blue) {
     for (int64_t i = 0; i < pixels; i++) {
@@ -27,6 +33,7 @@ static void affine_split(const uint8_t *in, int64_t pixels, bool mirror, const f
     }
 }
 
+/* Interleaved to interleaved. */
 static void affine_rgb(const uint8_t *in, int64_t pixels, const float scale[3],
                        const float shift[3], float *out) {
     for (int64_t i = 0; i < 3 * pixels; i += 3) {
@@ -36,6 +43,7 @@ static void affine_rgb(const uint8_t *in, int64_t pixels, const float scale[3],
     }
 }
 
+/* Resizes one row: 4 floats for each pixel, of which the last is 0. */
 static void resize_row(const uint8_t *in, const int32_t *first, const float *weights, int32_t taps,
                        int64_t pixels, float *out) {
     for (int64_t i = 0; i < pixels; i++) {
@@ -53,6 +61,7 @@ static void resize_row(const uint8_t *in, const int32_t *first, const float *wei
     }
 }
 
+/* Adds rows with weights, and rounds to bytes. */
 static void blend_rows(const float *const *rows, const float *weights, int32_t taps, int64_t pixels,
                        uint8_t *out) {
     for (int64_t i = 0; i < pixels; i++) {

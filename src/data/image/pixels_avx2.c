@@ -1,14 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The loops of data/image/pixels.h for AVX2 with FMA. */
+/* The loops of data/image/pixels.h for AVX2 with FMA. Each has a vector part and a scalar rest,
+ * which uses the same fused multiply-add, so that a pixel's value does not depend on its
+ * position. */
 #if defined(__x86_64__)
 #include "data/image/pixels.h"
 
 #include <immintrin.h>
 
+/* Loads 8 bytes as 8 floats. */
 static inline __m256 widen(const uint8_t *in) {
     return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)in)));
 }
 
+/* out[i] = in[i] * scale + shift */
 static void affine(const uint8_t *in, int64_t count, float scale, float shift, float *out) {
     const __m256 scales = _mm256_set1_ps(scale), shifts = _mm256_set1_ps(shift);
     int64_t i = 0;
@@ -20,6 +24,7 @@ static void affine(const uint8_t *in, int64_t count, float scale, float shift, f
     }
 }
 
+/* The same from right to left: eight values at a time, in reverse order. */
 static void affine_mirror(const uint8_t *in, int64_t count, float scale, float shift, float *out) {
     const __m256 scales = _mm256_set1_ps(scale), shifts = _mm256_set1_ps(shift);
     const __m256i order = _mm256_setr_epi32(7, 6, 5, 4, 3, 2, 1, 0);
@@ -33,10 +38,11 @@ static void affine_mirror(const uint8_t *in, int64_t count, float scale, float s
     }
 }
 
+/* Splits interleaved pixels into three planes, with a scale and a shift for each. */
 static void affine_split(const uint8_t *in, int64_t pixels, bool mirror, const float scale[3],
                          const float shift[3], float *red, float *green, float *blue) {
-    /* Eight pixels are 24 bytes: each channel's bytes come from the first 16 and from the last 8
-     * (loaded at offset 8, so that no byte past the row is touched). */
+    /* Eight pixels are 24 bytes. The bytes of each channel come from the first 16 and from the last
+     * 8 of them (loaded at offset 8, so that no byte past the row is read). */
     const char none = (char)0x80;
     __m128i low[3], high[3];
     for (int c = 0; c < 3; c++) {
@@ -59,6 +65,7 @@ static void affine_split(const uint8_t *in, int64_t pixels, bool mirror, const f
             __m128i bytes = _mm_or_si128(_mm_shuffle_epi8(a, low[c]), _mm_shuffle_epi8(b, high[c]));
             __m256 values = _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(bytes));
             values = _mm256_fmadd_ps(values, _mm256_set1_ps(scale[c]), _mm256_set1_ps(shift[c]));
+            /* mirrored: reverse the eight values and store them from the right end */
             if (mirror) {
                 values = _mm256_permutevar8x32_ps(values, backwards);
             }
@@ -73,9 +80,10 @@ static void affine_split(const uint8_t *in, int64_t pixels, bool mirror, const f
     }
 }
 
+/* Interleaved to interleaved, with a scale and a shift for each channel. */
 static void affine_rgb(const uint8_t *in, int64_t pixels, const float scale[3],
                        const float shift[3], float *out) {
-    /* 24 values are 8 pixels: three vectors whose channels repeat. */
+    /* 24 values are 8 pixels: three vectors in which the channels repeat. */
     float scales[24], shifts[24];
     for (int k = 0; k < 24; k++) {
         scales[k] = scale[k % 3];
@@ -94,14 +102,18 @@ static void affine_rgb(const uint8_t *in, int64_t pixels, const float scale[3],
     }
 }
 
+/* Loads one pixel (and the byte after it) as 4 floats. */
 static inline __m128 pixel_at(const uint8_t *in) {
     int32_t bytes;
     __builtin_memcpy(&bytes, in, 4);
     return _mm_cvtepi32_ps(_mm_cvtepu8_epi32(_mm_cvtsi32_si128(bytes)));
 }
 
+/* Resizes one row: out[i] = sum over taps of weight * pixel first[i] + t. Each result has 4 floats,
+ * the last of which means nothing. */
 static void resize_row(const uint8_t *in, const int32_t *first, const float *weights, int32_t taps,
                        int64_t pixels, float *out) {
+    /* The usual case, two taps, without the inner loop. */
     if (taps == 2) {
         for (int64_t i = 0; i < pixels; i++) {
             const uint8_t *pixel = in + 3 * (int64_t)first[i];
@@ -111,6 +123,7 @@ static void resize_row(const uint8_t *in, const int32_t *first, const float *wei
         }
         return;
     }
+    /* Any number of taps. */
     for (int64_t i = 0; i < pixels; i++) {
         const uint8_t *pixel = in + 3 * (int64_t)first[i];
         __m128 sum = _mm_setzero_ps();
@@ -121,6 +134,7 @@ static void resize_row(const uint8_t *in, const int32_t *first, const float *wei
     }
 }
 
+/* Adds rows with weights and rounds to bytes. */
 static void blend_rows(const float *const *rows, const float *weights, int32_t taps, int64_t pixels,
                        uint8_t *out) {
     /* Four pixels of four floats become sixteen bytes, of which twelve are kept. */
@@ -134,6 +148,7 @@ static void blend_rows(const float *const *rows, const float *weights, int32_t t
             b = _mm256_fmadd_ps(weight, _mm256_loadu_ps(rows[t] + 4 * i + 8), b);
         }
         __m256i words = _mm256_packs_epi32(_mm256_cvtps_epi32(a), _mm256_cvtps_epi32(b));
+        /* the 256-bit pack works on 128-bit halves: put the quarters in order */
         words = _mm256_permute4x64_epi64(words, 0xD8);
         __m128i bytes =
             _mm_packus_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
@@ -142,6 +157,7 @@ static void blend_rows(const float *const *rows, const float *weights, int32_t t
         int32_t tail = _mm_extract_epi32(bytes, 2);
         __builtin_memcpy(out + 3 * i + 8, &tail, 4);
     }
+    /* The rest, pixel by pixel, with the same operations. */
     for (; i < pixels; i++) {
         __m128 sum = _mm_setzero_ps();
         for (int32_t t = 0; t < taps; t++) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* PNG by libpng: any depth and colour to RGB; libpng's errors become ours without leaving its
- * frames. */
+/* PNG through libpng: any depth and colour type becomes RGB. libpng reports errors by longjmp; they
+ * are converted to errors of ours inside the two functions that call setjmp. */
 #include "data/image/picture.h"
 
 #include "base/error.h"
@@ -10,28 +10,31 @@
 #include <stdio.h>
 #include <string.h>
 
-/* libpng reports by callbacks and leaves by longjmp; everything that a jump must not lose is here.
- */
+/* The state of reading. libpng leaves by longjmp, so everything that must survive a jump is
+ * here. */
 typedef struct png_source {
-    const uint8_t *data;
-    size_t bytes, at;
-    png_structp png;
-    png_infop info;
-    png_bytep *rows;
-    char message[96];
+    const uint8_t *data; /* the encoded file */
+    size_t bytes, at;    /* length, and position of reading */
+    png_structp png;     /* libpng's state */
+    png_infop info;      /* libpng's header */
+    png_bytep *rows;     /* [height] places of the rows */
+    char message[96];    /* of the error, set before the jump */
 } png_source;
 
+/* Callbacks of libpng. An error stores its message and jumps back to setjmp. */
 static void on_error(png_structp png, png_const_charp message) {
     png_source *source = png_get_error_ptr(png);
     snprintf(source->message, sizeof source->message, "%s", message);
     png_longjmp(png, 1);
 }
 
+/* Warnings are ignored. */
 static void on_warning(png_structp png, png_const_charp message) {
     (void)png;
     (void)message;
 }
 
+/* Reads from memory. */
 static void on_read(png_structp png, png_bytep out, size_t count) {
     png_source *source = png_get_io_ptr(png);
     if (count > source->bytes - source->at) {
@@ -45,6 +48,7 @@ bool trmi_is_png(const uint8_t *data, size_t bytes) {
     return bytes >= 8 && png_sig_cmp(data, 0, 8) == 0;
 }
 
+/* Creates libpng's structs with the limits of size. */
 static trm_status begin(png_source *source, trm_error *err) {
     source->png = png_create_read_struct(PNG_LIBPNG_VER_STRING, source, on_error, on_warning);
     source->info = source->png != NULL ? png_create_info_struct(source->png) : NULL;
@@ -72,8 +76,8 @@ trm_status trmi_png_open(const uint8_t *data, size_t bytes, trmi_picture *out, t
     return TRM_OK;
 }
 
-/* Every colour type becomes 8-bit RGB; the samples stay as they are stored (no gamma), as Pillow
- * and TensorFlow do it. */
+/* Converts every colour type to 8-bit RGB. The stored values are kept (no gamma correction), as
+ * Pillow and TensorFlow do. */
 static void to_rgb(png_source *source) {
     png_set_expand(source->png);
     png_set_strip_16(source->png);
@@ -85,6 +89,7 @@ static void to_rgb(png_source *source) {
 
 trm_status trmi_png_decode(const uint8_t *data, size_t bytes, const trmi_picture *png,
                            uint8_t *pixels, trm_error *err) {
+    /* From setjmp on, libpng may jump back at every call. */
     png_source source = {.data = data, .bytes = bytes};
     TRMI_TRY(begin(&source, err));
     source.rows = trmi_alloc((size_t)png->height * sizeof *source.rows);
@@ -93,6 +98,7 @@ trm_status trmi_png_decode(const uint8_t *data, size_t bytes, const trmi_picture
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for %lld rows of an image",
                          (long long)png->height);
     }
+    /* libpng writes the rows directly to their places. */
     for (int64_t y = 0; y < png->height; y++) {
         source.rows[y] = pixels + y * png->width * 3;
     }

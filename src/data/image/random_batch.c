@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The same random batch for ever: written once into each buffer, so that reading costs nothing. */
+/* A dataset that always returns the same random batch. It is written once into each buffer, so
+ * reading takes no time; benchmarks use it. */
+#include "base/arguments.h"
 #include "base/error.h"
 #include "base/rng.h"
 #include "data/pipeline/source.h"
@@ -8,11 +10,13 @@
 
 enum { DEFAULT_COUNT = 50000, DEFAULT_CLASSES = 10 };
 
+/* The source. */
 typedef struct random_batch {
-    trmi_source base;
-    trm_random_options options;
+    trmi_source base;           /* must be the first member */
+    trm_random_options options; /* with the defaults filled in */
 } random_batch;
 
+/* Lists image and label. */
 static int32_t fields(const trmi_source *source, int64_t size, trmi_field *out) {
     const trm_random_options *o = &((const random_batch *)source)->options;
     out[0] = (trmi_field){.name = "image",
@@ -24,15 +28,18 @@ static int32_t fields(const trmi_source *source, int64_t size, trmi_field *out) 
     return 2;
 }
 
+/* Writes the batch, once for each buffer. */
 static void prepare(const trmi_source *source, int64_t size, trm_tensor *tensors) {
     float *image = tensors[0].data;
     int32_t *label = tensors[1].data;
     int64_t count = trm_shape_count(&tensors[0].shape);
+    /* Philox gives four words for each counter. */
     for (int64_t i = 0; i < count; i += 4) {
         uint32_t bits[4];
         trmi_philox(0, TRMI_STREAM_SYNTH, (uint64_t)i, bits);
         for (int k = 0; k < 4 && i + k < count; k++) {
-            /* The sum of a word's four bytes is near enough to normal. */
+            /* The sum of four random bytes is close to a normal distribution with deviation
+             * 147.8. */
             uint32_t sum =
                 (bits[k] & 255) + (bits[k] >> 8 & 255) + (bits[k] >> 16 & 255) + (bits[k] >> 24);
             image[i + k] = ((float)sum - 510.0f) * (1.0f / 147.8f);
@@ -44,6 +51,7 @@ static void prepare(const trmi_source *source, int64_t size, trm_tensor *tensors
     }
 }
 
+/* There is nothing to fill. */
 static trm_status fill(const trmi_source *source, trmi_picture_scratch *scratch,
                        const trmi_batch_work *work, trm_error *err) {
     (void)source, (void)scratch, (void)work, (void)err;
@@ -66,7 +74,9 @@ static const trmi_source_ops random_ops = {.kind = "random",
 
 trm_status trm_dataset_random(const trm_random_options *options, trm_dataset **out,
                               trm_error *err) {
+    TRMI_NEED(err, options, out);
     trm_random_options o = *options;
+    /* Defaults for what is 0. */
     o.count = o.count == 0 ? DEFAULT_COUNT : o.count;
     o.channels = o.channels == 0 ? 3 : o.channels;
     o.classes = o.classes == 0 ? DEFAULT_CLASSES : o.classes;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Separable resampling: rows first (only those that an output row needs, each once), then columns
- * of rows. A ring keeps the last `taps` resized rows. */
+/* Separable resampling: first along rows (only the rows that are needed, each once), then down the
+ * columns of the resized rows. A ring keeps the last `taps` resized rows. */
 #include "data/image/transform.h"
 
 #include "base/checked.h"
@@ -9,14 +9,15 @@
 
 #include <math.h>
 
+/* The weights of one direction. */
 typedef struct axis {
     int32_t taps;
-    int32_t *first;
-    float *weights; /* taps for each output */
+    int32_t *first; /* [outputs] first input pixel of each output */
+    float *weights; /* [outputs][taps] */
 } axis;
 
-/* Pixels that each output may need: the triangle is 2 * in / out wide when it antialiases; never
- * more than the rectangle touches (two at least: the second may weigh nothing). */
+/* Returns the input pixels that an output may need. With antialiasing the triangle is 2 * in / out
+ * wide, but never wider than the rectangle; at least two (the second may have weight 0). */
 static int32_t axis_taps(double start, double extent, int64_t out, trm_resize_align align) {
     double reduction = extent / (double)out;
     if (align != TRM_RESIZE_ANTIALIAS) {
@@ -27,6 +28,7 @@ static int32_t axis_taps(double start, double extent, int64_t out, trm_resize_al
     return (int32_t)trmi_max_i64(trmi_min_i64(support, span), 2);
 }
 
+/* Computes the weights of a triangle filter around `centre`, clipped to [low, high]. */
 static void triangle(double centre, double support, int64_t low, int64_t high, int32_t taps,
                      int32_t *first, float *weights) {
     int64_t begin = trmi_max_i64((int64_t)floor(centre - support + 0.5), low);
@@ -42,7 +44,7 @@ static void triangle(double centre, double support, int64_t low, int64_t high, i
         double weight = begin + t < end && distance < 1 ? 1 - distance : 0;
         weights[t] = (float)(sum > 0 ? weight / sum : 0);
     }
-    /* A window that would read past the end moves back; its weights move along. */
+    /* A window that would read past the end is moved back, together with its weights. */
     int64_t moved = trmi_max_i64(trmi_min_i64(begin, high + 1 - taps), low);
     for (int32_t t = taps - 1; moved < begin && t >= 0; t--) {
         int64_t from = t - (begin - moved);
@@ -51,7 +53,8 @@ static void triangle(double centre, double support, int64_t low, int64_t high, i
     *first = (int32_t)moved;
 }
 
-/* Outputs [skip, skip + count) of the `full` ones that [start, start + extent) becomes. */
+/* Computes the weights of outputs [skip, skip + count) of the `full` ones that the interval [start,
+ * start + extent) is scaled to. */
 static void axis_fill(axis *a, double start, double extent, int64_t in, int64_t full, int64_t skip,
                       int64_t count, trm_resize_align align) {
     int64_t low = trmi_max_i64((int64_t)floor(start), 0);
@@ -66,6 +69,8 @@ static void axis_fill(axis *a, double start, double extent, int64_t in, int64_t 
                      weights);
             continue;
         }
+        /* Linear interpolation between two pixels; the two conventions differ in where pixel
+         * centres are. */
         double at = align == TRM_RESIZE_ORIGINAL ? start + place * step
                                                  : start + (place + 0.5) * step - 0.5;
         at = fmin(fmax(at, (double)low), (double)high);
@@ -95,6 +100,8 @@ trm_status trmi_resize(trmi_picture_scratch *scratch, const uint8_t *image, int6
         return TRMI_FAIL(err, TRM_NOMEM, "no memory to resize an image to %lld x %lld",
                          (long long)rows_out, (long long)pixels_out);
     }
+    /* Parts of one scratch buffer: pointers, held rows, then first and weights of both
+     * directions. */
     const float **rows = (const float **)words;
     int64_t *held = (int64_t *)(rows + down.taps);
     across.first = (int32_t *)(held + down.taps);
@@ -108,6 +115,7 @@ trm_status trmi_resize(trmi_picture_scratch *scratch, const uint8_t *image, int6
     for (int32_t t = 0; t < down.taps; t++) {
         held[t] = -1;
     }
+    /* For each output row: resize the input rows that the ring lacks, then blend them. */
     for (int64_t y = 0; y < rows_out; y++) {
         for (int32_t t = 0; t < down.taps; t++) {
             int64_t row = trmi_min_i64(down.first[y] + t, height - 1);

@@ -1,6 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ten shape classes in CIFAR's form, drawn on the fly. A picture is a shape of random class, place,
- * size, angle and colour on a gradient with a wavy texture, some thin lines across, and noise. */
+/* Ten classes of shapes in CIFAR-10's form, drawn when they are read. A picture has one shape of
+ * random class, place, size, angle and colour, on a gradient with a wavy texture, some thin lines,
+ * and noise. Picture i is a function of (seed, i).
+ *
+ *   trmi_shape_draw: paint_background, paint_lines, paint_shape, noise --> bytes, channels first
+ *
+ * The set is for tests and first steps without a download: its classes can be learned, but not by
+ * colour or place. */
+#include "base/arguments.h"
 #include "base/error.h"
 #include "base/os.h"
 #include "base/rng.h"
@@ -22,21 +29,21 @@ enum {
     COUNT_MAX = 100000000,
     TRAIN_FILES = 5
 };
-/* Samples of the test set are numbered from here. */
+/* Samples of the test set have numbers from here on. */
 static const int64_t test_origin = (int64_t)1 << 40;
 
 static const char *const NAMES[10] = {"disc",  "ring", "square",    "frame",    "triangle",
                                       "cross", "star", "half-disc", "crescent", "bars"};
 
 int32_t trmi_shape_label(uint64_t seed, int64_t index) {
-    /* Each ten neighbours have all ten classes. */
+    /* Any ten neighbours, from a multiple of ten on, have all ten classes. */
     return (int32_t)((trmi_mix(seed, (uint64_t)(index / 10)) + (uint64_t)index) % 10);
 }
 
-/* Is (u, v), in units of the shape's radius, inside? */
+/* True if (u, v), in units of the shape's radius, is inside a star. */
 static bool in_star(float u, float v) {
-    /* Five points: within a tenth of a turn of its axis, the edge runs from the point (radius 1)
-     * to the notch (radius 0.42). */
+    /* Five points. Within a tenth of a turn of a point's axis, the edge runs from the point (radius
+     * 1) to the notch (radius 0.42). */
     const float turn = 6.28318531f / 5;
     float radius = sqrtf(u * u + v * v);
     float angle = fabsf(remainderf(atan2f(v, u), turn));
@@ -46,8 +53,10 @@ static bool in_star(float u, float v) {
     return ex * py - ey * px > 0;
 }
 
+/* True if (u, v), in units of the shape's radius, is inside the shape of class `label`. */
 static bool inside(int32_t label, float u, float v) {
     float square = u * u + v * v;
+    /* Distances from the centre: round (squared), and along the axes. */
     float box = fmaxf(fabsf(u), fabsf(v));
     switch (label) {
     case 0: return square < 0.81f;
@@ -63,13 +72,14 @@ static bool inside(int32_t label, float u, float v) {
     }
 }
 
-/* Random numbers of one picture, in order. */
+/* The random numbers of one picture, in order. */
 typedef struct deck {
-    uint64_t seed, counter;
-    uint32_t bits[4];
-    int used;
+    uint64_t seed, counter; /* of the picture; next block of Philox */
+    uint32_t bits[4];       /* the present block */
+    int used;               /* words of it that are used */
 } deck;
 
+/* Returns the next 32 random bits. */
 static uint32_t draw_bits(deck *d) {
     if (d->used == 4) {
         trmi_philox(d->seed, TRMI_STREAM_SYNTH, d->counter++, d->bits);
@@ -78,10 +88,12 @@ static uint32_t draw_bits(deck *d) {
     return d->bits[d->used++];
 }
 
+/* Returns a random number, uniform in [low, high). */
 static float draw(deck *d, float low, float high) {
     return low + (high - low) * trmi_unit_float(draw_bits(d));
 }
 
+/* Paints a gradient with a wavy texture, different in each channel. */
 static void paint_background(deck *d, float canvas[3][AREA]) {
     float wave_x[SIDE], wave_y[SIDE];
     float frequency_x = draw(d, 0.05f, 0.9f), frequency_y = draw(d, 0.05f, 0.9f);
@@ -104,12 +116,15 @@ static void paint_background(deck *d, float canvas[3][AREA]) {
     }
 }
 
+/* Paints up to two thin lines across the picture. */
 static void paint_lines(deck *d, float canvas[3][AREA]) {
     int lines = (int)trmi_bounded(draw_bits(d), 3);
     for (int i = 0; i < lines; i++) {
+        /* Angle and distance from the centre, half the width, colour. */
         float angle = draw(d, 0, 3.1416f), offset = draw(d, -14, 14), width = draw(d, 0.4f, 0.9f);
         float nx = cosf(angle), ny = sinf(angle);
         float color[3] = {draw(d, 0, 255), draw(d, 0, 255), draw(d, 0, 255)};
+        /* Each pixel by its distance from the line; the edge is one pixel wide. */
         for (int p = 0; p < AREA; p++) {
             float x = (float)(p % SIDE) - 15.5f, y = (float)(p / SIDE) - 15.5f;
             float distance = fabsf(nx * x + ny * y - offset);
@@ -121,7 +136,10 @@ static void paint_lines(deck *d, float canvas[3][AREA]) {
     }
 }
 
+/* Paints the shape with a colour that differs from the background. Size, place, angle and stretch
+ * are random too. */
 static void paint_shape(deck *d, int32_t label, float canvas[3][AREA]) {
+    /* Size and place, so that most of the shape is inside the picture. */
     float radius = draw(d, 8, 13);
     float reach = 0.8f * (16 - 0.75f * radius);
     float cx = 15.5f + draw(d, -1, 1) * reach, cy = 15.5f + draw(d, -1, 1) * reach;
@@ -129,6 +147,7 @@ static void paint_shape(deck *d, int32_t label, float canvas[3][AREA]) {
     float cosine = cosf(angle) / radius, sine = sinf(angle) / radius;
     int centre = (int)fminf(fmaxf(cy, 0), SIDE - 1) * SIDE + (int)fminf(fmaxf(cx, 0), SIDE - 1);
     float color[3], contrast = 0;
+    /* a colour with enough contrast to the background at the shape's centre */
     for (int attempt = 0; attempt < 16 && contrast < 150; attempt++) {
         contrast = 0;
         for (int c = 0; c < 3; c++) {
@@ -136,6 +155,7 @@ static void paint_shape(deck *d, int32_t label, float canvas[3][AREA]) {
             contrast += fabsf(color[c] - canvas[c][centre]);
         }
     }
+    /* four samples for each pixel give smooth edges */
     for (int p = 0; p < AREA; p++) {
         int covered = 0;
         for (int s = 0; s < 4; s++) {
@@ -158,7 +178,7 @@ void trmi_shape_draw(uint64_t seed, int64_t index, uint8_t *planar) {
     paint_shape(&d, trmi_shape_label(seed, index), canvas);
     float noise = draw(&d, 2, 12) * (1.0f / 147.8f);
     for (int i = 0; i < 3 * AREA; i++) {
-        /* The sum of a word's four bytes is near enough to normal: deviation 147.8. */
+        /* The sum of four random bytes is close to a normal distribution with deviation 147.8. */
         uint32_t bits = draw_bits(&d);
         uint32_t sum = (bits & 255) + (bits >> 8 & 255) + (bits >> 16 & 255) + (bits >> 24);
         float value = canvas[i / AREA][i % AREA] + noise * ((float)sum - 510.0f);
@@ -168,18 +188,21 @@ void trmi_shape_draw(uint64_t seed, int64_t index, uint8_t *planar) {
 
 /* ---- the source --------------------------------------------------------------------------- */
 
+/* The source. */
 typedef struct shapes {
-    trmi_source base;
-    uint64_t seed;
-    int64_t train; /* samples of the training set that come first */
-    bool with_train;
+    trmi_source base; /* must be the first member */
+    uint64_t seed;    /* of the whole set */
+    int64_t train;    /* number of samples of the training set */
+    bool with_train;  /* training pictures come before the test pictures */
 } shapes;
 
+/* Returns the number of the picture at `index`: training pictures first, then test pictures. */
 static int64_t number_of(const shapes *set, int64_t index) {
     int64_t train = set->with_train ? set->train : 0;
     return index < train ? index : test_origin + index - train;
 }
 
+/* Draws a picture into the worker's scratch. */
 static trm_status load(const trmi_source *source, trmi_picture_scratch *scratch, int64_t index,
                        trmi_sample *out, trm_error *err) {
     const shapes *set = (const shapes *)source;
@@ -213,6 +236,7 @@ static void destroy(trmi_source *source) { trmi_free(source); }
 static const trmi_source_ops shapes_ops = {
     .kind = "shapes", .load = load, .place = place, .describe = describe, .destroy = destroy};
 
+/* Fills in the defaults and checks them. */
 static trm_status counts(const trm_shapes_options *options, int64_t *train, int64_t *test,
                          uint64_t *seed, trm_error *err) {
     *train = options != NULL && options->train_count != 0 ? options->train_count : DEFAULT_TRAIN;
@@ -227,6 +251,7 @@ static trm_status counts(const trm_shapes_options *options, int64_t *train, int6
 
 trm_status trm_dataset_shapes(const trm_shapes_options *options, trm_usage usage, trm_dataset **out,
                               trm_error *err) {
+    TRMI_NEED(err, out);
     int64_t train, test;
     uint64_t seed;
     TRMI_TRY(counts(options, &train, &test, &seed, err));
@@ -246,8 +271,9 @@ trm_status trm_dataset_shapes(const trm_shapes_options *options, trm_usage usage
     return trmi_dataset_create(&set->base, out, err);
 }
 
-/* ---- writing -------------------------------------------------------------------------------- */
+/* ---- writing as files ---- */
 
+/* Writes one file of records. */
 static trm_status write_file(const char *path, const char *name, uint64_t seed, int64_t first,
                              int64_t count, trm_error *err) {
     char full[4096];
@@ -267,6 +293,7 @@ static trm_status write_file(const char *path, const char *name, uint64_t seed, 
     return status;
 }
 
+/* Writes a text file and frees the text. */
 static trm_status write_text(const char *path, const char *name, trmi_text *text, trm_error *err) {
     char full[4096];
     trm_status status;
@@ -281,18 +308,20 @@ static trm_status write_text(const char *path, const char *name, trmi_text *text
     return status;
 }
 
+/* True if the folder has a file of this name. */
 static bool has(const char *path, const char *name) {
     char full[4096];
     return snprintf(full, sizeof full, "%s/%s", path, name) < (int)sizeof full &&
            access(full, F_OK) == 0;
 }
 
+/* Returns the records of training file number `file`. */
 static int64_t records_of(int64_t train, int file) {
     return train / TRAIN_FILES + (file < train % TRAIN_FILES);
 }
 
-/* How many records each file has: first, so that a folder of ours can be told from CIFAR-10's own.
- */
+/* Writes how many records each file has. It is written first, because a folder of shapes is
+ * recognised by it and so is not mistaken for CIFAR-10 itself. */
 static trm_status write_list(const char *path, int64_t train, int64_t test, trm_error *err) {
     trmi_text list = {0};
     for (int f = 0; f < TRAIN_FILES; f++) {
@@ -303,16 +332,19 @@ static trm_status write_list(const char *path, int64_t train, int64_t test, trm_
 }
 
 trm_status trm_shapes_write(const trm_shapes_options *options, const char *path, trm_error *err) {
+    TRMI_NEED(err, path);
     int64_t train, test, first = 0;
     uint64_t seed;
     TRMI_TRY(counts(options, &train, &test, &seed, err));
     TRMI_TRY(trmi_os_make_dirs(NULL, path, err));
+    /* never overwrite a real data set */
     if (!has(path, RECORDS) && (has(path, "data_batch_1.bin") || has(path, "test_batch.bin"))) {
         return TRMI_FAIL(err, TRM_INVALID,
                          "%s has other data (batch files without " RECORDS
                          "), which would be lost: give another folder",
                          path);
     }
+    /* The list first, then the records, then the names of the classes. */
     TRMI_TRY(write_list(path, train, test, err));
     for (int f = 0; f < TRAIN_FILES; f++) {
         char name[32];

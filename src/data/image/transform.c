@@ -1,6 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Image transforms: the public constructors, and building a chain of them.
+ *
+ *   steps before Rescale: kept one by one          add_geometry --> chain->steps
+ *   Rescale, Normalize, HWC2CHW, TypeCast: merged  add_finish   --> chain->scale, shift, ...
+ *
+ * The build checks sizes and types step by step, so a wrong pipeline fails before any image is
+ * read. value = pixel * scale + shift, for each channel, with all Rescale and Normalize steps in
+ * one function. */
 #include "data/image/transform.h"
 
+#include "base/arguments.h"
 #include "base/error.h"
 
 #include <math.h>
@@ -42,6 +51,7 @@ trm_transform trm_transform_rescale(double scale, double shift) {
     return (trm_transform){.kind = TRM_TRANSFORM_RESCALE, .scale = scale, .shift = shift};
 }
 trm_transform trm_transform_normalize(const double mean[3], const double std[3]) {
+    TRMI_NEED_OR((trm_transform){0}, NULL, mean, std);
     trm_transform transform = {.kind = TRM_TRANSFORM_NORMALIZE};
     memcpy(transform.mean, mean, sizeof transform.mean);
     memcpy(transform.std, std, sizeof transform.std);
@@ -63,17 +73,19 @@ const char *trmi_transform_name(trm_transform_kind kind) {
                                                                            : "unknown transform";
 }
 
-/* ---- checking a chain --------------------------------------------------------------------- */
+/* ---- building a chain ---- */
 
+/* The state of the build: what the samples look like after the steps so far. */
 typedef struct build {
     trmi_chain *chain;
-    bool encoded, floating;
-    int64_t height, width; /* 0 = they differ by sample */
-    double scale[3], shift[3];
+    bool encoded, floating;    /* the samples are encoded; they are floating-point */
+    int64_t height, width;     /* 0: differs between samples */
+    double scale[3], shift[3]; /* the affine function so far, by channel */
 } build;
 
 static bool side_ok(int64_t side) { return side >= 1 && side <= SIDE_MAX; }
 
+/* Checks the parameters of a step with a size. */
 static trm_status check_sizes(const trm_transform *step, trm_error *err) {
     const char *name = trmi_transform_name(step->kind);
     if (!side_ok(step->height) || !side_ok(step->width) || step->padding < 0 ||
@@ -92,7 +104,7 @@ static trm_status check_sizes(const trm_transform *step, trm_error *err) {
     return TRM_OK;
 }
 
-/* torchvision's rule: the longer side is cut to a whole number. */
+/* The size after ResizeShorter. As in torchvision, the longer side is rounded down. */
 static void shorter_size(int64_t size, int64_t height, int64_t width, int64_t *out_height,
                          int64_t *out_width) {
     bool tall = height > width;
@@ -101,12 +113,16 @@ static void shorter_size(int64_t size, int64_t height, int64_t width, int64_t *o
     *out_width = tall ? size : longer;
 }
 
+/* Adds a decoding or geometry step and tracks the size of the images. Errors: INVALID for a step at
+ * a wrong place, and for sizes that are impossible or do not fit. */
 static trm_status add_geometry(build *b, const trm_transform *step, trm_error *err) {
     const char *name = trmi_transform_name(step->kind);
+    /* Geometry works on bytes. */
     if (b->floating) {
         return TRMI_FAIL(err, TRM_INVALID, "%s after Rescale, Normalize or TypeCast: put it before",
                          name);
     }
+    /* Decode comes exactly once, and first. */
     if (b->encoded != (step->kind == TRM_TRANSFORM_DECODE)) {
         return TRMI_FAIL(err, TRM_INVALID,
                          b->encoded ? "%s: the samples are encoded, the first transform must be "
@@ -118,6 +134,7 @@ static trm_status add_geometry(build *b, const trm_transform *step, trm_error *e
     if (sized) {
         TRMI_TRY(check_sizes(step, err));
     }
+    /* The size after this step, as far as it is known before an image is read. */
     int64_t height = b->height, width = b->width;
     switch (step->kind) {
     case TRM_TRANSFORM_DECODE: b->encoded = false; break;
@@ -148,6 +165,8 @@ static trm_status add_geometry(build *b, const trm_transform *step, trm_error *e
     return TRM_OK;
 }
 
+/* Merges a step of the finishing pass into scale, shift, layout or type. Errors: INVALID for
+ * numbers that are not finite, a layout that is changed twice, and other types. */
 static trm_status add_finish(build *b, const trm_transform *step, trm_error *err) {
     switch (step->kind) {
     case TRM_TRANSFORM_RESCALE:
@@ -155,6 +174,7 @@ static trm_status add_finish(build *b, const trm_transform *step, trm_error *err
             return TRMI_FAIL(err, TRM_INVALID, "Rescale: scale %g, shift %g must be finite",
                              step->scale, step->shift);
         }
+        /* (p * scale + shift) * step->scale + step->shift */
         for (int c = 0; c < 3; c++) {
             b->scale[c] *= step->scale;
             b->shift[c] = b->shift[c] * step->scale + step->shift;
@@ -167,6 +187,7 @@ static trm_status add_finish(build *b, const trm_transform *step, trm_error *err
                 return TRMI_FAIL(err, TRM_INVALID, "Normalize: mean %g, std %g: std must be > 0",
                                  step->mean[c], step->std[c]);
             }
+            /* (p * scale + shift - mean) / std */
             b->scale[c] /= step->std[c];
             b->shift[c] = (b->shift[c] - step->mean[c]) / step->std[c];
         }
@@ -199,11 +220,13 @@ trm_status trmi_chain_build(const trm_transform *transforms, int32_t count,
                .height = source->height,
                .width = source->width,
                .scale = {1, 1, 1}};
+    /* Step by step; the kinds are in the order geometry, finish. */
     for (int32_t i = 0; i < count; i++) {
         const trm_transform *step = &transforms[i];
         bool finish = step->kind >= TRM_TRANSFORM_RESCALE;
         TRMI_TRY(finish ? add_finish(&b, step, err) : add_geometry(&b, step, err));
     }
+    /* A batch needs images of one known size. */
     if (b.encoded || b.height == 0) {
         return TRMI_FAIL(err, TRM_INVALID,
                          b.encoded ? "%s: the samples are encoded, add Decode"
@@ -211,6 +234,7 @@ trm_status trmi_chain_build(const trm_transform *transforms, int32_t count,
                                      "RandomResizedCrop, Resize or CenterCrop",
                          source->ops->kind);
     }
+    /* Without TypeCast: float if a step computes, otherwise the bytes themselves. */
     if (out->dtype == TRM_DTYPE_NONE) {
         out->dtype = b.floating ? TRM_FLOAT32 : TRM_UINT8;
     }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* data/image/transform.h: a chain of transforms, checked once, then run per sample.
+/* data/image/transform.h: a chain of image transforms, checked once and then run for each sample.
  *
  *   sample --decode--> pixels --crop/flip: only a window moves--> [resize] --> one finishing pass:
  *                                                                 affine + layout + store
@@ -9,41 +9,46 @@
 
 #include "data/pipeline/source.h"
 
+/* A chain in executable form: rescale, normalise, layout and type are merged into the finishing
+ * pass. */
 typedef struct trmi_chain {
-    trm_transform steps[TRMI_MAX_TRANSFORMS]; /* decode and geometry only */
-    int32_t count;
-    bool channels_first;
-    trm_dtype dtype; /* of the result */
-    float scale[3], shift[3];
-    int64_t height, width; /* of the result */
+    trm_transform steps[TRMI_MAX_TRANSFORMS]; /* decoding and geometry only */
+    int32_t count;                            /* length of `steps` */
+    bool channels_first;      /* layout of the result: planes instead of interleaved pixels */
+    trm_dtype dtype;          /* of the result */
+    float scale[3], shift[3]; /* of the finishing pass, by channel */
+    int64_t height, width;    /* of the result */
 } trmi_chain;
 
-/* TRM_INVALID if the steps do not fit the source or each other, or leave the size open. */
+/* Builds the chain. Errors: INVALID if the transforms do not fit the source or each other, or if
+ * the size of the result is not fixed. */
 trm_status trmi_chain_build(const trm_transform *transforms, int32_t count,
                             const trmi_source *source, trmi_chain *out, trm_error *err);
-/* Writes height * width * 3 elements of chain->dtype. `sample_key` is the sample's global index. */
+/* Runs the chain and writes height * width * 3 elements of chain->dtype. `sample_key` is the
+ * sample's global index: together with epoch_seed it determines the random transforms. */
 trm_status trmi_chain_run(const trmi_chain *chain, trmi_picture_scratch *scratch,
                           const trmi_sample *sample, uint64_t epoch_seed, int64_t sample_key,
                           void *out, trm_error *err);
 
-/* A rectangle of an image of interleaved RGB rows, in pixels; fractions are fine. */
+/* A rectangle in an image, in pixels; fractions are allowed. */
 typedef struct trmi_rect {
     double top, left, height, width;
 } trmi_rect;
-/* What to compute: `rect` becomes full_height x full_width, of which the window of height x width
- * at (top, left) is wanted. */
+/* What trmi_resize computes: `rect` is scaled to full_height x full_width, and of the result only
+ * the window of height x width at (top, left) is written. */
 typedef struct trmi_resize_plan {
-    trmi_rect rect;
-    trm_resize_align align;
-    int64_t full_height, full_width;
-    int64_t top, left, height, width;
+    trmi_rect rect;                   /* part of the image that is scaled */
+    trm_resize_align align;           /* how pixels of the two images correspond */
+    int64_t full_height, full_width;  /* of the whole result */
+    int64_t top, left, height, width; /* the window of it that is written */
 } trmi_resize_plan;
-/* Resizes a part of an image, whose rows are `row_bytes` apart and which is readable 16 bytes past
- * its end, to plan->height x plan->width interleaved uint8 RGB. */
+/* Resizes a part of an image to plan->height x plan->width interleaved uint8 RGB. The rows of the
+ * image are `row_bytes` apart, and it is readable 16 bytes past its end. Errors: NOMEM. */
 trm_status trmi_resize(trmi_picture_scratch *scratch, const uint8_t *image, int64_t height,
                        int64_t width, int64_t row_bytes, const trmi_resize_plan *plan, uint8_t *out,
                        trm_error *err);
 
+/* Returns the public name of a transform, for messages and descriptions. */
 const char *trmi_transform_name(trm_transform_kind kind);
 
 #endif

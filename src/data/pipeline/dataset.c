@@ -1,14 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The dataset object: made around a source, refined by verbs, sealed by the first reading. */
+/* The dataset object: created around a source, refined by calls (shard, shuffle, map, batch, ...),
+ * and sealed by the first reading. After that, refining calls fail.
+ *
+ * A refining call checks its own arguments; trmi_dataset_seal checks what they mean together. No
+ * call reads data. A dataset is used by one thread at a time; its own prefetch threads (stream.c)
+ * run only between trmi_dataset_start and trmi_dataset_stop. */
 #include "data/pipeline/dataset.h"
 
+#include "base/arguments.h"
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/log.h"
 
-enum { PREFETCH_MAX = 1024, THREADS_MAX = 256 };
+enum { PREFETCH_MAX = 1024, THREADS_MAX = 256 }; /* upper limits of the refining calls */
 static const int64_t window_max = (int64_t)1 << 28, batch_max = (int64_t)1 << 24;
 
+/* Takes over the source, which is destroyed even if this fails. The defaults: no shuffle, batches
+ * of one sample, one pass. */
 trm_status trmi_dataset_create(trmi_source *source, trm_dataset **out, trm_error *err) {
     trm_dataset *dataset = trmi_alloc(sizeof *dataset);
     if (dataset == NULL) {
@@ -27,13 +35,15 @@ void trm_dataset_destroy(trm_dataset *dataset) {
     if (dataset == NULL) {
         return;
     }
+    /* The threads use the source, so they stop first. */
     trmi_dataset_stop(dataset);
     dataset->source->ops->destroy(dataset->source);
     trmi_free(dataset);
 }
 
-/* ---- verbs ------------------------------------------------------------------------------ */
+/* --- refining calls --- */
 
+/* Fails if the dataset is sealed. `verb` names the call. */
 static trm_status open_for(const trm_dataset *dataset, const char *verb, trm_error *err) {
     if (dataset->sealed) {
         return TRMI_FAIL(err, TRM_INVALID, "%s: the dataset is being read; refine it before", verb);
@@ -42,6 +52,7 @@ static trm_status open_for(const trm_dataset *dataset, const char *verb, trm_err
 }
 
 trm_status trm_dataset_seed(trm_dataset *dataset, uint64_t seed, trm_error *err) {
+    TRMI_NEED(err, dataset);
     TRMI_TRY(open_for(dataset, "seed", err));
     dataset->order.seed = seed;
     return TRM_OK;
@@ -49,6 +60,7 @@ trm_status trm_dataset_seed(trm_dataset *dataset, uint64_t seed, trm_error *err)
 
 trm_status trm_dataset_shard(trm_dataset *dataset, int64_t count, int64_t index,
                              trm_shard_mode mode, trm_error *err) {
+    TRMI_NEED(err, dataset);
     TRMI_TRY(open_for(dataset, "shard", err));
     if (count < 1 || index < 0 || index >= count) {
         return TRMI_FAIL(err, TRM_INVALID, "shard %lld of %lld: 0 <= index < count expected",
@@ -70,6 +82,7 @@ trm_status trm_dataset_shard(trm_dataset *dataset, int64_t count, int64_t index,
 trm_status trmi_dataset_share(trm_dataset *dataset, int32_t count, int32_t index,
                               trm_shard_mode mode, trm_error *err) {
     trmi_sample_order *o = &dataset->order;
+    /* The program has chosen its part: only compare it with the number of ranks. */
     if (dataset->sharded) {
         if (o->shards > 1 && o->shards != count) {
             trmi_log(
@@ -83,6 +96,7 @@ trm_status trmi_dataset_share(trm_dataset *dataset, int32_t count, int32_t index
     if (o->shards == count && o->shard == index && o->mode == mode) {
         return TRM_OK;
     }
+    /* A new part changes fields and number of batches: seal again. */
     trmi_dataset_stop(dataset);
     dataset->sealed = false;
     o->shards = count;
@@ -93,6 +107,7 @@ trm_status trmi_dataset_share(trm_dataset *dataset, int32_t count, int32_t index
 }
 
 trm_status trm_dataset_shuffle(trm_dataset *dataset, int64_t window, trm_error *err) {
+    TRMI_NEED(err, dataset);
     TRMI_TRY(open_for(dataset, "shuffle", err));
     if (window < 0 || window > window_max) {
         return TRMI_FAIL(err, TRM_INVALID, "shuffle window %lld: 0..%lld expected",
@@ -105,11 +120,16 @@ trm_status trm_dataset_shuffle(trm_dataset *dataset, int64_t window, trm_error *
 
 trm_status trm_dataset_map(trm_dataset *dataset, const trm_transform *transforms, int32_t count,
                            trm_error *err) {
+    TRMI_NEED(err, dataset);
+    if (count > 0) {
+        TRMI_NEED(err, transforms);
+    }
     TRMI_TRY(open_for(dataset, "map", err));
     if (count < 0 || count > TRMI_MAX_TRANSFORMS - dataset->transform_count) {
         return TRMI_FAIL(err, TRM_INVALID, "map: %d transforms, at most %d in all", (int)count,
                          TRMI_MAX_TRANSFORMS);
     }
+    /* Rows have no pixels. */
     if (count > 0 && dataset->source->ops->load == NULL) {
         return TRMI_FAIL(err, TRM_INVALID, "map: a dataset of kind %s takes no image transforms",
                          dataset->source->ops->kind);
@@ -128,6 +148,7 @@ trm_status trm_dataset_map(trm_dataset *dataset, const trm_transform *transforms
 
 trm_status trm_dataset_batch(trm_dataset *dataset, int64_t size, bool drop_remainder,
                              trm_error *err) {
+    TRMI_NEED(err, dataset);
     TRMI_TRY(open_for(dataset, "batch", err));
     if (size < 1 || size > batch_max) {
         return TRMI_FAIL(err, TRM_INVALID, "batch of %lld: 1..%lld expected", (long long)size,
@@ -139,6 +160,7 @@ trm_status trm_dataset_batch(trm_dataset *dataset, int64_t size, bool drop_remai
 }
 
 trm_status trm_dataset_repeat(trm_dataset *dataset, int64_t passes, trm_error *err) {
+    TRMI_NEED(err, dataset);
     TRMI_TRY(open_for(dataset, "repeat", err));
     if (passes < 0) {
         return TRMI_FAIL(err, TRM_INVALID, "repeat %lld: 1 and more, or 0 for ever, expected",
@@ -150,12 +172,14 @@ trm_status trm_dataset_repeat(trm_dataset *dataset, int64_t passes, trm_error *e
 
 trm_status trm_dataset_prefetch(trm_dataset *dataset, int64_t depth, int64_t threads,
                                 trm_error *err) {
+    TRMI_NEED(err, dataset);
     TRMI_TRY(open_for(dataset, "prefetch", err));
     if (depth < 0 || depth > PREFETCH_MAX || threads < 0 || threads > THREADS_MAX) {
         return TRMI_FAIL(err, TRM_INVALID,
                          "prefetch of %lld batches by %lld threads: at most %d by %d",
                          (long long)depth, (long long)threads, PREFETCH_MAX, THREADS_MAX);
     }
+    /* Without depth there are no threads; with threads, each has at least one batch. */
     dataset->threads = depth == 0 ? 0 : trmi_max_i64(threads, 1);
     dataset->depth = depth == 0 ? 0 : trmi_max_i64(depth, dataset->threads);
     return TRM_OK;

@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* data/pipeline/dataset.h: the dataset object, shared by the files that build, run and describe it.
  *
- *   consumer                       worker w (of T), batches w, w+T, w+2T, ... from the start
+ *   consumer                       worker w (of T): batches w, w+T, w+2T, ... from the position on
  *   trm_dataset_next  <--ready[w]--  fill slot  <--idle[w]--+
  *        |                                                  |
- *        +---------- the slot before goes back -------------+
+ *        +---------- the previous slot goes back -----------+
  *
- * Batch numbers are dealt round robin, so the order of delivery needs no sorting, and everything
- * in a batch is a function of its number: threads change nothing but time.
- */
+ * Batch numbers are assigned to the workers round robin, so the delivered order needs no sorting.
+ * Everything in a batch is a function of its number, so threads change the time and nothing else.
+ *
+ * Files: dataset.c (creation and the refining calls), dataset_seal.c (checks, fields, description),
+ * order.c (which sample comes when), stream.c (workers and reading), own.c and own_transform.c
+ * (functions of the caller's), open.c (datasets by name), fingerprint.c, scratch.c. */
 #ifndef TRMI_DATA_DATASET_H
 #define TRMI_DATA_DATASET_H
 
@@ -22,87 +25,93 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-/* One batch and everything to fill it. */
+/* One batch and the memory that it is filled into. Slots are reused. */
 typedef struct trmi_batch_slot {
-    trm_batch batch;
-    void *memory[TRM_MAX_BATCH_FIELDS];
-    int64_t *indices;
-    trm_status status;
-    trm_error error;
+    trm_batch batch;                    /* as the caller sees it */
+    void *memory[TRM_MAX_BATCH_FIELDS]; /* [field] memory of the batch's tensors */
+    int64_t *indices;                   /* [batch_size] samples of the batch */
+    trm_status status; /* outcome of filling it, delivered together with the batch */
+    trm_error error;   /* if `status` is not OK */
 } trmi_batch_slot;
 
+/* One prefetch thread, or, without threads, the caller's own state. */
 typedef struct trmi_prefetch_worker {
-    trm_dataset *dataset;
-    pthread_t thread;
-    bool running;
-    int64_t first, stride; /* batch numbers: first, first + stride, ... */
-    trmi_queue *idle, *ready;
-    trmi_picture_scratch scratch;
-    trmi_cursor cursor;
+    trm_dataset *dataset;         /* to which it belongs */
+    pthread_t thread;             /* if the dataset has threads */
+    bool running;                 /* `thread` exists */
+    int64_t first, stride;        /* it fills the batches first, first + stride, ... */
+    trmi_queue *idle, *ready;     /* slots to be filled, and filled ones, in order */
+    trmi_picture_scratch scratch; /* used by this worker only */
+    trmi_cursor cursor;           /* of the sample order */
 } trmi_prefetch_worker;
 
-/* A function of the caller's that changes samples in place (own.c). */
+/* A function of the caller's that changes samples in place (own_transform.c). */
 enum { TRMI_MAX_OWN_TRANSFORMS = 4 };
 typedef struct trmi_own_transform {
-    trm_sample_transform transform;
-    void *context;
+    trm_sample_transform transform; /* the caller's function */
+    void *context;                  /* its first argument */
 } trmi_own_transform;
 
 struct trm_dataset {
-    trmi_source *source;
-    trmi_sample_order order;
-    trm_transform transforms[TRMI_MAX_TRANSFORMS];
-    int32_t transform_count;
-    trmi_own_transform own[TRMI_MAX_OWN_TRANSFORMS]; /* after `transforms` */
-    int32_t own_count;
-    int64_t batch_size, passes;
-    bool drop_remainder, sealed;
-    bool sharded; /* the program has said which part is read (trm_dataset_shard) */
-    int64_t depth, threads;
+    trmi_source *source;                             /* owned */
+    trmi_sample_order order;                         /* seed, shuffle and shard */
+    trm_transform transforms[TRMI_MAX_TRANSFORMS];   /* image transforms, as given */
+    int32_t transform_count;                         /* length of `transforms` */
+    trmi_own_transform own[TRMI_MAX_OWN_TRANSFORMS]; /* applied after `transforms` */
+    int32_t own_count;                               /* length of `own` */
+    int64_t batch_size, passes;  /* passes over the data until the end; 0: for ever */
+    bool drop_remainder, sealed; /* no short last batch; refining calls fail */
+    bool sharded;                /* the program has chosen its part (trm_dataset_shard) */
+    int64_t depth, threads;      /* batches prepared ahead; threads (0: none) */
 
-    /* Once sealed. */
+    /* Set once the dataset is sealed. */
+    /* the transforms in executable form */
     trmi_chain chain;
-    int32_t field_count;
-    trmi_field fields[TRM_MAX_BATCH_FIELDS];
-    int64_t epoch_batches;
+    int32_t field_count;                     /* length of `fields` */
+    trmi_field fields[TRM_MAX_BATCH_FIELDS]; /* of a full batch */
+    int64_t epoch_batches;                   /* batches of one epoch */
 
-    /* While reading. */
-    int64_t epoch, index; /* of the next batch */
+    /* Set while the dataset is read. */
+    int64_t epoch, index; /* position: the next batch */
+    /* [slot_count] slots of all workers, one worker's after the other's */
     trmi_batch_slot *slots;
-    int64_t slot_count;
-    trmi_prefetch_worker *workers;
+    int64_t slot_count;            /* length of `slots` */
+    trmi_prefetch_worker *workers; /* [worker_count] NULL: not started */
+    /* length of `workers`; index of the one that has the next batch */
     int64_t worker_count, next_worker;
-    trmi_batch_slot *lent; /* to the caller */
-    trmi_prefetch_worker *lender;
-    _Atomic(trmi_trace *) trace; /* records each batch that is filled; NULL: nothing does */
-    bool failed;                 /* the last batch could not be made; the workers have gone */
+    trmi_batch_slot *lent;        /* slot of the batch that the caller has */
+    trmi_prefetch_worker *lender; /* the worker that the slot belongs to */
+    _Atomic(trmi_trace *) trace;  /* records each batch that is filled; NULL: no recording */
+    bool failed;                  /* the last batch failed, and the workers have ended */
 };
 
-/* All shards together, however many they were, have used the first `used` samples of this epoch's
- * order: the rest is dealt to those
- * that there are now, as the last batches of the epoch; *first is the first of them. Other epochs
- * are as they are. (A window
- * shuffle mixes over the seam.) The position is undefined until the next seek.   errors  INVALID */
+/* Continues an epoch with another number of shards. All shards together have used the first `used`
+ * samples of the epoch's order; the rest is distributed over the present shards, as the last
+ * batches of the epoch. *first is the first of these batches. Other epochs do not change. (A window
+ * shuffle mixes samples across the boundary.) The position is undefined until the next seek.
+ * Errors: INVALID. */
 trm_status trmi_dataset_deal(trm_dataset *dataset, int64_t epoch, int64_t used, int64_t *first,
                              trm_error *err);
-/* Among `count` ranks this one reads part `index`, unless the program has said which part it reads.
- * A position is undefined until the next seek.   errors  those of trm_dataset_check */
+/* Gives this rank part `index` of `count`, unless the program has chosen its part itself. The
+ * position is undefined until the next seek. Errors: those of trm_dataset_check. */
 trm_status trmi_dataset_share(trm_dataset *dataset, int32_t count, int32_t index,
                               trm_shard_mode mode, trm_error *err);
-/* Checks the pipeline and computes chain, fields and epoch_batches. */
+/* Checks the pipeline and computes chain, fields and epoch_batches. Does nothing if they are
+ * known. */
 trm_status trmi_dataset_seal(trm_dataset *dataset, trm_error *err);
-/* Makes batch `number` (epoch * epoch_batches + index) in `slot`; the outcome is in the slot. */
+/* Fills `slot` with batch `number` (epoch * epoch_batches + index). Status and error are in the
+ * slot. */
 void trmi_slot_fill(trm_dataset *dataset, trmi_prefetch_worker *worker, int64_t number,
                     trmi_batch_slot *slot);
-/* The status of a function of the caller's for sample `index`: an error without a sentence gets one
- * that names the function as `what`, and each the sample's number. */
+/* Completes the error of a function of the caller's (`what`) for sample `index`: an error without a
+ * text gets one, and each gets the sample's number. Returns the status. */
 trm_status trmi_name_sample(trm_status status, int64_t index, const char *what, trm_error *err);
-/* Own transforms: whether each field has a row a sample, once the fields are known; and what they
- * make of a batch's samples. */
+/* own_transform.c: checks that every field has one row for each sample, and applies the caller's
+ * functions to the samples of a batch. */
 trm_status trmi_check_transforms(const trm_dataset *dataset, trm_error *err);
 trm_status trmi_transform_samples(const trm_dataset *dataset, const trmi_batch_work *work,
                                   trm_error *err);
-/* Buffers and workers, from the current position on; and their end. */
+/* Creates buffers and workers, starting at the present position; and ends them. */
 trm_status trmi_dataset_start(trm_dataset *dataset, trm_error *err);
 void trmi_dataset_stop(trm_dataset *dataset);
 

@@ -1,13 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a dataset is once its verbs are said: checked once, then its fields, its batches and a
- * description for checkpoints are known. */
+/* Sealing a dataset: the checks that need all refining calls, the fields and the number of batches.
+ * Also the getters that seal, and the JSON description that checkpoints store.
+ *
+ *   transforms --> trmi_chain_build --> image, label        (image sources)
+ *   source ops --> fields                                   (row sources)
+ *                  fields --> trmi_check_transforms (transforms of the program) --> sealed
+ *
+ * Nothing is changed if a check fails, except for values that the next attempt computes again. */
 #include "data/pipeline/dataset.h"
 
+#include "base/arguments.h"
 #include "base/checked.h"
 #include "base/error.h"
 
 /* ---- sealing ----------------------------------------------------------------------------- */
 
+/* Computes the fields of an image dataset from its transforms. */
 static trm_status image_fields(trm_dataset *dataset, trm_error *err) {
     trmi_chain *chain = &dataset->chain;
     TRMI_TRY(trmi_chain_build(dataset->transforms, dataset->transform_count, dataset->source, chain,
@@ -32,6 +40,7 @@ trm_status trmi_dataset_seal(trm_dataset *dataset, trm_error *err) {
         return TRMI_FAIL(err, TRM_INVALID, "a dataset of kind %s without samples",
                          dataset->source->ops->kind);
     }
+    /* The number of batches must not be zero. */
     int64_t places = trmi_order_places(&dataset->order), size = dataset->batch_size;
     int64_t batches = dataset->drop_remainder ? places / size : (places + size - 1) / size;
     if (batches == 0) {
@@ -41,11 +50,13 @@ trm_status trmi_dataset_seal(trm_dataset *dataset, trm_error *err) {
                          (long long)dataset->source->count, (long long)dataset->order.shards,
                          (long long)size);
     }
+    /* Image sources get their fields from the transforms, row sources list them. */
     if (dataset->source->ops->load != NULL) {
         TRMI_TRY(image_fields(dataset, err));
     } else {
         dataset->field_count = dataset->source->ops->fields(dataset->source, size, dataset->fields);
     }
+    /* No field of a batch may exceed 1 TB: a wrong option, not a real batch. */
     for (int32_t i = 0; i < dataset->field_count; i++) {
         int64_t count = trm_shape_count(&dataset->fields[i].shape), bytes;
         int64_t width = (int64_t)trm_dtype_bytes(dataset->fields[i].dtype);
@@ -63,18 +74,27 @@ trm_status trmi_dataset_seal(trm_dataset *dataset, trm_error *err) {
 }
 
 trm_status trm_dataset_check(trm_dataset *dataset, trm_error *err) {
+    TRMI_NEED(err, dataset);
     return trmi_dataset_seal(dataset, err);
 }
 
 int64_t trm_dataset_epoch_batches(trm_dataset *dataset) {
+    TRMI_NEED_OR(0, NULL, dataset);
     return trmi_dataset_seal(dataset, NULL) == TRM_OK ? dataset->epoch_batches : 0;
 }
 
-int64_t trm_dataset_sample_count(const trm_dataset *dataset) { return dataset->source->count; }
+int64_t trm_dataset_sample_count(const trm_dataset *dataset) {
+    TRMI_NEED_OR(0, NULL, dataset);
+    return dataset->source->count;
+}
 
-int64_t trm_dataset_class_count(const trm_dataset *dataset) { return dataset->source->classes; }
+int64_t trm_dataset_class_count(const trm_dataset *dataset) {
+    TRMI_NEED_OR(0, NULL, dataset);
+    return dataset->source->classes;
+}
 
 bool trm_dataset_field(trm_dataset *dataset, int32_t index, trm_batch_field *out) {
+    TRMI_NEED_OR(false, NULL, dataset, out);
     if (trmi_dataset_seal(dataset, NULL) != TRM_OK || index < 0 || index >= dataset->field_count) {
         return false;
     }
@@ -85,6 +105,7 @@ bool trm_dataset_field(trm_dataset *dataset, int32_t index, trm_batch_field *out
 
 /* ---- describing --------------------------------------------------------------------------- */
 
+/* Describes one transform with its parameters. */
 static void describe_transform(trmi_text *text, const trm_transform *t) {
     trmi_text_printf(text, "{\"name\":\"%s\"", trmi_transform_name(t->kind));
     if (t->height > 0) {
@@ -128,6 +149,7 @@ static void describe_transform(trmi_text *text, const trm_transform *t) {
     trmi_text_printf(text, "}");
 }
 
+/* Describes the fields of a batch. */
 static void describe_fields(trmi_text *text, trm_dataset *dataset) {
     trmi_text_printf(text, ",\"fields\":[");
     trm_batch_field field;
@@ -141,7 +163,9 @@ static void describe_fields(trmi_text *text, trm_dataset *dataset) {
     trmi_text_printf(text, "]");
 }
 
+/* Writes the JSON in the order of the pipeline: source, order, transforms, batches, result. */
 char *trm_dataset_describe(trm_dataset *dataset) {
+    TRMI_NEED_OR(NULL, NULL, dataset);
     static const char *const modes[] = {"wrap", "drop", "pad"};
     const trmi_sample_order *order = &dataset->order;
     trmi_text text = {0};

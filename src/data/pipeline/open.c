@@ -1,8 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Named pipelines: what the command line calls a dataset. */
+/* Datasets by name or path, as the command line gives them: recognises the kind of data at a
+ * path and builds the usual pipeline for it.
+ *
+ *   trm_dataset_open: detect (kind) --> open_source (source and transforms) --> refine (the rest)
+ *
+ * A kind that the caller names is not checked against the data: the reader of that kind reports
+ * what is wrong. */
 #include "trireme/data.h"
 #include "trireme/data_click.h"
 
+#include "base/arguments.h"
 #include "base/error.h"
 #include "data/click/click.h"
 #include "data/pipeline/dataset.h"
@@ -15,7 +22,7 @@
 enum { CIFAR_SIZE = 32, GUIDE_SIZE = 224, CROP_PADDING = 4, GUIDE_WINDOW = 10 };
 static const double cifar_mean[3] = {0.4914, 0.4822, 0.4465};
 static const double cifar_std[3] = {0.2023, 0.1994, 0.2010};
-/* Guide 002's numbers are those in B, G, R order, applied to R, G, B. */
+/* Guide 002 lists the figures in B, G, R order and applies them to R, G, B. */
 static const double guide_mean[3] = {0.4465, 0.4822, 0.4914};
 static const double guide_std[3] = {0.2010, 0.1994, 0.2023};
 static const double imagenet_mean[3] = {0.485, 0.456, 0.406};
@@ -23,22 +30,26 @@ static const double imagenet_std[3] = {0.229, 0.224, 0.225};
 
 /* ---- what lies at a path --------------------------------------------------------------------- */
 
+/* True if `name` ends with `tail`. */
 static bool ends(const char *name, const char *tail) {
     size_t a = strlen(name), b = strlen(tail);
     return a >= b && strcmp(name + a - b, tail) == 0;
 }
 
+/* Returns the kind of a file, from its name or from its first line; NULL if unknown. */
 static const char *kind_of_file(const char *path) {
     struct stat info;
     if (stat(path, &info) != 0 || !S_ISREG(info.st_mode)) {
-        return NULL; /* a pipe would be waited for */
+        return NULL; /* opening a pipe would wait for a writer */
     }
+    /* By the name. */
     if (ends(path, ".libsvm") || ends(path, ".svm") || ends(path, ".libffm")) {
         return "libsvm";
     }
     if (strstr(path, "tfrecord") != NULL) {
         return "tfrecord-clicks";
     }
+    /* By the first line. */
     char line[4096] = "";
     FILE *file = fopen(path, "rb");
     if (file == NULL) {
@@ -50,13 +61,14 @@ static const char *kind_of_file(const char *path) {
     line[strcspn(line, "\n")] = '\0';
     size_t word = strcspn(line, " \t");
     if (line[word] != '\0' && memchr(line, ':', word) != NULL) {
-        return "slots"; /* libsvm's first word is a bare label */
+        return "slots"; /* the first word of a libsvm line is a label without a colon */
     }
     int tabs = 0, commas = 0;
     for (const char *at = line; *at != '\0'; at++) {
         tabs += *at == '\t';
         commas += *at == ',';
     }
+    /* Criteo: 40 columns separated by tabs. Avazu: its header, or 24 columns. */
     if (tabs == 39) {
         return "criteo";
     }
@@ -67,12 +79,15 @@ static const char *kind_of_file(const char *path) {
     return commas > 0 ? "csv" : NULL;
 }
 
+/* Returns the kind of the data in a folder, by the names in it; NULL if unknown. CIFAR-10's files
+ * have priority over the others. */
 static const char *kind_of_folder(const char *path) {
     DIR *folder = opendir(path);
     if (folder == NULL) {
         return NULL;
     }
     bool cifar = false, records = false, folders = false;
+    /* Go through the names in it. */
     const struct dirent *entry;
     while ((entry = readdir(folder)) != NULL) {
         const char *name = entry->d_name;
@@ -85,6 +100,7 @@ static const char *kind_of_folder(const char *path) {
         folders |= fstatat(dirfd(folder), name, &info, 0) == 0 && S_ISDIR(info.st_mode);
     }
     closedir(folder);
+    /* A folder with a file of click data: the kind is that of the file. */
     char rows[4096];
     if (!cifar && trmi_click_file_in(path, TRM_USAGE_TRAIN, rows, sizeof rows)) {
         return kind_of_file(rows);
@@ -92,6 +108,7 @@ static const char *kind_of_folder(const char *path) {
     return cifar ? "cifar10" : records ? "tfrecord" : folders ? "imagefolder" : NULL;
 }
 
+/* Returns the kind of spec->path. Errors: INVALID with the kinds that are known. */
 static trm_status detect(const trm_dataset_spec *spec, const char **out, trm_error *err) {
     if (spec->path == NULL) {
         return TRMI_FAIL(err, TRM_INVALID,
@@ -121,16 +138,18 @@ static trm_status detect(const trm_dataset_spec *spec, const char **out, trm_err
     return TRM_OK;
 }
 
-/* ---- pipelines --------------------------------------------------------------------------------
- */
+/* ---- pipelines ---- */
 
+/* The transforms of a pipeline, under construction. */
 typedef struct recipe {
-    trm_transform steps[8];
-    int32_t count;
+    trm_transform steps[8]; /* at most six are used */
+    int32_t count;          /* length of `steps` */
 } recipe;
 
+/* Appends a transform. */
 static void add(recipe *r, trm_transform step) { r->steps[r->count++] = step; }
 
+/* Adds the last transforms: scaling to 0..1, normalising, and the layout. */
 static void finish(recipe *r, const trm_dataset_spec *spec, const double mean[3],
                    const double std[3]) {
     add(r, trm_transform_rescale(1.0 / 255.0, 0));
@@ -140,6 +159,7 @@ static void finish(recipe *r, const trm_dataset_spec *spec, const double mean[3]
     }
 }
 
+/* The pipeline of 32x32 images: padded random crop and flip for training. */
 static recipe small_images(const trm_dataset_spec *spec, bool augment) {
     recipe r = {.count = 0};
     int64_t size = spec->image_size != 0 ? spec->image_size
@@ -157,6 +177,8 @@ static recipe small_images(const trm_dataset_spec *spec, bool augment) {
     return r;
 }
 
+/* The pipeline of large images: random resized crop and flip for training, resize and centre crop
+ * for evaluation. */
 static recipe large_images(const trm_dataset_spec *spec, bool augment) {
     recipe r = {.count = 0};
     int64_t size = spec->image_size != 0 ? spec->image_size : GUIDE_SIZE;
@@ -165,7 +187,7 @@ static recipe large_images(const trm_dataset_spec *spec, bool augment) {
         add(&r, trm_transform_random_resized_crop(size, size));
         add(&r, trm_transform_random_flip(0.5));
     } else {
-        /* 256 for 224, as everybody evaluates. */
+        /* 256 for 224: the usual ratio in evaluation. */
         add(&r, trm_transform_resize_shorter((size * 8 + 6) / 7, TRM_RESIZE_HALF_PIXEL));
         add(&r, trm_transform_center_crop(size, size));
     }
@@ -173,8 +195,10 @@ static recipe large_images(const trm_dataset_spec *spec, bool augment) {
     return r;
 }
 
+/* Applies seed, shuffle, shard, transforms, batch and prefetch to the dataset. */
 static trm_status refine(const trm_dataset_spec *spec, const recipe *r, bool train,
                          trm_dataset *dataset, trm_error *err) {
+    /* The defaults of the command line. */
     int64_t batch = spec->batch_size != 0 ? spec->batch_size : 32;
     int64_t depth = spec->prefetch_depth == 0 ? 4 : spec->prefetch_depth;
     TRMI_TRY(trm_dataset_seed(dataset, spec->seed, err));
@@ -190,10 +214,12 @@ static trm_status refine(const trm_dataset_spec *spec, const recipe *r, bool tra
     return trm_dataset_prefetch(dataset, depth < 0 ? 0 : depth, spec->threads, err);
 }
 
+/* Opens the source of a kind; *r is the pipeline for its images (empty for other data). */
 static trm_status open_source(const char *kind, const trm_dataset_spec *spec, bool augment,
                               recipe *r, trm_dataset **out, trm_error *err) {
+    /* Generated data, then data at a path. */
     *r = (recipe){.count = 0};
-    /* The guide's reader takes every file, so the test set too. */
+    /* The guide's reader takes every file, so training includes the test set. */
     bool all = spec->exact_guide && spec->usage == TRM_USAGE_TRAIN;
     trm_usage read = all ? TRM_USAGE_ALL : spec->usage;
     if (strcmp(kind, "synth") == 0) {
@@ -230,7 +256,9 @@ static trm_status open_source(const char *kind, const trm_dataset_spec *spec, bo
 }
 
 trm_status trm_dataset_open(const trm_dataset_spec *spec, trm_dataset **out, trm_error *err) {
+    TRMI_NEED(err, spec, out);
     const char *kind = spec->kind;
+    /* Check what no refining call checks. */
     if ((unsigned)spec->usage > TRM_USAGE_ALL) {
         return TRMI_FAIL(err, TRM_INVALID, "usage %d: train, test or all expected",
                          (int)spec->usage);
@@ -249,10 +277,11 @@ trm_status trm_dataset_open(const trm_dataset_spec *spec, trm_dataset **out, trm
     bool train = spec->usage != TRM_USAGE_TEST && !spec->no_augment;
     trm_dataset *dataset;
     recipe r;
+    /* Source, pipeline, test of the whole. */
     TRMI_TRY(open_source(kind, spec, train, &r, &dataset, err));
     trm_status status = refine(spec, &r, train, dataset, err);
     if (status == TRM_OK) {
-        /* It must fit together now, but the caller may still refine it. */
+        /* The pipeline must be consistent now, but the caller may refine it further. */
         status = trmi_dataset_seal(dataset, err);
         dataset->sealed = false;
     }

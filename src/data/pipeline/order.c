@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The order of samples. Without a window each place is computed directly: shards take turns, and a
+ * shuffle is a pseudo-random permutation (trmi_permute) of all samples, which needs no memory. */
 #include "data/pipeline/order.h"
 
 #include "base/checked.h"
@@ -21,12 +23,12 @@ int64_t trmi_order_real(const trmi_sample_order *order) {
     return order->count / order->shards + (order->shard < order->count % order->shards);
 }
 
-/* The sample at place `place` < trmi_order_real, before the window shuffle. */
+/* Returns the sample at `place` < trmi_order_real, before the window shuffle. */
 static int64_t sample_at(const trmi_sample_order *order, int64_t epoch, int64_t place) {
     int64_t global =
         (place * order->shards + order->shard + (epoch == order->moved_epoch ? order->moved : 0)) %
         order->count;
-    /* before where a moved epoch begins: a window draws from there */
+    /* Negative before the first place of a shifted epoch, from which a window may draw. */
     global += global < 0 ? order->count : 0;
     if (!order->shuffled) {
         return global;
@@ -49,17 +51,20 @@ void trmi_cursor_free(trmi_cursor *cursor) {
     cursor->pool = NULL;
 }
 
+/* Draws the next sample of a window shuffle. */
 static int64_t draw(trmi_cursor *cursor, const trmi_sample_order *order) {
     int64_t real = trmi_order_real(order);
+    /* fill the pool */
     while (cursor->pooled < order->window && cursor->taken < real) {
         cursor->pool[cursor->pooled++] = sample_at(order, cursor->epoch, cursor->taken++);
     }
-    /* A seed of its own: the draws must not follow the permutation, nor another shard's. */
+    /* A seed of its own: the draws must depend neither on the permutation nor on another shard. */
     uint64_t seed =
         trmi_mix(trmi_mix(order->seed, (uint64_t)cursor->epoch), (uint64_t)order->shard + 1);
     uint32_t bits = trmi_random_u32(seed, TRMI_STREAM_SHUFFLE, (uint64_t)cursor->place);
     uint32_t at = trmi_bounded(bits, (uint32_t)cursor->pooled);
     int64_t sample = cursor->pool[at];
+    /* the last sample of the pool takes the free place */
     cursor->pool[at] = cursor->pool[--cursor->pooled];
     cursor->place++;
     return sample;
@@ -73,6 +78,7 @@ void trmi_cursor_read(trmi_cursor *cursor, const trmi_sample_order *order, int64
         }
         return;
     }
+    /* The pool depends on all draws before, so going back starts the epoch again. */
     if (cursor->epoch != epoch || cursor->place > first) {
         cursor->epoch = epoch;
         cursor->place = cursor->taken = cursor->pooled = 0;

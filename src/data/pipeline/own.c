@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Data of the caller's own: samples that a function writes, and arrays as such a function.
+/* Data of the caller's own: samples that a callback writes, and arrays, which are read by such a
+ * callback.
  *
  *   trm_dataset_arrays --> copy_rows --+
- *   trm_dataset_callback --> read -----+--> load (image and label: takes image transforms)
- *                                      +--> fill (any fields) */
+ *   trm_dataset_callback --> read -----+--> load (one image and its label: image transforms apply)
+ *                                      +--> fill (any fields)
+ */
 #include "data/pipeline/dataset.h"
 
+#include "base/arguments.h"
 #include "base/checked.h"
 #include "base/error.h"
 
@@ -14,11 +17,12 @@
 
 enum { NAME_MAX_BYTES = 64 };
 
+/* The source around a callback. */
 typedef struct own_source {
-    trmi_source base;
-    trm_data_source source;
-    int64_t bytes[TRM_MAX_BATCH_FIELDS]; /* of one sample */
-    char names[TRM_MAX_BATCH_FIELDS][NAME_MAX_BYTES];
+    trmi_source base;                                 /* must be the first member */
+    trm_data_source source;                           /* the caller's description */
+    int64_t bytes[TRM_MAX_BATCH_FIELDS];              /* of one sample, by field */
+    char names[TRM_MAX_BATCH_FIELDS][NAME_MAX_BYTES]; /* copies of the fields' names */
 } own_source;
 
 /* ---- reading --------------------------------------------------------------------------------- */
@@ -28,6 +32,7 @@ static void place(const trmi_source *source, int64_t index, char *text, size_t s
     snprintf(text, size, "sample %lld", (long long)index);
 }
 
+/* Calls the callback for one sample and completes its error. */
 static trm_status read_sample(const own_source *own, int64_t index, const trm_tensor *fields,
                               trm_error *err) {
     trm_error theirs = {.rank = -1};
@@ -39,6 +44,7 @@ static trm_status read_sample(const own_source *own, int64_t index, const trm_te
     return status;
 }
 
+/* Lists the fields of a batch: those of a sample with one more dimension in front. */
 static int32_t list_fields(const trmi_source *source, int64_t size, trmi_field *out) {
     const own_source *own = (const own_source *)source;
     for (int32_t i = 0; i < own->source.field_count; i++) {
@@ -50,7 +56,7 @@ static int32_t list_fields(const trmi_source *source, int64_t size, trmi_field *
     return own->source.field_count;
 }
 
-/* Rows behind the last sample are zero, labels of classes -1, as in every dataset. */
+/* Fills the rows behind the last sample: zeros, and -1 for class labels, as in every dataset. */
 static void pad_rows(const own_source *own, const trmi_batch_work *work) {
     for (int32_t i = 0; i < own->source.field_count; i++) {
         const trm_batch_field *field = &own->source.fields[i];
@@ -60,6 +66,7 @@ static void pad_rows(const own_source *own, const trmi_batch_work *work) {
     }
 }
 
+/* Fills a batch: the callback writes directly into the batch's rows. */
 static trm_status fill(const trmi_source *source, trmi_picture_scratch *scratch,
                        const trmi_batch_work *work, trm_error *err) {
     (void)scratch;
@@ -76,6 +83,7 @@ static trm_status fill(const trmi_source *source, trmi_picture_scratch *scratch,
     return TRM_OK;
 }
 
+/* Loads one image into the worker's scratch. */
 static trm_status load(const trmi_source *source, trmi_picture_scratch *scratch, int64_t index,
                        trmi_sample *out, trm_error *err) {
     const own_source *own = (const own_source *)source;
@@ -102,6 +110,7 @@ static void describe(const trmi_source *source, trmi_text *text) {
                      (int)((const own_source *)source)->source.field_count);
 }
 
+/* Calls the caller's destroy function, if there is one. */
 static void destroy(trmi_source *source) {
     own_source *own = (own_source *)source;
     if (own->source.destroy != NULL) {
@@ -121,6 +130,8 @@ static const trmi_source_ops images_ops = {
 
 /* ---- making ---------------------------------------------------------------------------------- */
 
+/* Checks name, type and shape of field `at` of a source of the program, and copies the name.
+ * Errors: INVALID. */
 static trm_status check_field(own_source *own, int32_t at, trm_error *err) {
     const trm_batch_field *field = &own->source.fields[at];
     int64_t count = trm_shape_count(&field->tensor.shape);
@@ -148,7 +159,8 @@ static trm_status check_field(own_source *own, int32_t at, trm_error *err) {
     return TRM_OK;
 }
 
-/* An image of three uint8 channels and a label of classes. */
+/* True for an image of three uint8 channels with an int32 class label: image transforms apply to
+ * it. */
 static bool is_image(const own_source *own) {
     const trm_tensor *image = &own->source.fields[0].tensor, *label = &own->source.fields[1].tensor;
     return own->source.field_count == 2 && strcmp(own->names[0], "image") == 0 &&
@@ -157,6 +169,7 @@ static bool is_image(const own_source *own) {
            label->shape.rank == 0;
 }
 
+/* Checks the callback and all fields. */
 static trm_status check_source(own_source *own, trm_error *err) {
     const trm_data_source *s = &own->source;
     if (s->read == NULL || s->samples < 1 || s->classes < 0 || s->classes > INT32_MAX ||
@@ -174,6 +187,7 @@ static trm_status check_source(own_source *own, trm_error *err) {
 }
 
 trm_status trm_dataset_callback(const trm_data_source *source, trm_dataset **out, trm_error *err) {
+    TRMI_NEED(err, source, out);
     own_source *own = trmi_alloc(sizeof *own);
     if (own == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for a dataset");
@@ -181,7 +195,7 @@ trm_status trm_dataset_callback(const trm_data_source *source, trm_dataset **out
     own->source = *source;
     trm_status status = check_source(own, err);
     if (status != TRM_OK) {
-        trmi_free(own); /* the context stays the caller's */
+        trmi_free(own); /* on failure the context still belongs to the caller */
         return status;
     }
     own->base = (trmi_source){.ops = is_image(own) ? &images_ops : &rows_ops,
@@ -197,12 +211,14 @@ trm_status trm_dataset_callback(const trm_data_source *source, trm_dataset **out
 
 /* ---- arrays ---------------------------------------------------------------------------------- */
 
+/* The context of copy_rows: the caller's arrays. */
 typedef struct arrays {
-    int32_t count;
-    const char *data[TRM_MAX_BATCH_FIELDS];
-    int64_t bytes[TRM_MAX_BATCH_FIELDS]; /* of a row */
+    int32_t count;                          /* number of arrays */
+    const char *data[TRM_MAX_BATCH_FIELDS]; /* the caller's memory */
+    int64_t bytes[TRM_MAX_BATCH_FIELDS];    /* of a row */
 } arrays;
 
+/* The callback of array datasets. */
 static trm_status copy_rows(void *context, int64_t index, const trm_tensor *fields,
                             trm_error *err) {
     (void)err;
@@ -213,6 +229,8 @@ static trm_status copy_rows(void *context, int64_t index, const trm_tensor *fiel
     return TRM_OK;
 }
 
+/* Checks an array and describes its rows as a field. All arrays must have the same first
+ * dimension. */
 static trm_status take_array(const trm_batch_field *array, int32_t at, arrays *a,
                              trm_data_source *source, trm_error *err) {
     const trm_tensor *t = &array->tensor;
@@ -236,6 +254,7 @@ static trm_status take_array(const trm_batch_field *array, int32_t at, arrays *a
 
 trm_status trm_dataset_arrays(const trm_batch_field *list, int32_t count, int64_t classes,
                               trm_dataset **out, trm_error *err) {
+    TRMI_NEED(err, list, out);
     if (count < 1 || count > TRM_MAX_BATCH_FIELDS) {
         return TRMI_FAIL(err, TRM_INVALID, "%d arrays: 1 to %d expected", (int)count,
                          TRM_MAX_BATCH_FIELDS);

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Functions of the caller's own that change the samples of a batch in place, after all transforms of
+/* Functions of the caller's that change the samples of a batch in place, after all transforms of
  * the library. */
 #include "data/pipeline/dataset.h"
 
+#include "base/arguments.h"
 #include "base/error.h"
 #include "base/rng.h"
 
-/* The sentence of a function of the caller's, which may have none, with the sample's number. */
+/* See dataset.h. TRM_END and TRM_PENDING are no results of such a function. */
 trm_status trmi_name_sample(trm_status status, int64_t index, const char *what, trm_error *err) {
     if (status == TRM_OK) {
         return TRM_OK;
@@ -43,6 +44,7 @@ trm_status trmi_transform_samples(const trm_dataset *dataset, const trmi_batch_w
     for (int64_t row = 0; dataset->own_count > 0 && row < work->count; row++) {
         trm_tensor views[TRM_MAX_BATCH_FIELDS];
         int64_t index = work->indices[row];
+        /* Views of the sample's row in each field. */
         for (int32_t i = 0; i < dataset->field_count; i++) {
             const trm_tensor *whole = &work->tensors[i];
             views[i] = (trm_tensor){
@@ -50,6 +52,7 @@ trm_status trmi_transform_samples(const trm_dataset *dataset, const trmi_batch_w
                 .dtype = whole->dtype,
                 .shape = trm_shape_make(whole->shape.rank - 1, whole->shape.dim + 1)};
         }
+        /* The functions, in order; the seed depends on epoch and sample only. */
         for (int32_t i = 0; i < dataset->own_count; i++) {
             trm_error theirs = {.rank = -1};
             uint64_t seed = trmi_mix(work->epoch_seed, (uint64_t)index);
@@ -67,11 +70,11 @@ trm_status trmi_transform_samples(const trm_dataset *dataset, const trmi_batch_w
 
 trm_status trm_dataset_transform(trm_dataset *dataset, trm_sample_transform transform,
                                  void *context, trm_error *err) {
-    if (dataset->sealed || transform == NULL || dataset->own_count == TRMI_MAX_OWN_TRANSFORMS) {
+    TRMI_NEED(err, dataset, (const void *)(uintptr_t)transform);
+    if (dataset->sealed || dataset->own_count == TRMI_MAX_OWN_TRANSFORMS) {
         return TRMI_FAIL(err, TRM_INVALID, "a transform of one's own: %s",
-                         dataset->sealed     ? "the dataset is being read; refine it before"
-                         : transform == NULL ? "a function expected, found NULL"
-                                             : "at most 4 expected, this is the fifth");
+                         dataset->sealed ? "the dataset is being read; refine it before"
+                                         : "at most 4 expected, this is the fifth");
     }
     dataset->own[dataset->own_count++] = (trmi_own_transform){transform, context};
     return TRM_OK;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A worker's buffers (source.h): below decoders and transforms, which all take from them. */
+/* A worker's buffers (source.h), which decoders and transforms use. */
 #include "data/pipeline/source.h"
 
 #include "base/memory.h"
 
 void *trmi_scratch_get(trmi_picture_scratch *scratch, int which, size_t bytes) {
     if (bytes > scratch->bytes[which]) {
-        /* A little more than asked for: images grow in small steps. */
+        /* A quarter more than required, because image sizes grow in small steps. */
         size_t room = bytes + bytes / 4;
         void *grown = trmi_alloc(room);
         if (grown == NULL) {

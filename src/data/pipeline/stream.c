@@ -1,7 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reading: slots, workers, position. See dataset.h for the drawing. */
+/* Reading a dataset: slots, workers, position. The drawing is in dataset.h.
+ *
+ * Batch `number` (epoch * batches + index) is filled by worker `number` modulo the number of
+ * workers, so the caller takes batches from the workers in turn and the order does not depend on
+ * their speed. A slot belongs to one side at a time: idle queue, worker, ready queue, caller. The
+ * contents of a batch are a function of the dataset and of its number, so reading can begin
+ * anywhere. */
 #include "data/pipeline/dataset.h"
 
+#include "base/arguments.h"
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/os.h"
@@ -21,10 +28,12 @@ void trmi_scratch_free(trmi_picture_scratch *scratch) {
 
 /* ---- one batch --------------------------------------------------------------------------- */
 
+/* Fills the batch of an image source: loads and transforms each sample, then pads the rest. */
 static trm_status fill_images(const trm_dataset *dataset, trmi_prefetch_worker *worker,
                               const trmi_batch_work *work, trm_error *err) {
     const trmi_source *source = dataset->source;
     const trmi_chain *chain = &dataset->chain;
+    /* Load, transform, label. */
     size_t image_bytes = (size_t)(chain->height * chain->width * 3) * trm_dtype_bytes(chain->dtype);
     uint8_t *images = work->tensors[0].data;
     int32_t *labels = work->tensors[1].data;
@@ -34,6 +43,7 @@ static trm_status fill_images(const trm_dataset *dataset, trmi_prefetch_worker *
         TRMI_TRY(source->ops->load(source, &worker->scratch, index, &sample, err));
         trm_status status = trmi_chain_run(chain, &worker->scratch, &sample, work->epoch_seed,
                                            index, images + (size_t)i * image_bytes, err);
+        /* The chain has no name of the sample's file, so its place is added here. */
         if (status != TRM_OK) {
             char place[TRMI_PLACE_BYTES];
             source->ops->place(source, index, place, sizeof place);
@@ -42,6 +52,7 @@ static trm_status fill_images(const trm_dataset *dataset, trmi_prefetch_worker *
         }
         labels[i] = sample.label;
     }
+    /* Padding rows are zero and have label -1. */
     memset(images + (size_t)work->count * image_bytes, 0,
            (size_t)(work->slots - work->count) * image_bytes);
     for (int64_t i = work->count; i < work->slots; i++) {
@@ -53,12 +64,14 @@ static trm_status fill_images(const trm_dataset *dataset, trmi_prefetch_worker *
 void trmi_slot_fill(trm_dataset *dataset, trmi_prefetch_worker *worker, int64_t number,
                     trmi_batch_slot *slot) {
     const trmi_sample_order *order = &dataset->order;
+    /* The samples of the batch. */
     int64_t epoch = number / dataset->epoch_batches, index = number % dataset->epoch_batches;
     int64_t first = index * dataset->batch_size;
     int64_t count = trmi_min_i64(dataset->batch_size, trmi_order_real(order) - first);
     count = trmi_max_i64(count, 0);
     trmi_cursor_read(&worker->cursor, order, epoch, first, count, slot->indices);
     trm_tensor tensors[TRM_MAX_BATCH_FIELDS];
+    /* Views of the slot's memory; ragged fields are set back to their capacity. */
     for (int32_t i = 0; i < dataset->field_count; i++) {
         tensors[i] = slot->batch.fields[i].tensor;
         tensors[i].shape = dataset->fields[i].shape;
@@ -68,6 +81,8 @@ void trmi_slot_fill(trm_dataset *dataset, trmi_prefetch_worker *worker, int64_t 
                             .slots = dataset->batch_size,
                             .epoch_seed = trmi_mix(order->seed, (uint64_t)epoch),
                             .tensors = tensors};
+    /* The source fills the views, then its mappings are checked, then transforms of the program
+     * run. */
     const trmi_source_ops *ops = dataset->source->ops;
     slot->status = ops->load != NULL
                        ? fill_images(dataset, worker, &work, &slot->error)
@@ -78,15 +93,19 @@ void trmi_slot_fill(trm_dataset *dataset, trmi_prefetch_worker *worker, int64_t 
     if (slot->status == TRM_OK) {
         slot->status = trmi_transform_samples(dataset, &work, &slot->error);
     }
+    /* Members of the batch besides the tensors. */
     slot->batch.epoch = epoch;
     slot->batch.index = index;
     slot->batch.samples = count;
     slot->batch.last = index + 1 == dataset->epoch_batches;
+    /* A ragged field has become as long as its contents. */
     for (int32_t i = 0; i < dataset->field_count; i++) {
         slot->batch.fields[i].tensor.shape = tensors[i].shape;
     }
 }
 
+/* Allocates a slot's memory: the indices, and a tensor for each field with room for a full batch.
+ * Errors: NOMEM; slot_free frees what there is. */
 static trm_status slot_create(const trm_dataset *dataset, trmi_batch_slot *slot, trm_error *err) {
     trm_tensor tensors[TRM_MAX_BATCH_FIELDS];
     slot->indices = trmi_alloc((size_t)dataset->batch_size * sizeof *slot->indices);
@@ -104,6 +123,7 @@ static trm_status slot_create(const trm_dataset *dataset, trmi_batch_slot *slot,
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for batches of %lld samples, %lld ahead",
                          (long long)dataset->batch_size, (long long)dataset->depth);
     }
+    /* A source may write what is the same in every batch. */
     if (dataset->source->ops->prepare != NULL) {
         dataset->source->ops->prepare(dataset->source, dataset->batch_size, tensors);
     }
@@ -119,13 +139,14 @@ static void slot_free(trmi_batch_slot *slot) {
 
 /* ---- workers ------------------------------------------------------------------------------ */
 
-/* As trmi_slot_fill, which is named in the timeline of a training that has one. */
+/* As trmi_slot_fill, and records the work in the timeline of the training, if there is one. */
 static void fill_recorded(trmi_prefetch_worker *worker, int64_t number, trmi_batch_slot *slot) {
     trm_dataset *dataset = worker->dataset;
     trmi_trace *trace = atomic_load(&dataset->trace);
     double begin = trace != NULL ? trmi_os_now() : 0;
     trmi_slot_fill(dataset, worker, number, slot);
     if (trace != NULL) {
+        /* Tracks are numbered like the workers. */
         char track[32], name[64];
         snprintf(track, sizeof track, "data %d", (int)(worker - dataset->workers));
         snprintf(name, sizeof name, "batch %lld of epoch %lld", (long long)slot->batch.index + 1,
@@ -139,6 +160,8 @@ static void fill_recorded(trmi_prefetch_worker *worker, int64_t number, trmi_bat
     }
 }
 
+/* A prefetch thread: takes an idle slot, fills it with its next batch, and passes it on. It ends
+ * when a queue is closed. */
 static void *work(void *argument) {
     trmi_prefetch_worker *worker = argument;
     void *item;
@@ -152,6 +175,8 @@ static void *work(void *argument) {
     return NULL;
 }
 
+/* Initialises a worker with `count` slots and, unless the dataset has no threads, starts it. After
+ * an error, trmi_dataset_stop frees everything. Errors: NOMEM. */
 static trm_status worker_start(trm_dataset *dataset, trmi_prefetch_worker *worker,
                                trmi_batch_slot *slots, int64_t count, trm_error *err) {
     worker->dataset = dataset;
@@ -162,9 +187,11 @@ static trm_status worker_start(trm_dataset *dataset, trmi_prefetch_worker *worke
     for (int64_t i = 0; i < count; i++) {
         TRMI_TRY(slot_create(dataset, &slots[i], err));
     }
+    /* Without threads the caller fills the only slot. */
     if (dataset->threads == 0) {
         return TRM_OK;
     }
+    /* All slots begin in the idle queue; both queues have room for all of them. */
     TRMI_TRY(trmi_queue_create(count, &worker->idle, err));
     TRMI_TRY(trmi_queue_create(count, &worker->ready, err));
     for (int64_t i = 0; i < count; i++) {
@@ -181,13 +208,15 @@ static trm_status worker_start(trm_dataset *dataset, trmi_prefetch_worker *worke
     return TRM_OK;
 }
 
-/* One more than the depth: the caller holds one. */
+/* Returns the slots of a worker: its share of the depth, and one more, because the caller holds
+ * one. */
 static int64_t slots_each(const trm_dataset *dataset) {
     int64_t workers = trmi_max_i64(dataset->threads, 1);
     return dataset->threads == 0 ? 1 : (dataset->depth + workers) / workers;
 }
 
 int64_t trm_dataset_buffer_bytes(trm_dataset *dataset) {
+    TRMI_NEED_OR(0, NULL, dataset);
     if (trmi_dataset_seal(dataset, NULL) != TRM_OK) {
         return 0;
     }
@@ -207,6 +236,7 @@ trm_status trmi_dataset_start(trm_dataset *dataset, trm_error *err) {
         trmi_dataset_stop(dataset);
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for %lld prefetch threads", (long long)workers);
     }
+    /* Each worker begins with its first batch from the present position on. */
     dataset->worker_count = workers;
     dataset->slot_count = workers * each;
     dataset->next_worker = 0;
@@ -223,7 +253,9 @@ trm_status trmi_dataset_start(trm_dataset *dataset, trm_error *err) {
     return TRM_OK;
 }
 
+/* Closing the queues wakes the workers, which then end. */
 void trmi_dataset_stop(trm_dataset *dataset) {
+    /* First close all queues, then wait: a worker may sleep in either of its queues. */
     for (int64_t w = 0; w < dataset->worker_count; w++) {
         trmi_prefetch_worker *worker = &dataset->workers[w];
         if (worker->idle != NULL) {
@@ -256,6 +288,8 @@ void trmi_dataset_stop(trm_dataset *dataset) {
 
 /* ---- the caller's side --------------------------------------------------------------------- */
 
+/* Returns the slot of the next batch: fills it here, or takes it from the worker whose turn it
+ * is. */
 static trmi_batch_slot *next_slot(trm_dataset *dataset) {
     trmi_prefetch_worker *worker = &dataset->workers[dataset->next_worker];
     if (dataset->threads == 0) {
@@ -272,12 +306,15 @@ static trmi_batch_slot *next_slot(trm_dataset *dataset) {
 }
 
 trm_status trm_dataset_next(trm_dataset *dataset, const trm_batch **out, trm_error *err) {
+    TRMI_NEED(err, dataset, out);
     TRMI_TRY(trmi_dataset_seal(dataset, err));
+    /* The previous batch goes back to its worker. */
     if (dataset->lent != NULL) {
         trm_status returned = trmi_queue_push(dataset->lender->idle, dataset->lent);
         TRMI_ASSERT(returned == TRM_OK);
         dataset->lent = NULL;
     }
+    /* The end of an epoch, perhaps of the last pass. */
     if (dataset->index == dataset->epoch_batches) {
         dataset->epoch++;
         dataset->index = 0;
@@ -285,10 +322,12 @@ trm_status trm_dataset_next(trm_dataset *dataset, const trm_batch **out, trm_err
             return TRM_END;
         }
     }
+    /* The first batch after opening or seeking starts the workers. */
     if (dataset->workers == NULL) {
         TRMI_TRY(trmi_dataset_start(dataset, err));
     }
     trmi_batch_slot *slot = next_slot(dataset);
+    /* The failure ends reading. The next call starts again at the same batch. */
     if (slot->status != TRM_OK) {
         trm_status status = slot->status;
         if (err != NULL) {
@@ -304,6 +343,7 @@ trm_status trm_dataset_next(trm_dataset *dataset, const trm_batch **out, trm_err
 }
 
 const trm_tensor *trm_batch_tensor(const trm_batch *batch, const char *name) {
+    TRMI_NEED_OR(NULL, NULL, batch, name);
     for (int32_t i = 0; i < batch->field_count; i++) {
         if (strcmp(batch->fields[i].name, name) == 0) {
             return &batch->fields[i].tensor;
@@ -313,6 +353,7 @@ const trm_tensor *trm_batch_tensor(const trm_batch *batch, const char *name) {
 }
 
 void trm_dataset_position(const trm_dataset *dataset, int64_t *epoch, int64_t *batch_index) {
+    TRMI_NEED_OR(, NULL, dataset, epoch, batch_index);
     *epoch = dataset->epoch;
     *batch_index = dataset->index;
 }
@@ -326,6 +367,8 @@ trm_status trmi_dataset_deal(trm_dataset *dataset, int64_t epoch, int64_t used, 
         return TRMI_FAIL(err, TRM_INVALID, "%lld samples of epoch %lld: numbers >= 0 expected",
                          (long long)used, (long long)epoch);
     }
+    /* The places that are left for each shard, and the batches that they make, give the position;
+     * the shift makes these batches contain the samples that are left. */
     const int64_t places = trmi_order_places_of(order, trmi_max_i64(order->count - used, 0));
     const int64_t left = dataset->drop_remainder ? places / size : (places + size - 1) / size;
     trmi_dataset_stop(dataset);
@@ -337,6 +380,7 @@ trm_status trmi_dataset_deal(trm_dataset *dataset, int64_t epoch, int64_t used, 
 
 trm_status trm_dataset_seek(trm_dataset *dataset, int64_t epoch, int64_t batch_index,
                             trm_error *err) {
+    TRMI_NEED(err, dataset);
     const int64_t epoch_max = (int64_t)1 << 31;
     TRMI_TRY(trmi_dataset_seal(dataset, err));
     if (epoch < 0 || epoch > epoch_max || batch_index < 0 || batch_index > dataset->epoch_batches) {

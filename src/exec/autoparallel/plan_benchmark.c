@@ -39,7 +39,8 @@ static uint32_t bound_of(const trm_graph *g, int32_t value) {
             int64_t most = first == NULL                      ? INT32_MAX
                            : op->kind == TRMI_OP_EMBEDDING    ? first->dim[0]
                            : op->kind == TRMI_OP_SOFTMAX_XENT ? first->dim[first->rank - 1]
-                                                              : 1;
+                           : op->kind == TRMI_OP_LINEAR_XENT ? trmi_input_of(g, op, 1)->shape.dim[0]
+                                                             : 1;
             least = most < least ? most : least;
         }
     }

@@ -113,6 +113,10 @@ static bool can_measure(trmi_op_kind kind) {
     case TRMI_OP_MUL:
     case TRMI_OP_RELU:
     case TRMI_OP_EXP:
+    case TRMI_OP_GELU:
+    case TRMI_OP_SILU:
+    case TRMI_OP_SWIGLU:
+    case TRMI_OP_ROTARY:
     case TRMI_OP_SOFTMAX_XENT:
     case TRMI_OP_EMBEDDING: return true;
     default: return false;

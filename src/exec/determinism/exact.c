@@ -162,12 +162,16 @@ static void sum_weights(const job *j) {
 }
 
 static void sum_linear(const job *j) {
-    int64_t out = j->second.shape.dim[0], in = j->second.shape.dim[1],
+    bool inputs_first = j->what->attrs.matmul.inputs_first;
+    int64_t out = j->second.shape.dim[inputs_first ? 1 : 0],
+            in = j->second.shape.dim[inputs_first ? 0 : 1],
             rows = trm_shape_count(&j->first.shape) / (in > 0 ? in : 1);
+    int64_t next = inputs_first ? 1 : in, step = inputs_first ? out : 1; /* of the weights */
 #pragma omp parallel for schedule(static) collapse(2)
     for (int64_t r = 0; r < rows; r++) {
         for (int64_t o = 0; o < out; o++) {
-            j->sums[r * out + o] = j->loops->dot(j->a + r * in, 1, j->b + o * in, 1, j->anchor, in);
+            j->sums[r * out + o] =
+                j->loops->dot(j->a + r * in, 1, j->b + o * next, step, j->anchor, in);
         }
     }
 }
@@ -176,7 +180,10 @@ static void sum_matmul(const job *j) {
     bool ta = j->what->attrs.matmul.transpose_a, tb = j->what->attrs.matmul.transpose_b;
     const trm_shape *y = &j->what->shape, *a = &j->first.shape;
     int32_t rank = y->rank;
-    int64_t batch = rank == 3 ? y->dim[0] : 1, m = y->dim[rank - 2], n = y->dim[rank - 1];
+    int64_t m = y->dim[rank - 2], n = y->dim[rank - 1], batch = 1;
+    for (int32_t d = 0; d < rank - 2; d++) {
+        batch *= y->dim[d];
+    }
     int64_t inner = a->dim[ta ? rank - 2 : rank - 1];
 #pragma omp parallel for schedule(static) collapse(2)
     for (int64_t s = 0; s < batch; s++) {

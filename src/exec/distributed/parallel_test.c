@@ -212,7 +212,7 @@ static void train(const setup *s, trm_comm *comm, int rank, int64_t batch, outco
         o->status = step_all(exec, s, rank, batch, o, &o->error);
     }
     if (o->status == TRM_OK) {
-        take_values(exec, comm == NULL || s->options.parallel.sync_batch_norm != 0, o);
+        take_values(exec, comm == NULL || s->options.parallel.sync_batch_norm != TRM_NORM_LOCAL, o);
         trm_exec_parallel_info(exec, &o->info);
         trm_exec_info about;
         trm_exec_describe(exec, &about);
@@ -285,10 +285,10 @@ static double largest_difference(const shared *a, const shared *b, int ranks) {
 }
 
 static setup momentum(const char *backend) {
-    setup s = {
-        .options = {.backend = backend,
-                    .optimizer = {.kind = TRM_MOMENTUM, .momentum = 0.9, .weight_decay = 1e-3},
-                    .parallel = {.sync_batch_norm = -1}}};
+    setup s = {.options = {
+                   .backend = backend,
+                   .optimizer = {.kind = TRM_MOMENTUM, .momentum = 0.9, .weight_decay = 1e-3},
+               }};
     return s;
 }
 
@@ -324,7 +324,7 @@ static void processes_and_groups_and_sums(void **state) {
     /* Two groups of two ranks normalise as two ranks of twice the batch do by themselves. */
     s.options.parallel.sync_batch_norm = 2;
     many = play_ok(s, 4);
-    s.options.parallel.sync_batch_norm = 0;
+    s.options.parallel.sync_batch_norm = TRM_NORM_LOCAL;
     shared *pairs = play_ok(s, 2);
     for (int r = 0; r < 4; r++) { /* running means and variances are in many only */
         for (int i = 0; i < STEPS; i++) {
@@ -436,7 +436,6 @@ static void every_cut_has_the_same_bits(void **state) {
         static const int32_t buckets[] = {15, 0, 1, 4};
         for (int i = 0; i < 4; i++) {
             s.options.parallel = cuts[i];
-            s.options.parallel.sync_batch_norm = -1;
             shared *other = play_ok(s, n);
             same_bits(automatic, other, n, "cut");
             assert_true(buckets[i] == 0 || other->of[0].info.buckets == buckets[i]);
@@ -582,7 +581,7 @@ static void joint_gradients_that_are_not_finite_stop_all_ranks(void **state) {
     s.large = s.poison = true;
     s.options.parallel.shard_optimizer = true;
     s.options.parallel.joint = TRM_JOINT_CONV;
-    s.options.parallel.sync_batch_norm = 0;
+    s.options.parallel.sync_batch_norm = TRM_NORM_LOCAL;
     shared *all = play(s, 3, true);
     for (int r = 0; r < 3; r++) {
         assert_int_equal(all->of[r].status, TRM_DIVERGED);
@@ -664,7 +663,7 @@ static void layerwise_parameters_stay(void **state) {
 static void layerwise_gradients_are_the_ranks_own(void **state) {
     setup s = momentum(NULL);
     s.options.optimizer = (trm_optimizer_options){.kind = TRM_SGD};
-    s.options.parallel.sync_batch_norm = 0;
+    s.options.parallel.sync_batch_norm = TRM_NORM_LOCAL;
     s.no_norm = true;
     s.steps = 1;
     int64_t own = HIDDEN * CLASSES + CLASSES;
@@ -711,7 +710,7 @@ static void take_gradient(setup s, int32_t only, const float *from, int64_t begi
 static void one_norm_clips_what_is_shared_and_what_is_not(void **state) {
     setup s = momentum(NULL);
     s.options.optimizer = (trm_optimizer_options){.kind = TRM_SGD};
-    s.options.parallel.sync_batch_norm = 0;
+    s.options.parallel.sync_batch_norm = TRM_NORM_LOCAL;
     s.no_norm = true;
     s.steps = 1;
     s.rate = 1e-30; /* nothing moves */
@@ -758,7 +757,7 @@ static void a_nan_stops_all_ranks(void **state) {
         setup s = momentum(NULL);
         s.poison = true;
         s.options.parallel.shard_optimizer = shard;
-        s.options.parallel.sync_batch_norm = shard ? -1 : 0;
+        s.options.parallel.sync_batch_norm = shard ? 0 : TRM_NORM_LOCAL;
         shared *all = play(s, 3, false);
         for (int r = 0; r < 3; r++) {
             assert_int_equal(all->of[r].status, TRM_DIVERGED);

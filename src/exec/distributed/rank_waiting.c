@@ -10,6 +10,7 @@
 #include "exec/exec.h"
 #include "exec/distributed/ranks_state.h"
 
+#include "base/arguments.h"
 #include "base/error.h"
 #include "base/os.h"
 
@@ -41,6 +42,7 @@ void trmi_parallel_note_step(trm_exec *exec) {
 }
 
 void trm_exec_begin_waiting(trm_exec *exec) {
+    TRMI_NEED_OR(, NULL, exec);
     if (exec->parallel != NULL) {
         exec->parallel->waits.count = exec->parallel->waits.half = 0;
         exec->parallel->waits.begin_seconds = exec->step_seconds;
@@ -48,6 +50,7 @@ void trm_exec_begin_waiting(trm_exec *exec) {
 }
 
 trm_status trm_exec_waiting(trm_exec *exec, trm_waiting *out, trm_error *err) {
+    TRMI_NEED(err, exec, out);
     trmi_parallel *p = exec->parallel;
     *out = (trm_waiting){0};
     if (p == NULL) {

@@ -7,6 +7,7 @@
 #include "exec/autoparallel/op_benchmark.h"
 #include "exec/distributed/split.h"
 
+#include "base/arguments.h"
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/hash.h"
@@ -222,7 +223,7 @@ static uint64_t digest_of(const trm_exec *exec) {
                            o->layerwise_count,
                            exec->accumulate,
                            o->sum | o->shard_optimizer << 1,
-                           program->blocks,
+                           exec->fixed_bits ? exec->blocks : 0,
                            program->joint_ranks};
     hash = trmi_hash(hash, settings, sizeof settings);
     hash = trmi_hash(hash, o->bucket_list, (size_t)o->bucket_list_count * sizeof *o->bucket_list);
@@ -292,11 +293,12 @@ static trm_status begin_norm_sync(trm_exec *exec, trm_error *err) {
     trmi_parallel *p = exec->parallel;
     int32_t group = p->options.sync_batch_norm;
     int64_t widest = widest_norm(exec->program);
-    /* they exchange by themselves, over a communicator beside the gradients' */
-    group = group < 0 ? p->size : group;
-    if (group < 2 || widest == 0) {
+    /* strict blocks join their statistics themselves */
+    if (group == TRM_NORM_LOCAL || widest == 0 || p->size < 2 || exec->fixed_bits) {
         return TRM_OK;
     }
+    /* they exchange by themselves, over a communicator beside the gradients' */
+    group = group <= 0 ? p->size : group;
     TRMI_TRY(trm_comm_split(p->comm, p->rank / group, p->rank, &p->norm_comm, err));
     p->norm_capacity = 2 * widest + 1; /* and the count */
     p->norm_all = trmi_parallel_memory(p, (size_t)(group * p->norm_capacity) * sizeof(double), err);
@@ -349,12 +351,14 @@ static trm_status broadcast_initial(trm_exec *exec, trm_error *err) {
 }
 
 trm_status trm_exec_broadcast_states(trm_exec *exec, trm_error *err) {
+    TRMI_NEED(err, exec);
     return exec->parallel == NULL || exec->parallel->shard != NULL
                ? TRM_OK
                : broadcast_kind(exec, TRM_VARIABLE_STATE, err);
 }
 
 trm_status trm_exec_broadcast(trm_exec *exec, trm_error *err) {
+    TRMI_NEED(err, exec);
     trmi_parallel *p = exec->parallel;
     if (p == NULL || p->shard != NULL) {
         return TRM_OK;

@@ -5,6 +5,7 @@
 #include "exec/distributed/ranks_state.h"
 #include "exec/distributed/split.h"
 
+#include "base/arguments.h"
 #include "base/error.h"
 #include "base/memory.h"
 #include "base/os.h"
@@ -84,6 +85,7 @@ bool trmi_parallel_is_layerwise(const trmi_parallel *p, const char *name) {
 }
 
 bool trm_exec_layerwise(const trm_exec *exec, int32_t index) {
+    TRMI_NEED_OR(false, NULL, exec);
     return exec->parallel != NULL &&
            trmi_parallel_is_layerwise(exec->parallel, exec->variables[index].name);
 }
@@ -124,11 +126,13 @@ void trmi_exec_forget_flag(trm_exec *exec) {
 }
 
 void trm_exec_searched_plan(const trm_exec *exec, trm_searched_plan *out) {
+    TRMI_NEED_OR(, NULL, exec, out);
     const trmi_parallel *p = exec->parallel;
     *out = p != NULL && p->shard != NULL ? p->shard->info : (trm_searched_plan){.searched = false};
 }
 
 void trm_exec_parallel_info(const trm_exec *exec, trm_parallel_info *out) {
+    TRMI_NEED_OR(, NULL, exec, out);
     const trmi_parallel *p = exec->parallel;
     *out = (trm_parallel_info){.size = 1};
     if (p == NULL) {

@@ -121,6 +121,50 @@ static trm_node product(trm_graph *g, dice *d) {
     return weighed(g, trm_matmul(g, made(g, "a", a), made(g, "b", b), left, right));
 }
 
+static trm_node product_of_any_rank(trm_graph *g, dice *d) {
+    int64_t n = roll(d, 3, 9), k = roll(d, 3, 9), c = roll(d, 3, 9), b = roll(d, 2, 4);
+    trm_node x = made(g, "x", trm_shape_of(b, 3, n, c));
+    if (roll(d, 0, 1)) {
+        return weighed(g, trm_linear_by_inputs(g, x, values(g, "matrix", trm_shape_of(c, k)),
+                                               values(g, "bias", trm_shape_of(k))));
+    }
+    trm_shape right = roll(d, 0, 1) ? trm_shape_of(3, c, k) : trm_shape_of(b, 3, c, k);
+    return weighed(g, trm_matmul(g, x, made(g, "y", right), false, false));
+}
+
+static trm_node row_norm(trm_graph *g, dice *d) {
+    trm_shape s = some_shape(d, (int32_t)roll(d, 2, 3)), c = trm_shape_of(s.dim[s.rank - 1]);
+    trm_node x = made(g, "x", s), gamma = values(g, "gamma", c);
+    return weighed(g, roll(d, 0, 1) ? trm_layer_norm(g, x, gamma, values(g, "beta", c), 0)
+                                    : trm_rms_norm(g, x, gamma, 0));
+}
+
+static trm_node attention(trm_graph *g, dice *d) {
+    int64_t batch = roll(d, 2, 4), queries = roll(d, 3, 9), keys = queries + roll(d, 0, 3),
+            groups = roll(d, 1, 4), heads = groups * roll(d, 1, 2), width = 2 * roll(d, 1, 4);
+    const trm_attention_options o = {.causal = roll(d, 0, 1)};
+    if (roll(d, 0, 2) == 0) {
+        trm_node qkv = made(g, "x", trm_shape_of(batch, queries, (heads + 2 * groups) * width));
+        return weighed(g, trm_attention_packed(g, qkv, heads, groups, TRM_NO_NODE, &o));
+    }
+    trm_shape kv = trm_shape_of(batch, keys, groups, width);
+    trm_node mask =
+        roll(d, 0, 1) ? trm_input(g, "ids", TRM_INT32, trm_shape_of(batch, keys)) : TRM_NO_NODE;
+    trm_node q = trm_rotary(g, made(g, "x", trm_shape_of(batch, queries, heads, width)), 0, 2);
+    return weighed(g, trm_attention(g, q, made(g, "y", kv), made(g, "z", kv), mask, &o));
+}
+
+static trm_node output_loss(trm_graph *g, dice *d) {
+    int64_t n = roll(d, 3, 9), c = roll(d, 3, 9);
+    const trm_xent_options o = {.use_ignore_index = roll(d, 0, 1),
+                                .ignore_index = (int32_t)roll(d, 0, 7)};
+    bool rows = roll(d, 0, 1);
+    trm_node x = made(g, "x", rows ? trm_shape_of(n, c) : trm_shape_of(2, n, c));
+    trm_node t = trm_input(g, "label", TRM_INT32, rows ? trm_shape_of(n) : trm_shape_of(2, n));
+    return trm_linear_cross_entropy(g, trm_scale(g, x, 3),
+                                    values(g, "matrix", trm_shape_of(roll(d, 8, 13), c)), t, &o);
+}
+
 /* With broadcasting: of leading dimensions, of dimensions of one. */
 static trm_node two_by_two(trm_graph *g, dice *d) {
     trm_shape s = some_shape(d, (int32_t)roll(d, 2, 4)), t = s;
@@ -142,7 +186,11 @@ static trm_node two_by_two(trm_graph *g, dice *d) {
 
 static trm_node one_by_one(trm_graph *g, dice *d) {
     trm_node x = made(g, "x", some_shape(d, (int32_t)roll(d, 1, 4)));
-    switch (roll(d, 0, 6)) {
+    switch (roll(d, 0, 10)) {
+    case 7: return weighed(g, trm_gelu(g, x, TRM_GELU_ERF));
+    case 8: return weighed(g, trm_gelu(g, x, TRM_GELU_TANH));
+    case 9: return weighed(g, trm_silu(g, x));
+    case 10: return weighed(g, trm_swiglu(g, x, values(g, "up", trm_node_shape(g, x))));
     case 0: return weighed(g, trm_relu(g, x));
     case 1: return weighed(g, trm_sigmoid(g, x));
     case 2: return weighed(g, trm_log(g, trm_exp(g, x)));
@@ -294,8 +342,12 @@ static const struct {
     {"normalization", normalization, 3},
     {"linear", linear, 2},
     {"product", product, 3},
+    {"product of any rank", product_of_any_rank, 3},
+    {"row norm", row_norm, 3},
+    {"attention", attention, 5},
+    {"output loss", output_loss, 4},
     {"two by two", two_by_two, 3},
-    {"one by one", one_by_one, 3},
+    {"one by one", one_by_one, 5},
     {"reshaping", reshaping, 2},
     {"transposition", transposition, 1},
     {"concatenation", concatenation, 1},

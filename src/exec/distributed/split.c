@@ -25,6 +25,9 @@ static trm_status plan_split(trm_exec *exec, const trm_graph *graph,
     run->tuning_file = options->tuning_file;
     run->options = options;
     run->slices = trmi_shard_may_slice(exec, options);
+    if (p->options.input_cuts != NULL) {
+        TRMI_TRY(trmi_input_cuts_check(p->options.input_cuts, graph, p->size, err));
+    }
     TRMI_TRY(trmi_shard_complete(exec, graph, plan, err));
     TRMI_TRY(trmi_parallel_await_turn(exec, err));
     run->plan->exact = exec->env.exact;
@@ -70,19 +73,22 @@ static trm_status take_inputs(trm_exec *exec, bool training, trm_error *err) {
 
 /* ---- reports --------------------------------------------------------------------------------- */
 
+static bool feeds_parts(const trmi_parallel *p) {
+    return p->options.own_samples || p->options.input_cuts != NULL;
+}
+
 static void describe_split(const trm_exec *exec, trm_exec_info *info) {
     const trmi_parallel *p = exec->parallel;
-    info->other_bytes +=
-        exec->whole_inputs == NULL
-            ? 0
-            : trmi_program_fed_bytes(exec->program, p->size, p->options.own_samples);
+    info->other_bytes += exec->whole_inputs == NULL
+                             ? 0
+                             : trmi_program_fed_bytes(exec->program, p->size, feeds_parts(p));
 }
 
 static void count_split(const trm_exec *exec, const trm_program *program,
                         const struct trmi_mesh *mesh, trmi_training *how) {
     const trmi_parallel *p = exec->parallel;
     mesh = mesh != NULL ? mesh : &p->shard->plan->mesh;
-    how->own_samples = p->options.own_samples;
+    how->own_samples = feeds_parts(p);
     how->sliced = p->shard->slices && trmi_shard_is_sliced(program, mesh);
     how->one_copy = how->sliced && trm_comm_local_size(p->comm) == p->size;
 }

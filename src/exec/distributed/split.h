@@ -41,6 +41,7 @@ struct trmi_shard_run {
 };
 
 struct trm_exec;
+struct trmi_shard_input;
 /* split_plan.c: reads the options: mesh, plan. */
 trm_status trmi_shard_prepare(struct trm_exec *exec, trm_error *err);
 /* Before the program is made: completes the plan for this graph. Collective when it is searched. */
@@ -74,7 +75,7 @@ trm_status trmi_shard_assemble(struct trm_exec *exec, const trmi_shard_leaf *lea
 /* Takes this rank's parts of what was fed. Collective where ranks feed their own samples. */
 trm_status trmi_shard_take_inputs(struct trm_exec *exec, trm_error *err);
 /* What a caller feeds: the whole batch, or this rank's samples. */
-trm_shape trmi_shard_fed_shape(const struct trm_exec *exec, const trm_shape *global);
+trm_shape trmi_shard_fed_shape(const struct trmi_shard_input *input);
 /* Hooks of the way `split` (distributed/distribution.h): where a caller writes a whole batch;
  * this rank's part of a whole batch, to where kernels read it: the rest is not copied. */
 void trmi_shard_input_place(struct trm_exec *exec, int32_t index, trm_tensor *place);

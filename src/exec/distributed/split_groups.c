@@ -56,6 +56,11 @@ static void find_needs(const trm_program *p, trmi_shard_run *run, bool used[TRMI
             need(run, used, s->attrs->xent.sync_classes, 3 * p->buffers[s->inputs[0]].shape.dim[0]);
             need(run, used, s->attrs->xent.sync_samples, 2);
             break;
+        case TRMI_OP_LINEAR_XENT:
+            need(run, used, s->attrs->xent.sync_classes,
+                 2 * trm_shape_count(&p->buffers[s->inputs[2]].shape));
+            need(run, used, s->attrs->xent.sync_samples, 2);
+            break;
         default: break;
         }
     }

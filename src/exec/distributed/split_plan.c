@@ -39,7 +39,8 @@ trm_status trmi_shard_prepare(trm_exec *exec, trm_error *err) {
     }
     run->world = p->comm;
     p->options.sum = true;
-    p->options.sync_batch_norm = 0; /* the graph says it */
+    p->options.sync_batch_norm =
+        TRM_NORM_LOCAL; /* the graph has the exchanges, not the way ranks */
     if (o->plan != NULL) {
         TRMI_TRY(trmi_shard_plan_parse(o->plan, strlen(o->plan), "plan", &run->plan, err));
         p->shard = run;
@@ -129,7 +130,7 @@ static bool is_everybodys(const trm_program *p, const trmi_mesh *mesh, const trm
 }
 
 bool trmi_shard_may_slice(const trm_exec *exec, const trm_exec_options *options) {
-    return options->parallel.shard_optimizer && options->blocks == 0 &&
+    return options->parallel.shard_optimizer && options->lanes == 0 &&
            options->arena_alloc == NULL && !exec->updated_elsewhere && !options->whole_gradients;
 }
 

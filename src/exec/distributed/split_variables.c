@@ -132,45 +132,57 @@ trm_status trmi_shard_norms(void *context, double *sums, int64_t count, trm_erro
 
 /* ---- inputs ---------------------------------------------------------------------------------- */
 
-static bool feeds_own(const trm_exec *exec) { return exec->parallel->options.own_samples; }
-
-trm_shape trmi_shard_fed_shape(const trm_exec *exec, const trm_shape *global) {
-    trm_shape shape = *global;
-    if (feeds_own(exec) && shape.rank > 0) {
-        shape.dim[0] /= exec->parallel->size;
-    }
-    return shape;
+trm_shape trmi_shard_fed_shape(const trmi_shard_input *in) {
+    return trmi_input_cut_shape(&in->cut, &in->leaf->global);
 }
 
-static trm_status make_own(trm_exec *exec, trmi_shard_input *in, const trmi_buffer *b,
-                           trm_error *err) {
-    if (!feeds_own(exec)) {
+/* Which part of input `index` this rank feeds: all, its samples, or what input_cuts says. */
+static trm_status find_cut(const trm_exec *exec, int32_t index, const char *name,
+                           trmi_shard_input *in, trm_error *err) {
+    const trm_parallel_options *o = &exec->parallel->options;
+    const trm_shape *global = &in->leaf->global;
+    int32_t ranks = exec->parallel->size;
+    in->cut = (trmi_input_cut){.dimensions = global->rank, .parts = 1};
+    if (o->input_cuts != NULL) { /* trmi_input_cuts_check has seen it */
+        trmi_input_cuts cuts;
+        TRMI_TRY(trmi_input_cuts_parse(o->input_cuts, &cuts, err));
+        in->cut = cuts.inputs[index];
         return TRM_OK;
     }
-    const trm_shape *global = &in->leaf->global;
-    if (global->rank < 1 || global->dim[0] % exec->parallel->size != 0) {
+    if (!o->own_samples) {
+        return TRM_OK;
+    }
+    if (global->rank < 1 || global->dim[0] % ranks != 0) {
         return TRMI_FAIL(
             err, TRM_INVALID,
             "input '%s': %lld samples do not divide among %d ranks that feed their own; let "
             "every rank feed the whole batch (full_batch)",
-            b->name, (long long)(global->rank < 1 ? 1 : global->dim[0]), exec->parallel->size);
+            name, (long long)(global->rank < 1 ? 1 : global->dim[0]), ranks);
     }
-    trm_shape shape = trmi_shard_fed_shape(exec, global);
-    in->own = trmi_alloc((size_t)trm_shape_count(&shape) * trm_dtype_bytes(b->dtype));
-    return in->own != NULL ? TRM_OK : TRMI_FAIL(err, TRM_NOMEM, "no memory for the batch");
+    in->cut.parts = ranks;
+    return TRM_OK;
 }
 
-/* Samples of all ranks, dealt in turn. */
-static trm_status join_samples(trm_exec *exec, const trmi_shard_input *in, trm_dtype dtype,
-                               trm_error *err) {
-    const trmi_parallel *p = exec->parallel;
-    int64_t rows = in->leaf->global.dim[0] / p->size,
-            count = trm_shape_count(&in->leaf->global) / p->size;
-    size_t each = (size_t)(count / (rows > 0 ? rows : 1)) * trm_dtype_bytes(dtype);
-    char *all = trmi_alloc((size_t)(count * p->size) * trm_dtype_bytes(dtype));
-    if (all == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for the batch");
+static trm_status make_own(trmi_shard_input *in, trm_dtype dtype, trm_error *err) {
+    trm_shape shape = trmi_shard_fed_shape(in);
+    char *own = NULL;
+    if (in->cut.parts > 1) {
+        TRMI_TRY(TRMI_NEW(err, own, (size_t)trm_shape_count(&shape) * trm_dtype_bytes(dtype),
+                          "for the batch"));
     }
+    in->own = own;
+    return TRM_OK;
+}
+
+/* The parts that all ranks have fed, put together on every rank. */
+static trm_status join_parts(trm_exec *exec, const trmi_shard_input *in, trm_dtype dtype,
+                             trm_error *err) {
+    const trmi_parallel *p = exec->parallel;
+    trm_shape part = trmi_shard_fed_shape(in);
+    int64_t count = trm_shape_count(&part);
+    char *all;
+    TRMI_TRY(
+        TRMI_NEW(err, all, (size_t)(count * p->size) * trm_dtype_bytes(dtype), "for the batch"));
     const trm_collective op = {.kind = TRM_ALLGATHER,
                                .send = in->own,
                                .recv = all,
@@ -178,9 +190,9 @@ static trm_status join_samples(trm_exec *exec, const trmi_shard_input *in, trm_d
                                .dtype = dtype,
                                .tag = "samples"};
     trm_status status = trm_comm_run(p->comm, &op, err);
-    for (int64_t i = 0; status == TRM_OK && i < rows * p->size; i++) {
-        memcpy((char *)in->data + (size_t)i * each,
-               all + (size_t)(i % p->size * rows + i / p->size) * each, each);
+    if (status == TRM_OK) {
+        trmi_input_cut_join(&in->cut, &in->leaf->global, trm_dtype_bytes(dtype), p->size, all,
+                            in->data);
     }
     trmi_free(all);
     return status;
@@ -204,7 +216,8 @@ trm_status trmi_shard_make_inputs(trm_exec *exec, trm_error *err) {
             return TRMI_FAIL(err, TRM_NOMEM, "no memory for the batch");
         }
         exec->whole_inputs[i] = (trmi_shard_input){.data = data, .bytes = bytes, .leaf = leaf};
-        TRMI_TRY(make_own(exec, &exec->whole_inputs[i], b, err));
+        TRMI_TRY(find_cut(exec, i, b->name, &exec->whole_inputs[i], err));
+        TRMI_TRY(make_own(&exec->whole_inputs[i], b->dtype, err));
     }
     return exec->whole_inputs != NULL ? TRM_OK
                                       : TRMI_FAIL(err, TRM_NOMEM, "no memory for the batch");
@@ -224,7 +237,7 @@ void trmi_shard_input_place(trm_exec *exec, int32_t index, trm_tensor *place) {
     trmi_shard_input *in = &exec->whole_inputs[index];
     in->taken = false; /* the caller writes */
     place->data = in->own != NULL ? in->own : in->data;
-    place->shape = trmi_shard_fed_shape(exec, &in->leaf->global);
+    place->shape = trmi_shard_fed_shape(in);
 }
 
 bool trmi_shard_feed(trm_exec *exec, int32_t index, const trm_tensor *place, const void *whole) {
@@ -246,7 +259,7 @@ trm_status trmi_shard_take_inputs(trm_exec *exec, trm_error *err) {
         const trmi_buffer *b = &p->buffers[p->inputs[i]];
         const trmi_shard_input *in = &exec->whole_inputs[i];
         if (in->own != NULL) {
-            TRMI_TRY(join_samples(exec, in, b->dtype, err));
+            TRMI_TRY(join_parts(exec, in, b->dtype, err));
         }
         if (!in->taken) {
             take(exec, i, in->data);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "exec/measure/peak.h"
 
+#include "base/arguments.h"
 #include "base/cpu.h"
 #include "base/error.h"
 #include "base/memory.h"
@@ -131,6 +132,7 @@ static void sample_memory(trm_meter *m) {
  *  ---------------------------------------------------------------------------------- */
 
 trm_status trm_meter_create(int threads, trm_meter **out, trm_error *err) {
+    TRMI_NEED(err, out);
     trm_meter *m = trmi_alloc(sizeof *m);
     if (m == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory to measure the machine");
@@ -177,6 +179,7 @@ void trm_meter_destroy(trm_meter *m) {
 }
 
 void trm_meter_sample(trm_meter *m) {
+    TRMI_NEED_OR(, NULL, m);
     trmi_meter_sample_arithmetic(m);
     sample_memory(m);
 }
@@ -199,6 +202,7 @@ static void describe(const trm_meter *m, double (*statistic)(const samples *),
 }
 
 void trm_meter_describe(const trm_meter *m, trm_machine_peak *middle, trm_machine_peak *best) {
+    TRMI_NEED_OR(, NULL, m);
     if (middle != NULL) {
         describe(m, median, middle);
     }
@@ -210,6 +214,7 @@ void trm_meter_describe(const trm_meter *m, trm_machine_peak *middle, trm_machin
 /* What lies between two mixes is some of each: one after the other they do it. */
 double trm_machine_memory_seconds(const trm_machine_peak *p, double bytes, double bytes_written,
                                   double held) {
+    TRMI_NEED_OR(0, NULL, p);
     int32_t set = 0;
     while (set + 1 < p->memory_count && (double)p->memory[set + 1].bytes <= held) {
         set++;

@@ -35,6 +35,25 @@ static double sigmoid_grad(double a, double b) { return a * b * (1 - b); }
 static double tanh_grad(double a, double b) { return a * (1 - b * b); }
 static double relu(double x) { return x < 0 ? 0 : x; }
 static double sigmoid(double x) { return x >= 0 ? 1 / (1 + exp(-x)) : exp(x) / (1 + exp(x)); }
+static double silu(double x) { return x * sigmoid(x); }
+static double silu_grad(double dy, double x) {
+    double s = sigmoid(x);
+    return dy * s * (1 + x * (1 - s));
+}
+static double gelu(double x) { return x * 0.5 * erfc(-x * M_SQRT1_2); }
+static double gelu_grad(double dy, double x) { /* Phi(x) + x phi(x) */
+    return dy * (0.5 * erfc(-x * M_SQRT1_2) + x * exp(-x * x / 2) * 0.5 * M_2_SQRTPI * M_SQRT1_2);
+}
+/* tanh(u) with u = sqrt(2 / pi) (x + 0.044715 x^3) */
+static double gelu_inner(double x) {
+    return tanh(M_2_SQRTPI * M_SQRT1_2 * (x + 0.044715 * x * x * x));
+}
+static double gelu_tanh(double x) { return 0.5 * x * (1 + gelu_inner(x)); }
+static double gelu_tanh_grad(double dy, double x) {
+    double t = gelu_inner(x), slope = M_2_SQRTPI * M_SQRT1_2 * (1 + 3 * 0.044715 * x * x);
+    return dy * 0.5 * (1 + t + x * (1 - t * t) * slope);
+}
+static double swiglu(double gate, double up) { return silu(gate) * up; }
 static double same(double x) { return x; }
 
 #define BINARY(row, f)                                                                             \
@@ -54,13 +73,37 @@ BINARY(div, div_)
 BINARY(relu_grad, relu_grad)
 BINARY(sigmoid_grad, sigmoid_grad)
 BINARY(tanh_grad, tanh_grad)
+BINARY(silu_grad, silu_grad)
+BINARY(swiglu, swiglu)
 UNARY(relu, relu)
+UNARY(silu, silu)
 UNARY(sigmoid, sigmoid)
 UNARY(tanh, tanh)
 UNARY(exp, exp)
 UNARY(log, log)
 UNARY(sqrt, sqrt)
 UNARY(cast, same)
+
+trm_status trmi_ref_gelu(const trmi_ref_args *args, trm_error *err) {
+    (void)err;
+    return unary(args, args->attrs->gelu.tanh ? gelu_tanh : gelu);
+}
+trm_status trmi_ref_gelu_grad(const trmi_ref_args *args, trm_error *err) {
+    (void)err;
+    return binary(args, args->attrs->gelu.tanh ? gelu_tanh_grad : gelu_grad);
+}
+
+/* dgate = dy up silu'(gate), dup = dy silu(gate). */
+trm_status trmi_ref_swiglu_grad(const trmi_ref_args *args, trm_error *err) {
+    (void)err;
+    const trm_tensor *in = args->inputs;
+    for (int64_t i = 0; i < trm_shape_count(&in[0].shape); i++) {
+        double dy = trmi_ref_get(&in[0], i), gate = trmi_ref_get(&in[1], i);
+        trmi_ref_set(&args->outputs[0], i, silu_grad(dy * trmi_ref_get(&in[2], i), gate));
+        trmi_ref_set(&args->outputs[1], i, dy * silu(gate));
+    }
+    return TRM_OK;
+}
 
 trm_status trmi_ref_scale(const trmi_ref_args *args, trm_error *err) {
     (void)err;
@@ -89,15 +132,11 @@ static int64_t whole_index(const trmi_ref_args *args, int64_t i) {
 trm_status trmi_ref_dropout(const trmi_ref_args *args, trm_error *err) {
     (void)err;
     double rate = args->attrs->dropout.rate;
+    uint64_t seed = trmi_mix(args->seed, args->step);
     uint64_t stream = trmi_mix(args->attrs->dropout.key, TRMI_STREAM_DROPOUT);
-    int64_t count = trm_shape_count(&args->outputs[0].shape),
-            each = args->block_numbers != NULL ? count / args->blocks : count;
-    for (int64_t i = 0; i < count; i++) {
+    for (int64_t i = 0; i < trm_shape_count(&args->outputs[0].shape); i++) {
         uint32_t bits[4];
-        int64_t element =
-            whole_index(args, i) % (each > 0 && args->block_numbers != NULL ? each : INT64_MAX);
-        uint64_t block = args->block_numbers != NULL ? (uint64_t)args->block_numbers[i / each] : 0;
-        uint64_t seed = trmi_mix(args->seed + 0x9E3779B97F4A7C15ull * block, args->step);
+        int64_t element = whole_index(args, i);
         trmi_philox(seed, stream, (uint64_t)(element / 4), bits);
         bool kept = (double)trmi_unit_float(bits[element % 4]) >= rate;
         trmi_ref_set(&args->outputs[0], i,

@@ -179,6 +179,88 @@ static void embedding_is_pytorchs(void **state) {
     done(finish(trm_embedding(graph, table, t), all, 2, t, ids));
 }
 
+static void norms_and_activations_are_pytorchs(void **state) {
+    trm_shape rows = trm_shape_of(3, 4), channels = trm_shape_of(4);
+    begin(true);
+    trm_node a = x(rows), gamma = x(channels), beta = x(channels);
+    const golden layer[] = {G(layer_norm), G(layer_norm_d0), G(layer_norm_d1), G(layer_norm_d2)};
+    done(finish(trm_layer_norm(graph, a, gamma, beta, 0), layer, COUNT(layer), TRM_NO_NODE, NULL));
+    begin(true);
+    a = x(rows), gamma = x(channels);
+    const golden rms[] = {G(rms_norm), G(rms_norm_d0), G(rms_norm_d1)};
+    done(finish(trm_rms_norm(graph, a, gamma, 0), rms, COUNT(rms), TRM_NO_NODE, NULL));
+    begin(true);
+    const golden erf_form[] = {G(gelu), G(gelu_d0)};
+    trm_node y = trm_gelu(graph, trm_scale(graph, x(rows), 3), TRM_GELU_ERF);
+    done(finish(y, erf_form, 2, TRM_NO_NODE, NULL));
+    begin(true);
+    const golden tanh_form[] = {G(gelu_tanh), G(gelu_tanh_d0)};
+    y = trm_gelu(graph, trm_scale(graph, x(rows), 3), TRM_GELU_TANH);
+    done(finish(y, tanh_form, 2, TRM_NO_NODE, NULL));
+    begin(true);
+    const golden silu[] = {G(silu), G(silu_d0)};
+    done(finish(trm_silu(graph, trm_scale(graph, x(rows), 3)), silu, 2, TRM_NO_NODE, NULL));
+    begin(true);
+    trm_node gate = x(rows), up = x(rows);
+    const golden swiglu[] = {G(swiglu), G(swiglu_d0), G(swiglu_d1)};
+    done(finish(trm_swiglu(graph, gate, up), swiglu, COUNT(swiglu), TRM_NO_NODE, NULL));
+}
+
+static void products_of_any_rank_are_pytorchs(void **state) {
+    begin(true);
+    trm_node a = x(trm_shape_of(2, 3, 2, 4)), b = x(trm_shape_of(3, 4, 2));
+    const golden product[] = {G(matmul), G(matmul_d0), G(matmul_d1)};
+    done(finish(trm_matmul(graph, a, b, false, false), product, COUNT(product), TRM_NO_NODE, NULL));
+    begin(true);
+    a = x(trm_shape_of(2, 3, 4));
+    trm_node w = x(trm_shape_of(4, 2)), bias = x(trm_shape_of(2));
+    const golden linear[] = {G(linear_by_inputs), G(linear_by_inputs_d0), G(linear_by_inputs_d1),
+                             G(linear_by_inputs_d2)};
+    done(finish(trm_linear_by_inputs(graph, a, w, bias), linear, COUNT(linear), TRM_NO_NODE, NULL));
+}
+
+static void attention_is_pytorchs(void **state) {
+    trm_shape kv = trm_shape_of(2, 4, 2, 2);
+    begin(true);
+    trm_node q = x(trm_shape_of(2, 3, 4, 2)), k = x(kv), v = x(kv);
+    const golden causal[] = {G(attention), G(attention_d0), G(attention_d1), G(attention_d2)};
+    trm_attention_options o = {.causal = true};
+    done(finish(trm_attention(graph, q, k, v, TRM_NO_NODE, &o), causal, COUNT(causal), TRM_NO_NODE,
+                NULL));
+    begin(true);
+    q = x(trm_shape_of(2, 3, 4, 2)), k = x(kv), v = x(kv);
+    trm_node mask = trm_input(graph, "mask", TRM_INT32, trm_shape_of(2, 4));
+    const golden masked[] = {G(attention_masked), G(attention_masked_d0), G(attention_masked_d1),
+                             G(attention_masked_d2)};
+    const int32_t read[] = {1, 1, 0, 1, 0, 1, 1, 0};
+    done(finish(trm_attention(graph, q, k, v, mask, NULL), masked, COUNT(masked), mask, read));
+    begin(true);
+    const golden packed[] = {G(attention_packed), G(attention_packed_d0)};
+    done(finish(trm_attention_packed(graph, x(trm_shape_of(2, 3, 8)), 2, 1, TRM_NO_NODE, &o),
+                packed, 2, TRM_NO_NODE, NULL));
+    begin(true);
+    const golden rotary[] = {G(rotary), G(rotary_d0)};
+    done(finish(trm_rotary(graph, x(trm_shape_of(2, 3, 2, 4)), 100, 5), rotary, 2, TRM_NO_NODE,
+                NULL));
+}
+
+static void output_layer_and_loss_are_pytorchs(void **state) {
+    begin(true);
+    trm_node a = x(trm_shape_of(2, 3, 4)), w = x(trm_shape_of(5, 4)),
+             t = trm_input(graph, "t", TRM_INT32, trm_shape_of(2, 3));
+    const golden loss[] = {G(linear_xent), G(linear_xent_d0), G(linear_xent_d1)};
+    const int32_t labels[] = {3, 1, 0, 1, 2, 4};
+    const trm_xent_options o = {.use_ignore_index = true, .ignore_index = 1};
+    done(finish(trm_linear_cross_entropy(graph, a, w, t, &o), loss, COUNT(loss), t, labels));
+    begin(true);
+    trm_node table = x(trm_shape_of(5, 3));
+    t = trm_input(graph, "t", TRM_INT32, trm_shape_of(4));
+    const golden tied[] = {G(tied), G(tied_d0)};
+    const int32_t ids[] = {4, 1, 4, 0};
+    done(finish(trm_linear_cross_entropy(graph, trm_embedding(graph, table, t), table, t, NULL),
+                tied, 2, t, ids));
+}
+
 /* Guide 002, step 6: exp, sum, div, log, one-hot, mean by hand. In float32, as users run it. */
 static void loss_written_with_small_operators_is_the_fused_one(void **state) {
     enum { ROWS = 32, CLASSES = 10 };
@@ -260,6 +342,10 @@ int main(void) {
         cmocka_unit_test(pooling_is_pytorchs),
         cmocka_unit_test(losses_are_pytorchs),
         cmocka_unit_test(embedding_is_pytorchs),
+        cmocka_unit_test(norms_and_activations_are_pytorchs),
+        cmocka_unit_test(products_of_any_rank_are_pytorchs),
+        cmocka_unit_test(attention_is_pytorchs),
+        cmocka_unit_test(output_layer_and_loss_are_pytorchs),
         cmocka_unit_test(loss_written_with_small_operators_is_the_fused_one),
         cmocka_unit_test(values_out_of_range_stop_the_step),
         cmocka_unit_test(an_interpreter_without_memory_says_so),

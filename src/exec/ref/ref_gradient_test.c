@@ -158,6 +158,76 @@ static trm_node matmul(bench *b) {
     return trm_matmul(b->graph, x, y, ta, tb);
 }
 
+/* Leading dimensions of both, of one only, or of 1. */
+static trm_node matmul_any(bench *b) {
+    bool ta = draw(b, 0, 1), tb = draw(b, 0, 1);
+    int64_t m = draw(b, 1, 3), k = draw(b, 1, 3), n = draw(b, 1, 3);
+    trm_shape p = trm_shape_of(2, 3, ta ? k : m, ta ? m : k),
+              q = trm_shape_of(tb ? n : k, tb ? k : n);
+    if (draw(b, 0, 1)) {
+        q = trm_shape_of(draw(b, 0, 1) ? 1 : 2, draw(b, 0, 1) ? 1 : 3, q.dim[0], q.dim[1]);
+    }
+    trm_node x = var(b, p), y = var(b, q);
+    return trm_matmul(b->graph, x, y, ta, tb);
+}
+static trm_node linear_by_inputs(bench *b) {
+    trm_shape shape = random_shape(b, 1, 3, 4);
+    int64_t in = shape.dim[shape.rank - 1], out = draw(b, 1, 4);
+    trm_node x = var(b, shape), w = var(b, trm_shape_of(in, out));
+    return trm_linear_by_inputs(b->graph, x, w,
+                                draw(b, 0, 1) ? var(b, trm_shape_of(out)) : TRM_NO_NODE);
+}
+static trm_node layer_norm(bench *b) {
+    trm_shape shape = random_shape(b, 1, 4, 4);
+    shape.dim[shape.rank - 1] = draw(b, 3, 6);
+    trm_shape channels = trm_shape_of(shape.dim[shape.rank - 1]);
+    trm_node x = var(b, shape), gamma = var(b, channels), beta = var(b, channels);
+    return trm_layer_norm(b->graph, x, gamma, beta, 1e-2);
+}
+static trm_node rms_norm(bench *b) {
+    trm_shape shape = random_shape(b, 1, 4, 4);
+    trm_node x = var(b, shape), gamma = var(b, trm_shape_of(shape.dim[shape.rank - 1]));
+    return trm_rms_norm(b->graph, x, gamma, 1e-2);
+}
+static trm_node gelu(bench *b) {
+    return trm_gelu(b->graph, trm_scale(b->graph, var(b, random_shape(b, 0, 4, 4)), 3),
+                    TRM_GELU_ERF);
+}
+static trm_node gelu_tanh(bench *b) {
+    return trm_gelu(b->graph, trm_scale(b->graph, var(b, random_shape(b, 0, 4, 4)), 3),
+                    TRM_GELU_TANH);
+}
+static trm_node silu(bench *b) {
+    return trm_silu(b->graph, trm_scale(b->graph, var(b, random_shape(b, 0, 4, 4)), 3));
+}
+static trm_node swiglu(bench *b) {
+    trm_shape shape = random_shape(b, 1, 3, 4);
+    trm_node gate = var(b, shape), up = var(b, shape);
+    return trm_swiglu(b->graph, gate, up);
+}
+static trm_node rotary(bench *b) {
+    trm_shape shape = trm_shape_of(draw(b, 1, 2), draw(b, 1, 4), draw(b, 1, 2), 2 * draw(b, 1, 3));
+    return trm_rotary(b->graph, var(b, shape), draw(b, 0, 1) ? 0 : 100, draw(b, 0, 5));
+}
+static trm_node attention(bench *b) {
+    int64_t batch = draw(b, 1, 2), queries = draw(b, 1, 4), keys = queries + draw(b, 0, 2);
+    int64_t kv_heads = draw(b, 1, 2), heads = kv_heads * draw(b, 1, 2), width = draw(b, 1, 3);
+    trm_node q = var(b, trm_shape_of(batch, queries, heads, width));
+    trm_node k = var(b, trm_shape_of(batch, keys, kv_heads, width));
+    trm_node v = var(b, trm_shape_of(batch, keys, kv_heads, width));
+    trm_node mask = draw(b, 0, 1) ? ids(b, trm_shape_of(batch, keys), 2, TRM_INT32) : TRM_NO_NODE;
+    const trm_attention_options o = {.causal = draw(b, 0, 1), .scale = draw(b, 0, 1) ? 0 : 1.5};
+    return trm_attention(b->graph, q, k, v, mask, &o);
+}
+static trm_node attention_packed(bench *b) {
+    int64_t batch = draw(b, 1, 2), keys = draw(b, 1, 4), kv_heads = draw(b, 1, 2),
+            heads = kv_heads * draw(b, 1, 2);
+    trm_node qkv = var(b, trm_shape_of(batch, keys, (heads + 2 * kv_heads) * draw(b, 1, 3)));
+    trm_node mask = draw(b, 0, 1) ? ids(b, trm_shape_of(batch, keys), 2, TRM_INT32) : TRM_NO_NODE;
+    const trm_attention_options o = {.causal = draw(b, 0, 1)};
+    return trm_attention_packed(b->graph, qkv, heads, kv_heads, mask, &o);
+}
+
 static trm_node norm_inputs(bench *b, trm_node inputs[6], bool residual) {
     trm_shape shape = random_shape(b, 2, 4, 4);
     shape.dim[0] = draw(b, 3, 4);
@@ -284,6 +354,22 @@ static trm_node xent(bench *b) {
     trm_node z = var(b, trm_shape_of(rows, classes));
     return trm_softmax_cross_entropy(b->graph, z, ids(b, trm_shape_of(rows), classes, TRM_INT32),
                                      &o);
+}
+static trm_node linear_xent(bench *b) {
+    trm_shape labels = random_shape(b, 0, 2, 3), shape = labels;
+    int64_t classes = draw(b, 2, 5);
+    shape.dim[shape.rank++] = draw(b, 1, 4);
+    trm_node x = var(b, shape), w = var(b, trm_shape_of(classes, shape.dim[shape.rank - 1]));
+    trm_xent_options o = {.use_ignore_index = draw(b, 0, 1), .ignore_index = 1};
+    return trm_linear_cross_entropy(b->graph, x, w, ids(b, labels, classes, TRM_INT32), &o);
+}
+/* One parameter as table and as output layer: its two gradients are added. */
+static trm_node tied(bench *b) {
+    int64_t rows = draw(b, 2, 5), width = draw(b, 1, 4), count = draw(b, 1, 4);
+    trm_node table = var(b, trm_shape_of(rows, width));
+    trm_node x = trm_embedding(b->graph, table, ids(b, trm_shape_of(count), rows, TRM_INT32));
+    return trm_linear_cross_entropy(b->graph, trm_tanh(b->graph, x), table,
+                                    ids(b, trm_shape_of(count), rows, TRM_INT32), NULL);
 }
 static trm_node bce(bench *b) {
     trm_shape shape = random_shape(b, 1, 3, 4);
@@ -462,6 +548,19 @@ static const entry entries[] = {E(add),
                                 E(conv),
                                 E(linear),
                                 E(matmul),
+                                E(matmul_any),
+                                E(linear_by_inputs),
+                                E(layer_norm),
+                                E(rms_norm),
+                                E(gelu),
+                                E(gelu_tanh),
+                                E(silu),
+                                E(swiglu),
+                                E(rotary),
+                                E(attention),
+                                E(attention_packed),
+                                E(linear_xent),
+                                E(tied),
                                 E(batch_norm),
                                 E(batch_norm_infer),
                                 E(norm_act),

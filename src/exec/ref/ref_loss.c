@@ -86,33 +86,15 @@ static trm_status row_numbers(const trmi_ref_args *args, int64_t r, int64_t labe
     return TRM_OK;
 }
 
-/* The blocks of samples that a loss is joined over; NULL: none. */
-static trmi_norm_sync *blocks_of(const trmi_ref_args *args) {
-    return args->blocks > 0 ? args->norm_sync : NULL;
-}
-
-/* losses [rows], counted [rows]: their sums over the ranks that hold the other samples, or over all
- * blocks of samples. */
-static trm_status join_samples(const trmi_ref_args *args, const double *losses,
-                               const double *counts, double *total, double *counted,
+static trm_status join_samples(const trmi_ref_args *args, double *total, double *counted,
                                trm_error *err) {
     uint32_t axes = args->attrs->xent.sync_samples;
-    trmi_norm_sync *sync = axes != 0 ? args->sync[axes] : blocks_of(args);
-    int64_t rows = args->inputs[0].shape.dim[0];
-    double own[2] = {*total, *counted}, *sums = own;
-    const double *all;
-    if (sync == NULL) {
+    const double own[2] = {*total, *counted}, *all;
+    if (axes == 0) {
         return TRM_OK;
     }
-    for (int64_t b = 0; b < sync->blocks; b++) {
-        sums = sync->values;
-        sums[2 * b] = sums[2 * b + 1] = 0;
-        for (int64_t r = rows * b / sync->blocks; r < rows * (b + 1) / sync->blocks; r++) {
-            sums[2 * b] += losses[r];
-            sums[2 * b + 1] += counts[r];
-        }
-    }
-    TRMI_TRY(sync->gather(sync, sums, 2, &all, err));
+    trmi_norm_sync *sync = args->sync[axes];
+    TRMI_TRY(sync->gather(sync, own, 2, &all, err));
     *total = *counted = 0;
     for (int32_t m = 0; m < sync->size; m++) {
         *total += all[2 * m];
@@ -184,7 +166,7 @@ static trm_status exact_total(const trmi_ref_args *args, const double *losses, i
 /* target_k = (1 - s) [k = label] + s / K, so loss = lse - (1 - s) z_label - s mean(z). */
 /* exact: [3 * rows] from exact_rows, NULL = row by row. */
 static trm_status row_losses(const trmi_ref_args *args, const double *exact, double *losses,
-                             double *counts, double *total, double *counted, trm_error *err) {
+                             double *total, double *counted, trm_error *err) {
     const trm_tensor *z = &args->inputs[0], *labels = &args->inputs[1];
     int64_t rows = z->shape.dim[0], classes = all_classes(args->attrs, z);
     double s = args->attrs->xent.label_smoothing;
@@ -205,27 +187,26 @@ static trm_status row_losses(const trmi_ref_args *args, const double *exact, dou
         }
         trmi_ref_set(&args->outputs[1], r, row[0]);
         losses[r] = skip ? 0 : row[0] - (1 - s) * row[1] - s * row[2] / (double)classes;
-        counts[r] = !skip;
         *total += losses[r];
-        *counted += counts[r];
+        *counted += !skip;
     }
     return TRM_OK;
 }
 
 trm_status trmi_ref_softmax_xent(const trmi_ref_args *args, trm_error *err) {
     int64_t rows = args->inputs[0].shape.dim[0];
-    double total = 0, counted = 0, *losses = trmi_alloc((size_t)rows * 8 * sizeof *losses),
-           *counts = losses + rows, *numbers = counts + rows;
+    double total = 0, counted = 0, *losses = trmi_alloc((size_t)rows * 7 * sizeof *losses),
+           *numbers = losses + rows;
     if (losses == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for a reference loss");
     }
     trm_status status = args->exact ? exact_rows(args, numbers, numbers + 3 * rows, err) : TRM_OK;
-    status = status == TRM_OK ? row_losses(args, args->exact ? numbers : NULL, losses, counts,
-                                           &total, &counted, err)
-                              : status;
+    status = status == TRM_OK
+                 ? row_losses(args, args->exact ? numbers : NULL, losses, &total, &counted, err)
+                 : status;
     if (status == TRM_OK) {
         status = args->exact ? exact_total(args, losses, rows, &total, &counted, err)
-                             : join_samples(args, losses, counts, &total, &counted, err);
+                             : join_samples(args, &total, &counted, err);
     }
     trmi_free(losses);
     TRMI_TRY(status);
@@ -253,35 +234,118 @@ trm_status trmi_ref_softmax_xent_grad(const trmi_ref_args *args, trm_error *err)
     return TRM_OK;
 }
 
-/* Of elements [begin, end). */
-static double add_logistic(const trmi_ref_args *args, int64_t begin, int64_t end) {
-    double total = 0;
-    for (int64_t i = begin; i < end; i++) {
-        double x = trmi_ref_get(&args->inputs[0], i);
-        total += fmax(x, 0) - x * trmi_ref_get(&args->inputs[1], i) + log1p(exp(-fabs(x)));
+/* ---- the linear layer and the loss in one ---- */
+
+/* Makes the logits of row r of this rank's classes and their log_sum_exp over all ranks' classes.
+ * Returns the label's logit in *at. */
+static trm_status linear_row(const trmi_ref_args *args, int64_t r, double *z, double *lse,
+                             double *at, trm_error *err) {
+    const trm_tensor *x = &args->inputs[0], *w = &args->inputs[1];
+    int64_t classes = w->shape.dim[0], width = w->shape.dim[1];
+    int64_t column = trmi_ref_get_int(&args->inputs[2], r) - args->attrs->xent.begin;
+    double most = -INFINITY, sum = 0;
+    for (int64_t k = 0; k < classes; k++) {
+        z[k] = 0;
+        for (int64_t i = 0; i < width; i++) {
+            z[k] += trmi_ref_get(x, r * width + i) * trmi_ref_get(w, k * width + i);
+        }
+        most = fmax(most, z[k]);
     }
-    return total;
+    for (int64_t k = 0; k < classes; k++) {
+        sum += exp(z[k] - most);
+    }
+    *lse = most + log(sum);
+    *at = column >= 0 && column < classes ? z[column] : 0;
+    if (args->attrs->xent.sync_classes == 0) {
+        return TRM_OK;
+    }
+    trmi_norm_sync *sync = args->sync[args->attrs->xent.sync_classes];
+    const double own[2] = {*lse, *at}, *all;
+    TRMI_TRY(sync->gather(sync, own, 2, &all, err));
+    most = -INFINITY, sum = 0, *at = 0;
+    for (int32_t m = 0; m < sync->size; m++) {
+        most = fmax(most, all[2 * m]);
+        *at += all[2 * m + 1];
+    }
+    for (int32_t m = 0; m < sync->size; m++) {
+        sum += exp(all[2 * m] - most);
+    }
+    *lse = most + log(sum);
+    return TRM_OK;
+}
+
+/* Adds row r's part of the gradients for logits z: dz = weight (softmax(z) - [k = label]). */
+static void linear_row_back(const trmi_ref_args *args, int64_t r, const double *z, double lse,
+                            double weight, double *dw) {
+    const trm_tensor *x = &args->inputs[0], *w = &args->inputs[1];
+    int64_t classes = w->shape.dim[0], width = w->shape.dim[1];
+    int64_t column = trmi_ref_get_int(&args->inputs[2], r) - args->attrs->xent.begin;
+    for (int64_t i = 0; i < width; i++) {
+        double dx = 0;
+        for (int64_t k = 0; k < classes; k++) {
+            double dz = weight * (exp(z[k] - lse) - (k == column ? 1 : 0));
+            dx += dz * trmi_ref_get(w, k * width + i);
+            dw[k * width + i] += dz * trmi_ref_get(x, r * width + i);
+        }
+        trmi_ref_set(&args->outputs[1], r * width + i, dx);
+    }
+}
+
+trm_status trmi_ref_linear_xent(const trmi_ref_args *args, trm_error *err) {
+    const trm_tensor *w = &args->inputs[1], *labels = &args->inputs[2];
+    int64_t classes = w->shape.dim[0], width = w->shape.dim[1];
+    int64_t rows = trm_shape_count(&labels->shape);
+    int64_t all = args->attrs->xent.classes > 0 ? args->attrs->xent.classes : classes;
+    double total = 0, counted = 0, none = 0;
+    for (int64_t r = 0; r < rows; r++) {
+        int64_t label = trmi_ref_get_int(labels, r);
+        bool skip = ignored(args->attrs, label);
+        if (!skip && (label < 0 || label >= all)) {
+            return TRMI_FAIL(err, TRM_INVALID,
+                             "label %" PRId64 " of sample %" PRId64 ": 0 to %" PRId64 " expected",
+                             label, r, all - 1);
+        }
+        counted += !skip;
+    }
+    TRMI_TRY(join_samples(args, &none, &counted, err));
+    double weight = counted > 0 ? 1 / counted : 0;
+    double scale = args->attrs->xent.samples > 0 ? 1.0 / (double)args->attrs->xent.samples : weight;
+    double *z = trmi_alloc((size_t)(classes + classes * width + 1) * sizeof *z), *dw = z + classes;
+    if (z == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a reference loss");
+    }
+    trm_status status = TRM_OK;
+    for (int64_t r = 0; r < rows && status == TRM_OK; r++) {
+        double lse, at;
+        bool skip = ignored(args->attrs, trmi_ref_get_int(labels, r));
+        status = linear_row(args, r, z, &lse, &at, err);
+        if (status == TRM_OK) {
+            total += skip ? 0 : lse - at;
+            if (args->outputs_count > 1) {
+                linear_row_back(args, r, z, lse, skip ? 0 : scale, dw);
+            }
+        }
+    }
+    for (int64_t i = 0; status == TRM_OK && args->outputs_count > 1 && i < classes * width; i++) {
+        trmi_ref_set(&args->outputs[2], i, dw[i]);
+    }
+    trmi_free(z);
+    TRMI_TRY(status);
+    TRMI_TRY(join_samples(args, &total, &none, err));
+    trmi_ref_set(&args->outputs[0], 0, total * weight);
+    return TRM_OK;
 }
 
 trm_status trmi_ref_bce_logits(const trmi_ref_args *args, trm_error *err) {
-    trmi_norm_sync *sync = blocks_of(args);
-    int64_t count = trm_shape_count(&args->inputs[0].shape);
-    double total = 0, whole = (double)count;
-    if (sync == NULL) {
-        total = add_logistic(args, 0, count);
-    } else {
-        const double *all;
-        for (int64_t b = 0; b < sync->blocks; b++) {
-            sync->values[b] =
-                add_logistic(args, count * b / sync->blocks, count * (b + 1) / sync->blocks);
-        }
-        TRMI_TRY(sync->gather(sync, sync->values, 1, &all, err));
-        for (int32_t b = 0; b < sync->size; b++) {
-            total += all[b];
-        }
-        whole = whole / sync->blocks * sync->size;
+    (void)err;
+    const trm_tensor *z = &args->inputs[0], *t = &args->inputs[1];
+    int64_t count = trm_shape_count(&z->shape);
+    double total = 0;
+    for (int64_t i = 0; i < count; i++) {
+        double x = trmi_ref_get(z, i);
+        total += fmax(x, 0) - x * trmi_ref_get(t, i) + log1p(exp(-fabs(x)));
     }
-    trmi_ref_set(&args->outputs[0], 0, count > 0 ? total / whole : 0);
+    trmi_ref_set(&args->outputs[0], 0, count > 0 ? total / (double)count : 0);
     return TRM_OK;
 }
 
@@ -290,9 +354,6 @@ trm_status trmi_ref_bce_logits_grad(const trmi_ref_args *args, trm_error *err) {
     const trm_tensor *z = &args->inputs[1], *t = &args->inputs[2];
     int64_t count = trm_shape_count(&z->shape),
             whole = args->attrs->bce.count > 0 ? args->attrs->bce.count : count;
-    if (blocks_of(args) != NULL) {
-        whole = count / args->norm_sync->blocks * args->norm_sync->size;
-    }
     double scale = trmi_ref_get(&args->inputs[0], 0) / (double)(whole > 0 ? whole : 1);
     for (int64_t i = 0; i < count; i++) {
         double x = trmi_ref_get(z, i);

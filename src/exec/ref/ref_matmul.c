@@ -5,13 +5,15 @@ trm_status trmi_ref_linear(const trmi_ref_args *args, trm_error *err) {
     (void)err;
     const trm_tensor *x = &args->inputs[0], *w = &args->inputs[1], *y = &args->outputs[0];
     const trm_tensor *bias = args->inputs_count > 2 ? &args->inputs[2] : NULL;
-    int64_t out = w->shape.dim[0], in = w->shape.dim[1];
+    bool inputs_first = args->attrs->matmul.inputs_first;
+    int64_t out = w->shape.dim[inputs_first ? 1 : 0], in = w->shape.dim[inputs_first ? 0 : 1];
     int64_t rows = trm_shape_count(&y->shape) / (out > 0 ? out : 1);
     for (int64_t r = 0; r < rows; r++) {
         for (int64_t o = 0; o < out; o++) {
             double sum = bias != NULL && bias->data != NULL ? trmi_ref_get(bias, o) : 0;
             for (int64_t i = 0; i < in; i++) {
-                sum += trmi_ref_get(x, r * in + i) * trmi_ref_get(w, o * in + i);
+                sum += trmi_ref_get(x, r * in + i) *
+                       trmi_ref_get(w, inputs_first ? i * out + o : o * in + i);
             }
             trmi_ref_set(y, r * out + o, args->attrs->matmul.relu && sum < 0 ? 0 : sum);
         }
@@ -24,8 +26,10 @@ trm_status trmi_ref_matmul(const trmi_ref_args *args, trm_error *err) {
     const trm_tensor *a = &args->inputs[0], *b = &args->inputs[1], *c = &args->outputs[0];
     bool ta = args->attrs->matmul.transpose_a, tb = args->attrs->matmul.transpose_b;
     int32_t rank = c->shape.rank;
-    int64_t batch = rank == 3 ? c->shape.dim[0] : 1;
-    int64_t m = c->shape.dim[rank - 2], n = c->shape.dim[rank - 1];
+    int64_t m = c->shape.dim[rank - 2], n = c->shape.dim[rank - 1], batch = 1;
+    for (int32_t i = 0; i < rank - 2; i++) {
+        batch *= c->shape.dim[i];
+    }
     int64_t k = a->shape.dim[ta ? rank - 2 : rank - 1];
     int64_t width = b->shape.dim[tb ? rank - 2 : rank - 1], first = args->attrs->matmul.begin;
     const trm_tensor *y = args->inputs_count > 2 ? &args->inputs[2] : NULL; /* of a ReLU */

@@ -143,6 +143,26 @@ static inline vf vf_sigmoid(vf x) {
     return vf_select(vf_gt(vf_zero(), x), vf_mul(e, down), down);
 }
 
+/* erf to 4e-7: a rational function of x on [-4, 4], beyond which it is +-1 in float32. */
+static inline vf vf_erf(vf x) {
+    static const float top[] = {-2.72614225801306e-10f, 2.77068142495902e-08f,
+                                -2.10102402082508e-06f, -5.69250639462346e-05f,
+                                -7.34990630326855e-04f, -2.95459980854025e-03f,
+                                -1.60960333262415e-02f};
+    static const float bottom[] = {-1.45660718464996e-05f, -2.13374055278905e-04f,
+                                   -1.68282697438203e-03f, -7.37332916720468e-03f,
+                                   -1.42647390514189e-02f};
+    vf kept = vf_min(vf_max(x, vf_set(-4.0f)), vf_set(4.0f)), z = vf_mul(kept, kept);
+    vf p = vf_set(top[0]), q = vf_set(bottom[0]);
+    for (int i = 1; i < 7; i++) {
+        p = vf_fma(p, z, vf_set(top[i]));
+    }
+    for (int i = 1; i < 5; i++) {
+        q = vf_fma(q, z, vf_set(bottom[i]));
+    }
+    return vf_select(vf_nan(x), x, vf_div(vf_mul(kept, p), q));
+}
+
 /* Lanes [0, count) by full vectors, then the rest: BODY sees `i` and, in the tail, `n` lanes. */
 #define VF_LOOP(count, FULL, TAIL)                                                                 \
     do {                                                                                           \

@@ -71,8 +71,8 @@ static bool read_input(const trm_graph *g, int32_t x, int32_t *rows, int32_t *id
 static bool fuse(trmi_pass *pass, const trmi_op *op) {
     const trm_graph *g = pass->from;
     int32_t rows, ids, dense;
-    if (op->kind != TRMI_OP_LINEAR || op->attrs.matmul.relu || !is_real(g, op->outputs[0]) ||
-        g->values[op->outputs[0]].shape.dim[0] < LEAST_SAMPLES ||
+    if (op->kind != TRMI_OP_LINEAR || op->attrs.matmul.relu || op->attrs.matmul.inputs_first ||
+        !is_real(g, op->outputs[0]) || g->values[op->outputs[0]].shape.dim[0] < LEAST_SAMPLES ||
         !read_input(g, op->inputs[0], &rows, &ids, &dense)) {
         return false;
     }

@@ -24,6 +24,13 @@ static uint32_t followed_inputs(trmi_op_kind kind) {
     case TRMI_OP_NORM_ACT_INFER:
     case TRMI_OP_BATCH_NORM:
     case TRMI_OP_BATCH_NORM_INFER: return 1u | 1u << 5; /* x and the residual */
+    case TRMI_OP_LAYER_NORM:
+    case TRMI_OP_RMS_NORM:
+    case TRMI_OP_LINEAR_XENT: /* its weights stay fp32, so that it makes their gradient in fp32 */
+    case TRMI_OP_GELU:
+    case TRMI_OP_SILU:
+    case TRMI_OP_ROTARY:
+    case TRMI_OP_BROADCAST:
     case TRMI_OP_MAX_POOL:
     case TRMI_OP_AVG_POOL:
     case TRMI_OP_GLOBAL_AVG_POOL:
@@ -32,7 +39,9 @@ static uint32_t followed_inputs(trmi_op_kind kind) {
     case TRMI_OP_TRANSPOSE:
     case TRMI_OP_SLICE:
     case TRMI_OP_DROPOUT: return 1u;
+    case TRMI_OP_SWIGLU:
     case TRMI_OP_ADD: return 3u;
+    case TRMI_OP_ATTENTION: return 7u;
     case TRMI_OP_CONCAT: return ~0u;
     default: return 0;
     }

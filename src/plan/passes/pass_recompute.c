@@ -72,6 +72,10 @@ static bool is_function(trmi_op_kind kind) {
     case TRMI_OP_LOG:
     case TRMI_OP_SQRT:
     case TRMI_OP_SCALE:
+    case TRMI_OP_GELU:
+    case TRMI_OP_SILU:
+    case TRMI_OP_SWIGLU:
+    case TRMI_OP_ROTARY:
     case TRMI_OP_SOFTMAX: return true;
     default: return false;
     }

@@ -91,7 +91,7 @@ static int32_t wish(const trmi_space *s, int32_t n, const char *wishes) {
  * only such losses read. */
 static bool in_head(const trmi_space *s, int32_t n) {
     trmi_op_kind kind = trmi_space_op(s, n)->kind;
-    if (kind == TRMI_OP_SOFTMAX_XENT) {
+    if (kind == TRMI_OP_SOFTMAX_XENT || kind == TRMI_OP_LINEAR_XENT) {
         return true;
     }
     bool any = false;

@@ -101,6 +101,13 @@ static bool inherit(const trmi_sharder *s, const trmi_op *op, char letters[TRMI_
     case TRMI_OP_SIGMOID_GRAD:
     case TRMI_OP_TANH_GRAD:
     case TRMI_OP_SOFTMAX_GRAD:
+    case TRMI_OP_LAYER_NORM_GRAD:
+    case TRMI_OP_RMS_NORM_GRAD:
+    case TRMI_OP_ATTENTION_GRAD:
+    case TRMI_OP_ROTARY:
+    case TRMI_OP_GELU_GRAD:
+    case TRMI_OP_SILU_GRAD:
+    case TRMI_OP_SWIGLU_GRAD:
     case TRMI_OP_REDUCE_MAX_GRAD:
     case TRMI_OP_BCE_LOGITS_GRAD:
     case TRMI_OP_BAG_POOL_GRAD:
@@ -109,9 +116,13 @@ static bool inherit(const trmi_sharder *s, const trmi_op *op, char letters[TRMI_
         for (int i = 0; i < s->mesh->axes && forward->kind == TRMI_OP_LINEAR; i++) {
             char was = letters[i];
             /* dw = dy^T x: k x n . n x c; dx = dy w: n x k . k x c */
-            bool weights = op->attrs.matmul.transpose_a;
-            letters[i] = was == 'k'              ? (weights ? 'n' : 'c')
-                         : was == 'c'            ? 'k'
+            /* with weights [I, O], dw = x^T dy: c x n . n x k */
+            bool weights = op->attrs.matmul.transpose_a,
+                 turned = weights && forward->attrs.matmul.inputs_first;
+            letters[i] = was == 'k'              ? (turned    ? 'k'
+                                                    : weights ? 'n'
+                                                              : 'c')
+                         : was == 'c'            ? (turned ? 'n' : 'k')
                          : was == 'n' && weights ? 'c'
                                                  : was;
         }
@@ -213,15 +224,12 @@ static trm_status letters_for(trmi_sharder *s, const trmi_op *op, char *letters,
     const trmi_shard_choice *choice = s->choices[index];
     if (choice != NULL) {
         memcpy(letters, choice->letters, TRMI_MESH_AXES + 1);
-        for (int32_t i = 0; s->plan->exact && i < s->mesh->axes; i++) {
-            /* a bag's sum is not exact */
-            bool bag = op->kind == TRMI_OP_BAG_POOL && letters[i] == 'k';
-            /* exact plans pass no partial sums on */
-            letters[i] = letters[i] == '+' || bag ? '.' : letters[i];
-        }
     } else if (!inherit(s, op, letters) ||
                !trmi_shard_strategy(s->from, op, s->mesh, letters, strategy)) {
         TRMI_TRY(follow(s, op, letters, err));
+    }
+    if (s->plan->exact) {
+        trmi_shard_exact_letters(op, letters);
     }
     if (!trmi_shard_strategy(s->from, op, s->mesh, letters, strategy) ||
         !trmi_shard_settle(s, op, strategy)) {

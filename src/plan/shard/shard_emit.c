@@ -213,6 +213,16 @@ static void localize(emission *e) {
         e->attrs.xent.classes = in_shape(e, z)->dim[1];
         break;
     }
+    case TRMI_OP_LINEAR_XENT:
+        e->attrs.xent.sync_classes = trmi_letters_mask(letters, "k");
+        e->attrs.xent.sync_samples =
+            trmi_letters_mask(letters, e->loops.letters) & ~e->attrs.xent.sync_classes;
+        e->attrs.xent.begin = in_box(e, 1).begin[0];
+        e->attrs.xent.classes = in_shape(e, 1)->dim[0];
+        break;
+    case TRMI_OP_ATTENTION: e->attrs.attention.begin += in_box(e, 0).begin[1]; break;
+    case TRMI_OP_ATTENTION_GRAD: e->attrs.attention.begin += in_box(e, 1).begin[1]; break;
+    case TRMI_OP_ROTARY: e->attrs.rotary.begin += in_box(e, 0).begin[1]; break;
     case TRMI_OP_EMBEDDING:
     case TRMI_OP_EMBEDDING_GRAD: localize_tables(e); break;
     case TRMI_OP_BAG_POOL:

@@ -37,9 +37,23 @@ bool trmi_shard_is_exact(trmi_op_kind kind) {
     }
 }
 
-/* Returns whether a strategy passes partial sums through. */
-static bool has_plus(const trmi_strategy *strategy) {
-    return strchr(strategy->letters, '+') != NULL;
+/* Returns whether cutting this loop of an operator would make ranks add up rounded numbers: partial
+ * sums that pass on, and the sums of operators that have no exact form. */
+static bool rounds(const trmi_op *op, char letter) {
+    switch (op->kind) {
+    case TRMI_OP_LINEAR_XENT:
+    case TRMI_OP_LAYER_NORM_GRAD:
+    case TRMI_OP_RMS_NORM_GRAD: return letter != '.';
+    case TRMI_OP_ATTENTION_GRAD: return letter == 'q';
+    case TRMI_OP_BAG_POOL: return letter == 'k' || letter == '+';
+    default: return letter == '+';
+    }
+}
+
+void trmi_shard_exact_letters(const trmi_op *op, char *letters) {
+    for (; *letters != '\0'; letters++) {
+        *letters = rounds(op, *letters) ? '.' : *letters;
+    }
 }
 
 bool trmi_shard_settle(const trmi_sharder *s, const trmi_op *op, trmi_strategy *strategy) {
@@ -59,8 +73,11 @@ bool trmi_shard_settle(const trmi_sharder *s, const trmi_op *op, trmi_strategy *
             *at = *at == TRMI_PARTIAL_SUM ? TRMI_WHOLE : *at;
         }
     }
-    bool bag = op->kind == TRMI_OP_BAG_POOL && strchr(strategy->letters, 'k') != NULL;
-    return !has_plus(strategy) && !bag;
+    bool exact = true;
+    for (const char *letter = strategy->letters; *letter != '\0'; letter++) {
+        exact = exact && !rounds(op, *letter);
+    }
+    return exact;
 }
 
 /* ---- what the whole operator adds up ---- */

@@ -131,6 +131,45 @@ static void loops_norm(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
     }
 }
 
+/* Layer norm and RMS norm: cut by rows; sums for gamma and beta are partial then. */
+static void loops_row_norm(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
+    bool gradient = op->kind == TRMI_OP_LAYER_NORM_GRAD || op->kind == TRMI_OP_RMS_NORM_GRAD;
+    int32_t rows = trmi_output_of(g, op, 0)->shape.rank - 1;
+    set_first(l->letters, rows_of, rows, '\0');
+    for (int i = 0; i < op->inputs_count; i++) {
+        bool vector = gradient ? i == 2 : i > 0, wide = gradient ? i < 2 : i == 0;
+        if (vector) {
+            set(l->in[i], "-");
+        } else {
+            set_first(l->in[i], rows_of, rows, wide ? '-' : '\0');
+        }
+    }
+    set_first(l->out[0], rows_of, rows, '-');
+    for (int i = 1; i < op->outputs_count; i++) {
+        set(l->out[i], gradient ? "-" : l->letters);
+    }
+}
+
+/* ---- attention ---- */
+
+/* Attention: cut by samples, by groups of heads that share keys, and by queries, all of which then
+ * read all keys. Packed queries, keys and values lie side by side, so that only samples are cut. */
+static void loops_attention(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
+    bool gradient = op->kind == TRMI_OP_ATTENTION_GRAD, packed = op->inputs[gradient ? 2 : 1] == 0;
+    const char *q = packed ? "n--" : "nqg-", *k = packed ? "" : "n-g-",
+               *lse = packed ? "n--" : "ngq";
+    const char *forward[] = {q, k, k, "n-"}, *backward[] = {q, q, k, k, "n-", q, lse};
+    for (int i = 0; i < op->inputs_count; i++) {
+        set(l->in[i], gradient ? backward[i] : forward[i]);
+    }
+    set(l->out[0], q);
+    for (int i = 1; i < op->outputs_count; i++) {
+        set(l->out[i], gradient ? k : lse);
+    }
+    set(l->letters, packed ? "n" : "nqg");
+    l->groups = packed ? 0 : trmi_input_of(g, op, gradient ? 2 : 1)->shape.dim[2];
+}
+
 /* ---- products and tables ---- */
 
 /* Linear: rows x inner, weights columns x inner. */
@@ -138,19 +177,22 @@ static void loops_linear(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
     int32_t rank = trmi_input_of(g, op, 0)->shape.rank;
     set_first(l->in[0], rows_of, rank - 1, 'c');
     set_first(l->out[0], rows_of, rank - 1, 'k');
-    set(l->in[1], "kc");
+    set(l->in[1], op->attrs.matmul.inputs_first ? "ck" : "kc");
     set(l->in[2], "k");
     snprintf(l->letters, sizeof l->letters, "%.*skc", (int)rank - 1, rows_of);
     l->once = 2;
 }
 
-/* Matrix product, plain or batched, with transposes. */
+/* Matrix product with any leading dimensions and with transposes. */
 static void loops_matmul(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
-    const char *batch = trmi_input_of(g, op, 0)->shape.rank == 3 ? "b" : "";
-    snprintf(l->in[0], sizeof l->in[0], "%s%s", batch, op->attrs.matmul.transpose_a ? "cn" : "nc");
-    snprintf(l->in[1], sizeof l->in[1], "%s%s", batch, op->attrs.matmul.transpose_b ? "kc" : "ck");
-    snprintf(l->out[0], sizeof l->out[0], "%snk", batch);
-    snprintf(l->letters, sizeof l->letters, "%snkc", batch);
+    const char *forms[] = {op->attrs.matmul.transpose_a ? "cn" : "nc",
+                           op->attrs.matmul.transpose_b ? "kc" : "ck", "nk", "nkc"};
+    char *const letters[] = {l->in[0], l->in[1], l->out[0], l->letters};
+    int32_t batch = trmi_input_of(g, op, 0)->shape.rank - 2;
+    for (int i = 0; i < 4; i++) {
+        set_first(letters[i], "bmli", batch, '\0');
+        strcpy(letters[i] + batch, forms[i]);
+    }
 }
 
 /* Embedding and its gradient: the table is cut by rows (v) or columns (d). */
@@ -202,6 +244,19 @@ static void loops_xent(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
     }
 }
 
+/* Linear layer and cross-entropy: samples (the leading dimensions) and classes; the kernel combines
+ * the loss over ranks. */
+static void loops_linear_xent(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
+    int32_t rank = trmi_input_of(g, op, 2)->shape.rank;
+    set_first(l->in[0], rows_of, rank, '-');
+    set(l->in[1], "k-");
+    set_first(l->in[2], rows_of, rank, '\0');
+    set_first(l->out[1], rows_of, rank, '-');
+    set(l->out[2], "k-");
+    set_first(l->letters, rows_of, rank, 'k');
+    l->without[0] = TRMI_WHOLE;
+}
+
 /* Binary cross-entropy: elementwise, then summed. */
 static void loops_bce(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
     bool gradient = op->kind == TRMI_OP_BCE_LOGITS_GRAD;
@@ -228,7 +283,9 @@ static void follow(const trm_shape *wide, const trm_shape *shape, char *to) {
 /* Elementwise operators; the linear ones let partial sums pass. */
 static void loops_eltwise(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
     const trm_shape *out = &trmi_output_of(g, op, 0)->shape;
-    follow(out, out, l->out[0]);
+    for (int i = 0; i < op->outputs_count; i++) {
+        follow(out, out, l->out[i]);
+    }
     follow(out, out, l->letters);
     for (int i = 0; i < op->inputs_count && i < TRMI_LOOP_TENSORS; i++) {
         follow(out, &trmi_input_of(g, op, i)->shape, l->in[i]);
@@ -245,6 +302,14 @@ static void loops_softmax(const trm_graph *g, const trmi_op *op, trmi_loops *l) 
     int32_t last = trmi_output_of(g, op, 0)->shape.rank - 1;
     l->in[0][last] = l->in[1][last] = l->out[0][last] = l->letters[last] = '-';
     l->reason = last == 0 ? "softmax is not cut along its own dimension" : NULL;
+}
+
+/* Rotary positions: not cut along the last dimension, whose halves are mixed. */
+static void loops_rotary(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
+    loops_eltwise(g, op, l);
+    int32_t last = trmi_output_of(g, op, 0)->shape.rank - 1;
+    l->in[0][last] = l->out[0][last] = l->letters[last] = '-';
+    l->linear = true;
 }
 
 /* Transpose: the output has the letters of the input in another order. */
@@ -398,6 +463,14 @@ static void (*const rules[])(const trm_graph *g, const trmi_op *op, trmi_loops *
     [TRMI_OP_NORM_ACT_APPLY] = loops_norm,
     [TRMI_OP_NORM_ACT_INFER] = loops_norm,
     [TRMI_OP_NORM_ACT_GRAD] = loops_norm,
+    [TRMI_OP_LAYER_NORM] = loops_row_norm,
+    [TRMI_OP_LAYER_NORM_GRAD] = loops_row_norm,
+    [TRMI_OP_RMS_NORM] = loops_row_norm,
+    [TRMI_OP_RMS_NORM_GRAD] = loops_row_norm,
+    [TRMI_OP_ATTENTION] = loops_attention,
+    [TRMI_OP_ATTENTION_GRAD] = loops_attention,
+    [TRMI_OP_ROTARY] = loops_rotary,
+    [TRMI_OP_LINEAR_XENT] = loops_linear_xent,
     [TRMI_OP_LINEAR] = loops_linear,
     [TRMI_OP_MATMUL] = loops_matmul,
     [TRMI_OP_EMBEDDING] = loops_embedding,
@@ -432,6 +505,12 @@ static void (*const rules[])(const trm_graph *g, const trmi_op *op, trmi_loops *
     [TRMI_OP_SIGMOID_GRAD] = loops_eltwise,
     [TRMI_OP_TANH] = loops_eltwise,
     [TRMI_OP_TANH_GRAD] = loops_eltwise,
+    [TRMI_OP_GELU] = loops_eltwise,
+    [TRMI_OP_GELU_GRAD] = loops_eltwise,
+    [TRMI_OP_SILU] = loops_eltwise,
+    [TRMI_OP_SILU_GRAD] = loops_eltwise,
+    [TRMI_OP_SWIGLU] = loops_eltwise,
+    [TRMI_OP_SWIGLU_GRAD] = loops_eltwise,
     [TRMI_OP_EXP] = loops_eltwise,
     [TRMI_OP_LOG] = loops_eltwise,
     [TRMI_OP_SQRT] = loops_eltwise,
@@ -481,12 +560,15 @@ const char *trmi_shard_loop_name(const trm_graph *graph, const trmi_op *op, char
     case 'k':
         return bags ? "keys"
                : op->kind == TRMI_OP_SOFTMAX_XENT || op->kind == TRMI_OP_SOFTMAX_XENT_GRAD ||
-                       op->kind == TRMI_OP_ONE_HOT
+                       op->kind == TRMI_OP_LINEAR_XENT || op->kind == TRMI_OP_ONE_HOT
                    ? "classes"
                : matrix ? "columns"
                         : "output channels";
     case 'c': return matrix ? "inner" : has(l.letters, 'k') ? "input channels" : "channels";
-    case 'g': return "groups";
+    case 'g':
+        return op->kind == TRMI_OP_ATTENTION || op->kind == TRMI_OP_ATTENTION_GRAD ? "heads"
+                                                                                   : "groups";
+    case 'q': return "queries";
     case 'h': return "rows";
     case 'w': return "columns";
     case 'v': return "table rows";

@@ -85,6 +85,9 @@ trm_status trmi_shard_emit_leaf(trmi_sharder *s, const trmi_op *op, trm_error *e
 /* Returns whether an operator sums over something that may be cut (shard_exact.c); in exact plans
  * it is replaced by integer sums. */
 bool trmi_shard_is_exact(trmi_op_kind kind);
+/* Replaces the letters that an exact plan does not cut by: the operator would add up rounded numbers.
+ */
+void trmi_shard_exact_letters(const trmi_op *op, char *letters);
 /* Changes a strategy for an exact plan: nothing stays partial. False: the strategy passes partial
  * sums on and is not possible. */
 bool trmi_shard_settle(const trmi_sharder *s, const trmi_op *op, trmi_strategy *strategy);

@@ -247,6 +247,17 @@ static void add_comms(const trm_graph *g, const trmi_op *op, const trmi_loops *l
                  2.0 * 8 * trmi_mesh_group(mesh, rows), "loss by samples");
         break;
     }
+    case TRMI_OP_LINEAR_XENT: {
+        uint32_t classes = trmi_letters_mask(letters, "k"),
+                 rows = trmi_letters_mask(letters, l->letters) & ~classes;
+        double n = (double)trm_shape_count(&trmi_input_of(g, op, 2)->shape) /
+                   (double)trmi_mesh_group(mesh, rows);
+        add_comm(out->comms, &out->comms_count, TRMI_MOVE_ALL_GATHER, classes,
+                 n * 2 * 8 * trmi_mesh_group(mesh, classes), "loss by classes");
+        add_comm(out->comms, &out->comms_count, TRMI_MOVE_ALL_GATHER, rows,
+                 2.0 * 2 * 8 * trmi_mesh_group(mesh, rows), "loss by samples");
+        break;
+    }
     default: break;
     }
 }

@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A client's connections: first words, mending, sending again, control requests. client_create.c
- * makes the first ones. */
+/* A client's connections: HELLO, repairing, sending again, receiving answers, control requests.
+ * client_create.c makes the first connections.
+ *
+ * All waiting is in trmi_client_progress, which receives from one server and meanwhile serves
+ * the others: it carries steps, sends the chief's sign of life, and repairs connections on which
+ * a push depends. */
 #include "ps/client/client.h"
 
 #include "base/checked.h"
@@ -15,10 +19,11 @@
 #include <unistd.h>
 
 static const double slice_seconds = 0.2, SAY_SECONDS = 10;
-enum { BEATS = 4 }; /* of a chief, in a lease's time */
-/* of timeout_seconds: then a connection is taken for broken, and made anew */
+enum { BEATS = 4 }; /* signs of life of the chief in the time of one lease */
+/* share of timeout_seconds after which a silent TCP connection counts as broken */
 static const double UNANSWERED = 0.25;
-static const double stop_seconds = 5; /* for other workers, once the caller wants to stop */
+static const double stop_seconds =
+    5; /* seconds to go on waiting for other workers after a requested stop */
 
 double trmi_client_deadline(const trm_ps_client *client) {
     return trmi_os_now() + client->options.timeout_seconds;
@@ -36,10 +41,10 @@ trm_status trmi_client_stopped(const trmi_server_connection *peer, trm_error *er
                      peer->number, peer->address);
 }
 
-/* ---- first words ----------------------------------------------------------------------------- */
+/* ---- greeting a server ----------------------------------------------------------------------- */
 
-/* On a connection that is not used by others yet. *refused: the server has answered with an error.
- * */
+/* Sends HELLO on a new connection and waits for the answer. Sets client->refused_here if the
+ * server answers with an error. */
 static trm_status exchange(trm_ps_client *client, trmi_channel *channel, trmi_ps_note *note,
                            double deadline, trm_error *err) {
     const trmi_ps_header header = {.kind = TRMI_PS_HELLO, .worker = client->worker};
@@ -57,6 +62,7 @@ static trm_status exchange(trm_ps_client *client, trmi_channel *channel, trmi_ps
         return TRMI_FAIL(err, TRM_PEER, "%s closed the connection at once", channel->peer);
     }
     TRMI_TRY(status);
+    /* decode the answer; an error in it is the server's refusal */
     trmi_ps_header answer;
     status = trmi_ps_decode_header(m.data, m.bytes, &answer, err);
     if (status == TRM_OK) {
@@ -71,6 +77,8 @@ static trm_status exchange(trm_ps_client *client, trmi_channel *channel, trmi_ps
     return status;
 }
 
+/* Exchanges HELLO over TCP and offers shared-memory rings to a server on the same host. If the
+ * server accepts, *channel becomes the ring. */
 static trm_status hello(trm_ps_client *client, trmi_server_connection *peer, trmi_channel **channel,
                         bool joining, trmi_ps_note *welcome, double deadline, trm_error *err) {
     trmi_ring_place place;
@@ -91,6 +99,9 @@ static trm_status hello(trm_ps_client *client, trmi_server_connection *peer, trm
     return status;
 }
 
+/* Checks the server's answer to HELLO against what this client expects, and takes over
+ * incarnation, clock and mode.
+ *   error  INVALID: the server is another one than configured */
 static trm_status check_welcome(trm_ps_client *client, const trmi_server_connection *peer,
                                 const trmi_ps_note *note, bool joining, trm_error *err) {
     if (note->value[5] != peer->number || note->value[6] != client->servers || note->value[2] < 1 ||
@@ -106,7 +117,8 @@ static trm_status check_welcome(trm_ps_client *client, const trmi_server_connect
     client->mode = (trm_ps_mode)note->value[4];
     if (joining) {
         client->incarnation = (uint32_t)trmi_max_i64(client->incarnation, note->value[1]);
-        /* A push that only some servers have is made again, by its clock: they know it. */
+        /* The life begins with the smallest clock of all servers: a push that only some have is
+         * repeated, and those recognise it. */
         client->next_batch =
             peer->number == 0 ? note->value[3] : trmi_min_i64(client->next_batch, note->value[3]);
         client->most_batches = trmi_max_i64(client->most_batches, note->value[3]);
@@ -116,9 +128,9 @@ static trm_status check_welcome(trm_ps_client *client, const trmi_server_connect
     return TRM_OK;
 }
 
-/* Without a token from the caller: that which the server has published on this host, see
- * comm/rendezvous/token.h. A reader is told at once that there is none; a worker's server may be
- * starting again. */
+/* Finds the token: that of the options, or the one that the server has published on this host
+ * (comm/rendezvous/token.h). A missing file is an error at once for a reader; a worker's server
+ * may be restarting. */
 static trm_status find_token(trm_ps_client *client, const char *reached, uint8_t token[32],
                              trm_error *err) {
     if (client->has_token) {
@@ -130,10 +142,11 @@ static trm_status find_token(trm_ps_client *client, const char *reached, uint8_t
     return status == TRM_INVALID ? TRM_PEER : status;
 }
 
-/* Connects, as often as it takes until the deadline, and proves the token.   errors  as
- * trmi_client_connect */
+/* Connects repeatedly until the deadline and proves the token.
+ *   errors  as trmi_client_connect */
 static trm_status reach(trm_ps_client *client, const trmi_server_connection *peer, double deadline,
                         trmi_channel **out, trm_error *err) {
+    /* connect; a server that is not there yet is tried until the deadline */
     const trmi_patience patience = {deadline, client->options.stopped, client->options.context};
     trmi_credentials mine = {.service = TRMI_SERVICE_PARAMETERS, .version = TRMI_PS_VERSION};
     trmi_session session;
@@ -150,11 +163,12 @@ static trm_status reach(trm_ps_client *client, const trmi_server_connection *pee
         return trmi_client_stopped(peer, err);
     }
     TRMI_TRY(status);
+    /* prove the token to each other */
     trmi_net_peer(fd, reached);
     status = find_token(client, reached, mine.token, err);
     status = status == TRM_OK ? trmi_net_introduce(fd, &mine, &patience, &session, err) : status;
     explicit_bzero(&mine, sizeof mine);
-    if (status == TRM_INVALID) { /* a server that starts again may have published another token */
+    if (status == TRM_INVALID) { /* a restarted server may have published another token */
         client->refused_here |= client->has_token;
         status = TRM_PEER;
     }
@@ -168,6 +182,7 @@ static trm_status reach(trm_ps_client *client, const trmi_server_connection *pee
     return TRM_OK;
 }
 
+/* Contract in client.h. */
 trm_status trmi_client_connect(trm_ps_client *client, trmi_server_connection *peer, bool joining,
                                double deadline, trm_error *err) {
     trmi_channel *channel = NULL;
@@ -184,6 +199,7 @@ trm_status trmi_client_connect(trm_ps_client *client, trmi_server_connection *pe
                                            client->options.ring_bytes, &channel, err));
         snprintf(channel->peer, sizeof channel->peer, "server %d (this process)", peer->number);
     }
+    /* greet, then accept the connection */
     trmi_ps_note welcome;
     trm_status status = hello(client, peer, &channel, joining, &welcome, deadline, err);
     if (status == TRM_OK) {
@@ -197,15 +213,17 @@ trm_status trmi_client_connect(trm_ps_client *client, trmi_server_connection *pe
     return TRM_OK;
 }
 
-/* ---- mending --------------------------------------------------------------------------------- */
+/* ---- repairing connections ------------------------------------------------------------------- */
 
+/* Sends one message on the existing connection. */
 static trm_status send_now(trm_ps_client *client, trmi_server_connection *peer, const uint8_t *data,
                            size_t bytes, double deadline, trm_error *err) {
     client->stats.bytes_sent += (int64_t)bytes;
     return trmi_channel_send(peer->channel, data, bytes, deadline - trmi_os_now(), err);
 }
 
-/* An order as it travels; NULL: no memory.   owns  caller */
+/* Encodes a control request with a new number; NULL without memory.
+ *   owns  the caller */
 static uint8_t *encode_order(trm_ps_client *c, trmi_ps_kind kind, const trmi_ps_note *note,
                              const trm_table_options *table, const void *trailer,
                              size_t trailer_bytes, size_t *bytes, uint64_t *number) {
@@ -234,34 +252,36 @@ trm_status trmi_client_tell(trm_ps_client *c, trmi_server_connection *peer,
     uint64_t number;
     uint8_t *data =
         encode_order(c, TRMI_PS_CONTROL, note, NULL, trailer, trailer_bytes, &bytes, &number);
-    trm_status status = data == NULL ? TRM_NOMEM /* the next time */
+    trm_status status = data == NULL ? TRM_NOMEM /* the caller tries again */
                                      : send_now(c, peer, data, bytes, deadline, NULL);
     trmi_free(data);
     return status;
 }
 
-/* Tells this server, without waiting, of the steps that it has not been told of: others may wait
- * for them. */
+/* Sends this server the steps that it lacks, without waiting for an answer: other workers may
+ * wait for them. */
 static void tell_steps_to(trm_ps_client *c, trmi_server_connection *peer, double deadline) {
     if (peer->channel == NULL || !trmi_client_steps_untold(c, peer)) {
         return;
     }
     uint64_t pushes = trmi_client_steps_settled(c);
     trmi_ps_note note = {.value = {TRMI_ORDER_STEPS, (int64_t)pushes}};
-    /* Broken, whoever mends it tells again. */
+    /* after a failure, send_again carries them on the new connection */
     if (trmi_client_tell(c, peer, &note, c->steps, c->steps_bytes, deadline) == TRM_OK) {
         peer->carried = c->steps_last;
         peer->carried_pushes = pushes;
     }
 }
 
+/* Sends all servers other than 0 the steps that they lack. */
 static void tell_steps(trm_ps_client *client, double deadline) {
     for (uint32_t s = 1; s < client->servers; s++) {
         tell_steps_to(client, &client->peers[s], deadline);
     }
 }
 
-/* While it waits for servers the chief says that it lives. Nobody waits for the answer. */
+/* Sends the chief's sign of life to server 0 while the client waits for other servers. The
+ * answer is not awaited. */
 static void chief_beats(trm_ps_client *client, double deadline) {
     trmi_server_connection *peer = &client->peers[0];
     double now = trmi_os_now();
@@ -274,13 +294,14 @@ static void chief_beats(trm_ps_client *client, double deadline) {
     (void)!trmi_client_tell(client, peer, &note, NULL, 0, deadline);
 }
 
-/* Everything that this server has not answered, in order. */
+/* Sends everything again that this server has not answered: steps, pushes in their order, pulls. */
 static trm_status send_again(trm_ps_client *client, trmi_server_connection *peer, double deadline,
                              trm_error *err) {
     double now = trmi_os_now();
     peer->carried = 0;
     peer->carried_pushes = 0;
     tell_steps_to(client, peer, deadline);
+    /* pushes in ascending order of their numbers */
     for (uint64_t sequence = 0;;) {
         trmi_pending *next = NULL;
         for (int i = 0; i < TRMI_PUSHES_AHEAD_MAX; i++) {
@@ -295,7 +316,7 @@ static trm_status send_again(trm_ps_client *client, trmi_server_connection *peer
         sequence = next->sequence;
         next->sent = now;
         if (sequence <= client->delivered && !client->staging && client->mode == TRM_PS_SYNC) {
-            /* all servers have had it */
+            /* all servers have this push: it is not partial any more */
             memset(next->data + offsetof(trmi_ps_header, flags), 0, sizeof(uint32_t));
         }
         client->stats.resent++;
@@ -322,7 +343,7 @@ void trmi_client_drop(trm_ps_client *client, trmi_server_connection *peer) {
     }
 }
 
-/* A server is waited for: said at once and then every SAY_SECONDS. */
+/* Logs that a server is unreachable; called at once and then every SAY_SECONDS. */
 static void say_lost(const trm_ps_client *client, const trmi_server_connection *peer, double since,
                      double deadline, const trm_error *why) {
     trmi_log(TRM_LOG_WARN, "ps",
@@ -331,7 +352,8 @@ static void say_lost(const trm_ps_client *client, const trmi_server_connection *
              deadline - trmi_os_now(), why != NULL ? why->message : "no answer");
 }
 
-/* Until the deadline: a server that restarts comes back. */
+/* Repairs a connection: connects again until the deadline and sends everything unanswered again.
+ * Ends early on a requested stop and when the job is over. */
 static trm_status mend(trm_ps_client *client, trmi_server_connection *peer, double deadline,
                        trm_error *err) {
     trm_error cause = {0};
@@ -381,6 +403,7 @@ static trm_status mend(trm_ps_client *client, trmi_server_connection *peer, doub
     }
 }
 
+/* Contract in client.h. A broken connection is repaired once; a second failure is the caller's. */
 trm_status trmi_client_send(trm_ps_client *client, trmi_server_connection *peer,
                             const uint8_t *data, size_t bytes, double deadline, trm_error *err) {
     trm_status status =
@@ -394,6 +417,8 @@ trm_status trmi_client_send(trm_ps_client *client, trmi_server_connection *peer,
 
 /* ---- answers --------------------------------------------------------------------------------- */
 
+/* Handles the answer to a staged push: the server's finished step, or from server 0 the decided
+ * steps. */
 static void staged(trm_ps_client *client, trmi_server_connection *peer,
                    const trmi_ps_header *header, const trmi_ps_note *note, const uint8_t *trailer) {
     if (header->status != TRM_OK) {
@@ -410,6 +435,8 @@ static void staged(trm_ps_client *client, trmi_server_connection *peer,
     }
 }
 
+/* Handles the answer to a push: frees its message, and keeps an error for the next call of the
+ * user. */
 static void push_answered(trm_ps_client *client, trmi_server_connection *peer,
                           const trmi_ps_header *header, const trmi_ps_note *note,
                           const trm_error *err) {
@@ -430,6 +457,7 @@ static void push_answered(trm_ps_client *client, trmi_server_connection *peer,
     }
 }
 
+/* Handles a DONE message: the answer to a push, a refused pull, or a control request. */
 static void take_done(trm_ps_client *client, trmi_server_connection *peer,
                       const trmi_ps_header *header, const trmi_message *m) {
     trmi_ps_note note;
@@ -453,6 +481,7 @@ static void take_done(trm_ps_client *client, trmi_server_connection *peer,
                 trmi_batch_refused(client->batches[i], peer, header->sequence, &err);
             }
         }
+        /* the order that is awaited; answers to other orders are ignored */
     } else if (header->sequence == client->order) {
         trmi_free(client->order_trailer);
         client->order_trailer_bytes = (size_t)header->extra[0];
@@ -468,6 +497,7 @@ static void take_done(trm_ps_client *client, trmi_server_connection *peer,
     }
 }
 
+/* Handles one message and releases it unless a batch has taken it. */
 static void take(trm_ps_client *client, trmi_server_connection *peer, trmi_message *m) {
     trmi_ps_header header;
     client->stats.bytes_received += (int64_t)m->bytes;
@@ -487,6 +517,7 @@ static void take(trm_ps_client *client, trmi_server_connection *peer, trmi_messa
     }
 }
 
+/* Returns the smallest of three times, at least 0. */
 static double least_of(double a, double b, double c) {
     double least = a < b ? a : b;
     least = least < c ? least : c;
@@ -501,7 +532,8 @@ int trmi_client_pushes_pending(const trmi_server_connection *peer) {
     return count;
 }
 
-/* Something has been waiting for too long: perhaps it, or its answer, was lost. */
+/* Returns whether a push or pull has been unanswered for longer than retry_seconds: a message
+ * may be lost. */
 static bool is_overdue(const trm_ps_client *client, const trmi_server_connection *peer,
                        double now) {
     for (int i = 0; i < TRMI_PUSHES_AHEAD_MAX; i++) {
@@ -520,6 +552,7 @@ static bool is_overdue(const trm_ps_client *client, const trmi_server_connection
     return false;
 }
 
+/* Returns whether this server owes an answer to a push or pull. */
 static bool is_owed(const trm_ps_client *client, const trmi_server_connection *peer) {
     bool owed = trmi_client_pushes_pending(peer) > 0;
     for (int i = 0; i < TRMI_BATCHES_MAX; i++) {
@@ -528,15 +561,16 @@ static bool is_owed(const trm_ps_client *client, const trmi_server_connection *p
     return owed;
 }
 
-/* While one server is waited for, another may have died with a push of ours, for which other
- * workers wait that the first server waits for. */
+/* Receives from the other servers while the client waits for `waited`, and repairs their
+ * connections. Another server may have died with a push of this worker, for which other workers,
+ * and through them the server `waited`, are waiting. */
 static trm_status look_after_others(trm_ps_client *client, const trmi_server_connection *waited,
                                     double deadline, trm_error *err) {
     for (uint32_t s = 0; s < client->servers; s++) {
         trmi_server_connection *peer = &client->peers[s];
         trmi_message m;
         if (peer == waited || peer->ordered || !is_owed(client, peer)) {
-            continue; /* or its answer to an order would be taken by nobody: it is next */
+            continue; /* its order is awaited next, and must get its answer then */
         }
         trm_status status = TRM_OK;
         while (status == TRM_OK) {
@@ -548,7 +582,7 @@ static trm_status look_after_others(trm_ps_client *client, const trmi_server_con
             }
         }
         if (status == TRM_PEER || status == TRM_END || status == TRM_CORRUPT) {
-            /* For a moment only: it may still be starting. */
+            /* briefly: the server may still be starting */
             double moment = trmi_os_now() + 0.5;
             status = mend(client, peer, moment < deadline ? moment : deadline, err);
             if (status != TRM_OK && status != TRM_PEER && status != TRM_TIMEOUT &&
@@ -556,20 +590,23 @@ static trm_status look_after_others(trm_ps_client *client, const trmi_server_con
                 return status;
             }
         } else if (is_overdue(client, peer, trmi_os_now())) {
-            /* broken now: the next time finds it so */
+            /* if the connection breaks here, the next call repairs it */
             status = send_again(client, peer, deadline, NULL);
         }
     }
     return TRM_OK;
 }
 
-/* The caller wants to stop, and what it waits for is others' to do. */
+/* Returns whether a wait for rows is given up because a stop was requested: those rows may
+ * depend on other workers. */
 static bool gives_up(trm_ps_client *client, double since) {
     double begin =
         trmi_client_is_stopped(client) && client->stop_seen > since ? client->stop_seen : since;
     return client->wants_rows && client->stop_seen > 0 && trmi_os_now() - begin > stop_seconds;
 }
 
+/* Contract in client.h. Waits in slices of slice_seconds at most, so that stops, lost workers and
+ * overdue messages are noticed. */
 trm_status trmi_client_progress(trm_ps_client *client, trmi_server_connection *peer,
                                 double deadline, trm_error *err) {
     const double begin = trmi_os_now();
@@ -609,7 +646,7 @@ trm_status trmi_client_progress(trm_ps_client *client, trmi_server_connection *p
             }
         }
         if (status == TRM_PEER || status == TRM_END || status == TRM_CORRUPT) {
-            /* What was asked through the old connection may need to be asked again. */
+            /* the caller repeats what it had sent on the old connection */
             return mend(client, peer, deadline, err);
         }
         if (status != TRM_OK && status != TRM_TIMEOUT) {
@@ -634,6 +671,8 @@ trm_status trmi_client_order_send(trm_ps_client *client, trmi_server_connection 
     return status;
 }
 
+/* Contract in client.h. A repaired connection is an error (PEER), because the server may or may
+ * not have carried the order out. */
 trm_status trmi_client_order_wait(trm_ps_client *client, trmi_server_connection *peer,
                                   uint64_t number, trm_error *err) {
     peer->ordered = false;
@@ -662,10 +701,12 @@ trm_status trmi_client_order_wait(trm_ps_client *client, trmi_server_connection 
     return (trm_status)theirs.status;
 }
 
+/* Contract in client.h. */
 trm_status trmi_client_order(trm_ps_client *client, trmi_server_connection *peer, trmi_ps_kind kind,
                              const trmi_ps_note *note, const trm_table_options *table,
                              const void *trailer, size_t trailer_bytes, trm_error *err) {
-    /* These may be asked twice: their second answer is as good as the first. */
+    /* orders that may be repeated after a repaired connection: the second time they change
+     * nothing */
     bool repeatable = kind == TRMI_PS_TABLE || note->value[0] == TRMI_ORDER_STATS ||
                       note->value[0] == TRMI_ORDER_ROW || note->value[0] == TRMI_ORDER_LEASE ||
                       note->value[0] == TRMI_ORDER_BYE || note->value[0] == TRMI_ORDER_WORKERS ||

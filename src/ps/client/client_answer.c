@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The pull of one part from one server: the request, sent again after a new connection, and the
- * answer. Called by the connections (client.c) and by pulls (client_pull.c); calls neither. */
+/* The pull of one part from one server: the request, sent again after a repaired connection, and
+ * its answer. Called by client.c and client_pull.c, calls neither. */
 #include "ps/client/client.h"
 
 #include "base/error.h"
@@ -8,6 +8,8 @@
 
 /* ---- requests -------------------------------------------------------------------------------- */
 
+/* Contract in client.h. What the header says depends on the mode: the clock of the batch, the
+ * first batch of this life, or (staged pushes) the push that must be in the rows' step. */
 trm_status trmi_batch_ask(trm_ps_batch *b, trmi_part *part, trmi_server_connection *peer,
                           double deadline, trm_error *err) {
     trm_ps_client *c = b->client;
@@ -23,13 +25,14 @@ trm_status trmi_batch_ask(trm_ps_batch *b, trmi_part *part, trmi_server_connecti
                              .section_count = count,
                              .flags = c->reader || b->outside};
     header.extra[0] = c->joined;
-    if (c->staging) { /* the step with the push of the batch before, whatever its number */
+    if (c->staging) { /* the step that contains the push of the batch before */
         header.clock = 0;
         header.extra[0] = b->index - c->joined;
     } else if (c->mode == TRM_PS_SYNC) {
         header.extra[0] = 0;
     }
-    /* The server gives up first, and says for whom it waited. */
+    /* The server's deadline is earlier than the client's, so that its error names the worker
+     * that it waited for. */
     header.extra[1] = (int64_t)((patience > 0.6 ? patience - 0.3 : patience / 2) * 1e3);
     part->replies[peer->number].asked = trmi_os_now();
     size_t bytes =
@@ -41,7 +44,7 @@ trm_status trmi_batch_ask(trm_ps_batch *b, trmi_part *part, trmi_server_connecti
     TRMI_TRY(peer->channel->table->reserve(peer->channel, bytes, left, &m, err));
     trm_status status = trmi_batch_encode(c, &header, a->sections + first, m.data, err);
     if (status != TRM_OK) {
-        m.bytes = 0; /* taken back */
+        m.bytes = 0; /* 0 bytes: withdraws the reserved message */
         (void)!peer->channel->table->commit(peer->channel, &m, left, NULL);
         return status;
     }
@@ -49,6 +52,7 @@ trm_status trmi_batch_ask(trm_ps_batch *b, trmi_part *part, trmi_server_connecti
     return peer->channel->table->commit(peer->channel, &m, left, err);
 }
 
+/* Returns whether the server has not answered this part. */
 static bool is_owed(const trmi_part *part, const trmi_server_connection *peer) {
     return part->request != 0 && !part->done && !part->replies[peer->number].here;
 }
@@ -84,6 +88,8 @@ void trmi_batch_forget(trm_ps_batch *b, const trmi_server_connection *peer) {
 
 /* ---- answers --------------------------------------------------------------------------------- */
 
+/* Contract in client.h. Copies the answer out of the channel, whose memory the server needs for
+ * further answers. */
 void trmi_batch_keep_answer(const trm_ps_client *c, trmi_part *part, uint32_t server) {
     trmi_reply *reply = &part->replies[server];
     trmi_message *m = &reply->message;
@@ -98,7 +104,7 @@ void trmi_batch_keep_answer(const trm_ps_client *c, trmi_part *part, uint32_t se
     if (trmi_ps_decode_header(copy, m->bytes, &header, NULL) != TRM_OK ||
         trmi_ps_decode_rows(copy, m->bytes, &header, c->widths, part->pull.sections + first,
                             last - first, NULL) != TRM_OK) {
-        trmi_free(copy); /* cannot be: it was decoded before */
+        trmi_free(copy); /* cannot happen: it was decoded before */
         return;
     }
     reply->kept = copy;
@@ -106,6 +112,7 @@ void trmi_batch_keep_answer(const trm_ps_client *c, trmi_part *part, uint32_t se
     *m = (trmi_message){0};
 }
 
+/* Returns the unfinished part with this request number; NULL: none. */
 static trmi_part *part_of(trm_ps_batch *b, uint64_t request) {
     for (int32_t p = 0; b->pulling && p < b->asked; p++) {
         if (b->parts[p].request == request && !b->parts[p].done) {
@@ -124,18 +131,19 @@ void trmi_batch_refused(trm_ps_batch *b, const trmi_server_connection *peer, uin
     }
 }
 
+/* Contract in client.h. Sets *m to empty if it takes the message over. */
 void trmi_batch_answer(trm_ps_batch *b, trmi_server_connection *peer, const trmi_ps_header *header,
                        trmi_message *m) {
     trm_ps_client *c = b->client;
     trmi_part *part = part_of(b, header->sequence);
     if (part == NULL || part->replies[peer->number].here) {
-        return; /* another batch's; or the answer to a repetition: ours is here already */
+        return; /* of another batch, or a second answer to a repeated request */
     }
     trmi_reply *reply = &part->replies[peer->number];
     uint32_t first = part->pull.first[peer->number], last = part->pull.first[peer->number + 1];
     reply->here = true;
     trm_error err;
-    /* The decoder points values; keys stay. */
+    /* the decoder only sets the addresses of values; the keys stay */
     if (header->dtype != c->options.wire ||
         trmi_ps_decode_rows(m->data, m->bytes, header, c->widths, part->pull.sections + first,
                             last - first, &err) != TRM_OK) {

@@ -1,16 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Questions about tables and rows of running servers. */
+/* Reads rows and table declarations of running servers, for audits and for programs that do not
+ * know the tables. */
 #include "ps/client/client.h"
 
+#include "base/arguments.h"
 #include "base/error.h"
 #include "base/memory.h"
 
+/* Contract in trireme/ps_tools.h. The answer has info, values, slots and the last writers, in
+ * this order. */
 trm_status trm_ps_audit_row(trm_ps_client *client, int32_t table, uint64_t key, trm_row_info *info,
                             float *values, float *slots, trm_ps_writer writers[TRM_PS_WRITERS],
                             int32_t *writer_count, trm_error *err) {
+    TRMI_NEED(err, client);
     if (table < 0 || (uint32_t)table >= client->table_count) {
         return TRMI_FAIL(err, TRM_INVALID, "table %d of %u", table, client->table_count);
     }
+    /* the server that has the row */
     uint32_t shard =
         trmi_shard_of_row(&client->tables[table].placement, key, client->servers, client->shards);
     trmi_ps_note note = {.value = {TRMI_ORDER_ROW, table, (int64_t)key}};
@@ -18,6 +24,7 @@ trm_status trm_ps_audit_row(trm_ps_client *client, int32_t table, uint64_t key, 
     TRMI_TRY(trmi_client_order(client, &client->peers[shard / client->shards], TRMI_PS_CONTROL,
                                &note, NULL, NULL, 0, err));
     trmi_row_layout_make(&client->tables[table], &layout);
+    /* the size of the answer follows from the layout */
     size_t value_bytes = 4 * (size_t)layout.width, slot_bytes = 4 * (size_t)layout.slot_count;
     size_t row_bytes = sizeof *info + value_bytes + slot_bytes, have = client->order_trailer_bytes;
     if (have == 0) {
@@ -46,10 +53,11 @@ trm_status trm_ps_audit_row(trm_ps_client *client, int32_t table, uint64_t key, 
 
 trm_status trm_ps_row(trm_ps_client *client, int32_t table, uint64_t key, trm_row_info *info,
                       float *values, float *slots, trm_error *err) {
+    TRMI_NEED(err, client);
     return trm_ps_audit_row(client, table, key, info, values, slots, NULL, NULL, err);
 }
 
-/* Table `number` of server 0; *count is how many it has. */
+/* Declares table `number` as server 0 has it; *count: how many tables it has. */
 static trm_status adopt_table(trm_ps_client *client, int32_t number, int32_t *count,
                               trm_error *err) {
     trmi_ps_note note = {.value = {TRMI_ORDER_TABLES, number}};
@@ -74,7 +82,10 @@ static trm_status adopt_table(trm_ps_client *client, int32_t number, int32_t *co
     return trm_ps_client_table(client, &options, &same, err);
 }
 
+/* Contract in trireme/ps_tools.h. Each answer has the number of tables, so the loop needs no
+ * request of its own. */
 trm_status trm_ps_client_adopt(trm_ps_client *client, int32_t *count, trm_error *err) {
+    TRMI_NEED(err, client, count);
     *count = 1;
     for (int32_t number = (int32_t)client->table_count; number < *count; number++) {
         TRMI_TRY(adopt_table(client, number, count, err));
@@ -85,6 +96,7 @@ trm_status trm_ps_client_adopt(trm_ps_client *client, int32_t *count, trm_error 
 
 const trm_table_options *trm_ps_client_table_options(const trm_ps_client *client, int32_t table,
                                                      int32_t *slots) {
+    TRMI_NEED_OR(NULL, NULL, client, slots);
     if (table < 0 || (uint32_t)table >= client->table_count) {
         return NULL;
     }

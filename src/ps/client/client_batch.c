@@ -1,14 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Batches: their slices, and the unique keys of these in order of servers, shards and tables. */
+/* Batches: their slices, the sections in which unique keys go to servers, and the addresses of
+ * rows in messages.
+ *
+ *      slices        what the caller adds: a table, keys, where rows go, gradients
+ *      uniques       each distinct key of the batch once (client_unique.c)
+ *      arrangement   the uniques of one message, grouped by server, shard and table into sections
+ *      row_of        the address of each unique's row in the received or the prepared message
+ *
+ * With a single shard the uniques already lie in the order of sections; then nothing is moved
+ * and an address is computed from the slice's row_zero. */
 #include "ps/client/client.h"
 
+#include "base/arguments.h"
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/memory.h"
 
 #include <stdlib.h>
 
+/* Contract in trireme/ps.h. */
 trm_status trm_ps_batch_create(trm_ps_client *client, trm_ps_batch **out, trm_error *err) {
+    TRMI_NEED(err, client, out);
     trm_ps_batch *b = trmi_alloc(sizeof *b);
     if (b != NULL) {
         b->client = client;
@@ -27,6 +39,7 @@ trm_status trm_ps_batch_create(trm_ps_client *client, trm_ps_batch **out, trm_er
     return TRM_OK;
 }
 
+/* Frees the arrays of an arrangement. */
 static void free_arrangement(trmi_arrangement *a) {
     free(a->keys);
     free(a->place);
@@ -34,6 +47,7 @@ static void free_arrangement(trmi_arrangement *a) {
     trmi_free(a->first);
 }
 
+/* Contract in client.h. Messages are in the channels' memory and are given back. */
 void trmi_part_release(trm_ps_client *client, trmi_part *part) {
     for (uint32_t s = 0; s < client->servers && part->replies != NULL; s++) {
         trmi_reply *reply = &part->replies[s];
@@ -47,7 +61,7 @@ void trmi_part_release(trm_ps_client *client, trmi_part *part) {
     }
 }
 
-/* Gives all answers back; forgets the pull. */
+/* Contract in client.h. */
 void trmi_batch_release(trm_ps_batch *b) {
     trm_ps_client *client = b->client;
     for (int p = 0; p < TRMI_PARTS_MAX; p++) {
@@ -60,6 +74,7 @@ void trmi_batch_release(trm_ps_batch *b) {
     b->pulling = false;
 }
 
+/* Contract in trireme/ps.h. */
 void trm_ps_batch_destroy(trm_ps_batch *b) {
     if (b == NULL) {
         return;
@@ -87,7 +102,9 @@ void trm_ps_batch_destroy(trm_ps_batch *b) {
     trmi_free(b);
 }
 
+/* Contract in trireme/ps.h. Memory is kept for the next batch. */
 void trm_ps_batch_clear(trm_ps_batch *b) {
+    TRMI_NEED_OR(, NULL, b);
     trmi_batch_release(b);
     b->slice_count = b->lookups = b->unique_count = 0;
     b->cut = false;
@@ -95,8 +112,13 @@ void trm_ps_batch_clear(trm_ps_batch *b) {
     b->err = (trm_error){0};
 }
 
+/* Contract in trireme/ps.h. */
 trm_status trm_ps_batch_add(trm_ps_batch *b, int32_t table, const uint64_t *keys, int64_t count,
                             float *rows, const float *gradients, trm_error *err) {
+    TRMI_NEED(err, b);
+    if (count > 0) {
+        TRMI_NEED(err, keys);
+    }
     if (table < 0 || (uint32_t)table >= b->client->table_count || count < 0 ||
         b->lookups + count > INT32_MAX) {
         return TRMI_FAIL(err, TRM_INVALID,
@@ -125,6 +147,7 @@ trm_status trm_ps_batch_add(trm_ps_batch *b, int32_t table, const uint64_t *keys
 
 /* ---- sections -------------------------------------------------------------------------------- */
 
+/* Makes room for a section of each shard and table. */
 static trm_status reserve_arrangement(const trm_ps_client *c, trmi_arrangement *a, trm_error *err) {
     int64_t groups = (int64_t)c->shards * c->servers * c->table_count;
     a->first = a->first != NULL ? a->first : trmi_alloc((c->servers + 1) * sizeof *a->first);
@@ -133,8 +156,9 @@ static trm_status reserve_arrangement(const trm_ps_client *c, trmi_arrangement *
     return there ? TRM_OK : TRMI_FAIL(err, TRM_NOMEM, "no memory for the sections of a batch");
 }
 
-/* One shard has all: every table is a section, its keys lie where they were numbered. False where
- * wishes differ from key to key. */
+/* Arranges without moving keys: with a single shard every table is one section, whose keys lie
+ * in b->distinct. Returns false if that is not possible: several shards, cached keys, or needs
+ * that differ from key to key. */
 static bool arrange_in_order(trm_ps_batch *b, trmi_arrangement *a, int64_t first, int64_t end) {
     const trm_ps_client *c = b->client;
     uint32_t sections = 0;
@@ -165,6 +189,7 @@ static bool arrange_in_order(trm_ps_batch *b, trmi_arrangement *a, int64_t first
     return true;
 }
 
+/* Contract in client.h. */
 trm_status trmi_batch_arrange(trm_ps_batch *b, trmi_arrangement *a, int64_t first, int64_t end,
                               uint32_t mask, uint32_t match, trm_error *err) {
     TRMI_TRY(reserve_arrangement(b->client, a, err));
@@ -174,6 +199,7 @@ trm_status trmi_batch_arrange(trm_ps_batch *b, trmi_arrangement *a, int64_t firs
     return a->in_order ? TRM_OK : trmi_batch_arrange_by_shard(b, a, first, end, mask, match, err);
 }
 
+/* Counting sort by shard and table: count, sum up, place. Contract in client.h. */
 trm_status trmi_batch_arrange_by_shard(trm_ps_batch *b, trmi_arrangement *a, int64_t first,
                                        int64_t end, uint32_t mask, uint32_t match, trm_error *err) {
     const trm_ps_client *c = b->client;
@@ -195,6 +221,7 @@ trm_status trmi_batch_arrange_by_shard(trm_ps_batch *b, trmi_arrangement *a, int
     a->in_order = false;
     for (int64_t u = first; u < end; u++) {
         const trmi_unique *x = &b->uniques[u];
+        /* counts by group, one place further on */
         start[x->shard * tables + x->table + 1] += (x->wanted & mask) == match;
     }
     uint32_t sections = 0;
@@ -208,6 +235,7 @@ trm_status trmi_batch_arrange_by_shard(trm_ps_batch *b, trmi_arrangement *a, int
                                                         .keys = a->keys + start[g]};
             a->first[shard / c->shards + 1]++;
         }
+        /* the sum is the group's end, which is the next group's start */
         start[g + 1] += start[g];
     }
     for (uint32_t s = 0; s < c->servers; s++) {
@@ -226,7 +254,7 @@ trm_status trmi_batch_arrange_by_shard(trm_ps_batch *b, trmi_arrangement *a, int
     return TRM_OK;
 }
 
-/* What is arranged in order needs no address a row. */
+/* Sets row_zero of the slices: rows of an in-order arrangement need no address each. */
 static void locate_in_order(trm_ps_batch *b, const trmi_arrangement *a, int64_t first, int64_t end,
                             size_t element, uint8_t *base) {
     for (int64_t s = 0; s < b->slice_count; s++) {
@@ -244,6 +272,7 @@ static void locate_in_order(trm_ps_batch *b, const trmi_arrangement *a, int64_t 
     }
 }
 
+/* Contract in client.h. */
 trm_status trmi_batch_locate(trm_ps_batch *b, const trmi_arrangement *a, int64_t first, int64_t end,
                              size_t element, uint8_t *base, trm_error *err) {
     const trm_ps_client *c = b->client;
@@ -255,6 +284,7 @@ trm_status trmi_batch_locate(trm_ps_batch *b, const trmi_arrangement *a, int64_t
     if (by_place == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for a batch of %lld rows", (long long)a->count);
     }
+    /* addresses in the order of the message, then by unique key */
     for (uint32_t i = 0; i < a->first[c->servers]; i++) {
         const trmi_ps_section *s = &a->sections[i];
         const size_t row = (size_t)c->widths[s->table] * element;
@@ -277,6 +307,8 @@ trm_status trmi_batch_locate(trm_ps_batch *b, const trmi_arrangement *a, int64_t
     return TRM_OK;
 }
 
+/* Contract in client.h. The keys are copied into the message; the values' addresses are returned
+ * in `sections` for the caller to fill. */
 trm_status trmi_batch_encode(const trm_ps_client *c, const trmi_ps_header *header,
                              trmi_ps_section *sections, uint8_t *data, trm_error *err) {
     trmi_ps_section *there = trmi_alloc((header->section_count + 1) * sizeof *there);

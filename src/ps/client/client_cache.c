@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Hot rows: sets of four; a row remembers at which batch it was fetched, and how often it was
- * wanted. The least wanted goes, and being passed over makes the others a little less wanted, so
- * that what was hot once does not stay for ever. */
+/* The cache of hot rows: sets of four rows. Each row has the batch at which it was fetched and a
+ * count of its hits. A new row replaces the one with the fewest hits; each attempt that fails
+ * lowers the counts, so that rows that were hot once do not stay for ever. */
 #include "ps/client/client.h"
 
 #include "base/error.h"
@@ -9,12 +9,14 @@
 
 enum { WAYS = 4, HITS_MAX = 255 };
 
+/* One cached row. */
 typedef struct entry {
     uint64_t key;
-    int64_t batch; /* fetched at; -1 = free */
+    int64_t batch; /* batch at which it was fetched; -1: free */
     uint32_t hits;
 } entry;
 
+/* A cache: sets * WAYS entries with their rows. */
 struct trmi_cache {
     uint64_t mask; /* sets - 1 */
     size_t row_bytes;
@@ -22,6 +24,8 @@ struct trmi_cache {
     uint8_t *rows;
 };
 
+/* Contract in client.h. The number of sets is a power of two, so the cache may have more rows
+ * than requested. */
 trm_status trmi_cache_create(int64_t rows, size_t row_bytes, trmi_cache **out, trm_error *err) {
     uint64_t sets = 1;
     while (sets * WAYS < (uint64_t)rows) {
@@ -52,6 +56,7 @@ void trmi_cache_destroy(trmi_cache *cache) {
     }
 }
 
+/* Returns the set of a key. */
 static entry *set_of(trmi_cache *cache, uint64_t key) {
     return cache->entries + WAYS * (trmi_key_hash(key) & cache->mask);
 }
@@ -64,6 +69,8 @@ bool trmi_client_has_cache(const trm_ps_client *client) {
     return any;
 }
 
+/* Contract in client.h. A row that is too old still counts a hit, because it is hot: the next
+ * fetch replaces it. */
 const uint8_t *trmi_cache_get(trmi_cache *cache, uint64_t key, int64_t oldest) {
     entry *set = set_of(cache, key);
     for (int i = 0; i < WAYS; i++) {
@@ -77,6 +84,8 @@ const uint8_t *trmi_cache_get(trmi_cache *cache, uint64_t key, int64_t oldest) {
     return NULL;
 }
 
+/* Contract in client.h. Chooses the place of the same key, else a free place, else the one with
+ * the fewest hits. */
 void trmi_cache_put(trmi_cache *cache, uint64_t key, const uint8_t *row, int64_t batch) {
     entry *set = set_of(cache, key), *best = set;
     for (int i = 0; i < WAYS; i++) {
@@ -92,7 +101,7 @@ void trmi_cache_put(trmi_cache *cache, uint64_t key, const uint8_t *row, int64_t
             set[i].hits -= set[i].hits > 0;
         }
         if (best->hits > 0) {
-            return; /* wanted more often than a row that was never asked for twice */
+            return; /* all rows of the set were used more often: the new row is not kept */
         }
     }
     best->hits = best->batch >= 0 && best->key == key ? best->hits : 0;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A client's life: what it is asked to be, its first connections, its end. */
+/* Creates and destroys a client: options, first connections, the beginning of a life. */
 #include "ps/client/client.h"
 
+#include "base/arguments.h"
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/log.h"
@@ -10,8 +11,10 @@
 #include <stdio.h>
 #include <unistd.h>
 
-static const double say_seconds = 10; /* between words on a server that is waited for */
+static const double say_seconds = 10; /* between log lines about a server that is awaited */
 
+/* Checks the options and fills in defaults.
+ *   error  INVALID */
 static trm_status check_options(const trm_ps_client_options *in, trm_ps_client_options *out,
                                 trm_error *err) {
     trm_ps_client_options o = *in;
@@ -28,6 +31,7 @@ static trm_status check_options(const trm_ps_client_options *in, trm_ps_client_o
                          "process; found %d",
                          TRMI_PS_SHARDS_MAX, o.servers);
     }
+    /* numbers, wire dtype, size of rings */
     if (o.worker < -1 || o.worker >= TRMI_PS_WORKERS_MAX - 1 || o.pushes_ahead < 1 ||
         o.pushes_ahead > TRMI_PUSHES_AHEAD_MAX || o.cache_rows < 0 || o.cache_staleness < 0 ||
         !(o.timeout_seconds > 0) || !(o.retry_seconds > 0)) {
@@ -50,8 +54,8 @@ static trm_status check_options(const trm_ps_client_options *in, trm_ps_client_o
     return TRM_OK;
 }
 
-/* A server that dies during the first words is restarted like any other. Every ten seconds it says
- * for whom it waits. */
+/* Connects to one server for the first time, until the deadline. A server that is not up yet, or
+ * dies during HELLO, is awaited; every ten seconds a log line names it. */
 static trm_status join(trm_ps_client *client, trmi_server_connection *peer, double deadline,
                        trm_error *err) {
     const double start = trmi_os_now();
@@ -74,10 +78,11 @@ static trm_status join(trm_ps_client *client, trmi_server_connection *peer, doub
     }
 }
 
-/* SYNC, several servers: what the life before has left on all of them is taken by all, see
- * server_front.c. Where that cannot be, because a server has died, too, its batch is made again for
- * those that lack it: the rows are then those of the step before on all servers that have just
- * started (server_last_step.c). All have that step, for its rows were read from all. */
+/* SYNC with several servers: settles what the worker's earlier life has left. Two rounds of
+ * BEGINS ask all servers for the last batch that may be in a step, and have all take what they
+ * have of it (server_front.c). If some server lacks it because it has died too, the batch is
+ * computed again: restarted servers then have the rows of the step before (server_last_step.c).
+ * All servers have that earlier step, because its rows were read from all of them. */
 static trm_status begin_life(trm_ps_client *client, trm_error *err) {
     int64_t last = 0;
     bool everywhere = true;
@@ -104,6 +109,7 @@ static trm_status begin_life(trm_ps_client *client, trm_error *err) {
     return TRM_OK;
 }
 
+/* Contract in client.h. */
 trm_status trmi_client_create_wrapped(const trm_ps_client_options *options,
                                       trmi_channel *(*wrap)(void *context, trmi_channel *channel),
                                       void *context, trm_ps_client **out, trm_error *err) {
@@ -145,16 +151,18 @@ trm_status trmi_client_create_wrapped(const trm_ps_client_options *options,
     *out = client;
     return TRM_OK;
 failed:
-    client->incarnation = 0; /* it has not begun: no server is told that it ends */
+    client->incarnation = 0; /* the life has not begun: send no BYE */
     trm_ps_client_destroy(client);
     return status;
 }
 
 trm_status trm_ps_client_create(const trm_ps_client_options *options, trm_ps_client **out,
                                 trm_error *err) {
+    TRMI_NEED(err, options, out);
     return trmi_client_create_wrapped(options, NULL, NULL, out, err);
 }
 
+/* Contract in trireme/ps.h. BYE is sent without waiting for answers. */
 void trm_ps_client_destroy(trm_ps_client *client) {
     if (client == NULL) {
         return;
@@ -183,8 +191,15 @@ void trm_ps_client_destroy(trm_ps_client *client) {
 }
 
 void trm_ps_client_get_stats(const trm_ps_client *client, trm_ps_client_stats *out) {
+    TRMI_NEED_OR(, NULL, client, out);
     *out = client->stats;
 }
 
-trm_ps_mode trm_ps_client_mode(const trm_ps_client *client) { return client->mode; }
-int64_t trm_ps_client_next_batch(const trm_ps_client *client) { return client->next_batch; }
+trm_ps_mode trm_ps_client_mode(const trm_ps_client *client) {
+    TRMI_NEED_OR((trm_ps_mode)0, NULL, client);
+    return client->mode;
+}
+int64_t trm_ps_client_next_batch(const trm_ps_client *client) {
+    TRMI_NEED_OR(0, NULL, client);
+    return client->next_batch;
+}

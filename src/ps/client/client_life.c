@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* A client that changes its place in the job: another first batch, or a disappearance without
+ * signing off (contracts in life.h). */
 #include "ps/client/client.h"
 #include "ps/client/life.h"
 
-/* For pushes under way: those that arrive need not be made again. */
+/* seconds for pushes under way: those that arrive need not be repeated */
 static const double last_words_seconds = 1;
 
 void trmi_client_begin_at(trm_ps_client *client, int64_t batch) {

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tables, statistics, audits, checkpoints and the end, asked of all servers. */
+/* Control requests to all servers: tables, statistics, leases, workers, snapshots, the end of
+ * the job. */
 #include "ps/client/client.h"
 
+#include "base/arguments.h"
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/memory.h"
@@ -11,10 +13,13 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+/* Contract in trireme/ps.h. The table must get the same number on every server. */
 trm_status trm_ps_client_table(trm_ps_client *client, const trm_table_options *options,
                                int32_t *table, trm_error *err) {
+    TRMI_NEED(err, client, options, table);
     trm_table_options checked;
     TRMI_TRY(trmi_row_table_check(options, &checked, err));
+    /* server 0 determines the number, the other servers must agree */
     uint32_t number = client->table_count;
     for (uint32_t s = 0; s < client->servers; s++) {
         TRMI_TRY(trmi_client_order(client, &client->peers[s], TRMI_PS_TABLE, NULL, &checked, NULL,
@@ -31,6 +36,7 @@ trm_status trm_ps_client_table(trm_ps_client *client, const trm_table_options *o
                              s == 0 ? client->table_count : number);
         }
     }
+    /* a table that this client did not have yet */
     if (number == client->table_count) {
         size_t length = strlen(checked.name) + 1;
         char *name = trmi_alloc(length);
@@ -49,6 +55,7 @@ trm_status trm_ps_client_table(trm_ps_client *client, const trm_table_options *o
 }
 
 trm_status trm_ps_client_cache(trm_ps_client *client, int32_t table, int64_t rows, trm_error *err) {
+    TRMI_NEED(err, client);
     if (table < 0 || (uint32_t)table >= client->table_count || rows < 0) {
         return TRMI_FAIL(
             err, TRM_INVALID,
@@ -62,8 +69,10 @@ trm_status trm_ps_client_cache(trm_ps_client *client, int32_t table, int64_t row
     return trmi_cache_create(rows, row, &client->caches[table], err);
 }
 
+/* Contract in trireme/ps.h: the sum over all servers. */
 trm_status trm_ps_table_get_stats(trm_ps_client *client, int32_t table, trm_table_stats *out,
                                   trm_error *err) {
+    TRMI_NEED(err, client, out);
     trm_table_stats sum = {0};
     for (uint32_t s = 0; s < client->servers; s++) {
         trmi_ps_note note = {.value = {TRMI_ORDER_STATS, table}};
@@ -81,6 +90,7 @@ trm_status trm_ps_table_get_stats(trm_ps_client *client, int32_t table, trm_tabl
     return TRM_OK;
 }
 
+/* Contract in client.h. */
 trm_status trmi_client_steps_confirm(trm_ps_client *c, trm_error *err) {
     for (uint32_t s = 1; s < c->servers && c->steps_last > 0; s++) {
         if (c->peers[s].step >= c->steps_last) {
@@ -94,7 +104,8 @@ trm_status trmi_client_steps_confirm(trm_ps_client *c, trm_error *err) {
     return TRM_OK;
 }
 
-/* To all servers: nobody need wait for this worker, which rests, or has done its part. */
+/* Sends BYE to all servers: they no longer wait for this worker, for a while (`rests`) or for
+ * good. */
 static trm_status say_bye(trm_ps_client *client, bool rests, trm_error *err) {
     for (uint32_t s = 0; s < client->servers; s++) {
         trmi_ps_note note = {.value = {TRMI_ORDER_BYE, rests}};
@@ -105,6 +116,7 @@ static trm_status say_bye(trm_ps_client *client, bool rests, trm_error *err) {
 }
 
 trm_status trm_ps_leave(trm_ps_client *client, trm_error *err) {
+    TRMI_NEED(err, client);
     return say_bye(client, false, err);
 }
 
@@ -114,8 +126,11 @@ trm_status trmi_client_rest(trm_ps_client *client, trm_error *err) {
     return TRM_OK;
 }
 
+/* Contract in trireme/ps.h. The request names the newest lease that this worker has received, so
+ * that server 0 takes back a lease whose answer was lost. */
 trm_status trm_ps_lease_take(trm_ps_client *client, const trm_ps_lease_options *options,
                              trm_ps_lease *lease, trm_error *err) {
+    TRMI_NEED(err, client, options, lease);
     trmi_ps_note note = {.value = {TRMI_ORDER_LEASE, options->samples, options->lease_samples,
                                    options->epochs, (int64_t)(options->timeout_seconds * 1e3),
                                    client->last_lease, options->samples_max, options->batch}};
@@ -129,29 +144,36 @@ trm_status trm_ps_lease_take(trm_ps_client *client, const trm_ps_lease_options *
     client->staging = client->mode == TRM_PS_SYNC;
     TRMI_TRY(
         trmi_client_steps_learn(client, client->order_trailer, client->order_trailer_bytes, err));
-    if (v[5] == TRM_END) { /* whoever made the last step may be dead */
+    /* the worker that made the last step may be dead: carry the step in its place */
+    if (v[5] == TRM_END) {
         TRMI_TRY(trmi_client_steps_confirm(client, err));
         return TRM_END;
     }
     if (v[5] != TRM_OK) {
         TRMI_TRY(client->mode == TRM_PS_BOUNDED ? trmi_client_rest(client, err) : TRM_OK);
-        return TRM_PENDING; /* synchronous: server 0, which alone waits for workers, knows */
+        return TRM_PENDING; /* synchronous: server 0 has set this worker inactive itself */
     }
+    /* a lease was granted */
     client->resting = false;
     *lease = (trm_ps_lease){v[1], v[2], v[3], v[4]};
     client->last_lease = lease->id;
     client->lease_book = (uint32_t)v[6];
     client->lease_samples = options->samples;
-    /* Samples name the batches, not clocks: those that only some servers have come again as
-     * others'. */
+    /* Batches are recognised by their samples, not by clocks: begin after the last clock that
+     * any server has. */
     if (client->next_batch == client->joined) {
         client->next_batch = client->joined = trmi_max_i64(client->joined, client->most_batches);
     }
     return TRM_OK;
 }
 
+/* Contract in trireme/ps.h. Server 0 has the list. */
 trm_status trm_ps_workers(trm_ps_client *client, trm_ps_worker *workers, int32_t capacity,
                           int32_t *count, trm_error *err) {
+    TRMI_NEED(err, client, count);
+    if (capacity > 0) {
+        TRMI_NEED(err, workers);
+    }
     trmi_ps_note note = {.value = {TRMI_ORDER_WORKERS}};
     TRMI_TRY(
         trmi_client_order(client, &client->peers[0], TRMI_PS_CONTROL, &note, NULL, NULL, 0, err));
@@ -168,6 +190,7 @@ trm_status trm_ps_workers(trm_ps_client *client, trm_ps_worker *workers, int32_t
 }
 
 trm_status trm_ps_stop_servers(trm_ps_client *client, trm_error *err) {
+    TRMI_NEED(err, client);
     for (uint32_t s = 0; s < client->servers; s++) {
         trmi_ps_note note = {.value = {TRMI_ORDER_STOP}};
         TRMI_TRY(trmi_client_order(client, &client->peers[s], TRMI_PS_CONTROL, &note, NULL, NULL, 0,
@@ -178,12 +201,14 @@ trm_status trm_ps_stop_servers(trm_ps_client *client, trm_error *err) {
 
 /* ---- checkpoints ----------------------------------------------------------------------------- */
 
+/* The last push of each worker. */
 typedef struct vector {
     trmi_push_id *ids;
     int64_t count, capacity;
 } vector;
 
-/* How far each worker's pushes have gone on any server. */
+/* Merges the last pushes of one server into the maximum over all servers. Returns false without
+ * memory. */
 static bool take_maximum(vector *v, const uint8_t *bytes, size_t count) {
     for (size_t i = 0; i < count; i++) {
         trmi_push_id id;
@@ -207,6 +232,7 @@ static bool take_maximum(vector *v, const uint8_t *bytes, size_t count) {
     return true;
 }
 
+/* Sends RELEASE to the first `servers` servers; keeps the first error. */
 static void release(trm_ps_client *client, uint32_t servers, const trmi_ps_note *note,
                     const trmi_text *manifest, trm_status *status, trm_error *err) {
     for (uint32_t s = 0; s < servers; s++) {
@@ -218,7 +244,8 @@ static void release(trm_ps_client *client, uint32_t servers, const trmi_ps_note 
     }
 }
 
-/* Steps that server 0 had decided when it was held are in the cut of all. */
+/* Carries the steps that server 0 had decided when it was held to all servers, so that they are
+ * in the snapshot. */
 static trm_status carry_steps(trm_ps_client *client, trm_error *err) {
     trmi_ps_note note = {.value = {TRMI_ORDER_STEPS}};
     if (client->mode != TRM_PS_SYNC || client->servers == 1) {
@@ -231,14 +258,15 @@ static trm_status carry_steps(trm_ps_client *client, trm_error *err) {
     return trmi_client_steps_confirm(client, err);
 }
 
+/* Sends HOLD to all servers and collects their last pushes. *held: servers that hold. A full
+ * snapshot is taken if a server needs it, or if the servers do not have the same last cut
+ * because one was restarted. */
 static trm_status hold_all(trm_ps_client *client, trm_ps_checkpoint_result *result, vector *v,
                            uint32_t *held, trm_error *err) {
     for (; *held < client->servers; ++*held) {
         trmi_ps_note note = {.value = {TRMI_ORDER_HOLD}};
         TRMI_TRY(trmi_client_order(client, &client->peers[*held], TRMI_PS_CONTROL, &note, NULL,
                                    NULL, 0, err));
-        /* Servers that have not all the same cut: one was started again in the middle of the last
-         * one. */
         const int64_t next = client->order_note.value[1] + 1;
         bool needs_full =
             client->order_note.value[2] != 0 || (*held > 0 && next != (int64_t)result->cut);
@@ -252,8 +280,8 @@ static trm_status hold_all(trm_ps_client *client, trm_ps_checkpoint_result *resu
     return TRM_OK;
 }
 
-/* A server may still be busy with a cut whose asker has gone or given up. Until it is not, all may
- * go on. */
+/* Holds all servers. If a server is still busy with another snapshot, all are released and the
+ * attempt is repeated until the deadline. */
 static trm_status hold_when_ready(trm_ps_client *client, trm_ps_checkpoint_result *result,
                                   vector *v, uint32_t *held, trm_error *err) {
     const trm_ps_checkpoint_result wanted = *result;
@@ -272,6 +300,7 @@ static trm_status hold_when_ready(trm_ps_client *client, trm_ps_checkpoint_resul
     }
 }
 
+/* Adds the files of one server, from its answer, to the manifest. */
 static void manifest_files(trm_ps_client *client, uint32_t server, trmi_text *text,
                            trm_ps_checkpoint_result *result) {
     for (size_t i = 0; i < client->order_trailer_bytes / sizeof(trmi_cut_file); i++) {
@@ -293,8 +322,8 @@ static void manifest_files(trm_ps_client *client, uint32_t server, trmi_text *te
     }
 }
 
-/* Sends the order to all servers before it waits for any: they let pushes go and write at the same
- * time. */
+/* Sends CUT to all servers before waiting for any, so that they collect pushes and write at the
+ * same time; writes the manifest. */
 static trm_status cut_all(trm_ps_client *client, const vector *v, trm_ps_checkpoint_result *result,
                           double started, trmi_text *manifest, trm_error *err) {
     uint64_t *numbers = trmi_alloc(client->servers * sizeof *numbers);
@@ -324,8 +353,10 @@ static trm_status cut_all(trm_ps_client *client, const vector *v, trm_ps_checkpo
     return manifest->failed ? TRMI_FAIL(err, TRM_NOMEM, "no memory for a manifest") : TRM_OK;
 }
 
+/* Contract in trireme/ps.h. HOLD, CUT and RELEASE are described in server/server_order.c. */
 trm_status trm_ps_checkpoint(trm_ps_client *client, bool differential,
                              trm_ps_checkpoint_result *result, trm_error *err) {
+    TRMI_NEED(err, client);
     trm_ps_checkpoint_result r = {.differential = differential};
     vector v = {0};
     trmi_text manifest = {0};

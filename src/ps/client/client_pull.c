@@ -1,28 +1,33 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Pulls: one request a server and part of the batch, and the rows from the answers to every
- * look-up. */
+/* Pulls: one request for each server and part of the batch, and the rows of the answers copied
+ * to every lookup.
+ *
+ *       trm_ps_pull_start   numbers keys and sends parts, as long as their answers have room in the ring
+ *       trm_ps_pull_wait    for each part: wait for all servers, find the rows, scatter them, fill the cache, release */
 #include "ps/client/client.h"
 
+#include "base/arguments.h"
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/memory.h"
 
 /* ---- hot rows -------------------------------------------------------------------------------- */
 
-/* Own batches that a cached row may be old: no more than the table's rows may be. */
+/* Returns how many of its own batches a cached row may be old: cache_staleness, or less if the
+ * table allows less. */
 static int64_t age_of(const trm_ps_client *c, uint32_t table) {
     int32_t bound = trmi_table_bound(c->tables[table].staleness, c->options.cache_staleness);
     return bound < c->options.cache_staleness ? bound : c->options.cache_staleness;
 }
 
-/* Rows that the cache has are copied: it may give their place to another batch's before this one is
- * waited for. */
+/* Copies the cached rows of a part and marks their keys as cached. They are copied because a
+ * later batch may overwrite them in the cache before this one is awaited. */
 static trm_status look_in_cache(trm_ps_batch *b, const trmi_part *part, trm_error *err) {
     trm_ps_client *c = b->client;
     if (!trmi_client_has_cache(c)) {
         return TRM_OK;
     }
-    if (!b->described) { /* this part's keys: the cache is new */
+    if (!b->described) { /* a cache was added after the keys were numbered */
         trmi_batch_describe(b);
     }
     for (int64_t u = part->first; u < part->end; u++) {
@@ -47,6 +52,7 @@ static trm_status look_in_cache(trm_ps_batch *b, const trmi_part *part, trm_erro
     return TRM_OK;
 }
 
+/* Offers the rows that were fetched for a part to the caches. */
 static void fill_cache(trm_ps_batch *b, const trmi_part *part) {
     trm_ps_client *c = b->client;
     const bool keeps = trmi_client_has_cache(c) && !b->outside && !part->pull.in_order;
@@ -59,9 +65,10 @@ static void fill_cache(trm_ps_batch *b, const trmi_part *part) {
     }
 }
 
-/* ---- asking ---------------------------------------------------------------------------------- */
+/* ---- requests -------------------------------------------------------------------------------- */
 
-/* What the next part asks of which server, and how much will come back. */
+/* Prepares the request of the next part: numbers its keys, looks into the cache, arranges the
+ * rest by server. */
 static trm_status prepare_part(trm_ps_batch *b, trm_error *err) {
     trm_ps_client *c = b->client;
     trmi_part *part = &b->parts[b->asked];
@@ -82,7 +89,8 @@ static trm_status prepare_part(trm_ps_batch *b, trm_error *err) {
     part->request = ++c->next_request;
     part->done = false;
     for (uint32_t s = 0; s < c->servers; s++) {
-        /* A bound may have to be waited for even where no rows are wanted. */
+        /* Where workers wait for each other the first part is sent even without keys: the
+         * server's answer is the permission to go on. */
         bool nothing = part->pull.first[s] == part->pull.first[s + 1] &&
                        (c->mode == TRM_PS_ASYNC || b->asked > 0);
         part->replies[s] = (trmi_reply){.here = nothing};
@@ -91,13 +99,14 @@ static trm_status prepare_part(trm_ps_batch *b, trm_error *err) {
     return TRM_OK;
 }
 
+/* Sends the next part to all servers that have keys of it. */
 static trm_status ask_part(trm_ps_batch *b, double deadline, trm_error *err) {
     trm_ps_client *c = b->client;
     trmi_part *part = &b->parts[b->asked];
     TRMI_TRY(prepare_part(b, err));
     for (uint32_t s = 0; s < c->servers; s++) {
         if (part->replies[s].here || c->peers[s].channel == NULL) {
-            continue; /* no channel: pull_wait mends the connection and asks again */
+            continue; /* no connection: trm_ps_pull_wait repairs it and sends again */
         }
         trm_status status = trmi_batch_ask(b, part, &c->peers[s], deadline, err);
         if (status != TRM_OK && status != TRM_PEER) {
@@ -107,8 +116,8 @@ static trm_status ask_part(trm_ps_batch *b, double deadline, trm_error *err) {
     return TRM_OK;
 }
 
-/* Parts are asked for ahead as long as their answers have room where they come: a server that must
- * wait for room takes no requests, and the next one could not be sent. */
+/* Sends parts ahead while their answers take at most a quarter of the ring: a server whose
+ * answer finds no room takes no further requests. */
 static trm_status ask_ahead(trm_ps_batch *b, double deadline, trm_error *err) {
     const size_t room = b->client->options.ring_bytes / 4;
     for (;;) {
@@ -123,9 +132,11 @@ static trm_status ask_ahead(trm_ps_batch *b, double deadline, trm_error *err) {
     }
 }
 
-trm_status trm_ps_pull_start(trm_ps_batch *b, trm_error *err) {
-    trm_ps_client *c = b->client;
-    if (b->pulling) {
+/* Contract in trireme/ps.h. */
+trm_status trm_ps_pull_start(trm_ps_batch *batch, trm_error *err) {
+    TRMI_NEED(err, batch);
+    trm_ps_client *c = batch->client;
+    if (batch->pulling) {
         return TRMI_FAIL(err, TRM_INVALID, "this batch is being pulled already");
     }
     int place = 0;
@@ -135,26 +146,27 @@ trm_status trm_ps_pull_start(trm_ps_batch *b, trm_error *err) {
     if (place == TRMI_BATCHES_MAX) {
         return TRMI_FAIL(err, TRM_INVALID, "at most %d pulls at a time", TRMI_BATCHES_MAX);
     }
-    TRMI_TRY(trmi_batch_cut(b, err));
-    if (!b->outside) {
-        b->index = b->index < 0 ? c->next_batch++ : b->index;
+    TRMI_TRY(trmi_batch_cut(batch, err));
+    if (!batch->outside) {
+        batch->index = batch->index < 0 ? c->next_batch++ : batch->index;
     }
-    b->asked = 0;
-    b->hot_bytes = 0;
-    b->err = (trm_error){0};
-    b->pulling = true;
-    c->batches[place] = b;
-    b->deadline = trmi_client_deadline(c);
-    trm_status status = ask_ahead(b, b->deadline, err);
+    batch->asked = 0;
+    batch->hot_bytes = 0;
+    batch->err = (trm_error){0};
+    batch->pulling = true;
+    c->batches[place] = batch;
+    batch->deadline = trmi_client_deadline(c);
+    trm_status status = ask_ahead(batch, batch->deadline, err);
     if (status != TRM_OK) {
-        trmi_batch_release(b);
+        trmi_batch_release(batch);
     }
     return status;
 }
 
 /* ---- rows --------------------------------------------------------------------------------- */
 
-/* Where each distinct key's row is now: in an answer, or among the hot ones. */
+/* Finds the address of each distinct key's row of a part, in an answer or among the cached rows.
+ * *hot: bytes of cached rows used so far. */
 static trm_status find_rows(trm_ps_batch *b, const trmi_part *part, size_t *hot, trm_error *err) {
     const trm_ps_client *c = b->client;
     const size_t element = trm_dtype_bytes(c->options.wire);
@@ -172,7 +184,8 @@ static trm_status find_rows(trm_ps_batch *b, const trmi_part *part, size_t *hot,
 
 enum { ROWS_AHEAD = 12 };
 
-/* Rows as they are. Inlined with a width that is known, a row is a few moves. */
+/* Copies float32 rows to the lookups of a slice. Inlined with a constant width, a row is a few
+ * moves. */
 static inline void copy_rows(const trm_ps_batch *b, const trmi_slice *slice,
                              const uint32_t *inverse, int32_t width) {
     const size_t row = (size_t)width * sizeof(float);
@@ -184,6 +197,7 @@ static inline void copy_rows(const trm_ps_batch *b, const trmi_slice *slice,
     }
 }
 
+/* Converts rows from the wire's dtype to the lookups of a slice. */
 static void convert_rows(const trm_ps_batch *b, const trmi_slice *slice, const uint32_t *inverse,
                          int32_t width) {
     const trmi_apply_kernels *kernels = trmi_apply_kernels_here();
@@ -198,11 +212,12 @@ static void convert_rows(const trm_ps_batch *b, const trmi_slice *slice, const u
     }
 }
 
-/* Rows of 32 bits that lie as they are wanted, one after the other. */
+/* Returns whether the rows of a slice lie in the answer exactly as they are needed. */
 static bool lies_straight(const trm_ps_batch *b, const trmi_slice *slice) {
     return slice->straight && slice->row_zero != 0 && b->client->options.wire == TRM_FLOAT32;
 }
 
+/* Copies the rows of a part to all lookups of its slices. */
 static void scatter(trm_ps_batch *b, int32_t part) {
     const trm_ps_client *c = b->client;
     for (int64_t s = 0; s < b->slice_count; s++) {
@@ -228,8 +243,8 @@ static void scatter(trm_ps_batch *b, int32_t part) {
     }
 }
 
-/* The others give rows of a step when we have told them of it, and server 0 tells us: its answers
- * to our pushes come first, which may well be behind its rows. */
+/* Waits until server 0 has answered all pushes: its answers contain the steps that the other
+ * servers need before they answer this pull. They may arrive after server 0's rows. */
 static trm_status wait_for_step(trm_ps_batch *b, double deadline, trm_error *err) {
     trm_ps_client *c = b->client;
     while (c->staging && !b->outside && c->servers > 1 &&
@@ -239,7 +254,7 @@ static trm_status wait_for_step(trm_ps_batch *b, double deadline, trm_error *err
     return TRM_OK;
 }
 
-/* Takes messages in until all servers have answered a part. */
+/* Receives messages until all servers have answered a part. */
 static trm_status wait_for_part(trm_ps_batch *b, const trmi_part *part, double deadline,
                                 trm_error *err) {
     trm_ps_client *c = b->client;
@@ -247,7 +262,7 @@ static trm_status wait_for_part(trm_ps_batch *b, const trmi_part *part, double d
     for (uint32_t s = 0; s < c->servers; s++) {
         while (!part->replies[s].here) {
             TRMI_TRY(trmi_client_progress(c, &c->peers[s], deadline, err));
-            s = 0; /* from the first again: mending takes an answer away that was there */
+            s = 0; /* start over: repairing a connection may have dropped an answer */
         }
     }
     if (b->err.status != TRM_OK && err != NULL) {
@@ -256,6 +271,7 @@ static trm_status wait_for_part(trm_ps_batch *b, const trmi_part *part, double d
     return (trm_status)b->err.status;
 }
 
+/* Completes all parts of a pull in order. */
 static trm_status finish_pull(trm_ps_batch *b, trm_error *err) {
     trm_ps_client *c = b->client;
     double deadline = b->deadline = trmi_client_deadline(c);
@@ -275,20 +291,24 @@ static trm_status finish_pull(trm_ps_batch *b, trm_error *err) {
     return TRM_OK;
 }
 
-trm_status trm_ps_pull_wait(trm_ps_batch *b, trm_error *err) {
-    if (!b->pulling) {
+trm_status trm_ps_pull_wait(trm_ps_batch *batch, trm_error *err) {
+    TRMI_NEED(err, batch);
+    if (!batch->pulling) {
         return TRMI_FAIL(err, TRM_INVALID, "no pull of this batch is under way");
     }
-    b->client->wants_rows = !b->outside;
-    trm_status status = finish_pull(b, err);
-    b->client->wants_rows = false;
-    trmi_batch_release(b);
+    batch->client->wants_rows = !batch->outside;
+    trm_status status = finish_pull(batch, err);
+    batch->client->wants_rows = false;
+    trmi_batch_release(batch);
     return status;
 }
 
-trm_status trm_ps_read(trm_ps_batch *b, trm_error *err) {
-    trm_ps_client *c = b->client;
-    b->outside = c->reading = true;
+/* Contract in trireme/ps.h. Answers of other batches that are under way are copied out of the
+ * channels first, so that they do not block this read. */
+trm_status trm_ps_read(trm_ps_batch *batch, trm_error *err) {
+    TRMI_NEED(err, batch);
+    trm_ps_client *c = batch->client;
+    batch->outside = c->reading = true;
     for (int i = 0; i < TRMI_BATCHES_MAX; i++) {
         for (uint32_t s = 0; c->batches[i] != NULL && s < c->servers; s++) {
             for (int32_t p = 0; p < c->batches[i]->asked; p++) {
@@ -296,10 +316,10 @@ trm_status trm_ps_read(trm_ps_batch *b, trm_error *err) {
             }
         }
     }
-    trm_status status = trm_ps_pull_start(b, err);
+    trm_status status = trm_ps_pull_start(batch, err);
     if (status == TRM_OK) {
-        status = trm_ps_pull_wait(b, err);
+        status = trm_ps_pull_wait(batch, err);
     }
-    b->outside = c->reading = false;
+    batch->outside = c->reading = false;
     return status;
 }

@@ -1,7 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Pushes: gradients of equal keys summed into one message a server, kept until it is answered. */
+/* Pushes: gradients of equal keys are summed into one message for each server, which is kept
+ * until it is answered.
+ *
+ *       trm_ps_push    distinct keys -> sections -> messages in pending places -> sum gradients into them -> deliver
+ *
+ * With float32 on the wire the sums are made in place in the messages; narrower wires round a
+ * copy. At most pushes_ahead pushes are unanswered at a time. */
 #include "ps/client/client.h"
 
+#include "base/arguments.h"
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/memory.h"
@@ -9,6 +16,8 @@
 
 #include <stddef.h>
 
+/* Finds a free pending place and makes room for a message of `bytes`. NULL without memory; a
+ * free place exists, because trm_ps_push waits for one. */
 static trmi_pending *take_pending(trmi_server_connection *peer, size_t bytes, trm_error *err) {
     for (int i = 0; i < TRMI_PUSHES_AHEAD_MAX; i++) {
         trmi_pending *p = &peer->pending[i];
@@ -30,7 +39,7 @@ static trmi_pending *take_pending(trmi_server_connection *peer, size_t bytes, tr
     return NULL;
 }
 
-/* True the first time that a unique is met. */
+/* Marks a unique as seen; returns true the first time. */
 static inline bool touches(trm_ps_batch *b, uint32_t unique) {
     const uint64_t bit = (uint64_t)1 << unique % 64;
     bool first = (b->touched[unique / 64] & bit) == 0;
@@ -38,8 +47,8 @@ static inline bool touches(trm_ps_batch *b, uint32_t unique) {
     return first;
 }
 
-/* Adds up the gradients of equal keys, each unique's at its place. Inlined with a width that is
- * known, a row is a few moves. */
+/* Adds the gradients of one slice to the sums of their uniques. Inlined with a constant width, a
+ * row is a few moves. */
 static inline void sum_slice(trm_ps_batch *b, const trmi_slice *slice, int32_t width) {
     enum { AHEAD = 12 };
     const trmi_apply_kernels *kernels = trmi_apply_kernels_here();
@@ -59,6 +68,7 @@ static inline void sum_slice(trm_ps_batch *b, const trmi_slice *slice, int32_t w
     }
 }
 
+/* Sums the gradients of all slices. A slice that is straight is copied as a whole. */
 static void sum_gradients(trm_ps_batch *b) {
     memset(b->touched, 0, (size_t)(b->unique_count / 64 + 1) * sizeof *b->touched);
     for (int64_t s = 0; s < b->slice_count; s++) {
@@ -67,7 +77,7 @@ static void sum_gradients(trm_ps_batch *b) {
         if (slice->gradients == NULL) {
             continue;
         }
-        if (slice->straight && slice->row_zero != 0) { /* nothing is summed, and lies as it is */
+        if (slice->straight && slice->row_zero != 0) { /* distinct keys in order: one copy */
             const size_t row = (size_t)width * sizeof(float);
             memcpy(trmi_batch_row(b, slice, row, (uint32_t)slice->unique_first), slice->gradients,
                    (size_t)slice->count * row);
@@ -79,7 +89,7 @@ static void sum_gradients(trm_ps_batch *b) {
     }
 }
 
-/* Where the sums go: into the messages, or beside them when the wire is narrower. */
+/* Determines where the sums go: into the messages, or into b->sums if the wire is narrower. */
 static trm_status place_sums(trm_ps_batch *b, trm_error *err) {
     const trm_ps_client *c = b->client;
     const trmi_arrangement *a = &b->push;
@@ -95,8 +105,9 @@ static trm_status place_sums(trm_ps_batch *b, trm_error *err) {
                              direct ? NULL : (uint8_t *)b->sums, err);
 }
 
-/* To the wire's 16 bits. What is rounded away would be lost push after push, so it is rounded up or
- * down by chance: by noise that follows from table, key, worker and batch, the same after a restart. */
+/* Rounds the sums to the wire's 16 bits, stochastically: rounding to nearest would lose small
+ * gradients push after push. The noise is a hash of table, key, worker and batch, so that a
+ * restart repeats it. */
 static void narrow_sums(trm_ps_batch *b) {
     const trm_ps_client *c = b->client;
     const trmi_arrangement *a = &b->push;
@@ -117,7 +128,8 @@ static void narrow_sums(trm_ps_batch *b) {
     }
 }
 
-/* Builds the messages to all servers in their pending places. */
+/* Encodes the messages to all servers, without gradients, into pending places. messages[s]: the
+ * place of server s. */
 static trm_status build_messages(trm_ps_batch *b, const trmi_ps_header *like,
                                  trmi_pending **messages, trm_error *err) {
     trm_ps_client *c = b->client;
@@ -142,6 +154,7 @@ static trm_status build_messages(trm_ps_batch *b, const trmi_ps_header *like,
     return TRM_OK;
 }
 
+/* Encodes the messages and fills in the gradients. */
 static trm_status fill_messages(trm_ps_batch *b, const trmi_ps_header *header,
                                 trmi_pending **messages, trm_error *err) {
     TRMI_TRY(build_messages(b, header, messages, err));
@@ -153,6 +166,7 @@ static trm_status fill_messages(trm_ps_batch *b, const trmi_ps_header *header,
     return TRM_OK;
 }
 
+/* Returns and clears the error of an earlier push. */
 static trm_status push_failed(trm_ps_client *c, trm_error *err) {
     if (c->push_err.status == TRM_OK) {
         return TRM_OK;
@@ -161,11 +175,13 @@ static trm_status push_failed(trm_ps_client *c, trm_error *err) {
     if (err != NULL) {
         *err = c->push_err;
     }
-    c->push_err = (trm_error){0}; /* told once */
+    c->push_err = (trm_error){0}; /* reported once */
     return status;
 }
 
-/* A batch that others make: it is over here, too. */
+/* Handles a push under a lost lease: other workers use its samples. Where clocks count batches,
+ * an empty push advances this worker's clock.
+ *   error  CANCELLED */
 static trm_status give_up_batch(trm_ps_batch *b, trm_error *err) {
     trm_ps_client *c = b->client;
     if (c->mode != TRM_PS_ASYNC) {
@@ -181,7 +197,9 @@ static trm_status give_up_batch(trm_ps_batch *b, trm_error *err) {
     return TRM_CANCELLED;
 }
 
-/* Samples of a lease: [position of the push before it, position). */
+/* Names the samples of a push in the header: those of its lease from the position of the push
+ * before up to options.position.
+ *   error  INVALID: a position outside the lease */
 static trm_status name_samples(trm_ps_client *c, const trm_ps_push_options *o,
                                trmi_ps_header *header, trm_error *err) {
     const trm_ps_lease *l = &o->lease;
@@ -205,7 +223,7 @@ static trm_status name_samples(trm_ps_client *c, const trm_ps_push_options *o,
     return TRM_OK;
 }
 
-/* To server `first` and those behind it. */
+/* Sends the messages to server `first` and all later ones. */
 static trm_status send_from(trm_ps_client *c, trmi_pending **messages, uint32_t first,
                             uint64_t sequence, double deadline, trm_error *err) {
     for (uint32_t s = first; s < c->servers; s++) {
@@ -214,7 +232,7 @@ static trm_status send_from(trm_ps_client *c, trmi_pending **messages, uint32_t 
     }
     for (uint32_t s = first; s < c->servers; s++) {
         if (messages[s]->sequence ==
-            sequence) { /* not sent and answered while another was mended */
+            sequence) { /* skipped if it was sent and answered while another connection was repaired */
             TRMI_TRY(trmi_client_send(c, &c->peers[s], messages[s]->data, messages[s]->bytes,
                                       deadline, err));
         }
@@ -222,15 +240,16 @@ static trm_status send_from(trm_ps_client *c, trmi_pending **messages, uint32_t 
     return TRM_OK;
 }
 
-/* SYNC, several servers: none has a push in a step before all have the push. */
+/* Returns whether pushes are marked as partial: with several synchronous servers no step
+ * contains a push before all servers have it. */
 static bool is_partial(const trm_ps_client *c) {
     return c->mode == TRM_PS_SYNC && !c->staging && c->servers > 1;
 }
 
-/* From here on the push is the connection's to deliver, however often it breaks. Server 0 alone
- * marks samples as used: it gets a push under a lease when all others have it. If this worker dies
- * before that, the batch is lent again, and the servers that have it know its samples; staged,
- * they never apply it. */
+/* Delivers a push to all servers; from here on broken connections are repaired and it is sent
+ * again. Only server 0 marks samples as used, so it gets a push under a lease last, when all
+ * others have it. If this worker dies before, the batch is leased again: servers that have it
+ * recognise its samples, and a staged push is never applied. */
 static trm_status deliver(trm_ps_client *c, trmi_pending **messages, uint64_t sequence, bool lent,
                           double deadline, trm_error *err) {
     if (!lent || c->servers == 1) {
@@ -238,7 +257,8 @@ static trm_status deliver(trm_ps_client *c, trmi_pending **messages, uint64_t se
         c->delivered = sequence;
         const trmi_ps_note pushed = {.value = {TRMI_ORDER_PUSHED, (int64_t)sequence}};
         for (uint32_t s = 0; s < c->servers && is_partial(c); s++) {
-            if (c->peers[s].channel != NULL) { /* else the push is sent again, and says so itself */
+            if (c->peers[s].channel !=
+                NULL) { /* without a connection, send_again clears the mark of the push itself */
                 (void)!trmi_client_tell(c, &c->peers[s], &pushed, NULL, 0, deadline);
             }
         }
@@ -260,33 +280,35 @@ static trm_status deliver(trm_ps_client *c, trmi_pending **messages, uint64_t se
     return trmi_client_send(c, &c->peers[0], messages[0]->data, messages[0]->bytes, deadline, err);
 }
 
-trm_status trm_ps_push(trm_ps_batch *b, const trm_ps_push_options *options, trm_error *err) {
-    trm_ps_client *c = b->client;
+/* Contract in trireme/ps.h. */
+trm_status trm_ps_push(trm_ps_batch *batch, const trm_ps_push_options *options, trm_error *err) {
+    TRMI_NEED(err, batch);
+    trm_ps_client *c = batch->client;
     double deadline = trmi_client_deadline(c);
-    if (c->reader || b->pulling) {
+    if (c->reader || batch->pulling) {
         return TRMI_FAIL(err, TRM_INVALID,
                          c->reader ? "this client (worker -1) only reads"
                                    : "wait for the pull before the push");
     }
     if (options != NULL && options->lease.id != 0 && options->lease.id == c->refused_lease) {
-        return give_up_batch(b, err);
+        return give_up_batch(batch, err);
     }
-    TRMI_TRY(trmi_batch_deduplicate(b, err));
+    TRMI_TRY(trmi_batch_deduplicate(batch, err));
     for (uint32_t s = 0; s < c->servers; s++) {
         while (trmi_client_pushes_pending(&c->peers[s]) >= c->options.pushes_ahead) {
             TRMI_TRY(trmi_client_progress(c, &c->peers[s], deadline, err));
         }
     }
     TRMI_TRY(push_failed(c, err));
-    TRMI_TRY(
-        trmi_batch_arrange(b, &b->push, 0, b->unique_count, TRMI_WANT_PUSH, TRMI_WANT_PUSH, err));
-    b->index = b->index < 0 ? c->next_batch++ : b->index;
+    TRMI_TRY(trmi_batch_arrange(batch, &batch->push, 0, batch->unique_count, TRMI_WANT_PUSH,
+                                TRMI_WANT_PUSH, err));
+    batch->index = batch->index < 0 ? c->next_batch++ : batch->index;
     trmi_ps_header header = {.kind = c->staging ? TRMI_PS_STAGE : TRMI_PS_PUSH,
                              .dtype = (uint16_t)c->options.wire,
                              .worker = c->worker,
                              .incarnation = c->incarnation,
                              .sequence = c->next_sequence + 1,
-                             .clock = c->staging ? 0 : b->index + 1};
+                             .clock = c->staging ? 0 : batch->index + 1};
     header.flags = is_partial(c) ? TRMI_PUSH_PARTIAL : 0;
     bool lent = options != NULL && options->lease.id != 0;
     if (lent) {
@@ -295,10 +317,10 @@ trm_status trm_ps_push(trm_ps_batch *b, const trm_ps_push_options *options, trm_
     header.rate_scale = options == NULL || options->rate_scale == 0 ? 1 : options->rate_scale;
     trmi_pending **messages = trmi_alloc(c->servers * sizeof(trmi_pending *));
     trm_status status = messages == NULL ? TRMI_FAIL(err, TRM_NOMEM, "no memory for a push")
-                                         : fill_messages(b, &header, messages, err);
+                                         : fill_messages(batch, &header, messages, err);
     if (status == TRM_OK) {
         c->next_sequence++;
-        c->resting = false; /* the servers see it by this push */
+        c->resting = false; /* the push makes this worker active again */
         c->stats.pushes++;
         if (lent) {
             c->pushed_lease = options->lease.id;
@@ -310,6 +332,7 @@ trm_status trm_ps_push(trm_ps_batch *b, const trm_ps_push_options *options, trm_
     return status;
 }
 
+/* Waits until all pushes are answered. */
 static trm_status drain(trm_ps_client *c, double deadline, trm_error *err) {
     for (uint32_t s = 0; s < c->servers; s++) {
         while (trmi_client_pushes_pending(&c->peers[s]) > 0) {
@@ -319,7 +342,8 @@ static trm_status drain(trm_ps_client *c, double deadline, trm_error *err) {
     return push_failed(c, err);
 }
 
-trm_status trm_ps_flush(trm_ps_client *c, trm_error *err) {
-    TRMI_TRY(drain(c, trmi_client_deadline(c), err));
-    return trmi_client_steps_confirm(c, err);
+trm_status trm_ps_flush(trm_ps_client *client, trm_error *err) {
+    TRMI_NEED(err, client);
+    TRMI_TRY(drain(client, trmi_client_deadline(client), err));
+    return trmi_client_steps_confirm(client, err);
 }

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Steps of samples that are lent: server 0 says who is in them, this worker tells the other
- * servers. */
+/* Steps of leased samples, as a worker sees them: server 0 decides which pushes are in a step,
+ * and this worker carries the decision to the other servers (protocol in server/server_step.c). */
 #include "ps/client/client.h"
 
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/memory.h"
 
+/* Contract in client.h. The message is checked and copied; the newest one replaces older ones. */
 trm_status trmi_client_steps_learn(trm_ps_client *c, const uint8_t *data, size_t bytes,
                                    trm_error *err) {
     int64_t last = 0;
@@ -24,7 +25,7 @@ trm_status trmi_client_steps_learn(trm_ps_client *c, const uint8_t *data, size_t
         at += 16 + count * sizeof(trmi_push_id);
     }
     if (last <= c->steps_last) {
-        return TRM_OK; /* answers may overtake each other */
+        return TRM_OK; /* answers may arrive out of order */
     }
     uint8_t *copy = trmi_alloc(bytes);
     if (copy == NULL) {

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Distinct keys of a batch, table by table, in passes without a branch that depends on keys:
+/* Distinct keys of a batch, table by table, in passes without branches that depend on keys:
  *
- *   1  every look-up writes its number to its key's place: the last one stays
- *   2  every look-up finds there the last one of its key, or of another key: then it is left over
- *   1, 2 again with other places for what is left over (a few of a hundred)
- *   3  the last look-ups of their keys are numbered
- *   4  all others take the number of their last one
+ *     1  every lookup writes its number to its key's place: the last one stays
+ *     2  every lookup reads the number at its place: the last lookup of its key, or of another key (it is left over)
+ *     1, 2 again with other places for the lookups left over (a few in a hundred)
+ *     3  the last lookups of their keys are numbered
+ *     4  all other lookups take the number of their last one
  *
- * Keys that ascend, as the rows of a dense variable do, are distinct as they are.
+ * Ascending keys, such as the rows of a dense variable, are distinct and skip all passes.
  *
- * A map that is searched key by key costs twice as much: whether a key is new, nobody foresees.
- * AVX-512 does the passes for sixteen look-ups at a time (unique_avx512.c). */
+ * A hash map that is searched key by key costs twice as much, because the branch "is the key
+ * new?" cannot be predicted. AVX-512 runs the passes for sixteen lookups at a time
+ * (unique_avx512.c). */
 #include "ps/client/client.h"
 #include "ps/client/unique.h"
 
@@ -21,13 +22,15 @@
 
 enum { ROUNDS = 4, AHEAD = 16, NEAR_PLACES = 1 << 13, PART_LOOKUPS = 1 << 13 };
 
+/* Returns the place of a key in round `round`: a cheap hash first, then other bits of a better
+ * one. */
 static uint64_t place_of(const trmi_lookups *g, uint64_t key, int round) {
     return (round == 0 ? key * TRMI_UNIQUE_FACTOR >> 32 : trmi_key_hash(key) >> (11 * round)) &
            g->mask;
 }
 
-/* Passes 1 and 2 for all look-ups: inverse[i] is the last look-up of the same key. Returns how many
- * are left over. */
+/* Passes 1 and 2 for all lookups, as in unique.h. Prefetches only where the map is larger than
+ * the caches. */
 static int64_t meet_plain(const trmi_lookups *g) {
     const uint64_t *keys = g->keys;
     uint32_t *map = g->map, *inverse = g->inverse, *left = g->left;
@@ -51,7 +54,8 @@ static int64_t meet_plain(const trmi_lookups *g) {
     return left_count;
 }
 
-/* The same for what is left over, with other places. */
+/* Passes 1 and 2 for the `count` lookups left over, with other places. Returns how many are left
+ * then. */
 static int64_t next_round(const trmi_lookups *g, int64_t count, int round) {
     int64_t left_count = 0;
     for (int64_t k = 0; k < count; k++) {
@@ -66,7 +70,8 @@ static int64_t next_round(const trmi_lookups *g, int64_t count, int round) {
     return left_count;
 }
 
-/* Keys that share their places in every round: somebody has chosen them. The map is searched. */
+/* Finds the last lookups by searching the map (linear probing): for keys that share their places
+ * in every round, which happens only to keys chosen for it. */
 static void search(const trmi_lookups *g, int64_t count) {
     const uint32_t none = UINT32_MAX;
     memset(g->map, 0xFF, (g->mask + 1) * sizeof *g->map);
@@ -81,7 +86,7 @@ static void search(const trmi_lookups *g, int64_t count) {
     }
 }
 
-/* Passes 3 and 4. */
+/* Passes 3 and 4, as in unique.h. */
 static uint32_t number_plain(const trmi_lookups *g, uint32_t first) {
     uint32_t next = 0;
     for (int64_t i = 0; i < g->count; i++) {
@@ -97,7 +102,7 @@ static uint32_t number_plain(const trmi_lookups *g, uint32_t first) {
 
 const trmi_unique_kernels trmi_unique_plain = {meet_plain, number_plain};
 
-/* Vectors' places are signed. */
+/* Returns the passes for a map of this size. AVX-512's indices are signed 32-bit numbers. */
 static const trmi_unique_kernels *kernels_for(uint64_t mask) {
 #if defined(__x86_64__)
     return trmi_cpu()->avx512 && mask <= INT32_MAX ? &trmi_unique_avx512 : &trmi_unique_plain;
@@ -106,12 +111,13 @@ static const trmi_unique_kernels *kernels_for(uint64_t mask) {
 #endif
 }
 
+/* Returns what a slice needs its keys for. */
 static uint32_t wanted_of(const trmi_slice *slice) {
     return (slice->rows != NULL ? TRMI_WANT_PULL : 0u) |
            (slice->gradients != NULL ? TRMI_WANT_PUSH : 0u);
 }
 
-/* What all slices of a table want of their keys; TRMI_WANT_DIFFER if not the same. */
+/* Returns what all slices of a table need their keys for; TRMI_WANT_DIFFER if they differ. */
 static uint32_t wanted_of_table(const trm_ps_batch *b, int64_t first) {
     const uint32_t wanted = wanted_of(&b->slices[first]);
     for (int64_t s = first; s >= 0; s = b->slices[s].next) {
@@ -122,9 +128,10 @@ static uint32_t wanted_of_table(const trm_ps_batch *b, int64_t first) {
     return wanted;
 }
 
+/* Makes room for all arrays of a batch; returns false without memory. */
 static bool reserve(trm_ps_batch *b) {
     trmi_unique_scratch *s = &b->unique;
-    /* passes write beyond what they keep */
+    /* vector passes write beyond the end */
     int64_t places = 64, room = b->lookups + TRMI_UNIQUE_SLACK;
     while (places < 2 * b->lookups) {
         places *= 2;
@@ -144,7 +151,7 @@ static bool reserve(trm_ps_batch *b) {
            trmi_grow((void **)&s->left, &s->left_capacity, room, sizeof *s->left);
 }
 
-/* Chains the slices of each table. */
+/* Links the slices of each table into a list and sets what the table's keys are needed for. */
 static void chain(trm_ps_batch *b) {
     uint32_t *last_of = b->unique.last_of;
     for (uint32_t t = 0; t < b->client->table_count; t++) {
@@ -166,7 +173,7 @@ static void chain(trm_ps_batch *b) {
     }
 }
 
-/* Where a table has several slices, their keys go one after the other. */
+/* Copies the keys of all slices of a table into one array. */
 static void collect(trm_ps_batch *b, int64_t first, trmi_lookups *g) {
     g->keys = b->unique.keys;
     g->inverse = b->unique.inverse;
@@ -177,7 +184,7 @@ static void collect(trm_ps_batch *b, int64_t first, trmi_lookups *g) {
     }
 }
 
-/* And the numbers back to the slices. */
+/* Copies the numbers back to the slices. */
 static void give_back(trm_ps_batch *b, int64_t first, const trmi_lookups *g) {
     const uint32_t *from = g->inverse;
     for (int64_t s = first; s >= 0; s = b->slices[s].next) {
@@ -187,8 +194,8 @@ static void give_back(trm_ps_batch *b, int64_t first, const trmi_lookups *g) {
     }
 }
 
-/* Then they are distinct: all rows of a dense variable, mostly. Others are found out at their first
- * keys. */
+/* Returns whether the keys ascend, and are therefore distinct: mostly all rows of a dense
+ * variable. Checked 64 keys at a time, so that other tables are rejected at their first keys. */
 static bool ascend(const uint64_t *keys, int64_t count) {
     enum { TOGETHER = 64 };
     int64_t i = 1;
@@ -208,6 +215,7 @@ static bool ascend(const uint64_t *keys, int64_t count) {
     return true;
 }
 
+/* Numbers ascending keys: each lookup is a distinct key. */
 static uint32_t number_in_order(const trmi_lookups *g, uint32_t first) {
     memcpy(g->distinct, g->keys, (size_t)g->count * sizeof *g->keys);
     for (int64_t i = 0; i < g->count; i++) {
@@ -216,6 +224,7 @@ static uint32_t number_in_order(const trmi_lookups *g, uint32_t first) {
     return (uint32_t)g->count;
 }
 
+/* Numbers keys by the passes: rounds of collisions, then a search for the rest. */
 static uint32_t number_by_meeting(trmi_lookups *g, uint32_t first) {
     g->mask = 63;
     while (g->mask + 1 < 2 * (uint64_t)g->count) {
@@ -232,8 +241,8 @@ static uint32_t number_by_meeting(trmi_lookups *g, uint32_t first) {
     return kernels->number(g, first);
 }
 
-/* Numbers the keys of the table whose first slice this is, from `next` on; returns the next number.
- */
+/* Numbers the keys of the table whose first slice is `first`, from `next` on; returns the next
+ * free number. */
 static uint32_t number_table(trm_ps_batch *b, int64_t first, uint32_t next) {
     trmi_slice *slice = &b->slices[first];
     const bool alone = slice->next < 0;
@@ -258,8 +267,9 @@ static uint32_t number_table(trm_ps_batch *b, int64_t first, uint32_t next) {
     return (uint32_t)slice->unique_end;
 }
 
-/* ---- what is wanted of whom ------------------------------------------------------------------ */
+/* ---- shards and uses of the keys ------------------------------------------------------------- */
 
+/* Fills b->uniques for the keys of one table: shard, and what they are needed for. */
 static void describe_table(trm_ps_batch *b, int64_t first) {
     const trm_ps_client *c = b->client;
     const trmi_slice *slice = &b->slices[first];
@@ -275,6 +285,7 @@ static void describe_table(trm_ps_batch *b, int64_t first) {
         b->uniques[u] = (trmi_unique){
             .key = key, .table = table, .shard = shard, .wanted = differ ? 0 : slice->wanted};
     }
+    /* uses that differ between the table's slices are combined key by key */
     for (int64_t s = first; differ && s >= 0; s = b->slices[s].next) {
         const uint32_t wanted = wanted_of(&b->slices[s]),
                        *inverse = b->inverse + b->slices[s].first;
@@ -293,8 +304,8 @@ void trmi_batch_describe(trm_ps_batch *b) {
     b->described = true;
 }
 
-/* Nobody asks key by key: one shard has all of them, and what is wanted of them is the same for a
- * table. */
+/* Returns whether b->uniques is not needed: a single shard has all keys, no cache, and the needs
+ * are the same for all keys of a table. */
 static bool goes_by_tables(const trm_ps_batch *b) {
     bool alike = b->client->shards * b->client->servers == 1 && !trmi_client_has_cache(b->client);
     for (int64_t s = 0; s < b->slice_count; s++) {
@@ -303,8 +314,8 @@ static bool goes_by_tables(const trm_ps_batch *b) {
     return alike;
 }
 
-/* Whole tables go into parts of about as many look-ups. Workers that keep step with others get one:
- * what they read is of one moment. */
+/* Divides the tables into parts of about the same number of lookups. Synchronous workers get one
+ * part, because all rows must be read at one moment. */
 static void cut(trm_ps_batch *b) {
     const int64_t most = b->client->mode == TRM_PS_SYNC ? 1 : TRMI_PARTS_MAX;
     int64_t parts = trmi_max_i64(1, trmi_min_i64(most, b->lookups / PART_LOOKUPS)), before = 0;
@@ -320,6 +331,8 @@ static void cut(trm_ps_batch *b) {
     b->unique_count = 0;
 }
 
+/* Contract in client.h. Tables are chained before they are divided, because a table belongs to
+ * one part. */
 trm_status trmi_batch_cut(trm_ps_batch *b, trm_error *err) {
     if (b->cut) {
         return TRM_OK;
@@ -335,6 +348,7 @@ trm_status trmi_batch_cut(trm_ps_batch *b, trm_error *err) {
     return TRM_OK;
 }
 
+/* Contract in client.h. The numbers of a part follow those of the part before. */
 void trmi_batch_number_part(trm_ps_batch *b) {
     trmi_part *part = &b->parts[b->numbered];
     part->first = b->unique_count;

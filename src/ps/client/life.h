@@ -1,20 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ps/client/life.h: a worker's process goes on after it has lost what it worked with, as if it had
- * died and come back. */
+/* ps/client/life.h: a worker's process that continues after losing its job, as if it had died
+ * and come back (hybrid training, train/estimator/estimator_roles.c). */
 #ifndef TRMI_PS_LIFE_H
 #define TRMI_PS_LIFE_H
 
 #include "trireme/ps.h"
 
-/* Before its first batch: which that is. Servers that had it from an earlier life drop its push. */
+/* Called before the first batch: sets its number. Servers that have that batch from an earlier
+ * life drop its push. */
 void trmi_client_begin_at(trm_ps_client *client, int64_t batch);
-/* Destroys it as if its process had died: no server is told that it ends, each waits for its next
- * life. Pushes that are under way have a second to arrive. */
+/* Destroys the client as if its process had died: it does not sign off, and the servers wait for
+ * its next life. Pushes under way get a second to arrive. NULL is accepted. */
 void trmi_client_vanish(trm_ps_client *client);
-/* From now on every wait is so long (timeout_seconds of its options). */
+/* Sets the limit of every wait from now on (timeout_seconds of its options). */
 void trmi_client_patience(trm_ps_client *client, double timeout_seconds);
 
-/* Of a server: how many clients are connected now, and have ever been.   thread any */
+/* Returns how many clients are connected to a server now; *ever: how many have been.
+ *   thread  any */
 int64_t trmi_server_connections(trm_ps_server *server, int64_t *ever);
 
 #endif

@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ps/client/unique.h: the passes over the look-ups of one table that find its distinct keys
- * (client_unique.c). */
+/* ps/client/unique.h: the passes over the lookups of one table that find its distinct keys
+ * (client_unique.c), so that AVX-512 can replace two of them. */
 #ifndef TRMI_PS_UNIQUE_H
 #define TRMI_PS_UNIQUE_H
 
 #include "ps/table/row.h"
 
-enum { TRMI_UNIQUE_SLACK = 16 }; /* elements that vectors may write beyond what they keep */
+enum { TRMI_UNIQUE_SLACK = 16 }; /* elements that vector stores may write beyond the end */
 
-/* Where the keys of one batch meet first: their products with it, bits 32 and up (Fibonacci
- * hashing). Good enough for keys that nobody has chosen, and half the work of trmi_key_hash, by
- * which those are told apart that met here. */
+/* Factor of the first hash: place = key * factor, bits 32 and up (Fibonacci hashing). It costs
+ * half of trmi_key_hash and is good enough for keys that were not chosen to collide; those that
+ * collide go through trmi_key_hash afterwards. */
 #define TRMI_UNIQUE_FACTOR 0x9E3779B97F4A7C15u
 
+/* The arrays of one table's lookups. */
 typedef struct trmi_lookups {
     const uint64_t *keys; /* [count] */
     uint32_t *inverse;    /* [count + slack] */
@@ -24,13 +25,14 @@ typedef struct trmi_lookups {
     uint64_t *distinct; /* [count + slack] */
 } trmi_lookups;
 
-/* What one instruction set has. */
+/* The passes of one instruction set. */
 typedef struct trmi_unique_kernels {
-    /* inverse[i] = the last look-up at the same place; left[] = those whose key that is not. How
-     * many are left. */
+    /* Passes 1 and 2: inverse[i] = the last lookup at the same place; left[] = the lookups whose
+     * key differs from that one's. Returns how many are left. */
     int64_t (*meet)(const trmi_lookups *l);
-    /* inverse[i], the last look-up of key i, becomes its key's number, from `first` on; distinct[]
-     * = the keys in the order of their numbers. Returns how many there are. */
+    /* Passes 3 and 4: replaces inverse[i], the last lookup of the same key, by the key's number,
+     * from `first` on; distinct[] = the keys in the order of their numbers. Returns how many
+     * there are. */
     uint32_t (*number)(const trmi_lookups *l, uint32_t first);
 } trmi_unique_kernels;
 

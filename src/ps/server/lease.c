@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The book of leases (drawing and contracts in lease.h). Every change goes through `change`:
+ * record the event, then apply it; a restart replays the events with `apply` alone. A range that
+ * is lost goes to the list `rests` and is granted before fresh samples. The next epoch begins
+ * when no sample of this one is free or lent. */
 #include "ps/server/lease.h"
 
 #include "base/checked.h"
@@ -8,29 +12,31 @@
 
 #include <stdlib.h>
 
+/* A granted lease. `position`: samples before it are used; `deadline` 0: not known yet. */
 typedef struct lent {
     int64_t id, epoch, begin, end, position;
     uint32_t worker;
     double deadline;
 } lent;
 
+/* Samples that were lost by a worker and are free again. */
 typedef struct rest {
     int64_t begin, end;
 } rest;
 
-/* Leases that were used up lately: a push may be sent again after its answer was lost. */
+/* Used-up leases that are remembered: a push may be repeated after its answer was lost. */
 enum { DONE = 1024 };
 
 struct trmi_lease_book {
     trm_status (*record)(void *context, const trmi_lease_event *event, trm_error *err);
     void *context;
-    trm_ps_lease_options options; /* samples 0 = not open yet */
-    bool asked;                   /* for with options, since it was made */
+    trm_ps_lease_options options; /* samples 0: not open yet */
+    bool asked;                   /* options have been given since the book was created */
     int64_t number;               /* of the book */
     int64_t epoch, next, last_id;
     lent *lent;
     int64_t lent_count, lent_capacity;
-    rest *rests; /* of this epoch */
+    rest *rests; /* rests of the current epoch */
     int64_t rest_count, rest_capacity;
     lent done[DONE];
     int64_t done_count;
@@ -57,6 +63,7 @@ void trmi_lease_book_destroy(trmi_lease_book *book) {
     }
 }
 
+/* Returns the granted lease `id`; NULL: there is none. */
 static lent *find(trmi_lease_book *book, int64_t id) {
     for (int64_t i = 0; i < book->lent_count; i++) {
         if (book->lent[i].id == id) {
@@ -66,9 +73,10 @@ static lent *find(trmi_lease_book *book, int64_t id) {
     return NULL;
 }
 
+/* Removes a lease from the granted ones. */
 static void drop(trmi_lease_book *book, lent *l) { *l = book->lent[--book->lent_count]; }
 
-/* The next epoch begins when nothing of this one is left, lent or free. */
+/* Begins the next epoch if no sample of this one is free or lent. */
 static void maybe_next_epoch(trmi_lease_book *book) {
     if (book->next >= book->options.samples && book->lent_count == 0 && book->rest_count == 0) {
         book->epoch++;
@@ -76,6 +84,8 @@ static void maybe_next_epoch(trmi_lease_book *book) {
     }
 }
 
+/* Applies a GRANT event: the range must be fresh, or the beginning of a rest.
+ *   error  CORRUPT, NOMEM */
 static trm_status apply_grant(trmi_lease_book *book, const trmi_lease_event *e, trm_error *err) {
     if (e->epoch != book->epoch || e->begin < 0 || e->begin >= e->end ||
         e->end > book->options.samples || e->id <= book->last_id) {
@@ -87,6 +97,7 @@ static trm_status apply_grant(trmi_lease_book *book, const trmi_lease_event *e, 
                    sizeof *book->lent)) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for a lease");
     }
+    /* fresh samples, or the beginning of a rest */
     if (e->begin == book->next) {
         book->next = e->end;
     } else {
@@ -114,6 +125,8 @@ static trm_status apply_grant(trmi_lease_book *book, const trmi_lease_event *e, 
     return TRM_OK;
 }
 
+/* Applies an event to the book.
+ *   error  CORRUPT: it does not fit */
 static trm_status apply(trmi_lease_book *book, const trmi_lease_event *e, trm_error *err) {
     lent *l;
     switch ((trmi_lease_kind)e->kind) {
@@ -131,6 +144,7 @@ static trm_status apply(trmi_lease_book *book, const trmi_lease_event *e, trm_er
         if (l == NULL || e->position < l->position || e->position > l->end) {
             break;
         }
+        /* a used-up lease is remembered for repeated pushes */
         l->position = e->position;
         if (l->position == l->end) {
             book->done[book->done_count++ % DONE] = *l;
@@ -160,14 +174,15 @@ trm_status trmi_lease_replay(trmi_lease_book *book, const trmi_lease_event *even
     return apply(book, event, err);
 }
 
+/* Records an event, then applies it. */
 static trm_status change(trmi_lease_book *book, const trmi_lease_event *event, trm_error *err) {
     TRMI_TRY(book->record(book->context, event, err));
     return apply(book, event, err);
 }
 
-/* All ask with the same numbers. A book that is read from its log goes on with what the first one
- * asks for: a job that is continued for more epochs, or in other leases. Its samples are the same.
- */
+/* Opens the book, or checks that a worker's numbers equal those of the book. A book read from
+ * its log takes epochs and lease size of the first worker that sends them: a job may be
+ * continued for more epochs. The samples must be the same. */
 static trm_status open_book(trmi_lease_book *book, const trm_ps_lease_options *o, trm_error *err) {
     const trm_ps_lease_options *have = &book->options;
     if (o->samples < 1 || o->lease_samples < 1 || o->epochs < 0 || o->samples_max < 0 ||
@@ -176,6 +191,7 @@ static trm_status open_book(trmi_lease_book *book, const trm_ps_lease_options *o
                          "leases of %lld of %lld samples, %lld epochs: numbers above 0 expected",
                          (long long)o->lease_samples, (long long)o->samples, (long long)o->epochs);
     }
+    /* A new book, or one from a log whose job continues with other numbers: open it with these. */
     const bool other = have->lease_samples != o->lease_samples || have->epochs != o->epochs;
     if (have->samples == 0 || (!book->asked && have->samples == o->samples && other)) {
         trmi_lease_event e = {.kind = TRMI_LEASE_OPEN,
@@ -197,8 +213,8 @@ static trm_status open_book(trmi_lease_book *book, const trm_ps_lease_options *o
     return TRM_OK;
 }
 
-/* How many of the samples that nobody has had yet may be lent, and how many at once: where there is
- * a limit all workers are to have some of the last ones. */
+/* Returns how many fresh samples the next lease may have. Near a limit (samples_max) leases
+ * shrink, so that all workers get some of the last samples. */
 static int64_t fresh_samples(const trmi_lease_book *book, const trm_ps_lease_options *o) {
     enum { LAST_LEASES = 16 };
     int64_t left = book->options.samples - book->next, batch = trmi_max_i64(1, o->batch);
@@ -206,22 +222,26 @@ static int64_t fresh_samples(const trmi_lease_book *book, const trm_ps_lease_opt
     if (o->samples_max == 0) {
         return most;
     }
+    /* samples until the limit; a lease has at most one of LAST_LEASES parts of them, in whole
+     * batches */
     int64_t until = o->samples_max - book->epoch * book->options.samples - book->next;
     int64_t part = trmi_max_i64(batch, until / LAST_LEASES / batch * batch);
     return trmi_max_i64(0, trmi_min_i64(until, trmi_min_i64(most, part)));
 }
 
+/* Takes a lease back. */
 static trm_status lose(trmi_lease_book *book, int64_t id, trm_error *err) {
     trmi_lease_event e = {.kind = TRMI_LEASE_LOST, .id = id};
     return change(book, &e, err);
 }
 
-/* Takes leases back whose time is over. */
+/* Takes back the leases whose deadline has passed. */
 static trm_status expire(trmi_lease_book *book, double now, trm_error *err) {
     for (int64_t i = book->lent_count; i-- > 0;) {
         lent *l = &book->lent[i];
         if (l->deadline == 0) {
-            l->deadline = now + book->options.timeout_seconds; /* from a log: it gets its time */
+            l->deadline =
+                now + book->options.timeout_seconds; /* read from a log: its time begins now */
         } else if (now > l->deadline) {
             TRMI_TRY(lose(book, l->id, err));
         }
@@ -229,6 +249,8 @@ static trm_status expire(trmi_lease_book *book, double now, trm_error *err) {
     return TRM_OK;
 }
 
+/* Contract in lease.h. Order: lost samples, fresh samples; otherwise the worker waits (PENDING)
+ * or the job is over (END). */
 trm_status trmi_lease_take(trmi_lease_book *book, const trm_ps_lease_options *options,
                            uint32_t worker, double now, trm_ps_lease *out, trm_error *err) {
     TRMI_TRY(open_book(book, options, err));
@@ -259,6 +281,8 @@ uint32_t trmi_lease_number(const trmi_lease_book *book, int64_t *samples) {
     return (uint32_t)book->number;
 }
 
+/* Contract in lease.h. A used-up lease is still valid for a repeated push. Each check moves the
+ * deadline. */
 trm_status trmi_lease_check(trmi_lease_book *book, int64_t id, uint32_t worker, int64_t position,
                             double now, trm_error *err) {
     lent *l = find(book, id);
@@ -278,7 +302,7 @@ trm_status trmi_lease_check(trmi_lease_book *book, int64_t id, uint32_t worker, 
         return TRMI_FAIL(err, TRM_INVALID, "worker %u: position %lld in a lease of %lld to %lld",
                          worker, (long long)position, (long long)l->begin, (long long)l->end);
     }
-    /* A book from a log learns how long leases last from whoever takes the next one. */
+    /* A book read from a log gets the length of a lease only from the next trmi_lease_take. */
     l->deadline = book->options.timeout_seconds > 0 ? now + book->options.timeout_seconds : 0;
     return TRM_OK;
 }

@@ -1,9 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A server: its threads, connections and their first words. */
+/* A parameter server: its threads, its connections, start and stop (drawing and order of a push
+ * in server.h).
+ *
+ *       acceptor thread   accepts connections; 20 times a second advances the front, drops silent workers, reaps links
+ *       link threads      receive a message, decode it, pass it to the front or answer it
+ *       owner threads     one for each shard: run requests and write snapshots
+ *
+ * A connection has proven the job's token before it reaches this file (base/net). No thread
+ * waits for a client: an answer that finds no room is sent later by the client's own link
+ * thread. */
 #include "ps/server/server.h"
 
 #include "ps/client/life.h"
 
+#include "base/arguments.h"
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/log.h"
@@ -20,20 +30,24 @@
 enum {
     QUEUE_REQUESTS = 1024,
     SHARDS_MAX_DEFAULT = 16,
-    WALK_ROWS = 2048,      /* of a cut, after each request */
-    WALK_ROWS_IDLE = 8192, /* without one */
+    WALK_ROWS = 2048,      /* rows of a snapshot written after each request */
+    WALK_ROWS_IDLE = 8192, /* rows written while no request waits */
     LINKS_MAX = 4096,
-    ANSWER_BYTES = 1 << 30 /* to one client over tcp, that it has not read */
+    ANSWER_BYTES = 1 << 30 /* answers to one TCP client that it has not read */
 };
 
-static const double LATE_SECONDS = 0.002; /* between looks whether a client has made room */
+static const double LATE_SECONDS = 0.002; /* between attempts to send a late answer */
 
 /* ---- owner threads --------------------------------------------------------------------------- */
 
+/* Owner thread of a shard: takes requests from its queue, and writes a part of the snapshot
+ * after each, or all the time while the queue is empty. A long snapshot thus delays a request by
+ * a few thousand rows at most. */
 static void *own_shard(void *context) {
     trmi_shard_thread *runner = context;
     for (;;) {
         void *item;
+        /* do not wait for a request while a snapshot is being written */
         bool walking = trmi_cut_busy(runner->cut) && !trmi_cut_walk(runner->cut, 0);
         trm_status status = trmi_queue_pop(runner->queue, walking ? 0 : -1, &item);
         if (status == TRM_OK) {
@@ -49,13 +63,14 @@ static void *own_shard(void *context) {
             trmi_cut_walk(runner->cut, status == TRM_OK ? WALK_ROWS : WALK_ROWS_IDLE);
         }
     }
-    /* A cut that is under way is finished: its asker still waits. */
+    /* At the end, finish the snapshot under way: its client waits for the answer. */
     while (runner->cut != NULL && trmi_cut_busy(runner->cut) &&
            !trmi_cut_walk(runner->cut, WALK_ROWS_IDLE)) {
     }
     return NULL;
 }
 
+/* Creates a shard, its queue and, with a folder, its snapshot writer. Threads start later. */
 static trm_status make_runner(trm_ps_server *server, uint32_t number, trm_error *err) {
     trmi_shard_thread *runner = &server->runners[number];
     const trm_ps_server_options *o = &server->options;
@@ -73,12 +88,14 @@ static trm_status make_runner(trm_ps_server *server, uint32_t number, trm_error 
 
 /* ---- a connection ---------------------------------------------------------------------------- */
 
-/* The batch with which a worker begins: the first, the one behind its last, or, when it comes late
- * or was not waited for any more, the one at which the slowest of the others is. */
+/* Returns the clock with which a worker joins. Bounded mode: a worker that is waited for
+ * continues after its last batch; a late or silent one joins at the clock of the slowest active
+ * worker, so that no worker waits until it has caught up. */
 static int64_t joining_clock(trm_ps_server *server, int32_t number) {
     if (server->options.mode != TRM_PS_BOUNDED) {
         return server->options.mode == TRM_PS_SYNC ? server->done_step : 0;
     }
+    /* this worker, and the slowest of the other active ones */
     trmi_worker *known = NULL;
     int64_t slowest = INT64_MAX;
     for (int64_t i = 0; i < server->worker_count; i++) {
@@ -90,7 +107,7 @@ static int64_t joining_clock(trm_ps_server *server, int32_t number) {
         }
     }
     if (known != NULL && known->active) {
-        return known->done; /* it was waited for */
+        return known->done; /* continue where it was */
     }
     bool late = known != NULL || server->worker_count >= server->options.workers;
     int64_t clock = late && slowest != INT64_MAX ? slowest : 0;
@@ -101,8 +118,9 @@ static int64_t joining_clock(trm_ps_server *server, int32_t number) {
     return clock;
 }
 
-/* A proven connection says who it is: 0 worker, 1 a new life, 2 bytes of the rings that it offers
- * (0: none), 3 and 4 where they are. */
+/* Answers HELLO. The note has: 0 worker, 1 a new life, 2 bytes of the shared-memory rings that
+ * the client offers (0: none), 3 and 4 their place. The answer has the incarnation, the shards,
+ * the clock with which the worker joins, and the mode. */
 static void welcome(trm_ps_server *server, trmi_ps_link *link, trmi_request *r,
                     trmi_channel **rings) {
     trmi_ps_note *n = &r->note;
@@ -112,6 +130,7 @@ static void welcome(trm_ps_server *server, trmi_ps_link *link, trmi_request *r,
         return;
     }
     link->worker = (int32_t)n->value[0];
+    /* A worker that begins anew gets a new life; one that reconnects keeps its own. */
     uint32_t incarnation = 0;
     bool begins = link->worker >= 0 && n->value[1] != 0;
     const trmi_worker *known = begins ? trmi_front_find(server, (uint32_t)link->worker) : NULL;
@@ -120,6 +139,7 @@ static void welcome(trm_ps_server *server, trmi_ps_link *link, trmi_request *r,
                              &incarnation, &r->err) != TRM_OK) {
         return;
     }
+    /* rings only if this process can map the client's memory */
     const trmi_ring_place place = {n->value[3], (int32_t)n->value[4]};
     bool shared = n->value[2] > 0 && trmi_ring_accept(link->channel, place, (size_t)n->value[2],
                                                       rings, NULL) == TRM_OK;
@@ -136,6 +156,8 @@ static void welcome(trm_ps_server *server, trmi_ps_link *link, trmi_request *r,
     n->value[8] = atomic_load(&server->global_step);
 }
 
+/* Handles HELLO. The answer goes over the old channel; after it the link uses the rings, if they
+ * were accepted. */
 static void handle_hello(trm_ps_server *server, trmi_ps_link *link, trmi_request *r) {
     trmi_channel *rings = NULL;
     if (link->welcome) {
@@ -151,6 +173,8 @@ static void handle_hello(trm_ps_server *server, trmi_ps_link *link, trmi_request
     }
 }
 
+/* Decodes the sections of a pull or push and counts them by shard (r->first).
+ *   error  CORRUPT, NOMEM */
 static trm_status decode_rows(trm_ps_server *server, trmi_request *r, trm_error *err) {
     uint32_t count = r->header.section_count, shards = server->shards;
     if (count > r->message.bytes / sizeof(trmi_ps_wire_section)) {
@@ -175,11 +199,13 @@ static trm_status decode_rows(trm_ps_server *server, trmi_request *r, trm_error 
     return TRM_OK;
 }
 
+/* Handles a pull, push or staged push: decodes it and passes it to the front. */
 static void handle_rows(trm_ps_server *server, trmi_request *r) {
     if (decode_rows(server, r, &r->err) != TRM_OK) {
         trmi_request_answer(r);
         return;
     }
+    /* the front decides: run it now, keep it, or refuse it; `ready` are pulls that may run now */
     r->deadline = r->started + (double)r->header.extra[1] * 1e-3;
     trmi_request *ready = NULL;
     pthread_mutex_lock(&server->mutex);
@@ -201,6 +227,7 @@ static void handle_rows(trm_ps_server *server, trmi_request *r) {
     trmi_request_pulls_go(ready);
 }
 
+/* Handles the declaration of a table. */
 static void handle_table(trm_ps_server *server, trmi_request *r, const trm_table_options *options) {
     int32_t number = -1;
     pthread_mutex_lock(&server->mutex);
@@ -216,7 +243,8 @@ static void handle_table(trm_ps_server *server, trmi_request *r, const trm_table
     trmi_request_answer(r);
 }
 
-/* False ends the connection. */
+/* Handles one message. Returns false if the connection must end: a foreign protocol, a message
+ * before HELLO, no memory. */
 static bool handle(trm_ps_server *server, trmi_ps_link *link, trmi_message *message) {
     trmi_ps_header header;
     trm_error err;
@@ -232,6 +260,7 @@ static bool handle(trm_ps_server *server, trmi_ps_link *link, trmi_message *mess
         link->channel->table->release(link->channel, message);
         return false;
     }
+    /* the worker is that of the connection, whatever the message claims */
     r->header.worker = link->worker < 0 ? TRMI_PS_WORKERS_MAX - 1 : (uint32_t)link->worker;
     atomic_store(&link->incarnation, header.incarnation);
     if (header.kind == TRMI_PS_PULL || header.kind == TRMI_PS_PUSH ||
@@ -255,12 +284,14 @@ static bool handle(trm_ps_server *server, trmi_ps_link *link, trmi_message *mess
     return true;
 }
 
+/* Thread of a connection: sends late answers and receives messages until the connection ends. */
 static void *serve_link(void *context) {
     trmi_ps_link *link = context;
     trm_ps_server *server = link->server;
     while (!atomic_load(&server->stopping)) {
         trmi_message message;
         trm_error err;
+        /* late answers first, so that they leave in order */
         bool late = false;
         trm_status status = trmi_request_late(link, &late);
         if (status == TRM_OK) {
@@ -280,7 +311,8 @@ static void *serve_link(void *context) {
     return NULL;
 }
 
-/* Takes the channel over. */
+/* Creates a link with its thread for a channel, which it takes over.
+ *   error  NOMEM: too many connections, or no thread */
 static trm_status add_link(trm_ps_server *server, trmi_channel *channel, trm_error *err) {
     trmi_ps_link *link = trmi_alloc(sizeof *link);
     if (link == NULL) {
@@ -310,7 +342,8 @@ static trm_status add_link(trm_ps_server *server, trmi_channel *channel, trm_err
     return TRM_OK;
 }
 
-/* Forgets connections that have ended and that no request refers to. */
+/* Joins and frees the links that have ended and to which no request refers; with `all` every
+ * link. */
 static void reap_links(trm_ps_server *server, bool all) {
     pthread_mutex_lock(&server->mutex);
     for (trmi_ps_link **at = &server->links; *at != NULL;) {
@@ -332,6 +365,7 @@ static void reap_links(trm_ps_server *server, bool all) {
     pthread_mutex_unlock(&server->mutex);
 }
 
+/* Contract in client/life.h. */
 int64_t trmi_server_connections(trm_ps_server *server, int64_t *ever) {
     int64_t count = 0;
     pthread_mutex_lock(&server->mutex);
@@ -343,7 +377,7 @@ int64_t trmi_server_connections(trm_ps_server *server, int64_t *ever) {
     return count;
 }
 
-/* Whoever held pushes back for a checkpoint has gone: they go on without it. */
+/* Releases pushes that were held for a snapshot whose client has disconnected before it began. */
 static void let_go_of_the_dead(trm_ps_server *server) {
     trmi_request *ready = NULL;
     pthread_mutex_lock(&server->mutex);
@@ -357,6 +391,7 @@ static void let_go_of_the_dead(trm_ps_server *server) {
     trmi_request_pulls_go(ready);
 }
 
+/* Acceptor thread: accepts connections and does the periodic work, at least every 50 ms. */
 static void *accept_links(void *context) {
     trm_ps_server *server = context;
     while (!atomic_load(&server->stopping)) {
@@ -382,6 +417,7 @@ static void *accept_links(void *context) {
         trmi_request *ready = trmi_step_advance(server);
         pthread_mutex_unlock(&server->mutex);
         trmi_request_pulls_go(ready);
+        /* checks by time: silent workers, pulls past their deadline */
         pthread_mutex_lock(&server->mutex);
         ready = trmi_front_tick(server, trmi_os_now());
         pthread_mutex_unlock(&server->mutex);
@@ -407,8 +443,9 @@ trm_status trmi_server_connect_local(trm_ps_server *server, size_t ring_bytes, t
 
 /* ---- start and stop -------------------------------------------------------------------------- */
 
-/* Without a token from the caller it makes one. On this host the user's own processes find either
- * in a file of the user's (comm/rendezvous/token.h), before the first of them can connect. */
+/* Takes the token of the options, or makes a random one for a loopback address, and publishes it
+ * in a file of the user (comm/rendezvous/token.h) before any process can connect.
+ *   error  INVALID: another address without a token */
 static trm_status make_token(trm_ps_server *server, const char *host, trm_error *err) {
     trm_error own;
     const void *given = server->options.token;
@@ -429,10 +466,10 @@ static trm_status make_token(trm_ps_server *server, const char *host, trm_error 
     if (given == NULL && err != NULL) {
         *err = own;
     }
-    return given == NULL ? own.status
-                         : TRM_OK; /* who has a file of the token does not need this one */
+    return given == NULL ? own.status : TRM_OK; /* with a given token the file is not needed */
 }
 
+/* Binds the address, provides the token, and starts accepting. */
 static trm_status listen_at(trm_ps_server *server, trm_error *err) {
     char host[64], name[24];
     int32_t port;
@@ -445,6 +482,7 @@ static trm_status listen_at(trm_ps_server *server, trm_error *err) {
         close(fd);
         return status;
     }
+    /* peers prove the token in the acceptor, before a link exists */
     trmi_acceptor_options options = {
         .credentials = {.service = TRMI_SERVICE_PARAMETERS, .version = TRMI_PS_VERSION},
         .room = "ps",
@@ -455,6 +493,8 @@ static trm_status listen_at(trm_ps_server *server, trm_error *err) {
     return status;
 }
 
+/* Checks the options and fills in defaults.
+ *   error  INVALID */
 static trm_status check_options(const trm_ps_server_options *in, trm_ps_server_options *out,
                                 trm_error *err) {
     trm_ps_server_options o = *in;
@@ -484,6 +524,7 @@ static trm_status check_options(const trm_ps_server_options *in, trm_ps_server_o
     return TRM_OK;
 }
 
+/* Starts the owner threads and the acceptor. */
 static trm_status start_threads(trm_ps_server *server, trm_error *err) {
     for (uint32_t s = 0; s < server->shards; s++) {
         trmi_shard_thread *runner = &server->runners[s];
@@ -499,8 +540,12 @@ static trm_status start_threads(trm_ps_server *server, trm_error *err) {
                                              server->options.server);
 }
 
+/* Contract in trireme/ps.h. Order: shards, snapshot and logs, steps, away workers, leases; the
+ * address is bound only when the state is complete, so that no client sees a half-restored
+ * server. */
 trm_status trm_ps_server_start(const trm_ps_server_options *options, trm_ps_server **out,
                                trm_error *err) {
+    TRMI_NEED(err, options, out);
     trm_ps_server_options checked;
     TRMI_TRY(check_options(options, &checked, err));
     trm_ps_server *server = trmi_alloc(sizeof *server);
@@ -518,6 +563,7 @@ trm_status trm_ps_server_start(const trm_ps_server_options *options, trm_ps_serv
              checked.folder == NULL ? "" : checked.folder);
     snprintf(server->spill_folder, sizeof server->spill_folder, "%s",
              checked.spill_folder == NULL ? "" : checked.spill_folder);
+    /* memory, spill folder, shards */
     server->tables = trmi_alloc(TRMI_PS_TABLES_MAX * sizeof *server->tables);
     server->runners = trmi_alloc(server->shards * sizeof *server->runners);
     if (server->tables == NULL || server->runners == NULL) {
@@ -531,12 +577,14 @@ trm_status trm_ps_server_start(const trm_ps_server_options *options, trm_ps_serv
     for (uint32_t s = 0; s < server->shards; s++) {
         TRMI_TRY_GOTO(status, make_runner(server, s, err), failed);
     }
+    /* the state of an earlier process: snapshot and logs, steps, away workers, leases */
     TRMI_TRY_GOTO(status, trmi_server_restore(server, err), failed);
     TRMI_TRY_GOTO(status, trmi_step_open(server, err), failed);
     server->chief.heard = trmi_os_now();
     TRMI_TRY_GOTO(status, trmi_server_away_open(server, trmi_front_was_away, err), failed);
     TRMI_TRY_GOTO(status, trmi_server_lease_open(server, err), failed);
     trmi_step_settle(server);
+    /* from here on clients may connect */
     if (checked.listen != NULL) {
         TRMI_TRY_GOTO(status, listen_at(server, err), failed);
     }
@@ -548,9 +596,14 @@ failed:
     return status;
 }
 
-const char *trm_ps_server_address(const trm_ps_server *server) { return server->address; }
+const char *trm_ps_server_address(const trm_ps_server *server) {
+    TRMI_NEED_OR(NULL, NULL, server);
+    return server->address;
+}
 
+/* Contract in trireme/ps.h: waits until the chief stops the server, at most timeout_seconds. */
 trm_status trm_ps_server_wait(trm_ps_server *server, double timeout_seconds) {
+    TRMI_NEED(NULL, server);
     struct timespec at;
     clock_gettime(CLOCK_REALTIME, &at);
     double until = (double)at.tv_sec + 1e-9 * (double)at.tv_nsec + timeout_seconds;
@@ -565,6 +618,7 @@ trm_status trm_ps_server_wait(trm_ps_server *server, double timeout_seconds) {
     return atomic_load(&server->stop_asked) ? TRM_OK : TRM_TIMEOUT;
 }
 
+/* Answers a list of requests with CANCELLED. */
 static void answer_all(trmi_request *list) {
     while (list != NULL) {
         trmi_request *r = list;
@@ -580,6 +634,8 @@ static void free_runner(trmi_shard_thread *runner) {
     trmi_shard_destroy(runner->shard);
 }
 
+/* Stops and frees a server, also one that failed to start. Order: acceptor, links (they feed the
+ * queues), owner threads, then the requests that still wait. */
 void trm_ps_server_stop(trm_ps_server *server) {
     if (server == NULL) {
         return;
@@ -597,7 +653,7 @@ void trm_ps_server_stop(trm_ps_server *server) {
     pthread_mutex_unlock(&server->mutex);
     answer_all(parked);
     answer_all(waiting);
-    /* Links first: they feed the queues. */
+    /* Links end before the owner threads, because they feed the queues. */
     for (trmi_ps_link *l = server->links; l != NULL; l = l->next) {
         while (!atomic_load(&l->ended)) {
             usleep(1000);
@@ -615,6 +671,7 @@ void trm_ps_server_stop(trm_ps_server *server) {
     for (uint32_t s = 0; s < server->shards && server->runners != NULL; s++) {
         free_runner(&server->runners[s]);
     }
+    /* requests that came in the meantime */
     answer_all(server->waiting);
     answer_all(server->parked);
     answer_all(trmi_step_close(server));

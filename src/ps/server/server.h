@@ -1,12 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ps/server/server.h: the parts of a server.
+/* ps/server/server.h: the parts of a parameter server, shared by the files of src/ps/server.
  *
- *   link thread (one a connection): receive, check, decode
- *        |  front: under one mutex, decides what may go on now, so that all shards see the same
- * order
- *        v
- *   queue of each shard --> owner thread: pull, push, order --> the last one sends the answer
- */
+ *     link thread (one for each connection): receive, check, decode
+ *          |  front: under one mutex, decides what may go on now, so that all shards see the same order
+ *          v
+ *     queue of each shard --> owner thread of the shard: pull, push, order --> the last shard sends the answer
+ *
+ *   server.c          threads, connections, start and stop      server_order.c      control messages, snapshots
+ *   server_request.c  life of a request, its runs on a shard    server_restore.c    start from a folder
+ *   server_front.c    order of pulls and pushes                 server_last_step.c  the last step of the logs
+ *   server_step.c     steps of leased samples                   server_lease.c, lease.c   who uses which samples
+ *   server_workers.c  workers and their lives                   server_away.c, server_chief.c, server_lag.c
+ *
+ * A push is applied in this order: server.c handle_rows -> trmi_front_push -> queue ->
+ * trmi_run_push (server_request.c) -> trmi_shard_push (shard/shard.c) -> trmi_row_table_update
+ * (table/table_write.c).
+ *
+ *   worker       a client that pushes, numbered by the job
+ *   incarnation  the number of a worker's life: a process that takes a worker's place gets a higher one
+ *   sequence     the number of a push within an incarnation, from 1
+ *   clock        the number of batches that a worker has finished (synchronous: the step)
+ *   cut          the number of a snapshot
+ *
+ * Threads: "front mutex held" means server->mutex. A shard's rows are touched by its owner
+ * thread only. */
 #ifndef TRMI_PS_SERVER_H
 #define TRMI_PS_SERVER_H
 
@@ -21,21 +38,24 @@
 typedef struct trmi_request trmi_request;
 typedef struct trmi_shard_thread trmi_shard_thread;
 
+/* One connection. Freed by reap_links when it has ended and no request refers to it. */
 typedef struct trmi_ps_link {
     trm_ps_server *server;
     trmi_channel *channel;
     pthread_t thread;
-    pthread_mutex_t send_mutex;   /* over reserve, late */
-    trmi_request *late;           /* answers that its client has no room for yet, oldest first */
+    pthread_mutex_t send_mutex;   /* over the channel's reserve and commit, and over `late` */
+    trmi_request *late;           /* answers waiting for room in the client's ring, oldest first */
     int32_t worker;               /* -1 before HELLO */
-    _Atomic uint32_t incarnation; /* of its last message */
+    _Atomic uint32_t incarnation; /* incarnation of its latest message */
+    /* HELLO has been answered */
     bool welcome;
-    _Atomic int32_t requests; /* under way */
-    _Atomic bool ended;       /* the thread has left */
+    _Atomic int32_t requests; /* requests of this link that have no answer yet */
+    _Atomic bool ended;       /* the thread has ended */
     struct trmi_ps_link *next;
 } trmi_ps_link;
 
-/* Orders of control messages: note.value[0]. */
+/* Orders of control messages, note.value[0]. The comments list the other values of the note: of
+ * the request, then of the answer. */
 typedef enum trmi_order {
     TRMI_ORDER_STATS = 1, /* 1: table                    answer: trm_table_stats */
     TRMI_ORDER_ROW,       /* 1: table, 2: key            answer: trm_row_info, floats, writers */
@@ -43,7 +63,7 @@ typedef enum trmi_order {
     TRMI_ORDER_CUT,       /* 1: cut, 2: differential     trailer: ids; answer: trmi_cut_file[] */
     /* 1: the cut that is complete, 0 = none, 2: differential   trailer: manifest */
     TRMI_ORDER_RELEASE,
-    TRMI_ORDER_BYE, /* 1: only for a while; it keeps its leases */
+    TRMI_ORDER_BYE, /* 1: not 0 = only for a while; it keeps its leases */
     TRMI_ORDER_STOP,
     TRMI_ORDER_LEASE, /* 1: samples, 2: of a lease, 3: epochs, 4: timeout in ms, 5: last one known,
                          6: samples_max, 7: batch
@@ -51,9 +71,9 @@ typedef enum trmi_order {
                              6: book */
     TRMI_ORDER_WORKERS, /* answer: trm_ps_worker[] */
     TRMI_ORDER_TABLES,  /* 1: number               answer: 1: how many; trm_table_options, name */
-    /* 1: own pushes that are settled; trailer: steps   answer: server 0: steps */
+    /* 1: own pushes that are in a step; trailer: steps   answer of server 0: steps */
     TRMI_ORDER_STEPS,
-    /* 1: trm_ps_chief_wish   answer: 1: granted, 2: whose + 1, 3: silent ms, 4: lease ms */
+    /* 1: trm_ps_chief_wish   answer: 1: granted, 2: the chief + 1, 3: silent ms, 4: lease ms */
     TRMI_ORDER_CHIEF,
     TRMI_ORDER_PUSHED, /* 1: this push and those before it are on all servers */
     TRMI_ORDER_BEGINS /* SYNC, of a worker's new life, 1: 0   answer: 1: the last batch that may be in a step here
@@ -61,38 +81,41 @@ typedef enum trmi_order {
                            1: a batch that all servers have, 2: 1 */
 } trmi_order;
 
+/* A message under way. It is owned by one part at a time: link thread, list of the front, shard
+ * queues, `late` of a link. */
 struct trmi_request {
-    trmi_ps_link *link;    /* NULL: of the server itself */
-    trm_ps_server *server; /* of steps */
+    trmi_ps_link *link;    /* NULL: made by the server itself */
+    trm_ps_server *server; /* set in requests that outlive a link: steps, cuts */
     trmi_message message;
     trmi_ps_header header;
     trmi_ps_note note;
     trmi_ps_section *sections;
     uint32_t *first; /* sections of shard s are [first[s], first[s + 1]) */
     void (*run)(trmi_shard_thread *runner, trmi_request *request);
-    bool (*send)(trmi_request *request); /* in a link's `late`: tries again; false = no room */
-    /* by the last shard, instead of an answer; NULL = answer */
+    bool (*send)(trmi_request *request); /* in a link's `late`: sends; false: no room yet */
+    /* called by the last shard instead of sending an answer; NULL: answer */
     void (*finish)(trmi_request *request);
-    /* before the answer, when all shards have it without an error; NULL = nothing */
+    /* called before the answer if no shard had an error; NULL: nothing */
     void (*landed)(const trmi_request *request);
     _Atomic int32_t pending; /* shards that have not finished */
-    trmi_message reply;      /* ROWS: reserved */
+    trmi_message reply;      /* ROWS: the answer, reserved in the client's ring */
     double deadline;
-    pthread_mutex_t mutex; /* over the rest, while shards work */
+    pthread_mutex_t mutex; /* over the members below, while shards work */
     trm_error err;
-    bool applied, dropped, later; /* later: its run finishes it elsewhere */
-    bool partial;                 /* SYNC: a push that other servers may not have */
-    bool again;                   /* of a group: the step that the logs end with is made again */
+    bool applied, dropped, later; /* dropped: only fills windows; later: `run` finishes elsewhere */
+    bool partial;                 /* SYNC: other servers may not have this push */
+    bool again;                   /* of a group: repeats the last step of the logs */
     uint8_t *trailer;             /* of the answer */
     size_t trailer_bytes;
-    trmi_request **members; /* SYNC: pushes summed, in order of workers */
+    trmi_request **members; /* SYNC: the pushes that are summed, by worker number */
     uint32_t member_count;
-    trmi_push_id *ids; /* of a step: whose staged pushes it sums */
+    trmi_push_id *ids; /* of a step: the staged pushes that it sums */
     uint32_t id_count;
-    double started, late_since; /* late_since: 0 = never */
+    double started, late_since; /* times; late_since 0: never late */
     trmi_request *next;
 };
 
+/* A shard with its queue and owner thread. `cut`: the snapshot writer, NULL without a folder. */
 struct trmi_shard_thread {
     trm_ps_server *server;
     trmi_shard *shard;
@@ -102,67 +125,71 @@ struct trmi_shard_thread {
     bool started;
 };
 
+/* The latest incarnation of each worker that this server has given out. */
 typedef struct trmi_life {
-    uint32_t worker, incarnation; /* the last that was given to a process of this worker */
+    uint32_t worker, incarnation; /* incarnation: the latest given out */
 } trmi_life;
 
-/* Server 0: who may take checkpoints and end the job. */
+/* Server 0: the worker that may take checkpoints and end the job (server_chief.c). */
 typedef struct trmi_chief {
-    bool held, gone; /* gone: the holder has said that it leaves */
+    bool held, gone; /* gone: the holder has signed off */
     uint32_t worker, incarnation;
-    double heard; /* the holder's last word, or when this server began */
+    double heard; /* time of the holder's latest message, or of the server's start */
 } trmi_chief;
 
-/* server_lag.c: how often the tables of a batch had been updated when it read them. */
-enum { TRMI_READS = 4 }; /* batches of a worker under way, and one more */
+/* server_lag.c: update counts of all tables at the time when one batch of a worker read them. */
+enum { TRMI_READS = 4 }; /* batches of a worker that may be under way, and one */
 typedef struct trmi_reads {
     int64_t clock;
-    int64_t *updates; /* [count], -1 = not read */
+    int64_t *updates; /* [count] by table; -1: the batch did not read it */
     int64_t capacity;
     uint32_t count;
 } trmi_reads;
+/* Histogram of lags of one table, and their sum. */
 typedef struct trmi_lag_counts {
     int64_t of[TRM_PS_LAGS], sum;
 } trmi_lag_counts;
-/* By table. */
+/* Arrays by table: declared staleness, update counts, lags. */
 typedef struct trmi_lag {
-    int32_t *staleness; /* as declared; 0 = the job's */
-    bool *declared;     /* in this life */
-    int64_t *updates;   /* pushes that had rows of it */
-    int64_t *last_push; /* the last of them */
-    int64_t push;       /* the number of this one */
+    int32_t *staleness; /* as declared; 0: the job's staleness */
+    bool *declared;     /* declared since this process started */
+    int64_t *updates;   /* pushes with rows of the table */
+    int64_t *last_push; /* number of the latest such push */
+    int64_t push;       /* number of the current push */
     trmi_lag_counts *counts;
 } trmi_lag;
 
-/* What the front knows of a worker. */
+/* The front's state of one worker. */
 typedef struct trmi_worker {
     uint32_t worker, incarnation;
-    uint64_t dispatched; /* last push given to the shards */
-    int64_t clock;       /* batches finished, as far as they were given to the shards */
-    int64_t done;        /* and as far as all shards have them: no restart forgets these */
-    bool active;         /* waited for in BOUNDED and SYNC mode */
-    bool away;           /* has left, or rests: as its file says */
-    /* has said that it is done; who has no samples just now is not active, but here */
+    uint64_t dispatched; /* sequence of the last push given to the shards */
+    int64_t clock;       /* batches whose pushes were given to the shards */
+    int64_t done;        /* batches that all shards have logged: kept by a restart */
+    bool active;         /* other workers wait for it (BOUNDED, SYNC) */
+    bool away;           /* left or resting, according to its file */
+    /* sent BYE. A worker without a lease is inactive but still connected. */
     bool left;
     double seen;
     trmi_reads reads[TRMI_READS];
 } trmi_worker;
 
-/* Who is in a step: decided by server 0, told by the workers to the other servers. */
+/* The members of one synchronous step of leased samples: decided by server 0, carried by workers
+ * to the other servers. */
 typedef struct trmi_sync_step {
     int64_t step;
     uint32_t count;
-    trmi_push_id *ids; /* in order of workers */
-    int64_t *leases;   /* [count][2] lease, position; while a server starts, else NULL */
+    trmi_push_id *ids; /* by worker number */
+    int64_t *leases;   /* [count][2] lease, position; only while a server starts */
 } trmi_sync_step;
 
-/* server_last_step.c: a member of the last step of the logs. */
+/* server_last_step.c: a member of the step that the logs end with. */
 typedef struct trmi_last_member {
     trmi_push_id id;
-    bool keeps; /* its worker does not push this batch again */
+    bool keeps; /* its worker will not push this batch again */
 } trmi_last_member;
+/* The step that the logs end with, while it is undecided whether it counts. */
 typedef struct trmi_last_step {
-    int64_t step; /* 0 = none is held */
+    int64_t step; /* 0: none is undecided */
     uint32_t count;
     trmi_last_member *members;
 } trmi_last_step;
@@ -171,245 +198,279 @@ struct trm_ps_server {
     trm_ps_server_options options;
     char folder[256], spill_folder[256];
     uint8_t token[32];
-    char token_path[160]; /* where it is published, "" = nowhere */
+    char token_path[160]; /* file of the published token, "": none */
     char address[96];
     trmi_shard_thread *runners;
     uint32_t shards;
-    struct trmi_acceptor *gate; /* its listener, NULL = local clients only */
+    struct trmi_acceptor *gate; /* listener; NULL: only clients in this process */
     pthread_t acceptor;
     bool acceptor_runs;
     _Atomic bool stopping, stop_asked;
-    _Atomic uint32_t global_step; /* pushes that the first shard has applied */
+    _Atomic uint32_t global_step; /* pushes that shard 0 has applied */
 
-    pthread_mutex_t mutex; /* the front */
+    pthread_mutex_t mutex; /* the front mutex */
     pthread_cond_t changed;
     trmi_ps_link *links;
     int64_t links_ever;
     int32_t widths[TRMI_PS_TABLES_MAX];
-    trm_table_options *tables; /* names owned */
+    trm_table_options *tables; /* declared tables; names owned */
     uint32_t table_count;
     trmi_lag lag;
-    trm_error failed; /* status TRM_OK, or why nothing is served any more */
+    trm_error failed; /* status TRM_OK, or the error with which all requests are refused */
     trmi_worker *workers;
     int64_t worker_count, worker_capacity;
-    bool counted;          /* options.workers was given: these, from 0 on, are the job's */
-    int64_t step;          /* SYNC: batches given to the shards */
-    int64_t done_step;     /* and that all shards have */
-    uint16_t sum_dtype;    /* SYNC: of everybody's gradients, from the first push on */
-    trmi_request *parked;  /* pulls that wait for clocks */
-    trmi_request *waiting; /* SYNC: pushes of batches >= step; else: pushes held by a cut */
+    bool counted;          /* options.workers was given: workers 0 .. workers - 1 are the job's */
+    int64_t step;          /* SYNC: last step given to the shards */
+    int64_t done_step;     /* SYNC: last step that all shards have */
+    uint16_t sum_dtype;    /* SYNC: dtype of all gradients, from the first push on */
+    trmi_request *parked;  /* list of pulls that must wait */
+    trmi_request *waiting; /* SYNC: pushes of later steps; else: pushes held by a cut */
+    /* a snapshot holds pushes back */
     bool held;
-    const trmi_ps_link *holder; /* who asked for that, NULL = nobody */
-    const trmi_push_id *until;  /* while a cut collects pushes: how far each worker's go */
+    const trmi_ps_link *holder; /* the link that takes the snapshot */
+    const trmi_push_id
+        *until; /* while a snapshot collects pushes: the last push of each worker in it */
     uint32_t until_count;
-    trmi_request *staged;  /* server 0: pushes that all its shards keep, in no step yet */
-    trmi_last_step last;   /* SYNC: of the logs, until it is known whether all servers have it */
-    bool staging;          /* SYNC: samples are lent, pushes are staged */
-    trmi_sync_step *steps; /* server 0: decided, and perhaps not yet everywhere */
+    trmi_request *staged;  /* server 0: pushes kept by all its shards, in no step yet */
+    trmi_last_step last;   /* SYNC: last step of the logs, while undecided */
+    bool staging;          /* SYNC: samples are leased, pushes are staged */
+    trmi_sync_step *steps; /* server 0: decided steps that other servers may lack */
     int64_t step_count, step_capacity;
-    /* the step that all other servers have finished */
+    /* server 0: last step that all other servers have finished */
     int64_t told;
-    int steps_fd;            /* log of the steps, -1 = none */
-    int64_t steps_bytes;     /* in it */
-    trmi_chief chief;        /* server 0's */
-    trmi_lease_book *leases; /* server 0's */
-    int lease_fd;            /* their log, -1 = none */
+    int steps_fd;            /* log of the steps, -1: none */
+    int64_t steps_bytes;     /* length of that log */
+    trmi_chief chief;        /* server 0: state of the chief */
+    trmi_lease_book *leases; /* server 0: leases of samples */
+    int lease_fd;            /* server 0: log of the leases, -1: none */
     trmi_life *lives;
     int64_t life_count, life_capacity;
-    int away_fd;          /* log of who is away, and of lives, -1 = none */
-    uint32_t last_cut;    /* begun or loaded */
-    bool last_cut_failed; /* then the next one is full */
-    /* shards that have their part of it still to write */
+    int away_fd;          /* log of away workers, lives and chief, -1: none */
+    uint32_t last_cut;    /* latest cut, begun or loaded */
+    bool last_cut_failed; /* it is incomplete: the next one must be full */
+    /* shards that are still writing their part of it */
     _Atomic int32_t writing;
-    uint32_t full_cut, older_full_cut, oldest_cut; /* complete; 0 = none */
+    uint32_t full_cut, older_full_cut, oldest_cut; /* complete cuts in the folder; 0: none */
 };
 
 /* --- requests (server_request.c) -----------------------------------------------------------------
  */
+/* Creates a request from a received message, which it takes over. NULL without memory; the
+ * message then stays the caller's. */
 trmi_request *trmi_request_new(trmi_ps_link *link, trmi_message *message,
                                const trmi_ps_header *header);
-/* Hands a request to all shards. Pushes: front mutex held, so that all shards see the same order.
- */
+/* Appends a request to the queues of all shards. For pushes the front mutex must be held, so
+ * that all shards get the same order. */
 void trmi_request_dispatch(trm_ps_server *server, trmi_request *request);
-/* Pulls that the front has let go (a list), without its mutex. */
+/* Starts a list of pulls that the front has released: reserves their answers and dispatches
+ * them. Front mutex not held. */
 void trmi_request_pulls_go(trmi_request *list);
-/* Keeps the first error. */
+/* Sets the request's error unless it has one.
+ *   thread  any */
 void trmi_request_fail(trmi_request *request, const trm_error *err);
-/* A shard is done with it; the last one answers and frees. */
+/* Called by each shard when it has finished; the last call answers and frees the request. */
 void trmi_request_finish(trmi_request *request);
-/* Frees without an answer: its sender has sent it again. */
+/* Frees a request without an answer: its sender has sent it again. */
 void trmi_request_forget(trmi_request *request);
-/* Answers at once (err or note and trailer) and frees; waits for nobody: where the client has no
- * room, its link answers later. */
+/* Sends the answer (error, or note and trailer) and frees the request. Never waits: if the
+ * client's ring has no room, the link's thread sends it later. */
 void trmi_request_answer(trmi_request *request);
-/* By the link's thread, often: answers that found no room. *rest: some still do not.   errors  PEER: for too long, which it has
- * logged
- */
+/* Called regularly by the link's thread: sends answers that found no room. *rest: some still
+ * wait.
+ *   errors  PEER: the client has made no room for too long; logged */
 trm_status trmi_request_late(trmi_ps_link *link, bool *rest);
-/* The link has ended: forgets them. */
+/* Frees the waiting answers of a link that has ended. */
 void trmi_request_drop_late(trmi_ps_link *link);
+/* Runs of a request on a shard, by the shard's owner thread: a push, a synchronous sum, staging
+ * a push, a step of staged pushes. */
 void trmi_run_push(trmi_shard_thread *runner, trmi_request *request);
 void trmi_run_group(trmi_shard_thread *runner, trmi_request *request);
 void trmi_run_stage(trmi_shard_thread *runner, trmi_request *request);
 void trmi_run_step(trmi_shard_thread *runner, trmi_request *request);
 
 /* --- workers (server_workers.c): with the front mutex held ------------------------------------ */
-/* One that says something: with a new incarnation its last life is over.   errors (NULL)  CANCELLED, NOMEM
- */
+/* Finds or creates the entry of a worker that has sent a message, and marks it active. A new
+ * incarnation ends the worker's earlier life.   errors (NULL)  CANCELLED: an older incarnation;
+ * NOMEM */
 trmi_worker *trmi_front_worker(trm_ps_server *server, uint32_t worker, uint32_t incarnation,
                                trm_error *err);
-/* A newer incarnation than the last: that life is over, its leases are others'.   errors (NULL)  those of the lease log
- */
+/* Ends the worker's earlier life if `incarnation` is newer: its leases are free again.
+ *   errors  those of the lease log */
 trm_status trmi_front_life(trm_ps_server *server, trmi_worker *worker, uint32_t incarnation,
                            trm_error *err);
-/* A worker that was away before the server died is not waited for. */
+/* Restores from the log that a worker was away before the server died, or came back: a worker
+ * that is away is not waited for. */
 void trmi_front_was_away(trm_ps_server *server, uint32_t worker, uint32_t incarnation, bool away);
-/* NULL: not seen. */
+/* Returns the entry of a worker, NULL if it has not been seen. */
 trmi_worker *trmi_front_find(const trm_ps_server *server, uint32_t worker);
 
 /* --- the front (server_front.c): all with the front mutex held -------------------------------- */
-/* A push goes to the shards, here: refused, to fill its window. */
+/* Passes a push to the shards without its gradients: it only fills the worker's window. */
 void trmi_front_refuse(trm_ps_server *server, trmi_request *request);
-/* Server 0: the first push of this worker that no step has, NULL = none is here. */
+/* Server 0: returns the worker's next staged push that is in no step; NULL: none is here. */
 trmi_request *trmi_front_staged(const trm_ps_server *server, const trmi_worker *worker);
-/* False: another wire dtype than the others', r->err says so. */
+/* Returns whether the push has the same wire dtype as the pushes before; if not, sets r->err. */
 bool trmi_front_same_dtype(trm_ps_server *server, trmi_request *request);
-/* Parks the pull (true), or says that it may go now. */
+/* Returns whether the pull must wait, and then puts it on the list of parked pulls. */
 bool trmi_front_parks(trm_ps_server *server, trmi_request *request);
+/* Takes a push: passes it to the shards, or lets it wait for its step or a snapshot. */
 void trmi_front_push(trm_ps_server *server, trmi_request *request);
-/* The orders PUSHED and BEGINS. */
+/* Handle the orders PUSHED and BEGINS: which pushes are on all servers (see server_front.c). */
 void trmi_front_pushed(trm_ps_server *server, const trmi_request *request);
 void trmi_front_begins(trm_ps_server *server, trmi_request *request);
-/* Clocks, workers or the hold have changed: lets pushes go, and returns the pulls that may. */
+/* Called when clocks, workers or the hold have changed: passes on the pushes that may go, and
+ * returns the list of pulls that may go. */
 trmi_request *trmi_front_advance(trm_ps_server *server);
-/* Silent workers; pulls whose deadline has passed get their error and are returned with the others.
- */
+/* Called regularly: stops waiting for silent workers, and advances. Pulls whose deadline has
+ * passed get an error and are returned with the others. */
 trmi_request *trmi_front_tick(trm_ps_server *server, double now);
 
-/* A cut holds back pushes of this worker from behind those that another server has let through. */
+/* Returns whether a snapshot holds this push back: it is later than the pushes that belong to
+ * the snapshot. */
 bool trmi_front_holds(const trm_ps_server *server, const trmi_push_id *id);
 
 /* --- the last step of the logs (server_last_step.c): with the front mutex held ---------------- */
-/* After the logs are read: applies it, lets it not count, or holds it.   errors  CORRUPT, IO, NOMEM
- */
+/* After the logs are read: applies the last step, voids it, or keeps it undecided. *pushes
+ * counts those applied.
+ *   errors  CORRUPT, IO, NOMEM */
 trm_status trmi_last_step_open(trm_ps_server *server, int64_t *pushes, trm_error *err);
+/* Frees the undecided step. */
 void trmi_last_step_close(trm_ps_server *server);
-/* A message of this life of a worker has come: what it pushed in this life it does not push again.
- */
+/* Notes that a worker's life that is in the step is still alive: it will not push again what it
+ * has pushed. */
 void trmi_last_step_heard(trm_ps_server *server, const trmi_request *request);
-/* This worker's new life has begun; it goes on behind this batch, which all servers have. */
+/* trmi_last_step_new_life: notes that a new life of a worker has begun.
+ * trmi_last_step_is_everywhere: notes that this life continues after `batch`, which all servers
+ * have. */
 void trmi_last_step_new_life(trm_ps_server *server, uint32_t worker);
 void trmi_last_step_is_everywhere(trm_ps_server *server, uint32_t worker, int64_t batch);
-/* Before the server died this worker had left, after all servers had answered its pushes. */
+/* Notes that the worker had signed off before the server died, after all servers had answered
+ * its pushes. */
 void trmi_last_step_left(trm_ps_server *server, uint32_t worker, uint32_t incarnation);
-/* Applies it when no worker can push it again. */
+/* Applies the undecided step when no member can be pushed again. */
 void trmi_last_step_advance(trm_ps_server *server);
-/* Whether a group may be formed of the pushes of the next step, as far as this one goes. */
+/* Returns whether the undecided step permits forming the next group from new pushes. */
 bool trmi_last_step_allows_group(const trm_ps_server *server);
 
 /* --- how far tables run behind (server_lag.c): with the front mutex held ---------------------- */
+/* Allocates the counters of all tables.
+ *   errors  NOMEM */
 trm_status trmi_lag_create(trm_ps_server *server, trm_error *err);
+/* Frees the counters. */
 void trmi_lag_destroy(trm_ps_server *server);
-/* A worker has declared a table.   errors  INVALID: another one did so differently */
+/* Notes the staleness with which a worker declares a table.
+ *   errors  INVALID: another worker declared another one */
 trm_status trmi_lag_declare(trm_ps_server *server, int32_t table, int32_t staleness,
                             trm_error *err);
-/* BOUNDED: how many batches the rows of this pull may be old: as few as the strictest of its tables
- * wants. */
+/* BOUNDED: returns how many batches old the rows of this pull may be: the minimum over its
+ * tables. */
 int64_t trmi_lag_bound(const trm_ps_server *server, const trmi_request *request);
-/* A pull, a push of this worker goes on; NULL: it has pushed nothing yet.   returns (push) the lag of the table that has the
- * most; as many as there are other workers where that is not known
- */
+/* Record a pull, and a push, of this worker (NULL: it has pushed nothing yet). trmi_lag_push
+ * returns the largest lag of the push's tables, or the number of other workers if that is not
+ * known. */
 void trmi_lag_pull(trm_ps_server *server, trmi_worker *worker, const trmi_request *request);
 int64_t trmi_lag_push(trm_ps_server *server, trmi_worker *worker, const trmi_request *request);
-/* Into lags and lag_sum. */
+/* Copies the lags of a table to out->lags and out->lag_sum. */
 void trmi_lag_tell(const trm_ps_server *server, int64_t table, trm_table_stats *out);
 
 /* --- steps of samples that are lent (server_step.c): with the front mutex held ---------------- */
-/* A push of kind STAGE has come. */
+/* Takes a push of kind STAGE: the shards log and keep it. */
 void trmi_step_stage(trm_ps_server *server, trmi_request *request);
-/* Server 0: decides as many steps as there are pushes for; then as trmi_front_advance. */
+/* Server 0: decides as many steps as there are pushes for. Then as trmi_front_advance. */
 trmi_request *trmi_step_advance(trm_ps_server *server);
-/* The order STEPS. */
+/* Handles the order STEPS: a worker brings decided steps, or (server 0) fetches them. */
 void trmi_step_order(trm_ps_server *server, trmi_request *request);
-/* Server 0: what other servers may lack goes into the answer. */
+/* Server 0: adds the steps that other servers may lack to the answer. */
 void trmi_step_tell(const trm_ps_server *server, trmi_request *request);
-/* Forgets all that waits.   returns the requests, for an answer */
+/* Frees the decided steps.   returns  the waiting pushes, to be answered */
 trmi_request *trmi_step_close(trm_ps_server *server);
-/* Server 0, after restore, before who is away and the book of leases: what its log has decided is
- * done by all shards.
+/* Server 0: repeats the steps of its log on shards that lack them. Called after
+ * trmi_server_restore, before the logs of away workers and leases are read.
  *   errors  IO, CORRUPT, NOMEM */
 trm_status trmi_step_open(trm_ps_server *server, trm_error *err);
-/* And after the book: leases of these steps have gone on. */
+/* Called after the leases are read: marks the samples of these steps as used. */
 void trmi_step_settle(trm_ps_server *server);
 
 /* --- orders (server_order.c) ------------------------------------------------------------------ */
+/* Adds the statistics of another shard or server. */
 void trmi_table_stats_add(trm_table_stats *to, const trm_table_stats *from);
+/* Carries out a control message and answers it. Called by link threads, front mutex not held. */
 void trmi_order_handle(trm_ps_server *server, trmi_request *request);
-/* Front mutex held: pushes that were held back for a cut go on without it, unless it has begun; as
- * trmi_front_advance. */
+/* Front mutex held: releases the pushes that were held back for a snapshot, unless the snapshot
+ * has begun. Returns as trmi_front_advance. */
 trmi_request *trmi_order_release(trm_ps_server *server);
+/* Declares a table on all shards, or finds it. Front mutex held. *number: its number.
+ *   errors  INVALID: declared differently before; NOMEM: the server then serves nothing any more */
 trm_status trmi_server_add_table(trm_ps_server *server, const trm_table_options *options,
                                  int32_t *number, trm_error *err);
 
 /* --- leases (server_lease.c), front mutex held ------------------------------------------------ */
-/* Opens the book and what its log says: all of it, or up to the last cut when pushes are not
- * logged.
+/* Opens the book of leases and replays its log: all of it, or up to the last cut if pushes are
+ * not logged.
  *   errors  IO, CORRUPT, NOMEM */
 trm_status trmi_server_lease_open(trm_ps_server *server, trm_error *err);
 void trmi_server_lease_close(trm_ps_server *server);
+/* Handles the order LEASE: grants a range of samples to the worker. */
 void trmi_server_lease_take(trm_ps_server *server, trmi_request *request);
-/* Before a push goes on: what its lease says to it; keeps the lease alive.   errors  CANCELLED, INVALID
- */
+/* Checks, before a push goes on, that its lease is still valid, and extends the lease.
+ *   errors  CANCELLED, INVALID */
 trm_status trmi_server_lease_push(trm_ps_server *server, const trmi_request *request,
                                   trm_error *err);
-/* All shards have it: its samples are used. */
+/* Marks the samples of a push as used; called when all shards have it. */
 void trmi_server_lease_pushed(trm_ps_server *server, const trmi_request *request);
-/* In its epoch, of the last sample's epoch. */
+/* Returns the position of the push's last sample within its epoch. */
 int64_t trmi_server_lease_position(const trm_ps_server *server, const trmi_request *request);
 
-/* --- who is away (server_away.c), front mutex held -------------------------------------------- */
-/* After restore, before the book of leases: tells `see` of each record, the last one of a worker counts.   errors  IO, NOMEM
- */
+/* --- absent workers (server_away.c), front mutex held ----------------------------------------- */
+/* After restore, before the leases: reads the log of away workers and calls `see` for each
+ * record; the last record of a worker counts.
+ *   errors  IO, NOMEM */
 typedef void (*trmi_away_see)(trm_ps_server *server, uint32_t worker, uint32_t incarnation,
                               bool away);
 trm_status trmi_server_away_open(trm_ps_server *server, trmi_away_see see, trm_error *err);
-/* Removes the file when the job is over. */
+/* Closes the log; removes it if the job is over. */
 void trmi_server_away_close(trm_ps_server *server);
-/* A process begins as this worker: an incarnation above `seen` and all that this server has given,
- * and gives again
- * after no restart. The highest of all servers' is then nobody else's.   errors  NOMEM, IO */
+/* Gives a process that begins as `worker` an incarnation above `seen` and above all that this
+ * server has given out, also before a restart. The client uses the highest one of all servers,
+ * which no other process has.
+ *   errors  NOMEM, IO */
 trm_status trmi_server_new_life(trm_ps_server *server, uint32_t worker, uint32_t seen,
                                 uint32_t *incarnation, trm_error *err);
-/* A worker has left or begun to rest; or it has pushed again. */
+/* Logs that a worker has left or has no samples (`away`), or pushes again. */
 void trmi_server_away_set(trm_ps_server *server, trmi_worker *worker, bool away);
-/* The same file remembers the chief.   errors  IO, NOSPACE */
+/* Logs the chief in the same file.
+ *   errors  IO, NOSPACE */
 trm_status trmi_server_chief_log(trm_ps_server *server, uint32_t worker, uint32_t incarnation,
                                  trm_error *err);
 
 /* --- the chief (server_chief.c), server 0, front mutex held ----------------------------------- */
-/* The order CHIEF; true when another worker has become the chief. */
+/* Handles the order CHIEF; returns true if another worker has become the chief. */
 bool trmi_chief_order(trm_ps_server *server, trmi_request *request);
-/* A message of this request's sender: the chief lives. */
+/* Notes that the chief is alive, if it sent this request. */
 void trmi_chief_heard(trm_ps_server *server, const trmi_request *request);
-/* It has left: anybody may follow. */
+/* Notes that the chief has signed off: another worker may follow. */
 void trmi_chief_left(trm_ps_server *server, const trmi_request *request);
-/* Whether the sender may do what only the chief may; else r->err says who is it. */
+/* Returns whether the sender may do what only the chief may; if not, sets r->err. */
 bool trmi_chief_allows(const trm_ps_server *server, trmi_request *request);
 
 /* --- connections (server.c) ------------------------------------------------------------------- */
-/* A client's end of a connection within the process.   errors NOMEM */
+/* Connects a client within the process: *out is the client's end.
+ *   errors  NOMEM */
 trm_status trmi_server_connect_local(trm_ps_server *server, size_t ring_bytes, trmi_channel **out,
                                      trm_error *err);
 
 /* --- starting from a folder (server_restore.c) ------------------------------------------------ */
-/* Newest complete checkpoint, then logs; opens the log. Before the threads start.   errors as start
- */
+/* Loads the newest complete snapshot, replays the logs and opens new ones. Before the threads
+ * start.
+ *   errors  those of trm_ps_server_start */
 trm_status trmi_server_restore(trm_ps_server *server, trm_error *err);
-/* "FOLDER/log/server-0-of-1-shard-1-of-2-cut-000002.log" */
+/* Writes the path of a shard's log: "FOLDER/log/server-0-of-1-shard-1-of-2-cut-000002.log". */
 void trmi_log_path(const trm_ps_server *server, uint32_t shard, uint32_t cut, char *path,
                    size_t size);
-/* The list of a complete cut's files, of all servers, as the client made it: writes it to the
- * folder, last of all; then removes what no restart can need.   errors  IO, NOSPACE */
+/* Writes the manifest of a complete cut, the list of all servers' files that the client has
+ * collected. It is written last of all files; then the files that no restart can need are
+ * removed.
+ *   errors  IO, NOSPACE */
 trm_status trmi_manifest_write(trm_ps_server *server, uint32_t cut, bool differential,
                                const char *text, size_t bytes, trm_error *err);
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Workers that have left or rest, in a file beside the pushes' logs: a server that is started again
- * does not wait for them. A record says where a worker went; its last one counts. Others say which
- * incarnations have been given: no two processes have the same, whatever either has pushed; and who
- * is the chief. The file goes with the job. */
+/* The log of workers: which workers have left or have no samples, which incarnations were given
+ * out, and the chief. A restarted server does not wait for workers that were away, and never
+ * gives the same incarnation to two processes. The last record of a worker counts. The file is
+ * removed when the job is over. */
 #include "ps/shard/records.h"
 #include "ps/server/server.h"
 
@@ -18,16 +18,18 @@
 
 enum { AWAY_BYTES_MAX = 64 << 20, BEGINS = 2, IS_CHIEF = 3 };
 
+/* One record of the log. */
 typedef struct away_record {
     uint32_t worker, incarnation;
-    uint32_t away;  /* 0, 1; BEGINS, IS_CHIEF */
-    uint32_t check; /* of the others */
+    uint32_t away;  /* 0: came back, 1: away; BEGINS, IS_CHIEF */
+    uint32_t check; /* digest of the members before it */
 } away_record;
 
 static void away_path(const trm_ps_server *server, char path[400]) {
     snprintf(path, 400, "%s/log/away-server-%d.log", server->folder, server->options.server);
 }
 
+/* Finds or creates the entry of a worker's lives; NULL without memory. */
 static trmi_life *life_of(trm_ps_server *server, uint32_t worker) {
     for (int64_t i = 0; i < server->life_count; i++) {
         if (server->lives[i].worker == worker) {
@@ -42,6 +44,7 @@ static trmi_life *life_of(trm_ps_server *server, uint32_t worker) {
     return &server->lives[server->life_count++];
 }
 
+/* Appends a record to the log. */
 static trm_status write_record(trm_ps_server *server, uint32_t worker, uint32_t incarnation,
                                uint32_t away, trm_error *err) {
     away_record r = {.worker = worker, .incarnation = incarnation, .away = away};
@@ -49,11 +52,13 @@ static trm_status write_record(trm_ps_server *server, uint32_t worker, uint32_t 
     return trmi_records_append(server->away_fd, &r, sizeof r, false, "log of workers", err);
 }
 
+/* What the records of the log are passed to. */
 typedef struct reading {
     trm_ps_server *server;
     trmi_away_see see;
 } reading;
 
+/* Applies one record of the log. */
 static trm_status take(void *context, const uint8_t *record, size_t bytes, trm_error *err) {
     const reading *c = context;
     away_record r;
@@ -72,6 +77,7 @@ static trm_status take(void *context, const uint8_t *record, size_t bytes, trm_e
     return TRM_OK;
 }
 
+/* Contract in server.h. A torn end of the log is cut off when it is opened for appending. */
 trm_status trmi_server_away_open(trm_ps_server *server, trmi_away_see see, trm_error *err) {
     char path[400];
     server->away_fd = -1;
@@ -96,12 +102,13 @@ void trmi_server_away_close(trm_ps_server *server) {
     }
     close(server->away_fd);
     server->away_fd = -1;
-    if (atomic_load(&server->stop_asked)) { /* whoever continues the job brings all its workers */
+    if (atomic_load(&server->stop_asked)) { /* a continued job begins with all its workers */
         away_path(server, path);
         unlink(path);
     }
 }
 
+/* Contract in server.h. An error is only logged: it costs a restarted server some waiting. */
 void trmi_server_away_set(trm_ps_server *server, trmi_worker *w, bool away) {
     if (w->away == away) {
         return;

@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who is the chief: a lease at server 0.
+/* The chief's lease at server 0: which worker takes snapshots and ends the job.
  *
- *              asks                             asks, pushes, pulls, waits for an answer
- *     free ----------------------> held by w -------.
- *              silent for a lease      |  ^---------'
- *     held by v <----------------------'
- *              v asks
+ *                requests                         requests, pushes, pulls, waits for an answer
+ *       free ----------------------> held by w -------.
+ *                silent for a lease      |  ^---------'
+ *       held by v <----------------------'
+ *                v requests
  *
- * It decides who takes checkpoints and ends the job; that no two do holds by itself: who lost the
- * lease is refused both here, and a folder's lock lets one process write. A server that is started
- * again gives the last chief its time. */
+ * A worker that has lost the lease is refused here, and the lock of model_dir lets only one
+ * process write. A restarted server gives the last chief a full lease of time. */
 #include "ps/server/server.h"
 
 #include "base/error.h"
 #include "base/log.h"
 
-static const double LEFT = 1e9; /* seconds: whoever has left is silent for ever */
+static const double LEFT = 1e9; /* seconds: counts as the silence of a chief that has signed off */
 
-/* While this server owes it an answer, the chief waits: it does not owe us a word. */
+/* Returns whether the chief waits for an answer of this server: it cannot send anything
+ * meanwhile. */
 static bool waits_here(const trm_ps_server *server) {
     for (const trmi_ps_link *l = server->links; l != NULL; l = l->next) {
         if (l->worker == (int32_t)server->chief.worker &&
@@ -29,6 +29,7 @@ static bool waits_here(const trm_ps_server *server) {
     return false;
 }
 
+/* Returns for how long the chief has sent nothing. */
 static double silent_seconds(const trm_ps_server *server, double now) {
     const trmi_chief *c = &server->chief;
     const trmi_worker *w = c->held ? trmi_front_find(server, c->worker) : NULL;
@@ -42,6 +43,7 @@ static double silent_seconds(const trm_ps_server *server, double now) {
     return c->held && waits_here(server) ? 0 : now - heard;
 }
 
+/* Returns whether the sender of a request is the chief. */
 static bool is_holder(const trm_ps_server *server, const trmi_request *r) {
     const trmi_chief *c = &server->chief;
     return c->held && r->header.worker == c->worker && r->header.incarnation == c->incarnation;
@@ -70,8 +72,9 @@ bool trmi_chief_allows(const trm_ps_server *server, trmi_request *r) {
     return false;
 }
 
-/* A process that took the holder's place is it; so is the one that the job names, where nobody is.
- */
+/* Returns whether the sender may become the chief: a new process of the same worker, the worker
+ * that the job names if there is no chief, or any worker after a silence of
+ * worker_timeout_seconds. */
 static bool may_have(const trm_ps_server *server, const trmi_request *r, double silent) {
     const trmi_chief *c = &server->chief;
     if (c->held && c->worker == r->header.worker) {
@@ -81,7 +84,8 @@ static bool may_have(const trm_ps_server *server, const trmi_request *r, double 
            (!c->held && r->note.value[1] == TRM_PS_CHIEF_IS);
 }
 
-/* True when it has passed from one worker to another. */
+/* Makes the sender the chief and logs it. Returns true if the role has passed from another
+ * worker. */
 static bool give(trm_ps_server *server, trmi_request *r, double silent) {
     const trmi_chief former = server->chief;
     if ((is_holder(server, r) && !former.gone) ||
@@ -100,6 +104,8 @@ static bool give(trm_ps_server *server, trmi_request *r, double silent) {
     return true;
 }
 
+/* Contract in server.h. Refuses clients without a worker number and incarnations that have been
+ * replaced. */
 bool trmi_chief_order(trm_ps_server *server, trmi_request *r) {
     bool passed = false;
     double silent = silent_seconds(server, trmi_os_now());

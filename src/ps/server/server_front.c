@@ -1,5 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What may go on now: clocks, parked pulls, groups of synchronous pushes, pushes held by a cut. */
+/* The front: decides which pulls and pushes may go on now, so that all shards see the same
+ * order. Front mutex held.
+ *
+ *       ASYNC     everything goes at once
+ *       BOUNDED   a pull waits until no active worker is more than `staleness` batches behind
+ *       SYNC      pushes wait until all active workers (but backup_workers) have pushed the next batch, and are applied as
+ *                 one sum; a pull waits for the step before its batch
+ *
+ * A snapshot holds pushes back for a moment (trmi_front_holds). Waiting pulls are in
+ * server->parked, waiting pushes in server->waiting. Whatever changes clocks or workers calls
+ * trmi_front_advance afterwards. */
 #include "ps/server/server.h"
 
 #include "base/checked.h"
@@ -9,7 +19,8 @@
 
 #include <stdio.h>
 
-/* Workers that are waited for, seen or not yet seen. */
+/* Returns the number of workers that are waited for, including those that have not connected
+ * yet. */
 static int64_t expected_workers(const trm_ps_server *server) {
     int64_t inactive = 0;
     for (int64_t i = 0; i < server->worker_count; i++) {
@@ -18,7 +29,8 @@ static int64_t expected_workers(const trm_ps_server *server) {
     return trmi_max_i64(server->options.workers, server->worker_count) - inactive;
 }
 
-/* The slowest active worker's clock; its number in *who (-1: one that has not come yet). */
+/* Returns the clock of the slowest active worker. *who: its number; -1: a worker that has not
+ * connected yet. */
 static int64_t slowest_clock(const trm_ps_server *server, int64_t *who) {
     int64_t slowest = INT64_MAX;
     *who = -1;
@@ -36,20 +48,22 @@ static int64_t slowest_clock(const trm_ps_server *server, int64_t *who) {
     return slowest;
 }
 
-/* Where pushes are staged a pull names the last one of its worker that the rows must have. */
+/* Returns whether the last push that a pull names is in a step. Where pushes are staged, the
+ * rows must contain the worker's own last push. */
 static bool has_pushed(const trm_ps_server *server, const trmi_request *r) {
     const trmi_worker *w = trmi_front_find(server, r->header.worker);
     int64_t wanted = r->header.extra[0];
     if (wanted <= 0 || (w != NULL && w->incarnation > r->header.incarnation)) {
-        return true; /* a life that is over: its next push will be told so */
+        return true; /* an ended life: its next push gets the error */
     }
     return w != NULL && w->incarnation == r->header.incarnation &&
            w->dispatched >= (uint64_t)wanted;
 }
 
+/* Returns whether a pull may go now, by the server's mode. */
 static bool may_pull(const trm_ps_server *server, const trmi_request *r) {
     int64_t who;
-    if ((r->header.flags & 1) != 0) { /* an evaluator reads the rows as they are */
+    if ((r->header.flags & 1) != 0) { /* a read outside of training takes the rows as they are */
         return server->last.step == 0 || r->header.worker == TRMI_PS_WORKERS_MAX - 1;
     }
     switch (server->options.mode) {
@@ -61,8 +75,8 @@ static bool may_pull(const trm_ps_server *server, const trmi_request *r) {
     return server->step >= r->header.clock && has_pushed(server, r);
 }
 
-/* A pull says with which batch its worker's life began; one that was never seen may begin in the
- * middle of a job that goes on with more workers. */
+/* Notes that the worker is alive, and in bounded mode the batch with which its life began: a
+ * worker that joins a running job does not begin at 0. */
 static void note_pull(trm_ps_server *server, const trmi_request *r) {
     trmi_worker *w = trmi_front_find(server, r->header.worker);
     bool counts = server->options.mode == TRM_PS_BOUNDED && (r->header.flags & 1) == 0;
@@ -76,6 +90,7 @@ static void note_pull(trm_ps_server *server, const trmi_request *r) {
     }
 }
 
+/* Contract in server.h. */
 bool trmi_front_parks(trm_ps_server *server, trmi_request *r) {
     note_pull(server, r);
     if (may_pull(server, r)) {
@@ -89,6 +104,7 @@ bool trmi_front_parks(trm_ps_server *server, trmi_request *r) {
 
 /* ---- pushes ---------------------------------------------------------------------------------- */
 
+/* Advances the worker's clock and last sequence by a push that goes on. */
 static void take_clock(trm_ps_server *server, const trmi_request *r) {
     trmi_worker *w = trmi_front_find(server, r->header.worker);
     w->clock = trmi_max_i64(w->clock, r->header.clock);
@@ -98,7 +114,8 @@ static void take_clock(trm_ps_server *server, const trmi_request *r) {
     pthread_cond_broadcast(&server->changed);
 }
 
-/* All shards have a push. */
+/* Called when all shards have a push: advances what a restart keeps, and marks the samples as
+ * used. */
 static void landed(const trmi_request *r) {
     trm_ps_server *server = r->link->server;
     pthread_mutex_lock(&server->mutex);
@@ -113,12 +130,14 @@ static void landed(const trmi_request *r) {
     pthread_mutex_unlock(&server->mutex);
 }
 
+/* Passes a push to the shards. With staleness_aware the rate is divided by 1 + lag; the scaled
+ * rate is logged, so that a restart applies the same. */
 static void push_goes(trm_ps_server *server, trmi_request *r) {
     take_clock(server, r);
     r->landed = r->header.kind == TRMI_PS_PUSH ? landed : NULL;
     int64_t lag =
         r->dropped ? 0 : trmi_lag_push(server, trmi_front_find(server, r->header.worker), r);
-    if (server->options.staleness_aware) { /* into the log, too: a restart applies the same */
+    if (server->options.staleness_aware) {
         r->header.rate_scale /= (float)(1 + lag);
     }
     r->run = trmi_run_push;
@@ -130,8 +149,8 @@ void trmi_front_refuse(trm_ps_server *server, trmi_request *r) {
     push_goes(server, r);
 }
 
-/* Appends; a copy of the same push that already waits (its connection broke) makes way unanswered.
- */
+/* Appends a push to the waiting ones. An older copy of the same push, or one of an earlier life,
+ * is removed without an answer: its connection is broken. */
 static void wait_in_line(trm_ps_server *server, trmi_request *r) {
     trmi_request **at = &server->waiting;
     while (*at != NULL) {
@@ -148,16 +167,19 @@ static void wait_in_line(trm_ps_server *server, trmi_request *r) {
     *at = r;
 }
 
+/* Returns whether a snapshot holds the push back. */
 static bool is_held(const trm_ps_server *server, const trmi_request *r) {
     const trmi_push_id id = {r->header.worker, r->header.incarnation, r->header.sequence};
     return trmi_front_holds(server, &id);
 }
 
+/* Returns whether a waiting push belongs to the next step, is on all servers and is not held. */
 static bool is_of_next_step(const trm_ps_server *server, const trmi_request *r) {
     return r->header.clock == server->step + 1 && !r->partial && !is_held(server, r);
 }
 
-/* SYNC: enough pushes of the next batch make a group. */
+/* SYNC: if enough pushes of the next step wait, makes a group of all of them and dispatches it.
+ * Returns whether it did. */
 static bool form_group(trm_ps_server *server) {
     int64_t have = 0;
     if (!trmi_last_step_allows_group(server)) {
@@ -175,7 +197,7 @@ static bool form_group(trm_ps_server *server) {
     if (group == NULL || members == NULL) {
         trmi_free(group);
         trmi_free(members);
-        return false; /* the next push tries again */
+        return false; /* no memory: the next push tries again */
     }
     for (trmi_request **at = &server->waiting; *at != NULL;) {
         trmi_request *r = *at;
@@ -186,7 +208,7 @@ static bool form_group(trm_ps_server *server) {
         *at = r->next;
         r->landed = landed;
         take_clock(server, r);
-        /* In order of workers: the sum is then the same whoever came first. */
+        /* In order of workers, so that the sum does not depend on the order of arrival. */
         uint32_t place = group->member_count++;
         while (place > 0 && members[place - 1]->header.worker > r->header.worker) {
             members[place] = members[place - 1];
@@ -205,8 +227,8 @@ static bool form_group(trm_ps_server *server) {
     return true;
 }
 
-/* SYNC: a push of a batch that is over: a repetition, or a backup worker that came too late. Its
- * window is filled, its gradients are dropped. */
+/* SYNC: refuses waiting pushes of steps that are over: repetitions, and those of backup workers
+ * that came too late. They fill their windows only. */
 static void drop_late(trm_ps_server *server) {
     for (trmi_request **at = &server->waiting; *at != NULL;) {
         trmi_request *r = *at;
@@ -219,6 +241,8 @@ static void drop_late(trm_ps_server *server) {
     }
 }
 
+/* Passes on all waiting pushes that may go: groups in SYNC mode, released pushes in the other
+ * modes. */
 static void let_pushes_go(trm_ps_server *server) {
     if (server->options.mode == TRM_PS_SYNC) {
         trmi_last_step_advance(server);
@@ -250,6 +274,8 @@ bool trmi_front_same_dtype(trm_ps_server *server, trmi_request *r) {
     return true;
 }
 
+/* Contract in server.h. A push whose lease is lost is refused, which fills its window, so that
+ * the worker can go on with another lease. */
 void trmi_front_push(trm_ps_server *server, trmi_request *r) {
     if (trmi_front_worker(server, r->header.worker, r->header.incarnation, &r->err) == NULL) {
         trmi_request_answer(r);
@@ -259,7 +285,6 @@ void trmi_front_push(trm_ps_server *server, trmi_request *r) {
     trmi_server_away_set(server, w, false);
     if (r->header.sequence > w->dispatched &&
         trmi_server_lease_push(server, r, &r->err) != TRM_OK) {
-        /* its window is filled: the worker may go on with another lease */
         trmi_front_refuse(server, r);
         return;
     }
@@ -277,15 +302,17 @@ void trmi_front_push(trm_ps_server *server, trmi_request *r) {
 
 /* ---- synchronous pushes on several servers --------------------------------------------------- */
 
-/* A push is in no step before its worker has said that all servers have it. If the worker dies
- * while it says so, its next life asks all servers how far they may have got, and tells the others
- * to take what the last life left with them: each server makes the same steps of the same pushes,
- * and rows of one step are read everywhere. */
+/* With several synchronous servers a push is in no step before its worker has confirmed that all
+ * servers have it (order PUSHED). If the worker dies before that, its next life (order BEGINS)
+ * asks all servers for the last batch that may be in a step there, and tells the other servers
+ * to take the copies that the earlier life left with them. So each server forms the same steps
+ * from the same pushes, and a pull reads rows of one step from all servers. */
 
+/* Handles PUSHED: the worker's waiting pushes up to note.value[1] are on all servers. */
 void trmi_front_pushed(trm_ps_server *server, const trmi_request *told) {
     const trmi_worker *w = trmi_front_find(server, told->header.worker);
     if (w == NULL || told->header.incarnation < w->incarnation) {
-        return; /* a life that is over */
+        return; /* an ended life */
     }
     for (trmi_request *r = server->waiting; r != NULL; r = r->next) {
         if (r->header.worker == told->header.worker &&
@@ -296,11 +323,12 @@ void trmi_front_pushed(trm_ps_server *server, const trmi_request *told) {
     }
 }
 
+/* Handles BEGINS of a worker's new life, in its three forms (trmi_order in server.h). From here
+ * on, messages of the earlier life that are still under way change nothing. */
 void trmi_front_begins(trm_ps_server *server, trmi_request *r) {
     const int64_t batch = r->note.value[1];
     int64_t last = trmi_max_i64(server->step, server->last.step);
     trmi_worker *w = trmi_front_find(server, r->header.worker);
-    /* From here on nothing that the life before still has under way changes what is here. */
     if (w != NULL && trmi_front_life(server, w, r->header.incarnation, &r->err) != TRM_OK) {
         return;
     }
@@ -318,6 +346,7 @@ void trmi_front_begins(trm_ps_server *server, trmi_request *r) {
     r->note.value[1] = batch == 0 ? last : last >= batch;
 }
 
+/* Contract in server.h. Pushes first: they may release pulls. */
 trmi_request *trmi_front_advance(trm_ps_server *server) {
     let_pushes_go(server);
     trmi_request *ready = NULL;
@@ -335,8 +364,9 @@ trmi_request *trmi_front_advance(trm_ps_server *server) {
     return ready;
 }
 
-/* ---- time ------------------------------------------------------------------------------------ */
+/* ---- checks by time -------------------------------------------------------------------------- */
 
+/* Stops waiting for workers that have sent nothing for worker_timeout_seconds. */
 static void drop_silent_workers(trm_ps_server *server, double now) {
     for (int64_t i = 0; i < server->worker_count; i++) {
         trmi_worker *w = &server->workers[i];
@@ -350,6 +380,7 @@ static void drop_silent_workers(trm_ps_server *server, double now) {
     }
 }
 
+/* Contract in server.h. */
 trmi_request *trmi_front_staged(const trm_ps_server *server, const trmi_worker *w) {
     trmi_request *r = server->staged;
     while (r != NULL && (r->header.worker != w->worker || r->header.incarnation != w->incarnation ||
@@ -359,8 +390,8 @@ trmi_request *trmi_front_staged(const trm_ps_server *server, const trmi_worker *
     return r;
 }
 
-/* Server 0: the first active worker that has no push here, -1 = one that was never seen, -2 = none.
- */
+/* Server 0: returns the first active worker without a staged push; -1: one that was never seen;
+ * -2: none. */
 static int64_t missing_worker(const trm_ps_server *server) {
     for (int64_t i = 0; i < server->worker_count; i++) {
         if (server->workers[i].active && trmi_front_staged(server, &server->workers[i]) == NULL) {
@@ -370,7 +401,8 @@ static int64_t missing_worker(const trm_ps_server *server) {
     return server->worker_count < server->options.workers ? -1 : -2;
 }
 
-/* Where pushes are staged only server 0 waits for workers; the others, to be told. */
+/* Sets the error of a pull that waited too long where pushes are staged. Only server 0 waits for
+ * workers; the other servers wait until a worker brings them the step. */
 static void say_step(const trm_ps_server *server, trmi_request *r) {
     char whom[64] = "its step has not been told here";
     int64_t who = server->options.server == 0 ? missing_worker(server) : -2;
@@ -386,6 +418,7 @@ static void say_step(const trm_ps_server *server, trmi_request *r) {
               (long long)r->header.extra[0], whom, (long long)server->step);
 }
 
+/* Sets the error of a pull that waited too long: names the slowest worker. */
 static void say_whom(const trm_ps_server *server, trmi_request *r) {
     int64_t who;
     int64_t clock = slowest_clock(server, &who);
@@ -402,6 +435,8 @@ static void say_whom(const trm_ps_server *server, trmi_request *r) {
               server->options.mode == TRM_PS_SYNC ? " (synchronous)" : "");
 }
 
+/* Contract in server.h. A pull past its deadline is returned with an error that names the
+ * workers it waited for. */
 trmi_request *trmi_front_tick(trm_ps_server *server, double now) {
     drop_silent_workers(server, now);
     trmi_request *ready = trmi_front_advance(server);

@@ -1,15 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How far tables run behind: the bound of a pull, and, per table, how many updates lay between
- * reading and pushing.
+/* Measures how far the rows of a table lag behind: the bound of a pull, and for each table how
+ * many updates lie between reading rows and pushing their gradients.
  *
- *      pull of batch t      remembers how often each of its tables had been updated: in one of a
- * worker's few places
- *      push of batch t      ... - then = the lag: updates that its gradients know nothing of,
- * counted by size
+ *       pull of batch t      notes the update count of each of its tables, in one of the worker's TRMI_READS places
+ *       push of batch t      lag = update count now - then: updates that its gradients do not know
  *
- * A worker is known from its first push on; what it read for that is not counted. Updates of its
- * own count, too: the rows of its next batch are asked for before it has pushed this one.
- */
+ * A worker is known from its first push on; the pull before that is not counted. The worker's
+ * own updates count too, because the rows of its next batch are requested before it has pushed
+ * this one. */
 #include "ps/server/server.h"
 
 #include "base/checked.h"
@@ -20,9 +18,7 @@
 
 enum { NOT_READ = -1 };
 
-/* ---- bounds
- * --------------------------------------------------------------------------------------------------
- */
+/* ---- bounds ---------------------------------------------------------------------------------- */
 
 trm_status trmi_lag_declare(trm_ps_server *server, int32_t table, int32_t staleness,
                             trm_error *err) {
@@ -51,15 +47,14 @@ int64_t trmi_lag_bound(const trm_ps_server *server, const trmi_request *r) {
     return found ? any : least;
 }
 
-/* ---- lags
- * ----------------------------------------------------------------------------------------------------
- */
+/* ---- lags ------------------------------------------------------------------------------------ */
 
+/* Returns the place in which a worker's batch `clock` is noted. */
 static trmi_reads *reads_of(trmi_worker *w, int64_t clock) {
     return &w->reads[(uint64_t)clock % TRMI_READS];
 }
 
-/* A place for a batch's tables, emptied of the batch before. */
+/* Prepares the place for batch `clock`; returns false without memory. */
 static bool begin_reads(const trm_ps_server *server, trmi_reads *reads, int64_t clock) {
     if (!trmi_grow((void **)&reads->updates, &reads->capacity, server->table_count,
                    sizeof *reads->updates)) {
@@ -88,6 +83,7 @@ void trmi_lag_pull(trm_ps_server *server, trmi_worker *w, const trmi_request *r)
     }
 }
 
+/* Returns the bucket of a lag: 0, 1, 2, 3 to 4, 5 to 8, ... */
 static int bucket_of(int64_t lag) {
     int bucket = 0;
     for (int64_t most = 0; lag > most && bucket < TRM_PS_LAGS - 1;
@@ -97,6 +93,7 @@ static int bucket_of(int64_t lag) {
     return bucket;
 }
 
+/* Contract in server.h. */
 int64_t trmi_lag_push(trm_ps_server *server, trmi_worker *w, const trmi_request *r) {
     trmi_lag *lag = &server->lag;
     int64_t most = NOT_READ;
@@ -109,7 +106,7 @@ int64_t trmi_lag_push(trm_ps_server *server, trmi_worker *w, const trmi_request 
     for (uint32_t i = 0; i < r->header.section_count; i++) {
         uint32_t t = r->sections[i].table;
         if (r->sections[i].count == 0 || lag->last_push[t] == lag->push) {
-            continue; /* another shard's part of it */
+            continue; /* counted already: another shard's part of the table */
         }
         lag->last_push[t] = lag->push;
         if (known && t < reads->count && reads->updates[t] != NOT_READ) {

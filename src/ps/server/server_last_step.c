@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The last step of the logs, when a server of a synchronous job starts.
+/* Decides about the last step of the logs when a server of a synchronous job starts.
  *
- * Each shard of each server logs and applies a step on its own. When all processes of a job die in
- * the middle of a step, some shards have logged it and others have not. The workers that start
- * again make the batches of that step again. For the same bits they must read, from every shard,
+ * Each shard of each server logs and applies a step by itself. If all processes of a job die in
+ * the middle of a step, some shards have logged it and others have not. The restarted workers
+ * compute the batches of that step again; for the same bits they must read, from every shard,
  * the rows of the step before.
  *
- *   the shards of this server differ   no worker had an answer: the step is void where it is logged
- *   all shards of this server have it  another server may lack it: the step is held, and the rows
- *                                      stay those of the step before, until each member's worker
- *                                        keeps     lives on in the life that pushed, or has left, or
- *                                                  has found, in a new life, that all servers have it
- *                                        repeats   has pushed the batch again in a new life
- *   all members repeat                 the step is void, and is formed again from the new pushes
- *   a member keeps                     its push will not come again: the logged step is applied, and
- *                                      repeated pushes are dropped
+ *     the shards of this server differ   no worker had an answer: the step is void where it is logged
+ *     all shards of this server have it  another server may lack it: the step is held, and the rows
+ *                                        stay those of the step before, until each member's worker
+ *                                          keeps     lives on in the life that pushed, or has left, or
+ *                                                    has found, in a new life, that all servers have it
+ *                                          repeats   has pushed the batch again in a new life
+ *     all members repeat                 the step is void, and is formed again from the new pushes
+ *     a member keeps                     its push will not come again: the logged step is applied, and
+ *                                        repeated pushes are dropped
  *
- * At most one step is undecided: a worker reads the rows of step n from all shards of all servers
- * before it pushes its batch of step n + 1. */
+ * At most one step is undecided: a worker reads the rows of step n from all shards of all
+ * servers before it pushes its batch of step n + 1. */
 #include "ps/server/server.h"
 
 #include "base/error.h"
@@ -26,16 +26,19 @@
 
 /* ---- when a server starts -------------------------------------------------------------------- */
 
+/* Where the logs of this server's shards end. */
 typedef struct log_ends {
-    int64_t least, most; /* last step of a shard's log, or of its rows */
-    bool any, all;       /* shards that hold their last step */
+    int64_t least, most; /* smallest and largest last step of a shard */
+    bool any, all;       /* any or all shards hold a step back */
 } log_ends;
 
-/* A step of a synchronous job is the one behind the rows; logs of other modes count otherwise. */
+/* Returns whether the held record is the synchronous step after the shard's rows; logs of other
+ * modes count differently. */
 static bool holds_a_step(const trmi_shard *shard) {
     return trmi_shard_held_step(shard) == shard->clock + 1;
 }
 
+/* Compares the ends of all shards' logs. */
 static log_ends find_ends(const trm_ps_server *server) {
     log_ends e = {.least = INT64_MAX, .all = true};
     for (uint32_t s = 0; s < server->shards; s++) {
@@ -50,6 +53,7 @@ static log_ends find_ends(const trm_ps_server *server) {
     return e;
 }
 
+/* Notes the members of the held step, which is undecided from now on. */
 static trm_status remember_members(trm_ps_server *server, int64_t step, trm_error *err) {
     const trmi_shard *shard = server->runners[0].shard;
     uint32_t count = trmi_shard_held_ids(shard, NULL, 0);
@@ -69,6 +73,8 @@ static trm_status remember_members(trm_ps_server *server, int64_t step, trm_erro
     return TRM_OK;
 }
 
+/* Contract in server.h. A step can be undecided only with several servers: the log of a single
+ * server is complete or not. */
 trm_status trmi_last_step_open(trm_ps_server *server, int64_t *pushes, trm_error *err) {
     const bool synchronous = server->options.mode == TRM_PS_SYNC;
     const log_ends e = find_ends(server);
@@ -98,8 +104,10 @@ void trmi_last_step_close(trm_ps_server *server) {
     server->last = (trmi_last_step){0};
 }
 
-/* ---- what workers say ------------------------------------------------------------------------ */
+/* ---- reports of workers ---------------------------------------------------------------------- */
 
+/* Returns the member of the undecided step that `worker` is; NULL: none, or nothing is
+ * undecided. */
 static trmi_last_member *find_member(const trm_ps_server *server, uint32_t worker) {
     for (uint32_t i = 0; i < server->last.count && server->last.step != 0; i++) {
         if (server->last.members[i].id.worker == worker) {
@@ -139,6 +147,7 @@ void trmi_last_step_left(trm_ps_server *server, uint32_t worker, uint32_t incarn
 
 /* ---- the decision ---------------------------------------------------------------------------- */
 
+/* Returns whether the worker has pushed the batch of the undecided step again, on all servers. */
 static bool pushes_again(const trm_ps_server *server, uint32_t worker) {
     for (const trmi_request *r = server->waiting; r != NULL; r = r->next) {
         if (r->header.worker == worker && r->header.clock == server->last.step && !r->partial) {
@@ -148,12 +157,14 @@ static bool pushes_again(const trm_ps_server *server, uint32_t worker) {
     return false;
 }
 
-/* A worker that has left, or is not waited for any more, says nothing. */
+/* Returns whether the worker has left or is not waited for: no message will come from it. */
 static bool is_gone(const trm_ps_server *server, uint32_t worker) {
     const trmi_worker *w = trmi_front_find(server, worker);
     return w != NULL ? !w->active : server->counted && (int64_t)worker >= server->options.workers;
 }
 
+/* Returns whether the push of any member will not come again: the logged step must then be
+ * applied. */
 static bool any_keeps(const trm_ps_server *server) {
     bool keeps = false;
     for (uint32_t i = 0; i < server->last.count; i++) {
@@ -166,6 +177,7 @@ bool trmi_last_step_allows_group(const trm_ps_server *server) {
     return server->last.step == 0 || !any_keeps(server);
 }
 
+/* Applies the held step on one shard. */
 static void run_apply(trmi_shard_thread *runner, trmi_request *r) {
     trm_error err;
     if (trmi_shard_apply_held(runner->shard, NULL, &err) != TRM_OK) {
@@ -175,6 +187,7 @@ static void run_apply(trmi_shard_thread *runner, trmi_request *r) {
     }
 }
 
+/* Called when all shards have applied the held step. */
 static void applied(trmi_request *r) {
     trm_ps_server *server = r->server;
     if (r->err.status ==
@@ -190,6 +203,8 @@ static void applied(trmi_request *r) {
     trmi_request_forget(r);
 }
 
+/* Contract in server.h. Waits until every member has decided, and until no snapshot holds the
+ * step back. */
 void trmi_last_step_advance(trm_ps_server *server) {
     if (server->last.step == 0 || !any_keeps(server)) {
         return;
@@ -203,7 +218,7 @@ void trmi_last_step_advance(trm_ps_server *server) {
     }
     trmi_request *r = trmi_alloc(sizeof *r);
     if (r == NULL) {
-        return; /* the next message tries again */
+        return; /* no memory: the next message tries again */
     }
     pthread_mutex_init(&r->mutex, NULL);
     r->server = server;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The book of leases on server 0, and its log beside the pushes' logs. */
+/* The book of leases on server 0 and its log, FOLDER/leases.log. Only server 0 lends samples. */
 #include "ps/shard/records.h"
 #include "ps/server/server.h"
 
@@ -17,6 +17,7 @@ static void log_path(const trm_ps_server *server, char path[300]) {
     snprintf(path, 300, "%s/leases.log", server->folder);
 }
 
+/* Appends an event to the log; called by the book before the event takes effect. */
 static trm_status record(void *context, const trmi_lease_event *event, trm_error *err) {
     trm_ps_server *server = context;
     trmi_lease_event e = *event;
@@ -25,12 +26,13 @@ static trm_status record(void *context, const trmi_lease_event *event, trm_error
                                "leases.log", err);
 }
 
-/* Events that are read: how many there were, and how many count. */
+/* State of reading the log: events so far, and how many of them count. */
 typedef struct reading {
     const trm_ps_server *server;
     int64_t at, until;
 } reading;
 
+/* Finds the event of the last snapshot: first pass, if pushes are not logged. */
 static trm_status find_cut(void *context, const uint8_t *record, size_t bytes, trm_error *err) {
     (void)err;
     reading *c = context;
@@ -41,6 +43,7 @@ static trm_status find_cut(void *context, const uint8_t *record, size_t bytes, t
     return TRM_OK;
 }
 
+/* Applies the events that count. */
 static trm_status take(void *context, const uint8_t *record, size_t bytes, trm_error *err) {
     reading *c = context;
     trmi_lease_event e;
@@ -48,7 +51,8 @@ static trm_status take(void *context, const uint8_t *record, size_t bytes, trm_e
     return c->at++ < c->until ? trmi_lease_replay(c->server->leases, &e, err) : TRM_END;
 }
 
-/* Without their logs pushes after the cut are gone: so are their samples' marks. */
+/* Replays the log. If pushes are not logged, the pushes after the last snapshot are lost, so the
+ * events after it do not count either: their samples are used again. */
 static trm_status replay(const trm_ps_server *server, const char *path, size_t *end,
                          trm_error *err) {
     const trmi_record_form form = {
@@ -65,6 +69,8 @@ static trm_status replay(const trm_ps_server *server, const char *path, size_t *
     return trmi_records_each(path, LOG_BYTES_MAX, &form, &c, end, err);
 }
 
+/* Contract in server.h. Only server 0 has the book. Without logs of pushes the book goes back to
+ * the last snapshot, as the rows do. */
 trm_status trmi_server_lease_open(trm_ps_server *server, trm_error *err) {
     server->lease_fd = -1;
     if (server->options.server != 0) {
@@ -88,6 +94,8 @@ void trmi_server_lease_close(trm_ps_server *server) {
     }
 }
 
+/* Contract in server.h. In synchronous mode only workers with samples are waited for, so the
+ * worker becomes active or inactive here. */
 void trmi_server_lease_take(trm_ps_server *server, trmi_request *r) {
     trm_ps_lease_options o = {r->note.value[1], r->note.value[2],
                               r->note.value[3], (double)r->note.value[4] * 1e-3,
@@ -105,15 +113,15 @@ void trmi_server_lease_take(trm_ps_server *server, trmi_request *r) {
     if (w == NULL) {
         return;
     }
-    w->active = !rested; /* its next push says that it is back, to every server */
-    /* A lease whose answer was lost on the way: nobody knows of it. */
+    w->active =
+        !rested; /* a bounded worker that had no samples becomes active with its next push, on all servers */
+    /* a lease whose answer was lost: the worker does not know it */
     trm_status status =
         trmi_lease_drop_after(server->leases, r->header.worker, r->note.value[5], &r->err);
     if (status != TRM_OK) {
         return;
     }
     status = trmi_lease_take(server->leases, &o, r->header.worker, trmi_os_now(), &lease, &r->err);
-    /* only here are workers waited for: for those that have samples */
     if (server->options.mode == TRM_PS_SYNC) {
         w->active = status == TRM_OK;
         trmi_server_away_set(server, w, !w->active);
@@ -131,8 +139,9 @@ int64_t trmi_server_lease_position(const trm_ps_server *server, const trmi_reque
     return samples < 1 || end < 1 ? end : (end - 1) % samples + 1;
 }
 
-/* Samples are marked as used when all shards have learnt from them: what dies in between is made
- * again, and those that have it know its samples. */
+/* Contract in server.h. Samples are marked as used only when all shards have the push. If a
+ * process dies in between, the batch is repeated, and the shards that have it recognise its
+ * samples. */
 trm_status trmi_server_lease_push(trm_ps_server *server, const trmi_request *r, trm_error *err) {
     if (server->leases == NULL || r->header.extra[0] == 0) {
         return TRM_OK;
@@ -146,7 +155,7 @@ void trmi_server_lease_pushed(trm_ps_server *server, const trmi_request *r) {
         r->err.status != TRM_OK) {
         return;
     }
-    /* A lease that was lost meanwhile: its batch will be made again, and every shard knows it. */
+    /* a lease that was lost meanwhile: the batch is repeated, and every shard recognises it */
     (void)!trmi_lease_progress(server->leases, r->header.extra[0], r->header.worker,
                                trmi_server_lease_position(server, r), trmi_os_now(), NULL);
 }

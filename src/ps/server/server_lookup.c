@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Queries of the front that other files of the server use: a worker by its number, and whether a
- * push is held back. They call nothing. */
+/* Queries of the front that several files of the server use. In a file of their own because
+ * files must not call each other in circles. */
 #include "ps/server/server.h"
 
 trmi_worker *trmi_front_find(const trm_ps_server *server, uint32_t worker) {

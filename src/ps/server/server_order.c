@@ -1,5 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Control messages: tables, statistics, audits, cuts, the end. */
+/* Carries out control messages: tables, statistics, audits of rows, snapshots, the end of the
+ * job. trmi_order_handle is the dispatcher; the order numbers and their arguments are in
+ * server.h (trmi_order).
+ *
+ * A snapshot ("cut") of all servers, driven by the client of the chief:
+ *
+ *       HOLD      each server holds new pushes back and reports the last push of each worker
+ *       CUT       with the latest push of each worker on any server: lets pushes up to those go, waits for them, begins to
+ *                 write, and releases the held pushes; answers when the files are written
+ *       RELEASE   all files of all servers exist: writes the manifest (or gives the snapshot up) */
 #include "ps/server/server.h"
 
 #include "base/checked.h"
@@ -12,15 +21,18 @@
 #include <time.h>
 #include <unistd.h>
 
-static const double hold_seconds = 30; /* for pushes that other servers have let through */
+static const double hold_seconds =
+    30; /* seconds to wait for pushes that other servers have applied already */
 
 /* ---- tables ---------------------------------------------------------------------------------- */
 
+/* A request on the stack that declares a table on all shards. */
 typedef struct table_order {
     trmi_request request;
     const trm_table_options *options;
 } table_order;
 
+/* Adds the table to one shard. */
 static void run_table(trmi_shard_thread *runner, trmi_request *request) {
     const table_order *order = (const table_order *)(const void *)request;
     trm_error err;
@@ -29,6 +41,7 @@ static void run_table(trmi_shard_thread *runner, trmi_request *request) {
     }
 }
 
+/* Returns whether two declarations agree in all that shapes the rows. */
 static bool same_table(const trm_table_options *a, const trm_table_options *b) {
     return a->width == b->width && a->dtype == b->dtype && a->seed == b->seed &&
            a->optimizer.rule == b->optimizer.rule && a->init.kind == b->init.kind &&
@@ -38,8 +51,8 @@ static bool same_table(const trm_table_options *a, const trm_table_options *b) {
            a->placement.begin == b->placement.begin && a->placement.end == b->placement.end;
 }
 
-/* Front mutex held: a table is made once, on all shards or (the server then serves no more) on
- * some. */
+/* Contract in server.h. The request is queued to all shards and awaited here, under the front
+ * mutex: no pull of the table can be dispatched before all shards have it. */
 trm_status trmi_server_add_table(trm_ps_server *server, const trm_table_options *options,
                                  int32_t *number, trm_error *err) {
     trm_table_options checked;
@@ -83,7 +96,7 @@ trm_status trmi_server_add_table(trm_ps_server *server, const trm_table_options 
     }
     pthread_mutex_destroy(&order.request.mutex);
     if (order.request.err.status != TRM_OK) {
-        /* Some shards may have it: a server that is half something serves nothing. */
+        /* Some shards may have the table: the server then refuses all requests. */
         trmi_free(name);
         server->failed = order.request.err;
         return TRMI_FAIL(err, (trm_status)server->failed.status, "%s", server->failed.message);
@@ -97,6 +110,7 @@ trm_status trmi_server_add_table(trm_ps_server *server, const trm_table_options 
 
 /* ---- statistics and audits ------------------------------------------------------------------- */
 
+/* Contract in server.h. The counters lie before admission_level, which is a maximum. */
 void trmi_table_stats_add(trm_table_stats *to, const trm_table_stats *from) {
     int64_t *a = (int64_t *)(void *)to;
     const int64_t *b = (const int64_t *)(const void *)from;
@@ -107,6 +121,7 @@ void trmi_table_stats_add(trm_table_stats *to, const trm_table_stats *from) {
         to->admission_level > from->admission_level ? to->admission_level : from->admission_level;
 }
 
+/* Adds the statistics of one shard to the answer. */
 static void run_stats(trmi_shard_thread *runner, trmi_request *r) {
     trm_table_stats mine;
     trmi_row_table_get_stats(runner->shard->tables[r->note.value[1]], &mine);
@@ -119,6 +134,7 @@ static void run_stats(trmi_shard_thread *runner, trmi_request *r) {
     pthread_mutex_unlock(&r->mutex);
 }
 
+/* Writes the row of a key with its last writers into the answer, on the shard that owns the key. */
 static void run_row(trmi_shard_thread *runner, trmi_request *r) {
     uint64_t key = (uint64_t)r->note.value[2];
     uint32_t mine =
@@ -145,7 +161,8 @@ static void run_row(trmi_shard_thread *runner, trmi_request *r) {
     trmi_free(out);
 }
 
-/* What a table was declared as; nothing for a number that none has. */
+/* Answers with the declaration of table note.value[1] and the number of tables; without trailer
+ * if there is no such table. */
 static void order_tables(const trm_ps_server *server, trmi_request *r) {
     int64_t number = r->note.value[1];
     r->note.value[1] = server->table_count;
@@ -165,7 +182,8 @@ static void order_tables(const trm_ps_server *server, trmi_request *r) {
     r->trailer_bytes = sizeof options + name_bytes;
 }
 
-/* Those that push: a worker that has only joined is not yet one. */
+/* Answers with the list of workers that have pushed or been given samples; a worker that has
+ * only connected is not in it. */
 static void order_workers(const trm_ps_server *server, trmi_request *r) {
     trm_ps_worker *out = trmi_alloc((size_t)(server->worker_count + 1) * sizeof *out);
     double now = trmi_os_now();
@@ -187,10 +205,10 @@ static void order_workers(const trm_ps_server *server, trmi_request *r) {
     r->trailer_bytes = (size_t)server->worker_count * sizeof *out;
 }
 
-/* ---- cuts
- * -------------------------------------------------------------------------------------------------
- */
+/* ---- cuts ------------------------------------------------------------------------------------ */
 
+/* HOLD: begins to hold pushes back and answers with the last push of each worker.
+ *   error  CANCELLED: not the chief; INVALID: no folder; TIMEOUT: another snapshot is under way */
 static void order_hold(trm_ps_server *server, trmi_request *r) {
     if (!trmi_chief_allows(server, r)) {
         return;
@@ -200,7 +218,7 @@ static void order_hold(trm_ps_server *server, trmi_request *r) {
                   server->options.server);
         return;
     }
-    /* whoever asked for it has gone, or waits no more */
+    /* the client of the other snapshot has gone or given up */
     if (server->held || atomic_load(&server->writing) > 0) {
         TRMI_FAIL(&r->err, TRM_TIMEOUT, "server %d: another checkpoint is being %s",
                   server->options.server, server->held ? "taken" : "written");
@@ -223,6 +241,7 @@ static void order_hold(trm_ps_server *server, trmi_request *r) {
     server->holder = r->link;
 }
 
+/* Ends the hold and returns the requests that may go on. */
 static trmi_request *release(trm_ps_server *server) {
     server->held = false;
     server->holder = NULL;
@@ -232,11 +251,12 @@ static trmi_request *release(trm_ps_server *server) {
 }
 
 trmi_request *trmi_order_release(trm_ps_server *server) {
-    /* From CUT on `until` says how far pushes go, and its order releases them itself. */
+    /* after CUT, `until` is set and order_cut itself releases */
     return server->held && server->until == NULL ? release(server) : NULL;
 }
 
-/* A checkpoint of a synchronous job is of one step on all servers, or there is none. */
+/* Handles a push that did not come in time: an error in synchronous mode, where the snapshot
+ * must be of one step on all servers, else a warning. */
 static void say_missing(const trm_ps_server *server, const trmi_push_id *missing, trmi_request *r) {
     if (missing == NULL) {
         return;
@@ -257,8 +277,9 @@ static void say_missing(const trm_ps_server *server, const trmi_push_id *missing
              hold_seconds);
 }
 
-/* Lets pushes go that other servers have let go, and waits for them; but not for ever: their worker
- * may have died half way. */
+/* Lets the pushes up to `until` go and waits for them, at most hold_seconds, because their
+ * worker may have died after it reached only some servers. The front mutex is released while
+ * waiting. */
 static void gather(trm_ps_server *server, trmi_request *r) {
     trmi_request *ready = trmi_step_advance(server);
     pthread_mutex_unlock(&server->mutex);
@@ -267,7 +288,8 @@ static void gather(trm_ps_server *server, trmi_request *r) {
     double deadline = trmi_os_now() + hold_seconds;
     for (;;) {
         const trmi_push_id *missing = NULL;
-        /* Steps that were decided before are here: the asker has brought them. */
+        /* Where pushes are staged nothing is waited for: the client has brought all decided
+         * steps. */
         for (uint32_t i = 0; i < server->until_count && !server->staging; i++) {
             const trmi_push_id *id = &server->until[i];
             for (int64_t k = 0; k < server->worker_count; k++) {
@@ -291,6 +313,7 @@ static void gather(trm_ps_server *server, trmi_request *r) {
     }
 }
 
+/* Called by a shard when its file is written: adds it to the answer. */
 static void cut_done(void *context, trm_status status, const trmi_cut_file *file,
                      const trm_error *err) {
     trmi_request *r = context;
@@ -306,7 +329,8 @@ static void cut_done(void *context, trm_status status, const trmi_cut_file *file
     trmi_request_finish(r);
 }
 
-/* The log of the new generation begins with the cut. */
+/* Begins the snapshot on one shard, and a new log with it. Runs in the queue before all pushes
+ * that were held back. */
 static void run_cut(trmi_shard_thread *runner, trmi_request *r) {
     trm_ps_server *server = runner->server;
     uint32_t number = (uint32_t)r->note.value[1];
@@ -324,7 +348,8 @@ static void run_cut(trmi_shard_thread *runner, trmi_request *r) {
         trm_error log_err;
         if (trmi_shard_log_open(runner->shard, NULL, path, server->options.log_sync, &log_err) !=
             TRM_OK) {
-            /* The cut will be complete, but what follows would be lost. */
+            /* the snapshot will be complete, but later pushes would be lost: the shard serves no
+             * more */
             trmi_request_fail(r, &log_err);
             runner->shard->broken = log_err;
         }
@@ -336,6 +361,8 @@ static void run_cut(trmi_shard_thread *runner, trmi_request *r) {
     }
 }
 
+/* CUT: collects the pushes that belong to the snapshot, then dispatches run_cut. Returns the
+ * requests that are released. */
 static trmi_request *order_cut(trm_ps_server *server, trmi_request *r) {
     uint32_t number = (uint32_t)r->note.value[1];
     size_t ids = (size_t)r->header.extra[0] / sizeof(trmi_push_id);
@@ -344,7 +371,7 @@ static trmi_request *order_cut(trm_ps_server *server, trmi_request *r) {
     trmi_push_id *until = trmi_alloc((ids + 1) * sizeof *until);
     r->trailer = trmi_alloc(server->shards * sizeof(trmi_cut_file) + 1);
     if (!server->held || number <= server->last_cut) {
-        /* Restarted, or its connection to the asker broke, since it was told to hold. */
+        /* restarted since HOLD, or the connection to the client broke */
         TRMI_FAIL(&r->err, TRM_PEER, "server %d: cut %u without hold, or after cut %u",
                   server->options.server, number, server->last_cut);
     } else if (until == NULL || r->trailer == NULL) {
@@ -357,21 +384,20 @@ static trmi_request *order_cut(trm_ps_server *server, trmi_request *r) {
         bool base_is_here =
             number == server->last_cut + 1 && !server->last_cut_failed && server->last_cut > 0;
         if (r->err.status != TRM_OK) {
-            /* gather says why */
         } else if (r->note.value[2] != 0 && !base_is_here) {
             TRMI_FAIL(&r->err, TRM_INVALID,
                       "server %d: no cut %u to be different from: take a full checkpoint",
                       server->options.server, number - 1);
         } else {
             server->last_cut = number;
-            server->last_cut_failed = true; /* until the caller says that all is well: RELEASE */
+            server->last_cut_failed = true; /* until RELEASE confirms all files */
             r->run = run_cut;
             r->later = true;
             r->server = server;
             atomic_store(&server->writing, (int32_t)server->shards);
         }
     }
-    /* The cut precedes the pushes that waited behind it, in every queue. */
+    /* In every queue the snapshot comes before the pushes that were held back. */
     if (r->run != NULL && server->leases != NULL) {
         (void)!trmi_lease_cut(server->leases, number, NULL);
     }
@@ -385,9 +411,9 @@ static trmi_request *order_cut(trm_ps_server *server, trmi_request *r) {
     return ready;
 }
 
-/* All servers have written their files: the manifest says so. One that was started again since then
- * has what it had before, from the cut before this one on: to that its next differential file would
- * belong, and nobody else's. */
+/* RELEASE of a complete snapshot: writes the manifest. A server that was restarted meanwhile has
+ * the state of an earlier cut, on which its next differential file would be based; it must not
+ * confirm this one. */
 static void complete_cut(trm_ps_server *server, trmi_request *r) {
     const int64_t cut = r->note.value[1];
     if (cut != 0 && cut != (int64_t)server->last_cut) {
@@ -402,8 +428,9 @@ static void complete_cut(trm_ps_server *server, trmi_request *r) {
     }
 }
 
-/* ---- all of them ----------------------------------------------------------------------------- */
+/* ---- dispatch -------------------------------------------------------------------------------- */
 
+/* Returns whether note.value[1] is a table; if not, sets the error. */
 static bool names_a_table(const trm_ps_server *server, trmi_request *r) {
     if (r->note.value[1] >= 0 && r->note.value[1] < (int64_t)server->table_count) {
         return true;
@@ -413,7 +440,8 @@ static bool names_a_table(const trm_ps_server *server, trmi_request *r) {
     return false;
 }
 
-/* Also from a worker that never pushed: it found nothing left to do. */
+/* BYE: the worker is not waited for any more; for good, its leases are free too. It may come
+ * from a worker that never pushed. */
 static void say_bye(trm_ps_server *server, const trmi_request *r) {
     if (r->link != NULL && r->link->worker >= 0) {
         (void)!trmi_front_worker(server, r->header.worker, r->header.incarnation, NULL);
@@ -434,6 +462,8 @@ static void say_bye(trm_ps_server *server, const trmi_request *r) {
     }
 }
 
+/* Contract in server.h. Runs on the link's thread with the front mutex held. Three endings:
+ * answered here, dispatched to the shards (run), or kept until a snapshot is written (CUT). */
 void trmi_order_handle(trm_ps_server *server, trmi_request *r) {
     trmi_request *ready = NULL;
     bool answer = true;
@@ -474,7 +504,7 @@ void trmi_order_handle(trm_ps_server *server, trmi_request *r) {
         if (server->options.mode == TRM_PS_SYNC && r->err.status == TRM_OK) {
             trmi_step_tell(server, r);
         }
-        ready = trmi_step_advance(server); /* it may be waited for no more */
+        ready = trmi_step_advance(server); /* the worker may have become inactive */
         break;
     case TRMI_ORDER_TABLES: order_tables(server, r); break;
     case TRMI_ORDER_STEPS:
@@ -488,7 +518,7 @@ void trmi_order_handle(trm_ps_server *server, trmi_request *r) {
         }
         break;
     case TRMI_ORDER_CHIEF:
-        /* a checkpoint that the former one had begun to ask for */
+        /* a snapshot that the former chief had begun is given up */
         if (trmi_chief_order(server, r)) {
             ready = trmi_order_release(server);
         }

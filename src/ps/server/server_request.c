@@ -1,11 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A request's life: made by its link, run by every shard, answered by the last of them. */
+/* The life of a request: created by its link, run by every shard, answered by the last shard.
+ *
+ *       trmi_request_new -> [front] -> trmi_request_dispatch -> run on each shard -> trmi_request_finish -> answer, free
+ *       pull: the answer is reserved in the client's ring first, and the shards write their rows into it
+ *
+ * No shard waits for a client. An answer (or a pull) for which the client's ring has no room is
+ * put on its link's list `late`; the link's thread tries again until worker_timeout_seconds have
+ * passed. */
 #include "ps/server/server.h"
 
 #include "base/error.h"
 #include "base/log.h"
 #include "base/memory.h"
 
+/* Contract in server.h. Takes over the message; the link stays until its last request is freed. */
 trmi_request *trmi_request_new(trmi_ps_link *link, trmi_message *message,
                                const trmi_ps_header *header) {
     trmi_request *r = trmi_alloc(sizeof *r);
@@ -21,6 +29,7 @@ trmi_request *trmi_request_new(trmi_ps_link *link, trmi_message *message,
     return r;
 }
 
+/* Frees a request and releases its message; the link may be reaped after that. */
 static void free_request(trmi_request *r) {
     trmi_ps_link *link = r->link;
     if (r->message.block != NULL) {
@@ -50,7 +59,8 @@ void trmi_request_fail(trmi_request *r, const trm_error *err) {
 
 /* ---- answers --------------------------------------------------------------------------------- */
 
-/* Nobody waits here for a client: TIMEOUT when it has no room. */
+/* Reserves room for an answer without waiting.
+ *   error  TIMEOUT: the client has no room */
 static trm_status reserve(trmi_ps_link *link, size_t bytes, trmi_message *out, trm_error *err) {
     pthread_mutex_lock(&link->send_mutex);
     trm_status status = link->channel->table->reserve(link->channel, bytes, 0, out, err);
@@ -58,20 +68,23 @@ static trm_status reserve(trmi_ps_link *link, size_t bytes, trmi_message *out, t
     return status;
 }
 
-/* Under the mutex of reserve, which may overwrite what another thread has committed here: it is the
- * client's release, in a mapping of its own, that allows it, and no thread sanitizer sees that. */
+/* Sends a reserved answer. Under send_mutex, because reserve may reuse memory that another
+ * thread has committed: the client's release in its own mapping permits that, which no thread
+ * sanitizer can see. */
 static void commit(trmi_ps_link *link, trmi_message *m) {
     pthread_mutex_lock(&link->send_mutex);
     (void)!link->channel->table->commit(link->channel, m, 0, NULL);
     pthread_mutex_unlock(&link->send_mutex);
 }
 
-/* Or else its link's thread goes on with it, which alone waits for this client. */
+/* Sends now if there is room, else leaves the request to the link's thread. A link that has
+ * ended gets nothing. */
 static void send_or_wait(trmi_request *r, bool (*send)(trmi_request *r)) {
     trmi_ps_link *link = r->link;
     if (send(r)) {
         return;
     }
+    /* append to the link's list, unless the link has ended */
     r->send = send;
     r->next = NULL;
     pthread_mutex_lock(&link->send_mutex);
@@ -89,6 +102,8 @@ static void send_or_wait(trmi_request *r, bool (*send)(trmi_request *r)) {
     }
 }
 
+/* Contract in server.h. Sends in order; stops at the first answer without room, which goes back
+ * to the front of the list. */
 trm_status trmi_request_late(trmi_ps_link *link, bool *rest) {
     for (;;) {
         pthread_mutex_lock(&link->send_mutex);
@@ -131,6 +146,8 @@ void trmi_request_drop_late(trmi_ps_link *link) {
     }
 }
 
+/* Sends error, or note and trailer, and frees the request. Returns false if there is no room
+ * yet. */
 static bool send_answer(trmi_request *r) {
     trmi_ps_link *link = r->link;
     trmi_ps_header header = {.kind = TRMI_PS_DONE,
@@ -140,6 +157,7 @@ static bool send_answer(trmi_request *r) {
                              .clock = r->header.clock,
                              .status = r->err.status,
                              .flags = r->header.kind};
+    /* an error replaces the trailer */
     uint8_t wire[256];
     const uint8_t *trailer = r->trailer;
     header.extra[0] = (int64_t)r->trailer_bytes;
@@ -171,12 +189,14 @@ static bool send_answer(trmi_request *r) {
 
 void trmi_request_answer(trmi_request *r) { send_or_wait(r, send_answer); }
 
+/* Calls `landed` of a request that all shards have carried out. */
 static void land(const trmi_request *r) {
     if (r->landed != NULL && r->err.status == TRM_OK) {
         r->landed(r);
     }
 }
 
+/* Answers the pushes of a synchronous sum with the outcome of the sum. */
 static void answer_members(trmi_request *group) {
     for (uint32_t i = 0; i < group->member_count; i++) {
         trmi_request *member = group->members[i];
@@ -189,11 +209,14 @@ static void answer_members(trmi_request *group) {
     free_request(group);
 }
 
+/* Contract in server.h. Only the last shard gets past the first line. What follows depends on
+ * the request: a function of its own, the members of a sum, an answer, or a pull whose reserved
+ * answer is complete (or is returned unused after an error). */
 void trmi_request_finish(trmi_request *r) {
     if (atomic_fetch_sub(&r->pending, 1) != 1) {
         return;
     }
-    /* The other shards' writes happened before their decrement. */
+    /* Last shard: the decrement orders the writes of the other shards before this point. */
     if (r->finish != NULL) {
         r->finish(r);
         return;
@@ -217,6 +240,8 @@ void trmi_request_finish(trmi_request *r) {
     free_request(r);
 }
 
+/* Contract in server.h. A shard whose queue does not take the request counts as finished with an
+ * error, so that the request always ends. */
 void trmi_request_dispatch(trm_ps_server *server, trmi_request *request) {
     atomic_store(&request->pending, (int32_t)server->shards);
     for (uint32_t s = 0; s < server->shards; s++) {
@@ -231,6 +256,7 @@ void trmi_request_dispatch(trm_ps_server *server, trmi_request *request) {
     }
 }
 
+/* Reserves the answer of a pull and writes its head, so that the shards fill in rows in place. */
 static trm_status prepare_reply(trm_ps_server *server, trmi_request *r, trm_error *err) {
     size_t bytes = trmi_ps_size(TRMI_PS_ROWS, (trm_dtype)r->header.dtype, r->sections,
                                 r->header.section_count, server->widths);
@@ -246,6 +272,7 @@ static trm_status prepare_reply(trm_ps_server *server, trmi_request *r, trm_erro
     return status;
 }
 
+/* Pulls the rows of this shard's sections into the reserved answer. */
 static void run_pull(trmi_shard_thread *runner, trmi_request *r) {
     uint32_t s = runner->shard->number;
     trm_error err;
@@ -255,6 +282,7 @@ static void run_pull(trmi_shard_thread *runner, trmi_request *r) {
     }
 }
 
+/* Reserves the answer of a pull and dispatches it. Returns false if the client has no room yet. */
 static bool begin_pull(trmi_request *r) {
     trm_error err;
     trm_status status = r->err.status != TRM_OK ? (trm_status)r->err.status
@@ -272,6 +300,7 @@ static bool begin_pull(trmi_request *r) {
     return true;
 }
 
+/* Contract in server.h. A pull whose answer finds no room waits on its link's list. */
 void trmi_request_pulls_go(trmi_request *list) {
     while (list != NULL) {
         trmi_request *r = list;
@@ -283,6 +312,7 @@ void trmi_request_pulls_go(trmi_request *list) {
 
 /* ---- on the shards --------------------------------------------------------------------------- */
 
+/* Notes the outcome of a push on one shard, and publishes the global step (shard 0). */
 static void note_pushed(trmi_shard_thread *runner, trmi_request *r, trm_status status, bool applied,
                         const trm_error *err) {
     if (status != TRM_OK) {
@@ -298,7 +328,8 @@ static void note_pushed(trmi_shard_thread *runner, trmi_request *r, trm_status s
     pthread_mutex_unlock(&r->mutex);
 }
 
-/* The samples that a push has used. */
+/* Returns the samples of a push under a lease; empty for a push without a lease or with refused
+ * gradients. */
 static trmi_push_mark mark_of(const trmi_request *r) {
     const trmi_ps_header *h = &r->header;
     if (h->extra[0] == 0 || r->dropped || h->samples == 0 || h->extra[1] < h->samples) {
@@ -307,6 +338,8 @@ static trmi_push_mark mark_of(const trmi_request *r) {
     return (trmi_push_mark){h->extra[1] - h->samples, h->extra[1], h->book, 0};
 }
 
+/* Applies one push to a shard. A dropped push has no sections and only fills its worker's
+ * window. */
 void trmi_run_push(trmi_shard_thread *runner, trmi_request *r) {
     uint32_t s = runner->shard->number;
     trmi_push_id id = {r->header.worker, r->header.incarnation, r->header.sequence};
@@ -329,8 +362,8 @@ void trmi_run_push(trmi_shard_thread *runner, trmi_request *r) {
     note_pushed(runner, r, status, applied, &err);
 }
 
-/* The sum of all members. A shard that had it before its server died has forgotten nothing: windows
- * are filled. */
+/* Applies the sum of a step's members to one shard. A shard that has the step already (from its
+ * log) only fills the windows. */
 static trm_status push_group(trmi_shard_thread *runner, const trmi_request *group,
                              const trmi_sum_part *parts, trmi_push *push, bool *applied,
                              trm_error *err) {
@@ -349,6 +382,9 @@ static trm_status push_group(trmi_shard_thread *runner, const trmi_request *grou
     return status;
 }
 
+/* Runs a synchronous step on one shard: sums the members in order of workers, scales by the mean
+ * or the sum, and applies the result as one push. With `again` the undecided step of the log is
+ * voided first. */
 void trmi_run_group(trmi_shard_thread *runner, trmi_request *group) {
     uint32_t s = runner->shard->number, count = group->member_count;
     trm_error err;
@@ -381,6 +417,7 @@ void trmi_run_group(trmi_shard_thread *runner, trmi_request *group) {
     trmi_free(parts);
 }
 
+/* Logs and keeps a push of leased samples until its step. */
 void trmi_run_stage(trmi_shard_thread *runner, trmi_request *r) {
     uint32_t s = runner->shard->number;
     trmi_push_id id = {r->header.worker, r->header.incarnation, r->header.sequence};
@@ -397,6 +434,7 @@ void trmi_run_stage(trmi_shard_thread *runner, trmi_request *r) {
     }
 }
 
+/* Applies the sum of staged pushes as one step. */
 void trmi_run_step(trmi_shard_thread *runner, trmi_request *r) {
     bool sum = runner->server->options.sum_gradients;
     trmi_push push = {.ids = r->ids,

@@ -1,12 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a folder holds, and how a server starts from it.
+/* Starts a server from its folder, and removes what no restart can need.
  *
- *   MANIFEST-000002.json           complete cuts, written last
- *   cut-000002/server-0-shard-1.full | .delta
- *   log/server-0-of-1-shard-1-of-2-cut-000002.log   pushes since the cut
+ *     MANIFEST-000002.json           complete cuts, written last
+ *     cut-000002/server-0-shard-1.full | .delta
+ *     log/server-0-of-1-shard-1-of-2-cut-000002.log   pushes since the cut
  *
- * Start: the newest manifest whose files are all whole (back to its full cut), then the logs from
- * that cut on. The logs of the cut before are kept, so that falling back one cut loses nothing. */
+ * Start: load the newest manifest whose files are all intact (a differential cut back to its
+ * full one), then replay the logs from that cut on. The logs of the cut before it are kept too,
+ * so that falling back by one cut loses nothing.
+ *
+ * The state that is restored: rows and windows on the shards; tables, workers and clocks in the
+ * front. */
 #include "ps/snapshot/manifest.h"
 #include "ps/server/server.h"
 
@@ -34,6 +38,7 @@ void trmi_log_path(const trm_ps_server *server, uint32_t shard, uint32_t cut, ch
 
 /* ---- pruning --------------------------------------------------------------------------------- */
 
+/* Removes the manifest, then the files of a cut. */
 static void remove_cut(const trm_ps_server *server, uint32_t cut) {
     char path[400];
     trmi_manifest_path(server->folder, cut, path, sizeof path);
@@ -42,6 +47,8 @@ static void remove_cut(const trm_ps_server *server, uint32_t cut) {
     (void)!trmi_os_remove_tree(NULL, path, NULL);
 }
 
+/* Contract in server.h. Kept: logs of the last two cuts, and all cuts from the last full one but
+ * one on. */
 trm_status trmi_manifest_write(trm_ps_server *server, uint32_t cut, bool differential,
                                const char *text, size_t bytes, trm_error *err) {
     char path[400];
@@ -69,8 +76,9 @@ trm_status trmi_manifest_write(trm_ps_server *server, uint32_t cut, bool differe
 
 /* ---- manifests ------------------------------------------------------------------------------- */
 
-/* Calls for the files that shard `into` of this server needs: its own if the job has the same form,
- * else all. */
+/* Calls `use` for each file of a manifest that shard `into` of this server needs: its own file
+ * if the job has the same servers and shards, else all files, whose rows are then filtered.
+ *   error  CORRUPT, those of `use` */
 static trm_status each_file(trm_ps_server *server, const trmi_snapshot_manifest *m, uint32_t into,
                             trm_status (*use)(trm_ps_server *server, uint32_t into,
                                               const char *path, uint64_t digest, trm_error *err),
@@ -101,12 +109,14 @@ static trm_status each_file(trm_ps_server *server, const trmi_snapshot_manifest 
     return TRM_OK;
 }
 
+/* Checks a file's digest without loading it. */
 static trm_status verify_file(trm_ps_server *server, uint32_t into, const char *path,
                               uint64_t digest, trm_error *err) {
     (void)into;
     return trmi_cut_load(server->runners[0].shard, path, digest, NULL, TRMI_CUT_VERIFY, NULL, err);
 }
 
+/* Returns whether a row belongs to this shard; filter for files of a job of another form. */
 static bool wants_mine(void *context, uint32_t table, uint64_t key) {
     const trmi_shard_thread *runner = context;
     return trmi_shard_of_row(&runner->shard->tables[table]->options.placement, key,
@@ -115,6 +125,7 @@ static bool wants_mine(void *context, uint32_t table, uint64_t key) {
                runner->shard->number;
 }
 
+/* Loads a verified file into a shard. */
 static trm_status load_file(trm_ps_server *server, uint32_t into, const char *path, uint64_t digest,
                             trm_error *err) {
     trmi_shard_thread *runner = &server->runners[into];
@@ -123,7 +134,8 @@ static trm_status load_file(trm_ps_server *server, uint32_t into, const char *pa
     return trmi_cut_load(runner->shard, path, digest, &filter, TRMI_CUT_LOAD_VERIFIED, &rows, err);
 }
 
-/* The manifests of a cut, back to its full one; newest first. */
+/* Reads the manifests from cut `cut` back to its full cut, newest first, and verifies all files.
+ * The caller frees *out with free_chain, also after an error. */
 static trm_status read_chain(trm_ps_server *server, uint32_t cut, trmi_snapshot_manifest **out,
                              uint32_t *count, trm_error *err) {
     trmi_snapshot_manifest *chain = NULL;
@@ -160,17 +172,18 @@ static void free_chain(trmi_snapshot_manifest *chain, uint32_t count) {
     free(chain);
 }
 
-/* One shard's part of a chain, and the thread that loads it. */
+/* The part of a chain that one shard loads, with its thread. */
 typedef struct loading {
     trm_ps_server *server;
     const trmi_snapshot_manifest *chain;
     uint32_t count, into;
     pthread_t thread;
-    bool apart; /* the thread runs */
+    bool apart; /* a thread of its own runs */
     trm_status status;
     trm_error err;
 } loading;
 
+/* Loads the files of a chain into one shard, oldest first. */
 static void *load_shard(void *context) {
     loading *l = context;
     for (uint32_t i = l->count; l->status == TRM_OK && i-- > 0;) {
@@ -179,7 +192,7 @@ static void *load_shard(void *context) {
     return NULL;
 }
 
-/* All shards at once. */
+/* Loads a chain into all shards in parallel; the last shard is loaded by the calling thread. */
 static trm_status load_shards(trm_ps_server *server, const trmi_snapshot_manifest *chain,
                               uint32_t count, trm_error *err) {
     loading *shards = trmi_alloc(server->shards * sizeof *shards);
@@ -207,6 +220,7 @@ static trm_status load_shards(trm_ps_server *server, const trmi_snapshot_manifes
     return status;
 }
 
+/* Loads one cut with the differential and full cuts that it is based on. */
 static trm_status load_chain(trm_ps_server *server, uint32_t cut, trm_error *err) {
     trmi_snapshot_manifest *chain;
     uint32_t count;
@@ -221,11 +235,10 @@ static trm_status load_chain(trm_ps_server *server, uint32_t cut, trm_error *err
     return status;
 }
 
-/* ---- logs
- * -------------------------------------------------------------------------------------------------
- */
+/* ---- logs ------------------------------------------------------------------------------------ */
 
-/* The newest log from cut `from` on; logs of a job of another form are an error. */
+/* Finds the newest log from cut `from` on. Logs of a job with other servers or shards are an
+ * error if they have pushes: a push cannot be divided among other shards. */
 static trm_status find_logs(trm_ps_server *server, uint32_t from, uint32_t *newest,
                             trm_error *err) {
     char path[600];
@@ -245,7 +258,7 @@ static trm_status find_logs(trm_ps_server *server, uint32_t from, uint32_t *newe
             continue;
         }
         if (servers != (unsigned)server->options.servers || shards != server->shards) {
-            /* Nothing was pushed after the cut: the job had ended well. */
+            /* no push after the cut: that job ended with a snapshot */
             snprintf(path, sizeof path, "%s/log/%.200s", server->folder, entry->d_name);
             if (!trmi_shard_log_has_pushes(path)) {
                 continue;
@@ -262,6 +275,7 @@ static trm_status find_logs(trm_ps_server *server, uint32_t from, uint32_t *newe
     return status;
 }
 
+/* Replays the logs of one shard, cuts torn ends off, and opens the newest log for appending. */
 static trm_status replay_shard(trm_ps_server *server, uint32_t s, uint32_t from, uint32_t newest,
                                int64_t *pushes, trm_error *err) {
     char path[400];
@@ -284,6 +298,7 @@ static trm_status replay_shard(trm_ps_server *server, uint32_t s, uint32_t from,
     return TRM_OK;
 }
 
+/* Replays the logs of all shards and decides about the last step. */
 static trm_status replay_logs(trm_ps_server *server, uint32_t from, uint32_t newest,
                               trm_error *err) {
     int64_t pushes = 0;
@@ -298,8 +313,8 @@ static trm_status replay_logs(trm_ps_server *server, uint32_t from, uint32_t new
     return TRM_OK;
 }
 
-/* A push that reached some shards' logs before the death, and not others': it was never answered,
- * its worker sends it again, and the shards that have it know it. Only the ticks must agree. */
+/* Sets the step to the smallest of all shards. A push that reached only some logs before the
+ * death was never answered: its worker sends it again, and the shards that have it recognise it. */
 static void align_shards(trm_ps_server *server) {
     uint32_t tick = 0;
     server->step = INT64_MAX;
@@ -319,7 +334,7 @@ static void align_shards(trm_ps_server *server) {
     }
 }
 
-/* Batches of a worker that all shards have. */
+/* Returns how many batches of a worker all shards have. */
 static int64_t finished(const trm_ps_server *server, const trmi_window *w) {
     int64_t least = w->clock;
     for (uint32_t s = 1; s < server->shards; s++) {
@@ -329,7 +344,7 @@ static int64_t finished(const trm_ps_server *server, const trmi_window *w) {
     return least;
 }
 
-/* The last push of a worker before which all are on all shards. */
+/* Returns the last push of a worker up to which all pushes are on all shards. */
 static uint64_t settled(const trm_ps_server *server, const trmi_window *w) {
     uint64_t least = w->base;
     for (uint32_t s = 1; s < server->shards; s++) {
@@ -340,7 +355,8 @@ static uint64_t settled(const trm_ps_server *server, const trmi_window *w) {
     return least;
 }
 
-/* A table that was declared when the server died may be in some shards' logs only. */
+/* Declares on all shards the tables that any shard has: a table declared at the moment of death
+ * may be in some logs only. */
 static trm_status align_tables(trm_ps_server *server, trm_error *err) {
     const trmi_shard *most = server->runners[0].shard;
     for (uint32_t s = 1; s < server->shards; s++) {
@@ -356,18 +372,21 @@ static trm_status align_tables(trm_ps_server *server, trm_error *err) {
     return TRM_OK;
 }
 
+/* Creates the front's entry of a worker found in the logs. */
 static trm_status adopt_worker(trm_ps_server *server, uint32_t number, uint32_t incarnation,
                                trmi_worker **out, trm_error *err) {
     *out = trmi_front_worker(server, number, incarnation, err);
     if (*out == NULL) {
         return (trm_status)err->status;
     }
-    /* The job is continued with fewer: nobody waits for this one, unless it says something. */
+    /* in a job continued with fewer workers, this one is not waited for unless it sends
+     * something */
     (*out)->left = server->counted && (int64_t)number >= server->options.workers;
     (*out)->active = !(*out)->left;
     return TRM_OK;
 }
 
+/* Builds the front's state from the shards: tables, global step, workers with their clocks. */
 static trm_status adopt_state(trm_ps_server *server, trm_error *err) {
     trmi_worker *worker;
     TRMI_TRY(align_tables(server, err));
@@ -381,7 +400,7 @@ static trm_status adopt_state(trm_ps_server *server, trm_error *err) {
         memcpy(name, o->name, strlen(o->name) + 1);
         server->tables[i] = *o;
         server->tables[i].name = name;
-        server->tables[i].staleness = 0; /* as it is declared again */
+        server->tables[i].staleness = 0; /* set when a worker declares the table again */
         server->widths[i] = o->width;
         server->table_count++;
     }
@@ -402,6 +421,8 @@ static trm_status adopt_state(trm_ps_server *server, trm_error *err) {
     return TRM_OK;
 }
 
+/* Contract in server.h. A cut that does not load is skipped with a log line, as long as an older
+ * one loads. */
 trm_status trmi_server_restore(trm_ps_server *server, trm_error *err) {
     if (server->options.folder == NULL) {
         return TRM_OK;
@@ -410,6 +431,7 @@ trm_status trmi_server_restore(trm_ps_server *server, trm_error *err) {
     if (server->options.server == 0) {
         trmi_manifest_tidy(server->folder);
     }
+    /* the newest chain of snapshots that loads */
     uint32_t newest = 0, cut;
     TRMI_TRY(trmi_manifest_newest(server->folder, &newest, err));
     trm_status status = TRM_END;
@@ -432,6 +454,7 @@ trm_status trmi_server_restore(trm_ps_server *server, trm_error *err) {
     if (status < 0) {
         return trmi_error_append(err, ": no complete checkpoint is left in %s", server->folder);
     }
+    /* the logs since then, then the state of the front */
     TRMI_TRY(find_logs(server, server->last_cut, &newest, err));
     TRMI_TRY(replay_logs(server, server->last_cut, newest, err));
     return adopt_state(server, err);

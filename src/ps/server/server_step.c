@@ -1,27 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Synchronous steps of samples that are lent: two-phase commit, server 0 decides.
+/* Synchronous steps of leased samples: a two-phase commit in which server 0 decides.
  *
- *   worker                       server 1..                      server 0
- *     |--- STAGE k --------------->| logged and kept
- *     |<-- kept, at step t-1 ------|
- *     |--- STAGE k, "all have t-1" ------------------------------->| logged and kept
- *     |                            |                               | each active worker has a push
- * here:
- *     |                            |                               | step t = these pushes, logged;
- * their
- *     |                            |                               | samples are used; applied
- *     |<-- steps t ------------------------------------------------|
- *     |--- STEPS t, pull after k ->| applied; the pull may go
- *     |<-- rows -------------------|
+ *     worker                       server 1..                      server 0
+ *       |--- STAGE k --------------->| logged and kept
+ *       |<-- kept, at step t-1 ------|
+ *       |--- STAGE k, "all have t-1" ------------------------------->| logged and kept
+ *       |                            |                               | each active worker has a push here:
+ *       |                            |                               | step t = these pushes, logged; their
+ *       |                            |                               | samples are used; applied
+ *       |<-- steps t ------------------------------------------------|
+ *       |--- STEPS t, pull after k ->| applied; the pull may go
+ *       |<-- rows -------------------|
  *
- * Only server 0 waits for workers, so no two servers can wait crosswise. What it decides holds:
- * each member's push is kept by all shards of all servers before server 0 has it, and each of them
- * finds it in its log after any restart. So all apply the same sums in the same order, whoever
- * dies. A worker tells of steps until the others have them; whoever asks for samples is told, too,
- * so that the last step of a job gets everywhere. A push that was kept and is in no step, because
- * its worker died before server 0 had it, goes when a step has a later push of that worker; its
- * samples were lent again.
- */
+ * Only server 0 waits for workers, so no two servers can wait for each other. A decision of
+ * server 0 is final: all shards of all other servers keep each member's push before server 0 has
+ * it, and find it in their logs after any restart. All servers therefore apply the same sums in
+ * the same order, whichever process dies.
+ *
+ * A worker carries the decided steps to the other servers until those have them. A worker that
+ * requests samples gets the steps too, so that the last step of a job reaches every server.
+ *
+ * A staged push whose worker died before server 0 received it is in no step. It is discarded
+ * once a step contains a later push of that worker; its samples have been leased again by then. */
 #include "ps/shard/records.h"
 #include "ps/server/server.h"
 
@@ -40,20 +40,21 @@ enum {
     STEP_MEMBERS_MAX = TRMI_PS_WORKERS_MAX
 };
 
-/* On the wire: head, ids. In the log: head, ids, leases, digest of all that. */
+/* A step on the wire: head, ids. In the log: head, ids, leases, digest. */
 typedef struct step_head {
     int64_t step;
     uint32_t count, zero;
 } step_head;
 
-/* ---- what has been decided ------------------------------------------------------------------- */
+/* ---- decided steps --------------------------------------------------------------------------- */
 
+/* Frees the arrays of a step. */
 static void forget_step(trmi_sync_step *s) {
     trmi_free(s->ids);
     trmi_free(s->leases);
 }
 
-/* Steps that everybody has need not be told any more. */
+/* Removes the steps that all servers have finished. */
 static void prune(trm_ps_server *server) {
     int64_t all = server->done_step, gone = 0;
     if (server->options.servers > 1) {
@@ -69,6 +70,7 @@ static void prune(trm_ps_server *server) {
     }
 }
 
+/* Contract in server.h. The trailer is a sequence of steps as on the wire. */
 void trmi_step_tell(const trm_ps_server *server, trmi_request *r) {
     size_t bytes = 0;
     for (int64_t i = 0; i < server->step_count && server->options.servers > 1; i++) {
@@ -94,17 +96,19 @@ void trmi_step_tell(const trm_ps_server *server, trmi_request *r) {
     }
 }
 
-/* ---- its log --------------------------------------------------------------------------------- */
+/* ---- log of decided steps -------------------------------------------------------------------- */
 
 static void log_path(const trm_ps_server *server, char path[400]) {
     snprintf(path, 400, "%s/log/steps-server-%d.log", server->folder, server->options.server);
 }
 
+/* Returns the bytes of a step's log record with `count` members. */
 static size_t record_bytes(uint32_t count) {
     return sizeof(step_head) + count * (sizeof(trmi_push_id) + 2 * sizeof(int64_t)) +
            sizeof(uint64_t);
 }
 
+/* Writes the log record of a step, with its digest, to `to`. */
 static void write_record(const trmi_sync_step *s, uint8_t *to) {
     step_head head = {s->step, s->count, 0};
     size_t ids = s->count * sizeof *s->ids, leases = s->count * 2 * sizeof *s->leases;
@@ -117,7 +121,8 @@ static void write_record(const trmi_sync_step *s, uint8_t *to) {
     trmi_record_seal(to, record_bytes(s->count), sizeof(uint64_t));
 }
 
-/* Only what somebody may still lack. */
+/* Rewrites the log with only those steps that a server may still lack, and opens it for
+ * appending. */
 static trm_status rewrite(trm_ps_server *server, trm_error *err) {
     char path[400];
     size_t bytes = 0;
@@ -148,6 +153,7 @@ static trm_status rewrite(trm_ps_server *server, trm_error *err) {
     return TRM_OK;
 }
 
+/* Appends a step to the log; rewrites a long log first. */
 static trm_status log_step(trm_ps_server *server, const trmi_sync_step *s, trm_error *err) {
     if (server->steps_fd < 0) {
         return TRM_OK;
@@ -168,8 +174,9 @@ static trm_status log_step(trm_ps_server *server, const trmi_sync_step *s, trm_e
     return status;
 }
 
-/* ---- deciding: server 0 ---------------------------------------------------------------------- */
+/* ---- deciding (server 0) --------------------------------------------------------------------- */
 
+/* Removes a push from the list of staged ones. */
 static void take_out(trm_ps_server *server, const trmi_request *r) {
     trmi_request **at = &server->staged;
     while (*at != r) {
@@ -178,6 +185,7 @@ static void take_out(trm_ps_server *server, const trmi_request *r) {
     *at = r->next;
 }
 
+/* Returns how many active or expected workers have no staged push; *have: how many have one. */
 static int64_t count_missing(const trm_ps_server *server, uint32_t *have) {
     int64_t missing = trmi_max_i64(0, server->options.workers - server->worker_count);
     *have = 0;
@@ -189,6 +197,7 @@ static int64_t count_missing(const trm_ps_server *server, uint32_t *have) {
     return missing;
 }
 
+/* Answers a push that is in a step already: its answer was lost. */
 static void answer_again(const trm_ps_server *server, trmi_request *r) {
     r->note.value[1] = atomic_load(&server->global_step);
     r->note.value[2] = server->done_step;
@@ -196,8 +205,8 @@ static void answer_again(const trm_ps_server *server, trmi_request *r) {
     trmi_request_answer(r);
 }
 
-/* Pushes of lives that are over, that come again, or whose samples others have now. Leases of the
- * rest live on. */
+/* Removes staged pushes that cannot be in a step any more: of ended lives, repetitions, and
+ * those whose lease was lost. The leases of the rest are extended. */
 static void sort_out(trm_ps_server *server) {
     for (trmi_request **at = &server->staged; *at != NULL;) {
         trmi_request *r = *at;
@@ -215,7 +224,7 @@ static void sort_out(trm_ps_server *server) {
         if (refused) {
             r->header.clock = 0;
             trmi_front_refuse(server, r);
-            at = &server->staged; /* the next of this worker may be here */
+            at = &server->staged; /* the worker's next push may be in the list already */
         } else if (r->header.incarnation < w->incarnation) {
             trmi_request_forget(r);
         } else {
@@ -224,9 +233,11 @@ static void sort_out(trm_ps_server *server) {
     }
 }
 
+/* Called when all shards have applied a step: answers its members, with the steps that other
+ * servers may lack. */
 static void step_done(trmi_request *group) {
     trm_ps_server *server = group->server;
-    /* else perhaps in the middle of a dispatch, which holds the mutex */
+    /* after an error the caller may be a dispatch, which holds the mutex */
     if (group->err.status == TRM_OK) {
         pthread_mutex_lock(&server->mutex);
         server->done_step = trmi_max_i64(server->done_step, group->header.clock);
@@ -246,6 +257,7 @@ static void step_done(trmi_request *group) {
     trmi_request_forget(group);
 }
 
+/* Creates the request that runs a step on all shards; copies `ids`. NULL without memory. */
 static trmi_request *new_group(trm_ps_server *server, int64_t step, const trmi_push_id *ids,
                                uint32_t count) {
     trmi_request *g = trmi_alloc(sizeof *g);
@@ -268,8 +280,8 @@ static trmi_request *new_group(trm_ps_server *server, int64_t step, const trmi_p
     return g;
 }
 
-/* The first pushes of all workers that have one, in order of workers: the sum is then the same
- * whoever came first. */
+/* Collects the next staged push of each worker into members and `s`, in order of workers, so
+ * that the sum does not depend on the order of arrival. */
 static void gather_members(trm_ps_server *server, trmi_request **members, trmi_sync_step *s) {
     for (int64_t i = 0; i < server->worker_count; i++) {
         trmi_request *r = trmi_front_staged(server, &server->workers[i]);
@@ -291,10 +303,12 @@ static void gather_members(trm_ps_server *server, trmi_request **members, trmi_s
     }
 }
 
+/* Marks the samples of a step's members as used. */
 static void move_leases(trm_ps_server *server, trmi_sync_step *s) {
     for (uint32_t m = 0; s->leases != NULL && m < s->count; m++) {
         if (s->leases[2 * m] != 0) {
-            /* Asked before, and nobody has had the mutex since; from a log, it may be long over. */
+            /* cannot fail: checked under the same mutex. Read from a log, the lease may have
+             * ended long ago. */
             (void)!trmi_lease_progress(server->leases, s->leases[2 * m], s->ids[m].worker,
                                        s->leases[2 * m + 1], trmi_os_now(), NULL);
         }
@@ -308,17 +322,21 @@ static bool reserve_step(trm_ps_server *server) {
                      sizeof *server->steps);
 }
 
-/* False: nothing has changed, the next push or tick tries again. */
+/* Decides the next step from the `have` staged pushes: logs it, marks the samples, and
+ * dispatches it. Returns false without memory or if logging failed; nothing has changed then,
+ * and the next push or tick tries again. */
 static bool decide(trm_ps_server *server, uint32_t have) {
     trmi_sync_step s = {.step = server->step + 1,
                         .ids = trmi_alloc(have * sizeof *s.ids),
                         .leases = trmi_alloc(have * 2 * sizeof *s.leases)};
+    /* the step and its request, without a change of the server */
     trmi_request **members = trmi_alloc(have * sizeof(trmi_request *));
     trmi_request *group = NULL;
     if (s.ids != NULL && s.leases != NULL && members != NULL) {
         gather_members(server, members, &s);
         group = new_group(server, s.step, s.ids, s.count);
     }
+    /* the log decides: after this condition the step is fixed */
     prune(server);
     if (group == NULL || !reserve_step(server) || log_step(server, &s, &server->failed) != TRM_OK) {
         trmi_free(members);
@@ -328,6 +346,7 @@ static bool decide(trm_ps_server *server, uint32_t have) {
         }
         return false;
     }
+    /* leases, members, clocks, then the shards */
     server->steps[server->step_count++] = s;
     move_leases(server, &server->steps[server->step_count - 1]);
     group->members = members;
@@ -344,6 +363,7 @@ static bool decide(trm_ps_server *server, uint32_t have) {
     return true;
 }
 
+/* Contract in server.h. */
 trmi_request *trmi_step_advance(trm_ps_server *server) {
     uint32_t have;
     bool decides = server->options.server == 0 && !server->held && server->failed.status == TRM_OK;
@@ -355,10 +375,10 @@ trmi_request *trmi_step_advance(trm_ps_server *server) {
     return trmi_front_advance(server);
 }
 
-/* ---- keeping --------------------------------------------------------------------------------- */
+/* ---- pushes that wait for a step ------------------------------------------------------------- */
 
-/* Appends; of copies of the same push the last that came is answered: the connection of the others
- * is broken. */
+/* Appends a push to the staged ones. Of several copies of a push the one that arrived last is
+ * kept and answered later: the connections of the earlier copies are broken. */
 static void wait_for_step(trm_ps_server *server, trmi_request *r) {
     trmi_request **at = &server->staged;
     while (*at != NULL) {
@@ -380,7 +400,8 @@ static void wait_for_step(trm_ps_server *server, trmi_request *r) {
     *at = r;
 }
 
-/* All shards keep it. */
+/* Called when all shards keep a staged push. Server 0 puts it into the next step; the other
+ * servers answer at once. */
 static void staged(trmi_request *r) {
     trm_ps_server *server = r->server;
     trmi_request *ready = NULL;
@@ -404,6 +425,8 @@ static void staged(trmi_request *r) {
     trmi_request_pulls_go(ready);
 }
 
+/* Contract in server.h. Refuses a push while an undecided step of a job without leases exists,
+ * and where server 0 has lost its log. */
 void trmi_step_stage(trm_ps_server *server, trmi_request *r) {
     bool decides = server->options.server == 0;
     trmi_worker *w = trmi_front_worker(server, r->header.worker, r->header.incarnation, &r->err);
@@ -423,6 +446,7 @@ void trmi_step_stage(trm_ps_server *server, trmi_request *r) {
     if (decides) {
         trmi_server_away_set(server, w, false);
     }
+    /* a repeated push: its step is decided */
     if (r->header.sequence <= w->dispatched) {
         answer_again(server, r);
         return;
@@ -445,16 +469,19 @@ void trmi_step_stage(trm_ps_server *server, trmi_request *r) {
     trmi_request_dispatch(server, r);
 }
 
-/* ---- being told: the others ------------------------------------------------------------------ */
+/* ---- steps from server 0 --------------------------------------------------------------------- */
 
+/* Notes that pushes of a worker up to `sequence` are in steps, unless that life has ended. */
 static void has_pushed(trm_ps_server *server, uint32_t worker, uint32_t incarnation,
                        uint64_t sequence) {
     trmi_worker *w = trmi_front_worker(server, worker, incarnation, NULL);
-    if (w != NULL && sequence > w->dispatched) { /* else a life that is over */
+    if (w != NULL && sequence > w->dispatched) { /* else an ended life */
         w->dispatched = sequence;
     }
 }
 
+/* Applies a decided step on a server other than 0, if it is the next one.
+ *   error  INVALID: a step is missing */
 static trm_status take_step(trm_ps_server *server, const step_head *head, const trmi_push_id *ids,
                             trm_error *err) {
     if (head->step <= server->step) {
@@ -481,6 +508,8 @@ static trm_status take_step(trm_ps_server *server, const step_head *head, const 
     return TRM_OK;
 }
 
+/* Parses a trailer of steps and applies them in order.
+ *   error  CORRUPT, those of take_step */
 static trm_status take_steps(trm_ps_server *server, const uint8_t *data, size_t bytes,
                              trm_error *err) {
     size_t at = 0;
@@ -506,6 +535,7 @@ static trm_status take_steps(trm_ps_server *server, const uint8_t *data, size_t 
                        : TRMI_FAIL(err, TRM_CORRUPT, "steps of %zu bytes end at %zu", bytes, at);
 }
 
+/* Contract in server.h. */
 void trmi_step_order(trm_ps_server *server, trmi_request *r) {
     size_t bytes = (size_t)r->header.extra[0];
     int64_t settled = r->note.value[1];
@@ -530,7 +560,8 @@ void trmi_step_order(trm_ps_server *server, trmi_request *r) {
 
 /* ---- start and end --------------------------------------------------------------------------- */
 
-/* A step that was decided and that not all shards had: they keep its pushes. */
+/* While starting: applies a step of the log to the shards that lack it; they keep its staged
+ * pushes in their own logs. */
 static trm_status take_up(trm_ps_server *server, trmi_sync_step *s, trm_error *err) {
     bool sum = server->options.sum_gradients;
     for (uint32_t i = 0; i < server->shards; i++) {
@@ -555,6 +586,7 @@ static trm_status take_up(trm_ps_server *server, trmi_sync_step *s, trm_error *e
     return TRM_OK;
 }
 
+/* Returns the size of the log record at `at`, 0 if its head is not sound. */
 static size_t size_of(const uint8_t *at, size_t left) {
     step_head head;
     if (left < sizeof head) {
@@ -564,6 +596,7 @@ static size_t size_of(const uint8_t *at, size_t left) {
     return head.count == 0 || head.count > STEP_MEMBERS_MAX ? 0 : record_bytes(head.count);
 }
 
+/* Applies one record of the log and keeps the step, because other servers may lack it. */
 static trm_status take_record(void *context, const uint8_t *record, size_t bytes, trm_error *err) {
     (void)bytes;
     trm_ps_server *server = context;
@@ -590,6 +623,7 @@ static trm_status take_record(void *context, const uint8_t *record, size_t bytes
     return status;
 }
 
+/* Contract in server.h. Only server 0 of a synchronous job has the log of steps. */
 trm_status trmi_step_open(trm_ps_server *server, trm_error *err) {
     char path[400];
     if (server->options.server != 0 || server->options.folder == NULL ||
@@ -612,6 +646,7 @@ void trmi_step_settle(trm_ps_server *server) {
     }
 }
 
+/* Contract in server.h. Returns the pushes that wait for a step, to be answered. */
 trmi_request *trmi_step_close(trm_ps_server *server) {
     trmi_request *waiting = server->staged;
     server->staged = NULL;

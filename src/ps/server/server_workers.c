@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the front knows of workers: who they are, in which life, and how far. */
+/* The front's entries of workers: number, life (incarnation) and clock. Front mutex held. */
 #include "ps/server/server.h"
 
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/memory.h"
 
-/* BOUNDED: nobody waits until a worker that rested has done what the others did meanwhile. */
+/* BOUNDED: sets the clock of a worker that had no samples to that of the slowest active one, so
+ * that no worker waits for it to catch up. */
 static void catch_up(const trm_ps_server *server, trmi_worker *w) {
     int64_t slowest = INT64_MAX;
     for (int64_t i = 0; i < server->worker_count; i++) {
@@ -18,6 +19,7 @@ static void catch_up(const trm_ps_server *server, trmi_worker *w) {
     w->clock = slowest == INT64_MAX ? w->clock : trmi_max_i64(w->clock, slowest);
 }
 
+/* Contract in server.h. Sequences begin at 0 again with each life. */
 trm_status trmi_front_life(trm_ps_server *server, trmi_worker *w, uint32_t incarnation,
                            trm_error *err) {
     if (incarnation <= w->incarnation) {
@@ -32,6 +34,7 @@ trm_status trmi_front_life(trm_ps_server *server, trmi_worker *w, uint32_t incar
     return server->leases == NULL ? TRM_OK : trmi_lease_drop_worker(server->leases, w->worker, err);
 }
 
+/* Contract in server.h. */
 trmi_worker *trmi_front_worker(trm_ps_server *server, uint32_t worker, uint32_t incarnation,
                                trm_error *err) {
     trmi_worker *w = trmi_front_find(server, worker);
@@ -67,7 +70,7 @@ trmi_worker *trmi_front_worker(trm_ps_server *server, uint32_t worker, uint32_t 
 
 void trmi_front_was_away(trm_ps_server *server, uint32_t worker, uint32_t incarnation, bool away) {
     trmi_worker *w = trmi_front_worker(server, worker, incarnation, NULL);
-    if (w != NULL) { /* else of a life before the last push */
+    if (w != NULL) { /* NULL: a life before the last push in the logs */
         w->active = !away;
         w->left = w->away = away;
     }

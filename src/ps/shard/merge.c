@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The sum of several workers' gradients, key by key: a small map of its own for each call. */
+/* Sums the gradients of several workers by key, with a hash map that is cleared for each call.
+ * The sum of a key is made in the order of the sections, so that its bits do not depend on the
+ * order of arrival. */
 #include "ps/shard/merge.h"
 
 #include "ps/table/apply.h"
@@ -8,12 +10,13 @@
 #include "base/checked.h"
 #include "base/error.h"
 
+/* Memory of one call, kept for the next. */
 struct trmi_merge {
     trmi_account *account;
     const trmi_apply_kernels *kernels;
     uint64_t *keys;
     float *values, *scratch;
-    uint32_t *map; /* position + 1 of a key, 0 = free */
+    uint32_t *map; /* [capacity] position + 1 of a key, 0: free */
     int64_t key_capacity, value_capacity, scratch_capacity, map_capacity;
 };
 
@@ -39,6 +42,8 @@ void trmi_merge_destroy(trmi_merge *m) {
     trmi_account_free(m->account, m, sizeof *m);
 }
 
+/* Makes room for `needed` items, without keeping the old contents. Returns false if the budget
+ * has no room. */
 static bool reserve(trmi_merge *m, void **memory, int64_t *capacity, int64_t needed,
                     size_t item_bytes) {
     if (needed <= *capacity) {
@@ -51,6 +56,7 @@ static bool reserve(trmi_merge *m, void **memory, int64_t *capacity, int64_t nee
     return *memory != NULL;
 }
 
+/* Returns the position of a key in m->keys, and appends a new one; *fresh: it is new. */
 static int64_t position_of(trmi_merge *m, uint64_t key, int64_t *count, bool *fresh) {
     uint64_t at = trmi_key_hash(key) & (uint64_t)(m->map_capacity - 1);
     while (m->map[at] != 0 && m->keys[m->map[at] - 1] != key) {
@@ -64,6 +70,7 @@ static int64_t position_of(trmi_merge *m, uint64_t key, int64_t *count, bool *fr
     return m->map[at] - 1;
 }
 
+/* Contract in merge.h. The map is at most half full, so that a search is short. */
 trm_status trmi_merge_sum(trmi_merge *m, const trmi_ps_section *sections, uint32_t section_count,
                           trm_dtype dtype, int32_t width, uint64_t **keys, float **values,
                           int64_t *count, trm_error *err) {
@@ -82,6 +89,7 @@ trm_status trmi_merge_sum(trmi_merge *m, const trmi_ps_section *sections, uint32
                          "no room in the budget of %lld bytes to sum gradients of %lld rows",
                          (long long)m->account->limit, (long long)total);
     }
+    /* the first gradient of a key is copied, further ones are added */
     memset(m->map, 0, (size_t)m->map_capacity * sizeof *m->map);
     size_t row = (size_t)width * trm_dtype_bytes(dtype);
     int64_t rows = 0;

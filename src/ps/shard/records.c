@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Reads and appends the small logs of a server (contracts in records.h). */
 #include "ps/shard/records.h"
 
 #include "base/error.h"
@@ -14,11 +15,11 @@
 
 void trmi_record_seal(void *record, size_t bytes, size_t check_bytes) {
     uint64_t check = XXH3_64bits(record, bytes - check_bytes);
-    /* little-endian: the lowest first */
+    /* little-endian: the low bytes come first */
     memcpy((char *)record + bytes - check_bytes, &check, check_bytes);
 }
 
-/* Bytes of the record at `at`; 0: torn, or its check is wrong. */
+/* Returns the bytes of the record at `at`; 0 if it is torn or its digest is wrong. */
 static size_t sound(const trmi_record_form *form, const uint8_t *at, size_t left) {
     size_t bytes = form->bytes > 0 ? form->bytes : form->size(at, left);
     if (bytes == 0 || bytes > left) {
@@ -28,6 +29,8 @@ static size_t sound(const trmi_record_form *form, const uint8_t *at, size_t left
     return memcmp(at + bytes - form->check_bytes, &check, form->check_bytes) == 0 ? bytes : 0;
 }
 
+/* Contract in records.h. Stops at the first torn record; *end is its offset, where appending
+ * continues. */
 trm_status trmi_records_each(const char *path, size_t most, const trmi_record_form *form,
                              void *context, size_t *end, trm_error *err) {
     uint8_t *data;

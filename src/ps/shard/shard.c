@@ -1,10 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* A shard: windows of applied pushes, pushing, and staged pushes (drawing and contracts in
+ * shard.h).
+ *
+ * A push goes through was_here (is the push, or its batch, applied already?), then
+ * log_and_apply: log record, rows, window. If the rows fail half-way the shard is broken: only a
+ * restart from snapshot and log restores it. */
 #include "ps/shard/shard.h"
 
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/memory.h"
 
+/* Contract in shard.h. */
 trm_status trmi_shard_create(int64_t memory_bytes, const trmi_row_table_place *place,
                              uint32_t number, trmi_shard **out, trm_error *err) {
     trmi_shard *shard = trmi_alloc(sizeof *shard);
@@ -30,6 +37,7 @@ trm_status trmi_shard_create(int64_t memory_bytes, const trmi_row_table_place *p
     return TRM_OK;
 }
 
+/* Frees all staged pushes. */
 static void drop_staged(trmi_shard *shard) {
     while (shard->staged != NULL) {
         trmi_staged_push *s = shard->staged;
@@ -58,6 +66,8 @@ void trmi_shard_destroy(trmi_shard *shard) {
     trmi_free(shard);
 }
 
+/* Contract in shard.h. The declaration is logged, so that a replay has the table before its
+ * rows. */
 trm_status trmi_shard_add_table(trmi_shard *shard, const trm_table_options *options,
                                 trm_error *err) {
     if (shard->table_count == TRMI_PS_TABLES_MAX) {
@@ -99,6 +109,8 @@ trmi_window *trmi_shard_window(const trmi_shard *shard, uint32_t worker) {
     return NULL;
 }
 
+/* Contract in shard.h. Order of checks: an older life of the worker, a push too far ahead, a
+ * push that was applied. A later life starts with an empty window. */
 trm_status trmi_window_check(const trmi_shard *shard, const trmi_push_id *id, trm_error *err) {
     const trmi_window *w = trmi_shard_window(shard, id->worker);
     trmi_window fresh = {.worker = id->worker, .incarnation = id->incarnation};
@@ -123,6 +135,7 @@ trm_status trmi_window_check(const trmi_shard *shard, const trmi_push_id *id, tr
     return seen ? TRM_END : TRM_OK;
 }
 
+/* Contract in shard.h. */
 trm_status trmi_shard_set_window(trmi_shard *shard, const trmi_window *window, trm_error *err) {
     trmi_window *w = trmi_shard_window(shard, window->worker);
     if (w != NULL) {
@@ -149,10 +162,12 @@ trm_status trmi_shard_set_window(trmi_shard *shard, const trmi_window *window, t
     return TRM_OK;
 }
 
+/* Marks one push as applied in its worker's window, and advances the window's base over all bits
+ * that are set. */
 static void mark(trmi_shard *shard, const trmi_push_id *id, int64_t clock, trmi_push_form form) {
     trmi_window *w = trmi_shard_window(shard, id->worker);
     if (id->incarnation == w->incarnation && id->sequence <= w->base) {
-        return; /* a member of a sum that was here before it */
+        return; /* a member that this shard had before the sum */
     }
     if (id->incarnation > w->incarnation) {
         *w = (trmi_window){.worker = id->worker,
@@ -161,7 +176,7 @@ static void mark(trmi_shard *shard, const trmi_push_id *id, int64_t clock, trmi_
                            .before = w->clock};
     }
     w->clock = trmi_max_i64(w->clock, clock);
-    /* steps take a worker's pushes in order: none before this one will come */
+    /* steps contain a worker's pushes in order: no earlier push will come */
     if (form == TRMI_PUSH_STEP) {
         uint64_t by = id->sequence - w->base;
         w->bits = by < TRMI_WINDOW_PUSHES ? w->bits >> by : 0;
@@ -177,6 +192,7 @@ static void mark(trmi_shard *shard, const trmi_push_id *id, int64_t clock, trmi_
 
 /* ---- pushing --------------------------------------------------------------------------------- */
 
+/* Audit: notes the push if it changes the watched row. */
 static void look_for_key(trmi_shard *shard, const trmi_push *push) {
     trmi_watch *w = shard->watch;
     for (uint32_t i = 0; i < push->section_count; i++) {
@@ -194,7 +210,8 @@ static void look_for_key(trmi_shard *shard, const trmi_push *push) {
     }
 }
 
-/* Every row says at which tick it changed last: so a list of ticks is enough for all of them. */
+/* Remembers which pushes made the current tick. A row has the tick of its last change, so that
+ * this list serves all rows. */
 static void remember(trmi_shard *shard, const trmi_push *push) {
     if (shard->recent == NULL) {
         shard->recent =
@@ -207,6 +224,7 @@ static void remember(trmi_shard *shard, const trmi_push *push) {
     }
 }
 
+/* Contract in shard.h. From the latest push backwards. */
 int32_t trmi_shard_writers(const trmi_shard *shard, uint32_t tick,
                            trm_ps_writer out[TRM_PS_WRITERS]) {
     int32_t count = 0;
@@ -219,11 +237,13 @@ int32_t trmi_shard_writers(const trmi_shard *shard, uint32_t tick,
     return count;
 }
 
+/* Applies a push to the rows: advances clock and tick, updates each section's table. */
 static trm_status apply(trmi_shard *shard, const trmi_push *push, trm_error *err) {
     shard->clock = trmi_max_i64(shard->clock, push->clock);
     if (!trmi_push_counts(push)) {
         return TRM_OK;
     }
+    /* one tick per push that counts, for all its tables */
     trmi_tick tick = {shard->tick + 1, push->time, push->rate_scale, push->gradient_scale};
     shard->tick++;
     remember(shard, push);
@@ -238,8 +258,8 @@ static trm_status apply(trmi_shard *shard, const trmi_push *push, trm_error *err
     return TRM_OK;
 }
 
-/* A push whose batch is in, or a sum of which this shard had a part before it died: its other
- * members' pushes are let go, as those of backup workers are. Their windows get no hole. */
+/* Contract in shard.h. The other members' gradients are dropped, as those of late backup workers
+ * are; their windows must not have a hole. */
 trm_status trmi_shard_fill(trmi_shard *shard, const trmi_push *push, trm_error *err) {
     const trmi_push_mark fills = {.flags = TRMI_MARK_FILLS};
     for (uint32_t i = 0; i < push->id_count; i++) {
@@ -257,7 +277,9 @@ trm_status trmi_shard_fill(trmi_shard *shard, const trmi_push *push, trm_error *
     return TRM_OK;
 }
 
-/* Whether this very push was here (TRM_END), or its batch was, by another push. */
+/* Returns TRM_END if this push was applied, or its batch by another push; TRM_OK if not; else
+ * the error. Three records are consulted: the window (pushes), the spans (leased samples), the
+ * clock before the worker's current life (batches). */
 static trm_status was_here(const trmi_shard *shard, const trmi_push *push, uint32_t i,
                            trm_error *err) {
     const trmi_push_mark *m = push->marks == NULL ? NULL : &push->marks[i];
@@ -279,6 +301,7 @@ static trm_status was_here(const trmi_shard *shard, const trmi_push *push, uint3
     return push->clock > 0 && push->clock <= before ? TRM_END : TRM_OK;
 }
 
+/* Marks all ids of a push, and their samples, as applied. */
 static trm_status mark_all(trmi_shard *shard, const trmi_push *push, trm_error *err) {
     for (uint32_t i = 0; i < push->id_count; i++) {
         mark(shard, &push->ids[i], push->clock, push->form);
@@ -289,7 +312,7 @@ static trm_status mark_all(trmi_shard *shard, const trmi_push *push, trm_error *
     return TRM_OK;
 }
 
-/* A push that has passed all questions. */
+/* Logs and applies a push that is new. */
 static trm_status log_and_apply(trmi_shard *shard, const trmi_push *push, trm_error *err) {
     for (uint32_t i = 0; i < push->id_count; i++) {
         if (trmi_shard_window(shard, push->ids[i].worker) == NULL) {
@@ -298,11 +321,12 @@ static trm_status log_and_apply(trmi_shard *shard, const trmi_push *push, trm_er
             TRMI_TRY(trmi_shard_set_window(shard, &fresh, err));
         }
     }
+    /* the log first: a process that dies after this line loses nothing */
     TRMI_TRY(trmi_shard_log_push(shard, push, err));
     trm_status status = apply(shard, push, err);
     status = status == TRM_OK ? mark_all(shard, push, err) : status;
     if (status != TRM_OK) {
-        /* Half a push is in the rows: only a restart from checkpoint and log puts that right. */
+        /* the rows contain half a push; only a restart from snapshot and log restores them */
         trm_error unheard = {0};
         shard->broken = err != NULL ? *err : unheard;
         shard->broken.status = status;
@@ -310,6 +334,8 @@ static trm_status log_and_apply(trmi_shard *shard, const trmi_push *push, trm_er
     return status;
 }
 
+/* Contract in shard.h. A push of several members is applied whole or not at all: if one member
+ * was applied before, the others are filled (trmi_shard_fill). */
 trm_status trmi_shard_push(trmi_shard *shard, const trmi_push *push, bool *applied,
                            trm_error *err) {
     if (shard->broken.status != TRM_OK) {
@@ -337,6 +363,7 @@ trm_status trmi_shard_push(trmi_shard *shard, const trmi_push *push, bool *appli
 
 /* ---- pushes that wait ------------------------------------------------------------------------ */
 
+/* Returns a staged push; NULL: it is not here. */
 static trmi_staged_push *find_staged(const trmi_shard *shard, const trmi_push_id *id) {
     trmi_staged_push *s = shard->staged;
     while (s != NULL && (s->id.worker != id->worker || s->id.incarnation != id->incarnation ||
@@ -346,6 +373,8 @@ static trmi_staged_push *find_staged(const trmi_shard *shard, const trmi_push_id
     return s;
 }
 
+/* Copies a push with keys and values into one block of memory; values are padded to 8 bytes.
+ * NULL without memory. */
 static trmi_staged_push *copy_push(const trmi_shard *shard, const trmi_push *push) {
     size_t bytes = sizeof(trmi_staged_push) + push->section_count * sizeof *push->sections;
     for (uint32_t i = 0; i < push->section_count; i++) {
@@ -382,12 +411,14 @@ static trmi_staged_push *copy_push(const trmi_shard *shard, const trmi_push *pus
     return out;
 }
 
+/* Contract in shard.h. The push is logged before it is kept. */
 trm_status trmi_shard_stage(trmi_shard *shard, const trmi_push *push, trm_error *err) {
     if (shard->broken.status != TRM_OK) {
         *err = shard->broken;
         return (trm_status)shard->broken.status;
     }
-    /* Not how far ahead: a push that is refused is in no step, and leaves a hole. */
+    /* A push too far ahead is accepted: a refused push is in no step and would leave a hole in
+     * the window. */
     trm_status status = trmi_window_check(shard, &push->ids[0], err);
     if (status == TRM_END || find_staged(shard, &push->ids[0]) != NULL) {
         return TRM_OK;
@@ -409,8 +440,8 @@ trm_status trmi_shard_stage(trmi_shard *shard, const trmi_push *push, trm_error 
     return TRM_OK;
 }
 
-/* Of a worker that is in a step: this push, and what it, or its life before, had staged and no step
- * has had. */
+/* Removes a worker's staged pushes up to this one, those of earlier lives included: they are in
+ * this step or in none. */
 static void drop_until(trmi_shard *shard, const trmi_push_id *id) {
     for (trmi_staged_push **at = &shard->staged; *at != NULL;) {
         trmi_staged_push *s = *at;
@@ -426,6 +457,7 @@ static void drop_until(trmi_shard *shard, const trmi_push_id *id) {
     }
 }
 
+/* Breaks the shard: a member of a decided step is not staged here, so the log was lost. */
 static trm_status not_here(trmi_shard *shard, const trmi_push_id *id, int64_t step,
                            trm_error *err) {
     TRMI_FAIL(&shard->broken, TRM_CORRUPT,
@@ -439,6 +471,8 @@ static trm_status not_here(trmi_shard *shard, const trmi_push_id *id, int64_t st
     return TRM_CORRUPT;
 }
 
+/* Contract in shard.h. Steps are applied in order of their numbers (clock); one that was applied
+ * is ignored. */
 trm_status trmi_shard_step(trmi_shard *shard, const trmi_push *push, trm_error *err) {
     if (shard->broken.status != TRM_OK) {
         *err = shard->broken;
@@ -451,6 +485,7 @@ trm_status trmi_shard_step(trmi_shard *shard, const trmi_push *push, trm_error *
     if (parts == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for a step");
     }
+    /* collect the members' gradients; all must be staged here */
     trmi_push step = *push;
     trmi_sum sum = {0};
     trm_status status = TRM_OK;
@@ -466,6 +501,7 @@ trm_status trmi_shard_step(trmi_shard *shard, const trmi_push *push, trm_error *
             step.rate_scale = s->rate_scale;
         }
     }
+    /* add them in the order of members, apply the sum as one push, drop the members */
     TRMI_TRY_GOTO(status, trmi_shard_sum(shard, parts, push->id_count, step.dtype, &sum, err),
                   done);
     step.dtype = TRM_FLOAT32;

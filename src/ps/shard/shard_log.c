@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The log of a shard is written: ps/shard/shard_record.h. */
+/* Writes the log of a shard (format in shard_record.h). A record is a head with a digest over
+ * head and body, then the body. A new log starts with the declared tables and the staged pushes,
+ * so that it can be replayed without the log before it. */
 #include "ps/shard/shard.h"
 #include "ps/shard/shard_record.h"
 
@@ -13,7 +15,7 @@
 
 static trm_status log_staged(trmi_shard *shard, trm_error *err);
 
-/* What is staged goes into the new log, too. */
+/* Contract in shard.h. */
 trm_status trmi_shard_log_open(trmi_shard *shard, const trmi_os *os, const char *path, bool sync,
                                trm_error *err) {
     os = os == NULL ? trmi_os_real() : os;
@@ -37,11 +39,12 @@ void trmi_shard_log_close(trmi_shard *shard) {
     }
 }
 
-/* Writes a record of up to three pieces. A record that did not get out whole breaks the shard: what
- * follows it could not be read. */
+/* Writes a record whose body consists of `count` pieces. A record that was not written
+ * completely breaks the shard, because the records after it could not be read. */
 static trm_status write_record(trmi_shard *shard, trmi_record_head *head, const void *const *pieces,
                                const size_t *sizes, int count, trm_error *err) {
     trmi_shard_log *log = &shard->log;
+    /* the digest covers the head without the digest, and all pieces */
     XXH3_state_t state;
     trmi_record_begin_digest(head, &state);
     head->magic = trmi_record_magic;
@@ -70,6 +73,7 @@ static trm_status write_record(trmi_shard *shard, trmi_record_head *head, const 
     return TRM_OK;
 }
 
+/* Contract in shard.h. The declaration is logged as the message that declares a table. */
 trm_status trmi_shard_log_table(trmi_shard *shard, const trm_table_options *options,
                                 trm_error *err) {
     if (shard->log.fd < 0) {
@@ -88,11 +92,14 @@ trm_status trmi_shard_log_void(trmi_shard *shard, int64_t step, trm_error *err) 
     return shard->log.fd < 0 ? TRM_OK : write_record(shard, &head, NULL, NULL, 0, err);
 }
 
+/* Contract in shard.h. The body: ids, marks (if any), and the sections as an encoded message. A
+ * step has no sections: its members are in the log as staged pushes, and the replay adds them
+ * again. */
 trm_status trmi_shard_log_push(trmi_shard *shard, const trmi_push *push, trm_error *err) {
     if (shard->log.fd < 0) {
         return TRM_OK;
     }
-    /* The sections as a message of their own: the codec reads it back, checks and all. */
+    /* the codec checks the sections when they are read back */
     int32_t widths[TRMI_PS_TABLES_MAX];
     for (uint32_t i = 0; i < shard->table_count; i++) {
         widths[i] = shard->tables[i]->options.width;
@@ -122,6 +129,7 @@ trm_status trmi_shard_log_push(trmi_shard *shard, const trmi_push *push, trm_err
         memcpy(copy[i].keys, push->sections[i].keys, (size_t)copy[i].count * 8);
         memcpy(copy[i].values, push->sections[i].values, (size_t)copy[i].count * row);
     }
+    /* ids, marks and message are written as three pieces */
     size_t marks_bytes = push->marks == NULL ? 0 : push->id_count * sizeof *push->marks;
     uint32_t whole = push->marks == NULL ? TRMI_RECORD_PUSH : TRMI_RECORD_MARKED;
     trmi_record_head head = {.kind = push->form == TRMI_PUSH_STAGED ? TRMI_RECORD_STAGED
@@ -144,6 +152,7 @@ done:
     return status;
 }
 
+/* Logs the staged pushes again, at the start of a new log. */
 static trm_status log_staged(trmi_shard *shard, trm_error *err) {
     for (const trmi_staged_push *s = shard->staged; s != NULL; s = s->next) {
         trmi_push push = {.ids = &s->id,

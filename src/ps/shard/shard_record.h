@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ps/shard/shard_record.h: the records of a shard's log.
+/* ps/shard/shard_record.h: the records of a shard's log. A record is written before its push is
+ * applied and answered.
  *
- *   | magic, kind, body bytes, digest, tick, ... | ids | marks | sections | keys | pad | values ...
- * |
- *
- * A record is written before its push is applied and answered. */
+ *     | magic, kind, body bytes, digest, tick, ... | ids | marks | sections | keys | pad | values ... | */
 #ifndef TRMI_PS_SHARD_RECORD_H
 #define TRMI_PS_SHARD_RECORD_H
 
@@ -24,6 +22,7 @@ enum {
     TRMI_RECORD_VOID    /* no body: the step before it does not count, if its clock is this one's or
                            more */
 };
+/* The head of a record; little-endian as in memory. */
 typedef struct trmi_record_head {
     uint32_t magic, kind;
     uint64_t body_bytes, digest; /* of the rest of this head and the body */
@@ -34,16 +33,17 @@ typedef struct trmi_record_head {
 } trmi_record_head;
 _Static_assert(sizeof(trmi_record_head) == 64, "a log record's head is one line");
 
+/* Begins the digest of a record with the part of its head from `tick` on. */
 static inline void trmi_record_begin_digest(const trmi_record_head *head, XXH3_state_t *state) {
     XXH3_64bits_reset(state);
     XXH3_64bits_update(state, &head->tick, sizeof *head - offsetof(trmi_record_head, tick));
 }
 
-/* A record that is read, and not used yet: the last step, and behind it pushes that only fill their
- * windows. */
+/* A record that was read and not used yet: the last step, or after it a push that only fills its
+ * window. */
 struct trmi_held {
     trmi_record_head head;
-    const uint8_t *body; /* in the log's mapping, or the copy */
+    const uint8_t *body; /* in the log's mapping, or in `copy` */
     uint8_t *copy;
 };
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Replay of a shard's log: records that the shard does not have are applied, except the last step.
+/* Replays a shard's log: records that the shard does not have are applied, except the last step.
  *
- *   record   step 6    step 7   fill   VOID 7                      step 7   fill
- *   effect   applied   held     held   step 7 dropped, fill used   held     held
+ *     record   step 6    step 7   fill   VOID 7                      step 7   fill
+ *     effect   applied   held     held   step 7 dropped, fill used   held     held
  *
- * Each shard of each server applies a synchronous step on its own. When all processes of a job die,
- * some logs may have the last step and others not. The replay therefore holds the last step back;
- * the caller then applies it or logs that it is void (server/server_last_step.c). */
+ * Each shard of each server applies a synchronous step on its own. When all processes of a job
+ * die, some logs may have the last step and others not. The replay therefore holds the last step
+ * back; the caller then applies it or logs that it is void (server/server_last_step.c). */
 #include "ps/shard/shard.h"
 #include "ps/shard/shard_record.h"
 
@@ -16,9 +16,10 @@
 
 #include <stdlib.h>
 
-/* In marks of versions that let each server form the sums of lent samples on its own. */
+/* mark flag of older versions, in which each server formed the sums of leased samples by itself */
 enum { MARK_APART = 2 };
 
+/* Returns whether the shard has a table of this name. */
 static bool has_table(const trmi_shard *shard, const char *name) {
     uint32_t i = 0;
     while (i < shard->table_count && strcmp(shard->tables[i]->name, name) != 0) {
@@ -27,7 +28,7 @@ static bool has_table(const trmi_shard *shard, const char *name) {
     return i < shard->table_count;
 }
 
-/* Each life that has written a log began with all tables. */
+/* Declares the table of a record unless it exists: every log file begins with all tables. */
 static trm_status replay_table(trmi_shard *shard, const uint8_t *body, size_t bytes,
                                trm_error *err) {
     trmi_ps_header header;
@@ -35,11 +36,11 @@ static trm_status replay_table(trmi_shard *shard, const uint8_t *body, size_t by
     trm_table_options options;
     TRMI_TRY(trmi_ps_decode_header(body, bytes, &header, err));
     TRMI_TRY(trmi_ps_decode_note(body, bytes, &header, &note, &options, err));
-    options.staleness = 0; /* of a job, not of its files */
+    options.staleness = 0; /* staleness belongs to the job, not to its files */
     return has_table(shard, options.name) ? TRM_OK : trmi_shard_add_table(shard, &options, err);
 }
 
-/* Hands a record to what it was written by. */
+/* Passes a push to the function that wrote its record. */
 static trm_status push_again(trmi_shard *shard, const trmi_push *push, bool *applied,
                              trm_error *err) {
     for (uint32_t i = 0; push->marks != NULL && i < push->id_count; i++) {
@@ -58,6 +59,8 @@ static trm_status push_again(trmi_shard *shard, const trmi_push *push, bool *app
                                         : trmi_shard_stage(shard, push, err);
 }
 
+/* Decodes the record of a push and applies it.
+ *   error  CORRUPT: sizes do not fit */
 static trm_status replay_push(trmi_shard *shard, const trmi_record_head *head, const uint8_t *body,
                               bool *applied, trm_error *err) {
     const size_t mark_bytes = head->kind == TRMI_RECORD_MARKED ? sizeof(trmi_push_mark) : 0;
@@ -78,7 +81,8 @@ static trm_status replay_push(trmi_shard *shard, const trmi_record_head *head, c
     trmi_push_id *ids = trmi_alloc(ids_bytes);
     trmi_push_mark *marks = trmi_alloc(head->id_count * mark_bytes + 1);
     trmi_ps_section *sections = trmi_alloc(head->section_count * sizeof *sections);
-    /* The mapping is only 8-aligned: kernels read any alignment, the codec copies its words. */
+    /* The mapping is only 8-byte aligned: kernels read any alignment, the codec copies its
+     * words. */
     trmi_ps_header header;
     trm_status status = TRM_OK;
     if (ids == NULL || marks == NULL || sections == NULL) {
@@ -112,7 +116,8 @@ static trm_status replay_push(trmi_shard *shard, const trmi_record_head *head, c
                                                                : TRMI_PUSH_WHOLE};
     status = push_again(shard, &push, applied, err);
     if (status == TRM_CANCELLED) {
-        /* An older incarnation's push that the checkpoint's windows have forgotten: it is in. */
+        /* a push of an older incarnation, which the snapshot's windows do not list any more: it
+         * is in the rows */
         *applied = false;
         status = TRM_OK;
     }
@@ -123,9 +128,9 @@ done:
     return status;
 }
 
-/* ---- the last step ------------------------------------------------------------------------------
- */
+/* ---- the last step --------------------------------------------------------------------------- */
 
+/* Applies one record and checks that ticks are consecutive. */
 static trm_status use_record(trmi_shard *shard, const trmi_record_head *head, const uint8_t *body,
                              int64_t *pushes, trm_error *err) {
     bool applied = false;
@@ -140,7 +145,8 @@ static trm_status use_record(trmi_shard *shard, const trmi_record_head *head, co
     return status;
 }
 
-/* Uses the held records from number `first` on, and forgets all. They are in the log already. */
+/* Applies the held records from number `first` on, and forgets all of them. They are not logged
+ * again. */
 static trm_status use_held(trmi_shard *shard, int64_t first, int64_t *pushes, trm_error *err) {
     const int fd = shard->log.fd;
     trm_status status = TRM_OK;
@@ -153,6 +159,7 @@ static trm_status use_held(trmi_shard *shard, int64_t first, int64_t *pushes, tr
     return status;
 }
 
+/* Appends a record to the held ones. */
 static trm_status hold(trmi_shard *shard, const trmi_record_head *head, const uint8_t *body,
                        trm_error *err) {
     if (!trmi_grow((void **)&shard->held, &shard->held_capacity, shard->held_count + 1,
@@ -163,7 +170,7 @@ static trm_status hold(trmi_shard *shard, const trmi_record_head *head, const ui
     return TRM_OK;
 }
 
-/* The log's mapping goes. */
+/* Copies the held records, before the log's mapping is closed. */
 static trm_status copy_held(trmi_shard *shard, trm_error *err) {
     for (int64_t i = 0; i < shard->held_count; i++) {
         trmi_held *h = &shard->held[i];
@@ -206,10 +213,9 @@ trm_status trmi_shard_void_held(trmi_shard *shard, trm_error *err) {
     return use_held(shard, 1, &unused, err);
 }
 
-/* ---- a log --------------------------------------------------------------------------------------
- */
+/* ---- one log --------------------------------------------------------------------------------- */
 
-/* Whether a record changes rows; else it only fills its window, or waits. */
+/* Returns whether a record changes rows; others only fill a window or stage a push. */
 static bool changes_rows(const trmi_record_head *head, const uint8_t *body) {
     const size_t ids_bytes = head->id_count * sizeof(trmi_push_id);
     trmi_push_mark mark = {0};
@@ -219,6 +225,7 @@ static bool changes_rows(const trmi_record_head *head, const uint8_t *body) {
     return head->kind != TRMI_RECORD_STAGED && (mark.flags & TRMI_MARK_FILLS) == 0;
 }
 
+/* Handles one record: a step is held, and the step held before it is applied. */
 static trm_status replay_one(trmi_shard *shard, const trmi_record_head *head, const uint8_t *body,
                              int64_t *pushes, trm_error *err) {
     if (head->kind == TRMI_RECORD_TABLE) {
@@ -235,17 +242,18 @@ static trm_status replay_one(trmi_shard *shard, const trmi_record_head *head, co
                : use_record(shard, head, body, pushes, err);
 }
 
+/* Contract in shard.h. Reads heads only; a log that cannot be read counts as one with pushes. */
 bool trmi_shard_log_has_pushes(const char *path) {
     trmi_mapping map;
     if (trmi_mapping_open(path, &map, NULL) != TRM_OK) {
-        return true; /* whoever reads it will say what is wrong */
+        return true; /* reading it will give the error */
     }
     bool found = false;
     size_t at = 0;
     while (!found && at + sizeof(trmi_record_head) <= map.bytes) {
         trmi_record_head head;
         memcpy(&head, map.data + at, sizeof head);
-        /* What was only staged is lent again. */
+        /* staged pushes do not count: their samples are leased again */
         found = head.magic != trmi_record_magic ||
                 (head.kind != TRMI_RECORD_TABLE && head.kind != TRMI_RECORD_STAGED) ||
                 head.body_bytes > map.bytes - at - sizeof head;
@@ -255,6 +263,7 @@ bool trmi_shard_log_has_pushes(const char *path) {
     return found;
 }
 
+/* Contract in shard.h. Stops at the first record that is not intact. */
 trm_status trmi_shard_replay(trmi_shard *shard, const char *path, int64_t *pushes,
                              int64_t *valid_bytes, trm_error *err) {
     trmi_mapping map;
@@ -269,6 +278,7 @@ trm_status trmi_shard_replay(trmi_shard *shard, const char *path, int64_t *pushe
             break;
         }
         const uint8_t *body = map.data + at + sizeof head;
+        /* a wrong digest is a torn end: the process died while it wrote */
         XXH3_state_t state;
         trmi_record_begin_digest(&head, &state);
         XXH3_64bits_update(&state, body, head.body_bytes);
@@ -280,6 +290,7 @@ trm_status trmi_shard_replay(trmi_shard *shard, const char *path, int64_t *pushe
             trmi_error_append(err, " (%s, offset %zu)", path, at);
         }
         at += sizeof head + head.body_bytes;
+        /* appending continues behind the last record that was applied */
         *valid_bytes = status == TRM_OK ? (int64_t)at : *valid_bytes;
     }
     status = status == TRM_OK ? copy_held(shard, err) : status;

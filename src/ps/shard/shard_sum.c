@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The sum of several workers' sections on one shard, table by table. */
+/* Sums the sections of several workers on one shard, table by table, for a synchronous step. */
 #include "ps/shard/shard.h"
 
 #include "base/error.h"
@@ -14,7 +14,7 @@ void trmi_sum_free(trmi_sum *sum) {
     *sum = (trmi_sum){0};
 }
 
-/* The map serves one table at a time: what it found is kept beside it. */
+/* Copies one table's sum out of the merge's memory, which is reused for the next table. */
 static trm_status keep(trmi_sum *sum, const trmi_ps_section *found, int32_t width, trm_error *err) {
     size_t key_bytes = (size_t)found->count * sizeof *found->keys;
     size_t value_bytes = (size_t)(found->count * width) * sizeof(float);
@@ -32,6 +32,7 @@ static trm_status keep(trmi_sum *sum, const trmi_ps_section *found, int32_t widt
     return TRM_OK;
 }
 
+/* Contract in shard.h. */
 trm_status trmi_shard_sum(trmi_shard *shard, const trmi_sum_part *parts, uint32_t count,
                           trm_dtype dtype, trmi_sum *out, trm_error *err) {
     uint32_t most = 0;

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which samples of the book of leases this shard has learnt from. */
+/* The samples whose gradients a shard has applied, as a sorted list of disjoint spans.
+ * Neighbouring spans are merged, so that a job needs few of them. All spans belong to one book
+ * of leases; a newer book starts an empty list. */
 #include "ps/shard/shard.h"
 
 #include "base/checked.h"
 #include "base/error.h"
 
-/* The first span that ends at `position` or behind it. */
+/* Returns the index of the first span that ends at or after `position` (binary search). */
 static int64_t first_span(const trmi_shard *shard, int64_t position) {
     int64_t low = 0, high = shard->span_count;
     while (low < high) {
@@ -19,12 +21,13 @@ static int64_t first_span(const trmi_shard *shard, int64_t position) {
     return low;
 }
 
+/* Contract in shard.h. A push is new, applied before, or overlaps in part, which is an error. */
 trm_status trmi_spans_check(const trmi_shard *shard, const trmi_push_mark *m, trm_error *err) {
     if (m->begin == m->end || m->book > shard->book) {
         return TRM_OK;
     }
     if (m->book < shard->book) {
-        return TRM_END; /* a worker of the job before this one */
+        return TRM_END; /* a worker of an earlier book */
     }
     int64_t i = first_span(shard, m->begin + 1);
     if (i == shard->span_count || shard->spans[i].begin >= m->end) {
@@ -41,6 +44,7 @@ trm_status trmi_spans_check(const trmi_shard *shard, const trmi_push_mark *m, tr
                      (long long)s->end);
 }
 
+/* Makes room for one more span within the budget. */
 static bool reserve_spans(trmi_shard *shard) {
     if (shard->span_count < shard->span_capacity) {
         return true;
@@ -59,6 +63,7 @@ static bool reserve_spans(trmi_shard *shard) {
     return true;
 }
 
+/* Contract in shard.h. */
 trm_status trmi_spans_add(trmi_shard *shard, const trmi_push_mark *m, trm_error *err) {
     if (m->begin >= m->end || m->book < shard->book) {
         return TRM_OK;
@@ -67,7 +72,7 @@ trm_status trmi_spans_add(trmi_shard *shard, const trmi_push_mark *m, trm_error 
         shard->book = m->book;
         shard->span_count = 0;
     }
-    /* It swallows all that it touches. */
+    /* merge with all spans that it touches */
     int64_t first = first_span(shard, m->begin), last = first;
     trmi_span sum = {m->begin, m->end};
     while (last < shard->span_count && shard->spans[last].begin <= sum.end) {

@@ -1,5 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Writing a cut; cut_load.c reads. */
+/* Writes the snapshot file of a shard (cut_load.c reads it). The owner thread of the shard fills
+ * buffers with blocks; the writer thread computes digests and writes.
+ *
+ *      owner:  append -> block -> buffer --filled--> writer: digest, write
+ *                                buffer <--free_buffers--
+ *
+ * Four buffers go round between the two; the owner waits if the disk is slow. A file is written
+ * under a temporary name, flushed and renamed, so that an incomplete file never has a valid
+ * name. */
 #include "ps/snapshot/cut.h"
 
 #include "base/checked.h"
@@ -20,13 +28,14 @@
 
 enum { BUFFERS = 4, BUFFER_BYTES = 1 << 20 };
 
-/* Whole blocks, one after the other. */
+/* A buffer of complete blocks. */
 typedef struct buffer {
     size_t used;
     bool last;
     uint8_t *data;
 } buffer;
 
+/* The state of one snapshot file. The members from `now` on belong to the owner thread. */
 struct trmi_cut {
     trmi_shard *shard;
     trmi_queue *filled, *free_buffers;
@@ -42,23 +51,24 @@ struct trmi_cut {
     void *context;
     double started;
 
-    /* owner: the block under construction */
+    /* owner thread: the block under construction */
     buffer *now;
     trmi_block *block;
     uint32_t block_count;
-    uint32_t walking; /* table */
+    uint32_t walking; /* table that is being walked */
     trmi_cut_sink *sinks;
     struct table_sink {
         trmi_cut *cut;
         uint32_t table;
     } * contexts;
     size_t sink_bytes, context_bytes;
-    trm_error trouble; /* of the walk; status TRM_OK = none */
+    trm_error trouble; /* error of the walk; status TRM_OK: none */
     int64_t rows;
 };
 
 /* ---- the owner's side ------------------------------------------------------------------------ */
 
+/* Ends the block under construction and pads it to 8 bytes. */
 static void close_block(trmi_cut *cut) {
     if (cut->block != NULL) {
         cut->now->used = (size_t)trmi_round_up((int64_t)cut->now->used, 8);
@@ -67,6 +77,7 @@ static void close_block(trmi_cut *cut) {
     }
 }
 
+/* Passes the current buffer to the writer; `last`: the file is complete. */
 static void submit(trmi_cut *cut, bool last) {
     close_block(cut);
     if (cut->now != NULL) {
@@ -76,9 +87,11 @@ static void submit(trmi_cut *cut, bool last) {
     }
 }
 
-/* Room for `bytes` more of a body; opens a block and takes a buffer when needed. Waits for the
- * writer, which always gives buffers back. */
+/* Returns room for `bytes` more of a block's body; begins a block, and takes a buffer, where
+ * necessary. Waits for the writer, which always returns buffers. */
 static uint8_t *append(trmi_cut *cut, trmi_block_kind kind, uint32_t table, size_t bytes) {
+    /* records of one table share a block as long as the buffer has room (16: padding of this
+     * block and the next) */
     bool same = cut->block != NULL && cut->block->kind == kind && cut->block->table == table;
     size_t wanted = bytes + 16 + (same ? 0 : sizeof(trmi_block));
     if (cut->now != NULL && cut->now->used + wanted > cut->buffer_bytes) {
@@ -103,7 +116,7 @@ static uint8_t *append(trmi_cut *cut, trmi_block_kind kind, uint32_t table, size
     return to;
 }
 
-/* An array, cut into blocks. */
+/* Appends an array, divided into blocks. */
 static void append_array(trmi_cut *cut, trmi_block_kind kind, uint32_t table, const void *items,
                          int64_t count, size_t item_bytes) {
     int64_t a_block = (int64_t)((cut->buffer_bytes - 256) / item_bytes);
@@ -119,6 +132,8 @@ static void append_array(trmi_cut *cut, trmi_block_kind kind, uint32_t table, co
     close_block(cut);
 }
 
+/* Appends a record (trmi_cut_sink.save); NULL: a spilled row could not be read, and the snapshot
+ * fails. */
 static void save_row(void *context, const void *record) {
     struct table_sink *sink = context;
     trmi_cut *cut = sink->cut;
@@ -133,6 +148,7 @@ static void save_row(void *context, const void *record) {
     cut->rows++;
 }
 
+/* Appends the declaration and the admission counters of a table. */
 static void save_table(trmi_cut *cut, uint32_t number) {
     trmi_row_table *table = cut->shard->tables[number];
     trmi_ps_header header = {.kind = TRMI_PS_TABLE};
@@ -143,6 +159,7 @@ static void save_table(trmi_cut *cut, uint32_t number) {
     cut->block->count = 1;
     cut->block->size = (uint64_t)table->rows.count;
     close_block(cut);
+    /* counters of admission: exact ones key by key, a Bloom filter as an array */
     const trmi_admitter *a = &table->admitter;
     if (a->rule.kind == TRM_ADMIT_COUNT) {
         int64_t places = trmi_admitter_bytes(a) / (int64_t)sizeof(trmi_waiting);
@@ -158,6 +175,8 @@ static void save_table(trmi_cut *cut, uint32_t number) {
     }
 }
 
+/* Appends the keys removed since the previous cut.
+ *   error  NOMEM: the list was lost, only a full snapshot is possible */
 static trm_status save_removed(trmi_cut *cut, uint32_t number, trm_error *err) {
     trmi_row_table *table = cut->shard->tables[number];
     uint64_t *keys;
@@ -175,6 +194,7 @@ static trm_status save_removed(trmi_cut *cut, uint32_t number, trm_error *err) {
                            table->name);
 }
 
+/* Appends header, windows and spans. */
 static void save_head(trmi_cut *cut) {
     trmi_shard *shard = cut->shard;
     trmi_cut_header head = {.version = TRMI_CUT_VERSION,
@@ -198,6 +218,7 @@ static void save_head(trmi_cut *cut) {
 
 /* ---- the writer's side ----------------------------------------------------------------------- */
 
+/* Computes the digests of a buffer's blocks and zeroes their padding. */
 static void seal_blocks(buffer *b) {
     for (size_t at = 0; at < b->used;) {
         trmi_block *block = (trmi_block *)(void *)(b->data + at);
@@ -209,6 +230,7 @@ static void seal_blocks(buffer *b) {
     }
 }
 
+/* Flushes the file, renames it to its final name and flushes the folder. */
 static trm_status finish_file(trmi_cut *cut, int fd, trm_error *err) {
     const trmi_os *os = cut->options.os;
     if (os->fsync(os->context, fd) != 0) {
@@ -225,7 +247,8 @@ static trm_status finish_file(trmi_cut *cut, int fd, trm_error *err) {
     return trmi_os_fsync_dir(os, cut->options.folder, err);
 }
 
-/* Takes buffers until the last one; after a failure it only gives them back. */
+/* Writer thread: writes one file, buffer by buffer. After an error buffers are only returned, so
+ * that the owner never blocks. */
 static void write_file(trmi_cut *cut) {
     const trmi_os *os = cut->options.os;
     trmi_cut_file file = {0};
@@ -252,6 +275,7 @@ static void write_file(trmi_cut *cut) {
         }
         trmi_queue_push(cut->free_buffers, b);
     }
+    /* an error of the owner (a spilled row could not be read) makes the file invalid, too */
     if (status == TRM_OK && cut->trouble.status != TRM_OK) {
         err = cut->trouble;
         status = (trm_status)err.status;
@@ -273,6 +297,7 @@ static void write_file(trmi_cut *cut) {
     cut->done(cut->context, status, &file, &err);
 }
 
+/* Writer thread: waits for the beginning of a snapshot and writes its file. */
 static void *write_files(void *context) {
     trmi_cut *cut = context;
     for (;;) {
@@ -288,6 +313,7 @@ static void *write_files(void *context) {
 
 /* ---- the cut --------------------------------------------------------------------------------- */
 
+/* Contract in cut.h. The buffers are charged to the shard's budget. */
 trm_status trmi_cut_create(trmi_shard *shard, trmi_cut **out, trm_error *err) {
     trmi_cut *cut = trmi_alloc(sizeof *cut);
     trm_status status = cut == NULL ? TRMI_FAIL(err, TRM_NOMEM, "no memory for a cut") : TRM_OK;
@@ -295,7 +321,7 @@ trm_status trmi_cut_create(trmi_shard *shard, trmi_cut **out, trm_error *err) {
         return status;
     }
     cut->shard = shard;
-    /* A small budget gets small buffers, but a record must fit. */
+    /* small budgets get small buffers */
     cut->buffer_bytes = BUFFER_BYTES;
     while (cut->buffer_bytes > 64 << 10 &&
            (int64_t)cut->buffer_bytes * BUFFERS > shard->account.limit / 16) {
@@ -342,6 +368,8 @@ void trmi_cut_destroy(trmi_cut *cut) {
     trmi_free(cut);
 }
 
+/* Creates a sink for each table.
+ *   error  NOMEM: no room, or a record larger than a buffer */
 static trm_status make_sinks(trmi_cut *cut, trm_error *err) {
     trmi_shard *shard = cut->shard;
     trmi_account_free(&shard->account, cut->sinks, cut->sink_bytes);
@@ -368,6 +396,8 @@ static trm_status make_sinks(trmi_cut *cut, trm_error *err) {
     return TRM_OK;
 }
 
+/* Contract in cut.h. Runs on the owner thread between two pushes: this moment is the state that
+ * the snapshot has. */
 trm_status trmi_cut_begin(trmi_cut *cut, const trmi_cut_options *options,
                           void (*done)(void *context, trm_status status, const trmi_cut_file *file,
                                        const trm_error *err),
@@ -395,13 +425,14 @@ trm_status trmi_cut_begin(trmi_cut *cut, const trmi_cut_options *options,
     cut->rows = 0;
     cut->walking = 0;
     cut->trouble = (trm_error){0};
+    /* wakes the writer; its first item is the cut itself */
     atomic_store(&cut->busy, true);
     trmi_queue_push(cut->filled, cut);
     save_head(cut);
     trm_status status = TRM_OK;
     for (uint32_t i = 0; i < shard->table_count; i++) {
         save_table(cut, i);
-        /* After a failure the walk is short, and the writer throws the file away. */
+        /* after an error nothing more is saved, and the writer discards the file */
         status = status == TRM_OK ? save_removed(cut, i, &cut->trouble) : status;
         trmi_row_table_cut(shard->tables[i], options->number,
                            status == TRM_OK ? &cut->sinks[i] : NULL);
@@ -411,6 +442,7 @@ trm_status trmi_cut_begin(trmi_cut *cut, const trmi_cut_options *options,
 
 bool trmi_cut_busy(const trmi_cut *cut) { return cut != NULL && atomic_load(&cut->busy); }
 
+/* Contract in cut.h. */
 bool trmi_cut_walk(trmi_cut *cut, int64_t rows) {
     trmi_shard *shard = cut->shard;
     if (cut->contexts == NULL || cut->walking > shard->table_count) {

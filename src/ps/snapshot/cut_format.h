@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ps/snapshot/cut_format.h: blocks of a shard file. */
+/* ps/snapshot/cut_format.h: the blocks of a shard's snapshot file. */
 #ifndef TRMI_PS_CUT_FORMAT_H
 #define TRMI_PS_CUT_FORMAT_H
 
@@ -21,6 +21,7 @@ typedef enum trmi_block_kind {
     TRMI_BLOCK_SPANS       /* trmi_span[]; block.table is the number of their book */
 } trmi_block_kind;
 
+/* The head of a block. */
 typedef struct trmi_block {
     uint32_t magic, kind, table, count;
     uint64_t bytes;  /* of the body, which is padded to 8 */
@@ -31,7 +32,8 @@ typedef struct trmi_block {
 } trmi_block;
 _Static_assert(sizeof(trmi_block) == 64, "a block's head is one line");
 
-/* The seed of a block's digest: what its head says, so that a damaged head shows, too. */
+/* Returns the seed of a block's digest, computed from its head, so that a damaged head is
+ * detected too. */
 static inline uint64_t trmi_block_seed(const trmi_block *block) {
     uint64_t seed = (uint64_t)block->kind << 32 | block->table;
     seed = seed * 0x9E3779B97F4A7C15u + block->count;
@@ -39,9 +41,10 @@ static inline uint64_t trmi_block_seed(const trmi_block *block) {
     return seed * 0x9E3779B97F4A7C15u + block->size;
 }
 
+/* The body of the first block. */
 typedef struct trmi_cut_header {
     uint32_t version, cut, base_cut, differential;
-    uint32_t server, servers, shard, shards; /* shards of the job */
+    uint32_t server, servers, shard, shards; /* shards: of the job */
     uint32_t tick, table_count;
     int64_t clock;
 } trmi_cut_header;

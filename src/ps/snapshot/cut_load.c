@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reading a shard file: everything is checked before anything is changed. */
+/* Reads the snapshot file of a shard: a chain of blocks, each with a digest, in a fixed order.
+ * The digest of the whole file is checked before anything is changed, so that a damaged file
+ * never leaves half of its rows. */
 #include "ps/snapshot/cut.h"
 
 #include "base/checked.h"
@@ -14,23 +16,26 @@
 
 enum { LOAD_AHEAD = 8 };
 
+/* A file that is being read. */
 typedef struct reader {
     const char *path;
     trmi_mapping map;
     size_t at;
     uint32_t blocks, cut, shards;
-    bool fresh; /* the first full file: no row of it is there yet */
+    bool fresh; /* first full file: none of its rows exists yet */
     trmi_block block;
     const uint8_t *body;
 } reader;
 
-/* The next block, checked. TRM_END after the last. */
+/* Reads and checks the next block.
+ *   error  TRM_END after the last; CORRUPT with block and offset */
 static trm_status next_block(reader *r, trm_error *err) {
     if (r->blocks > 0 && r->block.kind == TRMI_BLOCK_END) {
         return r->at == r->map.bytes ? TRM_END
                                      : TRMI_FAIL(err, TRM_CORRUPT, "%s: %zu bytes after the end",
                                                  r->path, r->map.bytes - r->at);
     }
+    /* the block's head, then its size, then its digest */
     size_t left = r->map.bytes - r->at;
     if (left < sizeof r->block) {
         return TRMI_FAIL(err, TRM_CORRUPT, "%s: block %u: the file is cut off at offset %zu",
@@ -59,11 +64,13 @@ static trm_status next_block(reader *r, trm_error *err) {
     return TRM_OK;
 }
 
+/* Returns CORRUPT for the current block. */
 static trm_status bad_block(const reader *r, const char *what, trm_error *err) {
     return TRMI_FAIL(err, TRM_CORRUPT, "%s: block %u: %s of %llu bytes, %u items", r->path,
                      r->blocks - 1, what, (unsigned long long)r->block.bytes, r->block.count);
 }
 
+/* Declares a table of the file, or checks that the shard's table is the same one. */
 static trm_status load_table(reader *r, trmi_shard *shard, trm_error *err) {
     trmi_ps_header header;
     trmi_ps_note note;
@@ -73,10 +80,10 @@ static trm_status load_table(reader *r, trmi_shard *shard, trm_error *err) {
         return bad_block(r, "a table", err);
     }
     TRMI_TRY(trmi_ps_decode_note(r->body, r->block.bytes, &header, &note, &options, err));
-    options.staleness = 0; /* of a job, not of its files */
+    options.staleness = 0; /* staleness belongs to the job, not to its files */
     if (r->block.table == shard->table_count) {
         TRMI_TRY(trmi_shard_add_table(shard, &options, err));
-        /* Never more than the file can hold, whatever it says. */
+        /* no more rows than the file can contain, whatever it claims */
         int64_t expected =
             trmi_min_i64((int64_t)(r->block.size & INT64_MAX), (int64_t)r->map.bytes / 32);
         expected = (int64_t)((double)expected * r->shards / shard->place.shards);
@@ -98,6 +105,7 @@ static trm_status load_table(reader *r, trmi_shard *shard, trm_error *err) {
     return TRM_OK;
 }
 
+/* Stores the rows of a block that the filter selects; prefetches the homes of later ones. */
 static trm_status load_rows(reader *r, trmi_shard *shard, const trmi_cut_filter *filter,
                             int64_t *rows, trm_error *err) {
     trmi_row_table *table = shard->tables[r->block.table];
@@ -123,6 +131,7 @@ static trm_status load_rows(reader *r, trmi_shard *shard, const trmi_cut_filter 
     return TRM_OK;
 }
 
+/* Removes the keys of a block. */
 static trm_status load_removed(reader *r, trmi_shard *shard, trm_error *err) {
     if (r->block.bytes != r->block.count * sizeof(uint64_t)) {
         return bad_block(r, "removed keys", err);
@@ -135,6 +144,7 @@ static trm_status load_removed(reader *r, trmi_shard *shard, trm_error *err) {
     return TRM_OK;
 }
 
+/* Loads admission counters, exact counts or a Bloom filter. */
 static trm_status load_admission(reader *r, trmi_shard *shard, const trmi_cut_filter *filter,
                                  trm_error *err) {
     trmi_admitter *a = &shard->tables[r->block.table]->admitter;
@@ -155,8 +165,8 @@ static trm_status load_admission(reader *r, trmi_shard *shard, const trmi_cut_fi
         r->block.count > r->block.size - r->block.first) {
         return bad_block(r, "counters", err);
     }
-    /* The larger count of several old shards: a key may come early, never late. Filters of another
-     * size start anew. */
+    /* The maximum over several old shards: a key may be admitted early, never late. Filters of
+     * another size start empty. */
     if (a->counters != NULL && (int64_t)r->block.size == a->size) {
         for (uint32_t i = 0; i < r->block.count; i++) {
             uint8_t *counter = &a->counters[r->block.first + i];
@@ -166,6 +176,7 @@ static trm_status load_admission(reader *r, trmi_shard *shard, const trmi_cut_fi
     return TRM_OK;
 }
 
+/* Loads windows; files of earlier versions have them without clocks. */
 static trm_status load_windows(reader *r, trmi_shard *shard, trm_error *err) {
     const size_t before = offsetof(trmi_window, clock); /* files of earlier versions */
     size_t item = r->block.bytes == r->block.count * before ? before : sizeof(trmi_window);
@@ -180,6 +191,7 @@ static trm_status load_windows(reader *r, trmi_shard *shard, trm_error *err) {
     return TRM_OK;
 }
 
+/* Loads the samples whose gradients the shard has applied. */
 static trm_status load_spans(reader *r, trmi_shard *shard, trm_error *err) {
     if (r->block.bytes != r->block.count * sizeof(trmi_span)) {
         return bad_block(r, "samples", err);
@@ -196,6 +208,8 @@ static trm_status load_spans(reader *r, trmi_shard *shard, trm_error *err) {
     return TRM_OK;
 }
 
+/* Loads the header.
+ *   error  UNSUPPORTED: another version */
 static trm_status load_head(reader *r, trmi_shard *shard, trm_error *err) {
     trmi_cut_header head;
     if (r->block.bytes != sizeof head) {
@@ -217,7 +231,7 @@ static trm_status load_head(reader *r, trmi_shard *shard, trm_error *err) {
     return TRM_OK;
 }
 
-/* What comes from now on belongs to the generation after the cut. */
+/* Begins the generation after the cut, with empty lists of removed keys. */
 static void start_generation(const reader *r, trmi_shard *shard) {
     for (uint32_t i = 0; i < shard->table_count; i++) {
         trmi_row_table *table = shard->tables[i];
@@ -229,6 +243,7 @@ static void start_generation(const reader *r, trmi_shard *shard) {
     }
 }
 
+/* Loads one block; the order of blocks is checked. */
 static trm_status load_block(reader *r, trmi_shard *shard, const trmi_cut_filter *filter,
                              int64_t *rows, trm_error *err) {
     bool of_table = r->block.kind >= TRMI_BLOCK_REMOVED && r->block.kind <= TRMI_BLOCK_BLOOM;
@@ -250,9 +265,10 @@ static trm_status load_block(reader *r, trmi_shard *shard, const trmi_cut_filter
     return bad_block(r, "a block of unknown kind", err);
 }
 
+/* Checks the digest of the whole file; if it is wrong, finds the damaged block for the message. */
 static trm_status verify(reader *r, uint64_t digest, trm_error *err) {
     if (XXH3_64bits(r->map.data, r->map.bytes) != digest) {
-        /* Which block? The walk says it better than "the file is wrong". */
+        /* find the damaged block: that is a better message */
         trm_status status;
         while ((status = next_block(r, err)) == TRM_OK) {
         }
@@ -263,6 +279,7 @@ static trm_status verify(reader *r, uint64_t digest, trm_error *err) {
     return TRM_OK;
 }
 
+/* Contract in cut.h. A file that is loaded into several shards is verified once (use). */
 trm_status trmi_cut_load(trmi_shard *shard, const char *path, uint64_t digest,
                          const trmi_cut_filter *filter, trmi_cut_use use, int64_t *rows,
                          trm_error *err) {

@@ -1,7 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A job's folder as one looks into it: each shard's file chain and log, loaded without a server. */
+/* A job's folder without a server, for audits: creates all shards of the job in this process,
+ * loads each shard's chain of snapshot files and replays its log (trireme/ps_tools.h). Nothing
+ * in the folder is changed.
+ *
+ *      load_chain: full snapshot, then each differential one --> replay_logs: the pushes since
+ *
+ * A snapshot of another number of servers or shards is loaded into all shards; each selects its
+ * own rows. */
 #include "trireme/ps_tools.h"
 
+#include "base/arguments.h"
 #include "base/error.h"
 #include "base/memory.h"
 #include "ps/snapshot/cut.h"
@@ -11,6 +19,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+/* An open folder: all shards in this process. */
 struct trm_ps_folder {
     char path[256];
     trm_ps_folder_options options;
@@ -20,13 +29,15 @@ struct trm_ps_folder {
     trmi_watch watch;
 };
 
+/* What one shard selects from a file. */
 typedef struct wish {
     const trm_ps_folder *folder;
     const trmi_shard *shard;
-    uint32_t index; /* of the shard */
-    bool sorts;     /* the file may have rows of other shards */
+    uint32_t index; /* number of the shard in the job */
+    bool sorts;     /* the file may contain rows of other shards */
 } wish;
 
+/* Returns whether a row belongs to the shard and to the selected table and key. */
 static bool wants(void *context, uint32_t table, uint64_t key) {
     const wish *w = context;
     const trm_ps_folder_options *o = &w->folder->options;
@@ -38,6 +49,7 @@ static bool wants(void *context, uint32_t table, uint64_t key) {
            (o->key == NULL || *o->key == key);
 }
 
+/* Creates the shards of the job. */
 static trm_status make_shards(trm_ps_folder *f, trm_error *err) {
     f->count = (uint32_t)(f->info.servers * f->info.shards);
     f->shards = trmi_alloc(f->count * sizeof(trmi_shard *));
@@ -53,8 +65,8 @@ static trm_status make_shards(trm_ps_folder *f, trm_error *err) {
     return TRM_OK;
 }
 
-/* A file goes to the shard that wrote it; of a job that had another form then, to all that may want
- * its rows. */
+/* Loads a file into the shard that wrote it; for a job of another form, into all shards, each of
+ * which selects its rows. */
 static trm_status load_file(trm_ps_folder *f, const trmi_snapshot_manifest *m, uint32_t writer,
                             const char *path, uint64_t digest, trm_error *err) {
     const bool same =
@@ -70,6 +82,7 @@ static trm_status load_file(trm_ps_folder *f, const trmi_snapshot_manifest *m, u
     return TRM_OK;
 }
 
+/* Loads all files of one cut. */
 static trm_status load_cut(trm_ps_folder *f, const trmi_snapshot_manifest *m, trm_error *err) {
     json_t *files = json_object_get(m->root, "files"), *file;
     size_t i;
@@ -90,7 +103,8 @@ static trm_status load_cut(trm_ps_folder *f, const trmi_snapshot_manifest *m, tr
     return TRM_OK;
 }
 
-/* From the full cut below to this one. */
+/* Loads a cut: first the cuts that it is based on, then itself (recursion over differential
+ * cuts). */
 static trm_status load_chain(trm_ps_folder *f, uint32_t cut, trm_error *err) {
     trmi_snapshot_manifest m;
     if (cut == 0) {
@@ -113,6 +127,7 @@ static trm_status load_chain(trm_ps_folder *f, uint32_t cut, trm_error *err) {
     return status;
 }
 
+/* Replays the logs of all shards, the last step included. */
 static trm_status replay_logs(trm_ps_folder *f, trm_error *err) {
     for (uint32_t i = 0; i < f->count; i++) {
         int64_t pushes = 0, valid;
@@ -132,6 +147,8 @@ static trm_status replay_logs(trm_ps_folder *f, trm_error *err) {
     return TRM_OK;
 }
 
+/* Checks that the selected table exists.
+ *   error  INVALID with the names that exist */
 static trm_status find_table(const trm_ps_folder *f, trm_error *err) {
     const char *name = f->options.table;
     char names[200] = "";
@@ -149,8 +166,11 @@ static trm_status find_table(const trm_ps_folder *f, trm_error *err) {
                                     name, names);
 }
 
+/* Contract in trireme/ps_tools.h. With a table or a key only those rows are kept, but all of the
+ * logs are replayed. */
 trm_status trm_ps_folder_open(const char *path, const trm_ps_folder_options *options,
                               trm_ps_folder **out, trm_error *err) {
+    TRMI_NEED(err, path, options, out);
     trm_ps_folder *f = trmi_alloc(sizeof *f);
     trm_status status = TRM_OK;
     uint32_t cut = options->cut;
@@ -201,10 +221,14 @@ void trm_ps_folder_close(trm_ps_folder *f) {
     trmi_free(f);
 }
 
-void trm_ps_folder_get_info(const trm_ps_folder *f, trm_ps_folder_info *out) { *out = f->info; }
+void trm_ps_folder_get_info(const trm_ps_folder *f, trm_ps_folder_info *out) {
+    TRMI_NEED_OR(, NULL, f, out);
+    *out = f->info;
+}
 
 const trm_table_options *trm_ps_folder_table(const trm_ps_folder *f, int32_t table, int64_t *rows,
                                              int32_t *slots) {
+    TRMI_NEED_OR(NULL, NULL, f, rows, slots);
     if (table < 0 || table >= f->info.tables) {
         return NULL;
     }
@@ -216,8 +240,10 @@ const trm_table_options *trm_ps_folder_table(const trm_ps_folder *f, int32_t tab
     return &f->shards[0]->tables[table]->options;
 }
 
+/* Contract in trireme/ps_tools.h. The row is on one shard; all are searched. */
 trm_status trm_ps_folder_row(const trm_ps_folder *f, int32_t table, uint64_t key,
                              trm_row_info *info, float *values, float *slots, trm_error *err) {
+    TRMI_NEED(err, f);
     if (table < 0 || table >= f->info.tables) {
         return TRMI_FAIL(err, TRM_INVALID, "table %d of %d", table, f->info.tables);
     }
@@ -231,6 +257,7 @@ trm_status trm_ps_folder_row(const trm_ps_folder *f, int32_t table, uint64_t key
 
 int32_t trm_ps_folder_writers(const trm_ps_folder *f, trm_ps_writer out[TRM_PS_WRITERS],
                               int64_t *total) {
+    TRMI_NEED_OR(0, NULL, f, out, total);
     int32_t count = 0;
     *total = f->watch.count;
     for (int64_t i = f->watch.count; i-- > 0 && count < TRM_PS_WRITERS;) {
@@ -239,6 +266,7 @@ int32_t trm_ps_folder_writers(const trm_ps_folder *f, trm_ps_writer out[TRM_PS_W
     return count;
 }
 
+/* Calls `see` for each row of a table on one shard. */
 static trm_status each_of_shard(trmi_row_table *table, trm_ps_see_row see, void *context,
                                 float *values, float *slots) {
     for (uint32_t p = 0; p < table->rows.page_count; p++) {
@@ -256,8 +284,10 @@ static trm_status each_of_shard(trmi_row_table *table, trm_ps_see_row see, void 
     return TRM_OK;
 }
 
+/* Contract in trireme/ps_tools.h. */
 trm_status trm_ps_folder_each(const trm_ps_folder *f, int32_t table, trm_ps_see_row see,
                               void *context, trm_error *err) {
+    TRMI_NEED(err, f, (const void *)(uintptr_t)see);
     if (table < 0 || table >= f->info.tables) {
         return TRMI_FAIL(err, TRM_INVALID, "table %d of %d", table, f->info.tables);
     }

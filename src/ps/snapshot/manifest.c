@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Finds and reads the manifests of a folder (contracts in manifest.h); server_restore.c writes
+ * them. */
 #include "ps/snapshot/manifest.h"
 
 #include "base/error.h"
@@ -18,6 +20,8 @@ void trmi_manifest_path(const char *folder, uint32_t cut, char *path, size_t siz
     snprintf(path, size, "%s/MANIFEST-%06u.json", folder, cut);
 }
 
+/* Contract in manifest.h. The name has the writer's process id; only files of processes that
+ * have ended are removed. */
 void trmi_manifest_tidy(const char *folder) {
     DIR *dir = opendir(folder);
     for (struct dirent *entry; dir != NULL && (entry = readdir(dir)) != NULL;) {
@@ -45,7 +49,7 @@ trm_status trmi_manifest_newest(const char *folder, uint32_t *cut, trm_error *er
     }
     uint32_t newest = 0, number;
     for (struct dirent *entry; (entry = readdir(dir)) != NULL;) {
-        /* all of the name: one that was being written when its server died has a longer one */
+        /* compare the whole name: a temporary file has a longer one */
         int length = 0;
         bool one = sscanf(entry->d_name, "MANIFEST-%u.json%n", &number, &length) == 1 &&
                    length > 0 && entry->d_name[length] == '\0';
@@ -56,6 +60,7 @@ trm_status trmi_manifest_newest(const char *folder, uint32_t *cut, trm_error *er
     return TRM_OK;
 }
 
+/* Contract in manifest.h. A manifest is valid only with one file for each shard. */
 trm_status trmi_manifest_read(const char *folder, uint32_t cut, trmi_snapshot_manifest *out,
                               trm_error *err) {
     uint8_t *text;

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Allocates memory against a budget. Blocks of a megabyte and more are mapped directly from the
+ * system, so that freeing them really returns the memory: a heap would keep it. */
 #define _GNU_SOURCE
 #include "ps/table/account.h"
 
@@ -10,7 +12,7 @@
 enum {
     LINE_BYTES = 64,
     HEAP_OVERHEAD_BYTES = 64,
-    MAPPED_BYTES = 1 << 20, /* from here on straight from the system, and straight back */
+    MAPPED_BYTES = 1 << 20, /* from here on mapped directly */
     PAGE_BYTES = 4096,
     HUGE_PAGE_BYTES = TRMI_HUGE_PAGE_BYTES
 };
@@ -21,8 +23,7 @@ int64_t trmi_account_charge(size_t bytes) {
                                  : trmi_round_up(wanted, LINE_BYTES) + HEAP_OVERHEAD_BYTES;
 }
 
-/* A heap that has freed large blocks keeps them; a budget needs them gone. Zeroed by the system,
- * aligned to huge pages. */
+/* Maps zeroed memory that begins at a huge-page boundary. */
 static void *map(size_t bytes) {
     size_t whole = (size_t)trmi_round_up((int64_t)bytes, PAGE_BYTES);
     char *memory = mmap(NULL, whole + HUGE_PAGE_BYTES, PROT_READ | PROT_WRITE,
@@ -37,7 +38,8 @@ static void *map(size_t bytes) {
     if (HUGE_PAGE_BYTES - before > 0) {
         munmap(memory + before + whole, HUGE_PAGE_BYTES - before);
     }
-    /* Whole huge pages only: a huge page at a ragged end would take more than was charged. */
+    /* Request huge pages for whole ones only: one at the end would use more memory than was
+     * charged. */
     madvise(memory + before, whole / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES, MADV_HUGEPAGE);
     return memory + before;
 }

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Admission of new keys: exact counts in sets of 8, a counting Bloom filter, or a random choice
+ * (contracts in admit.h). */
 #include "ps/table/admit.h"
 
 #include "base/checked.h"
@@ -7,6 +9,7 @@
 
 enum { WAYS = 8, HASHES = 4, COUNT_MAX = 255, COUNTERS_A_KEY = 8 };
 
+/* Returns the bytes of the counters of a rule. */
 static size_t state_bytes(const trmi_admitter *a) {
     switch (a->rule.kind) {
     case TRM_ADMIT_COUNT: return (size_t)a->size * WAYS * sizeof(trmi_waiting);
@@ -19,6 +22,8 @@ int64_t trmi_admitter_bytes(const trmi_admitter *admitter) {
     return (int64_t)state_bytes(admitter);
 }
 
+/* Checks a rule and fills in its defaults.
+ *   error  INVALID */
 static trm_status check_rule(trm_admission *rule, const char *table, trm_error *err) {
     rule->min_count = rule->min_count == 0 ? 2 : rule->min_count;
     rule->capacity = rule->capacity == 0 ? 1 << 20 : rule->capacity;
@@ -44,6 +49,7 @@ static trm_status check_rule(trm_admission *rule, const char *table, trm_error *
     return TRM_OK;
 }
 
+/* Contract in admit.h. Sizes are powers of two, so that a hash is reduced by a mask. */
 trm_status trmi_admitter_init(trmi_admitter *admitter, trmi_account *account,
                               const trm_admission *rule, uint64_t seed, uint32_t shards,
                               const char *table, trm_error *err) {
@@ -77,8 +83,8 @@ void trmi_admitter_free(trmi_admitter *admitter) {
     admitter->counters = NULL;
 }
 
-/* The place of a key in its set: its own, else a free one, else the one seen least and longest ago.
- */
+/* Returns the place of a key in its set: its own, else a free one, else the one with the fewest
+ * and oldest occurrences. */
 static trmi_waiting *waiting_of(trmi_admitter *a, uint64_t key) {
     uint64_t set = trmi_mix(trmi_key_hash(key), a->seed) & (uint64_t)(a->size - 1);
     trmi_waiting *first = a->waiting + set * WAYS, *best = first;
@@ -96,6 +102,7 @@ static trmi_waiting *waiting_of(trmi_admitter *a, uint64_t key) {
     return best;
 }
 
+/* Counts a key exactly, as long as its set has room; admits it at `needed` occurrences. */
 static bool admit_by_count(trmi_admitter *a, uint64_t key, uint32_t tick, uint32_t needed) {
     trmi_waiting *w = waiting_of(a, key);
     uint32_t count = w->count + 1;
@@ -103,6 +110,7 @@ static bool admit_by_count(trmi_admitter *a, uint64_t key, uint32_t tick, uint32
     return count >= needed;
 }
 
+/* Computes the counters of a key. */
 static void bloom_places(const trmi_admitter *a, uint64_t key, uint64_t places[HASHES]) {
     uint64_t h = trmi_mix(trmi_key_hash(key), a->seed);
     uint64_t step = trmi_mix(h, 1) | 1;
@@ -111,7 +119,8 @@ static void bloom_places(const trmi_admitter *a, uint64_t key, uint64_t places[H
     }
 }
 
-/* Conservative update: only the smallest counters grow, so that a key is never counted late. */
+/* Counts a key in a counting Bloom filter with conservative update: only the smallest counters
+ * grow. Collisions may admit a key too early, never too late. */
 static bool admit_by_bloom(trmi_admitter *a, uint64_t key, uint32_t needed) {
     uint64_t places[HASHES];
     bloom_places(a, key, places);
@@ -129,6 +138,8 @@ static bool admit_by_bloom(trmi_admitter *a, uint64_t key, uint32_t needed) {
     return count >= needed;
 }
 
+/* Contract in admit.h. The random rule depends on seed, tick and key only, so that a replay
+ * admits the same keys. */
 bool trmi_admit(trmi_admitter *a, uint64_t key, uint32_t tick) {
     if (a->rule.kind == TRM_ADMIT_ALL && a->level == 0) {
         return true;

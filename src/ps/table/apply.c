@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The row kernels in plain C, the choice among kernels, and optimiser options. */
+/* The row kernels in plain C, the choice of kernels, and the checks of optimiser options. */
 #include "ps/table/apply.h"
 #include "ps/table/lookup_loop.h"
 
@@ -17,8 +17,10 @@ const trmi_apply_kernels trmi_apply_plain = ISA_KERNELS;
 
 const trmi_apply_kernels *trmi_apply_kernels_here(void) { return TRMI_CPU_CHOICE(&trmi_apply); }
 
+/* Returns `fallback` for 0. */
 static float or_default(float value, float fallback) { return value == 0 ? fallback : value; }
 
+/* Contract in apply.h. NaN fails every range. */
 trm_status trmi_row_optimizer_check(const trm_row_optimizer *in, trm_row_optimizer *out,
                                     const char *table, trm_error *err) {
     trm_row_optimizer o = *in;
@@ -72,7 +74,7 @@ void trmi_apply_prepare(const trm_row_optimizer *optimizer, const trmi_tick *tic
         out->correction1 = (float)(1 / bias1);
         out->correction2 = (float)(1 / bias2);
     } else if (optimizer->rule == TRM_ROW_LAZY_ADAM) {
-        /* SparseAdam adds epsilon to the uncorrected root. */
+        /* as SparseAdam, which adds epsilon to the uncorrected root */
         out->correction1 = (float)(sqrt(bias2) / bias1);
     }
 }

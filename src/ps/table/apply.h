@@ -1,50 +1,53 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ps/table/apply.h: the optimiser applied to one row, and the kernels that move values.
+/* ps/table/apply.h: applies the optimiser to rows, and the kernels that convert values.
  *
- * One source (apply_rows.h) is compiled for plain C, AVX2 and AVX-512; sums run over 16 partial
- * sums in each, so that results differ by no more than fused multiply-add does. */
+ * One source (apply_rows.h) is compiled for plain C, AVX2 and AVX-512. Sums run over 16 partial
+ * sums in all three, so that their results differ by no more than fused multiply-add does. */
 #ifndef TRMI_PS_APPLY_H
 #define TRMI_PS_APPLY_H
 
 #include "ps/table/rows.h"
 
-/* What a push says beyond keys and gradients. */
+/* The parameters of one push. */
 typedef struct trmi_tick {
-    uint32_t tick;        /* number of this push at this shard, from 1 */
+    uint32_t tick;        /* number of this push on this shard, from 1 */
     uint32_t time;        /* wall-clock second */
-    float rate_scale;     /* times the table's learning rate */
+    float rate_scale;     /* factor on the table's learning rate */
     float gradient_scale; /* 1 / workers for a mean */
 } trmi_tick;
 
+/* Arguments of a rule for one row. */
 typedef struct trmi_apply_args {
     trm_row_optimizer optimizer; /* defaults filled in */
     float rate, gradient_scale;
     float correction1, correction2; /* Adam: 1 / (1 - beta^t) of the first and second moment */
-    float decay1, decay2;           /* Adam: beta^(ticks rested) on top of beta */
+    float decay1, decay2;           /* Adam: beta^(ticks without an update), besides beta */
 } trmi_apply_args;
 
-/* One push to rows of float32 that need nothing else: no rule that looks at ticks, no score, no
- * cut under way. */
+/* One push to float32 rows in the simple case: no rule that depends on ticks, no score, no
+ * snapshot under way. */
 typedef struct trmi_row_update {
     const trmi_row_layout *layout;
     const trmi_apply_args *args;
     const trmi_tick *tick;
     uint32_t generation;
-    char *scratch; /* a record that nobody reads */
+    char *scratch; /* scratch record, written in place of absent rows */
 } trmi_row_update;
 
+/* The kernels of one instruction set. */
 typedef struct trmi_apply_kernels {
     const char *name; /* "avx512" */
-    /* w[width] float32 and slots learn from g[width]. */
+    /* Applies the rule to a row: w[width] and slots (float32) with gradient g[width]. */
     void (*apply[TRM_ROW_FTRL + 1])(float *w, float *slots, const float *g, int32_t width,
                                     const trmi_apply_args *args);
-    /* keys[count] (at most TRMI_LOOKUP_KEYS, distinct) learn from g[count][width]. Returns how many
-     * are absent; their positions are in absent[count]. NULL for Adam, whose rows look at ticks. */
+    /* Updates the rows of keys[count] (at most TRMI_LOOKUP_KEYS, distinct) with g[count][width].
+     * Returns how many keys are absent; their positions are in absent[count]. NULL for Adam,
+     * whose rows depend on ticks. */
     int64_t (*update[TRM_ROW_FTRL + 1])(const trmi_rows *rows, const trmi_row_update *u,
                                         const uint64_t *keys, int64_t count, const float *g,
                                         int32_t *absent);
-    /* A row of 16-bit values to float32 and back. `noise` 0 rounds to nearest even, any other
-     * value seeds the stochastic rounding of this row. */
+    /* Convert a row to float32 and back. `noise` 0 rounds to nearest even, another value seeds
+     * the stochastic rounding. */
     void (*load[TRM_FLOAT16 + 1])(const void *values, int32_t width, float *out);
     void (*store[TRM_FLOAT16 + 1])(const float *in, int32_t width, uint64_t noise, void *values);
     /* out += scale * in. */
@@ -56,17 +59,18 @@ extern const trmi_apply_kernels trmi_apply_plain;
 extern const trmi_apply_kernels trmi_apply_avx2, trmi_apply_avx512;
 #endif
 
-/* The best that this CPU has. */
+/* Returns the best kernels for this CPU. */
 const trmi_apply_kernels *trmi_apply_kernels_here(void);
 
-/* Fills an optimiser's defaults; INVALID names the field that is out of range. */
+/* Fills in the defaults of an optimiser.
+ *   errors  INVALID naming the field that is out of range */
 trm_status trmi_row_optimizer_check(const trm_row_optimizer *in, trm_row_optimizer *out,
                                     const char *table, trm_error *err);
-/* Arguments for the rows of one push (decay1 and decay2 are the row's own business). */
+/* Prepares the arguments for the rows of one push; decay1 and decay2 are set for each row. */
 void trmi_apply_prepare(const trm_row_optimizer *optimizer, const trmi_tick *tick,
                         trmi_apply_args *out);
 
-/* 32 random bits for element `index` of a row: a pure function of (noise, index). */
+/* Returns 32 random bits for element `index` of a row: a pure function of (noise, index). */
 static inline uint32_t trmi_rounding_bits(uint64_t noise, uint32_t index) {
     uint32_t z = (uint32_t)noise + index * 0x9E3779B9u;
     z = (z ^ (z >> 16)) * 0x7FEB352Du;

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ps/table/apply_rows.h: whole rows, from the rules on vectors. Included once by each of apply.c,
- * apply_avx2.c and apply_avx512.c, which define ISA (the suffix), and for vectors ISA_LANES. No
- * guard.
+/* ps/table/apply_rows.h: the rules on whole rows, and conversions of values. Included once by
+ * each of apply.c, apply_avx2.c and apply_avx512.c, which define ISA (a suffix) and, for
+ * vectors, ISA_LANES. No include guard.
  *
- * A row goes by the widest vectors, then by 8 lanes, then by single floats. */
-
+ * A row is processed by the widest vectors, then by 8 lanes, then by single floats. */
 #define PASTE_(a, b) a##_##b
 #define PASTE(a, b) PASTE_(a, b)
 #define ISA_NAME(name) PASTE(name, ISA)
@@ -66,6 +65,7 @@
 #define LOOP_8(rule)
 #endif
 
+/* A whole row by a rule: the loops share `i`, so that each continues where the wider one ended. */
 #define ROW(rule)                                                                                  \
     TRMI_ALWAYS void ISA_NAME(row_##rule)(float *w, float *s, const float *g, int32_t width,       \
                                           const trmi_apply_args *a) {                              \
@@ -82,7 +82,7 @@ ROW(adagrad)
 ROW(adam)
 ROW(ftrl)
 
-/* 16 partial sums, added up by halves, in every instruction set. */
+/* Adds up 16 partial sums by halves, in the same order in every instruction set. */
 static inline float ISA_NAME(halves)(float part[16]) {
     for (int32_t half = 8; half > 0; half /= 2) {
         for (int32_t lane = 0; lane < half; lane++) {
@@ -92,11 +92,13 @@ static inline float ISA_NAME(halves)(float part[16]) {
     return part[0];
 }
 
+/* Returns the sum of squares of (gradient * scale + decay * w), for row-wise Adagrad. */
 static inline float ISA_NAME(squares)(const float *w, const float *g, int32_t width, float scale,
                                       float decay) {
     float part[16] = {0};
     int32_t i = 0;
 #if defined(ISA_LANES) && ISA_LANES == 16
+    /* 16 partial sums; below they are added in the order of `halves` */
     __m512 sum = _mm512_setzero_ps();
     for (; i + 16 <= width; i += 16) {
         __m512 x = _mm512_fmadd_ps(_mm512_loadu_ps(w + i), _mm512_set1_ps(decay),
@@ -137,6 +139,7 @@ static inline float ISA_NAME(squares)(const float *w, const float *g, int32_t wi
     return ISA_NAME(halves)(part);
 }
 
+/* Returns the square root without setting errno. */
 static inline float ISA_NAME(root)(float x) {
 #if defined(ISA_LANES)
     return _mm_cvtss_f32(_mm_sqrt_ss(_mm_set_ss(x))); /* no errno, no branch */
@@ -145,6 +148,7 @@ static inline float ISA_NAME(root)(float x) {
 #endif
 }
 
+/* Row-wise Adagrad: one accumulator for each row, the mean of its squared gradients. */
 TRMI_ALWAYS void ISA_NAME(row_rowwise)(float *w, float *s, const float *g, int32_t width,
                                        const trmi_apply_args *a) {
     const float scale = a->gradient_scale, decay = a->optimizer.weight_decay;
@@ -171,6 +175,8 @@ TRMI_ALWAYS void ISA_NAME(row_rowwise)(float *w, float *s, const float *g, int32
 
 #include "ps/table/apply_update.h"
 
+/* Conversions between stored values and floats. `noise` 0: round to nearest; else
+ * stochastically. */
 static void ISA_NAME(load_float32)(const void *values, int32_t width, float *out) {
     memcpy(out, values, (size_t)width * sizeof *out);
 }
@@ -185,6 +191,7 @@ static void ISA_NAME(load_bfloat16)(const void *values, int32_t width, float *ou
         out[i] = trmi_bf16_to_float(in[i]);
     }
 }
+/* Rounds to bfloat16, to nearest even or stochastically; NaN and infinity stay what they are. */
 static void ISA_NAME(store_bfloat16)(const float *in, int32_t width, uint64_t noise, void *values) {
     uint16_t *out = values;
     for (int32_t i = 0; i < width; i++) {
@@ -198,7 +205,7 @@ static void ISA_NAME(store_bfloat16)(const float *in, int32_t width, uint64_t no
     }
 }
 
-/* The neighbour of x on the grid of float16 that `random` picks, as float. */
+/* Returns the neighbour of x on the grid of float16 that `random` selects, as a float. */
 static inline float ISA_NAME(float16_grid)(float x, uint32_t random) {
     uint32_t bits;
     memcpy(&bits, &x, 4);
@@ -233,6 +240,8 @@ static void ISA_NAME(load_float16)(const void *values, int32_t width, float *out
         out[i] = trmi_f16_to_float(in[i]);
     }
 }
+/* Stores float16. Stochastic rounding first moves the floats to the grid of float16, so that the
+ * conversion is exact. */
 static void ISA_NAME(store_float16)(const float *in, int32_t width, uint64_t noise, void *values) {
     uint16_t *out = values;
     for (int32_t first = 0; first < width; first += 64) {
@@ -255,12 +264,14 @@ static void ISA_NAME(store_float16)(const float *in, int32_t width, uint64_t noi
     }
 }
 
+/* Adds a scaled row. */
 static void ISA_NAME(add_scaled)(float *out, const float *in, float scale, int32_t width) {
     for (int32_t i = 0; i < width; i++) {
         out[i] += scale * in[i];
     }
 }
 
+/* The table of this instruction set, by rule and by dtype. */
 #define ISA_KERNELS                                                                                \
     {                                                                                              \
         .apply = {[TRM_ROW_SGD] = ISA_NAME(row_sgd),                                               \

@@ -1,12 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ps/table/apply_rules.h: every rule on V, one vector or one float, at offset i. Included once for
- * each V by apply_rows.h, which defines V, LOAD, STORE, SQRT, MINIMUM, MAXIMUM, SET, MADD and RULE
- * (the name). No guard.
- *
- * Operators work on floats and on vectors alike (GCC's and Clang's vector types). Where two
- * products are added, MADD(a, b, c) = a b + c says which of them is fused: a row learns the same
- * bits in every loop into which its rule is inlined. */
-
+/* Returns the gradient with scaling and weight decay. */
 static inline V RULE(gradient)(const float *w, const float *g, const trmi_apply_args *a) {
     return MADD(LOAD(w), SET(a->optimizer.weight_decay), LOAD(g) * a->gradient_scale);
 }
@@ -18,6 +11,7 @@ static inline void RULE(sgd)(float *w, float *s, const float *g, int32_t width,
     STORE(w, LOAD(w) - RULE(gradient)(w, g, a) * a->rate);
 }
 
+/* Momentum and Nesterov: m = momentum m + g. */
 static inline void RULE(momentum)(float *w, float *s, const float *g, int32_t width,
                                   const trmi_apply_args *a) {
     (void)width;
@@ -29,6 +23,7 @@ static inline void RULE(momentum)(float *w, float *s, const float *g, int32_t wi
     STORE(w, LOAD(w) - MADD(m, SET(along), gradient * ahead) * a->rate);
 }
 
+/* Adagrad (Duchi et al., 2011): sum += g^2; w -= rate g / (sqrt(sum) + epsilon). */
 static inline void RULE(adagrad)(float *w, float *s, const float *g, int32_t width,
                                  const trmi_apply_args *a) {
     (void)width;
@@ -38,6 +33,7 @@ static inline void RULE(adagrad)(float *w, float *s, const float *g, int32_t wid
     STORE(w, LOAD(w) - gradient * a->rate / (SQRT(sum) + a->optimizer.epsilon));
 }
 
+/* Adam (Kingma and Ba, 2014), with decays for ticks in which the row had no gradient. */
 static inline void RULE(adam)(float *w, float *s, const float *g, int32_t width,
                               const trmi_apply_args *a) {
     const float beta1 = a->optimizer.beta1, beta2 = a->optimizer.beta2;
@@ -50,6 +46,7 @@ static inline void RULE(adam)(float *w, float *s, const float *g, int32_t width,
     STORE(w, LOAD(w) - step / (SQRT(v * a->correction2) + a->optimizer.epsilon));
 }
 
+/* FTRL-Proximal (McMahan et al., 2013): n, z are the slots. */
 static inline void RULE(ftrl)(float *w, float *s, const float *g, int32_t width,
                               const trmi_apply_args *a) {
     const trm_row_optimizer *o = &a->optimizer;
@@ -59,7 +56,7 @@ static inline void RULE(ftrl)(float *w, float *s, const float *g, int32_t width,
     V z = LOAD(s + width) + gradient - LOAD(w) * ((root - SQRT(n_old)) / a->rate);
     STORE(s, n);
     STORE(s + width, z);
-    /* z beyond +-l1, exactly zero within. */
+    /* the part of z beyond +-l1; exactly 0 within */
     V beyond = z - MINIMUM(MAXIMUM(z, SET(-o->l1)), SET(o->l1));
     V curve = (root + o->beta) / a->rate + o->l2;
     STORE(w, SET(0.0f) - beyond / MAXIMUM(curve, SET(1e-30f)));

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ps/table/apply_update.h: whole pushes of float32 gradients: lookup (ps/table/lookup_loop.h) and
- * rule in one loop. Included by apply_rows.h. No guard. */
-
-/* By value: what a record's change could alias would be read again for every row. */
+/* ps/table/apply_update.h: updates of whole pushes of float32 gradients: lookup (lookup_loop.h)
+ * and rule in one loop. Included by apply_rows.h. No include guard. */
+/* The update in progress. Copied by value: the compiler would reload for every row what a store
+ * into a record could alias. */
 typedef struct ISA_NAME(updating) {
     trmi_apply_args args;
     trmi_tick tick;
@@ -23,6 +23,7 @@ TRMI_ALWAYS ISA_NAME(updating)
                                 .width = width};
 }
 
+/* Updates the header of a changed row: tick, time, count, version, generation. */
 TRMI_ALWAYS void ISA_NAME(stamp)(const ISA_NAME(updating) * x, char *record) {
     trmi_row_header *h = (trmi_row_header *)(void *)(record + x->header_offset);
     h->last_tick = x->tick.tick;
@@ -32,8 +33,9 @@ TRMI_ALWAYS void ISA_NAME(stamp)(const ISA_NAME(updating) * x, char *record) {
     h->generation = x->generation;
 }
 
-/* A key elsewhere changes a record that nobody reads, until it is found. Rows of 16 floats, whose
- * lines are `lines16`, guide included, have a loop of their own. */
+/* Defines the update loop of a rule. A key whose row is not found at once updates the scratch
+ * record and is repeated afterwards. Rows of 16 floats, which take `lines16` cache lines with
+ * their guide, have a loop of their own. */
 #define UPDATE(rule, lines16)                                                                      \
     TRMI_ALWAYS void ISA_NAME(learn_##rule)(void *context, int64_t i, char *record) {              \
         const ISA_NAME(updating) *x = context;                                                     \

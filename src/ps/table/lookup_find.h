@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ps/table/lookup_find.h: finding and reading, by the loop of ps/table/lookup_loop.h. Included once
- * by each of lookup.c, lookup_avx2.c and lookup_avx512.c, which define LOOKUP (the table's name).
- * No guard. */
-
+/* ps/table/lookup_find.h: finding and reading records, with the loop of lookup_loop.h. Included
+ * once by each of lookup.c, lookup_avx2.c and lookup_avx512.c, which define LOOKUP (the name of
+ * the table of functions). No include guard. */
 typedef struct finding {
     char **records;
 } finding;
@@ -11,6 +10,7 @@ TRMI_ALWAYS void note_record(void *context, int64_t i, char *record) {
     ((finding *)context)->records[i] = record;
 }
 
+/* trmi_lookup.find: first the loop, then the keys that it did not find. */
 static void find_records(const trmi_rows *rows, uint32_t lines, const uint64_t *keys, int64_t count,
                          char **records) {
     const trmi_look l = trmi_look_at(rows);
@@ -29,7 +29,7 @@ typedef struct reading {
     uint32_t bytes;
 } reading;
 
-enum { OUT_AHEAD = 32 }; /* rows; where they go another CPU may just have read */
+enum { OUT_AHEAD = 32 }; /* rows to prefetch for writing: another CPU may have read them last */
 
 TRMI_ALWAYS void copy_record(void *context, int64_t i, char *record) {
     const reading *r = context;
@@ -37,7 +37,8 @@ TRMI_ALWAYS void copy_record(void *context, int64_t i, char *record) {
     memcpy(r->out + i * r->bytes, record, r->bytes);
 }
 
-/* A key elsewhere gets what the output begins with, until it is found. */
+/* Copies records; a key that is not found at once gets the first bytes of `out`, until it is
+ * found. */
 TRMI_ALWAYS int64_t read_bytes(const trmi_rows *rows, trmi_look l, uint32_t bytes,
                                const uint64_t *keys, int64_t count, char *out, int32_t *absent) {
     const uint32_t all = (bytes + 63) / 64, lines = all < TRMI_LINES_MAX ? all : TRMI_LINES_MAX;
@@ -46,6 +47,7 @@ TRMI_ALWAYS int64_t read_bytes(const trmi_rows *rows, trmi_look l, uint32_t byte
     return trmi_fly_far(l, rows, keys, absent, absent_count, copy_record, &r);
 }
 
+/* trmi_lookup.read, with loops of their own for rows of 64 bytes in records of two lines. */
 static int64_t read_records(const trmi_rows *rows, uint32_t bytes, const uint64_t *keys,
                             int64_t count, char *out, int32_t *absent) {
     const trmi_look l = trmi_look_at(rows);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ps/table/lookup_loop.h: the loop of ps/table/lookup.h, for the instruction set of the file that
- * includes it. All of it is inlined into its callers there. */
+/* ps/table/lookup_loop.h: the loop of lookup.h, for the instruction set of the file that
+ * includes it. All functions are inlined into their callers there. */
 #ifndef TRMI_PS_LOOKUP_LOOP_H
 #define TRMI_PS_LOOKUP_LOOP_H
 
@@ -15,38 +15,38 @@
 #define TRMI_ALWAYS static inline __attribute__((always_inline))
 
 enum {
-    TRMI_GROUP = 8,         /* keys whose homes are found together */
-    TRMI_AHEAD = 48,        /* keys between two stages, */
-    TRMI_AHEAD_LINES = 192, /* fewer when records between them would fill the first-level cache */
-    TRMI_RING = 128,        /* places that are known and not yet read, of both stages */
+    TRMI_GROUP = 8,         /* keys whose homes are computed together */
+    TRMI_AHEAD = 48,        /* keys between two stages; */
+    TRMI_AHEAD_LINES = 192, /* fewer if their records would fill the first-level cache */
+    TRMI_RING = 128,        /* ring of places under way, for both stages */
     TRMI_FAR_KEYS = 64,
-    TRMI_LINES_MAX = 32, /* of a record: the rest of a longer one is a stream that the core sees */
-    TRMI_LARGE_BYTES = 16 << 20, /* not in any cache */
+    TRMI_LINES_MAX = 32, /* prefetched lines of a record; the hardware prefetches the rest */
+    TRMI_LARGE_BYTES = 16 << 20, /* rows in larger tables are in no cache */
     TRMI_NEAR_LINES =
-        2 /* a record of so many lines is asked for before it is known to be the right one */
+        2 /* records of at most so many lines are requested before the key is verified */
 };
 _Static_assert((TRMI_RING & (TRMI_RING - 1)) == 0 && TRMI_RING >= 2 * TRMI_AHEAD + TRMI_GROUP,
                "the ring holds what is under way");
 
-/* What the loop needs of the rows, in registers. */
+/* Members of trmi_rows that the loop needs, in registers. */
 typedef struct trmi_look {
     const trmi_directory_entry *directory;
     uint32_t shift; /* of a hash without its virtual bucket, to a directory entry */
     size_t stride;
     uint32_t key_offset, guide_offset;
     uint32_t record_lines;
-    bool large; /* than caches: a key that is not at home is a surprise worth its price */
+    bool large; /* table larger than the caches: "at home" is a predicted branch */
     bool near;  /* prefetches aim at the first-level cache */
 } trmi_look;
 
-/* The commonest forms have loops of their own: of records of so many lines, in large tables and in
- * others. */
+/* Returns `l` with constant values, so that the most common forms get specialised loops. */
 TRMI_ALWAYS trmi_look trmi_look_as(trmi_look l, uint32_t record_lines, bool large) {
     l.record_lines = record_lines;
     l.large = large;
     return l;
 }
 
+/* Returns the members for these rows. */
 TRMI_ALWAYS trmi_look trmi_look_at(const trmi_rows *rows) {
     return (trmi_look){.directory = rows->directory,
                        .shift = 63 - rows->depth,
@@ -58,12 +58,14 @@ TRMI_ALWAYS trmi_look trmi_look_at(const trmi_rows *rows) {
                        .near = trmi_cpu()->amd};
 }
 
+/* Returns the home place of a hash. */
 TRMI_ALWAYS char *trmi_look_home(trmi_look l, uint64_t hash) {
     const trmi_directory_entry *entry =
         &l.directory[hash << TRMI_VIRTUAL_BUCKETS_LOG2 >> 1 >> l.shift];
     return entry->base + trmi_rows_home(hash, entry->places) * l.stride;
 }
 
+/* Prefetches one cache line. */
 TRMI_ALWAYS void trmi_ask_line(trmi_look l, const void *line) {
     if (l.near) {
         __builtin_prefetch(line, 0, 3);
@@ -72,13 +74,14 @@ TRMI_ALWAYS void trmi_ask_line(trmi_look l, const void *line) {
     }
 }
 
+/* Prefetches the first lines of a record. */
 TRMI_ALWAYS void trmi_ask_lines(trmi_look l, const char *record, uint32_t lines) {
     for (uint32_t line = 0; line < lines; line++) {
         trmi_ask_line(l, record + 64 * (size_t)line);
     }
 }
 
-/* What says whose record it is: of a short one all. */
+/* Prefetches the lines with key and guide; all lines of a short record. */
 TRMI_ALWAYS void trmi_ask_place(trmi_look l, const char *place) {
     if (l.record_lines <= TRMI_NEAR_LINES) {
         trmi_ask_lines(l, place, l.record_lines);
@@ -88,7 +91,7 @@ TRMI_ALWAYS void trmi_ask_place(trmi_look l, const char *place) {
     }
 }
 
-/* First stage: the homes of TRMI_GROUP keys, and the last bits of their hashes. */
+/* First stage: the homes of TRMI_GROUP keys, and the low byte of their hashes. */
 TRMI_ALWAYS void trmi_aim(trmi_look l, const uint64_t *keys, char **places, uint8_t *tags) {
 #if defined(__AVX512F__)
     __m512i z = _mm512_loadu_si512(keys); /* as trmi_key_hash */
@@ -119,9 +122,10 @@ TRMI_ALWAYS void trmi_aim(trmi_look l, const uint64_t *keys, char **places, uint
     }
 }
 
-/* Second stage: the place of a key, perhaps: its home, or the one that its home names. In a large
- * table whether it is at home is a branch: foreseen, it makes the rest of the loop independent of
- * the line that has to say so. In a small one the line is there, and mistakes would cost more. */
+/* Second stage: the probable place of a key: its home, or the one that the home's guide names.
+ * In a large table the test "at home" is a branch: when predicted, the rest of the loop does not
+ * depend on the line that confirms it. In a small table the line is in a cache, and
+ * mispredictions would cost more. */
 TRMI_ALWAYS char *trmi_look_locate(trmi_look l, uint32_t lines, uint64_t key, uint8_t tag,
                                    char *home) {
     uint64_t found, guide;
@@ -141,9 +145,9 @@ TRMI_ALWAYS char *trmi_look_locate(trmi_look l, uint32_t lines, uint64_t key, ui
 /* Third stage: work on one record. */
 typedef void (*trmi_visit)(void *context, int64_t i, char *record);
 
-/* Visits keys in order, by whole groups; those whose records are neither at home nor where the
- * first name that looks right says visit `elsewhere`, and are listed in absent[count], as are the
- * last ones that fill no group. Returns how many they are. */
+/* Visits the records of keys in order, by whole groups. A key whose record is neither at home
+ * nor at the first place that the guide suggests visits `elsewhere` and is listed in
+ * absent[count], as are the last keys that fill no group. Returns how many are listed. */
 TRMI_ALWAYS int64_t trmi_fly(trmi_look l, uint32_t lines, const uint64_t *keys, int64_t count,
                              char *elsewhere, int32_t *absent, trmi_visit visit, void *context) {
     char *places[TRMI_RING];
@@ -170,7 +174,7 @@ TRMI_ALWAYS int64_t trmi_fly(trmi_look l, uint32_t lines, const uint64_t *keys, 
         for (int k = 0; first >= 0 && k < TRMI_GROUP; k++) {
             bool right = trmi_place_holds(place[k], l.key_offset, l.guide_offset, keys[first + k]);
             char *record = right ? place[k] : elsewhere;
-            __asm__("" : "+r"(record)); /* chosen without a branch */
+            __asm__("" : "+r"(record)); /* keeps the selection free of branches */
             absent[absent_count] = (int32_t)first + k;
             absent_count += !right;
             visit(context, first + k, record);
@@ -182,8 +186,8 @@ TRMI_ALWAYS int64_t trmi_fly(trmi_look l, uint32_t lines, const uint64_t *keys, 
     return absent_count;
 }
 
-/* keys[positions[k]] that trmi_fly did not meet: visits those that have records. Returns how many
- * have none; positions[] then has theirs. */
+/* Visits the records of keys[positions[k]], which trmi_fly did not find. Returns how many keys
+ * have none; positions[] then lists those. */
 TRMI_ALWAYS int64_t trmi_fly_far(trmi_look l, const trmi_rows *rows, const uint64_t *keys,
                                  int32_t *positions, int64_t count, trmi_visit visit,
                                  void *context) {

@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where rows live: by hash, or, for dense variables, by the part of the variable that they are in.
+/* Placement: the server and shard of a row: by hash, or, for dense variables, by the part of the
+ * variable that it is in.
  *
- *   rows of a variable | part 0 | part 1 | part 2 |     13 rows in 5 parts: 3 3 3 2 2
- *   round robin          place    place+1  place+2      server = place % servers
- *   by size              |--- share of all bytes ---|   server = middle of the part * servers
- */
+ *     rows of a variable | part 0 | part 1 | part 2 |     13 rows in 5 parts: 3 3 3 2 2
+ *     round robin          place    place+1  place+2      server = place % servers
+ *     by size              |--- share of all bytes ---|   server = middle of the part * servers */
 #include "ps/table/row.h"
 
+#include "base/arguments.h"
 #include "base/checked.h"
 #include "base/error.h"
 
 static const int64_t part_bytes_default = 256 << 10;
 
-/* The first rows % parts parts have a row more. */
+/* Returns the part of a row; the first rows % parts parts have one row more. */
 static int64_t part_of_row(const trm_placement *p, int64_t row) {
     int64_t parts = p->parts < 1 ? 1 : p->parts, rows = p->rows < parts ? parts : p->rows;
     int64_t least = rows / parts, longer = rows % parts;
@@ -21,11 +22,13 @@ static int64_t part_of_row(const trm_placement *p, int64_t row) {
     return part < parts ? part : parts - 1;
 }
 
+/* Returns the first row of a part. */
 static int64_t part_begin(const trm_placement *p, int64_t part) {
     int64_t parts = p->parts < 1 ? 1 : p->parts;
     return part * (p->rows / parts) + trmi_min_i64(part, p->rows % parts);
 }
 
+/* Contract in row.h. Rows beyond the variable belong to its last part. */
 uint32_t trmi_shard_of_row(const trm_placement *p, uint64_t key, uint32_t servers,
                            uint32_t shards) {
     if (p->kind == TRM_PLACE_BY_HASH) {
@@ -44,6 +47,7 @@ uint32_t trmi_shard_of_row(const trm_placement *p, uint64_t key, uint32_t server
 }
 
 int32_t trm_ps_server_of(const trm_placement *placement, uint64_t key, int32_t servers) {
+    TRMI_NEED_OR(0, NULL, placement);
     return (int32_t)trmi_shard_of_row(placement, key, (uint32_t)servers, 1);
 }
 
@@ -62,6 +66,7 @@ trm_status trmi_placement_check(const trm_placement *p, const char *table, trm_e
                            p->end);
 }
 
+/* Returns the number of parts of a variable under a partitioner. */
 static int64_t parts_of(const trm_partition *p, const trm_ps_variable *v) {
     int64_t most = p->max_parts < 1 ? 1 : p->max_parts;
     int64_t bytes = p->part_bytes == 0 ? part_bytes_default : p->part_bytes;
@@ -81,9 +86,15 @@ static int64_t parts_of(const trm_partition *p, const trm_ps_variable *v) {
     return trmi_min_i64(most, v->rows);
 }
 
+/* Contract in trireme/ps_tables.h. Variables share the range 0 to 1 in proportion to their
+ * bytes. */
 trm_status trm_ps_place(const trm_ps_variable *variables, int32_t count,
                         const trm_partition *partition, trm_placement_kind kind, trm_placement *out,
                         trm_error *err) {
+    TRMI_NEED(err, out);
+    if (count > 0) {
+        TRMI_NEED(err, variables);
+    }
     const trm_partition none = {0}, *p = partition == NULL ? &none : partition;
     int64_t total = 0, before = 0, first = 0;
     if (p->kind < TRM_PARTITION_NONE || p->kind > TRM_PARTITION_MAX_SIZE || p->max_parts < 0 ||
@@ -103,6 +114,8 @@ trm_status trm_ps_place(const trm_ps_variable *variables, int32_t count,
         total += v->rows * v->row_bytes;
     }
     for (int32_t i = 0; i < count; i++) {
+        /* round robin continues with the part after the last one (first); by size uses the share
+         * (begin, end) */
         int64_t bytes = variables[i].rows * variables[i].row_bytes;
         int64_t parts = trmi_min_i64(parts_of(p, &variables[i]), INT32_MAX);
         out[i] = (trm_placement){.kind = kind,

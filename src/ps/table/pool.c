@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Pooling of bags and its gradient; feature hashing. */
+/* Pooling of bags of rows with its gradient, and feature hashing (trireme/ps_tables.h). */
 #include "ps/table/apply.h"
+
+#include "base/arguments.h"
 
 #include <math.h>
 
@@ -11,8 +13,8 @@ static double weight_at(const float *weights, int64_t i) {
     return weights == NULL ? 1.0 : (double)weights[i];
 }
 
-/* The factor of a bag, and the sum that it comes from. Bags whose weights sum to nothing give
- * zeros. */
+/* Returns the factor of a bag; *sum: what it is computed from. Bags whose weights sum to nothing
+ * get 0. */
 static float bag_scale(trm_pooling pooling, const float *weights, int64_t begin, int64_t end,
                        double *sum) {
     *sum = 0;
@@ -27,8 +29,12 @@ static float bag_scale(trm_pooling pooling, const float *weights, int64_t begin,
     return divisor == 0 ? 0.0f : (float)(1.0 / divisor);
 }
 
+/* Contract in trireme/ps_tables.h. An empty bag gives zeros. */
 void trm_pool_rows(trm_pooling pooling, const float *rows, const float *weights,
                    const int64_t *offsets, int64_t bags, int32_t width, float *out) {
+    if (bags > 0) {
+        TRMI_NEED_OR(, NULL, rows, offsets, out);
+    }
     const trmi_apply_kernels *kernels = trmi_apply_kernels_here();
     for (int64_t b = 0; b < bags; b++) {
         double sum;
@@ -41,6 +47,7 @@ void trm_pool_rows(trm_pooling pooling, const float *rows, const float *weights,
     }
 }
 
+/* Returns the dot product of two rows. */
 static double dot(const float *a, const float *b, int32_t width) {
     double sum = 0;
     for (int32_t i = 0; i < width; i++) {
@@ -49,7 +56,8 @@ static double dot(const float *a, const float *b, int32_t width) {
     return sum;
 }
 
-/* out = scale * sum(w_i r_i): d_w_i = scale * r_i.d_out + d_scale/d_w_i * (sum w r).d_out */
+/* Gradient of the weights of a bag. out = scale * sum(w_i r_i), so d_w_i = scale * r_i.d_out +
+ * d_scale/d_w_i * (sum w r).d_out */
 static void weights_gradient(trm_pooling pooling, const float *rows, const float *weights,
                              int64_t begin, int64_t end, double sum, double scale, int32_t width,
                              const float *d_out, float *d_weights) {
@@ -71,6 +79,9 @@ static void weights_gradient(trm_pooling pooling, const float *rows, const float
 void trm_pool_rows_gradient(trm_pooling pooling, const float *rows, const float *weights,
                             const int64_t *offsets, int64_t bags, int32_t width, const float *d_out,
                             float *d_rows, float *d_weights) {
+    if (bags > 0) {
+        TRMI_NEED_OR(, NULL, offsets, d_out, d_rows);
+    }
     for (int64_t b = 0; b < bags; b++) {
         double sum;
         float scale = bag_scale(pooling, weights, offsets[b], offsets[b + 1], &sum);
@@ -89,7 +100,10 @@ void trm_pool_rows_gradient(trm_pooling pooling, const float *rows, const float 
 }
 
 uint64_t trm_feature_key(uint32_t feature, const void *value, size_t bytes, uint64_t buckets) {
+    if (bytes > 0) {
+        TRMI_NEED_OR(0, NULL, value);
+    }
     uint64_t hash = XXH3_64bits_withSeed(value, bytes, (uint64_t)feature * 0x9E3779B97F4A7C15u);
-    /* Multiply-shift: no bias worth naming, and no division. */
+    /* multiply-shift: negligible bias, no division */
     return buckets == 0 ? hash : (uint64_t)((unsigned __int128)hash * buckets >> 64);
 }

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The layout of rows and their initial values (contracts in row.h). */
 #include "ps/table/row.h"
 
 #include "base/checked.h"
 #include "base/rng.h"
 
+/* Returns the slots of a rule in floats. */
 static int32_t slots_of_rule(trm_row_rule rule, int32_t width) {
     switch (rule) {
     case TRM_ROW_MOMENTUM:
@@ -17,11 +19,14 @@ static int32_t slots_of_rule(trm_row_rule rule, int32_t width) {
     return 0;
 }
 
-/* A record of up to 64 bytes lies in one line; values of whole lines begin with a line. */
+/* Returns the stride: a record of up to 64 bytes lies in one cache line, and values of whole
+ * lines begin at a line. */
 static int64_t stride_of(int64_t bytes, int64_t value_bytes) {
     return trmi_round_up(bytes, bytes <= 64 || value_bytes % 64 == 0 ? 64 : 32);
 }
 
+/* Contract in row.h. Slots are aligned to 4 bytes, the header to 8; the guide of rows.c follows
+ * the record. */
 void trmi_row_layout_make(const trm_table_options *options, trmi_row_layout *out) {
     int64_t value_bytes = (int64_t)trm_dtype_bytes(options->dtype) * options->width;
     int32_t slot_count = slots_of_rule(options->optimizer.rule, options->width);
@@ -40,7 +45,8 @@ void trmi_row_layout_make(const trm_table_options *options, trmi_row_layout *out
         .stride = (uint32_t)stride_of(record_bytes + (int64_t)sizeof(uint64_t), value_bytes)};
 }
 
-/* Element i of row `key` is element key * width + i of an array: four numbers a block. */
+/* Initial values as elements key * width + i of one random array, four numbers for each block of
+ * the counter. A table so begins with the bits that the same parameter has on one device. */
 static void init_from_stream(const trm_row_init *init, uint64_t seed, uint64_t key, int32_t width,
                              float *values) {
     uint64_t element = key * (uint64_t)width, block = ~(element / 4);
@@ -62,6 +68,8 @@ static void init_from_stream(const trm_row_init *init, uint64_t seed, uint64_t k
     }
 }
 
+/* Contract in row.h. The numbers depend on seed, key and position only, so a row has the same
+ * values on any shard and at any time. */
 void trmi_row_init_values(const trm_row_init *init, uint64_t seed, uint64_t key, int32_t width,
                           float *values) {
     if (init->stream != 0 && init->kind != TRM_ROW_INIT_CONSTANT) {

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The rows of a table: guides, finding, inserting, growing and splitting pages (structure and
+ * contracts in rows.h). */
 #include "ps/table/rows.h"
 
 #include "base/checked.h"
@@ -9,22 +11,26 @@ enum {
     FIRST_PLACES = 8, /* fewer when records are huge */
     FIRST_BYTES = 64 << 10,
     SHRINK_PLACES = 56,
-    MOVES = 64,    /* records that are asked for together when a page grows */
-    DEPTH_MAX = 20 /* bits 51..32 of the hash; 31..0 choose the home */
+    MOVES = 64,    /* records whose new homes are prefetched together when a page grows */
+    DEPTH_MAX = 20 /* bits 51..32 of the hash */
 };
 
+/* Returns the bytes of a page. */
 static size_t page_bytes(const trmi_rows *rows, uint32_t places) {
     return places * (size_t)rows->stride;
 }
 
+/* Returns the places of the largest page. */
 static uint32_t places_max(const trmi_rows *rows) {
     return (uint32_t)trmi_max_i64(8, PAGE_BYTES_MAX / (int64_t)rows->stride);
 }
 
+/* Returns the places of the first page. */
 static uint32_t places_first(uint32_t stride) {
     return (uint32_t)trmi_min_i64(FIRST_PLACES, trmi_max_i64(1, FIRST_BYTES / (int64_t)stride));
 }
 
+/* Contract in rows.h. The first page is small, so that thousands of tables are cheap. */
 bool trmi_rows_init(trmi_rows *rows, trmi_account *account, const trmi_row_layout *layout) {
     uint32_t places = places_first(layout->stride);
     *rows = (trmi_rows){.account = account,
@@ -59,6 +65,7 @@ void trmi_rows_free(trmi_rows *rows) {
 
 /* ---- guides ---------------------------------------------------------------------------------- */
 
+/* The guide of a place: for the keys whose home it is, where they lie (bit layout in rows.h). */
 static uint64_t guide_at(const trmi_rows *rows, const char *place) {
     uint64_t guide;
     memcpy(&guide, place + rows->guide_offset, sizeof guide);
@@ -73,19 +80,23 @@ static bool is_taken(const trmi_rows *rows, const char *place) {
     return (guide_at(rows, place) & TRMI_GUIDE_TAKEN) != 0;
 }
 
+/* Entry `n` of a guide: signed distance from the home, 0 if the entry is free; and 7 bits of the
+ * hash. */
 static int64_t distance_of(uint64_t guide, int n) { return (int8_t)(guide >> (32 + 8 * n)); }
 
 static uint32_t tag_of(uint64_t guide, int n) { return guide >> 8 * n & 0x7F; }
 
-/* How far away keys may lie that the guide does not name: 0, 2, 4, .. 64 or all the reach. */
+/* Returns the distance within which keys may lie that the guide does not name: 0, 2, 4, .. 64 or
+ * the whole reach. */
 static int64_t reach_of(uint64_t guide) {
     int level = (int)((guide >> 7 & 1) | (guide >> 14 & 2) | (guide >> 21 & 4));
     return level == 0 ? 0 : level == 7 ? TRMI_REACH : (int64_t)1 << level;
 }
 
+/* Returns the guide with a reach of at least `distance`. */
 static uint64_t with_reach(uint64_t guide, int64_t distance) {
     while (reach_of(guide) < distance) {
-        /* One level more: a carry through the three bits. */
+        /* add one to the level, whose three bits are spread */
         guide ^= 1u << 7;
         guide ^= (guide >> 7 & 1) == 0 ? 1u << 15 : 0;
         guide ^= (guide >> 7 & 1) == 0 && (guide >> 15 & 1) == 0 ? 1u << 23 : 0;
@@ -93,7 +104,8 @@ static uint64_t with_reach(uint64_t guide, int64_t distance) {
     return guide;
 }
 
-/* Notes that a key of this home lies elsewhere. */
+/* Returns the guide with a key of this home that lies `distance` places away: named if one of
+ * four entries is free, else covered by the reach. */
 static uint64_t with_key(uint64_t guide, uint64_t hash, int64_t distance) {
     for (int n = 0; n < TRMI_GUIDE_KEYS; n++) {
         if (distance_of(guide, n) == 0) {
@@ -103,8 +115,9 @@ static uint64_t with_key(uint64_t guide, uint64_t hash, int64_t distance) {
     return with_reach(guide, distance < 0 ? -distance : distance);
 }
 
-/* Takes that back; the last name fills the gap, because a search ends at the first one that looks
- * right. What the guide does not name leaves no trace. */
+/* Returns the guide without that key. The last entry fills the gap, because a lookup stops at
+ * the first entry with the right tag. A key that was covered by the reach only leaves the reach
+ * as it is. */
 static uint64_t without_key(uint64_t guide, uint64_t hash, int64_t distance) {
     int last = TRMI_GUIDE_KEYS - 1;
     while (last >= 0 && distance_of(guide, last) == 0) {
@@ -123,10 +136,12 @@ static uint64_t without_key(uint64_t guide, uint64_t hash, int64_t distance) {
 
 /* ---- finding --------------------------------------------------------------------------------- */
 
+/* Returns the address of a place. */
 static char *place_at(const trmi_rows *rows, const trmi_rows_page *page, int64_t place) {
     return page->base + (size_t)place * rows->stride;
 }
 
+/* Returns whether a place has a record with this key. */
 static bool holds(const trmi_rows *rows, const char *place, uint64_t key) {
     return trmi_place_holds(place, rows->key_offset, rows->guide_offset, key);
 }
@@ -135,10 +150,11 @@ trmi_rows_page *trmi_rows_page_of(const trmi_rows *rows, uint64_t key) {
     return &rows->pages[trmi_rows_entry(rows, trmi_key_hash(key))->page];
 }
 
-/* How far the record of a key lies from its home; more than the reach if nowhere. */
+/* Returns the distance of a key's record from its home; more than the reach if it is absent. */
 static int64_t find(const trmi_rows *rows, const trmi_rows_page *page, uint64_t hash,
                     uint64_t key) {
     const int64_t home = trmi_rows_home(hash, page->places), end = page->places;
+    /* first the home, then the four named places, last both sides within the reach */
     const uint64_t guide = guide_at(rows, place_at(rows, page, home));
     if (holds(rows, place_at(rows, page, home), key)) {
         return 0;
@@ -175,6 +191,7 @@ char *trmi_rows_at(const trmi_rows *rows, const trmi_rows_page *page, uint32_t p
     return is_taken(rows, record) ? record : NULL;
 }
 
+/* Writes the records in places [first, end) to `out`; returns how many. */
 static int records_of(const trmi_rows *rows, const trmi_rows_page *page, int64_t first, int64_t end,
                       char **out) {
     int count = 0;
@@ -200,7 +217,8 @@ int trmi_rows_sample(const trmi_rows *rows, const uint32_t random[2], char **out
 
 /* ---- growing --------------------------------------------------------------------------------- */
 
-/* How far from a home the nearest free place is; more than the reach if there is none. */
+/* Returns the distance from a home to the nearest free place; more than the reach if there is
+ * none. */
 static int64_t free_place(const trmi_rows *rows, const trmi_rows_page *page, int64_t home) {
     for (int64_t d = 0; d <= TRMI_REACH; d++) {
         if (home + d < page->places && !is_taken(rows, place_at(rows, page, home + d))) {
@@ -213,19 +231,19 @@ static int64_t free_place(const trmi_rows *rows, const trmi_rows_page *page, int
     return TRMI_REACH + 1;
 }
 
-/* A record without its guide. */
+/* Copies a record without its guide, which belongs to the place. */
 static void copy_record(const trmi_rows *rows, char *to, const char *from) {
     memcpy(to, from, rows->guide_offset);
 }
 
-/* A cut that has walked a part of a page must find each record once: there they stay where they
- * are. */
+/* Returns whether records of a page may move. While a snapshot has saved only a part of the page
+ * they must stay, or it would miss a record or save it twice. */
 static bool may_move(const trmi_rows_page *page) {
     return page->walked == 0 || page->walked >= page->places;
 }
 
-/* The record in this place, if its home is another one, goes to the place next to that. False if it
- * stays. */
+/* Moves the record in this place nearer to its own home, if that is another place. Returns false
+ * if it stays. */
 static bool send_away(const trmi_rows *rows, const trmi_rows_page *page, int64_t place) {
     char *from = place_at(rows, page, place);
     uint64_t key;
@@ -237,6 +255,8 @@ static bool send_away(const trmi_rows *rows, const trmi_rows_page *page, int64_t
     if (distance > TRMI_REACH) {
         return false;
     }
+    /* copy, exchange the marks of the two places, then replace the entry in the guide of its
+     * home */
     char *guide = place_at(rows, page, home), *to = place_at(rows, page, home + distance);
     copy_record(rows, to, from);
     set_guide(rows, to, guide_at(rows, to) | TRMI_GUIDE_TAKEN);
@@ -248,8 +268,8 @@ static bool send_away(const trmi_rows *rows, const trmi_rows_page *page, int64_t
     return true;
 }
 
-/* A key has its home if no other one does that lives there: so as many as can be are found at once.
- */
+/* Inserts a key at its home, moving away a record that is not at its own home there: as many
+ * keys as possible are at home. Returns NULL if no place within reach is free. */
 static char *place_key(const trmi_rows *rows, trmi_rows_page *page, uint64_t hash, uint64_t key) {
     const int64_t home = trmi_rows_home(hash, page->places);
     char *from = place_at(rows, page, home);
@@ -268,15 +288,15 @@ static char *place_key(const trmi_rows *rows, trmi_rows_page *page, uint64_t has
     return to;
 }
 
-/* A record on its way to another page. */
+/* A record that moves to another page. */
 typedef struct move {
     const char *record;
     uint64_t key, hash;
     trmi_rows_page *to;
 } move;
 
-/* The next records of a page from place *at on, MOVES at most; their new homes will be wanted soon.
- */
+/* Lists the next records of a page, from place *at on, at most MOVES, and prefetches their new
+ * homes. */
 static int next_moves(const trmi_rows *rows, const trmi_rows_page *from, trmi_rows_page *low,
                       trmi_rows_page *high, uint32_t *at, move *moves) {
     int count = 0;
@@ -299,7 +319,8 @@ static int next_moves(const trmi_rows *rows, const trmi_rows_page *from, trmi_ro
     return count;
 }
 
-/* Copies the rows of a page into one or two empty ones; bit `depth` of the directory decides. */
+/* Copies the records of a page into one or two empty pages; bit `depth` of the directory index
+ * decides. Returns false if a key finds no place. */
 static bool scatter(const trmi_rows *rows, const trmi_rows_page *from, trmi_rows_page *low,
                     trmi_rows_page *high) {
     move moves[MOVES];
@@ -316,7 +337,7 @@ static bool scatter(const trmi_rows *rows, const trmi_rows_page *from, trmi_rows
     return true;
 }
 
-/* Tells all directory entries of a page where it is. */
+/* Sets all directory entries of a page, from `first` on. */
 static void point_directory(trmi_rows *rows, uint32_t number, uint64_t first) {
     const trmi_rows_page *page = &rows->pages[number];
     uint64_t span = (uint64_t)1 << (rows->depth - page->depth);
@@ -326,24 +347,27 @@ static void point_directory(trmi_rows *rows, uint32_t number, uint64_t first) {
     }
 }
 
+/* Returns the first directory entry of the page of this hash. */
 static uint64_t first_entry(const trmi_rows *rows, uint64_t hash, uint32_t depth) {
     uint64_t at = hash << TRMI_VIRTUAL_BUCKETS_LOG2 >> 1 >> (63 - rows->depth);
     return at & ~(((uint64_t)1 << (rows->depth - depth)) - 1);
 }
 
+/* Allocates an empty page; returns false if the budget has no room. */
 static bool empty_page(trmi_rows *rows, uint32_t places, uint32_t depth, trmi_rows_page *out) {
     *out = (trmi_rows_page){.places = places, .depth = depth};
     out->base = trmi_account_alloc(rows->account, page_bytes(rows, places));
     return out->base != NULL;
 }
 
+/* Returns a page to the account. */
 static void free_page(trmi_rows *rows, trmi_rows_page *page) {
     trmi_account_free(rows->account, page->base, page_bytes(rows, page->places));
     page->base = NULL;
 }
 
-/* The rows of a page, whose directory entries begin at `first`, into one of another size. A key
- * that finds no place (rare) asks for more. */
+/* Moves the records of a page, whose directory entries begin at `first`, into one of another
+ * size. If a key finds no place (rare), a larger size is tried. */
 static bool resize_page(trmi_rows *rows, uint32_t number, uint64_t first, uint32_t places) {
     if (rows->before_move != NULL) {
         rows->before_move(rows->context, &rows->pages[number]);
@@ -365,6 +389,7 @@ static bool resize_page(trmi_rows *rows, uint32_t number, uint64_t first, uint32
     return false;
 }
 
+/* Doubles the directory; returns false at its largest depth or without room. */
 static bool double_directory(trmi_rows *rows) {
     size_t entries = (size_t)1 << rows->depth;
     if (rows->depth == DEPTH_MAX) {
@@ -383,6 +408,7 @@ static bool double_directory(trmi_rows *rows) {
     return true;
 }
 
+/* Makes room for one more page. */
 static bool reserve_page_number(trmi_rows *rows) {
     if (rows->page_count < rows->page_capacity) {
         return true;
@@ -399,7 +425,7 @@ static bool reserve_page_number(trmi_rows *rows) {
     return true;
 }
 
-/* Two pages of three quarters each: 80 % full becomes 53 %. */
+/* Splits a page into two of three quarters of its size each: 80 % full becomes 53 %. */
 static bool split_page(trmi_rows *rows, uint32_t number, uint64_t hash) {
     if ((rows->pages[number].depth == rows->depth && !double_directory(rows)) ||
         !reserve_page_number(rows)) {
@@ -433,6 +459,7 @@ static bool split_page(trmi_rows *rows, uint32_t number, uint64_t hash) {
     return true;
 }
 
+/* Returns the next size of a page: half as much again, large pages in whole huge pages. */
 static uint32_t larger_size(const trmi_rows *rows, uint32_t places) {
     int64_t most = places_max(rows), bytes = (int64_t)page_bytes(rows, places);
     int64_t larger = places + (places + 1) / 2;
@@ -444,7 +471,9 @@ static uint32_t larger_size(const trmi_rows *rows, uint32_t places) {
     return (uint32_t)trmi_min_i64(larger, most);
 }
 
+/* Grows or splits the page of a hash. */
 static bool grow_page(trmi_rows *rows, uint64_t hash) {
+    /* the largest pages split, smaller ones grow */
     uint32_t number = trmi_rows_entry(rows, hash)->page;
     uint32_t places = rows->pages[number].places;
     return places >= places_max(rows)
@@ -453,6 +482,8 @@ static bool grow_page(trmi_rows *rows, uint64_t hash) {
                              larger_size(rows, places));
 }
 
+/* Contract in rows.h. A page grows when it is 80 % full, or when a key finds no place within
+ * reach. Without room for a larger page, keys are inserted as long as they find a place. */
 char *trmi_rows_insert(trmi_rows *rows, uint64_t key) {
     uint64_t hash = trmi_key_hash(key);
     bool may_grow = true;
@@ -475,6 +506,7 @@ char *trmi_rows_insert(trmi_rows *rows, uint64_t key) {
     return NULL;
 }
 
+/* Contract in rows.h. The record is not moved or cleared; only the marks change. */
 bool trmi_rows_erase(trmi_rows *rows, uint64_t key) {
     const uint64_t hash = trmi_key_hash(key);
     trmi_rows_page *page = &rows->pages[trmi_rows_entry(rows, hash)->page];
@@ -490,6 +522,7 @@ bool trmi_rows_erase(trmi_rows *rows, uint64_t key) {
     return true;
 }
 
+/* Contract in rows.h. A page less than a third full is halved. */
 void trmi_rows_shrink(trmi_rows *rows, uint32_t number) {
     const trmi_rows_page *page = &rows->pages[number];
     if (page->count >= page->places / 3 || page->places < SHRINK_PLACES) {
@@ -511,12 +544,12 @@ int64_t trmi_rows_bytes(const trmi_rows *rows) {
     return (int64_t)bytes;
 }
 
-/* How many pages of how many places hold so many rows: hashing fills all pages alike, they grow
- * and split together. */
+/* Computes the directory depth and page size that `count` rows lead to: hashing fills all pages
+ * alike, so that they grow and split together. */
 static void shape_for(const trmi_rows *rows, int64_t count, uint32_t *depth, uint32_t *places) {
     *depth = 0;
     *places = places_first(rows->stride);
-    count += count / 64; /* nearly alike: the fullest pages are ahead */
+    count += count / 64; /* margin for the fullest pages */
     while ((int64_t)*places * 4 / 5 << *depth < count && *depth < DEPTH_MAX) {
         if (*places >= places_max(rows)) {
             ++*depth;
@@ -536,6 +569,8 @@ int64_t trmi_rows_forecast(const trmi_row_layout *layout, int64_t count) {
            << depth;
 }
 
+/* Contract in rows.h. Allocates the pages of the final shape at once; without room the table
+ * stays as it is and grows as usual. */
 void trmi_rows_reserve(trmi_rows *rows, int64_t count) {
     uint32_t depth, places;
     shape_for(rows, count, &depth, &places);
@@ -559,7 +594,7 @@ void trmi_rows_reserve(trmi_rows *rows, int64_t count) {
         larger.directory[larger.page_count] =
             (trmi_directory_entry){.base = page->base, .places = places, .page = larger.page_count};
     }
-    trmi_rows *unused = ok ? rows : &larger; /* without room it grows as it goes */
+    trmi_rows *unused = ok ? rows : &larger; /* without room: keep the small table */
     for (uint32_t i = 0; unused->pages != NULL && i < unused->page_count; i++) {
         free_page(unused, &unused->pages[i]);
     }

@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The spill file: records of one size at numbered places (contracts in spill.h). The file has no
+ * name after its creation, so that it vanishes with the process. Free places are a list that is
+ * charged to the budget; if the list cannot grow, a place stays unused. */
 #include "ps/table/spill.h"
 
 #include "base/checked.h"
@@ -14,6 +17,7 @@
 
 enum { SLOTS_MAX = INT32_MAX };
 
+/* An open file. `next`: first place never used. */
 struct trmi_spill {
     trmi_account *account;
     int fd;
@@ -23,6 +27,7 @@ struct trmi_spill {
     char path[256];
 };
 
+/* Contract in spill.h. */
 trm_status trmi_spill_create(const char *folder, uint32_t record_bytes, int64_t limit_bytes,
                              trmi_account *account, trmi_spill **out, trm_error *err) {
     trmi_spill *spill = trmi_alloc(sizeof *spill);
@@ -41,6 +46,7 @@ trm_status trmi_spill_create(const char *folder, uint32_t record_bytes, int64_t 
         trmi_free(spill);
         return status;
     }
+    /* the file vanishes when it is closed */
     unlink(spill->path);
     fcntl(spill->fd, F_SETFD, FD_CLOEXEC);
     int64_t slots = limit_bytes > 0 ? limit_bytes / record_bytes : SLOTS_MAX;
@@ -60,6 +66,7 @@ void trmi_spill_destroy(trmi_spill *spill) {
     }
 }
 
+/* Contract in spill.h. The place is taken only after the record was written. */
 trm_status trmi_spill_put(trmi_spill *spill, const void *record, uint32_t *slot, trm_error *err) {
     bool reuse = spill->free_count > 0;
     if (!reuse && spill->next >= spill->slots_max) {
@@ -109,7 +116,7 @@ void trmi_spill_drop(trmi_spill *spill, uint32_t slot) {
         int64_t capacity = trmi_max_i64(64, 2 * spill->free_capacity);
         uint32_t *larger = trmi_account_alloc(spill->account, (size_t)capacity * sizeof *larger);
         if (larger == NULL) {
-            return; /* the place is lost until the file goes; the budget stands */
+            return; /* the place stays unused until the file is closed */
         }
         if (spill->free_count > 0) {
             memcpy(larger, spill->free_slots, (size_t)spill->free_count * sizeof *larger);

@@ -1,9 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Creation, reading, restoring and cutting of a table; table_write.c changes rows. */
+/* A table of rows on one shard: options, creation, reading, restoring and snapshots;
+ * table_write.c changes rows (contracts in table.h).
+ *
+ *      rows        records in memory (rows.c)
+ *      spilled     for each row in the spill file: its place there
+ *      cut         the snapshot that is being taken, or NULL
+ *
+ * A snapshot does not stop the table. Each record carries the generation of its last change.
+ * When a cut begins, the table's generation becomes the cut's number; a walk saves the records
+ * place by place, and a change saves a record first if the walk has not reached it. So the
+ * snapshot has every row as it was when the cut began. */
 #include "ps/table/table.h"
 
 #include "trireme/ps_tools.h"
 
+#include "base/arguments.h"
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/memory.h"
@@ -11,6 +22,8 @@
 
 #include <stddef.h>
 
+/* Checks the expiry options.
+ *   error  INVALID */
 static trm_status check_expiry(const trm_table_options *o, trm_error *err) {
     const trm_expiry *e = &o->expiry;
     if (!(e->after_seconds >= 0) || e->after_ticks < 0 || e->max_rows < 0 || !(e->min_score >= 0) ||
@@ -32,6 +45,7 @@ static trm_status check_expiry(const trm_table_options *o, trm_error *err) {
                            (int)e->cap);
 }
 
+/* Contract in table.h. */
 trm_status trmi_row_table_check(const trm_table_options *in, trm_table_options *out,
                                 trm_error *err) {
     trm_table_options o = *in;
@@ -60,6 +74,7 @@ trm_status trmi_row_table_check(const trm_table_options *in, trm_table_options *
             "table '%s': staleness %d: batches, 0 (as the job's) or TRM_STALENESS_NONE expected",
             o.name, o.staleness);
     }
+    /* rules of their own files; then defaults */
     TRMI_TRY(trmi_row_optimizer_check(&o.optimizer, &o.optimizer, o.name, err));
     TRMI_TRY(check_expiry(&o, err));
     TRMI_TRY(trmi_placement_check(&o.placement, o.name, err));
@@ -68,6 +83,7 @@ trm_status trmi_row_table_check(const trm_table_options *in, trm_table_options *
     return TRM_OK;
 }
 
+/* Allocates the scratch rows and the first page. */
 static trm_status take_scratch(trmi_row_table *table, trm_error *err) {
     size_t row = (size_t)table->options.width * sizeof(float);
     table->record = trmi_account_alloc(table->account, table->layout.stride);
@@ -87,6 +103,7 @@ static trm_status take_scratch(trmi_row_table *table, trm_error *err) {
 
 /* ---- cuts ------------------------------------------------------------------------------------ */
 
+/* Passes a record to the snapshot if it has changed since `since` and not since the cut. */
 static void save_record(trmi_row_table *table, const char *record) {
     const trmi_row_header *h = trmi_row_header_of(&table->layout, (void *)(uintptr_t)record);
     if (h->generation < table->generation && h->generation >= table->cut->since) {
@@ -94,6 +111,7 @@ static void save_record(trmi_row_table *table, const char *record) {
     }
 }
 
+/* Saves the records of a page up to place `end`. */
 static void walk_places(trmi_row_table *table, trmi_rows_page *page, uint32_t end) {
     for (; page->walked < end; page->walked++) {
         const char *record = trmi_rows_at(&table->rows, page, page->walked);
@@ -103,7 +121,7 @@ static void walk_places(trmi_row_table *table, trmi_rows_page *page, uint32_t en
     }
 }
 
-/* The records of a page are about to move: the walk takes them first. */
+/* Saves all records of a page that is about to be moved (rows.before_move). */
 static void walk_page(void *context, trmi_rows_page *page) {
     trmi_row_table *table = context;
     if (table->cut != NULL) {
@@ -111,6 +129,7 @@ static void walk_page(void *context, trmi_rows_page *page) {
     }
 }
 
+/* Contract in table.h. From here on a change of a record of an older generation saves it first. */
 void trmi_row_table_cut(trmi_row_table *table, uint32_t number, const trmi_cut_sink *sink) {
     table->generation = number;
     table->cut = sink;
@@ -124,10 +143,11 @@ void trmi_row_table_cut(trmi_row_table *table, uint32_t number, const trmi_cut_s
     }
 }
 
+/* Contract in table.h. Nothing to do if the walk has passed the record. */
 void trmi_row_table_save_first(trmi_row_table *table, const char *record) {
     uint64_t key = trmi_row_header_of(&table->layout, (void *)(uintptr_t)record)->key;
     const trmi_rows_page *page = trmi_rows_page_of(&table->rows, key);
-    /* A record outside its page comes from the spill file, whose rows are walked last. */
+    /* A record outside of its page was read from the spill file, whose rows are saved last. */
     bool inside =
         record >= page->base && record < page->base + page->places * (size_t)table->rows.stride;
     if (!inside || trmi_rows_place_of(&table->rows, page, record) >= page->walked) {
@@ -135,6 +155,7 @@ void trmi_row_table_save_first(trmi_row_table *table, const char *record) {
     }
 }
 
+/* Saves all spilled rows, at the end of a snapshot. */
 static void save_spilled(trmi_row_table *table) {
     for (uint32_t p = 0; p < table->spilled.page_count; p++) {
         const trmi_rows_page *page = &table->spilled.pages[p];
@@ -154,6 +175,8 @@ static void save_spilled(trmi_row_table *table) {
     }
 }
 
+/* Contract in table.h. Spilled rows are saved at the end, in one go: a spilled row cannot be
+ * changed without being saved (trmi_row_table_touch). */
 bool trmi_row_table_cut_walk(trmi_row_table *table, int64_t rows) {
     if (table->cut == NULL) {
         return true;
@@ -177,6 +200,8 @@ bool trmi_row_table_cut_walk(trmi_row_table *table, int64_t rows) {
 
 /* ---- creation -------------------------------------------------------------------------------- */
 
+/* Contract in table.h. All memory is charged to the account; a budget without room for an empty
+ * table is an error here, not later. */
 trm_status trmi_row_table_create(const trm_table_options *options,
                                  const trmi_row_table_place *place, trmi_account *account,
                                  trmi_row_table **out, trm_error *err) {
@@ -191,16 +216,19 @@ trm_status trmi_row_table_create(const trm_table_options *options,
     memcpy(table->name, checked.name, strlen(checked.name) + 1);
     table->options.name = table->name;
     table->initial = place->initial;
+    /* kernels of this CPU; `special` tables cannot use the fused loop of lookup and rule */
     table->kernels = trmi_apply_kernels_here();
     table->lookup = trmi_lookup_here();
     table->apply = table->kernels->apply[checked.optimizer.rule];
     table->special = checked.optimizer.rule == TRM_ROW_ADAM || checked.dtype != TRM_FLOAT32 ||
                      checked.expiry.min_score > 0;
+    /* each shard gets an equal part of the cap */
     int64_t cap = checked.expiry.max_rows;
     table->rows_max = cap == 0 ? INT64_MAX : (cap + place->shards - 1) / place->shards;
     trmi_row_layout_make(&checked, &table->layout);
     trm_status status;
     TRMI_TRY_GOTO(status, take_scratch(table, err), failed);
+    /* a page that is moved is saved first, because the walk counts places */
     table->rows.before_move = walk_page;
     table->rows.context = table;
     TRMI_TRY_GOTO(status,
@@ -212,6 +240,8 @@ trm_status trmi_row_table_create(const trm_table_options *options,
                       trmi_spill_create(place->spill_folder, table->layout.record_bytes,
                                         place->spill_bytes, account, &table->spill, err),
                       failed);
+        /* The list of spilled rows keeps the place in the file. With expiry or a cap it also
+         * keeps what they need (trmi_cold), so that they never read the file. */
         const trm_expiry *e = &checked.expiry;
         bool plain =
             e->after_ticks == 0 && e->after_seconds == 0 && e->min_score == 0 && e->max_rows == 0;
@@ -261,6 +291,7 @@ void trmi_row_table_destroy(trmi_row_table *table) {
 
 enum { READ_AS_KEYS = 256 };
 
+/* Copies a row; the fixed sizes become vector moves. */
 static inline void copy_bytes(char *out, const char *in, uint32_t bytes) {
     uint32_t at = 0;
     for (; at + 64 <= bytes; at += 64) {
@@ -274,6 +305,7 @@ static inline void copy_bytes(char *out, const char *in, uint32_t bytes) {
     }
 }
 
+/* Writes a row's values to `out` as `dtype`. */
 static void emit(trmi_row_table *table, const void *values, trm_dtype dtype, char *out) {
     if (dtype == table->options.dtype) {
         copy_bytes(out, values, table->layout.value_bytes);
@@ -286,7 +318,8 @@ static void emit(trmi_row_table *table, const void *values, trm_dtype dtype, cha
     }
 }
 
-/* Reads the record of a spilled row into table->record. TRM_END if the key has none. */
+/* Reads the record of a spilled row into table->record.
+ *   error  TRM_END: the key has none */
 static trm_status read_spilled(trmi_row_table *table, uint64_t key, trm_error *err) {
     const char *place = table->spill == NULL || table->spilled.count == 0
                             ? NULL
@@ -299,7 +332,7 @@ static trm_status read_spilled(trmi_row_table *table, uint64_t key, trm_error *e
     return trmi_spill_get(table->spill, slot, table->record, err);
 }
 
-/* A key without a row in memory: from the spill file, or what its row would start from. */
+/* Reads a key without a row in memory: from the spill file, or its initial value. */
 static trm_status read_cold(trmi_row_table *table, uint64_t key, trm_dtype dtype, char *out,
                             trm_error *err) {
     const trm_table_options *o = &table->options;
@@ -316,7 +349,7 @@ static trm_status read_cold(trmi_row_table *table, uint64_t key, trm_dtype dtype
     return status;
 }
 
-/* Rows that are wanted as another type than they are kept in. */
+/* Reads rows as another dtype than they are stored in. */
 static trm_status read_as(trmi_row_table *table, const uint64_t *keys, int64_t count,
                           trm_dtype dtype, char *out, trm_error *err) {
     const uint32_t lines = (table->layout.value_bytes + 63) / 64;
@@ -336,6 +369,8 @@ static trm_status read_as(trmi_row_table *table, const uint64_t *keys, int64_t c
     return TRM_OK;
 }
 
+/* Contract in table.h. The lookup copies the rows in memory and lists the other keys, which are
+ * read one by one. */
 trm_status trmi_row_table_read(trmi_row_table *table, const uint64_t *keys, int64_t count,
                                trm_dtype dtype, void *out, trm_error *err) {
     const uint32_t bytes = table->layout.value_bytes;
@@ -356,6 +391,7 @@ trm_status trmi_row_table_read(trmi_row_table *table, const uint64_t *keys, int6
     return TRM_OK;
 }
 
+/* Contract in table.h; a spilled row is read from the file. */
 bool trmi_row_table_peek(trmi_row_table *table, uint64_t key, trm_row_info *info, float *values,
                          float *slots) {
     char *record = trmi_rows_find(&table->rows, key);
@@ -397,6 +433,7 @@ void trmi_row_table_get_stats(const trmi_row_table *table, trm_table_stats *out)
 
 /* ---- removed rows ------------------------------------------------------------------------------- */
 
+/* Contract in table.h. A lost list is returned as incomplete and starts anew. */
 bool trmi_row_table_take_removed(trmi_row_table *table, uint64_t **keys, int64_t *count,
                                  int64_t *capacity) {
     bool complete = !table->removed_lost;
@@ -409,8 +446,10 @@ bool trmi_row_table_take_removed(trmi_row_table *table, uint64_t **keys, int64_t
     return complete;
 }
 
+/* Contract in trireme/ps_tools.h. */
 trm_status trm_ps_forecast(const trm_table_options *table, int64_t rows, int32_t shards,
                            int64_t *bytes, trm_error *err) {
+    TRMI_NEED(err, table, bytes);
     trm_table_options checked;
     trmi_row_layout layout;
     TRMI_TRY(trmi_row_table_check(table, &checked, err));

@@ -1,13 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ps/table/table.h: the part of one table that one shard holds. One thread, the shard's owner,
- * calls.
+/* ps/table/table.h: the part of one table that one shard holds. All functions are called by the
+ * shard's owner thread.
  *
- *   key --> rows (in memory, ps/table/rows.h)     hot
- *       \-> spilled --> place in the file    cold; a push brings the row back
- *       \-> absent                           a pull reads the initial value; a push asks admission
+ *     key --> rows (in memory, ps/table/rows.h)     hot
+ *         \-> spilled --> place in the file         cold; a push brings the row back
+ *         \-> absent                                a pull reads the initial value; a push goes through admission
  *
- * A snapshot (cut) walks the records while updates go on: a record that is about to change, and
- * that the walk has not reached, is saved first. */
+ * A snapshot (cut) saves the records while updates go on: a record that is about to change and
+ * has not been saved is saved first.
+ *
+ *   table.c        options, creation, reading, snapshots      rows.c     records by key
+ *   table_write.c  updates, eviction, expiry                  spill.c    cold rows in a file
+ *   admit.c        which new keys get a row                   apply*.c   rules      lookup*.c   many keys at a time */
 #ifndef TRMI_PS_TABLE_H
 #define TRMI_PS_TABLE_H
 
@@ -18,21 +22,22 @@
 
 enum { TRMI_TABLE_NAME_MAX = 63, TRMI_TABLE_WIDTH_MAX = 1 << 20 };
 
-/* Receives records as they were at the cut; NULL says that a spilled one could not be read. */
+/* Receives records as they were at the cut; NULL: a spilled record could not be read. */
 typedef struct trmi_cut_sink {
     void (*save)(void *context, const void *record);
     void *context;
-    uint32_t since; /* only records changed in this generation or later; 0 = all */
+    uint32_t since; /* only records that changed in this generation or later; 0: all */
 } trmi_cut_sink;
 
-/* What memory keeps of a spilled row: its place, and what its expiry depends on. Tables without
- * expiry and cap keep place and key alone, with nothing between them. */
+/* What memory keeps of a spilled row: its place in the file, and what its expiry depends on.
+ * Tables without expiry and cap keep only place and key, without a gap. */
 typedef struct trmi_cold {
     uint32_t slot, last_tick, last_time;
     float score;
     uint64_t key;
 } trmi_cold;
 
+/* A table on one shard. */
 typedef struct trmi_row_table {
     trm_table_options options; /* defaults filled in; name points to `name` */
     char name[TRMI_TABLE_NAME_MAX + 1];
@@ -40,86 +45,98 @@ typedef struct trmi_row_table {
     trmi_account *account;
     trmi_rows rows;
     trmi_admitter admitter;
-    trmi_spill *spill; /* NULL = cold rows are evicted */
-    trmi_rows spilled; /* of records that are a trmi_cold */
+    trmi_spill *spill; /* NULL: cold rows are evicted */
+    trmi_rows spilled; /* the index of spilled rows: its records are trmi_cold */
     const trmi_apply_kernels *kernels;
     const trmi_lookup *lookup;
     void (*apply)(float *w, float *slots, const float *g, int32_t width,
-                  const trmi_apply_args *args); /* of this table's rule */
+                  const trmi_apply_args *args); /* the kernel of this table's rule */
     trm_ps_source initial;
-    bool special;     /* rows need more than `apply` */
-    int64_t rows_max; /* of this shard, by the cap; INT64_MAX = none */
+    bool special;     /* updates need more than `apply`: see learn_specially */
+    int64_t rows_max; /* largest number of rows on this shard; INT64_MAX: no limit */
 
-    uint32_t generation;      /* number of the last cut */
-    const trmi_cut_sink *cut; /* NULL unless a walk is under way */
-    uint32_t cut_page;        /* pages below have been walked */
-    uint64_t *removed;        /* keys that left in this generation */
+    uint32_t generation;      /* number of the latest cut */
+    const trmi_cut_sink *cut; /* NULL unless a snapshot is under way */
+    uint32_t cut_page;        /* pages below have been saved */
+    uint64_t *removed;        /* keys removed in this generation */
     int64_t removed_count, removed_capacity;
-    bool removed_lost; /* the list did not fit: a differential file cannot be made */
+    bool removed_lost; /* the list did not fit: a differential file is impossible */
     bool track_removed;
 
     uint32_t sweep_page, sweep_place;
-    uint32_t cold_page, cold_place; /* of `spilled` */
-    uint64_t samples;               /* counter of random picks */
-    int64_t pressed;                /* rows that had to go since the level last rose */
+    uint32_t cold_page, cold_place; /* position of the sweep in `spilled` */
+    uint64_t samples;               /* counter of random samples */
+    int64_t pressed;                /* rows evicted since the admission level last rose */
     void *record;                   /* one scratch record */
     float *values, *gradient;       /* scratch rows */
     int32_t *missing;               /* scratch list of positions, TRMI_LOOKUP_KEYS */
     trm_table_stats stats;
 } trmi_row_table;
 
+/* The surroundings of a table. */
 typedef struct trmi_row_table_place {
-    uint32_t shards;          /* of the whole job; caps and capacities are divided by it */
-    const char *spill_folder; /* NULL = none */
-    int64_t spill_bytes;      /* 0 = no limit */
+    uint32_t shards;          /* shards of the whole job; caps and capacities are divided by it */
+    const char *spill_folder; /* NULL: no spilling */
+    int64_t spill_bytes;      /* 0: no limit */
     trm_ps_source initial;
 } trmi_row_table_place;
 
-/* Checks options and fills in their defaults.   errors  INVALID */
+/* Checks the options of a table and fills in defaults.
+ *   errors  INVALID */
 trm_status trmi_row_table_check(const trm_table_options *in, trm_table_options *out,
                                 trm_error *err);
-/* errors  INVALID, NOMEM (memory or budget), IO (spill file) */
+/* Creates an empty table.
+ *   errors  INVALID, NOMEM (memory or budget), IO (spill file) */
 trm_status trmi_row_table_create(const trm_table_options *options,
                                  const trmi_row_table_place *place, trmi_account *account,
                                  trmi_row_table **out, trm_error *err);
+/* Frees a table. NULL is accepted. */
 void trmi_row_table_destroy(trmi_row_table *table);
 
-/* out[count][width] of `dtype` = the rows of these keys; absent keys read their initial value.
- *   errors  IO (spill file)    changes nothing but counters */
+/* Reads the rows of keys[count] to out[count][width] of `dtype`; absent keys read their initial
+ * value. Changes nothing but counters.
+ *   errors  IO (spill file) */
 trm_status trmi_row_table_read(trmi_row_table *table, const uint64_t *keys, int64_t count,
                                trm_dtype dtype, void *out, trm_error *err);
-/* One push: rows[keys[i]] learn from gradients[i][width] of `dtype`. Keys are distinct.
- *   errors  IO (spill file); lack of budget is none: gradients are then dropped and counted */
+/* Applies one push: updates the rows of the distinct keys[count] with gradients[count][width] of
+ * `dtype`. Without room in the budget gradients are dropped and counted, which is no error.
+ *   errors  IO (spill file) */
 trm_status trmi_row_table_update(trmi_row_table *table, const uint64_t *keys, int64_t count,
                                  trm_dtype dtype, const void *gradients, const trmi_tick *tick,
                                  trm_error *err);
-/* A whole record from a file (layout->record_bytes); replaces the key's row, unless it is known
- * that there is none (`fresh`). False: no room. */
+/* Stores a record from a file (layout->record_bytes); replaces the key's row unless there is
+ * none for certain (`fresh`). Returns false without room. */
 bool trmi_row_table_restore(trmi_row_table *table, const void *record, bool fresh);
+/* Removes a row, also a spilled one; returns whether it existed. */
 bool trmi_row_table_remove(trmi_row_table *table, uint64_t key);
-/* Copies the row of a key (values and slots as float32; either may be NULL). False if absent. */
+/* Copies the row of a key (values and slots as float32; either may be NULL). Returns false if
+ * absent. */
 bool trmi_row_table_peek(trmi_row_table *table, uint64_t key, trm_row_info *info, float *values,
                          float *slots);
+/* Copies the statistics. */
 void trmi_row_table_get_stats(const trmi_row_table *table, trm_table_stats *out);
 
 /* --- cuts ------------------------------------------------------------------------------------ */
 
-/* Starts generation `number` (larger than the last); `sink` (kept) receives every record as it is
- * now, some in trmi_row_table_cut_walk, some when they are about to change. NULL: nobody wants
- * them. */
+/* Begins snapshot and generation `number` (larger than the latest). `sink` (kept; NULL: none)
+ * receives every record as it is now, some in trmi_row_table_cut_walk, some when they are about
+ * to change. */
 void trmi_row_table_cut(trmi_row_table *table, uint32_t number, const trmi_cut_sink *sink);
-/* Walks about `rows` records. True when all are saved; the sink is then released. */
+/* Saves about `rows` records. Returns true when all are saved; the sink is then released. */
 bool trmi_row_table_cut_walk(trmi_row_table *table, int64_t rows);
-/* The keys that left since the last call here or cut of another kind; the list is emptied.
- * False (and no list) when it was incomplete for lack of budget.
- *   owns  caller, by trmi_account_free(table->account, *keys, *capacity * 8) */
+/* Returns the keys that were removed since the latest call, and empties the list. Returns false
+ * (and no list) if it was incomplete for lack of budget.
+ *   owns  the caller, by trmi_account_free(table->account, *keys, *capacity * 8) */
 bool trmi_row_table_take_removed(trmi_row_table *table, uint64_t **keys, int64_t *count,
                                  int64_t *capacity);
 
 /* --- between the files of the table ----------------------------------------------------------- */
 
-/* Before a record of this key changes or leaves while a cut is under way. */
+/* Saves a record for the snapshot under way, if it has not been saved: called before it changes
+ * or leaves. */
 void trmi_row_table_save_first(trmi_row_table *table, const char *record);
+/* Called before a record changes: saves it for a snapshot under way, and marks it as changed in
+ * this generation. */
 static inline void trmi_row_table_touch(trmi_row_table *table, char *record) {
     trmi_row_header *header = trmi_row_header_of(&table->layout, record);
     if (table->cut != NULL && header->generation < table->generation) {
@@ -127,7 +144,8 @@ static inline void trmi_row_table_touch(trmi_row_table *table, char *record) {
     }
     header->generation = table->generation;
 }
-/* What a row of this key begins with: in table->values. */
+/* Computes the initial values of a key's row in table->values: from the warm start, or the
+ * initialiser. */
 static inline void trmi_row_table_initial(trmi_row_table *table, uint64_t key) {
     const trm_table_options *o = &table->options;
     if (table->initial.read == NULL ||
@@ -135,10 +153,10 @@ static inline void trmi_row_table_initial(trmi_row_table *table, uint64_t key) {
         trmi_row_init_values(&o->init, o->seed, key, o->width, table->values);
     }
 }
-/* A record for a new row, its contents undefined, making room within the budget and the cap; NULL
- * if there is none. */
+/* Returns a record for a new row (contents undefined), making room within the budget; NULL
+ * without room. */
 char *trmi_row_table_take_row(trmi_row_table *table, uint64_t key, uint32_t tick);
-/* One row leaves if the cap says that the table is full. False if none can. */
+/* Removes one row if the table has reached its cap. Returns false if none can be removed. */
 bool trmi_row_table_keep_cap(trmi_row_table *table, uint32_t tick);
 
 #endif

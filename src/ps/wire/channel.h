@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ps/wire/channel.h: messages between a worker and a server, in order, over whatever connects them.
+/* ps/wire/channel.h: messages between a worker and a server, in order, over shared memory or
+ * TCP.
  *
- *   ring   rings in memory: two threads of a process, or two processes of a host     channel_ring.c
- *   tcp    a socket                                                                  channel_tcp.c
+ *     ring   rings in memory: two threads of a process, or two processes of a host     channel_ring.c
+ *     tcp    a socket                                                                  channel_tcp.c
  *
- * Sender and receiver work in place: a message is built in a reserved block and read where it lies.
+ * Sender and receiver work in place: a message is built in a reserved block and read where it
+ * lies.
  *
- *   reserve --> fill --> commit   =====>   receive --> read --> release
- */
+ *     reserve --> fill --> commit   =====>   receive --> read --> release */
 #ifndef TRMI_PS_CHANNEL_H
 #define TRMI_PS_CHANNEL_H
 
@@ -17,38 +18,41 @@
 
 enum { TRMI_PEER_NAME_BYTES = 80, TRMI_MESSAGE_BYTES_MAX = 1 << 30 };
 
+/* A message in the channel's memory. */
 typedef struct trmi_message {
     uint8_t *data; /* 64-byte aligned */
     size_t bytes;
-    void *block; /* the channel's own */
+    void *block; /* the channel's handle */
 } trmi_message;
 
 typedef struct trmi_channel trmi_channel;
 
 typedef struct trmi_channel_table {
     const char *name;
-    /* A block for a message of at most `bytes`; waits for room. Several may be out at once; they
-     * arrive in the order of their reservation.
+    /* Reserves a block for a message of at most `bytes`; waits for room. Several may be reserved
+     * at once; they arrive in the order of reservation.
      *   errors  TIMEOUT (naming the peer), PEER (it is gone), INVALID (too large), NOMEM
      *   thread  one at a time */
     trm_status (*reserve)(trmi_channel *channel, size_t bytes, double timeout_seconds,
                           trmi_message *out, trm_error *err);
-    /* Sends a reserved block, `message->bytes` of it (0 = nothing: it is taken back).   thread any
-     */
+    /* Sends a reserved block, message->bytes of it (0: nothing, the reservation is withdrawn).
+     *   thread  any */
     trm_status (*commit)(trmi_channel *channel, trmi_message *message, double timeout_seconds,
                          trm_error *err);
-    /* The next message.   errors  TIMEOUT, END (the peer has closed), PEER (it is gone), CORRUPT
+    /* Receives the next message.
+     *   errors  TIMEOUT, END (the peer has closed), PEER (it is gone), CORRUPT
      *   thread  one at a time */
     trm_status (*receive)(trmi_channel *channel, double timeout_seconds, trmi_message *out,
                           trm_error *err);
-    /* Done with a received message.   thread any */
+    /* Releases a received message.
+     *   thread  any */
     void (*release)(trmi_channel *channel, trmi_message *message);
-    /* Tells the peer that no more will come; its receive then says END.   thread any */
+    /* Announces that no more messages will be sent; the peer's receive then returns END.
+     *   thread  any */
     void (*shut)(trmi_channel *channel);
-    /* Frees; no other call may be under way. */
+    /* Frees the channel; no other call may be under way. */
     void (*destroy)(trmi_channel *channel);
-    /* A client's end: a whole message from where it lies, without a copy. NULL = see
-     * trmi_channel_send. */
+    /* A client's end: sends a whole message without a copy. NULL: trmi_channel_send copies. */
     trm_status (*send)(trmi_channel *channel, const uint8_t *data, size_t bytes,
                        double timeout_seconds, trm_error *err);
 } trmi_channel_table;
@@ -59,9 +63,9 @@ struct trmi_channel {
     char peer[TRMI_PEER_NAME_BYTES]; /* "server 1 (10.0.0.2:4000)": errors name it */
 };
 
-/* A client sends what it keeps: by the channel's send, or reserve, copy, commit.   errors  as these
- * thread as reserve
- */
+/* Sends a message that the client keeps: by the channel's send, or by reserve, copy and commit.
+ *   errors  as these
+ *   thread  as reserve */
 static inline trm_status trmi_channel_send(trmi_channel *channel, const uint8_t *data, size_t bytes,
                                            double timeout_seconds, trm_error *err) {
     const trmi_channel_table *t = channel->table;
@@ -77,12 +81,14 @@ static inline trm_status trmi_channel_send(trmi_channel *channel, const uint8_t 
     return status;
 }
 
-/* Two ends in one process, with rings of `ring_bytes` (a power of two; messages up to half of it).
+/* Creates two ends in one process, with rings of `ring_bytes` (a power of two; messages up to
+ * half of it).
  *   errors  NOMEM */
 trm_status trmi_channel_pair(size_t ring_bytes, trmi_channel **a, trmi_channel **b, trm_error *err);
 
-/* A connected socket whose other end has proved the job's token; takes `fd` over, also when it
- * fails.   errors  NOMEM */
+/* Wraps a connected socket whose other end has proved the job's token; takes `fd` over, also on
+ * failure.
+ *   errors  NOMEM */
 trm_status trmi_tcp_wrap(int fd, const char *peer, trmi_channel **out, trm_error *err);
 
 /* --- from tcp to shared memory -------------------------------------------------------------------
@@ -94,26 +100,29 @@ typedef struct trmi_ring_place {
     int32_t fd; /* in that process */
 } trmi_ring_place;
 
-/* The client's end, with the file open until it is settled.   owns  caller   errors  NOMEM, IO */
+/* Creates the client's end of rings; the memory file stays open until trmi_ring_settle.
+ *   owns  the caller   errors  NOMEM, IO */
 trm_status trmi_ring_offer(trmi_channel *tcp, size_t ring_bytes, trmi_channel **out,
                            trmi_ring_place *place, trm_error *err);
-/* After the server's answer: an accepted offer takes `tcp` over, another one is destroyed. */
+/* Called after the server's answer: an accepted offer takes `tcp` over, a rejected one is
+ * destroyed. */
 void trmi_ring_settle(trmi_channel *offer, trmi_channel *tcp, bool accepted);
-/* The server's end; takes `tcp` over on success.   errors  IO, CORRUPT, NOMEM */
+/* Maps the offered rings as the server's end; takes `tcp` over on success.
+ *   errors  IO, CORRUPT, NOMEM */
 trm_status trmi_ring_accept(trmi_channel *tcp, trmi_ring_place place, size_t ring_bytes,
                             trmi_channel **out, trm_error *err);
-/* Not acknowledged for so long, a connection is broken.   thread any */
+/* Sets after how many seconds without acknowledgement a connection counts as broken.
+ *   thread  any */
 void trmi_tcp_patience(trmi_channel *tcp, double seconds);
-/* A server's end, before anything is sent: commit never waits for the client, whoever receives
- * sends what the socket did not
- * take (receive often). At most `bytes_most` are reserved or wait (one message always may): reserve
- * then says TIMEOUT at
- * once. A client that takes nothing of them for `silence_seconds` is cut off, which is logged:
- * receive and commit say PEER.   errors  IO
- */
+/* Called on a server's end before anything is sent: commit then never waits for the client. Data
+ * that the socket does not take at once is sent by the thread that calls receive (call it
+ * often). At most `bytes_most` bytes are reserved or waiting (one message always may); beyond
+ * that reserve returns TIMEOUT at once. A client that takes none of them for `silence_seconds`
+ * is disconnected, which is logged: receive and commit return PEER.
+ *   errors  IO */
 trm_status trmi_tcp_never_wait(trmi_channel *tcp, size_t bytes_most, double silence_seconds,
                                trm_error *err);
-/* True once the other end of a tcp channel has gone or closed. */
+/* Returns whether the other end of a TCP channel has gone or closed. */
 bool trmi_tcp_gone(const trmi_channel *tcp);
 
 #endif

@@ -1,25 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Channels of two rings in memory.
+/* Channels of two rings in shared memory.
  *
- *   end A --[ ring 0 ]--> end B        ring: tail (reserved) ... head (released)
- *         <--[ ring 1 ]--              block: 64 bytes of state, then the message
+ *     end A --[ ring 0 ]--> end B        ring: tail (reserved) ... head (released)
+ *           <--[ ring 1 ]--              block: 64 bytes of state, then the message
  *
- * A block goes RESERVED -> COMMITTED; the consumer then hands its message out and notes in `taken`
- * that it is released. Space comes back when the oldest blocks are released. Sleepers wait on
- * `bell` (news for the consumer) and `space` (room for the producer).
+ * A block goes from RESERVED to COMMITTED; the consumer then hands its message out and notes in
+ * `taken` that it is released. Space becomes free when the oldest blocks are released. Waiting
+ * ends sleep on the futexes `bell` (news for the consumer) and `space` (room for the producer).
  *
- * Where all blocks are released (head = tail) the producer begins again at the start of the memory,
- * by moving both to the next multiple of its size, `head` first: messages lie where the last ones
- * lay, in the caches, and a ring is as large as what is under way. The consumer, which alone moves
- * `head` otherwise, reads `tail` before `head`, so that it never sees the old head below the new
- * tail; its own position follows.
+ * When all blocks are released (head = tail) the producer starts over at the beginning of the
+ * memory, by moving both to the next multiple of its size, `head` first: messages then lie in
+ * memory that is in the caches, and only as much of a ring is touched as is under way. The
+ * consumer, which alone moves `head` otherwise, reads `tail` before `head`, so that it never
+ * sees the old head below the new tail; its own position follows.
  *
- * The peer may be hostile: it can write anything into the rings at any time. So each end keeps its
- * own copy of all that it decides by: the size of the rings, the producer its tail, the consumer
- * its positions and the sizes of the blocks that it has handed out. What a block says of itself is
- * copied once, checked, and used from the copy. Positions are taken modulo the ring, so that a
- * wrong one leads to another place of the ring and never out of it. Memory of two processes is a
- * sealed memory file (comm/shm/shared_memory.h): it cannot be cut short. */
+ * The peer may be hostile: it can write anything into the rings at any time. Each end therefore
+ * keeps its own copy of all that its decisions depend on: the size of the rings, the producer
+ * its tail, the consumer its positions and the sizes of the blocks that it has handed out. The
+ * fields of a block are copied once, checked, and used from the copy. Positions are taken modulo
+ * the ring, so that a wrong one leads to another place in the ring and never outside. Memory of
+ * two processes is a sealed memory file (comm/shm/shared_memory.h), which cannot be truncated. */
 #define _GNU_SOURCE
 #include "ps/wire/channel.h"
 
@@ -40,20 +40,22 @@
 
 enum { RESERVED = 1, COMMITTED = 2, HEAD_BYTES = 256, BLOCK_HEAD = 64 };
 static const uint32_t RELEASED =
-    1u << 31; /* in `taken`, beside the block's size in units of BLOCK_HEAD */
+    1u << 31; /* bit in `taken`, beside the block's size in units of BLOCK_HEAD */
 static const uint64_t ring_magic = 0x32676E6972737074u; /* "tpsring2" */
-static const double slice_seconds = 0.05;               /* between looks whether the peer lives */
-/* about what it costs to sleep, and to wake a CPU that has gone to sleep, too */
+static const double slice_seconds = 0.05; /* between checks whether the peer is alive */
+/* longest polling before sleeping: about the cost of sleeping and waking an idle CPU */
 static const double patience_most = 50e-6;
 
+/* The head of a block; written by the producer. */
 typedef struct block {
     _Atomic uint32_t state;
-    _Atomic uint32_t empty; /* 1: no message, skip */
+    _Atomic uint32_t empty; /* 1: no message, to be skipped */
     _Atomic uint64_t block_bytes;
     _Atomic uint64_t bytes;
     uint8_t pad[BLOCK_HEAD - 24];
 } block;
 
+/* The head of a ring. Members of producer and consumer are on different cache lines. */
 typedef struct ring {
     uint64_t magic, data_bytes;
     _Alignas(64) _Atomic uint64_t tail;
@@ -62,27 +64,28 @@ typedef struct ring {
     _Alignas(64) _Atomic uint64_t head;
     _Atomic uint32_t space;
     _Atomic uint32_t producer_sleeps;
-    _Atomic uint32_t shut; /* by the producer */
+    _Atomic uint32_t shut; /* the producer has closed the ring */
     _Atomic uint32_t gone; /* the consumer has left */
 } ring;
 _Static_assert(sizeof(ring) <= HEAD_BYTES, "the head of a ring fits its place");
 
+/* One end. */
 typedef struct ring_channel {
     trmi_channel base;
     ring *out, *in;
-    size_t ring_bytes; /* of data in each */
-    uint64_t tail;     /* of `out` */
+    size_t ring_bytes; /* bytes of data in each ring */
+    uint64_t tail;     /* own copy of the tail of `out` */
     uint64_t read;     /* next block of `in` to receive */
-    uint64_t head;     /* oldest block of `in` that is not released; release_mutex */
+    uint64_t head;     /* oldest block of `in` that is not released (under release_mutex) */
     _Atomic uint32_t
         *taken; /* [ring_bytes / BLOCK_HEAD] blocks of `in` that were handed out, by place */
-    double patience_seconds; /* for news before it sleeps */
+    double patience_seconds; /* current polling time before sleeping */
     pthread_mutex_t release_mutex;
     void *memory;
     size_t memory_bytes;
-    _Atomic int32_t *users; /* of memory shared within the process; NULL = mine alone */
-    trmi_channel *tcp;      /* liveness, NULL within a process */
-    int fd;                 /* of an offer, until it is settled; else -1 */
+    _Atomic int32_t *users; /* ends that use the memory within one process; NULL: only this one */
+    trmi_channel *tcp;      /* the TCP connection, for detecting death; NULL within a process */
+    int fd;                 /* memory file of an offer until it is settled, else -1 */
 } ring_channel;
 
 static char *data_of(ring *r) { return (char *)r + HEAD_BYTES; }
@@ -99,6 +102,8 @@ static void ring_init(ring *r, size_t ring_bytes) {
     r->magic = ring_magic;
 }
 
+/* Checks that the other end exists: it has not left the ring, and its connection is open.
+ *   error  PEER */
 static trm_status peer_lives(const ring_channel *c, trm_error *err) {
     if (atomic_load(&c->out->gone) != 0 || (c->tcp != NULL && trmi_tcp_gone(c->tcp))) {
         return TRMI_FAIL(err, TRM_PEER, "%s is gone", c->base.peer);
@@ -106,12 +111,14 @@ static trm_status peer_lives(const ring_channel *c, trm_error *err) {
     return TRM_OK;
 }
 
-/* Sleeps on *word, which was `seen`, until it changes, the slice ends or the deadline passes. */
+/* Sleeps until *word differs from `seen`, a slice has passed, or the deadline. Returns false if
+ * the deadline has passed. */
 static bool doze(_Atomic uint32_t *word, uint32_t seen, _Atomic uint32_t *sleeps, double deadline) {
     double left = deadline - trmi_os_now();
     if (left <= 0) {
         return false;
     }
+    /* the flag first, then the check: a signal between them is not lost */
     atomic_store(sleeps, 1);
     if (atomic_load(word) == seen) {
         trmi_futex_wait((uint32_t *)(void *)word, seen,
@@ -121,9 +128,9 @@ static bool doze(_Atomic uint32_t *word, uint32_t seen, _Atomic uint32_t *sleeps
     return true;
 }
 
-/* Looks for news for a while before it sleeps; others have the CPU if they want it. Where looking
- * has brought nothing, it looks half as long next time; where news came as soon as that, as long as
- * it may. False when the deadline has passed. */
+/* Waits for news: polls for a while, yielding the CPU, before it sleeps. If polling was in vain
+ * the next polling is half as long; after news within the polling time it is as long as
+ * possible. Returns false if the deadline has passed. */
 static bool wait_for_news(ring_channel *c, uint32_t seen, double deadline) {
     ring *r = c->in;
     const double began = trmi_os_now();
@@ -140,6 +147,7 @@ static bool wait_for_news(ring_channel *c, uint32_t seen, double deadline) {
     return waited;
 }
 
+/* Signals the other end and wakes it if it sleeps. */
 static void ring_bell(_Atomic uint32_t *word, _Atomic uint32_t *sleeps) {
     atomic_fetch_add(word, 1);
     if (atomic_load(sleeps) != 0) {
@@ -147,7 +155,7 @@ static void ring_bell(_Atomic uint32_t *word, _Atomic uint32_t *sleeps) {
     }
 }
 
-/* Where the next block goes: an empty ring begins at its start again. */
+/* Returns where the next block goes; an empty ring starts over at its beginning. */
 static uint64_t start_again(const ring_channel *c) {
     uint64_t tail = c->tail, past = tail & (c->ring_bytes - 1);
     if (past != 0 && atomic_load(&c->out->head) == tail) {
@@ -157,13 +165,15 @@ static uint64_t start_again(const ring_channel *c) {
     return tail;
 }
 
-/* Before its state says that it can be read. */
+/* Fills in a block's head; called before its state is set. */
 static void describe_block(block *b, bool empty, uint64_t block_bytes, uint64_t bytes) {
     atomic_store_explicit(&b->empty, empty, memory_order_relaxed);
     atomic_store_explicit(&b->block_bytes, block_bytes, memory_order_relaxed);
     atomic_store_explicit(&b->bytes, bytes, memory_order_relaxed);
 }
 
+/* trmi_channel_table.reserve: takes the next block of the ring and waits for its room. A block
+ * does not wrap around; the rest of the ring before its start becomes an empty block. */
 static trm_status ring_reserve(trmi_channel *channel, size_t bytes, double timeout_seconds,
                                trmi_message *out, trm_error *err) {
     ring_channel *c = (ring_channel *)channel;
@@ -177,6 +187,7 @@ static trm_status ring_reserve(trmi_channel *channel, size_t bytes, double timeo
     }
     double deadline = trmi_os_now() + timeout_seconds;
     uint64_t tail = start_again(c);
+    /* to the end of the ring there may be too little room in one piece */
     uint64_t to_end = c->ring_bytes - (tail & (c->ring_bytes - 1));
     uint64_t pad = to_end < need ? to_end : 0;
     for (;;) {
@@ -190,6 +201,7 @@ static trm_status ring_reserve(trmi_channel *channel, size_t bytes, double timeo
                              channel->peer, timeout_seconds);
         }
     }
+    /* fill the rest of the ring with an empty block */
     if (pad > 0) {
         block *skip = block_at(c, r, tail);
         describe_block(skip, true, pad, 0);
@@ -200,11 +212,14 @@ static trm_status ring_reserve(trmi_channel *channel, size_t bytes, double timeo
     describe_block(b, false, need, bytes);
     atomic_store(&b->state, RESERVED);
     c->tail = tail + need;
+    /* visible to the consumer only with its state set */
     atomic_store(&r->tail, c->tail);
     *out = (trmi_message){.data = (uint8_t *)(b + 1), .bytes = bytes, .block = b};
     return TRM_OK;
 }
 
+/* trmi_channel_table.commit: a message of no bytes becomes an empty block, which the consumer
+ * skips. */
 static trm_status ring_commit(trmi_channel *channel, trmi_message *message, double timeout_seconds,
                               trm_error *err) {
     ring_channel *c = (ring_channel *)channel;
@@ -219,7 +234,7 @@ static trm_status ring_commit(trmi_channel *channel, trmi_message *message, doub
     return TRM_OK;
 }
 
-/* release_mutex held: the oldest blocks that are released are the producer's again. */
+/* Returns the oldest released blocks to the producer. release_mutex held. */
 static void give_space(ring_channel *c) {
     const uint64_t start = c->head;
     uint32_t units;
@@ -244,8 +259,8 @@ static void ring_release(trmi_channel *channel, trmi_message *message) {
     *message = (trmi_message){0};
 }
 
-/* The next block of `in`, as it says now and as it is used from here on. False: it does not fit the
- * ring. */
+/* Takes the next block of `in`: copies its head once and checks it. Returns false if it does not
+ * fit the ring. */
 static bool take_block(ring_channel *c, trmi_message *out, bool *empty) {
     block *b = block_at(c, c->in, c->read);
     const uint64_t place = c->read & (c->ring_bytes - 1);
@@ -263,8 +278,8 @@ static bool take_block(ring_channel *c, trmi_message *out, bool *empty) {
     return true;
 }
 
-/* To the start of the memory, where the producer has begun again. False: a head that is no start.
- */
+/* Follows the producer to the beginning of the memory, if it has started over. Returns false for
+ * an impossible head. */
 static bool follow(ring_channel *c) {
     uint64_t head = atomic_load(&c->in->head);
     if (head <= c->read) {
@@ -279,11 +294,13 @@ static bool follow(ring_channel *c) {
     return true;
 }
 
-/* Whether the block at the read position, below `tail`, is complete. */
+/* Returns whether the block at the read position, below `tail`, is committed. */
 static bool has_block(const ring_channel *c, uint64_t tail) {
     return c->read < tail && atomic_load(&block_at(c, c->in, c->read)->state) == COMMITTED;
 }
 
+/* trmi_channel_table.receive: takes the next committed block, in the order of reservation. Order
+ * of checks: a block, the end, a dead peer; then it waits. */
 static trm_status ring_receive(trmi_channel *channel, double timeout_seconds, trmi_message *out,
                                trm_error *err) {
     ring_channel *c = (ring_channel *)channel;
@@ -291,7 +308,7 @@ static trm_status ring_receive(trmi_channel *channel, double timeout_seconds, tr
     double deadline = trmi_os_now() + timeout_seconds;
     for (;;) {
         uint32_t seen = atomic_load(&r->bell);
-        /* before the tail: what was sent before the end is below it */
+        /* read before the tail: all messages sent before the end are then below the tail */
         const bool shut = atomic_load(&r->shut) != 0;
         uint64_t tail = atomic_load(&r->tail);
         if (!follow(c)) {
@@ -315,7 +332,8 @@ static trm_status ring_receive(trmi_channel *channel, double timeout_seconds, tr
         }
         trm_status alive = peer_lives(c, err);
         if (alive != TRM_OK) {
-            /* What it has sent is taken; a block that it was still filling will never come. */
+            /* Receive what the dead peer has committed; a block that it was filling will never
+             * be. */
             if (follow(c) && has_block(c, atomic_load(&r->tail))) {
                 continue;
             }
@@ -345,6 +363,7 @@ static void free_end(ring_channel *c) {
     trmi_free(c);
 }
 
+/* Leaves the rings: the other end's waits end, and the last end unmaps the memory. */
 static void ring_destroy(trmi_channel *channel) {
     ring_channel *c = (ring_channel *)channel;
     ring_shut(channel);
@@ -365,8 +384,8 @@ static void ring_destroy(trmi_channel *channel) {
 static const trmi_channel_table ring_table = {
     "ring", ring_reserve, ring_commit, ring_receive, ring_release, ring_shut, ring_destroy, NULL};
 
-/* One end of memory that holds two rings, which stays the caller's where it fails; `side` 0 sends
- * through the first. */
+/* Creates one end of memory with two rings; `side` 0 sends through the first. NULL without
+ * memory; the memory then stays the caller's. */
 static ring_channel *new_end(const char *peer, void *memory, size_t ring_bytes, int side) {
     ring *first = memory, *second = (ring *)(void *)((char *)memory + ring_memory(ring_bytes));
     ring_channel *c = trmi_alloc(sizeof *c);
@@ -392,16 +411,19 @@ static ring_channel *new_end(const char *peer, void *memory, size_t ring_bytes, 
     return c;
 }
 
+/* Returns whether a ring may have this size: a power of two within limits. */
 static bool usable_size(size_t ring_bytes) {
     return ring_bytes >= 4096 && ring_bytes <= TRMI_MESSAGE_BYTES_MAX &&
            (ring_bytes & (ring_bytes - 1)) == 0;
 }
 
+/* Initialises the two rings, one for each direction. */
 static void init_rings(void *memory, size_t ring_bytes) {
     ring_init(memory, ring_bytes);
     ring_init((ring *)(void *)((char *)memory + ring_memory(ring_bytes)), ring_bytes);
 }
 
+/* Contract in channel.h. Both ends share one private mapping; the last end unmaps it. */
 trm_status trmi_channel_pair(size_t ring_bytes, trmi_channel **a, trmi_channel **b,
                              trm_error *err) {
     TRMI_ASSERT(usable_size(ring_bytes));
@@ -436,7 +458,8 @@ trm_status trmi_channel_pair(size_t ring_bytes, trmi_channel **a, trmi_channel *
 
 /* ---- across processes ------------------------------------------------------------------------ */
 
-/* Maps the file; an end of its rings.   errors  NOMEM */
+/* Maps the memory file and creates an end of its rings.
+ *   errors  NOMEM */
 static trm_status map_end(trmi_channel *tcp, int fd, size_t ring_bytes, int side,
                           ring_channel **out, trm_error *err) {
     size_t bytes = 2 * ring_memory(ring_bytes);
@@ -453,6 +476,8 @@ static trm_status map_end(trmi_channel *tcp, int fd, size_t ring_bytes, int side
     return TRM_OK;
 }
 
+/* Contract in channel.h. The file stays open until the offer is settled, so that the server can
+ * open it by process and number. */
 trm_status trmi_ring_offer(trmi_channel *tcp, size_t ring_bytes, trmi_channel **out,
                            trmi_ring_place *place, trm_error *err) {
     TRMI_ASSERT(usable_size(ring_bytes));
@@ -482,6 +507,8 @@ void trmi_ring_settle(trmi_channel *offer, trmi_channel *tcp, bool accepted) {
     c->tcp = tcp;
 }
 
+/* Contract in channel.h. The memory comes from another process: its size and head are checked
+ * before use. */
 trm_status trmi_ring_accept(trmi_channel *tcp, trmi_ring_place place, size_t ring_bytes,
                             trmi_channel **out, trm_error *err) {
     ring_channel *c;

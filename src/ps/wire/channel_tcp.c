@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Channels over TCP, once both ends have proved the job's token (base/net.h), in frames of
- * base/net_frame.h. The receive buffer grows with what has arrived, not with what was announced.
+/* Channels over TCP, after both ends have proved the job's token (base/net.h), in frames of
+ * base/net_frame.h. The receive buffer grows with the bytes that have arrived, not with the
+ * announced size.
  *
- * A client's end waits until the socket has taken a message. A server's does not
- * (trmi_tcp_never_wait): what the socket does not take at once lies in a line, and goes out from
- * the thread that receives.
+ * A client's end waits until the socket has taken a message. A server's end does not
+ * (trmi_tcp_never_wait): data that the socket does not take at once is queued, and sent by the
+ * thread that receives.
  *
- *      any thread   commit --> [ block ] -> [ block ] --> socket
- *      receiver     poll(input; output while there is a line; the bell of whoever began one) */
+ *        any thread   commit --> [ block ] -> [ block ] --> socket
+ *        receiver     poll(input; output while data is queued; an eventfd ("bell") that signals newly queued data) */
 #define _GNU_SOURCE
 #include "ps/wire/channel.h"
 
@@ -36,22 +37,23 @@ enum {
     SPARE_BLOCKS = 32,
     SPARE_BYTES = 32 << 20 /* in all */
 };
-static const double FAREWELL_SECONDS = 2; /* for the last answers of a connection */
+static const double FAREWELL_SECONDS = 2; /* seconds for the last answers of a connection */
 
-/* Message memory is kept for the next messages, as many as are under way at once (parts of two
- * batches): taking it anew costs more than sending it. */
+/* A free block of message memory. Blocks are kept for later messages, as many as are under way
+ * at once: allocating one anew costs more than sending it. */
 typedef struct spare {
     uint8_t *data;
     size_t capacity;
 } spare;
 
-/* A message on its way: its frame, and what follows that. */
+/* A message that is being sent: its frame head and its data. */
 typedef struct outgoing {
     uint8_t frame[FRAME_BYTES];
     const uint8_t *data;
-    size_t bytes, sent; /* of both */
+    size_t bytes, sent; /* bytes of frame head and data; sent so far */
 } outgoing;
 
+/* Returns a message to send, with its frame head. */
 static outgoing outgoing_of(const uint8_t *data, size_t bytes) {
     outgoing o = {.data = data, .bytes = FRAME_BYTES + bytes};
     trmi_frame_encode(&(trmi_frame_head){.service = TRMI_SERVICE_PARAMETERS, .bytes = bytes},
@@ -60,7 +62,7 @@ static outgoing outgoing_of(const uint8_t *data, size_t bytes) {
     return o;
 }
 
-/* Before a message. */
+/* The head of a block, in front of the message. */
 typedef struct tcp_block {
     size_t capacity;
     struct tcp_block *next;
@@ -69,22 +71,23 @@ typedef struct tcp_block {
 } tcp_block;
 _Static_assert(sizeof(tcp_block) % 64 == 0, "a message begins on a cache line");
 
+/* One end of a TCP connection. */
 typedef struct tcp_channel {
     trmi_channel base;
-    int fd, bell;                            /* bell -1: waits for the socket */
-    pthread_mutex_t send_mutex, spare_mutex; /* send: over the line, too */
-    spare spares[SPARE_BLOCKS];              /* the first spare_count */
+    int fd, bell; /* bell -1: commit waits for the socket (a client's end) */
+    pthread_mutex_t send_mutex, spare_mutex; /* send_mutex: also over the queue */
+    spare spares[SPARE_BLOCKS];              /* spare_count of them are in use */
     int spare_count;
     size_t spare_bytes;
     uint8_t frame[FRAME_BYTES];
     size_t frame_have, have, expected;
     spare in;
-    tcp_block *first, **last;      /* the line */
-    size_t held, held_most;        /* bytes that are reserved or in it */
-    double moved, silence_seconds; /* when the socket took something, or the line began */
+    tcp_block *first, **last;      /* queue of blocks to send */
+    size_t held, held_most;        /* bytes reserved or queued, and their limit */
+    double moved, silence_seconds; /* time at which the socket last took data, or the queue began */
 } tcp_channel;
 
-/* The smallest of the kept blocks that is large enough; {0} if there is none. */
+/* Returns the smallest free block of at least `bytes`; {0} if there is none. */
 static spare find_spare(tcp_channel *c, size_t bytes) {
     spare found = {0};
     int best = -1;
@@ -102,6 +105,7 @@ static spare find_spare(tcp_channel *c, size_t bytes) {
     return found;
 }
 
+/* Returns a free block of at least `bytes`, allocated if necessary; data NULL without memory. */
 static spare take_spare(tcp_channel *c, size_t bytes) {
     spare s = find_spare(c, bytes);
     if (s.data == NULL) {
@@ -111,7 +115,7 @@ static spare take_spare(tcp_channel *c, size_t bytes) {
     return s;
 }
 
-/* Where there is no room for it, or for all of them, the smallest go. */
+/* Keeps a block for later; if there are too many blocks or bytes, the smallest are freed. */
 static void keep_spare(tcp_channel *c, spare s) {
     pthread_mutex_lock(&c->spare_mutex);
     while (s.data != NULL &&
@@ -136,7 +140,8 @@ static void keep_spare(tcp_channel *c, spare s) {
     pthread_mutex_unlock(&c->spare_mutex);
 }
 
-/* Waits until the socket is ready for `events`. */
+/* Waits until the socket is ready for `events`.
+ *   error  TIMEOUT */
 static trm_status wait_ready(const tcp_channel *c, short events, double deadline,
                              double timeout_seconds, trm_error *err) {
     for (;;) {
@@ -159,7 +164,8 @@ static trm_status wait_ready(const tcp_channel *c, short events, double deadline
     }
 }
 
-/* A server's answers under way to one client have a bound, but one always goes. */
+/* Counts `bytes` as reserved. Returns false if a server's answers to this client exceed the
+ * limit; one message always fits. */
 static bool hold(tcp_channel *c, size_t bytes) {
     if (c->bell < 0) {
         return true;
@@ -171,6 +177,7 @@ static bool hold(tcp_channel *c, size_t bytes) {
     return fits;
 }
 
+/* Takes back what hold() has counted. */
 static void let_go(tcp_channel *c, size_t bytes) {
     if (c->bell >= 0) {
         pthread_mutex_lock(&c->send_mutex);
@@ -179,6 +186,7 @@ static void let_go(tcp_channel *c, size_t bytes) {
     }
 }
 
+/* Checks the size of a message. */
 static trm_status fits_message(const trmi_channel *channel, size_t bytes, trm_error *err) {
     return bytes <= TRMI_MESSAGE_BYTES_MAX
                ? TRM_OK
@@ -186,6 +194,7 @@ static trm_status fits_message(const trmi_channel *channel, size_t bytes, trm_er
                            channel->peer, TRMI_MESSAGE_BYTES_MAX);
 }
 
+/* trmi_channel_table.reserve: memory for the message behind a block head. */
 static trm_status tcp_reserve(trmi_channel *channel, size_t bytes, double timeout_seconds,
                               trmi_message *out, trm_error *err) {
     tcp_channel *c = (tcp_channel *)channel;
@@ -212,7 +221,8 @@ static void tcp_release(trmi_channel *channel, trmi_message *message) {
     *message = (trmi_message){0};
 }
 
-/* As much of it as the socket takes. TRM_PENDING: it takes no more now. */
+/* Sends as much of a message as the socket takes, frame head and data in one call.
+ *   error  TRM_PENDING: it takes no more now; PEER */
 static trm_status send_some(tcp_channel *c, outgoing *o, trm_error *err) {
     while (o->sent < o->bytes) {
         const size_t frame = o->sent < FRAME_BYTES ? FRAME_BYTES - o->sent : 0,
@@ -233,8 +243,8 @@ static trm_status send_some(tcp_channel *c, outgoing *o, trm_error *err) {
     return TRM_OK;
 }
 
-/* A client's: waits until the socket has taken all. After an error nothing sensible can follow:
- * half a frame may be out. */
+/* Sends a whole message and waits for the socket (client's end). After an error the connection
+ * is shut down, because half a frame may have been sent. */
 static trm_status send_all(tcp_channel *c, outgoing *o, double timeout_seconds, trm_error *err) {
     double deadline = trmi_os_now() + timeout_seconds;
     trm_status status;
@@ -250,7 +260,8 @@ static trm_status send_all(tcp_channel *c, outgoing *o, double timeout_seconds, 
     return status;
 }
 
-/* The line, as far as the socket takes it.   errors  PEER: gone, or it takes nothing any more */
+/* Sends queued blocks as far as the socket takes them.
+ *   errors  PEER: gone, or it has taken nothing for too long */
 static trm_status send_line(tcp_channel *c, trm_error *err) {
     while (c->first != NULL) {
         tcp_block *b = c->first;
@@ -277,6 +288,8 @@ static trm_status send_line(tcp_channel *c, trm_error *err) {
     return TRM_OK;
 }
 
+/* Appends a block to the queue. If it is the only one, it is sent at once, and the receiver is
+ * signalled if a part remains. */
 static trm_status join_line(tcp_channel *c, tcp_block *b, trm_error *err) {
     bool alone = c->first == NULL;
     *c->last = b;
@@ -290,6 +303,7 @@ static trm_status join_line(tcp_channel *c, tcp_block *b, trm_error *err) {
     return TRM_OK;
 }
 
+/* Queues and sends a block (server's end). */
 static trm_status send_in_line(tcp_channel *c, tcp_block *b, trm_error *err) {
     pthread_mutex_lock(&c->send_mutex);
     trm_status status = join_line(c, b, err);
@@ -300,6 +314,8 @@ static trm_status send_in_line(tcp_channel *c, tcp_block *b, trm_error *err) {
     return status;
 }
 
+/* trmi_channel_table.commit: a client's end sends and waits, a server's end queues. A message of
+ * no bytes is dropped. */
 static trm_status tcp_commit(trmi_channel *channel, trmi_message *message, double timeout_seconds,
                              trm_error *err) {
     tcp_channel *c = (tcp_channel *)channel;
@@ -319,15 +335,17 @@ static trm_status tcp_commit(trmi_channel *channel, trmi_message *message, doubl
     return status;
 }
 
+/* trmi_channel_table.send: sends the caller's memory without a copy (client's end only). */
 static trm_status tcp_send(trmi_channel *channel, const uint8_t *data, size_t bytes,
                            double timeout_seconds, trm_error *err) {
     tcp_channel *c = (tcp_channel *)channel;
-    TRMI_ASSERT(c->bell < 0); /* a line would need memory of its own */
+    TRMI_ASSERT(c->bell < 0); /* the queue would need a copy */
     TRMI_TRY(fits_message(channel, bytes, err));
     outgoing o = outgoing_of(data, bytes);
     return send_all(c, &o, timeout_seconds, err);
 }
 
+/* Sends queued blocks; *line: some remain. */
 static trm_status send_waiting(tcp_channel *c, bool *line, trm_error *err) {
     pthread_mutex_lock(&c->send_mutex);
     trm_status status = send_line(c, err);
@@ -339,7 +357,7 @@ static trm_status send_waiting(tcp_channel *c, bool *line, trm_error *err) {
     return status;
 }
 
-/* Until there is something to read; what waits in line goes out meanwhile. */
+/* Waits until there is input; sends queued blocks meanwhile. */
 static trm_status wait_input(tcp_channel *c, double deadline, double timeout_seconds,
                              trm_error *err) {
     if (c->bell < 0) {
@@ -366,7 +384,8 @@ static trm_status wait_input(tcp_channel *c, double deadline, double timeout_sec
     }
 }
 
-/* Some bytes into `to`. TRM_PENDING when none are there. */
+/* Reads available bytes into `to`.
+ *   error  TRM_PENDING: none are there; END, PEER */
 static trm_status read_some(tcp_channel *c, void *to, size_t bytes, size_t *have, trm_error *err) {
     ssize_t got = recv(c->fd, to, bytes, MSG_DONTWAIT);
     if (got > 0) {
@@ -383,6 +402,8 @@ static trm_status read_some(tcp_channel *c, void *to, size_t bytes, size_t *have
                     : TRMI_FAIL(err, TRM_PEER, "%s is gone: %s", c->base.peer, strerror(errno));
 }
 
+/* Reads and checks the frame head.
+ *   error  CORRUPT: a foreign protocol or a size out of range */
 static trm_status read_frame(tcp_channel *c, trm_error *err) {
     TRMI_TRY(
         read_some(c, c->frame + c->frame_have, FRAME_BYTES - c->frame_have, &c->frame_have, err));
@@ -403,13 +424,15 @@ static trm_status read_frame(tcp_channel *c, trm_error *err) {
     return TRM_OK;
 }
 
+/* Makes room for more of the expected message, twice the bytes that have arrived: an announced
+ * size alone allocates nothing. */
 static bool make_place(tcp_channel *c) {
     size_t aim = c->have < FIRST_BYTES ? FIRST_BYTES : 2 * c->have;
     aim = (aim > c->expected ? c->expected : aim) + sizeof(tcp_block);
     if (c->in.data != NULL && c->in.capacity >= aim) {
         return true;
     }
-    /* what is there anyway may be taken at once */
+    /* a free block of the full size is used at once */
     spare larger = find_spare(c, c->expected + sizeof(tcp_block));
     larger = larger.data != NULL ? larger : take_spare(c, aim);
     if (larger.data == NULL) {
@@ -423,12 +446,14 @@ static bool make_place(tcp_channel *c) {
     return true;
 }
 
+/* trmi_channel_table.receive: reads the frame head, then the message; keeps what has arrived
+ * when time is up. */
 static trm_status tcp_receive(trmi_channel *channel, double timeout_seconds, trmi_message *out,
                               trm_error *err) {
     tcp_channel *c = (tcp_channel *)channel;
     double deadline = trmi_os_now() + timeout_seconds;
     bool line;
-    /* however much there is to read */
+    /* even if there is always input */
     TRMI_TRY(c->bell >= 0 ? send_waiting(c, &line, err) : TRM_OK);
     for (;;) {
         trm_status status;
@@ -457,7 +482,7 @@ static trm_status tcp_receive(trmi_channel *channel, double timeout_seconds, trm
     }
 }
 
-/* The line goes out first, if its reader is still there. */
+/* Sends the queue for at most FAREWELL_SECONDS, then closes the sending direction. */
 static void tcp_shut(trmi_channel *channel) {
     tcp_channel *c = (tcp_channel *)channel;
     double deadline = trmi_os_now() + FAREWELL_SECONDS;
@@ -470,6 +495,7 @@ static void tcp_shut(trmi_channel *channel) {
     pthread_mutex_unlock(&c->send_mutex);
 }
 
+/* Closes the socket; queued blocks are dropped. */
 static void tcp_destroy(trmi_channel *channel) {
     tcp_channel *c = (tcp_channel *)channel;
     close(c->fd);
@@ -509,6 +535,7 @@ trm_status trmi_tcp_never_wait(trmi_channel *tcp, size_t bytes_most, double sile
     return c->bell >= 0 ? TRM_OK : TRMI_FAIL_SYS(err, "%s: no bell for its answers", tcp->peer);
 }
 
+/* Contract in channel.h. Looks into the socket without taking a byte. */
 bool trmi_tcp_gone(const trmi_channel *tcp) {
     char byte;
     ssize_t got = recv(((const tcp_channel *)tcp)->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);

@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Encodes and decodes messages (format and contracts in codec.h). Everything that arrives is
+ * checked here before it is used: kinds, counts and sizes, shard and table numbers, the order of
+ * sections. After decoding, keys and values point into the message; nothing is copied. */
 #include "ps/wire/codec.h"
 
 #include "base/checked.h"
@@ -13,18 +16,22 @@
 
 enum { LINE = 64, MESSAGE_MAX = 1 << 30 };
 
+/* Which parts a message of this kind has. */
 static bool is_push(trmi_ps_kind kind) { return kind == TRMI_PS_PUSH || kind == TRMI_PS_STAGE; }
 static bool has_keys(trmi_ps_kind kind) { return kind == TRMI_PS_PULL || is_push(kind); }
 static bool has_values(trmi_ps_kind kind) { return kind == TRMI_PS_ROWS || is_push(kind); }
 
+/* Returns the bytes of the section table. */
 static int64_t table_bytes(trmi_ps_kind kind, uint32_t count) {
     return has_keys(kind) ? trmi_round_up((int64_t)sizeof(trmi_ps_wire_section) * count, LINE) : 0;
 }
 
+/* Returns the padded bytes of a section's values. */
 static int64_t value_bytes(const trmi_ps_section *s, trm_dtype dtype, const int32_t *widths) {
     return trmi_round_up(s->count * widths[s->table] * (int64_t)trm_dtype_bytes(dtype), LINE);
 }
 
+/* Contract in codec.h. Limits are checked in each round, so that sums never overflow. */
 size_t trmi_ps_size(trmi_ps_kind kind, trm_dtype dtype, const trmi_ps_section *sections,
                     uint32_t count, const int32_t *widths) {
     int64_t keys = 0, values = 0;
@@ -46,7 +53,7 @@ size_t trmi_ps_size(trmi_ps_kind kind, trm_dtype dtype, const trmi_ps_section *s
     return bytes > MESSAGE_MAX ? 0 : (size_t)bytes;
 }
 
-/* Points keys and values of the sections into a message of known good size. */
+/* Sets keys and values of the sections to their places in a message whose size has been checked. */
 static void point(trmi_ps_kind kind, trm_dtype dtype, trmi_ps_section *sections, uint32_t count,
                   const int32_t *widths, uint8_t *data) {
     uint8_t *at = data + LINE + table_bytes(kind, count);
@@ -62,6 +69,7 @@ static void point(trmi_ps_kind kind, trm_dtype dtype, trmi_ps_section *sections,
     }
 }
 
+/* Contract in codec.h. */
 void trmi_ps_encode(const trmi_ps_header *header, trmi_ps_section *sections, const int32_t *widths,
                     uint8_t *data) {
     trmi_ps_header h = *header;
@@ -75,6 +83,7 @@ void trmi_ps_encode(const trmi_ps_header *header, trmi_ps_section *sections, con
     point((trmi_ps_kind)h.kind, (trm_dtype)h.dtype, sections, h.section_count, widths, data);
 }
 
+/* Contract in codec.h. */
 trm_status trmi_ps_decode_header(const uint8_t *data, size_t bytes, trmi_ps_header *out,
                                  trm_error *err) {
     trmi_ps_header h;
@@ -99,6 +108,8 @@ trm_status trmi_ps_decode_header(const uint8_t *data, size_t bytes, trmi_ps_head
     return TRM_OK;
 }
 
+/* Contract in codec.h. Sections must be in ascending order of shards, because the server gives
+ * each shard one range of them. */
 trm_status trmi_ps_decode(const uint8_t *data, size_t bytes, const trmi_ps_header *header,
                           const trmi_ps_shape *shape, trmi_ps_section *out, trm_error *err) {
     trmi_ps_kind kind = (trmi_ps_kind)header->kind;
@@ -120,6 +131,7 @@ trm_status trmi_ps_decode(const uint8_t *data, size_t bytes, const trmi_ps_heade
         shard_before = wire.shard;
         out[i] = (trmi_ps_section){.shard = wire.shard, .table = wire.table, .count = wire.count};
     }
+    /* the size follows from the sections: it must be exactly that of the message */
     size_t expected = trmi_ps_size(kind, (trm_dtype)header->dtype, out, count, shape->widths);
     if (expected != bytes) {
         return TRMI_FAIL(err, TRM_CORRUPT, "message of %zu bytes, its sections need %zu", bytes,
@@ -146,6 +158,8 @@ size_t trmi_ps_note_size(trmi_ps_kind kind) {
            (kind == TRMI_PS_TABLE ? sizeof(trm_table_options) : 0);
 }
 
+/* Contract in codec.h. A table's options are sent as the struct itself, with its size, which
+ * detects a peer of another version. */
 void trmi_ps_encode_note(const trmi_ps_header *header, const trmi_ps_note *note,
                          const trm_table_options *table, uint8_t *data) {
     trmi_ps_header h = *header;
@@ -165,9 +179,10 @@ void trmi_ps_encode_note(const trmi_ps_header *header, const trmi_ps_note *note,
     memcpy(data + sizeof h, &n, sizeof n);
 }
 
-/* A byte of a peer's bool may be anything; ours is 0 or 1. */
+/* Makes a received bool 0 or 1: other bytes would be undefined behaviour. */
 static void tame_bool(uint8_t *options, size_t offset) { options[offset] = options[offset] != 0; }
 
+/* Contract in codec.h. */
 trm_status trmi_ps_decode_note(const uint8_t *data, size_t bytes, const trmi_ps_header *header,
                                trmi_ps_note *note, trm_table_options *table, trm_error *err) {
     trmi_ps_kind kind = (trmi_ps_kind)header->kind;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Messages from a peer that we do not trust: every view stays within the bytes that came. */
+/* Fuzz target: messages of an untrusted peer. Every view that the decoder returns must stay
+ * within the bytes that arrived; reading all of them lets the sanitiser find one that does not. */
 #include "fuzz_seed.h"
 
 #include "ps/wire/codec.h"
@@ -11,6 +12,7 @@
 static const int32_t widths[] = {1, 16, 5};
 static const trmi_ps_shape shape = {.shards = 3, .tables = 3, .widths = widths};
 
+/* Writes a valid message of one of four kinds. */
 size_t trireme_fuzz_seed(int index, uint8_t *data, size_t capacity) {
     static const uint16_t kinds[] = {TRMI_PS_PULL, TRMI_PS_PUSH, TRMI_PS_HELLO, TRMI_PS_TABLE};
     trmi_ps_header header = {.kind = kinds[index % 4], .dtype = TRM_FLOAT32, .section_count = 3};
@@ -33,6 +35,7 @@ size_t trireme_fuzz_seed(int index, uint8_t *data, size_t capacity) {
 
 static volatile uint64_t sink;
 
+/* Decodes a message as a server would and reads everything that it returns. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
     trmi_ps_header header;
     trm_error err;

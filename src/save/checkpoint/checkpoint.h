@@ -5,16 +5,19 @@
  *       checkpoint                    names the newest and the kept ones (TensorFlow's text form)
  *       ckpt-100/  model.safetensors  optimizer.safetensors  manifest.json
  *       ckpt-200/  ...
- *     in passing:
+ *     temporary:
  *       ckpt-300.tmp.PID/             being written; renamed when complete
- *       ckpt-300.old/                 what was called ckpt-300 before, until the new one is there
+ *       ckpt-300.old/                 the former ckpt-300, until the new one is durable
  *       .trash-*                      being removed
- *       .in-use-ckpt-100-HOST-PID-N   a reader's mark
- *       .trireme.lock                 the writer's
+ *       .in-use-ckpt-100-HOST-PID-N   mark of a reader
+ *       .trireme.lock                 lock of the writer (lock.h)
+ *       .kept-ckpt-100                mark of a checkpoint that is never removed
  *
- * The newest is the one with the largest sequence number in its manifest, not the largest step: a
- * run that went back to an older checkpoint goes on from there.
- */
+ * The newest checkpoint is the one with the largest sequence number in its manifest, not with the
+ * largest step: a run that went back to an older checkpoint continues from there.
+ *
+ * Invariants: a directory named ckpt-N is complete, because it is renamed only after all of its
+ * files are flushed. One process writes in a directory (the lock); any number may read. */
 #ifndef TRMI_SAVE_CHECKPOINT_H
 #define TRMI_SAVE_CHECKPOINT_H
 
@@ -26,49 +29,54 @@
 
 enum { TRMI_CHECKPOINT_NAME_BYTES = 64 };
 
-/* trm_checkpoint_writer_open on another platform (base/os.h), so that tests see failures. */
+/* trm_checkpoint_writer_open on another platform (base/os.h), with which tests inject failures. */
 trm_status trmi_checkpoint_writer_open_on(const trmi_os *os, const char *dir,
                                           const trm_checkpoint_options *options,
                                           trm_checkpoint_writer **out, trm_error *err);
 
-/* One directory called like a checkpoint. */
+/* A directory that is named like a checkpoint. */
 typedef struct trmi_checkpoint_slot {
-    char name[TRMI_CHECKPOINT_NAME_BYTES];
-    int64_t step;
-    int64_t sequence; /* -1 if the manifest cannot be used; `problem` says why */
-    double saved_unix_seconds;
-    trm_error problem;
+    char name[TRMI_CHECKPOINT_NAME_BYTES]; /* of the directory, "ckpt-100" */
+    int64_t step;                          /* from the name */
+    int64_t sequence;                      /* -1: the manifest cannot be used; `problem` says why */
+    double saved_unix_seconds;             /* from the manifest */
+    trm_error problem;                     /* of an unusable manifest */
 } trmi_checkpoint_slot;
 
+/* The checkpoints of a directory. */
 typedef struct trmi_checkpoint_list {
-    trmi_checkpoint_slot *slots; /* newest first; those without a usable manifest at the end */
+    trmi_checkpoint_slot *slots; /* newest first; those without a usable manifest last */
     int64_t count, capacity;
 } trmi_checkpoint_list;
 
-/* Is `name` "ckpt-<step>" or "ckpt-<step>.old"? */
+/* True if `name` is "ckpt-<step>" or "ckpt-<step>.old"; *step is then its number. */
 bool trmi_checkpoint_is_name(const char *name, int64_t *step);
-/* Looks at all manifests of `dir`. A missing directory is an empty list. */
+/* Lists the checkpoints of `dir` and reads their manifests. A missing directory gives an empty
+ * list. */
 trm_status trmi_checkpoint_list_dir(const char *dir, trmi_checkpoint_list *out, trm_error *err);
+/* Frees the list, which is then empty. */
 void trmi_checkpoint_list_free(trmi_checkpoint_list *list);
 
-/* Reads and checks <path>/manifest.json. */
+/* Reads and checks <path>/manifest.json. Errors: CORRUPT (missing or damaged), UNSUPPORTED (written
+ * by a newer version), NOMEM, IO. The caller frees *out with trmi_manifest_free. */
 trm_status trmi_checkpoint_read_manifest(const char *path, trmi_checkpoint_manifest *out,
                                          trm_error *err);
-/* Holds every file of the checkpoint against the manifest. */
+/* Reads every file of the checkpoint and compares it with the manifest. Errors: CORRUPT, IO,
+ * NOMEM. */
 trm_status trmi_checkpoint_verify(const char *path, const trmi_checkpoint_manifest *manifest,
                                   trm_error *err);
 
-/* Is some live reader using this checkpoint? Removes the marks of dead ones. */
+/* True if a live reader uses this checkpoint. Removes the marks of dead readers. */
 bool trmi_checkpoint_in_use(const char *dir, const char *name, const trmi_os *os);
 #define TRMI_IN_USE_PREFIX ".in-use-"
 #define TRMI_TRASH_PREFIX ".trash-"
 #define TRMI_KEPT_PREFIX                                                                           \
-    ".kept-" /* an empty file: this checkpoint stays for ever (keep_every_hours) */
+    ".kept-" /* an empty file: this checkpoint is never removed (keep_every_hours) */
 
-/* Removes what an interrupted writer left and brings back a checkpoint that was being replaced.
- * The caller holds the lock. Trouble is logged, nothing more. */
+/* Removes what an interrupted writer has left, and restores a checkpoint that was being replaced.
+ * The caller holds the lock. Failures are only logged. */
 void trmi_checkpoint_tidy(const char *dir, const trmi_os *os);
-/* Moves <dir>/<name> out of sight, then removes it. */
+/* Renames <dir>/<name> to a hidden name, then removes it, so that no reader sees half of it. */
 trm_status trmi_checkpoint_trash(const char *dir, const char *name, const trmi_os *os,
                                  trm_error *err);
 

@@ -1,4 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* One save: checking the input, and writing the files.
+ *
+ *     ckpt-N.tmp.PID-S/  <- each part (safetensors), flushed; manifest.json last, flushed
+ *     ckpt-N  -> ckpt-N.old   (only if it exists)
+ *     ckpt-N.tmp.PID-S  -> ckpt-N, directory flushed; ckpt-N.old removed
+ *
+ * A crash at any point leaves a complete ckpt-N or ckpt-N.old, or both. */
 #include "save/checkpoint/checkpoint_job.h"
 
 #include "base/checked.h"
@@ -11,10 +18,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+/* parts of a checkpoint, and characters of a part's name, at most */
 enum { PARTS_MAX = 4096, PART_NAME_MAX = 100 };
 
 /* ---- preparing ------------------------------------------------------------------------- */
 
+/* Checks number and names of the parts. A name becomes a file name, so only harmless characters are
+ * allowed. */
 static trm_status check_parts(const trm_checkpoint_part *parts, int64_t count, trm_error *err) {
     static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
                                   "0123456789._-";
@@ -32,6 +42,7 @@ static trm_status check_parts(const trm_checkpoint_part *parts, int64_t count, t
                              "and '-' expected",
                              name == NULL ? "" : name);
         }
+        /* No two parts may have the same file. */
         for (int64_t j = 0; j < i; j++) {
             if (strcmp(name, parts[j].name) == 0) {
                 return TRMI_FAIL(err, TRM_INVALID, "two parts of a checkpoint are called %.60s",
@@ -42,6 +53,8 @@ static trm_status check_parts(const trm_checkpoint_part *parts, int64_t count, t
     return TRM_OK;
 }
 
+/* Copies the description into the job's arena and checks it. Errors: INVALID (negative numbers,
+ * texts that are no JSON objects), NOMEM. */
 static trm_status copy_info(trmi_checkpoint_job *job, const trm_checkpoint_info *info,
                             trm_error *err) {
     if (info->global_step < 0 || info->global_step > 999999999999999999 || info->epoch < 0 ||
@@ -58,14 +71,18 @@ static trm_status copy_info(trmi_checkpoint_job *job, const trm_checkpoint_info 
     job->info.config_json = trmi_arena_strdup(&job->arena, config);
     job->info.state_json = trmi_arena_strdup(&job->arena, state);
     TRMI_TRY(TRMI_CHECK_MEMORY(err, &job->arena, "to save a checkpoint"));
+    /* the JSON of config and state is checked by formatting a trial manifest */
     trmi_text trial = {0};
     trm_status status = trmi_manifest_format(&job->info, NULL, 0, &trial, err);
     trmi_text_free(&trial);
     return status;
 }
 
+/* Copies the tensor list of part `index`, builds its header, and adds the length of its file to
+ * job->bytes. Errors: INVALID, NOMEM. */
 static trm_status prepare_part(trmi_checkpoint_job *job, const trm_checkpoint_part *part,
                                int64_t index, trm_error *err) {
+    /* Name of the file, and a copy of the list, because the caller's may end with the call. */
     job->files[index].name = trmi_arena_printf(&job->arena, "%s.safetensors", part->name);
     size_t count = part->count > 0 ? (size_t)part->count : 0;
     job->tensors[index] = trmi_arena_alloc(&job->arena, (count + 1) * sizeof(trm_named_tensor));
@@ -75,6 +92,7 @@ static trm_status prepare_part(trmi_checkpoint_job *job, const trm_checkpoint_pa
     if (count > 0) {
         memcpy(job->tensors[index], part->tensors, count * sizeof(trm_named_tensor));
     }
+    /* The header and the length of the file. */
     job->layouts[index] =
         (trmi_safetensors_layout){.read = part->read, .read_context = part->read_context};
     job->reads = job->reads || part->read != NULL;
@@ -94,6 +112,7 @@ trm_status trmi_checkpoint_job_create(trmi_checkpoint_job *job, const trm_checkp
     TRMI_TRY(check_parts(parts, part_count, err));
     trm_status status;
     TRMI_TRY_GOTO(status, copy_info(job, info, err), failed);
+    /* Arrays with an entry for each part. */
     size_t count = (size_t)part_count;
     TRMI_TRY_GOTO(
         status, TRMI_NEW_IN(err, &job->arena, job->tensors, count, "to save a checkpoint"), failed);
@@ -136,6 +155,7 @@ void trmi_checkpoint_job_free(trmi_checkpoint_job *job) {
 
 /* ---- writing --------------------------------------------------------------------------- */
 
+/* Writes one part as a safetensors file and computes its digest. */
 static trm_status write_part(trmi_checkpoint_job *job, int64_t index, const char *dir,
                              const trmi_os *os, trm_error *err) {
     char path[TRMI_PATH_BYTES];
@@ -152,6 +172,7 @@ static trm_status write_part(trmi_checkpoint_job *job, int64_t index, const char
     return trmi_file_out_close(&out, err);
 }
 
+/* Writes manifest.json, which makes the directory a checkpoint. */
 static trm_status write_manifest(trmi_checkpoint_job *job, const char *dir, const trmi_os *os,
                                  trm_error *err) {
     char path[TRMI_PATH_BYTES];
@@ -172,8 +193,8 @@ done:
     return status;
 }
 
-/* Gives the complete directory its name. One of this name steps aside first and goes when the new
- * one is durable: at no moment is there neither. */
+/* Renames the complete directory to its name. An existing one is moved aside first and removed once
+ * the new one is durable, so that a complete one exists at every moment. */
 static trm_status put_in_place(const char *dir, const char *temporary, const char *name,
                                const trmi_os *os, trm_error *err) {
     char target[TRMI_PATH_BYTES], old[TRMI_PATH_BYTES], old_name[TRMI_CHECKPOINT_NAME_BYTES];
@@ -183,7 +204,8 @@ static trm_status put_in_place(const char *dir, const char *temporary, const cha
     TRMI_TRY(trmi_path_join(old, dir, old_name, err));
     bool replaces = lstat(target, &info) == 0;
     if (replaces && lstat(old, &info) == 0) {
-        /* An interrupted writer's old one beside a damaged new one: the old one is the good one. */
+        /* ckpt-N.old of an interrupted writer exists beside a damaged ckpt-N: the old one is the
+         * good one, so the damaged one is removed. */
         TRMI_TRY(trmi_checkpoint_trash(dir, name, os, err));
     } else if (replaces && os->rename(os->context, target, old) != 0) {
         return TRMI_FAIL_SYS(err, "%s: cannot move aside", trmi_path_tail(target));
@@ -191,6 +213,7 @@ static trm_status put_in_place(const char *dir, const char *temporary, const cha
     if (os->rename(os->context, temporary, target) != 0) {
         trm_status status = TRMI_FAIL_SYS(err, "%s: cannot rename from %s", trmi_path_tail(target),
                                           trmi_path_tail(temporary));
+        /* restore what was moved aside */
         if (lstat(old, &info) == 0) {
             os->rename(os->context, old, target);
         }
@@ -217,11 +240,14 @@ trm_status trmi_checkpoint_job_write(trmi_checkpoint_job *job, const char *dir, 
         return TRMI_FAIL_SYS(err, "%s: cannot make the directory", trmi_path_tail(temporary));
     }
     trm_status status = TRM_OK;
+    /* All files, each flushed; the manifest is the last, so a directory with a manifest is
+     * complete. */
     for (int64_t i = 0; i < job->part_count && status == TRM_OK; i++) {
         status = write_part(job, i, temporary, os, err);
     }
     TRMI_TRY_GOTO(status, status, failed);
     TRMI_TRY_GOTO(status, write_manifest(job, temporary, os, err), failed);
+    /* The names in the directory must be durable before it gets its name. */
     TRMI_TRY_GOTO(status, trmi_os_fsync_dir(os, temporary, err), failed);
     TRMI_TRY_GOTO(status, put_in_place(dir, temporary, name, os, err), failed);
     return TRM_OK;

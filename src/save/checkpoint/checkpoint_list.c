@@ -1,5 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which checkpoints a folder has, which of them are whole, and which may go. */
+/* The checkpoints of a directory: listing and verifying them, marks of readers, removing them, and
+ * tidying up after an interrupted writer.
+ *
+ *   ckpt-N             a checkpoint
+ *   ckpt-N.old         replaced, or to be restored (settle_old)
+ *   ckpt-N.tmp.*, TRMI_TRASH_PREFIX*   left by an interrupted save: removed by trmi_checkpoint_tidy
+ *   TRMI_IN_USE_PREFIX*                mark of a reader: the writer keeps that checkpoint
+ *
+ * Readers need no lock, so a checkpoint may vanish while it is listed. */
 #include "save/checkpoint/checkpoint.h"
 
 #include "base/error.h"
@@ -14,6 +22,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+/* A reader on another machine counts as alive for a day after its last touch: readers do not touch
+ * their marks. */
 #define REMOTE_READER_SECONDS (24 * 3600.0)
 
 static bool starts_with(const char *text, const char *prefix) {
@@ -25,6 +35,7 @@ bool trmi_checkpoint_is_name(const char *name, int64_t *step) {
         return false;
     }
     const char *digits = name + 5;
+    /* N has no leading zeros and fits into int64. */
     size_t length = strspn(digits, "0123456789");
     if (length == 0 || length > 18 || (length > 1 && digits[0] == '0')) {
         return false;
@@ -65,6 +76,7 @@ trm_status trmi_checkpoint_verify(const char *path, const trmi_checkpoint_manife
     return TRM_OK;
 }
 
+/* Sorts by sequence number, then by step, then by name. */
 static int newest_first(const void *a, const void *b) {
     const trmi_checkpoint_slot *x = a, *y = b;
     if (x->sequence != y->sequence) {
@@ -73,6 +85,8 @@ static int newest_first(const void *a, const void *b) {
     return x->step != y->step ? (x->step > y->step ? -1 : 1) : strcmp(x->name, y->name);
 }
 
+/* Adds the directory `name` of `dir` to the list. An unusable manifest is stored in the slot, not
+ * returned; a directory that no longer exists is left out. Errors: NOMEM. */
 static trm_status add_slot(trmi_checkpoint_list *list, const char *dir, const char *name,
                            int64_t step, trm_error *err) {
     char path[TRMI_PATH_BYTES];
@@ -83,10 +97,12 @@ static trm_status add_slot(trmi_checkpoint_list *list, const char *dir, const ch
     *slot = (trmi_checkpoint_slot){.step = step, .sequence = -1};
     snprintf(slot->name, sizeof slot->name, "%s", name);
     trmi_checkpoint_manifest manifest;
+    /* A manifest that cannot be used leaves the sequence at -1. */
     trm_status status = trmi_checkpoint_read_manifest(path, &manifest, &slot->problem);
     if (status == TRM_NOMEM) {
         return TRMI_FAIL(err, TRM_NOMEM, "%s", slot->problem.message);
     }
+    /* a directory that was renamed by hand would otherwise give a wrong step */
     if (status == TRM_OK && manifest.info.global_step != step) {
         status = TRMI_FAIL(&slot->problem, TRM_CORRUPT,
                            "%s: its manifest is of step %" PRId64 " (moved here by hand?)",
@@ -98,9 +114,10 @@ static trm_status add_slot(trmi_checkpoint_list *list, const char *dir, const ch
         slot->saved_unix_seconds = manifest.info.saved_unix_seconds;
         trmi_manifest_free(&manifest);
     }
+    /* Another process may have removed the directory in the meantime. */
     struct stat info;
     if (status != TRM_OK && stat(path, &info) != 0 && errno == ENOENT) {
-        return TRM_OK; /* pruned while we looked */
+        return TRM_OK; /* removed while it was read */
     }
     list->count++;
     return TRM_OK;
@@ -145,6 +162,7 @@ bool trmi_checkpoint_in_use(const char *dir, const char *name, const trmi_os *os
     snprintf(prefix, sizeof prefix, TRMI_IN_USE_PREFIX "%s-", name);
     DIR *stream = opendir(dir);
     for (struct dirent *entry; stream != NULL && (entry = readdir(stream)) != NULL;) {
+        /* Marks of this checkpoint; a mark of a dead reader is removed. */
         if (!starts_with(entry->d_name, prefix) ||
             trmi_path_join(path, dir, entry->d_name, NULL) != TRM_OK) {
             continue;
@@ -169,17 +187,22 @@ trm_status trmi_checkpoint_trash(const char *dir, const char *name, const trmi_o
              __atomic_fetch_add(&serial, 1u, __ATOMIC_RELAXED));
     TRMI_TRY(trmi_path_join(from, dir, name, err));
     TRMI_TRY(trmi_path_join(to, dir, hidden, err));
+    /* First the name, which is one step: then an interrupted removal leaves no half of a
+     * checkpoint. */
     if (os->rename(os->context, from, to) != 0) {
         return TRMI_FAIL_SYS(err, "%s: cannot move aside", trmi_path_tail(from));
     }
     return trmi_os_remove_tree(os, to, err);
 }
 
-/* ckpt-N.old is there because a writer was interrupted between its two renames, or just after. */
+/* Decides about ckpt-N.old, which an interrupted writer has left between its two renames or just
+ * after. If ckpt-N is missing, the old one gets its name back. If ckpt-N is good, the old one is
+ * removed. */
 static void settle_old(const char *dir, const char *old_name, const trmi_os *os) {
     char name[TRMI_CHECKPOINT_NAME_BYTES], path[TRMI_PATH_BYTES], old_path[TRMI_PATH_BYTES];
     struct stat info;
     trmi_checkpoint_manifest manifest;
+    /* "ckpt-N.old" without its end. */
     snprintf(name, sizeof name, "%.*s", (int)(strlen(old_name) - 4), old_name);
     if (trmi_path_join(path, dir, name, NULL) != TRM_OK ||
         trmi_path_join(old_path, dir, old_name, NULL) != TRM_OK) {
@@ -190,7 +213,7 @@ static void settle_old(const char *dir, const char *old_name, const trmi_os *os)
         return;
     }
     if (trmi_checkpoint_read_manifest(path, &manifest, NULL) != TRM_OK) {
-        return; /* the old one may be the only good one: it stays until newer ones push it out */
+        return; /* the old one may be the only good one: it stays until newer ones replace it */
     }
     if (trmi_checkpoint_verify(path, &manifest, NULL) == TRM_OK) {
         trmi_checkpoint_trash(dir, old_name, os, NULL);
@@ -198,6 +221,7 @@ static void settle_old(const char *dir, const char *old_name, const trmi_os *os)
     trmi_manifest_free(&manifest);
 }
 
+/* True for names that only an interrupted save can have left. */
 static bool is_left_over(const char *name) {
     return starts_with(name, TRMI_TRASH_PREFIX) || starts_with(name, "checkpoint.tmp.") ||
            starts_with(name, TRMI_LOCK_NAME ".") ||

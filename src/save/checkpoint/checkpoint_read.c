@@ -1,7 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Opening a checkpoint: the newest that verifies, naming each damaged one that is passed over. */
+/* Opening a checkpoint: a given one, or the newest in a directory that is good. Each damaged one
+ * that is skipped is logged.
+ *
+ *   trm_checkpoint_open --> a checkpoint: open_one
+ *                       --> a directory: open_newest: list, skip_unreadable, open_first_good
+ *
+ * Every file is verified before the checkpoint is returned, so a caller never sees damaged data.
+ * The writer of the directory may run at the same time: a checkpoint that it removes in the
+ * meantime starts the search again. */
 #include "save/checkpoint/checkpoint.h"
 
+#include "base/arguments.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "save/checkpoint/lock.h"
@@ -14,21 +23,24 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+/* An open checkpoint. */
 struct trm_checkpoint {
-    char path[TRMI_PATH_BYTES];
-    char mark[TRMI_PATH_BYTES]; /* our in-use mark; "" if none */
-    trmi_checkpoint_manifest manifest;
-    trm_safetensors **parts; /* one for each file of the manifest; NULL where it is no tensors */
-    char (*part_names)[TRMI_CHECKPOINT_NAME_BYTES * 2];
-    int64_t part_count;
-    int64_t skipped;
+    char path[TRMI_PATH_BYTES];        /* of the checkpoint's directory */
+    char mark[TRMI_PATH_BYTES];        /* this reader's mark; "": none */
+    trmi_checkpoint_manifest manifest; /* verified */
+    trm_safetensors **parts;           /* [part_count] files of the manifest that are safetensors */
+    char (*part_names)[TRMI_CHECKPOINT_NAME_BYTES * 2]; /* [part_count] file names without suffix */
+    int64_t part_count;                                 /* length of the two lists */
+    int64_t skipped; /* number of damaged ones that were skipped to find this one */
 };
 
+/* Returns the part of the path after the last slash. */
 static const char *last_name(const char *path) {
     const char *slash = strrchr(path, '/');
     return slash == NULL ? path : slash + 1;
 }
 
+/* Marks the checkpoint as in use, so that the writer does not remove it. */
 static void mark_in_use(trm_checkpoint *checkpoint) {
     static atomic_uint serial;
     char parent[TRMI_PATH_BYTES], host[65] = "";
@@ -36,16 +48,20 @@ static void mark_in_use(trm_checkpoint *checkpoint) {
     if (gethostname(host, sizeof host - 1) != 0 || strchr(host, '/') != NULL) {
         snprintf(host, sizeof host, "host");
     }
+    /* The name contains host, process and a serial number, so each reader has a mark of its own. */
     int length =
         snprintf(checkpoint->mark, sizeof checkpoint->mark,
                  "%.3800s/" TRMI_IN_USE_PREFIX "%.63s-%.64s-%ld-%u", parent,
                  last_name(checkpoint->path), host, (long)getpid(), atomic_fetch_add(&serial, 1u));
     if (length < 0 || (size_t)length >= sizeof checkpoint->mark ||
         trmi_lock_mark(checkpoint->mark, trmi_os_real(), NULL) != TRM_OK) {
-        checkpoint->mark[0] = '\0'; /* a read-only directory: nobody prunes there either */
+        /* a read-only directory: no process can remove checkpoints there */
+        checkpoint->mark[0] = '\0';
     }
 }
 
+/* Opens the safetensors files that the manifest names; other files are skipped. After an error,
+ * trm_checkpoint_close closes those that are open. */
 static trm_status open_parts(trm_checkpoint *checkpoint, trm_error *err) {
     static const char suffix[] = ".safetensors";
     int64_t count = checkpoint->manifest.file_count;
@@ -57,6 +73,7 @@ static trm_status open_parts(trm_checkpoint *checkpoint, trm_error *err) {
         const char *name = checkpoint->manifest.files[i].name;
         size_t length = strlen(name), end = sizeof suffix - 1;
         char path[TRMI_PATH_BYTES];
+        /* The name of a part is that of its file without the suffix. */
         if (length <= end || strcmp(name + length - end, suffix) != 0 ||
             length - end >= sizeof *checkpoint->part_names) {
             continue;
@@ -69,11 +86,14 @@ static trm_status open_parts(trm_checkpoint *checkpoint, trm_error *err) {
     return TRM_OK;
 }
 
+/* Opens one checkpoint: manifest, verification of all files, parts. The mark is set first, so that
+ * the writer does not remove files between the steps. */
 static trm_status open_one(const char *path, const trm_checkpoint_open_options *options,
                            trm_checkpoint **out, trm_error *err) {
     trm_checkpoint *checkpoint;
     TRMI_TRY(TRMI_NEW(err, checkpoint, 1, "to open %s", trmi_path_tail(path)));
     snprintf(checkpoint->path, sizeof checkpoint->path, "%s", path);
+    /* Mark, manifest, files, parts. */
     if (options != NULL && options->mark_in_use) {
         mark_in_use(checkpoint);
     }
@@ -92,20 +112,25 @@ static trm_status open_one(const char *path, const trm_checkpoint_open_options *
     return TRM_OK;
 }
 
-/* What one round over the directory has found out so far. */
+/* The state of one search in a directory. */
 typedef struct search {
-    const char *dir;
-    trm_error first; /* of the newest damaged one whose manifest could be read, else of any */
-    bool first_is_newest;
-    int64_t skipped;
-    /* the only one so far, with `first`: if it stays so and none is good, it is the error */
+    const char *dir; /* where the checkpoints are */
+    /* the error to return if none is good: of the newest damaged one with a manifest, else of
+     * any */
+    trm_error first;
+    bool first_is_newest; /* `first` is that of the newest with a manifest */
+    int64_t skipped;      /* damaged ones so far */
+    /* name of the only damaged one so far, not logged yet: if none is good, its problem is returned
+     * as the error and needs no log line */
     char untold[TRMI_CHECKPOINT_NAME_BYTES];
 } search;
 
+/* Logs a damaged checkpoint. */
 static void tell_skipped(const char *dir, const char *name, const trm_error *problem) {
     trmi_log(TRM_LOG_WARN, "save", "%s/%s: damaged, skipped: %s", dir, name, problem->message);
 }
 
+/* Logs the one whose log line was held back. */
 static void tell_untold(search *s) {
     if (s->untold[0] != '\0') {
         tell_skipped(s->dir, s->untold, &s->first);
@@ -113,7 +138,8 @@ static void tell_untold(search *s) {
     }
 }
 
-/* Names a damaged one in the log. TRM_PENDING: it is not damaged but gone, pruned meanwhile. */
+/* Counts and logs a damaged checkpoint. Returns TRM_PENDING if it does not exist any more: it was
+ * removed by its writer while this process read it. */
 static trm_status skip_damaged(search *s, const trmi_checkpoint_slot *slot,
                                const trm_error *problem) {
     char path[TRMI_PATH_BYTES];
@@ -122,6 +148,7 @@ static trm_status skip_damaged(search *s, const trmi_checkpoint_slot *slot,
     if (stat(path, &info) != 0 && errno == ENOENT) {
         return TRM_PENDING;
     }
+    /* The second damaged one shows that a log line for the first is necessary. */
     tell_untold(s);
     if (s->skipped == 0) {
         snprintf(s->untold, sizeof s->untold, "%s", slot->name);
@@ -135,8 +162,9 @@ static trm_status skip_damaged(search *s, const trmi_checkpoint_slot *slot,
     return TRM_OK;
 }
 
-/* Those whose manifest cannot be used: nobody knows how new they are, so all are named. One by a
- * newer trireme is not damaged: going back behind it must be the user's choice. */
+/* Handles those whose manifest cannot be used. How new they are is unknown, so all of them are
+ * logged. A checkpoint of a newer version is not damaged, and going back behind it must be the
+ * user's decision: UNSUPPORTED. */
 static trm_status skip_unreadable(search *s, const trmi_checkpoint_list *list, trm_error *err) {
     for (int64_t i = 0; i < list->count; i++) {
         const trmi_checkpoint_slot *slot = &list->slots[i];
@@ -151,7 +179,7 @@ static trm_status skip_unreadable(search *s, const trmi_checkpoint_list *list, t
     return TRM_OK;
 }
 
-/* Tries those with a manifest, newest first. TRM_END: none of them is good. */
+/* Tries those with a manifest, newest first. Returns TRM_END if none is good. */
 static trm_status open_first_good(search *s, const trmi_checkpoint_list *list,
                                   const trm_checkpoint_open_options *options, trm_checkpoint **out,
                                   trm_error *err) {
@@ -173,7 +201,8 @@ static trm_status open_first_good(search *s, const trmi_checkpoint_list *list,
     return TRM_END;
 }
 
-/* One round. TRM_END: the directory has none. TRM_PENDING: it changed under us, look again. */
+/* Searches the directory once. TRM_END: it has no checkpoint. TRM_PENDING: it changed meanwhile, so
+ * search again. */
 static trm_status open_newest(const char *dir, const trm_checkpoint_open_options *options,
                               trm_checkpoint **out, trm_error *err) {
     trmi_checkpoint_list list;
@@ -183,6 +212,7 @@ static trm_status open_newest(const char *dir, const trm_checkpoint_open_options
     if (status == TRM_OK) {
         status = open_first_good(&s, &list, options, out, err);
     }
+    /* None is good: return the most useful error. */
     if (status == TRM_END && s.skipped > 0) {
         status = (trm_status)s.first.status;
         if (err != NULL) {
@@ -198,10 +228,12 @@ static trm_status open_newest(const char *dir, const trm_checkpoint_open_options
 
 trm_status trm_checkpoint_open(const char *path, const trm_checkpoint_open_options *options,
                                trm_checkpoint **out, trm_error *err) {
+    TRMI_NEED(err, path, out);
     char trimmed[TRMI_PATH_BYTES], manifest[TRMI_PATH_BYTES];
     struct stat info;
     int64_t step;
     size_t length = strlen(path);
+    /* Remove slashes at the end. */
     while (length > 1 && path[length - 1] == '/') {
         length--;
     }
@@ -219,6 +251,8 @@ trm_status trm_checkpoint_open(const char *path, const trm_checkpoint_open_optio
                          "%s: a directory of checkpoints, or a .safetensors file, expected",
                          trmi_path_tail(trimmed));
     }
+    /* A name or a manifest says that the path is a checkpoint itself; otherwise it is a directory
+     * of them. */
     bool named = trmi_checkpoint_is_name(last_name(trimmed), &step);
     if (named && !there) {
         return TRMI_FAIL(err, TRM_INVALID, "%s: no such checkpoint", trmi_path_tail(trimmed));
@@ -227,6 +261,7 @@ trm_status trm_checkpoint_open(const char *path, const trm_checkpoint_open_optio
     if (named || (there && stat(manifest, &info) == 0)) {
         return open_one(trimmed, options, out, err);
     }
+    /* A directory: search again while it changes. */
     trm_status status = TRM_PENDING;
     for (int round = 0; round < 10 && status == TRM_PENDING; round++) {
         status = open_newest(trimmed, options, out, err);
@@ -257,22 +292,32 @@ void trm_checkpoint_close(trm_checkpoint *checkpoint) {
 }
 
 const trm_checkpoint_info *trm_checkpoint_info_of(const trm_checkpoint *checkpoint) {
+    TRMI_NEED_OR(NULL, NULL, checkpoint);
     return &checkpoint->manifest.info;
 }
 
-const char *trm_checkpoint_path(const trm_checkpoint *checkpoint) { return checkpoint->path; }
+const char *trm_checkpoint_path(const trm_checkpoint *checkpoint) {
+    TRMI_NEED_OR(NULL, NULL, checkpoint);
+    return checkpoint->path;
+}
 
-int64_t trm_checkpoint_skipped(const trm_checkpoint *checkpoint) { return checkpoint->skipped; }
+int64_t trm_checkpoint_skipped(const trm_checkpoint *checkpoint) {
+    TRMI_NEED_OR(0, NULL, checkpoint);
+    return checkpoint->skipped;
+}
 
 int64_t trm_checkpoint_part_count(const trm_checkpoint *checkpoint) {
+    TRMI_NEED_OR(0, NULL, checkpoint);
     return checkpoint->part_count;
 }
 
 const char *trm_checkpoint_part_name(const trm_checkpoint *checkpoint, int64_t index) {
+    TRMI_NEED_OR(NULL, NULL, checkpoint);
     return index >= 0 && index < checkpoint->part_count ? checkpoint->part_names[index] : NULL;
 }
 
 const trm_safetensors *trm_checkpoint_part_of(const trm_checkpoint *checkpoint, const char *name) {
+    TRMI_NEED_OR(NULL, NULL, checkpoint, name);
     for (int64_t i = 0; i < checkpoint->part_count; i++) {
         if (strcmp(checkpoint->part_names[i], name) == 0) {
             return checkpoint->parts[i];
@@ -282,6 +327,7 @@ const trm_safetensors *trm_checkpoint_part_of(const trm_checkpoint *checkpoint, 
 }
 
 trm_status trm_checkpoint_latest(const char *dir, int64_t *global_step, trm_error *err) {
+    TRMI_NEED(err, dir, global_step);
     trmi_checkpoint_list list;
     TRMI_TRY(trmi_checkpoint_list_dir(dir, &list, err));
     bool found = list.count > 0 && list.slots[0].sequence >= 0;

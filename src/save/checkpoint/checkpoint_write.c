@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The writer of an output directory.
  *
- *     save ── checks, headers, free space ──> [copy] ──> write, fsync, rename ──> plan what stays
+ *     save ── checks, headers, free space ──> [copy] ──> write, fsync, rename ──> decide what stays
  *                                               │             (a thread, if `background`)   │
  *                                               └─ the caller goes on          `checkpoint`, prune
- */
+ *
+ * At most one save runs at a time: the next one, wait and close first wait for it. A failed save
+ * leaves the directory as it was; if it ran in the background, the next call returns its error. */
 #include "save/checkpoint/checkpoint_job.h"
 
+#include "base/arguments.h"
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/log.h"
@@ -23,29 +26,31 @@
 
 enum { KEEP_DEFAULT = 5 };
 
+/* The writer of one directory. */
 struct trm_checkpoint_writer {
-    const trmi_os *os;
-    trm_checkpoint_options options;
-    char dir[TRMI_PATH_BYTES];
-    int32_t made; /* directories at the end of `dir` that were not there before */
-    bool failed;  /* a save */
-    trmi_lock *lock;
-    int64_t next_sequence;
-    double opened;     /* Unix seconds: keep_every_hours counts from here */
-    int64_t *verified; /* sequence numbers of those read back and found good */
-    int64_t verified_count, verified_capacity;
-    /* The save in progress. Its fields belong to the thread while it runs. */
+    const trmi_os *os;              /* the platform, for tests that inject failures */
+    trm_checkpoint_options options; /* with the defaults filled in */
+    char dir[TRMI_PATH_BYTES];      /* the output directory */
+    int32_t made;          /* number of directories at the end of `dir` that did not exist before */
+    bool failed;           /* a save has failed */
+    trmi_lock *lock;       /* held until the writer is closed */
+    int64_t next_sequence; /* larger than all in the directory */
+    double opened;         /* Unix seconds: keep_every_hours counts from here */
+    int64_t *verified;     /* sequence numbers of checkpoints that were read back and are good */
+    int64_t verified_count, verified_capacity; /* length and capacity of `verified` */
+    /* The present save. These members belong to the thread while it runs. */
     bool running;
-    pthread_t thread;
-    trmi_checkpoint_job job;
-    trm_status outcome;
-    trm_error outcome_err;
-    uint8_t *copy; /* kept from save to save */
-    int64_t copy_bytes;
+    pthread_t thread;        /* of a save in the background */
+    trmi_checkpoint_job job; /* the present save */
+    trm_status outcome;      /* of the thread's save */
+    trm_error outcome_err;   /* of a failed save */
+    uint8_t *copy;           /* memory for copies of tensors, reused by the next save */
+    int64_t copy_bytes;      /* length of `copy` */
 };
 
 /* ---- which ones stay ------------------------------------------------------------------- */
 
+/* True if the checkpoint is good. It is read back completely once; the result is remembered. */
 static bool is_verified(trm_checkpoint_writer *writer, const trmi_checkpoint_slot *slot,
                         trm_error *err) {
     for (int64_t i = 0; i < writer->verified_count; i++) {
@@ -53,6 +58,7 @@ static bool is_verified(trm_checkpoint_writer *writer, const trmi_checkpoint_slo
             return true;
         }
     }
+    /* Not yet: read it back. */
     char path[TRMI_PATH_BYTES];
     trmi_checkpoint_manifest manifest;
     if (slot->sequence < 0 || trmi_path_join(path, writer->dir, slot->name, err) != TRM_OK ||
@@ -64,6 +70,7 @@ static bool is_verified(trm_checkpoint_writer *writer, const trmi_checkpoint_slo
     if (status != TRM_OK) {
         return false;
     }
+    /* Without memory for the list it is only read back again later. */
     if (trmi_grow((void **)&writer->verified, &writer->verified_capacity,
                   writer->verified_count + 1, sizeof *writer->verified)) {
         writer->verified[writer->verified_count++] = slot->sequence;
@@ -71,26 +78,30 @@ static bool is_verified(trm_checkpoint_writer *writer, const trmi_checkpoint_slo
     return true;
 }
 
+/* Writes the path of the mark that keeps a checkpoint for ever. */
 static bool kept_path(const trm_checkpoint_writer *writer, const char *name, char *path) {
     char hidden[TRMI_CHECKPOINT_NAME_BYTES * 2];
     snprintf(hidden, sizeof hidden, TRMI_KEPT_PREFIX "%s", name);
     return trmi_path_join(path, writer->dir, hidden, NULL) == TRM_OK;
 }
 
-/* Of those beyond the newest `keep`: is this one marked, or is it time to mark one? From the oldest
- * on. */
+/* keep_every_hours: sets kept[i] for the checkpoints that stay for ever. Goes through those beyond
+ * the newest `keep`, from the oldest on, and marks one whenever the given hours have passed since
+ * the last mark. */
 static void plan_keeping(trm_checkpoint_writer *writer, const trmi_checkpoint_list *list,
                          bool *kept) {
     double last = writer->opened, hours = writer->options.keep_every_hours;
     char path[TRMI_PATH_BYTES];
     struct stat info;
     trm_error err;
+    /* Those with a mark, and the time of the newest of them. */
     for (int64_t i = 0; i < list->count; i++) {
         kept[i] = kept_path(writer, list->slots[i].name, path) && stat(path, &info) == 0;
         last = kept[i] && list->slots[i].saved_unix_seconds > last
                    ? list->slots[i].saved_unix_seconds
                    : last;
     }
+    /* New marks. */
     for (int64_t i = list->count - 1;
          hours > 0 && writer->options.keep >= 0 && i >= writer->options.keep; i--) {
         double saved = list->slots[i].saved_unix_seconds;
@@ -107,8 +118,9 @@ static void plan_keeping(trm_checkpoint_writer *writer, const trmi_checkpoint_li
     }
 }
 
-/* stays[i] for each slot, newest first; kept[i]: for ever. An error is that of the checkpoint just
- * written. */
+/* Decides which checkpoints stay: stays[i] for each slot, newest first. kept[i]: it stays for ever.
+ * At least two good ones stay (one, if `keep` is 1), so a checkpoint is read back before older ones
+ * go. An error is returned only for the checkpoint that was just written. */
 static trm_status plan_pruning(trm_checkpoint_writer *writer, const trmi_checkpoint_list *list,
                                const bool *kept, bool *stays, trm_error *err) {
     int32_t keep = writer->options.keep;
@@ -116,6 +128,8 @@ static trm_status plan_pruning(trm_checkpoint_writer *writer, const trmi_checkpo
     int64_t good_wanted = keep >= 2 ? 2 : 1, good = 0;
     for (int64_t i = 0; i < list->count; i++) {
         const trmi_checkpoint_slot *slot = &list->slots[i];
+        /* reasons to stay: few enough, new enough, not enough good ones yet, marked, from a newer
+         * version, in use */
         stays[i] = !prunes || i < keep || good < good_wanted || kept[i] ||
                    slot->problem.status == TRM_UNSUPPORTED ||
                    trmi_checkpoint_in_use(writer->dir, slot->name, writer->os);
@@ -136,10 +150,12 @@ static trm_status plan_pruning(trm_checkpoint_writer *writer, const trmi_checkpo
     return TRM_OK;
 }
 
-/* TensorFlow's form, oldest first. */
+/* Writes the file `checkpoint` in TensorFlow's form: the newest checkpoint, and all that stay,
+ * oldest first, with the times at which they were saved. */
 static trm_status write_state(trm_checkpoint_writer *writer, const trmi_checkpoint_list *list,
                               const bool *stays, trm_error *err) {
     trmi_text text = {0};
+    /* The newest one, then all that stay, as paths and as times. */
     trmi_text_printf(&text, "model_checkpoint_path: \"ckpt-%" PRId64 "\"\n",
                      writer->job.info.global_step);
     for (int64_t i = list->count - 1; i >= 0; i--) {
@@ -164,6 +180,8 @@ static trm_status write_state(trm_checkpoint_writer *writer, const trmi_checkpoi
     return status;
 }
 
+/* After a checkpoint is written: decides what stays, writes the state file, then removes the
+ * others. The order matters: the state file never names a removed checkpoint. */
 static trm_status settle(trm_checkpoint_writer *writer, trm_error *err) {
     trmi_checkpoint_list list;
     TRMI_TRY(trmi_checkpoint_list_dir(writer->dir, &list, err));
@@ -173,6 +191,7 @@ static trm_status settle(trm_checkpoint_writer *writer, trm_error *err) {
         status = TRMI_FAIL(err, TRM_NOMEM, "%s: no memory to list it", trmi_path_tail(writer->dir));
         goto done;
     }
+    /* What stays for ever, what stays now, the state file, then the rest. */
     plan_keeping(writer, &list, kept);
     TRMI_TRY_GOTO(status, plan_pruning(writer, &list, kept, stays, err), done);
     TRMI_TRY_GOTO(status, write_state(writer, &list, stays, err), done);
@@ -192,8 +211,10 @@ done:
 
 /* ---- one save -------------------------------------------------------------------------- */
 
+/* Writes the present job, prunes, and reports it through on_saved. */
 static trm_status persist(trm_checkpoint_writer *writer, trm_error *err) {
     const trm_checkpoint_info *info = &writer->job.info;
+    /* Write, prune, report. */
     trm_status status = trmi_checkpoint_job_write(&writer->job, writer->dir, writer->os, err);
     if (status == TRM_OK) {
         status = settle(writer, err);
@@ -212,12 +233,14 @@ static trm_status persist(trm_checkpoint_writer *writer, trm_error *err) {
     return TRM_OK;
 }
 
+/* The thread of a save in the background. */
 static void *persist_in_background(void *argument) {
     trm_checkpoint_writer *writer = argument;
     writer->outcome = persist(writer, &writer->outcome_err);
     return NULL;
 }
 
+/* Fails with NOSPACE if the file system has less than 1.2 times the size of the checkpoint. */
 static trm_status check_space(trm_checkpoint_writer *writer, trm_error *err) {
     struct statvfs space;
     if (statvfs(writer->dir, &space) != 0) {
@@ -236,7 +259,8 @@ static trm_status check_space(trm_checkpoint_writer *writer, trm_error *err) {
     return TRM_OK;
 }
 
-/* The caller's tensors into memory that is ours. False: there is none, write at once instead. */
+/* Copies the caller's tensors to memory of the writer. Returns false if there is none: the save
+ * then runs in the foreground. */
 static bool take_copy(trm_checkpoint_writer *writer) {
     if (writer->copy_bytes < writer->job.bytes) {
         trmi_free(writer->copy);
@@ -252,20 +276,27 @@ static bool take_copy(trm_checkpoint_writer *writer) {
     return true;
 }
 
+/* Starts a save: in the background if possible, otherwise it runs it to its end. In the background
+ * the job belongs to the thread until trm_checkpoint_wait. Errors of the checks and of a save in
+ * the foreground are returned. */
 static trm_status start(trm_checkpoint_writer *writer, const trm_checkpoint_info *info,
                         const trm_checkpoint_part *parts, int64_t part_count, trm_error *err) {
     TRMI_TRY(trmi_checkpoint_job_create(&writer->job, info, parts, part_count, err));
+    /* Number and time, by which checkpoints are ordered. */
     writer->job.info.sequence = writer->next_sequence++;
     writer->job.info.saved_unix_seconds = trmi_os_wall();
     trm_status status = trmi_lock_check(writer->lock, err);
     if (status == TRM_OK) {
         status = check_space(writer, err);
     }
+    /* In the background, unless tensors are read during the save, or memory or a thread is
+     * missing. */
     if (status == TRM_OK && writer->options.background && !writer->job.reads && take_copy(writer) &&
         pthread_create(&writer->thread, NULL, persist_in_background, writer) == 0) {
         writer->running = true;
         return TRM_OK;
     }
+    /* In the foreground. */
     if (status == TRM_OK) {
         trm_error local;
         status = persist(writer, err != NULL ? err : &local);
@@ -276,6 +307,7 @@ static trm_status start(trm_checkpoint_writer *writer, const trm_checkpoint_info
 }
 
 trm_status trm_checkpoint_wait(trm_checkpoint_writer *writer, trm_error *err) {
+    TRMI_NEED(err, writer);
     if (!writer->running) {
         return TRM_OK;
     }
@@ -292,6 +324,10 @@ trm_status trm_checkpoint_wait(trm_checkpoint_writer *writer, trm_error *err) {
 trm_status trm_checkpoint_save(trm_checkpoint_writer *writer, const trm_checkpoint_info *info,
                                const trm_checkpoint_part *parts, int64_t part_count,
                                trm_error *err) {
+    TRMI_NEED(err, writer, info);
+    if (part_count > 0) {
+        TRMI_NEED(err, parts);
+    }
     trm_error before;
     trm_status previous = trm_checkpoint_wait(writer, &before);
     TRMI_TRY(start(writer, info, parts, part_count, err));
@@ -305,6 +341,7 @@ trm_status trm_checkpoint_save(trm_checkpoint_writer *writer, const trm_checkpoi
 
 /* ---- open and close -------------------------------------------------------------------- */
 
+/* Returns how many directories at the end of `dir` do not exist yet. */
 static int32_t missing_levels(const char *dir) {
     char path[TRMI_PATH_BYTES], parent[TRMI_PATH_BYTES];
     struct stat info;
@@ -320,8 +357,8 @@ static int32_t missing_levels(const char *dir) {
     return levels;
 }
 
-/* Where nothing could be saved there is not even an empty directory afterwards. Only then: another
- * writer may wait for the lock in a directory that this one made. */
+/* Removes the directories that the writer has created, as far as they are empty, because nothing
+ * could be saved. Only rmdir is used: another writer may wait for the lock in one of them. */
 static void remove_what_was_made(const trm_checkpoint_writer *writer) {
     char path[TRMI_PATH_BYTES], parent[TRMI_PATH_BYTES];
     snprintf(path, sizeof path, "%s", writer->dir);
@@ -332,7 +369,8 @@ static void remove_what_was_made(const trm_checkpoint_writer *writer) {
     }
 }
 
-/* The directory and, if it was made now, its name in each directory above. */
+/* Creates the directory. If it is new, flushes each directory above it, so that its name is
+ * durable. */
 static trm_status make_dir(const char *dir, const trmi_os *os, trm_error *err) {
     struct stat info;
     if (stat(dir, &info) == 0 && S_ISDIR(info.st_mode)) {
@@ -344,7 +382,7 @@ static trm_status make_dir(const char *dir, const trmi_os *os, trm_error *err) {
     for (;;) {
         trmi_path_parent(path, parent);
         if (access(parent, R_OK | W_OK) != 0 || strcmp(parent, path) == 0) {
-            return TRM_OK; /* not ours: it was there before */
+            return TRM_OK; /* not writable by this user: it existed before */
         }
         TRMI_TRY(trmi_os_fsync_dir(os, parent, err));
         if (strcmp(parent, ".") == 0 || strcmp(parent, "/") == 0) {
@@ -354,6 +392,7 @@ static trm_status make_dir(const char *dir, const trmi_os *os, trm_error *err) {
     }
 }
 
+/* Finds the first sequence number that is larger than all in the directory. */
 static trm_status find_next_sequence(trm_checkpoint_writer *writer, trm_error *err) {
     trmi_checkpoint_list list;
     TRMI_TRY(trmi_checkpoint_list_dir(writer->dir, &list, err));
@@ -367,6 +406,7 @@ static trm_status find_next_sequence(trm_checkpoint_writer *writer, trm_error *e
 
 trm_status trm_checkpoint_writer_open(const char *dir, const trm_checkpoint_options *options,
                                       trm_checkpoint_writer **out, trm_error *err) {
+    TRMI_NEED(err, dir, out);
     return trmi_checkpoint_writer_open_on(NULL, dir, options, out, err);
 }
 
@@ -382,6 +422,8 @@ trm_status trmi_checkpoint_writer_open_on(const trmi_os *os, const char *dir,
     writer->options = options != NULL ? *options : (trm_checkpoint_options){0};
     writer->options.keep = writer->options.keep == 0 ? KEEP_DEFAULT : writer->options.keep;
     writer->os = os != NULL ? os : trmi_os_real();
+    /* Directory, lock, tidying up: in this order, because only the owner of the lock may tidy
+     * up. */
     memcpy(writer->dir, dir, length + 1);
     writer->made = missing_levels(dir);
     trm_status status;

@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Digests of files: computed while a file is written, verified block by block when it is read.
+ *
+ * A digest has two parts. A CRC-32C for each block finds where a file is damaged; XXH3-128 over the
+ * whole file identifies its content. Both find damage, not forgery. */
 #include "save/checkpoint/digest.h"
 
 #include "base/checked.h"
@@ -16,6 +20,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+/* Writes a hash as 32 hex digits. */
 static void to_text(XXH128_hash_t hash, char text[TRMI_DIGEST_HEX]) {
     snprintf(text, TRMI_DIGEST_HEX, "%016llx%016llx", (unsigned long long)hash.high64,
              (unsigned long long)hash.low64);
@@ -27,7 +32,7 @@ void trmi_digest_of(const void *data, size_t bytes, char text[TRMI_DIGEST_HEX]) 
 
 trm_status trmi_digest_start(trmi_digest *digest, trm_error *err) {
     *digest = (trmi_digest){0};
-    digest->hash = trmi_alloc(sizeof(XXH3_state_t)); /* 64-byte aligned, as XXH3 wants it */
+    digest->hash = trmi_alloc(sizeof(XXH3_state_t)); /* 64-byte aligned, as XXH3 requires */
     if (digest->hash == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for a checksum");
     }
@@ -35,6 +40,7 @@ trm_status trmi_digest_start(trmi_digest *digest, trm_error *err) {
     return TRM_OK;
 }
 
+/* Stores the CRC of a full block (or of the last one). */
 static trm_status close_block(trmi_digest *digest, trm_error *err) {
     if (!trmi_grow((void **)&digest->block_crc, &digest->block_capacity, digest->block_count + 1,
                    sizeof *digest->block_crc)) {
@@ -50,6 +56,7 @@ static trm_status close_block(trmi_digest *digest, trm_error *err) {
 trm_status trmi_digest_update(trmi_digest *digest, const void *data, size_t bytes, trm_error *err) {
     const uint8_t *next = data;
     while (bytes > 0) {
+        /* Up to the end of the block. */
         size_t room = (size_t)(TRMI_DIGEST_BLOCK_BYTES - digest->open_bytes);
         size_t take = bytes < room ? bytes : room;
         XXH3_128bits_update(digest->hash, next, take);
@@ -81,7 +88,8 @@ void trmi_digest_free(trmi_digest *digest) {
     *digest = (trmi_digest){0};
 }
 
-/* Fills `buffer` from the file; short only at its end. -1 and errno on failure. */
+/* Reads up to `bytes` from the file. Returns the number read, less only at the end of the file; -1
+ * and errno on failure. */
 static ssize_t read_block(int fd, uint8_t *buffer, size_t bytes) {
     size_t have = 0;
     while (have < bytes) {
@@ -97,18 +105,22 @@ static ssize_t read_block(int fd, uint8_t *buffer, size_t bytes) {
     return (ssize_t)have;
 }
 
+/* Compares the file's blocks with their CRCs, and the whole with its hash. buffer:
+ * TRMI_DIGEST_BLOCK_BYTES. Errors: CORRUPT, IO. */
 static trm_status verify_blocks(int fd, const char *path, uint8_t *buffer,
                                 const trmi_digest *expected, trm_error *err) {
     XXH3_state_t state;
     XXH3_128bits_reset(&state);
     int64_t offset = 0;
     for (int64_t block = 0; block < expected->block_count; block++) {
+        /* The last block may be shorter. */
         int64_t want = trmi_min_i64(TRMI_DIGEST_BLOCK_BYTES, expected->bytes - offset);
         ssize_t got = read_block(fd, buffer, (size_t)want);
         if (got < 0) {
             return TRMI_FAIL_SYS(err, "%s: block %lld (offset %lld) cannot be read", path,
                                  (long long)block, (long long)offset);
         }
+        /* The block's own checksum, for the message. */
         uint32_t crc = trmi_crc32c(0, buffer, (size_t)got);
         if (got != want || crc != expected->block_crc[block]) {
             return TRMI_FAIL(err, TRM_CORRUPT,
@@ -120,6 +132,7 @@ static trm_status verify_blocks(int fd, const char *path, uint8_t *buffer,
         XXH3_128bits_update(&state, buffer, (size_t)got);
         offset += got;
     }
+    /* The whole file. */
     char text[TRMI_DIGEST_HEX];
     to_text(XXH3_128bits_digest(&state), text);
     if (strcmp(text, expected->xxh3) != 0) {
@@ -130,6 +143,7 @@ static trm_status verify_blocks(int fd, const char *path, uint8_t *buffer,
 }
 
 trm_status trmi_digest_verify(const char *path, const trmi_digest *expected, trm_error *err) {
+    /* O_NONBLOCK: opening a FIFO must not wait */
     const char *shown = trmi_path_tail(path);
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0) {
@@ -140,6 +154,7 @@ trm_status trmi_digest_verify(const char *path, const trmi_digest *expected, trm
     trm_status status = TRM_OK;
     uint8_t *buffer = NULL;
     struct stat info;
+    /* Type and length, before anything is read. */
     if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
         status = TRMI_FAIL(err, TRM_CORRUPT, "%s: not a regular file", shown);
     } else if (info.st_size != expected->bytes) {

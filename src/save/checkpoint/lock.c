@@ -1,4 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The lock of a directory's writer, and marks of readers, which have the same form.
+ *
+ *   take:  write the record to a private file, link() it to .trireme.lock
+ *          exists already: read it; owner alive -> wait or fail; owner dead -> move it aside, repeat
+ *   keep:  a thread touches the file every BEAT_SECONDS
+ *
+ * The file appears with its record by link(), so a reader never sees an empty lock. */
 #include "save/checkpoint/lock.h"
 
 #include "base/error.h"
@@ -15,30 +22,36 @@
 #include <time.h>
 #include <unistd.h>
 
+/* An owner elsewhere is dead after this time without a touch. The interval of touches. */
 #define SILENCE_SECONDS 60.0
 #define BEAT_SECONDS 5
 
+/* A lock that this process holds. */
 struct trmi_lock {
-    const trmi_os *os;
-    char path[TRMI_PATH_BYTES];
-    char record[TRMI_LOCK_BYTES];
-    pthread_t thread;
-    pthread_mutex_t mutex;
-    pthread_cond_t leave;
-    bool leaving;
+    const trmi_os *os;            /* the platform, for tests that inject failures */
+    char path[TRMI_PATH_BYTES];   /* of the lock file */
+    char record[TRMI_LOCK_BYTES]; /* what the file contains: identifies this lock */
+    pthread_t thread;             /* touches the file */
+    pthread_mutex_t mutex;        /* protects `leaving` */
+    pthread_cond_t leave;         /* signalled when the lock is released */
+    bool leaving;                 /* the thread must end */
 };
 
 /* ---- the record ------------------------------------------------------------------------ */
 
+/* The contents of a record. */
 typedef struct holder {
-    char machine[160]; /* boot id and pid namespace: pids mean something only within */
-    char host[96];
-    long pid;
-    unsigned long long start_ticks; /* since boot: tells a process from a later one of this pid */
-    double since;
+    char machine[160]; /* boot id and pid namespace: a pid identifies a process only within these */
+    char host[96];     /* name, for messages */
+    long pid;          /* valid on `machine` only */
+    /* start time since boot: distinguishes a process from a later one with the same pid */
+    unsigned long long start_ticks;
+    double since; /* Unix seconds */
 } holder;
 
-/* *ended: a zombie, which writes nothing any more (in a container without init it stays for ever). */
+/* Returns the start time of a process in clock ticks; 0 if it does not exist. *ended: it is a
+ * zombie, which writes nothing any more (in a container without an init process it may stay for
+ * ever). */
 static unsigned long long start_ticks_of(long pid, bool *ended) {
     char path[64], line[1024];
     *ended = false;
@@ -50,7 +63,7 @@ static unsigned long long start_ticks_of(long pid, bool *ended) {
     size_t bytes = fread(line, 1, sizeof line - 1, file);
     fclose(file);
     line[bytes] = '\0';
-    /* The name in parentheses may hold anything; field 22 is the 20th behind it. */
+    /* The name in parentheses may contain anything. Field 22 is the 20th after it. */
     const char *at = strrchr(line, ')');
     *ended = at != NULL && at[1] == ' ' && (at[2] == 'Z' || at[2] == 'X');
     for (int field = 2; at != NULL && field < 22; field++) {
@@ -60,6 +73,7 @@ static unsigned long long start_ticks_of(long pid, bool *ended) {
     return at != NULL && sscanf(at, "%llu", &ticks) == 1 ? ticks : 0;
 }
 
+/* Writes boot id and pid namespace of this process. */
 static void this_machine(char *text, size_t size) {
     char boot[64] = "unknown", space[64] = "unknown";
     FILE *file = fopen("/proc/sys/kernel/random/boot_id", "re");
@@ -74,6 +88,7 @@ static void this_machine(char *text, size_t size) {
     snprintf(text, size, "%s/%s", boot, space);
 }
 
+/* Writes the host's name, without blanks and slashes. */
 static void this_host(char *text, size_t size) {
     if (gethostname(text, size) != 0) {
         snprintf(text, size, "unknown");
@@ -84,6 +99,8 @@ static void this_host(char *text, size_t size) {
     }
 }
 
+/* Writes a record for this process. The serial number distinguishes several locks of one
+ * process. */
 static void write_record(char *record, size_t size) {
     static atomic_uint serial;
     char machine[160], host[96];
@@ -97,7 +114,8 @@ static void write_record(char *record, size_t size) {
              atomic_fetch_add(&serial, 1u));
 }
 
-/* The time of the file system that holds `path`: on a network it is the server's. */
+/* Returns the present time by the clock of the file system that holds `path`: on a network it is
+ * the server's. It creates a file and reads its time stamp. */
 static double file_system_now(const char *path) {
     char probe[TRMI_PATH_BYTES + 32];
     snprintf(probe, sizeof probe, "%s.clock.%ld", path, (long)getpid());
@@ -114,7 +132,8 @@ static double file_system_now(const char *path) {
     return now;
 }
 
-/* `now`: negative for this machine's clock. */
+/* Reads a record and the seconds since the last touch. now: the time to compare with; negative:
+ * this machine's clock. Returns false on failure; *missing: the file does not exist. */
 static bool read_record(const char *path, char *record, size_t size, double now,
                         double *silent_seconds, bool *missing) {
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
@@ -134,13 +153,15 @@ static bool read_record(const char *path, char *record, size_t size, double now,
     return ok;
 }
 
+/* Parses a record. Returns false if it has another form. */
 static bool parse_record(const char *record, holder *out) {
     return sscanf(record,
                   "trireme-lock 1\nhost %95s\npid %ld\nstart_ticks %llu\nmachine %159s\nsince %lf",
                   out->host, &out->pid, &out->start_ticks, out->machine, &out->since) == 5;
 }
 
-/* `silent` seconds without a touch; whoever cannot be asked is believed for `patience` seconds. */
+/* True if the owner lives. silent: seconds since the last touch; patience: how long an owner
+ * elsewhere is believed to live without one. */
 static bool is_live(const holder *who, double silent, double patience) {
     char machine[160];
     this_machine(machine, sizeof machine);
@@ -167,6 +188,7 @@ bool trmi_lock_is_live(const char *path, double remote_seconds) {
     return parse_record(record, &who) ? is_live(&who, silent, remote_seconds) : silent < 5;
 }
 
+/* Creates a file with a record. *exists: it existed already (not an error). */
 static trm_status write_new(const char *path, const trmi_os *os, const char *record, bool *exists,
                             trm_error *err) {
     int fd = os->open(os->context, path, O_WRONLY | O_CREAT | O_EXCL, 0644);
@@ -183,7 +205,7 @@ static trm_status write_new(const char *path, const trmi_os *os, const char *rec
     return status;
 }
 
-/* The file appears with its record in it, or not at all: written aside, then linked. */
+/* Creates the file with its record in it, or not at all: writes a private file, then links it. */
 static trm_status create_record(const char *path, const trmi_os *os, const char *record,
                                 bool *exists, trm_error *err) {
     char aside[TRMI_PATH_BYTES + 32];
@@ -197,9 +219,9 @@ static trm_status create_record(const char *path, const trmi_os *os, const char 
         return TRM_OK;
     }
     if (failed == ENOENT) {
-        return TRM_PENDING; /* the present holder tidied it away */
+        return TRM_PENDING; /* the present owner has removed the private file: try again */
     }
-    return write_new(path, os, record, exists, err); /* a file system without links */
+    return write_new(path, os, record, exists, err); /* the file system has no links */
 }
 
 trm_status trmi_lock_mark(const char *path, const trmi_os *os, trm_error *err) {
@@ -212,8 +234,8 @@ trm_status trmi_lock_mark(const char *path, const trmi_os *os, trm_error *err) {
 
 /* ---- taking and keeping ---------------------------------------------------------------- */
 
-/* Moves a dead holder's file aside, and looks at what it moved: between reading and renaming,
- * another process may have done the same and put its own there. */
+/* Moves the file of a dead owner aside. If the moved file turns out to be another one, because a
+ * second process has done the same in between and put its own file there, it is moved back. */
 static void clear_dead(trmi_lock *lock, const char *seen) {
     char aside[TRMI_PATH_BYTES + 32], record[TRMI_LOCK_BYTES];
     double silent;
@@ -230,13 +252,16 @@ static void clear_dead(trmi_lock *lock, const char *seen) {
     lock->os->unlink(lock->os->context, aside);
 }
 
-/* One try: TRM_OK and *taken, or the sentence about the holder in err and TRM_INVALID. */
+/* Tries to take the lock once. TRM_OK: taken. TRM_PENDING: try again at once. TRM_INVALID: another
+ * process has it, with its description in `err`. */
 static trm_status try_once(trmi_lock *lock, trm_error *err) {
     bool exists = false;
+    /* The file does not exist: create it, which succeeds in one process only. */
     TRMI_TRY(create_record(lock->path, lock->os, lock->record, &exists, err));
     if (!exists) {
         return TRM_OK;
     }
+    /* It exists: read it. */
     char record[TRMI_LOCK_BYTES] = "";
     double silent = 0;
     bool missing = false;
@@ -247,6 +272,7 @@ static trm_status try_once(trmi_lock *lock, trm_error *err) {
                        : TRMI_FAIL_SYS(err, "%s: cannot read", trmi_path_tail(lock->path));
     }
     bool known = parse_record(record, &who);
+    /* an owner that is dead, or half a record that is older than 5 s */
     if (known ? !is_live(&who, silent, SILENCE_SECONDS) : silent > 5) {
         if (known) {
             trmi_log(TRM_LOG_WARN, "save", "%s: taken over from pid %ld on %s, which is gone",
@@ -255,6 +281,7 @@ static trm_status try_once(trmi_lock *lock, trm_error *err) {
         clear_dead(lock, record);
         return TRM_PENDING;
     }
+    /* The owner is alive. */
     char since[32] = "just now";
     time_t seconds = (time_t)who.since;
     struct tm utc;
@@ -268,6 +295,7 @@ static trm_status try_once(trmi_lock *lock, trm_error *err) {
                      since, silent > 0 ? silent : 0.0);
 }
 
+/* Touches the file until the lock is released. */
 static void *keep_alive(void *argument) {
     trmi_lock *lock = argument;
     pthread_mutex_lock(&lock->mutex);
@@ -283,6 +311,7 @@ static void *keep_alive(void *argument) {
     return NULL;
 }
 
+/* Starts the thread that touches the file. */
 static trm_status start_beating(trmi_lock *lock, trm_error *err) {
     pthread_condattr_t monotonic;
     pthread_condattr_init(&monotonic);
@@ -308,9 +337,12 @@ trm_status trmi_lock_take(const char *dir, const trmi_os *os, double wait_second
     lock->os = os != NULL ? os : trmi_os_real();
     trm_status status;
     TRMI_TRY_GOTO(status, trmi_path_join(lock->path, dir, TRMI_LOCK_NAME, err), failed);
+    /* The record of this process, by which it recognises its own lock. */
     write_record(lock->record, sizeof lock->record);
     double deadline = trmi_os_now() + (wait_seconds > 0 ? wait_seconds : 0);
     int pending = 0;
+    /* Try again at once after TRM_PENDING (at most 100 times), every 0.1 s while another process
+     * has the lock. */
     while ((status = try_once(lock, err)) != TRM_OK) {
         bool soon = status == TRM_PENDING && ++pending < 100;
         if (!soon && (status != TRM_INVALID || trmi_os_now() >= deadline)) {
@@ -321,6 +353,7 @@ trm_status trmi_lock_take(const char *dir, const trmi_os *os, double wait_second
         }
         nanosleep(&(struct timespec){.tv_nsec = soon ? 1000000 : 100000000}, NULL);
     }
+    /* From now on the file is touched, so that other machines see that the owner is alive. */
     status = start_beating(lock, err);
     if (status != TRM_OK) {
         lock->os->unlink(lock->os->context, lock->path);
@@ -358,6 +391,7 @@ void trmi_lock_release(trmi_lock *lock) {
     pthread_join(lock->thread, NULL);
     pthread_mutex_destroy(&lock->mutex);
     pthread_cond_destroy(&lock->leave);
+    /* Twice, in case the file was put back by a process that took it for another's (clear_dead). */
     for (int i = 0; i < 2 && trmi_lock_check(lock, NULL) == TRM_OK; i++) {
         lock->os->unlink(lock->os->context, lock->path);
     }

@@ -1,34 +1,37 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* save/checkpoint/lock.h: who is at work in a directory. A small file with host, pid and start
- * time, touched every few seconds. flock is not trusted on network file systems; O_EXCL and time
- * stamps are.
+/* save/checkpoint/lock.h: the lock of the process that writes into a directory: a small file with
+ * host, pid and start time, which its owner touches every few seconds. flock() is not reliable on
+ * network file systems; O_EXCL, link() and time stamps are.
  *
- *   same machine and pid namespace:  alive or dead is known exactly
- *   another one:                     alive while the file was touched within 60 s (file system's
- * clock) */
+ *   owner on the same machine and in the same pid namespace:  whether it lives is known exactly
+ *   owner elsewhere:  it counts as alive if the file was touched in the last 60 s (by the file
+ *                     system's own clock)
+ */
 #ifndef TRMI_SAVE_LOCK_H
 #define TRMI_SAVE_LOCK_H
 
 #include "base/os.h"
 #include "save/file_out.h"
 
-enum { TRMI_LOCK_BYTES = 512 };
+enum { TRMI_LOCK_BYTES = 512 }; /* longest record */
 #define TRMI_LOCK_NAME ".trireme.lock"
 
 typedef struct trmi_lock trmi_lock;
 
-/* Takes <dir>/.trireme.lock, waiting at most `wait_seconds` for its holder.
- *   errors  TRM_INVALID naming the holder; TRM_IO */
+/* Takes <dir>/.trireme.lock, waiting up to `wait_seconds` for its owner. A thread then touches the
+ * file until trmi_lock_release. Errors: INVALID (with the owner), IO, NOMEM. */
 trm_status trmi_lock_take(const char *dir, const trmi_os *os, double wait_seconds, trmi_lock **out,
                           trm_error *err);
-/* TRM_INVALID when somebody took it away. */
+/* Checks that this process still has the lock. INVALID if another process has taken it over. */
 trm_status trmi_lock_check(const trmi_lock *lock, trm_error *err);
+/* Releases the lock and removes the file. NULL is allowed. */
 void trmi_lock_release(trmi_lock *lock);
 
-/* Marks `path` (a new file) as belonging to this process; the same record as a lock. */
+/* Creates `path` with this process's record, as a mark that it uses something. Errors: IO (it
+ * exists). */
 trm_status trmi_lock_mark(const char *path, const trmi_os *os, trm_error *err);
-/* Does the process that wrote this record live, as far as can be known from here? Remote ones count
- * as living for `remote_seconds` after the last touch. */
+/* True if the process that wrote the record at `path` is alive, as far as this process can know. A
+ * process elsewhere counts as alive for `remote_seconds` after the last touch. */
 bool trmi_lock_is_live(const char *path, double remote_seconds);
 
 #endif

@@ -1,4 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* manifest.json:
+ *
+ *   {"format":"trireme-checkpoint","version":1,
+ *   "sequence":..,"global_step":..,"epoch":..,"data_position":..,
+ *   "seed":"0x...","world_size":..,"saved_unix_seconds":..,
+ *   "config":{...}, "state":{...},
+ *   "files":{"model.safetensors":{"bytes":..,"xxh3_128":"...","block_bytes":..,"crc32c":[..]}, ...},
+ *   "checksum":"<xxh3_128 of all bytes before this line's comma>"}
+ *
+ * The checksum is compared before anything is parsed, so damage is reported as damage. */
 #include "save/checkpoint/manifest.h"
 
 #include "base/error.h"
@@ -12,14 +22,16 @@
 
 #include <jansson.h>
 
-/* The end of the file: ,\n"checksum":"<32 digits>"}\n  */
+/* The end of the file: ,\n"checksum":"<32 digits>"}\n */
 static const char tail_start[] = ",\n\"checksum\":\"";
 enum { TAIL_BYTES = sizeof tail_start - 1 + TRMI_DIGEST_HEX - 1 + 3 };
 
 /* ---- writing --------------------------------------------------------------------------- */
 
-/* The caller's object, checked and on one line. */
+/* Appends the caller's object (NULL: {}) as a member, after a check, on one line. Errors: INVALID,
+ * NOMEM. */
 static trm_status put_object(trmi_text *out, const char *key, const char *object, trm_error *err) {
+    /* Parse and write again, so that the object is valid and on one line. */
     json_error_t problem;
     json_t *parsed = json_loads(object != NULL ? object : "{}", JSON_REJECT_DUPLICATES, &problem);
     if (!json_is_object(parsed)) {
@@ -41,6 +53,7 @@ static trm_status put_object(trmi_text *out, const char *key, const char *object
     return TRM_OK;
 }
 
+/* Appends the entry of one file. */
 static void put_file(trmi_text *out, const trmi_manifest_file *file) {
     trmi_text_json_string(out, file->name);
     trmi_text_printf(out,
@@ -61,6 +74,7 @@ trm_status trmi_manifest_format(const trm_checkpoint_info *info, const trmi_mani
                      "\",\"world_size\":%" PRId32 ",\"saved_unix_seconds\":%.3f,\n",
                      TRMI_MANIFEST_VERSION, info->sequence, info->global_step, info->epoch,
                      info->data_position, info->seed, info->world_size, info->saved_unix_seconds);
+    /* Config, state and files. */
     TRMI_TRY(put_object(out, "config", info->config_json, err));
     TRMI_TRY(put_object(out, "state", info->state_json, err));
     trmi_text_printf(out, "\"files\":{");
@@ -70,6 +84,7 @@ trm_status trmi_manifest_format(const trm_checkpoint_info *info, const trmi_mani
     }
     trmi_text_append(out, "}", 1);
     TRMI_TRY(TRMI_CHECK_MEMORY(err, out, "for the manifest of a checkpoint"));
+    /* The last line: the checksum of everything before it. */
     char checksum[TRMI_DIGEST_HEX];
     trmi_digest_of(out->data, out->length, checksum);
     trmi_text_printf(out, "%s%s\"}\n", tail_start, checksum);
@@ -78,15 +93,18 @@ trm_status trmi_manifest_format(const trm_checkpoint_info *info, const trmi_mani
 
 /* ---- reading --------------------------------------------------------------------------- */
 
+/* Returns CORRUPT with a text. */
 static trm_status fault(const char *path, const char *what, trm_error *err) {
     return TRMI_FAIL(err, TRM_CORRUPT, "%s: %s", trmi_path_tail(path), what);
 }
 
+/* Compares the checksum in the last line with the text before it. */
 static trm_status check_guard(const char *text, size_t bytes, const char *path, trm_error *err) {
     if (bytes < TAIL_BYTES || bytes > TRMI_MANIFEST_BYTES_MAX) {
         return TRMI_FAIL(err, TRM_CORRUPT, "%s: %zu bytes (cut off?)", trmi_path_tail(path), bytes);
     }
     char wanted[TAIL_BYTES + 1], checksum[TRMI_DIGEST_HEX];
+    /* Compute what the last line must be, and compare it. */
     trmi_digest_of(text, bytes - TAIL_BYTES, checksum);
     snprintf(wanted, sizeof wanted, "%s%s\"}\n", tail_start, checksum);
     if (memcmp(text + bytes - TAIL_BYTES, wanted, TAIL_BYTES) != 0) {
@@ -98,6 +116,7 @@ static trm_status check_guard(const char *text, size_t bytes, const char *path, 
     return TRM_OK;
 }
 
+/* Reads an integer member from `low` to `high`. Returns false if it is missing or out of range. */
 static bool take_int(const json_t *object, const char *key, int64_t low, int64_t high,
                      int64_t *out) {
     const json_t *value = json_object_get(object, key);
@@ -109,11 +128,13 @@ static bool take_int(const json_t *object, const char *key, int64_t low, int64_t
     return true;
 }
 
+/* Returns a copy that trmi_free frees, or NULL. */
 static char *copy_text(const char *text) {
     char *copy = trmi_alloc(strlen(text) + 1);
     return copy == NULL ? NULL : memcpy(copy, text, strlen(text) + 1);
 }
 
+/* Reads a member that must be an object, as text. */
 static trm_status take_object(const json_t *root, const char *key, const char **out,
                               const char *path, trm_error *err) {
     const json_t *value = json_object_get(root, key);
@@ -126,6 +147,8 @@ static trm_status take_object(const json_t *root, const char *key, const char **
     return *out == NULL ? TRMI_FAIL(err, TRM_NOMEM, "%s: no memory", trmi_path_tail(path)) : TRM_OK;
 }
 
+/* Reads the description into *info, whose texts then belong to the manifest. A newer version is
+ * UNSUPPORTED, not CORRUPT: the file is good. */
 static trm_status take_info(const json_t *root, const char *path, trm_checkpoint_info *info,
                             trm_error *err) {
     int64_t version = 0, world = 0;
@@ -133,6 +156,7 @@ static trm_status take_info(const json_t *root, const char *path, trm_checkpoint
     if (format == NULL || strcmp(format, "trireme-checkpoint") != 0) {
         return fault(path, "not a checkpoint of trireme", err);
     }
+    /* The version first: a newer one may have other members. */
     if (!take_int(root, "version", 1, INT64_MAX, &version)) {
         return fault(path, "no \"version\"", err);
     }
@@ -144,6 +168,7 @@ static trm_status take_info(const json_t *root, const char *path, trm_checkpoint
     const char *seed = json_string_value(json_object_get(root, "seed"));
     unsigned long long seed_value = 0;
     int used = 0;
+    /* Numbers. The seed is a string, because JSON numbers lose bits beyond 2^53. */
     bool ok = take_int(root, "sequence", 0, INT64_MAX, &info->sequence) &&
               take_int(root, "global_step", 0, INT64_MAX, &info->global_step) &&
               take_int(root, "epoch", 0, INT64_MAX, &info->epoch) &&
@@ -163,17 +188,21 @@ static trm_status take_info(const json_t *root, const char *path, trm_checkpoint
     return take_object(root, "state", &info->state_json, path, err);
 }
 
+/* True for 32 lower-case hex digits. */
 static bool is_hex(const char *text) {
     return text != NULL && strlen(text) == TRMI_DIGEST_HEX - 1 &&
            strspn(text, "0123456789abcdef") == TRMI_DIGEST_HEX - 1;
 }
 
+/* Reads the entry of one file. The name must not leave the directory, and the number of block
+ * checksums must fit the length. */
 static trm_status take_file(const char *name, const json_t *object, const char *path,
                             trmi_manifest_file *file, trm_error *err) {
     trmi_digest *digest = &file->digest;
     const char *hash = json_string_value(json_object_get(object, "xxh3_128"));
     const json_t *blocks = json_object_get(object, "crc32c");
     int64_t block_bytes;
+    /* The name is one of a file in the same directory, and not hidden. */
     bool plain = name[0] != '\0' && name[0] != '.' && strchr(name, '/') == NULL;
     if (!plain || !take_int(object, "bytes", 0, INT64_MAX / 2, &digest->bytes) || !is_hex(hash) ||
         !take_int(object, "block_bytes", TRMI_DIGEST_BLOCK_BYTES, TRMI_DIGEST_BLOCK_BYTES,
@@ -191,6 +220,7 @@ static trm_status take_file(const char *name, const json_t *object, const char *
     if (file->name == NULL || digest->block_crc == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "%s: no memory", trmi_path_tail(path));
     }
+    /* The checksums of the blocks. */
     for (size_t i = 0; i < count; i++) {
         const json_t *crc = json_array_get(blocks, i);
         json_int_t value = json_integer_value(crc);
@@ -204,6 +234,7 @@ static trm_status take_file(const char *name, const json_t *object, const char *
     return TRM_OK;
 }
 
+/* Reads the entries of all files. */
 static trm_status take_files(json_t *root, const char *path, trmi_checkpoint_manifest *out,
                              trm_error *err) {
     json_t *files = json_object_get(root, "files");
@@ -214,6 +245,7 @@ static trm_status take_files(json_t *root, const char *path, trmi_checkpoint_man
     const char *name;
     json_t *value;
     json_object_foreach(files, name, value) {
+        /* The count includes an entry that is not finished, so that trmi_manifest_free frees it. */
         TRMI_TRY(take_file(name, value, path, &out->files[out->file_count++], err));
     }
     return TRM_OK;

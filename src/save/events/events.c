@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Event files: one file for each run, whose records are appended one by one. */
 #include "save/events/events.h"
 
+#include "base/arguments.h"
 #include "base/error.h"
 #include "save/append.h"
 
@@ -10,12 +12,15 @@
 #include <time.h>
 #include <unistd.h>
 
+/* An open event file. */
 struct trm_events {
     trmi_append file;
-    trmi_text record; /* reused */
+    trmi_text record; /* the record under construction; reused */
 };
 
+/* Appends the record under construction to the file. */
 static trm_status write_record(trm_events *events, trm_error *err) {
+    /* After an error too, the next record starts empty. */
     trm_status status =
         events->record.failed
             ? TRMI_FAIL(err, TRM_NOMEM, "%s: no memory for an event",
@@ -26,6 +31,8 @@ static trm_status write_record(trm_events *events, trm_error *err) {
     return status;
 }
 
+/* Creates the file. Its name is TensorFlow's form; the serial number makes it unique in a
+ * process. */
 static trm_status open_file(trm_events *events, const char *dir, const trmi_os *os,
                             trm_error *err) {
     static atomic_uint serial;
@@ -42,6 +49,7 @@ static trm_status open_file(trm_events *events, const char *dir, const trmi_os *
 
 trm_status trm_events_open(const char *dir, const trm_events_options *options, trm_events **out,
                            trm_error *err) {
+    TRMI_NEED(err, dir, out);
     return trmi_events_open_on(NULL, dir, options, out, err);
 }
 
@@ -60,7 +68,8 @@ trm_status trmi_events_open_on(const trmi_os *os, const char *dir,
     trmi_event_put_version(&events->record, trmi_os_wall());
     status = write_record(events, err);
     if (status == TRM_OK && options->resumed) {
-        /* Readers drop what they have from this step on: so the first step to come. */
+        /* Readers drop what they have from this step on, so it is the first step that is to
+         * come. */
         trmi_event_put_start(&events->record, trmi_os_wall(), options->resume_step + 1);
         status = write_record(events, err);
     }
@@ -72,27 +81,40 @@ trm_status trmi_events_open_on(const trmi_os *os, const char *dir,
     return TRM_OK;
 }
 
-const char *trm_events_path(const trm_events *events) { return events->file.path; }
+const char *trm_events_path(const trm_events *events) {
+    TRMI_NEED_OR(NULL, NULL, events);
+    return events->file.path;
+}
 
 trm_status trm_events_scalars(trm_events *events, int64_t step, const trm_named_scalar *scalars,
                               int64_t count, trm_error *err) {
+    TRMI_NEED(err, events);
+    if (count > 0) {
+        TRMI_NEED(err, scalars);
+    }
     trmi_event_put_scalars(&events->record, trmi_os_wall(), step, scalars, count);
     return write_record(events, err);
 }
 
 trm_status trm_events_histogram(trm_events *events, int64_t step, const char *tag,
                                 const trm_tensor *values, trm_error *err) {
+    TRMI_NEED(err, events, tag, values);
     TRMI_TRY(trmi_event_put_histogram(&events->record, trmi_os_wall(), step, tag, values, err));
     return write_record(events, err);
 }
 
 trm_status trm_events_graph(trm_events *events, const trm_graph_event_node *nodes, int64_t count,
                             trm_error *err) {
+    TRMI_NEED(err, events);
+    if (count > 0) {
+        TRMI_NEED(err, nodes);
+    }
     trmi_event_put_graph(&events->record, trmi_os_wall(), nodes, count);
     return write_record(events, err);
 }
 
 trm_status trm_events_flush(trm_events *events, trm_error *err) {
+    TRMI_NEED(err, events);
     return trmi_append_flush(&events->file, err);
 }
 

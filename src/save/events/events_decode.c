@@ -1,22 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Reading event records: time and step, then each value of the event is passed to a function. Field
+ * numbers are those of tensorflow/core/util/event.proto and framework/summary.proto. A record has
+ * passed its checksum, so a message that cannot be parsed was written wrongly: CORRUPT. */
 #include "save/events/events.h"
 
 #include "base/error.h"
 #include "save/path.h"
 #include "base/proto.h"
 
+/* The event under construction, and the function that receives it. */
 typedef struct decoder {
-    trmi_record_event event;
-    trmi_event_visit visit;
-    void *context;
+    trmi_record_event event; /* time and step stay, the rest changes with each value */
+    trmi_event_visit visit;  /* the caller's */
+    void *context;           /* first argument of `visit` */
 } decoder;
 
+/* Reads one value of a summary: a scalar, a histogram or another kind, and passes it to the
+ * visitor. Values are 32-bit floats in the file. Returns false if the message is malformed. */
 static bool decode_value(decoder *d, trmi_proto proto) {
     trmi_proto_field field;
     trmi_record_event *event = &d->event;
     event->kind = TRMI_EVENT_OTHER;
     event->tag = NULL;
     event->tag_bytes = 0;
+    /* 1 tag, 2 simple_value, 5 histo */
     while (trmi_proto_next(&proto, &field)) {
         if (field.number == 1 && field.wire == TRMI_PROTO_BYTES) {
             event->tag = (const char *)field.data;
@@ -34,6 +41,7 @@ static bool decode_value(decoder *d, trmi_proto proto) {
     return !proto.broken;
 }
 
+/* Reads a summary: a list of values. */
 static bool decode_summary(decoder *d, trmi_proto proto) {
     trmi_proto_field field;
     while (trmi_proto_next(&proto, &field)) {
@@ -45,6 +53,7 @@ static bool decode_summary(decoder *d, trmi_proto proto) {
     return !proto.broken;
 }
 
+/* Reads a graph: counts its nodes. */
 static bool decode_graph(decoder *d, trmi_proto proto) {
     trmi_proto_field field;
     d->event.kind = TRMI_EVENT_GRAPH;
@@ -58,10 +67,12 @@ static bool decode_graph(decoder *d, trmi_proto proto) {
     return !proto.broken;
 }
 
+/* Reads one member of the event. */
 static bool decode_content(decoder *d, const trmi_proto_field *field) {
     bool bytes = field->wire == TRMI_PROTO_BYTES;
     d->event.tag = NULL;
     d->event.tag_bytes = 0;
+    /* 3 file_version, 4 graph_def, 5 summary, 7 session_log */
     switch (bytes ? field->number : 0) {
     case 3:
         d->event.kind = TRMI_EVENT_VERSION;
@@ -81,7 +92,7 @@ trm_status trmi_event_decode(const uint8_t *data, size_t bytes, const char *path
                              trmi_event_visit visit, void *context, trm_error *err) {
     decoder d = {.visit = visit, .context = context};
     trmi_proto_field field;
-    /* Time and step first, whatever the order of the fields. */
+    /* Time and step first, because the fields may come in any order. */
     for (trmi_proto proto = {.data = data, .bytes = bytes}; trmi_proto_next(&proto, &field);) {
         if (field.number == 1 && field.wire == TRMI_PROTO_FIXED64) {
             d.event.wall_seconds = trmi_proto_to_double(field.value);
@@ -89,6 +100,7 @@ trm_status trmi_event_decode(const uint8_t *data, size_t bytes, const char *path
             d.event.step = (int64_t)field.value;
         }
     }
+    /* Then the contents. */
     trmi_proto proto = {.data = data, .bytes = bytes};
     bool ok = true;
     while (ok && trmi_proto_next(&proto, &field)) {

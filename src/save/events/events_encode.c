@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Building event records: protobuf messages without a protobuf library, framed as TFRecords. Field
+ * numbers are those of tensorflow/core/util/event.proto and framework/summary.proto. */
 #include "save/events/events.h"
 
 #include "base/element.h"
@@ -12,15 +14,18 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Begins an event with time and step. */
 static trmi_text begin(double wall_seconds, int64_t step) {
     trmi_text event = {0};
     trmi_proto_double(&event, 1, wall_seconds);
     if (step != 0) {
+        /* 0 is the default of protobuf and is left out. */
         trmi_proto_varint(&event, 2, (uint64_t)step);
     }
     return event;
 }
 
+/* Frames the event, appends it to `out` and frees it. */
 static void end(trmi_text *out, trmi_text *event) {
     out->failed = out->failed || event->failed;
     if (!out->failed) {
@@ -57,12 +62,14 @@ void trmi_event_put_start(trmi_text *out, double wall_seconds, int64_t step) {
 
 /* ---- histograms ------------------------------------------------------------------------ */
 
-/* TensorFlow's limits: 0 and +-1e-12 * 1.1^k below 1e20, and the largest double at both ends. */
+/* TensorFlow's bucket limits: 0 and +-1e-12 * 1.1^k below 1e20, and the largest double at both
+ * ends. */
 enum { LIMITS_MAX = 1600 };
 static double limits[LIMITS_MAX];
 static int limit_count;
 static pthread_once_t limits_once = PTHREAD_ONCE_INIT;
 
+/* Computes the limits, once for the process. */
 static void make_limits(void) {
     double positive[LIMITS_MAX / 2];
     int count = 0;
@@ -79,7 +86,7 @@ static void make_limits(void) {
     }
 }
 
-/* The first limit above `value`. */
+/* Returns the index of the first limit above `value`. */
 static int bucket_of(double value) {
     int low = 0, high = limit_count - 1;
     while (low < high) {
@@ -93,11 +100,13 @@ static int bucket_of(double value) {
     return low;
 }
 
+/* The distribution of a tensor's finite values. */
 typedef struct histogram {
     double minimum, maximum, count, sum, sum_of_squares;
-    double *buckets;
+    double *buckets; /* [limit_count] number of values in each bucket */
 } histogram;
 
+/* Sums up the finite values; NaN and infinities are left out. */
 static void collect(histogram *h, const trm_tensor *values) {
     int64_t count = trm_shape_count(&values->shape);
     for (int64_t i = 0; i < count; i++) {
@@ -114,7 +123,7 @@ static void collect(histogram *h, const trm_tensor *values) {
     }
 }
 
-/* Runs of empty buckets become one. */
+/* Writes the buckets; a run of empty buckets is written as one. */
 static void put_buckets(trmi_text *out, const histogram *h) {
     trmi_text ends = {0}, counts = {0};
     for (int i = 0; i < limit_count;) {
@@ -136,12 +145,14 @@ trm_status trmi_event_put_histogram(trmi_text *out, double wall_seconds, int64_t
         return TRMI_FAIL(err, TRM_INVALID, "histogram %.80s: a tensor of %s cannot be shown", tag,
                          trm_dtype_name(values->dtype));
     }
+    /* The buckets of the finite values. */
     pthread_once(&limits_once, make_limits);
     histogram h = {.buckets = trmi_alloc((size_t)limit_count * sizeof(double))};
     if (h.buckets == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for histogram %.80s", tag);
     }
     collect(&h, values);
+    /* HistogramProto: 1 min, 2 max, 3 num, 4 sum, 5 sum_squares, 6 bucket_limit, 7 bucket */
     trmi_text event = begin(wall_seconds, step), summary = {0}, value = {0}, message = {0};
     trmi_proto_double(&message, 1, h.minimum);
     trmi_proto_double(&message, 2, h.maximum);
@@ -149,6 +160,7 @@ trm_status trmi_event_put_histogram(trmi_text *out, double wall_seconds, int64_t
     trmi_proto_double(&message, 4, h.sum);
     trmi_proto_double(&message, 5, h.sum_of_squares);
     put_buckets(&message, &h);
+    /* Summary.Value: 1 tag, 5 histo; Summary: 1 value; Event: 5 summary */
     trmi_proto_string(&value, 1, tag);
     trmi_proto_message(&value, 5, &message);
     trmi_proto_message(&summary, 1, &value);
@@ -160,7 +172,8 @@ trm_status trmi_event_put_histogram(trmi_text *out, double wall_seconds, int64_t
 
 /* ---- the graph ------------------------------------------------------------------------- */
 
-/* attr {"_output_shapes": list { shape { dim { size } ... } }} */
+/* Writes the output shape of a node: attr {"_output_shapes": list { shape { dim { size } ... }
+ * }}. */
 static void put_shape(trmi_text *node, const trm_shape *shape) {
     trmi_text dims = {0}, list = {0}, value = {0}, entry = {0};
     for (int32_t d = 0; d < shape->rank && d < TRM_MAX_RANK; d++) {
@@ -179,6 +192,7 @@ void trmi_event_put_graph(trmi_text *out, double wall_seconds, const trm_graph_e
                           int64_t count) {
     trmi_text event = begin(wall_seconds, 0), graph = {0}, versions = {0};
     for (int64_t i = 0; i < count; i++) {
+        /* NodeDef: 1 name, 2 op, 3 input, 4 device, 5 attr */
         trmi_text node = {0};
         trmi_proto_string(&node, 1, nodes[i].name);
         trmi_proto_string(&node, 2, nodes[i].op);
@@ -193,6 +207,7 @@ void trmi_event_put_graph(trmi_text *out, double wall_seconds, const trm_graph_e
         }
         trmi_proto_message(&graph, 1, &node);
     }
+    /* VersionDef: 1 producer */
     trmi_proto_varint(&versions, 1, 22);
     trmi_proto_message(&graph, 4, &versions);
     trmi_proto_message(&event, 4, &graph);

@@ -1,7 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Metrics as CSV or JSON lines, each record whole or not there at all. */
+/* Metrics as CSV or JSON lines; the name of the file decides (.csv, .jsonl). Each record is
+ * appended as a whole.
+ *
+ *   global_step,event,loss,...          {"time":..,"event":"step","global_step":3,"loss":0.5,...}
+ *   3,step,0.5,...
+ *
+ * A resumed run continues the file after the last line of the step that it resumes from, so that
+ * steps that are computed again do not appear twice. */
 #include "trireme/save_events.h"
 
+#include "base/arguments.h"
 #include "base/error.h"
 #include "base/mapping.h"
 #include "base/memory.h"
@@ -16,15 +24,17 @@
 
 #include <jansson.h>
 
+/* An open file of metrics. */
 struct trm_metrics {
-    trmi_append file;
-    trmi_arena arena;
-    bool csv;
-    char **columns;
-    int64_t column_count;
-    trmi_text line; /* reused */
+    trmi_append file;     /* the open file */
+    trmi_arena arena;     /* names of the columns */
+    bool csv;             /* otherwise JSON lines */
+    char **columns;       /* [column_count] names of the CSV columns */
+    int64_t column_count; /* 0 for JSON lines */
+    trmi_text line;       /* the line under construction; reused */
 };
 
+/* True if `text` ends with `end`. */
 static bool ends_with(const char *text, const char *end) {
     size_t length = strlen(text), end_length = strlen(end);
     return length >= end_length && strcmp(text + length - end_length, end) == 0;
@@ -32,6 +42,8 @@ static bool ends_with(const char *text, const char *end) {
 
 /* ---- opening --------------------------------------------------------------------------- */
 
+/* Copies the names of the CSV columns to the arena and checks that each can stand in the header
+ * without quotes. Errors: INVALID, NOMEM. */
 static trm_status take_columns(trm_metrics *metrics, const trm_metrics_options *options,
                                const char *path, trm_error *err) {
     if (options->column_count < 1) {
@@ -43,6 +55,7 @@ static trm_status take_columns(trm_metrics *metrics, const trm_metrics_options *
     if (metrics->columns == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "%s: no memory", trmi_path_tail(path));
     }
+    /* A name must need no quotes. */
     for (int64_t i = 0; i < options->column_count; i++) {
         if (options->columns[i][0] == '\0' || strpbrk(options->columns[i], ",\"\r\n") != NULL) {
             return TRMI_FAIL(err, TRM_INVALID, "%s: '%.60s' cannot be the name of a column",
@@ -55,6 +68,7 @@ static trm_status take_columns(trm_metrics *metrics, const trm_metrics_options *
     return TRM_OK;
 }
 
+/* Puts the first line of a CSV file into `line`. */
 static void put_csv_header(trm_metrics *metrics) {
     trmi_text_printf(&metrics->line, "global_step,event");
     for (int64_t i = 0; i < metrics->column_count; i++) {
@@ -63,8 +77,10 @@ static void put_csv_header(trm_metrics *metrics) {
     trmi_text_append(&metrics->line, "\n", 1);
 }
 
-/* The step that a line is about; -1 if it says none. */
+/* Returns the step of a line of `bytes` characters without its line break; -1 for a line without
+ * one, such as the header of a CSV file. */
 static int64_t step_of(const char *line, size_t bytes, bool csv) {
+    /* CSV: the step is the first column. */
     int64_t step = -1;
     if (csv) {
         char number[24];
@@ -76,6 +92,7 @@ static int64_t step_of(const char *line, size_t bytes, bool csv) {
         number[digits] = '\0';
         return digits > 0 ? strtoll(number, NULL, 10) : -1;
     }
+    /* JSON: parse the line. */
     json_t *object = json_loadb(line, bytes, 0, NULL);
     const json_t *value = json_object_get(object, "global_step");
     if (json_is_integer(value)) {
@@ -85,7 +102,8 @@ static int64_t step_of(const char *line, size_t bytes, bool csv) {
     return step;
 }
 
-/* Where to go on in an existing file: before the first line of a later step, or half a line. */
+/* Returns where an existing file is to be continued: before the first line of a later step, or
+ * before an incomplete line. */
 static size_t find_end(const char *text, size_t bytes, bool csv, int64_t resume_step) {
     size_t at = 0;
     while (at < bytes) {
@@ -99,6 +117,8 @@ static size_t find_end(const char *text, size_t bytes, bool csv, int64_t resume_
     return at;
 }
 
+/* Finds *keep_bytes, the part of an existing file that stays. A CSV file must have the same
+ * columns. */
 static trm_status continue_file(trm_metrics *metrics, const char *path, int64_t resume_step,
                                 int64_t *keep_bytes, trm_error *err) {
     struct stat info;
@@ -111,6 +131,7 @@ static trm_status continue_file(trm_metrics *metrics, const char *path, int64_t 
     trm_status status = TRM_OK;
     *keep_bytes =
         (int64_t)find_end((const char *)mapping.data, mapping.bytes, metrics->csv, resume_step);
+    /* The columns of this run must be those of the file. */
     if (metrics->csv && *keep_bytes > 0) {
         put_csv_header(metrics);
         if ((size_t)*keep_bytes < metrics->line.length ||
@@ -128,6 +149,7 @@ static trm_status continue_file(trm_metrics *metrics, const char *path, int64_t 
 
 trm_status trm_metrics_open(const char *path, const trm_metrics_options *options, trm_metrics **out,
                             trm_error *err) {
+    TRMI_NEED(err, path, out);
     trm_metrics_options none = {0};
     options = options != NULL ? options : &none;
     bool csv = ends_with(path, ".csv");
@@ -141,6 +163,7 @@ trm_status trm_metrics_open(const char *path, const trm_metrics_options *options
     metrics->file.fd = -1;
     trm_status status = TRM_OK;
     int64_t keep_bytes = 0;
+    /* Columns of a CSV file, the part of an old file that stays, then the file itself. */
     if (csv) {
         TRMI_TRY_GOTO(status, take_columns(metrics, options, path, err), failed);
     }
@@ -150,6 +173,7 @@ trm_status trm_metrics_open(const char *path, const trm_metrics_options *options
     }
     TRMI_TRY_GOTO(status, trmi_append_open(&metrics->file, NULL, path, false, keep_bytes, err),
                   failed);
+    /* A new CSV file begins with its header. */
     if (csv && keep_bytes == 0) {
         put_csv_header(metrics);
         status = trmi_append_record(&metrics->file, metrics->line.data, metrics->line.length, err);
@@ -165,7 +189,8 @@ failed:
 
 /* ---- lines ----------------------------------------------------------------------------- */
 
-/* 9 digits for a float, as many as it takes for a double: equal bits print equal. */
+/* Writes 9 digits for a value that is a float, and as many as necessary for a double, so that equal
+ * bits give equal text. */
 static void put_number(trmi_text *line, double value) {
     if ((double)(float)value == value) {
         trmi_text_printf(line, "%.9g", value);
@@ -174,6 +199,8 @@ static void put_number(trmi_text *line, double value) {
     }
 }
 
+/* Puts a CSV line together. Every value must have a column; a column without a value stays
+ * empty. */
 static trm_status put_csv(trm_metrics *metrics, const char *event, int64_t global_step,
                           const trm_named_scalar *scalars, int64_t count, trm_error *err) {
     trmi_text *line = &metrics->line;
@@ -202,6 +229,7 @@ static trm_status put_csv(trm_metrics *metrics, const char *event, int64_t globa
                            trmi_path_tail(metrics->file.path), count - placed, count);
 }
 
+/* Puts a JSON line together. JSON has no NaN and no infinity, so they become null. */
 static void put_json(trm_metrics *metrics, const char *event, int64_t global_step,
                      const trm_named_scalar *scalars, int64_t count) {
     trmi_text *line = &metrics->line;
@@ -223,6 +251,10 @@ static void put_json(trm_metrics *metrics, const char *event, int64_t global_ste
 
 trm_status trm_metrics_write(trm_metrics *metrics, const char *event, int64_t global_step,
                              const trm_named_scalar *scalars, int64_t count, trm_error *err) {
+    TRMI_NEED(err, metrics);
+    if (count > 0) {
+        TRMI_NEED(err, scalars);
+    }
     trm_status status = TRM_OK;
     event = event != NULL ? event : "step";
     metrics->line.length = 0;
@@ -234,6 +266,7 @@ trm_status trm_metrics_write(trm_metrics *metrics, const char *event, int64_t gl
     } else {
         put_json(metrics, event, global_step, scalars, count);
     }
+    /* A line without memory must not make later lines fail. */
     if (metrics->line.failed) {
         metrics->line.failed = false;
         status = TRMI_FAIL(err, TRM_NOMEM, "no memory for a line of metrics");

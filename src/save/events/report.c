@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A description as lines for people or as one JSON object; letters from files never reach the
- * terminal raw. */
+/* The output of `trireme inspect`: lines of text, or one JSON object. Names that come from files
+ * are made printable before they reach the terminal.
+ *
+ * Each value is reported twice: trmi_report_line writes the line, and does nothing for JSON; the
+ * other functions append to the JSON object, and do nothing for lines. So a description needs no
+ * branches. */
 #include "save/inspect/inspect.h"
 
 #include "base/error.h"
@@ -68,10 +72,12 @@ void trmi_report_raw(trmi_inspect_report *report, const char *format, ...) {
 trm_status trmi_report_end(trmi_inspect_report *report, trm_status status, trm_error *err) {
     trmi_report_key(report, "valid");
     trmi_report_raw(report, "%s", status == TRM_OK ? "true" : "false");
+    /* The error is a part of the object, so that a program finds everything in one place. */
     if (status != TRM_OK && err != NULL) {
         trmi_report_string(report, "error", err->message);
     }
     trmi_report_raw(report, "}");
+    /* Pass on the object. */
     if (report->json && !report->text.failed) {
         report->sink(report->context, report->text.data);
     } else if (report->json && status == TRM_OK) {

@@ -1,4 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* A strict pull parser for JSON (RFC 8259): strings must be UTF-8 without NUL characters, and the
+ * only numbers are integers without sign. The caller takes the elements that it expects one after
+ * the other, so there is no recursion and no tree.
+ *
+ * The first fault is kept with its position, and from then on every function fails. So a caller may
+ * check once at the end. */
 #include "save/formats/json_cursor.h"
 
 #include "base/utf8.h"
@@ -13,6 +19,7 @@ bool trmi_json_fault(trmi_json *json, const char *fault) {
     return false;
 }
 
+/* Skips the four blanks of JSON. */
 static void skip_blanks(trmi_json *json) {
     while (json->at < json->bytes && memchr(" \t\r\n", json->text[json->at], 4) != NULL) {
         json->at++;
@@ -27,6 +34,7 @@ bool trmi_json_peek(trmi_json *json, char c) {
     return json->at < json->bytes && json->text[json->at] == c;
 }
 
+/* Consumes `c` if it is next; no fault otherwise. */
 static bool accept_letter(trmi_json *json, char c) {
     bool next = trmi_json_peek(json, c);
     json->at += next ? 1 : 0;
@@ -37,6 +45,7 @@ bool trmi_json_take(trmi_json *json, char c) {
     if (accept_letter(json, c)) {
         return true;
     }
+    /* The fault names the expected characters. */
     switch (c) {
     case '{': return trmi_json_fault(json, "'{' expected");
     case '}': return trmi_json_fault(json, "',' or '}' expected");
@@ -47,6 +56,7 @@ bool trmi_json_take(trmi_json *json, char c) {
     }
 }
 
+/* Returns the value of a hexadecimal digit, -1 for other characters. */
 static int hex_digit(char c) {
     return c >= '0' && c <= '9'   ? c - '0'
            : c >= 'a' && c <= 'f' ? c - 'a' + 10
@@ -54,7 +64,7 @@ static int hex_digit(char c) {
                                   : -1;
 }
 
-/* The four digits after "\u"; -1 if they are not there. */
+/* Returns the value of the four digits after "\u", -1 if they are missing. */
 static int32_t hex_four(const trmi_json *json, size_t at) {
     int32_t value = 0;
     for (size_t i = at; i < at + 4; i++) {
@@ -67,7 +77,7 @@ static int32_t hex_four(const trmi_json *json, size_t at) {
     return value;
 }
 
-/* Writes a code point as UTF-8: at most 4 bytes, never more than its escape took. */
+/* Writes a code point as UTF-8: at most 4 bytes, never more than its escape has. */
 static void put_code_point(trmi_json *json, uint32_t code) {
     char *out = json->strings + json->used;
     if (code < 0x80) {
@@ -91,6 +101,7 @@ static void put_code_point(trmi_json *json, uint32_t code) {
     }
 }
 
+/* Takes "\uXXXX", or two of them that form a surrogate pair. */
 static bool take_unicode_escape(trmi_json *json) { /* the cursor is on the 'u' */
     int32_t high = hex_four(json, json->at + 1);
     if (high <= 0) {
@@ -102,6 +113,7 @@ static bool take_unicode_escape(trmi_json *json) { /* the cursor is on the 'u' *
         put_code_point(json, (uint32_t)high);
         return true;
     }
+    /* The first half of a surrogate pair must be followed by an escape with the second half. */
     int32_t low = high < 0xDC00 && json->at + 1 < json->bytes && json->text[json->at] == '\\' &&
                           json->text[json->at + 1] == 'u'
                       ? hex_four(json, json->at + 2)
@@ -114,7 +126,8 @@ static bool take_unicode_escape(trmi_json *json) { /* the cursor is on the 'u' *
     return true;
 }
 
-static bool take_escape(trmi_json *json) { /* the cursor is behind the backslash */
+/* Takes an escape of two characters, or "\u". */
+static bool take_escape(trmi_json *json) { /* the cursor is after the backslash */
     static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
     if (json->at < json->bytes && json->text[json->at] == 'u') {
         return take_unicode_escape(json);
@@ -134,12 +147,13 @@ const char *trmi_json_string(trmi_json *json) {
         trmi_json_fault(json, "a string expected");
         return NULL;
     }
+    /* The unescaped text is never longer than the text in the file, so `strings` needs no check. */
     const char *start = json->strings + json->used;
     while (json->at < json->bytes) {
         unsigned char c = (unsigned char)json->text[json->at];
         if (c == '"') {
             json->at++;
-            json->strings[json->used++] = '\0'; /* in the room of the opening quote */
+            json->strings[json->used++] = '\0'; /* in the space of the opening quote */
             return start;
         }
         if (c == '\\') {
@@ -149,6 +163,7 @@ const char *trmi_json_string(trmi_json *json) {
             }
             continue;
         }
+        /* One character of UTF-8, which may have several bytes. */
         int length = trmi_utf8_length(json->text + json->at, json->bytes - json->at);
         if (c < 0x20 || length == 0) {
             trmi_json_fault(json, c < 0x20 ? "a control character in a string" : "not UTF-8");
@@ -169,6 +184,7 @@ bool trmi_json_uint(trmi_json *json, int64_t *out) {
     skip_blanks(json);
     int64_t value = 0;
     size_t start = json->at;
+    /* The digits, without overflow. */
     while (json->at < json->bytes && json->text[json->at] >= '0' && json->text[json->at] <= '9') {
         int digit = json->text[json->at] - '0';
         if (__builtin_mul_overflow(value, (int64_t)10, &value) ||
@@ -180,6 +196,7 @@ bool trmi_json_uint(trmi_json *json, int64_t *out) {
     if (json->at == start) {
         return trmi_json_fault(json, "a number without sign expected");
     }
+    /* JSON has no leading zeros, and fractions and exponents would not be integers. */
     if (json->at - start > 1 && json->text[start] == '0') {
         return trmi_json_fault(json, "a number with a leading zero");
     }

@@ -1,31 +1,34 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* save/formats/json_cursor.h: a strict pull parser for JSON whose form is known beforehand: no
- * tree, no recursion, memory for the strings only. The first fault sticks, with its offset. */
+/* save/formats/json_cursor.h: a strict pull parser for JSON of a known form: no tree, no recursion,
+ * and memory for strings only. The first fault is stored with its offset; all later calls fail. */
 #ifndef TRMI_SAVE_JSON_CURSOR_H
 #define TRMI_SAVE_JSON_CURSOR_H
 
 #include "trireme/base.h"
 
+/* The state of the parser. */
 typedef struct trmi_json {
-    const char *text;
-    size_t bytes, at;
-    char *strings; /* at least `bytes` + 1 long: unescaped strings go here, one after the other */
-    size_t used;
-    const char *fault; /* NULL while all is well */
-    size_t fault_at;
+    const char *text; /* borrowed; need not be terminated */
+    size_t bytes, at; /* length of the text; position of the cursor */
+    /* at least `bytes` + 1 long: receives the unescaped strings, one after the other */
+    char *strings;
+    size_t used;       /* used bytes of `strings` */
+    const char *fault; /* what is wrong; NULL: nothing so far */
+    size_t fault_at;   /* position of the fault in `text` */
 } trmi_json;
 
-/* Remembers the first fault, at the cursor. Returns false. */
+/* Stores a fault at the cursor, if it is the first. Returns false. */
 bool trmi_json_fault(trmi_json *json, const char *fault);
-/* Is `c` the next character after blanks? */
+/* True if `c` is the next character after blanks. */
 bool trmi_json_peek(trmi_json *json, char c);
-/* Takes `c`, or faults. */
+/* Consumes `c`, which must be the next character after blanks. */
 bool trmi_json_take(trmi_json *json, char c);
-/* A string, unescaped and terminated; valid UTF-8 without NUL. NULL after a fault. */
+/* Consumes a string and returns it unescaped and terminated; it is valid UTF-8 without NUL. Returns
+ * NULL after a fault. */
 const char *trmi_json_string(trmi_json *json);
-/* An integer 0 ... 2^63-1 without sign, fraction or exponent. */
+/* Consumes an integer from 0 to 2^63-1 without sign, fraction or exponent. */
 bool trmi_json_uint(trmi_json *json, int64_t *out);
-/* Nothing but blanks is left. */
+/* True if only blanks are left. */
 bool trmi_json_end(trmi_json *json);
 
 #endif

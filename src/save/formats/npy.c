@@ -1,6 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* NumPy's array files: the header is a Python dict, which a small parser of exactly that form
+ * reads. Pickled objects are refused, because reading a pickle executes code.
+ *
+ *   \x93NUMPY | version, 2 bytes | length of the dict, 2 or 4 bytes | dict, blanks, newline | data
+ *   {'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }
+ *
+ * Source: the documentation of numpy.lib.format. */
 #include "save/formats/npy.h"
 
+#include "base/arguments.h"
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/half.h"
@@ -12,6 +20,8 @@
 
 /* ---- types ----------------------------------------------------------------------------- */
 
+/* NumPy's types and their equivalents. TRM_DTYPE_NONE marks types that can be listed but not
+ * read. */
 static const struct {
     const char *descr; /* without the byte order */
     int64_t bytes;
@@ -23,6 +33,8 @@ static const struct {
              {"c8", 8, TRM_DTYPE_NONE}, {"c16", 16, TRM_DTYPE_NONE}};
 enum { TYPE_COUNT = sizeof types / sizeof types[0] };
 
+/* Interprets a type. Refuses Python objects and big-endian numbers, with advice what to save
+ * instead. */
 static trm_status take_descr(const char *descr, const char *what, trmi_npy *out, trm_error *err) {
     if (strchr(descr, 'O') != NULL) {
         return TRMI_FAIL(err, TRM_UNSUPPORTED,
@@ -48,11 +60,13 @@ static trm_status take_descr(const char *descr, const char *what, trmi_npy *out,
 
 /* ---- the dict -------------------------------------------------------------------------- */
 
+/* A position in the text of the dict. */
 typedef struct cursor {
-    const char *text;
-    size_t bytes, at;
+    const char *text; /* the dict; not terminated */
+    size_t bytes, at; /* length of the text; position */
 } cursor;
 
+/* Skips blanks, then consumes `word` if it is next. "" only skips blanks. */
 static bool accept(cursor *c, const char *word) {
     while (c->at < c->bytes && (c->text[c->at] == ' ' || c->text[c->at] == '\n')) {
         c->at++;
@@ -65,6 +79,8 @@ static bool accept(cursor *c, const char *word) {
     return true;
 }
 
+/* Consumes a string in single or double quotes and writes it to `out`, terminated. Returns false
+ * for other input, and if it does not fit into `size` bytes. */
 static bool take_string(cursor *c, char *out, size_t size) {
     char quote[2] = "'";
     if (!accept(c, quote)) {
@@ -73,6 +89,7 @@ static bool take_string(cursor *c, char *out, size_t size) {
             return false;
         }
     }
+    /* Keys and types are printable ASCII, so escapes are not necessary. */
     for (size_t used = 0; c->at < c->bytes && used + 1 < size; used++) {
         char next = c->text[c->at++];
         if (next == quote[0]) {
@@ -87,6 +104,7 @@ static bool take_string(cursor *c, char *out, size_t size) {
     return false;
 }
 
+/* Consumes a decimal number. */
 static bool take_number(cursor *c, int64_t *out) {
     int64_t value = 0;
     accept(c, "");
@@ -102,6 +120,7 @@ static bool take_number(cursor *c, int64_t *out) {
     return c->at > start;
 }
 
+/* Consumes a tuple of sizes into out->dims. */
 static bool take_shape(cursor *c, trmi_npy *out) {
     if (!accept(c, "(")) {
         return false;
@@ -111,13 +130,14 @@ static bool take_shape(cursor *c, trmi_npy *out) {
             return false;
         }
         if (!accept(c, ",")) {
-            return out->rank > 1 && accept(c, ")"); /* "(3)" is a number, not a tuple */
+            return out->rank > 1 && accept(c, ")"); /* "(3)" is a number in Python, not a tuple */
         }
     }
     return true;
 }
 
-/* False: `fault` says what was expected at the cursor. An unknown descr is left to the caller. */
+/* Consumes the dict. Returns false with the reason in `fault`; the cursor is then where it failed.
+ * The type is returned as text in `descr`. */
 static bool take_dict(cursor *c, trmi_npy *out, char *descr, size_t descr_size,
                       const char **fault) {
     bool have_descr = false, have_order = false, have_shape = false;
@@ -125,6 +145,7 @@ static bool take_dict(cursor *c, trmi_npy *out, char *descr, size_t descr_size,
     if (!accept(c, "{")) {
         return false;
     }
+    /* The three keys in any order, each once. */
     while (!accept(c, "}")) {
         char key[16];
         if (!take_string(c, key, sizeof key) || !accept(c, ":")) {
@@ -151,6 +172,7 @@ static bool take_dict(cursor *c, trmi_npy *out, char *descr, size_t descr_size,
         } else {
             return false;
         }
+        /* A comma may follow the last pair, as NumPy writes it. */
         if (!accept(c, ",") && !(c->at < c->bytes && c->text[c->at] == '}')) {
             return false;
         }
@@ -165,7 +187,7 @@ bool trmi_npy_starts(const uint8_t *data, size_t bytes) {
     return bytes >= 8 && memcmp(data, "\x93NUMPY", 6) == 0;
 }
 
-/* Where the dict lies: after 10 bytes in version 1, 12 in 2 and 3. */
+/* Finds the dict: after 10 bytes in version 1, after 12 in versions 2 and 3. */
 static trm_status find_dict(const uint8_t *data, size_t bytes, const char *what, cursor *out,
                             trm_error *err) {
     size_t head = data[6] == 1 ? 10 : 12;
@@ -191,6 +213,7 @@ trm_status trmi_npy_parse(const uint8_t *data, size_t bytes, const char *what, t
     cursor c;
     char descr[32] = "";
     const char *fault;
+    /* Identification, dict, type. */
     if (!trmi_npy_starts(data, bytes)) {
         return TRMI_FAIL(err, TRM_CORRUPT, "%s: no .npy file: it does not begin with \\x93NUMPY",
                          what);
@@ -201,6 +224,7 @@ trm_status trmi_npy_parse(const uint8_t *data, size_t bytes, const char *what, t
                          (size_t)((const uint8_t *)c.text - data) + c.at, fault);
     }
     TRMI_TRY(take_descr(descr, what, &array, err));
+    /* The data must be exactly as long as shape and type require. */
     array.data_bytes = array.item_bytes;
     for (int32_t i = 0; i < array.rank; i++) {
         if (!trmi_mul_i64(array.data_bytes, array.dims[i], &array.data_bytes)) {
@@ -219,6 +243,7 @@ trm_status trmi_npy_parse(const uint8_t *data, size_t bytes, const char *what, t
 
 /* ---- writing --------------------------------------------------------------------------- */
 
+/* Returns NumPy's type for an element type; bfloat16, which NumPy lacks, is written as float32. */
 static const char *descr_of(trm_dtype dtype) {
     dtype = dtype == TRM_BFLOAT16 ? TRM_FLOAT32 : dtype;
     for (int i = 0; i < TYPE_COUNT; i++) {
@@ -241,10 +266,12 @@ trm_status trmi_npy_put_header(trmi_text *out, const trm_tensor *array, const ch
                                trm_error *err) {
     const char *descr = descr_of(array->dtype);
     int64_t bytes = trmi_npy_data_bytes(array);
+    /* Type, shape and data must be such that the file can be read again. */
     if (descr == NULL || array->shape.rank < 0 || array->shape.rank > TRM_MAX_RANK || bytes < 0 ||
         (bytes > 0 && array->data == NULL)) {
         return TRMI_FAIL(err, TRM_INVALID, "%s: an array without data, type or size", what);
     }
+    /* The dict as NumPy writes it; a tuple of one size needs its comma. */
     trmi_text dict = {0};
     trmi_text_printf(&dict, "{'descr': '%c%s', 'fortran_order': False, 'shape': (",
                      descr[1] == '1' ? '|' : '<', descr);
@@ -252,6 +279,7 @@ trm_status trmi_npy_put_header(trmi_text *out, const trm_tensor *array, const ch
         trmi_text_printf(&dict, "%s%" PRId64, i > 0 ? ", " : "", array->shape.dim[i]);
     }
     trmi_text_printf(&dict, "%s), }", array->shape.rank == 1 ? "," : "");
+    /* pad so that the data begin at a multiple of 64 */
     while ((10 + dict.length + 1) % 64 != 0 && !dict.failed) {
         trmi_text_append(&dict, " ", 1);
     }
@@ -271,6 +299,7 @@ trm_status trmi_npy_stream(const trm_tensor *array, trmi_npy_take take, void *co
     if (array->dtype != TRM_BFLOAT16) {
         return bytes > 0 ? take(context, array->data, (size_t)bytes, err) : TRM_OK;
     }
+    /* NumPy has no bfloat16: convert to float, in pieces. */
     float wide[2048];
     int64_t count = bytes / 2;
     for (int64_t start = 0; start < count; start += 2048) {
@@ -288,6 +317,7 @@ static trm_status to_file(void *context, const void *data, size_t bytes, trm_err
 }
 
 trm_status trm_npy_write(const char *path, const trm_tensor *array, trm_error *err) {
+    TRMI_NEED(err, path, array);
     trmi_text header = {0};
     trmi_file_out out;
     trm_status status = trmi_npy_put_header(&header, array, trmi_path_tail(path), err);

@@ -1,8 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reading archives: the central directory at the end says where the members are; each is held
- * against its local header, the length of the file and its checksum. Nothing is unpacked. */
+/* Reading .npz archives: the central directory at the end of the file says where the members are.
+ * Each member is checked against its local header, the length of the file and its checksum. Data
+ * are used where they are; compressed members are refused. A single .npy counts as an archive of
+ * one array.
+ *
+ *   local header, data | local header, data | ... | central directory | [64-bit end] | end record
+ *
+ * Source: PKWARE's APPNOTE.TXT. */
 #include "save/formats/npy.h"
 
+#include "base/arguments.h"
 #include "base/endian.h"
 #include "base/error.h"
 #include "base/mapping.h"
@@ -15,18 +22,21 @@
 #include <string.h>
 #include <zlib.h>
 
+/* lengths of the fixed parts of the records */
 enum { LOCAL_BYTES = 30, CENTRAL_BYTES = 46, END_BYTES = 22, LOCATOR_BYTES = 20, END64_BYTES = 56 };
 enum { MEMBERS_MAX = 1000000, COMMENT_MAX = 65535 };
 
+/* An open archive. */
 struct trm_npz {
-    trmi_mapping mapping;
+    trmi_mapping mapping; /* empty if the bytes are borrowed */
+    /* the mapped or borrowed file */
     const uint8_t *data;
-    size_t bytes;
-    char *path;
-    trmi_arena arena;
-    trm_npz_entry *entries;
-    int64_t count, capacity;
-    const trm_npz_entry **by_name;
+    size_t bytes;                  /* length of the file */
+    char *path;                    /* for messages, in the arena */
+    trmi_arena arena;              /* texts and dimensions of the entries */
+    trm_npz_entry *entries;        /* [count] in the order of the directory */
+    int64_t count, capacity;       /* length and capacity of `entries` */
+    const trm_npz_entry **by_name; /* [count] sorted by name */
 };
 
 static trm_status fault(const trm_npz *file, size_t offset, const char *what, trm_error *err) {
@@ -36,6 +46,8 @@ static trm_status fault(const trm_npz *file, size_t offset, const char *what, tr
 
 /* ---- one array ------------------------------------------------------------------------- */
 
+/* Parses the array at data[start, start + bytes) and adds it under `name`, which must live as long
+ * as the archive. Errors: those of trmi_npy_parse, NOMEM. */
 static trm_status add_array(trm_npz *file, size_t start, size_t bytes, const char *name,
                             trm_error *err) {
     char what[160];
@@ -43,6 +55,7 @@ static trm_status add_array(trm_npz *file, size_t start, size_t bytes, const cha
     snprintf(what, sizeof what, "%s%s%.60s", trmi_path_tail(file->path),
              name[0] != '\0' ? ": " : "", name);
     TRMI_TRY(trmi_npy_parse(file->data + start, bytes, what, &array, err));
+    /* Copy what the entry shows, because the header of the file has another form. */
     int64_t *dims = trmi_arena_alloc(&file->arena, (size_t)array.rank * sizeof *dims + 1);
     char *descr = trmi_arena_strdup(&file->arena, array.descr);
     if (dims == NULL || descr == NULL ||
@@ -60,6 +73,7 @@ static trm_status add_array(trm_npz *file, size_t start, size_t bytes, const cha
                              .offset = (int64_t)start + array.data_offset,
                              .bytes = array.data_bytes};
     entry->tensor.data = (void *)(uintptr_t)(file->data + entry->offset);
+    /* An array of another type, in Fortran order or with too many dimensions can be listed only. */
     if (array.rank <= TRM_MAX_RANK && !entry->fortran_order && array.dtype != TRM_DTYPE_NONE) {
         entry->tensor.dtype = array.dtype;
         entry->tensor.shape = trm_shape_make(array.rank, dims);
@@ -69,16 +83,19 @@ static trm_status add_array(trm_npz *file, size_t start, size_t bytes, const cha
 
 /* ---- the archive ----------------------------------------------------------------------- */
 
+/* An entry of the central directory. */
 typedef struct central {
-    uint64_t packed, unpacked, local;
-    uint32_t crc, method, flags, name_bytes, extra_bytes, comment_bytes;
-    const uint8_t *name;
+    uint64_t packed, unpacked, local; /* sizes, and the offset of the local header */
+    uint32_t crc, method, flags, name_bytes, extra_bytes, comment_bytes; /* fields of the format */
+    const uint8_t *name; /* in the file; not terminated */
 } central;
 
-/* Sizes that do not fit 32 bits are in the extra block 0x0001, in this order, only those. */
+/* Reads the extra block 0x0001: it has those of the three values that do not fit into 32 bits, in
+ * this order. Returns false if it is cut off. */
 static bool widen(central *c, const uint8_t *extra) {
     uint64_t *wanted[] = {&c->unpacked, &c->packed, &c->local};
     size_t at = 0;
+    /* Blocks of (id, length, content). */
     while (c->extra_bytes - at >= 4) {
         size_t id = trmi_get16(extra + at), bytes = trmi_get16(extra + at + 2);
         at += 4;
@@ -87,6 +104,7 @@ static bool widen(central *c, const uint8_t *extra) {
         }
         if (id == 1) {
             size_t used = 0;
+            /* The block has only those values whose 32-bit fields are all ones. */
             for (int i = 0; i < 3; i++) {
                 if (*wanted[i] == UINT32_MAX) {
                     if (bytes - used < 8) {
@@ -103,12 +121,15 @@ static bool widen(central *c, const uint8_t *extra) {
     return true;
 }
 
+/* Reads the entry of the central directory at *at, which ends before `end`, and advances *at past
+ * it. Errors: CORRUPT. */
 static trm_status read_central(const trm_npz *file, size_t *at, size_t end, central *out,
                                trm_error *err) {
     const uint8_t *p = file->data + *at;
     if (end - *at < CENTRAL_BYTES || trmi_get32(p) != 0x02014b50) {
         return fault(file, *at, "an entry of the directory expected", err);
     }
+    /* The fixed part of the entry, with little-endian numbers. */
     *out = (central){.flags = trmi_get16(p + 8),
                      .method = trmi_get16(p + 10),
                      .crc = trmi_get32(p + 16),
@@ -127,8 +148,10 @@ static trm_status read_central(const trm_npz *file, size_t *at, size_t end, cent
     return TRM_OK;
 }
 
-/* Where the member's bytes begin; checks all that the two headers say. */
+/* Finds where a member's data begin, after checking that local header and directory agree, that the
+ * member is inside the file, and its checksum. */
 static trm_status find_data(const trm_npz *file, const central *c, size_t *start, trm_error *err) {
+    /* The local header, which must have the same name. */
     if (c->local > file->bytes || file->bytes - c->local < LOCAL_BYTES) {
         return fault(file, file->bytes, "the file ends before a member that its directory names",
                      err);
@@ -140,6 +163,7 @@ static trm_status find_data(const trm_npz *file, const central *c, size_t *start
         memcmp(p + LOCAL_BYTES, c->name, name_bytes) != 0) {
         return fault(file, local, "the header of a member does not agree with the directory", err);
     }
+    /* Encryption and compression are not supported. */
     if (c->flags & 1) {
         return TRMI_FAIL(err, TRM_UNSUPPORTED, "%s: encrypted", trmi_path_tail(file->path));
     }
@@ -150,6 +174,7 @@ static trm_status find_data(const trm_npz *file, const central *c, size_t *start
                          trmi_path_tail(file->path), (int)(name_bytes < 60 ? name_bytes : 60),
                          (const char *)c->name, c->method);
     }
+    /* The data must be inside the file and have the checksum of the directory. */
     if (c->packed != c->unpacked || c->packed > file->bytes - local - head) {
         return fault(file, local, "a member that reaches beyond the end of the file", err);
     }
@@ -164,6 +189,7 @@ static trm_status find_data(const trm_npz *file, const central *c, size_t *start
     return TRM_OK;
 }
 
+/* Adds a member: its name without ".npy" is the array's name. */
 static trm_status add_member(trm_npz *file, const central *c, trm_error *err) {
     size_t start = 0, length = c->name_bytes;
     const char *name = (const char *)c->name;
@@ -183,9 +209,11 @@ static trm_status add_member(trm_npz *file, const central *c, trm_error *err) {
     return add_array(file, start, (size_t)c->packed, copy, err);
 }
 
-/* The record at the very end: number of members, where the directory is. */
+/* Finds the end record, which may be followed by a comment, and the directory. Large archives have
+ * a 64-bit record in front of it. */
 static trm_status find_directory(const trm_npz *file, uint64_t *count, uint64_t *start,
                                  uint64_t *end, trm_error *err) {
+    /* Search backwards from the end for a record whose comment ends with the file. */
     size_t lowest =
         file->bytes > END_BYTES + COMMENT_MAX ? file->bytes - END_BYTES - COMMENT_MAX : 0;
     size_t at = file->bytes < END_BYTES ? 0 : file->bytes - END_BYTES;
@@ -198,10 +226,12 @@ static trm_status find_directory(const trm_npz *file, uint64_t *count, uint64_t 
         return TRMI_FAIL(err, TRM_CORRUPT, "%s: the end of a zip archive is missing (cut off?)",
                          trmi_path_tail(file->path));
     }
+    /* Number of members, and start and end of the directory. */
     *count = trmi_get16(p + 10);
     uint64_t bytes = trmi_get32(p + 12);
     *start = trmi_get32(p + 16);
     *end = at;
+    /* the 64-bit record, found through its locator */
     if (at >= LOCATOR_BYTES && trmi_get32(p - LOCATOR_BYTES) == 0x07064b50) {
         uint64_t wide = trmi_get64(p - LOCATOR_BYTES + 8);
         if (wide > at || at - wide < END64_BYTES || trmi_get32(file->data + wide) != 0x06064b50) {
@@ -212,6 +242,7 @@ static trm_status find_directory(const trm_npz *file, uint64_t *count, uint64_t 
         *start = trmi_get64(file->data + wide + 48);
         *end = wide;
     }
+    /* Each member takes at least CENTRAL_BYTES, so a wrong count cannot cost time or memory. */
     if (*start > *end || bytes != *end - *start || *count > MEMBERS_MAX ||
         *count > bytes / CENTRAL_BYTES) {
         return fault(file, at, "an end record that does not describe this file", err);
@@ -219,6 +250,7 @@ static trm_status find_directory(const trm_npz *file, uint64_t *count, uint64_t 
     return TRM_OK;
 }
 
+/* Reads all members. The directory must have no other bytes. */
 static trm_status read_archive(trm_npz *file, trm_error *err) {
     uint64_t count = 0, start = 0, end = 0;
     TRMI_TRY(find_directory(file, &count, &start, &end, err));
@@ -231,13 +263,14 @@ static trm_status read_archive(trm_npz *file, trm_error *err) {
     return at == end ? TRM_OK : fault(file, at, "more in the directory than its members", err);
 }
 
-/* ---- open and ask ---------------------------------------------------------------------- */
+/* ---- open and get ----------------------------------------------------------------------- */
 
 static int name_order(const void *a, const void *b) {
     return strcmp((*(const trm_npz_entry *const *)a)->name,
                   (*(const trm_npz_entry *const *)b)->name);
 }
 
+/* Sorts the entries by name for trm_npz_find, and refuses duplicates. */
 static trm_status index_names(trm_npz *file, trm_error *err) {
     TRMI_TRY(TRMI_NEW(err, file->by_name, file->count, "to open %s", trmi_path_tail(file->path)));
     for (int64_t i = 0; i < file->count; i++) {
@@ -263,6 +296,7 @@ trm_status trmi_npz_parse(const uint8_t *data, size_t bytes, const char *path, t
     trm_status status = TRM_OK;
     if (file->path == NULL) {
         status = TRMI_FAIL(err, TRM_NOMEM, "%s: no memory to open it", trmi_path_tail(path));
+        /* A single array, an archive (perhaps an empty one), or neither. */
     } else if (trmi_npy_starts(data, bytes)) {
         status = add_array(file, 0, bytes, "", err);
     } else if (bytes >= 4 && (trmi_get32(data) == 0x04034b50 || trmi_get32(data) == 0x06054b50)) {
@@ -282,6 +316,7 @@ trm_status trmi_npz_parse(const uint8_t *data, size_t bytes, const char *path, t
 }
 
 trm_status trm_npz_open(const char *path, trm_npz **out, trm_error *err) {
+    TRMI_NEED(err, path, out);
     trmi_mapping mapping;
     TRMI_TRY(trmi_mapping_open(path, &mapping, err));
     trm_npz *file = NULL;
@@ -308,13 +343,18 @@ void trm_npz_close(trm_npz *file) {
     trmi_free(file);
 }
 
-int64_t trm_npz_count(const trm_npz *file) { return file->count; }
+int64_t trm_npz_count(const trm_npz *file) {
+    TRMI_NEED_OR(0, NULL, file);
+    return file->count;
+}
 
 const trm_npz_entry *trm_npz_at(const trm_npz *file, int64_t index) {
+    TRMI_NEED_OR(NULL, NULL, file);
     return index >= 0 && index < file->count ? &file->entries[index] : NULL;
 }
 
 const trm_npz_entry *trm_npz_find(const trm_npz *file, const char *name) {
+    TRMI_NEED_OR(NULL, NULL, file, name);
     int64_t low = 0, high = file->count;
     while (low < high) {
         int64_t middle = low + (high - low) / 2;
@@ -333,6 +373,7 @@ const trm_npz_entry *trm_npz_find(const trm_npz *file, const char *name) {
 
 trm_status trm_npz_read(const trm_npz *file, const char *name, const trm_tensor *into,
                         trm_error *err) {
+    TRMI_NEED(err, file, name, into);
     const trm_npz_entry *entry = trm_npz_find(file, name);
     if (entry == NULL) {
         return TRMI_FAIL(err, TRM_INVALID, "%s: no array %.80s", trmi_path_tail(file->path), name);
@@ -340,6 +381,7 @@ trm_status trm_npz_read(const trm_npz *file, const char *name, const trm_tensor 
     if (entry->tensor.dtype == TRM_DTYPE_NONE || entry->tensor.dtype != into->dtype ||
         !trm_shape_equal(&entry->tensor.shape, &into->shape)) {
         char theirs[48], ours[48];
+        /* For the message, only dimensions that a shape can hold. */
         trm_shape shape =
             trm_shape_make(entry->rank > TRM_MAX_RANK ? TRM_MAX_RANK : entry->rank, entry->dims);
         return TRMI_FAIL(err, TRM_INVALID, "%s: array %.60s is %s %s%s, %s %s expected",

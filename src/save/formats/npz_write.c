@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Writing .npz archives: stored members, each aligned to 64 bytes so that the file can be mapped.
+ * The date is fixed, so equal arrays give equal files. See npz.c for the form of the file. */
 #include "save/formats/npy.h"
 
+#include "base/arguments.h"
 #include "base/error.h"
 #include "base/utf8.h"
 #include "save/file_out.h"
@@ -11,25 +14,28 @@
 #include <zlib.h>
 
 enum { LOCAL_BYTES = 30, CENTRAL_BYTES = 46, ALIGNMENT = 64 };
-/* Readers skip extra blocks that they do not know; this one only pads. */
+/* Readers skip extra blocks of unknown ids; EXTRA_PADDING only fills space. */
 enum { EXTRA_ZIP64 = 0x0001, EXTRA_PADDING = 0xD935 };
 
+/* One member under construction. */
 typedef struct member {
     trmi_text name;   /* "fc.weight.npy" */
-    trmi_text header; /* of the .npy */
-    int64_t bytes;
-    int64_t offset; /* of the local header */
-    uint32_t crc;
+    trmi_text header; /* header of the .npy */
+    int64_t bytes;    /* length of the .npy */
+    int64_t offset;   /* of the local header */
+    uint32_t crc;     /* of the whole .npy */
 } member;
 
+/* The archive under construction. */
 typedef struct archive {
-    const trm_named_tensor *arrays;
-    member *members;
-    int64_t count, zip64_from;
-    trmi_file_out out;
-    trmi_text record; /* reused */
+    const trm_named_tensor *arrays; /* the caller's */
+    member *members;                /* [count] in the order of `arrays` */
+    int64_t count, zip64_from;      /* members; bytes from which the 64-bit records are used */
+    trmi_file_out out;              /* the file */
+    trmi_text record;               /* the record under construction; reused */
 } archive;
 
+/* Append little-endian numbers. */
 static void put16(trmi_text *out, uint32_t value) {
     trmi_text_append(out, (const char *)&value, 2);
 }
@@ -38,6 +44,7 @@ static void put32(trmi_text *out, uint32_t value) {
 }
 static void put64(trmi_text *out, int64_t value) { trmi_text_append(out, (const char *)&value, 8); }
 
+/* Writes the record under construction to the file. */
 static trm_status write_record(archive *zip, trm_error *err) {
     trm_status status =
         zip->record.failed
@@ -47,6 +54,7 @@ static trm_status write_record(archive *zip, trm_error *err) {
     return status;
 }
 
+/* Receives data from trmi_npy_stream: adds them to a checksum, or (to_file) writes them. */
 static trm_status add_crc(void *context, const void *data, size_t bytes, trm_error *err) {
     (void)err;
     *(uint32_t *)context = (uint32_t)crc32_z(*(uint32_t *)context, data, bytes);
@@ -57,7 +65,8 @@ static trm_status to_file(void *context, const void *data, size_t bytes, trm_err
     return trmi_file_out_write(context, data, bytes, err);
 }
 
-/* version, flags (names are UTF-8), method 0, a fixed date: same arrays, same bytes. */
+/* The part that local header and directory entry share: version, flags (names are UTF-8), method 0
+ * (stored), a fixed date, checksum, sizes, length of the name. */
 static void put_common(archive *zip, const member *m, bool wide) {
     put16(&zip->record, wide ? 45 : 20);
     put16(&zip->record, 0x0800);
@@ -69,6 +78,8 @@ static void put_common(archive *zip, const member *m, bool wide) {
     put16(&zip->record, (uint32_t)m->name.length);
 }
 
+/* Writes a member. Its data are read twice: first for the checksum, which is in front of them, then
+ * to be written. */
 static trm_status write_member(archive *zip, int64_t index, trm_error *err) {
     member *m = &zip->members[index];
     const trm_tensor *array = &zip->arrays[index].tensor;
@@ -98,10 +109,13 @@ static trm_status write_member(archive *zip, int64_t index, trm_error *err) {
     return trmi_npy_stream(array, to_file, &zip->out, err);
 }
 
+/* Writes a member's entry in the central directory: sizes, checksum and the position of the local
+ * header, which are known once the member is written. */
 static trm_status write_central(archive *zip, const member *m, trm_error *err) {
     bool wide = m->bytes >= zip->zip64_from || m->offset >= zip->zip64_from;
     put32(&zip->record, 0x02014b50);
-    put16(&zip->record, 3 << 8 | (wide ? 45 : 20)); /* made on Unix: the mode below counts */
+    /* made on Unix, so the file mode below is used */
+    put16(&zip->record, 3 << 8 | (wide ? 45 : 20));
     put_common(zip, m, wide);
     put16(&zip->record, wide ? 28 : 0);
     put16(&zip->record, 0); /* comment */
@@ -120,6 +134,7 @@ static trm_status write_central(archive *zip, const member *m, trm_error *err) {
     return write_record(zip, err);
 }
 
+/* Writes the end record, preceded by the 64-bit records if a number does not fit. */
 static trm_status write_end(archive *zip, int64_t central, trm_error *err) {
     int64_t central_bytes = zip->out.bytes - central, end = zip->out.bytes;
     bool wide = zip->count >= 0xFFFF || end >= zip->zip64_from;
@@ -149,6 +164,7 @@ static trm_status write_end(archive *zip, int64_t central, trm_error *err) {
     return write_record(zip, err);
 }
 
+/* Writes members, central directory and end record. */
 static trm_status write_all(archive *zip, trm_error *err) {
     for (int64_t i = 0; i < zip->count; i++) {
         TRMI_TRY(write_member(zip, i, err));
@@ -164,6 +180,8 @@ static int by_name(const void *a, const void *b) {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
+/* Checks that all arrays have different names in UTF-8, which fit into the 16-bit length of a
+ * member's name. Errors: INVALID, NOMEM. */
 static trm_status check_names(const char *path, const trm_named_tensor *arrays, int64_t count,
                               trm_error *err) {
     const char **names = trmi_alloc((size_t)count * sizeof *names);
@@ -179,6 +197,7 @@ static trm_status check_names(const char *path, const trm_named_tensor *arrays, 
                                trmi_path_tail(path), i);
         }
     }
+    /* Equal names are neighbours after sorting. */
     if (status == TRM_OK && count > 0) {
         qsort(names, (size_t)count, sizeof *names, by_name);
     }
@@ -192,6 +211,7 @@ static trm_status check_names(const char *path, const trm_named_tensor *arrays, 
     return status;
 }
 
+/* Builds the names and headers of all members, which also checks the arrays. */
 static trm_status prepare(archive *zip, const char *path, trm_error *err) {
     TRMI_TRY(TRMI_NEW(err, zip->members, zip->count, "for %s", trmi_path_tail(path)));
     for (int64_t i = 0; i < zip->count; i++) {
@@ -217,6 +237,7 @@ trm_status trmi_npz_write(const char *path, const trm_named_tensor *arrays, int6
     zip->count = count;
     zip->zip64_from = zip64_from;
     trm_status status;
+    /* Check and prepare everything before the file is created. */
     TRMI_TRY_GOTO(status, check_names(path, arrays, count, err), done);
     TRMI_TRY_GOTO(status, prepare(zip, path, err), done);
     TRMI_TRY_GOTO(status, trmi_file_out_open_replacing(&zip->out, NULL, path, err), done);
@@ -239,5 +260,9 @@ done:
 
 trm_status trm_npz_write(const char *path, const trm_named_tensor *arrays, int64_t count,
                          trm_error *err) {
+    TRMI_NEED(err, path);
+    if (count > 0) {
+        TRMI_NEED(err, arrays);
+    }
     return trmi_npz_write(path, arrays, count, UINT32_MAX, err);
 }

@@ -1,6 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* ONNX models in memory: types, the building calls and the getters. The building calls copy
+ * everything but the data of initialisers, which must live until the model is written. They return
+ * no status: the first failure is stored in the model, and trm_onnx_write returns it.
+ *
+ * Texts and the arrays of nodes belong to the arena of the model; the lists of the model itself
+ * grow and are allocated separately. */
 #include "save/formats/onnx.h"
 
+#include "base/arguments.h"
 #include "base/error.h"
 #include "base/utf8.h"
 #include "save/path.h"
@@ -10,6 +17,10 @@
 
 /* ---- types ----------------------------------------------------------------------------- */
 
+/* TensorProto.DataType: number, bytes of an element, trireme's type. */
+/* TRM_DTYPE_NONE marks types that can be listed but not read: uint16 (4), int16 (5), bool (9),
+ * uint32 (12), uint64 (13) and complex numbers (14, 15). 8 is the type of strings, which have no
+ * fixed size. */
 static const struct {
     int type;
     int64_t bytes;
@@ -50,19 +61,21 @@ int64_t trmi_onnx_type_bytes(uint64_t type) {
 
 /* ---- building -------------------------------------------------------------------------- */
 
+/* Stores the first failure. */
 static void keep_first(trm_onnx_model *model, const trm_error *err) {
     if (model->first.status == TRM_OK) {
         model->first = *err;
     }
 }
 
+/* Stores the failure of an allocation. */
 static void no_memory(trm_onnx_model *model) {
     trm_error err;
     TRMI_FAIL(&err, TRM_NOMEM, "no memory for an ONNX model");
     keep_first(model, &err);
 }
 
-/* A copy of the text; "" for NULL. Text must be UTF-8. */
+/* Returns a copy of the text, which must be UTF-8; "" for NULL or after a failure. */
 static const char *copy(trm_onnx_model *model, const char *text) {
     text = text == NULL ? "" : text;
     if (!trmi_utf8_valid(text, strlen(text))) {
@@ -79,8 +92,17 @@ static const char *copy(trm_onnx_model *model, const char *text) {
     return kept;
 }
 
+/* Returns a copy of an array, NULL without memory. */
 static void *copy_array(trm_onnx_model *model, const void *items, int64_t count,
                         size_t item_bytes) {
+    if (count > 0 && items == NULL) {
+        trm_error err;
+        TRMI_FAIL(&err, TRM_INVALID, "ONNX model %s: an array of %lld items is NULL",
+                  model->graph_name, (long long)count);
+        keep_first(model, &err);
+        return NULL;
+    }
+    /* One byte more, so that an empty array is not NULL. */
     void *kept = trmi_arena_alloc(&model->arena, (size_t)count * item_bytes + 1);
     if (kept == NULL) {
         no_memory(model);
@@ -92,8 +114,10 @@ static void *copy_array(trm_onnx_model *model, const void *items, int64_t count,
     return kept;
 }
 
+/* Copies a list of names. *count becomes 0 without memory. */
 static const char *const *copy_names(trm_onnx_model *model, const char *const *names,
                                      int64_t *count) {
+    /* The copies of the pointers are replaced by copies of the texts. */
     const char **kept = copy_array(model, names, *count, sizeof *kept);
     for (int64_t i = 0; kept != NULL && i < *count; i++) {
         kept[i] = copy(model, names[i]);
@@ -102,6 +126,7 @@ static const char *const *copy_names(trm_onnx_model *model, const char *const *n
     return kept;
 }
 
+/* Replaces what the attribute points to by copies. */
 static void copy_attribute(trm_onnx_model *model, trm_onnx_attribute *attribute) {
     attribute->name = copy(model, attribute->name);
     if (attribute->kind == TRM_ONNX_STRING) {
@@ -119,6 +144,8 @@ static void copy_attribute(trm_onnx_model *model, trm_onnx_attribute *attribute)
 }
 
 void trm_onnx_add_node(trm_onnx_model *model, const trm_onnx_node *node) {
+    TRMI_NEED_KEEP(keep_first, model, , node);
+    /* Texts and lists, then the attributes with what they point to. */
     trm_onnx_node kept = *node;
     kept.op = copy(model, node->op);
     kept.name = copy(model, node->name);
@@ -137,6 +164,7 @@ void trm_onnx_add_node(trm_onnx_model *model, const trm_onnx_node *node) {
     }
 }
 
+/* Appends a node whose texts and lists are in the arena already. Returns false without memory. */
 bool trmi_onnx_push_node(trm_onnx_model *model, const trm_onnx_node *node) {
     if (!trmi_grow((void **)&model->nodes, &model->node_capacity, model->node_count + 1,
                    sizeof *model->nodes)) {
@@ -146,6 +174,8 @@ bool trmi_onnx_push_node(trm_onnx_model *model, const trm_onnx_node *node) {
     return true;
 }
 
+/* Adds an input or output with a copy of its texts. A value without type, or with too many
+ * dimensions, is stored as the model's first failure. */
 static void add_value(trm_onnx_model *model, const trm_onnx_value *value, trm_onnx_value **values,
                       int64_t *count, int64_t *capacity) {
     trm_onnx_value kept = *value;
@@ -159,6 +189,7 @@ static void add_value(trm_onnx_model *model, const trm_onnx_value *value, trm_on
         keep_first(model, &err);
         kept.rank = 0;
     }
+    /* Names of dimensions. */
     for (int32_t i = 0; i < kept.rank; i++) {
         kept.dims[i].symbol = kept.dims[i].symbol == NULL ? NULL : copy(model, kept.dims[i].symbol);
     }
@@ -170,16 +201,20 @@ static void add_value(trm_onnx_model *model, const trm_onnx_value *value, trm_on
 }
 
 void trm_onnx_add_input(trm_onnx_model *model, const trm_onnx_value *value) {
+    TRMI_NEED_KEEP(keep_first, model, , value);
     add_value(model, value, &model->inputs, &model->input_count, &model->input_capacity);
 }
 
 void trm_onnx_add_output(trm_onnx_model *model, const trm_onnx_value *value) {
+    TRMI_NEED_KEEP(keep_first, model, , value);
     add_value(model, value, &model->outputs, &model->output_count, &model->output_capacity);
 }
 
 void trm_onnx_add_initializer(trm_onnx_model *model, const char *name, const trm_tensor *tensor) {
+    TRMI_NEED_KEEP(keep_first, model, , name, tensor);
     trm_named_tensor kept = {copy(model, name), *tensor};
     int64_t bytes = trm_tensor_bytes(tensor);
+    /* The data must exist now, because they are used when the model is written. */
     if (tensor->shape.rank < 0 || tensor->shape.rank > TRM_MAX_RANK || bytes < 0 ||
         trmi_onnx_type_of(tensor->dtype) == 0 || (bytes > 0 && tensor->data == NULL)) {
         trm_error err;
@@ -197,6 +232,7 @@ void trm_onnx_add_initializer(trm_onnx_model *model, const char *name, const trm
 }
 
 void trm_onnx_add_metadata(trm_onnx_model *model, const char *key, const char *value) {
+    TRMI_NEED_KEEP(keep_first, model, , key, value);
     trm_text_pair kept = {copy(model, key), copy(model, value)};
     if (!trmi_grow((void **)&model->metadata, &model->metadata_capacity, model->metadata_count + 1,
                    sizeof *model->metadata)) {
@@ -207,8 +243,10 @@ void trm_onnx_add_metadata(trm_onnx_model *model, const char *key, const char *v
 }
 
 trm_status trm_onnx_create(const char *graph_name, trm_onnx_model **out, trm_error *err) {
+    TRMI_NEED(err, out);
     trm_onnx_model *model;
     TRMI_TRY(TRMI_NEW(err, model, 1, "for an ONNX model"));
+    /* `copy` uses the name in its message, so it must not be NULL. */
     model->graph_name = "";
     model->graph_name = copy(model, graph_name);
     model->producer = "trireme";
@@ -230,6 +268,7 @@ void trm_onnx_destroy(trm_onnx_model *model) {
     if (model == NULL) {
         return;
     }
+    /* The data of a model that was read are in these files. */
     for (int64_t i = 0; i < model->external_count; i++) {
         trmi_mapping_close(&model->external[i]);
     }
@@ -261,34 +300,67 @@ trm_onnx_attribute trm_onnx_string(const char *name, const char *value) {
 
 /* ---- asking ---------------------------------------------------------------------------- */
 
-const char *trm_onnx_graph_name(const trm_onnx_model *model) { return model->graph_name; }
-const char *trm_onnx_producer(const trm_onnx_model *model) { return model->producer; }
-int64_t trm_onnx_ir_version(const trm_onnx_model *model) { return model->ir_version; }
-int64_t trm_onnx_opset(const trm_onnx_model *model) { return model->opset; }
-int64_t trm_onnx_node_count(const trm_onnx_model *model) { return model->node_count; }
-int64_t trm_onnx_input_count(const trm_onnx_model *model) { return model->input_count; }
-int64_t trm_onnx_output_count(const trm_onnx_model *model) { return model->output_count; }
-int64_t trm_onnx_metadata_count(const trm_onnx_model *model) { return model->metadata_count; }
-int64_t trm_onnx_initializer_count(const trm_onnx_model *model) { return model->initializer_count; }
+const char *trm_onnx_graph_name(const trm_onnx_model *model) {
+    TRMI_NEED_OR(NULL, NULL, model);
+    return model->graph_name;
+}
+const char *trm_onnx_producer(const trm_onnx_model *model) {
+    TRMI_NEED_OR(NULL, NULL, model);
+    return model->producer;
+}
+int64_t trm_onnx_ir_version(const trm_onnx_model *model) {
+    TRMI_NEED_OR(0, NULL, model);
+    return model->ir_version;
+}
+int64_t trm_onnx_opset(const trm_onnx_model *model) {
+    TRMI_NEED_OR(0, NULL, model);
+    return model->opset;
+}
+int64_t trm_onnx_node_count(const trm_onnx_model *model) {
+    TRMI_NEED_OR(0, NULL, model);
+    return model->node_count;
+}
+int64_t trm_onnx_input_count(const trm_onnx_model *model) {
+    TRMI_NEED_OR(0, NULL, model);
+    return model->input_count;
+}
+int64_t trm_onnx_output_count(const trm_onnx_model *model) {
+    TRMI_NEED_OR(0, NULL, model);
+    return model->output_count;
+}
+int64_t trm_onnx_metadata_count(const trm_onnx_model *model) {
+    TRMI_NEED_OR(0, NULL, model);
+    return model->metadata_count;
+}
+int64_t trm_onnx_initializer_count(const trm_onnx_model *model) {
+    TRMI_NEED_OR(0, NULL, model);
+    return model->initializer_count;
+}
 
 const trm_onnx_node *trm_onnx_node_at(const trm_onnx_model *model, int64_t index) {
+    TRMI_NEED_OR(NULL, NULL, model);
     return index >= 0 && index < model->node_count ? &model->nodes[index] : NULL;
 }
 const trm_onnx_value *trm_onnx_input_at(const trm_onnx_model *model, int64_t index) {
+    TRMI_NEED_OR(NULL, NULL, model);
     return index >= 0 && index < model->input_count ? &model->inputs[index] : NULL;
 }
 const trm_onnx_value *trm_onnx_output_at(const trm_onnx_model *model, int64_t index) {
+    TRMI_NEED_OR(NULL, NULL, model);
     return index >= 0 && index < model->output_count ? &model->outputs[index] : NULL;
 }
 trm_text_pair trm_onnx_metadata_at(const trm_onnx_model *model, int64_t index) {
+    TRMI_NEED_OR((trm_text_pair){0}, NULL, model);
     return index >= 0 && index < model->metadata_count ? model->metadata[index]
                                                        : (trm_text_pair){0};
 }
 const trm_named_tensor *trm_onnx_initializer_at(const trm_onnx_model *model, int64_t index) {
+    TRMI_NEED_OR(NULL, NULL, model);
     return index >= 0 && index < model->initializer_count ? &model->initializers[index] : NULL;
 }
 
 const trm_named_tensor *trm_onnx_initializer(const trm_onnx_model *model, const char *name) {
+    TRMI_NEED_OR(NULL, NULL, model, name);
     for (int64_t i = 0; i < model->initializer_count; i++) {
         if (strcmp(model->initializers[i].name, name) == 0) {
             return &model->initializers[i];
@@ -298,6 +370,7 @@ const trm_named_tensor *trm_onnx_initializer(const trm_onnx_model *model, const 
 }
 
 const trm_onnx_attribute *trm_onnx_attribute_of(const trm_onnx_node *node, const char *name) {
+    TRMI_NEED_OR(NULL, NULL, node, name);
     for (int64_t i = 0; i < node->attribute_count; i++) {
         if (strcmp(node->attributes[i].name, name) == 0) {
             return &node->attributes[i];
@@ -308,11 +381,13 @@ const trm_onnx_attribute *trm_onnx_attribute_of(const trm_onnx_node *node, const
 
 trm_status trm_onnx_read(const trm_onnx_model *model, const char *name, const trm_tensor *into,
                          trm_error *err) {
+    TRMI_NEED(err, model, name, into);
     const trm_named_tensor *found = trm_onnx_initializer(model, name);
     if (found == NULL) {
         return TRMI_FAIL(err, TRM_INVALID, "ONNX model %.60s: no initialiser %.80s",
                          model->graph_name, name);
     }
+    /* No conversion: type and shape must be equal. */
     if (found->tensor.dtype != into->dtype ||
         !trm_shape_equal(&found->tensor.shape, &into->shape)) {
         char theirs[48], ours[48];
@@ -326,6 +401,7 @@ trm_status trm_onnx_read(const trm_onnx_model *model, const char *name, const tr
     if (bytes > 0) {
         memcpy(into->data, found->tensor.data, (size_t)bytes);
     }
+    /* A page that could not be read makes the data invalid (base/mapping.h). */
     trm_status status = trmi_mapping_check(&model->mapping, TRM_OK, err);
     for (int64_t i = 0; i < model->external_count; i++) {
         status = trmi_mapping_check(&model->external[i], status, err);

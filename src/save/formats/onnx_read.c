@@ -1,8 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reading a model: one pass over ModelProto, GraphProto and what lies in them, four levels, no
- * recursion. Names are copied (they need an end), data stay where they are. */
+/* Reading a model: one pass over ModelProto, GraphProto and their parts, on four levels, without
+ * recursion. Names are copied, because they need a terminating NUL; data stay in the file. Unknown
+ * fields are skipped. The numbers in the switches are the field numbers of onnx.proto.
+ *
+ *   trm_onnx_open > trmi_onnx_parse > take_model_field > take_graph > take_node > take_attribute
+ */
 #include "save/formats/onnx_reader.h"
 
+#include "base/arguments.h"
 #include "base/error.h"
 #include "base/utf8.h"
 #include "save/path.h"
@@ -11,18 +16,20 @@
 
 /* ---- nodes ----------------------------------------------------------------------------- */
 
-/* Arrays that grow while a node is read; the node keeps copies in the arena. */
+/* Arrays that grow while a node is read. The node itself gets copies in the arena. */
 typedef struct node_parts {
-    const char **inputs, **outputs;
-    int64_t input_count, input_capacity, output_count, output_capacity;
-    trm_onnx_attribute *attributes;
-    int64_t attribute_count, attribute_capacity;
-    int64_t *integers;
-    int64_t integer_count, integer_capacity;
-    float *numbers;
-    int64_t number_count, number_capacity;
+    const char **inputs, **outputs; /* names in the arena */
+    int64_t input_count, input_capacity, output_count,
+        output_capacity;                         /* lengths and capacities of the two lists */
+    trm_onnx_attribute *attributes;              /* complete ones */
+    int64_t attribute_count, attribute_capacity; /* length and capacity of `attributes` */
+    int64_t *integers;                           /* of the present attribute */
+    int64_t integer_count, integer_capacity;     /* length and capacity of `integers` */
+    float *numbers;                              /* of the present attribute */
+    int64_t number_count, number_capacity;       /* length and capacity of `numbers` */
 } node_parts;
 
+/* Append a number of a list attribute. */
 static bool add_integer(node_parts *parts, uint64_t value) {
     if (!trmi_grow((void **)&parts->integers, &parts->integer_capacity, parts->integer_count + 1,
                    sizeof *parts->integers)) {
@@ -41,6 +48,7 @@ static bool add_number(node_parts *parts, uint64_t value) {
     return true;
 }
 
+/* Read a repeated field, which may be packed or not. */
 static trm_status take_integers(const trmi_onnx_reader *r, const trmi_proto_field *field,
                                 node_parts *parts) {
     uint64_t value;
@@ -73,6 +81,7 @@ static trm_status take_numbers(const trmi_onnx_reader *r, const trmi_proto_field
                : trmi_onnx_fault(r, field->data, "a packed array that is cut off");
 }
 
+/* Copies an array to the model's arena. */
 static void *keep(const trmi_onnx_reader *r, const void *items, int64_t count, size_t item_bytes) {
     void *kept = trmi_arena_alloc(&r->model->arena, (size_t)count * item_bytes + 1);
     if (kept != NULL && count > 0) {
@@ -81,16 +90,20 @@ static void *keep(const trmi_onnx_reader *r, const void *items, int64_t count, s
     return kept;
 }
 
+/* Reads one field of an attribute. Single values go to *out, lists to `parts`, and the kind to
+ * *type. */
 static trm_status take_attribute_field(const trmi_onnx_reader *r, const trmi_proto_field *field,
                                        node_parts *parts, trm_onnx_attribute *out, uint64_t *type) {
     trm_named_tensor tensor;
     trm_status status;
+    /* 1 name, 2 f, 3 i, 4 s, 5 t, 7 floats, 8 ints, 20 type */
     switch (field->number) {
     case 1: return trmi_onnx_take_text(r, field, &out->name);
     case 2: out->number = trmi_proto_to_float(field->value); return TRM_OK;
     case 3: out->integer = (int64_t)field->value; return TRM_OK;
     case 4:
-        /* Bytes that may be anything; those that are no text keep the kind without a value. */
+        /* A string attribute may hold any bytes. If they are no text, the kind is kept without a
+         * value. */
         if (field->wire == TRMI_PROTO_BYTES &&
             trmi_utf8_valid((const char *)field->data, field->bytes) &&
             memchr(field->data, 0, field->bytes) == NULL) {
@@ -103,7 +116,7 @@ static trm_status take_attribute_field(const trmi_onnx_reader *r, const trmi_pro
         if (status == TRM_OK) {
             out->tensor = tensor.tensor;
         } else if (status == TRM_UNSUPPORTED) {
-            *type = TRM_ONNX_OTHER; /* of strings, in a node that we may not care for */
+            *type = TRM_ONNX_OTHER; /* a tensor of strings: the node may be one that is not used */
         }
         return status == TRM_UNSUPPORTED ? TRM_OK : status;
     case 7: return take_numbers(r, field, parts);
@@ -113,17 +126,20 @@ static trm_status take_attribute_field(const trmi_onnx_reader *r, const trmi_pro
     }
 }
 
+/* Reads an AttributeProto. Kinds that trireme does not interpret become TRM_ONNX_OTHER. */
 static trm_status take_attribute(const trmi_onnx_reader *r, const trmi_proto_field *message,
                                  node_parts *parts) {
     trmi_proto proto = trmi_proto_inside(message);
     trmi_proto_field field;
     trm_onnx_attribute out = {.name = ""};
     uint64_t type = 0;
+    /* The lists are used again for each attribute. */
     parts->integer_count = parts->number_count = 0;
     while (trmi_proto_next(&proto, &field)) {
         TRMI_TRY(take_attribute_field(r, &field, parts, &out, &type));
     }
     TRMI_TRY(trmi_onnx_finish(r, &proto));
+    /* 5 is GRAPH: subgraphs are not interpreted. */
     bool known = type >= TRM_ONNX_FLOAT && type <= TRM_ONNX_INTS && type != 5;
     out.kind = known ? (trm_onnx_attribute_kind)type : TRM_ONNX_OTHER;
     if (out.kind == TRM_ONNX_STRING && out.text == NULL) {
@@ -132,6 +148,7 @@ static trm_status take_attribute(const trmi_onnx_reader *r, const trmi_proto_fie
     out.count = out.kind == TRM_ONNX_INTS     ? parts->integer_count
                 : out.kind == TRM_ONNX_FLOATS ? parts->number_count
                                               : 0;
+    /* The values, of the kind that `type` states. */
     out.integers = keep(r, parts->integers, parts->integer_count, sizeof *parts->integers);
     out.numbers = keep(r, parts->numbers, parts->number_count, sizeof *parts->numbers);
     if (out.integers == NULL || out.numbers == NULL ||
@@ -143,6 +160,7 @@ static trm_status take_attribute(const trmi_onnx_reader *r, const trmi_proto_fie
     return TRM_OK;
 }
 
+/* Appends a name to a list. */
 static trm_status add_name(const trmi_onnx_reader *r, const trmi_proto_field *field,
                            const char ***names, int64_t *count, int64_t *capacity) {
     const char *name = "";
@@ -154,8 +172,10 @@ static trm_status add_name(const trmi_onnx_reader *r, const trmi_proto_field *fi
     return TRM_OK;
 }
 
+/* Reads one field of a node. */
 static trm_status take_node_field(const trmi_onnx_reader *r, const trmi_proto_field *field,
                                   node_parts *parts, trm_onnx_node *out) {
+    /* 1 input, 2 output, 3 name, 4 op_type, 5 attribute, 7 domain */
     switch (field->number) {
     case 1: return add_name(r, field, &parts->inputs, &parts->input_count, &parts->input_capacity);
     case 2:
@@ -170,12 +190,15 @@ static trm_status take_node_field(const trmi_onnx_reader *r, const trmi_proto_fi
     }
 }
 
+/* Reads a NodeProto and appends it to the model. The parts are temporary; what the node points to
+ * is in the arena. */
 static trm_status take_node(const trmi_onnx_reader *r, const trmi_proto_field *message) {
     trmi_proto proto = trmi_proto_inside(message);
     trmi_proto_field field;
     trm_onnx_node out = {.op = "", .name = "", .domain = ""};
     node_parts parts = {0};
     trm_status status = TRM_OK;
+    /* Collect the parts first, because the length of each list is known only at the end. */
     while (status == TRM_OK && trmi_proto_next(&proto, &field)) {
         status = take_node_field(r, &field, &parts, &out);
     }
@@ -202,6 +225,7 @@ static trm_status take_node(const trmi_onnx_reader *r, const trmi_proto_field *m
 
 /* ---- inputs and outputs ---------------------------------------------------------------- */
 
+/* Reads a TensorShapeProto. A dimension without size and symbol becomes the symbol "?". */
 static trm_status take_shape(const trmi_onnx_reader *r, const trmi_proto_field *message,
                              trm_onnx_value *out) {
     trmi_proto dims = trmi_proto_inside(message);
@@ -216,6 +240,7 @@ static trm_status take_shape(const trmi_onnx_reader *r, const trmi_proto_field *
             return TRMI_FAIL(r->err, TRM_UNSUPPORTED, "%s: value %.60s has more than %d dimensions",
                              trmi_path_tail(r->path), out->name, TRM_ONNX_RANK_MAX);
         }
+        /* 1 dim_value, 2 dim_param (a symbol such as "N") */
         trm_onnx_dim *place = &out->dims[out->rank++];
         *place = (trm_onnx_dim){.symbol = "?"};
         trmi_proto proto = trmi_proto_inside(&dim);
@@ -231,7 +256,7 @@ static trm_status take_shape(const trmi_onnx_reader *r, const trmi_proto_field *
     return trmi_onnx_finish(r, &dims);
 }
 
-/* TypeProto { tensor_type 1 { elem_type 1, shape 2 } } */
+/* Reads TypeProto { tensor_type 1 { elem_type 1, shape 2 } }. */
 static trm_status take_type(const trmi_onnx_reader *r, const trmi_proto_field *message,
                             trm_onnx_value *out) {
     trmi_proto types = trmi_proto_inside(message);
@@ -255,6 +280,7 @@ static trm_status take_type(const trmi_onnx_reader *r, const trmi_proto_field *m
     return trmi_onnx_finish(r, &types);
 }
 
+/* Reads a ValueInfoProto: an input or output of the graph. */
 static trm_status take_value(const trmi_onnx_reader *r, const trmi_proto_field *message,
                              trm_onnx_value **values, int64_t *count, int64_t *capacity) {
     trmi_proto proto = trmi_proto_inside(message);
@@ -269,6 +295,7 @@ static trm_status take_value(const trmi_onnx_reader *r, const trmi_proto_field *
         }
     }
     TRMI_TRY(trmi_onnx_finish(r, &proto));
+    /* A value that has no shape keeps rank -1. */
     if (!trmi_grow((void **)values, capacity, *count + 1, sizeof **values)) {
         return trmi_onnx_no_memory(r);
     }
@@ -278,6 +305,7 @@ static trm_status take_value(const trmi_onnx_reader *r, const trmi_proto_field *
 
 /* ---- graph and model ------------------------------------------------------------------- */
 
+/* Reads a weight. */
 static trm_status take_initializer(const trmi_onnx_reader *r, const trmi_proto_field *field) {
     trm_onnx_model *m = r->model;
     trm_named_tensor tensor;
@@ -291,11 +319,14 @@ static trm_status take_initializer(const trmi_onnx_reader *r, const trmi_proto_f
     return TRM_OK;
 }
 
+/* Reads a GraphProto into the model: nodes, weights, inputs, outputs. Value infos of intermediate
+ * results are skipped. */
 static trm_status take_graph(const trmi_onnx_reader *r, const trmi_proto_field *message) {
     trm_onnx_model *m = r->model;
     trmi_proto proto = trmi_proto_inside(message);
     trmi_proto_field field;
     while (trmi_proto_next(&proto, &field)) {
+        /* 1 node, 2 name, 5 initializer, 11 input, 12 output */
         trm_status status = TRM_OK;
         switch (field.number) {
         case 1:
@@ -323,6 +354,7 @@ static trm_status take_graph(const trmi_onnx_reader *r, const trmi_proto_field *
     return trmi_onnx_finish(r, &proto);
 }
 
+/* Reads an OperatorSetIdProto; only the version of the default domain is stored. */
 static trm_status take_opset(const trmi_onnx_reader *r, const trmi_proto_field *message) {
     trmi_proto proto = trmi_proto_inside(message);
     trmi_proto_field field;
@@ -341,6 +373,7 @@ static trm_status take_opset(const trmi_onnx_reader *r, const trmi_proto_field *
     return trmi_onnx_finish(r, &proto);
 }
 
+/* Reads a pair of metadata. */
 static trm_status take_metadata(const trmi_onnx_reader *r, const trmi_proto_field *message) {
     trm_onnx_model *m = r->model;
     trmi_proto proto = trmi_proto_inside(message);
@@ -360,8 +393,10 @@ static trm_status take_metadata(const trmi_onnx_reader *r, const trmi_proto_fiel
     return TRM_OK;
 }
 
+/* Reads one field of the model. A second graph is refused. */
 static trm_status take_model_field(const trmi_onnx_reader *r, const trmi_proto_field *field,
                                    bool *graph) {
+    /* 1 ir_version, 2 producer_name, 7 graph, 8 opset_import, 14 metadata_props */
     switch (field->number) {
     case 1: r->model->ir_version = (int64_t)field->value; return TRM_OK;
     case 2: return trmi_onnx_take_text(r, field, &r->model->producer);
@@ -381,6 +416,7 @@ trm_status trmi_onnx_parse(const uint8_t *data, size_t bytes, const char *path,
                            trm_onnx_model **out, trm_error *err) {
     trm_error local;
     trmi_onnx_reader r = {.start = data, .path = path, .err = err != NULL ? err : &local};
+    /* A new model has the values that are written; here the file determines them. */
     TRMI_TRY(trm_onnx_create("", &r.model, r.err));
     r.model->producer = "";
     r.model->ir_version = r.model->opset = 0;
@@ -388,6 +424,7 @@ trm_status trmi_onnx_parse(const uint8_t *data, size_t bytes, const char *path,
     trmi_proto_field field;
     bool graph = false;
     trm_status status = TRM_OK;
+    /* All fields, then the rest that is no field. */
     while (status == TRM_OK && trmi_proto_next(&proto, &field)) {
         status = take_model_field(&r, &field, &graph);
     }
@@ -405,10 +442,12 @@ trm_status trmi_onnx_parse(const uint8_t *data, size_t bytes, const char *path,
 }
 
 trm_status trm_onnx_open(const char *path, trm_onnx_model **out, trm_error *err) {
+    TRMI_NEED(err, path, out);
     trmi_mapping mapping;
     TRMI_TRY(trmi_mapping_open(path, &mapping, err));
     trm_onnx_model *model = NULL;
     trm_status parsed = trmi_onnx_parse(mapping.data, mapping.bytes, path, &model, err);
+    /* A page that could not be read makes the model invalid. */
     trm_status status = trmi_mapping_check(&mapping, parsed, err);
     if (status != TRM_OK) {
         trm_onnx_destroy(parsed == TRM_OK ? model : NULL);

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Functions that the files that read ONNX share; see the header. */
 #include "save/formats/onnx_reader.h"
 
 #include "base/error.h"

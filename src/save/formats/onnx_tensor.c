@@ -1,5 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tensors of ONNX: raw bytes, numbers of a typed field, or a place in another file. */
+/* Reading tensors of ONNX. Their data are in one of three places:
+ *
+ *   raw_data        bytes of the model file, used in place
+ *   typed field     numbers as protobuf encodes them, converted to an array in the arena
+ *   external_data   a range of another file in the model's folder, which is mapped
+ *
+ * In each case the data must have exactly the size that type and shape require. A path that leaves
+ * the folder, directly or through a link, is refused. */
 #include "save/formats/onnx_reader.h"
 
 #include "base/checked.h"
@@ -12,21 +19,23 @@
 
 /* A TensorProto while it is read. */
 typedef struct tensor_parts {
-    const char *name;
-    const uint8_t *at;
-    uint64_t type;
-    int64_t dims[TRM_MAX_RANK];
-    int32_t rank; /* may count beyond TRM_MAX_RANK */
-    int64_t count;
-    bool count_fits;
-    const uint8_t *raw;
-    size_t raw_bytes;
-    bool has_raw;
-    uint32_t typed_field; /* 4 float, 5 int32, 7 int64, 10 double, 11 uint64; 0: none seen */
-    bool external;
-    const char *location, *offset, *length;
+    const char *name;           /* in the arena */
+    const uint8_t *at;          /* its position in the file, for messages */
+    uint64_t type;              /* a TensorProto.DataType */
+    int64_t dims[TRM_MAX_RANK]; /* the first ones */
+    int32_t rank;               /* may exceed TRM_MAX_RANK */
+    int64_t count;              /* product of the dimensions */
+    bool count_fits;            /* `count` has not overflowed */
+    const uint8_t *raw;         /* the data, once they are found */
+    size_t raw_bytes;           /* length of `raw` */
+    bool has_raw;               /* the field raw_data is there */
+    /* number of the field: 4 float, 5 int32, 7 int64, 10 double, 11 uint64; 0: none */
+    uint32_t typed_field;
+    bool external;                          /* data_location is EXTERNAL */
+    const char *location, *offset, *length; /* external data: file, first byte, length, as texts */
 } tensor_parts;
 
+/* Adds a dimension. */
 static void add_dim(tensor_parts *parts, uint64_t value) {
     if (parts->rank < TRM_MAX_RANK) {
         parts->dims[parts->rank] = (int64_t)value;
@@ -36,6 +45,7 @@ static void add_dim(tensor_parts *parts, uint64_t value) {
                         trmi_mul_i64(parts->count, (int64_t)value, &parts->count);
 }
 
+/* Reads a pair of external_data: location, offset or length, each as a text. */
 static trm_status take_entry(const trmi_onnx_reader *r, const trmi_proto_field *entry,
                              tensor_parts *parts) {
     trmi_proto proto = trmi_proto_inside(entry);
@@ -49,6 +59,7 @@ static trm_status take_entry(const trmi_onnx_reader *r, const trmi_proto_field *
         }
     }
     TRMI_TRY(trmi_onnx_finish(r, &proto));
+    /* Other keys, such as checksum, are not used. */
     if (strcmp(key, "location") == 0) {
         parts->location = value;
     } else if (strcmp(key, "offset") == 0) {
@@ -59,6 +70,7 @@ static trm_status take_entry(const trmi_onnx_reader *r, const trmi_proto_field *
     return TRM_OK;
 }
 
+/* Reads dimensions, packed or not. */
 static trm_status take_dims(const trmi_onnx_reader *r, const trmi_proto_field *field,
                             tensor_parts *parts) {
     uint64_t value;
@@ -76,8 +88,11 @@ static trm_status take_dims(const trmi_onnx_reader *r, const trmi_proto_field *f
     return trmi_onnx_finish(r, &packed);
 }
 
+/* Reads one field of the tensor. Numbers in typed fields are read later, by take_typed. */
 static trm_status take_tensor_field(const trmi_onnx_reader *r, const trmi_proto_field *field,
                                     tensor_parts *parts) {
+    /* 1 dims, 2 data_type, 4 to 7, 10, 11 typed data, 8 name, 9 raw_data, 13 external_data, 14
+     * data_location */
     switch (field->number) {
     case 1: return take_dims(r, field, parts);
     case 2: parts->type = field->value; return TRM_OK;
@@ -106,6 +121,7 @@ static trm_status take_tensor_field(const trmi_onnx_reader *r, const trmi_proto_
     }
 }
 
+/* Parses decimal digits. Returns false for other texts and on overflow. */
 static bool take_decimal(const char *text, int64_t *out) {
     int64_t value = 0;
     for (const char *c = text; *c != '\0'; c++) {
@@ -118,7 +134,7 @@ static bool take_decimal(const char *text, int64_t *out) {
     return text[0] != '\0';
 }
 
-/* "weights.data", "parts/1.bin": below the model's own folder, no way out of it. */
+/* True for paths like "weights.data" or "parts/1.bin", which cannot leave the model's folder. */
 static bool stays_inside(const char *location) {
     if (location[0] == '\0' || location[0] == '/' || strchr(location, '\\') != NULL) {
         return false;
@@ -134,10 +150,12 @@ static bool stays_inside(const char *location) {
     return true;
 }
 
-/* Not even through a link: each step of the way is looked at. */
+/* Checks that no part of the path is a symbolic link or a special file, because a link could leave
+ * the folder. */
 static trm_status check_no_links(const trmi_onnx_reader *r, const char *folder,
                                  const char *location) {
     char part[TRMI_PATH_BYTES], path[TRMI_PATH_BYTES];
+    /* Check "a", then "a/b", then "a/b/c". */
     for (const char *slash = location; slash != NULL;) {
         slash = strchr(slash, '/');
         size_t length = slash == NULL ? strlen(location) : (size_t)(slash - location);
@@ -161,9 +179,13 @@ static trm_status check_no_links(const trmi_onnx_reader *r, const char *folder,
     return TRM_OK;
 }
 
+/* Maps the file `location` beside the model, or finds it among those that are mapped already. The
+ * mapping belongs to the model. Errors: INVALID (outside the folder, or no plain file), CORRUPT,
+ * NOMEM, IO. */
 static trm_status map_external(const trmi_onnx_reader *r, const char *location, trmi_mapping *out) {
     trm_onnx_model *model = r->model;
     char folder[TRMI_PATH_BYTES], path[TRMI_PATH_BYTES];
+    /* Mapped already: many weights are in one file. */
     for (int64_t i = 0; i < model->external_count; i++) {
         if (strcmp(model->external_names[i], location) == 0) {
             *out = model->external[i];
@@ -178,6 +200,7 @@ static trm_status map_external(const trmi_onnx_reader *r, const char *location, 
     if (model->external_count >= 4096) {
         return trmi_onnx_fault(r, r->start, "data in more than 4096 files");
     }
+    /* A new file: check its path, map it, remember its name. */
     trmi_path_parent(r->path, folder);
     TRMI_TRY(check_no_links(r, folder, location));
     TRMI_TRY(trmi_path_join(path, folder, location, r->err));
@@ -193,9 +216,12 @@ static trm_status map_external(const trmi_onnx_reader *r, const char *location, 
     return TRM_OK;
 }
 
+/* Finds external data of `bytes` bytes; the range must be inside the file. Sets parts->raw and
+ * raw_bytes. */
 static trm_status find_external(const trmi_onnx_reader *r, tensor_parts *parts, int64_t bytes) {
     int64_t offset = 0, length = bytes;
     trmi_mapping mapping;
+    /* Without offset, the data begin at 0; without length, they have the size of the tensor. */
     if (parts->location == NULL || (parts->offset && !take_decimal(parts->offset, &offset)) ||
         (parts->length && !take_decimal(parts->length, &length)) || length != bytes) {
         return TRMI_FAIL(r->err, TRM_CORRUPT,
@@ -215,12 +241,13 @@ static trm_status find_external(const trmi_onnx_reader *r, tensor_parts *parts, 
     return TRM_OK;
 }
 
-/* Numbers of a typed field, stored with the width of the tensor's type. */
+/* Numbers of a typed field, stored with the element size of the tensor's type. */
 typedef struct typed_data {
-    uint8_t *to;
-    int64_t count, have, item_bytes;
+    uint8_t *to;                     /* [count * item_bytes] */
+    int64_t count, have, item_bytes; /* numbers expected, stored; bytes of one */
 } typed_data;
 
+/* Stores one number. Returns false if there are more than the shape has. */
 static bool store(typed_data *data, uint64_t value) {
     if (data->have == data->count) {
         return false;
@@ -229,11 +256,12 @@ static bool store(typed_data *data, uint64_t value) {
     return true;
 }
 
+/* Stores the numbers of one field: a single one, or packed ones of fixed or variable length. */
 static bool store_field(typed_data *data, const trmi_proto_field *field) {
     if (field->wire != TRMI_PROTO_BYTES) {
         return store(data, field->value);
     }
-    if (field->number == 4 || field->number == 10) { /* packed fixed numbers */
+    if (field->number == 4 || field->number == 10) { /* packed numbers of fixed length */
         size_t width = field->number == 4 ? 4 : 8;
         for (size_t at = 0; at + width <= field->bytes; at += width) {
             uint64_t value = 0;
@@ -254,7 +282,7 @@ static bool store_field(typed_data *data, const trmi_proto_field *field) {
     return !packed.broken;
 }
 
-/* Which typed field holds elements of this type. */
+/* Returns the typed field that holds elements of this type. */
 static uint32_t field_of_type(uint64_t type) {
     switch (type) {
     case 1:
@@ -268,11 +296,14 @@ static uint32_t field_of_type(uint64_t type) {
     }
 }
 
+/* Converts the numbers of the typed field to an array of `bytes` bytes in the arena, in the
+ * tensor's own type. Their number must be that of the shape. Errors: CORRUPT, NOMEM. */
 static trm_status take_typed(const trmi_onnx_reader *r, const trmi_proto_field *message,
                              tensor_parts *parts, int64_t bytes) {
     trmi_proto proto = trmi_proto_inside(message);
     trmi_proto_field field;
-    /* A number takes a byte of the file at least: more than that cannot be there. */
+    /* A number takes at least a byte of the message, so a larger count is wrong. This check comes
+     * before memory is allocated for it. Complex types (14, 15) are refused. */
     if (parts->count > (int64_t)message->bytes ||
         parts->typed_field != field_of_type(parts->type) || parts->type == 14 ||
         parts->type == 15) {
@@ -284,6 +315,7 @@ static trm_status take_typed(const trmi_onnx_reader *r, const trmi_proto_field *
     if (data.to == NULL) {
         return trmi_onnx_no_memory(r);
     }
+    /* Take all fields with this number: a repeated field may be split into several. */
     while (trmi_proto_next(&proto, &field)) {
         if (field.number == parts->typed_field && !store_field(&data, &field)) {
             return trmi_onnx_fault(r, parts->at, "a tensor with more numbers than its shape says");
@@ -306,6 +338,8 @@ trm_status trmi_onnx_take_tensor(const trmi_onnx_reader *r, const trmi_proto_fie
         TRMI_TRY(take_tensor_field(r, &field, &parts));
     }
     TRMI_TRY(trmi_onnx_finish(r, &proto));
+    /* The type must have a fixed size, and the data must have exactly the size of type and
+     * shape. */
     int64_t bytes = trmi_onnx_type_bytes(parts.type);
     if (bytes == 0) {
         return TRMI_FAIL(r->err, TRM_UNSUPPORTED,
@@ -315,6 +349,7 @@ trm_status trmi_onnx_take_tensor(const trmi_onnx_reader *r, const trmi_proto_fie
     if (!parts.count_fits || !trmi_mul_i64(bytes, parts.count, &bytes)) {
         return trmi_onnx_fault(r, parts.at, "a tensor with a negative or too large shape");
     }
+    /* The data: in another file, in the typed field, or raw (found already). */
     if (parts.external) {
         TRMI_TRY(find_external(r, &parts, bytes));
     } else if (!parts.has_raw && bytes > 0) {
@@ -327,6 +362,7 @@ trm_status trmi_onnx_take_tensor(const trmi_onnx_reader *r, const trmi_proto_fie
     }
     *out = (trm_named_tensor){.name = parts.name};
     out->tensor.data = (void *)(uintptr_t)parts.raw;
+    /* A tensor with too many dimensions is listed without type and shape. */
     if (parts.rank <= TRM_MAX_RANK) {
         out->tensor.dtype = trmi_onnx_dtype_of(parts.type);
         out->tensor.shape = trm_shape_make(parts.rank, parts.dims);

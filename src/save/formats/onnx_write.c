@@ -1,6 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Writing ONNX models. The model is checked first: names are defined once and before their use. If
+ * the model exceeds the 2 GB of a protobuf message (or a given limit), large weights go to
+ * PATH.data.
+ *
+ *   PATH        model head | length of the graph | nodes, inputs, outputs | weight 1 | weight 2 ...
+ *   PATH.data   data of large weights, each at a multiple of 4096
+ *
+ * Messages are built in memory without the data of weights, which go directly from where they are
+ * to the file. So a model takes no second copy of its weights, but the lengths must be computed in
+ * advance. */
 #include "save/formats/onnx.h"
 
+#include "base/arguments.h"
 #include "base/checked.h"
 #include "base/error.h"
 #include "save/file_out.h"
@@ -11,26 +22,29 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* weights smaller than this stay in the model; alignment in the data file */
 enum { EXTERNAL_FROM_BYTES = 1024, EXTERNAL_ALIGNMENT = 4096 };
 #define MODEL_BYTES_MAX ((int64_t)INT32_MAX - (1 << 20))
 
 /* ---- is it a graph? -------------------------------------------------------------------- */
 
-/* A value and when it comes to be: -1 before the first node, else the node that makes it. */
+/* A value and where it is defined: -1 before the first node, else the node that makes it. */
 typedef struct definition {
-    const char *name;
-    int64_t node;
+    const char *name; /* borrowed from the model */
+    int64_t node;     /* index of the node */
 } definition;
 
 static int by_name(const void *a, const void *b) {
     return strcmp(((const definition *)a)->name, ((const definition *)b)->name);
 }
 
+/* Finds a name in the sorted definitions; NULL if it is not defined. */
 static const definition *look_up(const definition *all, int64_t count, const char *name) {
     definition key = {name, 0};
     return bsearch(&key, all, (size_t)count, sizeof *all, by_name);
 }
 
+/* Collects the definitions of all values; `all` has room for them. Returns their number. */
 static int64_t collect(const trm_onnx_model *model, definition *all) {
     int64_t count = 0;
     for (int64_t i = 0; i < model->input_count; i++) {
@@ -49,6 +63,8 @@ static int64_t collect(const trm_onnx_model *model, definition *all) {
     return count;
 }
 
+/* Checks that every use refers to an earlier definition, and that the graph's outputs are
+ * defined. */
 static trm_status check_uses(const trm_onnx_model *model, const definition *all, int64_t count,
                              trm_error *err) {
     for (int64_t n = 0; n < model->node_count; n++) {
@@ -57,6 +73,7 @@ static trm_status check_uses(const trm_onnx_model *model, const definition *all,
             return TRMI_FAIL(err, TRM_INVALID, "ONNX model %.40s: node %" PRId64 " has no operator",
                              model->graph_name, n);
         }
+        /* "" stands for an optional input that is left out. */
         for (int64_t i = 0; i < node->input_count; i++) {
             const definition *found = look_up(all, count, node->inputs[i]);
             if (node->inputs[i][0] != '\0' && (found == NULL || found->node >= n)) {
@@ -78,7 +95,8 @@ static trm_status check_uses(const trm_onnx_model *model, const definition *all,
                : TRMI_FAIL(err, TRM_INVALID, "ONNX model %.40s: no output", model->graph_name);
 }
 
-/* A model that was read may hold what we cannot write again. */
+/* Checks that everything can be written: a model that was read may contain kinds that trireme does
+ * not interpret. */
 static trm_status check_known(const trm_onnx_model *model, trm_error *err) {
     for (int64_t n = 0; n < model->node_count; n++) {
         const trm_onnx_node *node = &model->nodes[n];
@@ -102,6 +120,7 @@ static trm_status check_known(const trm_onnx_model *model, trm_error *err) {
                              model->graph_name, model->initializers[i].name);
         }
     }
+    /* Inputs and outputs. */
     for (int64_t i = 0; i < model->input_count + model->output_count; i++) {
         const trm_onnx_value *value =
             i < model->input_count ? &model->inputs[i] : &model->outputs[i - model->input_count];
@@ -115,8 +134,11 @@ static trm_status check_known(const trm_onnx_model *model, trm_error *err) {
     return TRM_OK;
 }
 
+/* Checks the graph: kinds that can be written, names that are defined once, uses after definitions.
+ * Takes O(n log n) for n names. Errors: INVALID, UNSUPPORTED, NOMEM. */
 static trm_status check_graph(const trm_onnx_model *model, trm_error *err) {
     TRMI_TRY(check_known(model, err));
+    /* The definitions, sorted by name. */
     int64_t most = model->input_count + model->initializer_count;
     for (int64_t n = 0; n < model->node_count; n++) {
         most += model->nodes[n].output_count;
@@ -126,6 +148,7 @@ static trm_status check_graph(const trm_onnx_model *model, trm_error *err) {
     int64_t count = collect(model, all);
     trm_status status = TRM_OK;
     qsort(all, (size_t)count, sizeof *all, by_name);
+    /* Empty names and duplicates. */
     for (int64_t i = 0; i < count && status == TRM_OK; i++) {
         if (all[i].name[0] == '\0') {
             status = TRMI_FAIL(err, TRM_INVALID, "ONNX model %.40s: a value without a name",
@@ -135,6 +158,7 @@ static trm_status check_graph(const trm_onnx_model *model, trm_error *err) {
                                model->graph_name, all[i].name);
         }
     }
+    /* Uses. */
     if (status == TRM_OK) {
         status = check_uses(model, all, count, err);
     }
@@ -144,8 +168,9 @@ static trm_status check_graph(const trm_onnx_model *model, trm_error *err) {
 
 /* ---- messages -------------------------------------------------------------------------- */
 
-/* TensorProto without its data. */
+/* Writes a TensorProto without its data. */
 static void put_tensor_head(trmi_text *out, const char *name, const trm_tensor *tensor) {
+    /* 1 dims, 2 data_type, 8 name */
     for (int32_t i = 0; i < tensor->shape.rank; i++) {
         trmi_proto_varint(out, 1, (uint64_t)tensor->shape.dim[i]);
     }
@@ -155,6 +180,7 @@ static void put_tensor_head(trmi_text *out, const char *name, const trm_tensor *
     }
 }
 
+/* Write an AttributeProto, a NodeProto, a ValueInfoProto. The numbers are those of onnx.proto. */
 static void put_attribute(trmi_text *node, const trm_onnx_attribute *attribute) {
     trmi_text out = {0}, tensor = {0};
     trmi_proto_string(&out, 1, attribute->name);
@@ -207,6 +233,7 @@ static void put_node(trmi_text *graph, const trm_onnx_node *node) {
 
 static void put_value(trmi_text *graph, uint32_t field, const trm_onnx_value *value) {
     trmi_text out = {0}, type = {0}, tensor = {0}, shape = {0};
+    /* The shape: a symbol or a size for each dimension. */
     for (int32_t i = 0; i < value->rank; i++) {
         trmi_text dim = {0};
         if (value->dims[i].symbol != NULL) {
@@ -216,6 +243,7 @@ static void put_value(trmi_text *graph, uint32_t field, const trm_onnx_value *va
         }
         trmi_proto_message(&shape, 1, &dim);
     }
+    /* Type and shape inside a TypeProto, and the name. */
     trmi_proto_varint(&tensor, 1, (uint64_t)trmi_onnx_type_of(value->dtype));
     trmi_proto_message(&tensor, 2, &shape);
     trmi_proto_message(&type, 1, &tensor);
@@ -224,6 +252,7 @@ static void put_value(trmi_text *graph, uint32_t field, const trm_onnx_value *va
     trmi_proto_message(graph, field, &out);
 }
 
+/* Writes the fields of the model in front of the graph. */
 static void put_model_head(trmi_text *out, const trm_onnx_model *model) {
     trmi_text opset = {0};
     trmi_proto_varint(out, 1, TRM_ONNX_IR_VERSION);
@@ -242,17 +271,20 @@ static void put_model_head(trmi_text *out, const trm_onnx_model *model) {
 
 /* ---- the file -------------------------------------------------------------------------- */
 
-/* Heads are small and held; data go from where they are to the file. */
+/* A file under construction. The messages are small and are kept in memory; weights are not
+ * copied. */
 typedef struct onnx_file {
-    const trm_onnx_model *model;
-    char data_path[TRMI_PATH_BYTES]; /* of the second file; "" if there is none */
-    trmi_text head, graph;
-    trmi_text *tensors;   /* heads of the initialisers, up to their data */
-    int64_t *here;        /* bytes of data that follow each head; 0 if outside or none */
-    int64_t *external_at; /* offset in the second file; -1 for data in this one */
-    int64_t graph_bytes;
+    const trm_onnx_model *model;     /* borrowed */
+    char data_path[TRMI_PATH_BYTES]; /* path of the data file; "": none */
+    trmi_text head, graph;           /* message before the graph; graph without weights */
+    trmi_text *tensors; /* [initializer_count] messages of the weights, without their data */
+    /* [initializer_count] bytes of data that follow the message; 0: in the data file, or none */
+    int64_t *here;
+    int64_t *external_at; /* [initializer_count] offset in the data file; -1: not there */
+    int64_t graph_bytes;  /* length of the graph message with its weights */
 } onnx_file;
 
+/* Appends a pair of external_data. */
 static void put_entry(trmi_text *tensor, const char *key, const char *value) {
     trmi_text entry = {0};
     trmi_proto_string(&entry, 1, key);
@@ -260,6 +292,7 @@ static void put_entry(trmi_text *tensor, const char *key, const char *value) {
     trmi_proto_message(tensor, 13, &entry);
 }
 
+/* Appends where a weight is in the data file. */
 static void put_external(trmi_text *tensor, const char *data_path, int64_t offset, int64_t bytes) {
     char number[24];
     const char *slash = strrchr(data_path, '/');
@@ -271,6 +304,7 @@ static void put_external(trmi_text *tensor, const char *data_path, int64_t offse
     trmi_proto_varint(tensor, 14, 1); /* EXTERNAL */
 }
 
+/* Returns the length of a varint. */
 static int64_t varint_bytes(uint64_t value) {
     int64_t bytes = 1;
     while (value >= 0x80) {
@@ -280,6 +314,8 @@ static int64_t varint_bytes(uint64_t value) {
     return bytes;
 }
 
+/* Builds the messages of the weights, decides where their data go, and computes the graph's length,
+ * which must be written before the graph. */
 static trm_status prepare_tensors(onnx_file *file, trm_error *err) {
     const trm_onnx_model *model = file->model;
     int64_t next = 0;
@@ -290,24 +326,30 @@ static trm_status prepare_tensors(onnx_file *file, trm_error *err) {
         int64_t bytes = trm_tensor_bytes(&named->tensor);
         put_tensor_head(head, named->name, &named->tensor);
         file->external_at[i] = -1;
+        /* Large data go to the data file; the message gets their place. */
         if (file->data_path[0] != '\0' && bytes >= EXTERNAL_FROM_BYTES) {
             file->external_at[i] = next;
             put_external(head, file->data_path, next, bytes);
             next = trmi_round_up(next + bytes, EXTERNAL_ALIGNMENT);
         } else {
+            /* Otherwise the message ends with the head of raw_data, and the data follow in the
+             * file. */
             trmi_proto_header(head, 9, (uint64_t)bytes);
             file->here[i] = bytes;
         }
         TRMI_TRY(TRMI_CHECK_MEMORY(err, head, "to write an ONNX model"));
+        /* A weight in the graph: a byte for field 5, the length, the message. */
         int64_t whole = (int64_t)head->length + file->here[i];
         file->graph_bytes += 1 + varint_bytes((uint64_t)whole) + whole;
     }
     return TRM_OK;
 }
 
+/* Builds all messages in memory, except for the data of weights. Errors: NOMEM. */
 static trm_status prepare(onnx_file *file, trm_error *err) {
     const trm_onnx_model *model = file->model;
     size_t count = (size_t)model->initializer_count;
+    /* The parts without weights. */
     put_model_head(&file->head, model);
     for (int64_t i = 0; i < model->node_count; i++) {
         put_node(&file->graph, &model->nodes[i]);
@@ -319,6 +361,7 @@ static trm_status prepare(onnx_file *file, trm_error *err) {
     for (int64_t i = 0; i < model->output_count; i++) {
         put_value(&file->graph, 12, &model->outputs[i]);
     }
+    /* The weights, whose number is known now. */
     file->tensors = trmi_alloc(count * sizeof *file->tensors);
     file->here = trmi_alloc(count * sizeof *file->here);
     file->external_at = trmi_alloc(count * sizeof *file->external_at);
@@ -329,6 +372,8 @@ static trm_status prepare(onnx_file *file, trm_error *err) {
     return prepare_tensors(file, err);
 }
 
+/* Writes the data file: the large weights at their offsets, zeros between them. An existing file is
+ * replaced when the new one is complete. */
 static trm_status write_data_file(const onnx_file *file, trm_error *err) {
     const trm_onnx_model *model = file->model;
     trmi_file_out out;
@@ -339,6 +384,7 @@ static trm_status write_data_file(const onnx_file *file, trm_error *err) {
         if (file->external_at[i] < 0) {
             continue;
         }
+        /* Fill the gap up to the next multiple of the alignment. */
         status = trmi_file_out_zeros(&out, (size_t)(file->external_at[i] - out.bytes), err);
         if (status == TRM_OK) {
             status = trmi_file_out_write(&out, tensor->data, (size_t)trm_tensor_bytes(tensor), err);
@@ -351,8 +397,10 @@ static trm_status write_data_file(const onnx_file *file, trm_error *err) {
     return trmi_file_out_close(&out, err);
 }
 
+/* Writes the weights that are in the model file: message, then data. */
 static trm_status write_tensors(const onnx_file *file, trmi_file_out *out, trm_error *err) {
     for (int64_t i = 0; i < file->model->initializer_count; i++) {
+        /* The head of field 5 of the graph. */
         trmi_text frame = {0};
         trmi_proto_header(&frame, 5, (uint64_t)((int64_t)file->tensors[i].length + file->here[i]));
         trm_status status = frame.failed
@@ -367,6 +415,8 @@ static trm_status write_tensors(const onnx_file *file, trmi_file_out *out, trm_e
     return TRM_OK;
 }
 
+/* Writes the model file. The graph's message is the head, the nodes and values, then the
+ * weights. */
 static trm_status write_model_file(onnx_file *file, const char *path, trm_error *err) {
     trmi_file_out out;
     trmi_proto_header(&file->head, 7, (uint64_t)file->graph_bytes);
@@ -386,6 +436,7 @@ static trm_status write_model_file(onnx_file *file, const char *path, trm_error 
     return trmi_file_out_close(&out, err);
 }
 
+/* Returns the bytes of all weights. */
 static int64_t data_bytes_of(const trm_onnx_model *model) {
     int64_t bytes = 0;
     for (int64_t i = 0; i < model->initializer_count; i++) {
@@ -410,6 +461,7 @@ static void free_file(onnx_file *file) {
 
 trm_status trm_onnx_write(const trm_onnx_model *model, const char *path,
                           const trm_onnx_write_options *options, trm_error *err) {
+    TRMI_NEED(err, model, path);
     if (model->first.status != TRM_OK) {
         if (err != NULL) {
             *err = model->first;
@@ -420,6 +472,7 @@ trm_status trm_onnx_write(const trm_onnx_model *model, const char *path,
     onnx_file *file;
     TRMI_TRY(TRMI_NEW(err, file, 1, "to write an ONNX model"));
     file->model = model;
+    /* A data file is necessary if all weights together exceed the limit. */
     int64_t external_from =
         options != NULL && options->external_from > 0 ? options->external_from : MODEL_BYTES_MAX;
     bool external = data_bytes_of(model) >= external_from;
@@ -433,12 +486,14 @@ trm_status trm_onnx_write(const trm_onnx_model *model, const char *path,
     }
     TRMI_TRY_GOTO(status, status, done);
     TRMI_TRY_GOTO(status, prepare(file, err), done);
+    /* Nodes and small weights alone may be too large. */
     if ((int64_t)file->head.length + file->graph_bytes > MODEL_BYTES_MAX) {
         status = TRMI_FAIL(err, TRM_UNSUPPORTED,
                            "%s: %" PRId64 " bytes without its data, ONNX holds at most 2 GB",
                            trmi_path_tail(path), file->graph_bytes);
         goto done;
     }
+    /* The data file first: a model that exists has its data. */
     if (external) {
         TRMI_TRY_GOTO(status, write_data_file(file, err), done);
     }

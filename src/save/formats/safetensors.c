@@ -1,6 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Reading safetensors files. Nothing in the file is trusted: the header is parsed by a strict
+ * parser, and every byte of data must belong to exactly one tensor. Tensors are used in place.
+ *
+ *   8 bytes: length of the header | header, JSON | data of all tensors
+ *   {"name": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}, "__metadata__": ...}
+ *
+ *   trm_safetensors_open -> trmi_safetensors_parse -> parse: take_header, place_data, index_names
+ *
+ * An open file does not change, so any thread may read it. */
 #include "save/formats/safetensors.h"
 
+#include "base/arguments.h"
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/half.h"
@@ -11,7 +21,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Every type of the format, its bits, and ours for it. */
+/* All types of the format: name, bits, and trireme's type for it (NONE: can be listed, not
+ * read). */
 static const struct {
     const char *word;
     int bits;
@@ -42,25 +53,28 @@ static const struct {
 };
 enum { DTYPE_COUNT = sizeof dtypes / sizeof dtypes[0] };
 
+/* An open file. */
 struct trm_safetensors {
-    trmi_mapping mapping; /* data == NULL when the bytes are borrowed */
-    const uint8_t *bytes;
-    size_t size;
-    char *path;
-    char *strings;
-    trm_safetensors_entry *entries;
-    int64_t count, entry_capacity;
-    int64_t *dims;
-    int64_t dim_count, dim_capacity;
-    trm_text_pair *metadata;
-    int64_t metadata_count, metadata_capacity;
-    const trm_safetensors_entry **by_name;
+    trmi_mapping mapping;                      /* data == NULL: the bytes are borrowed */
+    const uint8_t *bytes;                      /* the whole file */
+    size_t size;                               /* length of the file */
+    char *path;                                /* for messages */
+    char *strings;                             /* the unescaped strings of the header */
+    trm_safetensors_entry *entries;            /* [count] in the order of the data */
+    int64_t count, entry_capacity;             /* length and capacity of `entries` */
+    int64_t *dims;                             /* shapes of all tensors, one after the other */
+    int64_t dim_count, dim_capacity;           /* length and capacity of `dims` */
+    trm_text_pair *metadata;                   /* [metadata_count] sorted by key */
+    int64_t metadata_count, metadata_capacity; /* length and capacity of `metadata` */
+    const trm_safetensors_entry **by_name;     /* [count] sorted by name */
 };
 
 /* ---- the header ------------------------------------------------------------------------ */
 
+/* Reads a shape. The dimensions go to file->dims, because the entry has no room for more than
+ * TRM_MAX_RANK of them. */
 static bool take_shape(trm_safetensors *file, trmi_json *json, trm_safetensors_entry *entry) {
-    entry->offset = file->dim_count; /* of its dims, until the array no longer moves */
+    entry->offset = file->dim_count; /* index of its dims, until that array no longer moves */
     if (!trmi_json_take(json, '[')) {
         return false;
     }
@@ -85,11 +99,13 @@ static bool take_shape(trm_safetensors *file, trmi_json *json, trm_safetensors_e
     return trmi_json_take(json, ']');
 }
 
+/* Reads "data_offsets": [begin, end]. */
 static bool take_offsets(trmi_json *json, int64_t *begin, int64_t *end) {
     return trmi_json_take(json, '[') && trmi_json_uint(json, begin) && trmi_json_take(json, ',') &&
            trmi_json_uint(json, end) && trmi_json_take(json, ']');
 }
 
+/* Reads a type. */
 static bool take_dtype(trmi_json *json, trm_safetensors_entry *entry) {
     const char *word = trmi_json_string(json);
     for (int i = 0; word != NULL && i < DTYPE_COUNT; i++) {
@@ -102,6 +118,7 @@ static bool take_dtype(trmi_json *json, trm_safetensors_entry *entry) {
     return trmi_json_fault(json, "an unknown dtype");
 }
 
+/* Returns the bits of an element; `word` points into `dtypes`. */
 static int dtype_bits(const char *word) {
     for (int i = 0; i < DTYPE_COUNT; i++) {
         if (dtypes[i].word == word) {
@@ -111,7 +128,7 @@ static int dtype_bits(const char *word) {
     return 0;
 }
 
-/* end - begin must be what shape and dtype say. */
+/* Checks that end - begin is what shape and type require, without overflow. */
 static bool check_bytes(const trm_safetensors *file, trmi_json *json, trm_safetensors_entry *entry,
                         int64_t begin, int64_t end) {
     int64_t bits = dtype_bits(entry->dtype);
@@ -130,6 +147,8 @@ static bool check_bytes(const trm_safetensors *file, trmi_json *json, trm_safete
     return true;
 }
 
+/* Reads the entry of one tensor: dtype, shape and data_offsets, in any order, and checks that they
+ * fit together. Pointers are set later, by place_data, because the arrays may still move. */
 static bool take_entry(trm_safetensors *file, trmi_json *json, const char *name) {
     if (file->count == TRMI_SAFETENSORS_ENTRIES_MAX) {
         return trmi_json_fault(json, "more than a million tensors");
@@ -145,6 +164,7 @@ static bool take_entry(trm_safetensors *file, trmi_json *json, const char *name)
     if (!trmi_json_take(json, '{')) {
         return false;
     }
+    /* Exactly three members, in any order. */
     for (int i = 0; i < 3; i++) {
         if (i > 0 && !trmi_json_take(json, ',')) {
             return false;
@@ -172,13 +192,15 @@ static bool take_entry(trm_safetensors *file, trmi_json *json, const char *name)
     }
     entry->dims = NULL;
     entry->tensor.data = NULL;
-    /* Where the dims start waits in shape.dim[0], where the data start in offset. */
+    /* Until place_data, shape.dim[0] holds the index of the dims, and offset the start of the
+     * data. */
     entry->tensor.shape.dim[0] = entry->offset;
     entry->offset = begin;
     file->count++;
     return true;
 }
 
+/* Reads __metadata__: pairs of strings, which stay in file->strings. */
 static bool take_metadata(trm_safetensors *file, trmi_json *json) {
     if (!trmi_json_take(json, '{')) {
         return false;
@@ -205,6 +227,8 @@ static bool take_metadata(trm_safetensors *file, trmi_json *json) {
     return trmi_json_take(json, '}');
 }
 
+/* Reads the whole header, which must have nothing but blanks behind its last brace. Returns false
+ * with the fault in `json`. */
 static bool take_header(trm_safetensors *file, trmi_json *json) {
     bool have_metadata = false;
     if (!trmi_json_take(json, '{')) {
@@ -218,6 +242,7 @@ static bool take_header(trm_safetensors *file, trmi_json *json) {
         if (name == NULL || !trmi_json_take(json, ':')) {
             return false;
         }
+        /* A tensor, or the metadata (once). */
         if (strcmp(name, "__metadata__") != 0) {
             if (!take_entry(file, json, name)) {
                 return false;
@@ -233,6 +258,7 @@ static bool take_header(trm_safetensors *file, trmi_json *json) {
 
 /* ---- the data -------------------------------------------------------------------------- */
 
+/* Sorts entries by position; empty tensors come before the one that begins at the same place. */
 static int by_offset(const void *a, const void *b) {
     const trm_safetensors_entry *x = a, *y = b;
     int64_t x_end = x->offset + x->bytes, y_end = y->offset + y->bytes;
@@ -250,10 +276,12 @@ static int pair_order(const void *a, const void *b) {
     return strcmp(((const trm_text_pair *)a)->key, ((const trm_text_pair *)b)->key);
 }
 
-/* Every byte behind the header belongs to exactly one tensor. */
+/* Checks that every byte behind the header belongs to exactly one tensor, and completes the
+ * entries. */
 static trm_status place_data(trm_safetensors *file, int64_t data_start, trm_error *err) {
     const char *path = trmi_path_tail(file->path);
     int64_t available = (int64_t)file->size - data_start, next = 0;
+    /* In the order of their positions, each tensor must begin where the one before it ends. */
     qsort(file->entries, (size_t)file->count, sizeof *file->entries, by_offset);
     for (int64_t i = 0; i < file->count; i++) {
         trm_safetensors_entry *entry = &file->entries[i];
@@ -270,10 +298,12 @@ static trm_status place_data(trm_safetensors *file, int64_t data_start, trm_erro
                              path, entry->name, next + entry->bytes, available);
         }
         next += entry->bytes;
+        /* The arrays no longer move: replace indices by pointers. */
         entry->dims = file->dims + entry->tensor.shape.dim[0];
         entry->offset += data_start;
         entry->tensor.data = (void *)(uintptr_t)(file->bytes + entry->offset);
         entry->tensor.shape.dim[0] = 0;
+        /* more dimensions than trireme has: the tensor can be listed only */
         if (entry->rank > TRM_MAX_RANK) {
             entry->tensor.dtype = TRM_DTYPE_NONE;
         }
@@ -289,6 +319,7 @@ static trm_status place_data(trm_safetensors *file, int64_t data_start, trm_erro
     return TRM_OK;
 }
 
+/* Sorts the entries by name for trm_safetensors_find, and refuses duplicate names. */
 static trm_status index_names(trm_safetensors *file, trm_error *err) {
     TRMI_TRY(TRMI_NEW(err, file->by_name, file->count, "for its index of %s",
                       trmi_path_tail(file->path)));
@@ -296,12 +327,14 @@ static trm_status index_names(trm_safetensors *file, trm_error *err) {
         file->by_name[i] = &file->entries[i];
     }
     qsort(file->by_name, (size_t)file->count, sizeof *file->by_name, name_order);
+    /* Equal names are neighbours now. */
     for (int64_t i = 1; i < file->count; i++) {
         if (strcmp(file->by_name[i - 1]->name, file->by_name[i]->name) == 0) {
             return TRMI_FAIL(err, TRM_CORRUPT, "%s: two tensors are called %.80s",
                              trmi_path_tail(file->path), file->by_name[i]->name);
         }
     }
+    /* The same for the keys of the metadata. */
     if (file->metadata_count > 0) {
         qsort(file->metadata, (size_t)file->metadata_count, sizeof *file->metadata, pair_order);
     }
@@ -314,9 +347,12 @@ static trm_status index_names(trm_safetensors *file, trm_error *err) {
     return TRM_OK;
 }
 
+/* Parses the file: length of the header, header, ranges of the data, names. Errors: CORRUPT, NOMEM;
+ * the caller frees what has been allocated. */
 static trm_status parse(trm_safetensors *file, trm_error *err) {
     const char *path = trmi_path_tail(file->path);
     uint64_t length = 0;
+    /* The length of the header. */
     if (file->size < 8) {
         return TRMI_FAIL(err, TRM_CORRUPT, "%s: %zu bytes, a safetensors file has at least 10",
                          path, file->size);
@@ -333,13 +369,14 @@ static trm_status parse(trm_safetensors *file, trm_error *err) {
     if (file->strings == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "%s: no memory for its header", path);
     }
+    /* The header, and then the data that it describes. */
     trmi_json json = {
         .text = (const char *)file->bytes + 8, .bytes = (size_t)length, .strings = file->strings};
     if (!take_header(file, &json)) {
         return TRMI_FAIL(err, TRM_CORRUPT, "%s: header, offset %zu: %s", path, 8 + json.fault_at,
                          json.fault);
     }
-    if (file->count > 0) { /* qsort wants an array, even an empty one */
+    if (file->count > 0) { /* qsort requires an array, even for no elements */
         TRMI_TRY(place_data(file, 8 + (int64_t)length, err));
     } else if (file->size != 8 + length) {
         return TRMI_FAIL(err, TRM_CORRUPT, "%s: %zu bytes of data that belong to no tensor", path,
@@ -348,7 +385,7 @@ static trm_status parse(trm_safetensors *file, trm_error *err) {
     return index_names(file, err);
 }
 
-/* ---- open and ask ---------------------------------------------------------------------- */
+/* ---- open and get ----------------------------------------------------------------------- */
 
 trm_status trmi_safetensors_parse(const uint8_t *data, size_t bytes, const char *path,
                                   trm_safetensors **out, trm_error *err) {
@@ -371,10 +408,12 @@ trm_status trmi_safetensors_parse(const uint8_t *data, size_t bytes, const char 
 }
 
 trm_status trm_safetensors_open(const char *path, trm_safetensors **out, trm_error *err) {
+    TRMI_NEED(err, path, out);
     trmi_mapping mapping;
     TRMI_TRY(trmi_mapping_open(path, &mapping, err));
     trm_safetensors *file = NULL;
     trm_status parsed = trmi_safetensors_parse(mapping.data, mapping.bytes, path, &file, err);
+    /* a page that could not be read makes the result invalid */
     trm_status status = trmi_mapping_check(&mapping, parsed, err);
     if (status != TRM_OK) {
         trm_safetensors_close(parsed == TRM_OK ? file : NULL);
@@ -400,13 +439,18 @@ void trm_safetensors_close(trm_safetensors *file) {
     trmi_free(file);
 }
 
-int64_t trm_safetensors_count(const trm_safetensors *file) { return file->count; }
+int64_t trm_safetensors_count(const trm_safetensors *file) {
+    TRMI_NEED_OR(0, NULL, file);
+    return file->count;
+}
 
 const trm_safetensors_entry *trm_safetensors_at(const trm_safetensors *file, int64_t index) {
+    TRMI_NEED_OR(NULL, NULL, file);
     return index >= 0 && index < file->count ? &file->entries[index] : NULL;
 }
 
 const trm_safetensors_entry *trm_safetensors_find(const trm_safetensors *file, const char *name) {
+    TRMI_NEED_OR(NULL, NULL, file, name);
     int64_t low = 0, high = file->count;
     while (low < high) {
         int64_t middle = low + (high - low) / 2;
@@ -423,13 +467,18 @@ const trm_safetensors_entry *trm_safetensors_find(const trm_safetensors *file, c
     return NULL;
 }
 
-int64_t trm_safetensors_metadata_count(const trm_safetensors *file) { return file->metadata_count; }
+int64_t trm_safetensors_metadata_count(const trm_safetensors *file) {
+    TRMI_NEED_OR(0, NULL, file);
+    return file->metadata_count;
+}
 
 trm_text_pair trm_safetensors_metadata_at(const trm_safetensors *file, int64_t index) {
+    TRMI_NEED_OR((trm_text_pair){0}, NULL, file);
     return index >= 0 && index < file->metadata_count ? file->metadata[index] : (trm_text_pair){0};
 }
 
 const char *trm_safetensors_metadata(const trm_safetensors *file, const char *key) {
+    TRMI_NEED_OR(NULL, NULL, file, key);
     for (int64_t i = 0; i < file->metadata_count; i++) {
         if (strcmp(file->metadata[i].key, key) == 0) {
             return file->metadata[i].value;
@@ -445,6 +494,7 @@ static bool is_float(trm_dtype dtype) {
            dtype == TRM_FLOAT16;
 }
 
+/* Loads an element of any float type. */
 static double load_float(const uint8_t *from, trm_dtype dtype) {
     uint16_t half;
     float single;
@@ -458,7 +508,9 @@ static double load_float(const uint8_t *from, trm_dtype dtype) {
     }
 }
 
-/* Double to a half goes through float rounded to odd, so that two roundings give what one would. */
+/* Converts to float with rounding to odd. A double that is stored as a 16-bit float goes through
+ * float, and rounding to odd makes the two roundings give the result of a single one (Boldo and
+ * Melquiond, 2008). */
 static float to_odd_float(double value) {
     float near = (float)value;
     uint32_t bits;
@@ -471,6 +523,7 @@ static float to_odd_float(double value) {
     return near;
 }
 
+/* Stores an element of any float type. */
 static void store_float(uint8_t *to, trm_dtype dtype, double value) {
     float single = (float)value;
     uint16_t half;
@@ -486,6 +539,7 @@ static void store_float(uint8_t *to, trm_dtype dtype, double value) {
 
 trm_status trm_safetensors_read(const trm_safetensors *file, const char *name,
                                 const trm_tensor *into, trm_error *err) {
+    TRMI_NEED(err, file, name, into);
     const char *path = trmi_path_tail(file->path);
     const trm_safetensors_entry *entry = trm_safetensors_find(file, name);
     if (entry == NULL) {
@@ -503,9 +557,11 @@ trm_status trm_safetensors_read(const trm_safetensors *file, const char *name,
                          trm_shape_format(&from->shape, theirs, sizeof theirs),
                          trm_shape_format(&into->shape, ours, sizeof ours));
     }
+    /* An empty tensor may have no data to copy from. */
     if (entry->bytes == 0) {
         return TRM_OK;
     }
+    /* The same type: copy. Another float type: convert each element. */
     if (from->dtype == into->dtype) {
         memcpy(into->data, from->data, (size_t)entry->bytes);
         return trmi_mapping_check(&file->mapping, TRM_OK, err);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* save/formats/safetensors.h: the format behind trm_safetensors_*.
+/* save/formats/safetensors.h: the form of safetensors files
+ * (https://github.com/huggingface/safetensors).
  *
- *     | u64 N | N bytes of JSON, blanks to a multiple of 8 | data, no holes |
+ *     | u64 N | N bytes of JSON, blanks to a multiple of 8 | data, without holes |
  *               {"__metadata__": {"format": "pt"},
  *                "fc.bias": {"dtype": "F32", "shape": [10], "data_offsets": [0, 40]}, ...}
  */
@@ -15,36 +16,42 @@
 #include "save/file_out.h"
 
 enum {
-    TRMI_SAFETENSORS_HEADER_MAX = 100000000,
-    TRMI_SAFETENSORS_ENTRIES_MAX = 1000000,
+    TRMI_SAFETENSORS_HEADER_MAX = 100000000, /* limit of the format itself */
+    TRMI_SAFETENSORS_ENTRIES_MAX = 1000000,  /* tensors of a file, at most */
     TRMI_SAFETENSORS_RANK_MAX = 64
 };
 
-/* Reads a file that lies in memory (borrowed until close). `path` is for messages. */
+/* Reads a file in memory, which is borrowed until close. `path` is for messages. Errors: CORRUPT,
+ * NOMEM. */
 trm_status trmi_safetensors_parse(const uint8_t *data, size_t bytes, const char *path,
                                   trm_safetensors **out, trm_error *err);
 
-/* As trm_checkpoint_part's. */
+/* Reads rows [first, first + rows) of a tensor without data; see trm_checkpoint_part. */
 typedef trm_status (*trmi_rows_reader)(void *context, const trm_named_tensor *tensor, int64_t first,
                                        int64_t rows, void *to, trm_error *err);
 
-/* What will be written: the header, the order, the length of it all. */
+/* What will be written: header, order of the tensors, and the length of the file. */
 typedef struct trmi_safetensors_layout {
-    trmi_rows_reader read; /* set before lay_out: of tensors without data; NULL = there are none */
-    void *read_context;
-    trmi_text header;
-    int64_t *order; /* tensors[order[i]] is the i-th in the file */
-    int64_t count;
-    int64_t bytes;
+    /* set before lay_out: reads tensors without data; NULL: all tensors have data */
+    trmi_rows_reader read;
+    void *read_context; /* first argument of `read` */
+    trmi_text header;   /* JSON with its blanks */
+    int64_t *order;     /* [count] tensors[order[i]] is the i-th one in the file */
+    int64_t count;      /* number of tensors */
+    int64_t bytes;      /* of the whole file */
 } trmi_safetensors_layout;
 
+/* Checks the tensors and builds the header. `path` is for messages. Errors: INVALID, NOMEM. */
 trm_status trmi_safetensors_lay_out(trmi_safetensors_layout *layout, const char *path,
                                     const trm_named_tensor *tensors, int64_t count,
                                     const trm_text_pair *metadata, int64_t metadata_count,
                                     trm_error *err);
+/* Writes header and data as laid out; `tensors` are those of trmi_safetensors_lay_out. Errors:
+ * those of writing and of layout->read. */
 trm_status trmi_safetensors_put(const trmi_safetensors_layout *layout,
                                 const trm_named_tensor *tensors, trmi_file_out *out,
                                 trm_error *err);
+/* Frees header and order. An empty layout is allowed. */
 void trmi_safetensors_layout_free(trmi_safetensors_layout *layout);
 
 #endif

@@ -1,6 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Writing safetensors files.
+ *
+ *   8 bytes: length of the header | header, JSON, padded with blanks | data of all tensors
+ *
+ * As the reference implementation does, tensors are ordered by element size (largest first) and
+ * then by name, so that all of them are aligned and equal input gives an equal file. The layout is
+ * computed before anything is written, so the length of the file is known in advance. Format:
+ * https://github.com/huggingface/safetensors */
 #include "save/formats/safetensors.h"
 
+#include "base/arguments.h"
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/utf8.h"
@@ -12,8 +21,10 @@
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
                "the files are little-endian and so far every machine that we run on");
 
+/* rows of a tensor without data are read and written in pieces of this size */
 enum { PIECE_BYTES = 4 << 20 };
 
+/* Returns the format's name of a type, or NULL. */
 static const char *dtype_word(trm_dtype dtype) {
     switch (dtype) {
     case TRM_FLOAT32: return "F32";
@@ -29,6 +40,7 @@ static const char *dtype_word(trm_dtype dtype) {
     return NULL;
 }
 
+/* Checks that a name is UTF-8. */
 static trm_status check_name(const char *path, const char *name, trm_error *err) {
     if (name == NULL || !trmi_utf8_valid(name, strlen(name))) {
         return TRMI_FAIL(err, TRM_INVALID, "%s: a name that is not UTF-8", trmi_path_tail(path));
@@ -36,6 +48,8 @@ static trm_status check_name(const char *path, const char *name, trm_error *err)
     return TRM_OK;
 }
 
+/* Checks name, type, size and data of a tensor. reads: tensors without data are allowed, because
+ * layout->read supplies them. Errors: INVALID. */
 static trm_status check_tensor(const char *path, const trm_named_tensor *named, bool reads,
                                trm_error *err) {
     const trm_tensor *tensor = &named->tensor;
@@ -48,6 +62,7 @@ static trm_status check_tensor(const char *path, const trm_named_tensor *named, 
         return TRMI_FAIL(err, TRM_INVALID, "%s: tensor %.60s has dtype %d, which does not exist",
                          trmi_path_tail(path), named->name, (int)tensor->dtype);
     }
+    /* Size and data. */
     bool fits = tensor->shape.rank >= 0 && tensor->shape.rank <= TRM_MAX_RANK &&
                 trm_tensor_bytes(tensor) >= 0;
     bool there = tensor->data != NULL || (reads && tensor->shape.rank > 0);
@@ -60,10 +75,11 @@ static trm_status check_tensor(const char *path, const trm_named_tensor *named, 
     return TRM_OK;
 }
 
+/* The key by which tensors are sorted. */
 typedef struct sort_key {
-    const char *name;
-    size_t width;
-    int64_t index;
+    const char *name; /* borrowed */
+    size_t width;     /* bytes of an element */
+    int64_t index;    /* of the tensor in the caller's list */
 } sort_key;
 
 static int by_name(const void *a, const void *b) {
@@ -75,6 +91,8 @@ static int by_width_then_name(const void *a, const void *b) {
     return x->width != y->width ? (x->width > y->width ? -1 : 1) : strcmp(x->name, y->name);
 }
 
+/* Computes layout->order (element size, then name) and refuses duplicate names. Errors: INVALID,
+ * NOMEM. */
 static trm_status find_order(trmi_safetensors_layout *layout, const char *path,
                              const trm_named_tensor *tensors, trm_error *err) {
     int64_t count = layout->count;
@@ -85,6 +103,7 @@ static trm_status find_order(trmi_safetensors_layout *layout, const char *path,
         return TRMI_FAIL(err, TRM_NOMEM, "%s: no memory to order %" PRId64 " tensors",
                          trmi_path_tail(path), count);
     }
+    /* Sort by name to find duplicates, then in the order of the file. */
     trm_status status = TRM_OK;
     for (int64_t i = 0; i < count; i++) {
         keys[i] = (sort_key){tensors[i].name, trm_dtype_bytes(tensors[i].tensor.dtype), i};
@@ -104,12 +123,14 @@ static trm_status find_order(trmi_safetensors_layout *layout, const char *path,
     return status;
 }
 
+/* Appends __metadata__ to the header. */
 static trm_status put_metadata(trmi_text *header, const char *path, const trm_text_pair *pairs,
                                int64_t count, trm_error *err) {
     trmi_text_printf(header, "\"__metadata__\":{");
     for (int64_t i = 0; i < count; i++) {
         TRMI_TRY(check_name(path, pairs[i].key, err));
         TRMI_TRY(check_name(path, pairs[i].value, err));
+        /* Keys are few, so each is compared with all before it. */
         for (int64_t j = 0; j < i; j++) {
             if (strcmp(pairs[i].key, pairs[j].key) == 0) {
                 return TRMI_FAIL(err, TRM_INVALID, "%s: two metadata values for %.80s",
@@ -125,18 +146,22 @@ static trm_status put_metadata(trmi_text *header, const char *path, const trm_te
     return TRM_OK;
 }
 
+/* Appends the entries of all tensors in the order of the file; layout->bytes becomes the length of
+ * the data. first: no entry is in front. Errors: INVALID (more than a file can hold). */
 static trm_status put_entries(trmi_safetensors_layout *layout, const char *path,
                               const trm_named_tensor *tensors, bool first, trm_error *err) {
     trmi_text *header = &layout->header;
     int64_t begin = 0;
     for (int64_t i = 0; i < layout->count; i++) {
         const trm_named_tensor *named = &tensors[layout->order[i]];
+        /* The next range of the data, without overflow. */
         int64_t end;
         if (!trmi_add_i64(begin, trm_tensor_bytes(&named->tensor), &end) ||
             end > INT64_MAX - 2 * TRMI_SAFETENSORS_HEADER_MAX) {
             return TRMI_FAIL(err, TRM_INVALID, "%s: more data than a file can hold",
                              trmi_path_tail(path));
         }
+        /* Name, type, shape, range. */
         trmi_text_append(header, ",", first ? 0 : 1);
         first = false;
         trmi_text_json_string(header, named->name);
@@ -166,6 +191,7 @@ trm_status trmi_safetensors_lay_out(trmi_safetensors_layout *layout, const char 
         TRMI_TRY(check_tensor(path, &tensors[i], layout->read != NULL, err));
     }
     TRMI_TRY_GOTO(status, find_order(layout, path, tensors, err), failed);
+    /* The header: metadata, entries, blanks. */
     trmi_text *header = &layout->header;
     trmi_text_append(header, "{", 1);
     if (metadata_count > 0) {
@@ -173,6 +199,7 @@ trm_status trmi_safetensors_lay_out(trmi_safetensors_layout *layout, const char 
     }
     TRMI_TRY_GOTO(status, put_entries(layout, path, tensors, metadata_count == 0, err), failed);
     trmi_text_append(header, "}", 1);
+    /* The data begin at a multiple of 8. */
     while (header->length % 8 != 0 && !header->failed) {
         trmi_text_append(header, " ", 1);
     }
@@ -182,6 +209,7 @@ trm_status trmi_safetensors_lay_out(trmi_safetensors_layout *layout, const char 
         status = TRMI_FAIL(err, TRM_INVALID, "%s: the header takes %zu bytes, at most %d allowed",
                            trmi_path_tail(path), header->length, TRMI_SAFETENSORS_HEADER_MAX);
     }
+    /* The whole file: length, header, data. */
     if (status == TRM_OK) {
         layout->bytes += 8 + (int64_t)header->length;
         return TRM_OK;
@@ -191,10 +219,11 @@ failed:
     return status;
 }
 
-/* A tensor that somebody else has. */
+/* Writes a tensor without data: reads it piece by piece through layout->read. */
 static trm_status put_rows(const trmi_safetensors_layout *layout, const trm_named_tensor *named,
                            trmi_file_out *out, trm_error *err) {
     const trm_tensor *tensor = &named->tensor;
+    /* A tensor with data to write has rows, and each has bytes. */
     int64_t rows = tensor->shape.dim[0], row_bytes = trm_tensor_bytes(tensor) / rows;
     int64_t some = trmi_max_i64(PIECE_BYTES / row_bytes, 1);
     void *piece = trmi_alloc((size_t)(some * row_bytes));
@@ -217,6 +246,7 @@ static trm_status put_rows(const trmi_safetensors_layout *layout, const trm_name
 trm_status trmi_safetensors_put(const trmi_safetensors_layout *layout,
                                 const trm_named_tensor *tensors, trmi_file_out *out,
                                 trm_error *err) {
+    /* Length and header, then the data in the order of the header. */
     uint64_t length = layout->header.length;
     TRMI_TRY(trmi_file_out_write(out, &length, sizeof length, err));
     TRMI_TRY(trmi_file_out_write(out, layout->header.data, layout->header.length, err));
@@ -239,10 +269,15 @@ void trmi_safetensors_layout_free(trmi_safetensors_layout *layout) {
 trm_status trm_safetensors_write(const char *path, const trm_named_tensor *tensors, int64_t count,
                                  const trm_text_pair *metadata, int64_t metadata_count,
                                  trm_error *err) {
+    TRMI_NEED(err, path);
+    if (count > 0) {
+        TRMI_NEED(err, tensors);
+    }
     trmi_safetensors_layout layout = {0};
     TRMI_TRY(
         trmi_safetensors_lay_out(&layout, path, tensors, count, metadata, metadata_count, err));
     trmi_file_out out;
+    /* The file replaces an older one only when it is complete. */
     trm_status status = trmi_file_out_open_replacing(&out, NULL, path, err);
     if (status == TRM_OK) {
         status = trmi_safetensors_put(&layout, tensors, &out, err);

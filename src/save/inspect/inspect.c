@@ -1,6 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* `trireme inspect`: recognises a file by its content and describes it. A kind of file is a row
+ * with two functions: matches(probe) recognises the content, describe(...) reads the file completely,
+ * so that a damaged file is reported, too. Programs can add rows (trm_inspect_options.more).
+ *
+ *   file --mapping--> probe -> recognise: by content, else by name --> describe --> lines, JSON
+ *
+ * The file may be of any origin. describe uses the same strict parsers as the readers of the
+ * format, and report.c makes names printable. */
 #include "save/inspect/inspect.h"
 
+#include "base/arguments.h"
 #include "base/error.h"
 #include "base/mapping.h"
 #include "save/formats/npy.h"
@@ -13,9 +22,10 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* One tensor: a line, or an element of a JSON array. */
+/* Reports one tensor: a line, or an element of a JSON array. */
 static void put_tensor(trmi_inspect_report *report, bool first, const char *name, const char *dtype,
                        const int64_t *dims, int32_t rank, int64_t offset, int64_t bytes) {
+    /* The shape is the same text in both forms of output. */
     trmi_text shape = {0};
     trmi_put_dims(&shape, dims, rank);
     const char *shape_text = shape.failed ? "[?]" : shape.data;
@@ -33,6 +43,7 @@ static void put_tensor(trmi_inspect_report *report, bool first, const char *name
 
 /* ---- safetensors ----------------------------------------------------------------------- */
 
+/* True if the length of the header fits the file and the header begins like JSON. */
 static bool is_safetensors(const trm_probe *probe) {
     uint64_t length = 0;
     if (probe->bytes < 10) {
@@ -43,6 +54,7 @@ static bool is_safetensors(const trm_probe *probe) {
            length <= TRMI_SAFETENSORS_HEADER_MAX && probe->data[8] == '{';
 }
 
+/* Describes a safetensors file: number of tensors, metadata, and one line for each tensor. */
 static trm_status describe_safetensors(const trm_probe *probe, bool json, trm_line_sink sink,
                                        void *context, trm_error *err) {
     trmi_inspect_report report = {.probe = probe, .json = json, .sink = sink, .context = context};
@@ -53,6 +65,7 @@ static trm_status describe_safetensors(const trm_probe *probe, bool json, trm_li
     if (status != TRM_OK) {
         return trmi_report_end(&report, status, err);
     }
+    /* The number of tensors and bytes, then metadata, then the tensors. */
     int64_t count = trm_safetensors_count(file), data_bytes = 0;
     for (int64_t i = 0; i < count; i++) {
         data_bytes += trm_safetensors_at(file, i)->bytes;
@@ -87,6 +100,7 @@ static trm_status describe_safetensors(const trm_probe *probe, bool json, trm_li
 
 /* ---- NumPy ----------------------------------------------------------------------------- */
 
+/* .npy and .npz have signatures: \x93NUMPY, and that of a zip member or an empty zip archive. */
 static bool is_npy(const trm_probe *probe) {
     return probe->bytes > 0 && trmi_npy_starts(probe->data, (size_t)probe->bytes);
 }
@@ -96,6 +110,7 @@ static bool is_npz(const trm_probe *probe) {
            (memcmp(probe->data, "PK\x03\x04", 4) == 0 || memcmp(probe->data, "PK\x05\x06", 4) == 0);
 }
 
+/* Describes a .npy or .npz file: both are read by trmi_npz_parse. */
 static trm_status describe_arrays(const char *kind, const trm_probe *probe, bool json,
                                   trm_line_sink sink, void *context, trm_error *err) {
     trmi_inspect_report report = {.probe = probe, .json = json, .sink = sink, .context = context};
@@ -119,6 +134,7 @@ static trm_status describe_arrays(const char *kind, const trm_probe *probe, bool
     return trmi_report_end(&report, TRM_OK, err);
 }
 
+/* One row for each kind, so that the report names the right one. */
 static trm_status describe_npy(const trm_probe *probe, bool json, trm_line_sink sink, void *context,
                                trm_error *err) {
     return describe_arrays("npy", probe, json, sink, context, err);
@@ -131,9 +147,11 @@ static trm_status describe_npz(const trm_probe *probe, bool json, trm_line_sink 
 
 /* ---- CIFAR-10 -------------------------------------------------------------------------- */
 
+/* bytes of a record (label, 3x32x32); records of an original file */
 enum { CIFAR_RECORD = 3073, CIFAR_FULL = 10000 };
 
-/* No magic: the length fits, and the labels at the beginning are labels. */
+/* The format has no signature: the length must fit, and the first labels must be labels. A file of
+ * the original length counts even with wrong labels, so that the damage is reported. */
 static bool is_cifar(const trm_probe *probe) {
     if (probe->bytes == 0 || probe->bytes % CIFAR_RECORD != 0) {
         return false;
@@ -147,12 +165,14 @@ static bool is_cifar(const trm_probe *probe) {
     return true;
 }
 
+/* Counts the images of each label. */
 static trm_status describe_cifar(const trm_probe *probe, bool json, trm_line_sink sink,
                                  void *context, trm_error *err) {
     trmi_inspect_report report = {.probe = probe, .json = json, .sink = sink, .context = context};
     int64_t records = probe->bytes / CIFAR_RECORD, labels[10] = {0};
     trm_status status = TRM_OK;
     trmi_report_begin(&report, "cifar10");
+    /* Recognised by its name, the file may have another length. */
     if (probe->bytes == 0 || probe->bytes % CIFAR_RECORD != 0) {
         status = TRMI_FAIL(err, TRM_CORRUPT,
                            "%s: %" PRId64 " bytes, a multiple of 3073 expected (30730000 in the "
@@ -170,6 +190,7 @@ static trm_status describe_cifar(const trm_probe *probe, bool json, trm_line_sin
             labels[label]++;
         }
     }
+    /* The report is complete up to the damage. */
     trmi_report_line(&report, "CIFAR-10 batch: %" PRId64 " images of 3x32x32%s", records,
                      records == CIFAR_FULL ? "" : " (the original files have 10000)");
     trmi_report_integer(&report, "records", records);
@@ -190,7 +211,7 @@ static const trm_recogniser npy_row = {"npy", ".npy", is_npy, describe_npy};
 static const trm_recogniser npz_row = {"npz", ".npz", is_npz, describe_npz};
 static const trm_recogniser cifar_row = {"cifar10", "_batch", is_cifar, describe_cifar};
 
-/* Strong signatures first; the last has none but its length. */
+/* Kinds with a strong signature come first; the last one has only its length. */
 static const trm_recogniser *const table[] = {
     &trmi_inspect_checkpoint,
     &trmi_inspect_checkpoint_dir,
@@ -204,6 +225,7 @@ static const trm_recogniser *const table[] = {
 };
 enum { TABLE_COUNT = sizeof table / sizeof table[0] };
 
+/* Returns row `index`: first the program's own rows, then the table. */
 static const trm_recogniser *row_at(const trm_inspect_options *options, int64_t index) {
     int64_t more = options == NULL ? 0 : options->more_count;
     return index < more                 ? &options->more[index]
@@ -211,6 +233,8 @@ static const trm_recogniser *row_at(const trm_inspect_options *options, int64_t 
                                         : NULL;
 }
 
+/* Returns the row whose content matches; if there is none, the row whose hint is in the file's
+ * name, so that a damaged file is described by the right kind. */
 static const trm_recogniser *recognise(const trm_probe *probe, const trm_inspect_options *options) {
     const trm_recogniser *row;
     const char *slash = strrchr(probe->path, '/');
@@ -228,6 +252,7 @@ static const trm_recogniser *recognise(const trm_probe *probe, const trm_inspect
     return NULL;
 }
 
+/* Fails and lists the known kinds. */
 static trm_status unknown(const trm_probe *probe, const trm_inspect_options *options,
                           trm_error *err) {
     const trm_recogniser *row;
@@ -250,8 +275,10 @@ static trm_status unknown(const trm_probe *probe, const trm_inspect_options *opt
 
 trm_status trm_inspect(const char *path, const trm_inspect_options *options, trm_line_sink sink,
                        void *context, trm_error *err) {
+    TRMI_NEED(err, path, (const void *)(uintptr_t)sink);
     struct stat info;
     trmi_mapping mapping = {0};
+    /* The path: a directory, or a file that can be mapped. */
     if (stat(path, &info) != 0) {
         return TRMI_FAIL_SYS(err, "%s: cannot look at it", trmi_path_tail(path));
     }
@@ -265,6 +292,7 @@ trm_status trm_inspect(const char *path, const trm_inspect_options *options, trm
         probe.data = mapping.data;
         probe.bytes = (int64_t)mapping.bytes;
     }
+    /* Recognise and describe. A page that could not be read makes the result an error. */
     const trm_recogniser *row = recognise(&probe, options);
     trm_status status =
         row == NULL ? unknown(&probe, options, err)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* inspect of a checkpoint: every file against its manifest, every tensor with its place. */
+/* `trireme inspect` of a checkpoint, or of a directory of checkpoints: every file is compared with
+ * its manifest. */
 #include "save/checkpoint/checkpoint.h"
 #include "save/inspect/inspect.h"
 
@@ -12,6 +13,7 @@
 
 /* ---- one checkpoint -------------------------------------------------------------------- */
 
+/* True for a directory that is named like a checkpoint or has a manifest. */
 static bool is_checkpoint(const trm_probe *probe) {
     char path[TRMI_PATH_BYTES];
     struct stat info;
@@ -23,7 +25,10 @@ static bool is_checkpoint(const trm_probe *probe) {
              stat(path, &info) == 0));
 }
 
+/* Reports the description in the manifest: step, epoch, position in the data, seed, time, config
+ * and state. */
 static void put_info(trmi_inspect_report *report, const trm_checkpoint_info *info) {
+    /* The time as text, in UTC. */
     char when[32] = "?";
     time_t seconds = (time_t)info->saved_unix_seconds;
     struct tm utc;
@@ -37,6 +42,7 @@ static void put_info(trmi_inspect_report *report, const trm_checkpoint_info *inf
                      info->world_size, when);
     trmi_report_line(report, "  config %s", info->config_json);
     trmi_report_line(report, "  state  %s", info->state_json);
+    /* The same as members of the JSON object. The seed is a string, because it may exceed 2^53. */
     trmi_report_integer(report, "global_step", info->global_step);
     trmi_report_integer(report, "epoch", info->epoch);
     trmi_report_integer(report, "data_position", info->data_position);
@@ -45,7 +51,7 @@ static void put_info(trmi_inspect_report *report, const trm_checkpoint_info *inf
     trmi_report_integer(report, "world_size", info->world_size);
     trmi_report_string(report, "saved", when);
     trmi_report_key(report, "config");
-    if (report->json) { /* objects already, on one line */
+    if (report->json) { /* they are JSON objects, on one line each */
         trmi_text_append(&report->text, info->config_json, strlen(info->config_json));
     }
     trmi_report_key(report, "state");
@@ -54,12 +60,14 @@ static void put_info(trmi_inspect_report *report, const trm_checkpoint_info *inf
     }
 }
 
+/* Reports the parts with the number of their tensors. */
 static void put_parts(trmi_inspect_report *report, const trm_checkpoint *checkpoint) {
     trmi_report_key(report, "parts");
     trmi_report_raw(report, "[");
     for (int64_t i = 0; i < trm_checkpoint_part_count(checkpoint); i++) {
         const char *name = trm_checkpoint_part_name(checkpoint, i);
         const trm_safetensors *part = trm_checkpoint_part_of(checkpoint, name);
+        /* Bytes of data, without the header. */
         int64_t bytes = 0;
         for (int64_t t = 0; t < trm_safetensors_count(part); t++) {
             bytes += trm_safetensors_at(part, t)->bytes;
@@ -74,6 +82,7 @@ static void put_parts(trmi_inspect_report *report, const trm_checkpoint *checkpo
     trmi_report_raw(report, "]");
 }
 
+/* Describes one checkpoint: its manifest, then its parts after all files were verified. */
 static trm_status describe_checkpoint(const trm_probe *probe, bool json, trm_line_sink sink,
                                       void *context, trm_error *err) {
     trmi_inspect_report report = {.probe = probe, .json = json, .sink = sink, .context = context};
@@ -82,7 +91,7 @@ static trm_status describe_checkpoint(const trm_probe *probe, bool json, trm_lin
     trm_error local;
     trm_status status = trmi_checkpoint_read_manifest(probe->path, &manifest, err);
     trmi_report_begin(&report, "checkpoint");
-    if (status == TRM_OK) { /* what it says of itself, even if its files turn out damaged */
+    if (status == TRM_OK) { /* reported even if the files turn out to be damaged */
         put_info(&report, &manifest.info);
         trmi_manifest_free(&manifest);
         status = trm_checkpoint_open(probe->path, NULL, &checkpoint, err != NULL ? err : &local);
@@ -96,6 +105,7 @@ static trm_status describe_checkpoint(const trm_probe *probe, bool json, trm_lin
 
 /* ---- a directory of them --------------------------------------------------------------- */
 
+/* True for a directory with at least one checkpoint. */
 static bool is_checkpoint_dir(const trm_probe *probe) {
     trmi_checkpoint_list list;
     if (!probe->is_directory || trmi_checkpoint_list_dir(probe->path, &list, NULL) != TRM_OK) {
@@ -106,7 +116,7 @@ static bool is_checkpoint_dir(const trm_probe *probe) {
     return some;
 }
 
-/* Verifies the checkpoint of a slot. */
+/* Verifies one checkpoint of a directory. */
 static trm_status verify_slot(const trm_probe *probe, const trmi_checkpoint_slot *slot,
                               trm_error *err) {
     char path[TRMI_PATH_BYTES];
@@ -118,6 +128,8 @@ static trm_status verify_slot(const trm_probe *probe, const trmi_checkpoint_slot
     return status;
 }
 
+/* Verifies all checkpoints of a directory, newest first. The status is that of the first damaged
+ * one. */
 static trm_status describe_checkpoint_dir(const trm_probe *probe, bool json, trm_line_sink sink,
                                           void *context, trm_error *err) {
     trmi_inspect_report report = {.probe = probe, .json = json, .sink = sink, .context = context};
@@ -137,6 +149,7 @@ static trm_status describe_checkpoint_dir(const trm_probe *probe, bool json, trm
         } else {
             trmi_report_line(&report, "  %s: DAMAGED: %s", list.slots[i].name, problem.message);
         }
+        /* The names of checkpoints need no escapes in JSON. */
         trmi_report_raw(&report, "%s{\"name\":\"%s\",\"global_step\":%" PRId64 ",\"valid\":%s}",
                         i > 0 ? "," : "", list.slots[i].name, list.slots[i].step,
                         found == TRM_OK ? "true" : "false");

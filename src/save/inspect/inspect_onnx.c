@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* inspect of an ONNX model: nodes by kind, inputs, outputs, weights. */
+/* `trireme inspect` of an ONNX model: number of nodes by operator, inputs, outputs, weights. */
 #include "save/inspect/inspect.h"
 #include "save/formats/onnx.h"
 
@@ -8,9 +8,10 @@
 #include <inttypes.h>
 #include <string.h>
 
-enum { OPS_MAX = 256 };
+enum { OPS_MAX = 256 }; /* operators that are listed */
 
-/* No magic: the first field is the IR version (8 for us), and what follows must parse. */
+/* The format has no signature: the first field is the IR version (a varint, 8 for models of
+ * trireme), and the rest must parse. */
 static bool is_onnx(const trm_probe *probe) {
     trm_onnx_model *model;
     if (probe->bytes < 4 || probe->data[0] != 0x08 || probe->data[1] < 3 || probe->data[1] > 63 ||
@@ -21,6 +22,7 @@ static bool is_onnx(const trm_probe *probe) {
     return true;
 }
 
+/* Reports an input or output with its shape, in which symbols may stand for sizes. */
 static void put_value(trmi_inspect_report *report, const char *what, const trm_onnx_value *value,
                       bool first) {
     trmi_text shape = {0};
@@ -31,6 +33,7 @@ static void put_value(trmi_inspect_report *report, const char *what, const trm_o
             trmi_text_printf(&shape, "%s%" PRId64, i > 0 ? ", " : "", value->dims[i].size);
         }
     }
+    /* A scalar has no dimensions and thus no text. */
     const char *text = shape.length > 0 && !shape.failed ? shape.data : "";
     trmi_report_line(report, "  %s %s: %s [%s]", what, value->name, trm_dtype_name(value->dtype),
                      text);
@@ -44,6 +47,7 @@ static void put_value(trmi_inspect_report *report, const char *what, const trm_o
     trmi_text_free(&shape);
 }
 
+/* Reports all inputs and outputs. */
 static void put_values(trmi_inspect_report *report, const trm_onnx_model *model) {
     trmi_report_key(report, "inputs");
     trmi_report_raw(report, "[");
@@ -59,9 +63,11 @@ static void put_values(trmi_inspect_report *report, const trm_onnx_model *model)
     trmi_report_raw(report, "]");
 }
 
+/* Counts the nodes of each operator and reports the counts. */
 static void put_operators(trmi_inspect_report *report, const trm_onnx_model *model) {
     const char *ops[OPS_MAX];
     int64_t counts[OPS_MAX], count = 0;
+    /* Count. Models have few different operators, so the list is searched. */
     for (int64_t n = 0; n < trm_onnx_node_count(model); n++) {
         const char *op = trm_onnx_node_at(model, n)->op;
         int64_t i = 0;
@@ -76,6 +82,7 @@ static void put_operators(trmi_inspect_report *report, const trm_onnx_model *mod
             counts[i]++;
         }
     }
+    /* Report, in the order of first use. */
     trmi_report_key(report, "operators");
     trmi_report_raw(report, "{");
     for (int64_t i = 0; i < count; i++) {
@@ -89,6 +96,7 @@ static void put_operators(trmi_inspect_report *report, const trm_onnx_model *mod
     trmi_report_raw(report, "}");
 }
 
+/* Describes the model: versions, number of nodes and weights, inputs, outputs, operators. */
 static trm_status describe_onnx(const trm_probe *probe, bool json, trm_line_sink sink,
                                 void *context, trm_error *err) {
     trmi_inspect_report report = {.probe = probe, .json = json, .sink = sink, .context = context};
@@ -99,6 +107,7 @@ static trm_status describe_onnx(const trm_probe *probe, bool json, trm_line_sink
     if (status != TRM_OK) {
         return trmi_report_end(&report, status, err);
     }
+    /* Elements of all weights; a shape that is unknown counts as none. */
     int64_t elements = 0;
     for (int64_t i = 0; i < trm_onnx_initializer_count(model); i++) {
         int64_t count = trm_shape_count(&trm_onnx_initializer_at(model, i)->tensor.shape);

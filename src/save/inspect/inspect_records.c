@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Event files and TFRecord files: the same framing, other contents. */
+/* `trireme inspect` of event files and TFRecord files, which have the same framing: length,
+ * checksum of the length, data, checksum of the data. The checksums are compared, so a damaged
+ * record ends the report with an error. */
 #include "save/inspect/inspect.h"
 
 #include "base/checked.h"
@@ -13,27 +15,33 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { TAGS_MAX = 1000 };
+enum { TAGS_MAX = 1000 }; /* curves that are listed; more are only counted */
 
 /* ---- events ---------------------------------------------------------------------------- */
 
+/* One curve of an event file. */
 typedef struct tag_summary {
-    char name[128];
-    bool histogram;
-    int64_t points, first_step, last_step;
-    double last_value;
+    char name[128];                        /* cut if it is longer */
+    bool histogram;                        /* otherwise scalars */
+    int64_t points, first_step, last_step; /* number of values, and their steps */
+    double last_value;                     /* of a scalar */
 } tag_summary;
 
+/* The contents of an event file, summed up. */
 typedef struct event_summary {
-    tag_summary *tags;
+    tag_summary *tags; /* [tag_count] in the order of their first values */
+    /* tags_left_out: values of curves beyond TAGS_MAX */
     int64_t tag_count, tag_capacity, tags_left_out;
+    /* records, graphs, nodes of the last graph, sessions */
     int64_t events, graphs, graph_nodes, starts;
-    bool has_version;
-    double first_time, last_time;
+    bool has_version;             /* the version of the events is known */
+    double first_time, last_time; /* Unix seconds; 0: no event yet */
 } event_summary;
 
+/* Adds a value to its curve, which is created for the first one. */
 static void add_point(event_summary *s, const trmi_record_event *event) {
     tag_summary *tag = NULL;
+    /* A long name is cut, so the search compares only its beginning. */
     size_t length =
         event->tag_bytes < sizeof tag->name - 1 ? event->tag_bytes : sizeof tag->name - 1;
     for (int64_t i = 0; i < s->tag_count && tag == NULL; i++) {
@@ -41,6 +49,7 @@ static void add_point(event_summary *s, const trmi_record_event *event) {
             strncmp(s->tags[i].name, event->tag, length) == 0 && s->tags[i].name[length] == '\0';
         tag = same ? &s->tags[i] : NULL;
     }
+    /* A new curve. */
     if (tag == NULL) {
         if (s->tag_count == TAGS_MAX ||
             !trmi_grow((void **)&s->tags, &s->tag_capacity, s->tag_count + 1, sizeof *s->tags)) {
@@ -55,11 +64,13 @@ static void add_point(event_summary *s, const trmi_record_event *event) {
         tag->histogram = event->kind == TRMI_EVENT_HISTOGRAM;
         tag->first_step = event->step;
     }
+    /* Its points so far. */
     tag->points++;
     tag->last_step = event->step;
     tag->last_value = event->value;
 }
 
+/* Receives each value of a record from trmi_event_decode. */
 static void look(void *context, const trmi_record_event *event) {
     event_summary *s = context;
     s->first_time = s->first_time == 0 ? event->wall_seconds : s->first_time;
@@ -83,12 +94,13 @@ static bool is_tfrecord(const trm_probe *probe) {
     return probe->bytes > 0 && trmi_tfrecord_starts(probe->data, (size_t)probe->bytes);
 }
 
+/* A reader of the mapped file. */
 static trmi_tfrecord_reader reader_of(const trm_probe *probe) {
     return (trmi_tfrecord_reader){
         .name = trmi_path_tail(probe->path), .file = probe->data, .bytes = (size_t)probe->bytes};
 }
 
-/* The first record says which version of events follow. */
+/* An event file begins with a record that states the version of the events. */
 static bool is_events(const trm_probe *probe) {
     event_summary s = {0};
     const uint8_t *data;
@@ -99,6 +111,8 @@ static bool is_events(const trm_probe *probe) {
            s.has_version;
 }
 
+/* Reports the curves in the order of their first values: name, number of points, steps, last
+ * value. */
 static void put_tags(trmi_inspect_report *report, const event_summary *s) {
     trmi_report_key(report, "tags");
     trmi_report_raw(report, "[");
@@ -128,6 +142,7 @@ static void put_tags(trmi_inspect_report *report, const event_summary *s) {
     trmi_report_raw(report, "]");
 }
 
+/* Describes an event file: number of records, curves, and graph. */
 static trm_status describe_events(const trm_probe *probe, bool json, trm_line_sink sink,
                                   void *context, trm_error *err) {
     trmi_inspect_report report = {.probe = probe, .json = json, .sink = sink, .context = context};
@@ -137,6 +152,7 @@ static trm_status describe_events(const trm_probe *probe, bool json, trm_line_si
     trmi_tfrecord_reader reader = reader_of(probe);
     trm_status status;
     trmi_report_begin(&report, "events");
+    /* Read all records. */
     while ((status = trmi_tfrecord_next(&reader, &data, &bytes, err)) == TRM_OK) {
         status = trmi_event_decode(data, bytes, probe->path, s.events, look, &s, err);
         if (status != TRM_OK) {
@@ -145,6 +161,7 @@ static trm_status describe_events(const trm_probe *probe, bool json, trm_line_si
         s.events++;
     }
     status = status == TRM_END ? TRM_OK : status;
+    /* Report what was found, also before a damaged record. */
     trmi_report_line(&report,
                      "event file: %" PRId64 " records over %.0f s, %" PRId64 " curves%s, %" PRId64
                      " session starts",
@@ -163,7 +180,7 @@ static trm_status describe_events(const trm_probe *probe, bool json, trm_line_si
 
 /* ---- TFRecord -------------------------------------------------------------------------- */
 
-/* "bytes", "float", "int64": field 1, 2 or 3 of a tf.train.Feature. */
+/* Returns "bytes", "float" or "int64": which of the fields 1, 2, 3 a tf.train.Feature has. */
 static const char *feature_kind(const trmi_proto_field *feature) {
     static const char *const kinds[] = {"empty", "bytes", "float", "int64"};
     trmi_proto proto = trmi_proto_inside(feature);
@@ -171,13 +188,15 @@ static const char *feature_kind(const trmi_proto_field *feature) {
     return trmi_proto_next(&proto, &field) && field.number <= 3 ? kinds[field.number] : kinds[0];
 }
 
-/* tf.Example{features 1{feature 1{key 1, Feature 2}}}: names and kinds, if it is one. */
+/* Reports names and kinds of the features if the record is a tf.Example{features 1{feature 1{key 1,
+ * Feature 2}}}. */
 static void put_features(trmi_inspect_report *report, const uint8_t *data, size_t bytes) {
     trmi_proto example = {.data = data, .bytes = bytes};
     trmi_proto_field features, entry, field;
     bool first = true;
     trmi_report_key(report, "features");
     trmi_report_raw(report, "[");
+    /* Example: field 1 is the map of features; each entry has a key (1) and a value (2). */
     if (trmi_proto_next(&example, &features) && features.number == 1 && features.data != NULL) {
         trmi_proto map = trmi_proto_inside(&features);
         while (trmi_proto_next(&map, &entry) && entry.number == 1 && entry.data != NULL) {
@@ -204,6 +223,7 @@ static void put_features(trmi_inspect_report *report, const uint8_t *data, size_
     trmi_report_raw(report, "]");
 }
 
+/* Reports number and sizes of the records, and the features of the first one. */
 static trm_status describe_tfrecord(const trm_probe *probe, bool json, trm_line_sink sink,
                                     void *context, trm_error *err) {
     trmi_inspect_report report = {.probe = probe, .json = json, .sink = sink, .context = context};
@@ -213,6 +233,7 @@ static trm_status describe_tfrecord(const trm_probe *probe, bool json, trm_line_
     int64_t records = 0, smallest = INT64_MAX, largest = 0;
     trm_status status;
     trmi_report_begin(&report, "tfrecord");
+    /* Read all records, and keep the first. */
     while ((status = trmi_tfrecord_next(&reader, &data, &bytes, err)) == TRM_OK) {
         if (records++ == 0) {
             first = data;

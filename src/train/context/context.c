@@ -1,19 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A context: texts of options, and what they say together. */
+/* A context: the texts of options, the rules between them, and their translation into
+ * trm_parallel_options.
+ *
+ *      trm_context_set       one option: its name, and its value by the form of its row (context_values.c)
+ *      trm_context_check     combinations: the mode, pairs of options, options that a split graph cannot honour
+ *      trm_context_resolve   against the communicator, then into trm_parallel_options
+ *
+ * Combinations are checked in trm_context_check, because the order of setting is free. Unset
+ * options have the default of the mode. Rows of the table are in context_table.c. */
 #include "train/context/context.h"
 
+#include "base/arguments.h"
 #include "base/error.h"
 #include "base/memory.h"
 #include "base/os.h"
+#include "exec/distributed/input_cuts.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- life, set, get, reset
- *  -------------------------------------------------------------------------- */
+/* ---- create, set, get, reset ----------------------------------------------------------------- */
 
 trm_status trm_context_create(trm_context **out, trm_error *err) {
+    TRMI_NEED(err, out);
     trm_context *c = trmi_alloc(sizeof *c);
     if (c == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for a context");
@@ -31,6 +41,7 @@ void trm_context_destroy(trm_context *c) {
 }
 
 void trm_context_reset(trm_context *c) {
+    TRMI_NEED_OR(, NULL, c);
     trmi_free(c->plan_text);
     c->plan_text = NULL;
     for (int32_t i = 0; i < TRMI_CONTEXT_COUNT; i++) {
@@ -39,7 +50,8 @@ void trm_context_reset(trm_context *c) {
     }
 }
 
-/* Letters to add, drop or change to make one word of the other. */
+/* Returns the edit distance of two words (insert, delete, replace; Levenshtein), for the nearest
+ * name in a message. */
 static int distance(const char *a, const char *b) {
     enum { LONGEST = 63 };
     int row[LONGEST + 1], columns = (int)strlen(b);
@@ -60,6 +72,7 @@ static int distance(const char *a, const char *b) {
     return row[columns];
 }
 
+/* Returns INVALID for an unknown option, with the nearest name if it is near. */
 static trm_status no_such(const char *name, trm_error *err) {
     const char *nearest = trmi_context_rows[0].name;
     int best = 1000;
@@ -77,7 +90,9 @@ static trm_status no_such(const char *name, trm_error *err) {
                            "no context option '%.60s'; trireme help context lists them", name);
 }
 
+/* Contract in trireme/context.h. Nothing changes after an error. */
 trm_status trm_context_set(trm_context *c, const char *name, const char *value, trm_error *err) {
+    TRMI_NEED(err, c, name, value);
     int32_t index = trmi_context_find(name);
     char text[TRMI_CONTEXT_TEXT_MAX];
     if (index < 0) {
@@ -89,12 +104,14 @@ trm_status trm_context_set(trm_context *c, const char *name, const char *value, 
     return TRM_OK;
 }
 
+/* Shorthands: the text of an option, whether it was set, whether it is true. */
 static const char *text_of(const trm_context *c, trmi_context_id id) { return c->values[id].text; }
 static bool is_set(const trm_context *c, trmi_context_id id) { return c->values[id].set; }
 static bool truth_of(const trm_context *c, trmi_context_id id) {
     return strcmp(text_of(c, id), "true") == 0;
 }
 
+/* Returns the parallel mode, a TRMI_ constant. */
 static int mode_of(const trm_context *c) {
     int mode = 0;
     while (strcmp(trmi_context_mode_name(mode), text_of(c, TRMI_CONTEXT_PARALLEL_MODE)) != 0) {
@@ -103,9 +120,11 @@ static int mode_of(const trm_context *c) {
     return mode;
 }
 
+/* Returns whether the graph is split in this mode. */
 static bool is_split(int mode) { return mode == TRMI_SEMI_AUTO || mode == TRMI_AUTO; }
 
-/* Three that nobody need say depend on the mode. */
+/* Returns the value of an unset option. For three options it depends on the mode or on the
+ * ranks. */
 static const char *unset(const trm_context *c, trmi_context_id id) {
     int mode = mode_of(c);
     if (id == TRMI_CONTEXT_PARAMETER_BROADCAST) {
@@ -119,6 +138,7 @@ static const char *unset(const trm_context *c, trmi_context_id id) {
 }
 
 const char *trm_context_get(const trm_context *c, const char *name) {
+    TRMI_NEED_OR(NULL, NULL, c, name);
     int32_t index = trmi_context_find(name);
     if (index < 0) {
         return NULL;
@@ -128,13 +148,14 @@ const char *trm_context_get(const trm_context *c, const char *name) {
 }
 
 bool trm_context_is_set(const trm_context *c, const char *name) {
+    TRMI_NEED_OR(false, NULL, c, name);
     int32_t index = trmi_context_find(name);
     return index >= 0 && c->values[index].set;
 }
 
-/* ---- what excludes each other
- *  --------------------------------------------------------------------- */
+/* ---- options that exclude each other --------------------------------------------------------- */
 
+/* Checks that every set option may be set in the mode. */
 static trm_status check_modes(const trm_context *c, trm_error *err) {
     int mode = mode_of(c);
     for (int32_t i = 0; i < TRMI_CONTEXT_COUNT; i++) {
@@ -149,6 +170,7 @@ static trm_status check_modes(const trm_context *c, trm_error *err) {
     return TRM_OK;
 }
 
+/* Checks pairs of options that contradict each other. */
 static trm_status check_pairs(const trm_context *c, trm_error *err) {
     bool strict = strcmp(text_of(c, TRMI_CONTEXT_DETERMINISTIC), "strict") == 0;
     bool wide = strcmp(text_of(c, TRMI_CONTEXT_GRADIENT_WIRE), "fp32") == 0;
@@ -157,6 +179,7 @@ static trm_status check_pairs(const trm_context *c, trm_error *err) {
                          "all_reduce_fusion_config and comm_fusion both say where gradients "
                          "are cut; one of them");
     }
+    /* two options for the dtype of gradients */
     if (is_set(c, TRMI_CONTEXT_GRADIENT_WIRE) && is_set(c, TRMI_CONTEXT_GRADIENT_FP32_SYNC) &&
         wide != truth_of(c, TRMI_CONTEXT_GRADIENT_FP32_SYNC)) {
         return TRMI_FAIL(err, TRM_INVALID, "gradient_fp32_sync is %s, but gradient_wire is %s",
@@ -168,6 +191,7 @@ static trm_status check_pairs(const trm_context *c, trm_error *err) {
                          "deterministic_block is for deterministic strict; it is %s",
                          text_of(c, TRMI_CONTEXT_DETERMINISTIC));
     }
+    /* two options for the samples that a rank reads */
     if (is_set(c, TRMI_CONTEXT_FULL_BATCH) && is_set(c, TRMI_CONTEXT_DATASET_STRATEGY) &&
         truth_of(c, TRMI_CONTEXT_FULL_BATCH) !=
             (strcmp(text_of(c, TRMI_CONTEXT_DATASET_STRATEGY), "full_batch") == 0)) {
@@ -178,7 +202,13 @@ static trm_status check_pairs(const trm_context *c, trm_error *err) {
     return TRM_OK;
 }
 
-/* Values that the modes which split operators do not carry out: said, not swallowed. */
+/* Returns whether dataset_strategy lists cuts of the inputs, instead of one of its two words. */
+static bool has_tuples(const trm_context *c) {
+    const char *cuts = text_of(c, TRMI_CONTEXT_DATASET_STRATEGY);
+    return strcmp(cuts, "data_parallel") != 0 && strcmp(cuts, "full_batch") != 0;
+}
+
+/* Rejects values that the modes with a split graph cannot honour, instead of ignoring them. */
 static trm_status check_split(const trm_context *c, trm_error *err) {
     static const struct {
         trmi_context_id id;
@@ -201,23 +231,21 @@ static trm_status check_split(const trm_context *c, trm_error *err) {
                              trmi_context_mode_name(mode_of(c)), options[i].why);
         }
     }
-    const char *cuts = text_of(c, TRMI_CONTEXT_DATASET_STRATEGY);
-    if (strcmp(cuts, "data_parallel") != 0 && strcmp(cuts, "full_batch") != 0) {
-        return TRMI_FAIL(
-            err, TRM_UNSUPPORTED,
-            "dataset_strategy %.60s: data_parallel and full_batch are carried out; how inputs "
-            "are cut is for the plan to say",
-            cuts);
-    }
-    return TRM_OK;
+    trmi_input_cuts cuts;
+    return has_tuples(c)
+               ? trmi_input_cuts_parse(text_of(c, TRMI_CONTEXT_DATASET_STRATEGY), &cuts, err)
+               : TRM_OK;
 }
 
 trm_status trm_context_check(const trm_context *c, trm_error *err) {
+    TRMI_NEED(err, c);
     TRMI_TRY(check_modes(c, err));
     TRMI_TRY(check_pairs(c, err));
     return check_split(c, err);
 }
 
+/* Checks device_num and global_rank against the communicator, and fills them in where they are
+ * unset. */
 static trm_status check_ranks(trm_context *c, trm_comm *comm, trm_error *err) {
     int32_t here[2] = {comm != NULL ? trm_comm_size(comm) : 1,
                        comm != NULL ? trm_comm_rank(comm) : 0};
@@ -239,6 +267,7 @@ static trm_status check_ranks(trm_context *c, trm_comm *comm, trm_error *err) {
     return TRM_OK;
 }
 
+/* Checks that the communicator was made deterministic if the context requires it. */
 static trm_status check_order(const trm_context *c, trm_comm *comm, trm_error *err) {
     bool needs = comm != NULL && strcmp(text_of(c, TRMI_CONTEXT_DETERMINISTIC), "true") == 0;
     if (needs && trm_comm_deterministic(comm) == TRM_DETERMINISTIC_FALSE) {
@@ -249,9 +278,9 @@ static trm_status check_order(const trm_context *c, trm_comm *comm, trm_error *e
     return TRM_OK;
 }
 
-/* ---- in the words of trireme/exec.h
- *  ----------------------------------------------------------------- */
+/* ---- conversion to options of trireme/exec.h ------------------------------------------------- */
 
+/* Translates the two options of gradient fusion into the bucket options. */
 static void fusion_of(trm_context *c, trm_parallel_options *out) {
     const char *text = text_of(c, TRMI_CONTEXT_COMM_FUSION);
     const char *list = is_set(c, TRMI_CONTEXT_ALL_REDUCE_FUSION_CONFIG)
@@ -270,6 +299,7 @@ static void fusion_of(trm_context *c, trm_parallel_options *out) {
     }
 }
 
+/* Returns the dtype in which gradients are sent. */
 static trm_dtype wire_of(const trm_context *c) {
     const char *text = text_of(c, TRMI_CONTEXT_GRADIENT_WIRE);
     if (!is_set(c, TRMI_CONTEXT_GRADIENT_WIRE) && !truth_of(c, TRMI_CONTEXT_GRADIENT_FP32_SYNC)) {
@@ -280,6 +310,8 @@ static trm_dtype wire_of(const trm_context *c) {
                                        : TRM_FLOAT32;
 }
 
+/* Splits layerwise_parameters into names, which the context keeps.
+ *   error  INVALID: too many */
 static trm_status names_of(trm_context *c, trm_parallel_options *out, trm_error *err) {
     const char *text = text_of(c, TRMI_CONTEXT_LAYERWISE_PARAMETERS);
     char *rest = NULL;
@@ -296,11 +328,25 @@ static trm_status names_of(trm_context *c, trm_parallel_options *out, trm_error 
     return TRM_OK;
 }
 
+/* Returns whether the user has set the option to `value`. */
 static bool said(const trm_context *c, trmi_context_id id, const char *value) {
     return is_set(c, id) && strcmp(text_of(c, id), value) == 0;
 }
 
-/* Plans come from files and go to files. */
+bool trm_context_own_samples(const trm_context *c, int32_t ranks) {
+    trmi_input_cuts cuts;
+    if (!is_split(mode_of(c)) || ranks < 2) {
+        return false;
+    }
+    return said(c, TRMI_CONTEXT_FULL_BATCH, "false") ||
+           said(c, TRMI_CONTEXT_DATASET_STRATEGY, "data_parallel") ||
+           (has_tuples(c) &&
+            trmi_input_cuts_parse(text_of(c, TRMI_CONTEXT_DATASET_STRATEGY), &cuts, NULL) ==
+                TRM_OK &&
+            trmi_input_cuts_by_samples(&cuts, ranks));
+}
+
+/* Reads the plan file, if one is given, and sets where plan and groups are written. */
 static trm_status strategy_of(trm_context *c, trm_parallel_options *out, trm_error *err) {
     enum { MOST = 1 << 20 };
     const char *from = text_of(c, TRMI_CONTEXT_STRATEGY_LOAD),
@@ -320,6 +366,7 @@ static trm_status strategy_of(trm_context *c, trm_parallel_options *out, trm_err
     return TRM_OK;
 }
 
+/* Returns which gradients are computed cooperatively. */
 static trm_joint joint_of(const trm_context *c) {
     const char *word = text_of(c, TRMI_CONTEXT_JOINT_GRADIENTS);
     return strcmp(word, "all") == 0    ? TRM_JOINT_ALL
@@ -327,14 +374,18 @@ static trm_joint joint_of(const trm_context *c) {
                                        : TRM_JOINT_OFF;
 }
 
+/* Contract in trireme/context.h. Modes with a split graph set other members than the
+ * data-parallel modes. */
 trm_status trm_context_resolve(trm_context *c, trm_comm *comm, trm_parallel_options *parallel,
                                int32_t *accumulate, trm_error *err) {
+    TRMI_NEED(err, c, parallel, accumulate);
     int mode = mode_of(c);
     comm = mode == TRMI_STAND_ALONE ? NULL : comm;
     TRMI_TRY(trm_context_check(c, err));
     TRMI_TRY(check_ranks(c, comm, err));
     TRMI_TRY(check_order(c, comm, err));
     bool strict = strcmp(text_of(c, TRMI_CONTEXT_DETERMINISTIC), "strict") == 0;
+    /* modes with a split graph: the plan determines most options */
     if (is_split(mode)) {
         bool many = comm != NULL && trm_comm_size(comm) > 1;
         *parallel = (trm_parallel_options){.comm = comm,
@@ -346,19 +397,20 @@ trm_status trm_context_resolve(trm_context *c, trm_comm *comm, trm_parallel_opti
                                            .split = !many               ? TRM_SPLIT_NONE
                                                     : mode == TRMI_AUTO ? TRM_SPLIT_SEARCHED
                                                                         : TRM_SPLIT_PLANNED};
-        parallel->own_samples = many && (said(c, TRMI_CONTEXT_FULL_BATCH, "false") ||
-                                         said(c, TRMI_CONTEXT_DATASET_STRATEGY, "data_parallel"));
-        parallel->whole_batch = many && (said(c, TRMI_CONTEXT_FULL_BATCH, "true") ||
-                                         said(c, TRMI_CONTEXT_DATASET_STRATEGY, "full_batch"));
-        if (is_set(c, TRMI_CONTEXT_SYNC_BATCH_NORM)) {
-            int32_t norm = trmi_context_norm(text_of(c, TRMI_CONTEXT_SYNC_BATCH_NORM));
-            parallel->sync_batch_norm = norm == 0 ? TRM_NORM_LOCAL : norm;
-        }
+        /* which samples each rank reads: cuts of its own, its own samples, or the whole batch */
+        bool tuples = has_tuples(c);
+        parallel->input_cuts = many && tuples ? text_of(c, TRMI_CONTEXT_DATASET_STRATEGY) : NULL;
+        parallel->own_samples = many && trm_context_own_samples(c, trm_comm_size(comm));
+        parallel->whole_batch = many && !parallel->own_samples &&
+                                (tuples || said(c, TRMI_CONTEXT_FULL_BATCH, "true") ||
+                                 said(c, TRMI_CONTEXT_DATASET_STRATEGY, "full_batch"));
+        parallel->sync_batch_norm = trmi_context_norm(text_of(c, TRMI_CONTEXT_SYNC_BATCH_NORM));
         fusion_of(c, parallel);
         TRMI_TRY(strategy_of(c, parallel, err));
         *accumulate = atoi(text_of(c, TRMI_CONTEXT_GRAD_ACCUMULATION_STEP));
         return TRM_OK;
     }
+    /* data-parallel modes and stand_alone; -1: the size of blocks follows from the global batch */
     int block = is_set(c, TRMI_CONTEXT_DETERMINISTIC_BLOCK)
                     ? atoi(text_of(c, TRMI_CONTEXT_DETERMINISTIC_BLOCK))
                     : -1;

@@ -1,25 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* train/context/context.h: the table of context options and what a context holds.
+/* train/context/context.h: the options of a context (trireme/context.h), as a table and as
+ * texts.
  *
- *      set: text --check by its row--> text kept       resolve: texts, ranks --> trm_parallel_options
- */
+ *        set: text --checked by its row--> text kept       resolve: texts, ranks --> trm_parallel_options
+ *
+ *   context_table.c     the table: name, form, default, modes, meaning
+ *   context_values.c    checks and parses the text of one option
+ *   context.c           a context: set, get, checks between options, resolve */
 #ifndef TRMI_TRAIN_CONTEXT_H
 #define TRMI_TRAIN_CONTEXT_H
 
 #include "trireme/context.h"
 
+/* Forms of values. */
 typedef enum trmi_context_form {
     TRMI_CONTEXT_BOOL,
     TRMI_CONTEXT_INT,    /* from `low` to `high` */
     TRMI_CONTEXT_WORD,   /* one of `words`, "a|b|c" */
-    TRMI_CONTEXT_TEXT,   /* anything: a file, a strategy */
-    TRMI_CONTEXT_CUTS,   /* ascending numbers: "20,35" */
+    TRMI_CONTEXT_TEXT,   /* any text: a file, a strategy */
+    TRMI_CONTEXT_CUTS,   /* ascending numbers from 1: "20,35" */
     TRMI_CONTEXT_FUSION, /* auto, off, size:MB, index:20,35 */
     TRMI_CONTEXT_NORM,   /* off, on, or the ranks of a group */
-    TRMI_CONTEXT_FIXED   /* only its default; `words` says why */
+    TRMI_CONTEXT_FIXED   /* only its default is accepted; `words`: why */
 } trmi_context_form;
 
-/* The parallel modes; a row has a bit for each in which its option may be set. */
+/* The parallel modes; row.modes has bit 1 << mode if the option may be set in that mode. */
 enum {
     TRMI_STAND_ALONE,
     TRMI_DATA_PARALLEL,
@@ -29,6 +34,7 @@ enum {
     TRMI_MODES
 };
 
+/* One option. `fallback`: the text of its default. */
 typedef struct trmi_context_row {
     const char *name, *alias;
     trmi_context_form form;
@@ -61,6 +67,7 @@ extern const trmi_context_row trmi_context_rows[TRMI_CONTEXT_COUNT];
 
 enum { TRMI_CONTEXT_TEXT_MAX = 512, TRMI_CONTEXT_LIST_MAX = 64 };
 
+/* The text of one option; `set`: by the user. */
 typedef struct trmi_context_value {
     char text[TRMI_CONTEXT_TEXT_MAX];
     bool set;
@@ -68,25 +75,28 @@ typedef struct trmi_context_value {
 
 struct trm_context {
     trmi_context_value values[TRMI_CONTEXT_COUNT];
-    int32_t cuts[TRMI_CONTEXT_LIST_MAX]; /* what resolve hands out */
+    int32_t cuts[TRMI_CONTEXT_LIST_MAX]; /* lists that resolve lends to trm_parallel_options */
     char names_text[TRMI_CONTEXT_TEXT_MAX];
     const char *names[TRMI_CONTEXT_LIST_MAX];
-    char *plan_text; /* of strategy_ckpt_load_file, as resolve read it; owned */
+    char *plan_text; /* plan file that resolve has read; owned */
 };
 
-/* The row's number by name or alias, -1 if there is none. */
+/* Returns the number of an option by name or alias, -1 if there is none. */
 int32_t trmi_context_find(const char *name);
-/* context_values.c: `value` in the row's form, as kept (words small, truth values true or false).
- * INVALID */
+/* context_values.c: checks `value` against its row and writes the normal form to `text` (lower
+ * case, truth values true or false).
+ *   error  INVALID, UNSUPPORTED: an option with only one value */
 trm_status trmi_context_take(const trmi_context_row *row, const char *value, char *text,
                              trm_error *err);
-/* Ascending numbers, at least 1: their count, -1 when it is no such list. */
+/* Parses ascending numbers; returns their count, -1 if `text` is no such list. */
 int32_t trmi_context_cuts(const char *text, int32_t cuts[TRMI_CONTEXT_LIST_MAX]);
-/* Bytes of "size:MB", -1 when it is no such text. */
+/* Returns the bytes of "size:MB", -1 if `text` is none. */
 int64_t trmi_context_size(const char *text);
-/* 0 off, -1 on, the ranks of a group; -2 when it is none of them. */
+/* Returns trm_parallel_options.sync_batch_norm for off, on, or the ranks of a group;
+ * TRMI_CONTEXT_NO_NORM for other texts. */
+enum { TRMI_CONTEXT_NO_NORM = INT32_MIN };
 int32_t trmi_context_norm(const char *text);
-/* "data_parallel" of a TRMI_ mode. */
+/* Returns the name of a mode. */
 const char *trmi_context_mode_name(int mode);
 
 #endif

@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* All options, in the order in which help shows them: what every mode asks, what spreads data, what
- * belongs to plans. */
+/* The table of all context options, in the order in which help shows them: options of every
+ * mode, of the data-parallel modes, of plans. `modes` names the modes in which an option may be
+ * set; options with a single possible value (FIXED) are listed so that ported programs get a
+ * reason instead of an unknown name. */
 #include "train/context/context.h"
+
+#include "base/arguments.h"
 
 #include <string.h>
 
@@ -57,8 +61,8 @@ const trmi_context_row trmi_context_rows[TRMI_CONTEXT_COUNT] = {
         "accumulated gradients are sliced too"),
     [TRMI_CONTEXT_GRAD_ACCUMULATION_STEP] = INT("grad_accumulation_step", 1, 65536, "1", ANY,
         "batches whose gradients are averaged before an update"),
-    [TRMI_CONTEXT_SYNC_BATCH_NORM] = {"sync_batch_norm", NULL, TRMI_CONTEXT_NORM, 0, 0, NULL, "off", RANKS,
-        "batch norm over each rank's batch, all ranks', or so many neighbours'; split modes: all, unless off is said"},
+    [TRMI_CONTEXT_SYNC_BATCH_NORM] = {"sync_batch_norm", NULL, TRMI_CONTEXT_NORM, 0, 0, NULL, "on", RANKS,
+        "batch norm over the samples of all ranks (on), of each rank (off), or of so many neighbouring ranks (not split modes)"},
     [TRMI_CONTEXT_LAYERWISE_PARAMETERS] = {"layerwise_parameters", "layerwise_parallel", TRMI_CONTEXT_TEXT, 0, 0, NULL,
         "", BIT(HYBRID_PARALLEL), "parameters, by name or first words of it, that each rank keeps to itself"},
     [TRMI_CONTEXT_DETERMINISTIC] = WORD("deterministic", NULL, "false|true|strict", "false", ANY,
@@ -76,7 +80,7 @@ const trmi_context_row trmi_context_rows[TRMI_CONTEXT_COUNT] = {
         "only trained parameters are in those files"),
     [TRMI_CONTEXT_FULL_BATCH] = BOOL("full_batch", NULL, "false", PLANS, "every rank reads the whole batch"),
     [TRMI_CONTEXT_DATASET_STRATEGY] = TEXT("dataset_strategy", "data_parallel", PLANS,
-        "how batches are cut: data_parallel, full_batch, or cuts a dimension of each input"),
+        "how ranks read batches: each its samples, all of it, or of each input the parts of each dimension: ((1,1,1,2),(2,))"),
     [TRMI_CONTEXT_ENABLE_ALLTOALL] = BOOL("enable_alltoall", NULL, "true", PLANS,
         "layouts change by all-to-all too, where that is cheapest"),
     [TRMI_CONTEXT_PIPELINE_STAGES] = FIXED("pipeline_stages", "1", RANKS, "there are no pipeline stages here",
@@ -103,6 +107,7 @@ int32_t trmi_context_find(const char *name) {
     return -1;
 }
 
+/* Returns the possible values of an option as help shows them. */
 static const char *values_of(const trmi_context_row *row) {
     switch (row->form) {
     case TRMI_CONTEXT_BOOL: return "true|false";
@@ -117,6 +122,7 @@ static const char *values_of(const trmi_context_row *row) {
     }
 }
 
+/* Returns the modes of an option as help shows them. */
 static const char *modes_of(uint32_t modes) {
     return modes == (ANY)          ? "all"
            : modes == (RANKS)      ? "all but stand_alone"
@@ -127,6 +133,7 @@ static const char *modes_of(uint32_t modes) {
 }
 
 bool trm_context_option_at(int32_t index, trm_context_option *out) {
+    TRMI_NEED_OR(false, NULL, out);
     if (index < 0 || index >= TRMI_CONTEXT_COUNT) {
         return false;
     }

@@ -134,8 +134,8 @@ static void options_that_exclude_each_other_are_named(void **state) {
     refused(TRM_INVALID, "dataset_strategy is ((1,8),(8))");
     trm_context_reset(context);
     set("parallel_mode", "semi_auto_parallel");
-    set("dataset_strategy", "((1,8),(8))");
-    refused(TRM_UNSUPPORTED, "is for the plan to say");
+    set("dataset_strategy", "((2,8),(8))");
+    refused(TRM_INVALID, "at most one is cut");
     trm_context_reset(context);
     set("parallel_mode", "auto_parallel");
     set("strategy_ckpt_only_trainable_params", "false");
@@ -168,6 +168,17 @@ static void options_become_those_of_an_executor(void **state) {
     set("joint_gradients", "all");
     assert_int_equal(resolved(&accumulate).joint, TRM_JOINT_ALL);
     trm_context_reset(context);
+    static const char *const modes[] = {"data_parallel", "hybrid_parallel", "semi_auto_parallel",
+                                        "auto_parallel"};
+    for (size_t i = 0; i < sizeof modes / sizeof modes[0]; i++) { /* one rule for batch norm */
+        set("parallel_mode", modes[i]);
+        assert_int_equal(resolved(&accumulate).sync_batch_norm, 0);
+        set("sync_batch_norm", "off");
+        assert_int_equal(resolved(&accumulate).sync_batch_norm, TRM_NORM_LOCAL);
+        set("sync_batch_norm", "on");
+        assert_int_equal(resolved(&accumulate).sync_batch_norm, 0);
+        trm_context_reset(context);
+    }
     set("parallel_mode", "hybrid_parallel");
     o = resolved(&accumulate);
     assert_true(o.sum && !o.no_broadcast && !o.shard_optimizer && !o.joint &&

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Texts of options to what they mean. */
+/* Checks and parses the texts of context options, by the form of their row (contracts in
+ * context.h). Words and lists are compared in lower case. */
 #include "train/context/context.h"
 
 #include "base/error.h"
@@ -8,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Returns the entry of words[0 .. count) that equals `word`; NULL: there is none. */
 static const char *one_of(const char *word, const char *const *words, int count) {
     for (int i = 0; i < count; i++) {
         if (strcmp(word, words[i]) == 0) {
@@ -17,6 +19,7 @@ static const char *one_of(const char *word, const char *const *words, int count)
     return NULL;
 }
 
+/* Returns whether `word` is one of "a|b|c". */
 static bool is_word_of(const char *word, const char *words) {
     size_t length = strlen(word);
     for (const char *at = words; at != NULL && *at != '\0'; at = strchr(at, '|')) {
@@ -29,6 +32,8 @@ static bool is_word_of(const char *word, const char *words) {
     return false;
 }
 
+/* Contract in context.h. Numbers must ascend, because they are positions in one list of
+ * gradients. */
 int32_t trmi_context_cuts(const char *text, int32_t cuts[TRMI_CONTEXT_LIST_MAX]) {
     int32_t count = 0;
     char *end;
@@ -52,23 +57,28 @@ int64_t trmi_context_size(const char *text) {
 int32_t trmi_context_norm(const char *text) {
     char *end;
     if (strcmp(text, "off") == 0 || strcmp(text, "on") == 0) {
-        return strcmp(text, "on") == 0 ? -1 : 0;
+        return strcmp(text, "on") == 0 ? 0 : TRM_NORM_LOCAL;
     }
     long group = strtol(text, &end, 10);
-    return end != text && *end == '\0' && group >= 2 && group <= 4096 ? (int32_t)group : -2;
+    return end != text && *end == '\0' && group >= 2 && group <= 4096 ? (int32_t)group
+                                                                      : TRMI_CONTEXT_NO_NORM;
 }
 
+/* Returns whether `text` is a value of comm_fusion. */
 static bool is_fusion(const char *text) {
     int32_t cuts[TRMI_CONTEXT_LIST_MAX];
     return strcmp(text, "auto") == 0 || strcmp(text, "off") == 0 || trmi_context_size(text) > 0 ||
            (strncmp(text, "index:", 6) == 0 && trmi_context_cuts(text + 6, cuts) > 0);
 }
 
+/* Returns INVALID with the expected values. */
 static trm_status wrong(const trmi_context_row *row, const char *value, const char *expected,
                         trm_error *err) {
     return TRMI_FAIL(err, TRM_INVALID, "%s '%.40s': %.110s", row->name, value, expected);
 }
 
+/* Checks a number within the limits of the row.
+ *   error  INVALID */
 static trm_status take_int(const trmi_context_row *row, const char *value, trm_error *err) {
     char *end;
     long long number = strtoll(value, &end, 10);
@@ -79,6 +89,8 @@ static trm_status take_int(const trmi_context_row *row, const char *value, trm_e
     return TRM_OK;
 }
 
+/* Replaces a word for yes or no by "true" or "false".
+ *   error  INVALID */
 static trm_status take_bool(const trmi_context_row *row, char *text, trm_error *err) {
     static const char *const yes[] = {"true", "1", "on", "yes"}, *const no[] = {"false", "0", "off",
                                                                                 "no"};
@@ -90,6 +102,7 @@ static trm_status take_bool(const trmi_context_row *row, char *text, trm_error *
     return TRM_OK;
 }
 
+/* Contract in context.h. Free texts keep their case, all other values become lower case. */
 trm_status trmi_context_take(const trmi_context_row *row, const char *value, char *text,
                              trm_error *err) {
     int32_t cuts[TRMI_CONTEXT_LIST_MAX];
@@ -118,7 +131,7 @@ trm_status trmi_context_take(const trmi_context_row *row, const char *value, cha
                    : wrong(row, value,
                            "auto, off, size:MB, or index: and ascending numbers of gradients", err);
     case TRMI_CONTEXT_NORM:
-        return trmi_context_norm(text) > -2
+        return trmi_context_norm(text) != TRMI_CONTEXT_NO_NORM
                    ? TRM_OK
                    : wrong(row, value, "off, on, or the ranks of a group (2 to 4096)", err);
     case TRMI_CONTEXT_FIXED:

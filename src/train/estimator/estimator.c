@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An estimator: made from a configuration, it plays the part of its process. */
+/* Creates an estimator from a configuration and runs the role of its process
+ * (trireme/estimator.h). */
 #include "train/estimator/estimator.h"
 
 #include "train/model.h"
 
+#include "base/arguments.h"
 #include "base/error.h"
 
 trm_status trm_estimator_create(trm_model_fn model_fn, void *params, const trm_run_config *config,
                                 trm_estimator **out, trm_error *err) {
-    if (model_fn == NULL) {
-        return TRMI_FAIL(err, TRM_INVALID, "an estimator needs a model_fn");
-    }
+    TRMI_NEED(err, (const void *)(uintptr_t)model_fn, config, out);
     trm_estimator *e = trmi_alloc(sizeof *e);
     if (e == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for an estimator");
@@ -34,7 +34,9 @@ void trm_estimator_destroy(trm_estimator *e) {
     }
 }
 
+/* Sets the stop flag, and that of the model that runs now. Safe in a signal handler. */
 void trm_estimator_request_stop(trm_estimator *e) {
+    TRMI_NEED_OR(, NULL, e);
     atomic_store(&e->stop, 1);
     trm_model *model = atomic_load(&e->model);
     if (model != NULL) {
@@ -42,9 +44,10 @@ void trm_estimator_request_stop(trm_estimator *e) {
     }
 }
 
-/* ---- dispatch
- *  --------------------------------------------------------------------------------------- */
+/* ---- dispatch -------------------------------------------------------------------------------- */
 
+/* Checks TrainSpec and EvalSpec as far as the role of this process needs them.
+ *   error  INVALID */
 static trm_status check_specs(const trm_estimator *e, const trm_train_spec *train,
                               const trm_eval_spec *eval, trm_error *err) {
     if (e->has_roles && e->role == TRM_ROLE_PS) {
@@ -69,19 +72,21 @@ static trm_status check_specs(const trm_estimator *e, const trm_train_spec *trai
     return trmi_exporters_check(e, eval, err);
 }
 
-trm_status trm_train_and_evaluate(trm_estimator *e, const trm_train_spec *train,
+/* Dispatches by role. *out is written on OK and CANCELLED: a stopped job has a result too. */
+trm_status trm_train_and_evaluate(trm_estimator *estimator, const trm_train_spec *train,
                                   const trm_eval_spec *eval, trm_job_result *out, trm_error *err) {
-    trm_job_result result = {.role = e->has_roles ? e->role : TRM_ROLE_WORKER};
-    TRMI_TRY(check_specs(e, train, eval, err));
-    if (e->has_roles && e->is_chief && trmi_estimator_stopped(e)) {
+    TRMI_NEED(err, estimator);
+    trm_job_result result = {.role = estimator->has_roles ? estimator->role : TRM_ROLE_WORKER};
+    TRMI_TRY(check_specs(estimator, train, eval, err));
+    if (estimator->has_roles && estimator->is_chief && trmi_estimator_stopped(estimator)) {
         return TRMI_FAIL(err, TRM_CANCELLED, "stopped on request before it began");
     }
-    trm_status status = !e->has_roles            ? trmi_run_local(e, train, eval, &result, err)
-                        : e->role == TRM_ROLE_PS ? trmi_run_server(e, err)
-                        : e->role == TRM_ROLE_EVALUATOR
-                            ? trmi_run_evaluator(e, train, eval, &result, err)
-                            : trmi_run_trainer(e, train, eval, &result, err);
-    atomic_store(&e->model, NULL);
+    trm_status status = !estimator->has_roles ? trmi_run_local(estimator, train, eval, &result, err)
+                        : estimator->role == TRM_ROLE_PS ? trmi_run_server(estimator, err)
+                        : estimator->role == TRM_ROLE_EVALUATOR
+                            ? trmi_run_evaluator(estimator, train, eval, &result, err)
+                            : trmi_run_trainer(estimator, train, eval, &result, err);
+    atomic_store(&estimator->model, NULL);
     if ((status == TRM_OK || status == TRM_CANCELLED) && out != NULL) {
         *out = result;
     }

@@ -1,12 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* train/estimator/estimator.h: the roles' common ground.
+/* train/estimator/estimator.h: shared by the files of the estimator. An estimator runs the role
+ * of its process in a PS-Worker job: chief, worker, server, evaluator, or a job of one process.
  *
- *     model_dir/  checkpoint, ckpt-100/ ...   the chief's: weights, for evaluation and export
- *                 ps/                         the servers': tables, slots, logs; what a restart needs
- *                 job.json                    {"state": "running" | "done" | "failed", ..., "dealt": who had which samples (dealt.h)}
- *                 events.out.tfevents.*       of the chief;  eval/events...  of the evaluator
- *                 export/NAME/                of the EvalSpec's exporters
- */
+ *       model_dir/  checkpoint, ckpt-100/ ...   the chief's: weights, for evaluation and export
+ *                   ps/                         the servers': tables, slots, logs; what a restart needs
+ *                   job.json                    {"state": "running" | "done" | "failed", ..., "dealt": stretches (dealt.h)}
+ *                   events.out.tfevents.*       of the chief;  eval/events...  of the evaluator
+ *                   export/NAME/                of the EvalSpec's exporters
+ *
+ *       estimator.c          create, dispatch by role       estimator_config.c    checks and defaults
+ *       estimator_roles.c    server, worker, chief          estimator_chief.c     which worker is the chief
+ *       estimator_save.c     the chief's checkpoints        estimator_eval.c      evaluator, job of one process
+ *       estimator_export.c   exporters                      estimator_common.c    model, data, job.json
+ *
+ * Trainers are the chief and the workers; they are numbered together, the chief first. */
 #ifndef TRMI_TRAIN_ESTIMATOR_H
 #define TRMI_TRAIN_ESTIMATOR_H
 
@@ -17,6 +24,8 @@
 
 #include <stdatomic.h>
 
+/* Threads: one thread uses an estimator; only trm_estimator_request_stop may come from any
+ * thread. */
 struct trm_estimator {
     trm_model_fn model_fn;
     void *params;
@@ -26,41 +35,50 @@ struct trm_estimator {
     trmi_arena arena;
     bool has_roles;
     trm_role role;
-    int32_t trainers, trainer; /* chief and workers together; which of them, -1 = none */
+    int32_t trainers, trainer; /* number of chief and workers; this one's number, -1: none */
     bool is_chief, has_evaluator;
-    bool acts; /* as the chief, now */
+    bool acts; /* this process does the chief's work now */
     int32_t servers;
-    size_t ring_bytes; /* of a worker's connections */
-    trm_comm *workers; /* hybrid: of this life; NULL = they have not met */
-    trmi_dealt dealt;  /* of job.json, and since; where samples are dealt */
-    trmi_text job;     /* of job.json, too: what makes this job (train/job.h); empty before */
-    double over_since; /* the job, as far as this process has seen; 0 = it is not */
+    size_t ring_bytes; /* size of a worker's shared-memory rings */
+    trm_comm *workers; /* hybrid: communicator of the workers; NULL: not joined */
+    trmi_dealt dealt;  /* stretches of job.json and of this run */
+    trmi_text job;     /* description of the job (train/job.h); empty before training */
+    double over_since; /* time at which the job was seen to be over; 0: it is not */
     _Atomic int stop;
-    _Atomic(trm_model *) model; /* that trains or evaluates now */
+    _Atomic(trm_model *) model; /* the model that trains or evaluates now */
 };
 
 /* estimator_config.c */
-/* Copies, checks as a whole, and fills in the defaults.   errors INVALID naming the field, NOMEM */
+/* Copies the configuration into `e`, checks the fields and their combinations, and fills in the
+ * defaults.
+ *   errors  INVALID naming the field, NOMEM */
 trm_status trmi_estimator_take_config(trm_estimator *e, const trm_run_config *config,
                                       trm_error *err);
+/* Translates precision_mode (NULL: float32).
+ *   errors  INVALID: an unknown name */
 trm_status trmi_estimator_precision(const trm_run_config *c, trm_precision *out, trm_error *err);
 
 /* estimator_common.c */
-/* The options of a model for this mode: model_fn's, with the configuration's own.   error of model_fn
- */
+/* Calls model_fn for the options of a model and adds those of the configuration.
+ *   errors  those of model_fn, INVALID */
 trm_status trmi_estimator_model(trm_estimator *e, trm_run_mode mode, trm_dataset *data,
                                 trm_model_options *out, trm_error *err);
+/* Calls input_fn for the dataset of this mode. A trainer whose samples are not lent gets its
+ * shard.
+ *   owns    the caller     errors  those of input_fn */
 trm_status trmi_estimator_data(const trm_estimator *e, trm_run_mode mode, trm_input_fn input_fn,
                                void *params, trm_dataset **out, trm_error *err);
+/* Prints one line for the user: config.print, or the log. */
 void trmi_estimator_say(const trm_estimator *e, const char *format, ...) TRM_PRINTF(2, 3);
-/* Do the servers say who reads what? */
+/* Returns whether the servers lend ranges of samples to the trainers. */
 bool trmi_estimator_lends(const trm_estimator *e);
-/* Are they dealt to workers that keep step? */
+/* Returns whether each synchronous trainer reads a fixed shard (dealt.h). */
 bool trmi_estimator_deals(const trm_estimator *e);
+/* Returns whether a stop was requested. */
 bool trmi_estimator_stopped(const trm_estimator *e);
-/* Sleeps, but not past a request to stop. */
+/* Sleeps until `seconds` have passed or a stop is requested. */
 void trmi_estimator_sleep(const trm_estimator *e, double seconds);
-/* Folder of the servers, "" when nothing is saved. */
+/* Writes the servers' folder to `path`; "" if nothing is saved. */
 void trmi_estimator_ps_folder(const trm_estimator *e, char *path, size_t size);
 
 /* estimator_roles.c */
@@ -73,41 +91,48 @@ trm_status trmi_run_evaluator(trm_estimator *e, const trm_train_spec *train,
                               const trm_eval_spec *eval, trm_job_result *out, trm_error *err);
 trm_status trmi_run_local(trm_estimator *e, const trm_train_spec *train, const trm_eval_spec *eval,
                           trm_job_result *out, trm_error *err);
-/* Evaluates the newest checkpoint, once. TRM_END when there is none. */
+/* Evaluates the newest checkpoint once, with exports.
+ *   errors  TRM_END: there is none */
 trm_status trmi_evaluate_latest(trm_estimator *e, const trm_eval_spec *eval, trm_job_result *out,
                                 trm_error *err);
 
-/* estimator_export.c. Exporters of the list. */
+/* estimator_export.c: returns the number of exporters of `eval` (NULL: 0). */
 int32_t trmi_exporter_count(const trm_eval_spec *eval);
+/* Checks the exporters of `eval`.
+ *   errors  INVALID naming the exporter */
 trm_status trmi_exporters_check(const trm_estimator *e, const trm_eval_spec *eval, trm_error *err);
-/* Those that follow an evaluation, or (`last`) those that follow the last one. `model` is one for
- * evaluation, with the weights of `step`. */
+/* Runs the exporters that follow an evaluation, or with `last` those that follow the last one.
+ * `model`: one for evaluation with the weights of `step`; `v`: its evaluation. */
 trm_status trmi_export(const trm_estimator *e, const trm_eval_spec *eval, bool last,
                        trm_model *model, uint64_t step, const trm_evaluation *v, trm_error *err);
 
-/* estimator_chief.c */
+/* estimator_chief.c: this trainer's view of which trainer is the chief. */
 typedef struct trmi_duty {
     trm_estimator *estimator;
     trm_ps_client *client;
     bool mine;
+    /* time of the latest request; length of the chief's lease */
     double asked, lease_seconds;
 } trmi_duty;
-/* May another worker do the chief's work when that dies? */
+/* Returns whether another worker takes over the chief's work when the chief dies. */
 bool trmi_duty_is_shared(const trm_estimator *e);
-/* Finds out whose the chief's work is, if that was not asked lately or `now`.   errors  those of trm_ps_chief_ask
- */
+/* Sets duty->mine: requests the chief's lease from server 0. The request is left out if the
+ * latest one is recent, unless `now`.
+ *   errors  those of trm_ps_chief_ask */
 trm_status trmi_duty_ask(trmi_duty *d, bool now, trm_error *err);
-/* This worker has trained: waits for the end of the job (TRM_END), or until the chief's work is its
- * own (TRM_OK).
- *   errors  PEER, TIMEOUT: server 0 has been away for too long */
+/* Called after this worker's last step: waits for the end of the job (TRM_END) or until this
+ * worker is the chief (TRM_OK).
+ *   errors  PEER, TIMEOUT: server 0 has not answered for too long */
 trm_status trmi_duty_wait(trmi_duty *d, trm_error *err);
-/* A callback for the time in which this process is the chief; owns `inner`. */
+/* Wraps `inner`, which it owns, so that its hooks run only while this process is the chief. */
 trm_callback trmi_while_chief(const trm_estimator *e, trm_callback inner);
 
-/* estimator_save.c: every trainer's callback; of the one that is the chief: checkpoints as
- * configured, at the first step, and at the end after the other workers have finished. */
+/* estimator_save.c: returns the callback that saves. Every trainer has it; it acts in the one
+ * that is the chief: checkpoints as configured, at the first step, and at the end after the
+ * other workers have finished. */
 trm_callback trmi_ps_saver(trm_estimator *e, trm_ps_client *client);
-/* estimator_log.c: "loss = ..., step = ..." and "global_step/sec: ..." */
+/* estimator_log.c: returns the callback that prints "loss = ..., step = ..." and
+ * "global_step/sec: ..." */
 trm_callback trmi_step_log(trm_estimator *e);
 
 /* job.json */
@@ -117,14 +142,20 @@ typedef enum trmi_job_state {
     TRMI_JOB_DONE,
     TRMI_JOB_FAILED
 } trmi_job_state;
+/* Replaces job.json by this state, the job's description and its stretches. Does nothing without
+ * a model_dir.
+ *   errors  IO, NOMEM */
 trm_status trmi_job_write(const trm_estimator *e, trmi_job_state state, uint64_t global_step,
                           trm_error *err);
+/* Reads state and step from job.json; NONE and 0 if it is missing or damaged. */
 trmi_job_state trmi_job_read(const trm_estimator *e, uint64_t *global_step);
-/* Before it trains: a job that goes on is the one of job.json (the chief looks), which from now on
- * describes this run.   errors  INVALID (another job: train/job.h), NOMEM */
+/* Describes the job in e->job before training. In a continued job the chief first compares it
+ * with job.json.
+ *   errors  INVALID (another job: train/job.h), NOMEM */
 trm_status trmi_job_check(trm_estimator *e, trm_model *model, const trm_dataset *data,
                           trm_error *err);
-/* Who had which samples so far; nothing where no job.json says so.   errors  CORRUPT */
+/* Reads the stretches of job.json; none if there is no file.
+ *   errors  CORRUPT */
 trm_status trmi_job_read_dealt(const trm_estimator *e, trmi_dealt *out, trm_error *err);
 
 #endif

@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who does the chief's work: the chief that the job names, or, when it dies for good, another
- * worker.
+/* Decides which trainer does the chief's work: the chief that the cluster names, or, when it
+ * dies for good, a worker.
  *
- *      chief    begins with the lease, confirms it before each checkpoint and before the end of the job
- *      worker   looks from time to time; the lease is its own when the chief has been silent for too long
- *               has trained: leaves, and waits for the end of the job, which the chief may still
- *               not live to see
+ *        chief    begins with the lease; renews it before each checkpoint and before the end of the job
+ *        worker   requests the lease from time to time; server 0 grants it when the chief has been silent for too long
+ *                 after its last step: signs off and waits for the end of the job, during which the chief may still die
  *
- * Without a model_dir nothing is saved that somebody else could go on with, and hybrid workers go
- * on only with all others: the chief is then the one that the job names.
- */
+ * The lease is kept by server 0. The role is not shared in two cases: without a model_dir
+ * nothing is saved that another worker could continue from, and hybrid workers cannot continue
+ * without all workers. */
 #include "train/estimator/estimator.h"
 
 #include "train/callback.h"
@@ -18,17 +17,21 @@
 #include "base/log.h"
 #include "base/os.h"
 
-enum { LOOKS = 4 }; /* in a lease's time */
+enum { LOOKS = 4 }; /* requests in the time of one lease */
 static const double look_seconds = 1, say_seconds = 10;
 
+/* Contract in estimator.h. */
 bool trmi_duty_is_shared(const trm_estimator *e) {
     return e->has_roles && !e->strategy.hybrid && e->config.model_dir != NULL;
 }
 
+/* Returns what this process requests: the named chief gets a free lease at once, a worker only
+ * after a silence. */
 static trm_ps_chief_wish wish_of(const trm_estimator *e) {
     return e->is_chief ? TRM_PS_CHIEF_IS : TRM_PS_CHIEF_STANDS_IN;
 }
 
+/* Contract in estimator.h. A change of the chief is logged. */
 trm_status trmi_duty_ask(trmi_duty *d, bool now, trm_error *err) {
     trm_ps_chief chief;
     trm_estimator *e = d->estimator;
@@ -53,17 +56,20 @@ trm_status trmi_duty_ask(trmi_duty *d, bool now, trm_error *err) {
     return TRM_OK;
 }
 
+/* Returns whether the job has ended or this process is to stop. */
 static bool is_over(const trm_estimator *e) {
     uint64_t step;
     trmi_job_state state = trmi_job_read(e, &step);
     return state == TRMI_JOB_DONE || state == TRMI_JOB_FAILED || trmi_estimator_stopped(e);
 }
 
+/* Contract in estimator.h. Queries server 0 every 0.1 s. A server that ends is normal at the end
+ * of a job, so a lost connection is an error only after timeout_seconds. */
 trm_status trmi_duty_wait(trmi_duty *d, trm_error *err) {
     trm_estimator *e = d->estimator;
     trm_error why;
     double answered = trmi_os_now(), said = answered;
-    (void)!trm_ps_leave(d->client, &why); /* a server that is not there is found out below */
+    (void)!trm_ps_leave(d->client, &why); /* the loop below detects a server that is gone */
     while (!is_over(e)) {
         trm_ps_chief chief;
         trm_status status = trm_ps_chief_ask(d->client, wish_of(e), look_seconds, &chief, &why);
@@ -90,16 +96,17 @@ trm_status trmi_duty_wait(trmi_duty *d, trm_error *err) {
     return TRM_END;
 }
 
-/* ---- callbacks of the chief alone
- *  ------------------------------------------------------------------------------ */
+/* ---- callbacks of the chief alone ------------------------------------------------------------ */
 
-/* Hooks are passed on while this process is the chief, on_begin when it begins to be. */
+/* State of a wrapped callback. Its on_begin runs when this process becomes the chief, which may
+ * be in the middle of training. */
 typedef struct gate {
     const trm_estimator *estimator;
     trm_callback inner;
     bool begun;
 } gate;
 
+/* Calls `hook` of the inner callback if this process is the chief, after its on_begin. */
 static trm_status pass(gate *g, trm_hook hook, const trm_progress *p, trm_error *err) {
     if (!g->estimator->acts) {
         return TRM_OK;
@@ -131,6 +138,7 @@ static void gate_destroy(void *c) {
     trmi_free(g);
 }
 
+/* Contract in estimator.h. The gate owns the inner callback, also if it cannot be made. */
 trm_callback trmi_while_chief(const trm_estimator *e, trm_callback inner) {
     gate *g = trmi_alloc(sizeof *g);
     if (g == NULL) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What all roles need: the model and its data, waiting, words for people, and the job's state on
- * disk. */
+/* What all roles of an estimator use: model and data from the user's functions, waiting, lines
+ * for the user, and job.json. */
 #include "train/estimator/estimator.h"
 
 #include "train/job.h"
@@ -17,8 +17,9 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Without a common pace the servers say who reads what, so that nothing is read twice or not at
- * all. */
+/* Contract in estimator.h. Asynchronous workers advance at different speeds, so fixed shards
+ * would be read unevenly; the servers then lend samples, and each is used exactly once per
+ * epoch. */
 bool trmi_estimator_lends(const trm_estimator *e) {
     const trm_ps_strategy *s = &e->strategy;
     bool wanted =
@@ -34,6 +35,7 @@ bool trmi_estimator_deals(const trm_estimator *e) {
 
 bool trmi_estimator_stopped(const trm_estimator *e) { return atomic_load(&e->stop) != 0; }
 
+/* Contract in estimator.h. Sleeps in short pieces, so that a stop is noticed. */
 void trmi_estimator_sleep(const trm_estimator *e, double seconds) {
     double end = trmi_os_now() + seconds;
     for (double left = seconds; left > 0 && !trmi_estimator_stopped(e);
@@ -42,6 +44,7 @@ void trmi_estimator_sleep(const trm_estimator *e, double seconds) {
     }
 }
 
+/* Contract in estimator.h. Lines that begin with "waiting" are warnings in the log. */
 void trmi_estimator_say(const trm_estimator *e, const char *format, ...) {
     char line[1024];
     va_list args;
@@ -65,13 +68,15 @@ void trmi_estimator_ps_folder(const trm_estimator *e, char *path, size_t size) {
     }
 }
 
+/* Returns the length of the host in "host:port". */
 static size_t host_length(const char *address) {
     const char *colon = strrchr(address, ':');
     return colon != NULL ? (size_t)(colon - address) : strlen(address);
 }
 
-/* Processes of the job that compute on this host: chief and workers, and this one. Servers are not
- * counted: they work while workers wait for them. */
+/* Returns how many processes of the job compute on this host: chief, workers, and an evaluator
+ * that is this process. They share the CPUs. Servers are not counted: they work while workers
+ * wait for them. */
 static int32_t count_host_processes(const trm_estimator *e) {
     static const trm_role trainers[] = {TRM_ROLE_CHIEF, TRM_ROLE_WORKER};
     const trm_cluster *cluster = e->config.cluster;
@@ -90,6 +95,8 @@ static int32_t count_host_processes(const trm_estimator *e) {
     return count;
 }
 
+/* Contract in estimator.h. The configuration overrules precision and seed of model_fn; servers
+ * are added by build_model. */
 trm_status trmi_estimator_model(trm_estimator *e, trm_run_mode mode, trm_dataset *data,
                                 trm_model_options *out, trm_error *err) {
     trm_precision precision;
@@ -108,6 +115,7 @@ trm_status trmi_estimator_model(trm_estimator *e, trm_run_mode mode, trm_dataset
     return TRM_OK;
 }
 
+/* Contract in estimator.h. A trainer gets a shard of the data unless servers lend samples. */
 trm_status trmi_estimator_data(const trm_estimator *e, trm_run_mode mode, trm_input_fn input_fn,
                                void *params, trm_dataset **out, trm_error *err) {
     trm_input_context context = {.mode = mode, .pipelines = 1, .seed = e->config.tf_random_seed};
@@ -118,11 +126,11 @@ trm_status trmi_estimator_data(const trm_estimator *e, trm_run_mode mode, trm_in
     return input_fn(&context, params, out, err);
 }
 
-/* ---- job.json
- *  ------------------------------------------------------------------------------------- */
+/* ---- job.json -------------------------------------------------------------------------------- */
 
 static const char *const state_words[] = {"none", "running", "done", "failed"};
 
+/* Contract in estimator.h. The file is replaced atomically, because other roles poll it. */
 trm_status trmi_job_write(const trm_estimator *e, trmi_job_state state, uint64_t global_step,
                           trm_error *err) {
     char path[4096], text[4096 + TRMI_STRETCHES * 160];
@@ -148,6 +156,7 @@ trm_status trmi_job_write(const trm_estimator *e, trmi_job_state state, uint64_t
     return trmi_os_replace_file(NULL, path, text, (size_t)length, err);
 }
 
+/* Returns the parsed job.json, NULL if there is none; the caller releases it. */
 static json_t *load_job(const trm_estimator *e) {
     char path[4096];
     json_error_t why;
@@ -156,6 +165,8 @@ static json_t *load_job(const trm_estimator *e) {
     return e->config.model_dir != NULL ? json_load_file(path, 0, &why) : NULL;
 }
 
+/* Contract in estimator.h. Each stretch is an array of its seven members in the order of
+ * trmi_stretch. */
 trm_status trmi_job_read_dealt(const trm_estimator *e, trmi_dealt *out, trm_error *err) {
     json_t *root = load_job(e), *list = json_object_get(root, "dealt");
     size_t count = json_array_size(list);
@@ -178,6 +189,7 @@ trm_status trmi_job_read_dealt(const trm_estimator *e, trmi_dealt *out, trm_erro
                             e->config.model_dir, TRMI_STRETCHES);
 }
 
+/* Contract in estimator.h. Only the chief compares. */
 trm_status trmi_job_check(trm_estimator *e, trm_model *model, const trm_dataset *data,
                           trm_error *err) {
     char where[4096];

@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The configuration: its checks, each field against the others, and its defaults. */
+/* Takes the configuration of an estimator: copies it, determines the place of the process in the
+ * cluster, checks each field alone and in combination, and fills in defaults. Errors name the
+ * field and the remedy. */
 #include "train/estimator/estimator.h"
 
 #include "base/error.h"
 
 #include <string.h>
 
-/* ---- checks ------------------------------------------------------------------------------------
- */
+/* ---- checks ---------------------------------------------------------------------------------- */
 
+/* Checks the numbers of the configuration: none negative or NaN, one checkpoint interval only. */
 static trm_status check_numbers(const trm_run_config *c, trm_error *err) {
     if (c->save_checkpoints_steps > 0 && c->save_checkpoints_secs > 0) {
         return TRMI_FAIL(
@@ -64,7 +66,8 @@ trm_status trmi_estimator_precision(const trm_run_config *c, trm_precision *out,
                      c->precision_mode);
 }
 
-/* How data and hot rows are shared, against how far workers may run apart. */
+/* Checks lending, backup workers and the row cache against the mode: a cached row must not be
+ * older than the mode allows, and hybrid workers need equal numbers of batches. */
 static trm_status check_sharing(const trm_estimator *e, trm_error *err) {
     const trm_ps_strategy *s = &e->strategy;
     int32_t age = s->cache_staleness == 0 ? 1 : s->cache_staleness;
@@ -100,6 +103,8 @@ static trm_status check_sharing(const trm_estimator *e, trm_error *err) {
     return TRM_OK;
 }
 
+/* Checks the configuration against the cluster: which roles it lists, and what the servers' mode
+ * allows. */
 static trm_status check_roles(const trm_estimator *e, trm_error *err) {
     const trm_run_config *c = &e->config;
     if (!e->has_roles) {
@@ -130,6 +135,7 @@ static trm_status check_roles(const trm_estimator *e, trm_error *err) {
                          "iterations_per_loop is %lld: it must be 1 with mix_compile_mode",
                          (long long)c->iterations_per_loop);
     }
+    /* the servers' mode against the number of workers */
     bool sparse = trm_cluster_get(c->cluster)->sparse_workers;
     if (sparse && e->strategy.mode != TRM_PS_ASYNC) {
         return TRMI_FAIL(err, TRM_INVALID,
@@ -155,9 +161,10 @@ static trm_status check_roles(const trm_estimator *e, trm_error *err) {
     return TRM_OK;
 }
 
-/* ---- making ------------------------------------------------------------------------------------
- */
+/* ---- creation -------------------------------------------------------------------------------- */
 
+/* Fills in defaults: TensorFlow's, where it has the field. With servers checkpoints are counted
+ * in steps. */
 static void fill_defaults(trm_estimator *e) {
     trm_run_config *c = &e->config;
     bool servers = e->servers > 0;
@@ -178,6 +185,8 @@ static void fill_defaults(trm_estimator *e) {
         e->strategy.timeout_seconds > 0 ? e->strategy.timeout_seconds : 120;
 }
 
+/* Finds the place of this process in the cluster: role, number among the trainers, chief,
+ * evaluator. */
 static void place(trm_estimator *e) {
     const trm_cluster *cluster = e->config.cluster;
     e->trainers = 1;
@@ -196,12 +205,13 @@ static void place(trm_estimator *e) {
     e->is_chief = me->is_chief;
     e->servers = trm_cluster_task_count(cluster, TRM_ROLE_PS);
     e->has_evaluator = trm_cluster_task_count(cluster, TRM_ROLE_EVALUATOR) > 0;
-    /* One task without servers runs as if there were no cluster (TensorFlow's rule). */
+    /* A cluster of one trainer without servers runs as a job of one process (TensorFlow's rule). */
     if (e->servers == 0 && e->trainers == 1 && e->trainer == 0) {
         e->has_roles = false;
     }
 }
 
+/* Replaces *text by a copy in the estimator's arena; NULL stays. */
 static trm_status copy_text(trm_estimator *e, const char **text, trm_error *err) {
     if (*text != NULL && (*text = trmi_arena_strdup(&e->arena, *text)) == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for a configuration");
@@ -209,11 +219,14 @@ static trm_status copy_text(trm_estimator *e, const char **text, trm_error *err)
     return TRM_OK;
 }
 
+/* Contract in estimator.h. model_dir may come from the configuration or from TF_CONFIG, and must
+ * be equal in both. */
 trm_status trmi_estimator_take_config(trm_estimator *e, const trm_run_config *config,
                                       trm_error *err) {
     trm_run_config *c = &e->config;
     trm_precision precision;
     *c = *config;
+    /* copies of strategy and token: the caller's may go */
     if (c->distribute != NULL) {
         e->strategy = *c->distribute;
         c->distribute = &e->strategy;
@@ -233,6 +246,7 @@ trm_status trmi_estimator_take_config(trm_estimator *e, const trm_run_config *co
     if (c->model_dir == NULL && c->cluster != NULL) {
         c->model_dir = trm_cluster_get(c->cluster)->model_dir;
     }
+    /* fields by themselves, copies of texts, then the cluster, which determines the defaults */
     TRMI_TRY(check_numbers(c, err));
     TRMI_TRY(trmi_estimator_precision(c, &precision, err));
     TRMI_TRY(copy_text(e, &c->model_dir, err));

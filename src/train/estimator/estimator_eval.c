@@ -1,5 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The evaluator, and the job of one process. */
+/* Runs the evaluator, and a job of one process that trains and evaluates in turn.
+ *
+ *       evaluator    look every 0.2 s for a new checkpoint -> load -> evaluate -> summary, exporters
+ *                    until the job is done and its last checkpoint is evaluated
+ *       local        train; after a checkpoint, at most once in throttle_secs, evaluate
+ *
+ * The evaluator shares nothing with the trainers but model_dir; it may start, die and come back
+ * at any time. */
 #include "train/estimator/estimator.h"
 
 #include "trireme/save.h"
@@ -15,12 +22,11 @@
 #include <stdio.h>
 #include <string.h>
 
-static const double say_seconds = 600; /* TensorFlow's: warnings are not repeated before */
+static const double say_seconds = 600; /* seconds between repeated warnings, as in TensorFlow */
 
-/* ---- one evaluation
- *  ---------------------------------------------------------------------------------- */
+/* ---- one evaluation -------------------------------------------------------------------------- */
 
-/* Model, data and summaries live as long as the evaluator. */
+/* State of an evaluator: model, data and event file, which are created when first needed. */
 typedef struct judge {
     trm_estimator *e;
     const trm_eval_spec *spec;
@@ -29,6 +35,7 @@ typedef struct judge {
     trm_events *events;
 } judge;
 
+/* Closes and destroys what judge_open and summarise have created. */
 static void judge_close(judge *j) {
     atomic_store(&j->e->model, NULL);
     (void)!trm_events_close(j->events, NULL);
@@ -36,6 +43,7 @@ static void judge_close(judge *j) {
     trm_dataset_destroy(j->data);
 }
 
+/* Creates data and model for evaluation, once. */
 static trm_status judge_open(judge *j, trm_error *err) {
     trm_model_options options;
     if (j->model != NULL) {
@@ -49,6 +57,8 @@ static trm_status judge_open(judge *j, trm_error *err) {
     return TRM_OK;
 }
 
+/* Writes the figures of an evaluation to the event file model_dir/eval[_NAME]. Errors are only
+ * logged. */
 static void summarise(judge *j, uint64_t step, const trm_evaluation *v) {
     char dir[4096];
     trm_error err;
@@ -80,13 +90,15 @@ static void summarise(judge *j, uint64_t step, const trm_evaluation *v) {
     }
 }
 
-/* At most spec->steps batches: the rest of the data is not looked at. */
+/* Evaluates at most spec->steps batches (0: 100, negative: all). */
 static trm_status evaluate(judge *j, trm_evaluation *out, trm_error *err) {
     int64_t steps = j->spec->steps == 0 ? 100 : j->spec->steps;
     return trm_model_evaluate_steps(j->model, j->data, steps > 0 ? steps : INT64_MAX, out, err);
 }
 
-/* The newest checkpoint, which is not removed while it is read. */
+/* Loads and evaluates the newest checkpoint, marked in use so that the chief does not remove it
+ * meanwhile. Stores the figures in *out, prints them, and runs the exporters.
+ *   error  TRM_END: there is no checkpoint */
 static trm_status judge_newest(judge *j, trm_job_result *out, trm_error *err) {
     trm_checkpoint *found;
     const trm_checkpoint_open_options mark = {.mark_in_use = true};
@@ -115,7 +127,7 @@ static trm_status judge_newest(judge *j, trm_job_result *out, trm_error *err) {
     return trmi_export(j->e, j->spec, false, j->model, step, &v, err);
 }
 
-/* The weights that were evaluated last are in the model still. */
+/* Runs the exporters of the last evaluation, whose weights are still in the model. */
 static trm_status judge_last(judge *j, const trm_job_result *out, trm_error *err) {
     return out->has_evaluation && j->model != NULL
                ? trmi_export(j->e, j->spec, true, j->model, out->evaluated_step, &out->evaluation,
@@ -132,9 +144,10 @@ trm_status trmi_evaluate_latest(trm_estimator *e, const trm_eval_spec *eval, trm
     return status;
 }
 
-/* ---- the evaluator's life
- *  ------------------------------------------------------------------------------- */
+/* ---- the evaluator's loop -------------------------------------------------------------------- */
 
+/* Returns whether the evaluator has finished: the last step is evaluated, or the job is over and
+ * its newest checkpoint is evaluated. */
 static bool is_over(const trm_estimator *e, const trm_train_spec *train,
                     const trm_job_result *out) {
     uint64_t last = 0;
@@ -147,7 +160,8 @@ static bool is_over(const trm_estimator *e, const trm_train_spec *train,
     return enough || (seen && (state == TRMI_JOB_DONE || state == TRMI_JOB_FAILED));
 }
 
-/* TRM_END: nothing new yet. */
+/* Evaluates the newest checkpoint if it has not been evaluated.
+ *   error  TRM_END: nothing new; logged every `say_seconds` */
 static trm_status look(judge *j, trm_job_result *out, double *said, trm_error *err) {
     int64_t step;
     trm_status status = trm_checkpoint_latest(j->e->config.model_dir, &step, err);
@@ -166,6 +180,8 @@ static trm_status look(judge *j, trm_job_result *out, double *said, trm_error *e
     return judge_newest(j, out, err);
 }
 
+/* Waits start_delay_secs, then evaluates each new checkpoint, at most one in throttle_secs,
+ * until the job is over. A job that is done ends both waits. */
 trm_status trmi_run_evaluator(trm_estimator *e, const trm_train_spec *train,
                               const trm_eval_spec *eval, trm_job_result *out, trm_error *err) {
     judge j = {.e = e, .spec = eval};
@@ -176,7 +192,7 @@ trm_status trmi_run_evaluator(trm_estimator *e, const trm_train_spec *train,
     trm_status status = TRM_OK;
     for (double end = trmi_os_now() + delay; trmi_os_now() < end && !trmi_estimator_stopped(e);) {
         if (trmi_job_read(e, &step) == TRMI_JOB_DONE) {
-            break; /* nothing newer will come */
+            break; /* the last checkpoint exists: no reason to wait */
         }
         trmi_estimator_sleep(e, 0.2);
     }
@@ -187,7 +203,7 @@ trm_status trmi_run_evaluator(trm_estimator *e, const trm_train_spec *train,
         if (status != TRM_OK || is_over(e, train, out)) {
             break;
         }
-        /* The last checkpoint is not waited for. */
+        /* Wait for the throttle, unless the job is done. */
         double until = begin + (found == TRM_OK ? throttle : 0);
         do {
             trmi_estimator_sleep(e, 0.2);
@@ -204,20 +220,22 @@ trm_status trmi_run_evaluator(trm_estimator *e, const trm_train_spec *train,
     return status;
 }
 
-/* ---- one process
- *  ------------------------------------------------------------------------------------------ */
+/* ---- one process ----------------------------------------------------------------------------- */
 
+/* State of a job of one process. */
 typedef struct local {
     trm_estimator *e;
     const trm_eval_spec *eval;
     trm_dataset *test;
     double evaluated_at;
     uint64_t evaluated_step;
-    judge writer; /* of summaries */
+    judge writer; /* event file, and the model for exporters */
     trm_job_result *out;
 } local;
 
-/* Exports are of a model for evaluation, filled from the checkpoint that has just been written. */
+/* Runs the exporters after an evaluation. They need a model made for evaluation, which is loaded
+ * from the checkpoint that has just been written. judge_open makes its model the one that a stop
+ * request reaches; the training model is put back. */
 static trm_status local_export(local *l, bool last, uint64_t step, const trm_evaluation *v,
                                trm_error *err) {
     judge *j = &l->writer;
@@ -232,6 +250,7 @@ static trm_status local_export(local *l, bool last, uint64_t step, const trm_eva
     return trmi_export(l->e, l->eval, last, j->model, step, v, err);
 }
 
+/* Evaluates the model that trains, prints and records the figures, and runs the exporters. */
 static trm_status local_evaluate(local *l, trm_model *model, uint64_t step, trm_error *err) {
     int64_t steps = l->eval->steps == 0 ? 100 : l->eval->steps;
     trm_evaluation v;
@@ -252,7 +271,7 @@ static trm_status local_evaluate(local *l, trm_model *model, uint64_t step, trm_
     return local_export(l, false, step, &v, err);
 }
 
-/* After each checkpoint, not more often than the throttle allows. */
+/* Evaluates after a checkpoint (hook on_checkpoint), at most once in throttle_secs. */
 static trm_status local_saved(void *context, const trm_progress *p, trm_error *err) {
     local *l = context;
     double throttle = l->eval->throttle_secs == 0 ? 600 : l->eval->throttle_secs;
@@ -263,12 +282,15 @@ static trm_status local_saved(void *context, const trm_progress *p, trm_error *e
     return local_evaluate(l, p->model, p->global_step, err);
 }
 
+/* Trains with the spec's callbacks and those of the configuration: log, evaluation, TensorBoard,
+ * checkpoints. */
 static trm_status local_train(trm_estimator *e, const trm_train_spec *spec, trm_model *model,
                               trm_dataset *data, local *l, trm_error *err) {
     trm_train_options options = {.data = data,
                                  .steps = spec->max_steps,
                                  .epochs = spec->epochs,
                                  .sink = e->config.iterations_per_loop > 1};
+    /* callbacks run in this order: the user's, log, evaluation, TensorBoard, checkpoints */
     int32_t count = 0, room = (int32_t)(sizeof spec->callbacks / sizeof spec->callbacks[0]);
     for (int32_t i = 0; i < room; i++) {
         if (spec->callbacks[i].on_step_end || spec->callbacks[i].on_epoch_end ||
@@ -300,6 +322,7 @@ static trm_status local_train(trm_estimator *e, const trm_train_spec *spec, trm_
     return trm_model_train(model, &options, err);
 }
 
+/* Resumes from the newest checkpoint in model_dir, if there is one. */
 static trm_status local_restore(const trm_estimator *e, trm_model *model, trm_error *err) {
     if (e->config.model_dir == NULL) {
         return TRM_OK;
@@ -308,6 +331,7 @@ static trm_status local_restore(const trm_estimator *e, trm_model *model, trm_er
     return status == TRM_END ? TRM_OK : status;
 }
 
+/* Trains and evaluates in this process alone, and writes job.json at the end. */
 trm_status trmi_run_local(trm_estimator *e, const trm_train_spec *spec, const trm_eval_spec *eval,
                           trm_job_result *out, trm_error *err) {
     trm_dataset *data = NULL;
@@ -336,7 +360,8 @@ trm_status trmi_run_local(trm_estimator *e, const trm_train_spec *spec, const tr
     }
     if (status == TRM_OK && eval != NULL &&
         (!out->has_evaluation || out->evaluated_step != out->global_step)) {
-        status = local_evaluate(&l, model, out->global_step, err); /* the last step always */
+        status = local_evaluate(&l, model, out->global_step,
+                                err); /* the last step is always evaluated */
     }
     if (status == TRM_OK && eval != NULL) {
         status = local_export(&l, true, out->global_step, &out->evaluation, err);

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Exporters of an EvalSpec: after an evaluation the weights that were evaluated go into files for
- * others:
+/* Runs the exporters of an EvalSpec: after an evaluation the evaluated weights are written to
+ * files for other programs.
  *
- *      model_dir/export/<name>/model-<step>.safetensors     the newest exports_to_keep of them
- *      model_dir/export/<name>/best.json                    of BEST: what is to be beaten, after a restart too
- */
+ *        model_dir/export/<name>/model-<step>.safetensors     the newest exports_to_keep of them
+ *        model_dir/export/<name>/best.json                    of BEST: the value to beat, also after a restart */
 #include "train/estimator/estimator.h"
 
 #include "trireme/export.h"
@@ -34,7 +33,7 @@ static const struct {
 
 static const struct {
     const char *name;
-    bool more; /* is better */
+    bool more; /* greater values are better */
 } metrics[] = {
     {"loss", false}, {"logloss", false}, {"auc", true}, {"accuracy", true}, {"top5", true}};
 
@@ -45,6 +44,7 @@ static const char *metric_of(const trm_exporter *x) {
     return x->metric != NULL ? x->metric : "loss";
 }
 
+/* Returns the index of a format by name, -1 if unknown. */
 static int format_index(const char *name) {
     for (int i = 0; i < (int)(sizeof formats / sizeof formats[0]); i++) {
         if (strcmp(formats[i].name, name) == 0) {
@@ -54,6 +54,7 @@ static int format_index(const char *name) {
     return -1;
 }
 
+/* Returns the index of a metric by name, -1 if unknown. */
 static int metric_index(const char *name) {
     for (int i = 0; i < (int)(sizeof metrics / sizeof metrics[0]); i++) {
         if (strcmp(metrics[i].name, name) == 0) {
@@ -72,6 +73,8 @@ int32_t trmi_exporter_count(const trm_eval_spec *eval) {
     return count;
 }
 
+/* Contract in estimator.h: checks names, formats and metrics, and that no two exporters write to
+ * the same folder. */
 trm_status trmi_exporters_check(const trm_estimator *e, const trm_eval_spec *eval, trm_error *err) {
     int32_t count = trmi_exporter_count(eval);
     if (count > 0 && e->config.model_dir == NULL) {
@@ -85,6 +88,7 @@ trm_status trmi_exporters_check(const trm_estimator *e, const trm_eval_spec *eva
             return TRMI_FAIL(err, TRM_INVALID,
                              "EvalSpec: exporter %d needs a name that can be a folder's", i);
         }
+        /* format and metric */
         if (format_index(format_of(x)) < 0) {
             return TRMI_FAIL(err, TRM_INVALID,
                              "exporter %s: format \"%.40s\": safetensors, npz or onnx expected",
@@ -108,9 +112,10 @@ trm_status trmi_exporters_check(const trm_estimator *e, const trm_eval_spec *eva
     return TRM_OK;
 }
 
-/* ---- the best
- *  ---------------------------------------------------------------------------------------- */
+/* ---- the best evaluation --------------------------------------------------------------------- */
 
+/* Sets *out to the exporter's metric in evaluation `v`.
+ *   error  INVALID: this model's evaluations do not have it */
 static trm_status value_of(const trm_exporter *x, const trm_evaluation *v, double *out,
                            trm_error *err) {
     const char *name = metric_of(x);
@@ -128,7 +133,8 @@ static trm_status value_of(const trm_exporter *x, const trm_evaluation *v, doubl
     return TRM_OK;
 }
 
-/* Better than what best.json says, if it is of the same metric. */
+/* Returns whether `value` is finite and better than the one in best.json; true if that has none
+ * of this metric. */
 static bool is_better(const trm_exporter *x, const char *folder, double value) {
     char path[4400];
     json_error_t why;
@@ -144,6 +150,7 @@ static bool is_better(const trm_exporter *x, const char *folder, double value) {
            (!known || (metrics[metric_index(metric_of(x))].more ? value > best : value < best));
 }
 
+/* Replaces best.json. */
 static trm_status write_best(const trm_exporter *x, const char *folder, double value, uint64_t step,
                              trm_error *err) {
     char path[4400], text[200];
@@ -154,20 +161,22 @@ static trm_status write_best(const trm_exporter *x, const char *folder, double v
     return trmi_os_replace_file(NULL, path, text, (size_t)length, err);
 }
 
-/* ---- files
- *  ------------------------------------------------------------------------------------------- */
+/* ---- files ----------------------------------------------------------------------------------- */
 
+/* Orders steps for qsort, largest first. */
 static int newest_first(const void *a, const void *b) {
     uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
     return x > y ? -1 : x < y;
 }
 
-/* All but the newest go. A file that cannot is the next time's. */
+/* Removes all but the newest exports_to_keep files. A file that cannot be removed is tried again
+ * at the next export. */
 static void prune(const trm_exporter *x, const char *folder) {
     uint64_t steps[256];
     int32_t count = 0, keep = x->exports_to_keep == 0 ? KEEP_DEFAULT : x->exports_to_keep;
     char path[4400], form[32];
     snprintf(form, sizeof form, ".%s", format_of(x));
+    /* list the steps of this format */
     DIR *stream = keep < 0 ? NULL : opendir(folder);
     for (struct dirent *entry;
          stream != NULL && count < 256 && (entry = readdir(stream)) != NULL;) {
@@ -188,6 +197,8 @@ static void prune(const trm_exporter *x, const char *folder) {
     }
 }
 
+/* Writes one exporter's file for `step`, if it is due: BEST only an improvement, other kinds
+ * only a step without a file. */
 static trm_status export_one(const trm_estimator *e, const trm_exporter *x, trm_model *model,
                              uint64_t step, const trm_evaluation *v, trm_error *err) {
     char folder[4096], path[4400];
@@ -202,7 +213,7 @@ static trm_status export_one(const trm_estimator *e, const trm_exporter *x, trm_
     }
     snprintf(path, sizeof path, "%s/model-%" PRIu64 ".%s", folder, step, format_of(x));
     if (x->kind != TRM_EXPORT_BEST && stat(path, &info) == 0) {
-        return TRM_OK; /* of an evaluator before this one */
+        return TRM_OK; /* written by an earlier run of the evaluator */
     }
     TRMI_TRY(trmi_os_make_dirs(NULL, folder, err));
     TRMI_TRY(formats[format_index(format_of(x))].write(model, path, err));
@@ -214,6 +225,8 @@ static trm_status export_one(const trm_estimator *e, const trm_exporter *x, trm_
     return TRM_OK;
 }
 
+/* Contract in estimator.h. FINAL exporters run at the end of the job only, the others after each
+ * evaluation. */
 trm_status trmi_export(const trm_estimator *e, const trm_eval_spec *eval, bool last,
                        trm_model *model, uint64_t step, const trm_evaluation *v, trm_error *err) {
     for (int32_t i = 0; i < trmi_exporter_count(eval); i++) {

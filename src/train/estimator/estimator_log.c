@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The lines that TensorFlow's users know. */
+/* Prints the progress of training in the lines of TensorFlow's estimator, which tools and users
+ * of it parse. */
 #include "train/estimator/estimator.h"
 
 #include "train/callback.h"
@@ -7,6 +8,7 @@
 
 #include "base/os.h"
 
+/* Step and time of the latest line. */
 typedef struct step_log {
     trm_estimator *estimator;
     uint64_t step;
@@ -21,7 +23,8 @@ static trm_status log_begin(void *context, const trm_progress *p, trm_error *err
     return TRM_OK;
 }
 
-/* The step is shared: others may have carried it past a multiple of `every`. */
+/* Prints loss and speed when the global step has passed a multiple of log_step_count_steps, and
+ * at step 1. All workers advance the global step, so that it need not equal a multiple. */
 static trm_status log_step(void *context, const trm_progress *p, trm_error *err) {
     (void)err;
     step_log *l = context;

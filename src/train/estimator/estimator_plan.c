@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a process will do, as `--check` prints it. */
+/* Describes what a process will do with its configuration, as text or JSON (trm_estimator_plan,
+ * the program's --check). */
 #include "train/estimator/estimator.h"
 
+#include "base/arguments.h"
 #include "base/error.h"
 
 #include <stdio.h>
 
+/* Returns the servers' mode in words; `text` is used where it has a number. */
 static const char *mode_text(const trm_estimator *e, char *text, size_t size) {
     if (e->strategy.mode == TRM_PS_BOUNDED && e->strategy.staleness == TRM_STALENESS_ANY) {
         return "asynchronous, tables bounded";
@@ -21,7 +24,7 @@ static const char *mode_text(const trm_estimator *e, char *text, size_t size) {
     return e->strategy.mode == TRM_PS_SYNC ? "synchronous" : "asynchronous";
 }
 
-/* NPURunConfig, with what nobody has set. */
+/* Appends the run configuration in lines, defaults included. */
 static void plan_config(const trm_estimator *e, trmi_text *text) {
     const trm_run_config *c = &e->config;
     trmi_text_printf(text, "model_dir: %s", c->model_dir != NULL ? c->model_dir : "(none)");
@@ -51,6 +54,7 @@ static void plan_config(const trm_estimator *e, trmi_text *text) {
     }
 }
 
+/* Appends the plan as lines for people: role, servers, evaluator, configuration. */
 static void plan_lines(const trm_estimator *e, trmi_text *text) {
     char mode[32], folder[4096];
     trmi_estimator_ps_folder(e, folder, sizeof folder);
@@ -73,6 +77,7 @@ static void plan_lines(const trm_estimator *e, trmi_text *text) {
     plan_config(e, text);
 }
 
+/* Appends the second half of the JSON object. */
 static void plan_json_more(const trm_estimator *e, trmi_text *text) {
     const trm_run_config *c = &e->config;
     const trm_ps_strategy *s = &e->strategy;
@@ -95,6 +100,7 @@ static void plan_json_more(const trm_estimator *e, trmi_text *text) {
         trmi_estimator_lends(e) ? "true" : "false", s->backup_workers, (long long)s->cache_rows);
 }
 
+/* Appends the plan as one JSON object. */
 static void plan_json(const trm_estimator *e, trmi_text *text) {
     char mode[32], folder[4096];
     trmi_estimator_ps_folder(e, folder, sizeof folder);
@@ -125,7 +131,9 @@ static void plan_json(const trm_estimator *e, trmi_text *text) {
     plan_json_more(e, text);
 }
 
+/* Contract in trireme/estimator.h. */
 trm_status trm_estimator_plan(const trm_estimator *e, bool json, char **out, trm_error *err) {
+    TRMI_NEED(err, e, out);
     trmi_text text = {0};
     if (json) {
         plan_json(e, &text);

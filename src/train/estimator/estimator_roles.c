@@ -1,5 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Servers, workers and the chief. */
+/* Runs the roles of a PS-Worker job: servers, workers and the chief.
+ *
+ *       server     serve until the chief stops it
+ *       trainer    describe_model -> connect_servers -> meet_others -> build_model -> begin_warm -> train -> end_job
+ *                  hybrid: after another worker's death leave() and once more from the start (run_lives)
+ *
+ * The order matters: model and data come first, because the size of the shared-memory rings
+ * depends on a batch; hybrid workers join before the model is built, because the model needs
+ * their communicator.
+ *
+ * Every wait has a limit: session_creation_timeout_secs for servers that come up,
+ * timeout_seconds for the rest. Every wait ends on a stop request, and waits of a worker also
+ * end when job.json shows that the job is over. */
 #include "train/estimator/estimator.h"
 
 #include "train/estimator/hybrid.h"
@@ -16,15 +28,20 @@
 #include <string.h>
 
 static const double say_seconds = 10;
-enum { LATE_WAITS = 2, CHIEF_WAITS = 10 };          /* seconds, for servers of a job that is over */
-enum { RING_BYTES = 32 << 20, RING_MAX = 1 << 30 }; /* shared memory, each way */
-/* a worker an epoch, so that a slow one does fewer; batches */
+enum { LATE_WAITS = 2, CHIEF_WAITS = 10 }; /* seconds to wait for servers of a job that is over */
+enum {
+    RING_BYTES = 32 << 20,
+    RING_MAX = 1 << 30
+}; /* smallest and largest shared-memory ring, each way */
+/* leases of a worker in an epoch (a slow worker takes fewer); batches of a lease at most */
 enum { LEASES = 10, LEASE_MAX = 64 };
 
-/* ---- a server
- *  ------------------------------------------------------------------------------------ */
+/* ---- a server -------------------------------------------------------------------------------- */
 
-/* To its end. */
+/* Starts a server and waits for its end. A stop request takes effect when no worker is connected
+ * any more, at the latest after 8 s: the chief, which is stopped at the same time, must still
+ * save through this server.
+ *   error  CANCELLED: stopped before the job had ended */
 static trm_status serve(const trm_estimator *e, const trm_ps_server_options *options,
                         trm_error *err) {
     trm_ps_server *server;
@@ -32,7 +49,8 @@ static trm_status serve(const trm_estimator *e, const trm_ps_server_options *opt
     trmi_estimator_say(e, "ps %d of %d serves at %s", options->server, e->servers,
                        trm_ps_server_address(server));
     trm_status status = TRM_TIMEOUT;
-    /* A server that is told to end lets the chief save first, while a worker is connected. */
+    /* A server that receives the order to end lets the chief save first, while a worker is
+     * connected. */
     for (double patience = 8; status == TRM_TIMEOUT && patience > 0;) {
         int64_t ever;
         status = trm_ps_server_wait(server, 0.1);
@@ -48,6 +66,8 @@ static trm_status serve(const trm_estimator *e, const trm_ps_server_options *opt
     return TRM_OK;
 }
 
+/* Runs the server of this process: its folder, the weights that a warm start begins with, its
+ * options. */
 trm_status trmi_run_server(trm_estimator *e, trm_error *err) {
     const trm_ps_strategy *s = &e->strategy;
     const trm_cluster *cluster = e->config.cluster;
@@ -69,15 +89,17 @@ trm_status trmi_run_server(trm_estimator *e, trm_error *err) {
         .folder = folder[0] != '\0' ? folder : NULL,
         .log_pushes = folder[0] != '\0' && !s->no_log,
         .spill_folder = s->spill_folder,
-        /* Hybrid workers keep step by themselves: servers that count batches know which a worker
-         * that dies has to make again. */
+        /* Hybrid workers keep in step through their all-reduce. The servers run in bounded mode
+         * without a bound, because there they count each worker's batches: after a death that
+         * count decides which batch is repeated. */
         .mode = counts ? TRM_PS_BOUNDED : s->mode,
         .workers = e->trainers,
         .staleness = counts ? TRM_STALENESS_ANY : s->staleness,
         .backup_workers = s->backup_workers,
         .staleness_aware = s->staleness_aware,
         .initial = {warm == NULL ? NULL : trmi_warm_start_row, warm},
-        /* Hybrid workers go on together or not at all: no step without one that may come back. */
+        /* No hybrid step is possible without all workers, so a silent worker is given time to
+         * come back. */
         .worker_timeout_seconds = s->hybrid ? 2 * s->timeout_seconds : s->timeout_seconds / 2,
         .token = e->config.token};
     trm_status status = serve(e, &options, err);
@@ -85,23 +107,26 @@ trm_status trmi_run_server(trm_estimator *e, trm_error *err) {
     return status;
 }
 
-/* ---- joining
- *  --------------------------------------------------------------------------------------- */
+/* ---- joining --------------------------------------------------------------------------------- */
 
 static bool is_stopped(void *estimator) { return trmi_estimator_stopped(estimator); }
 
-/* Servers wait for all workers, and this one for servers: only the others' connections say that one
- * has died. */
+/* Returns whether another hybrid worker has died. Server 0 waits for all workers and this worker
+ * waits for the server; only the broken connection to the dead worker shows why. Polled by the
+ * client while it waits. */
 static bool is_lost(void *estimator) {
     const trm_estimator *e = estimator;
     return e->workers != NULL && trm_comm_health(e->workers, NULL) != TRM_OK;
 }
 
+/* Returns whether the job has ended, well or badly. */
 static bool is_over(trmi_job_state state) {
     return state == TRMI_JOB_DONE || state == TRMI_JOB_FAILED;
 }
 
-/* A job that is continued is over until its chief begins. */
+/* Returns whether job.json has shown for some seconds that the job is over. The delay is needed
+ * because job.json of a continued job shows the end of the earlier run until the chief begins.
+ * Polled by the client while it waits. */
 static bool job_is_over(void *estimator) {
     trm_estimator *e = estimator;
     uint64_t step;
@@ -112,6 +137,7 @@ static bool job_is_over(void *estimator) {
     return e->over_since != 0 && now - e->over_since > (e->is_chief ? CHIEF_WAITS : LATE_WAITS);
 }
 
+/* Tries once, for `timeout` seconds, to connect to all servers. */
 static trm_status connect_once(const trm_estimator *e, double timeout, trm_ps_client **out,
                                trm_error *err) {
     const char *addresses[1024];
@@ -139,13 +165,15 @@ static trm_status connect_once(const trm_estimator *e, double timeout, trm_ps_cl
     return trm_ps_client_create(&options, out, err);
 }
 
-/* Servers come up when they come up. A chief must not be mistaken: nobody else ends them.
- * TRM_END: the job has ended in the meantime. */
+/* Connects to all servers, repeatedly until session_creation_timeout_secs. If job.json shows
+ * that the job is over, the servers are probably gone, and waiting is short. The chief waits
+ * longer than workers, because only the chief can end the servers of a job that is being started
+ * again.
+ *   error  TRM_END: the job is over; TIMEOUT, PEER */
 static trm_status connect_servers(trm_estimator *e, trm_ps_client **out, trm_error *err) {
     double begin = trmi_os_now(), said = begin;
     uint64_t step;
     for (;;) {
-        /* Of a job that is over the servers have gone, unless all of it is being started again. */
         bool over = is_over(trmi_job_read(e, &step));
         trm_status status = connect_once(e, over ? 1 : e->strategy.timeout_seconds, out, err);
         double waited = trmi_os_now() - begin;
@@ -170,9 +198,9 @@ static trm_status connect_servers(trm_estimator *e, trm_ps_client **out, trm_err
     }
 }
 
-/* ---- a trainer
- *  ---------------------------------------------------------------------------------------- */
+/* ---- a trainer ------------------------------------------------------------------------------- */
 
+/* State of a chief or worker. */
 typedef struct trainer {
     trm_estimator *e;
     trm_ps_client *client;
@@ -180,12 +208,15 @@ typedef struct trainer {
     trm_model_options options;
     trm_model *model;
     trm_bootstrap *bootstrap;
-    trm_comm *comm; /* hybrid, and what outlives another worker's death: */
+    trm_comm *comm; /* hybrid: the workers' communicator */
+    /* hybrid: dense parameters, kept after another worker's death */
     trmi_dense dense;
-    double alive;      /* when this worker began, or made its last step */
-    int32_t callbacks; /* of the spec that have been used */
+    double alive;      /* time of its beginning or of its latest step */
+    int32_t callbacks; /* callbacks of the spec that are in use */
 } trainer;
 
+/* Releases everything but the kept dense parameters. With `comes_back` the client disappears
+ * without signing off, so that the servers wait for this worker's next life. */
 static void leave(trainer *t, bool comes_back) {
     atomic_store(&t->e->model, NULL);
     t->e->workers = NULL;
@@ -201,6 +232,7 @@ static void leave(trainer *t, bool comes_back) {
     t->bootstrap = NULL;
 }
 
+/* Hybrid: joins the other workers and creates the communicator for dense gradients. */
 static trm_status meet_others(trainer *t, trm_error *err) {
     if (!t->e->strategy.hybrid || t->e->trainers == 1) {
         return TRM_OK;
@@ -212,7 +244,8 @@ static trm_status meet_others(trainer *t, trm_error *err) {
     return TRM_OK;
 }
 
-/* Model and data are known before the servers are: a ring holds two messages of a batch. */
+/* Opens the data, gets the model's options, and computes the size of the shared-memory rings: a
+ * ring must hold two messages of a batch, one that is sent while the other is read. */
 static trm_status describe_model(trainer *t, const trm_train_spec *spec, trm_error *err) {
     trm_estimator *e = t->e;
     int64_t bytes, ring = RING_BYTES;
@@ -226,8 +259,10 @@ static trm_status describe_model(trainer *t, const trm_train_spec *spec, trm_err
     return TRM_OK;
 }
 
-/* Where samples are dealt. In a job that is continued with other workers the chief says from where
- * on. */
+/* Reads the stretches of the job. In a job that is continued with another number of workers, a
+ * worker waits until the chief has begun and written job.json: stretches of the old number would
+ * give it wrong samples.
+ *   error  TIMEOUT, CANCELLED */
 static trm_status learn_dealt(trm_estimator *e, trm_error *err) {
     const double begin = trmi_os_now();
     double said = begin;
@@ -254,6 +289,8 @@ static trm_status learn_dealt(trm_estimator *e, trm_error *err) {
     return TRM_OK;
 }
 
+/* Creates the model with the servers behind it, reads the stretches, and makes the model
+ * reachable for stop requests. */
 static trm_status build_model(trainer *t, trm_error *err) {
     trm_estimator *e = t->e;
     trm_model_options options = t->options;
@@ -283,8 +320,8 @@ static trm_status build_model(trainer *t, trm_error *err) {
     return TRM_OK;
 }
 
-/* Running statistics are each worker's own, the chief's are saved: after a restart, those of the
- * newest checkpoint. */
+/* Loads running statistics (batch norm) of the newest checkpoint after a restart: servers do not
+ * hold them. An error is only logged, because training corrects them. */
 static void restore_states(const trainer *t) {
     trm_error err;
     int32_t skipped;
@@ -296,7 +333,9 @@ static void restore_states(const trainer *t) {
     }
 }
 
-/* A new job: the file fits, and running statistics begin with it, too. */
+/* Warm start of a new job: checks that the file fits the model and loads the running statistics.
+ * Weights and rows are read by the servers (warm_start.c). A job that has begun before is left
+ * as it is. */
 static trm_status begin_warm(const trainer *t, trm_error *err) {
     const trm_run_config *c = &t->e->config;
     trmi_warm_start *warm;
@@ -313,6 +352,7 @@ static trm_status begin_warm(const trainer *t, trm_error *err) {
                             : status;
 }
 
+/* Notes the time of a step (callback of run_lives). */
 static trm_status note_step(void *context, const trm_progress *p, trm_error *err) {
     (void)p;
     (void)err;
@@ -320,6 +360,9 @@ static trm_status note_step(void *context, const trm_progress *p, trm_error *err
     return TRM_OK;
 }
 
+/* Trains with the spec's callbacks and those of the configuration: log, TensorBoard and
+ * checkpoints of the chief. The spec's callbacks are destroyed in trmi_run_trainer, because a
+ * worker may train several lives with them. */
 static trm_status train(trainer *t, const trm_train_spec *spec, trm_error *err) {
     trm_estimator *e = t->e;
     trm_train_options options = {.data = t->data, .steps = spec->max_steps, .epochs = spec->epochs};
@@ -330,8 +373,9 @@ static trm_status train(trainer *t, const trm_train_spec *spec, trm_error *err) 
             spec->callbacks[count].on_gradients || spec->callbacks[count].on_epoch_begin ||
             spec->callbacks[count].on_checkpoint || spec->callbacks[count].on_evaluated)) {
         options.callbacks[count] = spec->callbacks[count];
-        options.callbacks[count++].destroy = NULL; /* not after a life of several */
+        options.callbacks[count++].destroy = NULL;
     }
+    /* the length of training is part of the job's description */
     t->callbacks = count;
     t->model->wanted_epochs = spec->epochs;
     t->model->wanted_steps = spec->max_steps;
@@ -353,7 +397,9 @@ static trm_status train(trainer *t, const trm_train_spec *spec, trm_error *err) 
     return trm_model_train(t->model, &options, err);
 }
 
-/* The chief's last words: the servers may go, and everybody can read how it ended. */
+/* Ends the job if this process is the chief: writes the state to job.json and stops the servers.
+ * A job that was stopped on request stays "running" so that it can be continued. Errors other
+ * than stop and divergence leave the servers up for a restart of this process. */
 static trm_status end_job(trainer *t, trm_status status, uint64_t step, trm_error *err) {
     trm_error own;
     bool over = status == TRM_OK || status == TRM_CANCELLED || status == TRM_DIVERGED;
@@ -362,8 +408,9 @@ static trm_status end_job(trainer *t, trm_status status, uint64_t step, trm_erro
     }
     trmi_duty duty = {.estimator = t->e, .client = t->client};
     if (trmi_duty_ask(&duty, true, &own) == TRM_OK && !duty.mine) {
-        return status; /* somebody stood in for it at the last moment, and will end the job */
+        return status; /* another worker has taken over as chief and will end the job */
     }
+    /* the state first: a role that finds no server reads it there */
     trmi_job_state state = status == TRM_OK         ? TRMI_JOB_DONE
                            : status == TRM_DIVERGED ? TRMI_JOB_FAILED
                                                     : TRMI_JOB_RUNNING;
@@ -378,17 +425,20 @@ static trm_status end_job(trainer *t, trm_status status, uint64_t step, trm_erro
     return status;
 }
 
-/* Hybrid: the chief may not live to end the job; this worker is needed then. */
+/* Hybrid: waits in a barrier until all workers, the chief included, have ended well. Before it
+ * this worker signs off from the servers, since the chief waits for that. A worker that dies
+ * here makes the barrier fail, and the job goes on. */
 static trm_status wait_for_all(const trainer *t, trm_error *err) {
     trm_error why;
     if (!t->e->acts) {
-        /* who saves does not wait for it; a server that has ended needs no word */
+        /* errors are ignored: the server may have ended */
         (void)!trm_ps_leave(t->client, &why);
     }
     return trm_comm_barrier(t->comm, err);
 }
 
-/* The job has ended without this worker. */
+/* Returns the result of a job that ended without this worker.
+ *   error  DIVERGED: the job failed */
 static trm_status come_late(const trm_estimator *e, trm_job_result *out, trm_error *err) {
     if (trmi_job_read(e, &out->global_step) == TRMI_JOB_FAILED) {
         return TRMI_FAIL(err, TRM_DIVERGED,
@@ -400,6 +450,7 @@ static trm_status come_late(const trm_estimator *e, trm_job_result *out, trm_err
     return TRM_OK;
 }
 
+/* Runs one life of a trainer, from the description of the model to the end of the job. */
 static trm_status run(trainer *t, const trm_train_spec *spec, trm_job_result *out, trm_error *err) {
     trm_estimator *e = t->e;
     TRMI_TRY(describe_model(t, spec, err));
@@ -408,6 +459,7 @@ static trm_status run(trainer *t, const trm_train_spec *spec, trm_job_result *ou
         return come_late(e, out, err);
     }
     TRMI_TRY(status);
+    /* hybrid workers form their communicator; then the model, whose tables the servers create */
     TRMI_TRY(meet_others(t, err));
     TRMI_TRY(build_model(t, err));
     TRMI_TRY(begin_warm(t, err));
@@ -421,6 +473,7 @@ static trm_status run(trainer *t, const trm_train_spec *spec, trm_job_result *ou
                        (unsigned long long)trm_model_global_step(t->model));
     status = train(t, spec, err);
     out->global_step = trm_model_global_step(t->model);
+    /* the figures of the result; the chief adds those of the servers */
     trm_ps_client_stats stats;
     trm_ps_client_get_stats(t->client, &stats);
     out->lookups = stats.lookups;
@@ -430,12 +483,13 @@ static trm_status run(trainer *t, const trm_train_spec *spec, trm_job_result *ou
         TRMI_TRY(
             trmi_remote_counters(t->model->remote, &out->least_updates, &out->most_updates, err));
     }
+    /* the chief ends the job; hybrid workers leave together */
     status = end_job(t, status, out->global_step, err);
     return status == TRM_OK && t->comm != NULL ? wait_for_all(t, err) : status;
 }
 
-/* Another hybrid worker has died: this one holds what that needs. Or the servers were away, for not
- * too long. */
+/* Returns whether a hybrid worker starts another life after `status`: another worker has died or
+ * the servers were away, and this worker has made a step within timeout_seconds. */
 static bool lives_on(const trainer *t, trm_status status) {
     const trm_ps_strategy *s = &t->e->strategy;
     return s->hybrid && t->e->trainers > 1 && (status == TRM_PEER || status == TRM_TIMEOUT) &&
@@ -443,6 +497,8 @@ static bool lives_on(const trainer *t, trm_status status) {
            trmi_os_now() - t->alive < s->timeout_seconds;
 }
 
+/* Runs lives of a trainer until one ends for good. Between two lives the dense parameters are
+ * kept, because a worker that comes back needs them from another worker. */
 static trm_status run_lives(trainer *t, const trm_train_spec *spec, trm_job_result *out,
                             trm_error *err) {
     trm_error own = {0};
@@ -463,12 +519,14 @@ static trm_status run_lives(trainer *t, const trm_train_spec *spec, trm_job_resu
                                                                       : status;
 }
 
+/* Runs a chief or worker to its end. Without an evaluator in the cluster the chief evaluates the
+ * last checkpoint itself. */
 trm_status trmi_run_trainer(trm_estimator *e, const trm_train_spec *spec, const trm_eval_spec *eval,
                             trm_job_result *out, trm_error *err) {
     trainer t = {.e = e};
     trm_status status = run_lives(&t, spec, out, err);
     bool over = status == TRM_OK || status == TRM_CANCELLED || status == TRM_DIVERGED;
-    /* no step is without it: it is started again */
+    /* synchronous: the servers wait for the next life of a worker that failed */
     leave(&t, (e->strategy.hybrid || e->strategy.mode == TRM_PS_SYNC) && !over);
     trmi_dense_free(&t.dense);
     for (int32_t i = 0; i < t.callbacks; i++) {
@@ -476,7 +534,7 @@ trm_status trmi_run_trainer(trm_estimator *e, const trm_train_spec *spec, const 
             spec->callbacks[i].destroy(spec->callbacks[i].context);
         }
     }
-    /* what was waited for when it was told to stop */
+    /* a connection that broke after a stop request is part of the stop */
     if (status == TRM_PEER && trmi_estimator_stopped(e)) {
         return trmi_error_append(err, " (stopped on request)"), TRM_CANCELLED;
     }

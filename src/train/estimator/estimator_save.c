@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The chief's checkpoints while servers hold the parameters (each trainer has this callback; who is
- * the chief saves):
+/* Saves checkpoints of a job whose parameters are on servers. Every trainer has this callback;
+ * the chief saves.
  *
- *      servers   a consistent cut of rows, slots and windows, in their folder      what a restart needs
- *      chief     ckpt-STEP in model_dir: weights as one device would save them     evaluation, export
+ *        servers   a consistent cut of rows, slots and windows, in their folder      what a restart needs
+ *        chief     ckpt-STEP in model_dir: weights as one device would save them     evaluation, export
  *
- * In synchronous mode both are the state after one and the same step: the chief saves between two
- * of its own pushes, without which no step can be.
- */
+ * In synchronous mode both contain the state after one and the same step: the chief saves
+ * between two of its own pushes, and no step is complete without them.
+ *
+ * A table is not copied into the chief's memory: the writer of the file requests its rows from
+ * the servers in blocks. */
 #include "train/estimator/estimator.h"
 
 #include "train/callback.h"
@@ -26,28 +28,30 @@
 #include <unistd.h>
 
 enum { READ_ROWS = 1 << 14, WORKERS_SHOWN = 1024 };
-/* Seconds for the folder's lock: at the start, and for that of a chief that died on another host.
- */
+/* Seconds to wait for the lock of model_dir: at the start, and for the lock of a chief that died
+ * on another host. */
 static const double lock_seconds = 10, dead_lock_seconds = 100;
 
+/* State of the callback. */
 typedef struct saver {
     trm_estimator *estimator;
     trm_ps_client *client;
     trmi_duty duty;
     trm_checkpoint_writer *writer;
     const trmi_remote *remote;
-    trm_ps_batch *batch; /* that reads tables, and its keys */
+    trm_ps_batch *batch; /* request that reads rows of tables, and its keys */
     uint64_t keys[READ_ROWS];
-    int64_t table_bytes; /* of them in a checkpoint at most */
-    bool servers_save;   /* they have a folder */
-    uint64_t step;       /* of the last checkpoint */
+    int64_t table_bytes; /* most bytes of tables in a checkpoint */
+    bool servers_save;   /* the servers have a folder */
+    uint64_t step;       /* step of the latest checkpoint */
+    /* a checkpoint has been written by this chief */
     bool any;
-    bool left_out; /* it found no room */
+    bool left_out; /* the latest save found no room on the disk */
+    /* time of the latest checkpoint */
     double time;
 } saver;
 
-/* ---- what is saved
- *  ------------------------------------------------------------------------------- */
+/* ---- content of a checkpoint ----------------------------------------------------------------- */
 
 static trmi_remote_table table_called(const trmi_remote *remote, const char *name) {
     int32_t i = 0;
@@ -57,7 +61,8 @@ static trmi_remote_table table_called(const trmi_remote *remote, const char *nam
     return trmi_remote_table_at(remote, i);
 }
 
-/* Rows of a table come from the servers as the file takes them. */
+/* Reads `rows` rows of a table, from `first` on, from the servers into `to`. Called by the
+ * writer of the checkpoint (trm_checkpoint_part.read) as it writes the file. */
 static trm_status read_rows(void *context, const trm_named_tensor *tensor, int64_t first,
                             int64_t rows, void *to, trm_error *err) {
     saver *s = context;
@@ -76,12 +81,14 @@ static trm_status read_rows(void *context, const trm_named_tensor *tensor, int64
     return TRM_OK;
 }
 
+/* Tensors of a checkpoint; `tensors` has room for all. */
 typedef struct list {
     trmi_arena arena;
     trm_named_tensor *tensors;
     int64_t count;
 } list;
 
+/* Appends a tensor and returns its memory, in the list's arena; NULL without memory. */
 static void *add(list *l, const char *name, trm_dtype dtype, trm_shape shape) {
     trm_tensor t = {.dtype = dtype, .shape = shape};
     t.data = trmi_arena_alloc(&l->arena, (size_t)trm_tensor_bytes(&t) + 1);
@@ -91,7 +98,7 @@ static void *add(list *l, const char *name, trm_dtype dtype, trm_shape shape) {
     return t.data;
 }
 
-/* Parameters and states that are here, but for the rows of this moment's batch. */
+/* Adds copies of all variables of the program but slots and the rows of the current batch. */
 static trm_status add_variables(const trm_model *model, list *l, trm_error *err) {
     const trm_exec *exec = model->train.exec;
     for (int32_t i = 0; i < trm_exec_variable_count(exec); i++) {
@@ -108,7 +115,8 @@ static trm_status add_variables(const trm_model *model, list *l, trm_error *err)
     return TRM_OK;
 }
 
-/* Unless the configuration says how much: what fits twice on the disk, with room for the rest. */
+/* Returns how many bytes of tables a checkpoint may have: export_bytes, or 40 % of the free disk
+ * space, so that two checkpoints and the servers' files fit. */
 static int64_t bytes_of_tables(const saver *s) {
     struct statvfs space;
     const trm_run_config *c = &s->estimator->config;
@@ -118,7 +126,8 @@ static int64_t bytes_of_tables(const saver *s) {
     return (int64_t)((double)space.f_bavail * (double)space.f_frsize * 0.4);
 }
 
-/* Tables, in order, as long as they fit: nothing of their size is in memory here. */
+/* Adds the tables that fit into the limit, in their order, without data: read_rows supplies
+ * their rows. The tables that are left out are named in the log at the first save. */
 static void add_tables(const saver *s, const trm_model *model, list *l) {
     int32_t count = trmi_remote_table_count(model->remote);
     int64_t left = s->table_bytes;
@@ -141,6 +150,8 @@ static void add_tables(const saver *s, const trm_model *model, list *l) {
     }
 }
 
+/* Writes ckpt-STEP of the chief: the current dense variables, read from the servers, states and
+ * tables; hybrid slots too. */
 static trm_status write_weights(saver *s, const trm_progress *p, trm_error *err) {
     const trm_model *model = p->model;
     list l = {.arena = {.chunk_bytes = 1 << 20}};
@@ -156,7 +167,7 @@ static trm_status write_weights(saver *s, const trm_progress *p, trm_error *err)
     status = status == TRM_OK ? add_variables(model, &l, err) : status;
     if (status == TRM_OK) {
         add_tables(s, model, &l);
-        /* batch 0: weights, to begin with; the servers' files are what is resumed. */
+        /* "batch": 0 marks a checkpoint of weights only: a resume uses the servers' files. */
         snprintf(state, sizeof state,
                  "{\"epoch\":%" PRId64 ",\"epoch_step\":%" PRId64 ",\"batch\":0,"
                  "\"accumulate\":1,\"samples\":0,\"loss\":%.9g,\"notes\":{}}",
@@ -174,7 +185,7 @@ static trm_status write_weights(saver *s, const trm_progress *p, trm_error *err)
                                           .config_json = model->options.description,
                                           .state_json = state};
         trm_named_tensor *slots = NULL;
-        if (s->estimator->strategy.hybrid) { /* else the servers have them */
+        if (s->estimator->strategy.hybrid) { /* hybrid: the executor has the slots */
             status = trmi_gather(model->train.exec, true, &l.arena, &slots, &parts[1].count, err);
             parts[1].tensors = slots;
         }
@@ -187,6 +198,7 @@ static trm_status write_weights(saver *s, const trm_progress *p, trm_error *err)
     return status;
 }
 
+/* Notes step and time of a save. */
 static void note_save(saver *s, uint64_t step, bool left_out) {
     s->any = true;
     s->left_out = left_out;
@@ -194,6 +206,9 @@ static void note_save(saver *s, uint64_t step, bool left_out) {
     s->time = trmi_os_now();
 }
 
+/* Saves now: waits for the pushes under way, makes the servers save a consistent cut, and writes
+ * the weights. A server that was restarted during the cut is not an error; the next cut is
+ * complete. */
 static trm_status save_now(saver *s, const trm_progress *p, trm_error *err) {
     uint64_t step = trm_model_global_step(p->model);
     if (s->writer == NULL || (s->any && s->step == step && !s->left_out)) {
@@ -218,10 +233,10 @@ static trm_status save_now(saver *s, const trm_progress *p, trm_error *err) {
     return trmi_tell_checkpoint(p, path, err);
 }
 
-/* ---- when
- *  ------------------------------------------------------------------------------------------ */
+/* ---- saving in time -------------------------------------------------------------------------- */
 
-/* Begins to be the chief: the folder is its own. */
+/* Begins to do the chief's work: opens the checkpoint writer, which locks model_dir (waiting
+ * `patience` seconds), and writes job.json. */
 static trm_status take_up(saver *s, const trm_progress *p, double patience, trm_error *err) {
     trm_estimator *e = s->estimator;
     const trm_run_config *c = &e->config;
@@ -242,13 +257,15 @@ static trm_status take_up(saver *s, const trm_progress *p, double patience, trm_
     return TRM_OK;
 }
 
+/* Stops doing the chief's work and releases model_dir. */
 static void lay_down(saver *s) {
     (void)!trm_checkpoint_writer_close(s->writer, NULL);
     s->writer = NULL;
     s->any = s->left_out = s->estimator->acts = false;
 }
 
-/* Begins or ends to be the chief, as server 0 says. */
+/* Requests the chief's lease and begins or ends the chief's work accordingly. If model_dir is
+ * still locked, by a chief that was suspended or died on another host, a later call tries again. */
 static trm_status follow(saver *s, const trm_progress *p, bool now, trm_error *err) {
     trm_estimator *e = s->estimator;
     TRMI_TRY(trmi_duty_ask(&s->duty, now, err));
@@ -260,13 +277,14 @@ static trm_status follow(saver *s, const trm_progress *p, bool now, trm_error *e
     }
     trm_error why;
     trm_status status = take_up(s, p, 0, &why);
-    if (status != TRM_OK) { /* the lock of one that is stopped, or died on another host: later */
+    if (status != TRM_OK) {
         trmi_log(TRM_LOG_WARN, "train", "the chief's work waits: %s", why.message);
         lay_down(s);
     }
     return TRM_OK;
 }
 
+/* Requests the lease and, as the chief, takes the work up. An error of the lock is final here. */
 static trm_status saver_begin(void *context, const trm_progress *p, trm_error *err) {
     saver *s = context;
     s->estimator->acts = false;
@@ -274,6 +292,8 @@ static trm_status saver_begin(void *context, const trm_progress *p, trm_error *e
     return s->duty.mine ? take_up(s, p, lock_seconds, err) : TRM_OK;
 }
 
+/* Saves if this process is still the chief. Without disk space training goes on, except for the
+ * last save. Any other error is dropped if another worker has become the chief in the meantime. */
 static trm_status save(saver *s, const trm_progress *p, bool last, trm_error *err) {
     trm_error why, failed = {0};
     TRMI_TRY(follow(s, p, true, err));
@@ -291,7 +311,6 @@ static trm_status save(saver *s, const trm_progress *p, bool last, trm_error *er
     if (status != TRM_OK && err != NULL) {
         *err = failed;
     }
-    /* What failed may be another's by now. */
     if (status == TRM_OK || trmi_duty_ask(&s->duty, true, &why) != TRM_OK || s->duty.mine) {
         return status;
     }
@@ -299,7 +318,8 @@ static trm_status save(saver *s, const trm_progress *p, bool last, trm_error *er
     return TRM_OK;
 }
 
-/* The step is shared: others may have carried it past a multiple. */
+/* Saves if a checkpoint is due, by steps or seconds, and at the first step. Steps are compared
+ * by multiples passed, because all workers advance the global step. */
 static trm_status saver_step(void *context, const trm_progress *p, trm_error *err) {
     saver *s = context;
     const trm_run_config *c = &s->estimator->config;
@@ -311,7 +331,8 @@ static trm_status saver_step(void *context, const trm_progress *p, trm_error *er
     return due && s->estimator->acts ? save(s, p, false, err) : TRM_OK;
 }
 
-/* Others that still work; -1 when that could not be found out. */
+/* Returns how many other workers are active, -1 if server 0 does not answer. `who` receives
+ * their names for the log. *all_came: all trainers have connected at least once. */
 static int32_t busy_workers(const saver *s, bool *all_came, char *who, size_t size) {
     trm_ps_worker workers[WORKERS_SHOWN];
     trm_error err;
@@ -332,14 +353,14 @@ static int32_t busy_workers(const saver *s, bool *all_came, char *who, size_t si
     return busy;
 }
 
-/* The barrier before the last checkpoint: nobody pushes any more. */
+/* Waits up to `patience` seconds until no other worker is active, so that the last checkpoint
+ * contains all pushes. A worker that has not connected after 10 s is not waited for. */
 static void drain(const saver *s, double patience) {
     char who[256];
     double begin = trmi_os_now(), said = begin;
     for (bool all_came = false;;) {
         int32_t busy = busy_workers(s, &all_came, who, sizeof who);
         double waited = trmi_os_now() - begin;
-        /* One that has never come may still be starting. */
         bool lost =
             s->estimator->workers != NULL && trm_comm_health(s->estimator->workers, NULL) != TRM_OK;
         if (busy < 0 || (busy == 0 && (all_came || waited > 10)) || waited > patience || lost) {
@@ -354,6 +375,8 @@ static void drain(const saver *s, double patience) {
     }
 }
 
+/* Ends the training of this trainer: a worker waits for the end of the job or takes the chief's
+ * work over; the chief waits for the other workers and saves once more. */
 static trm_status saver_end(void *context, const trm_progress *p, trm_error *err) {
     saver *s = context;
     trm_estimator *e = s->estimator;
@@ -370,9 +393,9 @@ static trm_status saver_end(void *context, const trm_progress *p, trm_error *err
     }
     TRMI_TRY(e->acts ? TRM_OK : take_up(s, p, dead_lock_seconds, err));
     drain(s, p->stopping ? 3 : e->strategy.timeout_seconds);
-    /* who died at the end has a batch to make again */
+    /* a hybrid worker that died at the end must repeat its batch first */
     TRMI_TRY(e->workers == NULL ? TRM_OK : trm_comm_health(e->workers, err));
-    if (!e->strategy.hybrid) { /* others have gone on */
+    if (!e->strategy.hybrid) { /* other workers have advanced the step */
         trm_exec_set_step(p->model->train.exec, trmi_remote_step(p->model->remote));
     }
     TRMI_TRY(save(s, p, true, err));

@@ -231,7 +231,7 @@ static void plans_say_who_is_who(void **state) {
     trm_cluster_destroy(cluster);
 }
 
-/* What nobody has set, by guide 000's names: docs/from-guide-000.md lists the same. */
+/* What nobody has set, by guide 000's names: docs/guides/from-guide-000.md lists the same. */
 static void defaults_are_those_of_the_guide(void **state) {
     static const trm_ps_strategy async = {.mode = TRM_PS_ASYNC};
     static const char *const both[] = {"\"keep_checkpoint_max\": 5,",

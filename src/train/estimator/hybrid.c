@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Keeps, chooses and broadcasts the dense parameters of hybrid training (life cycle drawn in
+ * hybrid.h). */
 #include "train/estimator/hybrid.h"
 
 #include "train/export/gather.h"
@@ -9,7 +11,8 @@
 
 #include <string.h>
 
-/* Rows of the moment's batch are the servers'. */
+/* Returns whether the variable is dense: the rows of the current batch ("table#rows0") belong to
+ * the servers. */
 static bool is_kept(const trm_variable *v) { return strstr(v->name, "#rows") == NULL; }
 
 static int64_t bytes_of(const trm_variable *v) {
@@ -22,6 +25,8 @@ void trmi_dense_free(trmi_dense *d) {
     *d = (trmi_dense){0};
 }
 
+/* Contract in hybrid.h. Without memory nothing is kept; the worker then has no parameters to
+ * offer. */
 void trmi_dense_keep(trmi_dense *d, const trm_model *model) {
     const trm_exec *exec = model->train.exec;
     trmi_dense_free(d);
@@ -48,6 +53,8 @@ void trmi_dense_keep(trmi_dense *d, const trm_model *model) {
     d->step = trm_exec_step(exec);
 }
 
+/* Writes the kept copies into `exec`; returns false if there are none, or if they are of another
+ * program. */
 static bool put_back(const trmi_dense *d, trm_exec *exec) {
     if (d == NULL || d->values == NULL || d->count != trm_exec_variable_count(exec)) {
         return false;
@@ -60,14 +67,16 @@ static bool put_back(const trmi_dense *d, trm_exec *exec) {
     return true;
 }
 
-/* ---- who has them
- *  ---------------------------------------------------------------------------------------- */
+/* ---- choosing the source of the dense parameters --------------------------------------------- */
 
+/* Dense parameters that one worker can offer, and their step. */
 typedef struct holding {
     bool any;
     int64_t step;
 } holding;
 
+/* Loads what this worker can offer into its model: its kept copies, or on rank 0 the newest
+ * checkpoint. */
 static trm_status find_own(trm_model *model, const trmi_dense *kept, const char *dir, holding *own,
                            trm_error *err) {
     *own = (holding){0};
@@ -80,13 +89,16 @@ static trm_status find_own(trm_model *model, const trmi_dense *kept, const char 
     return TRM_OK;
 }
 
+/* Replaces *value by the minimum over the ranks. Collective. */
 static trm_status least(const trm_model *model, int64_t *value, trm_error *err) {
     trm_comm *comm = trmi_model_comm(model);
     return comm == NULL ? TRM_OK
                         : trm_comm_allreduce(comm, value, 1, TRM_INT64, TRM_REDUCTION_MIN, err);
 }
 
-/* The rank whose step is nearest to the servers', -1 = none has any; and that step. */
+/* Sets *rank to the rank whose parameters are nearest to step `position` of the servers (-1: no
+ * rank has any), and *step to their step. Distance and rank are packed into one integer, so that
+ * a single minimum finds both; ties go to the lower rank. Collective. */
 static trm_status choose(const trm_model *model, const holding *own, int64_t position,
                          int32_t *rank, int64_t *step, trm_error *err) {
     const int64_t size = trmi_model_size(model);
@@ -98,6 +110,8 @@ static trm_status choose(const trm_model *model, const holding *own, int64_t pos
     return *rank < 0 ? TRM_OK : least(model, step, err);
 }
 
+/* Broadcasts all dense variables from rank `from`, one at a time, so that only one copy is in
+ * memory. Collective. */
 static trm_status give(const trm_model *model, int32_t from, trm_error *err) {
     trm_comm *comm = trmi_model_comm(model);
     trm_exec *exec = model->train.exec;
@@ -124,6 +138,8 @@ static trm_status give(const trm_model *model, int32_t from, trm_error *err) {
     return TRM_OK;
 }
 
+/* Contract in hybrid.h. Collective. Order: what this worker has, the servers' position, the
+ * nearest parameters of all workers, the broadcast. */
 trm_status trmi_dense_begin(trm_model *model, const trmi_dense *kept, const char *dir,
                             trm_error *err) {
     holding own;
@@ -136,6 +152,7 @@ trm_status trmi_dense_begin(trm_model *model, const trmi_dense *kept, const char
     if (from >= 0) {
         TRMI_TRY(give(model, from, err));
     }
+    /* dense parameters and tables would be of different steps */
     if (trmi_model_rank(model) == 0 && (from < 0 ? position > 0 : step < position)) {
         trmi_log(TRM_LOG_WARN, "train",
                  "no worker that lives has the dense parameters of step %lld: they go back to "
@@ -144,8 +161,9 @@ trm_status trmi_dense_begin(trm_model *model, const trmi_dense *kept, const char
                  from < 0 ? "their initial values, step " : "the checkpoint of step ",
                  from < 0 ? 0 : (long long)step);
     }
-    /* One ahead, they have that batch already: its rows' gradients are made again, for who could
-     * not push them. */
+    /* If the dense parameters are one step ahead of the tables, they contain that batch already:
+     * the step is kept, and push_rows (sink_servers.c) then pushes only the rows that a dead
+     * worker could not push. */
     trm_exec_set_step(model->train.exec,
                       (uint64_t)(from >= 0 && step > position ? step : position));
     trmi_remote_begin_at(model->remote, position);

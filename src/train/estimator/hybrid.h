@@ -1,32 +1,35 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* train/estimator/hybrid.h: dense parameters where workers reduce their gradients among each other
- * and only tables are on servers.
+/* train/estimator/hybrid.h: dense parameters of hybrid training, where workers all-reduce dense
+ * gradients among themselves and only embedding tables are on servers.
  *
- *      worker dies      the others' all-reduce fails: each keeps what it holds (trmi_dense_keep), and begins a new life
- *      it comes back    all meet again; who holds the step that the servers are at gives it to the others
- *      all have died    the chief has the newest checkpoint's, which may be older than the tables
- */
+ *        a worker dies    the all-reduce of the other workers fails: each keeps its dense parameters
+ *                         (trmi_dense_keep) and begins a new life, in which it waits for all workers
+ *        it comes back    all workers join again; the worker whose dense parameters are of the servers' step
+ *                         broadcasts them
+ *        all have died    rank 0 loads the newest checkpoint, whose dense parameters may be older than the tables */
 #ifndef TRMI_TRAIN_HYBRID_H
 #define TRMI_TRAIN_HYBRID_H
 
 #include "train/model.h"
 
-/* Parameters, states and slots of a life that is over. All zero: none. */
+/* Copies of parameters, states and slots that survive the model they come from. All zero: none. */
 typedef struct trmi_dense {
     trmi_arena arena;
-    void **values; /* by variable; NULL = not kept */
+    void **values; /* by index of the variable; NULL: not kept */
     int32_t count;
-    uint64_t step; /* updates that they have had */
+    uint64_t step; /* updates that they contain */
 } trmi_dense;
 
-/* In place of what was kept before; without memory for it, nothing is.   thread  none uses the model any more
- */
+/* Copies the model's dense parameters, states and slots into `dense`, in place of an older copy.
+ * Without memory nothing is kept, and another worker's copy or the checkpoint is used.
+ *   thread  no other thread uses the model */
 void trmi_dense_keep(trmi_dense *dense, const trm_model *model);
+/* Frees the copies and zeroes the struct. */
 void trmi_dense_free(trmi_dense *dense);
-/* Before training, on all workers: the same dense parameters on each, and the batch that comes
- * next: `kept` (or NULL) of
- * the last life, or the newest checkpoint in `dir` (or NULL), read by rank 0.   errors  NOMEM, CORRUPT, of trm_comm_run
- */
+/* Gives all workers the same dense parameters before training, and sets the batch that comes
+ * next. The parameters are those of the worker nearest to the servers' step: `kept` (NULL: none)
+ * from its last life, or on rank 0 the newest checkpoint in `dir` (NULL: none). Collective.
+ *   error  NOMEM, CORRUPT, those of trm_comm_run */
 trm_status trmi_dense_begin(trm_model *model, const trmi_dense *kept, const char *dir,
                             trm_error *err);
 

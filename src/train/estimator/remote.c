@@ -1,4 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Parameters on servers, as a worker's training loop uses them (states of a batch and contracts:
+ * remote.h).
+ *
+ *       create    find the gathers in the graph, detach their tables, compile the program that computes ids
+ *       bind      declare tables and dense variables on the servers; two stages with their pull requests
+ *       stage     copy the fields, compute the keys, start the pull
+ *       begin     wait for the pull, feed the program
+ *       push      check the gradients, send them
+ *
+ * A dense variable is a table too: its elements lie in rows of equal width, keys 0, 1, ... Rows
+ * and gradients are read and written in place in the program's arenas; a variable whose layout
+ * there is not plain goes through a copy. */
 #include "train/estimator/remote.h"
 
 #include "train/model.h"
@@ -11,31 +23,33 @@
 #include <math.h>
 #include <string.h>
 
+/* Width of dense rows (largest, smallest tried), stages of batches, dense rows that
+ * trmi_remote_counters samples. */
 enum { CHUNK = 1024, CHUNK_SMALLEST = 64, STAGES = 2, COUNTED = 64 };
 
-/* One gather. The tables of several may be the same. */
+/* One gather of the graph. Several gathers may read the same table. */
 typedef struct lookup {
     trmi_detached what;
-    int32_t table;             /* of the client */
+    int32_t table;             /* table number of the client */
     float *values, *gradients; /* [count][width], in the program */
 } lookup;
 
-/* A dense variable: rows of `width` values, one after the other. */
+/* A dense variable, stored on the servers as `rows` rows of `width` values. */
 typedef struct dense {
     const char *name;
     int32_t table, variable;
     int64_t count, rows;
     int32_t width;
     uint64_t *keys;
-    bool direct;               /* the program's memory is as the servers have it */
-    float *values, *gradients; /* in the program, or copies */
+    bool direct;               /* values and gradients lie in the program as on the servers */
+    float *values, *gradients; /* in the program if `direct`, else copies */
 } dense;
 
-/* A batch under way: a copy of its fields, its keys, its pull. */
+/* A staged batch: copies of its fields, its keys, its pull request. */
 typedef struct stage {
     trm_ps_batch *batch;
     trmi_staged place;
-    uint64_t **keys;                    /* [lookups] */
+    uint64_t **keys;                    /* [lookups], each as many as its gather has ids */
     void *fields[TRM_MAX_BATCH_FIELDS]; /* NULL: not used by the program */
     bool filled;
 } stage;
@@ -59,13 +73,13 @@ struct trmi_remote {
     int32_t tables_count;
     trmi_compiled *compiled;
     stage stages[STAGES];
-    int32_t next, current; /* stages; current -1 = none */
-    trm_ps_batch *reader;  /* of dense variables */
-    uint64_t step;         /* asynchronous: never goes back */
+    int32_t next, current; /* stage to fill next; stage that was begun, -1: none */
+    trm_ps_batch *reader;  /* request of trmi_remote_read_dense */
+    uint64_t step;         /* asynchronous: largest global step seen; never decreases */
     trm_ps_lease_options lending;
-    trm_ps_lease lease;            /* id 0: none is held */
-    int64_t lent_next;             /* of the lease: the next batch */
-    int64_t read_epoch, read_next; /* where the dataset stands */
+    trm_ps_lease lease;            /* lease held now; id 0: none */
+    int64_t lent_next;             /* next batch of the lease */
+    int64_t read_epoch, read_next; /* next batch that the dataset will give */
     trmi_arena arena;
 };
 
@@ -73,10 +87,11 @@ static trm_status no_memory(trm_error *err) {
     return TRMI_FAIL(err, TRM_NOMEM, "no memory for the keys of a batch");
 }
 
-/* ---- making ------------------------------------------------------------------------------------
- */
+/* ---- creation -------------------------------------------------------------------------------- */
 
-/* The part of the graph that makes ids: no parameters, so that it takes no memory. */
+/* Compiles the program that computes the ids of all gathers, from a copy of the graph.
+ * Parameters are replaced by dummy constants, because no operator that makes ids reads them; the
+ * program therefore takes no memory of a table's size. */
 static trm_status make_ids_program(trmi_remote *r, const trm_model_options *o,
                                    const trm_graph *graph, trm_error *err) {
     TRMI_TRY(trmi_graph_clone(graph, &r->ids_graph, err));
@@ -99,6 +114,8 @@ static trm_status make_ids_program(trmi_remote *r, const trm_model_options *o,
     return trm_exec_create(r->ids_graph, &options, &r->ids_exec, err);
 }
 
+/* Checks the options, finds the gathers, compiles the ids program, and only then changes the
+ * graph: the ids program needs the graph with its gathers. Contract in remote.h. */
 trm_status trmi_remote_create(const trm_model_options *o, trm_graph *graph, trmi_remote **out,
                               trm_error *err) {
     if (o->ps.lease_batches > 0 && o->ps.tables_only) {
@@ -154,9 +171,10 @@ void trmi_remote_destroy(trmi_remote *r) {
     trmi_free(r);
 }
 
-/* ---- declaring ---------------------------------------------------------------------------------
- */
+/* ---- declaring ------------------------------------------------------------------------------- */
 
+/* Declares the table of a gather on the servers, once for all gathers of the same table.
+ * *number: its number. */
 static trm_status declare_table(trmi_remote *r, const trmi_detached *t, int32_t *number,
                                 trm_error *err) {
     for (int32_t i = 0; i < r->tables_count; i++) {
@@ -180,6 +198,9 @@ static trm_status declare_table(trmi_remote *r, const trmi_detached *t, int32_t 
     return TRM_OK;
 }
 
+/* Finds for each gather where its rows and their gradients lie in the program, and declares its
+ * table.
+ *   error  INVALID: the loss does not depend on a table */
 static trm_status bind_lookups(trmi_remote *r, trm_error *err) {
     size_t room = (size_t)r->lookups_count + 1;
     r->lookups = trmi_arena_alloc(&r->arena, room * sizeof *r->lookups);
@@ -201,7 +222,9 @@ static trm_status bind_lookups(trmi_remote *r, trm_error *err) {
     return TRM_OK;
 }
 
-/* Rows as long as the servers like them, without a remainder where that is possible. */
+/* Returns the width of rows for a dense variable of `count` elements: at most CHUNK, and if
+ * possible a divisor of `count`, so that no row is padded and the program's memory can be used
+ * directly. */
 static int32_t row_width(int64_t count) {
     if (count <= CHUNK) {
         return (int32_t)count;
@@ -214,6 +237,8 @@ static int32_t row_width(int64_t count) {
     return CHUNK;
 }
 
+/* Describes one dense variable: row width, keys, and where values and gradients lie. A variable
+ * with padded rows or with a layout of its own in the program gets copies. */
 static trm_status bind_one(trmi_remote *r, int32_t variable, dense *d, trm_error *err) {
     trm_exec *exec = r->compiled->exec;
     trm_variable v = trm_exec_variable(exec, variable);
@@ -244,6 +269,9 @@ static trm_status bind_one(trmi_remote *r, int32_t variable, dense *d, trm_error
     return TRM_OK;
 }
 
+/* Declares a dense variable as a table on the servers, with the graph's initialisation and the
+ * optimiser's rule. Weight decay applies as on one device: not to vectors (bias, norm) unless
+ * decay_all is set. */
 static trm_status declare_dense(trmi_remote *r, dense *d, const trm_placement *placement,
                                 trm_error *err) {
     const trm_program *p = r->compiled->exec->program;
@@ -262,6 +290,7 @@ static trm_status declare_dense(trmi_remote *r, dense *d, const trm_placement *p
     return trm_ps_client_table(r->client, &o, &d->table, err);
 }
 
+/* Returns whether variable `name` is the leaf that stands for a gather's rows. */
 static bool is_rows(const trmi_remote *r, const char *name) {
     for (int32_t i = 0; i < r->lookups_count; i++) {
         if (strcmp(r->found[i].leaf, name) == 0) {
@@ -271,6 +300,8 @@ static bool is_rows(const trmi_remote *r, const char *name) {
     return false;
 }
 
+/* Describes, places and declares all dense variables; none in hybrid training, where they stay
+ * in the workers. */
 static trm_status bind_dense(trmi_remote *r, trm_error *err) {
     trm_exec *exec = r->compiled->exec;
     int32_t total = trm_exec_variable_count(exec);
@@ -285,6 +316,7 @@ static trm_status bind_dense(trmi_remote *r, trm_error *err) {
             r->dense_count++;
         }
     }
+    /* the placement divides all variables among the servers at once */
     trm_ps_variable *variables =
         trmi_arena_alloc(&r->arena, (size_t)(total + 1) * sizeof *variables);
     trm_placement *places = trmi_arena_alloc(&r->arena, (size_t)(total + 1) * sizeof *places);
@@ -305,6 +337,8 @@ static trm_status bind_dense(trmi_remote *r, trm_error *err) {
     return TRM_OK;
 }
 
+/* Allocates one stage: pull request, keys of each gather, copies of the fields that the program
+ * uses. */
 static trm_status make_stage(trmi_remote *r, stage *s, trm_error *err) {
     TRMI_TRY(trm_ps_batch_create(r->client, &s->batch, err));
     s->keys = trmi_arena_alloc(&r->arena, (size_t)(r->lookups_count + 1) * sizeof *s->keys);
@@ -329,6 +363,8 @@ static trm_status make_stage(trmi_remote *r, stage *s, trm_error *err) {
     return TRM_OK;
 }
 
+/* Contract in remote.h. The executor's step is set to the servers', so that a restarted worker
+ * continues there. */
 trm_status trmi_remote_bind(trmi_remote *r, trmi_compiled *compiled, trm_error *err) {
     r->compiled = compiled;
     if (r->options.tables_only && r->lookups_count == 0) {
@@ -347,7 +383,8 @@ trm_status trmi_remote_bind(trmi_remote *r, trmi_compiled *compiled, trm_error *
         TRMI_TRY(make_stage(r, &r->stages[i], err));
     }
     TRMI_TRY(trm_ps_batch_create(r->client, &r->reader, err));
-    /* Hybrid, an update is of all workers' batches. */
+    /* hybrid: the step is the number of batches, since each update contains one batch of every
+     * worker */
     trm_exec_set_step(compiled->exec, r->options.tables_only ? (uint64_t)trmi_remote_position(r)
                                                              : trmi_remote_step(r));
     return TRM_OK;
@@ -358,9 +395,11 @@ trmi_remote_table trmi_remote_table_at(const trmi_remote *r, int32_t index) {
     return r->tables[index];
 }
 
-/* ---- staging -----------------------------------------------------------------------------------
- */
+/* ---- staging --------------------------------------------------------------------------------- */
 
+/* Copies the fields of a batch into the stage and into the inputs of the ids program. The copy
+ * is needed because the dataset's batch is borrowed, and the program's inputs still hold the
+ * batch that is being computed. */
 static trm_status copy_fields(trmi_remote *r, stage *s, const trm_batch *batch, trm_error *err) {
     for (int32_t f = 0; f < r->compiled->fields; f++) {
         const trm_tensor *from = &batch->fields[f].tensor, *to = &r->compiled->target[f];
@@ -383,7 +422,8 @@ static trm_status copy_fields(trmi_remote *r, stage *s, const trm_batch *batch, 
     return TRM_OK;
 }
 
-/* Ids are checked as a gather would. */
+/* Converts the ids of one gather into keys.
+ *   error  INVALID: an id outside the table, as the gather itself reports it */
 static trm_status take_keys(const trmi_detached *t, const trm_tensor *ids, uint64_t *keys,
                             trm_error *err) {
     bool wide = ids->dtype == TRM_INT64;
@@ -398,6 +438,7 @@ static trm_status take_keys(const trmi_detached *t, const trm_tensor *ids, uint6
     return TRM_OK;
 }
 
+/* Runs the ids program and stores the keys of all gathers in the stage. */
 static trm_status find_keys(trmi_remote *r, stage *s, trm_error *err) {
     if (r->lookups_count == 0) {
         return TRM_OK;
@@ -411,6 +452,8 @@ static trm_status find_keys(trmi_remote *r, stage *s, trm_error *err) {
     return TRM_OK;
 }
 
+/* Fills the pull request of the stage: the keys of each gather, and all rows of all dense
+ * variables. The same request is pushed later, so that it names where the gradients lie too. */
 static trm_status fill_batch(trmi_remote *r, stage *s, trm_error *err) {
     trm_ps_batch_clear(s->batch);
     for (int32_t i = 0; i < r->lookups_count; i++) {
@@ -426,6 +469,8 @@ static trm_status fill_batch(trmi_remote *r, stage *s, trm_error *err) {
     return TRM_OK;
 }
 
+/* Contract in remote.h. Copies, computes keys, sends the pull; the answer is awaited in
+ * trmi_remote_begin. */
 trm_status trmi_remote_stage(trmi_remote *r, const trm_batch *batch, const trm_ps_lease *lease,
                              trm_error *err) {
     stage *s = &r->stages[r->next];
@@ -443,9 +488,10 @@ bool trmi_remote_is_late(const trmi_remote *r) {
     return trm_ps_client_mode(r->client) != TRM_PS_SYNC;
 }
 
-/* A row of a table is seldom another batch's too; a dense variable always is: by the time of its
- * push, what was read while the batch before was computed lacks that batch's update and twice as
- * many of the others'. */
+/* Returns whether staging ahead pays. A row of a table is seldom in two successive batches, so
+ * its value is hardly older when pulled ahead. A dense variable is in every batch: without
+ * synchronous steps, values pulled ahead lack the update of the batch that is being computed,
+ * and twice as many updates of the other workers. */
 bool trmi_remote_reads_ahead(const trmi_remote *r) {
     return !r->options.no_prefetch && (r->lookups_count > 0 || !trmi_remote_is_late(r));
 }
@@ -454,9 +500,9 @@ int64_t trmi_remote_staged_epoch(const trmi_remote *r) { return r->stages[r->nex
 
 bool trmi_remote_is_staged(const trmi_remote *r) { return r->stages[r->next].filled; }
 
-/* ---- a step ------------------------------------------------------------------------------------
- */
+/* ---- a step ---------------------------------------------------------------------------------- */
 
+/* Writes the pulled copies of dense variables whose layout in the program is not plain. */
 static void put_dense(trmi_remote *r) {
     for (int32_t i = 0; i < r->dense_count; i++) {
         if (!r->dense[i].direct) {
@@ -465,6 +511,8 @@ static void put_dense(trmi_remote *r) {
     }
 }
 
+/* Contract in remote.h. The stage becomes the current one, and the other stage is free for the
+ * next batch. */
 trm_status trmi_remote_begin(trmi_remote *r, trmi_staged *out, trm_error *err) {
     stage *s = &r->stages[r->next];
     TRMI_TRY(trm_ps_pull_wait(s->batch, err));
@@ -482,8 +530,10 @@ trm_status trmi_remote_begin(trmi_remote *r, trmi_staged *out, trm_error *err) {
     return TRM_OK;
 }
 
+/* Returns whether no value is NaN or infinite, by its exponent bits: an integer loop that
+ * compilers vectorise. */
 static bool all_finite(const float *x, int64_t count) {
-    uint32_t found = 0; /* an exponent of all ones; a loop that vectors take */
+    uint32_t found = 0; /* 1 if an exponent is all ones */
     for (int64_t i = 0; i < count; i++) {
         uint32_t bits;
         memcpy(&bits, x + i, sizeof bits);
@@ -492,6 +542,9 @@ static bool all_finite(const float *x, int64_t count) {
     return found == 0;
 }
 
+/* Fetches the gradients of dense variables that need a copy, and checks that the gradients are
+ * finite: a NaN that reaches the servers would spoil the parameters of all workers.
+ *   error  DIVERGED */
 static trm_status take_gradients(trmi_remote *r, trm_error *err) {
     for (int32_t i = 0; i < r->dense_count; i++) {
         dense *d = &r->dense[i];
@@ -505,7 +558,8 @@ static trm_status take_gradients(trmi_remote *r, trm_error *err) {
                              d->name);
         }
     }
-    /* What is wrong in a row's gradient came through a dense variable's, where there are any. */
+    /* Rows of tables are checked only in a model without dense variables: a NaN reaches a row's
+     * gradient through a dense variable's. */
     for (int32_t i = 0; i < r->lookups_count && r->dense_count == 0; i++) {
         const lookup *l = &r->lookups[i];
         if (!all_finite(l->gradients, l->what.count * l->what.width)) {
@@ -518,6 +572,8 @@ static trm_status take_gradients(trmi_remote *r, trm_error *err) {
     return TRM_OK;
 }
 
+/* Contract in remote.h. The servers' rows have the base rate, so the push carries the ratio of
+ * the current rate to it. */
 trm_status trmi_remote_push(trmi_remote *r, double rate, trm_error *err) {
     TRMI_TRY(take_gradients(r, err));
     stage *s = &r->stages[r->current];
@@ -526,11 +582,12 @@ trm_status trmi_remote_push(trmi_remote *r, double rate, trm_error *err) {
                                          .position = (s->place.index + 1) * r->compiled->batch};
     r->current = -1;
     trm_status status = trm_ps_push(s->batch, &options, err);
-    if (status == TRM_CANCELLED) { /* no request to stop: the servers have given its samples away */
+    if (status ==
+        TRM_CANCELLED) { /* CANCELLED here means that the servers have leased this batch's samples to other workers; for the caller that is a lost connection, because CANCELLED would read as a requested stop. */
         return TRMI_FAIL(err, TRM_PEER, "%s", err != NULL ? err->message : "");
     }
     TRMI_TRY(status);
-    r->step++; /* at least; answers tell of the others' */
+    r->step++; /* count the own update at once; the servers' answers bring those of other workers */
     r->step = trmi_remote_step(r);
     return TRM_OK;
 }
@@ -539,6 +596,7 @@ trm_status trmi_remote_flush(trmi_remote *r, trm_error *err) {
     return trm_ps_flush(r->client, err);
 }
 
+/* Reads the update counts of about COUNTED rows of each dense variable (contract in remote.h). */
 trm_status trmi_remote_counters(trmi_remote *r, int64_t *least, int64_t *most, trm_error *err) {
     *least = *most = 0;
     bool first = true;
@@ -582,19 +640,20 @@ uint64_t trmi_remote_step(const trmi_remote *r) {
     return counted > r->step ? counted : r->step;
 }
 
-/* The staged batch has its number already, but is not finished. */
+/* The client counts a batch when it is staged; a staged batch is not finished yet. */
 int64_t trmi_remote_position(const trmi_remote *r) {
     return trm_ps_client_next_batch(r->client) - (trmi_remote_is_staged(r) ? 1 : 0);
 }
 
 void trmi_remote_begin_at(trmi_remote *r, int64_t batch) { trmi_client_begin_at(r->client, batch); }
 
-/* ---- leases -------------------------------------------------------------------------------------
- */
+/* ---- leases ---------------------------------------------------------------------------------- */
 
+/* Contract in remote.h. Leases are whole batches, so that all workers cut the samples alike. */
 void trmi_remote_lend(trmi_remote *r, trm_dataset *data, int64_t epochs, int64_t steps) {
     int64_t batch = r->compiled->batch;
-    /* Synchronous, a step is as many batches as there are workers with samples. */
+    /* Only asynchronous steps can be limited by samples: a synchronous step takes a batch of
+     * every worker that has samples, and that number varies. */
     bool counts = trm_ps_client_mode(r->client) != TRM_PS_SYNC;
     r->lending = (trm_ps_lease_options){.samples = trm_dataset_epoch_batches(data) * batch,
                                         .lease_samples = r->options.lease_batches * batch,
@@ -605,6 +664,9 @@ void trmi_remote_lend(trmi_remote *r, trm_dataset *data, int64_t epochs, int64_t
     r->read_epoch = -1;
 }
 
+/* Reads the batch of the lease that is due. The dataset seeks only where leases do not follow
+ * each other.
+ *   error  INTERNAL: the dataset gave another batch */
 static trm_status read_lent(trmi_remote *r, trm_dataset *data, const trm_batch **out,
                             trm_error *err) {
     if (r->read_epoch != r->lease.epoch || r->read_next != r->lent_next) {
@@ -622,12 +684,14 @@ static trm_status read_lent(trmi_remote *r, trm_dataset *data, const trm_batch *
     return TRM_OK;
 }
 
+/* Contract in remote.h. Takes a new lease when the last one is used up. */
 trm_status trmi_remote_stage_lent(trmi_remote *r, trm_dataset *data, trm_error *err) {
     int64_t size = r->compiled->batch;
     bool used = r->lease.id == 0 || r->lent_next * size >= r->lease.end;
     if (used && r->current >= 0 && trm_ps_client_mode(r->client) != TRM_PS_ASYNC) {
-        /* without samples this worker would rest, and the others not wait for what it is about to
-         * push */
+        /* Without a lease this worker would be inactive, and the servers would finish the step
+         * without the gradients that it is about to push. So the next lease is taken after the
+         * push. */
         return TRM_OK;
     }
     if (used) {

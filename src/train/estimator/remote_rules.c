@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The optimiser and the initial values of a model, as the servers' tables have them. */
+/* Translates a model's optimiser and initial values into those of the servers' tables. */
 #include "train/estimator/remote.h"
 
 #include "base/error.h"
 
+/* Sets the rule and its constants. Embedding tables use lazy Adam, which updates only the
+ * moments of rows in the batch.
+ *   error  INVALID: LARS and decoupled weight decay, which need norms or values of whole layers */
 static trm_status kind_of(const trm_optimizer_options *o, bool table, trm_row_optimizer *out,
                           trm_error *err) {
     switch (o->kind) {
@@ -32,7 +35,7 @@ static trm_status kind_of(const trm_optimizer_options *o, bool table, trm_row_op
         out->rule = TRM_ROW_FTRL;
         out->initial_accumulator = (float)o->initial_accumulator;
         out->l1 = (float)o->l1;
-        out->l2 = (float)(2 * o->l2); /* TensorFlow's l2 counts twice */
+        out->l2 = (float)(2 * o->l2); /* TensorFlow's FTRL defines l2 with another factor 2 */
         return TRM_OK;
     case TRM_LARS: break;
     }
@@ -42,6 +45,7 @@ static trm_status kind_of(const trm_optimizer_options *o, bool table, trm_row_op
                      o->kind == TRM_LARS ? "the optimizer lars" : "decoupled weight decay");
 }
 
+/* Contract in remote.h. Clipping by the global norm is refused: no server sees all gradients. */
 trm_status trmi_remote_rule(const trm_optimizer_options *o, double rate, bool decay, bool table,
                             trm_row_optimizer *out, trm_error *err) {
     *out = (trm_row_optimizer){.learning_rate = (float)rate,
@@ -55,6 +59,8 @@ trm_status trmi_remote_rule(const trm_optimizer_options *o, double rate, bool de
     return TRM_OK;
 }
 
+/* The random stream is that of the parameter on one device: a row has the same initial bits
+ * there and here. */
 trm_row_init trmi_remote_init(trm_init init, const char *name, const trm_shape *shape) {
     trmi_init_rule rule = trmi_init_rule_of(init, name, shape);
     static const trm_row_init_kind kinds[] = {[TRMI_INIT_CONSTANT] = TRM_ROW_INIT_CONSTANT,

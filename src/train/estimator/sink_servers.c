@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Gradient sinks on parameter servers. What they have in common is in remote.c: a batch is
- * staged (its ids go out, its rows and the dense variables come back), begun, and its gradients
- * are pushed.
+/* The gradient sinks on parameter servers. All three use remote.c: a batch is staged (its ids go
+ * out, its rows and the dense variables come back), begun, and its gradients are pushed.
  *
- *      servers   all parameters are there; this worker reads its shard of the data
- *      leases    the same, and the servers lend the samples: an epoch ends with the first batch lent
- *                of the next one
- *      hybrid    only tables are there; dense parameters are the executor's, reduced over workers */
+ *        servers   all parameters are on servers; this worker reads its shard of the data
+ *        leases    the same, and the servers lend the samples: an epoch ends with the first batch lent
+ *                  of the next one
+ *        hybrid    only tables are on servers; dense parameters belong to the executor, reduced over workers */
 #include "train/estimator/dealt.h"
 #include "train/estimator/remote.h"
 #include "train/gradient_sink.h"
@@ -17,10 +16,11 @@
 #include <math.h>
 #include <unistd.h>
 
-enum { NEAR_THE_END = 16 }; /* updates */
+enum { NEAR_THE_END = 16 }; /* updates before the step limit, in which answers are awaited */
 
 /* ---- a model --------------------------------------------------------------------------------- */
 
+/* Returns whether the model trains with servers. */
 static bool on_servers(const trm_model_options *o) {
     return o->ps.client != NULL && !o->evaluation_only;
 }
@@ -29,6 +29,7 @@ static bool takes_leases(const trm_model_options *o) {
     return on_servers(o) && o->ps.lease_batches > 0;
 }
 
+/* Rejects strict determinism, which is a property of gradients that ranks reduce. */
 static trm_status check(const trm_model_options *o, trm_error *err) {
     return o->parallel.block == 0
                ? TRM_OK
@@ -37,6 +38,7 @@ static trm_status check(const trm_model_options *o, trm_error *err) {
                            "trains on parameter servers");
 }
 
+/* trmi_gradient_sink.prepare: takes the tables out of the graph. */
 static trm_status prepare(trm_model *model, trm_graph *graph, trm_error *err) {
     return trmi_remote_create(&model->options, graph, &model->remote, err);
 }
@@ -49,9 +51,11 @@ static void destroy(trm_model *model) { trmi_remote_destroy(model->remote); }
 
 static bool is_late(const trm_model *model) { return trmi_remote_is_late(model->remote); }
 
-/* ---- the position ---------------------------------------------------------------------------- */
+/* ---- position in the data -------------------------------------------------------------------- */
 
-/* The servers know what this worker has done, before a restart too. */
+/* Sets the model's position from the number of batches that the servers have from this worker,
+ * which includes batches from before a restart. In a job that was continued with other workers
+ * the position is computed by stretches (dealt.h). */
 static trm_status find(trmi_run *r, trm_error *err) {
     trm_model *model = r->model;
     int64_t done = trmi_remote_position(model->remote);
@@ -69,6 +73,7 @@ static trm_status find(trmi_run *r, trm_error *err) {
     return TRM_OK;
 }
 
+/* Moves the dataset to the next batch to read: one further if a batch is already staged. */
 static trm_status seek(trmi_run *r, trm_error *err) {
     return trm_dataset_seek(r->options->data, r->model->epoch,
                             r->batch + trmi_remote_is_staged(r->model->remote), err);
@@ -84,33 +89,35 @@ static trm_status next_epoch(trmi_run *r, trm_error *err) {
 
 static uint64_t steps_done(const trmi_run *r) { return trm_exec_step(r->model->train.exec); }
 
-/* After a hybrid worker's death the dense parameters may have a batch more than the tables
- * (hybrid.c). */
+/* Returns the step of the tables, by the position. After another worker's death the dense
+ * parameters may be one step ahead (hybrid.c), so the executor's step is not used. */
 static uint64_t steps_of_tables(const trmi_run *r) {
     return (uint64_t)(r->model->epoch * r->p.epoch_steps + r->model->epoch_step - r->ahead);
 }
 
 /* ---- a batch --------------------------------------------------------------------------------- */
 
+/* Returns whether the current step is the last one of this call: no batch is staged after it. */
 static bool is_last_step(const trmi_run *r) {
     int64_t steps = r->options->steps, epochs = r->options->epochs;
     return (steps > 0 && r->p.global_step + 1 >= (uint64_t)steps) ||
            (epochs > 0 && r->model->epoch + 1 >= epochs && r->p.step >= r->p.epoch_steps);
 }
 
+/* Reads the next batch of the dataset and stages it. */
 static trm_status stage_next(trmi_run *r, trm_error *err) {
     const trm_batch *batch;
     TRMI_TRY(trmi_run_read(r, &batch, err));
     return trmi_remote_stage(r->model->remote, batch, NULL, err);
 }
 
-/* Is the next batch to be staged while this one is computed? */
+/* Returns whether to stage the next batch while the current one is computed. */
 static bool goes_ahead(const trmi_run *r) {
     return trmi_remote_reads_ahead(r->model->remote) && !is_last_step(r) &&
            !atomic_load(&r->model->stop);
 }
 
-/* Waits for the staged batch's rows and variables. */
+/* Waits for the rows and variables of the staged batch and feeds the program. */
 static trm_status begin_staged(const trmi_run *r, trmi_staged *staged, trm_error *err) {
     double before = trmi_os_now();
     TRMI_TRY(trmi_remote_begin(r->model->remote, staged, err));
@@ -118,6 +125,8 @@ static trm_status begin_staged(const trmi_run *r, trmi_staged *staged, trm_error
     return TRM_OK;
 }
 
+/* Begins the batch that is due and stages the one after it, so that its pull overlaps with the
+ * computation. */
 static trm_status begin(trmi_run *r, trm_error *err) {
     trmi_remote *remote = r->model->remote;
     trmi_staged staged;
@@ -129,16 +138,18 @@ static trm_status begin(trmi_run *r, trm_error *err) {
     return goes_ahead(r) ? stage_next(r, err) : TRM_OK;
 }
 
+/* Pushes the gradients. Near the step limit every answer is awaited: answers carry the global
+ * step, and a worker that did not know of the other workers' updates would make too many. */
 static trm_status push(trmi_run *r, trm_error *err) {
     trm_exec *exec = r->model->train.exec;
     trmi_remote *remote = r->model->remote;
     if (!isfinite(r->p.loss)) {
-        return trmi_run_diverged(r, err); /* no other worker may learn from it */
+        return trmi_run_diverged(r, err); /* must not reach the servers */
     }
     TRMI_TRY(trmi_remote_push(remote, r->p.learning_rate, err));
     int64_t limit = r->options->steps;
     if (limit > 0 && trmi_remote_step(remote) + NEAR_THE_END >= (uint64_t)limit) {
-        TRMI_TRY(trmi_remote_flush(remote, err)); /* to hear of the other workers in time */
+        TRMI_TRY(trmi_remote_flush(remote, err));
     }
     trm_exec_set_step(exec, trmi_remote_step(remote));
     return TRM_OK;
@@ -148,7 +159,9 @@ static trm_status flush(trmi_run *r, trm_error *err) {
     return trmi_remote_flush(r->model->remote, err);
 }
 
-/* Dense parameters where they are, then the tables' rows. */
+/* Hybrid: updates the dense parameters locally, then pushes the tables' rows. If the dense
+ * parameters already contain this batch (this worker or another one died between the two), only
+ * the rows are pushed. */
 static trm_status push_rows(trmi_run *r, trm_error *err) {
     trm_exec *exec = r->model->train.exec;
     if (!isfinite(r->p.loss)) {
@@ -161,8 +174,10 @@ static trm_status push_rows(trmi_run *r, trm_error *err) {
 
 /* ---- samples that servers lend --------------------------------------------------------------- */
 
-/* When other workers still have an epoch's last batches there is nothing to do yet, but there may
- * be: with `wait` until that is known. */
+/* Stages the next lent batch. While other workers hold the last leases of an epoch, the servers
+ * answer PENDING, because a lease of a dead worker would be lent again. With `wait` the request
+ * is repeated every 10 ms until that is decided; without, nothing is staged. Sets used_up when
+ * all samples are used. */
 static trm_status stage_lent(trmi_run *r, bool wait, trm_error *err) {
     double before = trmi_os_now();
     trm_status status;
@@ -176,10 +191,13 @@ static trm_status stage_lent(trmi_run *r, bool wait, trm_error *err) {
     return status == TRM_END || status == TRM_PENDING ? TRM_OK : status;
 }
 
+/* Stages a lent batch if none is staged. */
 static trm_status stage_first_lent(trmi_run *r, trm_error *err) {
     return trmi_remote_is_staged(r->model->remote) ? TRM_OK : stage_lent(r, true, err);
 }
 
+/* Sends the servers the samples to lend and stages the first batch; its epoch is the run's
+ * position. */
 static trm_status seek_lent(trmi_run *r, trm_error *err) {
     trmi_remote *remote = r->model->remote;
     trmi_remote_lend(remote, r->options->data, r->options->epochs, r->options->steps);
@@ -192,23 +210,25 @@ static trm_status seek_lent(trmi_run *r, trm_error *err) {
     return TRM_OK;
 }
 
+/* Returns whether the staged batch belongs to another epoch, or no samples are left. */
 static bool lent_epoch_is_over(const trmi_run *r) {
     const trmi_remote *remote = r->model->remote;
     return r->used_up ||
            (trmi_remote_is_staged(remote) && trmi_remote_staged_epoch(remote) != r->model->epoch);
 }
 
-/* The other workers may wait for the batch that is being computed here: this one does not wait for
- * them while it computes. */
+/* Begins the staged batch and tries to stage the next one. That does not wait for other workers,
+ * because they may be waiting for the batch that is about to be computed here. */
 static trm_status begin_lent(trmi_run *r, trm_error *err) {
     trmi_staged staged;
     TRMI_TRY(stage_first_lent(r, err));
     TRMI_TRY(begin_staged(r, &staged, err));
-    r->batch = staged.index; /* whatever was lent is due */
+    r->batch = staged.index; /* the servers decide the order: the lent batch is due */
     TRMI_TRY(trmi_run_use(r, staged.epoch, staged.index, staged.samples, err));
     return goes_ahead(r) ? stage_lent(r, false, err) : TRM_OK;
 }
 
+/* Nothing to do: leases carry their epoch. */
 static trm_status next_lent_epoch(trmi_run *r, trm_error *err) {
     (void)r;
     (void)err;

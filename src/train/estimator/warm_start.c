@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A job whose rows begin with another run's weights. The servers read them where rows are made
- * (trm_ps_source), so that nothing is sent, and a row that nobody has trained begins so at any
- * time: the file must stay. Its name is in model_dir/ps/warm-start.txt, for servers that are
- * started again and for jobs that are continued. */
+/* Warm start of a PS-Worker job: rows begin with another run's weights.
+ *
+ * Each server reads its rows from the file when it creates them (trm_ps_source), so that nothing
+ * goes over the network. A row that has not been trained is created at any time, so the file
+ * must stay for the life of the job. Its name is kept in model_dir/ps/warm-start.txt, for
+ * servers that are restarted and for jobs that are continued. */
 #include "train/estimator/warm_start.h"
 
 #include "train/model.h"
 #include "train/estimator/remote.h"
 
+#include "base/arguments.h"
 #include "base/error.h"
 #include "base/half.h"
 #include "base/log.h"
@@ -21,16 +24,17 @@
 
 enum { PATH_BYTES = 4096 };
 
+/* An open file of weights. */
 struct trmi_warm_start {
     char path[PATH_BYTES];
-    trm_safetensors *file; /* one of the two */
+    trm_safetensors *file; /* one of `file` and `checkpoint` is open */
     trm_checkpoint *checkpoint;
     const trm_safetensors *tensors;
 };
 
-/* ---- the file
- *  ---------------------------------------------------------------------------------------- */
+/* ---- reading the file ------------------------------------------------------------------------ */
 
+/* Opens the file by its ending: .safetensors, or the newest checkpoint of a folder. */
 static trm_status open_tensors(trmi_warm_start *w, trm_error *err) {
     size_t length = strlen(w->path), tail = strlen(".safetensors");
     if (length > tail && strcmp(w->path + length - tail, ".safetensors") == 0) {
@@ -72,11 +76,11 @@ void trmi_warm_start_close(trmi_warm_start *w) {
     }
 }
 
-/* ---- rows
- *  -------------------------------------------------------------------------------------------- */
+/* ---- rows ------------------------------------------------------------------------------------ */
 
-/* A variable lies in rows of `width`, one after the other; the last may be longer than what is left
- * of it. */
+/* Contract in warm_start.h. A variable is stored as rows of `width` values, so row `key` begins
+ * at element key * width; the last row is filled up with zeros. float16 and bfloat16 are
+ * converted. */
 bool trmi_warm_start_row(void *context, const char *table, uint64_t key, int32_t width,
                          float *values) {
     const trmi_warm_start *w = context;
@@ -109,13 +113,15 @@ bool trmi_warm_start_row(void *context, const char *table, uint64_t key, int32_t
     return true;
 }
 
-/* ---- does it fit?
- *  -------------------------------------------------------------------------------------- */
+/* ---- checks ---------------------------------------------------------------------------------- */
 
+/* Counts of the model's tensors that the file has and lacks. */
 typedef struct fit {
     int32_t found, missing;
 } fit;
 
+/* Checks one tensor of the model against the file.
+ *   errors  INVALID: another shape or dtype */
 static trm_status check_one(const trmi_warm_start *w, const char *name, const trm_shape *shape,
                             fit *f, trm_error *err) {
     const trm_safetensors_entry *e = trm_safetensors_find(w->tensors, name);
@@ -143,6 +149,8 @@ static trm_status check_one(const trmi_warm_start *w, const char *name, const tr
                            trm_shape_format(shape, ours, sizeof ours));
 }
 
+/* Contract in warm_start.h. Dense variables and tables; rows of the current batch ("#rows")
+ * belong to the tables. */
 trm_status trmi_warm_start_check(const trmi_warm_start *w, const trm_model *model, trm_error *err) {
     const trm_exec *exec = model->train.exec;
     fit f = {0};
@@ -168,13 +176,14 @@ trm_status trmi_warm_start_check(const trmi_warm_start *w, const trm_model *mode
     return TRM_OK;
 }
 
-/* ---- what a job began with
- *  --------------------------------------------------------------------------------- */
+/* ---- record in the job's folder -------------------------------------------------------------- */
 
+/* Writes the path of warm-start.txt to `note`. */
 static void note_path(const char *folder, char note[PATH_BYTES + 32]) {
     snprintf(note, PATH_BYTES + 32, "%s/warm-start.txt", folder);
 }
 
+/* Reads the path of the weights from warm-start.txt. */
 static trm_status remembered(const char *note, char path[PATH_BYTES], trm_error *err) {
     uint8_t *text;
     size_t bytes;
@@ -186,7 +195,8 @@ static trm_status remembered(const char *note, char path[PATH_BYTES], trm_error 
     return TRM_OK;
 }
 
-/* *out NULL: the job of this folder began with nothing, or has not begun. */
+/* Opens the weights that warm-start.txt of `folder` names; *out NULL if there is no such file.
+ * If the weights are gone, the message explains that untrained rows still need them. */
 static trm_status open_remembered(const char *folder, trmi_warm_start **out, trm_error *err) {
     char note[PATH_BYTES + 32], path[PATH_BYTES];
     *out = NULL;
@@ -205,6 +215,7 @@ static trm_status open_remembered(const char *folder, trmi_warm_start **out, trm
 }
 
 trm_status trm_ps_initial_open(const char *folder, trm_ps_source *out, trm_error *err) {
+    TRMI_NEED(err, folder, out);
     trmi_warm_start *warm;
     TRMI_TRY(open_remembered(folder, &warm, err));
     *out = (trm_ps_source){warm == NULL ? NULL : trmi_warm_start_row, warm};
@@ -212,10 +223,13 @@ trm_status trm_ps_initial_open(const char *folder, trm_ps_source *out, trm_error
 }
 
 void trm_ps_initial_close(trm_ps_source *source) {
+    TRMI_NEED_OR(, NULL, source);
     trmi_warm_start_close(source->context);
     *source = (trm_ps_source){0};
 }
 
+/* Contract in warm_start.h. A new job notes the weights in warm-start.txt; a job that began
+ * without them goes on without. */
 trm_status trmi_warm_start_of_job(const trm_estimator *e, const char *folder, trmi_warm_start **out,
                                   trm_error *err) {
     char note[PATH_BYTES + 32], path[PATH_BYTES], full[PATH_MAX];

@@ -8,19 +8,25 @@
 
 typedef struct trmi_warm_start trmi_warm_start;
 
-/* errors  IO (nothing there), CORRUPT, NOMEM     owns  caller, trmi_warm_start_close */
+/* Opens the weights at `path`: a .safetensors file or a folder of checkpoints.
+ *   errors  IO: nothing there; CORRUPT, NOMEM
+ *   owns    the caller, trmi_warm_start_close */
 trm_status trmi_warm_start_open(const char *path, trmi_warm_start **out, trm_error *err);
+/* Closes the file. NULL is accepted. */
 void trmi_warm_start_close(trmi_warm_start *warm);
-/* For a server: what the job began with, or begins with now; *out NULL: with nothing. `folder`: of
- * the servers, "" = none.
- *   errors  as open */
+/* For a server: opens the weights that the job began with, or begins with now. *out NULL: the
+ * job begins with initial values. `folder`: the servers', "": none.
+ *   errors  as trmi_warm_start_open */
 trm_status trmi_warm_start_of_job(const trm_estimator *e, const char *folder, trmi_warm_start **out,
                                   trm_error *err);
-/* trm_ps_source.read; `context` is the warm start.   thread any */
+/* Writes row `key` of `table` to values[width]; returns false if the file does not have it. It
+ * is a trm_ps_source.read; `context` is the warm start.
+ *   thread  any */
 bool trmi_warm_start_row(void *context, const char *table, uint64_t key, int32_t width,
                          float *values);
-/* For a trainer: whether all tensors of the file that the model has are as the model's. Says which are missing.   errors  INVALID
- */
+/* For a trainer: checks that the file's tensors that the model has too are of its shapes, and
+ * logs how many are missing.
+ *   errors  INVALID: another shape or dtype, or no tensor in common */
 trm_status trmi_warm_start_check(const trmi_warm_start *warm, const trm_model *model,
                                  trm_error *err);
 

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A model's weights as safetensors, npz and ONNX; onnx_map.c knows what each operator is there. */
+/* Exports a model's weights as safetensors, npz or ONNX (trireme/export.h). The first two write
+ * the gathered variables; ONNX walks the evaluation graph and lets onnx_map.c translate each
+ * operator. */
 #include "trireme/export.h"
 #include "trireme/save_files.h"
 
@@ -7,11 +9,13 @@
 #include "train/model.h"
 #include "train/export/onnx_map.h"
 
+#include "base/arguments.h"
 #include "base/error.h"
 
 #include <string.h>
 
 trm_status trm_export_safetensors(trm_model *model, const char *path, trm_error *err) {
+    TRMI_NEED(err, model, path);
     trmi_arena arena = {0};
     trm_named_tensor *tensors;
     int64_t count;
@@ -25,6 +29,7 @@ trm_status trm_export_safetensors(trm_model *model, const char *path, trm_error 
 }
 
 trm_status trm_export_npz(trm_model *model, const char *path, trm_error *err) {
+    TRMI_NEED(err, model, path);
     trmi_arena arena = {0};
     trm_named_tensor *tensors;
     int64_t count;
@@ -36,18 +41,19 @@ trm_status trm_export_npz(trm_model *model, const char *path, trm_error *err) {
     return status;
 }
 
-/* ---- ONNX
- *  ------------------------------------------------------------------------------------------- */
+/* ---- ONNX ------------------------------------------------------------------------------------ */
 
-/* Names the values that the logits depend on; loss and labels fall away. */
+/* Names all values that the logits depend on, going backward from the logits; values without a
+ * name (loss, labels) are not exported. A value is named after the operator that makes it. */
 static trm_status name_values(trmi_onnx *x, trm_node logits, trm_error *err) {
     const trm_graph *g = x->graph;
     x->names = trmi_arena_alloc(&x->arena, (size_t)g->values_count * sizeof *x->names);
     if (x->names == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for an ONNX model");
     }
+    /* operators are in topological order; backward, consumers come before producers */
     x->names[logits.id] = "logits";
-    for (int64_t i = g->ops_count - 1; i > 0; i--) { /* consumers come after producers */
+    for (int64_t i = g->ops_count - 1; i > 0; i--) {
         const trmi_op *op = &g->ops[i];
         bool wanted = false;
         for (int32_t j = 0; j < op->outputs_count; j++) {
@@ -70,6 +76,7 @@ static trm_status name_values(trmi_onnx *x, trm_node logits, trm_error *err) {
     return TRM_OK;
 }
 
+/* Describes a value for ONNX; the first dimension is the symbol N, the batch. */
 static trm_onnx_value describe_value(const trmi_onnx *x, int32_t id) {
     const trmi_value *v = &x->graph->values[id];
     trm_onnx_value out = {.name = x->names[id], .dtype = v->dtype, .rank = v->shape.rank};
@@ -82,6 +89,7 @@ static trm_onnx_value describe_value(const trmi_onnx *x, int32_t id) {
     return out;
 }
 
+/* Adds a parameter or state as an initializer, with a copy of its values in plain layout. */
 static trm_status add_variable(trmi_onnx *x, trm_exec *exec, const trmi_op *op, trm_error *err) {
     int32_t index = trm_exec_find(exec, op->name);
     if (index < 0) {
@@ -99,6 +107,8 @@ static trm_status add_variable(trmi_onnx *x, trm_exec *exec, const trmi_op *op, 
     return TRM_OK;
 }
 
+/* Adds one operator of the graph: leaves become inputs and initializers, the rest goes through
+ * onnx_map.c. */
 static trm_status add_leaf_or_op(trmi_onnx *x, trm_exec *exec, const trmi_op *op, trm_error *err) {
     int32_t output = op->outputs[0];
     switch (op->kind) {
@@ -121,6 +131,7 @@ static trm_status add_leaf_or_op(trmi_onnx *x, trm_exec *exec, const trmi_op *op
     }
 }
 
+/* Fills the ONNX model from the graph: names, operators, output, metadata. */
 static trm_status build(trmi_onnx *x, trm_exec *exec, trm_node logits, trm_error *err) {
     TRMI_TRY(name_values(x, logits, err));
     for (int64_t i = 1; i < x->graph->ops_count; i++) {
@@ -135,7 +146,10 @@ static trm_status build(trmi_onnx *x, trm_exec *exec, trm_node logits, trm_error
     return TRM_OK;
 }
 
+/* Contract in trireme/export.h. An evaluation graph is needed: a training graph computes batch
+ * statistics. */
 trm_status trm_export_onnx(trm_model *model, const char *path, trm_error *err) {
+    TRMI_NEED(err, model, path);
     if (!model->options.evaluation_only) {
         return TRMI_FAIL(err, TRM_INVALID,
                          "ONNX is written from a model made with evaluation_only: make one, and "

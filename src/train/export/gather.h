@@ -9,18 +9,23 @@
 
 #include "base/memory.h"
 
-/* Copies of parameters and states, or of the slots, in plain layout; all memory is `arena`'s. */
+/* Copies parameters and states, or with `slots` the optimiser's slots, in plain layout into
+ * memory of `arena`. *out: *count named tensors, for trm_checkpoint_part and the writers of
+ * files.
+ *   error  NOMEM */
 trm_status trmi_gather(trm_exec *exec, bool slots, trmi_arena *arena, trm_named_tensor **out,
                        int64_t *count, trm_error *err);
 
-/* resume.c: the newest checkpoint in `dir`: parameters, states, and slots where it has them, on
- * this rank alone. *step: its own,
- * -1 = there is none.   errors  CORRUPT, INVALID, IO, NOMEM */
+/* resume.c: loads the newest checkpoint in `dir` on this rank alone: parameters, states, and
+ * slots where it has them. *step: the checkpoint's step, -1 if there is none.
+ *   errors  CORRUPT, INVALID, IO, NOMEM */
 trm_status trmi_model_take_newest(trm_model *model, const char *dir, int64_t *step, trm_error *err);
 
-/* layerwise.c: what ranks keep to themselves (hybrid_parallel). Gather is collective; `part` is
- * rank 0's to write, all memory is `arena`'s. Restore: INVALID where the checkpoint is of another
- * kind of job, or of other ranks. */
+/* layerwise.c: parameters that each rank has for itself (hybrid_parallel).
+ *
+ *   trmi_has_layerwise       returns whether the model has such parameters
+ *   trmi_layerwise_gather    collective; collects those of all ranks into `part`, which rank 0 writes; memory of `arena`
+ *   trmi_layerwise_restore   loads those of this rank; INVALID if the checkpoint has none or is of another rank count */
 bool trmi_has_layerwise(const trm_model *model);
 trm_status trmi_layerwise_gather(const trm_model *model, trmi_arena *arena,
                                  trm_checkpoint_part *part, trm_error *err);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The graph as TensorBoard's graph tab draws it: operators grouped by the layers in their names. */
+/* Writes a graph for TensorBoard's graph tab, with operators grouped by the layers in their
+ * names. */
 #include "train/export/graph_events.h"
 
 #include "base/error.h"
@@ -7,7 +8,8 @@
 
 #include <string.h>
 
-/* "layer1.0.conv1.weight" -> "layer1/0/conv1/weight" */
+/* Returns a copy of an operator's name with dots replaced by slashes, TensorBoard's separator of
+ * groups: "layer1.0.conv1.weight" -> "layer1/0/conv1/weight". NULL without memory. */
 static char *grouped(trmi_arena *arena, const char *name) {
     char *text = trmi_arena_strdup(arena, name);
     for (char *c = text; c != NULL && *c != '\0'; c++) {
@@ -16,6 +18,8 @@ static char *grouped(trmi_arena *arena, const char *name) {
     return text;
 }
 
+/* Describes one operator as a node: name, kind, inputs, shape of the first output. Returns false
+ * without memory. */
 static bool make_node(const trm_graph *graph, const trmi_op *op, trmi_arena *arena, char **names,
                       trm_graph_event_node *node) {
     const char **inputs = trmi_arena_alloc(arena, (size_t)(op->inputs_count + 1) * sizeof *inputs);
@@ -39,6 +43,8 @@ static bool make_node(const trm_graph *graph, const trmi_op *op, trmi_arena *are
     return true;
 }
 
+/* Contract in graph_events.h. All names first, because an operator refers to the names of its
+ * inputs. */
 trm_status trmi_graph_event(const trm_graph *graph, trm_events *events, trm_error *err) {
     trmi_arena arena = {0};
     size_t room = (size_t)graph->ops_count + 1;

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* hybrid_parallel: a job's checkpoint with what each of its ranks keeps to itself.
+/* hybrid_parallel: saves and restores the parameters that each rank has for itself.
  *
- *      parts "model", "optimizer"   rank 0's, as of any job
- *      part "layerwise"             the others': "rank1/fc.weight", "rank1/fc.weight/momentum", "rank2/fc.weight", ...
- */
+ *        parts "model", "optimizer"   rank 0's, as in any job
+ *        part "layerwise"             the other ranks': "rank1/fc.weight", "rank1/fc.weight/momentum", "rank2/fc.weight", ...
+ *
+ * Rank 0's values are in the first two parts, so that other programs can read the checkpoint
+ * like any other. */
 #include "train/export/gather.h"
 #include "train/model.h"
 
@@ -15,8 +17,8 @@ bool trmi_has_layerwise(const trm_model *model) {
     return model->options.parallel.layerwise_count > 0;
 }
 
-/* Variable `index` of all ranks: on rank 0 *all has the values of every rank, one behind the other.
- */
+/* Gathers variable `index` on rank 0: *all is [ranks][bytes of the variable], in memory of
+ * `arena`. Collective. */
 static trm_status gather_one(const trm_model *model, int32_t index, trmi_arena *arena, char **all,
                              trm_error *err) {
     trm_exec *exec = model->train.exec;
@@ -38,6 +40,8 @@ static trm_status gather_one(const trm_model *model, int32_t index, trmi_arena *
     return trm_comm_run(trmi_model_comm(model), &op, err);
 }
 
+/* Gathers all layerwise variables in their order; every rank takes part, only rank 0 fills
+ * `part` (contract in gather.h). */
 trm_status trmi_layerwise_gather(const trm_model *model, trmi_arena *arena,
                                  trm_checkpoint_part *part, trm_error *err) {
     trm_exec *exec = model->train.exec;
@@ -70,6 +74,9 @@ trm_status trmi_layerwise_gather(const trm_model *model, trmi_arena *arena,
     return TRM_OK;
 }
 
+/* Checks that checkpoint and model agree on having layerwise parameters, and on the number of
+ * ranks.
+ *   error  INVALID */
 static trm_status check(const trm_model *model, const trm_checkpoint *checkpoint, trm_error *err) {
     const trm_safetensors *part = trm_checkpoint_part_of(checkpoint, part_name);
     const char *where = trm_checkpoint_path(checkpoint);
@@ -97,6 +104,8 @@ static trm_status check(const trm_model *model, const trm_checkpoint *checkpoint
     return TRM_OK;
 }
 
+/* Loads this rank's values from the part "layerwise". Rank 0 has loaded its own from the part
+ * "model" already. */
 trm_status trmi_layerwise_restore(trm_model *model, const trm_checkpoint *checkpoint,
                                   trm_error *err) {
     trm_exec *exec = model->train.exec;

@@ -67,6 +67,35 @@ static trm_node everything(trm_graph *g, const trm_inputs *in, void *context) {
     return trm_log(g, trm_softmax(g, trm_cast(g, logits, TRM_FLOAT32)));
 }
 
+/* The operators of transformers, on an image as 48 tokens of 64 numbers. */
+static trm_node transformer(trm_graph *g, const trm_inputs *in, void *context) {
+    trm_shape c = trm_shape_of(64);
+    trm_node x = trm_reshape(g, trm_inputs_get(in, "image"), trm_shape_of(BATCH, 48, 64));
+    x = trm_layer_norm(g, x, trm_parameter(g, "ln.weight", c, TRM_INIT_LINEAR),
+                       trm_parameter(g, "ln.bias", c, TRM_INIT_LINEAR), 0);
+    trm_node qkv = trm_linear_by_inputs(
+        g, x, trm_parameter(g, "qkv.weight", trm_shape_of(64, 128), TRM_INIT_LINEAR),
+        trm_parameter(g, "qkv.bias", trm_shape_of(128), TRM_INIT_LINEAR));
+    const trm_attention_options causal = {.causal = true};
+    trm_node y = trm_attention_packed(g, qkv, 4, 2, TRM_NO_NODE, &causal);
+    trm_node q = trm_rotary(g, trm_reshape(g, y, trm_shape_of(BATCH, 48, 4, 16)), 100, 3);
+    trm_node k = trm_reshape(
+        g,
+        trm_linear(g, x, trm_parameter(g, "k.weight", trm_shape_of(32, 64), TRM_INIT_LINEAR),
+                   trm_parameter(g, "k.bias", trm_shape_of(32), TRM_INIT_LINEAR)),
+        trm_shape_of(BATCH, 48, 2, 16));
+    y = trm_attention(g, q, k, trm_tanh(g, k), TRM_NO_NODE, NULL);
+    trm_node scores = trm_matmul(g, y, q, false, true); /* [B, 48, 4, 4] */
+    y = trm_add(g, y, trm_matmul(g, scores, q, true, false));
+    y = trm_rms_norm(g, trm_reshape(g, y, trm_shape_of(BATCH, 48, 64)),
+                     trm_parameter(g, "rms.weight", c, TRM_INIT_LINEAR), 0);
+    y = trm_add(g, trm_gelu(g, y, TRM_GELU_ERF), trm_gelu(g, x, TRM_GELU_TANH));
+    y = trm_add(g, trm_silu(g, y), trm_swiglu(g, y, x));
+    y = trm_reduce_mean(g, y, (int32_t[]){1}, 1, false);
+    return trm_linear(g, y, trm_parameter(g, "out", trm_shape_of(CLASSES, 64), TRM_INIT_LINEAR),
+                      TRM_NO_NODE);
+}
+
 /* ---- writing
  *  ------------------------------------------------------------------------------------------ */
 
@@ -181,7 +210,10 @@ static void recommenders_are_written(void **state) {
     }
 }
 
-static void every_operator_is_written(void **state) { write_case("everything", everything, NULL); }
+static void every_operator_is_written(void **state) {
+    write_case("everything", everything, NULL);
+    write_case("transformer", transformer, NULL);
+}
 
 /* What has no form is named, and no file appears. */
 static trm_status same_shape(const trm_custom_op *self, const trm_tensor *in, int32_t count,

@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Each operator of ours as nodes of ONNX. Forward graphs only. */
+/* Translates each operator of an evaluation graph into one or a few ONNX nodes (opset 17).
+ *
+ * Operators that ONNX has under another name are rows of PLAIN; the others have a function each
+ * that converts attributes and layouts. A batch dimension written into a shape (reshape) becomes
+ * -1, so that the file works for every batch size. Gradients and training operators have no
+ * translation. */
 #include "train/export/onnx_map.h"
 
 #include "base/error.h"
@@ -8,14 +13,16 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- small tools
- *  ------------------------------------------------------------------------------------ */
+/* ---- helpers --------------------------------------------------------------------------------- */
 
+/* Returns the name of the operator's input `i`, "" for one that is absent (ONNX's mark for
+ * optional inputs). */
 static const char *input_name(const trmi_onnx *x, const trmi_op *op, int i) {
     return i < op->inputs_count && op->inputs[i] != 0 ? x->names[op->inputs[i]] : "";
 }
 
-/* A node whose first inputs are the operator's, then `extra`. */
+/* Adds a node of kind `kind` whose inputs are the operator's first `inputs` inputs, then the
+ * names `extra`. The output has the name of the operator's first output. */
 static void add(trmi_onnx *x, const trmi_op *op, const char *kind, int inputs,
                 const char *const *extra, int extra_count, const trm_onnx_attribute *attributes,
                 int attribute_count) {
@@ -28,7 +35,7 @@ static void add(trmi_onnx *x, const trmi_op *op, const char *kind, int inputs,
         names[count++] = extra[i];
     }
     while (count > 0 && names[count - 1][0] == '\0') {
-        count--; /* optional inputs at the end are left away */
+        count--; /* ONNX omits optional inputs at the end */
     }
     const char *output = x->names[op->outputs[0]];
     trm_onnx_add_node(x->model, &(trm_onnx_node){.op = kind,
@@ -41,7 +48,7 @@ static void add(trmi_onnx *x, const trmi_op *op, const char *kind, int inputs,
                                                  .attribute_count = attribute_count});
 }
 
-/* A constant of the model; its name, NULL when there is no memory. */
+/* Adds a constant (a copy of `data`) to the model and returns its name; NULL without memory. */
 static const char *constant(trmi_onnx *x, trm_dtype dtype, const trm_shape *shape,
                             const void *data) {
     trm_tensor t = {.dtype = dtype, .shape = *shape};
@@ -55,17 +62,21 @@ static const char *constant(trmi_onnx *x, trm_dtype dtype, const trm_shape *shap
     return name;
 }
 
+/* Adds a constant vector of int64, for shapes and axes. */
 static const char *integers(trmi_onnx *x, const int64_t *values, int64_t count) {
     trm_shape shape = trm_shape_of(count);
     return constant(x, TRM_INT64, &shape, values);
 }
 
+/* Adds a constant float scalar. */
 static const char *number(trmi_onnx *x, double value) {
     float f = (float)value;
     trm_shape scalar = {.rank = 0};
     return constant(x, TRM_FLOAT32, &scalar, &f);
 }
 
+/* Adds a node with one input of the operator and the constants `extra`.
+ *   error  NOMEM: a constant is NULL */
 static trm_status with_constants(trmi_onnx *x, const trmi_op *op, const char *kind,
                                  const char *const *extra, int count, trm_error *err) {
     for (int i = 0; i < count; i++) {
@@ -82,7 +93,8 @@ static trm_status unsupported(const trmi_op *op, trm_error *err) {
                      trmi_op_def_of(op)->name);
 }
 
-/* A target shape; the batch becomes "what is left". */
+/* Adds `shape` as a constant; with `open_batch` a first dimension equal to the batch becomes -1
+ * (inferred by ONNX). */
 static const char *target_shape(trmi_onnx *x, const trm_shape *shape, bool open_batch) {
     int64_t dims[TRM_MAX_RANK];
     for (int32_t i = 0; i < shape->rank; i++) {
@@ -94,10 +106,9 @@ static const char *target_shape(trmi_onnx *x, const trm_shape *shape, bool open_
     return integers(x, dims, shape->rank);
 }
 
-/* ---- layers
- *  ------------------------------------------------------------------------------------------ */
+/* ---- layers ---------------------------------------------------------------------------------- */
 
-/* Ours: top, bottom, left, right. ONNX: top, left, bottom, right. */
+/* Reorders paddings: Trireme has top, bottom, left, right; ONNX has top, left, bottom, right. */
 static void onnx_pads(const int64_t pad[4], int64_t out[4]) {
     out[0] = pad[0];
     out[1] = pad[2];
@@ -105,6 +116,8 @@ static void onnx_pads(const int64_t pad[4], int64_t out[4]) {
     out[3] = pad[3];
 }
 
+/* Adds a Conv with strides, dilations, paddings and groups; the bias is its optional third
+ * input. */
 static void add_conv(trmi_onnx *x, const trmi_op *op) {
     int64_t pads[4];
     onnx_pads(op->attrs.conv.pad, pads);
@@ -115,6 +128,7 @@ static void add_conv(trmi_onnx *x, const trmi_op *op) {
     add(x, op, "Conv", 3, NULL, 0, attributes, 4);
 }
 
+/* Adds a MaxPool or AveragePool; only the latter counts padding or not. */
 static void add_pool(trmi_onnx *x, const trmi_op *op) {
     int64_t pads[4];
     onnx_pads(op->attrs.pool.pad, pads);
@@ -126,7 +140,8 @@ static void add_pool(trmi_onnx *x, const trmi_op *op) {
     add(x, op, average ? "AveragePool" : "MaxPool", 1, NULL, 0, attributes, average ? 4 : 3);
 }
 
-/* [N, C, H, W] -> [N, C, 1, 1] -> [N, C] */
+/* Adds global average pooling as two nodes, because ONNX keeps the spatial dimensions: [N, C, H,
+ * W] -> GlobalAveragePool -> [N, C, 1, 1] -> Flatten -> [N, C]. */
 static trm_status add_global_pool(trmi_onnx *x, const trmi_op *op, trm_error *err) {
     const char *input = input_name(x, op, 0), *output = x->names[op->outputs[0]];
     const char *middle = trmi_arena_printf(&x->arena, "%s/pooled", output);
@@ -150,17 +165,60 @@ static trm_status add_global_pool(trmi_onnx *x, const trmi_op *op, trm_error *er
     return TRM_OK;
 }
 
-static trm_status add_linear(trmi_onnx *x, const trmi_op *op, trm_error *err) {
-    if (trmi_input_of(x->graph, op, 0)->shape.rank != 2) {
-        return TRMI_FAIL(err, TRM_UNSUPPORTED,
-                         "'%s': a linear layer of rank %d has no form in ONNX here", op->name,
-                         trmi_input_of(x->graph, op, 0)->shape.rank);
+/* A name for a value between the nodes of one operator; NULL when there is no memory. */
+static const char *between(trmi_onnx *x, const trmi_op *op, const char *what) {
+    return trmi_arena_printf(&x->arena, "%s/%s", x->names[op->outputs[0]], what);
+}
+
+/* One node of several that make an operator: inputs up to the first NULL. */
+static void add_node(trmi_onnx *x, const char *kind, const char *a, const char *b, const char *c,
+                     const char *output, const trm_onnx_attribute *attribute) {
+    const char *names[] = {a, b, c};
+    int count = b == NULL ? 1 : c == NULL ? 2 : 3;
+    trm_onnx_add_node(x->model, &(trm_onnx_node){.op = kind,
+                                                 .inputs = names,
+                                                 .input_count = count,
+                                                 .outputs = &output,
+                                                 .output_count = 1,
+                                                 .attributes = attribute,
+                                                 .attribute_count = attribute != NULL});
+}
+
+/* Adds the transpose of the last two dimensions; returns its name, NULL when there is no memory. */
+static const char *turned(trmi_onnx *x, const trmi_op *op, int input, const char *what) {
+    const char *name = between(x, op, what);
+    int64_t order[TRM_MAX_RANK];
+    int32_t rank = trmi_input_of(x->graph, op, input)->shape.rank;
+    for (int32_t i = 0; i < rank; i++) {
+        order[i] = i < rank - 2 ? i : 2 * rank - 3 - i;
     }
-    const trm_onnx_attribute transpose = trm_onnx_int("transB", 1);
-    add(x, op, "Gemm", 3, NULL, 0, &transpose, 1);
+    const trm_onnx_attribute perm = trm_onnx_ints("perm", order, rank);
+    if (name != NULL) {
+        add_node(x, "Transpose", input_name(x, op, input), NULL, NULL, name, &perm);
+    }
+    return name;
+}
+
+/* Gemm for two dimensions; MatMul and Add for more. */
+static trm_status add_linear(trmi_onnx *x, const trmi_op *op, trm_error *err) {
+    bool inputs_first = op->attrs.matmul.inputs_first;
+    const char *bias = input_name(x, op, 2), *y = x->names[op->outputs[0]];
+    if (trmi_input_of(x->graph, op, 0)->shape.rank == 2) {
+        const trm_onnx_attribute transpose = trm_onnx_int("transB", !inputs_first);
+        add(x, op, "Gemm", 3, NULL, 0, &transpose, 1);
+        return TRM_OK;
+    }
+    const char *w = inputs_first ? input_name(x, op, 1) : turned(x, op, 1, "turned");
+    const char *product = bias[0] != '\0' ? between(x, op, "product") : y;
+    TRMI_TRY(TRMI_CHECK_MEMORY(err, &x->arena, "to export '%s'", op->name));
+    add_node(x, "MatMul", input_name(x, op, 0), w, NULL, product, NULL);
+    if (bias[0] != '\0') {
+        add_node(x, "Add", product, bias, NULL, y, NULL);
+    }
     return TRM_OK;
 }
 
+/* Adds a matrix product: MatMul, or Gemm if an operand is transposed (rank 2 only). */
 static trm_status add_matmul(trmi_onnx *x, const trmi_op *op, trm_error *err) {
     bool a = op->attrs.matmul.transpose_a, b = op->attrs.matmul.transpose_b;
     if (!a && !b) {
@@ -168,15 +226,20 @@ static trm_status add_matmul(trmi_onnx *x, const trmi_op *op, trm_error *err) {
         return TRM_OK;
     }
     if (trmi_input_of(x->graph, op, 0)->shape.rank != 2) {
-        return unsupported(op, err);
+        const char *left = a ? turned(x, op, 0, "left") : input_name(x, op, 0),
+                   *right = b ? turned(x, op, 1, "right") : input_name(x, op, 1);
+        TRMI_TRY(TRMI_CHECK_MEMORY(err, &x->arena, "to export '%s'", op->name));
+        add_node(x, "MatMul", left, right, NULL, x->names[op->outputs[0]], NULL);
+        return TRM_OK;
     }
     const trm_onnx_attribute attributes[] = {trm_onnx_int("transA", a), trm_onnx_int("transB", b)};
     add(x, op, "Gemm", 2, NULL, 0, attributes, 2);
     return TRM_OK;
 }
 
-/* [N, V, W] -> [N, V(V - 1)/2]: the dot products of all pairs of rows i > j, row by row, taken out of
- * the product of the rows with themselves. */
+/* Adds the pairwise dot products of DLRM, [N, V, W] -> [N, V(V - 1)/2]. Four nodes: the product
+ * of the rows with themselves [N, V, V] (Transpose, MatMul), flattened to [N, V * V] (Reshape),
+ * then the elements i > j, row by row (Gather). */
 static trm_status add_pair_dots(trmi_onnx *x, const trmi_op *op, trm_error *err) {
     const trm_shape *shape = &trmi_input_of(x->graph, op, 0)->shape;
     const int64_t rows = shape->dim[1], pairs = rows * (rows - 1) / 2, flat[2] = {-1, rows * rows};
@@ -224,9 +287,224 @@ static trm_status add_pair_dots(trmi_onnx *x, const trmi_op *op, trm_error *err)
     return TRM_OK;
 }
 
-/* ---- shape and reduction
- *  -------------------------------------------------------------------------------- */
+/* ---- transformers ---- */
 
+/* x / sqrt(mean(x x) + epsilon) * gamma. */
+static trm_status add_rms_norm(trmi_onnx *x, const trmi_op *op, trm_error *err) {
+    const char *in = input_name(x, op, 0), *square = between(x, op, "square"),
+               *mean = between(x, op, "mean"), *sum = between(x, op, "sum"),
+               *root = between(x, op, "root"), *normed = between(x, op, "normed"),
+               *epsilon = number(x, op->attrs.layer_norm.epsilon);
+    const int64_t last = -1;
+    const trm_onnx_attribute axes = trm_onnx_ints("axes", &last, 1);
+    TRMI_TRY(TRMI_CHECK_MEMORY(err, &x->arena, "to export '%s'", op->name));
+    add_node(x, "Mul", in, in, NULL, square, NULL);
+    add_node(x, "ReduceMean", square, NULL, NULL, mean, &axes);
+    add_node(x, "Add", mean, epsilon, NULL, sum, NULL);
+    add_node(x, "Sqrt", sum, NULL, NULL, root, NULL);
+    add_node(x, "Div", in, root, NULL, normed, NULL);
+    add_node(x, "Mul", normed, input_name(x, op, 1), NULL, x->names[op->outputs[0]], NULL);
+    return TRM_OK;
+}
+
+/* x Phi(x) by Erf, or x sigmoid(2 u) = x / 2 (1 + tanh u). */
+static trm_status add_gelu(trmi_onnx *x, const trmi_op *op, trm_error *err) {
+    bool by_tanh = op->attrs.gelu.tanh;
+    const double root = 0.79788456080286535588;
+    const char *in = input_name(x, op, 0), *inner = between(x, op, "inner"),
+               *bent = between(x, op, "bent"), *one = between(x, op, "one"),
+               *share = between(x, op, "share"), *square = between(x, op, "square"),
+               *cube = between(x, op, "cube"), *slope = between(x, op, "slope");
+    const char *ones = number(x, 1), *half = number(x, 0.5),
+               *factor = number(x, by_tanh ? root : 0.70710678118654752440),
+               *third = by_tanh ? number(x, root * 0.044715) : "";
+    TRMI_TRY(TRMI_CHECK_MEMORY(err, &x->arena, "to export '%s'", op->name));
+    if (by_tanh) { /* u = x (root + 0.044715 root x^2) */
+        add_node(x, "Mul", in, in, NULL, square, NULL);
+        add_node(x, "Mul", square, third, NULL, cube, NULL);
+        add_node(x, "Add", cube, factor, NULL, slope, NULL);
+        add_node(x, "Mul", in, slope, NULL, inner, NULL);
+    } else {
+        add_node(x, "Mul", in, factor, NULL, inner, NULL);
+    }
+    add_node(x, by_tanh ? "Tanh" : "Erf", inner, NULL, NULL, bent, NULL);
+    add_node(x, "Add", bent, ones, NULL, one, NULL);
+    add_node(x, "Mul", one, half, NULL, share, NULL);
+    add_node(x, "Mul", in, share, NULL, x->names[op->outputs[0]], NULL);
+    return TRM_OK;
+}
+
+/* x sigmoid(x), times `up` of a gated product. */
+static trm_status add_silu(trmi_onnx *x, const trmi_op *op, trm_error *err) {
+    bool gated = op->kind == TRMI_OP_SWIGLU;
+    const char *in = input_name(x, op, 0), *gate = between(x, op, "gate"),
+               *y = x->names[op->outputs[0]], *silu = gated ? between(x, op, "silu") : y;
+    TRMI_TRY(TRMI_CHECK_MEMORY(err, &x->arena, "to export '%s'", op->name));
+    add_node(x, "Sigmoid", in, NULL, NULL, gate, NULL);
+    add_node(x, "Mul", in, gate, NULL, silu, NULL);
+    if (gated) {
+        add_node(x, "Mul", silu, input_name(x, op, 1), NULL, y, NULL);
+    }
+    return TRM_OK;
+}
+
+/* Part [begin, end) of a value along an axis; its name, NULL when there is no memory. */
+static const char *part(trmi_onnx *x, const trmi_op *op, const char *of, const char *what,
+                        const int64_t range[2], int64_t axis) {
+    const char *name = between(x, op, what), *from = integers(x, &range[0], 1),
+               *to = integers(x, &range[1], 1), *along = integers(x, &axis, 1);
+    const char *names[] = {of, from, to, along};
+    if (name != NULL && from != NULL && to != NULL && along != NULL) {
+        trm_onnx_add_node(x->model, &(trm_onnx_node){.op = "Slice",
+                                                     .inputs = names,
+                                                     .input_count = 4,
+                                                     .outputs = &name,
+                                                     .output_count = 1});
+    }
+    return name;
+}
+
+/* x cos + (-second half, first half) sin, with tables [T, 1, ..., D / 2] as constants. */
+static trm_status add_rotary(trmi_onnx *x, const trmi_op *op, trm_error *err) {
+    const trm_shape *shape = &trmi_input_of(x->graph, op, 0)->shape;
+    int32_t last = shape->rank - 1;
+    int64_t positions = shape->dim[1], half = shape->dim[last] / 2;
+    trm_shape table = {.rank = last, .dim = {positions}};
+    for (int32_t i = 1; i < last; i++) {
+        table.dim[i] = i == last - 1 ? half : 1;
+    }
+    float *cosines, *sines;
+    TRMI_TRY(
+        TRMI_NEW_IN(err, &x->arena, cosines, positions * half + 1, "to export '%s'", op->name));
+    TRMI_TRY(TRMI_NEW_IN(err, &x->arena, sines, positions * half + 1, "to export '%s'", op->name));
+    for (int64_t i = 0; i < positions * half; i++) {
+        double angle = (double)(op->attrs.rotary.begin + i / half) *
+                       pow(op->attrs.rotary.theta, -(double)(i % half) / (double)half);
+        cosines[i] = (float)cos(angle);
+        sines[i] = (float)sin(angle);
+    }
+    const int64_t low[] = {0, half}, high[] = {half, 2 * half};
+    const char *in = input_name(x, op, 0), *a = part(x, op, in, "first", low, last),
+               *b = part(x, op, in, "second", high, last), *ac = between(x, op, "ac"),
+               *bs = between(x, op, "bs"), *bc = between(x, op, "bc"), *as = between(x, op, "as"),
+               *left = between(x, op, "left"), *right = between(x, op, "right");
+    const char *c = constant(x, TRM_FLOAT32, &table, cosines),
+               *s = constant(x, TRM_FLOAT32, &table, sines);
+    TRMI_TRY(TRMI_CHECK_MEMORY(err, &x->arena, "to export '%s'", op->name));
+    const trm_onnx_attribute axis = trm_onnx_int("axis", last);
+    add_node(x, "Mul", a, c, NULL, ac, NULL);
+    add_node(x, "Mul", b, s, NULL, bs, NULL);
+    add_node(x, "Mul", b, c, NULL, bc, NULL);
+    add_node(x, "Mul", a, s, NULL, as, NULL);
+    add_node(x, "Sub", ac, bs, NULL, left, NULL);
+    add_node(x, "Add", bc, as, NULL, right, NULL);
+    add_node(x, "Concat", left, right, NULL, x->names[op->outputs[0]], &axis);
+    return TRM_OK;
+}
+
+/* [B, T, heads D] or [B, T, heads, D] as [B, G, T, D]: heads of q, k or v before the rows, key heads
+ * repeated for the query heads that share them. NULL when there is no memory. */
+static const char *heads_first(trmi_onnx *x, const trmi_op *op, const char *of, const char *what,
+                               const int64_t sizes[4], int64_t group) {
+    static const int64_t forward[] = {0, 2, 1, 3}, turned_order[] = {0, 2, 3, 1};
+    bool keys = what[0] == 'k';
+    char text[40];
+    snprintf(text, sizeof text, "%s/wide", what);
+    const char *wide = between(x, op, text);
+    snprintf(text, sizeof text, "%s/repeated", what);
+    const char *repeated = between(x, op, text);
+    snprintf(text, sizeof text, "%s/joined", what);
+    const char *joined = between(x, op, text);
+    snprintf(text, sizeof text, "%s/heads", what);
+    const char *name = between(x, op, text);
+    const int64_t five[] = {-1, sizes[1], sizes[2], 1, sizes[3]},
+                  four[] = {-1, sizes[1], sizes[2] * group, sizes[3]},
+                  times[] = {1, 1, 1, group, 1};
+    bool repeats = group > 1;
+    const char *as_five = repeats ? integers(x, five, 5) : "", *as_four = integers(x, four, 4),
+               *by = repeats ? integers(x, times, 5) : "";
+    const trm_onnx_attribute perm = trm_onnx_ints("perm", keys ? turned_order : forward, 4);
+    if (wide == NULL || repeated == NULL || joined == NULL || name == NULL || as_five == NULL ||
+        as_four == NULL || by == NULL) {
+        return NULL;
+    }
+    if (repeats) {
+        add_node(x, "Reshape", of, as_five, NULL, wide, NULL);
+        add_node(x, "Tile", wide, by, NULL, repeated, NULL);
+        add_node(x, "Reshape", repeated, as_four, NULL, joined, NULL);
+    } else {
+        add_node(x, "Reshape", of, as_four, NULL, joined, NULL);
+    }
+    add_node(x, "Transpose", joined, NULL, NULL, name, &perm);
+    return name;
+}
+
+/* What is added to the scores: 0 where query t reads key s, -1e9 elsewhere; "" where all are read. */
+static const char *causal_bias(trmi_onnx *x, const trmi_op *op, int64_t queries, int64_t keys,
+                               trm_error *err) {
+    float *bias;
+    if (!op->attrs.attention.causal) {
+        return "";
+    }
+    if (TRMI_NEW_IN(err, &x->arena, bias, queries * keys + 1, "to export '%s'", op->name) !=
+        TRM_OK) {
+        return NULL;
+    }
+    for (int64_t i = 0; i < queries * keys; i++) {
+        bias[i] = i % keys <= op->attrs.attention.begin + i / keys ? 0 : -1e9f;
+    }
+    trm_shape shape = trm_shape_of(queries, keys);
+    return constant(x, TRM_FLOAT32, &shape, bias);
+}
+
+/* softmax(scale q k^T + bias) v, for all heads at once. */
+static trm_status add_attention(trmi_onnx *x, const trmi_op *op, trm_error *err) {
+    if (op->inputs[3] != 0) {
+        return TRMI_FAIL(err, TRM_UNSUPPORTED, "'%s': a padding mask has no form in ONNX here",
+                         op->name);
+    }
+    const trm_shape *q = &trmi_input_of(x->graph, op, 0)->shape;
+    bool packed = op->inputs[1] == 0;
+    const trm_shape *k = packed ? q : &trmi_input_of(x->graph, op, 1)->shape;
+    int64_t heads = packed ? op->attrs.attention.heads : q->dim[2],
+            groups = packed ? op->attrs.attention.kv_heads : k->dim[2],
+            width = packed ? q->dim[2] / (heads + 2 * groups) : q->dim[3];
+    const int64_t own[] = {-1, q->dim[1], heads, width}, other[] = {-1, k->dim[1], groups, width};
+    const char *parts[3], *names[] = {"q", "k", "v"};
+    int64_t ends[] = {0, heads * width, (heads + groups) * width, (heads + 2 * groups) * width};
+    for (int i = 0; i < 3; i++) {
+        parts[i] = packed ? part(x, op, input_name(x, op, 0), names[i], &ends[i], 2)
+                          : input_name(x, op, i);
+        parts[i] = parts[i] == NULL ? NULL
+                                    : heads_first(x, op, parts[i], names[i], i == 0 ? own : other,
+                                                  i == 0 ? 1 : heads / groups);
+    }
+    const char *scores = between(x, op, "scores"), *scaled = between(x, op, "scaled"),
+               *biased = between(x, op, "biased"), *shares = between(x, op, "shares"),
+               *mixed = between(x, op, "mixed"), *back = between(x, op, "back"),
+               *scale = number(x, op->attrs.attention.scale);
+    const char *bias = causal_bias(x, op, q->dim[1], k->dim[1], err);
+    int64_t result[] = {-1, q->dim[1], packed ? heads * width : heads, width};
+    const char *form = integers(x, result, packed ? 3 : 4);
+    TRMI_TRY(TRMI_CHECK_MEMORY(err, &x->arena, "to export '%s'", op->name));
+    static const int64_t order[] = {0, 2, 1, 3};
+    const trm_onnx_attribute perm = trm_onnx_ints("perm", order, 4),
+                             axis = trm_onnx_int("axis", -1);
+    add_node(x, "MatMul", parts[0], parts[1], NULL, scores, NULL);
+    add_node(x, "Mul", scores, scale, NULL, scaled, NULL);
+    if (bias[0] != '\0') {
+        add_node(x, "Add", scaled, bias, NULL, biased, NULL);
+    }
+    add_node(x, "Softmax", bias[0] != '\0' ? biased : scaled, NULL, NULL, shares, &axis);
+    add_node(x, "MatMul", shares, parts[2], NULL, mixed, NULL);
+    add_node(x, "Transpose", mixed, NULL, NULL, back, &perm);
+    add_node(x, "Reshape", back, form, NULL, x->names[op->outputs[0]], NULL);
+    return TRM_OK;
+}
+
+/* ---- shape and reduction --------------------------------------------------------------------- */
+
+/* Adds a Transpose with the operator's order of dimensions. */
 static void add_transpose(trmi_onnx *x, const trmi_op *op) {
     int64_t order[TRM_MAX_RANK];
     int32_t rank = trmi_input_of(x->graph, op, 0)->shape.rank;
@@ -237,6 +515,7 @@ static void add_transpose(trmi_onnx *x, const trmi_op *op) {
     add(x, op, "Transpose", 1, NULL, 0, &attribute, 1);
 }
 
+/* Adds a Slice. A dimension that is taken whole gets an open end, so that the batch may differ. */
 static trm_status add_slice(trmi_onnx *x, const trmi_op *op, trm_error *err) {
     int64_t ends[TRM_MAX_RANK], axes[TRM_MAX_RANK];
     const trm_shape *shape = &trmi_input_of(x->graph, op, 0)->shape;
@@ -250,6 +529,7 @@ static trm_status add_slice(trmi_onnx *x, const trmi_op *op, trm_error *err) {
     return with_constants(x, op, "Slice", extra, 3, err);
 }
 
+/* Adds a Pad with a constant value; ONNX has all paddings before, then all paddings after. */
 static trm_status add_pad(trmi_onnx *x, const trmi_op *op, trm_error *err) {
     int64_t pads[2 * TRM_MAX_RANK];
     int32_t rank = trmi_input_of(x->graph, op, 0)->shape.rank;
@@ -261,18 +541,20 @@ static trm_status add_pad(trmi_onnx *x, const trmi_op *op, trm_error *err) {
     return with_constants(x, op, "Pad", extra, 2, err);
 }
 
+/* Adds a OneHot along the last axis; ONNX takes the values as [off, on]. */
 static trm_status add_one_hot(trmi_onnx *x, const trmi_op *op, trm_error *err) {
     float values[2] = {(float)op->attrs.one_hot.off, (float)op->attrs.one_hot.on};
     trm_shape pair = trm_shape_of(2), one = trm_shape_of(1);
     int32_t narrow = (int32_t)op->attrs.one_hot.classes;
     bool wide = trmi_input_of(x->graph, op, 0)->dtype == TRM_INT64;
-    /* Depth in the type of the labels: ONNX Runtime has no kernel for a mixture. */
+    /* The depth has the dtype of the labels: ONNX Runtime has no kernel for a mixture. */
     const char *depth =
         wide ? integers(x, &op->attrs.one_hot.classes, 1) : constant(x, TRM_INT32, &one, &narrow);
     const char *extra[] = {depth, constant(x, TRM_FLOAT32, &pair, values)};
     return with_constants(x, op, "OneHot", extra, 2, err);
 }
 
+/* Adds a reduction over the axes of the operator's bit mask. */
 static trm_status add_reduce(trmi_onnx *x, const trmi_op *op, trm_error *err) {
     int64_t axes[TRM_MAX_RANK], count = 0;
     for (int32_t i = 0; i < TRM_MAX_RANK; i++) {
@@ -295,6 +577,7 @@ static trm_status add_reduce(trmi_onnx *x, const trmi_op *op, trm_error *err) {
     return TRM_OK;
 }
 
+/* Adds a Cast; dtypes are translated into ONNX's numbers (TensorProto.DataType). */
 static trm_status add_cast(trmi_onnx *x, const trmi_op *op, trm_error *err) {
     static const int64_t types[] = {
         [TRM_FLOAT32] = 1, [TRM_FLOAT64] = 11, [TRM_BFLOAT16] = 16, [TRM_FLOAT16] = 10,
@@ -308,9 +591,9 @@ static trm_status add_cast(trmi_onnx *x, const trmi_op *op, trm_error *err) {
     return TRM_OK;
 }
 
-/* ---- the table
- *  -------------------------------------------------------------------------------------------- */
+/* ---- the table ------------------------------------------------------------------------------- */
 
+/* An operator that needs no attributes in ONNX. */
 typedef struct plain {
     trmi_op_kind kind;
     const char *name;
@@ -327,6 +610,7 @@ static const plain PLAIN[] = {
     {TRMI_OP_EMBEDDING, "Gather", 2}, {TRMI_OP_DROPOUT, "Identity", 1}, /* evaluation */
 };
 
+/* Adds a Reshape or Expand to the operator's shape. */
 static trm_status add_shaped(trmi_onnx *x, const trmi_op *op, trm_error *err) {
     const trm_shape *shape = &op->attrs.shape.shape;
     bool reshape = op->kind == TRMI_OP_RESHAPE;
@@ -337,6 +621,7 @@ static trm_status add_shaped(trmi_onnx *x, const trmi_op *op, trm_error *err) {
     return with_constants(x, op, reshape ? "Reshape" : "Expand", &extra, 1, err);
 }
 
+/* Contract in onnx_map.h. Operators of PLAIN first, then those with attributes or other layouts. */
 trm_status trmi_onnx_add_op(trmi_onnx *x, const trmi_op *op, trm_error *err) {
     for (size_t i = 0; i < sizeof PLAIN / sizeof PLAIN[0]; i++) {
         if (PLAIN[i].kind == op->kind) {
@@ -357,6 +642,16 @@ trm_status trmi_onnx_add_op(trmi_onnx *x, const trmi_op *op, trm_error *err) {
     case TRMI_OP_GLOBAL_AVG_POOL: return add_global_pool(x, op, err);
     case TRMI_OP_LINEAR: return add_linear(x, op, err);
     case TRMI_OP_MATMUL: return add_matmul(x, op, err);
+    case TRMI_OP_LAYER_NORM:
+        attribute = trm_onnx_float("epsilon", (float)op->attrs.layer_norm.epsilon);
+        add(x, op, "LayerNormalization", 3, NULL, 0, &attribute, 1);
+        return TRM_OK;
+    case TRMI_OP_RMS_NORM: return add_rms_norm(x, op, err);
+    case TRMI_OP_GELU: return add_gelu(x, op, err);
+    case TRMI_OP_SILU:
+    case TRMI_OP_SWIGLU: return add_silu(x, op, err);
+    case TRMI_OP_ROTARY: return add_rotary(x, op, err);
+    case TRMI_OP_ATTENTION: return add_attention(x, op, err);
     case TRMI_OP_PAIR_DOTS: return add_pair_dots(x, op, err);
     case TRMI_OP_SCALE:
         extra = number(x, op->attrs.scale.factor);

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What doctor and every benchmark say of the machine, from /proc and /sys. */
+/* Describes the machine for `doctor` and the benchmarks, from /proc, /sys and the libraries
+ * (trireme/machine.h). A property that cannot be read is left empty or -1; nothing here fails. */
 #include "trireme/machine.h"
 
+#include "base/arguments.h"
 #include "base/cpu.h"
 #include "base/os.h"
 
@@ -18,6 +20,7 @@
 #include <oneapi/dnnl/dnnl.h>
 #endif
 
+/* Reads the first line of a file without its newline; returns false if there is none. */
 static bool first_line(const char *path, char *text, size_t size) {
     FILE *file = fopen(path, "r");
     bool ok = file != NULL && fgets(text, (int)size, file) != NULL;
@@ -30,7 +33,7 @@ static bool first_line(const char *path, char *text, size_t size) {
     return ok;
 }
 
-/* "always [madvise] never" -> "madvise" */
+/* Writes the setting of transparent huge pages: "always [madvise] never" -> "madvise". */
 static void huge_pages(char *out, size_t size) {
     char text[128];
     out[0] = '\0';
@@ -43,7 +46,7 @@ static void huge_pages(char *out, size_t size) {
     }
 }
 
-/* A line "NAME:   123 kB" of a file of /proc, in bytes; -1 if there is none. */
+/* Returns the value of a line "NAME:   123 kB" of a file of /proc in bytes; -1 if there is none. */
 static int64_t proc_bytes(const char *path, const char *name) {
     FILE *file = fopen(path, "r");
     char line[256];
@@ -61,11 +64,14 @@ static int64_t proc_bytes(const char *path, const char *name) {
     return kilobytes < 0 ? -1 : (int64_t)kilobytes * 1024;
 }
 
+/* Returns the name of the widest vector instructions that the kernels use. */
 static const char *isa_name(const trmi_cpu_features *cpu) {
     return cpu->avx512_bf16 ? "avx512_bf16" : cpu->avx512 ? "avx512" : cpu->avx2 ? "avx2" : "plain";
 }
 
+/* Contract in trireme/machine.h. */
 void trm_machine_ask(trm_machine *out) {
+    TRMI_NEED_OR(, NULL, out);
     memset(out, 0, sizeof *out);
     const trmi_cpu_features *cpu = trmi_cpu();
     snprintf(out->cpu, sizeof out->cpu, "%s", cpu->model);

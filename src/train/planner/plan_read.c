@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Plan files without a model: for looking at them, and as the text that executors and planners
- * take. */
+/* Reads plan files without a model: for inspecting them, and as the text that executors and
+ * planners take. */
 #include "trireme/planner.h"
 
+#include "base/arguments.h"
 #include "base/error.h"
 #include "base/memory.h"
 #include "base/os.h"
@@ -12,7 +13,8 @@
 
 enum { FILE_LIMIT = 64 << 20 };
 
-/* The file's own lines, so that errors can name them; the first one says which file it is. */
+/* Returns a copy of the file's text with "# from FILE" added to its first line, so that later
+ * errors can name file and line. NULL without memory. */
 static char *lines_of(const uint8_t *data, size_t bytes, const char *file) {
     const uint8_t *end = memchr(data, '\n', bytes);
     size_t first = end != NULL ? (size_t)(end - data) : bytes;
@@ -29,7 +31,10 @@ static char *lines_of(const uint8_t *data, size_t bytes, const char *file) {
     return text.data;
 }
 
+/* Contract in trireme/planner.h. The file is parsed without a graph, so only its form is
+ * checked. */
 trm_status trm_plan_read(const char *file, trm_plan_info *out, char **text, trm_error *err) {
+    TRMI_NEED(err, file, out);
     trmi_shard_plan *plan = NULL;
     uint8_t *data;
     size_t bytes;

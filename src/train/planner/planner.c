@@ -1,8 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The planner behind `plan -n`: meshes, costs, search, the plans beside the best, from options to a
- * report. */
+/* The planner: from options to the best plan (trireme/planner.h).
+ *
+ *       settle          options, meshes, links, global batch
+ *       settle_whole    forward graph and options, for compiling and running plans
+ *       plan            rank 0: costs -> search -> further candidates -> trial runs;  other ranks: measure on request
+ *       finish          flips, compiled size, way out of a memory limit
+ *
+ * With a communicator the ranks measure together: rank 0 sends requests (exec/autoparallel), the
+ * others serve them until rank 0 ends the session, whatever the outcome. */
 #include "train/planner/planner.h"
 
+#include "base/arguments.h"
 #include "base/error.h"
 #include "base/os.h"
 #include "exec/memory_limit.h"
@@ -15,16 +23,18 @@
 
 enum { COMPILED_RANKS = 64 };
 
-/* ---- search
- *  ----------------------------------------------------------------------------------------------
- */
+/* ---- search ---------------------------------------------------------------------------------- */
 
+/* Contract in planner.h. Ranks that share cores slow each other's operators; a faster device of
+ * the links file speeds them up. */
 void trmi_planner_settle_factor(trm_planner *p) {
     trmi_links *l = &p->links;
     double load = l->cores > 0 ? (double)p->ranks * p->costs.threads / l->cores : 1;
     p->costs.factor = fmax(1, load) / (l->speed > 0 ? l->speed : 1);
 }
 
+/* Compiles the best plan for its exact memory. Not for more than COMPILED_RANKS ranks, where
+ * that takes long; an error only leaves compiled_bytes at 0. */
 static void compile_best(trm_planner *p) {
     trm_error no;
     if (p->ranks < 2 || p->ranks > COMPILED_RANKS || trmi_drive_compile(&p->drive, &no) != TRM_OK) {
@@ -32,21 +42,24 @@ static void compile_best(trm_planner *p) {
     }
 }
 
+/* Callback of the drive: creates the search space on a mesh. */
 static trm_status make_space(void *context, const trmi_mesh *mesh, trmi_space **out,
                              trm_error *err) {
     trm_planner *p = context;
     return trmi_planner_space(p, p->graph, mesh, out, err);
 }
 
+/* Callback of the drive: compiles a candidate for its exact memory. */
 static trm_status compile(void *context, const trmi_space *space, const trmi_choice *choice,
                           double *bytes, trm_error *err) {
     return trmi_planner_compiled(context, space, choice, bytes, err);
 }
 
-/* ---- options
- *  ------------------------------------------------------------------------------------------------
- */
+/* ---- options --------------------------------------------------------------------------------- */
 
+/* Determines the meshes to search: the mesh of the options, that of the given plan, or every
+ * factorisation of the ranks.
+ *   error  INVALID: the mesh has another number of ranks */
 static trm_status settle_meshes(trm_planner *p, trm_error *err) {
     trmi_mesh only;
     const char *text = p->options.mesh;
@@ -71,7 +84,7 @@ static trm_status settle_meshes(trm_planner *p, trm_error *err) {
     return TRM_OK;
 }
 
-/* What the search goes by. */
+/* Passes options, costs and callbacks to the drive, which searches. */
 static void settle_drive(trm_planner *p) {
     const trm_planner_options *o = &p->options;
     trmi_drive *d = &p->drive;
@@ -88,6 +101,8 @@ static void settle_drive(trm_planner *p) {
     d->others = p->others;
 }
 
+/* Sets *threads to the threads of one rank and *together to the threads of all ranks that share
+ * this machine's cores. */
 static void settle_threads(trm_planner *p, int *threads, int *together) {
     int cpus = p->probe.cores;
     *threads = p->model.threads;
@@ -101,7 +116,9 @@ static void settle_threads(trm_planner *p, int *threads, int *together) {
         p->links.cores > 0 ? (int)fmin((double)p->ranks * *threads, p->links.cores) : *threads;
 }
 
-/* Who measures: the ranks of the communicator, or this process; nobody where rates are given. */
+/* Opens the costs of operators and messages: measured by the communicator's ranks, by this
+ * process, or not at all where the links file has rates or no_measure is set. Without a links
+ * file, the links between ranks are measured too. */
 static trm_status settle_costs(trm_planner *p, trm_error *err) {
     const trm_planner_options *o = &p->options;
     int threads, together;
@@ -138,6 +155,8 @@ static trm_status settle_costs(trm_planner *p, trm_error *err) {
     return TRM_OK;
 }
 
+/* Evaluates the options that all ranks know: search mode, given plan, meshes, links, optimiser
+ * slots, global batch. */
 static trm_status settle(trm_planner *p, trm_error *err) {
     const trm_planner_options *o = &p->options;
     TRMI_TRY(trmi_search_mode_parse(o->search, &p->drive.mode, err));
@@ -163,10 +182,9 @@ static trm_status settle(trm_planner *p, trm_error *err) {
     return TRM_OK;
 }
 
-/* ---- life
- *  ----------------------------------------------------------------------------------------------------
- */
+/* ---- creation and destruction ---------------------------------------------------------------- */
 
+/* Fills planner->others with further candidates of the best mesh, spaced in predicted time. */
 static trm_status list_others(trm_planner *p, trm_error *err) {
     const trmi_drive_mesh *m = trmi_planner_best(p);
     int32_t wanted = p->options.others < TRMI_CANDIDATES ? p->options.others : TRMI_CANDIDATES;
@@ -175,7 +193,8 @@ static trm_status list_others(trm_planner *p, trm_error *err) {
                       : TRM_OK;
 }
 
-/* Other plans to try; what they use is measured too, and they are judged by it. */
+/* Finds further candidates to try. Operators and messages that only they use are measured too;
+ * new measurements may change the search's result, so it is repeated, at most ROUNDS times. */
 static trm_status find_others(trm_planner *p, trm_error *err) {
     enum { ROUNDS = 3 };
     int32_t news = 0;
@@ -193,10 +212,10 @@ static trm_status find_others(trm_planner *p, trm_error *err) {
         news = 0;
         TRMI_TRY(trmi_drive_search(&p->drive, err));
     }
-    return list_others(p, err); /* by the costs that count in the end */
+    return list_others(p, err); /* list them once more with the final costs */
 }
 
-/* Everything that the ranks do together; the others are released whatever happens. */
+/* The part of planning in which other ranks take part by measuring: costs, search, trial runs. */
 static trm_status plan(trm_planner *p, trm_error *err) {
     TRMI_TRY(settle_costs(p, err));
     trmi_planner_settle_factor(p);
@@ -207,6 +226,7 @@ static trm_status plan(trm_planner *p, trm_error *err) {
     return trmi_planner_best(p)->taken != NULL ? list_others(p, err) : TRM_OK;
 }
 
+/* The part of planning that rank 0 does alone. */
 static trm_status finish(trm_planner *p, trm_error *err) {
     if (!p->options.no_frontier && p->drive.mode == TRMI_SEARCH_OPTIMAL) {
         TRMI_TRY(trmi_planner_flips(p, err));
@@ -215,7 +235,7 @@ static trm_status finish(trm_planner *p, trm_error *err) {
     return trmi_planner_best(p)->found.infeasible ? trmi_planner_find_way_out(p, err) : TRM_OK;
 }
 
-/* What plans are compiled, and run, with. */
+/* Sets the options with which plans are compiled and run, and builds the forward graph for it. */
 static trm_status settle_whole(trm_planner *p, trm_error *err) {
     const trm_model_options *m = &p->model;
     int threads, together;
@@ -238,19 +258,24 @@ static trm_status settle_whole(trm_planner *p, trm_error *err) {
 }
 
 trm_status trm_mesh_ranks(const char *mesh, int32_t *ranks, trm_error *err) {
+    TRMI_NEED(err, mesh, ranks);
     trmi_mesh parsed;
     TRMI_TRY(trmi_mesh_parse(mesh, &parsed, err));
     *ranks = trmi_mesh_ranks(&parsed);
     return TRM_OK;
 }
 
+/* Contract in trireme/planner.h. All ranks build the graphs, so that errors in the options are
+ * the same on all; then rank 0 plans and the others serve measurements. */
 trm_status trm_planner_create(const trm_model_options *model, const trm_planner_options *options,
                               trm_planner **out, trm_error *err) {
+    TRMI_NEED(err, model, options, out);
     double begin = trmi_os_now();
     trm_planner *p = trmi_alloc(sizeof *p);
     if (p == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory to plan");
     }
+    /* the part that is the same on all ranks: options, graphs, the given plan */
     p->model = *model;
     p->options = *options;
     bool leads = options->comm == NULL || trm_comm_rank(options->comm) == 0;
@@ -266,6 +291,8 @@ trm_status trm_planner_create(const trm_model_options *model, const trm_planner_
         trm_planner_destroy(p);
         return status;
     }
+    /* other ranks serve measurements until rank 0 ends the session; with `looks` they keep the
+     * planner for later ones */
     if (!leads) {
         int together;
         p->probe = (trmi_probe){.comm = options->comm,
@@ -287,6 +314,7 @@ trm_status trm_planner_create(const trm_model_options *model, const trm_planner_
         *out = stays ? p : NULL;
         return status;
     }
+    /* rank 0: plans, and ends the session even after an error */
     status = plan(p, err);
     if (options->comm != NULL) {
         trm_error later;
@@ -320,7 +348,10 @@ void trm_planner_destroy(trm_planner *p) {
     trmi_free(p);
 }
 
+/* Contract in trireme/planner.h. The bound holds for all meshes that were searched, so it is the
+ * least of their bounds. */
 void trm_planner_describe(const trm_planner *p, trm_planner_info *out) {
+    TRMI_NEED_OR(, NULL, p, out);
     const trmi_drive_mesh *m = trmi_planner_best(p);
     memset(out, 0, sizeof *out);
     trmi_mesh_text(&m->mesh, out->mesh, sizeof out->mesh);

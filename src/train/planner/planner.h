@@ -1,10 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* train/planner/planner.h: inside of the planner.
+/* train/planner/planner.h: the inside of trm_planner, shared by the files of the planner.
  *
- *      model options --batch x ranks--> training graph --exec/autoparallel/auto_parallel.h--> the
- *      best of all
- *      meshes --> report, flips, simulator
- *                                            ^ measured operators, links */
+ *        model options --batch x ranks--> training graph --search over all meshes--> best plan --> report, flips, simulator
+ *                                                           ^ measured operators, links
+ *
+ * The search itself is in exec/autoparallel/auto_parallel.h (the drive) and src/plan/search; the
+ * planner prepares its inputs and describes its results. One thread uses a planner; only rank 0
+ * of a communicator plans, the other ranks run the measurements that rank 0 requests.
+ *
+ *   cut     a letter for each axis of the mesh: how the operator is divided there (trireme help plan)
+ *   flip    the factor on bandwidth, batch or classes from which another plan is the best
+ *   look    one measurement of all costs; several looks are combined by their median */
 #ifndef TRMI_TRAIN_PLANNER_H
 #define TRMI_TRAIN_PLANNER_H
 
@@ -14,31 +20,31 @@
 #include "exec/autoparallel/auto_parallel.h"
 #include "plan/search/links.h"
 
-/* ---- the planner
- *  ------------------------------------------------------------------------------------------ */
+/* ---- the planner ----------------------------------------------------------------------------- */
 
+/* How far one quantity can change before another plan is at least 2 % faster. */
 typedef struct trmi_flip {
     const char *what; /* "bandwidth", "batch", "classes" */
-    double at;        /* factor on the present value; 0 = nothing changes in the range looked at */
-    double now;       /* its present value; 0: only the factor means something */
-    double low, high; /* range of factors */
-    char to[96];      /* what the plan becomes */
+    double at;        /* factor on the present value; 0: no change within `low` to `high` */
+    double now;       /* present value; 0: unknown, only the factor counts */
+    double low, high; /* range of factors that was searched */
+    char to[96];      /* cuts of the plan that is best there */
 } trmi_flip;
 
-/* Where nothing fits: what would. 0: nothing was found. */
+/* What would fit where no plan keeps the memory limit. 0: nothing was found. */
 typedef struct trmi_way_out {
-    int64_t batch; /* global */
+    int64_t batch; /* a global batch with which a plan fits */
     int32_t ranks;
     double batch_step, ranks_step;
 } trmi_way_out;
 
-/* Costs at several times (planner_looks.c), and the plans that are predicted by them. */
+/* Costs measured at several times (planner_looks.c), and the plans that are predicted with them. */
 typedef struct trmi_looks {
     trmi_links links[TRMI_COSTS_LOOKS];
     int32_t count;
     trmi_ranked plans[TRMI_RANKED];
     int32_t plans_count;
-    /* seconds of a step: by the search's costs, by all looks */
+    /* predicted seconds of a step: by the search's costs, by the median of all looks */
     double first[TRMI_RANKED], now[TRMI_RANKED];
 } trmi_looks;
 
@@ -50,57 +56,64 @@ struct trm_planner {
     trmi_costs costs;
     trmi_probe probe;
     trmi_drive drive;
-    char *links_text; /* measured here */
+    char *links_text; /* links that this planner measured; owned */
     int32_t ranks;
-    int64_t batch;   /* global */
-    int64_t classes; /* of the classifier; 0: there is none */
+    int64_t batch;   /* the global batch */
+    int64_t classes; /* outputs of the classifier; 0: there is none */
     int32_t slots;
-    trm_graph *graph;               /* of training, whole */
-    trm_graph *whole;               /* before it was differentiated, ... */
-    trm_exec_options whole_options; /* ... and how it would be trained */
+    trm_graph *graph;               /* training graph of the global batch, uncut */
+    trm_graph *whole;               /* the same before differentiation */
+    trm_exec_options whole_options; /* options with which it is compiled and run */
     trmi_shard_plan *given;
     trmi_flip flips[6];
     int32_t flips_count;
-    trmi_candidate others[TRMI_CANDIDATES]; /* of the best mesh */
+    trmi_candidate others[TRMI_CANDIDATES]; /* further candidate plans on the best mesh */
     double total_seconds;
     trmi_way_out way_out;
-    trmi_looks *looks; /* NULL: none but the search's */
+    trmi_looks *looks; /* NULL: only the search's costs */
 };
 
-/* Ranks that share cores slow each other down; another machine has its own speed. */
+/* Sets the factor on operators' times: ranks that share cores slow each other down, and a links
+ * file may describe a machine of another speed. */
 void trmi_planner_settle_factor(trm_planner *p);
 static inline bool trmi_planner_local_norms(const trm_planner *p) {
     return p->model.parallel.sync_batch_norm == TRM_NORM_LOCAL;
 }
-/* Which gradients ranks make jointly in plans that cut only samples, as their job would
- * (exec/distributed/cooperative.c). */
+/* Returns which gradients the ranks of a host compute cooperatively in plans that cut only
+ * samples, as the job itself would decide (exec/distributed/cooperative.c). */
 trm_joint trmi_planner_joint(const trm_planner *p);
+/* Returns the mesh with the best plan. */
 static inline const trmi_drive_mesh *trmi_planner_best(const trm_planner *p) {
     return trmi_drive_best(&p->drive);
 }
-/* The model and its loss for a global batch of `batch`, as the user has written it, with `classes`
- * classes (0 = as they are). */
+/* Builds network and loss for a global batch of `batch`, with `classes` classes (0: as they
+ * are); not differentiated. */
 trm_status trmi_planner_forward(const trm_planner *p, int64_t batch, int64_t classes,
                                 trm_graph **out, trm_node *loss, trm_error *err);
-/* The whole training graph of a global batch of `batch`, with `classes` classes (0 = as they are).
- */
+/* Builds the uncut training graph for a global batch of `batch`, with `classes` classes (0: as
+ * they are). */
 trm_status trmi_planner_graph(const trm_planner *p, int64_t batch, int64_t classes, trm_graph **out,
                               trm_error *err);
-/* planner_classes.c: of the last linear operator of a forward graph; 0: there is none. And with
- * another number of them. */
+/* planner_classes.c: returns the number of classes, the outputs of the last linear operator of a
+ * forward graph (0: there is none); and builds a copy of `graph` with another number of classes. */
 int64_t trmi_planner_class_count(const trm_graph *graph);
 trm_status trmi_planner_rescale_classes(const trm_graph *graph, int64_t classes, trm_node *loss,
                                         trm_graph **out, trm_error *err);
-/* Bytes of rank 0's program of a plan, by liveness: what it will take but for kernels' scratch
- * tables. */
+/* Compiles rank 0's program of a plan and sets *bytes to the memory it needs, without scratch
+ * memory of kernels. */
 trm_status trmi_planner_compiled(const trm_planner *p, const trmi_space *space,
                                  const trmi_choice *choice, double *bytes, trm_error *err);
+/* Creates the search space of `graph` on `mesh`: strategies of each operator with their costs.
+ *   owns  the caller */
 trm_status trmi_planner_space(trm_planner *p, const trm_graph *graph, const trmi_mesh *mesh,
                               trmi_space **out, trm_error *err);
-/* "data parallel", "n", "n:98% k:2%": the cuts of a plan by work. */
+/* Writes the cuts of a plan with their share of the work to `text`: "n 98%, k 2%". */
 void trmi_planner_summary(const trmi_space *space, const trmi_choice *choice, char *text,
                           size_t size);
+/* Searches for a smaller batch and for a number of ranks with which a plan fits
+ * (planner->way_out). */
 trm_status trmi_planner_find_way_out(trm_planner *p, trm_error *err);
+/* Searches for the flips of bandwidth, batch and classes (planner->flips). */
 trm_status trmi_planner_flips(trm_planner *p, trm_error *err);
 
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The same network with another number of classes: the last linear operator's parameters get other
- * shapes, and what follows them (one-hot labels, broadcasts of the expanded loss) goes with it. */
+/* Rebuilds a network with another number of classes: the parameters of the last linear operator
+ * get other shapes, and the operators after it that name the number (one-hot labels, broadcasts
+ * of the expanded loss) follow. */
 #include "train/planner/planner.h"
 
 #include "plan/passes/pass.h"
@@ -10,11 +11,12 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* The last linear operator whose weights are a parameter; 0: there is none. */
+/* Returns the index of the last linear operator whose weights are a parameter; 0: there is none. */
 static int64_t classifier_of(const trm_graph *g) {
     for (int64_t i = g->ops_count - 1; i > 0; i--) {
         const trmi_op *op = &g->ops[i];
-        const trmi_value *w = op->kind == TRMI_OP_LINEAR ? trmi_input_of(g, op, 1) : NULL;
+        bool linear = op->kind == TRMI_OP_LINEAR && !op->attrs.matmul.inputs_first;
+        const trmi_value *w = linear ? trmi_input_of(g, op, 1) : NULL;
         if (w != NULL && g->ops[w->op].kind == TRMI_OP_PARAMETER) {
             return i;
         }
@@ -27,6 +29,8 @@ int64_t trmi_planner_class_count(const trm_graph *g) {
     return last != 0 ? trmi_input_of(g, &g->ops[last], 1)->shape.dim[0] : 0;
 }
 
+/* Returns whether `op` is a parameter of the operator `last`, with the classes as its first
+ * dimension. */
 static bool is_last_parameter(const trm_graph *g, const trmi_op *last, const trmi_op *op) {
     for (int32_t i = 1; i < last->inputs_count; i++) {
         if (last->inputs[i] != 0 && last->inputs[i] == op->outputs[0]) {
@@ -37,6 +41,7 @@ static bool is_last_parameter(const trm_graph *g, const trmi_op *last, const trm
     return false;
 }
 
+/* Replaces `from` classes by `to` in the attributes of an operator after the classifier. */
 static void widen(trmi_attrs *attrs, trmi_op_kind kind, int64_t from, int64_t to) {
     trm_shape *shape = &attrs->shape.shape;
     if (kind == TRMI_OP_ONE_HOT && attrs->one_hot.classes == from) {
@@ -47,6 +52,8 @@ static void widen(trmi_attrs *attrs, trmi_op_kind kind, int64_t from, int64_t to
     }
 }
 
+/* Contract in planner.h. Copies the graph operator by operator; shapes behind the classifier
+ * follow from the shape rules. */
 trm_status trmi_planner_rescale_classes(const trm_graph *graph, int64_t classes, trm_node *loss,
                                         trm_graph **out, trm_error *err) {
     int64_t last = classifier_of(graph), before = trmi_planner_class_count(graph);
@@ -59,7 +66,8 @@ trm_status trmi_planner_rescale_classes(const trm_graph *graph, int64_t classes,
             widen(&op.attrs, op.kind, before, classes);
         }
         int32_t index = trmi_pass_copy(&pass, &op);
-        /* leaves have no rule: their shape is what was said */
+        /* leaves have no shape rule: copy the shape, with the new number of classes in the
+         * classifier's parameters */
         if (index != 0 && op.inputs_count == 0) {
             trmi_value *v = &pass.to->values[pass.to->ops[index].outputs[0]];
             v->dtype = graph->values[op.outputs[0]].dtype;

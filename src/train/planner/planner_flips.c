@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where another plan becomes the best: the present one is compared with the search's at other
- * values. */
+/* Finds the factors from which another plan is the best: how far bandwidth, batch or classes can
+ * change before the chosen plan loses 2 %. Each test is a new search at the changed value
+ * (still_best); find_flip brackets the factor by multiplication and narrows it by bisection. */
 #include "train/planner/planner.h"
 
 #include "base/error.h"
@@ -11,9 +12,10 @@
 
 enum { STEPS = 5, HALVINGS = 5 };
 
-/* ---- the cuts of a plan, by work
- *  ------------------------------------------------------------------------ */
+/* ---- the cuts of a plan, by work ------------------------------------------------------------- */
 
+/* Contract in planner.h. At most four cuts with more than 0.5 % of the work are listed, the
+ * largest first. */
 void trmi_planner_summary(const trmi_space *space, const trmi_choice *choice, char *text,
                           size_t size) {
     char letters[16][TRMI_MESH_AXES + 1];
@@ -37,6 +39,7 @@ void trmi_planner_summary(const trmi_space *space, const trmi_choice *choice, ch
         parts += choice->parts[n];
         again += choice->again[n];
     }
+    /* largest shares first */
     size_t used = 0;
     text[0] = '\0';
     for (int shown = 0; shown < 4 && used < size; shown++) {
@@ -60,13 +63,14 @@ void trmi_planner_summary(const trmi_space *space, const trmi_choice *choice, ch
     }
 }
 
-/* ---- flips
- *  --------------------------------------------------------------------------------------------------
- */
+/* ---- flips ----------------------------------------------------------------------------------- */
 
+/* The quantity that is changed. */
 typedef enum knob { BANDWIDTH, BATCH, CLASSES } knob;
 
-/* Is the present plan still within 2 % of the best, with this `factor` on one thing? */
+/* Sets *best if the chosen plan is within 2 % of the best one when `what` is multiplied by
+ * `factor`; `to`: the cuts of the best plan there. For batch and classes the graph is built
+ * anew, for bandwidth only the links are scaled. */
 static trm_status still_best(trm_planner *p, knob what, double factor, bool *best, char *to,
                              size_t size, trm_error *err) {
     const trmi_drive_mesh *m = trmi_planner_best(p);
@@ -87,10 +91,12 @@ static trm_status still_best(trm_planner *p, knob what, double factor, bool *bes
                                     what == CLASSES ? scaled : 0, &other, err);
         graph = status == TRM_OK ? other : graph;
     }
+    /* a new space with the changed value; the links are restored at once */
     double kept = p->links.scale_beta;
     p->links.scale_beta = what == BANDWIDTH ? 1 / factor : kept;
     status = status == TRM_OK ? trmi_planner_space(p, graph, &m->mesh, &space, err) : status;
     p->links.scale_beta = kept;
+    /* the best plan there, and the chosen plan measured there */
     const trmi_search_options options = {.memory_bytes = trmi_drive_limit(&p->drive)};
     status = status == TRM_OK ? trmi_search(space, &options, &arena, found, err) : status;
     if (status == TRM_OK && trmi_choice_open(&old, space, &arena)) {
@@ -108,14 +114,15 @@ static trm_status still_best(trm_planner *p, knob what, double factor, bool *bes
     return status;
 }
 
-/* Fewer samples or classes than ranks are not looked at. */
+/* Returns whether the factor leaves at least one sample for each rank, or two classes. */
 static bool possible(const trm_planner *p, knob what, double factor) {
     double count = what == BATCH ? (double)p->batch : (double)p->classes;
     return what == BANDWIDTH ||
            (count * factor >= (what == BATCH ? p->ranks : 2) && count * factor < 1e8);
 }
 
-/* From 1 towards step^STEPS until the plan changes, then halving the interval. */
+/* Multiplies by `step` up to STEPS times until the plan changes, then narrows the interval by
+ * HALVINGS bisections. */
 static trm_status find_flip(trm_planner *p, knob what, double step, trmi_flip *flip,
                             trm_error *err) {
     double good = 1, bad = 0;
@@ -147,6 +154,7 @@ static trm_status find_flip(trm_planner *p, knob what, double step, trmi_flip *f
     return TRM_OK;
 }
 
+/* Contract in planner.h: tries each quantity upward and downward. */
 trm_status trmi_planner_flips(trm_planner *p, trm_error *err) {
     static const struct {
         const char *what;
@@ -156,7 +164,7 @@ trm_status trmi_planner_flips(trm_planner *p, trm_error *err) {
                  {"batch", BATCH, 4},         {"batch", BATCH, 0.25},
                  {"classes", CLASSES, 8},     {"classes", CLASSES, 0.125}};
     if (trmi_planner_best(p)->space->seconds > 0.05) {
-        return TRM_OK; /* many spaces of this size would take long */
+        return TRM_OK; /* too slow: each factor needs a space of this size */
     }
     for (int i = 0; i < 6; i++) {
         if (tries[i].knob == CLASSES && p->classes < 2) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the report of a plan is made of: its step, played; equal operators folded into rows;
- * messages by kind and axes. */
+/* Gathers the figures of a plan's report: simulates its step, folds equal operators into rows,
+ * and adds up messages by kind and axes. Contracts in planner_report.h. */
 #include "train/planner/planner_report.h"
 
 #include "base/error.h"
@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What the bound takes for granted; docs/auto-parallel.md says more. */
+/* Assumptions of the lower bound; docs/internals/planner.md explains them. */
 static const char *const assumptions[] = {
     "costs of operators and messages are as listed; no message of a rank slows another",
     "messages block the rank that waits for them, gradients do not",
@@ -26,11 +26,10 @@ const char *trmi_report_assumption(const trmi_report *r, int32_t i) {
                                                       : NULL;
 }
 
-/* ---- gathering
- *  -------------------------------------------------------------------------------------------- */
+/* ---- gathering ------------------------------------------------------------------------------- */
 
-/* Seconds of a message that the step is longer by: a bucket's, as far as it does not run beside
- * operators. */
+/* Returns by how many seconds a message lengthens the step. A message of an operator blocks; a
+ * gradient bucket counts as far as it does not overlap with backward. */
 static double exposed_of(const trmi_report *r, const trmi_simulated_event *e, double backward_end) {
     double overlap = r->m->space->costs.overlap,
            behind = fmax(0, e->begin + e->seconds - fmax(e->begin, backward_end));
@@ -38,6 +37,7 @@ static double exposed_of(const trmi_report *r, const trmi_simulated_event *e, do
                                         : e->seconds;
 }
 
+/* Adds a message to the line of its kind, axes and purpose. */
 static void add_traffic(trmi_report *r, const trmi_simulated_event *e, double backward_end) {
     bool gradient = e->kind == TRMI_EVENT_BUCKET;
     int32_t i = 0;
@@ -59,6 +59,8 @@ static void add_traffic(trmi_report *r, const trmi_simulated_event *e, double ba
     r->traffic[i].exposed += exposed_of(r, e, backward_end);
 }
 
+/* Folds operators of the same group with the same cut into one row each, if their messages take
+ * the same time within 2 %. */
 static void fold_rows(trmi_report *r) {
     const trmi_space *s = r->m->space;
     const trmi_choice *c = &r->m->found.best.choice;
@@ -86,10 +88,13 @@ static void fold_rows(trmi_report *r) {
     }
 }
 
+/* Contract in planner_report.h. First pass over the events: the end of backward; second pass:
+ * messages. */
 trm_status trmi_report_gather(trmi_report *r, const trm_planner *p, trm_error *err) {
     r->p = p;
     r->m = trmi_planner_best(p);
     const trmi_space *s = r->m->space;
+    /* simulate the step of the chosen plan */
     trmi_router *router;
     TRMI_TRY(trmi_router_create(&s->mesh, &s->prices, &router, err));
     trm_status status =
@@ -100,6 +105,7 @@ trm_status trmi_report_gather(trmi_report *r, const trm_planner *p, trm_error *e
     if (status == TRM_OK && (r->moves == NULL || r->rows == NULL)) {
         status = TRMI_FAIL(err, TRM_NOMEM, "no memory for the report");
     }
+    /* first pass: the end of backward */
     double backward_end = 0;
     for (int64_t i = 0; status == TRM_OK && i < r->timeline.count; i++) {
         const trmi_simulated_event *e = &r->timeline.events[i];
@@ -125,9 +131,9 @@ trm_status trmi_report_gather(trmi_report *r, const trm_planner *p, trm_error *e
     return status;
 }
 
-/* ---- what both tell
- *  ------------------------------------------------------------------------------------------ */
+/* ---- functions of both reports --------------------------------------------------------------- */
 
+/* Contract in planner_report.h. */
 const char *trmi_report_axes(const trmi_mesh *mesh, uint32_t axes, char text[48]) {
     size_t used = 0;
     text[0] = '\0';
@@ -154,6 +160,8 @@ double trmi_report_work(const trmi_report *r) {
     return flops;
 }
 
+/* Contract in planner_report.h. Without a rate in the links file: the machine's measured rate,
+ * of which operators reach the share TRMI_COSTS_REACHED. */
 double trmi_report_peak(const trmi_report *r) {
     const trm_planner *p = r->p;
     return p->links.flops > 0 ? p->links.flops
@@ -187,6 +195,8 @@ const char *trmi_report_uncut(const trmi_report *r, int32_t node) {
     return letters[0] == '\0' ? reason : NULL;
 }
 
+/* Contract in planner_report.h. An upper bound: the time that a perfect cut would save, and the
+ * messages of the operator. */
 double trmi_report_price_of_uncut(const trmi_report *r, int32_t node) {
     const trmi_space_class *k = trmi_space_class_of(r->m->space, node);
     int32_t i = r->m->found.best.choice.strategy[node];

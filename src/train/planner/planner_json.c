@@ -1,20 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The report of a plan as one JSON object. */
+/* Prints the report of a plan as one JSON object, with the figures of planner_text.c and some
+ * more. */
 #include "train/planner/planner_report.h"
 
 #include <math.h>
 #include <stdio.h>
 
+/* Appends a member with a number; NaN and infinity become null. */
 static void number(trmi_text *t, const char *key, double value) {
     trmi_text_printf(t, ",\"%s\":", key);
     trmi_text_json_number(t, value);
 }
 
+/* Appends a member with a string. */
 static void string(trmi_text *t, const char *key, const char *value) {
     trmi_text_printf(t, ",\"%s\":", key);
     trmi_text_json_string(t, value);
 }
 
+/* Appends the parts of the step's time and memory. */
 static void json_measure(trmi_text *t, const trmi_measure *m) {
     number(t, "step_seconds", m->step);
     number(t, "memory_bytes", m->bytes);
@@ -33,6 +37,7 @@ static void json_measure(trmi_text *t, const trmi_measure *m) {
     trmi_text_printf(t, ",\"buckets\":%d,\"gradients\":%d", (int)m->buckets, (int)m->messages);
 }
 
+/* Appends one plan: name, step, memory, cuts. */
 static void json_candidate(trmi_text *t, const trmi_space *s, const trmi_candidate *c,
                            const char *name, bool first) {
     char plan[200];
@@ -46,6 +51,7 @@ static void json_candidate(trmi_text *t, const trmi_space *s, const trmi_candida
     trmi_text_printf(t, "}");
 }
 
+/* Appends the list of all operators, with the cut and the next best one. */
 static void json_operators(trmi_report *r) {
     trmi_text *t = &r->text;
     const trmi_space *s = r->m->space;
@@ -79,6 +85,7 @@ static void json_operators(trmi_report *r) {
     trmi_text_printf(t, "]");
 }
 
+/* Appends the plans that were run to choose between them. */
 static void json_trial(trmi_report *r) {
     const trmi_trial *o = &r->p->drive.trial;
     trmi_text *t = &r->text;
@@ -97,6 +104,7 @@ static void json_trial(trmi_report *r) {
     trmi_text_printf(t, "]");
 }
 
+/* Appends messages, warnings, baselines, meshes, the curve of memory against time, and flips. */
 static void json_lists(trmi_report *r) {
     trmi_text *t = &r->text;
     const trmi_found *f = &r->m->found;
@@ -111,6 +119,7 @@ static void json_lists(trmi_report *r) {
         number(t, "exposed_seconds", o->exposed);
         trmi_text_printf(t, ",\"gradients\":%s}", o->gradient ? "true" : "false");
     }
+    /* operators that no plan can cut */
     trmi_text_printf(t, "],\"warnings\":[");
     for (int32_t n = 0, told = 0; n < r->m->space->nodes_count; n++) {
         const char *why = trmi_report_uncut(r, n);
@@ -142,6 +151,8 @@ static void json_lists(trmi_report *r) {
                      f->front.open == 0 && f->front.slack == 0 ? "true" : "false");
     number(t, "frontier_slack_seconds", f->front.slack);
     number(t, "frontier_open_seconds", f->front.open_gap);
+    /* factors from which another plan is better; without one, the factor up to which the search
+     * went */
     trmi_text_printf(t, ",\"flips\":[");
     for (int32_t i = 0; i < r->p->flips_count; i++) {
         const trmi_flip *o = &r->p->flips[i];
@@ -157,6 +168,7 @@ static void json_lists(trmi_report *r) {
     trmi_text_printf(t, "]");
 }
 
+/* Appends the whole object; members are added to the end only, since scripts read it. */
 void trmi_report_tell_json(trmi_report *r) {
     trmi_text *t = &r->text;
     trm_planner_info info;
@@ -171,6 +183,7 @@ void trmi_report_tell_json(trmi_report *r) {
                      info.infeasible ? "true" : "false");
     string(t, "cuts", plan);
     json_measure(t, &r->measure);
+    /* the figures of the head */
     number(t, "compiled_bytes", info.compiled_bytes);
     number(t, "samples_per_second", info.samples_per_second);
     number(t, "data_parallel_seconds", info.data_parallel_seconds);
@@ -184,6 +197,7 @@ void trmi_report_tell_json(trmi_report *r) {
     char day[12];
     string(t, "links_measured", trmi_report_links_day(r, day));
     string(t, "oldest_cost", r->p->costs.oldest);
+    /* the proof; null where the search has no bound */
     trmi_text_printf(t, ",\"certificate\":{\"objective\":");
     trmi_text_json_number(t, info.step_seconds);
     number(t, "lower_bound", r->p->drive.mode == TRMI_SEARCH_OPTIMAL ? info.lower_bound : NAN);

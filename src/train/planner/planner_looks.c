@@ -1,18 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Costs again, between runs of plans that are held against predictions:
+/* Measures costs again between runs of plans, which are compared with predictions
+ * (trm_planner_look).
  *
- *      the search's costs --> plans, from now on fixed
- *      runs | look | runs | look ...      predictions: the same plans by each cost's median over all looks
+ *        the search's costs --> plans, from now on fixed
+ *        runs | look | runs | look ...      predictions: the same plans by the median of each cost over all looks
  *
- * so that what the machine was like meanwhile is in both. Operators keep their looks by themselves
- * (exec/autoparallel/search_costs.h), curves of messages here.
- */
+ * The state of a shared machine changes; measuring costs between the runs brings the same state
+ * into both. The looks of operators are kept by exec/autoparallel/search_costs.h, those of
+ * message curves here. */
 #include "train/planner/planner.h"
 
+#include "base/arguments.h"
 #include "base/error.h"
 
 #include <math.h>
 
+/* Begins with the search's costs as the first look, and fixes the list of plans. */
 static trm_status open_looks(trm_planner *p, trm_error *err) {
     trmi_looks *l = trmi_alloc(sizeof *l);
     if (l == NULL) {
@@ -27,13 +30,13 @@ static trm_status open_looks(trm_planner *p, trm_error *err) {
     return TRM_OK;
 }
 
-/* ---- measuring
- *  ------------------------------------------------------------------------------------------- */
+/* ---- measuring ------------------------------------------------------------------------------- */
 
+/* Measures the message curves once more; keeps the old ones if they were given or guessed. */
 static trm_status look_at_links(trm_planner *p, trmi_links *out, trm_error *err) {
     trmi_text text = {0};
     *out = p->links;
-    if (p->links_text == NULL) { /* given, or guessed */
+    if (p->links_text == NULL) { /* given or guessed: not measured */
         return TRM_OK;
     }
     trm_status status = trmi_probe_links(&p->probe, &text, err);
@@ -42,11 +45,12 @@ static trm_status look_at_links(trm_planner *p, trmi_links *out, trm_error *err)
     return status;
 }
 
+/* Measures the operators of all listed plans once more. */
 static trm_status look_at_operators(trm_planner *p, trm_error *err) {
     const trmi_looks *l = p->looks;
     int32_t news = 0;
     p->costs.look++;
-    p->costs.measure_seconds = 0; /* of the limit */
+    p->costs.measure_seconds = 0; /* restart the time limit */
     for (int32_t i = 0; i < l->plans_count; i++) {
         const trmi_ranked *r = &l->plans[i];
         TRMI_TRY(trmi_costs_measure(&p->costs, p->drive.meshes[r->mesh].space,
@@ -55,6 +59,7 @@ static trm_status look_at_operators(trm_planner *p, trm_error *err) {
     return TRM_OK;
 }
 
+/* Measures links and operators once, in the brief form. */
 static trm_status look(trm_planner *p, trm_error *err) {
     trmi_looks *l = p->looks;
     TRMI_TRY(trmi_probe_load(&p->probe, err));
@@ -66,9 +71,9 @@ static trm_status look(trm_planner *p, trm_error *err) {
     return TRM_OK;
 }
 
-/* ---- predictions
- *  ------------------------------------------------------------------------------------------ */
+/* ---- predictions ----------------------------------------------------------------------------- */
 
+/* Predicts all listed plans with the medians of the costs. */
 static trm_status predict(trm_planner *p, trm_error *err) {
     trmi_looks *l = p->looks;
     trm_status status = TRM_OK;
@@ -89,7 +94,9 @@ static trm_status predict(trm_planner *p, trm_error *err) {
     return status;
 }
 
+/* Contract in trireme/planner.h. Ranks other than 0 serve the measurements of rank 0. */
 trm_status trm_planner_look(trm_planner *p, trm_error *err) {
+    TRMI_NEED(err, p);
     if (p->options.comm != NULL && trm_comm_rank(p->options.comm) != 0) {
         trm_status served = trmi_probe_serve(&p->probe, err);
         trmi_probe_close(&p->probe);

@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The plan as a picture: a bar a forward operator, as long as it takes, coloured by what it cuts.
- */
+/* Draws a plan: as SVG, one bar for each forward operator, as long as its time and coloured by
+ * its cut; and as a DOT graph. */
 #include "train/planner/planner.h"
+
+#include "base/arguments.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
+/* Returns the colour of a cut. */
 static const char *colour_of(char letter) {
     switch (letter) {
     case 'n': return "#4e79a7";
@@ -19,6 +22,7 @@ static const char *colour_of(char letter) {
     }
 }
 
+/* Appends text with XML's special characters escaped. */
 static void xml(trmi_text *t, const char *text) {
     for (; *text != '\0'; text++) {
         if (*text == '<' || *text == '>' || *text == '&' || *text == '"') {
@@ -29,11 +33,14 @@ static void xml(trmi_text *t, const char *text) {
     }
 }
 
+/* Contract in trireme/planner.h. Each bar has a part for each axis of the mesh. */
 char *trm_planner_svg(const trm_planner *p) {
+    TRMI_NEED_OR(NULL, NULL, p);
     const trmi_drive_mesh *m = trmi_planner_best(p);
     const trmi_space *s = m->space;
     trmi_text t = {0};
     char mesh[48];
+    /* scale: the longest operator has the full width */
     double longest = 1e-12;
     enum { LINE = 15, LEFT = 260, WIDE = 520 };
     for (int32_t n = 0; n < s->nodes_count; n++) {
@@ -76,16 +83,20 @@ char *trm_planner_svg(const trm_planner *p) {
     return t.data;
 }
 
+/* Appends text with DOT's special characters escaped. */
 static void dot_string(trmi_text *t, const char *text) {
     for (; *text != '\0'; text++) {
         trmi_text_printf(t, *text == '"' || *text == '\\' ? "\\%c" : "%c", *text);
     }
 }
 
+/* Contract in trireme/planner.h. Edges with redistribution are red and have its time. */
 char *trm_planner_dot(const trm_planner *p) {
+    TRMI_NEED_OR(NULL, NULL, p);
     const trmi_drive_mesh *m = trmi_planner_best(p);
     const trmi_space *s = m->space;
     trmi_text t = {0};
+    /* operators, then edges */
     trmi_text_printf(&t, "digraph plan {\n  node [shape=box, style=filled, fontname=monospace];\n");
     for (int32_t n = 0; n < s->nodes_count; n++) {
         const trmi_space_class *c = trmi_space_class_of(s, n);

@@ -1,10 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The plans that were looked at, as files. */
+/* Returns the plans of a planner as texts of plan files (contracts in trireme/planner.h). */
 #include "train/planner/planner.h"
 
+#include "base/arguments.h"
 #include "base/error.h"
 
+/* Contract in trireme/planner.h. With `looks` the list is that of the first look, with present
+ * times. */
 char *trm_planner_plan(const trm_planner *p, int32_t index, trm_planner_candidate *about) {
+    TRMI_NEED_OR(NULL, NULL, p);
     trmi_ranked own[TRMI_RANKED];
     const trmi_ranked *list = p->looks != NULL ? p->looks->plans : own;
     int32_t count = p->looks != NULL ? p->looks->plans_count : trmi_drive_list(&p->drive, own);
@@ -33,6 +37,7 @@ char *trm_planner_plan(const trm_planner *p, int32_t index, trm_planner_candidat
 }
 
 trm_status trm_planner_save(const trm_planner *p, const char *file, trm_error *err) {
+    TRMI_NEED(err, p, file);
     const trmi_drive_mesh *m = trmi_planner_best(p);
     trmi_shard_plan *plan;
     TRMI_TRY(trmi_space_plan(m->space, &m->found.best.choice, &plan, err));

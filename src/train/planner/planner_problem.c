@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is planned, made from the options: the training graph of a batch, the space of plans on a
- * mesh, a plan's program. */
+/* Builds what the planner searches: the training graph of a batch, the search space on a mesh,
+ * and the program of a plan. */
 #include "train/planner/planner.h"
 
 #include "base/error.h"
@@ -10,15 +10,15 @@
 
 #include <string.h>
 
-/* ---- how its job would run
- *  -------------------------------------------------------------------------------- */
+/* ---- properties of the planned job ----------------------------------------------------------- */
 
+/* Returns whether the planned ranks do not share this host. */
 static bool has_hosts(const trm_planner *p) {
     return p->options.links != NULL || p->options.hosts > 1 || p->options.own_devices;
 }
 
-/* As a job of these ranks would have it (exec/distributed/split.h): on one host always, on several
- * if it was asked for. */
+/* Returns whether each rank updates a slice of the parameters, as the job would
+ * (exec/distributed/split.h): on one host always, on several hosts if the option is set. */
 static bool has_slices(const trm_planner *p) {
     return p->ranks > 1 && (!has_hosts(p) || p->model.parallel.shard_optimizer);
 }
@@ -29,9 +29,9 @@ trm_joint trmi_planner_joint(const trm_planner *p) {
     return here && once && has_slices(p) && !has_hosts(p) ? p->model.parallel.joint : TRM_JOINT_OFF;
 }
 
-/* ---- graph
- *  --------------------------------------------------------------------------------------------- */
+/* ---- graph ----------------------------------------------------------------------------------- */
 
+/* Copies the dataset's fields into `inputs` with `batch` samples. */
 static trm_status take_fields(const trm_planner *p, int64_t batch, trm_inputs *inputs,
                               trm_error *err) {
     TRMI_TRY(trm_dataset_check(p->model.data, err));
@@ -48,7 +48,8 @@ static trm_status take_fields(const trm_planner *p, int64_t batch, trm_inputs *i
     return inputs->count > 0 ? TRM_OK : TRMI_FAIL(err, TRM_INVALID, "the dataset has no fields");
 }
 
-/* Fused as the back-end will have it, and differentiated: what the executor will split. */
+/* Fuses the graph as the back-end would and differentiates it: the graph that the executor would
+ * cut. */
 static trm_status differentiate(const trm_planner *p, const trm_graph *graph, trm_node loss,
                                 trm_graph **out, trm_error *err) {
     trmi_target target = {.name = "planner", .threads = p->costs.threads};
@@ -70,7 +71,7 @@ static trm_status differentiate(const trm_planner *p, const trm_graph *graph, tr
     return status;
 }
 
-/* One rank's program of a plan, by the back-end that would run it. */
+/* Compiles rank 0's program of a plan for the back-end that would run it. */
 static trm_status compile_part(const trm_planner *p, const trm_graph *graph, trm_node loss,
                                const trmi_shard_plan *plan, trm_program **out, trm_error *err) {
     trmi_backend *backend;
@@ -98,6 +99,8 @@ static trm_status compile_part(const trm_planner *p, const trm_graph *graph, trm
     return status;
 }
 
+/* Contract in planner.h. If the number of classes changes, the graph is rebuilt by
+ * planner_classes.c. */
 trm_status trmi_planner_forward(const trm_planner *p, int64_t batch, int64_t classes,
                                 trm_graph **out, trm_node *loss, trm_error *err) {
     trm_inputs *inputs = trmi_alloc(sizeof *inputs);
@@ -143,6 +146,8 @@ trm_status trmi_planner_graph(const trm_planner *p, int64_t batch, int64_t class
     return status;
 }
 
+/* Contract in planner.h: compiles the plan and computes the resident bytes with the job's
+ * optimiser, slices and buffers. */
 trm_status trmi_planner_compiled(const trm_planner *p, const trmi_space *space,
                                  const trmi_choice *choice, double *bytes, trm_error *err) {
     trm_program *program = NULL;
@@ -164,10 +169,10 @@ trm_status trmi_planner_compiled(const trm_planner *p, const trmi_space *space,
     return status;
 }
 
-/* ---- spaces
- *  ----------------------------------------------------------------------------------------------
- */
+/* ---- spaces ---------------------------------------------------------------------------------- */
 
+/* Contract in planner.h. Mesh and links are copied into the planner's arena, because the space
+ * refers to them for as long as the planner lives. */
 trm_status trmi_planner_space(trm_planner *p, const trm_graph *graph, const trmi_mesh *mesh,
                               trmi_space **out, trm_error *err) {
     trmi_mesh *own = trmi_arena_alloc(&p->arena, sizeof *own);
@@ -203,7 +208,8 @@ trm_status trmi_planner_space(trm_planner *p, const trm_graph *graph, const trmi
                                      .update_flop = flop * (given ? 1 : p->costs.factor),
                                      .update_byte =
                                          5 * byte * (given ? 1 : p->costs.factor * p->costs.share)};
-    /* What a plan pins holds on its own mesh: its letters mean nothing on others. */
+    /* Pinned operators of a given plan hold on the plan's mesh only: letters mean axes of that
+     * mesh. */
     bool pinned = p->given != NULL && memcmp(mesh, &p->given->mesh, sizeof *mesh) == 0;
     return trmi_space_create(graph, mesh, &costs, pinned ? p->given : NULL, out, err);
 }

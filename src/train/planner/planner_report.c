@@ -1,7 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Makes the report of a planner: gather the figures, then print them as text or JSON. */
 #include "train/planner/planner_report.h"
 
+#include "base/arguments.h"
+
+/* Contract in trireme/planner.h. NULL without memory or if gathering failed. */
 char *trm_planner_report(const trm_planner *p, bool json) {
+    TRMI_NEED_OR(NULL, NULL, p);
     trmi_report *r = trmi_alloc(sizeof *r);
     trm_error err;
     if (r == NULL) {

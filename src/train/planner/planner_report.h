@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* train/planner/planner_report.h: the planner's report, in three files:
+/* train/planner/planner_report.h: the report of a plan.
  *
- *      planner --planner_gather.c--> report: timeline, rows of operators, traffic --> planner_text.c  for people
- *                                                                                 --> planner_json.c  one JSON object
+ *        planner --planner_gather.c--> trmi_report: timeline, rows, traffic --> planner_text.c  lines for people
+ *                                                                            --> planner_json.c  one JSON object
  *
- * planner_report.c conducts.
- */
+ * planner_report.c calls them. The report simulates one training step of the best plan
+ * (trmi_space_timeline) and adds up its events; both formats print the same figures. */
 #ifndef TRMI_TRAIN_PLANNER_REPORT_H
 #define TRMI_TRAIN_PLANNER_REPORT_H
 
 #include "train/planner/planner.h"
 
-/* A line of the table of operators: equal operators with equal cuts. */
+/* One line of the table of operators: operators of equal shape and cut. */
 typedef struct trmi_report_row {
-    int32_t node, count;             /* the first of them */
-    double forward, backward, moves; /* of one */
+    int32_t node, count;             /* index of the first one; how many there are */
+    double forward, backward, moves; /* seconds of one of them */
 } trmi_report_row;
 
-/* Messages of one kind over one set of axes. */
+/* Messages of one kind over one set of mesh axes. */
 typedef struct trmi_report_traffic {
     trmi_move move;
     uint32_t axes;
@@ -27,13 +27,14 @@ typedef struct trmi_report_traffic {
 } trmi_report_traffic;
 
 enum { TRMI_REPORT_TRAFFIC = 96 };
+/* A report in the making. */
 typedef struct trmi_report {
     const trm_planner *p;
     const trmi_drive_mesh *m;
     trmi_timeline timeline;
     trmi_measure measure;
-    double *moves;     /* [nodes] blocking seconds of messages */
-    double statistics; /* ... of joined norms */
+    double *moves;     /* [nodes] seconds in which messages block the operator */
+    double statistics; /* the part of it for batch norm over all ranks */
     int32_t norms;
     trmi_report_row *rows;
     int32_t rows_count;
@@ -42,32 +43,34 @@ typedef struct trmi_report {
     trmi_text text;
 } trmi_report;
 
-/* Plays the step of the planner's best plan, and adds up what happens in it.   owns: trmi_report_free
- */
+/* Simulates a step of the planner's best plan and adds up its events.
+ *   owns  the caller, trmi_report_free, also after an error */
 trm_status trmi_report_gather(trmi_report *report, const trm_planner *planner, trm_error *err);
 void trmi_report_free(trmi_report *report);
-/* To report->text. */
+/* Append the report to report->text, as lines or as JSON. */
 void trmi_report_tell(trmi_report *report);
 void trmi_report_tell_json(trmi_report *report);
 
-/* ---- what both tell (planner_gather.c) ---- */
+/* ---- functions of both reports (planner_gather.c) -------------------------------------------- */
 
-/* The i-th thing that the proof takes for granted; NULL: there are no more. */
+/* Returns the i-th assumption of the lower bound; NULL: there are no more. */
 const char *trmi_report_assumption(const trmi_report *report, int32_t i);
-/* "2 of a, 4 of b" -> "a(2)+b(4)". Returns text. */
+/* Writes a set of mesh axes with their sizes to `text`, "a(2)+b(4)", and returns it. */
 const char *trmi_report_axes(const trmi_mesh *mesh, uint32_t axes, char text[48]);
-/* Letters of the next best strategy of a node; NULL: there is none. */
+/* Returns the letters of a node's next best strategy; NULL: there is none. */
 const char *trmi_report_runner(const trmi_report *report, int32_t node);
-/* Arithmetic of the model in a step, forward and backward: nothing that is done twice counts. What
- * a rank's cores can do a second. The part of that which the step reaches. */
+/* trmi_report_work: FLOP of the model in a step, forward and backward, without recomputation.
+ * trmi_report_peak: FLOP/s of one rank's cores. trmi_report_utilisation: the share of the peak
+ * that the step reaches. */
 double trmi_report_work(const trmi_report *report);
 double trmi_report_peak(const trmi_report *report);
 double trmi_report_utilisation(const trmi_report *report);
 bool trmi_report_has_norms(const trmi_report *report);
-/* The day in the first line of measured links; "": given or guessed. */
+/* Writes the day on which the links were measured to `text`; "": given or guessed. */
 const char *trmi_report_links_day(const trmi_report *report, char text[12]);
-/* Why an operator runs whole on every rank; NULL: it need not. What the step would be shorter by,
- * could it be cut among all ranks: its work, and what it waits for. */
+/* trmi_report_uncut: returns why an operator cannot be cut and runs whole on every rank; NULL:
+ * it can be cut. trmi_report_price_of_uncut: the seconds that cutting it among all ranks would
+ * save, its messages included. */
 const char *trmi_report_uncut(const trmi_report *report, int32_t node);
 double trmi_report_price_of_uncut(const trmi_report *report, int32_t node);
 

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A step on many ranks. Ranks that do the same are one: a balanced cut makes all ranks of a mesh
- * alike, so that the rank with the largest parts stands for all, whatever their number; a slow rank
- * is a second one, and who waits for it waits as long.
+/* Simulates training steps for other numbers of ranks and other machines (trm_planner_simulate).
  *
- *      for P = 1, 2, 4 ... largest:  mesh grows at its outermost axis --> space --> search --> event simulation
- *      for one thing at a time:      links, operators, start-ups scaled   --> the same plan, simulated again
- */
+ * A balanced cut makes all ranks of a mesh alike, so the rank with the largest parts stands for
+ * all of them, however many there are. A slow rank is simulated by its own operators' time: all
+ * other ranks wait for it.
+ *
+ *        for P = 1, 2, 4 ... largest:  mesh grows at its outermost axis --> space --> search --> event simulation
+ *        for one change at a time:     links, operators, start-ups scaled   --> the same plan, simulated again */
 #include "train/planner/planner.h"
 
+#include "base/arguments.h"
 #include "base/error.h"
 #include "base/os.h"
 #include "base/trace.h"
@@ -16,6 +18,8 @@
 #include <stdio.h>
 #include <string.h>
 
+/* One row of a scaling table: ranks, and the best plan there. Times in seconds, bytes of one
+ * rank. */
 typedef struct point {
     int32_t ranks;
     trmi_mesh mesh;
@@ -26,6 +30,7 @@ typedef struct point {
 } point;
 
 enum { POINTS = 24 };
+/* Everything that is simulated, before it is printed. */
 typedef struct simulation {
     trm_planner *p;
     const trm_simulation_options *o;
@@ -33,17 +38,17 @@ typedef struct simulation {
     int32_t weak_count, strong_count;
     struct {
         const char *what;
-        double step, searched; /* the same plan; the best plan there */
+        double step, searched; /* seconds of the chosen plan, and of the best plan there */
     } what_if[8];
     int32_t what_if_count;
     double straggler, seconds;
     trmi_text text;
 } simulation;
 
-/* ---- one point
- *  ------------------------------------------------------------------------------------------- */
+/* ---- one point of a scaling table ------------------------------------------------------------ */
 
-/* The mesh for P ranks: the inner axes of the planner's, the outermost one grown or shrunk. */
+/* Sets *out to the mesh for `ranks` ranks: the inner axes stay, the outermost one grows or
+ * shrinks, and vanishes at 1. Returns false if no such mesh exists. */
 static bool mesh_for(const trm_planner *p, int32_t ranks, trmi_mesh *out) {
     *out = trmi_planner_best(p)->mesh;
     while (out->axes > 0) {
@@ -65,6 +70,7 @@ static bool mesh_for(const trm_planner *p, int32_t ranks, trmi_mesh *out) {
     return ranks == 1;
 }
 
+/* Searches for the best plan of `batch` on `ranks` ranks and notes its figures in *out. */
 static trm_status run_point(simulation *s, int32_t ranks, int64_t batch, point *out,
                             trm_error *err) {
     trm_planner *p = s->p;
@@ -101,6 +107,8 @@ static trm_status run_point(simulation *s, int32_t ranks, int64_t batch, point *
     return status;
 }
 
+/* Fills the tables: weak scaling (same samples a rank) and strong scaling (same global batch),
+ * for powers of two. */
 static trm_status scaling(simulation *s, trm_error *err) {
     const trm_planner *p = s->p;
     int64_t per_rank = p->batch / p->ranks;
@@ -114,17 +122,16 @@ static trm_status scaling(simulation *s, trm_error *err) {
         s->weak_count++;
         TRMI_TRY(run_point(s, ranks, p->batch, &s->strong[s->strong_count], err));
         s->strong_count++;
-        /* 1, 8, 16 ...: a long table says no more */
+        /* long tables begin 1, 8, 16 ... */
         ranks = ranks == 1 && largest > 2048 ? 4 : ranks;
     }
     return TRM_OK;
 }
 
-/* ---- what if
- *  --------------------------------------------------------------------------------------------------
- */
+/* ---- changed conditions ---------------------------------------------------------------------- */
 
-/* The chosen plan's and the best plan's step with the planner as it is now. */
+/* Adds a row to what_if: the step of the chosen plan, and of the best plan, with the planner's
+ * present costs. */
 static trm_status again(simulation *s, const char *what, trm_error *err) {
     trm_planner *p = s->p;
     const trmi_drive_mesh *m = trmi_planner_best(p);
@@ -151,6 +158,7 @@ static trm_status again(simulation *s, const char *what, trm_error *err) {
     return status;
 }
 
+/* Scales links and operators one at a time, simulates again, and restores the costs. */
 static trm_status what_if(simulation *s, trm_error *err) {
     trm_planner *p = s->p;
     trmi_links links = p->links;
@@ -175,16 +183,15 @@ static trm_status what_if(simulation *s, trm_error *err) {
     }
     p->links = links;
     p->costs.factor = factor;
-    /* A slow rank: all wait for it where they talk, at the latest for its gradients. */
+    /* All ranks wait for a slow rank at its messages, at the latest for its gradients. */
     const trmi_measure *m = &trmi_planner_best(p)->found.best.measure;
     s->straggler = m->step + (fmax(1, s->o->straggler) - 1) * (m->compute + m->update);
     return status;
 }
 
-/* ---- trace
- *  --------------------------------------------------------------------------------------------------------
- */
+/* ---- trace ----------------------------------------------------------------------------------- */
 
+/* Writes the name of an event for the trace and returns it. */
 static const char *event_name(const trmi_space *s, const trmi_simulated_event *e, char *name,
                               size_t size) {
     const char *op = e->node >= 0 ? trmi_space_op(s, e->node)->name : "";
@@ -200,8 +207,8 @@ static const char *event_name(const trmi_space *s, const trmi_simulated_event *e
     return name;
 }
 
-/* In the format of base/trace.h: track 0 is the rank, track 1 its link.
- * tests/perfetto_test.sh reads it. */
+/* Writes the simulated step as a Chrome trace (base/trace.h): track 0 has the operators, track 1
+ * the gradients. tests/perfetto_test.sh reads it. */
 static trm_status write_trace(const simulation *s, trm_error *err) {
     const trmi_drive_mesh *m = trmi_planner_best(s->p);
     trmi_router *router;
@@ -212,6 +219,7 @@ static trm_status write_trace(const simulation *s, trm_error *err) {
     trm_status status =
         trmi_space_timeline(m->space, &m->found.best.choice, router, &timeline, &measure, err);
     trmi_router_destroy(router);
+    /* one track for operators, one for gradients */
     char rank[64];
     snprintf(rank, sizeof rank, "one of %d equal ranks", (int)s->p->ranks);
     trmi_trace_put_begin(&t);
@@ -243,10 +251,9 @@ static trm_status write_trace(const simulation *s, trm_error *err) {
     return status;
 }
 
-/* ---- words
- *  ----------------------------------------------------------------------------------------------------------
- */
+/* ---- report ---------------------------------------------------------------------------------- */
 
+/* Prints a scaling table. */
 static void tell_points(trmi_text *t, const char *title, const point *points, int32_t count,
                         bool strong) {
     char mesh[48];
@@ -266,6 +273,7 @@ static void tell_points(trmi_text *t, const char *title, const point *points, in
     }
 }
 
+/* Prints the simulation as text. */
 static void tell(simulation *s) {
     trmi_text *t = &s->text;
     trm_planner_info info;
@@ -286,6 +294,7 @@ static void tell(simulation *s) {
                          s->p->costs.threads, s->p->costs.threads == 1 ? "" : "s",
                          guess->alpha * 1e6, 1e-9 / guess->beta);
     }
+    /* the tables */
     tell_points(t, "weak scaling: the same samples a rank", s->weak, s->weak_count, false);
     tell_points(t, "strong scaling: the same global batch", s->strong, s->strong_count, true);
     trmi_text_printf(t, "\n%-40s %12s %9s %18s\n", "what if", "this plan ms", "",
@@ -301,6 +310,7 @@ static void tell(simulation *s) {
     trmi_text_printf(t, "\nsimulated in %.2f s\n", s->seconds);
 }
 
+/* Appends a scaling table as a JSON array. */
 static void json_points(trmi_text *t, const char *key, const point *points, int32_t count) {
     char mesh[48];
     trmi_text_printf(t, ",\"%s\":[", key);
@@ -318,6 +328,7 @@ static void json_points(trmi_text *t, const char *key, const point *points, int3
     trmi_text_printf(t, "]");
 }
 
+/* Appends the simulation as one JSON object. */
 static void tell_json(simulation *s) {
     trmi_text *t = &s->text;
     trm_planner_info info;
@@ -345,8 +356,10 @@ static void tell_json(simulation *s) {
         fmax(1, s->o->straggler), s->straggler, s->seconds);
 }
 
+/* Contract in trireme/planner.h: tables, what-if, trace, text. */
 trm_status trm_planner_simulate(trm_planner *p, const trm_simulation_options *options, char **text,
                                 trm_error *err) {
+    TRMI_NEED(err, p, options, text);
     simulation *s = trmi_alloc(sizeof *s);
     double begin = trmi_os_now();
     if (s == NULL) {

@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The report of a plan for people. */
+/* Prints the report of a plan as lines for people. trmi_report_tell calls one function for each
+ * part of the report, in the order in which the parts appear: head, infeasible, uncut, time,
+ * operators, traffic, others, flips. Figures are formatted only here; planner_gather.c computes
+ * them. */
 #include "train/planner/planner_report.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-/* ---- words
- *  --------------------------------------------------------------------------------------------------
- */
+/* ---- formatting ------------------------------------------------------------------------------ */
 
+/* Formats seconds with three significant digits and a unit; returns `text`. */
 static const char *time_text(double seconds, char text[24]) {
     const char *unit = seconds < 1e-3 ? "us" : seconds < 1 ? "ms" : "s";
     double value = seconds < 1e-3 ? seconds * 1e6 : seconds < 1 ? seconds * 1e3 : seconds;
@@ -22,22 +24,22 @@ static const char *time_text(double seconds, char text[24]) {
     return text;
 }
 
+/* Formats samples per second; returns `text`. */
 static const char *rate_text(double samples_per_second, char text[32]) {
     snprintf(text, 32, "%.*f samples/s", samples_per_second < 100 ? 1 : 0, samples_per_second);
     return text;
 }
 
+/* Returns the letters of the strategy that the best plan gives a node. */
 static const char *letters_of(const trmi_report *r, int32_t node) {
     return trmi_space_class_of(r->m->space, node)
         ->strategies[r->m->found.best.choice.strategy[node]]
         .letters;
 }
 
-/* ---- for people
- *  -----------------------------------------------------------------------------------------------
- */
+/* ---- the report ------------------------------------------------------------------------------ */
 
-/* What a limit of memory does to the proof. */
+/* Prints the memory limit and what it means for the bound: not reached, exact, or Lagrangian. */
 static void tell_limit(trmi_report *r) {
     char a[24], b[24];
     if (r->p->options.memory_bytes > 0 && !r->m->found.infeasible) {
@@ -52,7 +54,8 @@ static void tell_limit(trmi_report *r) {
     }
 }
 
-/* What predictions could not tell apart, as it ran. */
+/* Prints the plans that were tried in turns because their predictions were too close, with
+ * measured and predicted times. */
 static void tell_trial(trmi_report *r) {
     const trmi_trial *t = &r->p->drive.trial;
     char a[24], b[24];
@@ -80,7 +83,7 @@ static void tell_trial(trmi_report *r) {
                      (int)t->turns);
 }
 
-/* Where the times of operators and messages come from. */
+/* Prints where the costs come from: measured, scaled or given, and how old they are. */
 static void tell_costs(trmi_report *r) {
     char a[24], day[12];
     trmi_text *t = &r->text;
@@ -113,6 +116,8 @@ static void tell_costs(trmi_report *r) {
                      r->p->drive.rounds == 1 ? "" : "s");
 }
 
+/* Prints the head: ranks, plan, step, memory, bound with its assumptions, batch norm,
+ * utilisation, costs. */
 static void tell_head(trmi_report *r) {
     trm_planner_info info;
     char a[24], b[24], c[24], d[24], rate[32], plan[200];
@@ -147,6 +152,7 @@ static void tell_head(trmi_report *r) {
             t, "compiled      %s on rank 0: the whole program, by which its process grows\n",
             trmi_bytes_text(info.compiled_bytes, a));
     }
+    /* the proof: a lower bound with its assumptions, only by the optimal search */
     if (r->p->drive.mode == TRMI_SEARCH_OPTIMAL) {
         trmi_text_printf(t,
                          "proof         no plan of these meshes%s takes less than %s by these "
@@ -164,6 +170,7 @@ static void tell_head(trmi_report *r) {
         trmi_text_printf(t,
                          "proof         none: this search has no bound (--search optimal has)\n");
     }
+    /* the verdict, if no plan can be much faster than data parallel */
     double gain =
         info.data_parallel_seconds > 0 ? 1 - info.lower_bound / info.data_parallel_seconds : 1;
     if (r->p->drive.mode == TRMI_SEARCH_OPTIMAL && gain < 0.02 && info.ranks > 1) {
@@ -172,15 +179,16 @@ static void tell_head(trmi_report *r) {
                          "by more than %.2f %%\n",
                          r->p->options.memory_bytes > 0 ? " that fits" : "", 100 * fmax(0, gain));
     }
+    /* which samples batch norms see: it changes the function of the network */
     if (trmi_report_has_norms(r) && info.ranks > 1 && trmi_planner_local_norms(r->p)) {
         trmi_text_printf(t, "norms         over each rank's own samples (--sync-batch-norm off): "
-                            "the function of data_parallel, not that of one device\n");
+                            "not the function of one device\n");
     } else if (trmi_report_has_norms(r) && info.ranks > 1) {
         trmi_text_printf(
             t,
             "norms         over the samples of all ranks, as on one device, in every plan here: %d "
             "messages, %s of the step. "
-            "The mode data_parallel takes each rank's own: --sync-batch-norm off plans that\n",
+            "--sync-batch-norm off plans norms over each rank's own samples\n",
             (int)r->norms, time_text(r->statistics, a));
     }
     trmi_text_printf(
@@ -190,6 +198,7 @@ static void tell_head(trmi_report *r) {
     tell_costs(r);
 }
 
+/* Prints how the step's time is divided. */
 static void tell_time(trmi_report *r) {
     char a[24], b[24], c[24], d[24], e[24], f[24], g[24];
     const trmi_measure *m = &r->measure;
@@ -210,6 +219,7 @@ static void tell_time(trmi_report *r) {
     trmi_text_printf(&r->text, "\n");
 }
 
+/* Returns whether an operator reads parameters. */
 static bool has_parameters(const trmi_report *r, int32_t node) {
     const trm_graph *g = r->m->space->graph;
     const trmi_op *op = trmi_space_op(r->m->space, node);
@@ -221,6 +231,7 @@ static bool has_parameters(const trmi_report *r, int32_t node) {
     return false;
 }
 
+/* Prints the table of operators, one line for each row of the report. */
 static void tell_operators(trmi_report *r) {
     char a[24], b[24], c[24], d[24], shape[96], name[64], cut[16];
     const trmi_space *s = r->m->space;
@@ -233,6 +244,7 @@ static void tell_operators(trmi_report *r) {
         const trmi_op *op = trmi_space_op(s, o->node);
         const char *other = trmi_report_runner(r, o->node);
         double price = r->m->found.runners[o->node].price;
+        /* long names keep their end, which differs most */
         size_t length = strlen(op->name);
         snprintf(name, sizeof name, "%s%s", length > 33 ? "..." : "",
                  length > 33 ? op->name + length - 30 : op->name);
@@ -244,6 +256,7 @@ static void tell_operators(trmi_report *r) {
         trmi_text_printf(&r->text, "%-34s %3d %-22.22s %-7s %10s %10s %10s  ", name, (int)o->count,
                          shape, cut, time_text(o->forward, a), time_text(o->backward, b),
                          time_text(o->moves, c));
+        /* the next best strategy of this operator alone, and its price */
         if (other == NULL || !(price < INFINITY)) {
             trmi_text_printf(&r->text, "none\n");
         } else {
@@ -252,6 +265,7 @@ static void tell_operators(trmi_report *r) {
     }
 }
 
+/* Prints the table of messages. */
 static void tell_traffic(trmi_report *r) {
     char a[24], b[24], c[24], axes[48];
     trmi_text_printf(&r->text, "\n%-16s %-18s %6s %10s %12s %12s\n", "messages over", "kind",
@@ -268,7 +282,7 @@ static void tell_traffic(trmi_report *r) {
     }
 }
 
-/* What is proved about the curve. */
+/* Prints what is proved about the curve of memory against time. */
 static void tell_curve(trmi_report *r) {
     char a[24];
     const trmi_front *front = &r->m->found.front;
@@ -288,6 +302,8 @@ static void tell_curve(trmi_report *r) {
     }
 }
 
+/* Prints the other plans: baselines, the best plans of other meshes, and the curve of memory
+ * against time. */
 static void tell_others(trmi_report *r) {
     char a[24], b[24], plan[200];
     const trmi_found *f = &r->m->found;
@@ -299,6 +315,7 @@ static void tell_others(trmi_report *r) {
                          trmi_bytes_text(c->measure.bytes, b), c->fits ? "" : "  does not fit");
     }
     for (int32_t i = 0; i < r->p->drive.meshes_count; i++) {
+        /* the best plan of each other mesh */
         char mesh[48], name[80];
         const trmi_found *o = &r->p->drive.meshes[i].found;
         if (i != r->p->drive.best) {
@@ -321,6 +338,7 @@ static void tell_others(trmi_report *r) {
     }
 }
 
+/* Prints from which factor on another plan is better. */
 static void tell_flips(trmi_report *r) {
     if (r->p->flips_count > 0) {
         trmi_text_printf(&r->text, "\nwhen another plan is better by 2 %%\n");
@@ -342,6 +360,7 @@ static void tell_flips(trmi_report *r) {
     }
 }
 
+/* Prints a warning for each operator that runs whole on every rank. */
 static void tell_uncut(trmi_report *r) {
     char a[24];
     for (int32_t n = 0, told = 0; n < r->m->space->nodes_count; n++) {
@@ -356,12 +375,13 @@ static void tell_uncut(trmi_report *r) {
     }
 }
 
-/* Bytes that a node keeps for backward. */
+/* Returns the bytes that a node keeps for backward under choice `c`. */
 static double held(const trmi_space_class *k, const trmi_choice *c, int32_t n) {
     return k->kept[c->strategy[n]] - (c->again[n] ? k->saved[c->strategy[n]] : 0);
 }
 
-/* The cheapest first: a smaller batch costs nothing, ranks do. */
+/* Prints what would make a plan fit, the cheapest first: a smaller batch, more ranks, a higher
+ * limit. */
 static void tell_way_out(trmi_report *r) {
     char a[24], rate[32];
     const trmi_way_out *w = &r->p->way_out;
@@ -381,7 +401,7 @@ static void tell_way_out(trmi_report *r) {
     trmi_text_printf(t, "a limit of %s\n", trmi_bytes_text(needed, a));
 }
 
-/* Operators that hold most memory; what helps. */
+/* Prints the six operators with most memory where no plan fits. */
 static void tell_infeasible(trmi_report *r) {
     const trmi_space *s = r->m->space;
     const trmi_choice *c = &r->m->found.best.choice;
@@ -391,6 +411,7 @@ static void tell_infeasible(trmi_report *r) {
     }
     trmi_text_printf(&r->text,
                      "\nwhat does not fit: the largest operators of the plan of least memory\n");
+    /* the largest six, by repeated search */
     bool *done = trmi_alloc((size_t)s->nodes_count + 1);
     for (int32_t shown = 0; done != NULL && shown < 6; shown++) {
         int32_t most = -1;

@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Plans as they really run: seconds a step on the ranks of a communicator, one by itself or several
- * in turns. */
+/* Runs plans for real: the time of a step on the ranks of a communicator, of one plan
+ * (trm_planner_run) or of several plans in turns (trm_planner_compare). Predictions are compared
+ * with these times; they never enter the costs. Both functions are collective: every rank builds
+ * the same graph and runs the same plans. */
 #include "train/planner/planner.h"
 
+#include "base/arguments.h"
 #include "base/error.h"
 #include "base/order.h"
 #include "base/os.h"
@@ -12,7 +15,7 @@
 
 #include <string.h>
 
-/* The graph of the batches of all ranks together. */
+/* Builds the training graph of the global batch; inputs->graph is owned by the caller. */
 static trm_status build(const trm_model_options *model, int32_t ranks, trm_inputs *inputs,
                         trm_node *loss, trm_error *err) {
     trm_batch_field first;
@@ -32,6 +35,8 @@ static trm_status build(const trm_model_options *model, int32_t ranks, trm_input
     return trm_graph_check(inputs->graph, err);
 }
 
+/* Returns the options with which a plan is run: those of the model, with slices of the
+ * optimiser. */
 static trm_exec_options options_of(const trm_model_options *model, trm_comm *comm, const char *plan,
                                    trm_node loss) {
     return (trm_exec_options){.loss = loss,
@@ -51,7 +56,7 @@ static trm_exec_options options_of(const trm_model_options *model, trm_comm *com
                                            .joint = model->parallel.joint}};
 }
 
-/* One step as the slowest rank has it. */
+/* Runs one step and sets *seconds to the time of the slowest rank. */
 static trm_status time_step(trm_exec *exec, trm_comm *comm, double *seconds, trm_error *err) {
     TRMI_TRY(comm != NULL ? trm_comm_barrier(comm, err) : TRM_OK);
     double begin = trmi_os_now();
@@ -62,6 +67,7 @@ static trm_status time_step(trm_exec *exec, trm_comm *comm, double *seconds, trm
                         : TRM_OK;
 }
 
+/* Runs two steps for warming up and `steps` timed ones; returns median and lower quartile. */
 static trm_status time_steps(trm_exec *exec, trm_comm *comm, int32_t steps,
                              trm_planner_run_result *out, trm_error *err) {
     double *times = trmi_alloc((size_t)steps * sizeof *times), warm_up;
@@ -73,13 +79,14 @@ static trm_status time_steps(trm_exec *exec, trm_comm *comm, int32_t steps,
         status = time_step(exec, comm, i < 0 ? &warm_up : &times[i], err);
     }
     if (status == TRM_OK) {
-        out->median_seconds = trmi_median(times, steps); /* sorts */
+        out->median_seconds = trmi_median(times, steps); /* trmi_median sorts `times` */
         out->seconds = times[steps / 4];
     }
     trmi_free(times);
     return status;
 }
 
+/* Calls `profile` for each kernel of the program, and with the median time of the update. */
 static trm_status tell_profile(trm_exec *exec, int32_t steps, trm_planner_profile profile,
                                void *context, trm_error *err) {
     const trm_step_profile *list;
@@ -104,15 +111,19 @@ static trm_status tell_profile(trm_exec *exec, int32_t steps, trm_planner_profil
     return status;
 }
 
+/* Contract in trireme/planner.h. Memory is measured as the growth of the process around creation
+ * and steps. */
 trm_status trm_planner_run(const trm_model_options *model, trm_comm *comm, const char *plan,
                            int32_t steps, trm_planner_profile profile, void *context,
                            trm_planner_run_result *out, trm_error *err) {
+    TRMI_NEED(err, model, out);
     trm_inputs *inputs = trmi_alloc(sizeof *inputs);
     trm_exec *exec = NULL;
     trm_node loss;
     if (inputs == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory to run a plan");
     }
+    /* memory that was freed before must not count */
     trmi_os_trim();
     int64_t before = trmi_os_own_bytes();
     trm_status status = build(model, comm != NULL ? trm_comm_size(comm) : 1, inputs, &loss, err);
@@ -120,6 +131,7 @@ trm_status trm_planner_run(const trm_model_options *model, trm_comm *comm, const
         const trm_exec_options options = options_of(model, comm, plan, loss);
         status = trm_exec_create(inputs->graph, &options, &exec, err);
     }
+    /* random inputs; keys and labels below the number of classes */
     for (int32_t i = 0; status == TRM_OK && i < inputs->count; i++) {
         int64_t classes = trm_dataset_class_count(model->data);
         if (inputs->nodes[i].id != 0) {
@@ -142,7 +154,7 @@ trm_status trm_planner_run(const trm_model_options *model, trm_comm *comm, const
         result.slot_bytes = info.slot_bytes;
         result.activation_bytes = info.activation_bytes;
         result.total_bytes = info.total_bytes;
-        trmi_os_trim(); /* choosing kernels took memory for a moment */
+        trmi_os_trim(); /* give back what choosing kernels used for a moment */
         result.resident_bytes = trmi_os_own_bytes() - before;
         result.loss = trm_exec_loss(exec);
         *out = result;
@@ -153,9 +165,15 @@ trm_status trm_planner_run(const trm_model_options *model, trm_comm *comm, const
     return status;
 }
 
+/* Contract in trireme/planner.h. The race (exec/autoparallel/plan_selection.h) decides how many
+ * turns are needed. */
 trm_status trm_planner_compare(const trm_model_options *model, trm_comm *comm,
                                const char *const *plans, int32_t count, int32_t steps,
                                double seconds, trm_planner_comparison *out, trm_error *err) {
+    TRMI_NEED(err, model, out);
+    if (count > 0) {
+        TRMI_NEED(err, plans);
+    }
     if (comm == NULL || count < 2 || count > TRM_COMPARED_PLANS || steps < 1) {
         return TRMI_FAIL(
             err, TRM_INVALID,
@@ -167,6 +185,7 @@ trm_status trm_planner_compare(const trm_model_options *model, trm_comm *comm,
     if (inputs == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory to compare plans");
     }
+    /* rank 0 has the texts of the plans; the race broadcasts them */
     trmi_race_result result;
     trm_status status = build(model, trm_comm_size(comm), inputs, &loss, err);
     if (status == TRM_OK) {
@@ -187,6 +206,7 @@ trm_status trm_planner_compare(const trm_model_options *model, trm_comm *comm,
     trm_graph_destroy(inputs->graph);
     trmi_free(inputs);
     TRMI_TRY(status);
+    /* everything relative to the first plan */
     memset(out, 0, sizeof *out);
     out->turns = result.turns;
     out->fastest = result.turns > 0 ? trmi_race_fastest(&result, count) : 0;

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Nothing fits: what would? Least memory is found anew for smaller batches and for more ranks. */
+/* Where no plan keeps the memory limit: finds a smaller batch and a number of ranks with which
+ * one does. */
 #include "train/planner/planner.h"
 
 #include "base/error.h"
 
 enum { HALVINGS = 10, DOUBLINGS = 6 };
 
-/* Does any plan of this batch on this mesh fit, and how long is its step? */
+/* Sets *fits_it if some plan of this batch on this mesh keeps the limit, and *step to the time
+ * of the plan of least memory. */
 static trm_status fits(trm_planner *p, int64_t batch, const trmi_mesh *mesh, bool *fits_it,
                        double *step, trm_error *err) {
     trm_graph *graph = NULL;
@@ -33,7 +35,8 @@ static trm_status fits(trm_planner *p, int64_t batch, const trmi_mesh *mesh, boo
     return status;
 }
 
-/* The largest batch on these ranks, to one part in eight. */
+/* Finds the largest batch that fits on these ranks: halves until one fits, then bisects three
+ * times. */
 static trm_status smaller_batch(trm_planner *p, const trmi_mesh *mesh, trm_error *err) {
     int64_t too_much = p->batch, good = 0;
     for (int i = 0; i < HALVINGS && good == 0 && too_much / 2 >= p->ranks; i++) {
@@ -57,7 +60,7 @@ static trm_status smaller_batch(trm_planner *p, const trmi_mesh *mesh, trm_error
     return TRM_OK;
 }
 
-/* The same global batch on two, four, eight ... times as many ranks. */
+/* Doubles the outermost axis of the mesh until the same global batch fits. */
 static trm_status more_ranks(trm_planner *p, const trmi_mesh *mesh, trm_error *err) {
     trmi_mesh grown = *mesh;
     if (mesh->axes == 0) {

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A split job against one device, and one device against itself with other rounding. */
+/* Compares a split job with one device, and one device with itself under other rounding
+ * (trireme/verify.h). */
 #include "train/planner/verify.h"
 
+#include "base/arguments.h"
 #include "base/error.h"
 #include "base/order.h"
 #include "train/context/context.h"
@@ -16,9 +18,9 @@ const char *trm_verify_kind_name(trm_verify_kind kind) {
     return kind >= 0 && kind < TRM_VERIFY_KINDS ? names[kind] : "?";
 }
 
-/* ---- comparing
- *  -------------------------------------------------------------------------------------------- */
+/* ---- comparing ------------------------------------------------------------------------------- */
 
+/* Returns the tensor of kind and name `like`; NULL: there is none. */
 static const trmi_recorded *find(const trmi_recording *r, const trmi_recorded *like) {
     for (int64_t i = 0; i < r->count; i++) {
         if (r->items[i].kind == like->kind && strcmp(r->items[i].name, like->name) == 0) {
@@ -28,7 +30,8 @@ static const trmi_recorded *find(const trmi_recording *r, const trmi_recorded *l
     return NULL;
 }
 
-/* |a - b| / |b|; *largest may be NULL. */
+/* Returns the relative difference |a - b| / |b| (Euclidean norms); *largest (may be NULL): the
+ * largest difference of an element. NaN against a number is infinite. */
 static double apart(const trmi_recorded *a, const trmi_recorded *b, double *largest) {
     double difference = 0, size = 0, most = 0;
     for (int64_t i = 0; i < b->count; i++) {
@@ -45,6 +48,8 @@ static double apart(const trmi_recorded *a, const trmi_recorded *b, double *larg
     return difference == 0 ? 0 : sqrt(difference) / fmax(sqrt(size), 1e-30);
 }
 
+/* Fills v->tensors: for each tensor of one device the difference of the split job and that of
+ * the rounded run. */
 static trm_status compare(const trmi_recording *split, const trmi_recording *one,
                           const trmi_recording *rounded, trm_verification *v, trm_error *err) {
     for (int kind = 0; kind < TRM_VERIFY_KINDS; kind++) {
@@ -71,7 +76,8 @@ static trm_status compare(const trmi_recording *split, const trmi_recording *one
     return TRM_OK;
 }
 
-/* What rounding moves a tensor of the kind by, usually: a single one may have had luck. */
+/* Returns the median, over all tensors of a kind, of the difference that rounding makes: a
+ * single tensor may have rounded luckily. `work`: room for all tensors. */
 static double usual(const trm_verification *v, trm_verify_kind kind, double *work) {
     int32_t n = 0;
     for (int32_t i = 0; i < v->count; i++) {
@@ -82,6 +88,8 @@ static double usual(const trm_verification *v, trm_verify_kind kind, double *wor
     return trmi_median(work, n);
 }
 
+/* Decides for each tensor whether it agrees: its error is within the tolerance, or within
+ * `factor` times what rounding alone does. `bitwise`: all bits must be equal. */
 static trm_status judge(trm_verification *v, const trm_verify_options *o, double tolerance,
                         trm_error *err) {
     double *work = trmi_alloc((size_t)(v->count + 1) * sizeof *work),
@@ -97,7 +105,8 @@ static trm_status judge(trm_verification *v, const trm_verify_options *o, double
     v->agrees = v->same_bits = v->count > 0;
     for (int32_t i = 0; i < v->count; i++) {
         trm_verify_tensor *t = &v->tensors[i];
-        /* Losses are steps: each has its own share of chaos. */
+        /* Losses of later steps have grown apart by themselves: each is compared with its own
+         * rounding. */
         double moved =
             t->kind == TRM_VERIFY_LOSS ? t->rounding : fmax(t->rounding, common[t->kind]);
         t->agrees = o->bitwise ? t->same_bits : t->error <= fmax(tolerance, factor * moved);
@@ -108,11 +117,11 @@ static trm_status judge(trm_verification *v, const trm_verify_options *o, double
     return TRM_OK;
 }
 
-/* ---- the three jobs
- *  ------------------------------------------------------------------------------------------ */
+/* ---- the three runs -------------------------------------------------------------------------- */
 
+/* A verification with the recording that owns the names of its tensors. */
 typedef struct result {
-    trm_verification public; /* first */
+    trm_verification public; /* must be the first member */
     trmi_recording one;      /* owns the names */
 } result;
 
@@ -125,7 +134,8 @@ void trm_verification_destroy(trm_verification *v) {
     }
 }
 
-/* The options of the split job, and of one device. */
+/* Derives the options of the split job and of one device. Both read whole batches; the split job
+ * keeps whole gradients, so that they can be compared. */
 static trm_status settle(const trm_model_options *given, trm_model_options *split,
                          trm_model_options *one, trm_error *err) {
     *split = *given;
@@ -138,8 +148,8 @@ static trm_status settle(const trm_model_options *given, trm_model_options *spli
         split->context = NULL;
     }
     split->parallel.own_samples = false;
-    split->parallel.whole_batch = true;      /* as one device needs them */
-    split->parallel.shard_optimizer = false; /* whole gradients, to look at */
+    split->parallel.whole_batch = true;      /* one device needs whole batches */
+    split->parallel.shard_optimizer = false; /* gradients must be whole to be compared */
     trm_comm *comm = split->parallel.comm;
     if (comm == NULL || trm_comm_size(comm) < 2 || split->parallel.split == TRM_SPLIT_NONE) {
         return TRMI_FAIL(
@@ -153,6 +163,8 @@ static trm_status settle(const trm_model_options *given, trm_model_options *spli
     return TRM_OK;
 }
 
+/* Runs one device, and one device with nudged parameters, on rank 0 and compares both with the
+ * split job. */
 static trm_status against_one(const trm_model_options *one, const trm_verify_options *o,
                               int32_t steps, const trmi_recording *split, trm_verification **out,
                               trm_error *err) {
@@ -164,7 +176,7 @@ static trm_status against_one(const trm_model_options *one, const trm_verify_opt
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for a comparison");
     }
     trm_status status = trmi_verify_record(one, steps, 0, &r->one, err);
-    if (status == TRM_OK && !o->bitwise) { /* one unit in the last place of what kernels read */
+    if (status == TRM_OK && !o->bitwise) { /* nudge by one unit in the last place */
         status = trmi_verify_record(one, steps, mixed ? 0x1p-13 : 0x1p-23, &rounded, err);
     }
     if (status == TRM_OK) {
@@ -183,8 +195,10 @@ static trm_status against_one(const trm_model_options *one, const trm_verify_opt
     return TRM_OK;
 }
 
+/* Contract in trireme/verify.h. All ranks run the split job; rank 0 then works alone. */
 trm_status trm_verify(const trm_model_options *model, const trm_verify_options *options,
                       trm_verification **out, trm_error *err) {
+    TRMI_NEED(err, model, options, out);
     trm_model_options split, one;
     int32_t steps = options->steps > 0 ? options->steps : STEPS;
     TRMI_TRY(settle(model, &split, &one, err));

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One job, written down: losses, operators' outputs, gradients, variables. */
+/* Records one training job for verify: losses, outputs of operators, gradients of the first
+ * step, final variables. */
 #include "train/planner/verify.h"
 
 #include "base/error.h"
@@ -17,8 +18,7 @@ void trmi_recording_free(trmi_recording *r) {
     *r = (trmi_recording){.items = NULL};
 }
 
-/* Where `count` values go; NULL without memory. Where nothing is kept, they go to the same place
- * again. */
+/* Adds a tensor to the recording and returns its memory; NULL without memory. */
 static float *room(trmi_recording *r, trm_verify_kind kind, const char *name, int64_t count) {
     float *values = trmi_arena_alloc(&r->arena, (size_t)count * sizeof *values);
     const char *copy = trmi_arena_strdup(&r->arena, name);
@@ -35,7 +35,8 @@ static trm_status no_room(const char *name, trm_error *err) {
     return TRMI_FAIL(err, TRM_NOMEM, "no memory to keep %s for a comparison", name);
 }
 
-/* Reading a cut tensor is collective: those who keep nothing read into what goes at once. */
+/* Drops what has been recorded, on a rank that keeps nothing. Reading a cut tensor is
+ * collective, so such a rank must read it too. */
 static void forget(trmi_recording *r) {
     if (r->dropped) {
         trmi_arena_free(&r->arena);
@@ -44,9 +45,9 @@ static void forget(trmi_recording *r) {
     }
 }
 
-/* ---- training
- *  ------------------------------------------------------------------------------------------- */
+/* ---- training -------------------------------------------------------------------------------- */
 
+/* Records all gradients of the first step (hook on_gradients). */
 static trm_status see_gradients(void *context, const trm_progress *p, trm_error *err) {
     trmi_recording *r = context;
     const trm_exec *exec = trm_model_exec(p->model);
@@ -68,6 +69,7 @@ static trm_status see_gradients(void *context, const trm_progress *p, trm_error 
     return TRM_OK;
 }
 
+/* Records the loss of a step (hook on_step_end). */
 static trm_status see_step(void *context, const trm_progress *p, trm_error *err) {
     trmi_recording *r = context;
     char name[32];
@@ -80,6 +82,7 @@ static trm_status see_step(void *context, const trm_progress *p, trm_error *err)
     return TRM_OK;
 }
 
+/* Records all variables after the last step; slots are gathered first. */
 static trm_status read_variables(trm_exec *exec, trmi_recording *r, trm_error *err) {
     TRMI_TRY(trm_exec_gather_slots(exec, err));
     for (int32_t i = 0; !r->dropped && i < trm_exec_variable_count(exec); i++) {
@@ -96,7 +99,7 @@ static trm_status read_variables(trm_exec *exec, trmi_recording *r, trm_error *e
     return TRM_OK;
 }
 
-/* Parameters a little beside theirs: as if each had been rounded once more. */
+/* Changes each parameter by a random relative amount up to `by`, as one more rounding would. */
 static trm_status nudge_parameters(trm_exec *exec, double by, trm_error *err) {
     for (int32_t i = 0; by > 0 && i < trm_exec_variable_count(exec); i++) {
         trm_variable v = trm_exec_variable(exec, i);
@@ -121,9 +124,9 @@ static trm_status nudge_parameters(trm_exec *exec, double by, trm_error *err) {
     return TRM_OK;
 }
 
-/* ---- forward, operator by operator
- *  ------------------------------------------------------------------------- */
+/* ---- forward, operator by operator ----------------------------------------------------------- */
 
+/* Returns whether the compiled program still has operator `op` of the user's graph. */
 static bool in_program(const trm_exec *exec, const trmi_op *op) {
     const trm_graph *g = exec->program->graph;
     for (int64_t i = 1; i < g->ops_count; i++) {
@@ -135,8 +138,8 @@ static bool in_program(const trm_exec *exec, const trmi_op *op) {
     return false;
 }
 
-/* Operators of the user's graph that fusion leaves as they are: asking for others would change the
- * program. */
+/* Lists the outputs to record: operators of the user's graph that fusion has left as they are.
+ * Asking for the output of a fused operator would change the program. */
 static int32_t list_nodes(const trm_graph *g, const trm_exec *exec, trm_node *nodes) {
     int32_t count = 0;
     for (int64_t i = 1; i < g->ops_count; i++) {
@@ -150,6 +153,7 @@ static int32_t list_nodes(const trm_graph *g, const trm_exec *exec, trm_node *no
     return count;
 }
 
+/* Copies a batch into the program's inputs; the room behind shorter fields is zeroed. */
 static trm_status feed_batch(trm_exec *exec, const trm_batch *batch, trm_error *err) {
     for (int32_t i = 0; i < batch->field_count; i++) {
         trm_tensor target;
@@ -168,6 +172,7 @@ static trm_status feed_batch(trm_exec *exec, const trm_batch *batch, trm_error *
     return TRM_OK;
 }
 
+/* Records the outputs of the listed operators. */
 static trm_status read_outputs(trm_exec *exec, const trm_graph *g, const trm_node *nodes,
                                int32_t count, trmi_recording *r, trm_error *err) {
     for (int32_t i = 0; !r->dropped && i < count; i++) {
@@ -183,6 +188,8 @@ static trm_status read_outputs(trm_exec *exec, const trm_graph *g, const trm_nod
     return TRM_OK;
 }
 
+/* Compiles the graph once more with the operators' outputs, runs the first batch and records
+ * them. */
 static trm_status record_forward(trm_model *model, const trm_model_options *o, double nudge,
                                  trmi_recording *r, trm_error *err) {
     const trm_graph *g = trm_model_graph(model, NULL);
@@ -210,7 +217,8 @@ static trm_status record_forward(trm_model *model, const trm_model_options *o, d
     status = status == TRM_OK ? trm_dataset_seek(o->data, 0, 0, err) : status;
     status = status == TRM_OK ? trmi_next_batch(o->data, &batch, err) : status;
     status = status == TRM_OK ? feed_batch(exec, batch, err) : status;
-    /* Of a graph that trains outputs are put in plain layout behind the last step. */
+    /* A training program converts outputs to plain layout after its last step, so backward runs
+     * too. */
     status = status == TRM_OK ? trm_exec_forward_backward(exec, err) : status;
     status = status == TRM_OK ? read_outputs(exec, g, nodes, count, r, err) : status;
     trm_exec_destroy(exec);
@@ -218,10 +226,9 @@ static trm_status record_forward(trm_model *model, const trm_model_options *o, d
     return status;
 }
 
-/* ---- all
- *  -------------------------------------------------------------------------------------------------
- */
+/* ---- recording ------------------------------------------------------------------------------- */
 
+/* Contract in verify.h. Training and the forward pass both begin at the first batch. */
 trm_status trmi_verify_record(const trm_model_options *o, int32_t steps, double nudge,
                               trmi_recording *out, trm_error *err) {
     trm_model *model = NULL;

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which algorithm for a problem:
  *
- *      blocks of samples     --> by rule: the matrix products, whose sums depend on no batch size
  *      the run has kept one  --> that one, so that a resumed run has the same bits
  *      tuning file knows     --> that one; a guess of an earlier process too, unless this one is to measure (retune_seconds)
  *      there is a file       --> those that the built-in model puts within reach of the best are timed
@@ -38,8 +37,7 @@ static const double trial_flops = 5e8;   /* of one trial run */
 static const double trial_seconds = 0.3; /* of one process: the rest is guessed */
 /* seconds to measure from which trials are not shortened */
 static const double whole_problems = 1;
-static const double reference_flops = 5e7; /* a second */
-static const double behind = 1.5;          /* times the best is out of the race */
+static const double behind = 1.5; /* times the best is out of the race */
 /* times faster than what was expected to be best is not enough */
 static const double equal = 1.03;
 
@@ -49,8 +47,7 @@ static int rank(const trmi_conv_problem *p, int threads, const trmi_conv_algorit
     int count = 0;
     for (int i = 0; i < ALGORITHMS; i++) {
         const trmi_conv_algorithm *a = trmi_conv_algorithms[i];
-        bool by_rule = a == &trmi_conv_gather_gemm || a == &trmi_conv_gradw_gemm;
-        if (!a->can(p) || (p->blocks > 0 && !by_rule)) {
+        if (!a->can(p)) {
             continue;
         }
         double t = a->guess(p, threads);
@@ -293,15 +290,9 @@ static const trmi_conv_algorithm *tuned(trmi_onednn *backend, const trmi_conv_pr
 /* The choice to try first and its seconds; NULL when no algorithm can. */
 static const trmi_conv_algorithm *chosen(trmi_onednn *backend, const trmi_conv_problem *p,
                                          double *seconds) {
-    const trmi_conv_algorithm *choice, *order[ALGORITHMS];
-    double guess[ALGORITHMS];
+    const trmi_conv_algorithm *choice;
     char key[256];
     const char *name;
-    if (p->blocks > 0) {
-        bool any = rank(p, backend->threads, order, guess) > 0;
-        *seconds = any ? guess[0] : trmi_conv_flops(p) / reference_flops;
-        return any ? order[0] : NULL;
-    }
     trmi_conv_key(p, key, sizeof key);
     if (backend->kept != NULL && trmi_tuning_find(backend->kept, key, &name, seconds) &&
         (choice = by_name(p, name)) != NULL) {
@@ -335,7 +326,7 @@ trm_status trmi_conv_choose(trmi_onednn *backend, const trmi_conv_problem *p,
 
 double trmi_conv_seconds(trmi_onednn *backend, const trmi_conv_problem *p) {
     double seconds;
-    return chosen(backend, p, &seconds) != NULL || p->blocks > 0 ? seconds : -1;
+    return chosen(backend, p, &seconds) != NULL ? seconds : -1;
 }
 
 bool trmi_conv_possible(trmi_onednn *backend, const trmi_conv_problem *p) {

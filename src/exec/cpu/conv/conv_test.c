@@ -19,6 +19,12 @@ static int teardown(void **state) {
     return 0;
 }
 
+/* oneDNN 2 has few bfloat16 convolutions for CPUs without AVX-512, and says so only when one is
+ * made. The step then takes another algorithm, which check() compares. */
+static bool may_be_unsupported(const trmi_conv_problem *p, trm_status status) {
+    return status == TRM_UNSUPPORTED && p->image_type == TRM_BFLOAT16 && !trmi_cpu()->avx512;
+}
+
 /* Every algorithm that says it can, by itself. */
 static void check_algorithms(const trmi_conv_problem *p, double tolerance) {
     char key[256];
@@ -35,7 +41,7 @@ static void check_algorithms(const trmi_conv_problem *p, double tolerance) {
         }
         trm_status status = check_run(trmi_onednn_of(backend), algorithm, p, &m, &err);
         double error = status == TRM_OK ? check_compare(p, &want, &m) : 0;
-        if ((status != TRM_OK && status != TRM_UNSUPPORTED) || !(error <= tolerance)) {
+        if ((status != TRM_OK && !may_be_unsupported(p, status)) || !(error <= tolerance)) {
             fail_msg("%s by %s: status %d %s, relative error %g, at most %g", key, algorithm->name,
                      status, err.message, error, tolerance);
         }

@@ -61,6 +61,11 @@ static const trmi_onednn_row rows[TRMI_OP_KINDS] = {
     [TRMI_OP_SIGMOID_GRAD] = ELTWISE_ROW,
     [TRMI_OP_TANH] = ELTWISE_ROW,
     [TRMI_OP_TANH_GRAD] = ELTWISE_ROW,
+    [TRMI_OP_GELU] = ELTWISE_ROW,
+    [TRMI_OP_GELU_GRAD] = ELTWISE_ROW,
+    [TRMI_OP_SILU] = ELTWISE_ROW,
+    [TRMI_OP_SILU_GRAD] = ELTWISE_ROW,
+    [TRMI_OP_SWIGLU] = ELTWISE_ROW,
     [TRMI_OP_EXP] = ELTWISE_ROW,
     [TRMI_OP_LOG] = ELTWISE_ROW,
     [TRMI_OP_SQRT] = ELTWISE_ROW,
@@ -104,6 +109,27 @@ static const trmi_onednn_row rows[TRMI_OP_KINDS] = {
     [TRMI_OP_SOFTMAX_XENT_GRAD] = LOSS_ROW,
     [TRMI_OP_BCE_LOGITS] = LOSS_ROW,
     [TRMI_OP_BCE_LOGITS_GRAD] = LOSS_ROW,
+/* rows.c */
+#define ROW_NORM_ROW                                                                               \
+    {                                                                                              \
+        trmi_onednn_bind_row_norm, trmi_onednn_plain_supports, NULL, trmi_onednn_row_norm_scratch, \
+            trmi_onednn_row_norm_in_place                                                          \
+    }
+    [TRMI_OP_LAYER_NORM] = ROW_NORM_ROW,
+    [TRMI_OP_LAYER_NORM_GRAD] = ROW_NORM_ROW,
+    [TRMI_OP_RMS_NORM] = ROW_NORM_ROW,
+    [TRMI_OP_RMS_NORM_GRAD] = ROW_NORM_ROW,
+    [TRMI_OP_ROTARY] = {trmi_onednn_bind_rotary, trmi_onednn_plain_supports, NULL, NULL, NULL},
+    [TRMI_OP_SWIGLU_GRAD] = {trmi_onednn_bind_swiglu_grad, trmi_onednn_plain_supports, NULL, NULL,
+                             NULL},
+    /* linear_loss.c */
+    [TRMI_OP_LINEAR_XENT] = {trmi_onednn_bind_linear_loss, trmi_onednn_plain_supports, NULL,
+                             trmi_onednn_linear_loss_scratch, NULL},
+    /* attention.c, attention_grad.c */
+    [TRMI_OP_ATTENTION] = {trmi_onednn_bind_attention, trmi_onednn_plain_supports, NULL,
+                           trmi_onednn_attention_scratch, NULL},
+    [TRMI_OP_ATTENTION_GRAD] = {trmi_onednn_bind_attention_grad, trmi_onednn_plain_supports, NULL,
+                                trmi_onednn_attention_grad_scratch, NULL},
     /* embed.c */
     [TRMI_OP_EMBEDDING] = {trmi_onednn_bind_embedding, trmi_onednn_plain_supports, NULL, NULL,
                            NULL},
@@ -241,16 +267,6 @@ trm_status trmi_backend_onednn_keep(trmi_backend *backend, const char *file, trm
         add_rates(&backend->target, state->kept);
     }
     return TRM_OK;
-}
-
-void trmi_backend_onednn_blocks(trmi_backend *backend, int32_t blocks, bool apart) {
-    trmi_onednn *state = trmi_onednn_of(backend);
-    state->blocks = blocks;
-    state->apart = apart;
-    backend->target.fuse_keyed = backend->target.joint = false;
-    /* never measured: the program depends on them */
-    backend->target.flops_per_second = 1e11;
-    backend->target.bytes_per_second = 1e10;
 }
 
 /* OpenMP keeps its threads; it ends the program where it cannot start one, so that is looked at

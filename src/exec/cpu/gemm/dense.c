@@ -40,8 +40,7 @@ enum {
 const trmi_dense_isa *trmi_dense(void) { return TRMI_CPU_CHOICE(&trmi_dense); }
 
 static bool is_few(const trmi_dense_problem *p) {
-    bool plain = !p->any_rows && !p->transpose_a && !p->transpose_b && !p->relu && !p->add &&
-                 p->b_stride == p->n;
+    bool plain = !p->transpose_a && !p->transpose_b && !p->relu && !p->add && p->b_stride == p->n;
     return plain && p->m >= FEW_LEAST && p->m <= FEW_MOST && p->n >= 4 * LINE &&
            p->k * p->n >= FEW_FLOATS;
 }
@@ -219,6 +218,7 @@ static int64_t prepare_weights(trmi_dense_plan *d) {
     const trmi_dense_problem *p = &d->problem;
     int64_t nr = d->isa->nr, most = trmi_max_i64(1, SUMS_FLOATS / (p->m * p->n));
     d->splits = trmi_max_i64(1, trmi_min_i64(trmi_min_i64(SPLITS, most), p->k / SPLIT_DEPTH));
+    d->splits = p->add ? 1 : d->splits; /* sums of splits are not added to what is there */
     d->blocks = trmi_pieces(trmi_pieces(p->k, d->splits), CHUNK);
     d->n_blocks = trmi_pieces(p->n, BLOCK);
     d->m_blocks = trmi_pieces(p->m, BLOCK);
@@ -289,7 +289,7 @@ static void run_block(const trmi_dense_plan *d, const float *a, const float *b, 
                 last = begin + trmi_cut_at(depth, d->blocks, i + 1);
         int64_t next = i + 1 < d->blocks ? begin + trmi_cut_at(depth, d->blocks, i + 2) - last : 0;
         run_chunk(d, a + first * p->m + row, b + first * p->n + column, last - first, next, rows,
-                  columns, sums + (split * p->m + row) * p->n + column, i > 0, room);
+                  columns, sums + (split * p->m + row) * p->n + column, i > 0 || p->add, room);
     }
 }
 

@@ -14,14 +14,12 @@
 
 typedef struct trmi_dense_problem {
     int64_t m, n, k;
-    bool transpose_a; /* weights; nothing else may be set then */
+    bool transpose_a; /* weights; nothing else but `add` may be set then */
     bool transpose_b;
     /* between rows of B as it lies: its own width where only some columns are used */
     int64_t b_stride;
     bool relu;
-    bool add; /* rows: onto what is there */
-    /* the same bits for a row whatever the number of rows: never the form for few of them */
-    bool any_rows;
+    bool add; /* rows and weights: onto what is there */
 } trmi_dense_problem;
 
 typedef struct trmi_dense_plan {

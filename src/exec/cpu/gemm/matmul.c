@@ -6,11 +6,9 @@
  *   A^T [K, M] B [K, N]     weight gradient    image A, result B
  *   A^T [K, M] B^T [N, K]   forward of C^T = B A, then turned
  *
- * With blocks of samples (strict determinism) the form does not depend on the number of samples: a
- * sum over samples is always the weight gradient, and a fused product of its own loops.
- *
- * Batches run one after the other, each over all threads. Float32 layers of many rows have loops of
- * their own (dense.h), and so has what the plan has fused. */
+ * Float32 layers of many rows have loops of their own (dense.h), and so has what the plan has fused.
+ * Batches of those are dealt to the threads, one product each; others run one after the other, each
+ * over all threads. */
 #include "exec/cpu/gemm/matmul.h"
 
 #include "exec/cpu/gemm/dense.h"
@@ -21,6 +19,7 @@
 #include "base/memory.h"
 
 #include <inttypes.h>
+#include <omp.h>
 
 typedef struct product {
     trmi_conv_problem problem;
@@ -33,7 +32,7 @@ typedef struct product {
     trmi_dense_plan plan;          /* where dense */
     int64_t begin;                 /* dense: the first column of B that is used */
     int64_t scratch, turned_bytes; /* of the algorithm; of C^T */
-    bool by_block;                 /* a sum over one block of samples */
+    int threads;                   /* dense batches: that run at once, each with its scratch */
 } product;
 
 static bool real_type(trm_dtype type) { return type == TRM_FLOAT32 || type == TRM_BFLOAT16; }
@@ -52,15 +51,18 @@ static bool read_step(const trm_program *program, const trmi_step *step, product
                    .type_b = b->dtype,
                    .type_c = c->dtype,
                    .transpose_a = !linear && step->attrs->matmul.transpose_a,
-                   .transpose_b = linear || step->attrs->matmul.transpose_b,
+                   .transpose_b =
+                       linear ? !step->attrs->matmul.inputs_first : step->attrs->matmul.transpose_b,
                    .bias = linear && step->inputs_count > 2 && step->inputs[2] != 0};
     int32_t rank = a->shape.rank;
     if (linear) {
-        p->k = b->shape.dim[1];
-        p->n = b->shape.dim[0];
+        p->k = b->shape.dim[p->transpose_b ? 1 : 0];
+        p->n = b->shape.dim[p->transpose_b ? 0 : 1];
         p->m = p->k > 0 ? trm_shape_count(&a->shape) / p->k : 0;
     } else {
-        p->batch = rank == 3 ? a->shape.dim[0] : 1;
+        for (int32_t i = 0; i < rank - 2; i++) {
+            p->batch *= a->shape.dim[i];
+        }
         p->m = a->shape.dim[rank - (p->transpose_a ? 1 : 2)];
         p->k = a->shape.dim[rank - (p->transpose_a ? 2 : 1)];
         p->n = b->shape.dim[rank - (p->transpose_b ? 2 : 1)];
@@ -105,6 +107,7 @@ static void formulate(product *p) {
     } else {
         *q = one_pixel(TRMI_CONV_FORWARD, p->m, p->k, p->n);
         q->image_type = p->type_a, q->weights_type = p->type_b, q->result_type = p->type_c;
+        q->bias = p->bias;
     }
     p->algorithm =
         q->direction == TRMI_CONV_WEIGHTS ? &trmi_conv_gradw_gemm : &trmi_conv_gather_gemm;
@@ -122,7 +125,7 @@ bool trmi_matmul_problem_of_step(const trm_program *program, const trmi_step *st
 }
 
 /* Fused products are made only in forms that fit: float32, no A^T, one batch. */
-static bool is_dense(const trmi_step *step, product *p, bool blocks) {
+static bool is_dense(const trmi_step *step, product *p) {
     const trmi_attrs *attrs = step->attrs;
     bool linear = step->op_kind == TRMI_OP_LINEAR;
     bool fused = linear ? attrs->matmul.relu : attrs->matmul.columns > 0 || step->inputs_count > 2;
@@ -138,11 +141,9 @@ static bool is_dense(const trmi_step *step, product *p, bool blocks) {
                             .transpose_b = p->transpose_b,
                             .b_stride = width,
                             .relu = linear && attrs->matmul.relu};
-    if (blocks && (!fused || p->transpose_a)) {
-        return false;
-    }
-    if (p->batch != 1 || p->type_a != TRM_FLOAT32 || p->type_b != TRM_FLOAT32 ||
-        p->type_c != TRM_FLOAT32 || !(fused || trmi_dense_fits(&q))) {
+    bool batches = p->batch > 1 && !(p->transpose_a && p->transpose_b);
+    if (p->type_a != TRM_FLOAT32 || p->type_b != TRM_FLOAT32 || p->type_c != TRM_FLOAT32 ||
+        !(fused || batches || (p->batch == 1 && trmi_dense_fits(&q)))) {
         return false;
     }
     p->plan.problem = q;
@@ -155,18 +156,18 @@ static trm_status prepare(trmi_onednn *backend, const trm_program *program, cons
         return TRMI_FAIL(err, TRM_UNSUPPORTED, "%s: no fast product of these types or shapes",
                          step->name);
     }
-    bool blocks = backend->blocks > 0;
-    p->dense = is_dense(step, p, blocks);
+    p->dense = is_dense(step, p);
     if (p->dense) {
         trmi_dense_problem problem = p->plan.problem;
-        problem.any_rows = blocks;
-        p->scratch = trmi_dense_prepare(&problem, backend->threads, &p->plan);
+        bool batches = p->batch > 1;
+        p->threads = batches ? backend->threads : 1;
+        p->scratch =
+            trmi_round_up(trmi_dense_prepare(&problem, batches ? 1 : backend->threads, &p->plan),
+                          64) *
+            p->threads;
         return TRM_OK;
     }
-    p->by_block = step->over_samples && backend->apart;
-    p->k /= p->by_block ? backend->blocks : 1;
     formulate(p);
-    p->problem.blocks = !blocks ? 0 : step->over_samples && !p->by_block ? backend->blocks : 1;
     return p->algorithm->create(backend, &p->problem, &p->state, &p->scratch, err);
 }
 
@@ -197,6 +198,22 @@ static trm_status dense_run(const trmi_kernel *k, const trmi_kernel_env *env, tr
     return TRM_OK;
 }
 
+/* Products of a batch, dealt to the threads. */
+static trm_status batch_run(const trmi_kernel *k, const trmi_kernel_env *env, trm_error *err) {
+    (void)err;
+    const product *p = k->state;
+    const float *a = trmi_kernel_input(k, env, 0), *b = trmi_kernel_input(k, env, 1);
+    float *c = trmi_kernel_output(k, env, 0);
+    char *scratch = env->arena[TRMI_ARENA_SCRATCH];
+#pragma omp parallel for schedule(static) num_threads(p->threads)
+    for (int64_t i = 0; i < (c != NULL ? p->batch : 0); i++) {
+        trmi_dense_run(&p->plan, a + i * p->m * p->k, b + i * p->k * p->n, NULL, NULL,
+                       c + i * p->m * p->n,
+                       scratch + omp_get_thread_num() * (p->scratch / p->threads));
+    }
+    return TRM_OK;
+}
+
 static trm_status product_run(const trmi_kernel *k, const trmi_kernel_env *env, trm_error *err) {
     const product *p = k->state;
     char *a = trmi_kernel_input(k, env, 0), *b = trmi_kernel_input(k, env, 1);
@@ -214,6 +231,7 @@ static trm_status product_run(const trmi_kernel *k, const trmi_kernel_env *env, 
             args.bias = p->bias ? trmi_kernel_input(k, env, 2) : NULL;
         } else {
             args.image = a, args.weights = b, args.result = c;
+            args.bias = p->bias ? trmi_kernel_input(k, env, 2) : NULL;
         }
         TRMI_TRY(p->algorithm->run(p->state, &args, err));
         if (p->turned_bytes > 0) {
@@ -246,8 +264,7 @@ trm_status trmi_onednn_bind_matmul(trmi_backend *backend, trmi_kernel *k, trm_er
         return status;
     }
     k->state = p;
-    k->by_block = p->by_block;
-    k->run = p->dense ? dense_run : product_run;
+    k->run = !p->dense ? product_run : p->batch > 1 ? batch_run : dense_run;
     k->destroy = product_destroy;
     if (p->scratch + p->turned_bytes > k->step->scratch_bytes) {
         int64_t needed = p->scratch + p->turned_bytes;
@@ -272,7 +289,7 @@ int64_t trmi_onednn_matmul_scratch(trmi_onednn *state, const trm_program *progra
     return p.scratch + p.turned_bytes;
 }
 
-/* Rank 4 never occurs; both layouts are the same bytes for what does. */
+/* Matrices of rank 4 lie as they are written: other layouts are for images. */
 bool trmi_onednn_matmul_supports(trmi_onednn *state, const trm_graph *graph, const trmi_op *op,
                                  trmi_layout layout) {
     (void)state;

@@ -27,8 +27,10 @@ typedef struct eltwise_state {
     char *base[TRMI_NEST_OPERANDS];
 } eltwise_state;
 
-static int unary_kind(trmi_op_kind kind) {
+static int unary_kind(trmi_op_kind kind, const trmi_attrs *attrs) {
     switch (kind) {
+    case TRMI_OP_GELU: return attrs->gelu.tanh ? TRMI_UNARY_GELU_TANH : TRMI_UNARY_GELU;
+    case TRMI_OP_SILU: return TRMI_UNARY_SILU;
     case TRMI_OP_CAST: return TRMI_UNARY_COPY;
     case TRMI_OP_RELU: return TRMI_UNARY_RELU;
     case TRMI_OP_SIGMOID: return TRMI_UNARY_SIGMOID;
@@ -41,8 +43,12 @@ static int unary_kind(trmi_op_kind kind) {
     }
 }
 
-static int binary_kind(trmi_op_kind kind) {
+static int binary_kind(trmi_op_kind kind, const trmi_attrs *attrs) {
     switch (kind) {
+    case TRMI_OP_GELU_GRAD:
+        return attrs->gelu.tanh ? TRMI_BINARY_GELU_TANH_GRAD : TRMI_BINARY_GELU_GRAD;
+    case TRMI_OP_SILU_GRAD: return TRMI_BINARY_SILU_GRAD;
+    case TRMI_OP_SWIGLU: return TRMI_BINARY_SWIGLU;
     case TRMI_OP_ADD: return TRMI_BINARY_ADD;
     case TRMI_OP_SUB: return TRMI_BINARY_SUB;
     case TRMI_OP_MUL: return TRMI_BINARY_MUL;
@@ -169,20 +175,16 @@ static trm_status run_dropout(const trmi_kernel *k, const trmi_kernel_env *env, 
     (void)err;
     const eltwise_state *s = k->state;
     const trmi_attrs *attrs = k->step->attrs;
-    /* Masks of a block of samples depend on its number, wherever it is. */
-    int64_t blocks = k->step->block_stride != NULL ? k->program->blocks : 1;
-    int64_t count = trm_shape_count(&trmi_kernel_output_buffer(k, 0)->shape) / blocks,
-            pieces = (count + PIECE - 1) / PIECE;
+    int64_t count = trm_shape_count(&trmi_kernel_output_buffer(k, 0)->shape);
+    uint64_t seed = trmi_mix(env->seed, env->step);
     uint64_t stream = trmi_mix(attrs->dropout.key, TRMI_STREAM_DROPOUT);
     const char *x = trmi_kernel_input(k, env, 0);
     char *y = trmi_kernel_output(k, env, 0);
     int64_t bytes = s->half[0] ? 2 : 4;
 #pragma omp parallel for schedule(static)
-    for (int64_t i = 0; i < blocks * pieces; i++) {
-        int64_t block = i / pieces, at = i % pieces * PIECE, from = block * count + at;
+    for (int64_t at = 0; at < count; at += PIECE) {
         int64_t n = count - at < PIECE ? count - at : PIECE;
-        s->kernels->dropout(x + from * bytes, y + from * bytes, at, n, s->half[0],
-                            trmi_mix(trmi_block_seed(k, env, block), env->step), stream,
+        s->kernels->dropout(x + at * bytes, y + at * bytes, at, n, s->half[0], seed, stream,
                             attrs->dropout.rate);
     }
     return TRM_OK;
@@ -210,7 +212,9 @@ trm_status trmi_memory_unsupported(const trmi_kernel *kernel, trm_error *err) {
 trm_status trmi_onednn_bind_eltwise(trmi_backend *backend, trmi_kernel *kernel, trm_error *err) {
     (void)backend;
     trmi_op_kind kind = kernel->step->op_kind;
-    int unary = unary_kind(kind), binary = binary_kind(kind), operands = unary >= 0 ? 2 : 3;
+    const trmi_attrs *attrs = kernel->step->attrs;
+    int unary = unary_kind(kind, attrs), binary = binary_kind(kind, attrs),
+        operands = unary >= 0 ? 2 : 3;
     const trmi_buffer *y = trmi_kernel_output_buffer(kernel, 0);
     int64_t strides[TRMI_NEST_OPERANDS][TRM_MAX_RANK];
     bool half[TRMI_NEST_OPERANDS] = {y->dtype == TRM_BFLOAT16};

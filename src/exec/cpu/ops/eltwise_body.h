@@ -4,6 +4,38 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
+/* ---- GELU and SiLU: tests hold them against exec/ref/ref_eltwise.c ---- */
+
+static const float GELU_ROOT = 0.797884560802865356f, /* sqrt(2 / pi) */
+    GELU_CUBE = 0.044715f, INV_ROOT_2 = 0.707106781186547524f,
+                   INV_ROOT_2_PI = 0.398942280401432678f;
+
+/* tanh(u) as 2 sigmoid(2u) - 1, of u = sqrt(2 / pi) (x + 0.044715 x^3): the half of 1 + tanh(u). */
+INLINE vf gelu_share(vf x) {
+    vf z = vf_mul(x, x);
+    vf u = vf_mul(x, vf_fma(z, vf_set(2 * GELU_ROOT * GELU_CUBE), vf_set(2 * GELU_ROOT)));
+    return vf_sigmoid(u);
+}
+/* Phi(x) */
+INLINE vf normal_share(vf x) {
+    vf half = vf_set(0.5f);
+    return vf_fma(half, vf_erf(vf_mul(x, vf_set(INV_ROOT_2))), half);
+}
+INLINE vf gelu_grad_of(vf dy, vf x) {
+    vf density = vf_mul(vf_set(INV_ROOT_2_PI), vf_exp(vf_mul(vf_mul(x, x), vf_set(-0.5f))));
+    return vf_mul(dy, vf_fma(x, density, normal_share(x)));
+}
+/* d(x s(2u))/dx = s + x s (1 - s) 2 u' */
+INLINE vf gelu_tanh_grad_of(vf dy, vf x) {
+    vf s = gelu_share(x), one = vf_set(1.0f);
+    vf slope = vf_fma(vf_mul(x, x), vf_set(6 * GELU_ROOT * GELU_CUBE), vf_set(2 * GELU_ROOT));
+    return vf_mul(dy, vf_fma(vf_mul(vf_mul(x, s), vf_sub(one, s)), slope, s));
+}
+INLINE vf silu_grad_of(vf dy, vf x) {
+    vf s = vf_sigmoid(x), one = vf_set(1.0f);
+    return vf_mul(vf_mul(dy, s), vf_fma(x, vf_sub(one, s), one));
+}
+
 INLINE vf unary_of(trmi_unary kind, vf x, vf factor) {
     switch (kind) {
     case TRMI_UNARY_RELU:
@@ -14,6 +46,9 @@ INLINE vf unary_of(trmi_unary kind, vf x, vf factor) {
     case TRMI_UNARY_LOG: return vf_log(x);
     case TRMI_UNARY_SQRT: return vf_sqrt(x);
     case TRMI_UNARY_SCALE: return vf_mul(x, factor);
+    case TRMI_UNARY_GELU: return vf_mul(x, normal_share(x));
+    case TRMI_UNARY_GELU_TANH: return vf_mul(x, gelu_share(x));
+    case TRMI_UNARY_SILU: return vf_mul(x, vf_sigmoid(x));
     case TRMI_UNARY_COPY:
     case TRMI_UNARIES: break;
     }
@@ -50,6 +85,9 @@ UNARY(exp, TRMI_UNARY_EXP)
 UNARY(log, TRMI_UNARY_LOG)
 UNARY(sqrt, TRMI_UNARY_SQRT)
 UNARY(scale, TRMI_UNARY_SCALE)
+UNARY(gelu, TRMI_UNARY_GELU)
+UNARY(gelu_tanh, TRMI_UNARY_GELU_TANH)
+UNARY(silu, TRMI_UNARY_SILU)
 
 INLINE vf binary_of(trmi_binary kind, vf a, vf b) {
     switch (kind) {
@@ -61,6 +99,10 @@ INLINE vf binary_of(trmi_binary kind, vf a, vf b) {
         return vf_select(vf_nan(b), a, vf_keep(vf_gt(b, vf_zero()), a));
     case TRMI_BINARY_SIGMOID_GRAD: return vf_mul(vf_mul(a, b), vf_sub(vf_set(1.0f), b));
     case TRMI_BINARY_TANH_GRAD: return vf_mul(a, vf_sub(vf_set(1.0f), vf_mul(b, b)));
+    case TRMI_BINARY_GELU_GRAD: return gelu_grad_of(a, b);
+    case TRMI_BINARY_GELU_TANH_GRAD: return gelu_tanh_grad_of(a, b);
+    case TRMI_BINARY_SILU_GRAD: return silu_grad_of(a, b);
+    case TRMI_BINARY_SWIGLU: return vf_mul(vf_mul(a, vf_sigmoid(a)), b);
     case TRMI_BINARIES: break;
     }
     return a;
@@ -109,6 +151,29 @@ BINARY(div, TRMI_BINARY_DIV)
 BINARY(relu_grad, TRMI_BINARY_RELU_GRAD)
 BINARY(sigmoid_grad, TRMI_BINARY_SIGMOID_GRAD)
 BINARY(tanh_grad, TRMI_BINARY_TANH_GRAD)
+BINARY(gelu_grad, TRMI_BINARY_GELU_GRAD)
+BINARY(gelu_tanh_grad, TRMI_BINARY_GELU_TANH_GRAD)
+BINARY(silu_grad, TRMI_BINARY_SILU_GRAD)
+BINARY(swiglu, TRMI_BINARY_SWIGLU)
+
+INLINE void swiglu_grad_loop(const void *dy, const void *gate, const void *up, void *dgate,
+                             void *dup, int64_t count, int half) {
+    for (int64_t i = 0; i < count; i += VL) {
+        int n = count - i < VL ? (int)(count - i) : VL;
+        vf d = vf_lanes(dy, i, half, n), g = vf_lanes(gate, i, half, n);
+        vf u = vf_lanes(up, i, half, n);
+        vf_put_lanes(dgate, i, half, n, silu_grad_of(vf_mul(d, u), g));
+        vf_put_lanes(dup, i, half, n, vf_mul(d, vf_mul(g, vf_sigmoid(g))));
+    }
+}
+static void swiglu_grad(const void *dy, const void *gate, const void *up, void *dgate, void *dup,
+                        int64_t count, bool half) {
+    if (half) {
+        swiglu_grad_loop(dy, gate, up, dgate, dup, count, 1);
+    } else {
+        swiglu_grad_loop(dy, gate, up, dgate, dup, count, 0);
+    }
+}
 
 /* ---- dropout
  *  ------------------------------------------------------------------------------------- */

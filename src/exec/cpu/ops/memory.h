@@ -6,7 +6,8 @@
  *      eltwise.c  arithmetic, activations, cast, dropout       reorder.c  everything that moves
  *      reduce.c   sums, means, maxima, global pooling          pool.c     windows
  *      loss.c     softmax, cross-entropies                     embed.c    rows of tables
- *                                                             click.c    bags, pairs of rows */
+ *      rows.c     layer norm, RMS norm, rotary                 click.c    bags, pairs of rows
+ *      linear_loss.c  output layer and loss                    attention*.c */
 #ifndef TRMI_EXEC_ONEDNN_MEMORY_H
 #define TRMI_EXEC_ONEDNN_MEMORY_H
 
@@ -45,6 +46,18 @@ TRMI_MEMORY_BIND(embedding);
 TRMI_MEMORY_BIND(embedding_grad);
 TRMI_MEMORY_BIND(pairs); /* PAIR_DOTS and its gradient */
 TRMI_MEMORY_BIND(bags);  /* BAG_POOL and its gradient */
+
+TRMI_MEMORY_BIND(row_norm); /* LAYER_NORM, RMS_NORM and their gradients */
+TRMI_MEMORY_SCRATCH(row_norm);
+TRMI_MEMORY_IN_PLACE(row_norm);
+TRMI_MEMORY_BIND(rotary);
+TRMI_MEMORY_BIND(swiglu_grad);
+TRMI_MEMORY_BIND(linear_loss); /* LINEAR_XENT */
+TRMI_MEMORY_SCRATCH(linear_loss);
+TRMI_MEMORY_BIND(attention);
+TRMI_MEMORY_SCRATCH(attention);
+TRMI_MEMORY_BIND(attention_grad);
+TRMI_MEMORY_SCRATCH(attention_grad);
 
 TRMI_MEMORY_SUPPORTS(plain); /* only TRMI_PLAIN */
 

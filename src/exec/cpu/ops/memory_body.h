@@ -8,6 +8,7 @@
 #include "exec/cpu/ops/click_body.h"
 #include "exec/cpu/ops/loss_body.h"
 #include "exec/cpu/ops/pool_body.h"
+#include "exec/cpu/ops/row_body.h"
 
 const trmi_memory_kernels MEMORY_TABLE = {
     .unary = {[TRMI_UNARY_COPY] = copy_unary,
@@ -17,14 +18,28 @@ const trmi_memory_kernels MEMORY_TABLE = {
               [TRMI_UNARY_EXP] = exp_unary,
               [TRMI_UNARY_LOG] = log_unary,
               [TRMI_UNARY_SQRT] = sqrt_unary,
-              [TRMI_UNARY_SCALE] = scale_unary},
+              [TRMI_UNARY_SCALE] = scale_unary,
+              [TRMI_UNARY_GELU] = gelu_unary,
+              [TRMI_UNARY_GELU_TANH] = gelu_tanh_unary,
+              [TRMI_UNARY_SILU] = silu_unary},
     .binary = {[TRMI_BINARY_ADD] = add_binary,
                [TRMI_BINARY_SUB] = sub_binary,
                [TRMI_BINARY_MUL] = mul_binary,
                [TRMI_BINARY_DIV] = div_binary,
                [TRMI_BINARY_RELU_GRAD] = relu_grad_binary,
                [TRMI_BINARY_SIGMOID_GRAD] = sigmoid_grad_binary,
-               [TRMI_BINARY_TANH_GRAD] = tanh_grad_binary},
+               [TRMI_BINARY_TANH_GRAD] = tanh_grad_binary,
+               [TRMI_BINARY_GELU_GRAD] = gelu_grad_binary,
+               [TRMI_BINARY_GELU_TANH_GRAD] = gelu_tanh_grad_binary,
+               [TRMI_BINARY_SILU_GRAD] = silu_grad_binary,
+               [TRMI_BINARY_SWIGLU] = swiglu_binary},
+    .swiglu_grad = swiglu_grad,
+    .rotate = rotate,
+    .row_norm = row_norm,
+    .row_norm_grad = row_norm_grad,
+    .attend = attend,
+    .attend_grad = attend_grad,
+    .dot = dot_run,
     .dropout = dropout_loop,
     .fold_rows = fold_rows,
     .sum_rows = sum_rows,

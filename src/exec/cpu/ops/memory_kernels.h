@@ -16,6 +16,9 @@ typedef enum trmi_unary {
     TRMI_UNARY_LOG,
     TRMI_UNARY_SQRT,
     TRMI_UNARY_SCALE,
+    TRMI_UNARY_GELU,
+    TRMI_UNARY_GELU_TANH,
+    TRMI_UNARY_SILU,
     TRMI_UNARIES
 } trmi_unary;
 typedef void (*trmi_unary_loop)(const void *x, void *y, int64_t count, bool half_x, bool half_y,
@@ -29,6 +32,10 @@ typedef enum trmi_binary {
     TRMI_BINARY_RELU_GRAD, /* dy, y -> dx */
     TRMI_BINARY_SIGMOID_GRAD,
     TRMI_BINARY_TANH_GRAD,
+    TRMI_BINARY_GELU_GRAD, /* dy, x -> dx */
+    TRMI_BINARY_GELU_TANH_GRAD,
+    TRMI_BINARY_SILU_GRAD,
+    TRMI_BINARY_SWIGLU, /* gate, up */
     TRMI_BINARIES
 } trmi_binary;
 /* Inner strides of a and b are 1, or 0: one value for all. */
@@ -59,6 +66,14 @@ typedef struct trmi_group_sum {
     bool relu;
 } trmi_group_sum;
 
+typedef struct trmi_row_norm {
+    const float *gamma, *beta; /* [width]; beta NULL = RMS norm */
+    int64_t width;
+    bool half; /* x, y and their gradients */
+    float epsilon;
+    float *dgamma, *dbeta; /* [width], added to; dbeta NULL = RMS norm */
+} trmi_row_norm;
+
 typedef struct trmi_memory_kernels {
     trmi_unary_loop unary[TRMI_UNARIES];
     trmi_binary_loop binary[TRMI_BINARIES];
@@ -66,6 +81,28 @@ typedef struct trmi_memory_kernels {
      * multiple of 4; the mask is trmi_ref_dropout's. */
     void (*dropout)(const void *x, void *y, int64_t begin, int64_t count, bool half, uint64_t seed,
                     uint64_t stream, double rate);
+
+    void (*swiglu_grad)(const void *dy, const void *gate, const void *up, void *dgate, void *dup,
+                        int64_t count, bool half);
+    /* y = x cos - other half sin, and the like; cos and sin [width / 2]. */
+    void (*rotate)(const void *x, void *y, const float *cos, const float *sin, int64_t width,
+                   bool half);
+
+    /* One row. beta NULL: RMS norm, whose mean is not written. */
+    void (*row_norm)(const trmi_row_norm *n, const void *x, void *y, float *mean, float *inv_std);
+    /* Of a row dx, and its terms added to dgamma and, of layer norm, to dbeta. */
+    void (*row_norm_grad)(const trmi_row_norm *n, const void *dy, const void *x, void *dx,
+                          const float *mean, float inv_std);
+
+    /* One row of scores, of which the first `count` are read, to exp(score - *most): *most and *sum
+     * are those of all scores of the row so far. Behind them zeros, up to `room`. Returns by what
+     * earlier results are to be multiplied. hidden [count]: added to the scores; may be NULL. */
+    float (*attend)(float *scores, const float *hidden, int64_t count, int64_t room, float *most,
+                    float *sum);
+    /* p = exp(score - lse) for the scores, and p * (dp - e) for dp; zeros behind `count`. */
+    void (*attend_grad)(float *scores, float *dp, const float *hidden, int64_t count, int64_t room,
+                        float lse, float e);
+    double (*dot)(const void *x, const void *y, int64_t count, bool half);
 
     /* into[i] = into[i] + x[i] (or the larger). */
     void (*fold_rows)(float *into, const void *x, int64_t count, bool half,

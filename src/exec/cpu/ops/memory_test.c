@@ -198,6 +198,58 @@ static trm_node bags(world *w) {
                         (trm_bag_pooling)draw(w, 0, 2));
 }
 
+static trm_node transformer_parts(world *w) {
+    trm_graph *g = w->graph;
+    trm_shape shape = any_shape(w, 2, 4);
+    shape.dim[shape.rank - 1] = draw(w, 2, 90);
+    trm_shape channels = trm_shape_of(shape.dim[shape.rank - 1]);
+    trm_node x = trm_scale(g, var(w, shape), 3);
+    trm_node y = trm_layer_norm(g, x, var(w, channels), var(w, channels), 0);
+    y = trm_add(g, y, trm_rms_norm(g, x, var(w, channels), 0));
+    y = trm_add(g, y, trm_gelu(g, x, TRM_GELU_ERF));
+    y = trm_add(g, y, trm_gelu(g, x, TRM_GELU_TANH));
+    y = trm_add(g, y, trm_silu(g, x));
+    return trm_add(g, y, trm_swiglu(g, x, var(w, shape)));
+}
+static trm_node rotations(world *w) {
+    return trm_rotary(
+        w->graph,
+        var(w, trm_shape_of(draw(w, 1, 3), draw(w, 1, 40), draw(w, 1, 3), 2 * draw(w, 1, 20))), 0,
+        draw(w, 0, 30));
+}
+/* More keys than a block and more queries than a task, sometimes. */
+static trm_node attentions(world *w) {
+    int64_t batch = draw(w, 1, 2),
+            queries = draw(w, 0, 2) == 0 ? draw(w, 190, 260) : draw(w, 1, 90);
+    int64_t keys = queries + draw(w, 0, 1) * draw(w, 1, 80), kv_heads = draw(w, 1, 2),
+            heads = kv_heads * draw(w, 1, 2), width = draw(w, 1, 36);
+    const trm_attention_options o = {.causal = draw(w, 0, 1)};
+    bool masked = draw(w, 0, 1);
+    if (draw(w, 0, 1)) {
+        trm_node mask = masked ? leaf(w, TRM_INT32, trm_shape_of(batch, queries), 2) : TRM_NO_NODE;
+        return trm_attention_packed(
+            w->graph, var(w, trm_shape_of(batch, queries, (heads + 2 * kv_heads) * width)), heads,
+            kv_heads, mask, &o);
+    }
+    trm_node mask = masked ? leaf(w, TRM_INT32, trm_shape_of(batch, keys), 2) : TRM_NO_NODE;
+    trm_shape kv = trm_shape_of(batch, keys, kv_heads, width);
+    return trm_attention(w->graph, var(w, trm_shape_of(batch, queries, heads, width)), var(w, kv),
+                         var(w, kv), mask, &o);
+}
+static trm_node output_loss_of(world *w, int64_t rows, int64_t classes, int64_t width) {
+    trm_node x = var(w, trm_shape_of(1, rows, width)),
+             weights = var(w, trm_shape_of(classes, width));
+    const trm_xent_options o = {.use_ignore_index = true, .ignore_index = 0};
+    return trm_linear_cross_entropy(w->graph, x, weights,
+                                    leaf(w, TRM_INT32, trm_shape_of(1, rows), classes), &o);
+}
+static trm_node output_losses(world *w) {
+    return output_loss_of(w, draw(w, 1, 90), draw(w, 0, 1) ? draw(w, 2, 70) : draw(w, 500, 1300),
+                          draw(w, 1, 40));
+}
+/* So many classes that the rows are done in two chunks. */
+static trm_node output_loss_in_chunks(world *w) { return output_loss_of(w, 65, 270000, 1); }
+
 /* Few ids and many, so that both ways are taken. */
 static trm_node keyed(world *w) {
     int64_t samples = draw(w, 1, 90), fields = draw(w, 1, 5), width = draw(w, 1, 40),
@@ -230,6 +282,21 @@ static bool is_loss(trmi_op_kind kind) {
            kind == TRMI_OP_BCE_LOGITS || kind == TRMI_OP_BCE_LOGITS_GRAD;
 }
 
+/* Parameters, statistics and sums stay float32 beside bfloat16 activations. */
+static bool stays_float(const trmi_op *op, int32_t value, int32_t rank) {
+    switch (op->kind) {
+    case TRMI_OP_LAYER_NORM:
+    case TRMI_OP_RMS_NORM: return value != op->inputs[0] && value != op->outputs[0];
+    case TRMI_OP_LAYER_NORM_GRAD:
+    case TRMI_OP_RMS_NORM_GRAD:
+        return value != op->inputs[0] && value != op->inputs[1] && value != op->outputs[0];
+    case TRMI_OP_ATTENTION: return value == op->outputs[1];
+    case TRMI_OP_ATTENTION_GRAD: return value == op->inputs[6];
+    case TRMI_OP_LINEAR_XENT: return value != op->inputs[0] && value != op->outputs[1];
+    default: return is_loss(op->kind) && rank < 2; /* a cast keeps one side */
+    }
+}
+
 static int32_t add_buffer(bench *b, trmi_interpreter *run, const trmi_op *op, int32_t value,
                           bool half, trmi_layout layout) {
     if (value == 0) {
@@ -238,8 +305,7 @@ static int32_t add_buffer(bench *b, trmi_interpreter *run, const trmi_op *op, in
     int32_t i = ++b->program.buffers_count;
     const trm_tensor *t = trmi_interpreter_value(run, (trm_node){value});
     trm_dtype dtype = t->dtype;
-    /* Losses and their sums stay float32 beside bfloat16 logits; a cast keeps one side. */
-    bool keeps = is_loss(op->kind) && t->shape.rank < 2;
+    bool keeps = stays_float(op, value, t->shape.rank);
     if (half && dtype == TRM_FLOAT32 && !keeps && op->kind != TRMI_OP_CAST &&
         op->kind != TRMI_OP_ONE_HOT) {
         dtype = TRM_BFLOAT16;
@@ -513,9 +579,10 @@ static void check_graph(trm_node (*build)(world *), uint64_t seed) {
 }
 
 static void fast_kernels_are_the_reference_ones(void **state) {
-    trm_node (*const builders[])(world *) = {arithmetic, activations, dropped, moves,
-                                             reductions, windows,     losses,  embeddings,
-                                             pairs,      bags,        keyed};
+    trm_node (*const builders[])(world *) = {
+        arithmetic, activations, dropped,      moves, reductions, windows,
+        losses,     embeddings,  pairs,        bags,  keyed,      transformer_parts,
+        rotations,  attentions,  output_losses};
     for (uint64_t seed = 1; seed <= 14; seed++) {
         for (size_t i = 0; i < sizeof builders / sizeof builders[0]; i++) {
             check_graph(builders[i], seed * 100 + i);
@@ -523,6 +590,7 @@ static void fast_kernels_are_the_reference_ones(void **state) {
     }
     check_graph(long_reductions, 1);
     check_graph(long_reductions, 2);
+    check_graph(output_loss_in_chunks, 1);
     static const trmi_op_kind kinds[] = {TRMI_OP_ADD,
                                          TRMI_OP_SUB,
                                          TRMI_OP_MUL,
@@ -533,6 +601,20 @@ static void fast_kernels_are_the_reference_ones(void **state) {
                                          TRMI_OP_SIGMOID_GRAD,
                                          TRMI_OP_TANH,
                                          TRMI_OP_TANH_GRAD,
+                                         TRMI_OP_GELU,
+                                         TRMI_OP_GELU_GRAD,
+                                         TRMI_OP_SILU,
+                                         TRMI_OP_SILU_GRAD,
+                                         TRMI_OP_SWIGLU,
+                                         TRMI_OP_SWIGLU_GRAD,
+                                         TRMI_OP_LAYER_NORM,
+                                         TRMI_OP_LAYER_NORM_GRAD,
+                                         TRMI_OP_RMS_NORM,
+                                         TRMI_OP_RMS_NORM_GRAD,
+                                         TRMI_OP_ROTARY,
+                                         TRMI_OP_ATTENTION,
+                                         TRMI_OP_ATTENTION_GRAD,
+                                         TRMI_OP_LINEAR_XENT,
                                          TRMI_OP_EXP,
                                          TRMI_OP_LOG,
                                          TRMI_OP_SQRT,

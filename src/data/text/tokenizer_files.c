@@ -1,0 +1,365 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Tokenizers in folders: tokenizer.json, or vocab.json and merges.txt; and tokenizers that are made
+ * without files, of bytes or characters. */
+#include "data/text/tokenizer.h"
+
+#include "base/error.h"
+#include "base/os.h"
+#include "base/utf8.h"
+#include "data/text/unicode.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { FILE_BYTES_MAX = 1 << 28, PATH_BYTES = 4096 };
+static const char end_of_text[] = "<|endoftext|>";
+
+/* ---- vocab.json and merges.txt ---- */
+
+/* Is a token the result of no merge? */
+static bool is_made(const trm_tokenizer *t, int32_t id) {
+    for (int64_t i = 0; i < t->merge_count; i++) {
+        if (t->merges[i].result == id) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* "left right" a line; a first line of "#version" is skipped. */
+static trm_status read_merge_lines(trm_tokenizer *t, const char *text, size_t bytes,
+                                   trm_error *err) {
+    int64_t lines = 1, number = 0;
+    for (size_t i = 0; i < bytes; i++) {
+        lines += text[i] == '\n';
+    }
+    TRMI_TRY(TRMI_NEW_IN(err, &t->arena, t->merges, lines, "for merges"));
+    for (const char *at = text, *end = text + bytes; at < end;) {
+        const char *line_end = memchr(at, '\n', (size_t)(end - at));
+        size_t length = (size_t)((line_end != NULL ? line_end : end) - at);
+        char line[1024];
+        number++;
+        bool skipped = length == 0 || (length >= 8 && memcmp(at, "#version", 8) == 0);
+        size_t copied = length < sizeof line ? length : sizeof line - 1;
+        memcpy(line, at, copied);
+        line[copied] = '\0';
+        at += length + 1;
+        line[strcspn(line, "\r")] = '\0';
+        char *space = strchr(line, ' ');
+        if (skipped) {
+            continue;
+        }
+        if (space == NULL || space == line || space[1] == '\0' || strchr(space + 1, ' ') != NULL ||
+            copied < length) {
+            return TRMI_FAIL(err, TRM_CORRUPT,
+                             "merges.txt: line %lld: '%.60s', two tokens with a space between "
+                             "expected",
+                             (long long)number, line);
+        }
+        *space = '\0';
+        TRMI_TRY(trmi_tokenizer_add_merge(t, line, space + 1, "merges.txt", t->merge_count, err));
+    }
+    return TRM_OK;
+}
+
+/* GPT-2's files do not say that <|endoftext|> is special. */
+static trm_status add_end_of_text(trm_tokenizer *t, trm_error *err) {
+    int32_t id = trm_tokenizer_find(t, end_of_text);
+    if (id < 0 || is_made(t, id)) {
+        return TRM_OK;
+    }
+    TRMI_TRY(TRMI_NEW_IN(err, &t->arena, t->added, 1, "for %s", end_of_text));
+    t->added[0] = (trmi_added_token){
+        .text = end_of_text, .bytes = sizeof end_of_text - 1, .id = id, .normalized = true};
+    t->added_count = 1;
+    json_t *entry =
+        json_pack("{s:i, s:s, s:b, s:b, s:b, s:b, s:b}", "id", id, "content", end_of_text,
+                  "single_word", 0, "lstrip", 0, "rstrip", 0, "normalized", 1, "special", 1);
+    return json_array_append_new(json_object_get(t->settings, "added_tokens"), entry) == 0
+               ? TRM_OK
+               : TRMI_FAIL(err, TRM_NOMEM, "no memory for a tokenizer");
+}
+
+static trm_status read_pair(trm_tokenizer *t, json_t *vocabulary, const char *merges,
+                            size_t merge_bytes, trm_error *err) {
+    t->style = TRMI_SPLIT_GPT2;
+    t->settings = trmi_tokenizer_settings(false);
+    if (t->settings == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a tokenizer");
+    }
+    TRMI_TRY(trmi_tokenizer_read_vocabulary(t, "vocab.json", vocabulary, NULL, err));
+    TRMI_TRY(read_merge_lines(t, merges, merge_bytes, err));
+    TRMI_TRY(add_end_of_text(t, err));
+    return trmi_tokenizer_index(t, err);
+}
+
+trm_status trmi_tokenizer_parse_pair(const char *vocabulary, size_t vocabulary_bytes,
+                                     const char *merges, size_t merge_bytes, trm_tokenizer **out,
+                                     trm_error *err) {
+    json_error_t wrong;
+    json_t *root = json_loadb(vocabulary, vocabulary_bytes, JSON_REJECT_DUPLICATES, &wrong);
+    if (!json_is_object(root)) {
+        json_decref(root);
+        return TRMI_FAIL(err, TRM_CORRUPT, "vocab.json: line %d, column %d: %s", wrong.line,
+                         wrong.column, root == NULL ? wrong.text : "{\"token\": id, ...} expected");
+    }
+    trm_tokenizer *t = NULL;
+    trm_status status = trmi_tokenizer_new(&t, err);
+    status = status == TRM_OK ? read_pair(t, root, merges, merge_bytes, err) : status;
+    json_decref(root);
+    if (status != TRM_OK) {
+        trm_tokenizer_destroy(t);
+        return status;
+    }
+    *out = t;
+    return TRM_OK;
+}
+
+/* ---- opening ---- */
+
+static trm_status read_in(const char *folder, const char *name, uint8_t **out, size_t *bytes,
+                          trm_error *err) {
+    char path[PATH_BYTES];
+    if (snprintf(path, sizeof path, "%s/%s", folder, name) >= (int)sizeof path) {
+        return TRMI_FAIL(err, TRM_INVALID, "%.200s: the path is too long", folder);
+    }
+    return trmi_os_read_file(path, FILE_BYTES_MAX, out, bytes, err);
+}
+
+static bool has_file(const char *folder, const char *name) {
+    char path[PATH_BYTES];
+    return snprintf(path, sizeof path, "%s/%s", folder, name) < (int)sizeof path &&
+           access(path, F_OK) == 0;
+}
+
+static trm_status open_pair(const char *folder, trm_tokenizer **out, trm_error *err) {
+    uint8_t *vocabulary = NULL, *merges = NULL;
+    size_t vocabulary_bytes = 0, merge_bytes = 0;
+    trm_status status = read_in(folder, "vocab.json", &vocabulary, &vocabulary_bytes, err);
+    if (status == TRM_OK) {
+        status = read_in(folder, "merges.txt", &merges, &merge_bytes, err);
+    }
+    if (status == TRM_OK) {
+        status = trmi_tokenizer_parse_pair((char *)vocabulary, vocabulary_bytes, (char *)merges,
+                                           merge_bytes, out, err);
+        if (status != TRM_OK) {
+            trmi_error_append(err, " (in %.200s)", folder);
+        }
+    }
+    trmi_free(vocabulary);
+    trmi_free(merges);
+    return status;
+}
+
+trm_status trm_tokenizer_open(const char *path, trm_tokenizer **out, trm_error *err) {
+    struct stat info;
+    if (stat(path, &info) != 0) {
+        return TRMI_FAIL_SYS(err, "%s: no such tokenizer", path);
+    }
+    bool folder = S_ISDIR(info.st_mode);
+    if (folder && !has_file(path, "tokenizer.json")) {
+        return has_file(path, "vocab.json")
+                   ? open_pair(path, out, err)
+                   : TRMI_FAIL(err, TRM_IO,
+                               "%s: no tokenizer: tokenizer.json, or vocab.json and merges.txt, "
+                               "expected; trireme tokenizer train makes one",
+                               path);
+    }
+    uint8_t *json;
+    size_t bytes;
+    TRMI_TRY(folder ? read_in(path, "tokenizer.json", &json, &bytes, err)
+                    : trmi_os_read_file(path, FILE_BYTES_MAX, &json, &bytes, err));
+    trm_status status = trmi_tokenizer_parse(path, (char *)json, bytes, out, err);
+    trmi_free(json);
+    return status;
+}
+
+/* ---- bytes and characters ---- */
+
+/* A step of ByteLevel, with the values that the package's ByteLevelBPETokenizer has. */
+static json_t *byte_level(bool prefix, bool trim) {
+    return json_pack("{s:s, s:b, s:b, s:b}", "type", "ByteLevel", "add_prefix_space", prefix,
+                     "trim_offsets", trim, "use_regex", 1);
+}
+
+json_t *trmi_tokenizer_settings(bool characters) {
+    json_t *model =
+        json_pack("{s:s, s:n, s:n, s:n, s:n, s:b, s:b, s:b, s:{}, s:[]}", "type", "BPE", "dropout",
+                  "unk_token", "continuing_subword_prefix", "end_of_word_suffix", "fuse_unk", 0,
+                  "byte_fallback", 0, "ignore_merges", 0, "vocab", "merges");
+    return json_pack("{s:s, s:n, s:n, s:[], s:n, s:o, s:o, s:o, s:o}", "version", "1.0",
+                     "truncation", "padding", "added_tokens", "normalizer", "pre_tokenizer",
+                     characters ? json_null() : byte_level(false, true), "post_processor",
+                     characters ? json_null() : byte_level(true, false), "decoder",
+                     characters ? json_pack("{s:s}", "type", "Fuse") : byte_level(true, true),
+                     "model", model);
+}
+
+static trm_status fill_bytes(trm_tokenizer *t, trm_error *err) {
+    t->settings = trmi_tokenizer_settings(false);
+    t->style = TRMI_SPLIT_GPT2;
+    if (t->settings == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a tokenizer");
+    }
+    TRMI_TRY(trmi_tokenizer_reserve(t, 256, err));
+    for (int32_t i = 0; i < 256; i++) {
+        char byte = (char)i, text[5];
+        text[trmi_bytes_to_text(&byte, 1, text)] = '\0';
+        TRMI_TRY(trmi_tokenizer_set(t, i, text, false, err));
+    }
+    return trmi_tokenizer_index(t, err);
+}
+
+trm_status trm_tokenizer_bytes(trm_tokenizer **out, trm_error *err) {
+    trm_tokenizer *t = NULL;
+    trm_status status = trmi_tokenizer_new(&t, err);
+    status = status == TRM_OK ? fill_bytes(t, err) : status;
+    if (status != TRM_OK) {
+        trm_tokenizer_destroy(t);
+        return status;
+    }
+    *out = t;
+    return TRM_OK;
+}
+
+/* Which characters a text has: a bit for each code point. */
+static trm_status survey_characters(const char *text, size_t bytes, uint8_t *seen, int64_t *count,
+                                    trm_error *err) {
+    *count = 0;
+    for (size_t at = 0; at < bytes;) {
+        uint32_t point;
+        if (trmi_utf8_length(text + at, bytes - at) == 0) {
+            return TRMI_FAIL(err, TRM_CORRUPT,
+                             "byte %zu: 0x%02X is not UTF-8; text of characters expected, for "
+                             "other text use bytes",
+                             at, (unsigned char)text[at]);
+        }
+        at += trmi_char_read(text + at, bytes - at, &point);
+        uint8_t bit = (uint8_t)(1u << (point & 7));
+        *count += (seen[point >> 3] & bit) == 0;
+        seen[point >> 3] |= bit;
+    }
+    return *count > 0 ? TRM_OK
+                      : TRMI_FAIL(err, TRM_INVALID, "an empty text has no characters to number");
+}
+
+static trm_status fill_characters(trm_tokenizer *t, const uint8_t *seen, int64_t count,
+                                  trm_error *err) {
+    t->characters = true;
+    t->settings = trmi_tokenizer_settings(true);
+    if (t->settings == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a tokenizer");
+    }
+    TRMI_TRY(trmi_tokenizer_reserve(t, count, err));
+    int32_t id = 0;
+    for (uint32_t point = 0; point < 0x110000; point++) {
+        char text[5];
+        if ((seen[point >> 3] & 1u << (point & 7)) != 0) {
+            text[trmi_char_write(point, text)] = '\0';
+            TRMI_TRY(trmi_tokenizer_set(t, id++, text, true, err));
+        }
+    }
+    TRMI_TRY(trmi_tokenizer_index_characters(t, err));
+    return trmi_tokenizer_index(t, err);
+}
+
+trm_status trm_tokenizer_characters(const char *text, size_t bytes, trm_tokenizer **out,
+                                    trm_error *err) {
+    uint8_t *seen;
+    trm_tokenizer *t = NULL;
+    int64_t count;
+    TRMI_TRY(TRMI_NEW(err, seen, 0x110000 / 8, "to number characters"));
+    trm_status status = survey_characters(text, bytes, seen, &count, err);
+    status = status == TRM_OK ? trmi_tokenizer_new(&t, err) : status;
+    status = status == TRM_OK ? fill_characters(t, seen, count, err) : status;
+    trmi_free(seen);
+    if (status != TRM_OK) {
+        trm_tokenizer_destroy(t);
+        return status;
+    }
+    *out = t;
+    return TRM_OK;
+}
+
+/* ---- saving ---- */
+
+/* {"token": id} in the order of ids; NULL: no memory. */
+static json_t *vocabulary_json(const trm_tokenizer *t) {
+    json_t *vocabulary = json_object();
+    for (int64_t id = 0; id < t->vocabulary; id++) {
+        const trmi_token *token = &t->tokens[id];
+        if (token->text != NULL && !token->outside &&
+            json_object_set_new(vocabulary, token->text, json_integer(id)) != 0) {
+            json_decref(vocabulary);
+            return NULL;
+        }
+    }
+    return vocabulary;
+}
+
+static json_t *merges_json(const trm_tokenizer *t) {
+    json_t *merges = json_array();
+    for (int64_t i = 0; i < t->merge_count; i++) {
+        const trmi_token_merge *m = &t->merges[i];
+        if (json_array_append_new(merges, json_pack("[s, s]", t->tokens[m->left].text,
+                                                    t->tokens[m->right].text)) != 0) {
+            json_decref(merges);
+            return NULL;
+        }
+    }
+    return merges;
+}
+
+static trm_status write_json(const json_t *root, size_t flags, const char *folder, const char *name,
+                             trm_error *err) {
+    char path[PATH_BYTES];
+    if (snprintf(path, sizeof path, "%s/%s", folder, name) >= (int)sizeof path) {
+        return TRMI_FAIL(err, TRM_INVALID, "%.200s: the path is too long", folder);
+    }
+    char *text = json_dumps(root, flags);
+    if (text == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "%s: no memory to write it", path);
+    }
+    trm_status status = trmi_os_replace_file(NULL, path, text, strlen(text), err);
+    free(text);
+    return status;
+}
+
+static trm_status write_merges(const trm_tokenizer *t, const char *folder, trm_error *err) {
+    char path[PATH_BYTES];
+    trmi_text text = {0};
+    trmi_text_printf(&text, "#version: 0.2\n");
+    for (int64_t i = 0; i < t->merge_count; i++) {
+        trmi_text_printf(&text, "%s %s\n", t->tokens[t->merges[i].left].text,
+                         t->tokens[t->merges[i].right].text);
+    }
+    snprintf(path, sizeof path, "%s/merges.txt", folder); /* shorter than tokenizer.json's */
+    trm_status status = TRMI_CHECK_MEMORY(err, &text, "to write %s", path);
+    status =
+        status == TRM_OK ? trmi_os_replace_file(NULL, path, text.data, text.length, err) : status;
+    trmi_text_free(&text);
+    return status;
+}
+
+trm_status trm_tokenizer_save(const trm_tokenizer *t, const char *folder, trm_error *err) {
+    TRMI_TRY(trmi_os_make_dirs(NULL, folder, err));
+    json_t *root = json_copy(t->settings), *vocabulary = vocabulary_json(t),
+           *model = json_copy(json_object_get(t->settings, "model"));
+    bool good = root != NULL && model != NULL && vocabulary != NULL &&
+                json_object_set(model, "vocab", vocabulary) == 0 &&
+                json_object_set_new(model, "merges", merges_json(t)) == 0 &&
+                json_object_set(root, "model", model) == 0;
+    trm_status status =
+        good ? write_json(root, JSON_INDENT(2), folder, "tokenizer.json", err)
+             : TRMI_FAIL(err, TRM_NOMEM, "%s: no memory to write a tokenizer", folder);
+    if (status == TRM_OK) {
+        status = write_json(vocabulary, JSON_COMPACT, folder, "vocab.json", err);
+    }
+    json_decref(root);
+    json_decref(model);
+    json_decref(vocabulary);
+    return status == TRM_OK ? write_merges(t, folder, err) : status;
+}

@@ -1,0 +1,329 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tokenizer.json: what Hugging Face's `tokenizers` package writes. Whatever would change ids and is
+ * not implemented is refused by name; the rest is kept, to be written again. */
+#include "data/text/tokenizer.h"
+
+#include "base/checked.h"
+#include "base/error.h"
+#include "data/text/unicode.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* Ids lie close together; so many of them may be missing, beside as many as there are tokens. */
+enum { IDS_MISSING = 4096 };
+
+static const char *text_of(const json_t *object, const char *key) {
+    const char *text = json_string_value(json_object_get(object, key));
+    return text != NULL ? text : "";
+}
+
+static bool is_true(const json_t *object, const char *key) {
+    return json_is_true(json_object_get(object, key));
+}
+
+/* Absent, null, false, 0 or "". */
+static bool is_nothing(const json_t *object, const char *key) {
+    const json_t *value = json_object_get(object, key);
+    return value == NULL || json_is_null(value) || json_is_false(value) ||
+           (json_is_string(value) && json_string_length(value) == 0) ||
+           (json_is_number(value) && json_number_value(value) == 0);
+}
+
+static trm_status refuse(const char *name, const char *what, const char *found,
+                         const char *expected, trm_error *err) {
+    return TRMI_FAIL(err, TRM_UNSUPPORTED, "%s: %s '%.60s' is not supported; %s expected", name,
+                     what, found, expected);
+}
+
+/* ---- how text is split ---- */
+
+static trm_status read_split(trm_tokenizer *t, const char *name, const json_t *split,
+                             trm_error *err) {
+    const char *pattern = text_of(json_object_get(split, "pattern"), "Regex");
+    int style = trmi_split_style_of(pattern);
+    if (style < 0) {
+        return refuse(name, "the regular expression", pattern, "that of GPT-2, Llama 3 or Qwen 2",
+                      err);
+    }
+    if (strcmp(text_of(split, "behavior"), "Isolated") != 0 || is_true(split, "invert")) {
+        return refuse(name, "a split with behavior", text_of(split, "behavior"),
+                      "Isolated, not inverted,", err);
+    }
+    t->style = (trmi_split_style)style;
+    return TRM_OK;
+}
+
+static trm_status read_byte_level(trm_tokenizer *t, const char *name, const json_t *step,
+                                  trm_error *err) {
+    if (strcmp(text_of(step, "type"), "ByteLevel") != 0) {
+        return refuse(name, "the pre-tokenizer", text_of(step, "type"), "ByteLevel", err);
+    }
+    const json_t *regex = json_object_get(step, "use_regex"), /* added later: without it true */
+        *prefix = json_object_get(step, "add_prefix_space");
+    if (regex == NULL || json_is_true(regex)) {
+        if (t->style != TRMI_SPLIT_NONE) {
+            return refuse(name, "the pre-tokenizer", "Split, then ByteLevel with use_regex",
+                          "one split", err);
+        }
+        t->style = TRMI_SPLIT_GPT2;
+    }
+    t->prefix_space = prefix == NULL || json_is_true(prefix);
+    return TRM_OK;
+}
+
+static trm_status read_pre_tokenizer(trm_tokenizer *t, const char *name, const json_t *root,
+                                     trm_error *err) {
+    const json_t *step = json_object_get(root, "pre_tokenizer");
+    if (strcmp(text_of(step, "type"), "Sequence") != 0) {
+        return read_byte_level(t, name, step, err);
+    }
+    const json_t *steps = json_object_get(step, "pretokenizers");
+    if (json_array_size(steps) != 2 ||
+        strcmp(text_of(json_array_get(steps, 0), "type"), "Split") != 0) {
+        return refuse(name, "the pre-tokenizer", "Sequence", "a Split and ByteLevel in it", err);
+    }
+    TRMI_TRY(read_split(t, name, json_array_get(steps, 0), err));
+    TRMI_TRY(read_byte_level(t, name, json_array_get(steps, 1), err));
+    return t->prefix_space ? refuse(name, "Split, then", "add_prefix_space", "no prefix", err)
+                           : TRM_OK;
+}
+
+/* Everything that decides on ids, besides the vocabulary. */
+static trm_status read_settings(trm_tokenizer *t, const char *name, const json_t *root,
+                                trm_error *err) {
+    static const char *const model_keys[] = {"dropout", "continuing_subword_prefix",
+                                             "end_of_word_suffix", "byte_fallback"};
+    const json_t *model = json_object_get(root, "model");
+    const char *type = text_of(model, "type"),
+               *decoder = text_of(json_object_get(root, "decoder"), "type");
+    if (strcmp(type, "BPE") != 0) {
+        return refuse(name, "the model", type, "BPE", err);
+    }
+    for (size_t i = 0; i < sizeof model_keys / sizeof model_keys[0]; i++) {
+        if (!is_nothing(model, model_keys[i])) {
+            return refuse(name, "the model's", model_keys[i], "none", err);
+        }
+    }
+    if (!is_nothing(root, "normalizer")) {
+        return refuse(name, "the normalizer", text_of(json_object_get(root, "normalizer"), "type"),
+                      "none", err);
+    }
+    t->ignore_merges = is_true(model, "ignore_merges");
+    t->characters = is_nothing(root, "pre_tokenizer") && strcmp(decoder, "Fuse") == 0;
+    if (!t->characters && strcmp(decoder, "ByteLevel") != 0) {
+        return refuse(name, "the decoder", decoder, "ByteLevel", err);
+    }
+    return t->characters ? TRM_OK : read_pre_tokenizer(t, name, root, err);
+}
+
+/* ---- vocabulary ---- */
+
+static trm_status check_id(const char *name, const char *token, const json_t *value, int64_t limit,
+                           trm_error *err) {
+    if (!json_is_integer(value) || json_integer_value(value) < 0 ||
+        json_integer_value(value) >= limit) {
+        return TRMI_FAIL(err, TRM_CORRUPT, "%s: token '%.60s': id %lld, 0 to %lld expected", name,
+                         token, (long long)json_integer_value(value), (long long)limit - 1);
+    }
+    return TRM_OK;
+}
+
+static trm_status set_token(trm_tokenizer *t, const char *name, const char *token, int64_t id,
+                            bool plain, trm_error *err) {
+    if (t->tokens[id].text != NULL) {
+        return TRMI_FAIL(err, TRM_CORRUPT, "%s: tokens '%.60s' and '%.60s' have the same id %lld",
+                         name, t->tokens[id].text, token, (long long)id);
+    }
+    return trmi_tokenizer_set(t, (int32_t)id, token, plain, err);
+}
+
+/* The id of an entry of added_tokens, and what it is. */
+static trm_status read_added_token(trm_tokenizer *t, const char *name, const json_t *entry,
+                                   int64_t limit, trm_error *err) {
+    const char *token = text_of(entry, "content");
+    const json_t *id = json_object_get(entry, "id");
+    TRMI_TRY(check_id(name, token, id, limit, err));
+    if (token[0] == '\0') {
+        return TRMI_FAIL(err, TRM_CORRUPT, "%s: the added token %lld has no content", name,
+                         (long long)json_integer_value(id));
+    }
+    if (is_true(entry, "single_word")) {
+        return refuse(name, "single_word of the added token", token, "false", err);
+    }
+    const json_t *normalized = json_object_get(entry, "normalized");
+    trmi_added_token *a = &t->added[t->added_count++];
+    *a = (trmi_added_token){.text = trmi_arena_strdup(&t->arena, token),
+                            .bytes = strlen(token),
+                            .id = (int32_t)json_integer_value(id),
+                            .strip_left = is_true(entry, "lstrip"),
+                            .strip_right = is_true(entry, "rstrip"),
+                            .normalized = normalized == NULL || json_is_true(normalized)};
+    if (a->text == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "%s: no memory for added tokens", name);
+    }
+    if (t->tokens[a->id].text != NULL && strcmp(t->tokens[a->id].text, token) == 0) {
+        t->tokens[a->id].bytes = a->text; /* also in the vocabulary: it spells no bytes */
+        t->tokens[a->id].byte_count = (int32_t)a->bytes;
+        return TRM_OK;
+    }
+    TRMI_TRY(set_token(t, name, token, a->id, true, err));
+    t->tokens[a->id].outside = true;
+    return TRM_OK;
+}
+
+static int64_t largest_id(json_t *vocabulary, const json_t *added) {
+    const char *token;
+    json_t *id;
+    const json_t *entry;
+    size_t i;
+    int64_t largest = -1;
+    json_object_foreach(vocabulary, token, id) {
+        largest = trmi_max_i64(largest, json_integer_value(id));
+    }
+    json_array_foreach(added, i, entry) {
+        largest = trmi_max_i64(largest, json_integer_value(json_object_get(entry, "id")));
+    }
+    return largest;
+}
+
+trm_status trmi_tokenizer_read_vocabulary(trm_tokenizer *t, const char *name, json_t *vocabulary,
+                                          json_t *added, trm_error *err) {
+    size_t count = json_object_size(vocabulary), added_count = json_array_size(added), i;
+    int64_t limit = 2 * (int64_t)(count + added_count) + IDS_MISSING;
+    const char *token;
+    json_t *id;
+    const json_t *entry;
+    if (count == 0) {
+        return TRMI_FAIL(err, TRM_CORRUPT, "%s: no vocabulary: {\"token\": id, ...} expected",
+                         name);
+    }
+    TRMI_TRY(
+        trmi_tokenizer_reserve(t, trmi_min_i64(largest_id(vocabulary, added) + 1, limit), err));
+    limit = t->vocabulary;
+    TRMI_TRY(TRMI_NEW_IN(err, &t->arena, t->added, added_count, "for added tokens"));
+    json_object_foreach(vocabulary, token, id) {
+        TRMI_TRY(check_id(name, token, id, limit, err));
+        TRMI_TRY(set_token(t, name, token, json_integer_value(id), t->characters, err));
+    }
+    json_array_foreach(added, i, entry) { TRMI_TRY(read_added_token(t, name, entry, limit, err)); }
+    return TRM_OK;
+}
+
+/* ---- merges ---- */
+
+trm_status trmi_tokenizer_add_merge(trm_tokenizer *t, const char *left, const char *right,
+                                    const char *name, int64_t number, trm_error *err) {
+    char whole[1024];
+    int length = snprintf(whole, sizeof whole, "%s%s", left, right);
+    int32_t a = trm_tokenizer_find(t, left), b = trm_tokenizer_find(t, right),
+            result = length < (int)sizeof whole ? trm_tokenizer_find(t, whole) : -1;
+    if (a < 0 || b < 0 || result < 0) {
+        return TRMI_FAIL(err, TRM_CORRUPT,
+                         "%s: merge %lld: '%.40s' and '%.40s' to '%.80s': '%.40s' is not in the "
+                         "vocabulary",
+                         name, (long long)number, left, right, whole,
+                         a < 0   ? left
+                         : b < 0 ? right
+                                 : whole);
+    }
+    t->merges[t->merge_count++] = (trmi_token_merge){a, b, result};
+    return TRM_OK;
+}
+
+/* "left right", as files until 2024 have it, or ["left", "right"]. */
+static trm_status read_merge(trm_tokenizer *t, const char *name, const json_t *entry,
+                             trm_error *err) {
+    const char *left = json_string_value(json_array_get(entry, 0)),
+               *right = json_string_value(json_array_get(entry, 1)),
+               *line = json_string_value(entry);
+    const char *space = line != NULL ? strchr(line, ' ') : NULL;
+    char first[512];
+    if (space != NULL && space - line < (int)sizeof first && strchr(space + 1, ' ') == NULL) {
+        memcpy(first, line, (size_t)(space - line));
+        first[space - line] = '\0';
+        left = first;
+        right = space + 1;
+    }
+    if (left == NULL || right == NULL || left[0] == '\0' || right[0] == '\0') {
+        return TRMI_FAIL(err, TRM_CORRUPT,
+                         "%s: merge %lld: [\"left\", \"right\"] or \"left right\" expected", name,
+                         (long long)t->merge_count);
+    }
+    return trmi_tokenizer_add_merge(t, left, right, name, t->merge_count, err);
+}
+
+static trm_status read_merges(trm_tokenizer *t, const char *name, const json_t *merges,
+                              trm_error *err) {
+    const json_t *entry;
+    size_t i;
+    TRMI_TRY(TRMI_NEW_IN(err, &t->arena, t->merges, json_array_size(merges), "for merges"));
+    json_array_foreach(merges, i, entry) { TRMI_TRY(read_merge(t, name, entry, err)); }
+    return TRM_OK;
+}
+
+/* ---- characters ---- */
+
+/* Tokens of one character each, and no merges: their order by code point. */
+static trm_status read_characters(trm_tokenizer *t, const char *name, trm_error *err) {
+    for (int64_t id = 0; id < t->vocabulary; id++) {
+        const char *text = t->tokens[id].text;
+        uint32_t point = 0;
+        size_t length = text != NULL ? strlen(text) : 0;
+        if (text == NULL) {
+            continue;
+        }
+        if (length == 0 || trmi_char_read(text, length, &point) != length || t->merge_count > 0) {
+            return refuse(name, "without a pre-tokenizer, the token", text,
+                          "one character a token and no merges", err);
+        }
+    }
+    return trmi_tokenizer_index_characters(t, err);
+}
+
+/* ---- the file ---- */
+
+/* Drops what is kept as tables. */
+static bool keep_settings(trm_tokenizer *t, json_t *root) {
+    json_t *model = json_object_get(root, "model");
+    t->settings = json_incref(root);
+    return json_object_set_new(model, "vocab", json_object()) == 0 &&
+           json_object_set_new(model, "merges", json_array()) == 0;
+}
+
+static trm_status read_root(trm_tokenizer *t, const char *name, json_t *root, trm_error *err) {
+    json_t *model = json_object_get(root, "model");
+    TRMI_TRY(read_settings(t, name, root, err));
+    TRMI_TRY(trmi_tokenizer_read_vocabulary(t, name, json_object_get(model, "vocab"),
+                                            json_object_get(root, "added_tokens"), err));
+    TRMI_TRY(read_merges(t, name, json_object_get(model, "merges"), err));
+    if (t->characters) {
+        TRMI_TRY(read_characters(t, name, err));
+    }
+    if (!keep_settings(t, root)) {
+        return TRMI_FAIL(err, TRM_NOMEM, "%s: no memory to read it", name);
+    }
+    return trmi_tokenizer_index(t, err);
+}
+
+trm_status trmi_tokenizer_parse(const char *name, const char *json, size_t bytes,
+                                trm_tokenizer **out, trm_error *err) {
+    json_error_t wrong;
+    json_t *root = json_loadb(json, bytes, JSON_REJECT_DUPLICATES, &wrong);
+    if (!json_is_object(root)) {
+        json_decref(root);
+        return TRMI_FAIL(err, TRM_CORRUPT, "%s: line %d, column %d: %s; a tokenizer.json expected",
+                         name, wrong.line, wrong.column,
+                         root == NULL ? wrong.text : "this is no object");
+    }
+    trm_tokenizer *t = NULL;
+    trm_status status = trmi_tokenizer_new(&t, err);
+    status = status == TRM_OK ? read_root(t, name, root, err) : status;
+    json_decref(root);
+    if (status != TRM_OK) {
+        trm_tokenizer_destroy(t);
+        return status;
+    }
+    *out = t;
+    return TRM_OK;
+}

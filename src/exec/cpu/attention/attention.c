@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Attention forward. A task is some queries of all heads that share keys; it walks the blocks of keys
+ * with a maximum, a sum and a result for each of its rows.
+ *
+ *   scratch of a thread:  q | o | most, sum | scores of a tile of rows | packed K | packed V | hidden */
+#include "exec/cpu/attention/attention_blocks.h"
+
+#include "base/error.h"
+
+#include <math.h>
+#include <omp.h>
+#include <string.h>
+
+enum { TASK_ROWS = 192 };
+
+typedef struct forward {
+    trmi_attention_blocks a;
+    int64_t chunks, chunk; /* tasks along the queries; most queries of one */
+    int64_t thread_floats;
+} forward;
+
+static void measure(forward *f) {
+    trmi_attention_blocks *a = &f->a;
+    int64_t most = trmi_max_i64(1, TASK_ROWS / a->group);
+    f->chunks = trmi_max_i64(1, trmi_pieces(a->s.queries, most));
+    f->chunk = trmi_pieces(a->s.queries, f->chunks);
+    int64_t rows = f->chunk * a->group;
+    f->thread_floats = trmi_round_up(2 * rows * a->s.width + 2 * rows + a->isa->mr * a->keys +
+                                         2 * trmi_attention_packed_floats(a) + a->keys,
+                                     16);
+}
+
+/* What a run reads and writes, and the memory of one thread. */
+typedef struct task {
+    const forward *f;
+    const void *q, *k, *v;
+    const int32_t *mask;
+    void *y;
+    float *lse;
+    int64_t b, g, first, count; /* batch, key head, queries */
+    float *own_q, *o, *most, *sum, *scores, *packed_k, *packed_v, *room;
+} task;
+
+/* A tile of rows of one head with a block of keys. */
+static void attend_tile(const task *t, int64_t row, int64_t query, int64_t rows, int64_t begin,
+                        const float *hidden) {
+    const trmi_attention_blocks *a = &t->f->a;
+    int64_t most = trmi_attention_reads(a, query + rows - 1, begin), width = a->s.width;
+    if (most == 0) {
+        return;
+    }
+    trmi_attention_scores(a, t->own_q + row * width, rows, t->packed_k, most, t->scores);
+    for (int64_t i = 0; i < rows; i++) {
+        float factor = a->kernels->attend(t->scores + i * a->keys, hidden,
+                                          trmi_attention_reads(a, query + i, begin), most,
+                                          &t->most[row + i], &t->sum[row + i]);
+        if (factor != 1) {
+            float *o = t->o + (row + i) * width;
+            a->kernels->unary[TRMI_UNARY_SCALE](o, o, width, false, false, factor);
+        }
+    }
+    trmi_attention_apply(a, t->scores, rows, t->packed_v, most, t->o + row * width);
+}
+
+static void attend_block(const task *t, int64_t begin) {
+    const trmi_attention_blocks *a = &t->f->a;
+    int64_t count = trmi_min_i64(a->keys, a->s.keys - begin), mr = a->isa->mr;
+    trmi_attention_pack(a, t->packed_k, trmi_attention_address(a, t->k, &a->s.k, t->b, begin, t->g),
+                        a->s.k.row, count, true);
+    trmi_attention_pack(a, t->packed_v, trmi_attention_address(a, t->v, &a->s.v, t->b, begin, t->g),
+                        a->s.v.row, count, false);
+    const float *hidden = trmi_attention_hidden(a, t->mask, t->b, begin, count, t->room);
+    for (int64_t head = 0; head < a->group; head++) {
+        for (int64_t i = 0; i < t->count; i += mr) {
+            attend_tile(t, head * t->count + i, t->first + i, trmi_min_i64(mr, t->count - i), begin,
+                        hidden);
+        }
+    }
+}
+
+static void finish(const task *t, int64_t head, int64_t i) {
+    const trmi_attention_blocks *a = &t->f->a;
+    int64_t row = head * t->count + i, h = t->g * a->group + head, query = t->first + i;
+    float sum = t->sum[row];
+    char *to = (char *)t->y + trmi_attention_at(&a->s, &a->s.y, t->b, query, h) *
+                                  (int64_t)trm_dtype_bytes(a->dtype);
+    trmi_attention_give(a, to, 0, t->o + row * a->s.width, 1, sum > 0 ? 1 / sum : 0);
+    t->lse[(t->b * a->s.heads + h) * a->s.queries + query] = sum > 0 ? t->most[row] + logf(sum) : 0;
+}
+
+static void run_task(const task *t) {
+    const trmi_attention_blocks *a = &t->f->a;
+    int64_t rows = t->count * a->group;
+    for (int64_t head = 0; head < a->group; head++) {
+        trmi_attention_take(
+            a, t->own_q + head * t->count * a->s.width,
+            trmi_attention_address(a, t->q, &a->s.q, t->b, t->first, t->g * a->group + head),
+            a->s.q.row, t->count, (float)a->attrs.attention.scale);
+    }
+    memset(t->o, 0, (size_t)(rows * a->s.width) * sizeof *t->o);
+    for (int64_t i = 0; i < rows; i++) {
+        t->most[i] = -INFINITY;
+        t->sum[i] = 0;
+    }
+    int64_t end = trmi_attention_limit(&a->s, &a->attrs, t->first + t->count - 1);
+    for (int64_t begin = 0; begin < end; begin += a->keys) {
+        attend_block(t, begin);
+    }
+    for (int64_t i = 0; i < rows; i++) {
+        finish(t, i / t->count, i % t->count);
+    }
+}
+
+static trm_status run_attention(const trmi_kernel *k, const trmi_kernel_env *env, trm_error *err) {
+    (void)err;
+    const forward *f = k->state;
+    const trmi_attention_blocks *a = &f->a;
+    const void *q = trmi_kernel_input(k, env, 0);
+    const task all = {.f = f,
+                      .q = q,
+                      .k = a->s.packed ? q : trmi_kernel_input(k, env, 1),
+                      .v = a->s.packed ? q : trmi_kernel_input(k, env, 2),
+                      .mask = trmi_kernel_input(k, env, 3),
+                      .y = trmi_kernel_output(k, env, 0),
+                      .lse = trmi_kernel_output(k, env, 1)};
+    float *scratch = (float *)(void *)env->arena[TRMI_ARENA_SCRATCH];
+    int64_t tasks = a->s.queries > 0 ? a->s.batch * a->s.kv_heads * f->chunks : 0;
+/* late queries read more keys: they come first */
+#pragma omp parallel for schedule(dynamic, 1) num_threads(a->threads)
+    for (int64_t i = tasks - 1; i >= 0; i--) {
+        int64_t rest = i % (a->s.batch * a->s.kv_heads), chunk = i / (a->s.batch * a->s.kv_heads);
+        task t = all;
+        t.b = rest / a->s.kv_heads;
+        t.g = rest % a->s.kv_heads;
+        t.first = trmi_cut_at(a->s.queries, f->chunks, chunk);
+        t.count = trmi_cut_at(a->s.queries, f->chunks, chunk + 1) - t.first;
+        int64_t rows = t.count * a->group;
+        t.own_q = scratch + omp_get_thread_num() * f->thread_floats;
+        t.o = t.own_q + rows * a->s.width;
+        t.most = t.o + rows * a->s.width;
+        t.sum = t.most + rows;
+        t.scores = t.sum + rows;
+        t.packed_k = t.scores + a->isa->mr * a->keys;
+        t.packed_v = t.packed_k + trmi_attention_packed_floats(a);
+        t.room = t.packed_v + trmi_attention_packed_floats(a);
+        run_task(&t);
+    }
+    return TRM_OK;
+}
+
+int64_t trmi_onednn_attention_scratch(trmi_onednn *state, const trm_program *program,
+                                      const trmi_step *step) {
+    forward f;
+    if (!trmi_attention_blocks_of(program, step, 0, state->threads, &f.a)) {
+        return 0;
+    }
+    measure(&f);
+    return f.thread_floats * 4 * state->threads;
+}
+
+trm_status trmi_onednn_bind_attention(trmi_backend *backend, trmi_kernel *kernel, trm_error *err) {
+    trmi_attention_blocks a;
+    if (!trmi_attention_blocks_of(kernel->program, kernel->step, 0,
+                                  trmi_onednn_of(backend)->threads, &a) ||
+        trmi_kernel_output_buffer(kernel, 0)->dtype != a.dtype) {
+        return trmi_memory_unsupported(kernel, err);
+    }
+    forward *f = trmi_memory_state(kernel, sizeof *f, err);
+    if (f == NULL) {
+        return TRM_NOMEM;
+    }
+    f->a = a;
+    measure(f);
+    kernel->run = run_attention;
+    return TRM_OK;
+}

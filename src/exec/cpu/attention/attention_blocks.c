@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "exec/cpu/attention/attention_blocks.h"
+
+#include <math.h>
+
+enum { KEY_PANELS = 4 };
+
+bool trmi_attention_blocks_of(const trm_program *program, const trmi_step *step, int first,
+                              int threads, trmi_attention_blocks *out) {
+    const trmi_buffer *q = &program->buffers[step->inputs[first]];
+    bool packed = step->inputs[first + 1] == 0;
+    const trmi_buffer *k = packed ? NULL : &program->buffers[step->inputs[first + 1]];
+    *out = (trmi_attention_blocks){
+        .kernels = trmi_memory_kernels_best(),
+        .isa = trmi_dense(),
+        .pack = trmi_gemm(),
+        .s = trmi_attention_shape_of(step->attrs, &q->shape, k != NULL ? &k->shape : NULL),
+        .attrs = *step->attrs,
+        .dtype = q->dtype,
+        .threads = threads};
+    out->keys = KEY_PANELS * out->isa->nr;
+    out->panels = trmi_pieces(out->s.width, out->isa->nr);
+    out->group = out->s.heads / trmi_max_i64(1, out->s.kv_heads);
+    return (q->dtype == TRM_FLOAT32 || q->dtype == TRM_BFLOAT16) && out->s.width > 0 &&
+           (k == NULL || k->dtype == q->dtype);
+}
+
+void trmi_attention_take(const trmi_attention_blocks *a, float *to, const void *from, int64_t row,
+                         int64_t count, float factor) {
+    bool half = a->dtype == TRM_BFLOAT16;
+    for (int64_t i = 0; i < count; i++) {
+        a->kernels->unary[TRMI_UNARY_SCALE]((const char *)from + i * row * (half ? 2 : 4),
+                                            to + i * a->s.width, a->s.width, half, false, factor);
+    }
+}
+
+void trmi_attention_give(const trmi_attention_blocks *a, void *to, int64_t row, const float *from,
+                         int64_t count, float factor) {
+    bool half = a->dtype == TRM_BFLOAT16;
+    for (int64_t i = 0; i < count; i++) {
+        a->kernels->unary[TRMI_UNARY_SCALE](from + i * a->s.width,
+                                            (char *)to + i * row * (half ? 2 : 4), a->s.width,
+                                            false, half, factor);
+    }
+}
+
+int64_t trmi_attention_packed_floats(const trmi_attention_blocks *a) {
+    return a->panels * a->isa->nr * a->keys;
+}
+
+/* As columns: panel p holds keys [p nr, ...), D rows of nr; as rows: panel p holds columns [p nr, ...),
+ * a row of nr for each key. */
+void trmi_attention_pack(const trmi_attention_blocks *a, float *to, const void *from, int64_t row,
+                         int64_t count, bool as_columns) {
+    int64_t nr = a->isa->nr, bytes = (int64_t)trm_dtype_bytes(a->dtype);
+    int64_t width = as_columns ? count : a->s.width;
+    for (int64_t at = 0; at < width; at += nr) {
+        int columns = (int)trmi_min_i64(nr, width - at);
+        if (as_columns) {
+            a->pack->pack_transposed(to + at * a->s.width, (const char *)from + at * row * bytes,
+                                     a->dtype, row, a->s.width, columns);
+        } else {
+            a->pack->pack(to + at * a->keys, (const char *)from + at * bytes, a->dtype, row, count,
+                          columns);
+        }
+    }
+}
+
+void trmi_attention_pack_rows(const trmi_attention_blocks *a, float *to, const float *from,
+                              int64_t count) {
+    int64_t nr = a->isa->nr;
+    for (int64_t at = 0; at < a->s.width; at += nr) {
+        a->pack->pack(to + at * a->keys, from + at, TRM_FLOAT32, a->s.width, count,
+                      (int)trmi_min_i64(nr, a->s.width - at));
+    }
+}
+
+void trmi_attention_scores(const trmi_attention_blocks *a, const float *rows, int64_t rows_count,
+                           const float *packed, int64_t count, float *scores) {
+    int64_t nr = a->isa->nr, mr = a->isa->mr;
+    for (int64_t row = 0; row < rows_count; row += mr) {
+        trmi_dense_tile t = {.rows = (int)trmi_min_i64(mr, rows_count - row),
+                             .k = a->s.width,
+                             .a = rows + row * a->s.width,
+                             .a_stride = a->s.width,
+                             .c_stride = a->keys};
+        for (int64_t at = 0; at < count; at += nr) {
+            t.columns = (int)trmi_min_i64(nr, count - at);
+            t.b = packed + at * a->s.width;
+            t.c = scores + row * a->keys + at;
+            a->isa->rows(&t);
+        }
+    }
+}
+
+void trmi_attention_apply(const trmi_attention_blocks *a, const float *scores, int64_t rows_count,
+                          const float *packed, int64_t count, float *to) {
+    int64_t nr = a->isa->nr, mr = a->isa->mr;
+    for (int64_t row = 0; row < rows_count; row += mr) {
+        trmi_dense_tile t = {.rows = (int)trmi_min_i64(mr, rows_count - row),
+                             .k = count,
+                             .a = scores + row * a->keys,
+                             .a_stride = a->keys,
+                             .c_stride = a->s.width,
+                             .add = true};
+        for (int64_t at = 0; at < a->s.width; at += nr) {
+            t.columns = (int)trmi_min_i64(nr, a->s.width - at);
+            t.b = packed + at * a->keys;
+            t.c = to + row * a->s.width + at;
+            a->isa->rows(&t);
+        }
+    }
+}
+
+void trmi_attention_apply_transposed(const trmi_attention_blocks *a, const float *scores,
+                                     int64_t columns, const float *packed, int64_t rows,
+                                     float *to) {
+    int64_t nr = a->isa->nr, mr = a->isa->mr;
+    for (int64_t row = 0; row < columns; row += mr) {
+        trmi_dense_tile t = {.rows = (int)trmi_min_i64(mr, columns - row),
+                             .k = rows,
+                             .a = scores + row,
+                             .a_stride = a->keys,
+                             .c_stride = a->s.width,
+                             .add = true};
+        for (int64_t at = 0; at < a->s.width; at += nr) {
+            t.columns = (int)trmi_min_i64(nr, a->s.width - at);
+            t.b = packed + at * a->keys;
+            t.c = to + row * a->s.width + at;
+            a->isa->columns(&t);
+        }
+    }
+}
+
+const float *trmi_attention_hidden(const trmi_attention_blocks *a, const int32_t *mask, int64_t b,
+                                   int64_t begin, int64_t count, float *room) {
+    for (int64_t i = 0; mask != NULL && i < count; i++) {
+        room[i] = mask[b * a->s.keys + begin + i] != 0 ? 0 : -INFINITY;
+    }
+    return mask != NULL ? room : NULL;
+}

@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* exec/cpu/attention/attention_blocks.h: attention in blocks (Dao et al. 2022; Dao 2023), forward and
+ * backward:
+ *
+ *                      keys of a block (K, V packed once for all queries)
+ *                     +----------------+
+ *      queries of     | scores, a tile |   s = q K^T, p = exp(s - max), o = o factor + p V
+ *      a task         | of rows at a   |
+ *                     | time           |
+ *                     +----------------+
+ *
+ * Products are those of dense layers (gemm/dense_isa.h); rows of scores stay in the first-level cache. */
+#ifndef TRMI_EXEC_CPU_ATTENTION_BLOCKS_H
+#define TRMI_EXEC_CPU_ATTENTION_BLOCKS_H
+
+#include "exec/attention.h"
+#include "exec/cpu/gemm/dense_isa.h"
+#include "exec/cpu/ops/memory.h"
+#include "exec/cpu/ops/memory_kernels.h"
+
+#include "base/checked.h"
+
+/* An attention and the sizes of its blocks. */
+typedef struct trmi_attention_blocks {
+    const trmi_memory_kernels *kernels;
+    const trmi_dense_isa *isa;
+    const trmi_gemm_isa *pack;
+    trmi_attention_shape s;
+    trmi_attrs attrs;
+    trm_dtype dtype; /* of queries, keys, values and results */
+    int64_t group;   /* query heads that share keys */
+    int64_t keys;    /* of a block: a multiple of nr */
+    int64_t panels;  /* of nr columns that hold a row of D numbers */
+    int threads;
+} trmi_attention_blocks;
+
+/* From the step's buffers; q is input number `first`. False: types that this file does not take. */
+bool trmi_attention_blocks_of(const trm_program *program, const trmi_step *step, int first,
+                              int threads, trmi_attention_blocks *out);
+
+/* Address of element (b, t, head, 0) of a tensor. */
+static inline const char *trmi_attention_address(const trmi_attention_blocks *a, const void *base,
+                                                 const trmi_attention_view *view, int64_t b,
+                                                 int64_t t, int64_t head) {
+    return (const char *)base +
+           trmi_attention_at(&a->s, view, b, t, head) * (int64_t)trm_dtype_bytes(a->dtype);
+}
+
+/* Copies `count` rows as float32, times `factor`, side by side. `row`: elements between them. */
+void trmi_attention_take(const trmi_attention_blocks *a, float *to, const void *from, int64_t row,
+                         int64_t count, float factor);
+/* The other way. */
+void trmi_attention_give(const trmi_attention_blocks *a, void *to, int64_t row, const float *from,
+                         int64_t count, float factor);
+/* Packs keys [begin, begin + count) of a tensor as columns (transposed: scores = rows * packed) or as
+ * rows (results = scores * packed). */
+void trmi_attention_pack(const trmi_attention_blocks *a, float *to, const void *from, int64_t row,
+                         int64_t count, bool as_columns);
+/* Floats of both forms. */
+int64_t trmi_attention_packed_floats(const trmi_attention_blocks *a);
+/* Packs float32 rows, D numbers each, `count` of them, as rows. */
+void trmi_attention_pack_rows(const trmi_attention_blocks *a, float *to, const float *from,
+                              int64_t count);
+
+/* scores [rows, a->keys] = rows of D numbers * packed columns, the first `count` of them. */
+void trmi_attention_scores(const trmi_attention_blocks *a, const float *rows, int64_t rows_count,
+                           const float *packed, int64_t count, float *scores);
+/* to [rows, D] += scores [rows, a->keys] (the first `count` columns) * packed rows. */
+void trmi_attention_apply(const trmi_attention_blocks *a, const float *scores, int64_t rows_count,
+                          const float *packed, int64_t count, float *to);
+/* to [columns of scores, D] += scores^T * packed rows; `columns` of the scores, `rows` of both. */
+void trmi_attention_apply_transposed(const trmi_attention_blocks *a, const float *scores,
+                                     int64_t columns, const float *packed, int64_t rows, float *to);
+/* 0 and minus infinity for the keys of a block; returns NULL where there is no mask. */
+const float *trmi_attention_hidden(const trmi_attention_blocks *a, const int32_t *mask, int64_t b,
+                                   int64_t begin, int64_t count, float *room);
+
+/* Keys of a block from `begin` on that query t reads. */
+static inline int64_t trmi_attention_reads(const trmi_attention_blocks *a, int64_t t,
+                                           int64_t begin) {
+    int64_t limit = trmi_attention_limit(&a->s, &a->attrs, t) - begin;
+    return limit < 0 ? 0 : limit < a->keys ? limit : a->keys;
+}
+
+#endif

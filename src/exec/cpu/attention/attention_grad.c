@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Attention backward. A task is one key head of one sample with all query heads that share it: it walks
+ * the blocks of keys, whose gradients it sums, and for each the blocks of queries, whose gradients wait in
+ * its scratch:
+ *
+ *      p = exp(q K^T - lse)   dV += p^T dy   ds = p (dy V^T - e)   dK += ds^T q   dq += ds K
+ *
+ * with e the sum of dy y of a row.
+ *
+ *   scratch of a thread:  dq | e | q, dy of a block | packed q, dy | scores, dp | packed K, V, K | dk, dv | hidden */
+#include "exec/cpu/attention/attention_blocks.h"
+
+#include "base/error.h"
+
+#include <omp.h>
+#include <string.h>
+
+enum { QUERY_TILES = 8 };
+
+typedef struct backward {
+    trmi_attention_blocks a;
+    int64_t block; /* queries at a time, at most the keys of a block */
+    int64_t thread_floats;
+} backward;
+
+static void measure(backward *f) {
+    trmi_attention_blocks *a = &f->a;
+    f->block = trmi_min_i64(QUERY_TILES * a->isa->mr, a->keys);
+    int64_t packed = trmi_attention_packed_floats(a), rows = a->group * a->s.queries;
+    f->thread_floats =
+        trmi_round_up(rows * a->s.width + rows + 2 * f->block * a->s.width + 2 * packed +
+                          2 * f->block * a->keys + 3 * packed + 2 * a->keys * a->s.width + a->keys,
+                      16);
+}
+
+/* What a run reads and writes, and the memory of one thread. */
+typedef struct task {
+    const backward *f;
+    const void *dy, *q, *k, *v, *y;
+    const int32_t *mask;
+    const float *lse;
+    void *dq, *dk, *dv;
+    int64_t b, g; /* sample, key head */
+    float *sums, *e, *own_q, *own_dy, *rows_q, *rows_dy, *scores, *dp;
+    float *columns_k, *columns_v, *rows_k, *own_dk, *own_dv, *room;
+} task;
+
+static void divide(task *t, float *at) {
+    const trmi_attention_blocks *a = &t->f->a;
+    int64_t packed = trmi_attention_packed_floats(a), rows = a->group * a->s.queries;
+    t->sums = at;
+    t->e = t->sums + rows * a->s.width;
+    t->own_q = t->e + rows;
+    t->own_dy = t->own_q + t->f->block * a->s.width;
+    t->rows_q = t->own_dy + t->f->block * a->s.width;
+    t->rows_dy = t->rows_q + packed;
+    t->scores = t->rows_dy + packed;
+    t->dp = t->scores + t->f->block * a->keys;
+    t->columns_k = t->dp + t->f->block * a->keys;
+    t->columns_v = t->columns_k + packed;
+    t->rows_k = t->columns_v + packed;
+    t->own_dk = t->rows_k + packed;
+    t->own_dv = t->own_dk + a->keys * a->s.width;
+    t->room = t->own_dv + a->keys * a->s.width;
+}
+
+/* A block of queries of one head with a block of keys. */
+static void join_block(const task *t, int64_t head, int64_t query, int64_t rows, int64_t begin,
+                       const float *hidden) {
+    const trmi_attention_blocks *a = &t->f->a;
+    int64_t h = t->g * a->group + head, row = head * a->s.queries + query;
+    int64_t most = trmi_attention_reads(a, query + rows - 1, begin);
+    most = trmi_min_i64(most, a->s.keys - begin);
+    if (most == 0) {
+        return;
+    }
+    trmi_attention_take(a, t->own_q, trmi_attention_address(a, t->q, &a->s.q, t->b, query, h),
+                        a->s.q.row, rows, (float)a->attrs.attention.scale);
+    trmi_attention_take(a, t->own_dy, trmi_attention_address(a, t->dy, &a->s.y, t->b, query, h),
+                        a->s.y.row, rows, 1);
+    trmi_attention_pack_rows(a, t->rows_q, t->own_q, rows);
+    trmi_attention_pack_rows(a, t->rows_dy, t->own_dy, rows);
+    trmi_attention_scores(a, t->own_q, rows, t->columns_k, most, t->scores);
+    trmi_attention_scores(a, t->own_dy, rows, t->columns_v, most, t->dp);
+    const float *lse = t->lse + (t->b * a->s.heads + h) * a->s.queries + query;
+    for (int64_t i = 0; i < rows; i++) {
+        int64_t reads = trmi_min_i64(most, trmi_attention_reads(a, query + i, begin));
+        a->kernels->attend_grad(t->scores + i * a->keys, t->dp + i * a->keys, hidden, reads, most,
+                                lse[i], t->e[row + i]);
+    }
+    trmi_attention_apply_transposed(a, t->scores, most, t->rows_dy, rows, t->own_dv);
+    trmi_attention_apply_transposed(a, t->dp, most, t->rows_q, rows, t->own_dk);
+    trmi_attention_apply(a, t->dp, rows, t->rows_k, most, t->sums + row * a->s.width);
+}
+
+/* The gradients of a block of keys and values. */
+static void run_block(const task *t, int64_t begin) {
+    const trmi_attention_blocks *a = &t->f->a;
+    int64_t count = trmi_min_i64(a->keys, a->s.keys - begin),
+            bytes = (int64_t)trm_dtype_bytes(a->dtype);
+    const char *k = trmi_attention_address(a, t->k, &a->s.k, t->b, begin, t->g),
+               *v = trmi_attention_address(a, t->v, &a->s.v, t->b, begin, t->g);
+    trmi_attention_pack(a, t->columns_k, k, a->s.k.row, count, true);
+    trmi_attention_pack(a, t->columns_v, v, a->s.v.row, count, true);
+    trmi_attention_pack(a, t->rows_k, k, a->s.k.row, count, false);
+    const float *hidden = trmi_attention_hidden(a, t->mask, t->b, begin, count, t->room);
+    memset(t->own_dk, 0, (size_t)(2 * a->keys * a->s.width) * sizeof *t->own_dk);
+    for (int64_t head = 0; head < a->group; head++) {
+        for (int64_t query = 0; query < a->s.queries; query += t->f->block) {
+            join_block(t, head, query, trmi_min_i64(t->f->block, a->s.queries - query), begin,
+                       hidden);
+        }
+    }
+    trmi_attention_give(
+        a, (char *)t->dk + trmi_attention_at(&a->s, &a->s.k, t->b, begin, t->g) * bytes, a->s.k.row,
+        t->own_dk, count, 1);
+    trmi_attention_give(
+        a, (char *)t->dv + trmi_attention_at(&a->s, &a->s.v, t->b, begin, t->g) * bytes, a->s.v.row,
+        t->own_dv, count, 1);
+}
+
+static void run_task(const task *t) {
+    const trmi_attention_blocks *a = &t->f->a;
+    int64_t queries = a->s.queries, bytes = (int64_t)trm_dtype_bytes(a->dtype);
+    for (int64_t i = 0; i < a->group * queries; i++) {
+        int64_t h = t->g * a->group + i / queries;
+        t->e[i] =
+            (float)a->kernels->dot(trmi_attention_address(a, t->dy, &a->s.y, t->b, i % queries, h),
+                                   trmi_attention_address(a, t->y, &a->s.y, t->b, i % queries, h),
+                                   a->s.width, a->dtype == TRM_BFLOAT16);
+    }
+    memset(t->sums, 0, (size_t)(a->group * queries * a->s.width) * sizeof *t->sums);
+    for (int64_t begin = 0; begin < a->s.keys; begin += a->keys) {
+        run_block(t, begin);
+    }
+    for (int64_t head = 0; head < a->group; head++) {
+        int64_t to = trmi_attention_at(&a->s, &a->s.q, t->b, 0, t->g * a->group + head);
+        trmi_attention_give(a, (char *)t->dq + to * bytes, a->s.q.row,
+                            t->sums + head * queries * a->s.width, queries,
+                            (float)a->attrs.attention.scale);
+    }
+}
+
+static trm_status run_attention_grad(const trmi_kernel *k, const trmi_kernel_env *env,
+                                     trm_error *err) {
+    (void)err;
+    const backward *f = k->state;
+    const trmi_attention_blocks *a = &f->a;
+    bool packed = a->s.packed;
+    const void *q = trmi_kernel_input(k, env, 1);
+    void *dq = trmi_kernel_output(k, env, 0);
+    const task all = {.f = f,
+                      .dy = trmi_kernel_input(k, env, 0),
+                      .q = q,
+                      .k = packed ? q : trmi_kernel_input(k, env, 2),
+                      .v = packed ? q : trmi_kernel_input(k, env, 3),
+                      .mask = trmi_kernel_input(k, env, 4),
+                      .y = trmi_kernel_input(k, env, 5),
+                      .lse = trmi_kernel_input(k, env, 6),
+                      .dq = dq,
+                      .dk = packed ? dq : trmi_kernel_output(k, env, 1),
+                      .dv = packed ? dq : trmi_kernel_output(k, env, 2)};
+    float *scratch = (float *)(void *)env->arena[TRMI_ARENA_SCRATCH];
+#pragma omp parallel for schedule(dynamic, 1) num_threads(a->threads)
+    for (int64_t i = 0; i < a->s.batch * a->s.kv_heads; i++) {
+        task t = all;
+        t.b = i / a->s.kv_heads;
+        t.g = i % a->s.kv_heads;
+        divide(&t, scratch + omp_get_thread_num() * f->thread_floats);
+        run_task(&t);
+    }
+    return TRM_OK;
+}
+
+int64_t trmi_onednn_attention_grad_scratch(trmi_onednn *state, const trm_program *program,
+                                           const trmi_step *step) {
+    backward f;
+    if (!trmi_attention_blocks_of(program, step, 1, state->threads, &f.a)) {
+        return 0;
+    }
+    measure(&f);
+    return f.thread_floats * 4 * state->threads;
+}
+
+trm_status trmi_onednn_bind_attention_grad(trmi_backend *backend, trmi_kernel *kernel,
+                                           trm_error *err) {
+    trmi_attention_blocks a;
+    bool fast = trmi_attention_blocks_of(kernel->program, kernel->step, 1,
+                                         trmi_onednn_of(backend)->threads, &a);
+    fast = fast && trmi_kernel_input_buffer(kernel, 0)->dtype == a.dtype &&
+           trmi_kernel_input_buffer(kernel, 5)->dtype == a.dtype;
+    for (int i = 0; i < kernel->step->outputs_count; i++) {
+        fast = fast && trmi_kernel_output_buffer(kernel, i)->dtype == a.dtype;
+    }
+    if (!fast) {
+        return trmi_memory_unsupported(kernel, err);
+    }
+    backward *f = trmi_memory_state(kernel, sizeof *f, err);
+    if (f == NULL) {
+        return TRM_NOMEM;
+    }
+    f->a = a;
+    measure(f);
+    kernel->run = run_attention_grad;
+    return TRM_OK;
+}

@@ -1,0 +1,342 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Output layer and softmax cross-entropy in one: logits exist for a chunk of rows at a time, in blocks of
+ * columns, and become the gradient where they are:
+ *
+ *   for each chunk of rows:  each block:  z = x W_block^T          z [rows, columns] one after another
+ *                            each row:    log_sum_exp over the blocks, the loss
+ *                            each block:  z = weight (softmax(z) - target)
+ *                                         dx += z W_block,  dW_block += z^T x
+ *
+ *   scratch:  [ numbers of the rows | x and dx of a chunk, if bfloat16 | z | of the products ] */
+#include "exec/cpu/gemm/dense.h"
+#include "exec/cpu/ops/memory.h"
+#include "exec/cpu/ops/memory_kernels.h"
+
+#include "base/checked.h"
+#include "base/error.h"
+
+#include <inttypes.h>
+#include <math.h>
+
+enum {
+    COLUMNS = 512,           /* of a block */
+    CHUNK_FLOATS = 16 << 20, /* logits at a time: W is read twice and dW written once per chunk */
+    LEAST_ROWS = 64,
+    PER_ROW = 2 /* log_sum_exp, the label's logit */
+};
+
+typedef struct loss_state {
+    const trmi_memory_kernels *kernels;
+    int64_t rows, classes, width; /* classes of this rank */
+    int64_t chunks, blocks;
+    int threads;
+    bool half, gradient;
+    /* bytes of the parts of the scratch */
+    int64_t numbers_bytes, x_bytes, z_bytes, product_bytes;
+} loss_state;
+
+static int64_t chunk_rows(const loss_state *s) { return trmi_pieces(s->rows, s->chunks); }
+
+/* The three products of a block: logits, dx, dW. */
+typedef enum product { LOGITS, DX, DW } product;
+
+static trmi_dense_problem problem_of(const loss_state *s, product which, int64_t rows,
+                                     int64_t columns, bool add) {
+    switch (which) {
+    case LOGITS:
+        return (trmi_dense_problem){
+            .m = rows, .n = columns, .k = s->width, .transpose_b = true, .b_stride = s->width};
+    case DX:
+        return (trmi_dense_problem){
+            .m = rows, .n = s->width, .k = columns, .b_stride = s->width, .add = add};
+    default:
+        return (trmi_dense_problem){.m = columns,
+                                    .n = s->width,
+                                    .k = rows,
+                                    .transpose_a = true,
+                                    .b_stride = s->width,
+                                    .add = add};
+    }
+}
+
+static int64_t product_bytes(const loss_state *s) {
+    int64_t most = 0;
+    for (int which = LOGITS; which <= (s->gradient ? DW : LOGITS); which++) {
+        for (int part = 0; part < 4; part++) { /* chunks and blocks have two sizes each */
+            int64_t rows = chunk_rows(s) - (part & 1), columns = trmi_pieces(s->classes, s->blocks);
+            columns -= part >> 1;
+            if (rows > 0 && columns > 0) {
+                trmi_dense_problem p = problem_of(s, (product)which, rows, columns, true);
+                trmi_dense_plan plan;
+                most = trmi_max_i64(most, trmi_dense_prepare(&p, s->threads, &plan));
+                p.add = false;
+                most = trmi_max_i64(most, trmi_dense_prepare(&p, s->threads, &plan));
+            }
+        }
+    }
+    return most;
+}
+
+static void measure(loss_state *s, const trmi_buffer *x, const trmi_buffer *w, int threads,
+                    bool gradient) {
+    *s = (loss_state){.kernels = trmi_memory_kernels_best(),
+                      .classes = w->shape.dim[0],
+                      .width = w->shape.dim[1],
+                      .threads = threads,
+                      .half = x->dtype == TRM_BFLOAT16,
+                      .gradient = gradient};
+    s->rows = s->width > 0 ? trm_shape_count(&x->shape) / s->width : 0;
+    s->blocks = trmi_max_i64(1, trmi_pieces(s->classes, COLUMNS));
+    int64_t at_once = trmi_max_i64(LEAST_ROWS, CHUNK_FLOATS / trmi_max_i64(1, s->classes));
+    s->chunks = trmi_max_i64(1, trmi_pieces(s->rows, at_once));
+    s->numbers_bytes = trmi_round_up(PER_ROW * (s->rows + 1) * (int64_t)sizeof(double), 64);
+    s->x_bytes = s->half ? trmi_round_up(chunk_rows(s) * s->width * 4, 64) : 0;
+    s->z_bytes = trmi_round_up(chunk_rows(s) * s->classes * 4, 64);
+    s->product_bytes = product_bytes(s);
+}
+
+/* What a run works on. */
+typedef struct run {
+    const loss_state *s;
+    const trmi_attrs *a;
+    const char *x;
+    const float *w;
+    const int32_t *labels;
+    char *dx;
+    float *dw;
+    double *numbers; /* [rows][PER_ROW] */
+    float *x32, *dx32, *z;
+    void *scratch; /* of the products */
+    float weight;  /* of a row in the loss */
+    /* the chunk */
+    int64_t begin, rows;
+    const float *chunk; /* its rows of x */
+} run;
+
+static bool ignored(const trmi_attrs *a, int32_t label) {
+    return a->xent.use_ignore_index && label == a->xent.ignore_index;
+}
+
+static int64_t all_classes(const run *r) {
+    return r->a->xent.classes > 0 ? r->a->xent.classes : r->s->classes;
+}
+
+static trm_status count_labels(const run *r, double *counted, trm_error *err) {
+    *counted = 0;
+    for (int64_t i = 0; i < r->s->rows; i++) {
+        bool skip = ignored(r->a, r->labels[i]);
+        if (!skip && (r->labels[i] < 0 || r->labels[i] >= all_classes(r))) {
+            return TRMI_FAIL(err, TRM_INVALID,
+                             "label %d of sample %" PRId64 ": 0 to %" PRId64 " expected",
+                             r->labels[i], i, all_classes(r) - 1);
+        }
+        *counted += !skip;
+    }
+    return TRM_OK;
+}
+
+/* The sum over the ranks that have the other samples. */
+static trm_status add_samples(const run *r, const trmi_kernel_env *env, double *value,
+                              trm_error *err) {
+    const double own = *value, *all;
+    if (r->a->xent.sync_samples == 0) {
+        return TRM_OK;
+    }
+    trmi_norm_sync *sync = env->sync[r->a->xent.sync_samples];
+    TRMI_TRY(sync->gather(sync, &own, 1, &all, err));
+    *value = 0;
+    for (int32_t m = 0; m < sync->size; m++) {
+        *value += all[m];
+    }
+    return TRM_OK;
+}
+
+/* Column of the first class of a block; that of the label of a row, or -1. */
+static int64_t block_at(const loss_state *s, int64_t block) {
+    return trmi_cut_at(s->classes, s->blocks, block);
+}
+static int64_t label_column(const run *r, int64_t row) {
+    int32_t label = r->labels[r->begin + row];
+    int64_t column = (int64_t)label - r->a->xent.begin;
+    return !ignored(r->a, label) && column >= 0 && column < r->s->classes ? column : -1;
+}
+/* Logits of a row in a block. */
+static float *logits_of(const run *r, int64_t row, int64_t block) {
+    int64_t begin = block_at(r->s, block), end = block_at(r->s, block + 1);
+    return r->z + begin * r->rows + row * (end - begin);
+}
+
+static void multiply(const run *r, product which, int64_t block, bool add) {
+    int64_t begin = block_at(r->s, block), columns = block_at(r->s, block + 1) - begin;
+    trmi_dense_problem p = problem_of(r->s, which, r->rows, columns, add);
+    trmi_dense_plan plan;
+    trmi_dense_prepare(&p, r->s->threads, &plan);
+    float *z = logits_of(r, 0, block), *dw = r->dw + begin * r->s->width;
+    const float *w = r->w + begin * r->s->width;
+    if (which == LOGITS) {
+        trmi_dense_run(&plan, r->chunk, w, NULL, NULL, z, r->scratch);
+    } else if (which == DX) {
+        trmi_dense_run(&plan, z, w, NULL, NULL, r->dx32, r->scratch);
+    } else {
+        trmi_dense_run(&plan, z, r->chunk, NULL, NULL, dw, r->scratch);
+    }
+}
+
+/* log_sum_exp and the label's logit of each row, of this rank's classes. */
+static void row_numbers(const run *r) {
+    const loss_state *s = r->s;
+#pragma omp parallel for schedule(static) num_threads(s->threads)
+    for (int64_t row = 0; row < r->rows; row++) {
+        double most = -INFINITY, sum = 0, *of = r->numbers + PER_ROW * (r->begin + row);
+        for (int64_t block = 0; block < s->blocks; block++) {
+            int64_t columns = block_at(s, block + 1) - block_at(s, block);
+            double part = (double)s->kernels->log_sum_exp(logits_of(r, row, block), columns, false);
+            double now = fmax(most, part);
+            sum = sum * exp(most - now) + exp(part - now);
+            most = now;
+        }
+        int64_t column = label_column(r, row), block = 0;
+        while (column >= block_at(s, block + 1)) {
+            block++;
+        }
+        of[0] = most + log(sum);
+        of[1] = column >= 0 ? (double)logits_of(r, row, block)[column - block_at(s, block)] : 0;
+    }
+}
+
+/* The same over the ranks that have the other classes. */
+static trm_status join_classes(const run *r, const trmi_kernel_env *env, trm_error *err) {
+    const double *all;
+    if (r->a->xent.sync_classes == 0) {
+        return TRM_OK;
+    }
+    trmi_norm_sync *sync = env->sync[r->a->xent.sync_classes];
+    int64_t count = PER_ROW * r->rows;
+    TRMI_TRY(sync->gather(sync, r->numbers + PER_ROW * r->begin, count, &all, err));
+    for (int64_t row = 0; row < r->rows; row++) {
+        double *of = r->numbers + PER_ROW * (r->begin + row), most = -INFINITY, sum = 0;
+        of[1] = 0;
+        for (int32_t m = 0; m < sync->size; m++) {
+            most = fmax(most, all[m * count + PER_ROW * row]);
+            of[1] += all[m * count + PER_ROW * row + 1];
+        }
+        for (int32_t m = 0; m < sync->size; m++) {
+            sum += exp(all[m * count + PER_ROW * row] - most);
+        }
+        of[0] = most + log(sum);
+    }
+    return TRM_OK;
+}
+
+/* Logits become their gradients. */
+static void differentiate(const run *r) {
+    const loss_state *s = r->s;
+#pragma omp parallel for schedule(static) num_threads(s->threads)
+    for (int64_t row = 0; row < r->rows; row++) {
+        float lse = (float)r->numbers[PER_ROW * (r->begin + row)];
+        float scale = ignored(r->a, r->labels[r->begin + row]) ? 0 : r->weight;
+        int64_t column = label_column(r, row);
+        for (int64_t block = 0; block < s->blocks; block++) {
+            int64_t begin = block_at(s, block), columns = block_at(s, block + 1) - begin;
+            float *z = logits_of(r, row, block);
+            s->kernels->xent_grad(z, z, columns, false, lse, scale, 0);
+            if (column >= begin && column < begin + columns) {
+                z[column - begin] -= scale;
+            }
+        }
+    }
+}
+
+static trm_status run_chunk(run *r, const trmi_kernel_env *env, trm_error *err) {
+    const loss_state *s = r->s;
+    int64_t at = r->begin * s->width, count = r->rows * s->width;
+    r->chunk = (const float *)(const void *)r->x + at;
+    if (s->half) {
+        s->kernels->unary[TRMI_UNARY_COPY](r->x + 2 * at, r->x32, count, true, false, 1);
+        r->chunk = r->x32;
+    } else {
+        r->dx32 = (float *)(void *)r->dx + at;
+    }
+    for (int64_t block = 0; block < s->blocks; block++) {
+        multiply(r, LOGITS, block, false);
+    }
+    row_numbers(r);
+    TRMI_TRY(join_classes(r, env, err));
+    if (!s->gradient) {
+        return TRM_OK;
+    }
+    differentiate(r);
+    for (int64_t block = 0; block < s->blocks; block++) {
+        multiply(r, DX, block, block > 0);
+        multiply(r, DW, block, r->begin > 0);
+    }
+    if (s->half) {
+        s->kernels->unary[TRMI_UNARY_COPY](r->dx32, r->dx + 2 * at, count, false, true, 1);
+    }
+    return TRM_OK;
+}
+
+static trm_status run_loss(const trmi_kernel *k, const trmi_kernel_env *env, trm_error *err) {
+    const loss_state *s = k->state;
+    char *scratch = env->arena[TRMI_ARENA_SCRATCH];
+    run r = {.s = s,
+             .a = k->step->attrs,
+             .x = trmi_kernel_input(k, env, 0),
+             .w = trmi_kernel_input(k, env, 1),
+             .labels = trmi_kernel_input(k, env, 2),
+             .dx = trmi_kernel_output(k, env, 1),
+             .dw = trmi_kernel_output(k, env, 2),
+             .numbers = (double *)(void *)scratch,
+             .x32 = (float *)(void *)(scratch + s->numbers_bytes)};
+    r.dx32 = (float *)(void *)(scratch + s->numbers_bytes + s->x_bytes);
+    r.z = (float *)(void *)(scratch + s->numbers_bytes + 2 * s->x_bytes);
+    r.scratch = scratch + s->numbers_bytes + 2 * s->x_bytes + s->z_bytes;
+    double counted, total = 0;
+    TRMI_TRY(count_labels(&r, &counted, err));
+    TRMI_TRY(add_samples(&r, env, &counted, err));
+    double by = counted > 0 ? 1 / counted : 0;
+    r.weight = (float)(r.a->xent.samples > 0 ? 1.0 / (double)r.a->xent.samples : by);
+    for (int64_t c = 0; c < s->chunks; c++) {
+        r.begin = trmi_cut_at(s->rows, s->chunks, c);
+        r.rows = trmi_cut_at(s->rows, s->chunks, c + 1) - r.begin;
+        TRMI_TRY(run_chunk(&r, env, err));
+    }
+    for (int64_t i = 0; i < s->rows; i++) {
+        total +=
+            ignored(r.a, r.labels[i]) ? 0 : r.numbers[PER_ROW * i] - r.numbers[PER_ROW * i + 1];
+    }
+    TRMI_TRY(add_samples(&r, env, &total, err));
+    *(float *)trmi_kernel_output(k, env, 0) = (float)(total * by);
+    return TRM_OK;
+}
+
+int64_t trmi_onednn_linear_loss_scratch(trmi_onednn *state, const trm_program *program,
+                                        const trmi_step *step) {
+    loss_state s;
+    measure(&s, &program->buffers[step->inputs[0]], &program->buffers[step->inputs[1]],
+            state->threads, step->outputs_count > 1);
+    return s.numbers_bytes + 2 * s.x_bytes + s.z_bytes + s.product_bytes;
+}
+
+trm_status trmi_onednn_bind_linear_loss(trmi_backend *backend, trmi_kernel *kernel,
+                                        trm_error *err) {
+    const trmi_buffer *x = trmi_kernel_input_buffer(kernel, 0),
+                      *w = trmi_kernel_input_buffer(kernel, 1);
+    bool fast = (x->dtype == TRM_FLOAT32 || x->dtype == TRM_BFLOAT16) && w->dtype == TRM_FLOAT32 &&
+                x->shape.rank > 0 && trm_shape_count(&x->shape) > 0 && w->shape.dim[0] > 0;
+    bool gradient = kernel->step->outputs_count > 1;
+    for (int i = 1; gradient && i < 3; i++) {
+        fast = fast && trmi_kernel_output_buffer(kernel, i)->dtype ==
+                           trmi_kernel_input_buffer(kernel, i - 1)->dtype;
+    }
+    if (!fast) {
+        return trmi_memory_unsupported(kernel, err);
+    }
+    loss_state *s = trmi_memory_state(kernel, sizeof *s, err);
+    if (s == NULL) {
+        return TRM_NOMEM;
+    }
+    measure(s, x, w, trmi_onednn_of(backend)->threads, gradient);
+    kernel->run = run_loss;
+    return TRM_OK;
+}

@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* exec/cpu/ops/row_body.h: loops over one row of layer norm, RMS norm, attention and rotary positions;
+ * see memory_kernels.h. Uses loss_body.h. */
+
+/* Sum of (x - mean)^2. */
+INLINE float squares(const void *x, int64_t count, int half, float mean) {
+    vf a = vf_zero(), b = vf_zero(), m = vf_set(mean);
+    int64_t i = 0;
+    for (; i + 2 * VL <= count; i += 2 * VL) {
+        vf u = vf_sub(vf_get(x, i, half), m), v = vf_sub(vf_get(x, i + VL, half), m);
+        a = vf_fma(u, u, a);
+        b = vf_fma(v, v, b);
+    }
+    for (; i < count; i += VL) {
+        vf u = vf_sub(lanes_or(x, i, half, LANES_LEFT(count), mean), m);
+        a = vf_fma(u, u, a);
+    }
+    return vf_sum(vf_add(a, b));
+}
+
+INLINE void row_norm_loop(const trmi_row_norm *n, const void *x, void *y, float *mean,
+                          float *inv_std, int half, int centred) {
+    float by = 1 / (float)n->width;
+    float middle = centred ? fold_run(x, n->width, half, TRMI_REDUCE_SUM_OF) * by : 0;
+    float inv = 1 / sqrtf(squares(x, n->width, half, middle) * by + n->epsilon);
+    vf m = vf_set(middle), v = vf_set(inv);
+    EACH_LANES(n->width) {
+        int lanes = LANES_LEFT(n->width);
+        vf u = vf_mul(vf_sub(vf_lanes(x, i, half, lanes), m), v);
+        u = vf_mul(u, vf_lanes(n->gamma, i, 0, lanes));
+        u = centred ? vf_add(u, vf_lanes(n->beta, i, 0, lanes)) : u;
+        vf_put_lanes(y, i, half, lanes, u);
+    }
+    if (centred) {
+        *mean = middle;
+    }
+    *inv_std = inv;
+}
+static void row_norm(const trmi_row_norm *n, const void *x, void *y, float *mean, float *inv_std) {
+    if (n->half) {
+        n->beta != NULL ? row_norm_loop(n, x, y, mean, inv_std, 1, 1)
+                        : row_norm_loop(n, x, y, mean, inv_std, 1, 0);
+    } else {
+        n->beta != NULL ? row_norm_loop(n, x, y, mean, inv_std, 0, 1)
+                        : row_norm_loop(n, x, y, mean, inv_std, 0, 0);
+    }
+}
+
+INLINE void row_norm_grad_loop(const trmi_row_norm *n, const void *dy, const void *x, void *dx,
+                               float mean, float inv_std, int half, int centred) {
+    vf m = vf_set(mean), v = vf_set(inv_std), sum = vf_zero(), dot = vf_zero();
+    EACH_LANES(n->width) {
+        int lanes = LANES_LEFT(n->width);
+        vf d = vf_lanes(dy, i, half, lanes);
+        vf u = vf_mul(vf_sub(vf_lanes(x, i, half, lanes), m), v);
+        vf g = vf_mul(d, vf_lanes(n->gamma, i, 0, lanes));
+        vf_put_lanes(n->dgamma, i, 0, lanes, vf_fma(d, u, vf_lanes(n->dgamma, i, 0, lanes)));
+        if (centred) {
+            vf_put_lanes(n->dbeta, i, 0, lanes, vf_add(d, vf_lanes(n->dbeta, i, 0, lanes)));
+            sum = vf_add(sum, g);
+        }
+        dot = vf_fma(g, u, dot); /* lanes beyond the row have g = 0 */
+    }
+    float by = 1 / (float)n->width;
+    vf s = vf_set(vf_sum(sum) * by), t = vf_set(vf_sum(dot) * by);
+    EACH_LANES(n->width) {
+        int lanes = LANES_LEFT(n->width);
+        vf u = vf_mul(vf_sub(vf_lanes(x, i, half, lanes), m), v);
+        vf g = vf_mul(vf_lanes(dy, i, half, lanes), vf_lanes(n->gamma, i, 0, lanes));
+        g = vf_sub(g, vf_mul(u, t));
+        g = centred ? vf_sub(g, s) : g;
+        vf_put_lanes(dx, i, half, lanes, vf_mul(g, v));
+    }
+}
+static void row_norm_grad(const trmi_row_norm *n, const void *dy, const void *x, void *dx,
+                          const float *mean, float inv_std) {
+    if (n->half) {
+        mean != NULL ? row_norm_grad_loop(n, dy, x, dx, *mean, inv_std, 1, 1)
+                     : row_norm_grad_loop(n, dy, x, dx, 0, inv_std, 1, 0);
+    } else {
+        mean != NULL ? row_norm_grad_loop(n, dy, x, dx, *mean, inv_std, 0, 1)
+                     : row_norm_grad_loop(n, dy, x, dx, 0, inv_std, 0, 0);
+    }
+}
+
+/* ---- attention ---- */
+
+/* Zeros from `count` to `room`. */
+INLINE void clear_behind(float *x, int64_t count, int64_t room) {
+    memset(x + count, 0, (size_t)(room - count) * sizeof *x);
+}
+
+static float attend(float *scores, const float *hidden, int64_t count, int64_t room, float *most,
+                    float *sum) {
+    vf largest = vf_set(*most);
+    EACH_LANES(count) {
+        vf s = lanes_or(scores, i, 0, LANES_LEFT(count), -INFINITY);
+        if (hidden != NULL) {
+            s = vf_add(s, vf_lanes(hidden, i, 0, LANES_LEFT(count)));
+            vf_put_lanes(scores, i, 0, LANES_LEFT(count), s);
+        }
+        largest = vf_max(largest, s);
+    }
+    float now = vf_largest(largest), before = *most;
+    if (now == -INFINITY) { /* no key so far */
+        clear_behind(scores, 0, room);
+        return 1;
+    }
+    vf shift = vf_set(now), total = vf_zero();
+    EACH_LANES(count) {
+        int lanes = LANES_LEFT(count);
+        vf p = vf_exp(vf_sub(lanes_or(scores, i, 0, lanes, -INFINITY), shift));
+        total = vf_add(total, p);
+        vf_put_lanes(scores, i, 0, lanes, p);
+    }
+    clear_behind(scores, count, room);
+    float factor = before == now ? 1 : expf(before - now);
+    *sum = *sum * factor + vf_sum(total);
+    *most = now;
+    return factor;
+}
+
+static void attend_grad(float *scores, float *dp, const float *hidden, int64_t count, int64_t room,
+                        float lse, float e) {
+    vf shift = vf_set(lse), less = vf_set(e);
+    EACH_LANES(count) {
+        int lanes = LANES_LEFT(count);
+        vf s = vf_lanes(scores, i, 0, lanes);
+        s = hidden != NULL ? vf_add(s, vf_lanes(hidden, i, 0, lanes)) : s;
+        vf p = vf_exp(vf_sub(s, shift));
+        vf_put_lanes(scores, i, 0, lanes, p);
+        vf_put_lanes(dp, i, 0, lanes, vf_mul(p, vf_sub(vf_lanes(dp, i, 0, lanes), less)));
+    }
+    clear_behind(scores, count, room);
+    clear_behind(dp, count, room);
+}
+
+INLINE double dot_loop(const void *x, const void *y, int64_t count, int half) {
+    vf sum = vf_zero();
+    EACH_LANES(count) {
+        int lanes = LANES_LEFT(count);
+        sum = vf_fma(vf_lanes(x, i, half, lanes), vf_lanes(y, i, half, lanes), sum);
+    }
+    return (double)vf_sum(sum);
+}
+static double dot_run(const void *x, const void *y, int64_t count, bool half) {
+    return half ? dot_loop(x, y, count, 1) : dot_loop(x, y, count, 0);
+}
+
+/* ---- rotary positions ---- */
+
+INLINE void rotate_loop(const void *x, void *y, const float *cos, const float *sin,
+                        int64_t half_width, int half) {
+    EACH_LANES(half_width) {
+        int lanes = LANES_LEFT(half_width);
+        vf a = vf_lanes(x, i, half, lanes), b = vf_lanes(x, half_width + i, half, lanes);
+        vf c = vf_lanes(cos, i, 0, lanes), s = vf_lanes(sin, i, 0, lanes);
+        vf_put_lanes(y, i, half, lanes, vf_sub(vf_mul(a, c), vf_mul(b, s)));
+        vf_put_lanes(y, half_width + i, half, lanes, vf_fma(a, s, vf_mul(b, c)));
+    }
+}
+static void rotate(const void *x, void *y, const float *cos, const float *sin, int64_t width,
+                   bool half) {
+    if (half) {
+        rotate_loop(x, y, cos, sin, width / 2, 1);
+    } else {
+        rotate_loop(x, y, cos, sin, width / 2, 0);
+    }
+}
