@@ -15,7 +15,7 @@
 
 enum { SPECIAL_TOKENS_MAX = 256 };
 
-/* ---- train ---- */
+/* ---- train ----------------------------------------------------------------------------------- */
 
 /* Splits a list "A,B" at its commas, in place; returns the number of parts. A NULL list has
  * none. */
@@ -83,7 +83,7 @@ int app_run_tokenizer_train(app_context *app) {
     return status == TRM_OK ? 0 : app_report(&err);
 }
 
-/* ---- files ---- */
+/* ---- files ----------------------------------------------------------------------------------- */
 
 /* Reads a whole file and ends it with a zero byte.
  *   owns  *out: caller, free   error  IO, NOMEM */
@@ -127,7 +127,7 @@ static trm_status open_tokenizer(const app_context *app, trm_tokenizer **out, tr
     return trm_tokenizer_open(app->o.tokenizer, out, err);
 }
 
-/* ---- encode ---- */
+/* ---- encode ---------------------------------------------------------------------------------- */
 
 /* Prints ids on a line, separated by spaces, or as a JSON array. */
 static void print_ids(const int32_t *ids, int64_t count, bool json) {
@@ -209,7 +209,7 @@ int app_run_tokenizer_encode(app_context *app) {
     return status == TRM_OK ? 0 : app_report(&err);
 }
 
-/* ---- decode ---- */
+/* ---- decode ---------------------------------------------------------------------------------- */
 
 /* Parses ids such as "12 7 430"; white space, commas and brackets may stand between them.
  *   error  CORRUPT */

@@ -352,6 +352,7 @@ static trm_status take_context(const trm_model_options *given, trm_model_options
                          "mesh and plan may be "
                          "given beside it, and accumulate is its grad_accumulation_step");
     }
+    /* the context is needed only here; the options keep what it resolves to */
     o->context = NULL;
     trm_comm *comm = o->parallel.comm;
     if (comm != NULL && given->parallel.comm == NULL &&
@@ -394,6 +395,7 @@ static trm_status copy_options(const trm_model_options *given, trm_model *model,
     TRMI_TRY(trmi_model_find_ranks(o, err));
     TRMI_TRY(take_context(given, o, err));
     TRMI_TRY(settle_batch(o, err));
+    /* texts of the caller may be freed after creation */
     const char **strings[] = {&o->backend,
                               &o->tuning_file,
                               &o->choices_file,
@@ -413,6 +415,7 @@ static trm_status copy_options(const trm_model_options *given, trm_model *model,
     return TRM_OK;
 }
 
+/* Returns whether the graph normalises over samples. */
 static bool has_batch_norm(const trm_graph *graph) {
     bool found = false;
     for (int64_t i = 1; i < graph->ops_count; i++) {
@@ -437,6 +440,7 @@ static void log_ranks(const trm_model *model) {
                  : norm > 0             ? group
                                         : "all ranks'");
     }
+    /* a rank that reads the whole batch has a part of it */
     long long each = (long long)model->train.batch / (trmi_model_shares(model) == 1 ? size : 1);
     trmi_log(TRM_LOG_INFO, "ranks",
              "rank %d of %d: a step has %lld samples a rank, %lld together%s",
@@ -458,6 +462,7 @@ trm_status trm_model_create(const trm_model_options *options, trm_model **out, t
     if (model->sink->check != NULL) {
         TRMI_TRY_GOTO(status, model->sink->check(&model->options, err), failed);
     }
+    /* data of this rank, then the program */
     bool training = !options->evaluation_only;
     TRMI_TRY_GOTO(status, trmi_model_share_data(model, options->data, training, err), failed);
     TRMI_TRY_GOTO(

@@ -8,6 +8,7 @@
 #include "base/arguments.h"
 #include "base/error.h"
 
+/* Contract in trireme/estimator.h. Nothing is started: roles begin in trm_train_and_evaluate. */
 trm_status trm_estimator_create(trm_model_fn model_fn, void *params, const trm_run_config *config,
                                 trm_estimator **out, trm_error *err) {
     TRMI_NEED(err, (const void *)(uintptr_t)model_fn, config, out);

@@ -165,12 +165,12 @@ static trm_status add_global_pool(trmi_onnx *x, const trmi_op *op, trm_error *er
     return TRM_OK;
 }
 
-/* A name for a value between the nodes of one operator; NULL when there is no memory. */
+/* Returns a name for a value between the nodes of one operator; NULL without memory. */
 static const char *between(trmi_onnx *x, const trmi_op *op, const char *what) {
     return trmi_arena_printf(&x->arena, "%s/%s", x->names[op->outputs[0]], what);
 }
 
-/* One node of several that make an operator: inputs up to the first NULL. */
+/* Adds one node of several that make up an operator: inputs up to the first NULL. */
 static void add_node(trmi_onnx *x, const char *kind, const char *a, const char *b, const char *c,
                      const char *output, const trm_onnx_attribute *attribute) {
     const char *names[] = {a, b, c};
@@ -184,7 +184,8 @@ static void add_node(trmi_onnx *x, const char *kind, const char *a, const char *
                                                  .attribute_count = attribute != NULL});
 }
 
-/* Adds the transpose of the last two dimensions; returns its name, NULL when there is no memory. */
+/* Adds the transpose of an input's last two dimensions and returns its name; NULL without
+ * memory. */
 static const char *turned(trmi_onnx *x, const trmi_op *op, int input, const char *what) {
     const char *name = between(x, op, what);
     int64_t order[TRM_MAX_RANK];
@@ -199,7 +200,7 @@ static const char *turned(trmi_onnx *x, const trmi_op *op, int input, const char
     return name;
 }
 
-/* Gemm for two dimensions; MatMul and Add for more. */
+/* Adds a linear layer: Gemm for two dimensions, MatMul and Add for more. */
 static trm_status add_linear(trmi_onnx *x, const trmi_op *op, trm_error *err) {
     bool inputs_first = op->attrs.matmul.inputs_first;
     const char *bias = input_name(x, op, 2), *y = x->names[op->outputs[0]];
@@ -287,9 +288,9 @@ static trm_status add_pair_dots(trmi_onnx *x, const trmi_op *op, trm_error *err)
     return TRM_OK;
 }
 
-/* ---- transformers ---- */
+/* ---- transformers ---------------------------------------------------------------------------- */
 
-/* x / sqrt(mean(x x) + epsilon) * gamma. */
+/* Adds an RMS norm, x / sqrt(mean(x x) + epsilon) * gamma: opset 17 has no operator for it. */
 static trm_status add_rms_norm(trmi_onnx *x, const trmi_op *op, trm_error *err) {
     const char *in = input_name(x, op, 0), *square = between(x, op, "square"),
                *mean = between(x, op, "mean"), *sum = between(x, op, "sum"),
@@ -307,7 +308,7 @@ static trm_status add_rms_norm(trmi_onnx *x, const trmi_op *op, trm_error *err) 
     return TRM_OK;
 }
 
-/* x Phi(x) by Erf, or x sigmoid(2 u) = x / 2 (1 + tanh u). */
+/* Adds a GELU: x Phi(x) by Erf, or by Tanh, x / 2 (1 + tanh u). */
 static trm_status add_gelu(trmi_onnx *x, const trmi_op *op, trm_error *err) {
     bool by_tanh = op->attrs.gelu.tanh;
     const double root = 0.79788456080286535588;
@@ -334,7 +335,7 @@ static trm_status add_gelu(trmi_onnx *x, const trmi_op *op, trm_error *err) {
     return TRM_OK;
 }
 
-/* x sigmoid(x), times `up` of a gated product. */
+/* Adds a SiLU, x sigmoid(x); of SWIGLU its product with the second input. */
 static trm_status add_silu(trmi_onnx *x, const trmi_op *op, trm_error *err) {
     bool gated = op->kind == TRMI_OP_SWIGLU;
     const char *in = input_name(x, op, 0), *gate = between(x, op, "gate"),
@@ -348,7 +349,7 @@ static trm_status add_silu(trmi_onnx *x, const trmi_op *op, trm_error *err) {
     return TRM_OK;
 }
 
-/* Part [begin, end) of a value along an axis; its name, NULL when there is no memory. */
+/* Adds the part [begin, end) of a value along an axis and returns its name; NULL without memory. */
 static const char *part(trmi_onnx *x, const trmi_op *op, const char *of, const char *what,
                         const int64_t range[2], int64_t axis) {
     const char *name = between(x, op, what), *from = integers(x, &range[0], 1),
@@ -364,7 +365,9 @@ static const char *part(trmi_onnx *x, const trmi_op *op, const char *of, const c
     return name;
 }
 
-/* x cos + (-second half, first half) sin, with tables [T, 1, ..., D / 2] as constants. */
+/* Adds a rotary embedding, x cos + (-second half, first half) sin. The tables [T, 1, ..., D / 2]
+ * are constants of the file, so positions are fixed at export; cosines and sines are computed in
+ * double. */
 static trm_status add_rotary(trmi_onnx *x, const trmi_op *op, trm_error *err) {
     const trm_shape *shape = &trmi_input_of(x->graph, op, 0)->shape;
     int32_t last = shape->rank - 1;
@@ -373,6 +376,7 @@ static trm_status add_rotary(trmi_onnx *x, const trmi_op *op, trm_error *err) {
     for (int32_t i = 1; i < last; i++) {
         table.dim[i] = i == last - 1 ? half : 1;
     }
+    /* one row for each position, one column for each pair of elements */
     float *cosines, *sines;
     TRMI_TRY(
         TRMI_NEW_IN(err, &x->arena, cosines, positions * half + 1, "to export '%s'", op->name));
@@ -384,6 +388,7 @@ static trm_status add_rotary(trmi_onnx *x, const trmi_op *op, trm_error *err) {
         sines[i] = (float)sin(angle);
     }
     const int64_t low[] = {0, half}, high[] = {half, 2 * half};
+    /* two halves a and b: (a cos - b sin, b cos + a sin) */
     const char *in = input_name(x, op, 0), *a = part(x, op, in, "first", low, last),
                *b = part(x, op, in, "second", high, last), *ac = between(x, op, "ac"),
                *bs = between(x, op, "bs"), *bc = between(x, op, "bc"), *as = between(x, op, "as"),
@@ -402,8 +407,9 @@ static trm_status add_rotary(trmi_onnx *x, const trmi_op *op, trm_error *err) {
     return TRM_OK;
 }
 
-/* [B, T, heads D] or [B, T, heads, D] as [B, G, T, D]: heads of q, k or v before the rows, key heads
- * repeated for the query heads that share them. NULL when there is no memory. */
+/* Adds the reordering of q, k or v from [B, T, heads D] or [B, T, heads, D] to [B, heads, T, D],
+ * and for k to [B, heads, D, T]; key heads are repeated for the query heads that share them.
+ * NULL without memory. */
 static const char *heads_first(trmi_onnx *x, const trmi_op *op, const char *of, const char *what,
                                const int64_t sizes[4], int64_t group) {
     static const int64_t forward[] = {0, 2, 1, 3}, turned_order[] = {0, 2, 3, 1};
@@ -428,6 +434,7 @@ static const char *heads_first(trmi_onnx *x, const trmi_op *op, const char *of, 
         as_four == NULL || by == NULL) {
         return NULL;
     }
+    /* grouped heads: a dimension for the group, repeated, then joined with the heads */
     if (repeats) {
         add_node(x, "Reshape", of, as_five, NULL, wide, NULL);
         add_node(x, "Tile", wide, by, NULL, repeated, NULL);
@@ -439,7 +446,8 @@ static const char *heads_first(trmi_onnx *x, const trmi_op *op, const char *of, 
     return name;
 }
 
-/* What is added to the scores: 0 where query t reads key s, -1e9 elsewhere; "" where all are read. */
+/* Returns the name of the constant added to the scores: 0 where query t reads key s, -1e9
+ * elsewhere. "" if every query reads all keys. */
 static const char *causal_bias(trmi_onnx *x, const trmi_op *op, int64_t queries, int64_t keys,
                                trm_error *err) {
     float *bias;
@@ -457,13 +465,15 @@ static const char *causal_bias(trmi_onnx *x, const trmi_op *op, int64_t queries,
     return constant(x, TRM_FLOAT32, &shape, bias);
 }
 
-/* softmax(scale q k^T + bias) v, for all heads at once. */
+/* Adds attention, softmax(scale q k^T + bias) v, for all heads at once.
+ *   error  UNSUPPORTED: a padding mask */
 static trm_status add_attention(trmi_onnx *x, const trmi_op *op, trm_error *err) {
     if (op->inputs[3] != 0) {
         return TRMI_FAIL(err, TRM_UNSUPPORTED, "'%s': a padding mask has no form in ONNX here",
                          op->name);
     }
     const trm_shape *q = &trmi_input_of(x->graph, op, 0)->shape;
+    /* q, k and v are one input (packed) or three */
     bool packed = op->inputs[1] == 0;
     const trm_shape *k = packed ? q : &trmi_input_of(x->graph, op, 1)->shape;
     int64_t heads = packed ? op->attrs.attention.heads : q->dim[2],
@@ -484,6 +494,7 @@ static trm_status add_attention(trmi_onnx *x, const trmi_op *op, trm_error *err)
                *mixed = between(x, op, "mixed"), *back = between(x, op, "back"),
                *scale = number(x, op->attrs.attention.scale);
     const char *bias = causal_bias(x, op, q->dim[1], k->dim[1], err);
+    /* the result has the form of q */
     int64_t result[] = {-1, q->dim[1], packed ? heads * width : heads, width};
     const char *form = integers(x, result, packed ? 3 : 4);
     TRMI_TRY(TRMI_CHECK_MEMORY(err, &x->arena, "to export '%s'", op->name));

@@ -23,6 +23,8 @@ static bool has_slices(const trm_planner *p) {
     return p->ranks > 1 && (!has_hosts(p) || p->model.parallel.shard_optimizer);
 }
 
+/* Contract in planner.h. As the job would: on one host, with slices, without accumulation and
+ * memory limit. */
 trm_joint trmi_planner_joint(const trm_planner *p) {
     bool once = p->model.accumulate <= 1 && p->options.memory_bytes == 0;
     bool here = p->options.comm == NULL || trm_comm_reaches_first(p->options.comm);
@@ -186,6 +188,7 @@ trm_status trmi_planner_space(trm_planner *p, const trm_graph *graph, const trmi
     bool given = p->links.flops > 0;
     double flop = given ? 1 / p->links.flops : p->costs.flop,
            byte = p->links.bytes > 0 ? 1 / p->links.bytes : p->costs.byte;
+    /* given rates apply to operators and updates; otherwise costs are measured and scaled */
     const trmi_prices prices = {
         .seconds = trmi_links_seconds, .context = links, .flop = flop, .byte = byte};
     const trmi_search_costs costs = {.seconds = given ? NULL : trmi_costs_seconds,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Where no plan keeps the memory limit: finds a smaller batch and a number of ranks with which
- * one does. */
+ * one does. Each test builds the graph and a search space, but only for its plan of least
+ * memory. */
 #include "train/planner/planner.h"
 
 #include "base/error.h"
@@ -75,6 +76,7 @@ static trm_status more_ranks(trm_planner *p, const trmi_mesh *mesh, trm_error *e
     return TRM_OK;
 }
 
+/* Contract in planner.h. */
 trm_status trmi_planner_find_way_out(trm_planner *p, trm_error *err) {
     const trmi_drive_mesh *m = trmi_planner_best(p);
     TRMI_TRY(smaller_batch(p, &m->mesh, err));

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Records one training job for verify: losses, outputs of operators, gradients of the first
- * step, final variables. */
+/* Records one training job for verify: losses of all steps, outputs of operators, gradients of
+ * the first step, final variables. Each is copied as float32 in plain layout under its name, so
+ * that recordings of one device and of a split have the same form. */
 #include "train/planner/verify.h"
 
 #include "base/error.h"
@@ -31,6 +32,7 @@ static float *room(trmi_recording *r, trm_verify_kind kind, const char *name, in
     return values;
 }
 
+/* Returns the error for a tensor that cannot be kept. */
 static trm_status no_room(const char *name, trm_error *err) {
     return TRMI_FAIL(err, TRM_NOMEM, "no memory to keep %s for a comparison", name);
 }
