@@ -6,8 +6,8 @@ Usage: words.py ROOT
 
 Texts are the pages (*.md, docs/man) and the comments of all sources. A name that begins with trm_, trmi_, TRM_, TRMI_ or app_
 must stand in some code; a path must be a file, from the root, src/ or include/; a test that a page names must be one,
-and its cases, behind a colon, must begin as they are named; a link of a page must lead to a file. No source or script
-has a path of one machine.
+and its cases, behind a colon, must begin as they are named; a link of a page must lead to a file, and to a heading in it.
+No source or script has a path of one machine.
 """
 import glob
 import os
@@ -20,7 +20,7 @@ ROOMS = 'base|data|graph|models|plan|comm|ps|exec|save|train|app'
 NAME = re.compile(r'\b(?:trmi?|TRMI?|app)_[A-Za-z0-9_]*[A-Za-z0-9]\b(?!\*)')
 PATH = re.compile(r'(?<![\w/.$~-])(?:src/)?(?:' + ROOMS + r'|trireme|tests|tools|bench|docs|examples|cmake)/[\w./*-]*\.(?:c|h|def|sh|py|js|md|cmake)\b')
 TEST = re.compile(r'\b(' + ROOMS + r'|script|fuzz)/(\w+_(?:test|fuzz))\b(?!\.)((?:: ?\w+(?:, \w+)*)?)')
-LINK = re.compile(r'\]\(([^)\s#:]+)(?:#[^)\s]*)?\)')
+LINK = re.compile(r'\]\(([^)\s#:]*)(?:#([^)\s]*))?\)')
 COMMENT = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', re.S)
 
 
@@ -56,6 +56,18 @@ def exists(root, path):
     return any(glob.glob(os.path.join(root, top, path)) for top in ('', 'src', 'include'))
 
 
+def anchor(heading):
+    """The name that a heading has in links."""
+    return re.sub(r'[^\w\- ]', '', heading.lower()).replace(' ', '-')
+
+
+def leads(root, page, link, title, texts):
+    """Whether the file of a link, from the page's folder, is there, and has a heading of this name."""
+    target = os.path.normpath(os.path.join(os.path.dirname(page), link)) if link else page
+    headings = re.findall(r'^#+ (.*)$', texts.get(target, ''), re.M)
+    return os.path.exists(os.path.join(root, target)) and (not title or title in map(anchor, headings))
+
+
 def main():
     if len(sys.argv) != 2:
         sys.exit(__doc__)
@@ -78,8 +90,7 @@ def main():
             bad += [f'{where}: no code has {word}' for word in NAME.findall(line) if word not in known]
             bad += [f'{where}: no file {path}' for path in PATH.findall(line) if not ANY_FILE.search(path) and not exists(root, path)]
             if name.endswith('.md'):
-                folder = os.path.join(root, os.path.dirname(name))
-                bad += [f'{where}: the link leads to no file: {link}' for link in LINK.findall(line) if not os.path.exists(os.path.join(folder, link))]
+                bad += [f'{where}: the link leads nowhere: {link}#{title}' for link, title in LINK.findall(line) if not leads(root, name, link, title, texts)]
             for room, test, cases in TEST.findall(line) if page else []:
                 source = f'tests/{test}.sh' if room == 'script' else ''
                 found = [s for s in sources if s.endswith(f'/{test}.c')] or [s for s in [source] if s and exists(root, s)]
