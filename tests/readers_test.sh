@@ -145,6 +145,17 @@ assert any(problem.startswith("conv fwd ") for _, problem in choices), choices
 END
 fi
 
+# ---- a vocabulary: values that come twice, in the order in which they appear
+mkdir clicks
+printf 'user,item,label\na,x,1\nb,x,0\na,a longer name,1\nc,a longer name,0\n' > clicks/train.csv
+run data vocabulary clicks --dataset csv --columns user:key,item:key,label:label --output clicks.vocabulary --json
+check << 'END'
+import vocabulary
+v = vocabulary.Vocabulary("clicks.vocabulary")
+assert v.rows == 5 and f'"rows":{v.rows}' in open("out.txt").read().replace(" ", ""), (v.rows, open("out.txt").read())
+assert [v.row(0, b) for b in (b"a", b"b", b"c")] == [1, 0, 0] and [v.row(1, b) for b in (b"x", b"a longer name", b"y")] == [3, 4, 2], v.ids
+END
+
 # ---- rank tables: each form that is read has the rows that the program finds, and equal tables have equal digests
 run cluster make --hosts 10.0.0.1:2,10.0.0.2:2 --output lab.json
 run cluster make --hosts 10.0.0.1:2,10.0.0.2:2 --to v1 --output v1.json

@@ -25,7 +25,7 @@ def commands_of(overview):
     """[(name, arguments, summary)] in the order of the overview."""
     found = []
     for line in overview:
-        match = re.match(r'  ([a-z]+(?: [a-z]+)*) ?((?:-- )?[A-Z\[][A-Z|\[\]]*)? +(\S.*)$', line)
+        match = re.match(r'  ([a-z]+(?: [a-z]+)*) ?((?:-- )?[A-Z\[][A-Z|\[\].]*)? +(\S.*)$', line)
         if match:
             found.append((match.group(1), match.group(2) or '', match.group(3)))
     return found
