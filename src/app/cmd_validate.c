@@ -51,7 +51,7 @@ typedef struct regret {
 
 /* ---- running plans --------------------------------------------------------------------------- */
 
-/* What all ranks do next: end, run a plan, measure costs again. */
+/* The next action of all ranks: end, run a plan, measure costs again. */
 typedef enum asked { DONE, RUN, LOOK } asked;
 
 /* Broadcasts rank 0's decision and, to run a plan, its text. *text is allocated on the other
@@ -74,7 +74,8 @@ static trm_status share(app_context *app, asked *what, char **text, trm_error *e
     return trm_comm_broadcast(comm, *text, head[1], TRM_UINT8, 0, err);
 }
 
-/* Does what rank 0 has decided; every rank calls it. Frees `text`, the plan to run on rank 0. */
+/* Carries out the action that rank 0 has decided; every rank calls it. Frees `text`, the plan to
+ * run on rank 0. */
 static trm_status take_part(app_context *app, trm_planner *planner, const trm_model_options *model,
                             asked *what, char *text, trm_planner_run_result *result,
                             trm_error *err) {

@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* What is remembered of a run's losses; all zero at the beginning. */
+/* State of the check: losses of a run so far; all zero at the beginning. */
 typedef struct trmi_divergence {
     double first, average; /* loss of the first step; mean over the last steps */
     int64_t steps;
@@ -14,7 +14,7 @@ typedef struct trmi_divergence {
     bool said;
 } trmi_divergence;
 
-/* How the loss develops. */
+/* Result of the check for one loss. */
 typedef enum trmi_course {
     TRMI_COURSE_FINE,
     TRMI_COURSE_GROWS, /* 4 times the first loss and more; returned once a run */

@@ -52,7 +52,7 @@ static trm_status write_record(trm_ps_server *server, uint32_t worker, uint32_t 
     return trmi_records_append(server->away_fd, &r, sizeof r, false, "log of workers", err);
 }
 
-/* What the records of the log are passed to. */
+/* The receiver of the log's records. */
 typedef struct reading {
     trm_ps_server *server;
     trmi_away_see see;

@@ -26,7 +26,7 @@
 
 /* ---- when a server starts -------------------------------------------------------------------- */
 
-/* Where the logs of this server's shards end. */
+/* The last records in the logs of this server's shards. */
 typedef struct log_ends {
     int64_t least, most; /* smallest and largest last step of a shard */
     bool any, all;       /* any or all shards hold a step back */

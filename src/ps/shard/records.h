@@ -9,7 +9,7 @@
 
 #include "trireme/base.h"
 
-/* How the records of one log look. */
+/* The form of the records of one log. */
 typedef struct trmi_record_form {
     /* Bytes of each record; 0: size() returns the bytes of the record at `at`, of which `left`
      * are there (0: no record). */

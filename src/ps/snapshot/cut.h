@@ -16,7 +16,7 @@
 
 typedef struct trmi_cut trmi_cut;
 
-/* What to write, and where. */
+/* Options of one snapshot file: its content and its folder. */
 typedef struct trmi_cut_options {
     const trmi_os *os;  /* NULL: the real one */
     const char *folder; /* exists */
@@ -59,7 +59,7 @@ typedef struct trmi_cut_filter {
     void *context;
 } trmi_cut_filter;
 
-/* What to do with a file. */
+/* Uses of a file that is read. */
 typedef enum trmi_cut_use {
     TRMI_CUT_LOAD,   /* checked, then loaded */
     TRMI_CUT_VERIFY, /* checked, nothing is changed */

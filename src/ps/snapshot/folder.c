@@ -29,7 +29,7 @@ struct trm_ps_folder {
     trmi_watch watch;
 };
 
-/* What one shard selects from a file. */
+/* The selection of one shard from a file. */
 typedef struct wish {
     const trm_ps_folder *folder;
     const trmi_shard *shard;

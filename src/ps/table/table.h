@@ -29,8 +29,9 @@ typedef struct trmi_cut_sink {
     uint32_t since; /* only records that changed in this generation or later; 0: all */
 } trmi_cut_sink;
 
-/* What memory keeps of a spilled row: its place in the file, and what its expiry depends on.
- * Tables without expiry and cap keep only place and key, without a gap. */
+/* The part of a spilled row that stays in memory: its place in the file, and the figures on
+ * which its expiry depends. Tables without expiry and cap keep only place and key, without a
+ * gap. */
 typedef struct trmi_cold {
     uint32_t slot, last_tick, last_time;
     float score;

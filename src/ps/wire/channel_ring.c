@@ -69,7 +69,7 @@ typedef struct ring {
 } ring;
 _Static_assert(sizeof(ring) <= HEAD_BYTES, "the head of a ring fits its place");
 
-/* One end. */
+/* One end of a channel: a ring for each direction. */
 typedef struct ring_channel {
     trmi_channel base;
     ring *out, *in;

@@ -82,7 +82,7 @@ typedef struct trmi_ps_note {
     char text[TRMI_PS_NOTE_TEXT];
 } trmi_ps_note;
 
-/* What the decoder checks sections against. */
+/* Limits against which the decoder checks sections. */
 typedef struct trmi_ps_shape {
     uint32_t shards; /* shards of this server */
     uint32_t tables;

@@ -31,7 +31,7 @@ typedef struct trmi_flip {
     char to[96];      /* cuts of the plan that is best there */
 } trmi_flip;
 
-/* What would fit where no plan keeps the memory limit. 0: nothing was found. */
+/* Remedies where no plan keeps the memory limit: a smaller batch, more ranks. 0: none was found. */
 typedef struct trmi_way_out {
     int64_t batch; /* a global batch with which a plan fits */
     int32_t ranks;

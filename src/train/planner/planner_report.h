@@ -27,7 +27,7 @@ typedef struct trmi_report_traffic {
 } trmi_report_traffic;
 
 enum { TRMI_REPORT_TRAFFIC = 96 };
-/* A report in the making. */
+/* A report: the gathered figures and the text under construction. */
 typedef struct trmi_report {
     const trm_planner *p;
     const trmi_drive_mesh *m;
