@@ -9,10 +9,11 @@ shortened() {
     local file=$1 bytes=$2 size code
     shift 2
     size=$(stat -c %s "$file")
+    rm -f steps # those of the job before
     timeout 120 "$trireme" train "$@" --steps 100000000 --threads 1 --log-every 1 --json --learning-rate 0.01 > steps 2> err &
     local job=$!
     for _ in $(seq 1200); do
-        grep -q '"step":3,' steps && break
+        grep -qs '"step":3,' steps && break
         kill -0 $job 2> /dev/null || break
         sleep 0.05
     done
