@@ -4,7 +4,7 @@
 #define _GNU_SOURCE
 #include "bench/lib/bench.h"
 #include "tests/lib/shared_job.h"
-#include "trireme/comm.h"
+#include "trireme/dist.h"
 
 #include <sched.h>
 #include <stdio.h>

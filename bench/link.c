@@ -4,7 +4,7 @@
  * (bench/link.sh). Usage: link ENGINE PLUGIN_DIR NETNS0 ADDRESS0 NETNS1 ADDRESS1 */
 #define _GNU_SOURCE
 #include "tests/lib/shared_job.h"
-#include "trireme/comm.h"
+#include "trireme/dist.h"
 
 #include <fcntl.h>
 #include <sched.h>

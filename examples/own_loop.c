@@ -6,7 +6,7 @@
  *     own_loop                              one process
  *     trireme run -n 4 -- own_loop          four: the same numbers
  */
-#include "trireme/distribute.h" /* + */
+#include "trireme/dist.h" /* + */
 
 #include <math.h>
 #include <stdint.h>

@@ -1,10 +1,9 @@
 /* Guide 002's program: ResNet-50 on CIFAR-10, with its data pipeline, its loss made of small
  * operators, and its training call, on one rank or many.
  * Usage: [trireme run -n 8 --] resnet50_cifar10 DIR [IMAGE_SIZE [EPOCHS [PARALLEL_MODE]]] */
-#include "trireme/callbacks.h"
-#include "trireme/context.h"
-#include "trireme/distribute.h"
-#include "trireme/models.h"
+#include "trireme/train.h"
+#include "trireme/dist.h"
+#include "trireme/nn.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -5,7 +5,7 @@
 
 #include "check.h"
 
-#include "trireme/data_click.h"
+#include "trireme/data.h"
 
 static inline trm_dataset *click_shard(const trm_clicks_options *options, int64_t global_batch,
                                        int shards, int shard) {

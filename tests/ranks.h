@@ -5,7 +5,7 @@
 #define TRMI_TESTS_RANKS_H
 
 #include "tests/lib/shared_job.h"
-#include "trireme/comm.h"
+#include "trireme/dist.h"
 
 #include "check.h"
 

@@ -5,9 +5,9 @@
 #ifndef BENCH_LIB_BENCH_H
 #define BENCH_LIB_BENCH_H
 
-#include "trireme/comm.h"
+#include "trireme/dist.h"
 #include "trireme/data.h"
-#include "trireme/ps_tools.h"
+#include "trireme/ps.h"
 
 /* ---- collectives (comm_bench.c) ----------------------------------------------------------------- */
 

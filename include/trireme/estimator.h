@@ -27,11 +27,10 @@
 #define TRIREME_ESTIMATOR_H
 
 #include "trireme/base.h"
-#include "trireme/callbacks.h"
-#include "trireme/cluster.h"
+#include "trireme/train.h"
+#include "trireme/dist.h"
 #include "trireme/data.h"
 #include "trireme/ps.h"
-#include "trireme/train.h"
 
 #ifdef __cplusplus
 extern "C" {

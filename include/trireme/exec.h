@@ -19,9 +19,8 @@
 #define TRIREME_EXEC_H
 
 #include "trireme/base.h"
-#include "trireme/comm.h"
+#include "trireme/dist.h"
 #include "trireme/graph.h"
-#include "trireme/plan.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -297,7 +296,7 @@ TRM_API void trm_exec_write(trm_exec *exec, int32_t index, const void *data);
 TRM_API TRM_MUST_USE trm_status trm_exec_gradient(const trm_exec *exec, int32_t index, float *data,
                                                   trm_error *err);
 /* All gradients (and all parameters) as one range, in the order in which backward finishes them.
- * What collectives and the three calls of trireme/distribute.h work on. owns: the exec. */
+ * What collectives and the three calls of trireme/dist.h work on. owns: the exec. */
 TRM_API void trm_exec_ranges(trm_exec *exec, float **parameters, float **gradients, int64_t *count);
 
 /* --- many ranks: all collective, all no-ops without a communicator; errors as trm_comm_run -------

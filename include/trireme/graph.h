@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* trireme/graph.h: the mathematics. A graph is built once through calls that read like formulae,
- * checked once, then differentiated, planned and compiled (trireme/plan.h, trireme/train.h).
+ * checked once, then differentiated, planned and compiled (trireme/graph.h, trireme/train.h).
  *
  *     trm_graph *g;
  *     trm_graph_create(&(trm_graph_options){.training = true}, &g, &err);
@@ -278,6 +278,19 @@ TRM_API void trm_custom(trm_graph *graph, const trm_custom_op *op, const trm_nod
  * grads[i] is TRM_NO_NODE where the loss does not depend on nodes[i]. The loss is a scalar. */
 TRM_API void trm_gradients(trm_graph *graph, trm_node loss, const trm_node *nodes, int32_t count,
                            trm_node *grads);
+
+/* ==== precision ============================================================================= */
+
+/* How a graph becomes a program. The program itself is shown by trm_exec_explain
+ * (trireme/exec.h) and by `trireme plan MODEL --explain`. */
+
+/* The types that a program computes with. */
+typedef enum trm_precision {
+    TRM_PRECISION_FP32 = 0,
+    /* allow_mix_precision: bf16 where it is safe, fp32 masters and statistics */
+    TRM_PRECISION_MIXED,
+    TRM_PRECISION_ORIGIN /* must_keep_origin_dtype: each operator in the dtype of its inputs */
+} trm_precision;
 
 #ifdef __cplusplus
 }

@@ -20,11 +20,11 @@
 
 #include "trireme/base.h"
 #include "trireme/data.h"
+#include "trireme/dist.h"
 #include "trireme/exec.h"
 #include "trireme/graph.h"
+#include "trireme/io.h"
 #include "trireme/ps.h"
-#include "trireme/save.h"
-#include "trireme/save_events.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -167,7 +167,7 @@ typedef struct trm_model_options {
      * this model. */
     trm_ps_training ps;
     /* Instead of `parallel`, of which only comm counts then, and of `accumulate`: what it says now
-     * (trireme/context.h). Borrowed during the call. */
+     * (trireme/train.h). Borrowed during the call. */
     struct trm_context *context;
     trm_metric metrics[TRM_MAX_METRICS]; /* of evaluations; the first without `add` ends the list */
     bool evaluation_only; /* no gradients, no optimiser: only evaluate, load and export */
@@ -215,7 +215,7 @@ typedef struct trm_evaluation {
     bool has_top;                     /* logits [N, K] and integer labels */
     double top1, top5;                /* fractions */
     bool has_auc;                     /* logits [N] or [N, 1] and float labels */
-    double auc, logloss, calibration; /* see trireme/metrics.h */
+    double auc, logloss, calibration; /* see trireme/train.h */
     int32_t metric_count;             /* of trm_model_options.metrics */
     trm_named_scalar metrics[TRM_MAX_METRICS];
 } trm_evaluation;
@@ -315,7 +315,7 @@ TRM_API int64_t trm_model_epoch_steps(const trm_model *model, trm_dataset *data)
 
 /* ---- checkpoints ---------------------------------------------------------------------------- */
 
-/* Saves the whole state through `writer` (trireme/save.h) as directory/ckpt-STEP: parameters and
+/* Saves the whole state through `writer` (trireme/io.h) as directory/ckpt-STEP: parameters and
  * states in part "model", slots in part "optimizer", and step, epoch, position in the data, seed
  * and notes. Only between steps: from a callback, or outside of training.
  *   error  those of trm_checkpoint_save: what was there before is intact
@@ -334,6 +334,212 @@ TRM_API TRM_MUST_USE trm_status trm_model_resume(trm_model *model, const char *p
  *   error  IO, CORRUPT, INVALID naming the first tensor that does not fit */
 TRM_API TRM_MUST_USE trm_status trm_model_load(trm_model *model, const char *path, bool partial,
                                                int32_t *skipped, trm_error *err);
+
+/* ==== metrics =============================================================================== */
+
+/* Figures of merit that add up, so that batches, threads and ranks can each have
+ * a part and merge them: the merged value is the value of all samples together.
+ *
+ *     trm_top_k top = {0};
+ *     for each batch: trm_top_k_add(&top, logits, labels, rows, classes);
+ *     printf("%.4f\n", trm_top_k_value(&top, 1));
+ *
+ *   thread  one thread at a time per object; alloc: only trm_auc_create
+ */
+
+/* Top-k accuracy for k = 1 .. 5. A row counts for k when fewer than k classes have a greater logit
+ * (of equal ones the lower class wins). A NaN anywhere at the label loses. */
+typedef struct trm_top_k {
+    int64_t hits[5]; /* by rank of the true class */
+    int64_t samples;
+} trm_top_k;
+/* logits [rows, classes]; labels [rows], those < 0 or >= classes are left out. */
+TRM_API void trm_top_k_add(trm_top_k *top, const float *logits, const int32_t *labels, int64_t rows,
+                           int64_t classes);
+TRM_API void trm_top_k_merge(trm_top_k *into, const trm_top_k *from);
+/* 0 .. 1; 0 without samples. k is 1 .. 5. */
+TRM_API double trm_top_k_value(const trm_top_k *top, int k);
+
+/* Binary predictions: area under the ROC curve, log loss, calibration. The logits are sorted into
+ * 2^16 bins that are exact in sign, exponent and the upper 7 bits of the mantissa (bfloat16), so
+ * the AUC is that of the logits rounded towards zero to bfloat16, ties counting one half, and
+ * merging is exact. */
+typedef struct trm_auc trm_auc;
+/* owns  caller, trm_auc_destroy    error  NOMEM (1 MB) */
+TRM_API TRM_MUST_USE trm_status trm_auc_create(trm_auc **out, trm_error *err);
+TRM_API void trm_auc_destroy(trm_auc *auc);
+TRM_API void trm_auc_reset(trm_auc *auc);
+/* logits [rows]; labels [rows]: > 0.5 is positive. NaN logits are counted apart (trm_auc_nan). */
+TRM_API void trm_auc_add(trm_auc *auc, const float *logits, const float *labels, int64_t rows);
+TRM_API void trm_auc_merge(trm_auc *into, const trm_auc *from);
+/* 0.5 when one class is missing. */
+TRM_API double trm_auc_value(const trm_auc *auc);
+/* Mean of -log p(label); logits are taken in float64, so that it never overflows. */
+TRM_API double trm_auc_logloss(const trm_auc *auc);
+/* Mean prediction / mean label: 1 is calibrated; 0 without positives. */
+TRM_API double trm_auc_calibration(const trm_auc *auc);
+TRM_API int64_t trm_auc_samples(const trm_auc *auc);
+TRM_API int64_t trm_auc_nan(const trm_auc *auc);
+
+/* ==== callbacks ============================================================================= */
+
+/* The callbacks that come with the library, for trm_train_options.callbacks.
+ *
+ *     .callbacks = {trm_loss_monitor(1, puts), trm_time_monitor(puts),
+ *                   trm_model_checkpoint(&(trm_model_checkpoint_options){.directory = "run", .keep
+ *                   = 5})}
+ *
+ * Each call makes one callback for one training call, which frees it. When there is no memory for
+ * one, training fails with NOMEM before its first step; with INVALID where options, a directory,
+ * path, function or dataset are NULL. Strings are copied. */
+
+/* Receives one line without its newline; `puts` of stdio fits. */
+typedef int (*trm_print)(const char *line);
+
+/* "epoch: 1 step: 156, loss is 2.0084016", every `every` steps (0 = only at the end of each epoch
+ * and of training);
+ * in sink mode once an epoch, with the loss of its last step (or of the run's). */
+TRM_API trm_callback trm_loss_monitor(int64_t every, trm_print print);
+/* "epoch time: 4321.123 ms, per step time: 27.699 ms" at the end of each epoch. */
+TRM_API trm_callback trm_time_monitor(trm_print print);
+
+typedef struct trm_model_checkpoint_options {
+    const char *directory;   /* locked by this process until training ends */
+    int32_t keep;            /* the newest so many; 0 = 5, negative = all */
+    double keep_every_hours; /* and for ever one in so many hours; 0 = none */
+    int64_t every_steps;     /* any of the three; when all are 0, every epoch */
+    double every_seconds;
+    int64_t every_epochs;
+} trm_model_checkpoint_options;
+/* Saves as asked, and at the end of training or when it is stopped. In sink mode between epochs
+ * only (and when stopped): at the end of the epoch in which it was due. Without room on the disk
+ * (NOSPACE) a save is left out with a warning, and tried again when the next one is due; the last
+ * one then fails. */
+TRM_API trm_callback trm_model_checkpoint(const trm_model_checkpoint_options *options);
+
+/* Evaluates on `data` (borrowed) at the end of every `every_epochs`-th epoch (0 = 1) and tells the
+ * other callbacks (on_evaluated). */
+TRM_API trm_callback trm_evaluate_every(trm_dataset *data, int64_t every_epochs);
+
+typedef enum trm_watch {
+    TRM_WATCH_EVALUATION_LOSS,
+    TRM_WATCH_TOP1, /* more is better */
+    TRM_WATCH_LOSS  /* of the epoch's last step */
+} trm_watch;
+typedef struct trm_early_stop_options {
+    trm_watch watch;
+    int64_t patience; /* epochs (evaluations) without an improvement until the stop; 0 = 1 */
+    double min_delta; /* an improvement is more than this */
+} trm_early_stop_options;
+/* Stops when the watched value no longer improves. Its memory travels in checkpoints. */
+TRM_API trm_callback trm_early_stop(const trm_early_stop_options *options);
+
+/* A file of metrics (trireme/io.h): a line every `every` steps (0 = 1), at the end of each
+ * epoch, and for each evaluation. `path` ends in .csv or .jsonl. A resumed run continues the file:
+ * lines of steps that come again are dropped first. A full disk is said once in the log and does
+ * not stop training. */
+TRM_API trm_callback trm_metrics_recorder(const char *path, int64_t every);
+
+typedef struct trm_tensorboard_options {
+    const char *directory;
+    int64_t every_steps;      /* scalars; 0 = 100 */
+    int64_t histogram_epochs; /* parameters' histograms every so many epochs; 0 = none */
+    bool graph;               /* the network, once */
+} trm_tensorboard_options;
+/* An event file: loss, learning rate, images per second, evaluation, on request histograms and the
+ * graph. A resumed run begins a new file that says from which step on. */
+TRM_API trm_callback trm_tensorboard(const trm_tensorboard_options *options);
+
+/* ==== context options ======================================================================= */
+
+/* How a model is spread over ranks, by the field's names (MindSpore's
+ * set_auto_parallel_context).
+ *
+ *     trm_context *context;
+ *     trm_context_create(&context, &err);
+ *     trm_context_set(context, "parallel_mode", "data_parallel", &err);
+ *     trm_context_set(context, "mirror_mean", "true", &err);
+ *     trm_model_create(&(trm_model_options){.parallel = {.comm = comm}, .context = context, ...},
+ *     &model, &err);
+ *     puts(trm_context_get(context, "device_num"));               the ranks of comm
+ *     trm_context_reset(context);                                 before the next case
+ *
+ * A context belongs to whoever made it; there is no global one. Options are read when a model is
+ * made.
+ * Values are words and numbers in text, as on a command line; a table of all options is what
+ * trm_context_option_at hands out (`trireme help context` prints it).
+ *   thread  one at a time per context */
+
+typedef struct trm_context trm_context;
+
+/* All options at their defaults.   owns  caller destroys    error  NOMEM */
+TRM_API TRM_MUST_USE trm_status trm_context_create(trm_context **out, trm_error *err);
+TRM_API void trm_context_destroy(trm_context *context);
+
+/* Sets one option; copied. Letters of words and truth values may be large or small.
+ *   error  INVALID: no such option (the nearest is named), a value outside of its range */
+TRM_API TRM_MUST_USE trm_status trm_context_set(trm_context *context, const char *name,
+                                                const char *value, trm_error *err);
+/* What holds: the value set, else the default; device_num and global_rank are those of the
+ * communicator once a model has been made. NULL: no such option.
+ *   owns  the context; valid until the next call with it */
+TRM_API const char *trm_context_get(const trm_context *context, const char *name);
+/* Was it set since the last reset? False for names that there are not. */
+TRM_API bool trm_context_is_set(const trm_context *context, const char *name);
+/* Every option at its default again. */
+TRM_API void trm_context_reset(trm_context *context);
+
+/* Does the context of a split mode say that each of `ranks` ranks reads samples of its own:
+ * full_batch false, dataset_strategy data_parallel, or tuples that cut each input by samples into
+ * `ranks` parts? */
+TRM_API bool trm_context_own_samples(const trm_context *context, int32_t ranks);
+
+/* Holds the options against each other, before there are ranks: what trm_context_resolve would
+ * refuse whatever ranks come.
+ *   error  INVALID, UNSUPPORTED: as there */
+TRM_API TRM_MUST_USE trm_status trm_context_check(const trm_context *context, trm_error *err);
+
+/* Holds the options against each other and against the ranks there are, and says them in the words
+ * of
+ * trireme/exec.h. trm_model_create does this for a model.
+ *   in     comm  NULL: one rank
+ *   out    *parallel  lists in it belong to the context, until it is set, reset or destroyed;
+ *                     stand_alone: comm is NULL in it; *accumulate: grad_accumulation_step
+ *   error  INVALID (options that exclude each other, another number of ranks than device_num, an option
+ *          of another parallel_mode), UNSUPPORTED (a value that the mode does not carry out)
+ */
+TRM_API TRM_MUST_USE trm_status trm_context_resolve(trm_context *context, trm_comm *comm,
+                                                    trm_parallel_options *parallel,
+                                                    int32_t *accumulate, trm_error *err);
+
+/* A row of the table. */
+typedef struct trm_context_option {
+    const char *name;
+    const char *alias;    /* an older name that is taken too; NULL = none */
+    const char *values;   /* "true|false", "1 to 4096", "20,35" */
+    const char *fallback; /* the default; "" = none */
+    const char *modes;    /* the parallel modes in which it may be set */
+    const char *meaning;
+} trm_context_option;
+/* Option `index`; false behind the last one.   owns  static strings   thread any */
+TRM_API bool trm_context_option_at(int32_t index, trm_context_option *out);
+
+/* ==== export ================================================================================ */
+
+/* A model's weights for other programs. */
+
+/* Parameters and states by the network's names (torchvision's), float32, plain layout. The file
+ * appears whole or not at all.
+ *   error  IO, NOSPACE, NOMEM */
+TRM_API TRM_MUST_USE trm_status trm_export_safetensors(trm_model *model, const char *path,
+                                                       trm_error *err);
+/* The same as arrays for numpy.load. */
+TRM_API TRM_MUST_USE trm_status trm_export_npz(trm_model *model, const char *path, trm_error *err);
+/* The evaluation network from its input ("image", with an open batch) to "logits", opset 17. The
+ * model
+ * must have been made with evaluation_only.
+ *   error  UNSUPPORTED naming an operator that has no form in ONNX, else as above */
+TRM_API TRM_MUST_USE trm_status trm_export_onnx(trm_model *model, const char *path, trm_error *err);
 
 #ifdef __cplusplus
 }

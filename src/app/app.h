@@ -11,7 +11,6 @@
 #ifndef TRIREME_APP_APP_H
 #define TRIREME_APP_APP_H
 
-#include "trireme/context.h"
 #include "trireme/train.h"
 
 #include "app/click.h"

@@ -2,7 +2,7 @@
 /* Output shared by the bench commands (contracts in bench.h). */
 #include "app/bench.h"
 
-#include "trireme/machine.h"
+#include "trireme/base.h"
 
 #include "app/output.h"
 

@@ -3,8 +3,8 @@
 #ifndef TRIREME_APP_CLICK_H
 #define TRIREME_APP_CLICK_H
 
-#include "trireme/data_click.h"
-#include "trireme/models.h"
+#include "trireme/data.h"
+#include "trireme/nn.h"
 
 enum { APP_LAYERS_MAX = 16, APP_COLUMNS_MAX = 512, APP_FIELDS_MAX = 512 };
 

@@ -5,7 +5,7 @@
 #include "app/app.h"
 #include "app/bench.h"
 
-#include "trireme/machine.h"
+#include "trireme/base.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -6,7 +6,7 @@
 
 #include "bench/lib/bench.h"
 
-#include "trireme/machine.h"
+#include "trireme/base.h"
 
 #include <stdlib.h>
 #include <string.h>

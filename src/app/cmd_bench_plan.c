@@ -4,7 +4,7 @@
 #include "app/app.h"
 #include "app/bench.h"
 
-#include "trireme/planner.h"
+#include "trireme/plan.h"
 
 #include <string.h>
 

@@ -6,8 +6,8 @@
 
 #include "bench/lib/bench.h"
 
-#include "trireme/cluster.h"
-#include "trireme/ps_tools.h"
+#include "trireme/dist.h"
+#include "trireme/ps.h"
 
 #include <string.h>
 

@@ -2,8 +2,8 @@
 /* cluster check, show, make, merge: rank tables and the environment, before a job is started. */
 #include "app/app.h"
 
-#include "trireme/cluster.h"
-#include "trireme/save_files.h"
+#include "trireme/dist.h"
+#include "trireme/io.h"
 
 #include <stdio.h>
 #include <stdlib.h>

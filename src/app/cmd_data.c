@@ -3,7 +3,7 @@
  * bytes of a foreign host. */
 #include "app/app.h"
 
-#include "trireme/machine.h"
+#include "trireme/base.h"
 
 #include <errno.h>
 #include <openssl/evp.h>

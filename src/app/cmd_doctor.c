@@ -3,7 +3,7 @@
  * Remarks never change the exit code. */
 #include "app/app.h"
 
-#include "trireme/machine.h"
+#include "trireme/base.h"
 
 #include <stdarg.h>
 #include <stdio.h>

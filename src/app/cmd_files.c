@@ -2,7 +2,7 @@
 /* export and import: a model's weights to and from files of other programs. */
 #include "app/app.h"
 
-#include "trireme/export.h"
+#include "trireme/train.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -3,9 +3,9 @@
  * kinds; rank tables, plans and folders of servers are recognised here first. */
 #include "app/app.h"
 
-#include "trireme/cluster.h"
-#include "trireme/planner.h"
-#include "trireme/save_files.h"
+#include "trireme/dist.h"
+#include "trireme/plan.h"
+#include "trireme/io.h"
 
 #include <dirent.h>
 #include <inttypes.h>

@@ -8,8 +8,8 @@
  * process is enough. Rank 0 prints. */
 #include "app/planning.h"
 
-#include "trireme/machine.h"
-#include "trireme/save_files.h"
+#include "trireme/base.h"
+#include "trireme/io.h"
 
 #include <errno.h>
 #include <stdio.h>

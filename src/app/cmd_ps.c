@@ -4,8 +4,7 @@
 #include "app/cmd_ps.h"
 
 #include "trireme/estimator.h"
-#include "trireme/save.h"
-#include "trireme/save_files.h"
+#include "trireme/io.h"
 
 #include <errno.h>
 #include <stdio.h>

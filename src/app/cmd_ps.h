@@ -5,7 +5,7 @@
 
 #include "app/app.h"
 
-#include "trireme/ps_tools.h"
+#include "trireme/ps.h"
 
 /* cmd_ps_row.c */
 /* Prints one row as text or JSON. With `total`: `writers` are the last pushes of the logs to

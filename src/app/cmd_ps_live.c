@@ -4,7 +4,7 @@
  * nothing. */
 #include "app/cmd_ps.h"
 
-#include "trireme/cluster.h"
+#include "trireme/dist.h"
 
 #include <stddef.h>
 #include <stdio.h>

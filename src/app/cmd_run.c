@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* run: any program on many ranks; the launcher is part of the library (trireme/launch.h). */
+/* run: any program on many ranks; the launcher is part of the library (trireme/dist.h). */
 #include "app/ranks.h"
 
-#include "trireme/launch.h"
+#include "trireme/dist.h"
 
 /* run. Everything behind "--" is the program with its arguments. */
 int app_run_run(app_context *app) {

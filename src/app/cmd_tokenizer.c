@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tokenizer train, encode, decode: learns byte-pair tokens from text files, and converts between
- * text and token ids (trireme/data_text.h). Ids are read and written as numbers in text, or as a
+ * text and token ids (trireme/data.h). Ids are read and written as numbers in text, or as a
  * .bin file. */
 #include "app/app.h"
 
-#include "trireme/data_text.h"
-#include "trireme/machine.h"
+#include "trireme/data.h"
+#include "trireme/base.h"
 
 #include <errno.h>
 #include <limits.h>

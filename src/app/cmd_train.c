@@ -11,8 +11,8 @@
  * compiled. */
 #include "app/app.h"
 
-#include "trireme/callbacks.h"
-#include "trireme/machine.h"
+#include "trireme/train.h"
+#include "trireme/base.h"
 
 #include <signal.h>
 #include <stdio.h>

@@ -17,7 +17,7 @@
 #include "app/bench.h"
 #include "app/planning.h"
 
-#include "trireme/machine.h"
+#include "trireme/base.h"
 
 #include <math.h>
 #include <stdio.h>

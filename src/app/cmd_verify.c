@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* verify: compares a plan of a split on its ranks with one device, tensor by tensor. The library
- * does the comparison (trireme/verify.h); this file prints it. */
+ * does the comparison (trireme/plan.h); this file prints it. */
 #include "app/app.h"
 #include "app/ranks.h"
 
-#include "trireme/verify.h"
+#include "trireme/plan.h"
 
 #include <stdlib.h>
 #include <string.h>

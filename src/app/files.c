@@ -2,7 +2,7 @@
 /* Files that flags name: texts, plans, endings of names (contracts in app.h). */
 #include "app/app.h"
 
-#include "trireme/planner.h"
+#include "trireme/plan.h"
 
 #include <errno.h>
 #include <stdio.h>

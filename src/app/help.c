@@ -4,7 +4,7 @@
  * stdout, also with --json. */
 #include "app/app.h"
 
-#include "trireme/models.h"
+#include "trireme/nn.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -7,7 +7,7 @@
  * read it. */
 #include "app/app.h"
 
-#include "trireme/machine.h"
+#include "trireme/base.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -5,7 +5,7 @@
 
 #include "app/app.h"
 
-#include "trireme/planner.h"
+#include "trireme/plan.h"
 
 /* Sets the options of a split that training would have by --wire, --sync-batch-norm and its
  * defaults, for commands that plan. */

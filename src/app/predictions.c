@@ -3,7 +3,7 @@
  * (contracts in app.h). */
 #include "app/app.h"
 
-#include "trireme/save_files.h"
+#include "trireme/io.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -8,9 +8,8 @@
  * process is. Contracts in app.h and ranks.h. */
 #include "app/ranks.h"
 
-#include "trireme/cluster.h"
-#include "trireme/launch.h"
-#include "trireme/planner.h"
+#include "trireme/dist.h"
+#include "trireme/plan.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -3,7 +3,7 @@
 #ifndef TRIREME_APP_RANKS_H
 #define TRIREME_APP_RANKS_H
 
-#include "trireme/launch.h"
+#include "trireme/dist.h"
 
 #include "app/app.h"
 

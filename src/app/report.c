@@ -4,8 +4,8 @@
  * it. */
 #include "app/app.h"
 
-#include "trireme/callbacks.h"
-#include "trireme/machine.h"
+#include "trireme/train.h"
+#include "trireme/base.h"
 
 #include <stdio.h>
 

@@ -11,9 +11,9 @@
 
 #include "app/bench.h"
 
-#include "trireme/cluster.h"
+#include "trireme/dist.h"
 #include "trireme/estimator.h"
-#include "trireme/machine.h"
+#include "trireme/base.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -10,7 +10,7 @@
 #include "app/ranks.h"
 #include "app/role.h"
 
-#include "trireme/machine.h"
+#include "trireme/base.h"
 
 #include <stdio.h>
 #include <stdlib.h>

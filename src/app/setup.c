@@ -3,7 +3,7 @@
  * split (contracts in app.h). Each word of a flag maps to an enumerator here and nowhere else. */
 #include "app/app.h"
 
-#include "trireme/models.h"
+#include "trireme/nn.h"
 
 #include <stdio.h>
 #include <stdlib.h>

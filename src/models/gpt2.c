@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* GPT-2 (Radford et al. 2019). Names, shapes and initial values of parameters are those of Hugging
  * Face's transformers, whose linear layers in GPT-2 have weights [inputs, outputs]. */
-#include "trireme/models.h"
+#include "trireme/nn.h"
 
 #include "graph/graph_ir.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Small networks (MLP, LeNet) and the registry of image networks by name. Parameter names follow
  * PyTorch's ("fc1.weight"). */
-#include "trireme/models.h"
+#include "trireme/nn.h"
 
 #include "graph/graph_ir.h"
 

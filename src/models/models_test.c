@@ -4,7 +4,7 @@
 #include "check.h"
 
 #include "graph/graph_ir.h"
-#include "trireme/models.h"
+#include "trireme/nn.h"
 
 static void count(const char *name, int64_t classes, int64_t size, trm_stem stem, int64_t *elements,
                   int64_t *tensors, trm_shape *out) {

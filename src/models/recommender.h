@@ -10,7 +10,7 @@
 #ifndef TRMI_MODELS_RECOMMENDER_H
 #define TRMI_MODELS_RECOMMENDER_H
 
-#include "trireme/models.h"
+#include "trireme/nn.h"
 
 #include "graph/graph_ir.h"
 

@@ -2,7 +2,7 @@
 /* Residual networks (He et al., 2015, arXiv:1512.03385) of depth 18 to 152. Parameter names are
  * those of torchvision, so that its checkpoints can be loaded. The stride of a bottleneck is in its
  * 3x3 convolution (ResNet v1.5), as in torchvision. */
-#include "trireme/models.h"
+#include "trireme/nn.h"
 
 #include "graph/graph_ir.h"
 

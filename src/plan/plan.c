@@ -10,7 +10,7 @@
 #include "plan/passes/pass.h"
 #include "plan/shard/sharding.h"
 
-#include "trireme/plan.h"
+#include "trireme/graph.h"
 
 #include "base/error.h"
 #include "base/os.h"

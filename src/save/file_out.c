@@ -9,7 +9,7 @@
  * rename have succeeded. All calls go through trmi_os, so that tests can make each of them fail. */
 #include "save/file_out.h"
 
-#include "trireme/save_files.h"
+#include "trireme/io.h"
 
 #include "base/arguments.h"
 #include "base/error.h"

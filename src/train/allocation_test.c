@@ -6,9 +6,8 @@
  * apart and printed. */
 #include "check.h"
 
-#include "trireme/callbacks.h"
-#include "trireme/models.h"
 #include "trireme/train.h"
+#include "trireme/nn.h"
 
 #include "ranks.h"
 

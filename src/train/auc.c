@@ -8,7 +8,7 @@
  * A bin is 1/128 of its value wide (7 bits of the mantissa), so that the AUC is exact up to ties
  * within a bin. Counts can be added over batches, threads and ranks in any order with the same
  * result, and no sample has to be kept. */
-#include "trireme/metrics.h"
+#include "trireme/train.h"
 
 #include "train/model.h"
 

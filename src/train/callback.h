@@ -4,7 +4,7 @@
 #ifndef TRMI_TRAIN_CALLBACK_H
 #define TRMI_TRAIN_CALLBACK_H
 
-#include "trireme/callbacks.h"
+#include "trireme/train.h"
 
 #include "base/os.h"
 

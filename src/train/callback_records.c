@@ -5,8 +5,8 @@
  * An error of opening a file fails training in on_begin. After that an error of writing (a full
  * disk) is logged once and training goes on, because hours of training are worth more than a
  * record of them. */
-#include "trireme/callbacks.h"
-#include "trireme/save_events.h"
+#include "trireme/train.h"
+#include "trireme/io.h"
 
 #include "train/callback.h"
 #include "train/export/graph_events.h"
@@ -136,7 +136,7 @@ static void metrics_destroy(void *context) {
     trmi_free(m);
 }
 
-/* Contract in trireme/callbacks.h. */
+/* Contract in trireme/train.h. */
 trm_callback trm_metrics_recorder(const char *path, int64_t every) {
     if (path == NULL) {
         return trmi_callback_unusable();
@@ -276,7 +276,7 @@ static void board_destroy(void *context) {
     trmi_free(b);
 }
 
-/* Contract in trireme/callbacks.h. */
+/* Contract in trireme/train.h. */
 trm_callback trm_tensorboard(const trm_tensorboard_options *options) {
     TRMI_NEED_OR(trmi_callback_unusable(), NULL, options);
     if (options->directory == NULL) {

@@ -6,7 +6,7 @@
  * training call. A maker cannot return an error: without memory or with a missing argument it
  * returns a callback that fails in on_begin. Hooks run on the thread of the training loop, on
  * every rank; what must be equal on all ranks (is a save due?) is agreed on. */
-#include "trireme/callbacks.h"
+#include "trireme/train.h"
 
 #include "train/callback.h"
 #include "train/model.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* trm_distribute: broadcast, all-reduce and sharding for a program that has its own training
- * loop (trireme/distribute.h).
+ * loop (trireme/dist.h).
  *
  * Many small values anywhere in memory are packed into a few large operations:
  *
@@ -9,7 +9,7 @@
  * A value above STAGE_BYTES is reduced in place by an operation of its own. Without a handle
  * (NULL) the functions use the ranks of the process, which are joined at the first call and left
  * at exit (`own`); this is the only global state. */
-#include "trireme/distribute.h"
+#include "trireme/dist.h"
 
 #include "base/arguments.h"
 #include "base/checked.h"
@@ -58,7 +58,7 @@ static trm_status join(const trm_cluster_flags *flags, trm_distribute *d, trm_er
     return status == TRM_OK ? make_stage(d, err) : status;
 }
 
-/* Contract in trireme/distribute.h. */
+/* Contract in trireme/dist.h. */
 trm_status trm_distribute_begin(const trm_cluster_flags *flags, trm_distribute **out,
                                 trm_error *err) {
     TRMI_NEED(err, out);
@@ -291,7 +291,7 @@ static trm_status divide(const trm_distribute *d, int64_t global_batch, int64_t 
     return TRM_OK;
 }
 
-/* Contract in trireme/distribute.h. The batch is divided even without a dataset. */
+/* Contract in trireme/dist.h. The batch is divided even without a dataset. */
 trm_status trm_distribute_shard_and_rebatch(trm_distribute *d, trm_dataset *dataset,
                                             int64_t global_batch, int64_t *local_batch,
                                             trm_error *err) {
@@ -325,7 +325,7 @@ static void keep_rows(const trm_tensor *array, int64_t samples, int32_t size, in
     memcpy(data + (size_t)(count - 1) * row, saved, row);
 }
 
-/* Contract in trireme/distribute.h. All arrays are checked before one is changed. */
+/* Contract in trireme/dist.h. All arrays are checked before one is changed. */
 trm_status trm_distribute_shard_arrays(trm_distribute *d, const trm_tensor *arrays, int32_t count,
                                        int64_t *samples, int64_t *batch, trm_error *err) {
     TRMI_NEED(err, samples, batch);

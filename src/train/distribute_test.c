@@ -2,7 +2,7 @@
 /* The three calls of guide 001, on plain arrays and a dataset. */
 #include "check.h"
 
-#include "trireme/distribute.h"
+#include "trireme/dist.h"
 
 #include "base/half.h"
 #include "ranks.h"

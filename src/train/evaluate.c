@@ -9,7 +9,7 @@
  * (batch->samples, label -1). */
 #include "train/model.h"
 
-#include "trireme/metrics.h"
+#include "trireme/train.h"
 
 #include "base/arguments.h"
 #include "base/error.h"

@@ -11,8 +11,7 @@
 #include "train/gradient_sink.h"
 #include "train/model.h"
 
-#include "trireme/context.h"
-#include "trireme/metrics.h"
+#include "trireme/train.h"
 
 #include "base/arguments.h"
 #include "base/error.h"

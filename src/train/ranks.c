@@ -4,7 +4,7 @@
  * once. */
 #include "train/model.h"
 
-#include "trireme/cluster.h"
+#include "trireme/dist.h"
 
 #include "base/error.h"
 #include "base/log.h"

@@ -2,7 +2,6 @@
 /* Models on several ranks: the same run as on one, saved by rank 0, stopped and resumed by all. */
 #include "folder.h"
 
-#include "trireme/callbacks.h"
 #include "trireme/train.h"
 
 #include "base/os.h"

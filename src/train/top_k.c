@@ -2,13 +2,13 @@
 /* Top-k accuracy from counts: hits[i] counts the samples whose own class has exactly i better
  * classes, i < 5. Ties go to the lower class, so that the value depends on no order of
  * computation. A NaN logit never counts as a hit. */
-#include "trireme/metrics.h"
+#include "trireme/train.h"
 
 #include "base/arguments.h"
 
 #include <math.h>
 
-/* Contract in trireme/metrics.h. Rows with a label outside of the classes are not counted. */
+/* Contract in trireme/train.h. Rows with a label outside of the classes are not counted. */
 void trm_top_k_add(trm_top_k *top, const float *logits, const int32_t *labels, int64_t rows,
                    int64_t classes) {
     TRMI_NEED_OR(, NULL, top);

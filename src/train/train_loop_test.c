@@ -3,7 +3,6 @@
 #include "fault_os.h"
 #include "folder.h"
 
-#include "trireme/callbacks.h"
 #include "trireme/train.h"
 
 #include "base/error.h"

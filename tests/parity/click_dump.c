@@ -4,7 +4,7 @@
  *     click_dump MODEL OPTIMIZER STEPS DIR [bags|stacked|rank]
  * -> DIR/init.safetensors, final.safetensors, batches.safetensors (label, dense, keys and with bags
  * offsets and values of every step), losses.txt. */
-#include "trireme/data_click.h"
+#include "trireme/data.h"
 #include "trireme/trireme.h"
 
 #include <stdio.h>

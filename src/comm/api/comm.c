@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Communicators: creation from a bootstrap or from a parent, and the public functions of
- * trireme/comm.h that are not in comm_op.c, comm_run.c, comm_async.c or comm_split.c. The drawing
+ * trireme/dist.h that are not in comm_op.c, comm_run.c, comm_async.c or comm_split.c. The drawing
  * is in communicator.h. */
 #include "comm/api/world.h"
 #include "comm/api/communicator.h"

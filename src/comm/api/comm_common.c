@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Memory that all ranks of a host share: rank 0's buffer, mapped by every rank. The public
- * functions are described in trireme/comm.h. */
+ * functions are described in trireme/dist.h. */
 #include "comm/api/communicator.h"
 
 #include "base/arguments.h"

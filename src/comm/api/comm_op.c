@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Translates a caller's operation into the form that engines run (trmi_engine_call). Every rule of
- * trireme/comm.h about arguments is checked here, and only here: engines rely on it.
+ * trireme/dist.h about arguments is checked here, and only here: engines rely on it.
  *
  *   check_scalars --> resolve_counts (kinds with counts) --> resolve_buffers --> trmi_op_sign
  *

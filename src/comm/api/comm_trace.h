@@ -3,7 +3,7 @@
 #ifndef TRMI_COMM_TRACE_H
 #define TRMI_COMM_TRACE_H
 
-#include "trireme/comm.h"
+#include "trireme/dist.h"
 
 #include "base/trace.h"
 

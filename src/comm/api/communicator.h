@@ -87,7 +87,7 @@ struct trm_comm {
     _Atomic(trmi_trace *) trace; /* of the root: records its operations and those of its children */
 };
 
-/* comm_op.c: checks a caller's collective against the rules of trireme/comm.h and writes the
+/* comm_op.c: checks a caller's collective against the rules of trireme/dist.h and writes the
  * resolved form to request->op; its arrays go to request->counts. Errors: INVALID, NOMEM. */
 trm_status trmi_comm_resolve(trm_comm *comm, const trm_collective *from, trm_request *request,
                              trm_error *err);

@@ -13,7 +13,7 @@
 #define TRMI_COMM_ENGINE_H
 
 #include "comm/rendezvous/rendezvous.h"
-#include "trireme/comm.h"
+#include "trireme/dist.h"
 
 /* A collective, resolved for one rank. The pointers say where data really start; whether the
  * caller's operation was in place no longer matters.

@@ -5,7 +5,7 @@
 #ifndef TRMI_COMM_REDUCE_H
 #define TRMI_COMM_REDUCE_H
 
-#include "trireme/comm.h"
+#include "trireme/dist.h"
 
 /* Computes target[t][i] = sources[0][i] op sources[1][i] op ... for every t and i < count. 16-bit
  * floats are accumulated in float and rounded once. A target may be one of the sources, in exactly

@@ -5,7 +5,7 @@
 #ifndef TRMI_COMM_API_WORLD_H
 #define TRMI_COMM_API_WORLD_H
 
-#include "trireme/comm.h"
+#include "trireme/dist.h"
 
 /* Adds a job of more than one rank. At most 16 are kept; further ones are ignored. */
 void trmi_world_add(trm_bootstrap *bootstrap);

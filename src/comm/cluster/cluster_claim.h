@@ -9,7 +9,7 @@
 #ifndef TRMI_COMM_CLUSTER_CLAIM_H
 #define TRMI_COMM_CLUSTER_CLAIM_H
 
-#include "trireme/cluster.h"
+#include "trireme/dist.h"
 
 #include "base/memory.h"
 #include "comm/rendezvous/rendezvous.h"

@@ -2,7 +2,7 @@
 /* Environments of any bytes: NAME=value lines for the resolver. */
 #include "fuzz_seed.h"
 
-#include "trireme/cluster.h"
+#include "trireme/dist.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -12,7 +12,7 @@
  * program's own calls have priority. */
 #include "comm/cluster/cluster_claim.h"
 
-#include "trireme/comm.h"
+#include "trireme/dist.h"
 
 #include "base/error.h"
 #include "comm/cluster/cluster_addr.h"

@@ -2,7 +2,7 @@
 /* Who am I: TF_CONFIG in both dialects, guide 000's flags, launchers, precedence, disagreement. */
 #include "check.h"
 
-#include "trireme/cluster.h"
+#include "trireme/dist.h"
 
 #include "comm/cluster/cluster_claim.h"
 

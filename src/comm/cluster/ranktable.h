@@ -8,7 +8,7 @@
 #ifndef TRMI_COMM_RANKTABLE_H
 #define TRMI_COMM_RANKTABLE_H
 
-#include "trireme/cluster.h"
+#include "trireme/dist.h"
 
 #include "base/hash_index.h"
 #include "base/memory.h"

@@ -2,7 +2,7 @@
 /* Rank tables of any bytes: read, refused or written out again, never a crash or a read outside. */
 #include "fuzz_seed.h"
 
-#include "trireme/cluster.h"
+#include "trireme/dist.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
 /* Rank tables: the four spellings, every rule with its message, make, merge, digest, size. */
 #include "check.h"
 
-#include "trireme/cluster.h"
+#include "trireme/dist.h"
 
 #include <sys/resource.h>
 #include <time.h>

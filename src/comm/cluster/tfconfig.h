@@ -5,7 +5,7 @@
 #ifndef TRMI_COMM_TFCONFIG_H
 #define TRMI_COMM_TFCONFIG_H
 
-#include "trireme/cluster.h"
+#include "trireme/dist.h"
 
 #include "base/memory.h"
 

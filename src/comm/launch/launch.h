@@ -11,7 +11,7 @@
 #ifndef TRMI_COMM_LAUNCH_H
 #define TRMI_COMM_LAUNCH_H
 
-#include "trireme/launch.h"
+#include "trireme/dist.h"
 
 #include "base/memory.h"
 

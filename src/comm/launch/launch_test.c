@@ -2,7 +2,7 @@
 /* The launcher with small shell programs: ends, failures, signals, time limits, orphans, roles. */
 #include "check.h"
 
-#include "trireme/launch.h"
+#include "trireme/dist.h"
 
 #include "base/memory.h"
 #include "base/os.h"

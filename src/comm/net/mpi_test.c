@@ -4,7 +4,7 @@
  */
 #include "collective_cases.h"
 
-#include "trireme/cluster.h"
+#include "trireme/dist.h"
 
 #define PLUGINS TRIREME_BUILD_DIR "/plugins"
 

@@ -131,7 +131,7 @@ static bool is_plugin(const char *name) {
            strcmp(name, "mpi_openmpi") == 0 || strcmp(name, "mpi_mpich") == 0;
 }
 
-/* Checks the options that can be wrong before any rank is contacted (see trireme/comm.h). */
+/* Checks the options that can be wrong before any rank is contacted (see trireme/dist.h). */
 trm_status trm_comm_check(const trm_comm_options *options, trm_error *err) {
     TRMI_NEED(err, options);
     const char *name = options->engine != NULL ? options->engine : "auto";

@@ -4,7 +4,7 @@
 #ifndef TRMI_COMM_RESERVE_H
 #define TRMI_COMM_RESERVE_H
 
-#include "trireme/comm.h"
+#include "trireme/dist.h"
 
 /* As trm_comm_alloc_shared, but no page is allocated before it is used. */
 void *trmi_comm_reserve_shared(trm_comm *comm, size_t bytes, trm_error *err);

@@ -2,7 +2,7 @@
 /* Ranks that MindSpore's msrun has started, and what HCCL's variables say of a rank. */
 #include "check.h"
 
-#include "trireme/comm.h"
+#include "trireme/dist.h"
 
 #include "base/os.h"
 #include "comm/rendezvous/side.h"

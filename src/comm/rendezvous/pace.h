@@ -12,7 +12,7 @@
 #ifndef TRMI_COMM_PACE_H
 #define TRMI_COMM_PACE_H
 
-#include "trireme/comm.h"
+#include "trireme/dist.h"
 
 /* steps between two exchanges; slow windows before a rank is reported */
 enum { TRMI_PACE_STEPS = 50, TRMI_PACE_WINDOWS = 3 };

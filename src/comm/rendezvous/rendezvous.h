@@ -16,7 +16,7 @@
 #define TRMI_COMM_RENDEZVOUS_H
 
 #include "trireme/base.h"
-#include "trireme/cluster.h"
+#include "trireme/dist.h"
 
 enum { TRMI_ALGORITHM_BYTES = 512 }; /* longest text that chooses algorithms, with its '\0' */
 

@@ -21,7 +21,7 @@
 #ifndef TRMI_COMM_SIDE_H
 #define TRMI_COMM_SIDE_H
 
-#include "trireme/cluster.h"
+#include "trireme/dist.h"
 
 #include "comm/rendezvous/rendezvous.h"
 #include "comm/rendezvous/side_hello.h"

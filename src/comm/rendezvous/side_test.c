@@ -3,7 +3,7 @@
  * while they meet and afterwards. */
 #include "check.h"
 
-#include "trireme/cluster.h"
+#include "trireme/dist.h"
 
 #include "base/error.h"
 #include "base/os.h"

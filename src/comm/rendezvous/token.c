@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The job's token: 32 random bytes in a file that only its owner can read. Public functions for
- * token files (trireme/cluster.h), and the files that processes of one host find by address. */
+ * token files (trireme/dist.h), and the files that processes of one host find by address. */
 #include "comm/rendezvous/token.h"
 
 #include "base/arguments.h"

@@ -11,7 +11,7 @@
 #ifndef TRMI_COMM_TOKEN_H
 #define TRMI_COMM_TOKEN_H
 
-#include "trireme/cluster.h"
+#include "trireme/dist.h"
 
 enum { TRMI_TOKEN_PATH_BYTES = 160 };
 

@@ -15,7 +15,7 @@
 #ifndef TRMI_COMM_SCHEDULE_H
 #define TRMI_COMM_SCHEDULE_H
 
-#include "trireme/comm.h"
+#include "trireme/dist.h"
 
 typedef enum trmi_algorithm {
     TRMI_ALGORITHM_AUTO = 0,

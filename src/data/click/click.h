@@ -9,7 +9,7 @@
 #ifndef TRMI_DATA_CLICK_H
 #define TRMI_DATA_CLICK_H
 
-#include "trireme/data_click.h"
+#include "trireme/data.h"
 
 #include "data/pipeline/source.h"
 

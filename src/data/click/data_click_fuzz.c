@@ -3,7 +3,7 @@
  * first byte chooses. */
 #include "fuzz_seed.h"
 
-#include "trireme/data_click.h"
+#include "trireme/data.h"
 
 #include <stdio.h>
 #include <string.h>

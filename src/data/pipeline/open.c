@@ -7,7 +7,6 @@
  * A kind that the caller names is not checked against the data: the reader of that kind reports
  * what is wrong. */
 #include "trireme/data.h"
-#include "trireme/data_click.h"
 
 #include "base/arguments.h"
 #include "base/error.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "data/text/token_file.h"
 
-#include "trireme/data_text.h"
+#include "trireme/data.h"
 
 #include "base/endian.h"
 #include "base/error.h"

@@ -12,7 +12,7 @@
 #ifndef TRMI_DATA_TOKENIZER_H
 #define TRMI_DATA_TOKENIZER_H
 
-#include "trireme/data_text.h"
+#include "trireme/data.h"
 
 #include "base/hash_index.h"
 #include "base/memory.h"

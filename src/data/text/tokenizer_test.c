@@ -4,7 +4,7 @@
 #include "folder.h"
 #include "real_data.h"
 
-#include "trireme/data_text.h"
+#include "trireme/data.h"
 
 #include "base/hash.h"
 #include "base/memory.h"

@@ -11,7 +11,7 @@
 #ifndef TRMI_EXEC_PROBE_H
 #define TRMI_EXEC_PROBE_H
 
-#include "trireme/comm.h"
+#include "trireme/dist.h"
 #include "trireme/exec.h"
 
 #include "exec/autoparallel/plan_benchmark.h"

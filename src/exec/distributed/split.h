@@ -8,7 +8,7 @@
 #ifndef TRMI_EXEC_SHARD_H
 #define TRMI_EXEC_SHARD_H
 
-#include "trireme/comm.h"
+#include "trireme/dist.h"
 #include "trireme/exec.h"
 
 #include "exec/backend.h"

@@ -210,7 +210,7 @@ typedef struct trmi_plan_options {
     trm_node loss;
     const trm_node *outputs; /* values to keep until the end of the training step */
     int32_t outputs_count;
-    int32_t precision; /* trm_precision of trireme/plan.h */
+    int32_t precision; /* trm_precision of trireme/graph.h */
     bool no_fusion, no_recompute;
     /* gradients of embeddings are dense, too: gradient accumulation needs that */
     bool dense_gradients;

@@ -9,7 +9,7 @@
  * Parameters stay fp32 masters; the gradient of a weight is made in fp32 (pass_tidy.c). */
 #include "plan/passes/pass.h"
 
-#include "trireme/plan.h"
+#include "trireme/graph.h"
 
 /* Returns whether an operator computes in bf16. */
 static bool computes_in_bf16(trmi_op_kind kind) {

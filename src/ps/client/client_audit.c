@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "base/memory.h"
 
-/* Contract in trireme/ps_tools.h. The answer has info, values, slots and the last writers, in
+/* Contract in trireme/ps.h. The answer has info, values, slots and the last writers, in
  * this order. */
 trm_status trm_ps_audit_row(trm_ps_client *client, int32_t table, uint64_t key, trm_row_info *info,
                             float *values, float *slots, trm_ps_writer writers[TRM_PS_WRITERS],

@@ -2,7 +2,7 @@
 /* Tests of what a stranger to a running job can ask its servers. */
 #include "servers.h"
 
-#include "trireme/ps_tools.h"
+#include "trireme/ps.h"
 
 #include <string.h>
 

@@ -19,7 +19,7 @@
 #ifndef TRMI_PS_SHARD_H
 #define TRMI_PS_SHARD_H
 
-#include "trireme/ps_tools.h"
+#include "trireme/ps.h"
 
 #include "base/os.h"
 #include "ps/wire/codec.h"

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A job's folder without a server, for audits: creates all shards of the job in this process,
- * loads each shard's chain of snapshot files and replays its log (trireme/ps_tools.h). Nothing
+ * loads each shard's chain of snapshot files and replays its log (trireme/ps.h). Nothing
  * in the folder is changed.
  *
  *      load_chain: full snapshot, then each differential one --> replay_logs: the pushes since
  *
  * A snapshot of another number of servers or shards is loaded into all shards; each selects its
  * own rows. */
-#include "trireme/ps_tools.h"
+#include "trireme/ps.h"
 
 #include "base/arguments.h"
 #include "base/error.h"
@@ -166,7 +166,7 @@ static trm_status find_table(const trm_ps_folder *f, trm_error *err) {
                                     name, names);
 }
 
-/* Contract in trireme/ps_tools.h. With a table or a key only those rows are kept, but all of the
+/* Contract in trireme/ps.h. With a table or a key only those rows are kept, but all of the
  * logs are replayed. */
 trm_status trm_ps_folder_open(const char *path, const trm_ps_folder_options *options,
                               trm_ps_folder **out, trm_error *err) {
@@ -240,7 +240,7 @@ const trm_table_options *trm_ps_folder_table(const trm_ps_folder *f, int32_t tab
     return &f->shards[0]->tables[table]->options;
 }
 
-/* Contract in trireme/ps_tools.h. The row is on one shard; all are searched. */
+/* Contract in trireme/ps.h. The row is on one shard; all are searched. */
 trm_status trm_ps_folder_row(const trm_ps_folder *f, int32_t table, uint64_t key,
                              trm_row_info *info, float *values, float *slots, trm_error *err) {
     TRMI_NEED(err, f);
@@ -284,7 +284,7 @@ static trm_status each_of_shard(trmi_row_table *table, trm_ps_see_row see, void 
     return TRM_OK;
 }
 
-/* Contract in trireme/ps_tools.h. */
+/* Contract in trireme/ps.h. */
 trm_status trm_ps_folder_each(const trm_ps_folder *f, int32_t table, trm_ps_see_row see,
                               void *context, trm_error *err) {
     TRMI_NEED(err, f, (const void *)(uintptr_t)see);

@@ -86,7 +86,7 @@ static int64_t parts_of(const trm_partition *p, const trm_ps_variable *v) {
     return trmi_min_i64(most, v->rows);
 }
 
-/* Contract in trireme/ps_tables.h. Variables share the range 0 to 1 in proportion to their
+/* Contract in trireme/ps.h. Variables share the range 0 to 1 in proportion to their
  * bytes. */
 trm_status trm_ps_place(const trm_ps_variable *variables, int32_t count,
                         const trm_partition *partition, trm_placement_kind kind, trm_placement *out,

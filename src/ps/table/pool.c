@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Pooling of bags of rows with its gradient, and feature hashing (trireme/ps_tables.h). */
+/* Pooling of bags of rows with its gradient, and feature hashing (trireme/ps.h). */
 #include "ps/table/apply.h"
 
 #include "base/arguments.h"

@@ -12,7 +12,7 @@
  * snapshot has every row as it was when the cut began. */
 #include "ps/table/table.h"
 
-#include "trireme/ps_tools.h"
+#include "trireme/ps.h"
 
 #include "base/arguments.h"
 #include "base/checked.h"
@@ -446,7 +446,7 @@ bool trmi_row_table_take_removed(trmi_row_table *table, uint64_t **keys, int64_t
     return complete;
 }
 
-/* Contract in trireme/ps_tools.h. */
+/* Contract in trireme/ps.h. */
 trm_status trm_ps_forecast(const trm_table_options *table, int64_t rows, int32_t shards,
                            int64_t *bytes, trm_error *err) {
     TRMI_NEED(err, table, bytes);

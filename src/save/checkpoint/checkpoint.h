@@ -21,7 +21,7 @@
 #ifndef TRMI_SAVE_CHECKPOINT_H
 #define TRMI_SAVE_CHECKPOINT_H
 
-#include "trireme/save.h"
+#include "trireme/io.h"
 
 #include "base/os.h"
 #include "save/file_out.h"

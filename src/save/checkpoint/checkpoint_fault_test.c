@@ -4,7 +4,7 @@
 #include "check.h"
 #include "fault_os.h"
 
-#include "trireme/save.h"
+#include "trireme/io.h"
 
 #include "save/checkpoint/checkpoint.h"
 

@@ -5,7 +5,7 @@
 #ifndef TRMI_SAVE_MANIFEST_H
 #define TRMI_SAVE_MANIFEST_H
 
-#include "trireme/save.h"
+#include "trireme/io.h"
 
 #include "base/memory.h"
 #include "save/checkpoint/digest.h"

@@ -7,10 +7,7 @@
 #include "base/os.h"
 #include "save/formats/npy.h"
 
-#include "trireme/save.h"
-#include "trireme/save_events.h"
-#include "trireme/save_files.h"
-#include "trireme/save_onnx.h"
+#include "trireme/io.h"
 
 #include <math.h>
 #include <unistd.h>

@@ -7,7 +7,7 @@
 #ifndef TRMI_SAVE_EVENTS_H
 #define TRMI_SAVE_EVENTS_H
 
-#include "trireme/save_events.h"
+#include "trireme/io.h"
 
 #include "base/memory.h"
 #include "base/os.h"

@@ -7,7 +7,7 @@
  *
  * A resumed run continues the file after the last line of the step that it resumes from, so that
  * steps that are computed again do not appear twice. */
-#include "trireme/save_events.h"
+#include "trireme/io.h"
 
 #include "base/arguments.h"
 #include "base/error.h"

@@ -8,7 +8,7 @@
 #ifndef TRMI_SAVE_NPY_H
 #define TRMI_SAVE_NPY_H
 
-#include "trireme/save_files.h"
+#include "trireme/io.h"
 
 #include "base/memory.h"
 #include "base/os.h"

@@ -5,7 +5,7 @@
 #ifndef TRMI_SAVE_ONNX_H
 #define TRMI_SAVE_ONNX_H
 
-#include "trireme/save_onnx.h"
+#include "trireme/io.h"
 
 #include "base/memory.h"
 #include "base/mapping.h"

@@ -9,7 +9,7 @@
 #ifndef TRMI_SAVE_SAFETENSORS_H
 #define TRMI_SAVE_SAFETENSORS_H
 
-#include "trireme/save.h"
+#include "trireme/io.h"
 
 #include "base/memory.h"
 #include "base/os.h"

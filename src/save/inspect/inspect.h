@@ -4,7 +4,7 @@
 #ifndef TRMI_SAVE_INSPECT_H
 #define TRMI_SAVE_INSPECT_H
 
-#include "trireme/save_files.h"
+#include "trireme/io.h"
 
 #include "base/memory.h"
 

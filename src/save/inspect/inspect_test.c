@@ -7,9 +7,7 @@
 #include "save/formats/npy.h"
 #include "base/tfrecord.h"
 
-#include "trireme/save_events.h"
-#include "trireme/save_files.h"
-#include "trireme/save_onnx.h"
+#include "trireme/io.h"
 
 #include <sys/stat.h>
 #include <unistd.h>

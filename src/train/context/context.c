@@ -90,7 +90,7 @@ static trm_status no_such(const char *name, trm_error *err) {
                            "no context option '%.60s'; trireme help context lists them", name);
 }
 
-/* Contract in trireme/context.h. Nothing changes after an error. */
+/* Contract in trireme/train.h. Nothing changes after an error. */
 trm_status trm_context_set(trm_context *c, const char *name, const char *value, trm_error *err) {
     TRMI_NEED(err, c, name, value);
     int32_t index = trmi_context_find(name);
@@ -374,7 +374,7 @@ static trm_joint joint_of(const trm_context *c) {
                                        : TRM_JOINT_OFF;
 }
 
-/* Contract in trireme/context.h. Modes with a split graph set other members than the
+/* Contract in trireme/train.h. Modes with a split graph set other members than the
  * data-parallel modes. */
 trm_status trm_context_resolve(trm_context *c, trm_comm *comm, trm_parallel_options *parallel,
                                int32_t *accumulate, trm_error *err) {

@@ -2,7 +2,6 @@
 /* Context options: set, get, reset; what excludes what; what they mean for a model. */
 #include "check.h"
 
-#include "trireme/context.h"
 #include "trireme/train.h"
 
 #include "ranks.h"

@@ -3,7 +3,7 @@
  * for what fills no step. */
 #include "check.h"
 
-#include "trireme/data_click.h"
+#include "trireme/data.h"
 
 #include "base/rng.h"
 #include "train/estimator/dealt.h"

@@ -9,8 +9,7 @@
  * at any time. */
 #include "train/estimator/estimator.h"
 
-#include "trireme/save.h"
-#include "trireme/save_events.h"
+#include "trireme/io.h"
 
 #include "train/callback.h"
 #include "train/model.h"

@@ -6,7 +6,7 @@
  *        model_dir/export/<name>/best.json                    of BEST: the value to beat, also after a restart */
 #include "train/estimator/estimator.h"
 
-#include "trireme/export.h"
+#include "trireme/train.h"
 
 #include "base/error.h"
 #include "base/log.h"

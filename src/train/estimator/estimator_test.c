@@ -3,7 +3,7 @@
  */
 #include "folder.h"
 
-#include "trireme/data_click.h"
+#include "trireme/data.h"
 #include "trireme/estimator.h"
 
 #include "train/estimator/estimator.h"

@@ -2,9 +2,8 @@
 /* Parameters on servers against one device: the same description, the same numbers. */
 #include "click_shard.h"
 
-#include "trireme/callbacks.h"
-#include "trireme/ps.h"
 #include "trireme/train.h"
+#include "trireme/ps.h"
 
 #include "ranks.h"
 

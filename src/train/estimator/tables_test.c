@@ -5,8 +5,8 @@
  * with them. */
 #include "click_shard.h"
 
-#include "trireme/models.h"
-#include "trireme/ps_tools.h"
+#include "trireme/nn.h"
+#include "trireme/ps.h"
 #include "trireme/train.h"
 
 #include <math.h>

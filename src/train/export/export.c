@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Exports a model's weights as safetensors, npz or ONNX (trireme/export.h). The first two write
+/* Exports a model's weights as safetensors, npz or ONNX (trireme/train.h). The first two write
  * the gathered variables; ONNX walks the evaluation graph and lets onnx_map.c translate each
  * operator. */
-#include "trireme/export.h"
-#include "trireme/save_files.h"
+#include "trireme/train.h"
+#include "trireme/io.h"
 
 #include "train/export/gather.h"
 #include "train/model.h"
@@ -146,7 +146,7 @@ static trm_status build(trmi_onnx *x, trm_exec *exec, trm_node logits, trm_error
     return TRM_OK;
 }
 
-/* Contract in trireme/export.h. An evaluation graph is needed: a training graph computes batch
+/* Contract in trireme/train.h. An evaluation graph is needed: a training graph computes batch
  * statistics. */
 trm_status trm_export_onnx(trm_model *model, const char *path, trm_error *err) {
     TRMI_NEED(err, model, path);

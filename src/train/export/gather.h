@@ -4,7 +4,7 @@
 #define TRMI_TRAIN_GATHER_H
 
 #include "trireme/exec.h"
-#include "trireme/save.h"
+#include "trireme/io.h"
 #include "trireme/train.h"
 
 #include "base/memory.h"

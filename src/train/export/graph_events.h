@@ -4,7 +4,7 @@
 #define TRMI_TRAIN_GRAPH_EVENTS_H
 
 #include "trireme/graph.h"
-#include "trireme/save_events.h"
+#include "trireme/io.h"
 
 /* Writes `graph` as an event of TensorBoard's graph tab: one node for each operator, scopes
  * ("layer1.0.conv1") become groups.

@@ -6,11 +6,10 @@
  */
 #include "check.h"
 
-#include "trireme/data_click.h"
-#include "trireme/export.h"
-#include "trireme/models.h"
-#include "trireme/save_files.h"
-#include "trireme/save_onnx.h"
+#include "trireme/data.h"
+#include "trireme/train.h"
+#include "trireme/nn.h"
+#include "trireme/io.h"
 
 #include "base/os.h"
 #include "base/rng.h"

@@ -4,7 +4,7 @@
 #ifndef TRMI_TRAIN_ONNX_MAP_H
 #define TRMI_TRAIN_ONNX_MAP_H
 
-#include "trireme/save_onnx.h"
+#include "trireme/io.h"
 
 #include "base/memory.h"
 #include "graph/graph_ir.h"

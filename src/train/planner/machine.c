@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Describes the machine for `doctor` and the benchmarks, from /proc, /sys and the libraries
- * (trireme/machine.h). A property that cannot be read is left empty or -1; nothing here fails. */
-#include "trireme/machine.h"
+ * (trireme/base.h). A property that cannot be read is left empty or -1; nothing here fails. */
+#include "trireme/base.h"
 
 #include "base/arguments.h"
 #include "base/cpu.h"
@@ -69,7 +69,7 @@ static const char *isa_name(const trmi_cpu_features *cpu) {
     return cpu->avx512_bf16 ? "avx512_bf16" : cpu->avx512 ? "avx512" : cpu->avx2 ? "avx2" : "plain";
 }
 
-/* Contract in trireme/machine.h. */
+/* Contract in trireme/base.h. */
 void trm_machine_ask(trm_machine *out) {
     TRMI_NEED_OR(, NULL, out);
     memset(out, 0, sizeof *out);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "check.h"
 
-#include "trireme/metrics.h"
+#include "trireme/train.h"
 
 #include "base/rng.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reads plan files without a model: for inspecting them, and as the text that executors and
  * planners take. */
-#include "trireme/planner.h"
+#include "trireme/plan.h"
 
 #include "base/arguments.h"
 #include "base/error.h"
@@ -31,7 +31,7 @@ static char *lines_of(const uint8_t *data, size_t bytes, const char *file) {
     return text.data;
 }
 
-/* Contract in trireme/planner.h. The file is parsed without a graph, so only its form is
+/* Contract in trireme/plan.h. The file is parsed without a graph, so only its form is
  * checked. */
 trm_status trm_plan_read(const char *file, trm_plan_info *out, char **text, trm_error *err) {
     TRMI_NEED(err, file, out);

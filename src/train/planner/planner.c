@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The planner: from options to the best plan (trireme/planner.h).
+/* The planner: from options to the best plan (trireme/plan.h).
  *
  *       settle          options, meshes, links, global batch
  *       settle_whole    forward graph and options, for compiling and running plans
@@ -265,7 +265,7 @@ trm_status trm_mesh_ranks(const char *mesh, int32_t *ranks, trm_error *err) {
     return TRM_OK;
 }
 
-/* Contract in trireme/planner.h. All ranks build the graphs, so that errors in the options are
+/* Contract in trireme/plan.h. All ranks build the graphs, so that errors in the options are
  * the same on all; then rank 0 plans and the others serve measurements. */
 trm_status trm_planner_create(const trm_model_options *model, const trm_planner_options *options,
                               trm_planner **out, trm_error *err) {
@@ -348,7 +348,7 @@ void trm_planner_destroy(trm_planner *p) {
     trmi_free(p);
 }
 
-/* Contract in trireme/planner.h. The bound holds for all meshes that were searched, so it is the
+/* Contract in trireme/plan.h. The bound holds for all meshes that were searched, so it is the
  * least of their bounds. */
 void trm_planner_describe(const trm_planner *p, trm_planner_info *out) {
     TRMI_NEED_OR(, NULL, p, out);

@@ -14,7 +14,7 @@
 #ifndef TRMI_TRAIN_PLANNER_H
 #define TRMI_TRAIN_PLANNER_H
 
-#include "trireme/planner.h"
+#include "trireme/plan.h"
 
 #include "base/memory.h"
 #include "exec/autoparallel/auto_parallel.h"

@@ -94,7 +94,7 @@ static trm_status predict(trm_planner *p, trm_error *err) {
     return status;
 }
 
-/* Contract in trireme/planner.h. Ranks other than 0 serve the measurements of rank 0. */
+/* Contract in trireme/plan.h. Ranks other than 0 serve the measurements of rank 0. */
 trm_status trm_planner_look(trm_planner *p, trm_error *err) {
     TRMI_NEED(err, p);
     if (p->options.comm != NULL && trm_comm_rank(p->options.comm) != 0) {

@@ -2,7 +2,7 @@
 /* Costs that are looked at again: the same plans, other predictions, on all ranks together. */
 #include "check.h"
 
-#include "trireme/planner.h"
+#include "trireme/plan.h"
 
 #include "folder.h"
 #include "ranks.h"

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Returns the plans of a planner as texts of plan files (contracts in trireme/planner.h). */
+/* Returns the plans of a planner as texts of plan files (contracts in trireme/plan.h). */
 #include "train/planner/planner.h"
 
 #include "base/arguments.h"
 #include "base/error.h"
 
-/* Contract in trireme/planner.h. With `looks` the list is that of the first look, with present
+/* Contract in trireme/plan.h. With `looks` the list is that of the first look, with present
  * times. */
 char *trm_planner_plan(const trm_planner *p, int32_t index, trm_planner_candidate *about) {
     TRMI_NEED_OR(NULL, NULL, p);

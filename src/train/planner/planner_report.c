@@ -4,7 +4,7 @@
 
 #include "base/arguments.h"
 
-/* Contract in trireme/planner.h. NULL without memory or if gathering failed. */
+/* Contract in trireme/plan.h. NULL without memory or if gathering failed. */
 char *trm_planner_report(const trm_planner *p, bool json) {
     TRMI_NEED_OR(NULL, NULL, p);
     trmi_report *r = trmi_alloc(sizeof *r);

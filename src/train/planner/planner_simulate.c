@@ -356,7 +356,7 @@ static void tell_json(simulation *s) {
         fmax(1, s->o->straggler), s->straggler, s->seconds);
 }
 
-/* Contract in trireme/planner.h: tables, what-if, trace, text. */
+/* Contract in trireme/plan.h: tables, what-if, trace, text. */
 trm_status trm_planner_simulate(trm_planner *p, const trm_simulation_options *options, char **text,
                                 trm_error *err) {
     TRMI_NEED(err, p, options, text);

@@ -111,7 +111,7 @@ static trm_status tell_profile(trm_exec *exec, int32_t steps, trm_planner_profil
     return status;
 }
 
-/* Contract in trireme/planner.h. Memory is measured as the growth of the process around creation
+/* Contract in trireme/plan.h. Memory is measured as the growth of the process around creation
  * and steps. */
 trm_status trm_planner_run(const trm_model_options *model, trm_comm *comm, const char *plan,
                            int32_t steps, trm_planner_profile profile, void *context,
@@ -165,7 +165,7 @@ trm_status trm_planner_run(const trm_model_options *model, trm_comm *comm, const
     return status;
 }
 
-/* Contract in trireme/planner.h. The race (exec/autoparallel/plan_selection.h) decides how many
+/* Contract in trireme/plan.h. The race (exec/autoparallel/plan_selection.h) decides how many
  * turns are needed. */
 trm_status trm_planner_compare(const trm_model_options *model, trm_comm *comm,
                                const char *const *plans, int32_t count, int32_t steps,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Compares a split job with one device, and one device with itself under other rounding
- * (trireme/verify.h). */
+ * (trireme/plan.h). */
 #include "train/planner/verify.h"
 
 #include "base/arguments.h"
@@ -195,7 +195,7 @@ static trm_status against_one(const trm_model_options *one, const trm_verify_opt
     return TRM_OK;
 }
 
-/* Contract in trireme/verify.h. All ranks run the split job; rank 0 then works alone. */
+/* Contract in trireme/plan.h. All ranks run the split job; rank 0 then works alone. */
 trm_status trm_verify(const trm_model_options *model, const trm_verify_options *options,
                       trm_verification **out, trm_error *err) {
     TRMI_NEED(err, model, options, out);

@@ -4,7 +4,7 @@
 #ifndef TRMI_TRAIN_VERIFY_H
 #define TRMI_TRAIN_VERIFY_H
 
-#include "trireme/verify.h"
+#include "trireme/plan.h"
 
 #include "base/memory.h"
 

@@ -4,8 +4,8 @@
  * thousandth, which must be noticed. */
 #include "check.h"
 
-#include "trireme/context.h"
-#include "trireme/verify.h"
+#include "trireme/train.h"
+#include "trireme/plan.h"
 
 #include "ranks.h"
 

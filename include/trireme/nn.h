@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* trireme/models.h: networks as functions that build graphs. Names of parameters are torchvision's,
+/* trireme/nn.h: networks as functions that build graphs. Names of parameters are torchvision's,
  * so that checkpoints cross over.
  *
  *     trm_node logits = trm_resnet(graph, image, &(trm_resnet_options){.depth = 50, .classes =
  *     10}); */
-#ifndef TRIREME_MODELS_H
-#define TRIREME_MODELS_H
+#ifndef TRIREME_NN_H
+#define TRIREME_NN_H
 
 #include "trireme/base.h"
 #include "trireme/graph.h"
@@ -68,7 +68,7 @@ TRM_API trm_node trm_gpt2_loss(trm_graph *graph, trm_node ids, trm_node targets,
 /* ---- recommendation ----------------------------------------------------------------------------
  */
 
-/* The fields of a batch of click data (trireme/data_click.h) as nodes. Unless the options name
+/* The fields of a batch of click data (trireme/data.h) as nodes. Unless the options name
  * tables, those of all fields are one table: a key is a row of it (trm_click_options.shared_table),
  * so that a batch is one gather. With parameter servers a batch is one request to each, however
  * many tables. */
