@@ -363,7 +363,7 @@ static trm_status stop_evaluated(void *context, const trm_progress *p, trm_error
     return watch(o, p, o->watch == TRM_WATCH_TOP1 ? p->evaluation->top1 : p->evaluation->loss, err);
 }
 
-/* Contract in trireme/callbacks.h. The loss is watched at the end of epochs, the other figures
+/* Contract in trireme/train.h. The loss is watched at the end of epochs, the other figures
  * after evaluations. */
 trm_callback trm_early_stop(const trm_early_stop_options *options) {
     TRMI_NEED_OR(trmi_callback_unusable(), NULL, options);

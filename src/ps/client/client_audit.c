@@ -82,7 +82,7 @@ static trm_status adopt_table(trm_ps_client *client, int32_t number, int32_t *co
     return trm_ps_client_table(client, &options, &same, err);
 }
 
-/* Contract in trireme/ps_tools.h. Each answer has the number of tables, so the loop needs no
+/* Contract in trireme/ps.h. Each answer has the number of tables, so the loop needs no
  * request of its own. */
 trm_status trm_ps_client_adopt(trm_ps_client *client, int32_t *count, trm_error *err) {
     TRMI_NEED(err, client, count);

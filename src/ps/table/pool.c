@@ -29,7 +29,7 @@ static float bag_scale(trm_pooling pooling, const float *weights, int64_t begin,
     return divisor == 0 ? 0.0f : (float)(1.0 / divisor);
 }
 
-/* Contract in trireme/ps_tables.h. An empty bag gives zeros. */
+/* Contract in trireme/ps.h. An empty bag gives zeros. */
 void trm_pool_rows(trm_pooling pooling, const float *rows, const float *weights,
                    const int64_t *offsets, int64_t bags, int32_t width, float *out) {
     if (bags > 0) {
