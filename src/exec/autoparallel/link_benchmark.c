@@ -57,9 +57,18 @@ typedef struct links {
     int count;            /* of the sizes, as memory allows */
     int first, end, most; /* sizes of the present program; turns */
     double seconds[MOVES][SIZES];
+    const char *doing; /* for the lines of progress */
+    int64_t done, total;
 } links;
 
+static void note_links(const links *l) {
+    if (l->probe->comm == NULL || trm_comm_rank(l->probe->comm) == 0) {
+        trmi_progress_note(&l->probe->progress, l->done, l->total, -1, l->doing);
+    }
+}
+
 static trm_status together(const links *l, trm_error *err) {
+    note_links(l);
     return l->probe->comm != NULL ? trm_comm_barrier(l->probe->comm, err) : TRM_OK;
 }
 
@@ -408,8 +417,9 @@ static trm_status small_exec(const trmi_probe *probe, int64_t rows, kind what, t
 }
 
 /* A step, or (not CUT) its update alone. */
-static trm_status time_small(trmi_probe *probe, int64_t rows, kind what, double *seconds,
+static trm_status time_small(const links *l, int64_t rows, kind what, double *seconds,
                              trm_error *err) {
+    trmi_probe *probe = l->probe;
     double times[TURNS], none = 0;
     bool step = what == CUT;
     int turns = turns_of(probe, TURNS);
@@ -417,6 +427,7 @@ static trm_status time_small(trmi_probe *probe, int64_t rows, kind what, double 
     TRMI_TRY(small_exec(probe, rows, what, &exec, err));
     trm_status status = TRM_OK;
     for (int turn = -1; status == TRM_OK && turn < turns; turn++) {
+        note_links(l);
         trmi_probe_sweep(probe, 0, 1);
         status = trmi_probe_largest(probe, &none, 1, err);
         double begin = trmi_os_now();
@@ -471,19 +482,13 @@ static trm_status measure_updates(const links *l, kind what, double crowd, trmi_
             (beyond || (probe->limit > 0 && UPDATE_COPIES * bytes[count] > probe->limit))) {
             break;
         }
-        TRMI_TRY(time_small(probe, rows[count], what, &seconds[count], err));
+        TRMI_TRY(time_small(l, rows[count], what, &seconds[count], err));
         seconds[count] *= crowd;
         bytes[count] /= share;
     }
     smooth(seconds, count);
     tell_curve(out, what == SLICED ? TRMI_SLICED_UPDATE : TRMI_MOVES, share, bytes, seconds, count);
     return TRM_OK;
-}
-
-static void note_links(const links *l, int64_t done, int64_t total, const char *what) {
-    if (trm_comm_rank(l->probe->comm) == 0) {
-        trmi_progress_note(&l->probe->progress, done, total, -1, what);
-    }
 }
 
 /* `crowd`: ranks that share a core. */
@@ -496,11 +501,10 @@ static trm_status measure_groups(links *l, double crowd, trmi_text *out, trm_err
             l->first = large ? SMALL : 0;
             l->end = large ? l->count : SMALL;
             l->most = turns_of(l->probe, large ? TURNS : TURNS_SMALL);
-            note_links(l, l->group, l->ranks,
-                       "measuring messages by ranks of a group, for all jobs");
             TRMI_TRY(run_program(l, err));
             TRMI_TRY(run_stores(l, err));
             TRMI_TRY(run_buckets(l, err));
+            l->done++;
         }
         for (int m = 0; m < MOVES; m++) {
             bool alone = moves[m] == TRMI_MOVE_LOCAL;
@@ -556,13 +560,18 @@ static trm_status run_links(trmi_probe *probe, trmi_text *out, trm_error *err) {
                      (int)l.ranks, date, (int)l.ranks, cores, l.ranks * probe->threads < cores,
                      (int)l.ranks, probe->load);
     double crowd = fmax(1, (double)l.ranks * probe->threads / cores);
+    l.doing = "measuring messages, for all jobs";
+    for (int32_t group = 2; group <= l.ranks; group++) { /* small ones and large ones of each */
+        l.total += l.ranks % group == 0 ? 2 : 0;
+    }
     TRMI_TRY(measure_groups(&l, crowd, out, err));
-    note_links(&l, 0, 0, "measuring the optimiser, for all jobs");
+    l.doing = "measuring the optimiser, for all jobs";
+    l.total = 0;
     TRMI_TRY(measure_updates(&l, OWN, crowd, out, err));
     TRMI_TRY(l.ranks == trm_comm_local_size(probe->comm)
                  ? measure_updates(&l, SLICED, crowd, out, err)
                  : TRM_OK);
-    TRMI_TRY(time_small(probe, 16, CUT, &step, err));
+    TRMI_TRY(time_small(&l, 16, CUT, &step, err));
     trmi_text_printf(out, "overhead %.3f\n", step * 1e6);
     return out->failed ? TRMI_FAIL(err, TRM_NOMEM, "no memory to measure messages") : TRM_OK;
 }

@@ -86,12 +86,15 @@ static int32_t count_kinds(const trmi_space *s, const trmi_choice *choice, cut_k
 char *trmi_plan_words(const trmi_space *s, const trmi_choice *choice, char *text, size_t size) {
     cut_kind kinds[KINDS];
     char mesh[48];
-    int32_t count = count_kinds(s, choice, kinds), by_samples = 0;
+    int32_t count = count_kinds(s, choice, kinds), by_samples = 0, whole = 0;
     for (int32_t k = 0; k < count; k++) {
-        by_samples += strcmp(kinds[k].words, "samples") == 0 || kinds[k].words[0] == '\0';
+        by_samples += strcmp(kinds[k].words, "samples") == 0;
+        whole += kinds[k].words[0] == '\0';
     }
-    size_t used = (size_t)snprintf(text, size,
-                                   "%s%s: ", by_samples == count ? "data parallel, mesh " : "mesh ",
+    size_t used = (size_t)snprintf(text, size, "%smesh %s: ",
+                                   whole == count                ? "not cut, "
+                                   : by_samples + whole == count ? "data parallel, "
+                                                                 : "",
                                    trmi_mesh_text(&s->mesh, mesh, sizeof mesh));
     for (int32_t k = 0; k < count && k < KINDS_SHOWN && used < size; k++) {
         const cut_kind *of = &kinds[k];
