@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# The command line: help, flags, exit codes, JSON. Quick: nothing is trained for long.
+# Checks the command line: help, flags, exit codes, JSON. No job trains for long.
 . "$(dirname "$0")/common.sh"
 
 # expect CODE TEXT ARGS...: the exit code, and TEXT in what it prints.

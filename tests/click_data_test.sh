@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Recommendation models on files: Criteo's and Avazu's samples, MovieLens, libsvm, slots, TFRecords, CSV with bags; hashing and vocabularies.
+# Trains recommendation models on files: samples of Criteo and Avazu, MovieLens, libsvm, slots, TFRecords, CSV with bags;
+# hashing and vocabularies.
 . "$(dirname "$0")/common.sh"
 train() { "$trireme" train "$@" --threads 1 --json --log-every 1000000 --hidden 32 --embedding-width 8 > "$work/events" 2> "$work/out" || fail "train $*: $(cat "$work/out")"; }
 auc() { # LOW: the last evaluation's AUC is above

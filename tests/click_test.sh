@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Recommendation models on the command line: train, evaluate against what is possible, stop and resume, files.
+# Trains recommendation models from the command line, compares them with the best possible AUC, stops and resumes them,
+# reads their files.
 . "$(dirname "$0")/common.sh"
 export OMP_NUM_THREADS=1
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# bench comm: what it prints, its gate and exit codes, and the choice of algorithms.
+# Checks bench comm: its output, its limit with exit code 1, and the choice of algorithms.
 . "$(dirname "$0")/common.sh"
 
 "$trireme" bench comm -n 2 --sizes 4,16K --json > comm.json || fail "bench comm"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# A data file that becomes shorter while a job trains on it: exit 3, with the file and both sizes, and no SIGBUS. Each
-# form of data that is mapped, cut in the middle, at a page and within the last page.
+# A data file becomes shorter while a job trains on it: the job ends with exit code 3 and names the file and both sizes, without
+# SIGBUS. Each form of data that is mapped is cut in the middle, at a page and within the last page.
 . "$(dirname "$0")/common.sh"
 
 # FILE BYTES ARGS...: trains for ever, and cuts the file to BYTES once the job has made steps

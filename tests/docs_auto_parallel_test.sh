@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# docs/guides/auto-parallel.md and docs/internals/planner.md hold: the guide's commands run one after the other in one folder, as they
-# stand but for the model and the steps of those that train (SMALLER), its file of links is read, the words of the report are there;
-# the files, tests and flags that both name exist.
+# Checks docs/guides/auto-parallel.md and docs/internals/planner.md: runs the guide's commands in one folder (those that train with
+# a small model and few steps), reads its file of links, finds the words of the report, and checks that the files, tests and
+# flags that both pages name exist.
 . "$(dirname "$0")/common.sh"
 export OMP_NUM_THREADS=1
 page=$source/docs/guides/auto-parallel.md

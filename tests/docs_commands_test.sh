@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# tools/commands.py: the reference of commands has a section for each command, with an example and all flags of its help.
+# Checks tools/commands.py: the reference of commands has a section for each command, with an example and all flags of its help.
 . "$(dirname "$0")/common.sh"
 python3 "$source/tools/commands.py" "$trireme" commands.md || fail "tools/commands.py: $?"
 "$trireme" help | sed -nE 's/^  ([a-z]+( [a-z]+)?) .*/\1/p' | grep -vx help > commands

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# docs/guides/from-guide-000.md says nothing that does not hold: its commands are run as they stand there, the names of its C block are
-# those of the headers, the flags of its tables are those of train, the settings of its role.sh are those of the job.
+# Checks docs/guides/from-guide-000.md: runs its commands unchanged, finds the names of its C block in the headers and the flags of
+# its tables in the help of train, and compares the settings of its role.sh with those of the job.
 . "$(dirname "$0")/common.sh"
 trap 'kill $(jobs -p) 2> /dev/null; rm -rf "$work"' EXIT
 export OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive

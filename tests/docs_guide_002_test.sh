@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# docs/guides/from-guide-002.md says nothing that is not run: its blocks marked sh run one after the other in one shell, each
-# line of its blocks marked c stands in the guide's program.
+# Checks docs/guides/from-guide-002.md: runs its blocks marked sh one after the other in one shell, and finds each line of its
+# blocks marked c in the guide's program.
 . "$(dirname "$0")/common.sh"
 data=$TRIREME_DATA
 mkdir -p bin "$XDG_CACHE_HOME" && ln -s "$trireme" bin/trireme && PATH=$work/bin:$PATH

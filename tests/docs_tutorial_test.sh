@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# docs/start/tutorial.md holds: its changes to examples/mlp.c apply one after the other, the program compiles and runs after each,
-# and its commands run; data and steps are smaller.
+# Checks docs/start/tutorial.md: applies its changes to examples/mlp.c one after the other, compiles and runs the program after
+# each, and runs its commands, with smaller data and fewer steps.
 . "$(dirname "$0")/common.sh"
 sanitized && skip "programs outside are not built with a sanitizer"
 export OMP_NUM_THREADS=1

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# The examples do what they say: each is run as a user would.
+# Runs each example as a user would and checks what it prints.
 . "$(dirname "$0")/common.sh"
 examples=${TRIREME_BUILD:?}/examples
 

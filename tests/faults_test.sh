@@ -1,4 +1,4 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# The faults of processes that take seconds; bench/faults.sh makes all of them and has the words.
+# Faults of processes that take seconds. bench/faults.sh has all faults and the expected messages.
 exec bash "${TRIREME_SOURCE:?}/bench/faults.sh" --short F01 F05 F07 F09

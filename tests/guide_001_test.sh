@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# docs/guides/from-guide-001.md says nothing that is not run: its blocks marked sh are run one by one, each line of its
-# blocks marked c stands in an example that they run.
+# Checks docs/guides/from-guide-001.md: runs each of its blocks marked sh, and finds each line of its blocks marked c in an example
+# that these blocks run.
 . "$(dirname "$0")/common.sh"
 examples=${TRIREME_BUILD:?}/examples
 export PATH="$(dirname "$trireme"):$examples:$PATH"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Guide 002's job in small: 8 processes, started by its script from its rank table (lab form), one directory each.
+# Runs guide 002's job in small: 8 processes, started by its script from its rank table (lab form), one folder each.
 . "$(dirname "$0")/common.sh"
 data=$TRIREME_DATA
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# ImageNet's two forms from the command line: class folders and TFRecords are trained on and evaluated, and a
-# damaged file of each is named. Real JPEG files where $TRIREME_DATA/imagenet-sample is, PNG made here otherwise.
+# Trains and evaluates on ImageNet's two forms from the command line, class folders and TFRecords; the message about a damaged file
+# names it. Uses real JPEG files from $TRIREME_DATA/imagenet-sample if they exist, else PNG files made here.
 . "$(dirname "$0")/common.sh"
 # fails CODE TEXT ARGS...: one line with TEXT, and the code
 fails() {

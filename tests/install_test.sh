@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# `make install` into a folder of its own; a program outside builds against it by pkg-config (shared
-# and static) and by CMake's find_package.
+# Runs `make install` into a folder of its own; a program outside builds against it by pkg-config (shared and static) and by
+# CMake's find_package.
 . "$(dirname "$0")/common.sh"
 set -e
 sanitized && skip "programs outside are not built with a sanitizer"

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Ranks started by other people's launchers find each other: Open MPI, MPICH, a Slurm of one node made for this
-# test (torchrun: torchrun_test.sh). The commands are those of docs/guides/launchers.md. Each that is not installed is skipped with a line. The rank program
-# is tests/launch_test in its role "rank": resolve, join, print, leave; then `trireme train`, whose losses are those of one process
-# and are printed once.
+# Ranks that other launchers start find each other: Open MPI, MPICH, a Slurm of one node made for this test (torchrun:
+# torchrun_test.sh). The commands are those of docs/guides/launchers.md; launchers that are not installed are skipped with a line.
+# The rank program is tests/launch_test in its role "rank": resolve, join, print, leave. Then `trireme train` runs, whose losses are
+# those of one process and are printed once.
 set -u
 rank="$TRIREME_BUILD/tests/launch_test"
 work=$(mktemp -d /tmp/launchersXXXXXX)

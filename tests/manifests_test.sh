@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# examples/kubernetes: YAML that parses, commands whose flags exist, and for every pod the environment that its
-# operator would give, fed to `trireme cluster check`.
+# Checks examples/kubernetes: the YAML parses, the flags of the commands exist, and `trireme cluster check` accepts for each pod the
+# environment that its operator would set.
 . "$(dirname "$0")/common.sh"
 python3 -c 'import yaml' 2> /dev/null || skip "no Python with yaml"
 head -c 32 /dev/urandom > token && chmod 600 token

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# The memory that is predicted is the memory that is used: within 2 %, with and without measured choices.
+# The predicted memory is the memory that a process uses: within 2 %, with and without measured kernels.
 . "$(dirname "$0")/common.sh"
 sanitized && skip "a sanitizer's own memory is in the way"
 

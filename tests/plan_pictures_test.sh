@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# The pictures of trireme plan, read by others: the SVG by Python's XML parser, the graph by Graphviz' dot, which must draw every
-# operator and every value between two of them, messages in red.
+# Opens the pictures of trireme plan in other programs: the SVG in Python's XML parser, the graph in Graphviz' dot, which must draw each
+# operator and each value between two of them, messages in red.
 . "$(dirname "$0")/common.sh"
 export OMP_NUM_THREADS=1
 model="resnet18 --batch-size 2 --image-size 32 --classes 100000 -n 4 --mesh 2x2 --links guess --no-measure"

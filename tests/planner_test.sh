@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# plan -n and simulate: what they print is whole, bounds hold, bad input gets a sentence and the right status.
+# Checks plan -n and simulate: the output is complete, bounds hold, bad input gives a message and the right exit code.
 . "$(dirname "$0")/common.sh"
 dir=$work T=$trireme
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# train --profile: the timeline of a real run, of one rank and of two, read by a parser of its own: each step has all kernels, in
-# order and inside of it; what is waited for, sent and filled is there; tracks do not cut each other; results are the same bits.
+# Reads the timeline of train --profile, of one rank and of two, with a parser of its own: each step contains all kernels in order,
+# waiting, sending and data loading are there, events of a track do not overlap, and results are the same bits.
 . "$(dirname "$0")/common.sh"
 export OMP_NUM_THREADS=1
 job="train lenet --data synth --synth-train 320 --synth-test 16 --image-size 32 --batch-size 16 --threads 1 --learning-rate 0.01 --log-every 1 --json"

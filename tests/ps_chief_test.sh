@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# The chief dies by SIGKILL and is not started again: another worker saves, writes summaries and ends the job. Later it comes back,
-# to a job that has a chief, and is a worker. A worker that waits for servers ends when it is told to.
+# The chief dies by SIGKILL and is not started again: another worker saves, writes summaries and ends the job. The former chief comes
+# back to a job that has a chief, and is a worker. A worker that waits for servers ends on SIGTERM.
 . "$(dirname "$0")/common.sh"
 trap 'kill $(jobs -p) 2> /dev/null; wait 2> /dev/null; rm -rf "$work"' EXIT
 export OMP_NUM_THREADS=1

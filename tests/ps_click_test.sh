@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Recommendation models with their tables on servers: the numbers of one device, from the command line.
+# Recommendation models with their tables on servers, from the command line: the numbers are those of one device.
 . "$(dirname "$0")/common.sh"
 export OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive
 data="--data clicks --table-rows 3000 --synth-train 10240 --synth-test 2000"

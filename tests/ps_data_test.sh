@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Real data through parameter servers: the Criteo sample and MovieLens, synchronous (one device's numbers) and asynchronous,
-# from files to evaluation, the checkpoint evaluated again; bags of keys likewise.
+# Real data through parameter servers: the Criteo sample and MovieLens, synchronous (one device's numbers) and asynchronous, from files
+# to evaluation; the checkpoint is evaluated again; bags of keys likewise.
 . "$(dirname "$0")/common.sh"
 export OMP_NUM_THREADS=1
 train() { # FILE MODEL ARGS...: events go to FILE

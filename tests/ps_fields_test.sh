@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Fields with tables of their own: one device, servers in step, another number of servers, inspect and export of each.
+# Fields with tables of their own: one device, synchronous servers, another number of servers, inspect and export of each table.
 . "$(dirname "$0")/common.sh"
 export OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive
 data="--data clicks --fields 6 --dense 3 --table-rows 300 --synth-train 5120 --synth-test 1000 --hidden 32"

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Guide 000's job by the guide's own lines: its flags and addresses, two servers, eight workers each, an evaluator. Once as
-# processes of this host, and as root as two hosts with the guide's addresses: network name spaces that only TCP connects, where
-# nothing but model_dir is shared (the job's secret is there, too).
+# Guide 000's job with the guide's own lines, flags and addresses: two servers, eight workers each, an evaluator. Once as processes of
+# this host, and as root as two hosts with the guide's addresses: network name spaces that only TCP connects and that share only
+# model_dir, which holds the job's token.
 . "$(dirname "$0")/common.sh"
 a=trmpa$$ b=trmpb$$
 cleanup() {

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Tables on servers, the dense part by all-reduce: a job that is continued is the job that was not stopped; a server or a worker
-# that is killed comes back, the others go on with what they hold, and each row learns from each batch once.
+# Tables on servers, dense parameters by all-reduce: a resumed job equals an undisturbed one. A server or a worker that is killed comes
+# back, the other processes continue with what they hold, and each row learns from each batch once.
 . "$(dirname "$0")/common.sh"
 . "$source/tests/roles.sh"
 trap 'kill $(jobs -p) 2> /dev/null; wait 2> /dev/null; rm -rf "$work"' EXIT

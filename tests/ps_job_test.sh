@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Jobs with parameter servers: started at once, by guide 000's lines, and by TF_CONFIG; synchronous
-# servers give one device's numbers; what is wrong is said.
+# Jobs with parameter servers, started in one line, by guide 000's lines, and by TF_CONFIG: synchronous servers give one device's
+# numbers, and errors of configuration have messages.
 . "$(dirname "$0")/common.sh"
 trap 'kill $(jobs -p) 2> /dev/null; rm -rf "$work"' EXIT
 export OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive

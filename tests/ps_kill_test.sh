@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Roles of a running job die by SIGKILL, one after the other, and are started again by the launcher: no hang,
-# no batch lost or used twice. PS_KILL_LONG=1: more of them, at more moments.
+# Roles of a running job die by SIGKILL, one after the other, and the launcher starts them again: the job does not hang, and no batch
+# is lost or used twice. PS_KILL_LONG=1: more roles at more moments.
 . "$(dirname "$0")/common.sh"
 . "$source/tests/roles.sh"
 trap 'kill $(jobs -p) 2> /dev/null; wait 2> /dev/null; rm -rf "$work"' EXIT

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# ps inspect of servers that run: their tables, workers, a row with who changed it last; the job does not notice.
+# ps inspect of running servers: tables, workers, a row with its last writers. The job is not disturbed.
 . "$(dirname "$0")/common.sh"
 trap 'kill $(jobs -p) 2> /dev/null; wait 2> /dev/null; rm -rf "$work"' EXIT
 export OMP_NUM_THREADS=1

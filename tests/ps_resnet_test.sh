@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# ResNet-50 with its variables on two parameter servers: synchronous, the losses and the evaluation of one device; with two workers,
-# asynchronous, to the last step and not beyond; synchronous with a backup worker, one being stopped for a while. A small network
-# learns from late gradients, too.
+# ResNet-50 with its variables on two parameter servers: synchronous, with the losses and the evaluation of one device; asynchronous with
+# two workers, which stop exactly at the last step; synchronous with a backup worker while one worker is stopped. A small
+# network learns from late gradients.
 . "$(dirname "$0")/common.sh"
 . "$source/tests/roles.sh"
 export OMP_NUM_THREADS=1

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# bench ps says what it measures; its checkpoint is inspected and exported.
+# bench ps prints its measurements; its checkpoint is inspected and exported.
 . "$(dirname "$0")/common.sh"
 
 "$trireme" bench ps --rows 110000 --repeats 3 --batch-size 16384 --output ps > bench.txt 2> bench.err || fail "bench ps: $(tail -n 3 bench.err)"

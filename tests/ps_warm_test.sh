@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# --init with servers: synchronous losses are those of one device that begins with the same weights, dense variables and tables;
-# a job that goes on needs the file no second time on its command line, but still where it was.
+# --init with servers: synchronous losses are those of one device that begins with the same weights, dense variables and tables. A
+# resumed job needs the file where it was, but not on its command line.
 . "$(dirname "$0")/common.sh"
 export OMP_NUM_THREADS=1
 train() { # FILE MODEL ARGS...

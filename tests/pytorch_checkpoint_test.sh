@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# A checkpoint written here loads in PyTorch with strict=True and gives the same logits to 1e-4; weights
-# that PyTorch wrote give the same logits here. Needs torch and torchvision (PYTHON=... of a venv).
+# A checkpoint of Trireme loads in PyTorch with strict=True and gives the same logits to 1e-4; weights that PyTorch wrote give the same
+# logits in Trireme. Needs torch and torchvision (PYTHON=... of a venv).
 . "$(dirname "$0")/common.sh"
 set -e
 python=${PYTHON:-/usr/bin/python3}

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# The recommendation models through Trireme and PyTorch from the same weights and batches: 20 steps, losses to 1e-5.
+# Trains the recommendation models in Trireme and in PyTorch from the same weights and batches: 20 steps, losses agree to 1e-5.
 # Needs torch (Debian: python3-torch; or PYTHON=... of a venv).
 . "$(dirname "$0")/common.sh"
 python=${PYTHON:-/usr/bin/python3}

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# ResNet-18 and ResNet-50 through Trireme and PyTorch from the same weights and batches: 20 steps.
+# Trains ResNet-18 and ResNet-50 in Trireme and in PyTorch from the same weights and batches for 20 steps.
 # Needs torch and torchvision (Debian: python3-torch python3-torchvision; or PYTHON=... of a venv).
 . "$(dirname "$0")/common.sh"
 set -e

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Many ranks from the command line: -n, run, cluster, bench comm, bench train; nothing stays behind.
+# Many ranks from the command line: -n, run, cluster, bench comm, bench train. No process or file stays behind.
 . "$(dirname "$0")/common.sh"
 
 data="--data synth --synth-train 96 --synth-test 40"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# The pages of file formats in docs/reference/, read a second time: tests/readers/*.py, written from the pages with Python's
-# standard library alone, read what the program wrote and find in it what the program itself says of it.
+# Reads the files of docs/reference/ a second time: tests/readers/*.py, written from the pages with Python's standard library
+# alone, read what the program wrote; the result must be what the program reports.
 . "$(dirname "$0")/common.sh"
 job=
 trap '[ -z "$job" ] || kill -9 "$job" 2> /dev/null; wait 2> /dev/null; rm -rf "$work"' EXIT

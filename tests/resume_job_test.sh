@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# --resume refuses another job: data whose labels changed, another network, precision or back-end; --accept-changes takes them.
-# Another learning rate or more epochs are a warning. One device, two ranks, parameter servers.
+# --resume refuses another job: data whose labels changed, another network, precision or back-end; --accept-changes accepts them.
+# Another learning rate or more epochs give a warning. One device, two ranks, parameter servers.
 . "$(dirname "$0")/common.sh"
 export OMP_NUM_THREADS=1
 "$trireme" data synth --output cifar --synth-train 640 --synth-test 20 > out.txt 2>&1 || fail "data synth: $(cat out.txt)"

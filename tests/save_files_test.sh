@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# What NumPy (and PyTorch, if it is there) make of our files, and we of theirs.
-# Needs Debian's python3-numpy; python3-torch is used when installed. Skips (77) without NumPy.
+# NumPy (and PyTorch, if it is installed) read Trireme's files, and Trireme reads theirs. Needs Debian's python3-numpy; skips (77)
+# without it.
 . "$(dirname "$0")/common.sh"
 python=/usr/bin/python3
 "$python" -c 'import numpy' 2> /dev/null || skip "no python3-numpy"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# The checker and shape inference of the onnx package on models that we write, and its models read by
-# us. Needs Debian's python3-onnx; skips (77) without it.
+# The checker and shape inference of the onnx package accept Trireme's models, and Trireme reads models of the package. Needs Debian's
+# python3-onnx; skips (77) without it.
 . "$(dirname "$0")/common.sh"
 python=/usr/bin/python3
 "$python" -c 'import onnx' 2> /dev/null || skip "no python3-onnx"

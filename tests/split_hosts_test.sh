@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Split jobs on two hosts (two IPC name spaces of this one, joined by TCP alone), their
-# evaluation, and their checkpoints under other plans: all as one device has it.
+# Split jobs on two hosts (two IPC name spaces of this host, joined by TCP alone), their evaluation, and their checkpoints under other
+# plans: all as on one device.
 . "$(dirname "$0")/common.sh"
 export OMP_NUM_THREADS=1
 # 37 test samples: no batch of 16 is full at the end, and none can be cut evenly.

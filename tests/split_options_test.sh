@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Context options of the split modes that are carried out: full_batch both ways, strategy files saved, edited and
-# loaded, the three searches, hosts' mesh; and a batch of one image, which only a spatial split can share out.
+# Context options of the split modes: full_batch both ways, strategy files saved, edited and loaded, the three searches, the mesh of
+# hosts; and a batch of one image, which only a spatial split can share out.
 . "$(dirname "$0")/common.sh"
 export OMP_NUM_THREADS=1
 job="--data synth --synth-train 96 --synth-test 16 --image-size 16 --steps 3 --log-every 1 --eval-every-epochs 0 --json --seed 4

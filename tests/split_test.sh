@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# semi_auto_parallel and auto_parallel: the same losses as one device on the whole batch, plans from files, sharded
-# parameters saved whole and resumed on another number of ranks, bad plans refused in a sentence.
+# semi_auto_parallel and auto_parallel: the losses are those of one device on the whole batch, plans come from files, sharded parameters are
+# saved whole and resumed on another number of ranks, bad plans are refused with a message.
 . "$(dirname "$0")/common.sh"
 dir=$work T=$trireme
 export OMP_NUM_THREADS=1

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# The event file of a training in TensorBoard's own reader: scalars with their steps, histograms, the graph, and a resumed
-# run's second file. Needs a python with tensorboard: PYTHON, Debian's, TensorFlow's, or what tools/readers.sh makes.
+# Opens the event file of a training in TensorBoard's own reader: scalars with their steps, histograms, the graph, and the second file of
+# a resumed run. Needs a python with tensorboard: PYTHON, Debian's, TensorFlow's, or the one that tools/readers.sh makes.
 peers=${XDG_CACHE_HOME:-$HOME/.cache}/trireme-peers
 . "$(dirname "$0")/common.sh"
 for python in ${PYTHON:+"$PYTHON"} /usr/bin/python3 "$peers/readers/bin/python" "$peers/tf/bin/python" ''; do

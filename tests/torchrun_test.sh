@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Ranks started by torchrun find each other: Debian's torch, or a newer one in $HOME/.cache/trireme-peers/torch (TORCH_PYTHON),
-# with the commands of docs/guides/launchers.md. Without torch it is skipped with a line.
+# Ranks that torchrun starts find each other: Debian's torch, or a newer one in $HOME/.cache/trireme-peers/torch (TORCH_PYTHON), with the
+# commands of docs/guides/launchers.md. Without torch the test is skipped with a line.
 set -u
 rank="$TRIREME_BUILD/tests/launch_test"
 work=$(mktemp -d /tmp/torchrunXXXXXX)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Train, stop in every way, resume, evaluate: the same bits as a run that was left alone.
+# Trains, stops in each way, resumes, evaluates: the bits are those of an undisturbed run.
 . "$(dirname "$0")/common.sh"
 
 data="--data synth --synth-train 96 --synth-test 40 --batch-size 8"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# trireme verify: plans on 2 and 4 ranks against one device from the command line; what it says, its exit codes.
+# trireme verify: plans on 2 and 4 ranks against one device from the command line; its report and its exit codes.
 . "$(dirname "$0")/common.sh"
 dir=$work T=$trireme
 export OMP_NUM_THREADS=1

@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# docs/reference/wire-protocol.md, spoken by another program (tests/readers/wire.py): the proof of the token, then messages, to a running
-# server.
+# Another program speaks docs/reference/wire-protocol.md (tests/readers/wire.py) to a running server: the proof of the token, then messages.
 . "$(dirname "$0")/common.sh"
 export PYTHONPATH=$source/tests/readers:$PYTHONPATH
 trap 'kill $(jobs -p) 2> /dev/null; wait 2> /dev/null; rm -rf "$work"' EXIT
