@@ -77,13 +77,13 @@ for line in "plan --epochs 3|train" "plan --learning-rate 1|commands that train"
     # shellcheck disable=SC2086
     expect 0 "has no effect here: it is for ${line#*|}" $command lenet ${words#"$command"} --dry-run
 done
-# a command takes no flag of its neighbours
+# a command refuses the flags of other commands
 for line in "cluster show|--hosts a:2" "cluster check|--output x" "cluster merge x|--to v1" "cluster make|--rank-table x" "ps inspect x|--output y" \
     "ps export x|--key 1" "bench data|--preset peer"; do
     # shellcheck disable=SC2086
     expect 2 "has no flag" ${line%|*} ${line#*|}
 done
-# what only jobs with servers look at
+# flags that have an effect in jobs with servers only
 for flag in "--tables rows=bf16" "--restarts 1" "--worker_hosts a:1" "--mode sync"; do
     # shellcheck disable=SC2086
     expect 2 "of jobs with parameter servers: give --ps N too" train lenet --data synth $flag
@@ -104,7 +104,7 @@ for wrong in "--context foo=1|no context option 'foo'" "--bucket 0|--bucket '0':
     [ ! -e device0 ] || fail "ranks were started for ${wrong%|*}"
 done
 
-# ranks and roles are started for a model that there is; on a dry run, for data and a checkpoint that there are
+# before ranks and roles start, the model is checked; on a dry run the data and the checkpoint too
 for line in "2|no model 'perceptron'|train perceptron --data synth -n 2" "2|no model 'perceptron'|train perceptron --data synth --ps 1" \
     "2|no model 'perceptron'|verify perceptron -n 2" "3|no such data|train lenet --data $work/nowhere -n 2 --dry-run" \
     "3|no such data|train lenet --data $work/nowhere --ps 1 --dry-run" "2|--data is needed|train lenet -n 2 --dry-run" \
@@ -115,7 +115,7 @@ for line in "2|no model 'perceptron'|train perceptron --data synth -n 2" "2|no m
     [ ! -e device0 ] || fail "processes were started for $command"
 done
 
-# a Python script is refused with the command to use instead; DATA_PATH says where the data is; generated data are told
+# a Python script is refused with the command to use instead; DATA_PATH names the data; a line says that data are generated
 printf 'model.train(10, dataset)\n' > resnet50_distributed_training.py
 expect 2 "trireme train resnet50 --data DIR --exact-guide -n 8 (docs/guides/from-guide-002.md)" resnet50_distributed_training.py
 expect 2 "--ps_hosts=A --worker_hosts=B (docs/guides/from-guide-000.md)" resnet50_ps_strategy.py --job_name=ps --task_index=0
@@ -148,12 +148,12 @@ expect 3 "bad.safetensors" import lenet --from "$work/bad.safetensors" --output 
 
 expect 0 "trireme run [--flag VALUE] -- PROGRAM" run --help
 
-# ---- too little memory: a sentence with numbers, before it is taken
+# ---- too little memory: a message with numbers, before memory is taken
 expect 4 "GB" plan resnet50 --batch-size 4096 --image-size 224 --backend ref
 expect 4 "no plan fits 1 B; the one of least memory" train mlp --data synth --memory 1
 expect 4 "no plan fits 2.00 MB a rank" plan mlp -n 2 --links guess --no-measure --memory 2MB
 
-# ---- wherever memory ends: 4 and one line, no crash in a library below (127: the program's libraries did not fit)
+# ---- memory ends at different moments: exit code 4 and one line, no crash in a library (127: the libraries did not fit)
 if ! sanitized; then
     enough=0
     for kilobytes in $(seq 56000 13000 250000); do
@@ -178,7 +178,7 @@ grep -q "test set is trained on" "$work/err" || fail "--exact-guide without a wa
 grep -q '"optimizer":"momentum","learning_rate":0.01,"momentum":0.9[0-9]*,"weight_decay":0,"schedule":"constant",.*"loss":"expand"' \
     "$work"/guide/ckpt-3/manifest.json || fail "--exact-guide: $(cat "$work"/guide/ckpt-3/manifest.json)"
 
-# ---- dry runs change nothing; every command that takes long has one
+# ---- dry runs change nothing; each long-running command has one
 for command in train eval plan simulate verify export import "data synth" "data vocabulary" "data fetch" "tokenizer train" "tokenizer encode" "tokenizer decode" run "bench plan" \
     "bench split" "bench comm" "bench train" "bench ops" "bench data" "bench ps"; do
     # shellcheck disable=SC2086
@@ -259,7 +259,7 @@ out=$("$trireme" train mlp --data "$work/nowhere" --json 2> /dev/null)
 python3 -c 'import json, sys; e = json.loads(sys.argv[1]); assert e["event"] == "error" and e["exit_code"] == 3' "$out" ||
     fail "an error with --json: $out"
 
-# ---- closed standard streams: no file or socket of ours becomes one of them
+# ---- closed standard streams: no file or socket of the program takes their place
 "$trireme" train lenet --data synth --synth-train 16 --synth-test 16 --batch-size 8 --steps 1 --output "$work/closed" <&- >&- 2>&-
 [ $? = 4 ] || fail "training without standard streams: exit 4 expected"
 expect 0 "ckpt-1: verified" inspect "$work/closed"

@@ -51,7 +51,7 @@ grep -q "embedding.weight" "$work/out" && grep -q "bottom.0.weight" "$work/out" 
 "$trireme" bench train widedeep --preset peer --repeats 3 --threads 1 --json > "$work/out" || fail "bench train --preset peer"
 grep -q '"preset":"peer","samples":20480,' "$work/out" && grep -q '"samples_per_second":' "$work/out" || fail "bench: $(cat "$work/out")"
 
-# ---- what is wrong is said
+# ---- wrong use has messages
 says() { # SENTENCE COMMAND...
     local sentence=$1
     shift

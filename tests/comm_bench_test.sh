@@ -15,7 +15,7 @@ done
 expect 0 "--redop has no effect here: it is for --op allreduce, reduce and reducescatter" bench comm -n 2 --op broadcast --redop max --sizes 4
 # vectors in blocks have at least an element a rank
 expect 0 '"bytes":8,' bench comm -n 2 --op allgather --sizes 4 --json
-# a missed gate is 1, as the ranks say it (run, the launcher, says 2 for any failing child); wrong use stays 2
+# a missed limit is exit code 1, that of the ranks (the launcher of `run` ends with 2 for any failing rank); wrong use is 2
 expect 1 "gate missed (--min-busbw): 2 of 2 sizes are below 1e+05 GB/s" bench comm -n 2 --sizes 1K,4 --min-busbw 100000
 expect 1 '"name":"min-busbw","at_least":100000,"sizes":1,"missed":1,"passed":false' bench comm -n 2 --sizes 1K --min-busbw 100000 --json
 expect 0 "reached" bench comm -n 2 --sizes 1K --min-busbw 0.000001

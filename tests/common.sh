@@ -8,12 +8,12 @@ trap 'rm -rf "$work"' EXIT
 export XDG_CACHE_HOME=$work/cache
 cd "$work" || exit 1
 failed=0
-# Data that people have collected, and what else is beside the repository. Tests without them are skipped.
+# Real data. Tests that need them are skipped where they are missing.
 export TRIREME_DATA=${TRIREME_DATA:-$(readlink -m "$source/../shared/data")}
 fail() { echo "FAIL: $*"; failed=1; }
 # Built with a sanitizer: times and memory are then not the program's own.
 sanitized() { grep -qaE '__(a|t)san_init' "$trireme"; }
-# How many times longer things may take: six under a sanitizer; $TRIREME_PATIENCE speaks for a crowded machine, as in tests/check.h.
+# The factor of all time limits: six under a sanitizer, times $TRIREME_PATIENCE on a crowded machine, as in tests/check.h.
 patience=${TRIREME_PATIENCE:-1}
 sanitized && patience=$((patience * 6))
 timeout() { # SECONDS COMMAND...: with that patience
@@ -21,8 +21,8 @@ timeout() { # SECONDS COMMAND...: with that patience
     shift
     command timeout $((seconds * patience)) "$@"
 }
-# N ports of this script's own: outside those that the system hands out, which another test's connection may take in the
-# moment before a server listens.
+# N ports for this script, outside the range that the system hands out: a connection of another test could take such a port
+# before a server listens.
 free_ports() {
     python3 - "$1" $$ << 'END'
 import random, socket, sys
@@ -39,7 +39,7 @@ print(*found)
 END
 }
 skip() { echo "skipped: $*"; exit 77; }
-# CODE TEXT ARGS: what trireme ARGS ends with, and prints among other things; all of it stays in out.txt.
+# CODE TEXT ARGS: trireme ARGS must end with CODE and print TEXT; its output is in out.txt.
 expect() { # CODE TEXT ARGS
     local code=$1 text=$2
     shift 2
@@ -49,12 +49,12 @@ expect() { # CODE TEXT ARGS
 }
 # tests/tfrecord.py
 export PYTHONPATH=$source/tests${PYTHONPATH:+:$PYTHONPATH} PYTHONDONTWRITEBYTECODE=1
-# Ranks of two hosts on this one: those of the second half are in an IPC name space of their own, so that they share no memory
-# with the others and meet them over the loopback.
+# Two hosts on this one: ranks of the second half are in an IPC name space of their own, so that they share no memory with the first
+# half and meet it over the loopback.
 ipc_space="unshare --ipc"
 [ "$(id -u)" = 0 ] || ipc_space="unshare --map-root-user --ipc"
 can_two_hosts() { $ipc_space true 2> /dev/null; }
-# two_hosts N ARGS...: trireme ARGS as N ranks; what rank 0 prints; the others into rank1.txt ...; 0 if all ended with 0
+# two_hosts N ARGS...: runs trireme ARGS as N ranks; prints the output of rank 0, writes that of the others into rank1.txt ...; 0 if all ended with 0
 two_hosts() {
     local ranks=$1 port
     shift

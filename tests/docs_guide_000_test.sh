@@ -10,7 +10,7 @@ awk '/^```bash$/ {n++; on = 1; next} /^```$/ {on = 0} on {print > ("block" n)}' 
 blocks=$(find . -name 'block*' | grep -c .)
 [ "$blocks" -ge 7 ] || { echo "FAIL: $blocks blocks of commands found"; exit 1; }
 for i in $(seq "$blocks"); do
-    # Background processes count, too: an exit status of `wait` alone would hide them.
+    # Background processes must succeed too: `wait` alone would hide their exit codes.
     sed 's/&$/\&\npids="$pids $!"/; s/^wait$/for p in $pids; do wait $p || exit 1; done; pids=/' "block$i" > "run$i"
     { echo 'set -e; pids='; cat "run$i"; } > "script$i"
     timeout 200 bash "script$i" > "out$i" 2>&1 || fail "block $i: $(tail -n 5 "out$i")"

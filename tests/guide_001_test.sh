@@ -79,7 +79,7 @@ grep -v '/\* + \*/$' "$own" > plain.c
 ${CC:-cc} -O2 plain.c -o plain -lm && [ "$(./plain | sed 's/.*weights//')" = "$(own_loop | sed 's/.*weights//')" ] ||
     fail "own_loop without its lines: $(./plain)"
 
-# ---- a rank that ends on its own is not waited for
+# ---- no rank waits for a rank that ended on its own
 test=$TRIREME_BUILD/tests/distribute_test
 for status in 0 3; do
     timeout 60 trireme run -n 3 -- "$test" $status > out.txt 2>&1

@@ -12,7 +12,7 @@ fails() {
     [ $got = "$code" ] && [ "$(wc -l < err)" = 1 ] && grep -qF -- "$text" err || fail "trireme $*: $got, expected $code with '$text': $(cat err)"
 }
 
-# ---- two classes of bright and dark pictures, larger than what is cut from them; folders and records
+# ---- two classes of bright and dark pictures, larger than their crops; folders and records
 python3 - "$TRIREME_DATA/imagenet-sample" << 'END' || fail "the data"
 import glob, os, random, struct, sys, zlib
 import tfrecord
@@ -65,7 +65,7 @@ events = [json.loads(l) for l in open("folders.json")]
 losses = [e["loss"] for e in events if e["event"] == "step"]
 assert len(losses) == 9 and min(losses[6:]) < losses[0], losses' || fail "training on folders: $(cat folders.json)"
 
-# ---- told although there are fewer than a batch
+# ---- fewer samples than a batch have a message
 "$trireme" data info folders > out 2> err && grep -q "train: 24 samples" out && grep -q "test: 8 samples" out &&
     grep -q "an epoch has no batch" err || fail "data info of a few images: $(cat out err)"
 
@@ -88,7 +88,7 @@ if [ -n "$jpeg" ]; then
     { head -c 2 "$jpeg"; head -c 4000 /dev/zero; } > broken/train/two/5.jpeg
     # shellcheck disable=SC2086
     fails 3 "broken/train/two/5.jpeg" train lenet --data broken $learn 2 --epochs 1
-    # a PNG by another name is one; 200 bytes of the scan are others; the end is missing
+    # a PNG with another name; a scan with 200 changed bytes; a file without its end
     cp folders/train/dark/0.png broken/train/two/5.jpeg
     # shellcheck disable=SC2086
     "$trireme" train lenet --data broken $learn 2 --epochs 1 --quiet > out 2>&1 || fail "a PNG that is called JPEG: $(cat out)"

@@ -23,7 +23,7 @@ int main(void) {
     return 0;
 }
 END
-# The .pc file finds its prefix from where it lies: another one than configured, and a moved tree.
+# The .pc file finds its prefix from its own place: a prefix other than the configured one, and a moved tree.
 flags() { PKG_CONFIG_PATH=$pc pkg-config "$@" trireme; }
 test "$(realpath "$(flags --variable=prefix)")" = "$folder/inst"
 mv "$folder/inst" "$folder/moved"
@@ -48,7 +48,7 @@ cmake --build "$folder/project/build" > /dev/null
 "$folder/inst/bin/trireme" version > /dev/null
 man -l "$folder/inst/share/man/man1/trireme.1" > /dev/null 2>&1 || true
 test -f "$folder/inst/share/man/man3/libtrireme.3"
-# Where there is no cmocka all but the tests is built: `make train` is a user's first command.
+# Without cmocka everything but the tests is built, because `make train` is a user's first command.
 mkdir "$folder/packages"
 for place in $(pkg-config --variable pc_path pkg-config | tr ':' ' '); do
     find "$place" -name '*.pc' ! -name cmocka.pc -exec ln -sf {} "$folder/packages" \; 2> /dev/null || true

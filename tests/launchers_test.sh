@@ -48,7 +48,7 @@ trains() {
 }
 have() { command -v "$1" > /dev/null || { echo "skipped: $1 is not installed"; return 1; }; }
 
-# The variables of several hosts get through, too; all of them are this one.
+# Variables of several hosts reach the ranks too; all hosts are this one.
 open_mpi() { # NAME MPIRUN
     timeout 60 "$2" --oversubscribe -n 4 "$rank" rank > "$work/out" 2>&1
     expect "Open MPI" 4 "$1"

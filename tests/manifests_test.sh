@@ -8,7 +8,7 @@ head -c 32 /dev/urandom > token && chmod 600 token
 python3 - "$trireme" "${TRIREME_SOURCE:?}/examples/kubernetes" << 'P'
 import json, os, subprocess, sys, yaml
 trireme, folder = sys.argv[1:]
-# Besides what an operator gives: where the program's files are, and what a sanitizer was told (tools/sanitize.sh).
+# Besides the operator's variables: the program's folders, and the options of a sanitizer (tools/sanitize.sh).
 mine = ("PATH", "HOME", "XDG_CACHE_HOME", "ASAN_OPTIONS", "UBSAN_OPTIONS", "TSAN_OPTIONS", "OMP_TOOL_LIBRARIES", "UCX_MEM_EVENTS")
 base = {"TRIREME_TOKEN_FILE": os.getcwd() + "/token", **{name: os.environ[name] for name in mine if name in os.environ}}
 failed, tried = 0, []
@@ -51,7 +51,7 @@ for name in sorted(os.listdir(folder)):
                     check(f"{name} {role} {i}", {"TF_CONFIG": json.dumps(config)}, "TF_CONFIG", role.lower())
         elif kind == "PyTorchJob":
             replicas = spec["pytorchReplicaSpecs"]
-            # When a rank dies the others end with 5: all must be started again, but not for ever.
+            # When a rank dies the other ranks end with 5: all must start again, a limited number of times.
             assert all(r["restartPolicy"] == "OnFailure" for r in replicas.values()), name
             assert spec["runPolicy"]["backoffLimit"] > 0, name
             size = sum(v["replicas"] for v in replicas.values())

@@ -21,7 +21,7 @@ check resnet18 --image-size 32 --batch-size 64 --precision fp32
 check resnet18 --image-size 32 --batch-size 64 --precision fp32
 check resnet18 --image-size 64 --batch-size 16 --precision mixed
 
-# The first job that searches measures, within the limit: with libraries (about 45 MB) and all. Sizes are such that it would take twice that.
+# The first job that searches also measures, within the limit, libraries included (about 45 MB). Without the limit it would take twice that.
 limit=160
 HOME=$work XDG_CACHE_HOME=$work/fresh "$trireme" bench train mlp --classes 100000 --batch-size 4 -n 2 --threads 1 --memory ${limit}MB --parallel-mode auto_parallel \
     --repeats 3 --json > "$work/out" 2> "$work/err" || { echo "FAIL: a first job under a limit: $(tail -1 "$work/err")"; failed=1; }
@@ -29,7 +29,7 @@ peak=$(grep -o '"peak_bytes":[0-9]*' "$work/out" | head -1 | cut -d: -f2)
 echo "measuring within $limit MB: peak ${peak:-unknown}"
 [ "${peak:-999999999}" -le $(((limit + 60) * 1000000)) ] || { echo "FAIL: the first job takes $peak bytes, its limit is $limit MB"; failed=1; }
 
-# What a process was before it became this program is not its memory (torchrun is half a gigabyte of Python).
+# The memory of the process image before exec does not count (torchrun is half a gigabyte of Python).
 python3 -c 'import os, sys; large = b"x" * (600 << 20); os.execv(sys.argv[1], sys.argv[1:])' "$trireme" bench train mlp --image-size 32 --classes 10 \
     --batch-size 8 --threads 1 --repeats 3 --json > "$work/out" 2> "$work/err" || { echo "FAIL: mlp behind another program: $(tail -1 "$work/err")"; failed=1; }
 peak=$(grep -o '"peak_bytes":[0-9]*' "$work/out" | head -1 | cut -d: -f2)

@@ -32,7 +32,7 @@ msrun() {
 msrun 2 numbered
 msrun 2
 
-# a table in each process's folder: they meet by what it says (guide 002's script with a copy in each device folder)
+# a table in each process's folder: ranks meet by its content (guide 002's script with a copy in each device folder)
 "$trireme" cluster make --hosts 127.0.0.1:2 --output table.json || fail "cluster make"
 pids=''
 for r in 0 1; do
@@ -45,7 +45,7 @@ done
 for r in $pids; do wait "$r" || fail "ranks with copies of a table: $(tail -qn 1 copy*.err)"; done
 [ "$(losses copy0.log)" = "$(losses one.json)" ] || fail "other losses with copies of a table"
 
-# HCCL's variables: one remark for those without effect, and the time that ranks wait for each other
+# HCCL's variables: one warning for those without effect, and the time that ranks wait for each other
 HCCL_CONNECT_TIMEOUT=1 HCCL_BUFFSIZE=100 TRIREME_RANK=0 TRIREME_SIZE=2 TRIREME_RENDEZVOUS=unix:$work/meet "$trireme" bench comm --sizes 4 > hccl.txt 2>&1
 [ $? = 5 ] && grep -q "HCCL_BUFFSIZE: without effect here" hccl.txt && grep -q "waited 1 s at .* for rank 1 of 2" hccl.txt || fail "HCCL's variables: $(cat hccl.txt)"
 exit $failed

@@ -16,7 +16,7 @@ train --batch-size 8 -n 2 --context "mirror_mean=false; comm_fusion=size:0.05;gr
 grep -q '"epoch_steps":3' context.json || fail "grad_accumulation_step does nothing"
 train --batch-size 8 -n 2 --context "parallel_mode=hybrid_parallel;layerwise_parameters=fc2" > hybrid.json || fail "hybrid"
 grep -q '"parallel_mode":"hybrid_parallel"' hybrid.json || fail "hybrid_parallel is not told"
-# ---- what a rank keeps to itself is in the checkpoint, and comes back to it
+# ---- parameters that a rank keeps for itself are in the checkpoint and are restored on that rank
 hybrid="--batch-size 8 -n 2 --parallel-mode hybrid_parallel --layerwise fc2 --output own"
 # shellcheck disable=SC2086
 { train $hybrid --steps 3 > own1.json && train $hybrid --resume > own2.json; } 2> err.txt || fail "hybrid, resumed: $(cat err.txt)"
@@ -24,7 +24,7 @@ hybrid="--batch-size 8 -n 2 --parallel-mode hybrid_parallel --layerwise fc2 --ou
 expect 2 "in hybrid_parallel" train mlp $data $recipe --batch-size 8 -n 2 --output own --resume
 expect 2 "each of 2 ranks had parameters of its own" train mlp $data $recipe --batch-size 4 -n 4 --parallel-mode hybrid_parallel --layerwise fc2 --output own --resume
 expect 2 "no parameter has this name" train mlp $data $recipe --batch-size 8 -n 2 --parallel-mode hybrid_parallel --layerwise fc9
-# ---- what does not go with the mode is refused before ranks are started
+# ---- options that do not fit the mode are refused before ranks start
 rm -rf device0
 expect 2 "--layerwise: layerwise_parameters is for parallel_mode hybrid_parallel; the mode is data_parallel" train mlp $data $recipe --batch-size 8 -n 2 --layerwise fc2
 expect 2 "--mesh is for --parallel-mode semi_auto_parallel and auto_parallel; the mode is data_parallel" train mlp $data $recipe --batch-size 8 -n 2 --mesh 2
@@ -60,7 +60,7 @@ for n in 1 2 3; do
 done
 grep -q '"samples":42' eval3.json || fail "eval -n 3 does not see every sample once"
 
-# ---- SIGTERM on the launcher: all ranks end after a step, rank 0 has saved, and the job goes on with the same bits
+# ---- SIGTERM on the launcher: all ranks end after a step, rank 0 has saved, and the resumed job has the same bits
 train --batch-size 8 -n 2 --epochs 3 > straight.json 2> /dev/null && fail "--epochs twice should be refused"
 long="--data synth --synth-train 3200 --synth-test 16 --learning-rate 0.02 --seed 7 --log-every 1 --json --epochs 2 --batch-size 8 -n 2"
 # shellcheck disable=SC2086

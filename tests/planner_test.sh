@@ -24,7 +24,7 @@ flops 50e12
 bytes 800e9
 END
 
-# Faults of plan files name file and line, wherever they are found.
+# Messages about plan files name file and line.
 printf 'trireme-plan 1\n# mine\nmesh 2\nop fc0.linear0 n\nop fc1.linear1 q\n' >"$dir/letter.txt"
 expect 2 'letter.txt: line 5: the plan cuts' plan mlp --batch-size 4 --plan "$dir/letter.txt" --links guess --no-measure
 expect 2 'letter.txt: line 5: the plan cuts' train mlp --data synth --batch-size 4 -n 2 --steps 1 --parallel-mode semi_auto_parallel --plan "$dir/letter.txt"
@@ -36,7 +36,7 @@ expect 2 'mesh 2x2 has 4 ranks; -n says 2' train mlp --data synth --batch-size 4
 printf 'trireme-plan 1\nmesh 2\nstore fc9.weight S0\n' >"$dir/letter.txt"
 expect 2 'letter.txt: line 3: the plan stores' plan mlp --batch-size 4 --plan "$dir/letter.txt" --links guess --no-measure
 
-# Many classes: the head is cut by classes, and it pays.
+# Many classes: the head is cut by classes and is faster.
 expect 0 '"certificate"' plan mlp --classes 100000 --batch-size 4 -n 4 --links guess --no-measure --json \
     --save "$dir/plan" --svg "$dir/plan.svg"
 head -1 "$dir/out" >"$dir/json"
@@ -51,7 +51,7 @@ done
 grep -q "^op fc2" "$dir/plan" || fail "the plan file has no line for the classifier"
 grep -q "</svg>" "$dir/plan.svg" || fail "no picture"
 expect 0 "the given plan" plan mlp --classes 100000 --batch-size 4 --plan "$dir/plan" --links guess --no-measure
-# Stored as it is read, in parts, and in a way that only runs.
+# Parameters stored as they are read, in parts, and in a form that runs without a price.
 for way in "n R 0" "n S0 0" "k R 2"; do
     read -r letter spread status <<<"$way"
     printf 'trireme-plan 1\nmesh 2\nop fc2.linear2 %s\nstore fc2.weight %s\n' "$letter" "$spread" >"$dir/store"
@@ -61,8 +61,8 @@ for way in "n R 0" "n S0 0" "k R 2"; do
 done
 [ "$(cat "$dir/store.nR")" != "$(cat "$dir/store.nS0")" ] || fail "a parameter stored whole is priced as one in parts"
 
-# Norms of each rank's own samples are data parallel's function: no statistics travel. Gradients in 16 bits are half the bytes.
-# Both are said, and so is how much of the machine the model's arithmetic takes. The plan is pinned: which is best depends on the machine.
+# With norms of each rank's own samples no statistics travel; gradients in 16 bits are half the bytes. The report names both, and the model's
+# part of the machine's FLOP/s. The plan is pinned, because the best one depends on the machine.
 cut="resnet18 --batch-size 8 --image-size 32 -n 2 --links guess --no-measure"
 # shellcheck disable=SC2086 # words
 "$T" plan $cut --save "$dir/samples" --quiet > /dev/null && sed -i 's/^\(op [^ ]*\) .*/\1 n pinned/; /^store/d' "$dir/samples"
@@ -76,8 +76,8 @@ pinned="$cut --plan $dir/samples"
     expect 0 "norms  *over each rank's own samples" plan $pinned --sync-batch-norm off
     expect 2 "sync-batch-norm" plan $pinned --sync-batch-norm 2
 }
-# Bytes of the chosen plan would not tell: with cheaper gradients another place of parameters may be best. Packing takes what memory
-# takes: rates of a file, not this machine's.
+# The bytes of the chosen plan cannot be compared: with cheaper gradients parameters may lie elsewhere. Packing takes memory time, so the rates
+# come from a file, not from this machine.
 for wire in fp32 bf16; do
     expect 0 '"certificate"' plan mlp --classes 100000 --batch-size 4 -n 4 --links "$dir/links" --wire $wire --json
     number data_parallel_seconds "$dir/out" >"$dir/wire.$wire"
@@ -109,7 +109,7 @@ expect 0 memory plan mlp --classes 100000 --batch-size 4 -n 4 --links guess --no
 holds "$(number memory_bytes "$dir/out") <= 100e6" "memory limit"
 expect 4 "cheapest way out: .*ranks.*a limit of" plan mlp --classes 100000 --batch-size 4 -n 4 --links guess --no-measure --memory 20MB
 
-# Under a limit outputs are made again in backward, the program keeps it, the proof is exact; the plan says so and runs.
+# Under a limit outputs are recomputed in backward, the program keeps the limit, the proof is exact; the plan has `again` and runs.
 net="resnet18 --batch-size 128 --image-size 32"
 expect 0 '"frontier_exact":' plan $net -n 2 --links guess --no-measure --memory 100GB --json # (under a limit nothing is made jointly)
 free=$(number compiled_bytes "$dir/out")
@@ -143,17 +143,17 @@ sed -i 's/15 12.5/15 3/' "$dir/links"
 expect 0 '"weak"' simulate mlp --classes 1000 --batch-size 4096 --mesh 16x8 --links "$dir/links" --largest 64 --json
 holds "$(number step_seconds "$dir/out") > $slow" "a slower network"
 
-# Plans that are predicted alike are run, where the machine is quiet enough to tell them apart; who does not want that says so.
+# Plans with nearly equal predictions run, if the machine is quiet enough to separate them; --trial-seconds 0 turns that off.
 expect 0 '"chosen_by":"\(measurement\|prediction\)"' plan mlp --classes 2000 --batch-size 8 -n 2 --json --trial-seconds 2
 expect 0 '"chosen_by":"prediction","tried_turns":0,"tried":\[\]' plan mlp --classes 2000 --batch-size 8 -n 2 --json --trial-seconds 0
 expect 2 "trial-seconds" plan mlp --batch-size 8 -n 2 --trial-seconds -1
 
-# A plan's pins hold on its mesh, tables of other meshes do without; what fits nowhere is said, and the command fails.
+# Pins hold on the plan's mesh and are ignored on other meshes; a plan that fits no mesh is an error.
 printf 'trireme-plan 1\nmesh 4\nop fc2.linear2 k pinned\n' >"$dir/pinned"
 expect 0 '"weak"' simulate mlp --classes 100000 --batch-size 4 --mesh 4 --plan "$dir/pinned" --links "$dir/links" --largest 8 --json
 expect 4 "does not fit" simulate mlp --classes 100000 --batch-size 4 --mesh 8 --links "$dir/links" --largest 8 --memory 1MB
 
-# Slices of the optimiser between hosts: asked for they are in the plan, with what gathering them takes; not asked for they are not.
+# Slices of the optimiser between hosts are in the plan, with the cost of gathering, only if --shard-optimizer is given.
 for asked in "" --shard-optimizer; do
     # shellcheck disable=SC2086
     expect 0 '"certificate"' plan resnet18 --image-size 32 --batch-size 8 -n 4 --mesh 4 --host-count 2 --links "$dir/links" --json $asked
@@ -161,7 +161,7 @@ for asked in "" --shard-optimizer; do
 done
 holds "$(number memory_bytes "$dir/hosts--shard-optimizer") < 0.9 * $(number memory_bytes "$dir/hosts")" "slices between hosts"
 
-# Without links ranks are devices of their own, not shares of this machine: one device of a rank's batch takes what eight take, but for messages.
+# Without links ranks are machines of their own: one rank takes what eight ranks take with the same batch each, except for messages.
 expect 0 'messages are guessed' simulate mlp --classes 1000 --batch-size 32 --mesh 64x8 --largest 1
 expect 0 '"links":"guessed"' simulate mlp --classes 1000 --batch-size 32 --mesh 64x8 --no-measure --largest 1 --json
 grep -o '"weak".*' "$dir/out" >"$dir/many"
@@ -169,8 +169,8 @@ expect 0 '"links":"guessed"' simulate mlp --classes 1000 --batch-size 32 -n 2 --
 grep -o '"weak".*' "$dir/out" >"$dir/few"
 holds "$(number step_seconds "$dir/many") < 1.1 * $(number step_seconds "$dir/few")" "a device as one of 512 and as one of two"
 
-# Predictions are held against runs: every plan runs, and figures come out. Ranks look at costs between the runs; these are guessed, so that nothing changes
-# (train/planner_looks_test has costs that are measured).
+# --validate: each plan runs, and the figures are printed. Costs are guessed here, so measuring again between the runs changes nothing
+# (train/planner_looks_test has measured costs).
 expect 0 '"kendall_tau"' plan mlp --classes 100 --batch-size 4 -n 2 --links guess --no-measure --refresh --validate --repeats 3 --json
 grep '"event":"validate"' "$dir/out" >"$dir/json"
 holds "$(number plans "$dir/json") >= 4 && $(number measured_seconds "$dir/json") > 0 && $(number regret "$dir/json") >= 0 && $(number regret_resolution "$dir/json") >= 0" validate

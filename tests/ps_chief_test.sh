@@ -21,7 +21,7 @@ until_saved() { # FOLDER STEP: the newest checkpoint is later
     return 1
 }
 
-# ---- for good
+# ---- the chief does not come back
 steps=1000000
 role run ps 0 $steps > ps.out 2> ps.err & ps=$!
 role run worker 1 $steps > w1.out 2> w1.err & one=$!
@@ -41,13 +41,13 @@ last=$(saved run)
 until_saved run "$((last + 200))" || exit 1
 kill -0 $again 2> /dev/null || fail "the former chief: $(tail -n 3 again.err)"
 said "is the chief now" again && fail "the former chief took over: $(cat again.out again.err)"
-# ---- and the one that stands in for it dies, too: it is the chief again, as the job says, or the third is
+# ---- the second chief dies too: the first is the chief again, or the third worker is
 said "is the chief now" w1 && stands=$one || stands=$two
 kill -9 $stands
 wait $stands 2> /dev/null
 last=$(saved run)
 until_saved run "$last" || exit 1
-# ---- told to stop, whoever is the chief now ends the servers; the other one ends
+# ---- SIGTERM: the present chief ends the servers; the other worker ends
 kill -TERM $again $one $two 2> /dev/null
 wait $ps
 [ $? = 0 ] || fail "the server: $(tail -n 3 ps.err)"
@@ -60,7 +60,7 @@ done
 "$trireme" inspect run > inspect.txt || fail "the last checkpoint: $(cat inspect.txt)"
 [ "$(find run -maxdepth 1 -name 'events.out.tfevents.*' | grep -c .)" -ge 3 ] || fail "summaries of three chiefs: $(ls run)"
 
-# ---- the chief dies when all others have done their part: they end the job
+# ---- the chief dies after all other workers have done their part: they end the job
 role end ps 0 400 > ps.out 2> ps.err & ps=$!
 role end worker 0 400 > w0.out 2> w0.err & chief=$!
 until_saved end 0 || exit 1
@@ -75,7 +75,7 @@ wait $ps || fail "the server: $(tail -n 3 ps.err)"
 grep -q '"state": "done"' end/job.json || fail "job.json: $(cat end/job.json)"
 [ "$(saved end)" -ge 400 ] || fail "the last checkpoint: $(ls end)"
 
-# ---- no servers: a worker that waits for them ends when it is told to
+# ---- no servers: a worker that waits for them ends on SIGTERM
 p0=$none
 role none worker 1 10 > alone.out 2> alone.err & alone=$!
 sleep 1

@@ -14,7 +14,7 @@ for key in ("loss", "auc", "calibration"):
     assert abs(a[key] - b[key]) < float(sys.argv[3]), (key, a[key], b[key])
 END
 }
-# Adagrad is the same rule on both sides; Adam's rows have epsilon elsewhere (trireme/ps.h).
+# Adagrad is the same rule on both sides; Adam's rows add epsilon at another place (trireme/ps.h).
 for case in "widedeep 1e-6" "deepfm 1e-4"; do
     model=${case% *} tolerance=${case#* }
     train "$model" --batch-size 1024 > one.json
@@ -28,7 +28,7 @@ train widedeep --batch-size 512 -n 2 --ps 1 --output async > async.json
 python3 -c 'import json
 done = [json.loads(l) for l in open("async.json") if "\"done\"" in l][-1]
 assert done["least_updates"] == done["most_updates"] == done["global_step"] and 10 <= done["global_step"] <= 12, done' || fail "asynchronous: $(grep done async.json)"
-# Samples that are lent where workers wait for each other, each used once; hot rows that workers keep.
+# Lent samples in synchronous mode, each used once; hot rows of workers.
 lent="--data clicks --table-rows 1000 --synth-train 8192 --synth-test 2000 --batch-size 256 --epochs 2"
 for mode in sync staleness=2; do
     hot=$([ $mode = sync ] || echo "--hot-rows 4000 --hot-age 2")

@@ -17,7 +17,7 @@ same() { python3 -c 'import sys; sys.exit(abs(float(sys.argv[1]) - float(sys.arg
 train $fields --batch-size 512 --epochs 2 --output one > one.json
 # shellcheck disable=SC2086
 train $fields --batch-size 256 --epochs 1 -n 2 --ps 2 --mode sync --output two > two.json
-# Three servers go on where two were.
+# Three servers resume the job of two.
 # shellcheck disable=SC2086
 train $fields --batch-size 256 --epochs 2 -n 2 --ps 3 --mode sync --output two --resume > three.json
 same "$(loss one.json)" "$(loss three.json)"

@@ -19,7 +19,7 @@ batches=96
 # job NAME ADDRESS PREFIX-A PREFIX-B: the hosts are ADDRESS.100 and ADDRESS.200
 job() {
     local name=$1 prefix=("$3" "$4") pids='' tasks=() where=() i code=0
-    # the guide's addresses, and what its script says in NPURunConfig
+    # the guide's addresses and the settings of its NPURunConfig
     local said=(--ps_hosts "$2.100:2222,$2.200:2222" --evaluator_hosts "$2.100:2231" --worker_hosts
         "$2.100:2223, $2.100:2224, $2.100:2225, $2.100:2226, $2.100:2227, $2.100:2228, $2.100:2229, $2.100:2230, \
 $2.200:2223, $2.200:2224, $2.200:2225, $2.200:2226, $2.200:2227, $2.200:2228, $2.200:2229, $2.200:2230"
@@ -51,7 +51,7 @@ events = [[json.loads(line) for line in open(f"{name}{i}.json")] for i in range(
 done = [e[-1] for e in events]
 assert [d["role"] for d in done] == 2 * ["ps"] + 16 * ["worker"] + ["evaluator"], done
 chief, evaluations = done[2], [e for e in events[18] if e["event"] == "eval"]
-# Each batch once, whoever of the sixteen took it; what NPURunConfig says.
+# Each batch is used once by one of the sixteen workers; settings of NPURunConfig.
 assert chief["global_step"] == batches and chief["least_updates"] == chief["most_updates"] == batches, chief
 assert done[18]["global_step"] == batches and evaluations, events[18]
 saved = [e["global_step"] for e in events[2] if e["event"] == "checkpoint"]

@@ -54,7 +54,7 @@ begun=$SECONDS
     fail "a folder in use, after $((SECONDS - begun)) s: $(cat refused.txt)"
 kill $holder; wait $holder 2> /dev/null
 
-# ---- it is continued, not begun again
+# ---- the job resumes and does not begin again
 # shellcheck disable=SC2086
 "$trireme" train lenet $data --batch-size 20 --steps 16 --seed 3 -n 2 --ps 2 --mode sync --output run 2> again.err
 [ $? = 2 ] && grep -q "run has a job's files already: --resume continues it" again.err || fail "begun again: $(cat again.err)"
@@ -67,7 +67,7 @@ steps = [json.loads(l)["global_step"] for l in open("more.json") if '"step",' in
 assert steps == [13, 14, 15, 16], steps
 END
 
-# ---- continued with other workers, what is left of the epoch is dealt to them: 120 batches an epoch
+# ---- resumed with another number of workers, the rest of the epoch is dealt to them: 120 batches an epoch
 clicks="deepfm --data synth --fields 4 --table-rows 100 --synth-train 1200 --synth-test 100 --batch-size 10 --hidden 4 --json"
 for mode in sync staleness=1; do
     # shellcheck disable=SC2086
@@ -100,7 +100,7 @@ wait $worker1 || fail "worker 1: $(tail -n 3 w1.log)"
 wait $ps0 || fail "ps 0: $(tail -n 3 ps0.log)"
 wait $ps1 || fail "ps 1: $(tail -n 3 ps1.log)"
 wait $evaluator || fail "evaluator: $(tail -n 3 ev.log)"
-# whoever of the two came first may have made all updates
+# the worker that came first may have made all updates
 grep -qhE "^loss = [0-9.]+, step = [0-9]+ \([0-9.]+ sec\)" w0.log w1.log || fail "no loss line: $(cat w0.log w1.log)"
 grep -qhE "^global_step/sec: [0-9.]+" w0.log w1.log || fail "no speed line"
 grep -q "Saving dict for global step" ev.log || fail "the evaluator said nothing"
@@ -108,7 +108,7 @@ grep -q "Saving dict for global step" ev.log || fail "the evaluator said nothing
 line --job_name=worker --task_index=1 > late.log 2>&1 || fail "late worker: $(tail -n 3 late.log)"
 grep -q "the job has ended already" late.log || fail "late worker: $(cat late.log)"
 
-# ---- the plan, and what is wrong
+# ---- --check, and its errors
 export TF_CONFIG='{"cluster": {"chief": ["127.0.0.1:2221"], "worker": ["127.0.0.1:2222"], "ps": ["127.0.0.1:2223"]}, "task": {"type": "chief", "index": 0}}'
 "$trireme" train lenet --data synth --check --output x > plan.txt || fail "--check"
 grep -q "this process: chief, trainer 0 of 2 (saves" plan.txt || fail "plan: $(cat plan.txt)"

@@ -58,7 +58,7 @@ END
 job async 2 $updates 'worker 1' 'ps 0' 'worker 0' 'evaluator 0' 'ps 1'
 job sync 1 $((updates / 2)) 'worker 0' 'ps 0' 'worker 1' 'evaluator 0'
 
-# A chief that fails at a checkpoint, here because a file is where the folder of its third cut belongs, is waited for like one that was killed.
+# A chief that fails at a checkpoint counts as killed, and the other processes wait for it. It fails because a file lies where the folder of its third snapshot belongs.
 last_loss() { grep '"event":"eval"' job.json | tail -n 1 | grep -o '"loss":[^,]*'; }
 rm -rf run
 PAUSE=0 job sync 1 $((updates / 2))

@@ -20,7 +20,7 @@ for ((i = 0; i < 200; i++)); do
 done
 grep -q "$works" tables.txt || fail "workers: $(cat tables.txt err.txt)"
 grep -q '"table":.*"updates":[1-9]' tables.txt || fail "tables: $(cat tables.txt)"
-# The first checkpoint, taken at the first step, says which rows there are.
+# The first checkpoint, taken at the first step, lists the rows.
 table=$(python3 -c 'import json
 t = [json.loads(l) for l in open("tables.txt") if "\"table\"" in l]
 print(max(t, key=lambda x: x["rows"])["table"])')

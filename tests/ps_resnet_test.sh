@@ -17,7 +17,7 @@ train sync.json --steps 4 -n 1 --ps 2 --mode sync --output sync
 train async.json --steps 6 -n 2 --ps 2 --mode async --output async
 "$trireme" train lenet --data synth --synth-train 6400 --synth-test 64 --batch-size 32 --optimizer adam --learning-rate 0.002 --steps 500 -n 3 --ps 1 --mode async \
     --staleness-aware --threads 1 --seed 3 --log-every 1 --json --launch-dir late > late.json 2> err || fail "late gradients: $(tail -n 3 err)"
-# Three workers, of whom each step needs two: one stands still, the others go on; none of the samples is lost. Then ResNet-50.
+# Three workers, and each step needs two: one worker is stopped, the other two continue, and no sample is lost. Then ResNet-50.
 backup="--mode sync --backup-workers 1"
 # shellcheck disable=SC2086
 "$trireme" train lenet --data synth --synth-train 4096 --synth-test 64 --batch-size 16 --epochs 2 -n 3 --ps 1 $backup --threads 1 --seed 3 --log-every 1 \

@@ -47,7 +47,7 @@ grep -q "ends in .npz or .safetensors" err.txt || fail "export to .txt: $(cat er
 grep -q "^budget.forecast" budget.txt || fail "no forecast"
 # ---- and beyond it: the rest is in a file
 mkdir spill
-# Servers that must give rows up: the folder for them is made, the user is told at the end of the job.
+# Servers that must spill rows: the folder is made, and a line at the end of the job reports it.
 "$trireme" train deepfm --data synth --fields 8 --table-rows 20000 --zipf 0.3 --synth-train 8000 --synth-test 500 --batch-size 500 --epochs 1 \
     --hidden 4 --embedding-width 32 --ps 1 --ps-memory 8MB --ps-spill spilt/here --output little > little.txt 2> little.err ||
     fail "a job beyond its servers' memory ended with $?: $(tail -n 2 little.err)"
@@ -58,7 +58,7 @@ expect 2 "min_score 0.5 has no effect" train deepfm --data synth --fields 2 --ta
     fail "spill: $(tail -n 3 budget.err)"
 awk '$1 == "budget.spilled" && $2 > 1000 {found = 1} END {exit !found}' budget.txt || fail "nothing was spilled"
 awk '$1 == "budget.table" && $2 <= 0.04 {found = 1} END {exit !found}' budget.txt || fail "the budget was exceeded"
-# ---- what a job's tables are like
+# ---- the tables of a job
 says() { # OPTIONS WORDS
     "$trireme" train widedeep --data synth --ps 1 --output tables --tables "$1" > tables.txt 2>&1 && fail "--tables $1 went through"
     grep -qF -- "$2" tables.txt || fail "--tables $1: $(tail -n 1 tables.txt)"

@@ -69,7 +69,7 @@ train --batch-size 8 -n 2 --shard-optimizer --output run --resume > b.json || fa
 "$trireme" eval lenet --checkpoint run --data synth --synth-test 40 > /dev/null || fail "eval of a job's checkpoint"
 expect 2 "each of 2 ranks sees its part" eval lenet --checkpoint run --data synth --synth-test 40 -n 2 --predictions p.npz
 
-# ---- a scheduler's early warning reaches all ranks: the step is finished and saved, 138, nobody is killed
+# ---- a scheduler's early warning reaches all ranks: they finish the step, save and end with 138; no rank is killed
 # shellcheck disable=SC2086
 "$trireme" train lenet $data $recipe --epochs 3000 --batch-size 8 -n 2 --output warned > warned.json 2> warned.err &
 pid=$!
@@ -81,7 +81,7 @@ got=$?
 ls -d warned/ckpt-* > /dev/null 2>&1 || fail "SIGUSR1 to two ranks: nothing saved: $(cat warned.err)"
 grep -qi "failed\|signal" warned.err && fail "SIGUSR1 to two ranks: not as told: $(cat warned.err)"
 
-# ---- wrong words cost nothing
+# ---- wrong use starts no rank
 expect 2 "--bucket" train lenet --data synth --bucket wide
 expect 2 "a cut before gradient 500, but there are 10: 1 to 9 expected" train lenet --data synth -n 2 --bucket 3,500
 expect 2 "--sync-batch-norm" train lenet --data synth --sync-batch-norm 1
@@ -100,7 +100,7 @@ expect 0 "training success" run -n 3 -- sh -c 'echo I am $TRIREME_RANK of $TRIRE
 grep -q "I am 0 of 3" out.txt || fail "rank 0 is not shown"
 grep -q "I am 2 of 3" device2/train.log2 || fail "rank 2 has no log"
 expect 2 "training failed" run -n 2 -- sh -c 'exit $TRIREME_RANK'
-# who reads JSON only, or wants it quiet, is told of a rank that failed as well, and how
+# --json and --quiet report a failed rank and its exit code too
 for quietly in --json --quiet; do
     expect 2 "| no good" run -n 2 $quietly -- sh -c '[ $TRIREME_RANK = 0 ] && exec sleep 20; echo no good >&2; exit 3'
     grep -q "^rank 1 ended with exit code 3$" out.txt && grep -q "^training failed$" out.txt && ! grep -q "^start" out.txt || fail "run $quietly: $(cat out.txt)"
@@ -126,7 +126,7 @@ expect 0 "4 ranks" cluster check four.json
 RANK_TABLE_FILE=$work/table.json RANK_ID=1 DEVICE_ID=1 RANK_SIZE=2 "$trireme" cluster show --any-address > show.txt || fail "cluster show"
 grep -q "1 of 2" show.txt || { fail "cluster show: rank 1 of 2"; cat show.txt; }
 
-# a rank that still waits for the others is asked for its state: there is none to tell, and it goes on waiting
+# SIGUSR2 at a rank that still waits for other ranks: it has no state to print and continues to wait
 RANK_TABLE_FILE=$work/table.json RANK_ID=0 RANK_SIZE=2 "$trireme" train mlp --data synth --start-timeout 1 --steps 1 > alone.txt 2>&1 &
 alone=$!
 caught() { echo $((0x$(sed -n 's/^SigCgt:\s*//p' /proc/$alone/status) & 1 << 11)); }
@@ -135,7 +135,7 @@ kill -USR2 $alone
 wait $alone
 [ $? = 5 ] && grep -q "rank 1" alone.txt || fail "a lonely rank that was asked for its state: $(cat alone.txt)"
 
-# all ranks must have the same table: two that meet where they were told to say so
+# all ranks must have the same table: two ranks with other tables that meet at a given place report it
 sed 's/"device_id": "1"/"device_id": "2"/' table.json > another.json
 cmp -s table.json another.json && fail "another table: nothing was changed"
 for r in 0 1; do

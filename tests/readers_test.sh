@@ -38,7 +38,7 @@ for file, offset, words in (("model.safetensors", 1000, "block 0 at offset 0"), 
     open(name, "wb").write(data)
 END
 
-# ---- a snapshot of two servers with two shards each: a full one and differential ones, beside ps export and ps inspect
+# ---- a snapshot of two servers with two shards each, full and differential, compared with ps export and ps inspect
 run train widedeep --data synth --synth-train 400 --synth-test 100 --fields 4 --batch-size 16 --table-rows 60 --hidden 8 -n 2 --ps 2 --mode sync \
     --steps 10 --save-every-steps 4 --output ps --quiet
 run ps export ps --table embedding.weight --output rows.safetensors

@@ -47,7 +47,7 @@ END
 images="--image-size 32 --classes 10 --batch-size 32 --eval-every-epochs 0 --quiet"
 clicks="--columns age:dense,liked:label,city:key --table-rows 50 --batch-size 32 --hidden 8 --eval-every-epochs 0 --quiet"
 number=0
-# The job to its second step; then it goes on with other labels, and with its own.
+# The job runs to its second step; then it is resumed with other labels, and with its own.
 refuses_other_labels() { # FOLDER ARGS...
     local folder=$1 run=run$((++number))
     shift

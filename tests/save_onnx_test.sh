@@ -39,7 +39,7 @@ assert numpy_helper.to_array(types['bn1.num_batches_tracked']) == 1234567890123
 assert numpy_helper.to_array(types['half']).dtype == np.float16
 assert numpy_helper.to_array(types['ü.bytes']).tolist() == [[0, 1, 255]]
 
-# Theirs: typed data for some, raw for others.
+# Models of the package: typed data for some tensors, raw data for others.
 def typed(name, kind, dims, values):
     return helper.make_tensor(name, kind, dims, values)
 floats = (np.arange(24, dtype=np.float32) / 2 - 3)

@@ -41,7 +41,7 @@ same saved one
 grep -q '^graph [0-9a-f]*' strategy && grep -q '^op conv1.conv2d0 n' strategy || fail "the strategy file: $(head -5 strategy)"
 sed -i 's/^op conv2.conv2d1 .*/op conv2.conv2d1 h/' strategy
 
-# Who holds the same parameters: all where only samples are cut, those along the other axis where a layer's outputs are.
+# Groups of ranks with the same parameters: all ranks where only samples are cut, the ranks along the other axis where a layer's outputs are cut.
 go groups -n 4 --batch-size 2 --context "$semi;group_ckpt_save_file=$work/all"
 [ "$(paste -sd/ all)" = "trireme-groups 1/mesh 4/0 1 2 3" ] || fail "groups of a split by samples: $(cat all)"
 printf 'trireme-plan 1\nmesh 2x2\nop conv1.conv2d0 nn\nop conv2.conv2d1 nn\nop fc1.linear0 nn\nop fc2.linear1 nn\nop fc3.linear2 nk\n' > columns
@@ -74,7 +74,7 @@ done
 [ "$(grep -c 'trireme: plan: measuring' optimal.err dynamic_programming.err | cut -d: -f2 | paste -sd+ | bc)" -ge 1 ] ||
     fail "nothing was said while messages and operators were measured"
 
-# One image for two ranks: rows are shared out.
+# One image for two ranks: its rows are cut.
 go image --batch-size 1
 printf 'trireme-plan 1\nmesh 2\nop conv1.conv2d0 h\nop conv2.conv2d1 h\n' >rows
 go shared -n 2 --batch-size 1 --full-batch --parallel-mode semi_auto_parallel --plan rows

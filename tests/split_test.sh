@@ -21,7 +21,7 @@ for mode in semi_auto_parallel auto_parallel; do
     same "$dir/$mode" "$dir/one" 3
 done
 
-# What a plan leaves whole is there once on a host, and the optimiser in slices: the bits of whole ones, and saved whole.
+# Parameters that a plan leaves whole exist once on a host, and the optimiser works in slices: the bits are those of whole parameters, which are saved whole.
 "$T" train $model --batch-size 8 --steps 3 -n 2 --parallel-mode semi_auto_parallel --context enable_parallel_optimizer=false \
     >"$dir/whole" 2>&1 || fail "whole optimisers"
 [ "$(losses "$dir/whole")" = "$(losses "$dir/semi_auto_parallel")" ] || fail "slices have other bits"

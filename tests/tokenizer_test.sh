@@ -6,7 +6,7 @@
 peers=${XDG_CACHE_HOME:-$HOME/.cache}/trireme-peers
 . "$(dirname "$0")/common.sh"
 
-# ---- without the package: commands, their errors, and there and back
+# ---- without the package: commands, their errors, encode and decode
 printf 'the test tested the tester, the rest rested\n\n<s>the test\n' > small.txt
 expect 0 "264 tokens" tokenizer train small.txt --vocabulary 264 --special-tokens '<s>' --output small
 expect 0 "0 259" tokenizer encode small.txt --tokenizer small --lines

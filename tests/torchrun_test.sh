@@ -36,7 +36,7 @@ torchrun() {
 }
 torchrun --no-python --standalone --nproc-per-node 2 "$rank" rank > "$work/out" 2>&1
 expect "torchrun" 2 "torchrun --no-python --standalone --nproc-per-node 2"
-# two agents; that both are on this host only they know
+# two agents, both on this host
 port=$((20000 + RANDOM % 10000))
 for node in 1 0; do
     torchrun --no-python --nnodes 2 --node-rank $node --master-addr 127.0.0.1 --master-port $port --nproc-per-node 2 "$rank" rank > "$work/out$node" 2>&1 &
@@ -44,7 +44,7 @@ done
 wait
 cat "$work/out0" "$work/out1" > "$work/out"
 expect "torchrun" 4 "torchrun --no-python --nnodes 2 --node-rank 0 and 1"
-# a training: rank 0 alone speaks on the console that torchrun shows
+# a training: only rank 0 prints on the console that torchrun shows
 train="$TRIREME_BUILD/trireme train mlp --data synth --synth-train 64 --synth-test 16 --batch-size 4 --steps 3 --log-every 1 --seed 5 --json"
 # shellcheck disable=SC2086
 (cd "$work" && torchrun --no-python --standalone --nproc-per-node 2 $train > "$work/out" 2> "$work/err")

@@ -14,7 +14,7 @@ same() { # DIR DIR: the newest checkpoints have the same bits
     done
 }
 
-# ---- straight, with events
+# ---- an undisturbed run, with events
 train --output "$work/a" --json --log-every 1 --eval-every-epochs 1 --metrics "$work/a/metrics.csv" \
     --tensorboard --histogram-epochs 3 > "$work/a.json" || fail "train"
 python3 - "$work/a.json" << 'END' || fail "events of train"
@@ -92,10 +92,10 @@ done
 train --output "$work/m" --resume --quiet --log-every 1 --metrics "$work/m/metrics.csv" > /dev/null || fail "resume with metrics"
 awk -F, '$2 == "step" { print $1 }' "$work/m/metrics.csv" | cmp - <(seq 1 36) || fail "steps in $(cat "$work/m/metrics.csv")"
 
-# ---- SIGTERM, SIGINT, SIGUSR1: finish the step, save, 143, 130 and 138; SIGUSR2 before it: the state is told
+# ---- SIGTERM, SIGINT, SIGUSR1: finish the step, save, 143, 130 and 138; SIGUSR2 before it prints the state
 for signal in TERM INT USR1; do
     dir=$work/$signal
-    # INT is ignored in background jobs of a script, so python sets it right again.
+    # INT is ignored in background jobs of a script, so python resets it.
     # shellcheck disable=SC2086
     python3 -c 'import os, signal, sys
 signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -142,7 +142,7 @@ train --output "$work/a" --resume --seed 8 > /dev/null 2> "$work/err" && fail "-
 "$trireme" eval mlp $data --checkpoint "$work/a" > /dev/null 2> "$work/err"
 [ $? = 2 ] && grep -q "is of lenet" "$work/err" || fail "eval of another model: $(cat "$work/err")"
 
-# ---- the choices of algorithms stay with the run: what is measured after its start changes none of its bits
+# ---- kernel choices belong to the run: measurements after its start change none of its bits
 tuning=$XDG_CACHE_HOME/trireme/tuning.txt
 [ -s "$work/a/choices.txt" ] && [ -s "$tuning" ] || fail "no choices.txt in a run, or no tuning.txt in the cache"
 awk -F '\t' -v OFS='\t' '/\tconv / { $3 = $3 == "direct" ? "gemm" : "direct" } { print }' "$tuning" > "$work/other" && cp "$work/other" "$tuning"
@@ -153,7 +153,7 @@ same "$work/a" "$work/d" 36
 train --output "$work/e" --quiet > /dev/null || fail "a run with other measurements"
 cmp -s "$work/a/choices.txt" "$work/e/choices.txt" && fail "other measurements make no other choices: the test above proves nothing"
 
-# ---- weights out and in again: the same evaluation
+# ---- weights exported and imported again: the same evaluation
 # shellcheck disable=SC2086
 evaluation() { "$trireme" eval lenet $data --checkpoint "$1" --json 2> "$work/err" | sed 's/,"seconds.*//'; }
 want=$(evaluation "$work/a")
@@ -177,8 +177,8 @@ if mount -t tmpfs -o size=1200k none "$work/small" 2> /dev/null; then
 else
     echo "skipped: full disk (no right to mount a tmpfs)"
 fi
-# The same where files may not grow (ulimit -f, a quota): it needs no rights. TMPDIR: the thread sanitizer maps a file of 512 KB from there,
-# and dies of a bus error where that may not grow; where there is no folder it goes without.
+# The same where files may not grow (ulimit -f, a quota), which needs no privileges. TMPDIR: the thread sanitizer maps a file of 512 KB from there
+# and dies of a bus error if the file may not grow; without the folder it uses no file.
 train --output "$work/limited" --steps 12 --quiet > /dev/null || fail "12 steps"
 (export TMPDIR=$work/nowhere; ulimit -f 100 && train --output "$work/limited" --resume --quiet > /dev/null 2> "$work/err")
 [ $? = 4 ] && [ "$(wc -l < "$work/err")" = 1 ] || fail "files may not grow: exit 4 and one line expected: $(cat "$work/err")"

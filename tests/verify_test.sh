@@ -27,13 +27,13 @@ for t in v["tensors"]:
 assert kinds["loss"] == 4 and kinds["gradient"] == 6 and kinds["variable"] == 12 and kinds["forward"] >= 5, kinds
 END
 
-# Without a plan: all by samples; through accumulation, clipping, LARS and a schedule too.
+# Without a plan all operators are cut by samples; with accumulation, clipping, LARS and a schedule too.
 "$T" verify lenet -n 2 --batch-size 2 --image-size 16 --classes 10 --threads 1 --accumulate 2 --clip-norm 1 --optimizer lars \
     --schedule cosine --warmup-steps 1 --label-smoothing 0.1 >out 2>err || { fail "lenet"; tail -3 err; cat out; }
 grep -q "^agrees with one device" out || fail "no verdict: $(tail -1 out)"
 grep -q "step 3 " out || fail "three losses are expected"
 
-# One operator's numbers may not fit for others' sake: tolerance and rounding are allowed, nothing else.
+# Each operator must agree by itself: only tolerance and rounding are allowed.
 "$T" verify mlp -n 2 --batch-size 3 --image-size 8 --threads 1 --bitwise --json >out 2>err
 code=$?
 grep -q '"same_bits":false,"chaos"' out || fail "sums over 2 ranks are expected to round differently: $(cut -c1-120 out)"

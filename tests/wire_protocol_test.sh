@@ -26,7 +26,7 @@ def is_closed(s):
         return True
 
 
-# The version that the server speaks, from its answer to one that it does not.
+# The server's version, from its answer to another version.
 s, hello, challenge = propose(0)
 version, service = struct.unpack("<HH", challenge[8:12])
 assert challenge[:8] == CHALLENGE and service == PARAMETERS and version > 0, challenge
@@ -35,7 +35,7 @@ assert is_closed(s), "it goes on with another version"
 token = open(path, "rb").read()
 assert len(token) == 32 and os.stat(path).st_mode & 0o777 == 0o600, path
 
-# The server knows the token, and believes who knows it.
+# The server proves that it knows the token, and accepts a client that knows it.
 s, hello, challenge = propose(version)
 assert hmac.compare_digest(challenge[48:], mac(token, b"acceptor", hello, challenge[:48])), "the server's MAC"
 s.sendall(mac(token, b"connector", hello, challenge))
@@ -49,7 +49,7 @@ s.settimeout(10)
 s.sendall(b"TRMF" + bytes(60))
 assert is_closed(s), "a head without its check"
 
-# Another token, and the server's own MAC sent back.
+# A wrong token, and the server's own MAC sent back.
 s, hello, challenge = propose(version)
 s.sendall(mac(bytes(32), b"connector", hello, challenge))
 assert is_closed(s), "a token of zeros"
