@@ -99,7 +99,8 @@ typedef struct trm_ps_strategy {
 
 /* NPURunConfig; zero means its default. */
 typedef struct trm_run_config {
-    /* one directory that all roles share; NULL = nothing is saved */
+    /* one directory that all roles share; NULL = nothing is saved. Servers refuse a role that
+     * has another one (model_dir/job.id tells): INVALID, with both folders */
     const char *model_dir;
     /* A checkpoint's directory or a .safetensors file that all roles reach: with servers a new job
      * begins with its weights instead of initial values (they must stay until it ends). NULL = none

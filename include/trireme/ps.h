@@ -258,6 +258,11 @@ typedef struct trm_ps_server_options {
      * processes of this user on this host find it, in /tmp/trireme-UID/token-ADDRESS (mode 0600), as
      * long as the server runs. A server that listens beyond loopback needs one. */
     const void *token;
+    /* Refuses clients of another job: 32 bytes that all processes of the job have, and where this
+     * one has them from, for the message ("ps 0 has model_dir /data/run"). Zeros: it has none. Not
+     * compared if either end gives no job_origin. */
+    const void *job_id;
+    const char *job_origin;
 } trm_ps_server_options;
 
 /* Starts a server; what its folder holds (newest complete checkpoint, then the logs) is loaded
@@ -293,6 +298,8 @@ typedef struct trm_ps_client_options {
     double timeout_seconds;  /* for every wait, restarts of servers included; 0 = 60 */
     double retry_seconds;    /* without an answer a push is sent again; 0 = 5 */
     const void *token;       /* as the server's; NULL: the one that it has published on this host */
+    const void *job_id;      /* as the server's; another one: INVALID */
+    const char *job_origin;
     /* Asked while servers are waited for: true ends a wait for one that is not there at once, for
      * other workers' pushes after five seconds, with CANCELLED. NULL = never. */
     bool (*stopped)(void *context);

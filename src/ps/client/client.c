@@ -84,6 +84,7 @@ static trm_status hello(trm_ps_client *client, trmi_server_connection *peer, trm
     trmi_ring_place place;
     trmi_channel *offer = NULL;
     *welcome = (trmi_ps_note){.value = {client->options.worker, joining}};
+    trmi_ps_put_mark(&client->job, welcome);
     if (peer->address[0] != '\0' && !client->options.tcp_only &&
         trmi_ring_offer(*channel, client->options.ring_bytes, &offer, &place, NULL) == TRM_OK) {
         welcome->value[2] = (int64_t)client->options.ring_bytes;

@@ -165,7 +165,8 @@ typedef struct trmi_cache trmi_cache;
 struct trm_ps_client {
     trm_ps_client_options options;
     uint8_t token[32];
-    bool has_token; /* the token was given in the options */
+    trmi_job_mark job; /* sent in HELLO */
+    bool has_token;    /* the token was given in the options */
     trmi_server_connection *peers;
     uint32_t servers, shards; /* shards: of one server */
     trm_ps_mode mode;

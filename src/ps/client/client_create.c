@@ -126,6 +126,7 @@ trm_status trmi_client_create_wrapped(const trm_ps_client_options *options,
     client->worker = client->reader ? TRMI_PS_WORKERS_MAX - 1 : (uint32_t)checked.worker;
     client->wrap = wrap;
     client->wrap_context = context;
+    trmi_ps_make_mark(checked.job_id, checked.job_origin, &client->job);
     if (checked.token != NULL) {
         memcpy(client->token, checked.token, sizeof client->token);
         client->has_token = true;

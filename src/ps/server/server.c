@@ -118,8 +118,23 @@ static int64_t joining_clock(trm_ps_server *server, int32_t number) {
     return clock;
 }
 
+/* Compares the job that a client belongs to with this server's.   errors  INVALID, with both origins */
+static trm_status check_job(const trm_ps_server *server, const trmi_ps_note *note, trm_error *err) {
+    trmi_job_mark theirs;
+    trmi_ps_get_mark(note, &theirs);
+    if (server->job.origin[0] == '\0' || theirs.origin[0] == '\0' ||
+        memcmp(server->job.id, theirs.id, sizeof theirs.id) == 0) {
+        return TRM_OK;
+    }
+    TRMI_FAIL(err, TRM_INVALID, "%.75s, but %.75s: give all roles of the job the same model_dir",
+              theirs.origin, server->job.origin);
+    trmi_log(TRM_LOG_WARN, "ps", "server %d: refused a client: %s", server->options.server,
+             err->message);
+    return TRM_INVALID;
+}
+
 /* Answers HELLO. The note has: 0 worker, 1 a new life, 2 bytes of the shared-memory rings that
- * the client offers (0: none), 3 and 4 their place. The answer has the incarnation, the shards,
+ * the client offers (0: none), 3 and 4 their place, 9 to 12 and the text its job. The answer has the incarnation, the shards,
  * the clock with which the worker joins, and the mode. */
 static void welcome(trm_ps_server *server, trmi_ps_link *link, trmi_request *r,
                     trmi_channel **rings) {
@@ -127,6 +142,9 @@ static void welcome(trm_ps_server *server, trmi_ps_link *link, trmi_request *r,
     if (n->value[0] < -1 || n->value[0] >= TRMI_PS_WORKERS_MAX - 1) {
         TRMI_FAIL(&r->err, TRM_CORRUPT, "server %d: worker %lld, -1 to %d expected",
                   server->options.server, (long long)n->value[0], TRMI_PS_WORKERS_MAX - 2);
+        return;
+    }
+    if (check_job(server, n, &r->err) != TRM_OK) {
         return;
     }
     link->worker = (int32_t)n->value[0];
@@ -564,6 +582,7 @@ trm_status trm_ps_server_start(const trm_ps_server_options *options, trm_ps_serv
     snprintf(server->spill_folder, sizeof server->spill_folder, "%s",
              checked.spill_folder == NULL ? "" : checked.spill_folder);
     /* memory, spill folder, shards */
+    trmi_ps_make_mark(checked.job_id, checked.job_origin, &server->job);
     server->tables = trmi_alloc(TRMI_PS_TABLES_MAX * sizeof *server->tables);
     server->runners = trmi_alloc(server->shards * sizeof *server->runners);
     if (server->tables == NULL || server->runners == NULL) {

@@ -199,6 +199,7 @@ struct trm_ps_server {
     char folder[256], spill_folder[256];
     uint8_t token[32];
     char token_path[160]; /* file of the published token, "": none */
+    trmi_job_mark job;
     char address[96];
     trmi_shard_thread *runners;
     uint32_t shards;

@@ -8,13 +8,14 @@
 #include "base/error.h"
 
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
 #error "the wire format is written by little-endian machines only"
 #endif
 
-enum { LINE = 64, MESSAGE_MAX = 1 << 30 };
+enum { LINE = 64, MESSAGE_MAX = 1 << 30, MARK_AT = 9 };
 
 /* Which parts a message of this kind has. */
 static bool is_push(trmi_ps_kind kind) { return kind == TRMI_PS_PUSH || kind == TRMI_PS_STAGE; }
@@ -209,4 +210,25 @@ trm_status trmi_ps_decode_note(const uint8_t *data, size_t bytes, const trmi_ps_
         table->name = note->text;
     }
     return TRM_OK;
+}
+
+void trmi_ps_make_mark(const void *job_id, const char *origin, trmi_job_mark *out) {
+    *out = (trmi_job_mark){{0}, ""};
+    if (origin != NULL) {
+        snprintf(out->origin, sizeof out->origin, "%s", origin);
+    }
+    if (origin != NULL && job_id != NULL) {
+        memcpy(out->id, job_id, sizeof out->id);
+    }
+}
+
+void trmi_ps_put_mark(const trmi_job_mark *mark, trmi_ps_note *note) {
+    memcpy(&note->value[MARK_AT], mark->id, sizeof mark->id);
+    memcpy(note->text, mark->origin, sizeof note->text);
+}
+
+void trmi_ps_get_mark(const trmi_ps_note *note, trmi_job_mark *out) {
+    memcpy(out->id, &note->value[MARK_AT], sizeof out->id);
+    memcpy(out->origin, note->text, sizeof out->origin);
+    out->origin[sizeof out->origin - 1] = '\0';
 }

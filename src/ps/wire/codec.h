@@ -82,6 +82,12 @@ typedef struct trmi_ps_note {
     char text[TRMI_PS_NOTE_TEXT];
 } trmi_ps_note;
 
+/* In a HELLO: which job its sender belongs to (job_id and job_origin of trm_ps_server_options). */
+typedef struct trmi_job_mark {
+    uint8_t id[32];
+    char origin[TRMI_PS_NOTE_TEXT];
+} trmi_job_mark;
+
 /* Limits against which the decoder checks sections. */
 typedef struct trmi_ps_shape {
     uint32_t shards; /* shards of this server */
@@ -114,6 +120,11 @@ trm_status trmi_ps_decode_rows(const uint8_t *data, size_t bytes, const trmi_ps_
                                const int32_t *widths, trmi_ps_section *sections, uint32_t count,
                                trm_error *err);
 
+/* The mark that a process of these options sends. */
+void trmi_ps_make_mark(const void *job_id, const char *origin, trmi_job_mark *out);
+/* The mark in the note of a HELLO: value[9] to value[12], and the text. */
+void trmi_ps_put_mark(const trmi_job_mark *mark, trmi_ps_note *note);
+void trmi_ps_get_mark(const trmi_ps_note *note, trmi_job_mark *out);
 /* Returns the bytes of a control message without its trailer: header, note, and for TABLE the
  * options. The trailer of header->extra[0] bytes follows; the caller writes it. */
 size_t trmi_ps_note_size(trmi_ps_kind kind);

@@ -3,6 +3,7 @@
  * of its process in a PS-Worker job: chief, worker, server, evaluator, or a job of one process.
  *
  *       model_dir/  checkpoint, ckpt-100/ ...   the chief's: weights, for evaluation and export
+ *                   job.id                      32 random bytes, by which servers recognise the folder
  *                   ps/                         the servers': tables, slots, logs; what a restart needs
  *                   job.json                    {"state": "running" | "done" | "failed", ..., "dealt": stretches (dealt.h)}
  *                   events.out.tfevents.*       of the chief;  eval/events...  of the evaluator
@@ -32,6 +33,8 @@ struct trm_estimator {
     trm_run_config config; /* strings are copies; defaults filled in */
     trm_ps_strategy strategy;
     uint8_t token[32];
+    uint8_t job_id[32];   /* of model_dir/job.id; zeros: no model_dir */
+    char job_origin[256]; /* "ps 0 has model_dir /data/run"; "": not known */
     trmi_arena arena;
     bool has_roles;
     trm_role role;
@@ -80,11 +83,17 @@ bool trmi_estimator_stopped(const trm_estimator *e);
 void trmi_estimator_sleep(const trm_estimator *e, double seconds);
 /* Writes the servers' folder to `path`; "" if nothing is saved. */
 void trmi_estimator_ps_folder(const trm_estimator *e, char *path, size_t size);
+/* Reads model_dir/job.id, which the first role makes. Servers compare it with that of each client:
+ * roles with different folders would wait for each other's files for ever. */
+void trmi_estimator_read_job_id(trm_estimator *e);
 
 /* estimator_roles.c */
 trm_status trmi_run_trainer(trm_estimator *e, const trm_train_spec *train,
                             const trm_eval_spec *eval, trm_job_result *out, trm_error *err);
 trm_status trmi_run_server(trm_estimator *e, trm_error *err);
+/* Of an evaluator: connects to the servers once, for at most a second. *met: they have answered.
+ *   errors  INVALID (another model_dir than theirs) */
+trm_status trmi_estimator_meet_servers(trm_estimator *e, bool *met, trm_error *err);
 
 /* estimator_eval.c */
 trm_status trmi_run_evaluator(trm_estimator *e, const trm_train_spec *train,

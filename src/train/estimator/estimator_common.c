@@ -11,11 +11,14 @@
 #include "base/os.h"
 
 #include <jansson.h>
+#include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+enum { SHOWN_BYTES = 44 }; /* of a path in a message */
 
 /* Contract in estimator.h. Asynchronous workers advance at different speeds, so fixed shards
  * would be read unevenly; the servers then lend samples, and each is used exactly once per
@@ -66,6 +69,38 @@ void trmi_estimator_ps_folder(const trm_estimator *e, char *path, size_t size) {
     } else if (e->config.model_dir != NULL) {
         snprintf(path, size, "%s/ps", e->config.model_dir);
     }
+}
+
+/* Contract in estimator.h. Of a long path the end is shown, which is where folders of one job differ. */
+void trmi_estimator_read_job_id(trm_estimator *e) {
+    const trm_cluster_info *me = trm_cluster_get(e->config.cluster);
+    const char *dir = e->config.model_dir;
+    char path[4096], host[64] = "", full[PATH_MAX];
+    trm_error err;
+    memset(e->job_id, 0, sizeof e->job_id);
+    e->job_origin[0] = '\0';
+    if (dir != NULL) {
+        snprintf(path, sizeof path, "%s/job.id", dir);
+        if (trmi_os_make_dirs(NULL, dir, &err) != TRM_OK ||
+            trm_token_share(path, e->job_id, &err) != TRM_OK) {
+            trmi_log(TRM_LOG_DEBUG, "train", "model_dir is not compared: %s", err.message);
+            return;
+        }
+    } else if (e->role == TRM_ROLE_PS && e->strategy.folder != NULL) {
+        return;
+    }
+    const char *shown = dir == NULL ? "" : realpath(dir, full) != NULL ? full : dir;
+    const size_t length = strlen(shown);
+    const bool is_long = length > SHOWN_BYTES;
+    shown += is_long ? length - SHOWN_BYTES : 0;
+    if (trm_cluster_beyond_loopback(e->config.cluster)) {
+        char name[48] = "";
+        gethostname(name, sizeof name - 1);
+        snprintf(host, sizeof host, " on %s", name);
+    }
+    snprintf(e->job_origin, sizeof e->job_origin, "%s %d%s has %s%s%.*s", trm_role_name(me->role),
+             (int)me->task_index, host, dir != NULL ? "model_dir " : "no model_dir",
+             is_long ? "..." : "", SHOWN_BYTES, shown);
 }
 
 /* Returns the length of the host in "host:port". */

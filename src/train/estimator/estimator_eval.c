@@ -179,20 +179,34 @@ static trm_status look(judge *j, trm_job_result *out, double *said, trm_error *e
     return judge_newest(j, out, err);
 }
 
+/* Until the servers have answered once: asks them every two seconds whether their model_dir is this
+ * evaluator's.   errors  INVALID */
+static trm_status compare_folder(trm_estimator *e, bool *met, double *asked, trm_error *err) {
+    double now = trmi_os_now();
+    if (*met || now - *asked < 2) {
+        return TRM_OK;
+    }
+    *asked = now;
+    return trmi_estimator_meet_servers(e, met, err);
+}
+
 /* Waits start_delay_secs, then evaluates each new checkpoint, at most one in throttle_secs,
  * until the job is over. A job that is done ends both waits. */
 trm_status trmi_run_evaluator(trm_estimator *e, const trm_train_spec *train,
                               const trm_eval_spec *eval, trm_job_result *out, trm_error *err) {
     judge j = {.e = e, .spec = eval};
-    double said = -1e9;
+    double said = -1e9, asked = -1e9;
+    bool met = false;
     double delay = eval->start_delay_secs == 0 ? 120 : eval->start_delay_secs;
     double throttle = eval->throttle_secs == 0 ? 600 : eval->throttle_secs;
     uint64_t step;
     trm_status status = TRM_OK;
-    for (double end = trmi_os_now() + delay; trmi_os_now() < end && !trmi_estimator_stopped(e);) {
+    for (double end = trmi_os_now() + delay;
+         status == TRM_OK && trmi_os_now() < end && !trmi_estimator_stopped(e);) {
         if (trmi_job_read(e, &step) == TRMI_JOB_DONE) {
             break; /* the last checkpoint exists: no reason to wait */
         }
+        status = compare_folder(e, &met, &asked, err);
         trmi_estimator_sleep(e, 0.2);
     }
     while (status == TRM_OK && !trmi_estimator_stopped(e)) {
@@ -206,7 +220,8 @@ trm_status trmi_run_evaluator(trm_estimator *e, const trm_train_spec *train,
         double until = begin + (found == TRM_OK ? throttle : 0);
         do {
             trmi_estimator_sleep(e, 0.2);
-        } while (trmi_os_now() < until && !trmi_estimator_stopped(e) &&
+            status = found == TRM_END ? compare_folder(e, &met, &asked, err) : TRM_OK;
+        } while (status == TRM_OK && trmi_os_now() < until && !trmi_estimator_stopped(e) &&
                  trmi_job_read(e, &step) != TRMI_JOB_DONE);
     }
     if (status == TRM_OK && !trmi_estimator_stopped(e)) {

@@ -75,6 +75,7 @@ trm_status trmi_run_server(trm_estimator *e, trm_error *err) {
     char folder[4096];
     trmi_warm_start *warm;
     trmi_estimator_ps_folder(e, folder, sizeof folder);
+    trmi_estimator_read_job_id(e);
     if (folder[0] != '\0') {
         TRMI_TRY(trmi_os_make_dirs(NULL, folder, err));
     }
@@ -101,7 +102,9 @@ trm_status trmi_run_server(trm_estimator *e, trm_error *err) {
         /* No hybrid step is possible without all workers, so a silent worker is given time to
          * come back. */
         .worker_timeout_seconds = s->hybrid ? 2 * s->timeout_seconds : s->timeout_seconds / 2,
-        .token = e->config.token};
+        .token = e->config.token,
+        .job_id = e->job_id,
+        .job_origin = e->job_origin};
     trm_status status = serve(e, &options, err);
     trmi_warm_start_close(warm);
     return status;
@@ -158,11 +161,26 @@ static trm_status connect_once(const trm_estimator *e, double timeout, trm_ps_cl
                                            .ring_bytes = e->ring_bytes,
                                            .timeout_seconds = timeout,
                                            .token = e->config.token,
+                                           .job_id = e->job_id,
+                                           .job_origin = e->job_origin,
                                            .stopped = is_stopped,
                                            .lost = e->strategy.hybrid ? is_lost : NULL,
                                            .over = job_is_over,
                                            .context = (void *)(uintptr_t)e};
     return trm_ps_client_create(&options, out, err);
+}
+
+trm_status trmi_estimator_meet_servers(trm_estimator *e, bool *met, trm_error *err) {
+    trm_ps_client *client = NULL;
+    trm_error why = {0};
+    trmi_estimator_read_job_id(e);
+    trm_status status = connect_once(e, 1, &client, &why);
+    *met = status == TRM_OK;
+    trm_ps_client_destroy(client);
+    if (status == TRM_INVALID && err != NULL) {
+        *err = why;
+    }
+    return status == TRM_INVALID ? status : TRM_OK;
 }
 
 /* Connects to all servers, repeatedly until session_creation_timeout_secs. If job.json shows
@@ -173,6 +191,7 @@ static trm_status connect_once(const trm_estimator *e, double timeout, trm_ps_cl
 static trm_status connect_servers(trm_estimator *e, trm_ps_client **out, trm_error *err) {
     double begin = trmi_os_now(), said = begin;
     uint64_t step;
+    trmi_estimator_read_job_id(e);
     for (;;) {
         bool over = is_over(trmi_job_read(e, &step));
         trm_status status = connect_once(e, over ? 1 : e->strategy.timeout_seconds, out, err);
