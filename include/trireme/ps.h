@@ -272,7 +272,10 @@ TRM_API TRM_MUST_USE trm_status trm_ps_server_start(const trm_ps_server_options 
                                                     trm_ps_server **out, trm_error *err);
 /* "127.0.0.1:41234", "" without a listener. */
 TRM_API const char *trm_ps_server_address(const trm_ps_server *server);
-/* Waits until a client has sent STOP. TRM_TIMEOUT otherwise.   thread any */
+/* Waits until a client has sent STOP. TRM_TIMEOUT otherwise; TRM_PENDING: the caller must stop the
+ * server and start it again with the same options and address. A worker and another server died in
+ * the middle of a synchronous step that this server has applied; started again it reads its logs
+ * without that step, so that all servers have the rows of the step before.   thread any */
 TRM_API trm_status trm_ps_server_wait(trm_ps_server *server, double timeout_seconds);
 /* Ends all connections and threads. NULL is fine. */
 TRM_API void trm_ps_server_stop(trm_ps_server *server);

@@ -78,11 +78,25 @@ static trm_status join(trm_ps_client *client, trmi_server_connection *peer, doub
     }
 }
 
+/* Tells all servers that not all of them have a batch of the earlier life. PENDING: some have
+ * applied it and start again, to go back to the rows before it. */
+static trm_status send_servers_back(trm_ps_client *client, int64_t batch, trm_error *err) {
+    const trmi_ps_note note = {.value = {TRMI_ORDER_BEGINS, batch, 2}};
+    bool some = false;
+    for (uint32_t s = 0; s < client->servers; s++) {
+        TRMI_TRY(trmi_client_order(client, &client->peers[s], TRMI_PS_CONTROL, &note, NULL, NULL, 0,
+                                   err));
+        some = some || client->order_note.value[1] != 0;
+    }
+    return some ? TRM_PENDING : TRM_OK;
+}
+
 /* SYNC with several servers: settles what the worker's earlier life has left. Two rounds of
  * BEGINS ask all servers for the last batch that may be in a step, and have all take what they
  * have of it (server_front.c). If some server lacks it because it has died too, the batch is
- * computed again: restarted servers then have the rows of the step before (server_last_step.c).
- * All servers have that earlier step, because its rows were read from all of them. */
+ * computed again: restarted servers then have the rows of the step before (server_last_step.c),
+ * and those that live go back to them. PENDING: some go back; the worker must join again. All
+ * servers have that earlier step, because its rows were read from all of them. */
 static trm_status begin_life(trm_ps_client *client, trm_error *err) {
     int64_t last = 0;
     bool everywhere = true;
@@ -99,6 +113,12 @@ static trm_status begin_life(trm_ps_client *client, trm_error *err) {
             everywhere = everywhere && (round == 0 || answer != 0);
         }
     }
+    if (!everywhere) {
+        TRMI_TRY(send_servers_back(client, last, err));
+    }
+    if (!everywhere) {
+        TRMI_TRY(send_servers_back(client, last, err));
+    }
     const int64_t known = last - !everywhere;
     const trmi_ps_note note = {.value = {TRMI_ORDER_BEGINS, known, 1}};
     for (uint32_t s = 0; s < client->servers && known > 0; s++) {
@@ -107,6 +127,27 @@ static trm_status begin_life(trm_ps_client *client, trm_error *err) {
     }
     client->next_batch = trmi_max_i64(client->next_batch, known);
     return TRM_OK;
+}
+
+/* Joins all servers and begins this worker's life, again while servers go back by a step. */
+static trm_status join_all(trm_ps_client *client, trm_error *err) {
+    const double deadline = trmi_client_deadline(client);
+    trm_status status;
+    do {
+        for (uint32_t s = 0; s < client->servers; s++) {
+            trmi_client_drop(client, &client->peers[s]);
+            TRMI_TRY(join(client, &client->peers[s], deadline, err));
+        }
+        status = begin_life(client, err);
+        if (status == TRM_PENDING) {
+            usleep(50000);
+        }
+    } while (status == TRM_PENDING && trmi_os_now() < deadline);
+    return status != TRM_PENDING
+               ? status
+               : TRMI_FAIL(err, TRM_TIMEOUT,
+                           "servers that go back by a step have not started again: start each "
+                           "server again whose wait gives TRM_PENDING");
 }
 
 /* Contract in client.h. */
@@ -138,16 +179,14 @@ trm_status trmi_client_create_wrapped(const trm_ps_client_options *options,
         status = TRMI_FAIL(err, TRM_NOMEM, "no memory for a client");
         goto failed;
     }
-    double deadline = trmi_client_deadline(client);
     for (uint32_t s = 0; s < client->servers; s++) {
         trmi_server_connection *peer = &client->peers[s];
         peer->number = (int32_t)s;
         if (checked.addresses != NULL) {
             snprintf(peer->address, sizeof peer->address, "%s", checked.addresses[s]);
         }
-        TRMI_TRY_GOTO(status, join(client, peer, deadline, err), failed);
     }
-    TRMI_TRY_GOTO(status, begin_life(client, err), failed);
+    TRMI_TRY_GOTO(status, join_all(client, err), failed);
     client->joined = client->next_batch;
     *out = client;
     return TRM_OK;

@@ -630,18 +630,24 @@ trm_status trm_ps_server_wait(trm_ps_server *server, double timeout_seconds) {
     at.tv_nsec = (long)((until - (double)at.tv_sec) * 1e9);
     pthread_mutex_lock(&server->mutex);
     int code = 0;
-    while (!atomic_load(&server->stop_asked) && code == 0) {
+    while (!atomic_load(&server->stop_asked) && !atomic_load(&server->goes_back) && code == 0) {
         code = pthread_cond_timedwait(&server->changed, &server->mutex, &at);
     }
     pthread_mutex_unlock(&server->mutex);
-    return atomic_load(&server->stop_asked) ? TRM_OK : TRM_TIMEOUT;
+    return atomic_load(&server->stop_asked)  ? TRM_OK
+           : atomic_load(&server->goes_back) ? TRM_PENDING
+                                             : TRM_TIMEOUT;
 }
 
 /* Answers a list of requests with CANCELLED. */
-static void answer_all(trmi_request *list) {
+static void answer_all(const trm_ps_server *server, trmi_request *list) {
     while (list != NULL) {
         trmi_request *r = list;
         list = r->next;
+        if (atomic_load(&server->goes_back)) {
+            trmi_request_forget(r);
+            continue;
+        }
         TRMI_FAIL(&r->err, TRM_CANCELLED, "the server is stopping");
         trmi_request_answer(r);
     }
@@ -670,8 +676,8 @@ void trm_ps_server_stop(trm_ps_server *server) {
     trmi_request *parked = server->parked, *waiting = server->waiting;
     server->parked = server->waiting = NULL;
     pthread_mutex_unlock(&server->mutex);
-    answer_all(parked);
-    answer_all(waiting);
+    answer_all(server, parked);
+    answer_all(server, waiting);
     /* Links end before the owner threads, because they feed the queues. */
     for (trmi_ps_link *l = server->links; l != NULL; l = l->next) {
         while (!atomic_load(&l->ended)) {
@@ -691,9 +697,9 @@ void trm_ps_server_stop(trm_ps_server *server) {
         free_runner(&server->runners[s]);
     }
     /* requests that came in the meantime */
-    answer_all(server->waiting);
-    answer_all(server->parked);
-    answer_all(trmi_step_close(server));
+    answer_all(server, server->waiting);
+    answer_all(server, server->parked);
+    answer_all(server, trmi_step_close(server));
     reap_links(server, true);
     trmi_acceptor_destroy(server->gate);
     trmi_token_withdraw(server->token_path, server->token);

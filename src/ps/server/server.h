@@ -78,7 +78,8 @@ typedef enum trmi_order {
     TRMI_ORDER_PUSHED, /* 1: this push and those before it are on all servers */
     TRMI_ORDER_BEGINS /* SYNC, of a worker's new life, 1: 0   answer: 1: the last batch that may be in a step here
                            1: the last one of all servers       answer: 1: it is here, or done
-                           1: a batch that all servers have, 2: 1 */
+                           1: a batch that all servers have, 2: 1
+                           1: one that not all have, 2: 2      answer: 1: the server goes back to the rows before it */
 } trmi_order;
 
 /* A message under way. It is owned by one part at a time: link thread, list of the front, shard
@@ -207,6 +208,7 @@ struct trm_ps_server {
     pthread_t acceptor;
     bool acceptor_runs;
     _Atomic bool stopping, stop_asked;
+    _Atomic bool goes_back; /* to be started again, without the last step; nothing is answered */
     _Atomic uint32_t global_step; /* pushes that shard 0 has applied */
 
     pthread_mutex_t mutex; /* the front mutex */
@@ -345,6 +347,10 @@ void trmi_last_step_heard(trm_ps_server *server, const trmi_request *request);
  * have. */
 void trmi_last_step_new_life(trm_ps_server *server, uint32_t worker);
 void trmi_last_step_is_everywhere(trm_ps_server *server, uint32_t worker, int64_t batch);
+/* Not all servers have this batch of a worker that begins a new life, so the worker makes it again,
+ * from the rows of the step before. Returns whether this server has applied it and therefore has to
+ * be started again. */
+bool trmi_last_step_goes_back(trm_ps_server *server, uint32_t worker, int64_t batch);
 /* Notes that the worker had signed off before the server died, after all servers had answered
  * its pushes. */
 void trmi_last_step_left(trm_ps_server *server, uint32_t worker, uint32_t incarnation);

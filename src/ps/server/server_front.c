@@ -63,6 +63,9 @@ static bool has_pushed(const trm_ps_server *server, const trmi_request *r) {
 /* Returns whether a pull may go now, by the server's mode. */
 static bool may_pull(const trm_ps_server *server, const trmi_request *r) {
     int64_t who;
+    if (atomic_load(&server->goes_back)) {
+        return false;
+    }
     if ((r->header.flags & 1) != 0) { /* a read outside of training takes the rows as they are */
         return server->last.step == 0 || r->header.worker == TRMI_PS_WORKERS_MAX - 1;
     }
@@ -244,6 +247,9 @@ static void drop_late(trm_ps_server *server) {
 /* Passes on all waiting pushes that may go: groups in SYNC mode, released pushes in the other
  * modes. */
 static void let_pushes_go(trm_ps_server *server) {
+    if (atomic_load(&server->goes_back)) {
+        return;
+    }
     if (server->options.mode == TRM_PS_SYNC) {
         trmi_last_step_advance(server);
         do {
@@ -330,6 +336,10 @@ void trmi_front_begins(trm_ps_server *server, trmi_request *r) {
     int64_t last = trmi_max_i64(server->step, server->last.step);
     trmi_worker *w = trmi_front_find(server, r->header.worker);
     if (w != NULL && trmi_front_life(server, w, r->header.incarnation, &r->err) != TRM_OK) {
+        return;
+    }
+    if (r->note.value[2] == 2) {
+        r->note.value[1] = trmi_last_step_goes_back(server, r->header.worker, batch);
         return;
     }
     if (r->note.value[2] != 0) {

@@ -145,6 +145,28 @@ void trmi_last_step_left(trm_ps_server *server, uint32_t worker, uint32_t incarn
     }
 }
 
+bool trmi_last_step_goes_back(trm_ps_server *server, uint32_t worker, int64_t batch) {
+    const trmi_worker *w = trmi_front_find(server, worker);
+    if (server->step < batch || server->last.step == batch || w == NULL || w->clock < batch ||
+        server->options.servers == 1 || server->options.backup_workers > 0 || server->staging) {
+        return false;
+    }
+    if (!server->options.log_pushes) {
+        trmi_log(TRM_LOG_WARN, "ps",
+                 "server %d: step %lld is not on all servers and is made again; without a log this "
+                 "server cannot go back, its rows are one step ahead",
+                 server->options.server, (long long)batch);
+        return false;
+    }
+    trmi_log(TRM_LOG_WARN, "ps",
+             "server %d: a worker and a server died in step %lld, which this server has applied: "
+             "it starts again with the rows of the step before",
+             server->options.server, (long long)batch);
+    atomic_store(&server->goes_back, true);
+    pthread_cond_broadcast(&server->changed);
+    return true;
+}
+
 /* ---- the decision ---------------------------------------------------------------------------- */
 
 /* Returns whether the worker has pushed the batch of the undecided step again, on all servers. */

@@ -28,7 +28,11 @@
 #include <string.h>
 
 static const double say_seconds = 10;
-enum { LATE_WAITS = 2, CHIEF_WAITS = 10 }; /* seconds to wait for servers of a job that is over */
+enum {
+    LATE_WAITS = 2,
+    CHIEF_WAITS = 10,
+    RESTART_WAITS = 10
+}; /* seconds to wait for servers of a job that is over */
 enum {
     RING_BYTES = 32 << 20,
     RING_MAX = 1 << 30
@@ -38,14 +42,26 @@ enum { LEASES = 10, LEASE_MAX = 64 };
 
 /* ---- a server -------------------------------------------------------------------------------- */
 
+/* Starts the server. After another life in this process its port may be in use for a moment. */
+static trm_status start_server(const trm_ps_server_options *options, bool again,
+                               trm_ps_server **out, trm_error *err) {
+    const double deadline = trmi_os_now() + RESTART_WAITS;
+    trm_status status;
+    while ((status = trm_ps_server_start(options, out, err)) == TRM_IO && again &&
+           trmi_os_now() < deadline) {
+        usleep(20000);
+    }
+    return status;
+}
+
 /* Starts a server and waits for its end. A stop request takes effect when no worker is connected
  * any more, at the latest after 8 s: the chief, which is stopped at the same time, must still
  * save through this server.
  *   error  CANCELLED: stopped before the job had ended */
-static trm_status serve(const trm_estimator *e, const trm_ps_server_options *options,
-                        trm_error *err) {
+static trm_status serve_once(const trm_estimator *e, const trm_ps_server_options *options,
+                             bool again, trm_error *err) {
     trm_ps_server *server;
-    TRMI_TRY(trm_ps_server_start(options, &server, err));
+    TRMI_TRY(start_server(options, again, &server, err));
     trmi_estimator_say(e, "ps %d of %d serves at %s", options->server, e->servers,
                        trm_ps_server_address(server));
     trm_status status = TRM_TIMEOUT;
@@ -59,11 +75,27 @@ static trm_status serve(const trm_estimator *e, const trm_ps_server_options *opt
         }
     }
     trm_ps_server_stop(server);
+    if (status == TRM_PENDING) {
+        trmi_estimator_say(e, "ps %d starts again, with the rows of the step before",
+                           options->server);
+        return status;
+    }
     if (status == TRM_TIMEOUT) {
         return TRMI_FAIL(err, TRM_CANCELLED, "stopped on request before the job had ended");
     }
     trmi_estimator_say(e, "ps %d ends: the job is over", options->server);
     return TRM_OK;
+}
+
+/* Runs the server to the end of the job. It starts again in this process when its rows have to go
+ * back by a step (trm_ps_server_wait). */
+static trm_status serve(const trm_estimator *e, const trm_ps_server_options *options,
+                        trm_error *err) {
+    trm_status status = serve_once(e, options, false, err);
+    while (status == TRM_PENDING) {
+        status = serve_once(e, options, true, err);
+    }
+    return status;
 }
 
 /* Runs the server of this process: its folder, the weights that a warm start begins with, its

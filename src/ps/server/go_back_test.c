@@ -1,0 +1,334 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A synchronous worker and a server die together in the middle of a step, which another server has
+ * applied. The live server goes back to the rows of the step before, and the final rows are those
+ * of an undisturbed job. */
+#include "folder.h"
+#include "servers.h"
+
+#include "base/error.h"
+#include "base/memory.h"
+#include "ps/client/client.h"
+#include "ps/server/server.h"
+#include "ps/shard/shard_record.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <unistd.h>
+
+enum { SHARDS = 2, SERVERS = 2, WORKERS_MAX = 2, WIDTH = 4, KEYS = 200, BATCH = 60, STEPS = 6 };
+
+/* A server and the thread that starts it again when it has to go back. */
+typedef struct keeper {
+    trm_ps_server_options options;
+    char address[96];
+    pthread_t thread;
+    _Atomic bool kill;
+    _Atomic int restarts;
+} keeper;
+
+typedef struct worker {
+    struct job *job;
+    int number;
+    trm_ps_client *client;
+    trm_ps_batch *batch;
+    int32_t table;
+    uint64_t keys[BATCH];
+    float rows[BATCH * WIDTH], gradients[BATCH * WIDTH];
+} worker;
+
+typedef struct job {
+    int workers;
+    keeper servers[SERVERS];
+    worker worker[WORKERS_MAX];
+} job;
+
+/* ---- servers ---- */
+
+static void *keep(void *context) {
+    keeper *k = context;
+    for (;;) {
+        trm_ps_server *server = server_start(k->options);
+        if (k->options.listen != k->address) { /* the first life: the port stays */
+            snprintf(k->address, sizeof k->address, "%s", trm_ps_server_address(server));
+            k->options.listen = k->address;
+        }
+        atomic_fetch_add(&k->restarts, 1);
+        trm_status status;
+        do {
+            status = trm_ps_server_wait(server, 0.01);
+        } while (status == TRM_TIMEOUT && !atomic_load(&k->kill));
+        atomic_store(&server->goes_back, true); /* a process that is killed answers nothing */
+        trm_ps_server_stop(server);
+        if (status != TRM_PENDING) {
+            return NULL;
+        }
+    }
+}
+
+static void start(keeper *k) {
+    const int before = atomic_load(&k->restarts);
+    atomic_store(&k->kill, false);
+    assert_int_equal(pthread_create(&k->thread, NULL, keep, k), 0);
+    while (atomic_load(&k->restarts) == before) {
+        usleep(1000);
+    }
+}
+
+static void stop(keeper *k) {
+    atomic_store(&k->kill, true);
+    pthread_join(k->thread, NULL);
+}
+
+/* Cuts the last push off a shard's log, as if the process had died before it was written. */
+static void lose_last_push(int server, int shard) {
+    char path[400];
+    uint8_t *data;
+    size_t bytes, last = 0;
+    trm_error err;
+    snprintf(path, sizeof path, "%s/log/server-%d-of-%d-shard-%d-of-%d-cut-000000.log",
+             in_folder("job"), server, SERVERS, shard, SHARDS);
+    CHECK_OK(trmi_os_read_file(path, 64 << 20, &data, &bytes, &err), err);
+    for (size_t at = 0; at + sizeof(trmi_record_head) <= bytes;) {
+        trmi_record_head head;
+        memcpy(&head, data + at, sizeof head);
+        last = head.kind == TRMI_RECORD_PUSH ? at : last;
+        at += sizeof head + head.body_bytes;
+    }
+    trmi_free(data);
+    assert_true(last > 0);
+    assert_int_equal(truncate(path, (off_t)last), 0);
+}
+
+/* ---- a worker that dies before it tells a server that all have its push ---- */
+
+typedef struct fate {
+    bool awaits, dead;
+    const trmi_channel_table *real;
+    trmi_channel_table table;
+} fate;
+static fate ahead;
+
+static bool tells_server_1(const trmi_channel *channel, const trmi_message *m) {
+    trmi_ps_header h;
+    trmi_ps_note note = {0};
+    return ahead.awaits && strncmp(channel->peer, "server 1", 8) == 0 &&
+           trmi_ps_decode_header(m->data, m->bytes, &h, NULL) == TRM_OK &&
+           h.kind == TRMI_PS_CONTROL &&
+           trmi_ps_decode_note(m->data, m->bytes, &h, &note, NULL, NULL) == TRM_OK &&
+           note.value[0] == TRMI_ORDER_PUSHED;
+}
+
+static trm_status commit(trmi_channel *channel, trmi_message *m, double timeout, trm_error *err) {
+    if (ahead.dead || tells_server_1(channel, m)) {
+        ahead.dead = true;
+        m->bytes = 0; /* taken back */
+        (void)!ahead.real->commit(channel, m, timeout, NULL);
+        return TRMI_FAIL(err, TRM_CANCELLED, "this process is dead");
+    }
+    return ahead.real->commit(channel, m, timeout, err);
+}
+
+static trmi_channel *watch_channel(void *context, trmi_channel *channel) {
+    (void)context;
+    ahead.real = channel->table;
+    ahead.table = *channel->table;
+    ahead.table.commit = commit;
+    ahead.table.send = NULL; /* everything goes through commit */
+    channel->table = &ahead.table;
+    return channel;
+}
+
+/* ---- workers ---- */
+
+static void join(worker *w) {
+    const char *addresses[SERVERS];
+    const trm_table_options options = {
+        .name = "t",
+        .width = WIDTH,
+        .optimizer = {.rule = TRM_ROW_MOMENTUM, .learning_rate = 0.1f, .momentum = 0.9f},
+        .init = {.kind = TRM_ROW_INIT_UNIFORM, .scale = 1}};
+    trm_error err;
+    for (int s = 0; s < SERVERS; s++) {
+        addresses[s] = w->job->servers[s].address;
+    }
+    const trm_ps_client_options o = {.addresses = addresses,
+                                     .servers = SERVERS,
+                                     .worker = w->number,
+                                     .tcp_only = true,
+                                     .timeout_seconds = 60 * check_patience()};
+    CHECK_OK(trmi_client_create_wrapped(&o, w->number == 0 ? watch_channel : NULL, NULL, &w->client,
+                                        &err),
+             err);
+    CHECK_OK(trm_ps_client_table(w->client, &options, &w->table, &err), err);
+    CHECK_OK(trm_ps_batch_create(w->client, &w->batch, &err), err);
+}
+
+/* Destroys the client as if the process had died: no server is told. */
+static void die(worker *w) {
+    w->client->incarnation = 0;
+    trm_ps_batch_destroy(w->batch);
+    trm_ps_client_destroy(w->client);
+}
+
+/* Each gradient depends on all rows of the batch: rows of another step on one server show up. */
+static void compute(worker *w) {
+    const int64_t step = trm_ps_client_next_batch(w->client);
+    trm_error err;
+    for (int i = 0; i < BATCH; i++) {
+        w->keys[i] = (uint64_t)(step * 37 + w->number * 11 + i * 3) % KEYS;
+    }
+    trm_ps_batch_clear(w->batch);
+    CHECK_OK(trm_ps_batch_add(w->batch, w->table, w->keys, BATCH, w->rows, w->gradients, &err),
+             err);
+    CHECK_OK(trm_ps_pull_start(w->batch, &err), err);
+    CHECK_OK(trm_ps_pull_wait(w->batch, &err), err);
+    float mean = 0;
+    for (int i = 0; i < BATCH * WIDTH; i++) {
+        mean += w->rows[i] / (BATCH * WIDTH);
+    }
+    for (int i = 0; i < BATCH * WIDTH; i++) {
+        w->gradients[i] = 0.3f * (w->rows[i] - mean) + 0.01f * (float)(i % 7 - 3);
+    }
+}
+
+static void make_steps(worker *w, int64_t until) {
+    trm_error err;
+    while (trm_ps_client_next_batch(w->client) < until) {
+        compute(w);
+        CHECK_OK(trm_ps_push(w->batch, NULL, &err), err);
+    }
+    CHECK_OK(trm_ps_flush(w->client, &err), err);
+}
+
+static void *run_worker_1(void *context) {
+    make_steps(context, STEPS);
+    return NULL;
+}
+
+/* ---- jobs ---- */
+
+static void begin(job *j, int workers) {
+    *j = (job){.workers = workers};
+    ahead = (fate){0};
+    for (int s = 0; s < SERVERS; s++) {
+        j->servers[s].options = (trm_ps_server_options){.server = s,
+                                                        .servers = SERVERS,
+                                                        .shards = SHARDS,
+                                                        .listen = "127.0.0.1:0",
+                                                        .folder = in_folder("job"),
+                                                        .log_pushes = true,
+                                                        .mode = TRM_PS_SYNC,
+                                                        .workers = workers};
+        start(&j->servers[s]);
+    }
+    for (int n = 0; n < workers; n++) {
+        j->worker[n].job = j;
+        j->worker[n].number = n;
+        join(&j->worker[n]);
+    }
+}
+
+static void end(job *j, float rows[KEYS * WIDTH]) {
+    uint64_t keys[KEYS];
+    worker *w = &j->worker[0];
+    trm_error err;
+    for (uint64_t k = 0; k < KEYS; k++) {
+        keys[k] = k;
+    }
+    trm_ps_batch_clear(w->batch);
+    CHECK_OK(trm_ps_batch_add(w->batch, w->table, keys, KEYS, rows, NULL, &err), err);
+    CHECK_OK(trm_ps_read(w->batch, &err), err);
+    for (int n = 0; n < j->workers; n++) {
+        die(&j->worker[n]);
+    }
+    for (int s = 0; s < SERVERS; s++) {
+        stop(&j->servers[s]);
+    }
+    CHECK_OK(trmi_os_remove_tree(NULL, in_folder("job"), &err), err);
+}
+
+/* One worker: it and server `dead` die after step `fatal`, which the shards of that server whose
+ * bit is set in `lost` have not logged. */
+static void run_alone(int fatal, int dead, unsigned lost, float rows[KEYS * WIDTH]) {
+    static job j;
+    begin(&j, 1);
+    if (fatal > 0) {
+        make_steps(&j.worker[0], fatal);
+        die(&j.worker[0]);
+        stop(&j.servers[dead]);
+        for (int shard = 0; shard < SHARDS; shard++) {
+            if ((lost >> shard & 1) != 0) {
+                lose_last_push(dead, shard);
+            }
+        }
+        start(&j.servers[dead]);
+        join(&j.worker[0]);
+        assert_int_equal(trm_ps_client_next_batch(j.worker[0].client), fatal - 1);
+        assert_int_equal(atomic_load(&j.servers[!dead].restarts), 2);
+    }
+    make_steps(&j.worker[0], STEPS);
+    end(&j, rows);
+}
+
+static void the_only_worker_and_a_server(void **state) {
+    static float rows[KEYS * WIDTH], expected[KEYS * WIDTH];
+    (void)state;
+    run_alone(0, 0, 0, expected);
+    for (int fatal = 1; fatal < STEPS; fatal += 2) {
+        for (int dead = 0; dead < SERVERS; dead++) {
+            for (unsigned lost = 1; lost < 1u << SHARDS; lost++) {
+                run_alone(fatal, dead, lost, rows);
+                assert_memory_equal(rows, expected, sizeof rows);
+            }
+        }
+    }
+}
+
+/* Two workers: worker 0 dies when server 0 has its push of step `fatal` and forms the step, and
+ * server 1, which does not know that, dies with it. Worker 1 lives on, its push unanswered. */
+static void run_together(int fatal, float rows[KEYS * WIDTH]) {
+    static job j;
+    pthread_t other;
+    trm_error err;
+    begin(&j, 2);
+    assert_int_equal(pthread_create(&other, NULL, run_worker_1, &j.worker[1]), 0);
+    worker *w = &j.worker[0];
+    if (fatal > 0) {
+        make_steps(w, fatal - 1);
+        compute(w);
+        ahead.awaits = true;
+        (void)!trm_ps_push(w->batch, NULL, &err);
+        assert_true(ahead.dead);
+        ahead.awaits = ahead.dead = false;
+        usleep((useconds_t)(300000 * check_patience())); /* server 0 applies the step */
+        w->client->incarnation = 0;
+        die(w);
+        stop(&j.servers[1]);
+        start(&j.servers[1]);
+        join(w);
+        assert_int_equal(trm_ps_client_next_batch(w->client), fatal - 1);
+        assert_int_equal(atomic_load(&j.servers[0].restarts), 2);
+    }
+    make_steps(w, STEPS);
+    pthread_join(other, NULL);
+    end(&j, rows);
+}
+
+static void a_worker_and_a_server_while_others_live(void **state) {
+    static float rows[KEYS * WIDTH], expected[KEYS * WIDTH];
+    (void)state;
+    run_together(0, expected);
+    for (int fatal = 2; fatal < STEPS; fatal += 2) {
+        run_together(fatal, rows);
+        assert_memory_equal(rows, expected, sizeof rows);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_only_worker_and_a_server),
+        cmocka_unit_test(a_worker_and_a_server_while_others_live),
+    };
+    return cmocka_run_group_tests_name("ps servers that go back by a step", tests, make_folder,
+                                       remove_folder);
+}
