@@ -303,8 +303,8 @@ TRM_API bool trm_dataset_field(trm_dataset *dataset, int32_t index, trm_batch_fi
  * does not check. Images under way in the workers come on top. */
 TRM_API int64_t trm_dataset_buffer_bytes(trm_dataset *dataset);
 /* A number of the data behind the pipeline: how many samples and classes there are, and the content
- * of 64 samples spread over them. Other data have another number, unless they differ in samples that
- * are not among these; shards, order, batches and transforms do not count.   errors  NOMEM */
+ * of some spread over them: 256 images, 1024 rows (fewer above 64 MB), 64 of callbacks and arrays. Other data
+ * have another number, unless they differ in samples that are not among these; shards, order, batches and transforms do not count.   errors  NOMEM */
 TRM_API TRM_MUST_USE trm_status trm_dataset_fingerprint(const trm_dataset *dataset, uint64_t *out,
                                                         trm_error *err);
 /* The whole pipeline as a JSON object: source, files, count, verbs, transforms, fields.

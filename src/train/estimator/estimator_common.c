@@ -80,7 +80,7 @@ void trmi_estimator_read_job_id(trm_estimator *e) {
     memset(e->job_id, 0, sizeof e->job_id);
     e->job_origin[0] = '\0';
     if (dir != NULL) {
-        snprintf(path, sizeof path, "%s/job.id", dir);
+        snprintf(path, sizeof path, "%.4000s/job.id", dir);
         if (trmi_os_make_dirs(NULL, dir, &err) != TRM_OK ||
             trm_token_share(path, e->job_id, &err) != TRM_OK) {
             trmi_log(TRM_LOG_DEBUG, "train", "model_dir is not compared: %s", err.message);
