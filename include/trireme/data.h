@@ -601,6 +601,7 @@ typedef struct trm_tokens {
     int32_t *ids;
     int64_t count, capacity;
 } trm_tokens;
+/* NULL is fine. */
 TRM_API void trm_tokens_free(trm_tokens *tokens);
 
 /* Appends the tokens of a text. Special tokens in the text become their ids.

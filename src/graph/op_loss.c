@@ -179,7 +179,7 @@ trm_node trm_linear_cross_entropy(trm_graph *graph, trm_node x, trm_node weight,
     }
     trm_node inputs[] = {x, weight, labels};
     int32_t index = trmi_graph_add(graph, TRMI_OP_LINEAR_XENT, NULL, inputs, 3,
-                                   graph->training ? 3 : 1, &attrs);
+                                   trm_graph_is_training(graph) ? 3 : 1, &attrs);
     return index == 0 ? TRM_NO_NODE : (trm_node){graph->ops[index].outputs[0]};
 }
 

@@ -3,6 +3,7 @@
  * Face's transformers, whose linear layers in GPT-2 have weights [inputs, outputs]. */
 #include "trireme/nn.h"
 
+#include "graph/arguments.h"
 #include "graph/graph_ir.h"
 
 #include "base/error.h"
@@ -23,6 +24,7 @@ static const struct {
              {"xl", 48, 1600, 25}};
 
 trm_status trm_gpt2_size(const char *name, trm_gpt2_options *options, trm_error *err) {
+    TRMI_NEED(err, name, options);
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
         if (strcmp(name, sizes[i].name) == 0) {
             options->layers = sizes[i].layers;
@@ -149,12 +151,14 @@ static trm_node hidden_states(trm_graph *g, trm_node ids, const trm_gpt2_options
 }
 
 trm_node trm_gpt2(trm_graph *g, trm_node ids, const trm_gpt2_options *options) {
+    TRMI_NEED_IN(g, TRM_NO_NODE, options);
     trm_node table, x = hidden_states(g, ids, options, &table);
     return trm_linear(g, x, table, TRM_NO_NODE);
 }
 
 trm_node trm_gpt2_loss(trm_graph *g, trm_node ids, trm_node targets,
                        const trm_gpt2_options *options) {
+    TRMI_NEED_IN(g, TRM_NO_NODE, options);
     trm_node table, x = hidden_states(g, ids, options, &table);
     return trm_linear_cross_entropy(
         g, x, table, targets, &(trm_xent_options){.use_ignore_index = true, .ignore_index = -100});

@@ -3,6 +3,7 @@
 
 #include "trireme/data.h"
 
+#include "base/arguments.h"
 #include "base/endian.h"
 #include "base/error.h"
 #include "base/mapping.h"
@@ -54,6 +55,7 @@ trm_status trmi_token_file_parse(const char *name, const uint8_t *data, size_t b
 }
 
 trm_status trm_tokens_read(const char *path, trm_tokens *tokens, trm_error *err) {
+    TRMI_NEED(err, path, tokens);
     trmi_mapping mapping;
     trmi_token_file file = {0};
     TRMI_TRY(trmi_mapping_open(path, &mapping, err));
@@ -73,6 +75,7 @@ trm_status trm_tokens_read(const char *path, trm_tokens *tokens, trm_error *err)
 }
 
 trm_status trm_tokens_write(const trm_tokens *tokens, const char *path, trm_error *err) {
+    TRMI_NEED(err, tokens, path);
     uint8_t *data;
     TRMI_TRY(TRMI_NEW(err, data, TRMI_TOKEN_BYTES * tokens->count, "to write %s", path));
     for (int64_t i = 0; i < tokens->count; i++) {

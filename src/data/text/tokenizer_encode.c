@@ -4,6 +4,7 @@
  * symbol's pair has another rank by now. */
 #include "data/text/tokenizer.h"
 
+#include "base/arguments.h"
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/utf8.h"
@@ -17,8 +18,10 @@
 enum { NO_SYMBOL = UINT32_MAX, NO_RANK = UINT32_MAX };
 
 void trm_tokens_free(trm_tokens *tokens) {
-    trmi_free(tokens->ids);
-    *tokens = (trm_tokens){0};
+    if (tokens != NULL) {
+        trmi_free(tokens->ids);
+        *tokens = (trm_tokens){0};
+    }
 }
 
 static trm_status append_ids(trm_tokens *tokens, const int32_t *ids, int64_t count,
@@ -350,6 +353,7 @@ trm_status trmi_encode_some(trm_tokenizer *t, trmi_encoding *e, int64_t limit, t
 
 trm_status trm_tokenizer_encode(trm_tokenizer *t, const char *text, size_t bytes,
                                 trm_tokens *tokens, trm_error *err) {
+    TRMI_NEED(err, t, text, tokens);
     trmi_encoding encoding;
     trmi_encoding_begin(t, text, bytes, &encoding);
     return trmi_encode_some(t, &encoding, INT64_MAX, tokens, err);
@@ -359,6 +363,10 @@ trm_status trm_tokenizer_encode(trm_tokenizer *t, const char *text, size_t bytes
 
 trm_status trm_tokenizer_decode(const trm_tokenizer *t, const int32_t *ids, int64_t count,
                                 char **out, size_t *bytes, trm_error *err) {
+    TRMI_NEED(err, t, out, bytes);
+    if (count > 0) {
+        TRMI_NEED(err, ids);
+    }
     size_t length = 0;
     for (int64_t i = 0; i < count; i++) {
         if (ids[i] < 0 || ids[i] >= t->vocabulary || t->tokens[ids[i]].text == NULL) {

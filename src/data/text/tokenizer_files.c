@@ -3,6 +3,7 @@
  * without files, of bytes or characters. */
 #include "data/text/tokenizer.h"
 
+#include "base/arguments.h"
 #include "base/error.h"
 #include "base/os.h"
 #include "base/utf8.h"
@@ -155,6 +156,7 @@ static trm_status open_pair(const char *folder, trm_tokenizer **out, trm_error *
 }
 
 trm_status trm_tokenizer_open(const char *path, trm_tokenizer **out, trm_error *err) {
+    TRMI_NEED(err, path, out);
     struct stat info;
     if (stat(path, &info) != 0) {
         return TRMI_FAIL_SYS(err, "%s: no such tokenizer", path);
@@ -214,6 +216,7 @@ static trm_status fill_bytes(trm_tokenizer *t, trm_error *err) {
 }
 
 trm_status trm_tokenizer_bytes(trm_tokenizer **out, trm_error *err) {
+    TRMI_NEED(err, out);
     trm_tokenizer *t = NULL;
     trm_status status = trmi_tokenizer_new(&t, err);
     status = status == TRM_OK ? fill_bytes(t, err) : status;
@@ -268,6 +271,7 @@ static trm_status fill_characters(trm_tokenizer *t, const uint8_t *seen, int64_t
 
 trm_status trm_tokenizer_characters(const char *text, size_t bytes, trm_tokenizer **out,
                                     trm_error *err) {
+    TRMI_NEED(err, text, out);
     uint8_t *seen;
     trm_tokenizer *t = NULL;
     int64_t count;
@@ -345,6 +349,7 @@ static trm_status write_merges(const trm_tokenizer *t, const char *folder, trm_e
 }
 
 trm_status trm_tokenizer_save(const trm_tokenizer *t, const char *folder, trm_error *err) {
+    TRMI_NEED(err, t, folder);
     TRMI_TRY(trmi_os_make_dirs(NULL, folder, err));
     json_t *root = json_copy(t->settings), *vocabulary = vocabulary_json(t),
            *model = json_copy(json_object_get(t->settings, "model"));

@@ -2,6 +2,7 @@
 /* Tables of a tokenizer: tokens by id and by text, merges by pair, characters by code point. */
 #include "data/text/tokenizer.h"
 
+#include "base/arguments.h"
 #include "base/error.h"
 #include "base/hash.h"
 #include "data/text/unicode.h"
@@ -88,9 +89,13 @@ trm_status trmi_tokenizer_reserve(trm_tokenizer *t, int64_t vocabulary, trm_erro
     return TRMI_NEW_IN(err, &t->arena, t->tokens, vocabulary, "for the tokens of a tokenizer");
 }
 
-int64_t trm_tokenizer_vocabulary(const trm_tokenizer *t) { return t->vocabulary; }
+int64_t trm_tokenizer_vocabulary(const trm_tokenizer *t) {
+    TRMI_NEED_OR(0, NULL, t);
+    return t->vocabulary;
+}
 
 int32_t trm_tokenizer_find(const trm_tokenizer *t, const char *token) {
+    TRMI_NEED_OR(-1, NULL, t, token);
     uint64_t hash = trmi_hash(TRMI_HASH_BEGIN, token, strlen(token)), probe = 0;
     int64_t i;
     while ((i = trmi_hash_index_next(&t->by_text, hash, &probe)) >= 0 &&

@@ -11,6 +11,7 @@
  * takes its last place in the order. */
 #include "data/text/tokenizer.h"
 
+#include "base/arguments.h"
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/mapping.h"
@@ -435,6 +436,7 @@ static void free_trainer(trainer *tr) {
 trm_status trm_tokenizer_train(const char *const *paths, int32_t count,
                                const trm_tokenizer_options *options, trm_tokenizer **out,
                                trm_error *err) {
+    TRMI_NEED(err, paths, options, out);
     trainer tr = {.options = options};
     trm_status status = train(&tr, paths, count, err);
     if (status == TRM_OK) {

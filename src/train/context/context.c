@@ -334,6 +334,7 @@ static bool said(const trm_context *c, trmi_context_id id, const char *value) {
 }
 
 bool trm_context_own_samples(const trm_context *c, int32_t ranks) {
+    TRMI_NEED_OR(false, NULL, c);
     trmi_input_cuts cuts;
     if (!is_split(mode_of(c)) || ranks < 2) {
         return false;
