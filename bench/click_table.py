@@ -4,7 +4,8 @@
 
 usage: click_table.py [--trireme build/release/trireme] [--peer ../shared/peers/wide_deep_tf.py] [--rounds 3] [--threads 2] [--steps 300]
 TensorFlow comes from ~/.cache/trireme-peers/tf (python3 -m venv it; pip install 'tensorflow==2.15.*' 'numpy<2'); without it only
-Trireme's lines are printed. Both rates are medians over windows of ten steps with what is between the steps. The loss is the mean of what was reported over the last 40 steps of both, after the same number of samples.
+Trireme's lines are printed. Both rates are medians over windows of ten steps, including the time between steps. The loss is the mean of the reports over the last 40
+steps of both programs, after the same number of samples.
 """
 import argparse
 import json

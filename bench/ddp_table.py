@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""ResNet-50 data parallel: 2 and 8 ranks of one thread beside one process of two threads at the same global batch,
-and beside PyTorch's DistributedDataParallel over gloo, in one run on one machine, as a table of ratios.
+"""Compares data parallel ResNet-50 on 2 and 8 ranks of one thread with one process of two threads at the same global batch,
+and with PyTorch's DistributedDataParallel over gloo, in one run on one machine, as a table of ratios.
 
     bench/ddp_table.py [--trireme build/release/trireme] [--python PYTHON_WITH_TORCH] [--rounds 3] [--only 32:fp32]
                        [--prefix 'chrt -f 1']
 
 Batch norm takes each rank's own samples, as DistributedDataParallel has it (`--sync-batch-norm off`).
-All take turns, round by round; medians over the rounds are compared. Ours are all timed steps together
-(overall_images_per_second): with more ranks than cores the steps of a rank are uneven, their sum is not. Wanted: 0.95 with 2 ranks, 0.85 with 8, 1.8 times
-the peer, less than 5 % of the step exposed communication (2 ranks). Beside it: all that 2 ranks wait for each other, which contains what the
-one that comes sooner waits for the other."""
+All take turns, round by round; medians over the rounds are compared. Trireme's rate is that of all timed steps together
+(overall_images_per_second): with more ranks than cores single steps of a rank are uneven, their sum is not. Targets: 0.95 with 2 ranks,
+0.85 with 8, 1.8 times the peer, less than 5 % of the step exposed communication (2 ranks). The table also has all waiting of 2 ranks for
+each other, which includes the wait of the rank that arrives first."""
 import argparse
 import json
 import os

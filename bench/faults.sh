@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Faults made on purpose, in real jobs: kills, stops, dead launchers, cut networks, strangers, wrong input. Prints a line
-# for each: fault, expected, seen, seconds. Exit code 1 if one was not as expected.
+# Makes faults in real jobs: kills, stops, dead launchers, cut networks, connections of unknown processes, wrong input. Prints a
+# line for each: fault, expected, seen, seconds. Exit code 1 if one was not as expected.
 # Wrong input lies in bench/faults/. Usage: bench/faults.sh [--short] [ID...]        TRIREME, TRIREME_BUILD: the program and its build folder
-#   --short: what takes seconds of the rows given (tests/faults*_test.sh). Networks need root, ip and nft, and are skipped otherwise.
+#   --short: only the faults that take seconds (tests/faults*_test.sh). Networks need root, ip and nft, and are skipped otherwise.
 set -u
 root=$(cd "$(dirname "$0")/.." && pwd)
 build=$(realpath "${TRIREME_BUILD:-$root/build/release}") && trireme=$(realpath "${TRIREME:-$build/trireme}") || exit 2
@@ -12,7 +12,7 @@ for test in flip_test tcp_flip_test net_test side_test side_fuzz; do
 done
 short=0; [ "${1:-}" = --short ] && short=1 && shift
 only=" $* "
-ahead=() # what jobs run under
+ahead=() # a command that runs the jobs
 work=$(mktemp -d /tmp/faultsXXXXXX)
 a=trmfa$$ b=trmfb$$ spaces=0 failed=0
 export XDG_CACHE_HOME=$work/cache
@@ -29,7 +29,7 @@ before_tmp=$(ls -d /tmp/trireme-"$(id -u)"/* 2> /dev/null | sort) before_shm=$(l
 # --- tools ------------------------------------------------------------------------------------------------------------
 now() { date +%s.%N; }
 since() { awk -v a="$1" -v b="$(now)" 'BEGIN { printf "%.2f", b - a }'; }
-patience=${TRIREME_PATIENCE:-1} # how many times longer things may take
+patience=${TRIREME_PATIENCE:-1} # the factor of all time limits
 grep -qaE '__(a|t)san_init' "$trireme" && patience=$((patience * 6))
 timeout() { local seconds=$1; shift; command timeout $((seconds * patience)) "$@"; }
 below() { awk -v a="$1" -v b="$2" -v p="$patience" 'BEGIN { exit !(a < b * p) }'; }
@@ -150,7 +150,7 @@ if wanted F08; then
     r=$?; row F08 "second SIGTERM during saves" "newest complete save loads" "code $code, eval of it $verified" "$took" $r
 fi
 
-# The quota of a cgroup (version 1 or 2), or, where none may be made or none counts (real-time), stops of 70 ms in every 100.
+# Slows a rank down: by the quota of a cgroup (version 1 or 2), or, where none can be made or has no effect (real-time), by stops of 70 ms in every 100.
 slow_down() { # PID: 30 % of a CPU
     quota=
     if chrt -p "$1" | grep -q "SCHED_\(FIFO\|RR\)"; then :
@@ -163,7 +163,7 @@ slow_down() { # PID: 30 % of a CPU
     fi 2> /dev/null
     "${ahead[@]}" bash -c 'while kill -STOP "$1" && sleep 0.07 && kill -CONT "$1"; do sleep 0.03; done' - "$1" 2> /dev/null &
 }
-# On a machine that is overloaded anyway everybody is slow: then there is nothing to say. So this job goes before all others, where it may.
+# On an overloaded machine all ranks are slow and no straggler is reported. So this job gets a higher priority, if that is allowed.
 before_others() { chrt -r 2 true 2> /dev/null && ahead=(chrt -r 2); }
 overloaded() { [ ${#ahead[@]} = 0 ] && awk -v n="$(nproc)" '{ split($4, now, "/"); exit !($1 > 2 * n || now[1] > 3 * n) }' /proc/loadavg; }
 wanted F09 && before_others
@@ -204,8 +204,8 @@ sever() { # SPACE RULE: what arrives from the other space
     ip netns exec "$1" nft -f - <<< "table inet cut { chain in { type filter hook input priority 0; iifname f$$ $2 ; }; }"
 }
 mend() { for n in $a $b; do ip netns exec $n nft delete table inet cut 2> /dev/null; done; }
-# OUT ARGS...: trireme ARGS as four ranks, two in each name space. Rank 0 prints into OUT, and all into deviceR/train.logR. The first
-# code that is not 0.
+# OUT ARGS...: runs trireme ARGS as four ranks, two in each name space. Rank 0 prints into OUT, and all ranks into deviceR/train.logR.
+# Returns the first exit code that is not 0.
 run_hosts() {
     local out=$1 r space pids='' code=0
     shift
@@ -243,8 +243,8 @@ network_fault() { # ID WHAT EXPECTED-TEXT SPACES RULE
     [ -n "$line" ] && below "$took" "${bound_net:-6}" && [ "$others" = 4 ] && [ "$code" != 0 ] && [ "$code" != none ]
     r=$?; row "$1" "$2" "$6" "${line#*error: }; $others of 4 ranks" "$took" $r
 }
-# Every connection is reset in the middle of a job that saves; it fails with a name, is resumed, and ends with the bits of a job that
-# nobody disturbed: nothing damaged was summed.
+# Each connection is reset in the middle of a job that saves. The job fails and names the rank, is resumed, and ends with the bits of an
+# undisturbed job: no damaged data were summed.
 reset_fault() {
     local steps=$([ $short = 1 ] && echo 60 || echo 800) line took code r
     local job="${train/--epochs 2000/--steps $steps} --deterministic true --save-every-steps $((steps / 10))"
@@ -385,7 +385,7 @@ if wanted N12; then
     r=$?; row N12 "ranks 1 and 2 of 3 never come (limit $limit s)" "listed$(long && echo " every 10 s"), fails at the limit" "$(grep -c "waited 10 s" out.txt) lines; $(tail -1 out.txt | cut -c1-100)" "$took" $r
 fi
 
-# --- strangers and wrong input ---------------------------------------------------------------------------------------------
+# --- unknown processes and wrong input ---------------------------------------------------------------------------------------------
 if wanted S01 || wanted S02; then
     fresh; begun=$(now); port=$((port + 5))
     env TRIREME_RANK=0 TRIREME_SIZE=2 TRIREME_RENDEZVOUS="127.0.0.1:$port" TRIREME_TOKEN_FILE="$work/t1" "$trireme" bench comm --sizes 4,1K \
@@ -440,7 +440,7 @@ if wanted S05; then
     while IFS= read -r text; do
         total=$((total + 1))
         TF_CONFIG=$text timeout 10 "$trireme" cluster check > one.txt 2>&1; code=$?
-        # one sentence with line and column, or the path of the field; the object itself has none
+        # one message with line and column, or with the path of the field; the whole object has no path
         [ $code = 2 ] && [ "$(wc -l < one.txt)" = 1 ] &&
             grep -qE 'TF_CONFIG: (line [0-9]+, column [0-9]+: |(cluster|task|model_dir)[].a-z0-9["-]*[: ]|.*a JSON object expected)' one.txt &&
             good=$((good + 1)) || { echo "TF_CONFIG ${text:0:200}: $code"; cat one.txt; } >> out.txt
@@ -481,7 +481,7 @@ fi
 # --- afterwards ---------------------------------------------------------------------------------------------------------------
 sleep 0.3
 left=$(ours_left | wc -l)
-# other jobs of this user may be running beside us: their sockets; parameter servers and their tests, which no job here has, use /dev/shm
+# other jobs of this user may run at the same time, with their own sockets; only parameter servers, which no job here has, use /dev/shm
 tmp=$(comm -13 <(echo "$before_tmp") <(ls -d /tmp/trireme-"$(id -u)"/* 2> /dev/null | sort) | while read -r f; do
     case $f in
     *run-*) p=${f##*/run-}; kill -0 "${p%%-*}" 2> /dev/null || echo "$f" ;;

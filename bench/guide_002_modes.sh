@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Guide 002's whole program (examples/resnet50_cifar10) with 8 ranks in every parallel mode: one epoch each of a small
-# generated CIFAR-10 at 32x32, or of the data and image size that are given.
+# Runs guide 002's program (examples/resnet50_cifar10) with 8 ranks in each parallel mode: one epoch of a small generated CIFAR-10 at
+# 32x32, or of the given data and image size.
 #   bench/guide_002_modes.sh build/release [DIR [IMAGE_SIZE]]
 # Prints mode, seconds, steps and loss; ends with 1 if a mode fails. stand_alone is one process.
 set -u

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Two network namespaces joined by a veth pair: what trireme moves over ucx and tcp beside UCX's own bandwidth test
-# (polling, as it does by itself, and sleeping, -E sleep), in turn, in one run. Prints each measurement and then medians,
-# with the CPU time that a gigabyte costs both sides: it says who would be faster on a quiet machine when this one is not.
+# Measures the bandwidth of Trireme's engines ucx and tcp between two network name spaces joined by a veth pair, and that of UCX's own
+# bandwidth test (polling, its default, and sleeping, -E sleep), in turns in one run. Prints each measurement and then medians, with
+# the CPU time of both sides for a gigabyte, which compares the programs on a loaded machine too.
 # Needs root, ip, ucx_perftest. Usage: bench/link.sh [BUILD_DIR] [ROUNDS]
-# UCX_TLS=tcp: left alone ucx_perftest finds shared memory between the name spaces and never uses the link.
+# UCX_TLS=tcp: otherwise ucx_perftest finds shared memory between the name spaces and does not use the link.
 # Not under real-time priority: the kernel thread that delivers packets would starve.
 set -u
 root=$(cd "$(dirname "$0")/.." && pwd)

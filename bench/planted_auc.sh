@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Each recommendation model on generated clicks against the best AUC that there is (Bayes' on the same test rows), on one
-# device, and with two workers and a parameter server, synchronous and asynchronous: it may be short by 0.001 at most.
+# Trains each recommendation model on generated clicks and compares its AUC with the best possible one (Bayes' on the same test rows), on
+# one device, and with two workers and a parameter server, synchronous and asynchronous. The difference must be at most 0.001.
 # usage: [MODES="device sync async"] [THREADS=1] TRIREME=build/release/trireme bench/planted_auc.sh [MODEL...]
 # On two quiet cores a model takes about 20 s on one device, a minute with servers.
 set -u

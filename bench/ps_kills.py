@@ -1,17 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Each role of a job with parameter servers dies by SIGKILL in each phase of it; the launcher starts it again.
+"""Kills each role of a job with parameter servers by SIGKILL in each phase of the job; the launcher starts the role again.
 
 usage: ps_kills.py [--trireme build/release/trireme] [--mode sync|async|staleness=K] [--roles "worker 1,ps 0,..."] [--phases start,...]
        [--train 20000; asynchronous 400000] [--epochs 2] [--learning-rate 0.005] [--ps 1] [--limit 60] [--lend auto|always]
        [--calm 1; asynchronous 8] [--hybrid]
-worker 0 is the chief. A line for each: role, phase, AUC beside that of a run that nobody disturbed (0.0005 at most apart), how
-often rows of dense variables were updated (each push once), seconds, what was left behind (processes, shared memory), and with what
-other roles failed.
-Synchronous jobs must give the undisturbed numbers. Asynchronous ones differ by the order of pushes, disturbed or not, and
-with --lend always synchronous ones do by who has samples in a step, and so in how many steps there are: several
-are left alone first. Their spread is printed; the AUC must lie within 0.0005 of their mean, which says nothing unless
-they lie closer together than that (exit 2: more --train makes them).
+worker 0 is the chief. A line for each kill: role, phase, AUC and that of an undisturbed run (at most 0.0005 apart), how often rows of
+dense variables were updated (each push once), seconds, leftovers (processes, shared memory), and errors of other roles.
+Synchronous jobs must give the undisturbed numbers. Asynchronous jobs differ by the order of pushes, disturbed or not; synchronous jobs
+with --lend always differ by which workers have samples in a step, and so by the number of steps. For these several undisturbed jobs run
+first. Their spread is printed; the AUC must lie within 0.0005 of their mean, which proves nothing unless the spread is smaller
+(exit 2: use more --train).
 --hybrid: dense parameters are not on servers; the updates are those of all rows of the tables, read from the servers' folder.
 The whole table takes about three minutes on two quiet cores.
 """
@@ -96,7 +95,7 @@ class Job:
         return self.step() >= {"first step": 1, "middle": self.steps // 2, "end": self.steps - self.steps // 20 - 1}[phase]
 
     def kill(self, role, phase):
-        """Seconds after which it was killed; None when the job was over first."""
+        """Kills the role; returns the seconds after which it was killed, None if the job was over first."""
         while self.process.poll() is None and time.time() - self.begin < self.args.limit:
             pid = processes(self.output)[0].get(role)
             if pid is not None and self.reached(phase, role):
@@ -106,7 +105,7 @@ class Job:
         return None
 
     def finish(self):
-        """What it came to, or why not."""
+        """The results of the job, or why it has none."""
         try:
             code = self.process.wait(self.args.limit)
         except subprocess.TimeoutExpired:
@@ -125,7 +124,7 @@ class Job:
         return (evaluations[-1]["auc"], done[-1]["least_updates"], done[-1]["most_updates"]), ""
 
     def failures(self):
-        """Roles that ended with an error, which nobody wanted: started again, they do not show in the numbers of most jobs."""
+        """Roles that ended with an error by themselves: started again, they do not show in the numbers of most jobs."""
         return [e.get("message", "") for e in events(self.log) if e.get("event") == "error"]
 
     def row_updates(self, table):

@@ -1,9 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# A worker and its server in two network namespaces joined by a veth pair: what of the link rows get, pulled and pushed,
-# beside a plain TCP stream each way and, where it is there, UCX's own bandwidth test over the same link (its tcp transport, polling as it
-# does by itself and sleeping as we do: the better of both), in turns in one run. The link is as fast as the CPUs make it, and then of RATE
-# (tc tbf; 10gbit), as a network card's would be. Needs root, ip, tc. Usage: bench/ps_link.sh [BUILD_DIR] [ROUNDS] [RATE...]
+# Measures the bandwidth of pulls and pushes between a worker and its server in two network name spaces joined by a veth pair, and that of a
+# plain TCP stream each way and, where it is installed, of UCX's own bandwidth test over the same link (its tcp transport, polling and
+# sleeping: the better of both), in turns in one run. First the CPUs limit the link, then RATE does (tc tbf; 10gbit), as a network card would. Needs root, ip, tc. Usage: bench/ps_link.sh [BUILD_DIR] [ROUNDS] [RATE...]
 # Not under real-time priority: the kernel thread that delivers packets would starve.
 set -u
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -40,7 +39,7 @@ rows() { # prints pull and push in GB/s
     awk -F'[:,}]' '/"wire.pull"/ { for (i = 1; i < NF; i++) if ($i ~ /"median"|"value"/) pull = $(i+1) }
         /"wire.push"/ { for (i = 1; i < NF; i++) if ($i ~ /"median"|"value"/) push = $(i+1) } END { print pull, push }' "$work/rows"
 }
-# UCX_TLS=tcp: left alone it finds shared memory between the name spaces.
+# UCX_TLS=tcp: otherwise it finds shared memory between the name spaces.
 perftest() { # MODE: GB/s
     local best
     UCX_TLS=tcp ip netns exec "$a" timeout 60 ucx_perftest -t tag_bw -s 8388608 -n 80 -w 1 -p 13401 -E "$1" > /dev/null 2>&1 &

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""How much checkpoints slow a job with parameter servers: Wide&Deep, 26 fields, one server, with and without them.
+"""Measures how much checkpoints slow down a job with parameter servers: Wide&Deep, 26 fields, one server, with and without checkpoints.
 
 usage: ps_save_cost.py [--trireme build/release/trireme] [--table-rows 100000] [--width 16] [--workers 2] [--every 6] [--seconds 20] [--mode async]
-Two runs of as many batches: one saves only at its beginning and end, one every so many seconds. What each checkpoint cost the job, and what
-share of the time that is at its interval, and at one a minute (3.5 % is wanted). Start-up and the last checkpoint are not counted.
+Two runs of the same number of batches: one saves only at its beginning and end, one at a fixed interval. Prints the cost of a checkpoint, and
+which part of the time that is at the interval, and at one checkpoint a minute (target: 3.5 %). Start-up and the last checkpoint are not counted.
 """
 import argparse
 import glob

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Samples a second of Wide&Deep through one parameter server with 1, 2, 4 and 8 workers on this machine, beside what its cores allow.
+"""Samples a second of Wide&Deep through one parameter server with 1, 2, 4 and 8 workers on this machine, compared with the bound of its cores.
 
 usage: ps_scale.py [--trireme build/release/trireme] [--workers 1,2,4,8] [--batches 60] [--rounds 1] [--mode async]
-A sample costs one worker and its server so many CPU seconds together; n workers and the server on C cores can therefore do at most
-min(C, n + 1) / that many samples a second. Printed: samples/s, CPU time a sample, and the share of the bound with the cost measured at
-one worker (85 % is wanted). Start-up is not counted; all processes' time is.
+With t the CPU seconds of one worker and its server for a sample, n workers and the server on C cores do at most min(C, n + 1) / t samples a
+second. Prints samples/s, CPU time a sample, and the fraction of the bound with t measured at one worker (target: 85 %). The time of
+all processes counts, start-up does not.
 """
 import argparse
 import json

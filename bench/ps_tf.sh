@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Guide 000's own framework beside ours: Wide&Deep of shared/peers/wide_deep_tf.py, one server and two workers (TensorFlow:
+# Compares Trireme with guide 000's framework: Wide&Deep of shared/peers/wide_deep_tf.py, one server and two workers (TensorFlow:
 # chief and worker), asynchronous, in turns. usage: PEERS=DIR PYTHON=VENV/bin/python [ROUNDS=3] [STEPS=150] bench/ps_tf.sh
 # Prints samples/s of each round, the ratio of the medians, and both losses after as many samples.
 set -u

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""ResNet-50 training steps, Trireme beside PyTorch in one run on one machine, as a table of ratios.
+"""Compares ResNet-50 training steps of Trireme and PyTorch in one run on one machine, as a table of ratios.
 
     bench/resnet_table.py [--trireme build/release/trireme] [--python PYTHON_WITH_TORCH] [--threads 2]
                           [--rounds 3] [--compile] [--mindspore PYTHON_WITH_MINDSPORE] [--prefix 'chrt -f 1']

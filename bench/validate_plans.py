@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Predictions against runs: `trireme plan --validate` for several models, batches and numbers of ranks of this machine, and
-the figures over all plans: mean error, Kendall's tau, regret of the chosen plans, memory.
+"""Compares predictions with runs: `trireme plan --validate` for several models, batches and numbers of ranks of this machine, and
+figures over all plans: mean error, Kendall's tau, regret of the chosen plans, memory.
 
     bench/validate_plans.py build/release/trireme [--prefix COMMAND] [--others 8] [--keep]
 
 --prefix: a command that runs its arguments undisturbed. Costs are measured anew for each case, just before its runs, unless
---keep. Regret: the chosen plan and those that seemed nearly as fast are run in turns; what is below the column "chance" the
-turns do not tell apart. On a machine that others use the figures say little."""
+--keep. Regret: the chosen plan and the plans that seemed nearly as fast run in turns; the turns cannot separate differences below the
+column "chance". On a machine that other processes use the figures mean little."""
 import argparse
 import json
 import shlex

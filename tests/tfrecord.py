@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TFRecord files and tf.Example written by hand, from their specification alone: what our readers are held against."""
+"""Writes TFRecord files and tf.Example from their specification alone, for tests of Trireme's readers."""
 import struct
 
 _TABLE = []

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""No circles of calls between files, nor of includes between headers: such files are read, tested and changed together.
+"""Checks that neither calls between files nor includes between headers form circles: such files can only be read, tested and changed
+together.
 
 Usage: circles.py ROOT BUILD
 
-A file points at another when its object takes a name that the other's defines (nm), a header when it includes the other.
-Files of a strongly connected part of that graph stand in a circle. The way out is mostly one of two: what both need goes
-into a file below them, or the lower one is handed what it calls (a function and its context).
+A file depends on another when its object uses a name that the other's object defines (nm), a header when it includes the other.
+Files of a strongly connected part of that graph form a circle. There are two usual remedies: move what both need into a file
+below them, or pass the function that the lower file calls, with its context, as an argument.
 """
 import collections
 import os

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Builds everything with clang, warnings being errors, and runs the tests of the rooms that compute: what gcc makes of
-# a mistake is not what clang makes of it. Skips (0, with a line) where clang or its OpenMP is missing.
-# Usage: clang.sh [ROOM...]      rooms as `ctest --print-labels` tells them
+# Builds everything with clang, warnings being errors, and runs the tests of the rooms that compute: the two compilers treat
+# mistakes differently. Skips (0, with a line) where clang or its OpenMP is missing.
+# Usage: clang.sh [ROOM...]      rooms as `ctest --print-labels` prints them
 set -eu
 cd "$(dirname "$0")/.."
 rooms=("$@")

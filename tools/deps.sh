@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Installs what is missing from Debian's (or Ubuntu's) packages, or prints the one line to run.
-# Usage: deps.sh build|test|tsan; deps.sh missing prints the line for what only makes more tests run
+# Installs missing packages of Debian (or Ubuntu), or prints the one line to run.
+# Usage: deps.sh build|test|tsan; deps.sh missing prints the line for packages that only more tests need
 set -eu
 build="gcc make cmake pkg-config libdnnl-dev libjansson-dev libturbojpeg0-dev libpng-dev zlib1g-dev libssl-dev libxxhash-dev libucx-dev"
 test="$build g++ libcmocka-dev python3 python3-numpy iproute2"
@@ -25,7 +25,7 @@ if [ "${1:-build}" = missing ]; then
     [ -z "$missing" ] || echo "apt-get update && apt-get install -y --no-install-recommends$missing && tools/readers.sh"
     exit 0
 fi
-# What only makes more tests run is asked for once, and never fatal.
+# Packages that only more tests need are tried once, and their absence is no error.
 extra=""
 if [ "${1:-build}" = test ] && [ "${TRIREME_ALL_TESTS:-0}" = 1 ]; then
     for package in $optional; do

