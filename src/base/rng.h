@@ -44,6 +44,12 @@ static inline uint32_t trmi_bounded(uint32_t bits, uint32_t bound) {
 }
 /* Computes two standard normal numbers from two words, by Box-Muller. */
 void trmi_normal_pair(const uint32_t bits[2], float normal[2]);
+/* Standard normals of many blocks, faster: `groups` times TRMI_NORMAL_GROUP numbers, four for each
+ * Philox block from `block` on, with the bits of trmi_philox() and two calls of trmi_normal_pair().
+ */
+enum { TRMI_NORMAL_GROUP = 32 };
+void trmi_normal_groups(uint64_t seed, uint64_t stream, uint64_t block, int64_t groups,
+                        float *normal);
 
 /* Returns the place of `index` in a permutation of [0, count) that is selected by (seed, stream),
  * without storing the permutation: a Feistel network with cycle walking. */

@@ -437,8 +437,43 @@ static void precisions_are_what_they_say(void **state) {
     CHECK_CLOSE(loss[2], loss[0], 0.05);
 }
 
+/* A large variable is made by all threads in pieces and in vectors; each element by itself has the
+ * same bits. Rows of 257 begin everywhere in the blocks of four random numbers. */
+static void large_variables_have_the_bits_of_single_elements(void **state) {
+    (void)state;
+    static const trm_init inits[] = {TRM_INIT_NORMAL_001, TRM_INIT_LINEAR};
+    const trm_shape shape = trm_shape_of(4099, 257);
+    float *values = malloc((size_t)trm_shape_count(&shape) * sizeof *values);
+    trm_error err;
+    assert_non_null(values);
+    for (size_t k = 0; k < sizeof inits / sizeof inits[0]; k++) {
+        trm_graph *g;
+        trm_exec *exec;
+        CHECK_OK(trm_graph_create(&(trm_graph_options){.training = true}, &g, &err), err);
+        trm_node loss = trm_reduce_mean(g, trm_relu(g, trm_parameter(g, "table", shape, inits[k])),
+                                        NULL, 0, false);
+        const trm_exec_options options = {.loss = loss, .seed = 9, .threads = 2, .tuning_file = ""};
+        CHECK_OK(trm_exec_create(g, &options, &exec, &err), err);
+        trm_exec_read(exec, trm_exec_find(exec, "table"), values);
+        for (int64_t i = 0; i < trm_shape_count(&shape); i++) {
+            const int64_t row = i / 257, column = i % 257;
+            const trmi_box one = {.begin = {row, column}, .end = {row + 1, column + 1}, .rank = 2};
+            float value;
+            trmi_init_fill_box(inits[k], 9, "table", &shape, &one, TRM_FLOAT32, &value);
+            if (memcmp(&value, &values[i], sizeof value) != 0) {
+                fail_msg("init %d, element %ld: %.9g, alone %.9g", (int)k, (long)i,
+                         (double)values[i], (double)value);
+            }
+        }
+        trm_exec_destroy(exec);
+        trm_graph_destroy(g);
+    }
+    free(values);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(large_variables_have_the_bits_of_single_elements),
         cmocka_unit_test(precisions_are_what_they_say),
         cmocka_unit_test(image_operators_run_channels_last),
         cmocka_unit_test(gradients_match_finite_differences),

@@ -74,6 +74,12 @@ trm_status trmi_exec_list_variables(trm_exec *exec, trm_error *err) {
     return TRM_OK;
 }
 
+enum { LARGE_VARIABLE = 1 << 20, ROWS_PIECES = 32 };
+
+static uint64_t seed_of(const trm_exec *exec, const trmi_buffer *b) {
+    return b->arena == TRMI_ARENA_PARAM ? exec->parameter_seed : exec->env.seed;
+}
+
 /* Values are made in plain layout: in their place where that is theirs, else in the gradient's
  * place, which nobody uses yet and which is zero again afterwards. */
 static bool initialise_one(trm_exec *exec, int32_t index) {
@@ -85,7 +91,7 @@ static bool initialise_one(trm_exec *exec, int32_t index) {
     trmi_box box = part != NULL ? part->box : trmi_box_whole(&v->shape);
     size_t bytes = (size_t)trmi_box_count(&box) * trm_dtype_bytes(v->dtype);
     bool in_place = b->layout == TRMI_PLAIN;
-    uint64_t seed = b->arena == TRMI_ARENA_PARAM ? exec->parameter_seed : exec->env.seed;
+    uint64_t seed = seed_of(exec, b);
     bool borrows = !in_place && b->arena == TRMI_ARENA_PARAM && p->training;
     void *plain = in_place  ? trmi_exec_variable_address(exec, index)
                   : borrows ? exec->env.arena[TRMI_ARENA_GRAD] + b->offset
@@ -109,6 +115,31 @@ static bool initialise_one(trm_exec *exec, int32_t index) {
     return true;
 }
 
+/* A large variable in its own place is made by all threads, in pieces of rows. */
+static bool is_shared_out(const trm_exec *exec, int32_t index) {
+    const trm_variable *v = &exec->variables[index];
+    return trm_shape_count(&v->shape) >= LARGE_VARIABLE && v->shape.dim[0] >= ROWS_PIECES &&
+           exec->program->buffers[exec->variable_buffers[index]].layout == TRMI_PLAIN &&
+           trmi_shard_cut(exec, index) == NULL;
+}
+
+static void initialise_by_rows(trm_exec *exec, int32_t index) {
+    const trm_variable *v = &exec->variables[index];
+    const trmi_buffer *b = &exec->program->buffers[exec->variable_buffers[index]];
+    const trm_graph *g = exec->program->graph;
+    uint64_t seed = seed_of(exec, b);
+    size_t row = (size_t)(trm_shape_count(&v->shape) / v->shape.dim[0]) * trm_dtype_bytes(v->dtype);
+    char *data = trmi_exec_variable_address(exec, index);
+#pragma omp parallel for schedule(dynamic, 1)
+    for (int64_t i = 0; i < ROWS_PIECES; i++) {
+        trmi_box box = trmi_box_whole(&v->shape);
+        box.begin[0] = v->shape.dim[0] * i / ROWS_PIECES;
+        box.end[0] = v->shape.dim[0] * (i + 1) / ROWS_PIECES;
+        trmi_init_fill_box(g->ops[g->values[b->value].op].attrs.leaf.init, seed, v->name, &v->shape,
+                           &box, v->dtype, data + (size_t)box.begin[0] * row);
+    }
+}
+
 /* Each variable is a function of (seed, name, element): any thread of any rank may make it. */
 trm_status trmi_exec_initialise(trm_exec *exec, trm_error *err) {
     int32_t failed = 0;
@@ -127,7 +158,12 @@ trm_status trmi_exec_initialise(trm_exec *exec, trm_error *err) {
     }
 #pragma omp parallel for schedule(dynamic, 1) reduction(+ : failed)
     for (int32_t i = 0; i < exec->variables_count; i++) {
-        failed += mine[i] && !initialise_one(exec, i);
+        failed += mine[i] && !is_shared_out(exec, i) && !initialise_one(exec, i);
+    }
+    for (int32_t i = 0; i < exec->variables_count; i++) {
+        if (mine[i] && is_shared_out(exec, i)) {
+            initialise_by_rows(exec, i);
+        }
     }
     trmi_free(mine);
     return failed == 0 ? TRM_OK

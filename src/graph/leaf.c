@@ -179,6 +179,17 @@ static void fill_run(const trmi_init_rule *rule, uint64_t seed, int64_t begin, i
     for (int64_t i = 0; rule->kind == TRMI_INIT_CONSTANT && i < count; i++) {
         trmi_element_set(data, dtype, to + i, (double)(float)rule->value);
     }
+    if (rule->kind == TRMI_INIT_NORMAL && dtype == TRM_FLOAT32 && begin % 4 == 0) {
+        int64_t groups = count / TRMI_NORMAL_GROUP, made = groups * TRMI_NORMAL_GROUP;
+        float *normal = (float *)data + to;
+        trmi_normal_groups(seed, rule->stream, (uint64_t)begin / 4, groups, normal);
+        for (int64_t i = 0; i < made; i++) {
+            normal[i] = (float)rule->scale * normal[i];
+        }
+        begin += made;
+        count -= made;
+        to += made;
+    }
     /* random numbers come in blocks of four; the first and the last block may be partial */
     for (int64_t block = begin / 4; rule->kind != TRMI_INIT_CONSTANT && block * 4 < begin + count;
          block++) {
@@ -210,22 +221,27 @@ void trmi_init_fill(trm_init init, uint64_t seed, const char *name, const trm_sh
 void trmi_init_fill_box(trm_init init, uint64_t seed, const char *name, const trm_shape *shape,
                         const trmi_box *box, trm_dtype dtype, void *data) {
     trmi_init_rule rule = trmi_init_rule_of(init, name, shape);
+    /* `last`: the dimension behind which the box is whole; elements of a run are adjacent */
     int32_t last = shape->rank - 1;
-    int64_t rows = 1, run = last < 0 ? 1 : box->end[last] - box->begin[last];
+    int64_t rows = 1, inner = 1;
+    for (; last > 0 && box->begin[last] == 0 && box->end[last] == shape->dim[last]; last--) {
+        inner *= shape->dim[last];
+    }
+    int64_t run = last < 0 ? 1 : (box->end[last] - box->begin[last]) * inner;
     for (int32_t d = 0; d < last; d++) {
         rows *= box->end[d] - box->begin[d];
     }
     /* one run along the last dimension after another; `begin` is its first element in the whole
      * leaf */
     for (int64_t row = 0; row < rows; row++) {
-        int64_t rest = row, begin = 0, stride = last < 0 ? 1 : shape->dim[last];
+        int64_t rest = row, begin = 0, stride = last < 0 ? 1 : shape->dim[last] * inner;
         for (int32_t d = last - 1; d >= 0; d--) {
             int64_t length = box->end[d] - box->begin[d];
             begin += (box->begin[d] + rest % length) * stride;
             rest /= length;
             stride *= shape->dim[d];
         }
-        begin += last < 0 ? 0 : box->begin[last];
+        begin += last < 0 ? 0 : box->begin[last] * inner;
         fill_run(&rule, seed, begin, run, dtype, data, row * run);
     }
 }
