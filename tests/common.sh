@@ -52,7 +52,7 @@ export PYTHONPATH=$source/tests${PYTHONPATH:+:$PYTHONPATH} PYTHONDONTWRITEBYTECO
 # Two hosts on this one: ranks of the second half are in an IPC name space of their own, so that they share no memory with the first
 # half and meet it over the loopback.
 ipc_space="unshare --ipc"
-[ "$(id -u)" = 0 ] || ipc_space="unshare --map-root-user --ipc"
+[ "$(id -u)" = 0 ] || ipc_space="unshare --map-current-user --ipc" # tokens are found by user
 can_two_hosts() { $ipc_space true 2> /dev/null; }
 # two_hosts N ARGS...: runs trireme ARGS as N ranks; prints the output of rank 0, writes that of the others into rank1.txt ...; 0 if all ended with 0
 two_hosts() {

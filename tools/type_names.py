@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Checks that each internal type name has one definition in the tree.
 
-Usage: types.py ROOT [--local]
+Usage: type_names.py ROOT [--local]
 
 Prints each type name that several files define, with the places; exit 1 when there are any. A name is a struct, union or
 enum tag with a body, or a typedef. Names that begin with trmi_, trm_ or app_ are checked; with --local also those without
