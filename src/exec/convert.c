@@ -6,7 +6,9 @@
 
 #include <string.h>
 
-/* Where element (a, b, y, x) of a rank-4 tensor lies. */
+/* Returns the position, in elements, of element (a, b, y, x) of a tensor of rank 4 and shape `dim`.
+ * Activations are (sample, channel, y, x), weights (output, input channel, y, x). BLOCKED16 has
+ * blocks of 16 channels, for weights 16 x 16 blocks with the output channel fastest. */
 static int64_t place(trmi_layout layout, bool weights, const int64_t *dim, int64_t a, int64_t b,
                      int64_t y, int64_t x) {
     int64_t A = dim[0], B = dim[1], H = dim[2], W = dim[3];
@@ -33,6 +35,7 @@ void trmi_convert_layout(const void *from, trmi_layout from_layout, void *to, tr
         memcpy(to, from, (size_t)trmi_layout_bytes(dtype, shape, to_layout, weights));
         return;
     }
+    /* Channels that pad the last block must be zero: kernels read them. */
     if (to_layout == TRMI_BLOCKED16) {
         memset(to, 0, (size_t)trmi_layout_bytes(dtype, shape, to_layout, weights));
     }

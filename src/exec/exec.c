@@ -1,10 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A step of an executor, and what goes in and comes out:
+/* The training step of an executor, with its inputs and outputs:
  *
- *      feed -> inputs | forward, backward: the array of steps, and the actions between them
- *      (exec_run.c) | gradients, loss, outputs -> read
+ *      trm_exec_feed --> inputs          trm_exec_input, trm_exec_feed
+ *            |
+ *      forward, backward                 trm_exec_forward_backward; steps and actions: exec_run.c
+ *            |
+ *      loss, outputs, gradients          trm_exec_loss, trm_exec_output, trm_exec_ranges
+ *            |
+ *      update                            exec_update.c
  *
- * exec_update.c updates the parameters; exec_create.c makes and destroys an executor. */
+ * exec_create.c makes and destroys an executor, exec_variables.c reads and writes its variables.
+ * One thread at a time uses an executor. After creation a step allocates nothing. */
 #include "exec/exec.h"
 #include "exec/threads.h"
 
@@ -27,7 +33,8 @@ trm_status trm_exec_forward(trm_exec *exec, trm_error *err) {
     return trmi_distribution_finish_forward(exec, err);
 }
 
-/* Adds the gradients of this batch to those of the batches before. */
+/* Adds the gradients of this batch, divided by the number of batches, to the accumulator. Does
+ * nothing where batches are not accumulated; does not add where a way has added them already. */
 static void accumulate(trm_exec *exec) {
     if (exec->accumulator == NULL) {
         return;
@@ -47,9 +54,10 @@ trm_status trm_exec_forward_backward(trm_exec *exec, trm_error *err) {
             err, TRM_INVALID,
             "forward_backward needs a training graph and a loss; use trm_exec_forward");
     }
+    /* The ways end every step, also a failed one, so that no collective stays open. */
     trmi_threads_use(exec->env.threads);
     double begin = trmi_os_now();
-    trm_error own; /* the other ranks are told what the caller does not want to know */
+    trm_error own; /* the other ranks get the error even if the caller passes NULL */
     err = err != NULL ? err : &own;
     trm_status status = trmi_distribution_before_step(exec, true, err);
     status = status == TRM_OK ? trmi_exec_walk_program(exec, err) : status;
@@ -63,7 +71,7 @@ trm_status trm_exec_forward_backward(trm_exec *exec, trm_error *err) {
 /* ---- feed and read -----------------------------------------------------------------------------
  */
 
-/* Its number among the program's inputs, -1: there is none. */
+/* Returns the index of an input of the program by name; -1 if there is none. */
 static int32_t input_named(const trm_exec *exec, const char *name) {
     const trm_program *p = exec->program;
     for (int32_t i = 0; i < p->inputs_count; i++) {
@@ -105,6 +113,7 @@ trm_status trm_exec_feed(trm_exec *exec, const char *name, const trm_tensor *ten
     TRMI_NEED(err, exec, name, tensor);
     trm_tensor place;
     TRMI_TRY(trm_exec_input(exec, name, &place, err));
+    /* With several blocks a batch has the samples of all blocks. */
     trm_shape whole = place.shape;
     if (whole.rank > 0) {
         whole.dim[0] *= exec->blocks;
@@ -160,7 +169,7 @@ void trm_exec_ranges(trm_exec *exec, float **parameters, float **gradients, int6
     exec->parameters_handed_out = true;
     trmi_exec_parameters_changed(exec);
     exec->gradients_handed_out = true;
-    trmi_exec_multiply_factors(exec); /* of a step that is between backward and update */
+    trmi_exec_multiply_factors(exec); /* if this call is between backward and update */
     *parameters = (float *)exec->env.arena[TRMI_ARENA_PARAM];
     *gradients =
         exec->accumulator != NULL ? exec->accumulator : (float *)exec->env.arena[TRMI_ARENA_GRAD];

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A kernel for each step of a program: of a way of training, of communication between ranks, of
- * the fast back-end, or of the reference. */
+/* Binds a kernel to each step of a program. For each step four sources are tried in this order,
+ * until one does not return UNSUPPORTED: the active ways of training, the collectives of split
+ * programs, the fast back-end, the reference back-end. */
 #include "exec/exec.h"
 #include "exec/distributed/split.h"
 
 #include "base/error.h"
 
+/* Binds one step. Returns the error of the first source that has a kernel for the step. */
 static trm_status bind_step(trm_exec *exec, trmi_kernel *kernel, trm_error *err) {
     trm_status status = trmi_distribution_bind(exec, kernel, err);
     if (status == TRM_UNSUPPORTED) {

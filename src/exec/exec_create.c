@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How an executor is made and destroyed:
+/* Makes and destroys executors. trmi_exec_create calls, in this order:
  *
  *      ways       open           the active ways of training (exec/distributed/distribution.h)
- *      back-ends  make_backends  the fast one, and the reference for what it has no kernel for
+ *      back-ends  make_backends  the fast one; the reference one for steps it has no kernel for
  *      program    compile        the graph as the options and the ways want it (plan/lower/program.h)
  *      memory     take_memory    one block for each arena: the executor's own, the training
  *                                executor's (share), a way's, the caller's
  *      kernels    bind_kernels   one for each step (exec_bind.c)
  *      state      create         outputs, optimiser, loss scale, variables and their first values
  *
- * All that a step needs is made here: a step allocates nothing. */
+ * All memory of a step is taken here: a training step allocates nothing. On any error the executor is
+ * destroyed, and the communicator aborts so that other ranks do not wait for this one. */
 #include "exec/exec.h"
 #include "exec/distributed/ways.h"
 #include "exec/memory_limit.h"
@@ -23,6 +24,9 @@
 
 #include <string.h>
 
+/* Makes the reference back-end and the fast one, with its tuning cache: tuning_file if given ("": no
+ * file), else tuning.txt in the cache directory. kernels_from.unmeasured (strict mode): one thread,
+ * no measured choices, fixed rates. */
 static trm_status make_backends(trm_exec *exec, const trm_exec_options *options, trm_error *err) {
     TRMI_TRY(trmi_backend_ref(exec->env.threads, &exec->reference, err));
     const trmi_kernel_source *from = &exec->kernels_from;
@@ -32,7 +36,7 @@ static trm_status make_backends(trm_exec *exec, const trm_exec_options *options,
         char path[512], *file = NULL;
         if (from->unmeasured) {
             TRMI_TRY(trmi_backend_onednn(1, NULL, &exec->backend, err));
-            /* never measured: the program depends on them */
+            /* fixed rates: the planner's choices, and so the bits, depend on them */
             exec->backend->target.flops_per_second = 1e11;
             exec->backend->target.bytes_per_second = 1e10;
             return TRM_OK;
@@ -64,7 +68,9 @@ static trm_status make_backends(trm_exec *exec, const trm_exec_options *options,
 #endif
 }
 
-/* An evaluation program keeps its parameters and states where the training program has them. */
+/* Gives parameters and states of an evaluation program the offsets that they have in the training
+ * executor (exec->share), whose arenas it uses. Fails with INVALID unless each is there with the
+ * same name, shape and layout. */
 static trm_status move_to_shared(trm_exec *exec, trm_error *err) {
     trm_program *p = exec->program;
     const trm_program *theirs = exec->share->program;
@@ -94,6 +100,9 @@ static trm_status move_to_shared(trm_exec *exec, trm_error *err) {
     return TRM_OK;
 }
 
+/* Compiles the graph to a program, by the options as active ways have changed them. One device that
+ * exceeds its memory limit gets a plan that recomputes activations. Then places shared buffers, and
+ * ways may move buffers between arenas. */
 static trm_status compile(trm_exec *exec, const trm_graph *graph, const trm_exec_options *options,
                           trm_error *err) {
     trmi_plan_options plan = {
@@ -104,7 +113,8 @@ static trm_status compile(trm_exec *exec, const trm_graph *graph, const trm_exec
         .precision = options->precision,
         .no_fusion = options->no_fusion,
         .dense_gradients = exec->accumulate > 1,
-        /* Sums over micro-batches need them whole, and so do those who take them elsewhere. */
+        /* Gradients may stay in factors only if the local optimiser alone reads them: not if
+         * micro-batches are summed, or servers or the caller take gradients. */
         .factored_gradients = !options->whole_gradients && exec->accumulate == 1 &&
                               !exec->updated_elsewhere && options->arena_alloc == NULL,
         .local_norms = options->parallel.sync_batch_norm == TRM_NORM_LOCAL,
@@ -122,7 +132,9 @@ static trm_status compile(trm_exec *exec, const trm_graph *graph, const trm_exec
     return trmi_distribution_place(exec, options, &plan, err);
 }
 
-/* Memory for one arena; a way may leave that to later. */
+/* Takes memory for one arena: of the training executor (share), of the caller (arena_alloc), of a
+ * way of training, or a new mapping, which the executor owns. A way may return OK and give the
+ * memory later, in its `connect`. */
 static trm_status take_arena(trm_exec *exec, const trm_exec_options *options, trmi_arena_id a,
                              trm_error *err) {
     size_t bytes = (size_t)exec->program->arena_bytes[a];
@@ -150,6 +162,8 @@ static trm_status take_arena(trm_exec *exec, const trm_exec_options *options, tr
                                        (double)bytes / 1e6, (int)a);
 }
 
+/* Takes memory for all arenas and writes the constants. Refuses with NOMEM, before any memory is
+ * taken, a program that exceeds the memory that this process may have. */
 static trm_status take_memory(trm_exec *exec, const trm_exec_options *options, trm_error *err) {
     const trm_program *p = exec->program;
     int64_t needed = 0, present = trmi_os_memory_bytes();
@@ -168,6 +182,7 @@ static trm_status take_memory(trm_exec *exec, const trm_exec_options *options, t
     }
     for (int a = 1; a < TRMI_ARENAS; a++) {
         TRMI_TRY(take_arena(exec, options, (trmi_arena_id)a, err));
+        /* Gradients that stay in factors are never written: their pages go back to the system. */
         if (a == TRMI_ARENA_GRAD && p->untouched_bytes > 0) {
             size_t tail = (size_t)p->untouched_bytes, bytes = (size_t)p->arena_bytes[a];
             trmi_release_pages(exec->env.arena[a] + bytes - tail, tail);
@@ -184,6 +199,7 @@ static trm_status take_memory(trm_exec *exec, const trm_exec_options *options, t
     return TRM_OK;
 }
 
+/* Binds a kernel to each step of the program. */
 static trm_status bind_kernels(trm_exec *exec, trm_error *err) {
     int32_t steps = exec->program->steps_count;
     exec->kernels = trmi_arena_alloc(&exec->memory, (size_t)(steps + 1) * sizeof *exec->kernels);
@@ -191,6 +207,7 @@ static trm_status bind_kernels(trm_exec *exec, trm_error *err) {
                                  : TRMI_FAIL(err, TRM_NOMEM, "no memory for %d kernels", steps);
 }
 
+/* Records the buffers of loss and outputs. Outputs in 16 bits get a float32 copy for the caller. */
 static trm_status make_outputs(trm_exec *exec, trm_error *err) {
     const trm_program *p = exec->program;
     exec->outputs =
@@ -212,7 +229,8 @@ static trm_status make_outputs(trm_exec *exec, trm_error *err) {
     return TRM_OK;
 }
 
-/* Choosing kernels took memory for a moment. */
+/* Frees memory that the back-end used only to choose kernels, and counts it out of
+ * overhead_bytes. */
 static void settle(trm_exec *exec) {
     int64_t before = trmi_os_resident_bytes();
     if (exec->backend->settle != NULL) {
@@ -222,6 +240,8 @@ static void settle(trm_exec *exec) {
     exec->overhead_bytes += trmi_os_resident_bytes() - before;
 }
 
+/* Makes an executor whose ways are open. overhead_bytes becomes the growth of the resident memory
+ * beside the arenas, measured around the stages that allocate it. */
 static trm_status create(trm_exec *exec, const trm_graph *graph, const trm_exec_options *options,
                          trm_error *err) {
     TRMI_TRY(trm_graph_check(graph, err));
@@ -254,6 +274,7 @@ trm_status trmi_exec_create(const trm_graph *graph, const trm_exec_options *opti
     if (exec == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for an executor");
     }
+    /* Copy the options that later calls read. */
     exec->search = search;
     exec->share = options->share;
     exec->updated_elsewhere = options->updated_elsewhere;
@@ -269,6 +290,7 @@ trm_status trmi_exec_create(const trm_graph *graph, const trm_exec_options *opti
     exec->walk = trmi_exec_run;
     exec->seed_share = 1;
     exec->parameter_seed = options->seed;
+    /* Ways may change threads, blocks and kernels_from, so back-ends are made afterwards. */
     trm_status status = trmi_distribution_open(exec, trmi_ways, trmi_ways_count, options, err);
     trmi_threads_use(exec->env.threads);
     status = status == TRM_OK ? create(exec, graph, options, err) : status;

@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* After a NaN: the steps once more, one by one, looking at what each makes. Slow, and only then. */
+/* Finds where NaN or infinity first appears, after the optimiser has measured a gradient norm that
+ * is not finite. The training step is repeated one program step at a time, and the outputs of each
+ * program step are checked. This is slow; it runs only when training fails anyway.
+ *
+ *      inputs, parameters --> each step before joint_begin --> compare ranks --> cooperative steps
+ *
+ * On several ranks all ranks run all steps, because some kernels wait for other ranks. */
 #include "exec/exec.h"
 
 #include "base/error.h"
@@ -7,6 +13,7 @@
 
 #include <math.h>
 
+/* Returns whether all values of an array are finite. Integers always are. */
 static bool all_finite(const void *data, trm_dtype dtype, int64_t count) {
     for (int64_t i = 0; i < count; i++) {
         float value = 0;
@@ -24,12 +31,14 @@ static bool all_finite(const void *data, trm_dtype dtype, int64_t count) {
     return true;
 }
 
+/* The same for buffer `index` in the arenas of `env`, padding included; buffer 0 is absent. */
 static bool buffer_finite(const trm_exec *exec, const trmi_kernel_env *env, int32_t index) {
     const trmi_buffer *b = &exec->program->buffers[index];
     return index == 0 || all_finite(env->arena[b->arena] + b->offset, b->dtype,
                                     b->bytes / (int64_t)trm_dtype_bytes(b->dtype));
 }
 
+/* Checks what the program reads: inputs first, then parameters. */
 static trm_status look_at_leaves(const trm_exec *exec, const trmi_kernel_env *env, trm_error *err) {
     const trm_program *p = exec->program;
     for (int32_t i = 0; i < p->inputs_count; i++) {
@@ -47,6 +56,7 @@ static trm_status look_at_leaves(const trm_exec *exec, const trmi_kernel_env *en
     return TRM_OK;
 }
 
+/* Checks the outputs of one program step. */
 static trm_status look_at_step(const trm_exec *exec, const trmi_kernel_env *env,
                                const trmi_step *step, trm_error *err) {
     for (int32_t j = 0; j < step->outputs_count; j++) {
@@ -62,7 +72,8 @@ static trm_status look_at_step(const trm_exec *exec, const trmi_kernel_env *env,
     return TRM_OK;
 }
 
-/* The first place in any block of this rank's batch. */
+/* Checks all blocks of this rank's batch after program step `step`; -1: inputs and parameters.
+ * Returns DIVERGED with the first place that is not finite. */
 static trm_status look_at_blocks(const trm_exec *exec, int32_t step, trm_error *err) {
     trm_status found = TRM_OK;
     for (int32_t v = 0; v < exec->blocks && found == TRM_OK; v++) {
@@ -73,11 +84,13 @@ static trm_status look_at_blocks(const trm_exec *exec, int32_t step, trm_error *
     return found;
 }
 
-/* The first place on this rank, or TRM_OK. With many ranks all steps run on all of them: some
- * kernels wait for each other. */
+/* Repeats the step on this rank. Returns DIVERGED with the first place that is not finite, or OK.
+ * A rank of several continues after it has found the place, because kernels of other ranks may
+ * wait for its kernels; a single rank stops there. */
 static trm_status look(trm_exec *exec, trm_error *err) {
     trm_status found = look_at_blocks(exec, -1, err);
-    /* The steps behind joint_begin read what other ranks' samples made, too. */
+    /* The steps from joint_begin on also read activations of other ranks; look_at_joint checks
+     * them after all ranks have compared their results. */
     for (int32_t i = 0; i < exec->program->joint_begin; i++) {
         if (found == TRM_DIVERGED && exec->ways_count == 0) {
             break;
@@ -90,7 +103,8 @@ static trm_status look(trm_exec *exec, trm_error *err) {
     return found;
 }
 
-/* Of many ranks: what this one found, or that another one did; OK: none of them. */
+/* Combines the results of all ranks; collective. Returns this rank's own DIVERGED with its place,
+ * else DIVERGED with the number of the first rank that found one, else OK. */
 static trm_status compare(trm_exec *exec, trm_status found, trm_error *err) {
     int32_t first;
     trm_error broken;
@@ -107,8 +121,9 @@ static trm_status compare(trm_exec *exec, trm_status found, trm_error *err) {
                            "NaN or infinity in a gradient of rank %d, which says where", first);
 }
 
-/* What was made of all ranks' samples, where those were in order: this rank's slices, as they are.
- */
+/* Checks the outputs of the cooperative steps (from joint_begin on), which hold this rank's rows
+ * of gradients over the samples of all ranks. The steps are not repeated: the buffers still hold
+ * the results of the failed training step. */
 static trm_status look_at_joint(const trm_exec *exec, trm_error *err) {
     trm_status found = TRM_OK;
     for (int32_t i = exec->program->joint_begin; i < exec->program->steps_count && found == TRM_OK;

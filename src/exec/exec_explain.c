@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The program as people and scripts read it. */
+/* Reports on an executor: its memory (trm_exec_describe) and its program, step by step, as a table
+ * or as JSON (trm_exec_explain).
+ *
+ * trm_exec_describe counts the memory of one rank by itself; then each active way of training
+ * corrects the numbers. Memory limits use the prediction in exec_memory.c, which must agree. */
 #include "exec/exec.h"
 
 #include "base/arguments.h"
@@ -12,8 +16,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Kernels' tables, the compiled program and the back-end's code, as creation found them; the graph
- * of another exec may have brought some of it before. And the ends of the last pages. */
+/* Returns the resident bytes beside the arenas and slots: the growth of the process that
+ * trmi_exec_create measured (compiled program, kernel tables, code of the back-end), and the bytes
+ * by which whole pages exceed each arena and slot. Code that an earlier executor of the process has
+ * loaded already is not counted again. */
 static int64_t overhead_bytes(const trm_exec *exec, const trm_exec_info *info) {
     int64_t bytes = exec->overhead_bytes + info->overhead_bytes;
     for (int a = 1; a < TRMI_ARENAS; a++) {
@@ -23,6 +29,7 @@ static int64_t overhead_bytes(const trm_exec *exec, const trm_exec_info *info) {
                      ? trmi_program_arena_resident(exec->program, a, exec->owned[a] == NULL) - used
                      : 0;
     }
+    /* Slots in slices (slot_bytes corrected by a way) have no page rounding of this kind. */
     int64_t slots = trmi_update_bytes(exec->update), count = trmi_update_slots(exec->update);
     for (int64_t i = 0; i < count && info->slot_bytes == slots; i++) {
         bytes += (int64_t)trmi_map_resident((size_t)(slots / count)) - slots / count;
@@ -49,6 +56,7 @@ void trm_exec_describe(const trm_exec *exec, trm_exec_info *out) {
         .steps = p->steps_count,
         .threads = exec->threads,
     };
+    /* Active ways correct the sizes of one rank by itself. */
     trmi_distribution_describe(exec, out);
     out->overhead_bytes = overhead_bytes(exec, out);
     out->backend = exec->backend->target.name;
@@ -60,6 +68,7 @@ void trm_exec_describe(const trm_exec *exec, trm_exec_info *out) {
     }
 }
 
+/* Appends one program step as a JSON object. shape, layout and offset are of its first output. */
 static void step_json(const trm_exec *exec, const trmi_step *step, trmi_text *text) {
     const trm_program *p = exec->program;
     trmi_text_printf(text, "{\"name\":");
@@ -86,6 +95,7 @@ static void step_json(const trm_exec *exec, const trmi_step *step, trmi_text *te
     trmi_text_printf(text, "}");
 }
 
+/* Appends the executor as one JSON object: totals, memory in bytes, then the array of steps. */
 static void explain_json(const trm_exec *exec, const trm_exec_info *info, trmi_text *text) {
     const trm_program *p = exec->program;
     trmi_text_printf(
@@ -111,6 +121,7 @@ static void explain_json(const trm_exec *exec, const trm_exec_info *info, trmi_t
     trmi_text_printf(text, "]}");
 }
 
+/* Appends the program as a table, one line a step, and a summary of memory and times. */
 static void explain_text(const trm_exec *exec, const trm_exec_info *info, trmi_text *text) {
     const trm_program *p = exec->program;
     trmi_text_printf(text, "%-4s %-34s %-20s %-10s %-24s %-9s %-14s %9s %9s %9s\n", "step", "name",

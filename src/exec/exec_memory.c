@@ -1,4 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Predicts how many bytes a process grows by when it makes an executor of a program and trains.
+ *
+ *      arenas, in whole pages + slots + packed gradients + staging of exchanges + fed batches
+ *                             + heap beside the arenas (CHUNKS, EACH_STEP)
+ *
+ * Callers: memory_limit.c, the planner, exec_explain.c. Nothing is allocated here. */
 #include "exec/exec_memory.h"
 
 #include "base/checked.h"
@@ -6,11 +12,10 @@
 #include "exec/distributed/ranks_state.h"
 #include "exec/distributed/split.h"
 
-/* What is allocated beside the arenas, as a trace of the heap has it: first chunks of the arenas
- * (base/memory.h) of the graph, the graph that is compiled, its program, the executor, the plan and
- * the names of variables; a step of the program 1.5 KB, its graph's operator 0.5, its kernel's
- * tables 2.6 (1.7 where few are convolutions, 3.8 at most), the optimiser's and the buckets' 0.4.
- */
+/* Heap beside the arenas, from a heap trace. CHUNKS: the first chunk of each of six allocators
+ * (base/memory.h): user graph, compiled graph, program, executor, plan, names of variables.
+ * EACH_STEP: the program step takes 1.5 KB, the operator in its graph 0.5 KB, the kernel's tables
+ * 2.6 KB (1.7 in networks with few convolutions, at most 3.8), optimiser and buckets 0.4 KB. */
 enum { CHUNKS = 6 * (64 << 10), EACH_STEP = 5 << 10 };
 
 int64_t trmi_program_arena_resident(const trm_program *program, int arena, bool ranks) {
@@ -18,6 +23,7 @@ int64_t trmi_program_arena_resident(const trm_program *program, int arena, bool 
                             arena == TRMI_ARENA_CAST || arena == TRMI_ARENA_JOINT);
     size_t bytes = (size_t)program->arena_bytes[arena],
            used = bytes - (arena == TRMI_ARENA_GRAD ? (size_t)program->untouched_bytes : 0);
+    /* The untouched tail of GRAD is never resident; its first page may be a huge page. */
     if (used < bytes) {
         size_t page =
             !shared && used < trmi_map_huge(bytes) ? TRMI_HUGE_PAGE_BYTES : trmi_map_resident(1);
@@ -39,7 +45,7 @@ int64_t trmi_program_fed_bytes(const trm_program *program, int32_t ranks, bool o
     return sum;
 }
 
-/* Bytes of parameters whose gradients all ranks make together. */
+/* Returns the bytes of the parameters that have cooperative gradients. */
 static size_t joint_bytes(const trm_program *program) {
     size_t bytes = 0;
     for (int32_t i = 0; program->joint_ranks > 1 && i < program->params_count; i++) {
@@ -51,7 +57,8 @@ static size_t joint_bytes(const trm_program *program) {
     return bytes;
 }
 
-/* Factors of gradients that are not float32 are copied for the optimiser. */
+/* Returns the bytes of the float32 copies that the optimiser makes of gradient factors in other
+ * types. */
 static int64_t factors_bytes(const trm_program *program) {
     int64_t bytes = 0;
     for (int32_t i = 0; i < program->params_count; i++) {
@@ -66,7 +73,7 @@ static int64_t factors_bytes(const trm_program *program) {
     return bytes;
 }
 
-/* What slices leave to others of so many bytes. */
+/* Returns how many of `bytes` lie in the slices of the other ranks. */
 static int64_t others_part(size_t bytes, int32_t ranks) {
     return (int64_t)(bytes - bytes / (size_t)ranks);
 }
@@ -74,13 +81,16 @@ static int64_t others_part(size_t bytes, int32_t ranks) {
 int64_t trmi_program_resident(const trm_program *program, const trmi_training *t) {
     bool ranks = t->ranks > 1;
     size_t params = (size_t)program->arena_bytes[TRMI_ARENA_PARAM];
+    /* Slots. A rank with slices also leaves out the other ranks' share of cooperative gradients. */
     int64_t slot =
         (int64_t)trmi_map_resident(params) - (t->sliced ? others_part(params, t->ranks) : 0);
     int64_t sum = slot * t->slots - (t->sliced ? others_part(joint_bytes(program), t->ranks) : 0);
+    /* Arenas; slots are counted above. */
     int64_t gradients = trmi_program_arena_resident(program, TRMI_ARENA_GRAD, ranks);
     for (int a = 1; a < TRMI_ARENAS; a++) {
         sum += a == TRMI_ARENA_SLOT ? 0 : trmi_program_arena_resident(program, a, ranks);
     }
+    /* Staging of exchanges, shared casts, accumulated and packed gradients, heap, fed batches. */
     int64_t send, recv;
     trmi_shard_staging(program, t->ordered, &send, &recv);
     sum += send + recv > 0 ? (int64_t)trmi_shared_resident((size_t)(send + recv)) : 0;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An executor for any program: one whose plan is to be searched, too. Apart from exec_create.c
- * because the search measures operators with executors of its own. */
+/* The public trm_exec_create: trmi_exec_create together with the search for a plan. It is not in
+ * exec_create.c because the search measures operators with executors of its own, and files must
+ * not depend on each other in circles. */
 #include "exec/exec.h"
 #include "exec/distributed/split.h"
 

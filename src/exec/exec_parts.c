@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What this rank holds of a variable: where it lies, and its values in plain layout. */
+/* Reads and writes this rank's part of a variable. Callers pass plain layout; the functions convert
+ * to and from the layout that the program chose. */
 #include "exec/exec.h"
 
 #include "exec/convert.h"
 
 void *trmi_exec_variable_address(const trm_exec *exec, int32_t index) {
     const trmi_buffer *b = &exec->program->buffers[exec->variable_buffers[index]];
+    /* A slot lies at the offset of its parameter, in the optimiser's array. */
     int32_t slot = exec->variable_slots[index];
     if (slot < 0) {
         return exec->env.arena[b->arena] + b->offset;

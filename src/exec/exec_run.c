@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Walks the program: its steps, and between them what ways of training add. */
+/* Runs the program of an executor: its kernels in order and, between them, the actions that ways of
+ * training have added (exec/distributed/distribution.h). This is the inner loop of training: it
+ * allocates nothing and searches nothing. */
 #include "exec/convert.h"
 #include "exec/exec.h"
 
@@ -7,7 +9,8 @@
 #include "base/os.h"
 #include "base/trace.h"
 
-/* A kernel that is an operation of the ranks communicates; all others compute. */
+/* Runs one kernel and records it in the trace. All-reduces and exchanges are recorded as
+ * communication, all other steps as compute. */
 static trm_status run_recorded(trm_exec *exec, int32_t index, trm_error *err) {
     const trmi_kernel *kernel = &exec->kernels[index];
     const trmi_step *step = kernel->step;
@@ -42,6 +45,8 @@ trm_status trmi_exec_run(trm_exec *exec, int32_t begin, int32_t end, trm_error *
 trm_status trmi_exec_walk_program(trm_exec *exec, trm_error *err) {
     bool last = exec->accumulated + 1 >= exec->accumulate;
     int32_t at = 0, end = exec->program->steps_count;
+    /* Actions are sorted by the step that they precede: run the steps before each, then the action.
+ * While batches are accumulated, actions with last_only run with the last batch only. */
     for (int32_t i = 0; i < exec->actions_count; i++) {
         const trmi_action *action = &exec->actions[i];
         if (action->last_only && !last) {

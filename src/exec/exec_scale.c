@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Loss scaling from end to end: backward begins with the scale instead of 1, the optimiser divides
- * it out (trmi_update_set_scale), an overflow skips the update and the state machine moves on.
+/* Loss scaling: backward starts with the scale instead of 1, the optimiser divides gradients by it
+ * (trmi_update_set_scale), and an overflow skips the update and lowers the scale
+ * (exec/optimizer/loss_scale.h). Small gradients would otherwise underflow in 16 bits.
  *
  *      seed (CONSTANT) = scale --backward--> scale * gradients --reduce--> norm finite?
  *                ^                                                  |yes: update by 1/scale
@@ -12,6 +13,7 @@
 
 #include <math.h>
 
+/* Writes scale * seed_share to the seed of backward, and 1 / scale to the optimiser. */
 static void write_seed(const trm_exec *exec) {
     if (exec->seed != NULL) {
         *exec->seed = (exec->scaling ? (float)exec->scale.scale : 1.0f) * exec->seed_share;
@@ -22,7 +24,7 @@ static void write_seed(const trm_exec *exec) {
 trm_status trmi_exec_make_scale(trm_exec *exec, const trm_loss_scale_options *options,
                                 trm_error *err) {
     const trm_program *p = exec->program;
-    bool mean = exec->seed_share != 1; /* where gradients are averaged when they are made */
+    bool mean = exec->seed_share != 1; /* cooperative gradients: the seed averages over ranks */
     exec->scaling = options->on && p->training;
     if (!exec->scaling && !mean) {
         return TRM_OK;
@@ -51,7 +53,7 @@ bool trmi_exec_skips(trm_exec *exec, bool overflow) {
     bool last = overflow && exec->scale.options.dynamic && exec->scale.scale <= 1;
     exec->scale.overflow = overflow && !last;
     if (last) {
-        return false; /* gradients are not finite at any scale */
+        return false; /* the scale cannot be lowered: the gradients themselves are not finite */
     }
     bool skips = !trmi_loss_scale_step(&exec->scale, overflow);
     write_seed(exec);

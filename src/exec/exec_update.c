@@ -1,6 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The optimiser over the arenas: the parameters as one range, tables row by row, factors multiplied
- * first. */
+/* Makes and runs the optimiser of an executor.
+ *
+ *      dense parameters   one pass over PARAM, GRAD and the slots, which have the same offsets
+ *      tables             only the rows with gradients (exec/optimizer/update_sparse.c)
+ *      factors            gradients kept as two matrices are multiplied inside the pass
+ *                         (exec/optimizer/update_factors.c)
+ *
+ * The order of an update: norms of sparse gradients, dense pass, agreement of all ranks about
+ * overflow, then rows of tables and publication of the new parameters. */
 #include "exec/exec.h"
 
 #include "base/arguments.h"
@@ -8,7 +15,7 @@
 #include "base/memory.h"
 #include "base/os.h"
 
-/* Scale or shift of a batch norm? */
+/* Returns whether a buffer is scale or shift of a batch norm; decay_biases excludes those. */
 static bool is_of_norm(const trm_program *p, int32_t buffer) {
     for (int32_t i = 0; i < p->steps_count; i++) {
         const trmi_step *s = &p->steps[i];
@@ -21,6 +28,9 @@ static bool is_of_norm(const trm_program *p, int32_t buffer) {
     return false;
 }
 
+/* Makes the optimiser, with a segment for each parameter, and the accumulator where several batches
+ * are accumulated. Segments state what the optimiser needs beside offset and size: weight decay
+ * (by default only for matrices and filters), table, factors. */
 trm_status trmi_exec_make_update(trm_exec *exec, trm_error *err) {
     const trm_program *p = exec->program;
     int64_t count = p->training ? p->arena_bytes[TRMI_ARENA_PARAM] / (int64_t)sizeof(float) : 0;
@@ -55,6 +65,7 @@ trm_status trmi_exec_make_update(trm_exec *exec, trm_error *err) {
     }
     TRMI_TRY(
         trmi_update_create(&exec->optimizer, segments, segments_count, count, &exec->update, err));
+    /* The accumulator lies in memory that other ranks reach, where there are other ranks. */
     if (p->training && exec->accumulate > 1) {
         size_t bytes = (size_t)p->arena_bytes[TRMI_ARENA_GRAD];
         void *memory = NULL;
@@ -69,7 +80,9 @@ trm_status trmi_exec_make_update(trm_exec *exec, trm_error *err) {
     return TRM_OK;
 }
 
-/* Sparse gradients: before the dense update (norms, NaN) and after it (the rows themselves). */
+/* Handles the sparse gradients of all tables. `prepare` true: before the dense pass, merges equal
+ * ids and adds to the gradient norm, so that clipping and the overflow check include them; false:
+ * after the dense pass, updates the rows. */
 static trm_status each_table(trm_exec *exec, bool prepare, double learning_rate, trm_error *err) {
     const trm_program *p = exec->program;
     for (int32_t i = 0; i < p->params_count; i++) {
@@ -95,6 +108,7 @@ static trm_status each_table(trm_exec *exec, bool prepare, double learning_rate,
     return TRM_OK;
 }
 
+/* Passes the addresses of a parameter's gradient factors to the optimiser. */
 bool trmi_exec_give_factors(const trm_exec *exec, int32_t parameter) {
     const trm_program *p = exec->program;
     const trmi_param *param = &p->params[parameter];
@@ -107,6 +121,8 @@ bool trmi_exec_give_factors(const trm_exec *exec, int32_t parameter) {
     return param->factor_left != 0;
 }
 
+/* Multiplies factors into GRAD, because the caller of trm_exec_ranges reads dense gradients there.
+ * The optimiser then takes them from GRAD, too. */
 void trmi_exec_multiply_factors(trm_exec *exec) {
     const trm_program *p = exec->program;
     for (int32_t i = 0; exec->gradients_handed_out && i < p->params_count; i++) {
@@ -132,6 +148,7 @@ trm_status trm_exec_update(trm_exec *exec, double learning_rate, trm_error *err)
                          "update after %d of %d accumulated forward_backward calls",
                          exec->accumulated, exec->accumulate);
     }
+    /* Dense pass. It returns DIVERGED, and has changed nothing, if a norm is not finite. */
     double begin = trmi_os_now();
     const float *gradients = exec->accumulator != NULL
                                  ? exec->accumulator
@@ -144,6 +161,7 @@ trm_status trm_exec_update(trm_exec *exec, double learning_rate, trm_error *err)
         status = trmi_update_run(exec->update, (float *)exec->env.arena[TRMI_ARENA_PARAM],
                                  gradients, learning_rate, exec->env.step + 1, err);
     }
+    /* An overflow of one rank is an overflow of all, so that all ranks skip or none. */
     bool overflow = status == TRM_DIVERGED;
     TRMI_TRY(trmi_distribution_agree(exec, &overflow, err));
     status = overflow && status == TRM_OK ? TRM_DIVERGED : status;

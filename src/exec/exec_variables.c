@@ -1,5 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Parameters, states and slots by name, in plain layout whatever the program uses. */
+/* Variables of an executor: parameters, states and optimiser slots, by name. Callers see plain
+ * layout and whole tensors; the program may use other layouts, and a split program may hold only
+ * this rank's part.
+ *
+ *      list        once, at creation: names, shapes, buffers
+ *      initialise  first values, from (seed, name, element)
+ *      read, write, gradient
+ *
+ * The whole of a cut variable is gathered by trm_exec_gather_slots, which is collective; read and
+ * write are local to a rank. */
 #include "exec/exec.h"
 #include "exec/distributed/split.h"
 
@@ -11,6 +20,7 @@
 
 #include <string.h>
 
+/* Appends a variable to the list. Its shape is that of the whole tensor. `slot` -1: not a slot. */
 static void add_variable(trm_exec *exec, const char *name, trm_variable_kind kind, int32_t buffer,
                          int32_t slot) {
     const trmi_buffer *b = &exec->program->buffers[buffer];
@@ -24,11 +34,13 @@ static void add_variable(trm_exec *exec, const char *name, trm_variable_kind kin
     exec->variable_slots[i] = slot;
 }
 
-/* The order of the graph, not of the arenas: it is the same for every plan. */
+/* Returns whether parameter buffer `a` is listed before `b`: by their order in the graph, which is
+ * the same for every plan. The order of arenas is not. */
 static bool listed_before(const trm_program *p, int32_t a, int32_t b) {
     return p->buffers[a].value < p->buffers[b].value;
 }
 
+/* Writes the parameters' buffers to `order`[params_count], sorted by listed_before. */
 static void sorted_params(const trm_program *p, int32_t *order) {
     for (int32_t i = 0; i < p->params_count; i++) {
         int32_t item = p->params[i].param_buffer, j = i;
@@ -76,12 +88,15 @@ trm_status trmi_exec_list_variables(trm_exec *exec, trm_error *err) {
 
 enum { LARGE_VARIABLE = 1 << 20, ROWS_PIECES = 32 };
 
+/* Returns the seed of first values: all ranks that share parameters have the same one for them. */
 static uint64_t seed_of(const trm_exec *exec, const trmi_buffer *b) {
     return b->arena == TRMI_ARENA_PARAM ? exec->parameter_seed : exec->env.seed;
 }
 
-/* Values are made in plain layout: in their place where that is theirs, else in the gradient's
- * place, which nobody uses yet and which is zero again afterwards. */
+/* Writes the first values of a variable, or of this rank's part. Values are generated in plain
+ * layout: directly in their place if the program uses that layout; else in the parameter's range of
+ * GRAD, which is unused before the first step and is set to zero again afterwards; else in
+ * allocated memory. Returns false if that allocation fails. */
 static bool initialise_one(trm_exec *exec, int32_t index) {
     const trm_program *p = exec->program;
     const trm_variable *v = &exec->variables[index];
@@ -115,7 +130,8 @@ static bool initialise_one(trm_exec *exec, int32_t index) {
     return true;
 }
 
-/* A large variable in its own place is made by all threads, in pieces of rows. */
+/* Returns whether all threads initialise a variable together, in pieces of rows: if it is large,
+ * plain and not cut. Otherwise one thread initialises it. */
 static bool is_shared_out(const trm_exec *exec, int32_t index) {
     const trm_variable *v = &exec->variables[index];
     return trm_shape_count(&v->shape) >= LARGE_VARIABLE && v->shape.dim[0] >= ROWS_PIECES &&
@@ -123,6 +139,7 @@ static bool is_shared_out(const trm_exec *exec, int32_t index) {
            trmi_shard_cut(exec, index) == NULL;
 }
 
+/* Initialises one large variable with all threads, ROWS_PIECES ranges of its first dimension. */
 static void initialise_by_rows(trm_exec *exec, int32_t index) {
     const trm_variable *v = &exec->variables[index];
     const trmi_buffer *b = &exec->program->buffers[exec->variable_buffers[index]];
@@ -140,7 +157,8 @@ static void initialise_by_rows(trm_exec *exec, int32_t index) {
     }
 }
 
-/* Each variable is a function of (seed, name, element): any thread of any rank may make it. */
+/* Initialises parameters and states, and leaves slots at zero. A value depends on (seed, name,
+ * element) alone, so any thread of any rank may compute it; ways deal variables to ranks. */
 trm_status trmi_exec_initialise(trm_exec *exec, trm_error *err) {
     int32_t failed = 0;
     uint8_t *mine = trmi_alloc((size_t)exec->variables_count + 1);
@@ -205,7 +223,7 @@ void trm_exec_read(const trm_exec *exec, int32_t index, void *data) {
         memset(data, 0, bytes);
     }
     void *part = trmi_alloc((size_t)trmi_box_count(&leaf->box) * element);
-    if (part != NULL) { /* this rank's part is always fresh */
+    if (part != NULL) { /* this rank's part may have changed since the gather */
         trmi_exec_read_part(exec, index, part);
         trmi_shard_copy_box(data, &leaf->global, &leaf->box, part, element, true);
     }
@@ -247,6 +265,7 @@ bool trmi_exec_place(const trm_exec *exec, const char *name, float **values, flo
     return false;
 }
 
+/* Writes the sparse gradient of a table as a dense one: rows of equal ids are added. */
 static void densify(const trm_exec *exec, const trmi_param *param, float *data) {
     const trm_program *p = exec->program;
     const trmi_buffer *ids = &p->buffers[param->sparse_ids];
@@ -265,7 +284,7 @@ static void densify(const trm_exec *exec, const trmi_param *param, float *data) 
     }
 }
 
-/* Of this rank's part, plain. */
+/* Writes the dense gradient of this rank's part of a parameter to `data`, in plain layout. */
 static void own_gradient(const trm_exec *exec, int32_t parameter, float *data) {
     const trmi_param *param = &exec->program->params[parameter];
     const trmi_buffer *b = &exec->program->buffers[param->param_buffer];
@@ -279,6 +298,7 @@ static void own_gradient(const trm_exec *exec, int32_t parameter, float *data) {
     }
 }
 
+/* Gathers the gradient of a cut parameter from all ranks; collective. */
 static trm_status gather_gradient(const trm_exec *exec, const trmi_shard_leaf *leaf,
                                   int32_t parameter, float *data, trm_error *err) {
     float *part = trmi_alloc((size_t)trmi_box_count(&leaf->box) * sizeof *part);
@@ -316,6 +336,7 @@ trm_status trm_exec_gradient(const trm_exec *exec, int32_t index, float *data, t
             own_gradient(exec, i, data);
         }
     }
+    /* The arenas hold gradients times the loss scale. */
     double unscale = trmi_exec_unscale(exec);
     int64_t count = trm_shape_count(&exec->variables[index].shape);
     for (int64_t i = 0; unscale != 1 && i < count; i++) {

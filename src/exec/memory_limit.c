@@ -1,4 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Keeps training within --memory (exec/memory_limit.h).
+ *
+ *      one device   compile without recomputation; if it does not fit, search the fastest plan that
+ *                   recomputes activations in backward (trmi_limit_alone)
+ *      all modes    check the compiled program before memory is taken (trmi_limit_check)
+ *
+ * Sizes are the predictions of exec_memory.c. */
 #include "exec/memory_limit.h"
 
 #include "exec/exec.h"
@@ -9,6 +16,7 @@
 #include "base/error.h"
 #include "base/memory.h"
 
+/* How often the search is repeated with a lower limit, at most. */
 enum { ROUNDS = 12 };
 
 int32_t trmi_optimizer_slots(const trm_optimizer_options *o) {
@@ -41,6 +49,7 @@ trm_status trmi_limit_compiled(const trm_exec *exec, const trm_graph *graph,
 
 /* ---- one device ------------------------------------------------------------------------------ */
 
+/* Fails with NOMEM; `least` is the size in bytes of the smallest plan. */
 static trm_status refuse(const trm_exec *exec, double least, trm_error *err) {
     char a[TRMI_BYTES_TEXT], b[TRMI_BYTES_TEXT];
     return TRMI_FAIL(
@@ -50,8 +59,12 @@ static trm_status refuse(const trm_exec *exec, double least, trm_error *err) {
         trmi_bytes_text((double)exec->memory_bytes, a), trmi_bytes_text(least, b));
 }
 
-/* The search counts what is kept; a program also has what lives for a moment: that is kept off the
- * limit. */
+/* Searches the fastest plan whose compiled program fits the limit; *plan is the last one tried.
+ * The search counts activations that are kept; a program also needs workspaces and short-lived
+ * buffers, whose size is known only after compilation. So each round compiles the plan that was
+ * found, and the next round searches with the limit lowered by the excess (`beyond`), plus 0.1 % of
+ * the limit a round. It ends when a plan fits, or with NOMEM when the search is infeasible or the
+ * excess no longer grows. */
 static trm_status search(const trm_exec *exec, const trm_graph *graph,
                          const trmi_plan_options *options, const trmi_space *space,
                          trmi_shard_plan **plan, trm_error *err) {
@@ -97,6 +110,8 @@ trm_status trmi_limit_alone(const trm_exec *exec, const trm_graph *graph,
     if (bytes <= exec->memory_bytes) {
         return TRM_OK;
     }
+    /* Too large: price operators by the measured rates and search what to recompute, on a mesh
+ * without axes. */
     const trmi_target *target = options->target;
     const trmi_prices prices = {
         .flop = target->flops_per_second > 0 ? 1 / target->flops_per_second : 0,

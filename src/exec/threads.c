@@ -27,7 +27,7 @@
 
 /* ---- how many ------------------------------------------------------------------------------- */
 
-/* Work of one core; what a parallel region costs, and what each thread beyond the second adds. */
+/* Rates of one core; the cost of a parallel region with two threads, and of each thread more. */
 static const double core_flops = 2e10, core_bytes = 5e9, region_seconds = 20e-6,
                     more_seconds = 1e-6;
 enum { BACKWARD = 2 }; /* times the work of forward */
@@ -43,6 +43,7 @@ static bool is_leaf(trmi_op_kind kind) {
            kind == TRMI_OP_CONSTANT;
 }
 
+/* Predicts the time of a step: `work` seconds on one core, `regions` parallel regions. */
 static double predict_seconds(double work, double regions, int threads) {
     double meeting = threads > 1 ? region_seconds + more_seconds * (threads - 2) : 0;
     return work / threads + regions * meeting;
@@ -58,6 +59,7 @@ int trmi_threads_choose(const trm_graph *graph, const trm_exec_options *options)
     double passes = options->loss.id != 0 && graph->training ? 1 + BACKWARD : 1;
     double parts = p->comm != NULL && p->split != TRM_SPLIT_NONE ? trm_comm_size(p->comm) : 1;
     double work = 0, regions = 0;
+    /* Work and parallel regions of a step: one region for each operator and pass. */
     for (int64_t i = 1; i < graph->ops_count && usable > 1; i++) {
         if (!is_leaf(graph->ops[i].kind)) {
             trmi_cost cost = trmi_op_cost(graph, &graph->ops[i]);
@@ -77,8 +79,8 @@ int trmi_threads_choose(const trm_graph *graph, const trm_exec_options *options)
 
 #ifdef _OPENMP
 
-/* Shares of a thread's time that it waited for a CPU: above the first, threads sleep at barriers;
- * below the second, they spin again. Looks are so far apart. */
+/* The part of its time that a thread waits for a CPU: above crowded_share threads sleep at barriers,
+ * below quiet_share they spin again. It is sampled every look_seconds. */
 static const double crowded_share = 0.10, quiet_share = 0.02, look_seconds = 0.1;
 
 static pthread_mutex_t team_mutex = PTHREAD_MUTEX_INITIALIZER;
@@ -87,7 +89,8 @@ static bool team_held;
 
 void kmp_set_blocktime(int milliseconds) __attribute__((weak));
 
-/* A team of so many threads, until it is no longer held. It is freed when this thread ends. */
+/* Thread function: makes a team of so many OpenMP threads and holds it until team_held is false.
+ * The team is freed when this thread ends. */
 static void *hold_team(void *threads) {
     int count = (int)(intptr_t)threads, arrived = 0;
 #pragma omp parallel num_threads(count) reduction(+ : arrived)
@@ -101,7 +104,8 @@ static void *hold_team(void *threads) {
     return NULL;
 }
 
-/* Threads of this process sleep at barriers (`sleep`), or spin. */
+/* Makes the threads of this process sleep at barriers, or spin. With LLVM's runtime by its call;
+ * with libgomp by a team that makes more OpenMP threads than CPUs, or by releasing that team. */
 static void set_waiting(bool sleep, int threads) {
     if (kmp_set_blocktime != NULL) {
         kmp_set_blocktime(sleep ? 0 : 200);
@@ -123,12 +127,13 @@ static void set_waiting(bool sleep, int threads) {
         pthread_detach(helper);
     } else {
         pthread_mutex_lock(&team_mutex);
-        team_held = false; /* tried again at a later look */
+        team_held = false; /* a later sample tries again */
         pthread_mutex_unlock(&team_mutex);
     }
 }
 
-/* Looks whether the calling thread is kept waiting for CPUs. */
+/* Samples how long the calling thread has waited for CPUs, at most every look_seconds, and switches
+ * between sleeping and spinning. */
 static void watch_cpus(int threads) {
     static _Thread_local double looked, waited;
     static _Thread_local bool sleeping;
@@ -140,7 +145,7 @@ static void watch_cpus(int threads) {
     waited = trmi_os_cpu_wait();
     looked = now;
     if (since > 100 * look_seconds || waited < 0) {
-        return; /* the first look, or long after the last; or the kernel does not say */
+        return; /* first sample, or too long after the last; or the kernel does not report it */
     }
     double share = (waited - before) / since;
     bool sleep = share > (sleeping ? quiet_share : crowded_share);
