@@ -42,6 +42,7 @@ expect 2 "are the same option" train mlp --data synth --reduce sum --context mir
 expect 2 "NAME=VALUE" train mlp --data synth --context mirror_mean
 expect 2 "stand_alone" train mlp --data synth --parallel-mode stand_alone --reduce sum
 expect 0 "gradients_mean, mirror_mean = true|false" help context
+expect 0 "Modes: data_parallel, semi_auto_parallel, auto_parallel." help context
 expect 0 "--sync-batch-norm has no effect here: it is for models" train mlp $data $recipe --batch-size 8 -n 2 --sync-batch-norm on
 
 # ---- evaluation on many ranks is that on one, inside training and after it; 42 samples are no whole batches

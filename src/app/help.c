@@ -281,7 +281,7 @@ static void print_context(void) {
                o.alias != NULL ? o.alias : "", o.values, o.fallback[0] != '\0' ? "; default " : "",
                o.fallback, o.meaning, o.modes);
     }
-    printf("The command line's own defaults are parallel_mode=data_parallel and "
+    printf("The defaults of the command line are parallel_mode=data_parallel and "
            "gradients_mean=true.\n");
 }
 

@@ -29,28 +29,28 @@
 const trmi_context_row trmi_context_rows[TRMI_CONTEXT_COUNT] = {
     [TRMI_CONTEXT_PARALLEL_MODE] = WORD("parallel_mode", NULL,
         "stand_alone|data_parallel|hybrid_parallel|semi_auto_parallel|auto_parallel", "stand_alone", ANY,
-        "who spreads the model: nobody, by data, by data but for named parameters, by a plan"),
+        "parallelisation mode: none, data parallel, data parallel except for named parameters, or by a plan"),
     [TRMI_CONTEXT_DEVICE_NUM] = INT("device_num", 1, 4096, "", ANY,
-        "the ranks there must be; default: those there are"),
+        "required number of ranks; default: any"),
     [TRMI_CONTEXT_GLOBAL_RANK] = INT("global_rank", 0, 4095, "", ANY,
-        "the rank that this process must be; default: the one it is"),
+        "required rank of this process; default: any"),
     [TRMI_CONTEXT_GRADIENTS_MEAN] = BOOL("gradients_mean", "mirror_mean", "false", RANKS,
-        "gradients are averaged over the ranks; false: summed; split modes: one device's, as true has it"),
+        "gradients are averaged over the ranks; false: summed; split modes: gradients of one device, as with true"),
     [TRMI_CONTEXT_GRADIENT_FP32_SYNC] = BOOL("gradient_fp32_sync", NULL, "true", RANKS,
         "gradients travel as float32; false: as bfloat16"),
     [TRMI_CONTEXT_GRADIENT_WIRE] = WORD("gradient_wire", NULL, "fp32|bf16|fp16", "fp32", RANKS,
-        "how gradients travel, by name; they are summed in float32"),
+        "type in which gradients travel; they are summed in float32"),
     [TRMI_CONTEXT_PARAMETER_BROADCAST] = BOOL("parameter_broadcast", NULL, "", RANKS,
-        "rank 0's parameters and states go to all before training; default: true in data_parallel and hybrid_parallel"),
+        "rank 0 sends its parameters and states to all ranks before training; default: true in data_parallel and hybrid_parallel"),
     [TRMI_CONTEXT_ALL_REDUCE_FUSION_CONFIG] = {"all_reduce_fusion_config", NULL, TRMI_CONTEXT_CUTS, 0, 0, NULL, "",
         SAME_GRAPH, "gradients are cut into buckets before these numbers"},
     [TRMI_CONTEXT_COMM_FUSION] = {"comm_fusion", NULL, TRMI_CONTEXT_FUSION, 0, 0, NULL, "auto", RANKS,
-        "gradients that travel together: by measured cost, none, by size, by number"},
+        "which gradients travel together: chosen by measured cost, none, by size, by number"},
     [TRMI_CONTEXT_ENABLE_PARALLEL_OPTIMIZER] = BOOL("enable_parallel_optimizer", NULL, "false", RANKS,
-        "each rank keeps and updates a slice of the optimiser's state; same bits (split modes: where a plan leaves all parameters whole)"),
+        "each rank keeps and updates a slice of the optimiser's state; the same bits (split modes: where a plan leaves all parameters whole)"),
     [TRMI_CONTEXT_JOINT_GRADIENTS] = WORD("joint_gradients", NULL, "off|conv|all", "off", BIT(DATA_PARALLEL) | PLANS,
-        "with the former, on one host: gradients of weights larger than what they are made of are made from all ranks' samples at once; "
-        "conv: not of fully connected layers"),
+        "cooperative gradients, with enable_parallel_optimizer on one host: ranks compute large weight gradients together from all ranks' "
+        "samples; conv: not those of fully connected layers"),
     [TRMI_CONTEXT_PARALLEL_OPTIMIZER_THRESHOLD] = FIXED("parallel_optimizer_threshold", "0", RANKS,
         "slices are of bytes, across parameters: no parameter is too small for them",
         "parameters of fewer KB stay whole"),
@@ -62,33 +62,33 @@ const trmi_context_row trmi_context_rows[TRMI_CONTEXT_COUNT] = {
     [TRMI_CONTEXT_GRAD_ACCUMULATION_STEP] = INT("grad_accumulation_step", 1, 65536, "1", ANY,
         "batches whose gradients are averaged before an update"),
     [TRMI_CONTEXT_SYNC_BATCH_NORM] = {"sync_batch_norm", NULL, TRMI_CONTEXT_NORM, 0, 0, NULL, "on", RANKS,
-        "batch norm over the samples of all ranks (on), of each rank (off), or of so many neighbouring ranks (not split modes)"},
+        "batch norm over the samples of all ranks (on), of each rank (off), or of RANKS neighbouring ranks (not in split modes)"},
     [TRMI_CONTEXT_LAYERWISE_PARAMETERS] = {"layerwise_parameters", "layerwise_parallel", TRMI_CONTEXT_TEXT, 0, 0, NULL,
-        "", BIT(HYBRID_PARALLEL), "parameters, by name or first words of it, that each rank keeps to itself"},
+        "", BIT(HYBRID_PARALLEL), "parameters, by name or by the first parts of the name, that each rank keeps for itself"},
     [TRMI_CONTEXT_DETERMINISTIC] = WORD("deterministic", NULL, "false|true|strict", "false", ANY,
         "sums in a fixed order; strict: the same bits on any number of ranks and threads"),
     [TRMI_CONTEXT_DETERMINISTIC_BLOCK] = INT("deterministic_block", 1, 65536, "", ANY,
-        "strict: samples that are computed together; default: by the global batch"),
+        "strict: samples of one block; default: chosen by the global batch"),
     [TRMI_CONTEXT_SEARCH_MODE] = WORD("search_mode", "auto_parallel_search_mode",
         "optimal|dynamic_programming|recursive_programming|sharding_propagation", "optimal", BIT(AUTO),
-        "how a plan is searched for"),
+        "search algorithm"),
     [TRMI_CONTEXT_LOSS_REPEATED_MEAN] = BOOL("loss_repeated_mean", NULL, "true", PLANS,
-        "gradients of an operator computed on several ranks alike are divided by their number"),
-    [TRMI_CONTEXT_STRATEGY_LOAD] = TEXT("strategy_ckpt_load_file", "", PLANS, "the plan to follow, a text file"),
-    [TRMI_CONTEXT_STRATEGY_SAVE] = TEXT("strategy_ckpt_save_file", "", PLANS, "where the plan is written"),
+        "gradients of an operator that several ranks compute alike are divided by the number of these ranks"),
+    [TRMI_CONTEXT_STRATEGY_LOAD] = TEXT("strategy_ckpt_load_file", "", PLANS, "the plan file to follow"),
+    [TRMI_CONTEXT_STRATEGY_SAVE] = TEXT("strategy_ckpt_save_file", "", PLANS, "the file to which the plan is written"),
     [TRMI_CONTEXT_STRATEGY_ONLY_TRAINABLE] = BOOL("strategy_ckpt_only_trainable_params", NULL, "true", PLANS,
-        "only trained parameters are in those files"),
+        "these files contain trained parameters only"),
     [TRMI_CONTEXT_FULL_BATCH] = BOOL("full_batch", NULL, "false", PLANS, "every rank reads the whole batch"),
     [TRMI_CONTEXT_DATASET_STRATEGY] = TEXT("dataset_strategy", "data_parallel", PLANS,
-        "how ranks read batches: each its samples, all of it, or of each input the parts of each dimension: ((1,1,1,2),(2,))"),
+        "how ranks read batches: each rank its samples, each the whole batch, or the number of parts of each dimension of each input: ((1,1,1,2),(2,))"),
     [TRMI_CONTEXT_ENABLE_ALLTOALL] = BOOL("enable_alltoall", NULL, "true", PLANS,
-        "layouts change by all-to-all too, where that is cheapest"),
+        "layouts may change by all-to-all, where that is cheapest"),
     [TRMI_CONTEXT_PIPELINE_STAGES] = FIXED("pipeline_stages", "1", RANKS, "there are no pipeline stages here",
         "stages of layers"),
     [TRMI_CONTEXT_PIPELINE_RESULT_BROADCAST] = FIXED("pipeline_result_broadcast", "false", RANKS,
-        "there are no pipeline stages here", "the last stage's result goes to all"),
+        "there are no pipeline stages here", "the last stage sends its result to all ranks"),
     [TRMI_CONTEXT_GROUP_CKPT_SAVE_FILE] = TEXT("group_ckpt_save_file", "", PLANS,
-        "where rank 0 writes which ranks hold the same parameters, a line for each group"),
+        "the file to which rank 0 writes which ranks hold the same parameters, one line for each group"),
 };
 /* clang-format on */
 
@@ -129,7 +129,9 @@ static const char *modes_of(uint32_t modes) {
            : modes == (SAME_GRAPH) ? "data_parallel, hybrid_parallel"
            : modes == (PLANS)      ? "semi_auto_parallel, auto_parallel"
            : modes == BIT(AUTO)    ? "auto_parallel"
-                                   : "hybrid_parallel";
+           : modes == (BIT(DATA_PARALLEL) | PLANS)
+               ? "data_parallel, semi_auto_parallel, auto_parallel"
+               : "hybrid_parallel";
 }
 
 bool trm_context_option_at(int32_t index, trm_context_option *out) {
