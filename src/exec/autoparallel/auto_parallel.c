@@ -1,6 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The search for a plan from beginning to end: meshes, the search on each, measurements of what the
- * plans found use, the memory limit, and plans run in turns. */
+/* Drives the search for a plan. Rank 0 of auto_parallel (plan_search.c) and `trireme plan` call it.
+ *
+ *      meshes         trmi_drive_meshes   all factorisations of the ranks, or the given one
+ *      rounds         trmi_drive_search   search each mesh, measure the operators that the plans
+ * use,
+ *                                         search again with the measured costs, ROUNDS at most
+ *      memory limit   respect_limit       compile the best plan; lower the limit until it fits
+ *      benchmark      trmi_drive_try      run the plans that are predicted to be nearly as fast
+ *
+ * All memory is from d->arena. docs/internals/ describes search and costs. */
 #include "exec/autoparallel/auto_parallel.h"
 
 #include "base/error.h"
@@ -13,8 +21,8 @@
 #include <string.h>
 
 enum { ROUNDS = 4, LIMIT_ROUNDS = 12 };
-/* Seconds to measure in for ranks that are not here: the largest part of a step is known by then,
- * the rest is scaled from it. */
+/* Seconds for measurements when one process measures for ranks that do not run: the operators that
+ * take most of a step are measured by then, costs of the others are scaled from them. */
 static const double alone = 8;
 
 /* ---- meshes
@@ -57,6 +65,7 @@ void trmi_drive_free(trmi_drive *d) {
  *  ----------------------------------------------------------------------------------------------
  */
 
+/* Searches one mesh with the current costs, to m->found. `frontier`: also plans of less memory. */
 static trm_status search_mesh(trmi_drive *d, trmi_drive_mesh *m, bool frontier, trm_error *err) {
     trmi_space_destroy(m->space);
     m->space = NULL;
@@ -74,6 +83,8 @@ static trm_status search_mesh(trmi_drive *d, trmi_drive_mesh *m, bool frontier, 
     return trmi_search(m->space, &options, &d->arena, &m->found, err);
 }
 
+/* Sets d->best: a mesh with a plan that fits, then the one with the fastest plan; if no plan fits,
+ * the mesh with the smallest. */
 static void choose_mesh(trmi_drive *d) {
     for (int32_t i = 0; i < d->meshes_count; i++) {
         const trmi_found *a = &d->meshes[i].found, *b = &d->meshes[d->best].found;
@@ -102,8 +113,9 @@ trm_status trmi_drive_compile(trmi_drive *d, trm_error *err) {
     return d->compile(d->context, best->space, &best->found.best.choice, &d->compiled_bytes, err);
 }
 
-/* The search counts what is kept; a program also has what lives for a moment. What it takes beyond
- * is kept off the limit. */
+/* Repeats the search until the compiled program of the best plan fits the limit. The search counts
+ * activations that are kept; the program also has workspaces and short-lived buffers. Each round
+ * lowers the limit by that excess (d->beyond). */
 static trm_status respect_limit(trmi_drive *d, trm_error *err) {
     double limit = (double)d->memory_bytes;
     for (int i = 0; i < LIMIT_ROUNDS && limit > 0; i++) {
@@ -113,7 +125,7 @@ static trm_status respect_limit(trmi_drive *d, trm_error *err) {
         if (d->compiled_bytes <= limit || f->infeasible || beyond <= d->beyond) {
             break;
         }
-        /* other plans take a little more than the last one */
+        /* the excess of another plan may be a little larger: 0.1 % of the limit more a round */
         d->beyond = beyond + 1e-3 * i * limit;
         TRMI_TRY(search_meshes(d, err));
     }
@@ -129,8 +141,8 @@ trm_status trmi_drive_measure(trmi_drive *d, const trmi_candidate *plans, int32_
     return TRM_OK;
 }
 
-/* Once: the footprint is that of a rank's data-parallel step, and so much time is worth such a
- * step. */
+/* Sets, once, the memory that a step touches and the time limit of measurements, both from the
+ * predicted data-parallel step. */
 static void settle_measuring(trmi_drive *d) {
     const trmi_found *first = &d->meshes[0].found;
     if (d->probe->footprint == 0 && first->baselines_count > 0) {
@@ -173,6 +185,7 @@ static int by_step(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
+/* Returns whether a plan's predicted time differs by 3 % from all that are listed. */
 static bool apart(const trmi_ranked *list, int32_t count, const trmi_ranked *from) {
     for (int32_t i = 0; i < count; i++) {
         if (fabs(list[i].candidate->measure.step / from->candidate->measure.step - 1) < 0.03) {
@@ -196,7 +209,7 @@ int32_t trmi_drive_list(const trmi_drive *d, trmi_ranked list[TRMI_RANKED]) {
     }
     for (int32_t i = 0; i < m->found.frontier_count && count < 2 * TRMI_CANDIDATES; i++) {
         const trmi_ranked point = {&m->found.frontier[i], d->best};
-        /* neighbours on the curve are alike: runs cannot tell them apart */
+        /* plans within 3 % of a listed one cannot be distinguished by running them */
         if (apart(list, count, &point)) {
             list[count++] = point;
         }
@@ -204,6 +217,7 @@ int32_t trmi_drive_list(const trmi_drive *d, trmi_ranked list[TRMI_RANKED]) {
     for (int32_t i = 0; i < d->others_count; i++) {
         list[count++] = (trmi_ranked){&d->others[i], d->best};
     }
+    /* Drop equal plans; then sort all but the best by predicted time. */
     for (int32_t i = 1; i < count; i++) {
         bool known = false;
         for (int32_t k = 0; k < kept && !known; k++) {
@@ -223,6 +237,7 @@ int32_t trmi_drive_list(const trmi_drive *d, trmi_ranked list[TRMI_RANKED]) {
  *  -----------------------------------------------------------------------------------------------
  */
 
+/* Adds a candidate to the benchmark, with the name that reports give it. */
 static trm_status add(trmi_drive *d, trmi_ranked *r, trm_error *err) {
     const trmi_candidate *c = r->candidate;
     const trmi_drive_mesh *m = &d->meshes[r->mesh];
@@ -247,8 +262,7 @@ static trm_status add(trmi_drive *d, trmi_ranked *r, trm_error *err) {
     return status;
 }
 
-/* What a program takes beyond what the search counts is known when it is compiled; what does not
- * keep the limit does not run. */
+/* Compiles each candidate to get its exact memory use, and drops those above the limit. */
 static trm_status weigh(trmi_drive *d, trm_error *err) {
     for (int32_t i = d->trial.count - 1; i >= 0; i--) {
         trmi_trial_plan *t = &d->trial.list[i];
@@ -269,6 +283,7 @@ trm_status trmi_drive_try(trmi_drive *d, trm_error *err) {
         best->infeasible || seconds <= 0) {
         return TRM_OK;
     }
+    /* Candidates within TRMI_TRIAL_BAND of the best that fit the memory limit. */
     trmi_ranked list[TRMI_RANKED];
     int32_t count = trmi_drive_list(d, list);
     for (int32_t i = 0; i < count; i++) {
@@ -284,7 +299,7 @@ trm_status trmi_drive_try(trmi_drive *d, trm_error *err) {
         return TRM_OK;
     }
     const trmi_ranked *chosen = d->trial.list[d->trial.chosen].what;
-    /* what is found is found again */
+    /* search_mesh replaces m->found: keep a copy of the choice */
     trmi_choice *taken = trmi_arena_alloc(&d->arena, sizeof *taken);
     if (taken == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for a plan");

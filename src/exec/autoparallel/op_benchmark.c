@@ -1,4 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Measures operators on the ranks that will run them (op_benchmark.h).
+ *
+ *      load          how much other processes slow the ranks down
+ *      an operator   a graph of this operator alone on its local shapes --> executor --> times of
+ *                    its forward and backward steps, between sweeps of the caches
+ *      requests      rank 0 broadcasts what to measure; all ranks measure at the same time
+ *
+ * All ranks call the same functions in the same order: each measurement begins with a reduction
+ * over all ranks, so that they share cores and memory as in training. */
 #define _GNU_SOURCE
 #include "exec/autoparallel/op_benchmark.h"
 
@@ -14,8 +23,9 @@
 #include <time.h>
 
 enum { REPEATS = 11, BRIEF = 5, LEAST = 3, BACKWARD_MAX = 64 };
-/* Of what a step touches between two uses so much lies between forward and backward: slots and
- * updates do not, and late layers' backward comes at once. */
+/* Before backward, 1/BACKWARD_PART of the bytes of the sweep before forward is read. Less lies
+ * between forward and backward of an operator: no slots and no update, and the backward pass of
+ * late layers follows at once. */
 enum { BACKWARD_PART = 4 };
 static const double enough = 0.4, rough = 0.1; /* seconds for one operator */
 
@@ -32,12 +42,14 @@ typedef struct request {
 /* ---- load
  *  --------------------------------------------------------------------------------------------- */
 
-/* All threads of all ranks work for 30 ms of their own: how long does it take? */
+/* Measures the load of the machine: all ranks compute for 30 ms of CPU time. probe->load becomes
+ * the largest ratio of elapsed to CPU time, over the ratio that the ranks cause themselves where
+ * they are more than the cores. */
 static trm_status find_load(trmi_probe *probe, trm_error *err) {
     double wall = 0, ranks = probe->comm != NULL ? trm_comm_local_size(probe->comm) : 1;
     struct timespec t;
     volatile double sum = 0;
-    TRMI_TRY(trmi_probe_largest(probe, &wall, 1, err)); /* together */
+    TRMI_TRY(trmi_probe_largest(probe, &wall, 1, err)); /* all ranks begin together */
     double begin = trmi_os_now(), own = 0, first = -1;
     while (own < 0.03 && trmi_os_now() - begin < 1) {
         for (int i = 0; i < 20000; i++) {
@@ -63,7 +75,8 @@ static bool is_float(trm_dtype dtype) {
     return dtype == TRM_FLOAT32 || dtype == TRM_BFLOAT16 || dtype == TRM_FLOAT16;
 }
 
-/* A leaf for input i. Activations are parameters too, so that their gradients are computed. */
+/* Adds a leaf for input i of the operator. Activations become parameters, so that backward computes
+ * their gradients. */
 static trm_node leaf_for(trm_graph *to, const trm_graph *g, const trmi_op *op, int32_t i,
                          trm_shape shape) {
     const trmi_value *v = trmi_input_of(g, op, i);
@@ -77,7 +90,7 @@ static trm_node leaf_for(trm_graph *to, const trm_graph *g, const trmi_op *op, i
     if (!is_float(v->dtype) || kind == TRMI_OP_INPUT) {
         return trm_input(to, name, v->dtype, shape);
     }
-    /* Images come from a small convolution, in the layout that it likes. */
+    /* Images come from a 1x1 convolution, so that they have the layout that convolutions choose. */
     bool image = shape.rank == 4 && kind != TRMI_OP_PARAMETER;
     trm_shape small = image ? trm_shape_of(shape.dim[0], 4, shape.dim[2], shape.dim[3]) : shape;
     trm_node x = trm_parameter(to, name, small, TRM_INIT_LINEAR);
@@ -89,6 +102,8 @@ static trm_node leaf_for(trm_graph *to, const trm_graph *g, const trmi_op *op, i
     return v->dtype == TRM_FLOAT32 ? x : trm_cast(to, x, v->dtype);
 }
 
+/* Builds a training graph of the operator alone: leaves of its local shapes under the strategy, the
+ * operator (named "measured"), and a mean as the loss. */
 static trm_status build(const trm_graph *g, const trmi_op *op, const trmi_mesh *mesh,
                         const trmi_strategy *s, trm_graph *to, trm_node *loss, trm_error *err) {
     trm_node inputs[TRMI_SHARD_INPUTS];
@@ -110,8 +125,8 @@ static trm_status build(const trm_graph *g, const trmi_op *op, const trmi_mesh *
     TRMI_TRY(trm_graph_check(to, err));
     trm_node y = {to->ops[made].outputs[0]};
     trm_shape shape = trm_node_shape(to, y);
-    /* Gradients of images arrive in the layout in which images lie; the mean's own would be plain.
-     */
+    /* Behind a ReLU the gradient of an image has the layout of the image; the gradient of the mean
+     * alone would be plain. */
     bool image = shape.rank == 4 && to->values[y.id].dtype == TRM_FLOAT32;
     y = image ? trm_relu(to, y) : y;
     y = to->values[y.id].dtype != TRM_FLOAT32 ? trm_cast(to, y, TRM_FLOAT32) : y;
@@ -119,13 +134,14 @@ static trm_status build(const trm_graph *g, const trmi_op *op, const trmi_mesh *
     return trm_graph_check(to, err);
 }
 
-/* A product that makes the gradient of weights is another kind than one that makes that of an
- * input: a first layer has no such. */
+/* Returns a number for the kind of an operator. Products that compute gradients of weights
+ * (transposed left operand) have another number than those that compute gradients of inputs, which
+ * a first layer does not have. */
 static int32_t kind_of(trmi_op_kind kind, const trmi_attrs *attrs) {
     return 2 * (int32_t)kind + (kind == TRMI_OP_MATMUL && attrs->matmul.transpose_a);
 }
 
-/* Kinds of the gradient operators of `op`. */
+/* Writes the kinds of the gradient operators of `op`, and returns how many there are. */
 static int32_t backward_of(const trm_graph *g, int32_t op, int32_t kinds[BACKWARD_MAX]) {
     int32_t count = 0;
     for (int64_t i = op + 1; i < g->ops_count && count < BACKWARD_MAX; i++) {
@@ -138,28 +154,31 @@ static int32_t backward_of(const trm_graph *g, int32_t op, int32_t kinds[BACKWAR
     return count;
 }
 
-/* What a step computes: of exact sums (plan/shard/shard_exact.c) the operator that they are of. */
+/* Returns the kind of the operator that a step computes; for an exact sum
+ * (plan/shard/shard_exact.c) that of the operator whose result is summed. */
 static int32_t kind_of_step(const trmi_step *step) {
     bool sums = step->op_kind == TRMI_OP_EXACT_SUM;
     return sums ? kind_of(step->attrs->exact.what->kind, &step->attrs->exact.what->attrs)
                 : kind_of(step->op_kind, step->attrs);
 }
 
-/* "NAME", "NAME magnitudes", "NAME sums": is it of the operator whose step is called `name` or
- * "NAME sums"? */
+/* Returns whether step `part` ("NAME", "NAME magnitudes" or "NAME sums") belongs to the operator of
+ * step `name` ("NAME" or "NAME sums"). */
 static bool is_part_of(const char *part, const char *name) {
     size_t length = strcspn(name, " ");
     return strncmp(part, name, length) == 0 && (part[length] == ' ' || part[length] == '\0');
 }
 
-/* Which steps count: 0 none, 1 forward, 2 backward. The gradient of the last operator comes first:
- * each kind is taken as often as the operator has it. */
+/* Marks the program steps whose times count: 0 none, 1 forward, 2 backward. Backward also has steps
+ * of the casts, convolutions and the mean around the operator; the operator is the last of the
+ * forward pass, so its gradients come first: each kind is marked as often as the operator has
+ * it. */
 static void mark_steps(const trm_program *p, const int32_t *kinds, int32_t kinds_count,
                        uint8_t *marks) {
     uint64_t found = 0;
     for (int32_t i = 0; i < p->steps_count; i++) {
         const trmi_step *step = &p->steps[i];
-        /* an input is brought into the layout that its reader likes, each step again */
+        /* a fed input is reordered in every training step, so its reorder counts */
         if (step->phase == TRMI_FORWARD) {
             bool brings = step->kind == TRMI_STEP_REORDER &&
                           p->buffers[step->inputs[0]].arena == TRMI_ARENA_INPUT;
@@ -174,7 +193,7 @@ static void mark_steps(const trm_program *p, const int32_t *kinds, int32_t kinds
             }
         }
     }
-    /* of an exact sum what comes before and behind it, too */
+    /* the steps before and after an exact sum (largest magnitude, rounding) count, too */
     for (int32_t i = 0; i < p->steps_count; i++) {
         bool sums = marks[i] == 2 && p->steps[i].op_kind == TRMI_OP_EXACT_SUM;
         for (int32_t k = 0; sums && k < p->steps_count; k++) {
@@ -189,8 +208,8 @@ static void mark_steps(const trm_program *p, const int32_t *kinds, int32_t kinds
     }
 }
 
-/* What caches lose is what a step touches meanwhile; what every operator uses they still have:
- * scratch. */
+/* Puts the caches into the state in which a training step leaves them: sweeps memory, then touches
+ * SCRATCH, which every operator uses and which therefore stays in the caches. */
 static void leave_behind(trmi_probe *probe, trm_exec *exec, int64_t own, int part) {
     trmi_probe_sweep(probe, own, part);
     if (exec->env.arena[TRMI_ARENA_SCRATCH] != NULL) {
@@ -199,6 +218,8 @@ static void leave_behind(trmi_probe *probe, trm_exec *exec, int64_t own, int par
     }
 }
 
+/* Times the marked steps over several runs of the program; *out has medians of this rank. All ranks
+ * begin each run together and stop after the same number of runs. */
 static trm_status time_op(trmi_probe *probe, trm_exec *exec, const uint8_t *marks,
                           trmi_probe_time *out, trm_error *err) {
     double times[3][REPEATS], begin = trmi_os_now(), used = 0;
@@ -206,11 +227,11 @@ static trm_status time_op(trmi_probe *probe, trm_exec *exec, const uint8_t *mark
     int64_t own =
         arenas[TRMI_ARENA_PARAM] + arenas[TRMI_ARENA_GRAD] + arenas[TRMI_ARENA_ACTIVATION];
     int32_t count = 0;
-    /* By itself a process measures for ranks that are not here: many operators roughly say more
-     * than few well. */
+    /* A single process measures for ranks that do not run, within a short time limit: rough times
+     * of many operators give better plans than good times of a few. */
     bool here = probe->comm != NULL;
     int32_t most = probe->brief ? BRIEF : REPEATS;
-    /* the first touches pages */
+    /* run -1 touches the pages and is not counted */
     for (int32_t r = -1; r < most && (r < (here ? LEAST : 1) || used < (here ? enough : rough));
          r++) {
         leave_behind(probe, exec, own, 1);
@@ -218,7 +239,7 @@ static trm_status time_op(trmi_probe *probe, trm_exec *exec, const uint8_t *mark
         TRMI_TRY(trmi_probe_largest(probe, &used, 1, err)); /* all begin together */
         double sums[3] = {0, 0, 0};
         for (int32_t i = 0; i < exec->program->steps_count; i++) {
-            /* some of what forward left in caches is gone until backward comes by */
+            /* a part of what forward left in the caches is replaced before backward reads it */
             if (i == exec->program->backward_begin) {
                 leave_behind(probe, exec, own, BACKWARD_PART);
             }
@@ -237,7 +258,8 @@ static trm_status time_op(trmi_probe *probe, trm_exec *exec, const uint8_t *mark
     return TRM_OK;
 }
 
-/* Bags of equal length, as no keys would make empty ones. */
+/* Writes offsets for bags of equal length; offsets of zero would make empty bags, which cost
+ * nothing. */
 static trm_status fill_bags(trm_exec *exec, const trm_graph *g, const trmi_op *op, trm_error *err) {
     trm_tensor offsets;
     int64_t rows = trmi_input_of(g, op, 0)->shape.dim[0];
@@ -253,7 +275,8 @@ static trm_status fill_bags(trm_exec *exec, const trm_graph *g, const trmi_op *o
     return TRM_OK;
 }
 
-/* What measuring it takes, about: its inputs, outputs and their gradients, in two layouts. */
+/* Estimates the bytes that measuring an operator takes: inputs, outputs and their gradients, each
+ * in two layouts. */
 static int64_t working_set(const trmi_probe *probe, const trmi_op *op, const trmi_mesh *mesh,
                            const trmi_strategy *s) {
     enum { COPIES = 4 };
@@ -272,6 +295,9 @@ static int64_t working_set(const trmi_probe *probe, const trmi_op *op, const trm
     return COPIES * bytes;
 }
 
+/* Makes an executor for the operator of a request, and the marks of its steps (owned by the
+ * caller).
+ *   error  INVALID: the letters do not cut this operator; UNSUPPORTED: it exceeds the limit */
 static trm_status make_exec(const trmi_probe *probe, const request *ask, trmi_strategy *strategy,
                             trm_exec **exec, uint8_t **marks, trm_error *err) {
     const trmi_op *op = &probe->graph->ops[ask->op];
@@ -310,7 +336,10 @@ static trm_status make_exec(const trmi_probe *probe, const request *ask, trmi_st
     return TRM_OK;
 }
 
-/* Every rank does this. One after the other chooses kernels, which may be measured for it. */
+/* Measures one operator; all ranks call it with the same request. The ranks make their executors
+ * one after the other, because choosing kernels may time them and needs a quiet machine; then they
+ * run at the same time. *out has the times of the slowest rank.
+ *   error  UNSUPPORTED: the operator does not run by itself on some rank */
 static trm_status run_op(trmi_probe *probe, const request *ask, trmi_probe_time *out,
                          trm_error *err) {
     trm_exec *exec = NULL;
@@ -318,7 +347,7 @@ static trm_status run_op(trmi_probe *probe, const request *ask, trmi_probe_time 
     trmi_strategy strategy;
     const trmi_op *op = &probe->graph->ops[ask->op];
     if (probe->limit > 0) {
-        trmi_probe_close(probe); /* until it is known what the operator leaves for it */
+        trmi_probe_close(probe); /* the operator needs memory of the limit first */
     }
     int32_t size = probe->comm != NULL ? trm_comm_size(probe->comm) : 1,
             rank = probe->comm != NULL ? trm_comm_rank(probe->comm) : 0;
@@ -344,6 +373,7 @@ static trm_status run_op(trmi_probe *probe, const request *ask, trmi_probe_time 
         status = trmi_probe_factors(probe, &strategy, trmi_input_of(probe->graph, op, 0)->dtype,
                                     &out->factors, err);
     }
+    /* The slowest rank decides: a step waits for all. */
     double all[4] = {out->forward, out->backward, out->factors, out->spread};
     status = status == TRM_OK ? trmi_probe_largest(probe, all, 4, err) : status;
     *out = (trmi_probe_time){all[0], all[1], all[2], all[3]};
@@ -357,7 +387,7 @@ static trm_status run_op(trmi_probe *probe, const request *ask, trmi_probe_time 
  *  ------------------------------------------------------------------------------------------------
  */
 
-/* Rank 0's word to all. */
+/* Broadcasts a request from rank 0; on the other ranks *what receives it. */
 static trm_status send(trmi_probe *probe, request *what, trm_error *err) {
     what->reach = probe->reach;
     what->brief = probe->brief;
@@ -395,7 +425,8 @@ trm_status trmi_probe_load(trmi_probe *probe, trm_error *err) {
     return find_load(probe, err);
 }
 
-/* Every rank. Plans have the memory that was swept with. */
+/* Runs a benchmark of whole plans; all ranks call it. Frees the block of the sweeps first, because
+ * plans need the memory. */
 static trm_status run_race(trmi_probe *probe, const request *ask, const char *const *plans,
                            trmi_race_result *out, trm_error *err) {
     trmi_race race = ask->race;
@@ -440,7 +471,7 @@ trm_status trmi_probe_serve(trmi_probe *probe, trm_error *err) {
         case ASK_OP:
             probe->footprint = ask.footprint;
             status = run_op(probe, &ask, &time, err);
-            status = status == TRM_UNSUPPORTED ? TRM_OK : status; /* rank 0 knows */
+            status = status == TRM_UNSUPPORTED ? TRM_OK : status; /* rank 0 gets the same */
             break;
         case ASK_LINKS:
             status = trmi_probe_run_links(probe, &none, err);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the optimiser takes for weights whose gradient stays in factors
- * (exec/optimizer/update_factors.c): few of them, and memory decides; many, and their product does;
- * few weights, and caches hold some of them. So it is measured, out of caches as a step leaves
- * them. */
+/* Times the optimiser on weights whose gradient stays in factors (exec/optimizer/update_factors.c).
+ * A formula is not enough: with few factors memory bandwidth bounds the update, with many factors
+ * the multiplication does, and small weights stay in the caches. So the update is measured, with
+ * caches in the state in which a training step leaves them. */
 #include "exec/autoparallel/op_benchmark.h"
 #include "exec/optimizer/update.h"
 
@@ -12,10 +12,11 @@
 
 #include <string.h>
 
-/* SOME: a byte that makes 0.01 of a float32 or a bfloat16 */
+/* SOME: a byte whose repetition is about 0.01, as float32 and as bfloat16 */
 enum { REPEATS = 11, LEAST = 3, SOME = 0x3c };
 static const double enough = 0.2, little = 1e-6; /* seconds; learning rate */
 
+/* Weights, an optimiser for them and the factors of their gradient. */
 typedef struct weights {
     trmi_update *update;
     float *parameters;
@@ -23,6 +24,8 @@ typedef struct weights {
     int64_t count;
 } weights;
 
+/* Makes weights of the local shape of the strategy. Left factor: [factors][rows], right:
+ * [factors][columns]. */
 static trm_status make(const trmi_probe *probe, const trmi_strategy *strategy, trm_dtype dtype,
                        weights *w, trm_error *err) {
     int64_t factors = strategy->local_inputs[0].dim[0], columns = strategy->local_inputs[1].dim[1];
@@ -43,12 +46,13 @@ static trm_status make(const trmi_probe *probe, const trmi_strategy *strategy, t
     return trmi_update_create(&probe->optimizer, &segment, 1, w->count, &w->update, err);
 }
 
+/* Writes the median time of an update to *seconds; all ranks begin each run together. */
 static trm_status time_updates(trmi_probe *probe, const weights *w, trm_dtype dtype,
                                double *seconds, trm_error *err) {
     double times[REPEATS], begin = trmi_os_now(), used = 0;
     int64_t own = w->count * (int64_t)sizeof(float) * (1 + trmi_update_slots(w->update));
     int32_t count = 0;
-    /* the first touches pages */
+    /* run -1 touches the pages and is not counted */
     for (int32_t r = -1; r < REPEATS && (r < LEAST || used < enough); r++) {
         trmi_probe_sweep(probe, own, 1);
         used = trmi_os_now() - begin;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How a rank times: its clock, what it sweeps out of caches before, what it makes of the times,
- * which CPUs all have. */
+/* The tools of a measurement: clock, sweep of the caches, median and spread of times, maximum over
+ * the ranks, number of CPUs that the ranks have. Callers: op_benchmark.c, link_benchmark.c. */
 #define _GNU_SOURCE
 #include "exec/autoparallel/op_benchmark.h"
 
@@ -14,7 +14,7 @@
 #include <string.h>
 #include <time.h>
 
-/* bytes: what a step touches is not known; is little; is much */
+/* Bytes of a sweep: if the footprint of a step is unknown; at least, if it is known; at most. */
 enum { SWEEP = 8 << 20, SWEEP_LEAST = 1 << 20, SWEEP_MAX = 512 << 20 };
 
 double trmi_probe_clock(const trmi_probe *probe) {
@@ -32,11 +32,12 @@ void trmi_probe_close(trmi_probe *probe) {
 }
 
 void trmi_probe_sweep(trmi_probe *probe, int64_t own_bytes, int part) {
-    /* What is touched twice a step was last touched half a step ago. */
+    /* Forward and backward touch an operator's data: on average half a step lies between two
+     * uses. */
     int64_t others = trmi_min_i64((probe->footprint - own_bytes) / 2 / part, SWEEP_MAX);
     int64_t least = probe->footprint > 0 ? SWEEP_LEAST : SWEEP;
     size_t bytes = (size_t)(others > least ? others : least);
-    /* kernels have tables, too */
+    /* own_bytes twice: kernels have tables beside their data */
     size_t rest = probe->limit > 2 * own_bytes ? (size_t)(probe->limit - 2 * own_bytes) : 0;
     bytes = probe->limit > 0 && rest < bytes ? rest : bytes;
     bool beyond = probe->limit > 0 && probe->block_bytes > rest;
@@ -44,11 +45,12 @@ void trmi_probe_sweep(trmi_probe *probe, int64_t own_bytes, int part) {
         trmi_probe_close(probe);
         char *block = trmi_alloc(bytes);
         if (block != NULL) {
-            memset(block, 1, bytes); /* pages of its own */
+            memset(block, 1, bytes); /* else all reads would hit the one shared zero page */
         }
         probe->block = block;
         probe->block_bytes = bytes;
     }
+    /* One read for each cache line. */
     volatile long kept = 0;
     long sum = 0;
     for (size_t i = 0; probe->block != NULL && i < bytes; i += 64) {
@@ -107,6 +109,6 @@ trm_status trmi_probe_cores(trm_comm *comm, int *cores, trm_error *err) {
         any += used[i];
     }
     trmi_free(used);
-    *cores = own < mine ? own : any; /* a quota is all ranks' */
+    *cores = own < mine ? own : any; /* fewer CPUs than the mask: a quota, which all ranks share */
     return status;
 }

@@ -1,8 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* auto_parallel without a plan: rank 0 searches every mesh of so many ranks, all ranks measure what
- * it asks for (what the plans found use, and messages; kept in the cache directory, as trireme plan
- * does), and its plan goes to all. Without the fast back-end or a place to keep measurements:
- * operators by the machine's rates, links by two sums. */
+/* Finds the plan of auto_parallel when the caller gives none. Collective over the ranks of the job.
+ *
+ *      rank 0          drive: search all meshes (auto_parallel.c), request measurements, run plans
+ *      other ranks     trmi_probe_serve: measure what rank 0 requests
+ *      all             share: rank 0's plan, or its error, is broadcast
+ *
+ * Measured costs are kept in the cache directory, as by `trireme plan`. Without the fast back-end
+ * or without a tuning file nothing is measured but two all-reduces: operators then cost what the
+ * rates of the machine predict (`guess`). */
 #include "exec/exec.h"
 #include "exec/distributed/ranks_state.h"
 #include "exec/memory_limit.h"
@@ -20,6 +25,7 @@
 
 enum { SMALL = 1024, LARGE = 1 << 18, TURNS = 5 };
 
+/* The state of one search on one rank. */
 typedef struct searching {
     trm_exec *exec;
     const trm_graph *training;
@@ -40,6 +46,7 @@ static bool has_hosts(const searching *s) {
     return trm_comm_local_size(comm) != trm_comm_size(comm);
 }
 
+/* Returns whether ranks of a host compute cooperative gradients. */
 static bool makes_jointly(const searching *s) {
     return trmi_joint_ranks(s->exec, s->exec->parallel->shard->options) > 1;
 }
@@ -47,6 +54,7 @@ static bool makes_jointly(const searching *s) {
 /* ---- without measuring
  *  ----------------------------------------------------------------------------------- */
 
+/* Writes the shortest time of an all-reduce of `count` floats to *best; the first is a warm-up. */
 static trm_status time_sum(trmi_parallel *p, float *data, int64_t count, double *best,
                            trm_error *err) {
     *best = 1e9;
@@ -60,7 +68,9 @@ static trm_status time_sum(trmi_parallel *p, float *data, int64_t count, double 
     return TRM_OK;
 }
 
-/* Start-up and seconds a byte of these ranks, as a ring's all-reduce shows them. Collective. */
+/* Sets the guessed prices: latency and seconds a byte from a small and a large all-reduce, by the
+ * model of a ring (2 (n - 1) messages); operators by the rates of the back-end, divided by the
+ * number of threads that share a core. Collective. */
 static trm_status guess(searching *s, trm_error *err) {
     trmi_parallel *p = s->exec->parallel;
     trmi_prices *prices = &s->prices;
@@ -91,7 +101,7 @@ static trm_status guess(searching *s, trm_error *err) {
 /* ---- what the drive asks
  *  ---------------------------------------------------------------------------------------- */
 
-/* What a step of this executor is priced by, whatever operators and messages cost. */
+/* Returns the part of the search costs that depends on the executor and not on measurements. */
 static trmi_search_costs costs_of(const searching *s) {
     const trmi_parallel *p = s->exec->parallel;
     return (trmi_search_costs){.prices = &s->prices,
@@ -106,6 +116,8 @@ static trmi_search_costs costs_of(const searching *s) {
                                .gradients = s->exec->accumulate > 1 ? 2 : 1};
 }
 
+/* Makes the search space of a mesh with guessed prices; half of communication is taken as
+ * hidden. */
 static trm_status guessed_space(void *context, const trmi_mesh *mesh, trmi_space **out,
                                 trm_error *err) {
     const searching *s = context;
@@ -114,6 +126,7 @@ static trm_status guessed_space(void *context, const trmi_mesh *mesh, trmi_space
     return trmi_space_create(s->training, mesh, &costs, s->drive.given, out, err);
 }
 
+/* Makes the search space of a mesh with measured operators, messages and updates. */
 static trm_status measured_space(void *context, const trmi_mesh *mesh, trmi_space **out,
                                  trm_error *err) {
     searching *s = context;
@@ -141,6 +154,7 @@ static trm_status measured_space(void *context, const trmi_mesh *mesh, trmi_spac
     return trmi_space_create(s->training, mesh, &costs, s->drive.given, out, err);
 }
 
+/* Compiles a plan and writes the bytes that a rank takes with it to *bytes. */
 static trm_status compile(void *context, const trmi_space *space, const trmi_choice *choice,
                           double *bytes, trm_error *err) {
     const searching *s = context;
@@ -155,6 +169,7 @@ static trm_status compile(void *context, const trmi_space *space, const trmi_cho
 
 /* ---- rank 0 ---------------------------------------------------------------------------------- */
 
+/* Logs the result of the benchmark of plans. */
 static void tell_trial(const trmi_trial *trial) {
     if (trial->turns > 0) {
         const trmi_trial_plan *best = &trial->list[trial->chosen];
@@ -168,7 +183,7 @@ static void tell_trial(const trmi_trial *trial) {
     }
 }
 
-/* What was chosen, for the log and for trm_exec_searched_plan. */
+/* Records the chosen plan for trm_exec_searched_plan and logs it. */
 static void note_plan(searching *s, double begin) {
     const trmi_drive *d = &s->drive;
     const trmi_drive_mesh *best = trmi_drive_best(d);
@@ -197,6 +212,8 @@ static void note_plan(searching *s, double begin) {
              info->text, info->step_seconds * 1e3, ran, beside, info->search_seconds);
 }
 
+/* Runs the search on rank 0 and writes the plan to s->plan.
+ *   error  NOMEM: no plan fits the memory limit */
 static trm_status drive(searching *s, trm_error *err) {
     trmi_drive *d = &s->drive;
     const trmi_parallel *p = s->exec->parallel;
@@ -230,6 +247,7 @@ static trm_status drive(searching *s, trm_error *err) {
     return trmi_space_plan(best->space, &best->found.best.choice, &s->plan, err);
 }
 
+/* Opens the measured costs and measures load and links; rank 0 only. */
 static trm_status settle_costs(searching *s, trm_error *err) {
     const trm_exec *exec = s->exec;
     int32_t ranks = trm_comm_local_size(s->probe.comm);
@@ -243,7 +261,7 @@ static trm_status settle_costs(searching *s, trm_error *err) {
     char *text = NULL;
     TRMI_TRY(trmi_costs_open(&s->costs, &options, err));
     TRMI_TRY(trmi_probe_load(&s->probe, err));
-    /* a job of a small model shall not take a large one's memory to begin */
+    /* messages longer than any plan sends are not measured: that would take memory and time */
     s->probe.reach = trmi_probe_longest(s->probe.graph);
     TRMI_TRY(trmi_costs_links(&s->costs, &text, err));
     trm_status status = trmi_links_parse(text, &s->links, err);
@@ -253,7 +271,8 @@ static trm_status settle_costs(searching *s, trm_error *err) {
     return status;
 }
 
-/* Rank 0's plan; the others measure. */
+/* Finds the plan on rank 0, in s->plan; the other ranks serve its measurements. Rank 0 ends their
+ * service also when it fails. */
 static trm_status find_plan(searching *s, trm_error *err) {
     bool leads = s->exec->parallel->rank == 0,
          measured = s->probe.tuning_file == NULL || s->probe.tuning_file[0] != '\0';
@@ -277,7 +296,8 @@ static trm_status find_plan(searching *s, trm_error *err) {
 
 /* ---- to all ---------------------------------------------------------------------------------- */
 
-/* Rank 0's plan, or its reason, on every rank. */
+/* Broadcasts rank 0's plan as text, and replaces the plan of every rank by it. If rank 0 has
+ * failed, every rank fails with the same status. */
 static trm_status share(searching *s, trm_status status, const trm_error *why, trm_error *err) {
     trmi_parallel *p = s->exec->parallel;
     char *text = s->plan != NULL && status == TRM_OK ? trmi_shard_plan_text(s->plan) : NULL;
@@ -326,7 +346,7 @@ trm_status trmi_shard_search(trm_exec *exec, const trm_graph *graph,
     s->graph = graph;
     s->options = options;
     s->begin = trmi_os_now();
-    /* its kernels are the reference's, messages and the optimiser are not */
+    /* exact mode runs reference kernels, but messages and optimiser of the fast back-end */
     bool exact = exec->env.exact;
     s->probe = (trmi_probe){.comm = p->comm,
                             .graph = training,
@@ -343,6 +363,7 @@ trm_status trmi_shard_search(trm_exec *exec, const trm_graph *graph,
     status = status == TRM_OK ? trmi_probe_cores(p->comm, &s->probe.cores, err) : status;
     if (status == TRM_OK) {
         status = find_plan(s, &own);
+        /* A failed rank other than 0, or a broken communicator: a broadcast would not return. */
         bool lost = status != TRM_OK && (p->rank != 0 || trm_comm_health(p->comm, err) != TRM_OK);
         if (lost && err != NULL) {
             *err = own;

@@ -1,6 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Chooses among the plans that the search predicts to be nearly as fast as the best: runs them
- * (plan_benchmark.c) within a time limit and keeps the result with the measured costs. */
+/* Chooses among the plans that the search predicts to be nearly as fast as the best.
+ *
+ *      trmi_trial_add      candidates, without equal ones
+ *      trmi_trial_narrow   at most PLANS of them that differ, and as many as the time allows
+ *      trmi_trial_run      reads the result of an earlier run, or runs them (plan_benchmark.c), and
+ *                          keeps the result in the tuning cache
+ *      trmi_trial_choose   data parallel if it is as good as the fastest, else the predicted best
+ * if
+ *                          it is, else the fastest
+ *
+ * Predictions err by a few percent; runs of the whole step decide between close plans. */
 #include "exec/autoparallel/plan_selection.h"
 
 #include "base/error.h"
@@ -18,13 +27,14 @@
 #include <string.h>
 
 enum { PLANS = 5, STEPS_MOST = 8, TURNS_LEAST = 4 };
-/* If nobody says for how long: so many steps of plans, within bounds. What long steps are made of
- * takes long to tell apart. */
+/* The default time limit: steps_tried predicted steps, but at least `shortest` and at most
+ * `longest` seconds. Plans with long steps need more time to be distinguished. */
 static const double shortest = 10, longest = 40, steps_tried = 240;
-/* predictions that differ by less are of plans that hardly differ */
+/* plans of one mesh whose predictions differ by less are taken as alike */
 static const double apart = 0.01;
-static const double turn = 0.05; /* seconds that steps of a turn take, about */
-/* a resolution beyond this says that the machine is busy: simplicity is then worth no more */
+static const double turn = 0.05; /* seconds: target time of the steps of one turn */
+/* The most by which a simpler plan may be slower and still be chosen. A larger resolution means
+ * that the machine is busy, not that the plans are equal. */
 static const double cautious = 0.02;
 
 double trmi_trial_seconds(double said, double step) {
@@ -86,12 +96,13 @@ static bool is_apart(const trmi_trial *t, int32_t count, const trmi_trial_plan *
     return true;
 }
 
-/* The best, data parallel, and others that lie apart, all within the band. */
+/* Keeps the best plan, data parallel, and others that differ in predicted time, PLANS in all; all
+ * within TRMI_TRIAL_BAND of the best. */
 static void keep_few(trmi_trial *t) {
     int32_t kept = 0, all = t->count;
     qsort(t->list, (size_t)all, sizeof *t->list, by_prediction);
     double most = all > 0 ? t->list[0].predicted * (1 + TRMI_TRIAL_BAND) : 0;
-    bool simple = false; /* one place is data parallel's */
+    bool simple = false; /* one place is reserved for data parallel */
     for (int32_t i = 0; i < all; i++) {
         simple = simple || (t->list[i].simple && t->list[i].predicted <= most);
     }
@@ -114,6 +125,8 @@ static void keep_few(trmi_trial *t) {
  *  ----------------------------------------------------------------------------------------- */
 
 #ifdef TRIREME_ONEDNN
+/* Writes the key of plan `index` in the tuning cache: a hash of all plans, the optimiser and the
+ * options that change a step; threads and ranks. */
 static void key_of(const trmi_trial *t, const trmi_probe *probe, const trmi_costs *c, int32_t index,
                    char *key, size_t size) {
     uint64_t h = TRMI_HASH_BEGIN;
@@ -130,6 +143,7 @@ static void key_of(const trmi_trial *t, const trmi_probe *probe, const trmi_cost
 }
 #endif
 
+/* Reads the result of an earlier run of the same plans; false: there is none, or not of all. */
 static bool recall(trmi_trial *t, const trmi_probe *probe, const trmi_costs *c) {
 #ifdef TRIREME_ONEDNN
     for (int32_t i = 0; i < t->count && c->file != NULL && !c->refresh; i++) {
@@ -151,6 +165,7 @@ static bool recall(trmi_trial *t, const trmi_probe *probe, const trmi_costs *c) 
     return t->kept;
 }
 
+/* Writes the result to the tuning cache; an error only means that it is measured again. */
 static void keep(const trmi_trial *t, const trmi_probe *probe, trmi_costs *c) {
 #ifdef TRIREME_ONEDNN
     trm_error ignored;
@@ -173,25 +188,28 @@ static void keep(const trmi_trial *t, const trmi_probe *probe, trmi_costs *c) {
 /* ---- run and choose
  *  ------------------------------------------------------------------------------------------ */
 
+/* Returns how many steps a plan runs in each turn: about `turn` seconds. */
 static int32_t steps_of(const trmi_trial *t) {
     double steps = ceil(turn / fmax(1e-6, t->list[0].predicted));
     return steps < 2 ? 2 : steps > STEPS_MOST ? STEPS_MOST : (int32_t)steps;
 }
 
-/* Of so many plans, with what their making takes. */
+/* Returns the seconds that the least number of turns of `count` plans takes, with creation. */
 static double least_seconds(const trmi_trial *t, int32_t count) {
     return TURNS_LEAST * count * (1 + steps_of(t)) * t->list[0].predicted;
 }
 
 void trmi_trial_narrow(trmi_trial *t, double seconds) {
     keep_few(t);
-    /* of two data parallel is the second, if it is there */
+    /* drop the slowest, but keep data parallel: with two plans left it is the second */
     while (t->count > 1 && least_seconds(t, t->count) > seconds) {
         trmi_trial_drop(t,
                         t->list[t->count - 1].simple && t->count > 2 ? t->count - 2 : t->count - 1);
     }
 }
 
+/* Runs the plans in turns on all ranks, within `seconds`. If all of them together exceed `memory`,
+ * one is in memory at a time. Too few turns: t->turns stays 0 and predictions decide. */
 static trm_status run(trmi_trial *t, trmi_probe *probe, double seconds, double memory,
                       trm_error *err) {
     trmi_race race = {
@@ -225,6 +243,7 @@ static trm_status run(trmi_trial *t, trmi_probe *probe, double seconds, double m
     return TRM_OK;
 }
 
+/* Returns whether a plan cannot be distinguished from the fastest. */
 static bool as_good(const trmi_trial_plan *p) { return p->behind <= fmin(p->resolution, cautious); }
 
 void trmi_trial_choose(trmi_trial *t) {

@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The loss scale and its state machine. Static: constant, steps that overflow are skipped. Dynamic:
+ * multiplied by grow_by after grow_every good steps, by shrink_by after shrink_after overflows.
+ * Pure arithmetic: exec_scale.c applies the scale. */
 #include "exec/optimizer/loss_scale.h"
 
 #include "base/error.h"
@@ -49,6 +52,7 @@ bool trmi_loss_scale_step(trmi_loss_scale *s, bool overflow) {
         return false;
     }
     if (++s->good >= o->grow_every) {
+        /* The scale stays a finite float32. */
         if (s->scale <= (double)FLT_MAX / o->grow_by) {
             s->scale *= o->grow_by;
         }

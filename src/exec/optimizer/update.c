@@ -3,8 +3,12 @@
  *
  *      gradient --squares by block--> finite? norms --clip, trust ratios--> rule by block
  *
- * The sweep and the pass each stream the ranges once; blocks are fixed, so the bits do not depend
- * on the number of threads. */
+ * The sweep for the norms and the pass of the rule each read the ranges once. Blocks are fixed
+ * (BLOCK elements of one segment) and sums are added in the order of blocks, so the bits do not
+ * depend on the number of threads.
+ *
+ * Callers: exec_update.c; the planner, to time an update (exec/autoparallel/). With sliced
+ * optimiser state each rank updates its own blocks (trmi_update_share), but norms are of all. */
 #include "exec/optimizer/update_state.h"
 
 #include "base/checked.h"
@@ -35,6 +39,7 @@ static const kind kinds[TRMI_OPTIMIZERS] = {
     [TRM_FTRL] = {2, {"n", "z"}},
 };
 
+/* Checks that 0 <= value < below and finite. */
 static trm_status in_range(const char *name, double value, double below, trm_error *err) {
     if (!(value >= 0 && value < below)) {
         return below < INFINITY
@@ -63,6 +68,7 @@ static trm_status check_options(const trm_optimizer_options *o, trm_error *err) 
     return in_range("clip_norm", o->clip_norm, INFINITY, err);
 }
 
+/* Replaces zeros by the documented defaults (trireme/exec.h). */
 static void fill_defaults(trm_optimizer_options *o) {
     static const double epsilon[TRMI_OPTIMIZERS] = {
         [TRM_ADAM] = 1e-8, [TRM_LARS] = 1e-9, [TRM_ADAGRAD] = 1e-10};
@@ -75,6 +81,8 @@ static void fill_defaults(trm_optimizer_options *o) {
 /* ---- life --------------------------------------------------------------------------------------
  */
 
+/* Copies the segments, checks that each lies in the range of `count` elements, and counts
+ * blocks. */
 static trm_status copy_segments(trmi_update *u, const trmi_update_segment *segments, int64_t count,
                                 trm_error *err) {
     for (int32_t i = 0; i < u->segments_count; i++) {
@@ -91,6 +99,7 @@ static trm_status copy_segments(trmi_update *u, const trmi_update_segment *segme
     return TRM_OK;
 }
 
+/* Cuts dense segments into blocks and takes the memory for their sums. */
 static trm_status make_blocks(trmi_update *u, trm_error *err) {
     size_t blocks = (size_t)u->blocks_count;
     u->blocks = trmi_alloc(blocks * sizeof *u->blocks);
@@ -111,6 +120,7 @@ static trm_status make_blocks(trmi_update *u, trm_error *err) {
     return TRM_OK;
 }
 
+/* Takes the memory of the slots, which begins as zero; accumulators begin with their option. */
 static trm_status make_slots(trmi_update *u, trm_error *err) {
     for (int32_t s = 0; s < u->slots_count; s++) {
         u->slots[s] = trmi_map((size_t)u->count * sizeof(float));
@@ -128,10 +138,11 @@ static trm_status make_slots(trmi_update *u, trm_error *err) {
     return TRM_OK;
 }
 
+/* Takes all memory of an optimiser whose options are set; an update allocates nothing. */
 static trm_status create(trmi_update *u, const trmi_update_segment *segments, trm_error *err) {
     size_t n = (size_t)u->segments_count;
     u->segments = trmi_alloc(n * sizeof *u->segments);
-    bool sparse = false; /* few models look rows up, and what that takes is large */
+    bool sparse = false; /* the state of sparse rows is large and few models need it */
     for (size_t i = 0; i < n; i++) {
         sparse = sparse || segments[i].sparse;
     }
@@ -225,8 +236,8 @@ int64_t trmi_update_block_offset(const trmi_update *u, int64_t index) {
                ? u->blocks[u->blocks_count - 1].offset + u->blocks[u->blocks_count - 1].count
                : 0;
 }
-/* A huge page that other ranks' blocks lie in, too, would be taken whole for the sake of the own
- * ones. */
+/* Slots outside of this rank's blocks are never touched. A huge page that holds own and other
+ * blocks would become resident as a whole, so ranges of other ranks use small pages. */
 static void split_pages(trmi_update *u) {
     enum { EACH = TRMI_HUGE_PAGE_BYTES / sizeof(float) };
     for (int64_t i = 0, done = 0; i < u->blocks_count; i++) {
@@ -263,7 +274,8 @@ double trmi_update_norm(const trmi_update *u) { return u->norm; }
 /* ---- one step ----------------------------------------------------------------------------------
  */
 
-/* The sum of squares; where float does not hold it, again in double. */
+/* Returns the sum of squares of an array. The kernel sums in float32; if that overflows, the sum is
+ * computed again in double, so that only values that are not finite give an infinite norm. */
 static double block_squares(const trmi_update_kernels *kernels, const float *x, int64_t count) {
     double sum = (double)kernels->squares(x, count);
     if (isfinite(sum)) {
@@ -280,7 +292,9 @@ static bool is_mine(const trmi_update *u, int64_t block) {
     return u->mine == NULL || u->mine[block] != 0;
 }
 
-/* Sums of squares by block, then by segment, then of all, always in the same order. */
+/* Measures norms: sums of squares of gradients (LARS: also of parameters) by block, then by
+ * segment, then of all, always in the same order. Collective where u->exchange or u->total is set.
+ * Sets u->norm, the global norm of unscaled gradients. */
 static trm_status measure(trmi_update *u, const float *parameters, const float *gradients,
                           trm_error *err) {
     bool weights = u->options.kind == TRM_LARS;
@@ -299,12 +313,15 @@ static trm_status measure(trmi_update *u, const float *parameters, const float *
                 mine ? block_squares(u->kernels, parameters + b->offset, b->count) : 0;
         }
     }
+    /* With slices each rank has the sums of its own blocks; the exchange adds those of the
+     * others. */
     if (u->exchange != NULL) {
         TRMI_TRY(u->exchange(u->exchange_context, u->block_gradient,
                              u->blocks_count * (weights ? 2 : 1), err));
     }
     memset(u->segment_gradient, 0, (size_t)u->segments_count * sizeof *u->segment_gradient);
     memset(u->segment_weight, 0, (size_t)u->segments_count * sizeof *u->segment_weight);
+    /* Sums in the order of blocks. Parameters that only this rank has are added over all ranks. */
     double all = u->rows_squares, apart = 0;
     for (int64_t i = 0; i < u->blocks_count; i++) {
         u->segment_gradient[u->blocks[i].segment] += u->block_gradient[i];
@@ -320,8 +337,9 @@ static trm_status measure(trmi_update *u, const float *parameters, const float *
     return TRM_OK;
 }
 
-/* You et al. 2017, section 4: trust * |w| / (|g| + decay * |w|); 1 where a norm is zero and for
- * parameters that are not decayed (norms, biases). */
+/* Returns the trust ratio of LARS (You et al. 2017, section 4) for a segment:
+ * trust * |w| / (|g| + decay * |w|). It is 1 where a norm is zero and for parameters without weight
+ * decay (scales and shifts of norms, biases). */
 static double trust_ratio(const trmi_update *u, int32_t segment) {
     const trm_optimizer_options *o = &u->options;
     double weight = sqrt(u->segment_weight[segment]);
@@ -351,6 +369,7 @@ trmi_rule trmi_update_rule(const trmi_update *u, int32_t segment, double learnin
         .l2 = (float)o->l2,
         .lr_inverse = learning_rate > 0 ? (float)(1 / learning_rate) : 0,
     };
+    /* Adam: bias correction (Kingma and Ba 2015). LARS: the layer's own rate; not for tables. */
     if (o->kind == TRM_ADAM) {
         rule.step_size = (float)(learning_rate / (1 - pow(o->beta1, (double)step)));
         rule.root_scale = (float)(1 / sqrt(1 - pow(o->beta2, (double)step)));
@@ -361,6 +380,7 @@ trmi_rule trmi_update_rule(const trmi_update *u, int32_t segment, double learnin
     return rule;
 }
 
+/* Applies the rule to elements [offset, offset + count); `gradient` begins at `offset`. */
 static void run_pass(const trmi_update *u, const trmi_rule *rule, float *parameters,
                      const float *gradient, int64_t offset, int64_t count) {
     u->kernels->rule[u->options.kind](rule, parameters + offset, gradient,
@@ -377,7 +397,9 @@ static bool all_zero(const float *x, int64_t count) {
     return true;
 }
 
-/* Stretches of rows that somebody used. */
+/* Applies the rule to the rows of a block of a dense table gradient that are not all zero, in
+ * stretches as long as possible. A row without a gradient was not used by the batch: it keeps its
+ * values and slots, as with sparse gradients. */
 static void run_table(const trmi_update *u, const trmi_rule *rule, float *parameters,
                       const float *gradients, const trmi_update_block *b) {
     const trmi_update_segment *s = &u->segments[b->segment];
@@ -404,6 +426,7 @@ trm_status trmi_update_run(trmi_update *u, float *parameters, const float *gradi
         return TRMI_FAIL(err, TRM_DIVERGED, "a gradient is NaN or infinite at step %llu",
                          (unsigned long long)step);
     }
+    /* u->clip divides by the loss scale, too. */
     double limit = u->options.clip_norm;
     u->clip = (float)((limit > 0 && u->norm > limit ? limit / u->norm : 1) * u->scale);
     if (u->options.kind == TRM_FTRL && learning_rate == 0) {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Gradients in factors: that of a matrix W in y = x W^T over n samples is dy^T x. With few samples,
- * making it, measuring it and reading it again costs more than all else that is done to W:
+/* Gradients in factors. The gradient of a matrix W in y = x W^T over n samples is dy^T x: the
+ * product of two small matrices ("factors": n rows each). With few samples, memory traffic for the
+ * whole gradient costs more than multiplying inside the update:
  *
  *      dense       write g   read g (norm)   read g, w, v   write w, v       and each write reads first
  *      in factors                            read    w, v   write w, v       n multiply-adds an element
@@ -16,6 +17,8 @@
 #include <math.h>
 #include <string.h>
 
+/* Elements of a product that a thread makes at a time; of a factor's row that stay in the L1
+ * cache. */
 enum { PIECE = 1 << 16, STRETCH = 512 };
 
 static int64_t rows_of(const trmi_update_segment *s) { return s->count / s->columns; }
@@ -24,7 +27,8 @@ static size_t copy_bytes(const trmi_update_segment *s) {
     return (size_t)(s->factors * (rows_of(s) + s->columns)) * sizeof(float);
 }
 
-/* What is float32 already is not copied: such room is never used. */
+/* Maps memory for float32 copies of both factors. If factors are float32 already, the memory is not
+ * touched and so never becomes resident. */
 trm_status trmi_update_product_reserve(trmi_update *u, int32_t segment, trm_error *err) {
     const trmi_update_segment *s = &u->segments[segment];
     u->pairs[segment].copy = trmi_map(copy_bytes(s));
@@ -58,7 +62,7 @@ void trmi_update_factors(trmi_update *u, int32_t segment, const void *left, cons
     }
 }
 
-/* In double where float does not hold it. */
+/* Returns the inner product of two arrays; computed again in double if float32 overflows. */
 static double inner(const trmi_update *u, const float *x, const float *y, int64_t count) {
     double sum = (double)u->kernels->inner(x, y, count);
     if (isfinite(sum)) {
@@ -71,7 +75,8 @@ static double inner(const trmi_update *u, const float *x, const float *y, int64_
     return sum;
 }
 
-/* sums[a][b] = the inner product of rows a and b <= a, whose stretches stay in the first cache. */
+/* Computes sums[a][b] = inner product of rows a and b of a factor, for b <= a, in stretches that
+ * stay in the L1 cache. `rows` is [factors][length]. */
 static void inner_products(const trmi_update *u, const float *rows, int64_t factors, int64_t length,
                            double sums[TRMI_FACTORS_MOST][TRMI_FACTORS_MOST]) {
     for (int64_t a = 0; a < factors; a++) {
@@ -87,6 +92,8 @@ static void inner_products(const trmi_update *u, const float *rows, int64_t fact
     }
 }
 
+/* |L^T R|^2 = sum over a, b of (L L^T)[a][b] * (R R^T)[a][b]: n^2 inner products instead of the
+ * product itself. */
 double trmi_update_product_squares(const trmi_update *u, int32_t segment) {
     const trmi_update_segment *s = &u->segments[segment];
     const trmi_update_pair *p = &u->pairs[segment];
@@ -99,13 +106,13 @@ double trmi_update_product_squares(const trmi_update *u, int32_t segment) {
             sum += (a == b ? 1 : 2) * left[a][b] * right[a][b];
         }
     }
-    /* some element may be infinite */
+    /* an element of the product may then be infinite in float32 */
     bool overflows = sum > (double)__FLT_MAX__ * (double)__FLT_MAX__;
     return overflows ? INFINITY : sum < 0 ? 0 : sum;
 }
 
-/* Elements [begin, begin + count) of the product, row-major, begin with this stretch of whole rows,
- * or of one. */
+/* Returns the first stretch of elements [begin, begin + count) of the product (row-major) that
+ * kernels can make at once: several whole rows, or a part of one row. */
 static trmi_product stretch(const trmi_update *u, int32_t segment, int64_t begin, int64_t count) {
     const trmi_update_segment *s = &u->segments[segment];
     const trmi_update_pair *p = &u->pairs[segment];

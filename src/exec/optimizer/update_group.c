@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ids of a step in groups of equal ones, by all threads:
+/* Groups the ids of a step by equal ids, with all threads:
  *
  *      ids [7 2 7 9]  --dealt by their high bits-->  [2] [7 7] [9]     a bucket is one thread's, small enough for
  *      group          --a table of hashes------->     0   0 0   0      the first-level cache with all it needs
  *
- * A key is id << 32 | position, in the order of the batch within its bucket, whatever the threads
- * do. Groups are numbered in each bucket, as they come.
+ * A key is id << 32 | position. Within its bucket it keeps the order of the batch for any number of
+ * threads (a counting sort over SLICES fixed slices of the batch), so sums have the same bits.
+ * Groups are numbered by bucket, in the order in which their ids first occur.
  */
 #include "exec/optimizer/update_state.h"
 
@@ -17,13 +18,15 @@
 enum {
     BUCKETS = TRMI_UPDATE_BUCKETS,
     SLICES = 16,
-    ALONE = 2048, /* keys that are not worth waking threads for */
+    ALONE = 2048, /* up to so many keys one thread is faster */
     LEAST_CELLS = 16
 };
 
 /* ---- room
  *  -------------------------------------------------------------------------------------------- */
 
+/* Returns how many cells all buckets need for `count` ids: a power of two of at least twice the
+ * keys of each. */
 static int64_t cells_of(int64_t count) { return 4 * count + BUCKETS * LEAST_CELLS; }
 
 void trmi_update_rows_free(trmi_update_rows *rows) {
@@ -59,6 +62,7 @@ trm_status trmi_update_rows_reserve(trmi_update_rows *rows, int64_t count, int64
 /* ---- groups
  *  ------------------------------------------------------------------------------------------ */
 
+/* One distribution of ids to buckets. `wide`: ids are int64, else int32. */
 typedef struct deal {
     const void *ids;
     bool wide;
@@ -74,7 +78,9 @@ static uint64_t id_of(const deal *d, int64_t i) {
 
 static int64_t slice_begin(const deal *d, int64_t slice) { return d->count * slice / SLICES; }
 
-/* False when an id is outside the table. */
+/* Counts ids by slice and bucket, then turns the counts into positions: d->at[s][b] is where slice
+ * s writes its first key of bucket b, begin[b] where bucket b begins. Returns false if an id is
+ * outside the table. */
 static bool count_buckets(deal *d, uint64_t table_rows, int64_t *begin) {
     int64_t outside = 0;
     memset(d->at, 0, sizeof d->at);
@@ -100,6 +106,7 @@ static bool count_buckets(deal *d, uint64_t table_rows, int64_t *begin) {
     return outside == 0;
 }
 
+/* Writes each id as a key to its place in its bucket. */
 static void deal_keys(deal *d, uint64_t *keys) {
 #pragma omp parallel for schedule(static) if (d->count > ALONE)
     for (int64_t s = 0; s < SLICES; s++) {
@@ -110,7 +117,8 @@ static void deal_keys(deal *d, uint64_t *keys) {
     }
 }
 
-/* Cells hold group + 1, 0 = free; at least twice as many as keys. */
+/* Groups the keys of one bucket with a hash table (linear probing, Fibonacci hashing). A cell holds
+ * group + 1, 0 = free; there are at least twice as many cells as keys. */
 static void group_bucket(trmi_update_rows *r, int64_t bucket) {
     int64_t begin = r->begin[bucket], count = r->begin[bucket + 1] - begin;
     const uint64_t *keys = r->keys + begin;
@@ -145,6 +153,7 @@ trm_status trmi_update_group(trmi_update_rows *r, const void *ids, trm_dtype id_
             "%lld embedding ids in a step, %lld rows of a table: at most 2^30 and 2^32",
             (long long)count, (long long)table_rows);
     }
+    /* Buckets are ranges of ids: all threads write to disjoint rows of the table later. */
     while (((table_rows - 1) >> d.shift) >= BUCKETS) {
         d.shift++;
     }

@@ -3,10 +3,11 @@
  *
  *      ids  [7 2 7 9]  --groups-->  2 | 7 7 | 9      groups of equal ids, by bucket (update_group.c)
  *      rows [a b c d]               b | a+c | d      summed in the batch's order
- *                                                    64 groups at a time: the rule runs over each
- *                                                    row, or
- *                                                    over all of them gathered, where rows are
- *                                                    narrow
+ *
+ * The rule runs over 64 groups at a time: over each row, or, where rows are narrow, over all of
+ * them gathered in one array. trmi_update_prepare sums and measures before the dense pass;
+ * trmi_update_sparse applies the rule after it. A bucket is one thread's, so no row has two
+ * writers.
  */
 #include "exec/optimizer/update_state.h"
 
@@ -18,14 +19,15 @@
 enum {
     GROUPS = TRMI_UPDATE_GROUPS,
     BUCKETS = TRMI_UPDATE_BUCKETS,
-    NARROW = 16, /* rows of fewer numbers are gathered */
-    FIRST = 16,  /* rows of a chunk that nobody has prefetched yet */
-    ALONE = 512  /* ids that are not worth waking threads for */
+    NARROW = 16, /* rows with fewer elements are gathered */
+    FIRST = 16,  /* rows that kernels do not prefetch, at the beginning of a chunk */
+    ALONE = 512  /* up to so many ids one thread is faster */
 };
 
 /* ---- before the update: sums and squares
  *  ----------------------------------------------------------- */
 
+/* Returns the sum of squares; in double if float32 overflows. */
 static double sum_of_squares(const trmi_update *u, const float *x, int64_t count) {
     float part = u->kernels->squares(x, count);
     double squares = (double)part;
@@ -38,7 +40,8 @@ static double sum_of_squares(const trmi_update *u, const float *x, int64_t count
     return squares;
 }
 
-/* A table that is read by the same ids and was prepared in this sweep. */
+/* Returns the groups of an earlier table that was read with the same ids in this step; NULL: none.
+ * Such tables (two embeddings of one feature) share one grouping. */
 static const trmi_update_rows *same_order(const trmi_update *u, int32_t segment, const void *ids,
                                           int64_t count, int64_t table_rows, int64_t width) {
     for (int32_t i = 0; i < segment; i++) {
@@ -89,7 +92,8 @@ trm_status trmi_update_prepare(trmi_update *u, int32_t segment, const void *ids,
 /* ---- the update
  *  ------------------------------------------------------------------------------------- */
 
-/* Narrow rows of one array, side by side in `block`. */
+/* Copies narrow rows, which begin at at[i] of `from`, side by side to `block`; scatter copies them
+ * back. */
 static void gather(const float *from, const int64_t *at, int64_t rows, int64_t width,
                    float *block) {
     for (int64_t i = 0; i < rows; i++) {
@@ -106,8 +110,8 @@ static void scatter(const float *block, const int64_t *at, int64_t rows, int64_t
     }
 }
 
-/* Rows of fewer numbers than a vector has: gathered, so that the rule runs over them as one
- * stretch. */
+/* Updates rows that are shorter than a vector: gathers parameters and slots, so that the rule runs
+ * over one long array, and scatters the results. */
 static void update_narrow(const trmi_update *u, const trmi_rule *rule, float *parameters,
                           const float *sums, const int64_t *at, int64_t rows, int64_t width) {
     float w[GROUPS * NARROW], slot[TRMI_UPDATE_SLOTS_MAX][GROUPS * NARROW];
@@ -122,6 +126,8 @@ static void update_narrow(const trmi_update *u, const trmi_rule *rule, float *pa
     }
 }
 
+/* Updates up to GROUPS different rows, with their summed gradients. Prefetches first: the rows are
+ * scattered over a table that is larger than the caches. */
 static void update_groups(const trmi_update *u, const trmi_rule *rule, const float *sums,
                           const uint32_t *id, int64_t rows, float *parameters, int64_t offset,
                           int64_t width) {
@@ -143,6 +149,7 @@ static void update_groups(const trmi_update *u, const trmi_rule *rule, const flo
     }
 }
 
+/* Updates all rows of one bucket. */
 static void update_bucket(const trmi_update *u, const trmi_rule *rule, const trmi_update_rows *r,
                           int64_t bucket, float *parameters, int64_t offset, int64_t width) {
     int64_t begin = r->order->begin[bucket], groups = r->order->groups[bucket];
