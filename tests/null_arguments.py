@@ -21,6 +21,7 @@ OPTIONAL = {
     'trm_dataset_shapes': 'options', 'trm_shapes_write': 'options', 'trm_dataset_criteo': 'options',
     'trm_dataset_avazu': 'options', 'trm_dataset_csv': 'options', 'trm_dataset_libsvm': 'options',
     'trm_dataset_slots': 'options', 'trm_dataset_click_tfrecord': 'options', 'trm_vocabulary_build': 'options',
+    'trm_dataset_tokens': 'options', 'trm_dataset_text': 'options', 'trm_dataset_json_lines': 'options',
     'trm_dataset_clicks': 'options', 'trm_dataset_random_clicks': 'options', 'trm_clicks_measure': 'options',
     'trm_distribute_begin': 'flags', 'trm_distribute_over': 'comm', 'trm_distribute_rank': '*',
     'trm_distribute_size': '*', 'trm_distribute_comm': 'distribute', 'trm_distribute_broadcast': 'distribute',

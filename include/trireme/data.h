@@ -100,7 +100,8 @@ TRM_API TRM_MUST_USE trm_status trm_dataset_tfrecord_imagenet(const char *path, 
  * All verbs below work on them as on files: order, shards, prefetch and resume. */
 
 typedef struct trm_batch_field {
-    const char *name; /* files: "image", "label", "dense", "keys", "offsets", "values" */
+    /* Of files: "image", "label"; "dense", "keys", "offsets", "values"; "tokens", "targets". */
+    const char *name;
     trm_tensor tensor;
 } trm_batch_field;
 
@@ -314,12 +315,13 @@ TRM_API char *trm_dataset_describe(trm_dataset *dataset);
 /* ---- named pipelines --------------------------------------------------------------------- */
 
 struct trm_click_options; /* below */
+struct trm_text_options;  /* below */
 
 /* What the command line says about data, in one struct; zero means the default. */
 typedef struct trm_dataset_spec {
     /* NULL or "auto" looks at the path; else synth (the generated shapes), random, cifar10,
      * imagefolder, tfrecord (of images), clicks (generated), criteo, avazu, csv, libsvm, slots,
-     * tfrecord-clicks. */
+     * tfrecord-clicks, tokens, text, jsonl. */
     const char *kind;
     const char *path; /* file or folder; "synth" gives the shapes, "clicks" the generated clicks */
     trm_usage usage;
@@ -336,7 +338,8 @@ typedef struct trm_dataset_spec {
      * std in B, G, R order, 224 x 224, and shuffle(10) on top of the permutation. */
     bool exact_guide;
     const struct trm_click_options *click;
-    const trm_shapes_options *shapes; /* synth; NULL = the default set */
+    const struct trm_text_options *text; /* tokens, text, jsonl; NULL = its zeros */
+    const trm_shapes_options *shapes;    /* synth; NULL = the default set */
 } trm_dataset_spec;
 
 /* The usual pipeline for this data. Train: permuted, augmented (crop and flip at 32, decode,
@@ -538,13 +541,14 @@ TRM_API TRM_MUST_USE trm_status trm_clicks_measure(const trm_clicks_options *opt
 
 /* ==== text ================================================================================== */
 
-/* Text for language models: tokenizers and files of tokens.
+/* Text for language models: tokenizers, and datasets of tokens.
  *
  *     trm_tokenizer *tokenizer;
  *     trm_tokenizer_train((const char *[]){"input.txt"}, 1,
  *                         &(trm_tokenizer_options){.vocabulary = 8192}, &tokenizer, &err);
  *     trm_tokenizer_save(tokenizer, "tokenizer", &err);
- *     trm_tokenizer_encode(tokenizer, text, bytes, &tokens, &err);
+ *     trm_dataset_text("input.txt", TRM_USAGE_TRAIN,
+ *                      &(trm_text_options){.tokenizer = "tokenizer", .context = 256}, &data, &err);
  *
  * A tokenizer is byte-level BPE as Hugging Face's `tokenizers` package writes it, or one token for
  * each character of a text. It gives the ids that the package gives (its `encode` without the tokens
@@ -627,6 +631,48 @@ TRM_API TRM_MUST_USE trm_status trm_tokens_write(const trm_tokens *tokens, const
 /* Reads a file of tokens, nanoGPT's or llm.c's.   errors  IO, CORRUPT, NOMEM */
 TRM_API TRM_MUST_USE trm_status trm_tokens_read(const char *path, trm_tokens *tokens,
                                                 trm_error *err);
+
+/* ---- datasets of tokens ----------------------------------------------------------------------
+ * A sample is `context` tokens and, for each of them, the one that comes next: fields "tokens" and
+ * "targets", both int32 [context]. Sample i begins at token i * stride of its part, and samples do not
+ * reach from one file into the next. A target of -100 is to be ignored: behind the last token of a
+ * test part, and in rows of a batch that have no sample.
+ *
+ * Training reads the first 90 % and testing the rest (nanoGPT's split: of characters, of documents, or
+ * of ids), unless the files come in two kinds: those with the word "train" in their name, and those with
+ * "val", "valid", "validation", "test" or "dev" ("tiny_train.bin" and "tiny_val.bin", in one folder).
+ *   errors  IO (no such files), CORRUPT (damaged: file, place, found and expected), INVALID (a context
+ *           that is longer than a part; ids beyond the vocabulary at the batch that has them), NOMEM */
+typedef struct trm_text_options {
+    const char *tokenizer;  /* folder or tokenizer.json; text needs it, or `tokens` */
+    const char *tokens;     /* "characters" (numbered over all files) or "bytes" */
+    const char *text_field; /* of JSON lines; NULL = "text" */
+    int64_t context;        /* 0 = 256 */
+    int64_t stride;         /* 0 = context; 1 = a sample begins at each token */
+    int64_t vocabulary;     /* ids of token files are below it; 0 = the tokenizer's, else 65536 */
+} trm_text_options;
+
+/* Files of ids (.bin), nanoGPT's or llm.c's, mapped. */
+TRM_API TRM_MUST_USE trm_status trm_dataset_tokens(const char *path, trm_usage usage,
+                                                   const trm_text_options *options,
+                                                   trm_dataset **out, trm_error *err);
+/* Text (.txt). Characters and bytes are read from the mapped file; with a tokenizer all of the part is
+ * encoded here and kept, 2 bytes a token (4 with more than 65536 ids): longer texts than that are for
+ * trireme tokenizer encode, whose files are mapped. */
+TRM_API TRM_MUST_USE trm_status trm_dataset_text(const char *path, trm_usage usage,
+                                                 const trm_text_options *options, trm_dataset **out,
+                                                 trm_error *err);
+/* A JSON object on each line (.jsonl), with a document in one of its fields. Documents are joined, with
+ * <|endoftext|>, <|end_of_text|> or </s> behind each if it is a token, else a line end. Kept as text. */
+TRM_API TRM_MUST_USE trm_status trm_dataset_json_lines(const char *path, trm_usage usage,
+                                                       const trm_text_options *options,
+                                                       trm_dataset **out, trm_error *err);
+
+/* The tokenizer of such a dataset; NULL: a file of ids without one, or other data.
+ *   owns  the dataset; not to be used by several threads at a time */
+TRM_API trm_tokenizer *trm_dataset_tokenizer(const trm_dataset *dataset);
+/* Mean bytes of a token of its part, for bits per byte; 0: not known (ids without a tokenizer). */
+TRM_API double trm_dataset_token_bytes(const trm_dataset *dataset);
 
 #ifdef __cplusplus
 }

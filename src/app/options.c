@@ -38,7 +38,8 @@ static const app_flag DATA[] = {
     {"data", APP_TEXT, OPTION(data), "DIR|synth",
      "folder of the data; synth: generated shapes or clicks", 0, 0},
     {"dataset", APP_CHOICE, OPTION(dataset),
-     "auto|cifar10|imagefolder|tfrecord|clicks|criteo|avazu|csv|libsvm|slots|tfrecord-clicks",
+     "auto|cifar10|imagefolder|tfrecord|clicks|criteo|avazu|csv|libsvm|slots|tfrecord-clicks|"
+     "tokens|text|jsonl",
      "form of the data (auto); clicks: generated, with a known best AUC", 0, 0},
     {"usage", APP_CHOICE, OPTION(usage), "train|test|all", "part of the data (train; eval: test)",
      0, 0},

@@ -6,6 +6,19 @@
 #define GROUP(name, title, table)                                                                  \
     const app_group app_group_##name = {title, table, sizeof(table) / sizeof((table)[0])}
 
+static const app_flag TEXT_DATA[] = {
+    {"tokenizer", APP_TEXT, OPTION(tokenizer), "DIR",
+     "text, jsonl: a tokenizer's folder (trireme tokenizer train)", 0, 0},
+    {"tokens", APP_CHOICE, OPTION(tokens), "characters|bytes",
+     "text, jsonl: instead of a tokenizer", 0, 0},
+    {"context", APP_INT, OPTION(context_tokens), "N", "tokens a sample (256)", 1, 1 << 24},
+    {"stride", APP_INT, OPTION(stride), "N",
+     "tokens from one sample's begin to the next one's (the context)", 1, 1 << 24},
+    {"text-field", APP_TEXT, OPTION(text_field), "NAME", "jsonl: the field with the text (text)", 0,
+     0},
+};
+GROUP(text_data, "Text", TEXT_DATA);
+
 static const app_flag TOKENIZER_TRAIN[] = {
     {"vocabulary", APP_INT, OPTION(token_vocabulary), "N",
      "tokens: special ones, 256 bytes and merges (needed)", 256, 1 << 24},

@@ -108,6 +108,11 @@ trm_status app_dataset(const app_context *app, trm_usage usage, bool training, t
     }
     app_context *shared = (app_context *)(uintptr_t)app;
     bool whole = training && app_splits(shared) && !app_reads_own(shared);
+    const trm_text_options text = {.tokenizer = o->tokenizer,
+                                   .tokens = o->tokens,
+                                   .text_field = o->text_field,
+                                   .context = o->context_tokens,
+                                   .stride = o->stride};
     const trm_shapes_options shapes = {.train_count = o->synth_train, .test_count = o->synth_test};
     trm_dataset_spec spec = {.kind = o->dataset,
                              .path = o->data,
@@ -125,6 +130,7 @@ trm_status app_dataset(const app_context *app, trm_usage usage, bool training, t
                              .threads = o->workers,
                              .no_augment = !training,
                              .exact_guide = o->exact_guide,
+                             .text = &text,
                              .shapes = &shapes};
     status = app_click_data(app, &spec, err);
     return status == TRM_OK ? trm_dataset_open(&spec, out, err) : status;

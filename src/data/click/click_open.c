@@ -41,10 +41,11 @@ static trm_status source_of(const char *kind, const char *path, const trm_click_
     if (strcmp(kind, "tfrecord-clicks") == 0) {
         return trmi_click_tfrecord_source(path, options, out, err);
     }
-    return TRMI_FAIL(err, TRM_INVALID,
-                     "unknown dataset %s: synth, random, cifar10, imagefolder, tfrecord, clicks, "
-                     "criteo, avazu, csv, libsvm, slots and tfrecord-clicks are known",
-                     kind);
+    return TRMI_FAIL(
+        err, TRM_INVALID,
+        "unknown dataset %s: synth, random, cifar10, imagefolder, tfrecord, clicks, "
+        "criteo, avazu, csv, libsvm, slots, tfrecord-clicks, tokens, text and jsonl are known",
+        kind);
 }
 
 bool trmi_click_file_in(const char *folder, trm_usage usage, char *path, size_t size) {

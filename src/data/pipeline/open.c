@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "data/click/click.h"
 #include "data/pipeline/dataset.h"
+#include "data/text/text_files.h"
 
 #include <dirent.h>
 #include <stdio.h>
@@ -35,6 +36,17 @@ static bool ends(const char *name, const char *tail) {
     return a >= b && strcmp(name + a - b, tail) == 0;
 }
 
+/* True for the name of one of CIFAR-10's files, data_batch_1.bin. */
+static bool is_cifar(const char *name) {
+    return strstr(name, "batch") != NULL && ends(name, ".bin");
+}
+
+/* Returns the last part of a path. */
+static const char *name_of(const char *path) {
+    const char *slash = strrchr(path, '/');
+    return slash != NULL ? slash + 1 : path;
+}
+
 /* Returns the kind of a file, from its name or from its first line; NULL if unknown. */
 static const char *kind_of_file(const char *path) {
     struct stat info;
@@ -42,6 +54,9 @@ static const char *kind_of_file(const char *path) {
         return NULL; /* opening a pipe would wait for a writer */
     }
     /* By the name. */
+    if (ends(path, ".jsonl") || ends(path, ".bin")) {
+        return is_cifar(name_of(path)) ? NULL : trmi_text_kind_of_file(path);
+    }
     if (ends(path, ".libsvm") || ends(path, ".svm") || ends(path, ".libffm")) {
         return "libsvm";
     }
@@ -75,7 +90,7 @@ static const char *kind_of_file(const char *path) {
     if (strncmp(line, "id,click,hour,", 14) == 0 || (commas == 23 && digit)) {
         return "avazu";
     }
-    return commas > 0 ? "csv" : NULL;
+    return commas > 0 ? "csv" : trmi_text_kind_of_file(path);
 }
 
 /* Returns the kind of the data in a folder, by the names in it; NULL if unknown. CIFAR-10's files
@@ -93,7 +108,7 @@ static const char *kind_of_folder(const char *path) {
         if (name[0] == '.') {
             continue;
         }
-        cifar |= strstr(name, "batch") != NULL && ends(name, ".bin");
+        cifar |= is_cifar(name);
         records |= strstr(name, "-of-") != NULL || strstr(name, "tfrecord") != NULL;
         struct stat info;
         folders |= fstatat(dirfd(folder), name, &info, 0) == 0 && S_ISDIR(info.st_mode);
@@ -104,7 +119,15 @@ static const char *kind_of_folder(const char *path) {
     if (!cifar && trmi_click_file_in(path, TRM_USAGE_TRAIN, rows, sizeof rows)) {
         return kind_of_file(rows);
     }
-    return cifar ? "cifar10" : records ? "tfrecord" : folders ? "imagefolder" : NULL;
+    return cifar     ? "cifar10"
+           : records ? "tfrecord"
+           : folders ? "imagefolder"
+                     : trmi_text_kind_of_folder(path);
+}
+
+/* True if the options of the data are those of text, so that a .txt is no click log. */
+static bool asks_for_text(const trm_dataset_spec *spec) {
+    return spec->text != NULL && (spec->text->tokenizer != NULL || spec->text->tokens != NULL);
 }
 
 /* Returns the kind of spec->path. Errors: INVALID with the kinds that are known. */
@@ -122,8 +145,15 @@ static trm_status detect(const trm_dataset_spec *spec, const char **out, trm_err
     if (stat(spec->path, &info) != 0) {
         return TRMI_FAIL_SYS(err, "%s: no such data", spec->path);
     }
-    *out = S_ISDIR(info.st_mode) ? kind_of_folder(spec->path) : kind_of_file(spec->path);
-    if (*out == NULL && S_ISREG(info.st_mode) && ends(spec->path, ".bin")) {
+    bool folder = S_ISDIR(info.st_mode);
+    *out = NULL;
+    if (asks_for_text(spec)) {
+        *out = folder ? trmi_text_kind_of_folder(spec->path) : trmi_text_kind_of_file(spec->path);
+    }
+    if (*out == NULL) {
+        *out = folder ? kind_of_folder(spec->path) : kind_of_file(spec->path);
+    }
+    if (!folder && is_cifar(name_of(spec->path))) {
         return TRMI_FAIL(err, TRM_INVALID,
                          "%s: a file; of CIFAR-10 the folder that has it is expected", spec->path);
     }
@@ -131,7 +161,7 @@ static trm_status detect(const trm_dataset_spec *spec, const char **out, trm_err
         return TRMI_FAIL(
             err, TRM_INVALID,
             "%s: what data is this? expected *batch*.bin, class folders, TFRecords, or "
-            "a Criteo, CSV, libsvm or slot file; name it with --dataset",
+            "a Criteo, CSV, libsvm, slot, .bin, .txt or .jsonl file; name it with --dataset",
             spec->path);
     }
     return TRM_OK;
@@ -250,6 +280,15 @@ static trm_status open_source(const char *kind, const trm_dataset_spec *spec, bo
     if (strcmp(kind, "tfrecord") == 0) {
         *r = large_images(spec, augment);
         return trm_dataset_tfrecord_imagenet(spec->path, spec->usage, out, err);
+    }
+    if (strcmp(kind, "tokens") == 0) {
+        return trm_dataset_tokens(spec->path, spec->usage, spec->text, out, err);
+    }
+    if (strcmp(kind, "text") == 0) {
+        return trm_dataset_text(spec->path, spec->usage, spec->text, out, err);
+    }
+    if (strcmp(kind, "jsonl") == 0) {
+        return trm_dataset_json_lines(spec->path, spec->usage, spec->text, out, err);
     }
     return trmi_click_file_open(kind, spec->path, spec->click, spec->usage, out, err);
 }

@@ -114,6 +114,11 @@ trm_status trmi_tokenizer_index(trm_tokenizer *t, trm_error *err);
 const trmi_merge_place *trmi_merge_find(const trm_tokenizer *t, int32_t left, int32_t right);
 /* Index of characters, of a tokenizer that has one for each token. */
 trm_status trmi_tokenizer_index_characters(trm_tokenizer *t, trm_error *err);
+/* Adds the characters of a text to a set: a bit for each code point.   errors CORRUPT (not UTF-8) */
+enum { TRMI_CHARACTER_SET_BYTES = 0x110000 / 8 };
+trm_status trmi_characters_survey(const char *text, size_t bytes, uint8_t *seen, trm_error *err);
+/* A tokenizer with a token for each character of a set.   errors INVALID (none), NOMEM */
+trm_status trmi_tokenizer_of_characters(const uint8_t *seen, trm_tokenizer **out, trm_error *err);
 /* The id of a character; -1: none. */
 int32_t trmi_character_id(const trm_tokenizer *t, uint32_t point);
 

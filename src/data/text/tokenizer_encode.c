@@ -351,30 +351,31 @@ trm_status trmi_encode_some(trm_tokenizer *t, trmi_encoding *e, int64_t limit, t
     return TRM_OK;
 }
 
-trm_status trm_tokenizer_encode(trm_tokenizer *t, const char *text, size_t bytes,
+trm_status trm_tokenizer_encode(trm_tokenizer *tokenizer, const char *text, size_t bytes,
                                 trm_tokens *tokens, trm_error *err) {
-    TRMI_NEED(err, t, text, tokens);
+    TRMI_NEED(err, tokenizer, text, tokens);
     trmi_encoding encoding;
-    trmi_encoding_begin(t, text, bytes, &encoding);
-    return trmi_encode_some(t, &encoding, INT64_MAX, tokens, err);
+    trmi_encoding_begin(tokenizer, text, bytes, &encoding);
+    return trmi_encode_some(tokenizer, &encoding, INT64_MAX, tokens, err);
 }
 
 /* ---- decoding ---- */
 
-trm_status trm_tokenizer_decode(const trm_tokenizer *t, const int32_t *ids, int64_t count,
+trm_status trm_tokenizer_decode(const trm_tokenizer *tokenizer, const int32_t *ids, int64_t count,
                                 char **out, size_t *bytes, trm_error *err) {
-    TRMI_NEED(err, t, out, bytes);
+    TRMI_NEED(err, tokenizer, out, bytes);
     if (count > 0) {
         TRMI_NEED(err, ids);
     }
     size_t length = 0;
     for (int64_t i = 0; i < count; i++) {
-        if (ids[i] < 0 || ids[i] >= t->vocabulary || t->tokens[ids[i]].text == NULL) {
+        if (ids[i] < 0 || ids[i] >= tokenizer->vocabulary ||
+            tokenizer->tokens[ids[i]].text == NULL) {
             return TRMI_FAIL(err, TRM_INVALID,
                              "token %lld: id %d is not in the vocabulary of %lld ids", (long long)i,
-                             (int)ids[i], (long long)t->vocabulary);
+                             (int)ids[i], (long long)tokenizer->vocabulary);
         }
-        if (!trmi_add_size(length, (size_t)t->tokens[ids[i]].byte_count, &length)) {
+        if (!trmi_add_size(length, (size_t)tokenizer->tokens[ids[i]].byte_count, &length)) {
             return TRMI_FAIL(err, TRM_NOMEM, "no memory to decode %lld tokens", (long long)count);
         }
     }
@@ -383,7 +384,7 @@ trm_status trm_tokenizer_decode(const trm_tokenizer *t, const int32_t *ids, int6
     *out = text;
     *bytes = length;
     for (int64_t i = 0; i < count; i++) {
-        const trmi_token *token = &t->tokens[ids[i]];
+        const trmi_token *token = &tokenizer->tokens[ids[i]];
         memcpy(text, token->bytes, (size_t)token->byte_count);
         text += token->byte_count;
     }

@@ -228,10 +228,7 @@ trm_status trm_tokenizer_bytes(trm_tokenizer **out, trm_error *err) {
     return TRM_OK;
 }
 
-/* Which characters a text has: a bit for each code point. */
-static trm_status survey_characters(const char *text, size_t bytes, uint8_t *seen, int64_t *count,
-                                    trm_error *err) {
-    *count = 0;
+trm_status trmi_characters_survey(const char *text, size_t bytes, uint8_t *seen, trm_error *err) {
     for (size_t at = 0; at < bytes;) {
         uint32_t point;
         if (trmi_utf8_length(text + at, bytes - at) == 0) {
@@ -241,24 +238,27 @@ static trm_status survey_characters(const char *text, size_t bytes, uint8_t *see
                              at, (unsigned char)text[at]);
         }
         at += trmi_char_read(text + at, bytes - at, &point);
-        uint8_t bit = (uint8_t)(1u << (point & 7));
-        *count += (seen[point >> 3] & bit) == 0;
-        seen[point >> 3] |= bit;
+        seen[point >> 3] |= (uint8_t)(1u << (point & 7));
     }
-    return *count > 0 ? TRM_OK
-                      : TRMI_FAIL(err, TRM_INVALID, "an empty text has no characters to number");
+    return TRM_OK;
 }
 
-static trm_status fill_characters(trm_tokenizer *t, const uint8_t *seen, int64_t count,
-                                  trm_error *err) {
+static trm_status fill_characters(trm_tokenizer *t, const uint8_t *seen, trm_error *err) {
+    int64_t count = 0;
+    for (int64_t i = 0; i < TRMI_CHARACTER_SET_BYTES; i++) {
+        count += __builtin_popcount(seen[i]);
+    }
     t->characters = true;
     t->settings = trmi_tokenizer_settings(true);
+    if (count == 0) {
+        return TRMI_FAIL(err, TRM_INVALID, "an empty text has no characters to number");
+    }
     if (t->settings == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for a tokenizer");
     }
     TRMI_TRY(trmi_tokenizer_reserve(t, count, err));
     int32_t id = 0;
-    for (uint32_t point = 0; point < 0x110000; point++) {
+    for (uint32_t point = 0; point < 8 * TRMI_CHARACTER_SET_BYTES; point++) {
         char text[5];
         if ((seen[point >> 3] & 1u << (point & 7)) != 0) {
             text[trmi_char_write(point, text)] = '\0';
@@ -269,23 +269,27 @@ static trm_status fill_characters(trm_tokenizer *t, const uint8_t *seen, int64_t
     return trmi_tokenizer_index(t, err);
 }
 
-trm_status trm_tokenizer_characters(const char *text, size_t bytes, trm_tokenizer **out,
-                                    trm_error *err) {
-    TRMI_NEED(err, text, out);
-    uint8_t *seen;
+trm_status trmi_tokenizer_of_characters(const uint8_t *seen, trm_tokenizer **out, trm_error *err) {
     trm_tokenizer *t = NULL;
-    int64_t count;
-    TRMI_TRY(TRMI_NEW(err, seen, 0x110000 / 8, "to number characters"));
-    trm_status status = survey_characters(text, bytes, seen, &count, err);
-    status = status == TRM_OK ? trmi_tokenizer_new(&t, err) : status;
-    status = status == TRM_OK ? fill_characters(t, seen, count, err) : status;
-    trmi_free(seen);
+    trm_status status = trmi_tokenizer_new(&t, err);
+    status = status == TRM_OK ? fill_characters(t, seen, err) : status;
     if (status != TRM_OK) {
         trm_tokenizer_destroy(t);
         return status;
     }
     *out = t;
     return TRM_OK;
+}
+
+trm_status trm_tokenizer_characters(const char *text, size_t bytes, trm_tokenizer **out,
+                                    trm_error *err) {
+    TRMI_NEED(err, text, out);
+    uint8_t *seen;
+    TRMI_TRY(TRMI_NEW(err, seen, TRMI_CHARACTER_SET_BYTES, "to number characters"));
+    trm_status status = trmi_characters_survey(text, bytes, seen, err);
+    status = status == TRM_OK ? trmi_tokenizer_of_characters(seen, out, err) : status;
+    trmi_free(seen);
+    return status;
 }
 
 /* ---- saving ---- */
@@ -348,14 +352,14 @@ static trm_status write_merges(const trm_tokenizer *t, const char *folder, trm_e
     return status;
 }
 
-trm_status trm_tokenizer_save(const trm_tokenizer *t, const char *folder, trm_error *err) {
-    TRMI_NEED(err, t, folder);
+trm_status trm_tokenizer_save(const trm_tokenizer *tokenizer, const char *folder, trm_error *err) {
+    TRMI_NEED(err, tokenizer, folder);
     TRMI_TRY(trmi_os_make_dirs(NULL, folder, err));
-    json_t *root = json_copy(t->settings), *vocabulary = vocabulary_json(t),
-           *model = json_copy(json_object_get(t->settings, "model"));
+    json_t *root = json_copy(tokenizer->settings), *vocabulary = vocabulary_json(tokenizer),
+           *model = json_copy(json_object_get(tokenizer->settings, "model"));
     bool good = root != NULL && model != NULL && vocabulary != NULL &&
                 json_object_set(model, "vocab", vocabulary) == 0 &&
-                json_object_set_new(model, "merges", merges_json(t)) == 0 &&
+                json_object_set_new(model, "merges", merges_json(tokenizer)) == 0 &&
                 json_object_set(root, "model", model) == 0;
     trm_status status =
         good ? write_json(root, JSON_INDENT(2), folder, "tokenizer.json", err)
@@ -366,5 +370,5 @@ trm_status trm_tokenizer_save(const trm_tokenizer *t, const char *folder, trm_er
     json_decref(root);
     json_decref(model);
     json_decref(vocabulary);
-    return status == TRM_OK ? write_merges(t, folder, err) : status;
+    return status == TRM_OK ? write_merges(tokenizer, folder, err) : status;
 }

@@ -89,17 +89,17 @@ trm_status trmi_tokenizer_reserve(trm_tokenizer *t, int64_t vocabulary, trm_erro
     return TRMI_NEW_IN(err, &t->arena, t->tokens, vocabulary, "for the tokens of a tokenizer");
 }
 
-int64_t trm_tokenizer_vocabulary(const trm_tokenizer *t) {
-    TRMI_NEED_OR(0, NULL, t);
-    return t->vocabulary;
+int64_t trm_tokenizer_vocabulary(const trm_tokenizer *tokenizer) {
+    TRMI_NEED_OR(0, NULL, tokenizer);
+    return tokenizer->vocabulary;
 }
 
-int32_t trm_tokenizer_find(const trm_tokenizer *t, const char *token) {
-    TRMI_NEED_OR(-1, NULL, t, token);
+int32_t trm_tokenizer_find(const trm_tokenizer *tokenizer, const char *token) {
+    TRMI_NEED_OR(-1, NULL, tokenizer, token);
     uint64_t hash = trmi_hash(TRMI_HASH_BEGIN, token, strlen(token)), probe = 0;
     int64_t i;
-    while ((i = trmi_hash_index_next(&t->by_text, hash, &probe)) >= 0 &&
-           strcmp(t->tokens[i].text, token) != 0) {
+    while ((i = trmi_hash_index_next(&tokenizer->by_text, hash, &probe)) >= 0 &&
+           strcmp(tokenizer->tokens[i].text, token) != 0) {
     }
     return (int32_t)i;
 }

@@ -1,0 +1,438 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Datasets of tokens: files of ids, text, JSON lines.
+ *
+ *   files (text_files.h) --> a tokenizer, if there is one --> for each file the part of the usage
+ *                                                               --> trmi_token_part_add */
+#include "base/arguments.h"
+#include "base/checked.h"
+#include "base/endian.h"
+#include "base/error.h"
+#include "base/utf8.h"
+#include "data/text/json_lines.h"
+#include "data/text/token_file.h"
+#include "data/text/token_source.h"
+#include "data/text/tokenizer.h"
+#include "data/text/unicode.h"
+
+#include <string.h>
+
+enum { CONTEXT = 256, CONTEXT_MAX = 1 << 24, PORTION = 1 << 16 };
+
+static const trm_text_options no_options;
+
+/* A dataset under construction. */
+typedef struct opening {
+    trmi_token_source *source;
+    const trm_text_options *options;
+    trm_usage usage;
+    trmi_documents *documents; /* of JSON lines, by file; NULL: other data */
+} opening;
+
+/* What a usage reads of `count` things. */
+typedef struct range {
+    int64_t begin, end;
+} range;
+
+static range range_of(const opening *o, const trmi_text_file *file, int64_t count) {
+    int64_t cut = file->is_split ? trmi_text_train_count(count) : count;
+    return !file->is_split || o->usage == TRM_USAGE_ALL ? (range){0, count}
+           : o->usage == TRM_USAGE_TRAIN                ? (range){0, cut}
+                                                        : (range){cut, count};
+}
+
+/* ---- tokenizers ---- */
+
+static trm_status open_tokenizer(opening *o, trm_error *err) {
+    const trm_text_options *options = o->options;
+    trmi_token_source *s = o->source;
+    const char *tokens = options->tokens;
+    if (options->tokenizer != NULL && tokens != NULL) {
+        return TRMI_FAIL(err, TRM_INVALID, "a tokenizer (%s) and tokens of %s: give one of both",
+                         options->tokenizer, tokens);
+    }
+    if (options->tokenizer != NULL) {
+        TRMI_TRY(trm_tokenizer_open(options->tokenizer, &s->tokenizer, err));
+    } else if (tokens != NULL && strcmp(tokens, "bytes") == 0) {
+        TRMI_TRY(trm_tokenizer_bytes(&s->tokenizer, err));
+        s->reads_bytes = true;
+    } else if (tokens != NULL && strcmp(tokens, "characters") != 0) {
+        return TRMI_FAIL(err, TRM_INVALID, "tokens of '%.40s': characters or bytes expected",
+                         tokens);
+    }
+    return TRM_OK;
+}
+
+static bool wants_characters(const opening *o) {
+    return o->options->tokens != NULL && strcmp(o->options->tokens, "characters") == 0;
+}
+
+/* Numbers the characters of all files, those of the other usage, too. */
+static trm_status number_characters(opening *o, trm_error *err) {
+    uint8_t *seen;
+    const trmi_text_files *files = &o->source->files;
+    TRMI_TRY(TRMI_NEW(err, seen, TRMI_CHARACTER_SET_BYTES, "to number characters"));
+    trm_status status = TRM_OK;
+    for (int64_t i = 0; i < files->count && status == TRM_OK; i++) {
+        const trmi_text_file *f = &files->files[i];
+        const trmi_text *text = o->documents != NULL ? &o->documents[i].text : NULL;
+        status = trmi_characters_survey(text != NULL ? text->data : (const char *)f->mapping.data,
+                                        text != NULL ? text->length : f->mapping.bytes, seen, err);
+        if (status != TRM_OK) {
+            trmi_error_append(err, " (in %s)", f->path);
+        }
+        status = trmi_mapping_check(&f->mapping, status, err);
+    }
+    if (o->documents != NULL) {
+        seen['\n' >> 3] |= 1u << ('\n' & 7); /* between documents */
+    }
+    status =
+        status == TRM_OK ? trmi_tokenizer_of_characters(seen, &o->source->tokenizer, err) : status;
+    trmi_free(seen);
+    return status;
+}
+
+static trm_status need_tokenizer(opening *o, trm_error *err) {
+    if (wants_characters(o)) {
+        return number_characters(o, err);
+    }
+    return o->source->tokenizer != NULL
+               ? TRM_OK
+               : TRMI_FAIL(err, TRM_INVALID,
+                           "%s: text needs a tokenizer, or tokens of characters or bytes "
+                           "(--tokenizer DIR, --tokens characters|bytes)",
+                           o->source->files.files[0].path);
+}
+
+/* ---- tokens in memory ---- */
+
+/* Ids of 2 or 4 bytes, appended. */
+typedef struct packed_ids {
+    uint8_t *data;
+    int64_t bytes, capacity;
+    bool is_wide;
+} packed_ids;
+
+static trm_status pack(packed_ids *packed, const trm_tokens *tokens, trm_error *err) {
+    int64_t width = packed->is_wide ? 4 : 2;
+    TRMI_TRY(TRMI_GROW(err, packed->data, packed->capacity, packed->bytes + width * tokens->count,
+                       "for the tokens of a text"));
+    for (int64_t i = 0; i < tokens->count; i++, packed->bytes += width) {
+        if (packed->is_wide) {
+            memcpy(packed->data + packed->bytes, &tokens->ids[i], 4);
+        } else {
+            trmi_put16(packed->data + packed->bytes, (uint16_t)tokens->ids[i]);
+        }
+    }
+    return TRM_OK;
+}
+
+/* Encodes a text in portions. */
+static trm_status encode_text(trm_tokenizer *t, const char *text, size_t bytes, packed_ids *packed,
+                              trm_error *err) {
+    trmi_encoding encoding;
+    trm_tokens tokens = {0};
+    trm_status status = TRM_OK;
+    trmi_encoding_begin(t, text, bytes, &encoding);
+    while (encoding.at < bytes && status == TRM_OK) {
+        tokens.count = 0;
+        status = trmi_encode_some(t, &encoding, PORTION, &tokens, err);
+        status = status == TRM_OK ? pack(packed, &tokens, err) : status;
+    }
+    trm_tokens_free(&tokens);
+    return status;
+}
+
+static trm_status add_packed(trmi_token_source *s, const trmi_text_file *file,
+                             const packed_ids *packed, double text_bytes, trm_error *err) {
+    const trmi_token_part part = {.name = file->path,
+                                  .form = packed->is_wide ? TRMI_TOKENS_INT32 : TRMI_TOKENS_UINT16,
+                                  .data = packed->data,
+                                  .bytes = (size_t)packed->bytes,
+                                  .count = packed->bytes / (packed->is_wide ? 4 : 2),
+                                  .owned = packed->data,
+                                  .text_bytes = text_bytes};
+    return trmi_token_part_add(s, &part, err);
+}
+
+static packed_ids packed_for(const trm_tokenizer *t) {
+    return (packed_ids){.is_wide = trm_tokenizer_vocabulary(t) > 65536};
+}
+
+/* ---- text ---- */
+
+/* Bytes of the first `count` characters. */
+static size_t skip_characters(const char *text, size_t bytes, int64_t count) {
+    size_t at = 0;
+    uint32_t point;
+    while (at < bytes && count-- > 0) {
+        at += trmi_char_read(text + at, bytes - at, &point);
+    }
+    return at;
+}
+
+/* Counts characters; each that is not UTF-8 is one. */
+static int64_t count_characters(const char *text, size_t bytes) {
+    int64_t count = 0;
+    uint32_t point;
+    for (size_t at = 0; at < bytes; count++) {
+        at += trmi_char_read(text + at, bytes - at, &point);
+    }
+    return count;
+}
+
+/* Checks that all characters have tokens, and notes where each 1024th begins. */
+static trm_status index_characters(const trm_tokenizer *t, trmi_token_part *p, trm_error *err) {
+    int64_t most = trmi_pieces(p->count, TRMI_CHARACTERS_STEP), count = 0;
+    TRMI_TRY(TRMI_NEW(err, p->index, most, "to read %s", p->name));
+    for (size_t at = 0; at < p->bytes; count++) {
+        uint32_t point;
+        const char *text = (const char *)p->data + at;
+        if (count % TRMI_CHARACTERS_STEP == 0 && count / TRMI_CHARACTERS_STEP < most) {
+            p->index[count / TRMI_CHARACTERS_STEP] = at;
+        }
+        bool valid = trmi_utf8_length(text, p->bytes - at) > 0;
+        size_t length = trmi_char_read(text, p->bytes - at, &point);
+        if (!valid || trmi_character_id(t, point) < 0) {
+            return TRMI_FAIL(err, TRM_CORRUPT, "%s: byte %lld: %s", p->name,
+                             (long long)(p->offset + (int64_t)at),
+                             valid ? "a character that the tokenizer has no token for"
+                                   : "this is not UTF-8, characters expected");
+        }
+        at += length;
+    }
+    return TRM_OK;
+}
+
+/* The part of a mapped text that is read where it lies. */
+static trm_status add_mapped(opening *o, const trmi_text_file *file, trm_error *err) {
+    trmi_token_source *s = o->source;
+    const char *text = (const char *)file->mapping.data;
+    size_t bytes = file->mapping.bytes;
+    bool characters = !s->reads_bytes;
+    range r = range_of(o, file, characters ? count_characters(text, bytes) : (int64_t)bytes);
+    size_t begin = characters ? skip_characters(text, bytes, r.begin) : (size_t)r.begin;
+    size_t end = characters ? begin + skip_characters(text + begin, bytes - begin, r.end - r.begin)
+                            : (size_t)r.end;
+    trmi_token_part part = {.name = file->path,
+                            .form = characters ? TRMI_TOKENS_CHARACTERS : TRMI_TOKENS_BYTES,
+                            .data = file->mapping.data + begin,
+                            .bytes = end - begin,
+                            .offset = (int64_t)begin,
+                            .count = r.end - r.begin,
+                            .text_bytes = (double)(end - begin)};
+    trm_status status = characters ? index_characters(s->tokenizer, &part, err) : TRM_OK;
+    if (status != TRM_OK) {
+        trmi_free(part.index);
+        return status;
+    }
+    return trmi_token_part_add(s, &part, err);
+}
+
+/* The part of a mapped text that is encoded. */
+static trm_status add_encoded(opening *o, const trmi_text_file *file, trm_error *err) {
+    trmi_token_source *s = o->source;
+    const char *text = (const char *)file->mapping.data;
+    size_t bytes = file->mapping.bytes;
+    range r = range_of(o, file, file->is_split ? count_characters(text, bytes) : (int64_t)bytes);
+    if (file->is_split) {
+        r.begin = (int64_t)skip_characters(text, bytes, r.begin);
+        r.end = o->usage == TRM_USAGE_TRAIN ? (int64_t)skip_characters(text, bytes, r.end)
+                                            : (int64_t)bytes;
+    }
+    packed_ids packed = packed_for(s->tokenizer);
+    size_t length = (size_t)(r.end - r.begin);
+    trm_status status = encode_text(s->tokenizer, text + r.begin, length, &packed, err);
+    if (status != TRM_OK) {
+        trmi_free(packed.data);
+        return trmi_error_append(err, " (in %s, from byte %lld on)", file->path,
+                                 (long long)r.begin);
+    }
+    return add_packed(s, file, &packed, (double)length, err);
+}
+
+static trm_status add_text(opening *o, trmi_text_file *file, int64_t index, trm_error *err) {
+    (void)index;
+    return o->source->reads_bytes || o->source->tokenizer->characters ? add_mapped(o, file, err)
+                                                                      : add_encoded(o, file, err);
+}
+
+/* ---- JSON lines ---- */
+
+/* What stands behind a document: a token of the tokenizer, else a line end. */
+static trm_status end_document(trm_tokenizer *t, packed_ids *packed, trm_error *err) {
+    static const char *const ends[] = {"<|endoftext|>", "<|end_of_text|>", "</s>"};
+    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
+        int32_t id = trm_tokenizer_find(t, ends[i]);
+        const trm_tokens token = {.ids = &id, .count = 1};
+        if (id >= 0) {
+            return pack(packed, &token, err);
+        }
+    }
+    return encode_text(t, "\n", 1, packed, err);
+}
+
+static trm_status add_documents(opening *o, trmi_text_file *file, int64_t index, trm_error *err) {
+    const trmi_documents *d = &o->documents[index];
+    trm_tokenizer *t = o->source->tokenizer;
+    range r = range_of(o, file, d->count);
+    packed_ids packed = packed_for(t);
+    trm_status status = TRM_OK;
+    size_t first = r.begin > 0 ? d->ends[r.begin - 1] : 0, begin = first;
+    for (int64_t i = r.begin; i < r.end && status == TRM_OK; begin = d->ends[i++]) {
+        size_t length = d->ends[i] - begin;
+        status = length > 0 ? encode_text(t, d->text.data + begin, length, &packed, err) : TRM_OK;
+        status = status == TRM_OK ? end_document(t, &packed, err) : status;
+        if (status != TRM_OK) {
+            trmi_error_append(err, " (in %s, document %lld)", file->path, (long long)i);
+        }
+    }
+    if (status != TRM_OK) {
+        trmi_free(packed.data);
+        return status;
+    }
+    return add_packed(o->source, file, &packed, (double)(begin - first), err);
+}
+
+static trm_status read_documents(opening *o, trm_error *err) {
+    trmi_text_files *files = &o->source->files;
+    const char *field = o->options->text_field != NULL ? o->options->text_field : "text";
+    TRMI_TRY(TRMI_NEW(err, o->documents, files->count, "for documents"));
+    for (int64_t i = 0; i < files->count; i++) {
+        const trmi_text_file *f = &files->files[i];
+        trmi_documents *d = &o->documents[i];
+        trm_status status = f->mapping.file != NULL
+                                ? trmi_json_lines_parse(f->path, (const char *)f->mapping.data,
+                                                        f->mapping.bytes, field, d, err)
+                                : TRM_OK;
+        TRMI_TRY(trmi_mapping_check(&f->mapping, status, err));
+        if (f->mapping.file != NULL && d->count == 0) {
+            return TRMI_FAIL(err, TRM_CORRUPT, "%s: no documents in its %zu bytes", f->path,
+                             f->mapping.bytes);
+        }
+    }
+    return TRM_OK;
+}
+
+static void free_documents(opening *o) {
+    for (int64_t i = 0; o->documents != NULL && i < o->source->files.count; i++) {
+        trmi_documents_free(&o->documents[i]);
+    }
+    trmi_free(o->documents);
+}
+
+/* ---- files of ids ---- */
+
+static trm_status add_ids(opening *o, trmi_text_file *file, int64_t index, trm_error *err) {
+    (void)index;
+    trmi_token_file ids;
+    trm_status status =
+        trmi_token_file_parse(file->path, file->mapping.data, file->mapping.bytes, &ids, err);
+    TRMI_TRY(trmi_mapping_check(&file->mapping, status, err));
+    range r = range_of(o, file, ids.count);
+    int64_t offset = ids.offset + TRMI_TOKEN_BYTES * r.begin;
+    const trmi_token_part part = {.name = file->path,
+                                  .form = TRMI_TOKENS_UINT16,
+                                  .data = file->mapping.data + offset,
+                                  .bytes = TRMI_TOKEN_BYTES * (size_t)(r.end - r.begin),
+                                  .offset = offset,
+                                  .count = r.end - r.begin};
+    return trmi_token_part_add(o->source, &part, err);
+}
+
+/* ---- opening ---- */
+
+/* A kind of dataset. */
+typedef struct text_kind {
+    const trmi_source_ops *ops;
+    const char *endings[2];
+    trm_status (*add)(opening *o, trmi_text_file *file, int64_t index, trm_error *err);
+} text_kind;
+
+static const text_kind tokens_kind = {&trmi_tokens_ops, {".bin"}, add_ids},
+                       plain_kind = {&trmi_text_ops, {".txt"}, add_text},
+                       lines_kind = {&trmi_json_lines_ops, {".jsonl"}, add_documents};
+
+static trm_status settle_options(opening *o, trm_error *err) {
+    trmi_token_source *s = o->source;
+    const trm_text_options *options = o->options;
+    s->context = options->context != 0 ? options->context : CONTEXT;
+    s->stride = options->stride != 0 ? options->stride : s->context;
+    s->keeps_tail = o->usage == TRM_USAGE_TEST;
+    if (s->context < 1 || s->context > CONTEXT_MAX || s->stride < 1 || s->stride > s->context) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "a context of %lld tokens and a stride of %lld: 1 to %d, and 1 to the "
+                         "context expected",
+                         (long long)s->context, (long long)s->stride, CONTEXT_MAX);
+    }
+    return open_tokenizer(o, err);
+}
+
+static trm_status settle_vocabulary(opening *o, trm_error *err) {
+    trmi_token_source *s = o->source;
+    int64_t own = s->tokenizer != NULL ? trm_tokenizer_vocabulary(s->tokenizer) : 65536,
+            asked = o->options->vocabulary;
+    if (asked < 0 || (asked > 0 && asked < own && s->tokenizer != NULL)) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "a vocabulary of %lld ids: the tokenizer has %lld, no fewer expected",
+                         (long long)asked, (long long)own);
+    }
+    s->base.classes = asked > 0 ? asked : own;
+    return TRM_OK;
+}
+
+static trm_status open_parts(opening *o, const char *path, const text_kind *kind, trm_error *err) {
+    trmi_token_source *s = o->source;
+    bool is_text = kind != &tokens_kind;
+    TRMI_TRY(settle_options(o, err));
+    TRMI_TRY(trmi_text_files_find(path, o->usage, kind->endings, &s->arena, &s->files, err));
+    TRMI_TRY(trmi_text_files_map(&s->files, is_text && wants_characters(o), err));
+    if (kind == &lines_kind) {
+        TRMI_TRY(read_documents(o, err));
+    }
+    if (is_text) {
+        TRMI_TRY(need_tokenizer(o, err));
+    }
+    TRMI_TRY(settle_vocabulary(o, err));
+    for (int64_t i = 0; i < s->files.count; i++) {
+        trmi_text_file *f = &s->files.files[i];
+        if (f->is_read) {
+            TRMI_TRY(trmi_mapping_check(&f->mapping, kind->add(o, f, i, err), err));
+        }
+    }
+    return TRM_OK;
+}
+
+/* What is encoded is in memory: its files are needed no more. */
+static trm_status open_dataset(const char *path, trm_usage usage, const trm_text_options *options,
+                               const text_kind *kind, trm_dataset **out, trm_error *err) {
+    TRMI_NEED(err, path, out);
+    opening o = {.options = options != NULL ? options : &no_options, .usage = usage};
+    TRMI_TRY(TRMI_NEW(err, o.source, 1, "to open %s", path));
+    o.source->base.ops = kind->ops;
+    trm_status status = open_parts(&o, path, kind, err);
+    free_documents(&o);
+    if (status != TRM_OK) {
+        trmi_token_source_destroy(&o.source->base);
+        return status;
+    }
+    if (o.source->parts[0].owned != NULL) {
+        trmi_text_files_close(&o.source->files);
+    }
+    return trmi_dataset_create(&o.source->base, out, err);
+}
+
+trm_status trm_dataset_tokens(const char *path, trm_usage usage, const trm_text_options *options,
+                              trm_dataset **out, trm_error *err) {
+    return open_dataset(path, usage, options, &tokens_kind, out, err);
+}
+
+trm_status trm_dataset_text(const char *path, trm_usage usage, const trm_text_options *options,
+                            trm_dataset **out, trm_error *err) {
+    return open_dataset(path, usage, options, &plain_kind, out, err);
+}
+
+trm_status trm_dataset_json_lines(const char *path, trm_usage usage,
+                                  const trm_text_options *options, trm_dataset **out,
+                                  trm_error *err) {
+    return open_dataset(path, usage, options, &lines_kind, out, err);
+}

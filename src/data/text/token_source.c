@@ -1,0 +1,272 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Samples of tokens: where they begin, and how they are read from each form. */
+#include "data/text/token_source.h"
+
+#include "base/arguments.h"
+#include "base/checked.h"
+#include "base/endian.h"
+#include "base/error.h"
+#include "base/utf8.h"
+#include "data/pipeline/dataset.h"
+#include "data/text/tokenizer.h"
+#include "data/text/unicode.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* ---- reading tokens ---- */
+
+static trm_status fail_at(const trmi_token_part *p, int64_t byte, const char *found,
+                          trm_error *err) {
+    return TRMI_FAIL(err, TRM_CORRUPT, "%s: byte %lld: %s", p->name, (long long)(p->offset + byte),
+                     found);
+}
+
+/* Ids in a file are what another program wrote: each is checked when it is read. */
+static trm_status read_uint16(const trmi_token_source *s, const trmi_token_part *p, int64_t first,
+                              int64_t count, int32_t *out, trm_error *err) {
+    const uint8_t *at = p->data + 2 * first;
+    int32_t largest = 0;
+    for (int64_t i = 0; i < count; i++) {
+        out[i] = trmi_get16(at + 2 * i);
+        largest = out[i] > largest ? out[i] : largest;
+    }
+    for (int64_t i = 0; largest >= s->base.classes && i < count; i++) {
+        if (out[i] >= s->base.classes) {
+            char text[96];
+            snprintf(text, sizeof text, "token id %d, below %lld (the vocabulary) expected",
+                     (int)out[i], (long long)s->base.classes);
+            return fail_at(p, 2 * (first + i), text, err);
+        }
+    }
+    return TRM_OK;
+}
+
+/* Reads on from the indexed character before the first one. */
+static trm_status read_characters(const trmi_token_source *s, const trmi_token_part *p,
+                                  int64_t first, int64_t count, int32_t *out, trm_error *err) {
+    const char *text = (const char *)p->data;
+    size_t at = p->index[first / TRMI_CHARACTERS_STEP];
+    int64_t skipped = first % TRMI_CHARACTERS_STEP;
+    for (int64_t i = -skipped; i < count; i++) {
+        uint32_t point;
+        if (at >= p->bytes || trmi_utf8_length(text + at, p->bytes - at) == 0) {
+            return fail_at(p, (int64_t)at, "no UTF-8; the file has changed since it was opened",
+                           err);
+        }
+        size_t length = trmi_char_read(text + at, p->bytes - at, &point);
+        if (i >= 0 && (out[i] = trmi_character_id(s->tokenizer, point)) < 0) {
+            return fail_at(p, (int64_t)at,
+                           "a character without a token; the file has changed since it was opened",
+                           err);
+        }
+        at += length;
+    }
+    return TRM_OK;
+}
+
+/* Ids of tokens [first, first + count) of a part, which has them. */
+static trm_status read_tokens(const trmi_token_source *s, const trmi_token_part *p, int64_t first,
+                              int64_t count, int32_t *out, trm_error *err) {
+    switch (p->form) {
+    case TRMI_TOKENS_UINT16: return read_uint16(s, p, first, count, out, err);
+    case TRMI_TOKENS_INT32: memcpy(out, p->data + 4 * first, 4 * (size_t)count); return TRM_OK;
+    case TRMI_TOKENS_CHARACTERS: return read_characters(s, p, first, count, out, err);
+    default:
+        for (int64_t i = 0; i < count; i++) {
+            out[i] = p->data[first + i];
+        }
+        return TRM_OK;
+    }
+}
+
+/* ---- samples ---- */
+
+static const trmi_token_part *part_of(const trmi_token_source *s, int64_t index) {
+    int64_t low = 0, high = s->part_count; /* the part is in [low, high) */
+    while (high - low > 1) {
+        int64_t middle = (low + high) / 2;
+        if (s->parts[middle].first_sample <= index) {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    return &s->parts[low];
+}
+
+static int32_t list_fields(const trmi_source *source, int64_t size, trmi_field *fields) {
+    const trmi_token_source *s = (const trmi_token_source *)source;
+    static const char *const names[] = {"tokens", "targets"};
+    for (int i = 0; i < 2; i++) {
+        fields[i] = (trmi_field){
+            .name = names[i], .dtype = TRM_INT32, .shape = trm_shape_of(size, s->context)};
+    }
+    return 2;
+}
+
+static trm_status fill(const trmi_source *source, trmi_picture_scratch *scratch,
+                       const trmi_batch_work *work, trm_error *err) {
+    const trmi_token_source *s = (const trmi_token_source *)source;
+    int32_t *ids =
+        trmi_scratch_get(scratch, TRMI_SCRATCH_SOURCE, (size_t)(s->context + 1) * sizeof *ids);
+    if (ids == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a sample of %lld tokens",
+                         (long long)s->context);
+    }
+    for (int64_t row = 0; row < work->slots; row++) {
+        int32_t *tokens = (int32_t *)work->tensors[0].data + row * s->context,
+                *targets = (int32_t *)work->tensors[1].data + row * s->context;
+        int64_t count = 0; /* of tokens that have a next one */
+        if (row < work->count) {
+            const trmi_token_part *p = part_of(s, work->indices[row]);
+            int64_t first = (work->indices[row] - p->first_sample) * s->stride;
+            count = trmi_min_i64(s->context, p->count - first - 1);
+            TRMI_TRY(read_tokens(s, p, first, count + 1, ids, err));
+        }
+        for (int64_t i = 0; i < s->context; i++) {
+            tokens[i] = i < count ? ids[i] : 0;
+            targets[i] = i < count ? ids[i + 1] : TRMI_TOKEN_IGNORED;
+        }
+    }
+    return TRM_OK;
+}
+
+static trm_status check(const trmi_source *source, const trmi_batch_work *work, trm_status status,
+                        trm_error *err) {
+    const trmi_token_source *s = (const trmi_token_source *)source;
+    (void)work;
+    for (int64_t i = 0; i < s->files.count; i++) {
+        status = trmi_mapping_check(&s->files.files[i].mapping, status, err);
+    }
+    return status;
+}
+
+static void place(const trmi_source *source, int64_t index, char *text, size_t size) {
+    const trmi_token_source *s = (const trmi_token_source *)source;
+    const trmi_token_part *p = part_of(s, index);
+    snprintf(text, size, "%s: token %lld", p->name,
+             (long long)((index - p->first_sample) * s->stride));
+}
+
+static void describe(const trmi_source *source, trmi_text *text) {
+    const trmi_token_source *s = (const trmi_token_source *)source;
+    int64_t tokens = 0;
+    trmi_text_printf(text, ",\"files\":[");
+    for (int64_t i = 0; i < s->part_count; i++) {
+        trmi_text_append(text, ",", i > 0);
+        trmi_text_json_string(text, s->parts[i].name);
+        tokens += s->parts[i].count;
+    }
+    trmi_text_printf(text, "],\"tokens\":%lld,\"context\":%lld,\"stride\":%lld", (long long)tokens,
+                     (long long)s->context, (long long)s->stride);
+}
+
+void trmi_token_source_destroy(trmi_source *source) {
+    trmi_token_source *s = (trmi_token_source *)source;
+    for (int64_t i = 0; i < s->part_count; i++) {
+        trmi_free(s->parts[i].owned);
+        trmi_free(s->parts[i].index);
+    }
+    trmi_free(s->parts);
+    trmi_text_files_close(&s->files);
+    trm_tokenizer_destroy(s->tokenizer);
+    trmi_arena_free(&s->arena);
+    trmi_free(s);
+}
+
+#define TOKEN_OPS(name)                                                                            \
+    {                                                                                              \
+        .kind = (name), .fields = list_fields, .fill = fill, .check = check, .place = place,       \
+        .describe = describe, .destroy = trmi_token_source_destroy                                 \
+    }
+const trmi_source_ops trmi_tokens_ops = TOKEN_OPS("tokens"), trmi_text_ops = TOKEN_OPS("text"),
+                      trmi_json_lines_ops = TOKEN_OPS("jsonl");
+
+/* ---- parts ---- */
+
+/* Whole windows, and a shorter last one if the source keeps it. */
+static int64_t count_samples(const trmi_token_source *s, int64_t count) {
+    int64_t whole = (count - 1 - s->context) / s->stride + 1;
+    bool tail = s->keeps_tail && whole * s->stride < count - 1 &&
+                (whole - 1) * s->stride + s->context < count - 1;
+    return whole + tail;
+}
+
+/* A source has taken over a part that it cannot have. */
+static trm_status drop_part(const trmi_token_part *part, trm_status status) {
+    trmi_free(part->owned);
+    trmi_free(part->index);
+    return status;
+}
+
+trm_status trmi_token_part_add(trmi_token_source *source, const trmi_token_part *part,
+                               trm_error *err) {
+    if (part->count <= source->context) {
+        trm_status status = TRMI_FAIL(
+            err, TRM_INVALID,
+            "%s: %lld tokens from byte %lld on, %lld (the context and one more) expected; lower "
+            "the context",
+            part->name, (long long)part->count, (long long)part->offset,
+            (long long)source->context + 1);
+        return drop_part(part, status);
+    }
+    trm_status status = TRMI_GROW(err, source->parts, source->part_capacity, source->part_count + 1,
+                                  "for the files of a dataset");
+    if (status != TRM_OK) {
+        return drop_part(part, status);
+    }
+    trmi_token_part *p = &source->parts[source->part_count++];
+    *p = *part;
+    p->first_sample = source->base.count;
+    p->samples = count_samples(source, p->count);
+    source->base.count += p->samples;
+    return TRM_OK;
+}
+
+/* ---- what a dataset has ---- */
+
+static const trmi_token_source *source_of(const trm_dataset *dataset) {
+    const trmi_source_ops *ops = dataset->source->ops;
+    bool is_text = ops == &trmi_tokens_ops || ops == &trmi_text_ops || ops == &trmi_json_lines_ops;
+    return is_text ? (const trmi_token_source *)dataset->source : NULL;
+}
+
+trm_tokenizer *trm_dataset_tokenizer(const trm_dataset *dataset) {
+    TRMI_NEED_OR(NULL, NULL, dataset);
+    const trmi_token_source *s = source_of(dataset);
+    return s != NULL ? s->tokenizer : NULL;
+}
+
+/* Bytes of the tokens of a file of ids; 0: one of them is not in the vocabulary. */
+static double decoded_bytes(const trmi_token_source *s, const trmi_token_part *p) {
+    double bytes = 0;
+    for (int64_t i = 0; i < p->count; i++) {
+        int32_t id;
+        trm_error unheard;
+        if (read_tokens(s, p, i, 1, &id, &unheard) != TRM_OK ||
+            id >= trm_tokenizer_vocabulary(s->tokenizer)) {
+            return 0;
+        }
+        bytes += s->tokenizer->tokens[id].byte_count;
+    }
+    return bytes;
+}
+
+double trm_dataset_token_bytes(const trm_dataset *dataset) {
+    TRMI_NEED_OR(0, NULL, dataset);
+    const trmi_token_source *s = source_of(dataset);
+    double bytes = 0, tokens = 0;
+    for (int64_t i = 0; s != NULL && i < s->part_count; i++) {
+        const trmi_token_part *p = &s->parts[i];
+        double more = p->text_bytes > 0      ? p->text_bytes
+                      : s->tokenizer != NULL ? decoded_bytes(s, p)
+                                             : 0;
+        if (more == 0) {
+            return 0;
+        }
+        bytes += more;
+        tokens += (double)p->count;
+    }
+    return tokens > 0 ? bytes / tokens : 0;
+}

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* data/text/token_source.h: a source of samples over parts of files, each a sequence of tokens.
+ *
+ *   part 0   [ sample 0 | sample 1 | ... ]         a window of context + 1 tokens: the last target of
+ *   part 1   [ sample k | ...        tail ]        one sample is the first token of the next
+ *
+ * Tokens lie in a mapped file (ids, bytes or characters) or in memory (text that was encoded).
+ */
+#ifndef TRMI_DATA_TOKEN_SOURCE_H
+#define TRMI_DATA_TOKEN_SOURCE_H
+
+#include "trireme/data.h"
+
+#include "base/mapping.h"
+#include "data/pipeline/source.h"
+#include "data/text/text_files.h"
+
+enum { TRMI_TOKEN_IGNORED = -100, TRMI_CHARACTERS_STEP = 1024 };
+
+/* How tokens lie in memory. */
+typedef enum trmi_token_form {
+    TRMI_TOKENS_UINT16, /* little-endian */
+    TRMI_TOKENS_INT32,
+    TRMI_TOKENS_BYTES,     /* each is its own id */
+    TRMI_TOKENS_CHARACTERS /* UTF-8, by the tokenizer */
+} trmi_token_form;
+
+typedef struct trmi_token_part {
+    const char *name; /* of the file */
+    trmi_token_form form;
+    const uint8_t *data;
+    size_t bytes;
+    int64_t offset; /* of `data` in the file */
+    int64_t count;  /* tokens */
+    size_t *index;  /* characters: where each 1024th one begins */
+    void *owned;    /* freed with the source */
+    int64_t first_sample, samples;
+    double text_bytes; /* of its tokens; 0: not known */
+} trmi_token_part;
+
+typedef struct trmi_token_source {
+    trmi_source base;
+    trmi_arena arena;
+    trmi_text_files files;
+    trm_tokenizer *tokenizer; /* NULL: none */
+    bool reads_bytes;         /* ids are bytes */
+    int64_t context, stride;
+    bool keeps_tail; /* a last, shorter window is a sample */
+    trmi_token_part *parts;
+    int64_t part_count, part_capacity;
+} trmi_token_source;
+
+/* Adds a part. Its file must be mapped as long as the source lives, or `owned`, which the source takes
+ * over, on failure too.   errors INVALID (shorter than context + 1), NOMEM */
+trm_status trmi_token_part_add(trmi_token_source *source, const trmi_token_part *part,
+                               trm_error *err);
+/* The kind of dataset, once its parts are there. */
+extern const trmi_source_ops trmi_tokens_ops, trmi_text_ops, trmi_json_lines_ops;
+/* Ends a source that did not become a dataset, too. */
+void trmi_token_source_destroy(trmi_source *source);
+
+#endif
