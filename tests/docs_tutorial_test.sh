@@ -16,6 +16,16 @@ small() { # 320 images and two epochs instead of 50,000 and three; a checkpoint 
     ${CC:-cc} -std=c11 -Wall -Wextra -Werror small.c -I"$source/include" -L"$build" -ltrireme -Wl,-rpath,"$build" -o program ||
         fail "step $1: the program does not compile"
 }
+change() { # FILE: applies one hunk of a diff to program.c; its old lines must stand there exactly once
+    python3 - "$1" << 'END'
+import sys
+lines = open(sys.argv[1]).read().split("\n")[1:-1]
+old, new = ("\n".join(line[1:] for line in lines if line[:1] in (" ", mark)) for mark in "-+")
+program = open("program.c").read()
+assert program.count(old) == 1, old
+open("program.c", "w").write(program.replace(old, new))
+END
+}
 awk '/^```diff$/ { n++; on = 1; next } /^```$/ { on = 0 } on { print > ("change" n) }' "$page"
 [ -f change3 ] && [ ! -f change4 ] || fail "three changes expected: $(ls change*)"
 cp "$source/examples/mlp.c" program.c
@@ -23,7 +33,7 @@ small 1
 ./program > out.txt || fail "step 1: $?"
 grep -q "accuracy on 50 new images" out.txt || fail "step 1: $(cat out.txt)"
 
-patch -s program.c change1 || fail "step 2: the change does not apply"
+change change1 || fail "step 2: the change does not apply"
 small 2
 ./program > whole.txt || fail "step 2: $?"
 rm -r run/ckpt-10 run/ckpt-9
@@ -32,7 +42,7 @@ grep -qx "resumed at step 6" resumed.txt || fail "step 2: not resumed: $(cat res
 [ "$(grep accuracy whole.txt)" = "$(grep accuracy resumed.txt)" ] && [ "$(tail -n 2 whole.txt)" = "$(tail -n 2 resumed.txt)" ] ||
     fail "step 2: the resumed run ends otherwise: $(cat whole.txt resumed.txt)"
 
-patch -s program.c change2 || fail "step 3: the change does not apply"
+change change2 || fail "step 3: the change does not apply"
 small 3
 rm -r run
 ./program > one.txt && diff <(grep -v resumed one.txt) whole.txt || fail "step 3: one rank computes otherwise"
@@ -40,7 +50,7 @@ rm -r run
 trireme run -n 2 -- ./program > out.txt 2>&1 || fail "step 3, two ranks: $(tail -n 3 out.txt)"
 grep -q "epoch: 2 step: 2" out.txt && [ -d run ] || fail "step 3: two ranks share 5 batches: $(cat out.txt)"
 
-patch -s program.c change3 || fail "step 4: the change does not apply"
+change change3 || fail "step 4: the change does not apply"
 small 4
 rm -r run
 trireme run -n 2 -- ./program > out.txt 2>&1 || fail "step 4, two ranks: $(tail -n 3 out.txt)"
