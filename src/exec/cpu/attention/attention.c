@@ -11,11 +11,12 @@
 #include <omp.h>
 #include <string.h>
 
-enum { TASK_ROWS = 192 };
+enum { TASK_ROWS = 192, ROW_TILES = 8 };
 
 typedef struct forward {
     trmi_attention_blocks a;
     int64_t chunks, chunk; /* tasks along the queries; most queries of one */
+    int64_t block;         /* rows whose scores exist at once */
     int64_t thread_floats;
 } forward;
 
@@ -24,8 +25,9 @@ static void measure(forward *f) {
     int64_t most = trmi_max_i64(1, TASK_ROWS / a->group);
     f->chunks = trmi_max_i64(1, trmi_pieces(a->s.queries, most));
     f->chunk = trmi_pieces(a->s.queries, f->chunks);
+    f->block = ROW_TILES * a->isa->mr;
     int64_t rows = f->chunk * a->group;
-    f->thread_floats = trmi_round_up(2 * rows * a->s.width + 2 * rows + a->isa->mr * a->keys +
+    f->thread_floats = trmi_round_up(2 * rows * a->s.width + 2 * rows + f->block * a->keys +
                                          2 * trmi_attention_packed_floats(a) + a->keys,
                                      16);
 }
@@ -41,8 +43,8 @@ typedef struct task {
     float *own_q, *o, *most, *sum, *scores, *packed_k, *packed_v, *room;
 } task;
 
-/* A tile of rows of one head with a block of keys. */
-static void attend_tile(const task *t, int64_t row, int64_t query, int64_t rows, int64_t begin,
+/* A block of rows of one head with a block of keys. */
+static void attend_rows(const task *t, int64_t row, int64_t query, int64_t rows, int64_t begin,
                         const float *hidden) {
     const trmi_attention_blocks *a = &t->f->a;
     int64_t most = trmi_attention_reads(a, query + rows - 1, begin), width = a->s.width;
@@ -64,15 +66,15 @@ static void attend_tile(const task *t, int64_t row, int64_t query, int64_t rows,
 
 static void attend_block(const task *t, int64_t begin) {
     const trmi_attention_blocks *a = &t->f->a;
-    int64_t count = trmi_min_i64(a->keys, a->s.keys - begin), mr = a->isa->mr;
+    int64_t count = trmi_min_i64(a->keys, a->s.keys - begin), block = t->f->block;
     trmi_attention_pack(a, t->packed_k, trmi_attention_address(a, t->k, &a->s.k, t->b, begin, t->g),
                         a->s.k.row, count, true);
     trmi_attention_pack(a, t->packed_v, trmi_attention_address(a, t->v, &a->s.v, t->b, begin, t->g),
                         a->s.v.row, count, false);
     const float *hidden = trmi_attention_hidden(a, t->mask, t->b, begin, count, t->room);
     for (int64_t head = 0; head < a->group; head++) {
-        for (int64_t i = 0; i < t->count; i += mr) {
-            attend_tile(t, head * t->count + i, t->first + i, trmi_min_i64(mr, t->count - i), begin,
+        for (int64_t i = 0; i < t->count; i += block) {
+            attend_rows(t, head * t->count + i, t->first + i, trmi_min_i64(block, t->count - i), begin,
                         hidden);
         }
     }
@@ -140,7 +142,7 @@ static trm_status run_attention(const trmi_kernel *k, const trmi_kernel_env *env
         t.most = t.o + rows * a->s.width;
         t.sum = t.most + rows;
         t.scores = t.sum + rows;
-        t.packed_k = t.scores + a->isa->mr * a->keys;
+        t.packed_k = t.scores + f->block * a->keys;
         t.packed_v = t.packed_k + trmi_attention_packed_floats(a);
         t.room = t.packed_v + trmi_attention_packed_floats(a);
         run_task(&t);

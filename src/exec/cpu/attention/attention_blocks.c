@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-enum { KEY_PANELS = 4 };
+enum { KEY_PANELS = 8 };
 
 bool trmi_attention_blocks_of(const trm_program *program, const trmi_step *step, int first,
                               int threads, trmi_attention_blocks *out) {
@@ -77,38 +77,32 @@ void trmi_attention_pack_rows(const trmi_attention_blocks *a, float *to, const f
 
 void trmi_attention_scores(const trmi_attention_blocks *a, const float *rows, int64_t rows_count,
                            const float *packed, int64_t count, float *scores) {
-    int64_t nr = a->isa->nr, mr = a->isa->mr;
-    for (int64_t row = 0; row < rows_count; row += mr) {
-        trmi_dense_tile t = {.rows = (int)trmi_min_i64(mr, rows_count - row),
-                             .k = a->s.width,
-                             .a = rows + row * a->s.width,
-                             .a_stride = a->s.width,
-                             .c_stride = a->keys};
-        for (int64_t at = 0; at < count; at += nr) {
-            t.columns = (int)trmi_min_i64(nr, count - at);
-            t.b = packed + at * a->s.width;
-            t.c = scores + row * a->keys + at;
-            a->isa->rows(&t);
-        }
+    int64_t nr = a->isa->nr;
+    for (int64_t at = 0; at < count; at += nr) {
+        const trmi_dense_tile t = {.columns = (int)trmi_min_i64(nr, count - at),
+                                   .k = a->s.width,
+                                   .a = rows,
+                                   .a_stride = a->s.width,
+                                   .b = packed + at * a->s.width,
+                                   .c = scores + at,
+                                   .c_stride = a->keys};
+        a->isa->all_rows(&t, rows_count);
     }
 }
 
 void trmi_attention_apply(const trmi_attention_blocks *a, const float *scores, int64_t rows_count,
                           const float *packed, int64_t count, float *to) {
-    int64_t nr = a->isa->nr, mr = a->isa->mr;
-    for (int64_t row = 0; row < rows_count; row += mr) {
-        trmi_dense_tile t = {.rows = (int)trmi_min_i64(mr, rows_count - row),
-                             .k = count,
-                             .a = scores + row * a->keys,
-                             .a_stride = a->keys,
-                             .c_stride = a->s.width,
-                             .add = true};
-        for (int64_t at = 0; at < a->s.width; at += nr) {
-            t.columns = (int)trmi_min_i64(nr, a->s.width - at);
-            t.b = packed + at * a->keys;
-            t.c = to + row * a->s.width + at;
-            a->isa->rows(&t);
-        }
+    int64_t nr = a->isa->nr;
+    for (int64_t at = 0; at < a->s.width; at += nr) {
+        const trmi_dense_tile t = {.columns = (int)trmi_min_i64(nr, a->s.width - at),
+                                   .k = count,
+                                   .a = scores,
+                                   .a_stride = a->keys,
+                                   .b = packed + at * a->keys,
+                                   .c = to + at,
+                                   .c_stride = a->s.width,
+                                   .add = true};
+        a->isa->all_rows(&t, rows_count);
     }
 }
 
