@@ -147,6 +147,27 @@ TRM_API trm_node trm_attention_packed(trm_graph *graph, trm_node qkv, int64_t he
  * transformers). theta 0 = 10000; row 0 has position first_position. */
 TRM_API trm_node trm_rotary(trm_graph *graph, trm_node x, double theta, int64_t first_position);
 
+/* The k largest numbers of each row of x [..., C], largest first, and their columns (int32): both
+ * [..., k]. Of equal numbers the one with the lower column comes first. */
+TRM_API trm_node trm_top_values(trm_graph *graph, trm_node x, int64_t k, trm_node *columns);
+/* x [..., I], weights [E, O, I], experts int32 [...] -> [..., O]: each row by the weights of its expert. An
+ * expert outside [0, E) stops the step with TRM_INVALID. */
+TRM_API trm_node trm_expert_linear(trm_graph *graph, trm_node x, trm_node weights,
+                                   trm_node experts);
+typedef struct trm_experts {
+    trm_node router;       /* [E, C] */
+    trm_node up;           /* [E, H, C] */
+    trm_node gate;         /* [E, H, C]: SwiGLU; TRM_NO_NODE: GELU of `up` */
+    trm_node down;         /* [E, C, H] */
+    int64_t top_k;         /* experts of a row; 0 = 2 */
+    bool no_normalization; /* the chosen shares are not divided by their sum */
+} trm_experts;
+/* Mixture of experts (Shazeer et al. 2017): x [..., C] -> [..., C], the sum of what the top_k experts of
+ * each row make, each times its share (softmax of the router). No row is dropped. *load_balance, unless
+ * NULL: E sum of (share of choices) (mean probability), to be added to the loss (Fedus et al. 2021). */
+TRM_API trm_node trm_mixture_of_experts(trm_graph *graph, trm_node x, const trm_experts *experts,
+                                        trm_node *load_balance);
+
 typedef struct trm_pool_options {
     int64_t kernel[2];
     int64_t stride[2];  /* 0 = kernel */

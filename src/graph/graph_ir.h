@@ -108,6 +108,16 @@ typedef union trmi_attrs {
         int64_t begin; /* position among the keys of query 0 */
     } attention;
     struct {
+        int64_t columns, k; /* TOP_K: k; TOP_K_GRAD: columns of x */
+    } top_k;
+    struct {
+        bool transposed; /* EXPERT_LINEAR: rows times w instead of w^T, a gradient */
+        int64_t experts; /* EXPERT_GRAD_WEIGHTS: of the result */
+        /* experts here are [begin, begin + those of w or of the result) of `global`, 0 = all; rows
+         * of others give zeros */
+        int64_t begin, global;
+    } expert;
+    struct {
         double theta;
         int64_t begin; /* position of row 0 */
         bool inverse;  /* gradient */

@@ -63,6 +63,10 @@ static void build_transformer(int index) {
         trm_linear_cross_entropy(graph, f32(trm_shape_of(5, 8)), f32(trm_shape_of(11, 8)), in(TRM_INT32, trm_shape_of(5)),
                                  &(trm_xent_options){.label_smoothing = 0.1});
         break;
+    case 68: trm_top_values(graph, f32(trm_shape_of(2, 5)), 6, &none); break;
+    case 69:
+        trm_expert_linear(graph, f32(trm_shape_of(2, 5, 8)), f32(trm_shape_of(3, 4, 8)), in(TRM_INT32, trm_shape_of(2, 4)));
+        break;
     default: fail();
     }
     /* clang-format on */
@@ -240,6 +244,8 @@ static const char *const sentences[] = {
     "theta -1, a positive number expected",
     "found in [2, 5, 8] float32, in [11, 8] float32 and in [10] int32",
     "label smoothing 0.1: this loss has none",
+    "the largest 6 of each row of in [2, 5]",
+    "found in [2, 5, 8] float32, in [3, 4, 8] float32 and in [2, 4] int32",
 };
 
 /* Removes numbers of inputs from a message, "in3 [2]" -> "in [2]": C does not define the order in

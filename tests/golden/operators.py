@@ -35,7 +35,7 @@ def show(name, t):
 def case(name, y, *inputs):
     show(name, y)
     r = torch.tensor([value(9, i) for i in range(y.numel())]).reshape(y.shape)
-    for k, g in enumerate(torch.autograd.grad((y * r).sum(), inputs)):
+    for k, g in enumerate(torch.autograd.grad((y * r).sum(), inputs, retain_graph=True)):
         show(f"{name}_d{k}", g)
 
 
@@ -102,6 +102,17 @@ def transformer():
     case("rotary", rotated(x, 100.0, 5), x)
     x, w, labels = tensor(0, 2, 3, 4), tensor(1, 5, 4), torch.tensor([[3, 1, 0], [1, 2, 4]])
     case("linear_xent", f.cross_entropy((x @ w.T).reshape(6, 5), labels.reshape(6), ignore_index=1), x, w)
+    # as transformers' Mixtral: top 2 of 3 experts, shares normalised, its load_balancing_loss_func
+    x, router = tensor(0, 4, 2), tensor(1, 3, 2)
+    gate, up, down = tensor(2, 3, 2, 2), tensor(3, 3, 2, 2), tensor(4, 3, 2, 2)
+    shares = f.softmax(x @ router.T, -1)
+    weights, chosen = torch.topk(shares, 2)
+    weights = weights / weights.sum(-1, keepdim=True)
+    y = torch.stack([sum(weights[t, k] * (down[e] @ (f.silu(gate[e] @ x[t]) * (up[e] @ x[t])))
+                         for k, e in enumerate(chosen[t].tolist())) for t in range(4)])
+    case("experts", y, x, router, gate, up, down)
+    balance = 3 * (f.one_hot(chosen, 3).double().mean(0) * shares.mean(0)).sum()
+    case("balance", balance, x, router)
     table, ids = tensor(0, 5, 3), torch.tensor([4, 1, 4, 0])
     case("tied", f.cross_entropy(f.embedding(ids, table) @ table.T, ids), table)
 

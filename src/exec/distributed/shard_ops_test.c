@@ -154,6 +154,20 @@ static trm_node attention(trm_graph *g, dice *d) {
     return weighed(g, trm_attention(g, q, made(g, "y", kv), made(g, "z", kv), mask, &o));
 }
 
+static trm_node mixture(trm_graph *g, dice *d) {
+    int64_t count = roll(d, 3, 6), c = roll(d, 3, 6), h = roll(d, 3, 6);
+    trm_node balance, x = made(g, "x", trm_shape_of(roll(d, 2, 3), roll(d, 3, 9), c));
+    trm_experts e = {.router = values(g, "router", trm_shape_of(count, c)),
+                     .up = values(g, "up", trm_shape_of(count, h, c)),
+                     .down = values(g, "down", trm_shape_of(count, c, h)),
+                     .top_k = roll(d, 1, 2)};
+    if (roll(d, 0, 1)) {
+        e.gate = values(g, "gate", trm_shape_of(count, h, c));
+    }
+    trm_node y = trm_mixture_of_experts(g, x, &e, &balance);
+    return trm_add(g, weighed(g, y), balance);
+}
+
 static trm_node output_loss(trm_graph *g, dice *d) {
     int64_t n = roll(d, 3, 9), c = roll(d, 3, 9);
     const trm_xent_options o = {.use_ignore_index = roll(d, 0, 1),
@@ -346,6 +360,7 @@ static const struct {
     {"row norm", row_norm, 3},
     {"attention", attention, 5},
     {"output loss", output_loss, 4},
+    {"mixture", mixture, 4},
     {"two by two", two_by_two, 3},
     {"one by one", one_by_one, 5},
     {"reshaping", reshaping, 2},

@@ -228,6 +228,35 @@ static trm_node attention_packed(bench *b) {
     return trm_attention_packed(b->graph, qkv, heads, kv_heads, mask, &o);
 }
 
+static trm_node top_k(bench *b) {
+    trm_shape shape = random_shape(b, 1, 3, 4);
+    trm_node columns;
+    return trm_top_values(b->graph, of_kind(b, shape, DISTINCT),
+                          draw(b, 1, shape.dim[shape.rank - 1]), &columns);
+}
+static trm_node expert_linear(bench *b) {
+    trm_shape rows = random_shape(b, 0, 2, 3), shape = rows;
+    int64_t experts = draw(b, 1, 3);
+    shape.dim[shape.rank++] = draw(b, 1, 3);
+    trm_node x = var(b, shape),
+             w = var(b, trm_shape_of(experts, draw(b, 1, 3), shape.dim[shape.rank - 1]));
+    return trm_expert_linear(b->graph, x, w, ids(b, rows, experts, TRM_INT32));
+}
+static trm_node experts(bench *b) {
+    int64_t count = draw(b, 2, 3), width = draw(b, 1, 3), hidden = draw(b, 1, 3);
+    trm_node x = var(b, trm_shape_of(draw(b, 1, 2), 2, width)), balance;
+    trm_experts e = {.router = var(b, trm_shape_of(count, width)),
+                     .up = var(b, trm_shape_of(count, hidden, width)),
+                     .down = var(b, trm_shape_of(count, width, hidden)),
+                     .top_k = draw(b, 1, 2),
+                     .no_normalization = draw(b, 0, 1)};
+    if (draw(b, 0, 1)) {
+        e.gate = var(b, trm_shape_of(count, hidden, width));
+    }
+    trm_node y = trm_mixture_of_experts(b->graph, x, &e, &balance);
+    return trm_add(b->graph, y, balance);
+}
+
 static trm_node norm_inputs(bench *b, trm_node inputs[6], bool residual) {
     trm_shape shape = random_shape(b, 2, 4, 4);
     shape.dim[0] = draw(b, 3, 4);
@@ -559,6 +588,9 @@ static const entry entries[] = {E(add),
                                 E(rotary),
                                 E(attention),
                                 E(attention_packed),
+                                E(top_k),
+                                E(expert_linear),
+                                E(experts),
                                 E(linear_xent),
                                 E(tied),
                                 E(batch_norm),

@@ -27,6 +27,7 @@ static uint32_t followed_inputs(trmi_op_kind kind) {
     case TRMI_OP_LAYER_NORM:
     case TRMI_OP_RMS_NORM:
     case TRMI_OP_LINEAR_XENT: /* its weights stay fp32, so that it makes their gradient in fp32 */
+    case TRMI_OP_EXPERT_LINEAR:
     case TRMI_OP_GELU:
     case TRMI_OP_SILU:
     case TRMI_OP_ROTARY:

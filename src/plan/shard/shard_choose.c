@@ -101,6 +101,9 @@ static bool inherit(const trmi_sharder *s, const trmi_op *op, char letters[TRMI_
     case TRMI_OP_SIGMOID_GRAD:
     case TRMI_OP_TANH_GRAD:
     case TRMI_OP_SOFTMAX_GRAD:
+    case TRMI_OP_TOP_K_GRAD:
+    case TRMI_OP_EXPERT_LINEAR:
+    case TRMI_OP_EXPERT_GRAD_WEIGHTS:
     case TRMI_OP_LAYER_NORM_GRAD:
     case TRMI_OP_RMS_NORM_GRAD:
     case TRMI_OP_ATTENTION_GRAD:

@@ -222,6 +222,15 @@ static void localize(emission *e) {
         break;
     case TRMI_OP_ATTENTION: e->attrs.attention.begin += in_box(e, 0).begin[1]; break;
     case TRMI_OP_ATTENTION_GRAD: e->attrs.attention.begin += in_box(e, 1).begin[1]; break;
+    case TRMI_OP_EXPERT_LINEAR:
+        e->attrs.expert.begin = in_box(e, 1).begin[0];
+        e->attrs.expert.global = in_shape(e, 1)->dim[0];
+        break;
+    case TRMI_OP_EXPERT_GRAD_WEIGHTS:
+        e->attrs.expert.begin = out_box(e, 0).begin[0];
+        e->attrs.expert.global = out_shape(e, 0)->dim[0];
+        e->attrs.expert.experts = out_box(e, 0).end[0] - e->attrs.expert.begin;
+        break;
     case TRMI_OP_ROTARY: e->attrs.rotary.begin += in_box(e, 0).begin[1]; break;
     case TRMI_OP_EMBEDDING:
     case TRMI_OP_EMBEDDING_GRAD: localize_tables(e); break;

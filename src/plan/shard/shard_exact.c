@@ -45,6 +45,9 @@ static bool rounds(const trmi_op *op, char letter) {
     case TRMI_OP_LAYER_NORM_GRAD:
     case TRMI_OP_RMS_NORM_GRAD: return letter != '.';
     case TRMI_OP_ATTENTION_GRAD: return letter == 'q';
+    case TRMI_OP_EXPERT_LINEAR: return letter == (op->attrs.expert.transposed ? 'k' : 'c');
+    case TRMI_OP_EXPERT_GRAD_WEIGHTS:
+        return letter != '.' && strchr("ekc", letter) == NULL; /* rows */
     case TRMI_OP_BAG_POOL: return letter == 'k' || letter == '+';
     default: return letter == '+';
     }

@@ -170,6 +170,29 @@ static void loops_attention(const trm_graph *g, const trmi_op *op, trmi_loops *l
     l->groups = packed ? 0 : trmi_input_of(g, op, gradient ? 2 : 1)->shape.dim[2];
 }
 
+/* ---- experts ---- */
+
+/* The largest of each row: cut by rows. */
+static void loops_top_k(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
+    int32_t rows = trmi_input_of(g, op, 0)->shape.rank - 1;
+    char wide[TRMI_LOOP_DIMS];
+    set_first(l->letters, rows_of, rows, '\0');
+    set_first(wide, rows_of, rows, '-');
+    set(l->in[0], wide), set(l->in[1], wide), set(l->out[0], wide), set(l->out[1], wide);
+}
+
+/* Linear layers of experts: rows, outputs (k), inputs (c), and experts (e): rows of experts that are
+ * elsewhere are zeros, so that the result is partial. */
+static void loops_experts(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
+    int32_t rows = trmi_input_of(g, op, 2)->shape.rank;
+    bool weights = op->kind == TRMI_OP_EXPERT_GRAD_WEIGHTS, turned = op->attrs.expert.transposed;
+    set_first(l->in[0], rows_of, rows, weights || turned ? 'k' : 'c');
+    set_first(weights ? l->in[1] : l->out[0], rows_of, rows, weights || turned ? 'c' : 'k');
+    set(weights ? l->out[0] : l->in[1], "ekc");
+    set_first(l->in[2], rows_of, rows, '\0');
+    snprintf(l->letters, sizeof l->letters, "%.*sekc", (int)rows, rows_of);
+}
+
 /* ---- products and tables ---- */
 
 /* Linear: rows x inner, weights columns x inner. */
@@ -471,6 +494,10 @@ static void (*const rules[])(const trm_graph *g, const trmi_op *op, trmi_loops *
     [TRMI_OP_ATTENTION_GRAD] = loops_attention,
     [TRMI_OP_ROTARY] = loops_rotary,
     [TRMI_OP_LINEAR_XENT] = loops_linear_xent,
+    [TRMI_OP_TOP_K] = loops_top_k,
+    [TRMI_OP_TOP_K_GRAD] = loops_top_k,
+    [TRMI_OP_EXPERT_LINEAR] = loops_experts,
+    [TRMI_OP_EXPERT_GRAD_WEIGHTS] = loops_experts,
     [TRMI_OP_LINEAR] = loops_linear,
     [TRMI_OP_MATMUL] = loops_matmul,
     [TRMI_OP_EMBEDDING] = loops_embedding,
@@ -569,6 +596,7 @@ const char *trmi_shard_loop_name(const trm_graph *graph, const trmi_op *op, char
         return op->kind == TRMI_OP_ATTENTION || op->kind == TRMI_OP_ATTENTION_GRAD ? "heads"
                                                                                    : "groups";
     case 'q': return "queries";
+    case 'e': return "experts";
     case 'h': return "rows";
     case 'w': return "columns";
     case 'v': return "table rows";

@@ -90,6 +90,12 @@ static trm_node transformer(trm_graph *g, const trm_inputs *in, void *context) {
                      trm_parameter(g, "rms.weight", c, TRM_INIT_LINEAR), 0);
     y = trm_add(g, trm_gelu(g, y, TRM_GELU_ERF), trm_gelu(g, x, TRM_GELU_TANH));
     y = trm_add(g, trm_silu(g, y), trm_swiglu(g, y, x));
+    const trm_experts experts = {
+        .router = trm_parameter(g, "router", trm_shape_of(4, 64), TRM_INIT_LINEAR),
+        .gate = trm_parameter(g, "gate", trm_shape_of(4, 24, 64), TRM_INIT_LINEAR),
+        .up = trm_parameter(g, "up", trm_shape_of(4, 24, 64), TRM_INIT_LINEAR),
+        .down = trm_parameter(g, "down", trm_shape_of(4, 64, 24), TRM_INIT_LINEAR)};
+    y = trm_add(g, y, trm_mixture_of_experts(g, y, &experts, NULL));
     y = trm_reduce_mean(g, y, (int32_t[]){1}, 1, false);
     return trm_linear(g, y, trm_parameter(g, "out", trm_shape_of(CLASSES, 64), TRM_INIT_LINEAR),
                       TRM_NO_NODE);

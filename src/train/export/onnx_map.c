@@ -513,6 +513,35 @@ static trm_status add_attention(trmi_onnx *x, const trmi_op *op, trm_error *err)
     return TRM_OK;
 }
 
+/* TopK, whose columns are int64 there. */
+static trm_status add_top_k(trmi_onnx *x, const trmi_op *op, trm_error *err) {
+    const char *columns = between(x, op, "columns"), *k = integers(x, &op->attrs.top_k.k, 1);
+    TRMI_TRY(TRMI_CHECK_MEMORY(err, &x->arena, "to export '%s'", op->name));
+    const trm_onnx_attribute to = trm_onnx_int("to", 6);
+    trm_onnx_add_node(
+        x->model, &(trm_onnx_node){.op = "TopK",
+                                   .name = op->name,
+                                   .inputs = (const char *[]){input_name(x, op, 0), k},
+                                   .input_count = 2,
+                                   .outputs = (const char *[]){x->names[op->outputs[0]], columns},
+                                   .output_count = 2});
+    add_node(x, "Cast", columns, NULL, NULL, x->names[op->outputs[1]], &to);
+    return TRM_OK;
+}
+
+/* Each row by the weights that are gathered for it. */
+static trm_status add_expert_linear(trmi_onnx *x, const trmi_op *op, trm_error *err) {
+    const int64_t last = -1;
+    const char *weights = between(x, op, "weights"), *column = between(x, op, "column"),
+               *product = between(x, op, "product"), *axis = integers(x, &last, 1);
+    TRMI_TRY(TRMI_CHECK_MEMORY(err, &x->arena, "to export '%s'", op->name));
+    add_node(x, "Gather", input_name(x, op, 1), input_name(x, op, 2), NULL, weights, NULL);
+    add_node(x, "Unsqueeze", input_name(x, op, 0), axis, NULL, column, NULL);
+    add_node(x, "MatMul", weights, column, NULL, product, NULL);
+    add_node(x, "Squeeze", product, axis, NULL, x->names[op->outputs[0]], NULL);
+    return TRM_OK;
+}
+
 /* ---- shape and reduction --------------------------------------------------------------------- */
 
 /* Adds a Transpose with the operator's order of dimensions. */
@@ -625,10 +654,15 @@ static const plain PLAIN[] = {
 static trm_status add_shaped(trmi_onnx *x, const trmi_op *op, trm_error *err) {
     const trm_shape *shape = &op->attrs.shape.shape;
     bool reshape = op->kind == TRMI_OP_RESHAPE;
+    const trm_shape *from = &trmi_input_of(x->graph, op, 0)->shape;
+    trm_shape target = *shape;
     if (!reshape && shape->rank > 0 && shape->dim[0] == x->batch) {
-        return unsupported(op, err); /* Expand cannot leave the batch open */
+        if (from->rank != shape->rank || from->dim[0] != x->batch) {
+            return unsupported(op, err); /* Expand cannot leave the batch open */
+        }
+        target.dim[0] = 1; /* as it is in the input */
     }
-    const char *extra = target_shape(x, shape, reshape);
+    const char *extra = target_shape(x, &target, reshape);
     return with_constants(x, op, reshape ? "Reshape" : "Expand", &extra, 1, err);
 }
 
@@ -662,6 +696,8 @@ trm_status trmi_onnx_add_op(trmi_onnx *x, const trmi_op *op, trm_error *err) {
     case TRMI_OP_SILU:
     case TRMI_OP_SWIGLU: return add_silu(x, op, err);
     case TRMI_OP_ROTARY: return add_rotary(x, op, err);
+    case TRMI_OP_TOP_K: return add_top_k(x, op, err);
+    case TRMI_OP_EXPERT_LINEAR: return add_expert_linear(x, op, err);
     case TRMI_OP_ATTENTION: return add_attention(x, op, err);
     case TRMI_OP_PAIR_DOTS: return add_pair_dots(x, op, err);
     case TRMI_OP_SCALE:

@@ -74,8 +74,8 @@ static void attend_block(const task *t, int64_t begin) {
     const float *hidden = trmi_attention_hidden(a, t->mask, t->b, begin, count, t->room);
     for (int64_t head = 0; head < a->group; head++) {
         for (int64_t i = 0; i < t->count; i += block) {
-            attend_rows(t, head * t->count + i, t->first + i, trmi_min_i64(block, t->count - i), begin,
-                        hidden);
+            attend_rows(t, head * t->count + i, t->first + i, trmi_min_i64(block, t->count - i),
+                        begin, hidden);
         }
     }
 }

@@ -125,6 +125,11 @@ static const trmi_onednn_row rows[TRMI_OP_KINDS] = {
     /* linear_loss.c */
     [TRMI_OP_LINEAR_XENT] = {trmi_onednn_bind_linear_loss, trmi_onednn_plain_supports, NULL,
                              trmi_onednn_linear_loss_scratch, NULL},
+    /* experts.c */
+    [TRMI_OP_EXPERT_LINEAR] = {trmi_onednn_bind_experts, trmi_onednn_plain_supports, NULL,
+                               trmi_onednn_experts_scratch, NULL},
+    [TRMI_OP_EXPERT_GRAD_WEIGHTS] = {trmi_onednn_bind_experts, trmi_onednn_plain_supports, NULL,
+                                     trmi_onednn_experts_scratch, NULL},
     /* attention.c, attention_grad.c */
     [TRMI_OP_ATTENTION] = {trmi_onednn_bind_attention, trmi_onednn_plain_supports, NULL,
                            trmi_onednn_attention_scratch, NULL},

@@ -236,6 +236,15 @@ static trm_node attentions(world *w) {
     return trm_attention(w->graph, var(w, trm_shape_of(batch, queries, heads, width)), var(w, kv),
                          var(w, kv), mask, &o);
 }
+/* Experts with many rows and with none. */
+static trm_node expert_layers(world *w) {
+    int64_t count = draw(w, 1, 6), ins = draw(w, 1, 70), outs = draw(w, 1, 70);
+    trm_shape rows = draw(w, 0, 1) ? trm_shape_of(draw(w, 1, 400)) : trm_shape_of(3, draw(w, 1, 9));
+    trm_shape shape = rows;
+    shape.dim[shape.rank++] = ins;
+    trm_node ids = leaf(w, TRM_INT32, rows, draw(w, 1, count));
+    return trm_expert_linear(w->graph, var(w, shape), var(w, trm_shape_of(count, outs, ins)), ids);
+}
 static trm_node output_loss_of(world *w, int64_t rows, int64_t classes, int64_t width) {
     trm_node x = var(w, trm_shape_of(1, rows, width)),
              weights = var(w, trm_shape_of(classes, width));
@@ -292,6 +301,8 @@ static bool stays_float(const trmi_op *op, int32_t value, int32_t rank) {
         return value != op->inputs[0] && value != op->inputs[1] && value != op->outputs[0];
     case TRMI_OP_ATTENTION: return value == op->outputs[1];
     case TRMI_OP_ATTENTION_GRAD: return value == op->inputs[6];
+    case TRMI_OP_EXPERT_LINEAR: return value == op->inputs[1];
+    case TRMI_OP_EXPERT_GRAD_WEIGHTS: return value == op->outputs[0];
     case TRMI_OP_LINEAR_XENT: return value != op->inputs[0] && value != op->outputs[1];
     default: return is_loss(op->kind) && rank < 2; /* a cast keeps one side */
     }
@@ -580,9 +591,9 @@ static void check_graph(trm_node (*build)(world *), uint64_t seed) {
 
 static void fast_kernels_are_the_reference_ones(void **state) {
     trm_node (*const builders[])(world *) = {
-        arithmetic, activations, dropped,      moves, reductions, windows,
-        losses,     embeddings,  pairs,        bags,  keyed,      transformer_parts,
-        rotations,  attentions,  output_losses};
+        arithmetic, activations, dropped,       moves,        reductions, windows,
+        losses,     embeddings,  pairs,         bags,         keyed,      transformer_parts,
+        rotations,  attentions,  output_losses, expert_layers};
     for (uint64_t seed = 1; seed <= 14; seed++) {
         for (size_t i = 0; i < sizeof builders / sizeof builders[0]; i++) {
             check_graph(builders[i], seed * 100 + i);
@@ -615,6 +626,8 @@ static void fast_kernels_are_the_reference_ones(void **state) {
                                          TRMI_OP_ATTENTION,
                                          TRMI_OP_ATTENTION_GRAD,
                                          TRMI_OP_LINEAR_XENT,
+                                         TRMI_OP_EXPERT_LINEAR,
+                                         TRMI_OP_EXPERT_GRAD_WEIGHTS,
                                          TRMI_OP_EXP,
                                          TRMI_OP_LOG,
                                          TRMI_OP_SQRT,
