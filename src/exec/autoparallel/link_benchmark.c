@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Messages as a split program sends them, all groups of a size at once:
+/* Measures the cost of messages between ranks, for trmi_links_parse. Small programs are made whose
+ * exchanges are those of a split program, and each exchange is timed, all groups of a size at once:
  *
  *      a [r x p] . b [p x c] cut by the sum --P+--> all:   all-reduce
  *                                           --P+--> rows:  reduce-scatter --> columns: all-to-all
  *                                                                         --> all:     all-gather
  *      the same tensor, whole --> columns: local copy
  *
- * and buckets of gradients in memory that peers reach, the optimiser's pass, and a step with next
- * to nothing in it. */
+ * Then buckets of gradients in shared memory, the pass of the optimiser over several sizes, and the
+ * overhead of a step with almost no work. All ranks run the same calls; rank 0 writes the text. */
 #include "exec/autoparallel/op_benchmark.h"
 
 #include "exec/exec.h"
@@ -36,8 +37,9 @@ enum {
     BUCKETS = 4,
     SLICES = 8
 };
-enum { MESSAGE_COPIES = 8, UPDATE_COPIES = 6 }; /* of a vector, that measuring it takes at most */
-/* the first SMALL are taken more often */
+/* Copies of a vector in memory while it is measured, at most. */
+enum { MESSAGE_COPIES = 8, UPDATE_COPIES = 6 };
+/* Bytes of messages; the first SMALL are repeated TURNS_SMALL times, the others TURNS times. */
 static const int64_t sizes[SIZES] = {4 << 10, 64 << 10, 512 << 10, 2 << 20, 8 << 20, 32 << 20};
 static const trmi_move moves[MOVES] = {
     TRMI_MOVE_ALL_REDUCE,   TRMI_MOVE_ALL_GATHER,    TRMI_MOVE_REDUCE_SCATTER,
@@ -46,11 +48,12 @@ static const trmi_move moves[MOVES] = {
 
 static const double enough = 0.7; /* seconds for one program of messages */
 
-/* Turns, where there are other looks. */
+/* Returns the number of turns of this measurement: fewer if it is one of several (probe->brief). */
 static int turns_of(const trmi_probe *probe, int turns) {
     return probe->brief ? (turns + BRIEF - 1) / BRIEF : turns;
 }
 
+/* The state of a measurement. seconds[move][size]: results for the present group size. */
 typedef struct links {
     trmi_probe *probe;
     int32_t ranks, group;
@@ -75,6 +78,7 @@ static trm_status together(const links *l, trm_error *err) {
 /* ---- the program
  *  ---------------------------------------------------------------------------------------- */
 
+/* Adds an operator named `what` and the index of its size. */
 static trm_node named(trm_graph *g, trmi_op_kind kind, const char *what, int size,
                       const trm_node *inputs, int count) {
     char name[NAME];
@@ -83,6 +87,7 @@ static trm_node named(trm_graph *g, trmi_op_kind kind, const char *what, int siz
     return (trm_node){made != 0 ? g->ops[made].outputs[0] : 0};
 }
 
+/* Sets how the plan cuts operator `what``size`: `letter` on the last axis of the mesh. */
 static trm_status set(trmi_shard_plan *plan, const char *what, int size, const char *letter,
                       trm_error *err) {
     char name[NAME], letters[TRMI_MESH_AXES + 1];
@@ -91,6 +96,7 @@ static trm_status set(trmi_shard_plan *plan, const char *what, int size, const c
     return trmi_shard_plan_set(plan, name, letters, false, NULL, err);
 }
 
+/* Factors a number of floats (a power of two) into rows and columns, about equal. */
 static void sides_of(int64_t bytes, int64_t *rows, int64_t *columns) {
     *rows = *columns = 1;
     for (int64_t count = bytes / (int64_t)sizeof(float); count > 1; count /= 4) {
@@ -99,6 +105,7 @@ static void sides_of(int64_t bytes, int64_t *rows, int64_t *columns) {
     }
 }
 
+/* Adds the operators of one message size to the graph and to the plan (drawing above). */
 static trm_status add_size(const links *l, trm_graph *g, trmi_shard_plan *plan, int i,
                            trm_node outputs[4], trm_error *err) {
     char a[NAME], b[NAME];
@@ -109,7 +116,8 @@ static trm_status add_size(const links *l, trm_graph *g, trmi_shard_plan *plan, 
     trm_node factors[2] = {
         trm_parameter(g, a, trm_shape_of(rows, l->group), TRM_INIT_NORMAL_001),
         trm_parameter(g, b, trm_shape_of(l->group, columns), TRM_INIT_NORMAL_001)};
-    /* A form that is there already would be cut locally: two sums, and columns before all. */
+    /* If a value is whole already, its columns are cut locally and nothing is sent. So there are
+     * two sums, and the columns are taken before the gathered value. */
     for (int k = 0; k < 2; k++) {
         trm_node sum = trm_matmul(g, factors[0], factors[1], false, false);
         TRMI_TRY(trm_graph_check(g, err));
@@ -131,8 +139,8 @@ static trm_status add_size(const links *l, trm_graph *g, trmi_shard_plan *plan, 
     return set(plan, "local", i, "c", err);
 }
 
-/* Of the program with parameters in parts: what is gathered is stored, what is added is a gradient.
- */
+/* Returns the index in `moves` of a step of the program with stored parts: a gather of a parameter
+ * (6) or a scatter of a gradient (7); -1: neither. *size: its index in `sizes`. */
 static int store_message_of(const trm_program *p, const trmi_step *step, int *size) {
     if (step->kind != TRMI_STEP_OP || step->op_kind != TRMI_OP_EXCHANGE) {
         return -1;
@@ -149,14 +157,16 @@ static int store_message_of(const trm_program *p, const trmi_step *step, int *si
     return -1;
 }
 
-/* Which message a step is: its place in `moves`, and the size; -1: none. Forms are named after who
- * made the value: "matmul0 -> S0". Outputs are brought whole in the end: that is not looked at. */
+/* Returns the index in `moves` of an exchange, and in *size its index in `sizes`; -1: no message
+ * that is measured. Exchanges are named after the producer of the value ("matmul0 -> S0"), so the
+ * reader identifies them. The exchanges that make outputs whole have no reader and are not
+ * counted. */
 static int message_of(const trm_program *p, const trmi_step *step, int *size) {
     if (step->kind != TRMI_STEP_OP ||
         (step->op_kind != TRMI_OP_EXCHANGE && step->op_kind != TRMI_OP_ALL_REDUCE)) {
         return -1;
     }
-    /* Who reads it says what it is for. */
+    /* The name of the first reader is that of the move, with the index of the size. */
     for (const trmi_step *reader = step + 1; reader < p->steps + p->steps_count; reader++) {
         static const char *const names[] = {"all", "gathered", "rows", "columns", "", "local"};
         if (reader->inputs_count < 1 || reader->inputs[0] != step->outputs[0]) {
@@ -181,8 +191,9 @@ static trm_status time_turn(links *l, trm_exec *exec, classify *message, int tur
     const trm_program *p = exec->program;
     for (int32_t i = 0; i < p->steps_count; i++) {
         int size, what = message(p, &p->steps[i], &size);
-        /* A copy is this rank's own work. What makes the values begins together, out of cold
-         * caches; ranks are not done with it at the same time, and messages wait. */
+        /* A local copy is timed by this rank's own clock. Producers of values start after a barrier
+         * with cold caches; they end at different times on the ranks, as in training, so the time
+         * of a message includes the wait. */
         bool own = what >= 0 && moves[what] == TRMI_MOVE_LOCAL;
         if (what < 0) {
             TRMI_TRY(together(l, err));
@@ -198,8 +209,8 @@ static trm_status time_turn(links *l, trm_exec *exec, classify *message, int tur
     return TRM_OK;
 }
 
-/* A message takes what it takes on the mean of the ranks, of which the early ones wait; in the
- * usual turn. */
+/* Sets *seconds to the median over turns of the mean over ranks. The mean, because early ranks also
+ * wait for late ones. */
 static trm_status usual(const links *l, double *times, int32_t turns, double *seconds,
                         trm_error *err) {
     trm_status status = l->probe->comm == NULL
@@ -210,6 +221,7 @@ static trm_status usual(const links *l, double *times, int32_t turns, double *se
     return status;
 }
 
+/* Times the messages of a program over several turns, to l->seconds. */
 static trm_status time_program(links *l, trm_exec *exec, classify *message, trm_error *err) {
     const trm_program *p = exec->program;
     double *times = trmi_alloc((size_t)p->steps_count * (size_t)l->most * sizeof *times + 1),
@@ -221,7 +233,7 @@ static trm_status time_program(links *l, trm_exec *exec, classify *message, trm_
          status == TRM_OK && turn < l->most && (turn < TURNS_LEAST || used < enough);) {
         status = time_turn(l, exec, message, turn, times, err);
         used = trmi_os_now() - begin;
-        /* all stop together */
+        /* the maximum over ranks, so that all stop after the same turn */
         status = status == TRM_OK ? trmi_probe_largest(l->probe, &used, 1, err) : status;
         turns = ++turn;
     }
@@ -245,7 +257,7 @@ static trm_status mesh_of(const links *l, trmi_mesh *mesh, trm_error *err) {
     return trmi_mesh_parse(text, mesh, err);
 }
 
-/* The graph cut by the plan on all ranks, message by message. */
+/* Runs a graph partitioned by the plan on all ranks, and times its messages. */
 static trm_status run_graph(links *l, const trm_graph *g, const trmi_shard_plan *plan,
                             trm_exec_options *options, classify *message, trm_error *err) {
     trm_exec *exec = NULL;
@@ -266,6 +278,7 @@ static trm_status run_graph(links *l, const trm_graph *g, const trmi_shard_plan 
     return status;
 }
 
+/* Measures the moves between forms of a value, for the sizes [l->first, l->end). */
 static trm_status run_program(links *l, trm_error *err) {
     trm_graph *g = NULL;
     trmi_shard_plan *plan = NULL;
@@ -284,8 +297,8 @@ static trm_status run_program(links *l, trm_error *err) {
     return status;
 }
 
-/* x [p x c] . w [r x c]' cut by the rows of x, w stored by rows: gathered before, its gradient
- * scattered after. */
+/* Adds x [p x c] . w [r x c]', cut by the rows of x, with w stored by rows: w is gathered before
+ * the product, and its gradient is reduce-scattered after it. */
 static trm_status add_store(const links *l, trm_graph *g, trmi_shard_plan *plan, int i,
                             trm_node *sum, trm_error *err) {
     char w[NAME], x[NAME], letters[TRMI_MESH_AXES + 1];
@@ -307,6 +320,7 @@ static trm_status add_store(const links *l, trm_graph *g, trmi_shard_plan *plan,
     return trm_graph_check(g, err);
 }
 
+/* Measures gathers and scatters of parameters that are stored in parts. */
 static trm_status run_stores(links *l, trm_error *err) {
     trm_graph *g = NULL;
     trmi_shard_plan *plan = NULL;
@@ -328,7 +342,8 @@ static trm_status run_stores(links *l, trm_error *err) {
 /* ---- buckets of gradients
  *  -------------------------------------------------------------------------------- */
 
-/* All-reduced, or reduced to a slice for each rank. */
+/* Times gradient buckets of each size: an all-reduce (BUCKETS), or a reduce-scatter to one slice
+ * for each rank (SLICES). */
 static trm_status time_buckets(links *l, trm_comm *group, float *data, int move, trm_error *err) {
     int32_t size = trm_comm_size(group);
     int64_t *counts = trmi_alloc((size_t)size * sizeof *counts);
@@ -345,8 +360,8 @@ static trm_status time_buckets(links *l, trm_comm *group, float *data, int move,
         for (int turn = -1; status == TRM_OK && turn < l->most; turn++) {
             status = together(l, err);
             trmi_probe_sweep(l->probe, 0, 1);
-            memset(data, 0, (size_t)sizes[i]); /* as backward leaves it: in the cache of its rank */
-            /* As a step does it: the communicator's thread is woken, and works for this one. */
+            memset(data, 0, (size_t)sizes[i]); /* backward leaves gradients in its rank's cache */
+            /* Through a request, as a training step does it: the communicator's thread wakes up. */
             const trm_collective op = {.kind = move == SLICES ? TRM_REDUCE_SCATTERV : TRM_ALLREDUCE,
                                        .recv = data,
                                        .count = count,
@@ -368,6 +383,7 @@ static trm_status time_buckets(links *l, trm_comm *group, float *data, int move,
     return status;
 }
 
+/* Measures gradient buckets in groups of l->group ranks, in memory that the group shares. */
 static trm_status run_buckets(links *l, trm_error *err) {
     trm_comm *group;
     int32_t rank = trm_comm_rank(l->probe->comm);
@@ -387,8 +403,8 @@ static trm_status run_buckets(links *l, trm_error *err) {
 /* ---- the optimiser, and a step with nothing in it
  *  ---------------------------------------------------------- */
 
-/* A parameter of so many elements and a mean of it, trained: cut by a step's default, or whole on
- * every rank, of one copy and updated in slices or each rank its own. */
+/* A small training program with one parameter: CUT: partitioned by the default plan; OWN: whole on
+ * every rank, each updates its own copy; SLICED: one copy, which the ranks update in slices. */
 typedef enum kind { CUT, OWN, SLICED } kind;
 
 static trm_status small_exec(const trmi_probe *probe, int64_t rows, kind what, trm_exec **out,
@@ -416,7 +432,7 @@ static trm_status small_exec(const trmi_probe *probe, int64_t rows, kind what, t
     return status;
 }
 
-/* A step, or (not CUT) its update alone. */
+/* Sets *seconds to the median time of a step (CUT) or of its update alone, on the slowest rank. */
 static trm_status time_small(const links *l, int64_t rows, kind what, double *seconds,
                              trm_error *err) {
     trmi_probe *probe = l->probe;
@@ -447,14 +463,15 @@ static trm_status time_small(const links *l, int64_t rows, kind what, double *se
  *  -------------------------------------------------------------------------------------------------
  */
 
-/* Costs rise with bytes: a point below its forerunner, or more than its successor, was disturbed.
- */
+/* Makes a curve monotonic: costs rise with bytes, so a point above a later one was disturbed and
+ * takes the later one's time. */
 static void smooth(double *seconds, int32_t count) {
     for (int32_t i = count - 1; i > 0; i--) {
         seconds[i - 1] = fmin(seconds[i - 1], seconds[i]);
     }
 }
 
+/* Appends a curve: move, ranks, then bytes:microseconds. */
 static void tell_curve(trmi_text *out, trmi_move move, int32_t ranks, const int64_t *bytes,
                        const double *seconds, int32_t count) {
     trmi_text_printf(out, "points %s %d", trmi_links_word(move), (int)ranks);
@@ -464,7 +481,7 @@ static void tell_curve(trmi_text *out, trmi_move move, int32_t ranks, const int6
     trmi_text_printf(out, "\n");
 }
 
-/* The optimiser's pass by bytes, as far as memory allows. */
+/* Appends the curve of the optimiser's pass by bytes, as far as memory limit and reach allow. */
 static trm_status measure_updates(const links *l, kind what, double crowd, trmi_text *out,
                                   trm_error *err) {
     static const int64_t rows[UPDATES] = {1 << 10, 1 << 13, 1 << 14, 1 << 15, 1 << 16, 1 << 17};
@@ -473,7 +490,7 @@ static trm_status measure_updates(const links *l, kind what, double crowd, trmi_
     int64_t bytes[UPDATES];
     double seconds[UPDATES];
     int count = 0;
-    /* one at a time: a parameter, its gradient, slots, a mean of it */
+    /* UPDATE_COPIES: the parameter, its gradient, slots, and the ReLU with its gradient */
     for (; count < UPDATES; count++) {
         bytes[count] = rows[count] * 64 * (int64_t)sizeof(float);
         bool beyond = count > 0 && probe->reach > 0 &&
@@ -491,7 +508,8 @@ static trm_status measure_updates(const links *l, kind what, double crowd, trmi_
     return TRM_OK;
 }
 
-/* `crowd`: ranks that share a core. */
+/* Measures and appends the curves of all moves for each group size that divides the ranks. `crowd`:
+ * how many threads of ranks share a core; multiplies work that ranks do alone. */
 static trm_status measure_groups(links *l, double crowd, trmi_text *out, trm_error *err) {
     for (l->group = 2; l->group <= l->ranks; l->group++) {
         if (l->ranks % l->group != 0) {
@@ -536,7 +554,7 @@ int64_t trmi_probe_longest(const trm_graph *g) {
 
 int trmi_probe_links_sizes(const trmi_probe *probe) {
     int count = trmi_probe_affords(probe, sizes, SIZES, SMALL + 1, MESSAGE_COPIES);
-    /* the one below says it all */
+    /* sizes above the first one that reaches the longest message are not needed */
     while (count > SMALL + 1 && probe->reach > 0 && sizes[count - 2] >= probe->reach) {
         count--;
     }

@@ -1,6 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Runs candidate plans in turns on all ranks, a few steps each, and compares the medians of their
- * step times. */
+/* Runs candidate plans in turns on all ranks and compares the medians of their step times.
+ *
+ *      turn 0:  plan A  plan B  plan C       each: 1 warm-up step, then `steps` timed ones
+ *      turn 1:  plan C  plan B  plan A       order reversed, so that drift of the machine cancels
+ *      ...      until the plans can be distinguished, or the time is up
+ *
+ * Plans are compared by the ratio of their times in the same turn, because a busy machine slows all
+ * plans of a turn alike. Collective: all ranks call trmi_race_run with the same race. */
 #include "exec/autoparallel/plan_benchmark.h"
 
 #include "exec/autoparallel/progress.h"
@@ -16,9 +22,10 @@
 #include <math.h>
 #include <string.h>
 
-enum { SETTLE = 6 };               /* turns, before anything is concluded from them */
-static const double little = 1e-6; /* learning rate: what an update costs does not depend on it */
+enum { SETTLE = 6 };               /* turns before a plan is dropped or the run ends */
+static const double little = 1e-6; /* learning rate: the cost of an update does not depend on it */
 
+/* One plan, and its executor while it is open. */
 typedef struct runner {
     char *plan;
     trm_exec *exec;
@@ -27,8 +34,8 @@ typedef struct runner {
 /* ---- inputs
  *  --------------------------------------------------------------------------------------------- */
 
-/* Below what integers of an input must be: rows of the table that they look up, classes that they
- * name. */
+/* Returns the exclusive upper bound of the integers of an input: the rows of the embedding table,
+ * or the number of classes, of the operators that read it. 1 if they need zeros. */
 static uint32_t bound_of(const trm_graph *g, int32_t value) {
     int64_t least = INT32_MAX;
     for (int64_t i = 1; i < g->ops_count; i++) {
@@ -47,6 +54,7 @@ static uint32_t bound_of(const trm_graph *g, int32_t value) {
     return least == INT32_MAX ? 1 : (uint32_t)least;
 }
 
+/* Fills a tensor with random values: floats in [0, 1), integers below `bound`. */
 static void fill(trm_tensor *to, uint32_t bound) {
     int64_t count = trm_shape_count(&to->shape);
     for (int64_t i = 0; i < count; i++) {
@@ -64,7 +72,7 @@ static void fill(trm_tensor *to, uint32_t bound) {
 trm_status trmi_race_feed(trm_exec *exec, const char *name, uint32_t bound, trm_error *err) {
     trm_tensor batch;
     trm_error none;
-    /* one that nobody reads is not there */
+    /* the program has no input that no operator reads */
     if (trm_exec_input(exec, name, &batch, &none) != TRM_OK) {
         return TRM_OK;
     }
@@ -78,6 +86,7 @@ trm_status trmi_race_feed(trm_exec *exec, const char *name, uint32_t bound, trm_
     return status;
 }
 
+/* Feeds random values to all inputs of the graph. */
 static trm_status feed(const trmi_race *r, trm_exec *exec, trm_error *err) {
     const trm_graph *g = r->graph;
     for (int64_t i = 1; i < g->ops_count; i++) {
@@ -91,6 +100,8 @@ static trm_status feed(const trmi_race *r, trm_exec *exec, trm_error *err) {
 /* ---- one plan
  *  --------------------------------------------------------------------------------------------- */
 
+/* Makes the executor of a plan and feeds it. Settings that would change files or add time are
+ * off. */
 static trm_status open_runner(const trmi_race *r, runner *of, trm_error *err) {
     trm_exec_options options = *r->options;
     options.parallel.split = TRM_SPLIT_PLANNED;
@@ -99,7 +110,7 @@ static trm_status open_runner(const trmi_race *r, runner *of, trm_error *err) {
     options.parallel.mesh = options.parallel.save_plan = options.parallel.save_groups = NULL;
     options.choices_file = NULL;
     options.retune_seconds = 0;
-    options.memory_bytes = 0; /* who wants it kept asks for plans that keep it */
+    options.memory_bytes = 0; /* the caller lists only plans that keep the limit */
     TRMI_TRY(trmi_exec_create(r->graph, &options, NULL, &of->exec, err));
     return feed(r, of->exec, err);
 }
@@ -109,6 +120,7 @@ static void close_runner(runner *of) {
     of->exec = NULL;
 }
 
+/* Runs one training step, with all batches that it accumulates. */
 static trm_status step(const trmi_race *r, trm_exec *exec, trm_error *err) {
     for (int32_t i = 0; i < (r->options->accumulate > 1 ? r->options->accumulate : 1); i++) {
         TRMI_TRY(trm_exec_forward_backward(exec, err));
@@ -116,7 +128,8 @@ static trm_status step(const trmi_race *r, trm_exec *exec, trm_error *err) {
     return trm_exec_update(exec, little, err);
 }
 
-/* Seconds of a step, of the slowest rank; *used: since `start`. */
+/* Times one turn of a plan: *seconds is the mean time of a step, *used the time since `start`, both
+ * of the slowest rank. Makes the executor first if there is none. Collective. */
 static trm_status time_turn(const trmi_race *r, runner *of, double start, double *seconds,
                             double *used, trm_error *err) {
     for (int32_t warm = of->exec == NULL ? 2 : 1; warm > 0; warm--) {
@@ -134,7 +147,7 @@ static trm_status time_turn(const trmi_race *r, runner *of, double start, double
     if (r->one_at_a_time) {
         close_runner(of);
     }
-    /* all stop together */
+    /* the maximum over ranks, so that all ranks stop after the same turn */
     TRMI_TRY(trm_comm_allreduce(r->comm, both, 2, TRM_FLOAT64, TRM_REDUCTION_MAX, err));
     *seconds = both[0];
     *used = both[1];
@@ -145,6 +158,7 @@ static trm_status time_turn(const trmi_race *r, runner *of, double start, double
  *  ---------------------------------------------------------------------------------------------------
  */
 
+/* Broadcasts the text of plan `index` from rank 0; of->plan owns the copy. */
 static trm_status share_plan(const trmi_race *r, int32_t index, runner *of, trm_error *err) {
     const char *text = trm_comm_rank(r->comm) == 0 ? r->plans[index] : NULL;
     int64_t length = text != NULL ? (int64_t)strlen(text) : 0;
@@ -159,6 +173,8 @@ static trm_status share_plan(const trmi_race *r, int32_t index, runner *of, trm_
     return trm_comm_broadcast(r->comm, of->plan, length, TRM_UINT8, 0, err);
 }
 
+/* Returns the median of `count` values, which stay unsorted; *quartiles (may be NULL): the distance
+ * of the quartiles. */
 static double median_of(const double *values, int32_t count, double *quartiles) {
     double sorted[TRMI_RACE_TURNS];
     memcpy(sorted, values, (size_t)count * sizeof *sorted);
@@ -169,7 +185,8 @@ static double median_of(const double *values, int32_t count, double *quartiles) 
     return trmi_middle(sorted, count);
 }
 
-/* There and back, until time is up. */
+/* Runs turns, in alternating order, until plans are settled or the time is up; drops plans that are
+ * clearly slower. A turn that is not complete is not counted. */
 static trm_status take_turns(const trmi_race *r, runner *runners, trmi_race_result *out,
                              trm_error *err) {
     for (int32_t i = 0; i < r->count && !r->one_at_a_time; i++) {
@@ -239,8 +256,8 @@ double trmi_race_behind(const trmi_race_result *result, int32_t a, int32_t b, do
         ratios[i] = result->took[a][i] / result->took[b][i];
     }
     double median = median_of(ratios, turns, &spread);
-    /* of a median: 1.25 standard deviations over the root of the count; quartiles are 1.35 of them
-     * apart */
+    /* twice the standard error of a median, 1.25 sigma / sqrt(count); for a normal distribution the
+     * quartiles are 1.35 sigma apart */
     if (resolution != NULL) {
         *resolution = 2 * 1.25 / 1.35 * spread / sqrt(turns);
     }
@@ -261,7 +278,8 @@ bool trmi_race_settle(const trmi_race_result *result, int32_t count, double fine
     bool known = result->turns >= SETTLE;
     for (int32_t i = 0; i < count && result->turns >= SETTLE; i++) {
         double resolution, behind = trmi_race_behind(result, i, first, &resolution);
-        /* Who looks many times sees chance more often: half as much again as for one look. */
+        /* The test is repeated after each turn, so chance gets more opportunities: the threshold is
+         * 1.5 times that of a single test. */
         running[i] = running[i] && behind <= 1.5 * resolution + fine;
         known = known && (!running[i] || resolution <= fine);
     }

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Progress lines of a search for a plan, and the description of a plan in words. */
 #include "exec/autoparallel/progress.h"
 
 #include "base/log.h"
@@ -8,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Seconds before the first line; between lines. */
 static const double first_seconds = 1, between_seconds = 3;
 
 void trmi_progress_note(trmi_progress *p, int64_t done, int64_t total, double seconds_left,
@@ -35,7 +37,7 @@ void trmi_progress_note(trmi_progress *p, int64_t done, int64_t total, double se
 
 enum { KINDS = 8, WORDS = 96, KINDS_SHOWN = 3 };
 
-/* Operators that a plan cuts alike. */
+/* The operators that a plan cuts by the same loops. */
 typedef struct cut_kind {
     char words[WORDS]; /* "samples and output channels"; "" = the same on every rank */
     const char *first; /* one of them */

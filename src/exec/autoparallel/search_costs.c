@@ -1,11 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Kept in "operators.txt" of the cache directory, by machine, key, and how many ranks ran:
+/* The costs of operators and messages that the search uses: measured ones where there are any, else
+ * scaled from a similar measured operator, else by the roofline.
+ *
+ *      the search asks   trmi_costs_seconds    find --> nearest, scaled --> roofline
+ *      the drive asks    trmi_costs_measure    recall (file) --> measure (op_benchmark.c) --> keep
+ *      messages          trmi_costs_links      file --> measure (link_benchmark.c)
+ *
+ * Operators are kept in "operators.txt" of the cache directory, by machine, key, and how many ranks
+ * ran:
  *
  *      <machine> TAB conv2d 89abcdef... t1 x2 32x64x56x56:1 ... forward TAB 2026-11-21;spread
  *      0.02;load 1.01 TAB seconds
  *
- * An entry is measured again when its spread was wide, when the machine was busy then and is less
- * so now, and when it is far from the roofline in a way that no measured neighbour is. */
+ * An entry is measured again if its spread was wide, or the machine was busy then and is less busy
+ * now, or its ratio to the roofline differs from that of all similar operators. */
 #include "exec/autoparallel/search_costs.h"
 
 #include "base/error.h"
@@ -26,10 +34,11 @@
 #include <unistd.h>
 
 static const double BUSY = TRMI_COSTS_BUSY, QUIET = 1.1;
-static const double worth = 4e-6; /* operators below are not measured */
+static const double worth = 4e-6; /* seconds: faster operators are not measured */
 
 #ifdef TRIREME_ONEDNN
-/* Of this machine, measured once: two searches of one problem should find one plan. */
+/* Returns the rates of this machine with so many threads. They are measured once and kept in the
+ * file, so that two searches of the same problem find the same plan. */
 static void find_rates(trmi_costs *c, int threads, double *flops, double *bytes) {
     const char *name;
     char flops_key[40], bytes_key[40];
@@ -99,6 +108,7 @@ void trmi_costs_close(trmi_costs *c) {
  *  ------------------------------------------------------------------------------------------------
  */
 
+/* Returns whether an operator of this kind runs alone with representative cost. */
 static bool can_measure(trmi_op_kind kind) {
     switch (kind) {
     case TRMI_OP_CONV2D:
@@ -123,6 +133,7 @@ static bool can_measure(trmi_op_kind kind) {
     }
 }
 
+/* Returns rank 0's part of an input under a strategy. */
 static trm_shape local_shape(const trm_graph *g, const trmi_op *op, const trmi_mesh *mesh,
                              const trmi_strategy *s, int32_t input) {
     if (input < 4) {
@@ -132,13 +143,15 @@ static trm_shape local_shape(const trm_graph *g, const trmi_op *op, const trmi_m
     return trmi_box_shape(&box);
 }
 
-/* "conv2d 89abcdef01234567 t1 x2 s24 p9 32x64x56x56:f32 ..."; p: how operators are measured, a
- * number that changes with it; e: exact ones */
+/* Writes the key of an operator under a strategy: "conv2d 89abcdef01234567 t1 x2 s24 p9
+ * 32x64x56x56:1 ...": name, hash of the attributes, threads, ranks, footprint, version of the
+ * measuring method ("e": exact operators), local shapes and types of the inputs. Returns false if
+ * `size` is too small. */
 static bool key_of(const trm_graph *g, const trmi_op *op, const trmi_mesh *mesh,
                    const trmi_strategy *s, const trmi_costs *c, char *key, size_t size) {
     uint64_t h = trmi_hash(TRMI_HASH_BEGIN, &op->attrs, sizeof op->attrs);
-    /* Of the footprint only its power of two: what caches hold of an operator hardly depends on
-     * more. */
+    /* The footprint enters as a power of two: how much of an operator's data stays in the caches
+     * depends on little more. */
     int class =
         c->probe != NULL && c->probe->footprint > 0 ? ilogb((double)c->probe->footprint) : 0;
     size_t used = (size_t)snprintf(key, size, "%s %016llx t%d x%d s%d p9%s",
@@ -173,13 +186,14 @@ static double ratio_of(double seconds, double roof) {
     return seconds > 0 && roof > 0 ? seconds / roof : 0;
 }
 
+/* Sets the ratios of measured time to roofline. */
 static void weigh(trmi_op_cost_entry *e, const trmi_node_seconds *roof) {
     e->ratio = (trmi_node_seconds){.forward = ratio_of(e->seconds.forward, roof->forward),
                                    .backward = ratio_of(e->seconds.backward, roof->backward),
                                    .factors = ratio_of(e->seconds.factors, roof->factors)};
 }
 
-/* `roof`: by the roofline, without the factor. */
+/* Adds an entry. `roof`: seconds by the roofline, without c->factor. */
 static trm_status remember(trmi_costs *c, const char *key, const trmi_node_seconds *seconds,
                            const trmi_node_seconds *roof, trm_error *err) {
     if (!trmi_grow((void **)&c->entries, &c->capacity, c->count + 1, sizeof *c->entries)) {
@@ -195,8 +209,9 @@ static trm_status remember(trmi_costs *c, const char *key, const trmi_node_secon
     return e->key != NULL ? TRM_OK : TRMI_FAIL(err, TRM_NOMEM, "no memory for measured operators");
 }
 
-/* Of an earlier process; not what looks as if it were worth another look. `roof` says which figures
- * there are. */
+/* Reads the times of an earlier process from the file. Returns false if there are none, or if they
+ * should be measured again: a wide spread or a busy machine then, a quiet one now. Update times are
+ * needed only where roof->factors is positive. */
 static bool recall(trmi_costs *c, const char *key, const trmi_node_seconds *roof,
                    trmi_node_seconds *out) {
 #ifdef TRIREME_ONEDNN
@@ -231,6 +246,7 @@ static bool recall(trmi_costs *c, const char *key, const trmi_node_seconds *roof
 #endif
 }
 
+/* Adds times to the file; written by trmi_tuning_save. */
 static void keep(trmi_costs *c, const char *key, const trmi_probe_time *time) {
 #ifdef TRIREME_ONEDNN
     char longer[1100], how[80], date[32];
@@ -259,7 +275,8 @@ static void keep(trmi_costs *c, const char *key, const trmi_probe_time *time) {
 static const trmi_op_cost_entry *nearest(const trmi_costs *c, const trmi_op *op, const char *key,
                                          double size);
 
-/* Far from the roofline, as no neighbour in size is; or it wavered. */
+/* Returns whether a measurement should be repeated: its spread is wide, or it is much faster than
+ * the roofline, or much slower although a similar operator is not. */
 static bool doubtful(const trmi_costs *c, const trmi_op *op, const char *key,
                      const trmi_probe_time *time, const trmi_node_seconds *roof) {
     double ratio = (time->forward + time->backward) / fmax(1e-12, roof->forward + roof->backward);
@@ -268,12 +285,14 @@ static bool doubtful(const trmi_costs *c, const trmi_op *op, const char *key,
     return time->spread > 0.4 || ratio < 0.2 || (ratio > 6 && ratio > 3 * usual);
 }
 
-/* Of two times of one operator. */
+/* Returns the smaller of two measurements, member by member. */
 static trmi_probe_time least(const trmi_probe_time *a, const trmi_probe_time *b) {
     return (trmi_probe_time){fmin(a->forward, b->forward), fmin(a->backward, b->backward),
                              fmin(a->factors, b->factors), fmin(a->spread, b->spread)};
 }
 
+/* Measures an operator, up to three times while the result is doubtful, and keeps it. An operator
+ * that cannot run alone gets an entry without times. Fails only if the communicator is broken. */
 static trm_status measure(trmi_costs *c, const trmi_space *space, int32_t node,
                           const trmi_strategy *s, const char *key, const trmi_node_seconds *roof,
                           trm_error *err) {
@@ -283,7 +302,7 @@ static trm_status measure(trmi_costs *c, const trmi_space *space, int32_t node,
     trm_status status =
         trmi_probe_op(c->probe, space->nodes[node].op, &space->mesh, s->letters, &time, &own);
     bool again = status == TRM_OK && doubtful(c, trmi_space_op(space, node), key, &time, roof);
-    for (int i = 0; again && i < 2; i++) { /* what was in the way once is not always */
+    for (int i = 0; again && i < 2; i++) { /* a disturbance is usually short */
         trmi_probe_time other;
         status =
             trmi_probe_op(c->probe, space->nodes[node].op, &space->mesh, s->letters, &other, &own);
@@ -300,7 +319,7 @@ static trm_status measure(trmi_costs *c, const trmi_space *space, int32_t node,
         return err != NULL ? err->status : TRM_PEER;
     }
     if (status != TRM_OK) {
-        /* a local shape that cannot be by itself: by the roofline */
+        /* the operator does not run alone with this local shape: the roofline prices it */
         return remember(c, key, &(trmi_node_seconds){.forward = -1}, roof, err);
     }
     c->measured++;
@@ -309,8 +328,9 @@ static trm_status measure(trmi_costs *c, const trmi_space *space, int32_t node,
                     err);
 }
 
-/* Of two looks the mean: sums of lesser ones would be short. Of three the middle one: a host that
- * takes a CPU away, or both ranks on one, spoils a whole look. */
+/* Returns the time of an entry from all its measurements: of two the mean (the minimum would make
+ * sums too small), of three or more the median, because CPU steal, or two ranks on one CPU, can
+ * spoil a whole measurement. */
 static trmi_node_seconds middle_of(const trmi_op_cost_entry *e) {
     double forward[TRMI_COSTS_LOOKS], backward[TRMI_COSTS_LOOKS], factors[TRMI_COSTS_LOOKS];
     for (int i = 0; i < e->looks; i++) {
@@ -322,7 +342,7 @@ static trmi_node_seconds middle_of(const trmi_op_cost_entry *e) {
                                trmi_median(factors, e->looks)};
 }
 
-/* What was measured in a bad moment is seldom measured in another one. */
+/* Measures an entry once more: a disturbance rarely repeats. */
 static trm_status look_again(trmi_costs *c, const trmi_space *space, int32_t node,
                              const trmi_strategy *s, trmi_op_cost_entry *e,
                              const trmi_node_seconds *roof, trm_error *err) {
@@ -348,7 +368,7 @@ static trm_status look_again(trmi_costs *c, const trmi_space *space, int32_t nod
 /* ---- what the search asks
  *  -------------------------------------------------------------------------------------- */
 
-/* The n-th word of a key; its length in *length, 0: it has fewer. */
+/* Returns the n-th word of a key (from 0), with its length; length 0 if the key has fewer words. */
 static const char *word(const char *key, int n, size_t *length) {
     for (; n > 0 && *key != '\0'; n--) {
         key += strcspn(key, " ");
@@ -364,8 +384,9 @@ static bool same_word(const char *a, const char *b, int n) {
     return x == y && strncmp(from, to, x) == 0;
 }
 
-/* The measured operator of this kind that is nearest in size; of equal ones that with the same
- * attributes and the same weights: the same operator, cut in another way. NULL: none. */
+/* Returns the measured operator of the same kind whose size is nearest (distance: logarithm of the
+ * ratio). Other attributes add 1, other weights 0.5 to the distance, so that the same operator cut
+ * in another way is preferred. NULL: there is none. */
 static const trmi_op_cost_entry *nearest(const trmi_costs *c, const trmi_op *op, const char *key,
                                          double size) {
     enum { ATTRIBUTES = 1, WEIGHTS = 7 }; /* words of a key */
@@ -388,20 +409,23 @@ static const trmi_op_cost_entry *nearest(const trmi_costs *c, const trmi_op *op,
     return best;
 }
 
-/* By the roofline of another size. What took many times its own is mostly its start, which does not
- * grow with size. */
+/* Scales a measured time to the roofline `roof` of another size. `ratio` is measured time over
+ * roofline. The part beyond `usual` times the roofline is taken as start-up, which does not grow
+ * with the size. */
 static double scaled(double roof, double measured, double ratio) {
     static const double usual = 4;
     double grows = fmin(ratio, usual);
     return ratio > 0 ? grows * roof + measured * (1 - grows / ratio) : roof;
 }
 
-/* Seconds known or guessed from `roof`. Returns: as they are while all ranks run. */
+/* Sets *out to the measured seconds, or to an estimate from `roof`. Returns whether they were
+ * measured (or scaled from times measured) while all ranks ran, so that shared bandwidth is
+ * included. */
 static bool known(const trmi_costs *c, const trmi_space *space, const trmi_op *op,
                   const trmi_strategy *s, const trmi_node_seconds *roof, trmi_node_seconds *out) {
     char key[1024];
     *out = *roof;
-    out->factors = roof->factors / c->factor; /* that comes with it */
+    out->factors = roof->factors / c->factor; /* roof->factors includes the factor */
     if (!can_measure(op->kind) || !key_of(space->graph, op, &space->mesh, s, c, key, sizeof key)) {
         return false;
     }
@@ -424,7 +448,7 @@ void trmi_costs_seconds(void *context, const trmi_space *space, const trmi_space
     const trmi_costs *c = context;
     const trm_graph *g = space->graph;
     const trmi_node_seconds roof = *out;
-    /* What goes to memory takes longer while other ranks do the same. */
+    /* Not measured with all ranks: memory traffic takes c->share times as long. */
     double share = known(c, space, &g->ops[node->op], s, &roof, out) ? 1 : c->share;
     double there = trmi_op_cost(g, &g->ops[node->op]).bytes * s->fraction * c->byte, back = 0;
     for (int32_t i = 0; i < node->backward_count; i++) {
@@ -435,7 +459,7 @@ void trmi_costs_seconds(void *context, const trmi_space *space, const trmi_space
     out->factors *= c->factor;
 }
 
-/* An operator of a plan, and what it and its like take of the step by the roofline. */
+/* A node of a plan, and the seconds of all nodes of its class by the roofline. */
 typedef struct wanted {
     int32_t node;
     double work;
@@ -446,8 +470,8 @@ static int by_work(const void *a, const void *b) {
     return x->work != y->work ? (x->work < y->work) - (x->work > y->work) : x->node - y->node;
 }
 
-/* Those of the plan that can be measured, the largest first: should time run out, what is left is
- * little. Returns: how many. */
+/* Lists the nodes of a plan that can be measured, those with the most work first, so that little is
+ * unmeasured if the time runs out. Returns how many. */
 static int32_t list_wanted(const trmi_space *space, const trmi_choice *choice, wanted *list) {
     int32_t count = 0;
     for (int32_t n = 0; n < space->nodes_count; n++) {
@@ -462,6 +486,8 @@ static int32_t list_wanted(const trmi_space *space, const trmi_choice *choice, w
     return count;
 }
 
+/* Measures, or reads from the file, one node of a plan, unless its cost is known or negligible.
+ * Increments *news if a cost has changed. */
 static trm_status measure_node(trmi_costs *c, const trmi_space *space, int32_t n,
                                const trmi_choice *choice, int32_t *news, trm_error *err) {
     const trmi_strategy *s = &trmi_space_class_of(space, n)->strategies[choice->strategy[n]];
@@ -537,7 +563,8 @@ double trmi_costs_share_known(const trmi_costs *c, const trmi_space *space,
  *  ----------------------------------------------------------------------------------------------------
  */
 
-/* What is kept, if it will do. */
+/* Returns the kept description of links in file `path` (owned by the caller); NULL if there is none
+ * of this form and rank count, or if it should be measured again. */
 static char *kept_links(const trmi_costs *c, const char *path) {
     uint8_t *text;
     size_t bytes;
@@ -574,7 +601,7 @@ trm_status trmi_costs_links(trmi_costs *c, char **text, trm_error *err) {
                                        trm_comm_engine(c->probe->comm));
         snprintf(path + used, sizeof path - used, ".txt");
         *text = kept_links(c, path);
-        /* what little memory allows, or a small model wants, is kept apart */
+        /* a description with fewer message sizes (memory limit, small model) has its own file */
         if (*text == NULL && some < trmi_probe_links_sizes(&all)) {
             snprintf(path + used, sizeof path - used, "-s%d.txt", some);
             *text = kept_links(c, path);

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Convolution steps: the problem is read off the step, an algorithm chosen, created and bound. */
+/* Convolution steps of the fast back-end. Binding derives a problem (conv_problem.c) from the step,
+ * chooses an algorithm (conv_choice.c) and creates its state; running maps the step's buffers to
+ * image, weights and result by the direction. All three directions go through this file. */
 #include "exec/cpu/conv/conv.h"
 
 #include "base/error.h"
@@ -8,7 +10,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-/* What a bound step keeps. */
+/* The state of a bound kernel. */
 typedef struct bound {
     const trmi_conv_algorithm *algorithm;
     void *state;
@@ -100,7 +102,7 @@ trm_status trmi_onednn_bind_conv(trmi_backend *backend, trmi_kernel *k, trm_erro
         return status;
     }
     b->direction = problem.direction;
-    /* Shown by --explain; the program is not const, only a kernel's view of it is. */
+    /* --explain shows these. The program is not const; only the kernel's pointer to it is. */
     trmi_step *shown = (trmi_step *)(uintptr_t)k->step;
     shown->algorithm = b->algorithm->name;
     double work = trmi_conv_work(&problem);

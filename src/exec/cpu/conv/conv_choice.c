@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which algorithm for a problem:
+/* Chooses the algorithm for a convolution problem:
  *
  *      the run has kept one  --> that one, so that a resumed run has the same bits
  *      tuning file knows     --> that one; a guess of an earlier process too, unless this one is to measure (retune_seconds)
@@ -32,16 +32,17 @@ const trmi_conv_algorithm *const trmi_conv_algorithms[] = {
 
 enum { ALGORITHMS = sizeof trmi_conv_algorithms / sizeof trmi_conv_algorithms[0] - 1, TRIALS = 3 };
 
-static const double reach = 1.3;         /* times the best guess is still worth a trial */
-static const double trial_flops = 5e8;   /* of one trial run */
-static const double trial_seconds = 0.3; /* of one process: the rest is guessed */
-/* seconds to measure from which trials are not shortened */
+static const double reach = 1.3;       /* algorithms up to so many times the best guess are timed */
+static const double trial_flops = 5e8; /* of one trial run */
+static const double trial_seconds = 0.3; /* budget of a process; then guesses decide */
+/* a process with at least this budget times whole batches */
 static const double whole_problems = 1;
-static const double behind = 1.5; /* times the best is out of the race */
-/* times faster than what was expected to be best is not enough */
+static const double behind = 1.5; /* an algorithm so many times slower is not timed further */
+/* an algorithm must be so many times faster to replace one with a better guess */
 static const double equal = 1.03;
 
-/* Algorithms that can, fastest expected first; returns how many. */
+/* Lists the algorithms that can solve the problem, with their guesses, the fastest guess first.
+ * Returns how many. */
 static int rank(const trmi_conv_problem *p, int threads, const trmi_conv_algorithm *out[ALGORITHMS],
                 double seconds[ALGORITHMS]) {
     int count = 0;
@@ -77,7 +78,8 @@ static int64_t result_bytes(const trmi_conv_problem *p) {
     return bytes_of(trmi_conv_result_count(p), p->result_type);
 }
 
-/* The same problem on fewer images; what is too large for the caches stays so. */
+/* Returns the same problem with fewer images, so that a trial takes about trial_flops. A tensor
+ * that exceeds the caches still does. */
 static trmi_conv_problem smaller(const trmi_conv_problem *p) {
     trmi_conv_problem s = *p;
     double images = trial_flops / (trmi_conv_flops(p) / (double)p->n);
@@ -93,14 +95,14 @@ static trmi_conv_problem smaller(const trmi_conv_problem *p) {
     return s;
 }
 
-/* Fewer images say nothing where weights, which are packed once for all, weigh as much as they do.
- */
+/* Returns whether times of the smaller problem are proportional to those of the whole. They are not
+ * if the weights, which are packed once for all images, are as large as the images. */
 static bool is_telling(const trmi_conv_problem *part, const trmi_conv_problem *whole) {
     int64_t weights = bytes_of(trmi_conv_weights_count(part), TRM_FLOAT32);
     return part->n == whole->n || weights <= (image_bytes(part) + result_bytes(part)) / 2;
 }
 
-/* Out of the caches with it, as it is when a step comes to it again. */
+/* Evicts memory from the caches, which is its state when the next training step uses it. */
 static void forget(const char *at, int64_t bytes) {
 #if defined(__x86_64__)
     /* every CPU with AVX-512 has the instruction */
@@ -115,8 +117,8 @@ static void forget(const char *at, int64_t bytes) {
 #endif
 }
 
-/* Room for the tensors and the scratch of a trial, kept from one to the next; NULL without memory.
- */
+/* Sets up the tensors and the scratch of a trial, in memory that is kept between trials. Returns
+ * NULL if there is no memory. */
 static char *trial_memory(trmi_onednn *backend, const trmi_conv_problem *p, int64_t scratch,
                           trmi_conv_args *args) {
     int64_t x = trmi_round_up(image_bytes(p), 4096), y = trmi_round_up(result_bytes(p), 4096);
@@ -144,23 +146,26 @@ typedef struct candidate {
     const trmi_conv_algorithm *algorithm;
     void *state;
     int64_t scratch;
-    double best; /* seconds of one run; negative = it cannot */
+    double best; /* shortest run in seconds; negative = a run failed */
 } candidate;
 
-/* One thread by its own CPU time: what else the machine does meanwhile does not count. */
+/* Returns the time of the calling thread: CPU time with one thread, which other processes do not
+ * disturb; else wall-clock time. */
 static double trial_clock(const trmi_onednn *backend) {
     struct timespec t;
     bool own = backend->threads == 1 && clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t) == 0;
     return own ? (double)t.tv_sec + 1e-9 * (double)t.tv_nsec : trmi_os_now();
 }
 
+/* Returns the seconds of one run of a candidate, with cold caches where a step has them; negative:
+ * it failed. */
 static double run_once(trmi_onednn *backend, const candidate *c, const trmi_conv_problem *p) {
     trmi_conv_args args;
     if (trial_memory(backend, p, c->scratch, &args) == NULL) {
         return -1;
     }
     bool large = image_bytes(p) > TRMI_STREAM_BYTES || result_bytes(p) > TRMI_STREAM_BYTES;
-    /* where backward comes by, forward was long ago */
+    /* when weight gradients are computed, the image was last used in forward, long ago */
     if (large || p->direction == TRMI_CONV_WEIGHTS) {
         forget(args.image, image_bytes(p));
     }
@@ -171,9 +176,9 @@ static double run_once(trmi_onednn *backend, const candidate *c, const trmi_conv
     return c->algorithm->run(c->state, &args, NULL) == TRM_OK ? trial_clock(backend) - begin : -1;
 }
 
-/* Rounds in which the candidates take turns, so that a busy machine disturbs all alike; the first
- * warms up. Who is clearly behind in two runs is not asked again: one may have been interrupted,
- * the warm-up too. */
+/* Times the candidates in rounds, in turn, so that a busy machine disturbs all alike. Round 0 warms
+ * up. A candidate that is clearly slower after two rounds is not run again; not after one round,
+ * which may have been interrupted. */
 static void race(trmi_onednn *backend, const trmi_conv_problem *p, candidate *c, int count) {
     double first = -1;
     for (int round = 0; round <= TRIALS; round++) {
@@ -191,8 +196,8 @@ static void race(trmi_onednn *backend, const trmi_conv_problem *p, candidate *c,
     }
 }
 
-/* The fastest; of those that are as good as equal the first, which was expected to be; NULL when
- * none ran. */
+/* Returns the fastest candidate; of nearly equal ones (`equal`) the one with the best guess, which
+ * comes first. NULL: none ran. */
 static const candidate *winner_of(const candidate *c, int count) {
     const candidate *winner = NULL;
     for (int i = 0; i < count; i++) {
@@ -203,8 +208,8 @@ static const candidate *winner_of(const candidate *c, int count) {
     return winner;
 }
 
-/* Times the candidates within reach; the winner or NULL. A process that is here to measure takes
- * whole problems. */
+/* Times the candidates within reach, enters the winner in the tuning file and returns it; NULL: no
+ * candidate ran, or a trial would not be representative. */
 static const trmi_conv_algorithm *measure(trmi_onednn *backend, const trmi_conv_problem *p,
                                           const char *key) {
     const trmi_conv_algorithm *order[ALGORITHMS], *choice = NULL;
@@ -256,9 +261,9 @@ static const trmi_conv_algorithm *by_name(const trmi_conv_problem *p, const char
     return NULL;
 }
 
-/* The tuning file's choice; there is one after this wherever an algorithm can. What is measured
- * enters as it is, what had to be guessed as "~name", which the next processes keep, unless they
- * are here to measure. */
+/* Returns the choice of the tuning file, after adding one if it has none; NULL: no algorithm can
+ * solve the problem. Measured choices are entered as "name", guesses as "~name". Later processes
+ * use guesses, too, unless they are to measure (retune_seconds). */
 static const trmi_conv_algorithm *tuned(trmi_onednn *backend, const trmi_conv_problem *p,
                                         const char *key, double *seconds) {
     const trmi_conv_algorithm *order[ALGORITHMS], *choice = NULL;
@@ -282,12 +287,13 @@ static const trmi_conv_algorithm *tuned(trmi_onednn *backend, const trmi_conv_pr
         snprintf(guessed, sizeof guessed, "~%s", choice->name);
         trmi_tuning_add(backend->tuning, key, guessed, guess[0]);
     }
-    /* as the next process will read them */
+    /* read the seconds back, rounded as the next process reads them */
     (void)trmi_tuning_find(backend->tuning, key, &name, seconds);
     return choice;
 }
 
-/* The choice to try first and its seconds; NULL when no algorithm can. */
+/* Returns the algorithm to try first and its seconds: the one that the run has kept, else that of
+ * the tuning file, which is then kept for the run. NULL: no algorithm can solve the problem. */
 static const trmi_conv_algorithm *chosen(trmi_onednn *backend, const trmi_conv_problem *p,
                                          double *seconds) {
     const trmi_conv_algorithm *choice;
@@ -335,7 +341,7 @@ bool trmi_conv_possible(trmi_onednn *backend, const trmi_conv_problem *p) {
     int count = rank(p, backend->threads, order, guess);
     for (int i = 0; i < count; i++) {
         if (order[i] != &trmi_conv_dnnl) {
-            return true; /* our own do what they say they can */
+            return true; /* create of our own algorithms succeeds where `can` is true */
         }
         void *state = NULL;
         int64_t scratch;

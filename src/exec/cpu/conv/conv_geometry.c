@@ -1,4 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The tables by which a convolution becomes matrix products (conv_geometry.h): which input pixels
+ * form a row of A for each output position.
+ *
+ *      axis    classes of output positions of one dimension: with a data gradient of stride s there
+ * are
+ *              s of them, each uses other taps
+ *      group   a class of rows times a class of columns: positions that use the same taps
+ *      block   a range of k: taps and channels that one panel of B holds
+ *      run     neighbouring taps whose pixels lie side by side in the input
+ *
+ * Tables are made once, at creation; gathering only reads them. */
 #include "exec/cpu/conv/conv_geometry.h"
 
 #include "base/checked.h"
@@ -6,7 +17,8 @@
 
 #include <string.h>
 
-/* One dimension of a group: positions, and for each tap of the kernel its offset or "unused". */
+/* One class of positions of a dimension, and for each tap of the kernel its input offset, if it is
+ * used. */
 typedef struct axis_class {
     int64_t count, out, out_step, in_step;
     bool *used;
@@ -38,7 +50,8 @@ static void use_tap(axis_class *c, int64_t tap, int64_t offset) {
     c->used_count++;
 }
 
-/* Classes of one dimension (d = 0: height, 1: width). Taps are in gather order. */
+/* Makes the classes of one dimension (d = 0: height, 1: width). `split`: each position is a class,
+ * so that taps that only see padding are left out. Taps are in gather order. */
 static bool make_axis(trmi_arena *arena, const trmi_conv_problem *p, int d, bool split, axis *a) {
     bool data = p->direction == TRMI_CONV_DATA;
     int64_t taps = d == 0 ? p->kh : p->kw, pad = p->pad[2 * d];
@@ -76,7 +89,8 @@ static bool make_axis(trmi_arena *arena, const trmi_conv_problem *p, int d, bool
     return true;
 }
 
-/* Cuts k into blocks: several whole taps where they fit and every group uses all of them. */
+/* Cuts k into blocks of at most TRMI_TILE_K: several whole taps (`join`: every group uses all taps)
+ * or a part of the channels of one tap. */
 static bool make_blocks(trmi_conv_geometry *g, bool join) {
     int64_t c = g->in_c, per_tap = (c + TRMI_TILE_K - 1) / TRMI_TILE_K;
     int64_t joined = join && c <= TRMI_TILE_K ? trmi_min_i64(TRMI_TILE_K / c, g->taps) : 1;
@@ -102,7 +116,7 @@ static bool make_blocks(trmi_conv_geometry *g, bool join) {
     return true;
 }
 
-/* The runs of taps of one block in one group. */
+/* Appends the runs of taps of one block for one group. */
 static void make_runs(trmi_conv_geometry *g, const trmi_conv_block *b, const axis_class *y,
                       const axis_class *x, int64_t kw, trmi_conv_use *use) {
     use->runs = g->runs_count;
@@ -118,6 +132,7 @@ static void make_runs(trmi_conv_geometry *g, const trmi_conv_block *b, const axi
     use->runs_count = g->runs_count - use->runs;
 }
 
+/* Appends the group of two classes, with its uses of blocks. */
 static void make_group(trmi_conv_geometry *g, const axis_class *y, const axis_class *x,
                        int64_t kw) {
     trmi_conv_group *group = &g->groups[g->groups_count++];
@@ -144,6 +159,7 @@ static void make_group(trmi_conv_geometry *g, const axis_class *y, const axis_cl
     group->uses_count = g->uses_count - group->uses;
 }
 
+/* Makes all tables. Few positions (at most 4x4) and several images: each position is a group. */
 static bool fill(trmi_conv_geometry *g, const trmi_conv_problem *p) {
     int64_t positions = g->out_h * g->out_w;
     bool split = g->taps > 1 && positions <= 16 && g->n >= 8;
@@ -177,7 +193,7 @@ trm_status trmi_conv_geometry_init(trmi_conv_geometry *g, const trmi_conv_proble
                                    trm_error *err) {
     bool data = p->direction == TRMI_CONV_DATA;
     *g = (trmi_conv_geometry){
-        .arena = {.chunk_bytes = 4096}, /* tables are small, and there are three a layer */
+        .arena = {.chunk_bytes = 4096}, /* tables are small; a layer has three */
         .n = p->n,
         .in_h = data ? p->oh : p->h,
         .in_w = data ? p->ow : p->w,
@@ -204,7 +220,7 @@ void trmi_conv_geometry_free(trmi_conv_geometry *g) { trmi_arena_free(&g->arena)
 /* ---- rows
  *  ------------------------------------------------------------------------------------------ */
 
-/* A row of a group as image and position. */
+/* A row of A: image n, position (i, j) of the group. */
 typedef struct cursor {
     int64_t n, i, j;
 } cursor;
@@ -224,7 +240,7 @@ static void cursor_next(const trmi_conv_group *group, cursor *c) {
     }
 }
 
-/* Where rows come from and what they become. */
+/* The constants of a gather: geometry, input, block. */
 typedef struct source {
     const trmi_conv_geometry *g;
     const trmi_gemm_isa *isa;
@@ -233,7 +249,7 @@ typedef struct source {
     int64_t pixel; /* bytes of the block's channels in A */
 } source;
 
-/* `taps` pixels from (y, x) on: the part inside the image is copied, the rest is zero. */
+/* Writes `taps` pixels from (y, x) on: copies those inside the image, zeros the others. */
 static void gather_run(const source *s, int64_t n, int64_t y, int64_t x, int64_t taps, char *to) {
     const trmi_conv_geometry *g = s->g;
     int64_t begin = trmi_max_i64(0, -x), end = trmi_min_i64(taps, g->in_w - x);
@@ -285,7 +301,7 @@ void trmi_conv_ahead(const trmi_conv_geometry *g, const void *input, const trmi_
     }
     if (count <= 0 ||
         (!g->pointwise && (g->in_h != group->gh * group->in_dy || b->channels * bytes < 64))) {
-        return; /* images do not follow each other evenly, or pieces are too small to ask for */
+        return; /* rows are not evenly spaced over images, or pieces are below a cache line */
     }
     const char *base = (const char *)input + b->channel * bytes;
     if (g->pointwise) {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From an operator to a trmi_conv_problem, and what can be said of one without running it. */
+/* Converts an operator to a trmi_conv_problem, and computes its counts, FLOPs and tuning key.
+ * Pure. */
 #include "exec/cpu/conv/conv.h"
 
 #include <inttypes.h>
@@ -13,13 +14,14 @@ static bool known_layout(trmi_layout layout) {
 
 static int64_t or_one(int64_t value) { return value == 0 ? 1 : value; }
 
-/* The size of the result that image, kernel, stride and padding give. */
+/* Returns the size of the result along one dimension. */
 static int64_t result_size(int64_t size, int64_t kernel, int64_t stride, int64_t dilation,
                            int64_t before, int64_t after) {
     int64_t span = size + before + after - ((kernel - 1) * dilation + 1);
     return span < 0 ? 0 : span / stride + 1;
 }
 
+/* Checks that the sizes of the three tensors agree. */
 static bool consistent(const trmi_conv_problem *p, int64_t weights_inputs, int64_t result_batch) {
     return p->n > 0 && p->c > 0 && p->o > 0 && p->kh > 0 && p->kw > 0 && p->oh > 0 && p->ow > 0 &&
            p->n == result_batch && p->c % p->groups == 0 && p->o % p->groups == 0 &&
@@ -91,7 +93,8 @@ double trmi_conv_flops(const trmi_conv_problem *p) {
     return 2.0 * (double)trmi_conv_result_count(p) * (double)(p->c / p->groups * p->kh * p->kw);
 }
 
-/* Pairs of (output position, tap) of one dimension that meet inside the image. */
+/* Returns the number of (output position, tap) pairs along dimension d that lie inside the
+ * image. */
 static double meetings(const trmi_conv_problem *p, int d) {
     int64_t out = d == 0 ? p->oh : p->ow, in = d == 0 ? p->h : p->w, taps = d == 0 ? p->kh : p->kw;
     int64_t count = 0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Layers' products:
+/* Float32 matrix products of layers (dense.h), in three forms:
  *
  *   rows      B packed once into panels [k][nr], by all threads; then blocks of rows of A as they lie, tile by
  *             tile, each tile's sums finished in registers: bias, ReLU, mask
@@ -29,9 +29,9 @@ enum {
     REDUCE = 8192,
     LEAST_ROWS = 256,
     NEAR_FLOATS = 8192,   /* packed B that stays in the first-level cache */
-    FEW_LEAST = 8,        /* rows: with less a register tile would stand half empty */
-    FEW_MOST = 32,        /* ... with more packing is soon worth its while */
-    FEW_FLOATS = 1 << 18, /* of B: what second-level caches do not hold */
+    FEW_LEAST = 8,        /* rows: fewer leave half of a register tile empty */
+    FEW_MOST = 32,        /* rows: with more, packing B is faster */
+    FEW_FLOATS = 1 << 18, /* of B: more than second-level caches hold */
     FEW_DEPTH = 16,       /* rows of B */
     FEW_COLUMNS = 256,
     LINE = 16 /* floats */
@@ -39,6 +39,7 @@ enum {
 
 const trmi_dense_isa *trmi_dense(void) { return TRMI_CPU_CHOICE(&trmi_dense); }
 
+/* Returns whether the form `few` is used: 8 to 32 rows, a B that exceeds the second-level cache. */
 static bool is_few(const trmi_dense_problem *p) {
     bool plain = !p->transpose_a && !p->transpose_b && !p->relu && !p->add && p->b_stride == p->n;
     return plain && p->m >= FEW_LEAST && p->m <= FEW_MOST && p->n >= 4 * LINE &&
@@ -55,23 +56,26 @@ bool trmi_dense_fits(const trmi_dense_problem *p) {
 /* ---- rows
  *  ---------------------------------------------------------------------------------------- */
 
+/* Plans the form `rows`. Returns the bytes of scratch: the packed B. */
 static int64_t prepare_rows(trmi_dense_plan *d) {
     const trmi_dense_problem *p = &d->problem;
     int64_t mr = d->isa->mr, share = trmi_round_up(trmi_pieces(p->m, 4 * d->threads), mr);
     d->blocks = trmi_pieces(p->k, DEPTH_MAX);
     d->task_rows = trmi_max_i64(2 * mr, trmi_min_i64(TASK_TILES * mr, share));
-    /* so that all end together */
+    /* a multiple of the threads, so that all end at the same time */
     d->tasks = trmi_round_up(trmi_pieces(p->m, d->task_rows), d->threads);
     d->shared_floats = d->panels * d->isa->nr * p->k;
     return d->shared_floats * 4;
 }
 
+/* Returns where panel `panel` of block `block` of k lies in the packed B. */
 static float *panel_at(const trmi_dense_plan *d, float *packed, int64_t block, int64_t panel) {
     int64_t begin = trmi_cut_at(d->problem.k, d->blocks, block),
             end = trmi_cut_at(d->problem.k, d->blocks, block + 1);
     return packed + (d->panels * begin + panel * (end - begin)) * d->isa->nr;
 }
 
+/* Packs all of B, by the threads of the enclosing parallel region. */
 static void pack_b(const trmi_dense_plan *d, const float *b, float *packed) {
     const trmi_dense_problem *p = &d->problem;
     int64_t nr = d->isa->nr;
@@ -92,7 +96,7 @@ static void pack_b(const trmi_dense_plan *d, const float *b, float *packed) {
     }
 }
 
-/* Tile i of a task's rows, panel j. */
+/* Computes one register tile: `rows` rows of C from `row` on, the columns of panel j. */
 static void run_tile(const trmi_dense_plan *d, const trmi_dense_tile *panel, const float *a,
                      const float *mask, float *c, int64_t j, int64_t row, int64_t rows,
                      int64_t depth_begin) {
@@ -105,6 +109,7 @@ static void run_tile(const trmi_dense_plan *d, const trmi_dense_tile *panel, con
     d->isa->rows(&t);
 }
 
+/* Computes one task: a range of rows of C. Prefetches the rows of A of the next task. */
 static void run_task(const trmi_dense_plan *d, const float *a, float *packed, const float *bias,
                      const float *mask, float *c, int64_t task) {
     const trmi_dense_problem *p = &d->problem;
@@ -116,7 +121,8 @@ static void run_task(const trmi_dense_plan *d, const float *a, float *packed, co
             all_tiles = d->blocks * d->panels * tiles;
     trmi_prefetch soon = trmi_prefetch_rows(a + (begin + rows) * p->k, bytes, 1, bytes);
     const int64_t soon_lines = trmi_pieces(soon.lines, trmi_max_i64(1, all_tiles));
-    /* Where all of B is near, C is written row after row: a stream, which the core foresees. */
+    /* If all of B is in the first-level cache, C is written row by row: the hardware prefetcher
+     * follows such a stream. */
     const bool by_rows = d->blocks == 1 && d->panels * nr * p->k <= NEAR_FLOATS;
     const int64_t outer = by_rows ? tiles : d->panels, inner = by_rows ? d->panels : tiles;
     for (int64_t block = 0; block < d->blocks; block++) {
@@ -157,8 +163,8 @@ static void run_rows(const trmi_dense_plan *d, const float *a, const float *b, c
 /* ---- few rows
  *  ------------------------------------------------------------------------------------ */
 
-/* `columns` columns of C from `column` on, of which B is given from there. Sums of FEW_DEPTH terms
- * are added up, not single ones: K may be long. */
+/* Adds A B to `columns` columns of C; b and c point to the first of them. Each tile sums FEW_DEPTH
+ * terms in registers before it adds them to C, which limits rounding errors when K is long. */
 static void add_strip(const trmi_dense_plan *d, const float *a, const float *b, float *c,
                       int64_t columns) {
     const trmi_dense_problem *p = &d->problem;
@@ -183,6 +189,7 @@ static void add_strip(const trmi_dense_plan *d, const float *a, const float *b, 
     }
 }
 
+/* Computes some columns of C with the form `few`: bias, sums, mask. */
 static void run_strip(const trmi_dense_plan *d, const float *a, const float *b, const float *bias,
                       const float *mask, float *c, int64_t column, int64_t columns) {
     int64_t rows = d->problem.m, n = d->problem.n;
@@ -214,17 +221,19 @@ static void run_few(const trmi_dense_plan *d, const float *a, const float *b, co
 /* ---- weights
  *  ------------------------------------------------------------------------------------- */
 
+/* Plans the form `weights`: how k is split and C is cut into blocks. Splits depend on the shape
+ * alone, so that the bits do not depend on the threads. Returns the bytes of scratch. */
 static int64_t prepare_weights(trmi_dense_plan *d) {
     const trmi_dense_problem *p = &d->problem;
     int64_t nr = d->isa->nr, most = trmi_max_i64(1, SUMS_FLOATS / (p->m * p->n));
     d->splits = trmi_max_i64(1, trmi_min_i64(trmi_min_i64(SPLITS, most), p->k / SPLIT_DEPTH));
-    d->splits = p->add ? 1 : d->splits; /* sums of splits are not added to what is there */
+    d->splits = p->add ? 1 : d->splits; /* sums of splits overwrite C */
     d->blocks = trmi_pieces(trmi_pieces(p->k, d->splits), CHUNK);
     d->n_blocks = trmi_pieces(p->n, BLOCK);
     d->m_blocks = trmi_pieces(p->m, BLOCK);
     while (d->splits * d->n_blocks * d->m_blocks < d->threads &&
            p->m / (d->m_blocks + 1) >= 2 * d->isa->mr) {
-        d->m_blocks++; /* B is packed for each of them: only when threads would stand idle */
+        d->m_blocks++; /* B is packed for each block: only if threads would otherwise be idle */
     }
     d->depth = trmi_pieces(trmi_pieces(p->k, d->splits), d->blocks) + 1;
     d->a_floats = d->depth * TRMI_TILE_COLS;
@@ -234,13 +243,14 @@ static int64_t prepare_weights(trmi_dense_plan *d) {
     return (d->shared_floats + d->thread_floats * d->threads) * 4;
 }
 
-/* Columns of a task begin at a multiple of the panel. */
+/* Returns the first column of column block i, a multiple of the panel's width. */
 static int64_t column_cut(const trmi_dense_plan *d, int64_t i) {
     return trmi_min_i64(d->problem.n, trmi_cut_at(d->panels, d->n_blocks, i) * d->isa->nr);
 }
 
-/* One chunk: B's panels are packed, then A's one at a time, which stays in the first-level cache.
- * `next`: the depth of the chunk behind this one, which is asked for meanwhile; 0 = none. */
+/* Computes one chunk of k: packs B's panels, then A's panels one at a time, each of which stays in
+ * the first-level cache. `next`: the depth of the following chunk, which is prefetched; 0 =
+ * none. */
 static void run_chunk(const trmi_dense_plan *d, const float *a, const float *b, int64_t depth,
                       int64_t next, int64_t m, int64_t n, float *c, bool add, float *room) {
     const trmi_dense_problem *p = &d->problem;
@@ -273,6 +283,7 @@ static void run_chunk(const trmi_dense_plan *d, const float *a, const float *b, 
     }
 }
 
+/* Computes one task of `weights`: one block of C over one split of k, chunk by chunk. */
 static void run_block(const trmi_dense_plan *d, const float *a, const float *b, float *sums,
                       int64_t task, float *room) {
     const trmi_dense_problem *p = &d->problem;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A slice of dW = x^T dy over the samples of all ranks, as rows of one large weight gradient. Those
- * of rank 0 come first:
+/* Kernels of cooperative gradients: some rows of dW = x^T dy, summed over the samples of all ranks
+ * of a host. Each rank computes other rows, so no gradient is reduced afterwards. The samples of
+ * rank 0 come first:
  *
  *      arena JOINT   [ x of rank 0 | x of rank 1 | ... ]   [ dy of rank 0 | dy of rank 1 | ... ]
  *                                  ^ where this rank's step has its own */
@@ -19,7 +20,8 @@ typedef struct slice {
     int64_t image_before, result_before; /* bytes from the first rank's to this one's */
 } slice;
 
-/* The problem of all ranks' samples, and which input is the image. */
+/* Sets the weight-gradient problem over the samples of all ranks. Returns false if no kernel here
+ * can solve it. */
 static bool joint_problem(const trm_program *program, const trmi_step *step,
                           trmi_conv_problem *problem) {
     bool known = step->op_kind == TRMI_OP_MATMUL

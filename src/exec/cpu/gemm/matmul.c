@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Linear layers and matrix products: a product is a 1x1 convolution on images of one pixel.
+/* Linear layers and matrix products of the fast back-end. A product is solved as a 1x1 convolution
+ * on images of one pixel:
  *
  *   A  [M, K] B  [K, N]     forward            image A, weights B (HWIO)
  *   A  [M, K] B^T [N, K]    data gradient      result A, weights B; LINEAR, with bias
  *   A^T [K, M] B [K, N]     weight gradient    image A, result B
  *   A^T [K, M] B^T [N, K]   forward of C^T = B A, then turned
  *
- * Float32 layers of many rows have loops of their own (dense.h), and so has what the plan has fused.
- * Batches of those are dealt to the threads, one product each; others run one after the other, each
- * over all threads. */
+ * Float32 products with many rows, and products that the planner has fused, use dense.h instead. A
+ * batch of those is distributed over the threads, one product each; other batches run one product
+ * after the other, each on all threads. */
 #include "exec/cpu/gemm/matmul.h"
 
 #include "exec/cpu/gemm/dense.h"
@@ -37,7 +38,8 @@ typedef struct product {
 
 static bool real_type(trm_dtype type) { return type == TRM_FLOAT32 || type == TRM_BFLOAT16; }
 
-/* Sizes and forms from the operands; false when this file does not take them. */
+/* Reads sizes and form of a product from the step's operands. Returns false if the types or shapes
+ * are not supported. */
 static bool read_step(const trm_program *program, const trmi_step *step, product *p) {
     if (step->inputs_count < 2 || step->outputs_count < 1) {
         return false;
@@ -71,7 +73,7 @@ static bool read_step(const trm_program *program, const trmi_step *step, product
            p->n > 0 && p->k > 0 && p->batch > 0;
 }
 
-/* One pixel per image: `rows` images, 1x1 weights [c, o]. */
+/* Returns a convolution of `rows` images of one pixel with 1x1 weights [c, o]. */
 static trmi_conv_problem one_pixel(trmi_conv_direction direction, int64_t rows, int64_t c,
                                    int64_t o) {
     return (trmi_conv_problem){.direction = direction,
@@ -91,6 +93,7 @@ static trmi_conv_problem one_pixel(trmi_conv_direction direction, int64_t rows, 
                                .dilation = {1, 1}};
 }
 
+/* Sets the convolution problem and the algorithm by the table above. */
 static void formulate(product *p) {
     trmi_conv_problem *q = &p->problem;
     if (p->transpose_a && !p->transpose_b) {
@@ -124,7 +127,8 @@ bool trmi_matmul_problem_of_step(const trm_program *program, const trmi_step *st
     return true;
 }
 
-/* Fused products are made only in forms that fit: float32, no A^T, one batch. */
+/* Returns whether dense.h computes the product, and sets its problem. The planner fuses only
+ * products that it can: float32, no A^T, one batch. */
 static bool is_dense(const trmi_step *step, product *p) {
     const trmi_attrs *attrs = step->attrs;
     bool linear = step->op_kind == TRMI_OP_LINEAR;
@@ -150,6 +154,7 @@ static bool is_dense(const trmi_step *step, product *p) {
     return true;
 }
 
+/* Reads a step and prepares its product: dense plan or algorithm, and the bytes of scratch. */
 static trm_status prepare(trmi_onednn *backend, const trm_program *program, const trmi_step *step,
                           product *p, trm_error *err) {
     if (!read_step(program, step, p)) {
@@ -171,7 +176,7 @@ static trm_status prepare(trmi_onednn *backend, const trm_program *program, cons
     return p->algorithm->create(backend, &p->problem, &p->state, &p->scratch, err);
 }
 
-/* c[i, j] = t[j, i]. */
+/* Transposes: c[i, j] = t[j, i], converted to the type of C. */
 static void turn(const product *p, const float *t, void *c) {
     for (int64_t i = 0; i < p->m; i++) {
         for (int64_t j = 0; j < p->n; j++) {
@@ -198,7 +203,7 @@ static trm_status dense_run(const trmi_kernel *k, const trmi_kernel_env *env, tr
     return TRM_OK;
 }
 
-/* Products of a batch, dealt to the threads. */
+/* Runs a batch of products, one a thread at a time. */
 static trm_status batch_run(const trmi_kernel *k, const trmi_kernel_env *env, trm_error *err) {
     (void)err;
     const product *p = k->state;
@@ -214,6 +219,7 @@ static trm_status batch_run(const trmi_kernel *k, const trmi_kernel_env *env, tr
     return TRM_OK;
 }
 
+/* Runs the products of a batch one after the other, as convolutions. */
 static trm_status product_run(const trmi_kernel *k, const trmi_kernel_env *env, trm_error *err) {
     const product *p = k->state;
     char *a = trmi_kernel_input(k, env, 0), *b = trmi_kernel_input(k, env, 1);
@@ -289,7 +295,7 @@ int64_t trmi_onednn_matmul_scratch(trmi_onednn *state, const trm_program *progra
     return p.scratch + p.turned_bytes;
 }
 
-/* Matrices of rank 4 lie as they are written: other layouts are for images. */
+/* Matrices of rank 4 are always plain; other layouts are for images. */
 bool trmi_onednn_matmul_supports(trmi_onednn *state, const trm_graph *graph, const trmi_op *op,
                                  trmi_layout layout) {
     (void)state;

@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Loop nests over tensors of any strides (nest.h): elementwise operators, broadcasts and reorders.
+ * trmi_nest_make sorts dimensions by the first operand's strides and merges those that are
+ * contiguous in all operands, so that the inner loop is as long as possible; trmi_nest_run
+ * distributes pieces of it to the threads. */
 #include "exec/cpu/gemm/nest.h"
 
 #include <string.h>
@@ -42,7 +46,7 @@ static void swap_dims(trmi_nest *n, int32_t a, int32_t b) {
     }
 }
 
-/* Dimension i runs on where i + 1 ends, in every operand. */
+/* Returns whether dimensions i and i + 1 are one contiguous dimension in every operand. */
 static bool merges(const trmi_nest *n, int32_t i) {
     for (int32_t o = 0; o < n->operands; o++) {
         if (n->stride[o][i] != n->stride[o][i + 1] * n->dim[i + 1]) {
@@ -97,7 +101,7 @@ void trmi_nest_make(trmi_nest *n, const trm_shape *shape, int operands,
 /* ---- running -----------------------------------------------------------------------------------
  */
 
-/* Work item i is piece i % pieces of inner run i / pieces. */
+/* Runs work items [begin, end). Item i is piece i % pieces of inner run i / pieces. */
 static void run_items(const trmi_nest *n, int64_t pieces, int64_t piece, int64_t begin, int64_t end,
                       trmi_nest_body body, const void *context) {
     int32_t inner = n->rank - 1;
@@ -133,7 +137,7 @@ void trmi_nest_run(const trmi_nest *n, int64_t piece, trmi_nest_body body, const
     if (items == 0) {
         return;
     }
-    if (items == 1) { /* no team for what one thread does at once */
+    if (items == 1) { /* a parallel region would cost more than the work */
         run_items(n, pieces, piece, 0, items, body, context);
         return;
     }

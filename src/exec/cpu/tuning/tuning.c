@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The tuning file: which algorithm is fastest for which problem on which machine (tuning.h). One
+ * line an entry: machine TAB problem TAB algorithm TAB seconds. Several processes may use a file:
+ * each reads it once, and merges its new entries under a lock when it saves. A file that cannot be
+ * read or written is never an error of training: choices are then made again. */
 #include "exec/cpu/tuning/tuning.h"
 
 #include "base/cpu.h"
@@ -18,7 +22,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Raised when our kernels' speeds change, so that what was measured before is measured again. */
+/* Increased when the speed of kernels changes, so that older measurements are not used. */
 enum { KERNELS = 16 };
 
 static const char header[] = "trireme tuning 1\n";
@@ -91,6 +95,7 @@ static uint64_t hash_of(const char *machine, const char *problem) {
     return trmi_hash(hash, problem, strlen(problem));
 }
 
+/* Returns the entry of a machine and problem; NULL: none. */
 static entry *look_up(const trmi_tuning *t, const char *machine, const char *problem) {
     uint64_t hash = hash_of(machine, problem), probe = 0;
     for (;;) {
@@ -113,7 +118,7 @@ bool trmi_tuning_find(const trmi_tuning *t, const char *problem, const char **al
     return true;
 }
 
-/* Adds or replaces; false without memory. */
+/* Adds or replaces an entry; false: no memory. */
 static bool put(trmi_tuning *t, const char *machine, const char *problem, const char *algorithm,
                 double seconds) {
     entry e = {.algorithm = trmi_arena_strdup(&t->arena, algorithm), .seconds = seconds};
@@ -149,7 +154,8 @@ void trmi_tuning_add(trmi_tuning *t, const char *problem, const char *algorithm,
     }
 }
 
-/* One field up to `end` into `out`; false when it is empty, too long or not printable. */
+/* Copies one field, up to the character `end`, to `out`. Returns false if it is empty, too long or
+ * not printable. */
 static bool take_field(const char **at, const char *limit, char end, char out[FIELD_LIMIT]) {
     size_t length = 0;
     for (; *at < limit && **at != end; (*at)++) {
@@ -193,8 +199,9 @@ static void write_entry(trmi_text *out, const entry *e) {
     trmi_text_printf(out, "%s\t%s\t%s\t%.3e\n", e->machine, e->problem, e->algorithm, e->seconds);
 }
 
-/* Lines that others wrote since we read the file and that we do not know. They go to the file only:
- * a choice that changed between planning and binding would not fit the scratch that was planned. */
+/* Writes the entries that other processes have added to the file since it was read. They are not
+ * added to `t`: an algorithm that changed between planning and binding would not fit its
+ * scratch. */
 static void write_theirs(const trmi_tuning *t, trmi_text *out) {
     uint8_t *bytes = NULL;
     size_t size = 0;
@@ -215,9 +222,10 @@ static void write_theirs(const trmi_tuning *t, trmi_text *out) {
     trmi_free(bytes);
 }
 
-/* One writer at a time merges and replaces, so that no line is lost. Who does not get the lock
- * within a second (a dead file server) goes on without: the file stays whole either way. -1 = no
- * lock. */
+/* Locks the file, so that one process at a time merges and replaces it and no line is lost. Returns
+ * the descriptor of the lock, or -1 after one second (for instance: a file server that does not
+ * answer). The caller then writes without the lock, which may lose lines but never damages the
+ * file. */
 static int lock_file(const char *path) {
     char name[4096];
     int length = snprintf(name, sizeof name, "%s.lock", path);
