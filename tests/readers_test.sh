@@ -184,4 +184,49 @@ END
     cat check.txt >> digests.txt
 done
 [ "$(sort -u digests.txt | wc -l)" = 1 ] || fail "equal tables have other digests: $(cat digests.txt)"
+# ---- token files and tokenizers: ids of the reader's naive merges, samples of files that the reader wrote, and damage
+check << 'END'
+import random
+random.seed(4)
+words = "the cat's sat; they'll rest, that thing tested 12 the other 1234 hats...".split(" ")
+text = "".join(random.choice(words) + random.choice([" ", " ", " ", "  ", "\n", "\n\n", "\t", "<|endoftext|>"]) for _ in range(3000))
+open("words.txt", "w").write(text)
+END
+run tokenizer train words.txt --vocabulary 300 --special-tokens '<|endoftext|>' --output words
+run tokenizer encode words.txt --tokenizer words --output words.bin
+check << 'END'
+import struct, tokens
+text = open("words.txt").read()
+reader, ids = tokens.Tokenizer("words"), tokens.read_ids("words.bin")
+assert len(reader.ranks) == 43 and max(ids) > 280, (len(reader.ranks), max(ids))
+assert reader.encode(text) == ids
+assert reader.decode(ids) == text.encode()
+header = struct.pack("<256i", 20240520, 1, len(ids), *[0] * 253)
+open("with_header.bin", "wb").write(header + struct.pack(f"<{len(ids)}H", *ids))
+assert tokens.read_ids("with_header.bin") == ids
+END
+for stride in 16 5; do
+    for file in words.bin with_header.bin words.txt; do
+        run data info $file --tokenizer words --context 16 --stride $stride --batch-size 1 --read --json
+        grep '"data_info"' out.txt > info.txt
+        check $stride << 'END'
+import json, sys, tokens
+text, stride = open("words.txt").read(), int(sys.argv[1])
+reader, ids = tokens.Tokenizer("words"), tokens.read_ids("words.bin")
+for event in map(json.loads, open("info.txt")):
+    usage, source = event["part"], event["pipeline"]["source"]
+    part = reader.encode(tokens.part(text, usage)) if source["kind"] == "text" else tokens.part(ids, usage)
+    expected = tokens.sample_count(len(part), 16, stride, usage)
+    assert (event["samples"], event["classes"], source["tokens"]) == (expected, 300, len(part)), (event, expected)
+END
+    done
+done
+printf '\377\377' | dd of=words.bin bs=1 seek=100 conv=notrunc status=none
+expect 3 "words.bin: byte 100: token id 65535, below 300 (the vocabulary) expected" data info words.bin --tokenizer words --context 16 --read
+truncate -s 1001 words.bin
+expect 3 "words.bin: 1001 bytes" data info words.bin
+truncate -s 1026 with_header.bin
+expect 3 "with_header.bin: byte 8" data info with_header.bin
+truncate -s 20 words.bin
+expect 2 "words.bin: 10 tokens from byte 0 on, 65 (the context and one more) expected" data info words.bin --usage all --context 64
 exit $failed
