@@ -7,6 +7,7 @@ Usage: words.py ROOT
 Texts are the pages (*.md, docs/man) and the comments of all sources. A name that begins with trm_, trmi_, TRM_, TRMI_ or app_
 must stand in some code; a path must be a file, from the root, src/ or include/; a test that a page names must be one,
 and its cases, behind a colon, must begin as they are named; a link of a page must lead to a file, and to a heading in it.
+Measured rates stand in docs/reference/figures.md and in the notes only.
 No source or script has a path of one machine.
 """
 import glob
@@ -21,6 +22,7 @@ NAME = re.compile(r'\b(?:trmi?|TRMI?|app)_[A-Za-z0-9_]*[A-Za-z0-9]\b(?!\*)')
 PATH = re.compile(r'(?<![\w/.$~-])(?:src/)?(?:' + ROOMS + r'|trireme|tests|tools|bench|docs|examples|cmake)/[\w./*-]*\.(?:c|h|def|sh|py|js|md|cmake)\b')
 TEST = re.compile(r'\b(' + ROOMS + r'|script|fuzz)/(\w+_(?:test|fuzz))\b(?!\.)((?:: ?\w+(?:, \w+)*)?)')
 LINK = re.compile(r'\]\(([^)\s#:]*)(?:#([^)\s]*))?\)')
+RATE = re.compile(r'\d (?:images|samples|tokens)/s\b')  # a measurement
 COMMENT = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', re.S)
 
 
@@ -91,6 +93,8 @@ def main():
             bad += [f'{where}: no file {path}' for path in PATH.findall(line) if not ANY_FILE.search(path) and not exists(root, path)]
             if name.endswith('.md'):
                 bad += [f'{where}: the link leads nowhere: {link}#{title}' for link, title in LINK.findall(line) if not leads(root, name, link, title, texts)]
+            if name.startswith('docs/') and not name.startswith(('docs/reference/figures', 'docs/internals/notes/')):
+                bad += [f'{where}: a measurement: docs/reference/figures.md has all of them, with command and date' for _ in RATE.findall(line)]
             for room, test, cases in TEST.findall(line) if page else []:
                 source = f'tests/{test}.sh' if room == 'script' else ''
                 found = [s for s in sources if s.endswith(f'/{test}.c')] or [s for s in [source] if s and exists(root, s)]
