@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Measures the peak rates of the machine (trm_meter): FLOP/s in float32 and bfloat16, and bytes per
+ * second for working sets of several sizes and mixes of reads and writes. The profile compares
+ * operators with them. Samples are taken between runs, so that both see the same clock and load;
+ * the median is what the machine gives usually, the highest its peak. */
 #include "exec/measure/peak.h"
 
 #include "base/arguments.h"
@@ -13,8 +17,7 @@
 enum { ROUNDS = 20000, SMALLEST = 3 << 18, ROOM = 3 << 27, STEP = 2, FIRST_ROOM = 256 };
 enum { TRAFFIC = 48 << 20 }; /* bytes of one sample at least */
 
-/* Of each mix: arrays in the working set, and of the words that it moves the part that is written.
- */
+/* For each mix: the arrays of the working set, and the fraction of its words that are written. */
 static const int arrays[TRM_PEAK_MIXES] = {1, 3, 2, 1};
 static const double written[TRM_PEAK_MIXES] = {0, 1.0 / 3, 0.5, 1};
 
@@ -39,7 +42,7 @@ struct trm_meter {
 /* ---- samples
  *  -------------------------------------------------------------------------------------- */
 
-/* A sample for which there is no memory is left out. */
+/* Adds a sample. Without memory it is left out. */
 static void keep(samples *s, double rate) {
     if (s->count == s->room) {
         int64_t room = s->room > 0 ? 2 * s->room : FIRST_ROOM;
@@ -56,7 +59,7 @@ static void keep(samples *s, double rate) {
     s->rate[s->count++] = rate;
 }
 
-/* 0 without samples. */
+/* Returns the median; 0 without samples, the last one without memory to sort. */
 static double median(const samples *s) {
     double *sorted = s->count > 0 ? trmi_alloc((size_t)s->count * sizeof *sorted) : NULL;
     if (sorted == NULL) {
@@ -79,7 +82,7 @@ static double highest(const samples *s) {
 /* ---- loops
  *  ---------------------------------------------------------------------------------------- */
 
-/* Flops per second of all threads together. */
+/* Returns the FLOP/s of all threads together. */
 static double arithmetic(loop *run, int threads) {
     double flops = 0, begin = trmi_os_now();
     (void)threads; /* without OpenMP */
@@ -91,7 +94,8 @@ static double arithmetic(loop *run, int threads) {
     return flops / (trmi_os_now() - begin);
 }
 
-/* Bytes per second of a loop over a working set of `bytes`. Stored words count once. */
+/* Returns the bytes per second of a loop over a working set of `bytes`. A stored word counts once.
+ * `stream`: stores past the caches. */
 static double bandwidth(const trm_meter *m, int mix, bool stream, int64_t bytes) {
     int64_t each = bytes / 4 / arrays[mix] / 16 * 16, share = each / m->threads / 16 * 16;
     int64_t repeats = TRAFFIC / bytes + 1;
@@ -151,14 +155,14 @@ trm_status trm_meter_create(int threads, trm_meter **out, trm_error *err) {
                          bytes);
     }
 #pragma omp parallel for num_threads(m->threads) schedule(static)
-    /* pages that were never written are all one page */
+    /* unwritten pages would all map to one zero page, which caches hold */
     for (int64_t i = 0; i < m->memory_bytes / 4; i++) {
         m->memory[i] = 1;
     }
     while (m->sets < TRM_PEAK_SETS && set_bytes(m->sets) <= m->memory_bytes) {
         m->sets++;
     }
-    (void)arithmetic(m->kernels->multiply_add, m->threads); /* the clock settles */
+    (void)arithmetic(m->kernels->multiply_add, m->threads); /* warm-up of the clock frequency */
     *out = m;
     return TRM_OK;
 }
@@ -184,7 +188,7 @@ void trm_meter_sample(trm_meter *m) {
     sample_memory(m);
 }
 
-/* All rates by one statistic; of memory the better way to store. */
+/* Fills in all rates by one statistic; for memory the better of the two ways to store. */
 static void describe(const trm_meter *m, double (*statistic)(const samples *),
                      trm_machine_peak *out) {
     *out = (trm_machine_peak){.threads = m->threads,
@@ -211,7 +215,7 @@ void trm_meter_describe(const trm_meter *m, trm_machine_peak *middle, trm_machin
     }
 }
 
-/* What lies between two mixes is some of each: one after the other they do it. */
+/* A fraction of writes between two mixes is priced as a part of each, one after the other. */
 double trm_machine_memory_seconds(const trm_machine_peak *p, double bytes, double bytes_written,
                                   double held) {
     TRMI_NEED_OR(0, NULL, p);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Forward and data gradient as matrix products over gathered rows (conv_geometry.h).
+/* Convolution, forward and data gradient, as matrix products over gathered rows (conv_geometry.h).
+ * Two forms; create_with chooses by the number of rows:
  *
  *   tall (many rows)   weights packed once, in parallel; then blocks of rows: gather k by k into A
  *                      (L2), multiply with every panel of B
@@ -25,7 +26,8 @@
 #include <string.h>
 
 enum { ROWS = 168, PANELS = 16, WIDE_ROWS = 256, MANY_CHANNELS = 512, SMALLER = 4 };
-/* threads: so many copies of A cost less than lines that all of them read and one writes again */
+/* up to so many threads each gathers its own A: that costs less than sharing cache lines of one
+ * A */
 enum { APART = 4 };
 enum { AHEAD = 1 + TRMI_CONV_AHEAD }; /* the next panel of B, what is gathered next */
 
@@ -34,14 +36,15 @@ typedef struct task {
     int64_t row, rows;
 } task;
 
-/* What is gathered of one group for a block, and from which row of A on. */
+/* The rows of one group that are gathered for a block of k, and where in A they lie. */
 typedef struct part {
     int32_t group, use;
     int64_t at, row, rows; /* rows: of the group */
     int64_t first;         /* row of their first among all groups' */
 } part;
 
-/* Wide: the rows of A that meet a block, first those whose sums begin with it. */
+/* Wide: the rows of A that are multiplied with a block of k; first those whose sums begin with
+ * it. */
 typedef struct wide_block {
     int64_t at, begins, rows;
 } wide_block;
@@ -51,10 +54,10 @@ typedef struct gather_conv {
     trmi_conv_geometry g;
     const trmi_gemm_isa *isa;
     int threads;
-    bool wide, direct; /* direct: tiles store into the output itself */
-    bool rounds;       /* the last tile of a sum does, rounded; wide: of one group */
+    bool wide, direct; /* direct: tiles store float32 sums into the output */
+    bool rounds;       /* the last tile of a sum stores bfloat16 into the output */
     bool streams;      /* the output is too large for the caches */
-    bool apart;        /* wide: each thread has an A of its own */
+    bool apart;        /* wide: each thread gathers an A of its own */
     int64_t panels, ldb;
     int64_t *block_at;                    /* floats: where a block's panels begin in packed B */
     int64_t shared_floats, thread_floats; /* scratch */
@@ -79,7 +82,7 @@ static trmi_scratch scratch_of(const gather_conv *c, const trmi_conv_args *args)
                             c->thread_floats * 4, c->threads);
 }
 
-/* Of A and the places of its sums. */
+/* Returns the floats of A and of the offsets of its sums. */
 static int64_t gathered_floats(const gather_conv *c) {
     return c->gathered * (TRMI_TILE_STRIDE + 2);
 }
@@ -107,8 +110,8 @@ static int64_t workspace_floats(const gather_conv *c) {
  *  -----------------------------------------------------------------------------------------------
  */
 
-/* Panel `panel` of block `b` from the weights [tap][I][O]: k = channels of x and columns O, or, for
- * the data gradient, k = O and columns I. */
+/* Packs panel `panel` of block `b` from the weights [tap][I][O]. Forward: k = input channels,
+ * columns = O; data gradient: k = O, columns = I. */
 static void pack_panel(const gather_conv *c, const void *weights, const trmi_conv_block *b,
                        int64_t panel, float *to) {
     const trmi_conv_problem *p = &c->problem;
@@ -128,11 +131,12 @@ static void pack_panel(const gather_conv *c, const void *weights, const trmi_con
     }
 }
 
-/* From a panel of B to the next, where k of them are together. */
+/* Returns the floats of a panel of B that is k deep. */
 static int64_t panel_floats(const gather_conv *c, int64_t k) {
     return k / c->isa->pair * c->isa->nr;
 }
 
+/* Packs all weights, by the threads of the enclosing parallel region. */
 static void pack_all(const gather_conv *c, const void *weights, float *packed) {
     int64_t items = c->g.blocks_count * c->panels;
 #pragma omp for schedule(static)
@@ -149,8 +153,8 @@ static void pack_all(const gather_conv *c, const void *weights, float *packed) {
 /* ---- products
  *  ------------------------------------------------------------------------------------------ */
 
-/* All rows of A times one panel, in tiles of nearly equal height; what else they are is in `tile`.
- */
+/* Multiplies all rows of A with one panel, in tiles of nearly equal height. `tile` has the members
+ * that are the same for all of them. */
 static void multiply(const gather_conv *c, int64_t rows, const float *a, int64_t k, trmi_tile tile,
                      trmi_prefetch soon[TRMI_CONV_AHEAD]) {
     const int64_t *offsets = tile.row_offset, *rounded = tile.rounded_offset;
@@ -166,7 +170,7 @@ static void multiply(const gather_conv *c, int64_t rows, const float *a, int64_t
     }
 }
 
-/* Sums of `count` columns from `column` on go to the output with bias and rounding. */
+/* Adds the bias to sums of `count` columns from `column` on, rounds and stores them. */
 static void finish(const gather_conv *c, const trmi_conv_args *args, void *out, const float *sums,
                    int64_t ld, const int64_t *offsets, int64_t rows, int64_t column,
                    int64_t count) {
@@ -178,7 +182,7 @@ static void finish(const gather_conv *c, const trmi_conv_args *args, void *out, 
     }
 }
 
-/* No tap reaches these rows: their sums are zero. */
+/* Writes rows that no tap reaches: zero, or the bias. */
 static void clear(const gather_conv *c, const trmi_conv_args *args, void *out,
                   const int64_t *offsets, int64_t rows, const workspace *w) {
     int64_t bytes = (int64_t)trm_dtype_bytes(c->g.out_type), wide = c->isa->nr;
@@ -199,7 +203,8 @@ static void clear(const gather_conv *c, const trmi_conv_args *args, void *out,
  *  ------------------------------------------------------------------------------------------------
  */
 
-/* What the gather after this one will read: the next k of these rows, or the rows after them. */
+/* Sets the prefetches of what the next gather reads: the next k of these rows, or the rows
+ * after. */
 static void next_rows(const gather_conv *c, const void *input, const task *t, int32_t use,
                       bool last_panels, trmi_prefetch soon[TRMI_CONV_AHEAD]) {
     const trmi_conv_use *uses = &c->g.uses[t->group->uses];
@@ -216,7 +221,8 @@ static void next_rows(const gather_conv *c, const void *input, const task *t, in
     trmi_conv_ahead(&c->g, input, t->group, &uses[next], row, rows, soon);
 }
 
-/* Where the sums of panel `j` go, with the last of k or before. */
+/* Returns a tile with the destination of the sums of panel `j`; `last`: with the last block of
+ * k. */
 static trmi_tile tile_at(const gather_conv *c, void *out, int64_t j, const workspace *w,
                          bool last) {
     int64_t column = j * c->isa->nr;
@@ -230,6 +236,7 @@ static trmi_tile tile_at(const gather_conv *c, void *out, int64_t j, const works
     return tile;
 }
 
+/* Computes one task of `tall`: some rows, all columns, PANELS panels at a time. */
 static void run_rows(const gather_conv *c, const trmi_conv_args *args, const void *input, void *out,
                      const float *packed, const task *t, const workspace *w) {
     int64_t nr = c->isa->nr, wide = PANELS * nr;
@@ -267,6 +274,7 @@ static void run_rows(const gather_conv *c, const trmi_conv_args *args, const voi
     }
 }
 
+/* Runs the form `tall`: all threads pack the weights, then take tasks. */
 static void run_tall(const gather_conv *c, const trmi_conv_args *args, const void *input,
                      void *out) {
     const trmi_scratch scratch = scratch_of(c, args);
@@ -291,8 +299,8 @@ static void run_tall(const gather_conv *c, const trmi_conv_args *args, const voi
  *  --------------------------------------------------------------------------------------------------
  */
 
-/* The rows of A, and the places of their sums: in the output, or in a thread's own sums of all
- * rows. */
+/* Gathers the rows of one part to A, and sets the offsets of their sums: in the output, or in the
+ * thread's own sums. */
 static void gather_part(const gather_conv *c, const part *p, const void *input,
                         const workspace *w) {
     const trmi_conv_group *group = &c->g.groups[p->group];
@@ -306,14 +314,14 @@ static void gather_part(const gather_conv *c, const part *p, const void *input,
     }
 }
 
-/* A cut's rows, by a thread for itself. */
+/* Gathers the rows of a cut to the calling thread's own A. */
 static void gather_cut(const gather_conv *c, int64_t cut, const void *input, const workspace *w) {
     for (int64_t i = 0; i < c->g.uses_count; i++) {
         gather_part(c, &c->parts[cut * c->g.uses_count + i], input, w);
     }
 }
 
-/* All rows, once. */
+/* Gathers all rows to the shared A, by all threads. */
 static void gather_all(const gather_conv *c, const void *input, const workspace *w) {
 #pragma omp for schedule(dynamic, 1)
     for (int64_t i = 0; i < c->g.uses_count; i++) {
@@ -356,7 +364,8 @@ static int64_t row_of_cut(const gather_conv *c, const trmi_conv_group *group, in
     return trmi_cut_at(group->rows, c->cuts, cut);
 }
 
-/* One panel of a cut's rows: each piece of B is packed once and meets all rows that see it. */
+/* Computes one panel for the rows of a cut: each block of B is packed once and multiplied with all
+ * rows that use it. */
 static void run_panel(const gather_conv *c, const trmi_conv_args *args, void *out, int64_t cut,
                       int64_t j, const workspace *w) {
     int64_t nr = c->isa->nr;
@@ -378,7 +387,7 @@ static void run_panel(const gather_conv *c, const trmi_conv_args *args, void *ou
                                   .row_offset = w->places + begin[i],
                                   .columns = columns,
                                   .store = i == 0 ? TRMI_TILE_SET : TRMI_TILE_ADD};
-                /* one group: its rows lie in order */
+                /* there is one group, so rows of A are in the order of the output */
                 if (c->rounds && b + 1 == c->g.blocks_count) {
                     tile.rounded = (uint16_t *)out + j * nr;
                     tile.rounded_offset = w->offsets;
@@ -390,7 +399,8 @@ static void run_panel(const gather_conv *c, const trmi_conv_args *args, void *ou
     }
 }
 
-/* Groups that no tap reaches are zero; sums that are not the output become it. */
+/* Completes a panel: zeros groups that no tap reaches, and stores sums that are not in the
+ * output. */
 static void finish_panel(const gather_conv *c, const trmi_conv_args *args, void *out, int64_t cut,
                          int64_t j, const workspace *w) {
     int64_t nr = c->isa->nr, first = 0, rows;
@@ -415,7 +425,7 @@ static void finish_panel(const gather_conv *c, const trmi_conv_args *args, void 
     }
 }
 
-/* The rows of a cut, ready for its panels. */
+/* Prepares the rows of a cut for its panels. */
 static void begin_cut(const gather_conv *c, int64_t cut, const void *input, const workspace *w) {
     if (c->apart) {
         gather_cut(c, cut, input, w);
@@ -427,6 +437,7 @@ static void begin_cut(const gather_conv *c, int64_t cut, const void *input, cons
     }
 }
 
+/* Runs the form `wide`: threads take panels of cuts. */
 static void run_wide(const gather_conv *c, const trmi_conv_args *args, const void *input,
                      void *out) {
     const trmi_scratch scratch = scratch_of(c, args);
@@ -458,7 +469,8 @@ static bool gather_can(const trmi_conv_problem *p) {
            p->weights_layout == TRMI_CHANNELS_LAST && p->groups == 1;
 }
 
-/* Per core; a 1x1 convolution of many channels to fewer copies more rows for its products. */
+/* Measured rates of a core. A 1x1 convolution from many channels to fewer is slower, because it
+ * copies more rows for the same FLOPs. */
 static double gather_guess(const trmi_conv_problem *p, int threads) {
     double rate = p->c < 16 ? 90e9 : 162e9, flops = trmi_conv_flops(p);
     if (p->kh * p->kw == 1 && p->c >= 16) {
@@ -470,8 +482,8 @@ static double gather_guess(const trmi_conv_problem *p, int threads) {
     return flops / rate / threads + 10e-6;
 }
 
-/* Rows of a task at most: few tasks are made smaller, so that all threads have some. A row's sums
- * do not depend on its task. */
+/* Returns the most rows of a task: fewer where there would be too few tasks for the threads. The
+ * sums of a row do not depend on its task. */
 static int64_t task_rows(const gather_conv *c) {
     int64_t rows = 0, least = 2 * c->isa->mr;
     for (int32_t i = 0; i < c->g.groups_count; i++) {
@@ -481,7 +493,8 @@ static int64_t task_rows(const gather_conv *c) {
     return trmi_min_i64(ROWS, trmi_max_i64(least, share));
 }
 
-/* How often all groups are cut, so that a thread has its part of the images in all of them. */
+/* Returns into how many parts all groups are cut, so that a thread works on the same images in each
+ * group. */
 static int64_t cuts_of(const gather_conv *c) {
     int64_t least = INT64_MAX;
     for (int32_t i = 0; i < c->g.groups_count; i++) {
@@ -500,8 +513,8 @@ static void add_tasks(gather_conv *c, const trmi_conv_group *group, int64_t row,
     }
 }
 
-/* Cut by cut, group by group. A cut ends with small tasks, which are dealt last: no thread waits
- * long for another that is held up. */
+/* Makes the tasks, cut by cut, group by group. A cut ends with small tasks, so that threads do not
+ * wait long for the last one. */
 static void make_tasks(gather_conv *c, int64_t cuts, int64_t most) {
     int64_t groups = c->g.groups_count, least = trmi_round_up(most / SMALLER, c->isa->mr);
     for (int64_t i = 0; i < cuts * groups; i++) {
@@ -514,6 +527,7 @@ static void make_tasks(gather_conv *c, int64_t cuts, int64_t most) {
     }
 }
 
+/* Makes the tasks of `tall` and the offsets of packed blocks. */
 static bool plan_tall(gather_conv *c) {
     int64_t total = 0, room = 0, most = task_rows(c), cuts = cuts_of(c);
     for (int32_t i = 0; i < c->g.groups_count; i++) {
@@ -534,11 +548,11 @@ static bool plan_tall(gather_conv *c) {
     return true;
 }
 
-/* Into how many cuts the images go, of which each is multiplied with weights that are packed piece
- * by piece; 0: they are packed once. One where there are few rows in all; or few in each group, and
- * no weights that several groups read (data, strided). As many as threads where those are few:
- * weights that all of them read may cost more than packing them in each; and panels may be fewer
- * than threads. */
+/* Returns into how many cuts of the images the form `wide` is divided; 0: the form is `tall`. One
+ * cut if there are few rows in all, or few in each group and no weights that several groups use
+ * (data gradient with stride). As many cuts as threads if those are few: packing the weights in
+ * each thread may cost less than reading shared ones, and there may be fewer panels than
+ * threads. */
 static int64_t wide_cuts(const gather_conv *c) {
     int64_t most = 0, least = INT64_MAX, each = c->rows / c->threads;
     for (int32_t i = 0; i < c->g.groups_count; i++) {
@@ -555,8 +569,8 @@ static int64_t wide_cuts(const gather_conv *c) {
     return few && each <= WIDE_ROWS && c->isa->pair == 2 ? c->threads : 0;
 }
 
-/* Rows of a cut that a block meets, those parts first that are the first of their group; from row
- * `at` of A on. */
+/* Lists the parts of a cut that use block b, from row `at` of A on; first those with the first
+ * block of their group, whose sums begin with it. */
 static void plan_block(gather_conv *c, int64_t cut, int32_t b, part **next, int64_t *at) {
     const trmi_conv_geometry *g = &c->g;
     wide_block *rows = &c->wide_blocks[cut * g->blocks_count + b];
@@ -580,6 +594,7 @@ static void plan_block(gather_conv *c, int64_t cut, int32_t b, part **next, int6
     rows->rows = *at - rows->at;
 }
 
+/* Makes the parts of `wide` for each cut and block. */
 static bool plan_wide(gather_conv *c) {
     const trmi_conv_geometry *g = &c->g;
     c->parts =
@@ -660,7 +675,7 @@ static bool pairs_can(const trmi_conv_problem *p) {
            (data ? p->result_type : p->image_type) == TRM_BFLOAT16 && (data ? p->o : p->c) % 2 == 0;
 }
 
-/* Copies of rows do not become fewer: of dense 1x1 convolutions they are what shows. */
+/* Pairs do not reduce the copies of rows, which weigh most in dense 1x1 convolutions. */
 static double pairs_guess(const trmi_conv_problem *p, int threads) {
     double copies = p->kh * p->kw == 1 && p->stride[0] == 1 && p->oh * p->ow >= 16 ? 1.15 : 1.08;
     return gather_guess(p, threads) * copies / trmi_onednn_pairs_gain();

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Weight gradient as matrix products: dW[taps * I, O] = (gathered rows of x)^T dy, summed over all
- * output pixels.
+/* Weight gradient of convolutions as matrix products: dW[taps * I, O] = (gathered rows of x)^T dy,
+ * summed over all output pixels.
  *
  *   task = (split of the pixels) x (block of dW's rows) x (block of its columns)
  *
@@ -8,19 +8,19 @@
  *          B = dy's columns [pixels x 256], A = x's gathered rows turned to [rows of dW x pixels]
  *          dW block (+)= A B, tile by tile
  *
- * On tiny images every position is a group, with a batch of rows: the chunks of a block run through
- * all groups that see its taps, so that few rows a position still are long sums.
+ * On tiny images every position is a group, with the batch as its rows. The chunks of a block then
+ * run through all groups that use its taps, so that sums are long.
  *
- * In float32 tiles read dy where it lies, and x too where a row is a pixel, up to PLAIN channels;
- * else chunks are copied to rows of TRMI_TILE_STRIDE, pairs of bfloat16 to panels. What the next
- * chunk reads is asked for while tiles multiply, so that it comes from L2.
+ * In float32, tiles read dy in place, and x in place if a row is a pixel, up to PLAIN channels;
+ * otherwise chunks are copied to rows of TRMI_TILE_STRIDE, pairs of bfloat16 to panels. The data of
+ * the next chunk is prefetched to L2 while tiles multiply.
  *
  * Splits have their own sums, added at the end (splits.h): how many depends on the shape only, so
  * the bits do not depend on the number of threads.
  *
- * A task sums in rows of TRMI_TILE_STRIDE too, and leaves them in dW's rows at its end; the sums of
- * a single chunk go there at once. Large gradients pass the caches: nobody reads them before all
- * others are made.
+ * A task sums in rows of TRMI_TILE_STRIDE, and copies them to the rows of dW at its end; the sums
+ * of a single chunk are stored there at once. Large gradients are stored past the caches, because
+ * they are read only after all gradients are computed.
  *
  *   scratch:  [ sums of split 0 | 1 | ... | per thread: B, A, sums, two rows, zeros, offsets ] */
 #include "exec/cpu/conv/conv_geometry.h"
@@ -38,11 +38,11 @@
 
 enum { CHUNK = TRMI_TILE_K, COLUMNS = 256, TASKS = 8, FEW = 64 };
 enum { AHEAD = 1 + TRMI_CONV_AHEAD };
-enum { PLAIN = 256 }; /* channels of an image whose rows do not crowd in a few sets of L1 */
+enum { PLAIN = 256 }; /* up to so many channels, rows of an image do not conflict in L1 */
 enum { STREAM_BYTES = 1 << 20 };
-enum { ROUND = 16 }; /* rows that are made together where only some are asked for */
+enum { ROUND = 16 }; /* a range of rows is rounded to a multiple of this */
 
-/* Rows of one group, which sees the block of dW's rows by `use`. */
+/* Rows of one group that contribute to a block of dW's rows, by its `use`. */
 typedef struct piece {
     const trmi_conv_use *use;
     int32_t group;
@@ -55,7 +55,7 @@ typedef struct chunk {
     int64_t pieces_count, rows;
 } chunk;
 
-/* What is summed into a block of dW's rows. */
+/* The chunks that are summed into a block of dW's rows. */
 typedef struct block_sum {
     int64_t row; /* of dW, its first */
     chunk *chunks;
@@ -97,7 +97,7 @@ static workspace workspace_of(const gradw *c, const trmi_scratch *scratch) {
     return w;
 }
 
-/* Height of A's panels for a block of k rows: as equal as the tile allows. */
+/* Returns the height of A's panels for a block of k rows of dW: nearly equal, at most a tile. */
 static int panel_height(const gradw *c, int64_t k) {
     int64_t tiles = (k + c->isa->mr - 1) / c->isa->mr;
     return (int)((k + tiles - 1) / tiles);
@@ -109,11 +109,12 @@ typedef struct side {
     int64_t panel, stride;
 } side;
 
-/* From panel to panel of pairs of pixels, rows of `room`. An odd number of lines: panels do not
- * crowd in a few sets. */
+/* Returns the floats from one panel of pairs of pixels to the next. The number of cache lines is
+ * odd, so that panels do not conflict in a few sets. */
 static int64_t panel_floats(int room) { return (int64_t)CHUNK / 2 * room + TRMI_TILE_COLS; }
 
-/* Two rows come together: the even one waits, without an odd one behind it at the end. */
+/* Interleaves rows of bfloat16 in pairs. An even row is kept until the odd one follows; after the
+ * last row, deal_last pairs a kept one with zeros. */
 typedef struct dealer {
     const gradw *c;
     float *to;
@@ -138,6 +139,7 @@ static void deal_last(dealer *d, const uint16_t *zeros) {
     }
 }
 
+/* Returns B of a chunk: dy in place, copied to rows, or interleaved to panels. */
 static side side_b(const gradw *c, const void *dy, const chunk *part, int64_t column, int64_t count,
                    const workspace *w) {
     int64_t nr = c->isa->nr, bytes = (int64_t)trm_dtype_bytes(c->g.out_type);
@@ -168,6 +170,7 @@ static side side_b(const gradw *c, const void *dy, const chunk *part, int64_t co
     return (side){w->b, panel_floats((int)nr), nr};
 }
 
+/* Returns A of a chunk: the gathered rows of x, in the same three forms. */
 static side side_a(const gradw *c, const void *x, int32_t block, const chunk *part, int height,
                    const workspace *w) {
     const trmi_conv_block *b = &c->g.blocks[block];
@@ -199,7 +202,7 @@ static side side_a(const gradw *c, const void *x, int32_t block, const chunk *pa
                              : (side){w->a, panel_floats(TRMI_TILE_COLS), TRMI_TILE_COLS};
 }
 
-/* One chunk's products into the thread's sums. */
+/* Multiplies one chunk into the thread's sums. */
 static void multiply(const gradw *c, const chunk *part, side a, side b, int64_t k, int height,
                      int64_t count, bool add, trmi_prefetch soon[AHEAD], const workspace *w) {
     int64_t nr = c->isa->nr;
@@ -220,8 +223,8 @@ static void multiply(const gradw *c, const chunk *part, side a, side b, int64_t 
     }
 }
 
-/* All there is: tiles store dW itself. Of few pixels writing it is what takes time: along its rows,
- * with B near. */
+/* Multiplies the only chunk of a task: tiles store to dW directly. With few pixels the stores take
+ * most of the time, so tiles follow the rows of dW, and B stays in a near cache. */
 static void multiply_once(const gradw *c, const chunk *part, side a, side b, int64_t k, int height,
                           int64_t count, float *dw, trmi_prefetch soon[AHEAD], const workspace *w) {
     int64_t nr = c->isa->nr, down = (k + height - 1) / height, across = (count + nr - 1) / nr;
@@ -243,16 +246,17 @@ static void multiply_once(const gradw *c, const chunk *part, side a, side b, int
     }
 }
 
-/* Of dW what a thread makes at once: a split's part of a block's rows and `count` columns. */
+/* A unit of work: the rows of one block and `count` columns of dW, summed over one split. */
 typedef struct task {
     int32_t block;
     int64_t split, column, count;
     int64_t begin, end; /* chunks */
-    /* the second of two chunks goes first: a sum of two is the same either way */
+    /* the second of two chunks is first: a sum of two does not depend on the order */
     bool turned;
 } task;
 
-/* A thread of the second half has the second half of the images. */
+/* Returns task `item`. A thread of the second half of the team begins with the second half of the
+ * images, which its caches are more likely to hold. */
 static task task_at(const gradw *c, int64_t item, bool second_half) {
     int64_t per_split = (c->last - c->first) * c->column_blocks, rest = item % per_split;
     task t = {.block = c->first + (int32_t)(rest / c->column_blocks),
@@ -270,7 +274,7 @@ static const chunk *chunk_at(const gradw *c, const task *t, int64_t i) {
     return &c->blocks[t->block].chunks[t->turned ? t->end - 1 - i : t->begin + i];
 }
 
-/* What a chunk reads, as far as it lies regularly: dy, then x. */
+/* Sets the prefetches for a chunk: dy, then x, if there is one group. */
 static void ask_for(const gradw *c, const trmi_conv_args *args, const chunk *part, const task *t,
                     trmi_prefetch soon[AHEAD]) {
     int64_t out = (int64_t)trm_dtype_bytes(c->g.out_type);
@@ -284,11 +288,11 @@ static void ask_for(const gradw *c, const trmi_conv_args *args, const chunk *par
     trmi_conv_ahead(&c->g, args->image, c->g.groups, p->use, p->row, p->rows, soon + 1);
 }
 
-/* The task's sums, complete, to their rows of dW or of the split. */
+/* Copies the complete sums of a task to their rows of dW or of the split. */
 static void leave_sums(const gradw *c, const task *t, float *to, const workspace *w) {
     int64_t o = c->problem.o, k = c->g.blocks[t->block].k;
     bool stream = c->streams && (uintptr_t)to % 64 == 0, empty = t->begin == t->end;
-    if (empty) { /* no pixel meets these taps */
+    if (empty) { /* these taps only see padding */
         memset(w->sums, 0, (size_t)t->count * sizeof *w->sums);
     }
     for (int64_t r = 0; r < k; r++) {
@@ -301,7 +305,7 @@ static void leave_sums(const gradw *c, const task *t, float *to, const workspace
     }
 }
 
-/* `next`: what this thread will do then; NULL: nothing. */
+/* Computes one task. `next`: the following task of this thread, for prefetching; NULL: none. */
 static void run_task(const gradw *c, const trmi_conv_args *args, float *sums, const task *t,
                      const task *next, const workspace *w) {
     int64_t k = c->g.blocks[t->block].k, chunks = t->end - t->begin;
@@ -372,7 +376,7 @@ static double gradw_guess(const trmi_conv_problem *p, int threads) {
     if (p->kh * p->kw > 1 && p->oh * p->ow <= 16 && p->n >= 8) {
         flops *= p->oh * p->ow == 1 ? 0.15 : p->oh * p->ow <= 4 ? 0.5 : 0.8;
     }
-    double rate = p->kh * p->kw > 1 ? 148e9 : 138e9; /* 1x1: copies of wide rows weigh more */
+    double rate = p->kh * p->kw > 1 ? 148e9 : 138e9; /* 1x1: more copies for the same FLOPs */
     if (p->c < 16) {
         rate = 90e9;
     } else if (p->kh * p->kw == 1 && p->stride[0] == 1 && p->c * p->o <= PLAIN * PLAIN) {
@@ -391,7 +395,7 @@ static const trmi_conv_use *use_of(const gradw *c, int32_t group, int32_t block)
     return NULL;
 }
 
-/* Of all groups that see a block. */
+/* Returns the number of rows of all groups that use a block. */
 static int64_t rows_seen(const gradw *c, int32_t block) {
     int64_t rows = 0;
     for (int32_t i = 0; i < c->g.groups_count; i++) {
@@ -402,7 +406,7 @@ static int64_t rows_seen(const gradw *c, int32_t block) {
 
 static int64_t chunks_of(int64_t rows) { return trmi_pieces(rows, CHUNK); }
 
-/* Cuts the rows that a block sees into nearly equal chunks. */
+/* Cuts the rows that contribute to a block into nearly equal chunks. */
 static bool plan_block(gradw *c, int32_t block) {
     block_sum *sum = &c->blocks[block];
     int64_t rows = rows_seen(c, block), cuts = 0, groups = c->g.groups_count,
@@ -431,9 +435,9 @@ static bool plan_block(gradw *c, int32_t block) {
     return true;
 }
 
-/* Where the blocks' rows are; those that have none of [begin, end) are left out, the ends of the
- * others cut off, as far as rows are channels of one tap. Returns the number of rows that remain.
- */
+/* Restricts the blocks to rows [begin, end) of dW: leaves out blocks outside, and shortens those at
+ * the ends where rows are channels of one tap. Sets the first row of each block. Returns the number
+ * of rows that remain. */
 static int64_t keep_rows(gradw *c, int64_t begin, int64_t end) {
     int64_t row = 0, kept = 0;
     c->first = c->g.blocks_count;
@@ -459,8 +463,8 @@ static int64_t keep_rows(gradw *c, int64_t begin, int64_t end) {
     return kept;
 }
 
-/* What a thread copies of a chunk, and where tasks of several chunks add up: small problems take
- * little, and any rows of one as much. */
+/* Sets the floats that a thread needs: copies of a chunk, and sums of tasks with several chunks.
+ * The result is the same for any range of rows of a problem. */
 static void plan_room(gradw *c) {
     int64_t longest = 0, panels = (TRMI_TILE_K + c->isa->mr - 1) / c->isa->mr;
     bool adds = false, pairs = c->isa->pair > 1;
@@ -479,7 +483,8 @@ static void plan_room(gradw *c) {
                                      16);
 }
 
-/* Rows [begin, end) of dW; `splits`: all of them, which may be added up in parts. */
+/* Plans the computation of rows [begin, end) of dW. `splits`: the sums may be split; only for all
+ * rows. */
 static bool plan(gradw *c, int64_t begin, int64_t end, bool splits) {
     int64_t most = 0, nr = c->isa->nr, total = trmi_conv_weights_count(&c->problem);
     c->blocks = trmi_arena_alloc(&c->g.arena, (size_t)c->g.blocks_count * sizeof *c->blocks);
@@ -553,13 +558,13 @@ static trm_status pairs_create(trmi_onednn *backend, const trmi_conv_problem *p,
     return create_rows(trmi_gemm_pairs(), backend, p, 0, rows_of(p), true, state, scratch, err);
 }
 
-/* Pairs of pixels. */
+/* Pairs of pixels, so channels may be odd. */
 static bool pairs_can(const trmi_conv_problem *p) {
     return gradw_can(p) && trmi_gemm_pairs() != NULL && p->image_type == TRM_BFLOAT16 &&
            p->result_type == TRM_BFLOAT16;
 }
 
-/* Both sides are dealt to panels. */
+/* 5 % more, because both sides are copied to panels. */
 static double pairs_guess(const trmi_conv_problem *p, int threads) {
     return gradw_guess(p, threads) * 1.05 / trmi_onednn_pairs_gain();
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Winograd F(4x4, 3x3), forward and data gradient; and F(2x2, 3x3) in pairs of bfloat16: U and V
- * are rounded, and M is summed in float32. Results are off by 0.4 % of their size (direct ones by
- * 0.17, which is their own rounding; tiles of 4 in pairs would be by 2).
+/* Winograd convolution (Lavin and Gray 2016), forward and data gradient: F(4x4, 3x3) in float32,
+ * and F(2x2, 3x3) with pairs of bfloat16, where U and V are rounded and M is summed in float32. The
+ * relative error of the latter is 0.4 % (direct bfloat16 convolution: 0.17 %; F(4x4) in pairs: 2
+ * %).
  *
  *   U = transformed weights [xi][k block][panel][k][nr], made once per run by all threads
  *   a thread takes blocks of tiles:   patches --B'dB--> V [xi][k block][tile][k]
@@ -10,10 +11,11 @@
  *
  *   scratch:  [ U | per thread: values, taps, offsets, zero pixel ]
  *
- *   values    one slot more than there are xi: V[xi] is in slot xi + 1, M[xi] in slot xi, where V[xi - 1] is not needed
- *             any more and still near. A slot has an odd number of lines, so that a tile's values
- *             of all xi do not
- *             crowd in a few sets of L1.
+ *   values    one slot more than there are xi: V[xi] is in slot xi + 1, M[xi] in slot xi, which
+ * holds V[xi - 1]:
+ *             no longer needed and still in the cache. A slot has an odd number of cache lines, so
+ * that
+ *             the values of a tile do not conflict in a few sets of L1.
  *
  * The data gradient is the forward convolution of dy with the weights transposed and turned.
  */
@@ -32,10 +34,10 @@
 enum {
     XI = TRMI_WINO_XI,
     SLICE = 32, /* k of one weights transform */
-    MANY = 64,  /* channels from which pairs are thought of */
+    MANY = 64,  /* with fewer channels pairs are not used */
     SLICE_STRIDE = SLICE * TRMI_TILE_NR_MAX + 16,
     AHEAD = 3, /* the image, U, V */
-    SOON = 2   /* tiles whose pixels are asked for before a tile's are needed */
+    SOON = 2   /* pixels are prefetched so many tiles ahead */
 };
 
 typedef struct winograd {
@@ -78,14 +80,15 @@ static workspace workspace_of(const winograd *c, const trmi_scratch *scratch) {
     return w;
 }
 
-/* k of a block at most, and of this one. */
+/* Returns the largest k of a block; k_of: of block k_block. */
 static int64_t k_most(const winograd *c) { return TRMI_TILE_K * c->gemm->pair; }
 
 static int64_t k_of(const winograd *c, int64_t k_block) {
     return trmi_min_i64(k_most(c), c->tiles.in_c - k_block * k_most(c));
 }
 
-/* Floats of a panel of U, k deep; and where a block of k begins in U of a xi. */
+/* Returns the floats of a panel of U that is k deep; u_block: where a block of k begins in
+ * U[xi]. */
 static int64_t panel_floats(const winograd *c, int64_t k) {
     return k / c->gemm->pair * c->gemm->nr;
 }
@@ -97,7 +100,7 @@ static int64_t u_block(const winograd *c, int64_t k_block) {
 /* ---- weights
  *  ------------------------------------------------------------------------------------- */
 
-/* A slice of a panel of one tap: k rows of the product's right side. */
+/* Packs `count` rows of k of one tap, for the columns of a panel. */
 static void pack_tap(const winograd *c, const char *weights, int64_t tap, int64_t k, int64_t count,
                      int64_t column, float *to) {
     const trmi_conv_problem *p = &c->problem;
@@ -113,7 +116,7 @@ static void pack_tap(const winograd *c, const char *weights, int64_t tap, int64_
     }
 }
 
-/* A slice of a panel of U. */
+/* Transforms one slice of a panel of weights to U, all xi. */
 static void make_slice(const winograd *c, int64_t count, float *to, const workspace *w) {
     int64_t nr = c->gemm->nr;
     if (!c->pairs) {
@@ -127,6 +130,7 @@ static void make_slice(const winograd *c, int64_t count, float *to, const worksp
     }
 }
 
+/* Transforms all weights to U, by the threads of the enclosing parallel region. */
 static void transform_weights(const winograd *c, const void *weights, float *u,
                               const workspace *w) {
     int64_t nr = c->gemm->nr, slices = (c->tiles.in_c + SLICE - 1) / SLICE;
@@ -146,6 +150,7 @@ static void transform_weights(const winograd *c, const void *weights, float *u,
 /* ---- a block of tiles
  *  ------------------------------------------------------------------------------ */
 
+/* Transforms the patches of `count` tiles to V, in float32. */
 static void transform_tiles(const winograd *c, const void *input, int64_t first, int64_t count,
                             const workspace *w) {
     trm_dtype type = c->tiles.in_bytes == 2 ? TRM_BFLOAT16 : TRM_FLOAT32;
@@ -164,7 +169,8 @@ static void transform_tiles(const winograd *c, const void *input, int64_t first,
     }
 }
 
-/* Two tiles side by side at a time; pairs' tiles are all alike and lie in order. */
+/* The same for pairs of bfloat16, two neighbouring tiles at a time. Tiles of 2x2 have no edge
+ * classes, so they lie in order. */
 static void transform_pairs(const winograd *c, const void *input, int64_t first, int64_t count,
                             const workspace *w) {
     int64_t step;
@@ -194,7 +200,8 @@ static void transform_input(const winograd *c, const void *input, int64_t first,
     }
 }
 
-/* What the products of the i-th xi and block of k will read: the tiles' values and the weights. */
+/* Sets the prefetches for the products of the i-th xi and block of k: weights, then values of
+ * tiles. */
 static void next_values(const winograd *c, const float *u, int64_t i, int64_t k, int64_t count,
                         const workspace *w, trmi_prefetch soon[AHEAD - 1]) {
     int64_t depth = k_of(c, k), bytes = c->panels * panel_floats(c, depth) * 4;
@@ -203,7 +210,7 @@ static void next_values(const winograd *c, const float *u, int64_t i, int64_t k,
                                  count, depth / c->gemm->pair * 4);
 }
 
-/* The products of one xi and block of k. */
+/* Computes M[xi] (+)= V[xi] U[xi] for one block of k. */
 static void multiply_one(const winograd *c, const float *left, const float *right, int64_t depth,
                          float *m, int64_t count, trmi_tile_store store, trmi_prefetch soon[AHEAD],
                          const workspace *w) {
@@ -223,10 +230,12 @@ static void multiply_one(const winograd *c, const float *left, const float *righ
     }
 }
 
+/* Computes the products of a block of tiles for all xi. A tile at the edge has only some of
+ * them. */
 static void multiply(const winograd *c, const float *u, const trmi_winograd_order *order,
                      trmi_prefetch next_input, const workspace *w) {
     int64_t steps = c->xi_count * c->k_blocks;
-    trmi_prefetch soon[AHEAD] = {next_input}; /* first: it is the farthest away */
+    trmi_prefetch soon[AHEAD] = {next_input}; /* first: it comes from main memory */
     for (int64_t i = 0; i < steps; i++) {
         int64_t xi = c->xi[i / c->k_blocks], k = i % c->k_blocks;
         int64_t first, end;
@@ -242,6 +251,7 @@ static void multiply(const winograd *c, const float *u, const trmi_winograd_orde
     }
 }
 
+/* Transforms M of `count` tiles to output pixels, with bias. */
 static void transform_output(const winograd *c, void *output, const float *bias, int64_t first,
                              int64_t count, const workspace *w) {
     bool stream = c->streams && (uintptr_t)output % 64 == 0;

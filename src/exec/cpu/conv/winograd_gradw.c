@@ -1,19 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Winograd F(4x4, 3x3), weight gradient, of float32; and F(2x2, 3x3) of pairs of tiles side by
- * side, whose V and Z are rounded to pairs of bfloat16 (S, summed in float32, is off by 0.4 % of
- * its size). The transposed algorithm,
+/* Winograd weight gradient: F(4x4, 3x3) in float32, and F(2x2, 3x3) with pairs of neighbouring
+ * tiles, whose V and Z are rounded to bfloat16 and S is summed in float32 (relative error 0.4 %).
+ * The transposed algorithm:
  *
  *   dW = G' [ sum over tiles of (B' x B)^T (A dy A') ] G
  *
  *      x patches --> V [block of I][xi][item][I]     S[xi] (+)= V[xi]^T Z[xi]      item: tile, or pair of tiles
  *      dy tiles  --> Z [xi][panel][item][nr]
  *
- *   alone     few channels: a task is (split of the tiles) x (block of I) x (block of O); a thread's own V, Z and S
- *             stay near it, and its task's part of dW is made at once: 9 numbers are left of 36 for
- *             the others to read.
- *             Of many tiles splits alone make enough tasks, so that blocks are all of I and O
- *   together  all threads make V and Z of a chunk of tiles, each once, then deal out the products by
- *             xi and block of I; what comes next is asked for while tiles multiply
+ *   alone     few channels: a task is (split of the tiles) x (block of I) x (block of O). V, Z and
+ * S of a thread
+ *             stay in its caches, and the task transforms its S to dW, which leaves 9 of 36 numbers
+ *             to be added. With many tiles, splits alone make enough tasks, and blocks are all of I
+ * and O
+ *   together  all threads make V and Z of a chunk of tiles, each once, then share the products by
+ * xi and
+ *             block of I; the data of the next product is prefetched while tiles multiply
  *
  *   then the splits are added (splits.h): the bits do not depend on the number of threads.
  *
@@ -44,11 +46,10 @@ enum {
     GROUP = 4,
     AHEAD = 5
 };
-/* tiles of long sums: V, Z and S pass by from L3, S once a chunk, V and Z in blocks as large as
- * they may be */
+/* Tiles of a chunk of long sums: V, Z and S come from L3, S once a chunk. */
 enum { CHUNK = 98 };
-enum { CHUNK_PAIRS = 64 }; /* of 64 channels all of it is in L2 */
-/* of V and Z; more where S, which passes by once a chunk, is more */
+enum { CHUNK_PAIRS = 64 }; /* with 64 channels V, Z and S fit in L2 */
+/* Bytes of V and Z of a chunk, or those of S if they are more: S is read once a chunk. */
 enum { TOGETHER_BYTES = 10 << 20 };
 
 typedef struct winograd_gradw {
@@ -113,8 +114,8 @@ static int64_t columns_of(const winograd_gradw *c, int64_t column) {
     return trmi_min_i64(c->columns, c->problem.o - column);
 }
 
-/* What is multiplied at once: a tile, or a pair of tiles, side by side, or, where a row of tiles
- * has an odd one at its end, one below the other. */
+/* A row of V and Z: one tile, or (pairs) two tiles side by side; at the end of an odd row of tiles
+ * two tiles one below the other. */
 typedef struct item {
     int64_t tile;
     bool below;
@@ -138,7 +139,7 @@ static void ask_for_tile(const winograd_gradw *c, const trmi_conv_args *args, in
     trmi_winograd_ask_output(&c->tiles, tile, args->result);
 }
 
-/* Asks for what the item beside it has not read. */
+/* Prefetches the pixels of an item, without those that it has in common with the item before. */
 static void ask_for(const winograd_gradw *c, const trmi_conv_args *args, int64_t index) {
     const item it = item_at(c, index);
     int64_t second = it.tile + (it.below ? c->tiles.columns : 1);
@@ -148,8 +149,8 @@ static void ask_for(const winograd_gradw *c, const trmi_conv_args *args, int64_t
     }
 }
 
-/* An item's pixels, and what its transforms are: of one below the other columns are taken for rows.
- * Outputs outside the image are zero, and so is Z of a pair's second tile that has none. */
+/* The pixels of an item. `turned`: rows and columns are exchanged, for two tiles one below the
+ * other. Outputs outside the image are zero, so Z of a missing second tile is zero, too. */
 typedef struct pixels {
     const void *in[TRMI_WINO_IN];
     void *out[TRMI_WINO_OUT];
@@ -195,7 +196,8 @@ static void make_z(const winograd_gradw *c, float *to, const pixels *p, int64_t 
     }
 }
 
-/* Items first .. first + count - 1, which are the chunk's from `at` on, become V and Z. */
+/* Transforms items [first, first + count) to V and Z; they are items `at` and following of the
+ * chunk. */
 static void transform(const winograd_gradw *c, const trmi_conv_args *args, const part *p,
                       int64_t first, int64_t count, int64_t at, const workspace *w) {
     int64_t nr = c->gemm->nr, columns = columns_of(c, p->column);
@@ -223,8 +225,8 @@ typedef struct ahead {
     trmi_prefetch part[AHEAD];
 } ahead;
 
-/* S of the n-th xi, `rows` x `columns`, over the items of V that have it. No item: the sums are
- * zero. */
+/* Computes S of the n-th xi, `rows` x `columns`, over the items that have this xi. Without an item
+ * the sums are zero. */
 static void multiply(const winograd_gradw *c, float *s, const float *v, int64_t n, int64_t rows,
                      int64_t columns, const trmi_winograd_order *order, bool add, ahead *soon,
                      const workspace *w) {
@@ -254,7 +256,7 @@ static void multiply(const winograd_gradw *c, float *s, const float *v, int64_t 
 /* ---- alone
  *  ------------------------------------------------------------------------------------------- */
 
-/* What the products of the n-th xi read: they may have been sent to L3 by those of the others. */
+/* Sets the prefetches for the products of the n-th xi, whose data may have been evicted to L3. */
 static void next_values(const winograd_gradw *c, const part *p, const float *s, int64_t n,
                         int64_t count, bool add, ahead *soon, const workspace *w) {
     int64_t rows = rows_of(c, p->row_block), columns = columns_of(c, p->column), nr = c->gemm->nr;
@@ -267,6 +269,7 @@ static void next_values(const winograd_gradw *c, const part *p, const float *s, 
         trmi_prefetch_rows(s + n * c->s_xi, c->columns * 4, any && add ? rows : 0, columns * 4);
 }
 
+/* Computes one task of `alone`, and transforms its S to its part of dW. */
 static void run_task(const winograd_gradw *c, const trmi_conv_args *args, int64_t task,
                      const workspace *w) {
     int64_t blocks = c->row_blocks * c->column_blocks, split = task / blocks, block = task % blocks;
@@ -318,7 +321,8 @@ static void run_alone(const winograd_gradw *c, const trmi_conv_args *args, trmi_
 /* ---- together
  *  ------------------------------------------------------------------------------------------ */
 
-/* What task (n-th xi, block of I) reads and has not read with the task before. */
+/* Returns the prefetches for task (n-th xi, block of I), without the data that the task before
+ * reads. */
 static ahead values_of(const winograd_gradw *c, const float *s, int64_t task, int64_t count,
                        bool add, const workspace *w) {
     int64_t n = task / c->row_blocks, block = task % c->row_blocks, rows = rows_of(c, block);
@@ -339,16 +343,17 @@ static ahead values_of(const winograd_gradw *c, const float *s, int64_t task, in
     return soon;
 }
 
+/* Runs the form `together`, chunk by chunk; barriers separate transforms and products. */
 static void run_together(const winograd_gradw *c, const trmi_conv_args *args, const workspace *w) {
     int64_t parts = trmi_pieces(c->items, c->block), tasks = c->xi_count * c->row_blocks;
-    int deal = c->threads <= 4 ? (int)c->row_blocks : 1; /* Z of a xi is read by one thread */
+    int deal = c->threads <= 4 ? (int)c->row_blocks : 1; /* then one thread reads Z of an xi */
     float *s = w->s;
     const part all = {0, c->row_blocks, 0};
     for (int64_t i = 0; i < parts; i++) {
         int64_t first = trmi_cut_at(c->items, parts, i);
         int64_t count = trmi_cut_at(c->items, parts, i + 1) - first;
         trmi_winograd_order order = trmi_winograd_arrange(&c->tiles, first, count, w->places);
-#pragma omp for schedule(static) /* of these rows most are in its cache */
+#pragma omp for schedule(static) /* most of a thread's rows are in its cache */
         for (int64_t t = 0; t < count; t += GROUP) {
             transform(c, args, &all, first + t, trmi_min_i64(GROUP, count - t), t, w);
         }
@@ -366,7 +371,7 @@ static void run_together(const winograd_gradw *c, const trmi_conv_args *args, co
  *  -------------------------------------------------------------------------------------------------
  */
 
-/* Rows of dW from the S of all. */
+/* Transforms S, summed over all tiles, to dW; rows are shared by the threads. */
 static void finish(const winograd_gradw *c, const trmi_conv_args *args, const float *all) {
     const trmi_conv_problem *p = &c->problem;
     int64_t tap = p->c * p->o;
@@ -430,12 +435,12 @@ static double pairs_work(const trmi_conv_problem *p) {
     return trmi_winograd_all_work(p, 2, trmi_onednn_pairs_gain());
 }
 
-/* The cut into chunks, splits and blocks. */
+/* Chooses the form and the sizes of chunks, splits and blocks, by the shape alone. */
 static void plan_blocks(winograd_gradw *c) {
     const trmi_conv_problem *p = &c->problem;
     int64_t nr = c->gemm->nr, most = c->pairs ? CHUNK_PAIRS : CHUNK;
     c->together = p->c > ALONE || p->o > ALONE;
-    /* enough splits for tasks, so that blocks need not be small */
+    /* there are enough splits to give all threads tasks: blocks can be large */
     bool long_sums = !c->together && c->items >= TASKS * most;
     c->height = long_sums ? trmi_min_i64(p->c, ALONE) : ROWS;
     c->row_blocks = trmi_pieces(p->c, c->height);
@@ -477,7 +482,7 @@ static trm_status create_with(const trmi_gemm_isa *gemm, int size, trmi_onednn *
     plan_blocks(c);
     int64_t nr = c->gemm->nr;
     int64_t v_blocks = c->together ? c->row_blocks : 1, blocks = c->row_blocks * c->column_blocks;
-    /* those of all xi, read together, do not crowd in a few sets */
+    /* PAD: values of all xi that are read together do not conflict in a few cache sets */
     c->s_xi = c->height * c->columns + PAD;
     c->s_block = c->xi_count * c->s_xi;
     c->direct = !c->together && c->splits == 1 && p->weights_type == TRM_FLOAT32;

@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Tiles of Winograd convolutions (winograd.h): their number, classes and pixels, prefetches, and
+ * the cost model. Tiles at the lower and right edge may have fewer outputs; they then have fewer
+ * points xi, so tiles are ordered by class and each product runs over the classes that have its
+ * xi. */
 #include "exec/cpu/conv/winograd.h"
 
 #include "base/checked.h"
@@ -10,7 +14,8 @@ bool trmi_winograd_can(const trmi_conv_problem *p) {
            p->c % 16 == 0 && p->o % 16 == 0 && p->oh * p->ow > 4;
 }
 
-/* One output is made as two, of which one lies outside. */
+/* Returns the outputs of the last tile along a dimension. A single output is computed as two, of
+ * which one lies outside the image. */
 static int edge_of(int64_t outputs, int size) {
     int rest = (int)(outputs % size);
     return rest == 0 ? size : rest == 1 ? 2 : rest;
@@ -69,7 +74,7 @@ trmi_winograd_order trmi_winograd_arrange(const trmi_winograd_tiles *t, int64_t 
                                           int64_t count, int32_t *places) {
     trmi_winograd_order order = {{0}};
     int64_t next[TRMI_WINO_CLASSES];
-    if (t->size == 2) { /* all tiles are alike */
+    if (t->size == 2) { /* one class */
         for (int64_t i = 0; i < count; i++) {
             places[i] = (int32_t)i;
         }
@@ -88,7 +93,7 @@ trmi_winograd_order trmi_winograd_arrange(const trmi_winograd_tiles *t, int64_t 
     return order;
 }
 
-/* Has a tile of r outputs this point, in one dimension? (winograd_isa.h) */
+/* Returns whether a tile of r outputs has this point, in one dimension (winograd_isa.h). */
 static bool has_point(int r, int64_t point) { return point == 5 || point <= r; }
 
 int32_t trmi_winograd_points(int size, int32_t xi[TRMI_WINO_XI]) {
@@ -142,7 +147,7 @@ trmi_prefetch trmi_winograd_output_ahead(const trmi_winograd_tiles *t, const voi
     return trmi_prefetch_rows((const char *)output + begin * row, row, any ? end - begin : 0, row);
 }
 
-/* `rows` rows of `bytes`, one `stride` behind the other. */
+/* Prefetches `rows` rows of `bytes`, at a distance of `stride` bytes. */
 static void ask(const char *from, int64_t rows, int64_t bytes, int64_t stride) {
     for (int64_t i = 0; i < rows; i++, from += stride) {
         for (int64_t b = 0; b < bytes; b += 64) {
@@ -184,7 +189,7 @@ void trmi_winograd_outputs(const trmi_winograd_tiles *t, int64_t tile, void *out
     }
 }
 
-/* Flops of the products. */
+/* Returns the FLOPs of the products. */
 static double product_flops(const trmi_conv_problem *p, int size) {
     trmi_winograd_tiles t;
     trmi_winograd_tiles_init(&t, p, size);
@@ -199,8 +204,8 @@ static const int input_flops[3] = {7, 19, 20}, output_flops[3] = {4, 9, 13},
                  gradient_flops[3] = {2, 7, 11};
 enum { WEIGHTS_FLOPS = 9 * 14 }; /* either way, of one weight's 3x3 */
 
-/* Of one channel of a tile of ry x rx outputs: `down` one-dimensional ones along columns, then
- * `across` along rows. */
+/* Returns the FLOPs of the transforms of one channel of a tile of ry x rx outputs: `down`
+ * one-dimensional transforms along columns, then `across` along rows. */
 static double flops_of(const int flops[3], int ry, int rx, int down, int across) {
     return (double)(down * flops[ry - 2] + across * flops[rx - 2]);
 }
@@ -227,8 +232,7 @@ double trmi_winograd_float_work(const trmi_conv_problem *p) {
     return trmi_winograd_all_work(p, 4, 1);
 }
 
-/* Weights are transformed at the rate of the arithmetic as long as what comes out stays in a cache;
- * beyond, memory is what takes time. */
+/* Arithmetic bounds the transform of weights while U stays in a cache; beyond that, memory does. */
 enum { CACHED_BYTES = 4 << 20 };
 static const double weight_seconds = 3e-9;
 

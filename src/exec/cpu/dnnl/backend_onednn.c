@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The fast back-end: one table from op kind to kernel. Adding a kernel is a file and a line here.
- */
+/* The fast back-end (`onednn`): a table from operator kind to kernel functions, the answers to the
+ * planner's questions, creation and destruction. A new kernel needs a file and a row here. The name
+ * is historical: oneDNN solves only some convolutions; all other kernels are Trireme's. */
 #include "exec/cpu/conv/conv.h"
 #include "exec/cpu/gemm/gemm_isa.h"
 #include "exec/cpu/gemm/joint.h"
@@ -157,7 +158,7 @@ static const trmi_onednn_row rows[TRMI_OP_KINDS] = {
     [TRMI_OP_NONE] = {NULL, NULL, NULL, NULL, NULL},
 };
 
-/* ---- what the plan asks -------------------------------------------------------------------- */
+/* ---- for the planner ----------------------------------------------------------------------- */
 
 static bool target_supports(void *context, const trm_graph *graph, const trmi_op *op,
                             trmi_layout layout) {
@@ -207,7 +208,7 @@ static trm_status backend_bind(trmi_backend *backend, trmi_kernel *kernel, trm_e
     return rows[step->op_kind].bind(backend, kernel, err);
 }
 
-/* What this machine has ever measured is more than the tables of a small model's kernels. */
+/* Saves and frees the tuning tables, which may be larger than all kernels of a small model. */
 static void backend_settle(trmi_backend *backend) {
     trmi_onednn *state = backend->state;
     if (state->tuning != NULL) {
@@ -231,7 +232,7 @@ static void backend_destroy(trmi_backend *backend) {
     trmi_free(backend);
 }
 
-/* The machine's rates as seconds of 1e12. */
+/* Keys of the machine's rates, kept as the seconds of 1e12 FLOPs or bytes. */
 static const char flops_key[] = "machine flops", bytes_key[] = "machine bytes";
 
 static bool find_rates(trmi_target *target, const trmi_tuning *tuning) {
@@ -251,12 +252,12 @@ static void add_rates(const trmi_target *target, trmi_tuning *tuning) {
     trmi_tuning_add(tuning, bytes_key, "copy", 1e12 / target->bytes_per_second);
 }
 
-/* From the tuning file or measured now. */
+/* Sets the rates of the target: from the tuning file, or measured now and added to it. */
 static void fill_rates(trmi_target *target, trmi_onednn *state) {
     if (!find_rates(target, state->tuning)) {
         trmi_onednn_rates(state->threads, &target->flops_per_second, &target->bytes_per_second);
         add_rates(target, state->tuning);
-        (void)find_rates(target, state->tuning); /* as the next process will read them */
+        (void)find_rates(target, state->tuning); /* rounded as the next process reads them */
     }
 }
 
@@ -274,8 +275,8 @@ trm_status trmi_backend_onednn_keep(trmi_backend *backend, const char *file, trm
     return TRM_OK;
 }
 
-/* OpenMP keeps its threads; it ends the program where it cannot start one, so that is looked at
- * first. */
+/* Starts the OpenMP threads, which the runtime then keeps. It aborts the process if it cannot start
+ * one, so their memory is checked first. */
 static trm_status start_threads(int threads, trm_error *err) {
     if (threads > 1 && !trmi_os_has_room((size_t)(threads - 1) * trmi_os_thread_bytes())) {
         return TRMI_FAIL(err, TRM_NOMEM, "onednn back-end: no memory for %d threads", threads);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Convolution by oneDNN's direct kernels: takes every problem, and is what the others must beat. */
+/* Convolution by oneDNN's direct kernels. It can solve every problem, so there is always an
+ * algorithm. */
 #include "exec/cpu/conv/conv.h"
 
 #include "exec/cpu/tuning/rates.h"
@@ -18,7 +19,7 @@ static trmi_dnnl_tensor image_tensor(const trmi_conv_problem *p, bool result) {
     return t;
 }
 
-/* [O, I, KH, KW], or [G, O/G, I/G, KH, KW]. */
+/* Returns the weights as oneDNN describes them: [O, I, KH, KW], or [G, O/G, I/G, KH, KW]. */
 static trmi_dnnl_tensor weights_tensor(const trmi_conv_problem *p) {
     int64_t i = p->c / p->groups, o = p->o / p->groups, area = p->kh * p->kw;
     int64_t dim[5] = {p->groups, o, i, p->kh, p->kw}, stride[5];
@@ -50,21 +51,22 @@ static double bfloat16_gain(void) {
 
 enum { MANY_WEIGHTS = 1 << 19, CACHED_BYTES = 12 << 20, LARGE = 100 };
 
-/* What pairs of bfloat16 gain of what ours do. On large images the library's forward kernels, and
- * those of dense data gradients to many channels, are ahead of our tile of pairs by a tenth. */
+/* Returns the speed of oneDNN's bfloat16 kernels relative to that of our tile of pairs. On large
+ * images the forward kernels, and those of dense data gradients with many channels, are a tenth
+ * faster than the other ones. */
 static double pairs_share(const trmi_conv_problem *p) {
     bool ahead = p->direction == TRMI_CONV_FORWARD ||
                  (p->direction == TRMI_CONV_DATA && p->stride[0] == 1 && p->c >= 128);
     return ahead && p->h * p->w >= LARGE ? 0.93 : 0.85;
 }
 
-/* Per core, as measured on AVX-512 machines with 180 GF/s a core; only ratios matter. In bfloat16
- * it gains what our tile of pairs gains, more where there are tiles in the CPU; without either only
- * a trial can tell.
+/* Predicts the seconds from rates of a core, measured on AVX-512 machines with 180 GFLOP/s a core;
+ * only the ratios between algorithms matter. bfloat16 gains as our tile of pairs does, more with
+ * AMX; with neither, only a trial gives the rate.
  *
- * Its 1x1 forward and data kernels read images and weights where they lie: the best as long as
- * those stay in the caches; data gradients fall behind where channels are many. Weight gradients
- * are stored through the caches, large ones too. */
+ * The 1x1 forward and data kernels read images and weights in place, which is fastest while they
+ * fit in the caches; data gradients with many channels are slower. Weight gradients are stored
+ * through the caches, also large ones. */
 static double dnnl_guess(const trmi_conv_problem *p, int threads) {
     double pixels = (double)(p->oh * p->ow), stored = 0, rate = 165e9;
     int64_t images = 4 * (trmi_conv_image_count(p) + trmi_conv_result_count(p)),

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One oneDNN convolution: image and result lie as the caller says, the weights as the library says,
- * with a reorder before (or, for their gradient, after) each run.
+/* One oneDNN convolution. Image and result have the caller's layout; the weights have the layout
+ * that oneDNN chooses, with a reorder before each run, or after it for the gradient of weights.
  *
  *      scratch:  [ weights in the library's form | weights reorder's own | convolution's own ]
  */
@@ -174,7 +174,7 @@ static dnnl_status_t make_all(trmi_dnnl_conv *c, const trmi_dnnl_conv_options *o
 
 trm_status trmi_dnnl_conv_create(trmi_dnnl *dnnl, const trmi_dnnl_conv_options *options,
                                  trmi_dnnl_conv **out, trm_error *err) {
-    /* It generates code and crashes where it gets no memory for that. */
+    /* oneDNN generates code, and crashes if it gets no memory for it */
     trmi_dnnl_conv *c = trmi_os_has_room(ROOM_BYTES) ? trmi_alloc(sizeof *c) : NULL;
     if (c == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "convolution: no memory for oneDNN's kernels");

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* By each thread's own CPU time: what else the machine does while it is measured does not count. */
+/* Measures the rates of the machine: FLOP/s of the matrix kernels, bytes/s of a copy, and the gain
+ * of bfloat16 pairs. Times are CPU times of each thread, which other processes do not disturb.
+ * Results are kept for the life of the process. */
 #define _GNU_SOURCE
 #include "exec/cpu/tuning/rates.h"
 
@@ -59,12 +61,12 @@ static double copy_seconds(int threads, int64_t bytes) {
     char *from = trmi_alloc((size_t)bytes), *to = trmi_alloc((size_t)bytes);
     double best = 1;
     for (int t = 0; from != NULL && to != NULL && t <= TRIALS; t++) {
-        double took = 0; /* of the slowest */
+        double took = 0; /* seconds of the slowest thread */
 #pragma omp parallel for num_threads(threads) schedule(static) reduction(max : took)
         for (int i = 0; i < threads; i++) {
             int64_t part = bytes / threads;
             if (t == 0) {
-                memset(from + i * part, 1, (size_t)part); /* the first trial brings the pages */
+                memset(from + i * part, 1, (size_t)part); /* trial 0 touches the pages */
             }
             double begin = thread_seconds();
             memcpy(to + i * part, from + i * part, (size_t)part);
@@ -81,7 +83,7 @@ void trmi_onednn_rates(int threads, double *flops_per_second, double *bytes_per_
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     static double known_flops[THREADS_MAX], known_bytes[THREADS_MAX];
     const trmi_gemm_isa *isa = trmi_gemm();
-    int cpus = trmi_os_cpu_count(); /* more threads have their rate */
+    int cpus = trmi_os_cpu_count(); /* more threads than CPUs have the rate of the CPUs */
     threads = threads < cpus ? threads : cpus;
     int slot = threads < THREADS_MAX ? threads : THREADS_MAX - 1;
     pthread_mutex_lock(&lock);
