@@ -227,9 +227,9 @@ TRM_MUST_USE trm_status app_model_options(app_context *app, const char *name, tr
 
 /* Warns about each given flag that has no effect with this command, model, optimiser, schedule
  * or data. */
-void app_tell_idle_flags(const app_context *app, const char *model);
+void app_warn_idle_flags(const app_context *app, const char *model);
 /* Warns about given flags of many ranks that have no effect; call it after app_join. */
-void app_tell_idle_rank_flags(const app_context *app);
+void app_warn_idle_rank_flags(const app_context *app);
 /* Returns whether this is a job with parameter servers: --ps, the flags of guide 000, or a
  * TF_CONFIG that names servers. */
 bool app_is_job(const app_context *app);
@@ -274,7 +274,7 @@ TRM_MUST_USE trm_status app_click_recall(app_context *app, const char *descripti
  *   error  INVALID */
 TRM_MUST_USE trm_status app_set_context(app_context *app, trm_error *err);
 /* Returns the value of an option of the context; `option` must exist. */
-const char *app_holds(const app_context *app, const char *option);
+const char *app_context_option(const app_context *app, const char *option);
 /* Refuses --plan and --mesh in modes that do not split the graph; call it after app_set_context.
  *   error  INVALID */
 TRM_MUST_USE trm_status app_check_split_flags(const app_context *app, trm_error *err);
@@ -349,7 +349,7 @@ typedef struct app_report_state {
  * live as long as the training. */
 trm_callback app_reporter(app_report_state *state);
 /* Prints the line, or the JSON event, of an evaluation; epoch 0: without an epoch. */
-void app_tell_evaluation(app_context *app, int64_t epoch, const trm_evaluation *evaluation);
+void app_print_evaluation(app_context *app, int64_t epoch, const trm_evaluation *evaluation);
 
 /* ---- predictions (predictions.c) ------------------------------------------------------------- */
 
@@ -373,7 +373,7 @@ TRM_MUST_USE trm_status app_predictions_write(const app_predictions *predictions
 /* Prints the content of a rank table and its warnings. Reports a table that is damaged or
  * unfinished with the status `wrong`: TRM_INVALID where the table is configuration, TRM_CORRUPT
  * where it is a file to inspect. Returns the exit code. */
-int app_tell_rank_table(app_context *app, const char *path, trm_status wrong);
+int app_print_rank_table(app_context *app, const char *path, trm_status wrong);
 
 /* ---- tables of a job (table_flag.c) ---------------------------------------------------------- */
 
@@ -394,9 +394,9 @@ int app_run_job(app_context *app);
 /* ---- dry runs (dry_run.c) -------------------------------------------------------------------- */
 
 /* Reports what --dry-run has left out. Returns the exit code, 0. */
-int app_tell_dry_run(const app_context *app, const char *left_out);
+int app_print_dry_run(const app_context *app, const char *left_out);
 /* Checks that the model, its options and its batches are possible, and reports like
- * app_tell_dry_run, or the error. */
+ * app_print_dry_run, or the error. */
 int app_dry_run_model(app_context *app, const char *left_out);
 /* Checks, before processes are started, the model's name, and that flags and context agree with
  * the parallel mode. On a dry run, where no rank will check them, also the checkpoint, the data

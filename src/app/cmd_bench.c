@@ -65,11 +65,11 @@ static trm_status note_step(void *context, const trm_progress *p, trm_error *err
 static void tell_waiting(const app_context *app, const trm_waiting *w) {
     double step = w->step_seconds > 0 ? w->step_seconds : 1;
     if (app_rank_count(app) > 1) {
-        app_say("%d ranks wait for each other for %.1f %% of a step: %.1f %% for communication, "
-                "%.1f %% for those that come later\n",
-                (int)app_rank_count(app),
-                100 * (w->communication_seconds + w->imbalance_seconds) / step,
-                100 * w->communication_seconds / step, 100 * w->imbalance_seconds / step);
+        app_print("%d ranks wait for each other for %.1f %% of a step: %.1f %% for communication, "
+                  "%.1f %% for those that come later\n",
+                  (int)app_rank_count(app),
+                  100 * (w->communication_seconds + w->imbalance_seconds) / step,
+                  100 * w->communication_seconds / step, 100 * w->imbalance_seconds / step);
     }
 }
 
@@ -98,12 +98,12 @@ static void tell_train(const app_context *app, const char *name, const stopwatch
         snprintf(size, sizeof size, ", %lldx%lld", (long long)o->image_size,
                  (long long)o->image_size);
     }
-    app_say("%s, batch %lld%s, %s: %.1f %s/s (median of %lld steps: %.2f ms; %.2f to %.2f ms)\n"
-            "first step begins after %.2f s, ends after %.2f s; peak memory %s, predicted %s\n",
-            name, (long long)o->batch_size, size, o->precision, images / s.median, app_unit(app),
-            (long long)s.repeats, s.median * 1e3, s.minimum * 1e3, s.maximum * 1e3, w->first_step,
-            w->first_step_done, app_bytes((double)peak, a, sizeof a),
-            app_bytes((double)predicted, b, sizeof b));
+    app_print("%s, batch %lld%s, %s: %.1f %s/s (median of %lld steps: %.2f ms; %.2f to %.2f ms)\n"
+              "first step begins after %.2f s, ends after %.2f s; peak memory %s, predicted %s\n",
+              name, (long long)o->batch_size, size, o->precision, images / s.median, app_unit(app),
+              (long long)s.repeats, s.median * 1e3, s.minimum * 1e3, s.maximum * 1e3, w->first_step,
+              w->first_step_done, app_bytes((double)peak, a, sizeof a),
+              app_bytes((double)predicted, b, sizeof b));
     tell_waiting(app, &waiting);
     app_json_open();
     app_json_text("bench", "train");
@@ -190,7 +190,7 @@ int app_run_bench_train(app_context *app) {
                                                         : app_fail(&err, TRM_NOMEM, "no memory");
     }
     if (status == TRM_OK) {
-        app_tell_idle_rank_flags(app);
+        app_warn_idle_rank_flags(app);
         status = app_dataset_random(app, &data, &err);
     }
     if (status == TRM_OK) {

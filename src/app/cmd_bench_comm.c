@@ -78,7 +78,7 @@ static const char *share(char text[16], double bound, double microseconds) {
 }
 
 /* Prints one size; rank 0 does. */
-static void tell(const app_context *app, const bench_comm_result *r) {
+static void print_result(const app_context *app, const bench_comm_result *r) {
     if (app_rank(app) != 0) {
         return;
     }
@@ -88,11 +88,11 @@ static void tell(const app_context *app, const bench_comm_result *r) {
     const char *type = app->o.dtype != NULL ? app->o.dtype : "fp32";
     char bound[16], sum[16];
     bool bounded = r->roofline_microseconds > 0;
-    app_say("%12lld %12lld %6s %6s %4s %10.2f %9.3f %9.3f %8lld %9s %9s\n", (long long)r->bytes,
-            (long long)r->bytes / bytes_of(type), type, redop, rooted ? "0" : "-1", r->microseconds,
-            r->algbw_gb_s, r->busbw_gb_s, (long long)r->wrong,
-            share(bound, r->roofline_microseconds, r->microseconds),
-            share(sum, r->roofline_sum_microseconds, r->microseconds));
+    app_print("%12lld %12lld %6s %6s %4s %10.2f %9.3f %9.3f %8lld %9s %9s\n", (long long)r->bytes,
+              (long long)r->bytes / bytes_of(type), type, redop, rooted ? "0" : "-1",
+              r->microseconds, r->algbw_gb_s, r->busbw_gb_s, (long long)r->wrong,
+              share(bound, r->roofline_microseconds, r->microseconds),
+              share(sum, r->roofline_sum_microseconds, r->microseconds));
     app_json_open();
     app_json_text("bench", "comm");
     app_json_text("op", app->o.op);
@@ -124,8 +124,8 @@ static trm_status judge(const app_context *app, int sizes, int slow,
         return TRM_OK;
     }
     if (app_rank(app) == 0) {
-        app_say("bus bandwidth of at least %.4g GB/s: %s\n", app->o.min_busbw,
-                slow == 0 ? "reached" : "missed");
+        app_print("bus bandwidth of at least %.4g GB/s: %s\n", app->o.min_busbw,
+                  slow == 0 ? "reached" : "missed");
         app_json_open();
         app_json_text("event", "gate");
         app_json_text("name", "min-busbw");
@@ -167,11 +167,11 @@ static trm_status measure(app_context *app, trm_error *err) {
         }
         /* columns of nccl-tests (in hccl_test: data_size, aveg_time, alg_bandwidth,
          * check_result), then those of the bound */
-        app_say("%12s %12s %6s %6s %4s %10s %9s %9s %8s %9s %9s\n%12s %12s %6s %6s %4s %10s %9s "
-                "%9s %8s %9s %9s\n",
-                "size", "count", "type", "redop", "root", "time", "algbw", "busbw", "#wrong",
-                "of bound", "of sum", "(B)", "(elements)", "", "", "", "(us)", "(GB/s)", "(GB/s)",
-                "", "", "alone");
+        app_print("%12s %12s %6s %6s %4s %10s %9s %9s %8s %9s %9s\n%12s %12s %6s %6s %4s %10s %9s "
+                  "%9s %8s %9s %9s\n",
+                  "size", "count", "type", "redop", "root", "time", "algbw", "busbw", "#wrong",
+                  "of bound", "of sum", "(B)", "(elements)", "", "", "", "(us)", "(GB/s)", "(GB/s)",
+                  "", "", "alone");
     }
     for (const char *at = app->o.sizes; *at != '\0';) {
         int64_t bytes = 0;
@@ -181,7 +181,7 @@ static trm_status measure(app_context *app, trm_error *err) {
         if (status != TRM_OK) {
             return status;
         }
-        tell(app, &r);
+        print_result(app, &r);
         if (r.wrong > 0) {
             return app_fail(err, TRM_INTERNAL, "%s of %lld bytes: %lld elements are wrong",
                             app->o.op, (long long)bytes, (long long)r.wrong);

@@ -46,15 +46,15 @@ static trm_status measure_data(const app_options *o, trm_dataset *data, double *
 
 /* Prints the rates. */
 static void tell_data(const app_options *o, const app_sample *s, const bench_data_rate *rate) {
-    app_say("%s: %.0f samples/s with %lld workers (median of %lld measurements)\n", o->data,
-            (double)o->batch_size / s->median, (long long)o->workers, (long long)s->repeats);
-    app_say("one thread: %.1f us a sample to read, decode and transform",
-            rate->microseconds_per_sample);
+    app_print("%s: %.0f samples/s with %lld workers (median of %lld measurements)\n", o->data,
+              (double)o->batch_size / s->median, (long long)o->workers, (long long)s->repeats);
+    app_print("one thread: %.1f us a sample to read, decode and transform",
+              rate->microseconds_per_sample);
     if (rate->decode_ratio > 0) {
-        app_say("; libjpeg-turbo's own decode of the same files to RGB: %.1f us, %.2f of that",
-                rate->decode_microseconds_per_sample, rate->decode_ratio);
+        app_print("; libjpeg-turbo's own decode of the same files to RGB: %.1f us, %.2f of that",
+                  rate->decode_microseconds_per_sample, rate->decode_ratio);
     }
-    app_say("\n");
+    app_print("\n");
     app_json_open();
     app_json_text("bench", "data");
     app_json_text("data", o->data);
@@ -90,7 +90,7 @@ int app_run_bench_data(app_context *app) {
     if (status == TRM_OK && o->dry_run) {
         trm_dataset_destroy(data);
         free(seconds);
-        return app_tell_dry_run(app, "nothing was measured");
+        return app_print_dry_run(app, "nothing was measured");
     }
     if (status == TRM_OK) {
         status = measure_data(o, data, seconds, &err);

@@ -69,9 +69,9 @@ static void tell_step(const app_context *app, const trm_step_profile *s,
                       const trm_machine_peak *p) {
     double bound = bound_of(s, p);
     double fraction = s->seconds > 0 ? bound / s->seconds : 0;
-    app_say("%-28.28s %-20.20s %-14.14s %3dx %9.3f ms %9.1f GFLOP/s %7.1f GB/s %6.2f\n", s->name,
-            s->kind, s->algorithm != NULL ? s->algorithm : "", (int)s->same, s->seconds * 1e3,
-            s->flops / s->seconds / 1e9, s->bytes / s->seconds / 1e9, fraction);
+    app_print("%-28.28s %-20.20s %-14.14s %3dx %9.3f ms %9.1f GFLOP/s %7.1f GB/s %6.2f\n", s->name,
+              s->kind, s->algorithm != NULL ? s->algorithm : "", (int)s->same, s->seconds * 1e3,
+              s->flops / s->seconds / 1e9, s->bytes / s->seconds / 1e9, fraction);
     app_json_open();
     app_json_text("bench", "ops");
     app_json_text("name", s->name);
@@ -93,20 +93,20 @@ static void tell_step(const app_context *app, const trm_step_profile *s,
 
 /* Prints the machine's peak: arithmetic, and bandwidth by size of the working set. */
 static void tell_peak(const trm_machine_peak *p, const char *which) {
-    app_say("machine, %d threads, %s: %.1f GFLOP/s float32", (int)p->threads, which,
-            p->float32_flops / 1e9);
+    app_print("machine, %d threads, %s: %.1f GFLOP/s float32", (int)p->threads, which,
+              p->float32_flops / 1e9);
     if (p->bfloat16_flops > 0) {
-        app_say(", %.1f bfloat16 pairs", p->bfloat16_flops / 1e9);
+        app_print(", %.1f bfloat16 pairs", p->bfloat16_flops / 1e9);
     }
-    app_say("; GB/s of reading, triad, copying, writing");
+    app_print("; GB/s of reading, triad, copying, writing");
     for (int32_t i = 0; i < p->memory_count; i++) {
         const double *rate = p->memory[i].bytes_per_second;
         char bytes[32];
-        app_say("%s %.0f %.0f %.0f %.0f in %s", i > 0 ? "," : "", rate[TRM_PEAK_READ] / 1e9,
-                rate[TRM_PEAK_TRIAD] / 1e9, rate[TRM_PEAK_COPY] / 1e9, rate[TRM_PEAK_WRITE] / 1e9,
-                app_bytes((double)p->memory[i].bytes, bytes, sizeof bytes));
+        app_print("%s %.0f %.0f %.0f %.0f in %s", i > 0 ? "," : "", rate[TRM_PEAK_READ] / 1e9,
+                  rate[TRM_PEAK_TRIAD] / 1e9, rate[TRM_PEAK_COPY] / 1e9, rate[TRM_PEAK_WRITE] / 1e9,
+                  app_bytes((double)p->memory[i].bytes, bytes, sizeof bytes));
     }
-    app_say("\n");
+    app_print("\n");
 }
 
 /* Returns the sum of a bound over all operators. */
@@ -133,12 +133,12 @@ static void tell_total(const app_context *app, const char *name, const trm_step_
     /* the machine, then the operators, as text and as JSON */
     tell_peak(p, "median");
     tell_peak(best, "best");
-    app_say("all %d operators: %.2f ms; sum of their bounds: %.2f ms; fraction %.3f (%.3f of the "
-            "machine's best)\n"
-            "the whole step: %.2f ms; fraction %.3f; of the operators' rooflines (defined FLOPs, "
-            "main memory) %.3f\n",
-            (int)count, seconds * 1e3, bound * 1e3, bound / seconds, least / seconds, step * 1e3,
-            bound / step, roofline / step);
+    app_print("all %d operators: %.2f ms; sum of their bounds: %.2f ms; fraction %.3f (%.3f of the "
+              "machine's best)\n"
+              "the whole step: %.2f ms; fraction %.3f; of the operators' rooflines (defined FLOPs, "
+              "main memory) %.3f\n",
+              (int)count, seconds * 1e3, bound * 1e3, bound / seconds, least / seconds, step * 1e3,
+              bound / step, roofline / step);
     app_json_open();
     app_json_text("bench", "ops_total");
     app_json_text("model", name);
@@ -185,8 +185,8 @@ static trm_status measure(const app_context *app, trm_model *model, const char *
     if (status != TRM_OK) {
         return status;
     }
-    app_say("%-28s %-20s %-14s %4s %12s %17s %12s %8s\n", "operator", "kind", "algorithm", "same",
-            "median", "arithmetic", "memory", "of peak");
+    app_print("%-28s %-20s %-14s %4s %12s %17s %12s %8s\n", "operator", "kind", "algorithm", "same",
+              "median", "arithmetic", "memory", "of peak");
     for (int32_t i = 0; i < count; i++) {
         if (steps[i].first_same == i) {
             tell_step(app, &steps[i], &peak);

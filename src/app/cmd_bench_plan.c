@@ -33,9 +33,9 @@ static trm_status measure(app_context *app, const trm_model_options *model, cons
     }
     /* the whole search, and its exact solves alone */
     app_sample whole = app_summarise(search, repeats), exact = app_summarise(solve, repeats);
-    app_say("%-14s %8d %10.2f %10.2f %10.2f %10.2f %12.3f %8.3f%%\n", mesh, (int)info.ranks,
-            whole.median * 1e3, whole.minimum * 1e3, whole.maximum * 1e3, exact.median * 1e3,
-            info.step_seconds * 1e3, 100 * info.gap);
+    app_print("%-14s %8d %10.2f %10.2f %10.2f %10.2f %12.3f %8.3f%%\n", mesh, (int)info.ranks,
+              whole.median * 1e3, whole.minimum * 1e3, whole.maximum * 1e3, exact.median * 1e3,
+              info.step_seconds * 1e3, 100 * info.gap);
     app_json_open();
     app_json_text("bench", "plan");
     app_json_text("model", app->parsed.arguments[0]);
@@ -69,8 +69,8 @@ int app_run_bench_plan(app_context *app) {
                                    description, &model, &err);
     }
     if (status == TRM_OK) {
-        app_say("%-14s %8s %10s %10s %10s %10s %12s %8s\n", "mesh", "ranks", "search ms", "min",
-                "max", "solves ms", "step ms", "gap");
+        app_print("%-14s %8s %10s %10s %10s %10s %12s %8s\n", "mesh", "ranks", "search ms", "min",
+                  "max", "solves ms", "step ms", "gap");
     }
     if (status == TRM_OK && app->o.plan_mesh != NULL) {
         status = measure(app, &model, app->o.plan_mesh, &err);

@@ -12,11 +12,11 @@
 #include <string.h>
 
 /* Prints one result. */
-static void tell(void *context, const char *name, const char *unit, double median, double minimum,
-                 double maximum, int32_t repeats) {
+static void print_result(void *context, const char *name, const char *unit, double median,
+                         double minimum, double maximum, int32_t repeats) {
     (void)context;
-    app_say("%-36s %14.6g %-8s (%.6g to %.6g, %d times)\n", name, median, unit, minimum, maximum,
-            (int)repeats);
+    app_print("%-36s %14.6g %-8s (%.6g to %.6g, %d times)\n", name, median, unit, minimum, maximum,
+              (int)repeats);
     app_json_open();
     app_json_text("bench", "ps");
     app_json_text("name", name);
@@ -39,7 +39,7 @@ int app_run_bench_ps(app_context *app) {
         return app_report(&err);
     }
     if (o->dry_run) {
-        return app_tell_dry_run(app, "nothing was measured");
+        return app_print_dry_run(app, "nothing was measured");
     }
     const char *wire = o->wire == NULL ? "fp32" : o->wire;
     const bench_ps_options options = {.rows = o->rows,
@@ -57,5 +57,5 @@ int app_run_bench_ps(app_context *app) {
                                               : strcmp(wire, "fp16") == 0 ? TRM_FLOAT16
                                                                           : TRM_FLOAT32,
                                       .tcp_only = o->tcp_only};
-    return bench_ps(&options, tell, NULL, &err) == TRM_OK ? 0 : app_report(&err);
+    return bench_ps(&options, print_result, NULL, &err) == TRM_OK ? 0 : app_report(&err);
 }

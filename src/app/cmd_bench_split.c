@@ -33,12 +33,13 @@ static trm_status check_plans(const char *list, trm_error *err) {
 }
 
 /* Prints one plan; rank 0 does. */
-static void tell(const app_context *app, const char *path, const trm_planner_run_result *r) {
+static void print_result(const app_context *app, const char *path,
+                         const trm_planner_run_result *r) {
     if (app_rank(app) != 0) {
         return;
     }
-    app_say("%-40s %10.3f ms %12.1f MB, loss %.6g\n", path, r->seconds * 1e3,
-            (double)r->resident_bytes / 1e6, (double)r->loss);
+    app_print("%-40s %10.3f ms %12.1f MB, loss %.6g\n", path, r->seconds * 1e3,
+              (double)r->resident_bytes / 1e6, (double)r->loss);
     app_json_open();
     app_json_text("bench", "split");
     app_json_text("plan", path);
@@ -61,7 +62,7 @@ static void tell(const app_context *app, const char *path, const trm_planner_run
 static void tell_step(void *context, const char *phase, const char *name, const char *kind,
                       double seconds) {
     (void)context;
-    app_say("  %-9s %-56.56s %-22s %10.1f us\n", phase, name, kind, seconds * 1e6);
+    app_print("  %-9s %-56.56s %-22s %10.1f us\n", phase, name, kind, seconds * 1e6);
 }
 /* On other ranks than 0: they must measure, too, but do not print. */
 static void skip_step(void *context, const char *phase, const char *name, const char *kind,
@@ -97,7 +98,7 @@ static trm_status measure(app_context *app, trm_error *err) {
                      : status;
         trm_free(plan);
         if (status == TRM_OK) {
-            tell(app, path, &result);
+            print_result(app, path, &result);
         }
     }
     trm_dataset_destroy(data);

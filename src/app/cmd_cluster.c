@@ -13,7 +13,7 @@
 enum { HOSTS_MAX = 256 };
 
 /* Prints a text, ended by a newline, or the error. Frees `text`. Returns the exit code. */
-static int tell(char *text, trm_status status, const trm_error *err) {
+static int print_result(char *text, trm_status status, const trm_error *err) {
     if (status != TRM_OK) {
         return app_report(err);
     }
@@ -39,7 +39,7 @@ static int tell_cluster(app_context *app) {
     }
     status = trm_cluster_text(cluster, app->o.json, &text, &err);
     trm_cluster_destroy(cluster);
-    return tell(text, status, &err);
+    return print_result(text, status, &err);
 }
 
 int app_run_cluster_show(app_context *app) { return tell_cluster(app); }
@@ -48,11 +48,11 @@ int app_run_cluster_show(app_context *app) { return tell_cluster(app); }
 int app_run_cluster_check(app_context *app) {
     return app->parsed.arguments_count == 0
                ? tell_cluster(app)
-               : app_tell_rank_table(app, app->parsed.arguments[0], TRM_INVALID);
+               : app_print_rank_table(app, app->parsed.arguments[0], TRM_INVALID);
 }
 
 /* Contract in app.h. An unfinished table (PENDING) is as wrong as a damaged one here. */
-int app_tell_rank_table(app_context *app, const char *path, trm_status wrong) {
+int app_print_rank_table(app_context *app, const char *path, trm_status wrong) {
     trm_error err;
     trm_rank_table *table;
     char *text = NULL;
@@ -63,7 +63,7 @@ int app_tell_rank_table(app_context *app, const char *path, trm_status wrong) {
     }
     status = trm_rank_table_text(table, app->o.json, &text, &err);
     trm_rank_table_destroy(table);
-    return tell(text, status, &err);
+    return print_result(text, status, &err);
 }
 
 /* Joins the lines of JSON in place: with --json an object is one line. */

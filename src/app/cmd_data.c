@@ -33,8 +33,8 @@ int app_run_data_synth(app_context *app) {
     if (status != TRM_OK) {
         return app_report(&err);
     }
-    app_say("%s: %lld training and %lld test images of ten shapes%s\n", o->output, train, test,
-            o->dry_run ? " would be written" : "");
+    app_print("%s: %lld training and %lld test images of ten shapes%s\n", o->output, train, test,
+              o->dry_run ? " would be written" : "");
     app_json_open();
     app_json_text("event", "data_synth");
     app_json_text("path", o->output);
@@ -65,7 +65,7 @@ static trm_status read_part(app_context *app, const char *name, trm_usage usage,
         status = trm_dataset_next(data, &batch, err);
         if (status == TRM_CORRUPT || status == TRM_IO) {
             ++*damaged;
-            app_say("damaged: %s\n", err->message);
+            app_print("damaged: %s\n", err->message);
             app_json_open();
             app_json_text("event", "damaged");
             app_json_text("part", name);
@@ -95,14 +95,14 @@ static trm_status describe_part(app_context *app, const char *name, trm_usage us
         return status;
     }
     char *text = trm_dataset_describe(data);
-    app_say("%s: %lld samples, %lld classes, %lld batches of %lld\n", name,
-            (long long)trm_dataset_sample_count(data), (long long)trm_dataset_class_count(data),
-            (long long)trm_dataset_epoch_batches(data), (long long)app->o.batch_size);
+    app_print("%s: %lld samples, %lld classes, %lld batches of %lld\n", name,
+              (long long)trm_dataset_sample_count(data), (long long)trm_dataset_class_count(data),
+              (long long)trm_dataset_epoch_batches(data), (long long)app->o.batch_size);
     trm_batch_field field;
     for (int32_t i = 0; trm_dataset_field(data, i, &field); i++) {
         char shape[96];
-        app_say("    %-8s %s %s\n", field.name, trm_dtype_name(field.tensor.dtype),
-                trm_shape_format(&field.tensor.shape, shape, sizeof shape));
+        app_print("    %-8s %s %s\n", field.name, trm_dtype_name(field.tensor.dtype),
+                  trm_shape_format(&field.tensor.shape, shape, sizeof shape));
     }
     app_json_open();
     app_json_text("event", "data_info");
@@ -262,15 +262,15 @@ static trm_status fetch_cifar(const app_options *o, const char *cache, char *goa
     snprintf(goal, size, "%s/%s", cache, CIFAR_FOLDER);
     snprintf(file, sizeof file, "%s/test_batch.bin", goal);
     if (stat(file, &info) == 0) {
-        app_note("%s is there already\n", goal);
+        app_print_progress("%s is there already\n", goal);
         return TRM_OK;
     }
     if (o->dry_run) {
-        app_say("would fetch %s into %s\n", CIFAR_URL, goal);
+        app_print("would fetch %s into %s\n", CIFAR_URL, goal);
         return TRM_OK;
     }
     snprintf(archive, sizeof archive, "%s/cifar-10-binary.tar.gz.%ld", cache, (long)getpid());
-    app_note("fetching %s\n", CIFAR_URL);
+    app_print_progress("fetching %s\n", CIFAR_URL);
     trm_status status = download(CIFAR_URL, archive, err);
     if (status == TRM_OK) {
         status = check_sha256(archive, CIFAR_SHA256, err);
@@ -301,7 +301,7 @@ int app_run_data_fetch(app_context *app) {
     if (status != TRM_OK) {
         return app_report(&err);
     }
-    app_say("%s\n", goal);
+    app_print("%s\n", goal);
     app_json_open();
     app_json_text("event", "data_fetch");
     app_json_text("path", goal);

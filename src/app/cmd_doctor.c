@@ -22,14 +22,14 @@ static void remark(const char *format, ...) {
     vsnprintf(line, sizeof line, format, args);
     va_end(args);
     remarks++;
-    app_say("  ! %s\n", line);
+    app_print("  ! %s\n", line);
 }
 
 /* Prints a size and how much of it is free. */
 static void say_bytes(const char *label, int64_t bytes, int64_t free_bytes) {
     char a[32], b[32];
-    app_say("%-14s %s, %s free\n", label, app_bytes((double)bytes, a, sizeof a),
-            app_bytes((double)free_bytes, b, sizeof b));
+    app_print("%-14s %s, %s free\n", label, app_bytes((double)bytes, a, sizeof a),
+              app_bytes((double)free_bytes, b, sizeof b));
 }
 
 /* Prints the JSON event "doctor". */
@@ -60,23 +60,23 @@ int app_run_doctor(app_context *app) {
     (void)app;
     trm_machine m;
     trm_machine_ask(&m);
-    app_say("trireme        %s\n", trm_version());
-    app_say("host           %s, %s\n", m.host, m.kernel);
-    app_say("cpu            %s, kernels use %s\n", m.cpu, m.isa);
+    app_print("trireme        %s\n", trm_version());
+    app_print("host           %s, %s\n", m.host, m.kernel);
+    app_print("cpu            %s, kernels use %s\n", m.cpu, m.isa);
     if (strcmp(m.isa, "plain") == 0) {
         remark("no AVX2: training will be many times slower");
     }
-    app_say("cores          %d of %d may be used\n", m.cores, m.cores_online);
+    app_print("cores          %d of %d may be used\n", m.cores, m.cores_online);
     if (m.omp_threads > m.cores) {
         remark("OMP_NUM_THREADS gives %d threads for %d cores; --threads overrides it",
                m.omp_threads, m.cores);
     }
     say_bytes("memory", m.memory_bytes, m.memory_free_bytes);
-    app_say("oneDNN         %s\n", *m.onednn != '\0' ? m.onednn : "none");
+    app_print("oneDNN         %s\n", *m.onednn != '\0' ? m.onednn : "none");
     if (*m.onednn == '\0') {
         remark("built without oneDNN: only the slow reference back-end (--backend ref)");
     }
-    app_say("huge pages     %s\n", *m.huge_pages != '\0' ? m.huge_pages : "unknown");
+    app_print("huge pages     %s\n", *m.huge_pages != '\0' ? m.huge_pages : "unknown");
     if (strcmp(m.huge_pages, "never") == 0) {
         remark("transparent huge pages are off: a few percent slower");
     }
@@ -87,7 +87,7 @@ int app_run_doctor(app_context *app) {
         remark("/dev/shm is %s: several ranks on this host need it",
                m.shm_bytes < 0 ? "missing" : "small");
     }
-    app_say("cache          %s\n", *m.cache != '\0' ? m.cache : "none");
+    app_print("cache          %s\n", *m.cache != '\0' ? m.cache : "none");
     if (*m.cache == '\0') {
         remark("no cache directory that can be written (XDG_CACHE_HOME, or HOME, says where): "
                "measured choices are not kept");

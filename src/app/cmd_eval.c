@@ -28,7 +28,7 @@ static trm_status prepare(app_context *app, trm_dataset **data, app_network *net
     if ((status = app_join(app, err)) != TRM_OK) {
         return status;
     }
-    app_tell_idle_rank_flags(app);
+    app_warn_idle_rank_flags(app);
     if (o->predictions != NULL && app_rank_count(app) > 1) {
         return app_fail(err, TRM_INVALID,
                         "--predictions has every sample in the order of the data; each of %d ranks "
@@ -79,7 +79,7 @@ int app_run_eval(app_context *app) {
     }
     status = status == TRM_OK ? prepare(app, &data, &network, &model, &err) : status;
     if (status == TRM_OK && app->o.dry_run) {
-        app_say("dry run: the checkpoint fits; nothing was evaluated\n");
+        app_print("dry run: the checkpoint fits; nothing was evaluated\n");
         app_json_open();
         app_json_text("event", "eval");
         app_json_bool("dry_run", true);
@@ -89,7 +89,7 @@ int app_run_eval(app_context *app) {
         status = evaluate(app, model, data, &evaluation, &err);
         app_signals_end();
         if (status == TRM_OK) {
-            app_tell_evaluation(app, 0, &evaluation);
+            app_print_evaluation(app, 0, &evaluation);
         }
     }
     trm_model_destroy(model);

@@ -50,7 +50,7 @@ int app_run_export(app_context *app) {
     app_network network;
     trm_status status = export_model(app, &data, &network, &model, &err);
     if (status == TRM_OK) {
-        app_say("%s%s\n", app->o.output, app->o.dry_run ? " would be written" : "");
+        app_print("%s%s\n", app->o.output, app->o.dry_run ? " would be written" : "");
         app_json_open();
         app_json_text("event", "export");
         app_json_text("path", app->o.output);
@@ -103,7 +103,7 @@ int app_run_import(app_context *app) {
     app_network network;
     trm_status status = import_model(app, &data, &network, &model, &err);
     if (status == TRM_OK) {
-        app_say("%s/ckpt-0%s\n", app->o.output, app->o.dry_run ? " would be written" : "");
+        app_print("%s/ckpt-0%s\n", app->o.output, app->o.dry_run ? " would be written" : "");
         app_json_open();
         app_json_text("event", "import");
         app_json_text("path", app->o.output);

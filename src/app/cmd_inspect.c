@@ -38,10 +38,10 @@ static int tell_plan(const char *path) {
         return app_report(&err);
     }
     snprintf(graph, sizeof graph, "%016" PRIx64, info.graph);
-    app_say("plan: mesh %s (%d ranks), made for graph %s; %lld operators, %lld of them cut, %lld "
-            "pinned; %lld stores\n%s",
-            info.mesh, info.ranks, info.graph != 0 ? graph : "(any)", (long long)info.operators,
-            (long long)info.cut, (long long)info.pinned, (long long)info.stores, text);
+    app_print("plan: mesh %s (%d ranks), made for graph %s; %lld operators, %lld of them cut, %lld "
+              "pinned; %lld stores\n%s",
+              info.mesh, info.ranks, info.graph != 0 ? graph : "(any)", (long long)info.operators,
+              (long long)info.cut, (long long)info.pinned, (long long)info.stores, text);
     app_json_open();
     app_json_text("kind", "plan");
     app_json_text("path", path);
@@ -114,7 +114,7 @@ int app_run_inspect(app_context *app) {
     struct stat info;
     bool regular = stat(path, &info) == 0 && S_ISREG(info.st_mode); /* reading a pipe would block */
     if (regular && is_rank_table(path)) {
-        return app_tell_rank_table(app, path, TRM_CORRUPT);
+        return app_print_rank_table(app, path, TRM_CORRUPT);
     }
     if (regular && begins_with(path, "trireme-plan ")) {
         return tell_plan(path);

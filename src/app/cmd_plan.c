@@ -14,21 +14,22 @@ static void tell_summary(const app_context *app, const char *name, const trm_exe
         snprintf(size, sizeof size, ", %lldx%lld", (long long)o->image_size,
                  (long long)o->image_size);
     }
-    app_say("%s, batch %lld%s, %s\n", name, (long long)o->batch_size, size, o->precision);
-    app_say("parameters   %.3f million in %d steps of the program\n",
-            (double)info->parameter_count / 1e6, (int)info->steps);
-    app_say("memory       %s: parameters %s, gradients %s, slots %s, activations %s\n",
-            app_bytes((double)info->total_bytes, a, sizeof a),
-            app_bytes((double)info->parameter_bytes, b, sizeof b),
-            app_bytes((double)info->gradient_bytes, c, sizeof c),
-            app_bytes((double)info->slot_bytes, d, sizeof d),
-            app_bytes((double)info->activation_bytes, e, sizeof e));
-    app_say("work         %.2f GFLOP a step\n", info->flops / 1e9);
+    app_print("%s, batch %lld%s, %s\n", name, (long long)o->batch_size, size, o->precision);
+    app_print("parameters   %.3f million in %d steps of the program\n",
+              (double)info->parameter_count / 1e6, (int)info->steps);
+    app_print("memory       %s: parameters %s, gradients %s, slots %s, activations %s\n",
+              app_bytes((double)info->total_bytes, a, sizeof a),
+              app_bytes((double)info->parameter_bytes, b, sizeof b),
+              app_bytes((double)info->gradient_bytes, c, sizeof c),
+              app_bytes((double)info->slot_bytes, d, sizeof d),
+              app_bytes((double)info->activation_bytes, e, sizeof e));
+    app_print("work         %.2f GFLOP a step\n", info->flops / 1e9);
     if (info->predicted_seconds > 0) {
-        app_say("time         %.1f ms a step predicted, %.0f %s/s\n", info->predicted_seconds * 1e3,
-                (double)o->batch_size / info->predicted_seconds, app_unit(app));
+        app_print("time         %.1f ms a step predicted, %.0f %s/s\n",
+                  info->predicted_seconds * 1e3, (double)o->batch_size / info->predicted_seconds,
+                  app_unit(app));
     }
-    app_say("compiled in  %.3f s\n", info->create_seconds);
+    app_print("compiled in  %.3f s\n", info->create_seconds);
 }
 
 /* Prints the JSON event "plan"; `program`: that of --explain, or NULL. */
@@ -132,7 +133,7 @@ int app_run_plan(app_context *app) {
         trm_exec_info info;
         trm_exec_describe(trm_model_exec(model), &info);
         if (text != NULL) {
-            app_say("%s", text);
+            app_print("%s", text);
         } else {
             tell_summary(app, name, &info);
         }

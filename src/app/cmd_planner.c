@@ -128,12 +128,12 @@ static trm_status save(const app_options *o, const trm_planner *planner, trm_err
 }
 
 /* Prints the report and writes the files; called by rank 0, or the only process. */
-static trm_status tell(app_context *app, planning *p, trm_error *err) {
+static trm_status print_result(app_context *app, planning *p, trm_error *err) {
     char *report = trm_planner_report(p->planner, app_out.json);
     if (report == NULL) {
         return app_fail(err, TRM_NOMEM, "no memory for the report");
     }
-    app_say("%s", report);
+    app_print("%s", report);
     app_json_line(report);
     trm_free(report);
     return save(&app->o, p->planner, err);
@@ -160,7 +160,7 @@ static trm_status run_planner(app_context *app, trm_error *err) {
     trm_status status = begin(app, false, &p, err);
     bool leads = app_rank(app) == 0;
     if (status == TRM_OK && leads) {
-        status = tell(app, &p, err);
+        status = print_result(app, &p, err);
     }
     if (status == TRM_OK && app->o.plan_validate) {
         status = app_validate(app, p.planner, &p.model, err);
@@ -225,7 +225,7 @@ int app_run_simulate(app_context *app) {
         status = trm_planner_simulate(p.planner, &options, &text, &err);
     }
     if (status == TRM_OK) {
-        app_say("%s", text);
+        app_print("%s", text);
         app_json_line(text);
         status = save(&app->o, p.planner, &err);
     }

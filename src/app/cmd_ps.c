@@ -65,10 +65,11 @@ static int32_t find_table(const trm_ps_folder *folder, const char *name) {
 static void tell_folder(const trm_ps_folder *folder, const char *path, const char *only) {
     trm_ps_folder_info i;
     trm_ps_folder_get_info(folder, &i);
-    app_say("%s: checkpoint %u%s of %d servers with %d shards each, global step %lld (%lld pushes "
-            "from logs)\n",
-            path, i.cut, i.differential ? " (differential)" : "", i.servers, i.shards,
-            (long long)i.global_step, (long long)i.logged);
+    app_print(
+        "%s: checkpoint %u%s of %d servers with %d shards each, global step %lld (%lld pushes "
+        "from logs)\n",
+        path, i.cut, i.differential ? " (differential)" : "", i.servers, i.shards,
+        (long long)i.global_step, (long long)i.logged);
     for (int32_t t = 0; t < i.tables; t++) {
         int64_t rows;
         int32_t slots;
@@ -77,7 +78,7 @@ static void tell_folder(const trm_ps_folder *folder, const char *path, const cha
             continue;
         }
         app_ps_begin_table(o, rows, slots);
-        app_say("\n");
+        app_print("\n");
         app_json_int("cut", i.cut);
         app_json_int("global_step", i.global_step);
         app_json_close();
@@ -142,9 +143,9 @@ static void say_hot(const hot_rows *h, const char *table) {
     for (int64_t i = 0; i < h->count; i++) {
         sum += h->rows[i].count;
         double share = h->updates > 0 ? (double)sum / (double)h->updates : 0;
-        app_say("%s, key %20llu: %10u updates; the first %lld have %.2f %% of all\n", table,
-                (unsigned long long)h->rows[i].key, h->rows[i].count, (long long)i + 1,
-                100 * share);
+        app_print("%s, key %20llu: %10u updates; the first %lld have %.2f %% of all\n", table,
+                  (unsigned long long)h->rows[i].key, h->rows[i].count, (long long)i + 1,
+                  100 * share);
         app_json_open();
         app_json_text("table", table);
         app_json_int("key", (int64_t)h->rows[i].key);
@@ -152,7 +153,7 @@ static void say_hot(const hot_rows *h, const char *table) {
         app_json_real("share_so_far", share);
         app_json_close();
     }
-    app_say("%s: %lld rows, %lld updates\n", table, (long long)h->seen, (long long)h->updates);
+    app_print("%s: %lld rows, %lld updates\n", table, (long long)h->seen, (long long)h->updates);
 }
 
 /* Prints the `top` rows with the most updates. */
@@ -291,8 +292,8 @@ int app_run_ps_export(app_context *app) {
     }
     status = status == TRM_OK ? write_columns(&c, o->output, &err) : status;
     if (status == TRM_OK) {
-        app_say("%s: %lld rows of table %s (keys, values, updates%s)\n", o->output,
-                (long long)c.count, o->table, c.slot_count > 0 ? ", slots" : "");
+        app_print("%s: %lld rows of table %s (keys, values, updates%s)\n", o->output,
+                  (long long)c.count, o->table, c.slot_count > 0 ? ", slots" : "");
     }
     trm_ps_folder_close(folder);
     free(c.keys);

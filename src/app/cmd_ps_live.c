@@ -60,20 +60,20 @@ static void tell_lags(const trm_table_stats *s) {
     if (pushes == 0) {
         return;
     }
-    app_say("  %-32s lag (updates between a batch's read and its push) %.1f on average;", "",
-            (double)s->lag_sum / (double)pushes);
+    app_print("  %-32s lag (updates between a batch's read and its push) %.1f on average;", "",
+              (double)s->lag_sum / (double)pushes);
     for (int i = 0; i < TRM_PS_LAGS; i++) {
         if (s->lags[i] > 0) {
             bool last = i == TRM_PS_LAGS - 1;
-            app_say(" %s%lld: %.1f %%",
-                    last    ? "over "
-                    : i > 2 ? "to "
-                            : "",
-                    (long long)most_of(last ? i - 1 : i),
-                    100.0 * (double)s->lags[i] / (double)pushes);
+            app_print(" %s%lld: %.1f %%",
+                      last    ? "over "
+                      : i > 2 ? "to "
+                              : "",
+                      (long long)most_of(last ? i - 1 : i),
+                      100.0 * (double)s->lags[i] / (double)pushes);
         }
     }
-    app_say("\n");
+    app_print("\n");
 }
 
 /* Prints the statistics of one table, summed over all servers. */
@@ -86,11 +86,11 @@ static trm_status tell_table(trm_ps_client *client, int32_t number, trm_error *e
         return status;
     }
     app_ps_begin_table(o, s.rows, slots);
-    app_say("; %.1f MB, %lld spilled\n", (double)s.bytes * 1e-6, (long long)s.spilled_rows);
-    app_say("  %-32s %12lld reads, %lld updates, %lld created, %lld refused, %lld expired, %lld "
-            "evicted\n",
-            "", (long long)s.reads, (long long)s.updates, (long long)s.created,
-            (long long)s.refused, (long long)s.expired, (long long)s.evicted);
+    app_print("; %.1f MB, %lld spilled\n", (double)s.bytes * 1e-6, (long long)s.spilled_rows);
+    app_print("  %-32s %12lld reads, %lld updates, %lld created, %lld refused, %lld expired, %lld "
+              "evicted\n",
+              "", (long long)s.reads, (long long)s.updates, (long long)s.created,
+              (long long)s.refused, (long long)s.expired, (long long)s.evicted);
     app_json_int("bytes", s.bytes);
     app_json_int("spilled_rows", s.spilled_rows);
     app_json_int("reads", s.reads);
@@ -113,9 +113,9 @@ static trm_status tell_workers(trm_ps_client *client, trm_error *err) {
     trm_status status = trm_ps_workers(client, workers, WORKERS_SHOWN, &count, err);
     for (int32_t i = 0; status == TRM_OK && i < count && i < WORKERS_SHOWN; i++) {
         const trm_ps_worker *w = &workers[i];
-        app_say("  worker %d (incarnation %d): %lld batches, %s, silent for %.1f s\n", w->worker,
-                w->incarnation, (long long)w->batches, w->active ? "at work" : "gone or resting",
-                w->silent_seconds);
+        app_print("  worker %d (incarnation %d): %lld batches, %s, silent for %.1f s\n", w->worker,
+                  w->incarnation, (long long)w->batches, w->active ? "at work" : "gone or resting",
+                  w->silent_seconds);
         app_json_open();
         app_json_int("worker", w->worker);
         app_json_int("incarnation", w->incarnation);
@@ -177,14 +177,14 @@ static const metric table_metrics[] = {
  * FILE.prom` in the node exporter's folder. Names of tables need no other escapes than these. */
 static void say_label(const char *name) {
     for (; *name != '\0'; name++) {
-        app_say(*name == '"' || *name == '\\' ? "\\%c" : "%c", *name);
+        app_print(*name == '"' || *name == '\\' ? "\\%c" : "%c", *name);
     }
 }
 
 /* Prints the HELP and TYPE lines of a metric. */
 static void say_head(const char *prefix, const char *name, const char *kind, const char *help) {
-    app_say("# HELP trireme_ps_%s%s %s\n# TYPE trireme_ps_%s%s %s\n", prefix, name, help, prefix,
-            name, kind);
+    app_print("# HELP trireme_ps_%s%s %s\n# TYPE trireme_ps_%s%s %s\n", prefix, name, help, prefix,
+              name, kind);
 }
 
 /* Prints the lags of all tables as a histogram: its counts are cumulative. */
@@ -196,19 +196,19 @@ static void say_lags(trm_ps_client *client, const trm_table_stats *all, int32_t 
         int64_t below = 0;
         for (int i = 0; i < TRM_PS_LAGS; i++) {
             below += all[t].lags[i];
-            app_say("trireme_ps_table_lag_bucket{table=\"");
+            app_print("trireme_ps_table_lag_bucket{table=\"");
             say_label(trm_ps_client_table_options(client, t, &slots)->name);
             if (i < TRM_PS_LAGS - 1) {
-                app_say("\",le=\"%lld\"} %lld\n", (long long)most_of(i), (long long)below);
+                app_print("\",le=\"%lld\"} %lld\n", (long long)most_of(i), (long long)below);
             } else {
-                app_say("\",le=\"+Inf\"} %lld\n", (long long)below);
+                app_print("\",le=\"+Inf\"} %lld\n", (long long)below);
             }
         }
-        app_say("trireme_ps_table_lag_sum{table=\"");
+        app_print("trireme_ps_table_lag_sum{table=\"");
         say_label(trm_ps_client_table_options(client, t, &slots)->name);
-        app_say("\"} %lld\ntrireme_ps_table_lag_count{table=\"", (long long)all[t].lag_sum);
+        app_print("\"} %lld\ntrireme_ps_table_lag_count{table=\"", (long long)all[t].lag_sum);
         say_label(trm_ps_client_table_options(client, t, &slots)->name);
-        app_say("\"} %lld\n", (long long)below);
+        app_print("\"} %lld\n", (long long)below);
     }
 }
 
@@ -228,16 +228,16 @@ static trm_status tell_prometheus(trm_ps_client *client, int32_t tables, trm_err
     if (status == TRM_OK) {
         /* the job and its workers */
         say_head("", "global_step", "counter", "pushes applied; synchronous: batches");
-        app_say("trireme_ps_global_step %lld\n", (long long)stats.global_step);
+        app_print("trireme_ps_global_step %lld\n", (long long)stats.global_step);
         say_head("worker_", "batches_total", "counter", "batches that the worker has finished");
         for (int32_t i = 0; i < count && i < WORKERS_SHOWN; i++) {
-            app_say("trireme_ps_worker_batches_total{worker=\"%d\"} %lld\n", workers[i].worker,
-                    (long long)workers[i].batches);
+            app_print("trireme_ps_worker_batches_total{worker=\"%d\"} %lld\n", workers[i].worker,
+                      (long long)workers[i].batches);
         }
         say_head("worker_", "active", "gauge", "0: it has ended, rests, or is silent");
         for (int32_t i = 0; i < count && i < WORKERS_SHOWN; i++) {
-            app_say("trireme_ps_worker_active{worker=\"%d\"} %d\n", workers[i].worker,
-                    workers[i].active);
+            app_print("trireme_ps_worker_active{worker=\"%d\"} %d\n", workers[i].worker,
+                      workers[i].active);
         }
     }
     /* the tables, metric by metric, as the format requires */
@@ -247,9 +247,9 @@ static trm_status tell_prometheus(trm_ps_client *client, int32_t tables, trm_err
         for (int32_t t = 0; t < tables; t++) {
             int64_t value;
             memcpy(&value, (const char *)&all[t] + table_metrics[m].offset, sizeof value);
-            app_say("trireme_ps_table_%s{table=\"", table_metrics[m].name);
+            app_print("trireme_ps_table_%s{table=\"", table_metrics[m].name);
             say_label(trm_ps_client_table_options(client, t, &slots)->name);
-            app_say("\"} %lld\n", (long long)value);
+            app_print("\"} %lld\n", (long long)value);
         }
     }
     if (status == TRM_OK) {
@@ -260,8 +260,8 @@ static trm_status tell_prometheus(trm_ps_client *client, int32_t tables, trm_err
 }
 
 /* Prints a row, the metrics, or workers and tables, by the flags. */
-static trm_status tell(trm_ps_client *client, const app_options *o, const char *servers,
-                       const uint64_t *key, trm_error *err) {
+static trm_status print_result(trm_ps_client *client, const app_options *o, const char *servers,
+                               const uint64_t *key, trm_error *err) {
     int32_t count, slots, found = -1;
     trm_status status = trm_ps_client_adopt(client, &count, err);
     if (status != TRM_OK) {
@@ -284,7 +284,7 @@ static trm_status tell(trm_ps_client *client, const app_options *o, const char *
     trm_ps_client_stats stats;
     status = tell_workers(client, err);
     trm_ps_client_get_stats(client, &stats);
-    app_say("%s: %d tables, global step %lld\n", servers, count, (long long)stats.global_step);
+    app_print("%s: %d tables, global step %lld\n", servers, count, (long long)stats.global_step);
     for (int32_t t = 0; t < count && status == TRM_OK; t++) {
         if (found < 0 || t == found) {
             status = tell_table(client, t, err);
@@ -301,7 +301,7 @@ trm_status app_ps_inspect_servers(app_context *app, const char *addresses, const
     trm_status status =
         copy == NULL ? app_fail(err, TRM_NOMEM, "no memory") : connect_all(o, copy, &client, err);
     if (status == TRM_OK) {
-        status = tell(client, o, addresses, key, err);
+        status = print_result(client, o, addresses, key, err);
         trm_ps_client_destroy(client);
     }
     free(copy);

@@ -15,8 +15,8 @@ static const char *rule_name(trm_row_rule rule) {
 /* Contract in cmd_ps.h. Text and JSON are written side by side; only one of them is printed. */
 void app_ps_begin_table(const trm_table_options *table, int64_t rows, int32_t slots) {
     const char *rule = rule_name(table->optimizer.rule), *dtype = trm_dtype_name(table->dtype);
-    app_say("  %-32s %12lld rows of %d x %s, %s, %d slots", table->name, (long long)rows,
-            table->width, dtype, rule, slots);
+    app_print("  %-32s %12lld rows of %d x %s, %s, %d slots", table->name, (long long)rows,
+              table->width, dtype, rule, slots);
     app_json_open();
     app_json_text("table", table->name);
     app_json_int("rows", rows);
@@ -38,26 +38,27 @@ static void say_numbers(const char *what, const float *values, int32_t count) {
         app_json_close_array();
         return;
     }
-    app_say("  %s", what);
+    app_print("  %s", what);
     for (int32_t i = 0; i < count; i++) {
-        app_say("%s%.9g", i % 8 == 0 ? "\n    " : " ", (double)values[i]);
+        app_print("%s%.9g", i % 8 == 0 ? "\n    " : " ", (double)values[i]);
     }
-    app_say("%s\n", count == 0 ? " none" : "");
+    app_print("%s\n", count == 0 ? " none" : "");
 }
 
 /* Prints the pushes that changed a row last. */
 static void say_writers(const trm_ps_writer *writers, int32_t count, const int64_t *total) {
     if (total != NULL) {
-        app_say("  %lld pushes of the logs changed it%s\n", (long long)*total,
-                count > 0 ? ", the last first:" : " (older ones are in the checkpoint)");
+        app_print("  %lld pushes of the logs changed it%s\n", (long long)*total,
+                  count > 0 ? ", the last first:" : " (older ones are in the checkpoint)");
     } else {
-        app_say("  changed last %s\n", count > 0 ? "by" : "by a push that is no longer remembered");
+        app_print("  changed last %s\n",
+                  count > 0 ? "by" : "by a push that is no longer remembered");
     }
     app_json_open_array("last_writers");
     for (int32_t i = 0; i < count; i++) {
         const trm_ps_writer *w = &writers[i];
-        app_say("    worker %u (incarnation %u), its push %llu, tick %u of the shard\n", w->worker,
-                w->incarnation, (unsigned long long)w->sequence, w->tick);
+        app_print("    worker %u (incarnation %u), its push %llu, tick %u of the shard\n",
+                  w->worker, w->incarnation, (unsigned long long)w->sequence, w->tick);
         app_json_open_item();
         app_json_int("worker", w->worker);
         app_json_int("incarnation", w->incarnation);
@@ -76,9 +77,9 @@ void app_ps_say_row(const trm_table_options *table, int32_t slot_count, const tr
     time_t at = info->last_time;
     struct tm parts;
     strftime(when, sizeof when, "%Y-%m-%d %H:%M:%S", gmtime_r(&at, &parts));
-    app_say("%s, key %llu: %u updates, version %u, last at tick %u, %s UTC%s\n", table->name,
-            (unsigned long long)info->key, info->count, info->version, info->last_tick, when,
-            info->spilled ? ", spilled" : "");
+    app_print("%s, key %llu: %u updates, version %u, last at tick %u, %s UTC%s\n", table->name,
+              (unsigned long long)info->key, info->count, info->version, info->last_tick, when,
+              info->spilled ? ", spilled" : "");
     app_json_open();
     app_json_text("table", table->name);
     app_json_int("key", (int64_t)info->key);

@@ -69,8 +69,8 @@ int app_run_tokenizer_train(app_context *app) {
                      (long long)found, (long long)o->token_vocabulary,
                      (long long)(o->token_min_count > 0 ? o->token_min_count : 2));
         }
-        app_say("%s: %lld tokens, %.1f s%s\n", o->output, (long long)found, seconds,
-                o->dry_run ? "; nothing was written" : "");
+        app_print("%s: %lld tokens, %.1f s%s\n", o->output, (long long)found, seconds,
+                  o->dry_run ? "; nothing was written" : "");
         app_json_open();
         app_json_text("event", "tokenizer_train");
         app_json_text("path", o->output);
@@ -163,8 +163,8 @@ static trm_status encode_lines(trm_tokenizer *tokenizer, const char *text, size_
 static void tell_encoded(const app_context *app, size_t bytes, const trm_tokens *tokens) {
     const app_options *o = &app->o;
     if (o->output != NULL) {
-        app_say("%s: %lld tokens of %zu bytes%s\n", o->output, (long long)tokens->count, bytes,
-                o->dry_run ? "; nothing was written" : "");
+        app_print("%s: %lld tokens of %zu bytes%s\n", o->output, (long long)tokens->count, bytes,
+                  o->dry_run ? "; nothing was written" : "");
     } else if (!o->json && !o->by_line) {
         print_ids(tokens->ids, tokens->count, false);
     }
@@ -280,8 +280,8 @@ int app_run_tokenizer_decode(app_context *app) {
     }
     if (status == TRM_OK) {
         if (o->output != NULL) {
-            app_say("%s: %zu bytes of %lld tokens%s\n", o->output, bytes, (long long)tokens.count,
-                    o->dry_run ? "; nothing was written" : "");
+            app_print("%s: %zu bytes of %lld tokens%s\n", o->output, bytes, (long long)tokens.count,
+                      o->dry_run ? "; nothing was written" : "");
         }
         app_json_open();
         app_json_text("event", "tokenizer_decode");

@@ -40,17 +40,17 @@ static void tell_start(const job *j) {
     char memory[32];
     trm_exec_describe(trm_model_exec(j->model), &info);
     int64_t epoch_steps = trm_model_epoch_steps(j->model, j->train);
-    app_note(
+    app_print_progress(
         "%s: %.2f million parameters, %s; data: %lld samples, %lld steps an epoch, batch %lld\n",
         j->name, (double)info.parameter_count / 1e6,
         app_bytes((double)info.total_bytes, memory, sizeof memory),
         (long long)trm_dataset_sample_count(j->train), (long long)epoch_steps,
         (long long)o->batch_size);
     if (app_generates(o)) {
-        app_note("the data are generated (--data %.60s), not read\n", o->data);
+        app_print_progress("the data are generated (--data %.60s), not read\n", o->data);
     }
     if (j->resumed) {
-        app_note("resumed after step %llu\n", (unsigned long long)j->report.first_step);
+        app_print_progress("resumed after step %llu\n", (unsigned long long)j->report.first_step);
     }
     app_json_open();
     app_json_text("event", "start");
@@ -112,9 +112,9 @@ static void tell_done(const job *j) {
     uint64_t step = trm_model_global_step(j->model);
     trm_waiting waiting;
     app_waiting(j->app, trm_model_exec(j->model), &waiting);
-    app_say("done: step %llu, %s, %.0f %s/s, peak memory %s\n", (unsigned long long)step,
-            app_time(seconds, time, sizeof time), speed, app_unit(j->app),
-            app_bytes((double)trm_peak_bytes(), memory, sizeof memory));
+    app_print("done: step %llu, %s, %.0f %s/s, peak memory %s\n", (unsigned long long)step,
+              app_time(seconds, time, sizeof time), speed, app_unit(j->app),
+              app_bytes((double)trm_peak_bytes(), memory, sizeof memory));
     app_json_open();
     app_json_text("event", "done");
     app_json_int("global_step", (int64_t)step);
@@ -233,7 +233,7 @@ static trm_status restore(job *j, trm_error *err) {
             j->resumed = status == TRM_OK;
             return status;
         }
-        app_note("%s has no checkpoint yet: starting afresh\n", o->output);
+        app_print_progress("%s has no checkpoint yet: starting afresh\n", o->output);
     } else if (o->output != NULL) {
         int64_t step;
         if (trm_checkpoint_latest(o->output, &step, NULL) == TRM_OK) {
@@ -273,7 +273,7 @@ static trm_status prepare(job *j, trm_error *err) {
         return status;
     }
     keep_choices(j->app);
-    app_tell_idle_rank_flags(j->app);
+    app_warn_idle_rank_flags(j->app);
     if ((status = app_make_model(j->app, j->name, j->train, false, &j->network, &j->model, err)) !=
             TRM_OK ||
         (status = restore(j, err)) != TRM_OK) {
@@ -335,7 +335,7 @@ static trm_status train(job *j, trm_error *err) {
         trm_evaluation evaluation;
         status = trm_model_evaluate(j->model, j->test, &evaluation, err);
         if (status == TRM_OK) {
-            app_tell_evaluation(j->app, j->report.last.epoch, &evaluation);
+            app_print_evaluation(j->app, j->report.last.epoch, &evaluation);
         }
     }
     app_signals_end();
@@ -347,10 +347,10 @@ static trm_status train(job *j, trm_error *err) {
 static int finish(const job *j, trm_status status, const trm_error *err) {
     if (status == TRM_CANCELLED) {
         int code = app_signal_exit_code();
-        app_note("stopped after step %llu%s%s\n",
-                 (unsigned long long)trm_model_global_step(j->model),
-                 code == 0 ? " with the rank that was asked to" : "",
-                 j->app->o.output != NULL ? "; --resume continues" : "");
+        app_print_progress("stopped after step %llu%s%s\n",
+                           (unsigned long long)trm_model_global_step(j->model),
+                           code == 0 ? " with the rank that was asked to" : "",
+                           j->app->o.output != NULL ? "; --resume continues" : "");
         tell_done(j);
         return code != 0 ? code : 128 + SIGTERM;
     }
@@ -387,7 +387,7 @@ int app_run_train(app_context *app) {
         tell_plan(&j);
         j.ready_seconds = trm_now_seconds();
         if (app->o.dry_run) {
-            app_say("dry run: nothing was trained\n");
+            app_print("dry run: nothing was trained\n");
             code = 0;
         } else {
             status = train(&j, &err);

@@ -259,33 +259,34 @@ static double kendall(const trial *t, int count) {
 }
 
 /* Prints the table of all plans, the summary, and the JSON event "validate". */
-static void tell(const trial *t, int count, const regret *r, int ranks,
-                 const trm_planner_info *info) {
+static void print_result(const trial *t, int count, const regret *r, int ranks,
+                         const trm_planner_info *info) {
     double error = 0, memory = 0;
-    app_say("\n%-36s %13s %13s %8s %12s %12s %8s\n", "as it runs", "predicted ms", "measured ms",
-            "error", "predicted MB", "measured MB", "error");
+    app_print("\n%-36s %13s %13s %8s %12s %12s %8s\n", "as it runs", "predicted ms", "measured ms",
+              "error", "predicted MB", "measured MB", "error");
     for (int i = 0; i < count; i++) {
         double off = t[i].predicted / t[i].measured - 1,
                bytes = t[i].predicted_bytes / t[i].bytes - 1;
         error += fabs(off) / count;
         memory = fmax(memory, fabs(bytes));
-        app_say("%-36s %13.3f %13.3f %+7.1f%% %12.1f %12.1f %+7.1f%%\n", t[i].name,
-                t[i].predicted * 1e3, t[i].measured * 1e3, 100 * off, t[i].predicted_bytes / 1e6,
-                t[i].bytes / 1e6, 100 * bytes);
+        app_print("%-36s %13.3f %13.3f %+7.1f%% %12.1f %12.1f %+7.1f%%\n", t[i].name,
+                  t[i].predicted * 1e3, t[i].measured * 1e3, 100 * off, t[i].predicted_bytes / 1e6,
+                  t[i].bytes / 1e6, 100 * bytes);
     }
     /* the summary, then the same figures as JSON */
     double tau = kendall(t, count);
-    app_say("mean error %.1f %%, Kendall's tau %.3f, memory at most %.1f %% off; %d plans\n",
-            100 * error, tau, 100 * memory, count);
+    app_print("mean error %.1f %%, Kendall's tau %.3f, memory at most %.1f %% off; %d plans\n",
+              100 * error, tau, 100 * memory, count);
     if (info->looks > 1) {
-        app_say("predictions are of the median of %d looks at each cost, before, between and after "
-                "the runs\n",
-                (int)info->looks);
+        app_print(
+            "predictions are of the median of %d looks at each cost, before, between and after "
+            "the runs\n",
+            (int)info->looks);
     }
-    app_say("regret of the chosen plan %.1f %%, below %.1f %% it is chance (%d plans in %d "
-            "turns%s%s)\n",
-            100 * r->value, 100 * r->resolution, r->plans, r->turns, r->than > 0 ? "; ahead: " : "",
-            r->than > 0 ? t[r->than].name : "");
+    app_print("regret of the chosen plan %.1f %%, below %.1f %% it is chance (%d plans in %d "
+              "turns%s%s)\n",
+              100 * r->value, 100 * r->resolution, r->plans, r->turns,
+              r->than > 0 ? "; ahead: " : "", r->than > 0 ? t[r->than].name : "");
     app_json_open();
     app_json_text("event", "validate");
     app_json_int("ranks", ranks);
@@ -327,7 +328,7 @@ trm_status app_validate(app_context *app, trm_planner *planner, const trm_model_
     if (status == TRM_OK && app_rank(app) == 0 && count > 0) {
         trm_planner_info info;
         trm_planner_describe(planner, &info);
-        tell(trials, count, &found, app_rank_count(app), &info);
+        print_result(trials, count, &found, app_rank_count(app), &info);
     }
     free(trials);
     return status;

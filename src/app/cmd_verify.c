@@ -37,17 +37,17 @@ static void say_kind(const trm_verification *v, trm_verify_kind kind,
     if (kind != TRM_VERIFY_LOSS) {
         qsort(list, (size_t)count, sizeof *list, by_error);
     }
-    app_say("\n%-9s %d tensors, %d with the same bits, %d differ\n", trm_verify_kind_name(kind),
-            count, same, bad);
+    app_print("\n%-9s %d tensors, %d with the same bits, %d differ\n", trm_verify_kind_name(kind),
+              count, same, bad);
     int32_t shown = app_out.verbose || kind == TRM_VERIFY_LOSS || bad > SHOWN ? count : SHOWN;
     for (int32_t i = 0; i < count && i < shown; i++) {
         const trm_verify_tensor *t = list[i];
-        app_say("  %-44s %10lld  error %9.3g  largest %9.3g  rounding %9.3g%s\n", t->name,
-                (long long)t->count, t->error, t->largest, t->rounding,
-                t->agrees ? "" : "  DIFFERS");
+        app_print("  %-44s %10lld  error %9.3g  largest %9.3g  rounding %9.3g%s\n", t->name,
+                  (long long)t->count, t->error, t->largest, t->rounding,
+                  t->agrees ? "" : "  DIFFERS");
     }
     if (shown < count) {
-        app_say("  and %d that are closer (--verbose shows them)\n", count - shown);
+        app_print("  and %d that are closer (--verbose shows them)\n", count - shown);
     }
 }
 
@@ -82,8 +82,8 @@ static void say_json(const app_context *app, const trm_verification *v, int64_t 
 
 /* Prints the whole report. A split that differs is an error.
  *   error  INTERNAL */
-static trm_status tell(const app_context *app, const trm_verification *v, int64_t steps,
-                       trm_error *err) {
+static trm_status print_result(const app_context *app, const trm_verification *v, int64_t steps,
+                               trm_error *err) {
     const trm_verify_tensor **list = malloc((size_t)(v->count + 1) * sizeof *list);
     if (list == NULL) {
         return app_fail(err, TRM_NOMEM, "no memory for the report");
@@ -93,13 +93,14 @@ static trm_status tell(const app_context *app, const trm_verification *v, int64_
     }
     free(list);
     if (v->chaos > 0.01) {
-        app_say("\nrounding alone moves one device's loss by %.2g: later steps of this network say "
-                "little\n",
-                v->chaos);
+        app_print(
+            "\nrounding alone moves one device's loss by %.2g: later steps of this network say "
+            "little\n",
+            v->chaos);
     }
-    app_say("\n%s\n", v->same_bits ? "agrees with one device, bit for bit"
-                      : v->agrees  ? "agrees with one device"
-                                   : "DIFFERS from one device");
+    app_print("\n%s\n", v->same_bits ? "agrees with one device, bit for bit"
+                        : v->agrees  ? "agrees with one device"
+                                     : "DIFFERS from one device");
     say_json(app, v, steps);
     return v->agrees ? TRM_OK
                      : app_fail(err, TRM_INTERNAL,
@@ -125,7 +126,7 @@ static trm_status verify(app_context *app, trm_error *err) {
                               : status;
     status = status == TRM_OK ? trm_verify(&model, &options, &v, err) : status;
     if (status == TRM_OK && v != NULL) {
-        status = tell(app, v, steps, err);
+        status = print_result(app, v, steps, err);
     }
     trm_verification_destroy(v);
     trm_dataset_destroy(data);

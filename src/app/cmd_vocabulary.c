@@ -60,8 +60,8 @@ int app_run_data_vocabulary(app_context *app) {
         for (int32_t i = 0; i < fields; i++) {
             rows += trm_vocabulary_rows(v, i);
         }
-        app_say("%s: %d fields, %lld rows of the table%s\n", app->o.output, (int)fields,
-                (long long)rows, app->o.dry_run ? "; nothing was written" : "");
+        app_print("%s: %d fields, %lld rows of the table%s\n", app->o.output, (int)fields,
+                  (long long)rows, app->o.dry_run ? "; nothing was written" : "");
         app_json_open();
         app_json_text("event", "data_vocabulary");
         app_json_text("path", app->o.output);

@@ -109,7 +109,7 @@ static trm_status set_defaults(app_context *app, trm_error *err) {
     if (!trm_context_is_set(app->context, "parallel_mode")) {
         status = trm_context_set(app->context, "parallel_mode", "data_parallel", err);
     }
-    bool ranks = strcmp(app_holds(app, "parallel_mode"), "stand_alone") != 0;
+    bool ranks = strcmp(app_context_option(app, "parallel_mode"), "stand_alone") != 0;
     if (status == TRM_OK && ranks && !trm_context_is_set(app->context, "gradients_mean")) {
         status = trm_context_set(app->context, "gradients_mean", "true", err);
     }
@@ -130,14 +130,14 @@ trm_status app_set_context(app_context *app, trm_error *err) {
     }
     status = status == TRM_OK ? set_defaults(app, err) : status;
     if (status == TRM_OK) { /* values that other files read from the options */
-        app->o.accumulate = strtoll(app_holds(app, "grad_accumulation_step"), NULL, 10);
-        app->o.deterministic = app_holds(app, "deterministic");
+        app->o.accumulate = strtoll(app_context_option(app, "grad_accumulation_step"), NULL, 10);
+        app->o.deterministic = app_context_option(app, "deterministic");
     }
     return status;
 }
 
 trm_status app_check_split_flags(const app_context *app, trm_error *err) {
-    const char *mode = app_holds(app, "parallel_mode");
+    const char *mode = app_context_option(app, "parallel_mode");
     bool splits = strcmp(mode, "semi_auto_parallel") == 0 || strcmp(mode, "auto_parallel") == 0;
     return splits || (app->o.split_plan == NULL && app->o.split_mesh == NULL)
                ? TRM_OK
@@ -171,6 +171,6 @@ trm_status app_check_modes(app_context *app, trm_error *err) {
     return status == TRM_OK ? app_check_split_flags(app, err) : status;
 }
 
-const char *app_holds(const app_context *app, const char *option) {
+const char *app_context_option(const app_context *app, const char *option) {
     return trm_context_get(app->context, option);
 }

@@ -5,8 +5,8 @@
 
 #include <string.h>
 
-int app_tell_dry_run(const app_context *app, const char *left_out) {
-    app_say("dry run: %s\n", left_out);
+int app_print_dry_run(const app_context *app, const char *left_out) {
+    app_print("dry run: %s\n", left_out);
     app_json_open();
     app_json_text("event", "dry_run");
     app_json_text("command", app->command->name);
@@ -33,7 +33,7 @@ int app_dry_run_model(app_context *app, const char *left_out) {
     app_settle_data(app);
     trm_status status = app_dataset_random(app, &data, &err);
     status = status == TRM_OK ? check_options(app, data, &err) : status;
-    return status == TRM_OK ? app_tell_dry_run(app, left_out) : app_report(&err);
+    return status == TRM_OK ? app_print_dry_run(app, left_out) : app_report(&err);
 }
 
 /* Returns whether the command reads data from files. */

@@ -332,7 +332,7 @@ int app_run_help(app_context *app) {
 
 int app_run_version(app_context *app) {
     (void)app;
-    app_say("trireme %s\n", trm_version());
+    app_print("trireme %s\n", trm_version());
     app_json_open();
     app_json_text("event", "version");
     app_json_text("version", trm_version());

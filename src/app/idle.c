@@ -24,7 +24,7 @@ static bool has_momentum(const char *optimizer) {
 }
 
 /* Warns about a flag if it was given. */
-static void tell(const app_context *app, const char *flag, const char *is_for) {
+static void print_result(const app_context *app, const char *flag, const char *is_for) {
     if (app_given(&app->parsed, flag)) {
         app_warn("--%s has no effect here: it is for %s", flag, is_for);
     }
@@ -34,7 +34,7 @@ static void tell(const app_context *app, const char *flag, const char *is_for) {
 static void tell_all(const app_context *app, const idle_flag *table, size_t count) {
     for (size_t i = 0; i < count; i++) {
         if (table[i].idle) {
-            tell(app, table[i].flag, table[i].is_for);
+            print_result(app, table[i].flag, table[i].is_for);
         }
     }
 }
@@ -55,7 +55,7 @@ static void tell_of_steps(const app_context *app) {
     };
     tell_all(app, table, sizeof table / sizeof table[0]);
     for (size_t i = 0; !updates && i < sizeof of_rates / sizeof of_rates[0]; i++) {
-        tell(app, of_rates[i], "commands that train");
+        print_result(app, of_rates[i], "commands that train");
     }
 }
 
@@ -82,49 +82,50 @@ static void tell_of_model(const app_context *app, const char *model) {
     static const app_group *const of_clicks[] = {&app_group_click_data, &app_group_click_model};
     bool clicks = app_is_recommender(model);
     if (strncmp(model, "resnet", 6) != 0) {
-        tell(app, "stem", "resnets");
+        print_result(app, "stem", "resnets");
     }
     if (strncmp(model, "resnet", 6) != 0 && app->ranks != NULL) {
-        tell(app, "sync-batch-norm", "models that normalise over batches, the resnets");
+        print_result(app, "sync-batch-norm", "models that normalise over batches, the resnets");
     }
     for (size_t i = 0; clicks && i < sizeof of_images / sizeof of_images[0]; i++) {
-        tell(app, of_images[i], "models of images");
+        print_result(app, of_images[i], "models of images");
     }
     for (int g = 0; !clicks && g < 2; g++) {
         for (int i = 0; i < of_clicks[g]->count; i++) {
-            tell(app, of_clicks[g]->flags[i].name, "recommendation models (trireme help clicks)");
+            print_result(app, of_clicks[g]->flags[i].name,
+                         "recommendation models (trireme help clicks)");
         }
     }
 }
 
 /* Contract in app.h. Flags of the launcher have an effect where a launcher started this process. */
-void app_tell_idle_rank_flags(const app_context *app) {
+void app_warn_idle_rank_flags(const app_context *app) {
     static const char *const of_ranks[] = {
         "reduce",    "wire",      "bucket",       "shard-optimizer", "sync-batch-norm",
         "layerwise", "plan",      "mesh",         "full-batch",      "trial-seconds",
         "engine",    "algorithm", "start-timeout"};
     static const char *const of_launchers[] = {"launch-dir", "timeout"};
     for (size_t i = 0; app->ranks == NULL && i < sizeof of_ranks / sizeof of_ranks[0]; i++) {
-        tell(app, of_ranks[i], "several ranks (-n)");
+        print_result(app, of_ranks[i], "several ranks (-n)");
     }
     bool launched = getenv("TRIREME_RANK") != NULL;
     for (size_t i = 0;
          app->ranks == NULL && !launched && i < sizeof of_launchers / sizeof of_launchers[0]; i++) {
-        tell(app, of_launchers[i], "several ranks (-n)");
+        print_result(app, of_launchers[i], "several ranks (-n)");
     }
-    if (app->ranks != NULL && !is(app_holds(app, "parallel_mode"), "auto_parallel")) {
-        tell(app, "trial-seconds", "--parallel-mode auto_parallel");
+    if (app->ranks != NULL && !is(app_context_option(app, "parallel_mode"), "auto_parallel")) {
+        print_result(app, "trial-seconds", "--parallel-mode auto_parallel");
     }
 }
 
-void app_tell_idle_flags(const app_context *app, const char *model) {
+void app_warn_idle_flags(const app_context *app, const char *model) {
     const app_options *o = &app->o;
     tell_of_steps(app);
     tell_of_training(app);
     tell_of_model(app, model);
     if (!is(o->data, "synth") && !is(o->data, "clicks") && !is(o->dataset, "clicks")) {
-        tell(app, "synth-train", "--data synth");
-        tell(app, "synth-test", "--data synth");
+        print_result(app, "synth-train", "--data synth");
+        print_result(app, "synth-test", "--data synth");
     }
 }
 

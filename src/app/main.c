@@ -122,7 +122,7 @@ static void take_data_path(app_context *app) {
         if (strcmp(app->command->name, commands[c]) == 0 && app->o.data == NULL && path != NULL &&
             path[0] != '\0') {
             app->o.data = path;
-            app_note("data: %s (DATA_PATH)\n", path);
+            app_print_progress("data: %s (DATA_PATH)\n", path);
         }
     }
 }

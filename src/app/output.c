@@ -101,7 +101,7 @@ trm_status app_output_mute(trm_error *err) {
 
 /* ---- lines for people ------------------------------------------------------------------------ */
 
-void app_say(const char *format, ...) {
+void app_print(const char *format, ...) {
     if (app_out.json) {
         return;
     }
@@ -113,25 +113,25 @@ void app_say(const char *format, ...) {
 }
 
 /* Prints to stderr. */
-static void tell(const char *format, va_list args) {
+static void print_stderr(const char *format, va_list args) {
     end_status_line();
     vfprintf(stderr, format, args);
 }
 
-void app_blame(const char *format, ...) {
+void app_print_failure(const char *format, ...) {
     va_list args;
     va_start(args, format);
-    tell(format, args);
+    print_stderr(format, args);
     va_end(args);
 }
 
-void app_note(const char *format, ...) {
+void app_print_progress(const char *format, ...) {
     if (app_out.quiet || app_out.json || app_out.muted) {
         return;
     }
     va_list args;
     va_start(args, format);
-    tell(format, args);
+    print_stderr(format, args);
     va_end(args);
 }
 

@@ -32,11 +32,11 @@ int app_output_end(int code);
 TRM_MUST_USE trm_status app_output_mute(trm_error *err);
 
 /* Prints a result for people to stdout; nothing with --json. */
-void app_say(const char *format, ...) TRM_PRINTF(1, 2);
+void app_print(const char *format, ...) TRM_PRINTF(1, 2);
 /* Prints progress and remarks to stderr; nothing with --quiet or --json, or in a muted process. */
-void app_note(const char *format, ...) TRM_PRINTF(1, 2);
-void app_blame(const char *format, ...)
-    TRM_PRINTF(1, 2); /* like app_note, even with --quiet: the cause of a failed job */
+void app_print_progress(const char *format, ...) TRM_PRINTF(1, 2);
+void app_print_failure(const char *format, ...)
+    TRM_PRINTF(1, 2); /* like app_print_progress, even with --quiet: the cause of a failed job */
 /* Refreshes the progress line of a terminal; elsewhere it prints nothing. The next output of any
  * kind ends the line. */
 void app_status_line(const char *format, ...) TRM_PRINTF(1, 2);

@@ -34,11 +34,11 @@ static trm_status resolve(const app_context *app, trm_cluster **out, trm_error *
 void app_write_through(void *context, trm_launch_stream stream, const char *data, size_t bytes) {
     (void)context;
     if (stream == TRM_LAUNCH_SAY) {
-        app_note("%.*s\n", (int)bytes, data);
+        app_print_progress("%.*s\n", (int)bytes, data);
         return;
     }
     if (stream == TRM_LAUNCH_BLAME) {
-        app_blame("%.*s\n", (int)bytes, data);
+        app_print_failure("%.*s\n", (int)bytes, data);
         return;
     }
     FILE *to = stream == TRM_LAUNCH_OUT ? stdout : stderr;
@@ -129,7 +129,7 @@ static trm_status check_meshes(const app_options *o, trm_error *err) {
 /* Checks that the groups of --sync-batch-norm divide the ranks.
  *   error  INVALID */
 static trm_status check_groups(const app_context *app, trm_error *err) {
-    const char *group = app_holds(app, "sync_batch_norm");
+    const char *group = app_context_option(app, "sync_batch_norm");
     long ranks = strtol(group, NULL, 10);
     return ranks <= 0 || app->o.ranks % ranks == 0
                ? TRM_OK
@@ -181,7 +181,7 @@ trm_status app_launch_self(app_context *app, app_check *check, bool *launched, i
 
 /* Returns the order of sums that --deterministic requires. */
 static trm_deterministic order_of(const app_context *app) {
-    const char *word = app_holds(app, "deterministic");
+    const char *word = app_context_option(app, "deterministic");
     return strcmp(word, "strict") == 0 ? TRM_DETERMINISTIC_STRICT
            : strcmp(word, "true") == 0 ? TRM_DETERMINISTIC_TRUE
                                        : TRM_DETERMINISTIC_FALSE;
@@ -218,13 +218,13 @@ static trm_status wait_as_scheduler(const app_context *app, const trm_cluster *c
                                     trm_error *err) {
     trm_bootstrap *none;
     const trm_join_options join = {.timeout_seconds = app->o.start_timeout};
-    app_note("MS_ROLE=MS_SCHED: this process waits until the job of %d workers ends\n",
-             trm_cluster_get(cluster)->size);
+    app_print_progress("MS_ROLE=MS_SCHED: this process waits until the job of %d workers ends\n",
+                       trm_cluster_get(cluster)->size);
     trm_status status = trm_cluster_join(cluster, &join, &none, err);
     if (status != TRM_END) {
         return status;
     }
-    app_note("%s\n", err->message);
+    app_print_progress("%s\n", err->message);
     exit(app_output_end(0));
 }
 
@@ -232,7 +232,7 @@ static trm_status wait_as_scheduler(const app_context *app, const trm_cluster *c
 trm_status app_join(app_context *app, trm_error *err) {
     trm_cluster *cluster;
     trm_status status = app_set_context(app, err);
-    if (status == TRM_OK && strcmp(app_holds(app, "parallel_mode"), "stand_alone") == 0) {
+    if (status == TRM_OK && strcmp(app_context_option(app, "parallel_mode"), "stand_alone") == 0) {
         return TRM_OK;
     }
     status = status == TRM_OK ? resolve(app, &cluster, err) : status;
@@ -286,13 +286,14 @@ bool app_splits(app_context *app) {
     if (app_rank_count(app) < 2 || app_set_context(app, &err) != TRM_OK) {
         return false;
     }
-    const char *mode = app_holds(app, "parallel_mode");
+    const char *mode = app_context_option(app, "parallel_mode");
     return strcmp(mode, "semi_auto_parallel") == 0 || strcmp(mode, "auto_parallel") == 0;
 }
 
 /* Returns whether an option of the context is set to `value`. */
 static bool says(const app_context *app, const char *option, const char *value) {
-    return trm_context_is_set(app->context, option) && strcmp(app_holds(app, option), value) == 0;
+    return trm_context_is_set(app->context, option) &&
+           strcmp(app_context_option(app, option), value) == 0;
 }
 
 bool app_reads_own(app_context *app) {
@@ -321,7 +322,8 @@ trm_status app_settle_slices(app_context *app, trm_error *err) {
     static const char slices[] = "enable_parallel_optimizer", joint[] = "joint_gradients";
     trm_comm *comm = app_comm(app);
     if (comm == NULL || trm_comm_local_size(comm) != trm_comm_size(comm) ||
-        !(app_splits(app) || strcmp(app_holds(app, "parallel_mode"), "data_parallel") == 0)) {
+        !(app_splits(app) ||
+          strcmp(app_context_option(app, "parallel_mode"), "data_parallel") == 0)) {
         return TRM_OK;
     }
     trm_status status = trm_context_is_set(app->context, slices)
@@ -348,9 +350,9 @@ void app_json_parallel(const app_context *app, const trm_exec *exec, const trm_w
     trm_exec_parallel_info(exec, &info);
     app_json_int("rank", info.rank);
     app_json_int("ranks", info.size);
-    app_json_text("parallel_mode", app_holds(app, "parallel_mode"));
+    app_json_text("parallel_mode", app_context_option(app, "parallel_mode"));
     app_json_bool("shard_optimizer",
-                  strcmp(app_holds(app, "enable_parallel_optimizer"), "true") == 0);
+                  strcmp(app_context_option(app, "enable_parallel_optimizer"), "true") == 0);
     app_json_text("engine", trm_comm_engine(app->ranks->comm));
     app_json_int("buckets", info.buckets);
     app_json_int("reduced_bytes", info.bytes);

@@ -35,13 +35,14 @@ static double speed_since_report(const app_report_state *r, const trm_progress *
 /* Prints the state of the run, requested by SIGUSR2: a line and the JSON event "state". */
 static void tell_state(const app_report_state *r, const trm_progress *p, double speed) {
     char memory[32];
-    app_note("state: rank %d of %d, epoch %lld, step %lld of %lld, global step %llu, loss %.8g, "
-             "last step %.1f ms, "
-             "%.0f %s/s, %.3f s of %.3f s of this epoch waited for data, peak memory %s\n",
-             (int)app_rank(r->app), (int)app_rank_count(r->app), (long long)p->epoch,
-             (long long)p->step, (long long)p->epoch_steps, (unsigned long long)p->global_step,
-             (double)p->loss, p->step_seconds * 1e3, speed, app_unit(r->app), p->wait_seconds,
-             p->epoch_seconds, app_bytes((double)trm_peak_bytes(), memory, sizeof memory));
+    app_print_progress(
+        "state: rank %d of %d, epoch %lld, step %lld of %lld, global step %llu, loss %.8g, "
+        "last step %.1f ms, "
+        "%.0f %s/s, %.3f s of %.3f s of this epoch waited for data, peak memory %s\n",
+        (int)app_rank(r->app), (int)app_rank_count(r->app), (long long)p->epoch, (long long)p->step,
+        (long long)p->epoch_steps, (unsigned long long)p->global_step, (double)p->loss,
+        p->step_seconds * 1e3, speed, app_unit(r->app), p->wait_seconds, p->epoch_seconds,
+        app_bytes((double)trm_peak_bytes(), memory, sizeof memory));
     app_json_open();
     app_json_text("event", "state");
     app_json_int("epoch", p->epoch);
@@ -75,10 +76,11 @@ static trm_status tell_step(void *context, const trm_progress *p, trm_error *err
         tell_state(r, p, speed);
     }
     if (p->loss_scale != NULL && p->loss_scale->overflow) {
-        app_note("epoch: %lld step: %lld, a gradient overflowed: update skipped (%lld so far), "
-                 "loss scale %g\n",
-                 (long long)p->epoch, (long long)p->step, (long long)p->loss_scale->skipped,
-                 p->loss_scale->scale);
+        app_print_progress(
+            "epoch: %lld step: %lld, a gradient overflowed: update skipped (%lld so far), "
+            "loss scale %g\n",
+            (long long)p->epoch, (long long)p->step, (long long)p->loss_scale->skipped,
+            p->loss_scale->scale);
     }
     /* the report of the step, with the rate since the report before */
     bool last;
@@ -88,9 +90,9 @@ static trm_status tell_step(void *context, const trm_progress *p, trm_error *err
     r->reported_samples = p->samples;
     r->reported_seconds = p->busy_seconds;
     if (!app_out.terminal || last) {
-        app_note("epoch: %lld step: %lld, loss is %.8g, %.0f %s/s, learning rate %.4g\n",
-                 (long long)p->epoch, (long long)p->step, (double)p->loss, speed, app_unit(r->app),
-                 p->learning_rate);
+        app_print_progress("epoch: %lld step: %lld, loss is %.8g, %.0f %s/s, learning rate %.4g\n",
+                           (long long)p->epoch, (long long)p->step, (double)p->loss, speed,
+                           app_unit(r->app), p->learning_rate);
     }
     app_json_open();
     app_json_text("event", "step");
@@ -116,8 +118,8 @@ static trm_status tell_epoch(void *context, const trm_progress *p, trm_error *er
     int64_t steps = p->epoch_samples / app_whole_batch(r->app) /
                     (r->app->o.accumulate > 0 ? r->app->o.accumulate : 1);
     double ms = p->epoch_seconds * 1e3;
-    app_note("epoch time: %5.3f ms, per step time: %5.3f ms\n", ms,
-             ms / (double)(steps > 0 ? steps : 1));
+    app_print_progress("epoch time: %5.3f ms, per step time: %5.3f ms\n", ms,
+                       ms / (double)(steps > 0 ? steps : 1));
     app_json_open();
     app_json_text("event", "epoch");
     app_json_int("epoch", p->epoch);
@@ -132,24 +134,24 @@ static trm_status tell_epoch(void *context, const trm_progress *p, trm_error *er
 
 /* Contract in app.h. With generated clicks the best metrics that any model can reach stand
  * beside those of the model. */
-void app_tell_evaluation(app_context *app, int64_t epoch, const trm_evaluation *e) {
+void app_print_evaluation(app_context *app, int64_t epoch, const trm_evaluation *e) {
     trm_clicks_bayes bayes;
     bool known = e->has_auc && app_click_bayes(app, &bayes);
     if (epoch > 0) {
-        app_say("epoch %lld: ", (long long)epoch);
+        app_print("epoch %lld: ", (long long)epoch);
     }
-    app_say("evaluation loss %.6f", e->loss);
+    app_print("evaluation loss %.6f", e->loss);
     if (e->has_top) {
-        app_say(", top-1 %.4f, top-5 %.4f", e->top1, e->top5);
+        app_print(", top-1 %.4f, top-5 %.4f", e->top1, e->top5);
     }
     if (e->has_auc) {
-        app_say(", auc %.6f, logloss %.6f, calibration %.4f", e->auc, e->logloss, e->calibration);
+        app_print(", auc %.6f, logloss %.6f, calibration %.4f", e->auc, e->logloss, e->calibration);
     }
     if (known) {
-        app_say("; nothing beats auc %.6f, logloss %.6f", bayes.realized_auc,
-                bayes.realized_logloss);
+        app_print("; nothing beats auc %.6f, logloss %.6f", bayes.realized_auc,
+                  bayes.realized_logloss);
     }
-    app_say(" (%lld samples, %.1f s)\n", (long long)e->samples, e->seconds);
+    app_print(" (%lld samples, %.1f s)\n", (long long)e->samples, e->seconds);
     app_json_open();
     app_json_text("event", "eval");
     if (epoch > 0) {
@@ -177,7 +179,7 @@ void app_tell_evaluation(app_context *app, int64_t epoch, const trm_evaluation *
 /* After an evaluation. */
 static trm_status tell_evaluated(void *context, const trm_progress *p, trm_error *err) {
     (void)err;
-    app_tell_evaluation(((app_report_state *)context)->app, p->epoch, p->evaluation);
+    app_print_evaluation(((app_report_state *)context)->app, p->epoch, p->evaluation);
     return TRM_OK;
 }
 
@@ -185,7 +187,7 @@ static trm_status tell_evaluated(void *context, const trm_progress *p, trm_error
 static trm_status tell_checkpoint(void *context, const trm_progress *p, trm_error *err) {
     (void)context;
     (void)err;
-    app_note("saved %s\n", p->checkpoint);
+    app_print_progress("saved %s\n", p->checkpoint);
     app_json_open();
     app_json_text("event", "checkpoint");
     app_json_text("path", p->checkpoint);

@@ -151,7 +151,7 @@ static void tell_bench(const role *r) {
     if (r->first_time == 0 || seconds <= 0 || !trm_cluster_get(r->cluster)->is_chief) {
         return;
     }
-    app_say(
+    app_print(
         "%s through %lld servers, %lld workers, %s: %.1f %s/s (%.0f batches of %lld in %.2f s)\n",
         r->name, (long long)o->servers, (long long)o->ranks, o->mode,
         updates * (double)o->batch_size / seconds, app_unit(r->app), updates,
@@ -174,14 +174,14 @@ static void tell_bench(const role *r) {
 
 /* Prints a line of the estimator. */
 static int print_line(const char *line) {
-    app_note("%s\n", line);
+    app_print_progress("%s\n", line);
     return 0;
 }
 
 /* After an evaluation by the evaluator. */
 static void tell_evaluation(void *context, uint64_t step, const trm_evaluation *v) {
-    app_note("evaluation at step %llu\n", (unsigned long long)step);
-    app_tell_evaluation(((role *)context)->app, 0, v);
+    app_print_progress("evaluation at step %llu\n", (unsigned long long)step);
+    app_print_evaluation(((role *)context)->app, 0, v);
 }
 
 /* Creates or reads the job's secret in model_dir if there is no --token-file and the cluster has
@@ -315,7 +315,7 @@ static int tell_plan(const role *r) {
 static void tell_start(const role *r) {
     const trm_cluster_info *me = trm_cluster_get(r->cluster);
     if (app_generates(&r->app->o) && me->role != TRM_ROLE_PS) {
-        app_note("the data are generated (--data %.60s), not read\n", r->app->o.data);
+        app_print_progress("the data are generated (--data %.60s), not read\n", r->app->o.data);
     }
     app_json_open();
     app_json_text("event", "start");
@@ -333,7 +333,7 @@ static void tell_start(const role *r) {
 
 /* Prints the last line and the JSON event "done" of a role. */
 static void tell_done(const trm_job_result *result, double seconds) {
-    app_say("done: step %llu, %.1f s\n", (unsigned long long)result->global_step, seconds);
+    app_print("done: step %llu, %.1f s\n", (unsigned long long)result->global_step, seconds);
     app_json_open();
     app_json_text("event", "done");
     app_json_text("role", trm_role_name(result->role));
@@ -382,7 +382,7 @@ static void take_exporters(role *r, trm_eval_spec *eval) {
 
 /* Runs the role to its end and prints the result. Workers and the chief get the progress report,
  * a bench its timer. */
-static int play(role *r) {
+static int run_to_end(role *r) {
     const app_options *o = &r->app->o;
     trm_error err;
     trm_job_result result = {0};
@@ -417,7 +417,7 @@ static int play(role *r) {
         r->estimator, &train, o->eval_every_epochs == 0 || r->bench ? NULL : &eval, &result, &err);
     app_signals_end();
     if (status == TRM_CANCELLED && app_signal_exit_code() != 0) {
-        app_note("%s\n", err.message);
+        app_print_progress("%s\n", err.message);
         return app_signal_exit_code();
     }
     if (status != TRM_OK) {
@@ -445,7 +445,7 @@ int app_run_role(app_context *app) {
     if (status == TRM_OK) {
     }
     status = status == TRM_OK ? make_estimator(&r, &err) : status;
-    code = status != TRM_OK ? app_report(&err) : app->o.dry_run ? tell_plan(&r) : play(&r);
+    code = status != TRM_OK ? app_report(&err) : app->o.dry_run ? tell_plan(&r) : run_to_end(&r);
     trm_estimator_destroy(r.estimator);
     trm_cluster_destroy(r.cluster);
     return code;

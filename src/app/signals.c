@@ -43,7 +43,7 @@ static void handle(int signal_number) {
 static const int DEMANDS[] = {SIGINT, SIGTERM, SIGUSR1};
 
 /* Installs the handler; system calls are restarted. */
-static void listen_to(int signal_number) {
+static void install_handler(int signal_number) {
     struct sigaction action;
     memset(&action, 0, sizeof action);
     action.sa_handler = handle;
@@ -55,7 +55,7 @@ static void listen_to(int signal_number) {
 /* Installs the handler for the signals that stop the run. */
 static void listen_to_demands(void) {
     for (size_t i = 0; i < sizeof DEMANDS / sizeof DEMANDS[0]; i++) {
-        listen_to(DEMANDS[i]);
+        install_handler(DEMANDS[i]);
     }
 }
 
@@ -73,7 +73,7 @@ void app_signals_prepare(void) {
     signal(SIGXFSZ,
            SIG_IGN); /* a file at its size limit is then an error of write(2), with a message */
     /* a request for the state never ends the program, even outside of training */
-    listen_to(SIGUSR2);
+    install_handler(SIGUSR2);
 }
 
 /* Contract in app.h. The handler is removed before its targets are forgotten. */

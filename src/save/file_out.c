@@ -23,7 +23,7 @@
 enum { GATHER_BYTES = 64 << 10 }; /* size of the buffer; larger pieces bypass it */
 
 /* Returns the name for messages: that of the final file. */
-static const char *named(const trmi_file_out *out) {
+static const char *shown_name(const trmi_file_out *out) {
     return trmi_path_tail(out->replaces ? out->final_path : out->path);
 }
 
@@ -31,14 +31,14 @@ static const char *named(const trmi_file_out *out) {
 static trm_status open_at(trmi_file_out *out, trm_error *err) {
     out->buffer = trmi_alloc(GATHER_BYTES);
     if (out->buffer == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "%s: no memory to write it", named(out));
+        return TRMI_FAIL(err, TRM_NOMEM, "%s: no memory to write it", shown_name(out));
     }
     /* A file that is renamed later may replace the rest of an earlier attempt; another must be
      * new. */
     int flags = O_WRONLY | O_CREAT | (out->replaces ? O_TRUNC : O_EXCL);
     out->fd = out->os->open(out->os->context, out->path, flags, 0644);
     if (out->fd < 0) {
-        trm_status status = trmi_os_cannot_create(named(out), err);
+        trm_status status = trmi_os_cannot_create(shown_name(out), err);
         trmi_free(out->buffer);
         out->buffer = NULL;
         return status;
@@ -75,18 +75,19 @@ trm_status trmi_file_out_open_replacing(trmi_file_out *out, const trmi_os *os, c
 }
 
 /* Writes to the file and adds the data to the digest. */
-static trm_status push(trmi_file_out *out, const void *data, size_t bytes, trm_error *err) {
+static trm_status write_through(trmi_file_out *out, const void *data, size_t bytes,
+                                trm_error *err) {
     if (out->digest != NULL) {
         TRMI_TRY(trmi_digest_update(out->digest, data, bytes, err));
     }
-    return trmi_os_write_all(out->os, out->fd, data, bytes, named(out), err);
+    return trmi_os_write_all(out->os, out->fd, data, bytes, shown_name(out), err);
 }
 
 /* Writes what is in the buffer. */
-static trm_status flush(trmi_file_out *out, trm_error *err) {
+static trm_status write_buffer(trmi_file_out *out, trm_error *err) {
     size_t used = out->used;
     out->used = 0;
-    return used > 0 ? push(out, out->buffer, used, err) : TRM_OK;
+    return used > 0 ? write_through(out, out->buffer, used, err) : TRM_OK;
 }
 
 trm_status trmi_file_out_write(trmi_file_out *out, const void *data, size_t bytes, trm_error *err) {
@@ -94,10 +95,10 @@ trm_status trmi_file_out_write(trmi_file_out *out, const void *data, size_t byte
     out->bytes += (int64_t)bytes;
     /* A large piece follows what is in the buffer, without a copy. */
     if (bytes >= GATHER_BYTES) {
-        TRMI_TRY(flush(out, err));
+        TRMI_TRY(write_buffer(out, err));
         while (bytes > 0) { /* pieces that stay in the cache between checksum and write */
             size_t take = bytes < (1u << 20) ? bytes : 1u << 20;
-            TRMI_TRY(push(out, next, take, err));
+            TRMI_TRY(write_through(out, next, take, err));
             next += take;
             bytes -= take;
         }
@@ -105,7 +106,7 @@ trm_status trmi_file_out_write(trmi_file_out *out, const void *data, size_t byte
     }
     /* A small piece is copied. */
     if (out->used + bytes > GATHER_BYTES) {
-        TRMI_TRY(flush(out, err));
+        TRMI_TRY(write_buffer(out, err));
     }
     if (bytes > 0) {
         memcpy(out->buffer + out->used, data, bytes);
@@ -127,16 +128,16 @@ trm_status trmi_file_out_zeros(trmi_file_out *out, size_t bytes, trm_error *err)
 /* Writes the rest, flushes and closes the file, finishes the digest. A first failure of fsync means
  * lost data, and a second call would report success (the "fsyncgate" problem), so it is never
  * repeated. */
-static trm_status settle(trmi_file_out *out, trm_error *err) {
+static trm_status sync_and_close(trmi_file_out *out, trm_error *err) {
     const trmi_os *os = out->os;
-    TRMI_TRY(flush(out, err));
+    TRMI_TRY(write_buffer(out, err));
     if (os->fsync(os->context, out->fd) != 0) {
-        return TRMI_FAIL_SYS(err, "%s: cannot flush to disk", named(out));
+        return TRMI_FAIL_SYS(err, "%s: cannot flush to disk", shown_name(out));
     }
     int fd = out->fd;
     out->fd = -1;
     if (os->close(os->context, fd) != 0) {
-        return TRMI_FAIL_SYS(err, "%s: cannot close", named(out));
+        return TRMI_FAIL_SYS(err, "%s: cannot close", shown_name(out));
     }
     if (out->digest != NULL) {
         TRMI_TRY(trmi_digest_finish(out->digest, err));
@@ -146,7 +147,7 @@ static trm_status settle(trmi_file_out *out, trm_error *err) {
 
 trm_status trmi_file_out_close(trmi_file_out *out, trm_error *err) {
     const trmi_os *os = out->os;
-    trm_status status = settle(out, err);
+    trm_status status = sync_and_close(out, err);
     if (status == TRM_OK && out->replaces &&
         os->rename(os->context, out->path, out->final_path) != 0) {
         status = TRMI_FAIL_SYS(err, "%s: cannot rename from %s", trmi_path_tail(out->final_path),

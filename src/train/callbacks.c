@@ -166,7 +166,7 @@ static trm_status is_saved(const checkpoints *c, const trm_progress *p, bool las
     bool left_out = c->left_out;
     *saved = c->epoch == p->model->epoch && c->epoch_step == p->model->epoch_step;
     if (*saved && last) {
-        TRMI_TRY(trmi_model_ask_first(p->model, &left_out, err));
+        TRMI_TRY(trmi_model_broadcast_answer(p->model, &left_out, err));
         *saved = !left_out;
     }
     return TRM_OK;
@@ -207,7 +207,7 @@ static trm_status checkpoint_save(checkpoints *c, const trm_progress *p, bool la
     }
     char path[4096];
     snprintf(path, sizeof path, "%s/ckpt-%llu", c->directory, (unsigned long long)p->global_step);
-    return trmi_tell_checkpoint(p, path, err);
+    return trmi_call_checkpoint(p, path, err);
 }
 
 /* Returns whether a save is due by steps or by seconds. Steps are compared by multiples passed
@@ -224,7 +224,7 @@ static trm_status checkpoint_step(void *context, const trm_progress *p, trm_erro
     checkpoints *c = context;
     bool due = is_due(c, p);
     if (c->options.every_seconds > 0) { /* rank 0 decides: the clocks of ranks differ */
-        TRMI_TRY(trmi_model_ask_first(p->model, &due, err));
+        TRMI_TRY(trmi_model_broadcast_answer(p->model, &due, err));
     }
     return due ? checkpoint_save(c, p, false, err) : TRM_OK;
 }
@@ -309,7 +309,7 @@ static trm_status evaluate_epoch(void *context, const trm_progress *p, trm_error
     }
     trm_evaluation evaluation;
     TRMI_TRY(trm_model_evaluate(p->model, e->data, &evaluation, err));
-    return trmi_tell_evaluated(p, &evaluation, err);
+    return trmi_call_evaluated(p, &evaluation, err);
 }
 
 trm_callback trm_evaluate_every(trm_dataset *data, int64_t every_epochs) {
@@ -332,8 +332,8 @@ trm_callback trm_evaluate_every(trm_dataset *data, int64_t every_epochs) {
 /* Compares `value` with the best one so far and returns TRM_END after `patience` values without
  * an improvement. Best value and count are notes of the model, so that they are saved in
  * checkpoints and survive a resume. */
-static trm_status watch(const trm_early_stop_options *o, const trm_progress *p, double value,
-                        trm_error *err) {
+static trm_status compare_with_best(const trm_early_stop_options *o, const trm_progress *p,
+                                    double value, trm_error *err) {
     double best, bad = 0;
     bool first = !trm_model_noted(p->model, NOTE_BEST, &best);
     (void)trm_model_noted(p->model, NOTE_BAD, &bad);
@@ -348,7 +348,7 @@ static trm_status watch(const trm_early_stop_options *o, const trm_progress *p, 
 }
 
 static trm_status stop_epoch(void *context, const trm_progress *p, trm_error *err) {
-    return watch(context, p, (double)p->loss, err);
+    return compare_with_best(context, p, (double)p->loss, err);
 }
 
 /* Watches an evaluation.
@@ -360,7 +360,8 @@ static trm_status stop_evaluated(void *context, const trm_progress *p, trm_error
             err, TRM_INVALID,
             "early stop watches top-1: evaluations of this model have none; let it watch the loss");
     }
-    return watch(o, p, o->watch == TRM_WATCH_TOP1 ? p->evaluation->top1 : p->evaluation->loss, err);
+    return compare_with_best(
+        o, p, o->watch == TRM_WATCH_TOP1 ? p->evaluation->top1 : p->evaluation->loss, err);
 }
 
 /* Contract in trireme/train.h. The loss is watched at the end of epochs, the other figures

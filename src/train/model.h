@@ -129,7 +129,7 @@ bool trmi_model_shares_weights(const trm_model *model);
 trm_status trmi_model_agree(const trm_model *model, trm_status status, int64_t number,
                             const char *what, trm_error *err);
 /* Sets *answer on every rank to rank 0's. Collective.   error  those of trm_comm_run */
-trm_status trmi_model_ask_first(const trm_model *model, bool *answer, trm_error *err);
+trm_status trmi_model_broadcast_answer(const trm_model *model, bool *answer, trm_error *err);
 /* Replace values[0 .. count) by their sums over the ranks. Collective.   error  those of
  * trm_comm_run */
 trm_status trmi_model_add(const trm_model *model, double *values, int64_t count, trm_error *err);
@@ -142,8 +142,8 @@ trm_status trmi_auc_add_ranks(struct trm_auc *auc, const trm_model *model, trm_e
 /* Call the hooks on_evaluated and on_checkpoint of all callbacks of the run that `progress`
  * belongs to. Called by the callback that has evaluated or saved, from inside its own hook.
  *   error  that of the first hook that fails */
-trm_status trmi_tell_evaluated(const trm_progress *progress, const trm_evaluation *evaluation,
+trm_status trmi_call_evaluated(const trm_progress *progress, const trm_evaluation *evaluation,
                                trm_error *err);
-trm_status trmi_tell_checkpoint(const trm_progress *progress, const char *path, trm_error *err);
+trm_status trmi_call_checkpoint(const trm_progress *progress, const char *path, trm_error *err);
 
 #endif

@@ -141,7 +141,7 @@ trm_status trmi_model_agree(const trm_model *model, trm_status status, int64_t n
     return status;
 }
 
-trm_status trmi_model_ask_first(const trm_model *model, bool *answer, trm_error *err) {
+trm_status trmi_model_broadcast_answer(const trm_model *model, bool *answer, trm_error *err) {
     trm_comm *comm = trmi_model_comm(model);
     int32_t value = *answer;
     const trm_collective op = {.kind = TRM_BROADCAST,

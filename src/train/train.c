@@ -82,7 +82,7 @@ static trmi_run *run_of(const trm_progress *progress) {
     return (trmi_run *)((char *)progress - offsetof(trmi_run, p));
 }
 
-trm_status trmi_tell_evaluated(const trm_progress *progress, const trm_evaluation *evaluation,
+trm_status trmi_call_evaluated(const trm_progress *progress, const trm_evaluation *evaluation,
                                trm_error *err) {
     trmi_run *r = run_of(progress);
     r->evaluation = *evaluation;
@@ -90,7 +90,7 @@ trm_status trmi_tell_evaluated(const trm_progress *progress, const trm_evaluatio
     return CALL(r, on_evaluated, err);
 }
 
-trm_status trmi_tell_checkpoint(const trm_progress *progress, const char *path, trm_error *err) {
+trm_status trmi_call_checkpoint(const trm_progress *progress, const char *path, trm_error *err) {
     trmi_run *r = run_of(progress);
     uint64_t own = r->p.global_step;
     r->p.checkpoint = path;
@@ -344,7 +344,7 @@ static trm_status check_data(trmi_run *r, trm_error *err) {
 /* Prepares the run up to its first step: data, position (the sink may correct it), learning-rate
  * schedule, and the fields of trm_progress. A schedule without a length of its own gets the
  * number of steps of this call. */
-static trm_status begin(trmi_run *r, trm_error *err) {
+static trm_status begin_run(trmi_run *r, trm_error *err) {
     TRMI_TRY(check_data(r, err));
     const trm_train_options *o = r->options;
     TRMI_TRY(r->sink->find != NULL ? r->sink->find(r, err) : TRM_OK);
@@ -368,9 +368,9 @@ static trm_status begin(trmi_run *r, trm_error *err) {
 
 /* Runs the whole call but for cleanup: begin, epochs, flush of the sink, on_end.   error
  * CANCELLED after a requested stop (on_end has been called), and those of the parts */
-static trm_status go(trmi_run *r, trm_error *err) {
+static trm_status run_and_finish(trmi_run *r, trm_error *err) {
     TRMI_TRY(check_options(r, err));
-    TRMI_TRY(begin(r, err));
+    TRMI_TRY(begin_run(r, err));
     while ((r->options->epochs <= 0 || r->model->epoch < r->options->epochs) && !r->used_up &&
            !must_stop(r)) {
         TRMI_TRY(one_epoch(r, err));
@@ -393,7 +393,7 @@ int64_t trm_model_epoch_steps(const trm_model *model, trm_dataset *data) {
 }
 
 /* Trains `model` (contract: trireme/train.h). Creates the pace monitor and the profile, runs
- * go(), and releases everything whatever the outcome. An error that only this rank has aborts
+ * run_and_finish(), and releases everything whatever the outcome. An error that only this rank has aborts
  * the communicator, so that the other ranks end with this error instead of waiting for a time
  * limit. CANCELLED and DIVERGED occur on all ranks alike. */
 trm_status trm_model_train(trm_model *model, const trm_train_options *options, trm_error *err) {
@@ -409,7 +409,7 @@ trm_status trm_model_train(trm_model *model, const trm_train_options *options, t
         status = trmi_profile_begin(model, options->data, options->profile, &r.profile, err);
     }
     r.trace = trmi_profile_trace(r.profile);
-    status = status == TRM_OK ? go(&r, err) : status;
+    status = status == TRM_OK ? run_and_finish(&r, err) : status;
     status = trmi_profile_end(r.profile, status, err);
     trmi_pace_destroy(r.pace);
     bool alone = status != TRM_OK && status != TRM_CANCELLED && status != TRM_DIVERGED;

@@ -23,7 +23,7 @@
 
 /* Reports a request as done. `pending` falls before `done` is set: a caller that sees `done` may
  * use the engines itself. */
-static void finish(trm_comm *comm, trm_request *request, trm_status status) {
+static void complete_request(trm_comm *comm, trm_request *request, trm_status status) {
     request->status = status;
     atomic_fetch_sub_explicit(&comm->pending, 1, memory_order_release);
     atomic_store_explicit(&request->done, 1, memory_order_release);
@@ -48,7 +48,7 @@ static void progress_active(trm_comm *comm, trm_request **active) {
         *at = request->next;
         request->error = err;
         moved = true;
-        finish(comm, request, status);
+        complete_request(comm, request, status);
     }
     if (!moved && *active != NULL) {
         trm_error err;
@@ -57,7 +57,7 @@ static void progress_active(trm_comm *comm, trm_request **active) {
         if (status != TRM_OK) {
             *active = first->next;
             first->error = err;
-            finish(comm, first, status);
+            complete_request(comm, first, status);
         }
     }
 }
@@ -109,7 +109,7 @@ static void *progress_main(void *context) {
             trm_error err = {.status = TRM_OK};
             trm_status status = trmi_comm_execute(comm, collective, true, &err);
             collective->error = err;
-            finish(comm, collective, status);
+            complete_request(comm, collective, status);
         } else {
             progress_active(comm, &active);
         }

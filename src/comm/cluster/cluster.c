@@ -189,7 +189,7 @@ static trm_status claim_roles(const trm_cluster_flags *flags, const trmi_environ
 }
 
 /* Fails because two claims contradict each other. */
-static trm_status disagree(const trmi_claim *a, const trmi_claim *b, trm_error *err) {
+static trm_status fail_contradiction(const trmi_claim *a, const trmi_claim *b, trm_error *err) {
     char x[64], y[64];
     const trmi_claim *pair[] = {a, b};
     char *text[] = {x, y};
@@ -210,7 +210,7 @@ static trm_status disagree(const trmi_claim *a, const trmi_claim *b, trm_error *
 
 /* True if `outer` is a launcher that has started the launcher of `winner` (srun starts torchrun,
  * mpirun starts one `trireme run`): its numbers count agents, not ranks, and need not agree. */
-static bool carries(const trmi_claim *outer, const trmi_claim *winner) {
+static bool starts_launcher_of(const trmi_claim *outer, const trmi_claim *winner) {
     if (!outer->launcher) {
         return false;
     }
@@ -220,18 +220,19 @@ static bool carries(const trmi_claim *outer, const trmi_claim *winner) {
 
 /* Compares size and rank of another claim with the winner's. With roles, a launcher counts all
  * tasks. */
-static trm_status compare(const trmi_claim *winner, const trmi_claim *other, trm_error *err) {
-    if (carries(other, winner)) {
+static trm_status compare_claims(const trmi_claim *winner, const trmi_claim *other,
+                                 trm_error *err) {
+    if (starts_launcher_of(other, winner)) {
         return TRM_OK;
     }
     bool roles = winner->total > winner->size && other->total == 0;
     /* A launcher such as mpirun starts parameter servers too, and numbers all tasks. */
     int32_t size = roles ? winner->total : winner->size;
     if (size > 0 && other->size > 0 && size != other->size) {
-        return disagree(winner, other, err);
+        return fail_contradiction(winner, other, err);
     }
     if (!roles && winner->rank >= 0 && other->rank >= 0 && winner->rank != other->rank) {
-        return disagree(winner, other, err);
+        return fail_contradiction(winner, other, err);
     }
     return TRM_OK;
 }
@@ -239,7 +240,7 @@ static trm_status compare(const trmi_claim *winner, const trmi_claim *other, trm
 /* Chooses the first claim and completes it with statements of agreeing claims. *out is unchanged if
  * there is no claim. Errors: INVALID for claims that contradict each other, and for RANK_ID and
  * RANK_SIZE alone. */
-static trm_status choose(trmi_claims *claims, trmi_claim **out, trm_error *err) {
+static trm_status choose_claim(trmi_claims *claims, trmi_claim **out, trm_error *err) {
     trmi_claim *winner = NULL;
     bool company = false;
     /* The first claim that can stand alone is the winner. */
@@ -263,8 +264,8 @@ static trm_status choose(trmi_claims *claims, trmi_claim **out, trm_error *err) 
         if (other == winner) {
             continue;
         }
-        TRMI_TRY(compare(winner, other, err));
-        if (carries(other, winner) || winner->total > 0) {
+        TRMI_TRY(compare_claims(winner, other, err));
+        if (starts_launcher_of(other, winner) || winner->total > 0) {
             continue;
         }
         if (winner->rank < 0 && !winner->rank_later && other->rank >= 0) {
@@ -436,8 +437,8 @@ static void warn_of_halves(const trmi_environment *env, trm_cluster *cluster) {
 }
 
 /* Resolves the description; the order of the claims is the order of precedence. */
-static trm_status resolve(const trm_cluster_flags *flags, const trmi_environment *env,
-                          trm_cluster *cluster, trm_error *err) {
+static trm_status resolve_cluster(const trm_cluster_flags *flags, const trmi_environment *env,
+                                  trm_cluster *cluster, trm_error *err) {
     trmi_claims claims = {.count = 0};
     trmi_claim single = {.source = "single process", .size = 1, .local_size = 1, .nodes = 1};
     trmi_claim *winner = &single;
@@ -447,7 +448,7 @@ static trm_status resolve(const trm_cluster_flags *flags, const trmi_environment
     TRMI_TRY(claim_roles(flags, env, cluster, &claims, err));
     TRMI_TRY(trmi_claim_ascend(flags, env, cluster, &claims, err));
     TRMI_TRY(trmi_claim_launchers(env, &claims, err));
-    TRMI_TRY(choose(&claims, &winner, err));
+    TRMI_TRY(choose_claim(&claims, &winner, err));
     if (winner == &single) {
         warn_of_halves(env, cluster);
     }
@@ -490,14 +491,14 @@ static trm_status resolve(const trm_cluster_flags *flags, const trmi_environment
     return place_rendezvous(flags, env, winner, cluster, err);
 }
 
-static trm_status build(const trm_cluster_flags *flags, const trmi_environment *env,
-                        trm_cluster **out, trm_error *err) {
+static trm_status create_cluster(const trm_cluster_flags *flags, const trmi_environment *env,
+                                 trm_cluster **out, trm_error *err) {
     static const trm_cluster_flags none;
     trm_cluster *cluster = trmi_alloc(sizeof *cluster);
     if (cluster == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for the cluster description");
     }
-    trm_status status = resolve(flags != NULL ? flags : &none, env, cluster, err);
+    trm_status status = resolve_cluster(flags != NULL ? flags : &none, env, cluster, err);
     if (status != TRM_OK) {
         trm_cluster_destroy(cluster);
         return status;
@@ -522,13 +523,13 @@ trm_status trm_cluster_from_env(const trm_cluster_flags *flags, trm_lookup looku
                                 trm_cluster **out, trm_error *err) {
     TRMI_NEED(err, out);
     trmi_environment env = {.lookup = lookup ? lookup : from_getenv, .context = context};
-    return build(flags, &env, out, err);
+    return create_cluster(flags, &env, out, err);
 }
 
 trm_status trm_cluster_create(const trm_cluster_flags *flags, trm_cluster **out, trm_error *err) {
     TRMI_NEED(err, out);
     trmi_environment env = {.lookup = from_nowhere};
-    return build(flags, &env, out, err);
+    return create_cluster(flags, &env, out, err);
 }
 
 void trm_cluster_destroy(trm_cluster *cluster) {

@@ -181,15 +181,15 @@ trmi_cjson_at trmi_cjson_below(const trmi_cjson_at *at, const char *key, int64_t
 
 /* The two usual failures of a getter: the member is missing, or it has another type or value.
  * `expected` is a noun phrase. */
-static trm_status missing(const trmi_cjson_at *at, const char *key, const char *expected,
-                          trm_error *err) {
+static trm_status fail_missing(const trmi_cjson_at *at, const char *key, const char *expected,
+                               trm_error *err) {
     char path[128];
     return TRMI_FAIL(err, TRM_INVALID, "%s: %s is missing; %s expected", at->name,
                      trmi_cjson_path(at, key, path, sizeof path), expected);
 }
 
-static trm_status wrong(const trmi_cjson_at *at, const char *key, const char *expected,
-                        const json_t *value, trm_error *err) {
+static trm_status fail_wrong(const trmi_cjson_at *at, const char *key, const char *expected,
+                             const json_t *value, trm_error *err) {
     char path[128], found[64];
     return TRMI_FAIL(err, TRM_INVALID, "%s: %s: %s expected, found %s", at->name,
                      trmi_cjson_path(at, key, path, sizeof path), expected,
@@ -201,10 +201,10 @@ trm_status trmi_cjson_string(const trmi_cjson_at *at, const json_t *object, cons
     json_t *value = json_object_get(object, key);
     *out = NULL;
     if (value == NULL) {
-        return required ? missing(at, key, "a string", err) : TRM_OK;
+        return required ? fail_missing(at, key, "a string", err) : TRM_OK;
     }
     if (!json_is_string(value)) {
-        return wrong(at, key, "a string", value, err);
+        return fail_wrong(at, key, "a string", value, err);
     }
     *out = json_string_value(value);
     return TRM_OK;
@@ -217,7 +217,8 @@ trm_status trmi_cjson_integer(const trmi_cjson_at *at, const json_t *object, con
     char path[128], expected[80], found[64];
     int64_t number;
     if (value == NULL) {
-        return required ? missing(at, key, plain ? "a number" : "a number in quotes", err) : TRM_OK;
+        return required ? fail_missing(at, key, plain ? "a number" : "a number in quotes", err)
+                        : TRM_OK;
     }
     /* these forms of table write numbers as strings, and Ascend's reader accepts nothing else */
     if (json_is_integer(value) && !plain) {
@@ -230,9 +231,9 @@ trm_status trmi_cjson_integer(const trmi_cjson_at *at, const json_t *object, con
     if (json_is_integer(value)) {
         number = json_integer_value(value);
     } else if (!json_is_string(value)) {
-        return wrong(at, key, plain ? "a number" : "a number in quotes", value, err);
+        return fail_wrong(at, key, plain ? "a number" : "a number in quotes", value, err);
     } else if (!trmi_decimal(json_string_value(value), &number)) {
-        return wrong(at, key, "decimal digits", value, err);
+        return fail_wrong(at, key, "decimal digits", value, err);
     }
     /* The range, and only then the result. */
     if (number < low || number > high) {
@@ -250,10 +251,10 @@ trm_status trmi_cjson_list(const trmi_cjson_at *at, const json_t *object, const 
     json_t *value = json_object_get(object, key);
     *out = NULL;
     if (value == NULL) {
-        return required ? missing(at, key, "a list", err) : TRM_OK;
+        return required ? fail_missing(at, key, "a list", err) : TRM_OK;
     }
     if (!json_is_array(value)) {
-        return wrong(at, key, "a list", value, err);
+        return fail_wrong(at, key, "a list", value, err);
     }
     *out = value;
     return TRM_OK;

@@ -108,7 +108,7 @@ void trm_cluster_digest(const trm_cluster *cluster, uint8_t digest[32]) {
 }
 
 /* Writes a JSON member with a text value or null. */
-static void put(trmi_text *text, const char *key, const char *value) {
+static void put_member(trmi_text *text, const char *key, const char *value) {
     trmi_text_printf(text, ", \"%s\": ", key);
     if (value == NULL) {
         trmi_text_printf(text, "null");
@@ -141,20 +141,20 @@ static void cluster_json(const trm_cluster *cluster, trmi_text *text) {
     uint8_t digest[32];
     /* This process: rank and role. */
     trmi_text_printf(text, "{\"event\": \"cluster\"");
-    put(text, "source", info->source);
+    put_member(text, "source", info->source);
     trmi_text_printf(text,
                      ", \"rank\": %d, \"size\": %d, \"local_rank\": %d, \"local_size\": %d, "
                      "\"device_id\": %d",
                      info->rank, info->size, info->local_rank, info->local_size, info->device_id);
-    put(text, "role", trm_role_name(info->role));
+    put_member(text, "role", trm_role_name(info->role));
     trmi_text_printf(text, ", \"task_index\": %d, \"is_chief\": %s, \"sparse_workers\": %s",
                      info->task_index, info->is_chief ? "true" : "false",
                      info->sparse_workers ? "true" : "false");
-    put(text, "model_dir", info->model_dir);
-    put(text, "rendezvous", info->rendezvous);
+    put_member(text, "model_dir", info->model_dir);
+    put_member(text, "rendezvous", info->rendezvous);
     /* Settings of the rendezvous. */
-    put(text, "token_file", info->token_file);
-    put(text, "algorithm", info->algorithm);
+    put_member(text, "token_file", info->token_file);
+    put_member(text, "algorithm", info->algorithm);
     if (info->has_roles) {
         roles_json(cluster, text);
     }

@@ -19,7 +19,7 @@
 #include <string.h>
 
 /* Hands the finished text to the caller; fails if there was no memory for it. */
-static trm_status give(trmi_text *text, char **out, trm_error *err) {
+static trm_status return_text(trmi_text *text, char **out, trm_error *err) {
     if (text->failed || text->data == NULL) {
         trmi_text_free(text);
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for the text of a rank table");
@@ -121,7 +121,7 @@ static trm_status write_table(const trm_rank_table *table, trm_rank_table_form f
     } else {
         write_v1(&text, table);
     }
-    return give(&text, json, err);
+    return return_text(&text, json, err);
 }
 
 /* Adds a host of the list with all its devices, 0 to devices - 1; ranks are numbered in order.
@@ -405,7 +405,7 @@ trm_status trm_rank_table_text(const trm_rank_table *table, bool json, char **ou
     trmi_text text = {0};
     if (json) {
         table_json(table, &text);
-        return give(&text, out, err);
+        return return_text(&text, out, err);
     }
     char hex[65];
     digest_hex(table, hex);
@@ -428,5 +428,5 @@ trm_status trm_rank_table_text(const trm_rank_table *table, bool json, char **ou
         trmi_text_printf(&text, "  warning: %s\n", table->warnings[w]);
     }
     trmi_text_printf(&text, "  digest %.16s\n", hex);
-    return give(&text, out, err);
+    return return_text(&text, out, err);
 }

@@ -343,7 +343,7 @@ typedef struct spot {
     char text[96];
 } spot;
 /* Writes "TF_CONFIG: task.index"; flags have no paths, so they stand alone. */
-static spot at(const char *source, const char *path) {
+static spot path_text(const char *source, const char *path) {
     spot s;
     bool json = strncmp(source, "TF_CONFIG", 9) == 0;
     snprintf(s.text, sizeof s.text, "%s%s%s", source, json ? ": " : "", json ? path : "");
@@ -392,7 +392,7 @@ static trm_status check_duplicates(const trmi_tfconfig *config, const char *sour
             status = TRMI_FAIL(err, TRM_INVALID,
                                "%s: \"%s\" is both %s %d and %s %d; each task needs its own "
                                "host:port",
-                               at(source, path).text,
+                               path_text(source, path).text,
                                trmi_printable(all[i].task->address, part, sizeof part),
                                role_words[all[i - 1].role], all[i - 1].task->index,
                                role_words[all[i].role], all[i].task->index);
@@ -493,13 +493,13 @@ static trm_status check_local(const trmi_tfconfig *config, const char *source, t
         return TRMI_FAIL(err, TRM_INVALID,
                          "%s: the task is %s, but there is no cluster; without one only worker 0 "
                          "can run",
-                         at(source, "task.type").text, role_words[config->role]);
+                         path_text(source, "task.type").text, role_words[config->role]);
     }
     if (config->has_task && config->index != 0) {
         return TRMI_FAIL(err, TRM_INVALID,
                          "%s: the task is worker %d, but there is no cluster; without one only "
                          "worker 0 can run",
-                         at(source, "task.index").text, config->index);
+                         path_text(source, "task.index").text, config->index);
     }
     return TRM_OK;
 }
@@ -510,20 +510,20 @@ static trm_status check_counts(const trmi_tfconfig *config, const char *source, 
     static const trm_role single[] = {TRM_ROLE_CHIEF, TRM_ROLE_EVALUATOR};
     for (size_t s = 0; s < 2; s++) {
         if (config->jobs[single[s]].count > 1) {
-            return TRMI_FAIL(err, TRM_INVALID, "%s: %d %ss; at most one is possible",
-                             at(source, s == 0 ? config->master ? "cluster.master" : "cluster.chief"
-                                               : "cluster.evaluator")
-                                 .text,
-                             config->jobs[single[s]].count,
-                             single[s] == TRM_ROLE_CHIEF && config->master ? "master"
-                                                                           : role_words[single[s]]);
+            return TRMI_FAIL(
+                err, TRM_INVALID, "%s: %d %ss; at most one is possible",
+                path_text(source, s == 0 ? config->master ? "cluster.master" : "cluster.chief"
+                                         : "cluster.evaluator")
+                    .text,
+                config->jobs[single[s]].count,
+                single[s] == TRM_ROLE_CHIEF && config->master ? "master" : role_words[single[s]]);
         }
     }
     if (config->jobs[TRM_ROLE_CHIEF].count + config->jobs[TRM_ROLE_WORKER].count == 0 &&
         !config->sparse) {
         return TRMI_FAIL(err, TRM_INVALID,
                          "%s: neither a worker nor a chief is listed; nobody would train",
-                         at(source, "cluster").text);
+                         path_text(source, "cluster").text);
     }
     return TRM_OK;
 }
@@ -539,7 +539,7 @@ trm_status trmi_tfconfig_check(const trmi_tfconfig *config, const char *source, 
         return TRMI_FAIL(err, TRM_INVALID,
                          "%s: a cluster without task; say which task this process is "
                          "(task.type and task.index, or --job_name and --task_index)",
-                         at(source, "task").text);
+                         path_text(source, "task").text);
     }
     const trmi_job_tasks *job = &config->jobs[config->role];
     /* The evaluator does not train. No other task needs its address, so it need not be listed. */
@@ -548,13 +548,13 @@ trm_status trmi_tfconfig_check(const trmi_tfconfig *config, const char *source, 
             return TRMI_FAIL(err, TRM_INVALID,
                              "%s: the task is evaluator, but the cluster has a master, which "
                              "evaluates itself; write chief instead of master",
-                             at(source, "task.type").text);
+                             path_text(source, "task.type").text);
         }
         if (config->index != 0) {
             return TRMI_FAIL(err, TRM_INVALID,
                              "%s: the task is evaluator %d, but there is at most one; index 0 "
                              "expected",
-                             at(source, "task.index").text, config->index);
+                             path_text(source, "task.index").text, config->index);
         }
         return TRM_OK; /* listed or not */
     }
@@ -565,7 +565,7 @@ trm_status trmi_tfconfig_check(const trmi_tfconfig *config, const char *source, 
         return TRMI_FAIL(err, TRM_INVALID,
                          "%s: the task is %s %d, but the cluster lists no %s; add its address: "
                          "--%s_hosts, or cluster.%s in TF_CONFIG%s",
-                         at(source, "task.type").text, word, config->index, word, word, word,
+                         path_text(source, "task.type").text, word, config->index, word, word, word,
                          config->role == TRM_ROLE_CHIEF ? "; or leave it out, and worker 0 is chief"
                                                         : "");
     }
@@ -573,11 +573,11 @@ trm_status trmi_tfconfig_check(const trmi_tfconfig *config, const char *source, 
         return config->sparse && config->role == TRM_ROLE_WORKER
                    ? TRMI_FAIL(err, TRM_INVALID,
                                "%s: the task is worker %d, which the worker map does not have",
-                               at(source, "task.index").text, config->index)
+                               path_text(source, "task.index").text, config->index)
                    : TRMI_FAIL(err, TRM_INVALID,
                                "%s: the task is %s %d, but the cluster lists %d (0 to %d)",
-                               at(source, "task.index").text, word, config->index, job->count,
-                               job->count - 1);
+                               path_text(source, "task.index").text, word, config->index,
+                               job->count, job->count - 1);
     }
     return TRM_OK;
 }

@@ -59,26 +59,26 @@ static void say_command(const trmi_launch *launch, const trmi_task_process *task
     for (const char *const *word = task->command; *word != NULL; word++) {
         trmi_text_printf(&text, "%s%s", word == task->command ? "" : " ", *word);
     }
-    trmi_launch_say(launch->options, "  runs  %.900s", text.data ? text.data : "?");
+    trmi_launch_print(launch->options, "  runs  %.900s", text.data ? text.data : "?");
     trmi_text_free(&text);
 }
 
 /* Shows what would be started (--dry-run): log, cores, variables, command. */
-static void describe(const trmi_launch *launch) {
+static void show_plan(const trmi_launch *launch) {
     static const char *const shown[] = {
         "RANK_ID=",   "RANK_SIZE=",          "DEVICE_ID=", "RANK_TABLE_FILE=",
         "TF_CONFIG=", "TRIREME_RENDEZVOUS=", "OMP_"};
     for (int32_t t = 0; t < launch->count; t++) {
         const trmi_task_process *task = &launch->tasks[t];
-        trmi_launch_say(launch->options, "%s  log %s", task->name, task->log);
+        trmi_launch_print(launch->options, "%s  log %s", task->name, task->log);
         if (task->core_count > 0) {
-            trmi_launch_say(launch->options, "  cores %d to %d", launch->cores[task->first_core],
-                            launch->cores[task->first_core + task->core_count - 1]);
+            trmi_launch_print(launch->options, "  cores %d to %d", launch->cores[task->first_core],
+                              launch->cores[task->first_core + task->core_count - 1]);
         }
         for (char **one = task->env; *one != NULL; one++) {
             for (size_t s = 0; s < sizeof shown / sizeof shown[0]; s++) {
                 if (strncmp(*one, shown[s], strlen(shown[s])) == 0) {
-                    trmi_launch_say(launch->options, "  env   %.900s", *one);
+                    trmi_launch_print(launch->options, "  env   %.900s", *one);
                 }
             }
         }
@@ -88,7 +88,7 @@ static void describe(const trmi_launch *launch) {
 
 /* Passes on what the console task has written to stream `which` (0 stdout, 1 stderr), to its log
  * and to the launcher's output. Returns false when the stream has ended. */
-static bool pump(trmi_launch *launch, int which) {
+static bool copy_output(trmi_launch *launch, int which) {
     char data[16384];
     for (int round = 0; round < 16; round++) {
         ssize_t bytes = read(launch->out_fd[which], data, sizeof data);
@@ -120,7 +120,7 @@ static bool pump(trmi_launch *launch, int which) {
 }
 
 /* Sends a signal to all tasks. */
-static void tell_all(trmi_launch *launch, int signal_number) {
+static void signal_all(trmi_launch *launch, int signal_number) {
     for (int32_t t = 0; t < launch->count; t++) {
         trmi_launch_signal(launch, &launch->tasks[t], signal_number);
     }
@@ -131,13 +131,13 @@ static void begin_ending(trmi_launch *launch, job_state *job, int signal_number)
     if (!job->ending) {
         job->ending = true;
         job->ending_time = trmi_os_now();
-        tell_all(launch, signal_number);
+        signal_all(launch, signal_number);
     }
 }
 
 /* Returns 0 for a good end. Larger values mean that the task is more likely to be the cause of a
  * failure than to have failed in consequence: 1 a peer failed, 2 another exit code, 3 a signal. */
-static int guilt(const trmi_task_process *task) {
+static int failure_rank(const trmi_task_process *task) {
     int status = task->wait_status;
     if (WIFSIGNALED(status)) {
         return 3;
@@ -154,7 +154,8 @@ static bool has_failed(const trmi_task_process *task) {
 /* True for a failure of the task's own, even after SIGTERM was sent to it (for instance, a failed
  * save). */
 static bool has_own_failure(const trmi_task_process *task) {
-    return WIFEXITED(task->wait_status) && guilt(task) == 2 && WEXITSTATUS(task->wait_status) < 128;
+    return WIFEXITED(task->wait_status) && failure_rank(task) == 2 &&
+           WEXITSTATUS(task->wait_status) < 128;
 }
 
 /* Describes the end of a task. */
@@ -185,38 +186,38 @@ static void task_ended(trmi_launch *launch, job_state *job, int32_t index) {
         job->ending_time = task->ended_time;
     }
     bool told = job->ending || (job->drained && !task->trains);
-    if (guilt(task) == 0) {
+    if (failure_rank(task) == 0) {
         return;
     }
     if (!told && task->restarts_left > 0 && !has_failed(task)) {
         task->restarts_left--;
         trmi_launch_signal(launch, task, SIGKILL); /* processes that it has left behind */
-        trmi_launch_say(launch->options, "%s %s; started again (%d more times)", task->name, text,
-                        task->restarts_left);
+        trmi_launch_print(launch->options, "%s %s; started again (%d more times)", task->name, text,
+                          task->restarts_left);
         if (trmi_launch_spawn(launch, task, &err) == TRM_OK) {
             return;
         }
-        trmi_launch_blame(launch->options, "%s", err.message);
+        trmi_launch_print_failure(launch->options, "%s", err.message);
     }
     if (told && (job->stop_signal != 0 || job->timed_out || job->drained)) {
         if (job->stop_signal != 0 && has_own_failure(task)) {
-            trmi_launch_blame(launch->options, "%s %s", task->name, text);
+            trmi_launch_print_failure(launch->options, "%s %s", task->name, text);
         }
         return; /* it ended because of the signal */
     }
     if (job->first_failed < 0) {
         job->first_failed = index;
         job->first_failed_time = task->ended_time;
-    } else if (!job->ending && guilt(task) > guilt(&launch->tasks[job->first_failed])) {
+    } else if (!job->ending && failure_rank(task) > failure_rank(&launch->tasks[job->first_failed])) {
         job->first_failed = index; /* the earlier one may only have noticed this failure */
     }
     if (task->role == TRM_ROLE_EVALUATOR) {
-        trmi_launch_say(launch->options, "%s %s; training goes on without it", task->name, text);
+        trmi_launch_print(launch->options, "%s %s; training goes on without it", task->name, text);
     }
 }
 
 /* Collects ended processes. */
-static void reap(trmi_launch *launch, job_state *job) {
+static void collect_ended(trmi_launch *launch, job_state *job) {
     for (int32_t t = 0; t < launch->count; t++) {
         trmi_task_process *task = &launch->tasks[t];
         int status;
@@ -242,20 +243,20 @@ static bool only_evaluator_failed(const trmi_launch *launch, const job_state *jo
  * SIGHUP ends the job, a second one kills it. */
 static void handle_signal(trmi_launch *launch, job_state *job, int number) {
     if (number == SIGCHLD) {
-        return; /* reap() runs in every round */
+        return; /* collect_ended() runs in every round */
     }
     if (number == SIGUSR1 || number == SIGUSR2) {
         job->warned |= number == SIGUSR1;
-        tell_all(launch, number);
+        signal_all(launch, number);
         return;
     }
     if (job->stop_signal == 0) {
         job->stop_signal = number;
-        trmi_launch_say(launch->options, "signal %d: all processes are told to end", number);
+        trmi_launch_print(launch->options, "signal %d: all processes are told to end", number);
         begin_ending(launch, job, number);
     } else {
         job->killed = true;
-        tell_all(launch, SIGKILL);
+        signal_all(launch, SIGKILL);
     }
 }
 
@@ -283,23 +284,24 @@ static void miss_server(trmi_launch *launch, job_state *job, int32_t index, doub
     task->ended_time = trmi_os_now();
     if (task->restarts_left > 0) {
         task->restarts_left--;
-        trmi_launch_say(launch->options,
-                        "%s ended with exit code 0, but %s still runs %.0f s later; started again "
-                        "(%d more times)",
-                        task->name, running_trainer(launch)->name, seconds, task->restarts_left);
+        trmi_launch_print(
+            launch->options,
+            "%s ended with exit code 0, but %s still runs %.0f s later; started again "
+            "(%d more times)",
+            task->name, running_trainer(launch)->name, seconds, task->restarts_left);
         if (trmi_launch_spawn(launch, task, &err) == TRM_OK) {
             return;
         }
-        trmi_launch_blame(launch->options, "%s", err.message);
+        trmi_launch_print_failure(launch->options, "%s", err.message);
     }
     if (others && job->first_failed < 0) {
-        trmi_launch_blame(launch->options, "%s ended with exit code 0 before the job was over",
-                          task->name);
+        trmi_launch_print_failure(launch->options,
+                                  "%s ended with exit code 0 before the job was over", task->name);
         job->first_failed = index;
         job->first_failed_time = task->ended_time;
     } else if (!others) {
-        trmi_launch_say(launch->options, "all parameter servers have ended, but %s still runs",
-                        running_trainer(launch)->name);
+        trmi_launch_print(launch->options, "all parameter servers have ended, but %s still runs",
+                          running_trainer(launch)->name);
     }
 }
 
@@ -307,8 +309,9 @@ static void miss_server(trmi_launch *launch, job_state *job, int32_t index, doub
 static void watch_servers(trmi_launch *launch, job_state *job, double now, double seconds) {
     for (int32_t t = 0; t < launch->count; t++) {
         const trmi_task_process *task = &launch->tasks[t];
-        if (task->role == TRM_ROLE_PS && task->pid > 0 && !task->running && guilt(task) == 0 &&
-            now - task->ended_time >= seconds && running_trainer(launch) != NULL) {
+        if (task->role == TRM_ROLE_PS && task->pid > 0 && !task->running &&
+            failure_rank(task) == 0 && now - task->ended_time >= seconds &&
+            running_trainer(launch) != NULL) {
             miss_server(launch, job, t, seconds);
         }
     }
@@ -331,8 +334,8 @@ static void keep_time(trmi_launch *launch, job_state *job, double now) {
         job->timed_out = true;
         for (int32_t t = 0; t < launch->count; t++) {
             if (launch->tasks[t].running) {
-                trmi_launch_blame(launch->options, "%s still runs after %.0f s (--timeout)",
-                                  launch->tasks[t].name, options->timeout_seconds);
+                trmi_launch_print_failure(launch->options, "%s still runs after %.0f s (--timeout)",
+                                          launch->tasks[t].name, options->timeout_seconds);
             }
         }
         begin_ending(launch, job, SIGTERM);
@@ -347,22 +350,22 @@ static void keep_time(trmi_launch *launch, job_state *job, double now) {
     }
     if (job->ending && !job->killed && now - job->ending_time >= grace) {
         job->killed = true;
-        trmi_launch_say(launch->options, "still running after %.0f s: killed", grace);
-        tell_all(launch, SIGKILL);
+        trmi_launch_print(launch->options, "still running after %.0f s: killed", grace);
+        signal_all(launch, SIGKILL);
     }
     /* All workers have ended: the servers get `drain` seconds, then SIGTERM, then SIGKILL. */
     if (all_but_ps && ps && !job->ending) {
         job->drain_time = job->drain_time > 0 ? job->drain_time : now;
         if (now - job->drain_time >= drain && !job->drained) {
             job->drained = true;
-            trmi_launch_say(launch->options,
-                            "all workers have ended; the parameter servers are told to");
+            trmi_launch_print(launch->options,
+                              "all workers have ended; the parameter servers are told to");
             for (int32_t t = 0; t < launch->count; t++) {
                 trmi_launch_signal(launch, &launch->tasks[t], SIGTERM);
             }
         } else if (job->drained && now - job->drain_time >= drain + grace && !job->killed) {
             job->killed = true;
-            tell_all(launch, SIGKILL);
+            signal_all(launch, SIGKILL);
         }
     }
 }
@@ -390,18 +393,18 @@ static void wait_for_end(trmi_launch *launch, job_state *job) {
         }
         for (int i = 0; i < 2; i++) {
             if (polls[1 + i].revents != 0) {
-                pump(launch, i);
+                copy_output(launch, i);
             }
         }
-        reap(launch, job);
+        collect_ended(launch, job);
         trmi_launch_guard_keep(launch);
         keep_time(launch, job, trmi_os_now());
     }
     /* Kill grandchildren that have outlived their rank, then read what is left in the pipes. */
-    tell_all(launch, SIGKILL);
+    signal_all(launch, SIGKILL);
     for (int i = 0; i < 2; i++) {
         struct pollfd last = {.fd = launch->out_fd[i], .events = POLLIN};
-        while (launch->out_fd[i] >= 0 && poll(&last, 1, 200) > 0 && pump(launch, i)) {
+        while (launch->out_fd[i] >= 0 && poll(&last, 1, 200) > 0 && copy_output(launch, i)) {
         }
     }
     /* Wait up to 2 s until all groups are empty. */
@@ -472,7 +475,7 @@ static void say_tail(const trmi_launch *launch, const trmi_task_process *task) {
     ssize_t bytes = pread(fd, data, TAIL_BYTES, from);
     close(fd);
     if (bytes <= 0) {
-        trmi_launch_blame(launch->options, "%s is empty", task->log);
+        trmi_launch_print_failure(launch->options, "%s is empty", task->log);
         return;
     }
     data[bytes] = '\0';
@@ -483,16 +486,16 @@ static void say_tail(const trmi_launch *launch, const trmi_task_process *task) {
             break;
         }
     }
-    trmi_launch_blame(launch->options, "the end of %s:", task->log);
+    trmi_launch_print_failure(launch->options, "the end of %s:", task->log);
     for (char *line; (line = strsep(&start, "\n")) != NULL;) {
         if (line[0] != '\0' || start != NULL) {
-            trmi_launch_blame(launch->options, "| %.900s", line);
+            trmi_launch_print_failure(launch->options, "| %.900s", line);
         }
     }
 }
 
 /* Fills the result and shows the end of the job. */
-static void conclude(trmi_launch *launch, job_state *job) {
+static void fill_result(trmi_launch *launch, job_state *job) {
     trm_launch_result *result = job->result;
     result->seconds = trmi_os_now() - job->start_time;
     if (job->first_failed >= 0) {
@@ -509,7 +512,7 @@ static void conclude(trmi_launch *launch, job_state *job) {
         result->exit_code = result->failed_signal ? 128 + result->failed_signal
                             : after_signal        ? result->failed_code
                                                   : 2;
-        trmi_launch_blame(launch->options, "%s %s", task->name, text);
+        trmi_launch_print_failure(launch->options, "%s %s", task->name, text);
         if (!task->console || launch->options->write == NULL) {
             say_tail(launch, task);
         }
@@ -520,7 +523,7 @@ static void conclude(trmi_launch *launch, job_state *job) {
     if (job->stop_signal != 0) {
         result->exit_code = 128 + job->stop_signal;
     }
-    trmi_launch_conclude(launch->options, result, job->stop_signal);
+    trmi_launch_print_result(launch->options, result, job->stop_signal);
 }
 
 /* Blocks signals and receives them through a descriptor while the job runs. *before: the old
@@ -538,7 +541,7 @@ static trm_status take_signals(trmi_launch *launch, sigset_t *before, trm_error 
 }
 
 /* Runs the job: folders, guardian, tasks, wait, end. */
-static trm_status run(trmi_launch *launch, job_state *job, trm_error *err) {
+static trm_status run_job(trmi_launch *launch, job_state *job, trm_error *err) {
     TRMI_TRY(trmi_launch_directories(launch, err));
     TRMI_TRY(trmi_launch_guard(launch, err));
     /* Become the reaper of orphaned descendants while the job runs. */
@@ -551,20 +554,20 @@ static trm_status run(trmi_launch *launch, job_state *job, trm_error *err) {
     /* Start all tasks. If one cannot be started, the others end at once. */
     for (int32_t t = 0; t < launch->count && status == TRM_OK; t++) {
         if (launch->tasks[t].role == TRM_ROLE_WORKER && launch->options->role_count == 0) {
-            trmi_launch_say(launch->options, "start training for device %d",
-                            launch->tasks[t].index);
+            trmi_launch_print(launch->options, "start training for device %d",
+                              launch->tasks[t].index);
         }
         status = trmi_launch_spawn(launch, &launch->tasks[t], err);
     }
     if (status != TRM_OK) {
         job->ending = job->killed = true;
-        tell_all(launch, SIGKILL);
+        signal_all(launch, SIGKILL);
     }
     /* Wait, then collect processes that the tasks have left. */
     wait_for_end(launch, job);
     end_adopted(launch, before, before_count);
     if (status == TRM_OK) {
-        conclude(launch, job);
+        fill_result(launch, job);
     }
     trmi_launch_guard_end(launch);
     prctl(PR_SET_CHILD_SUBREAPER, (unsigned long)subreaper);
@@ -585,17 +588,17 @@ trm_status trm_launch(const trm_launch_options *options, trm_launch_result *resu
         goto done;
     }
     if (options->dry_run) {
-        describe(&launch);
+        show_plan(&launch);
         goto done;
     }
     /* Run it. */
     status = take_signals(&launch, &before, err);
     if (status == TRM_OK) {
-        trmi_launch_say(options, "%d process%s, %d thread%s each%s", launch.count,
-                        launch.count == 1 ? "" : "es", launch.threads,
-                        launch.threads == 1 ? "" : "s",
-                        launch.shared_cores ? ", cores shared: waiting ranks sleep" : "");
-        status = run(&launch, &job, err);
+        trmi_launch_print(options, "%d process%s, %d thread%s each%s", launch.count,
+                          launch.count == 1 ? "" : "es", launch.threads,
+                          launch.threads == 1 ? "" : "s",
+                          launch.shared_cores ? ", cores shared: waiting ranks sleep" : "");
+        status = run_job(&launch, &job, err);
     }
     /* Give everything back. */
     if (launch.signal_fd >= 0) {

@@ -17,28 +17,28 @@ static void put(const trm_launch_options *options, trm_launch_stream stream, con
     }
 }
 
-void trmi_launch_say(const trm_launch_options *options, const char *format, ...) {
+void trmi_launch_print(const trm_launch_options *options, const char *format, ...) {
     va_list args;
     va_start(args, format);
     put(options, TRM_LAUNCH_SAY, format, args);
     va_end(args);
 }
 
-void trmi_launch_blame(const trm_launch_options *options, const char *format, ...) {
+void trmi_launch_print_failure(const trm_launch_options *options, const char *format, ...) {
     va_list args;
     va_start(args, format);
     put(options, TRM_LAUNCH_BLAME, format, args);
     va_end(args);
 }
 
-void trmi_launch_conclude(const trm_launch_options *options, const trm_launch_result *result,
-                          int stop_signal) {
+void trmi_launch_print_result(const trm_launch_options *options, const trm_launch_result *result,
+                              int stop_signal) {
     if (result->exit_code == 0) {
-        trmi_launch_say(options, "training success");
+        trmi_launch_print(options, "training success");
     } else if (stop_signal != 0) {
-        trmi_launch_say(options, "training stopped by signal %d (%s)", stop_signal,
-                        strsignal(stop_signal));
+        trmi_launch_print(options, "training stopped by signal %d (%s)", stop_signal,
+                          strsignal(stop_signal));
     } else {
-        trmi_launch_blame(options, "training failed");
+        trmi_launch_print_failure(options, "training failed");
     }
 }

@@ -77,8 +77,8 @@ trm_status trmi_launch_directories(trmi_launch *launch, trm_error *err) {
 
 /* Turns the forked child into the task; calls only async-signal-safe functions. If exec fails it
  * writes errno to `report`. */
-static _Noreturn void become(const trmi_launch *launch, const trmi_task_process *task,
-                             const int outputs[2], int report, pid_t parent) {
+static _Noreturn void exec_task(const trmi_launch *launch, const trmi_task_process *task,
+                                const int outputs[2], int report, pid_t parent) {
     sigset_t none;
     int null = open("/dev/null", O_RDONLY);
     /* The task leads a process group, so that a signal reaches its children too. */
@@ -170,7 +170,7 @@ trm_status trmi_launch_spawn(trmi_launch *launch, trmi_task_process *task, trm_e
     /* _Fork: handlers of fork() are for programs that continue in the child */
     pid_t pid = problem == 0 ? _Fork() : -1;
     if (pid == 0) {
-        become(launch, task, outputs, report[1], parent);
+        exec_task(launch, task, outputs, report[1], parent);
     }
     /* The parent closes the child's ends, also after an error. */
     problem = pid < 0 && problem == 0 ? errno : problem;
@@ -220,7 +220,7 @@ void trmi_launch_signal(trmi_launch *launch, trmi_task_process *task, int signal
 }
 
 /* Removes the files that a rank 0 which was killed at the rendezvous leaves in /tmp. */
-static void sweep(const trmi_launch *launch) {
+static void remove_meeting_files(const trmi_launch *launch) {
     char lock[120];
     if (launch->meet[0] != '\0') {
         snprintf(lock, sizeof lock, "%s.lock", launch->meet);
@@ -231,7 +231,7 @@ static void sweep(const trmi_launch *launch) {
 
 /* The guardian: reads groups (positive: started, negative: gone) until the launcher's end of the
  * socket is closed for any reason, then kills the groups that are left. */
-static _Noreturn void guard(int fd, const trmi_launch *launch) {
+static _Noreturn void guardian_main(int fd, const trmi_launch *launch) {
     enum { GROUPS = 4096 };
     static int32_t groups[GROUPS];
     int32_t count = 0, group;
@@ -262,7 +262,7 @@ static _Noreturn void guard(int fd, const trmi_launch *launch) {
     for (int32_t g = 0; g < count; g++) {
         kill(-groups[g], SIGKILL);
     }
-    sweep(launch);
+    remove_meeting_files(launch);
     _exit(0);
 }
 
@@ -276,7 +276,7 @@ trm_status trmi_launch_guard(trmi_launch *launch, trm_error *err) {
     launch->guard_pid = _Fork();
     if (launch->guard_pid == 0) {
         close(ends[1]);
-        guard(ends[0], launch);
+        guardian_main(ends[0], launch);
     }
     close(ends[0]);
     if (launch->guard_pid < 0) {
@@ -297,7 +297,7 @@ void trmi_launch_guard_keep(trmi_launch *launch) {
     launch->guard_fd = -1;
     launch->guard_pid = 0;
     if (trmi_launch_guard(launch, &err) != TRM_OK) {
-        trmi_launch_say(
+        trmi_launch_print(
             launch->options,
             "the guardian process has died: %s; should the launcher be killed, its processes "
             "stay",
@@ -310,7 +310,7 @@ void trmi_launch_guard_keep(trmi_launch *launch) {
             tell_guard(launch, (int32_t)launch->tasks[t].pid);
         }
     }
-    trmi_launch_say(launch->options, "the guardian process has died; started again");
+    trmi_launch_print(launch->options, "the guardian process has died; started again");
 }
 
 void trmi_launch_guard_end(trmi_launch *launch) {

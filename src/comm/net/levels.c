@@ -112,7 +112,8 @@ bool trmi_levels_apply(const trm_comm *comm, const trmi_engine_call *op) {
 }
 
 /* Makes *buffer at least `bytes` of shared memory. A failure poisons the job: the peers wait. */
-static trm_status need(trm_comm *comm, char **buffer, size_t *have, size_t bytes, trm_error *err) {
+static trm_status grow_buffer(trm_comm *comm, char **buffer, size_t *have, size_t bytes,
+                              trm_error *err) {
     if (bytes > *have) {
         trmi_shm_host_free(comm->host, *buffer);
         *have = 0;
@@ -189,8 +190,8 @@ static trm_status widened(trm_comm *comm, const trmi_engine_call *op, trm_dtype 
     levels *l = levels_of(comm);
     *send = op->send;
     if (wide != op->dtype) {
-        TRMI_TRY(
-            need(comm, &l->input, &l->input_bytes, (size_t)op->count * trm_dtype_bytes(wide), err));
+        TRMI_TRY(grow_buffer(comm, &l->input, &l->input_bytes,
+                             (size_t)op->count * trm_dtype_bytes(wide), err));
         trmi_reduce_widen(op->send, op->dtype, l->input, wide, op->count);
         *send = l->input;
     }
@@ -212,7 +213,7 @@ static trm_status allreduce_slices(trm_comm *comm, const trmi_engine_call *op, b
     size_t bytes = (size_t)l->counts[me] * trm_dtype_bytes(wide);
     const void *send;
     TRMI_TRY(widened(comm, op, wide, &send, err));
-    TRMI_TRY(need(comm, &l->output, &l->output_bytes, bytes > 0 ? bytes : 1, err));
+    TRMI_TRY(grow_buffer(comm, &l->output, &l->output_bytes, bytes > 0 ? bytes : 1, err));
     TRMI_TRY(run_local(comm, op, TRM_REDUCE_SCATTERV, send, l->output, wide, 0, err));
     TRMI_TRY(run_across(comm, op, TRM_ALLREDUCE, l->same_index, 0, l->output, l->output,
                         l->counts[me], wide, background, err));
@@ -235,7 +236,7 @@ static trm_status sum_to_leaders(trm_comm *comm, const trmi_engine_call *op,
     TRMI_TRY(widened(comm, op, wide, &send, err));
     if (leads) {
         size_t bytes = (size_t)op->count * trm_dtype_bytes(wide);
-        TRMI_TRY(need(comm, &l->output, &l->output_bytes, bytes > 0 ? bytes : 1, err));
+        TRMI_TRY(grow_buffer(comm, &l->output, &l->output_bytes, bytes > 0 ? bytes : 1, err));
     }
     TRMI_TRY(run_local(comm, op, TRM_REDUCE, send, l->output, wide, leader, err));
     /* Sum across hosts; divide and convert at the end. */

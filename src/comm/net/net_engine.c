@@ -28,8 +28,8 @@ static bool is_reduction(trm_collective_kind kind) {
 /* Returns the algorithm for a collective: direct if bits must not depend on anything, else the one
  * that the user prescribes, else the cheapest one. It depends only on values that are equal on all
  * ranks, because all ranks must choose the same. */
-static trmi_algorithm choose(const trmi_net *net, trm_collective_kind kind, int32_t size,
-                             int64_t total, size_t element) {
+static trmi_algorithm choose_algorithm(const trmi_net *net, trm_collective_kind kind, int32_t size,
+                                       int64_t total, size_t element) {
     if (is_reduction(kind) && net->base.group.deterministic == TRM_DETERMINISTIC_STRICT) {
         return TRMI_DIRECT;
     }
@@ -92,7 +92,8 @@ static trm_status find_schedule(trmi_net *net, const trmi_schedule_request *requ
 
 /* --- running --- */
 /* Makes *buffer at least `bytes` long. A failure poisons the job, because the peers wait. */
-static trm_status need(trmi_net *net, char **buffer, size_t *have, size_t bytes, trm_error *err) {
+static trm_status grow_buffer(trmi_net *net, char **buffer, size_t *have, size_t bytes,
+                              trm_error *err) {
     if (bytes > *have) {
         trmi_free(*buffer);
         *have = 0;
@@ -142,8 +143,8 @@ static trm_status play_reduction(trmi_net *net, const trmi_net_part *p, trmi_pla
     }
     /* A wider partial type: convert, run, convert back. */
     size_t bytes = trm_dtype_bytes(wide);
-    TRMI_TRY(need(net, &net->wide_in, &net->wide_in_bytes, (size_t)in * bytes, err));
-    TRMI_TRY(need(net, &net->wide_out, &net->wide_out_bytes, (size_t)out * bytes, err));
+    TRMI_TRY(grow_buffer(net, &net->wide_in, &net->wide_in_bytes, (size_t)in * bytes, err));
+    TRMI_TRY(grow_buffer(net, &net->wide_out, &net->wide_out_bytes, (size_t)out * bytes, err));
     trmi_reduce_widen(p->send, p->dtype, net->wide_in, wide, in);
     play->dtype = wide;
     play->send = net->wide_in;
@@ -174,7 +175,7 @@ trm_status trmi_net_play(trmi_net *net, const trmi_net_part *p, trm_error *err) 
     }
     /* The total of an all-to-allv differs between ranks, so it must not influence the choice. */
     int64_t total = p->kind == TRM_ALLTOALLV ? 0 : p->total;
-    request.algorithm = choose(net, p->kind, p->size, total, element);
+    request.algorithm = choose_algorithm(net, p->kind, p->size, total, element);
     trmi_play play = {.op = op,
                       .ranks = p->ranks,
                       .send = p->send,

@@ -62,7 +62,8 @@ static bool decode_head(const uint8_t wire[TRMI_FRAME_HEAD_BYTES], trmi_tag *tag
 
 /* --- errors --- */
 /* Returns the PEER error of a lost connection; the transport's culprit is the link's peer. */
-static trm_status lost(tcp *self, const trmi_link *link, const char *what, trm_error *err) {
+static trm_status fail_connection(tcp *self, const trmi_link *link, const char *what,
+                                  trm_error *err) {
     self->base.culprit = link->peer;
     const trmi_group *group = &self->base.group;
     return TRMI_FAIL(err, TRM_PEER, "rank %d lost its connection to rank %d: %s",
@@ -70,8 +71,8 @@ static trm_status lost(tcp *self, const trmi_link *link, const char *what, trm_e
 }
 
 /* Returns the CORRUPT error of a damaged frame. */
-static trm_status damaged(tcp *self, const trmi_link *link, const trmi_transfer *t,
-                          const char *what, trm_error *err) {
+static trm_status fail_damaged(tcp *self, const trmi_link *link, const trmi_transfer *t,
+                               const char *what, trm_error *err) {
     self->base.culprit = link->peer;
     const trmi_group *group = &self->base.group;
     return TRMI_FAIL(err, TRM_CORRUPT,
@@ -133,7 +134,7 @@ static trm_status write_some(tcp *self, trmi_link *link, bool *moved, trm_error 
             if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR) {
                 return TRM_OK;
             }
-            return lost(self, link, strerror(errno), err);
+            return fail_connection(self, link, strerror(errno), err);
         }
         *moved = true;
         link->out_done += (uint64_t)wrote;
@@ -157,17 +158,19 @@ static trm_status write_some(tcp *self, trmi_link *link, bool *moved, trm_error 
 
 /* --- reading --- */
 /* Number of bytes that were read ahead and not used yet. */
-static uint32_t ahead(const trmi_link *link) { return link->ahead_to - link->ahead_from; }
+static uint32_t read_ahead_bytes(const trmi_link *link) {
+    return link->ahead_to - link->ahead_from;
+}
 
 /* Reads into `to` (`wanted` bytes, may be 0) and, in the same call, into the read-ahead buffer.
  * *got is the number of bytes in `to`. Returns PENDING if nothing has arrived. */
 static trm_status read_into(tcp *self, trmi_link *link, char *to, uint64_t wanted, uint64_t *got,
                             trm_error *err) {
     /* Move what is left to the front of the buffer. */
-    if (ahead(link) == 0) {
+    if (read_ahead_bytes(link) == 0) {
         link->ahead_from = link->ahead_to = 0;
     } else if (link->ahead_from > 0) {
-        memmove(link->ahead, link->ahead + link->ahead_from, ahead(link));
+        memmove(link->ahead, link->ahead + link->ahead_from, read_ahead_bytes(link));
         link->ahead_to -= link->ahead_from;
         link->ahead_from = 0;
     }
@@ -180,10 +183,10 @@ static trm_status read_into(tcp *self, trmi_link *link, char *to, uint64_t wante
         if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR) {
             return TRM_PENDING;
         }
-        return lost(self, link, strerror(errno), err);
+        return fail_connection(self, link, strerror(errno), err);
     }
     if (read_bytes == 0) {
-        return lost(self, link, "closed by that rank", err);
+        return fail_connection(self, link, "closed by that rank", err);
     }
     *got = (uint64_t)read_bytes < wanted ? (uint64_t)read_bytes : wanted;
     link->ahead_to += (uint32_t)((uint64_t)read_bytes - *got);
@@ -193,7 +196,7 @@ static trm_status read_into(tcp *self, trmi_link *link, char *to, uint64_t wante
 /* Reads until at least `bytes` (of a head or a tail) are in the read-ahead buffer. */
 static trm_status read_ahead(tcp *self, trmi_link *link, uint32_t bytes, trm_error *err) {
     uint64_t none;
-    while (ahead(link) < bytes) {
+    while (read_ahead_bytes(link) < bytes) {
         TRMI_TRY(read_into(self, link, NULL, 0, &none, err));
     }
     return TRM_OK;
@@ -207,7 +210,7 @@ static trm_status read_head(tcp *self, trmi_link *link, trm_error *err) {
     trmi_tag tag;
     uint64_t bytes;
     if (!decode_head(link->ahead + link->ahead_from, &tag, &bytes)) {
-        return damaged(self, link, t, "frame head", err);
+        return fail_damaged(self, link, t, "frame head", err);
     }
     link->ahead_from += TRMI_FRAME_HEAD_BYTES;
     /* A frame for another operation or step: report both. */
@@ -232,8 +235,8 @@ static trm_status read_payload(tcp *self, trmi_link *link, bool *moved, trm_erro
     while (t->moved < t->bytes) {
         uint64_t got = t->bytes - t->moved;
         /* First what was read ahead. */
-        if (ahead(link) > 0) {
-            got = got < ahead(link) ? got : ahead(link);
+        if (read_ahead_bytes(link) > 0) {
+            got = got < read_ahead_bytes(link) ? got : read_ahead_bytes(link);
             memcpy(t->data + t->moved, link->ahead + link->ahead_from, got);
             link->ahead_from += (uint32_t)got;
         } else {
@@ -247,8 +250,8 @@ static trm_status read_payload(tcp *self, trmi_link *link, bool *moved, trm_erro
                     return TRM_PENDING;
                 }
                 if (direct <= 0) {
-                    return lost(self, link, direct < 0 ? strerror(errno) : "closed by that rank",
-                                err);
+                    return fail_connection(
+                        self, link, direct < 0 ? strerror(errno) : "closed by that rank", err);
                 }
                 got = (uint64_t)direct;
             }
@@ -273,7 +276,7 @@ static trm_status read_some(tcp *self, trmi_link *link, bool *moved, trm_error *
         /* The tail is the hash of the payload. */
         TRMI_TRY(read_ahead(self, link, TRMI_FRAME_TAIL_BYTES, err));
         if (trmi_get64(link->ahead + link->ahead_from) != XXH3_64bits_digest(link->in_hash)) {
-            return damaged(self, link, t, "payload", err);
+            return fail_damaged(self, link, t, "payload", err);
         }
         link->ahead_from += TRMI_FRAME_TAIL_BYTES;
         link->head_read = false;

@@ -49,19 +49,19 @@ static void read_counters(trmi_pace_card *card) {
 
 /* --- judging --- */
 /* Seconds of a step that the rank itself is responsible for. */
-static double busy(const trmi_pace_card *card) {
+static double own_seconds(const trmi_pace_card *card) {
     return card->steps > 0 ? (card->computing + card->data) / card->steps : 0;
 }
 
-/* Returns the median of busy(), the lower one of the two in the middle, so that with two ranks the
+/* Returns the median of own_seconds(), the lower one of the two in the middle, so that with two ranks the
  * slower one can be found. */
 static double median_busy(const trmi_pace_card *cards, int32_t n) {
     for (int32_t r = 0; r < n; r++) {
         int32_t below = 0, equal = 0;
-        double value = busy(&cards[r]);
+        double value = own_seconds(&cards[r]);
         for (int32_t i = 0; i < n; i++) {
-            below += busy(&cards[i]) < value;
-            equal += busy(&cards[i]) == value;
+            below += own_seconds(&cards[i]) < value;
+            equal += own_seconds(&cards[i]) == value;
         }
         if (below <= (n - 1) / 2 && (n - 1) / 2 < below + equal) {
             return value;
@@ -76,7 +76,7 @@ void trmi_pace_judge(const trmi_pace_card *cards, int32_t n, trmi_pace_watch *wa
     for (int32_t r = 0; r < n; r++) {
         trmi_pace_watch *watch = &watches[r];
         news[r] = TRMI_PACE_NOTHING;
-        if (busy(&cards[r]) <= limit) {
+        if (own_seconds(&cards[r]) <= limit) {
             news[r] = watch->told ? TRMI_PACE_AGAIN : TRMI_PACE_NOTHING;
             *watch = (trmi_pace_watch){0};
         } else if (++watch->slow_windows >= TRMI_PACE_WINDOWS && !watch->told) {
@@ -115,11 +115,11 @@ const char *trmi_pace_sentence(const trmi_pace_card *cards, int32_t n, int32_t r
                  card->pid);
         return text;
     }
-    cause_of(card, busy(card) - median, cause, sizeof cause);
+    cause_of(card, own_seconds(card) - median, cause, sizeof cause);
     snprintf(text, size,
              "rank %d (%.31s pid %d) is slow and the others wait for it: %.3g ms a step, their "
              "median is %.3g, in %d windows of %d steps; cause: %s",
-             r, card->host, card->pid, 1e3 * busy(card), 1e3 * median, TRMI_PACE_WINDOWS,
+             r, card->host, card->pid, 1e3 * own_seconds(card), 1e3 * median, TRMI_PACE_WINDOWS,
              card->steps, cause);
     return text;
 }
@@ -170,7 +170,7 @@ void trmi_pace_destroy(trmi_pace *pace) {
 }
 
 /* Logs the news of all ranks. */
-static void tell(const trmi_pace *pace) {
+static void log_findings(const trmi_pace *pace) {
     char text[400];
     for (int32_t r = 0; r < pace->comm->group.size; r++) {
         if (pace->news[r] != TRMI_PACE_NOTHING) {
@@ -212,7 +212,7 @@ trm_status trmi_pace_step(trmi_pace *pace, double step_seconds, double data_seco
     if (pace->cards[0].elapsed >= window_seconds) {
         trmi_pace_judge(pace->cards, pace->comm->group.size, pace->watches, pace->news);
         if (pace->comm->group.rank == 0) {
-            tell(pace);
+            log_findings(pace);
         }
         begin_window(pace);
     }

@@ -227,8 +227,8 @@ static trm_status find_hosts(trmi_side *side, trm_error *err) {
 }
 
 /* Creates the side channel in the state before the meeting. */
-static trm_status create(int32_t rank, int32_t size, const trm_join_options *options,
-                         trmi_side **out, trm_error *err) {
+static trm_status create_side(int32_t rank, int32_t size, const trm_join_options *options,
+                              trmi_side **out, trm_error *err) {
     pthread_condattr_t monotonic;
     trmi_side *side = trmi_alloc(sizeof *side);
     if (side == NULL) {
@@ -269,8 +269,8 @@ static trm_status create(int32_t rank, int32_t size, const trm_join_options *opt
 
 /* Checks the cluster description and fills in what this rank brings to the meeting: deadlines,
  * HELLO, place and token. */
-static trm_status prepare(const trm_cluster *cluster, const trm_join_options *options,
-                          trmi_join *join, trm_error *err) {
+static trm_status prepare_join(const trm_cluster *cluster, const trm_join_options *options,
+                               trmi_join *join, trm_error *err) {
     const trm_cluster_info *info = trm_cluster_get(cluster);
     static const trm_join_options none;
     memset(join, 0, sizeof *join);
@@ -328,7 +328,7 @@ static trm_status prepare(const trm_cluster *cluster, const trm_join_options *op
 }
 
 /* In a job whose ranks have no numbers, the first process that can open the address is rank 0. */
-static void stand_for_root(trmi_join *join) {
+static void try_to_be_root(trmi_join *join) {
     trm_error ignored;
     join->listens = trmi_listen(&join->place, trmi_os_now() + join->options.timeout_seconds,
                                 &join->listener, &ignored) == TRM_OK;
@@ -336,7 +336,7 @@ static void stand_for_root(trmi_join *join) {
 }
 
 /* Logs the warnings of the cluster description (rank 0 only). */
-static void warn(const trm_cluster *cluster) {
+static void log_warnings(const trm_cluster *cluster) {
     for (int32_t w = 0; w < trm_cluster_warning_count(cluster); w++) {
         trmi_log(TRM_LOG_WARN, "comm", "%s", trm_cluster_warning(cluster, w));
     }
@@ -347,7 +347,7 @@ trm_status trm_cluster_join(const trm_cluster *cluster, const trm_join_options *
     TRMI_NEED(err, cluster, out);
     trmi_join join;
     trmi_side *side = NULL;
-    TRMI_TRY(prepare(cluster, options, &join, err));
+    TRMI_TRY(prepare_join(cluster, options, &join, err));
     /* A scheduler is not a rank: it waits for the end of the job and gets END. */
     if (cluster->info.role == TRM_ROLE_SCHEDULER) {
         trm_status ended = trmi_side_watch(&join, err);
@@ -355,12 +355,12 @@ trm_status trm_cluster_join(const trm_cluster *cluster, const trm_join_options *
         return ended;
     }
     if (cluster->first_is_root) {
-        stand_for_root(&join);
+        try_to_be_root(&join);
     }
     if (join.hello.rank == 0) {
-        warn(cluster);
+        log_warnings(cluster);
     }
-    trm_status status = create(join.hello.rank, join.hello.size, &join.options, &side, err);
+    trm_status status = create_side(join.hello.rank, join.hello.size, &join.options, &side, err);
     if (status != TRM_OK) {
         goto failed;
     }

@@ -141,7 +141,7 @@ const char *trmi_side_name(const trmi_side *side, int32_t rank, char text[112]);
 void trmi_exchange_arrive(trmi_side *side, int32_t rank, int64_t id, const void *blob,
                           size_t bytes);
 /* Sends the missing ranks of exchange `id` to rank `rank`, which has requested them (rank 0). */
-void trmi_exchange_who(trmi_side *side, int32_t rank, int64_t id);
+void trmi_exchange_send_missing(trmi_side *side, int32_t rank, int64_t id);
 /* Ends this rank's own call `id`, with the blobs of all ranks or an error. */
 void trmi_exchange_finish(trmi_side *side, int64_t id, const trm_error *result, const void *all,
                           size_t bytes);

@@ -43,7 +43,7 @@ void trmi_exchange_finish(trmi_side *side, int64_t id, const trm_error *result, 
 
 /* Rank 0: sends the result to one rank, or (rank < 0) to all that have arrived, which ends the
  * exchange. */
-static void conclude(trmi_side *side, int32_t rank, int64_t id, const trm_error *result) {
+static void send_result(trmi_side *side, int32_t rank, int64_t id, const trm_error *result) {
     uint8_t wire[256];
     trmi_exchange_state *exchange = &side->exchange;
     size_t bytes = (size_t)side->base.size * exchange->bytes;
@@ -69,7 +69,7 @@ static void conclude(trmi_side *side, int32_t rank, int64_t id, const trm_error 
 }
 
 /* Starts to collect exchange `id`. Returns false if there is no memory. */
-static bool begin(trmi_side *side, int64_t id, size_t bytes) {
+static bool begin_exchange(trmi_side *side, int64_t id, size_t bytes) {
     trmi_exchange_state *exchange = &side->exchange;
     size_t total = (size_t)side->base.size * bytes;
     if (!trmi_grow((void **)&exchange->blobs, &exchange->capacity, (int64_t)total + 1, 1)) {
@@ -94,7 +94,7 @@ static bool fail_for_gone(trmi_side *side) {
             TRMI_FAIL(&result, TRM_PEER, "%s has left the job; exchange %lld waits for it",
                       trmi_side_name(side, r, name), (long long)exchange->id);
             result.rank = r;
-            conclude(side, -1, exchange->id, &result);
+            send_result(side, -1, exchange->id, &result);
             return true;
         }
     }
@@ -108,17 +108,17 @@ void trmi_exchange_arrive(trmi_side *side, int32_t rank, int64_t id, const void 
     size_t total;
     /* The first blob of an exchange starts it and determines the size of all. */
     if (__builtin_mul_overflow(bytes, (size_t)side->base.size, &total) ||
-        total > TRMI_FRAME_PAYLOAD_MAX || (exchange->id == 0 && !begin(side, id, bytes))) {
+        total > TRMI_FRAME_PAYLOAD_MAX || (exchange->id == 0 && !begin_exchange(side, id, bytes))) {
         TRMI_FAIL(&result, TRM_NOMEM, "exchange %lld: %zu bytes from each of %d ranks are too many",
                   (long long)id, bytes, side->base.size);
-        conclude(side, rank, id, &result);
+        send_result(side, rank, id, &result);
         return;
     }
     /* Another number: this rank has made other calls than the rank that started the exchange. */
     if (exchange->id != id) {
         TRMI_FAIL(&result, TRM_PEER, "rank %d is in exchange %lld, others are in %lld", rank,
                   (long long)id, (long long)exchange->id);
-        conclude(side, rank, id, &result);
+        send_result(side, rank, id, &result);
         return;
     }
     if (exchange->arrived[rank]) {
@@ -131,7 +131,7 @@ void trmi_exchange_arrive(trmi_side *side, int32_t rank, int64_t id, const void 
             &result, TRM_INVALID,
             "exchange %lld: rank %d brings %zu bytes, others %zu; all must bring equally many",
             (long long)id, rank, bytes, exchange->bytes);
-        conclude(side, -1, id, &result);
+        send_result(side, -1, id, &result);
         return;
     }
     if (bytes > 0) {
@@ -139,7 +139,7 @@ void trmi_exchange_arrive(trmi_side *side, int32_t rank, int64_t id, const void 
     }
     /* The last blob ends the exchange; otherwise a missing rank may have left already. */
     if (exchange->count == side->base.size) {
-        conclude(side, -1, id, &result);
+        send_result(side, -1, id, &result);
     } else {
         fail_for_gone(side);
     }
@@ -153,7 +153,7 @@ static void list_missing(const trmi_side *side, char text[160]) {
              list, side->base.size);
 }
 
-void trmi_exchange_who(trmi_side *side, int32_t rank, int64_t id) {
+void trmi_exchange_send_missing(trmi_side *side, int32_t rank, int64_t id) {
     char text[160] = "";
     if (side->exchange.id == id) {
         list_missing(side, text);
@@ -226,7 +226,8 @@ static void ask_missing(trmi_side *side, int64_t id, char text[160]) {
 
 /* Waits for the end of this rank's call. At the deadline it returns TIMEOUT with the missing
  * ranks. */
-static trm_status await(trmi_side *side, int64_t id, double timeout_seconds, trm_error *err) {
+static trm_status wait_for_result(trmi_side *side, int64_t id, double timeout_seconds,
+                                  trm_error *err) {
     trmi_exchange_state *exchange = &side->exchange;
     double deadline = trmi_os_now() + timeout_seconds;
     while (!exchange->done && !poisoned(side)) {
@@ -287,7 +288,7 @@ trm_status trmi_side_allgather(trm_bootstrap *bootstrap, const void *mine, size_
         trmi_side_wake(side);
     }
     if (status == TRM_OK) {
-        status = await(side, id, timeout_seconds, err);
+        status = wait_for_result(side, id, timeout_seconds, err);
     }
     exchange->waiting_id = 0;
     exchange->waiting_all = NULL;

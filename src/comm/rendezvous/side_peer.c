@@ -76,7 +76,7 @@ trm_status trmi_welcome_decode(trmi_side *side, const uint8_t *wire, size_t byte
 /* Fills join->token with the token that this rank has to prove. A token file has priority. Without
  * one, a unix socket needs none, because only its user reaches it; "file:" has its own secret;
  * otherwise rank 0 has published a random token for processes of this user on this host. */
-static trm_status know_token(trmi_join *join, const char *reached, bool here,
+static trm_status find_token(trmi_join *join, const char *reached, bool here,
                              const uint8_t published[32], bool *wrong_token, trm_error *err) {
     if (join->has_token || join->options.insecure || join->place.kind == TRMI_PLACE_UNIX) {
         return TRM_OK;
@@ -120,7 +120,7 @@ trm_status trmi_side_introduce(trmi_join *join, int fd, const uint8_t published[
         return TRMI_FAIL(err, TRM_INVALID, "the rendezvous %s belongs to another user (%s)",
                          join->place.text, where);
     }
-    TRMI_TRY(know_token(join, where, here, published, wrong_token, err));
+    TRMI_TRY(find_token(join, where, here, published, wrong_token, err));
     /* The address on which peers reach this rank: HCCL's, or that of this connection. */
     if (join->address[0] != '\0') {
         snprintf(join->hello.address, sizeof join->hello.address, "%.47s", join->address);
@@ -152,8 +152,8 @@ trm_status trmi_side_introduce(trmi_join *join, int fd, const uint8_t published[
 
 /* Waits for the WELCOME. A refusal arrives as a POISON frame; status TRM_PENDING in it means that
  * rank 0 belongs to another job, so that a later attempt may succeed. */
-static trm_status be_welcomed(trmi_side *side, trmi_join *join, trmi_link *link, double deadline,
-                              trm_error *err) {
+static trm_status wait_for_welcome(trmi_side *side, trmi_join *join, trmi_link *link,
+                                   double deadline, trm_error *err) {
     double start = trmi_os_now(), said = start;
     trmi_frame frame;
     uint8_t nonce[32];
@@ -204,8 +204,8 @@ static trm_status be_welcomed(trmi_side *side, trmi_join *join, trmi_link *link,
 
 /* Makes one attempt. Returns TRM_PENDING if another one may succeed; *refused is then set if rank 0
  * of another job refused this rank. */
-static trm_status attempt(trmi_side *side, trmi_join *join, int32_t number, double deadline,
-                          bool *wrong_token, bool *refused, trm_error *err) {
+static trm_status try_to_join(trmi_side *side, trmi_join *join, int32_t number, double deadline,
+                              bool *wrong_token, bool *refused, trm_error *err) {
     int fd;
     uint8_t secret[32];
     TRMI_TRY(trmi_connect(&join->place, number, &fd, secret, err));
@@ -215,7 +215,7 @@ static trm_status attempt(trmi_side *side, trmi_join *join, int32_t number, doub
         close(fd);
         return status;
     }
-    status = be_welcomed(side, join, link, deadline, err);
+    status = wait_for_welcome(side, join, link, deadline, err);
     if (status != TRM_OK) {
         *refused = status == TRM_PENDING && err->rank == 0;
         trmi_link_close(link);
@@ -231,7 +231,7 @@ trm_status trmi_side_peer(trmi_side *side, trmi_join *join, trm_error *err) {
     trm_error why, wrong_why = {0}, refusal = {0};
     for (int32_t number = 0;; number++) {
         bool wrong = false, refused = false;
-        trm_status status = attempt(side, join, number, deadline, &wrong, &refused, &why);
+        trm_status status = try_to_join(side, join, number, deadline, &wrong, &refused, &why);
         double now = trmi_os_now();
         if (status != TRM_PENDING) {
             if (status != TRM_OK && err != NULL) {

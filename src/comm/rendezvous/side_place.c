@@ -57,7 +57,7 @@ trm_status trmi_place_parse(const char *text, int32_t ports, trmi_place *out, tr
     return TRM_OK;
 }
 
-static void nap(double seconds) {
+static void sleep_seconds(double seconds) {
     nanosleep(&(struct timespec){.tv_nsec = (long)(seconds * 1e9)}, NULL);
 }
 
@@ -122,8 +122,8 @@ static trm_status listen_unix(const char *path, trmi_listener *out, trm_error *e
 
 /* Resolves a host name until it succeeds or the deadline passes: the DNS names of pods appear
  * late. */
-static trm_status resolve(const char *host, int32_t port, double deadline, struct addrinfo **out,
-                          trm_error *err) {
+static trm_status resolve_host(const char *host, int32_t port, double deadline,
+                               struct addrinfo **out, trm_error *err) {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
                              .ai_flags = AI_NUMERICSERV | AI_ADDRCONFIG};
     char service[8], part[64];
@@ -140,12 +140,13 @@ static trm_status resolve(const char *host, int32_t port, double deadline, struc
             return TRMI_FAIL(err, TRM_TIMEOUT, "host name \"%s\" is not known (%s)",
                              trmi_printable(host, part, sizeof part), gai_strerror(code));
         }
-        nap(0.2);
+        sleep_seconds(0.2);
     }
 }
 
 /* Writes an address in numeric form, without a scope ("%eth0"). */
-static void numeric(const struct sockaddr *address, socklen_t bytes, char *text, size_t size) {
+static void format_address(const struct sockaddr *address, socklen_t bytes, char *text,
+                           size_t size) {
     if (getnameinfo(address, bytes, text, (socklen_t)size, NULL, 0, NI_NUMERICHOST) != 0) {
         snprintf(text, size, "?");
     }
@@ -179,7 +180,7 @@ static int bind_all(struct addrinfo *list, int32_t port, trmi_listener *out) {
             continue;
         }
         if (out->count == 0) {
-            numeric(one->ai_addr, one->ai_addrlen, out->address, sizeof out->address);
+            format_address(one->ai_addr, one->ai_addrlen, out->address, sizeof out->address);
         }
         out->fds[out->count++] = fd;
     }
@@ -193,7 +194,7 @@ static trm_status listen_tcp(const char *host, int32_t port, int32_t ports, doub
     struct addrinfo *list;
     char part[64];
     int problem = 0;
-    TRMI_TRY(resolve(host, port, deadline, &list, err));
+    TRMI_TRY(resolve_host(host, port, deadline, &list, err));
     /* A port that is taken leads to the next; an address that this host lacks does not. */
     for (int32_t p = 0; p < ports; p++) {
         problem = bind_all(list, port == 0 ? 0 : port + p, out);
@@ -385,5 +386,5 @@ void trmi_local_address(int fd, char *text, size_t size) {
         snprintf(text, size, "127.0.0.1");
         return;
     }
-    numeric((struct sockaddr *)&own, bytes, text, size);
+    format_address((struct sockaddr *)&own, bytes, text, size);
 }

@@ -73,7 +73,7 @@ const char *trmi_missing_ranks(const bool *here, int32_t size, char text[96]) {
 /* The acceptor's question: returns the reason to refuse a connection, or NULL. Without a token,
  * only processes of this host are accepted, and at unix sockets and files only those of this
  * user. */
-static const char *refuses(void *context, bool is_local) {
+static const char *refusal_reason(void *context, bool is_local) {
     const trmi_join *join = context;
     if (!is_local && join->place.kind != TRMI_PLACE_TCP) {
         return "another user";
@@ -85,8 +85,8 @@ static const char *refuses(void *context, bool is_local) {
 
 /* Sends a refusal that the peer can read and closes the link. The peer has proved the token, so the
  * text may describe the job. */
-static void refuse(guest *who, trm_status status, const char *format, ...) TRM_PRINTF(3, 4);
-static void refuse(guest *who, trm_status status, const char *format, ...) {
+static void send_refusal(guest *who, trm_status status, const char *format, ...) TRM_PRINTF(3, 4);
+static void send_refusal(guest *who, trm_status status, const char *format, ...) {
     trm_error cause;
     char text[200];
     uint8_t wire[256];
@@ -113,7 +113,7 @@ static guest *guest_of(forming *form, int32_t rank) {
 }
 
 /* Logs the rank of another job. It tries again and again, so the same text is logged once. */
-static void note_stranger(forming *form, const trmi_hello *peer) {
+static void log_other_job(forming *form, const trmi_hello *peer) {
     char text[sizeof form->refused];
     snprintf(text, sizeof text, "rank %d (%.24s pid %d), of another job or rank table", peer->rank,
              peer->host, peer->pid);
@@ -125,14 +125,14 @@ static void note_stranger(forming *form, const trmi_hello *peer) {
 
 /* Checks a proven connection: same job, same size, same cluster description, a rank that is free.
  * If so it becomes a guest. Errors (INVALID) end the rendezvous; other misfits are only refused. */
-static trm_status examine(forming *form, guest *who, trm_error *err) {
+static trm_status check_candidate(forming *form, guest *who, trm_error *err) {
     const trmi_hello *own = &form->join->hello, *peer = &who->hello;
     /* Another job: the peer tries again until its own job meets. */
     if (memcmp(peer->key, own->key, 32) != 0) {
-        note_stranger(form, peer);
-        refuse(who, TRM_PENDING,
-               "another job meets at %s, or one with another rank table: rank 0 is %s pid %d",
-               form->join->place.text, own->host, own->pid);
+        log_other_job(form, peer);
+        send_refusal(who, TRM_PENDING,
+                     "another job meets at %s, or one with another rank table: rank 0 is %s pid %d",
+                     form->join->place.text, own->host, own->pid);
         return TRM_OK;
     }
     /* The same job, described differently: no rank could work with both, so the rendezvous ends. */
@@ -141,7 +141,7 @@ static trm_status examine(forming *form, guest *who, trm_error *err) {
                   "rank %d (%s pid %d) was told of %d ranks, rank 0 (%s pid %d) of %d; start all "
                   "with the same size",
                   peer->rank, peer->host, peer->pid, peer->size, own->host, own->pid, own->size);
-        refuse(who, TRM_INVALID, "%s", err->message);
+        send_refusal(who, TRM_INVALID, "%s", err->message);
         return TRM_INVALID;
     }
     if (memcmp(peer->digest, own->digest, 32) != 0) {
@@ -149,7 +149,7 @@ static trm_status examine(forming *form, guest *who, trm_error *err) {
                   "rank %d (%s pid %d) has another rank table (or host list) than rank 0 (%s); all "
                   "must have the same",
                   peer->rank, peer->host, peer->pid, own->host);
-        refuse(who, TRM_INVALID, "%s", err->message);
+        send_refusal(who, TRM_INVALID, "%s", err->message);
         return TRM_INVALID;
     }
     /* A scheduler is no rank; its link is kept until the job ends. */
@@ -160,18 +160,19 @@ static trm_status examine(forming *form, guest *who, trm_error *err) {
     }
     /* Ranks that cannot be added: only they are refused. */
     if (peer->rank == 0 || peer->rank < -1 || peer->rank >= own->size) {
-        refuse(who, TRM_INVALID, "rank %d cannot join: 1 to %d expected (rank 0 is %s pid %d)",
-               peer->rank, own->size - 1, own->host, own->pid);
+        send_refusal(who, TRM_INVALID,
+                     "rank %d cannot join: 1 to %d expected (rank 0 is %s pid %d)", peer->rank,
+                     own->size - 1, own->host, own->pid);
         return TRM_OK;
     }
     guest *before = peer->rank > 0 ? guest_of(form, peer->rank) : NULL;
     if (before != NULL) {
-        refuse(who, TRM_INVALID, "rank %d is already here (%s pid %d); each rank once", peer->rank,
-               before->hello.host, before->hello.pid);
+        send_refusal(who, TRM_INVALID, "rank %d is already here (%s pid %d); each rank once",
+                     peer->rank, before->hello.host, before->hello.pid);
         return TRM_OK;
     }
     if (form->guest_count == own->size - 1) {
-        refuse(who, TRM_INVALID, "all %d ranks are here already", own->size);
+        send_refusal(who, TRM_INVALID, "all %d ranks are here already", own->size);
         return TRM_OK;
     }
     /* A guest. */
@@ -189,7 +190,7 @@ static trm_status take_guest(forming *form, const trmi_session *session, trm_err
     }
     memcpy(who.link.send_key, session->down_key, sizeof who.link.send_key);
     memcpy(who.link.recv_key, session->up_key, sizeof who.link.recv_key);
-    return examine(form, &who, err);
+    return check_candidate(form, &who, err);
 }
 
 /* Removes a guest that has closed its connection (or sends data too early); it may come again. */
@@ -327,7 +328,7 @@ static void take_peer(trmi_peer *peer, const trmi_hello *hello) {
 
 /* Completes the meeting: assigns ranks, turns guests into links, derives the job's secret from the
  * token and a nonce, and sends the WELCOME to all. */
-static trm_status welcome(forming *form, trm_error *err) {
+static trm_status send_welcome(forming *form, trm_error *err) {
     trmi_side *side = form->side;
     uint8_t nonce[32];
     size_t bytes = TRMI_WELCOME_HEAD + (size_t)side->base.size * TRMI_WELCOME_ENTRY;
@@ -385,7 +386,7 @@ static trm_status open_acceptor(forming *form, trm_error *err) {
         .credentials = {.service = TRMI_SERVICE_RENDEZVOUS, .version = TRMI_SIDE_VERSION},
         .room = "comm",
         .name = "rendezvous",
-        .refuses = refuses,
+        .refuses = refusal_reason,
         .context = form->join};
     int count = form->listener.count;
     memcpy(options.credentials.token, form->join->token, sizeof options.credentials.token);
@@ -433,11 +434,11 @@ trm_status trmi_side_root(trmi_side *side, trmi_join *join, trm_error *err) {
     status = wait_for_all(form, err);
     status = status == TRM_OK ? wait_for_watcher(form, err) : status;
     if (status == TRM_OK) {
-        status = welcome(form, err);
+        status = send_welcome(form, err);
     }
     /* On failure, the guests are still here and get the reason. */
     for (int32_t g = 0; g < form->guest_count; g++) {
-        refuse(&form->guests[g], status, "%s", err->message);
+        send_refusal(&form->guests[g], status, "%s", err->message);
     }
 done:
     for (int l = 0; l < TRMI_LISTENERS_MAX; l++) {

@@ -25,7 +25,7 @@
 #include <unistd.h>
 
 /* Sends a frame to all peers: rank 0 to all other ranks, the others to rank 0. */
-static void tell(trmi_side *side, trmi_frame_type type, const void *payload, size_t bytes) {
+static void send_to_all(trmi_side *side, trmi_frame_type type, const void *payload, size_t bytes) {
     for (int32_t l = 0; l < side->link_count; l++) {
         trmi_link *link = &side->links[l];
         if (link->fd >= 0 && trmi_link_put(link, type, 0, payload, bytes)) {
@@ -50,7 +50,7 @@ void trmi_side_raise(trmi_side *side, const trm_error *cause) {
      * rendezvous_tcp.c). */
     if (side->base.rank == 0) {
         trmi_error_encode(&side->cause, wire);
-        tell(side, TRMI_FRAME_POISON, wire, sizeof wire);
+        send_to_all(side, TRMI_FRAME_POISON, wire, sizeof wire);
     }
     /* The alarm ends waits of every kind: on its word, on its descriptor, on the condition. */
     __atomic_store_n(&side->alarm, 1, __ATOMIC_RELEASE);
@@ -68,7 +68,7 @@ static int32_t rank_of(const trmi_side *side, int32_t index) {
 
 /* Closes a link that is lost or useless. Unless the peer has left in order, this poisons the job.
  * problem: errno of the failure, 0: closed; detail: a more precise error, or NULL. */
-static void lose(trmi_side *side, int32_t index, int problem, const trm_error *detail) {
+static void close_lost_link(trmi_side *side, int32_t index, int problem, const trm_error *detail) {
     trmi_link *link = &side->links[index];
     int32_t rank = rank_of(side, index);
     char name[112];
@@ -115,7 +115,7 @@ static void handle_frame(trmi_side *side, int32_t index, const trmi_frame *frame
     } else if (frame->type == TRMI_FRAME_GATHER && root) {
         trmi_exchange_arrive(side, rank, frame->id, frame->payload, frame->bytes);
     } else if (frame->type == TRMI_FRAME_WHO && root) {
-        trmi_exchange_who(side, rank, frame->id);
+        trmi_exchange_send_missing(side, rank, frame->id);
     } else if (frame->type == TRMI_FRAME_RESULT && !root) {
         static const trm_error fine;
         trmi_exchange_finish(side, frame->id, &fine, frame->payload, frame->bytes);
@@ -134,7 +134,7 @@ static void handle_frame(trmi_side *side, int32_t index, const trmi_frame *frame
     } else if (frame->type != TRMI_FRAME_PING) {
         TRMI_FAIL(&error, TRM_PEER, "frame type %u of %u bytes is not expected here", frame->type,
                   frame->bytes);
-        lose(side, index, 0, &error);
+        close_lost_link(side, index, 0, &error);
     }
 }
 
@@ -167,11 +167,11 @@ static void serve_link(trmi_side *side, int32_t index, short events, double now)
         if (status == TRM_OK) {
             handle_frame(side, index, &frame);
         } else if (status != TRM_END) {
-            lose(side, index, 0, &error);
+            close_lost_link(side, index, 0, &error);
         }
     }
     if (filled < 0 && link->fd >= 0) {
-        lose(side, index, problem, NULL);
+        close_lost_link(side, index, problem, NULL);
     }
 }
 
@@ -203,7 +203,7 @@ static void watch_silence(trmi_side *side, int32_t index, double now) {
 }
 
 /* Sends the heartbeats that are due and checks all peers' silence. */
-static void beat(trmi_side *side, double now) {
+static void send_heartbeats(trmi_side *side, double now) {
     for (int32_t l = 0; l < side->link_count; l++) {
         trmi_link *link = &side->links[l];
         if (link->fd < 0 || link->bye) {
@@ -213,7 +213,7 @@ static void beat(trmi_side *side, double now) {
             link->said_time = now;
             trmi_link_put(link, TRMI_FRAME_PING, 0, NULL, 0);
             if (!trmi_link_flush(link)) {
-                lose(side, l, errno, NULL);
+                close_lost_link(side, l, errno, NULL);
                 continue;
             }
         }
@@ -237,7 +237,7 @@ static bool may_end(trmi_side *side, double now, double stop_time) {
 }
 
 /* The service thread: polls all links and wake_fd, then serves them under the lock. */
-static void *serve(void *context) {
+static void *service_main(void *context) {
     trmi_side *side = context;
     double last_time = trmi_os_now(), stop_time = 0;
     double tick =
@@ -276,7 +276,7 @@ static void *serve(void *context) {
         }
         /* Heartbeats and warnings. */
         last_time = now;
-        beat(side, now);
+        send_heartbeats(side, now);
         trmi_exchange_tick(side, now);
         /* After trmi_side_stop: the end. */
         stop_time = side->stop && stop_time == 0 ? now : stop_time;
@@ -290,7 +290,7 @@ static void *serve(void *context) {
 
 /* Lets the kernel close the connection to a host that no longer acknowledges. Unix sockets ignore
  * this. */
-static void guard(const trmi_side *side, int fd) {
+static void set_socket_timeout(const trmi_side *side, int fd) {
     unsigned milliseconds = (unsigned)(side->options.host_seconds * 1000);
     int yes = 1;
     setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &milliseconds, sizeof milliseconds);
@@ -308,10 +308,10 @@ trm_status trmi_side_start(trmi_side *side, trm_error *err) {
     for (int32_t l = 0; l < side->link_count; l++) {
         side->links[l].heard_time = now;
         if (side->links[l].fd >= 0) {
-            guard(side, side->links[l].fd);
+            set_socket_timeout(side, side->links[l].fd);
         }
     }
-    int problem = pthread_create(&side->thread, NULL, serve, side);
+    int problem = pthread_create(&side->thread, NULL, service_main, side);
     if (problem != 0) {
         return TRMI_FAIL(err, TRM_NOMEM, "no thread for the side channel (%s)", strerror(problem));
     }
@@ -325,7 +325,7 @@ void trmi_side_stop(trmi_side *side) {
     if (side->started) {
         pthread_mutex_lock(&side->lock);
         /* After BYE, the peers do not treat the closed link as a death. */
-        tell(side, TRMI_FRAME_BYE, NULL, 0);
+        send_to_all(side, TRMI_FRAME_BYE, NULL, 0);
         side->stop = true;
         trmi_side_wake(side);
         pthread_mutex_unlock(&side->lock);

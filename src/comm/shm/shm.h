@@ -320,11 +320,11 @@ trm_status trmi_shm_meet(trmi_shm *shm, const trmi_engine_call *op, trm_error *e
  * ranks have posted; the engine's `sources` and `targets` must point at this rank's slice of
  * `count` elements. remember_carried stores one whose data (`bytes` each) travelled in the slots.
  * If there is no memory for an entry, both do nothing. */
-const trmi_shm_repeat *trmi_shm_recall(const trmi_shm *shm, const trmi_engine_call *op);
-bool trmi_shm_says_the_same(const trmi_shm *shm, const trmi_shm_repeat *repeat);
-void trmi_shm_remember(trmi_shm *shm, const trmi_engine_call *op, int32_t target_count,
-                       int64_t count);
-void trmi_shm_remember_carried(trmi_shm *shm, const trmi_engine_call *op, int64_t bytes);
+const trmi_shm_repeat *trmi_shm_find_repeat(const trmi_shm *shm, const trmi_engine_call *op);
+bool trmi_shm_headers_equal(const trmi_shm *shm, const trmi_shm_repeat *repeat);
+void trmi_shm_store_repeat(trmi_shm *shm, const trmi_engine_call *op, int32_t target_count,
+                           int64_t count);
+void trmi_shm_store_slot_repeat(trmi_shm *shm, const trmi_engine_call *op, int64_t bytes);
 
 /* shm_collective.c and shm_message.c: the functions of the engine's table (comm/api/engine.h). */
 trm_status trmi_shm_run(trmi_engine *engine, const trmi_engine_call *op, trm_error *err);

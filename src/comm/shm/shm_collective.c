@@ -40,10 +40,10 @@ static bool is_slice_kind(trm_collective_kind kind) {
     return kind == TRM_ALLREDUCE || kind == TRM_REDUCE;
 }
 /* True if `rank` has input, and below: if it has output. */
-static bool sends(const trmi_engine_call *op, int32_t rank) {
+static bool rank_has_input(const trmi_engine_call *op, int32_t rank) {
     return (op->kind != TRM_BROADCAST && op->kind != TRM_SCATTER) || rank == op->root;
 }
-static bool receives(const trmi_engine_call *op, int32_t rank) {
+static bool rank_has_output(const trmi_engine_call *op, int32_t rank) {
     return (op->kind != TRM_REDUCE && op->kind != TRM_GATHER) || rank == op->root;
 }
 
@@ -52,7 +52,7 @@ static bool receives(const trmi_engine_call *op, int32_t rank) {
 static flow flow_of(const trmi_engine_call *op, int32_t src, int32_t dst,
                     const trmi_shm_share *share) {
     flow f = {0};
-    if (op->kind == TRM_BARRIER || !sends(op, src) || !receives(op, dst)) {
+    if (op->kind == TRM_BARRIER || !rank_has_input(op, src) || !rank_has_output(op, dst)) {
         return f;
     }
     if (op->kind == TRM_ALLTOALLV) {
@@ -111,7 +111,7 @@ static const char *part_of(const trmi_shm *shm, const trmi_engine_call *op, int3
 
 /* Moves the window's part of all blocks for this rank into its receive vector. The sources are in
  * shm->sources. */
-static void pull(trmi_shm *shm, const trmi_engine_call *op, const window *w) {
+static void reduce_window(trmi_shm *shm, const trmi_engine_call *op, const window *w) {
     int64_t bytes = (int64_t)trm_dtype_bytes(op->dtype);
     /* A reduce-scatter sums the blocks of all ranks in rank order. */
     if (op->kind == TRM_REDUCE_SCATTER || op->kind == TRM_REDUCE_SCATTERV) {
@@ -164,8 +164,8 @@ enum { TURN_BLOCK_BYTES = 256 << 10, TURN_LEAST_BYTES = 32768, TURN_MOST_BYTES =
 /* Sums this rank's slice of the first `count` elements of sources[] into targets[]. Slices are
  * whole cache lines, so that no two ranks write one line. Returns the slice's length if it was
  * summed in one piece, otherwise 0. */
-static int64_t slice(trmi_shm *shm, const trmi_engine_call *op, int64_t count,
-                     int32_t target_count) {
+static int64_t own_slice(trmi_shm *shm, const trmi_engine_call *op, int64_t count,
+                         int32_t target_count) {
     int64_t bytes = (int64_t)trm_dtype_bytes(op->dtype);
     int shift = 6 - __builtin_ctz((unsigned)bytes); /* elements of a cache line */
     int64_t lines = (count + (1 << shift) - 1) >> shift;
@@ -222,19 +222,19 @@ static void sum_carried(trmi_shm *shm, const trmi_engine_call *op, int64_t bytes
 
 /* Completes an operation whose data all ranks have posted in their slots. */
 static void run_small(trmi_shm *shm, const trmi_engine_call *op, int64_t bytes) {
-    if (op->kind == TRM_BARRIER || !receives(op, shm->me)) {
+    if (op->kind == TRM_BARRIER || !rank_has_output(op, shm->me)) {
         return;
     }
     if (is_slice_kind(op->kind)) {
         sum_carried(shm, op, bytes, kernel_of(shm, op));
         if (op->kind == TRM_ALLREDUCE && bytes > 0) {
-            trmi_shm_remember_carried(shm, op, bytes);
+            trmi_shm_store_slot_repeat(shm, op, bytes);
         }
     } else {
         for (int32_t r = 0; r < shm->n; r++) {
             shm->sources[r] = carried_data(trmi_shm_slot_of(shm, r, shm->posts), bytes);
         }
-        pull(shm, op, &(window){.limit = INT64_MAX});
+        reduce_window(shm, op, &(window){.limit = INT64_MAX});
     }
 }
 
@@ -248,8 +248,9 @@ static const trmi_shm_references *references_of(const trmi_shm *shm, int32_t ran
 static bool can_go_direct(const trmi_shm *shm, const trmi_engine_call *op) {
     for (int32_t r = 0; r < shm->n; r++) {
         const trmi_shm_references *at = references_of(shm, r);
-        if ((sends(op, r) && at->send.region == TRMI_SHM_NOWHERE) ||
-            (is_slice_kind(op->kind) && receives(op, r) && at->recv.region == TRMI_SHM_NOWHERE)) {
+        if ((rank_has_input(op, r) && at->send.region == TRMI_SHM_NOWHERE) ||
+            (is_slice_kind(op->kind) && rank_has_output(op, r) &&
+             at->recv.region == TRMI_SHM_NOWHERE)) {
             return false;
         }
     }
@@ -262,8 +263,8 @@ static inline bool same_place(const trmi_shm_place *a, const trmi_shm_place *b) 
 
 /* Resolves a peer's place into a pointer. Usually the buffer is where the previous operation found
  * it; the generation of the region detects a buffer that was freed in between. */
-static inline trm_status reach(trmi_shm *shm, int32_t r, const trmi_shm_place *told, size_t bytes,
-                               trmi_shm_found *found, trm_error *err) {
+static inline trm_status map_peer_memory(trmi_shm *shm, int32_t r, const trmi_shm_place *told,
+                                         size_t bytes, trmi_shm_found *found, trm_error *err) {
     const trmi_shm_place place = *told; /* shared memory: check and use the copy */
     if (found->bytes < bytes || !same_place(&found->place, &place)) {
         TRMI_TRY(trmi_shm_reach(shm->host, shm->host_rank[r], place, bytes, &found->at, err));
@@ -284,8 +285,8 @@ static trm_status reach_all(trmi_shm *shm, const trmi_engine_call *op, size_t se
     for (int32_t r = 0; r < shm->n; r++) {
         const trmi_shm_references *at = references_of(shm, r);
         trmi_shm_found *found = &shm->found[2 * r];
-        bool target = is_slice_kind(op->kind) && receives(op, r), own = r == shm->me;
-        if (sends(op, r)) {
+        bool target = is_slice_kind(op->kind) && rank_has_output(op, r), own = r == shm->me;
+        if (rank_has_input(op, r)) {
             /* TRM_ALLTOALLV: only up to the end of the block for this rank is checked */
             const trmi_shm_share *share = &shm->shares[r];
             size_t length = op->kind == TRM_ALLGATHERV ? (size_t)op->counts[r] * element
@@ -293,12 +294,12 @@ static trm_status reach_all(trmi_shm *shm, const trmi_engine_call *op, size_t se
                                 ? (size_t)(share->offset + share->count) * element
                                 : send_bytes;
             if (!own) {
-                TRMI_TRY(reach(shm, r, &at->send, length, &found[0], err));
+                TRMI_TRY(map_peer_memory(shm, r, &at->send, length, &found[0], err));
             }
             shm->sources[r] = own ? op->send : found[0].at;
         }
         if (target && !own) {
-            TRMI_TRY(reach(shm, r, &at->recv, bytes, &found[1], err));
+            TRMI_TRY(map_peer_memory(shm, r, &at->recv, bytes, &found[1], err));
         }
         if (target) {
             shm->targets[(*target_count)++] = own ? op->recv : found[1].at;
@@ -369,12 +370,12 @@ static trm_status run_direct(trmi_shm *shm, const trmi_engine_call *op, int64_t 
         return fail_to_reach(shm, op, &cause, err);
     }
     if (is_slice_kind(op->kind)) {
-        int64_t mine = slice(shm, op, op->count, target_count);
+        int64_t mine = own_slice(shm, op, op->count, target_count);
         if (mine > 0 && published <= WORTH_RINGING) {
-            trmi_shm_remember(shm, op, target_count, mine);
+            trmi_shm_store_repeat(shm, op, target_count, mine);
         }
-    } else if (receives(op, shm->me)) {
-        pull(shm, op, &(window){.limit = INT64_MAX});
+    } else if (rank_has_output(op, shm->me)) {
+        reduce_window(shm, op, &(window){.limit = INT64_MAX});
     }
     return trmi_shm_meet(shm, op, err);
 }
@@ -382,7 +383,7 @@ static trm_status run_direct(trmi_shm *shm, const trmi_engine_call *op, int64_t 
 /* --- staged: the vectors pass through the stages --- */
 /* Copies the window's part of this rank's input into its stage for `round`. */
 static void copy_in(trmi_shm *shm, const trmi_engine_call *op, const window *w, int64_t round) {
-    if (!sends(op, shm->me)) {
+    if (!rank_has_input(op, shm->me)) {
         return;
     }
     int64_t bytes = (int64_t)trm_dtype_bytes(op->dtype);
@@ -391,7 +392,7 @@ static void copy_in(trmi_shm *shm, const trmi_engine_call *op, const window *w, 
     for (int32_t b = 0; b < blocks; b++) {
         /* Without blocks for each destination, the flow to any receiving rank has the right
          * range. */
-        int32_t dst = blocks > 1 ? b : receives(op, shm->me) ? shm->me : op->root;
+        int32_t dst = blocks > 1 ? b : rank_has_output(op, shm->me) ? shm->me : op->root;
         trmi_shm_share mine = {0};
         if (op->kind == TRM_ALLTOALLV) {
             mine = (trmi_shm_share){op->send_offsets[dst], op->send_counts[dst]};
@@ -426,14 +427,14 @@ static void stage_motion(trmi_shm *shm, const trmi_engine_call *op, const window
     int32_t target_count = 0;
     for (int32_t r = 0; r < shm->n; r++) {
         shm->sources[r] = trmi_shm_stage_of(shm, r, round);
-        if (is_slice_kind(op->kind) && receives(op, r)) {
+        if (is_slice_kind(op->kind) && rank_has_output(op, r)) {
             shm->targets[target_count++] = trmi_shm_stage_of(shm, r, round);
         }
     }
     if (is_slice_kind(op->kind)) {
-        slice(shm, op, trmi_min_i64(op->count - w->start, w->limit), target_count);
-    } else if (receives(op, shm->me)) {
-        pull(shm, op, w);
+        own_slice(shm, op, trmi_min_i64(op->count - w->start, w->limit), target_count);
+    } else if (rank_has_output(op, shm->me)) {
+        reduce_window(shm, op, w);
     }
 }
 
@@ -453,7 +454,7 @@ static trm_status run_staged(trmi_shm *shm, const trmi_engine_call *op, trm_erro
         stage_motion(shm, op, &w, round);
         copy_in(shm, op, &next, round + 1);
         TRMI_TRY(trmi_shm_meet(shm, op, err));
-        if (is_slice_kind(op->kind) && receives(op, shm->me)) {
+        if (is_slice_kind(op->kind) && rank_has_output(op, shm->me)) {
             int64_t count = trmi_min_i64(op->count - w.start, limit);
             memcpy((char *)op->recv + w.start * bytes, trmi_shm_stage_of(shm, shm->me, round),
                    (size_t)(count * bytes));
@@ -480,10 +481,10 @@ static void find_buffers(trmi_shm *shm, const trmi_engine_call *op, int64_t send
                          trmi_shm_references *out) {
     size_t bytes = trm_dtype_bytes(op->dtype);
     trmi_shm_place send = {.region = TRMI_SHM_NOWHERE}, recv = send;
-    if (!shm->no_direct && sends(op, shm->me)) {
+    if (!shm->no_direct && rank_has_input(op, shm->me)) {
         send = trmi_shm_find(shm->host, op->send, (size_t)send_count * bytes, shm->one_process);
     }
-    if (!shm->no_direct && is_slice_kind(op->kind) && receives(op, shm->me)) {
+    if (!shm->no_direct && is_slice_kind(op->kind) && rank_has_output(op, shm->me)) {
         recv = op->recv == op->send ? send
                                     : trmi_shm_find(shm->host, op->recv, (size_t)op->count * bytes,
                                                     shm->one_process);
@@ -509,7 +510,7 @@ static void fill_slot(trmi_shm *shm, const trmi_engine_call *op, int64_t publish
     }
     if (carries(shm, op, reachable, published)) {
         said->way = TRMI_SHM_CARRIES;
-        if (op->kind != TRM_BARRIER && sends(op, shm->me) && send_count > 0) {
+        if (op->kind != TRM_BARRIER && rank_has_input(op, shm->me) && send_count > 0) {
             memcpy(carried_data(slot, published), op->send,
                    (size_t)send_count * trm_dtype_bytes(op->dtype));
         }
@@ -589,7 +590,7 @@ static trm_status run_posted(trmi_shm *shm, const trmi_engine_call *op, int64_t 
 /* Posts this rank's slot and waits for the posts of all peers. Prefetching the cache lines of the
  * next arrivals, of which peers hold copies, was tried and is slower: those lines then arrive
  * before the peers' posts. */
-static trm_status post(trmi_shm *shm, const trmi_engine_call *op, trm_error *err) {
+static trm_status post_header(trmi_shm *shm, const trmi_engine_call *op, trm_error *err) {
     trmi_shm_post(shm);
     return trmi_shm_wait_posts(shm, op, err);
 }
@@ -598,7 +599,7 @@ static trm_status post(trmi_shm *shm, const trmi_engine_call *op, trm_error *err
 static trm_status run_first(trmi_shm *shm, const trmi_engine_call *op, trm_error *err) {
     int64_t published = published_bytes(shm, op);
     fill_slot(shm, op, published);
-    TRMI_TRY(post(shm, op, err));
+    TRMI_TRY(post_header(shm, op, err));
     return run_posted(shm, op, published, err);
 }
 
@@ -611,8 +612,8 @@ static trm_status run_again(trmi_shm *shm, const trmi_engine_call *op, const trm
     if (last->carried > 0) {
         memcpy(carried_data(slot, last->carried), op->send, (size_t)last->carried);
     }
-    TRMI_TRY(post(shm, op, err));
-    if (!trmi_shm_says_the_same(shm, last)) {
+    TRMI_TRY(post_header(shm, op, err));
+    if (!trmi_shm_headers_equal(shm, last)) {
         return run_posted(shm, op, published_bytes(shm, op), err);
     }
     if (last->carried > 0) {
@@ -626,7 +627,7 @@ static trm_status run_again(trmi_shm *shm, const trmi_engine_call *op, const trm
 
 trm_status trmi_shm_run(trmi_engine *engine, const trmi_engine_call *op, trm_error *err) {
     trmi_shm *shm = (trmi_shm *)(void *)engine;
-    const trmi_shm_repeat *last = trmi_shm_recall(shm, op);
+    const trmi_shm_repeat *last = trmi_shm_find_repeat(shm, op);
     trm_status status = last != NULL ? run_again(shm, op, last, err) : run_first(shm, op, err);
     trmi_shm_settle(shm);
     return status;

@@ -96,8 +96,8 @@ static void send_some(trmi_shm *shm, trmi_engine_message *m) {
 }
 
 /* Fails because the two sides of a message disagree about its length or type; poisons the job. */
-static trm_status disagree(trmi_shm *shm, const trmi_engine_message *m, const trmi_shm_cell *cell,
-                           trm_error *err) {
+static trm_status fail_mismatch(trmi_shm *shm, const trmi_engine_message *m,
+                                const trmi_shm_cell *cell, trm_error *err) {
     const trmi_group *group = &shm->base.group;
     trm_error cause;
     TRMI_FAIL(&cause, TRM_INVALID,
@@ -112,7 +112,7 @@ static trm_status disagree(trmi_shm *shm, const trmi_engine_message *m, const tr
 /* Fails with PEER if the peer of `m` has destroyed its communicator, because it neither sends nor
  * receives any more. If the job has failed already, the peer left because of that failure: this
  * function then returns OK, and trmi_wait_check reports the first failure. */
-static trm_status still_there(trmi_shm *shm, const trmi_engine_message *m, trm_error *err) {
+static trm_status check_peer_alive(trmi_shm *shm, const trmi_engine_message *m, trm_error *err) {
     if (atomic_load(&shm->lines[m->peer].left) == 0 ||
         !trmi_bootstrap_healthy(shm->base.group.bootstrap)) {
         return TRM_OK;
@@ -126,8 +126,8 @@ static trm_status still_there(trmi_shm *shm, const trmi_engine_message *m, trm_e
 }
 
 /* Fails because a cell claims more bytes than a cell holds or than the message still misses. */
-static trm_status overfull(trmi_shm *shm, const trmi_engine_message *m, uint64_t piece,
-                           trm_error *err) {
+static trm_status fail_too_long(trmi_shm *shm, const trmi_engine_message *m, uint64_t piece,
+                                trm_error *err) {
     const trmi_group *group = &shm->base.group;
     trm_error cause;
     TRMI_FAIL(&cause, TRM_CORRUPT,
@@ -145,10 +145,10 @@ static trm_status receive_some(trmi_shm *shm, trmi_engine_message *m, trm_error 
         /* read before `full`, so that a last message is not missed */
         bool left = atomic_load(&shm->lines[m->peer].left) != 0;
         if (atomic_load_explicit(&cell->full, memory_order_acquire) != *read + 1) {
-            return left ? still_there(shm, m, err) : TRM_OK;
+            return left ? check_peer_alive(shm, m, err) : TRM_OK;
         }
         if (cell->bytes != (uint64_t)m->bytes || cell->signature != m->signature) {
-            return disagree(shm, m, cell, err);
+            return fail_mismatch(shm, m, cell, err);
         }
         const trmi_shm_place place = cell->place; /* shared memory: check and use the copy */
         if (place.region != TRMI_SHM_NOWHERE) {
@@ -164,7 +164,7 @@ static trm_status receive_some(trmi_shm *shm, trmi_engine_message *m, trm_error 
         } else {
             const uint64_t piece = *(const volatile uint64_t *)&cell->inline_bytes;
             if (piece > TRMI_SHM_CELL_BYTES || piece > (uint64_t)(m->bytes - m->moved)) {
-                return overfull(shm, m, piece, err);
+                return fail_too_long(shm, m, piece, err);
             }
             if (piece > 0) {
                 memcpy(m->buffer + m->moved, cell->payload, piece);
@@ -184,5 +184,5 @@ trm_status trmi_shm_progress(trmi_engine *engine, trmi_engine_message *message, 
         return receive_some(shm, message, err);
     }
     send_some(shm, message);
-    return message->done ? TRM_OK : still_there(shm, message, err);
+    return message->done ? TRM_OK : check_peer_alive(shm, message, err);
 }

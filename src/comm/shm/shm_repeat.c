@@ -25,7 +25,7 @@ static trmi_shm_repeat *entry_of(const trmi_shm *shm, const trmi_engine_call *op
 
 /* Compares the cached call with `op`. A freed buffer may have a successor at the same address;
  * `changes` differs then, and the entry does not match. */
-const trmi_shm_repeat *trmi_shm_recall(const trmi_shm *shm, const trmi_engine_call *op) {
+const trmi_shm_repeat *trmi_shm_find_repeat(const trmi_shm *shm, const trmi_engine_call *op) {
     const trmi_shm_repeat *entry = entry_of(shm, op);
     bool same = entry->recv == op->recv && entry->recv != NULL && entry->send == op->send &&
                 entry->signature[0] == op->signature[0] &&
@@ -41,7 +41,7 @@ static bool is_same(const trmi_shm_said *now, const trmi_shm_said *then) {
            (now->way == TRMI_SHM_CARRIES || memcmp(&now->at, &then->at, sizeof now->at) == 0);
 }
 
-bool trmi_shm_says_the_same(const trmi_shm *shm, const trmi_shm_repeat *repeat) {
+bool trmi_shm_headers_equal(const trmi_shm *shm, const trmi_shm_repeat *repeat) {
     for (int32_t r = 0; r < shm->n; r++) {
         if (r != shm->me &&
             !is_same(&trmi_shm_slot_of(shm, r, shm->posts)->said, &repeat->said[r])) {
@@ -80,8 +80,8 @@ static trmi_shm_repeat *begin_entry(trmi_shm *shm, const trmi_engine_call *op) {
     return entry;
 }
 
-void trmi_shm_remember(trmi_shm *shm, const trmi_engine_call *op, int32_t target_count,
-                       int64_t count) {
+void trmi_shm_store_repeat(trmi_shm *shm, const trmi_engine_call *op, int32_t target_count,
+                           int64_t count) {
     trmi_shm_repeat *entry = begin_entry(shm, op);
     if (entry != NULL) {
         memcpy(entry->sources, shm->sources, (size_t)shm->n * sizeof *entry->sources);
@@ -93,7 +93,7 @@ void trmi_shm_remember(trmi_shm *shm, const trmi_engine_call *op, int32_t target
     }
 }
 
-void trmi_shm_remember_carried(trmi_shm *shm, const trmi_engine_call *op, int64_t bytes) {
+void trmi_shm_store_slot_repeat(trmi_shm *shm, const trmi_engine_call *op, int64_t bytes) {
     trmi_shm_repeat *entry = begin_entry(shm, op);
     if (entry != NULL) {
         entry->carried = bytes;

@@ -49,7 +49,7 @@ static void full_fence(trmi_shm *shm) {
 }
 
 /* Wakes all ranks that sleep on the bell. */
-static void ring(trmi_shm *shm) {
+static void wake_waiters(trmi_shm *shm) {
     if (atomic_load(&shm->head->sleepers) != 0) {
         atomic_fetch_add(&shm->head->bell, 1);
         trmi_futex_wake((uint32_t *)(void *)&shm->head->bell, INT32_MAX);
@@ -59,14 +59,14 @@ static void ring(trmi_shm *shm) {
 /* Counts an arrival of this rank. In a counted group the last rank to arrive rings the bell at
  * once. Otherwise the ring is owed until the end of the operation or until this rank has to wait
  * itself: a fence directly after the store would put the store's latency on the critical path. */
-static void arrived(trmi_shm *shm) {
+static void all_have_arrived(trmi_shm *shm) {
     shm->events++;
     if (shm->events % CPU_EVERY == 1) {
         atomic_store_explicit(&shm->lines[shm->me].cpu, sched_getcpu(), memory_order_relaxed);
     }
     if (shm->counted &&
         atomic_fetch_add(&shm->head->arrivals, 1) + 1 == shm->events * (uint64_t)shm->n) {
-        ring(shm);
+        wake_waiters(shm);
     }
 }
 
@@ -74,14 +74,14 @@ void trmi_shm_post(trmi_shm *shm) {
     shm->posts++;
     atomic_store_explicit(&trmi_shm_slot_of(shm, shm->me, shm->posts)->sequence, shm->posts,
                           memory_order_release);
-    arrived(shm);
+    all_have_arrived(shm);
 }
 
 /* Arrives at the next phase. */
-static void arrive(trmi_shm *shm) {
+static void publish_arrival(trmi_shm *shm) {
     shm->phases++;
     atomic_store_explicit(&shm->lines[shm->me].phase, shm->phases, memory_order_release);
-    arrived(shm);
+    all_have_arrived(shm);
 }
 
 static bool has_posted(const trmi_shm *shm, int32_t rank) {
@@ -235,7 +235,7 @@ static inline trm_status wait_event(trmi_shm *shm, rank_test *test, const trmi_e
     }
     /* This rank waits: ring the bell for its own arrivals now. */
     full_fence(shm);
-    ring(shm);
+    wake_waiters(shm);
     double start = trmi_os_now();
     double spin = shm->base.background ? 0 : shm->spin_seconds;
     /* Poll for the adaptive time. */
@@ -265,7 +265,7 @@ void trmi_shm_settle(trmi_shm *shm) {
     if (shm->owes_ring) {
         shm->owes_ring = false;
         atomic_signal_fence(memory_order_seq_cst);
-        ring(shm);
+        wake_waiters(shm);
     }
 }
 
@@ -316,7 +316,7 @@ bool trmi_shm_take_part(trmi_shm *shm, int64_t *part) {
 
 void trmi_shm_end_part(trmi_shm *shm) {
     if (atomic_fetch_add(&shm->head->summed, 1) + 1 == shm->parts) {
-        ring(shm);
+        wake_waiters(shm);
     }
 }
 
@@ -331,6 +331,6 @@ trm_status trmi_shm_wait_parts(trmi_shm *shm, const trmi_engine_call *op, trm_er
 }
 
 trm_status trmi_shm_meet(trmi_shm *shm, const trmi_engine_call *op, trm_error *err) {
-    arrive(shm);
+    publish_arrival(shm);
     return wait_event(shm, has_arrived, op, err);
 }

@@ -205,7 +205,7 @@ static const trm_column avazu_columns[] = {
 enum { CRITEO_DENSE = 13, CRITEO_KEYS = 26, CRITEO_COLUMNS = 40 };
 
 /* Allocates the columns. */
-static trm_status give_columns(csv *set, int32_t count, trm_error *err) {
+static trm_status allocate_columns(csv *set, int32_t count, trm_error *err) {
     set->column_count = count;
     set->columns = trmi_arena_alloc(&set->arena, (size_t)count * sizeof *set->columns);
     return set->columns != NULL ? TRM_OK
@@ -214,7 +214,7 @@ static trm_status give_columns(csv *set, int32_t count, trm_error *err) {
 
 /* Criteo's columns: label, 13 numbers, 26 keys. */
 static trm_status criteo_columns(csv *set, trm_error *err) {
-    TRMI_TRY(give_columns(set, CRITEO_COLUMNS, err));
+    TRMI_TRY(allocate_columns(set, CRITEO_COLUMNS, err));
     for (int32_t i = 0; i < CRITEO_COLUMNS; i++) {
         char name[8] = "label";
         if (i > 0) {
@@ -244,7 +244,7 @@ static trm_status named_columns(csv *set, const char *line, const char *line_end
     const char *begin, *end;
     bool bad = false;
     int32_t count = 0, matched = 0;
-    TRMI_TRY(give_columns(set, COLUMNS_MAX, err));
+    TRMI_TRY(allocate_columns(set, COLUMNS_MAX, err));
     while (next_field(&c, set->separator, &begin, &end, &bad)) {
         if (count == COLUMNS_MAX) {
             return TRMI_FAIL(err, TRM_CORRUPT, "%s: more than %d columns", set->path, COLUMNS_MAX);
@@ -289,7 +289,7 @@ static trm_status placed_columns(csv *set, const trm_column *wanted, int32_t cou
     if (count == 0) {
         return TRMI_FAIL(err, TRM_INVALID, "%s: no header line and no columns given", set->path);
     }
-    TRMI_TRY(give_columns(set, count, err));
+    TRMI_TRY(allocate_columns(set, count, err));
     for (int32_t i = 0; i < count; i++) {
         char *name = wanted[i].name != NULL ? trmi_arena_strdup(&set->arena, wanted[i].name) : NULL;
         set->columns[i] =

@@ -131,7 +131,7 @@ static double draw_row(const clicks *set, int64_t row, int64_t *keys, float *den
 static double probability(double logit) { return 1 / (1 + exp(-logit)); }
 
 /* Draws the label of a row that is clicked with probability p. */
-static bool coin(const clicks *set, int64_t row, double p) {
+static bool draw_label(const clicks *set, int64_t row, double p) {
     return (double)trmi_random_u32(row_seed(set, row), TRMI_STREAM_SYNTH, 0) * 0x1p-32 < p;
 }
 
@@ -148,7 +148,7 @@ static trm_status parse(const trmi_click_source *source, int64_t index, trmi_row
     const clicks *set = (const clicks *)source;
     int64_t number = number_of(set, index);
     double logit = draw_row(set, number, row->keys, row->dense) + (double)set->bias;
-    row->label = coin(set, number, probability(logit));
+    row->label = draw_label(set, number, probability(logit));
     row->count = set->options.fields;
     return TRM_OK;
 }
@@ -213,7 +213,7 @@ static void set_bias(clicks *set) {
 }
 
 /* Computes the table of weights, the parameters of the Zipf distribution and the bias. */
-static trm_status plant(clicks *set, trm_error *err) {
+static trm_status make_weights(clicks *set, trm_error *err) {
     const trm_clicks_options *o = &set->options;
     set->table_ranks = trmi_min_i64(o->vocabulary, TABLE_RANKS);
     size_t cells = (size_t)o->fields * (size_t)set->table_ranks * WEIGHTS;
@@ -286,7 +286,7 @@ static trm_status create(const trm_clicks_options *options, trm_usage usage, cli
     set->click.field_count = filled.fields;
     set->click.entries_max = filled.fields;
     set->click.parse = parse;
-    trm_status status = plant(set, err);
+    trm_status status = make_weights(set, err);
     if (status != TRM_OK) {
         destroy(&set->click.base);
         return status;
@@ -320,7 +320,7 @@ static int by_probability(const void *a, const void *b) {
 /* Returns the area under the ROC curve, over all pairs of different rows: P(a clicked, b not, p_a >
  * p_b) plus half of the ties. realized: with the labels that were drawn, otherwise with the
  * probabilities (the expected value). */
-static double area(const outcome *sorted, int64_t count, bool realized) {
+static double roc_area(const outcome *sorted, int64_t count, bool realized) {
     double below = 0, won = 0, clicked = 0, missed = 0, self = 0;
     for (int64_t i = 0; i < count;) {
         int64_t end = i;
@@ -364,15 +364,15 @@ trm_status trm_clicks_measure(const trm_clicks_options *options, int64_t rows,
         for (int64_t i = 0; i < count; i++) {
             int64_t row = number_of(set, i);
             double p = probability(draw_row(set, row, NULL, NULL) + (double)set->bias);
-            bool clicked = coin(set, row, p);
+            bool clicked = draw_label(set, row, p);
             outcomes[i] = (outcome){p, clicked};
             bayes.click_rate += p / (double)count;
             bayes.logloss -= (p * log(p) + (1 - p) * log1p(-p)) / (double)count;
             bayes.realized_logloss -= (clicked ? log(p) : log1p(-p)) / (double)count;
         }
         qsort(outcomes, (size_t)count, sizeof *outcomes, by_probability);
-        bayes.auc = area(outcomes, count, false);
-        bayes.realized_auc = area(outcomes, count, true);
+        bayes.auc = roc_area(outcomes, count, false);
+        bayes.realized_auc = roc_area(outcomes, count, true);
         *out = bayes;
     }
     trmi_free(outcomes);

@@ -187,7 +187,7 @@ static const trmi_source_ops record_ops = {.kind = "tfrecord-clicks",
 
 /* Takes over the columns of the options, and counts dense columns, fields and keys. Errors: INVALID
  * unless there is one label and each column has a name; NOMEM. */
-static trm_status give_columns(records *set, const char *path, const trm_click_options *o,
+static trm_status take_columns(records *set, const char *path, const trm_click_options *o,
                                trm_error *err) {
     trmi_click_source *click = &set->click;
     if (o == NULL || o->column_count < 1 || o->column_count > COLUMNS_MAX) {
@@ -234,7 +234,7 @@ trm_status trmi_click_tfrecord_source(const char *path, const trm_click_options 
     set->click.base.ops = &record_ops;
     set->click.base.classes = 2;
     set->click.parse = parse;
-    trm_status status = give_columns(set, path, options, err);
+    trm_status status = take_columns(set, path, options, err);
     if (status == TRM_OK) {
         status = trmi_tfrecord_open(path, NULL, 0, &set->set, err);
     }

@@ -82,7 +82,7 @@ trm_status trmi_cifar10_listed(const char *text, const char *name, int64_t *out,
 }
 
 /* True if the file belongs to the usage: training, test or all. */
-static bool wanted(const char *name, trm_usage usage) {
+static bool belongs_to_usage(const char *name, trm_usage usage) {
     size_t length = strlen(name);
     if (length < 4 || strcmp(name + length - 4, ".bin") != 0) {
         return false;
@@ -107,7 +107,7 @@ static trm_status list_files(cifar10 *set, const char *path, trm_usage usage, tr
     trm_status status = TRM_OK;
     const struct dirent *entry;
     while (status == TRM_OK && (entry = readdir(folder)) != NULL) {
-        if (!wanted(entry->d_name, usage)) {
+        if (!belongs_to_usage(entry->d_name, usage)) {
             continue;
         }
         char *name = trmi_arena_strdup(&set->arena, entry->d_name);
@@ -158,7 +158,7 @@ static trm_status open_files(cifar10 *set, const char *list, trm_error *err) {
 }
 
 /* Returns the file of sample `index`; *record is its number in that file. */
-static const file *find(const cifar10 *set, int64_t index, int64_t *record) {
+static const file *find_file(const cifar10 *set, int64_t index, int64_t *record) {
     const file *f = set->files;
     while (index >= f->records) {
         index -= f->records;
@@ -173,7 +173,7 @@ static trm_status load(const trmi_source *source, trmi_picture_scratch *scratch,
                        trmi_sample *out, trm_error *err) {
     (void)scratch, (void)err;
     int64_t record;
-    const file *f = find((const cifar10 *)source, index, &record);
+    const file *f = find_file((const cifar10 *)source, index, &record);
     const uint8_t *bytes = f->mapping.data + record * TRMI_CIFAR10_RECORD;
     *out = (trmi_sample){.form = TRMI_FORM_PLANAR,
                          .data = bytes + 1,
@@ -187,7 +187,7 @@ static trm_status load(const trmi_source *source, trmi_picture_scratch *scratch,
 /* Writes file and record of a sample, for messages. */
 static void place(const trmi_source *source, int64_t index, char *text, size_t size) {
     int64_t record;
-    const file *f = find((const cifar10 *)source, index, &record);
+    const file *f = find_file((const cifar10 *)source, index, &record);
     snprintf(text, size, "%s: record %lld", f->name, (long long)record);
 }
 

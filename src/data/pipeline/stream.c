@@ -162,7 +162,7 @@ static void fill_recorded(trmi_prefetch_worker *worker, int64_t number, trmi_bat
 
 /* A prefetch thread: takes an idle slot, fills it with its next batch, and passes it on. It ends
  * when a queue is closed. */
-static void *work(void *argument) {
+static void *prefetch_main(void *argument) {
     trmi_prefetch_worker *worker = argument;
     void *item;
     for (int64_t number = worker->first; trmi_queue_pop(worker->idle, -1, &item) == TRM_OK;
@@ -197,7 +197,7 @@ static trm_status worker_start(trm_dataset *dataset, trmi_prefetch_worker *worke
     for (int64_t i = 0; i < count; i++) {
         TRMI_TRY(trmi_queue_push(worker->idle, &slots[i]));
     }
-    int failed = pthread_create(&worker->thread, NULL, work, worker);
+    int failed = pthread_create(&worker->thread, NULL, prefetch_main, worker);
     if (failed != 0) {
         return TRMI_FAIL(
             err, TRM_NOMEM,

@@ -246,9 +246,9 @@ static uint8_t *encode_order(trm_ps_client *c, trmi_ps_kind kind, const trmi_ps_
     return data;
 }
 
-trm_status trmi_client_tell(trm_ps_client *c, trmi_server_connection *peer,
-                            const trmi_ps_note *note, const void *trailer, size_t trailer_bytes,
-                            double deadline) {
+trm_status trmi_client_send_order(trm_ps_client *c, trmi_server_connection *peer,
+                                  const trmi_ps_note *note, const void *trailer,
+                                  size_t trailer_bytes, double deadline) {
     size_t bytes;
     uint64_t number;
     uint8_t *data =
@@ -261,29 +261,29 @@ trm_status trmi_client_tell(trm_ps_client *c, trmi_server_connection *peer,
 
 /* Sends this server the steps that it lacks, without waiting for an answer: other workers may
  * wait for them. */
-static void tell_steps_to(trm_ps_client *c, trmi_server_connection *peer, double deadline) {
-    if (peer->channel == NULL || !trmi_client_steps_untold(c, peer)) {
+static void send_steps_to(trm_ps_client *c, trmi_server_connection *peer, double deadline) {
+    if (peer->channel == NULL || !trmi_client_steps_missing(c, peer)) {
         return;
     }
     uint64_t pushes = trmi_client_steps_settled(c);
     trmi_ps_note note = {.value = {TRMI_ORDER_STEPS, (int64_t)pushes}};
     /* after a failure, send_again carries them on the new connection */
-    if (trmi_client_tell(c, peer, &note, c->steps, c->steps_bytes, deadline) == TRM_OK) {
+    if (trmi_client_send_order(c, peer, &note, c->steps, c->steps_bytes, deadline) == TRM_OK) {
         peer->carried = c->steps_last;
         peer->carried_pushes = pushes;
     }
 }
 
 /* Sends all servers other than 0 the steps that they lack. */
-static void tell_steps(trm_ps_client *client, double deadline) {
+static void send_steps(trm_ps_client *client, double deadline) {
     for (uint32_t s = 1; s < client->servers; s++) {
-        tell_steps_to(client, &client->peers[s], deadline);
+        send_steps_to(client, &client->peers[s], deadline);
     }
 }
 
 /* Sends the chief's sign of life to server 0 while the client waits for other servers. The
  * answer is not awaited. */
-static void chief_beats(trm_ps_client *client, double deadline) {
+static void send_chief_heartbeat(trm_ps_client *client, double deadline) {
     trmi_server_connection *peer = &client->peers[0];
     double now = trmi_os_now();
     if (client->chief_lease == 0 || now - client->chief_said < client->chief_lease / BEATS ||
@@ -292,7 +292,7 @@ static void chief_beats(trm_ps_client *client, double deadline) {
     }
     trmi_ps_note note = {.value = {TRMI_ORDER_CHIEF, TRM_PS_CHIEF_STANDS_IN}};
     client->chief_said = now;
-    (void)!trmi_client_tell(client, peer, &note, NULL, 0, deadline);
+    (void)!trmi_client_send_order(client, peer, &note, NULL, 0, deadline);
 }
 
 /* Sends everything again that this server has not answered: steps, pushes in their order, pulls. */
@@ -301,7 +301,7 @@ static trm_status send_again(trm_ps_client *client, trmi_server_connection *peer
     double now = trmi_os_now();
     peer->carried = 0;
     peer->carried_pushes = 0;
-    tell_steps_to(client, peer, deadline);
+    send_steps_to(client, peer, deadline);
     /* pushes in ascending order of their numbers */
     for (uint64_t sequence = 0;;) {
         trmi_pending *next = NULL;
@@ -355,8 +355,8 @@ static void say_lost(const trm_ps_client *client, const trmi_server_connection *
 
 /* Repairs a connection: connects again until the deadline and sends everything unanswered again.
  * Ends early on a requested stop and when the job is over. */
-static trm_status mend(trm_ps_client *client, trmi_server_connection *peer, double deadline,
-                       trm_error *err) {
+static trm_status repair_connection(trm_ps_client *client, trmi_server_connection *peer,
+                                    double deadline, trm_error *err) {
     trm_error cause = {0};
     const double since = trmi_os_now();
     double said = 0;
@@ -388,7 +388,7 @@ static trm_status mend(trm_ps_client *client, trmi_server_connection *peer, doub
                              peer->number, peer->address);
         }
         if (peer->number != 0) {
-            chief_beats(client, deadline);
+            send_chief_heartbeat(client, deadline);
         }
         if (trmi_os_now() - said >= SAY_SECONDS && peer->address[0] != '\0') {
             said = trmi_os_now();
@@ -410,7 +410,7 @@ trm_status trmi_client_send(trm_ps_client *client, trmi_server_connection *peer,
     trm_status status =
         peer->channel == NULL ? TRM_PEER : send_now(client, peer, data, bytes, deadline, err);
     if (status == TRM_PEER || status == TRM_TIMEOUT) {
-        TRMI_TRY(mend(client, peer, deadline, err));
+        TRMI_TRY(repair_connection(client, peer, deadline, err));
         status = send_now(client, peer, data, bytes, deadline, err);
     }
     return status;
@@ -430,7 +430,7 @@ static void staged(trm_ps_client *client, trmi_server_connection *peer,
         return;
     }
     trm_error err;
-    if (trmi_client_steps_learn(client, trailer, (size_t)header->extra[0], &err) != TRM_OK &&
+    if (trmi_client_steps_merge(client, trailer, (size_t)header->extra[0], &err) != TRM_OK &&
         client->push_err.status == TRM_OK) {
         client->push_err = err;
     }
@@ -565,8 +565,8 @@ static bool is_owed(const trm_ps_client *client, const trmi_server_connection *p
 /* Receives from the other servers while the client waits for `waited`, and repairs their
  * connections. Another server may have died with a push of this worker, for which other workers,
  * and through them the server `waited`, are waiting. */
-static trm_status look_after_others(trm_ps_client *client, const trmi_server_connection *waited,
-                                    double deadline, trm_error *err) {
+static trm_status serve_other_servers(trm_ps_client *client, const trmi_server_connection *waited,
+                                      double deadline, trm_error *err) {
     for (uint32_t s = 0; s < client->servers; s++) {
         trmi_server_connection *peer = &client->peers[s];
         trmi_message m;
@@ -585,7 +585,7 @@ static trm_status look_after_others(trm_ps_client *client, const trmi_server_con
         if (status == TRM_PEER || status == TRM_END || status == TRM_CORRUPT) {
             /* briefly: the server may still be starting */
             double moment = trmi_os_now() + 0.5;
-            status = mend(client, peer, moment < deadline ? moment : deadline, err);
+            status = repair_connection(client, peer, moment < deadline ? moment : deadline, err);
             if (status != TRM_OK && status != TRM_PEER && status != TRM_TIMEOUT &&
                 status != TRM_CORRUPT) {
                 return status;
@@ -613,8 +613,8 @@ trm_status trmi_client_progress(trm_ps_client *client, trmi_server_connection *p
     const double begin = trmi_os_now();
     for (;;) {
         trmi_message m;
-        tell_steps(client, deadline);
-        chief_beats(client, deadline);
+        send_steps(client, deadline);
+        send_chief_heartbeat(client, deadline);
         double now = trmi_os_now(), left = deadline - now;
         trm_status status = TRM_PEER;
         double slice = least_of(left, slice_seconds, client->options.retry_seconds);
@@ -623,7 +623,7 @@ trm_status trmi_client_progress(trm_ps_client *client, trmi_server_connection *p
         }
         if (status == TRM_OK) {
             take(client, peer, &m);
-            tell_steps(client, deadline);
+            send_steps(client, deadline);
             return TRM_OK;
         }
         if (status == TRM_TIMEOUT && client->options.lost != NULL &&
@@ -641,14 +641,14 @@ trm_status trmi_client_progress(trm_ps_client *client, trmi_server_connection *p
                                  peer->number, peer->address, client->options.timeout_seconds);
             }
             int64_t before = peer->reconnects;
-            TRMI_TRY(look_after_others(client, peer, deadline, err));
+            TRMI_TRY(serve_other_servers(client, peer, deadline, err));
             if (peer->reconnects == before && is_overdue(client, peer, trmi_os_now())) {
                 status = send_again(client, peer, deadline, err);
             }
         }
         if (status == TRM_PEER || status == TRM_END || status == TRM_CORRUPT) {
             /* the caller repeats what it had sent on the old connection */
-            return mend(client, peer, deadline, err);
+            return repair_connection(client, peer, deadline, err);
         }
         if (status != TRM_OK && status != TRM_TIMEOUT) {
             return status;

@@ -229,9 +229,9 @@ trm_status trmi_client_send(trm_ps_client *client, trmi_server_connection *peer,
                             const uint8_t *data, size_t bytes, double deadline, trm_error *err);
 /* Sends an order whose answer is not awaited. If the connection breaks here, the next function
  * that waits for this server repairs it. */
-trm_status trmi_client_tell(trm_ps_client *client, trmi_server_connection *peer,
-                            const trmi_ps_note *note, const void *trailer, size_t trailer_bytes,
-                            double deadline);
+trm_status trmi_client_send_order(trm_ps_client *client, trmi_server_connection *peer,
+                                  const trmi_ps_note *note, const void *trailer,
+                                  size_t trailer_bytes, double deadline);
 /* Connects to a server and exchanges HELLO. `joining`: as a new life of this worker.
  *   errors  TIMEOUT, PEER, CANCELLED, INVALID */
 trm_status trmi_client_connect(trm_ps_client *client, trmi_server_connection *peer, bool joining,
@@ -263,11 +263,11 @@ trm_status trmi_client_order_wait(trm_ps_client *client, trmi_server_connection 
 /* --- steps (client_step.c) -------------------------------------------------------------------- */
 /* Keeps the steps that server 0 has sent.
  *   errors  CORRUPT, NOMEM */
-trm_status trmi_client_steps_learn(trm_ps_client *client, const uint8_t *data, size_t bytes,
+trm_status trmi_client_steps_merge(trm_ps_client *client, const uint8_t *data, size_t bytes,
                                    trm_error *err);
 /* Returns whether this server lacks steps, or pushes in steps, that this worker has not yet
  * carried through this connection. */
-bool trmi_client_steps_untold(const trm_ps_client *client, const trmi_server_connection *peer);
+bool trmi_client_steps_missing(const trm_ps_client *client, const trmi_server_connection *peer);
 /* Returns the last push up to which server 0 has answered all. */
 uint64_t trmi_client_steps_settled(const trm_ps_client *client);
 /* Returns the last step that all servers other than 0 have finished. */

@@ -211,7 +211,7 @@ void trm_ps_client_destroy(trm_ps_client *client) {
         trmi_server_connection *peer = &client->peers[s];
         if (peer->channel != NULL && client->incarnation > 0 && !client->reader) {
             const trmi_ps_note bye = {.value = {TRMI_ORDER_BYE}};
-            (void)!trmi_client_tell(client, peer, &bye, NULL, 0, trmi_os_now() + 1);
+            (void)!trmi_client_send_order(client, peer, &bye, NULL, 0, trmi_os_now() + 1);
         }
         trmi_client_drop(client, peer);
         for (int i = 0; i < TRMI_PUSHES_AHEAD_MAX; i++) {

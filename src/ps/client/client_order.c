@@ -106,7 +106,7 @@ trm_status trmi_client_steps_confirm(trm_ps_client *c, trm_error *err) {
 
 /* Sends BYE to all servers: they no longer wait for this worker, for a while (`rests`) or for
  * good. */
-static trm_status say_bye(trm_ps_client *client, bool rests, trm_error *err) {
+static trm_status send_bye(trm_ps_client *client, bool rests, trm_error *err) {
     for (uint32_t s = 0; s < client->servers; s++) {
         trmi_ps_note note = {.value = {TRMI_ORDER_BYE, rests}};
         TRMI_TRY(trmi_client_order(client, &client->peers[s], TRMI_PS_CONTROL, &note, NULL, NULL, 0,
@@ -117,11 +117,11 @@ static trm_status say_bye(trm_ps_client *client, bool rests, trm_error *err) {
 
 trm_status trm_ps_leave(trm_ps_client *client, trm_error *err) {
     TRMI_NEED(err, client);
-    return say_bye(client, false, err);
+    return send_bye(client, false, err);
 }
 
 trm_status trmi_client_rest(trm_ps_client *client, trm_error *err) {
-    TRMI_TRY(client->resting ? TRM_OK : say_bye(client, true, err));
+    TRMI_TRY(client->resting ? TRM_OK : send_bye(client, true, err));
     client->resting = true;
     return TRM_OK;
 }
@@ -143,7 +143,7 @@ trm_status trm_ps_lease_take(trm_ps_client *client, const trm_ps_lease_options *
     const int64_t *v = answer.value;
     client->staging = client->mode == TRM_PS_SYNC;
     TRMI_TRY(
-        trmi_client_steps_learn(client, client->order_trailer, client->order_trailer_bytes, err));
+        trmi_client_steps_merge(client, client->order_trailer, client->order_trailer_bytes, err));
     /* the worker that made the last step may be dead: carry the step in its place */
     if (v[5] == TRM_END) {
         TRMI_TRY(trmi_client_steps_confirm(client, err));
@@ -254,7 +254,7 @@ static trm_status carry_steps(trm_ps_client *client, trm_error *err) {
     TRMI_TRY(
         trmi_client_order(client, &client->peers[0], TRMI_PS_CONTROL, &note, NULL, NULL, 0, err));
     TRMI_TRY(
-        trmi_client_steps_learn(client, client->order_trailer, client->order_trailer_bytes, err));
+        trmi_client_steps_merge(client, client->order_trailer, client->order_trailer_bytes, err));
     return trmi_client_steps_confirm(client, err);
 }
 

@@ -259,7 +259,7 @@ static trm_status deliver(trm_ps_client *c, trmi_pending **messages, uint64_t se
         for (uint32_t s = 0; s < c->servers && is_partial(c); s++) {
             if (c->peers[s].channel !=
                 NULL) { /* without a connection, send_again clears the mark of the push itself */
-                (void)!trmi_client_tell(c, &c->peers[s], &pushed, NULL, 0, deadline);
+                (void)!trmi_client_send_order(c, &c->peers[s], &pushed, NULL, 0, deadline);
             }
         }
         return TRM_OK;

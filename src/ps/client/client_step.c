@@ -8,7 +8,7 @@
 #include "base/memory.h"
 
 /* Contract in client.h. The message is checked and copied; the newest one replaces older ones. */
-trm_status trmi_client_steps_learn(trm_ps_client *c, const uint8_t *data, size_t bytes,
+trm_status trmi_client_steps_merge(trm_ps_client *c, const uint8_t *data, size_t bytes,
                                    trm_error *err) {
     int64_t last = 0;
     for (size_t at = 0; at < bytes;) {
@@ -48,7 +48,7 @@ uint64_t trmi_client_steps_settled(const trm_ps_client *c) {
     return least;
 }
 
-bool trmi_client_steps_untold(const trm_ps_client *c, const trmi_server_connection *peer) {
+bool trmi_client_steps_missing(const trm_ps_client *c, const trmi_server_connection *peer) {
     return c->staging && peer->number != 0 &&
            (peer->carried != c->steps_last || peer->carried_pushes != trmi_client_steps_settled(c));
 }

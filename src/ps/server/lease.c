@@ -230,7 +230,7 @@ static int64_t fresh_samples(const trmi_lease_book *book, const trm_ps_lease_opt
 }
 
 /* Takes a lease back. */
-static trm_status lose(trmi_lease_book *book, int64_t id, trm_error *err) {
+static trm_status take_back(trmi_lease_book *book, int64_t id, trm_error *err) {
     trmi_lease_event e = {.kind = TRMI_LEASE_LOST, .id = id};
     return change(book, &e, err);
 }
@@ -243,7 +243,7 @@ static trm_status expire(trmi_lease_book *book, double now, trm_error *err) {
             l->deadline =
                 now + book->options.timeout_seconds; /* read from a log: its time begins now */
         } else if (now > l->deadline) {
-            TRMI_TRY(lose(book, l->id, err));
+            TRMI_TRY(take_back(book, l->id, err));
         }
     }
     return TRM_OK;
@@ -327,7 +327,7 @@ trm_status trmi_lease_drop_after(trmi_lease_book *book, uint32_t worker, int64_t
                                  trm_error *err) {
     for (int64_t i = book->lent_count; i-- > 0;) {
         if (book->lent[i].worker == worker && book->lent[i].id > id) {
-            TRMI_TRY(lose(book, book->lent[i].id, err));
+            TRMI_TRY(take_back(book, book->lent[i].id, err));
         }
     }
     return TRM_OK;

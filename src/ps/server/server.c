@@ -231,13 +231,13 @@ static void handle_rows(trm_ps_server *server, trmi_request *r) {
         r->err = server->failed;
         trmi_request_answer(r);
     } else if (r->header.kind == TRMI_PS_PULL) {
-        trmi_last_step_heard(server, r);
-        ready = trmi_front_parks(server, r) ? trmi_step_advance(server) : r;
+        trmi_last_step_note_message(server, r);
+        ready = trmi_front_pull_must_wait(server, r) ? trmi_step_advance(server) : r;
     } else if (r->header.kind == TRMI_PS_STAGE) {
         trmi_step_stage(server, r);
         ready = trmi_step_advance(server);
     } else {
-        trmi_last_step_heard(server, r);
+        trmi_last_step_note_message(server, r);
         trmi_front_push(server, r);
         ready = trmi_step_advance(server);
     }
@@ -396,7 +396,7 @@ int64_t trmi_server_connections(trm_ps_server *server, int64_t *ever) {
 }
 
 /* Releases pushes that were held for a snapshot whose client has disconnected before it began. */
-static void let_go_of_the_dead(trm_ps_server *server) {
+static void release_abandoned_snapshot(trm_ps_server *server) {
     trmi_request *ready = NULL;
     pthread_mutex_lock(&server->mutex);
     if (server->holder != NULL && server->until == NULL && atomic_load(&server->holder->ended)) {
@@ -440,7 +440,7 @@ static void *accept_links(void *context) {
         ready = trmi_front_tick(server, trmi_os_now());
         pthread_mutex_unlock(&server->mutex);
         trmi_request_pulls_go(ready);
-        let_go_of_the_dead(server);
+        release_abandoned_snapshot(server);
         reap_links(server, false);
     }
     return NULL;
@@ -600,7 +600,7 @@ trm_status trm_ps_server_start(const trm_ps_server_options *options, trm_ps_serv
     TRMI_TRY_GOTO(status, trmi_server_restore(server, err), failed);
     TRMI_TRY_GOTO(status, trmi_step_open(server, err), failed);
     server->chief.heard = trmi_os_now();
-    TRMI_TRY_GOTO(status, trmi_server_away_open(server, trmi_front_was_away, err), failed);
+    TRMI_TRY_GOTO(status, trmi_server_away_open(server, trmi_front_restore_away, err), failed);
     TRMI_TRY_GOTO(status, trmi_server_lease_open(server, err), failed);
     trmi_step_settle(server);
     /* from here on clients may connect */

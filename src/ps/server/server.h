@@ -303,7 +303,8 @@ trm_status trmi_front_life(trm_ps_server *server, trmi_worker *worker, uint32_t 
                            trm_error *err);
 /* Restores from the log that a worker was away before the server died, or came back: a worker
  * that is away is not waited for. */
-void trmi_front_was_away(trm_ps_server *server, uint32_t worker, uint32_t incarnation, bool away);
+void trmi_front_restore_away(trm_ps_server *server, uint32_t worker, uint32_t incarnation,
+                             bool away);
 /* Returns the entry of a worker, NULL if it has not been seen. */
 trmi_worker *trmi_front_find(const trm_ps_server *server, uint32_t worker);
 
@@ -315,7 +316,7 @@ trmi_request *trmi_front_staged(const trm_ps_server *server, const trmi_worker *
 /* Returns whether the push has the same wire dtype as the pushes before; if not, sets r->err. */
 bool trmi_front_same_dtype(trm_ps_server *server, trmi_request *request);
 /* Returns whether the pull must wait, and then puts it on the list of parked pulls. */
-bool trmi_front_parks(trm_ps_server *server, trmi_request *request);
+bool trmi_front_pull_must_wait(trm_ps_server *server, trmi_request *request);
 /* Takes a push: passes it to the shards, or lets it wait for its step or a snapshot. */
 void trmi_front_push(trm_ps_server *server, trmi_request *request);
 /* Handle the orders PUSHED and BEGINS: which pushes are on all servers (see server_front.c). */
@@ -341,12 +342,12 @@ trm_status trmi_last_step_open(trm_ps_server *server, int64_t *pushes, trm_error
 void trmi_last_step_close(trm_ps_server *server);
 /* Notes that a worker's life that is in the step is still alive: it will not push again what it
  * has pushed. */
-void trmi_last_step_heard(trm_ps_server *server, const trmi_request *request);
+void trmi_last_step_note_message(trm_ps_server *server, const trmi_request *request);
 /* trmi_last_step_new_life: notes that a new life of a worker has begun.
- * trmi_last_step_is_everywhere: notes that this life continues after `batch`, which all servers
+ * trmi_last_step_note_complete: notes that this life continues after `batch`, which all servers
  * have. */
 void trmi_last_step_new_life(trm_ps_server *server, uint32_t worker);
-void trmi_last_step_is_everywhere(trm_ps_server *server, uint32_t worker, int64_t batch);
+void trmi_last_step_note_complete(trm_ps_server *server, uint32_t worker, int64_t batch);
 /* Not all servers have this batch of a worker that begins a new life, so the worker makes it again,
  * from the rows of the step before. Returns whether this server has applied it and therefore has to
  * be started again. */
@@ -378,7 +379,7 @@ int64_t trmi_lag_bound(const trm_ps_server *server, const trmi_request *request)
 void trmi_lag_pull(trm_ps_server *server, trmi_worker *worker, const trmi_request *request);
 int64_t trmi_lag_push(trm_ps_server *server, trmi_worker *worker, const trmi_request *request);
 /* Copies the lags of a table to out->lags and out->lag_sum. */
-void trmi_lag_tell(const trm_ps_server *server, int64_t table, trm_table_stats *out);
+void trmi_lag_add_stats(const trm_ps_server *server, int64_t table, trm_table_stats *out);
 
 /* --- steps of samples that are lent (server_step.c): with the front mutex held ---------------- */
 /* Takes a push of kind STAGE: the shards log and keep it. */
@@ -388,7 +389,7 @@ trmi_request *trmi_step_advance(trm_ps_server *server);
 /* Handles the order STEPS: a worker brings decided steps, or (server 0) fetches them. */
 void trmi_step_order(trm_ps_server *server, trmi_request *request);
 /* Server 0: adds the steps that other servers may lack to the answer. */
-void trmi_step_tell(const trm_ps_server *server, trmi_request *request);
+void trmi_step_append_decided(const trm_ps_server *server, trmi_request *request);
 /* Frees the decided steps.   returns  the waiting pushes, to be answered */
 trmi_request *trmi_step_close(trm_ps_server *server);
 /* Server 0: repeats the steps of its log on shards that lack them. Called after
@@ -454,7 +455,7 @@ trm_status trmi_server_chief_log(trm_ps_server *server, uint32_t worker, uint32_
 /* Handles the order CHIEF; returns true if another worker has become the chief. */
 bool trmi_chief_order(trm_ps_server *server, trmi_request *request);
 /* Notes that the chief is alive, if it sent this request. */
-void trmi_chief_heard(trm_ps_server *server, const trmi_request *request);
+void trmi_chief_note_message(trm_ps_server *server, const trmi_request *request);
 /* Notes that the chief has signed off: another worker may follow. */
 void trmi_chief_left(trm_ps_server *server, const trmi_request *request);
 /* Returns whether the sender may do what only the chief may; if not, sets r->err. */

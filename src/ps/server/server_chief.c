@@ -49,7 +49,7 @@ static bool is_holder(const trm_ps_server *server, const trmi_request *r) {
     return c->held && r->header.worker == c->worker && r->header.incarnation == c->incarnation;
 }
 
-void trmi_chief_heard(trm_ps_server *server, const trmi_request *r) {
+void trmi_chief_note_message(trm_ps_server *server, const trmi_request *r) {
     if (is_holder(server, r)) {
         server->chief.heard = trmi_os_now();
     }
@@ -86,7 +86,7 @@ static bool may_have(const trm_ps_server *server, const trmi_request *r, double 
 
 /* Makes the sender the chief and logs it. Returns true if the role has passed from another
  * worker. */
-static bool give(trm_ps_server *server, trmi_request *r, double silent) {
+static bool grant_chief(trm_ps_server *server, trmi_request *r, double silent) {
     const trmi_chief former = server->chief;
     if ((is_holder(server, r) && !former.gone) ||
         trmi_server_chief_log(server, r->header.worker, r->header.incarnation, &r->err) != TRM_OK) {
@@ -122,7 +122,7 @@ bool trmi_chief_order(trm_ps_server *server, trmi_request *r) {
         return false;
     }
     if (may_have(server, r, silent)) {
-        passed = give(server, r, silent);
+        passed = grant_chief(server, r, silent);
     }
     bool mine = is_holder(server, r);
     r->note = (trmi_ps_note){.value = {TRMI_ORDER_CHIEF, mine,

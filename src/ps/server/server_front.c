@@ -94,7 +94,7 @@ static void note_pull(trm_ps_server *server, const trmi_request *r) {
 }
 
 /* Contract in server.h. */
-bool trmi_front_parks(trm_ps_server *server, trmi_request *r) {
+bool trmi_front_pull_must_wait(trm_ps_server *server, trmi_request *r) {
     note_pull(server, r);
     if (may_pull(server, r)) {
         trmi_lag_pull(server, trmi_front_find(server, r->header.worker), r);
@@ -343,7 +343,7 @@ void trmi_front_begins(trm_ps_server *server, trmi_request *r) {
         return;
     }
     if (r->note.value[2] != 0) {
-        trmi_last_step_is_everywhere(server, r->header.worker, batch);
+        trmi_last_step_note_complete(server, r->header.worker, batch);
         return;
     }
     for (trmi_request *p = server->waiting; p != NULL; p = p->next) {
@@ -429,7 +429,7 @@ static void say_step(const trm_ps_server *server, trmi_request *r) {
 }
 
 /* Sets the error of a pull that waited too long: names the slowest worker. */
-static void say_whom(const trm_ps_server *server, trmi_request *r) {
+static void add_missing_workers(const trm_ps_server *server, trmi_request *r) {
     int64_t who;
     int64_t clock = slowest_clock(server, &who);
     char name[32];
@@ -457,7 +457,7 @@ trmi_request *trmi_front_tick(trm_ps_server *server, double now) {
             continue;
         }
         *at = r->next;
-        say_whom(server, r);
+        add_missing_workers(server, r);
         r->next = ready;
         ready = r;
     }

@@ -120,7 +120,7 @@ int64_t trmi_lag_push(trm_ps_server *server, trmi_worker *w, const trmi_request 
     return most == NOT_READ ? server->options.workers - 1 : most;
 }
 
-void trmi_lag_tell(const trm_ps_server *server, int64_t table, trm_table_stats *out) {
+void trmi_lag_add_stats(const trm_ps_server *server, int64_t table, trm_table_stats *out) {
     const trmi_lag_counts *c = &server->lag.counts[table];
     memcpy(out->lags, c->of, sizeof out->lags);
     out->lag_sum = c->sum;

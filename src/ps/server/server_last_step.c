@@ -117,7 +117,7 @@ static trmi_last_member *find_member(const trm_ps_server *server, uint32_t worke
     return NULL;
 }
 
-void trmi_last_step_heard(trm_ps_server *server, const trmi_request *r) {
+void trmi_last_step_note_message(trm_ps_server *server, const trmi_request *r) {
     trmi_last_member *m = find_member(server, r->header.worker);
     if (m != NULL && r->header.incarnation == m->id.incarnation) {
         m->keeps = true;
@@ -131,7 +131,7 @@ void trmi_last_step_new_life(trm_ps_server *server, uint32_t worker) {
     }
 }
 
-void trmi_last_step_is_everywhere(trm_ps_server *server, uint32_t worker, int64_t batch) {
+void trmi_last_step_note_complete(trm_ps_server *server, uint32_t worker, int64_t batch) {
     trmi_last_member *m = find_member(server, worker);
     if (m != NULL && batch >= server->last.step) {
         m->keeps = true;

@@ -442,7 +442,7 @@ static bool names_a_table(const trm_ps_server *server, trmi_request *r) {
 
 /* BYE: the worker is not waited for any more; for good, its leases are free too. It may come
  * from a worker that never pushed. */
-static void say_bye(trm_ps_server *server, const trmi_request *r) {
+static void handle_bye(trm_ps_server *server, const trmi_request *r) {
     if (r->link != NULL && r->link->worker >= 0) {
         (void)!trmi_front_worker(server, r->header.worker, r->header.incarnation, NULL);
     }
@@ -469,8 +469,8 @@ void trmi_order_handle(trm_ps_server *server, trmi_request *r) {
     bool answer = true;
     const trmi_order order = (trmi_order)r->note.value[0];
     pthread_mutex_lock(&server->mutex);
-    trmi_chief_heard(server, r);
-    trmi_last_step_heard(server, r);
+    trmi_chief_note_message(server, r);
+    trmi_last_step_note_message(server, r);
     trmi_last_step_advance(server);
     switch (order) {
     case TRMI_ORDER_STATS:
@@ -478,7 +478,7 @@ void trmi_order_handle(trm_ps_server *server, trmi_request *r) {
         r->trailer = trmi_alloc(r->trailer_bytes);
         answer = r->trailer == NULL || !names_a_table(server, r);
         if (!answer) {
-            trmi_lag_tell(server, r->note.value[1], (trm_table_stats *)(void *)r->trailer);
+            trmi_lag_add_stats(server, r->note.value[1], (trm_table_stats *)(void *)r->trailer);
         }
         r->run = run_stats;
         break;
@@ -496,13 +496,13 @@ void trmi_order_handle(trm_ps_server *server, trmi_request *r) {
         ready = release(server);
         break;
     case TRMI_ORDER_BYE:
-        say_bye(server, r);
+        handle_bye(server, r);
         ready = trmi_step_advance(server);
         break;
     case TRMI_ORDER_LEASE:
         trmi_server_lease_take(server, r);
         if (server->options.mode == TRM_PS_SYNC && r->err.status == TRM_OK) {
-            trmi_step_tell(server, r);
+            trmi_step_append_decided(server, r);
         }
         ready = trmi_step_advance(server); /* the worker may have become inactive */
         break;

@@ -190,7 +190,7 @@ static bool send_answer(trmi_request *r) {
 void trmi_request_answer(trmi_request *r) { send_or_wait(r, send_answer); }
 
 /* Calls `landed` of a request that all shards have carried out. */
-static void land(const trmi_request *r) {
+static void call_landed(const trmi_request *r) {
     if (r->landed != NULL && r->err.status == TRM_OK) {
         r->landed(r);
     }
@@ -203,7 +203,7 @@ static void answer_members(trmi_request *group) {
         member->err = group->err;
         member->applied = group->applied;
         member->note.value[1] = group->note.value[1];
-        land(member);
+        call_landed(member);
         trmi_request_answer(member);
     }
     free_request(group);
@@ -226,7 +226,7 @@ void trmi_request_finish(trmi_request *r) {
         return;
     }
     if (r->reply.block == NULL) {
-        land(r);
+        call_landed(r);
         trmi_request_answer(r);
         return;
     }

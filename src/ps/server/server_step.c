@@ -71,7 +71,7 @@ static void prune(trm_ps_server *server) {
 }
 
 /* Contract in server.h. The trailer is a sequence of steps as on the wire. */
-void trmi_step_tell(const trm_ps_server *server, trmi_request *r) {
+void trmi_step_append_decided(const trm_ps_server *server, trmi_request *r) {
     size_t bytes = 0;
     for (int64_t i = 0; i < server->step_count && server->options.servers > 1; i++) {
         bytes += sizeof(step_head) + server->steps[i].count * sizeof(trmi_push_id);
@@ -201,13 +201,13 @@ static int64_t count_missing(const trm_ps_server *server, uint32_t *have) {
 static void answer_again(const trm_ps_server *server, trmi_request *r) {
     r->note.value[1] = atomic_load(&server->global_step);
     r->note.value[2] = server->done_step;
-    trmi_step_tell(server, r);
+    trmi_step_append_decided(server, r);
     trmi_request_answer(r);
 }
 
 /* Removes staged pushes that cannot be in a step any more: of ended lives, repetitions, and
  * those whose lease was lost. The leases of the rest are extended. */
-static void sort_out(trm_ps_server *server) {
+static void drop_impossible_pushes(trm_ps_server *server) {
     for (trmi_request **at = &server->staged; *at != NULL;) {
         trmi_request *r = *at;
         const trmi_worker *w = trmi_front_find(server, r->header.worker);
@@ -243,7 +243,7 @@ static void step_done(trmi_request *group) {
         server->done_step = trmi_max_i64(server->done_step, group->header.clock);
         prune(server);
         for (uint32_t i = 0; i < group->member_count; i++) {
-            trmi_step_tell(server, group->members[i]);
+            trmi_step_append_decided(server, group->members[i]);
         }
         pthread_mutex_unlock(&server->mutex);
     }
@@ -368,7 +368,7 @@ trmi_request *trmi_step_advance(trm_ps_server *server) {
     uint32_t have;
     bool decides = server->options.server == 0 && !server->held && server->failed.status == TRM_OK;
     while (decides) {
-        sort_out(server);
+        drop_impossible_pushes(server);
         decides = count_missing(server, &have) <= server->options.backup_workers && have > 0 &&
                   decide(server, have);
     }
@@ -546,7 +546,7 @@ void trmi_step_order(trm_ps_server *server, trmi_request *r) {
         return;
     }
     if (server->options.server == 0) {
-        trmi_step_tell(server, r);
+        trmi_step_append_decided(server, r);
         return;
     }
     server->staging = true;
@@ -562,7 +562,7 @@ void trmi_step_order(trm_ps_server *server, trmi_request *r) {
 
 /* While starting: applies a step of the log to the shards that lack it; they keep its staged
  * pushes in their own logs. */
-static trm_status take_up(trm_ps_server *server, trmi_sync_step *s, trm_error *err) {
+static trm_status restore_step(trm_ps_server *server, trmi_sync_step *s, trm_error *err) {
     bool sum = server->options.sum_gradients;
     for (uint32_t i = 0; i < server->shards; i++) {
         trmi_push push = {.ids = s->ids,
@@ -613,7 +613,7 @@ static trm_status take_record(void *context, const uint8_t *record, size_t bytes
     } else {
         memcpy(s.ids, record + sizeof head, ids);
         memcpy(s.leases, record + sizeof head + ids, leases);
-        status = take_up(server, &s, err);
+        status = restore_step(server, &s, err);
     }
     if (status == TRM_OK) {
         server->steps[server->step_count++] = s;

@@ -68,7 +68,8 @@ trmi_worker *trmi_front_worker(trm_ps_server *server, uint32_t worker, uint32_t 
     return w;
 }
 
-void trmi_front_was_away(trm_ps_server *server, uint32_t worker, uint32_t incarnation, bool away) {
+void trmi_front_restore_away(trm_ps_server *server, uint32_t worker, uint32_t incarnation,
+                             bool away) {
     trmi_worker *w = trmi_front_worker(server, worker, incarnation, NULL);
     if (w != NULL) { /* NULL: a life before the last push in the logs */
         w->active = !away;

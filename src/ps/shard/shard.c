@@ -193,7 +193,7 @@ static void mark(trmi_shard *shard, const trmi_push_id *id, int64_t clock, trmi_
 /* ---- pushing --------------------------------------------------------------------------------- */
 
 /* Audit: notes the push if it changes the watched row. */
-static void look_for_key(trmi_shard *shard, const trmi_push *push) {
+static void note_watched_row(trmi_shard *shard, const trmi_push *push) {
     trmi_watch *w = shard->watch;
     for (uint32_t i = 0; i < push->section_count; i++) {
         const trmi_ps_section *s = &push->sections[i];
@@ -212,7 +212,7 @@ static void look_for_key(trmi_shard *shard, const trmi_push *push) {
 
 /* Remembers which pushes made the current tick. A row has the tick of its last change, so that
  * this list serves all rows. */
-static void remember(trmi_shard *shard, const trmi_push *push) {
+static void note_recent(trmi_shard *shard, const trmi_push *push) {
     if (shard->recent == NULL) {
         shard->recent =
             trmi_account_alloc(&shard->account, TRMI_RECENT_WRITERS * sizeof *shard->recent);
@@ -246,9 +246,9 @@ static trm_status apply(trmi_shard *shard, const trmi_push *push, trm_error *err
     /* one tick per push that counts, for all its tables */
     trmi_tick tick = {shard->tick + 1, push->time, push->rate_scale, push->gradient_scale};
     shard->tick++;
-    remember(shard, push);
+    note_recent(shard, push);
     if (shard->watch != NULL) {
-        look_for_key(shard, push);
+        note_watched_row(shard, push);
     }
     for (uint32_t i = 0; i < push->section_count; i++) {
         const trmi_ps_section *s = &push->sections[i];
@@ -458,8 +458,8 @@ static void drop_until(trmi_shard *shard, const trmi_push_id *id) {
 }
 
 /* Breaks the shard: a member of a decided step is not staged here, so the log was lost. */
-static trm_status not_here(trmi_shard *shard, const trmi_push_id *id, int64_t step,
-                           trm_error *err) {
+static trm_status break_missing_member(trmi_shard *shard, const trmi_push_id *id, int64_t step,
+                                       trm_error *err) {
     TRMI_FAIL(&shard->broken, TRM_CORRUPT,
               "shard %u: push %llu of worker %u is in step %lld, and is not here: what was staged "
               "is lost with the log; "
@@ -492,7 +492,7 @@ trm_status trmi_shard_step(trmi_shard *shard, const trmi_push *push, trm_error *
     for (uint32_t i = 0; i < push->id_count; i++) {
         const trmi_staged_push *s = find_staged(shard, &push->ids[i]);
         if (s == NULL) {
-            status = not_here(shard, &push->ids[i], push->clock, err);
+            status = break_missing_member(shard, &push->ids[i], push->clock, err);
             goto done;
         }
         parts[i] = (trmi_sum_part){s->sections, s->section_count};

@@ -160,8 +160,8 @@ static trm_status use_held(trmi_shard *shard, int64_t first, int64_t *pushes, tr
 }
 
 /* Appends a record to the held ones. */
-static trm_status hold(trmi_shard *shard, const trmi_record_head *head, const uint8_t *body,
-                       trm_error *err) {
+static trm_status keep_record(trmi_shard *shard, const trmi_record_head *head, const uint8_t *body,
+                              trm_error *err) {
     if (!trmi_grow((void **)&shard->held, &shard->held_capacity, shard->held_count + 1,
                    sizeof *shard->held)) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory to keep a step of the log");
@@ -238,7 +238,7 @@ static trm_status replay_one(trmi_shard *shard, const trmi_record_head *head, co
         TRMI_TRY(use_held(shard, 0, pushes, err));
     }
     return head->kind == TRMI_RECORD_PUSH || shard->held_count > 0
-               ? hold(shard, head, body, err)
+               ? keep_record(shard, head, body, err)
                : use_record(shard, head, body, pushes, err);
 }
 

@@ -49,8 +49,8 @@ TRMI_ALWAYS void ISA_NAME(stamp)(const ISA_NAME(updating) * x, char *record) {
         int64_t count, const float *g, int32_t width, int32_t *absent) {                           \
         const uint32_t lines = l.record_lines < TRMI_LINES_MAX ? l.record_lines : TRMI_LINES_MAX;  \
         ISA_NAME(updating) x = ISA_NAME(begin)(u, g, width);                                       \
-        int64_t absent_count =                                                                     \
-            trmi_fly(l, lines, keys, count, u->scratch, absent, ISA_NAME(learn_##rule), &x);       \
+        int64_t absent_count = trmi_lookup_run(l, lines, keys, count, u->scratch, absent,          \
+                                               ISA_NAME(learn_##rule), &x);                        \
         return trmi_fly_far(l, rows, keys, absent, absent_count, ISA_NAME(learn_##rule), &x);      \
     }                                                                                              \
     static int64_t ISA_NAME(update_##rule)(const trmi_rows *rows, const trmi_row_update *u,        \

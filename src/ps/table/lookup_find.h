@@ -17,7 +17,7 @@ static void find_records(const trmi_rows *rows, uint32_t lines, const uint64_t *
     finding f = {records};
     int32_t absent[TRMI_LOOKUP_KEYS];
     lines = lines < TRMI_LINES_MAX ? lines : TRMI_LINES_MAX;
-    int64_t absent_count = trmi_fly(l, lines, keys, count, NULL, absent, note_record, &f);
+    int64_t absent_count = trmi_lookup_run(l, lines, keys, count, NULL, absent, note_record, &f);
     absent_count = trmi_fly_far(l, rows, keys, absent, absent_count, note_record, &f);
     for (int64_t k = 0; k < absent_count; k++) {
         records[absent[k]] = NULL;
@@ -43,7 +43,7 @@ TRMI_ALWAYS int64_t read_bytes(const trmi_rows *rows, trmi_look l, uint32_t byte
                                const uint64_t *keys, int64_t count, char *out, int32_t *absent) {
     const uint32_t all = (bytes + 63) / 64, lines = all < TRMI_LINES_MAX ? all : TRMI_LINES_MAX;
     reading r = {out, bytes};
-    int64_t absent_count = trmi_fly(l, lines, keys, count, out, absent, copy_record, &r);
+    int64_t absent_count = trmi_lookup_run(l, lines, keys, count, out, absent, copy_record, &r);
     return trmi_fly_far(l, rows, keys, absent, absent_count, copy_record, &r);
 }
 

@@ -66,7 +66,7 @@ TRMI_ALWAYS char *trmi_look_home(trmi_look l, uint64_t hash) {
 }
 
 /* Prefetches one cache line. */
-TRMI_ALWAYS void trmi_ask_line(trmi_look l, const void *line) {
+TRMI_ALWAYS void trmi_prefetch_line(trmi_look l, const void *line) {
     if (l.near) {
         __builtin_prefetch(line, 0, 3);
     } else {
@@ -77,7 +77,7 @@ TRMI_ALWAYS void trmi_ask_line(trmi_look l, const void *line) {
 /* Prefetches the first lines of a record. */
 TRMI_ALWAYS void trmi_ask_lines(trmi_look l, const char *record, uint32_t lines) {
     for (uint32_t line = 0; line < lines; line++) {
-        trmi_ask_line(l, record + 64 * (size_t)line);
+        trmi_prefetch_line(l, record + 64 * (size_t)line);
     }
 }
 
@@ -86,13 +86,14 @@ TRMI_ALWAYS void trmi_ask_place(trmi_look l, const char *place) {
     if (l.record_lines <= TRMI_NEAR_LINES) {
         trmi_ask_lines(l, place, l.record_lines);
     } else {
-        trmi_ask_line(l, place + l.key_offset);
-        trmi_ask_line(l, place + l.guide_offset);
+        trmi_prefetch_line(l, place + l.key_offset);
+        trmi_prefetch_line(l, place + l.guide_offset);
     }
 }
 
 /* First stage: the homes of TRMI_GROUP keys, and the low byte of their hashes. */
-TRMI_ALWAYS void trmi_aim(trmi_look l, const uint64_t *keys, char **places, uint8_t *tags) {
+TRMI_ALWAYS void trmi_prefetch_group(trmi_look l, const uint64_t *keys, char **places,
+                                     uint8_t *tags) {
 #if defined(__AVX512F__)
     __m512i z = _mm512_loadu_si512(keys); /* as trmi_key_hash */
     z = _mm512_add_epi64(z, _mm512_set1_epi64((long long)0x9E3779B97F4A7C15u));
@@ -148,8 +149,9 @@ typedef void (*trmi_visit)(void *context, int64_t i, char *record);
 /* Visits the records of keys in order, by whole groups. A key whose record is neither at home
  * nor at the first place that the guide suggests visits `elsewhere` and is listed in
  * absent[count], as are the last keys that fill no group. Returns how many are listed. */
-TRMI_ALWAYS int64_t trmi_fly(trmi_look l, uint32_t lines, const uint64_t *keys, int64_t count,
-                             char *elsewhere, int32_t *absent, trmi_visit visit, void *context) {
+TRMI_ALWAYS int64_t trmi_lookup_run(trmi_look l, uint32_t lines, const uint64_t *keys,
+                                    int64_t count, char *elsewhere, int32_t *absent,
+                                    trmi_visit visit, void *context) {
     char *places[TRMI_RING];
     uint8_t tags[TRMI_RING];
     const uint32_t asked = l.record_lines <= TRMI_NEAR_LINES ? l.record_lines : lines + 1;
@@ -162,8 +164,8 @@ TRMI_ALWAYS int64_t trmi_fly(trmi_look l, uint32_t lines, const uint64_t *keys, 
     for (int64_t first = -2 * ahead; first < end; first += TRMI_GROUP) {
         const int64_t aim = first + 2 * ahead, locate = first + ahead;
         if (aim < end) {
-            trmi_aim(l, keys + aim, &places[(uint64_t)aim % TRMI_RING],
-                     &tags[(uint64_t)aim % TRMI_RING]);
+            trmi_prefetch_group(l, keys + aim, &places[(uint64_t)aim % TRMI_RING],
+                                &tags[(uint64_t)aim % TRMI_RING]);
         }
         char **place = &places[(uint64_t)locate % TRMI_RING];
         for (int k = 0; locate >= 0 && locate < end && k < TRMI_GROUP; k++) {
@@ -186,7 +188,7 @@ TRMI_ALWAYS int64_t trmi_fly(trmi_look l, uint32_t lines, const uint64_t *keys, 
     return absent_count;
 }
 
-/* Visits the records of keys[positions[k]], which trmi_fly did not find. Returns how many keys
+/* Visits the records of keys[positions[k]], which trmi_lookup_run did not find. Returns how many keys
  * have none; positions[] then lists those. */
 TRMI_ALWAYS int64_t trmi_fly_far(trmi_look l, const trmi_rows *rows, const uint64_t *keys,
                                  int32_t *positions, int64_t count, trmi_visit visit,

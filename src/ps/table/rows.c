@@ -244,7 +244,7 @@ static bool may_move(const trmi_rows_page *page) {
 
 /* Moves the record in this place nearer to its own home, if that is another place. Returns false
  * if it stays. */
-static bool send_away(const trmi_rows *rows, const trmi_rows_page *page, int64_t place) {
+static bool move_to_own_home(const trmi_rows *rows, const trmi_rows_page *page, int64_t place) {
     char *from = place_at(rows, page, place);
     uint64_t key;
     memcpy(&key, from + rows->key_offset, sizeof key);
@@ -273,7 +273,7 @@ static bool send_away(const trmi_rows *rows, const trmi_rows_page *page, int64_t
 static char *place_key(const trmi_rows *rows, trmi_rows_page *page, uint64_t hash, uint64_t key) {
     const int64_t home = trmi_rows_home(hash, page->places);
     char *from = place_at(rows, page, home);
-    const bool at_home = !is_taken(rows, from) || send_away(rows, page, home);
+    const bool at_home = !is_taken(rows, from) || move_to_own_home(rows, page, home);
     const int64_t distance = at_home ? 0 : free_place(rows, page, home);
     if (distance > TRMI_REACH) {
         return NULL;

@@ -23,9 +23,10 @@ enum { SAMPLES = 16, LEVEL_MAX = 7, SWEEP_MINIMUM = 32, LEARN_KEYS = 256 };
 
 /* Updates a row in the cases that few tables need: Adam's decay over ticks without an update,
  * 16-bit rows, scores. */
-static __attribute__((noinline)) void learn_specially(trmi_row_table *table, char *record,
-                                                      const float *gradient, trmi_apply_args *args,
-                                                      const trmi_tick *tick) {
+static __attribute__((noinline)) void update_row_special(trmi_row_table *table, char *record,
+                                                         const float *gradient,
+                                                         trmi_apply_args *args,
+                                                         const trmi_tick *tick) {
     const trmi_row_layout *layout = &table->layout;
     const trm_table_options *o = &table->options;
     trmi_row_header *h = trmi_row_header_of(layout, record);
@@ -58,15 +59,15 @@ static __attribute__((noinline)) void learn_specially(trmi_row_table *table, cha
 }
 
 /* Updates one row and its header; a snapshot saves the old row first. */
-static inline __attribute__((always_inline)) void learn(trmi_row_table *table, char *record,
-                                                        const float *gradient,
-                                                        trmi_apply_args *args,
-                                                        const trmi_tick *tick) {
+static inline __attribute__((always_inline)) void update_row(trmi_row_table *table, char *record,
+                                                             const float *gradient,
+                                                             trmi_apply_args *args,
+                                                             const trmi_tick *tick) {
     const trmi_row_layout *layout = &table->layout;
     trmi_row_header *h = trmi_row_header_of(layout, record);
     trmi_row_table_touch(table, record);
     if (__builtin_expect(table->special, 0)) {
-        learn_specially(table, record, gradient, args, tick);
+        update_row_special(table, record, gradient, args, tick);
     } else {
         table->apply((float *)(void *)record, trmi_row_slots_of(layout, record), gradient,
                      layout->width, args);
@@ -136,7 +137,8 @@ bool trmi_row_table_remove(trmi_row_table *table, uint64_t key) {
 }
 
 /* Returns whether row `a` should leave before row `b`: fewer updates (LFU), or an older update. */
-static bool worse(const trmi_row_table *table, const trmi_row_header *a, const trmi_row_header *b) {
+static bool leaves_before(const trmi_row_table *table, const trmi_row_header *a,
+                          const trmi_row_header *b) {
     if (table->options.expiry.cap == TRM_CAP_LFU && a->count != b->count) {
         return a->count < b->count;
     }
@@ -149,7 +151,7 @@ static trmi_row_header *worst_of(const trmi_row_table *table, char **records, in
                                  uint32_t tick, trmi_row_header *best) {
     for (int i = 0; i < count; i++) {
         trmi_row_header *h = trmi_row_header_of(&table->layout, records[i]);
-        if (h->last_tick != tick && (best == NULL || worse(table, h, best))) {
+        if (h->last_tick != tick && (best == NULL || leaves_before(table, h, best))) {
             best = h;
         }
     }
@@ -197,7 +199,7 @@ static bool spill_row(trmi_row_table *table, char *record) {
 
 /* Makes admission stricter when the budget is exhausted: one level more each time that an eighth
  * of the rows had to leave. */
-static void feel_pressure(trmi_row_table *table) {
+static void raise_admission_level(trmi_row_table *table) {
     if (table->pressed++ <= table->rows.count / 8 && table->admitter.level > 0) {
         return;
     }
@@ -215,7 +217,7 @@ static void feel_pressure(trmi_row_table *table) {
 }
 
 /* Returns whether the norm of a row's values is below expiry.min_norm. */
-static bool is_faint(const trmi_row_table *table, const char *record) {
+static bool has_small_norm(const trmi_row_table *table, const char *record) {
     enum { SOME = 64 };
     const float least = table->options.expiry.min_norm;
     const size_t element = trm_dtype_bytes(table->options.dtype);
@@ -241,12 +243,12 @@ static bool make_room(trmi_row_table *table, uint64_t key, uint32_t tick) {
         return false;
     }
     char *record = (char *)(void *)h - table->layout.header_offset;
-    if (is_faint(table, record)) {
+    if (has_small_norm(table, record)) {
         trmi_row_table_remove(table, h->key);
         table->stats.expired++;
         return true;
     }
-    feel_pressure(table);
+    raise_admission_level(table);
     if (table->spill != NULL && spill_row(table, record)) {
         return true;
     }
@@ -394,7 +396,7 @@ static trm_status update_missing(trmi_row_table *table, const uint64_t *keys, in
         if (record != NULL) {
             table->kernels->load[dtype](gradients + (size_t)i * bytes, table->options.width,
                                         table->gradient);
-            learn(table, record, table->gradient, args, tick);
+            update_row(table, record, table->gradient, args, tick);
             table->stats.updates++;
         }
     }
@@ -427,10 +429,10 @@ static int64_t update_present(trmi_row_table *table, const uint64_t *keys, int64
             if (records[k] == NULL) {
                 table->missing[missing++] = (int32_t)(first + k);
             } else if (dtype == TRM_FLOAT32) {
-                learn(table, records[k], (const float *)(const void *)gradient, args, tick);
+                update_row(table, records[k], (const float *)(const void *)gradient, args, tick);
             } else {
                 table->kernels->load[dtype](gradient, table->options.width, table->gradient);
-                learn(table, records[k], table->gradient, args, tick);
+                update_row(table, records[k], table->gradient, args, tick);
             }
         }
     }
@@ -509,7 +511,7 @@ static void sweep(trmi_row_table *table, int64_t rows, const trmi_tick *tick) {
         }
         const trmi_row_header *h = trmi_row_header_of(&table->layout, record);
         if (has_expired(table, h->last_tick, h->last_time, h->score, tick) ||
-            (h->last_tick != tick->tick && is_faint(table, record))) {
+            (h->last_tick != tick->tick && has_small_norm(table, record))) {
             trmi_row_table_remove(table, h->key);
             table->stats.expired++;
         }

@@ -113,7 +113,8 @@ static trm_status peer_lives(const ring_channel *c, trm_error *err) {
 
 /* Sleeps until *word differs from `seen`, a slice has passed, or the deadline. Returns false if
  * the deadline has passed. */
-static bool doze(_Atomic uint32_t *word, uint32_t seen, _Atomic uint32_t *sleeps, double deadline) {
+static bool wait_or_sleep(_Atomic uint32_t *word, uint32_t seen, _Atomic uint32_t *sleeps,
+                          double deadline) {
     double left = deadline - trmi_os_now();
     if (left <= 0) {
         return false;
@@ -141,7 +142,7 @@ static bool wait_for_news(ring_channel *c, uint32_t seen, double deadline) {
         }
         sched_yield();
     }
-    bool waited = doze(&r->bell, seen, &r->consumer_sleeps, deadline);
+    bool waited = wait_or_sleep(&r->bell, seen, &r->consumer_sleeps, deadline);
     c->patience_seconds =
         trmi_os_now() - began < patience_most ? patience_most : c->patience_seconds / 2;
     return waited;
@@ -196,7 +197,7 @@ static trm_status ring_reserve(trmi_channel *channel, size_t bytes, double timeo
             break;
         }
         TRMI_TRY(peer_lives(c, err));
-        if (!doze(&r->space, seen, &r->producer_sleeps, deadline)) {
+        if (!wait_or_sleep(&r->space, seen, &r->producer_sleeps, deadline)) {
             return TRMI_FAIL(err, TRM_TIMEOUT, "%s has not taken its messages for %.1f s",
                              channel->peer, timeout_seconds);
         }

@@ -166,7 +166,7 @@ static trm_status wait_ready(const tcp_channel *c, short events, double deadline
 
 /* Counts `bytes` as reserved. Returns false if a server's answers to this client exceed the
  * limit; one message always fits. */
-static bool hold(tcp_channel *c, size_t bytes) {
+static bool reserve_bytes(tcp_channel *c, size_t bytes) {
     if (c->bell < 0) {
         return true;
     }
@@ -177,8 +177,8 @@ static bool hold(tcp_channel *c, size_t bytes) {
     return fits;
 }
 
-/* Takes back what hold() has counted. */
-static void let_go(tcp_channel *c, size_t bytes) {
+/* Takes back what reserve_bytes() has counted. */
+static void unreserve_bytes(tcp_channel *c, size_t bytes) {
     if (c->bell >= 0) {
         pthread_mutex_lock(&c->send_mutex);
         c->held -= bytes;
@@ -200,13 +200,13 @@ static trm_status tcp_reserve(trmi_channel *channel, size_t bytes, double timeou
     tcp_channel *c = (tcp_channel *)channel;
     (void)timeout_seconds;
     TRMI_TRY(fits_message(channel, bytes, err));
-    if (!hold(c, bytes)) {
+    if (!reserve_bytes(c, bytes)) {
         return TRMI_FAIL(err, TRM_TIMEOUT, "%s has not taken the %zu bytes that wait for it",
                          channel->peer, c->held);
     }
     spare s = take_spare(c, bytes + sizeof(tcp_block));
     if (s.data == NULL) {
-        let_go(c, bytes);
+        unreserve_bytes(c, bytes);
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for a message of %zu bytes", bytes);
     }
     tcp_block *b = (tcp_block *)(void *)s.data;
@@ -262,7 +262,7 @@ static trm_status send_all(tcp_channel *c, outgoing *o, double timeout_seconds, 
 
 /* Sends queued blocks as far as the socket takes them.
  *   errors  PEER: gone, or it has taken nothing for too long */
-static trm_status send_line(tcp_channel *c, trm_error *err) {
+static trm_status send_queue(tcp_channel *c, trm_error *err) {
     while (c->first != NULL) {
         tcp_block *b = c->first;
         size_t before = b->out.sent;
@@ -290,12 +290,12 @@ static trm_status send_line(tcp_channel *c, trm_error *err) {
 
 /* Appends a block to the queue. If it is the only one, it is sent at once, and the receiver is
  * signalled if a part remains. */
-static trm_status join_line(tcp_channel *c, tcp_block *b, trm_error *err) {
+static trm_status enqueue(tcp_channel *c, tcp_block *b, trm_error *err) {
     bool alone = c->first == NULL;
     *c->last = b;
     c->last = &b->next;
     c->moved = alone ? trmi_os_now() : c->moved;
-    TRMI_TRY(alone ? send_line(c, err) : TRM_OK);
+    TRMI_TRY(alone ? send_queue(c, err) : TRM_OK);
     if (alone && c->first != NULL) {
         uint64_t one = 1;
         (void)!write(c->bell, &one, sizeof one);
@@ -304,9 +304,9 @@ static trm_status join_line(tcp_channel *c, tcp_block *b, trm_error *err) {
 }
 
 /* Queues and sends a block (server's end). */
-static trm_status send_in_line(tcp_channel *c, tcp_block *b, trm_error *err) {
+static trm_status enqueue_and_send(tcp_channel *c, tcp_block *b, trm_error *err) {
     pthread_mutex_lock(&c->send_mutex);
-    trm_status status = join_line(c, b, err);
+    trm_status status = enqueue(c, b, err);
     if (status != TRM_OK) {
         shutdown(c->fd, SHUT_RDWR);
     }
@@ -321,7 +321,7 @@ static trm_status tcp_commit(trmi_channel *channel, trmi_message *message, doubl
     tcp_channel *c = (tcp_channel *)channel;
     tcp_block *b = message->block;
     trm_status status = TRM_OK;
-    let_go(c, b->out.bytes - FRAME_BYTES - message->bytes);
+    unreserve_bytes(c, b->out.bytes - FRAME_BYTES - message->bytes);
     b->out = outgoing_of(message->data, message->bytes);
     if (message->bytes == 0) {
         tcp_release(channel, message);
@@ -329,7 +329,7 @@ static trm_status tcp_commit(trmi_channel *channel, trmi_message *message, doubl
         status = send_all(c, &b->out, timeout_seconds, err);
         tcp_release(channel, message);
     } else {
-        status = send_in_line(c, b, err);
+        status = enqueue_and_send(c, b, err);
     }
     *message = (trmi_message){0};
     return status;
@@ -346,9 +346,9 @@ static trm_status tcp_send(trmi_channel *channel, const uint8_t *data, size_t by
 }
 
 /* Sends queued blocks; *line: some remain. */
-static trm_status send_waiting(tcp_channel *c, bool *line, trm_error *err) {
+static trm_status send_queued(tcp_channel *c, bool *line, trm_error *err) {
     pthread_mutex_lock(&c->send_mutex);
-    trm_status status = send_line(c, err);
+    trm_status status = send_queue(c, err);
     *line = c->first != NULL;
     if (status != TRM_OK) {
         shutdown(c->fd, SHUT_RDWR);
@@ -365,7 +365,7 @@ static trm_status wait_input(tcp_channel *c, double deadline, double timeout_sec
     }
     for (;;) {
         bool line;
-        TRMI_TRY(send_waiting(c, &line, err));
+        TRMI_TRY(send_queued(c, &line, err));
         double left = deadline - trmi_os_now();
         struct pollfd p[2] = {{c->fd, (short)(POLLIN | (line ? POLLOUT : 0)), 0},
                               {c->bell, POLLIN, 0}};
@@ -454,7 +454,7 @@ static trm_status tcp_receive(trmi_channel *channel, double timeout_seconds, trm
     double deadline = trmi_os_now() + timeout_seconds;
     bool line;
     /* even if there is always input */
-    TRMI_TRY(c->bell >= 0 ? send_waiting(c, &line, err) : TRM_OK);
+    TRMI_TRY(c->bell >= 0 ? send_queued(c, &line, err) : TRM_OK);
     for (;;) {
         trm_status status;
         if (c->frame_have < FRAME_BYTES) {
@@ -487,7 +487,7 @@ static void tcp_shut(trmi_channel *channel) {
     tcp_channel *c = (tcp_channel *)channel;
     double deadline = trmi_os_now() + FAREWELL_SECONDS;
     pthread_mutex_lock(&c->send_mutex);
-    while (c->first != NULL && send_line(c, NULL) == TRM_OK && c->first != NULL &&
+    while (c->first != NULL && send_queue(c, NULL) == TRM_OK && c->first != NULL &&
            trmi_os_now() < deadline) {
         (void)!wait_ready(c, POLLOUT, deadline, FAREWELL_SECONDS, NULL);
     }

@@ -198,7 +198,7 @@ trm_status trmi_checkpoint_trash(const char *dir, const char *name, const trmi_o
 /* Decides about ckpt-N.old, which an interrupted writer has left between its two renames or just
  * after. If ckpt-N is missing, the old one gets its name back. If ckpt-N is good, the old one is
  * removed. */
-static void settle_old(const char *dir, const char *old_name, const trmi_os *os) {
+static void restore_or_remove_old(const char *dir, const char *old_name, const trmi_os *os) {
     char name[TRMI_CHECKPOINT_NAME_BYTES], path[TRMI_PATH_BYTES], old_path[TRMI_PATH_BYTES];
     struct stat info;
     trmi_checkpoint_manifest manifest;
@@ -244,7 +244,7 @@ void trmi_checkpoint_tidy(const char *dir, const trmi_os *os) {
                      "%s: left by an interrupted save, %s %s", path,
                      status == TRM_OK ? "removed" : "cannot be removed:", err.message);
         } else if (trmi_checkpoint_is_name(name, &step) && strstr(name, ".old") != NULL) {
-            settle_old(dir, name, os);
+            restore_or_remove_old(dir, name, os);
         } else if (starts_with(name, TRMI_IN_USE_PREFIX) &&
                    !trmi_lock_is_live(path, REMOTE_READER_SECONDS)) {
             os->unlink(os->context, path);

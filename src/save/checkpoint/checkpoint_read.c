@@ -126,14 +126,14 @@ typedef struct search {
 } search;
 
 /* Logs a damaged checkpoint. */
-static void tell_skipped(const char *dir, const char *name, const trm_error *problem) {
+static void log_skipped(const char *dir, const char *name, const trm_error *problem) {
     trmi_log(TRM_LOG_WARN, "save", "%s/%s: damaged, skipped: %s", dir, name, problem->message);
 }
 
 /* Logs the one whose log line was held back. */
-static void tell_untold(search *s) {
+static void log_held_back(search *s) {
     if (s->untold[0] != '\0') {
-        tell_skipped(s->dir, s->untold, &s->first);
+        log_skipped(s->dir, s->untold, &s->first);
         s->untold[0] = '\0';
     }
 }
@@ -149,11 +149,11 @@ static trm_status skip_damaged(search *s, const trmi_checkpoint_slot *slot,
         return TRM_PENDING;
     }
     /* The second damaged one shows that a log line for the first is necessary. */
-    tell_untold(s);
+    log_held_back(s);
     if (s->skipped == 0) {
         snprintf(s->untold, sizeof s->untold, "%s", slot->name);
     } else {
-        tell_skipped(s->dir, slot->name, problem);
+        log_skipped(s->dir, slot->name, problem);
     }
     if (s->skipped++ == 0 || (!s->first_is_newest && slot->sequence >= 0)) {
         s->first = *problem;
@@ -189,7 +189,7 @@ static trm_status open_first_good(search *s, const trmi_checkpoint_list *list,
         TRMI_TRY(trmi_path_join(path, s->dir, list->slots[i].name, err));
         trm_status status = open_one(path, options, out, &problem);
         if (status == TRM_OK) {
-            tell_untold(s);
+            log_held_back(s);
             (*out)->skipped = s->skipped;
             return TRM_OK;
         }

@@ -182,7 +182,7 @@ static trm_status write_state(trm_checkpoint_writer *writer, const trmi_checkpoi
 
 /* After a checkpoint is written: decides what stays, writes the state file, then removes the
  * others. The order matters: the state file never names a removed checkpoint. */
-static trm_status settle(trm_checkpoint_writer *writer, trm_error *err) {
+static trm_status prune_directory(trm_checkpoint_writer *writer, trm_error *err) {
     trmi_checkpoint_list list;
     TRMI_TRY(trmi_checkpoint_list_dir(writer->dir, &list, err));
     trm_status status;
@@ -212,12 +212,12 @@ done:
 /* ---- one save -------------------------------------------------------------------------- */
 
 /* Writes the present job, prunes, and reports it through on_saved. */
-static trm_status persist(trm_checkpoint_writer *writer, trm_error *err) {
+static trm_status write_and_prune(trm_checkpoint_writer *writer, trm_error *err) {
     const trm_checkpoint_info *info = &writer->job.info;
     /* Write, prune, report. */
     trm_status status = trmi_checkpoint_job_write(&writer->job, writer->dir, writer->os, err);
     if (status == TRM_OK) {
-        status = settle(writer, err);
+        status = prune_directory(writer, err);
     }
     if (status != TRM_OK) {
         trmi_log(TRM_LOG_WARN, "save", "step %" PRId64 " could not be saved: %s", info->global_step,
@@ -236,7 +236,7 @@ static trm_status persist(trm_checkpoint_writer *writer, trm_error *err) {
 /* The thread of a save in the background. */
 static void *persist_in_background(void *argument) {
     trm_checkpoint_writer *writer = argument;
-    writer->outcome = persist(writer, &writer->outcome_err);
+    writer->outcome = write_and_prune(writer, &writer->outcome_err);
     return NULL;
 }
 
@@ -279,8 +279,8 @@ static bool take_copy(trm_checkpoint_writer *writer) {
 /* Starts a save: in the background if possible, otherwise it runs it to its end. In the background
  * the job belongs to the thread until trm_checkpoint_wait. Errors of the checks and of a save in
  * the foreground are returned. */
-static trm_status start(trm_checkpoint_writer *writer, const trm_checkpoint_info *info,
-                        const trm_checkpoint_part *parts, int64_t part_count, trm_error *err) {
+static trm_status start_save(trm_checkpoint_writer *writer, const trm_checkpoint_info *info,
+                             const trm_checkpoint_part *parts, int64_t part_count, trm_error *err) {
     TRMI_TRY(trmi_checkpoint_job_create(&writer->job, info, parts, part_count, err));
     /* Number and time, by which checkpoints are ordered. */
     writer->job.info.sequence = writer->next_sequence++;
@@ -299,7 +299,7 @@ static trm_status start(trm_checkpoint_writer *writer, const trm_checkpoint_info
     /* In the foreground. */
     if (status == TRM_OK) {
         trm_error local;
-        status = persist(writer, err != NULL ? err : &local);
+        status = write_and_prune(writer, err != NULL ? err : &local);
     }
     writer->failed = writer->failed || status != TRM_OK;
     trmi_checkpoint_job_free(&writer->job);
@@ -330,7 +330,7 @@ trm_status trm_checkpoint_save(trm_checkpoint_writer *writer, const trm_checkpoi
     }
     trm_error before;
     trm_status previous = trm_checkpoint_wait(writer, &before);
-    TRMI_TRY(start(writer, info, parts, part_count, err));
+    TRMI_TRY(start_save(writer, info, parts, part_count, err));
     if (previous != TRM_OK && err != NULL) {
         *err = before;
         trmi_error_append(err, " (the save before step %" PRId64 ", which has been started)",

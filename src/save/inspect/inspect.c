@@ -253,8 +253,8 @@ static const trm_recogniser *recognise(const trm_probe *probe, const trm_inspect
 }
 
 /* Fails and lists the known kinds. */
-static trm_status unknown(const trm_probe *probe, const trm_inspect_options *options,
-                          trm_error *err) {
+static trm_status fail_unknown(const trm_probe *probe, const trm_inspect_options *options,
+                               trm_error *err) {
     const trm_recogniser *row;
     trmi_text kinds = {0};
     for (int64_t i = 0; (row = row_at(options, i)) != NULL; i++) {
@@ -295,7 +295,7 @@ trm_status trm_inspect(const char *path, const trm_inspect_options *options, trm
     /* Recognise and describe. A page that could not be read makes the result an error. */
     const trm_recogniser *row = recognise(&probe, options);
     trm_status status =
-        row == NULL ? unknown(&probe, options, err)
+        row == NULL ? fail_unknown(&probe, options, err)
                     : row->describe(&probe, options != NULL && options->json, sink, context, err);
     status = trmi_mapping_check(&mapping, status, err);
     trmi_mapping_close(&mapping);

@@ -71,7 +71,7 @@ static void add_point(event_summary *s, const trmi_record_event *event) {
 }
 
 /* Receives each value of a record from trmi_event_decode. */
-static void look(void *context, const trmi_record_event *event) {
+static void count_event(void *context, const trmi_record_event *event) {
     event_summary *s = context;
     s->first_time = s->first_time == 0 ? event->wall_seconds : s->first_time;
     s->last_time = event->wall_seconds;
@@ -107,7 +107,7 @@ static bool is_events(const trm_probe *probe) {
     size_t bytes;
     trmi_tfrecord_reader reader = reader_of(probe);
     return is_tfrecord(probe) && trmi_tfrecord_next(&reader, &data, &bytes, NULL) == TRM_OK &&
-           trmi_event_decode(data, bytes, probe->path, 0, look, &s, NULL) == TRM_OK &&
+           trmi_event_decode(data, bytes, probe->path, 0, count_event, &s, NULL) == TRM_OK &&
            s.has_version;
 }
 
@@ -154,7 +154,7 @@ static trm_status describe_events(const trm_probe *probe, bool json, trm_line_si
     trmi_report_begin(&report, "events");
     /* Read all records. */
     while ((status = trmi_tfrecord_next(&reader, &data, &bytes, err)) == TRM_OK) {
-        status = trmi_event_decode(data, bytes, probe->path, s.events, look, &s, err);
+        status = trmi_event_decode(data, bytes, probe->path, s.events, count_event, &s, err);
         if (status != TRM_OK) {
             break;
         }

@@ -116,23 +116,23 @@ trm_status trmi_export(const trm_estimator *e, const trm_eval_spec *eval, bool l
                        trm_model *model, uint64_t step, const trm_evaluation *v, trm_error *err);
 
 /* estimator_chief.c: this trainer's view of which trainer is the chief. */
-typedef struct trmi_duty {
+typedef struct trmi_chief_role {
     trm_estimator *estimator;
     trm_ps_client *client;
     bool mine;
     /* time of the latest request; length of the chief's lease */
     double asked, lease_seconds;
-} trmi_duty;
+} trmi_chief_role;
 /* Returns whether another worker takes over the chief's work when the chief dies. */
 bool trmi_duty_is_shared(const trm_estimator *e);
 /* Sets duty->mine: requests the chief's lease from server 0. The request is left out if the
  * latest one is recent, unless `now`.
  *   errors  those of trm_ps_chief_ask */
-trm_status trmi_duty_ask(trmi_duty *d, bool now, trm_error *err);
+trm_status trmi_chief_role_query(trmi_chief_role *d, bool now, trm_error *err);
 /* Called after this worker's last step: waits for the end of the job (TRM_END) or until this
  * worker is the chief (TRM_OK).
  *   errors  PEER, TIMEOUT: server 0 has not answered for too long */
-trm_status trmi_duty_wait(trmi_duty *d, trm_error *err);
+trm_status trmi_chief_role_wait(trmi_chief_role *d, trm_error *err);
 /* Wraps `inner`, which it owns, so that its hooks run only while this process is the chief. */
 trm_callback trmi_while_chief(const trm_estimator *e, trm_callback inner);
 

@@ -32,7 +32,7 @@ static trm_ps_chief_wish wish_of(const trm_estimator *e) {
 }
 
 /* Contract in estimator.h. A change of the chief is logged. */
-trm_status trmi_duty_ask(trmi_duty *d, bool now, trm_error *err) {
+trm_status trmi_chief_role_query(trmi_chief_role *d, bool now, trm_error *err) {
     trm_ps_chief chief;
     trm_estimator *e = d->estimator;
     if (!trmi_duty_is_shared(e)) {
@@ -65,7 +65,7 @@ static bool is_over(const trm_estimator *e) {
 
 /* Contract in estimator.h. Queries server 0 every 0.1 s. A server that ends is normal at the end
  * of a job, so a lost connection is an error only after timeout_seconds. */
-trm_status trmi_duty_wait(trmi_duty *d, trm_error *err) {
+trm_status trmi_chief_role_wait(trmi_chief_role *d, trm_error *err) {
     trm_estimator *e = d->estimator;
     trm_error why;
     double answered = trmi_os_now(), said = answered;

@@ -161,7 +161,7 @@ static bool is_over(const trm_estimator *e, const trm_train_spec *train,
 
 /* Evaluates the newest checkpoint if it has not been evaluated.
  *   error  TRM_END: nothing new; logged every `say_seconds` */
-static trm_status look(judge *j, trm_job_result *out, double *said, trm_error *err) {
+static trm_status evaluate_if_new(judge *j, trm_job_result *out, double *said, trm_error *err) {
     int64_t step;
     trm_status status = trm_checkpoint_latest(j->e->config.model_dir, &step, err);
     bool same = status == TRM_OK && out->has_evaluation && out->evaluated_step == (uint64_t)step;
@@ -211,7 +211,7 @@ trm_status trmi_run_evaluator(trm_estimator *e, const trm_train_spec *train,
     }
     while (status == TRM_OK && !trmi_estimator_stopped(e)) {
         double begin = trmi_os_now();
-        trm_status found = look(&j, out, &said, err);
+        trm_status found = evaluate_if_new(&j, out, &said, err);
         status = found == TRM_END ? TRM_OK : found;
         if (status != TRM_OK || is_over(e, train, out)) {
             break;

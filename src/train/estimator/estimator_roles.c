@@ -285,7 +285,7 @@ static void leave(trainer *t, bool comes_back) {
 }
 
 /* Hybrid: joins the other workers and creates the communicator for dense gradients. */
-static trm_status meet_others(trainer *t, trm_error *err) {
+static trm_status create_hybrid_comm(trainer *t, trm_error *err) {
     if (!t->e->strategy.hybrid || t->e->trainers == 1) {
         return TRM_OK;
     }
@@ -458,8 +458,8 @@ static trm_status end_job(trainer *t, trm_status status, uint64_t step, trm_erro
     if (!t->e->acts || !over) {
         return status;
     }
-    trmi_duty duty = {.estimator = t->e, .client = t->client};
-    if (trmi_duty_ask(&duty, true, &own) == TRM_OK && !duty.mine) {
+    trmi_chief_role duty = {.estimator = t->e, .client = t->client};
+    if (trmi_chief_role_query(&duty, true, &own) == TRM_OK && !duty.mine) {
         return status; /* another worker has taken over as chief and will end the job */
     }
     /* the state first: a role that finds no server reads it there */
@@ -491,7 +491,7 @@ static trm_status wait_for_all(const trainer *t, trm_error *err) {
 
 /* Returns the result of a job that ended without this worker.
  *   error  DIVERGED: the job failed */
-static trm_status come_late(const trm_estimator *e, trm_job_result *out, trm_error *err) {
+static trm_status result_of_ended_job(const trm_estimator *e, trm_job_result *out, trm_error *err) {
     if (trmi_job_read(e, &out->global_step) == TRMI_JOB_FAILED) {
         return TRMI_FAIL(err, TRM_DIVERGED,
                          "the job has failed already, after step %llu, and its servers have ended",
@@ -508,11 +508,11 @@ static trm_status run(trainer *t, const trm_train_spec *spec, trm_job_result *ou
     TRMI_TRY(describe_model(t, spec, err));
     trm_status status = connect_servers(e, &t->client, err);
     if (status == TRM_END) {
-        return come_late(e, out, err);
+        return result_of_ended_job(e, out, err);
     }
     TRMI_TRY(status);
     /* hybrid workers form their communicator; then the model, whose tables the servers create */
-    TRMI_TRY(meet_others(t, err));
+    TRMI_TRY(create_hybrid_comm(t, err));
     TRMI_TRY(build_model(t, err));
     TRMI_TRY(begin_warm(t, err));
     if (e->strategy.hybrid) {
@@ -542,7 +542,7 @@ static trm_status run(trainer *t, const trm_train_spec *spec, trm_job_result *ou
 
 /* Returns whether a hybrid worker starts another life after `status`: another worker has died or
  * the servers were away, and this worker has made a step within timeout_seconds. */
-static bool lives_on(const trainer *t, trm_status status) {
+static bool starts_again(const trainer *t, trm_status status) {
     const trm_ps_strategy *s = &t->e->strategy;
     return s->hybrid && t->e->trainers > 1 && (status == TRM_PEER || status == TRM_TIMEOUT) &&
            !trmi_estimator_stopped(t->e) && t->e->over_since == 0 &&
@@ -557,7 +557,7 @@ static trm_status run_lives(trainer *t, const trm_train_spec *spec, trm_job_resu
     err = err == NULL ? &own : err;
     t->alive = trmi_os_now();
     trm_status status = run(t, spec, out, err);
-    while (lives_on(t, status)) {
+    while (starts_again(t, status)) {
         if (t->model != NULL) {
             trmi_dense_keep(&t->dense, t->model);
         }
@@ -567,8 +567,9 @@ static trm_status run_lives(trainer *t, const trm_train_spec *spec, trm_job_resu
         trmi_estimator_sleep(t->e, 0.2);
         status = run(t, spec, out, err);
     }
-    return status == TRM_PEER && t->e->over_since != 0 && !t->e->acts ? come_late(t->e, out, err)
-                                                                      : status;
+    return status == TRM_PEER && t->e->over_since != 0 && !t->e->acts
+               ? result_of_ended_job(t->e, out, err)
+               : status;
 }
 
 /* Runs a chief or worker to its end. Without an evaluator in the cluster the chief evaluates the

@@ -36,7 +36,7 @@ static const double lock_seconds = 10, dead_lock_seconds = 100;
 typedef struct saver {
     trm_estimator *estimator;
     trm_ps_client *client;
-    trmi_duty duty;
+    trmi_chief_role duty;
     trm_checkpoint_writer *writer;
     const trmi_remote *remote;
     trm_ps_batch *batch; /* request that reads rows of tables, and its keys */
@@ -230,14 +230,15 @@ static trm_status save_now(saver *s, const trm_progress *p, trm_error *err) {
     note_save(s, step, false);
     snprintf(path, sizeof path, "%s/ckpt-%llu", s->estimator->config.model_dir,
              (unsigned long long)step);
-    return trmi_tell_checkpoint(p, path, err);
+    return trmi_call_checkpoint(p, path, err);
 }
 
 /* ---- saving in time -------------------------------------------------------------------------- */
 
 /* Begins to do the chief's work: opens the checkpoint writer, which locks model_dir (waiting
  * `patience` seconds), and writes job.json. */
-static trm_status take_up(saver *s, const trm_progress *p, double patience, trm_error *err) {
+static trm_status begin_chief_work(saver *s, const trm_progress *p, double patience,
+                                   trm_error *err) {
     trm_estimator *e = s->estimator;
     const trm_run_config *c = &e->config;
     if (c->model_dir != NULL) {
@@ -268,7 +269,7 @@ static void lay_down(saver *s) {
  * still locked, by a chief that was suspended or died on another host, a later call tries again. */
 static trm_status follow(saver *s, const trm_progress *p, bool now, trm_error *err) {
     trm_estimator *e = s->estimator;
-    TRMI_TRY(trmi_duty_ask(&s->duty, now, err));
+    TRMI_TRY(trmi_chief_role_query(&s->duty, now, err));
     if (!s->duty.mine && e->acts) {
         lay_down(s);
     }
@@ -276,7 +277,7 @@ static trm_status follow(saver *s, const trm_progress *p, bool now, trm_error *e
         return TRM_OK;
     }
     trm_error why;
-    trm_status status = take_up(s, p, 0, &why);
+    trm_status status = begin_chief_work(s, p, 0, &why);
     if (status != TRM_OK) {
         trmi_log(TRM_LOG_WARN, "train", "the chief's work waits: %s", why.message);
         lay_down(s);
@@ -288,8 +289,8 @@ static trm_status follow(saver *s, const trm_progress *p, bool now, trm_error *e
 static trm_status saver_begin(void *context, const trm_progress *p, trm_error *err) {
     saver *s = context;
     s->estimator->acts = false;
-    TRMI_TRY(trmi_duty_ask(&s->duty, true, err));
-    return s->duty.mine ? take_up(s, p, lock_seconds, err) : TRM_OK;
+    TRMI_TRY(trmi_chief_role_query(&s->duty, true, err));
+    return s->duty.mine ? begin_chief_work(s, p, lock_seconds, err) : TRM_OK;
 }
 
 /* Saves if this process is still the chief. Without disk space training goes on, except for the
@@ -311,7 +312,7 @@ static trm_status save(saver *s, const trm_progress *p, bool last, trm_error *er
     if (status != TRM_OK && err != NULL) {
         *err = failed;
     }
-    if (status == TRM_OK || trmi_duty_ask(&s->duty, true, &why) != TRM_OK || s->duty.mine) {
+    if (status == TRM_OK || trmi_chief_role_query(&s->duty, true, &why) != TRM_OK || s->duty.mine) {
         return status;
     }
     lay_down(s);
@@ -385,13 +386,13 @@ static trm_status saver_end(void *context, const trm_progress *p, trm_error *err
         return TRM_OK;
     }
     if (!e->acts && !s->duty.mine) {
-        trm_status status = trmi_duty_wait(&s->duty, err);
+        trm_status status = trmi_chief_role_wait(&s->duty, err);
         if (status != TRM_OK) {
             return status == TRM_END ? TRM_OK : status;
         }
         trmi_estimator_say(e, "trainer %d is the chief now, and ends the job", e->trainer);
     }
-    TRMI_TRY(e->acts ? TRM_OK : take_up(s, p, dead_lock_seconds, err));
+    TRMI_TRY(e->acts ? TRM_OK : begin_chief_work(s, p, dead_lock_seconds, err));
     drain(s, p->stopping ? 3 : e->strategy.timeout_seconds);
     /* a hybrid worker that died at the end must repeat its batch first */
     TRMI_TRY(e->workers == NULL ? TRM_OK : trm_comm_health(e->workers, err));
@@ -418,7 +419,7 @@ trm_callback trmi_ps_saver(trm_estimator *e, trm_ps_client *client) {
     }
     s->estimator = e;
     s->client = client;
-    s->duty = (trmi_duty){.estimator = e, .client = client};
+    s->duty = (trmi_chief_role){.estimator = e, .client = client};
     return (trm_callback){.on_begin = saver_begin,
                           .on_step_end = saver_step,
                           .on_end = saver_end,

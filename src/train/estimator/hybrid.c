@@ -112,7 +112,7 @@ static trm_status choose(const trm_model *model, const holding *own, int64_t pos
 
 /* Broadcasts all dense variables from rank `from`, one at a time, so that only one copy is in
  * memory. Collective. */
-static trm_status give(const trm_model *model, int32_t from, trm_error *err) {
+static trm_status broadcast_dense(const trm_model *model, int32_t from, trm_error *err) {
     trm_comm *comm = trmi_model_comm(model);
     trm_exec *exec = model->train.exec;
     for (int32_t i = 0; comm != NULL && i < trm_exec_variable_count(exec); i++) {
@@ -150,7 +150,7 @@ trm_status trmi_dense_begin(trm_model *model, const trmi_dense *kept, const char
     TRMI_TRY(least(model, &position, err));
     TRMI_TRY(choose(model, &own, position, &from, &step, err));
     if (from >= 0) {
-        TRMI_TRY(give(model, from, err));
+        TRMI_TRY(broadcast_dense(model, from, err));
     }
     /* dense parameters and tables would be of different steps */
     if (trmi_model_rank(model) == 0 && (from < 0 ? position > 0 : step < position)) {

@@ -157,7 +157,7 @@ static trm_status settle_costs(trm_planner *p, trm_error *err) {
 
 /* Evaluates the options that all ranks know: search mode, given plan, meshes, links, optimiser
  * slots, global batch. */
-static trm_status settle(trm_planner *p, trm_error *err) {
+static trm_status take_options(trm_planner *p, trm_error *err) {
     const trm_planner_options *o = &p->options;
     TRMI_TRY(trmi_search_mode_parse(o->search, &p->drive.mode, err));
     if (o->plan != NULL) {
@@ -280,7 +280,7 @@ trm_status trm_planner_create(const trm_model_options *model, const trm_planner_
     p->options = *options;
     bool leads = options->comm == NULL || trm_comm_rank(options->comm) == 0;
     trm_status status = trmi_probe_cores(options->comm, &p->probe.cores, err);
-    status = status == TRM_OK ? settle(p, err) : status;
+    status = status == TRM_OK ? take_options(p, err) : status;
     status = status == TRM_OK ? trmi_planner_graph(p, p->batch, 0, &p->graph, err) : status;
     status = status == TRM_OK && p->given != NULL
                  ? trmi_shard_plan_check(p->given, p->graph, p->ranks, err)

@@ -169,7 +169,7 @@ static void json_lists(trmi_report *r) {
 }
 
 /* Appends the whole object; members are added to the end only, since scripts read it. */
-void trmi_report_tell_json(trmi_report *r) {
+void trmi_report_print_json(trmi_report *r) {
     trmi_text *t = &r->text;
     trm_planner_info info;
     char plan[200];

@@ -60,7 +60,7 @@ static trm_status look_at_operators(trm_planner *p, trm_error *err) {
 }
 
 /* Measures links and operators once, in the brief form. */
-static trm_status look(trm_planner *p, trm_error *err) {
+static trm_status measure_costs(trm_planner *p, trm_error *err) {
     trmi_looks *l = p->looks;
     TRMI_TRY(trmi_probe_load(&p->probe, err));
     p->probe.brief = true;
@@ -106,7 +106,7 @@ trm_status trm_planner_look(trm_planner *p, trm_error *err) {
     trm_status status = p->looks == NULL ? open_looks(p, err) : TRM_OK;
     bool measures =
         status == TRM_OK && p->costs.probe != NULL && p->costs.look + 1 < TRMI_COSTS_LOOKS;
-    status = measures ? look(p, err) : status;
+    status = measures ? measure_costs(p, err) : status;
     if (p->options.comm != NULL) {
         trm_status ended = trmi_probe_end(&p->probe, status == TRM_OK ? err : &later);
         status = status == TRM_OK ? ended : status;

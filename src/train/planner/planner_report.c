@@ -14,7 +14,7 @@ char *trm_planner_report(const trm_planner *p, bool json) {
     }
     bool ok = trmi_report_gather(r, p, &err) == TRM_OK;
     if (ok) {
-        (json ? trmi_report_tell_json : trmi_report_tell)(r);
+        (json ? trmi_report_print_json : trmi_report_print)(r);
     }
     trmi_report_free(r);
     char *text = ok && !r->text.failed ? r->text.data : NULL;

@@ -48,8 +48,8 @@ typedef struct trmi_report {
 trm_status trmi_report_gather(trmi_report *report, const trm_planner *planner, trm_error *err);
 void trmi_report_free(trmi_report *report);
 /* Append the report to report->text, as lines or as JSON. */
-void trmi_report_tell(trmi_report *report);
-void trmi_report_tell_json(trmi_report *report);
+void trmi_report_print(trmi_report *report);
+void trmi_report_print_json(trmi_report *report);
 
 /* ---- functions of both reports (planner_gather.c) -------------------------------------------- */
 

@@ -132,7 +132,7 @@ static trm_status scaling(simulation *s, trm_error *err) {
 
 /* Adds a row to what_if: the step of the chosen plan, and of the best plan, with the planner's
  * present costs. */
-static trm_status again(simulation *s, const char *what, trm_error *err) {
+static trm_status measure_changed(simulation *s, const char *what, trm_error *err) {
     trm_planner *p = s->p;
     const trmi_drive_mesh *m = trmi_planner_best(p);
     trmi_space *space = NULL;
@@ -179,7 +179,7 @@ static trm_status what_if(simulation *s, trm_error *err) {
         p->links.flops = links.flops / tries[i].operators;
         p->links.bytes = links.flops > 0 ? links.bytes / tries[i].operators : links.bytes;
         p->costs.factor = factor * tries[i].operators;
-        status = again(s, tries[i].what, err);
+        status = measure_changed(s, tries[i].what, err);
     }
     p->links = links;
     p->costs.factor = factor;
@@ -274,7 +274,7 @@ static void tell_points(trmi_text *t, const char *title, const point *points, in
 }
 
 /* Prints the simulation as text. */
-static void tell(simulation *s) {
+static void print_text(simulation *s) {
     trmi_text *t = &s->text;
     trm_planner_info info;
     trm_planner_describe(s->p, &info);
@@ -372,7 +372,7 @@ trm_status trm_planner_simulate(trm_planner *p, const trm_simulation_options *op
     status = status == TRM_OK && options->trace != NULL ? write_trace(s, err) : status;
     if (status == TRM_OK) {
         s->seconds = trmi_os_now() - begin;
-        (options->json ? tell_json : tell)(s);
+        (options->json ? tell_json : print_text)(s);
         status = s->text.failed ? TRMI_FAIL(err, TRM_NOMEM, "no memory for the report") : TRM_OK;
     }
     if (status == TRM_OK) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Prints the report of a plan as lines for people. trmi_report_tell calls one function for each
+/* Prints the report of a plan as lines for people. trmi_report_print calls one function for each
  * part of the report, in the order in which the parts appear: head, infeasible, uncut, time,
  * operators, traffic, others, flips. Figures are formatted only here; planner_gather.c computes
  * them. */
@@ -40,7 +40,7 @@ static const char *letters_of(const trmi_report *r, int32_t node) {
 /* ---- the report ------------------------------------------------------------------------------ */
 
 /* Prints the memory limit and what it means for the bound: not reached, exact, or Lagrangian. */
-static void tell_limit(trmi_report *r) {
+static void print_limit(trmi_report *r) {
     char a[24], b[24];
     if (r->p->options.memory_bytes > 0 && !r->m->found.infeasible) {
         trmi_text_printf(
@@ -56,7 +56,7 @@ static void tell_limit(trmi_report *r) {
 
 /* Prints the plans that were tried in turns because their predictions were too close, with
  * measured and predicted times. */
-static void tell_trial(trmi_report *r) {
+static void print_trial(trmi_report *r) {
     const trmi_trial *t = &r->p->drive.trial;
     char a[24], b[24];
     if (t->turns == 0) {
@@ -84,7 +84,7 @@ static void tell_trial(trmi_report *r) {
 }
 
 /* Prints where the costs come from: measured, scaled or given, and how old they are. */
-static void tell_costs(trmi_report *r) {
+static void print_costs(trmi_report *r) {
     char a[24], day[12];
     trmi_text *t = &r->text;
     trm_planner_info info;
@@ -118,7 +118,7 @@ static void tell_costs(trmi_report *r) {
 
 /* Prints the head: ranks, plan, step, memory, bound with its assumptions, batch norm,
  * utilisation, costs. */
-static void tell_head(trmi_report *r) {
+static void print_head(trmi_report *r) {
     trm_planner_info info;
     char a[24], b[24], c[24], d[24], rate[32], plan[200];
     trmi_text *t = &r->text;
@@ -141,7 +141,7 @@ static void tell_head(trmi_report *r) {
                      time_text(info.step_seconds, a), rate_text(info.samples_per_second, rate),
                      time_text(info.data_parallel_seconds, b),
                      info.data_parallel_seconds / info.step_seconds);
-    tell_trial(r);
+    print_trial(r);
     trmi_text_printf(
         t, "memory        %s a rank: parameters %s, gradients %s, slots %s, kept for backward %s\n",
         trmi_bytes_text(m->bytes, a), trmi_bytes_text(m->weight_bytes, b),
@@ -165,7 +165,7 @@ static void tell_head(trmi_report *r) {
             trmi_text_printf(t, "%-13s %s\n", i == 0 ? "assuming" : "",
                              trmi_report_assumption(r, i));
         }
-        tell_limit(r);
+        print_limit(r);
     } else {
         trmi_text_printf(t,
                          "proof         none: this search has no bound (--search optimal has)\n");
@@ -195,11 +195,11 @@ static void tell_head(trmi_report *r) {
         t, "utilisation   %.1f %%: %.4g GFLOP a step of the model, %d ranks of %.4g GFLOP/s\n",
         100 * trmi_report_utilisation(r), trmi_report_work(r) / 1e9, (int)info.ranks,
         trmi_report_peak(r) / 1e9);
-    tell_costs(r);
+    print_costs(r);
 }
 
 /* Prints how the step's time is divided. */
-static void tell_time(trmi_report *r) {
+static void print_time(trmi_report *r) {
     char a[24], b[24], c[24], d[24], e[24], f[24], g[24];
     const trmi_measure *m = &r->measure;
     trmi_text_printf(
@@ -232,7 +232,7 @@ static bool has_parameters(const trmi_report *r, int32_t node) {
 }
 
 /* Prints the table of operators, one line for each row of the report. */
-static void tell_operators(trmi_report *r) {
+static void print_operators(trmi_report *r) {
     char a[24], b[24], c[24], d[24], shape[96], name[64], cut[16];
     const trmi_space *s = r->m->space;
     trmi_text_printf(
@@ -266,7 +266,7 @@ static void tell_operators(trmi_report *r) {
 }
 
 /* Prints the table of messages. */
-static void tell_traffic(trmi_report *r) {
+static void print_traffic(trmi_report *r) {
     char a[24], b[24], c[24], axes[48];
     trmi_text_printf(&r->text, "\n%-16s %-18s %6s %10s %12s %12s\n", "messages over", "kind",
                      "count", "bytes", "time", "exposed");
@@ -283,7 +283,7 @@ static void tell_traffic(trmi_report *r) {
 }
 
 /* Prints what is proved about the curve of memory against time. */
-static void tell_curve(trmi_report *r) {
+static void print_curve(trmi_report *r) {
     char a[24];
     const trmi_front *front = &r->m->found.front;
     trmi_text_printf(
@@ -304,7 +304,7 @@ static void tell_curve(trmi_report *r) {
 
 /* Prints the other plans: baselines, the best plans of other meshes, and the curve of memory
  * against time. */
-static void tell_others(trmi_report *r) {
+static void print_others(trmi_report *r) {
     char a[24], b[24], plan[200];
     const trmi_found *f = &r->m->found;
     trmi_text_printf(&r->text, "\n%-36s %12s %8s %10s\n", "other plans", "step", "", "memory");
@@ -328,7 +328,7 @@ static void tell_others(trmi_report *r) {
         }
     }
     if (f->frontier_count > 1) {
-        tell_curve(r);
+        print_curve(r);
     }
     for (int32_t i = 0; i < f->frontier_count && f->frontier_count > 1; i++) {
         const trmi_candidate *c = &f->frontier[i];
@@ -339,7 +339,7 @@ static void tell_others(trmi_report *r) {
 }
 
 /* Prints from which factor on another plan is better. */
-static void tell_flips(trmi_report *r) {
+static void print_flips(trmi_report *r) {
     if (r->p->flips_count > 0) {
         trmi_text_printf(&r->text, "\nwhen another plan is better by 2 %%\n");
     }
@@ -361,7 +361,7 @@ static void tell_flips(trmi_report *r) {
 }
 
 /* Prints a warning for each operator that runs whole on every rank. */
-static void tell_uncut(trmi_report *r) {
+static void print_uncut(trmi_report *r) {
     char a[24];
     for (int32_t n = 0, told = 0; n < r->m->space->nodes_count; n++) {
         const char *why = trmi_report_uncut(r, n);
@@ -382,7 +382,7 @@ static double held(const trmi_space_class *k, const trmi_choice *c, int32_t n) {
 
 /* Prints what would make a plan fit, the cheapest first: a smaller batch, more ranks, a higher
  * limit. */
-static void tell_way_out(trmi_report *r) {
+static void print_way_out(trmi_report *r) {
     char a[24], rate[32];
     const trmi_way_out *w = &r->p->way_out;
     trmi_text *t = &r->text;
@@ -402,7 +402,7 @@ static void tell_way_out(trmi_report *r) {
 }
 
 /* Prints the six operators with most memory where no plan fits. */
-static void tell_infeasible(trmi_report *r) {
+static void print_infeasible(trmi_report *r) {
     const trmi_space *s = r->m->space;
     const trmi_choice *c = &r->m->found.best.choice;
     char a[24], b[24];
@@ -435,16 +435,16 @@ static void tell_infeasible(trmi_report *r) {
             trmi_bytes_text(k->stores[2 * c->strategy[most] + c->parts[most]].bytes, b));
     }
     trmi_free(done);
-    tell_way_out(r);
+    print_way_out(r);
 }
 
-void trmi_report_tell(trmi_report *r) {
-    tell_head(r);
-    tell_infeasible(r);
-    tell_uncut(r);
-    tell_time(r);
-    tell_operators(r);
-    tell_traffic(r);
-    tell_others(r);
-    tell_flips(r);
+void trmi_report_print(trmi_report *r) {
+    print_head(r);
+    print_infeasible(r);
+    print_uncut(r);
+    print_time(r);
+    print_operators(r);
+    print_traffic(r);
+    print_others(r);
+    print_flips(r);
 }

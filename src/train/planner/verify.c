@@ -90,8 +90,8 @@ static double usual(const trm_verification *v, trm_verify_kind kind, double *wor
 
 /* Decides for each tensor whether it agrees: its error is within the tolerance, or within
  * `factor` times what rounding alone does. `bitwise`: all bits must be equal. */
-static trm_status judge(trm_verification *v, const trm_verify_options *o, double tolerance,
-                        trm_error *err) {
+static trm_status compare_tensor(trm_verification *v, const trm_verify_options *o, double tolerance,
+                                 trm_error *err) {
     double *work = trmi_alloc((size_t)(v->count + 1) * sizeof *work),
            factor = o->factor > 0 ? o->factor : 16;
     if (work == NULL) {
@@ -136,8 +136,8 @@ void trm_verification_destroy(trm_verification *v) {
 
 /* Derives the options of the split job and of one device. Both read whole batches; the split job
  * keeps whole gradients, so that they can be compared. */
-static trm_status settle(const trm_model_options *given, trm_model_options *split,
-                         trm_model_options *one, trm_error *err) {
+static trm_status prepare_options(const trm_model_options *given, trm_model_options *split,
+                                  trm_model_options *one, trm_error *err) {
     *split = *given;
     if (given->context != NULL) {
         TRMI_TRY(trm_context_resolve(given->context, given->parallel.comm, &split->parallel,
@@ -185,7 +185,7 @@ static trm_status against_one(const trm_model_options *one, const trm_verify_opt
                      ? compare(split, &r->one, o->bitwise ? NULL : &rounded, &r->public, err)
                      : TRMI_FAIL(err, TRM_NOMEM, "no memory for a comparison");
     }
-    status = status == TRM_OK ? judge(&r->public, o, tolerance, err) : status;
+    status = status == TRM_OK ? compare_tensor(&r->public, o, tolerance, err) : status;
     trmi_recording_free(&rounded);
     if (status != TRM_OK) {
         trm_verification_destroy(&r->public);
@@ -201,7 +201,7 @@ trm_status trm_verify(const trm_model_options *model, const trm_verify_options *
     TRMI_NEED(err, model, options, out);
     trm_model_options split, one;
     int32_t steps = options->steps > 0 ? options->steps : STEPS;
-    TRMI_TRY(settle(model, &split, &one, err));
+    TRMI_TRY(prepare_options(model, &split, &one, err));
     bool first = trm_comm_rank(split.parallel.comm) == 0;
     trmi_recording recording = {.dropped = !first};
     *out = NULL;
