@@ -79,4 +79,46 @@ assert client.pull(table, [7]) == [(1.0, 1.0, 0.0)], client.pull(table, [7])
 # A new process of the same worker has a higher incarnation.
 assert wire.Client(port, token, version, 0).incarnation == 2
 P
+
+# ---- rendezvous: this Python is rank 0; the program is rank 1, as Open MPI would start it
+head -c 32 /dev/urandom > token
+chmod 600 token
+python3 - "$trireme" << 'P' || fail "the rendezvous: see above"
+import os, socket, subprocess, sys
+import wire
+
+token = open("token", "rb").read()
+job = "train lenet --data synth --synth-train 64 --synth-test 16 --batch-size 8 --steps 1 --start-timeout 60".split()
+
+
+def rank_1(listener):
+    at = "127.0.0.1:%d" % listener.getsockname()[1]
+    return subprocess.Popen([sys.argv[1], *job], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=dict(
+        os.environ, OMPI_COMM_WORLD_RANK="1", OMPI_COMM_WORLD_SIZE="2", OMPI_COMM_WORLD_LOCAL_RANK="1",
+        OMPI_COMM_WORLD_LOCAL_SIZE="2", TRIREME_RENDEZVOUS=at, TRIREME_TOKEN_FILE="token", OMP_NUM_THREADS="1"))
+
+
+with socket.create_server(("127.0.0.1", 0)) as listener:
+    # A poisoned job ends rank 1 with the reason and the exit code of a failed peer.
+    process = rank_1(listener)
+    root = wire.Root(listener, token)
+    assert (root.rank, root.size, root.pid) == (1, 2, process.pid), vars(root)
+    assert root.address == b"127.0.0.1" and root.host, vars(root)
+    root.poison(-7, b"rank 0 is a page of documentation")
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == 5 and "rank 0 is a page of documentation" in out, (process.returncode, out)
+
+    # A welcomed rank begins its first exchange, in frames with its own key and numbers; then rank 0 dies.
+    process = rank_1(listener)
+    root = wire.Root(listener, token)
+    root.welcome(os.getpid())
+    kind = None
+    while kind != wire.FRAME["gather"]:
+        kind, exchange, payload = root.receive()
+        assert kind in (wire.FRAME["ping"], wire.FRAME["gather"]), kind
+    assert payload, "an exchange of nothing"
+    root.s.close()
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == 5 and "rank 0" in out, (process.returncode, out)
+P
 exit $failed

@@ -129,3 +129,55 @@ class Client:
         values = b''.join(struct.pack(f'<{self.widths[table]}f', *g) for g in gradients)
         self.sections('push', self.pushes, table, keys, self.pushes, values)
         self.answer('done', self.pushes)
+
+
+# ---- rendezvous ---------------------------------------------------------------------------------
+
+RENDEZVOUS, RENDEZVOUS_VERSION = 1, 3
+FRAME = {'ping': 1, 'gather': 2, 'poison': 5, 'welcome': 9}
+
+
+class Root:
+    """Rank 0 of a job of two ranks, at a listening socket: proves the token to rank 1 and speaks frames with it."""
+
+    def __init__(self, listener, token):
+        listener.settimeout(60)
+        self.s, _ = listener.accept()
+        self.s.settimeout(60)
+        hello = exactly(self.s, 48)
+        magic, version, service, detail = struct.unpack_from('<8sHHI', hello)
+        assert (magic, version, service, detail) == (HELLO, RENDEZVOUS_VERSION, RENDEZVOUS, 208), hello
+        hello += exactly(self.s, detail)
+        self.rank, self.size, self.pid, self.device = struct.unpack_from('<4i', hello, 48)
+        self.host_id, self.host, self.address = hello[128:160], hello[160:208].split(b'\0')[0], hello[208:256].split(b'\0')[0]
+        challenge = CHALLENGE + struct.pack('<HHI', version, service, 0) + os.urandom(32)
+        challenge += mac(token, b'acceptor', hello, challenge)
+        self.s.sendall(challenge)
+        assert hmac.compare_digest(exactly(self.s, 32), mac(token, b'connector', hello, challenge)), "rank 1's proof"
+        self.up, self.down = (mac(token, label, hello, challenge) for label in (b'frames up', b'frames down'))
+        self.sent = self.received = 0
+
+    def send(self, kind, payload):
+        head = b'TRMF' + struct.pack('<HHQQQQQ', RENDEZVOUS, FRAME[kind], len(payload), self.sent, 0, 0, 0)
+        check = hmac.new(self.down, head + bytes(16) + payload, hashlib.sha256).digest()[:16]
+        self.s.sendall(head + check + payload)
+        self.sent += 1
+
+    def receive(self):
+        """(type, id, payload) of the next frame, whose number and check are right."""
+        head = exactly(self.s, 64)
+        magic, service, kind, size, number, exchange = struct.unpack_from('<4sHHQQQ', head)
+        payload = exactly(self.s, size)
+        assert (magic, service, number) == (b'TRMF', RENDEZVOUS, self.received), head
+        assert head[48:] == hmac.new(self.up, head[:48] + bytes(16) + payload, hashlib.sha256).digest()[:16], 'the check of a frame'
+        self.received += 1
+        return kind, exchange, payload
+
+    def poison(self, status, message):
+        self.send('poison', struct.pack('<iiii', status, 0, 0, 0) + bytes(24) + message.ljust(216, b'\0'))
+
+    def welcome(self, pid):
+        """All ranks are there: rank 0 is this process, on the host of rank 1."""
+        ranks = b''.join(struct.pack('<ii', p, d) + self.host_id + self.host.ljust(48, b'\0') + self.address.ljust(48, b'\0')
+                         for p, d in ((pid, 0), (self.pid, self.device)))
+        self.send('welcome', struct.pack('<iiii', 1, 2, 0, 0) + os.urandom(32) + ranks)
