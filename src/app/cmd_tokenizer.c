@@ -34,7 +34,7 @@ static int32_t cut_list(char *text, const char **parts) {
 
 /* Trains a tokenizer on the files of the command line and saves it, unless it is a dry run.
  *   error  INVALID */
-static trm_status train(app_context *app, trm_tokenizer **out, trm_error *err) {
+static trm_status train_tokenizer(app_context *app, trm_tokenizer **out, trm_error *err) {
     const app_options *o = &app->o;
     const char *special[SPECIAL_TOKENS_MAX];
     if (o->output == NULL || o->token_vocabulary == 0) {
@@ -59,7 +59,7 @@ int app_run_tokenizer_train(app_context *app) {
     trm_error err;
     trm_tokenizer *tokenizer = NULL;
     const app_options *o = &app->o;
-    trm_status status = train(app, &tokenizer, &err);
+    trm_status status = train_tokenizer(app, &tokenizer, &err);
     if (status == TRM_OK) {
         int64_t found = trm_tokenizer_vocabulary(tokenizer);
         double seconds = trm_now_seconds() - app->begin;

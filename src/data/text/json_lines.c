@@ -6,6 +6,7 @@
 #include <jansson.h>
 #include <string.h>
 
+/* Appends a string as a document. */
 static trm_status add_document(trmi_documents *out, const json_t *value, trm_error *err) {
     TRMI_TRY(TRMI_GROW(err, out->ends, out->capacity, out->count + 1, "for documents"));
     trmi_text_append(&out->text, json_string_value(value), json_string_length(value));
@@ -21,6 +22,7 @@ typedef struct json_line {
     size_t bytes;
 } json_line;
 
+/* Appends the document of a line. */
 static trm_status parse_line(const json_line *line, const char *field, trmi_documents *out,
                              trm_error *err) {
     json_error_t wrong;

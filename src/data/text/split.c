@@ -32,7 +32,7 @@ typedef struct reader {
 } reader;
 
 /* Class and length of the character at `at` < bytes. */
-static inline trmi_char_class class_at(const reader *r, size_t at, size_t *length) {
+static inline trmi_char_class read_class(const reader *r, size_t at, size_t *length) {
     unsigned char c = (unsigned char)r->text[at];
     *length = 1;
     if (c < 0x80) {
@@ -48,20 +48,21 @@ static inline trmi_char_class class_at(const reader *r, size_t at, size_t *lengt
 }
 
 /* End of the run of at most `most` characters of a class from `at` on. */
-static size_t run_end(const reader *r, size_t at, trmi_char_class class, int64_t most) {
+static size_t find_run_end(const reader *r, size_t at, trmi_char_class class, int64_t most) {
     size_t length;
-    while (at < r->bytes && most-- > 0 && class_at(r, at, &length) == class) {
+    while (at < r->bytes && most-- > 0 && read_class(r, at, &length) == class) {
         at += length;
     }
     return at;
 }
 
+/* True for the characters of [\r\n]. */
 static bool is_line_end(char c) { return c == '\r' || c == '\n'; }
 
 /* \s+(?!\S)|\s+: of several characters before something else, the last one stays. */
 static size_t take_space(const reader *r) {
     size_t at = 0, last = 0, length;
-    while (at < r->bytes && class_at(r, at, &length) == TRMI_CHAR_SPACE) {
+    while (at < r->bytes && read_class(r, at, &length) == TRMI_CHAR_SPACE) {
         last = at;
         at += length;
     }
@@ -85,22 +86,23 @@ static size_t take_contraction(const reader *r, bool any_case) {
     return (a == 'r' && b == 'e') || (a == 'v' && b == 'e') || (a == 'l' && b == 'l') ? 3 : 0;
 }
 
-static size_t next_gpt2(const reader *r) {
+/* Returns the length of the first match of GPT-2's expression. */
+static size_t take_gpt2(const reader *r) {
     size_t contraction = take_contraction(r, false), length, first = 0;
     if (contraction > 0) {
         return contraction;
     }
-    trmi_char_class class = class_at(r, 0, &length);
+    trmi_char_class class = read_class(r, 0, &length);
     if (r->text[0] == ' ' && r->bytes > 1) {
-        class = class_at(r, 1, &length);
+        class = read_class(r, 1, &length);
         first = 1;
     }
-    return class == TRMI_CHAR_SPACE ? take_space(r) : run_end(r, first, class, INT64_MAX);
+    return class == TRMI_CHAR_SPACE ? take_space(r) : find_run_end(r, first, class, INT64_MAX);
 }
 
 /* Space: \s*[\r\n]+ to the last line end of the run, or as take_space. */
 static size_t take_lines(const reader *r) {
-    size_t end = run_end(r, 0, TRMI_CHAR_SPACE, INT64_MAX);
+    size_t end = find_run_end(r, 0, TRMI_CHAR_SPACE, INT64_MAX);
     for (size_t at = end; at > 0; at--) {
         if (is_line_end(r->text[at - 1])) {
             return at;
@@ -109,19 +111,20 @@ static size_t take_lines(const reader *r) {
     return take_space(r);
 }
 
-static size_t next_llama3(const reader *r, int digits) {
+/* Returns the length of the first match of Llama 3's expression, with at most `digits` digits. */
+static size_t take_llama3(const reader *r, int digits) {
     size_t contraction = take_contraction(r, true), length, next, first = 0;
     if (contraction > 0) {
         return contraction;
     }
-    trmi_char_class class = class_at(r, 0, &length);
+    trmi_char_class class = read_class(r, 0, &length);
     if (class == TRMI_CHAR_NUMBER) {
-        return run_end(r, 0, TRMI_CHAR_NUMBER, digits);
+        return find_run_end(r, 0, TRMI_CHAR_NUMBER, digits);
     }
     bool leads = class != TRMI_CHAR_LETTER && !is_line_end(r->text[0]) && length < r->bytes;
-    trmi_char_class second = leads ? class_at(r, length, &next) : TRMI_CHAR_SPACE;
+    trmi_char_class second = leads ? read_class(r, length, &next) : TRMI_CHAR_SPACE;
     if (class == TRMI_CHAR_LETTER || second == TRMI_CHAR_LETTER) {
-        return run_end(r, leads ? length : 0, TRMI_CHAR_LETTER, INT64_MAX);
+        return find_run_end(r, leads ? length : 0, TRMI_CHAR_LETTER, INT64_MAX);
     }
     if (r->text[0] == ' ' && second == TRMI_CHAR_OTHER) {
         class = second;
@@ -130,7 +133,7 @@ static size_t next_llama3(const reader *r, int digits) {
     if (class == TRMI_CHAR_SPACE) {
         return take_lines(r);
     }
-    size_t at = run_end(r, first, TRMI_CHAR_OTHER, INT64_MAX);
+    size_t at = find_run_end(r, first, TRMI_CHAR_OTHER, INT64_MAX);
     while (at < r->bytes && is_line_end(r->text[at])) {
         at++;
     }
@@ -140,9 +143,9 @@ static size_t next_llama3(const reader *r, int digits) {
 size_t trmi_split_next(trmi_split_style style, const char *text, size_t bytes) {
     const reader r = {text, bytes};
     switch (style) {
-    case TRMI_SPLIT_GPT2: return next_gpt2(&r);
-    case TRMI_SPLIT_LLAMA3: return next_llama3(&r, 3);
-    case TRMI_SPLIT_QWEN2: return next_llama3(&r, 1);
+    case TRMI_SPLIT_GPT2: return take_gpt2(&r);
+    case TRMI_SPLIT_LLAMA3: return take_llama3(&r, 3);
+    case TRMI_SPLIT_QWEN2: return take_llama3(&r, 1);
     default: return bytes;
     }
 }

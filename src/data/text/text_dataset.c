@@ -33,7 +33,8 @@ typedef struct range {
     int64_t begin, end;
 } range;
 
-static range range_of(const opening *o, const trmi_text_file *file, int64_t count) {
+/* Returns what the usage reads of `count` things in a file. */
+static range choose_range(const opening *o, const trmi_text_file *file, int64_t count) {
     int64_t cut = file->is_split ? trmi_text_train_count(count) : count;
     return !file->is_split || o->usage == TRM_USAGE_ALL ? (range){0, count}
            : o->usage == TRM_USAGE_TRAIN                ? (range){0, cut}
@@ -42,6 +43,8 @@ static range range_of(const opening *o, const trmi_text_file *file, int64_t coun
 
 /* ---- tokenizers ---- */
 
+/* Opens the tokenizer that the options name; tokens of characters are numbered later, from the
+ * files. */
 static trm_status open_tokenizer(opening *o, trm_error *err) {
     const trm_text_options *options = o->options;
     trmi_token_source *s = o->source;
@@ -62,6 +65,7 @@ static trm_status open_tokenizer(opening *o, trm_error *err) {
     return TRM_OK;
 }
 
+/* True if the options ask for tokens of characters. */
 static bool wants_characters(const opening *o) {
     return o->options->tokens != NULL && strcmp(o->options->tokens, "characters") == 0;
 }
@@ -91,6 +95,7 @@ static trm_status number_characters(opening *o, trm_error *err) {
     return status;
 }
 
+/* Makes sure that text has a tokenizer. */
 static trm_status need_tokenizer(opening *o, trm_error *err) {
     if (wants_characters(o)) {
         return number_characters(o, err);
@@ -112,7 +117,8 @@ typedef struct packed_ids {
     bool is_wide;
 } packed_ids;
 
-static trm_status pack(packed_ids *packed, const trm_tokens *tokens, trm_error *err) {
+/* Appends ids. */
+static trm_status pack_ids(packed_ids *packed, const trm_tokens *tokens, trm_error *err) {
     int64_t width = packed->is_wide ? 4 : 2;
     TRMI_TRY(TRMI_GROW(err, packed->data, packed->capacity, packed->bytes + width * tokens->count,
                        "for the tokens of a text"));
@@ -136,12 +142,13 @@ static trm_status encode_text(trm_tokenizer *t, const char *text, size_t bytes, 
     while (encoding.at < bytes && status == TRM_OK) {
         tokens.count = 0;
         status = trmi_encode_some(t, &encoding, PORTION, &tokens, err);
-        status = status == TRM_OK ? pack(packed, &tokens, err) : status;
+        status = status == TRM_OK ? pack_ids(packed, &tokens, err) : status;
     }
     trm_tokens_free(&tokens);
     return status;
 }
 
+/* Adds a part with tokens in memory, which the source takes over. */
 static trm_status add_packed(trmi_token_source *s, const trmi_text_file *file,
                              const packed_ids *packed, double text_bytes, trm_error *err) {
     const trmi_token_part part = {.name = file->path,
@@ -154,7 +161,8 @@ static trm_status add_packed(trmi_token_source *s, const trmi_text_file *file,
     return trmi_token_part_add(s, &part, err);
 }
 
-static packed_ids packed_for(const trm_tokenizer *t) {
+/* Returns an empty list of ids, as wide as the vocabulary needs. */
+static packed_ids begin_packed(const trm_tokenizer *t) {
     return (packed_ids){.is_wide = trm_tokenizer_vocabulary(t) > 65536};
 }
 
@@ -209,7 +217,7 @@ static trm_status add_mapped(opening *o, const trmi_text_file *file, trm_error *
     const char *text = (const char *)file->mapping.data;
     size_t bytes = file->mapping.bytes;
     bool characters = !s->reads_bytes;
-    range r = range_of(o, file, characters ? count_characters(text, bytes) : (int64_t)bytes);
+    range r = choose_range(o, file, characters ? count_characters(text, bytes) : (int64_t)bytes);
     size_t begin = characters ? skip_characters(text, bytes, r.begin) : (size_t)r.begin;
     size_t end = characters ? begin + skip_characters(text + begin, bytes - begin, r.end - r.begin)
                             : (size_t)r.end;
@@ -233,13 +241,14 @@ static trm_status add_encoded(opening *o, const trmi_text_file *file, trm_error 
     trmi_token_source *s = o->source;
     const char *text = (const char *)file->mapping.data;
     size_t bytes = file->mapping.bytes;
-    range r = range_of(o, file, file->is_split ? count_characters(text, bytes) : (int64_t)bytes);
+    range r =
+        choose_range(o, file, file->is_split ? count_characters(text, bytes) : (int64_t)bytes);
     if (file->is_split) {
         r.begin = (int64_t)skip_characters(text, bytes, r.begin);
         r.end = o->usage == TRM_USAGE_TRAIN ? (int64_t)skip_characters(text, bytes, r.end)
                                             : (int64_t)bytes;
     }
-    packed_ids packed = packed_for(s->tokenizer);
+    packed_ids packed = begin_packed(s->tokenizer);
     size_t length = (size_t)(r.end - r.begin);
     trm_status status = encode_text(s->tokenizer, text + r.begin, length, &packed, err);
     if (status != TRM_OK) {
@@ -250,6 +259,7 @@ static trm_status add_encoded(opening *o, const trmi_text_file *file, trm_error 
     return add_packed(s, file, &packed, (double)length, err);
 }
 
+/* Adds the part of a text: mapped for bytes and characters, else encoded. */
 static trm_status add_text(opening *o, trmi_text_file *file, int64_t index, trm_error *err) {
     (void)index;
     return o->source->reads_bytes || o->source->tokenizer->characters ? add_mapped(o, file, err)
@@ -265,17 +275,18 @@ static trm_status end_document(trm_tokenizer *t, packed_ids *packed, trm_error *
         int32_t id = trm_tokenizer_find(t, ends[i]);
         const trm_tokens token = {.ids = &id, .count = 1};
         if (id >= 0) {
-            return pack(packed, &token, err);
+            return pack_ids(packed, &token, err);
         }
     }
     return encode_text(t, "\n", 1, packed, err);
 }
 
+/* Adds the part of a file of JSON lines. */
 static trm_status add_documents(opening *o, trmi_text_file *file, int64_t index, trm_error *err) {
     const trmi_documents *d = &o->documents[index];
     trm_tokenizer *t = o->source->tokenizer;
-    range r = range_of(o, file, d->count);
-    packed_ids packed = packed_for(t);
+    range r = choose_range(o, file, d->count);
+    packed_ids packed = begin_packed(t);
     trm_status status = TRM_OK;
     size_t first = r.begin > 0 ? d->ends[r.begin - 1] : 0, begin = first;
     for (int64_t i = r.begin; i < r.end && status == TRM_OK; begin = d->ends[i++]) {
@@ -293,6 +304,7 @@ static trm_status add_documents(opening *o, trmi_text_file *file, int64_t index,
     return add_packed(o->source, file, &packed, (double)(begin - first), err);
 }
 
+/* Parses all mapped files. */
 static trm_status read_documents(opening *o, trm_error *err) {
     trmi_text_files *files = &o->source->files;
     const char *field = o->options->text_field != NULL ? o->options->text_field : "text";
@@ -313,6 +325,7 @@ static trm_status read_documents(opening *o, trm_error *err) {
     return TRM_OK;
 }
 
+/* Frees the documents of all files. */
 static void free_documents(opening *o) {
     for (int64_t i = 0; o->documents != NULL && i < o->source->files.count; i++) {
         trmi_documents_free(&o->documents[i]);
@@ -322,13 +335,14 @@ static void free_documents(opening *o) {
 
 /* ---- files of ids ---- */
 
+/* Adds the part of a file of ids. */
 static trm_status add_ids(opening *o, trmi_text_file *file, int64_t index, trm_error *err) {
     (void)index;
     trmi_token_file ids;
     trm_status status =
         trmi_token_file_parse(file->path, file->mapping.data, file->mapping.bytes, &ids, err);
     TRMI_TRY(trmi_mapping_check(&file->mapping, status, err));
-    range r = range_of(o, file, ids.count);
+    range r = choose_range(o, file, ids.count);
     int64_t offset = ids.offset + TRMI_TOKEN_BYTES * r.begin;
     const trmi_token_part part = {.name = file->path,
                                   .form = TRMI_TOKENS_UINT16,
@@ -352,6 +366,7 @@ static const text_kind tokens_kind = {&trmi_tokens_ops, {".bin"}, add_ids},
                        plain_kind = {&trmi_text_ops, {".txt"}, add_text},
                        lines_kind = {&trmi_json_lines_ops, {".jsonl"}, add_documents};
 
+/* Takes context, stride and tokenizer from the options. */
 static trm_status settle_options(opening *o, trm_error *err) {
     trmi_token_source *s = o->source;
     const trm_text_options *options = o->options;
@@ -367,6 +382,7 @@ static trm_status settle_options(opening *o, trm_error *err) {
     return open_tokenizer(o, err);
 }
 
+/* Sets the number that all ids are below. */
 static trm_status settle_vocabulary(opening *o, trm_error *err) {
     trmi_token_source *s = o->source;
     int64_t own = s->tokenizer != NULL ? trm_tokenizer_vocabulary(s->tokenizer) : 65536,
@@ -380,6 +396,7 @@ static trm_status settle_vocabulary(opening *o, trm_error *err) {
     return TRM_OK;
 }
 
+/* Finds and maps the files, then adds the part of each file that the usage reads. */
 static trm_status open_parts(opening *o, const char *path, const text_kind *kind, trm_error *err) {
     trmi_token_source *s = o->source;
     bool is_text = kind != &tokens_kind;

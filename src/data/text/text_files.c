@@ -28,7 +28,7 @@ static const char *find_word(const char *name, const char *word) {
 }
 
 /* The first of the words that a path's last part has; NULL: none. */
-static const char *find_any(const char *path, const char *const *words, size_t *length) {
+static const char *find_any_word(const char *path, const char *const *words, size_t *length) {
     const char *slash = strrchr(path, '/'), *name = slash != NULL ? slash + 1 : path;
     for (; *words != NULL; words++) {
         const char *at = find_word(name, *words);
@@ -40,6 +40,7 @@ static const char *find_any(const char *path, const char *const *words, size_t *
     return NULL;
 }
 
+/* True if a name ends with one of the endings. */
 static bool has_ending(const char *name, const char *const *endings) {
     size_t length = strlen(name);
     for (; *endings != NULL; endings++) {
@@ -55,6 +56,7 @@ int64_t trmi_text_train_count(int64_t count) { return (int64_t)((double)count * 
 
 /* ---- finding ---- */
 
+/* Appends a file that is not mapped yet. */
 static trm_status add_file(trmi_text_files *list, trmi_arena *arena, const char *path,
                            trm_error *err) {
     TRMI_TRY(TRMI_GROW(err, list->files, list->capacity, list->count + 1, "for files of text"));
@@ -83,10 +85,12 @@ static trm_status add_partner(trmi_text_files *list, trmi_arena *arena, const ch
     return TRM_OK;
 }
 
-static int by_path(const void *a, const void *b) {
+/* Compares two files for qsort. */
+static int compare_paths(const void *a, const void *b) {
     return strcmp(((const trmi_text_file *)a)->path, ((const trmi_text_file *)b)->path);
 }
 
+/* Appends the files of a folder, by name. */
 static trm_status list_folder(const char *path, const char *const *endings, trmi_arena *arena,
                               trmi_text_files *list, trm_error *err) {
     DIR *folder = opendir(path);
@@ -105,25 +109,25 @@ static trm_status list_folder(const char *path, const char *const *endings, trmi
     }
     closedir(folder);
     if (status == TRM_OK && list->count > 0) {
-        qsort(list->files, (size_t)list->count, sizeof *list->files, by_path);
+        qsort(list->files, (size_t)list->count, sizeof *list->files, compare_paths);
     }
     return status;
 }
 
 /* Marks what the usage reads: by names, if all have one of the words; else a part of each file. */
-static int64_t choose(trmi_text_files *list, trm_usage usage) {
+static int64_t choose_files(trmi_text_files *list, trm_usage usage) {
     int64_t named[2] = {0}, chosen = 0;
     size_t length;
     for (int64_t i = 0; i < list->count; i++) {
         const char *path = list->files[i].path;
-        bool test = find_any(path, test_words, &length) != NULL;
-        named[test] += test || find_any(path, train_words, &length) != NULL;
+        bool test = find_any_word(path, test_words, &length) != NULL;
+        named[test] += test || find_any_word(path, train_words, &length) != NULL;
     }
     bool by_name = named[0] > 0 && named[1] > 0;
     for (int64_t i = 0; i < list->count; i++) {
         trmi_text_file *f = &list->files[i];
-        bool test = find_any(f->path, test_words, &length) != NULL;
-        bool train = !test && find_any(f->path, train_words, &length) != NULL;
+        bool test = find_any_word(f->path, test_words, &length) != NULL;
+        bool train = !test && find_any_word(f->path, train_words, &length) != NULL;
         f->is_split = !by_name;
         f->is_read =
             !by_name || (test && usage != TRM_USAGE_TRAIN) || (train && usage != TRM_USAGE_TEST);
@@ -141,17 +145,17 @@ trm_status trmi_text_files_find(const char *path, trm_usage usage, const char *c
     }
     if (S_ISDIR(info.st_mode)) {
         TRMI_TRY(list_folder(path, endings, arena, out, err));
-        return choose(out, usage) > 0
+        return choose_files(out, usage) > 0
                    ? TRM_OK
                    : TRMI_FAIL(err, TRM_IO, "%s: no files *%s in it", path, endings[0]);
     }
     TRMI_TRY(add_file(out, arena, path, err));
-    const char *word = find_any(path, test_words, &length);
-    word = word != NULL ? word : find_any(path, train_words, &length);
+    const char *word = find_any_word(path, test_words, &length);
+    word = word != NULL ? word : find_any_word(path, train_words, &length);
     if (word != NULL) {
         TRMI_TRY(add_partner(out, arena, path, (size_t)(word - path), length, err));
     }
-    choose(out, usage);
+    choose_files(out, usage);
     return TRM_OK;
 }
 

@@ -12,6 +12,7 @@
 
 enum { MAGIC = 20240520, MAGIC_UINT32 = 20240801, VERSION = 1 };
 
+/* Checks llm.c's header against the size of the file. */
 static trm_status parse_header(const char *name, const uint8_t *data, size_t bytes,
                                trmi_token_file *out, trm_error *err) {
     if (bytes < TRMI_TOKEN_HEADER_BYTES) {

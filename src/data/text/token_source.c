@@ -16,8 +16,9 @@
 
 /* ---- reading tokens ---- */
 
-static trm_status fail_at(const trmi_token_part *p, int64_t byte, const char *found,
-                          trm_error *err) {
+/* Reports a fault at a byte of a part's file. */
+static trm_status fail_at_byte(const trmi_token_part *p, int64_t byte, const char *found,
+                               trm_error *err) {
     return TRMI_FAIL(err, TRM_CORRUPT, "%s: byte %lld: %s", p->name, (long long)(p->offset + byte),
                      found);
 }
@@ -36,7 +37,7 @@ static trm_status read_uint16(const trmi_token_source *s, const trmi_token_part 
             char text[96];
             snprintf(text, sizeof text, "token id %d, below %lld (the vocabulary) expected",
                      (int)out[i], (long long)s->base.classes);
-            return fail_at(p, 2 * (first + i), text, err);
+            return fail_at_byte(p, 2 * (first + i), text, err);
         }
     }
     return TRM_OK;
@@ -51,14 +52,14 @@ static trm_status read_characters(const trmi_token_source *s, const trmi_token_p
     for (int64_t i = -skipped; i < count; i++) {
         uint32_t point;
         if (at >= p->bytes || trmi_utf8_length(text + at, p->bytes - at) == 0) {
-            return fail_at(p, (int64_t)at, "no UTF-8; the file has changed since it was opened",
-                           err);
+            return fail_at_byte(p, (int64_t)at,
+                                "no UTF-8; the file has changed since it was opened", err);
         }
         size_t length = trmi_char_read(text + at, p->bytes - at, &point);
         if (i >= 0 && (out[i] = trmi_character_id(s->tokenizer, point)) < 0) {
-            return fail_at(p, (int64_t)at,
-                           "a character without a token; the file has changed since it was opened",
-                           err);
+            return fail_at_byte(
+                p, (int64_t)at,
+                "a character without a token; the file has changed since it was opened", err);
         }
         at += length;
     }
@@ -82,7 +83,8 @@ static trm_status read_tokens(const trmi_token_source *s, const trmi_token_part 
 
 /* ---- samples ---- */
 
-static const trmi_token_part *part_of(const trmi_token_source *s, int64_t index) {
+/* Returns the part that has a sample. */
+static const trmi_token_part *find_part(const trmi_token_source *s, int64_t index) {
     int64_t low = 0, high = s->part_count; /* the part is in [low, high) */
     while (high - low > 1) {
         int64_t middle = (low + high) / 2;
@@ -95,6 +97,7 @@ static const trmi_token_part *part_of(const trmi_token_source *s, int64_t index)
     return &s->parts[low];
 }
 
+/* Names the fields of a batch. */
 static int32_t list_fields(const trmi_source *source, int64_t size, trmi_field *fields) {
     const trmi_token_source *s = (const trmi_token_source *)source;
     static const char *const names[] = {"tokens", "targets"};
@@ -105,8 +108,9 @@ static int32_t list_fields(const trmi_source *source, int64_t size, trmi_field *
     return 2;
 }
 
-static trm_status fill(const trmi_source *source, trmi_picture_scratch *scratch,
-                       const trmi_batch_work *work, trm_error *err) {
+/* Writes the tokens and targets of a batch. */
+static trm_status fill_batch(const trmi_source *source, trmi_picture_scratch *scratch,
+                             const trmi_batch_work *work, trm_error *err) {
     const trmi_token_source *s = (const trmi_token_source *)source;
     int32_t *ids =
         trmi_scratch_get(scratch, TRMI_SCRATCH_SOURCE, (size_t)(s->context + 1) * sizeof *ids);
@@ -119,7 +123,7 @@ static trm_status fill(const trmi_source *source, trmi_picture_scratch *scratch,
                 *targets = (int32_t *)work->tensors[1].data + row * s->context;
         int64_t count = 0; /* of tokens that have a next one */
         if (row < work->count) {
-            const trmi_token_part *p = part_of(s, work->indices[row]);
+            const trmi_token_part *p = find_part(s, work->indices[row]);
             int64_t first = (work->indices[row] - p->first_sample) * s->stride;
             count = trmi_min_i64(s->context, p->count - first - 1);
             TRMI_TRY(read_tokens(s, p, first, count + 1, ids, err));
@@ -132,8 +136,9 @@ static trm_status fill(const trmi_source *source, trmi_picture_scratch *scratch,
     return TRM_OK;
 }
 
-static trm_status check(const trmi_source *source, const trmi_batch_work *work, trm_status status,
-                        trm_error *err) {
+/* Reports a mapped file that became shorter. */
+static trm_status check_files(const trmi_source *source, const trmi_batch_work *work,
+                              trm_status status, trm_error *err) {
     const trmi_token_source *s = (const trmi_token_source *)source;
     (void)work;
     for (int64_t i = 0; i < s->files.count; i++) {
@@ -142,14 +147,16 @@ static trm_status check(const trmi_source *source, const trmi_batch_work *work, 
     return status;
 }
 
-static void place(const trmi_source *source, int64_t index, char *text, size_t size) {
+/* Writes where a sample begins. */
+static void write_place(const trmi_source *source, int64_t index, char *text, size_t size) {
     const trmi_token_source *s = (const trmi_token_source *)source;
-    const trmi_token_part *p = part_of(s, index);
+    const trmi_token_part *p = find_part(s, index);
     snprintf(text, size, "%s: token %lld", p->name,
              (long long)((index - p->first_sample) * s->stride));
 }
 
-static void describe(const trmi_source *source, trmi_text *text) {
+/* Appends files, tokens, context and stride as JSON. */
+static void write_description(const trmi_source *source, trmi_text *text) {
     const trmi_token_source *s = (const trmi_token_source *)source;
     int64_t tokens = 0;
     trmi_text_printf(text, ",\"files\":[");
@@ -177,8 +184,8 @@ void trmi_token_source_destroy(trmi_source *source) {
 
 #define TOKEN_OPS(name)                                                                            \
     {                                                                                              \
-        .kind = (name), .fields = list_fields, .fill = fill, .check = check, .place = place,       \
-        .describe = describe, .destroy = trmi_token_source_destroy                                 \
+        .kind = (name), .fields = list_fields, .fill = fill_batch, .check = check_files,           \
+        .place = write_place, .describe = write_description, .destroy = trmi_token_source_destroy  \
     }
 const trmi_source_ops trmi_tokens_ops = TOKEN_OPS("tokens"), trmi_text_ops = TOKEN_OPS("text"),
                       trmi_json_lines_ops = TOKEN_OPS("jsonl");
@@ -226,7 +233,8 @@ trm_status trmi_token_part_add(trmi_token_source *source, const trmi_token_part 
 
 /* ---- what a dataset has ---- */
 
-static const trmi_token_source *source_of(const trm_dataset *dataset) {
+/* Returns the source of a dataset of tokens; NULL: other data. */
+static const trmi_token_source *find_source(const trm_dataset *dataset) {
     const trmi_source_ops *ops = dataset->source->ops;
     bool is_text = ops == &trmi_tokens_ops || ops == &trmi_text_ops || ops == &trmi_json_lines_ops;
     return is_text ? (const trmi_token_source *)dataset->source : NULL;
@@ -234,7 +242,7 @@ static const trmi_token_source *source_of(const trm_dataset *dataset) {
 
 trm_tokenizer *trm_dataset_tokenizer(const trm_dataset *dataset) {
     TRMI_NEED_OR(NULL, NULL, dataset);
-    const trmi_token_source *s = source_of(dataset);
+    const trmi_token_source *s = find_source(dataset);
     return s != NULL ? s->tokenizer : NULL;
 }
 
@@ -255,7 +263,7 @@ static double decoded_bytes(const trmi_token_source *s, const trmi_token_part *p
 
 double trm_dataset_token_bytes(const trm_dataset *dataset) {
     TRMI_NEED_OR(0, NULL, dataset);
-    const trmi_token_source *s = source_of(dataset);
+    const trmi_token_source *s = find_source(dataset);
     double bytes = 0, tokens = 0;
     for (int64_t i = 0; s != NULL && i < s->part_count; i++) {
         const trmi_token_part *p = &s->parts[i];

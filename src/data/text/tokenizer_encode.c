@@ -24,6 +24,7 @@ void trm_tokens_free(trm_tokens *tokens) {
     }
 }
 
+/* Appends ids to a list. */
 static trm_status append_ids(trm_tokens *tokens, const int32_t *ids, int64_t count,
                              trm_error *err) {
     if (tokens->count + count > tokens->capacity) {
@@ -37,7 +38,8 @@ static trm_status append_ids(trm_tokens *tokens, const int32_t *ids, int64_t cou
 
 /* ---- merges of a piece ---- */
 
-static void push(trm_tokenizer *t, uint64_t entry) {
+/* Adds an entry to the heap, which has room. */
+static void push_entry(trm_tokenizer *t, uint64_t entry) {
     int64_t at = t->heap_count++;
     while (at > 0 && t->heap[(at - 1) / 2] > entry) {
         t->heap[at] = t->heap[(at - 1) / 2];
@@ -46,7 +48,8 @@ static void push(trm_tokenizer *t, uint64_t entry) {
     t->heap[at] = entry;
 }
 
-static uint64_t pop(trm_tokenizer *t) {
+/* Takes the smallest entry. */
+static uint64_t pop_entry(trm_tokenizer *t) {
     uint64_t first = t->heap[0], last = t->heap[--t->heap_count];
     int64_t at = 0, child;
     while ((child = 2 * at + 1) < t->heap_count) {
@@ -72,7 +75,7 @@ static void offer_pair(trm_tokenizer *t, uint32_t at) {
     if (place->result >= 0) {
         s->rank = place->rank;
         s->result = place->result;
-        push(t, (uint64_t)place->rank << 32 | at);
+        push_entry(t, (uint64_t)place->rank << 32 | at);
     }
 }
 
@@ -83,7 +86,7 @@ static void merge_symbols(trm_tokenizer *t, int64_t count) {
         offer_pair(t, (uint32_t)i);
     }
     while (t->heap_count > 0) {
-        uint64_t entry = pop(t);
+        uint64_t entry = pop_entry(t);
         uint32_t at = (uint32_t)entry;
         trmi_symbol *s = &t->symbols[at];
         if (s->id < 0 || s->rank != (uint32_t)(entry >> 32)) {
@@ -146,6 +149,7 @@ static trm_status find_whole(trm_tokenizer *t, const char *piece, size_t bytes, 
     return TRM_OK;
 }
 
+/* Appends the tokens of a piece, by its merges. */
 static trm_status encode_piece(trm_tokenizer *t, const char *piece, size_t bytes, size_t offset,
                                trm_tokens *tokens, trm_error *err) {
     int32_t whole = -1;
@@ -199,8 +203,8 @@ typedef struct added_match {
 } added_match;
 
 /* The longest added token, normalized or not, that begins at `at`. */
-static const trmi_added_token *longest_added(const trm_tokenizer *t, const char *at, size_t bytes,
-                                             bool normalized) {
+static const trmi_added_token *find_longest_added(const trm_tokenizer *t, const char *at,
+                                                  size_t bytes, bool normalized) {
     const trmi_added_token *best = NULL;
     for (int32_t i = 0; i < t->added_count; i++) {
         const trmi_added_token *a = &t->added[i];
@@ -212,6 +216,7 @@ static const trmi_added_token *longest_added(const trm_tokenizer *t, const char 
     return best;
 }
 
+/* True if the first character is white space; gives its length. */
 static bool is_space_at(const char *text, size_t bytes, size_t *length) {
     uint32_t point;
     *length = trmi_char_read(text, bytes, &point);
@@ -238,7 +243,7 @@ static added_match find_added(const trm_tokenizer *t, const char *text, size_t f
                               bool normalized) {
     for (size_t at = from; t->added_count > 0 && at < to; at++) {
         const trmi_added_token *a = t->added_first[(unsigned char)text[at]]
-                                        ? longest_added(t, text + at, to - at, normalized)
+                                        ? find_longest_added(t, text + at, to - at, normalized)
                                         : NULL;
         if (a == NULL) {
             continue;
@@ -257,7 +262,8 @@ static added_match find_added(const trm_tokenizer *t, const char *text, size_t f
     return (added_match){to, to, -1};
 }
 
-static void next_normalized(const trm_tokenizer *t, trmi_encoding *e) {
+/* Finds the next normalized added token before encoding->raw_end. */
+static void find_next_normalized(const trm_tokenizer *t, trmi_encoding *e) {
     added_match match = find_added(t, e->text, e->at, e->raw_end, true);
     e->begin = e->at;
     e->end = match.begin;
@@ -265,18 +271,19 @@ static void next_normalized(const trm_tokenizer *t, trmi_encoding *e) {
     e->token = match.id;
 }
 
-static void next_raw(const trm_tokenizer *t, trmi_encoding *e) {
+/* Finds the next added token that is not normalized, then the normalized one before it. */
+static void find_next_raw(const trm_tokenizer *t, trmi_encoding *e) {
     added_match match = find_added(t, e->text, e->at, e->bytes, false);
     e->raw_end = match.begin;
     e->raw_token_end = match.end;
     e->raw_token = match.id;
-    next_normalized(t, e);
+    find_next_normalized(t, e);
 }
 
 void trmi_encoding_begin(const trm_tokenizer *t, const char *text, size_t bytes,
                          trmi_encoding *encoding) {
     *encoding = (trmi_encoding){.text = text, .bytes = bytes};
-    next_raw(t, encoding);
+    find_next_raw(t, encoding);
 }
 
 /* Text up to encoding->end is done: the added token there, and what comes after it. */
@@ -286,9 +293,9 @@ static trm_status take_added(const trm_tokenizer *t, trmi_encoding *e, trm_token
     int32_t id = inner ? e->token : e->raw_token;
     e->at = inner ? e->token_end : e->raw_token_end;
     if (inner) {
-        next_normalized(t, e);
+        find_next_normalized(t, e);
     } else {
-        next_raw(t, e);
+        find_next_raw(t, e);
     }
     return id < 0 ? TRM_OK : append_ids(tokens, &id, 1, err);
 }
@@ -314,6 +321,7 @@ static trm_status encode_prefixed(trm_tokenizer *t, trmi_encoding *e, trm_tokens
     return status;
 }
 
+/* Appends the token of the next character. */
 static trm_status encode_character(const trm_tokenizer *t, trmi_encoding *e, trm_tokens *tokens,
                                    trm_error *err) {
     uint32_t point;

@@ -84,6 +84,7 @@ static trm_status add_end_of_text(trm_tokenizer *t, trm_error *err) {
                : TRMI_FAIL(err, TRM_NOMEM, "no memory for a tokenizer");
 }
 
+/* Reads a parsed vocab.json and the text of merges.txt. */
 static trm_status read_pair(trm_tokenizer *t, json_t *vocabulary, const char *merges,
                             size_t merge_bytes, trm_error *err) {
     t->style = TRMI_SPLIT_GPT2;
@@ -121,6 +122,7 @@ trm_status trmi_tokenizer_parse_pair(const char *vocabulary, size_t vocabulary_b
 
 /* ---- opening ---- */
 
+/* Reads a file in a folder. */
 static trm_status read_in(const char *folder, const char *name, uint8_t **out, size_t *bytes,
                           trm_error *err) {
     char path[PATH_BYTES];
@@ -130,12 +132,14 @@ static trm_status read_in(const char *folder, const char *name, uint8_t **out, s
     return trmi_os_read_file(path, FILE_BYTES_MAX, out, bytes, err);
 }
 
+/* True if a folder has a file of this name. */
 static bool has_file(const char *folder, const char *name) {
     char path[PATH_BYTES];
     return snprintf(path, sizeof path, "%s/%s", folder, name) < (int)sizeof path &&
            access(path, F_OK) == 0;
 }
 
+/* Opens vocab.json and merges.txt. */
 static trm_status open_pair(const char *folder, trm_tokenizer **out, trm_error *err) {
     uint8_t *vocabulary = NULL, *merges = NULL;
     size_t vocabulary_bytes = 0, merge_bytes = 0;
@@ -182,7 +186,7 @@ trm_status trm_tokenizer_open(const char *path, trm_tokenizer **out, trm_error *
 /* ---- bytes and characters ---- */
 
 /* A step of ByteLevel, with the values that the package's ByteLevelBPETokenizer has. */
-static json_t *byte_level(bool prefix, bool trim) {
+static json_t *make_byte_level(bool prefix, bool trim) {
     return json_pack("{s:s, s:b, s:b, s:b}", "type", "ByteLevel", "add_prefix_space", prefix,
                      "trim_offsets", trim, "use_regex", 1);
 }
@@ -194,12 +198,13 @@ json_t *trmi_tokenizer_settings(bool characters) {
                   "byte_fallback", 0, "ignore_merges", 0, "vocab", "merges");
     return json_pack("{s:s, s:n, s:n, s:[], s:n, s:o, s:o, s:o, s:o}", "version", "1.0",
                      "truncation", "padding", "added_tokens", "normalizer", "pre_tokenizer",
-                     characters ? json_null() : byte_level(false, true), "post_processor",
-                     characters ? json_null() : byte_level(true, false), "decoder",
-                     characters ? json_pack("{s:s}", "type", "Fuse") : byte_level(true, true),
+                     characters ? json_null() : make_byte_level(false, true), "post_processor",
+                     characters ? json_null() : make_byte_level(true, false), "decoder",
+                     characters ? json_pack("{s:s}", "type", "Fuse") : make_byte_level(true, true),
                      "model", model);
 }
 
+/* Sets the 256 tokens of bytes. */
 static trm_status fill_bytes(trm_tokenizer *t, trm_error *err) {
     t->settings = trmi_tokenizer_settings(false);
     t->style = TRMI_SPLIT_GPT2;
@@ -243,6 +248,7 @@ trm_status trmi_characters_survey(const char *text, size_t bytes, uint8_t *seen,
     return TRM_OK;
 }
 
+/* Sets a token for each character of a set. */
 static trm_status fill_characters(trm_tokenizer *t, const uint8_t *seen, trm_error *err) {
     int64_t count = 0;
     for (int64_t i = 0; i < TRMI_CHARACTER_SET_BYTES; i++) {
@@ -295,7 +301,7 @@ trm_status trm_tokenizer_characters(const char *text, size_t bytes, trm_tokenize
 /* ---- saving ---- */
 
 /* {"token": id} in the order of ids; NULL: no memory. */
-static json_t *vocabulary_json(const trm_tokenizer *t) {
+static json_t *make_vocabulary_json(const trm_tokenizer *t) {
     json_t *vocabulary = json_object();
     for (int64_t id = 0; id < t->vocabulary; id++) {
         const trmi_token *token = &t->tokens[id];
@@ -308,7 +314,8 @@ static json_t *vocabulary_json(const trm_tokenizer *t) {
     return vocabulary;
 }
 
-static json_t *merges_json(const trm_tokenizer *t) {
+/* Returns the merges as pairs; NULL: no memory. */
+static json_t *make_merges_json(const trm_tokenizer *t) {
     json_t *merges = json_array();
     for (int64_t i = 0; i < t->merge_count; i++) {
         const trmi_token_merge *m = &t->merges[i];
@@ -321,6 +328,7 @@ static json_t *merges_json(const trm_tokenizer *t) {
     return merges;
 }
 
+/* Writes a JSON file into a folder. */
 static trm_status write_json(const json_t *root, size_t flags, const char *folder, const char *name,
                              trm_error *err) {
     char path[PATH_BYTES];
@@ -336,6 +344,7 @@ static trm_status write_json(const json_t *root, size_t flags, const char *folde
     return status;
 }
 
+/* Writes merges.txt. */
 static trm_status write_merges(const trm_tokenizer *t, const char *folder, trm_error *err) {
     char path[PATH_BYTES];
     trmi_text text = {0};
@@ -355,11 +364,11 @@ static trm_status write_merges(const trm_tokenizer *t, const char *folder, trm_e
 trm_status trm_tokenizer_save(const trm_tokenizer *tokenizer, const char *folder, trm_error *err) {
     TRMI_NEED(err, tokenizer, folder);
     TRMI_TRY(trmi_os_make_dirs(NULL, folder, err));
-    json_t *root = json_copy(tokenizer->settings), *vocabulary = vocabulary_json(tokenizer),
+    json_t *root = json_copy(tokenizer->settings), *vocabulary = make_vocabulary_json(tokenizer),
            *model = json_copy(json_object_get(tokenizer->settings, "model"));
     bool good = root != NULL && model != NULL && vocabulary != NULL &&
                 json_object_set(model, "vocab", vocabulary) == 0 &&
-                json_object_set_new(model, "merges", merges_json(tokenizer)) == 0 &&
+                json_object_set_new(model, "merges", make_merges_json(tokenizer)) == 0 &&
                 json_object_set(root, "model", model) == 0;
     trm_status status =
         good ? write_json(root, JSON_INDENT(2), folder, "tokenizer.json", err)

@@ -13,11 +13,13 @@
 /* Ids lie close together; so many of them may be missing, beside as many as there are tokens. */
 enum { IDS_MISSING = 4096 };
 
-static const char *text_of(const json_t *object, const char *key) {
+/* Returns a string member; "" if there is none. */
+static const char *get_text(const json_t *object, const char *key) {
     const char *text = json_string_value(json_object_get(object, key));
     return text != NULL ? text : "";
 }
 
+/* True if a member is true. */
 static bool is_true(const json_t *object, const char *key) {
     return json_is_true(json_object_get(object, key));
 }
@@ -30,41 +32,44 @@ static bool is_nothing(const json_t *object, const char *key) {
            (json_is_number(value) && json_number_value(value) == 0);
 }
 
-static trm_status refuse(const char *name, const char *what, const char *found,
-                         const char *expected, trm_error *err) {
+/* Reports a setting that is not implemented. */
+static trm_status refuse_value(const char *name, const char *what, const char *found,
+                               const char *expected, trm_error *err) {
     return TRMI_FAIL(err, TRM_UNSUPPORTED, "%s: %s '%.60s' is not supported; %s expected", name,
                      what, found, expected);
 }
 
 /* ---- how text is split ---- */
 
+/* Takes the style from the expression of a Split. */
 static trm_status read_split(trm_tokenizer *t, const char *name, const json_t *split,
                              trm_error *err) {
-    const char *pattern = text_of(json_object_get(split, "pattern"), "Regex");
+    const char *pattern = get_text(json_object_get(split, "pattern"), "Regex");
     int style = trmi_split_style_of(pattern);
     if (style < 0) {
-        return refuse(name, "the regular expression", pattern, "that of GPT-2, Llama 3 or Qwen 2",
-                      err);
+        return refuse_value(name, "the regular expression", pattern,
+                            "that of GPT-2, Llama 3 or Qwen 2", err);
     }
-    if (strcmp(text_of(split, "behavior"), "Isolated") != 0 || is_true(split, "invert")) {
-        return refuse(name, "a split with behavior", text_of(split, "behavior"),
-                      "Isolated, not inverted,", err);
+    if (strcmp(get_text(split, "behavior"), "Isolated") != 0 || is_true(split, "invert")) {
+        return refuse_value(name, "a split with behavior", get_text(split, "behavior"),
+                            "Isolated, not inverted,", err);
     }
     t->style = (trmi_split_style)style;
     return TRM_OK;
 }
 
+/* Takes a ByteLevel step. */
 static trm_status read_byte_level(trm_tokenizer *t, const char *name, const json_t *step,
                                   trm_error *err) {
-    if (strcmp(text_of(step, "type"), "ByteLevel") != 0) {
-        return refuse(name, "the pre-tokenizer", text_of(step, "type"), "ByteLevel", err);
+    if (strcmp(get_text(step, "type"), "ByteLevel") != 0) {
+        return refuse_value(name, "the pre-tokenizer", get_text(step, "type"), "ByteLevel", err);
     }
     const json_t *regex = json_object_get(step, "use_regex"), /* added later: without it true */
         *prefix = json_object_get(step, "add_prefix_space");
     if (regex == NULL || json_is_true(regex)) {
         if (t->style != TRMI_SPLIT_NONE) {
-            return refuse(name, "the pre-tokenizer", "Split, then ByteLevel with use_regex",
-                          "one split", err);
+            return refuse_value(name, "the pre-tokenizer", "Split, then ByteLevel with use_regex",
+                                "one split", err);
         }
         t->style = TRMI_SPLIT_GPT2;
     }
@@ -72,20 +77,22 @@ static trm_status read_byte_level(trm_tokenizer *t, const char *name, const json
     return TRM_OK;
 }
 
+/* Takes ByteLevel, alone or behind a Split. */
 static trm_status read_pre_tokenizer(trm_tokenizer *t, const char *name, const json_t *root,
                                      trm_error *err) {
     const json_t *step = json_object_get(root, "pre_tokenizer");
-    if (strcmp(text_of(step, "type"), "Sequence") != 0) {
+    if (strcmp(get_text(step, "type"), "Sequence") != 0) {
         return read_byte_level(t, name, step, err);
     }
     const json_t *steps = json_object_get(step, "pretokenizers");
     if (json_array_size(steps) != 2 ||
-        strcmp(text_of(json_array_get(steps, 0), "type"), "Split") != 0) {
-        return refuse(name, "the pre-tokenizer", "Sequence", "a Split and ByteLevel in it", err);
+        strcmp(get_text(json_array_get(steps, 0), "type"), "Split") != 0) {
+        return refuse_value(name, "the pre-tokenizer", "Sequence", "a Split and ByteLevel in it",
+                            err);
     }
     TRMI_TRY(read_split(t, name, json_array_get(steps, 0), err));
     TRMI_TRY(read_byte_level(t, name, json_array_get(steps, 1), err));
-    return t->prefix_space ? refuse(name, "Split, then", "add_prefix_space", "no prefix", err)
+    return t->prefix_space ? refuse_value(name, "Split, then", "add_prefix_space", "no prefix", err)
                            : TRM_OK;
 }
 
@@ -95,30 +102,31 @@ static trm_status read_settings(trm_tokenizer *t, const char *name, const json_t
     static const char *const model_keys[] = {"dropout", "continuing_subword_prefix",
                                              "end_of_word_suffix", "byte_fallback"};
     const json_t *model = json_object_get(root, "model");
-    const char *type = text_of(model, "type"),
-               *decoder = text_of(json_object_get(root, "decoder"), "type");
+    const char *type = get_text(model, "type"),
+               *decoder = get_text(json_object_get(root, "decoder"), "type");
     if (strcmp(type, "BPE") != 0) {
-        return refuse(name, "the model", type, "BPE", err);
+        return refuse_value(name, "the model", type, "BPE", err);
     }
     for (size_t i = 0; i < sizeof model_keys / sizeof model_keys[0]; i++) {
         if (!is_nothing(model, model_keys[i])) {
-            return refuse(name, "the model's", model_keys[i], "none", err);
+            return refuse_value(name, "the model's", model_keys[i], "none", err);
         }
     }
     if (!is_nothing(root, "normalizer")) {
-        return refuse(name, "the normalizer", text_of(json_object_get(root, "normalizer"), "type"),
-                      "none", err);
+        return refuse_value(name, "the normalizer",
+                            get_text(json_object_get(root, "normalizer"), "type"), "none", err);
     }
     t->ignore_merges = is_true(model, "ignore_merges");
     t->characters = is_nothing(root, "pre_tokenizer") && strcmp(decoder, "Fuse") == 0;
     if (!t->characters && strcmp(decoder, "ByteLevel") != 0) {
-        return refuse(name, "the decoder", decoder, "ByteLevel", err);
+        return refuse_value(name, "the decoder", decoder, "ByteLevel", err);
     }
     return t->characters ? TRM_OK : read_pre_tokenizer(t, name, root, err);
 }
 
 /* ---- vocabulary ---- */
 
+/* Checks that an id is an integer from 0 to limit - 1. */
 static trm_status check_id(const char *name, const char *token, const json_t *value, int64_t limit,
                            trm_error *err) {
     if (!json_is_integer(value) || json_integer_value(value) < 0 ||
@@ -129,6 +137,7 @@ static trm_status check_id(const char *name, const char *token, const json_t *va
     return TRM_OK;
 }
 
+/* Sets a token, unless another one has its id. */
 static trm_status set_token(trm_tokenizer *t, const char *name, const char *token, int64_t id,
                             bool plain, trm_error *err) {
     if (t->tokens[id].text != NULL) {
@@ -141,7 +150,7 @@ static trm_status set_token(trm_tokenizer *t, const char *name, const char *toke
 /* The id of an entry of added_tokens, and what it is. */
 static trm_status read_added_token(trm_tokenizer *t, const char *name, const json_t *entry,
                                    int64_t limit, trm_error *err) {
-    const char *token = text_of(entry, "content");
+    const char *token = get_text(entry, "content");
     const json_t *id = json_object_get(entry, "id");
     TRMI_TRY(check_id(name, token, id, limit, err));
     if (token[0] == '\0') {
@@ -149,7 +158,7 @@ static trm_status read_added_token(trm_tokenizer *t, const char *name, const jso
                          (long long)json_integer_value(id));
     }
     if (is_true(entry, "single_word")) {
-        return refuse(name, "single_word of the added token", token, "false", err);
+        return refuse_value(name, "single_word of the added token", token, "false", err);
     }
     const json_t *normalized = json_object_get(entry, "normalized");
     trmi_added_token *a = &t->added[t->added_count++];
@@ -172,7 +181,8 @@ static trm_status read_added_token(trm_tokenizer *t, const char *name, const jso
     return TRM_OK;
 }
 
-static int64_t largest_id(json_t *vocabulary, const json_t *added) {
+/* Returns the largest id of vocabulary and added tokens; -1: there are none. */
+static int64_t find_largest_id(json_t *vocabulary, const json_t *added) {
     const char *token;
     json_t *id;
     const json_t *entry;
@@ -198,8 +208,8 @@ trm_status trmi_tokenizer_read_vocabulary(trm_tokenizer *t, const char *name, js
         return TRMI_FAIL(err, TRM_CORRUPT, "%s: no vocabulary: {\"token\": id, ...} expected",
                          name);
     }
-    TRMI_TRY(
-        trmi_tokenizer_reserve(t, trmi_min_i64(largest_id(vocabulary, added) + 1, limit), err));
+    TRMI_TRY(trmi_tokenizer_reserve(t, trmi_min_i64(find_largest_id(vocabulary, added) + 1, limit),
+                                    err));
     limit = t->vocabulary;
     TRMI_TRY(TRMI_NEW_IN(err, &t->arena, t->added, added_count, "for added tokens"));
     json_object_foreach(vocabulary, token, id) {
@@ -253,6 +263,7 @@ static trm_status read_merge(trm_tokenizer *t, const char *name, const json_t *e
     return trmi_tokenizer_add_merge(t, left, right, name, t->merge_count, err);
 }
 
+/* Reads all merges. */
 static trm_status read_merges(trm_tokenizer *t, const char *name, const json_t *merges,
                               trm_error *err) {
     const json_t *entry;
@@ -274,8 +285,8 @@ static trm_status read_characters(trm_tokenizer *t, const char *name, trm_error 
             continue;
         }
         if (length == 0 || trmi_char_read(text, length, &point) != length || t->merge_count > 0) {
-            return refuse(name, "without a pre-tokenizer, the token", text,
-                          "one character a token and no merges", err);
+            return refuse_value(name, "without a pre-tokenizer, the token", text,
+                                "one character a token and no merges", err);
         }
     }
     return trmi_tokenizer_index_characters(t, err);
@@ -291,6 +302,7 @@ static bool keep_settings(trm_tokenizer *t, json_t *root) {
            json_object_set_new(model, "merges", json_array()) == 0;
 }
 
+/* Reads the parsed file. */
 static trm_status read_root(trm_tokenizer *t, const char *name, json_t *root, trm_error *err) {
     json_t *model = json_object_get(root, "model");
     TRMI_TRY(read_settings(t, name, root, err));

@@ -19,7 +19,8 @@ static bool is_printable(unsigned byte) {
     return (byte >= 33 && byte <= 126) || (byte >= 161 && byte <= 172) || byte >= 174;
 }
 
-static uint32_t character_of(unsigned byte) {
+/* Returns the character that stands for a byte. */
+static uint32_t spell_byte(unsigned byte) {
     if (is_printable(byte)) {
         return byte;
     }
@@ -27,7 +28,7 @@ static uint32_t character_of(unsigned byte) {
 }
 
 /* The byte that a character stands for; -1: none. */
-static int byte_of(uint32_t point) {
+static int find_byte(uint32_t point) {
     if (point < BYTE_VALUES) {
         return is_printable(point) ? (int)point : -1;
     }
@@ -38,7 +39,7 @@ static int byte_of(uint32_t point) {
 size_t trmi_bytes_to_text(const char *bytes, size_t count, char *text) {
     size_t length = 0;
     for (size_t i = 0; i < count; i++) {
-        length += trmi_char_write(character_of((unsigned char)bytes[i]), text + length);
+        length += trmi_char_write(spell_byte((unsigned char)bytes[i]), text + length);
     }
     return length;
 }
@@ -49,7 +50,7 @@ static int64_t text_to_bytes(const char *text, size_t length, char *bytes) {
     for (size_t at = 0; at < length;) {
         uint32_t point;
         at += trmi_char_read(text + at, length - at, &point);
-        int byte = byte_of(point);
+        int byte = find_byte(point);
         if (byte < 0) {
             return -1;
         }
@@ -124,16 +125,18 @@ trm_status trmi_tokenizer_set(trm_tokenizer *t, int32_t id, const char *text, bo
 
 /* ---- merges ---- */
 
-static uint64_t pair_of(int32_t left, int32_t right) {
+/* Returns both ids as one key. */
+static uint64_t join_pair(int32_t left, int32_t right) {
     return (uint64_t)(uint32_t)left << 32 | (uint32_t)right;
 }
 
-static uint64_t place_of(const trm_tokenizer *t, uint64_t pair) {
+/* Returns the first place of the table to look at for a key. */
+static uint64_t hash_pair(const trm_tokenizer *t, uint64_t pair) {
     return (pair * UINT64_C(0x9E3779B97F4A7C15)) >> 20 & t->place_mask;
 }
 
 const trmi_merge_place *trmi_merge_find(const trm_tokenizer *t, int32_t left, int32_t right) {
-    uint64_t pair = pair_of(left, right), at = place_of(t, pair);
+    uint64_t pair = join_pair(left, right), at = hash_pair(t, pair);
     while (t->places[at].result >= 0 && t->places[at].pair != pair) {
         at = (at + 1) & t->place_mask;
     }
@@ -155,7 +158,7 @@ static trm_status index_merges(trm_tokenizer *t, trm_error *err) {
         const trmi_token_merge *m = &t->merges[i];
         const trmi_merge_place *found = trmi_merge_find(t, m->left, m->right);
         t->places[found - t->places] = (trmi_merge_place){
-            .pair = pair_of(m->left, m->right), .rank = (uint32_t)i, .result = m->result};
+            .pair = join_pair(m->left, m->right), .rank = (uint32_t)i, .result = m->result};
     }
     return TRM_OK;
 }
@@ -175,7 +178,8 @@ trm_status trmi_tokenizer_index(trm_tokenizer *t, trm_error *err) {
 
 /* ---- characters ---- */
 
-static int by_point(const void *a, const void *b) {
+/* Compares two code points for qsort. */
+static int compare_points(const void *a, const void *b) {
     uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
     return (x > y) - (x < y);
 }
@@ -190,7 +194,7 @@ trm_status trmi_tokenizer_index_characters(trm_tokenizer *t, trm_error *err) {
                            &points[t->point_count++]);
         }
     }
-    qsort(points, (size_t)t->point_count, sizeof *points, by_point);
+    qsort(points, (size_t)t->point_count, sizeof *points, compare_points);
     t->points = points;
     for (int64_t i = 0; i < t->point_count; i++) {
         char text[5];

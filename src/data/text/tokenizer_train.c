@@ -68,6 +68,7 @@ typedef struct trainer {
 
 /* ---- words ---- */
 
+/* Counts a piece of the text. */
 static trm_status add_word(trainer *tr, const char *text, size_t bytes, trm_error *err) {
     uint64_t hash = XXH3_64bits(text, bytes), probe = 0;
     int64_t i;
@@ -108,6 +109,7 @@ static trm_status add_text(trainer *tr, const char *text, size_t bytes, trm_erro
     return TRM_OK;
 }
 
+/* Counts the pieces of all files. */
 static trm_status read_files(trainer *tr, const char *const *paths, int32_t count, trm_error *err) {
     for (int32_t i = 0; i < count; i++) {
         trmi_mapping mapping;
@@ -125,6 +127,7 @@ static trm_status read_files(trainer *tr, const char *const *paths, int32_t coun
 
 /* ---- the first tokens ---- */
 
+/* Finds or adds the token of a text. */
 static trm_status add_token(trainer *tr, const char *text, bool plain, int32_t *id,
                             trm_error *err) {
     *id = trm_tokenizer_find(tr->t, text);
@@ -135,6 +138,7 @@ static trm_status add_token(trainer *tr, const char *text, bool plain, int32_t *
     return trmi_tokenizer_set(tr->t, (int32_t)tr->token_count++, text, plain, err);
 }
 
+/* Gives the special tokens the first ids. */
 static trm_status add_special_tokens(trainer *tr, trm_error *err) {
     const trm_tokenizer_options *o = tr->options;
     json_t *list = json_object_get(tr->t->settings, "added_tokens");
@@ -176,6 +180,7 @@ static trm_status add_bytes(trainer *tr, trm_error *err) {
     return TRM_OK;
 }
 
+/* Writes the words as tokens of bytes. */
 static trm_status set_symbols(trainer *tr, trm_error *err) {
     for (int64_t w = 0; w < tr->word_count; w++) {
         word *at = &tr->words[w];
@@ -190,6 +195,7 @@ static trm_status set_symbols(trainer *tr, trm_error *err) {
 
 /* ---- pairs ---- */
 
+/* Finds or adds a pair. */
 static trm_status find_pair(trainer *tr, int32_t left, int32_t right, pair **out, trm_error *err) {
     uint64_t hash =
                  ((uint64_t)(uint32_t)left << 32 | (uint32_t)right) * UINT64_C(0x9E3779B97F4A7C15),
@@ -240,7 +246,8 @@ static bool is_before(const trainer *tr, const candidate *a, const candidate *b)
                                 : p->right < q->right;
 }
 
-static trm_status push(trainer *tr, candidate entry, trm_error *err) {
+/* Adds an entry to the heap. */
+static trm_status push_candidate(trainer *tr, candidate entry, trm_error *err) {
     TRMI_TRY(
         TRMI_GROW(err, tr->heap, tr->heap_capacity, tr->heap_count + 1, "for pairs of tokens"));
     int64_t at = tr->heap_count++;
@@ -252,7 +259,8 @@ static trm_status push(trainer *tr, candidate entry, trm_error *err) {
     return TRM_OK;
 }
 
-static candidate pop(trainer *tr) {
+/* Takes the entry that is merged first. */
+static candidate pop_candidate(trainer *tr) {
     candidate first = tr->heap[0], last = tr->heap[--tr->heap_count];
     int64_t at = 0, child;
     while ((child = 2 * at + 1) < tr->heap_count) {
@@ -276,7 +284,7 @@ static trm_status offer_changed(trainer *tr, trm_error *err) {
         p->changed = false;
         p->words = NULL;
         p->word_count = p->word_capacity = 0;
-        trm_status status = p->count > 0 ? push(tr, entry, err) : TRM_OK;
+        trm_status status = p->count > 0 ? push_candidate(tr, entry, err) : TRM_OK;
         if (p->count <= 0 || status != TRM_OK) {
             trmi_free(entry.words);
         }
@@ -286,6 +294,7 @@ static trm_status offer_changed(trainer *tr, trm_error *err) {
     return TRM_OK;
 }
 
+/* Counts the pairs of all words and makes them candidates. */
 static trm_status count_pairs(trainer *tr, trm_error *err) {
     for (int64_t w = 0; w < tr->word_count; w++) {
         const word *at = &tr->words[w];
@@ -324,7 +333,7 @@ static trm_status merge_word(trainer *tr, int32_t in, const trmi_token_merge *m,
 }
 
 /* The token of a pair, new unless other tokens make the same text. */
-static trm_status token_of(trainer *tr, const pair *p, int32_t *id, trm_error *err) {
+static trm_status make_token(trainer *tr, const pair *p, int32_t *id, trm_error *err) {
     const char *left = tr->t->tokens[p->left].text, *right = tr->t->tokens[p->right].text;
     size_t length = strlen(left), rest = strlen(right);
     char *text;
@@ -336,10 +345,11 @@ static trm_status token_of(trainer *tr, const pair *p, int32_t *id, trm_error *e
     return status;
 }
 
+/* Makes the merge of a candidate, in its words. */
 static trm_status merge_pair(trainer *tr, const candidate *top, trm_error *err) {
     pair *p = &tr->pairs[top->pair];
     int32_t id;
-    TRMI_TRY(token_of(tr, p, &id, err));
+    TRMI_TRY(make_token(tr, p, &id, err));
     TRMI_TRY(TRMI_GROW(err, tr->merges, tr->merge_capacity, tr->merge_count + 1, "for merges"));
     if (p->merge >= 0) {
         tr->merges[p->merge].result = -1;
@@ -353,16 +363,17 @@ static trm_status merge_pair(trainer *tr, const candidate *top, trm_error *err) 
     return offer_changed(tr, err);
 }
 
+/* Merges until the vocabulary is full or no pair comes often enough. */
 static trm_status merge_all(trainer *tr, trm_error *err) {
     int64_t least = tr->options->min_count > 0 ? tr->options->min_count : 2;
     while (tr->token_count < tr->options->vocabulary && tr->heap_count > 0) {
-        candidate top = pop(tr);
+        candidate top = pop_candidate(tr);
         int64_t count = tr->pairs[top.pair].count;
         bool stale = top.count != count;
         trm_status status = TRM_OK;
         if (stale) {
             top.count = count;
-            status = push(tr, top, err);
+            status = push_candidate(tr, top, err);
         } else if (count >= least) {
             status = merge_pair(tr, &top, err);
         }
@@ -377,6 +388,7 @@ static trm_status merge_all(trainer *tr, trm_error *err) {
     return TRM_OK;
 }
 
+/* Gives the tokenizer the merges that were not made again later. */
 static trm_status keep_merges(trainer *tr, trm_error *err) {
     trm_tokenizer *t = tr->t;
     t->vocabulary = tr->token_count;
@@ -391,7 +403,9 @@ static trm_status keep_merges(trainer *tr, trm_error *err) {
 
 /* ---- training ---- */
 
-static trm_status train(trainer *tr, const char *const *paths, int32_t count, trm_error *err) {
+/* Reads the files, then merges. */
+static trm_status train_tokenizer(trainer *tr, const char *const *paths, int32_t count,
+                                  trm_error *err) {
     const trm_tokenizer_options *o = tr->options;
     int64_t least = 256 + (int64_t)o->special_count;
     if (o->vocabulary < least || o->vocabulary > 1 << 24 || o->special_count < 0) {
@@ -416,6 +430,7 @@ static trm_status train(trainer *tr, const char *const *paths, int32_t count, tr
     return keep_merges(tr, err);
 }
 
+/* Frees everything but the tokenizer. */
 static void free_trainer(trainer *tr) {
     for (int64_t i = 0; i < tr->pair_count; i++) {
         trmi_free(tr->pairs[i].words);
@@ -438,7 +453,7 @@ trm_status trm_tokenizer_train(const char *const *paths, int32_t count,
                                trm_error *err) {
     TRMI_NEED(err, paths, options, out);
     trainer tr = {.options = options};
-    trm_status status = train(&tr, paths, count, err);
+    trm_status status = train_tokenizer(&tr, paths, count, err);
     if (status == TRM_OK) {
         *out = tr.t;
     } else {
