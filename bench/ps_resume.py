@@ -3,10 +3,11 @@
 """A synchronous job with parameter servers is killed by SIGKILL, all processes at once, and resumed: the bits must be the same.
 
 usage: ps_resume.py [--trireme build/release/trireme] [--kills 200] [--servers 1,2] [--workers 1,2] [--steps 12] [--save-every 5]
-       [--again 0] [--only-step K] [--spread 0.01] [--seed 1] [--limit 60] [--job "MODEL --flag ..."] [--verbose] [--keep]
+       [--again 0] [--only-step K] [--spread 0.01] [--seed 1] [--limit 60] [--job "MODEL --flag ..."] [--pairs] [--verbose] [--keep]
 For each number of servers and workers two undisturbed jobs give the expected losses and weights. Then the same job is killed at each
 of its steps in turn, at a random moment within --spread seconds after the report of that step, and resumed until it is over. A kill
 changed nothing when each loss that any life of the job reported, and the bytes of the last checkpoint's weights, are the expected ones.
+--pairs: only one worker and one server are killed, together; the others live on, and the launcher starts the two again.
 --again N: the resumed job is killed N times more, each at a random moment, before it is resumed to its end.
 Exit code: 0 all kills were made and changed nothing, 1 not, 2 an undisturbed job differs from itself or fails.
 200 kills take about eight minutes on two quiet cores.
@@ -49,19 +50,52 @@ class Job:
         line = [a.trireme, "train"] + a.job.split() + [
             "--steps", str(a.steps), "-n", str(self.workers), "--ps", str(self.servers), "--mode", "sync",
             "--output", self.output, "--save-every-steps", str(a.save_every), "--log-every", "1", "--json"] + ["--resume"] * resume
+        line += ["--restarts", "5"] if a.pairs else []
         self.process = subprocess.Popen(line, cwd=self.folder, stdout=open(log, "w"), stderr=open(log + ".err", "w"),
                                         env=dict(os.environ, OMP_NUM_THREADS="1"), start_new_session=True)
 
-    def kill_after(self, step, delay):
-        """The whole group that was started here, `delay` seconds after this life reports a step from `step` on."""
+    def roles(self):
+        """{"worker": [pids], "ps": [pids]} of the session that was started here."""
+        found = {}
+        for folder in glob.glob("/proc/[0-9]*"):
+            try:
+                if int(open(folder + "/stat").read().rsplit(")", 1)[1].split()[3]) != self.process.pid:
+                    continue
+                environment = open(folder + "/environ", "rb").read().split(b"\0")
+            except OSError:  # it has ended
+                continue
+            for entry in environment:
+                if entry.startswith(b"TF_CONFIG={"):
+                    role = json.loads(entry[10:])["task"]["type"]
+                    found.setdefault("ps" if role == "ps" else "worker", []).append(int(os.path.basename(folder)))
+        return found
+
+    def victims(self, rng):
+        """One worker (the chief is one) and one server."""
+        roles = self.roles()
+        return [rng.choice(sorted(roles[r])) for r in ("worker", "ps") if roles.get(r)]
+
+    def kill_after(self, step, delay, rng=None):
+        """The whole group that was started here, with `rng` a worker and a server of it, `delay` seconds after this life reports a
+        step from `step` on."""
+        victims = []
         log = self.logs[-1]
         end = time.time() + self.args.limit
         while self.process.poll() is None and time.time() < end:
+            if rng is not None and len(victims) < 2:
+                victims = self.victims(rng)
             if step == 0 or any(e.get("event") == "step" and e["global_step"] >= step for e in events(log)):
                 time.sleep(delay)
                 break
             time.sleep(0.0005)
         over = self.process.poll() is not None
+        if rng is not None:
+            for pid in victims:
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    pass
+            return not over and len(victims) == 2
         try:
             os.killpg(self.process.pid, signal.SIGKILL)
         except ProcessLookupError:
@@ -114,13 +148,16 @@ def one_kill(args, work, calm, number, step, rng):
     job = Job(args, os.path.join(work, f"kill-{number}"), calm.servers, calm.workers)
     begin = time.time()
     job.start(False)
-    if not job.kill_after(step, rng.random() * args.spread):
+    if not job.kill_after(step, rng.random() * args.spread, rng if args.pairs else None):
+        if args.pairs:
+            job.finish()
         shutil.rmtree(job.folder)
         return None
     for _ in range(args.again):
         job.start(True)
         job.kill_after(0, rng.random() * args.again_seconds)
-    job.start(True)
+    if not args.pairs:
+        job.start(True)
     why = job.finish()
     wrong = []
     if why:
@@ -153,6 +190,7 @@ def main():
     parser.add_argument("--limit", type=float, default=60)
     parser.add_argument("--verbose", action="store_true")
     parser.add_argument("--keep", action="store_true")
+    parser.add_argument("--pairs", action="store_true")
     parser.add_argument("--only-step", type=int, default=0)
     parser.add_argument("--job", default="deepfm --data synth --fields 4 --dense 3 --table-rows 300 --synth-train 6400 --synth-test 100 --batch-size 64 "
                         "--epochs 100 --hidden 256,256 --embedding-width 16 --learning-rate 0.01 --seed 3 --eval-every-epochs 0")

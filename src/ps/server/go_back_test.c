@@ -205,6 +205,12 @@ static void *run_worker_1(void *context) {
     return NULL;
 }
 
+static void *flush_worker(void *context) {
+    trm_error err;
+    CHECK_OK(trm_ps_flush(((worker *)context)->client, &err), err);
+    return NULL;
+}
+
 /* ---- jobs ---- */
 
 static void begin(job *j, int workers) {
@@ -324,10 +330,61 @@ static void a_worker_and_a_server_while_others_live(void **state) {
     }
 }
 
+/* The same, but no server has worker 1's push of that step yet, so that no step is formed. It comes
+ * when worker 0 lives again, and before worker 0 reads rows: it must not form the step with the
+ * push of worker 0's earlier life. */
+static void run_with_late_push(int fatal, float rows[KEYS * WIDTH]) {
+    static job j;
+    trm_error err;
+    begin(&j, 2);
+    worker *dies = &j.worker[0], *lives = &j.worker[1];
+    for (int64_t step = 0; step < STEPS; step++) {
+        compute(dies);
+        compute(lives);
+        if (step == fatal) {
+            ahead.awaits = true;
+            (void)!trm_ps_push(dies->batch, NULL, &err);
+            assert_true(ahead.dead);
+            ahead.awaits = ahead.dead = false;
+            usleep((useconds_t)(100000 * check_patience())); /* server 0 reads what was sent */
+            die(dies);
+            stop(&j.servers[1]);
+            start(&j.servers[1]);
+            join(dies);
+            assert_int_equal(trm_ps_client_next_batch(dies->client), step);
+        }
+        CHECK_OK(trm_ps_push(lives->batch, NULL, &err), err);
+        if (step == fatal) {
+            pthread_t other; /* connects to the server that was started again */
+            assert_int_equal(pthread_create(&other, NULL, flush_worker, lives), 0);
+            usleep((useconds_t)(300000 * check_patience())); /* a step could be formed */
+            compute(dies);
+            CHECK_OK(trm_ps_push(dies->batch, NULL, &err), err);
+            pthread_join(other, NULL);
+            continue;
+        }
+        CHECK_OK(trm_ps_push(dies->batch, NULL, &err), err);
+    }
+    CHECK_OK(trm_ps_flush(lives->client, &err), err);
+    CHECK_OK(trm_ps_flush(dies->client, &err), err);
+    end(&j, rows);
+}
+
+static void a_push_of_an_earlier_life_forms_no_step(void **state) {
+    static float rows[KEYS * WIDTH], expected[KEYS * WIDTH];
+    (void)state;
+    run_with_late_push(-1, expected);
+    for (int fatal = 1; fatal < STEPS; fatal += 2) {
+        run_with_late_push(fatal, rows);
+        assert_memory_equal(rows, expected, sizeof rows);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_only_worker_and_a_server),
         cmocka_unit_test(a_worker_and_a_server_while_others_live),
+        cmocka_unit_test(a_push_of_an_earlier_life_forms_no_step),
     };
     return cmocka_run_group_tests_name("ps servers that go back by a step", tests, make_folder,
                                        remove_folder);

@@ -339,6 +339,11 @@ void trmi_front_begins(trm_ps_server *server, trmi_request *r) {
         return;
     }
     if (r->note.value[2] == 2) {
+        /* the batch comes again: what the earlier life has left here of it must form no step */
+        for (trmi_request *p = server->waiting; p != NULL; p = p->next) {
+            bool again = p->header.worker == r->header.worker && p->header.clock == batch;
+            p->partial = p->partial || again;
+        }
         r->note.value[1] = trmi_last_step_goes_back(server, r->header.worker, batch);
         return;
     }
