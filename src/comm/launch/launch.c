@@ -208,7 +208,8 @@ static void task_ended(trmi_launch *launch, job_state *job, int32_t index) {
     if (job->first_failed < 0) {
         job->first_failed = index;
         job->first_failed_time = task->ended_time;
-    } else if (!job->ending && failure_rank(task) > failure_rank(&launch->tasks[job->first_failed])) {
+    } else if (!job->ending &&
+               failure_rank(task) > failure_rank(&launch->tasks[job->first_failed])) {
         job->first_failed = index; /* the earlier one may only have noticed this failure */
     }
     if (task->role == TRM_ROLE_EVALUATOR) {
