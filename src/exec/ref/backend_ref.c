@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The reference back-end: any operator by its reference kernel, plain layout. The oracle of every
- * fast kernel, and what serves operators that no fast kernel exists for. */
+/* The reference back-end: runs every operator by its reference kernel, in plain layout. Tests
+ * compare fast kernels with it; training uses it for operators without a fast kernel. */
 #include "exec/convert.h"
 #include "exec/ref/ref.h"
 

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Access to elements as double, and index arithmetic, for the reference kernels (ref.h). */
 #include "exec/ref/ref.h"
 
 #include "base/element.h"

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Reference kernels of PAIR_DOTS and BAG_POOL and their gradients. */
 #include "exec/ref/ref.h"
 
 #include "base/checked.h"

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Reference kernels of convolutions: forward, data gradient and weight gradient visit the same
+ * products and differ in the operand that they add to. */
 #include "exec/ref/ref.h"
 
 #include "base/error.h"

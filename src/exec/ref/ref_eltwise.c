@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Reference kernels of elementwise operators and dropout, with broadcasting. */
 #include "exec/ref/ref.h"
 
 #include "base/rng.h"

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Reference kernels of embedding tables: lookup with checked ids, and the dense gradient. */
 #include "exec/ref/ref.h"
 
 #include "base/error.h"

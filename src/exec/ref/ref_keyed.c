@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Reference kernels of KEYED_LINEAR (exec/cpu/ops/keyed.h) and its gradient. */
 #include "exec/ref/ref.h"
 
 #include "base/error.h"

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Reference kernels of softmax and the losses. In exact mode sums are rounded so that they have the
+ * same bits for any number of ranks (exec/determinism/exact.h). */
 #include "exec/determinism/exact.h"
 #include "exec/ref/ref.h"
 

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Reference kernels of LINEAR and MATMUL. */
 #include "exec/ref/ref.h"
 
 trm_status trmi_ref_linear(const trmi_ref_args *args, trm_error *err) {

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Reference kernels of batch norm and its fused forms. Statistics are exchanged over ranks if the
+ * operator asks for it; in exact mode sums have the same bits for any number of ranks. */
 #include "exec/determinism/exact.h"
 #include "exec/ref/ref.h"
 
@@ -7,7 +9,7 @@
 
 #include <math.h>
 
-/* Elements of [N, C, ...]: sample-major, then channel, then the rest. */
+/* The extents of a tensor [N, C, ...]: `rest` is the product of the dimensions after C. */
 typedef struct extents {
     int64_t n, c, rest;
 } extents;
@@ -23,7 +25,7 @@ static int64_t at(const extents *e, int64_t n, int64_t c, int64_t r) {
     return (n * e->c + c) * e->rest + r;
 }
 
-/* y = [relu] (gamma * (x - mean) * inv_std + beta [+ residual]) for one channel. */
+/* Computes y = [relu] (gamma * (x - mean) * inv_std + beta [+ residual]) for one channel. */
 static void normalise(const trmi_ref_args *args, const extents *e, int64_t c, double mean,
                       double inv_std) {
     double gamma = trmi_ref_get(&args->inputs[1], c), beta = trmi_ref_get(&args->inputs[2], c);
@@ -40,7 +42,8 @@ static void normalise(const trmi_ref_args *args, const extents *e, int64_t c, do
     }
 }
 
-/* mean and sum of squares of `count` elements here -> of all ranks that normalise together. */
+/* Combines mean, sum of squares and count of this rank with those of the ranks that normalise with
+ * it. */
 static trm_status combine_ranks(trmi_norm_sync *sync, double *mean, double *squares, double *count,
                                 trm_error *err) {
     const double own[3] = {*mean, *squares, *count}, *all;
@@ -82,13 +85,14 @@ trm_status trmi_ref_share(trmi_norm_sync *sync, double *values, int64_t largest,
     return TRM_OK;
 }
 
-/* A NaN is as good as infinity: the anchor is then 0, and the sum shows it. */
+/* Returns the larger magnitude; a NaN counts as infinity: the anchor is then 0, and the sum is a
+ * NaN. */
 static double larger(double most, double value) {
     return isnan(value) ? (double)INFINITY : fmax(most, fabs(value));
 }
 
-/* Means, then sums of squared distances, of all channels over all ranks: the same bits on any
- * number of them. */
+/* Computes means, then sums of squared distances, of all channels over all ranks, with the same
+ * bits for any number of ranks. */
 static trm_status exact_moments(const trmi_ref_args *args, const extents *e, double *mean,
                                 double *squares, double *most, double *count, trm_error *err) {
     const trm_tensor *x = &args->inputs[0];

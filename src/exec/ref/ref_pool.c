@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Reference kernels of pooling and global pooling. */
 #include "exec/ref/ref.h"
 
 #include <math.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Reference kernels of reductions and their gradients. */
 #include "exec/ref/ref.h"
 
 #include "base/error.h"

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Reference kernels of operators that only move elements. */
 #include "exec/ref/ref.h"
 
 trm_status trmi_ref_reshape(const trmi_ref_args *args, trm_error *err) {

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What recommendation models add: inner products of pairs of rows, bags of rows. */
+/* Operators of recommendation models: inner products of all pairs of rows (PAIR_DOTS) and pooling
+ * of bags of embedding rows (BAG_POOL), with their gradients. Work is shared by samples, or by
+ * bags. */
 #include "exec/cpu/ops/memory.h"
 #include "exec/cpu/ops/memory_kernels.h"
 
@@ -65,7 +67,8 @@ trm_status trmi_onednn_bind_pairs(trmi_backend *backend, trmi_kernel *kernel, tr
 /* ---- bags
  *  ------------------------------------------------------------------------------------------- */
 
-/* Bags [bag, bag + bags) of all; of the `global` rows those from `begin` to `end` are here. */
+/* This rank's part of the bags: bags [bag, bag + bags) of all; of the `global` rows it holds
+ * [begin, end). */
 typedef struct bag_view {
     const void *offsets;
     bool wide;
@@ -151,7 +154,7 @@ static trm_status run_bags_grad(const trmi_kernel *k, const trmi_kernel_env *env
     float *rows = trmi_kernel_output(k, env, 0);
     const trmi_memory_kernels *kernels = trmi_memory_kernels_best();
     TRMI_TRY(check_offsets(k, &v, err));
-    /* bags lie side by side */
+    /* rows of bags are contiguous */
     int64_t first = trmi_min_i64(trmi_max_i64(offset_at(&v, 0), v.begin), v.end);
     int64_t last = trmi_max_i64(trmi_min_i64(offset_at(&v, v.bags), v.end), first);
     memset(rows, 0, (size_t)((first - v.begin) * v.width) * sizeof *rows);

@@ -23,7 +23,7 @@ typedef struct eltwise_state {
     int kind;       /* trmi_unary or trmi_binary */
     float factor;
     bool half[TRMI_NEST_OPERANDS];
-    /* For the body: bases of this run. */
+    /* base addresses of the present run */
     char *base[TRMI_NEST_OPERANDS];
 } eltwise_state;
 
@@ -97,7 +97,7 @@ bool trmi_onednn_eltwise_in_place(trmi_onednn *state, const trm_graph *graph, co
                                   int input) {
     (void)state;
     const trmi_value *x = trmi_input_of(graph, op, input), *y = trmi_output_of(graph, op, 0);
-    /* A piece is read before it is written, and each element by itself. */
+    /* each piece is read before it is written, and outputs depend on the same element only */
     return x->dtype == y->dtype && fast_dtype(x->dtype) && trm_shape_equal(&x->shape, &y->shape);
 }
 
@@ -108,7 +108,7 @@ static char *element(const eltwise_state *s, int operand, int64_t offset) {
     return s->base[operand] + offset * (s->half[operand] ? 2 : 4);
 }
 
-/* `n` elements of a strided operand, densely. */
+/* Copies `n` elements of a strided operand to a contiguous buffer. */
 static void gather(const eltwise_state *s, int operand, int64_t offset, int64_t stride, int64_t n,
                    void *out) {
     const char *base = element(s, operand, offset);
@@ -243,7 +243,7 @@ trm_status trmi_onednn_bind_eltwise(trmi_backend *backend, trmi_kernel *kernel, 
     return TRM_OK;
 }
 
-/* Kernels that go by an element's place in the plain layout. */
+/* Kernels that depend on the position of an element in the plain layout. */
 bool trmi_onednn_plain_supports(trmi_onednn *state, const trm_graph *graph, const trmi_op *op,
                                 trmi_layout layout) {
     (void)state;

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rows of embedding tables: gathered with their ids checked, and the dense form of the gradient. */
+/* Embedding tables: gathers rows by checked ids (EMBEDDING), and computes the dense gradient of a
+ * table (EMBEDDING_GRAD). Sparse gradients need no kernel: they are the gradients of the gathered
+ * rows. */
 #include "exec/cpu/ops/memory.h"
 #include "exec/cpu/ops/memory_kernels.h"
 
@@ -8,14 +10,15 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* rows asked for ahead: a miss lasts as long as a few dozen copies */
+/* rows are prefetched so far ahead: a cache miss takes as long as a few dozen copies */
 enum { AHEAD = 32, PARTS = 64 };
 
 static int64_t id_at(const void *ids, bool wide, int64_t i) {
     return wide ? ((const int64_t *)ids)[i] : ((const int32_t *)ids)[i];
 }
 
-/* The usual widths, 16 numbers and 1, are copied without a call. */
+/* Copies a row. Rows of 16 floats and of 1, the usual widths, are copied without a call of
+ * memcpy. */
 static inline void copy_row(char *to, const char *from, int64_t bytes) {
     if (bytes == 64) {
         memcpy(to, from, 64);
@@ -35,7 +38,7 @@ static trm_status run_gather(const trmi_kernel *k, const trmi_kernel_env *env, t
     const char *from = trmi_kernel_input(k, env, 0);
     const void *ids = trmi_kernel_input(k, env, 1);
     char *to = trmi_kernel_output(k, env, 0);
-    /* rows [first, first + rows) of all; the others' give zeros */
+    /* this rank holds rows [first, first + rows) of all; ids of other ranks give zeros */
     bool part = k->step->attrs->embed.part;
     int64_t first = part ? k->step->attrs->embed.begin : 0,
             all = part ? k->step->attrs->embed.global : rows;
@@ -74,7 +77,8 @@ trm_status trmi_onednn_bind_embedding(trmi_backend *backend, trmi_kernel *kernel
     return TRM_OK;
 }
 
-/* Each part of the table takes the rows that are its own, in the order of the batch. */
+/* Adds gradients to the dense gradient of the table. Each thread owns a part of the table and takes
+ * its rows from the whole batch, in order, so that the bits do not depend on the threads. */
 static trm_status run_scatter(const trmi_kernel *k, const trmi_kernel_env *env, trm_error *err) {
     (void)err;
     const trmi_buffer *table = trmi_kernel_output_buffer(k, 0),

@@ -1,4 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* KEYED_LINEAR, forward (keyed.h): a linear layer on looked-up embedding rows. The product of a row
+ * with the weights is computed once for each different id of a field, and samples add those
+ * products. If ids repeat little, the products of all samples are computed by dense.h instead.
+ *
+ * `prepare` computes sizes and the layout of the scratch, at planning and again at binding. */
 #include "exec/cpu/ops/keyed.h"
 
 #include "base/checked.h"
@@ -9,13 +14,14 @@
 
 enum {
     BLOCK_ROWS = 8192 /* of P at a time: 1 MB of 32 columns */,
-    MOST_PERCENT = 70 /* groups of ids */
+    MOST_PERCENT = 70 /* different ids, in percent of all, up to which groups are used */
 };
 
 /* ---- sizes
  *  ------------------------------------------------------------------------------------------------
  */
 
+/* Reads the sizes from the operands. Returns false if a type is not float32 or a size is 0. */
 static bool read_step(const trm_program *program, const trmi_step *step, int threads,
                       trmi_keyed *q) {
     const trmi_buffer *all = program->buffers;
@@ -41,13 +47,15 @@ static bool read_step(const trm_program *program, const trmi_step *step, int thr
     return real && q->samples > 0 && q->fields > 0 && q->width > 0 && q->outputs > 0;
 }
 
+/* Reserves floats of scratch; returns where they begin. */
 static int64_t at(trmi_keyed *q, int64_t floats) {
     int64_t here = q->floats;
     q->floats += trmi_round_up(floats, 16);
     return here;
 }
 
-/* All samples' products: what they need of scratch lies where the groups' would. */
+/* Plans the products of all samples. Returns the floats of their scratch, which overlaps that of
+ * the groups. */
 static int64_t prepare_plans(trmi_keyed *q) {
     int64_t own = q->fields * q->width, n = q->samples, bytes = 0;
     const trmi_dense_problem problems[4] = {
@@ -80,6 +88,7 @@ static int64_t prepare_plans(trmi_keyed *q) {
            (q->backward ? q->outputs * trmi_max_i64(own, q->dense) : 0) + 32;
 }
 
+/* Computes sizes and the layout of the scratch; false: the step is not supported. */
 static bool prepare(const trm_program *program, const trmi_step *step, int threads, trmi_keyed *q) {
     if (!read_step(program, step, threads, q)) {
         return false;
@@ -105,7 +114,7 @@ static bool prepare(const trm_program *program, const trmi_step *step, int threa
     } else {
         q->weights_at =
             at(q, q->panels * q->nr * (q->fields * q->chunks * TRMI_TILE_COLS + q->dense));
-        /* where no gradient will be wanted */
+        /* used if the groups are not kept for a gradient */
         q->groups_at = at(q, q->fields * (2 * q->samples + 1));
         q->thread_floats = trmi_round_up(trmi_max_i64((q->block + q->samples) * q->nr,
                                                       trmi_keyed_room(q->samples, q->hash_bits)),
@@ -140,7 +149,7 @@ static void all_samples(const forward *f) {
     trmi_dense_run(&q->plan[1], f->rows, f->w, q->dense > 0 ? NULL : f->bias, NULL, f->y, scratch);
 }
 
-/* Panel j of w: the dense inputs', then each field's chunks. */
+/* Returns the packed panel j of w: rows of the dense inputs, then the chunks of each field. */
 static float *weights_of(const forward *f, int64_t j) {
     const trmi_keyed *q = f->q;
     return f->scratch + q->weights_at +
@@ -162,7 +171,7 @@ static void pack_panel(const forward *f, int64_t j) {
     }
 }
 
-/* c [count, nr] = a [count, k] b. */
+/* Computes c [count, nr] = a [count, k] b (+ bias), or adds to c. */
 static void multiply(const trmi_keyed *q, const float *a, int64_t a_stride, int64_t k,
                      int64_t count, const float *b, float *c, bool add, const float *bias) {
     const trmi_dense_tile t = {.columns = (int)q->nr,
@@ -177,7 +186,7 @@ static void multiply(const trmi_keyed *q, const float *a, int64_t a_stride, int6
     q->isa->all_rows(&t, count);
 }
 
-/* What no field gives: bias and dense inputs. */
+/* Starts panel j of y with bias and the products of the dense inputs. */
 static void begin_panel(const forward *f, int64_t j, float *y) {
     const trmi_keyed *q = f->q;
     float bias[TRMI_TILE_NR_MAX] = {0};
@@ -194,7 +203,7 @@ static void begin_panel(const forward *f, int64_t j, float *y) {
     }
 }
 
-/* P of one field. */
+/* Computes P of one field: the products of the rows of its groups, [groups, nr]. */
 static void field_products(const forward *f, int64_t j, int64_t field, float *p) {
     const trmi_keyed *q = f->q;
     int64_t count = f->begin[field + 1] - f->begin[field];
@@ -216,8 +225,9 @@ static void store_edge(const trmi_keyed *q, const float *from, float *y, int64_t
     }
 }
 
-enum { TOGETHER = 16 /* fields whose products are added in one go */ };
+enum { TOGETHER = 16 /* fields whose products are added in one pass over y */ };
 
+/* Computes panel j of y: as many fields at a time as fit in the block of P. */
 static void run_panel(const forward *f, int64_t j, float *room) {
     const trmi_keyed *q = f->q;
     float *p = room, *y = room + q->block * q->nr;

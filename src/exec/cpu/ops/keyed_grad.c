@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The gradient of KEYED_LINEAR: sums of dy by id, panel by panel of its columns. A thread has some
- * of the fields, so that no sum depends on how many threads there are; the dense inputs are one
- * more field, of which each sample is a group of its own. */
+/* The gradient of KEYED_LINEAR (keyed.h): sums of dy by id, one panel of columns at a time. A
+ * thread computes whole fields, so that no sum depends on the number of threads. The dense inputs
+ * are one more field, in which each sample is a group. */
 #include "exec/cpu/ops/keyed.h"
 
 #include "base/checked.h"
@@ -13,7 +13,7 @@ typedef struct back {
     const trmi_keyed *q;
     const float *dy, *rows, *w, *dense;
     const int32_t *groups;
-    float *dw, *drows; /* NULL: nobody wants it */
+    float *dw, *drows; /* NULL: not needed */
     float *scratch;
     int64_t *begin;
 } back;
@@ -51,7 +51,8 @@ static void all_samples(const back *b) {
  *  ----------------------------------------------------------------------------------------------------
  */
 
-/* Fields [first, last) of a thread: nearly equal work, of samples and of groups. */
+/* Returns the first field of a thread, so that threads have nearly equal work: groups, and samples
+ * / 4. */
 static int64_t share_begin(const back *b, int64_t thread, int64_t threads) {
     const trmi_keyed *q = b->q;
     int64_t groups = b->begin[q->fields], all = q->fields + (q->dense > 0);
@@ -68,7 +69,7 @@ static int64_t share_begin(const back *b, int64_t thread, int64_t threads) {
     return thread == threads ? all : f;
 }
 
-/* w of a field, columns of a panel of y: [nr of y][nr of the row]. */
+/* Returns the packed weights of a field for a panel of y and a part of the row: [nr][nr]. */
 static float *weights_of(const back *b, int64_t field, int64_t panel, int64_t part) {
     const trmi_keyed *q = b->q;
     int64_t parts = trmi_pieces(q->width, q->nr);
@@ -92,7 +93,7 @@ static void pack_weights(const back *b) {
     }
 }
 
-/* The dense inputs as a field's rows are: [chunks][samples][TRMI_TILE_COLS]. */
+/* Copies the dense inputs to the layout of a field's rows: [chunks][samples][TRMI_TILE_COLS]. */
 static void take_dense(const back *b) {
     const trmi_keyed *q = b->q;
 #pragma omp for schedule(static)
@@ -106,8 +107,8 @@ static void take_dense(const back *b) {
     }
 }
 
-/* dw [panel's columns of y, columns of x] = rows^T sums, for rows [chunks][count][TRMI_TILE_COLS]
- * of `width` numbers. */
+/* Computes a block of dw, [columns of the panel, `width` columns of x from `column`] = (rows^T
+ * sums)^T, for rows [chunks][count][TRMI_TILE_COLS]. `turned`: memory for a transposed tile. */
 static void weights_gradient(const back *b, const float *rows, int64_t count, int64_t width,
                              int64_t column, const float *sums, int64_t panel, float *turned) {
     const trmi_keyed *q = b->q;
@@ -136,7 +137,7 @@ static void weights_gradient(const back *b, const float *rows, int64_t count, in
     }
 }
 
-/* d(rows of the groups) (+)= sums w. */
+/* Adds sums * w to the gradients of the groups' rows. */
 static void rows_gradient(const back *b, int64_t field, int64_t panel, const float *sums) {
     const trmi_keyed *q = b->q;
     int64_t count = b->begin[field + 1] - b->begin[field];
@@ -154,7 +155,7 @@ static void rows_gradient(const back *b, int64_t field, int64_t panel, const flo
     }
 }
 
-/* The samples that are not their group's first. */
+/* Returns the list of samples that are not the first of their group. */
 static int32_t *rest_of(const back *b, int64_t field) {
     return (int32_t *)(void *)(b->scratch + b->q->rest_at) + field * b->q->samples;
 }
@@ -166,7 +167,7 @@ static void find_rest(const back *b) {
         const int32_t *of = trmi_keyed_groups(q, b->groups, f) + 1, *first = of + q->samples;
         int32_t *rest = rest_of(b, f);
         int64_t groups = 0, others = 0, count = b->begin[f + 1] - b->begin[f];
-        for (int64_t n = 0; n < q->samples; n++) { /* groups are numbered as they come */
+        for (int64_t n = 0; n < q->samples; n++) { /* groups are in order of their first sample */
             bool begins = groups < count && first[groups] == n;
             groups += begins;
             rest[others] = (int32_t)n;
@@ -189,8 +190,8 @@ static void copy_panel(const back *b, int64_t panel, float *out) {
     }
 }
 
-/* Row gradients to where the batch has its rows: each group's at its first sample, zeros elsewhere.
- */
+/* Writes the gradients of rows in the order of the batch: that of a group at its first sample,
+ * zeros at its other samples. */
 static void put_rows(const back *b, int64_t first_field, int64_t last_field) {
     const trmi_keyed *q = b->q;
     const size_t bytes = (size_t)q->width * sizeof(float);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The ids of a batch in groups of equal ones, field by field, and their rows side by side. */
+/* Groups the ids of a batch by equal ids, field by field, with a hash table (linear probing), and
+ * copies the rows of the groups side by side (keyed.h). */
 #include "exec/cpu/ops/keyed.h"
 
 #include "base/checked.h"

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Softmax and the fused losses, by rows. Sums over rows are made in double in the order of the
- * rows. */
+/* Softmax and the fused losses (cross-entropy of softmax and of sigmoid). A row is a sample; rows
+ * are shared by the threads. Sums over rows are added in double in the order of the rows, so they
+ * have the same bits for any number of threads. A split program may hold a part of the classes, or
+ * of the samples; then a few numbers a row, or the total, are exchanged. */
 #include "exec/cpu/ops/memory.h"
 #include "exec/cpu/ops/memory_kernels.h"
 
@@ -54,7 +56,7 @@ static bool ignored(const trmi_attrs *a, int32_t label) {
     return a->xent.use_ignore_index && label == a->xent.ignore_index;
 }
 
-/* Logits may be a part of the classes: columns [begin, begin + classes) of all. */
+/* Returns the number of all classes; the logits may hold only columns [begin, begin + classes). */
 static int64_t all_classes(const loss_state *s, const trmi_attrs *a) {
     return a->xent.classes > 0 ? a->xent.classes : s->classes;
 }
@@ -63,6 +65,7 @@ static int64_t column_of(const loss_state *s, const trmi_attrs *a, int32_t label
     return column >= 0 && column < s->classes ? column : -1;
 }
 
+/* Checks all labels and counts those that are not ignored.   error  INVALID: a label */
 static trm_status check_labels(const loss_state *s, const trmi_attrs *a, const int32_t *labels,
                                int64_t *counted, trm_error *err) {
     *counted = 0;
@@ -82,7 +85,7 @@ static trm_status check_labels(const loss_state *s, const trmi_attrs *a, const i
 
 enum { PER_ROW = 3 }; /* log of the sum of exponentials, the label's logit, the sum of logits */
 
-/* What each row needs of this rank's columns. */
+/* Computes the PER_ROW numbers of each row over this rank's columns. */
 static void row_numbers(const loss_state *s, const trmi_attrs *a, const void *z,
                         const int32_t *labels, double *numbers) {
 #pragma omp parallel for schedule(static)
@@ -98,7 +101,7 @@ static void row_numbers(const loss_state *s, const trmi_attrs *a, const void *z,
     }
 }
 
-/* Over the ranks that hold the other classes, in their order. */
+/* Combines the numbers of each row over the ranks that hold the other classes, in rank order. */
 static trm_status join_classes(const loss_state *s, trmi_norm_sync *sync, double *numbers,
                                trm_error *err) {
     const double *all;
@@ -121,6 +124,7 @@ static trm_status join_classes(const loss_state *s, trmi_norm_sync *sync, double
     return TRM_OK;
 }
 
+/* Adds total and number of samples over the ranks that hold the other samples. */
 static trm_status join_samples(trmi_norm_sync *sync, double *total, double *counted,
                                trm_error *err) {
     const double own[2] = {*total, *counted}, *all;
@@ -133,6 +137,7 @@ static trm_status join_samples(trmi_norm_sync *sync, double *total, double *coun
     return TRM_OK;
 }
 
+/* Computes the mean loss, the log-sum-exp of each row and the weight of a sample, for backward. */
 static trm_status run_xent(const trmi_kernel *k, const trmi_kernel_env *env, trm_error *err) {
     const loss_state *s = k->state;
     const trmi_attrs *a = k->step->attrs;
@@ -187,7 +192,7 @@ static trm_status run_xent_grad(const trmi_kernel *k, const trmi_kernel_env *env
         char *to = (char *)dz + r * s->classes * (s->half ? 2 : 4);
         bool skip = ignored(a, labels[r]);
         int64_t label = skip ? -1 : column_of(s, a, labels[r]);
-        /* Of the label's logit before its row is overwritten: dz may lie on z. */
+        /* dz may overwrite z: read the label's logit first */
         float at = label < 0 ? 0 : get(row_of(s, z, r), label, s->half);
         s->kernels->xent_grad(row_of(s, z, r), to, s->classes, s->half, lse[r], skip ? 0 : scale,
                               off);
@@ -254,8 +259,8 @@ int64_t trmi_onednn_loss_scratch(trmi_onednn *state, const trm_program *program,
     return sums * (int64_t)sizeof(double);
 }
 
-/* dx over dy or y, y over x, dz over the logits: each row is read before it is written (twice read
- * rows: the softmaxes read a row whole first, and write each element after its last reading). */
+/* dx may overwrite dy or y, y may overwrite x, dz may overwrite the logits: each element of a row
+ * is written after its last read. */
 bool trmi_onednn_loss_in_place(trmi_onednn *state, const trm_graph *graph, const trmi_op *op,
                                int input) {
     (void)state;
@@ -287,7 +292,7 @@ trm_status trmi_onednn_bind_loss(trmi_backend *backend, trmi_kernel *kernel, trm
                   kind == TRMI_OP_SOFTMAX_GRAD;
     const trmi_buffer *z = trmi_kernel_input_buffer(kernel, second ? 1 : 0);
     bool fast = z->dtype == TRM_FLOAT32 || z->dtype == TRM_BFLOAT16;
-    /* All of the kind's full tensors have z's dtype; losses and sums are float32. */
+    /* tensors as large as z must have its type; losses and sums are float32 */
     bool xent = kind == TRMI_OP_SOFTMAX_XENT || kind == TRMI_OP_SOFTMAX_XENT_GRAD;
     bool loss = kind == TRMI_OP_SOFTMAX_XENT || kind == TRMI_OP_BCE_LOGITS;
     fast = fast && (loss || trmi_kernel_output_buffer(kernel, 0)->dtype == z->dtype);

@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Batch normalisation with what follows it, on channels-last images seen as [rows, C].
+/* Batch normalisation with residual and ReLU, on channels-last images seen as [rows, C].
  *
  *      forward:   blocks of rows -> (x0, sum, square) each -> mean, M2 by Chan et al. 1979 -> scale,
  *                 shift -> one pass that reads x [, residual] and writes y
  *      backward:  blocks -> sums of dz and dz (x - mean) -> three coefficients per channel -> one
  *                 pass that reads dy (or dz), x [, y] and writes dx
  *
- * Who sums a block joins it to its group, in order and in double, and groups are joined to those of
- * the first and the second half of the rows; only halves are read by all threads. All depend on the
- * shape alone: the same bits for any number of threads.
+ * A thread adds the blocks of a group in order and in double. Groups are then added to the first
+ * group of their half of the rows, so that all threads read two sums a channel only. Blocks, groups
+ * and halves depend on the shape alone: the same bits for any number of threads.
+ *
+ * With several ranks (norm_sync) the statistics of all ranks are gathered between the two passes.
  *
  *      rows   [ b b b b | b b b b : b b b b | b b b b ]   blocks, groups, halves
  *      scratch  [ groups: 2 doubles a channel | vectors: 4 floats a channel ] [ per thread: 5 floats a channel ]
@@ -30,7 +32,7 @@
 
 enum { BLOCKS_MAX = 128, BLOCK_ROWS_MIN = 16, PER_CHANNEL = 4, PER_THREAD = 5 };
 enum { HALVES = 2, GROUPS_MIN = 8, GROUPS_MAX = 64, GROUP_ROWS = 1024 };
-enum { CHANNELS = 64 };           /* combined together: the blocks' sums pass by once */
+enum { CHANNELS = 64 };           /* channels that are combined at a time */
 enum { STREAM_BYTES = 16 << 20 }; /* larger outputs are stored past the caches */
 
 typedef struct norm_state {
@@ -39,7 +41,7 @@ typedef struct norm_state {
     int threads, half;
 } norm_state;
 
-/* What a forward run reads and writes. */
+/* The operands of a forward run. */
 typedef struct norm_forward {
     const norm_state *s;
     trmi_norm_forward pass;
@@ -48,7 +50,7 @@ typedef struct norm_forward {
     const float *gamma, *beta;
     float *running_mean, *running_var, *mean, *inv_std, *scale, *shift;
     double momentum, epsilon, count; /* of rows */
-    const double *all;               /* ranks' statistics; NULL: this one is by itself */
+    const double *all;               /* statistics of all ranks; NULL: a single rank */
     int32_t size;
 } norm_forward;
 
@@ -60,7 +62,7 @@ static bool is_gradient(trmi_op_kind kind) {
     return kind == TRMI_OP_BATCH_NORM_GRAD || kind == TRMI_OP_NORM_ACT_GRAD;
 }
 
-/* The cut of the rows. */
+/* Sets shape, blocks and groups from a buffer. */
 static void make(norm_state *s, const trmi_buffer *x, int threads) {
     s->channels = x->shape.dim[1];
     s->rows = s->channels == 0 ? 0 : trm_shape_count(&x->shape) / s->channels;
@@ -102,7 +104,8 @@ int64_t trmi_onednn_norm_scratch(trmi_onednn *state, const trm_program *program,
     return trmi_scratch_bytes(shared_bytes(&s), own_bytes(&s), s.threads);
 }
 
-/* y over x or the residual, dx over dy: each pass reads an element before it writes it. */
+/* y may overwrite x or the residual, dx may overwrite dy: each pass reads an element before it
+ * writes it. */
 bool trmi_onednn_norm_in_place(trmi_onednn *state, const trm_graph *graph, const trmi_op *op,
                                int input) {
     (void)state;
@@ -116,8 +119,8 @@ bool trmi_onednn_norm_in_place(trmi_onednn *state, const trm_graph *graph, const
 /* ---- blocks and groups
  *  ------------------------------------------------------------------------------ */
 
-/* A thread of the team: its groups, and room for a block's sums and a scale and shift of its own.
- */
+/* A thread of the team: its groups [first, end), and its memory for a block's sums, scale and
+ * shift. */
 typedef struct worker {
     int64_t first, end;
     float *sums, *scale, *shift;
@@ -150,7 +153,7 @@ static int64_t row_of_block(const norm_state *s, int64_t block) {
     return trmi_min_i64(s->rows, block * s->block_rows);
 }
 
-/* Of groups [begin, end). */
+/* Returns the number of rows of groups [begin, end). */
 static double rows_of_groups(const norm_state *s, int64_t begin, int64_t end) {
     return (double)(row_of_block(s, block_of_group(s, end)) -
                     row_of_block(s, block_of_group(s, begin)));
@@ -164,8 +167,8 @@ static int width_at(const norm_state *s, int64_t c) {
     return (int)trmi_min_i64(CHANNELS, s->channels - c);
 }
 
-/* A second pass over a worker's blocks goes backwards: what the first left in its caches comes
- * first. */
+/* Calls `pass` for the rows of each block of a worker. The second pass over the same blocks goes
+ * backwards, because the last blocks of the first pass are still in the caches. */
 typedef void (*block_pass)(const void *job, int64_t begin, int64_t end);
 static void each_block(const norm_state *s, const worker *w, bool backwards, block_pass pass,
                        const void *job) {
@@ -176,14 +179,15 @@ static void each_block(const norm_state *s, const worker *w, bool backwards, blo
     }
 }
 
-/* Channels c .. c + width - 1 of a group join those of the groups first .. group - 1. */
+/* Adds channels [c, c + width) of a group to the sums of groups [first, group), which are in
+ * `first`. */
 typedef void (*group_join)(const norm_state *s, char *shared, int64_t first, int64_t group,
                            int64_t c, int width);
 
-/* Each half's groups become its first. By all threads of the team that made them. */
+/* Adds the groups of each half to its first group. Called by all threads of the team. */
 static void join_halves(const norm_state *s, char *shared, group_join join) {
     int64_t pieces = trmi_pieces(s->channels, CHANNELS);
-    if (s->threads > HALVES) { /* else a thread's groups are its halves' */
+    if (s->threads > HALVES) { /* else each thread has computed all groups of its half */
 #pragma omp barrier
     }
 #pragma omp for schedule(static)
@@ -197,7 +201,7 @@ static void join_halves(const norm_state *s, char *shared, group_join join) {
     }
 }
 
-/* May `to` be stored past the caches: large, and whole aligned vectors? */
+/* Returns whether `to` is stored past the caches: it is large and consists of aligned vectors. */
 static bool streams(const norm_state *s, const void *to) {
     int64_t bytes = s->rows * s->channels * (s->half ? 2 : 4);
     return bytes > STREAM_BYTES && s->channels % 32 == 0 && (uintptr_t)to % 64 == 0;
@@ -206,7 +210,7 @@ static bool streams(const norm_state *s, const void *to) {
 /* ---- forward
  *  -------------------------------------------------------------------------------------- */
 
-/* A worker's groups: each channel's mean and sum of squares about it. */
+/* Computes mean and sum of squared differences from it, of each channel, for a worker's groups. */
 static void measure_groups(const norm_state *s, const worker *w, const void *x, char *shared) {
     float *first = w->sums, *sum = first + s->channels, *square = sum + s->channels;
     for (int64_t g = w->first; g < w->end; g++) {
@@ -230,7 +234,7 @@ static void join_statistics(const norm_state *s, char *shared, int64_t first, in
                             rows_of_groups(s, group, group + 1), width, to, to + s->channels);
 }
 
-/* Of channels c .. c + width - 1. */
+/* Combines the two halves to mean and m2 of channels [c, c + width). */
 static void combine_halves(const norm_state *s, char *shared, int64_t c, int width, double *mean,
                            double *m2) {
     double n = 0;
@@ -260,8 +264,8 @@ static void apply_pass(const void *job, int64_t begin, int64_t end) {
     f->s->kernels->apply(&f->pass, begin, end);
 }
 
-/* Of one channel over the ranks, by their means and sums of squares, in rank order; each sends its
- * count of rows behind them. */
+/* Combines the statistics of one channel over the ranks, in rank order (Chan et al.). Each rank
+ * sends [means, sums of squares, number of rows]. */
 static void combine_ranks(const double *all, int64_t channels, int32_t size, int64_t c,
                           double *mean, double *m2) {
     double n = 0;
@@ -283,7 +287,7 @@ static double rows_of_all(const norm_state *s, const double *all, int32_t size) 
     return rows;
 }
 
-/* Statistics of this rank's rows to those of all. */
+/* Gathers the statistics of all ranks to *all. */
 static trm_status gather_statistics(const norm_state *s, char *shared, trmi_norm_sync *sync,
                                     const double **all, trm_error *err) {
     combine_halves(s, shared, 0, (int)s->channels, sync->values, sync->values + s->channels);
@@ -291,7 +295,8 @@ static trm_status gather_statistics(const norm_state *s, char *shared, trmi_norm
     return sync->gather(sync, sync->values, 2 * s->channels + 1, all, err);
 }
 
-/* Statistics of channels c .. c + width - 1, and what is made of them. */
+/* Computes the final statistics of channels [at, at + width): mean, inverse deviation, running
+ * averages, scale and shift. */
 static void settle(const norm_forward *f, int64_t at, int width) {
     double m[CHANNELS], m2[CHANNELS], momentum = f->momentum, count = f->count;
     if (f->all == NULL) {
@@ -313,7 +318,8 @@ static void settle(const norm_forward *f, int64_t at, int width) {
     }
 }
 
-/* With the statistics of all ranks they are there already. */
+/* Computes statistics (unless those of all ranks are there) and the output, in one parallel
+ * region. */
 static void normalise(const norm_forward *f) {
     const norm_state *s = f->s;
 #pragma omp parallel num_threads(s->threads)
@@ -333,6 +339,8 @@ static void normalise(const norm_forward *f) {
     }
 }
 
+/* Runs the forward pass of training. With several ranks the statistics are computed and gathered
+ * before `normalise`. */
 static trm_status run_train(const trmi_kernel *k, const trmi_kernel_env *env, trm_error *err) {
     const norm_state *s = k->state;
     const trmi_attrs *attrs = k->step->attrs;
@@ -379,7 +387,8 @@ static trm_status run_train(const trmi_kernel *k, const trmi_kernel_env *env, tr
     return TRM_OK;
 }
 
-/* Given statistics: evaluation (mean, variance) or recompute (mean, 1 / standard deviation). */
+/* Normalises by given statistics: evaluation (mean, variance), or recomputation of the output in
+ * backward (mean, 1 / standard deviation). */
 static trm_status run_given(const trmi_kernel *k, const trmi_kernel_env *env, trm_error *err) {
     (void)err;
     const norm_state *s = k->state;
@@ -451,7 +460,7 @@ static norm_backward for_worker(const norm_backward *f, const worker *w) {
     return mine;
 }
 
-/* A worker's groups: each channel's sums of dz and dz (x - mean). */
+/* Computes the sums of dz and of dz (x - mean), of each channel, for a worker's groups. */
 static void sum_groups(const norm_backward *f, const worker *w) {
     const norm_state *s = f->s;
     for (int64_t g = w->first; g < w->end; g++) {
@@ -476,7 +485,7 @@ static void join_sums(const norm_state *s, char *shared, int64_t first, int64_t 
     }
 }
 
-/* The two sums of channels c .. c + width - 1 over this rank's halves. */
+/* Adds the two sums of channels [c, c + width) over both halves of this rank's rows. */
 static void add_halves(const norm_state *s, char *shared, int64_t c, int width, double *sum,
                        double *sum_x) {
     for (int i = 0; i < width; i++) {
@@ -505,8 +514,8 @@ static trm_status gather_sums(const norm_backward *f, trmi_norm_sync *sync, cons
     return sync->gather(sync, sync->values, 2 * channels + 1, all, err);
 }
 
-/* dgamma and dbeta of this rank (gradients are reduced later), and the three coefficients of dx
- * from the sums of all; of channels at .. at + width - 1. */
+/* Computes, for channels [at, at + width), dgamma and dbeta of this rank (gradients are reduced
+ * over ranks later), and the three coefficients of dx from the sums of all ranks. */
 static void settle_sums(const norm_backward *f, int64_t at, int width) {
     double sums[CHANNELS], sums_x[CHANNELS];
     add_halves(f->s, f->shared, at, width, sums, sums_x);
@@ -532,7 +541,7 @@ static void settle_sums(const norm_backward *f, int64_t at, int width) {
     }
 }
 
-/* With the sums of all ranks they are there already. */
+/* Computes sums (unless those of all ranks are there), gradients and dx, in one parallel region. */
 static void differentiate(const norm_backward *f) {
     const norm_state *s = f->s;
 #pragma omp parallel num_threads(s->threads)
@@ -553,7 +562,7 @@ static void differentiate(const norm_backward *f) {
     }
 }
 
-/* The passes' operands. */
+/* Returns the operands of the backward passes. */
 static trmi_norm_backward backward_of(const trmi_kernel *k, const trmi_kernel_env *env) {
     const norm_state *s = k->state;
     const trmi_attrs *attrs = k->step->attrs;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Pooling over windows, channels-last; plain images are taken as N * C images of one channel.
+/* Maximum and average pooling over windows, channels-last. Plain images are treated as N * C images
+ * of one channel.
  *
  *      forward:   one output row at a time, threads over rows
  *      gradient:  threads over (image, 32 channels); dx is summed in float32 in a ring of as many
@@ -50,7 +51,7 @@ static void make(pool_state *s, const trmi_buffer *x, const trmi_buffer *y, cons
     s->bytes = s->row.half ? 2 : 4;
 }
 
-/* The rows of the window of output row `at` that are inside the image. */
+/* Sets the rows of the window of output row `at` that lie inside the image. */
 static void window_rows(const pool_state *s, int64_t at, trmi_pool_row *row) {
     int64_t h = at * s->stride_rows - s->pad_rows;
     row->first = h < 0 ? 0 : h;
@@ -98,14 +99,15 @@ static float *ring_row(const stripe *t, int64_t h) {
     return t->ring + h % t->s->row.kernel_rows * t->s->row.width * t->n;
 }
 
-/* Perhaps the next image's, or past the end, where it does nothing. */
+/* Prefetches for writing. The address may lie behind the tensor; a prefetch then has no effect. */
 static void ask_to_write(const char *row, int64_t bytes) {
     for (int64_t b = 0; b < bytes; b += 64) {
         __builtin_prefetch(row + b, 1, 3);
     }
 }
 
-/* Rows below `end` get no more: from the ring to dx; rows that no window touched are zero. */
+/* Writes the rows below `end`, which no later window needs, from the ring to dx. Rows that no
+ * window has touched are zero. */
 static void write_rows(stripe *t, int64_t end) {
     const pool_state *s = t->s;
     for (; t->written < end; t->written++) {
@@ -156,7 +158,8 @@ static void run_stripe(stripe *t) {
     write_rows(t, t->s->height);
 }
 
-/* Wide rows are copied as one where all channels fit; few images are cut finer, for all threads. */
+/* Returns the channels of a stripe: all if they are few, so that rows are contiguous; fewer if
+ * there are not enough images for all threads. */
 static int64_t stripe_channels(const pool_state *s) {
     return trmi_min_i64(s->row.channels, s->images < FEW_IMAGES ? CHANNELS_OF_FEW : CHANNELS);
 }
@@ -240,7 +243,8 @@ int64_t trmi_onednn_pool_grad_scratch(trmi_onednn *state, const trm_program *pro
     return ring_floats(&s) * state->threads * (int64_t)sizeof(float);
 }
 
-/* A window of very many rows goes to the reference: its ring's row table is small. */
+/* Windows with very many rows are left to the reference kernel, because the ring has a fixed table
+ * of rows. */
 bool trmi_onednn_pool_supports(trmi_onednn *state, const trm_graph *graph, const trmi_op *op,
                                trmi_layout layout) {
     return layout == TRMI_PLAIN || (op->attrs.pool.kernel[0] <= KERNEL_ROWS_MAX &&

@@ -19,8 +19,8 @@
 #include <math.h>
 
 enum {
-    RUN = 4096,       /* longest run folded in float */
-    BLOCK_ROWS = 512, /* most rows added up in float */
+    RUN = 4096,       /* elements of a run that are summed in float, at most */
+    BLOCK_ROWS = 512, /* rows that are summed in float, at most */
     COLUMNS = 2048,
     JOBS = 64,
     LANES = 64
@@ -40,6 +40,7 @@ typedef struct reduce_state {
     int64_t columns, blocks, block_rows;
 } reduce_state;
 
+/* Chooses blocks and columns of the reduction, by the shape alone. */
 static void plan(reduce_state *s) {
     const trmi_nest *n = &s->nest;
     int32_t inner = n->rank - 1;
@@ -60,6 +61,7 @@ static void plan(reduce_state *s) {
     s->block_rows = (s->rows + s->blocks - 1) / s->blocks;
 }
 
+/* Makes the nest of x with y as second operand, whose strides are 0 where x is reduced. */
 static void make(reduce_state *s, const trmi_buffer *x, const trmi_buffer *y, trmi_op_kind kind,
                  const trmi_attrs *attrs) {
     int64_t strides[TRMI_NEST_OPERANDS][TRM_MAX_RANK], own[TRM_MAX_RANK];
@@ -86,7 +88,8 @@ static void make(reduce_state *s, const trmi_buffer *x, const trmi_buffer *y, tr
     plan(s);
 }
 
-/* Offsets of the outer dimensions: of kept index `kept` (operand `o`), or of outer row `row`. */
+/* Returns the offset in operand `o` of an index over the outer dimensions: the kept ones, or the
+ * reduced ones. */
 static int64_t outer_offset(const trmi_nest *n, int o, bool kept, int64_t index) {
     int64_t offset = 0;
     for (int32_t d = n->rank - 2; d >= 0; d--) {
@@ -98,7 +101,7 @@ static int64_t outer_offset(const trmi_nest *n, int o, bool kept, int64_t index)
     return offset;
 }
 
-/* Folds the rows of one block, columns [c, c + n), into `into`. */
+/* Reduces the rows of one block, columns [c, c + n), to `into`[n]. */
 static void fold_block(const reduce_state *s, const char *x, int64_t kept, int64_t block, int64_t c,
                        int64_t n, float *into) {
     int64_t bytes = s->half_x ? 2 : 4, base = outer_offset(&s->nest, 0, true, kept);
@@ -133,8 +136,8 @@ static void fold_block(const reduce_state *s, const char *x, int64_t kept, int64
     }
 }
 
-/* Sums of neighbours into neighbours: the blocks' parts side by side, in the same order as one by
- * one. */
+/* Adds the parts of all blocks for contiguous float32 outputs, LANES at a time; the order of
+ * additions for each output is that of `combine`. */
 static void combine_sums(const reduce_state *s, const float *partial, float *y, int64_t n) {
     for (int64_t at = 0; at < n; at += LANES) {
         double sum[LANES] = {0};
@@ -151,6 +154,7 @@ static void combine_sums(const reduce_state *s, const float *partial, float *y, 
     }
 }
 
+/* Combines the parts of all blocks, in order and in double, to columns [c, c + n) of y. */
 static void combine(const reduce_state *s, const float *partial, char *y, int64_t kept, int64_t c,
                     int64_t n) {
     int64_t base = outer_offset(&s->nest, 1, true, kept);
@@ -178,8 +182,8 @@ static void combine(const reduce_state *s, const float *partial, char *y, int64_
     }
 }
 
-/* Each element is a sum of its own, as those of images of one pixel are, where they lie in the same
- * order. */
+/* Returns whether each sum has one term and the order is the same, as for images of one pixel: then
+ * the reduction is a scaled copy. */
 static bool nothing_to_add(const reduce_state *s) {
     return s->inner_kept && s->kept == 1 && s->rows == 1 && s->nest.rank == 1 &&
            s->nest.stride[0][0] == 1 && s->nest.stride[1][0] == 1;
@@ -228,7 +232,8 @@ static float get(const void *x, int64_t i, bool half) {
     return half ? trmi_bf16_to_float(((const uint16_t *)x)[i]) : ((const float *)x)[i];
 }
 
-/* All rows of one kept index: pass 0 counts the elements that equal y, pass 1 writes dx. */
+/* Computes dx for one kept index: pass 0 counts the elements that equal the maximum y, pass 1
+ * writes dx, dy divided by that count. */
 static void max_grad_rows(const reduce_state *s, const void *dy, const void *x, const void *y,
                           void *dx, int64_t kept, int64_t c, int64_t n, float *equal) {
     const trmi_nest *nest = &s->nest;

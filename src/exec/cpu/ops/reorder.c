@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Everything that moves elements and computes nothing: reorders between layouts, transposes,
- * slices, joins, paddings, broadcasts. Each is one nest of copies, or one per joined input.
+/* Operators that only move elements: reorders between layouts, transposes, slices, concatenations,
+ * paddings, broadcasts, one-hot. Each is one nest of copies, or one for each concatenated input.
  *
  *      inner strides (1, 1): memcpy      (1, 0): fill      (1, s): a transpose, in tiles */
 #include "exec/cpu/ops/memory.h"
@@ -71,8 +71,9 @@ static void copy_body(const void *context, const int64_t *offset, int64_t count)
 
 enum { COLOURS = 3 };
 
-/* out[j * so + i] = in[i * si + j] for i < n (inner), j < m (the dimension dense in `in`). Images
- * of three colours have no tiles: a loop of three rounds is most of what they would take. */
+/* Copies out[j * so + i] = in[i * si + j] for i < n (the inner dimension), j < m (the dimension
+ * that is contiguous in `in`), in tiles. Images of three colours are unrolled instead: an inner
+ * loop of three iterations costs more than its copies. */
 #define TRANSPOSE(type)                                                                            \
     do {                                                                                           \
         type *to = (type *)out;                                                                    \
@@ -142,8 +143,9 @@ static trm_status run_move(const trmi_kernel *k, const trmi_kernel_env *env, trm
 /* ---- bind
  *  ---------------------------------------------------------------------------------------- */
 
-/* A strided inner copy whose source is dense along another dimension becomes a tiled transpose:
- * that dimension leaves the nest. It is cut first where it is long, so that threads have work. */
+/* Turns a strided inner copy, whose source is contiguous along another dimension, into a tiled
+ * transpose of both; that dimension is removed from the nest. A long one is cut into pieces first,
+ * so that there is work for all threads. */
 static void find_cross(move_part *p) {
     trmi_nest *n = &p->nest;
     int32_t inner = n->rank - 1;
@@ -166,7 +168,7 @@ static void find_cross(move_part *p) {
     }
     p->cross_dim = piece;
     p->cross_out = n->stride[0][d];
-    n->dim[d] /= piece; /* what is left of it: steps of a piece */
+    n->dim[d] /= piece; /* the nest keeps the number of pieces */
     n->stride[0][d] *= piece;
     n->stride[1][d] *= piece;
 }
@@ -181,7 +183,7 @@ static void make_part(move_part *p, const trm_shape *shape, const int64_t *out, 
     find_cross(p);
 }
 
-/* The bits of PAD's value in the tensor's dtype. */
+/* Returns the bits of PAD's value in the tensor's type. */
 static uint64_t value_bits(trm_dtype dtype, double value) {
     uint64_t bits = 0;
     float single = (float)value;
