@@ -2,6 +2,7 @@
 /* Mixture of experts (Shazeer et al. 2017; Fedus et al. 2021): the largest numbers of each row, and linear
  * layers in which each row names the expert whose weights it is multiplied by. Router, dispatch, combination
  * and load balance are built from these and from ordinary operators. */
+#include "graph/arguments.h"
 #include "graph/graph_ir.h"
 
 #include "base/error.h"
@@ -122,6 +123,7 @@ const trmi_op_def trmi_op_expert_grad_weights = {"expert_grad_weights", infer_we
                                                  cost_linear};
 
 trm_node trm_top_values(trm_graph *graph, trm_node x, int64_t k, trm_node *columns) {
+    TRMI_NEED_IN(graph, TRM_NO_NODE, columns);
     trmi_attrs attrs = {.top_k = {.k = k}};
     int32_t index = trmi_graph_add(graph, TRMI_OP_TOP_K, NULL, &x, 1, 2, &attrs);
     *columns = index == 0 ? TRM_NO_NODE : (trm_node){graph->ops[index].outputs[1]};
@@ -147,8 +149,10 @@ static trm_node balance(trm_graph *graph, trm_node shares, trm_node chosen, int6
                      (double)experts);
 }
 
-trm_node trm_mixture_of_experts(trm_graph *graph, trm_node x, const trm_experts *e,
+trm_node trm_mixture_of_experts(trm_graph *graph, trm_node x, const trm_experts *experts,
                                 trm_node *load_balance) {
+    TRMI_NEED_IN(graph, TRM_NO_NODE, experts);
+    const trm_experts *e = experts;
     trm_shape shape = trm_node_shape(graph, x), router = trm_node_shape(graph, e->router),
               rows = shape;
     int64_t k = e->top_k == 0 ? 2 : e->top_k;

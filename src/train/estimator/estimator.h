@@ -12,6 +12,7 @@
  *       estimator.c          create, dispatch by role       estimator_config.c    checks and defaults
  *       estimator_roles.c    server, worker, chief          estimator_chief.c     which worker is the chief
  *       estimator_save.c     the chief's checkpoints        estimator_eval.c      evaluator, job of one process
+ *       estimator_connect.c  connects to the servers
  *       estimator_export.c   exporters                      estimator_common.c    model, data, job.json
  *
  * Trainers are the chief and the workers; they are numbered together, the chief first. */
@@ -87,13 +88,21 @@ void trmi_estimator_ps_folder(const trm_estimator *e, char *path, size_t size);
  * roles with different folders would wait for each other's files for ever. */
 void trmi_estimator_read_job_id(trm_estimator *e);
 
+/* estimator_connect.c */
+/* Connects to all servers, repeatedly until session_creation_timeout_secs. If job.json shows
+ * that the job is over, the servers are probably gone, and waiting is short. The chief waits
+ * longer than workers, because only the chief can end the servers of a job that is being started
+ * again.
+ *   error  TRM_END: the job is over; TIMEOUT, PEER */
+trm_status trmi_estimator_connect(trm_estimator *e, trm_ps_client **out, trm_error *err);
+/* Of an evaluator: connects to the servers once, for at most a second. *met: they have answered.
+ *   errors  INVALID (another model_dir than theirs) */
+trm_status trmi_estimator_meet_servers(trm_estimator *e, bool *met, trm_error *err);
+
 /* estimator_roles.c */
 trm_status trmi_run_trainer(trm_estimator *e, const trm_train_spec *train,
                             const trm_eval_spec *eval, trm_job_result *out, trm_error *err);
 trm_status trmi_run_server(trm_estimator *e, trm_error *err);
-/* Of an evaluator: connects to the servers once, for at most a second. *met: they have answered.
- *   errors  INVALID (another model_dir than theirs) */
-trm_status trmi_estimator_meet_servers(trm_estimator *e, bool *met, trm_error *err);
 
 /* estimator_eval.c */
 trm_status trmi_run_evaluator(trm_estimator *e, const trm_train_spec *train,
