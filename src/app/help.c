@@ -154,6 +154,13 @@ static const topic TOPICS[] = {
      "is given, scale to 0..1, normalise.\n"
      "    ImageNet, training: random resized crop, flip; evaluation: shorter side to 256/224 of "
      "the size, central crop.\n"
+     "    Text: .bin files of token ids (nanoGPT's, llm.c's), .txt with --tokenizer DIR or "
+     "--tokens "
+     "characters|bytes, .jsonl with\n"
+     "    --text-field. A sample is --context tokens and the token after each of them. The last 10 "
+     "% "
+     "of a file are the testing part,\n"
+     "    unless the names of the files have the words train and val.\n"
      "    The order of samples depends on (seed, epoch), the augmentation of a sample on (seed, "
      "epoch, sample), never on threads.\n"},
     {"deterministic",
