@@ -96,7 +96,7 @@ typedef struct trm_parallel_options {
      * where. */
     bool shard_optimizer;
     /* has no effect without shard_optimizer, between hosts or threads, with buckets other than
-     * AUTO, accumulate, lanes, arena_alloc, layerwise, memory_bytes, a plan that cuts more than
+     * AUTO, accumulate, blocks, arena_alloc, layerwise, memory_bytes, a plan that cuts more than
      * samples */
     trm_joint joint;
     /* Batch norm's statistics, in every mode: 0 or -1 over all ranks' samples, as on one device;
@@ -111,9 +111,9 @@ typedef struct trm_parallel_options {
      * threads, as
      * long as the global batch is. Samples are computed in blocks of so many, which divide each
      * rank's batch;
-     * -1: the largest power of 2 up to 8 that divides the global batch into 8 blocks or more; 0:
-     *  off. Batch norm
-     * is over the global batch. Costs: trireme help deterministic. */
+     * -1: the largest power of 2 that divides the global batch into 8 blocks or more, from 32 samples
+     * a block on into 64 or more; 0: off. Batch norm is over the global batch. Costs: trireme help
+     * deterministic. */
     int32_t block;
     /* The graph, which then has the whole batch's shapes, is split operator by operator over a mesh
      * of all ranks; every rank feeds the whole batch, results are those of one device. Gradients
@@ -207,11 +207,12 @@ typedef struct trm_exec_options {
     void *(*arena_alloc)(void *context, size_t bytes); /* PARAM and GRAD; NULL = private memory */
     void *arena_context;
     trm_parallel_options parallel;
-    /* The same bits on any number of ranks and threads: the graph is
-     * made for one of so many equal parts of this rank's batch, and trm_exec_feed takes the whole
-     * of it; sample i is in part i modulo `lanes`. Batch norm is over all parts of all ranks. 0 =
+    /* The same bits on any number of ranks and threads: this rank's batch is so many equal blocks;
+     * sample i of what is fed belongs to block i modulo `blocks`. Sums over samples are made block by
+     * block and added in a fixed order. Losses, batch norm and gradients are of the batch of all
+     * ranks. Not for operators that mix samples in another way than by sums, norms and losses. 0 =
      * off; models: trm_parallel_options.block. */
-    int32_t lanes;
+    int32_t blocks;
 } trm_exec_options;
 
 typedef struct trm_exec trm_exec;
@@ -230,8 +231,8 @@ TRM_API void trm_exec_destroy(trm_exec *exec);
  */
 TRM_API TRM_MUST_USE trm_status trm_exec_input(trm_exec *exec, const char *name, trm_tensor *out,
                                                trm_error *err);
-/* Copies `tensor` there; shape and dtype must match (with lanes: lanes times as many rows, and
- * trm_exec_input is where the first part lies).   error  INVALID naming both shapes or types, as trm_exec_input
+/* Copies `tensor` there; shape and dtype must match (with blocks: trm_exec_input has the
+ * rows in another order, block by block).   error  INVALID naming both shapes or types, as trm_exec_input
  */
 TRM_API TRM_MUST_USE trm_status trm_exec_feed(trm_exec *exec, const char *name,
                                               const trm_tensor *tensor, trm_error *err);

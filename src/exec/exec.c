@@ -113,17 +113,12 @@ trm_status trm_exec_feed(trm_exec *exec, const char *name, const trm_tensor *ten
     TRMI_NEED(err, exec, name, tensor);
     trm_tensor place;
     TRMI_TRY(trm_exec_input(exec, name, &place, err));
-    /* With several blocks a batch has the samples of all blocks. */
-    trm_shape whole = place.shape;
-    if (whole.rank > 0) {
-        whole.dim[0] *= exec->blocks;
-    }
-    if (place.dtype != tensor->dtype || !trm_shape_equal(&whole, &tensor->shape)) {
+    if (place.dtype != tensor->dtype || !trm_shape_equal(&place.shape, &tensor->shape)) {
         char want[96], have[96];
-        return TRMI_FAIL(err, TRM_INVALID, "input '%s': %s %s expected, %s %s fed", name,
-                         trm_shape_format(&whole, want, sizeof want), trm_dtype_name(place.dtype),
-                         trm_shape_format(&tensor->shape, have, sizeof have),
-                         trm_dtype_name(tensor->dtype));
+        return TRMI_FAIL(
+            err, TRM_INVALID, "input '%s': %s %s expected, %s %s fed", name,
+            trm_shape_format(&place.shape, want, sizeof want), trm_dtype_name(place.dtype),
+            trm_shape_format(&tensor->shape, have, sizeof have), trm_dtype_name(tensor->dtype));
     }
     if (!trmi_exec_feed_input(exec, name, &place, tensor->data)) {
         memcpy(place.data, tensor->data, (size_t)trm_tensor_bytes(tensor));

@@ -40,7 +40,8 @@ typedef trm_status trmi_exec_search(trm_exec *exec, const trm_graph *graph,
 /* Which back-end makes the kernels. */
 typedef struct trmi_kernel_source {
     const char *backend; /* NULL: the fastest */
-    bool unmeasured;     /* one thread and no measured choices: the program depends on no machine */
+    int32_t blocks;      /* of samples: kernels by rule, not by time; 0 = measured choices */
+    bool apart;          /* ... each block is summed by itself */
     bool others_retune;  /* another process of this host measures again what was guessed */
 } trmi_kernel_source;
 
@@ -77,10 +78,9 @@ struct trm_exec {
     const trmi_distribution *ways[TRMI_DISTRIBUTIONS_MAX];
     int32_t ways_count;
     struct trmi_parallel *parallel; /* of the way `ranks`; NULL: one rank */
-    struct trmi_lanes *lanes;       /* of the way `strict_blocks`; NULL: not active */
+    struct trmi_strict *strict;     /* of the way `strict_blocks`; NULL: not active */
     /* What ways ask of the executor. */
     trmi_kernel_source kernels_from;
-    int32_t blocks;       /* of a rank's batch: the program is compiled for one of them */
     bool fixed_bits;      /* nothing may depend on times that were measured */
     trmi_exec_walk *walk; /* runs steps of the program */
     const uint8_t *made;  /* by step: 0 = runs; else its output is there already; NULL = all run */

@@ -25,8 +25,8 @@
 #include <string.h>
 
 /* Makes the reference back-end and the fast one, with its tuning cache: tuning_file if given ("": no
- * file), else tuning.txt in the cache directory. kernels_from.unmeasured (strict mode): one thread,
- * no measured choices, fixed rates. */
+ * file), else tuning.txt in the cache directory. kernels_from.blocks (strict mode): no
+ * measured choices, fixed rates. */
 static trm_status make_backends(trm_exec *exec, const trm_exec_options *options, trm_error *err) {
     TRMI_TRY(trmi_backend_ref(exec->env.threads, &exec->reference, err));
     const trmi_kernel_source *from = &exec->kernels_from;
@@ -34,11 +34,9 @@ static trm_status make_backends(trm_exec *exec, const trm_exec_options *options,
 #ifdef TRIREME_ONEDNN
     if (name == NULL || strcmp(name, "onednn") == 0) {
         char path[512], *file = NULL;
-        if (from->unmeasured) {
-            TRMI_TRY(trmi_backend_onednn(1, NULL, &exec->backend, err));
-            /* fixed rates: the planner's choices, and so the bits, depend on them */
-            exec->backend->target.flops_per_second = 1e11;
-            exec->backend->target.bytes_per_second = 1e10;
+        if (from->blocks > 0) {
+            TRMI_TRY(trmi_backend_onednn(exec->env.threads, NULL, &exec->backend, err));
+            trmi_backend_onednn_blocks(exec->backend, from->blocks, from->apart);
             return TRM_OK;
         }
         if (options->tuning_file != NULL) {
@@ -168,8 +166,7 @@ static trm_status take_memory(trm_exec *exec, const trm_exec_options *options, t
     const trm_program *p = exec->program;
     int64_t needed = 0, present = trmi_os_memory_bytes();
     for (int a = 0; a < TRMI_ARENAS; a++) {
-        bool each = a == TRMI_ARENA_INPUT || a == TRMI_ARENA_ACTIVATION;
-        needed += p->arena_bytes[a] * (each ? exec->blocks : 1);
+        needed += p->arena_bytes[a];
     }
     if (needed > present) {
         char a[TRMI_BYTES_TEXT], b[TRMI_BYTES_TEXT], c[TRMI_BYTES_TEXT];
@@ -286,7 +283,6 @@ trm_status trmi_exec_create(const trm_graph *graph, const trm_exec_options *opti
                                         : trmi_threads_choose(graph, options);
     exec->env.threads = exec->threads;
     exec->kernels_from.backend = options->backend;
-    exec->blocks = 1;
     exec->walk = trmi_exec_run;
     exec->seed_share = 1;
     exec->parameter_seed = options->seed;

@@ -72,23 +72,11 @@ static trm_status look_at_step(const trm_exec *exec, const trmi_kernel_env *env,
     return TRM_OK;
 }
 
-/* Checks all blocks of this rank's batch after program step `step`; -1: inputs and parameters.
- * Returns DIVERGED with the first place that is not finite. */
-static trm_status look_at_blocks(const trm_exec *exec, int32_t step, trm_error *err) {
-    trm_status found = TRM_OK;
-    for (int32_t v = 0; v < exec->blocks && found == TRM_OK; v++) {
-        trmi_kernel_env env = trmi_distribution_environment(exec, v, step < 0 ? 0 : step);
-        found = step < 0 ? look_at_leaves(exec, &env, err)
-                         : look_at_step(exec, &env, &exec->program->steps[step], err);
-    }
-    return found;
-}
-
 /* Repeats the step on this rank. Returns DIVERGED with the first place that is not finite, or OK.
  * A rank of several continues after it has found the place, because kernels of other ranks may
  * wait for its kernels; a single rank stops there. */
 static trm_status look(trm_exec *exec, trm_error *err) {
-    trm_status found = look_at_blocks(exec, -1, err);
+    trm_status found = look_at_leaves(exec, &exec->env, err);
     /* The steps from joint_begin on also read activations of other ranks; look_at_joint checks
      * them after all ranks have compared their results. */
     for (int32_t i = 0; i < exec->program->joint_begin; i++) {
@@ -97,7 +85,7 @@ static trm_status look(trm_exec *exec, trm_error *err) {
         }
         TRMI_TRY(exec->walk(exec, i, i + 1, found == TRM_OK ? err : NULL));
         if (found == TRM_OK) {
-            found = look_at_blocks(exec, i, err);
+            found = look_at_step(exec, &exec->env, &exec->program->steps[i], err);
         }
     }
     return found;

@@ -63,7 +63,7 @@ void trm_exec_describe(const trm_exec *exec, trm_exec_info *out) {
     out->total_bytes = out->parameter_bytes + out->gradient_bytes + out->slot_bytes +
                        out->activation_bytes + out->other_bytes + out->overhead_bytes;
     for (int32_t i = 0; i < p->steps_count; i++) {
-        out->flops += p->steps[i].cost.flops * exec->blocks;
+        out->flops += p->steps[i].cost.flops;
         out->predicted_seconds += p->steps[i].predicted_seconds;
     }
 }

@@ -67,7 +67,6 @@ int trmi_threads_choose(const trm_graph *graph, const trm_exec_options *options)
             regions += passes;
         }
     }
-    work *= options->lanes > 1 ? options->lanes : 1;
     int best = 1;
     for (int n = 2; n <= usable; n++) {
         best = predict_seconds(work, regions, n) < predict_seconds(work, regions, best) ? n : best;

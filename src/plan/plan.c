@@ -93,6 +93,9 @@ static trm_status make_training(trm_graph **graph, const trmi_plan_options *opti
     if (!options->no_fusion && target->fuse_xent) {
         TRMI_TRY(trmi_pass_run(trmi_pass_fuse_loss, options, graph, roots, err));
     }
+    if (options->blocks > 0) {
+        TRMI_TRY(trmi_pass_run(trmi_pass_block_means, options, graph, roots, err));
+    }
     if (!options->no_fusion && target->fuse_norm_act) {
         TRMI_TRY(trmi_pass_run(trmi_pass_fuse_norm, options, graph, roots, err));
     }
@@ -114,7 +117,7 @@ static trm_status rewrite(trm_program *program, const trmi_plan_options *options
     trm_graph **graph = &program->graph;
     bool train = roots->loss != 0 && (*graph)->training;
     if (options->shard == NULL && options->precision != TRM_PRECISION_MIXED &&
-        !options->no_fusion && target->fuse_keyed) {
+        !options->no_fusion && target->fuse_keyed && options->blocks == 0) {
         TRMI_TRY(trmi_pass_run(trmi_pass_fuse_keyed, options, graph, roots, err));
     }
     TRMI_TRY(make_training(graph, options, roots, &program->arena, err));
@@ -210,6 +213,7 @@ trm_status trmi_plan_create(const trm_graph *graph, const trmi_plan_options *giv
     TRMI_TRY_GOTO(status, rewrite(program, &options, &roots, err), failed);
     TRMI_TRY_GOTO(status, trmi_lower_steps(program, &options, &roots, err), failed);
     trmi_lower_samples(program, &options);
+    TRMI_TRY_GOTO(status, trmi_lower_blocks(program, &options, err), failed);
     TRMI_TRY_GOTO(status, trmi_lower_joint(program, &options, err), failed);
     TRMI_TRY_GOTO(status, trmi_lower_memory(program, &options, &roots, err), failed);
     predict(program, options.target);

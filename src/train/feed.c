@@ -22,7 +22,7 @@ trm_status trmi_next_batch(trm_dataset *data, const trm_batch **out, trm_error *
 }
 
 /* Contract in model.h. Fields that the network does not read have no target and are skipped.
- * With lanes a field holds that many blocks. */
+ * With blocks of samples a batch fills its input. */
 trm_status trmi_feed(const trmi_compiled *compiled, const trm_batch *batch, trm_error *err) {
     for (int32_t i = 0; i < compiled->fields; i++) {
         const trm_tensor *to = &compiled->target[i];
@@ -31,7 +31,7 @@ trm_status trmi_feed(const trmi_compiled *compiled, const trm_batch *batch, trm_
         }
         const trm_tensor *from = &batch->fields[i].tensor;
         int64_t bytes = trm_tensor_bytes(from), room = trm_tensor_bytes(to);
-        bool fits = compiled->lanes > 0 ? bytes == room * compiled->lanes : bytes <= room;
+        bool whole = bytes == room, fits = compiled->blocks > 0 ? whole : bytes <= room;
         if (from->dtype != to->dtype || !fits) {
             char a[96], b[96];
             return TRMI_FAIL(err, TRM_INVALID,
@@ -42,7 +42,6 @@ trm_status trmi_feed(const trmi_compiled *compiled, const trm_batch *batch, trm_
         }
         /* A field that fills its input may be taken over by the executor without this copy
          * (trmi_exec_feed_input). */
-        bool whole = compiled->lanes > 0 || bytes == room;
         if (!trmi_exec_feed_input(compiled->exec, batch->fields[i].name, to,
                                   whole ? from->data : NULL)) {
             memcpy(to->data, from->data, (size_t)bytes);

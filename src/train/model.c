@@ -41,23 +41,24 @@ void trmi_compiled_free(trmi_compiled *compiled) {
 
 /* ---- the same bits on any number of ranks ---------------------------------------------------- */
 
-/* Returns the number of samples of one block in strict determinism: the largest of 8, 4, 2, 1
- * that divides the global batch into at least 8 blocks. It depends on the global batch only, so
- * that every number of ranks cuts the same blocks. */
+/* Returns the number of samples of one block in strict determinism: the largest power of 2
+ * that divides the global batch into at least 8 blocks, from 32 samples a block on into at least
+ * 64. It depends on the global batch only, so that every number of ranks cuts the same blocks. */
 static int64_t block_of(int64_t global_batch) {
-    int64_t block = 8;
-    while (block > 1 && (global_batch % block != 0 || global_batch / block < 8)) {
-        block /= 2;
+    enum { SMALL = 16, FEW = 8, MANY = 64 };
+    int64_t block = 1;
+    while (global_batch % (2 * block) == 0 &&
+           global_batch / (2 * block) >= (2 * block > SMALL ? MANY : FEW)) {
+        block *= 2;
     }
     return block;
 }
 
-/* Strict determinism: reduces the first dimension of all fields to one block and sets *lanes to
- * the number of blocks that this rank's batch holds. The graph is built for one block, and the
- * executor runs it once for each. Without strict determinism nothing changes.
+/* Strict determinism: sets *blocks to the number of blocks of samples that this rank's batch holds;
+ * 0 without it.
  *   error  INVALID: the block does not divide the batch, or a field has no row a sample */
-static trm_status cut_batch(const trm_model *model, trm_inputs *inputs, int32_t *lanes,
-                            trm_error *err) {
+static trm_status count_blocks(const trm_model *model, const trm_inputs *inputs, int32_t *blocks,
+                               trm_error *err) {
     int64_t batch = inputs->fields[0].tensor.shape.dim[0], block = model->options.parallel.block;
     if (block == 0) {
         return TRM_OK;
@@ -72,16 +73,15 @@ static trm_status cut_batch(const trm_model *model, trm_inputs *inputs, int32_t 
             (long long)block, (long long)batch);
     }
     for (int32_t i = 0; i < inputs->count; i++) {
-        trm_shape *shape = &inputs->fields[i].tensor.shape;
+        const trm_shape *shape = &inputs->fields[i].tensor.shape;
         if (shape->rank < 1 || shape->dim[0] != batch) {
             return TRMI_FAIL(err, TRM_INVALID,
                              "field '%s' has not one row a sample; strict determinism cannot "
                              "deal it out",
                              inputs->fields[i].name);
         }
-        shape->dim[0] = block;
     }
-    *lanes = (int32_t)(batch / block);
+    *blocks = (int32_t)(batch / block);
     return TRM_OK;
 }
 
@@ -154,7 +154,7 @@ static trm_status build_exec(trm_model *model, bool training, trmi_compiled *out
         exec.memory_bytes = o->memory_bytes;
         exec.parallel = o->parallel;
         exec.parallel.input_cuts = NULL; /* a dataset gives samples or whole batches */
-        exec.lanes = out->lanes;
+        exec.blocks = out->blocks;
         exec.updated_elsewhere = model->sink->updates;
     } else {
         exec.outputs = &out->logits;
@@ -170,7 +170,7 @@ static trm_status bind_feeds(trm_model *model, const trm_inputs *inputs, trmi_co
                              trm_error *err) {
     out->fields = inputs->count;
     out->label = -1;
-    out->batch = inputs->fields[0].tensor.shape.dim[0] * (out->lanes > 0 ? out->lanes : 1);
+    out->batch = inputs->fields[0].tensor.shape.dim[0];
     bool own = out == &model->train && model->options.parallel.own_samples;
     out->batch /=
         own ? trmi_model_size(model) : 1; /* back from the global batch to this rank's part */
@@ -201,7 +201,7 @@ trm_status trmi_compile(trm_model *model, trm_dataset *data, bool training, trmi
         whole_batch(model, &inputs);
     }
     if (training) {
-        TRMI_TRY_GOTO(status, cut_batch(model, &inputs, &out->lanes, err), failed);
+        TRMI_TRY_GOTO(status, count_blocks(model, &inputs, &out->blocks, err), failed);
     }
     const trm_graph_options options = {.training = training};
     TRMI_TRY_GOTO(status, trm_graph_create(&options, &out->graph, err), failed);

@@ -36,7 +36,7 @@ typedef struct trmi_compiled {
     int32_t label; /* index of the field "label", -1 if there is none */
     int32_t fields;
     const char *names[TRM_MAX_BATCH_FIELDS]; /* names of the fields; in the model's arena */
-    int32_t lanes; /* blocks of a batch (strict determinism); 0: one batch */
+    int32_t blocks; /* of samples in a batch (strict determinism); 0: none */
     trm_tensor target[TRM_MAX_BATCH_FIELDS]; /* data NULL: the network does not use the field */
 } trmi_compiled;
 

@@ -26,7 +26,7 @@ int32_t trmi_joint_ranks(const trm_exec *exec, const trm_exec_options *options) 
                  (p->shard != NULL ? p->shard->slices : o->shard_optimizer) &&
                  o->bucket == TRM_BUCKET_AUTO && !o->no_broadcast && o->layerwise_count == 0 &&
                  !o->exact && o->block == 0;
-    bool once = options->lanes == 0 && options->arena_alloc == NULL && options->share == NULL &&
+    bool once = options->blocks == 0 && options->arena_alloc == NULL && options->share == NULL &&
                 exec->accumulate == 1 && !exec->updated_elsewhere && options->memory_bytes == 0;
     return alike && once && trm_comm_reaches_first(p->comm) ? p->size : 0;
 }

@@ -191,15 +191,6 @@ bool trmi_distribution_feed(trm_exec *exec, int32_t index, const trm_tensor *pla
     return false;
 }
 
-trmi_kernel_env trmi_distribution_environment(const trm_exec *exec, int32_t block, int32_t step) {
-    for (int32_t i = 0; i < exec->ways_count; i++) {
-        if (exec->ways[i]->environment != NULL) {
-            return exec->ways[i]->environment(exec, block, step);
-        }
-    }
-    return exec->env;
-}
-
 void trmi_distribution_describe(const trm_exec *exec, trm_exec_info *info) {
     for (int32_t i = 0; i < exec->ways_count; i++) {
         if (exec->ways[i]->describe != NULL) {

@@ -97,9 +97,6 @@ typedef struct trmi_distribution {
     void (*input)(trm_exec *exec, int32_t index, trm_tensor *place);
     /* Takes `data`, fed for input `index` (NULL: written to its place); false: not this way. */
     bool (*feed)(trm_exec *exec, int32_t index, const trm_tensor *place, const void *data);
-    /* The environment in which step `step` of block `block` runs; only where exec->blocks says
-     * so. */
-    trmi_kernel_env (*environment)(const trm_exec *exec, int32_t block, int32_t step);
     /* Corrects what one rank by itself would take. */
     void (*describe)(const trm_exec *exec, trm_exec_info *info);
     /* The same for a program that is not made into an executor; `mesh`: of a split program. */
@@ -148,7 +145,6 @@ trm_status trmi_distribution_gather(trm_exec *exec, trm_error *err);
 void trmi_distribution_input(trm_exec *exec, int32_t index, trm_tensor *place);
 bool trmi_distribution_feed(trm_exec *exec, int32_t index, const trm_tensor *place,
                             const void *data);
-trmi_kernel_env trmi_distribution_environment(const trm_exec *exec, int32_t block, int32_t step);
 void trmi_distribution_describe(const trm_exec *exec, trm_exec_info *info);
 void trmi_distribution_count(const trm_exec *exec, const trm_program *program,
                              const struct trmi_mesh *mesh, struct trmi_training *training);

@@ -21,7 +21,7 @@ static trm_status open_a(trm_exec *exec, const trm_exec_options *o, bool *active
 }
 static trm_status open_b(trm_exec *exec, const trm_exec_options *o, bool *active, trm_error *err) {
     *active = true;
-    return o->lanes > 0 ? TRMI_FAIL(err, TRM_INVALID, "refused") : TRM_OK;
+    return o->blocks > 0 ? TRMI_FAIL(err, TRM_INVALID, "refused") : TRM_OK;
 }
 static trm_status open_idle(trm_exec *exec, const trm_exec_options *o, bool *active,
                             trm_error *err) {
@@ -193,7 +193,7 @@ static void a_refused_way_is_closed(void **state) {
     trm_error err;
     memset(&f, 0, sizeof f);
     assert_int_equal(
-        trmi_distribution_open(&f.exec, table, 3, &(trm_exec_options){.lanes = 1}, &err),
+        trmi_distribution_open(&f.exec, table, 3, &(trm_exec_options){.blocks = 1}, &err),
         TRM_INVALID);
     forget();
     close_fixture(&f);

@@ -301,6 +301,10 @@ trm_status trmi_parallel_cut(trm_exec *exec, bool measured, trm_error *err) {
     fill_ranges(exec, count);
     add_group_ranges(exec);
     add_joint_range(exec);
+    for (int32_t i = 0; i < p->ranges_count;
+         i++) { /* with blocks each step's sum is of all ranks */
+        p->ranges[i].summed |= exec->program->blocks > 0;
+    }
     trmi_cut_zero_gradients(exec);
     if (o->shard_optimizer) {
         slice_all(exec);

@@ -223,7 +223,7 @@ static uint64_t digest_of(const trm_exec *exec) {
                            o->layerwise_count,
                            exec->accumulate,
                            o->sum | o->shard_optimizer << 1,
-                           exec->fixed_bits ? exec->blocks : 0,
+                           program->blocks,
                            program->joint_ranks};
     hash = trmi_hash(hash, settings, sizeof settings);
     hash = trmi_hash(hash, o->bucket_list, (size_t)o->bucket_list_count * sizeof *o->bucket_list);

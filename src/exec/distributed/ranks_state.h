@@ -43,9 +43,6 @@ typedef struct trmi_payload {
     char *data; /* of the gradients' first element; NULL = the gradients themselves */
     trm_dtype dtype;
     trmi_range_arrived *arrived; /* makes gradients of it; NULL = nothing to do */
-    /* Sums over blocks of the batch: they travel with each batch, also where batches are
-     * accumulated, and their owner averages them and agrees on the loss. */
-    bool of_blocks;
 } trmi_payload;
 
 /* What is averaged with each forward and backward: 4 floats. */

@@ -66,7 +66,7 @@ static trm_status start_range(trm_exec *exec, int32_t index, trm_error *err) {
     }
     char *data = payload->data != NULL ? payload->data : (char *)gradients;
     bool slices = p->options.shard_optimizer;
-    bool sums = p->options.sum || payload->of_blocks || exec->seed_share != 1;
+    bool sums = p->options.sum || exec->seed_share != 1;
     const trm_collective op = {.kind = slices ? TRM_REDUCE_SCATTERV : TRM_ALLREDUCE,
                                .recv =
                                    data + range->begin * (int64_t)trm_dtype_bytes(payload->dtype),
@@ -127,11 +127,12 @@ static trm_status start_agreement(trm_exec *exec, int32_t item, trm_error *err) 
 }
 
 /* What was agreed on holds. The loss of a split program is that of all ranks already, unless it
- * is of own samples. */
+ * is of own samples; so is that of a program with blocks of samples. */
 static void take_agreement(trm_exec *exec) {
     trmi_parallel *p = exec->parallel;
     p->valid = true;
-    exec->loss = p->shard == NULL || exec->program->own_loss ? &p->agreed->loss : NULL;
+    bool own = p->shard == NULL ? exec->program->blocks == 0 : exec->program->own_loss;
+    exec->loss = own ? &p->agreed->loss : NULL;
 }
 
 trm_status trmi_parallel_finish_forward(trm_exec *exec, trm_error *err) {
@@ -154,18 +155,15 @@ void trmi_parallel_schedule(trm_exec *exec) {
     if (!program->training) {
         return;
     }
-    if (!p->payload.of_blocks) {
-        trmi_distribution_add(
-            exec, (trmi_action){.before = program->backward_begin, .run = start_agreement});
-    }
+    trmi_distribution_add(exec,
+                          (trmi_action){.before = program->backward_begin, .run = start_agreement});
     for (int32_t i = 0; i < p->ranges_count; i++) {
         /* Gradients that all ranks make together come last, and no sum of them travels. */
         int32_t before = p->ranges[i].ready_step + 1;
         before = before < program->joint_begin ? before : program->joint_begin;
-        trmi_distribution_add(exec, (trmi_action){.before = before,
-                                                  .last_only = !p->payload.of_blocks,
-                                                  .run = start_range,
-                                                  .item = i});
+        trmi_distribution_add(
+            exec,
+            (trmi_action){.before = before, .last_only = true, .run = start_range, .item = i});
     }
 }
 
@@ -191,8 +189,7 @@ trm_status trmi_parallel_before_step(trm_exec *exec, bool training, trm_error *e
         return TRM_OK;
     }
     trmi_parallel_note_step(exec);
-    exec->adds_up = exec->accumulator != NULL && exec->accumulated + 1 >= exec->accumulate &&
-                    !p->payload.of_blocks;
+    exec->adds_up = exec->accumulator != NULL && exec->accumulated + 1 >= exec->accumulate;
     if (exec->fixed_bits) {
         return TRM_OK;
     }

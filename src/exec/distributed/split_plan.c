@@ -130,7 +130,7 @@ static bool is_everybodys(const trm_program *p, const trmi_mesh *mesh, const trm
 }
 
 bool trmi_shard_may_slice(const trm_exec *exec, const trm_exec_options *options) {
-    return options->parallel.shard_optimizer && options->lanes == 0 &&
+    return options->parallel.shard_optimizer && options->blocks == 0 &&
            options->arena_alloc == NULL && !exec->updated_elsewhere && !options->whole_gradients;
 }
 

@@ -269,6 +269,7 @@ void trmi_update_set_apart(trmi_update *u, const uint8_t *apart, trmi_update_exc
     u->total_context = context;
 }
 void trmi_update_set_scale(trmi_update *u, double scale) { u->scale = scale; }
+void trmi_update_set_blocks(trmi_update *u, const trmi_tree *tree) { u->tree = *tree; }
 double trmi_update_norm(const trmi_update *u) { return u->norm; }
 
 /* ---- one step ----------------------------------------------------------------------------------

@@ -13,6 +13,8 @@
 
 #include "trireme/exec.h"
 
+#include "exec/determinism/tree.h"
+
 typedef struct trmi_update_segment {
     int64_t offset, count; /* float32 elements in the ranges */
     bool decay;            /* weight decay applies */
@@ -45,6 +47,9 @@ float *trmi_update_slot(const trmi_update *update, int32_t slot);
 int64_t trmi_update_bytes(const trmi_update *update);
 /* Gradients are multiplied by this first, before norms and clipping (1 / loss scale). */
 void trmi_update_set_scale(trmi_update *update, double scale);
+/* Samples lie in blocks (strict determinism): rows of equal ids are added in the order of the tree,
+ * and rows whose gradient is zero do not change, as in a table whose gradient is dense. */
+void trmi_update_set_blocks(trmi_update *update, const trmi_tree *tree);
 /* Norm of all gradients in the last run, before clipping. */
 double trmi_update_norm(const trmi_update *update);
 

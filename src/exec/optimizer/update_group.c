@@ -35,6 +35,7 @@ void trmi_update_rows_free(trmi_update_rows *rows) {
     trmi_free(rows->id);
     trmi_free(rows->cells);
     trmi_free(rows->sums);
+    trmi_free(rows->sorted);
     *rows = (trmi_update_rows){0};
 }
 
@@ -47,10 +48,11 @@ trm_status trmi_update_rows_reserve(trmi_update_rows *rows, int64_t count, int64
     rows->keys = trmi_alloc((size_t)count * sizeof *rows->keys);
     rows->group = trmi_alloc((size_t)count * sizeof *rows->group);
     rows->id = trmi_alloc((size_t)count * sizeof *rows->id);
+    rows->sorted = trmi_alloc((size_t)(2 * count + 1) * sizeof *rows->sorted);
     rows->cells = trmi_alloc((size_t)cells_of(count) * sizeof *rows->cells);
     rows->sums = trmi_alloc((size_t)(count * width) * sizeof *rows->sums);
     if (rows->keys == NULL || rows->group == NULL || rows->id == NULL || rows->cells == NULL ||
-        rows->sums == NULL) {
+        rows->sums == NULL || rows->sorted == NULL) {
         trmi_update_rows_free(rows);
         return TRMI_FAIL(err, TRM_NOMEM, "no memory to group %lld embedding ids", (long long)count);
     }

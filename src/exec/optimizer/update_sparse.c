@@ -70,8 +70,12 @@ trm_status trmi_update_prepare(trmi_update *u, int32_t segment, const void *ids,
     for (int64_t b = 0; b < BUCKETS; b++) {
         int64_t begin = order->begin[b];
         float *sums = r->sums + begin * width;
-        u->kernels->sum_rows(rows, order->keys + begin, order->group + begin,
-                             order->begin[b + 1] - begin, width, sums);
+        if (u->tree.classes > 0) {
+            trmi_update_sum_blocks(&u->tree, order, b, rows, width, sums);
+        } else {
+            u->kernels->sum_rows(rows, order->keys + begin, order->group + begin,
+                                 order->begin[b + 1] - begin, width, sums);
+        }
         r->squares[b] = sum_of_squares(u, sums, order->groups[b] * width);
     }
     double squares = 0;
@@ -149,14 +153,38 @@ static void update_groups(const trmi_update *u, const trmi_rule *rule, const flo
     }
 }
 
+static bool is_zero(const float *sum, int64_t width) {
+    for (int64_t i = 0; i < width; i++) {
+        if (sum[i] != 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* With blocks of samples rows whose gradient is zero stay as they are: another number of ranks has
+ * their sums in a dense table, which does not tell who was looked up. Returns how many groups from
+ * `first` on are updated together; 0: it is one of those. */
+static int64_t run_of_groups(const trmi_update *u, const float *sums, int64_t first, int64_t groups,
+                             int64_t width) {
+    int64_t most = groups - first < GROUPS ? groups - first : GROUPS, rows = 0;
+    while (rows < most && !(u->tree.classes > 0 && is_zero(sums + (first + rows) * width, width))) {
+        rows++;
+    }
+    return rows;
+}
+
 /* Updates all rows of one bucket. */
 static void update_bucket(const trmi_update *u, const trmi_rule *rule, const trmi_update_rows *r,
                           int64_t bucket, float *parameters, int64_t offset, int64_t width) {
     int64_t begin = r->order->begin[bucket], groups = r->order->groups[bucket];
-    for (int64_t first = 0; first < groups; first += GROUPS) {
-        int64_t rows = groups - first < GROUPS ? groups - first : GROUPS;
-        update_groups(u, rule, r->sums + (begin + first) * width, r->order->id + begin + first,
-                      rows, parameters, offset, width);
+    for (int64_t first = 0; first < groups;) {
+        int64_t rows = run_of_groups(u, r->sums + begin * width, first, groups, width);
+        if (rows > 0) {
+            update_groups(u, rule, r->sums + (begin + first) * width, r->order->id + begin + first,
+                          rows, parameters, offset, width);
+        }
+        first += rows > 0 ? rows : 1;
     }
 }
 

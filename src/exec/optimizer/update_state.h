@@ -37,6 +37,8 @@ struct trmi_update_rows {
     /* whose count, groups, keys and so on hold: a table before this one that is read by the same
      * ids is not grouped twice */
     const trmi_update_rows *order;
+    /* blocks of samples: the places of a bucket's keys, those of a group side by side */
+    uint32_t *sorted;
     const void *ids; /* what is prepared now; NULL = nothing */
     uint64_t sweep;  /* trmi_update.sweeps when it was prepared */
 };
@@ -70,9 +72,14 @@ struct trmi_update {
     uint64_t sweeps;     /* runs so far */
     double norm;         /* global gradient norm of the last run, before clipping */
     double scale;        /* of all gradients */
+    trmi_tree tree;      /* of the blocks of samples in sparse gradients; classes 0 = no blocks */
     float clip;          /* factor of the last run, `scale` included */
 };
 
+/* update_blocks.c: the sums of a bucket's groups, `sums`, in the order of the blocks of samples; rows
+ * of the whole batch, `count` of them. */
+void trmi_update_sum_blocks(const trmi_tree *tree, const trmi_update_rows *rows, int64_t bucket,
+                            const float *gradients, int64_t width, float *sums);
 /* update_factors.c: room for factors of 16 bits. */
 trm_status trmi_update_product_reserve(trmi_update *update, int32_t segment, trm_error *err);
 void trmi_update_product_free(trmi_update *update, int32_t segment);

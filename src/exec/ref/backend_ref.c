@@ -62,6 +62,8 @@ static trm_status run_op(const trmi_kernel *kernel, const trmi_kernel_env *env, 
         .training = kernel->program->training,
         .norm_sync = env->norm_sync,
         .sync = env->sync,
+        .blocks = kernel->program->blocks,
+        .block_numbers = step->block_stride != NULL ? env->block_numbers : NULL,
         .exact = env->exact,
     };
     trm_status status = trmi_ref_table[step->op_kind](&args, err);
@@ -100,13 +102,18 @@ static trm_status bind(trmi_backend *backend, trmi_kernel *kernel, trm_error *er
             TRMI_ASSERT(b->layout == TRMI_PLAIN || b->shape.rank != 4);
             views->inputs[i].dtype = b->dtype;
             views->inputs[i].shape = b->shape;
+            bool part = step->over_samples && step->block_stride[i] > 0;
+            views->inputs[i].shape.dim[0] /= part ? kernel->program->blocks : 1;
         }
     }
+    kernel->by_block = step->over_samples;
     for (int32_t i = 0; i < step->outputs_count; i++) {
         const trmi_buffer *b = trmi_kernel_output_buffer(kernel, i);
         if (b != NULL) {
             views->outputs[i].dtype = b->dtype;
             views->outputs[i].shape = b->shape;
+            bool part = step->over_samples && step->block_out_stride[i] > 0;
+            views->outputs[i].shape.dim[0] /= part ? kernel->program->blocks : 1;
         }
     }
     kernel->state = views;

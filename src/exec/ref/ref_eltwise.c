@@ -133,11 +133,15 @@ static int64_t whole_index(const trmi_ref_args *args, int64_t i) {
 trm_status trmi_ref_dropout(const trmi_ref_args *args, trm_error *err) {
     (void)err;
     double rate = args->attrs->dropout.rate;
-    uint64_t seed = trmi_mix(args->seed, args->step);
     uint64_t stream = trmi_mix(args->attrs->dropout.key, TRMI_STREAM_DROPOUT);
-    for (int64_t i = 0; i < trm_shape_count(&args->outputs[0].shape); i++) {
+    int64_t count = trm_shape_count(&args->outputs[0].shape),
+            each = args->block_numbers != NULL ? count / args->blocks : count;
+    for (int64_t i = 0; i < count; i++) {
         uint32_t bits[4];
-        int64_t element = whole_index(args, i);
+        int64_t element =
+            whole_index(args, i) % (each > 0 && args->block_numbers != NULL ? each : INT64_MAX);
+        uint64_t block = args->block_numbers != NULL ? (uint64_t)args->block_numbers[i / each] : 0;
+        uint64_t seed = trmi_mix(args->seed + 0x9E3779B97F4A7C15ull * block, args->step);
         trmi_philox(seed, stream, (uint64_t)(element / 4), bits);
         bool kept = (double)trmi_unit_float(bits[element % 4]) >= rate;
         trmi_ref_set(&args->outputs[0], i,

@@ -88,21 +88,46 @@ static trm_status row_numbers(const trmi_ref_args *args, int64_t r, int64_t labe
     return TRM_OK;
 }
 
-static trm_status join_samples(const trmi_ref_args *args, double *total, double *counted,
-                               trm_error *err) {
-    uint32_t axes = args->attrs->xent.sync_samples;
-    const double own[2] = {*total, *counted}, *all;
-    if (axes == 0) {
-        return TRM_OK;
-    }
-    trmi_norm_sync *sync = args->sync[axes];
-    TRMI_TRY(sync->gather(sync, own, 2, &all, err));
+/* The blocks of samples that a loss is joined over; NULL: none. */
+static trmi_norm_sync *blocks_of(const trmi_ref_args *args) {
+    return args->blocks > 0 ? args->norm_sync : NULL;
+}
+
+/* values: of this rank, or of each of its blocks of samples, two each: added over all. */
+static trm_status add_pairs(trmi_norm_sync *sync, const double *values, double *total,
+                            double *counted, trm_error *err) {
+    const double *all;
+    TRMI_TRY(sync->gather(sync, values, 2, &all, err));
     *total = *counted = 0;
     for (int32_t m = 0; m < sync->size; m++) {
         *total += all[2 * m];
         *counted += all[2 * m + 1];
     }
     return TRM_OK;
+}
+
+/* Over the ranks that hold the other samples. */
+static trm_status join_samples(const trmi_ref_args *args, double *total, double *counted,
+                               trm_error *err) {
+    uint32_t axes = args->attrs->xent.sync_samples;
+    const double own[2] = {*total, *counted};
+    return axes != 0 ? add_pairs(args->sync[axes], own, total, counted, err) : TRM_OK;
+}
+
+/* losses [rows], counts [rows]: over all blocks of samples. */
+static trm_status join_blocks(const trmi_ref_args *args, const double *losses, const double *counts,
+                              double *total, double *counted, trm_error *err) {
+    trmi_norm_sync *sync = blocks_of(args);
+    int64_t rows = args->inputs[0].shape.dim[0];
+    for (int64_t b = 0; b < sync->blocks; b++) {
+        double *sums = sync->values + 2 * b;
+        sums[0] = sums[1] = 0;
+        for (int64_t r = rows * b / sync->blocks; r < rows * (b + 1) / sync->blocks; r++) {
+            sums[0] += losses[r];
+            sums[1] += counts[r];
+        }
+    }
+    return add_pairs(sync, sync->values, total, counted, err);
 }
 
 /* Log of the sum of exponentials, label's logit and sum of logits of all rows: numbers[3 * rows],
@@ -168,7 +193,7 @@ static trm_status exact_total(const trmi_ref_args *args, const double *losses, i
 /* target_k = (1 - s) [k = label] + s / K, so loss = lse - (1 - s) z_label - s mean(z). */
 /* exact: [3 * rows] from exact_rows, NULL = row by row. */
 static trm_status row_losses(const trmi_ref_args *args, const double *exact, double *losses,
-                             double *total, double *counted, trm_error *err) {
+                             double *counts, double *total, double *counted, trm_error *err) {
     const trm_tensor *z = &args->inputs[0], *labels = &args->inputs[1];
     int64_t rows = z->shape.dim[0], classes = all_classes(args->attrs, z);
     double s = args->attrs->xent.label_smoothing;
@@ -189,26 +214,29 @@ static trm_status row_losses(const trmi_ref_args *args, const double *exact, dou
         }
         trmi_ref_set(&args->outputs[1], r, row[0]);
         losses[r] = skip ? 0 : row[0] - (1 - s) * row[1] - s * row[2] / (double)classes;
+        counts[r] = !skip;
         *total += losses[r];
-        *counted += !skip;
+        *counted += counts[r];
     }
     return TRM_OK;
 }
 
 trm_status trmi_ref_softmax_xent(const trmi_ref_args *args, trm_error *err) {
     int64_t rows = args->inputs[0].shape.dim[0];
-    double total = 0, counted = 0, *losses = trmi_alloc((size_t)rows * 7 * sizeof *losses),
-           *numbers = losses + rows;
+    double total = 0, counted = 0, *losses = trmi_alloc((size_t)rows * 8 * sizeof *losses),
+           *counts = losses + rows, *numbers = counts + rows;
     if (losses == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for a reference loss");
     }
     trm_status status = args->exact ? exact_rows(args, numbers, numbers + 3 * rows, err) : TRM_OK;
-    status = status == TRM_OK
-                 ? row_losses(args, args->exact ? numbers : NULL, losses, &total, &counted, err)
-                 : status;
+    status = status == TRM_OK ? row_losses(args, args->exact ? numbers : NULL, losses, counts,
+                                           &total, &counted, err)
+                              : status;
     if (status == TRM_OK) {
         status = args->exact ? exact_total(args, losses, rows, &total, &counted, err)
-                             : join_samples(args, &total, &counted, err);
+                 : blocks_of(args) != NULL
+                     ? join_blocks(args, losses, counts, &total, &counted, err)
+                     : join_samples(args, &total, &counted, err);
     }
     trmi_free(losses);
     TRMI_TRY(status);
@@ -338,16 +366,35 @@ trm_status trmi_ref_linear_xent(const trmi_ref_args *args, trm_error *err) {
     return TRM_OK;
 }
 
-trm_status trmi_ref_bce_logits(const trmi_ref_args *args, trm_error *err) {
-    (void)err;
-    const trm_tensor *z = &args->inputs[0], *t = &args->inputs[1];
-    int64_t count = trm_shape_count(&z->shape);
+/* Of elements [begin, end). */
+static double add_logistic(const trmi_ref_args *args, int64_t begin, int64_t end) {
     double total = 0;
-    for (int64_t i = 0; i < count; i++) {
-        double x = trmi_ref_get(z, i);
-        total += fmax(x, 0) - x * trmi_ref_get(t, i) + log1p(exp(-fabs(x)));
+    for (int64_t i = begin; i < end; i++) {
+        double x = trmi_ref_get(&args->inputs[0], i);
+        total += fmax(x, 0) - x * trmi_ref_get(&args->inputs[1], i) + log1p(exp(-fabs(x)));
     }
-    trmi_ref_set(&args->outputs[0], 0, count > 0 ? total / (double)count : 0);
+    return total;
+}
+
+trm_status trmi_ref_bce_logits(const trmi_ref_args *args, trm_error *err) {
+    trmi_norm_sync *sync = blocks_of(args);
+    int64_t count = trm_shape_count(&args->inputs[0].shape);
+    double total = 0, whole = (double)count;
+    if (sync == NULL) {
+        total = add_logistic(args, 0, count);
+    } else {
+        const double *all;
+        for (int64_t b = 0; b < sync->blocks; b++) {
+            sync->values[b] =
+                add_logistic(args, count * b / sync->blocks, count * (b + 1) / sync->blocks);
+        }
+        TRMI_TRY(sync->gather(sync, sync->values, 1, &all, err));
+        for (int32_t b = 0; b < sync->size; b++) {
+            total += all[b];
+        }
+        whole = whole / sync->blocks * sync->size;
+    }
+    trmi_ref_set(&args->outputs[0], 0, count > 0 ? total / whole : 0);
     return TRM_OK;
 }
 
@@ -356,6 +403,9 @@ trm_status trmi_ref_bce_logits_grad(const trmi_ref_args *args, trm_error *err) {
     const trm_tensor *z = &args->inputs[1], *t = &args->inputs[2];
     int64_t count = trm_shape_count(&z->shape),
             whole = args->attrs->bce.count > 0 ? args->attrs->bce.count : count;
+    if (blocks_of(args) != NULL) {
+        whole = count / args->norm_sync->blocks * args->norm_sync->size;
+    }
     double scale = trmi_ref_get(&args->inputs[0], 0) / (double)(whole > 0 ? whole : 1);
     for (int64_t i = 0; i < count; i++) {
         double x = trmi_ref_get(z, i);

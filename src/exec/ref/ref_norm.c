@@ -42,25 +42,36 @@ static void normalise(const trmi_ref_args *args, const extents *e, int64_t c, do
     }
 }
 
-/* Combines mean, sum of squares and count of this rank with those of the ranks that normalise with
- * it. */
-static trm_status combine_ranks(trmi_norm_sync *sync, double *mean, double *squares, double *count,
-                                trm_error *err) {
-    const double own[3] = {*mean, *squares, *count}, *all;
-    double n = 0;
+/* What ranks, or blocks of samples, have of a channel: mean and sum of squares of each, and its
+ * count; or two sums and a count. */
+enum { MOMENTS = 3 };
+
+/* moments: of this rank, or of each of its blocks -> of all that normalise together. */
+static trm_status combine_ranks(trmi_norm_sync *sync, double *moments, trm_error *err) {
+    const double *all;
+    double n = 0, mean = 0, squares = 0;
     if (sync == NULL) {
         return TRM_OK;
     }
-    TRMI_TRY(sync->gather(sync, own, 3, &all, err));
-    *mean = *squares = 0;
-    for (int32_t r = 0; r < sync->size; r++) {
-        double delta = all[3 * r] - *mean, each = all[3 * r + 2];
-        *mean += delta * each / (n + each);
-        *squares += all[3 * r + 1] + delta * delta * n * each / (n + each);
+    TRMI_TRY(sync->gather(sync, moments, MOMENTS, &all, err));
+    for (int32_t r = 0; r < sync->size; r++, all += MOMENTS) {
+        double delta = all[0] - mean, each = all[2];
+        mean += delta * each / (n + each);
+        squares += all[1] + delta * delta * n * each / (n + each);
         n += each;
     }
-    *count = n;
+    moments[0] = mean;
+    moments[1] = squares;
+    moments[2] = n;
     return TRM_OK;
+}
+
+/* Blocks of samples whose moments a rank has, and room for them; one without blocks. */
+static int64_t blocks_of(trmi_norm_sync *sync) {
+    return sync != NULL && sync->blocks > 0 ? sync->blocks : 1;
+}
+static double *room_of(trmi_norm_sync *sync, double *own) {
+    return sync != NULL && sync->blocks > 0 ? sync->values : own;
 }
 
 static trmi_norm_sync *sync_of(const trmi_ref_args *args) {
@@ -125,24 +136,39 @@ static trm_status exact_moments(const trmi_ref_args *args, const extents *e, dou
     return trmi_ref_share(sync_of(args), squares, 0, e->c, err);
 }
 
-static trm_status moments(const trmi_ref_args *args, const extents *e, int64_t c, double *mean,
-                          double *squares, double *count, trm_error *err) {
-    double sum = 0;
-    *squares = 0;
-    *count = (double)(e->n * e->rest);
-    for (int64_t n = 0; n < e->n; n++) {
+/* Mean and squares of samples [begin, end). */
+static void measure(const trmi_ref_args *args, const extents *e, int64_t c, int64_t begin,
+                    int64_t end, double *to) {
+    double sum = 0, squares = 0, count = (double)((end - begin) * e->rest);
+    for (int64_t n = begin; n < end; n++) {
         for (int64_t r = 0; r < e->rest; r++) {
             sum += trmi_ref_get(&args->inputs[0], at(e, n, c, r));
         }
     }
-    *mean = sum / *count;
-    for (int64_t n = 0; n < e->n; n++) {
+    for (int64_t n = begin; n < end; n++) {
         for (int64_t r = 0; r < e->rest; r++) {
-            double d = trmi_ref_get(&args->inputs[0], at(e, n, c, r)) - *mean;
-            *squares += d * d;
+            double d = trmi_ref_get(&args->inputs[0], at(e, n, c, r)) - sum / count;
+            squares += d * d;
         }
     }
-    return combine_ranks(sync_of(args), mean, squares, count, err);
+    to[0] = sum / count;
+    to[1] = squares;
+    to[2] = count;
+}
+
+static trm_status moments(const trmi_ref_args *args, const extents *e, int64_t c, double *mean,
+                          double *squares, double *count, trm_error *err) {
+    trmi_norm_sync *sync = sync_of(args);
+    double own[MOMENTS], *of = room_of(sync, own);
+    int64_t blocks = blocks_of(sync);
+    for (int64_t b = 0; b < blocks; b++) {
+        measure(args, e, c, e->n * b / blocks, e->n * (b + 1) / blocks, of + MOMENTS * b);
+    }
+    TRMI_TRY(combine_ranks(sync, of, err));
+    *mean = of[0];
+    *squares = of[1];
+    *count = of[2];
+    return TRM_OK;
 }
 
 /* From the moments of a channel to its output, what backward needs, and the running statistics. */
@@ -215,19 +241,18 @@ trm_status trmi_ref_norm_act_apply(const trmi_ref_args *args, trm_error *err) {
     return given(args, true);
 }
 
-/* Two sums over this rank -> over all ranks that normalise together. */
-static trm_status add_ranks(trmi_norm_sync *sync, double *sum, double *sum_hat, double *count,
-                            trm_error *err) {
-    const double own[3] = {*sum, *sum_hat, *count}, *all;
+/* Two sums and a count of this rank, or of each of its blocks -> of all that normalise together. */
+static trm_status add_ranks(trmi_norm_sync *sync, double *sums, trm_error *err) {
+    const double *all;
     if (sync == NULL) {
         return TRM_OK;
     }
-    TRMI_TRY(sync->gather(sync, own, 3, &all, err));
-    *sum = *sum_hat = *count = 0;
-    for (int32_t r = 0; r < sync->size; r++) {
-        *sum += all[3 * r];
-        *sum_hat += all[3 * r + 1];
-        *count += all[3 * r + 2];
+    TRMI_TRY(sync->gather(sync, sums, MOMENTS, &all, err));
+    for (int i = 0; i < MOMENTS; i++) {
+        sums[i] = 0;
+        for (int32_t r = 0; r < sync->size; r++) {
+            sums[i] += all[MOMENTS * r + i];
+        }
     }
     return TRM_OK;
 }
@@ -253,8 +278,10 @@ static double dz_of(const channel *h, int64_t i, int64_t *k, double *hat) {
     return dz;
 }
 
-static void sum_channel(const channel *h, trmi_ref_sum *plain, trmi_ref_sum *with_hat) {
-    for (int64_t i = 0; i < h->e.n * h->e.rest; i++) {
+/* Of samples [begin, end). */
+static void sum_channel(const channel *h, int64_t begin, int64_t end, trmi_ref_sum *plain,
+                        trmi_ref_sum *with_hat) {
+    for (int64_t i = begin * h->e.rest; i < end * h->e.rest; i++) {
         int64_t k;
         double hat, dz = dz_of(h, i, &k, &hat);
         trmi_ref_sum_add(plain, dz);
@@ -310,7 +337,7 @@ static trm_status exact_sums(const trmi_ref_args *args, channel *h, const channe
         trmi_ref_sum with_hat = {
             .anchor = trmi_exact_anchor(most[2 * c] * most[2 * c + 1], most[2 * count])};
         take_channel(h, all, c);
-        sum_channel(h, &plain, &with_hat);
+        sum_channel(h, 0, h->e.n, &plain, &with_hat);
         sums[2 * c] = plain.sum;
         sums[2 * c + 1] = with_hat.sum;
     }
@@ -347,16 +374,27 @@ static trm_status backward(const trmi_ref_args *args, const trm_tensor *y, const
     if (args->exact) {
         return backward_exact(args, &h, all, err);
     }
+    trmi_norm_sync *sync = sync_of(args);
+    double own[MOMENTS], *sums = room_of(sync, own);
+    int64_t blocks = blocks_of(sync);
     for (int64_t c = 0; c < h.e.c; c++) {
-        trmi_ref_sum plain = {.anchor = 0}, with_hat = {.anchor = 0};
-        double count = (double)(h.e.n * h.e.rest);
         take_channel(&h, all, c);
-        sum_channel(&h, &plain, &with_hat);
-        /* dgamma and dbeta are of this rank: gradients are reduced later */
-        trmi_ref_set(&args->outputs[1], c, with_hat.sum);
-        trmi_ref_set(&args->outputs[2], c, plain.sum);
-        TRMI_TRY(add_ranks(sync_of(args), &plain.sum, &with_hat.sum, &count, err));
-        write_channel(args, &h, plain.sum, with_hat.sum, count);
+        for (int64_t b = 0; b < blocks; b++) {
+            int64_t begin = h.e.n * b / blocks, end = h.e.n * (b + 1) / blocks;
+            trmi_ref_sum plain = {.anchor = 0}, with_hat = {.anchor = 0};
+            sum_channel(&h, begin, end, &plain, &with_hat);
+            sums[MOMENTS * b] = plain.sum;
+            sums[MOMENTS * b + 1] = with_hat.sum;
+            sums[MOMENTS * b + 2] = (double)((end - begin) * h.e.rest);
+        }
+        /* dgamma and dbeta are of this rank, as gradients are reduced later; with blocks of samples
+         * they are those of all */
+        double dgamma = sums[1], dbeta = sums[0];
+        TRMI_TRY(add_ranks(sync, sums, err));
+        bool whole = sync != NULL && sync->blocks > 0;
+        trmi_ref_set(&args->outputs[1], c, whole ? sums[1] : dgamma);
+        trmi_ref_set(&args->outputs[2], c, whole ? sums[0] : dbeta);
+        write_channel(args, &h, sums[0], sums[1], sums[2]);
     }
     return TRM_OK;
 }

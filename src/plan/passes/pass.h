@@ -60,6 +60,8 @@ trm_status trmi_pass_fuse_norm(trmi_pass *pass, const trmi_plan_options *options
                                const trmi_roots *roots, trm_error *err);
 trm_status trmi_pass_fuse_loss(trmi_pass *pass, const trmi_plan_options *options,
                                const trmi_roots *roots, trm_error *err);
+trm_status trmi_pass_block_means(trmi_pass *pass, const trmi_plan_options *options,
+                                 const trmi_roots *roots, trm_error *err);
 trm_status trmi_pass_fuse_keyed(trmi_pass *pass, const trmi_plan_options *options,
                                 const trmi_roots *roots, trm_error *err);
 trm_status trmi_pass_precision(trmi_pass *pass, const trmi_plan_options *options,
@@ -80,6 +82,10 @@ trm_status trmi_pass_dead(trmi_pass *pass, const trmi_plan_options *options,
 trm_status trmi_lower_steps(trm_program *program, const trmi_plan_options *options,
                             /* layouts, reorders, steps */
                             const trmi_roots *roots, trm_error *err);
+/* Finds the steps that sum over samples, in programs whose samples lie in blocks.
+ *   error  INVALID: an operator mixes samples in another way */
+trm_status trmi_lower_blocks(trm_program *program, const trmi_plan_options *options,
+                             trm_error *err);
 /* Recognises a partitioned program that cuts nothing but samples (by_samples), whose loss needs no
  * messages (own_loss). */
 void trmi_lower_samples(trm_program *program, const trmi_plan_options *options);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Small rewrites after differentiation that keep the mathematics: a CAST(bf16 -> fp32) of a weight
- * gradient disappears, and the gradient is made in fp32 directly. */
+ * gradient disappears, and the gradient is made in fp32 directly. With blocks of samples (strict
+ * determinism) all sums over rows are made in fp32, and rounded when all ranks' are added. */
 #include "plan/passes/pass.h"
 
 /* Returns whether an operator makes weight gradients and can write them in fp32. */
@@ -9,10 +10,33 @@ static bool makes_weight_gradient(trmi_op_kind kind) {
            kind == TRMI_OP_REDUCE_SUM;
 }
 
+/* Returns whether a backward operator sums over the first dimension of its inputs. */
+static bool sums_rows(const trm_graph *g, const trmi_op *op) {
+    if (op->phase != TRMI_BACKWARD) {
+        return false;
+    }
+    switch (op->kind) {
+    case TRMI_OP_CONV2D_GRAD_WEIGHTS: return true;
+    case TRMI_OP_REDUCE_SUM: return (op->attrs.reduce.axes & 1) != 0;
+    case TRMI_OP_MATMUL:
+        return op->attrs.matmul.transpose_a && trmi_input_of(g, op, 0)->shape.rank == 2;
+    default: return false;
+    }
+}
+
+/* The copy of `op` makes float32, and a CAST what the others read. */
+static void widen_sum(trmi_pass *pass, const trmi_op *op) {
+    int32_t value = pass->map[op->outputs[0]];
+    const trmi_attrs narrow = {.cast = {.dtype = TRM_BFLOAT16}};
+    pass->to->values[value].dtype = TRM_FLOAT32;
+    pass->to->ops[pass->to->values[value].op].output_dtype = TRM_FLOAT32;
+    int32_t cast = trmi_pass_emit(pass, TRMI_OP_CAST, op->phase, op->name, &value, 1, 1, &narrow);
+    pass->map[op->outputs[0]] = cast != 0 ? pass->to->ops[cast].outputs[0] : 0;
+}
+
 trm_status trmi_pass_tidy(trmi_pass *pass, const trmi_plan_options *options,
                           const trmi_roots *roots, trm_error *err) {
     const trm_graph *g = pass->from;
-    (void)options;
     (void)err;
     for (int32_t i = 1; i < g->ops_count; i++) {
         const trmi_op *op = &g->ops[i];
@@ -33,6 +57,10 @@ trm_status trmi_pass_tidy(trmi_pass *pass, const trmi_plan_options *options,
             }
         }
         trmi_pass_copy(pass, op);
+        if (options->blocks > 0 && sums_rows(g, op) &&
+            g->values[op->outputs[0]].dtype == TRM_BFLOAT16) {
+            widen_sum(pass, op);
+        }
     }
     return TRM_OK;
 }

@@ -49,6 +49,13 @@ static bool problem_of_op(const trm_graph *graph, const trmi_op *op, trmi_layout
                                 trmi_input_of(graph, op, 2) != NULL, problem);
 }
 
+/* Strict determinism: all blocks of samples, or one by itself where blocks are summed apart. */
+static void set_blocks(const trmi_onednn *state, trmi_conv_problem *p) {
+    bool one = state->apart && p->direction == TRMI_CONV_WEIGHTS;
+    p->blocks = one ? 1 : state->blocks;
+    p->n /= one ? state->blocks : 1;
+}
+
 /* ---- run
  *  ------------------------------------------------------------------------------------------ */
 
@@ -96,6 +103,7 @@ trm_status trmi_onednn_bind_conv(trmi_backend *backend, trmi_kernel *k, trm_erro
     }
     int64_t scratch = 0;
     trmi_onednn *state = trmi_onednn_of(backend);
+    set_blocks(state, &problem);
     trm_status status = trmi_conv_choose(state, &problem, &b->algorithm, &b->state, &scratch, err);
     if (status != TRM_OK) {
         trmi_free(b);
@@ -110,6 +118,7 @@ trm_status trmi_onednn_bind_conv(trmi_backend *backend, trmi_kernel *k, trm_erro
     shown->work_flops = work;
     shown->work_float32 = less < work ? less : 0;
     k->state = b;
+    k->by_block = k->step->over_samples && state->apart;
     k->run = conv_run;
     k->destroy = conv_destroy;
     if (scratch > k->step->scratch_bytes) {
@@ -127,6 +136,7 @@ bool trmi_onednn_conv_supports(trmi_onednn *state, const trm_graph *graph, const
     if (!problem_of_op(graph, op, layout, &problem)) {
         return layout == TRMI_PLAIN;
     }
+    set_blocks(state, &problem);
     return layout == TRMI_PLAIN || trmi_conv_possible(state, &problem);
 }
 
@@ -136,6 +146,7 @@ double trmi_onednn_conv_seconds(trmi_onednn *state, const trm_graph *graph, cons
     if (!problem_of_op(graph, op, layout, &problem)) {
         return -1;
     }
+    set_blocks(state, &problem);
     return trmi_conv_seconds(state, &problem);
 }
 
@@ -144,8 +155,11 @@ int64_t trmi_onednn_conv_scratch(trmi_onednn *state, const trm_program *program,
     trmi_conv_problem problem;
     bound b = {0};
     int64_t scratch = 0;
-    if (!trmi_conv_problem_of_step(program, step, &problem) ||
-        trmi_conv_choose(state, &problem, &b.algorithm, &b.state, &scratch, NULL) != TRM_OK) {
+    if (!trmi_conv_problem_of_step(program, step, &problem)) {
+        return 0;
+    }
+    set_blocks(state, &problem);
+    if (trmi_conv_choose(state, &problem, &b.algorithm, &b.state, &scratch, NULL) != TRM_OK) {
         return 0;
     }
     b.algorithm->destroy(b.state);

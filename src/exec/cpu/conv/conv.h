@@ -20,6 +20,9 @@ typedef struct trmi_conv_problem {
     int64_t o, oh, ow, kh, kw, groups;
     int64_t stride[2], dilation[2], pad[4]; /* dilation 1 = dense; pad: top, bottom, left, right */
     bool bias;                              /* forward, float32 [O] */
+    /* strict determinism: the images are so many blocks of samples, and sums do not depend on how
+     * many; 0 = no blocks */
+    int32_t blocks;
 } trmi_conv_problem;
 
 /* What a run reads and writes. The direction says which of the three is the output. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Chooses the algorithm for a convolution problem:
  *
+ *      blocks of samples     --> by rule: the matrix products, whose sums depend on no batch size
  *      the run has kept one  --> that one, so that a resumed run has the same bits
  *      tuning file knows     --> that one; a guess of an earlier process too, unless this one is to measure (retune_seconds)
  *      there is a file       --> those that the built-in model puts within reach of the best are timed
@@ -37,6 +38,7 @@ static const double trial_flops = 5e8; /* of one trial run */
 static const double trial_seconds = 0.3; /* budget of a process; then guesses decide */
 /* a process with at least this budget times whole batches */
 static const double whole_problems = 1;
+static const double reference_flops = 5e7; /* a second, of the reference kernels */
 static const double behind = 1.5; /* an algorithm so many times slower is not timed further */
 /* an algorithm must be so many times faster to replace one with a better guess */
 static const double equal = 1.03;
@@ -48,7 +50,8 @@ static int rank(const trmi_conv_problem *p, int threads, const trmi_conv_algorit
     int count = 0;
     for (int i = 0; i < ALGORITHMS; i++) {
         const trmi_conv_algorithm *a = trmi_conv_algorithms[i];
-        if (!a->can(p)) {
+        bool by_rule = a == &trmi_conv_gather_gemm || a == &trmi_conv_gradw_gemm;
+        if (!a->can(p) || (p->blocks > 0 && !by_rule)) {
             continue;
         }
         double t = a->guess(p, threads);
@@ -296,9 +299,15 @@ static const trmi_conv_algorithm *tuned(trmi_onednn *backend, const trmi_conv_pr
  * the tuning file, which is then kept for the run. NULL: no algorithm can solve the problem. */
 static const trmi_conv_algorithm *chosen(trmi_onednn *backend, const trmi_conv_problem *p,
                                          double *seconds) {
-    const trmi_conv_algorithm *choice;
+    const trmi_conv_algorithm *choice, *order[ALGORITHMS];
+    double guess[ALGORITHMS];
     char key[256];
     const char *name;
+    if (p->blocks > 0) {
+        bool any = rank(p, backend->threads, order, guess) > 0;
+        *seconds = any ? guess[0] : trmi_conv_flops(p) / reference_flops;
+        return any ? order[0] : NULL;
+    }
     trmi_conv_key(p, key, sizeof key);
     if (backend->kept != NULL && trmi_tuning_find(backend->kept, key, &name, seconds) &&
         (choice = by_name(p, name)) != NULL) {
@@ -332,7 +341,7 @@ trm_status trmi_conv_choose(trmi_onednn *backend, const trmi_conv_problem *p,
 
 double trmi_conv_seconds(trmi_onednn *backend, const trmi_conv_problem *p) {
     double seconds;
-    return chosen(backend, p, &seconds) != NULL ? seconds : -1;
+    return chosen(backend, p, &seconds) != NULL || p->blocks > 0 ? seconds : -1;
 }
 
 bool trmi_conv_possible(trmi_onednn *backend, const trmi_conv_problem *p) {

@@ -162,7 +162,7 @@ static void make_group(trmi_conv_geometry *g, const axis_class *y, const axis_cl
 /* Makes all tables. Few positions (at most 4x4) and several images: each position is a group. */
 static bool fill(trmi_conv_geometry *g, const trmi_conv_problem *p) {
     int64_t positions = g->out_h * g->out_w;
-    bool split = g->taps > 1 && positions <= 16 && g->n >= 8;
+    bool split = g->taps > 1 && positions <= 16 && (g->n >= 8 || p->blocks > 0);
     axis y, x;
     if (!make_axis(&g->arena, p, 0, split, &y) || !make_axis(&g->arena, p, 1, split, &x)) {
         return false;

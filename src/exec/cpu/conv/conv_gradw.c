@@ -18,6 +18,11 @@
  * Splits have their own sums, added at the end (splits.h): how many depends on the shape only, so
  * the bits do not depend on the number of threads.
  *
+ * With blocks of samples (strict determinism) each block is summed by itself, and blocks are added
+ * in the order of their tree (exec/determinism/tree.h). Small blocks lie side by side in a chunk and
+ * are added tile by tile; larger ones are one or more chunks, and have sums of their own by level of
+ * the tree. A split is then a part of the tree.
+ *
  * A task sums in rows of TRMI_TILE_STRIDE, and copies them to the rows of dW at its end; the sums
  * of a single chunk are stored there at once. Large gradients are stored past the caches, because
  * they are read only after all gradients are computed.
@@ -28,6 +33,7 @@
 #include "exec/cpu/scratch.h"
 #include "exec/cpu/share.h"
 #include "exec/cpu/gemm/splits.h"
+#include "exec/determinism/tree.h"
 
 #include "base/checked.h"
 #include "base/error.h"
@@ -60,6 +66,10 @@ typedef struct block_sum {
     int64_t row; /* of dW, its first */
     chunk *chunks;
     int64_t chunks_count;
+    /* blocks of samples: in a chunk, of so many rows; and units, of so many chunks. A unit is one
+     * block, or all blocks of a chunk. */
+    int64_t inner, inner_rows, unit_chunks;
+    trmi_tree tree; /* of the units */
 } block_sum;
 
 typedef struct gradw {
@@ -74,6 +84,7 @@ typedef struct gradw {
     block_sum *blocks;
     int32_t first, last; /* blocks [first, last) are made: all, or those of some rows */
     int64_t shared_floats, thread_floats, a_floats, b_floats, sums_floats;
+    trmi_tree tree; /* of the blocks of samples */
 } gradw;
 
 typedef struct workspace {
@@ -202,9 +213,77 @@ static side side_a(const gradw *c, const void *x, int32_t block, const chunk *pa
                              : (side){w->a, panel_floats(TRMI_TILE_COLS), TRMI_TILE_COLS};
 }
 
-/* Multiplies one chunk into the thread's sums. */
+/* ---- blocks of samples ---- */
+
+enum { LEVEL = TRMI_TILE_K * TRMI_TILE_STRIDE }; /* floats of a level's sums */
+enum { TILE = TRMI_TILE_ROWS_MAX * TRMI_TILE_NR_MAX };
+
+/* One tile over all blocks of a chunk, each summed by itself: to room[0]. */
+static void run_inner_tile(const gradw *c, const block_sum *sum, const trmi_tile *tile,
+                           trmi_prefetch soon[AHEAD], float room[][TILE]) {
+    trmi_tree of = {.classes = sum->inner / c->tree.members, .members = c->tree.members};
+    int64_t offsets[TRMI_TILE_ROWS_MAX], nr = c->isa->nr;
+    trmi_tile t = *tile;
+    t.row_offset = offsets;
+    t.k = sum->inner_rows;
+    for (int i = 0; i < t.rows; i++) {
+        offsets[i] = i * nr;
+    }
+    for (int64_t u = 0, depth = 0; u < sum->inner; u++) {
+        bool begins = trmi_tree_begins(&of, u);
+        depth += begins;
+        t.c = room[depth - 1];
+        t.store = begins ? TRMI_TILE_SET : TRMI_TILE_ADD;
+        c->isa->tile_cols(&t, trmi_prefetch_next(soon, AHEAD));
+        t.a += t.k * t.a_stride;
+        t.b += t.k * t.b_stride;
+        for (int64_t joins = trmi_tree_joins(&of, u); joins > 0; joins--, depth--) {
+            c->isa->sum(room[depth - 2], room[depth - 2], TILE, 2, t.rows * nr);
+        }
+    }
+}
+
+/* A chunk of several blocks: their sum, tile by tile, to rows of `ld` floats. */
+static void multiply_inner(const gradw *c, const block_sum *sum, side a, side b, int64_t k,
+                           int height, int64_t count, float *to, int64_t ld,
+                           trmi_prefetch soon[AHEAD]) {
+    _Alignas(64) float room[TRMI_TREE_LEVELS][TILE];
+    int64_t nr = c->isa->nr, down = trmi_pieces(k, height), across = trmi_pieces(count, nr);
+    if (count % nr != 0) {
+        memset(room, 0, sizeof room);
+    }
+    for (int64_t n = 0; n < down * across; n++) {
+        int64_t i = n / across, j = n % across;
+        trmi_tile tile = {.a = a.first + i * a.panel,
+                          .b = b.first + j * b.panel,
+                          .a_stride = a.stride,
+                          .b_stride = b.stride,
+                          .rows = (int)trmi_min_i64(height, k - i * height),
+                          .columns = (int)trmi_min_i64(nr, count - j * nr)};
+        run_inner_tile(c, sum, &tile, soon, room);
+        for (int r = 0; r < tile.rows; r++) {
+            memcpy(to + (i * height + r) * ld + j * nr, room[0] + r * nr,
+                   (size_t)tile.columns * sizeof *to);
+        }
+    }
+}
+
+/* Adds the sums of the last level to those of the level before. */
+static void join_levels(const gradw *c, int64_t depth, int64_t k, int64_t count,
+                        const workspace *w) {
+    float *to = w->sums + (depth - 2) * LEVEL;
+    for (int64_t r = 0; r < k; r++) {
+        float *row = to + r * TRMI_TILE_STRIDE;
+        c->isa->sum(row, row, LEVEL, 2, count);
+    }
+}
+
+/* ---- one chunk ---- */
+
+/* Multiplies one chunk into sums of the thread. */
 static void multiply(const gradw *c, const chunk *part, side a, side b, int64_t k, int height,
-                     int64_t count, bool add, trmi_prefetch soon[AHEAD], const workspace *w) {
+                     int64_t count, bool add, trmi_prefetch soon[AHEAD], float *sums,
+                     const workspace *w) {
     int64_t nr = c->isa->nr;
     trmi_tile tile = {.a_stride = a.stride,
                       .b_stride = b.stride,
@@ -217,7 +296,7 @@ static void multiply(const gradw *c, const chunk *part, side a, side b, int64_t 
         for (int64_t i = 0; i * height < k; i++) {
             tile.rows = (int)trmi_min_i64(height, k - i * height);
             tile.a = a.first + i * a.panel;
-            tile.c = w->sums + i * height * TRMI_TILE_STRIDE + j * nr;
+            tile.c = sums + i * height * TRMI_TILE_STRIDE + j * nr;
             c->isa->tile_cols(&tile, trmi_prefetch_next(soon, AHEAD));
         }
     }
@@ -264,9 +343,9 @@ static task task_at(const gradw *c, int64_t item, bool second_half) {
               .column = rest % c->column_blocks * c->columns};
     int64_t chunks = c->blocks[t.block].chunks_count;
     t.count = trmi_min_i64(c->columns, c->problem.o - t.column);
-    t.begin = chunks * t.split / c->splits;
+    t.begin = chunks * t.split / c->splits; /* of units: whole ones */
     t.end = chunks * (t.split + 1) / c->splits;
-    t.turned = second_half && c->splits == 1 && t.end - t.begin == 2;
+    t.turned = second_half && c->splits == 1 && t.end - t.begin == 2 && c->problem.blocks == 0;
     return t;
 }
 
@@ -312,7 +391,8 @@ static void run_task(const gradw *c, const trmi_conv_args *args, float *sums, co
     int height = panel_height(c, k);
     float *to = sums + t->split * trmi_conv_weights_count(&c->problem) +
                 c->blocks[t->block].row * c->problem.o + t->column;
-    for (int64_t i = 0; i < chunks; i++) {
+    const block_sum *sum = &c->blocks[t->block];
+    for (int64_t i = 0, depth = 0; i < chunks; i++) {
         const chunk *part = chunk_at(c, t, i);
         trmi_prefetch soon[AHEAD] = {{0}};
         side b = side_b(c, args->result, part, t->column, t->count, w);
@@ -322,11 +402,32 @@ static void run_task(const gradw *c, const trmi_conv_args *args, float *sums, co
         } else if (next != NULL && next->begin < next->end) {
             ask_for(c, args, chunk_at(c, next, 0), next, soon);
         }
-        if (chunks == 1) {
+        if (chunks == 1 && sum->inner == 1) {
             multiply_once(c, part, a, b, k, height, t->count, to, soon, w);
             return;
         }
-        multiply(c, part, a, b, k, height, t->count, i > 0, soon, w);
+        if (chunks == 1) {
+            multiply_inner(c, sum, a, b, k, height, t->count, to, c->problem.o, soon);
+            return;
+        }
+        if (c->problem.blocks == 0) {
+            multiply(c, part, a, b, k, height, t->count, i > 0, soon, w->sums, w);
+            continue;
+        }
+        bool begins = i % sum->unit_chunks == 0, ends = (i + 1) % sum->unit_chunks == 0;
+        float *level = w->sums + (depth + begins - 1) * LEVEL;
+        depth += begins;
+        if (sum->inner > 1) {
+            multiply_inner(c, sum, a, b, k, height, t->count, level, TRMI_TILE_STRIDE, soon);
+        } else {
+            multiply(c, part, a, b, k, height, t->count, !begins, soon, level, w);
+        }
+        int64_t unit = i / sum->unit_chunks;
+        int64_t joins =
+            ends ? trmi_tree_joins(&sum->tree, unit) + !trmi_tree_begins(&sum->tree, unit) : 0;
+        for (; joins > 0; joins--, depth--) {
+            join_levels(c, depth, k, t->count, w);
+        }
     }
     leave_sums(c, t, to, w);
 }
@@ -356,8 +457,9 @@ static trm_status gradw_run(const void *state, const trmi_conv_args *args, trm_e
         c->isa->fence();
         if (!c->direct) {
 #pragma omp barrier
-            trmi_splits_add(c->isa, sums, c->splits, trmi_conv_weights_count(&c->problem),
-                            args->weights, c->problem.weights_type);
+            (c->problem.blocks > 0 ? trmi_splits_join : trmi_splits_add)(
+                c->isa, sums, c->splits, trmi_conv_weights_count(&c->problem), args->weights,
+                c->problem.weights_type);
         }
     }
     return TRM_OK;
@@ -406,32 +508,64 @@ static int64_t rows_seen(const gradw *c, int32_t block) {
 
 static int64_t chunks_of(int64_t rows) { return trmi_pieces(rows, CHUNK); }
 
-/* Cuts the rows that contribute to a block into nearly equal chunks. */
+/* Cuts the rows of a block of samples into nearly equal chunks, or joins small blocks in one. All
+ * samples are one block where there are none. */
+static void choose_chunks(const gradw *c, block_sum *sum, int64_t rows) {
+    int64_t all = trmi_tree_blocks(&c->tree), most = all / c->tree.members;
+    sum->inner = 1;
+    sum->inner_rows = rows / all;
+    sum->unit_chunks = chunks_of(sum->inner_rows);
+    for (int64_t classes = 1; classes <= most && sum->inner_rows > 0; classes *= 2) {
+        bool fits = classes * c->tree.members * sum->inner_rows <= CHUNK && c->isa->pair == 1;
+        sum->inner = fits ? classes * c->tree.members : sum->inner;
+    }
+    sum->tree = (trmi_tree){.classes = sum->inner > 1 ? all / sum->inner : most,
+                            .members = sum->inner > 1 ? 1 : c->tree.members};
+    sum->chunks_count = trmi_tree_blocks(&sum->tree) * sum->unit_chunks;
+}
+
+/* Rows [row, end) of a group, block by block of samples, to the chunks. */
+static void add_rows(const block_sum *sum, int64_t *cuts, piece **next, piece rows, int64_t end) {
+    while (rows.row < end) {
+        chunk *part = &sum->chunks[*cuts];
+        int64_t parts = sum->unit_chunks, at = *cuts % parts, all = sum->inner * sum->inner_rows;
+        int64_t whole = all / parts + (at < all % parts);
+        piece *last = part->pieces_count > 0 ? *next - 1 : NULL;
+        rows.rows = trmi_min_i64(end - rows.row, whole - part->rows);
+        if (last != NULL && last->group == rows.group && last->row + last->rows == rows.row) {
+            last->rows += rows.rows;
+        } else {
+            **next = rows;
+            part->pieces = part->pieces_count++ == 0 ? *next : part->pieces;
+            ++*next;
+        }
+        part->rows += rows.rows;
+        rows.row += rows.rows;
+        *cuts += part->rows == whole;
+    }
+}
+
 static bool plan_block(gradw *c, int32_t block) {
     block_sum *sum = &c->blocks[block];
-    int64_t rows = rows_seen(c, block), cuts = 0, groups = c->g.groups_count,
-            parts = chunks_of(rows);
-    sum->chunks = trmi_arena_alloc(&c->g.arena, (size_t)(parts + 1) * sizeof *sum->chunks);
-    piece *next = trmi_arena_alloc(&c->g.arena, (size_t)(parts + groups) * sizeof *next);
+    int64_t all = trmi_tree_blocks(&c->tree), cuts = 0, groups = c->g.groups_count;
+    choose_chunks(c, sum, rows_seen(c, block));
+    size_t pieces = (size_t)(sum->chunks_count + all * groups);
+    sum->chunks =
+        trmi_arena_alloc(&c->g.arena, (size_t)(sum->chunks_count + 1) * sizeof *sum->chunks);
+    piece *next = trmi_arena_alloc(&c->g.arena, pieces * sizeof *next);
     if (sum->chunks == NULL || next == NULL) {
         return false;
     }
-    for (int32_t i = 0; i < groups; i++) {
-        const trmi_conv_use *use = use_of(c, i, block);
-        for (int64_t row = 0; use != NULL && row < c->g.groups[i].rows; next++) {
-            chunk *part = &sum->chunks[cuts];
-            int64_t whole = rows / parts + (cuts < rows % parts);
-            *next = (piece){.use = use,
-                            .group = i,
-                            .row = row,
-                            .rows = trmi_min_i64(c->g.groups[i].rows - row, whole - part->rows)};
-            part->pieces = part->pieces_count++ == 0 ? next : part->pieces;
-            part->rows += next->rows;
-            row += next->rows;
-            cuts += part->rows == whole;
+    for (int64_t b = 0; b < all; b++) {
+        for (int32_t i = 0; i < groups; i++) {
+            const trmi_conv_use *use = use_of(c, i, block);
+            int64_t each = c->g.groups[i].rows / all;
+            if (use != NULL) {
+                add_rows(sum, &cuts, &next, (piece){.use = use, .group = i, .row = b * each},
+                         (b + 1) * each);
+            }
         }
     }
-    sum->chunks_count = parts;
     return true;
 }
 
@@ -469,15 +603,19 @@ static void plan_room(gradw *c) {
     int64_t longest = 0, panels = (TRMI_TILE_K + c->isa->mr - 1) / c->isa->mr;
     bool adds = false, pairs = c->isa->pair > 1;
     for (int32_t i = 0; i < c->g.blocks_count; i++) {
-        int64_t rows = rows_seen(c, i), chunks = chunks_of(rows);
-        longest = chunks > 0 ? trmi_max_i64(longest, (rows + chunks - 1) / chunks) : longest;
-        adds = adds || chunks != c->splits;
+        block_sum sum;
+        choose_chunks(c, &sum, rows_seen(c, i));
+        int64_t rows = sum.inner * sum.inner_rows;
+        longest = rows > 0 ? trmi_max_i64(longest, trmi_pieces(rows, sum.unit_chunks)) : longest;
+        adds = adds || sum.chunks_count != c->splits;
     }
     c->a_floats = pairs        ? trmi_max_i64(panels * TRMI_TILE_COLS, TRMI_TILE_STRIDE) * CHUNK
                   : c->plain_a ? 0
                                : longest * TRMI_TILE_STRIDE;
     c->b_floats = pairs ? CHUNK * TRMI_TILE_STRIDE : c->plain_b ? 0 : longest * TRMI_TILE_STRIDE;
-    c->sums_floats = adds ? TRMI_TILE_K * TRMI_TILE_STRIDE : 0;
+    /* a level for each node that waits for its neighbour, and the one that is being summed */
+    int64_t levels = c->problem.blocks > 0 ? trmi_tree_levels(&c->tree) + 1 : 1;
+    c->sums_floats = adds ? levels * LEVEL : 0;
     c->thread_floats = trmi_round_up(c->a_floats + c->b_floats + c->sums_floats +
                                          3 * TRMI_TILE_STRIDE + 2 * (CHUNK + 2 * TRMI_TILE_COLS),
                                      16);
@@ -486,7 +624,8 @@ static void plan_room(gradw *c) {
 /* Plans the computation of rows [begin, end) of dW. `splits`: the sums may be split; only for all
  * rows. */
 static bool plan(gradw *c, int64_t begin, int64_t end, bool splits) {
-    int64_t most = 0, nr = c->isa->nr, total = trmi_conv_weights_count(&c->problem);
+    int64_t most = 0, classes = TASKS, nr = c->isa->nr,
+            total = trmi_conv_weights_count(&c->problem);
     c->blocks = trmi_arena_alloc(&c->g.arena, (size_t)c->g.blocks_count * sizeof *c->blocks);
     if (c->blocks == NULL) {
         return false;
@@ -497,11 +636,15 @@ static bool plan(gradw *c, int64_t begin, int64_t end, bool splits) {
             return false;
         }
         most = trmi_max_i64(most, c->blocks[i].chunks_count);
+        classes = trmi_min_i64(classes, c->blocks[i].tree.classes);
     }
     c->columns = trmi_min_i64(COLUMNS, trmi_round_up(c->problem.o, nr));
     c->column_blocks = (c->problem.o + c->columns - 1) / c->columns;
     int64_t blocks = (c->last - c->first) * c->column_blocks;
     c->splits = splits ? trmi_max_i64(1, trmi_min_i64((TASKS + blocks - 1) / blocks, most / 2)) : 1;
+    while (c->problem.blocks > 0 && ((c->splits & (c->splits - 1)) != 0 || c->splits > classes)) {
+        c->splits--; /* a power of two: parts of the tree */
+    }
     c->plain_b = c->isa->pair == 1 && c->g.out_type == TRM_FLOAT32 && c->problem.o % nr == 0 &&
                  c->g.groups_count == 1 && c->g.out_c <= PLAIN;
     c->plain_a =
@@ -537,6 +680,7 @@ static trm_status create_rows(const trmi_gemm_isa *isa, trmi_onednn *backend,
     c->problem = *p;
     c->isa = isa;
     c->threads = backend->threads;
+    c->tree = trmi_tree_of(p->blocks > 0 ? p->blocks : 1);
     if (!plan(c, begin, end, splits)) {
         gradw_destroy(c);
         return TRMI_FAIL(err, TRM_NOMEM, "convolution: no memory");

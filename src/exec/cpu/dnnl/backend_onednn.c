@@ -275,6 +275,16 @@ trm_status trmi_backend_onednn_keep(trmi_backend *backend, const char *file, trm
     return TRM_OK;
 }
 
+void trmi_backend_onednn_blocks(trmi_backend *backend, int32_t blocks, bool apart) {
+    trmi_onednn *state = trmi_onednn_of(backend);
+    state->blocks = blocks;
+    state->apart = apart;
+    backend->target.fuse_keyed = backend->target.joint = false;
+    /* never measured: the program depends on them */
+    backend->target.flops_per_second = 1e11;
+    backend->target.bytes_per_second = 1e10;
+}
+
 /* Starts the OpenMP threads, which the runtime then keeps. It aborts the process if it cannot start
  * one, so their memory is checked first. */
 static trm_status start_threads(int threads, trm_error *err) {

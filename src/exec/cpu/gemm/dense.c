@@ -41,7 +41,8 @@ const trmi_dense_isa *trmi_dense(void) { return TRMI_CPU_CHOICE(&trmi_dense); }
 
 /* Returns whether the form `few` is used: 8 to 32 rows, a B that exceeds the second-level cache. */
 static bool is_few(const trmi_dense_problem *p) {
-    bool plain = !p->transpose_a && !p->transpose_b && !p->relu && !p->add && p->b_stride == p->n;
+    bool plain = !p->any_rows && !p->transpose_a && !p->transpose_b && !p->relu && !p->add &&
+                 p->b_stride == p->n;
     return plain && p->m >= FEW_LEAST && p->m <= FEW_MOST && p->n >= 4 * LINE &&
            p->k * p->n >= FEW_FLOATS;
 }

@@ -20,6 +20,8 @@ typedef struct trmi_dense_problem {
     int64_t b_stride;
     bool relu;
     bool add; /* rows and weights: onto what is there */
+    /* the same bits for a row whatever the number of rows: never the form for few of them */
+    bool any_rows;
 } trmi_dense_problem;
 
 typedef struct trmi_dense_plan {

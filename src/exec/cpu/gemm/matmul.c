@@ -9,7 +9,10 @@
  *
  * Float32 products with many rows, and products that the planner has fused, use dense.h instead. A
  * batch of those is distributed over the threads, one product each; other batches run one product
- * after the other, each on all threads. */
+ * after the other, each on all threads.
+ *
+ * With blocks of samples (strict determinism) the form does not depend on the number of samples: a
+ * sum over samples is always the weight gradient, and a fused product uses dense.h. */
 #include "exec/cpu/gemm/matmul.h"
 
 #include "exec/cpu/gemm/dense.h"
@@ -28,12 +31,13 @@ typedef struct product {
     void *state;
     int64_t batch, m, n, k;
     trm_dtype type_a, type_b, type_c;
-    bool transpose_a, transpose_b, bias;
+    bool batched, transpose_a, transpose_b, bias;
     bool dense;
     trmi_dense_plan plan;          /* where dense */
     int64_t begin;                 /* dense: the first column of B that is used */
     int64_t scratch, turned_bytes; /* of the algorithm; of C^T */
     int threads;                   /* dense batches: that run at once, each with its scratch */
+    bool by_block;                 /* a sum over one block of samples */
 } product;
 
 static bool real_type(trm_dtype type) { return type == TRM_FLOAT32 || type == TRM_BFLOAT16; }
@@ -62,6 +66,7 @@ static bool read_step(const trm_program *program, const trmi_step *step, product
         p->n = b->shape.dim[p->transpose_b ? 0 : 1];
         p->m = p->k > 0 ? trm_shape_count(&a->shape) / p->k : 0;
     } else {
+        p->batched = rank > 2;
         for (int32_t i = 0; i < rank - 2; i++) {
             p->batch *= a->shape.dim[i];
         }
@@ -129,7 +134,7 @@ bool trmi_matmul_problem_of_step(const trm_program *program, const trmi_step *st
 
 /* Returns whether dense.h computes the product, and sets its problem. The planner fuses only
  * products that it can: float32, no A^T, one batch. */
-static bool is_dense(const trmi_step *step, product *p) {
+static bool is_dense(const trmi_step *step, product *p, bool blocks) {
     const trmi_attrs *attrs = step->attrs;
     bool linear = step->op_kind == TRMI_OP_LINEAR;
     bool fused = linear ? attrs->matmul.relu : attrs->matmul.columns > 0 || step->inputs_count > 2;
@@ -145,9 +150,13 @@ static bool is_dense(const trmi_step *step, product *p) {
                             .transpose_b = p->transpose_b,
                             .b_stride = width,
                             .relu = linear && attrs->matmul.relu};
-    bool batches = p->batch > 1 && !(p->transpose_a && p->transpose_b);
+    bool several = p->batch > 1 || (blocks && p->batched);
+    bool batches = several && !(p->transpose_a && p->transpose_b);
+    if (blocks && !p->batched && (!fused || p->transpose_a)) {
+        return false;
+    }
     if (p->type_a != TRM_FLOAT32 || p->type_b != TRM_FLOAT32 || p->type_c != TRM_FLOAT32 ||
-        !(fused || batches || (p->batch == 1 && trmi_dense_fits(&q)))) {
+        !(fused || batches || (!p->batched && trmi_dense_fits(&q)))) {
         return false;
     }
     p->plan.problem = q;
@@ -161,9 +170,11 @@ static trm_status prepare(trmi_onednn *backend, const trm_program *program, cons
         return TRMI_FAIL(err, TRM_UNSUPPORTED, "%s: no fast product of these types or shapes",
                          step->name);
     }
-    p->dense = is_dense(step, p);
+    bool blocks = backend->blocks > 0;
+    p->dense = is_dense(step, p, blocks);
     if (p->dense) {
         trmi_dense_problem problem = p->plan.problem;
+        problem.any_rows = blocks;
         bool batches = p->batch > 1;
         p->threads = batches ? backend->threads : 1;
         p->scratch =
@@ -172,7 +183,10 @@ static trm_status prepare(trmi_onednn *backend, const trm_program *program, cons
             p->threads;
         return TRM_OK;
     }
+    p->by_block = step->over_samples && backend->apart;
+    p->k /= p->by_block ? backend->blocks : 1;
     formulate(p);
+    p->problem.blocks = !blocks ? 0 : step->over_samples && !p->by_block ? backend->blocks : 1;
     return p->algorithm->create(backend, &p->problem, &p->state, &p->scratch, err);
 }
 
@@ -270,6 +284,7 @@ trm_status trmi_onednn_bind_matmul(trmi_backend *backend, trmi_kernel *k, trm_er
         return status;
     }
     k->state = p;
+    k->by_block = p->by_block;
     k->run = !p->dense ? product_run : p->batch > 1 ? batch_run : dense_run;
     k->destroy = product_destroy;
     if (p->scratch + p->turned_bytes > k->step->scratch_bytes) {

@@ -16,6 +16,26 @@ static void leave(const trmi_gemm_isa *isa, const float *from, int64_t stride, i
     }
 }
 
+/* Splits that are nodes of a tree: neighbours are joined until one is left. */
+static void join_all(const trmi_gemm_isa *isa, float *sums, int64_t splits, int64_t stride,
+                     int64_t count) {
+    for (int64_t step = 1; step < splits; step *= 2) {
+        for (int64_t s = 0; s < splits; s += 2 * step) {
+            isa->sum(sums + s * stride, sums + s * stride, step * stride, 2, count);
+        }
+    }
+}
+
+void trmi_splits_join(const trmi_gemm_isa *isa, float *sums, int64_t splits, int64_t count,
+                      void *to, trm_dtype type) {
+#pragma omp for schedule(static)
+    for (int64_t i = 0; i < trmi_pieces(count, PIECE); i++) {
+        int64_t at = i * PIECE, each = trmi_min_i64(PIECE, count - at);
+        join_all(isa, sums + at, splits, count, each);
+        leave(isa, sums, count, 1, at, each, to, type);
+    }
+}
+
 void trmi_splits_add(const trmi_gemm_isa *isa, float *sums, int64_t splits, int64_t count, void *to,
                      trm_dtype type) {
     int64_t pieces = trmi_pieces(count, PIECE), first = trmi_max_i64(1, splits / 2);

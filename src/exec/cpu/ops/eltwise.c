@@ -175,16 +175,20 @@ static trm_status run_dropout(const trmi_kernel *k, const trmi_kernel_env *env, 
     (void)err;
     const eltwise_state *s = k->state;
     const trmi_attrs *attrs = k->step->attrs;
-    int64_t count = trm_shape_count(&trmi_kernel_output_buffer(k, 0)->shape);
-    uint64_t seed = trmi_mix(env->seed, env->step);
+    /* Masks of a block of samples depend on its number, wherever it is. */
+    int64_t blocks = k->step->block_stride != NULL ? k->program->blocks : 1;
+    int64_t count = trm_shape_count(&trmi_kernel_output_buffer(k, 0)->shape) / blocks,
+            pieces = (count + PIECE - 1) / PIECE;
     uint64_t stream = trmi_mix(attrs->dropout.key, TRMI_STREAM_DROPOUT);
     const char *x = trmi_kernel_input(k, env, 0);
     char *y = trmi_kernel_output(k, env, 0);
     int64_t bytes = s->half[0] ? 2 : 4;
 #pragma omp parallel for schedule(static)
-    for (int64_t at = 0; at < count; at += PIECE) {
+    for (int64_t i = 0; i < blocks * pieces; i++) {
+        int64_t block = i / pieces, at = i % pieces * PIECE, from = block * count + at;
         int64_t n = count - at < PIECE ? count - at : PIECE;
-        s->kernels->dropout(x + at * bytes, y + at * bytes, at, n, s->half[0], seed, stream,
+        s->kernels->dropout(x + from * bytes, y + from * bytes, at, n, s->half[0],
+                            trmi_mix(trmi_block_seed(k, env, block), env->step), stream,
                             attrs->dropout.rate);
     }
     return TRM_OK;

@@ -77,15 +77,17 @@ static int64_t product_bytes(const loss_state *s) {
     return most;
 }
 
-static void measure(loss_state *s, const trmi_buffer *x, const trmi_buffer *w, int threads,
-                    bool gradient) {
+static void measure(loss_state *s, const trm_program *program, const trmi_step *step, int threads) {
+    const trmi_buffer *x = &program->buffers[step->inputs[0]],
+                      *w = &program->buffers[step->inputs[1]];
     *s = (loss_state){.kernels = trmi_memory_kernels_best(),
                       .classes = w->shape.dim[0],
                       .width = w->shape.dim[1],
                       .threads = threads,
                       .half = x->dtype == TRM_BFLOAT16,
-                      .gradient = gradient};
-    s->rows = s->width > 0 ? trm_shape_count(&x->shape) / s->width : 0;
+                      .gradient = step->outputs_count > 1};
+    s->rows =
+        s->width > 0 ? trmi_of_block(program, step, trm_shape_count(&x->shape) / s->width) : 0;
     s->blocks = trmi_max_i64(1, trmi_pieces(s->classes, COLUMNS));
     int64_t at_once = trmi_max_i64(LEAST_ROWS, CHUNK_FLOATS / trmi_max_i64(1, s->classes));
     s->chunks = trmi_max_i64(1, trmi_pieces(s->rows, at_once));
@@ -313,8 +315,7 @@ static trm_status run_loss(const trmi_kernel *k, const trmi_kernel_env *env, trm
 int64_t trmi_onednn_linear_loss_scratch(trmi_onednn *state, const trm_program *program,
                                         const trmi_step *step) {
     loss_state s;
-    measure(&s, &program->buffers[step->inputs[0]], &program->buffers[step->inputs[1]],
-            state->threads, step->outputs_count > 1);
+    measure(&s, program, step, state->threads);
     return s.numbers_bytes + 2 * s.x_bytes + s.z_bytes + s.product_bytes;
 }
 
@@ -336,7 +337,8 @@ trm_status trmi_onednn_bind_linear_loss(trmi_backend *backend, trmi_kernel *kern
     if (s == NULL) {
         return TRM_NOMEM;
     }
-    measure(s, x, w, trmi_onednn_of(backend)->threads, gradient);
+    measure(s, kernel->program, kernel->step, trmi_onednn_of(backend)->threads);
+    kernel->by_block = kernel->step->over_samples;
     kernel->run = run_loss;
     return TRM_OK;
 }

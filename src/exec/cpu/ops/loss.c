@@ -124,17 +124,51 @@ static trm_status join_classes(const loss_state *s, trmi_norm_sync *sync, double
     return TRM_OK;
 }
 
-/* Adds total and number of samples over the ranks that hold the other samples. */
-static trm_status join_samples(trmi_norm_sync *sync, double *total, double *counted,
+/* The losses of rows [begin, end), added up. */
+static double add_losses(const loss_state *s, const trmi_attrs *a, const int32_t *labels,
+                         const double *numbers, int64_t begin, int64_t end) {
+    double total = 0, smoothing = a->xent.label_smoothing;
+    for (int64_t r = begin; r < end; r++) {
+        const double *of = numbers + PER_ROW * r;
+        if (!ignored(a, labels[r])) {
+            total +=
+                of[0] - (1 - smoothing) * of[1] - smoothing * of[2] / (double)all_classes(s, a);
+        }
+    }
+    return total;
+}
+
+/* This rank's losses and labels, or those of each of its blocks of samples, to the sums of all. */
+static trm_status join_samples(const loss_state *s, const trmi_attrs *a, const int32_t *labels,
+                               const double *numbers, trmi_norm_sync *sync, double sums[2],
                                trm_error *err) {
-    const double own[2] = {*total, *counted}, *all;
+    int32_t blocks = sync->blocks > 0 ? sync->blocks : 1;
+    double *own = sync->blocks > 0 ? sync->values : sums;
+    const double *all;
+    for (int32_t b = 0; b < blocks; b++) {
+        int64_t begin = s->rows / blocks * b,
+                end = b + 1 == blocks ? s->rows : begin + s->rows / blocks;
+        own[2 * b] = add_losses(s, a, labels, numbers, begin, end);
+        own[2 * b + 1] = 0;
+        for (int64_t r = begin; r < end; r++) {
+            own[2 * b + 1] += !ignored(a, labels[r]);
+        }
+    }
     TRMI_TRY(sync->gather(sync, own, 2, &all, err));
-    *total = *counted = 0;
+    sums[0] = sums[1] = 0;
     for (int32_t m = 0; m < sync->size; m++) {
-        *total += all[2 * m];
-        *counted += all[2 * m + 1];
+        sums[0] += all[2 * m];
+        sums[1] += all[2 * m + 1];
     }
     return TRM_OK;
+}
+
+/* Returns the ranks or blocks whose samples are joined; NULL: none. */
+static trmi_norm_sync *sync_of(const trmi_attrs *a, const trmi_kernel_env *env) {
+    if (a->xent.sync_samples != 0) {
+        return env->sync[a->xent.sync_samples];
+    }
+    return env->block_numbers != NULL ? env->norm_sync : NULL;
 }
 
 /* Computes the mean loss, the log-sum-exp of each row and the weight of a sample, for backward. */
@@ -144,31 +178,24 @@ static trm_status run_xent(const trmi_kernel *k, const trmi_kernel_env *env, trm
     const int32_t *labels = trmi_kernel_input(k, env, 1);
     float *loss = trmi_kernel_output(k, env, 0), *lse = trmi_kernel_output(k, env, 1);
     float *weight = trmi_kernel_output(k, env, 2);
-    double *numbers = (double *)(void *)env->arena[TRMI_ARENA_SCRATCH], total = 0;
-    double smoothing = a->xent.label_smoothing;
+    double *numbers = (double *)(void *)env->arena[TRMI_ARENA_SCRATCH];
+    trmi_norm_sync *sync = sync_of(a, env);
     int64_t labelled;
     TRMI_TRY(check_labels(s, a, labels, &labelled, err));
     row_numbers(s, a, trmi_kernel_input(k, env, 0), labels, numbers);
     if (a->xent.sync_classes != 0) {
         TRMI_TRY(join_classes(s, env->sync[a->xent.sync_classes], numbers, err));
     }
-    for (int64_t r = 0; r < s->rows; r++) {
-        const double *of = numbers + PER_ROW * r;
-        if (lse != NULL) {
-            lse[r] = (float)of[0];
-        }
-        if (!ignored(a, labels[r])) {
-            total +=
-                of[0] - (1 - smoothing) * of[1] - smoothing * of[2] / (double)all_classes(s, a);
-        }
+    for (int64_t r = 0; lse != NULL && r < s->rows; r++) {
+        lse[r] = (float)numbers[PER_ROW * r];
     }
-    double counted = (double)labelled;
-    if (a->xent.sync_samples != 0) {
-        TRMI_TRY(join_samples(env->sync[a->xent.sync_samples], &total, &counted, err));
+    double sums[2] = {add_losses(s, a, labels, numbers, 0, s->rows), (double)labelled};
+    if (sync != NULL) {
+        TRMI_TRY(join_samples(s, a, labels, numbers, sync, sums, err));
     }
-    double by = counted > 0 ? 1.0 / counted : 0;
+    double by = sums[1] > 0 ? 1.0 / sums[1] : 0;
     if (loss != NULL) {
-        *loss = (float)(total * by);
+        *loss = (float)(sums[0] * by);
     }
     if (weight != NULL) {
         *weight = (float)(a->xent.samples > 0 ? 1.0 / (double)a->xent.samples : by);
@@ -212,30 +239,52 @@ static trm_status run_xent_grad(const trmi_kernel *k, const trmi_kernel_env *env
 /* ---- binary cross-entropy
  *  ------------------------------------------------------------------------------ */
 
+/* Elements of a block of samples, or all. */
+static int64_t elements_together(const loss_state *s, int32_t blocks) {
+    return s->rows * s->classes / (blocks > 0 ? blocks : 1);
+}
+
 static trm_status run_bce(const trmi_kernel *k, const trmi_kernel_env *env, trm_error *err) {
-    (void)err;
     const loss_state *s = k->state;
-    int64_t count = s->rows * s->classes, pieces = (count + PIECE - 1) / PIECE,
+    trmi_norm_sync *sync = env->block_numbers != NULL ? env->norm_sync : NULL;
+    int32_t blocks = sync != NULL ? sync->blocks : 1, size = sync != NULL ? sync->size : 1;
+    int64_t count = elements_together(s, blocks), pieces = (count + PIECE - 1) / PIECE,
             bytes = s->half ? 2 : 4;
     const char *z = trmi_kernel_input(k, env, 0), *t = trmi_kernel_input(k, env, 1);
     double *partial = (double *)(void *)env->arena[TRMI_ARENA_SCRATCH], total = 0;
+    const double *all = partial + blocks * pieces;
 #pragma omp parallel for schedule(static)
-    for (int64_t p = 0; p < pieces; p++) {
-        int64_t at = p * PIECE, n = count - at < PIECE ? count - at : PIECE;
+    for (int64_t p = 0; p < blocks * pieces; p++) {
+        int64_t in = p % pieces * PIECE, at = p / pieces * count + in,
+                n = count - in < PIECE ? count - in : PIECE;
         partial[p] = s->kernels->bce(z + at * bytes, t + at * bytes, n, s->half);
     }
-    for (int64_t p = 0; p < pieces; p++) {
-        total += partial[p];
+    for (int32_t b = 0; b < blocks; b++) {
+        double sum = 0;
+        for (int64_t p = 0; p < pieces; p++) {
+            sum += partial[b * pieces + p];
+        }
+        partial[blocks * pieces + b] = sum;
     }
-    *(float *)trmi_kernel_output(k, env, 0) = count > 0 ? (float)(total / (double)count) : 0;
+    if (sync != NULL) {
+        TRMI_TRY(sync->gather(sync, all, 1, &all, err));
+    }
+    for (int32_t b = 0; b < size; b++) {
+        total += all[b];
+    }
+    *(float *)trmi_kernel_output(k, env, 0) =
+        count > 0 ? (float)(total / (double)(count * size)) : 0;
     return TRM_OK;
 }
 
 static trm_status run_bce_grad(const trmi_kernel *k, const trmi_kernel_env *env, trm_error *err) {
     (void)err;
     const loss_state *s = k->state;
-    int64_t count = s->rows * s->classes, bytes = s->half ? 2 : 4;
-    float scale = *(const float *)trmi_kernel_input(k, env, 0) / (float)(count > 0 ? count : 1);
+    int64_t count = s->rows * s->classes, bytes = s->half ? 2 : 4, whole = count;
+    if (env->block_numbers != NULL) { /* the mean is over the blocks of all ranks */
+        whole = elements_together(s, env->norm_sync->blocks) * env->norm_sync->size;
+    }
+    float scale = *(const float *)trmi_kernel_input(k, env, 0) / (float)(whole > 0 ? whole : 1);
     const char *z = trmi_kernel_input(k, env, 1), *t = trmi_kernel_input(k, env, 2);
     char *dz = trmi_kernel_output(k, env, 0);
 #pragma omp parallel for schedule(static)
@@ -251,10 +300,10 @@ static trm_status run_bce_grad(const trmi_kernel *k, const trmi_kernel_env *env,
 
 int64_t trmi_onednn_loss_scratch(trmi_onednn *state, const trm_program *program,
                                  const trmi_step *step) {
-    (void)state;
+    int64_t blocks = state->blocks > 0 ? state->blocks : 1;
     const trm_shape *z = &program->buffers[step->inputs[0]].shape;
     int64_t sums = step->op_kind == TRMI_OP_SOFTMAX_XENT ? PER_ROW * z->dim[0]
-                   : step->op_kind == TRMI_OP_BCE_LOGITS ? trm_shape_count(z) / PIECE + 1
+                   : step->op_kind == TRMI_OP_BCE_LOGITS ? trm_shape_count(z) / PIECE + 2 * blocks
                                                          : 0;
     return sums * (int64_t)sizeof(double);
 }

@@ -12,6 +12,9 @@
  *
  * With several ranks (norm_sync) the statistics of all ranks are gathered between the two passes.
  *
+ * With blocks of samples (strict determinism) groups are parts of one block of samples; each block's
+ * statistics go to all ranks, and all are joined in the order of their numbers.
+ *
  *      rows   [ b b b b | b b b b : b b b b | b b b b ]   blocks, groups, halves
  *      scratch  [ groups: 2 doubles a channel | vectors: 4 floats a channel ] [ per thread: 5 floats a channel ]
  */
@@ -38,6 +41,8 @@ enum { STREAM_BYTES = 16 << 20 }; /* larger outputs are stored past the caches *
 typedef struct norm_state {
     const trmi_norm_kernels *kernels;
     int64_t rows, channels, block_rows, blocks, groups;
+    /* blocks of samples, 0 = none; in each of them rows, blocks and groups */
+    int64_t samples, samples_rows, samples_blocks, samples_groups;
     int threads, half;
 } norm_state;
 
@@ -63,15 +68,26 @@ static bool is_gradient(trmi_op_kind kind) {
 }
 
 /* Sets shape, blocks and groups from a buffer. */
-static void make(norm_state *s, const trmi_buffer *x, int threads) {
+static void make(norm_state *s, const trmi_buffer *x, const trmi_onednn *backend) {
     s->channels = x->shape.dim[1];
     s->rows = s->channels == 0 ? 0 : trm_shape_count(&x->shape) / s->channels;
     s->block_rows = trmi_max_i64(BLOCK_ROWS_MIN, trmi_pieces(s->rows, BLOCKS_MAX));
     s->blocks = trmi_pieces(s->rows, s->block_rows);
     int64_t groups = trmi_max_i64(GROUPS_MIN, trmi_min_i64(GROUPS_MAX, s->rows / GROUP_ROWS));
     s->groups = trmi_min_i64(groups, s->blocks);
-    s->threads = threads;
+    s->threads = backend->threads;
     s->half = x->dtype == TRM_BFLOAT16;
+    if (backend->blocks > 0) {
+        s->samples = backend->blocks;
+        s->samples_rows = s->rows / s->samples;
+        s->block_rows = trmi_max_i64(BLOCK_ROWS_MIN, trmi_pieces(s->samples_rows, BLOCKS_MAX));
+        s->samples_blocks = trmi_pieces(s->samples_rows, s->block_rows);
+        s->samples_groups =
+            trmi_max_i64(1, trmi_min_i64(trmi_min_i64(GROUPS_MIN, s->samples_blocks),
+                                         s->samples_rows / GROUP_ROWS));
+        s->blocks = s->samples * s->samples_blocks;
+        s->groups = s->samples * s->samples_groups;
+    }
 }
 
 static int64_t shared_bytes(const norm_state *s) {
@@ -100,7 +116,7 @@ bool trmi_onednn_norm_supports(trmi_onednn *state, const trm_graph *graph, const
 int64_t trmi_onednn_norm_scratch(trmi_onednn *state, const trm_program *program,
                                  const trmi_step *step) {
     norm_state s = {0};
-    make(&s, &program->buffers[step->inputs[is_gradient(step->op_kind) ? 1 : 0]], state->threads);
+    make(&s, &program->buffers[step->inputs[is_gradient(step->op_kind) ? 1 : 0]], state);
     return trmi_scratch_bytes(shared_bytes(&s), own_bytes(&s), s.threads);
 }
 
@@ -146,10 +162,18 @@ static worker worker_of(const norm_state *s, const trmi_scratch *scratch) {
 }
 
 static int64_t block_of_group(const norm_state *s, int64_t group) {
+    if (s->samples > 0) {
+        return group / s->samples_groups * s->samples_blocks +
+               trmi_cut_at(s->samples_blocks, s->samples_groups, group % s->samples_groups);
+    }
     return s->groups > 0 ? trmi_cut_at(s->blocks, s->groups, group) : 0;
 }
 
 static int64_t row_of_block(const norm_state *s, int64_t block) {
+    if (s->samples > 0) {
+        return block / s->samples_blocks * s->samples_rows +
+               trmi_min_i64(s->samples_rows, block % s->samples_blocks * s->block_rows);
+    }
     return trmi_min_i64(s->rows, block * s->block_rows);
 }
 
@@ -234,6 +258,20 @@ static void join_statistics(const norm_state *s, char *shared, int64_t first, in
                             rows_of_groups(s, group, group + 1), width, to, to + s->channels);
 }
 
+/* Combines the groups [first, end) to mean and m2 of all channels. */
+static void combine_groups(const norm_state *s, char *shared, int64_t first, int64_t end,
+                           double *mean, double *m2) {
+    double n = 0;
+    memset(mean, 0, (size_t)s->channels * sizeof *mean);
+    memset(m2, 0, (size_t)s->channels * sizeof *m2);
+    for (int64_t g = first; g < end; g++) {
+        const double *from = group_at(s, shared, g);
+        double rows = rows_of_groups(s, g, g + 1);
+        s->kernels->join_groups(from, from + s->channels, n, rows, (int)s->channels, mean, m2);
+        n += rows;
+    }
+}
+
 /* Combines the two halves to mean and m2 of channels [c, c + width). */
 static void combine_halves(const norm_state *s, char *shared, int64_t c, int width, double *mean,
                            double *m2) {
@@ -290,8 +328,16 @@ static double rows_of_all(const norm_state *s, const double *all, int32_t size) 
 /* Gathers the statistics of all ranks to *all. */
 static trm_status gather_statistics(const norm_state *s, char *shared, trmi_norm_sync *sync,
                                     const double **all, trm_error *err) {
-    combine_halves(s, shared, 0, (int)s->channels, sync->values, sync->values + s->channels);
-    sync->values[2 * s->channels] = (double)s->rows;
+    for (int64_t b = 0; b < s->samples; b++) {
+        double *of = sync->values + b * (2 * s->channels + 1);
+        combine_groups(s, shared, b * s->samples_groups, (b + 1) * s->samples_groups, of,
+                       of + s->channels);
+        of[2 * s->channels] = (double)s->samples_rows;
+    }
+    if (s->samples == 0) {
+        combine_halves(s, shared, 0, (int)s->channels, sync->values, sync->values + s->channels);
+        sync->values[2 * s->channels] = (double)s->rows;
+    }
     return sync->gather(sync, sync->values, 2 * s->channels + 1, all, err);
 }
 
@@ -377,7 +423,9 @@ static trm_status run_train(const trmi_kernel *k, const trmi_kernel_env *env, tr
         {
             worker w = worker_of(s, &f.scratch);
             measure_groups(s, &w, f.pass.x, f.shared);
-            join_halves(s, f.shared, join_statistics);
+            if (s->samples == 0) {
+                join_halves(s, f.shared, join_statistics);
+            }
         }
         TRMI_TRY(gather_statistics(s, f.shared, sync, &f.all, err));
         f.size = f.all != NULL ? sync->size : 1;
@@ -508,17 +556,46 @@ static void gradient_pass(const void *job, int64_t begin, int64_t end) {
 
 static trm_status gather_sums(const norm_backward *f, trmi_norm_sync *sync, const double **all,
                               trm_error *err) {
-    int64_t channels = f->s->channels;
-    add_halves(f->s, f->shared, 0, (int)channels, sync->values, sync->values + channels);
-    sync->values[2 * channels] = (double)f->s->rows;
+    const norm_state *s = f->s;
+    int64_t channels = s->channels;
+    for (int64_t b = 0; b < s->samples; b++) {
+        double *of = sync->values + b * (2 * channels + 1);
+        memset(of, 0, (size_t)(2 * channels) * sizeof *of);
+        for (int64_t g = b * s->samples_groups; g < (b + 1) * s->samples_groups; g++) {
+            const double *from = group_at(s, f->shared, g);
+            for (int64_t i = 0; i < 2 * channels; i++) {
+                of[i] += from[i];
+            }
+        }
+        of[2 * channels] = (double)s->samples_rows;
+    }
+    if (s->samples == 0) {
+        add_halves(s, f->shared, 0, (int)channels, sync->values, sync->values + channels);
+        sync->values[2 * channels] = (double)s->rows;
+    }
     return sync->gather(sync, sync->values, 2 * channels + 1, all, err);
 }
 
+/* One channel's two sums over all ranks, or over all blocks of samples. */
+static void add_all(const norm_backward *f, int64_t c, double *sum, double *sum_x) {
+    *sum = *sum_x = 0;
+    for (int32_t r = 0; r < f->size; r++) {
+        const double *of = f->all + r * (2 * f->s->channels + 1);
+        *sum += of[c];
+        *sum_x += of[f->s->channels + c];
+    }
+}
+
 /* Computes, for channels [at, at + width), dgamma and dbeta of this rank (gradients are reduced
- * over ranks later), and the three coefficients of dx from the sums of all ranks. */
+ * over ranks later; with blocks of samples they are those of all), and the three coefficients of dx from the sums of all ranks. */
 static void settle_sums(const norm_backward *f, int64_t at, int width) {
     double sums[CHANNELS], sums_x[CHANNELS];
-    add_halves(f->s, f->shared, at, width, sums, sums_x);
+    for (int i = 0; f->s->samples > 0 && i < width; i++) {
+        add_all(f, at + i, &sums[i], &sums_x[i]);
+    }
+    if (f->s->samples == 0) {
+        add_halves(f->s, f->shared, at, width, sums, sums_x);
+    }
     for (int i = 0; i < width; i++) {
         int64_t c = at + i;
         double sum = sums[i], sum_x = sums_x[i], inv_std = (double)f->v.inv_std[c];
@@ -528,10 +605,8 @@ static void settle_sums(const norm_backward *f, int64_t at, int width) {
         if (f->dbeta != NULL) {
             f->dbeta[c] = (float)sum;
         }
-        for (int32_t r = 0; f->all != NULL && r < f->size; r++) {
-            const double *of = f->all + r * (2 * f->s->channels + 1);
-            sum = (r == 0 ? 0 : sum) + of[c];
-            sum_x = (r == 0 ? 0 : sum_x) + of[f->s->channels + c];
+        if (f->all != NULL) {
+            add_all(f, c, &sum, &sum_x);
         }
         double a = (double)f->v.gamma[c] * inv_std,
                slope = a * inv_std * inv_std * sum_x / f->count;
@@ -607,7 +682,9 @@ static trm_status run_gradient(const trmi_kernel *k, const trmi_kernel_env *env,
             worker w = worker_of(s, &scratch);
             norm_backward mine = for_worker(&f, &w);
             sum_groups(&mine, &w);
-            join_halves(s, f.shared, join_sums);
+            if (s->samples == 0) {
+                join_halves(s, f.shared, join_sums);
+            }
         }
         TRMI_TRY(gather_sums(&f, sync, &f.all, err));
         f.size = f.all != NULL ? sync->size : 1;
@@ -635,7 +712,7 @@ trm_status trmi_onednn_bind_norm(trmi_backend *backend, trmi_kernel *kernel, trm
         return TRMI_FAIL(err, TRM_NOMEM, "%s: no memory for its kernel", kernel->step->name);
     }
     s->kernels = kernels_for_cpu();
-    make(s, x, trmi_onednn_of(backend)->threads);
+    make(s, x, trmi_onednn_of(backend));
     kernel->state = s;
     kernel->destroy = destroy;
     bool train = kind == TRMI_OP_NORM_ACT || kind == TRMI_OP_BATCH_NORM;

@@ -325,14 +325,21 @@ bool trmi_onednn_float_supports(trmi_onednn *state, const trm_graph *graph, cons
            (layout == TRMI_CHANNELS_LAST && trmi_memory_fast_dtypes(graph, op));
 }
 
+/* What a run reads: of a sum over samples one block of them. */
+static trmi_buffer input_of(const trm_program *program, const trmi_step *step, int index) {
+    trmi_buffer x = program->buffers[step->inputs[index]];
+    x.shape.dim[0] /= step->over_samples ? program->blocks : 1;
+    return x;
+}
+
 int64_t trmi_onednn_reduce_scratch(trmi_onednn *state, const trm_program *program,
                                    const trmi_step *step) {
     (void)state;
     bool max_grad = step->op_kind == TRMI_OP_REDUCE_MAX_GRAD;
-    const trmi_buffer *x = &program->buffers[step->inputs[max_grad ? 1 : 0]];
+    const trmi_buffer x = input_of(program, step, max_grad ? 1 : 0);
     const trmi_buffer *y = &program->buffers[max_grad ? step->inputs[2] : step->outputs[0]];
     reduce_state s = {0};
-    make(&s, x, y, step->op_kind, step->attrs);
+    make(&s, &x, y, step->op_kind, step->attrs);
     return s.kept * s.blocks * s.width * (int64_t)sizeof(float);
 }
 
@@ -340,7 +347,8 @@ trm_status trmi_onednn_bind_reduce(trmi_backend *backend, trmi_kernel *kernel, t
     (void)backend;
     trmi_op_kind kind = kernel->step->op_kind;
     bool max_grad = kind == TRMI_OP_REDUCE_MAX_GRAD;
-    const trmi_buffer *x = trmi_kernel_input_buffer(kernel, max_grad ? 1 : 0);
+    const trmi_buffer of_run = input_of(kernel->program, kernel->step, max_grad ? 1 : 0),
+                      *x = &of_run;
     const trmi_buffer *y =
         max_grad ? trmi_kernel_input_buffer(kernel, 2) : trmi_kernel_output_buffer(kernel, 0);
     if (!fast(x) || !fast(y) || (max_grad && x->dtype != y->dtype)) {
@@ -352,6 +360,7 @@ trm_status trmi_onednn_bind_reduce(trmi_backend *backend, trmi_kernel *kernel, t
     }
     s->kernels = trmi_memory_kernels_best();
     make(s, x, y, kind, kernel->step->attrs);
+    kernel->by_block = kernel->step->over_samples;
     kernel->run = max_grad ? run_max_grad : run_reduce;
     return TRM_OK;
 }

@@ -24,8 +24,8 @@ enum {
 
 typedef struct setup {
     trm_exec_options options;
-    int64_t block; /* samples of a lane; 0: no lanes */
-    bool poison, dropout;
+    int64_t block; /* samples of a block; 0: no blocks */
+    bool poison, dropout, clicks, mean, tokens, rms;
 } setup;
 
 typedef struct outcome {
@@ -82,6 +82,52 @@ static trm_node network(trm_graph *g, int64_t batch, bool dropout) {
     return trm_softmax_cross_entropy(g, dense(g, "fc3", x, HIDDEN, CLASSES), label, NULL);
 }
 
+enum { FIELDS = 3, ROWS = 7, WIDTH = 5 };
+
+/* A click model: two tables with equal ids, of which some come in several blocks, pairs, a dense part
+ * and a logistic loss; or, for `mean`, a mean that nothing is fused into. */
+static trm_node clicks(trm_graph *g, int64_t batch, bool mean) {
+    trm_node ids = trm_input(g, "ids", TRM_INT32, trm_shape_of(batch, FIELDS));
+    trm_node target = trm_input(g, "target", TRM_FLOAT32, trm_shape_of(batch, 1));
+    trm_node table = trm_parameter(g, "deep.table", trm_shape_of(ROWS, WIDTH), TRM_INIT_LINEAR);
+    trm_node wide = trm_parameter(g, "wide.table", trm_shape_of(ROWS, 1), TRM_INIT_LINEAR);
+    trm_node rows = trm_embedding(g, table, ids), weights = trm_embedding(g, wide, ids);
+    trm_node pairs = trm_pair_dots(g, rows);
+    trm_node x = trm_concat(
+        g, (trm_node[]){trm_reshape(g, rows, trm_shape_of(batch, FIELDS * WIDTH)), pairs}, 2, 1);
+    int64_t width = FIELDS * WIDTH + FIELDS * (FIELDS - 1) / 2;
+    x = trm_relu(g, dense(g, "fc1", x, width, HIDDEN));
+    x = trm_add(g, dense(g, "fc2", x, HIDDEN, 1),
+                trm_reduce_sum(g, trm_reshape(g, weights, trm_shape_of(batch, FIELDS)),
+                               (int32_t[]){1}, 1, true));
+    if (!mean) {
+        return trm_bce_with_logits(g, x, target);
+    }
+    x = trm_sub(g, trm_sigmoid(g, x), target);
+    return trm_reduce_mean(g, trm_mul(g, x, x), NULL, 0, false);
+}
+
+enum { TOKENS = 4, HEADS = 2, MODEL = 8, WORDS = 11 };
+
+/* A layer of a transformer: positions, norms, attention, and a loss of which logits do not exist. */
+static trm_node transformer(trm_graph *g, int64_t batch, bool rms) {
+    trm_node ids = trm_input(g, "ids", TRM_INT32, trm_shape_of(batch, TOKENS));
+    trm_node next = trm_input(g, "label", TRM_INT32, trm_shape_of(batch, TOKENS));
+    trm_node words = trm_parameter(g, "words", trm_shape_of(WORDS, MODEL), TRM_INIT_LINEAR);
+    trm_node where = trm_parameter(g, "where", trm_shape_of(TOKENS, MODEL), TRM_INIT_LINEAR);
+    trm_node gamma = trm_parameter(g, "norm.weight", trm_shape_of(MODEL), TRM_INIT_ONE);
+    trm_node x = trm_add(g, trm_embedding(g, words, ids), where);
+    trm_node y =
+        rms ? trm_rms_norm(g, x, gamma, 0)
+            : trm_layer_norm(g, x, gamma,
+                             trm_parameter(g, "norm.bias", trm_shape_of(MODEL), TRM_INIT_ZERO), 0);
+    y = trm_attention_packed(g, dense(g, "qkv", y, MODEL, 3 * MODEL), HEADS, 0, TRM_NO_NODE,
+                             &(trm_attention_options){.causal = true});
+    x = trm_add(g, x, dense(g, "out", y, MODEL, MODEL));
+    x = trm_add(g, x, dense(g, "down", trm_silu(g, dense(g, "up", x, MODEL, 16)), 16, MODEL));
+    return trm_linear_cross_entropy(g, x, words, next, NULL);
+}
+
 static trm_status make(const setup *s, trm_comm *comm, int64_t batch, trm_exec **out,
                        trm_error *err) {
     trm_graph *g;
@@ -90,8 +136,10 @@ static trm_status make(const setup *s, trm_comm *comm, int64_t batch, trm_exec *
         return status;
     }
     trm_exec_options options = s->options;
-    options.loss = network(g, s->block > 0 ? s->block : batch, s->dropout);
-    options.lanes = s->block > 0 ? (int32_t)(batch / s->block) : 0;
+    options.loss = s->tokens   ? transformer(g, batch, s->rms)
+                   : s->clicks ? clicks(g, batch, s->mean)
+                               : network(g, batch, s->dropout);
+    options.blocks = s->block > 0 ? (int32_t)(batch / s->block) : 0;
     options.seed = 7;
     options.tuning_file = "";
     options.parallel.comm = comm;
@@ -120,12 +168,46 @@ static trm_status feed(trm_exec *exec, int step, int rank, int size, trm_error *
     return status == TRM_OK ? trm_exec_feed(exec, "label", &labels, err) : status;
 }
 
+static trm_status feed_tokens(trm_exec *exec, int step, int rank, int size, trm_error *err) {
+    int32_t ids[SAMPLES * TOKENS], next[SAMPLES * TOKENS];
+    int64_t batch = SAMPLES / size;
+    for (int64_t i = 0; i < batch * TOKENS; i++) {
+        int64_t sample = (step * SAMPLES + rank) + size * (i / TOKENS), t = i % TOKENS;
+        ids[i] = (int32_t)((sample * sample + 3 * t) % WORDS);
+        next[i] = (int32_t)((sample * sample + 3 * t + 3) % WORDS);
+    }
+    const trm_tensor words = {ids, TRM_INT32, trm_shape_of(batch, TOKENS)};
+    const trm_tensor labels = {next, TRM_INT32, trm_shape_of(batch, TOKENS)};
+    trm_status status = trm_exec_feed(exec, "ids", &words, err);
+    return status == TRM_OK ? trm_exec_feed(exec, "label", &labels, err) : status;
+}
+
+/* Ids of which each comes a few times. */
+static trm_status feed_clicks(trm_exec *exec, int step, int rank, int size, trm_error *err) {
+    int32_t ids[SAMPLES * FIELDS];
+    float target[SAMPLES];
+    int64_t batch = SAMPLES / size;
+    for (int64_t i = 0; i < batch; i++) {
+        int64_t sample = (step * SAMPLES + rank) + size * i;
+        for (int64_t k = 0; k < FIELDS; k++) {
+            ids[i * FIELDS + k] = (int32_t)((sample * sample + 3 * k + step) % ROWS);
+        }
+        target[i] = (float)(sample * 5 % 3 == 0);
+    }
+    const trm_tensor all = {ids, TRM_INT32, trm_shape_of(batch, FIELDS)};
+    const trm_tensor targets = {target, TRM_FLOAT32, trm_shape_of(batch, 1)};
+    trm_status status = trm_exec_feed(exec, "ids", &all, err);
+    return status == TRM_OK ? trm_exec_feed(exec, "target", &targets, err) : status;
+}
+
 static trm_status steps(trm_exec *exec, const setup *s, int rank, int size, outcome *o,
                         trm_error *err) {
     int32_t accumulate = s->options.accumulate > 1 ? s->options.accumulate : 1;
     for (int step = 0; step < STEPS; step++) {
         for (int32_t a = 0; a < accumulate; a++) {
-            trm_status status = feed(exec, step * accumulate + a, rank, size, err);
+            trm_status status = (s->tokens   ? feed_tokens
+                                 : s->clicks ? feed_clicks
+                                             : feed)(exec, step * accumulate + a, rank, size, err);
             if (s->poison && rank == size - 1 && step == 1) {
                 trm_tensor image;
                 status = trm_exec_input(exec, "image", &image, err);
@@ -178,7 +260,7 @@ static shared *play(setup s, int ranks) {
     if (ranks == 1) {
         train(&s, NULL, 0, 1, &all->of[0]);
     } else {
-        ranks_run_joined(ranks, false, rank_main, all, "lanes");
+        ranks_run_joined(ranks, false, rank_main, all, "strict");
     }
     return all;
 }
@@ -310,7 +392,49 @@ static void options_keep_the_bits(void **state) {
     drop(sum);
 }
 
-static void a_nan_in_a_lane_stops_all_ranks(void **state) {
+/* One rank updates the rows that it looked up, more ranks a dense table. */
+static void tables_have_the_same_bits(void **state) {
+    static const trm_optimizer_options optimizers[] = {{.kind = TRM_MOMENTUM, .momentum = 0.9},
+                                                       {.kind = TRM_ADAM},
+                                                       {.kind = TRM_SGD, .clip_norm = 0.01}};
+    for (int i = 0; i < 6; i++) {
+        setup s = blocks(i == 5 ? "ref" : NULL, i % 2 + 1);
+        s.clicks = true;
+        s.mean = i >= 3;
+        s.options.optimizer = optimizers[i % 3];
+        shared *one = play_ok(s, 1);
+        s.options.threads = 3;
+        same_bits(one, s, 1, "tables, threads");
+        s.options.threads = 1;
+        for (int n = 2; n <= 6; n++) {
+            if (SAMPLES % (n * s.block) == 0) {
+                same_bits(one, s, n, "tables");
+            }
+        }
+        drop(one);
+    }
+}
+
+static void transformers_have_the_same_bits(void **state) {
+    for (int i = 0; i < 4; i++) {
+        setup s = blocks(i == 3 ? "ref" : NULL, i % 2 + 1);
+        s.tokens = true;
+        s.rms = i == 2;
+        shared *one = play_ok(s, 1);
+        assert_true(one->of[0].loss[0] > one->of[0].loss[STEPS - 1]);
+        s.options.threads = 3;
+        same_bits(one, s, 1, "tokens, threads");
+        s.options.threads = 1;
+        for (int n = 2; n <= 6; n++) {
+            if (SAMPLES % (n * s.block) == 0) {
+                same_bits(one, s, n, "tokens");
+            }
+        }
+        drop(one);
+    }
+}
+
+static void a_nan_in_a_block_stops_all_ranks(void **state) {
     setup s = blocks(NULL, 2);
     s.poison = true;
     for (int n = 1; n <= 3; n++) {
@@ -339,6 +463,8 @@ static void impossible_options_are_refused(void **state) {
     CHECK_FAILS(make(&s, NULL, SAMPLES, &exec, &err), TRM_INVALID, err, "groups of 2");
     s.options.parallel.sync_batch_norm = TRM_NORM_LOCAL;
     CHECK_FAILS(make(&s, NULL, SAMPLES, &exec, &err), TRM_INVALID, err, "over the whole batch");
+    s.options.parallel.sync_batch_norm = TRM_NORM_LOCAL;
+    CHECK_FAILS(make(&s, NULL, SAMPLES, &exec, &err), TRM_INVALID, err, "over the whole batch");
     s = blocks(NULL, 2);
     CHECK_OK(make(&s, NULL, SAMPLES, &exec, &err), err);
     int32_t labels[2] = {0};
@@ -356,7 +482,9 @@ int main(void) {
         cmocka_unit_test(any_number_of_threads_has_the_same_bits),
         cmocka_unit_test(blocks_are_the_batch_to_the_last_digits),
         cmocka_unit_test(options_keep_the_bits),
-        cmocka_unit_test(a_nan_in_a_lane_stops_all_ranks),
+        cmocka_unit_test(tables_have_the_same_bits),
+        cmocka_unit_test(transformers_have_the_same_bits),
+        cmocka_unit_test(a_nan_in_a_block_stops_all_ranks),
         cmocka_unit_test(impossible_options_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
