@@ -30,6 +30,7 @@ OPTIONAL = {
     'trm_estimator_create': 'params', 'trm_train_and_evaluate': 'train eval out',  # train: a server needs none
    
     'trm_meter_describe': 'median best', 'trm_exec_profile': 'beside step_seconds',
+    'trm_gpt2': 'options', 'trm_gpt2_loss': 'options', 'trm_mixture_of_experts': 'load_balance',
     'trm_graph_create': 'options', 'trm_batch_norm': 'options', 'trm_conv2d': 'options',
     'trm_attention': 'options', 'trm_attention_packed': 'options', 'trm_linear_cross_entropy': 'options',
     'trm_mixture_of_experts': 'load_balance',

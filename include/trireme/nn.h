@@ -41,7 +41,7 @@ TRM_API trm_node trm_lenet(trm_graph *graph, trm_node image, int64_t classes);
 /* ---- language --------------------------------------------------------------------------------
  */
 
-/* Zero is the small model's number: 124,439,808 parameters. */
+/* Zero is the small model's number: 124,439,808 parameters. Functions take NULL for zeros. */
 typedef struct trm_gpt2_options {
     int64_t layers;     /* 12 */
     int64_t width;      /* 768; a multiple of heads */

@@ -151,14 +151,12 @@ static trm_node hidden_states(trm_graph *g, trm_node ids, const trm_gpt2_options
 }
 
 trm_node trm_gpt2(trm_graph *g, trm_node ids, const trm_gpt2_options *options) {
-    TRMI_NEED_IN(g, TRM_NO_NODE, options);
     trm_node table, x = hidden_states(g, ids, options, &table);
     return trm_linear(g, x, table, TRM_NO_NODE);
 }
 
 trm_node trm_gpt2_loss(trm_graph *g, trm_node ids, trm_node targets,
                        const trm_gpt2_options *options) {
-    TRMI_NEED_IN(g, TRM_NO_NODE, options);
     trm_node table, x = hidden_states(g, ids, options, &table);
     return trm_linear_cross_entropy(
         g, x, table, targets, &(trm_xent_options){.use_ignore_index = true, .ignore_index = -100});
