@@ -261,16 +261,32 @@ static trm_status build_model(trainer *t, trm_error *err) {
     return TRM_OK;
 }
 
+static bool has_states(const trm_model *model) {
+    bool any = false;
+    for (int32_t i = 0; i < trm_exec_variable_count(model->train.exec); i++) {
+        any = any || trm_exec_variable(model->train.exec, i).kind == TRM_VARIABLE_STATE;
+    }
+    return any;
+}
+
 /* Loads running statistics (batch norm) of the newest checkpoint after a restart: servers do not
- * hold them. An error is only logged, because training corrects them. */
+ * hold them. An error is only logged, because training corrects them; so is that the servers' logs
+ * go further than the checkpoint. */
 static void restore_states(const trainer *t) {
     trm_error err;
     int32_t skipped;
     int64_t step;
     const char *dir = t->e->config.model_dir;
-    if (dir != NULL && trm_checkpoint_latest(dir, &step, NULL) == TRM_OK &&
-        trm_model_load(t->model, dir, true, &skipped, &err) != TRM_OK) {
+    const bool step_found = dir != NULL && trm_checkpoint_latest(dir, &step, NULL) == TRM_OK;
+    if (step_found && trm_model_load(t->model, dir, true, &skipped, &err) != TRM_OK) {
         trmi_log(TRM_LOG_WARN, "train", "running statistics begin anew: %s", err.message);
+    } else if (step_found && t->e->is_chief && has_states(t->model) &&
+               (uint64_t)step < trm_model_global_step(t->model)) {
+        trmi_log(
+            TRM_LOG_WARN, "train",
+            "running statistics of batch norm are of step %lld (the newest checkpoint), weights "
+            "of step %llu: evaluations differ a little from those of an undisturbed job",
+            (long long)step, (unsigned long long)trm_model_global_step(t->model));
     }
 }
 
