@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* trireme/base.h: the words that every room uses: status and error record, data types, shapes,
- * tensor views, and the log sink.
+/* trireme/base.h: what all other headers use: status and error record, data types, shapes, tensor
+ * views, the log and facts about this machine.
  *
- * Every fallible function returns a trm_status and takes a caller-owned trm_error as its last
- * argument (NULL if uninterested):
+ * Three doors lead into the library. Open trireme/train.h for a model that the library trains
+ * (network, loss, optimiser, callbacks); trireme/exec.h for a training loop of your own over a
+ * compiled graph; trireme/dist.h to run a program of any framework on many ranks.
+ *
+ * A function that can fail returns a trm_status and takes, as its last argument, a trm_error that
+ * belongs to the caller (NULL: the sentence is not wanted):
  *
  *     trm_error err;
  *     if (trm_model_train(model, &options, &err) != TRM_OK) {
@@ -11,9 +15,21 @@
  *         return trm_status_exit_code(err.status);
  *     }
  *
- * The error is written once, by the function that first knows; callers propagate it unchanged. A
+ * The function that detects an error writes the record once; its callers pass it on unchanged. A
  * program that ends at its first error writes TRM_OR_EXIT(trm_model_train(model, &options, &err)).
- */
+ *
+ * A NULL where a function needs a pointer is an error, too (INVALID, naming the argument);
+ * functions that return no status then do nothing and return zero or NULL.
+ *
+ * Comments of functions have one form: sentences first, then tags in this order, each only where it
+ * adds something:
+ *
+ *   param    an argument: shape, unit, what zero or NULL means
+ *   returns  the value; functions that return a trm_status return TRM_OK unless an error is named
+ *   errors   statuses that the function returns, without TRM_, and when
+ *   owns     what the caller must free, and how; or how long a borrowed pointer is valid
+ *   threads  which threads may call; without it: one thread at a time per object
+ *   source   paper or specification */
 #ifndef TRIREME_BASE_H
 #define TRIREME_BASE_H
 
@@ -41,7 +57,7 @@ extern "C" {
 #define TRM_PRINTF(fmt_index, first)
 #endif
 
-/* One code per decision that a caller can take. TRM_END and TRM_PENDING are not errors. */
+/* One code for each decision that a caller can take. TRM_END and TRM_PENDING are not errors. */
 #define TRM_STATUS_LIST(X)                                                                         \
     X(TRM_OK, 0, "ok")                                                                             \
     X(TRM_END, 1, "end of the data")                                                               \
@@ -64,32 +80,38 @@ typedef enum trm_status {
 #undef TRM_STATUS_ENUM
 } trm_status;
 
-/* The error record: plain data, exactly 256 bytes, so that it can cross threads, languages and the
- * wire (rank 3's cause is what the user reads on rank 0). Nothing in it needs to be freed. */
+/* The error record: plain data of exactly 256 bytes without pointers, so that it can be copied
+ * between threads, languages and processes (rank 0 shows the first cause, wherever it arose).
+ * Nothing in it needs to be freed. */
 typedef struct trm_error {
     int32_t status;    /* a trm_status */
-    int32_t rank;      /* the rank where it was decided, -1 when there is only one */
-    int32_t sys_errno; /* errno at that moment, 0 if none */
-    int32_t line;      /* source line of the decision */
-    char file[24];     /* source file of the decision, tail of its path */
-    char message[216]; /* one sentence: what was expected, what was found, what to do */
+    int32_t rank;      /* rank that detected the error; -1 when there is only one */
+    int32_t sys_errno; /* errno at that moment; 0 = none */
+    int32_t line;      /* source line that detected the error */
+    char file[24];     /* its source file, the last part of the path */
+    char message[216]; /* one sentence: what is wrong, found and expected, what to do */
 } trm_error;
 
-/* Name ("TRM_IO") and sentence ("a file could not be read or written") of a status.
- *   owns  static strings   thread any */
+/* Returns the name of a status ("TRM_IO").
+ *   owns     static string
+ *   threads  any */
 TRM_API const char *trm_status_name(trm_status status);
+/* Returns the meaning of a status in words ("a file could not be read or written").
+ *   owns     static string
+ *   threads  any */
 TRM_API const char *trm_status_text(trm_status status);
 
-/* The process exit code of a status: 0 done, 1 job failed, 2 wrong use, 3 bad data or file,
- * 4 out of memory or disk, 5 a peer failed or timed out. */
+/* Returns the process exit code for a status: 0 done, 1 job failed, 2 wrong use, 3 bad data or
+ * file, 4 out of memory or disk, 5 a peer failed or timed out.
+ *   threads  any */
 TRM_API int trm_status_exit_code(trm_status status);
 
-/* For programs: writes the error's sentence to stderr and ends the process with the exit code of
- * its status. */
+/* Writes the error's sentence to stderr and ends the process with the exit code of its status. For
+ * programs, not for libraries. */
 TRM_API TRM_NO_RETURN void trm_error_exit(const trm_error *err);
 
-/* For programs: the call, in which `err` is a trm_error that is declared here; trm_error_exit unless
- * it gives TRM_OK. */
+/* Runs the call and ends the process by trm_error_exit unless the call returns TRM_OK. The macro
+ * declares the trm_error `err` that the call names. For programs, not for libraries. */
 #define TRM_OR_EXIT(call)                                                                          \
     do {                                                                                           \
         trm_error err;                                                                             \
@@ -100,7 +122,8 @@ TRM_API TRM_NO_RETURN void trm_error_exit(const trm_error *err);
         }                                                                                          \
     } while (0)
 
-/* Frees text and arrays that a function has handed out to its caller. NULL is fine. */
+/* Frees text or an array that a function of this library gave to its caller. NULL is accepted.
+ *   threads  any */
 TRM_API void trm_free(void *memory);
 
 /* Data types. The numeric values are part of the wire and file formats: append only. */
@@ -121,8 +144,12 @@ typedef enum trm_dtype {
 #undef TRM_DTYPE_ENUM
 } trm_dtype;
 
-/* Bytes of one element (0 for an unknown dtype) and the name ("float32"). */
+/* Returns the bytes of one element; 0 for an unknown type.
+ *   threads  any */
 TRM_API size_t trm_dtype_bytes(trm_dtype dtype);
+/* Returns the name of a type ("float32").
+ *   owns     static string
+ *   threads  any */
 TRM_API const char *trm_dtype_name(trm_dtype dtype);
 
 #define TRM_MAX_RANK 6
@@ -133,68 +160,94 @@ typedef struct trm_shape {
     int64_t dim[TRM_MAX_RANK];
 } trm_shape;
 
-/* trm_shape_of(2, 3, 4): a shape from its dimensions. */
+/* Makes a shape from its dimensions: trm_shape_of(2, 3, 4). */
 #define trm_shape_of(...)                                                                          \
     trm_shape_make((int32_t)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)),                  \
                    (const int64_t[]){__VA_ARGS__})
+/* Makes a shape from an array of dimensions.
+ *   param    dim: [rank] sizes, outermost first; rank is at most TRM_MAX_RANK
+ *   threads  any */
 TRM_API trm_shape trm_shape_make(int32_t rank, const int64_t *dim);
-/* Number of elements; -1 if a dimension is negative, there are too many, or the product does not
- * fit int64. */
+/* Returns the number of elements; -1 if a dimension is negative, the rank is too high, or the
+ * product does not fit int64.
+ *   threads  any */
 TRM_API int64_t trm_shape_count(const trm_shape *shape);
+/* Returns true if both shapes have the same rank and dimensions.
+ *   threads  any */
 TRM_API bool trm_shape_equal(const trm_shape *a, const trm_shape *b);
-/* Writes "[2, 3, 4]" (truncated to `size`, always terminated) and returns `text`. */
+/* Writes a shape as "[2, 3, 4]", cut off at `size` bytes and always terminated.
+ *   returns  text
+ *   threads  any */
 TRM_API const char *trm_shape_format(const trm_shape *shape, char *text, size_t size);
 
-/* A view of dense row-major elements. Borrowed: the view owns nothing. */
+/* A view of dense row-major elements. A view owns nothing. */
 typedef struct trm_tensor {
     void *data;
     trm_dtype dtype;
     trm_shape shape;
 } trm_tensor;
+/* Returns the bytes of all elements of a tensor.
+ *   threads  any */
 TRM_API int64_t trm_tensor_bytes(const trm_tensor *tensor);
 
-/* Until a sink is set (NULL: none), warnings and errors go to stderr. One call a line, no newline.
- *   thread  the sink may be called from any thread; set it before the first other call */
+/* Severity of a log line, from the most to the least severe. */
 typedef enum trm_log_level {
     TRM_LOG_ERROR,
     TRM_LOG_WARN,
     TRM_LOG_INFO,
     TRM_LOG_DEBUG
 } trm_log_level;
+/* Receives one log line, without its newline. `room` names the part of the library that wrote it.
+ *   threads  any, also several at the same time */
 typedef void (*trm_log_sink)(void *context, trm_log_level level, const char *room,
                              const char *line);
+/* Sends log lines up to level `most_verbose` to `sink`. Until the first call, warnings and errors
+ * go to stderr.
+ *   param    sink: NULL = lines are dropped
+ *   threads  call it before all other functions */
 TRM_API void trm_log_set_sink(trm_log_sink sink, void *context, trm_log_level most_verbose);
 
-/* "0.2.0". */
+/* Returns the version of the library ("0.2.0").
+ *   owns     static string
+ *   threads  any */
 TRM_API const char *trm_version(void);
 
 /* ==== this machine ========================================================================== */
 
-/* What this machine and this build have, for programs that report it. */
+/* What this machine and this build offer, for programs that report it. */
 
 typedef struct trm_machine {
-    char cpu[64];
-    char isa[32];  /* "avx512_bf16", "avx512", "avx2", "plain": what our kernels use */
-    int32_t cores; /* that this process may use: affinity and cgroup quota */
-    int32_t cores_online;
-    int64_t memory_bytes; /* that this process may use: RAM and cgroup limit */
-    int64_t memory_free_bytes;
-    char onednn[32];                   /* "2.6.3", "" when built without */
-    int32_t omp_threads;               /* OpenMP's default, 0 when built without */
-    char huge_pages[16];               /* "always", "madvise", "never", "" unknown */
-    int64_t shm_bytes, shm_free_bytes; /* /dev/shm; -1 = none */
-    char cache[256];                   /* the cache directory, "" when there is none */
-    char host[64];
-    char kernel[64];
+    char cpu[64]; /* model name of the CPU */
+    /* instruction set that the kernels use: "avx512_bf16", "avx512", "avx2", "plain" */
+    char isa[32];
+    int32_t cores;             /* CPUs that this process may use: affinity and cgroup quota */
+    int32_t cores_online;      /* CPUs of the machine */
+    int64_t memory_bytes;      /* RAM that this process may use: machine and cgroup limit */
+    int64_t memory_free_bytes; /* of that, free now */
+    char onednn[32];           /* version of oneDNN; "" when built without */
+    int32_t omp_threads;       /* OpenMP's default thread count; 0 when built without */
+    char huge_pages[16];       /* "always", "madvise", "never"; "" = unknown */
+    int64_t shm_bytes, shm_free_bytes; /* of /dev/shm; -1 = none */
+    char cache[256];                   /* the cache directory; "" = none */
+    char host[64];                     /* host name */
+    char kernel[64];                   /* release of the kernel */
 } trm_machine;
-/* Asks the machine; microseconds. thread: any */
+/* Fills in what this machine and this build offer. Takes microseconds.
+ *   threads  any */
 TRM_API void trm_machine_ask(trm_machine *out);
 
-/* Peak and present resident bytes of this process, what other processes count for of the latter
- * (memory that ranks share is in all of them), and monotonic seconds. */
+/* Returns the peak resident memory of this process in bytes.
+ *   threads  any */
 TRM_API int64_t trm_peak_bytes(void);
+/* Returns the present resident memory of this process in bytes.
+ *   threads  any */
 TRM_API int64_t trm_resident_bytes(void);
+/* Returns the part of the resident memory that other processes count too, in bytes (memory that
+ * ranks share is in the resident memory of each).
+ *   threads  any */
 TRM_API int64_t trm_shared_bytes(void);
+/* Returns monotonic time in seconds.
+ *   threads  any */
 TRM_API double trm_now_seconds(void);
 
 #ifdef __cplusplus

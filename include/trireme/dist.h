@@ -1,11 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* trireme/dist.h: a job of many ranks: who this process is, how ranks start and meet, collectives, and
- * three calls that make a training program distributed.
+/* trireme/dist.h: a job of many ranks. Choose this door if the training program is your own, with
+ * any framework: the three calls at the end shard its data, broadcast its weights and all-reduce
+ * its gradients. Programs of trireme/train.h and trireme/exec.h pass a communicator made here as
+ * parallel.comm.
  *
- *     cluster       rank, size, hosts and roles of this process, from whatever started it
- *     launching     the processes of a job on this host
- *     collectives   communicators, and operations on them
- *     three calls   shard the data, broadcast the weights, all-reduce the gradients */
+ *     trm_distribute_shard_and_rebatch(NULL, NULL, 256, &batch, &err);
+ *     trm_distribute_broadcast(NULL, weights, count, 0, &err);
+ *     trm_distribute_all_reduce(NULL, gradients, count, TRM_REDUCTION_MEAN, &err);      each step
+ *
+ * Sections:
+ *
+ *   cluster       rank, size, hosts and roles of this process; rank tables; the job's token
+ *   launching     the processes of a job on this host
+ *   collectives   communicators, and operations on them
+ *   three calls   data, weights and gradients of a program of your own */
 #ifndef TRIREME_DIST_H
 #define TRIREME_DIST_H
 
@@ -18,17 +26,17 @@ extern "C" {
 
 /* ==== cluster =============================================================================== */
 
-/* Who am I? Rank, size, hosts and roles of this process, from whatever started
- * it; rank tables; the token that peers on other hosts must know.
+/* Rank, size, hosts and roles of this process, from the environment that its launcher made; rank
+ * tables; the token that processes on other hosts must have.
  *
  *     trm_cluster *cluster;
- *     trm_cluster_from_env(NULL, NULL, NULL, &cluster, &err);     // the only call that reads the environment
+ *     trm_cluster_from_env(NULL, NULL, NULL, &cluster, &err);
  *     const trm_cluster_info *me = trm_cluster_get(cluster);
  *     printf("rank %d of %d, from %s\n", me->rank, me->size, me->source);
  *
- * Sources, first match wins: flags, TF_CONFIG, rank table (RANK_TABLE_FILE), CM_*, trireme run,
- * torchrun (also PyTorchJob), Open MPI, MPICH/PMI, PMIx, MVAPICH, Slurm step, MindSpore MS_*;
- * otherwise one single process. Two sources that disagree are TRM_INVALID naming both.
+ * Sources, the first that is there counts: flags, TF_CONFIG, rank table (RANK_TABLE_FILE), CM_*,
+ * trireme run, torchrun (also PyTorchJob), Open MPI, MPICH/PMI, PMIx, MVAPICH, Slurm step,
+ * MindSpore's MS_*; else a single process. Two sources that disagree are an error that names both.
  */
 
 typedef enum trm_role {
@@ -38,129 +46,155 @@ typedef enum trm_role {
     TRM_ROLE_EVALUATOR = 3,
     TRM_ROLE_SCHEDULER = 4 /* MindSpore's MS_SCHED: trm_cluster_join waits for the job's end */
 } trm_role;
-/* "worker", "chief", "ps", "evaluator", "scheduler". */
+/* Returns the name of a role: "worker", "chief", "ps", "evaluator", "scheduler".
+ *   owns     static string
+ *   threads  any */
 TRM_API const char *trm_role_name(trm_role role);
 
-/* What the command line says. Zero means not given, everywhere. Strings are borrowed for the call.
- * Host lists are "host:port,host:port", blanks around the commas are fine. */
+/* Options of a command line. Zero means not given. Strings are borrowed for the call. Lists of
+ * hosts are "host:port,host:port"; blanks around commas are allowed. */
 typedef struct trm_cluster_flags {
-    int32_t rank, size;             /* looked at when size > 0 */
-    int32_t local_rank, local_size; /* looked at when local_size > 0 */
-    const char *job_name;           /* ps, worker, chief, evaluator */
-    const char *task_index;         /* as written, "0" */
-    const char *ps_hosts;
-    const char *worker_hosts;
-    const char *chief_hosts;
-    const char *evaluator_hosts;
-    const char *rank_table;    /* file; instead of RANK_TABLE_FILE */
-    const char *rendezvous;    /* "host:port", "unix:PATH" or "file:PATH" */
-    const char *token_file;    /* 32 bytes, mode 0600 */
-    bool needs_ps;             /* refuse a cluster without parameter servers */
-    bool any_address;          /* do not demand that this host has its address in the table */
-    double table_wait_seconds; /* for a table that says "initializing"; 0 = 300, < 0 = none */
+    int32_t rank, size;             /* used when size > 0 */
+    int32_t local_rank, local_size; /* used when local_size > 0 */
+    const char *job_name;           /* ps, worker, chief or evaluator */
+    const char *task_index;         /* number within the role, as text */
+    const char *ps_hosts;           /* addresses of the servers */
+    const char *worker_hosts;       /* addresses of the workers */
+    const char *chief_hosts;        /* address of the chief */
+    const char *evaluator_hosts;    /* address of the evaluator */
+    const char *rank_table;         /* file, in place of RANK_TABLE_FILE */
+    const char *rendezvous;         /* "host:port", "unix:PATH" or "file:PATH" */
+    const char *token_file;         /* 32 bytes, mode 0600 */
+    bool needs_ps;                  /* refuses a cluster without servers */
+    bool any_address;               /* accepts a table that has no address of this host */
+    /* for a table whose status is "initializing"; 0 = 300, < 0 = none */
+    double table_wait_seconds;
 } trm_cluster_flags;
 
 typedef struct trm_cluster trm_cluster;
 
-/* What was found. Strings live as long as the cluster. */
+/* The place of this process in its job. Strings live as long as the cluster. */
 typedef struct trm_cluster_info {
     const char *source; /* "rank table /a/b.json (RANK_TABLE_FILE)" */
-    /* The world that trains together: chief first, then the workers by index. */
-    int32_t rank;       /* 0 to size-1; -1 for ps, evaluator and scheduler, which are outside */
-    int32_t size;       /* 1 without a cluster; 0 when unknown (TFJob's sparse worker map) */
-    int32_t local_rank; /* among the ranks of this host; -1 when only the rendezvous will tell */
-    int32_t local_size; /* 0 when only the rendezvous will tell */
-    int32_t device_id;  /* from the table or DEVICE_ID, otherwise the local rank, otherwise 0 */
-    /* Roles; a world without roles is `size` workers. */
-    trm_role role;
-    int32_t task_index;  /* within the role */
-    bool has_roles;      /* described by TF_CONFIG or the flags above */
-    bool is_chief;       /* the chief, or worker 0 where no chief is listed: saves and summarises */
+    /* place in the world that trains together, chief first, then workers by index: 0 to size - 1;
+     * -1 for ps, evaluator and scheduler */
+    int32_t rank;
+    /* ranks of that world; 1 without a cluster; 0 = unknown (TFJob's sparse worker map) */
+    int32_t size;
+    int32_t local_rank; /* among the ranks of this host; -1 = known after the rendezvous only */
+    int32_t local_size; /* ranks of this host; 0 = known after the rendezvous only */
+    int32_t device_id;  /* from the table or DEVICE_ID, else the local rank, else 0 */
+    trm_role role;      /* worker in a world without roles */
+    int32_t task_index; /* within the role */
+    bool has_roles;     /* TF_CONFIG or the flags describe roles */
+    /* the chief, or worker 0 where no chief is listed: saves and writes summaries */
+    bool is_chief;
     bool also_evaluates; /* TF1's "master": evaluates after each save itself */
     bool sparse_workers; /* TFJob's enableDynamicWorker: other workers come and go */
-    bool one_console;    /* mpirun, srun, torchrun: what all ranks print is shown as one text */
+    bool one_console;    /* mpirun, srun, torchrun: the output of all ranks is shown as one text */
     bool rank_later;     /* CM_* without RANK_ID: rank is -1 until the rendezvous assigns it */
-    const char *model_dir;    /* TF_CONFIG's model_dir, or NULL */
-    const char *rendezvous;   /* where rank 0 listens: "host:port", "unix:PATH", "file:PATH";
-                               NULL when size is 1 or nothing names an address */
+    const char *model_dir; /* TF_CONFIG's model_dir; NULL = none */
+    /* address on which rank 0 listens: "host:port", "unix:PATH", "file:PATH"; NULL when size is 1
+     * or no source names an address */
+    const char *rendezvous;
     int32_t rendezvous_ports; /* consecutive ports to try, from the one in `rendezvous` */
-    const char *token_file;   /* or NULL */
-    const char *algorithm;    /* HCCL_ALGO, or NULL: the default of trm_comm_options.algorithm */
+    const char *token_file;   /* NULL = none */
+    /* HCCL_ALGO, the default of trm_comm_options.algorithm; NULL = none */
+    const char *algorithm;
 } trm_cluster_info;
 
+/* Returns the value of an environment variable; NULL = not set. */
 typedef const char *(*trm_lookup)(void *context, const char *name);
 
-/* Resolves from `flags` (may be NULL) and the environment.
- *   in      lookup   NULL = getenv; otherwise asked for every variable, NULL = not set
- *   owns    caller destroys *out
- *   error   INVALID for anything wrong in flags, variables or files, one sentence that names the
- *           place; TIMEOUT if a table stayed "initializing"; NOMEM
- *   thread  any, while nobody changes the environment */
+/* Finds the place of this process from flags and the environment. The only function that reads the
+ * environment.
+ *   param    flags: options of a command line; NULL = none
+ *            lookup: called for every variable; NULL = getenv
+ *   errors   INVALID (anything wrong in flags, variables or files, with the place), TIMEOUT (a
+ *            table stayed "initializing"), NOMEM
+ *   owns     caller: trm_cluster_destroy(*out)
+ *   threads  any, while no thread changes the environment */
 TRM_API TRM_MUST_USE trm_status trm_cluster_from_env(const trm_cluster_flags *flags,
                                                      trm_lookup lookup, void *context,
                                                      trm_cluster **out, trm_error *err);
-/* The same from flags alone; the environment is not read. No flags: a single process. */
+/* Finds the place of this process from flags alone.
+ *   param    flags: NULL = a single process
+ *   errors   as trm_cluster_from_env
+ *   owns     caller: trm_cluster_destroy(*out) */
 TRM_API TRM_MUST_USE trm_status trm_cluster_create(const trm_cluster_flags *flags,
                                                    trm_cluster **out, trm_error *err);
+/* Frees the cluster. NULL is accepted. */
 TRM_API void trm_cluster_destroy(trm_cluster *cluster);
 
-/* owns: the cluster */
+/* Returns the place of this process.
+ *   owns     the cluster */
 TRM_API const trm_cluster_info *trm_cluster_get(const trm_cluster *cluster);
-/* Tasks of a role, and "host:port" of one (NULL if there is none, or a sparse map does not say). */
+/* Returns the number of tasks of a role. */
 TRM_API int32_t trm_cluster_task_count(const trm_cluster *cluster, trm_role role);
+/* Returns the "host:port" of a task; NULL if there is no such task, or a sparse map does not say.
+ *   owns     the cluster */
 TRM_API const char *trm_cluster_task_address(const trm_cluster *cluster, trm_role role,
                                              int32_t index);
-/* Does a chief, worker or server listen where other hosts reach it? Such a job needs a token. */
+/* Returns true if a chief, worker or server listens where other hosts can connect. Such a job needs
+ * a token. */
 TRM_API bool trm_cluster_beyond_loopback(const trm_cluster *cluster);
-/* Host name or address of a rank; NULL when only the rendezvous will tell. */
+/* Returns the host name or address of a rank; NULL when it is known after the rendezvous only.
+ *   owns     the cluster */
 TRM_API const char *trm_cluster_rank_host(const trm_cluster *cluster, int32_t rank);
-/* Things that are odd but not wrong, one sentence each. */
+/* Returns the number of warnings. */
 TRM_API int32_t trm_cluster_warning_count(const trm_cluster *cluster);
+/* Returns warning `index`: something unusual, but not wrong, in one sentence.
+ *   owns     the cluster */
 TRM_API const char *trm_cluster_warning(const trm_cluster *cluster, int32_t index);
-/* SHA-256 of what all ranks must agree on: size, tables, host lists; not of who this rank is. */
+/* Computes the SHA-256 of all that ranks must agree on: size, tables and host lists, without the
+ * rank itself. */
 TRM_API void trm_cluster_digest(const trm_cluster *cluster, uint8_t digest[32]);
 
-/* What `trireme cluster show` prints: lines for people, or one JSON object.
- *   owns   caller frees *out with trm_free     error NOMEM */
+/* Describes the cluster as `trireme cluster show` prints it: lines for people, or one JSON object.
+ *   errors   NOMEM
+ *   owns     caller: trm_free(*out) */
 TRM_API TRM_MUST_USE trm_status trm_cluster_text(const trm_cluster *cluster, bool json, char **out,
                                                  trm_error *err);
 
-/* ---- Joining ----------------------------------------------------------------------------------
- */
+/* ---- Joining --------------------------------------------------------------------------------- */
 
-/* A place among the ranks of a job: what trm_comm_create takes. */
+/* A place among the joined ranks of a job, from which trm_comm_create makes a communicator. */
 typedef struct trm_bootstrap trm_bootstrap;
 
 typedef struct trm_join_options {
-    double timeout_seconds;   /* for all ranks to come; 0 = HCCL_CONNECT_TIMEOUT, or 120 */
-    double heartbeat_seconds; /* 0 = 1 */
+    double timeout_seconds;   /* until all ranks have joined; 0 = HCCL_CONNECT_TIMEOUT, or 120 */
+    double heartbeat_seconds; /* between heartbeats; 0 = 1 */
     double host_seconds;      /* a host that acknowledges nothing for so long is lost; 0 = 4.5 */
-    double stall_seconds;     /* a process without heartbeat for so long is lost; 0 = 120. Its
-                                 silence is logged from 10 s on */
-    const char *host_name;    /* pretend to be on this host, for tests; NULL = the real one */
-    bool insecure;            /* let peers of other hosts in without a token; logged each time */
+    /* a process without a heartbeat for so long is lost; 0 = 120. A warning is logged after 10 s */
+    double stall_seconds;
+    /* host name to use in place of the real one, for tests; NULL = the real one */
+    const char *host_name;
+    /* accepts processes of other hosts without a token, with a warning for each */
+    bool insecure;
 } trm_join_options;
 
-/* Meets the other ranks: rank 0 listens at the rendezvous, the others come; all must know the
- * token if they come from another host. Every 10 s the missing ranks are logged. Afterwards a
- * thread keeps heartbeats and tells every rank the first cause when one dies, is stopped or is cut
- * off. With size 1 there is no socket and no thread.
- *   in      cluster   may be destroyed afterwards; options NULL = defaults
- *   owns    caller calls trm_cluster_leave(*out), after its communicators
- *   error   END in MindSpore's scheduler (TRM_ROLE_SCHEDULER): it has waited for the job's end, the
- *           program may exit with 0;
- *           TIMEOUT naming the ranks that are missing; INVALID when ranks disagree (size, table,
- *           rank twice, token) or the address is no use; PEER for another protocol version */
+/* Meets the other ranks: rank 0 listens at the rendezvous, the others connect, with the token if
+ * they come from another host. Every 10 s the missing ranks are logged. Afterwards a thread
+ * exchanges heartbeats; when a rank dies, stops or is cut off, all ranks receive the first cause.
+ * With size 1 there is no socket and no thread.
+ *   param    cluster: may be destroyed afterwards
+ *            options: NULL = defaults
+ *   errors   TIMEOUT (naming the missing ranks), INVALID (ranks disagree on size, table or token,
+ *            two have one rank, or the address cannot be used), PEER (another protocol version),
+ *            END (in MindSpore's scheduler, TRM_ROLE_SCHEDULER, at the job's end: the program may
+ *            exit with 0)
+ *   owns     caller: trm_cluster_leave(*out), after destroying its communicators */
 TRM_API TRM_MUST_USE trm_status trm_cluster_join(const trm_cluster *cluster,
                                                  const trm_join_options *options,
                                                  trm_bootstrap **out, trm_error *err);
-/* Leaves in order, so that the others do not take it for a death. NULL is fine. */
+/* Leaves the job, so that the other ranks do not count this one as dead, and frees the bootstrap.
+ * NULL is accepted. */
 TRM_API void trm_cluster_leave(trm_bootstrap *bootstrap);
 
 /* ---- Rank tables ---------------------------------------------------------------------------- */
 
 typedef enum trm_rank_table_form {
-    TRM_RANK_TABLE_LAB = 1,       /* group_list/instance_list */
+    TRM_RANK_TABLE_LAB = 1,       /* group_list with instance_list */
     TRM_RANK_TABLE_TEMPLATE2 = 2, /* group_list with pod_name, no rank_id */
     TRM_RANK_TABLE_V1 = 3,        /* version "1.0", and "1.2" with super pods */
     TRM_RANK_TABLE_V2 = 4         /* version "2.0", rank_list */
@@ -169,61 +203,85 @@ typedef enum trm_rank_table_form {
 typedef struct trm_rank_table trm_rank_table;
 
 typedef struct trm_rank_entry {
-    int32_t rank;
-    int32_t device_id;
-    int32_t server;        /* index, in the order of the file */
-    const char *server_id; /* borrowed from the table */
-    const char *host;      /* host_ip if given, otherwise server_id */
+    int32_t rank;          /* from 0 */
+    int32_t device_id;     /* on its server */
+    int32_t server;        /* index of its server, in the order of the file */
+    const char *server_id; /* borrowed from the table, as the other strings */
+    const char *host;      /* host_ip if given, else server_id */
     const char *device_ip; /* "" if not given */
 } trm_rank_entry;
 
-/* Reads and validates a table of any form.
- *   owns   caller destroys *out
- *   error  INVALID: file, field, expected, found, what to do; PENDING: status is "initializing";
- *          NOMEM */
+/* Reads and checks a rank table of any form.
+ *   errors   INVALID (file, field, expected, found, what to do), PENDING (status is
+ *            "initializing"), NOMEM
+ *   owns     caller: trm_rank_table_destroy(*out) */
 TRM_API TRM_MUST_USE trm_status trm_rank_table_read(const char *path, trm_rank_table **out,
                                                     trm_error *err);
-/* The same from memory; `name` stands for the file in messages. */
+/* Reads and checks a rank table in memory.
+ *   param    name: stands for the file in messages
+ *            text: [bytes]
+ *   errors   as trm_rank_table_read
+ *   owns     caller: trm_rank_table_destroy(*out) */
 TRM_API TRM_MUST_USE trm_status trm_rank_table_parse(const char *name, const char *text,
                                                      size_t bytes, trm_rank_table **out,
                                                      trm_error *err);
+/* Frees the table. NULL is accepted. */
 TRM_API void trm_rank_table_destroy(trm_rank_table *table);
+/* Returns the form of the table. */
 TRM_API trm_rank_table_form trm_rank_table_get_form(const trm_rank_table *table);
+/* Returns the number of ranks. */
 TRM_API int32_t trm_rank_table_size(const trm_rank_table *table);
+/* Returns the number of servers (hosts). */
 TRM_API int32_t trm_rank_table_servers(const trm_rank_table *table);
-/* Entry of rank 0 <= rank < size. */
+/* Returns the entry of a rank.
+ *   param    rank: 0 to size - 1
+ *   owns     strings: the table */
 TRM_API trm_rank_entry trm_rank_table_entry(const trm_rank_table *table, int32_t rank);
-/* Template 2 only: the first rank of a pod and its number of devices; false if there is none. */
+/* Gives the first rank and the number of devices of a pod; template 2 only.
+ *   returns  false if there is no such pod */
 TRM_API bool trm_rank_table_pod(const trm_rank_table *table, const char *pod_name,
                                 int32_t *first_rank, int32_t *count);
+/* Returns the number of warnings. */
 TRM_API int32_t trm_rank_table_warning_count(const trm_rank_table *table);
+/* Returns warning `index`: something unusual, but not wrong, in one sentence.
+ *   owns     the table */
 TRM_API const char *trm_rank_table_warning(const trm_rank_table *table, int32_t index);
-/* SHA-256 of ranks, servers, devices and addresses, the same for every spelling of a table. */
+/* Computes the SHA-256 of ranks, servers, devices and addresses: the same for every spelling of a
+ * table. */
 TRM_API void trm_rank_table_digest(const trm_rank_table *table, uint8_t digest[32]);
-/* What `trireme cluster check FILE` prints; owns and error as trm_cluster_text. */
+/* Describes the table as `trireme cluster check FILE` prints it: lines for people, or one JSON
+ * object.
+ *   errors   NOMEM
+ *   owns     caller: trm_free(*out) */
 TRM_API TRM_MUST_USE trm_status trm_rank_table_text(const trm_rank_table *table, bool json,
                                                     char **out, trm_error *err);
 
 typedef struct trm_rank_table_host {
-    const char *host;              /* name or address: becomes server_id */
-    int32_t devices;               /* device_id 0 to devices-1 */
-    const char *const *device_ips; /* `devices` addresses, or NULL */
+    const char *host;              /* name or address, becomes server_id */
+    int32_t devices;               /* device_id 0 to devices - 1 */
+    const char *const *device_ips; /* [devices] addresses; NULL = none */
 } trm_rank_table_host;
 
-/* Writes a table: ranks in the order of the hosts, then of the devices.
- *   in     form   TRM_RANK_TABLE_V1 or TRM_RANK_TABLE_LAB
- *   owns   caller frees *json with trm_free
- *   error  INVALID (no hosts, a host twice, 0 or more than 4096 devices, bad address), NOMEM */
+/* Makes the text of a table: ranks in the order of the hosts, then of the devices.
+ *   param    hosts: [count]
+ *            form: TRM_RANK_TABLE_V1 or TRM_RANK_TABLE_LAB
+ *   errors   INVALID (no hosts, a host twice, 0 or more than 4096 devices, a bad address), NOMEM
+ *   owns     caller: trm_free(*json) */
 TRM_API TRM_MUST_USE trm_status trm_rank_table_make(const trm_rank_table_host *hosts, int32_t count,
                                                     trm_rank_table_form form, char **json,
                                                     trm_error *err);
-/* Reads the device addresses of an Ascend host ("address_0=192.168.100.101" lines) for make.
- *   owns   caller frees (*ips) with trm_free((void *)ips): one block
- *   error  IO, INVALID with the line, NOMEM */
+/* Reads the device addresses of an Ascend host ("address_0=192.168.100.101" lines) for
+ * trm_rank_table_make.
+ *   param    ips: [*count], written
+ *   errors   IO, INVALID (with the line), NOMEM
+ *   owns     caller: trm_free((void *)*ips), one block */
 TRM_API TRM_MUST_USE trm_status trm_hccn_conf_read(const char *path, const char *const **ips,
                                                    int32_t *count, trm_error *err);
-/* One table from one file per server: files in argument order, ranks renumbered from 0. The form
- * is that of the first file; all must have it.   error  INVALID naming the file(s), NOMEM */
+/* Makes one table from a file of each server: in the order of the files, ranks renumbered from 0.
+ * All files have the form of the first.
+ *   param    paths: [count]
+ *   errors   INVALID (naming the files), NOMEM
+ *   owns     caller: trm_free(*json) */
 TRM_API TRM_MUST_USE trm_status trm_rank_table_merge(const char *const *paths, int32_t count,
                                                      char **json, trm_error *err);
 
@@ -231,21 +289,23 @@ TRM_API TRM_MUST_USE trm_status trm_rank_table_merge(const char *const *paths, i
 
 enum { TRM_TOKEN_BYTES = 32 };
 
-/* Makes a token file of mode 0600 with 32 random bytes; an existing file is an error. */
+/* Creates a token file of mode 0600 with 32 random bytes. An existing file is an error.
+ *   errors   INVALID (the file exists), IO, NOSPACE */
 TRM_API TRM_MUST_USE trm_status trm_token_create(const char *path, trm_error *err);
-/* The token at `path`, made first, with its folder, where there is none: processes that share a
- * folder come to the same one, whoever is
- * first.   error  as of both others */
+/* Reads the token at `path`, after creating it, with its folder, if there is none. Processes that
+ * share a folder get the same token, whichever is first.
+ *   errors   as trm_token_create and trm_token_read */
 TRM_API TRM_MUST_USE trm_status trm_token_share(const char *path, uint8_t token[32],
                                                 trm_error *err);
-/* Reads one: a regular file of exactly 32 bytes that nobody but its owner can read.
- *   error  INVALID with the chmod that repairs it */
+/* Reads a token: a regular file of exactly 32 bytes that only its owner can read (or root and a
+ * group of this process, as a Kubernetes Secret).
+ *   errors   INVALID (with the chmod that repairs it), IO */
 TRM_API TRM_MUST_USE trm_status trm_token_read(const char *path, uint8_t token[32], trm_error *err);
 
 /* ==== launching ============================================================================= */
 
-/* Starts the processes of a job on this host, one per rank or one per role, and
- * ends them together. Over several hosts another launcher starts them: docs/guides/launchers.md.
+/* Starts the processes of a job on this host, one for each rank or role, and ends them together.
+ * Over several hosts another launcher starts them: docs/guides/launchers.md.
  *
  *     trm_launch_options options = {.ranks = 8, .command = argv + 3, .environment = environ,
  *                                   .write = print, .directory = "."};
@@ -253,85 +313,89 @@ TRM_API TRM_MUST_USE trm_status trm_token_read(const char *path, uint8_t token[3
  *     trm_launch(&options, &result, &err);
  *     return result.exit_code;
  *
- * Each rank i has a directory device<i> with train.log<i> (its output) and
- * env<i>.log (its environment). All ranks are waited for, one that fails ends the
- * others, and nothing is left behind, even if the launcher is killed.
- */
+ * Each rank i has a directory device<i> with train.log<i> (its output) and env<i>.log (its
+ * environment). The launcher waits for all ranks, ends the others if one fails, and leaves no
+ * process behind, even if it is killed. */
 
 typedef enum trm_launch_stream {
     TRM_LAUNCH_OUT = 1,  /* standard output of rank 0 (chief or worker 0), as it comes */
     TRM_LAUNCH_ERR = 2,  /* its standard error */
     TRM_LAUNCH_SAY = 3,  /* a line of the launcher itself, without newline */
-    TRM_LAUNCH_BLAME = 4 /* such a line about a failure: who, how, the end of its log */
+    TRM_LAUNCH_BLAME = 4 /* such a line about a failure: rank, cause, the end of its log */
 } trm_launch_stream;
 
+/* Receives output of a job. */
 typedef void (*trm_launch_write)(void *context, trm_launch_stream stream, const char *data,
                                  size_t bytes);
 
 /* Processes of one role. */
 typedef struct trm_launch_role {
-    trm_role role;              /* chief, worker, ps or evaluator, each at most once */
-    int32_t count;              /* chief and evaluator: at most 1 */
-    const char *const *command; /* NULL = the command of the options */
-    /* so often a failed process of this role is started again; not one that ended with exit code 1:
-     * the job has failed, its loss diverged */
+    trm_role role; /* chief, worker, ps or evaluator, each at most once */
+    int32_t count; /* chief and evaluator: at most 1 */
+    /* program and arguments, ended by NULL; NULL = command of the options */
+    const char *const *command;
+    /* how often a failed process of this role is started again; not after exit code 1: the job has
+     * failed, its loss diverged */
     int32_t restarts;
 } trm_launch_role;
 
 typedef struct trm_launch_options {
-    int32_t ranks;                  /* processes here; ignored with roles */
-    const char *const *command;     /* program and arguments, ended by NULL; looked up in PATH */
-    const char *const *environment; /* what the processes inherit, ended by NULL; NULL = nothing.
-                                       What other launchers left in it is not passed on */
-    const char *const *extra;       /* "NAME=value" added last, ended by NULL; may be NULL */
-    const char *directory;          /* where device<i> are made; NULL = "." */
-    const char *rank_table;         /* becomes RANK_TABLE_FILE; must be for `ranks` ranks */
-    const trm_launch_role *roles;   /* instead of ranks: each process gets its TF_CONFIG */
+    int32_t ranks;              /* processes; unused with roles */
+    const char *const *command; /* program and arguments, ended by NULL; looked up in PATH */
+    /* variables that the processes inherit, ended by NULL, without those of other launchers; NULL =
+     * none */
+    const char *const *environment;
+    const char *const *extra; /* "NAME=value" added last, ended by NULL; NULL = none */
+    const char *directory;    /* of device<i>; NULL = "." */
+    /* becomes RANK_TABLE_FILE; must be for `ranks` ranks; NULL = none */
+    const char *rank_table;
+    /* [role_count] in place of ranks: each process gets its TF_CONFIG */
+    const trm_launch_role *roles;
     int32_t role_count;
-    int32_t threads;        /* OMP_NUM_THREADS of each; 0 = the cores shared out evenly, unless
-                                   the environment has OMP_NUM_THREADS */
-    bool no_binding;        /* leave the affinity alone */
-    double timeout_seconds; /* 0 = none; the job is then ended and has failed */
+    /* OMP_NUM_THREADS of each; 0 = the cores divided evenly, unless the environment has
+     * OMP_NUM_THREADS */
+    int32_t threads;
+    bool no_binding;        /* leaves the CPU affinity unchanged */
+    double timeout_seconds; /* after this the job is ended and has failed; 0 = none */
     double grace_seconds;   /* from SIGTERM to SIGKILL; 0 = 10 */
-    /* ps still running after all others have ended get SIGTERM; 0 = 10 */
+    /* servers that still run so long after all others have ended get SIGTERM; 0 = 10 */
     double drain_seconds;
-    bool dry_run;           /* say what would run, start nothing, make no directory */
-    trm_launch_write write; /* NULL = silent */
-    void *context;
+    bool dry_run;           /* prints what would run; starts nothing, makes no directory */
+    trm_launch_write write; /* receives output; NULL = no output */
+    void *context;          /* for `write` */
 } trm_launch_options;
 
 typedef struct trm_launch_result {
-    int32_t exit_code;   /* 0 all succeeded; 2 a process failed; 128 + n: it died of signal n, ended
-                            with that code itself, or the
-                            launcher was asked to stop by signal n; 5 timeout */
-    int32_t failed_rank; /* rank or task index of the first failure, -1 if there is none */
-    trm_role failed_role;
-    int32_t failed_signal; /* 0 if it exited */
-    int32_t failed_code;
-    double seconds;
+    /* 0 all succeeded; 2 a process failed; 5 timeout; 128 + n a process died of signal n, or exited
+     * with that code, or the launcher was stopped by signal n */
+    int32_t exit_code;
+    int32_t failed_rank;   /* rank or task index of the first failure; -1 = none */
+    trm_role failed_role;  /* its role */
+    int32_t failed_signal; /* that ended it; 0 if it exited */
+    int32_t failed_code;   /* its exit code */
+    double seconds;        /* that the job ran */
 } trm_launch_result;
 
-/* Runs the job to its end. The last line is "training success", "training failed", or "training
- * stopped by signal N" where the launcher was told to end.
- *   error   INVALID (options, program not found, table of another size), IO, NOMEM: the job could
- *           not be started, nothing is left running. A job that failed is TRM_OK with an exit code
- *   thread  from the main thread, before other threads are started: it takes SIGINT, SIGTERM,
- *           SIGHUP, SIGUSR1, SIGUSR2 (forwarded; the first two also end the job, the second time at
- *           once) and SIGCHLD while it runs */
+/* Runs a job to its end. The last line is "training success", "training failed", or "training
+ * stopped by signal N" if the launcher was stopped.
+ *   returns  TRM_OK also for a job that failed: see result->exit_code
+ *   errors   INVALID (options, program not found, table of another size), IO, NOMEM: the job did
+ *            not start, no process is left running
+ *   threads  the main thread, before other threads are started: the call handles SIGINT, SIGTERM,
+ *            SIGHUP, SIGUSR1 and SIGUSR2 (forwarded; the first two also end the job, the second
+ *            time at once) and SIGCHLD */
 TRM_API TRM_MUST_USE trm_status trm_launch(const trm_launch_options *options,
                                            trm_launch_result *result, trm_error *err);
 
 /* ==== collectives =========================================================================== */
 
-/* Numbers between ranks.
- *
- * A communicator joins `size` ranks (processes or threads, on one host or many). Collectives are
- * called by every rank of it in the same order:
+/* Numbers between ranks. A communicator joins `size` ranks (processes or threads, on one host or
+ * many). All its ranks call collectives in the same order:
  *
  *     float *gradient = trm_comm_alloc_shared(comm, bytes, &err);     peers reach it without copies
  *     trm_comm_allreduce(comm, gradient, count, TRM_FLOAT32, TRM_REDUCTION_MEAN, &err);
  *
- * Everything else, out of place or asynchronous, is an operation described as data:
+ * All other operations, out of place or asynchronous, are described as data:
  *
  *     trm_collective op = {.kind = TRM_ALLGATHER, .send = mine, .recv = all, .count = k,
  *                          .dtype = TRM_INT64};
@@ -340,18 +404,19 @@ TRM_API TRM_MUST_USE trm_status trm_launch(const trm_launch_options *options,
  *     trm_request_wait(request, -1, &err);
  *
  * Operations of one communicator run in the order in which they were started. Each carries a
- * signature (sequence, kind, type, count, reduction, root) that is compared on all ranks before
- * anything is summed: ranks that disagree all get an error that shows both sides. No wait is for
- * ever: a dead rank, a stopped one or a deadline ends it, and the communicator is then poisoned:
- * every later call returns the same first cause. Recovery is a new communicator.
+ * signature (sequence, kind, type, count, reduction, root) that all ranks compare before summing:
+ * if they differ, every rank gets an error that shows both. Every wait ends: by a dead rank, a
+ * stopped one or a deadline. The communicator is then poisoned: all later calls return the first
+ * cause, and recovery needs a new communicator.
  *
- * Threads: one thread at a time per communicator, requests included; communicators are independent.
- */
+ *   threads  one thread at a time per communicator, requests included; communicators are
+ *            independent */
 
 typedef struct trm_comm trm_comm;
 typedef struct trm_request trm_request;
 
-/* Part of the wire format: append only. The mean of integers is cut towards zero. */
+/* How values of ranks are combined. Part of the wire format: append only. The mean of integers is
+ * rounded towards zero. */
 typedef enum trm_reduction {
     TRM_REDUCTION_NONE = 0,
     TRM_REDUCTION_SUM = 1,
@@ -360,9 +425,13 @@ typedef enum trm_reduction {
     TRM_REDUCTION_MAX = 4,
     TRM_REDUCTION_MIN = 5
 } trm_reduction;
-TRM_API const char *trm_reduction_name(trm_reduction reduce); /* "sum" */
+/* Returns the name of a reduction ("sum").
+ *   owns     static string
+ *   threads  any */
+TRM_API const char *trm_reduction_name(trm_reduction reduce);
 
-/* Kinds of collective. n = size of the communicator, r = rank; counts are elements.
+/* Kinds of collective. n is the size of the communicator, r the rank; counts are elements.
+ *
  *                              send            recv                     uses
  *   TRM_ALLREDUCE              [count]         [count]                  reduce
  *   TRM_BROADCAST              root: [count]   [count]                  root
@@ -376,11 +445,11 @@ TRM_API const char *trm_reduction_name(trm_reduction reduce); /* "sum" */
  *   TRM_ALLTOALL               [n * count]     [n * count]
  *   TRM_ALLTOALLV              see counts      see recv_counts          counts, recv_counts
  *   TRM_BARRIER                -               -
- * In place: send == NULL means that the rank's own data lie in recv, where they belong: all of it
- * (all-reduce, broadcast, reduce, all-to-all), or the full [n * count] or [sum(counts)] vector with
- * this rank's block at its place (all-gather, gather, scatter, reduce-scatter; the reduced block is
- * left
- * there). Otherwise send and recv must not overlap. */
+ *
+ * In place (send == NULL): the rank's own data are in recv, at their place. That is all of recv for
+ * all-reduce, broadcast, reduce and all-to-all; for all-gather, gather, scatter and reduce-scatter
+ * it is this rank's block of the full [n * count] or [sum(counts)] vector (reduce-scatter leaves
+ * the reduced block there). Otherwise send and recv must not overlap. */
 typedef enum trm_collective_kind {
     TRM_COLLECTIVE_NONE = 0,
     TRM_ALLREDUCE = 1,
@@ -396,265 +465,309 @@ typedef enum trm_collective_kind {
     TRM_ALLTOALLV = 11,
     TRM_BARRIER = 12
 } trm_collective_kind;
-TRM_API const char *trm_collective_name(trm_collective_kind kind); /* "all-reduce" */
+/* Returns the name of a kind ("all-reduce").
+ *   owns     static string
+ *   threads  any */
+TRM_API const char *trm_collective_name(trm_collective_kind kind);
 
+/* One collective, described as data. Zero where a kind does not use a member. */
 typedef struct trm_collective {
-    trm_collective_kind kind;
-    const void *send;
-    void *recv;
-    int64_t count; /* unused by the kinds that take counts */
-    trm_dtype dtype;
-    trm_reduction reduce;
-    int32_t root;
-    /* [n] elements for each rank; read before the call returns. Blocks lie packed in rank order
-     * unless the displacements (also [n], elements) say otherwise; only TRM_ALLTOALLV takes those.
-     */
+    trm_collective_kind kind; /* the operation */
+    const void *send;         /* read; NULL = in place */
+    void *recv;               /* written */
+    int64_t count;        /* elements, as in the table above; unused by kinds that take counts */
+    trm_dtype dtype;      /* of the elements */
+    trm_reduction reduce; /* how values are combined */
+    int32_t root;         /* rank that sends to, or receives from, all */
+    /* [size] elements for each rank; read before the call returns. Blocks lie packed in rank order
+     * unless displacements say otherwise */
     const int64_t *counts;
-    const int64_t *recv_counts; /* TRM_ALLTOALLV: what each rank sends to this one */
+    /* TRM_ALLTOALLV: [size] elements that each rank sends to this one */
+    const int64_t *recv_counts;
+    /* TRM_ALLTOALLV: [size] begins of blocks in send, in elements; NULL = packed */
     const int64_t *displacements;
-    const int64_t *recv_displacements;
-    /* names the tensor in errors and reports; first 39 characters kept; may be NULL */
+    const int64_t *recv_displacements; /* the same in recv */
+    /* names the tensor in errors and reports; the first 39 bytes are kept; NULL = none */
     const char *tag;
 } trm_collective;
 
-/* How sums are ordered. FALSE: fastest. TRUE: equal bits from run to run with equal ranks and
- * hosts. STRICT: element by element in rank order, whatever the algorithm, chunks, hosts or
- * buffers. */
+/* In which order values are summed. FALSE: the fastest. TRUE: equal bits from run to run with equal
+ * ranks and hosts. STRICT: element by element in rank order, whatever the algorithm, chunks, hosts
+ * or buffers. */
 typedef enum trm_deterministic {
     TRM_DETERMINISTIC_FALSE = 0,
     TRM_DETERMINISTIC_TRUE = 1,
     TRM_DETERMINISTIC_STRICT = 2
 } trm_deterministic;
 
-/* Zero means the default. Equal on all ranks (checked at creation). */
+/* Options of a communicator. Zero means the default. Equal on all ranks, which creation checks. */
 typedef struct trm_comm_options {
-    /* "auto" (shm inside a host, the network between hosts), "shm", "tcp" (sockets even inside the
-     * host), "ucx", "sim", "mpi" (only in processes that mpirun or srun started: theirs is taken).
-     * ucx and mpi are plug-ins. */
+    /* "auto" (shared memory inside a host, the network between hosts), "shm", "tcp" (sockets even
+     * inside a host), "ucx", "sim", "mpi" (in processes that mpirun or srun started); ucx and mpi
+     * are plug-ins. NULL = auto */
     const char *engine;
-    /* where trireme_comm_*.so lie; NULL: beside the program, then the system's */
+    /* folder of trireme_comm_*.so; NULL = beside the program, then the system's */
     const char *plugin_dir;
-    /* Overrides the choice by cost, in HCCL_ALGO's form: "ring" for everything, or a list
+    /* overrides the choice by cost, in HCCL_ALGO's form: "ring" for all operations, or a list
      * "allreduce=ring/allgather=level0:NA;level1:bruck/others=NB", or "level0:NA;level1:ring".
      * Algorithms: direct (mesh), ring, halving (H-D_R), nhr, bruck (NB), pairwise, tree, pipeline;
-     * NA: by cost. One that does not apply to an operation falls back to the choice by cost. NULL:
-     * what HCCL_ALGO said when the job joined (trm_cluster_info.algorithm). */
+     * NA = by cost. An algorithm that an operation does not have is chosen by cost. NULL =
+     * HCCL_ALGO when the job joined (trm_cluster_info.algorithm) */
     const char *algorithm;
-    trm_deterministic deterministic;
-    double timeout_seconds; /* an operation fails after this; default HCCL_EXEC_TIMEOUT, or 120 */
-    double report_seconds;  /* a warning names operation and ranks after this; default 30 */
-    size_t staging_bytes;   /* per rank, for buffers that are not shared; default 1 MB */
-    /* before a waiting rank sleeps, at most; default 200 (ranks > CPUs: yielding meanwhile); -1 off
-     */
+    trm_deterministic deterministic; /* order of sums */
+    double timeout_seconds;          /* deadline of an operation; 0 = HCCL_EXEC_TIMEOUT, or 120 */
+    double report_seconds;           /* a warning names operation and ranks after this; 0 = 30 */
+    size_t staging_bytes;            /* for each rank, for buffers that are not shared; 0 = 1 MB */
+    /* a waiting rank spins at most so long before it sleeps; 0 = 200 (yields meanwhile if there are
+     * more ranks than CPUs); -1 = no spinning */
     int32_t spin_microseconds;
-    bool no_direct;   /* tests: never touch peers' buffers, always stage */
-    const char *name; /* for reports; default "world" */
+    bool no_direct;   /* always stages, never reads peers' buffers; for tests */
+    const char *name; /* in reports; NULL = "world" */
 } trm_comm_options;
 
-/* Are engine and algorithm what there is? What can be known before ranks are started.   error INVALID
- */
+/* Checks engine and algorithm as far as possible before ranks are started.
+ *   errors   INVALID */
 TRM_API TRM_MUST_USE trm_status trm_comm_check(const trm_comm_options *options, trm_error *err);
 
-/* Joins the ranks of a bootstrap (trm_cluster_join).
- * Collective.
- *   owns    caller destroys *out before the bootstrap
- *   error   INVALID (options differ between ranks, unknown engine or algorithm), UNSUPPORTED
- *           (plug-in missing), NOMEM, IO, TIMEOUT, PEER
- *   thread  any; no thread is started until the first asynchronous operation */
+/* Creates a communicator of the ranks of a bootstrap (trm_cluster_join). Starts no thread until the
+ * first asynchronous operation. Collective.
+ *   param    options: NULL = defaults
+ *   errors   INVALID (options differ between ranks, unknown engine or algorithm), UNSUPPORTED
+ *            (plug-in missing), NOMEM, IO, TIMEOUT, PEER
+ *   owns     caller: trm_comm_destroy(*out), before the bootstrap
+ *   threads  any */
 TRM_API TRM_MUST_USE trm_status trm_comm_create(trm_bootstrap *bootstrap,
                                                 const trm_comm_options *options, trm_comm **out,
                                                 trm_error *err);
-/* Waits for this rank's started operations, leaves, frees. NULL is fine. Not collective: a rank
- * that still waits for this one gets TRM_PEER. */
+/* Waits for this rank's started operations and frees the communicator. NULL is accepted. Not
+ * collective: a rank that still waits for this one gets TRM_PEER. */
 TRM_API void trm_comm_destroy(trm_comm *comm);
 
+/* Returns this process's rank. */
 TRM_API int32_t trm_comm_rank(const trm_comm *comm);
+/* Returns the number of ranks. */
 TRM_API int32_t trm_comm_size(const trm_comm *comm);
-TRM_API int32_t trm_comm_local_rank(const trm_comm *comm); /* among this host's ranks of it */
+/* Returns this rank's place among the communicator's ranks on this host. */
+TRM_API int32_t trm_comm_local_rank(const trm_comm *comm);
+/* Returns the number of the communicator's ranks on this host. */
 TRM_API int32_t trm_comm_local_size(const trm_comm *comm);
-/* in the first communicator */
+/* Returns the number of a rank in the first communicator. */
 TRM_API int32_t trm_comm_world_rank(const trm_comm *comm, int32_t rank);
-TRM_API trm_deterministic trm_comm_deterministic(const trm_comm *comm); /* as it was created */
-TRM_API const char *trm_comm_engine(const trm_comm *comm); /* "shm", "shm+tcp", "tcp", ... */
+/* Returns the order of sums with which the communicator was created. */
+TRM_API trm_deterministic trm_comm_deterministic(const trm_comm *comm);
+/* Returns the engine in use: "shm", "shm+tcp", "tcp", ...
+ *   owns     the communicator */
+TRM_API const char *trm_comm_engine(const trm_comm *comm);
 
-/* Ranks that pass the same colour (>= 0) form a communicator, ordered by key, then rank; a negative
- * colour gives *out == NULL. Collective over `comm`. The child shares registered memory with it and
- * must be destroyed first. Errors and ownership as trm_comm_create. */
+/* Creates a communicator of the ranks that pass the same colour, ordered by key, then rank. It
+ * shares registered memory with `comm`. Collective over `comm`.
+ *   param    colour: >= 0; negative: *out is NULL
+ *   errors   as trm_comm_create
+ *   owns     caller: trm_comm_destroy(*out), before `comm` */
 TRM_API TRM_MUST_USE trm_status trm_comm_split(trm_comm *comm, int32_t colour, int32_t key,
                                                trm_comm **out, trm_error *err);
-/* The communicator of `ranks[count]` (of `comm`) in that order; *out == NULL on others. Collective
- * over `comm`; every rank passes the same list. */
+/* Creates a communicator of some ranks of `comm`, in the given order; *out is NULL on other ranks.
+ * Collective over `comm`.
+ *   param    ranks: [count], the same list on every rank
+ *   errors   as trm_comm_create
+ *   owns     caller: trm_comm_destroy(*out), before `comm` */
 TRM_API TRM_MUST_USE trm_status trm_comm_group(trm_comm *comm, const int32_t *ranks, int32_t count,
                                                trm_comm **out, trm_error *err);
 
-/* Memory that all ranks of the host read and write in place: collectives on it need no copies.
- * Zeroed, 64-byte aligned, from 2 MB on in huge pages where the kernel has them. Nothing remains of
- * it after any death. Not collective.
- *   owns  freed by trm_comm_free_shared or with the last communicator
- *   NULL on lack of memory, `err` then says so   cost a system call or three: not in a step */
+/* Allocates memory that all ranks of the host read and write in place: collectives on it need no
+ * copies. Zeroed, 64-byte aligned, from 2 MB on in huge pages where the kernel has them. The kernel
+ * frees it when its processes die. Takes up to three system calls. Not collective.
+ *   returns  NULL when memory is out: err says so
+ *   owns     caller: trm_comm_free_shared, else the last communicator */
 TRM_API void *trm_comm_alloc_shared(trm_comm *comm, size_t bytes, trm_error *err);
-/* No operation on it may be running anywhere. NULL is fine. */
+/* Frees shared memory. No operation on it may be running on any rank. NULL is accepted. */
 TRM_API void trm_comm_free_shared(trm_comm *comm, void *memory);
 
-/* Does every rank reach rank 0's memory? All are processes of one host then. The same answer on all
- * ranks. */
+/* Returns true if every rank can map rank 0's memory: all are processes of one host. The same on
+ * all ranks. */
 TRM_API bool trm_comm_reaches_first(const trm_comm *comm);
-/* Rank 0's `memory` (from trm_comm_alloc_shared; looked at on rank 0 only), as every rank can read
- * and write it:
- * one copy of what all have alike. Ranks order their accesses themselves (trm_comm_barrier).
- * Collective.
- *   out    *out; NULL on all where ranks are on several hosts, or threads of one process
- *   owns   rank 0; on the others valid until rank 0 frees it, or this rank's last communicator goes
- *   error  INVALID (memory of another kind), IO (this host's ranks cannot open each other's memory)
- */
+/* Maps rank 0's shared memory on every rank: one copy of values that are equal on all. Ranks order
+ * their accesses themselves (trm_comm_barrier). Collective.
+ *   param    memory: from trm_comm_alloc_shared; used on rank 0 only
+ *            out: written; NULL on all ranks if they are on several hosts, or threads of one
+ *            process
+ *   errors   INVALID (memory of another kind), IO (ranks of this host cannot open each other's
+ *            memory)
+ *   owns     rank 0; on other ranks valid until rank 0 frees it, or their last communicator is
+ *            destroyed */
 TRM_API TRM_MUST_USE trm_status trm_comm_reach_first(trm_comm *comm, void *memory, size_t bytes,
                                                      void **out, trm_error *err);
 
-/* Runs one collective and returns when this rank's buffers are free to use.
- *   error   INVALID (bad arguments, or ranks that disagree), PEER, TIMEOUT, NOMEM; PEER, TIMEOUT and
- *           disagreement poison the communicator
- *   cost    docs/internals/collectives.md
- */
+/* Runs one collective and returns when this rank's buffers are free. Algorithms and costs:
+ * docs/internals/collectives.md.
+ *   errors   INVALID (arguments, or ranks that disagree), PEER, TIMEOUT, NOMEM. Disagreement, PEER
+ *            and TIMEOUT poison the communicator */
 TRM_API TRM_MUST_USE trm_status trm_comm_run(trm_comm *comm, const trm_collective *op,
                                              trm_error *err);
-/* Starts it and returns at once. Buffers stay untouched by the caller until the request is done.
- *   owns  every request is given to trm_request_wait once more after TRM_PENDING or TIMEOUT */
+/* Starts one collective and returns at once. The caller must not touch its buffers until the
+ * request is done.
+ *   errors   as trm_comm_run
+ *   owns     caller: trm_request_wait(*request), again after TRM_PENDING */
 TRM_API TRM_MUST_USE trm_status trm_comm_start(trm_comm *comm, const trm_collective *op,
                                                trm_request **request, trm_error *err);
 
-/* The common three, in place, blocking.   error  as trm_comm_run */
+/* Combines buffers of all ranks in place and gives every rank the result.
+ *   param    buffer: [count] elements
+ *   errors   as trm_comm_run */
 TRM_API TRM_MUST_USE trm_status trm_comm_allreduce(trm_comm *comm, void *buffer, int64_t count,
                                                    trm_dtype dtype, trm_reduction reduce,
                                                    trm_error *err);
+/* Copies rank `root`'s buffer to all ranks.
+ *   param    buffer: [count] elements
+ *   errors   as trm_comm_run */
 TRM_API TRM_MUST_USE trm_status trm_comm_broadcast(trm_comm *comm, void *buffer, int64_t count,
                                                    trm_dtype dtype, int32_t root, trm_error *err);
+/* Waits until all ranks have called it.
+ *   errors   as trm_comm_run */
 TRM_API TRM_MUST_USE trm_status trm_comm_barrier(trm_comm *comm, trm_error *err);
 
-/* One side of a point-to-point message: count elements to or from `peer`. Messages between two
- * ranks arrive in order; count and type must agree on both sides. */
+/* One side of a point-to-point message. Messages between two ranks arrive in order; count and type
+ * must agree on both sides. */
 typedef struct trm_message {
-    bool receive;
-    int32_t peer;
-    void *buffer; /* only read when sending */
-    int64_t count;
-    trm_dtype dtype;
-    const char *tag;
+    bool receive;    /* direction; false: send */
+    int32_t peer;    /* the other rank */
+    void *buffer;    /* [count] elements; only read when sending */
+    int64_t count;   /* elements */
+    trm_dtype dtype; /* of the elements */
+    const char *tag; /* names the tensor in errors; NULL = none */
 } trm_message;
 
-/* All messages of a batch progress together, so any pattern that pairs up completes. A send may
- * return before it is received. Errors as trm_comm_run. */
+/* Sends and receives messages. All progress together, so that any pattern whose sends and receives
+ * pair up completes. A send may return before it is received.
+ *   param    messages: [count]
+ *   errors   as trm_comm_run */
 TRM_API TRM_MUST_USE trm_status trm_comm_exchange(trm_comm *comm, const trm_message *messages,
                                                   int32_t count, trm_error *err);
-/* The same, asynchronous; consecutive batches progress together, collectives after them wait. */
+/* Starts to send and receive messages and returns at once. Consecutive exchanges progress together;
+ * collectives started after them wait.
+ *   param    messages: [count]
+ *   errors   as trm_comm_run
+ *   owns     caller: trm_request_wait(*request), again after TRM_PENDING */
 TRM_API TRM_MUST_USE trm_status trm_comm_start_exchange(trm_comm *comm, const trm_message *messages,
                                                         int32_t count, trm_request **request,
                                                         trm_error *err);
+/* Sends one message.
+ *   param    buffer: [count] elements
+ *   errors   as trm_comm_run */
 TRM_API TRM_MUST_USE trm_status trm_comm_send(trm_comm *comm, const void *buffer, int64_t count,
                                               trm_dtype dtype, int32_t peer, trm_error *err);
+/* Receives one message.
+ *   param    buffer: [count] elements
+ *   errors   as trm_comm_run */
 TRM_API TRM_MUST_USE trm_status trm_comm_recv(trm_comm *comm, void *buffer, int64_t count,
                                               trm_dtype dtype, int32_t peer, trm_error *err);
 
-/* Waits until the request is done, then frees it and returns the operation's status. With
- * timeout_seconds >= 0 it may return TRM_PENDING first: the request is then still the caller's. */
+/* Waits until a request is done, frees it and returns the operation's status.
+ *   param    timeout_seconds: >= 0: the call may return TRM_PENDING after this time, and the
+ *            request stays the caller's; negative: until the operation's deadline
+ *   errors   PENDING, those of the operation (trm_comm_run) */
 TRM_API trm_status trm_request_wait(trm_request *request, double timeout_seconds, trm_error *err);
-/* True once done (trm_request_wait then returns at once). Never blocks. */
+/* Returns true if the request is done: trm_request_wait then returns at once. Never blocks. */
 TRM_API bool trm_request_test(const trm_request *request);
 
-/* TRM_OK, or the first cause that poisoned the communicator. Never blocks. */
+/* Returns TRM_OK, or the first cause that poisoned the communicator. Never blocks.
+ *   errors   PEER, TIMEOUT, INVALID (ranks that disagreed), or the cause of trm_comm_abort */
 TRM_API TRM_MUST_USE trm_status trm_comm_health(trm_comm *comm, trm_error *err);
-/* Poisons it on purpose, on all ranks: their operations fail with `cause` (NULL: CANCELLED). */
+/* Poisons the communicator on all ranks: their operations fail with `cause`.
+ *   param    cause: NULL = CANCELLED */
 TRM_API void trm_comm_abort(trm_comm *comm, const trm_error *cause);
 
 /* ==== three calls =========================================================================== */
 
-/* Three calls that make a training program of one's own, with or without our
- * graph, run on many ranks. On one device they have no effect.
+/* Three calls that make a training program of any framework run on many ranks. On one device they
+ * have no effect.
  *
  *     trm_distribute_shard_and_rebatch(NULL, data, 256, &batch, &err);     data of this rank
- *     trm_distribute_broadcast(NULL, weights, count, 0, &err);             begin alike
+ *     trm_distribute_broadcast(NULL, weights, count, 0, &err);             equal initial weights
  *     for (...) {
  *         ... gradients of `batch` samples ...
  *         trm_distribute_all_reduce(NULL, gradients, count, TRM_REDUCTION_MEAN, &err);
  *         ... update ...
  *     }
  *
- * NULL in the place of a trm_distribute stands for the process's own ranks. The first call with it
- * finds out from the environment which rank this is and meets the others, as trm_distribute_begin
- * does; the end of the process ends them: after exit(0) this rank has left, after any other end the
- * others are told that it failed. Programs that want to say when, or have several jobs in one
- * process, hold a trm_distribute of their own between begin and end.
+ * NULL in the place of a trm_distribute means the process's own ranks. The first call with NULL
+ * finds the rank in the environment and meets the other ranks, as trm_distribute_begin does. The
+ * end of the process ends them: after exit(0) this rank has left, after any other end the other
+ * ranks receive that it failed. A program that decides when, or has several jobs in one process,
+ * holds a trm_distribute of its own between begin and end.
  *
- * Values are plain tensors anywhere in memory; one with data NULL (a variable without a gradient)
- * is
- * passed over and stays NULL. The sizes and types of a list are the same on every rank.
- *   thread  one at a time per trm_distribute, NULL counting as one */
+ * Values are plain tensors anywhere in memory; one whose data is NULL (a variable without a
+ * gradient) is skipped. Sizes and types of a list are the same on every rank.
+ *
+ *   threads  one thread at a time per trm_distribute; NULL counts as one */
 
 typedef struct trm_distribute trm_distribute;
 
-/* Finds out from the environment which rank this is (trm_cluster_from_env), and meets the others.
- *   in     flags  what a command line says, or NULL
- *   owns   caller: trm_distribute_end
- *   error  INVALID (sources that disagree), TIMEOUT and PEER (others that do not come), NOMEM */
+/* Finds this process's rank in the environment (trm_cluster_from_env) and meets the other ranks.
+ *   param    flags: options of a command line; NULL = none
+ *   errors   INVALID (sources that disagree), TIMEOUT and PEER (ranks that do not come), NOMEM
+ *   owns     caller: trm_distribute_end(*out) */
 TRM_API TRM_MUST_USE trm_status trm_distribute_begin(const trm_cluster_flags *flags,
                                                      trm_distribute **out, trm_error *err);
-/* The same on a communicator that there is already (borrowed); NULL is one device. */
+/* Uses an existing communicator, which is borrowed.
+ *   param    comm: NULL = one device
+ *   errors   NOMEM
+ *   owns     caller: trm_distribute_end(*out) */
 TRM_API TRM_MUST_USE trm_status trm_distribute_over(trm_comm *comm, trm_distribute **out,
                                                     trm_error *err);
-/* NULL is accepted and does nothing. */
+/* Leaves the job and frees the object. NULL has no effect. */
 TRM_API void trm_distribute_end(trm_distribute *distribute);
 
-/* With NULL where the process's ranks cannot begin: 0 of 1, and the next call that can fail says
- * why. */
+/* Returns this process's rank. With NULL, if joining fails: 0, and the next call that can fail
+ * returns the error. */
 TRM_API int32_t trm_distribute_rank(const trm_distribute *distribute);
+/* Returns the number of ranks. With NULL, if joining fails: 1, as trm_distribute_rank. */
 TRM_API int32_t trm_distribute_size(const trm_distribute *distribute);
 
-/* What is beneath, for what takes a communicator (trm_model_options.parallel.comm); *out is NULL on
- * one device.
- *   owns   distribute: valid until its end; with NULL until the process's
- *   error  those of trm_distribute_begin, with NULL in a first call */
+/* Gives the communicator, for trm_model_options.parallel.comm; NULL on one device.
+ *   errors   those of trm_distribute_begin, with NULL in a first call
+ *   owns     distribute: valid until trm_distribute_end; with NULL until the process ends */
 TRM_API TRM_MUST_USE trm_status trm_distribute_comm(trm_distribute *distribute, trm_comm **out,
                                                     trm_error *err);
 
-/* Every value of rank `root` on every rank, of any type.   error  INVALID, and those of trm_comm_run
- */
+/* Copies the values of rank `root` to every rank.
+ *   param    values: [count], of any type
+ *   errors   INVALID, those of trm_comm_run */
 TRM_API TRM_MUST_USE trm_status trm_distribute_broadcast(trm_distribute *distribute,
                                                          const trm_tensor *values, int32_t count,
                                                          int32_t root, trm_error *err);
 /* Replaces every value by the sum, mean, product, maximum or minimum over the ranks. Neighbours of
- * one type travel together, up to 4 MB at a time. The mean of integers is cut towards zero.
- *   error  INVALID (a reduction that there is not; lists that differ between ranks), those of
- *          trm_comm_run */
+ * one type are sent together, up to 4 MB at a time. The mean of integers is rounded towards zero.
+ *   param    values: [count]
+ *   errors   INVALID (no such reduction; lists that differ between ranks), those of trm_comm_run */
 TRM_API TRM_MUST_USE trm_status trm_distribute_all_reduce(trm_distribute *distribute,
                                                           const trm_tensor *values, int32_t count,
                                                           trm_reduction reduce, trm_error *err);
-/* This rank's part of a dataset: every size-th element (the first come twice where that does not
- * come
- * out even, so that no rank waits for a step that another lacks), in batches of global_batch /
- * size.
- *   in     dataset  not read yet; NULL: only the local batch size is wanted (other people's loaders)
- *   out    *local_batch
- *   error  INVALID: the number of ranks does not divide global_batch
- */
+/* Shards a dataset by rank and sets its batch to global_batch / size. A rank gets every size-th
+ * element; the first ones come twice where the count is no multiple of size, so that all ranks have
+ * equally many steps.
+ *   param    dataset: not read yet; NULL = only the local batch size is wanted
+ *            global_batch: samples of all ranks
+ *            local_batch: samples of this rank, written
+ *   errors   INVALID (the number of ranks does not divide global_batch) */
 TRM_API TRM_MUST_USE trm_status trm_distribute_shard_and_rebatch(trm_distribute *distribute,
                                                                  trm_dataset *dataset,
                                                                  int64_t global_batch,
                                                                  int64_t *local_batch,
                                                                  trm_error *err);
-/* The same for data in plain arrays. Of `*samples` rows of each array, those of this rank (every
- * size-th,
- * wrapped round as above) are moved to its front, in their order, so that the ranks' batches k
- * together
- * are the batch k of one process.
- *   in     arrays  each of *samples rows, in any shape; written
- *   out    *samples, *batch  in: of all ranks; out: of this rank
- *   error  INVALID: the number of ranks does not divide *batch; an array that is no *samples equal rows
- */
+/* Shards data in plain arrays: moves this rank's rows (every size-th, wrapped as above) to the
+ * front of each array, in their order, so that the batches k of all ranks together are batch k of
+ * one process.
+ *   param    arrays: [count], each of *samples rows of any shape; written
+ *            samples, batch: of all ranks; replaced by those of this rank
+ *   errors   INVALID (the number of ranks does not divide *batch, or an array is not *samples equal
+ *            rows) */
 TRM_API TRM_MUST_USE trm_status trm_distribute_shard_arrays(trm_distribute *distribute,
                                                             const trm_tensor *arrays, int32_t count,
                                                             int64_t *samples, int64_t *batch,
                                                             trm_error *err);
 
-/* An array as a tensor, so that a call in a program of plain arrays is one line:
+/* An array of floats as a tensor, for calls of one line:
  *     TRM_OR_EXIT(trm_distribute_broadcast(NULL, &TRM_FLOATS(weights, 100), 1, 0, &err)); */
 #define TRM_FLOATS(pointer, count)                                                                 \
     ((trm_tensor){.data = (pointer), .dtype = TRM_FLOAT32, .shape = {.rank = 1, .dim = {(count)}}})

@@ -1,28 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* trireme/estimator.h: chief, workers, parameter servers and an evaluator train and
- * evaluate one model together; or one process does all of it.
+/* trireme/estimator.h: a job with roles. Chief, workers, parameter servers and an evaluator train
+ * and evaluate one model together, or one process does all of it. The models are those of
+ * trireme/train.h (model_fn fills in trm_model_options); the estimator runs the loop, the servers
+ * and the checkpoints.
  *
- *     trm_estimator_create(model_fn, params, &(trm_run_config){.model_dir = "/tmp/multiworker",
- *     .cluster = cluster,
- *                          .distribute = &(trm_ps_strategy){.mode = TRM_PS_ASYNC}}, &estimator,
- *                          &err);
+ *     trm_estimator_create(model_fn, params,
+ *                          &(trm_run_config){.model_dir = "/tmp/multiworker", .cluster = cluster,
+ *                              .distribute = &(trm_ps_strategy){.mode = TRM_PS_ASYNC}},
+ *                          &estimator, &err);
  *     trm_train_and_evaluate(estimator, &(trm_train_spec){.input_fn = input_fn, .max_steps = 1000},
  *                            &(trm_eval_spec){.input_fn = input_fn}, &result, &err);
  *     trm_estimator_destroy(estimator);
  *
- *     ps         serves until the chief says that the job is over, then ends
- *     worker     trains
- *     chief      trains, saves, writes summaries; where none is listed worker 0 is it. Waits for the
- *                others before the last checkpoint, then ends the servers. When it dies for good
- *                another
- *                worker does all that (not where hybrid; not without model_dir)
- *     evaluator  evaluates each checkpoint it finds; ends after the last one
- *     (none)     local: trains and evaluates in turn
+ * Roles (trm_cluster_info.role):
+ *
+ *   ps         serves until the chief ends the job
+ *   worker     trains
+ *   chief      trains, saves and writes summaries; worker 0 where no chief is listed. Waits for
+ *              the workers before the last checkpoint, then ends the servers. If it dies for good,
+ *              another worker takes over (not in hybrid mode; not without model_dir)
+ *   evaluator  evaluates each checkpoint that it finds; ends after the last one
+ *   (none)     local: trains and evaluates in turn
  *
  * Any role may be killed and started again. Servers keep their tables in model_dir/ps (checkpoints
- * and a log of what came since), so that nothing that was answered is lost; workers and chief hold
- * nothing, but for hybrid ones, of which those that live give it to the one that comes back.
- */
+ * and a log of the pushes since), so that no answered push is lost. Workers and chief keep no
+ * state, except hybrid ones: a restarted one gets the dense parameters from the running ones. */
 #ifndef TRIREME_ESTIMATOR_H
 #define TRIREME_ESTIMATOR_H
 
@@ -38,194 +40,208 @@ extern "C" {
 
 typedef struct trm_estimator trm_estimator;
 
+/* Purpose for which a function of the program is called. */
 typedef enum trm_run_mode { TRM_MODE_TRAIN, TRM_MODE_EVAL } trm_run_mode;
 
-/* Fills in what the model is: network, loss, optimizer, learning_rate, and what else of it is
- * wanted. Seed, precision and servers are the estimator's; options->data is the dataset already.
- * Called once in each process. */
+/* Fills in the model: network, loss, optimizer, learning_rate and other members that are wanted.
+ * The estimator sets seed and servers, and the precision if precision_mode is given; options->data
+ * is the dataset already. Called once in each process.
+ *   returns  TRM_OK, or an error that ends the job */
 typedef trm_status (*trm_model_fn)(trm_run_mode mode, trm_model_options *options, void *params,
                                    trm_error *err);
 
-/* Which part of the data this process is to read: pipeline `index` of `pipelines`
+/* The part of the data that this process reads: pipeline `index` of `pipelines`
  * (trm_dataset_shard). */
 typedef struct trm_input_context {
     trm_run_mode mode;
     int32_t pipelines, index;
     uint64_t seed;
 } trm_input_context;
-/* Makes a dataset; the estimator destroys it. */
+/* Creates a dataset.
+ *   returns  TRM_OK, or an error that ends the job
+ *   owns     *out: the estimator, which destroys it */
 typedef trm_status (*trm_input_fn)(const trm_input_context *context, void *params,
                                    trm_dataset **out, trm_error *err);
 
-/* Who trains on which samples. Lent: in ranges of some batches; what a worker that dies has not
- * used goes to others. Dealt: each worker has its part from the beginning, and comes back to it:
- * synchronous results are then the same whoever was faster. */
+/* How workers share the data. Leased: server 0 lends ranges of batches, and the unused part of a
+ * dead worker's range goes to other workers. Assigned: each worker has a fixed part and continues
+ * it after a restart, so that synchronous results do not depend on the workers' speed. */
 typedef enum trm_ps_lend {
-    TRM_PS_LEND_AUTO, /* ASYNC and with backup workers lent, else dealt */
-    TRM_PS_LEND_ALWAYS,
-    TRM_PS_LEND_NEVER
+    TRM_PS_LEND_AUTO,   /* leased in ASYNC mode and with backup workers, else assigned */
+    TRM_PS_LEND_ALWAYS, /* leased */
+    TRM_PS_LEND_NEVER   /* assigned */
 } trm_ps_lend;
 
-/* TensorFlow's tf.distribute.experimental.ParameterServerStrategy. Zero means the default. */
+/* Parameter servers of a job, as TensorFlow's tf.distribute.experimental.ParameterServerStrategy.
+ * Zero means the default. */
 typedef struct trm_ps_strategy {
-    trm_ps_mode mode;
-    int32_t staleness; /* BOUNDED */
-    /* SYNC: a step goes on without the slowest so many; their gradients are in the next one, or,
-     * with LEND_NEVER, dropped with their samples */
+    trm_ps_mode mode;  /* how far workers may run apart */
+    int32_t staleness; /* BOUNDED: batches */
+    /* SYNC: a step does not wait for the slowest so many; their gradients are added to the next
+     * step, or, with LEND_NEVER, dropped with their samples */
     int32_t backup_workers;
     bool staleness_aware; /* not SYNC: late gradients count less, as in trm_ps_server_options */
-    trm_dtype wire;       /* of rows and gradients; 0 = float32 */
+    trm_dtype wire;       /* type of rows and gradients on the way; 0 = float32 */
     trm_placement_kind placement; /* of dense variables, as in trm_ps_training */
-    trm_partition partition;
-    trm_ps_lend lend;   /* how the workers share the data */
+    trm_partition partition;      /* of dense variables into parts */
+    trm_ps_lend lend;             /* how the workers share the data */
     int64_t cache_rows; /* hot rows of each embedding table that a worker keeps; 0 = none */
-    /* own batches that such a row may be old; 0 = 1. BOUNDED: at most staleness */
+    /* own batches for which such a row is used; 0 = 1. BOUNDED: at most staleness */
     int32_t cache_staleness;
-    /* dense parameters are reduced among the workers, tables stay on servers */
-    bool hybrid;
-    /* servers */
-    int32_t shards;           /* threads of one server; 0 = its CPUs */
-    int64_t memory_bytes;     /* of one server, never exceeded; 0 = 80 % of the machine's */
-    bool no_log;              /* a killed server goes back to its last checkpoint */
-    const char *spill_folder; /* for rows beyond the memory; NULL = cold rows are evicted */
-    const char *folder;       /* of the servers' files; NULL = model_dir/ps */
-    /* servers and workers are waited for so long; who is silent for half of it is taken for dead,
-     * and another worker does a chief's work; 0 = 120 */
+    bool hybrid;    /* dense parameters are reduced among the workers, tables stay on servers */
+    int32_t shards; /* servers: threads of one; 0 = its CPUs */
+    int64_t memory_bytes; /* servers: limit of one, never exceeded; 0 = 80 % of the machine's */
+    /* servers: pushes are not logged: a killed server continues from its last checkpoint */
+    bool no_log;
+    /* servers: for rows beyond the memory; NULL = cold rows are evicted */
+    const char *spill_folder;
+    const char *folder; /* servers: of their files; NULL = model_dir/ps */
+    /* limit of waiting for servers and workers; a process that is silent for half of it counts as
+     * dead, and another worker takes over a chief's work; 0 = 120 */
     double timeout_seconds;
-    /* as in trm_ps_training */
+    /* changes a table's options before it is declared, as in trm_ps_training; NULL = unchanged */
     void (*table)(void *context, trm_table_options *options);
-    void *context;
+    void *context; /* for `table` */
 } trm_ps_strategy;
 
-/* NPURunConfig; zero means its default. */
+/* Configuration of a job, as NPURunConfig. Zero means its default. */
 typedef struct trm_run_config {
-    /* one directory that all roles share; NULL = nothing is saved. Servers refuse a role that
-     * has another one (model_dir/job.id tells): INVALID, with both folders */
+    /* directory that all roles share; NULL = nothing is saved. Servers refuse a role with another
+     * one (INVALID, with both folders), which they find by model_dir/job.id */
     const char *model_dir;
-    /* A checkpoint's directory or a .safetensors file that all roles reach: with servers a new job
-     * begins with its weights instead of initial values (they must stay until it ends). NULL = none
-     */
+    /* checkpoint's directory or .safetensors file that all roles can read: with servers a new job
+     * begins with its weights in place of initial values. It must stay until the job ends. NULL =
+     * none */
     const char *warm_start_from;
-    const trm_cluster *cluster;        /* who this process is; NULL = local. Borrowed */
+    const trm_cluster *cluster;        /* place of this process; NULL = local. Borrowed */
     const trm_ps_strategy *distribute; /* needed where there are servers; copied */
-    /* 32 bytes, the job's secret, where roles are on several hosts */
+    /* 32 bytes, the job's token, where roles are on several hosts; NULL = none */
     const void *token;
     uint64_t tf_random_seed;    /* of values, order and dropout; 0 = 1 */
-    int64_t save_summary_steps; /* TensorBoard points; 0 = 100, negative = none */
-    /* at most one of the two; neither: 100 steps with servers, 600 s without */
+    int64_t save_summary_steps; /* between TensorBoard points; 0 = 100, negative = none */
+    /* between checkpoints; at most one of this and the next. Neither: 100 steps with servers, 600 s
+     * without */
     int64_t save_checkpoints_steps;
-    double save_checkpoints_secs;
-    int32_t keep_checkpoint_max;          /* 0 = 5, negative = all */
-    double keep_checkpoint_every_n_hours; /* and for ever one in so many hours; 0 = 10000 */
-    int64_t log_step_count_steps;         /* "loss = ..., step = ..."; 0 = 100, negative = none */
-    /* 0 = 1; more: callbacks see only the ends of epochs (local only) */
+    double save_checkpoints_secs; /* between checkpoints */
+    int32_t keep_checkpoint_max;  /* newest checkpoints that stay; 0 = 5, negative = all */
+    /* beside them one in so many hours stays for ever; 0 = 10000 */
+    double keep_checkpoint_every_n_hours;
+    /* between lines "loss = ..., step = ..."; 0 = 100, negative = none */
+    int64_t log_step_count_steps;
+    /* 0 = 1; more: callbacks are called only at the ends of epochs (local only) */
     int64_t iterations_per_loop;
-    /* the next batch is prepared, and its rows fetched, during this one (asynchronous: not the
+    /* the next batch is prepared, and its rows pulled, during this one (asynchronous mode: not the
      * variables of a model without tables, which would be old) */
     bool enable_data_pre_proc;
     /* must be true with servers: parts of the model are not on the device */
     bool mix_compile_mode;
-    /* allow_mix_precision, must_keep_origin_dtype, force_fp32; NULL = that */
+    /* allow_mix_precision, must_keep_origin_dtype or force_fp32; NULL = the model's precision */
     const char *precision_mode;
-    double session_creation_timeout_secs; /* how long roles wait for servers to come up; 0 = 7200 */
-    /* Tables of so many bytes in all are in model_dir's checkpoints, for evaluation and export
-     * (rows go from the servers to the file, a few MB at a time); 0 = what fits there twice when
-     * training begins. */
+    double session_creation_timeout_secs; /* limit of waiting for servers to start; 0 = 7200 */
+    /* tables of at most so many bytes in all are in model_dir's checkpoints, for evaluation and
+     * export (rows go from the servers to the file, a few MB at a time); 0 = as many as fit on the
+     * disk twice when training begins */
     int64_t export_bytes;
-    trm_print print; /* lines for people; NULL = none */
-    /* Told by the role in whose process it happens; may be NULL. */
+    trm_print print; /* receives lines for people; NULL = none */
+    /* called after an evaluation, in the process of the role that evaluated; NULL = none */
     void (*on_evaluated)(void *context, uint64_t global_step, const trm_evaluation *evaluation);
-    void *context;
+    void *context; /* for `on_evaluated` */
 } trm_run_config;
 
+/* What the job trains on, and for how long. */
 typedef struct trm_train_spec {
-    trm_input_fn input_fn;
-    void *params;
-    int64_t max_steps; /* updates by all workers together, over the life of model_dir */
-    int64_t epochs;    /* or: passes of each worker over its part; one of the two */
-    trm_callback callbacks[TRM_MAX_CALLBACKS - 4]; /* of chief and workers alike (TF's hooks) */
+    trm_input_fn input_fn; /* creates the training set */
+    void *params;          /* for `input_fn` */
+    int64_t max_steps;     /* updates by all workers together, over the life of model_dir */
+    int64_t epochs;        /* or passes of each worker over its part; one of the two */
+    /* of chief and workers (TensorFlow's hooks) */
+    trm_callback callbacks[TRM_MAX_CALLBACKS - 4];
 } trm_train_spec;
 
-/* What becomes of the weights after an evaluation: files
- * model_dir/export/<name>/model-<step>.<format>. */
+/* Which evaluated weights are exported, as model_dir/export/<name>/model-<step>.<format>. */
 typedef enum trm_exporter_kind {
     TRM_EXPORT_NONE,   /* ends the list */
-    TRM_EXPORT_LATEST, /* each that was evaluated */
-    /* when it is better than all before it, those of earlier runs in model_dir too */
+    TRM_EXPORT_LATEST, /* all that were evaluated */
+    /* those that are better than all before them, earlier runs in model_dir included */
     TRM_EXPORT_BEST,
     TRM_EXPORT_FINAL /* the last */
 } trm_exporter_kind;
 typedef struct trm_exporter {
-    trm_exporter_kind kind;
-    const char *name;   /* of the folder */
-    const char *format; /* safetensors, npz, onnx; NULL = safetensors */
+    trm_exporter_kind kind; /* which weights */
+    const char *name;       /* of the folder */
+    const char *format;     /* safetensors, npz or onnx; NULL = safetensors */
     /* BEST: loss, logloss (less is better), auc, accuracy, top5; NULL = loss */
     const char *metric;
     int32_t exports_to_keep; /* the newest; 0 = 5, negative = all */
 } trm_exporter;
 enum { TRM_MAX_EXPORTERS = 8 };
 
+/* What the job evaluates on, and how often. */
 typedef struct trm_eval_spec {
-    trm_input_fn input_fn;
-    void *params;
+    trm_input_fn input_fn;   /* creates the test set */
+    void *params;            /* for `input_fn` */
     int64_t steps;           /* batches; 0 = 100, negative = all */
     const char *name;        /* summaries go to eval_<name>; NULL = eval */
-    double start_delay_secs; /* before the first; 0 = 120, negative = none */
+    double start_delay_secs; /* before the first evaluation; 0 = 120, negative = none */
     double throttle_secs;    /* between the beginnings of two; 0 = 600, negative = none */
     trm_exporter exporters[TRM_MAX_EXPORTERS]; /* up to the first of kind NONE */
 } trm_eval_spec;
 
+/* Result of this process's part of a job. */
 typedef struct trm_job_result {
-    trm_role role;
-    uint64_t global_step;
-    /* of this process: evaluator, local, and a chief without evaluator */
+    trm_role role;        /* of this process */
+    uint64_t global_step; /* updates of the model */
+    /* this process has evaluated: evaluator, local, or a chief without evaluator */
     bool has_evaluation;
     trm_evaluation evaluation; /* the last */
-    uint64_t evaluated_step;
-    /* The chief's: how often the rows of dense variables have been updated. Both are the number of
-     * pushes when each was applied exactly once, whoever was killed. */
+    uint64_t evaluated_step;   /* global step of its weights */
+    /* chief: updates of the rows of dense variables. Both are the number of pushes when each was
+     * applied exactly once, whatever was killed */
     int64_t least_updates, most_updates;
-    /* Of a trainer: keys of its batches, different ones, and those of them that its cache of hot
-     * rows had. */
+    /* worker: keys of its batches; different ones; of these, found in its cache of hot rows */
     int64_t lookups, unique_keys, cached_keys;
 } trm_job_result;
 
-/* Checks the configuration as a whole.
- *   owns   caller destroys *out; strings and strategy are copied, cluster and params outlive it
- *   error  INVALID naming the field and what to set, NOMEM */
+/* Creates an estimator and checks the configuration as a whole.
+ *   errors   INVALID (naming the field and what to set), NOMEM
+ *   owns     caller: trm_estimator_destroy(*out); strings and strategy are copied, cluster and
+ *            params must outlive it */
 TRM_API TRM_MUST_USE trm_status trm_estimator_create(trm_model_fn model_fn, void *params,
                                                      const trm_run_config *config,
                                                      trm_estimator **out, trm_error *err);
-/* The same by its older name. */
+/* trm_estimator_create by its older name. */
 #define trm_estimator(model_fn, params, config, out, err)                                          \
     trm_estimator_create((model_fn), (params), (config), (out), (err))
+/* Frees the estimator. NULL is accepted. */
 TRM_API void trm_estimator_destroy(trm_estimator *estimator);
 
-/* Does the part of this process's role, to its end. `eval` may be NULL: nothing is evaluated. `train` may
- * be NULL on a server.
- *   error  those of training and of checkpoints; INVALID (specs); TIMEOUT, PEER naming whom it waited for;
- *          CANCELLED by trm_estimator_request_stop, after saving
- */
+/* Does the work of this process's role, to its end.
+ *   param    train: NULL = allowed on a server
+ *            eval: NULL = nothing is evaluated
+ *   errors   INVALID (specs), TIMEOUT and PEER (naming the process that was waited for), CANCELLED
+ *            (trm_estimator_request_stop, after saving), those of training and of checkpoints */
 TRM_API TRM_MUST_USE trm_status trm_train_and_evaluate(trm_estimator *estimator,
                                                        const trm_train_spec *train,
                                                        const trm_eval_spec *eval,
                                                        trm_job_result *out, trm_error *err);
-/* Ends the running call soon.   thread  any; may be called from a signal handler */
+/* Ends the running trm_train_and_evaluate soon.
+ *   threads  any; may be called from a signal handler */
 TRM_API void trm_estimator_request_stop(trm_estimator *estimator);
 
-/* What this process will do, checked as far as possible without the others: lines for people or one
- * JSON
- * object.   owns   caller frees with trm_free */
+/* Describes what this process will do, checked as far as possible without the other processes:
+ * lines for people, or one JSON object.
+ *   errors   INVALID, NOMEM
+ *   owns     caller: trm_free(*out) */
 TRM_API TRM_MUST_USE trm_status trm_estimator_plan(const trm_estimator *estimator, bool json,
                                                    char **out, trm_error *err);
 
-/* What rows of the servers that keep `folder` (model_dir/ps) began with: a warm start's weights, to
- * look into the folder
- * with. read NULL: initial values.
- *   errors  IO (the file is gone), CORRUPT, NOMEM
- *   owns    caller, trm_ps_initial_close */
+/* Opens the rows with which the servers that keep `folder` (model_dir/ps) began: the weights of a
+ * warm start, for trm_ps_folder_options. out->read is NULL if rows began with initial values.
+ *   errors   IO (the file is gone), CORRUPT, NOMEM
+ *   owns     caller: trm_ps_initial_close(out) */
 TRM_API TRM_MUST_USE trm_status trm_ps_initial_open(const char *folder, trm_ps_source *out,
                                                     trm_error *err);
+/* Closes the rows. */
 TRM_API void trm_ps_initial_close(trm_ps_source *source);
 
 #ifdef __cplusplus

@@ -1,6 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* trireme/io.h: files that training writes and reads: checkpoints and safetensors, event files and
- * metrics, NumPy's formats, ONNX, and the inspection of any of them. */
+ * metrics, NumPy's formats, ONNX, and the inspection of any of them. trireme/train.h writes most of
+ * them by itself; this header is for programs with a loop of their own and for tools.
+ *
+ *     trm_tensor weights = {.data = w, .dtype = TRM_FLOAT32, .shape = trm_shape_of(10, 784)};
+ *     trm_npy_write("fc.npy", &weights, &err);
+ *
+ * Unless a comment says otherwise, a file appears complete or not at all, and is on the disk when
+ * the function returns. */
 #ifndef TRIREME_IO_H
 #define TRIREME_IO_H
 
@@ -12,7 +19,7 @@ extern "C" {
 
 /* ==== checkpoints and safetensors =========================================================== */
 
-/* Numbers to disk and back: safetensors files and checkpoints.
+/* Safetensors files, and checkpoints made of them.
  *
  *     trm_checkpoint_writer *writer;
  *     trm_checkpoint_writer_open("out", &(trm_checkpoint_options){.keep = 3}, &writer, &err);
@@ -22,19 +29,18 @@ extern "C" {
  *
  *     trm_checkpoint *found;
  *     trm_status status = trm_checkpoint_open("out", NULL, &found, &err);
- *     if (status == TRM_END) ...               none there: start afresh
- *     else if (status != TRM_OK) ...           err says which file is damaged, and where
+ *     if (status == TRM_END) ...               no checkpoint there: start afresh
+ *     else if (status != TRM_OK) ...           err names the damaged file and the place
  *     trm_safetensors_read(trm_checkpoint_part_of(found, "model"), "fc.weight", &tensor, &err);
- *     trm_checkpoint_close(found);
- */
+ *     trm_checkpoint_close(found); */
 
-/* A tensor with its name. Both borrowed. */
+/* A tensor with its name, both borrowed. */
 typedef struct trm_named_tensor {
     const char *name;
     trm_tensor tensor;
 } trm_named_tensor;
 
-/* Two strings. Borrowed. */
+/* Two strings, both borrowed. */
 typedef struct trm_text_pair {
     const char *key;
     const char *value;
@@ -42,185 +48,207 @@ typedef struct trm_text_pair {
 
 /* ---- safetensors ----------------------------------------------------------------------- */
 
-/* Writes a file that every safetensors reader takes: tensors ordered by width of their type
- * (widest first), then by name; data begin at a multiple of 8. The file appears complete or not
- * at all, and is on the disk when the call returns.
- *   errors  TRM_INVALID for a name that is not UTF-8 or not unique, or a bad shape; TRM_IO, TRM_NOSPACE
- *   cost    one pass over the data, no copy of it
- */
+/* Writes a file that every safetensors reader takes: tensors ordered by the width of their type
+ * (widest first), then by name; data begin at a multiple of 8. Takes one pass over the data and no
+ * copy.
+ *   param    tensors: [count]
+ *            metadata: [metadata_count]
+ *   errors   INVALID (a name that is not UTF-8 or not unique, a bad shape), IO, NOSPACE
+ *   source   https://huggingface.co/docs/safetensors */
 TRM_API TRM_MUST_USE trm_status trm_safetensors_write(const char *path,
                                                       const trm_named_tensor *tensors,
                                                       int64_t count, const trm_text_pair *metadata,
                                                       int64_t metadata_count, trm_error *err);
 
-/* An open file: a mapping and its index. Reading it is safe from several threads. */
+/* An open safetensors file: a mapping and its index. Several threads may read it. */
 typedef struct trm_safetensors trm_safetensors;
 
-/* One tensor of the file. Everything is owned by the file and lives until close. */
+/* One tensor of a file. All pointers belong to the file. */
 typedef struct trm_safetensors_entry {
-    const char *name;
-    const char *dtype; /* the file's word: "F32", "BF16", "BOOL", "F8_E4M3", ... */
-    int32_t rank;      /* may exceed TRM_MAX_RANK */
-    const int64_t *dims;
-    int64_t offset; /* of the first byte in the file */
-    int64_t bytes;
-    trm_tensor tensor; /* view into the mapping; do not write through it. dtype is
-                          TRM_DTYPE_NONE where trm_dtype has no such type or the rank is too high.
-                          Files by others may leave data unaligned to its type: then use
-                          trm_safetensors_read, which copies. */
+    const char *name;    /* of the tensor */
+    const char *dtype;   /* in the file's words: "F32", "BF16", "BOOL", "F8_E4M3", ... */
+    int32_t rank;        /* may exceed TRM_MAX_RANK */
+    const int64_t *dims; /* [rank] */
+    int64_t offset;      /* of the first byte in the file */
+    int64_t bytes;       /* of the data */
+    /* read-only view into the mapping. dtype is TRM_DTYPE_NONE where trm_dtype has no such type or
+     * the rank is too high. Files of other programs may have unaligned data: trm_safetensors_read
+     * copies */
+    trm_tensor tensor;
 } trm_safetensors_entry;
 
-/* Maps the file and checks its header: every byte must belong to exactly one tensor.
- *   errors  TRM_CORRUPT with the byte offset of the first fault, TRM_IO
- *   owns    close with trm_safetensors_close */
+/* Maps a file and checks its header: every byte must belong to exactly one tensor.
+ *   errors   CORRUPT (with the byte offset of the first fault), IO, NOMEM
+ *   owns     caller: trm_safetensors_close(*out) */
 TRM_API TRM_MUST_USE trm_status trm_safetensors_open(const char *path, trm_safetensors **out,
                                                      trm_error *err);
+/* Closes the file. NULL is accepted. */
 TRM_API void trm_safetensors_close(trm_safetensors *file);
+/* Returns the number of tensors. */
 TRM_API int64_t trm_safetensors_count(const trm_safetensors *file);
-/* Entry `index` in the order of the data; NULL beyond the last. */
+/* Returns entry `index` in the order of the data; NULL after the last.
+ *   owns     the file */
 TRM_API const trm_safetensors_entry *trm_safetensors_at(const trm_safetensors *file, int64_t index);
-/* The entry of this name, or NULL. O(log n). */
+/* Returns the entry of this name, in O(log n); NULL if there is none.
+ *   owns     the file */
 TRM_API const trm_safetensors_entry *trm_safetensors_find(const trm_safetensors *file,
                                                           const char *name);
-/* The file's `__metadata__`: number of pairs, pair `index`, or the value of a key (NULL: none). */
+/* Returns the number of pairs of the file's `__metadata__`. */
 TRM_API int64_t trm_safetensors_metadata_count(const trm_safetensors *file);
+/* Returns pair `index` of the file's `__metadata__`.
+ *   owns     the file */
 TRM_API trm_text_pair trm_safetensors_metadata_at(const trm_safetensors *file, int64_t index);
+/* Returns the value of a key of the file's `__metadata__`; NULL if there is none.
+ *   owns     the file */
 TRM_API const char *trm_safetensors_metadata(const trm_safetensors *file, const char *key);
-/* Copies tensor `name` into `into`, whose data, dtype and shape the caller has set. The shape must
- * be the file's; the types must agree, but for the floating ones, which are converted (to nearest
- * even).
- *   errors  TRM_INVALID naming the tensor with both shapes or types, or "no tensor of this name" */
+/* Copies a tensor out. Floating types are converted to each other (to nearest even); other types
+ * must be equal.
+ *   param    into: data, dtype and shape are set by the caller; the shape must be the file's
+ *   errors   INVALID (with both shapes or types, or no tensor of this name) */
 TRM_API TRM_MUST_USE trm_status trm_safetensors_read(const trm_safetensors *file, const char *name,
                                                      const trm_tensor *into, trm_error *err);
 
 /* ---- checkpoints ----------------------------------------------------------------------- */
 
-/* What a checkpoint says besides its tensors. Written by save; read from an open checkpoint, where
- * the strings are owned by it. */
+/* Content of a checkpoint besides its tensors. Strings of an open checkpoint belong to it. */
 typedef struct trm_checkpoint_info {
-    int64_t global_step;   /* updates applied; names the directory: ckpt-<global_step> */
-    int64_t epoch;         /* the epoch in progress */
-    int64_t data_position; /* samples of this epoch that are used up, over all ranks */
-    uint64_t seed;         /* with counter-based random numbers this is all of their state */
-    int32_t world_size;
-    const char *config_json; /* settings of the run: a JSON object, NULL = {} */
-    const char *state_json;  /* what the trainer carries on (loss scale, best metric, fingerprint of
-                                the data ...): a JSON object, NULL = {} */
-    /* Filled when read: order of saving in this directory, and when. */
-    int64_t sequence;
-    double saved_unix_seconds;
+    int64_t global_step;     /* updates applied; names the directory: ckpt-<global_step> */
+    int64_t epoch;           /* the epoch in progress */
+    int64_t data_position;   /* samples of this epoch that are used, of all ranks */
+    uint64_t seed;           /* with counter-based random numbers this is all of their state */
+    int32_t world_size;      /* ranks of the job */
+    const char *config_json; /* settings of the run, a JSON object; NULL = {} */
+    /* state of the trainer (loss scale, best metric, fingerprint of the data ...), a JSON object;
+     * NULL = {} */
+    const char *state_json;
+    int64_t sequence;          /* filled in when read: order of saving in this directory */
+    double saved_unix_seconds; /* filled in when read: time of saving */
 } trm_checkpoint_info;
 
-/* One file of a checkpoint: <name>.safetensors. The usual two: "model" with the names of
- * torchvision, "optimizer" with the slots ("<parameter>/momentum"). Any other name is fine. */
+/* One file of a checkpoint, <name>.safetensors. Usual are "model" with the names of torchvision and
+ * "optimizer" with the slots ("<parameter>/momentum"); any other name is allowed. */
 typedef struct trm_checkpoint_part {
-    const char *name;
-    const trm_named_tensor *tensors;
+    const char *name;                /* of the part */
+    const trm_named_tensor *tensors; /* [count] */
     int64_t count;
-    const trm_text_pair *metadata;
+    const trm_text_pair *metadata; /* [metadata_count] */
     int64_t metadata_count;
-    /* Not NULL: tensors whose data are NULL, too large for memory, are asked for while the file is
+    /* gives tensors whose data are NULL, because they are too large for memory, while the file is
      * written, in order and a few megabytes at a time: rows (of the first dimension) [first, first
      * + rows) into `to`. An error ends the save. Such a checkpoint is not saved in the background.
-     */
+     * NULL = none */
     trm_status (*read)(void *context, const trm_named_tensor *tensor, int64_t first, int64_t rows,
                        void *to, trm_error *err);
-    void *read_context;
+    void *read_context; /* for `read` */
 } trm_checkpoint_part;
 
 typedef struct trm_checkpoint_options {
-    int32_t keep; /* newest checkpoints that stay; 0 = 5, negative = all */
-    /* beside them, for ever: of those that would go, one in so many hours; 0 = none */
-    double keep_every_hours;
-    bool background;          /* save copies to memory and returns; a thread writes */
-    double lock_wait_seconds; /* how long open waits for another writer to leave; 0 = not at all */
-    /* Told when a checkpoint is durable; with `background`, from the writing thread. */
+    int32_t keep;             /* newest checkpoints that stay; 0 = 5, negative = all */
+    double keep_every_hours;  /* beside them one in so many hours stays for ever; 0 = none */
+    bool background;          /* a save copies to memory and returns; a thread writes */
+    double lock_wait_seconds; /* limit of waiting for another writer to leave; 0 = no wait */
+    /* called when a checkpoint is on the disk; with `background`, from the writing thread. NULL =
+     * none */
     void (*on_saved)(void *context, const char *path, int64_t global_step);
-    void *on_saved_context;
+    void *on_saved_context; /* for `on_saved` */
 } trm_checkpoint_options;
 
 /* The one writer of an output directory.
- *   thread  one at a time */
+ *
+ *   threads  one thread at a time */
 typedef struct trm_checkpoint_writer trm_checkpoint_writer;
 
-/* Makes the directory, takes its lock and clears what an interrupted writer left behind. The lock
- * of a
+/* Makes the directory, takes its lock and removes what an interrupted writer left. The lock of a
  * dead process is taken over; on another host, after 60 s without a sign of life.
- *   errors  TRM_INVALID when another process writes there: names host, pid and since when
- *   owns    close with trm_checkpoint_writer_close */
+ *   param    options: NULL = defaults
+ *   errors   INVALID (another process writes there, with its host, pid and start), IO, NOSPACE,
+ *            NOMEM
+ *   owns     caller: trm_checkpoint_writer_close(*out) */
 TRM_API TRM_MUST_USE trm_status trm_checkpoint_writer_open(const char *dir,
                                                            const trm_checkpoint_options *options,
                                                            trm_checkpoint_writer **out,
                                                            trm_error *err);
 
 /* Saves <dir>/ckpt-<global_step>, replacing one of this step. When it returns TRM_OK (with
- * `background`: when trm_checkpoint_wait does) it is complete on the disk; when anything fails, or
- * the process is killed at any point, what was there before still loads. Then <dir>/checkpoint
- * names the newest and all but the newest `keep` are removed, never one in use, and never before
- * two of those kept (one if keep is 1) have been read back and verified.
- *   errors  TRM_NOSPACE before anything is written unless 1.2 times the size is free; TRM_IO;
- *           TRM_INVALID. With `background`: this save has been started, and the error may be that
- *           of
- *           the one before, whose sentence says so */
+ * `background`: when trm_checkpoint_wait does), the checkpoint is complete on the disk. If anything
+ * fails, or the process is killed at any point, earlier checkpoints still load. Then
+ * <dir>/checkpoint names the newest, and all but the newest `keep` are removed: never one in use,
+ * and never before two of those kept (one if keep is 1) have been read back and verified.
+ *   param    parts: [part_count]
+ *   errors   NOSPACE (before anything is written, unless 1.2 times the size is free), IO, INVALID.
+ *            With `background`: this save has started, and the error may be that of the one before,
+ *            which its sentence says */
 TRM_API TRM_MUST_USE trm_status trm_checkpoint_save(trm_checkpoint_writer *writer,
                                                     const trm_checkpoint_info *info,
                                                     const trm_checkpoint_part *parts,
                                                     int64_t part_count, trm_error *err);
 
-/* Waits for the save in the background; its error, if nobody has been told yet. */
+/* Waits for the save in the background.
+ *   errors   those of that save, unless they have been returned already */
 TRM_API TRM_MUST_USE trm_status trm_checkpoint_wait(trm_checkpoint_writer *writer, trm_error *err);
 
-/* Waits, gives the lock back and frees, always. A directory that open made goes again where saving
- * failed and left it empty. Returns what wait would. NULL is fine. */
+/* Waits for the save in the background, releases the lock and frees the writer, also after an
+ * error. If saving failed, removes a directory that open made and that is empty. NULL is accepted.
+ *   errors   those of trm_checkpoint_wait */
 TRM_API TRM_MUST_USE trm_status trm_checkpoint_writer_close(trm_checkpoint_writer *writer,
                                                             trm_error *err);
 
-/* A verified checkpoint, open for reading. Reading it is safe from several threads. */
+/* A verified checkpoint, open for reading. Several threads may read it. */
 typedef struct trm_checkpoint trm_checkpoint;
 
 typedef struct trm_checkpoint_open_options {
-    bool mark_in_use; /* a writer does not prune it before close; needs a writable directory,
-                         and is only tried */
+    /* a writer does not remove it before close; tried only, since it needs a writable directory */
+    bool mark_in_use;
 } trm_checkpoint_open_options;
 
-/* Opens `path`: one checkpoint, or the newest good one of an output directory. Each file is read
- * and compared with its checksums first. Damaged ones are named in the log (WARN) and skipped.
- *   errors  TRM_END if there is none (also no such directory): start afresh; TRM_CORRUPT if there
- *           are only damaged ones: names file, block and offset of the newest; TRM_IO; TRM_NOMEM
- *   owns    close with trm_checkpoint_close */
+/* Opens one checkpoint, or the newest sound one of an output directory. Each file is read and
+ * compared with its checksums first. Damaged checkpoints are named in the log (WARN) and skipped.
+ *   param    options: NULL = defaults
+ *   errors   END (no checkpoint or no directory there: start afresh), CORRUPT (only damaged ones:
+ *            file, block and offset of the newest), INVALID (no checkpoint of this name, or not a
+ *            directory), IO, NOMEM
+ *   owns     caller: trm_checkpoint_close(*out) */
 TRM_API TRM_MUST_USE trm_status trm_checkpoint_open(const char *path,
                                                     const trm_checkpoint_open_options *options,
                                                     trm_checkpoint **out, trm_error *err);
+/* Closes the checkpoint. NULL is accepted. */
 TRM_API void trm_checkpoint_close(trm_checkpoint *checkpoint);
+/* Returns the checkpoint's step, position and settings.
+ *   owns     the checkpoint */
 TRM_API const trm_checkpoint_info *trm_checkpoint_info_of(const trm_checkpoint *checkpoint);
-/* Its directory: "out/ckpt-100". */
+/* Returns the checkpoint's directory ("out/ckpt-100").
+ *   owns     the checkpoint */
 TRM_API const char *trm_checkpoint_path(const trm_checkpoint *checkpoint);
-/* Damaged checkpoints that were skipped on the way to this one. */
+/* Returns the number of damaged checkpoints that were skipped before this one. */
 TRM_API int64_t trm_checkpoint_skipped(const trm_checkpoint *checkpoint);
+/* Returns the number of parts. */
 TRM_API int64_t trm_checkpoint_part_count(const trm_checkpoint *checkpoint);
+/* Returns the name of part `index`.
+ *   owns     the checkpoint */
 TRM_API const char *trm_checkpoint_part_name(const trm_checkpoint *checkpoint, int64_t index);
-/* The part of this name ("model"), or NULL. Owned by the checkpoint. */
+/* Returns the part of this name ("model"); NULL if there is none.
+ *   owns     the checkpoint */
 TRM_API const trm_safetensors *trm_checkpoint_part_of(const trm_checkpoint *checkpoint,
                                                       const char *name);
 
-/* The global step of the newest complete checkpoint in `dir`, by its manifest alone (an evaluator
- * polls this).
- *   errors  TRM_END if there is none */
+/* Gives the global step of the newest complete checkpoint in `dir`, by its manifest alone. For
+ * evaluators that poll.
+ *   errors   END (there is none), IO */
 TRM_API TRM_MUST_USE trm_status trm_checkpoint_latest(const char *dir, int64_t *global_step,
                                                       trm_error *err);
 
 /* ==== event files and metrics =============================================================== */
 
-/* How a run went, for people and tools: TensorBoard event files, and metrics
- * as CSV or JSON lines.
+/* Records of a run, for people and tools: TensorBoard event files, and metrics as CSV or JSON
+ * lines.
  *
- * All of these are appended to a record at a time, each with one write(2): a reader, or a crash,
- * never sees half a record in the middle. When a write fails (full disk), the file is cut back to
- * its last whole record and the next call tries again; training need not stop for it.
- *   thread  one thread at a time per object
- */
+ * Each record is appended with one write(2), so that neither a reader nor a crash sees half a
+ * record in the middle. When a write fails (full disk), the file is cut back to its last whole
+ * record and the next call tries again; training need not stop for it.
+ *
+ *   threads  one thread at a time per object */
 
-/* A number with its name: "loss", "accuracy/top1". Borrowed. */
+/* A number with its name ("loss", "accuracy/top1"), borrowed. */
 typedef struct trm_named_scalar {
     const char *name;
     double value;
@@ -231,48 +259,57 @@ typedef struct trm_named_scalar {
 typedef struct trm_events trm_events;
 
 typedef struct trm_events_options {
-    bool resumed;        /* this run goes on from a checkpoint: */
+    bool resumed;        /* this run continues from a checkpoint */
     int64_t resume_step; /* points of older files after this step disappear from the charts */
 } trm_events_options;
 
-/* Makes <dir>/events.out.tfevents.<time>.<host>.<pid>.<n>, always a new file; `dir` is made if
- * missing. TensorBoard takes the directory's name for the run's.
- *   errors  TRM_IO, TRM_NOSPACE
- *   owns    close with trm_events_close */
+/* Makes a new file <dir>/events.out.tfevents.<time>.<host>.<pid>.<n>, and the directory if it is
+ * missing. TensorBoard shows the directory's name as the run's.
+ *   param    options: NULL = a new run
+ *   errors   IO, NOSPACE, NOMEM
+ *   owns     caller: trm_events_close(*out) */
 TRM_API TRM_MUST_USE trm_status trm_events_open(const char *dir, const trm_events_options *options,
                                                 trm_events **out, trm_error *err);
+/* Returns the path of the file.
+ *   owns     events */
 TRM_API const char *trm_events_path(const trm_events *events);
 
-/* One point of each curve.   errors of this and the next two  TRM_IO, TRM_NOSPACE, TRM_NOMEM: the file is as before
- */
+/* Writes one point of each curve. After an error the file is as before.
+ *   param    scalars: [count]
+ *   errors   IO, NOSPACE, NOMEM */
 TRM_API TRM_MUST_USE trm_status trm_events_scalars(trm_events *events, int64_t step,
                                                    const trm_named_scalar *scalars, int64_t count,
                                                    trm_error *err);
 
-/* The distribution of a tensor's values, of any type, over TensorFlow's buckets, which grow by 10
- * %. Infinite values and
- * NaN are left out.
- *   cost    one pass, about 10 ns an element */
+/* Writes the distribution of a tensor's values, of any type, over TensorFlow's buckets, which grow
+ * by 10 %. Infinite values and NaN are left out. Takes one pass, about 10 ns an element. After an
+ * error the file is as before.
+ *   errors   IO, NOSPACE, NOMEM */
 TRM_API TRM_MUST_USE trm_status trm_events_histogram(trm_events *events, int64_t step,
                                                      const char *tag, const trm_tensor *values,
                                                      trm_error *err);
 
-/* A node of the graph to show. Names with '/' become groups that can be opened. */
+/* A node of a graph. Names with '/' become groups that can be opened. */
 typedef struct trm_graph_event_node {
-    const char *name;
+    const char *name;          /* of the node */
     const char *op;            /* "Conv2D" */
-    const char *const *inputs; /* names of nodes */
+    const char *const *inputs; /* [input_count] names of nodes */
     int64_t input_count;
-    const char *device;            /* "rank:0", or NULL */
-    const trm_shape *output_shape; /* shown on the edges; NULL: unknown */
+    const char *device;            /* "rank:0"; NULL = none */
+    const trm_shape *output_shape; /* shown on the edges; NULL = unknown */
 } trm_graph_event_node;
+/* Writes a graph. After an error the file is as before.
+ *   param    nodes: [count]
+ *   errors   IO, NOSPACE, NOMEM */
 TRM_API TRM_MUST_USE trm_status trm_events_graph(trm_events *events,
                                                  const trm_graph_event_node *nodes, int64_t count,
                                                  trm_error *err);
 
-/* To the disk (fsync). Readers see records without it.   errors  TRM_IO, TRM_NOSPACE */
+/* Flushes to the disk (fsync). Readers see records without it.
+ *   errors   IO, NOSPACE */
 TRM_API TRM_MUST_USE trm_status trm_events_flush(trm_events *events, trm_error *err);
-/* Frees always. NULL is fine.   errors  as flush */
+/* Flushes to the disk and frees the object, also after an error. NULL is accepted.
+ *   errors   IO, NOSPACE */
 TRM_API TRM_MUST_USE trm_status trm_events_close(trm_events *events, trm_error *err);
 
 /* ---- metrics --------------------------------------------------------------------------- */
@@ -280,132 +317,149 @@ TRM_API TRM_MUST_USE trm_status trm_events_close(trm_events *events, trm_error *
 typedef struct trm_metrics trm_metrics;
 
 typedef struct trm_metrics_options {
-    const char *const *columns; /* CSV: all names that will come; required there */
+    /* [column_count] CSV: all names that will come; required there */
+    const char *const *columns;
     int64_t column_count;
-    bool resumed;        /* append to an existing file; otherwise it is emptied */
+    bool resumed;        /* appends to an existing file; false: it is emptied */
     int64_t resume_step; /* lines after this step are dropped: they will come again */
 } trm_metrics_options;
 
-/* Opens `path` for lines. The form follows its ending:
+/* Opens a file of metrics. The form follows its ending:
+ *
  *   .csv     global_step,event,<columns>; values that a line lacks stay empty
  *   .jsonl   {"time":..., "event":"step", "global_step":7, "loss":2.5}; NaN and infinities: null
- * A half line at the end of an existing file (from a crash) is cut off.
- *   errors  TRM_INVALID for another ending, or a CSV file with other columns; TRM_IO
- *   owns    close with trm_metrics_close */
+ *
+ * Half a line at the end of an existing file (from a crash) is cut off.
+ *   param    options: NULL = defaults, for .jsonl
+ *   errors   INVALID (another ending, a CSV file with other columns), IO, NOMEM
+ *   owns     caller: trm_metrics_close(*out) */
 TRM_API TRM_MUST_USE trm_status trm_metrics_open(const char *path,
                                                  const trm_metrics_options *options,
                                                  trm_metrics **out, trm_error *err);
-/* One line. `event` says what it is about: "step" (also NULL), "epoch", "eval". A value that is a float prints
- * with 9 digits: equal bits print equal.
- *   errors  TRM_INVALID for a name without a column */
+/* Writes one line. A value that is a float is written with 9 digits: equal bits give equal text.
+ *   param    event: "step" (also NULL), "epoch", "eval"
+ *            scalars: [count]
+ *   errors   INVALID (a name without a column), IO, NOSPACE */
 TRM_API TRM_MUST_USE trm_status trm_metrics_write(trm_metrics *metrics, const char *event,
                                                   int64_t global_step,
                                                   const trm_named_scalar *scalars, int64_t count,
                                                   trm_error *err);
-/* Flushes to the disk and frees, always. NULL is fine.   errors  TRM_IO, TRM_NOSPACE */
+/* Flushes to the disk and frees the object, also after an error. NULL is accepted.
+ *   errors   IO, NOSPACE */
 TRM_API TRM_MUST_USE trm_status trm_metrics_close(trm_metrics *metrics, trm_error *err);
 
 /* ==== NumPy files and inspection ============================================================ */
 
-/* NumPy's .npy and .npz, and `inspect`: what is this file, and is it sound?
- */
+/* NumPy's .npy and .npz, and the inspection of files. */
 
 /* ---- NumPy ----------------------------------------------------------------------------- */
 
-/* Writes one array (numpy.load), or a stored archive of them (numpy.savez; members are aligned, so
- * that they can be mapped). bfloat16, which NumPy does not know, is widened to float32. Complete or
- * not at all, and on the disk when the call returns.
- *   errors  TRM_INVALID for names that are empty or not unique; TRM_IO, TRM_NOSPACE */
+/* Writes one array, for numpy.load. bfloat16, which NumPy lacks, is widened to float32.
+ *   errors   IO, NOSPACE
+ *   source   NumPy Enhancement Proposal 1 */
 TRM_API TRM_MUST_USE trm_status trm_npy_write(const char *path, const trm_tensor *array,
                                               trm_error *err);
+/* Writes an uncompressed archive of arrays, as numpy.savez; members are aligned, so that they can
+ * be mapped. bfloat16 is widened to float32.
+ *   param    arrays: [count]
+ *   errors   INVALID (names that are empty or not unique), IO, NOSPACE */
 TRM_API TRM_MUST_USE trm_status trm_npz_write(const char *path, const trm_named_tensor *arrays,
                                               int64_t count, trm_error *err);
 
-/* A mapped .npz or .npy file. Reading it is safe from several threads. */
+/* A mapped .npz or .npy file. Several threads may read it. */
 typedef struct trm_npz trm_npz;
 
-/* One array. Owned by the file. */
+/* One array of a file. All pointers belong to the file. */
 typedef struct trm_npz_entry {
-    const char *name;  /* without ".npy"; "" in a .npy file */
-    const char *descr; /* NumPy's word: "<f4", "|b1" */
-    bool fortran_order;
-    int32_t rank;
-    const int64_t *dims;
-    int64_t offset; /* of the data in the file */
-    int64_t bytes;
-    trm_tensor tensor; /* view of the data (perhaps unaligned; do not write). dtype TRM_DTYPE_NONE
-                          if trm_dtype has no such type, the rank is above TRM_MAX_RANK, or the
-                          order is Fortran's */
+    const char *name;    /* without ".npy"; "" in a .npy file */
+    const char *descr;   /* NumPy's word: "<f4", "|b1" */
+    bool fortran_order;  /* first dimension varies fastest */
+    int32_t rank;        /* may exceed TRM_MAX_RANK */
+    const int64_t *dims; /* [rank] */
+    int64_t offset;      /* of the data in the file */
+    int64_t bytes;       /* of the data */
+    /* read-only view of the data, perhaps unaligned. dtype is TRM_DTYPE_NONE if trm_dtype has no
+     * such type, the rank is above TRM_MAX_RANK, or the order is Fortran's */
+    trm_tensor tensor;
 } trm_npz_entry;
 
-/* Opens an archive, or a single .npy, by its content. Checksums of all members are verified.
- *   errors  TRM_CORRUPT with member and offset; TRM_UNSUPPORTED for compressed archives
- *           (numpy.savez_compressed), big-endian and object arrays (pickle): says how to save
- *           instead
- *   owns    close with trm_npz_close */
+/* Opens an archive, or a single .npy, recognised by content, and verifies the checksums of all
+ * members.
+ *   errors   CORRUPT (with member and offset), UNSUPPORTED (compressed archives, big-endian and
+ *            object arrays; the sentence says how to save instead), IO, NOMEM
+ *   owns     caller: trm_npz_close(*out) */
 TRM_API TRM_MUST_USE trm_status trm_npz_open(const char *path, trm_npz **out, trm_error *err);
+/* Closes the file. NULL is accepted. */
 TRM_API void trm_npz_close(trm_npz *file);
+/* Returns the number of arrays. */
 TRM_API int64_t trm_npz_count(const trm_npz *file);
+/* Returns array `index`; NULL after the last.
+ *   owns     the file */
 TRM_API const trm_npz_entry *trm_npz_at(const trm_npz *file, int64_t index);
+/* Returns the array of this name; NULL if there is none.
+ *   owns     the file */
 TRM_API const trm_npz_entry *trm_npz_find(const trm_npz *file, const char *name);
-/* Copies an array into `into`, whose data, dtype and shape the caller has set and which must agree.
- *   errors  TRM_INVALID naming the array with both shapes or types */
+/* Copies an array out.
+ *   param    into: data, dtype and shape are set by the caller and must be the file's
+ *   errors   INVALID (with both shapes or types) */
 TRM_API TRM_MUST_USE trm_status trm_npz_read(const trm_npz *file, const char *name,
                                              const trm_tensor *into, trm_error *err);
 
 /* ---- a small file ---------------------------------------------------------------------- */
 
-/* Complete or not at all, and on the disk when the call returns; what was there before is then
- * gone.
- *   errors  TRM_IO (also: a directory or a device is there), TRM_NOSPACE */
+/* Writes a small file, replacing the one that was there.
+ *   param    data: [bytes]
+ *   errors   IO (also: the path is a directory or a device), NOSPACE */
 TRM_API TRM_MUST_USE trm_status trm_file_write(const char *path, const void *data, size_t bytes,
                                                trm_error *err);
 
 /* ---- inspect --------------------------------------------------------------------------- */
 
-/* Takes one line of the description, without its newline. */
+/* Receives one line of the description, without its newline. */
 typedef void (*trm_line_sink)(void *context, const char *line);
 
-/* What a recogniser sees of a path. */
+/* A path that is inspected. */
 typedef struct trm_probe {
-    const char *path;
-    bool is_directory;
-    const uint8_t *data; /* the whole file, mapped; NULL if empty or a directory */
-    int64_t bytes;
+    const char *path;    /* as given */
+    bool is_directory;   /* there is no data then */
+    const uint8_t *data; /* [bytes] the whole file, mapped; NULL if empty or a directory */
+    int64_t bytes;       /* of the file */
 } trm_probe;
 
-/* A kind of file that inspect knows. */
+/* A kind of file that can be inspected. */
 typedef struct trm_recogniser {
     const char *kind; /* "safetensors" */
-    /* Part of the usual names (".safetensors"): decides when no content fits, so that a damaged
-     * file gets the sentence that says what is wrong. NULL: none. */
+    /* part of the usual names (".safetensors"): decides when no content fits, so that a damaged
+     * file gets the fitting error. NULL = none */
     const char *name_hint;
-    /* Could this be one? Looks at the content only as far as that takes. */
+    /* returns true if the content can be of this kind */
     bool (*matches)(const trm_probe *probe);
-    /* Checks it from end to end and describes it: lines for people, or one JSON object on one line.
-     * The first fault ends it with TRM_CORRUPT and its place; what was found before is printed. */
+    /* checks the file from end to end and describes it: lines for people, or one JSON object on one
+     * line. The first fault ends it with TRM_CORRUPT and its place, after the lines before it */
     trm_status (*describe)(const trm_probe *probe, bool json, trm_line_sink sink, void *context,
                            trm_error *err);
 } trm_recogniser;
 
 typedef struct trm_inspect_options {
-    bool json;
-    const trm_recogniser *more; /* tried before the built-in ones */
-    int64_t more_count;
-    /* what the caller knows besides, for the sentence when nothing fits; NULL = nothing */
+    bool json;                  /* one JSON object in place of lines */
+    const trm_recogniser *more; /* [more_count] recognisers, tried before the library's */
+    int64_t more_count;         /* 0 = none */
+    /* further kinds that the caller recognises, for the error when nothing fits; NULL = none */
     const char *other_kinds;
 } trm_inspect_options;
 
-/* Recognises `path` by content and describes it: safetensors, a checkpoint or a directory of them,
- * event file, TFRecord, .npy, .npz, ONNX, CIFAR-10 batch.
- *   errors  TRM_CORRUPT when nothing fits, naming what was tried, or with the first fault */
+/* Recognises a file or directory by content and describes it: safetensors, a checkpoint or a
+ * directory of them, event file, TFRecord, .npy, .npz, ONNX, CIFAR-10 batch.
+ *   param    options: NULL = lines, the library's kinds
+ *   errors   CORRUPT (nothing fits, with the kinds that were tried; or the first fault), INVALID
+ *            (neither a file nor a directory), IO */
 TRM_API TRM_MUST_USE trm_status trm_inspect(const char *path, const trm_inspect_options *options,
                                             trm_line_sink sink, void *context, trm_error *err);
 
 /* ==== ONNX ================================================================================== */
 
-/* ONNX models, built node by node and written, or read. IR version 8, opset
- * 17. What a graph of ours means in ONNX is its caller's knowledge; this is the file.
+/* ONNX models, built node by node and written, or read. IR version 8, opset 17. This is the file
+ * format; trm_export_onnx (trireme/train.h) exports a model.
  *
  *     trm_onnx_model *model;
  *     trm_onnx_create("mlp", &model, &err);
@@ -417,11 +471,11 @@ TRM_API TRM_MUST_USE trm_status trm_inspect(const char *path, const trm_inspect_
  *                       .input_count = 2, .outputs = (const char *[]){"y"}, .output_count = 1,
  *                       .attributes = &trans_b, .attribute_count = 1});
  *     trm_onnx_add_output(model, &(trm_onnx_value){.name = "y", ...});
- *     trm_onnx_write(model, "mlp.onnx", NULL, &err);       the first error of any call above, if any
+ *     trm_onnx_write(model, "mlp.onnx", NULL, &err);      the first error of any call above, if any
  *     trm_onnx_destroy(model);
  *
- *   thread  one at a time per model
- */
+ *   threads  one thread at a time per model
+ *   source   https://onnx.ai/onnx/repo-docs/IR.html */
 
 enum { TRM_ONNX_IR_VERSION = 8, TRM_ONNX_OPSET = 17, TRM_ONNX_RANK_MAX = 8 };
 
@@ -437,109 +491,148 @@ typedef enum trm_onnx_attribute_kind {
     TRM_ONNX_OTHER = 0 /* read from a file: a subgraph, strings, ...; without its value */
 } trm_onnx_attribute_kind;
 
+/* An attribute of a node. The member that `kind` names is valid. */
 typedef struct trm_onnx_attribute {
-    const char *name;
-    trm_onnx_attribute_kind kind;
-    int64_t integer;
-    float number;
-    const char *text;
-    const int64_t *integers;
-    const float *numbers;
-    int64_t count; /* of integers or numbers */
-    trm_tensor tensor;
+    const char *name;             /* of the attribute */
+    trm_onnx_attribute_kind kind; /* of its value */
+    int64_t integer;              /* INT */
+    float number;                 /* FLOAT */
+    const char *text;             /* STRING */
+    const int64_t *integers;      /* INTS: [count] */
+    const float *numbers;         /* FLOATS: [count] */
+    int64_t count;                /* of integers or numbers */
+    trm_tensor tensor;            /* TENSOR */
 } trm_onnx_attribute;
 
-/* Attributes of one line each. Borrowed pointers, no copies. */
+/* Makes an integer attribute. Pointers in attributes are borrowed.
+ *   threads  any */
 TRM_API trm_onnx_attribute trm_onnx_int(const char *name, int64_t value);
+/* Makes an attribute of integers.
+ *   param    values: [count]
+ *   threads  any */
 TRM_API trm_onnx_attribute trm_onnx_ints(const char *name, const int64_t *values, int64_t count);
+/* Makes a float attribute.
+ *   threads  any */
 TRM_API trm_onnx_attribute trm_onnx_float(const char *name, float value);
+/* Makes a string attribute.
+ *   threads  any */
 TRM_API trm_onnx_attribute trm_onnx_string(const char *name, const char *value);
 
+/* A node of the model. */
 typedef struct trm_onnx_node {
-    const char *op;            /* "Conv" */
-    const char *name;          /* may be NULL */
-    const char *domain;        /* NULL or "": ONNX's own */
-    const char *const *inputs; /* names of values; "" for an optional one left out */
+    const char *op;     /* "Conv" */
+    const char *name;   /* NULL = none */
+    const char *domain; /* NULL or "" = ONNX's own */
+    /* [input_count] names of values; "" = an optional one that is absent */
+    const char *const *inputs;
     int64_t input_count;
-    const char *const *outputs;
+    const char *const *outputs; /* [output_count] names of values */
     int64_t output_count;
-    const trm_onnx_attribute *attributes;
+    const trm_onnx_attribute *attributes; /* [attribute_count] */
     int64_t attribute_count;
 } trm_onnx_node;
 
-/* A dimension: a size, or a name for one that is known at run time only. */
+/* A dimension: a size, or a name for a size that is known at run time only. */
 typedef struct trm_onnx_dim {
-    int64_t size;
-    const char *symbol; /* "N"; NULL: `size` counts */
+    int64_t size;       /* used when symbol is NULL */
+    const char *symbol; /* "N"; NULL = a fixed size */
 } trm_onnx_dim;
 
 /* An input or output of the model. */
 typedef struct trm_onnx_value {
-    const char *name;
-    trm_dtype dtype; /* TRM_DTYPE_NONE when read and none of ours */
-    int32_t rank;    /* -1 when read without a shape */
-    trm_onnx_dim dims[TRM_ONNX_RANK_MAX];
+    const char *name; /* of the value */
+    trm_dtype dtype;  /* TRM_DTYPE_NONE when read from a file and trm_dtype lacks the type */
+    int32_t rank;     /* -1 when read from a file without a shape */
+    trm_onnx_dim dims[TRM_ONNX_RANK_MAX]; /* [rank] */
 } trm_onnx_value;
 
 /* ---- building -------------------------------------------------------------------------- */
 
-/* owns  caller, trm_onnx_destroy    errors  TRM_NOMEM */
+/* Creates an empty model.
+ *   errors   NOMEM
+ *   owns     caller: trm_onnx_destroy(*out) */
 TRM_API TRM_MUST_USE trm_status trm_onnx_create(const char *graph_name, trm_onnx_model **out,
                                                 trm_error *err);
+/* Frees the model. NULL is accepted. */
 TRM_API void trm_onnx_destroy(trm_onnx_model *model);
 
-/* These keep the first error for trm_onnx_write. Everything is copied but the data of initialisers,
- * which must stay until the model has been written. Nodes are added in an order in which they can
- * run. */
+/* Adds an input. This and the next four functions keep the first error for trm_onnx_write and copy
+ * all arguments, except the data of initialisers. */
 TRM_API void trm_onnx_add_input(trm_onnx_model *model, const trm_onnx_value *value);
+/* Adds an output. */
 TRM_API void trm_onnx_add_output(trm_onnx_model *model, const trm_onnx_value *value);
+/* Adds a tensor of weights.
+ *   owns     the tensor's data are borrowed until the model has been written */
 TRM_API void trm_onnx_add_initializer(trm_onnx_model *model, const char *name,
                                       const trm_tensor *tensor);
+/* Adds a node. Nodes come in an order in which they can run. */
 TRM_API void trm_onnx_add_node(trm_onnx_model *model, const trm_onnx_node *node);
+/* Adds a pair of metadata. */
 TRM_API void trm_onnx_add_metadata(trm_onnx_model *model, const char *key, const char *value);
 
 typedef struct trm_onnx_write_options {
-    int64_t external_from; /* a model of this many bytes and more keeps its large initialisers in a
-                              second file, <path>.data; 0 = 2 GB, the limit of the format */
+    /* a model of at least so many bytes keeps its large initialisers in a second file, <path>.data;
+     * 0 = 2 GB, the limit of the format */
+    int64_t external_from;
 } trm_onnx_write_options;
 
-/* Checks the graph (each value made once and before it is used, outputs exist) and writes it. The
- * file appears complete or not at all and is on the disk when the call returns; <path>.data, if
- * any, before it.
- *   errors  TRM_INVALID naming the node and value; TRM_IO, TRM_NOSPACE */
+/* Checks the graph (each value made once and before it is used, outputs exist) and writes it, after
+ * <path>.data, if there is one.
+ *   param    options: NULL = defaults
+ *   errors   INVALID (naming node and value, or the first error of the functions above),
+ *            UNSUPPORTED (more than 2 GB without its data), IO, NOSPACE, NOMEM */
 TRM_API TRM_MUST_USE trm_status trm_onnx_write(const trm_onnx_model *model, const char *path,
                                                const trm_onnx_write_options *options,
                                                trm_error *err);
 
 /* ---- reading --------------------------------------------------------------------------- */
 
-/* Maps a model and reads all but the data. Data in other files are looked for beside it only.
- *   errors  TRM_CORRUPT with the offset; TRM_UNSUPPORTED; TRM_INVALID for data outside its folder
- *   owns    trm_onnx_destroy; everything asked for below lives until then */
+/* Maps a model and reads all but the data of initialisers. Data in other files are looked for
+ * beside it only.
+ *   errors   CORRUPT (with the offset), UNSUPPORTED, INVALID (data outside of its folder), IO,
+ *            NOMEM
+ *   owns     caller: trm_onnx_destroy(*out); all results of the functions below are valid until
+ *            then */
 TRM_API TRM_MUST_USE trm_status trm_onnx_open(const char *path, trm_onnx_model **out,
                                               trm_error *err);
 
+/* Returns the name of the graph. */
 TRM_API const char *trm_onnx_graph_name(const trm_onnx_model *model);
+/* Returns the name of the program that wrote the file. */
 TRM_API const char *trm_onnx_producer(const trm_onnx_model *model);
+/* Returns the version of the file format. */
 TRM_API int64_t trm_onnx_ir_version(const trm_onnx_model *model);
-TRM_API int64_t trm_onnx_opset(const trm_onnx_model *model); /* of ONNX's own domain */
+/* Returns the version of ONNX's own operators. */
+TRM_API int64_t trm_onnx_opset(const trm_onnx_model *model);
+/* Returns the number of nodes. */
 TRM_API int64_t trm_onnx_node_count(const trm_onnx_model *model);
+/* Returns node `index`. */
 TRM_API const trm_onnx_node *trm_onnx_node_at(const trm_onnx_model *model, int64_t index);
+/* Returns the number of inputs. */
 TRM_API int64_t trm_onnx_input_count(const trm_onnx_model *model);
+/* Returns input `index`. */
 TRM_API const trm_onnx_value *trm_onnx_input_at(const trm_onnx_model *model, int64_t index);
+/* Returns the number of outputs. */
 TRM_API int64_t trm_onnx_output_count(const trm_onnx_model *model);
+/* Returns output `index`. */
 TRM_API const trm_onnx_value *trm_onnx_output_at(const trm_onnx_model *model, int64_t index);
+/* Returns the number of pairs of metadata. */
 TRM_API int64_t trm_onnx_metadata_count(const trm_onnx_model *model);
+/* Returns pair `index` of the metadata. */
 TRM_API trm_text_pair trm_onnx_metadata_at(const trm_onnx_model *model, int64_t index);
+/* Returns the attribute of a node by name; NULL if it has none. */
 TRM_API const trm_onnx_attribute *trm_onnx_attribute_of(const trm_onnx_node *node,
-                                                        const char *name); /* NULL: has none */
+                                                        const char *name);
+/* Returns the number of initialisers. */
 TRM_API int64_t trm_onnx_initializer_count(const trm_onnx_model *model);
-/* The tensor's data may be unaligned; dtype TRM_DTYPE_NONE for types that trm_dtype lacks. */
+/* Returns initialiser `index`. Its data may be unaligned; dtype is TRM_DTYPE_NONE for types that
+ * trm_dtype lacks. */
 TRM_API const trm_named_tensor *trm_onnx_initializer_at(const trm_onnx_model *model, int64_t index);
-TRM_API const trm_named_tensor *trm_onnx_initializer(
-    const trm_onnx_model *model, const char *name); /* NULL: none. Linear time */
-/* Copies initialiser `name` into `into`, whose data, dtype and shape are set and must agree.   errors  TRM_INVALID
- */
+/* Returns the initialiser of this name, in linear time; NULL if there is none. */
+TRM_API const trm_named_tensor *trm_onnx_initializer(const trm_onnx_model *model, const char *name);
+/* Copies an initialiser out.
+ *   param    into: data, dtype and shape are set by the caller and must be the file's
+ *   errors   INVALID (no initialiser of this name, other shape or type) */
 TRM_API TRM_MUST_USE trm_status trm_onnx_read(const trm_onnx_model *model, const char *name,
                                               const trm_tensor *into, trm_error *err);
 

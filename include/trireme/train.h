@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* trireme/train.h: the conductor. A model is a network, a loss, an optimiser and a learning rate;
- * it is trained on a dataset, evaluated, saved and resumed.
+/* trireme/train.h: a model and its training loop. Choose this door if the library may run the loop:
+ * a model is a network, a loss, an optimiser and a learning rate; it is trained on a dataset,
+ * evaluated, saved and resumed. (trireme/exec.h: a loop of your own; trireme/dist.h: a framework of
+ * your own.)
  *
  *     trm_model *model;
  *     trm_model_create(&(trm_model_options){.network = network, .data = train_set,
@@ -11,10 +13,11 @@
  *     trm_model_evaluate(model, test_set, &result, &err);
  *     trm_model_destroy(model);
  *
- * An epoch is one pass over the dataset. A step is one update of the parameters. The same seed,
- * data and options give the same bits, in sink mode or not, stopped and resumed or not.
- *   thread  one thread at a time per model (trm_model_request_stop excepted)
- *   alloc   nothing in a step, after the first of each training call */
+ * An epoch is one pass over the dataset, a step is one update of the parameters. The same seed,
+ * data and options give the same bits, in sink mode or not, stopped and resumed or not. A step
+ * allocates nothing after the first one of each training call.
+ *
+ *   threads  one thread at a time per model (except trm_model_request_stop) */
 #ifndef TRIREME_TRAIN_H
 #define TRIREME_TRAIN_H
 
@@ -34,31 +37,35 @@ extern "C" {
 
 /* The fields of a batch as inputs of a graph. */
 typedef struct trm_inputs trm_inputs;
-/* The input of this name ("image", "label"); TRM_NO_NODE, and the graph keeps an error that lists
- * the names there are, if the dataset has no such field. */
+/* Returns the input of this name ("image", "label"). If the dataset has no such field, returns
+ * TRM_NO_NODE, and the graph keeps an error that lists the fields. */
 TRM_API trm_node trm_inputs_get(const trm_inputs *inputs, const char *name);
 
-/* From inputs to logits. Called once for the training graph and once for the evaluation graph
- * (trm_graph_is_training tells which); both times it must make the same parameters. */
+/* Adds the network from inputs to logits and returns the logits. Called once for the training graph
+ * and once for the evaluation graph (trm_graph_is_training says which); both times it must add the
+ * same parameters. */
 typedef trm_node (*trm_network)(trm_graph *graph, const trm_inputs *inputs, void *context);
-/* From logits to the scalar loss. In an evaluation graph the rows that pad the last batch have
- * integer labels -1 and must not count; the losses below see to that. */
+/* Adds the loss from logits to a scalar. In an evaluation graph the rows that pad the last batch
+ * have integer labels -1 and must not count; the losses below do so. */
 typedef trm_node (*trm_loss)(trm_graph *graph, trm_node logits, const trm_inputs *inputs,
                              void *context);
 
-/* Mean softmax cross-entropy of the field "label"; `context` is a const trm_xent_options * or
- * NULL. The default of a model. An evaluation graph leaves label smoothing out. */
+/* Adds the mean softmax cross-entropy of the field "label", the default loss of a model. An
+ * evaluation graph leaves label smoothing out.
+ *   param    context: const trm_xent_options *, or NULL */
 TRM_API trm_node trm_loss_softmax(trm_graph *graph, trm_node logits, const trm_inputs *inputs,
                                   void *context);
-/* trm_softmax_cross_entropy_expand as a model's loss; context unused. */
+/* Adds trm_softmax_cross_entropy_expand of the field "label".
+ *   param    context: unused */
 TRM_API trm_node trm_loss_softmax_expand(trm_graph *graph, trm_node logits,
                                          const trm_inputs *inputs, void *context);
-/* Mean logistic loss of the field "label" (float32, 0 or 1) for logits [N] or [N, 1]. */
+/* Adds the mean logistic loss of the field "label" (float32, 0 or 1) for logits [N] or [N, 1].
+ *   param    context: unused */
 TRM_API trm_node trm_loss_logistic(trm_graph *graph, trm_node logits, const trm_inputs *inputs,
                                    void *context);
 
-/* The same loss made of small operators: max, sub, exp, sum, div, one-hot, log, mul, sum, mul,
- * mean. logits [N, K], labels int32 [N] -> scalar. The same value and gradient as
+/* Adds the softmax cross-entropy as small operators (max, sub, exp, sum, div, one-hot, log, mul,
+ * sum, mul, mean): logits [N, K], labels int32 [N] -> scalar. Value and gradient agree with
  * trm_softmax_cross_entropy to 1e-6 while no probability underflows. */
 TRM_API trm_node trm_softmax_cross_entropy_expand(trm_graph *graph, trm_node logits,
                                                   trm_node labels);
@@ -72,473 +79,520 @@ typedef enum trm_decay {
     TRM_DECAY_POLYNOMIAL /* end + (base - end) * (1 - progress)^power */
 } trm_decay;
 
-/* A pure function of the global step. Zero means the default. */
+/* A schedule of the learning rate: a pure function of the global step. Zero means the default. */
 typedef struct trm_learning_rate {
-    trm_decay decay;
-    double base;          /* the rate after warm-up; must be given */
-    double end;           /* COSINE, POLYNOMIAL: the rate at total_steps */
-    double gamma;         /* STEP: 0.1 when 0 */
-    int64_t every_steps;  /* STEP: a boundary each so many steps; 0 = total_steps / 3, at least 1 */
-    double power;         /* POLYNOMIAL: 1 when 0 */
-    int64_t warmup_steps; /* linear from warmup_start to base over these steps */
-    double warmup_start;
-    int64_t total_steps; /* 0 = the steps of the training call */
+    trm_decay decay;      /* form after warm-up */
+    double base;          /* rate after warm-up; must be given */
+    double end;           /* COSINE, POLYNOMIAL: rate at total_steps */
+    double gamma;         /* STEP: factor at each boundary; 0 = 0.1 */
+    int64_t every_steps;  /* STEP: steps between boundaries; 0 = total_steps / 3, at least 1 */
+    double power;         /* POLYNOMIAL: exponent; 0 = 1 */
+    int64_t warmup_steps; /* steps of linear rise from warmup_start to base; 0 = none */
+    double warmup_start;  /* rate at the start of warm-up */
+    int64_t total_steps;  /* 0 = the steps of the training call */
 } trm_learning_rate;
-/* The rate of the update that makes global step `step` + 1 (so the first has step 0). Warm-up step
- * s of w has start + (base - start) * (s + 1) / w; decay progresses over the steps after warm-up.
- *   thread  any */
+/* Returns the rate of the update that makes global step `step` + 1 (the first has step 0). Warm-up
+ * step s of w has start + (base - start) * (s + 1) / w; decay progresses over the steps after
+ * warm-up.
+ *   threads  any */
 TRM_API double trm_learning_rate_at(const trm_learning_rate *rate, uint64_t step);
 
-/* ---- figures of merit of one's own --------------------------------------------------------- */
+/* ---- metrics of the program's own ---------------------------------------------------------- */
 
 #define TRM_MAX_METRICS 8
 #define TRM_MAX_METRIC_SUMS 16
 
-/* A figure of merit as sums over samples, so that batches and ranks can each add a part. An evaluation
- * begins with sums of zero, calls `add` for each batch, adds the sums of all ranks, and then asks for
- * the value: the same on all ranks. A mean has the sums {of the values, samples}. */
+/* A metric of the program's own, as sums over samples, so that batches and ranks can each add a
+ * part. An evaluation begins with sums of zero, calls `add` for each batch, adds the sums of all
+ * ranks, and then calls `value`: the same on all ranks. A mean has the sums {of the values,
+ * samples}. */
 typedef struct trm_metric {
     const char *name;  /* in trm_evaluation, CSV and JSON lines, TensorBoard */
     int32_t sum_count; /* 1 to TRM_MAX_METRIC_SUMS */
-    /* Adds the part of the first `samples` rows of logits and batch; the others are padding. */
+    /* adds the part of the first `samples` rows of logits and batch to sums[sum_count]; further
+     * rows are padding */
     trm_status (*add)(void *context, const trm_tensor *logits, int64_t samples,
                       const trm_batch *batch, double *sums, trm_error *err);
-    double (*value)(void *context, const double *sums); /* NULL: sums[0] / sums[1], or sums[0] */
-    void *context;                                      /* outlives the model, as `name` */
+    /* computes the value; NULL = sums[0] / sums[1], or sums[0] if there is one sum */
+    double (*value)(void *context, const double *sums);
+    void *context; /* for both functions; must outlive the model, as must `name` */
 } trm_metric;
 
 /* ---- model -------------------------------------------------------------------------------- */
 
 typedef struct trm_model trm_model;
 
-/* Parameters on servers (trireme/ps.h): embedding tables, whatever they are gathered from by
- * trm_embedding, and dense variables. Nothing of a table's size is held here. The servers run the
- * optimiser. Each rank of `parallel` needs a client of its own. */
+/* Parameters on servers (trireme/ps.h): embedding tables (all parameters that trm_embedding reads)
+ * and dense variables. The servers run the optimiser, and a worker holds nothing of a table's size.
+ * Each rank of `parallel` needs a client of its own. */
 typedef struct trm_ps_training {
-    trm_ps_client *client; /* NULL = no servers. Borrowed; outlives the model */
-    /* hybrid: dense parameters stay here, and are reduced over `parallel` */
+    trm_ps_client *client; /* NULL = no servers. Borrowed, must outlive the model */
+    /* hybrid: dense parameters stay on the workers and are reduced over `parallel` */
     bool tables_only;
-    /* Batches are lent by server 0 in ranges of so many, so that each is used once an epoch
+    /* batches a lease: server 0 lends ranges of so many, so that each batch is used once an epoch
      * although workers come and go; `data` is then the same and unsharded on all workers. Not with
      * tables_only. 0 = off */
     int64_t lease_batches;
-    double lease_seconds; /* without a batch finished, a worker's range goes to others; 0 = 60 */
-    /* hot rows of each embedding table that this worker keeps: trm_ps_client_cache */
+    /* time without a finished batch after which a worker's lease goes to other workers; 0 = 60 */
+    double lease_seconds;
+    /* hot rows of each embedding table that this worker keeps (trm_ps_client_cache); 0 = none */
     int64_t cache_rows;
-    /* rows of the next batch are not asked for while this one is computed; nor are, where workers
-     * do not wait for each other, the variables of a model without tables: they would be old */
+    /* rows of the next batch are not pulled during this one. Variables of a model without tables
+     * never are in asynchronous mode, since they would be old */
     bool no_prefetch;
-    /* Where dense variables live: rows spread over all servers (default), whole variables or parts
-     * of them in turn, or by their bytes. */
+    /* of dense variables: rows spread over all servers (default), whole variables or parts of them
+     * in turn, or by their bytes */
     trm_placement_kind placement;
-    trm_partition partition;
-    /* May change what a table is like before it is declared (rows' dtype, admission, expiry, the
-     * optimiser of rows): the same on every worker. */
+    trm_partition partition; /* of dense variables into parts */
+    /* may change a table's options before it is declared (rows' type, admission, expiry,
+     * optimiser): the same on every worker. NULL = unchanged */
     void (*table)(void *context, trm_table_options *options);
-    void *context;
+    void *context; /* for `table` */
 } trm_ps_training;
 
 typedef struct trm_model_options {
-    trm_network network;
-    void *network_context; /* must outlive the model, as loss_context */
+    trm_network network;   /* adds the network; must be given */
+    void *network_context; /* for `network`; must outlive the model, as must loss_context */
     trm_loss loss;         /* NULL = trm_loss_softmax */
-    void *loss_context;
-    trm_optimizer_options optimizer;
-    trm_learning_rate learning_rate;
-    trm_dataset *data;   /* shapes of the inputs; borrowed during the call */
-    const char *backend; /* as in trm_exec_options, like all that follow */
+    void *loss_context;    /* for `loss` */
+    trm_optimizer_options optimizer; /* rule of the updates */
+    trm_learning_rate learning_rate; /* schedule */
+    trm_dataset *data;   /* dataset with the shapes of the inputs; borrowed during the call */
+    const char *backend; /* as in trm_exec_options, like the members up to choices_file */
     trm_precision precision;
     trm_loss_scale_options loss_scale;
     int threads;
     int32_t host_processes;
     uint64_t seed;
     bool no_fusion;
-    int32_t accumulate; /* batches per step; an epoch's last incomplete group is left out */
+    /* batches a step; 0 = 1. An epoch's last incomplete group is left out */
+    int32_t accumulate;
     const char *tuning_file;
-    int64_t memory_bytes; /* of a rank, as in trm_exec_options; 0 = no limit */
+    int64_t memory_bytes; /* limit of a rank, as in trm_exec_options; 0 = none */
     double retune_seconds;
-    /* beside the checkpoints of a run that may be resumed (each rank its own) */
+    /* beside the checkpoints of a run that may be resumed, a file for each rank */
     const char *choices_file;
-    /* Many ranks (trireme/exec.h): every call below is then collective, each rank reads its own
-     * shard of the data, and losses, samples and evaluations are those of all ranks together. */
+    /* many ranks (trireme/exec.h): every call below is then collective, each rank reads its own
+     * shard of the data, and losses, samples and evaluations are those of all ranks together. A
+     * process that has joined ranks uses them without this */
     trm_parallel_options parallel;
-    /* trm_model_train then trains on the servers, and trm_model_global_step is theirs: updates by
-     * all workers. Position and weights are the servers', so that save, resume and load are not for
-     * this model. */
+    /* parameter servers: trm_model_train trains on the servers, and trm_model_global_step is
+     * theirs, updates by all workers. Weights and position are the servers', so such a model is not
+     * saved, resumed or loaded */
     trm_ps_training ps;
-    /* Instead of `parallel`, of which only comm counts then, and of `accumulate`: what it says now
-     * (trireme/train.h). Borrowed during the call. */
+    /* options by name, read in this call: they replace `parallel`, except its comm, and
+     * `accumulate`. NULL = none. Borrowed during the call */
     struct trm_context *context;
-    trm_metric metrics[TRM_MAX_METRICS]; /* of evaluations; the first without `add` ends the list */
-    bool evaluation_only; /* no gradients, no optimiser: only evaluate, load and export */
-    /* A checkpoint is resumed although data, network, precision, backend or optimiser are not those
-     * that it was made with; else it is refused. Learning rate, schedule, momentum, weight decay,
-     * epochs and steps may always change: one warning says how. */
+    /* of evaluations; the first without `add` ends the list */
+    trm_metric metrics[TRM_MAX_METRICS];
+    /* no gradients and no optimiser: the model evaluates, loads and exports */
+    bool evaluation_only;
+    /* a checkpoint of other data, network, precision, backend or optimiser is resumed; false: it is
+     * refused. Learning rate, schedule, momentum, weight decay, epochs and steps may always change,
+     * with one warning that says how */
     bool accept_changes;
     const char *description; /* JSON object kept in checkpoints; NULL = "{}" */
 } trm_model_options;
 
-/* Builds and compiles.
- *   error  INVALID (options, graph), NOMEM (bytes needed and present), and those of trm_exec_create
- */
+/* Builds the graphs and compiles them. Collective with many ranks.
+ *   errors   INVALID (options, graph), NOMEM (with the bytes needed and present), those of
+ *            trm_exec_create
+ *   owns     caller: trm_model_destroy(*out) */
 TRM_API TRM_MUST_USE trm_status trm_model_create(const trm_model_options *options, trm_model **out,
                                                  trm_error *err);
+/* Frees the model. NULL is accepted. */
 TRM_API void trm_model_destroy(trm_model *model);
 
-/* The compiled training program (evaluation program if evaluation_only). owns: the model. */
+/* Returns the compiled training program; with evaluation_only the evaluation program.
+ *   owns     the model */
 TRM_API trm_exec *trm_model_exec(trm_model *model);
-/* The graph it was compiled from, before differentiation; `logits` may be NULL. owns: the model. */
+/* Returns the graph that the program was compiled from, before differentiation.
+ *   param    logits: node of the logits, written; NULL = not wanted
+ *   owns     the model */
 TRM_API const trm_graph *trm_model_graph(const trm_model *model, trm_node *logits);
-/* Steps done since the initial values. */
+/* Returns the steps since the initial values. */
 TRM_API uint64_t trm_model_global_step(const trm_model *model);
 
 /* Ends the running trm_model_train after its current step, in sink mode too: callbacks save, and it
- * returns TRM_CANCELLED; with many ranks on all of them, one step later. Without a running one, the
- * next returns at once.
- *   thread  any; may be called from a signal handler */
+ * returns TRM_CANCELLED; with many ranks on all of them, one step later. Without a running call the
+ * next one returns at once.
+ *   threads  any; may be called from a signal handler */
 TRM_API void trm_model_request_stop(trm_model *model);
 
-/* A few named numbers that travel with the model's checkpoints (the best loss so far, say): for
- * callbacks that must survive a resume. At most 32 of at most 47 letters.   error  INVALID beyond that
- */
+/* Keeps a named number in the model's checkpoints, for callbacks whose state must survive a resume
+ * (the best loss so far). At most 32 names of at most 47 bytes.
+ *   errors   INVALID (too many names, a name that is too long) */
 TRM_API TRM_MUST_USE trm_status trm_model_note(trm_model *model, const char *name, double value,
                                                trm_error *err);
-/* False if there is none of this name. */
+/* Gives the number of this name.
+ *   returns  false if there is none */
 TRM_API bool trm_model_noted(const trm_model *model, const char *name, double *value);
 
 /* ---- evaluation ---------------------------------------------------------------------------- */
 
 typedef struct trm_evaluation {
-    double loss; /* mean over samples */
-    int64_t samples;
-    double seconds;
-    bool has_top;                     /* logits [N, K] and integer labels */
-    double top1, top5;                /* fractions */
-    bool has_auc;                     /* logits [N] or [N, 1] and float labels */
-    double auc, logloss, calibration; /* see trireme/train.h */
-    int32_t metric_count;             /* of trm_model_options.metrics */
-    trm_named_scalar metrics[TRM_MAX_METRICS];
+    double loss;       /* mean over samples */
+    int64_t samples;   /* that were evaluated */
+    double seconds;    /* that the evaluation took */
+    bool has_top;      /* top1 and top5 are valid: logits [N, K] and integer labels */
+    double top1, top5; /* fractions of samples, 0 to 1 */
+    bool has_auc;      /* the next three are valid: logits [N] or [N, 1] and float labels */
+    /* as trm_auc_value, trm_auc_logloss, trm_auc_calibration */
+    double auc, logloss, calibration;
+    int32_t metric_count;                      /* of trm_model_options.metrics */
+    trm_named_scalar metrics[TRM_MAX_METRICS]; /* [metric_count] their values */
 } trm_evaluation;
 
-/* One pass over `data` with the model's parameters and running statistics, with all fields that network
- * and loss ask for. A model needs no training call before it, and training none of these. The first call compiles
- * the evaluation program for the dataset's batch size; it shares the parameters' memory.
- *   error  INVALID (fields that the network lacks), those of the dataset, CANCELLED by a stop */
+/* Evaluates the model on one pass over `data`, with its parameters and running statistics. The
+ * first call compiles the evaluation program for the dataset's batch size; it shares the
+ * parameters' memory. Neither training nor evaluation needs the other before it.
+ *   param    data: has all fields that network and loss use
+ *   errors   INVALID (a missing field), those of the dataset, CANCELLED (trm_model_request_stop) */
 TRM_API TRM_MUST_USE trm_status trm_model_evaluate(trm_model *model, trm_dataset *data,
                                                    trm_evaluation *out, trm_error *err);
 
-/* Sees a batch of an evaluation: logits of `samples` rows (borrowed), and the batch that they are
- * of. */
+/* Receives one batch of an evaluation.
+ *   param    logits: first dimension `samples`; borrowed
+ *            batch: the batch that they belong to; borrowed
+ *   returns  TRM_OK, or an error that ends the evaluation */
 typedef trm_status (*trm_prediction_fn)(void *context, const trm_tensor *logits, int64_t samples,
                                         const trm_batch *batch, trm_error *err);
 
-/* As trm_model_evaluate (`out` may be NULL), and hands each batch's logits to `see`, in the order
- * of
- * the data. With many ranks, each sees its own share.
- *   error  those of trm_model_evaluate, and what `see` returns */
+/* Evaluates, and gives each batch's logits to `see` in the order of the data. With many ranks, each
+ * receives its own shard.
+ *   param    out: NULL = not wanted
+ *   errors   those of trm_model_evaluate, and the error that `see` returned */
 TRM_API TRM_MUST_USE trm_status trm_model_predict(trm_model *model, trm_dataset *data,
                                                   trm_prediction_fn see, void *context,
                                                   trm_evaluation *out, trm_error *err);
-/* The same over at most the first `steps` batches (each rank's). */
+/* Evaluates the model on at most the first `steps` batches of each rank; else as
+ * trm_model_evaluate.
+ *   errors   as trm_model_evaluate */
 TRM_API TRM_MUST_USE trm_status trm_model_evaluate_steps(trm_model *model, trm_dataset *data,
                                                          int64_t steps, trm_evaluation *out,
                                                          trm_error *err);
 
 /* ---- training ------------------------------------------------------------------------------ */
 
-/* What callbacks see. Times are of this call of trm_model_train. */
+/* State of training as callbacks receive it. Times are of this call of trm_model_train. */
 typedef struct trm_progress {
-    trm_model *model;
-    int64_t epoch;  /* from 1, over the model's life */
-    int64_t epochs; /* where training is to end; 0 = open */
-    int64_t step;   /* within the epoch, from 1 */
-    int64_t epoch_steps;
-    uint64_t global_step;
+    trm_model *model;     /* the model */
+    int64_t epoch;        /* from 1, over the model's life */
+    int64_t epochs;       /* where training is to end; 0 = open */
+    int64_t step;         /* within the epoch, from 1 */
+    int64_t epoch_steps;  /* steps of an epoch */
+    uint64_t global_step; /* steps since the initial values */
     float loss;           /* of this step; with accumulation the mean over its batches */
     double learning_rate; /* of this step */
     const trm_loss_scale_state *loss_scale; /* after this step; NULL when no loss is scaled */
-    /* of this step, of this call in this epoch, in all */
+    /* of this step; of this call in this epoch; of this call */
     int64_t step_samples, epoch_samples, samples;
-    double step_seconds;              /* sink mode: the mean of this epoch */
+    double step_seconds;              /* of this step; sink mode: mean of this epoch */
     double wait_seconds;              /* of the epoch so far: waiting for the dataset */
     double epoch_seconds;             /* since the epoch, or this call, began */
     double seconds;                   /* since this call began */
-    double busy_seconds;              /* of that, in steps: not in callbacks */
+    double busy_seconds;              /* of these, in steps: without callbacks */
     const trm_evaluation *evaluation; /* the latest; NULL before the first */
-    const char *checkpoint;           /* on_checkpoint: what was written */
-    bool stopping;                    /* on_end: on request, before the epochs were done */
+    const char *checkpoint;           /* on_checkpoint: path of the checkpoint that was written */
+    bool stopping;                    /* on_end: training was stopped before the epochs were done */
 } trm_progress;
 
-/* TRM_OK goes on, TRM_END asks to stop after this step or epoch (training returns TRM_OK), anything
- * else ends training with that error. */
+/* Receives the state of training.
+ *   returns  TRM_OK: training goes on; TRM_END: it ends after this step or epoch and returns
+ *            TRM_OK; an error: it ends with that error */
 typedef trm_status (*trm_hook)(void *context, const trm_progress *progress, trm_error *err);
 
-/* Hooks that are NULL are skipped; a callback without any hook ends the list. The training call
- * takes the callback: it calls `destroy` at its end, whatever happens. */
+/* A callback: hooks, each of which may be NULL. A callback without any hook ends the list. The
+ * training call takes the callback and calls `destroy` at its end, also after an error. */
 typedef struct trm_callback {
-    trm_hook on_begin; /* after the position is known, before the first step */
-    trm_hook on_epoch_begin;
-    trm_hook on_gradients; /* gradients are complete, parameters still old (trm_exec_ranges) */
-    /* sink mode: once, after the epoch's last step, or where the run ends inside it */
+    trm_hook on_begin;       /* after the position is known, before the first step */
+    trm_hook on_epoch_begin; /* before an epoch's first step */
+    trm_hook on_gradients;   /* gradients are complete, parameters still old (trm_exec_ranges) */
+    /* after each step; sink mode: once, after the epoch's last step, or where the run ends inside
+     * it */
     trm_hook on_step_end;
-    trm_hook on_epoch_end;
-    trm_hook on_evaluated;
-    trm_hook on_checkpoint;
-    trm_hook on_end; /* all epochs done, or stopped; not after an error */
-    void (*destroy)(void *context);
-    void *context;
-    bool last; /* its hooks run after those of the others (a checkpoint must see their state) */
+    trm_hook on_epoch_end;          /* after an epoch's last step */
+    trm_hook on_evaluated;          /* after an evaluation by a callback */
+    trm_hook on_checkpoint;         /* after a checkpoint was written */
+    trm_hook on_end;                /* all epochs done, or stopped; not after an error */
+    void (*destroy)(void *context); /* frees the context; NULL = nothing to free */
+    void *context;                  /* for the hooks */
+    /* its hooks run after those of all others (a checkpoint must hold their state) */
+    bool last;
 } trm_callback;
 
 #define TRM_MAX_CALLBACKS 16
 
 typedef struct trm_train_options {
-    trm_dataset *data;
-    int64_t epochs; /* train until the model has seen so many epochs in all */
-    int64_t steps;  /* or until it has made so many steps in all; 0 = no such limit */
-    bool sink;      /* an epoch runs without per-step callbacks; same bits */
-    /* The timeline of this call as Chrome trace JSON, which ui.perfetto.dev shows: step kernels, waiting,
-     * communication, batches that are made; a process a rank, written by rank 0 at the end of the call
-     * (not after an error). The first 400,000 events of each rank. NULL = none */
+    trm_dataset *data; /* training set */
+    int64_t epochs;    /* train until the model has done so many epochs in all */
+    int64_t steps;     /* or until it has done so many steps in all; 0 = no such limit */
+    bool sink;         /* an epoch runs without callbacks for each step; same bits */
+    /* file for the timeline of this call as Chrome trace JSON (ui.perfetto.dev shows it): kernels,
+     * waiting, communication, batches; a process a rank, the first 400,000 events of each, written
+     * by rank 0 at the end of the call (not after an error). NULL = none */
     const char *profile;
-    trm_callback callbacks[TRM_MAX_CALLBACKS];
+    trm_callback callbacks[TRM_MAX_CALLBACKS]; /* up to the first without hooks */
 } trm_train_options;
 
-/* Trains from where the model is (its start, or the resumed position).
- *   error  CANCELLED (trm_model_request_stop), DIVERGED (naming the first operator), those of the
- *          dataset, of the callbacks, and INVALID */
+/* Trains from the model's position: the initial values, or the resumed step.
+ *   errors   CANCELLED (trm_model_request_stop), DIVERGED (naming the first operator), INVALID,
+ *            those of the dataset and of the callbacks */
 TRM_API TRM_MUST_USE trm_status trm_model_train(trm_model *model, const trm_train_options *options,
                                                 trm_error *err);
 
-/* The number of steps of an epoch of `data`, with the model's accumulation. */
+/* Returns the steps of an epoch of `data`, with the model's accumulation. */
 TRM_API int64_t trm_model_epoch_steps(const trm_model *model, trm_dataset *data);
 
 /* ---- checkpoints ---------------------------------------------------------------------------- */
 
-/* Saves the whole state through `writer` (trireme/io.h) as directory/ckpt-STEP: parameters and
- * states in part "model", slots in part "optimizer", and step, epoch, position in the data, seed
- * and notes. Only between steps: from a callback, or outside of training.
- *   error  those of trm_checkpoint_save: what was there before is intact
- * With many ranks all call it and rank 0 writes; the writer of the others is not looked at. */
+/* Saves the whole state as directory/ckpt-STEP (trireme/io.h): parameters and states in part
+ * "model", slots in part "optimizer", and step, epoch, position in the data, seed and notes. Only
+ * between steps: from a callback, or outside of training. With many ranks all call it and rank 0
+ * writes.
+ *   param    writer: of rank 0; unused on other ranks
+ *   errors   those of trm_checkpoint_save; earlier checkpoints are intact */
 TRM_API TRM_MUST_USE trm_status trm_model_save(trm_model *model, trm_checkpoint_writer *writer,
                                                trm_error *err);
-/* Takes everything from a checkpoint, or the newest sound one of a directory of several; damaged
+/* Restores the whole state from a checkpoint, or from the newest sound one of a directory. Damaged
  * ones are skipped with a warning in the log. The next trm_model_train continues bit for bit.
- *   error  TRM_END: none there, nothing changed; CORRUPT: only damaged ones; INVALID: of another
- *          network, optimiser, batch size or seed */
+ *   errors   END (no checkpoint there, nothing changed), CORRUPT (only damaged ones), INVALID (of
+ *            another network, optimiser, batch size or seed) */
 TRM_API TRM_MUST_USE trm_status trm_model_resume(trm_model *model, const char *path,
                                                  trm_error *err);
-/* Takes only parameters and states, from a checkpoint (or the newest sound one of a directory of
- * several) or a .safetensors file. Every one must be there with its shape; with `partial` those
- * that are missing or of another shape keep their values, and `*skipped` (may be NULL) counts them.
- *   error  IO, CORRUPT, INVALID naming the first tensor that does not fit */
+/* Reads only parameters and states, from a checkpoint (or the newest sound one of a directory) or a
+ * .safetensors file.
+ *   param    partial: false = every parameter and state must be in the file with its shape; true =
+ *            others keep their values
+ *            skipped: number of those, written; NULL = not wanted
+ *   errors   IO, CORRUPT, INVALID (naming the first tensor that does not fit) */
 TRM_API TRM_MUST_USE trm_status trm_model_load(trm_model *model, const char *path, bool partial,
                                                int32_t *skipped, trm_error *err);
 
 /* ==== metrics =============================================================================== */
 
-/* Figures of merit that add up, so that batches, threads and ranks can each have
- * a part and merge them: the merged value is the value of all samples together.
+/* Metrics as sums, so that batches, threads and ranks can each add a part and merge them: the
+ * merged value is the value of all samples together.
  *
  *     trm_top_k top = {0};
  *     for each batch: trm_top_k_add(&top, logits, labels, rows, classes);
  *     printf("%.4f\n", trm_top_k_value(&top, 1));
  *
- *   thread  one thread at a time per object; alloc: only trm_auc_create
- */
+ *   threads  one thread at a time per object */
 
-/* Top-k accuracy for k = 1 .. 5. A row counts for k when fewer than k classes have a greater logit
- * (of equal ones the lower class wins). A NaN anywhere at the label loses. */
+/* Top-k accuracy for k = 1 to 5. A row counts for k when fewer than k classes have a greater logit
+ * than the true class (of equal ones the lower class is first). A row whose logit of the true class
+ * is NaN does not count. */
 typedef struct trm_top_k {
-    int64_t hits[5]; /* by rank of the true class */
-    int64_t samples;
+    int64_t hits[5]; /* rows by the place of the true class */
+    int64_t samples; /* rows with a valid label */
 } trm_top_k;
-/* logits [rows, classes]; labels [rows], those < 0 or >= classes are left out. */
+/* Adds the rows of a batch.
+ *   param    logits: [rows, classes]
+ *            labels: [rows]; rows with a label < 0 or >= classes are left out */
 TRM_API void trm_top_k_add(trm_top_k *top, const float *logits, const int32_t *labels, int64_t rows,
                            int64_t classes);
+/* Adds the counts of another object. */
 TRM_API void trm_top_k_merge(trm_top_k *into, const trm_top_k *from);
-/* 0 .. 1; 0 without samples. k is 1 .. 5. */
+/* Returns the top-k accuracy, 0 to 1; 0 without samples.
+ *   param    k: 1 to 5 */
 TRM_API double trm_top_k_value(const trm_top_k *top, int k);
 
-/* Binary predictions: area under the ROC curve, log loss, calibration. The logits are sorted into
- * 2^16 bins that are exact in sign, exponent and the upper 7 bits of the mantissa (bfloat16), so
- * the AUC is that of the logits rounded towards zero to bfloat16, ties counting one half, and
- * merging is exact. */
+/* Binary predictions: area under the ROC curve, log loss, calibration. Logits are counted in 2^16
+ * bins that are exact in sign, exponent and the upper 7 bits of the mantissa (bfloat16): the AUC is
+ * that of the logits rounded towards zero to bfloat16, ties count one half, and merging is exact.
+ */
 typedef struct trm_auc trm_auc;
-/* owns  caller, trm_auc_destroy    error  NOMEM (1 MB) */
+/* Creates the counts of a binary metric, 1 MB.
+ *   errors   NOMEM
+ *   owns     caller: trm_auc_destroy(*out) */
 TRM_API TRM_MUST_USE trm_status trm_auc_create(trm_auc **out, trm_error *err);
+/* Frees the counts. NULL is accepted. */
 TRM_API void trm_auc_destroy(trm_auc *auc);
+/* Sets the counts to zero. */
 TRM_API void trm_auc_reset(trm_auc *auc);
-/* logits [rows]; labels [rows]: > 0.5 is positive. NaN logits are counted apart (trm_auc_nan). */
+/* Adds the rows of a batch. NaN logits are counted by trm_auc_nan only.
+ *   param    logits: [rows]
+ *            labels: [rows]: above 0.5 is positive */
 TRM_API void trm_auc_add(trm_auc *auc, const float *logits, const float *labels, int64_t rows);
+/* Adds the counts of another object. */
 TRM_API void trm_auc_merge(trm_auc *into, const trm_auc *from);
-/* 0.5 when one class is missing. */
+/* Returns the area under the ROC curve; 0.5 when one class is missing. */
 TRM_API double trm_auc_value(const trm_auc *auc);
-/* Mean of -log p(label); logits are taken in float64, so that it never overflows. */
+/* Returns the mean of -log p(label), computed in float64 without overflow. */
 TRM_API double trm_auc_logloss(const trm_auc *auc);
-/* Mean prediction / mean label: 1 is calibrated; 0 without positives. */
+/* Returns mean prediction / mean label: 1 is calibrated; 0 without positives. */
 TRM_API double trm_auc_calibration(const trm_auc *auc);
+/* Returns the number of samples. */
 TRM_API int64_t trm_auc_samples(const trm_auc *auc);
+/* Returns the number of NaN logits. */
 TRM_API int64_t trm_auc_nan(const trm_auc *auc);
 
 /* ==== callbacks ============================================================================= */
 
-/* The callbacks that come with the library, for trm_train_options.callbacks.
+/* Callbacks of the library, for trm_train_options.callbacks.
  *
- *     .callbacks = {trm_loss_monitor(1, puts), trm_time_monitor(puts),
- *                   trm_model_checkpoint(&(trm_model_checkpoint_options){.directory = "run", .keep
- *                   = 5})}
+ *     .callbacks = {trm_loss_monitor(1, puts), trm_time_monitor(puts)}
  *
- * Each call makes one callback for one training call, which frees it. When there is no memory for
- * one, training fails with NOMEM before its first step; with INVALID where options, a directory,
- * path, function or dataset are NULL. Strings are copied. */
+ * Each function makes one callback for one training call, which frees it. Training fails before its
+ * first step with NOMEM if there was no memory for a callback, and with INVALID if options, a
+ * directory, path, function or dataset are NULL. Strings are copied. */
 
-/* Receives one line without its newline; `puts` of stdio fits. */
+/* Receives one line without its newline; `puts` of stdio fits. The result is ignored. */
 typedef int (*trm_print)(const char *line);
 
-/* "epoch: 1 step: 156, loss is 2.0084016", every `every` steps (0 = only at the end of each epoch
- * and of training);
- * in sink mode once an epoch, with the loss of its last step (or of the run's). */
+/* Prints "epoch: 1 step: 156, loss is 2.0084016" every `every` steps; in sink mode once an epoch,
+ * with the loss of the epoch's (or run's) last step.
+ *   param    every: 0 = only at the end of each epoch and of training */
 TRM_API trm_callback trm_loss_monitor(int64_t every, trm_print print);
-/* "epoch time: 4321.123 ms, per step time: 27.699 ms" at the end of each epoch. */
+/* Prints "epoch time: 4321.123 ms, per step time: 27.699 ms" at the end of each epoch. */
 TRM_API trm_callback trm_time_monitor(trm_print print);
 
 typedef struct trm_model_checkpoint_options {
     const char *directory;   /* locked by this process until training ends */
-    int32_t keep;            /* the newest so many; 0 = 5, negative = all */
-    double keep_every_hours; /* and for ever one in so many hours; 0 = none */
+    int32_t keep;            /* newest checkpoints that stay; 0 = 5, negative = all */
+    double keep_every_hours; /* beside them one in so many hours stays for ever; 0 = none */
     int64_t every_steps;     /* any of the three; when all are 0, every epoch */
-    double every_seconds;
-    int64_t every_epochs;
+    double every_seconds;    /* time between checkpoints */
+    int64_t every_epochs;    /* epochs between checkpoints */
 } trm_model_checkpoint_options;
-/* Saves as asked, and at the end of training or when it is stopped. In sink mode between epochs
- * only (and when stopped): at the end of the epoch in which it was due. Without room on the disk
- * (NOSPACE) a save is left out with a warning, and tried again when the next one is due; the last
- * one then fails. */
+/* Saves checkpoints as the options say, and at the end of training or when it is stopped. Sink
+ * mode: only between epochs (and when stopped), at the end of the epoch in which one was due. If
+ * the disk is full (NOSPACE), a save is left out with a warning and tried again when the next one
+ * is due; the last one then fails. */
 TRM_API trm_callback trm_model_checkpoint(const trm_model_checkpoint_options *options);
 
-/* Evaluates on `data` (borrowed) at the end of every `every_epochs`-th epoch (0 = 1) and tells the
- * other callbacks (on_evaluated). */
+/* Evaluates at the end of every `every_epochs`-th epoch and calls the other callbacks'
+ * on_evaluated.
+ *   param    data: test set, borrowed
+ *            every_epochs: 0 = 1 */
 TRM_API trm_callback trm_evaluate_every(trm_dataset *data, int64_t every_epochs);
 
 typedef enum trm_watch {
-    TRM_WATCH_EVALUATION_LOSS,
-    TRM_WATCH_TOP1, /* more is better */
-    TRM_WATCH_LOSS  /* of the epoch's last step */
+    TRM_WATCH_EVALUATION_LOSS, /* less is better */
+    TRM_WATCH_TOP1,            /* more is better */
+    TRM_WATCH_LOSS             /* of the epoch's last step; less is better */
 } trm_watch;
 typedef struct trm_early_stop_options {
-    trm_watch watch;
-    int64_t patience; /* epochs (evaluations) without an improvement until the stop; 0 = 1 */
+    trm_watch watch; /* the value */
+    /* epochs (evaluations) without an improvement until training stops; 0 = 1 */
+    int64_t patience;
     double min_delta; /* an improvement is more than this */
 } trm_early_stop_options;
-/* Stops when the watched value no longer improves. Its memory travels in checkpoints. */
+/* Stops training when the watched value no longer improves. Its state is kept in checkpoints. */
 TRM_API trm_callback trm_early_stop(const trm_early_stop_options *options);
 
-/* A file of metrics (trireme/io.h): a line every `every` steps (0 = 1), at the end of each
- * epoch, and for each evaluation. `path` ends in .csv or .jsonl. A resumed run continues the file:
- * lines of steps that come again are dropped first. A full disk is said once in the log and does
- * not stop training. */
+/* Writes a file of metrics (trireme/io.h): a line every `every` steps, at the end of each epoch,
+ * and for each evaluation. A resumed run continues the file; lines of steps that come again are
+ * dropped first. A full disk is logged once and does not stop training.
+ *   param    path: ends in .csv or .jsonl
+ *            every: 0 = 1 */
 TRM_API trm_callback trm_metrics_recorder(const char *path, int64_t every);
 
 typedef struct trm_tensorboard_options {
-    const char *directory;
-    int64_t every_steps;      /* scalars; 0 = 100 */
-    int64_t histogram_epochs; /* parameters' histograms every so many epochs; 0 = none */
-    bool graph;               /* the network, once */
+    const char *directory;    /* of the event files */
+    int64_t every_steps;      /* steps between scalars; 0 = 100 */
+    int64_t histogram_epochs; /* epochs between histograms of the parameters; 0 = none */
+    bool graph;               /* writes the network once */
 } trm_tensorboard_options;
-/* An event file: loss, learning rate, images per second, evaluation, on request histograms and the
- * graph. A resumed run begins a new file that says from which step on. */
+/* Writes an event file: loss, learning rate, images per second, evaluation, on request histograms
+ * and the graph. A resumed run begins a new file that says from which step on. */
 TRM_API trm_callback trm_tensorboard(const trm_tensorboard_options *options);
 
 /* ==== context options ======================================================================= */
 
-/* How a model is spread over ranks, by the field's names (MindSpore's
- * set_auto_parallel_context).
+/* Options of parallel training by name, as MindSpore's set_auto_parallel_context takes them. A
+ * context belongs to the code that made it; there is no global one. trm_model_create reads it.
  *
  *     trm_context *context;
  *     trm_context_create(&context, &err);
  *     trm_context_set(context, "parallel_mode", "data_parallel", &err);
  *     trm_context_set(context, "mirror_mean", "true", &err);
- *     trm_model_create(&(trm_model_options){.parallel = {.comm = comm}, .context = context, ...},
- *     &model, &err);
+ *     trm_model_options options = {.parallel = {.comm = comm}, .context = context, ...};
+ *     trm_model_create(&options, &model, &err);
  *     puts(trm_context_get(context, "device_num"));               the ranks of comm
  *     trm_context_reset(context);                                 before the next case
  *
- * A context belongs to whoever made it; there is no global one. Options are read when a model is
- * made.
- * Values are words and numbers in text, as on a command line; a table of all options is what
- * trm_context_option_at hands out (`trireme help context` prints it).
- *   thread  one at a time per context */
+ * Values are words and numbers in text, as on a command line; trm_context_option_at gives the table
+ * of all options (`trireme help context` prints it).
+ *
+ *   threads  one thread at a time per context */
 
 typedef struct trm_context trm_context;
 
-/* All options at their defaults.   owns  caller destroys    error  NOMEM */
+/* Creates a context with all options at their defaults.
+ *   errors   NOMEM
+ *   owns     caller: trm_context_destroy(*out) */
 TRM_API TRM_MUST_USE trm_status trm_context_create(trm_context **out, trm_error *err);
+/* Frees the context. NULL is accepted. */
 TRM_API void trm_context_destroy(trm_context *context);
 
-/* Sets one option; copied. Letters of words and truth values may be large or small.
- *   error  INVALID: no such option (the nearest is named), a value outside of its range */
+/* Sets one option; strings are copied. Words and truth values may be in upper or lower case.
+ *   errors   INVALID (no such option, with the nearest name; a value outside of its range) */
 TRM_API TRM_MUST_USE trm_status trm_context_set(trm_context *context, const char *name,
                                                 const char *value, trm_error *err);
-/* What holds: the value set, else the default; device_num and global_rank are those of the
- * communicator once a model has been made. NULL: no such option.
- *   owns  the context; valid until the next call with it */
+/* Returns the value of an option: the one that was set, else the default. device_num and
+ * global_rank are those of the communicator once a model has been made.
+ *   returns  NULL: no such option
+ *   owns     the context: valid until the next call with it */
 TRM_API const char *trm_context_get(const trm_context *context, const char *name);
-/* Was it set since the last reset? False for names that there are not. */
+/* Returns true if the option was set since the last reset; false if there is no such option. */
 TRM_API bool trm_context_is_set(const trm_context *context, const char *name);
-/* Every option at its default again. */
+/* Sets every option to its default. */
 TRM_API void trm_context_reset(trm_context *context);
 
-/* Does the context of a split mode say that each of `ranks` ranks reads samples of its own:
+/* Returns true if the context, in a split mode, makes each of `ranks` ranks read its own samples:
  * full_batch false, dataset_strategy data_parallel, or tuples that cut each input by samples into
- * `ranks` parts? */
+ * `ranks` parts. */
 TRM_API bool trm_context_own_samples(const trm_context *context, int32_t ranks);
 
-/* Holds the options against each other, before there are ranks: what trm_context_resolve would
- * refuse whatever ranks come.
- *   error  INVALID, UNSUPPORTED: as there */
+/* Checks the options against each other: the errors of trm_context_resolve that hold for any ranks.
+ *   errors   INVALID, UNSUPPORTED: as trm_context_resolve */
 TRM_API TRM_MUST_USE trm_status trm_context_check(const trm_context *context, trm_error *err);
 
-/* Holds the options against each other and against the ranks there are, and says them in the words
- * of
+/* Checks the options against each other and against the ranks, and translates them to those of
  * trireme/exec.h. trm_model_create does this for a model.
- *   in     comm  NULL: one rank
- *   out    *parallel  lists in it belong to the context, until it is set, reset or destroyed;
- *                     stand_alone: comm is NULL in it; *accumulate: grad_accumulation_step
- *   error  INVALID (options that exclude each other, another number of ranks than device_num, an option
- *          of another parallel_mode), UNSUPPORTED (a value that the mode does not carry out)
- */
+ *   param    comm: NULL = one rank
+ *            parallel: written; lists in it belong to the context, until it is set, reset or
+ *            destroyed; in mode stand_alone comm is NULL
+ *            accumulate: grad_accumulation_step, written
+ *   errors   INVALID (options that exclude each other, device_num different from the number of
+ *            ranks, an option of another parallel_mode), UNSUPPORTED (a value that the mode does
+ *            not carry out) */
 TRM_API TRM_MUST_USE trm_status trm_context_resolve(trm_context *context, trm_comm *comm,
                                                     trm_parallel_options *parallel,
                                                     int32_t *accumulate, trm_error *err);
 
-/* A row of the table. */
+/* One option of a context. */
 typedef struct trm_context_option {
-    const char *name;
-    const char *alias;    /* an older name that is taken too; NULL = none */
+    const char *name;     /* as trm_context_set takes it */
+    const char *alias;    /* older name that is accepted too; NULL = none */
     const char *values;   /* "true|false", "1 to 4096", "20,35" */
-    const char *fallback; /* the default; "" = none */
-    const char *modes;    /* the parallel modes in which it may be set */
-    const char *meaning;
+    const char *fallback; /* default; "" = none */
+    const char *modes;    /* parallel modes in which it may be set */
+    const char *meaning;  /* one sentence */
 } trm_context_option;
-/* Option `index`; false behind the last one.   owns  static strings   thread any */
+/* Gives option `index` of the table.
+ *   returns  false after the last one
+ *   owns     static strings
+ *   threads  any */
 TRM_API bool trm_context_option_at(int32_t index, trm_context_option *out);
 
 /* ==== export ================================================================================ */
 
-/* A model's weights for other programs. */
+/* Weights of a model for other programs. Files appear complete or not at all. */
 
-/* Parameters and states by the network's names (torchvision's), float32, plain layout. The file
- * appears whole or not at all.
- *   error  IO, NOSPACE, NOMEM */
+/* Writes parameters and states in plain float32 by the network's names (torchvision's).
+ *   errors   IO, NOSPACE, NOMEM */
 TRM_API TRM_MUST_USE trm_status trm_export_safetensors(trm_model *model, const char *path,
                                                        trm_error *err);
-/* The same as arrays for numpy.load. */
+/* Writes parameters and states as arrays for numpy.load.
+ *   errors   IO, NOSPACE, NOMEM */
 TRM_API TRM_MUST_USE trm_status trm_export_npz(trm_model *model, const char *path, trm_error *err);
-/* The evaluation network from its input ("image", with an open batch) to "logits", opset 17. The
- * model
- * must have been made with evaluation_only.
- *   error  UNSUPPORTED naming an operator that has no form in ONNX, else as above */
+/* Writes the evaluation network from its input ("image", with an open batch) to "logits", opset 17.
+ * The model must have been made with evaluation_only.
+ *   errors   UNSUPPORTED (naming an operator that ONNX cannot express here), INVALID (no
+ *            evaluation_only), IO, NOSPACE, NOMEM */
 TRM_API TRM_MUST_USE trm_status trm_export_onnx(trm_model *model, const char *path, trm_error *err);
 
 #ifdef __cplusplus
