@@ -1,5 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What each step of the program and the optimiser take, one after the other as in training. */
+/* Times each program step and the optimiser (trm_exec_profile, `trireme bench ops`), in the order
+ * of training, so that each step meets the caches as in training.
+ *
+ *      repeats x [ step 0 | step 1 | ... | update ]  --> median of each step and of the whole
+ *                 ^ a sample of the machine's peak arithmetic, 20 times a second
+ *
+ * A row also has the bytes that are read and written, and the bytes that other steps touch between
+ * two uses of its inputs, from which the caller computes the time that the machine's peak would
+ * allow. */
 #include "exec/exec.h"
 #include "exec/measure/peak.h"
 
@@ -10,7 +18,8 @@
 #include "base/order.h"
 #include "base/os.h"
 
-/* How many steps are as this one, and the first of them. */
+/* Returns how many steps have the same operator, input shapes and layouts, and output shape as
+ * `step`, and in *first the first of them. Reports group such steps. */
 static int32_t equal_steps(const trm_program *p, const trmi_step *step, int32_t *first) {
     int32_t same = 0;
     for (int32_t i = 0; i < p->steps_count; i++) {
@@ -33,6 +42,7 @@ static int32_t equal_steps(const trm_program *p, const trmi_step *step, int32_t 
     return same;
 }
 
+/* Returns whether a step reads or writes the memory of buffer `b`. */
 static bool touches(const trm_program *p, const trmi_step *step, const trmi_buffer *b) {
     for (int32_t i = 0; i < step->inputs_count + step->outputs_count; i++) {
         int32_t other =
@@ -45,8 +55,10 @@ static bool touches(const trm_program *p, const trmi_step *step, const trmi_buff
     return false;
 }
 
-/* The farthest of the inputs that are at least half as large as the largest; one step is behind us
- * when a step is repeated, so that the search goes around. */
+/* Returns the bytes that are touched between the previous use of an input and this step: the
+ * maximum over the inputs that are at least half as large as the largest. Whether they fit in a
+ * cache tells where the input is read from. Training repeats the program, so the search continues
+ * from the last step. */
 static double reuse_bytes(const trm_program *p, int32_t index) {
     const trmi_step *step = &p->steps[index];
     int64_t largest = 0;
@@ -72,6 +84,7 @@ static double reuse_bytes(const trm_program *p, int32_t index) {
     return farthest;
 }
 
+/* Returns the bytes of all outputs of a step, at most its predicted traffic. */
 static double written_bytes(const trm_program *p, const trmi_step *step) {
     double bytes = 0;
     for (int32_t i = 0; i < step->outputs_count; i++) {
@@ -80,21 +93,23 @@ static double written_bytes(const trm_program *p, const trmi_step *step) {
     return bytes < step->cost.bytes ? bytes : step->cost.bytes;
 }
 
-/* Times of `rows` steps, `repeats` of each. */
+/* The times of one profile: times[row][run] of each step, wholes[run] of all steps together. */
 typedef struct stopwatch {
     trm_exec *exec;
     trm_meter *beside;
     double *times, *wholes;
-    double sampled, sampling; /* when last; seconds within this run */
+    double sampled, sampling; /* time of the last sample; seconds of samples in this run */
     int32_t rows;
     int repeats;
     bool update;
 } stopwatch;
 
-/* Rarely: while a sample runs, others who share the caches empty them. After each operator it cost
- * a tenth of them. */
+/* Samples are rare because, while one runs, processes that share the caches evict the data of the
+ * program. A sample after each operator made operators a tenth slower. */
 static const double between_samples = 0.05; /* seconds */
 
+/* Samples the machine's arithmetic if the last sample is older than between_samples; `now`:
+ * time. */
 static void sample_between(stopwatch *w, double now) {
     if (w->beside != NULL && now > w->sampled + between_samples) {
         trmi_meter_sample_arithmetic(w->beside);
@@ -103,7 +118,7 @@ static void sample_between(stopwatch *w, double now) {
     }
 }
 
-/* A whole step in order, so that every operator meets the caches that it meets in training. */
+/* Runs one training step, step by step, and records all times. */
 static trm_status time_step(stopwatch *w, int run, trm_error *err) {
     double start = trmi_os_now();
     int32_t steps = w->exec->program->steps_count;
@@ -124,6 +139,7 @@ static trm_status time_step(stopwatch *w, int run, trm_error *err) {
     return TRM_OK;
 }
 
+/* Fills in the row of program step `i`, whose median is `seconds`. */
 static void describe(const trm_program *p, int32_t i, double seconds, trm_step_profile *out) {
     const trmi_step *step = &p->steps[i];
     int32_t first = i, same = equal_steps(p, step, &first);
@@ -146,8 +162,8 @@ static void describe(const trm_program *p, int32_t i, double seconds, trm_step_p
         .first_same = first};
 }
 
-/* The optimiser over the gradients that are in GRAD: it reads parameters, gradients and slots once
- * and writes all but the gradients. */
+/* Fills in the row of the optimiser, for the dense parameters: it reads parameters, gradients and
+ * slots once and writes all but the gradients. */
 static void describe_update(const trm_exec *exec, double seconds, trm_step_profile *out) {
     const trm_program *p = exec->program;
     double bytes = 0, step = 0, slots = trmi_update_slots(exec->update);
@@ -193,6 +209,7 @@ trm_status trm_exec_profile(trm_exec *exec, int repeats, trm_meter *beside,
         status = TRMI_FAIL(err, TRM_NOMEM, "no memory to profile");
         goto done;
     }
+    /* times[rows][repeats], then wholes[repeats]: one allocation */
     w.wholes = w.times + (size_t)w.rows * (size_t)w.repeats;
     for (int r = 0; r < w.repeats; r++) {
         TRMI_TRY_GOTO(status, time_step(&w, r, err), done);

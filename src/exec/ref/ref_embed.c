@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reference kernels of embedding tables: lookup with checked ids, and the dense gradient. */
+/* Reference kernels of embedding tables: lookup with checked ids, and the dense gradient; and the
+ * CUSTOM operator, which calls the user's function. */
 #include "exec/ref/ref.h"
 
 #include "base/error.h"

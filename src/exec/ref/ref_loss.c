@@ -10,6 +10,8 @@
 #include <inttypes.h>
 #include <math.h>
 
+/* Returns the logarithm of the sum of exponentials of a row; the largest logit is subtracted first,
+ * so that no exponential overflows. */
 static double log_sum_exp(const trm_tensor *z, int64_t row, int64_t classes) {
     double most = -INFINITY, sum = 0;
     for (int64_t k = 0; k < classes; k++) {
@@ -50,13 +52,13 @@ static bool ignored(const trmi_attrs *a, int64_t label) {
     return a->xent.use_ignore_index && label == a->xent.ignore_index;
 }
 
-/* Columns here may be a part [begin, begin + columns) of the classes. */
+/* Returns the number of all classes; z may hold only columns [begin, begin + columns) of them. */
 static int64_t all_classes(const trmi_attrs *a, const trm_tensor *z) {
     return a->xent.classes > 0 ? a->xent.classes : z->shape.dim[1];
 }
 
-/* Log of the sum of exponentials, label's logit and sum of logits of one row, over all ranks'
- * columns. */
+/* Computes log-sum-exp, the label's logit and the sum of logits of one row, over the columns of all
+ * ranks. */
 static trm_status row_numbers(const trmi_ref_args *args, int64_t r, int64_t label, double out[3],
                               trm_error *err) {
     const trm_tensor *z = &args->inputs[0];
@@ -106,7 +108,7 @@ static trm_status add_pairs(trmi_norm_sync *sync, const double *values, double *
     return TRM_OK;
 }
 
-/* Over the ranks that hold the other samples. */
+/* Adds total and number of samples over the ranks that hold the other samples. */
 static trm_status join_samples(const trmi_ref_args *args, double *total, double *counted,
                                trm_error *err) {
     uint32_t axes = args->attrs->xent.sync_samples;
@@ -130,8 +132,8 @@ static trm_status join_blocks(const trmi_ref_args *args, const double *losses, c
     return add_pairs(sync, sync->values, total, counted, err);
 }
 
-/* Log of the sum of exponentials, label's logit and sum of logits of all rows: numbers[3 * rows],
- * in bits that do not depend on how the classes are cut. `most` has room for as many. */
+/* Computes the same three numbers of all rows, numbers[3 * rows], with the same bits for any
+ * division of the classes over ranks. `most`: memory for 3 * rows values. */
 static trm_status exact_rows(const trmi_ref_args *args, double *numbers, double *most,
                              trm_error *err) {
     const trm_tensor *z = &args->inputs[0];
@@ -139,7 +141,7 @@ static trm_status exact_rows(const trmi_ref_args *args, double *numbers, double 
     uint32_t axes = args->attrs->xent.sync_classes;
     trmi_norm_sync *sync = axes != 0 ? args->sync[axes] : NULL;
     double classes = (double)all_classes(args->attrs, z);
-    for (int64_t r = 0; r < rows; r++) { /* largest logits, largest magnitudes, labels' logits */
+    for (int64_t r = 0; r < rows; r++) { /* largest logit, largest magnitude, label's logit */
         int64_t column = trmi_ref_get_int(&args->inputs[1], r) - args->attrs->xent.begin;
         most[r] = -INFINITY;
         most[2 * rows + r] =
@@ -170,7 +172,7 @@ static trm_status exact_rows(const trmi_ref_args *args, double *numbers, double 
     return TRM_OK;
 }
 
-/* The sum of the rows' losses, in bits that do not depend on how the samples are cut. */
+/* Adds the losses of all rows, with the same bits for any division of the samples over ranks. */
 static trm_status exact_total(const trmi_ref_args *args, const double *losses, int64_t rows,
                               double *total, double *counted, trm_error *err) {
     uint32_t axes = args->attrs->xent.sync_samples;

@@ -32,6 +32,7 @@ int64_t trmi_ref_arg_max(const trm_tensor *x, const trmi_ref_window *v, int64_t 
     return best;
 }
 
+/* Sets all elements to zero; gradients are then added. */
 static void clear(const trm_tensor *t) {
     for (int64_t i = 0; i < trm_shape_count(&t->shape); i++) {
         trmi_ref_set(t, i, 0);

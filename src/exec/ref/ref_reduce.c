@@ -7,7 +7,7 @@
 
 #include <math.h>
 
-/* The output element to which element `index` of x belongs. */
+/* Returns the output element to which element `index` of x is added. */
 static int64_t target(const trm_shape *x, uint32_t axes, int64_t index) {
     int64_t at[TRM_MAX_RANK], to = 0;
     trmi_ref_unravel(x, index, at);
@@ -17,6 +17,7 @@ static int64_t target(const trm_shape *x, uint32_t axes, int64_t index) {
     return to;
 }
 
+/* Computes the sums, or means, over the reduced axes, in double. */
 static trm_status sums(const trmi_ref_args *args, bool mean, trm_error *err) {
     const trm_tensor *x = &args->inputs[0], *y = &args->outputs[0];
     int64_t count = trm_shape_count(&x->shape), outs = trm_shape_count(&y->shape);

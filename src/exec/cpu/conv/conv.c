@@ -36,6 +36,8 @@ bool trmi_conv_problem_of_step(const trm_program *program, const trmi_step *step
     return trmi_conv_problem_of(step->op_kind, step->attrs, &in0, &in1, &out, bias, problem);
 }
 
+/* Sets the problem of an operator of a graph, as if its tensors had `layout`. The planner asks
+ * before a layout is chosen. */
 static bool problem_of_op(const trm_graph *graph, const trmi_op *op, trmi_layout layout,
                           trmi_conv_problem *problem) {
     const trmi_value *a = trmi_input_of(graph, op, 0), *b = trmi_input_of(graph, op, 1);
@@ -59,6 +61,7 @@ static void set_blocks(const trmi_onednn *state, trmi_conv_problem *p) {
 /* ---- run
  *  ------------------------------------------------------------------------------------------ */
 
+/* Runs the algorithm on the step's buffers. */
 static trm_status conv_run(const trmi_kernel *k, const trmi_kernel_env *env, trm_error *err) {
     const bound *b = k->state;
     void *in0 = trmi_kernel_input(k, env, 0), *in1 = trmi_kernel_input(k, env, 1);
@@ -88,7 +91,7 @@ static void conv_destroy(trmi_kernel *k) {
     k->state = NULL;
 }
 
-/* ---- the row
+/* ---- for the back-end's table
  *  --------------------------------------------------------------------------------------- */
 
 trm_status trmi_onednn_bind_conv(trmi_backend *backend, trmi_kernel *k, trm_error *err) {

@@ -12,6 +12,7 @@
 #include <math.h>
 #include <string.h>
 
+/* Returns whether output 0 is there and it and all inputs are float32. */
 static bool all_float(const trmi_kernel *k, int inputs) {
     bool real = trmi_kernel_output_buffer(k, 0) != NULL &&
                 trmi_kernel_output_buffer(k, 0)->dtype == TRM_FLOAT32;
@@ -24,6 +25,8 @@ static bool all_float(const trmi_kernel *k, int inputs) {
 /* ---- pairs
  *  ------------------------------------------------------------------------------------------ */
 
+/* Computes the inner products of all pairs of rows of each sample: x [n, rows, width] to y [n,
+ * pairs]. */
 static trm_status run_pairs(const trmi_kernel *k, const trmi_kernel_env *env, trm_error *err) {
     (void)err;
     const trm_shape *shape = &trmi_kernel_input_buffer(k, 0)->shape;
@@ -82,6 +85,7 @@ static int64_t offset_at(const bag_view *v, int64_t i) {
     return v->wide ? ((const int64_t *)v->offsets)[i] : ((const int32_t *)v->offsets)[i];
 }
 
+/* Checks that offsets ascend within the rows.   error  INVALID: a bag, with its range */
 static trm_status check_offsets(const trmi_kernel *k, const bag_view *v, trm_error *err) {
     for (int64_t b = 0; b < v->bags; b++) {
         int64_t begin = offset_at(v, b), end = offset_at(v, b + 1);
