@@ -74,6 +74,7 @@ extern "C" {
     X(TRM_NOSPACE, -10, "out of disk space")                                                       \
     X(TRM_DIVERGED, -11, "a value became NaN or infinite")
 
+/* Result of a function: 0 is success, positive values are no errors, negative values are errors. */
 typedef enum trm_status {
 #define TRM_STATUS_ENUM(name, value, text) name = value,
     TRM_STATUS_LIST(TRM_STATUS_ENUM)
@@ -137,6 +138,7 @@ TRM_API void trm_free(void *memory);
     X(TRM_INT32, 7, 4, "int32")                                                                    \
     X(TRM_INT64, 8, 8, "int64")
 
+/* Type of the elements of a tensor. */
 typedef enum trm_dtype {
     TRM_DTYPE_NONE = 0,
 #define TRM_DTYPE_ENUM(name, value, bytes, text) name = value,
@@ -156,8 +158,8 @@ TRM_API const char *trm_dtype_name(trm_dtype dtype);
 
 /* A shape: `rank` dimensions, outermost first. Rank 0 is a scalar of one element. */
 typedef struct trm_shape {
-    int32_t rank;
-    int64_t dim[TRM_MAX_RANK];
+    int32_t rank;              /* number of dimensions, 0 to TRM_MAX_RANK */
+    int64_t dim[TRM_MAX_RANK]; /* [rank] sizes, outermost first */
 } trm_shape;
 
 /* Makes a shape from its dimensions: trm_shape_of(2, 3, 4). */
@@ -182,9 +184,9 @@ TRM_API const char *trm_shape_format(const trm_shape *shape, char *text, size_t 
 
 /* A view of dense row-major elements. A view owns nothing. */
 typedef struct trm_tensor {
-    void *data;
-    trm_dtype dtype;
-    trm_shape shape;
+    void *data;      /* first element; NULL where a comment allows a tensor without data */
+    trm_dtype dtype; /* of the elements */
+    trm_shape shape; /* of the elements; row-major, without gaps */
 } trm_tensor;
 /* Returns the bytes of all elements of a tensor.
  *   threads  any */

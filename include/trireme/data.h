@@ -38,6 +38,7 @@
 extern "C" {
 #endif
 
+/* A dataset: a source with its refinements, position and prefetch threads. */
 typedef struct trm_dataset trm_dataset;
 
 /* ---- sources: each makes a dataset in the source's order, of batch size 1 until refined ---- */
@@ -180,6 +181,7 @@ typedef enum trm_resize_align {
     TRM_RESIZE_ANTIALIAS
 } trm_resize_align;
 
+/* Kinds of transforms; a function below makes each. */
 typedef enum trm_transform_kind {
     TRM_TRANSFORM_DECODE = 1,
     TRM_TRANSFORM_RANDOM_CROP,
@@ -196,15 +198,15 @@ typedef enum trm_transform_kind {
 
 /* One step of a chain of transforms, a value that the functions below make. */
 typedef struct trm_transform {
-    trm_transform_kind kind;
-    int64_t height, width, padding;
-    double probability;
-    double scale, shift;
-    double mean[3], std[3];
-    double area[2], ratio[2];
-    trm_resize_align align;
-    trm_dtype dtype;
-    bool exact;
+    trm_transform_kind kind;        /* the step; the other members are used as its function says */
+    int64_t height, width, padding; /* in pixels */
+    double probability;             /* of a flip, 0 to 1 */
+    double scale, shift;            /* of rescaling */
+    double mean[3], std[3];         /* of channels R, G, B */
+    double area[2], ratio[2]; /* least and greatest: part of the image's area; width / height */
+    trm_resize_align align;   /* where resizing reads */
+    trm_dtype dtype;          /* of the result of a cast */
+    bool exact;               /* decoding without shortcuts */
 } trm_transform;
 
 /* Decodes JPEG and PNG, recognised by content, to RGB. Gray, palette and CMYK content is converted,
@@ -357,7 +359,7 @@ TRM_API int64_t trm_dataset_buffer_bytes(trm_dataset *dataset);
  * spread over the source (256 images, 1024 rows, fewer above 64 MB, 64 of callbacks and arrays).
  * Other data have another number unless they differ only in other samples. Shards, order, batches
  * and transforms have no effect.
- *   errors   IO, CORRUPT, NOMEM */
+ *   errors   NOMEM, those of reading a sample of the program's own data */
 TRM_API TRM_MUST_USE trm_status trm_dataset_fingerprint(const trm_dataset *dataset, uint64_t *out,
                                                         trm_error *err);
 /* Returns the whole pipeline as a JSON object: source, files, count, refinements, transforms,
@@ -424,6 +426,7 @@ TRM_API TRM_MUST_USE trm_status trm_dataset_open(const trm_dataset_spec *spec, t
 
 /* ---- how text becomes numbers ---------------------------------------------------------------- */
 
+/* Use of a column. */
 typedef enum trm_column_role {
     TRM_COLUMN_SKIP,
     TRM_COLUMN_LABEL,
@@ -432,20 +435,24 @@ typedef enum trm_column_role {
     TRM_COLUMN_BAG /* several keys in one field */
 } trm_column_role;
 
+/* A column of CSV or a feature of tf.Example. */
 typedef struct trm_column {
     const char *name;     /* in the header line, or of the feature in a tf.Example */
     trm_column_role role; /* use of the column */
     int32_t last_chars;   /* keys: only the last so many characters are used; 0 = all */
 } trm_column;
 
+/* How dense inputs are transformed. */
 typedef enum trm_dense_form {
     TRM_DENSE_DEFAULT, /* log for Criteo, raw otherwise */
     TRM_DENSE_RAW,
     TRM_DENSE_LOG /* log(1 + max(x, 0)), as DLRM */
 } trm_dense_form;
 
+/* Whether a CSV file begins with a header line; AUTO: by the first line. */
 typedef enum trm_header_line { TRM_HEADER_AUTO, TRM_HEADER_YES, TRM_HEADER_NO } trm_header_line;
 
+/* A vocabulary: for each field of click data, the values that have an id. */
 typedef struct trm_vocabulary trm_vocabulary;
 
 /* How text becomes keys and numbers. Equal texts in two fields are different keys, unless same_as
@@ -462,10 +469,10 @@ typedef struct trm_click_options {
     /* [same_as_count]: texts of field f have the keys of field same_as[f]. Borrowed while the
      * dataset lives; further fields have their own keys */
     const int32_t *same_as;
-    int32_t same_as_count;
-    uint64_t hash_seed;   /* of the hash of texts */
-    trm_dense_form dense; /* form of dense inputs */
-    float missing_dense;  /* value of an empty dense column, after the form */
+    int32_t same_as_count; /* 0 = none */
+    uint64_t hash_seed;    /* of the hash of texts */
+    trm_dense_form dense;  /* form of dense inputs */
+    float missing_dense;   /* value of an empty dense column, after the form */
     /* a label is 1 from this value on (ratings); 0 = labels are 0 or 1 */
     float label_threshold;
 
@@ -473,7 +480,7 @@ typedef struct trm_click_options {
      * Other columns are skipped. NULL (CSV with header): the column label, click, target or y is
      * the label and all others are keys */
     const trm_column *columns;
-    int32_t column_count;
+    int32_t column_count;   /* 0 = none */
     char separator;         /* 0 = comma */
     char bag_separator;     /* 0 = | */
     int64_t bag_max;        /* most keys of a bag, more is an error; 0 = 16 */
@@ -613,8 +620,8 @@ TRM_API TRM_MUST_USE trm_status trm_dataset_random_clicks(const trm_random_click
  * are expectations over the labels (their only error is the choice of rows); compare a model on the
  * same rows with the realised ones, which use the rows' labels. */
 typedef struct trm_clicks_bayes {
-    double auc, logloss, click_rate;
-    double realized_auc, realized_logloss;
+    double auc, logloss, click_rate;       /* expectations */
+    double realized_auc, realized_logloss; /* with the labels of the rows */
 } trm_clicks_bayes;
 /* Computes the best possible AUC and log loss of generated clicks, in about 8 microseconds and 24
  * bytes a row.
@@ -641,8 +648,10 @@ TRM_API TRM_MUST_USE trm_status trm_clicks_measure(const trm_clicks_options *opt
 
 /* ---- tokenizers ---------------------------------------------------------------------------- */
 
+/* A tokenizer: text to ids and back. */
 typedef struct trm_tokenizer trm_tokenizer;
 
+/* Options of learning a tokenizer. Zero means the default, except for `vocabulary`. */
 typedef struct trm_tokenizer_options {
     int64_t vocabulary; /* most tokens: the special ones, 256 bytes, and merges */
     int64_t min_count;  /* pairs that come less often are not merged; 0 = 2 */

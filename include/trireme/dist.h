@@ -39,6 +39,7 @@ extern "C" {
  * MindSpore's MS_*; else a single process. Two sources that disagree are an error that names both.
  */
 
+/* Role of a process in a job. */
 typedef enum trm_role {
     TRM_ROLE_WORKER = 0,
     TRM_ROLE_CHIEF = 1,
@@ -71,6 +72,7 @@ typedef struct trm_cluster_flags {
     double table_wait_seconds;
 } trm_cluster_flags;
 
+/* The place of this process in its job, and the job's tasks. */
 typedef struct trm_cluster trm_cluster;
 
 /* The place of this process in its job. Strings live as long as the cluster. */
@@ -161,6 +163,7 @@ TRM_API TRM_MUST_USE trm_status trm_cluster_text(const trm_cluster *cluster, boo
 /* A place among the joined ranks of a job, from which trm_comm_create makes a communicator. */
 typedef struct trm_bootstrap trm_bootstrap;
 
+/* Options of joining. Zero means the default. */
 typedef struct trm_join_options {
     double timeout_seconds;   /* until all ranks have joined; 0 = HCCL_CONNECT_TIMEOUT, or 120 */
     double heartbeat_seconds; /* between heartbeats; 0 = 1 */
@@ -193,6 +196,7 @@ TRM_API void trm_cluster_leave(trm_bootstrap *bootstrap);
 
 /* ---- Rank tables ---------------------------------------------------------------------------- */
 
+/* Forms of rank tables. */
 typedef enum trm_rank_table_form {
     TRM_RANK_TABLE_LAB = 1,       /* group_list with instance_list */
     TRM_RANK_TABLE_TEMPLATE2 = 2, /* group_list with pod_name, no rank_id */
@@ -200,8 +204,10 @@ typedef enum trm_rank_table_form {
     TRM_RANK_TABLE_V2 = 4         /* version "2.0", rank_list */
 } trm_rank_table_form;
 
+/* A rank table: which rank runs on which device of which server. */
 typedef struct trm_rank_table trm_rank_table;
 
+/* One rank of a rank table. */
 typedef struct trm_rank_entry {
     int32_t rank;          /* from 0 */
     int32_t device_id;     /* on its server */
@@ -256,6 +262,7 @@ TRM_API void trm_rank_table_digest(const trm_rank_table *table, uint8_t digest[3
 TRM_API TRM_MUST_USE trm_status trm_rank_table_text(const trm_rank_table *table, bool json,
                                                     char **out, trm_error *err);
 
+/* One host of trm_rank_table_make. */
 typedef struct trm_rank_table_host {
     const char *host;              /* name or address, becomes server_id */
     int32_t devices;               /* device_id 0 to devices - 1 */
@@ -290,7 +297,7 @@ TRM_API TRM_MUST_USE trm_status trm_rank_table_merge(const char *const *paths, i
 enum { TRM_TOKEN_BYTES = 32 };
 
 /* Creates a token file of mode 0600 with 32 random bytes. An existing file is an error.
- *   errors   INVALID (the file exists), IO, NOSPACE */
+ *   errors   IO (also: the file exists), NOSPACE */
 TRM_API TRM_MUST_USE trm_status trm_token_create(const char *path, trm_error *err);
 /* Reads the token at `path`, after creating it, with its folder, if there is none. Processes that
  * share a folder get the same token, whichever is first.
@@ -317,6 +324,7 @@ TRM_API TRM_MUST_USE trm_status trm_token_read(const char *path, uint8_t token[3
  * environment). The launcher waits for all ranks, ends the others if one fails, and leaves no
  * process behind, even if it is killed. */
 
+/* Kinds of output of a job. */
 typedef enum trm_launch_stream {
     TRM_LAUNCH_OUT = 1,  /* standard output of rank 0 (chief or worker 0), as it comes */
     TRM_LAUNCH_ERR = 2,  /* its standard error */
@@ -339,6 +347,7 @@ typedef struct trm_launch_role {
     int32_t restarts;
 } trm_launch_role;
 
+/* Options of a job on this host. Zero means the default. */
 typedef struct trm_launch_options {
     int32_t ranks;              /* processes; unused with roles */
     const char *const *command; /* program and arguments, ended by NULL; looked up in PATH */
@@ -351,7 +360,7 @@ typedef struct trm_launch_options {
     const char *rank_table;
     /* [role_count] in place of ranks: each process gets its TF_CONFIG */
     const trm_launch_role *roles;
-    int32_t role_count;
+    int32_t role_count; /* 0 = no roles */
     /* OMP_NUM_THREADS of each; 0 = the cores divided evenly, unless the environment has
      * OMP_NUM_THREADS */
     int32_t threads;
@@ -365,6 +374,7 @@ typedef struct trm_launch_options {
     void *context;          /* for `write` */
 } trm_launch_options;
 
+/* Result of a job. */
 typedef struct trm_launch_result {
     /* 0 all succeeded; 2 a process failed; 5 timeout; 128 + n a process died of signal n, or exited
      * with that code, or the launcher was stopped by signal n */
@@ -412,7 +422,9 @@ TRM_API TRM_MUST_USE trm_status trm_launch(const trm_launch_options *options,
  *   threads  one thread at a time per communicator, requests included; communicators are
  *            independent */
 
+/* A communicator: ranks that run collectives together. */
 typedef struct trm_comm trm_comm;
+/* An asynchronous operation. */
 typedef struct trm_request trm_request;
 
 /* How values of ranks are combined. Part of the wire format: append only. The mean of integers is
@@ -701,6 +713,7 @@ TRM_API void trm_comm_abort(trm_comm *comm, const trm_error *cause);
  *
  *   threads  one thread at a time per trm_distribute; NULL counts as one */
 
+/* The ranks of a job, for the three calls. */
 typedef struct trm_distribute trm_distribute;
 
 /* Finds this process's rank in the environment (trm_cluster_from_env) and meets the other ranks.

@@ -38,6 +38,7 @@
 extern "C" {
 #endif
 
+/* A job of this process's role, with its configuration. */
 typedef struct trm_estimator trm_estimator;
 
 /* Purpose for which a function of the program is called. */
@@ -53,9 +54,9 @@ typedef trm_status (*trm_model_fn)(trm_run_mode mode, trm_model_options *options
 /* The part of the data that this process reads: pipeline `index` of `pipelines`
  * (trm_dataset_shard). */
 typedef struct trm_input_context {
-    trm_run_mode mode;
-    int32_t pipelines, index;
-    uint64_t seed;
+    trm_run_mode mode;        /* training or evaluation */
+    int32_t pipelines, index; /* number of pipelines; this process's */
+    uint64_t seed;            /* of the order */
 } trm_input_context;
 /* Creates a dataset.
  *   returns  TRM_OK, or an error that ends the job
@@ -166,6 +167,7 @@ typedef enum trm_exporter_kind {
     TRM_EXPORT_BEST,
     TRM_EXPORT_FINAL /* the last */
 } trm_exporter_kind;
+/* An export after evaluations. */
 typedef struct trm_exporter {
     trm_exporter_kind kind; /* which weights */
     const char *name;       /* of the folder */
@@ -230,7 +232,7 @@ TRM_API void trm_estimator_request_stop(trm_estimator *estimator);
 
 /* Describes what this process will do, checked as far as possible without the other processes:
  * lines for people, or one JSON object.
- *   errors   INVALID, NOMEM
+ *   errors   NOMEM
  *   owns     caller: trm_free(*out) */
 TRM_API TRM_MUST_USE trm_status trm_estimator_plan(const trm_estimator *estimator, bool json,
                                                    char **out, trm_error *err);

@@ -28,6 +28,7 @@
 extern "C" {
 #endif
 
+/* Update rules; w is a parameter, lr the learning rate, slots are arrays of the optimiser. */
 typedef enum trm_optimizer_kind {
     TRM_SGD,      /* w -= lr * gradient */
     TRM_MOMENTUM, /* slot = momentum * slot + gradient; w -= lr * slot (PyTorch, MindSpore) */
@@ -38,6 +39,7 @@ typedef enum trm_optimizer_kind {
     TRM_FTRL      /* McMahan et al. 2013 */
 } trm_optimizer_kind;
 
+/* Options of the optimiser. Zero means the default. */
 typedef struct trm_optimizer_options {
     trm_optimizer_kind kind; /* the rule */
     double momentum;         /* MOMENTUM, NESTEROV, LARS */
@@ -96,7 +98,7 @@ typedef struct trm_parallel_options {
     int64_t bucket_bytes;   /* TRM_BUCKET_SIZE: bytes of a bucket */
     /* TRM_BUCKET_LIST: [bucket_list_count] numbers of gradients; copied */
     const int32_t *bucket_list;
-    int32_t bucket_list_count;
+    int32_t bucket_list_count; /* 0 = none */
     /* each rank reduces, updates and publishes its slice, and only it has the slice's slots. Same
      * bits. Split graphs: where a plan leaves all parameters whole; other plans say where values
      * are */
@@ -112,7 +114,7 @@ typedef struct trm_parallel_options {
     /* hybrid_parallel: [layerwise_count] names, or prefixes ("fc" covers "fc.weight"), of
      * parameters that each rank keeps to itself, neither broadcast nor reduced; copied */
     const char *const *layerwise;
-    int32_t layerwise_count;
+    int32_t layerwise_count; /* 0 = none */
     /* models, with one rank too: samples a block of strict determinism: the same bits on any number
      * of ranks and threads for an equal global batch. Divides each rank's batch; -1 = the largest
      * power of 2 that divides the global batch into 8 blocks or more, from 32 samples a block on
@@ -173,6 +175,7 @@ typedef struct trm_loss_scale_options {
     int32_t shrink_after; /* overflows until it shrinks; 0 = 1 */
 } trm_loss_scale_options;
 
+/* Options of an executor. Zero means the default. */
 typedef struct trm_exec_options {
     trm_node loss;           /* scalar node; TRM_NO_NODE: forward only */
     const trm_node *outputs; /* [outputs_count] nodes that trm_exec_output reads after a step */
@@ -204,7 +207,7 @@ typedef struct trm_exec_options {
     const char *tuning_file; /* tuning cache; NULL = in the cache directory, "" = none */
     /* by default a process measures kernels for 0.33 s and uses the cost model for the rest; both
      * are kept in tuning_file, so that later runs compute the same bits. Positive: seconds for
-     * measuring what the model has chosen */
+     * measuring, too, choices that the cost model made */
     double retune_seconds;
     /* kernels that one run has chosen: read before tuning_file, new ones are appended, so that a
      * restarted run computes the same bits. A file for each rank; NULL = none */
@@ -224,6 +227,7 @@ typedef struct trm_exec_options {
     int32_t blocks;
 } trm_exec_options;
 
+/* An executor: a compiled program with its memory and optimiser. */
 typedef struct trm_exec trm_exec;
 
 /* Compiles the graph (differentiates, fuses, lays out, places), takes all memory and sets the
@@ -267,6 +271,7 @@ TRM_API TRM_MUST_USE trm_status trm_exec_forward_backward(trm_exec *exec, trm_er
  *            names the first operator), with many ranks those of trm_comm_run */
 TRM_API TRM_MUST_USE trm_status trm_exec_update(trm_exec *exec, double learning_rate,
                                                 trm_error *err);
+/* State of loss scaling, as checkpoints keep it. */
 typedef struct trm_loss_scale_state {
     double scale;      /* factor of the loss */
     int32_t good, bad; /* steps since the scale changed; since an overflow */
@@ -297,6 +302,7 @@ typedef enum trm_variable_kind {
     TRM_VARIABLE_STATE,
     TRM_VARIABLE_SLOT
 } trm_variable_kind;
+/* Description of a variable. */
 typedef struct trm_variable {
     /* "layer1.0.conv1.weight", slots "layer1.0.conv1.weight/momentum"; the exec's */
     const char *name;
@@ -326,7 +332,8 @@ TRM_API TRM_MUST_USE trm_status trm_exec_gradient(const trm_exec *exec, int32_t 
                                                   trm_error *err);
 /* Gives all parameters and all gradients as one range each, in the order in which backward finishes
  * the gradients: the operands of collectives and of the three calls of trireme/dist.h.
- *   param    count: elements of a range, with padding between parameters
+ *   param    count: elements of a range: parameters begin at aligned offsets, with unused elements
+ *            between them
  *   owns     the exec: valid until trm_exec_destroy */
 TRM_API void trm_exec_ranges(trm_exec *exec, float **parameters, float **gradients, int64_t *count);
 
@@ -347,6 +354,7 @@ TRM_API TRM_MUST_USE trm_status trm_exec_gather_slots(trm_exec *exec, trm_error 
 /* Returns true if each rank keeps this variable to itself (trm_parallel_options.layerwise). */
 TRM_API bool trm_exec_layerwise(const trm_exec *exec, int32_t index);
 
+/* How gradients are reduced over ranks. */
 typedef struct trm_parallel_info {
     int32_t rank, size; /* 0 and 1 without a communicator */
     int32_t buckets;    /* number of buckets */
@@ -400,6 +408,7 @@ TRM_API uint64_t trm_exec_step(const trm_exec *exec);
 /* Sets the global step, for a resume. */
 TRM_API void trm_exec_set_step(trm_exec *exec, uint64_t step);
 
+/* Memory, work and threads of a program. */
 typedef struct trm_exec_info {
     int64_t parameter_count; /* elements that are trained */
     /* arenas */
@@ -425,6 +434,7 @@ TRM_API char *trm_exec_explain(const trm_exec *exec, bool json);
 /* Peak rates of the machine, measured by loops that do nothing else: multiply-adds on registers,
  * and four kinds of memory traffic over working sets of rising size, so that each cache shows. */
 enum { TRM_PEAK_SETS = 12 };
+/* Kinds of memory traffic. */
 typedef enum trm_peak_mix {
     TRM_PEAK_READ,  /* sum of a */
     TRM_PEAK_TRIAD, /* a = b + s c */
@@ -432,11 +442,13 @@ typedef enum trm_peak_mix {
     TRM_PEAK_WRITE, /* a = s */
     TRM_PEAK_MIXES
 } trm_peak_mix;
+/* Bandwidth in one working set. */
 typedef struct trm_peak_memory {
     int64_t bytes; /* size of the working set */
     /* read and written, with the faster kind of stores */
     double bytes_per_second[TRM_PEAK_MIXES];
 } trm_peak_memory;
+/* Peak rates of the machine. */
 typedef struct trm_machine_peak {
     int32_t threads; /* that measured together */
     /* per second; bfloat16 pairs: 0 = no such instruction */

@@ -32,15 +32,17 @@
 extern "C" {
 #endif
 
+/* A graph of operators and their values. */
 typedef struct trm_graph trm_graph;
 
 /* A value of the graph: the output of an operator. id 0 is a broken node, or an absent one where a
  * comment allows TRM_NO_NODE. */
 typedef struct trm_node {
-    int32_t id;
+    int32_t id; /* 0 = broken or absent */
 } trm_node;
 #define TRM_NO_NODE ((trm_node){0})
 
+/* Options of a graph. */
 typedef struct trm_graph_options {
     /* batch norm uses batch statistics and updates the running ones, dropout drops; false:
      * evaluation */
@@ -111,6 +113,7 @@ TRM_API trm_node trm_scalar(trm_graph *graph, double value);
 
 /* ---- layers ---------------------------------------------------------------------------- */
 
+/* Options of a convolution. Zero means the default. */
 typedef struct trm_conv_options {
     int64_t stride[2];   /* height, width; 0 = 1 */
     int64_t dilation[2]; /* height, width; 0 = 1 */
@@ -135,6 +138,7 @@ TRM_API trm_node trm_linear_by_inputs(trm_graph *graph, trm_node x, trm_node wei
 TRM_API trm_node trm_matmul(trm_graph *graph, trm_node a, trm_node b, bool transpose_a,
                             bool transpose_b);
 
+/* Options of a batch norm. Zero means the default. */
 typedef struct trm_norm_options {
     double epsilon;  /* added to the variance; 0 = 1e-5 */
     double momentum; /* weight of the new value in the running statistics; 0 = 0.1 */
@@ -162,6 +166,7 @@ TRM_API trm_node trm_layer_norm(trm_graph *graph, trm_node x, trm_node gamma, tr
  *   source   Zhang and Sennrich 2019 */
 TRM_API trm_node trm_rms_norm(trm_graph *graph, trm_node x, trm_node gamma, double epsilon);
 
+/* Options of attention. Zero means the default. */
 typedef struct trm_attention_options {
     bool causal;  /* query t of T reads keys 0 to t + S - T of S */
     double scale; /* factor of the scores; 0 = 1 / sqrt(D) */
@@ -216,6 +221,7 @@ typedef struct trm_experts {
 TRM_API trm_node trm_mixture_of_experts(trm_graph *graph, trm_node x, const trm_experts *experts,
                                         trm_node *load_balance);
 
+/* Options of a pooling. */
 typedef struct trm_pool_options {
     int64_t kernel[2]; /* height, width of the window */
     int64_t stride[2]; /* height, width; 0 = kernel */
@@ -233,6 +239,7 @@ TRM_API trm_node trm_global_avg_pool(trm_graph *graph, trm_node x);
  * [0, V) ends the step with TRM_INVALID. The gradient is sparse: it has only the rows that were
  * read. */
 TRM_API trm_node trm_embedding(trm_graph *graph, trm_node table, trm_node ids);
+/* How the rows of a bag are combined; each row is multiplied by its weight first. */
 typedef enum trm_bag_pooling {
     TRM_BAG_SUM,
     TRM_BAG_MEAN,  /* the sum divided by the sum of the weights */
@@ -268,6 +275,7 @@ TRM_API trm_node trm_relu(trm_graph *graph, trm_node x);
 TRM_API trm_node trm_sigmoid(trm_graph *graph, trm_node x);
 /* Adds tanh(x). */
 TRM_API trm_node trm_tanh(trm_graph *graph, trm_node x);
+/* Forms of GELU. */
 typedef enum trm_gelu_form {
     TRM_GELU_ERF, /* x Phi(x) */
     TRM_GELU_TANH /* x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))): GPT-2's */
@@ -328,6 +336,7 @@ TRM_API trm_node trm_reduce_max(trm_graph *graph, trm_node x, const int32_t *axe
 /* Adds softmax over the last dimension. */
 TRM_API trm_node trm_softmax(trm_graph *graph, trm_node x);
 
+/* Options of the softmax cross-entropy. Zero means the default. */
 typedef struct trm_xent_options {
     double label_smoothing; /* weight of the uniform distribution in the target, 0 to 1 */
     bool use_ignore_index;  /* rows whose label is ignore_index do not count */

@@ -36,14 +36,14 @@ extern "C" {
 
 /* A tensor with its name, both borrowed. */
 typedef struct trm_named_tensor {
-    const char *name;
-    trm_tensor tensor;
+    const char *name;  /* of the tensor */
+    trm_tensor tensor; /* its elements */
 } trm_named_tensor;
 
 /* Two strings, both borrowed. */
 typedef struct trm_text_pair {
-    const char *key;
-    const char *value;
+    const char *key;   /* its name */
+    const char *value; /* its text */
 } trm_text_pair;
 
 /* ---- safetensors ----------------------------------------------------------------------- */
@@ -142,6 +142,7 @@ typedef struct trm_checkpoint_part {
     void *read_context; /* for `read` */
 } trm_checkpoint_part;
 
+/* Options of a checkpoint writer. Zero means the default. */
 typedef struct trm_checkpoint_options {
     int32_t keep;             /* newest checkpoints that stay; 0 = 5, negative = all */
     double keep_every_hours;  /* beside them one in so many hours stays for ever; 0 = none */
@@ -196,6 +197,7 @@ TRM_API TRM_MUST_USE trm_status trm_checkpoint_writer_close(trm_checkpoint_write
 /* A verified checkpoint, open for reading. Several threads may read it. */
 typedef struct trm_checkpoint trm_checkpoint;
 
+/* Options of opening a checkpoint. */
 typedef struct trm_checkpoint_open_options {
     /* a writer does not remove it before close; tried only, since it needs a writable directory */
     bool mark_in_use;
@@ -250,14 +252,16 @@ TRM_API TRM_MUST_USE trm_status trm_checkpoint_latest(const char *dir, int64_t *
 
 /* A number with its name ("loss", "accuracy/top1"), borrowed. */
 typedef struct trm_named_scalar {
-    const char *name;
-    double value;
+    const char *name; /* of the number */
+    double value;     /* the number */
 } trm_named_scalar;
 
 /* ---- TensorBoard ----------------------------------------------------------------------- */
 
+/* An event file, open for writing. */
 typedef struct trm_events trm_events;
 
+/* Options of an event file. Zero: a new run. */
 typedef struct trm_events_options {
     bool resumed;        /* this run continues from a checkpoint */
     int64_t resume_step; /* points of older files after this step disappear from the charts */
@@ -314,14 +318,16 @@ TRM_API TRM_MUST_USE trm_status trm_events_close(trm_events *events, trm_error *
 
 /* ---- metrics --------------------------------------------------------------------------- */
 
+/* A file of metrics, open for writing. */
 typedef struct trm_metrics trm_metrics;
 
+/* Options of a file of metrics. */
 typedef struct trm_metrics_options {
     /* [column_count] CSV: all names that will come; required there */
     const char *const *columns;
-    int64_t column_count;
-    bool resumed;        /* appends to an existing file; false: it is emptied */
-    int64_t resume_step; /* lines after this step are dropped: they will come again */
+    int64_t column_count; /* 0 = none */
+    bool resumed;         /* appends to an existing file; false: it is emptied */
+    int64_t resume_step;  /* lines after this step are dropped: they will come again */
 } trm_metrics_options;
 
 /* Opens a file of metrics. The form follows its ending:
@@ -440,6 +446,7 @@ typedef struct trm_recogniser {
                            trm_error *err);
 } trm_recogniser;
 
+/* Options of an inspection. Zero means the default. */
 typedef struct trm_inspect_options {
     bool json;                  /* one JSON object in place of lines */
     const trm_recogniser *more; /* [more_count] recognisers, tried before the library's */
@@ -479,8 +486,10 @@ TRM_API TRM_MUST_USE trm_status trm_inspect(const char *path, const trm_inspect_
 
 enum { TRM_ONNX_IR_VERSION = 8, TRM_ONNX_OPSET = 17, TRM_ONNX_RANK_MAX = 8 };
 
+/* An ONNX model that is built or has been read. */
 typedef struct trm_onnx_model trm_onnx_model;
 
+/* Types of attributes, with ONNX's numbers. */
 typedef enum trm_onnx_attribute_kind {
     TRM_ONNX_FLOAT = 1,
     TRM_ONNX_INT = 2,
@@ -525,11 +534,11 @@ typedef struct trm_onnx_node {
     const char *domain; /* NULL or "" = ONNX's own */
     /* [input_count] names of values; "" = an optional one that is absent */
     const char *const *inputs;
-    int64_t input_count;
-    const char *const *outputs; /* [output_count] names of values */
-    int64_t output_count;
+    int64_t input_count;                  /* number of inputs */
+    const char *const *outputs;           /* [output_count] names of values */
+    int64_t output_count;                 /* number of outputs */
     const trm_onnx_attribute *attributes; /* [attribute_count] */
-    int64_t attribute_count;
+    int64_t attribute_count;              /* number of attributes */
 } trm_onnx_node;
 
 /* A dimension: a size, or a name for a size that is known at run time only. */
@@ -570,6 +579,7 @@ TRM_API void trm_onnx_add_node(trm_onnx_model *model, const trm_onnx_node *node)
 /* Adds a pair of metadata. */
 TRM_API void trm_onnx_add_metadata(trm_onnx_model *model, const char *key, const char *value);
 
+/* Options of writing a model. Zero means the default. */
 typedef struct trm_onnx_write_options {
     /* a model of at least so many bytes keeps its large initialisers in a second file, <path>.data;
      * 0 = 2 GB, the limit of the format */

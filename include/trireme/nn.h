@@ -16,11 +16,13 @@
 extern "C" {
 #endif
 
+/* The first layers of a ResNet. */
 typedef enum trm_stem {
     TRM_STEM_IMAGENET, /* 7x7 stride 2 and a 3x3 stride 2 max-pool */
     TRM_STEM_CIFAR     /* 3x3 stride 1, no pool: images of 32x32 keep their size */
 } trm_stem;
 
+/* Options of a ResNet. Zero means the default, except for `depth`. */
 typedef struct trm_resnet_options {
     int32_t depth;           /* 18, 34, 50, 101 or 152 */
     int64_t classes;         /* 0 = 1000 */
@@ -111,14 +113,14 @@ typedef struct trm_recommender_options {
     /* [tables_count], borrowed while the graph is built; NULL = one table of all fields. Keys of
      * each field then begin at 0 (trm_click_options without shared_table). Not with bags */
     const trm_field_table *tables;
-    int32_t tables_count;
+    int32_t tables_count;    /* 0 = none */
     int64_t width;           /* values of a row; 0 = 16 */
     trm_bag_pooling pooling; /* of the rows of a bag */
     const int64_t *hidden;   /* widths of the ReLU layers before the logit; NULL = the model's */
-    int32_t hidden_count;    /* -1 = no such layers */
+    int32_t hidden_count;    /* number of hidden layers; 0 = the model's, -1 = none */
     /* DLRM: widths of the layers of the dense inputs, before the one of `width` */
     const int64_t *bottom;
-    int32_t bottom_count;
+    int32_t bottom_count; /* 0 = the model's */
     int32_t cross_layers; /* DCNv2; 0 = 3 */
     int64_t cross_rank;   /* DCNv2: matrices U V^T of this rank; 0 = full matrices */
     /* DCNv2: the deep part reads the output of the cross part; false: it stands beside it */
@@ -163,6 +165,7 @@ TRM_API const char *trm_recommender_name(int32_t index);
 
 /* ---- by name ------------------------------------------------------------------------------- */
 
+/* Options of networks by name. Zero means the default. */
 typedef struct trm_network_options {
     int64_t classes;         /* 0 = 10 */
     trm_stem stem;           /* ResNets: the first layers */

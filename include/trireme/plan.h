@@ -31,8 +31,10 @@ extern "C" {
  *
  *   threads  one thread at a time per planner */
 
+/* A planner: a model, a mesh, the costs, and the plans that were found. */
 typedef struct trm_planner trm_planner;
 
+/* Options of a planner. Zero means the default. */
 typedef struct trm_planner_options {
     int32_t ranks;        /* 0 = those of the mesh */
     int32_t hosts;        /* 0 = 1. Meshes are all factorisations of hosts and of ranks a host */
@@ -89,6 +91,7 @@ TRM_API TRM_MUST_USE trm_status trm_planner_create(const trm_model_options *mode
 /* Frees the planner. NULL is accepted. */
 TRM_API void trm_planner_destroy(trm_planner *planner);
 
+/* The chosen plan and its search. */
 typedef struct trm_planner_info {
     char mesh[48];             /* of the chosen plan */
     int32_t ranks;             /* of the mesh */
@@ -172,6 +175,7 @@ typedef struct trm_plan_info {
 TRM_API TRM_MUST_USE trm_status trm_plan_read(const char *file, trm_plan_info *out, char **text,
                                               trm_error *err);
 
+/* Options of a simulation. Zero means the default. */
 typedef struct trm_simulation_options {
     int32_t largest;   /* ranks of the scaling tables, at most; 0 = those of the mesh */
     double straggler;  /* factor of the time of one rank's operators; 0 = 1 */
@@ -180,7 +184,7 @@ typedef struct trm_simulation_options {
 } trm_simulation_options;
 /* Simulates the events of the chosen plan, with one rank for all that do the same: strong and weak
  * scaling, and the effect of each link, of the operators and of a slow rank.
- *   errors   INVALID, IO, NOSPACE, NOMEM
+ *   errors   IO and NOSPACE (the trace), NOMEM
  *   owns     caller: trm_free(*text) */
 TRM_API TRM_MUST_USE trm_status trm_planner_simulate(trm_planner *planner,
                                                      const trm_simulation_options *options,
@@ -249,6 +253,7 @@ TRM_API TRM_MUST_USE trm_status trm_planner_compare(const trm_model_options *mod
  * rounding changes. Networks amplify rounding differently (a fresh ResNet-50 by a million in three
  * steps), so no fixed number can separate a wrong sum from rounding; the third run can. */
 
+/* Options of verification. Zero means the default. */
 typedef struct trm_verify_options {
     int32_t steps; /* of training; 0 = 3 */
     /* relative distance that is always allowed; 0 = 1e-5 (mixed precision: 2e-3) */
@@ -257,6 +262,7 @@ typedef struct trm_verify_options {
     bool bitwise;  /* in place of both: every bit must be equal */
 } trm_verify_options;
 
+/* Which values are compared. */
 typedef enum trm_verify_kind {
     TRM_VERIFY_LOSS,     /* one a step */
     TRM_VERIFY_FORWARD,  /* output of an operator for the first batch, before any update */

@@ -56,6 +56,7 @@ typedef struct trm_row_optimizer {
     float weight_decay;        /* g += weight_decay w, on touched rows; 0 = none */
 } trm_row_optimizer;
 
+/* Distributions of initial values. */
 typedef enum trm_row_init_kind {
     TRM_ROW_INIT_CONSTANT, /* value */
     TRM_ROW_INIT_UNIFORM,  /* value +- scale */
@@ -81,6 +82,7 @@ typedef enum trm_admission_kind {
     TRM_ADMIT_PROBABILITY /* each push of an absent key admits it with `probability` */
 } trm_admission_kind;
 
+/* Options of admission. Zero means the default. */
 typedef struct trm_admission {
     trm_admission_kind kind; /* the rule */
     int32_t min_count;       /* 1 to 255; 0 = 2 */
@@ -88,6 +90,8 @@ typedef struct trm_admission {
     double probability;      /* in (0, 1] */
 } trm_admission;
 
+/* Which rows leave first when a table has max_rows: the least recently or the least often updated.
+ */
 typedef enum trm_cap_policy { TRM_CAP_LRU, TRM_CAP_LFU } trm_cap_policy;
 
 /* When rows leave. Each rule is off at 0. Each push checks a few rows. */
@@ -162,6 +166,7 @@ typedef enum trm_partition_kind {
     TRM_PARTITION_MAX_SIZE
 } trm_partition_kind;
 
+/* Options of partitioning a variable. Zero means the default. */
 typedef struct trm_partition {
     trm_partition_kind kind; /* the rule */
     int32_t max_parts;       /* 0 = 1; MAX_SIZE: 0 = no limit */
@@ -216,6 +221,7 @@ typedef struct trm_row_info {
 
 /* ---- pooling and hashing ------------------------------------------------------------------- */
 
+/* How the rows of a bag are combined. */
 typedef enum trm_pooling { TRM_POOL_SUM, TRM_POOL_MEAN, TRM_POOL_SQRTN } trm_pooling;
 
 /* Pools the rows of bags: out[b] = scale_b * sum over i in [offsets[b], offsets[b + 1]) of weight_i
@@ -247,6 +253,7 @@ TRM_API uint64_t trm_feature_key(uint32_t feature, const void *value, size_t byt
 
 /* ---- servers -------------------------------------------------------------------------------- */
 
+/* A server of this process. */
 typedef struct trm_ps_server trm_ps_server;
 
 /* How far workers may run apart. */
@@ -319,7 +326,9 @@ TRM_API void trm_ps_server_stop(trm_ps_server *server);
 
 /* ---- clients --------------------------------------------------------------------------------- */
 
+/* A worker's connections to all servers. */
 typedef struct trm_ps_client trm_ps_client;
+/* The keys, rows and gradients of one batch. */
 typedef struct trm_ps_batch trm_ps_batch;
 
 /* Options of a client. Zero means the default. */
@@ -562,6 +571,7 @@ TRM_API TRM_MUST_USE trm_status trm_ps_stop_servers(trm_ps_client *client, trm_e
  * since. Read-only: a running job is not disturbed. */
 typedef struct trm_ps_folder trm_ps_folder;
 
+/* Options of opening a folder. Zero means the default. */
 typedef struct trm_ps_folder_options {
     uint32_t cut;        /* number of the snapshot; 0 = the newest */
     bool no_logs;        /* the checkpoint alone */

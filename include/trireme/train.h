@@ -72,6 +72,7 @@ TRM_API trm_node trm_softmax_cross_entropy_expand(trm_graph *graph, trm_node log
 
 /* ---- learning rate ------------------------------------------------------------------------ */
 
+/* How the learning rate falls after warm-up; progress runs from 0 to 1. */
 typedef enum trm_decay {
     TRM_DECAY_CONSTANT,
     TRM_DECAY_STEP,      /* base * gamma^(number of boundaries passed) */
@@ -120,6 +121,7 @@ typedef struct trm_metric {
 
 /* ---- model -------------------------------------------------------------------------------- */
 
+/* A model: compiled programs, parameters, optimiser, position and notes. */
 typedef struct trm_model trm_model;
 
 /* Parameters on servers (trireme/ps.h): embedding tables (all parameters that trm_embedding reads)
@@ -150,6 +152,7 @@ typedef struct trm_ps_training {
     void *context; /* for `table` */
 } trm_ps_training;
 
+/* Options of a model. Zero means the default, except for network, data and learning_rate.base. */
 typedef struct trm_model_options {
     trm_network network;   /* adds the network; must be given */
     void *network_context; /* for `network`; must outlive the model, as must loss_context */
@@ -157,19 +160,20 @@ typedef struct trm_model_options {
     void *loss_context;    /* for `loss` */
     trm_optimizer_options optimizer; /* rule of the updates */
     trm_learning_rate learning_rate; /* schedule */
-    trm_dataset *data;   /* dataset with the shapes of the inputs; borrowed during the call */
-    const char *backend; /* as in trm_exec_options, like the members up to choices_file */
-    trm_precision precision;
-    trm_loss_scale_options loss_scale;
-    int threads;
+    trm_dataset *data;       /* dataset with the shapes of the inputs; borrowed during the call */
+    const char *backend;     /* "onednn" or "ref"; NULL = onednn */
+    trm_precision precision; /* types that the programs compute with */
+    trm_loss_scale_options loss_scale; /* loss scaling for half precision */
+    int threads;                       /* compute threads; 0 = as in trm_exec_options */
+    /* processes of the job on this host; 0 = the ranks of `parallel` on it */
     int32_t host_processes;
-    uint64_t seed;
-    bool no_fusion;
+    uint64_t seed;  /* of initial values and dropout */
+    bool no_fusion; /* each operator runs by itself, for comparison */
     /* batches a step; 0 = 1. An epoch's last incomplete group is left out */
     int32_t accumulate;
-    const char *tuning_file;
-    int64_t memory_bytes; /* limit of a rank, as in trm_exec_options; 0 = none */
-    double retune_seconds;
+    const char *tuning_file; /* tuning cache; NULL = in the cache directory, "" = none */
+    int64_t memory_bytes;    /* limit of a rank, as in trm_exec_options; 0 = none */
+    double retune_seconds;   /* as in trm_exec_options */
     /* beside the checkpoints of a run that may be resumed, a file for each rank */
     const char *choices_file;
     /* many ranks (trireme/exec.h): every call below is then collective, each rank reads its own
@@ -230,6 +234,7 @@ TRM_API bool trm_model_noted(const trm_model *model, const char *name, double *v
 
 /* ---- evaluation ---------------------------------------------------------------------------- */
 
+/* Result of an evaluation. */
 typedef struct trm_evaluation {
     double loss;       /* mean over samples */
     int64_t samples;   /* that were evaluated */
@@ -323,6 +328,7 @@ typedef struct trm_callback {
 
 #define TRM_MAX_CALLBACKS 16
 
+/* Options of one training call. */
 typedef struct trm_train_options {
     trm_dataset *data; /* training set */
     int64_t epochs;    /* train until the model has done so many epochs in all */
@@ -448,6 +454,7 @@ TRM_API trm_callback trm_loss_monitor(int64_t every, trm_print print);
 /* Prints "epoch time: 4321.123 ms, per step time: 27.699 ms" at the end of each epoch. */
 TRM_API trm_callback trm_time_monitor(trm_print print);
 
+/* Options of trm_model_checkpoint. Zero means the default, except for `directory`. */
 typedef struct trm_model_checkpoint_options {
     const char *directory;   /* locked by this process until training ends */
     int32_t keep;            /* newest checkpoints that stay; 0 = 5, negative = all */
@@ -468,11 +475,13 @@ TRM_API trm_callback trm_model_checkpoint(const trm_model_checkpoint_options *op
  *            every_epochs: 0 = 1 */
 TRM_API trm_callback trm_evaluate_every(trm_dataset *data, int64_t every_epochs);
 
+/* The value that early stopping watches. */
 typedef enum trm_watch {
     TRM_WATCH_EVALUATION_LOSS, /* less is better */
     TRM_WATCH_TOP1,            /* more is better */
     TRM_WATCH_LOSS             /* of the epoch's last step; less is better */
 } trm_watch;
+/* Options of trm_early_stop. Zero means the default. */
 typedef struct trm_early_stop_options {
     trm_watch watch; /* the value */
     /* epochs (evaluations) without an improvement until training stops; 0 = 1 */
@@ -489,6 +498,7 @@ TRM_API trm_callback trm_early_stop(const trm_early_stop_options *options);
  *            every: 0 = 1 */
 TRM_API trm_callback trm_metrics_recorder(const char *path, int64_t every);
 
+/* Options of trm_tensorboard. Zero means the default, except for `directory`. */
 typedef struct trm_tensorboard_options {
     const char *directory;    /* of the event files */
     int64_t every_steps;      /* steps between scalars; 0 = 100 */
@@ -518,6 +528,7 @@ TRM_API trm_callback trm_tensorboard(const trm_tensorboard_options *options);
  *
  *   threads  one thread at a time per context */
 
+/* Options of parallel training by name. */
 typedef struct trm_context trm_context;
 
 /* Creates a context with all options at their defaults.

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* trireme/trireme.h: all of the library. */
+/* trireme/trireme.h: all of the library. trireme/base.h names its three doors (train, exec, dist)
+ * and the form of all comments. */
 #ifndef TRIREME_TRIREME_H
 #define TRIREME_TRIREME_H
 
