@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* exec/backend.h: a back-end turns each step of a program into a kernel: a function and what it
- * bound at creation. `ref` is slow and obvious, the oracle of every test; `onednn` is fast.
+/* exec/backend.h: a back-end turns each program step into a kernel: a function and the state that
+ * it made at creation. `ref` is slow and simple, the oracle of every test; `onednn` is fast. The
+ * planner chooses layouts by the back-end's target (plan/lower/program.h).
  *
  *      bind (once, may allocate, measure, fail)  -->  run (every step: none of these)
  */
@@ -9,50 +10,54 @@
 
 #include "plan/lower/program.h"
 
-/* Batch norm over several ranks: statistics are exchanged in the middle of a kernel. */
+/* An exchange of small sums between ranks in the middle of a kernel: statistics of batch norm, sums
+ * of a loss. */
 typedef struct trmi_norm_sync trmi_norm_sync;
 struct trmi_norm_sync {
-    int32_t size; /* ranks that normalise together, at least 2; with blocks: blocks of all ranks */
-    /* strict determinism: blocks of samples on this rank, each with values of its own; 0 = none */
+    int32_t size; /* ranks that take part, at least 2; with blocks: blocks of all ranks */
+    /* strict determinism: blocks of samples on this rank, each with its own values; 0 = none */
     int32_t blocks;
-    /* values[count] of this rank, or of each of its blocks -> *all: [size * count] of all, in rank
-     * order, or in the order of the blocks; valid until the next call. Called by all ranks, in the
-     * same order, from the kernel's own thread. */
+    /* Gathers values[count] of each rank, or of each block of each rank: *all is [size * count], in
+     * the order of ranks or blocks, valid until the next call. Collective: all ranks call it in the
+     * same order, each on the thread that runs the kernel. */
     trm_status (*gather)(trmi_norm_sync *sync, const double *values, int64_t count,
                          const double **all, trm_error *err);
-    double *values; /* [capacity] room for the kernel's own */
+    double *values; /* [capacity] buffer in which a kernel may prepare its values */
 };
 
-/* What a kernel sees at run time. Buffers do not move after creation. */
+/* The environment of a kernel at run time. Buffers do not move after creation. */
 typedef struct trmi_kernel_env {
     char *arena[TRMI_ARENAS];
     uint64_t seed;
-    uint64_t step; /* global step: dropout masks depend on it */
-    int threads;
-    trmi_norm_sync *norm_sync;    /* NULL = this rank by itself */
-    trmi_norm_sync *sync[16];     /* split programs: by mask of mesh axes; [0] = NULL */
+    uint64_t step;                /* training step; dropout masks depend on it */
+    int threads;                  /* OpenMP threads of a kernel */
+    trmi_norm_sync *norm_sync;    /* data parallel: over all ranks; NULL = this rank alone */
+    trmi_norm_sync *sync[16];     /* split programs: by bit mask of mesh axes; [0] = NULL */
     struct trmi_shard_run *shard; /* split programs: exec/distributed/split.h */
     /* Programs with blocks of samples (exec/determinism/strict.h): the number of each block among
      * those of all ranks, in the order in which they lie here; NULL = no blocks. */
     const int32_t *block_numbers;
     int32_t block; /* which block a kernel with by_block sums */
-    /* the same bits however the graph is cut: exec/determinism/exact.h */
+    /* results have the same bits for any plan: exec/determinism/exact.h */
     bool exact;
 } trmi_kernel_env;
 
-/* What a rank makes of the output of a joint step (plan/lower/lower_joint.c): elements [begin,
- * begin + count), as they lie. A few neighbours may be written, too. */
+/* The part of a cooperative gradient (plan/lower/lower_joint.c) that one rank computes: elements
+ * [begin, begin + count) of the output, in memory order. The kernel may also write a few
+ * neighbours. */
 typedef struct trmi_joint_part {
-    /* of program->joint_ranks; what it reads of its own is behind that of the ranks before it */
+    /* this rank, of program->joint_ranks; its samples follow those of the ranks before it in
+     * JOINT */
     int32_t rank;
     int64_t begin, count;
 } trmi_joint_part;
 
 typedef struct trmi_kernel trmi_kernel;
 struct trmi_kernel {
-    /* TRM_OK, or the error of bad values in the data (an id outside its table). */
+    /* Computes the outputs of the step. Allocates nothing.
+     *   error  INVALID: bad values in the data (an id outside its table); those of exchanges */
     trm_status (*run)(const trmi_kernel *self, const trmi_kernel_env *env, trm_error *err);
-    void (*destroy)(trmi_kernel *self); /* frees `state`; NULL = nothing to free */
+    void (*destroy)(trmi_kernel *self); /* frees `state`; NULL = none */
     const trm_program *program;
     const trmi_step *step;
     void *state;
@@ -64,29 +69,33 @@ struct trmi_kernel {
 typedef struct trmi_backend trmi_backend;
 struct trmi_backend {
     const char *name;
-    trmi_target target; /* what the plan may ask */
+    trmi_target target; /* what the planner may use: layouts, fusions, costs, scratch */
     void *state;
-    /* Fills kernel->run, destroy, state (program and step are set by the caller). A back-end
-     * without a kernel for the step answers TRM_UNSUPPORTED and the caller binds the reference
-     * kernel (whose layouts must then be PLAIN, which `supports` guarantees). */
+    /* Sets kernel->run, destroy and state; the caller has set program and step. Returns UNSUPPORTED
+     * if the back-end has no kernel for the step; the caller then binds the reference kernel, which
+     * needs PLAIN layouts (`supports` of the target guarantees them). */
     trm_status (*bind)(trmi_backend *backend, trmi_kernel *kernel, trm_error *err);
-    /* The same for joint steps; NULL where target.joint is false. */
+    /* The same for the part of a cooperative gradient; NULL where target.joint is false. */
     trm_status (*bind_joint)(trmi_backend *backend, trmi_kernel *kernel,
                              const trmi_joint_part *part, trm_error *err);
-    /* All kernels are bound: what only planning and binding need goes. NULL: nothing. */
+    /* Called after the last bind: frees memory that only planning and binding need. May be NULL. */
     void (*settle)(trmi_backend *backend);
     void (*destroy)(trmi_backend *backend);
 };
 
+/* Makes the reference back-end.   owns  *out: the caller, (*out)->destroy */
 trm_status trmi_backend_ref(int threads, trmi_backend **out, trm_error *err);
 #ifdef TRIREME_ONEDNN
+/* Makes the fast back-end. cache_file: tuning file (exec/cpu/tuning/tuning.h); NULL = none.
+ *   owns  *out: the caller, (*out)->destroy    error  NOMEM, INTERNAL */
 trm_status trmi_backend_onednn(int threads, const char *cache_file, trmi_backend **out,
                                trm_error *err);
-/* From here on what earlier processes only guessed, for lack of time, is measured, for so many
- * seconds in all. */
+/* From now on, measures choices that earlier processes only guessed, for at most `seconds` in
+ * all. */
 void trmi_backend_onednn_retune(trmi_backend *backend, double seconds);
-/* From here on each choice is the one that `file` has, and the others are written to it: whoever is
- * given the file again computes the same bits, whatever has been measured since. */
+/* From now on, takes each choice from `file` if it has one, and adds new choices to it. A run that
+ * is given the same file again computes the same bits, even if the tuning file has changed
+ * since. */
 trm_status trmi_backend_onednn_keep(trmi_backend *backend, const char *file, trm_error *err);
 /* Kernels are chosen by rule, not by time, for programs with blocks of samples. `apart`: each block
  * is summed by itself, as this rank's blocks are no node of the tree. Before the first plan. */
@@ -106,7 +115,8 @@ static inline int64_t trmi_of_block(const trm_program *program, const trmi_step 
     return step->over_samples ? rows / program->blocks : rows;
 }
 
-/* Address of a buffer; NULL when absent. */
+/* Returns the address of a buffer; NULL for buffer 0, which means absent. The functions below
+ * return address or buffer of the step's i-th input or output; NULL when absent. */
 static inline void *trmi_address(const trm_program *program, const trmi_kernel_env *env,
                                  int32_t buffer) {
     const trmi_buffer *b = &program->buffers[buffer];
@@ -141,7 +151,7 @@ typedef struct trmi_ref_args {
     const trmi_attrs *attrs;
     int32_t inputs_count, outputs_count;
     const trm_tensor *inputs; /* data NULL = absent */
-    trm_tensor *outputs;      /* data NULL = nobody reads it: the kernel must cope */
+    trm_tensor *outputs;      /* data NULL = not read by any step; the kernel skips it */
     uint64_t seed, step;
     bool training;
     trmi_norm_sync *norm_sync;
@@ -149,10 +159,11 @@ typedef struct trmi_ref_args {
     /* Blocks of samples: how many there are in the tensors, 0 = none; dropout: their numbers. */
     int32_t blocks;
     const int32_t *block_numbers;
-    bool exact; /* sums whose bits do not depend on how many ranks make them */
+    bool exact; /* sums have the same bits for any number of ranks */
 } trmi_ref_args;
 typedef trm_status (*trmi_ref_kernel)(const trmi_ref_args *args, trm_error *err);
-/* By kind; NULL for leaves. exec/ref/ref_*.c define trmi_ref_<row>. */
+/* The reference kernels by operator kind; NULL for leaves. exec/ref/ref_*.c define
+ * trmi_ref_<row>. */
 extern const trmi_ref_kernel trmi_ref_table[TRMI_OP_KINDS];
 
 #endif

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* exec/exec.h: inside of trm_exec, shared by the files of the room.
+/* exec/exec.h: the inside of trm_exec (the executor), shared by the files of the room. Users see
+ * trireme/exec.h only.
  *
  *      graph --plan--> program --bind--> kernels        arenas: one allocation each
  *                                          |
@@ -16,151 +17,164 @@
 #include "exec/optimizer/loss_scale.h"
 #include "exec/optimizer/update.h"
 
-/* Of a split graph: the whole batch as it is fed, of which this rank takes its part. */
+/* Split graphs: one input of the whole batch as the caller feeds it. This rank reads its part. */
 typedef struct trmi_shard_input {
-    void *data; /* a mapping of so many bytes */
+    void *data; /* the whole input, a mapping of `bytes` */
     size_t bytes;
-    void *own; /* what this rank feeds, where that is a part; else NULL */
+    void *own; /* samples that this rank feeds, if they are a part of the batch; else NULL */
     trmi_input_cut cut;
-    bool taken; /* what was fed last: `data` has nothing new */
+    bool taken; /* the last feed went to the program's input directly: `data` is stale */
     const struct trmi_shard_leaf *leaf;
 } trmi_shard_input;
 
 typedef struct trmi_output {
     int32_t buffer;
-    float *copy; /* float outputs are handed out as plain float32 */
+    float *copy; /* float32 copy of a 16-bit output, for the caller; else NULL */
 } trmi_output;
 
-/* Finds the plan of `training`, what `graph` becomes by `options`, for the ranks of `exec`.
- * Collective. */
+/* Searches a plan for the ranks of `exec`. `training`: `graph` with its backward pass, under
+ * `options`. Sets the plan of the executor's shard state on all ranks. Collective. */
 typedef trm_status trmi_exec_search(trm_exec *exec, const trm_graph *graph,
                                     const trmi_plan_options *options, const trm_graph *training,
                                     trm_error *err);
 
-/* Which back-end makes the kernels. */
+/* Where kernels come from. */
 typedef struct trmi_kernel_source {
     const char *backend; /* NULL: the fastest */
-    int32_t blocks;      /* of samples: kernels by rule, not by time; 0 = measured choices */
-    bool apart;          /* ... each block is summed by itself */
-    bool others_retune;  /* another process of this host measures again what was guessed */
+    int32_t blocks;      /* blocks of samples: choose kernels by rule, not by time; 0 = by time */
+    bool apart;          /* with blocks: sum each block by itself */
+    bool others_retune;  /* another rank of this host re-times guessed choices (retune_seconds) */
 } trmi_kernel_source;
 
-/* Runs the steps [begin, end). */
+/* Runs program steps [begin, end). */
 typedef trm_status trmi_exec_walk(trm_exec *exec, int32_t begin, int32_t end, trm_error *err);
 
 struct trm_exec {
     trmi_exec_search *search;
-    trmi_arena memory; /* names and small arrays */
+    trmi_arena memory; /* holds names and small arrays */
     trm_program *program;
     trmi_backend *backend, *reference;
-    trmi_kernel *kernels; /* one a step */
+    trmi_kernel *kernels; /* [program->steps_count] */
     trmi_kernel_env env;
-    void *owned[TRMI_ARENAS]; /* arenas to free */
-    const trm_exec *share;
-    bool updated_elsewhere;
+    void *owned[TRMI_ARENAS]; /* arenas that this executor frees; else NULL */
+    const trm_exec *share;    /* training executor whose parameters this one uses; or NULL */
+    bool updated_elsewhere;   /* by parameter servers: no optimiser here */
     trm_optimizer_options optimizer;
     trmi_update *update;
-    int32_t threads; /* of a step (exec/threads.h) */
-    int32_t accumulate, accumulated;
-    float *accumulator; /* NULL when accumulate is 1 */
+    int32_t threads;                 /* of a training step (exec/threads.h) */
+    int32_t accumulate, accumulated; /* batches an update sums; batches summed so far */
+    float *accumulator;              /* sum of gradients, as GRAD; NULL when accumulate is 1 */
     bool owns_accumulator;
     trmi_output *outputs;
     trm_variable *variables;
-    int32_t *variable_buffers; /* slots: the parameter's buffer */
-    int32_t *variable_slots;   /* which slot, -1 = not a slot */
-    /* split graphs: variables that are cut, as gathered; NULL = not yet, or not cut */
+    int32_t *variable_buffers; /* buffer of each variable; of a slot: its parameter's buffer */
+    int32_t *variable_slots;   /* slot index of each variable; -1 = not a slot */
+    /* split graphs: gathered values of each cut variable; NULL = not cut, or not gathered yet */
     void **wholes;
     trmi_shard_input *whole_inputs; /* split graphs: [program->inputs_count] */
     int32_t variables_count;
     trm_step_profile *profile;
-    struct trmi_trace *trace; /* records each step of the program; NULL: nothing does */
-    /* The ways of training that are active, in the order of the table. */
+    struct trmi_trace *trace; /* records the program steps; NULL = off */
+    /* active ways of training, in the order of the table in ways.c */
     const trmi_distribution *ways[TRMI_DISTRIBUTIONS_MAX];
     int32_t ways_count;
-    struct trmi_parallel *parallel; /* of the way `ranks`; NULL: one rank */
-    struct trmi_strict *strict;     /* of the way `strict_blocks`; NULL: not active */
-    /* What ways ask of the executor. */
+    struct trmi_parallel *parallel; /* state of the way `ranks`; NULL: one rank */
+    struct trmi_strict *strict;     /* state of the way `strict_blocks`; NULL: not active */
+    /* Settings that ways change, and read back. */
     trmi_kernel_source kernels_from;
-    bool fixed_bits;      /* nothing may depend on times that were measured */
-    trmi_exec_walk *walk; /* runs steps of the program */
-    const uint8_t *made;  /* by step: 0 = runs; else its output is there already; NULL = all run */
+    bool fixed_bits;      /* true: results must not depend on measured times */
+    trmi_exec_walk *walk; /* runs program steps: trmi_exec_run, or a way's */
+    const uint8_t *made;  /* [steps] nonzero = the output is valid, skip it; NULL = run all */
     double *step_end,
-        step_begin;    /* where the end of each step is noted, since step_begin; NULL: nowhere */
-    const float *loss; /* of all ranks or blocks; NULL: it is the program's own */
-    bool adds_up;      /* a way adds the gradients of this batch to the accumulator */
-    trmi_update_exchange norms; /* of strict sums, in place of other ways'; NULL: not active */
-    uint64_t parameter_seed;    /* of initial values; rank 0's where ranks have one copy of them */
+        step_begin;    /* step_end[i]: seconds from step_begin to the end of step i; NULL = off */
+    const float *loss; /* loss of all ranks or blocks; NULL: the program's own loss */
+    bool adds_up;      /* true: a way adds gradients to the accumulator itself */
+    trmi_update_exchange norms; /* exchange of norms in strict mode; NULL: the one of slices */
+    uint64_t parameter_seed;    /* seed of first values; rank 0's if ranks share parameters */
     trmi_action *actions;
-    int32_t actions_count, actions_room;
-    /* one rank, exact or within a limit of memory: its plan; owned */
+    int32_t actions_count, actions_room; /* used; allocated */
+    /* plan of a single rank (exact mode, memory limit: which activations to recompute); owned */
     struct trmi_shard_plan *alone;
-    int64_t memory_bytes; /* the limit (exec/memory_limit.h); 0 = none */
-    double create_seconds, step_seconds;
-    bool scaling;
+    int64_t memory_bytes;                /* limit a rank (exec/memory_limit.h); 0 = none */
+    double create_seconds, step_seconds; /* of creation; sum over all steps */
+    bool scaling;                        /* loss scaling is on */
     trmi_loss_scale scale;
-    float *seed; /* in CONSTANT: what backward begins with; NULL where that is always 1 */
-    /* by which it begins with less: gradients are averaged over ranks where they are made
-     * (parallel_joint.c); else 1 */
+    float *seed; /* in CONSTANT: gradient of the loss, with which backward starts; NULL: always 1 */
+    /* factor of the seed: 1 / ranks where cooperative gradients are averaged by it; else 1
+     * (exec/distributed/cooperative.c) */
     float seed_share;
-    int64_t overhead_bytes; /* that creation made resident outside the arenas */
-    int64_t parameter_count;
-    bool parameters_handed_out; /* and may change at any time: trm_exec_ranges */
-    /* trm_exec_ranges: those in factors are multiplied after each backward */
+    int64_t overhead_bytes;  /* bytes outside the arenas that creation made resident */
+    int64_t parameter_count; /* elements, of whole parameters */
+    /* trm_exec_ranges was called: the caller may change parameters at any time, ... */
+    bool parameters_handed_out;
+    /* ... and reads dense gradients: factors are multiplied after each backward */
     bool gradients_handed_out;
 };
 
-/* exec_create.c: trm_exec_create, handed what searches a plan (exec_open.c does). NULL: what is
- * made here needs no search, as the operators that a search measures. */
+/* exec_create.c: makes an executor; the public trm_exec_create (exec_open.c) passes the search for
+ * a plan. search NULL: the options need no search, as for the operators that a search measures.
+ *   owns  *out: the caller, trm_exec_destroy    error  those of trm_exec_create */
 trm_status trmi_exec_create(const trm_graph *graph, const trm_exec_options *options,
                             trmi_exec_search *search, trm_exec **out, trm_error *err);
-/* exec_parts.c: this rank's part of a variable, in plain layout, and where it lies in its own. */
+/* exec_parts.c: reads, or writes, this rank's part of variable `index`, in plain layout; returns
+ * its address, where it has the layout of the program. */
 void trmi_exec_read_part(const trm_exec *exec, int32_t index, void *data);
 void trmi_exec_write_part(trm_exec *exec, int32_t index, const void *data);
 void *trmi_exec_variable_address(const trm_exec *exec, int32_t index);
-/* exec_variables.c */
+/* exec_variables.c: lists parameters, states and slots; then writes the first values of parameters
+ * and states. Both at creation. */
 trm_status trmi_exec_list_variables(trm_exec *exec, trm_error *err);
 trm_status trmi_exec_initialise(trm_exec *exec, trm_error *err);
-/* Where a parameter and its gradient are; *plain says whether as a plain array of float32. False if
- * there is no such parameter, or it has no (dense) gradient. */
+/* Returns the addresses of a parameter and of its gradient; *plain: whether their layout is plain.
+ * Returns false if there is no such parameter, or it has no dense gradient. */
 bool trmi_exec_place(const trm_exec *exec, const char *name, float **values, float **gradient,
                      bool *plain);
-/* exec_update.c */
-/* Gradient in factors: tells the optimiser where they are; false: it is not in factors. */
+/* exec_update.c: passes the addresses of the gradient factors of program->params[parameter] to the
+ * optimiser. Returns false if its gradient is not in factors. */
 bool trmi_exec_give_factors(const trm_exec *exec, int32_t parameter);
-/* Where ranges were handed out: those gradients too are where all are, and the optimiser takes them
- * from there. */
+/* After trm_exec_ranges: multiplies all factors into GRAD, from where the optimiser then reads
+ * them. Otherwise does nothing. */
 void trmi_exec_multiply_factors(trm_exec *exec);
+/* Makes the optimiser and, where batches are accumulated, the accumulator. */
 trm_status trmi_exec_make_update(trm_exec *exec, trm_error *err);
-/* exec_scale.c: loss scaling. After make_update. */
+/* exec_scale.c: starts loss scaling, if the options ask for it, and sets the seed of backward.
+ * After trmi_exec_make_update. */
 trm_status trmi_exec_make_scale(trm_exec *exec, const trm_loss_scale_options *options,
                                 trm_error *err);
-/* Is this update to be skipped? The scale moves on. */
+/* Advances the loss scale after a step; `overflow`: a gradient of any rank was not finite. Returns
+ * whether the update is skipped. False without loss scaling. */
 bool trmi_exec_skips(trm_exec *exec, bool overflow);
-/* What gradients are multiplied by. */
+/* Returns 1 / loss scale, the factor that turns gradients of the arenas into true ones. */
 double trmi_exec_unscale(const trm_exec *exec);
-/* exec_diagnose.c: runs the steps one by one and names the first whose output is not finite. */
+/* exec_diagnose.c: repeats the step, one program step at a time, and fails with DIVERGED and the
+ * name of the first whose output is not finite. Collective. */
 trm_status trmi_exec_find_nonfinite(trm_exec *exec, trm_error *err);
 
-/* exec_run.c: runs the kernels [begin, end) in exec->env. */
+/* exec_run.c: runs the kernels [begin, end) in the environment exec->env. */
 trmi_exec_walk trmi_exec_run;
-/* All steps of the program, and the actions between them. */
+/* Runs all program steps and the actions between them. */
 trm_status trmi_exec_walk_program(trm_exec *exec, trm_error *err);
-/* exec_bind.c: a kernel for each step, into an array of as many. */
+/* exec_bind.c: binds a kernel to each program step; `kernels` has room for all. On an error the
+ * caller destroys those that are bound. */
 trm_status trmi_exec_bind(trm_exec *exec, trmi_kernel *kernels, trm_error *err);
-/* Parameters have changed in another way than by the optimiser. */
+/* Must be called after parameters change in another way than by the optimiser: values that ways
+ * keep of them (shared casts) are then computed again. */
 static inline void trmi_exec_parameters_changed(trm_exec *exec) { exec->made = NULL; }
-/* exec.c: `data` of a whole batch of this rank for the input `name`, whose place is `place`;
- * false: the caller writes it to its place. `data` NULL: from now on it does. */
+/* exec.c: offers `data`, this rank's whole batch of input `name`, to the active ways. `place`:
+ * where the program reads the input. Returns true if a way has taken the data; false: the caller
+ * copies it to `place`. `data` NULL: the caller writes to `place` from now on. */
 bool trmi_exec_feed_input(trm_exec *exec, const char *name, const trm_tensor *place,
                           const void *data);
-/* A flag of this rank that travels with its next step; whether any rank had raised its flag in the last step; forgets
- * both. Of one rank by itself nothing is kept. */
+/* Raises or clears a flag of this rank, which is combined over all ranks in the next step (for
+ * example: stop the training). trmi_exec_flagged returns whether any rank had raised it in the last
+ * step; trmi_exec_forget_flag clears both. With a single rank flags are not kept. */
 void trmi_exec_set_flag(trm_exec *exec, bool flag);
 bool trmi_exec_flagged(const trm_exec *exec);
 void trmi_exec_forget_flag(trm_exec *exec);
-/* The loss of this rank's last forward. */
+/* Returns the loss of this rank's last forward pass; 0 without a loss. */
 float trmi_exec_own_loss(const trm_exec *exec);
 
+/* Returns the operator's name of a program step, or "reorder". */
 static inline const char *trmi_step_kind_name(const trmi_step *step) {
     return step->kind == TRMI_STEP_OP ? trmi_op_table[step->op_kind]->name : "reorder";
 }

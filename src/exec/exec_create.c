@@ -286,7 +286,7 @@ trm_status trmi_exec_create(const trm_graph *graph, const trm_exec_options *opti
     exec->walk = trmi_exec_run;
     exec->seed_share = 1;
     exec->parameter_seed = options->seed;
-    /* Ways may change threads, blocks and kernels_from, so back-ends are made afterwards. */
+    /* Ways may change threads and kernels_from, so back-ends are made afterwards. */
     trm_status status = trmi_distribution_open(exec, trmi_ways, trmi_ways_count, options, err);
     trmi_threads_use(exec->env.threads);
     status = status == TRM_OK ? create(exec, graph, options, err) : status;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* exec/memory_limit.h: --memory: what a rank's part of training may take. Plans that are searched keep
- * within it; one device makes results again in backward as far as it must; every mode refuses a
- * program beyond it before memory is taken. */
+/* exec/memory_limit.h: the limit of a rank's memory (--memory). The search for a plan keeps it; a
+ * single device recomputes activations in backward as far as the limit requires; every mode refuses
+ * a program that exceeds it before memory is taken. */
 #ifndef TRMI_EXEC_LIMIT_H
 #define TRMI_EXEC_LIMIT_H
 
@@ -12,25 +12,23 @@
 struct trm_exec;
 struct trmi_mesh;
 
-/* Slots of an optimiser: float32 copies of each parameter. */
+/* Returns the number of slots of an optimiser: float32 arrays as large as the parameters. */
 int32_t trmi_optimizer_slots(const trm_optimizer_options *optimizer);
-/* What a process takes with this program (exec_memory.h), gradients twice where they are
- * accumulated, slots as far as they are this rank's. `mesh`: of a split program, NULL: the
- * executor's. */
+/* Returns the bytes that a process takes with this program (exec_memory.h), including accumulated
+ * gradients and this rank's slots. `mesh`: mesh of a split program; NULL: the executor's. */
 int64_t trmi_limit_bytes(const struct trm_exec *exec, const trm_program *program,
                          const struct trmi_mesh *mesh);
-/* Of `plan` for these options on rank 0, by compiling it. */
+/* Compiles `plan` for rank 0 and writes the bytes that it takes to *bytes. plan NULL: no plan. */
 trm_status trmi_limit_compiled(const struct trm_exec *exec, const trm_graph *graph,
                                const trmi_plan_options *options, const struct trmi_shard_plan *plan,
                                int64_t *bytes, trm_error *err);
-/* One device beyond exec->memory_bytes: *plan says what is made again instead of kept (owned by the
- * caller), NULL where
- * nothing need be. Not beyond it: the fastest such plan.   error  NOMEM: none fits, with what the least takes
- */
+/* Finds the fastest plan of a single device within exec->memory_bytes: which activations to
+ * recompute. *plan is NULL if the program fits without recomputation.
+ *   owns  *plan: the caller    error  NOMEM: no plan fits; the message has the least size */
 trm_status trmi_limit_alone(const struct trm_exec *exec, const trm_graph *graph,
                             const trmi_plan_options *options, struct trmi_shard_plan **plan,
                             trm_error *err);
-/* The compiled program against the limit.   error  NOMEM, with what it takes and what to do */
+/* Checks the compiled program against the limit.   error  NOMEM, with its size and remedies */
 trm_status trmi_limit_check(const struct trm_exec *exec, trm_error *err);
 
 #endif

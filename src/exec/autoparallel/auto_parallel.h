@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* exec/autoparallel/auto_parallel.h: how a plan is found, for `trireme plan` as for a job in the
- * mode auto_parallel:
+/* exec/autoparallel/auto_parallel.h: finds a plan, for `trireme plan` and for jobs in the mode
+ * auto_parallel:
  *
- *      for each mesh: space --search--> the best of it        --what is used is not known: measure it, search again
- *      the best of all meshes --compile--> beyond the limit?  --keep that off the search's limit, search again
- *      those predicted nearly as fast --run in turns (exec/autoparallel/plan_selection.h)--> what is taken
+ *      for each mesh: space --search--> its best plan          costs that it uses are not known:
+ * measure, search again
+ *      best of all meshes --compile--> exceeds the limit?      lower the limit of the search,
+ * search again
+ *      plans predicted nearly as fast --run in turns (exec/autoparallel/plan_selection.h)--> chosen
+ * plan
  *
- * Rank 0 drives; the others serve its probe.
+ * Rank 0 runs these functions; the other ranks call trmi_probe_serve meanwhile.
  */
 #ifndef TRMI_EXEC_SEARCH_DRIVE_H
 #define TRMI_EXEC_SEARCH_DRIVE_H
@@ -14,76 +17,82 @@
 #include "exec/autoparallel/plan_selection.h"
 #include "plan/search/search.h"
 
+/* One mesh and the result of its search. */
 typedef struct trmi_drive_mesh {
     trmi_mesh mesh;
     trmi_space *space;
     trmi_found found;
-    const trmi_choice *taken; /* by running; NULL: the search's best. In the drive's arena */
+    const trmi_choice
+        *taken; /* chosen by a benchmark; NULL: the best of the search. In the arena */
 } trmi_drive_mesh;
 
 typedef struct trmi_drive {
     /* Set by the caller before trmi_drive_meshes, and borrowed. */
     trmi_search_mode mode;
-    const trmi_shard_plan *given; /* competes; what it pins is kept, on its own mesh. NULL = none */
+    const trmi_shard_plan
+        *given; /* a user's plan: a candidate on its mesh, its pins kept; or NULL */
     trmi_probe *probe;
-    trmi_costs *costs;    /* costs->probe NULL: nothing is measured, nothing run */
-    int64_t memory_bytes; /* of a rank; 0 = any */
-    /* as options say it (trmi_costs_limit, trmi_trial_seconds) */
+    trmi_costs *costs;    /* costs->probe NULL: nothing is measured, no plan is run */
+    int64_t memory_bytes; /* limit a rank; 0 = none */
+    /* as in the options (trmi_costs_limit, trmi_trial_seconds) */
     double measure_seconds, trial_seconds;
-    bool frontier; /* the curve of time against memory, of the best mesh */
+    bool frontier; /* also find the time-memory curve of the best mesh */
+    /* Makes the search space of a mesh, with costs; the drive owns *out. */
     trm_status (*make_space)(void *context, const trmi_mesh *mesh, trmi_space **out,
                              trm_error *err);
-    /* Bytes of rank 0's program of a plan. */
+    /* Compiles a plan for rank 0 and writes the bytes of its program to *bytes. */
     trm_status (*compile)(void *context, const trmi_space *space, const trmi_choice *choice,
                           double *bytes, trm_error *err);
     void *context;
-    const trmi_candidate *others; /* of the best mesh, beside what the search proposes */
+    const trmi_candidate *others; /* further candidates, of the best mesh */
     int32_t others_count;
-    /* Found. */
+    /* Results. */
     trmi_arena arena;
     trmi_drive_mesh *meshes;
     int32_t meshes_count, best, rounds;
-    trmi_trial trial;      /* plans that predictions could not tell apart */
-    double search_seconds; /* of the last search of all meshes */
-    double compiled_bytes; /* of rank 0's program of the best plan; 0: not compiled */
-    /* bytes that compiled programs take more than the search counts: kept off its limit */
+    trmi_trial trial;      /* the benchmark of plans with nearly equal predictions */
+    double search_seconds; /* duration of the last search of all meshes */
+    double compiled_bytes; /* bytes of rank 0's program of the best plan; 0: not compiled */
+    /* bytes by which compiled programs exceed what the search counts; subtracted from its limit */
     double beyond;
 } trmi_drive;
 
+/* Returns the mesh with the best plan. */
 static inline const trmi_drive_mesh *trmi_drive_best(const trmi_drive *drive) {
     return &drive->meshes[drive->best];
 }
-/* Bytes a rank that the search may use; 0 = any. */
+/* Returns the limit of the search in bytes a rank; 0 = none. */
 static inline double trmi_drive_limit(const trmi_drive *drive) {
     double limit = (double)drive->memory_bytes;
     return limit > 0 && limit > drive->beyond + 1 ? limit - drive->beyond : limit > 0 ? 1 : 0;
 }
 
-/* The meshes to look at: `only` one, or (NULL) every factorisation of `ranks`, of which `hosts` lie
- * outside. Four axes are for those who
- * ask.   error  INVALID: ranks do not divide among the hosts */
+/* Lists the meshes to search: `only`, or (NULL) every factorisation of `ranks` with at most three
+ * axes, the outer ones over `hosts`.   error  INVALID: ranks do not divide among the hosts */
 trm_status trmi_drive_meshes(trmi_drive *drive, const trmi_mesh *only, int32_t ranks, int32_t hosts,
                              trm_error *err);
-/* Searches all meshes, measures what the found plans and data parallel use, searches again; keeps
- * the limit of memory. */
+/* Searches all meshes; measures the operators of the plans found and of data parallel, and searches
+ * again with the measured costs; keeps the memory limit. Sets drive->best. */
 trm_status trmi_drive_search(trmi_drive *drive, trm_error *err);
-/* Measures what `count` plans of the best mesh use; *news: how many operators that were. */
+/* Measures the operators of `count` plans of the best mesh; adds the number of new costs to
+ * *news. */
 trm_status trmi_drive_measure(trmi_drive *drive, const trmi_candidate *plans, int32_t count,
                               int32_t *news, trm_error *err);
-/* Runs the plans that predictions cannot tell apart: sets the best mesh, and what is taken of it;
- * runners-up and prices are then those beside what is taken. */
+/* Runs the plans with nearly equal predictions and chooses one: sets the best mesh and its `taken`,
+ * and searches it again, so that runners-up and prices refer to the chosen plan. */
 trm_status trmi_drive_try(trmi_drive *drive, trm_error *err);
-/* Bytes of the best plan's program: compiled_bytes. */
+/* Compiles the best plan; sets compiled_bytes. */
 trm_status trmi_drive_compile(trmi_drive *drive, trm_error *err);
 void trmi_drive_free(trmi_drive *drive);
 
-/* Every plan that was looked at: the chosen one first, then baselines, other meshes' best, points
- * of the curve that lie apart and the `others` by predicted time, each once. */
+/* A plan in the list of all candidates: the chosen one first, then, by predicted time and without
+ * duplicates, baselines, the best of other meshes, distinct points of the curve, and `others`. */
 typedef struct trmi_ranked {
     const trmi_candidate *candidate;
     int32_t mesh;
 } trmi_ranked;
 enum { TRMI_RANKED = 3 * TRMI_CANDIDATES + 1 };
+/* Writes that list; returns its length. */
 int32_t trmi_drive_list(const trmi_drive *drive, trmi_ranked list[TRMI_RANKED]);
 
 #endif

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* exec/autoparallel/op_benchmark.h: what operators and messages take on the ranks that will run them, all
- * of them at the same time:
+/* exec/autoparallel/op_benchmark.h: times operators and messages on the ranks that will run them,
+ * on all ranks at the same time, so that sharing of cores and memory is included:
  *
- *      rank 0   search -- "operator 7 cut by k" --> all ranks: build, barrier, run, run ... --> slowest rank's median
- *      others   trmi_probe_serve: what rank 0 asks for, until trmi_probe_end
+ *      rank 0   search -- "operator 7 cut by k" --> all ranks: build, barrier, run, run ... -->
+ * median of the slowest rank
+ *      others   trmi_probe_serve: measure what rank 0 requests, until trmi_probe_end
  *
- * so that cores and memory that ranks share are in the figures. Operators are timed by CPU seconds
- * where a rank has one thread: what else the machine does counts little.
+ * Ranks with one thread are timed by CPU seconds, which other processes hardly disturb.
  */
 #ifndef TRMI_EXEC_PROBE_H
 #define TRMI_EXEC_PROBE_H
@@ -19,99 +19,103 @@
 #include "plan/search/links.h"
 #include "plan/shard/sharding.h"
 
+/* The settings and the state of measurements. */
 typedef struct trmi_probe {
-    trm_comm *comm; /* NULL: this process by itself */
-    /* its operators are measured: a training graph, the same on every rank. Borrowed */
+    trm_comm *comm; /* NULL: a single process */
+    /* training graph whose operators are measured; the same on every rank. Borrowed */
     const trm_graph *graph;
     const char *backend, *tuning_file; /* as in trm_exec_options; borrowed */
-    /* operators as programs run them whose results do not depend on the plan
-     * (exec/determinism/exact.h) */
+    /* measure operators in exact mode (exec/determinism/exact.h) */
     bool exact;
     int threads; /* of a rank */
-    int cores;   /* that all ranks have between them: trmi_probe_cores */
+    int cores;   /* CPUs of all ranks together: trmi_probe_cores */
     trm_optimizer_options optimizer;
-    /* what whole plans are run with (exec/autoparallel/plan_benchmark.h): NULL, or the graph before it was
-     * differentiated, */
+    /* graph without backward, for the benchmark of plans (exec/autoparallel/plan_benchmark.h);
+     * NULL: no plans are run */
     const trm_graph *whole;
-    /* and the options of its executor. The same on every rank. Borrowed */
+    /* options of its executor; the same on every rank. Borrowed */
     const trm_exec_options *whole_options;
-    /* by others: how much longer the ranks' threads take than they should; 1 = the machine is ours
-     */
+    /* slow-down of the ranks' threads by other processes; 1 = none */
     double load;
-    /* bytes that a rank's step touches: so much is read before an operator is timed; 0 = 8 MB */
+    /* bytes that a rank touches in a step; determines how much is read before an operator is timed;
+     * 0 = unknown: 8 MB are read */
     int64_t footprint;
-    /* bytes that a rank may take to measure: smaller messages, less that is swept, and operators
-     * that need more are not measured; 0 = any. The same on all ranks */
+    /* bytes that a rank may use for measurements; larger messages and operators are not measured;
+     * 0 = no limit. The same on all ranks */
     int64_t limit;
-    /* rank 0: bytes of the longest message that matters (trmi_probe_longest): much longer ones are
-     * not measured; 0 = any */
+    /* rank 0: bytes of the longest message of any plan (trmi_probe_longest); much longer ones are
+     * not measured; 0 = no limit */
     int64_t reach;
-    bool brief;        /* rank 0: this is one of several looks, with fewer samples */
-    const char *block; /* of it, so large; owned */
+    bool brief;        /* rank 0: one of several measurements, with fewer samples */
+    const char *block; /* memory for sweeps of the caches, block_bytes; owned */
     size_t block_bytes;
-    trmi_progress progress; /* rank 0: what it says while it measures */
+    trmi_progress progress; /* rank 0: progress lines */
 } trmi_probe;
 
 typedef struct trmi_probe_time {
-    double forward, backward; /* seconds: median, of the slowest rank */
-    /* the same of the optimiser, for weights whose gradient stays in factors; 0: there are none */
+    double forward, backward; /* seconds: median of the slowest rank */
+    /* seconds of the optimiser for weights whose gradient stays in factors; 0: none */
     double factors;
     /* (upper - lower quartile) / median, of forward and backward together */
     double spread;
 } trmi_probe_time;
 
-/* Rank 0, or a process by itself. Operator `op` of the graph and its gradients on the local shapes
- * of `letters`.
- *   error  UNSUPPORTED (not by itself), NOMEM, those of peers */
+/* Times operator `op` of the graph, and its gradients, on the local shapes that `letters` give.
+ * Rank 0, or a single process.
+ *   error  UNSUPPORTED: the operator does not run alone; NOMEM, those of peers */
 trm_status trmi_probe_op(trmi_probe *probe, int32_t op, const trmi_mesh *mesh, const char *letters,
                          trmi_probe_time *out, trm_error *err);
-/* Rank 0: curves of all moves for every group size, the optimiser, a step's overhead, as a
- * description for
- * trmi_links_parse.   owns  *out: caller, trmi_text_free */
+/* Measures the curves of all moves for every group size, of the optimiser, and the overhead of a
+ * step, and writes them as text for trmi_links_parse. Rank 0.   owns  *out: the caller,
+ * trmi_text_free */
 trm_status trmi_probe_links(trmi_probe *probe, trmi_text *out, trm_error *err);
-/* Rank 0: load, measured in 30 ms. */
+/* Measures probe->load, in 30 ms. Rank 0. */
 trm_status trmi_probe_load(trmi_probe *probe, trm_error *err);
-/* Rank 0: `race`'s plans, turns and times, of the probe's whole graph on its ranks. What was swept
- * with is given back first. */
+/* Runs the plans of `race` with the graph probe->whole on all ranks. Frees the memory of sweeps
+ * first. Rank 0. */
 trm_status trmi_probe_race(trmi_probe *probe, const trmi_race *race, trmi_race_result *out,
                            trm_error *err);
-/* The other ranks, until rank 0 ends; rank 0's end, with its status: all get it. */
+/* trmi_probe_serve measures on the other ranks what rank 0 requests, until rank 0 calls
+ * trmi_probe_end. */
 trm_status trmi_probe_serve(trmi_probe *probe, trm_error *err);
 trm_status trmi_probe_end(trmi_probe *probe, trm_error *err);
 
-/* How many sizes of messages are measured within the limit and the reach: fewer are curves of
- * another name. */
+/* Returns how many message sizes are measured within limit and reach. Descriptions with fewer sizes
+ * are kept in other files. */
 int trmi_probe_links_sizes(const trmi_probe *probe);
-/* Bytes that plans of a training graph send at most, about: a whole value, or all parameters at
- * once. */
+/* Returns about the most bytes that any plan of a training graph sends at once: the largest value,
+ * or all parameters. */
 int64_t trmi_probe_longest(const trm_graph *graph);
-/* link_benchmark.c: what every rank does for trmi_probe_links; rank 0 writes. */
+/* link_benchmark.c: the part of trmi_probe_links that every rank runs; rank 0 writes the text. */
 trm_status trmi_probe_run_links(trmi_probe *probe, trmi_text *out, trm_error *err);
 
-/* op_benchmark_factors.c: seconds of the update of the weights of an operator with this strategy, from a
- * gradient in factors of `dtype`. Collective, of this rank alone: not the slowest one's. */
+/* op_benchmark_factors.c: times the update of an operator's weights under a strategy, with a
+ * gradient in factors of `dtype`. Collective; *seconds is this rank's time, not that of the
+ * slowest. */
 trm_status trmi_probe_factors(trmi_probe *probe, const trmi_strategy *strategy, trm_dtype dtype,
                               double *seconds, trm_error *err);
 
-/* op_benchmark_time.c: seconds of a rank's own work: CPU seconds with one thread. */
+/* op_benchmark_time.c: returns the time of this rank's own work: CPU seconds with one thread, else
+ * wall-clock seconds. */
 double trmi_probe_clock(const trmi_probe *probe);
-/* Caches hold what a step leaves in them when it comes by again: less of this operator, which
- * touches own_bytes, the larger the step is. `part`: one of so many of what a step touches between
- * two uses. */
+/* Reads memory, so that the caches are in the state in which a training step leaves them for an
+ * operator that touches own_bytes. Reads 1/part of the bytes that a step touches between two
+ * uses. */
 void trmi_probe_sweep(trmi_probe *probe, int64_t own_bytes, int part);
-/* Of `count` rising sizes so many as `copies` of all of them together keep within the limit: at
+/* Returns how many of `count` ascending sizes fit in the limit together, with `copies` of each; at
  * least `least`. */
 int trmi_probe_affords(const trmi_probe *probe, const int64_t *bytes, int count, int least,
                        int copies);
-/* Median of `count` times, which are sorted: that of a step is the sum of those of its operators,
- * as quartiles are not. *spread may be NULL. */
+/* Sorts `count` times and returns their median; medians of operators add up to that of a step
+ * better than other quantiles. *spread (may be NULL): distance of the quartiles over the median. */
 double trmi_probe_usual(double *times, int32_t count, double *spread);
-/* The largest of all ranks, element by element. */
+/* Replaces values[count] by their maximum over all ranks. Collective. */
 trm_status trmi_probe_largest(const trmi_probe *probe, double *values, int32_t count,
                               trm_error *err);
-/* CPUs that the ranks may use between them. Collective; NULL: this process' own. */
+/* Writes the number of CPUs that all ranks together may use to *cores. Collective. comm NULL: those
+ * of this process. */
 trm_status trmi_probe_cores(trm_comm *comm, int *cores, trm_error *err);
-/* Gives back what was swept with. */
+/* Frees the memory of sweeps. */
 void trmi_probe_close(trmi_probe *probe);
 
 #endif

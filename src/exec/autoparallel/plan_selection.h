@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* exec/autoparallel/plan_selection.h: a search's costs tell plans apart by some per cent, no better. Of the
- * best plan and those that are predicted to be nearly as fast, a few that differ are run in turns
- * (exec/autoparallel/plan_benchmark.h), and the fastest is taken:
+/* exec/autoparallel/plan_selection.h: chooses between plans with nearly equal predicted times,
+ * because predictions err by a few percent. A few of them are run in turns
+ * (exec/autoparallel/plan_benchmark.h):
  *
- *      search --> best, data parallel, others within a band --run in turns--> one of them; kept
- *      with the measured costs
+ *      search --> best, data parallel, others within a band --run in turns--> the chosen plan,
+ * which is
+ *      kept with the measured costs
  *
- * What runs cannot tell apart is decided by simplicity: data parallel first, then the search's
- * best. */
+ * Between plans that runs cannot distinguish, data parallel is preferred, then the best of the
+ * search. */
 #ifndef TRMI_EXEC_TRIAL_H
 #define TRMI_EXEC_TRIAL_H
 
@@ -15,50 +16,51 @@
 #include "exec/autoparallel/search_costs.h"
 
 #define TRMI_TRIAL_BAND                                                                            \
-    0.15 /* above the best's predicted time: costs are off by so much at worst, usually */
-#define TRMI_TRIAL_FINE 0.01 /* differences that nobody needs to know */
+    0.15 /* candidates: predicted time up to so much above the best; predictions rarely err more */
+#define TRMI_TRIAL_FINE 0.01 /* smaller relative differences are not resolved */
 
 typedef struct trmi_trial_plan {
     char *text;    /* of a plan file */
     char name[40]; /* for reports */
-    void *what;    /* the caller's */
-    /* the mesh: plans of one that are predicted alike hardly differ, those of two do */
+    void *what;    /* the caller's pointer */
+    /* the mesh. Plans of one mesh with equal predictions are taken as alike; of two meshes, not */
     int32_t group;
     bool simple;             /* data parallel */
-    double predicted, bytes; /* seconds of a step; what a rank's program takes */
+    double predicted, bytes; /* seconds of a step; bytes of a rank's program */
     double measured;         /* seconds of a step; 0: it was not run */
-    double behind;           /* the fastest, as a fraction of it, ... */
-    double resolution;       /* ... and what differences are chance below */
+    double behind;           /* fraction by which it is slower than the fastest */
+    double resolution;       /* smaller differences may be chance */
 } trmi_trial_plan;
 
 typedef struct trmi_trial {
-    /* by predicted time, once it is narrowed: the best is [0] */
+    /* after trmi_trial_narrow by predicted time, the best first */
     trmi_trial_plan list[4 * TRMI_RACE_PLANS];
     int32_t count, chosen;
-    bool kept;      /* known from an earlier run */
-    int32_t turns;  /* 0: nothing was run */
-    double seconds; /* that the runs took */
+    bool kept;      /* the result is of an earlier process */
+    int32_t turns;  /* 0: no plan was run */
+    double seconds; /* duration of the runs */
 } trmi_trial;
 
-/* A plan, unless it is there already or the list is full.   owns: `plan` stays the caller's; `what` is borrowed
- */
+/* Adds a plan, unless an equal one is listed or the list is full.   owns: `plan` stays the
+ * caller's; `what` is borrowed */
 trm_status trmi_trial_add(trmi_trial *trial, const trmi_shard_plan *plan,
                           const trmi_trial_plan *about, trm_error *err);
-/* Leaves of the list those that `seconds` suffice to run: none but the best where steps are long,
- * or for 0 seconds. */
+/* Keeps the plans that can be run within `seconds`; only the best if steps are long or seconds is
+ * 0. */
 void trmi_trial_narrow(trmi_trial *trial, double seconds);
+/* Removes plan `index` from the list. */
 void trmi_trial_drop(trmi_trial *trial, int32_t index);
-/* Rank 0, among others that serve the probe: runs what was left, and sets `chosen`. `memory`: bytes
- * of a rank that all that runs
- * at a time keeps within; 0 = half of what there is.   error  those of the race */
+/* Runs the listed plans, or reads the result of an earlier run, and sets `chosen`. Rank 0, while
+ * the others serve the probe. `memory`: limit in bytes a rank of all executors that exist at a
+ * time; 0 = half of the memory there is.   error  those of trmi_race_run */
 trm_status trmi_trial_run(trmi_trial *trial, trmi_probe *probe, trmi_costs *costs, double seconds,
                           double memory, trm_error *err);
-/* Of plans that were run: the fastest, unless data parallel, or else the one predicted to be the
- * best, is as fast as far as the turns tell, or within 2 % where they tell little. */
+/* Sets `chosen` of plans that were run: data parallel if it is as fast as the fastest, within
+ * resolution (at most 2 %); else the one with the best prediction if it is; else the fastest. */
 void trmi_trial_choose(trmi_trial *trial);
 void trmi_trial_free(trmi_trial *trial);
-/* As options say it: 0 = the default, for steps that are predicted to take `step` seconds; negative
- * = off. */
+/* Returns the time limit in seconds from the option `said`: 0 = the default for steps that are
+ * predicted to take `step` seconds; negative = off. */
 double trmi_trial_seconds(double said, double step);
 
 #endif

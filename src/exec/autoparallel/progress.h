@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* exec/autoparallel/progress.h: what rank 0 says while it searches a plan. */
+/* exec/autoparallel/progress.h: log lines of rank 0 while it searches a plan. */
 #ifndef TRMI_EXEC_PROGRESS_H
 #define TRMI_EXEC_PROGRESS_H
 
 #include "plan/search/search.h"
 
-/* Lines to the log (INFO, room "plan"): the first a second after the first note, then one every
- * three seconds. Starts as {0}. */
+/* When the next line is due. Lines go to the log (INFO, room "plan"): the first one second after
+ * the first note, then one every three seconds. Initialise with {0}. */
 typedef struct trmi_progress {
     double begin, next;
 } trmi_progress;

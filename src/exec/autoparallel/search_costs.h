@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* exec/autoparallel/search_costs.h: what operators cost a search of plans: measured
- * (exec/autoparallel/op_benchmark.h), kept in a file, or guessed.
+/* exec/autoparallel/search_costs.h: the costs of operators for the search: measured
+ * (exec/autoparallel/op_benchmark.h), kept in a file, or estimated.
  *
- *      roofline --> known by key? --> measured seconds
- *                   else the roofline x what the measured operator of its kind that is nearest in
- *                   size took beyond its own */
+ *      key is known    --> measured seconds
+ *      else            --> roofline x ratio of measured time to roofline of the similar operator
+ * that is
+ *                          nearest in size */
 #ifndef TRMI_EXEC_SEARCH_COSTS_H
 #define TRMI_EXEC_SEARCH_COSTS_H
 
@@ -15,70 +16,72 @@ enum { TRMI_COSTS_LOOKS = 8 };
 
 typedef struct trmi_op_cost_entry {
     char *key;
-    /* on local shapes, measured; forward < 0: cannot be by itself. Over the roofline */
+    /* measured on local shapes (forward < 0: the operator does not run alone); over the roofline */
     trmi_node_seconds seconds, ratio;
     double size; /* the roofline's forward seconds */
-    /* in which round it was last measured; how often, and what was seen: seconds are its median */
+    /* round of the last measurement; number of measurements, whose median is `seconds` */
     int look, looks;
     trmi_node_seconds seen[TRMI_COSTS_LOOKS];
 } trmi_op_cost_entry;
 typedef struct trmi_costs {
     trmi_arena arena;
     trmi_probe *probe;  /* NULL: nothing is measured. Borrowed */
-    int threads, ranks; /* ranks that run when operators are measured; 1: one by itself */
-    double flop, byte;  /* seconds, this machine's rates with `threads` */
-    char oldest[12];    /* day of the oldest entry that was kept; "": all are of now */
-    double factor;      /* on all: ranks that share cores, speed of the other machine */
-    /* on memory traffic of what was measured or guessed for one rank by itself; at least 1 */
+    int threads, ranks; /* of a rank; ranks that run during measurements */
+    double flop, byte;  /* seconds a FLOP and a byte on this machine with `threads` */
+    char oldest[12];    /* date of the oldest entry read from the file; "": none was */
+    double factor;      /* of all costs: ranks that share cores, speed of another machine */
+    /* factor (at least 1) of memory traffic in costs that were measured or estimated for one
+     * rank */
     double share;
-    bool refresh; /* what is kept is measured again */
-    /* round: what was last measured in an earlier one is measured again, up to TRMI_COSTS_LOOKS
-     * times */
+    bool refresh; /* ignore the file and measure again */
+    /* present round: entries of earlier rounds are measured again, up to TRMI_COSTS_LOOKS times */
     int look;
     trmi_op_cost_entry *entries;
     int64_t count, capacity;
-    int64_t measured, doubted; /* in this process; of these: again, because they looked wrong */
+    int64_t measured, doubted; /* by this process; of these repeated as doubtful */
     double measure_seconds, limit_seconds;
     struct trmi_tuning *file; /* NULL: not kept */
 } trmi_costs;
 
-#define TRMI_COSTS_BUSY 1.3 /* load by others: threads take so many times as long */
+#define TRMI_COSTS_BUSY 1.3 /* load (trmi_probe.load) from which the machine counts as busy */
 #define TRMI_COSTS_REACHED                                                                         \
-    0.6 /* of the register tile's rate: so much real operators reach, about */
-/* How much of a gradient's bytes travels (0: float32). */
+    0.6 /* fraction of the register tile's rate that real operators reach, about */
+/* Returns the fraction of a gradient's bytes that is sent with this wire type (0: float32). */
 static inline double trmi_wire_part(trm_dtype wire) {
     return wire == 0 ? 1 : (double)trm_dtype_bytes(wire) / sizeof(float);
 }
 
 typedef struct trmi_costs_options {
     trmi_probe *probe;
-    const char *backend, *tuning_file; /* tuning_file: a file of its own, then nothing is kept */
+    const char *backend, *tuning_file; /* tuning_file given: costs are not kept in a file */
     int threads, ranks;
-    int together; /* threads of all ranks of this machine that run at a time */
+    int together; /* threads of all ranks of this machine that run at the same time */
     bool refresh;
 } trmi_costs_options;
+/* Opens the costs and their file, and finds the machine's rates.   error  NOMEM */
 trm_status trmi_costs_open(trmi_costs *costs, const trmi_costs_options *options, trm_error *err);
 void trmi_costs_close(trmi_costs *costs);
-/* trmi_search_costs.seconds; `context`: the costs. */
+/* Implements trmi_search_costs.seconds: replaces *out, the seconds by the roofline, by measured or
+ * scaled ones. `context`: the trmi_costs. */
 void trmi_costs_seconds(void *context, const trmi_space *space, const trmi_space_node *node,
                         const trmi_strategy *strategy, trmi_node_seconds *out);
-/* Seconds to measure in: as the user has said, else those at hand, or as many as 40 steps of data
- * parallel take: what long steps are made of takes long to measure, and half measured, half guessed
- * says little. */
+/* Returns the time limit of measurements in seconds: the user's (`said`), else the larger of the
+ * default and 40 data-parallel steps. Operators of long steps take long to measure, and a plan with
+ * costs that are half measured and half estimated is not reliable. */
 static inline double trmi_costs_limit(const trmi_costs *costs, double said, double step) {
     return said > 0 ? said : costs->limit_seconds > 40 * step ? costs->limit_seconds : 40 * step;
 }
-/* Measures what the choice uses and is not known, the largest part of the step first, as long as
- * limit_seconds last; *news: how many. */
+/* Measures the operators of a plan whose costs are not known, those with the largest part of the
+ * step first, until limit_seconds are used. Adds the number of new costs to *news. */
 trm_status trmi_costs_measure(trmi_costs *costs, const trmi_space *space, const trmi_choice *choice,
                               int32_t *news, trm_error *err);
-/* The part of a plan's seconds of operators that was measured; the rest is scaled, or guessed. */
+/* Returns the fraction of a plan's operator seconds that was measured; the rest is scaled or
+ * estimated. */
 double trmi_costs_share_known(const trmi_costs *costs, const trmi_space *space,
                               const trmi_choice *choice);
-/* Messages between the probe's ranks: kept in the cache directory, measured when missing, when the
- * machine was
- * busier then than now, or when refreshed.   owns: *text, trm_free; NULL without a probe of several ranks
- */
+/* Returns in *text the description of messages between the probe's ranks: from the cache directory,
+ * or measured if it is missing, was measured on a busier machine, or with `refresh`. NULL without a
+ * probe of several ranks.   owns: *text, trm_free */
 trm_status trmi_costs_links(trmi_costs *costs, char **text, trm_error *err);
 
 #endif

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* exec/cpu/scratch.h: whose a part of the scratch is. All operators share it, one after the other,
- * so that all of them place alike what a thread has for itself, and what threads have in common
- * about the middle:
+/* exec/cpu/scratch.h: the division of the scratch. All operators use the same memory one after the
+ * other, and all place the parts of each thread, and the memory that threads share, in the same
+ * way:
  *
  *      | thread 0 | thread 1 | ...    [ of the first half | of the second half ]    ... | thread 2 | thread 3 |
  *
- * Where CPUs have no cache in common, writing lines that another CPU has takes twenty times as long
- * as its own. Parts begin with pages, so that a kernel takes the same sets of its caches whatever
- * the other operators' sizes.
+ * If CPUs share no cache, writing a cache line that another CPU holds takes twenty times as long as
+ * writing an own one. Parts begin at pages, so that a kernel uses the same cache sets for any sizes
+ * of the other operators.
  */
 #ifndef TRMI_EXEC_ONEDNN_SCRATCH_H
 #define TRMI_EXEC_ONEDNN_SCRATCH_H
@@ -19,15 +19,15 @@
 
 enum { TRMI_SCRATCH_PAGE = 4096 };
 
-/* A run's scratch: `shared` bytes, and `own` ones for each thread; all that is there may be more.
- */
+/* The scratch of a run: `shared` bytes, and `own` bytes for each thread, of `bytes` in all. */
 typedef struct trmi_scratch {
     char *at;
     int64_t bytes, shared, own;
     int threads;
 } trmi_scratch;
 
-/* `bytes` from a 64-byte boundary; fewer than are needed count as those. */
+/* Divides `bytes` from `at` (64-byte aligned); fewer bytes than needed are rounded up to those
+ * needed. */
 static inline trmi_scratch trmi_scratch_cut(char *at, int64_t bytes, int64_t shared, int64_t own,
                                             int threads) {
     trmi_scratch s = {.at = at,
@@ -39,7 +39,7 @@ static inline trmi_scratch trmi_scratch_cut(char *at, int64_t bytes, int64_t sha
     return s;
 }
 
-/* What is needed. */
+/* Returns the bytes that are needed. */
 static inline int64_t trmi_scratch_bytes(int64_t shared, int64_t own, int threads) {
     return trmi_scratch_cut(NULL, 0, shared, own, threads).bytes;
 }

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* exec/cpu/share.h: the items of a loop dealt to threads:
+/* exec/cpu/share.h: distributes the items of a loop to threads, with work stealing:
  *
  *      thread 0                thread 1
  *      [ 0 1 2 3 4 5 6 7 ]     [ 8 9 10 11 12 13 14 15 ]
- *        -> own, in order           <- from the end, by who has done his
+ *        -> own, in order           <- from the end, by threads that have finished their own
  *
- * Operators cut rows of images alike, so that a thread meets what it made itself and still has in
- * its caches: cores may have none in common, and what another one wrote is then farther away than
- * memory. Where a thread is held up, others do its part. Results must not depend on who makes them.
+ * All operators divide the rows of images in the same way, so that a thread reads data that it has
+ * written itself and that is still in its caches. Cores may share no cache; data of another core
+ * then costs more than main memory. If a thread is delayed, the others take its items. Results must
+ * not depend on the thread that computes an item.
  */
 #ifndef TRMI_EXEC_ONEDNN_SHARE_H
 #define TRMI_EXEC_ONEDNN_SHARE_H
@@ -27,7 +28,8 @@ typedef struct trmi_share {
     } part[TRMI_SHARE_PARTS];
 } trmi_share;
 
-/* `threads` parts of nearly equal length. Before the threads start; fewer than 2^31 items. */
+/* Divides `count` items (fewer than 2^31) into `threads` parts of nearly equal length. Call it
+ * before the threads start. */
 static inline void trmi_share_begin(trmi_share *s, int64_t count, int threads) {
     s->parts = threads < TRMI_SHARE_PARTS ? threads : TRMI_SHARE_PARTS;
     for (int i = 0; i < s->parts; i++) {
@@ -37,7 +39,7 @@ static inline void trmi_share_begin(trmi_share *s, int64_t count, int threads) {
     }
 }
 
-/* An item of this part from its begin or its end; -1 when there is none. */
+/* Takes an item of a part, from its beginning or its end; returns -1 if there is none. */
 static inline int64_t trmi_share_take_of(trmi_share *s, int part, bool from_end) {
     uint64_t left = atomic_load_explicit(&s->part[part].left, memory_order_relaxed);
     for (;;) {
@@ -45,8 +47,7 @@ static inline int64_t trmi_share_take_of(trmi_share *s, int part, bool from_end)
         if (first >= end) {
             return -1;
         }
-        /* one thread: nobody else takes any, and a locked instruction waits for all stores before
-         * it */
+        /* a single thread needs no locked instruction, which would wait for all earlier stores */
         if (s->parts == 1) {
             atomic_store_explicit(&s->part[0].left, (first + 1) << 32 | end, memory_order_relaxed);
             return (int64_t)first;
@@ -59,13 +60,15 @@ static inline int64_t trmi_share_take_of(trmi_share *s, int part, bool from_end)
     }
 }
 
-/* What thread `me` will take next of its own part, unless others do before; -1: nothing. */
+/* Returns the item that thread `me` takes next of its own part, unless another thread takes it
+ * before; -1: none. */
 static inline int64_t trmi_share_peek(trmi_share *s, int me) {
     uint64_t left = atomic_load_explicit(&s->part[me % s->parts].left, memory_order_relaxed);
     return left >> 32 < (left & UINT32_MAX) ? (int64_t)(left >> 32) : -1;
 }
 
-/* The next item for thread `me`; -1 when all are dealt. */
+/* Takes the next item for thread `me`: of its own part, then from the ends of others; -1: none is
+ * left. */
 static inline int64_t trmi_share_take(trmi_share *s, int me) {
     int own = me % s->parts;
     int64_t item = trmi_share_take_of(s, own, false);

@@ -27,15 +27,17 @@
 typedef struct trmi_loss_scale {
     trm_loss_scale_options options; /* defaults filled in */
     double scale;                   /* 1 .. FLT_MAX / grow_by */
-    int32_t good, bad;
-    int64_t skipped; /* updates so far that an overflow skipped */
-    bool overflow;   /* in the last update */
+    int32_t good, bad;              /* finite steps in a row; overflows since the last change */
+    int64_t skipped;                /* updates so far that an overflow skipped */
+    bool overflow;                  /* in the last update */
 } trmi_loss_scale;
 
-/*   error  INVALID: an option out of its range, with its value */
+/* Fills in defaults and the initial state.   error  INVALID: an option out of its range, with its
+ * value */
 trm_status trmi_loss_scale_start(trmi_loss_scale *state, const trm_loss_scale_options *options,
                                  trm_error *err);
-/* After backward: whether to update; the state moves on. */
+/* Advances the state after a backward pass. Returns whether the update is applied; false: skip
+ * it. */
 bool trmi_loss_scale_step(trmi_loss_scale *state, bool overflow);
 
 #endif

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* exec/optimizer/update_body.h: the loops of update_kernels.h; included once per instruction set
- * with UPDATE_TABLE = the table's name. Each rule is one expression over vectors; `n` < VL in a
- * tail. */
+ * with UPDATE_TABLE = the table's name. Each rule is a function on one vector of elements; the
+ * macro RULE makes from it the pass over an array and the pass over rows. Weight decay and scale
+ * are applied to the gradient before the rule. A tail has n < VL elements. */
 #include "exec/optimizer/update_kernels.h"
 #include "exec/simd/vec.h"
 
-/* One element group: w and the slots are updated in place, g is the ready gradient. */
+/* One vector of elements: parameter w, gradient g (with scale and decay applied), slots s0 and
+ * s1. */
 typedef struct lane {
     vf w, g, s0, s1;
 } lane;
@@ -31,7 +33,7 @@ static inline lane adam(const trmi_rule *r, lane x) {
     x.w = vf_sub(x.w, vf_div(vf_mul(vf_set(r->step_size), x.s0), root));
     return x;
 }
-/* You et al.: the rate is inside the slot. */
+/* You et al. 2017: the slot includes the learning rate. */
 static inline lane lars(const trmi_rule *r, lane x) {
     x.s0 = vf_fma(vf_set(r->momentum), x.s0, vf_mul(vf_set(r->local), x.g));
     x.w = vf_sub(x.w, x.s0);
@@ -43,7 +45,7 @@ static inline lane adagrad(const trmi_rule *r, lane x) {
     x.w = vf_sub(x.w, vf_div(vf_mul(vf_set(r->lr), x.g), root));
     return x;
 }
-/* McMahan et al. 2013 as TensorFlow writes it: s0 = n, s1 = z. */
+/* McMahan et al. 2013, in the form of TensorFlow: s0 = n (sum of squared gradients), s1 = z. */
 static inline lane ftrl(const trmi_rule *r, lane x) {
     vf n = vf_fma(x.g, x.g, x.s0);
     vf sigma = vf_mul(vf_sub(vf_sqrt(n), vf_sqrt(x.s0)), vf_set(r->lr_inverse));
@@ -57,7 +59,7 @@ static inline lane ftrl(const trmi_rule *r, lane x) {
     return x;
 }
 
-enum { ROWS_AHEAD = 16 };
+enum { ROWS_AHEAD = 16 }; /* rows are prefetched so far ahead */
 
 #define SLOTS_OF_sgd 0
 #define SLOTS_OF_momentum 1
@@ -138,6 +140,8 @@ static inline void sum_row(const float *from, float *sum, int64_t width, bool fi
     }
 }
 
+/* Sums rows by group (trmi_update_kernels.sum_rows). The first row of a group overwrites its sum,
+ * so sums need not be zero before. */
 static inline void sum_rows_of(const float *from, const uint64_t *keys, const uint32_t *group,
                                int64_t count, const int64_t width, float *sums) {
     uint32_t groups = 0;
@@ -167,7 +171,8 @@ static void sum_rows(const float *from, const uint64_t *keys, const uint32_t *gr
     }
 }
 
-/* Four independent sums hide the latency; a short vector's tail joins the first. */
+/* Returns the inner product. Four independent sums hide the latency of multiply-adds; the rest is
+ * added to the first. */
 static inline float inner_of(const float *x, const float *y, int64_t count) {
     vf a = vf_zero(), b = vf_zero(), c = vf_zero(), d = vf_zero();
     int64_t i = 0;

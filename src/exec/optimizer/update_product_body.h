@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* exec/optimizer/update_product_body.h: the rules on parameters whose gradients are products, for
- * update_body.h: a stretch of a row of the gradient is made in registers and used there, while what
- * the stretches after it need is on its way:
+/* exec/optimizer/update_product_body.h: the rules for parameters whose gradients are in factors;
+ * part of update_body.h. A part of a row of the gradient is computed in registers and used there,
+ * while the data of the following parts is prefetched:
  *
  *      left [s] x right [s, 16 vectors], all s  -->  g [16]  --rule-->  w, slots
  *
- * One row at a time, so that parameters and slots are streams as they lie: four rows at once, which
- * share what they read of `right`, took a fifth longer (100,000 x 256, 16 factors, two ranks a
- * core). */
+ * One row at a time, so that parameters and slots are read as contiguous streams. Four rows at a
+ * time, which share their reads of `right`, took a fifth longer (100,000 x 256, 16 factors, two
+ * ranks a core). */
 enum {
     PRODUCT_VECTORS = VL == 16 ? 16 : 8, /* as many as registers hold */
     PRODUCT_AHEAD = 512                  /* elements */
@@ -50,7 +50,7 @@ static inline __attribute__((always_inline)) void product_use(const trmi_rule *r
     }
 }
 
-/* `count` vectors from this column on. */
+/* Computes `count` vectors of the gradient from this column on, and applies the rule to them. */
 static inline __attribute__((always_inline)) void product_stretch(
     const trmi_rule *r, const trmi_product *p, lane_rule rule, const int slots, int64_t row,
     int64_t column, const int count, float *w, float *s0, float *s1) {

@@ -32,7 +32,8 @@
 
 static inline vf vf_zero(void) { return vf_set(0.0f); }
 
-/* Loads and stores by storage type, chosen by a constant `half` so that the branch folds. */
+/* Load and store by storage type: `half` nonzero = bfloat16. It is a constant after inlining, so
+ * there is no branch. */
 static inline vf vf_get(const void *base, int64_t at, int half) {
     return half ? vf_load_bf((const uint16_t *)base + at) : vf_load((const float *)base + at);
 }
@@ -55,7 +56,7 @@ static inline void vf_put_n(void *base, int64_t at, int half, int n, vf v) {
     }
 }
 
-/* A whole vector past the caches: its address in memory in multiples of its own size. */
+/* Stores a whole vector past the caches. Its address must be a multiple of its size. */
 static inline void vf_stream(void *base, int64_t at, int half, vf v) {
     if (half) {
         vf_stream_bf((uint16_t *)base + at, v);

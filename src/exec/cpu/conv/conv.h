@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* exec/cpu/conv/conv.h: a convolution as a problem, and the algorithms that can solve it.
+/* exec/cpu/conv/conv.h: convolution problems, and the algorithms that solve them.
  *
  *      step --problem--> key --tuning--> algorithm --create--> state --run (every step)-->
  *
@@ -25,24 +25,27 @@ typedef struct trmi_conv_problem {
     int32_t blocks;
 } trmi_conv_problem;
 
-/* What a run reads and writes. The direction says which of the three is the output. */
+/* The operands of a run. The direction of the problem determines which of the three is the
+ * output. */
 typedef struct trmi_conv_args {
     void *image, *weights, *result;
     const float *bias;
-    /* 64-byte aligned, as many bytes as `create` asked, or `scratch_bytes`, if they are more */
+    /* 64-byte aligned; as many bytes as `create` returned, or scratch_bytes if that is more */
     char *scratch;
     int64_t scratch_bytes;
 } trmi_conv_args;
 
 typedef struct trmi_conv_algorithm {
     const char *name; /* as the tuning file and --explain print it */
-    /* Can it solve the problem on this CPU? Cheap. */
+    /* Returns whether it can solve the problem on this CPU. Cheap. */
     bool (*can)(const trmi_conv_problem *problem);
-    /* Expected seconds by the built-in model: the ranking without measurement. */
+    /* Returns the seconds that the built-in model predicts; ranks algorithms without
+     * measurement. */
     double (*guess)(const trmi_conv_problem *problem, int threads);
-    /* Flops that it does, when fewer than trmi_conv_work; NULL = that. */
+    /* Returns its FLOPs, if fewer than trmi_conv_work (Winograd); NULL = trmi_conv_work. */
     double (*work)(const trmi_conv_problem *problem);
-    /* UNSUPPORTED when it cannot after all. `scratch` is what run needs. */
+    /* Makes the state of a problem; *scratch: bytes that a run needs.
+     *   error  UNSUPPORTED: it cannot solve the problem after all; NOMEM */
     trm_status (*create)(trmi_onednn *backend, const trmi_conv_problem *problem, void **state,
                          int64_t *scratch, trm_error *err);
     trm_status (*run)(const void *state, const trmi_conv_args *args, trm_error *err);
@@ -63,8 +66,9 @@ extern const trmi_conv_algorithm trmi_conv_winograd_gradw_pairs;
 /* In the order in which ties are broken; NULL at the end. */
 extern const trmi_conv_algorithm *const trmi_conv_algorithms[];
 
-/* The problem of a convolution operator of any direction; false when it is none, or has dtypes or
- * shapes that no algorithm here takes. Tensors in the order of the op's inputs, output last. */
+/* A tensor of a convolution operator. trmi_conv_problem_of sets *problem from a convolution
+ * operator of any direction, with the tensors in the order of its inputs and output. Returns false
+ * if it is no convolution, or no algorithm supports its types or shapes. */
 typedef struct trmi_conv_tensor {
     trm_dtype dtype;
     trm_shape shape;
@@ -73,18 +77,18 @@ typedef struct trmi_conv_tensor {
 bool trmi_conv_problem_of(trmi_op_kind kind, const trmi_attrs *attrs, const trmi_conv_tensor *in0,
                           const trmi_conv_tensor *in1, const trmi_conv_tensor *out, bool bias,
                           trmi_conv_problem *problem);
-/* Multiply-adds times two, padding counted (the convention of every table). */
+/* Returns the FLOPs, with padding (two for each multiply-add), as tables in papers count. */
 double trmi_conv_flops(const trmi_conv_problem *problem);
-/* What any algorithm of the definition must do: padding not counted. */
+/* Returns the FLOPs without products with padding. */
 double trmi_conv_work(const trmi_conv_problem *problem);
-/* Rows [begin, end) of dW [taps * c, o], and perhaps some beside them, in HWIO, by matrix products.
- * NOMEM */
+/* Creates the weight gradient by matrix products for rows [begin, end) of dW [taps * c, o] (HWIO);
+ * a few neighbouring rows may be written, too.   error  NOMEM */
 trm_status trmi_conv_gradw_rows(trmi_onednn *backend, const trmi_conv_problem *problem,
                                 int64_t begin, int64_t end, const trmi_conv_algorithm **algorithm,
                                 void **state, int64_t *scratch, trm_error *err);
-/* The text under which the tuning file knows it. */
+/* Writes the key of the problem in the tuning file, and returns `text`. */
 const char *trmi_conv_key(const trmi_conv_problem *problem, char *text, size_t size);
-/* Elements of the three tensors. */
+/* Return the numbers of elements of the three tensors. */
 int64_t trmi_conv_image_count(const trmi_conv_problem *problem);
 int64_t trmi_conv_weights_count(const trmi_conv_problem *problem);
 int64_t trmi_conv_result_count(const trmi_conv_problem *problem);
@@ -92,21 +96,22 @@ int64_t trmi_conv_result_count(const trmi_conv_problem *problem);
 /* ---- choice (conv_choice.c)
  *  ------------------------------------------------------------------------ */
 
-/* The best algorithm for the problem, created; measured first where the back-end may.
+/* Chooses an algorithm (conv_choice.c), by measurement if the back-end may measure, and creates its
+ * state.
  *   error  UNSUPPORTED: none, NOMEM */
 trm_status trmi_conv_choose(trmi_onednn *backend, const trmi_conv_problem *problem,
                             const trmi_conv_algorithm **algorithm, void **state, int64_t *scratch,
                             trm_error *err);
-/* Seconds that the choice takes: measured, or by the model; negative when there is none. */
+/* Returns the seconds of the choice, measured or by the model; negative if no algorithm can. */
 double trmi_conv_seconds(trmi_onednn *backend, const trmi_conv_problem *problem);
-/* Is there any algorithm? Cheap unless only oneDNN can tell. */
+/* Returns whether there is an algorithm. Cheap, unless only oneDNN is left to try. */
 bool trmi_conv_possible(trmi_onednn *backend, const trmi_conv_problem *problem);
 
-/* The problem of a convolution's step; false as above. */
+/* Sets the problem of a convolution's program step; false as above. */
 bool trmi_conv_problem_of_step(const trm_program *program, const trmi_step *step,
                                trmi_conv_problem *problem);
 
-/* Rows of the back-end's table. */
+/* The functions of the convolutions' rows in the back-end's table (exec/cpu/dnnl/onednn.h). */
 trm_status trmi_onednn_bind_conv(trmi_backend *backend, trmi_kernel *kernel, trm_error *err);
 bool trmi_onednn_conv_supports(trmi_onednn *state, const trm_graph *graph, const trmi_op *op,
                                trmi_layout layout);

@@ -34,7 +34,7 @@ typedef struct trmi_conv_run {
     int32_t taps;
 } trmi_conv_run;
 
-/* A block as one group sees it. */
+/* The use of a block of k by one group. */
 typedef struct trmi_conv_use {
     int32_t block, runs, runs_count; /* runs: first index in geometry->runs */
 } trmi_conv_use;
@@ -62,7 +62,8 @@ typedef struct trmi_conv_geometry {
     bool *block_used;
 } trmi_conv_geometry;
 
-/* CHANNELS_LAST, one group of channels, HWIO weights.  NOMEM. */
+/* Makes the tables of a problem: CHANNELS_LAST, one group of channels, HWIO weights.   error
+ * NOMEM */
 trm_status trmi_conv_geometry_init(trmi_conv_geometry *g, const trmi_conv_problem *p,
                                    trm_error *err);
 void trmi_conv_geometry_free(trmi_conv_geometry *g);
@@ -71,25 +72,25 @@ static inline int64_t trmi_conv_out_bytes(const trmi_conv_geometry *g) {
     return g->n * g->out_h * g->out_w * g->out_c * (int64_t)trm_dtype_bytes(g->out_type);
 }
 
-/* Index of tap `tap` of the gather order in the weights. */
+/* Returns the index in the weights of tap `tap` of the gather order. */
 static inline int32_t trmi_conv_weight_tap(const trmi_conv_geometry *g, int32_t tap) {
     return g->flipped ? g->taps - 1 - tap : tap;
 }
 
-/* Copies k of rows [row, row + count) of a group as isa->row_type: to[i * stride] on; pixels
- * outside the image are zero. */
+/* Gathers the k of one block for rows [row, row + count) of a group, converted to isa->row_type;
+ * row i goes to to[i * stride]. Pixels outside the image are zero. */
 void trmi_conv_gather(const trmi_conv_geometry *g, const trmi_gemm_isa *isa, const void *input,
                       const trmi_conv_group *group, const trmi_conv_use *use, int64_t row,
                       int64_t count, float *to, int64_t stride);
 
-enum { TRMI_CONV_AHEAD = 4 }; /* runs of taps that are asked for ahead */
-/* What gathering `count` rows from `row` on will read, as far as it lies regularly. Nothing for
- * count 0. */
+enum { TRMI_CONV_AHEAD = 4 }; /* runs of taps that are prefetched */
+/* Sets the prefetches for gathering `count` rows from `row` on, where they are evenly spaced. None
+ * for count 0. */
 void trmi_conv_ahead(const trmi_conv_geometry *g, const void *input, const trmi_conv_group *group,
                      const trmi_conv_use *use, int64_t row, int64_t count,
                      trmi_prefetch soon[TRMI_CONV_AHEAD]);
 
-/* Element offset of the first channel of the output pixel of each row. */
+/* Writes the element offset of the output pixel of each row. */
 void trmi_conv_row_offsets(const trmi_conv_geometry *g, const trmi_conv_group *group, int64_t row,
                            int64_t count, int64_t *offsets);
 

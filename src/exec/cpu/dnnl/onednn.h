@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* exec/cpu/dnnl/onednn.h: what the kernel files of the fast back-end share.
+/* exec/cpu/dnnl/onednn.h: shared by the kernel files of the fast back-end.
  *
  *      backend_onednn.c   the table: op kind -> bind, supports, seconds, scratch, in_place
  *      conv*.c gemm*.c winograd*.c matmul.c     compute-bound: choose by measurement, then run
  *      norm*.c pool*.c eltwise*.c loss*.c embed*.c     memory-bound: one vectorised pass
  *
- * A kernel file defines `trmi_onednn_bind_<x>` and, where it has an opinion, the other functions of
- * its row; the plan asks a row at compile time, exec binds it once and runs it each step.
+ * A kernel file defines `trmi_onednn_bind_<x>` and, where the defaults do not apply, the other
+ * functions of its row. The planner calls them at compile time; exec binds the kernel once and runs
+ * it each step.
  */
 #ifndef TRMI_EXEC_ONEDNN_ONEDNN_H
 #define TRMI_EXEC_ONEDNN_ONEDNN_H
@@ -19,14 +20,14 @@ typedef struct trmi_onednn {
     int threads;
     trmi_dnnl *dnnl;            /* oneDNN's engine and stream */
     struct trmi_tuning *tuning; /* measured choices; see tuning.h */
-    /* all choices of this run, guesses too, which come first; or NULL */
+    /* all choices of this run, with guesses; they precede `tuning`; NULL: not kept */
     struct trmi_tuning *kept;
     char *trial; /* memory of trials (conv_choice.c), freed at the first bind */
     int64_t trial_bytes;
     double trial_seconds;  /* spent on trials so far */
     int32_t blocks;        /* strict determinism: of samples, in each program; 0 = none */
     bool apart;            /* ... each is summed by itself */
-    double retune_seconds; /* positive: measure what others have guessed, for so long */
+    double retune_seconds; /* positive: re-time guesses of earlier processes, for so long */
 } trmi_onednn;
 
 typedef trm_status (*trmi_onednn_bind)(trmi_backend *backend, trmi_kernel *kernel, trm_error *err);
@@ -53,7 +54,7 @@ int64_t trmi_onednn_norm_scratch(trmi_onednn *state, const trm_program *program,
 bool trmi_onednn_norm_in_place(trmi_onednn *state, const trm_graph *graph, const trmi_op *op,
                                int input);
 
-/* Trials are over: their memory is freed and the choices are written to the tuning file. */
+/* Frees the memory of trials and writes the choices to the tuning file. Called at each bind. */
 void trmi_onednn_trials_done(trmi_onednn *state);
 
 static inline trmi_onednn *trmi_onednn_of(trmi_backend *backend) { return backend->state; }

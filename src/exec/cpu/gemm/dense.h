@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* exec/cpu/gemm/dense.h: float32 products of two matrices, as layers make them:
+/* exec/cpu/gemm/dense.h: float32 products of two matrices, as layers need them:
  *
  *      rows     C [M, N] = end(A [M, K] B)      B [K, N], or [N, K] as LINEAR has it; bias, ReLU, a ReLU's mask
  *      few      C [M, N] = A [M, K] B        8 to 32 rows, a large B [K, N] as it lies: the gradient of a wide layer's input
@@ -14,12 +14,12 @@
 
 typedef struct trmi_dense_problem {
     int64_t m, n, k;
-    bool transpose_a; /* weights; nothing else but `add` may be set then */
+    bool transpose_a; /* the form `weights`; then only `add` may be set, too */
     bool transpose_b;
-    /* between rows of B as it lies: its own width where only some columns are used */
+    /* elements between rows of B in memory; more than n if only some columns are used */
     int64_t b_stride;
     bool relu;
-    bool add; /* rows and weights: onto what is there */
+    bool add; /* rows and weights: add to C */
     /* the same bits for a row whatever the number of rows: never the form for few of them */
     bool any_rows;
 } trmi_dense_problem;
@@ -38,11 +38,12 @@ typedef struct trmi_dense_plan {
     int64_t shared_floats, thread_floats, a_floats;
 } trmi_dense_plan;
 
-/* Is this form better than the convolutions' for the shape? */
+/* Returns whether these loops are faster than a convolution kernel for the shape. */
 bool trmi_dense_fits(const trmi_dense_problem *problem);
-/* Fills in *plan; nothing is owned. Returns the bytes of scratch that a run needs. */
+/* Plans a product; *plan owns nothing. Returns the bytes of scratch that a run needs. */
 int64_t trmi_dense_prepare(const trmi_dense_problem *problem, int threads, trmi_dense_plan *plan);
-/* bias [N] and mask [M, N] may be NULL. `scratch` from a 64-byte boundary. */
+/* Computes the product. bias [N] and mask [M, N] (of a ReLU's gradient) may be NULL. `scratch`:
+ * 64-byte aligned. Uses plan->threads OpenMP threads. */
 void trmi_dense_run(const trmi_dense_plan *plan, const float *a, const float *b, const float *bias,
                     const float *mask, float *c, void *scratch);
 

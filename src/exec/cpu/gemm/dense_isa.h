@@ -20,15 +20,15 @@ typedef struct trmi_dense_tile {
     const float *b;
     float *c;
     int64_t c_stride;
-    bool add;          /* onto c */
+    bool add;          /* add to c */
     const float *bias; /* [columns]; NULL = none */
-    bool relu;         /* negative as 0; NaN stays, so that it is seen */
+    bool relu;         /* negative values become 0; NaN stays NaN, so that it is detected */
     const float *mask; /* 0 where mask[i * mask_stride + j] <= 0: a ReLU's gradient; NULL = none */
     int64_t mask_stride;
-    trmi_prefetch *soon; /* asked for meanwhile, at most soon_lines of it; NULL = nothing */
+    trmi_prefetch *soon; /* prefetched meanwhile, at most soon_lines lines; NULL = none */
     int64_t soon_lines;
-    int64_t b_stride; /* few_rows: between rows of B as they lie */
-    /* few_rows: the piece of B behind this one, asked for meanwhile; NULL = nothing */
+    int64_t b_stride; /* few_rows: elements between rows of B in memory */
+    /* few_rows: the next piece of B, prefetched meanwhile; NULL = none */
     const float *next;
 } trmi_dense_tile;
 
@@ -40,8 +40,8 @@ typedef struct trmi_dense_isa {
     void (*take)(float *to, const float *from, int64_t stride, int64_t rows, int columns);
     /* `count` rows, tile after tile, for short k; tile->rows and mask are not used. */
     void (*all_rows)(const trmi_dense_tile *tile, int64_t count);
-    /* 1 to `few` rows of A by a piece of B as it lies, any number of columns, added to C: B is read
-     * once, nothing is packed. Bias, ReLU and mask are not looked at. */
+    /* Adds 1 to `few` rows of A times an unpacked piece of B, any number of columns, to C. B is
+     * read once. Ignores bias, ReLU and mask. */
     int few;
     void (*few_rows)(const trmi_dense_tile *tile);
 } trmi_dense_isa;
@@ -50,7 +50,7 @@ extern const trmi_dense_isa trmi_dense_plain;
 #if defined(__x86_64__)
 extern const trmi_dense_isa trmi_dense_avx2, trmi_dense_avx512;
 #endif
-/* The best that this CPU runs. */
+/* Returns the best table for this CPU. */
 const trmi_dense_isa *trmi_dense(void);
 
 #endif

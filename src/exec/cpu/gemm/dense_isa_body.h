@@ -10,15 +10,15 @@ enum {
     NR = VL * VN,
     GROUP = 3,
     GROUPS = (MR + GROUP - 1) / GROUP,
-    PACE = 4 /* k between lines that are asked for */,
-    LONG = 48 /* k from which it is of use */
+    PACE = 4 /* k between prefetched lines */,
+    LONG = 48 /* k from which prefetching is useful */
 };
 
 typedef int32_t vec_mask __attribute__((vector_size(VL * 4)));
 
 INLINE vec keep(vec value, vec_mask mask) { return (vec)((vec_mask)value & mask); }
 
-/* What happens to the sums on their way out, whole vectors. */
+/* Applies add, bias, ReLU and mask to the sums and stores them, whole vectors. */
 INLINE void finish(const trmi_dense_tile *t, const int rows, const int vectors, vec sum[MR][VN]) {
     if (t->add) {
 #pragma GCC unroll 16
@@ -62,7 +62,7 @@ INLINE void finish(const trmi_dense_tile *t, const int rows, const int vectors, 
     }
 }
 
-/* The right edge: element by element. */
+/* The same at the right edge, element by element. */
 INLINE void finish_edge(const trmi_dense_tile *t, const int rows, vec sum[MR][VN]) {
     float values[MR][NR];
     memcpy(values, sum, sizeof values);
@@ -77,8 +77,8 @@ INLINE void finish_edge(const trmi_dense_tile *t, const int rows, vec sum[MR][VN
     }
 }
 
-/* Where a tile is in A and B. Rows of A are found from one pointer for each three of them: base,
- * base + stride, base + 2 strides are what one instruction can address. */
+/* The present position of a tile in A and B. One pointer serves three rows of A, because an
+ * instruction can address base, base + stride and base + 2 strides. */
 typedef struct place {
     const float *a[GROUPS], *b;
     int64_t a_stride, a_step; /* between rows of A; from k to k + 1 */
@@ -103,15 +103,15 @@ INLINE void steps(place *at, int64_t k, const int rows, const int vectors, vec s
     }
 }
 
-/* The next of its lines. */
+/* Prefetches the next line. */
 INLINE void ask(trmi_prefetch *soon) {
     __builtin_prefetch(soon->at, 0, 2);
     trmi_prefetch_asked(soon, 1);
 }
 
-/* First C and the mask are asked for, which the end will need, then what comes soon: PACE of k for
- * each, so that lines on their way do not fill all the places for them. `may_ask`: false where k is
- * known to be short. */
+/* Computes a tile. Prefetches C and the mask first, which the end needs, then t->soon: one line for
+ * each PACE of k, so that outstanding lines do not fill all buffers of the core. `may_ask`: false
+ * if k is short. */
 INLINE void tile(const trmi_dense_tile *t, const int rows, const int vectors, const bool packed,
                  const bool may_ask) {
     const bool asks = may_ask && t->k >= LONG;
@@ -186,7 +186,7 @@ static void take(float *to, const float *from, int64_t stride, int64_t rows, int
     }
 }
 
-/* Whole tiles without a call each. */
+/* Computes several whole tiles without a call for each. */
 INLINE int64_t whole_tiles(trmi_dense_tile *t, int64_t count, const int vectors) {
     int64_t done = 0;
     for (; done + MR <= count; done += MR) {
@@ -242,7 +242,7 @@ INLINE void few_sums(const trmi_dense_tile *t, int64_t column, const int rows, c
     }
 }
 
-/* What is left of columns, less than a vector. */
+/* Computes the remaining columns, fewer than a vector. */
 INLINE void few_edge(const trmi_dense_tile *t, int64_t column, const int rows) {
     for (int i = 0; i < rows; i++) {
         for (int64_t j = column; j < t->columns; j++) {

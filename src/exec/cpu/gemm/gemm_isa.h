@@ -45,16 +45,17 @@ typedef struct trmi_tile {
     trmi_tile_store store; /* of rounded sums SET or ADD */
 } trmi_tile;
 
-/* Pieces that will be needed soon: tiles ask for a line of them with each k, until there are no
- * more. */
+/* Memory to prefetch: a grid of pieces. Tiles prefetch one cache line with each k until none is
+ * left. */
 typedef struct trmi_prefetch {
     const char *at, *end; /* of the piece */
     int64_t gap, stride;  /* bytes from a piece's end to the next piece, from piece to piece */
     int64_t left, row;    /* pieces until a row ends, and of each row */
     int64_t jump;         /* bytes more from a row's last piece to the next row */
-    int64_t lines;        /* still to ask for */
+    int64_t lines;        /* cache lines still to prefetch */
 } trmi_prefetch;
-/* Rows of `count` pieces of `bytes`, `stride` bytes apart; rows begin `row_stride` bytes apart. */
+/* Returns a prefetch of `rows` rows, row_stride bytes apart, each with `count` pieces of `bytes`,
+ * `stride` bytes apart. trmi_prefetch_rows: of one row of pieces. */
 static inline trmi_prefetch trmi_prefetch_grid(const void *base, int64_t bytes, int64_t stride,
                                                int64_t count, int64_t row_stride, int64_t rows) {
     if (bytes >= stride) { /* no gap: a row is one piece */
@@ -72,14 +73,14 @@ static inline trmi_prefetch trmi_prefetch_rows(const void *base, int64_t stride,
                                                int64_t bytes) {
     return trmi_prefetch_grid(base, bytes, stride, rows, 0, 1);
 }
-/* So many lines follow each other `*step` bytes apart: of a piece, or, where pieces are single
- * lines, of a row. */
+/* Returns how many lines follow each other at a distance of *step bytes: those of a piece or, if
+ * pieces are single lines, of a row. */
 static inline int64_t trmi_prefetch_regular(const trmi_prefetch *soon, int64_t *step) {
     bool single = soon->stride - soon->gap == 64;
     *step = single ? soon->stride : 64;
     return single ? soon->left : (soon->end - soon->at + 63) / 64;
 }
-/* So many of those have been asked for; behind a piece's end comes the next piece, or row. */
+/* Advances past `lines` of those lines; after the end of a piece follows the next piece, or row. */
 static inline void trmi_prefetch_asked(trmi_prefetch *soon, int64_t lines) {
     int64_t pieces = soon->stride - soon->gap == 64 ? lines : 1;
     soon->at += 64 * (lines - pieces + 1) + (pieces - 1) * soon->stride;
@@ -96,7 +97,7 @@ static inline void trmi_prefetch_asked(trmi_prefetch *soon, int64_t lines) {
         }
     }
 }
-/* The first of `count` that is not done yet, or the last. */
+/* Returns the first of `count` prefetches that has lines left, or the last one. */
 static inline trmi_prefetch *trmi_prefetch_next(trmi_prefetch *soon, int count) {
     while (count > 1 && soon->lines <= 0) {
         soon++;
@@ -112,7 +113,7 @@ typedef struct trmi_gemm_isa {
      * a tile counts pairs */
     int pair;
     trm_dtype row_type; /* what `widen` makes: FLOAT32, or BFLOAT16 with pairs */
-    /* One tile; `soon` (NULL: nothing) is asked for meanwhile. */
+    /* Compute one tile, with A as "rows" or "cols"; prefetch `soon` meanwhile (NULL: nothing). */
     void (*tile_rows)(const trmi_tile *t, trmi_prefetch *soon);
     void (*tile_cols)(const trmi_tile *t, trmi_prefetch *soon);
     /* to[i] = from[i] as row_type; from is FLOAT32 or BFLOAT16. */
@@ -134,9 +135,9 @@ typedef struct trmi_gemm_isa {
     void (*pack)(float *to, const void *from, trm_dtype type, int64_t ld, int64_t k, int columns);
     void (*pack_transposed)(float *to, const void *from, trm_dtype type, int64_t ld, int64_t k,
                             int columns);
-    /* Pairs only: two rows of bfloat16, `count` elements, dealt to panels: pair i goes to to[i /
-     * width * panel + i % width]; a panel's row is `room` floats wide, TRMI_TILE_COLS or nr, and
-     * may be overwritten up to there. */
+    /* Pairs only: interleaves two rows of bfloat16, `count` elements, into panels: pair i goes to
+     * to[i / width * panel + i % width]. A panel's row is `room` floats wide (TRMI_TILE_COLS or
+     * nr), all of which may be overwritten. */
     void (*deal)(float *to, int64_t panel, int width, int room, const uint16_t *even,
                  const uint16_t *odd, int64_t count);
 } trmi_gemm_isa;
@@ -146,9 +147,10 @@ extern const trmi_gemm_isa trmi_gemm_plain;
 extern const trmi_gemm_isa trmi_gemm_avx2, trmi_gemm_avx512, trmi_gemm_avx512bf16;
 #endif
 
-/* The best that this CPU runs (trmi_cpu, so TRIREME_ISA lowers it). */
+/* Returns the best table for this CPU (trmi_cpu; the environment variable TRIREME_ISA can lower
+ * it). */
 const trmi_gemm_isa *trmi_gemm(void);
-/* The one that multiplies pairs of bfloat16, NULL where the CPU has no such instruction. */
+/* Returns the table that multiplies pairs of bfloat16; NULL if the CPU has no such instruction. */
 const trmi_gemm_isa *trmi_gemm_pairs(void);
 
 #endif

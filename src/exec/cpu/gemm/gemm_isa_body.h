@@ -24,7 +24,8 @@ enum { NR = VL * VN };
 /* ---- tiles --------------------------------------------------------------------------------------
  */
 
-/* Each sum (i, j) of a tile by name, not by loop: an array that a loop walks stays in memory. */
+/* Expands DO for each sum (i, j) of a tile with constant indices: compilers keep an array that a
+ * loop indexes in memory, not in registers. */
 /* clang-format off */
 #define EACH_COLUMN(DO, i) DO(i, 0) DO(i, 1) DO(i, 2) DO(i, 3)
 #define EACH_SUM(DO)                                                                               \
@@ -35,7 +36,7 @@ enum { NR = VL * VN };
 #define SUM(i, j) sum[(i) < MR ? (i) : 0][(j) < VN ? (j) : 0]
 #define WHERE(i, j) if ((i) < rows && (j) < VN)
 
-/* The sums of one register tile leave. */
+/* Macros that store, add, round, load or clear one sum of a register tile. */
 #define STREAM_SUM(i, j) WHERE(i, j) STREAM(c + row_offset[i] + (j)*VL, SUM(i, j));
 #define ADD_SUM(i, j) WHERE(i, j) * (vec_memory *)(c + row_offset[i] + (j)*VL) += SUM(i, j);
 #define SET_SUM(i, j) WHERE(i, j) * (vec_memory *)(c + row_offset[i] + (j)*VL) = SUM(i, j);
@@ -78,7 +79,7 @@ static void stream(float *to, const float *from, int64_t count) {
     }
 }
 
-/* One k. The strides over i are constants where this is inlined, so that every address is base +
+/* Adds the products of one k. Inlined with constant strides over i, so that each address is base +
  * constant. */
 INLINE void tile_step(const int rows, const int64_t row_stride, const float *a, const float *b,
                       vec sum[MR][VN]) {
@@ -97,8 +98,9 @@ INLINE void tile_step(const int rows, const int64_t row_stride, const float *a, 
     }
 }
 
-/* `count` of them; with `at` a line is asked for with each, `step` bytes apart. Two at a time: a
- * loop's own instructions count where two threads share a core. */
+/* Runs `count` steps of k. `at` (may be NULL): prefetches a line with each step, `step` bytes
+ * apart. Two steps an iteration, because loop instructions cost time if two threads share a
+ * core. */
 INLINE void tile_steps(const int rows, const int64_t row_stride, int64_t k_stride, int64_t b_stride,
                        const float **a, const float **b, vec sum[MR][VN], const char *at,
                        int64_t step, int64_t count) {
@@ -127,7 +129,7 @@ INLINE void tile_steps(const int rows, const int64_t row_stride, int64_t k_strid
     *b = right;
 }
 
-/* Up to k of them, as many as there are lines to ask for; returns how many. */
+/* Runs up to k steps, as many as there are lines to prefetch; returns how many. */
 INLINE int64_t tile_asking(const int rows, const int64_t row_stride, int64_t k_stride,
                            int64_t b_stride, const float **a, const float **b, vec sum[MR][VN],
                            trmi_prefetch *soon, int64_t k) {
@@ -142,7 +144,7 @@ INLINE int64_t tile_asking(const int rows, const int64_t row_stride, int64_t k_s
     return lines;
 }
 
-/* The sums go where the tile says. */
+/* Stores the sums as the tile requires. */
 INLINE void tile_leave(const int rows, const trmi_tile *t, vec sum[MR][VN]) {
     float *c = t->c;
     const int64_t *row_offset = t->row_offset;

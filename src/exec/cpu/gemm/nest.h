@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* exec/cpu/gemm/nest.h: loops over tensors of any layout, as strides:
+/* exec/cpu/gemm/nest.h: loop nests over tensors of any layout, by strides:
  *
  *      y [N,C,H,W] channels-last  +  b [C,1,1]      dims sorted by the first operand's strides,
  *      dim     N    H    W    C                     equal neighbours merged:
@@ -20,15 +20,16 @@ typedef struct trmi_nest {
     int64_t stride[TRMI_NEST_OPERANDS][TRM_MAX_RANK]; /* in elements; 0 = broadcast */
 } trmi_nest;
 
-/* Element strides of a tensor of `shape` in `layout`, by mathematical dimension. */
+/* Writes the element strides of a tensor of `shape` in `layout`, by mathematical dimension. */
 void trmi_layout_strides(const trm_shape *shape, trmi_layout layout, bool weights, int64_t *stride);
 static inline void trmi_buffer_strides(const trmi_buffer *b, int64_t *stride) {
     trmi_layout_strides(&b->shape, b->layout, b->weights, stride);
 }
-/* The same for reading `b` as if it had the shape `wide`. */
+/* Writes the strides by which `b` is read as if it had the shape `wide` (broadcasting). */
 void trmi_broadcast_strides(const trmi_buffer *b, const trm_shape *wide, int64_t *stride);
 
-/* Sorts by operand 0, drops dimensions of one element, merges neighbours. */
+/* Makes a nest: sorts dimensions by the strides of operand 0, drops those of one element, merges
+ * contiguous ones. */
 void trmi_nest_make(trmi_nest *nest, const trm_shape *shape, int operands,
                     int64_t (*stride)[TRM_MAX_RANK]);
 

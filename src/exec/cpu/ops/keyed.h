@@ -1,17 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* exec/cpu/ops/keyed.h: KEYED_LINEAR and its gradient: a layer on looked-up rows, made once for
- * each id.
+/* exec/cpu/ops/keyed.h: KEYED_LINEAR and its gradient: a linear layer on looked-up embedding rows,
+ * whose products are computed once for each different id.
  *
- *      forward, 32 columns of y at a time:   rows of the ids [u, D] x w --> P [u, 32]      y[n] = bias + dense w + sum over
- *                                                                                          fields
- *                                                                                          of
- *                                                                                          P[field][group
- *                                                                                          of n]
+ *      forward, 32 columns of y at a time:   rows of the ids [u, D] x w --> P [u, 32]
+ *                                            y[n] = bias + dense w + sum over fields of
+ * P[field][group of n]
  *      backward:   S[group of n] += dy[n]    dw = rows^T S     d(row of an id) = S w^T
  *
- * Where most ids come only once (MOST_PERCENT in keyed.c), and where there are more threads than
- * columns to share, the products of all samples are made instead. The same bits for any number of
- * threads.
+ * If most ids occur only once (MOST_PERCENT in keyed.c), or there are more threads than panels of
+ * columns, the products of all samples are computed instead. The same bits for any number of
+ * threads for one form.
  */
 #ifndef TRMI_EXEC_ONEDNN_KEYED_H
 #define TRMI_EXEC_ONEDNN_KEYED_H
@@ -23,7 +21,7 @@
 TRMI_MEMORY_BIND(keyed);
 TRMI_MEMORY_SCRATCH(keyed);
 
-/* Sizes, and where things are in scratch (floats from its beginning). */
+/* Sizes, and offsets in scratch (`_at`: floats from its beginning). */
 typedef struct trmi_keyed {
     int64_t samples, fields, width, dense, outputs, columns; /* columns: of w */
     int64_t nr, panels;                                      /* of y */
@@ -46,24 +44,24 @@ typedef struct trmi_keyed {
 trm_status trmi_keyed_backward(const trmi_kernel *kernel, const trmi_kernel_env *env,
                                trm_error *err);
 
-/* ---- keyed_groups.c: what both ways need
+/* ---- keyed_groups.c: for forward and backward
  *  -------------------------------------------------------------------- */
 
-/* Floats of a table of hashes for so many samples. bits: 2^bits cells, more than samples. */
+/* Returns the floats of a hash table for so many samples, with 2^bits cells, more than samples. */
 int64_t trmi_keyed_room(int64_t samples, int32_t bits);
-/* One field's ids in groups of equal ones: out[0] how many groups, then each sample's group, then
- * each group's first sample, zeros behind. ids [samples, fields], `wide`: int64, else int32.
- * `room`: trmi_keyed_room, from a multiple of 8 bytes; one thread's own. */
+/* Groups the ids of one field: out[0] = number of groups, then the group of each sample, then the
+ * first sample of each group, then zeros. ids [samples, fields], `wide`: int64, else int32. `room`:
+ * trmi_keyed_room floats, 8-byte aligned, of the calling thread. */
 void trmi_keyed_group(const void *ids, bool wide, int64_t samples, int64_t fields, int64_t field,
                       int32_t bits, int32_t *out, void *room);
 static inline const int32_t *trmi_keyed_groups(const trmi_keyed *q, const int32_t *groups,
                                                int64_t field) {
     return groups + field * (2 * q->samples + 1);
 }
-/* begin[f]: groups of the fields before; begin[fields] in all. */
+/* Writes begin[f]: number of groups of the fields before f; begin[fields]: of all. */
 void trmi_keyed_begins(const trmi_keyed *q, const int32_t *groups, int64_t *begin);
-/* The rows of field f's groups: [chunks][groups][TRMI_TILE_COLS], zeros behind a row's end; each
- * thread's share. */
+/* Copies the rows of all groups: for each field [chunks][groups][TRMI_TILE_COLS], padded with
+ * zeros. Called by all threads of a team, each of which copies its share. */
 void trmi_keyed_take_rows(const trmi_keyed *q, const int32_t *groups, const int64_t *begin,
                           const float *rows, float *out);
 static inline float *trmi_keyed_rows_of(const trmi_keyed *q, float *rows, const int64_t *begin,

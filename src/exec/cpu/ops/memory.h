@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* exec/cpu/ops/memory.h: the rows of the memory-bound kernels for backend_onednn.c's table, and
- * what their files share. All are deterministic: work is cut by shape, never by the number of
- * threads.
+/* exec/cpu/ops/memory.h: the functions of the memory-bound kernels for the table in
+ * backend_onednn.c, and helpers of their files. All are deterministic: work is divided by shape,
+ * never by the number of threads.
  *
- *      eltwise.c  arithmetic, activations, cast, dropout       reorder.c  everything that moves
+ *      eltwise.c  arithmetic, activations, cast, dropout       reorder.c  copies of any kind
  *      reduce.c   sums, means, maxima, global pooling          pool.c     windows
  *      loss.c     softmax, cross-entropies                     embed.c    rows of tables
  *      rows.c     layer norm, RMS norm, rotary                 click.c    bags, pairs of rows
@@ -66,12 +66,13 @@ TRMI_MEMORY_SUPPORTS(plain); /* only TRMI_PLAIN */
 /* ---- shared
  *  --------------------------------------------------------------------------------------- */
 
-/* Every input and output is float32 or bfloat16. */
+/* Returns whether every input and output is float32 or bfloat16. */
 bool trmi_memory_fast_dtypes(const trm_graph *graph, const trmi_op *op);
-/* kernel->state of `bytes`, zeroed, freed by kernel->destroy; NULL after writing the error. */
+/* Allocates kernel->state of `bytes`, zeroed, and sets kernel->destroy, which frees it. Returns it;
+ * NULL with an error: no memory. */
 void *trmi_memory_state(trmi_kernel *kernel, size_t bytes, trm_error *err);
 void trmi_memory_destroy_state(trmi_kernel *kernel);
-/* TRM_UNSUPPORTED: the reference kernel is bound instead. */
+/* Returns UNSUPPORTED with a message; the caller's caller then binds the reference kernel. */
 trm_status trmi_memory_unsupported(const trmi_kernel *kernel, trm_error *err);
 
 #endif

@@ -38,7 +38,7 @@ typedef enum trmi_binary {
     TRMI_BINARY_SWIGLU, /* gate, up */
     TRMI_BINARIES
 } trmi_binary;
-/* Inner strides of a and b are 1, or 0: one value for all. */
+/* Computes `count` elements. step_a, step_b: 1, or 0 to use one value for all. */
 typedef void (*trmi_binary_loop)(const void *a, const void *b, void *y, int64_t count, int step_a,
                                  int step_b, bool half);
 
@@ -104,10 +104,11 @@ typedef struct trmi_memory_kernels {
                         float lse, float e);
     double (*dot)(const void *x, const void *y, int64_t count, bool half);
 
-    /* into[i] = into[i] + x[i] (or the larger). */
+    /* into[i] = into[i] + x[i], or their maximum. */
     void (*fold_rows)(float *into, const void *x, int64_t count, bool half,
                       trmi_row_reduction what);
-    /* into[i] += x[i], then x[stride + i] and so on: the same sums as `rows` times fold_rows. */
+    /* Adds `rows` rows, `stride` apart, to `into`, with the same bits as `rows` calls of
+     * fold_rows. */
     void (*sum_rows)(float *into, const float *x, int64_t stride, int64_t rows, int64_t count);
     float (*fold_run)(const void *x, int64_t count, bool half, trmi_row_reduction what);
 
@@ -115,7 +116,7 @@ typedef struct trmi_memory_kernels {
     void (*softmax)(const void *x, void *y, int64_t classes, bool half);
     void (*softmax_grad)(const void *dy, const void *y, void *dx, int64_t classes, bool half);
     float (*log_sum_exp)(const void *z, int64_t classes, bool half);
-    /* dz = scale * (exp(z - lse) - off); the label is corrected by the caller. */
+    /* dz = scale * (exp(z - lse) - off); the caller corrects the element of the label. */
     void (*xent_grad)(const void *z, void *dz, int64_t classes, bool half, float lse, float scale,
                       float off);
     double (*bce)(const void *z, const void *t, int64_t count, bool half);
@@ -124,7 +125,7 @@ typedef struct trmi_memory_kernels {
     /* y [out_width, channels] from rows [first, last) of x, the image. */
     void (*max_pool)(const trmi_pool_row *row, const void *x, void *y);
     void (*avg_pool)(const trmi_pool_row *row, const void *x, void *y);
-    /* Adds to dx (float32, rows [first, last) of channels [c, c + n) as [rows, width, n]). */
+    /* Add to dx: float32 rows [first, last), channels [c, c + n), as [rows, width, n]. */
     void (*max_pool_grad)(const trmi_pool_row *row, const void *dy, const void *x, const void *y,
                           float *const *dx, int64_t c, int64_t n);
     void (*avg_pool_grad)(const trmi_pool_row *row, const void *dy, float *const *dx, int64_t c,

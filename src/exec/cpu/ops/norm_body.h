@@ -7,12 +7,12 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
-/* The place will be read soon; it may be past the end. */
+/* Prefetches an element for reading. The address may be past the end. */
 INLINE void vf_ask(const void *base, int64_t at, int half) {
     __builtin_prefetch((const void *)((uintptr_t)base + (uintptr_t)(at * (half ? 2 : 4))), 0, 3);
 }
 
-/* Or written. */
+/* The same for writing. */
 INLINE void vf_ask_to_write(const void *base, int64_t at, int half) {
     __builtin_prefetch((const void *)((uintptr_t)base + (uintptr_t)(at * (half ? 2 : 4))), 1, 3);
 }
@@ -32,13 +32,14 @@ INLINE void put_lanes(void *base, int64_t at, int half, int n, vf v) {
 /* ---- statistics ---------------------------------------------------------------------------------
  */
 
-/* Wide rows are cut into strips of channels, read down a block's rows: no hardware follows such
- * strides, so each element asks for the place some rows on, which is still in the first cache when
- * its row comes. */
+/* Wide rows are cut into strips of channels, which are read down the rows of a block. Hardware
+ * prefetchers do not follow such strides, so each access prefetches the element AHEAD_ROWS rows
+ * further on, which is still in L1 when its row is read. */
 enum { AHEAD_ROWS = 16, STRIP = 256 };
 enum { AHEAD = 2048 }; /* elements, where a pass goes along the rows */
 
-/* Eight rows at a time: the sums are read and written once for eight elements. */
+/* Adds rows to the sums, eight at a time, so that sums are read and written once for eight
+ * elements. */
 INLINE void statistics_lanes(const void *x, int half, int64_t row, int64_t rows, int64_t channels,
                              int64_t c, int n, float *first, float *sum, float *square) {
     vf x0 = lanes(first, c, 0, n), s = lanes(sum, c, 0, n), q = lanes(square, c, 0, n);
@@ -160,7 +161,7 @@ static void apply(const trmi_norm_forward *job, int64_t begin, int64_t end) {
 
 enum { MASK_NONE, MASK_FROM_X, MASK_FROM_Y, MASK_FROM_Y_OF_SUM, MASKS };
 
-/* dy behind the ReLU. */
+/* Returns dy where the ReLU was positive, else 0. */
 INLINE vf masked(const trmi_norm_backward *job, int half, int mask, int64_t at, int64_t c, int n,
                  vf x) {
     vf dy = lanes(job->dy, at, half, n);
@@ -209,9 +210,9 @@ INLINE void sums_lanes(const trmi_norm_backward *job, int half, int mask, int st
     put_lanes(sum_x, c, 0, n, q);
 }
 
-/* Four rows at a time the sums are read and written once for four elements. Wide rows are taken one
- * by one, as they lie (`along`): their places in up to five tensors are a power of two apart and
- * would crowd in a few sets of L1. */
+/* Adds rows to the sums, four at a time, so that sums are read and written once for four elements.
+ * Wide rows are added one by one (`along`): their addresses in up to five tensors are powers of two
+ * apart and would conflict in a few sets of L1. */
 INLINE void sums_rows(const trmi_norm_backward *job, int half, int mask, int stream, int along,
                       int64_t begin, int64_t end, float *sum, float *sum_x) {
     const int64_t most = along ? 1 : 4;

@@ -32,19 +32,19 @@ typedef struct trmi_norm_backward {
 } trmi_norm_backward;
 
 typedef struct trmi_norm_kernels {
-    /* Of rows [begin, end): shifted by the first row, sum[c] = sum(x - x0), square[c] = sum((x -
-     * x0)^2). */
+    /* Statistics of rows [begin, end), relative to the first row x0: sum[c] = sum(x - x0),
+     * square[c] = sum((x - x0)^2). */
     void (*statistics)(const void *x, int half, int64_t begin, int64_t end, int64_t channels,
                        float *first, float *sum, float *square);
     void (*apply)(const trmi_norm_forward *job, int64_t begin, int64_t end);
     void (*gradient_sums)(const trmi_norm_backward *job, int64_t begin, int64_t end, float *sum,
                           float *sum_x);
     void (*gradient_apply)(const trmi_norm_backward *job, int64_t begin, int64_t end);
-    /* A block's statistics of `count` rows join those of the `before` rows before it (Chan et al.
-     * 1979). */
+    /* Adds a block's statistics of `count` rows to those of the `before` rows before it (Chan et
+     * al. 1979). */
     void (*join)(const float *first, const float *sum, const float *square, double before,
                  double count, int width, double *mean, double *m2);
-    /* The same of `count` rows that are joined already. */
+    /* The same for a group of `count` rows, whose mean and m2 are known. */
     void (*join_groups)(const double *group_mean, const double *group_m2, double before,
                         double count, int width, double *mean, double *m2);
     /* sum[i] += one[i], sum_x[i] += other[i]. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* exec/cpu/ops/pool_body.h: pooling of one output row, a vector of channels at a time. */
 
-/* Columns [begin, end) of the window of output column `at` that are inside the image. */
+/* Writes the columns [begin, end) of the window of output column `at` that are inside the image. */
 INLINE void window_columns(const trmi_pool_row *r, int64_t at, int64_t *begin, int64_t *end) {
     int64_t w = at * r->stride - r->pad;
     *begin = w < 0 ? 0 : w;
@@ -13,8 +13,8 @@ INLINE float window_scale(const trmi_pool_row *r, int64_t columns) {
     return 1.0f / (float)size;
 }
 
-/* Windows of 3x3 inside the image, nearly all that there are, are written out: `rows` and `columns`
- * are constants then. */
+/* Nearly all windows are 3x3 and inside the image; for them `rows` and `columns` are constants and
+ * loops are unrolled. */
 #if defined(                                                                                       \
     __clang__) /* unrolls where they are constants, and warns of a wish where they are not */
 #define WINDOW_UNROLL
@@ -25,7 +25,7 @@ INLINE bool is_three(const trmi_pool_row *r, int64_t begin, int64_t end) {
     return r->last - r->first == 3 && end - begin == 3;
 }
 
-/* The rows that the window below has and this one has not are asked for while this one is read. */
+/* Prefetches the rows that the window below reads in addition to those of this one. */
 INLINE void ask_below(const trmi_pool_row *r, const void *x, int64_t begin, int64_t c, int half) {
     int64_t row = r->width * r->channels, at = r->last * row + begin * r->channels + c,
             bytes = half ? 2 : 4;
@@ -39,7 +39,7 @@ INLINE void ask_below(const trmi_pool_row *r, const void *x, int64_t begin, int6
 
 INLINE vf window_max_of(const trmi_pool_row *r, const void *x, int64_t begin, int64_t c, int half,
                         int n, const int64_t rows, const int64_t columns) {
-    /* NaN is kept apart, so that the chain of maxima is one instruction a tap. */
+    /* NaN is tracked separately, so that the dependent chain has one instruction a tap */
     vf most = vf_set(-INFINITY), nan = vf_zero();
     WINDOW_UNROLL for (int64_t h = 0; h < rows; h++) {
         WINDOW_UNROLL for (int64_t w = 0; w < columns; w++) {
@@ -74,7 +74,7 @@ INLINE float scalar(const void *x, int64_t i, int half) {
     return half ? trmi_bf16_to_float(((const uint16_t *)x)[i]) : ((const float *)x)[i];
 }
 
-/* One channel (plain images): scalars, for there is nothing to run along. */
+/* Pools one channel (plain images), by scalars. */
 INLINE void pool_plain(const trmi_pool_row *r, const void *x, void *y, int half, int max) {
     for (int64_t o = 0; o < r->out_width; o++) {
         int64_t begin, end;
@@ -150,7 +150,8 @@ static void avg_pool_row(const trmi_pool_row *r, const void *x, void *y) {
     }
 }
 
-/* dy goes to the first element of the window that equals the maximum: after it nothing is left.
+/* State of the maximum's gradient: dy is added to the first element of the window that equals the
+ * maximum; then `left` is zero.
  * Lanes [c, c + n) of an output column; channel c of the stripe is channel c0 + c of the image. */
 typedef struct pool_grad_lanes {
     const void *x;
