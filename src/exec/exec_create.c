@@ -91,6 +91,7 @@ static trm_status move_to_shared(trm_exec *exec, trm_error *err) {
         }
         b->offset = same->offset;
     }
+    /* Aliases follow the buffers that they share. */
     for (int32_t i = 1; i < p->buffers_count; i++) {
         trmi_buffer *b = &p->buffers[i];
         b->offset = p->buffers[trmi_buffer_root(p, i)].offset;
@@ -164,6 +165,7 @@ static trm_status take_arena(trm_exec *exec, const trm_exec_options *options, tr
  * taken, a program that exceeds the memory that this process may have. */
 static trm_status take_memory(trm_exec *exec, const trm_exec_options *options, trm_error *err) {
     const trm_program *p = exec->program;
+    /* Compare with the memory there is, before the first mapping. */
     int64_t needed = 0, present = trmi_os_memory_bytes();
     for (int a = 0; a < TRMI_ARENAS; a++) {
         needed += p->arena_bytes[a];

@@ -65,6 +65,7 @@ trm_status trmi_exec_list_variables(trm_exec *exec, trm_error *err) {
         exec->variable_slots == NULL || order == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for %d variables", count);
     }
+    /* Parameters, then states, then the slots of all parameters, one slot after the other. */
     sorted_params(p, order);
     for (int32_t i = 0; i < p->params_count; i++) {
         add_variable(exec, p->buffers[order[i]].name, TRM_VARIABLE_PARAMETER, order[i], -1);
@@ -86,6 +87,7 @@ trm_status trmi_exec_list_variables(trm_exec *exec, trm_error *err) {
     return TRM_OK;
 }
 
+/* Elements from which all threads initialise one variable; into how many pieces. */
 enum { LARGE_VARIABLE = 1 << 20, ROWS_PIECES = 32 };
 
 /* Returns the seed of first values: all ranks that share parameters have the same one for them. */
@@ -114,6 +116,7 @@ static bool initialise_one(trm_exec *exec, int32_t index) {
     if (plain == NULL) {
         return false;
     }
+    /* A part has the same values as those elements of the whole tensor. */
     if (part != NULL) {
         trmi_init_fill_box(leaf->attrs.leaf.init, seed, v->name, &v->shape, &box, v->dtype, plain);
     } else {

@@ -90,6 +90,7 @@ static trm_status search(const trm_exec *exec, const trm_graph *graph,
                                   : status;
         least = (double)bytes;
         fits = least <= limit;
+        /* The next limit: lower by the excess of this plan, and by a little more each round. */
         double more = least - found->best.measure.bytes + 1e-3 * i * limit;
         trmi_arena_free(&arena);
         if (status == TRM_OK && !fits && (infeasible || more <= beyond)) {

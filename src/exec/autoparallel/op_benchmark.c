@@ -353,6 +353,7 @@ static trm_status run_op(trmi_probe *probe, const request *ask, trmi_probe_time 
             rank = probe->comm != NULL ? trm_comm_rank(probe->comm) : 0;
     trm_error own;
     trm_status status = TRM_OK;
+    /* One rank makes its executor while the others wait in the reduction. */
     for (int32_t r = 0; r < size; r++) {
         if (r == rank) {
             status = make_exec(probe, ask, &strategy, &exec, &marks, &own);
@@ -360,6 +361,7 @@ static trm_status run_op(trmi_probe *probe, const request *ask, trmi_probe_time 
         double turn = 0;
         TRMI_TRY(trmi_probe_largest(probe, &turn, 1, err));
     }
+    /* If it fails on one rank, all ranks give up together. */
     double failed = status != TRM_OK;
     status = trmi_probe_largest(probe, &failed, 1, err);
     if (status == TRM_OK && failed > 0) {

@@ -314,6 +314,7 @@ static trm_status measure(trmi_costs *c, const trmi_space *space, int32_t node,
         c->doubted += i == 0;
     }
     c->measure_seconds += trmi_os_now() - begin;
+    /* An operator that cannot run alone is no error; a broken communicator is. */
     if (status != TRM_OK && c->probe->comm != NULL &&
         trm_comm_health(c->probe->comm, err) != TRM_OK) {
         return err != NULL ? err->status : TRM_PEER;
@@ -450,6 +451,7 @@ void trmi_costs_seconds(void *context, const trmi_space *space, const trmi_space
     const trmi_node_seconds roof = *out;
     /* Not measured with all ranks: memory traffic takes c->share times as long. */
     double share = known(c, space, &g->ops[node->op], s, &roof, out) ? 1 : c->share;
+    /* `there`, `back`: seconds of memory traffic, which are at most the operator's own. */
     double there = trmi_op_cost(g, &g->ops[node->op]).bytes * s->fraction * c->byte, back = 0;
     for (int32_t i = 0; i < node->backward_count; i++) {
         back += trmi_op_cost(g, &g->ops[node->backward[i]]).bytes * s->fraction * c->byte;

@@ -60,6 +60,7 @@ trm_status trmi_update_prepare(trmi_update *u, int32_t segment, const void *ids,
     int64_t table_rows = u->segments[segment].count / width;
     r->ids = NULL;
     TRMI_TRY(trmi_update_rows_reserve(r, count, width, err));
+    /* Group the ids, unless an earlier table of this step has the same. */
     r->order = same_order(u, segment, ids, count, table_rows, width);
     if (r->order == NULL) {
         TRMI_TRY(trmi_update_group(r, ids, id_dtype, count, table_rows, err));
@@ -78,6 +79,7 @@ trm_status trmi_update_prepare(trmi_update *u, int32_t segment, const void *ids,
         }
         r->squares[b] = sum_of_squares(u, sums, order->groups[b] * width);
     }
+    /* Add the squares in the order of buckets, and check them before any row is updated. */
     double squares = 0;
     for (int64_t b = 0; b < BUCKETS; b++) {
         squares += r->squares[b];
@@ -196,6 +198,7 @@ trm_status trmi_update_sparse(trmi_update *u, float *parameters, int32_t segment
         TRMI_TRY(trmi_update_prepare(u, segment, ids, id_dtype, rows, count, width, err));
         u->rows_squares = 0; /* too late for this step's norm */
     }
+    /* The sums are used once; the next step prepares again. */
     r->ids = NULL;
     if (u->options.kind == TRM_FTRL && learning_rate == 0) {
         return TRM_OK;

@@ -200,6 +200,7 @@ static trm_status train_exact(const trmi_ref_args *args, const extents *e, trm_e
     return status;
 }
 
+/* Runs the forward pass of training, channel by channel. */
 static trm_status train(const trmi_ref_args *args, trm_error *err) {
     extents e = extents_of(&args->inputs[0].shape);
     if (args->exact) {
@@ -213,7 +214,8 @@ static trm_status train(const trmi_ref_args *args, trm_error *err) {
     return TRM_OK;
 }
 
-/* inputs 3 and 4: mean and variance, or (apply) mean and 1 / standard deviation. */
+/* Normalises by given statistics: inputs 3 and 4 are mean and variance or, `inverse`, mean and 1 /
+ * standard deviation. */
 static trm_status given(const trmi_ref_args *args, bool inverse) {
     extents e = extents_of(&args->inputs[0].shape);
     for (int64_t c = 0; c < e.c; c++) {
@@ -241,7 +243,8 @@ trm_status trmi_ref_norm_act_apply(const trmi_ref_args *args, trm_error *err) {
     return given(args, true);
 }
 
-/* Two sums and a count of this rank, or of each of its blocks -> of all that normalise together. */
+/* Adds two sums and a count, of this rank or of each of its blocks, over all ranks that normalise
+ * together. */
 static trm_status add_ranks(trmi_norm_sync *sync, double *sums, trm_error *err) {
     const double *all;
     if (sync == NULL) {
@@ -257,7 +260,7 @@ static trm_status add_ranks(trmi_norm_sync *sync, double *sums, trm_error *err) 
     return TRM_OK;
 }
 
-/* What backward reads of one channel. */
+/* The operands of backward for one channel. */
 typedef struct channel {
     const trm_tensor *dy, *dy2, *x, *y; /* dy2, y: may be NULL */
     extents e;
@@ -266,7 +269,8 @@ typedef struct channel {
     bool relu;
 } channel;
 
-/* x_hat of element i of the channel, and dz = dy behind the ReLU. */
+/* Returns dz = dy where the ReLU was positive, else 0, of element i of the channel. *k: its index;
+ * *hat: the normalised x. */
 static double dz_of(const channel *h, int64_t i, int64_t *k, double *hat) {
     *k = at(&h->e, i / h->e.rest, h->c, i % h->e.rest);
     *hat = (trmi_ref_get(h->x, *k) - h->mean) * h->inv_std;
@@ -278,7 +282,7 @@ static double dz_of(const channel *h, int64_t i, int64_t *k, double *hat) {
     return dz;
 }
 
-/* Of samples [begin, end). */
+/* Adds dz and dz * x_hat over samples [begin, end) to the two sums. */
 static void sum_channel(const channel *h, int64_t begin, int64_t end, trmi_ref_sum *plain,
                         trmi_ref_sum *with_hat) {
     for (int64_t i = begin * h->e.rest; i < end * h->e.rest; i++) {
@@ -289,7 +293,8 @@ static void sum_channel(const channel *h, int64_t begin, int64_t end, trmi_ref_s
     }
 }
 
-/* dx = gamma * inv_std * (dz - mean(dz) - x_hat * mean(dz * x_hat)), dz = dy behind the ReLU. */
+/* Writes dx = gamma * inv_std * (dz - mean(dz) - x_hat * mean(dz * x_hat)) of one channel and, if
+ * there is an output for it, dz. */
 static void write_channel(const trmi_ref_args *args, const channel *h, double sum, double sum_hat,
                           double count) {
     for (int64_t i = 0; i < h->e.n * h->e.rest; i++) {
@@ -303,11 +308,12 @@ static void write_channel(const trmi_ref_args *args, const channel *h, double su
     }
 }
 
-/* What a channel has beside its elements. */
+/* The vectors with one value a channel. */
 typedef struct channels {
     const trm_tensor *gamma, *beta, *mean, *inv_std;
 } channels;
 
+/* Sets the members of `h` that belong to channel c. */
 static void take_channel(channel *h, const channels *all, int64_t c) {
     h->c = c;
     h->mean = trmi_ref_get(all->mean, c);
@@ -316,7 +322,8 @@ static void take_channel(channel *h, const channels *all, int64_t c) {
     h->beta = all->beta != NULL ? trmi_ref_get(all->beta, c) : 0;
 }
 
-/* room: [2 * channels + 1] largest dz and x_hat, and the count; then [2 * channels] sums. */
+/* Computes the two sums of all channels over all ranks, with the same bits for any number of ranks.
+ * room: [2 * channels + 1] largest dz and x_hat and the count, then [2 * channels] sums. */
 static trm_status exact_sums(const trmi_ref_args *args, channel *h, const channels *all,
                              double *room, trm_error *err) {
     int64_t count = h->e.c;
@@ -344,7 +351,7 @@ static trm_status exact_sums(const trmi_ref_args *args, channel *h, const channe
     return trmi_ref_share(sync_of(args), sums, 0, 2 * count, err);
 }
 
-/* dgamma and dbeta are then those of all ranks. */
+/* Computes backward in exact mode. dgamma and dbeta are then sums over all ranks already. */
 static trm_status backward_exact(const trmi_ref_args *args, channel *h, const channels *all,
                                  trm_error *err) {
     double *room = trmi_alloc((size_t)(4 * h->e.c + 1) * sizeof *room),

@@ -44,6 +44,7 @@ static bool axis_alloc(trmi_arena *arena, axis *a, int64_t classes, int64_t taps
     return a->classes != NULL;
 }
 
+/* Marks a tap as used, with its offset in the input. */
 static void use_tap(axis_class *c, int64_t tap, int64_t offset) {
     c->used[tap] = true;
     c->offset[tap] = offset;
@@ -230,6 +231,7 @@ static cursor cursor_at(const trmi_conv_group *group, int64_t row) {
     return (cursor){row / area, row % area / group->gw, row % group->gw};
 }
 
+/* Advances to the next row: along the image row, then down, then to the next image. */
 static void cursor_next(const trmi_conv_group *group, cursor *c) {
     if (++c->j == group->gw) {
         c->j = 0;

@@ -8,6 +8,7 @@
 
 static bool real_type(trm_dtype dtype) { return dtype == TRM_FLOAT32 || dtype == TRM_BFLOAT16; }
 
+/* Filters and images are plain or channels last; blocked layouts are not supported. */
 static bool known_layout(trmi_layout layout) {
     return layout == TRMI_PLAIN || layout == TRMI_CHANNELS_LAST;
 }

@@ -51,6 +51,7 @@ typedef struct place {
     int64_t n, y, x;
 } place;
 
+/* Returns image and first output pixel of a tile. */
 static place place_of(const trmi_winograd_tiles *t, int64_t tile) {
     int64_t area = t->rows * t->columns, rest = tile % area;
     return (place){tile / area, rest / t->columns * t->size, rest % t->columns * t->size};
@@ -62,6 +63,7 @@ void trmi_winograd_size(const trmi_winograd_tiles *t, int64_t tile, int *ry, int
     *rx = at.x == (t->columns - 1) * t->size ? t->edge_x : t->size;
 }
 
+/* Returns the class of a tile: inside, lower edge, right edge or corner. */
 static int class_of(const trmi_winograd_tiles *t, int64_t tile) {
     int ry, rx;
     trmi_winograd_size(t, tile, &ry, &rx);
@@ -236,6 +238,7 @@ double trmi_winograd_float_work(const trmi_conv_problem *p) {
 enum { CACHED_BYTES = 4 << 20 };
 static const double weight_seconds = 3e-9;
 
+/* Predicts the seconds of the transform of `weights` filters to `bytes` of U. */
 static double weights_seconds(double weights, double bytes) {
     double beyond = bytes - CACHED_BYTES;
     return weights * weight_seconds + (beyond > 0 ? beyond * 2 / 8e9 : 0);

@@ -35,6 +35,7 @@ void trmi_broadcast_strides(const trmi_buffer *b, const trm_shape *wide, int64_t
     }
 }
 
+/* Exchanges two dimensions in all operands. */
 static void swap_dims(trmi_nest *n, int32_t a, int32_t b) {
     int64_t d = n->dim[a];
     n->dim[a] = n->dim[b];
@@ -68,11 +69,13 @@ void trmi_nest_make(trmi_nest *n, const trm_shape *shape, int operands,
             n->rank++;
         }
     }
+    /* Sort by the first operand's strides, so that the inner dimension is contiguous in it. */
     for (int32_t i = 1; i < n->rank; i++) {
         for (int32_t j = i; j > 0 && n->stride[0][j - 1] < n->stride[0][j]; j--) {
             swap_dims(n, j - 1, j);
         }
     }
+    /* Merge contiguous neighbours. */
     int32_t kept = 0;
     for (int32_t i = 0; i < n->rank; i++) {
         n->dim[kept] = n->dim[i];

@@ -121,6 +121,7 @@ static void gather(const eltwise_state *s, int operand, int64_t offset, int64_t 
     }
 }
 
+/* Computes one run of a unary operator; strided operands are gathered first. */
 static void unary_body(const void *context, const int64_t *offset, int64_t count) {
     const eltwise_state *s = context;
     int64_t step = s->nest.stride[1][s->nest.rank - 1], piece = step == 1 ? count : GATHER;
@@ -137,6 +138,7 @@ static void unary_body(const void *context, const int64_t *offset, int64_t count
     }
 }
 
+/* The same for a binary operator; a broadcast operand has stride 0. */
 static void binary_body(const void *context, const int64_t *offset, int64_t count) {
     const eltwise_state *s = context;
     int32_t inner = s->nest.rank - 1;

@@ -150,6 +150,7 @@ static float *vectors_of(const norm_state *s, char *shared) {
     return (float *)group_at(s, shared, s->groups);
 }
 
+/* Returns the calling thread's groups and memory. */
 static worker worker_of(const norm_state *s, const trmi_scratch *scratch) {
 #ifdef _OPENMP
     int64_t threads = omp_get_num_threads(), me = omp_get_thread_num();
@@ -289,6 +290,7 @@ static void combine_halves(const norm_state *s, char *shared, int64_t c, int wid
     }
 }
 
+/* Computes scale and shift of each channel, by which y = x * scale + shift normalises. */
 static void scale_and_shift(const norm_state *s, const float *gamma, const float *beta,
                             const float *mean, const float *inv_std, float *scale, float *shift) {
     for (int64_t c = 0; c < s->channels; c++) {
@@ -317,6 +319,7 @@ static void combine_ranks(const double *all, int64_t channels, int32_t size, int
     }
 }
 
+/* Returns the number of rows of all ranks. */
 static double rows_of_all(const norm_state *s, const double *all, int32_t size) {
     double rows = all != NULL ? 0 : (double)s->rows;
     for (int32_t r = 0; all != NULL && r < size; r++) {

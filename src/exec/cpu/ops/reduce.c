@@ -189,6 +189,7 @@ static bool nothing_to_add(const reduce_state *s) {
            s->nest.stride[0][0] == 1 && s->nest.stride[1][0] == 1;
 }
 
+/* Runs a reduction that only copies and scales. */
 static void run_copy(const reduce_state *s, const char *x, char *y) {
     int64_t from = s->half_x ? 2 : 4, to = s->half_y ? 2 : 4;
 #pragma omp parallel for schedule(static)
@@ -200,6 +201,7 @@ static void run_copy(const reduce_state *s, const char *x, char *y) {
     }
 }
 
+/* Runs a reduction: all blocks in parallel, then the combination of their parts. */
 static trm_status run_reduce(const trmi_kernel *k, const trmi_kernel_env *env, trm_error *err) {
     (void)err;
     const reduce_state *s = k->state;
@@ -281,6 +283,7 @@ static trm_status run_max_grad(const trmi_kernel *k, const trmi_kernel_env *env,
 /* ---- the gradient of global pooling: spread
  *  ----------------------------------------------------------- */
 
+/* Writes dy / count to each element of dx that was averaged. */
 static trm_status run_spread(const trmi_kernel *k, const trmi_kernel_env *env, trm_error *err) {
     (void)err;
     const reduce_state *s = k->state; /* x is dx, y is dy */

@@ -43,6 +43,7 @@ struct trmi_tuning {
     bool added;
 };
 
+/* Replaces control characters, which would break the lines of the file. */
 static void plain_text(char *text) {
     for (; *text != '\0'; text++) {
         if ((unsigned char)*text < ' ' || *text == 127) {
@@ -195,6 +196,7 @@ bool trmi_tuning_parse(trmi_tuning *t, const char *text, size_t bytes) {
     return true;
 }
 
+/* Appends an entry as a line of the file. */
 static void write_entry(trmi_text *out, const entry *e) {
     trmi_text_printf(out, "%s\t%s\t%s\t%.3e\n", e->machine, e->problem, e->algorithm, e->seconds);
 }
