@@ -46,7 +46,7 @@ trm_status trmi_exec_walk_program(trm_exec *exec, trm_error *err) {
     bool last = exec->accumulated + 1 >= exec->accumulate;
     int32_t at = 0, end = exec->program->steps_count;
     /* Actions are sorted by the step that they precede: run the steps before each, then the action.
- * While batches are accumulated, actions with last_only run with the last batch only. */
+     * While batches are accumulated, actions with last_only run with the last batch only. */
     for (int32_t i = 0; i < exec->actions_count; i++) {
         const trmi_action *action = &exec->actions[i];
         if (action->last_only && !last) {

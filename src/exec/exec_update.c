@@ -45,7 +45,7 @@ trm_status trmi_exec_make_update(trm_exec *exec, trm_error *err) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for the optimiser");
     }
     /* One segment for each parameter. Decay applies to matrices and filters, and to others by
- * option. */
+     * option. */
     for (int32_t i = 0; i < segments_count; i++) {
         const trmi_buffer *b = &p->buffers[p->params[i].param_buffer];
         segments[i] = (trmi_update_segment){

@@ -112,7 +112,7 @@ trm_status trmi_limit_alone(const trm_exec *exec, const trm_graph *graph,
         return TRM_OK;
     }
     /* Too large: price operators by the measured rates and search what to recompute, on a mesh
- * without axes. */
+     * without axes. */
     const trmi_target *target = options->target;
     const trmi_prices prices = {
         .flop = target->flops_per_second > 0 ? 1 / target->flops_per_second : 0,
