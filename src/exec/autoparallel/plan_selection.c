@@ -41,7 +41,7 @@ double trmi_trial_seconds(double said, double step) {
     return said > 0 ? said : said < 0 ? 0 : fmin(longest, fmax(shortest, steps_tried * step));
 }
 
-/* ---- who runs
+/* ---- candidates
  *  -------------------------------------------------------------------------------------------- */
 
 trm_status trmi_trial_add(trmi_trial *t, const trmi_shard_plan *plan, const trmi_trial_plan *about,
