@@ -129,7 +129,7 @@ DATA_PATH=$PWD/shapes expect 0 "\"generated\":false" train mlp --steps 1 --batch
 # ---- bad data and files
 expect 3 "no such data" train mlp --data "$work/nowhere"
 mkdir "$work/empty"
-expect 2 "what data is this" train mlp --data "$work/empty"
+expect 2 "unknown kind of data" train mlp --data "$work/empty"
 expect 3 "no checkpoint there" eval mlp --data synth --checkpoint "$work/empty"
 mkdir "$work/cut" && head -c 5000 /dev/zero > "$work/cut/data_batch_1.bin" && cp "$work/cut/data_batch_1.bin" "$work/cut/test_batch.bin"
 expect 3 "data_batch_1.bin" train mlp --data "$work/cut"
@@ -138,7 +138,7 @@ printf '\x0b' | dd of="$work/shapes/data_batch_2.bin" bs=1 seek=3073 conv=notrun
 expect 3 "label 11" data info --data "$work/shapes" --batch-size 10
 mkfifo "$work/pipe" # nobody writes there: to open it would wait for ever
 expect 2 "neither a file nor a directory" inspect "$work/pipe"
-expect 2 "what data is this" train mlp --data "$work/pipe"
+expect 2 "unknown kind of data" train mlp --data "$work/pipe"
 expect 3 "not a regular file" train mlp --data "$work/pipe" --dataset csv
 cp -r "$work/shapes" "$work/piped" && rm "$work/piped/data_batch_1.bin" && mkfifo "$work/piped/data_batch_1.bin"
 expect 3 "data_batch_1.bin: not a regular file" train mlp --data "$work/piped" --batch-size 10

@@ -28,7 +28,7 @@ END
 printf 'trireme-plan 1\n# mine\nmesh 2\nop fc0.linear0 n\nop fc1.linear1 q\n' >"$dir/letter.txt"
 expect 2 'letter.txt: line 5: the plan cuts' plan mlp --batch-size 4 --plan "$dir/letter.txt" --links guess --no-measure
 expect 2 'letter.txt: line 5: the plan cuts' train mlp --data synth --batch-size 4 -n 2 --steps 1 --parallel-mode semi_auto_parallel --plan "$dir/letter.txt"
-expect 2 'letter.txt: mesh 2 has 2 ranks, 4 are asked for' plan mlp --batch-size 4 -n 4 --plan "$dir/letter.txt" --links guess --no-measure
+expect 2 'letter.txt: mesh 2 has 2 ranks, -n or ranks is 4' plan mlp --batch-size 4 -n 4 --plan "$dir/letter.txt" --links guess --no-measure
 rm -rf device0
 expect 2 'letter.txt: mesh 2 has 2 ranks; -n says 4' train mlp --data synth --batch-size 4 -n 4 --steps 1 --parallel-mode auto_parallel --plan "$dir/letter.txt"
 expect 2 'mesh 2x2 has 4 ranks; -n says 2' train mlp --data synth --batch-size 4 -n 2 --steps 1 --parallel-mode auto_parallel --mesh 2x2

@@ -23,7 +23,7 @@ expect 2 "of one table (--table) in a folder" ps inspect ps --top 3
 "$trireme" ps inspect ps --table nothing 2> err.txt && fail "a table that is not there"
 grep -q "has no table 'nothing': there are field-0, " err.txt || fail "wrong table: $(cat err.txt)"
 "$trireme" ps inspect ps --key 1 2> err.txt && fail "a key without a table"
-grep -q -- "--table says of which table" err.txt || fail "key alone: $(cat err.txt)"
+grep -q -- "--key needs --table" err.txt || fail "key alone: $(cat err.txt)"
 "$trireme" ps inspect ps --table field-3 --key 12x 2> err.txt && fail "a key that is no number"
 grep -q "a number from 0 to 2^64 - 1" err.txt || fail "no number: $(cat err.txt)"
 for file in t.npz t.safetensors; do

@@ -185,7 +185,7 @@ int app_run_ps_inspect(app_context *app) {
     trm_status status = o->key == NULL ? TRM_OK : read_key(o->key, &key, &err);
     /* flags that need others */
     if (status == TRM_OK && o->key != NULL && o->table == NULL) {
-        status = app_fail(&err, TRM_INVALID, "--key %s: --table says of which table", o->key);
+        status = app_fail(&err, TRM_INVALID, "--key %s: --key needs --table", o->key);
     }
     if (status == TRM_OK && o->top > 0 &&
         (o->table == NULL || o->key != NULL || names_servers(app->parsed.arguments[0]))) {

@@ -349,7 +349,7 @@ static int finish(const job *j, trm_status status, const trm_error *err) {
         int code = app_signal_exit_code();
         app_print_progress("stopped after step %llu%s%s\n",
                            (unsigned long long)trm_model_global_step(j->model),
-                           code == 0 ? " with the rank that was asked to" : "",
+                           code == 0 ? " because another rank received a signal" : "",
                            j->app->o.output != NULL ? "; --resume continues" : "");
         tell_done(j);
         return code != 0 ? code : 128 + SIGTERM;

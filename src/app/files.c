@@ -26,7 +26,8 @@ trm_status app_read_text(const char *path, char **out, trm_error *err) {
         return text == NULL ? app_fail(err, TRM_NOMEM, "no memory for %.200s", path)
                : failed
                    ? app_fail(err, TRM_IO, "%.200s cannot be read", path)
-                   : app_fail(err, TRM_CORRUPT, "%.200s: more than 1 MB, no such file is", path);
+                   : app_fail(err, TRM_CORRUPT,
+                              "%.200s: larger than 1 MB, the limit for this kind of file", path);
     }
     text[length] = '\0';
     *out = text;

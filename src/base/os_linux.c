@@ -242,7 +242,7 @@ trm_status trmi_os_remove_tree(const trmi_os *os, const char *path, trm_error *e
     os = or_real(os);
     struct stat info;
     if (lstat(path, &info) != 0) {
-        return errno == ENOENT ? TRM_OK : TRMI_FAIL_SYS(err, "%s: cannot look at it", path);
+        return errno == ENOENT ? TRM_OK : TRMI_FAIL_SYS(err, "%s: cannot be examined", path);
     }
     if (!S_ISDIR(info.st_mode)) {
         return os->unlink(os->context, path) == 0 || errno == ENOENT

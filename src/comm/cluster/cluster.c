@@ -460,10 +460,11 @@ static trm_status resolve_cluster(const trm_cluster_flags *flags, const trmi_env
                          winner->source, winner->rank);
     }
     if (winner->rank < 0 && inside && !winner->rank_later) {
-        return TRMI_FAIL(err, TRM_INVALID,
-                         "%s has %d ranks, but nothing says which one this is; set RANK_ID (0 to "
-                         "%d)",
-                         winner->source, winner->size, winner->size - 1);
+        return TRMI_FAIL(
+            err, TRM_INVALID,
+            "%s has %d ranks, but no variable gives this process's rank; set RANK_ID (0 to "
+            "%d)",
+            winner->source, winner->size, winner->size - 1);
     }
     if (winner->rank >= winner->size && winner->size > 0) {
         return TRMI_FAIL(err, TRM_INVALID, "%s: rank %d of %d; 0 to %d expected", winner->source,

@@ -672,7 +672,7 @@ static void tables_and_environment_agree(void **state) {
     static const struct {
         const char *one, *two, *message;
     } cases[] = {
-        {"A=", "B=", "nothing says which one this is; set RANK_ID (0 to 1)"},
+        {"A=", "B=", "no variable gives this process's rank; set RANK_ID (0 to 1)"},
         {"RANK_ID=2", "B=", "RANK_ID=2, but the rank table has 2 ranks"},
         {"RANK_ID=1", "RANK_SIZE=8", "RANK_SIZE=8, but the rank table has 2 ranks"},
         {"RANK_ID=1", "DEVICE_ID=1", "DEVICE_ID=1, but rank 1 has device_id 5 in the rank table"},

@@ -521,9 +521,10 @@ static trm_status check_counts(const trmi_tfconfig *config, const char *source, 
     }
     if (config->jobs[TRM_ROLE_CHIEF].count + config->jobs[TRM_ROLE_WORKER].count == 0 &&
         !config->sparse) {
-        return TRMI_FAIL(err, TRM_INVALID,
-                         "%s: neither a worker nor a chief is listed; nobody would train",
-                         path_text(source, "cluster").text);
+        return TRMI_FAIL(
+            err, TRM_INVALID,
+            "%s: neither a worker nor a chief is listed; at least one of them must train",
+            path_text(source, "cluster").text);
     }
     return TRM_OK;
 }

@@ -253,7 +253,7 @@ static void handle_signal(trmi_launch *launch, job_state *job, int number) {
     }
     if (job->stop_signal == 0) {
         job->stop_signal = number;
-        trmi_launch_print(launch->options, "signal %d: all processes are told to end", number);
+        trmi_launch_print(launch->options, "signal %d: sending SIGTERM to all processes", number);
         begin_ending(launch, job, number);
     } else {
         job->killed = true;
@@ -360,7 +360,7 @@ static void keep_time(trmi_launch *launch, job_state *job, double now) {
         if (now - job->drain_time >= drain && !job->drained) {
             job->drained = true;
             trmi_launch_print(launch->options,
-                              "all workers have ended; the parameter servers are told to");
+                              "all workers have ended; sending SIGTERM to the parameter servers");
             for (int32_t t = 0; t < launch->count; t++) {
                 trmi_launch_signal(launch, &launch->tasks[t], SIGTERM);
             }

@@ -400,7 +400,7 @@ static void roles_get_their_tf_config(void **state) {
     assert_int_equal(result.exit_code, 2);
     assert_int_equal(result.failed_role, TRM_ROLE_EVALUATOR);
     assert_true(has(&all.say, "training goes on without it"));
-    assert_true(has(&all.say, "the parameter servers are told to"));
+    assert_true(has(&all.say, "sending SIGTERM to the parameter servers"));
     trm_cluster *cluster;
     trm_error err;
     for (int i = 0; i < 3; i++) {

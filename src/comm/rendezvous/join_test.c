@@ -114,7 +114,7 @@ static void a_scheduler_without_a_job_ends(void **state) {
     choose_port();
     join(&one);
     assert_int_equal(one.status, TRM_END);
-    assert_non_null(strstr(one.err.message, "no rank 0 at 127.0.0.1:"));
+    assert_non_null(strstr(one.err.message, "no rank 0 answered at 127.0.0.1:"));
 }
 
 static const char *hccl_lookup(void *context, const char *name) {

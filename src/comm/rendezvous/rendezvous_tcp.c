@@ -309,7 +309,7 @@ static trm_status prepare_join(const trm_cluster *cluster, const trm_join_option
     }
     if (info->rendezvous == NULL) {
         return TRMI_FAIL(err, TRM_INVALID,
-                         "%s says rank %d of %d, but nothing says where rank 0 is; set "
+                         "%s says rank %d of %d, but no address of rank 0 is set; set "
                          "TRIREME_RENDEZVOUS=host:port (or --rendezvous) on every rank",
                          info->source, info->rank, info->size);
     }

@@ -146,8 +146,9 @@ trm_status trmi_link_next(trmi_link *link, trmi_frame *frame, trm_error *err) {
     trmi_frame_head head;
     /* Check the head, before the whole frame has arrived. */
     if (!trmi_frame_decode(wire, TRMI_SERVICE_RENDEZVOUS, &head)) {
-        return TRMI_FAIL(err, TRM_CORRUPT, "frame %llu is none of ours (bytes %02x %02x %02x %02x)",
-                         number, wire[0], wire[1], wire[2], wire[3]);
+        return TRMI_FAIL(err, TRM_CORRUPT,
+                         "frame %llu has another magic number (bytes %02x %02x %02x %02x)", number,
+                         wire[0], wire[1], wire[2], wire[3]);
     }
     if (head.type < TRMI_FRAME_PING || head.type > TRMI_FRAME_WELCOME) {
         return TRMI_FAIL(err, TRM_CORRUPT, "frame %llu has unknown type %u", number, head.type);

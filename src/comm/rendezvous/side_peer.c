@@ -54,7 +54,7 @@ trm_status trmi_welcome_decode(trmi_side *side, const uint8_t *wire, size_t byte
     int32_t rank = (int32_t)trmi_get32(wire), size = (int32_t)trmi_get32(wire + 4);
     if (size != expected_size || rank < 1 || rank >= size ||
         bytes != TRMI_WELCOME_HEAD + (size_t)size * TRMI_WELCOME_ENTRY) {
-        return TRMI_FAIL(err, TRM_CORRUPT, "rank 0's welcome makes no sense (rank %d of %d)", rank,
+        return TRMI_FAIL(err, TRM_CORRUPT, "rank 0's welcome is malformed (rank %d of %d)", rank,
                          size);
     }
     memcpy(nonce, wire + 16, 32);
@@ -190,8 +190,8 @@ static trm_status wait_for_welcome(trmi_side *side, trmi_join *join, trmi_link *
         /* rank 0 reports the missing ranks a little earlier */
         if (now >= deadline + answer_seconds) {
             return TRMI_FAIL(err, TRM_TIMEOUT,
-                             "rank %d waited %.0f s at %s for the other ranks; rank 0 does not say "
-                             "who is missing",
+                             "rank %d waited %.0f s at %s for the other ranks; rank 0 has not "
+                             "reported the missing ranks",
                              join->hello.rank, now - start, join->place.text);
         }
         if (now - said >= say_seconds) {

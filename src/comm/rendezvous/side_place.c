@@ -353,7 +353,7 @@ static trm_status read_published(const char *path, char host[TRMI_HOST_BYTES], i
     text[length > 0 ? length : 0] = '\0';
     if (sscanf(text, "trireme 1\n%63s %d\n%64[0-9a-f]\n", host, port, hex) != 3 ||
         strlen(hex) != 64 || *port < 1 || *port > 65535) {
-        return TRMI_FAIL(err, TRM_INVALID, "rendezvous file %s is none of ours; remove it",
+        return TRMI_FAIL(err, TRM_INVALID, "%s is not a rendezvous file of trireme; remove it",
                          trmi_short_name(path, name));
     }
     for (int i = 0; i < 32; i++) {

@@ -244,7 +244,7 @@ static void missing_ranks_are_named(void **state) {
     assert_non_null(strstr(ranks[0].err.message, "this host has no such address"));
     prepare(ranks, 2, NULL, 0.3);
     join_rank(&ranks[0]);
-    assert_non_null(strstr(ranks[0].err.message, "nothing says where rank 0 is"));
+    assert_non_null(strstr(ranks[0].err.message, "no address of rank 0 is set"));
     prepare(ranks, 2, "unix:relative", 0.3);
     join_rank(&ranks[0]);
     assert_non_null(strstr(ranks[0].err.message, "an absolute path"));

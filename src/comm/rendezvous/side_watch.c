@@ -43,9 +43,10 @@ static trm_status find_root(trmi_join *join, trmi_link *link, trm_error *err) {
         }
         double now = trmi_os_now();
         if (now - start >= limit) {
-            return TRMI_FAIL(err, TRM_END,
-                             "no rank 0 at %s in %.0f s: the job has ended, or was never started",
-                             join->place.text, limit);
+            return TRMI_FAIL(
+                err, TRM_END,
+                "no rank 0 answered at %s in %.0f s: the job has ended, or was never started",
+                join->place.text, limit);
         }
         if (now - said >= say_seconds) {
             said = now;

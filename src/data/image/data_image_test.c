@@ -655,7 +655,7 @@ static void open_builds_the_guides_pipelines(void **state) {
     CHECK_FAILS(trm_dataset_open(&spec, &data, &err), TRM_INVALID, err, "exact pipeline");
     CHECK_OK(trmi_os_make_dirs(NULL, in_folder("empty"), &err), err);
     spec = (trm_dataset_spec){.path = in_folder("empty")};
-    CHECK_FAILS(trm_dataset_open(&spec, &data, &err), TRM_INVALID, err, "what data is this");
+    CHECK_FAILS(trm_dataset_open(&spec, &data, &err), TRM_INVALID, err, "unknown kind of data");
 }
 
 static void bench_measures(void **state) {

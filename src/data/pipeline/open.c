@@ -160,7 +160,7 @@ static trm_status detect(const trm_dataset_spec *spec, const char **out, trm_err
     if (*out == NULL) {
         return TRMI_FAIL(
             err, TRM_INVALID,
-            "%s: what data is this? expected *batch*.bin, class folders, TFRecords, or "
+            "%s: unknown kind of data; expected *batch*.bin, class folders, TFRecords, or "
             "a Criteo, CSV, libsvm, slot, .bin, .txt or .jsonl file; name it with --dataset",
             spec->path);
     }

@@ -175,7 +175,8 @@ static trm_status check_source(own_source *own, trm_error *err) {
     if (s->read == NULL || s->samples < 1 || s->classes < 0 || s->classes > INT32_MAX ||
         s->field_count < 1 || s->field_count > TRM_MAX_BATCH_FIELDS) {
         return TRMI_FAIL(err, TRM_INVALID,
-                         "data of one's own: %lld samples of %d fields, %lld classes%s; a read "
+                         "data of the program (trm_dataset_callback): %lld samples of %d fields, "
+                         "%lld classes%s; a read "
                          "function, at least one sample and 1 to %d fields expected",
                          (long long)s->samples, (int)s->field_count, (long long)s->classes,
                          s->read == NULL ? ", no read function" : "", TRM_MAX_BATCH_FIELDS);

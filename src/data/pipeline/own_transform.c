@@ -30,10 +30,11 @@ trm_status trmi_check_transforms(const trm_dataset *dataset, trm_error *err) {
     for (int32_t i = 0; dataset->own_count > 0 && i < dataset->field_count; i++) {
         const trmi_field *field = &dataset->fields[i];
         if (field->ragged || field->shape.dim[0] != dataset->batch_size) {
-            return TRMI_FAIL(err, TRM_INVALID,
-                             "a transform of one's own: field '%s' has not one row a sample; only "
-                             "datasets of such fields take one",
-                             field->name);
+            return TRMI_FAIL(
+                err, TRM_INVALID,
+                "a transform of the program: field '%s' has not one row a sample; only "
+                "datasets of such fields take one",
+                field->name);
         }
     }
     return TRM_OK;
@@ -72,7 +73,7 @@ trm_status trm_dataset_transform(trm_dataset *dataset, trm_sample_transform tran
                                  void *context, trm_error *err) {
     TRMI_NEED(err, dataset, (const void *)(uintptr_t)transform);
     if (dataset->sealed || dataset->own_count == TRMI_MAX_OWN_TRANSFORMS) {
-        return TRMI_FAIL(err, TRM_INVALID, "a transform of one's own: %s",
+        return TRMI_FAIL(err, TRM_INVALID, "a transform of the program: %s",
                          dataset->sealed ? "the dataset is being read; refine it before"
                                          : "at most 4 expected, this is the fifth");
     }

@@ -348,7 +348,8 @@ void trmi_client_drop(trm_ps_client *client, trmi_server_connection *peer) {
 static void say_lost(const trm_ps_client *client, const trmi_server_connection *peer, double since,
                      double deadline, const trm_error *why) {
     trmi_log(TRM_LOG_WARN, "ps",
-             "worker %u: server %d (%s) has gone since %.0f s, waiting for it for %.0f s more: %s",
+             "worker %u: server %d (%s) has been disconnected for %.0f s, waiting for it for %.0f "
+             "s more: %s",
              client->worker, peer->number, peer->address, trmi_os_now() - since,
              deadline - trmi_os_now(), why != NULL ? why->message : "no answer");
 }
@@ -629,7 +630,7 @@ trm_status trmi_client_progress(trm_ps_client *client, trmi_server_connection *p
         if (status == TRM_TIMEOUT && client->options.lost != NULL &&
             client->options.lost(client->options.context)) {
             return TRMI_FAIL(err, TRM_PEER,
-                             "another worker has gone while this one waited for server %d",
+                             "another worker disconnected while this one waited for server %d",
                              peer->number);
         }
         if (status == TRM_TIMEOUT && gives_up(client, begin)) {

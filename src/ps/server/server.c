@@ -471,8 +471,8 @@ static trm_status make_token(trm_ps_server *server, const char *host, trm_error 
         memcpy(server->token, given, sizeof server->token);
     } else if (!trmi_is_loopback(host)) {
         return TRMI_FAIL(err, TRM_INVALID,
-                         "server %d: listening on %s needs the job's token: anyone who reaches the "
-                         "port could read and write the tables",
+                         "server %d: listening on %s needs the job's token: otherwise every "
+                         "process that reaches the port could read and write the tables",
                          server->options.server, host);
     } else {
         TRMI_TRY(trmi_net_random(server->token, sizeof server->token, err));

@@ -110,7 +110,8 @@ bool trmi_chief_order(trm_ps_server *server, trmi_request *r) {
     bool passed = false;
     double silent = silent_seconds(server, trmi_os_now());
     if (server->options.server != 0 || r->link == NULL || r->link->worker < 0) {
-        TRMI_FAIL(&r->err, TRM_INVALID, "server %d: workers ask server 0 who the chief is",
+        TRMI_FAIL(&r->err, TRM_INVALID,
+                  "server %d: only server 0 answers which worker is the chief",
                   server->options.server);
         return false;
     }

@@ -419,7 +419,7 @@ static int64_t missing_worker(const trm_ps_server *server) {
 /* Sets the error of a pull that waited too long where pushes are staged. Only server 0 waits for
  * workers; the other servers wait until a worker brings them the step. */
 static void say_step(const trm_ps_server *server, trmi_request *r) {
-    char whom[64] = "its step has not been told here";
+    char whom[64] = "its step has not reached this server";
     int64_t who = server->options.server == 0 ? missing_worker(server) : -2;
     if (who != -2) {
         snprintf(whom, sizeof whom,

@@ -53,7 +53,7 @@ trm_status trmi_checkpoint_read_manifest(const char *path, trmi_checkpoint_manif
         return errno == ENOENT
                    ? TRMI_FAIL(err, TRM_CORRUPT, "%s: missing: the checkpoint is not complete",
                                trmi_path_tail(file))
-                   : TRMI_FAIL_SYS(err, "%s: cannot look at it", trmi_path_tail(file));
+                   : TRMI_FAIL_SYS(err, "%s: cannot be examined", trmi_path_tail(file));
     }
     if (!S_ISREG(info.st_mode)) {
         return TRMI_FAIL(err, TRM_CORRUPT, "%s: not a regular file", trmi_path_tail(file));

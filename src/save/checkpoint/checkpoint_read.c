@@ -244,7 +244,7 @@ trm_status trm_checkpoint_open(const char *path, const trm_checkpoint_open_optio
     trimmed[length] = '\0';
     bool there = stat(trimmed, &info) == 0;
     if (!there && errno != ENOENT) {
-        return TRMI_FAIL_SYS(err, "%s: cannot look at it", trmi_path_tail(trimmed));
+        return TRMI_FAIL_SYS(err, "%s: cannot be examined", trmi_path_tail(trimmed));
     }
     if (there && !S_ISDIR(info.st_mode)) {
         return TRMI_FAIL(err, TRM_INVALID,

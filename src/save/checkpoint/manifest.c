@@ -110,7 +110,7 @@ static trm_status check_guard(const char *text, size_t bytes, const char *path, 
     if (memcmp(text + bytes - TAIL_BYTES, wanted, TAIL_BYTES) != 0) {
         return TRMI_FAIL(err, TRM_CORRUPT,
                          "%s: damaged: its bytes 0 to %zu have the checksum %s, "
-                         "its last line says otherwise",
+                         "the last line has another",
                          trmi_path_tail(path), bytes - TAIL_BYTES, checksum);
     }
     return TRM_OK;

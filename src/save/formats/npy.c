@@ -55,7 +55,7 @@ static trm_status take_descr(const char *descr, const char *what, trmi_npy *out,
             return TRM_OK;
         }
     }
-    return TRMI_FAIL(err, TRM_UNSUPPORTED, "%s: type '%s' is none that we read", what, descr);
+    return TRMI_FAIL(err, TRM_UNSUPPORTED, "%s: type '%s' is not supported", what, descr);
 }
 
 /* ---- the dict -------------------------------------------------------------------------- */

@@ -137,7 +137,7 @@ static void headers_are_read_strictly(void **state) {
         {"{'descr': '|O', 'fortran_order': False, 'shape': (2,), }", "pickle", 16, TRM_UNSUPPORTED},
         {"{'descr': '>f4', 'fortran_order': False, 'shape': (1,), }", "big-endian", 4,
          TRM_UNSUPPORTED},
-        {"{'descr': '<U5', 'fortran_order': False, 'shape': (1,), }", "none that we read", 20,
+        {"{'descr': '<U5', 'fortran_order': False, 'shape': (1,), }", "is not supported", 20,
          TRM_UNSUPPORTED},
         {"{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (1,), }", "no records", 4,
          TRM_CORRUPT},

@@ -266,9 +266,9 @@ static void graphs_that_cannot_run_are_not_written(void **state) {
     trm_onnx_node relu = {
         .op = "Relu", .inputs = x, .input_count = 1, .outputs = y, .output_count = 1};
     for (int fault = 0; fault < 7; fault++) {
-        static const char *const messages[] = {"node 0 (Relu) uses z, which nothing before",
-                                               "value y is made twice",
-                                               "nothing makes its output z",
+        static const char *const messages[] = {"node 0 (Relu) uses z, which no earlier",
+                                               "value y is defined twice",
+                                               "output z is not defined",
                                                "no output",
                                                "not UTF-8",
                                                "has no data",

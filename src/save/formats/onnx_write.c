@@ -78,15 +78,15 @@ static trm_status check_uses(const trm_onnx_model *model, const definition *all,
             const definition *found = look_up(all, count, node->inputs[i]);
             if (node->inputs[i][0] != '\0' && (found == NULL || found->node >= n)) {
                 return TRMI_FAIL(err, TRM_INVALID,
-                                 "ONNX model %.40s: node %" PRId64 " (%.30s) uses %.60s, which "
-                                 "nothing before it makes",
+                                 "ONNX model %.40s: node %" PRId64
+                                 " (%.30s) uses %.60s, which no earlier node defines",
                                  model->graph_name, n, node->op, node->inputs[i]);
             }
         }
     }
     for (int64_t i = 0; i < model->output_count; i++) {
         if (look_up(all, count, model->outputs[i].name) == NULL) {
-            return TRMI_FAIL(err, TRM_INVALID, "ONNX model %.40s: nothing makes its output %.60s",
+            return TRMI_FAIL(err, TRM_INVALID, "ONNX model %.40s: output %.60s is not defined",
                              model->graph_name, model->outputs[i].name);
         }
     }
@@ -154,7 +154,7 @@ static trm_status check_graph(const trm_onnx_model *model, trm_error *err) {
             status = TRMI_FAIL(err, TRM_INVALID, "ONNX model %.40s: a value without a name",
                                model->graph_name);
         } else if (i > 0 && strcmp(all[i - 1].name, all[i].name) == 0) {
-            status = TRMI_FAIL(err, TRM_INVALID, "ONNX model %.40s: value %.80s is made twice",
+            status = TRMI_FAIL(err, TRM_INVALID, "ONNX model %.40s: value %.80s is defined twice",
                                model->graph_name, all[i].name);
         }
     }

@@ -280,7 +280,7 @@ trm_status trm_inspect(const char *path, const trm_inspect_options *options, trm
     trmi_mapping mapping = {0};
     /* The path: a directory, or a file that can be mapped. */
     if (stat(path, &info) != 0) {
-        return TRMI_FAIL_SYS(err, "%s: cannot look at it", trmi_path_tail(path));
+        return TRMI_FAIL_SYS(err, "%s: cannot be examined", trmi_path_tail(path));
     }
     trm_probe probe = {.path = path, .is_directory = S_ISDIR(info.st_mode)};
     if (!probe.is_directory) {

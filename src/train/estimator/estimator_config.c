@@ -75,8 +75,8 @@ static trm_status check_sharing(const trm_estimator *e, trm_error *err) {
         return TRMI_FAIL(err, TRM_INVALID,
                          s->backup_workers > 0 ? "backup_workers: hybrid workers reduce their "
                                                  "gradients together, none can be left out"
-                                               : "lent samples: hybrid workers need as many "
-                                                 "batches as the others; leave lend as it is");
+                                               : "lent samples: hybrid workers must all have the "
+                                                 "same number of batches; leave lend as it is");
     }
     if (s->cache_rows < 0 || s->cache_staleness < 0) {
         return TRMI_FAIL(err, TRM_INVALID,

@@ -143,7 +143,7 @@ static void configurations_are_held_against_themselves(void **state) {
         {{.cluster = cluster, .distribute = &hybrid_backup, .mix_compile_mode = true},
          "none can be left out"},
         {{.cluster = cluster, .distribute = &lent_hybrid, .mix_compile_mode = true},
-         "as many batches as the others"},
+         "the same number of batches"},
         {{.cluster = cluster, .distribute = &old_rows, .mix_compile_mode = true},
          "the synchronous mode allows no age"},
         {{.cluster = cluster, .distribute = &older_rows, .mix_compile_mode = true},

@@ -76,7 +76,7 @@ static trm_status settle_meshes(trm_planner *p, trm_error *err) {
     if (p->options.ranks > 0 && p->ranks != p->options.ranks) {
         char mesh[48];
         bool from_file = text == NULL && p->given->file != NULL;
-        return TRMI_FAIL(err, TRM_INVALID, "%.100s%smesh %s has %d ranks, %d are asked for",
+        return TRMI_FAIL(err, TRM_INVALID, "%.100s%smesh %s has %d ranks, -n or ranks is %d",
                          from_file ? p->given->file : "", from_file ? ": " : "",
                          trmi_mesh_text(&p->drive.meshes[0].mesh, mesh, sizeof mesh), (int)p->ranks,
                          (int)p->options.ranks);
