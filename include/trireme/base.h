@@ -42,7 +42,7 @@ extern "C" {
 #endif
 
 #define TRM_VERSION_MAJOR 0
-#define TRM_VERSION_MINOR 1
+#define TRM_VERSION_MINOR 2
 #define TRM_VERSION_PATCH 0
 
 #if defined(__GNUC__)
