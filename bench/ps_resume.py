@@ -101,6 +101,8 @@ class Job:
         except ProcessLookupError:
             pass
         self.process.wait()
+        while self.roles() and time.time() < end:  # the launcher's children end a moment after it
+            time.sleep(0.02)
         return not over
 
     def finish(self):

@@ -3,6 +3,7 @@
  * of its process in a PS-Worker job: chief, worker, server, evaluator, or a job of one process.
  *
  *       model_dir/  checkpoint, ckpt-100/ ...   the chief's: weights, for evaluation and export
+ *                   states.bin                  running statistics of a synchronous chief (states_file.h)
  *                   job.id                      32 random bytes, by which servers recognise the folder
  *                   ps/                         the servers': tables, slots, logs; what a restart needs
  *                   job.json                    {"state": "running" | "done" | "failed", ..., "dealt": stretches (dealt.h)}
@@ -78,6 +79,9 @@ void trmi_estimator_say(const trm_estimator *e, const char *format, ...) TRM_PRI
 bool trmi_estimator_lends(const trm_estimator *e);
 /* Returns whether each synchronous trainer reads a fixed shard (dealt.h). */
 bool trmi_estimator_deals(const trm_estimator *e);
+/* Returns whether the chief keeps its running statistics after each batch (states_file.h): in step
+ * with the servers, so that a batch has one number. */
+bool trmi_estimator_keeps_states(const trm_estimator *e);
 /* Returns whether a stop was requested. */
 bool trmi_estimator_stopped(const trm_estimator *e);
 /* Sleeps until `seconds` have passed or a stop is requested. */

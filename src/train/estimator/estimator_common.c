@@ -36,6 +36,11 @@ bool trmi_estimator_deals(const trm_estimator *e) {
            (e->strategy.hybrid || e->strategy.mode != TRM_PS_ASYNC);
 }
 
+bool trmi_estimator_keeps_states(const trm_estimator *e) {
+    return e->strategy.mode == TRM_PS_SYNC && !e->strategy.hybrid && trmi_estimator_deals(e) &&
+           e->config.model_dir != NULL;
+}
+
 bool trmi_estimator_stopped(const trm_estimator *e) { return atomic_load(&e->stop) != 0; }
 
 /* Contract in estimator.h. Sleeps in short pieces, so that a stop is noticed. */

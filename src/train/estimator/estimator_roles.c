@@ -18,6 +18,7 @@
 #include "train/model.h"
 #include "train/estimator/warm_start.h"
 #include "train/estimator/remote.h"
+#include "train/estimator/states_file.h"
 
 #include "base/error.h"
 #include "base/log.h"
@@ -269,8 +270,8 @@ static bool has_states(const trm_model *model) {
     return any;
 }
 
-/* Loads running statistics (batch norm) of the newest checkpoint after a restart: servers do not
- * hold them. An error is only logged, because training corrects them; so is that the servers' logs
+/* Loads running statistics (batch norm) after a restart: of a synchronous chief those of its latest
+ * batch (states_file.h), else those of the newest checkpoint. Servers do not hold them. An error is only logged, because training corrects them; so is that the servers' logs
  * go further than the checkpoint. */
 static void restore_states(const trainer *t) {
     trm_error err;
@@ -280,6 +281,10 @@ static void restore_states(const trainer *t) {
     const bool step_found = dir != NULL && trm_checkpoint_latest(dir, &step, NULL) == TRM_OK;
     if (step_found && trm_model_load(t->model, dir, true, &skipped, &err) != TRM_OK) {
         trmi_log(TRM_LOG_WARN, "train", "running statistics begin anew: %s", err.message);
+    } else if (t->e->is_chief && trmi_estimator_keeps_states(t->e) &&
+               trmi_states_load(dir, t->model->train.exec,
+                                trmi_remote_position(t->model->remote))) {
+        return; /* those of the batch that the servers have */
     } else if (step_found && t->e->is_chief && has_states(t->model) &&
                (uint64_t)step < trm_model_global_step(t->model)) {
         trmi_log(

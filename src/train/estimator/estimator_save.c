@@ -16,6 +16,7 @@
 #include "train/export/gather.h"
 #include "train/model.h"
 #include "train/estimator/remote.h"
+#include "train/estimator/states_file.h"
 
 #include "base/error.h"
 #include "base/log.h"
@@ -41,9 +42,12 @@ typedef struct saver {
     const trmi_remote *remote;
     trm_ps_batch *batch; /* request that reads rows of tables, and its keys */
     uint64_t keys[READ_ROWS];
-    int64_t table_bytes; /* most bytes of tables in a checkpoint */
-    bool servers_save;   /* the servers have a folder */
-    uint64_t step;       /* step of the latest checkpoint */
+    int64_t table_bytes;      /* most bytes of tables in a checkpoint */
+    bool servers_save;        /* the servers have a folder */
+    uint64_t step;            /* step of the latest checkpoint */
+    trmi_states_file *states; /* NULL: not written */
+    bool states_done;         /* none are written any more */
+    int64_t batches;          /* of this worker, the current one included */
     /* a checkpoint has been written by this chief */
     bool any;
     bool left_out; /* the latest save found no room on the disk */
@@ -289,6 +293,7 @@ static trm_status follow(saver *s, const trm_progress *p, bool now, trm_error *e
 static trm_status saver_begin(void *context, const trm_progress *p, trm_error *err) {
     saver *s = context;
     s->estimator->acts = false;
+    s->batches = trmi_remote_position(p->model->remote);
     TRMI_TRY(trmi_chief_role_query(&s->duty, true, err));
     return s->duty.mine ? begin_chief_work(s, p, lock_seconds, err) : TRM_OK;
 }
@@ -316,6 +321,33 @@ static trm_status save(saver *s, const trm_progress *p, bool last, trm_error *er
         return status;
     }
     lay_down(s);
+    return TRM_OK;
+}
+
+/* Keeps the running statistics of the chief, before the batch's push: whether the servers have the
+ * push or not when this process dies, the file has the statistics that belong to their rows. */
+static trm_status saver_gradients(void *context, const trm_progress *p, trm_error *err) {
+    saver *s = context;
+    const trm_run_config *c = &s->estimator->config;
+    trm_error why;
+    (void)err;
+    s->batches++;
+    if (!s->estimator->acts || !trmi_estimator_keeps_states(s->estimator) || s->states_done) {
+        return TRM_OK;
+    }
+    trm_status status = TRM_OK;
+    if (s->states == NULL) {
+        status = trmi_states_open(c->model_dir, p->model->train.exec, &s->states, &why);
+        s->states_done = s->states == NULL; /* nothing to keep */
+    }
+    if (status == TRM_OK && s->states != NULL) {
+        status = trmi_states_write(s->states, p->model->train.exec, s->batches, &why);
+    }
+    if (status != TRM_OK) {
+        s->states_done = true;
+        trmi_log(TRM_LOG_WARN, "train",
+                 "%s: a restart takes running statistics of the newest checkpoint", why.message);
+    }
     return TRM_OK;
 }
 
@@ -409,6 +441,7 @@ static void saver_destroy(void *context) {
     saver *s = context;
     (void)!trm_checkpoint_writer_close(s->writer, NULL);
     trm_ps_batch_destroy(s->batch);
+    trmi_states_close(s->states);
     trmi_free(s);
 }
 
@@ -421,6 +454,7 @@ trm_callback trmi_ps_saver(trm_estimator *e, trm_ps_client *client) {
     s->client = client;
     s->duty = (trmi_chief_role){.estimator = e, .client = client};
     return (trm_callback){.on_begin = saver_begin,
+                          .on_gradients = saver_gradients,
                           .on_step_end = saver_step,
                           .on_end = saver_end,
                           .destroy = saver_destroy,
