@@ -3,12 +3,11 @@
  * in net.h. */
 #include "base/net_proof.h"
 
+#include "base/digest.h"
 #include "base/endian.h"
 #include "base/error.h"
 
 #include <openssl/crypto.h>
-#include <openssl/evp.h>
-#include <openssl/hmac.h>
 #include <string.h>
 #include <sys/random.h>
 
@@ -18,10 +17,8 @@ void trmi_net_mac(const uint8_t key[32], const char *label, const void *a, size_
                   const void *b, size_t b_bytes, uint8_t out[32]) {
     uint8_t text[16 + TRMI_HELLO_HEAD + TRMI_HELLO_DETAIL_MAX + TRMI_CHALLENGE_BYTES];
     size_t used = strlen(label) + 1;
-    unsigned length = 0;
     TRMI_ASSERT(used <= 16 && a_bytes <= TRMI_HELLO_HEAD + TRMI_HELLO_DETAIL_MAX &&
                 b_bytes <= TRMI_CHALLENGE_BYTES);
-    memset(out, 0, 32);
     memcpy(text, label, used);
     memcpy(text + used, a, a_bytes);
     used += a_bytes;
@@ -29,7 +26,7 @@ void trmi_net_mac(const uint8_t key[32], const char *label, const void *a, size_
         memcpy(text + used, b, b_bytes);
         used += b_bytes;
     }
-    HMAC(EVP_sha256(), key, 32, text, used, out, &length);
+    (void)trmi_hmac_sha256(key, text, used, out);
 }
 
 trm_status trmi_net_random(void *out, size_t bytes, trm_error *err) {

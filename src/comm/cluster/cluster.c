@@ -12,11 +12,11 @@
 #include "comm/cluster/cluster_claim.h"
 
 #include "base/arguments.h"
+#include "base/digest.h"
 #include "base/error.h"
 #include "comm/cluster/cluster_addr.h"
 #include "comm/cluster/cluster_json.h"
 
-#include <openssl/evp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -291,9 +291,7 @@ static trm_status choose_claim(trmi_claims *claims, trmi_claim **out, trm_error 
 
 /* SHA-256 of a text. */
 static void hash_text(const char *text, uint8_t out[32]) {
-    unsigned length = 32;
-    memset(out, 0, 32);
-    EVP_Digest(text, strlen(text), out, &length, EVP_sha256(), NULL);
+    (void)trmi_sha256(text, strlen(text), out);
 }
 
 /* Decides where rank 0 listens, unless a flag or TRIREME_RENDEZVOUS says it: at a unix socket for a

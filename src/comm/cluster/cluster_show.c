@@ -5,6 +5,7 @@
 #include "comm/cluster/cluster_addr.h"
 
 #include "base/arguments.h"
+#include "base/digest.h"
 #include "base/error.h"
 
 #include <openssl/evp.h>
@@ -78,12 +79,11 @@ const char *trm_cluster_warning(const trm_cluster *cluster, int32_t index) {
 /* The digest covers the size, the rank table, and roles with addresses. */
 void trm_cluster_digest(const trm_cluster *cluster, uint8_t digest[32]) {
     TRMI_NEED_OR(, NULL, cluster, digest);
-    EVP_MD_CTX *context = EVP_MD_CTX_new();
+    EVP_MD_CTX *context = trmi_sha256_begin();
     char head[48];
     int length = snprintf(head, sizeof head, "size %d\n", cluster->info.size);
     memset(digest, 0, 32);
-    if (context == NULL || EVP_DigestInit_ex(context, EVP_sha256(), NULL) != 1) {
-        EVP_MD_CTX_free(context);
+    if (context == NULL) {
         return;
     }
     EVP_DigestUpdate(context, head, (size_t)length);

@@ -10,6 +10,7 @@
 #include "comm/cluster/ranktable.h"
 
 #include "base/arguments.h"
+#include "base/digest.h"
 #include "base/error.h"
 #include "base/os.h"
 
@@ -200,10 +201,9 @@ bool trm_rank_table_pod(const trm_rank_table *table, const char *pod_name, int32
 void trm_rank_table_digest(const trm_rank_table *table, uint8_t digest[32]) {
     TRMI_NEED_OR(, NULL, table, digest);
     /* Without memory for the hash, the digest is 0. */
-    EVP_MD_CTX *context = EVP_MD_CTX_new();
+    EVP_MD_CTX *context = trmi_sha256_begin();
     memset(digest, 0, 32);
-    if (context == NULL || EVP_DigestInit_ex(context, EVP_sha256(), NULL) != 1) {
-        EVP_MD_CTX_free(context);
+    if (context == NULL) {
         return;
     }
     for (int32_t r = 0; r < table->size; r++) {

@@ -13,6 +13,7 @@
 #include "comm/rendezvous/side.h"
 
 #include "base/arguments.h"
+#include "base/digest.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/memory.h"
@@ -21,7 +22,6 @@
 
 #include <fcntl.h>
 #include <openssl/evp.h>
-#include <openssl/hmac.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
@@ -73,9 +73,7 @@ static trm_status side_check(trm_bootstrap *bootstrap, trm_error *err) {
 
 /* Computes the HMAC-SHA256 of `data` with the secret that all ranks of the job share. */
 static void side_sign(trm_bootstrap *bootstrap, const void *data, size_t bytes, uint8_t mac[32]) {
-    unsigned length = 32;
-    memset(mac, 0, 32);
-    HMAC(EVP_sha256(), side_of(bootstrap)->secret, 32, data, bytes, mac, &length);
+    (void)trmi_hmac_sha256(side_of(bootstrap)->secret, data, bytes, mac);
 }
 
 /* Leaves the job and frees everything. Accepts a partly created side channel. */
@@ -144,7 +142,6 @@ static const trmi_bootstrap_table lone_table = {.name = "single",
 static void host_identity(const trm_join_options *options, trmi_hello *hello) {
     char text[256] = "", link[64];
     size_t used = 0;
-    unsigned length = 32;
     /* The boot, and then the name spaces of the network and of shared memory. */
     int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
     if (fd >= 0) {
@@ -166,7 +163,7 @@ static void host_identity(const trm_join_options *options, trmi_hello *hello) {
         used = (size_t)snprintf(text, sizeof text, "named %.200s", options->host_name);
         snprintf(hello->host, sizeof hello->host, "%.47s", options->host_name);
     }
-    EVP_Digest(text, used, hello->host_id, &length, EVP_sha256(), NULL);
+    (void)trmi_sha256(text, used, hello->host_id);
 }
 
 /* Computes base.cluster from the hosts' names, addresses and numbers of ranks. It does not use
@@ -174,8 +171,8 @@ static void host_identity(const trm_join_options *options, trmi_hello *hello) {
 static void digest_hosts(trmi_side *side, const int32_t *first) {
     char line[2 * TRMI_HOST_NAME_BYTES + 32];
     unsigned length = 32;
-    EVP_MD_CTX *context = EVP_MD_CTX_new();
-    bool good = context != NULL && EVP_DigestInit_ex(context, EVP_sha256(), NULL) == 1;
+    EVP_MD_CTX *context = trmi_sha256_begin();
+    bool good = context != NULL;
     for (int32_t h = 0; good && h < side->base.host_count; h++) {
         int32_t ranks = 0;
         for (int32_t r = 0; r < side->base.size; r++) {

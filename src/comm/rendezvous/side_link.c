@@ -10,14 +10,13 @@
  * the lock of the side channel. */
 #include "comm/rendezvous/side_link.h"
 
+#include "base/digest.h"
 #include "base/error.h"
 #include "base/memory.h"
 #include "base/net.h"
 #include "base/os.h"
 
 #include <openssl/crypto.h>
-#include <openssl/evp.h>
-#include <openssl/hmac.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -40,9 +39,8 @@ void trmi_link_close(trmi_link *link) {
 /* Computes the MAC of a frame whose check field contains zeros. */
 static void frame_mac(const uint8_t key[32], const uint8_t *frame, size_t bytes,
                       uint8_t out[TRMI_FRAME_CHECK_BYTES]) {
-    uint8_t full[EVP_MAX_MD_SIZE] = {0};
-    unsigned length = 0;
-    HMAC(EVP_sha256(), key, 32, frame, bytes, full, &length);
+    uint8_t full[32];
+    (void)trmi_hmac_sha256(key, frame, bytes, full);
     memcpy(out, full, TRMI_FRAME_CHECK_BYTES);
 }
 
