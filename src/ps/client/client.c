@@ -15,6 +15,7 @@
 #include "comm/rendezvous/token.h"
 
 #include <stddef.h>
+#include <math.h>
 #include <stdio.h>
 #include <unistd.h>
 
@@ -351,7 +352,7 @@ static void say_lost(const trm_ps_client *client, const trmi_server_connection *
              "worker %u: server %d (%s) has been disconnected for %.0f s, waiting for it for %.0f "
              "s more: %s",
              client->worker, peer->number, peer->address, trmi_os_now() - since,
-             deadline - trmi_os_now(), why != NULL ? why->message : "no answer");
+             fmax(deadline - trmi_os_now(), 0), why != NULL ? why->message : "no answer");
 }
 
 /* Repairs a connection: connects again until the deadline and sends everything unanswered again.

@@ -162,7 +162,7 @@ static void a_lost_server_is_named(void **state) {
     int32_t count;
     CHECK_FAILS(trm_ps_workers(client, workers, 4, &count, &err), TRM_PEER, err, "server 0: ");
     trm_log_set_sink(NULL, NULL, TRM_LOG_ERROR);
-    snprintf(expected, sizeof expected, "server 0 (%s) has gone", address);
+    snprintf(expected, sizeof expected, "server 0 (%s) has been disconnected", address);
     if (strstr(said, expected) == NULL) {
         fail_msg("said '%s', expected '%s'", said, expected);
     }
