@@ -38,7 +38,7 @@ mkdir "$folder/project"
 cat > "$folder/project/CMakeLists.txt" <<'END'
 cmake_minimum_required(VERSION 3.16)
 project(user C)
-find_package(Trireme 0.1 REQUIRED)
+find_package(Trireme 0.2 REQUIRED)
 add_executable(user ../program.c)
 target_link_libraries(user Trireme::trireme)
 END
