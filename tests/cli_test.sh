@@ -150,7 +150,7 @@ expect 0 "trireme run [--flag VALUE] -- PROGRAM" run --help
 
 # ---- too little memory: a message with numbers, before memory is taken
 expect 4 "GB" plan resnet50 --batch-size 4096 --image-size 224 --backend ref
-expect 4 "no plan fits 1 B; the one of least memory" train mlp --data synth --memory 1
+expect 4 "no plan fits 1 B; the smallest plan" train mlp --data synth --memory 1
 expect 4 "no plan fits 2.00 MB a rank" plan mlp -n 2 --links guess --no-measure --memory 2MB
 
 # ---- memory ends at different moments: exit code 4 and one line, no crash in a library (127: the libraries did not fit)

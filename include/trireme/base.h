@@ -236,7 +236,7 @@ typedef struct trm_machine {
 } trm_machine;
 /* Fills in what this machine and this build offer. Takes microseconds.
  *   threads  any */
-TRM_API void trm_machine_ask(trm_machine *out);
+TRM_API void trm_machine_describe(trm_machine *out);
 
 /* Returns the peak resident memory of this process in bytes.
  *   threads  any */

@@ -326,10 +326,10 @@ TRM_API TRM_MUST_USE trm_status trm_token_read(const char *path, uint8_t token[3
 
 /* Kinds of output of a job. */
 typedef enum trm_launch_stream {
-    TRM_LAUNCH_OUT = 1,  /* standard output of rank 0 (chief or worker 0), as it comes */
-    TRM_LAUNCH_ERR = 2,  /* its standard error */
-    TRM_LAUNCH_SAY = 3,  /* a line of the launcher itself, without newline */
-    TRM_LAUNCH_BLAME = 4 /* such a line about a failure: rank, cause, the end of its log */
+    TRM_LAUNCH_OUT = 1,    /* standard output of rank 0 (chief or worker 0), as it comes */
+    TRM_LAUNCH_ERR = 2,    /* its standard error */
+    TRM_LAUNCH_NOTE = 3,   /* a line of the launcher itself, without newline */
+    TRM_LAUNCH_FAILURE = 4 /* such a line about a failure: rank, cause, the end of its log */
 } trm_launch_stream;
 
 /* Receives output of a job. */

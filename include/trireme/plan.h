@@ -66,7 +66,7 @@ typedef struct trm_planner_options {
     bool refresh; /* measures again the costs that the cache directory has */
     /* number of additional candidate plans for trm_planner_plan, spaced by predicted step time */
     int32_t others;
-    bool looks; /* trm_planner_look will be called: *out is a planner on all ranks */
+    bool looks; /* trm_planner_remeasure will be called: *out is a planner on all ranks */
 } trm_planner_options;
 
 /* Gives the number of ranks of a mesh: "8", "2x4", "host=2xlocal=4".
@@ -75,7 +75,7 @@ typedef struct trm_planner_options {
 TRM_API TRM_MUST_USE trm_status trm_mesh_ranks(const char *mesh, int32_t *ranks, trm_error *err);
 
 /* Searches the plan for a model and its alternatives. Collective with a communicator: on ranks
- * other than 0 *out is NULL (with `looks` a planner for trm_planner_look and trm_planner_destroy
+ * other than 0 *out is NULL (with `looks` a planner for trm_planner_remeasure and trm_planner_destroy
  * only), and the error is rank 0's cause or their own.
  *   param    model: as for trm_model_create; its data is the batch of one rank, the global batch is
  *            ranks times that. Of `parallel` count: wire, sync_batch_norm TRM_NORM_LOCAL, and
@@ -114,7 +114,7 @@ typedef struct trm_planner_info {
     double tried_within;
     /* meshes searched; operators of the graph; costs that were measured */
     int32_t meshes, operators, measured;
-    /* measurements of the costs on which predictions rest: 1, or more with trm_planner_look */
+    /* measurements of the costs on which predictions rest: 1, or more with trm_planner_remeasure */
     int32_t looks;
 } trm_planner_info;
 /* Describes the chosen plan and the search. */
@@ -153,7 +153,7 @@ TRM_API char *trm_planner_plan(const trm_planner *planner, int32_t index,
  * over all measurements, up to 8 with that of the search. Times of runs are never used. Needs
  * options.looks; without effect where costs are not measured. Collective.
  *   errors   those of the network, NOMEM */
-TRM_API TRM_MUST_USE trm_status trm_planner_look(trm_planner *planner, trm_error *err);
+TRM_API TRM_MUST_USE trm_status trm_planner_remeasure(trm_planner *planner, trm_error *err);
 /* Writes the chosen plan to a file, complete or not at all.
  *   errors   IO, NOSPACE, NOMEM */
 TRM_API TRM_MUST_USE trm_status trm_planner_save(const trm_planner *planner, const char *file,

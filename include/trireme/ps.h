@@ -627,12 +627,12 @@ TRM_API int32_t trm_ps_folder_writers(const trm_ps_folder *folder,
                                       trm_ps_writer out[TRM_PS_WRITERS], int64_t *total);
 /* Receives one row.
  *   returns  TRM_OK: go on; else the end of the listing */
-typedef trm_status (*trm_ps_see_row)(void *context, const trm_row_info *info, const float *values,
-                                     const float *slots);
+typedef trm_status (*trm_ps_row_fn)(void *context, const trm_row_info *info, const float *values,
+                                    const float *slots);
 /* Calls `see` for every loaded row of a table, in no order, until it returns anything but TRM_OK.
  *   errors   INVALID (no such table), NOMEM, the error that `see` returned */
 TRM_API TRM_MUST_USE trm_status trm_ps_folder_each(const trm_ps_folder *folder, int32_t table,
-                                                   trm_ps_see_row see, void *context,
+                                                   trm_ps_row_fn see, void *context,
                                                    trm_error *err);
 
 /* ---- running servers ------------------------------------------------------------------------ */

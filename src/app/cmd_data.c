@@ -287,7 +287,7 @@ int app_run_data_fetch(app_context *app) {
     trm_error err;
     char goal[640];
     trm_machine machine;
-    trm_machine_ask(&machine);
+    trm_machine_describe(&machine);
     trm_status status;
     if (strcmp(app->parsed.arguments[0], "cifar10") != 0) {
         status = app_fail(&err, TRM_INVALID, "no dataset '%.60s' to fetch; there is: cifar10",

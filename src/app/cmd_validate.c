@@ -84,7 +84,7 @@ static trm_status take_part(app_context *app, trm_planner *planner, const trm_mo
         status = trm_planner_run(model, app_comm(app), text, (int32_t)app->o.repeats, NULL, NULL,
                                  result, err);
     } else if (status == TRM_OK && *what == LOOK) {
-        status = trm_planner_look(planner, err);
+        status = trm_planner_remeasure(planner, err);
     }
     trm_free(text);
     return status;

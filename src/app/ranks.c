@@ -33,11 +33,11 @@ static trm_status resolve(const app_context *app, trm_cluster **out, trm_error *
  * the ranks are copied. */
 void app_write_through(void *context, trm_launch_stream stream, const char *data, size_t bytes) {
     (void)context;
-    if (stream == TRM_LAUNCH_SAY) {
+    if (stream == TRM_LAUNCH_NOTE) {
         app_print_progress("%.*s\n", (int)bytes, data);
         return;
     }
-    if (stream == TRM_LAUNCH_BLAME) {
+    if (stream == TRM_LAUNCH_FAILURE) {
         app_print_failure("%.*s\n", (int)bytes, data);
         return;
     }

@@ -9,8 +9,8 @@
 /* Returns the position, in elements, of element (a, b, y, x) of a tensor of rank 4 and shape `dim`.
  * Activations are (sample, channel, y, x), weights (output, input channel, y, x). BLOCKED16 has
  * blocks of 16 channels, for weights 16 x 16 blocks with the output channel fastest. */
-static int64_t place(trmi_layout layout, bool weights, const int64_t *dim, int64_t a, int64_t b,
-                     int64_t y, int64_t x) {
+static int64_t element_position(trmi_layout layout, bool weights, const int64_t *dim, int64_t a,
+                                int64_t b, int64_t y, int64_t x) {
     int64_t A = dim[0], B = dim[1], H = dim[2], W = dim[3];
     switch (layout) {
     case TRMI_CHANNELS_LAST:
@@ -44,10 +44,12 @@ void trmi_convert_layout(const void *from, trmi_layout from_layout, void *to, tr
         for (int64_t b = 0; b < dim[1]; b++) {
             for (int64_t y = 0; y < dim[2]; y++) {
                 for (int64_t x = 0; x < dim[3]; x++) {
-                    memcpy((char *)to + (size_t)place(to_layout, weights, dim, a, b, y, x) * bytes,
-                           (const char *)from +
-                               (size_t)place(from_layout, weights, dim, a, b, y, x) * bytes,
-                           bytes);
+                    memcpy(
+                        (char *)to +
+                            (size_t)element_position(to_layout, weights, dim, a, b, y, x) * bytes,
+                        (const char *)from +
+                            (size_t)element_position(from_layout, weights, dim, a, b, y, x) * bytes,
+                        bytes);
                 }
             }
         }

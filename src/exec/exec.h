@@ -127,11 +127,11 @@ trm_status trmi_exec_list_variables(trm_exec *exec, trm_error *err);
 trm_status trmi_exec_initialise(trm_exec *exec, trm_error *err);
 /* Returns the addresses of a parameter and of its gradient; *plain: whether their layout is plain.
  * Returns false if there is no such parameter, or it has no dense gradient. */
-bool trmi_exec_place(const trm_exec *exec, const char *name, float **values, float **gradient,
-                     bool *plain);
+bool trmi_exec_find_parameter(const trm_exec *exec, const char *name, float **values,
+                              float **gradient, bool *plain);
 /* exec_update.c: passes the addresses of the gradient factors of program->params[parameter] to the
  * optimiser. Returns false if its gradient is not in factors. */
-bool trmi_exec_give_factors(const trm_exec *exec, int32_t parameter);
+bool trmi_exec_set_factors(const trm_exec *exec, int32_t parameter);
 /* After trm_exec_ranges: multiplies all factors into GRAD, from where the optimiser then reads
  * them. Otherwise does nothing. */
 void trmi_exec_multiply_factors(trm_exec *exec);
@@ -143,7 +143,7 @@ trm_status trmi_exec_make_scale(trm_exec *exec, const trm_loss_scale_options *op
                                 trm_error *err);
 /* Advances the loss scale after a step; `overflow`: a gradient of any rank was not finite. Returns
  * whether the update is skipped. False without loss scaling. */
-bool trmi_exec_skips(trm_exec *exec, bool overflow);
+bool trmi_exec_advance_loss_scale(trm_exec *exec, bool overflow);
 /* Returns 1 / loss scale, the factor that turns gradients of the arenas into true ones. */
 double trmi_exec_unscale(const trm_exec *exec);
 /* exec_diagnose.c: repeats the step, one program step at a time, and fails with DIVERGED and the

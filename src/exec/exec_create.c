@@ -120,7 +120,7 @@ static trm_status compile(trm_exec *exec, const trm_graph *graph, const trm_exec
     };
     TRMI_TRY(trmi_distribution_plan(exec, graph, options, &plan, err));
     if (exec->memory_bytes > 0 && exec->ways_count == 0 && options->loss.id != 0) {
-        TRMI_TRY(trmi_limit_alone(exec, graph, &plan, &exec->alone, err));
+        TRMI_TRY(trmi_limit_single_device(exec, graph, &plan, &exec->alone, err));
         plan.shard = exec->alone;
     }
     TRMI_TRY(trmi_plan_create(graph, &plan, &exec->program, err));
@@ -230,7 +230,7 @@ static trm_status make_outputs(trm_exec *exec, trm_error *err) {
 
 /* Frees memory that the back-end used only to choose kernels, and counts it out of
  * overhead_bytes. */
-static void settle(trm_exec *exec) {
+static void release_planning_memory(trm_exec *exec) {
     int64_t before = trmi_os_resident_bytes();
     if (exec->backend->settle != NULL) {
         exec->backend->settle(exec->backend);
@@ -241,8 +241,8 @@ static void settle(trm_exec *exec) {
 
 /* Makes an executor whose ways are open. overhead_bytes becomes the growth of the resident memory
  * beside the arenas, measured around the stages that allocate it. */
-static trm_status create(trm_exec *exec, const trm_graph *graph, const trm_exec_options *options,
-                         trm_error *err) {
+static trm_status create_stages(trm_exec *exec, const trm_graph *graph,
+                                const trm_exec_options *options, trm_error *err) {
     TRMI_TRY(trm_graph_check(graph, err));
     TRMI_TRY(trmi_distribution_await_turn(exec, err));
     int64_t before = trmi_os_resident_bytes();
@@ -262,7 +262,7 @@ static trm_status create(trm_exec *exec, const trm_graph *graph, const trm_exec_
         TRMI_TRY(trmi_exec_initialise(exec, err));
     }
     TRMI_TRY(trmi_distribution_begin(exec, err));
-    settle(exec);
+    release_planning_memory(exec);
     return TRM_OK;
 }
 
@@ -291,7 +291,7 @@ trm_status trmi_exec_create(const trm_graph *graph, const trm_exec_options *opti
     /* Ways may change threads and kernels_from, so back-ends are made afterwards. */
     trm_status status = trmi_distribution_open(exec, trmi_ways, trmi_ways_count, options, err);
     trmi_threads_use(exec->env.threads);
-    status = status == TRM_OK ? create(exec, graph, options, err) : status;
+    status = status == TRM_OK ? create_stages(exec, graph, options, err) : status;
     if (status != TRM_OK) {
         if (options->parallel.comm != NULL && err != NULL) {
             trm_comm_abort(options->parallel.comm, err);

@@ -39,7 +39,7 @@ static bool buffer_finite(const trm_exec *exec, const trmi_kernel_env *env, int3
 }
 
 /* Checks what the program reads: inputs first, then parameters. */
-static trm_status look_at_leaves(const trm_exec *exec, const trmi_kernel_env *env, trm_error *err) {
+static trm_status check_leaves(const trm_exec *exec, const trmi_kernel_env *env, trm_error *err) {
     const trm_program *p = exec->program;
     for (int32_t i = 0; i < p->inputs_count; i++) {
         if (!buffer_finite(exec, env, p->inputs[i])) {
@@ -57,8 +57,8 @@ static trm_status look_at_leaves(const trm_exec *exec, const trmi_kernel_env *en
 }
 
 /* Checks the outputs of one program step. */
-static trm_status look_at_step(const trm_exec *exec, const trmi_kernel_env *env,
-                               const trmi_step *step, trm_error *err) {
+static trm_status check_step(const trm_exec *exec, const trmi_kernel_env *env,
+                             const trmi_step *step, trm_error *err) {
     for (int32_t j = 0; j < step->outputs_count; j++) {
         if (!buffer_finite(exec, env, step->outputs[j])) {
             return TRMI_FAIL(err, TRM_DIVERGED,
@@ -75,8 +75,8 @@ static trm_status look_at_step(const trm_exec *exec, const trmi_kernel_env *env,
 /* Repeats the step on this rank. Returns DIVERGED with the first place that is not finite, or OK.
  * A rank of several continues after it has found the place, because kernels of other ranks may
  * wait for its kernels; a single rank stops there. */
-static trm_status look(trm_exec *exec, trm_error *err) {
-    trm_status found = look_at_leaves(exec, &exec->env, err);
+static trm_status repeat_and_check_steps(trm_exec *exec, trm_error *err) {
+    trm_status found = check_leaves(exec, &exec->env, err);
     /* The steps from joint_begin on also read activations of other ranks; look_at_joint checks
      * them after all ranks have compared their results. */
     for (int32_t i = 0; i < exec->program->joint_begin; i++) {
@@ -85,7 +85,7 @@ static trm_status look(trm_exec *exec, trm_error *err) {
         }
         TRMI_TRY(exec->walk(exec, i, i + 1, found == TRM_OK ? err : NULL));
         if (found == TRM_OK) {
-            found = look_at_step(exec, &exec->env, &exec->program->steps[i], err);
+            found = check_step(exec, &exec->env, &exec->program->steps[i], err);
         }
     }
     return found;
@@ -93,7 +93,7 @@ static trm_status look(trm_exec *exec, trm_error *err) {
 
 /* Combines the results of all ranks; collective. Returns this rank's own DIVERGED with its place,
  * else DIVERGED with the number of the first rank that found one, else OK. */
-static trm_status compare(trm_exec *exec, trm_status found, trm_error *err) {
+static trm_status combine_rank_results(trm_exec *exec, trm_status found, trm_error *err) {
     int32_t first;
     trm_error broken;
     trm_status status = trmi_distribution_first(exec, found == TRM_DIVERGED, &first, &broken);
@@ -103,32 +103,33 @@ static trm_status compare(trm_exec *exec, trm_status found, trm_error *err) {
     if (status != TRM_OK) {
         return TRMI_FAIL(err, status, "%s", broken.message);
     }
-    return first < 0
-               ? TRM_OK
-               : TRMI_FAIL(err, TRM_DIVERGED,
-                           "NaN or infinity in a gradient of rank %d, which says where", first);
+    return first < 0 ? TRM_OK
+                     : TRMI_FAIL(err, TRM_DIVERGED,
+                                 "NaN or infinity in a gradient of rank %d, see the message of "
+                                 "that rank for the place",
+                                 first);
 }
 
 /* Checks the outputs of the cooperative steps (from joint_begin on), which hold this rank's rows
  * of gradients over the samples of all ranks. The steps are not repeated: the buffers still hold
  * the results of the failed training step. */
-static trm_status look_at_joint(const trm_exec *exec, trm_error *err) {
+static trm_status check_cooperative_steps(const trm_exec *exec, trm_error *err) {
     trm_status found = TRM_OK;
     for (int32_t i = exec->program->joint_begin; i < exec->program->steps_count && found == TRM_OK;
          i++) {
-        found = look_at_step(exec, &exec->env, &exec->program->steps[i], err);
+        found = check_step(exec, &exec->env, &exec->program->steps[i], err);
     }
     return found;
 }
 
 trm_status trmi_exec_find_nonfinite(trm_exec *exec, trm_error *err) {
-    trm_status found = look(exec, err);
+    trm_status found = repeat_and_check_steps(exec, err);
     if (found != TRM_OK && found != TRM_DIVERGED) {
         return found;
     }
-    found = compare(exec, found, err);
+    found = combine_rank_results(exec, found, err);
     if (found == TRM_OK && exec->program->joint_begin < exec->program->steps_count) {
-        found = compare(exec, look_at_joint(exec, err), err);
+        found = combine_rank_results(exec, check_cooperative_steps(exec, err), err);
     }
     return found != TRM_OK
                ? found

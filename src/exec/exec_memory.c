@@ -46,7 +46,7 @@ int64_t trmi_program_fed_bytes(const trm_program *program, int32_t ranks, bool o
 }
 
 /* Returns the bytes of the parameters that have cooperative gradients. */
-static size_t joint_bytes(const trm_program *program) {
+static size_t cooperative_gradient_bytes(const trm_program *program) {
     size_t bytes = 0;
     for (int32_t i = 0; program->joint_ranks > 1 && i < program->params_count; i++) {
         const trmi_param *param = &program->params[i];
@@ -74,7 +74,7 @@ static int64_t factors_bytes(const trm_program *program) {
 }
 
 /* Returns how many of `bytes` lie in the slices of the other ranks. */
-static int64_t others_part(size_t bytes, int32_t ranks) {
+static int64_t bytes_of_other_ranks(size_t bytes, int32_t ranks) {
     return (int64_t)(bytes - bytes / (size_t)ranks);
 }
 
@@ -82,9 +82,11 @@ int64_t trmi_program_resident(const trm_program *program, const trmi_training *t
     bool ranks = t->ranks > 1;
     size_t params = (size_t)program->arena_bytes[TRMI_ARENA_PARAM];
     /* Slots. A rank with slices also leaves out the other ranks' share of cooperative gradients. */
-    int64_t slot =
-        (int64_t)trmi_map_resident(params) - (t->sliced ? others_part(params, t->ranks) : 0);
-    int64_t sum = slot * t->slots - (t->sliced ? others_part(joint_bytes(program), t->ranks) : 0);
+    int64_t slot = (int64_t)trmi_map_resident(params) -
+                   (t->sliced ? bytes_of_other_ranks(params, t->ranks) : 0);
+    int64_t sum =
+        slot * t->slots -
+        (t->sliced ? bytes_of_other_ranks(cooperative_gradient_bytes(program), t->ranks) : 0);
     /* Arenas; slots are counted above. */
     int64_t gradients = trmi_program_arena_resident(program, TRMI_ARENA_GRAD, ranks);
     for (int a = 1; a < TRMI_ARENAS; a++) {

@@ -43,7 +43,7 @@ static int32_t equal_steps(const trm_program *p, const trmi_step *step, int32_t 
 }
 
 /* Returns whether a step reads or writes the memory of buffer `b`. */
-static bool touches(const trm_program *p, const trmi_step *step, const trmi_buffer *b) {
+static bool step_uses_buffer(const trm_program *p, const trmi_step *step, const trmi_buffer *b) {
     for (int32_t i = 0; i < step->inputs_count + step->outputs_count; i++) {
         int32_t other =
             i < step->inputs_count ? step->inputs[i] : step->outputs[i - step->inputs_count];
@@ -74,7 +74,7 @@ static double reuse_bytes(const trm_program *p, int32_t index) {
         double bytes = step->cost.bytes;
         for (int32_t back = 1; back < p->steps_count; back++) {
             const trmi_step *before = &p->steps[(index - back + p->steps_count) % p->steps_count];
-            if (touches(p, before, b)) {
+            if (step_uses_buffer(p, before, b)) {
                 break;
             }
             bytes += before->cost.bytes;
@@ -140,7 +140,7 @@ static trm_status time_step(stopwatch *w, int run, trm_error *err) {
 }
 
 /* Fills in the row of program step `i`, whose median is `seconds`. */
-static void describe(const trm_program *p, int32_t i, double seconds, trm_step_profile *out) {
+static void describe_step(const trm_program *p, int32_t i, double seconds, trm_step_profile *out) {
     const trmi_step *step = &p->steps[i];
     int32_t first = i, same = equal_steps(p, step, &first);
     *out = (trm_step_profile){
@@ -220,7 +220,7 @@ trm_status trm_exec_profile(trm_exec *exec, int repeats, trm_meter *beside,
     for (int32_t i = 0; i < w.rows; i++) {
         double seconds = trmi_median(w.times + (size_t)i * (size_t)w.repeats, w.repeats);
         if (i < p->steps_count) {
-            describe(p, i, seconds, &exec->profile[i]);
+            describe_step(p, i, seconds, &exec->profile[i]);
         } else {
             describe_update(exec, seconds, &exec->profile[i]);
         }

@@ -46,7 +46,7 @@ trm_status trmi_exec_make_scale(trm_exec *exec, const trm_loss_scale_options *op
     return TRM_OK;
 }
 
-bool trmi_exec_skips(trm_exec *exec, bool overflow) {
+bool trmi_exec_advance_loss_scale(trm_exec *exec, bool overflow) {
     if (!exec->scaling) {
         return false;
     }

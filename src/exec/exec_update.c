@@ -85,7 +85,8 @@ trm_status trmi_exec_make_update(trm_exec *exec, trm_error *err) {
 /* Handles the sparse gradients of all tables. `prepare` true: before the dense pass, merges equal
  * ids and adds to the gradient norm, so that clipping and the overflow check include them; false:
  * after the dense pass, updates the rows. */
-static trm_status each_table(trm_exec *exec, bool prepare, double learning_rate, trm_error *err) {
+static trm_status update_tables(trm_exec *exec, bool prepare, double learning_rate,
+                                trm_error *err) {
     const trm_program *p = exec->program;
     for (int32_t i = 0; i < p->params_count; i++) {
         const trmi_param *param = &p->params[i];
@@ -111,7 +112,7 @@ static trm_status each_table(trm_exec *exec, bool prepare, double learning_rate,
 }
 
 /* Passes the addresses of a parameter's gradient factors to the optimiser. */
-bool trmi_exec_give_factors(const trm_exec *exec, int32_t parameter) {
+bool trmi_exec_set_factors(const trm_exec *exec, int32_t parameter) {
     const trm_program *p = exec->program;
     const trmi_param *param = &p->params[parameter];
     const trmi_buffer *left = &p->buffers[param->factor_left],
@@ -128,7 +129,7 @@ bool trmi_exec_give_factors(const trm_exec *exec, int32_t parameter) {
 void trmi_exec_multiply_factors(trm_exec *exec) {
     const trm_program *p = exec->program;
     for (int32_t i = 0; exec->gradients_handed_out && i < p->params_count; i++) {
-        if (trmi_exec_give_factors(exec, i)) {
+        if (trmi_exec_set_factors(exec, i)) {
             const trmi_buffer *b = &p->buffers[p->params[i].param_buffer];
             trmi_update_product(exec->update, i,
                                 (float *)(void *)(exec->env.arena[TRMI_ARENA_GRAD] + b->offset));
@@ -156,9 +157,9 @@ trm_status trm_exec_update(trm_exec *exec, double learning_rate, trm_error *err)
                                  ? exec->accumulator
                                  : (const float *)exec->env.arena[TRMI_ARENA_GRAD];
     for (int32_t i = 0; i < exec->program->params_count && !exec->gradients_handed_out; i++) {
-        (void)trmi_exec_give_factors(exec, i);
+        (void)trmi_exec_set_factors(exec, i);
     }
-    trm_status status = each_table(exec, true, learning_rate, err);
+    trm_status status = update_tables(exec, true, learning_rate, err);
     if (status == TRM_OK) {
         status = trmi_update_run(exec->update, (float *)exec->env.arena[TRMI_ARENA_PARAM],
                                  gradients, learning_rate, exec->env.step + 1, err);
@@ -167,13 +168,13 @@ trm_status trm_exec_update(trm_exec *exec, double learning_rate, trm_error *err)
     bool overflow = status == TRM_DIVERGED;
     TRMI_TRY(trmi_distribution_agree(exec, &overflow, err));
     status = overflow && status == TRM_OK ? TRM_DIVERGED : status;
-    bool skips = (status == TRM_OK || overflow) && trmi_exec_skips(exec, overflow);
+    bool skips = (status == TRM_OK || overflow) && trmi_exec_advance_loss_scale(exec, overflow);
     if (overflow && !skips) {
         return trmi_exec_find_nonfinite(exec, err);
     }
     if (!skips) {
         TRMI_TRY(status);
-        TRMI_TRY(each_table(exec, false, learning_rate, err));
+        TRMI_TRY(update_tables(exec, false, learning_rate, err));
         TRMI_TRY(trmi_distribution_publish(exec, err));
     }
     exec->accumulated = 0;

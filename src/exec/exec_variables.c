@@ -251,8 +251,8 @@ void trm_exec_write(trm_exec *exec, int32_t index, const void *data) {
     trmi_free(part);
 }
 
-bool trmi_exec_place(const trm_exec *exec, const char *name, float **values, float **gradient,
-                     bool *plain) {
+bool trmi_exec_find_parameter(const trm_exec *exec, const char *name, float **values,
+                              float **gradient, bool *plain) {
     const trm_program *p = exec->program;
     for (int32_t i = 0; i < p->params_count; i++) {
         const trmi_param *param = &p->params[i];
@@ -293,7 +293,7 @@ static void own_gradient(const trm_exec *exec, int32_t parameter, float *data) {
     const trmi_buffer *b = &exec->program->buffers[param->param_buffer];
     const char *base = exec->accumulator != NULL ? (const char *)exec->accumulator
                                                  : exec->env.arena[TRMI_ARENA_GRAD];
-    if (!exec->gradients_handed_out && trmi_exec_give_factors(exec, parameter)) {
+    if (!exec->gradients_handed_out && trmi_exec_set_factors(exec, parameter)) {
         trmi_update_product(exec->update, parameter, data);
     } else {
         trmi_convert_layout(base + b->offset, b->layout, data, TRMI_PLAIN, TRM_FLOAT32, &b->shape,

@@ -2,7 +2,7 @@
 /* Keeps training within --memory (exec/memory_limit.h).
  *
  *      one device   compile without recomputation; if it does not fit, search the fastest plan that
- *                   recomputes activations in backward (trmi_limit_alone)
+ *                   recomputes activations in backward (trmi_limit_single_device)
  *      all modes    check the compiled program before memory is taken (trmi_limit_check)
  *
  * Sizes are the predictions of exec_memory.c. */
@@ -50,11 +50,11 @@ trm_status trmi_limit_compiled(const trm_exec *exec, const trm_graph *graph,
 /* ---- one device ------------------------------------------------------------------------------ */
 
 /* Fails with NOMEM; `least` is the size in bytes of the smallest plan. */
-static trm_status refuse(const trm_exec *exec, double least, trm_error *err) {
+static trm_status fail_over_limit(const trm_exec *exec, double least, trm_error *err) {
     char a[TRMI_BYTES_TEXT], b[TRMI_BYTES_TEXT];
     return TRMI_FAIL(
         err, TRM_NOMEM,
-        "no plan fits %s; the one of least memory, with all made again that can be, takes %s: "
+        "no plan fits %s; the smallest plan, which recomputes all activations, takes %s: "
         "a smaller batch, mixed precision, or more ranks with parallel_mode auto_parallel",
         trmi_bytes_text((double)exec->memory_bytes, a), trmi_bytes_text(least, b));
 }
@@ -65,9 +65,10 @@ static trm_status refuse(const trm_exec *exec, double least, trm_error *err) {
  * found, and the next round searches with the limit lowered by the excess (`beyond`), plus 0.1 % of
  * the limit a round. It ends when a plan fits, or with NOMEM when the search is infeasible or the
  * excess no longer grows. */
-static trm_status search(const trm_exec *exec, const trm_graph *graph,
-                         const trmi_plan_options *options, const trmi_space *space,
-                         trmi_shard_plan **plan, trm_error *err) {
+static trm_status search_plan_within_limit(const trm_exec *exec, const trm_graph *graph,
+                                           const trmi_plan_options *options,
+                                           const trmi_space *space, trmi_shard_plan **plan,
+                                           trm_error *err) {
     double limit = (double)exec->memory_bytes, beyond = 0, least = 0;
     trmi_found *found = trmi_alloc(sizeof *found);
     trm_status status =
@@ -99,12 +100,12 @@ static trm_status search(const trm_exec *exec, const trm_graph *graph,
         beyond = more;
     }
     trmi_free(found);
-    return status == TRM_OK && !fits ? refuse(exec, least, err) : status;
+    return status == TRM_OK && !fits ? fail_over_limit(exec, least, err) : status;
 }
 
-trm_status trmi_limit_alone(const trm_exec *exec, const trm_graph *graph,
-                            const trmi_plan_options *options, trmi_shard_plan **plan,
-                            trm_error *err) {
+trm_status trmi_limit_single_device(const trm_exec *exec, const trm_graph *graph,
+                                    const trmi_plan_options *options, trmi_shard_plan **plan,
+                                    trm_error *err) {
     int64_t bytes;
     *plan = NULL;
     TRMI_TRY(trmi_limit_compiled(exec, graph, options, NULL, &bytes, err));
@@ -129,7 +130,8 @@ trm_status trmi_limit_alone(const trm_exec *exec, const trm_graph *graph,
     trm_status status = trmi_shard_graph(graph, options, &training, &roots, &arena, err);
     if (status == TRM_OK) {
         status = trmi_space_create(training, &mesh, &costs, NULL, &space, err);
-        status = status == TRM_OK ? search(exec, graph, options, space, plan, err) : status;
+        status = status == TRM_OK ? search_plan_within_limit(exec, graph, options, space, plan, err)
+                                  : status;
         trmi_space_destroy(space);
         trm_graph_destroy(training);
     }

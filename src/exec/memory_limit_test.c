@@ -107,7 +107,7 @@ static void one_device_makes_again_what_does_not_fit(void **state) {
     exec = make(100000, none, &err);
     assert_null(exec);
     assert_int_equal(err.status, TRM_NOMEM);
-    assert_non_null(strstr(err.message, "the one of least memory"));
+    assert_non_null(strstr(err.message, "the smallest plan"));
 }
 
 typedef struct shared {

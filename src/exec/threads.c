@@ -105,7 +105,7 @@ static void *hold_team(void *threads) {
 
 /* Makes the threads of this process sleep at barriers, or spin. With LLVM's runtime by its call;
  * with libgomp by a team that makes more OpenMP threads than CPUs, or by releasing that team. */
-static void set_waiting(bool sleep, int threads) {
+static void set_barrier_sleep(bool sleep, int threads) {
     if (kmp_set_blocktime != NULL) {
         kmp_set_blocktime(sleep ? 0 : 200);
         return;
@@ -149,7 +149,7 @@ static void watch_cpus(int threads) {
     double share = (waited - before) / since;
     bool sleep = share > (sleeping ? quiet_share : crowded_share);
     if (sleep != sleeping) {
-        set_waiting(sleeping = sleep, threads);
+        set_barrier_sleep(sleeping = sleep, threads);
     }
 }
 #endif

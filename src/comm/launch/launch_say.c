@@ -20,14 +20,14 @@ static void put(const trm_launch_options *options, trm_launch_stream stream, con
 void trmi_launch_print(const trm_launch_options *options, const char *format, ...) {
     va_list args;
     va_start(args, format);
-    put(options, TRM_LAUNCH_SAY, format, args);
+    put(options, TRM_LAUNCH_NOTE, format, args);
     va_end(args);
 }
 
 void trmi_launch_print_failure(const trm_launch_options *options, const char *format, ...) {
     va_list args;
     va_start(args, format);
-    put(options, TRM_LAUNCH_BLAME, format, args);
+    put(options, TRM_LAUNCH_FAILURE, format, args);
     va_end(args);
 }
 

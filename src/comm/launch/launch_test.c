@@ -26,7 +26,7 @@ static void collect(void *context, trm_launch_stream stream, const char *data, s
                       : stream == TRM_LAUNCH_ERR ? &all->err
                                                  : &all->say;
     trmi_text_append(text, data, bytes);
-    if (stream == TRM_LAUNCH_SAY || stream == TRM_LAUNCH_BLAME) {
+    if (stream == TRM_LAUNCH_NOTE || stream == TRM_LAUNCH_FAILURE) {
         trmi_text_append(text, "\n", 1);
     }
 }

@@ -29,8 +29,8 @@ static const double alone = 8;
  *  ----------------------------------------------------------------------------------------------
  */
 
-trm_status trmi_drive_meshes(trmi_drive *d, const trmi_mesh *only, int32_t ranks, int32_t hosts,
-                             trm_error *err) {
+trm_status trmi_drive_meshes(trmi_plan_search *d, const trmi_mesh *only, int32_t ranks,
+                             int32_t hosts, trm_error *err) {
     trmi_mesh list[TRMI_MESH_LIST];
     int32_t count = 1;
     if (only != NULL) {
@@ -53,7 +53,7 @@ trm_status trmi_drive_meshes(trmi_drive *d, const trmi_mesh *only, int32_t ranks
     return TRM_OK;
 }
 
-void trmi_drive_free(trmi_drive *d) {
+void trmi_drive_free(trmi_plan_search *d) {
     for (int32_t i = 0; i < d->meshes_count; i++) {
         trmi_space_destroy(d->meshes[i].space);
     }
@@ -66,7 +66,8 @@ void trmi_drive_free(trmi_drive *d) {
  */
 
 /* Searches one mesh with the current costs, to m->found. `frontier`: also plans of less memory. */
-static trm_status search_mesh(trmi_drive *d, trmi_drive_mesh *m, bool frontier, trm_error *err) {
+static trm_status search_mesh(trmi_plan_search *d, trmi_drive_mesh *m, bool frontier,
+                              trm_error *err) {
     trmi_space_destroy(m->space);
     m->space = NULL;
     TRMI_TRY(d->make_space(d->context, &m->mesh, &m->space, err));
@@ -85,7 +86,7 @@ static trm_status search_mesh(trmi_drive *d, trmi_drive_mesh *m, bool frontier, 
 
 /* Sets d->best: a mesh with a plan that fits, then the one with the fastest plan; if no plan fits,
  * the mesh with the smallest. */
-static void choose_mesh(trmi_drive *d) {
+static void choose_mesh(trmi_plan_search *d) {
     for (int32_t i = 0; i < d->meshes_count; i++) {
         const trmi_found *a = &d->meshes[i].found, *b = &d->meshes[d->best].found;
         bool fits = b->infeasible && !a->infeasible;
@@ -96,7 +97,7 @@ static void choose_mesh(trmi_drive *d) {
     }
 }
 
-static trm_status search_meshes(trmi_drive *d, trm_error *err) {
+static trm_status search_meshes(trmi_plan_search *d, trm_error *err) {
     double begin = trmi_os_now();
     for (int32_t i = 0; i < d->meshes_count; i++) {
         trmi_progress_note(&d->probe->progress, i, d->meshes_count, -1, "searching plans by mesh");
@@ -107,7 +108,7 @@ static trm_status search_meshes(trmi_drive *d, trm_error *err) {
     return TRM_OK;
 }
 
-trm_status trmi_drive_compile(trmi_drive *d, trm_error *err) {
+trm_status trmi_drive_compile(trmi_plan_search *d, trm_error *err) {
     const trmi_drive_mesh *best = trmi_drive_best(d);
     d->compiled_bytes = 0;
     return d->compile(d->context, best->space, &best->found.best.choice, &d->compiled_bytes, err);
@@ -116,7 +117,7 @@ trm_status trmi_drive_compile(trmi_drive *d, trm_error *err) {
 /* Repeats the search until the compiled program of the best plan fits the limit. The search counts
  * activations that are kept; the program also has workspaces and short-lived buffers. Each round
  * lowers the limit by that excess (d->beyond). */
-static trm_status respect_limit(trmi_drive *d, trm_error *err) {
+static trm_status respect_limit(trmi_plan_search *d, trm_error *err) {
     double limit = (double)d->memory_bytes;
     for (int i = 0; i < LIMIT_ROUNDS && limit > 0; i++) {
         TRMI_TRY(trmi_drive_compile(d, err));
@@ -132,7 +133,7 @@ static trm_status respect_limit(trmi_drive *d, trm_error *err) {
     return TRM_OK;
 }
 
-trm_status trmi_drive_measure(trmi_drive *d, const trmi_candidate *plans, int32_t count,
+trm_status trmi_drive_measure(trmi_plan_search *d, const trmi_candidate *plans, int32_t count,
                               int32_t *news, trm_error *err) {
     for (int32_t i = 0; i < count; i++) {
         TRMI_TRY(
@@ -143,7 +144,7 @@ trm_status trmi_drive_measure(trmi_drive *d, const trmi_candidate *plans, int32_
 
 /* Sets, once, the memory that a step touches and the time limit of measurements, both from the
  * predicted data-parallel step. */
-static void settle_measuring(trmi_drive *d) {
+static void settle_measuring(trmi_plan_search *d) {
     const trmi_found *first = &d->meshes[0].found;
     if (d->probe->footprint == 0 && first->baselines_count > 0) {
         d->probe->footprint = (int64_t)first->baselines[0].measure.bytes;
@@ -154,7 +155,7 @@ static void settle_measuring(trmi_drive *d) {
     }
 }
 
-trm_status trmi_drive_search(trmi_drive *d, trm_error *err) {
+trm_status trmi_drive_search(trmi_plan_search *d, trm_error *err) {
     bool measure = d->costs->probe != NULL;
     for (d->rounds = 1;; d->rounds++) {
         int32_t news = 0;
@@ -186,7 +187,7 @@ static int by_step(const void *a, const void *b) {
 }
 
 /* Returns whether a plan's predicted time differs by 3 % from all that are listed. */
-static bool apart(const trmi_ranked *list, int32_t count, const trmi_ranked *from) {
+static bool differs_from_listed(const trmi_ranked *list, int32_t count, const trmi_ranked *from) {
     for (int32_t i = 0; i < count; i++) {
         if (fabs(list[i].candidate->measure.step / from->candidate->measure.step - 1) < 0.03) {
             return false;
@@ -195,7 +196,7 @@ static bool apart(const trmi_ranked *list, int32_t count, const trmi_ranked *fro
     return true;
 }
 
-int32_t trmi_drive_list(const trmi_drive *d, trmi_ranked list[TRMI_RANKED]) {
+int32_t trmi_drive_list(const trmi_plan_search *d, trmi_ranked list[TRMI_RANKED]) {
     const trmi_drive_mesh *m = trmi_drive_best(d);
     int32_t count = 0, kept = 1;
     list[count++] = (trmi_ranked){&m->found.best, d->best};
@@ -210,7 +211,7 @@ int32_t trmi_drive_list(const trmi_drive *d, trmi_ranked list[TRMI_RANKED]) {
     for (int32_t i = 0; i < m->found.frontier_count && count < 2 * TRMI_CANDIDATES; i++) {
         const trmi_ranked point = {&m->found.frontier[i], d->best};
         /* plans within 3 % of a listed one cannot be distinguished by running them */
-        if (apart(list, count, &point)) {
+        if (differs_from_listed(list, count, &point)) {
             list[count++] = point;
         }
     }
@@ -238,7 +239,7 @@ int32_t trmi_drive_list(const trmi_drive *d, trmi_ranked list[TRMI_RANKED]) {
  */
 
 /* Adds a candidate to the benchmark, with the name that reports give it. */
-static trm_status add(trmi_drive *d, trmi_ranked *r, trm_error *err) {
+static trm_status add_to_benchmark(trmi_plan_search *d, trmi_ranked *r, trm_error *err) {
     const trmi_candidate *c = r->candidate;
     const trmi_drive_mesh *m = &d->meshes[r->mesh];
     trmi_shard_plan *plan;
@@ -263,7 +264,7 @@ static trm_status add(trmi_drive *d, trmi_ranked *r, trm_error *err) {
 }
 
 /* Compiles each candidate to get its exact memory use, and drops those above the limit. */
-static trm_status weigh(trmi_drive *d, trm_error *err) {
+static trm_status drop_plans_over_limit(trmi_plan_search *d, trm_error *err) {
     for (int32_t i = d->trial.count - 1; i >= 0; i--) {
         trmi_trial_plan *t = &d->trial.list[i];
         const trmi_ranked *r = t->what;
@@ -276,7 +277,7 @@ static trm_status weigh(trmi_drive *d, trm_error *err) {
     return TRM_OK;
 }
 
-trm_status trmi_drive_try(trmi_drive *d, trm_error *err) {
+trm_status trmi_drive_try(trmi_plan_search *d, trm_error *err) {
     const trmi_found *best = &trmi_drive_best(d)->found;
     double seconds = trmi_trial_seconds(d->trial_seconds, best->objective);
     if (d->costs->probe == NULL || d->probe->comm == NULL || d->mode != TRMI_SEARCH_OPTIMAL ||
@@ -289,11 +290,11 @@ trm_status trmi_drive_try(trmi_drive *d, trm_error *err) {
     for (int32_t i = 0; i < count; i++) {
         const trmi_candidate *c = list[i].candidate;
         if (c->fits && c->measure.step <= best->objective * (1 + TRMI_TRIAL_BAND)) {
-            TRMI_TRY(add(d, &list[i], err));
+            TRMI_TRY(add_to_benchmark(d, &list[i], err));
         }
     }
     trmi_trial_narrow(&d->trial, seconds);
-    TRMI_TRY(d->trial.count > 1 ? weigh(d, err) : TRM_OK);
+    TRMI_TRY(d->trial.count > 1 ? drop_plans_over_limit(d, err) : TRM_OK);
     TRMI_TRY(trmi_trial_run(&d->trial, d->probe, d->costs, seconds, (double)d->memory_bytes, err));
     if (d->trial.turns == 0) {
         return TRM_OK;

@@ -26,12 +26,12 @@ typedef struct trmi_drive_mesh {
         *taken; /* chosen by a benchmark; NULL: the best of the search. In the arena */
 } trmi_drive_mesh;
 
-typedef struct trmi_drive {
+typedef struct trmi_plan_search {
     /* Set by the caller before trmi_drive_meshes, and borrowed. */
     trmi_search_mode mode;
     const trmi_shard_plan
         *given; /* a user's plan: a candidate on its mesh, its pins kept; or NULL */
-    trmi_probe *probe;
+    trmi_op_benchmark *probe;
     trmi_costs *costs;    /* costs->probe NULL: nothing is measured, no plan is run */
     int64_t memory_bytes; /* limit a rank; 0 = none */
     /* as in the options (trmi_costs_limit, trmi_trial_seconds) */
@@ -50,40 +50,40 @@ typedef struct trmi_drive {
     trmi_arena arena;
     trmi_drive_mesh *meshes;
     int32_t meshes_count, best, rounds;
-    trmi_trial trial;      /* the benchmark of plans with nearly equal predictions */
-    double search_seconds; /* duration of the last search of all meshes */
-    double compiled_bytes; /* bytes of rank 0's program of the best plan; 0: not compiled */
+    trmi_plan_selection trial; /* the benchmark of plans with nearly equal predictions */
+    double search_seconds;     /* duration of the last search of all meshes */
+    double compiled_bytes;     /* bytes of rank 0's program of the best plan; 0: not compiled */
     /* bytes by which compiled programs exceed what the search counts; subtracted from its limit */
     double beyond;
-} trmi_drive;
+} trmi_plan_search;
 
 /* Returns the mesh with the best plan. */
-static inline const trmi_drive_mesh *trmi_drive_best(const trmi_drive *drive) {
+static inline const trmi_drive_mesh *trmi_drive_best(const trmi_plan_search *drive) {
     return &drive->meshes[drive->best];
 }
 /* Returns the limit of the search in bytes a rank; 0 = none. */
-static inline double trmi_drive_limit(const trmi_drive *drive) {
+static inline double trmi_drive_limit(const trmi_plan_search *drive) {
     double limit = (double)drive->memory_bytes;
     return limit > 0 && limit > drive->beyond + 1 ? limit - drive->beyond : limit > 0 ? 1 : 0;
 }
 
 /* Lists the meshes to search: `only`, or (NULL) every factorisation of `ranks` with at most three
  * axes, the outer ones over `hosts`.   error  INVALID: ranks do not divide among the hosts */
-trm_status trmi_drive_meshes(trmi_drive *drive, const trmi_mesh *only, int32_t ranks, int32_t hosts,
-                             trm_error *err);
+trm_status trmi_drive_meshes(trmi_plan_search *drive, const trmi_mesh *only, int32_t ranks,
+                             int32_t hosts, trm_error *err);
 /* Searches all meshes; measures the operators of the plans found and of data parallel, and searches
  * again with the measured costs; keeps the memory limit. Sets drive->best. */
-trm_status trmi_drive_search(trmi_drive *drive, trm_error *err);
+trm_status trmi_drive_search(trmi_plan_search *drive, trm_error *err);
 /* Measures the operators of `count` plans of the best mesh; adds the number of new costs to
  * *news. */
-trm_status trmi_drive_measure(trmi_drive *drive, const trmi_candidate *plans, int32_t count,
+trm_status trmi_drive_measure(trmi_plan_search *drive, const trmi_candidate *plans, int32_t count,
                               int32_t *news, trm_error *err);
 /* Runs the plans with nearly equal predictions and chooses one: sets the best mesh and its `taken`,
  * and searches it again, so that runners-up and prices refer to the chosen plan. */
-trm_status trmi_drive_try(trmi_drive *drive, trm_error *err);
+trm_status trmi_drive_try(trmi_plan_search *drive, trm_error *err);
 /* Compiles the best plan; sets compiled_bytes. */
-trm_status trmi_drive_compile(trmi_drive *drive, trm_error *err);
-void trmi_drive_free(trmi_drive *drive);
+trm_status trmi_drive_compile(trmi_plan_search *drive, trm_error *err);
+void trmi_drive_free(trmi_plan_search *drive);
 
 /* A plan in the list of all candidates: the chosen one first, then, by predicted time and without
  * duplicates, baselines, the best of other meshes, distinct points of the curve, and `others`. */
@@ -93,6 +93,6 @@ typedef struct trmi_ranked {
 } trmi_ranked;
 enum { TRMI_RANKED = 3 * TRMI_CANDIDATES + 1 };
 /* Writes that list; returns its length. */
-int32_t trmi_drive_list(const trmi_drive *drive, trmi_ranked list[TRMI_RANKED]);
+int32_t trmi_drive_list(const trmi_plan_search *drive, trmi_ranked list[TRMI_RANKED]);
 
 #endif

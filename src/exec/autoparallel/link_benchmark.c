@@ -49,13 +49,13 @@ static const trmi_move moves[MOVES] = {
 static const double enough = 0.7; /* seconds for one program of messages */
 
 /* Returns the number of turns of this measurement: fewer if it is one of several (probe->brief). */
-static int turns_of(const trmi_probe *probe, int turns) {
+static int turns_of(const trmi_op_benchmark *probe, int turns) {
     return probe->brief ? (turns + BRIEF - 1) / BRIEF : turns;
 }
 
 /* The state of a measurement. seconds[move][size]: results for the present group size. */
 typedef struct links {
-    trmi_probe *probe;
+    trmi_op_benchmark *probe;
     int32_t ranks, group;
     int count;            /* of the sizes, as memory allows */
     int first, end, most; /* sizes of the present program; turns */
@@ -70,7 +70,7 @@ static void note_links(const links *l) {
     }
 }
 
-static trm_status together(const links *l, trm_error *err) {
+static trm_status wait_for_ranks(const links *l, trm_error *err) {
     note_links(l);
     return l->probe->comm != NULL ? trm_comm_barrier(l->probe->comm, err) : TRM_OK;
 }
@@ -88,8 +88,8 @@ static trm_node named(trm_graph *g, trmi_op_kind kind, const char *what, int siz
 }
 
 /* Sets how the plan cuts operator `what``size`: `letter` on the last axis of the mesh. */
-static trm_status set(trmi_shard_plan *plan, const char *what, int size, const char *letter,
-                      trm_error *err) {
+static trm_status set_letter(trmi_shard_plan *plan, const char *what, int size, const char *letter,
+                             trm_error *err) {
     char name[NAME], letters[TRMI_MESH_AXES + 1];
     snprintf(name, sizeof name, "%s%d", what, size);
     snprintf(letters, sizeof letters, "%s%s", plan->mesh.axes > 1 ? "." : "", letter);
@@ -132,11 +132,11 @@ static trm_status add_size(const links *l, trm_graph *g, trmi_shard_plan *plan, 
     outputs[2] = named(g, TRMI_OP_RELU, "gathered", i, &parts, 1);
     outputs[3] = named(g, TRMI_OP_RELU, "local", i, &outputs[0], 1);
     TRMI_TRY(trm_graph_check(g, err));
-    TRMI_TRY(set(plan, "all", i, ".", err));
-    TRMI_TRY(set(plan, "rows", i, "n", err));
-    TRMI_TRY(set(plan, "gathered", i, ".", err));
-    TRMI_TRY(set(plan, "columns", i, "c", err));
-    return set(plan, "local", i, "c", err);
+    TRMI_TRY(set_letter(plan, "all", i, ".", err));
+    TRMI_TRY(set_letter(plan, "rows", i, "n", err));
+    TRMI_TRY(set_letter(plan, "gathered", i, ".", err));
+    TRMI_TRY(set_letter(plan, "columns", i, "c", err));
+    return set_letter(plan, "local", i, "c", err);
 }
 
 /* Returns the index in `moves` of a step of the program with stored parts: a gather of a parameter
@@ -196,7 +196,7 @@ static trm_status time_turn(links *l, trm_exec *exec, classify *message, int tur
          * of a message includes the wait. */
         bool own = what >= 0 && moves[what] == TRMI_MOVE_LOCAL;
         if (what < 0) {
-            TRMI_TRY(together(l, err));
+            TRMI_TRY(wait_for_ranks(l, err));
             trmi_probe_sweep(l->probe, 0, 1);
         }
         double begin = own ? trmi_probe_clock(l->probe) : trmi_os_now();
@@ -211,8 +211,8 @@ static trm_status time_turn(links *l, trm_exec *exec, classify *message, int tur
 
 /* Sets *seconds to the median over turns of the mean over ranks. The mean, because early ranks also
  * wait for late ones. */
-static trm_status usual(const links *l, double *times, int32_t turns, double *seconds,
-                        trm_error *err) {
+static trm_status median_of_mean(const links *l, double *times, int32_t turns, double *seconds,
+                                 trm_error *err) {
     trm_status status = l->probe->comm == NULL
                             ? TRM_OK
                             : trm_comm_allreduce(l->probe->comm, times, turns, TRM_FLOAT64,
@@ -240,7 +240,8 @@ static trm_status time_program(links *l, trm_exec *exec, classify *message, trm_
     for (int32_t i = 0; status == TRM_OK && i < p->steps_count; i++) {
         int size, what = message(p, &p->steps[i], &size);
         if (what >= 0) {
-            status = usual(l, times + (int64_t)i * l->most, turns, &l->seconds[what][size], err);
+            status = median_of_mean(l, times + (int64_t)i * l->most, turns, &l->seconds[what][size],
+                                    err);
         }
     }
     trmi_free(times);
@@ -358,7 +359,7 @@ static trm_status time_buckets(links *l, trm_comm *group, float *data, int move,
             counts[r] = count * (r + 1) / size - count * r / size;
         }
         for (int turn = -1; status == TRM_OK && turn < l->most; turn++) {
-            status = together(l, err);
+            status = wait_for_ranks(l, err);
             trmi_probe_sweep(l->probe, 0, 1);
             memset(data, 0, (size_t)sizes[i]); /* backward leaves gradients in its rank's cache */
             /* Through a request, as a training step does it: the communicator's thread wakes up. */
@@ -377,7 +378,8 @@ static trm_status time_buckets(links *l, trm_comm *group, float *data, int move,
                 times[turn] = trmi_os_now() - begin;
             }
         }
-        status = status == TRM_OK ? usual(l, times, l->most, &l->seconds[move][i], err) : status;
+        status = status == TRM_OK ? median_of_mean(l, times, l->most, &l->seconds[move][i], err)
+                                  : status;
     }
     trmi_free(counts);
     return status;
@@ -407,8 +409,8 @@ static trm_status run_buckets(links *l, trm_error *err) {
  * every rank, each updates its own copy; SLICED: one copy, which the ranks update in slices. */
 typedef enum kind { CUT, OWN, SLICED } kind;
 
-static trm_status small_exec(const trmi_probe *probe, int64_t rows, kind what, trm_exec **out,
-                             trm_error *err) {
+static trm_status small_exec(const trmi_op_benchmark *probe, int64_t rows, kind what,
+                             trm_exec **out, trm_error *err) {
     trm_graph *g;
     char mesh[16], plan[96];
     TRMI_TRY(trm_graph_create(&(trm_graph_options){.training = true}, &g, err));
@@ -435,7 +437,7 @@ static trm_status small_exec(const trmi_probe *probe, int64_t rows, kind what, t
 /* Sets *seconds to the median time of a step (CUT) or of its update alone, on the slowest rank. */
 static trm_status time_small(const links *l, int64_t rows, kind what, double *seconds,
                              trm_error *err) {
-    trmi_probe *probe = l->probe;
+    trmi_op_benchmark *probe = l->probe;
     double times[TURNS], none = 0;
     bool step = what == CUT;
     int turns = turns_of(probe, TURNS);
@@ -472,8 +474,8 @@ static void smooth(double *seconds, int32_t count) {
 }
 
 /* Appends a curve: move, ranks, then bytes:microseconds. */
-static void tell_curve(trmi_text *out, trmi_move move, int32_t ranks, const int64_t *bytes,
-                       const double *seconds, int32_t count) {
+static void append_curve(trmi_text *out, trmi_move move, int32_t ranks, const int64_t *bytes,
+                         const double *seconds, int32_t count) {
     trmi_text_printf(out, "points %s %d", trmi_links_word(move), (int)ranks);
     for (int32_t i = 0; i < count; i++) {
         trmi_text_printf(out, " %lld:%.3f", (long long)bytes[i], fmax(0.01, seconds[i] * 1e6));
@@ -485,7 +487,7 @@ static void tell_curve(trmi_text *out, trmi_move move, int32_t ranks, const int6
 static trm_status measure_updates(const links *l, kind what, double crowd, trmi_text *out,
                                   trm_error *err) {
     static const int64_t rows[UPDATES] = {1 << 10, 1 << 13, 1 << 14, 1 << 15, 1 << 16, 1 << 17};
-    trmi_probe *probe = l->probe;
+    trmi_op_benchmark *probe = l->probe;
     int32_t share = what == SLICED ? l->ranks : 1;
     int64_t bytes[UPDATES];
     double seconds[UPDATES];
@@ -504,7 +506,8 @@ static trm_status measure_updates(const links *l, kind what, double crowd, trmi_
         bytes[count] /= share;
     }
     smooth(seconds, count);
-    tell_curve(out, what == SLICED ? TRMI_SLICED_UPDATE : TRMI_MOVES, share, bytes, seconds, count);
+    append_curve(out, what == SLICED ? TRMI_SLICED_UPDATE : TRMI_MOVES, share, bytes, seconds,
+                 count);
     return TRM_OK;
 }
 
@@ -535,7 +538,7 @@ static trm_status measure_groups(links *l, double crowd, trmi_text *out, trm_err
                 bytes[i] = sizes[i] / (alone ? l->group : 1);
             }
             if (!alone || l->group == l->ranks) {
-                tell_curve(out, moves[m], alone ? 1 : l->group, bytes, l->seconds[m], l->count);
+                append_curve(out, moves[m], alone ? 1 : l->group, bytes, l->seconds[m], l->count);
             }
         }
     }
@@ -552,7 +555,7 @@ int64_t trmi_probe_longest(const trm_graph *g) {
     return trmi_max_i64(longest, parameters);
 }
 
-int trmi_probe_links_sizes(const trmi_probe *probe) {
+int trmi_probe_links_sizes(const trmi_op_benchmark *probe) {
     int count = trmi_probe_affords(probe, sizes, SIZES, SMALL + 1, MESSAGE_COPIES);
     /* sizes above the first one that reaches the longest message are not needed */
     while (count > SMALL + 1 && probe->reach > 0 && sizes[count - 2] >= probe->reach) {
@@ -561,7 +564,7 @@ int trmi_probe_links_sizes(const trmi_probe *probe) {
     return count;
 }
 
-static trm_status run_links(trmi_probe *probe, trmi_text *out, trm_error *err) {
+static trm_status run_links(trmi_op_benchmark *probe, trmi_text *out, trm_error *err) {
     links l = {.probe = probe,
                .ranks = trm_comm_size(probe->comm),
                .count = trmi_probe_links_sizes(probe)};
@@ -594,7 +597,7 @@ static trm_status run_links(trmi_probe *probe, trmi_text *out, trm_error *err) {
     return out->failed ? TRMI_FAIL(err, TRM_NOMEM, "no memory to measure messages") : TRM_OK;
 }
 
-trm_status trmi_probe_run_links(trmi_probe *probe, trmi_text *out, trm_error *err) {
+trm_status trmi_probe_run_links(trmi_op_benchmark *probe, trmi_text *out, trm_error *err) {
     int64_t footprint = probe->footprint;
     probe->footprint = 0; /* curves are of no step, whenever they are measured */
     trm_status status = run_links(probe, out, err);

@@ -36,7 +36,7 @@ typedef struct request {
     bool brief;
     trmi_mesh mesh;
     char letters[TRMI_MESH_AXES + 1];
-    trmi_race race; /* without what has an address */
+    trmi_plan_benchmark race; /* without what has an address */
 } request;
 
 /* ---- load
@@ -45,7 +45,7 @@ typedef struct request {
 /* Measures the load of the machine: all ranks compute for 30 ms of CPU time. probe->load becomes
  * the largest ratio of elapsed to CPU time, over the ratio that the ranks cause themselves where
  * they are more than the cores. */
-static trm_status find_load(trmi_probe *probe, trm_error *err) {
+static trm_status find_load(trmi_op_benchmark *probe, trm_error *err) {
     double wall = 0, ranks = probe->comm != NULL ? trm_comm_local_size(probe->comm) : 1;
     struct timespec t;
     volatile double sum = 0;
@@ -104,8 +104,9 @@ static trm_node leaf_for(trm_graph *to, const trm_graph *g, const trmi_op *op, i
 
 /* Builds a training graph of the operator alone: leaves of its local shapes under the strategy, the
  * operator (named "measured"), and a mean as the loss. */
-static trm_status build(const trm_graph *g, const trmi_op *op, const trmi_mesh *mesh,
-                        const trmi_strategy *s, trm_graph *to, trm_node *loss, trm_error *err) {
+static trm_status build_operator_graph(const trm_graph *g, const trmi_op *op, const trmi_mesh *mesh,
+                                       const trmi_strategy *s, trm_graph *to, trm_node *loss,
+                                       trm_error *err) {
     trm_node inputs[TRMI_SHARD_INPUTS];
     for (int32_t i = 0; i < op->inputs_count; i++) {
         inputs[i] = TRM_NO_NODE;
@@ -210,7 +211,7 @@ static void mark_steps(const trm_program *p, const int32_t *kinds, int32_t kinds
 
 /* Puts the caches into the state in which a training step leaves them: sweeps memory, then touches
  * SCRATCH, which every operator uses and which therefore stays in the caches. */
-static void leave_behind(trmi_probe *probe, trm_exec *exec, int64_t own, int part) {
+static void prepare_caches(trmi_op_benchmark *probe, trm_exec *exec, int64_t own, int part) {
     trmi_probe_sweep(probe, own, part);
     if (exec->env.arena[TRMI_ARENA_SCRATCH] != NULL) {
         memset(exec->env.arena[TRMI_ARENA_SCRATCH], 0,
@@ -220,7 +221,7 @@ static void leave_behind(trmi_probe *probe, trm_exec *exec, int64_t own, int par
 
 /* Times the marked steps over several runs of the program; *out has medians of this rank. All ranks
  * begin each run together and stop after the same number of runs. */
-static trm_status time_op(trmi_probe *probe, trm_exec *exec, const uint8_t *marks,
+static trm_status time_op(trmi_op_benchmark *probe, trm_exec *exec, const uint8_t *marks,
                           trmi_probe_time *out, trm_error *err) {
     double times[3][REPEATS], begin = trmi_os_now(), used = 0;
     const int64_t *arenas = exec->program->arena_bytes;
@@ -234,14 +235,14 @@ static trm_status time_op(trmi_probe *probe, trm_exec *exec, const uint8_t *mark
     /* run -1 touches the pages and is not counted */
     for (int32_t r = -1; r < most && (r < (here ? LEAST : 1) || used < (here ? enough : rough));
          r++) {
-        leave_behind(probe, exec, own, 1);
+        prepare_caches(probe, exec, own, 1);
         used = trmi_os_now() - begin;
         TRMI_TRY(trmi_probe_largest(probe, &used, 1, err)); /* all begin together */
         double sums[3] = {0, 0, 0};
         for (int32_t i = 0; i < exec->program->steps_count; i++) {
             /* a part of what forward left in the caches is replaced before backward reads it */
             if (i == exec->program->backward_begin) {
-                leave_behind(probe, exec, own, BACKWARD_PART);
+                prepare_caches(probe, exec, own, BACKWARD_PART);
             }
             double at = trmi_probe_clock(probe);
             TRMI_TRY(trmi_exec_run(exec, i, i + 1, err));
@@ -277,7 +278,7 @@ static trm_status fill_bags(trm_exec *exec, const trm_graph *g, const trmi_op *o
 
 /* Estimates the bytes that measuring an operator takes: inputs, outputs and their gradients, each
  * in two layouts. */
-static int64_t working_set(const trmi_probe *probe, const trmi_op *op, const trmi_mesh *mesh,
+static int64_t working_set(const trmi_op_benchmark *probe, const trmi_op *op, const trmi_mesh *mesh,
                            const trmi_strategy *s) {
     enum { COPIES = 4 };
     int64_t bytes = 0;
@@ -298,8 +299,9 @@ static int64_t working_set(const trmi_probe *probe, const trmi_op *op, const trm
 /* Makes an executor for the operator of a request, and the marks of its steps (owned by the
  * caller).
  *   error  INVALID: the letters do not cut this operator; UNSUPPORTED: it exceeds the limit */
-static trm_status make_exec(const trmi_probe *probe, const request *ask, trmi_strategy *strategy,
-                            trm_exec **exec, uint8_t **marks, trm_error *err) {
+static trm_status make_exec(const trmi_op_benchmark *probe, const request *ask,
+                            trmi_strategy *strategy, trm_exec **exec, uint8_t **marks,
+                            trm_error *err) {
     const trmi_op *op = &probe->graph->ops[ask->op];
     trm_graph *graph;
     trm_node loss = TRM_NO_NODE;
@@ -312,7 +314,8 @@ static trm_status make_exec(const trmi_probe *probe, const request *ask, trmi_st
                          ask->letters);
     }
     TRMI_TRY(trm_graph_create(&(trm_graph_options){.training = true}, &graph, err));
-    trm_status status = build(probe->graph, op, &ask->mesh, strategy, graph, &loss, err);
+    trm_status status =
+        build_operator_graph(probe->graph, op, &ask->mesh, strategy, graph, &loss, err);
     const trm_exec_options options = {.loss = loss,
                                       .backend = probe->backend,
                                       .threads = probe->threads,
@@ -340,7 +343,7 @@ static trm_status make_exec(const trmi_probe *probe, const request *ask, trmi_st
  * one after the other, because choosing kernels may time them and needs a quiet machine; then they
  * run at the same time. *out has the times of the slowest rank.
  *   error  UNSUPPORTED: the operator does not run by itself on some rank */
-static trm_status run_op(trmi_probe *probe, const request *ask, trmi_probe_time *out,
+static trm_status run_op(trmi_op_benchmark *probe, const request *ask, trmi_probe_time *out,
                          trm_error *err) {
     trm_exec *exec = NULL;
     uint8_t *marks = NULL;
@@ -390,7 +393,7 @@ static trm_status run_op(trmi_probe *probe, const request *ask, trmi_probe_time 
  */
 
 /* Broadcasts a request from rank 0; on the other ranks *what receives it. */
-static trm_status send(trmi_probe *probe, request *what, trm_error *err) {
+static trm_status broadcast_request(trmi_op_benchmark *probe, request *what, trm_error *err) {
     what->reach = probe->reach;
     what->brief = probe->brief;
     TRMI_TRY(probe->comm == NULL
@@ -401,8 +404,8 @@ static trm_status send(trmi_probe *probe, request *what, trm_error *err) {
     return TRM_OK;
 }
 
-trm_status trmi_probe_op(trmi_probe *probe, int32_t op, const trmi_mesh *mesh, const char *letters,
-                         trmi_probe_time *out, trm_error *err) {
+trm_status trmi_probe_op(trmi_op_benchmark *probe, int32_t op, const trmi_mesh *mesh,
+                         const char *letters, trmi_probe_time *out, trm_error *err) {
     request ask;
     memset(&ask, 0, sizeof ask);
     memset(out, 0, sizeof *out);
@@ -411,27 +414,27 @@ trm_status trmi_probe_op(trmi_probe *probe, int32_t op, const trmi_mesh *mesh, c
     ask.footprint = probe->footprint;
     ask.mesh = *mesh;
     snprintf(ask.letters, sizeof ask.letters, "%s", letters);
-    TRMI_TRY(send(probe, &ask, err));
+    TRMI_TRY(broadcast_request(probe, &ask, err));
     return run_op(probe, &ask, out, err);
 }
 
-trm_status trmi_probe_links(trmi_probe *probe, trmi_text *out, trm_error *err) {
+trm_status trmi_probe_links(trmi_op_benchmark *probe, trmi_text *out, trm_error *err) {
     request ask = {.what = ASK_LINKS};
-    TRMI_TRY(send(probe, &ask, err));
+    TRMI_TRY(broadcast_request(probe, &ask, err));
     return trmi_probe_run_links(probe, out, err);
 }
 
-trm_status trmi_probe_load(trmi_probe *probe, trm_error *err) {
+trm_status trmi_probe_load(trmi_op_benchmark *probe, trm_error *err) {
     request ask = {.what = ASK_LOAD};
-    TRMI_TRY(send(probe, &ask, err));
+    TRMI_TRY(broadcast_request(probe, &ask, err));
     return find_load(probe, err);
 }
 
 /* Runs a benchmark of whole plans; all ranks call it. Frees the block of the sweeps first, because
  * plans need the memory. */
-static trm_status run_race(trmi_probe *probe, const request *ask, const char *const *plans,
+static trm_status run_race(trmi_op_benchmark *probe, const request *ask, const char *const *plans,
                            trmi_race_result *out, trm_error *err) {
-    trmi_race race = ask->race;
+    trmi_plan_benchmark race = ask->race;
     trmi_probe_close(probe);
     race.comm = probe->comm;
     race.graph = probe->whole;
@@ -442,8 +445,8 @@ static trm_status run_race(trmi_probe *probe, const request *ask, const char *co
     return trmi_race_run(&race, out, err);
 }
 
-trm_status trmi_probe_race(trmi_probe *probe, const trmi_race *race, trmi_race_result *out,
-                           trm_error *err) {
+trm_status trmi_probe_race(trmi_op_benchmark *probe, const trmi_plan_benchmark *race,
+                           trmi_race_result *out, trm_error *err) {
     request ask;
     memset(&ask, 0, sizeof ask);
     ask.what = ASK_RACE;
@@ -452,23 +455,23 @@ trm_status trmi_probe_race(trmi_probe *probe, const trmi_race *race, trmi_race_r
     ask.race.graph = NULL;
     ask.race.options = NULL;
     memset(ask.race.plans, 0, sizeof ask.race.plans);
-    TRMI_TRY(send(probe, &ask, err));
+    TRMI_TRY(broadcast_request(probe, &ask, err));
     return run_race(probe, &ask, race->plans, out, err);
 }
 
-trm_status trmi_probe_end(trmi_probe *probe, trm_error *err) {
+trm_status trmi_probe_end(trmi_op_benchmark *probe, trm_error *err) {
     request ask = {.what = ASK_END};
-    return send(probe, &ask, err);
+    return broadcast_request(probe, &ask, err);
 }
 
-trm_status trmi_probe_serve(trmi_probe *probe, trm_error *err) {
+trm_status trmi_probe_serve(trmi_op_benchmark *probe, trm_error *err) {
     for (;;) {
         request ask;
         trmi_probe_time time = {.spread = 0};
         trmi_race_result result;
         trmi_text none = {0};
         trm_status status = TRM_OK;
-        TRMI_TRY(send(probe, &ask, err));
+        TRMI_TRY(broadcast_request(probe, &ask, err));
         switch (ask.what) {
         case ASK_OP:
             probe->footprint = ask.footprint;

@@ -26,8 +26,8 @@ typedef struct weights {
 
 /* Makes weights of the local shape of the strategy. Left factor: [factors][rows], right:
  * [factors][columns]. */
-static trm_status make(const trmi_probe *probe, const trmi_strategy *strategy, trm_dtype dtype,
-                       weights *w, trm_error *err) {
+static trm_status make_weights(const trmi_op_benchmark *probe, const trmi_strategy *strategy,
+                               trm_dtype dtype, weights *w, trm_error *err) {
     int64_t factors = strategy->local_inputs[0].dim[0], columns = strategy->local_inputs[1].dim[1];
     size_t element = trm_dtype_bytes(dtype);
     w->count = trm_shape_count(&strategy->local_inputs[1]);
@@ -47,7 +47,7 @@ static trm_status make(const trmi_probe *probe, const trmi_strategy *strategy, t
 }
 
 /* Writes the median time of an update to *seconds; all ranks begin each run together. */
-static trm_status time_updates(trmi_probe *probe, const weights *w, trm_dtype dtype,
+static trm_status time_updates(trmi_op_benchmark *probe, const weights *w, trm_dtype dtype,
                                double *seconds, trm_error *err) {
     double times[REPEATS], begin = trmi_os_now(), used = 0;
     int64_t own = w->count * (int64_t)sizeof(float) * (1 + trmi_update_slots(w->update));
@@ -70,11 +70,11 @@ static trm_status time_updates(trmi_probe *probe, const weights *w, trm_dtype dt
     return TRM_OK;
 }
 
-trm_status trmi_probe_factors(trmi_probe *probe, const trmi_strategy *strategy, trm_dtype dtype,
-                              double *seconds, trm_error *err) {
+trm_status trmi_probe_factors(trmi_op_benchmark *probe, const trmi_strategy *strategy,
+                              trm_dtype dtype, double *seconds, trm_error *err) {
     weights w = {.update = NULL};
     trm_error own;
-    trm_status status = make(probe, strategy, dtype, &w, &own);
+    trm_status status = make_weights(probe, strategy, dtype, &w, &own);
     double failed = status != TRM_OK;
     status = trmi_probe_largest(probe, &failed, 1, err);
     if (status == TRM_OK && failed > 0) {

@@ -17,7 +17,7 @@
 /* Bytes of a sweep: if the footprint of a step is unknown; at least, if it is known; at most. */
 enum { SWEEP = 8 << 20, SWEEP_LEAST = 1 << 20, SWEEP_MAX = 512 << 20 };
 
-double trmi_probe_clock(const trmi_probe *probe) {
+double trmi_probe_clock(const trmi_op_benchmark *probe) {
     struct timespec t;
     if (probe->threads > 1 || clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t) != 0) {
         return trmi_os_now();
@@ -25,13 +25,13 @@ double trmi_probe_clock(const trmi_probe *probe) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-void trmi_probe_close(trmi_probe *probe) {
+void trmi_probe_close(trmi_op_benchmark *probe) {
     trmi_free((void *)(uintptr_t)probe->block);
     probe->block = NULL;
     probe->block_bytes = 0;
 }
 
-void trmi_probe_sweep(trmi_probe *probe, int64_t own_bytes, int part) {
+void trmi_probe_sweep(trmi_op_benchmark *probe, int64_t own_bytes, int part) {
     /* Forward and backward touch an operator's data: on average half a step lies between two
      * uses. */
     int64_t others = trmi_min_i64((probe->footprint - own_bytes) / 2 / part, SWEEP_MAX);
@@ -60,7 +60,7 @@ void trmi_probe_sweep(trmi_probe *probe, int64_t own_bytes, int part) {
     (void)kept;
 }
 
-int trmi_probe_affords(const trmi_probe *probe, const int64_t *bytes, int count, int least,
+int trmi_probe_affords(const trmi_op_benchmark *probe, const int64_t *bytes, int count, int least,
                        int copies) {
     int64_t sum = 0;
     int some = 0;
@@ -79,7 +79,7 @@ double trmi_probe_usual(double *times, int32_t count, double *spread) {
     return middle;
 }
 
-trm_status trmi_probe_largest(const trmi_probe *probe, double *values, int32_t count,
+trm_status trmi_probe_largest(const trmi_op_benchmark *probe, double *values, int32_t count,
                               trm_error *err) {
     return probe->comm == NULL ? TRM_OK
                                : trm_comm_allreduce(probe->comm, values, count, TRM_FLOAT64,

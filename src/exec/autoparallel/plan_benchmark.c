@@ -55,7 +55,7 @@ static uint32_t bound_of(const trm_graph *g, int32_t value) {
 }
 
 /* Fills a tensor with random values: floats in [0, 1), integers below `bound`. */
-static void fill(trm_tensor *to, uint32_t bound) {
+static void fill_random(trm_tensor *to, uint32_t bound) {
     int64_t count = trm_shape_count(&to->shape);
     for (int64_t i = 0; i < count; i++) {
         uint32_t bits = trmi_random_u32(1, TRMI_STREAM_SYNTH, (uint64_t)i);
@@ -80,14 +80,14 @@ trm_status trmi_race_feed(trm_exec *exec, const char *name, uint32_t bound, trm_
     if (batch.data == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for a batch");
     }
-    fill(&batch, bound);
+    fill_random(&batch, bound);
     trm_status status = trm_exec_feed(exec, name, &batch, err);
     trmi_free(batch.data);
     return status;
 }
 
 /* Feeds random values to all inputs of the graph. */
-static trm_status feed(const trmi_race *r, trm_exec *exec, trm_error *err) {
+static trm_status feed_inputs(const trmi_plan_benchmark *r, trm_exec *exec, trm_error *err) {
     const trm_graph *g = r->graph;
     for (int64_t i = 1; i < g->ops_count; i++) {
         if (g->ops[i].kind == TRMI_OP_INPUT) {
@@ -102,7 +102,7 @@ static trm_status feed(const trmi_race *r, trm_exec *exec, trm_error *err) {
 
 /* Makes the executor of a plan and feeds it. Settings that would change files or add time are
  * off. */
-static trm_status open_runner(const trmi_race *r, runner *of, trm_error *err) {
+static trm_status open_runner(const trmi_plan_benchmark *r, runner *of, trm_error *err) {
     trm_exec_options options = *r->options;
     options.parallel.split = TRM_SPLIT_PLANNED;
     options.parallel.comm = r->comm;
@@ -112,7 +112,7 @@ static trm_status open_runner(const trmi_race *r, runner *of, trm_error *err) {
     options.retune_seconds = 0;
     options.memory_bytes = 0; /* the caller lists only plans that keep the limit */
     TRMI_TRY(trmi_exec_create(r->graph, &options, NULL, &of->exec, err));
-    return feed(r, of->exec, err);
+    return feed_inputs(r, of->exec, err);
 }
 
 static void close_runner(runner *of) {
@@ -121,7 +121,7 @@ static void close_runner(runner *of) {
 }
 
 /* Runs one training step, with all batches that it accumulates. */
-static trm_status step(const trmi_race *r, trm_exec *exec, trm_error *err) {
+static trm_status run_training_step(const trmi_plan_benchmark *r, trm_exec *exec, trm_error *err) {
     for (int32_t i = 0; i < (r->options->accumulate > 1 ? r->options->accumulate : 1); i++) {
         TRMI_TRY(trm_exec_forward_backward(exec, err));
     }
@@ -130,18 +130,18 @@ static trm_status step(const trmi_race *r, trm_exec *exec, trm_error *err) {
 
 /* Times one turn of a plan: *seconds is the mean time of a step, *used the time since `start`, both
  * of the slowest rank. Makes the executor first if there is none. Collective. */
-static trm_status time_turn(const trmi_race *r, runner *of, double start, double *seconds,
+static trm_status time_turn(const trmi_plan_benchmark *r, runner *of, double start, double *seconds,
                             double *used, trm_error *err) {
     for (int32_t warm = of->exec == NULL ? 2 : 1; warm > 0; warm--) {
         if (of->exec == NULL) {
             TRMI_TRY(open_runner(r, of, err));
         }
-        TRMI_TRY(step(r, of->exec, err));
+        TRMI_TRY(run_training_step(r, of->exec, err));
     }
     TRMI_TRY(trm_comm_barrier(r->comm, err));
     double begin = trmi_os_now();
     for (int32_t i = 0; i < r->steps; i++) {
-        TRMI_TRY(step(r, of->exec, err));
+        TRMI_TRY(run_training_step(r, of->exec, err));
     }
     double both[2] = {(trmi_os_now() - begin) / r->steps, trmi_os_now() - start};
     if (r->one_at_a_time) {
@@ -159,7 +159,8 @@ static trm_status time_turn(const trmi_race *r, runner *of, double start, double
  */
 
 /* Broadcasts the text of plan `index` from rank 0; of->plan owns the copy. */
-static trm_status share_plan(const trmi_race *r, int32_t index, runner *of, trm_error *err) {
+static trm_status share_plan(const trmi_plan_benchmark *r, int32_t index, runner *of,
+                             trm_error *err) {
     const char *text = trm_comm_rank(r->comm) == 0 ? r->plans[index] : NULL;
     int64_t length = text != NULL ? (int64_t)strlen(text) : 0;
     TRMI_TRY(trm_comm_broadcast(r->comm, &length, 1, TRM_INT64, 0, err));
@@ -187,11 +188,11 @@ static double median_of(const double *values, int32_t count, double *quartiles) 
 
 /* Runs turns, in alternating order, until plans are settled or the time is up; drops plans that are
  * clearly slower. A turn that is not complete is not counted. */
-static trm_status take_turns(const trmi_race *r, runner *runners, trmi_race_result *out,
+static trm_status take_turns(const trmi_plan_benchmark *r, runner *runners, trmi_race_result *out,
                              trm_error *err) {
     for (int32_t i = 0; i < r->count && !r->one_at_a_time; i++) {
         TRMI_TRY(open_runner(r, &runners[i], err));
-        TRMI_TRY(step(r, runners[i].exec, err));
+        TRMI_TRY(run_training_step(r, runners[i].exec, err));
     }
     double start = trmi_os_now(), used = 0, before = 0, last = 0;
     bool running[TRMI_RACE_PLANS], settled = false;
@@ -231,7 +232,7 @@ static trm_status take_turns(const trmi_race *r, runner *runners, trmi_race_resu
     return TRM_OK;
 }
 
-trm_status trmi_race_run(const trmi_race *r, trmi_race_result *out, trm_error *err) {
+trm_status trmi_race_run(const trmi_plan_benchmark *r, trmi_race_result *out, trm_error *err) {
     runner runners[TRMI_RACE_PLANS];
     memset(runners, 0, sizeof runners);
     memset(out, 0, sizeof *out);

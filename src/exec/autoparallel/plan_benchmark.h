@@ -16,7 +16,7 @@
 
 enum { TRMI_RACE_PLANS = 8, TRMI_RACE_TURNS = 64 };
 
-typedef struct trmi_race {
+typedef struct trmi_plan_benchmark {
     trm_comm *comm;
     const trm_graph *graph; /* with a loss, as trm_exec_create takes it. Borrowed */
     /* options of its executor; plan, comm and files are replaced. Borrowed */
@@ -31,7 +31,7 @@ typedef struct trmi_race {
     /* relative differences below this need not be resolved; 0: no plan is dropped */
     double fine;
     bool one_at_a_time; /* memory for one executor only: each is created again in every turn */
-} trmi_race;
+} trmi_plan_benchmark;
 
 typedef struct trmi_race_result {
     int32_t turns;                /* complete turns */
@@ -44,7 +44,7 @@ typedef struct trmi_race_result {
 /* Runs the benchmark. Collective; *out is the same on all ranks. Inputs are random, labels and keys
  * in range; the learning rate is tiny.
  *   error  those of trm_exec_create and of peers, NOMEM */
-trm_status trmi_race_run(const trmi_race *race, trmi_race_result *out, trm_error *err);
+trm_status trmi_race_run(const trmi_plan_benchmark *race, trmi_race_result *out, trm_error *err);
 
 /* Feeds random numbers to an input, the same in every run: floats in [0, 1), integers below
  * `bound`. Does nothing if the program has no such input. */

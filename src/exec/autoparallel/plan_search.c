@@ -29,11 +29,11 @@ enum { SMALL = 1024, LARGE = 1 << 18, TURNS = 5 };
 typedef struct searching {
     trm_exec *exec;
     const trm_graph *training;
-    trmi_probe probe;
+    trmi_op_benchmark probe;
     trmi_costs costs;
     trmi_links links;
     trmi_prices prices; /* guessed */
-    trmi_drive drive;
+    trmi_plan_search drive;
     trmi_shard_plan *plan;
     double begin;           /* of the search */
     const trm_graph *graph; /* as it was given, and how it is compiled: what a plan takes */
@@ -71,7 +71,7 @@ static trm_status time_sum(trmi_parallel *p, float *data, int64_t count, double 
 /* Sets the guessed prices: latency and seconds a byte from a small and a large all-reduce, by the
  * model of a ring (2 (n - 1) messages); operators by the rates of the back-end, divided by the
  * number of threads that share a core. Collective. */
-static trm_status guess(searching *s, trm_error *err) {
+static trm_status estimate_prices(searching *s, trm_error *err) {
     trmi_parallel *p = s->exec->parallel;
     trmi_prices *prices = &s->prices;
     const trmi_target *target = &s->exec->backend->target;
@@ -170,7 +170,7 @@ static trm_status compile(void *context, const trmi_space *space, const trmi_cho
 /* ---- rank 0 ---------------------------------------------------------------------------------- */
 
 /* Logs the result of the benchmark of plans. */
-static void tell_trial(const trmi_trial *trial) {
+static void tell_trial(const trmi_plan_selection *trial) {
     if (trial->turns > 0) {
         const trmi_trial_plan *best = &trial->list[trial->chosen];
         trmi_log(TRM_LOG_INFO, "plan",
@@ -185,7 +185,7 @@ static void tell_trial(const trmi_trial *trial) {
 
 /* Records the chosen plan for trm_exec_searched_plan and logs it. */
 static void note_plan(searching *s, double begin) {
-    const trmi_drive *d = &s->drive;
+    const trmi_plan_search *d = &s->drive;
     const trmi_drive_mesh *best = trmi_drive_best(d);
     trm_searched_plan *info = &s->exec->parallel->shard->info;
     char beside[96] = "", ran[64] = "";
@@ -214,8 +214,8 @@ static void note_plan(searching *s, double begin) {
 
 /* Runs the search on rank 0 and writes the plan to s->plan.
  *   error  NOMEM: no plan fits the memory limit */
-static trm_status drive(searching *s, trm_error *err) {
-    trmi_drive *d = &s->drive;
+static trm_status run_search(searching *s, trm_error *err) {
+    trmi_plan_search *d = &s->drive;
     const trmi_parallel *p = s->exec->parallel;
     const trmi_shard_plan *given = p->shard->plan;
     int32_t local = trm_comm_local_size(p->comm),
@@ -280,16 +280,16 @@ static trm_status find_plan(searching *s, trm_error *err) {
     const char *backend = s->probe.exact ? asked : s->exec->backend->target.name;
     measured = measured && (backend == NULL || strcmp(backend, "ref") != 0);
     if (!measured) {
-        TRMI_TRY(guess(s, err));
+        TRMI_TRY(estimate_prices(s, err));
         s->drive.make_space = guessed_space;
-        return leads ? drive(s, err) : TRM_OK;
+        return leads ? run_search(s, err) : TRM_OK;
     }
     if (!leads) {
         return trmi_probe_serve(&s->probe, err);
     }
     trm_error later;
     trm_status status = settle_costs(s, err);
-    status = status == TRM_OK ? drive(s, err) : status;
+    status = status == TRM_OK ? run_search(s, err) : status;
     trm_status ended = trmi_probe_end(&s->probe, status == TRM_OK ? err : &later);
     return status == TRM_OK ? ended : status;
 }
@@ -298,7 +298,8 @@ static trm_status find_plan(searching *s, trm_error *err) {
 
 /* Broadcasts rank 0's plan as text, and replaces the plan of every rank by it. If rank 0 has
  * failed, every rank fails with the same status. */
-static trm_status share(searching *s, trm_status status, const trm_error *why, trm_error *err) {
+static trm_status broadcast_plan(searching *s, trm_status status, const trm_error *why,
+                                 trm_error *err) {
     trmi_parallel *p = s->exec->parallel;
     char *text = s->plan != NULL && status == TRM_OK ? trmi_shard_plan_text(s->plan) : NULL;
     int64_t head[2] = {status, text != NULL ? (int64_t)strlen(text) : 0};
@@ -348,17 +349,17 @@ trm_status trmi_shard_search(trm_exec *exec, const trm_graph *graph,
     s->begin = trmi_os_now();
     /* exact mode runs reference kernels, but messages and optimiser of the fast back-end */
     bool exact = exec->env.exact;
-    s->probe = (trmi_probe){.comm = p->comm,
-                            .graph = training,
-                            .backend = exact ? NULL : exec->backend->target.name,
-                            .exact = exact,
-                            .tuning_file = p->shard->tuning_file,
-                            .threads = exec->env.threads,
-                            .optimizer = exec->optimizer,
-                            .whole = graph,
-                            .whole_options = p->shard->options,
-                            .limit = exec->memory_bytes,
-                            .load = 1};
+    s->probe = (trmi_op_benchmark){.comm = p->comm,
+                                   .graph = training,
+                                   .backend = exact ? NULL : exec->backend->target.name,
+                                   .exact = exact,
+                                   .tuning_file = p->shard->tuning_file,
+                                   .threads = exec->env.threads,
+                                   .optimizer = exec->optimizer,
+                                   .whole = graph,
+                                   .whole_options = p->shard->options,
+                                   .limit = exec->memory_bytes,
+                                   .load = 1};
     trm_status status = trmi_search_mode_parse(p->options.search, &s->drive.mode, err);
     status = status == TRM_OK ? trmi_probe_cores(p->comm, &s->probe.cores, err) : status;
     if (status == TRM_OK) {
@@ -368,7 +369,7 @@ trm_status trmi_shard_search(trm_exec *exec, const trm_graph *graph,
         if (lost && err != NULL) {
             *err = own;
         }
-        status = lost ? status : share(s, status, &own, err);
+        status = lost ? status : broadcast_plan(s, status, &own, err);
     }
     trmi_shard_plan_destroy(s->plan);
     trmi_drive_free(&s->drive);

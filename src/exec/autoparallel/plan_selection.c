@@ -44,8 +44,8 @@ double trmi_trial_seconds(double said, double step) {
 /* ---- candidates
  *  -------------------------------------------------------------------------------------------- */
 
-trm_status trmi_trial_add(trmi_trial *t, const trmi_shard_plan *plan, const trmi_trial_plan *about,
-                          trm_error *err) {
+trm_status trmi_trial_add(trmi_plan_selection *t, const trmi_shard_plan *plan,
+                          const trmi_trial_plan *about, trm_error *err) {
     char *text = trmi_shard_plan_text(plan);
     if (text == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for a plan");
@@ -66,14 +66,14 @@ trm_status trmi_trial_add(trmi_trial *t, const trmi_shard_plan *plan, const trmi
     return TRM_OK;
 }
 
-void trmi_trial_free(trmi_trial *t) {
+void trmi_trial_free(trmi_plan_selection *t) {
     for (int32_t i = 0; i < t->count; i++) {
         trm_free(t->list[i].text);
     }
     t->count = 0;
 }
 
-void trmi_trial_drop(trmi_trial *t, int32_t index) {
+void trmi_trial_drop(trmi_plan_selection *t, int32_t index) {
     trm_free(t->list[index].text);
     memmove(&t->list[index], &t->list[index + 1], (size_t)(t->count - 1 - index) * sizeof *t->list);
     t->count--;
@@ -86,7 +86,7 @@ static int by_prediction(const void *a, const void *b) {
                : strcmp(x->text, y->text);
 }
 
-static bool is_apart(const trmi_trial *t, int32_t count, const trmi_trial_plan *from) {
+static bool is_apart(const trmi_plan_selection *t, int32_t count, const trmi_trial_plan *from) {
     for (int32_t i = 0; i < count; i++) {
         if (t->list[i].group == from->group &&
             from->predicted <= t->list[i].predicted * (1 + apart)) {
@@ -98,7 +98,7 @@ static bool is_apart(const trmi_trial *t, int32_t count, const trmi_trial_plan *
 
 /* Keeps the best plan, data parallel, and others that differ in predicted time, PLANS in all; all
  * within TRMI_TRIAL_BAND of the best. */
-static void keep_few(trmi_trial *t) {
+static void keep_few(trmi_plan_selection *t) {
     int32_t kept = 0, all = t->count;
     qsort(t->list, (size_t)all, sizeof *t->list, by_prediction);
     double most = all > 0 ? t->list[0].predicted * (1 + TRMI_TRIAL_BAND) : 0;
@@ -127,8 +127,8 @@ static void keep_few(trmi_trial *t) {
 #ifdef TRIREME_ONEDNN
 /* Writes the key of plan `index` in the tuning cache: a hash of all plans, the optimiser and the
  * options that change a step; threads and ranks. */
-static void key_of(const trmi_trial *t, const trmi_probe *probe, const trmi_costs *c, int32_t index,
-                   char *key, size_t size) {
+static void key_of(const trmi_plan_selection *t, const trmi_op_benchmark *probe,
+                   const trmi_costs *c, int32_t index, char *key, size_t size) {
     uint64_t h = TRMI_HASH_BEGIN;
     const trm_exec_options *o = probe->whole_options;
     const int32_t how[5] = {(int32_t)o->precision, o->accumulate, (int32_t)o->parallel.wire,
@@ -144,7 +144,8 @@ static void key_of(const trmi_trial *t, const trmi_probe *probe, const trmi_cost
 #endif
 
 /* Reads the result of an earlier run of the same plans; false: there is none, or not of all. */
-static bool recall(trmi_trial *t, const trmi_probe *probe, const trmi_costs *c) {
+static bool load_result(trmi_plan_selection *t, const trmi_op_benchmark *probe,
+                        const trmi_costs *c) {
 #ifdef TRIREME_ONEDNN
     for (int32_t i = 0; i < t->count && c->file != NULL && !c->refresh; i++) {
         char key[96];
@@ -166,7 +167,8 @@ static bool recall(trmi_trial *t, const trmi_probe *probe, const trmi_costs *c) 
 }
 
 /* Writes the result to the tuning cache; an error only means that it is measured again. */
-static void keep(const trmi_trial *t, const trmi_probe *probe, trmi_costs *c) {
+static void store_result(const trmi_plan_selection *t, const trmi_op_benchmark *probe,
+                         trmi_costs *c) {
 #ifdef TRIREME_ONEDNN
     trm_error ignored;
     for (int32_t i = 0; i < t->count && c->file != NULL; i++) {
@@ -189,17 +191,17 @@ static void keep(const trmi_trial *t, const trmi_probe *probe, trmi_costs *c) {
  *  ------------------------------------------------------------------------------------------ */
 
 /* Returns how many steps a plan runs in each turn: about `turn` seconds. */
-static int32_t steps_of(const trmi_trial *t) {
+static int32_t steps_of(const trmi_plan_selection *t) {
     double steps = ceil(turn / fmax(1e-6, t->list[0].predicted));
     return steps < 2 ? 2 : steps > STEPS_MOST ? STEPS_MOST : (int32_t)steps;
 }
 
 /* Returns the seconds that the least number of turns of `count` plans takes, with creation. */
-static double least_seconds(const trmi_trial *t, int32_t count) {
+static double least_seconds(const trmi_plan_selection *t, int32_t count) {
     return TURNS_LEAST * count * (1 + steps_of(t)) * t->list[0].predicted;
 }
 
-void trmi_trial_narrow(trmi_trial *t, double seconds) {
+void trmi_trial_narrow(trmi_plan_selection *t, double seconds) {
     keep_few(t);
     /* drop the slowest, but keep data parallel: with two plans left it is the second */
     while (t->count > 1 && least_seconds(t, t->count) > seconds) {
@@ -210,9 +212,9 @@ void trmi_trial_narrow(trmi_trial *t, double seconds) {
 
 /* Runs the plans in turns on all ranks, within `seconds`. If all of them together exceed `memory`,
  * one is in memory at a time. Too few turns: t->turns stays 0 and predictions decide. */
-static trm_status run(trmi_trial *t, trmi_probe *probe, double seconds, double memory,
-                      trm_error *err) {
-    trmi_race race = {
+static trm_status run_benchmark(trmi_plan_selection *t, trmi_op_benchmark *probe, double seconds,
+                                double memory, trm_error *err) {
+    trmi_plan_benchmark race = {
         .count = t->count, .steps = steps_of(t), .seconds = seconds, .fine = TRMI_TRIAL_FINE};
     trmi_race_result result;
     double all = 0, begin = trmi_os_now(), ranks = trm_comm_local_size(probe->comm);
@@ -246,7 +248,7 @@ static trm_status run(trmi_trial *t, trmi_probe *probe, double seconds, double m
 /* Returns whether a plan cannot be distinguished from the fastest. */
 static bool as_good(const trmi_trial_plan *p) { return p->behind <= fmin(p->resolution, cautious); }
 
-void trmi_trial_choose(trmi_trial *t) {
+void trmi_trial_choose(trmi_plan_selection *t) {
     int32_t fastest = 0;
     for (int32_t i = t->count - 1; i >= 0; i--) {
         fastest = t->list[i].behind <= t->list[fastest].behind ? i : fastest;
@@ -257,13 +259,13 @@ void trmi_trial_choose(trmi_trial *t) {
     }
 }
 
-trm_status trmi_trial_run(trmi_trial *t, trmi_probe *probe, trmi_costs *costs, double seconds,
-                          double memory, trm_error *err) {
+trm_status trmi_trial_run(trmi_plan_selection *t, trmi_op_benchmark *probe, trmi_costs *costs,
+                          double seconds, double memory, trm_error *err) {
     t->chosen = 0;
     if (t->count < 2 || probe->comm == NULL || probe->whole == NULL) {
         return TRM_OK;
     }
-    if (!recall(t, probe, costs)) {
+    if (!load_result(t, probe, costs)) {
         TRMI_TRY(trmi_probe_load(probe, err));
         if (probe->load > TRMI_COSTS_BUSY) {
             trmi_log(TRM_LOG_INFO, "plan",
@@ -273,12 +275,12 @@ trm_status trmi_trial_run(trmi_trial *t, trmi_probe *probe, trmi_costs *costs, d
                      probe->load, (int)t->count);
             return TRM_OK;
         }
-        TRMI_TRY(run(t, probe, seconds, memory, err));
+        TRMI_TRY(run_benchmark(t, probe, seconds, memory, err));
     }
     if (t->turns > 0) {
         trmi_trial_choose(t);
         if (!t->kept) {
-            keep(t, probe, costs);
+            store_result(t, probe, costs);
         }
     }
     return TRM_OK;

@@ -32,33 +32,33 @@ typedef struct trmi_trial_plan {
     double resolution;       /* smaller differences may be chance */
 } trmi_trial_plan;
 
-typedef struct trmi_trial {
+typedef struct trmi_plan_selection {
     /* after trmi_trial_narrow by predicted time, the best first */
     trmi_trial_plan list[4 * TRMI_RACE_PLANS];
     int32_t count, chosen;
     bool kept;      /* the result is of an earlier process */
     int32_t turns;  /* 0: no plan was run */
     double seconds; /* duration of the runs */
-} trmi_trial;
+} trmi_plan_selection;
 
 /* Adds a plan, unless an equal one is listed or the list is full.   owns: `plan` stays the
  * caller's; `what` is borrowed */
-trm_status trmi_trial_add(trmi_trial *trial, const trmi_shard_plan *plan,
+trm_status trmi_trial_add(trmi_plan_selection *trial, const trmi_shard_plan *plan,
                           const trmi_trial_plan *about, trm_error *err);
 /* Keeps the plans that can be run within `seconds`; only the best if steps are long or seconds is
  * 0. */
-void trmi_trial_narrow(trmi_trial *trial, double seconds);
+void trmi_trial_narrow(trmi_plan_selection *trial, double seconds);
 /* Removes plan `index` from the list. */
-void trmi_trial_drop(trmi_trial *trial, int32_t index);
+void trmi_trial_drop(trmi_plan_selection *trial, int32_t index);
 /* Runs the listed plans, or reads the result of an earlier run, and sets `chosen`. Rank 0, while
  * the others serve the probe. `memory`: limit in bytes a rank of all executors that exist at a
  * time; 0 = half of the memory there is.   error  those of trmi_race_run */
-trm_status trmi_trial_run(trmi_trial *trial, trmi_probe *probe, trmi_costs *costs, double seconds,
-                          double memory, trm_error *err);
+trm_status trmi_trial_run(trmi_plan_selection *trial, trmi_op_benchmark *probe, trmi_costs *costs,
+                          double seconds, double memory, trm_error *err);
 /* Sets `chosen` of plans that were run: data parallel if it is as fast as the fastest, within
  * resolution (at most 2 %); else the one with the best prediction if it is; else the fastest. */
-void trmi_trial_choose(trmi_trial *trial);
-void trmi_trial_free(trmi_trial *trial);
+void trmi_trial_choose(trmi_plan_selection *trial);
+void trmi_trial_free(trmi_plan_selection *trial);
 /* Returns the time limit in seconds from the option `said`: 0 = the default for steps that are
  * predicted to take `step` seconds; negative = off. */
 double trmi_trial_seconds(double said, double step);

@@ -187,15 +187,15 @@ static double ratio_of(double seconds, double roof) {
 }
 
 /* Sets the ratios of measured time to roofline. */
-static void weigh(trmi_op_cost_entry *e, const trmi_node_seconds *roof) {
+static void update_roofline_ratio(trmi_op_cost_entry *e, const trmi_node_seconds *roof) {
     e->ratio = (trmi_node_seconds){.forward = ratio_of(e->seconds.forward, roof->forward),
                                    .backward = ratio_of(e->seconds.backward, roof->backward),
                                    .factors = ratio_of(e->seconds.factors, roof->factors)};
 }
 
 /* Adds an entry. `roof`: seconds by the roofline, without c->factor. */
-static trm_status remember(trmi_costs *c, const char *key, const trmi_node_seconds *seconds,
-                           const trmi_node_seconds *roof, trm_error *err) {
+static trm_status add_entry(trmi_costs *c, const char *key, const trmi_node_seconds *seconds,
+                            const trmi_node_seconds *roof, trm_error *err) {
     if (!trmi_grow((void **)&c->entries, &c->capacity, c->count + 1, sizeof *c->entries)) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for measured operators");
     }
@@ -204,7 +204,7 @@ static trm_status remember(trmi_costs *c, const char *key, const trmi_node_secon
         .key = trmi_arena_strdup(&c->arena, key), .seconds = *seconds, .size = roof->forward};
     e->look = c->look;
     e->seen[e->looks++] = *seconds;
-    weigh(e, roof);
+    update_roofline_ratio(e, roof);
     c->count += e->key != NULL;
     return e->key != NULL ? TRM_OK : TRMI_FAIL(err, TRM_NOMEM, "no memory for measured operators");
 }
@@ -212,8 +212,8 @@ static trm_status remember(trmi_costs *c, const char *key, const trmi_node_secon
 /* Reads the times of an earlier process from the file. Returns false if there are none, or if they
  * should be measured again: a wide spread or a busy machine then, a quiet one now. Update times are
  * needed only where roof->factors is positive. */
-static bool recall(trmi_costs *c, const char *key, const trmi_node_seconds *roof,
-                   trmi_node_seconds *out) {
+static bool load_cost(trmi_costs *c, const char *key, const trmi_node_seconds *roof,
+                      trmi_node_seconds *out) {
 #ifdef TRIREME_ONEDNN
     char longer[1100];
     const char *how;
@@ -247,7 +247,7 @@ static bool recall(trmi_costs *c, const char *key, const trmi_node_seconds *roof
 }
 
 /* Adds times to the file; written by trmi_tuning_save. */
-static void keep(trmi_costs *c, const char *key, const trmi_probe_time *time) {
+static void store_cost(trmi_costs *c, const char *key, const trmi_probe_time *time) {
 #ifdef TRIREME_ONEDNN
     char longer[1100], how[80], date[32];
     time_t now = (time_t)trmi_os_wall();
@@ -277,8 +277,8 @@ static const trmi_op_cost_entry *nearest(const trmi_costs *c, const trmi_op *op,
 
 /* Returns whether a measurement should be repeated: its spread is wide, or it is much faster than
  * the roofline, or much slower although a similar operator is not. */
-static bool doubtful(const trmi_costs *c, const trmi_op *op, const char *key,
-                     const trmi_probe_time *time, const trmi_node_seconds *roof) {
+static bool is_doubtful(const trmi_costs *c, const trmi_op *op, const char *key,
+                        const trmi_probe_time *time, const trmi_node_seconds *roof) {
     double ratio = (time->forward + time->backward) / fmax(1e-12, roof->forward + roof->backward);
     const trmi_op_cost_entry *like = nearest(c, op, key, roof->forward);
     double usual = like != NULL ? like->ratio.forward : 1;
@@ -301,7 +301,7 @@ static trm_status measure(trmi_costs *c, const trmi_space *space, int32_t node,
     double begin = trmi_os_now();
     trm_status status =
         trmi_probe_op(c->probe, space->nodes[node].op, &space->mesh, s->letters, &time, &own);
-    bool again = status == TRM_OK && doubtful(c, trmi_space_op(space, node), key, &time, roof);
+    bool again = status == TRM_OK && is_doubtful(c, trmi_space_op(space, node), key, &time, roof);
     for (int i = 0; again && i < 2; i++) { /* a disturbance is usually short */
         trmi_probe_time other;
         status =
@@ -310,7 +310,7 @@ static trm_status measure(trmi_costs *c, const trmi_space *space, int32_t node,
             break;
         }
         time = least(&time, &other);
-        again = doubtful(c, trmi_space_op(space, node), key, &time, roof);
+        again = is_doubtful(c, trmi_space_op(space, node), key, &time, roof);
         c->doubted += i == 0;
     }
     c->measure_seconds += trmi_os_now() - begin;
@@ -321,12 +321,12 @@ static trm_status measure(trmi_costs *c, const trmi_space *space, int32_t node,
     }
     if (status != TRM_OK) {
         /* the operator does not run alone with this local shape: the roofline prices it */
-        return remember(c, key, &(trmi_node_seconds){.forward = -1}, roof, err);
+        return add_entry(c, key, &(trmi_node_seconds){.forward = -1}, roof, err);
     }
     c->measured++;
-    keep(c, key, &time);
-    return remember(c, key, &(trmi_node_seconds){time.forward, time.backward, time.factors}, roof,
-                    err);
+    store_cost(c, key, &time);
+    return add_entry(c, key, &(trmi_node_seconds){time.forward, time.backward, time.factors}, roof,
+                     err);
 }
 
 /* Returns the time of an entry from all its measurements: of two the mean (the minimum would make
@@ -359,10 +359,10 @@ static trm_status look_again(trmi_costs *c, const trmi_space *space, int32_t nod
     }
     e->seen[e->looks++] = (trmi_node_seconds){time.forward, time.backward, time.factors};
     e->seconds = middle_of(e);
-    weigh(e, roof);
-    keep(c, e->key,
-         &(trmi_probe_time){e->seconds.forward, e->seconds.backward, e->seconds.factors,
-                            time.spread});
+    update_roofline_ratio(e, roof);
+    store_cost(c, e->key,
+               &(trmi_probe_time){e->seconds.forward, e->seconds.backward, e->seconds.factors,
+                                  time.spread});
     return TRM_OK;
 }
 
@@ -370,7 +370,7 @@ static trm_status look_again(trmi_costs *c, const trmi_space *space, int32_t nod
  *  -------------------------------------------------------------------------------------- */
 
 /* Returns the n-th word of a key (from 0), with its length; length 0 if the key has fewer words. */
-static const char *word(const char *key, int n, size_t *length) {
+static const char *key_word(const char *key, int n, size_t *length) {
     for (; n > 0 && *key != '\0'; n--) {
         key += strcspn(key, " ");
         key += *key == ' ';
@@ -381,7 +381,7 @@ static const char *word(const char *key, int n, size_t *length) {
 
 static bool same_word(const char *a, const char *b, int n) {
     size_t x, y;
-    const char *from = word(a, n, &x), *to = word(b, n, &y);
+    const char *from = key_word(a, n, &x), *to = key_word(b, n, &y);
     return x == y && strncmp(from, to, x) == 0;
 }
 
@@ -422,8 +422,9 @@ static double scaled(double roof, double measured, double ratio) {
 /* Sets *out to the measured seconds, or to an estimate from `roof`. Returns whether they were
  * measured (or scaled from times measured) while all ranks ran, so that shared bandwidth is
  * included. */
-static bool known(const trmi_costs *c, const trmi_space *space, const trmi_op *op,
-                  const trmi_strategy *s, const trmi_node_seconds *roof, trmi_node_seconds *out) {
+static bool estimate_seconds(const trmi_costs *c, const trmi_space *space, const trmi_op *op,
+                             const trmi_strategy *s, const trmi_node_seconds *roof,
+                             trmi_node_seconds *out) {
     char key[1024];
     *out = *roof;
     out->factors = roof->factors / c->factor; /* roof->factors includes the factor */
@@ -450,7 +451,7 @@ void trmi_costs_seconds(void *context, const trmi_space *space, const trmi_space
     const trm_graph *g = space->graph;
     const trmi_node_seconds roof = *out;
     /* Not measured with all ranks: memory traffic takes c->share times as long. */
-    double share = known(c, space, &g->ops[node->op], s, &roof, out) ? 1 : c->share;
+    double share = estimate_seconds(c, space, &g->ops[node->op], s, &roof, out) ? 1 : c->share;
     /* `there`, `back`: seconds of memory traffic, which are at most the operator's own. */
     double there = trmi_op_cost(g, &g->ops[node->op]).bytes * s->fraction * c->byte, back = 0;
     for (int32_t i = 0; i < node->backward_count; i++) {
@@ -506,8 +507,8 @@ static trm_status measure_node(trmi_costs *c, const trmi_space *space, int32_t n
         TRMI_TRY(look_again(c, space, n, s, known, &roof, err));
     } else if (known != NULL || roof.forward + roof.backward < worth) {
         return TRM_OK;
-    } else if (recall(c, key, &roof, &seconds)) {
-        TRMI_TRY(remember(c, key, &seconds, &roof, err));
+    } else if (load_cost(c, key, &roof, &seconds)) {
+        TRMI_TRY(add_entry(c, key, &seconds, &roof, err));
     } else if (c->probe != NULL && c->measure_seconds < c->limit_seconds) {
         TRMI_TRY(measure(c, space, n, s, key, &roof, err));
     } else {
@@ -596,7 +597,7 @@ trm_status trmi_costs_links(trmi_costs *c, char **text, trm_error *err) {
         return TRM_OK;
     }
     if (trmi_os_cache_dir(folder, sizeof folder) && gethostname(host, sizeof host - 1) == 0) {
-        trmi_probe all = {.limit = 0};
+        trmi_op_benchmark all = {.limit = 0};
         int some = trmi_probe_links_sizes(c->probe);
         size_t used = (size_t)snprintf(path, sizeof path, "%s/links-%s-%d-of-%d-t%d-%s", folder,
                                        host, c->probe->cores, c->ranks, c->threads,

@@ -25,11 +25,11 @@ typedef struct trmi_op_cost_entry {
 } trmi_op_cost_entry;
 typedef struct trmi_costs {
     trmi_arena arena;
-    trmi_probe *probe;  /* NULL: nothing is measured. Borrowed */
-    int threads, ranks; /* of a rank; ranks that run during measurements */
-    double flop, byte;  /* seconds a FLOP and a byte on this machine with `threads` */
-    char oldest[12];    /* date of the oldest entry read from the file; "": none was */
-    double factor;      /* of all costs: ranks that share cores, speed of another machine */
+    trmi_op_benchmark *probe; /* NULL: nothing is measured. Borrowed */
+    int threads, ranks;       /* of a rank; ranks that run during measurements */
+    double flop, byte;        /* seconds a FLOP and a byte on this machine with `threads` */
+    char oldest[12];          /* date of the oldest entry read from the file; "": none was */
+    double factor;            /* of all costs: ranks that share cores, speed of another machine */
     /* factor (at least 1) of memory traffic in costs that were measured or estimated for one
      * rank */
     double share;
@@ -43,7 +43,8 @@ typedef struct trmi_costs {
     struct trmi_tuning *file; /* NULL: not kept */
 } trmi_costs;
 
-#define TRMI_COSTS_BUSY 1.3 /* load (trmi_probe.load) from which the machine counts as busy */
+#define TRMI_COSTS_BUSY                                                                            \
+    1.3 /* load (trmi_op_benchmark.load) from which the machine counts as busy */
 #define TRMI_COSTS_REACHED                                                                         \
     0.6 /* fraction of the register tile's rate that real operators reach, about */
 /* Returns the fraction of a gradient's bytes that is sent with this wire type (0: float32). */
@@ -52,7 +53,7 @@ static inline double trmi_wire_part(trm_dtype wire) {
 }
 
 typedef struct trmi_costs_options {
-    trmi_probe *probe;
+    trmi_op_benchmark *probe;
     const char *backend, *tuning_file; /* tuning_file given: costs are not kept in a file */
     int threads, ranks;
     int together; /* threads of all ranks of this machine that run at the same time */

@@ -266,7 +266,7 @@ trm_status trmi_parallel_set_apart(trm_exec *exec, trm_error *err) {
             p->apart[block++] = own;
         }
     }
-    trmi_update_set_apart(exec->update, p->apart, add_over_ranks, exec);
+    trmi_update_set_own_blocks(exec->update, p->apart, add_over_ranks, exec);
     return TRM_OK;
 }
 

@@ -43,7 +43,7 @@ struct trm_meter {
  *  -------------------------------------------------------------------------------------- */
 
 /* Adds a sample. Without memory it is left out. */
-static void keep(samples *s, double rate) {
+static void add_sample(samples *s, double rate) {
     if (s->count == s->room) {
         int64_t room = s->room > 0 ? 2 * s->room : FIRST_ROOM;
         double *rates = trmi_alloc((size_t)room * sizeof *rates);
@@ -113,10 +113,10 @@ static double bandwidth(const trm_meter *m, int mix, bool stream, int64_t bytes)
 static int64_t set_bytes(int32_t set) { return (int64_t)SMALLEST << set; }
 
 void trmi_meter_sample_arithmetic(trm_meter *m) {
-    keep(&m->float32, arithmetic(m->kernels->multiply_add, m->threads));
+    add_sample(&m->float32, arithmetic(m->kernels->multiply_add, m->threads));
 #if defined(__x86_64__)
     if (trmi_cpu()->avx512_bf16) {
-        keep(&m->bfloat16, arithmetic(trmi_peak_pairs, m->threads));
+        add_sample(&m->bfloat16, arithmetic(trmi_peak_pairs, m->threads));
     }
 #endif
 }
@@ -126,7 +126,8 @@ static void sample_memory(trm_meter *m) {
         for (int mix = 0; mix < TRM_PEAK_MIXES; mix++) {
             (void)bandwidth(m, mix, false, set_bytes(i)); /* fills the caches */
             for (int stream = 0; stream < 2 && m->kernels->memory[mix][stream] != NULL; stream++) {
-                keep(&m->memory_rate[i][mix][stream], bandwidth(m, mix, stream, set_bytes(i)));
+                add_sample(&m->memory_rate[i][mix][stream],
+                           bandwidth(m, mix, stream, set_bytes(i)));
             }
         }
     }

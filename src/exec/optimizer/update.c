@@ -262,8 +262,8 @@ void trmi_update_share(trmi_update *u, const uint8_t *mine, trmi_update_exchange
     u->exchange = exchange;
     u->exchange_context = context;
 }
-void trmi_update_set_apart(trmi_update *u, const uint8_t *apart, trmi_update_exchange total,
-                           void *context) {
+void trmi_update_set_own_blocks(trmi_update *u, const uint8_t *apart, trmi_update_exchange total,
+                                void *context) {
     u->apart = apart;
     u->total = total;
     u->total_context = context;
@@ -296,8 +296,8 @@ static bool is_mine(const trmi_update *u, int64_t block) {
 /* Measures norms: sums of squares of gradients (LARS: also of parameters) by block, then by
  * segment, then of all, always in the same order. Collective where u->exchange or u->total is set.
  * Sets u->norm, the global norm of unscaled gradients. */
-static trm_status measure(trmi_update *u, const float *parameters, const float *gradients,
-                          trm_error *err) {
+static trm_status measure_norms(trmi_update *u, const float *parameters, const float *gradients,
+                                trm_error *err) {
     bool weights = u->options.kind == TRM_LARS;
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < u->blocks_count; i++) {
@@ -422,7 +422,7 @@ trm_status trmi_update_run(trmi_update *u, float *parameters, const float *gradi
         return TRMI_FAIL(err, TRM_INVALID, "learning rate %g, a finite number >= 0 expected",
                          learning_rate);
     }
-    TRMI_TRY(measure(u, parameters, gradients, err));
+    TRMI_TRY(measure_norms(u, parameters, gradients, err));
     if (!isfinite(u->norm)) {
         return TRMI_FAIL(err, TRM_DIVERGED, "a gradient is NaN or infinite at step %llu",
                          (unsigned long long)step);

@@ -103,8 +103,8 @@ void trmi_update_share(trmi_update *update, const uint8_t *mine, trmi_update_exc
 /* Marks the blocks of parameters that only this rank has (apart[index] != 0). Their sum of squares
  * is passed to `total` as sums[0], which adds those of all ranks. Only called if the global norm
  * clips. `apart` and `context` are borrowed. */
-void trmi_update_set_apart(trmi_update *update, const uint8_t *apart, trmi_update_exchange total,
-                           void *context);
+void trmi_update_set_own_blocks(trmi_update *update, const uint8_t *apart,
+                                trmi_update_exchange total, void *context);
 
 /* Computes sum = scale * gradient (first) or sum += scale * gradient over `count` elements, with
  * OpenMP. */

@@ -113,7 +113,8 @@ double trmi_update_product_squares(const trmi_update *u, int32_t segment) {
 
 /* Returns the first stretch of elements [begin, begin + count) of the product (row-major) that
  * kernels can make at once: several whole rows, or a part of one row. */
-static trmi_product stretch(const trmi_update *u, int32_t segment, int64_t begin, int64_t count) {
+static trmi_product first_product_part(const trmi_update *u, int32_t segment, int64_t begin,
+                                       int64_t count) {
     const trmi_update_segment *s = &u->segments[segment];
     const trmi_update_pair *p = &u->pairs[segment];
     int64_t row = begin / s->columns, column = begin % s->columns;
@@ -132,7 +133,7 @@ void trmi_update_product_rule(const trmi_update *u, int32_t segment, const trmi_
                               float *parameters, int64_t offset, int64_t count) {
     int64_t first = u->segments[segment].offset, end = offset + count;
     while (offset < end) {
-        trmi_product p = stretch(u, segment, offset - first, end - offset);
+        trmi_product p = first_product_part(u, segment, offset - first, end - offset);
         u->kernels->product[u->options.kind](rule, &p, parameters + offset,
                                              u->slots[0] == NULL ? NULL : u->slots[0] + offset,
                                              u->slots[1] == NULL ? NULL : u->slots[1] + offset);
@@ -145,7 +146,7 @@ void trmi_update_product(const trmi_update *u, int32_t segment, float *out) {
 #pragma omp parallel for schedule(static)
     for (int64_t at = 0; at < count; at += PIECE) {
         for (int64_t begin = at, end = trmi_min_i64(at + PIECE, count); begin < end;) {
-            trmi_product p = stretch(u, segment, begin, end - begin);
+            trmi_product p = first_product_part(u, segment, begin, end - begin);
             u->kernels->multiply(&p, out + begin);
             begin += p.rows * p.columns;
         }

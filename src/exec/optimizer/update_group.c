@@ -109,7 +109,7 @@ static bool count_buckets(deal *d, uint64_t table_rows, int64_t *begin) {
 }
 
 /* Writes each id as a key to its place in its bucket. */
-static void deal_keys(deal *d, uint64_t *keys) {
+static void sort_keys(deal *d, uint64_t *keys) {
 #pragma omp parallel for schedule(static) if (d->count > ALONE)
     for (int64_t s = 0; s < SLICES; s++) {
         for (int64_t i = slice_begin(d, s); i < slice_begin(d, s + 1); i++) {
@@ -163,7 +163,7 @@ trm_status trmi_update_group(trmi_update_rows *r, const void *ids, trm_dtype id_
         return TRMI_FAIL(err, TRM_INVALID, "an embedding id is outside its table of %lld rows",
                          (long long)table_rows);
     }
-    deal_keys(&d, r->keys);
+    sort_keys(&d, r->keys);
 #pragma omp parallel for schedule(dynamic) if (count > ALONE)
     for (int64_t b = 0; b < BUCKETS; b++) {
         group_bucket(r, b);

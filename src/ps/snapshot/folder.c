@@ -267,7 +267,7 @@ int32_t trm_ps_folder_writers(const trm_ps_folder *f, trm_ps_writer out[TRM_PS_W
 }
 
 /* Calls `see` for each row of a table on one shard. */
-static trm_status each_of_shard(trmi_row_table *table, trm_ps_see_row see, void *context,
+static trm_status each_of_shard(trmi_row_table *table, trm_ps_row_fn see, void *context,
                                 float *values, float *slots) {
     for (uint32_t p = 0; p < table->rows.page_count; p++) {
         const trmi_rows_page *page = &table->rows.pages[p];
@@ -285,7 +285,7 @@ static trm_status each_of_shard(trmi_row_table *table, trm_ps_see_row see, void 
 }
 
 /* Contract in trireme/ps.h. */
-trm_status trm_ps_folder_each(const trm_ps_folder *f, int32_t table, trm_ps_see_row see,
+trm_status trm_ps_folder_each(const trm_ps_folder *f, int32_t table, trm_ps_row_fn see,
                               void *context, trm_error *err) {
     TRMI_NEED(err, f, (const void *)(uintptr_t)see);
     if (table < 0 || table >= f->info.tables) {

@@ -212,7 +212,8 @@ static trm_status bind_lookups(trmi_remote *r, trm_error *err) {
         lookup *l = &r->lookups[i];
         bool plain;
         l->what = r->found[i];
-        if (!trmi_exec_place(r->compiled->exec, l->what.leaf, &l->values, &l->gradients, &plain) ||
+        if (!trmi_exec_find_parameter(r->compiled->exec, l->what.leaf, &l->values, &l->gradients,
+                                      &plain) ||
             !plain) {
             return TRMI_FAIL(err, TRM_INVALID, "%s: the loss does not depend on this table",
                              l->what.table);
@@ -249,7 +250,7 @@ static trm_status bind_one(trmi_remote *r, int32_t variable, dense *d, trm_error
     d->width = row_width(d->count);
     d->rows = (d->count + d->width - 1) / d->width;
     d->keys = trmi_arena_alloc(&r->arena, (size_t)d->rows * sizeof *d->keys);
-    bool trains = trmi_exec_place(exec, v.name, &d->values, &d->gradients, &plain);
+    bool trains = trmi_exec_find_parameter(exec, v.name, &d->values, &d->gradients, &plain);
     if (!trains) {
         return TRMI_FAIL(err, TRM_INVALID, "%s: the loss does not depend on this parameter",
                          v.name);

@@ -87,7 +87,7 @@ static trm_status settle_meshes(trm_planner *p, trm_error *err) {
 /* Passes options, costs and callbacks to the drive, which searches. */
 static void settle_drive(trm_planner *p) {
     const trm_planner_options *o = &p->options;
-    trmi_drive *d = &p->drive;
+    trmi_plan_search *d = &p->drive;
     d->given = p->given;
     d->probe = &p->probe;
     d->costs = &p->costs;
@@ -123,17 +123,17 @@ static trm_status settle_costs(trm_planner *p, trm_error *err) {
     const trm_planner_options *o = &p->options;
     int threads, together;
     settle_threads(p, &threads, &together);
-    p->probe = (trmi_probe){.comm = o->comm,
-                            .graph = p->graph,
-                            .backend = p->model.backend,
-                            .tuning_file = p->model.tuning_file,
-                            .threads = threads,
-                            .cores = p->probe.cores,
-                            .optimizer = p->model.optimizer,
-                            .load = 1,
-                            .whole = p->whole,
-                            .whole_options = &p->whole_options,
-                            .limit = o->memory_bytes};
+    p->probe = (trmi_op_benchmark){.comm = o->comm,
+                                   .graph = p->graph,
+                                   .backend = p->model.backend,
+                                   .tuning_file = p->model.tuning_file,
+                                   .threads = threads,
+                                   .cores = p->probe.cores,
+                                   .optimizer = p->model.optimizer,
+                                   .load = 1,
+                                   .whole = p->whole,
+                                   .whole_options = &p->whole_options,
+                                   .limit = o->memory_bytes};
     const trmi_costs_options options = {.probe =
                                             o->no_measure || p->links.flops > 0 ? NULL : &p->probe,
                                         .refresh = o->refresh,
@@ -295,15 +295,15 @@ trm_status trm_planner_create(const trm_model_options *model, const trm_planner_
      * planner for later ones */
     if (!leads) {
         int together;
-        p->probe = (trmi_probe){.comm = options->comm,
-                                .graph = p->graph,
-                                .backend = model->backend,
-                                .tuning_file = model->tuning_file,
-                                .cores = p->probe.cores,
-                                .optimizer = model->optimizer,
-                                .whole = p->whole,
-                                .whole_options = &p->whole_options,
-                                .limit = options->memory_bytes};
+        p->probe = (trmi_op_benchmark){.comm = options->comm,
+                                       .graph = p->graph,
+                                       .backend = model->backend,
+                                       .tuning_file = model->tuning_file,
+                                       .cores = p->probe.cores,
+                                       .optimizer = model->optimizer,
+                                       .whole = p->whole,
+                                       .whole_options = &p->whole_options,
+                                       .limit = options->memory_bytes};
         settle_threads(p, &p->probe.threads, &together);
         status = trmi_probe_serve(&p->probe, err);
         bool stays = status == TRM_OK && options->looks;

@@ -54,8 +54,8 @@ struct trm_planner {
     trm_planner_options options;
     trmi_links links;
     trmi_costs costs;
-    trmi_probe probe;
-    trmi_drive drive;
+    trmi_op_benchmark probe;
+    trmi_plan_search drive;
     char *links_text; /* links that this planner measured; owned */
     int32_t ranks;
     int64_t batch;   /* the global batch */

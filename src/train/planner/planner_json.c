@@ -87,7 +87,7 @@ static void json_operators(trmi_report *r) {
 
 /* Appends the plans that were run to choose between them. */
 static void json_trial(trmi_report *r) {
-    const trmi_trial *o = &r->p->drive.trial;
+    const trmi_plan_selection *o = &r->p->drive.trial;
     trmi_text *t = &r->text;
     string(t, "chosen_by", o->turns > 0 ? "measurement" : "prediction");
     trmi_text_printf(t, ",\"tried_turns\":%d,\"tried\":[", (int)o->turns);

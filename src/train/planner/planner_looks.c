@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Measures costs again between runs of plans, which are compared with predictions
- * (trm_planner_look).
+ * (trm_planner_remeasure).
  *
  *        the search's costs --> plans, from now on fixed
  *        runs | look | runs | look ...      predictions: the same plans by the median of each cost over all looks
@@ -95,7 +95,7 @@ static trm_status predict(trm_planner *p, trm_error *err) {
 }
 
 /* Contract in trireme/plan.h. Ranks other than 0 serve the measurements of rank 0. */
-trm_status trm_planner_look(trm_planner *p, trm_error *err) {
+trm_status trm_planner_remeasure(trm_planner *p, trm_error *err) {
     TRMI_NEED(err, p);
     if (p->options.comm != NULL && trm_comm_rank(p->options.comm) != 0) {
         trm_status served = trmi_probe_serve(&p->probe, err);

@@ -85,7 +85,7 @@ static void rank_main(rank_context *context, trm_comm *comm) {
         learn(p, &before);
     }
     for (int look = 0; look < LOOKS; look++) { /* more than are kept */
-        EXPECT_OK(trm_planner_look(p, &err), err);
+        EXPECT_OK(trm_planner_remeasure(p, &err), err);
         if (context->rank == 0) {
             hold(context, p, &before, &others);
         }

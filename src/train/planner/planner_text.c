@@ -57,7 +57,7 @@ static void print_limit(trmi_report *r) {
 /* Prints the plans that were tried in turns because their predictions were too close, with
  * measured and predicted times. */
 static void print_trial(trmi_report *r) {
-    const trmi_trial *t = &r->p->drive.trial;
+    const trmi_plan_selection *t = &r->p->drive.trial;
     char a[24], b[24];
     if (t->turns == 0) {
         return;

@@ -190,14 +190,14 @@ trm_status trm_planner_compare(const trm_model_options *model, trm_comm *comm,
     trm_status status = build(model, trm_comm_size(comm), inputs, &loss, err);
     if (status == TRM_OK) {
         const trm_exec_options options = options_of(model, comm, NULL, loss);
-        trmi_race race = {.comm = comm,
-                          .graph = inputs->graph,
-                          .options = &options,
-                          .count = count,
-                          .steps = steps,
-                          .seconds = seconds,
-                          .at_least = 4,
-                          .fine = TRMI_TRIAL_FINE};
+        trmi_plan_benchmark race = {.comm = comm,
+                                    .graph = inputs->graph,
+                                    .options = &options,
+                                    .count = count,
+                                    .steps = steps,
+                                    .seconds = seconds,
+                                    .at_least = 4,
+                                    .fine = TRMI_TRIAL_FINE};
         for (int32_t i = 0; i < count && trm_comm_rank(comm) == 0; i++) {
             race.plans[i] = plans[i];
         }

@@ -106,7 +106,7 @@ static bool is_telling(const trmi_conv_problem *part, const trmi_conv_problem *w
 }
 
 /* Evicts memory from the caches, which is its state when the next training step uses it. */
-static void forget(const char *at, int64_t bytes) {
+static void evict_from_caches(const char *at, int64_t bytes) {
 #if defined(__x86_64__)
     /* every CPU with AVX-512 has the instruction */
     int64_t lines = trmi_cpu()->avx512 ? trmi_pieces(bytes, 64) : 0;
@@ -170,10 +170,10 @@ static double run_once(trmi_onednn *backend, const candidate *c, const trmi_conv
     bool large = image_bytes(p) > TRMI_STREAM_BYTES || result_bytes(p) > TRMI_STREAM_BYTES;
     /* when weight gradients are computed, the image was last used in forward, long ago */
     if (large || p->direction == TRMI_CONV_WEIGHTS) {
-        forget(args.image, image_bytes(p));
+        evict_from_caches(args.image, image_bytes(p));
     }
     if (large) {
-        forget(args.result, result_bytes(p));
+        evict_from_caches(args.result, result_bytes(p));
     }
     double begin = trial_clock(backend);
     return c->algorithm->run(c->state, &args, NULL) == TRM_OK ? trial_clock(backend) - begin : -1;
@@ -182,7 +182,8 @@ static double run_once(trmi_onednn *backend, const candidate *c, const trmi_conv
 /* Times the candidates in rounds, in turn, so that a busy machine disturbs all alike. Round 0 warms
  * up. A candidate that is clearly slower after two rounds is not run again; not after one round,
  * which may have been interrupted. */
-static void race(trmi_onednn *backend, const trmi_conv_problem *p, candidate *c, int count) {
+static void time_candidates(trmi_onednn *backend, const trmi_conv_problem *p, candidate *c,
+                            int count) {
     double first = -1;
     for (int round = 0; round <= TRIALS; round++) {
         for (int i = 0; i < count; i++) {
@@ -228,7 +229,7 @@ static const trmi_conv_algorithm *measure(trmi_onednn *backend, const trmi_conv_
         *next = (candidate){.algorithm = order[i]};
         created += order[i]->create(backend, &part, &next->state, &next->scratch, NULL) == TRM_OK;
     }
-    race(backend, &part, c, created);
+    time_candidates(backend, &part, c, created);
     const candidate *winner = winner_of(c, created);
     if (winner != NULL) {
         choice = winner->algorithm;

@@ -183,8 +183,8 @@ static void finish(const gather_conv *c, const trmi_conv_args *args, void *out, 
 }
 
 /* Writes rows that no tap reaches: zero, or the bias. */
-static void clear(const gather_conv *c, const trmi_conv_args *args, void *out,
-                  const int64_t *offsets, int64_t rows, const workspace *w) {
+static void write_empty_rows(const gather_conv *c, const trmi_conv_args *args, void *out,
+                             const int64_t *offsets, int64_t rows, const workspace *w) {
     int64_t bytes = (int64_t)trm_dtype_bytes(c->g.out_type), wide = c->isa->nr;
     if (c->direct) {
         for (int64_t r = 0; r < rows; r++) {
@@ -218,7 +218,7 @@ static void next_rows(const gather_conv *c, const void *input, const task *t, in
             rows = 0; /* A stays */
         }
     }
-    trmi_conv_ahead(&c->g, input, t->group, &uses[next], row, rows, soon);
+    trmi_conv_prefetches(&c->g, input, t->group, &uses[next], row, rows, soon);
 }
 
 /* Returns a tile with the destination of the sums of panel `j`; `last`: with the last block of
@@ -244,7 +244,7 @@ static void run_rows(const gather_conv *c, const trmi_conv_args *args, const voi
     trmi_tile_store stream = large ? TRMI_TILE_STREAM : TRMI_TILE_SET;
     trmi_conv_row_offsets(&c->g, t->group, t->row, t->rows, w->offsets);
     if (t->group->uses_count == 0) {
-        clear(c, args, out, w->offsets, t->rows, w);
+        write_empty_rows(c, args, out, w->offsets, t->rows, w);
         return;
     }
     const trmi_conv_use *uses = &c->g.uses[t->group->uses];
@@ -414,7 +414,7 @@ static void finish_panel(const gather_conv *c, const trmi_conv_args *args, void 
         }
         trmi_conv_row_offsets(&c->g, group, row, rows, w->offsets);
         if (c->direct) {
-            clear(c, args, out, w->offsets, rows, w);
+            write_empty_rows(c, args, out, w->offsets, rows, w);
             continue;
         }
         if (empty) {

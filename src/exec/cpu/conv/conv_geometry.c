@@ -293,9 +293,9 @@ void trmi_conv_gather(const trmi_conv_geometry *g, const trmi_gemm_isa *isa, con
     }
 }
 
-void trmi_conv_ahead(const trmi_conv_geometry *g, const void *input, const trmi_conv_group *group,
-                     const trmi_conv_use *use, int64_t row, int64_t count,
-                     trmi_prefetch soon[TRMI_CONV_AHEAD]) {
+void trmi_conv_prefetches(const trmi_conv_geometry *g, const void *input,
+                          const trmi_conv_group *group, const trmi_conv_use *use, int64_t row,
+                          int64_t count, trmi_prefetch soon[TRMI_CONV_AHEAD]) {
     const trmi_conv_block *b = &g->blocks[use->block];
     int64_t bytes = (int64_t)trm_dtype_bytes(g->in_type), pixel = g->in_c * bytes;
     for (int i = 0; i < TRMI_CONV_AHEAD; i++) {

@@ -86,9 +86,9 @@ void trmi_conv_gather(const trmi_conv_geometry *g, const trmi_gemm_isa *isa, con
 enum { TRMI_CONV_AHEAD = 4 }; /* runs of taps that are prefetched */
 /* Sets the prefetches for gathering `count` rows from `row` on, where they are evenly spaced. None
  * for count 0. */
-void trmi_conv_ahead(const trmi_conv_geometry *g, const void *input, const trmi_conv_group *group,
-                     const trmi_conv_use *use, int64_t row, int64_t count,
-                     trmi_prefetch soon[TRMI_CONV_AHEAD]);
+void trmi_conv_prefetches(const trmi_conv_geometry *g, const void *input,
+                          const trmi_conv_group *group, const trmi_conv_use *use, int64_t row,
+                          int64_t count, trmi_prefetch soon[TRMI_CONV_AHEAD]);
 
 /* Writes the element offset of the output pixel of each row. */
 void trmi_conv_row_offsets(const trmi_conv_geometry *g, const trmi_conv_group *group, int64_t row,

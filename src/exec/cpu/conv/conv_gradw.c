@@ -364,11 +364,11 @@ static void ask_for(const gradw *c, const trmi_conv_args *args, const chunk *par
     soon[0] =
         trmi_prefetch_rows((const char *)args->result + (p->row * c->g.out_c + t->column) * out,
                            c->g.out_c * out, p->rows, t->count * out);
-    trmi_conv_ahead(&c->g, args->image, c->g.groups, p->use, p->row, p->rows, soon + 1);
+    trmi_conv_prefetches(&c->g, args->image, c->g.groups, p->use, p->row, p->rows, soon + 1);
 }
 
 /* Copies the complete sums of a task to their rows of dW or of the split. */
-static void leave_sums(const gradw *c, const task *t, float *to, const workspace *w) {
+static void store_sums(const gradw *c, const task *t, float *to, const workspace *w) {
     int64_t o = c->problem.o, k = c->g.blocks[t->block].k;
     bool stream = c->streams && (uintptr_t)to % 64 == 0, empty = t->begin == t->end;
     if (empty) { /* these taps only see padding */
@@ -429,7 +429,7 @@ static void run_task(const gradw *c, const trmi_conv_args *args, float *sums, co
             join_levels(c, depth, k, t->count, w);
         }
     }
-    leave_sums(c, t, to, w);
+    store_sums(c, t, to, w);
 }
 
 static trm_status gradw_run(const void *state, const trmi_conv_args *args, trm_error *err) {
@@ -623,7 +623,7 @@ static void plan_room(gradw *c) {
 
 /* Plans the computation of rows [begin, end) of dW. `splits`: the sums may be split; only for all
  * rows. */
-static bool plan(gradw *c, int64_t begin, int64_t end, bool splits) {
+static bool plan_rows(gradw *c, int64_t begin, int64_t end, bool splits) {
     int64_t most = 0, classes = TASKS, nr = c->isa->nr,
             total = trmi_conv_weights_count(&c->problem);
     c->blocks = trmi_arena_alloc(&c->g.arena, (size_t)c->g.blocks_count * sizeof *c->blocks);
@@ -681,7 +681,7 @@ static trm_status create_rows(const trmi_gemm_isa *isa, trmi_onednn *backend,
     c->isa = isa;
     c->threads = backend->threads;
     c->tree = trmi_tree_of(p->blocks > 0 ? p->blocks : 1);
-    if (!plan(c, begin, end, splits)) {
+    if (!plan_rows(c, begin, end, splits)) {
         gradw_destroy(c);
         return TRMI_FAIL(err, TRM_NOMEM, "convolution: no memory");
     }

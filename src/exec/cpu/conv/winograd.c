@@ -158,7 +158,7 @@ static void transform_tiles(const winograd *c, const void *input, int64_t first,
         const void *pixels[TRMI_WINO_IN];
         int ry, rx;
         if (t + SOON < count) {
-            trmi_winograd_ask(&c->tiles, first + t + SOON, input);
+            trmi_winograd_prefetch(&c->tiles, first + t + SOON, input);
         }
         trmi_winograd_size(&c->tiles, first + t, &ry, &rx);
         trmi_winograd_patch(&c->tiles, first + t, input, w->zero, pixels);
@@ -179,7 +179,7 @@ static void transform_pairs(const winograd *c, const void *input, int64_t first,
         bool two = t + 1 < count && (first + t) % c->tiles.columns + 1 < c->tiles.columns;
         step = two ? 2 : 1;
         for (int64_t next = t + SOON; next < trmi_min_i64(count, t + SOON + step); next++) {
-            trmi_winograd_ask(&c->tiles, first + next, input);
+            trmi_winograd_prefetch(&c->tiles, first + next, input);
         }
         trmi_winograd_patch(&c->tiles, first + t, input, w->zero, pixels);
         for (int64_t k = 0; k < c->k_blocks; k++) {

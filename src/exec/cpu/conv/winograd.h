@@ -61,9 +61,9 @@ trmi_prefetch trmi_winograd_input_ahead(const trmi_winograd_tiles *t, const void
 trmi_prefetch trmi_winograd_output_ahead(const trmi_winograd_tiles *t, const void *output,
                                          int64_t first, int64_t last);
 /* Prefetches the pixels of a patch that the tiles before it have not read. */
-void trmi_winograd_ask(const trmi_winograd_tiles *t, int64_t tile, const void *input);
+void trmi_winograd_prefetch(const trmi_winograd_tiles *t, int64_t tile, const void *input);
 /* Prefetches the pixels of an output tile. */
-void trmi_winograd_ask_output(const trmi_winograd_tiles *t, int64_t tile, const void *output);
+void trmi_winograd_prefetch_output(const trmi_winograd_tiles *t, int64_t tile, const void *output);
 /* Writes the addresses of an output tile's pixels; `outside` (NULL or zeros) for those outside. */
 void trmi_winograd_outputs(const trmi_winograd_tiles *t, int64_t tile, void *output, void *outside,
                            void *pixels[TRMI_WINO_OUT]);

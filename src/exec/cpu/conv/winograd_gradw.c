@@ -135,8 +135,8 @@ static item item_at(const winograd_gradw *c, int64_t index) {
 }
 
 static void ask_for_tile(const winograd_gradw *c, const trmi_conv_args *args, int64_t tile) {
-    trmi_winograd_ask(&c->tiles, tile, args->image);
-    trmi_winograd_ask_output(&c->tiles, tile, args->result);
+    trmi_winograd_prefetch(&c->tiles, tile, args->image);
+    trmi_winograd_prefetch_output(&c->tiles, tile, args->result);
 }
 
 /* Prefetches the pixels of an item, without those that it has in common with the item before. */

@@ -158,7 +158,7 @@ static void ask(const char *from, int64_t rows, int64_t bytes, int64_t stride) {
     }
 }
 
-void trmi_winograd_ask(const trmi_winograd_tiles *t, int64_t tile, const void *input) {
+void trmi_winograd_prefetch(const trmi_winograd_tiles *t, int64_t tile, const void *input) {
     place at = place_of(t, tile);
     int64_t pixel = t->in_c * t->in_bytes;
     int64_t y = trmi_max_i64(0, at.y - t->pad_y + 2), x = trmi_max_i64(0, at.x - t->pad_x + 2);
@@ -167,7 +167,7 @@ void trmi_winograd_ask(const trmi_winograd_tiles *t, int64_t tile, const void *i
         t->in_w * pixel);
 }
 
-void trmi_winograd_ask_output(const trmi_winograd_tiles *t, int64_t tile, const void *output) {
+void trmi_winograd_prefetch_output(const trmi_winograd_tiles *t, int64_t tile, const void *output) {
     place at = place_of(t, tile);
     int64_t pixel = t->out_c * t->out_bytes;
     ask((const char *)output + ((at.n * t->out_h + at.y) * t->out_w + at.x) * pixel,

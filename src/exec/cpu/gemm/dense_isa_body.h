@@ -106,7 +106,7 @@ INLINE void steps(place *at, int64_t k, const int rows, const int vectors, vec s
 /* Prefetches the next line. */
 INLINE void ask(trmi_prefetch *soon) {
     __builtin_prefetch(soon->at, 0, 2);
-    trmi_prefetch_asked(soon, 1);
+    trmi_prefetch_advance(soon, 1);
 }
 
 /* Computes a tile. Prefetches C and the mask first, which the end needs, then t->soon: one line for

@@ -81,7 +81,7 @@ static inline int64_t trmi_prefetch_regular(const trmi_prefetch *soon, int64_t *
     return single ? soon->left : (soon->end - soon->at + 63) / 64;
 }
 /* Advances past `lines` of those lines; after the end of a piece follows the next piece, or row. */
-static inline void trmi_prefetch_asked(trmi_prefetch *soon, int64_t lines) {
+static inline void trmi_prefetch_advance(trmi_prefetch *soon, int64_t lines) {
     int64_t pieces = soon->stride - soon->gap == 64 ? lines : 1;
     soon->at += 64 * (lines - pieces + 1) + (pieces - 1) * soon->stride;
     soon->end += (pieces - 1) * soon->stride;

@@ -139,7 +139,7 @@ INLINE int64_t tile_asking(const int rows, const int64_t row_stride, int64_t k_s
         next = next < left ? next : left;
         tile_steps(rows, row_stride, k_stride, b_stride, a, b, sum, soon->at, step, next);
         left -= next;
-        trmi_prefetch_asked(soon, next);
+        trmi_prefetch_advance(soon, next);
     }
     return lines;
 }

@@ -99,7 +99,7 @@ static trmi_conv_problem one_pixel(trmi_conv_direction direction, int64_t rows, 
 }
 
 /* Sets the convolution problem and the algorithm by the table above. */
-static void formulate(product *p) {
+static void set_conv_problem(product *p) {
     trmi_conv_problem *q = &p->problem;
     if (p->transpose_a && !p->transpose_b) {
         *q = one_pixel(TRMI_CONV_WEIGHTS, p->k, p->m, p->n);
@@ -127,7 +127,7 @@ bool trmi_matmul_problem_of_step(const trm_program *program, const trmi_step *st
     if (!read_step(program, step, &p) || p.batch != 1 || !p.transpose_a || p.transpose_b) {
         return false;
     }
-    formulate(&p);
+    set_conv_problem(&p);
     *problem = p.problem;
     return true;
 }
@@ -185,13 +185,13 @@ static trm_status prepare(trmi_onednn *backend, const trm_program *program, cons
     }
     p->by_block = step->over_samples && backend->apart;
     p->k /= p->by_block ? backend->blocks : 1;
-    formulate(p);
+    set_conv_problem(p);
     p->problem.blocks = !blocks ? 0 : step->over_samples && !p->by_block ? backend->blocks : 1;
     return p->algorithm->create(backend, &p->problem, &p->state, &p->scratch, err);
 }
 
 /* Transposes: c[i, j] = t[j, i], converted to the type of C. */
-static void turn(const product *p, const float *t, void *c) {
+static void transpose_result(const product *p, const float *t, void *c) {
     for (int64_t i = 0; i < p->m; i++) {
         for (int64_t j = 0; j < p->n; j++) {
             float v = t[j * p->m + i];
@@ -255,7 +255,7 @@ static trm_status product_run(const trmi_kernel *k, const trmi_kernel_env *env, 
         }
         TRMI_TRY(p->algorithm->run(p->state, &args, err));
         if (p->turned_bytes > 0) {
-            turn(p, (const float *)scratch, c);
+            transpose_result(p, (const float *)scratch, c);
         }
         a += p->m * p->k * (int64_t)trm_dtype_bytes(p->type_a);
         b += p->k * p->n * (int64_t)trm_dtype_bytes(p->type_b);

@@ -192,7 +192,7 @@ static void copy_panel(const back *b, int64_t panel, float *out) {
 
 /* Writes the gradients of rows in the order of the batch: that of a group at its first sample,
  * zeros at its other samples. */
-static void put_rows(const back *b, int64_t first_field, int64_t last_field) {
+static void scatter_row_gradients(const back *b, int64_t first_field, int64_t last_field) {
     const trmi_keyed *q = b->q;
     const size_t bytes = (size_t)q->width * sizeof(float);
     for (int64_t n = 0; n < q->samples; n++) {
@@ -250,7 +250,7 @@ static void by_groups(const back *b) {
             run_panel(b, first, last, panel, room);
         }
         if (b->drows != NULL) {
-            put_rows(b, first, trmi_min_i64(last, q->fields));
+            scatter_row_gradients(b, first, trmi_min_i64(last, q->fields));
         }
     }
 }

@@ -68,7 +68,7 @@ static bool is_gradient(trmi_op_kind kind) {
 }
 
 /* Sets shape, blocks and groups from a buffer. */
-static void make(norm_state *s, const trmi_buffer *x, const trmi_onednn *backend) {
+static void set_blocks(norm_state *s, const trmi_buffer *x, const trmi_onednn *backend) {
     s->channels = x->shape.dim[1];
     s->rows = s->channels == 0 ? 0 : trm_shape_count(&x->shape) / s->channels;
     s->block_rows = trmi_max_i64(BLOCK_ROWS_MIN, trmi_pieces(s->rows, BLOCKS_MAX));
@@ -116,7 +116,7 @@ bool trmi_onednn_norm_supports(trmi_onednn *state, const trm_graph *graph, const
 int64_t trmi_onednn_norm_scratch(trmi_onednn *state, const trm_program *program,
                                  const trmi_step *step) {
     norm_state s = {0};
-    make(&s, &program->buffers[step->inputs[is_gradient(step->op_kind) ? 1 : 0]], state);
+    set_blocks(&s, &program->buffers[step->inputs[is_gradient(step->op_kind) ? 1 : 0]], state);
     return trmi_scratch_bytes(shared_bytes(&s), own_bytes(&s), s.threads);
 }
 
@@ -346,7 +346,7 @@ static trm_status gather_statistics(const norm_state *s, char *shared, trmi_norm
 
 /* Computes the final statistics of channels [at, at + width): mean, inverse deviation, running
  * averages, scale and shift. */
-static void settle(const norm_forward *f, int64_t at, int width) {
+static void finish_statistics(const norm_forward *f, int64_t at, int width) {
     double m[CHANNELS], m2[CHANNELS], momentum = f->momentum, count = f->count;
     if (f->all == NULL) {
         combine_halves(f->s, f->shared, at, width, m, m2);
@@ -380,7 +380,7 @@ static void normalise(const norm_forward *f) {
         }
 #pragma omp for schedule(static)
         for (int64_t c = 0; c < s->channels; c += CHANNELS) {
-            settle(f, c, width_at(s, c));
+            finish_statistics(f, c, width_at(s, c));
         }
         if (f->pass.y != NULL) {
             each_block(s, &w, true, apply_pass, f);
@@ -591,7 +591,7 @@ static void add_all(const norm_backward *f, int64_t c, double *sum, double *sum_
 
 /* Computes, for channels [at, at + width), dgamma and dbeta of this rank (gradients are reduced
  * over ranks later; with blocks of samples they are those of all), and the three coefficients of dx from the sums of all ranks. */
-static void settle_sums(const norm_backward *f, int64_t at, int width) {
+static void finish_sums(const norm_backward *f, int64_t at, int width) {
     double sums[CHANNELS], sums_x[CHANNELS];
     for (int i = 0; f->s->samples > 0 && i < width; i++) {
         add_all(f, at + i, &sums[i], &sums_x[i]);
@@ -632,7 +632,7 @@ static void differentiate(const norm_backward *f) {
         }
 #pragma omp for schedule(static)
         for (int64_t c = 0; c < s->channels; c += CHANNELS) {
-            settle_sums(f, c, width_at(s, c));
+            finish_sums(f, c, width_at(s, c));
         }
         if (f->pass.dx != NULL) {
             each_block(s, &w, true, gradient_pass, &mine);
@@ -715,7 +715,7 @@ trm_status trmi_onednn_bind_norm(trmi_backend *backend, trmi_kernel *kernel, trm
         return TRMI_FAIL(err, TRM_NOMEM, "%s: no memory for its kernel", kernel->step->name);
     }
     s->kernels = kernels_for_cpu();
-    make(s, x, trmi_onednn_of(backend));
+    set_blocks(s, x, trmi_onednn_of(backend));
     kernel->state = s;
     kernel->destroy = destroy;
     bool train = kind == TRMI_OP_NORM_ACT || kind == TRMI_OP_BATCH_NORM;

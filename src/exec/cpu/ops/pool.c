@@ -100,7 +100,7 @@ static float *ring_row(const stripe *t, int64_t h) {
 }
 
 /* Prefetches for writing. The address may lie behind the tensor; a prefetch then has no effect. */
-static void ask_to_write(const char *row, int64_t bytes) {
+static void prefetch_for_write(const char *row, int64_t bytes) {
     for (int64_t b = 0; b < bytes; b += 64) {
         __builtin_prefetch(row + b, 1, 3);
     }
@@ -117,7 +117,7 @@ static void write_rows(stripe *t, int64_t end) {
             int64_t count = s->row.width * t->n;
             s->kernels->unary[TRMI_UNARY_COPY](from, t->dx + t->written * count * s->bytes, count,
                                                false, s->row.half, 0);
-            ask_to_write(t->dx + (t->written + SOON) * count * s->bytes, count * s->bytes);
+            prefetch_for_write(t->dx + (t->written + SOON) * count * s->bytes, count * s->bytes);
             continue;
         }
         for (int64_t w = 0; w < s->row.width; w++) {
