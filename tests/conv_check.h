@@ -270,8 +270,7 @@ static inline double check_compare(const trmi_conv_problem *p, const conv_data *
     return error;
 }
 
-/* ---- one algorithm
- *  ------------------------------------------------------------------------------------ */
+/* ---- one algorithm --------------------------------------------------------------------------- */
 
 static inline trmi_conv_args check_args(const conv_memory *m, char *scratch) {
     return (trmi_conv_args){.image = m->image,
@@ -300,8 +299,7 @@ static inline trm_status check_run(trmi_onednn *backend, const trmi_conv_algorit
     return status;
 }
 
-/* ---- a step of a program, by hand
- *  ------------------------------------------------------------------ */
+/* ---- a step of a program, by hand ------------------------------------------------------------ */
 
 /* Each tensor is an arena of its own: an address as an offset from NULL is no legal sum, and clang
  * makes NULL of it. */

@@ -33,8 +33,7 @@ enum {
 #define TRIED_SECONDS 0.002
 enum { READY_AT = 128, VECTOR_AT = 4096 }; /* of a bound's region */
 
-/* --- values
- *  --------------------------------------------------------------------------------------- */
+/* ---- values ---------------------------------------------------------------------------------- */
 static int value_of(int32_t rank, int64_t i, trm_reduction reduce) {
     int mix = (int)((i * 7 + rank * 3) % 5);
     return reduce == TRM_REDUCTION_PROD ? 1 + (mix == 0) : mix;
@@ -57,8 +56,7 @@ static double reduced_value(int32_t size, int64_t i, trm_reduction reduce, bool 
     return total;
 }
 
-/* --- one benchmark
- *  -------------------------------------------------------------------------------- */
+/* ---- one benchmark --------------------------------------------------------------------------- */
 typedef struct bench {
     trm_comm *comm;
     bench_comm_options options;
@@ -267,8 +265,7 @@ static trm_status make_bound(bench *b, bound_kind kind, bound *out, trm_error *e
     return status;
 }
 
-/* --- timing
- *  --------------------------------------------------------------------------------------- */
+/* ---- timing ---------------------------------------------------------------------------------- */
 /* Tried long enough to meet the load that others put on the machine. How often in a row, so that a
  * sample is long enough for the clock and all of them last `seconds`. */
 static trm_status choose_times(bench *b, int64_t *times, int64_t *samples, trm_error *err) {

@@ -108,8 +108,7 @@ typedef struct trm_cluster_info {
 /* Returns the value of an environment variable; NULL = not set. */
 typedef const char *(*trm_lookup)(void *context, const char *name);
 
-/* Finds the place of this process from flags and the environment. The only function that reads the
- * environment.
+/* Finds the place of this process from flags and the environment.
  *   param    flags: options of a command line; NULL = none
  *            lookup: called for every variable; NULL = getenv
  *   errors   INVALID (anything wrong in flags, variables or files, with the place), TIMEOUT (a

@@ -3,7 +3,7 @@
  *
  *      resolve: role and addresses (TF_CONFIG, guide 000's flags), the job's secret
  *      make_estimator: the strategy and the options of the run
- *      play: trm_train_and_evaluate, which runs the part of that role
+ *      run_to_end: trm_train_and_evaluate, which runs the part of that role
  *
  * The same code runs `bench train` with servers: the data is then random and the steps after
  * WARM_STEPS are timed. */
@@ -442,8 +442,6 @@ int app_run_role(app_context *app) {
     app_settle_data(app);
     trm_status status = app_set_context(app, &err);
     status = status == TRM_OK ? resolve(&r, &err) : status;
-    if (status == TRM_OK) {
-    }
     status = status == TRM_OK ? make_estimator(&r, &err) : status;
     code = status != TRM_OK ? app_report(&err) : app->o.dry_run ? tell_plan(&r) : run_to_end(&r);
     trm_estimator_destroy(r.estimator);

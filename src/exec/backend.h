@@ -142,8 +142,7 @@ static inline const trmi_buffer *trmi_kernel_output_buffer(const trmi_kernel *k,
                : NULL;
 }
 
-/* ---- reference kernels: float64 accumulation, plain layout, one thread -------------------------
- */
+/* ---- reference kernels: float64 accumulation, plain layout, one thread ----------------------- */
 
 /* A reference kernel reads and writes plain tensors only, so that it also serves tests directly. */
 typedef struct trmi_ref_args {

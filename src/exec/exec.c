@@ -68,8 +68,7 @@ trm_status trm_exec_forward_backward(trm_exec *exec, trm_error *err) {
     return TRM_OK;
 }
 
-/* ---- feed and read -----------------------------------------------------------------------------
- */
+/* ---- feed and read --------------------------------------------------------------------------- */
 
 /* Returns the index of an input of the program by name; -1 if there is none. */
 static int32_t input_named(const trm_exec *exec, const char *name) {

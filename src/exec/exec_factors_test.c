@@ -18,9 +18,7 @@ static float random_value(uint64_t stream, int64_t i) {
     return trmi_unit_float(trmi_random_u32(stream, TRMI_STREAM_TEST, (uint64_t)i)) - 0.5f;
 }
 
-/* ---- the optimiser
- *  -------------------------------------------------------------------------------------------------
- */
+/* ---- the optimiser --------------------------------------------------------------------------- */
 
 typedef struct pair {
     float left[MOST * ROWS], right[MOST * COLUMNS];
@@ -144,9 +142,7 @@ static void what_is_not_finite_changes_nothing(void **state) {
     trmi_update_destroy(u);
 }
 
-/* ---- a network
- *  ----------------------------------------------------------------------------------------------------
- */
+/* ---- a network ------------------------------------------------------------------------------- */
 
 static trm_exec *make(trm_exec_options options) {
     enum { BATCH = 5, WIDTH = 300, HIDDEN = 420 };

@@ -2,8 +2,8 @@
 /* exec/memory_limit.h: the limit of a rank's memory (--memory). The search for a plan keeps it; a
  * single device recomputes activations in backward as far as the limit requires; every mode refuses
  * a program that exceeds it before memory is taken. */
-#ifndef TRMI_EXEC_LIMIT_H
-#define TRMI_EXEC_LIMIT_H
+#ifndef TRMI_EXEC_MEMORY_LIMIT_H
+#define TRMI_EXEC_MEMORY_LIMIT_H
 
 #include "plan/lower/program.h"
 

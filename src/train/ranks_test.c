@@ -160,8 +160,7 @@ static plan *play(const plan *given, int ranks) {
 }
 static void drop(plan *p) { munmap(p, sizeof *p); }
 
-/* ---- tests
- *  ------------------------------------------------------------------------------------------- */
+/* ---- tests ----------------------------------------------------------------------------------- */
 
 static void ranks_train_and_evaluate_as_one(void **state) {
     const plan given = {.epochs = 2};

@@ -12,8 +12,7 @@
 #include <math.h>
 #include <unistd.h>
 
-/* ---- a small problem
- *  ----------------------------------------------------------------------------- */
+/* ---- a small problem ------------------------------------------------------------------------- */
 
 static trm_node dense(trm_graph *g, const char *name, trm_node x, int64_t in, int64_t out) {
     trm_graph_push_scope(g, "%s", name);
@@ -107,8 +106,7 @@ static void assert_same_bits(const job *a, const job *b) {
     }
 }
 
-/* ---- learning
- *  -------------------------------------------------------------------------------------- */
+/* ---- learning -------------------------------------------------------------------------------- */
 
 static void it_learns_and_evaluates(void **state) {
     trm_error err;
@@ -165,8 +163,7 @@ static void accumulation_is_a_larger_batch(void **state) {
     end(&parts);
 }
 
-/* ---- sink mode and callbacks
- *  -------------------------------------------------------------------------- */
+/* ---- sink mode and callbacks ----------------------------------------------------------------- */
 
 static void sink_mode_gives_the_same_bits(void **state) {
     trm_error err;
@@ -471,8 +468,7 @@ static void unknown_field_is_named(void **state) {
     end(&j);
 }
 
-/* ---- checkpoints
- *  --------------------------------------------------------------------------------------- */
+/* ---- checkpoints ----------------------------------------------------------------------------- */
 
 static trm_callback saver(int64_t every) {
     return trm_model_checkpoint(

@@ -68,8 +68,7 @@ static pair *pair_of(world *w, int32_t from, int32_t to, int32_t channel) {
                      (size_t)channel];
 }
 
-/* --- sending
- *  -------------------------------------------------------------------------------------- */
+/* ---- sending --------------------------------------------------------------------------------- */
 static void put_in_flight(world *w, pair *p, frame *f, uint64_t stream) {
     uint64_t number = p->sent++;
     uint32_t draw[4];
@@ -136,8 +135,7 @@ static trm_status sim_start(trmi_transport *transport, trmi_transfer *t, trm_err
     return is_stalled(self) ? TRM_OK : send_frame(self, t, err);
 }
 
-/* --- receiving
- *  ------------------------------------------------------------------------------------ */
+/* ---- receiving ------------------------------------------------------------------------------- */
 static trm_status deliver(sim *self, trmi_transfer *t, const frame *f, trm_error *err) {
     const trmi_group *group = &self->base.group;
     self->base.culprit = t->peer;
@@ -225,8 +223,7 @@ static void sim_wait(trmi_transport *transport, double seconds) {
     nanosleep(&pause, NULL);
 }
 
-/* --- life
- *  ----------------------------------------------------------------------------------------- */
+/* ---- life ------------------------------------------------------------------------------------ */
 static void free_world(world *w) {
     for (size_t i = 0; w->pairs != NULL && i < (size_t)w->size * (size_t)w->size * TRMI_CHANNELS;
          i++) {

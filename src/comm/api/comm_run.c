@@ -135,9 +135,9 @@ void trmi_comm_record(trm_comm *comm, const trm_request *request, bool backgroun
                       const char *category, double begin) {
     trmi_trace *trace = atomic_load(&comm->root->trace);
     if (trace == NULL) {
-        /* The name of the event is the caller's tag, if there is one. */
         return;
     }
+    /* The name of the event is the caller's tag, if there is one. */
     bool messages = request->kind == TRMI_WORK_MESSAGES;
     const char *tag = messages ? request->tag : request->op.tag;
     trmi_trace_event event = {.category = category,

@@ -16,8 +16,7 @@ static void everywhere(rank_body *body, rank_setup *given, const char *what) {
     }
 }
 
-/* --- messages
- *  -------------------------------------------------------------------------------------- */
+/* ---- messages -------------------------------------------------------------------------------- */
 enum { LARGE = 300000 };
 
 static int8_t message_byte(int from, int to, int number, int64_t i) {
@@ -161,8 +160,7 @@ static void many_requests(void **state) {
     everywhere(many_started, &given, "many started");
 }
 
-/* --- groups
- *  ---------------------------------------------------------------------------------------- */
+/* ---- groups ---------------------------------------------------------------------------------- */
 static void splitting(rank_context *context) {
     OPEN_COMM();
     trm_comm *half = NULL, *again = NULL, *group = NULL;
@@ -214,8 +212,7 @@ static void groups(void **state) {
     everywhere(splitting, &given, "splitting");
 }
 
-/* --- the order of sums
- *  ----------------------------------------------------------------------------- */
+/* ---- the order of sums ----------------------------------------------------------------------- */
 static void ordered_sum(rank_context *context) {
     OPEN_COMM();
     check_ordered_sum(context, comm, 20001, given->mode != 0);
@@ -231,8 +228,7 @@ static void strict_order(void **state) {
     }
 }
 
-/* --- disagreement
- *  ---------------------------------------------------------------------------------- */
+/* ---- disagreement ---------------------------------------------------------------------------- */
 static void disagreeing(rank_context *context) {
     OPEN_COMM();
     float data[6000] = {1};
@@ -386,8 +382,7 @@ static void arguments(void **state) {
     ranks_run(2, 0, false, wrong_arguments, &given, "wrong arguments");
 }
 
-/* --- a rank goes away
- *  ------------------------------------------------------------------------------ */
+/* ---- a rank goes away ------------------------------------------------------------------------ */
 static void leaving(rank_context *context) {
     OPEN_COMM();
     EXPECT_OK(trm_comm_barrier(comm, &err), err);
@@ -571,8 +566,7 @@ static void stopped(void **state) {
     hurt(4, SIGSTOP, 1);
 }
 
-/* --- memory and descriptors
- *  ------------------------------------------------------------------------ */
+/* ---- memory and descriptors ------------------------------------------------------------------ */
 static void comes_and_goes(rank_context *context) {
     for (int k = 0; k < 20; k++) {
         OPEN_COMM();

@@ -11,8 +11,7 @@
 static const int64_t counts[] = {0, 1021, -1};
 static const int64_t large[] = {300000, -1}; /* 2.4 MB of int64: blocks and a rest */
 
-/* --- a rank
- *  --------------------------------------------------------------------------------------- */
+/* ---- a rank ---------------------------------------------------------------------------------- */
 static void disagree(rank_context *context, trm_bootstrap *boot, const trm_comm_options *options) {
     trm_error err = {.status = 0};
     trm_comm *comm = NULL;
@@ -62,8 +61,7 @@ static int rank_main(bool fails) {
     return context.failure[0] != '\0';
 }
 
-/* --- the test
- *  ------------------------------------------------------------------------------------- */
+/* ---- the test -------------------------------------------------------------------------------- */
 static char self[512];
 
 static void under(const char *family, const char *mpirun, const char *role) {

@@ -56,8 +56,7 @@ static void two_levels(void **state) {
     }
 }
 
-/* --- equal bits
- *  ------------------------------------------------------------------------------------ */
+/* ---- equal bits ------------------------------------------------------------------------------ */
 static void strict_sum(rank_context *context) {
     OPEN_COMM();
     check_ordered_sum(context, comm, 3001, false);
@@ -143,8 +142,7 @@ static void partials_keep_their_bits(void **state) {
     ranks_run(8, 2, false, wide_partials, &given, "two levels");
 }
 
-/* --- messages
- *  -------------------------------------------------------------------------------------- */
+/* ---- messages -------------------------------------------------------------------------------- */
 static void ring_messages(rank_context *context) {
     OPEN_COMM();
     enum { COUNT = 300000 };
@@ -212,8 +210,7 @@ static void last_words_arrive(void **state) {
     ranks_run(2, 0, false, last_words, &given, "sim");
 }
 
-/* --- faults
- *  ---------------------------------------------------------------------------------------- */
+/* ---- faults ---------------------------------------------------------------------------------- */
 /* Runs until it fails; context->failure is what it said, or how it was wrong. */
 static void until_failure(rank_context *context) {
     OPEN_COMM();
@@ -389,8 +386,7 @@ static void a_late_rank_is_waited_for(void **state) {
     ranks_run(2, 1, true, late, &given, "late");
 }
 
-/* --- options
- *  --------------------------------------------------------------------------------------- */
+/* ---- options --------------------------------------------------------------------------------- */
 static void algorithm_texts(void **state) {
     trmi_algorithms a;
     trm_error err;

@@ -66,8 +66,7 @@ static void says_the_cause(void **state) {
     assert_non_null(strstr(text, "rank 1 (h pid 7) keeps up with the others again"));
 }
 
-/* --- ranks
- *  ---------------------------------------------------------------------------------------- */
+/* ---- ranks ----------------------------------------------------------------------------------- */
 static char said[2000];
 static int lines;
 

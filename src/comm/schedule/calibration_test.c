@@ -89,8 +89,7 @@ static void the_file_stays_small(void **state) {
     trmi_text_free(&file);
 }
 
-/* --- communicators
- *  ---------------------------------------------------------------------------------- */
+/* ---- communicators --------------------------------------------------------------------------- */
 typedef struct plan {
     uint8_t cluster; /* 0: nobody knows which */
     double alpha;    /* expected; 0: measured, whatever it is */

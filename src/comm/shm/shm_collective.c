@@ -111,7 +111,7 @@ static const char *part_of(const trmi_shm *shm, const trmi_engine_call *op, int3
 
 /* Moves the window's part of all blocks for this rank into its receive vector. The sources are in
  * shm->sources. */
-static void reduce_window(trmi_shm *shm, const trmi_engine_call *op, const window *w) {
+static void move_window(trmi_shm *shm, const trmi_engine_call *op, const window *w) {
     int64_t bytes = (int64_t)trm_dtype_bytes(op->dtype);
     /* A reduce-scatter sums the blocks of all ranks in rank order. */
     if (op->kind == TRM_REDUCE_SCATTER || op->kind == TRM_REDUCE_SCATTERV) {
@@ -234,7 +234,7 @@ static void run_small(trmi_shm *shm, const trmi_engine_call *op, int64_t bytes) 
         for (int32_t r = 0; r < shm->n; r++) {
             shm->sources[r] = carried_data(trmi_shm_slot_of(shm, r, shm->posts), bytes);
         }
-        reduce_window(shm, op, &(window){.limit = INT64_MAX});
+        move_window(shm, op, &(window){.limit = INT64_MAX});
     }
 }
 
@@ -375,7 +375,7 @@ static trm_status run_direct(trmi_shm *shm, const trmi_engine_call *op, int64_t 
             trmi_shm_store_repeat(shm, op, target_count, mine);
         }
     } else if (rank_has_output(op, shm->me)) {
-        reduce_window(shm, op, &(window){.limit = INT64_MAX});
+        move_window(shm, op, &(window){.limit = INT64_MAX});
     }
     return trmi_shm_meet(shm, op, err);
 }
@@ -434,7 +434,7 @@ static void stage_motion(trmi_shm *shm, const trmi_engine_call *op, const window
     if (is_slice_kind(op->kind)) {
         own_slice(shm, op, trmi_min_i64(op->count - w->start, w->limit), target_count);
     } else if (rank_has_output(op, shm->me)) {
-        reduce_window(shm, op, w);
+        move_window(shm, op, w);
     }
 }
 

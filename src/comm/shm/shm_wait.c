@@ -59,7 +59,7 @@ static void wake_waiters(trmi_shm *shm) {
 /* Counts an arrival of this rank. In a counted group the last rank to arrive rings the bell at
  * once. Otherwise the ring is owed until the end of the operation or until this rank has to wait
  * itself: a fence directly after the store would put the store's latency on the critical path. */
-static void all_have_arrived(trmi_shm *shm) {
+static void count_own_arrival(trmi_shm *shm) {
     shm->events++;
     if (shm->events % CPU_EVERY == 1) {
         atomic_store_explicit(&shm->lines[shm->me].cpu, sched_getcpu(), memory_order_relaxed);
@@ -74,14 +74,14 @@ void trmi_shm_post(trmi_shm *shm) {
     shm->posts++;
     atomic_store_explicit(&trmi_shm_slot_of(shm, shm->me, shm->posts)->sequence, shm->posts,
                           memory_order_release);
-    all_have_arrived(shm);
+    count_own_arrival(shm);
 }
 
 /* Arrives at the next phase. */
 static void publish_arrival(trmi_shm *shm) {
     shm->phases++;
     atomic_store_explicit(&shm->lines[shm->me].phase, shm->phases, memory_order_release);
-    all_have_arrived(shm);
+    count_own_arrival(shm);
 }
 
 static bool has_posted(const trmi_shm *shm, int32_t rank) {

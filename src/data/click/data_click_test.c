@@ -45,8 +45,7 @@ static int64_t key(int32_t f, const char *text, int64_t buckets) {
     return trmi_key_of_text(&keyer, f, text, strlen(text));
 }
 
-/* ---- numbers and keys ---------------------------------------------------------------------------
- */
+/* ---- numbers and keys ------------------------------------------------------------------------ */
 
 static void numbers_are_parsed(void **state) {
     static const struct {
@@ -138,8 +137,7 @@ static void fields_are_keyed_alike(void **state) {
     CHECK_FAILS(trm_dataset_csv(path, &options, &data, &err), TRM_INVALID, err, "field 1 as 2");
 }
 
-/* ---- Criteo and Avazu
- *  ------------------------------------------------------------------------------ */
+/* ---- Criteo and Avazu ------------------------------------------------------------------------ */
 
 #define C26 "a\tb\tc\td\te\tf\tg\th\ti\tj\tk\tl\tm\tn\to\tp\tq\tr\ts\tt\tu\tv\t\tx\ty\tz"
 
@@ -261,9 +259,7 @@ static void real_criteo_and_avazu_are_read(void **state) {
     }
 }
 
-/* ---- CSV
- *  ----------------------------------------------------------------------------------------------
- */
+/* ---- CSV ------------------------------------------------------------------------------------- */
 
 static void csv_with_header_quotes_and_bags(void **state) {
     trm_dataset *data;
@@ -350,8 +346,7 @@ static void many_lines_are_indexed(void **state) {
     trm_dataset_destroy(data);
 }
 
-/* ---- libsvm
- *  -------------------------------------------------------------------------------------------- */
+/* ---- libsvm ---------------------------------------------------------------------------------- */
 
 static void libsvm_and_libffm_are_read(void **state) {
     trm_dataset *data;
@@ -391,8 +386,7 @@ static void libsvm_and_libffm_are_read(void **state) {
                 err, "no libsvm file");
 }
 
-/* ---- slots
- *  --------------------------------------------------------------------------------------------- */
+/* ---- slots ----------------------------------------------------------------------------------- */
 
 static void slots_are_read_in_any_order(void **state) {
     trm_dataset *data;
@@ -449,8 +443,7 @@ static void slots_are_read_in_any_order(void **state) {
                 err, "0 label slots");
 }
 
-/* ---- tf.Example
- *  ------------------------------------------------------------------------------------------ */
+/* ---- tf.Example ------------------------------------------------------------------------------ */
 
 /* One example, by hand: label int64 1, price float 2.5, user bytes "ann", tags int64 {5, 300}. */
 static const uint8_t example[] = {
@@ -505,8 +498,7 @@ static void examples_are_read(void **state) {
                 "name the features");
 }
 
-/* ---- vocabularies
- *  ----------------------------------------------------------------------------------------- */
+/* ---- vocabularies ---------------------------------------------------------------------------- */
 
 static void vocabularies_number_values(void **state) {
     trm_vocabulary *v, *loaded;
@@ -564,8 +556,7 @@ static void a_large_vocabulary_grows(void **state) {
     trm_vocabulary_destroy(v);
 }
 
-/* ---- the generator
- *  ------------------------------------------------------------------------------------------ */
+/* ---- the generator --------------------------------------------------------------------------- */
 
 static void generated_rows_are_functions_of_their_index(void **state) {
     trm_clicks_options options = {

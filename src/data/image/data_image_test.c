@@ -34,8 +34,7 @@ static void write_file(const char *name, const void *data, size_t bytes) {
     free(path);
 }
 
-/* ---- resize -----------------------------------------------------------------------------------
- */
+/* ---- resize ---------------------------------------------------------------------------------- */
 
 static void resize_agrees_with_pytorch(void **state) {
     enum { H = 12, W = 17 };
@@ -77,8 +76,7 @@ static void resize_agrees_with_pytorch(void **state) {
     trmi_scratch_free(&scratch);
 }
 
-/* ---- JPEG --------------------------------------------------------------------------------------
- */
+/* ---- JPEG ------------------------------------------------------------------------------------ */
 
 /* A smooth picture of `channels` samples a pixel, as JPEG. The caller frees with tjFree. */
 static unsigned char *make_jpeg(int height, int width, int format, int subsampling, int phase,
@@ -326,8 +324,7 @@ static void small_decodes_look_like_full_ones(void **state) {
     tjFree(rgb);
 }
 
-/* ---- class folders ------------------------------------------------------------------------------
- */
+/* ---- class folders --------------------------------------------------------------------------- */
 
 static void class_folders_are_read(void **state) {
     trm_error err;
@@ -412,8 +409,7 @@ static void lack_of_memory_is_an_error(void **state) {
     fail_msg("still out of memory");
 }
 
-/* ---- TFRecord
- *  ------------------------------------------------------------------------------------ */
+/* ---- TFRecord -------------------------------------------------------------------------------- */
 
 typedef struct bytes {
     uint8_t data[1 << 17];
@@ -587,8 +583,7 @@ static void real_imagenet_sample_is_read(void **state) {
     }
 }
 
-/* ---- named pipelines
- *  ----------------------------------------------------------------------------- */
+/* ---- named pipelines ------------------------------------------------------------------------- */
 
 static void has_text(trm_dataset *data, const char *part) {
     char *text = trm_dataset_describe(data);

@@ -2,8 +2,7 @@
 /* Drives the search for a plan. Rank 0 of auto_parallel (plan_search.c) and `trireme plan` call it.
  *
  *      meshes         trmi_drive_meshes   all factorisations of the ranks, or the given one
- *      rounds         trmi_drive_search   search each mesh, measure the operators that the plans
- * use,
+ *      rounds         trmi_drive_search   search each mesh, measure the operators of the plans,
  *                                         search again with the measured costs, ROUNDS at most
  *      memory limit   respect_limit       compile the best plan; lower the limit until it fits
  *      benchmark      trmi_drive_try      run the plans that are predicted to be nearly as fast
@@ -25,9 +24,7 @@ enum { ROUNDS = 4, LIMIT_ROUNDS = 12 };
  * take most of a step are measured by then, costs of the others are scaled from them. */
 static const double alone = 8;
 
-/* ---- meshes
- *  ----------------------------------------------------------------------------------------------
- */
+/* ---- meshes ---------------------------------------------------------------------------------- */
 
 trm_status trmi_drive_meshes(trmi_plan_search *d, const trmi_mesh *only, int32_t ranks,
                              int32_t hosts, trm_error *err) {
@@ -61,9 +58,7 @@ void trmi_drive_free(trmi_plan_search *d) {
     trmi_arena_free(&d->arena);
 }
 
-/* ---- search
- *  ----------------------------------------------------------------------------------------------
- */
+/* ---- search ---------------------------------------------------------------------------------- */
 
 /* Searches one mesh with the current costs, to m->found. `frontier`: also plans of less memory. */
 static trm_status search_mesh(trmi_plan_search *d, trmi_drive_mesh *m, bool frontier,
@@ -177,8 +172,7 @@ trm_status trmi_drive_search(trmi_plan_search *d, trm_error *err) {
     return d->frontier ? search_mesh(d, &d->meshes[d->best], true, err) : TRM_OK;
 }
 
-/* ---- the plans beside the best
- *  ---------------------------------------------------------------------------- */
+/* ---- the plans beside the best --------------------------------------------------------------- */
 
 static int by_step(const void *a, const void *b) {
     double x = ((const trmi_ranked *)a)->candidate->measure.step,
@@ -234,9 +228,7 @@ int32_t trmi_drive_list(const trmi_plan_search *d, trmi_ranked list[TRMI_RANKED]
     return kept;
 }
 
-/* ---- in turns
- *  -----------------------------------------------------------------------------------------------
- */
+/* ---- in turns -------------------------------------------------------------------------------- */
 
 /* Adds a candidate to the benchmark, with the name that reports give it. */
 static trm_status add_to_benchmark(trmi_plan_search *d, trmi_ranked *r, trm_error *err) {

@@ -2,17 +2,14 @@
 /* exec/autoparallel/auto_parallel.h: finds a plan, for `trireme plan` and for jobs in the mode
  * auto_parallel:
  *
- *      for each mesh: space --search--> its best plan          costs that it uses are not known:
- * measure, search again
- *      best of all meshes --compile--> exceeds the limit?      lower the limit of the search,
- * search again
- *      plans predicted nearly as fast --run in turns (exec/autoparallel/plan_selection.h)--> chosen
- * plan
+ *      each mesh: space --search--> best plan       unknown costs: measure them, search again
+ *      best of all meshes --compile--> over limit?  lower the limit, search again
+ *      plans nearly as fast --run in turns--> chosen plan       (plan_selection.h)
  *
  * Rank 0 runs these functions; the other ranks call trmi_probe_serve meanwhile.
  */
-#ifndef TRMI_EXEC_SEARCH_DRIVE_H
-#define TRMI_EXEC_SEARCH_DRIVE_H
+#ifndef TRMI_EXEC_AUTO_PARALLEL_H
+#define TRMI_EXEC_AUTO_PARALLEL_H
 
 #include "exec/autoparallel/plan_selection.h"
 #include "plan/search/search.h"

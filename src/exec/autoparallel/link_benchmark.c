@@ -75,8 +75,7 @@ static trm_status wait_for_ranks(const links *l, trm_error *err) {
     return l->probe->comm != NULL ? trm_comm_barrier(l->probe->comm, err) : TRM_OK;
 }
 
-/* ---- the program
- *  ---------------------------------------------------------------------------------------- */
+/* ---- the program ----------------------------------------------------------------------------- */
 
 /* Adds an operator named `what` and the index of its size. */
 static trm_node named(trm_graph *g, trmi_op_kind kind, const char *what, int size,
@@ -340,8 +339,7 @@ static trm_status run_stores(links *l, trm_error *err) {
     return status;
 }
 
-/* ---- buckets of gradients
- *  -------------------------------------------------------------------------------- */
+/* ---- buckets of gradients -------------------------------------------------------------------- */
 
 /* Times gradient buckets of each size: an all-reduce (BUCKETS), or a reduce-scatter to one slice
  * for each rank (SLICES). */
@@ -402,8 +400,7 @@ static trm_status run_buckets(links *l, trm_error *err) {
     return status;
 }
 
-/* ---- the optimiser, and a step with nothing in it
- *  ---------------------------------------------------------- */
+/* ---- the optimiser, and a step with nothing in it -------------------------------------------- */
 
 /* A small training program with one parameter: CUT: partitioned by the default plan; OWN: whole on
  * every rank, each updates its own copy; SLICED: one copy, which the ranks update in slices. */
@@ -461,9 +458,7 @@ static trm_status time_small(const links *l, int64_t rows, kind what, double *se
     return status == TRM_OK ? trmi_probe_largest(probe, seconds, 1, err) : status;
 }
 
-/* ---- words
- *  -------------------------------------------------------------------------------------------------
- */
+/* ---- words ----------------------------------------------------------------------------------- */
 
 /* Makes a curve monotonic: costs rise with bytes, so a point above a later one was disturbed and
  * takes the later one's time. */

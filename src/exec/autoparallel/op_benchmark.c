@@ -39,8 +39,7 @@ typedef struct request {
     trmi_plan_benchmark race; /* without what has an address */
 } request;
 
-/* ---- load
- *  --------------------------------------------------------------------------------------------- */
+/* ---- load ------------------------------------------------------------------------------------ */
 
 /* Measures the load of the machine: all ranks compute for 30 ms of CPU time. probe->load becomes
  * the largest ratio of elapsed to CPU time, over the ratio that the ranks cause themselves where
@@ -68,8 +67,7 @@ static trm_status find_load(trmi_op_benchmark *probe, trm_error *err) {
     return TRM_OK;
 }
 
-/* ---- an operator by itself
- *  ------------------------------------------------------------------------------ */
+/* ---- an operator by itself ------------------------------------------------------------------- */
 
 static bool is_float(trm_dtype dtype) {
     return dtype == TRM_FLOAT32 || dtype == TRM_BFLOAT16 || dtype == TRM_FLOAT16;
@@ -388,9 +386,7 @@ static trm_status run_op(trmi_op_benchmark *probe, const request *ask, trmi_prob
     return status;
 }
 
-/* ---- asking
- *  ------------------------------------------------------------------------------------------------
- */
+/* ---- asking ---------------------------------------------------------------------------------- */
 
 /* Broadcasts a request from rank 0; on the other ranks *what receives it. */
 static trm_status broadcast_request(trmi_op_benchmark *probe, request *what, trm_error *err) {

@@ -8,8 +8,8 @@
  *
  * Ranks with one thread are timed by CPU seconds, which other processes hardly disturb.
  */
-#ifndef TRMI_EXEC_PROBE_H
-#define TRMI_EXEC_PROBE_H
+#ifndef TRMI_EXEC_OP_BENCHMARK_H
+#define TRMI_EXEC_OP_BENCHMARK_H
 
 #include "trireme/dist.h"
 #include "trireme/exec.h"

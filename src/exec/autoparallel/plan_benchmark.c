@@ -31,8 +31,7 @@ typedef struct runner {
     trm_exec *exec;
 } runner;
 
-/* ---- inputs
- *  --------------------------------------------------------------------------------------------- */
+/* ---- inputs ---------------------------------------------------------------------------------- */
 
 /* Returns the exclusive upper bound of the integers of an input: the rows of the embedding table,
  * or the number of classes, of the operators that read it. 1 if they need zeros. */
@@ -97,8 +96,7 @@ static trm_status feed_inputs(const trmi_plan_benchmark *r, trm_exec *exec, trm_
     return TRM_OK;
 }
 
-/* ---- one plan
- *  --------------------------------------------------------------------------------------------- */
+/* ---- one plan -------------------------------------------------------------------------------- */
 
 /* Makes the executor of a plan and feeds it. Settings that would change files or add time are
  * off. */
@@ -154,9 +152,7 @@ static trm_status time_turn(const trmi_plan_benchmark *r, runner *of, double sta
     return TRM_OK;
 }
 
-/* ---- all
- *  ---------------------------------------------------------------------------------------------------
- */
+/* ---- all ------------------------------------------------------------------------------------- */
 
 /* Broadcasts the text of plan `index` from rank 0; of->plan owns the copy. */
 static trm_status share_plan(const trmi_plan_benchmark *r, int32_t index, runner *of,

@@ -9,8 +9,8 @@
  * affect all of them. A plan that is slower by more than chance is dropped, which gives the others
  * more turns, until they are distinguished or known to be equally fast.
  */
-#ifndef TRMI_EXEC_RACE_H
-#define TRMI_EXEC_RACE_H
+#ifndef TRMI_EXEC_PLAN_BENCHMARK_H
+#define TRMI_EXEC_PLAN_BENCHMARK_H
 
 #include "trireme/exec.h"
 

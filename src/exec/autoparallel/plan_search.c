@@ -51,8 +51,7 @@ static bool makes_jointly(const searching *s) {
     return trmi_joint_ranks(s->exec, s->exec->parallel->shard->options) > 1;
 }
 
-/* ---- without measuring
- *  ----------------------------------------------------------------------------------- */
+/* ---- without measuring ----------------------------------------------------------------------- */
 
 /* Writes the shortest time of an all-reduce of `count` floats to *best; the first is a warm-up. */
 static trm_status time_sum(trmi_parallel *p, float *data, int64_t count, double *best,
@@ -98,8 +97,7 @@ static trm_status estimate_prices(searching *s, trm_error *err) {
     return TRM_OK;
 }
 
-/* ---- what the drive asks
- *  ---------------------------------------------------------------------------------------- */
+/* ---- what the drive asks --------------------------------------------------------------------- */
 
 /* Returns the part of the search costs that depends on the executor and not on measurements. */
 static trmi_search_costs costs_of(const searching *s) {

@@ -6,8 +6,7 @@
  *      trmi_trial_run      reads the result of an earlier run, or runs them (plan_benchmark.c), and
  *                          keeps the result in the tuning cache
  *      trmi_trial_choose   data parallel if it is as good as the fastest, else the predicted best
- * if
- *                          it is, else the fastest
+ *                          if it is as good, else the fastest
  *
  * Predictions err by a few percent; runs of the whole step decide between close plans. */
 #include "exec/autoparallel/plan_selection.h"
@@ -41,8 +40,7 @@ double trmi_trial_seconds(double said, double step) {
     return said > 0 ? said : said < 0 ? 0 : fmin(longest, fmax(shortest, steps_tried * step));
 }
 
-/* ---- candidates
- *  -------------------------------------------------------------------------------------------- */
+/* ---- candidates ------------------------------------------------------------------------------ */
 
 trm_status trmi_trial_add(trmi_plan_selection *t, const trmi_shard_plan *plan,
                           const trmi_trial_plan *about, trm_error *err) {
@@ -121,8 +119,7 @@ static void keep_few(trmi_plan_selection *t) {
     }
 }
 
-/* ---- what is known
- *  ----------------------------------------------------------------------------------------- */
+/* ---- what is known --------------------------------------------------------------------------- */
 
 #ifdef TRIREME_ONEDNN
 /* Writes the key of plan `index` in the tuning cache: a hash of all plans, the optimiser and the
@@ -187,8 +184,7 @@ static void store_result(const trmi_plan_selection *t, const trmi_op_benchmark *
 #endif
 }
 
-/* ---- run and choose
- *  ------------------------------------------------------------------------------------------ */
+/* ---- run and choose -------------------------------------------------------------------------- */
 
 /* Returns how many steps a plan runs in each turn: about `turn` seconds. */
 static int32_t steps_of(const trmi_plan_selection *t) {

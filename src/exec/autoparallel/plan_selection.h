@@ -3,14 +3,14 @@
  * because predictions err by a few percent. A few of them are run in turns
  * (exec/autoparallel/plan_benchmark.h):
  *
- *      search --> best, data parallel, others within a band --run in turns--> the chosen plan,
- * which is
- *      kept with the measured costs
+ *      search --> best, data parallel, others within a band --run in turns--> the chosen plan
+ *
+ * The chosen plan is kept with the measured costs.
  *
  * Between plans that runs cannot distinguish, data parallel is preferred, then the best of the
  * search. */
-#ifndef TRMI_EXEC_TRIAL_H
-#define TRMI_EXEC_TRIAL_H
+#ifndef TRMI_EXEC_PLAN_SELECTION_H
+#define TRMI_EXEC_PLAN_SELECTION_H
 
 #include "exec/autoparallel/op_benchmark.h"
 #include "exec/autoparallel/search_costs.h"

@@ -61,8 +61,7 @@ static void find_rates(trmi_costs *c, int threads, double *flops, double *bytes)
 }
 #endif
 
-/* ---- life
- *  --------------------------------------------------------------------------------------------- */
+/* ---- life ------------------------------------------------------------------------------------ */
 
 trm_status trmi_costs_open(trmi_costs *c, const trmi_costs_options *o, trm_error *err) {
     memset(c, 0, sizeof *c);
@@ -104,9 +103,7 @@ void trmi_costs_close(trmi_costs *c) {
     trmi_arena_free(&c->arena);
 }
 
-/* ---- keys
- *  ------------------------------------------------------------------------------------------------
- */
+/* ---- keys ------------------------------------------------------------------------------------ */
 
 /* Returns whether an operator of this kind runs alone with representative cost. */
 static bool can_measure(trmi_op_kind kind) {
@@ -269,8 +266,7 @@ static void store_cost(trmi_costs *c, const char *key, const trmi_probe_time *ti
 #endif
 }
 
-/* ---- measuring
- *  --------------------------------------------------------------------------------------------- */
+/* ---- measuring ------------------------------------------------------------------------------- */
 
 static const trmi_op_cost_entry *nearest(const trmi_costs *c, const trmi_op *op, const char *key,
                                          double size);
@@ -366,8 +362,7 @@ static trm_status look_again(trmi_costs *c, const trmi_space *space, int32_t nod
     return TRM_OK;
 }
 
-/* ---- what the search asks
- *  -------------------------------------------------------------------------------------- */
+/* ---- what the search asks -------------------------------------------------------------------- */
 
 /* Returns the n-th word of a key (from 0), with its length; length 0 if the key has fewer words. */
 static const char *key_word(const char *key, int n, size_t *length) {
@@ -562,9 +557,7 @@ double trmi_costs_share_known(const trmi_costs *c, const trmi_space *space,
     return all > 0 ? known / all : 0;
 }
 
-/* ---- messages
- *  ----------------------------------------------------------------------------------------------------
- */
+/* ---- messages -------------------------------------------------------------------------------- */
 
 /* Returns the kept description of links in file `path` (owned by the caller); NULL if there is none
  * of this form and rank count, or if it should be measured again. */

@@ -26,9 +26,7 @@ enum { BITS = 50, FREE_TERMS = 12 };
 
 static const trmi_exact_loops *loops(void) { return TRMI_CPU_CHOICE(&trmi_exact_loops); }
 
-/* ---- units
- *  -----------------------------------------------------------------------------------------------
- */
+/* ---- units ----------------------------------------------------------------------------------- */
 
 static int log2_above(double x) { /* x < 2^result */
     int exponent;
@@ -64,9 +62,7 @@ static int unit_of(const trmi_exact *what, const float *largest) {
 
 static bool sound(const float *largest) { return isfinite(largest[0]) && isfinite(largest[1]); }
 
-/* ---- sums
- *  ---------------------------------------------------------------------------------------------------
- */
+/* ---- sums ------------------------------------------------------------------------------------ */
 
 typedef struct job {
     const trmi_exact *what;
@@ -280,9 +276,7 @@ static void sum_logistic(const job *j) {
     }
 }
 
-/* ---- kernels
- *  ----------------------------------------------------------------------------------------------------
- */
+/* ---- kernels --------------------------------------------------------------------------------- */
 
 typedef struct bound {
     void (*sum)(const job *j);

@@ -11,8 +11,7 @@
 #include <math.h>
 #include <string.h>
 
-/* ---- options
- *  --------------------------------------------------------------------------------------------- */
+/* ---- options --------------------------------------------------------------------------------- */
 
 static trm_status open_sums(trm_exec *exec, const trm_exec_options *options, bool *active,
                             trm_error *err) {

@@ -307,8 +307,7 @@ static setup blocks(const char *backend, int64_t block) {
     return s;
 }
 
-/* ---- tests
- *  -------------------------------------------------------------------------------------------- */
+/* ---- tests ----------------------------------------------------------------------------------- */
 
 static void any_number_of_ranks_has_the_same_bits(void **state) {
     static const char *const backends[] = {"ref", NULL};

@@ -11,8 +11,7 @@
 
 #include <string.h>
 
-/* ---- boxes in memory
- *  -------------------------------------------------------------------------------------------- */
+/* ---- boxes in memory ------------------------------------------------------------------------- */
 
 /* Element strides of a tensor of `box` in a layout. */
 static void strides_of(const trmi_box *box, trmi_layout layout, bool weights,

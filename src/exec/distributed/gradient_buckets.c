@@ -19,8 +19,7 @@
 
 enum { SMALL_BYTES = 4096, LARGE_BYTES = 4 << 20, SMALL_TURNS = 7, LARGE_TURNS = 3 };
 
-/* ---- what a reduction costs
- *  ----------------------------------------------------------------------- */
+/* ---- what a reduction costs ------------------------------------------------------------------ */
 
 /* Does the communicator's thread have a core of its own? The same answer on all ranks. */
 static trm_status find_crowd(trm_exec *exec, trm_error *err) {
@@ -77,8 +76,7 @@ trm_status trmi_parallel_measure_link(trm_exec *exec, trm_error *err) {
     return TRM_OK;
 }
 
-/* ---- the cut
- *  ----------------------------------------------------------------------------------------- */
+/* ---- the cut --------------------------------------------------------------------------------- */
 
 /* Split graphs: gradients that are not summed over all ranks. */
 static bool elsewhere(const trmi_parallel *p, const trmi_param *param) {

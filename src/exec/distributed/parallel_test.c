@@ -292,8 +292,7 @@ static setup momentum(const char *backend) {
     return s;
 }
 
-/* ---- tests
- *  -------------------------------------------------------------------------------------------- */
+/* ---- tests ----------------------------------------------------------------------------------- */
 
 static void ranks_are_one_big_batch(void **state) {
     static const char *const backends[] = {"ref", NULL};

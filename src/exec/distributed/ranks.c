@@ -17,8 +17,7 @@
 
 #include <string.h>
 
-/* ---- open
- *  ------------------------------------------------------------------------------------------ */
+/* ---- open ------------------------------------------------------------------------------------ */
 
 static trm_status check_options(const trm_parallel_options *o, int32_t size, trm_error *err) {
     if (o->wire != 0 && o->wire != TRM_FLOAT32 && o->wire != TRM_BFLOAT16 &&
@@ -198,8 +197,7 @@ static void close_ranks(trm_exec *exec) {
     exec->parallel = NULL;
 }
 
-/* ---- the same program everywhere
- *  ----------------------------------------------------------------- */
+/* ---- the same program everywhere ------------------------------------------------------------- */
 
 static uint64_t digest_of(const trm_exec *exec) {
     const trm_program *program = exec->program;
@@ -258,8 +256,7 @@ trm_status trmi_parallel_check_same(trm_exec *exec, trm_error *err) {
     return status;
 }
 
-/* ---- synchronised batch norm
- *  --------------------------------------------------------------------- */
+/* ---- synchronised batch norm ----------------------------------------------------------------- */
 
 static trm_status gather_norm(trmi_norm_sync *sync, const double *values, int64_t count,
                               const double **all, trm_error *err) {
@@ -316,8 +313,7 @@ static trm_status begin_norm_sync(trm_exec *exec, trm_error *err) {
     return TRM_OK;
 }
 
-/* ---- all of rank 0
- *  -------------------------------------------------------------------------------- */
+/* ---- all of rank 0 --------------------------------------------------------------------------- */
 
 static trm_status broadcast_variable(trm_exec *exec, int32_t index, trm_error *err) {
     trmi_parallel *p = exec->parallel;
@@ -373,8 +369,7 @@ trm_status trm_exec_broadcast(trm_exec *exec, trm_error *err) {
     return TRM_OK;
 }
 
-/* ---- begin
- *  ----------------------------------------------------------------------------------------- */
+/* ---- begin ----------------------------------------------------------------------------------- */
 
 static trm_status take_memory(trm_exec *exec, trm_error *err) {
     trmi_parallel *p = exec->parallel;

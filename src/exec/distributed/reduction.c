@@ -20,8 +20,7 @@ static float *gradients_of(const trm_exec *exec) {
                                      : (float *)exec->env.arena[TRMI_ARENA_GRAD];
 }
 
-/* ---- what travels
- *  -------------------------------------------------------------------------------------- */
+/* ---- what travels ---------------------------------------------------------------------------- */
 
 static void pack(trmi_parallel *p, const float *from, int64_t begin, int64_t count) {
     bool bf16 = p->options.wire == TRM_BFLOAT16;

@@ -360,8 +360,7 @@ static void what_the_search_takes_for_factors_is_compiled_so(void **state) {
     check_factors(false, 0);
 }
 
-/* ---- batch norm over each rank's samples
- *  ------------------------------------------------------------------------------ */
+/* ---- batch norm over each rank's samples ----------------------------------------------------- */
 
 enum { NORM_BATCH = 8, NORM_WIDTH = 6, NORM_VALUES = 512 };
 typedef struct normed {

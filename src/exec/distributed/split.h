@@ -5,8 +5,8 @@
  *      program: conv2d  EXCHANGE halo  conv2d  ALL_REDUCE  norm_act ...       the same steps on every rank
  *                           |                     |
  *      groups:   comm[mask]: the ranks that differ from this one only in the mesh axes of mask */
-#ifndef TRMI_EXEC_SHARD_H
-#define TRMI_EXEC_SHARD_H
+#ifndef TRMI_EXEC_SPLIT_H
+#define TRMI_EXEC_SPLIT_H
 
 #include "trireme/dist.h"
 #include "trireme/exec.h"

@@ -79,8 +79,7 @@ trm_status trmi_shard_gather(trm_exec *exec, trm_error *err) {
     return TRM_OK;
 }
 
-/* ---- norms over cut parameters
- *  ---------------------------------------------------------------------------------------- */
+/* ---- norms over cut parameters --------------------------------------------------------------- */
 
 /* Does this rank speak for its part: the first of those that hold the same. */
 static bool speaks(const trm_exec *exec, const trmi_shard_leaf *leaf) {

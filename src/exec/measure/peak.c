@@ -39,8 +39,7 @@ struct trm_meter {
     samples memory_rate[TRM_PEAK_SETS][TRM_PEAK_MIXES][2]; /* stores: plain, past the caches */
 };
 
-/* ---- samples
- *  -------------------------------------------------------------------------------------- */
+/* ---- samples --------------------------------------------------------------------------------- */
 
 /* Adds a sample. Without memory it is left out. */
 static void add_sample(samples *s, double rate) {
@@ -79,8 +78,7 @@ static double highest(const samples *s) {
     return most;
 }
 
-/* ---- loops
- *  ---------------------------------------------------------------------------------------- */
+/* ---- loops ----------------------------------------------------------------------------------- */
 
 /* Returns the FLOP/s of all threads together. */
 static double arithmetic(loop *run, int threads) {
@@ -133,8 +131,7 @@ static void sample_memory(trm_meter *m) {
     }
 }
 
-/* ---- the machine
- *  ---------------------------------------------------------------------------------- */
+/* ---- the machine ----------------------------------------------------------------------------- */
 
 trm_status trm_meter_create(int threads, trm_meter **out, trm_error *err) {
     TRMI_NEED(err, out);

@@ -22,8 +22,7 @@ enum {
     BLOCK = 16384 /* elements: 64 KB of each range, so that a block's ranges fit in L2 */
 };
 
-/* ---- options -----------------------------------------------------------------------------------
- */
+/* ---- options --------------------------------------------------------------------------------- */
 
 typedef struct kind {
     int32_t slots;
@@ -78,8 +77,7 @@ static void fill_defaults(trm_optimizer_options *o) {
     o->trust_coefficient = o->trust_coefficient == 0 ? 0.001 : o->trust_coefficient;
 }
 
-/* ---- life --------------------------------------------------------------------------------------
- */
+/* ---- life ------------------------------------------------------------------------------------ */
 
 /* Copies the segments, checks that each lies in the range of `count` elements, and counts
  * blocks. */
@@ -272,8 +270,7 @@ void trmi_update_set_scale(trmi_update *u, double scale) { u->scale = scale; }
 void trmi_update_set_blocks(trmi_update *u, const trmi_tree *tree) { u->tree = *tree; }
 double trmi_update_norm(const trmi_update *u) { return u->norm; }
 
-/* ---- one step ----------------------------------------------------------------------------------
- */
+/* ---- one step -------------------------------------------------------------------------------- */
 
 /* Returns the sum of squares of an array. The kernel sums in float32; if that overflows, the sum is
  * computed again in double, so that only values that are not finite give an infinite norm. */

@@ -22,8 +22,7 @@ enum {
     LEAST_CELLS = 16
 };
 
-/* ---- room
- *  -------------------------------------------------------------------------------------------- */
+/* ---- room ------------------------------------------------------------------------------------ */
 
 /* Returns how many cells all buckets need for `count` ids: a power of two of at least twice the
  * keys of each. */
@@ -61,8 +60,7 @@ trm_status trmi_update_rows_reserve(trmi_update_rows *rows, int64_t count, int64
     return TRM_OK;
 }
 
-/* ---- groups
- *  ------------------------------------------------------------------------------------------ */
+/* ---- groups ---------------------------------------------------------------------------------- */
 
 /* One distribution of ids to buckets. `wide`: ids are int64, else int32. */
 typedef struct deal {

@@ -24,8 +24,7 @@ enum {
     ALONE = 512  /* up to so many ids one thread is faster */
 };
 
-/* ---- before the update: sums and squares
- *  ----------------------------------------------------------- */
+/* ---- before the update: sums and squares ----------------------------------------------------- */
 
 /* Returns the sum of squares; in double if float32 overflows. */
 static double sum_of_squares(const trmi_update *u, const float *x, int64_t count) {
@@ -95,8 +94,7 @@ trm_status trmi_update_prepare(trmi_update *u, int32_t segment, const void *ids,
     return TRM_OK;
 }
 
-/* ---- the update
- *  ------------------------------------------------------------------------------------- */
+/* ---- the update ------------------------------------------------------------------------------ */
 
 /* Copies narrow rows, which begin at at[i] of `from`, side by side to `block`; scatter copies them
  * back. */

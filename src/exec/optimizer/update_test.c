@@ -126,8 +126,7 @@ static void sparse_trajectories_are_pytorchs(void **state) {
     }
 }
 
-/* ---- random ranges -----------------------------------------------------------------------------
- */
+/* ---- random ranges --------------------------------------------------------------------------- */
 
 enum { COUNT = 100003 };
 
@@ -355,8 +354,7 @@ static void ftrl_ignores_a_step_of_no_length(void **state) {
     trmi_update_destroy(update);
 }
 
-/* ---- loss scaling ------------------------------------------------------------------------------
- */
+/* ---- loss scaling ---------------------------------------------------------------------------- */
 
 static void loss_scale_follows_its_state_machine(void **state) {
     trm_error err;

@@ -8,8 +8,7 @@
 #include <inttypes.h>
 #include <math.h>
 
-/* ---- bags
- *  ----------------------------------------------------------------------------------------- */
+/* ---- bags ------------------------------------------------------------------------------------ */
 
 /* Bag `bag` of those that are made here: its rows of the whole. */
 static trm_status bag_range(const trmi_ref_args *args, int64_t bag, int64_t rows, int64_t *begin,
@@ -89,8 +88,7 @@ trm_status trmi_ref_bag_pool_grad(const trmi_ref_args *args, trm_error *err) {
     return TRM_OK;
 }
 
-/* ---- pairs
- *  ------------------------------------------------------------------------------------------ */
+/* ---- pairs ----------------------------------------------------------------------------------- */
 
 trm_status trmi_ref_pair_dots(const trmi_ref_args *args, trm_error *err) {
     (void)err;

@@ -10,8 +10,7 @@
 
 #include <math.h>
 
-/* ---- a case under construction
- *  --------------------------------------------------------------------- */
+/* ---- a case under construction --------------------------------------------------------------- */
 
 enum { INPUTS_MAX = 8, PROBES = 24 };
 
@@ -80,8 +79,7 @@ static void fill(bench *b, trmi_interpreter *run) {
     }
 }
 
-/* ---- the operators
- *  ------------------------------------------------------------------------------------ */
+/* ---- the operators --------------------------------------------------------------------------- */
 
 typedef trm_node (*builder)(bench *b);
 
@@ -481,8 +479,7 @@ static trm_node diamond(bench *b) {
     return trm_mul(b->graph, trm_add(b->graph, y, trm_exp(b->graph, x)), trm_sub(b->graph, x, y));
 }
 
-/* ---- the check
- *  ---------------------------------------------------------------------------------------- */
+/* ---- the check ------------------------------------------------------------------------------- */
 
 static double loss_at(bench *b, trmi_interpreter *run, trm_node loss, trm_node x, int64_t i,
                       double by) {

@@ -214,9 +214,7 @@ static pid_t start_worker(const job *j, int worker) {
     return pid;
 }
 
-/* ---- a job
- * --------------------------------------------------------------------------------------------------
- */
+/* ---- a job ----------------------------------------------------------------------------------- */
 
 /* Random processes die and are started again, until `kills` have or the job is over. */
 static void kill_some(const job *j, uint64_t seed, pid_t *server, pid_t *worker) {

@@ -256,8 +256,7 @@ struct trm_ps_server {
     uint32_t full_cut, older_full_cut, oldest_cut; /* complete cuts in the folder; 0: none */
 };
 
-/* --- requests (server_request.c) -----------------------------------------------------------------
- */
+/* ---- requests (server_request.c) ------------------------------------------------------------- */
 /* Creates a request from a received message, which it takes over. NULL without memory; the
  * message then stays the caller's. */
 trmi_request *trmi_request_new(trmi_ps_link *link, trmi_message *message,

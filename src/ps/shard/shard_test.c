@@ -353,8 +353,7 @@ static void damaged_files_never_load(void **state) {
     trmi_shard_destroy(shard);
 }
 
-/* ---- files of other versions
- *  --------------------------------------------------------------------- */
+/* ---- files of other versions ----------------------------------------------------------------- */
 
 /* A copy of a shard's file with one block changed as `change` says; both digests are right. */
 typedef uint64_t (*changer)(trmi_block *block, const uint8_t *from, uint8_t *to);

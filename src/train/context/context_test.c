@@ -29,8 +29,7 @@ static void refused(trm_status status, const char *text) {
     CHECK_FAILS(trm_context_resolve(context, NULL, &o, &accumulate, &err), status, err, text);
 }
 
-/* ---- one process
- *  ---------------------------------------------------------------------------------- */
+/* ---- one process ----------------------------------------------------------------------------- */
 
 static void every_option_has_a_default_and_goes_back_to_it(void **state) {
     trm_context_option o;
@@ -215,8 +214,7 @@ static void options_become_those_of_an_executor(void **state) {
     assert_int_equal(resolved(&accumulate).bucket_list[0], 7);
 }
 
-/* ---- ranks
- *  ------------------------------------------------------------------------------------------ */
+/* ---- ranks ----------------------------------------------------------------------------------- */
 
 typedef struct play {
     const char *option, *value;

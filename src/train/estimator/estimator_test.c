@@ -17,8 +17,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* ---- a model and its data
- *  --------------------------------------------------------------------------- */
+/* ---- a model and its data -------------------------------------------------------------------- */
 
 enum { ROWS = 640, BATCH = 32, VOCABULARY = 40 };
 
@@ -68,8 +67,7 @@ static trm_status input_fn(const trm_input_context *c, void *params, trm_dataset
     return status;
 }
 
-/* ---- rules
- *  --------------------------------------------------------------------------------------------- */
+/* ---- rules ----------------------------------------------------------------------------------- */
 
 static trm_cluster *cluster_of(const char *job, const char *index, const char *chief) {
     trm_cluster *cluster;
@@ -275,9 +273,7 @@ static void defaults_are_those_of_the_guide(void **state) {
     trm_cluster_destroy(cluster);
 }
 
-/* ---- alone
- *  ------------------------------------------------------------------------------------------------
- */
+/* ---- alone ----------------------------------------------------------------------------------- */
 
 static int told;
 static void count_evaluation(void *context, uint64_t step, const trm_evaluation *v) {
@@ -355,9 +351,7 @@ static void what_was_evaluated_is_exported(void **state) {
     trm_estimator_destroy(e);
 }
 
-/* ---- together
- *  -----------------------------------------------------------------------------------------------
- */
+/* ---- together -------------------------------------------------------------------------------- */
 
 static int free_port(void) {
     struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};

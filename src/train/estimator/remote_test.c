@@ -61,8 +61,7 @@ static trm_dataset *clicks(int shards, int shard) {
                        BATCH, shards, shard);
 }
 
-/* ---- a job of workers in threads ----------------------------------------------------------------
- */
+/* ---- a job of workers in threads ------------------------------------------------------------- */
 
 typedef struct setting {
     int servers, workers;
@@ -185,8 +184,7 @@ static void run_job(const setting *s, int steps, worker *workers) {
     }
 }
 
-/* ---- synchronous equals one device
- *  ---------------------------------------------------------------- */
+/* ---- synchronous equals one device ----------------------------------------------------------- */
 
 static void compare(const setting *s) {
     enum { STEPS = 37 }; /* two epochs and a part */
@@ -267,8 +265,7 @@ static void asynchronous_alone_equals_one_device(void **state) {
     }
 }
 
-/* ---- the other modes
- *  ------------------------------------------------------------------------------- */
+/* ---- the other modes ------------------------------------------------------------------------- */
 
 static void asynchronous_workers_share_the_step(void **state) {
     enum { STEPS = 60 };
@@ -292,8 +289,7 @@ static void asynchronous_workers_share_the_step(void **state) {
     free(workers);
 }
 
-/* ---- hybrid: tables on servers, the rest by all-reduce
- *  -------------------------------------------------- */
+/* ---- hybrid: tables on servers, the rest by all-reduce --------------------------------------- */
 
 typedef struct hybrid {
     const setting *s;
@@ -374,8 +370,7 @@ static void hybrid_equals_one_device(void **state) {
     free(alone);
 }
 
-/* ---- data lent by the servers
- *  ------------------------------------------------------------------------ */
+/* ---- data lent by the servers ---------------------------------------------------------------- */
 
 /* Samples are told apart by their first dense value. */
 typedef struct history {
@@ -498,8 +493,7 @@ static void each_sample_is_used_once_an_epoch(void **state) {
     each_sample_once(TRM_PS_SYNC, 0);
 }
 
-/* ---- refusals
- *  ----------------------------------------------------------------------------------------- */
+/* ---- refusals -------------------------------------------------------------------------------- */
 
 static void impossible_optimizers_are_refused(void **state) {
     trm_error err;

@@ -113,8 +113,7 @@ static trm_model_options options_of(trm_dataset *data) {
                                .seed = 21};
 }
 
-/* ---- one device
- *  ----------------------------------------------------------------------------------- */
+/* ---- one device ------------------------------------------------------------------------------ */
 
 typedef struct rows {
     float w[VOCABULARY * WIDTH_MAX], slots[2][VOCABULARY * WIDTH_MAX],
@@ -235,8 +234,7 @@ static void one_device(float *losses, rows *tables) {
     trm_dataset_destroy(data);
 }
 
-/* ---- the job
- *  --------------------------------------------------------------------------------------- */
+/* ---- the job --------------------------------------------------------------------------------- */
 
 typedef struct worker {
     trm_ps_server **servers;

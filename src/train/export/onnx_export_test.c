@@ -19,8 +19,7 @@
 enum { BATCH = 4, SIZE = 32, CLASSES = 10, FIELDS = 5, ROWS = 100 };
 static char folder[128];
 
-/* ---- networks
- *  --------------------------------------------------------------------------------------- */
+/* ---- networks -------------------------------------------------------------------------------- */
 
 static trm_node named(trm_graph *g, const trm_inputs *in, void *context) {
     return trm_network_build(g, context, trm_inputs_get(in, "image"),
@@ -101,8 +100,7 @@ static trm_node transformer(trm_graph *g, const trm_inputs *in, void *context) {
                       TRM_NO_NODE);
 }
 
-/* ---- writing
- *  ------------------------------------------------------------------------------------------ */
+/* ---- writing --------------------------------------------------------------------------------- */
 
 static void randomise(float *values, int64_t count, uint64_t stream, float low, float high) {
     for (int64_t i = 0; i < count; i++) {

@@ -17,8 +17,7 @@ typedef struct bound {
     trmi_conv_direction direction;
 } bound;
 
-/* ---- the problem of a step or an operator ------------------------------------------------------
- */
+/* ---- the problem of a step or an operator ---------------------------------------------------- */
 
 static trmi_conv_tensor tensor_of_buffer(const trmi_buffer *b) {
     return (trmi_conv_tensor){.dtype = b->dtype, .shape = b->shape, .layout = b->layout};
@@ -58,8 +57,7 @@ static void set_blocks(const trmi_onednn *state, trmi_conv_problem *p) {
     p->n /= one ? state->blocks : 1;
 }
 
-/* ---- run
- *  ------------------------------------------------------------------------------------------ */
+/* ---- run ------------------------------------------------------------------------------------- */
 
 /* Runs the algorithm on the step's buffers. */
 static trm_status conv_run(const trmi_kernel *k, const trmi_kernel_env *env, trm_error *err) {
@@ -91,8 +89,7 @@ static void conv_destroy(trmi_kernel *k) {
     k->state = NULL;
 }
 
-/* ---- for the back-end's table
- *  --------------------------------------------------------------------------------------- */
+/* ---- for the back-end's table ---------------------------------------------------------------- */
 
 trm_status trmi_onednn_bind_conv(trmi_backend *backend, trmi_kernel *k, trm_error *err) {
     trmi_conv_problem problem;

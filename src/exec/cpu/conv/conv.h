@@ -93,8 +93,7 @@ int64_t trmi_conv_image_count(const trmi_conv_problem *problem);
 int64_t trmi_conv_weights_count(const trmi_conv_problem *problem);
 int64_t trmi_conv_result_count(const trmi_conv_problem *problem);
 
-/* ---- choice (conv_choice.c)
- *  ------------------------------------------------------------------------ */
+/* ---- choice (conv_choice.c) ------------------------------------------------------------------ */
 
 /* Chooses an algorithm (conv_choice.c), by measurement if the back-end may measure, and creates its
  * state.

@@ -66,8 +66,7 @@ static int rank(const trmi_conv_problem *p, int threads, const trmi_conv_algorit
     return count;
 }
 
-/* ---- trials ------------------------------------------------------------------------------------
- */
+/* ---- trials ---------------------------------------------------------------------------------- */
 
 static int64_t bytes_of(int64_t count, trm_dtype type) {
     return count * (int64_t)trm_dtype_bytes(type);
@@ -253,8 +252,7 @@ void trmi_onednn_trials_done(trmi_onednn *backend) {
     }
 }
 
-/* ---- choice
- *  -------------------------------------------------------------------------------------- */
+/* ---- choice ---------------------------------------------------------------------------------- */
 
 static const trmi_conv_algorithm *by_name(const trmi_conv_problem *p, const char *name) {
     for (int i = 0; i < ALGORITHMS; i++) {

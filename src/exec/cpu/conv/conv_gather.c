@@ -106,9 +106,7 @@ static int64_t workspace_floats(const gather_conv *c) {
     return trmi_round_up((c->apart ? gathered_floats(c) : 0) + rows * 4 + a + sums, 16);
 }
 
-/* ---- B
- *  -----------------------------------------------------------------------------------------------
- */
+/* ---- B --------------------------------------------------------------------------------------- */
 
 /* Packs panel `panel` of block `b` from the weights [tap][I][O]. Forward: k = input channels,
  * columns = O; data gradient: k = O, columns = I. */
@@ -150,8 +148,7 @@ static void pack_all(const gather_conv *c, const void *weights, float *packed) {
     }
 }
 
-/* ---- products
- *  ------------------------------------------------------------------------------------------ */
+/* ---- products -------------------------------------------------------------------------------- */
 
 /* Multiplies all rows of A with one panel, in tiles of nearly equal height. `tile` has the members
  * that are the same for all of them. */
@@ -199,9 +196,7 @@ static void write_empty_rows(const gather_conv *c, const trmi_conv_args *args, v
     }
 }
 
-/* ---- tall
- *  ------------------------------------------------------------------------------------------------
- */
+/* ---- tall ------------------------------------------------------------------------------------ */
 
 /* Sets the prefetches of what the next gather reads: the next k of these rows, or the rows
  * after. */
@@ -295,9 +290,7 @@ static void run_tall(const gather_conv *c, const trmi_conv_args *args, const voi
     }
 }
 
-/* ---- wide
- *  --------------------------------------------------------------------------------------------------
- */
+/* ---- wide ------------------------------------------------------------------------------------ */
 
 /* Gathers the rows of one part to A, and sets the offsets of their sums: in the output, or in the
  * thread's own sums. */
@@ -461,8 +454,7 @@ static void run_wide(const gather_conv *c, const trmi_conv_args *args, const voi
     }
 }
 
-/* ---- the algorithm
- *  -------------------------------------------------------------------------------------------- */
+/* ---- the algorithm --------------------------------------------------------------------------- */
 
 static bool gather_can(const trmi_conv_problem *p) {
     return p->direction != TRMI_CONV_WEIGHTS && p->layout == TRMI_CHANNELS_LAST &&

@@ -218,8 +218,7 @@ trm_status trmi_conv_geometry_init(trmi_conv_geometry *g, const trmi_conv_proble
 
 void trmi_conv_geometry_free(trmi_conv_geometry *g) { trmi_arena_free(&g->arena); }
 
-/* ---- rows
- *  ------------------------------------------------------------------------------------------ */
+/* ---- rows ------------------------------------------------------------------------------------ */
 
 /* A row of A: image n, position (i, j) of the group. */
 typedef struct cursor {

@@ -465,8 +465,7 @@ static trm_status gradw_run(const void *state, const trmi_conv_args *args, trm_e
     return TRM_OK;
 }
 
-/* ---- the algorithm
- *  ------------------------------------------------------------------------------------ */
+/* ---- the algorithm --------------------------------------------------------------------------- */
 
 static bool gradw_can(const trmi_conv_problem *p) {
     return p->direction == TRMI_CONV_WEIGHTS && p->layout == TRMI_CHANNELS_LAST &&

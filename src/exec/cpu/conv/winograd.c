@@ -97,8 +97,7 @@ static int64_t u_block(const winograd *c, int64_t k_block) {
     return panel_floats(c, k_block * k_most(c)) * c->panels;
 }
 
-/* ---- weights
- *  ------------------------------------------------------------------------------------- */
+/* ---- weights --------------------------------------------------------------------------------- */
 
 /* Packs `count` rows of k of one tap, for the columns of a panel. */
 static void pack_tap(const winograd *c, const char *weights, int64_t tap, int64_t k, int64_t count,
@@ -147,8 +146,7 @@ static void transform_weights(const winograd *c, const void *weights, float *u,
     }
 }
 
-/* ---- a block of tiles
- *  ------------------------------------------------------------------------------ */
+/* ---- a block of tiles ------------------------------------------------------------------------ */
 
 /* Transforms the patches of `count` tiles to V, in float32. */
 static void transform_tiles(const winograd *c, const void *input, int64_t first, int64_t count,
@@ -296,8 +294,7 @@ static trm_status winograd_run(const void *state, const trmi_conv_args *args, tr
     return TRM_OK;
 }
 
-/* ---- the algorithm
- *  ----------------------------------------------------------------------------------- */
+/* ---- the algorithm --------------------------------------------------------------------------- */
 
 static bool winograd_can(const trmi_conv_problem *p) {
     return p->direction != TRMI_CONV_WEIGHTS && trmi_winograd_can(p);

@@ -102,8 +102,7 @@ static int64_t rows_of(const winograd_gradw *c, int64_t row_block) {
     return trmi_min_i64(c->height, c->problem.c - row_block * c->height);
 }
 
-/* ---- values
- *  ---------------------------------------------------------------------------------------- */
+/* ---- values ---------------------------------------------------------------------------------- */
 
 /* A block of I and O of S, or all of I. */
 typedef struct part {
@@ -218,8 +217,7 @@ static void transform(const winograd_gradw *c, const trmi_conv_args *args, const
     }
 }
 
-/* ---- products
- *  --------------------------------------------------------------------------------------- */
+/* ---- products -------------------------------------------------------------------------------- */
 
 typedef struct ahead {
     trmi_prefetch part[AHEAD];
@@ -253,8 +251,7 @@ static void multiply(const winograd_gradw *c, float *s, const float *v, int64_t 
     }
 }
 
-/* ---- alone
- *  ------------------------------------------------------------------------------------------- */
+/* ---- alone ----------------------------------------------------------------------------------- */
 
 /* Sets the prefetches for the products of the n-th xi, whose data may have been evicted to L3. */
 static void next_values(const winograd_gradw *c, const part *p, const float *s, int64_t n,
@@ -318,8 +315,7 @@ static void run_alone(const winograd_gradw *c, const trmi_conv_args *args, trmi_
     }
 }
 
-/* ---- together
- *  ------------------------------------------------------------------------------------------ */
+/* ---- together -------------------------------------------------------------------------------- */
 
 /* Returns the prefetches for task (n-th xi, block of I), without the data that the task before
  * reads. */
@@ -367,9 +363,7 @@ static void run_together(const winograd_gradw *c, const trmi_conv_args *args, co
     }
 }
 
-/* ---- run
- *  -------------------------------------------------------------------------------------------------
- */
+/* ---- run ------------------------------------------------------------------------------------- */
 
 /* Transforms S, summed over all tiles, to dW; rows are shared by the threads. */
 static void finish(const winograd_gradw *c, const trmi_conv_args *args, const float *all) {
@@ -411,8 +405,7 @@ static trm_status gradw_run(const void *state, const trmi_conv_args *args, trm_e
     return TRM_OK;
 }
 
-/* ---- the algorithm
- *  ----------------------------------------------------------------------------------- */
+/* ---- the algorithm --------------------------------------------------------------------------- */
 
 static bool gradw_can(const trmi_conv_problem *p) {
     return p->direction == TRMI_CONV_WEIGHTS && trmi_winograd_can(p);

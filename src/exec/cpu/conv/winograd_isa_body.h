@@ -116,8 +116,7 @@ INLINE void weights_gradient_1d(vec *o, const int so, const vec *s, const int st
     o[2 * so] = s2 * (1.0f / 6) - s1 * (1.0f / 6) + s[5 * st];
 }
 
-/* ---- tiles
- *  --------------------------------------------------------------------------------------- */
+/* ---- tiles ----------------------------------------------------------------------------------- */
 
 INLINE void input_as(float *to, int64_t stride, const void *const pixels[TRMI_WINO_IN],
                      const trm_dtype type, int64_t first, int64_t count, const int ry,
@@ -260,8 +259,7 @@ static void output(void *const pixels[TRMI_WINO_OUT], trm_dtype type, int64_t fi
     EACH_SIZE(DO_OUTPUT)
 }
 
-/* ---- weights
- *  --------------------------------------------------------------------------------------- */
+/* ---- weights --------------------------------------------------------------------------------- */
 
 static void weights(float *to, int64_t stride, const float *from, int64_t tap, int64_t count) {
     for (int64_t c = 0; c < count; c += VL) {

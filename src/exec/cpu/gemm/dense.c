@@ -54,8 +54,7 @@ bool trmi_dense_fits(const trmi_dense_problem *p) {
     return p->transpose_a ? p->k >= LEAST_ROWS && !p->transpose_b : p->m >= LEAST_ROWS;
 }
 
-/* ---- rows
- *  ---------------------------------------------------------------------------------------- */
+/* ---- rows ------------------------------------------------------------------------------------ */
 
 /* Plans the form `rows`. Returns the bytes of scratch: the packed B. */
 static int64_t prepare_rows(trmi_dense_plan *d) {
@@ -161,8 +160,7 @@ static void run_rows(const trmi_dense_plan *d, const float *a, const float *b, c
     }
 }
 
-/* ---- few rows
- *  ------------------------------------------------------------------------------------ */
+/* ---- few rows -------------------------------------------------------------------------------- */
 
 /* Adds A B to `columns` columns of C; b and c point to the first of them. Each tile sums FEW_DEPTH
  * terms in registers before it adds them to C, which limits rounding errors when K is long. */
@@ -219,8 +217,7 @@ static void run_few(const trmi_dense_plan *d, const float *a, const float *b, co
     }
 }
 
-/* ---- weights
- *  ------------------------------------------------------------------------------------- */
+/* ---- weights --------------------------------------------------------------------------------- */
 
 /* Plans the form `weights`: how k is split and C is cut into blocks. Splits depend on the shape
  * alone, so that the bits do not depend on the threads. Returns the bytes of scratch. */
@@ -324,8 +321,7 @@ static void run_weights(const trmi_dense_plan *d, const float *a, const float *b
     }
 }
 
-/* ---- both
- *  ------------------------------------------------------------------------------------------ */
+/* ---- both ------------------------------------------------------------------------------------ */
 
 int64_t trmi_dense_prepare(const trmi_dense_problem *problem, int threads, trmi_dense_plan *d) {
     *d = (trmi_dense_plan){

@@ -208,8 +208,7 @@ static void all_rows(const trmi_dense_tile *given, int64_t count) {
     }
 }
 
-/* ---- few rows
- *  --------------------------------------------------------------------------------------------- */
+/* ---- few rows -------------------------------------------------------------------------------- */
 
 enum { FEW = VL == 16 ? 8 : 4, FEW_VECTORS = 3 }; /* so many sums are in registers */
 

@@ -21,8 +21,7 @@ enum { NR = VL * VN };
 #define MULTIPLY_ADD_FROM(sum, left, right) MULTIPLY_ADD(sum, *(left), right)
 #endif
 
-/* ---- tiles --------------------------------------------------------------------------------------
- */
+/* ---- tiles ----------------------------------------------------------------------------------- */
 
 /* Expands DO for each sum (i, j) of a tile with constant indices: compilers keep an array that a
  * loop indexes in memory, not in registers. */
@@ -205,8 +204,7 @@ static void tile_rows(const trmi_tile *t, trmi_prefetch *soon) { rows_tiles[t->r
 
 static void tile_cols(const trmi_tile *t, trmi_prefetch *soon) { cols_tiles[t->rows - 1](t, soon); }
 
-/* ---- rows in and out
- *  ------------------------------------------------------------------------------- */
+/* ---- rows in and out ------------------------------------------------------------------------- */
 
 static void narrow(void *to, trm_dtype type, const float *from, const float *bias, int64_t count) {
     int64_t i = 0;
@@ -247,8 +245,7 @@ static void sum(float *to, const float *from, int64_t stride, int64_t terms, int
     }
 }
 
-/* ---- turning
- *  --------------------------------------------------------------------------------------- */
+/* ---- turning --------------------------------------------------------------------------------- */
 
 /* A VL x VL block of rows that are `step` bytes apart, turned to rows of NR. */
 #if VL == 16
@@ -373,8 +370,7 @@ static void widen_rows(float *to, int64_t to_stride, const void *from, trm_dtype
     }
 }
 
-/* ---- packing
- *  ---------------------------------------------------------------------------------------- */
+/* ---- packing --------------------------------------------------------------------------------- */
 
 INLINE void pack_as(float *to, const void *from, const trm_dtype type, int64_t ld, int64_t k,
                     int columns) {

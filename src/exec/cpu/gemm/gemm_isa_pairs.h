@@ -37,8 +37,7 @@ static void widen_rows(float *to, int64_t to_stride, const void *from, trm_dtype
     }
 }
 
-/* ---- packing
- *  ------------------------------------------------------------------------------------- */
+/* ---- packing --------------------------------------------------------------------------------- */
 
 INLINE void pack_as(float *to, const void *from, const trm_dtype type, int64_t ld, int64_t k,
                     int columns) {

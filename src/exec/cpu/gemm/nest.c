@@ -101,8 +101,7 @@ void trmi_nest_make(trmi_nest *n, const trm_shape *shape, int operands,
     }
 }
 
-/* ---- running -----------------------------------------------------------------------------------
- */
+/* ---- running --------------------------------------------------------------------------------- */
 
 /* Runs work items [begin, end). Item i is piece i % pieces of inner run i / pieces. */
 static void run_items(const trmi_nest *n, int64_t pieces, int64_t piece, int64_t begin, int64_t end,

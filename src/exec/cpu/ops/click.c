@@ -22,8 +22,7 @@ static bool all_float(const trmi_kernel *k, int inputs) {
     return real;
 }
 
-/* ---- pairs
- *  ------------------------------------------------------------------------------------------ */
+/* ---- pairs ----------------------------------------------------------------------------------- */
 
 /* Computes the inner products of all pairs of rows of each sample: x [n, rows, width] to y [n,
  * pairs]. */
@@ -67,8 +66,7 @@ trm_status trmi_onednn_bind_pairs(trmi_backend *backend, trmi_kernel *kernel, tr
     return TRM_OK;
 }
 
-/* ---- bags
- *  ------------------------------------------------------------------------------------------- */
+/* ---- bags ------------------------------------------------------------------------------------ */
 
 /* This rank's part of the bags: bags [bag, bag + bags) of all; of the `global` rows it holds
  * [begin, end). */

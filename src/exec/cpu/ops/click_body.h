@@ -107,8 +107,7 @@ static void add_scaled(float *into, const float *x, int64_t count, float scale) 
                        vf_fma(vf_set(scale), vf_load_n(x + i, n), vf_load_n(into + i, n))));
 }
 
-/* ---- sums by group
- *  ------------------------------------------------------------------------------------- */
+/* ---- sums by group --------------------------------------------------------------------------- */
 
 /* Vectors [j, j + VL) of one sample. */
 static inline vf group_vector(const trmi_group_sum *s, int64_t n, int64_t j) {

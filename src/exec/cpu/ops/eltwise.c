@@ -60,8 +60,7 @@ static int binary_kind(trmi_op_kind kind, const trmi_attrs *attrs) {
     }
 }
 
-/* ---- what the plan asks (memory.h) --------------------------------------------------------------
- */
+/* ---- what the plan asks (memory.h) ----------------------------------------------------------- */
 
 static bool fast_dtype(trm_dtype dtype) { return dtype == TRM_FLOAT32 || dtype == TRM_BFLOAT16; }
 
@@ -101,8 +100,7 @@ bool trmi_onednn_eltwise_in_place(trmi_onednn *state, const trm_graph *graph, co
     return x->dtype == y->dtype && fast_dtype(x->dtype) && trm_shape_equal(&x->shape, &y->shape);
 }
 
-/* ---- run
- *  ----------------------------------------------------------------------------------------- */
+/* ---- run ------------------------------------------------------------------------------------- */
 
 static char *element(const eltwise_state *s, int operand, int64_t offset) {
     return s->base[operand] + offset * (s->half[operand] ? 2 : 4);
@@ -196,8 +194,7 @@ static trm_status run_dropout(const trmi_kernel *k, const trmi_kernel_env *env, 
     return TRM_OK;
 }
 
-/* ---- bind
- *  ---------------------------------------------------------------------------------------- */
+/* ---- bind ------------------------------------------------------------------------------------ */
 
 void trmi_memory_destroy_state(trmi_kernel *kernel) { trmi_free(kernel->state); }
 

@@ -175,8 +175,7 @@ static void swiglu_grad(const void *dy, const void *gate, const void *up, void *
     }
 }
 
-/* ---- dropout
- *  ------------------------------------------------------------------------------------- */
+/* ---- dropout --------------------------------------------------------------------------------- */
 
 enum { PHILOX_BLOCKS = 16, PHILOX_ELEMENTS = 4 * PHILOX_BLOCKS };
 

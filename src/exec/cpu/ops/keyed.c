@@ -17,9 +17,7 @@ enum {
     MOST_PERCENT = 70 /* different ids, in percent of all, up to which groups are used */
 };
 
-/* ---- sizes
- *  ------------------------------------------------------------------------------------------------
- */
+/* ---- sizes ----------------------------------------------------------------------------------- */
 
 /* Reads the sizes from the operands. Returns false if a type is not float32 or a size is 0. */
 static bool read_step(const trm_program *program, const trmi_step *step, int threads,
@@ -125,9 +123,7 @@ static bool prepare(const trm_program *program, const trmi_step *step, int threa
     return true;
 }
 
-/* ---- forward
- *  ------------------------------------------------------------------------------------------------
- */
+/* ---- forward --------------------------------------------------------------------------------- */
 
 typedef struct forward {
     const trmi_keyed *q;
@@ -307,8 +303,7 @@ static trm_status run_forward(const trmi_kernel *k, const trmi_kernel_env *env, 
     return TRM_OK;
 }
 
-/* ---- the row of the table
- *  ------------------------------------------------------------------------------------- */
+/* ---- the row of the table -------------------------------------------------------------------- */
 
 int64_t trmi_onednn_keyed_scratch(trmi_onednn *state, const trm_program *program,
                                   const trmi_step *step) {

@@ -44,8 +44,7 @@ typedef struct trmi_keyed {
 trm_status trmi_keyed_backward(const trmi_kernel *kernel, const trmi_kernel_env *env,
                                trm_error *err);
 
-/* ---- keyed_groups.c: for forward and backward
- *  -------------------------------------------------------------------- */
+/* ---- keyed_groups.c: for forward and backward ------------------------------------------------ */
 
 /* Returns the floats of a hash table for so many samples, with 2^bits cells, more than samples. */
 int64_t trmi_keyed_room(int64_t samples, int32_t bits);

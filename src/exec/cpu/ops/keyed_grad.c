@@ -18,9 +18,7 @@ typedef struct back {
     int64_t *begin;
 } back;
 
-/* ---- all samples
- *  ------------------------------------------------------------------------------------------------
- */
+/* ---- all samples ----------------------------------------------------------------------------- */
 
 static void copy_columns(const back *b, const float *from, int64_t count, int64_t column) {
     for (int64_t o = 0; o < b->q->outputs; o++) {
@@ -47,9 +45,7 @@ static void all_samples(const back *b) {
     }
 }
 
-/* ---- by groups
- *  ----------------------------------------------------------------------------------------------------
- */
+/* ---- by groups ------------------------------------------------------------------------------- */
 
 /* Returns the first field of a thread, so that threads have nearly equal work: groups, and samples
  * / 4. */

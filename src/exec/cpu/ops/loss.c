@@ -28,8 +28,7 @@ static const char *row_of(const loss_state *s, const void *base, int64_t row) {
     return (const char *)base + row * s->classes * (s->half ? 2 : 4);
 }
 
-/* ---- softmax
- *  --------------------------------------------------------------------------------------- */
+/* ---- softmax --------------------------------------------------------------------------------- */
 
 static trm_status run_softmax(const trmi_kernel *k, const trmi_kernel_env *env, trm_error *err) {
     (void)err;
@@ -49,8 +48,7 @@ static trm_status run_softmax(const trmi_kernel *k, const trmi_kernel_env *env, 
     return TRM_OK;
 }
 
-/* ---- softmax cross-entropy
- *  --------------------------------------------------------------------------- */
+/* ---- softmax cross-entropy ------------------------------------------------------------------- */
 
 static bool ignored(const trmi_attrs *a, int32_t label) {
     return a->xent.use_ignore_index && label == a->xent.ignore_index;
@@ -236,8 +234,7 @@ static trm_status run_xent_grad(const trmi_kernel *k, const trmi_kernel_env *env
     return TRM_OK;
 }
 
-/* ---- binary cross-entropy
- *  ------------------------------------------------------------------------------ */
+/* ---- binary cross-entropy -------------------------------------------------------------------- */
 
 /* Elements of a block of samples, or all. */
 static int64_t elements_together(const loss_state *s, int32_t blocks) {
@@ -295,8 +292,7 @@ static trm_status run_bce_grad(const trmi_kernel *k, const trmi_kernel_env *env,
     return TRM_OK;
 }
 
-/* ---- bind
- *  ------------------------------------------------------------------------------------------- */
+/* ---- bind ------------------------------------------------------------------------------------ */
 
 int64_t trmi_onednn_loss_scratch(trmi_onednn *state, const trm_program *program,
                                  const trmi_step *step) {

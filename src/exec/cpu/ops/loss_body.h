@@ -81,8 +81,7 @@ static float fold_run(const void *x, int64_t count, bool half, trmi_row_reductio
     return vf_sum(vf_add(vf_add(a, b), vf_add(c, d)));
 }
 
-/* ---- softmax
- *  --------------------------------------------------------------------------------------- */
+/* ---- softmax --------------------------------------------------------------------------------- */
 
 INLINE float row_max(const void *z, int64_t classes, int half) {
     vf most = vf_set(-INFINITY);
@@ -149,8 +148,7 @@ static void xent_grad_row(const void *z, void *dz, int64_t classes, bool half, f
     }
 }
 
-/* ---- binary cross-entropy
- *  --------------------------------------------------------------------------- */
+/* ---- binary cross-entropy -------------------------------------------------------------------- */
 
 /* max(z, 0) - z t + ln(1 + e^-|z|) */
 static double bce_run(const void *z, const void *t, int64_t count, bool half) {

@@ -63,8 +63,7 @@ TRMI_MEMORY_SCRATCH(attention_grad);
 
 TRMI_MEMORY_SUPPORTS(plain); /* only TRMI_PLAIN */
 
-/* ---- shared
- *  --------------------------------------------------------------------------------------- */
+/* ---- shared ---------------------------------------------------------------------------------- */
 
 /* Returns whether every input and output is float32 or bfloat16. */
 bool trmi_memory_fast_dtypes(const trm_graph *graph, const trmi_op *op);

@@ -24,8 +24,7 @@ enum { LEAVES_MAX = 16, THREADS = 3, SEED = 9, STEP = 4 };
 static trmi_backend *backend;
 static int64_t tested[TRMI_OP_KINDS];
 
-/* ---- random graphs
- *  ------------------------------------------------------------------------------------ */
+/* ---- random graphs --------------------------------------------------------------------------- */
 
 typedef struct world {
     trm_graph *graph;
@@ -274,8 +273,7 @@ static trm_node keyed(world *w) {
                                    draw(w, 0, 1) ? var(w, trm_shape_of(outputs)) : TRM_NO_NODE);
 }
 
-/* ---- one operator, fast and slow
- *  ------------------------------------------------------------------------ */
+/* ---- one operator, fast and slow ------------------------------------------------------------- */
 
 typedef struct bench {
     trm_program program;
@@ -672,8 +670,7 @@ static void fast_kernels_are_the_reference_ones(void **state) {
     }
 }
 
-/* ---- reorders
- *  ---------------------------------------------------------------------------------------- */
+/* ---- reorders -------------------------------------------------------------------------------- */
 
 static void reorders_are_the_reference_ones(void **state) {
     trm_error err;
@@ -718,8 +715,7 @@ static void reorders_are_the_reference_ones(void **state) {
     }
 }
 
-/* ---- special values
- *  ------------------------------------------------------------------------------------ */
+/* ---- special values -------------------------------------------------------------------------- */
 
 static float unary_at(trmi_op_kind kind, float x) {
     trm_error err;

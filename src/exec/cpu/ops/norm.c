@@ -132,8 +132,7 @@ bool trmi_onednn_norm_in_place(trmi_onednn *state, const trm_graph *graph, const
     return input == 0 || input == 5;
 }
 
-/* ---- blocks and groups
- *  ------------------------------------------------------------------------------ */
+/* ---- blocks and groups ----------------------------------------------------------------------- */
 
 /* A thread of the team: its groups [first, end), and its memory for a block's sums, scale and
  * shift. */
@@ -232,8 +231,7 @@ static bool streams(const norm_state *s, const void *to) {
     return bytes > STREAM_BYTES && s->channels % 32 == 0 && (uintptr_t)to % 64 == 0;
 }
 
-/* ---- forward
- *  -------------------------------------------------------------------------------------- */
+/* ---- forward --------------------------------------------------------------------------------- */
 
 /* Computes mean and sum of squared differences from it, of each channel, for a worker's groups. */
 static void measure_groups(const norm_state *s, const worker *w, const void *x, char *shared) {
@@ -473,8 +471,7 @@ static trm_status run_given(const trmi_kernel *k, const trmi_kernel_env *env, tr
     return TRM_OK;
 }
 
-/* ---- backward
- *  ------------------------------------------------------------------------------------- */
+/* ---- backward -------------------------------------------------------------------------------- */
 
 typedef struct gradient_vectors {
     const float *gamma, *beta, *mean, *inv_std;
@@ -697,8 +694,7 @@ static trm_status run_gradient(const trmi_kernel *k, const trmi_kernel_env *env,
     return TRM_OK;
 }
 
-/* ---- bind
- *  ------------------------------------------------------------------------------------------- */
+/* ---- bind ------------------------------------------------------------------------------------ */
 
 static void destroy(trmi_kernel *kernel) { trmi_free(kernel->state); }
 

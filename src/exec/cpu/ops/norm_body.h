@@ -29,8 +29,7 @@ INLINE void put_lanes(void *base, int64_t at, int half, int n, vf v) {
     }
 }
 
-/* ---- statistics ---------------------------------------------------------------------------------
- */
+/* ---- statistics ------------------------------------------------------------------------------ */
 
 /* Wide rows are cut into strips of channels, which are read down the rows of a block. Hardware
  * prefetchers do not follow such strides, so each access prefetches the element AHEAD_ROWS rows
@@ -92,8 +91,7 @@ static void statistics(const void *x, int half, int64_t begin, int64_t end, int6
     }
 }
 
-/* ---- forward
- *  -------------------------------------------------------------------------------------- */
+/* ---- forward --------------------------------------------------------------------------------- */
 
 INLINE void leave_lanes(void *base, int64_t at, int half, int n, int stream, vf v) {
     if (stream && n == VL) {
@@ -156,8 +154,7 @@ static void apply(const trmi_norm_forward *job, int64_t begin, int64_t end) {
     }
 }
 
-/* ---- backward
- *  ------------------------------------------------------------------------------------ */
+/* ---- backward -------------------------------------------------------------------------------- */
 
 enum { MASK_NONE, MASK_FROM_X, MASK_FROM_Y, MASK_FROM_Y_OF_SUM, MASKS };
 
@@ -315,8 +312,7 @@ static void gradient_apply(const trmi_norm_backward *job, int64_t begin, int64_t
     }
 }
 
-/* ---- blocks
- *  --------------------------------------------------------------------------------------- */
+/* ---- blocks ---------------------------------------------------------------------------------- */
 
 static void join(const float *first, const float *sum, const float *square, double before,
                  double count, int width, double *restrict mean, double *restrict m2) {

@@ -58,8 +58,7 @@ static void window_rows(const pool_state *s, int64_t at, trmi_pool_row *row) {
     row->last = trmi_min_i64(s->height, h + row->kernel_rows);
 }
 
-/* ---- forward
- *  --------------------------------------------------------------------------------------- */
+/* ---- forward --------------------------------------------------------------------------------- */
 
 static trm_status run_pool(const trmi_kernel *k, const trmi_kernel_env *env, trm_error *err) {
     (void)err;
@@ -82,8 +81,7 @@ static trm_status run_pool(const trmi_kernel *k, const trmi_kernel_env *env, trm
     return TRM_OK;
 }
 
-/* ---- gradient
- *  -------------------------------------------------------------------------------------- */
+/* ---- gradient -------------------------------------------------------------------------------- */
 
 /* One image and channels [c, c + n). */
 typedef struct stripe {
@@ -199,8 +197,7 @@ static trm_status run_pool_grad(const trmi_kernel *k, const trmi_kernel_env *env
     return TRM_OK;
 }
 
-/* ---- bind
- *  ------------------------------------------------------------------------------------------ */
+/* ---- bind ------------------------------------------------------------------------------------ */
 
 static bool same_dtypes(const trmi_kernel *kernel, const trmi_buffer *x) {
     bool same = x->dtype == TRM_FLOAT32 || x->dtype == TRM_BFLOAT16;

@@ -227,8 +227,7 @@ static trm_status run_reduce(const trmi_kernel *k, const trmi_kernel_env *env, t
     return TRM_OK;
 }
 
-/* ---- the gradient of the maximum: shared among equal ones
- *  -------------------------------------------- */
+/* ---- the gradient of the maximum: shared among equal ones ------------------------------------ */
 
 static float get(const void *x, int64_t i, bool half) {
     return half ? trmi_bf16_to_float(((const uint16_t *)x)[i]) : ((const float *)x)[i];
@@ -280,8 +279,7 @@ static trm_status run_max_grad(const trmi_kernel *k, const trmi_kernel_env *env,
     return TRM_OK;
 }
 
-/* ---- the gradient of global pooling: spread
- *  ----------------------------------------------------------- */
+/* ---- the gradient of global pooling: spread -------------------------------------------------- */
 
 /* Writes dy / count to each element of dx that was averaged. */
 static trm_status run_spread(const trmi_kernel *k, const trmi_kernel_env *env, trm_error *err) {
@@ -314,8 +312,7 @@ static trm_status run_spread(const trmi_kernel *k, const trmi_kernel_env *env, t
     return TRM_OK;
 }
 
-/* ---- bind
- *  --------------------------------------------------------------------------------------------- */
+/* ---- bind ------------------------------------------------------------------------------------ */
 
 static bool fast(const trmi_buffer *b) {
     return b->dtype == TRM_FLOAT32 || b->dtype == TRM_BFLOAT16;

@@ -36,8 +36,7 @@ typedef struct move_job {
     const char *in;
 } move_job;
 
-/* ---- loops
- *  --------------------------------------------------------------------------------------- */
+/* ---- loops ----------------------------------------------------------------------------------- */
 
 #define STRIDED(type)                                                                              \
     do {                                                                                           \
@@ -140,8 +139,7 @@ static trm_status run_move(const trmi_kernel *k, const trmi_kernel_env *env, trm
     return TRM_OK;
 }
 
-/* ---- bind
- *  ---------------------------------------------------------------------------------------- */
+/* ---- bind ------------------------------------------------------------------------------------ */
 
 /* Turns a strided inner copy, whose source is contiguous along another dimension, into a tiled
  * transpose of both; that dimension is removed from the nest. A long one is cut into pieces first,
@@ -274,8 +272,7 @@ trm_status trmi_onednn_bind_move(trmi_backend *backend, trmi_kernel *kernel, trm
     return TRM_OK;
 }
 
-/* ---- one-hot
- *  ------------------------------------------------------------------------------------- */
+/* ---- one-hot --------------------------------------------------------------------------------- */
 
 static trm_status run_one_hot(const trmi_kernel *k, const trmi_kernel_env *env, trm_error *err) {
     (void)err;

@@ -27,8 +27,7 @@ typedef uint16_t vec_half __attribute__((vector_size(VL * 2)));
 typedef float vec_memory __attribute__((vector_size(VL * 4), aligned(4), may_alias));
 typedef uint16_t half_memory __attribute__((vector_size(VL * 2), aligned(2), may_alias));
 
-/* ---- vectors in and out
- *  ---------------------------------------------------------------------------- */
+/* ---- vectors in and out ---------------------------------------------------------------------- */
 
 /* 16 bits each to the low halves: one instruction, which gcc 12 makes five of. */
 INLINE vec_bits load_low(const uint16_t *from) {
