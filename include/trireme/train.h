@@ -244,7 +244,13 @@ typedef struct trm_evaluation {
     bool has_auc;      /* the next three are valid: logits [N] or [N, 1] and float labels */
     /* as trm_auc_value, trm_auc_logloss, trm_auc_calibration */
     double auc, logloss, calibration;
-    int32_t metric_count;                      /* of trm_model_options.metrics */
+    /* the next three are valid: the model reads the fields "tokens" and "targets" of token data.
+     * Targets of -100 do not count; the loss is then the mean over tokens */
+    bool has_tokens;
+    int64_t tokens;       /* that were predicted */
+    double perplexity;    /* e to the power of the loss */
+    double bits_per_byte; /* of the text; 0: bytes are unknown (trm_dataset_token_bytes) */
+    int32_t metric_count; /* of trm_model_options.metrics */
     trm_named_scalar metrics[TRM_MAX_METRICS]; /* [metric_count] their values */
 } trm_evaluation;
 

@@ -15,6 +15,7 @@
 
 #include "app/click.h"
 #include "app/flags.h"
+#include "app/language.h"
 #include "app/output.h"
 
 /* Values of all flags of all commands. The groups of a command determine which of them its
@@ -72,6 +73,7 @@ typedef struct app_options {
     app_click_flags click;
     /* text */
     const char *tokenizer, *tokens, *text_field, *special_tokens;
+    app_language_flags language; /* language models (language.h) */
     int64_t context_tokens, stride, token_vocabulary, token_min_count;
     bool by_line;
     /* parameter servers */
@@ -146,7 +148,7 @@ extern const app_group app_group_common, app_group_plain, app_group_dry_run, app
     app_group_ranks, app_group_roles, app_group_job, app_group_launch, app_group_cluster,
     app_group_cluster_make, app_group_cluster_output, app_group_bench_comm, app_group_bench_ps,
     app_group_ps, app_group_ps_inspect, app_group_ps_export, app_group_text_data,
-    app_group_tokenizer, app_group_tokenizer_train;
+    app_group_text_context, app_group_language, app_group_tokenizer, app_group_tokenizer_train;
 
 /* Sets the values that flags have when they are not given. */
 void app_defaults(app_options *o);
@@ -199,6 +201,7 @@ typedef struct app_network {
     const char *stem;
     trm_xent_options xent;
     app_click_network click; /* recommendation models */
+    app_language_network language;
 } app_network;
 /* Checks that a model of this name exists; the message names the nearest one, or all of them.
  *   error  INVALID */
@@ -215,6 +218,15 @@ TRM_MUST_USE trm_status app_make_model(app_context *app, const char *name, trm_d
  *   error  INVALID if it is of another model, IO */
 TRM_MUST_USE trm_status app_recall(app_context *app, const char *name, trm_error *err);
 enum { APP_DESCRIPTION_BYTES = 4096 };
+/* Return what rates count ("images", "samples" or "tokens"), the key of the rate in JSON, and how
+ * many a sample has. */
+const char *app_unit(const app_context *app);
+const char *app_rate_key(const app_context *app);
+double app_units_a_sample(const app_context *app);
+/* Write the size of the model's inputs into `text` (", 32x32", ", 64 tokens"; nothing for click
+ * models), and as a key of the open JSON object. */
+void app_print_input(const app_context *app, char *text, size_t size);
+void app_json_input(const app_context *app);
 /* Fills in the options of that model without creating it. `description` has
  * APP_DESCRIPTION_BYTES and must live as long as the options are used. Warns about flags without
  * effect. */
@@ -241,9 +253,6 @@ TRM_MUST_USE trm_status app_refuse_job_flags(const app_context *app, trm_error *
 
 /* Returns whether a model reads clicks (keys) instead of images. */
 bool app_is_recommender(const char *model);
-/* Return the unit of the rate of samples ("images" or "samples") and its key in JSON. */
-const char *app_unit(const app_context *app);
-const char *app_rate_key(const app_context *app);
 /* Sets the options of a click model that were not given: optimiser, learning rate, batch size,
  * --preset. */
 void app_click_settle(app_context *app);
@@ -267,6 +276,35 @@ bool app_click_bayes(const app_context *app, trm_clicks_bayes *out);
 /* Write the "click" object of a checkpoint's description, and read the options back from it. */
 void app_click_describe(const app_network *network, char *text, size_t size);
 TRM_MUST_USE trm_status app_click_recall(app_context *app, const char *description, trm_error *err);
+
+/* ---- language models (language.c) ------------------------------------------------------------ */
+
+/* Returns whether a model reads tokens. */
+bool app_is_language(const char *model);
+/* Takes the number of tokens from --context, and with a language model the numbers of --vocabulary
+ * and --hidden; other models read these flags as texts. Called once, after parsing.
+ *   error  INVALID */
+TRM_MUST_USE trm_status app_language_take_flags(app_context *app, trm_error *err);
+/* Sets the options of a language model that were not given: optimiser, learning rate, batch size,
+ * tokens of a sample. */
+void app_language_settle(app_context *app);
+/* Creates a dataset of generated tokens in the shape that the model reads, for commands that need
+ * no data. */
+TRM_MUST_USE trm_status app_language_random(const app_context *app, int64_t samples,
+                                            trm_dataset **out, trm_error *err);
+/* Determines the sizes of the network from flags, checkpoint and data.
+ *   error  INVALID */
+TRM_MUST_USE trm_status app_language_network_of(const app_context *app, trm_dataset *data,
+                                                app_language_network *out, trm_error *err);
+/* Builds the graph of a language model up to its loss: the trm_model_options.network of these
+ * models. */
+trm_node app_language_build(trm_graph *graph, const trm_inputs *inputs, void *app_network);
+/* Returns the loss that the network has computed: their trm_model_options.loss. */
+trm_node app_language_loss(trm_graph *graph, trm_node loss, const trm_inputs *inputs,
+                           void *context);
+/* Write the "language" object of a checkpoint's description, and read the options back from it. */
+void app_language_describe(const app_network *network, char *text, size_t size);
+void app_language_recall(app_context *app, const char *description);
 
 /* ---- options of the run (context.c) ---------------------------------------------------------- */
 

@@ -31,11 +31,6 @@ static bool is_click_run(const app_context *app) {
     return app->parsed.arguments_count > 0 && app_is_recommender(app->parsed.arguments[0]);
 }
 
-const char *app_unit(const app_context *app) { return is_click_run(app) ? "samples" : "images"; }
-const char *app_rate_key(const app_context *app) {
-    return is_click_run(app) ? "samples_per_second" : "images_per_second";
-}
-
 /* Contract in app.h. Optimiser and rate are those of the framework's own examples for each
  * model; the batch is that of the field's benchmarks. */
 void app_click_settle(app_context *app) {

@@ -81,7 +81,8 @@ static void tell_train(const app_context *app, const char *name, const stopwatch
     const app_options *o = &app->o;
     app_sample s = app_summarise(w->seconds, w->count);
     int64_t batches = o->accumulate > 1 ? o->accumulate : 1;
-    double images = (double)(app_whole_batch((app_context *)(uintptr_t)app) * batches);
+    double units = (double)(app_whole_batch((app_context *)(uintptr_t)app) * batches) *
+                   app_units_a_sample(app);
     trm_waiting waiting;
     app_waiting(app, exec, &waiting);
     if (app_rank(app) != 0) {
@@ -94,13 +95,10 @@ static void tell_train(const app_context *app, const char *name, const stopwatch
             predicted = before + info->total_bytes;
     char a[32], b[32];
     char size[48] = "";
-    if (!app_is_recommender(name)) {
-        snprintf(size, sizeof size, ", %lldx%lld", (long long)o->image_size,
-                 (long long)o->image_size);
-    }
+    app_print_input(app, size, sizeof size);
     app_print("%s, batch %lld%s, %s: %.1f %s/s (median of %lld steps: %.2f ms; %.2f to %.2f ms)\n"
               "first step begins after %.2f s, ends after %.2f s; peak memory %s, predicted %s\n",
-              name, (long long)o->batch_size, size, o->precision, images / s.median, app_unit(app),
+              name, (long long)o->batch_size, size, o->precision, units / s.median, app_unit(app),
               (long long)s.repeats, s.median * 1e3, s.minimum * 1e3, s.maximum * 1e3, w->first_step,
               w->first_step_done, app_bytes((double)peak, a, sizeof a),
               app_bytes((double)predicted, b, sizeof b));
@@ -119,19 +117,19 @@ static void tell_train(const app_context *app, const char *name, const stopwatch
         app_json_real("mean_loss", loss); /* of the last 40 steps: each batch five times */
         if (w->windows_count > 0) {
             app_json_real("window_samples_per_second",
-                          images * WINDOW / app_summarise(w->windows, w->windows_count).median);
+                          units * WINDOW / app_summarise(w->windows, w->windows_count).median);
         }
     } else {
-        app_json_int("image_size", o->image_size);
+        app_json_input(app);
     }
     app_json_text("precision", o->precision);
     app_json_text("backend", info->backend);
-    app_json_real(app_rate_key(app), images / s.median);
+    app_json_real(app_rate_key(app), units / s.median);
     /* All steps, and what is between them: steps of ranks that share cores are uneven, their sum is
      * not. */
-    app_json_real(app_is_recommender(name) ? "overall_samples_per_second"
-                                           : "overall_images_per_second",
-                  w->overall);
+    char overall[48];
+    snprintf(overall, sizeof overall, "overall_%s", app_rate_key(app));
+    app_json_real(overall, w->overall * app_units_a_sample(app));
     app_json_sample(&s);
     app_json_real("first_step_seconds", w->first_step);
     app_json_real("first_step_done_seconds", w->first_step_done);

@@ -29,6 +29,11 @@ static trm_status prepare(app_context *app, trm_dataset **data, app_network *net
         return status;
     }
     app_warn_idle_rank_flags(app);
+    if (o->predictions != NULL && app_is_language(name)) {
+        return app_fail(err, TRM_INVALID,
+                        "--predictions is for models with labels; %s computes no logits here",
+                        name);
+    }
     if (o->predictions != NULL && app_rank_count(app) > 1) {
         return app_fail(err, TRM_INVALID,
                         "--predictions has every sample in the order of the data; each of %d ranks "

@@ -10,10 +10,7 @@
 static void tell_summary(const app_context *app, const char *name, const trm_exec_info *info) {
     const app_options *o = &app->o;
     char size[48] = "", a[32], b[32], c[32], d[32], e[32];
-    if (!app_is_recommender(name)) {
-        snprintf(size, sizeof size, ", %lldx%lld", (long long)o->image_size,
-                 (long long)o->image_size);
-    }
+    app_print_input(app, size, sizeof size);
     app_print("%s, batch %lld%s, %s\n", name, (long long)o->batch_size, size, o->precision);
     app_print("parameters   %.3f million in %d steps of the program\n",
               (double)info->parameter_count / 1e6, (int)info->steps);
@@ -26,22 +23,22 @@ static void tell_summary(const app_context *app, const char *name, const trm_exe
     app_print("work         %.2f GFLOP a step\n", info->flops / 1e9);
     if (info->predicted_seconds > 0) {
         app_print("time         %.1f ms a step predicted, %.0f %s/s\n",
-                  info->predicted_seconds * 1e3, (double)o->batch_size / info->predicted_seconds,
+                  info->predicted_seconds * 1e3,
+                  (double)o->batch_size * app_units_a_sample(app) / info->predicted_seconds,
                   app_unit(app));
     }
     app_print("compiled in  %.3f s\n", info->create_seconds);
 }
 
 /* Prints the JSON event "plan"; `program`: that of --explain, or NULL. */
-static void tell_json(const char *name, const app_options *o, const trm_exec_info *info,
+static void tell_json(const app_context *app, const char *name, const trm_exec_info *info,
                       const char *program) {
+    const app_options *o = &app->o;
     app_json_open();
     app_json_text("event", "plan");
     app_json_text("model", name);
     app_json_int("batch_size", o->batch_size);
-    if (!app_is_recommender(name)) {
-        app_json_int("image_size", o->image_size);
-    }
+    app_json_input(app);
     app_json_text("precision", o->precision);
     app_json_int("parameters", info->parameter_count);
     app_json_int("steps", info->steps);
@@ -137,7 +134,7 @@ int app_run_plan(app_context *app) {
         } else {
             tell_summary(app, name, &info);
         }
-        tell_json(name, &app->o, &info, text);
+        tell_json(app, name, &info, text);
     }
     trm_free(text);
     trm_model_destroy(model);

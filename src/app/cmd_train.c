@@ -65,6 +65,9 @@ static void tell_start(const job *j) {
         app_json_int("fields", j->network.click.fields);
         app_json_int("dense", j->network.click.dense);
         app_json_int("table_rows", j->network.click.options.rows);
+    } else if (app_is_language(j->name)) {
+        app_json_int("context", j->network.language.tokens);
+        app_json_int("vocabulary", j->network.language.options.vocabulary);
     } else {
         app_json_int("image_size", o->image_size);
         app_json_int("classes", j->network.classes);
@@ -106,7 +109,8 @@ static void tell_plan(const job *j) {
  * many ranks. */
 static void tell_done(const job *j) {
     const trm_progress *p = &j->report.last;
-    double speed = p->busy_seconds > 0 ? (double)p->samples / p->busy_seconds : 0;
+    double units = (double)p->samples * app_units_a_sample(j->app);
+    double speed = p->busy_seconds > 0 ? units / p->busy_seconds : 0;
     double seconds = trm_now_seconds() - j->ready_seconds;
     char memory[32], time[32];
     uint64_t step = trm_model_global_step(j->model);

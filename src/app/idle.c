@@ -76,24 +76,32 @@ static void tell_of_training(const app_context *app) {
     tell_all(app, table, sizeof table / sizeof table[0]);
 }
 
-/* Warns about flags of images with a click model, and of clicks with an image model. */
+/* Warns about flags of images, clicks and text with models that read something else. */
 static void tell_of_model(const app_context *app, const char *model) {
     static const char *const of_images[] = {"image-size", "classes", "label-smoothing", "loss"};
     static const app_group *const of_clicks[] = {&app_group_click_data, &app_group_click_model};
-    bool clicks = app_is_recommender(model);
+    static const app_group *const of_text[] = {&app_group_text_data, &app_group_language};
+    bool clicks = app_is_recommender(model), language = app_is_language(model);
     if (strncmp(model, "resnet", 6) != 0) {
         print_result(app, "stem", "resnets");
     }
     if (strncmp(model, "resnet", 6) != 0 && app->ranks != NULL) {
         print_result(app, "sync-batch-norm", "models that normalise over batches, the resnets");
     }
-    for (size_t i = 0; clicks && i < sizeof of_images / sizeof of_images[0]; i++) {
+    for (size_t i = 0; (clicks || language) && i < sizeof of_images / sizeof of_images[0]; i++) {
         print_result(app, of_images[i], "models of images");
     }
     for (int g = 0; !clicks && g < 2; g++) {
         for (int i = 0; i < of_clicks[g]->count; i++) {
-            print_result(app, of_clicks[g]->flags[i].name,
-                         "recommendation models (trireme help clicks)");
+            const char *name = of_clicks[g]->flags[i].name;
+            if (!language || (!is(name, "hidden") && !is(name, "vocabulary"))) {
+                print_result(app, name, "recommendation models (trireme help clicks)");
+            }
+        }
+    }
+    for (int g = 0; !language && g < 2; g++) {
+        for (int i = 0; i < of_text[g]->count; i++) {
+            print_result(app, of_text[g]->flags[i].name, "language models");
         }
     }
 }

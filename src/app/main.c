@@ -150,6 +150,9 @@ static int run_command(const app_command *command, double begin, int words, int 
         take_data_path(&app);
         status = check_arguments(&app, &err);
     }
+    if (status == TRM_OK) {
+        status = app_language_take_flags(&app, &err);
+    }
     return status == TRM_OK ? command->run(&app) : app_report(&err);
 }
 

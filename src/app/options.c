@@ -57,7 +57,7 @@ GROUP(data, "Data", DATA);
 
 static const app_flag NETWORK[] = {
     {"batch-size", APP_INT, OPTION(batch_size), "N",
-     "samples of a batch (128; 32 for images of 128x128 or more; clicks 4096)", 1, 65536},
+     "samples of a batch (128; 32 for images of 128x128 or more; clicks 4096; text 12)", 1, 65536},
     {"image-size", APP_INT, OPTION(image_size), "N",
      "height and width (CIFAR and synth 32, else 224)", 1, 8192},
     {"classes", APP_INT, OPTION(classes), "N", "outputs of the network (the dataset's, else 10)", 2,
@@ -334,8 +334,8 @@ static const app_flag RANKS[] = {
      0, 0},
     {"deterministic-block", APP_INT, OPTION(deterministic_block), "N",
      "strict: samples computed together (trireme help deterministic)", 1, 65536},
-    {"context", APP_TEXT, OPTION(context), "A=B;C=D",
-     "options with MindSpore's names (trireme help context)", 0, 0},
+    {"context", APP_TEXT, OPTION(context), "N|A=B;C=D",
+     "tokens a sample (256); or options with MindSpore's names (trireme help context)", 0, 0},
     {"engine", APP_TEXT, OPTION(engine), "auto|shm|tcp|ucx|mpi",
      "transport of the data; mpi under mpirun or srun (auto)", 0, 0},
     {"algorithm", APP_TEXT, OPTION(algorithm), "NAME",
@@ -373,8 +373,8 @@ static const app_flag VERIFY[] = {
      0, 0},
     {"wire", APP_CHOICE, OPTION(wire), "fp32|bf16|fp16", "type in which gradients travel (fp32)", 0,
      0},
-    {"context", APP_TEXT, OPTION(context), "A=B;C=D",
-     "options with MindSpore's names (trireme help context)", 0, 0},
+    {"context", APP_TEXT, OPTION(context), "N|A=B;C=D",
+     "tokens a sample (256); or options with MindSpore's names (trireme help context)", 0, 0},
 };
 GROUP(verify, "Comparison", VERIFY);
 

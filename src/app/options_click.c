@@ -10,8 +10,10 @@ static const app_flag CLICK_DATA[] = {
     {"table-rows", APP_INT, OPTION(click.table_rows), "N",
      "rows of the table for each field: hash buckets, or keys of generated clicks (100000)", 2,
      1e12},
-    {"vocabulary", APP_TEXT, OPTION(click.vocabulary), "FILE",
-     "file of trireme data vocabulary: number values instead of hashing them", 0, 0},
+    {"vocabulary", APP_TEXT, OPTION(click.vocabulary), "FILE|N",
+     "file of trireme data vocabulary: number values instead of hashing them; language models: "
+     "number of tokens (the tokenizer's, else 50257)",
+     0, 0},
     {"field-tables", APP_TEXT, OPTION(click.field_tables), "NAME=FIELDS[:WIDTH],...",
      "fields with tables of their own (user=0:8,item=1+3-5); separate: one table for each field "
      "(one table for all)",
@@ -47,7 +49,10 @@ static const app_flag CLICK_MODEL[] = {
     {"embedding-width", APP_INT, OPTION(click.width), "N", "values of a row of the table (16)", 1,
      65536},
     {"hidden", APP_TEXT, OPTION(click.hidden), "A,B,...",
-     "widths of the layers before the logit, or none (each model its own)", 0, 0},
+     "widths of the layers before the logit, or none (each model its own); language models: width "
+     "of "
+     "a block's inner layer (4 times --width)",
+     0, 0},
     {"bottom", APP_TEXT, OPTION(click.bottom), "A,B,...",
      "dlrm: widths of the dense inputs' layers (512,256,64)", 0, 0},
     {"pooling", APP_CHOICE, OPTION(click.pooling), "sum|mean|sqrtn",

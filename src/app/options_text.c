@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The flags of text and tokenizers; their defaults are in options.c. */
+/* The flags of text, language models and tokenizers; their defaults are in options.c. */
 #include "app/app.h"
 
 #define OPTION(member) offsetof(app_options, member)
@@ -11,13 +11,31 @@ static const app_flag TEXT_DATA[] = {
      "text, jsonl: a tokenizer's folder (trireme tokenizer train)", 0, 0},
     {"tokens", APP_CHOICE, OPTION(tokens), "characters|bytes",
      "text, jsonl: instead of a tokenizer", 0, 0},
-    {"context", APP_INT, OPTION(context_tokens), "N", "tokens a sample (256)", 1, 1 << 24},
     {"stride", APP_INT, OPTION(stride), "N",
      "tokens from one sample's begin to the next one's (the context)", 1, 1 << 24},
     {"text-field", APP_TEXT, OPTION(text_field), "NAME", "jsonl: the field with the text (text)", 0,
      0},
 };
 GROUP(text_data, "Text", TEXT_DATA);
+
+/* for commands without options of ranks; in the other ones --context has both meanings */
+static const app_flag TEXT_CONTEXT[] = {
+    {"context", APP_TEXT, OPTION(context), "N", "tokens a sample (256)", 0, 0},
+};
+GROUP(text_context, NULL, TEXT_CONTEXT);
+
+/* --hidden and --vocabulary are flags of click models too (options_click.c) */
+static const app_flag LANGUAGE[] = {
+    {"size", APP_CHOICE, OPTION(language.size), "small|medium|large|xl",
+     "published size: layers, width and heads (small)", 0, 0},
+    {"layers", APP_INT, OPTION(language.layers), "N", "number of blocks (12)", 1, 4096},
+    {"width", APP_INT, OPTION(language.width), "N", "values of a position (768)", 1, 1 << 20},
+    {"heads", APP_INT, OPTION(language.heads), "N", "heads of attention (12)", 1, 1 << 16},
+    {"kv-heads", APP_INT, OPTION(language.kv_heads), "N",
+     "heads of keys and values (as many as --heads)", 1, 1 << 16},
+    {"dropout", APP_REAL, OPTION(language.dropout), "X", "rate of dropout (0)", 0, 0.99},
+};
+GROUP(language, "Language models", LANGUAGE);
 
 static const app_flag TOKENIZER_TRAIN[] = {
     {"vocabulary", APP_INT, OPTION(token_vocabulary), "N",

@@ -51,13 +51,14 @@ static void settle_guide(app_context *app) {
     o->sink = true;
 }
 
-/* Contract in app.h. Order: the guide's numbers, the click model's, then those of the data. */
+/* Contract in app.h. Order: the guide's numbers, those of click and language models, then those of the data. */
 void app_settle_data(app_context *app) {
     app_options *o = &app->o;
     if (o->exact_guide) {
         settle_guide(app);
     }
     app_click_settle(app);
+    app_language_settle(app);
     if (o->data != NULL) {
         descend(o);
     }
@@ -112,7 +113,8 @@ trm_status app_dataset(const app_context *app, trm_usage usage, bool training, t
                                    .tokens = o->tokens,
                                    .text_field = o->text_field,
                                    .context = o->context_tokens,
-                                   .stride = o->stride};
+                                   .stride = o->stride,
+                                   .vocabulary = o->language.vocabulary};
     const trm_shapes_options shapes = {.train_count = o->synth_train, .test_count = o->synth_test};
     trm_dataset_spec spec = {.kind = o->dataset,
                              .path = o->data,
@@ -146,9 +148,11 @@ trm_status app_dataset_random(const app_context *app, trm_dataset **out, trm_err
                                         .width = o->image_size,
                                         .classes = o->classes > 0 ? o->classes : 10};
     trm_dataset *data;
-    bool clicks = app_is_recommender(app->parsed.arguments[0]);
-    trm_status status =
-        clicks ? app_click_random(app, &data, err) : trm_dataset_random(&options, &data, err);
+    const char *name = app->parsed.arguments[0];
+    trm_status status = app_is_recommender(name) ? app_click_random(app, &data, err)
+                        : app_is_language(name)
+                            ? app_language_random(app, options.count, &data, err)
+                            : trm_dataset_random(&options, &data, err);
     if (status != TRM_OK) {
         return status;
     }

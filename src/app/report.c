@@ -26,10 +26,11 @@ static void status_line(const app_report_state *r, const trm_progress *p, double
                     (long long)p->epoch_steps, (double)p->loss, speed, app_unit(r->app), left);
 }
 
-/* Returns samples per second since the last report. */
+/* Returns units (app_unit) per second since the last report. */
 static double speed_since_report(const app_report_state *r, const trm_progress *p) {
     double seconds = p->busy_seconds - r->reported_seconds;
-    return seconds > 0 ? (double)(p->samples - r->reported_samples) / seconds : 0;
+    double units = (double)(p->samples - r->reported_samples) * app_units_a_sample(r->app);
+    return seconds > 0 ? units / seconds : 0;
 }
 
 /* Prints the state of the run, requested by SIGUSR2: a line and the JSON event "state". */
@@ -147,6 +148,12 @@ void app_print_evaluation(app_context *app, int64_t epoch, const trm_evaluation 
     if (e->has_auc) {
         app_print(", auc %.6f, logloss %.6f, calibration %.4f", e->auc, e->logloss, e->calibration);
     }
+    if (e->has_tokens) {
+        app_print(", perplexity %.4f", e->perplexity);
+    }
+    if (e->bits_per_byte > 0) {
+        app_print(", bits per byte %.4f", e->bits_per_byte);
+    }
     if (known) {
         app_print("; nothing beats auc %.6f, logloss %.6f", bayes.realized_auc,
                   bayes.realized_logloss);
@@ -166,6 +173,13 @@ void app_print_evaluation(app_context *app, int64_t epoch, const trm_evaluation 
         app_json_real("auc", e->auc);
         app_json_real("logloss", e->logloss);
         app_json_real("calibration", e->calibration);
+    }
+    if (e->has_tokens) {
+        app_json_real("perplexity", e->perplexity);
+        if (e->bits_per_byte > 0) {
+            app_json_real("bits_per_byte", e->bits_per_byte);
+        }
+        app_json_int("tokens", e->tokens);
     }
     if (known) { /* of the same rows as the model's, to compare them */
         app_json_real("bayes_auc", bayes.realized_auc);

@@ -148,14 +148,14 @@ static void tell_bench(const role *r) {
     double seconds = r->last_time - r->first_time;
     double updates = (double)(r->last_step - r->first_step) *
                      (strcmp(o->mode, "sync") == 0 ? (double)o->ranks : 1);
+    double units = updates * (double)o->batch_size * app_units_a_sample(r->app);
     if (r->first_time == 0 || seconds <= 0 || !trm_cluster_get(r->cluster)->is_chief) {
         return;
     }
     app_print(
         "%s through %lld servers, %lld workers, %s: %.1f %s/s (%.0f batches of %lld in %.2f s)\n",
-        r->name, (long long)o->servers, (long long)o->ranks, o->mode,
-        updates * (double)o->batch_size / seconds, app_unit(r->app), updates,
-        (long long)o->batch_size, seconds);
+        r->name, (long long)o->servers, (long long)o->ranks, o->mode, units / seconds,
+        app_unit(r->app), updates, (long long)o->batch_size, seconds);
     app_json_open();
     app_json_text("bench", "train");
     app_json_text("model", r->name);
@@ -164,7 +164,7 @@ static void tell_bench(const role *r) {
     app_json_int("workers", o->ranks);
     app_json_int("servers", o->servers);
     app_json_text("mode", o->mode);
-    app_json_real(app_rate_key(r->app), updates * (double)o->batch_size / seconds);
+    app_json_real(app_rate_key(r->app), units / seconds);
     app_json_real("seconds", seconds);
     app_json_int("samples", (int64_t)r->last_step * o->batch_size);
     app_json_real("loss", r->loss);

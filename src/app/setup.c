@@ -92,13 +92,59 @@ static trm_node build(trm_graph *graph, const trm_inputs *inputs, void *context)
     return trm_network_build(graph, n->name, trm_inputs_get(inputs, "image"), &options);
 }
 
-/* Returns the name of model `index`, image models first; NULL behind the last. */
+/* Returns the name of model `index`: image models, then click models, then language models; NULL
+ * behind the last. */
 static const char *name_at(int32_t index) {
     int32_t images = 0;
     while (trm_network_name(images) != NULL) {
         images++;
     }
-    return index < images ? trm_network_name(index) : trm_recommender_name(index - images);
+    if (index < images) {
+        return trm_network_name(index);
+    }
+    int32_t others = index - images, clicks = 0;
+    while (trm_recommender_name(clicks) != NULL) {
+        clicks++;
+    }
+    return others < clicks ? trm_recommender_name(others) : others == clicks ? "gpt2" : NULL;
+}
+
+/* The kinds of models, and what their rates count. */
+enum { IMAGES, CLICKS, LANGUAGE };
+static const struct {
+    const char *unit, *rate_key;
+} kinds[] = {{"images", "images_per_second"},
+             {"samples", "samples_per_second"},
+             {"tokens", "tokens_per_second"}};
+
+/* Returns the row of `kinds` of the command's MODEL. */
+static int kind_of(const app_context *app) {
+    const char *name = app->parsed.arguments_count > 0 ? app->parsed.arguments[0] : "";
+    return app_is_recommender(name) ? CLICKS : app_is_language(name) ? LANGUAGE : IMAGES;
+}
+
+const char *app_unit(const app_context *app) { return kinds[kind_of(app)].unit; }
+const char *app_rate_key(const app_context *app) { return kinds[kind_of(app)].rate_key; }
+double app_units_a_sample(const app_context *app) {
+    return kind_of(app) == LANGUAGE ? (double)app->o.context_tokens : 1;
+}
+
+void app_print_input(const app_context *app, char *text, size_t size) {
+    const app_options *o = &app->o;
+    text[0] = '\0';
+    if (kind_of(app) == IMAGES) {
+        snprintf(text, size, ", %lldx%lld", (long long)o->image_size, (long long)o->image_size);
+    } else if (kind_of(app) == LANGUAGE) {
+        snprintf(text, size, ", %lld tokens", (long long)o->context_tokens);
+    }
+}
+
+void app_json_input(const app_context *app) {
+    if (kind_of(app) == IMAGES) {
+        app_json_int("image_size", app->o.image_size);
+    } else if (kind_of(app) == LANGUAGE) {
+        app_json_int("context", app->o.context_tokens);
+    }
 }
 
 /* Contract in app.h. */
@@ -136,10 +182,13 @@ static trm_status settle_classes(app_network *network, const app_options *o, trm
 /* Writes the description of the run that checkpoints keep, as JSON. No text needs escapes: all
  * are words of fixed choice, and the model's name is in the list of models. */
 static void describe(const app_options *o, const app_network *n, char *text, size_t size) {
-    char click[2048] = "";
+    char own[2048] = "";
     if (app_is_recommender(n->name)) {
-        snprintf(click, sizeof click, ",\"click\":");
-        app_click_describe(n, click + strlen(click), sizeof click - strlen(click));
+        snprintf(own, sizeof own, ",\"click\":");
+        app_click_describe(n, own + strlen(own), sizeof own - strlen(own));
+    } else if (app_is_language(n->name)) {
+        snprintf(own, sizeof own, ",\"language\":");
+        app_language_describe(n, own + strlen(own), sizeof own - strlen(own));
     }
     snprintf(
         text, size,
@@ -151,7 +200,7 @@ static void describe(const app_options *o, const app_network *n, char *text, siz
         n->name, (long long)n->classes, n->stem, (long long)o->image_size, (long long)o->batch_size,
         o->precision, o->optimizer, o->learning_rate, o->momentum, o->weight_decay, o->schedule,
         (long long)o->warmup_steps, o->label_smoothing, o->loss, (long long)o->epochs,
-        (long long)o->steps, o->exact_guide ? "true" : "false", trm_version(), click);
+        (long long)o->steps, o->exact_guide ? "true" : "false", trm_version(), own);
 }
 
 /* Contract in app.h. A model is made only once in a process: the text of its plan is kept in
@@ -160,12 +209,13 @@ trm_status app_model_options(app_context *app, const char *name, trm_dataset *da
                              bool evaluation_only, app_network *network, char *description,
                              trm_model_options *out, trm_error *err) {
     const app_options *o = &app->o;
-    bool recommender = app_is_recommender(name);
+    bool recommender = app_is_recommender(name), language = app_is_language(name);
     trm_status status = app_check_model_name(name, err);
     *network = (app_network){
         .name = name, .stem = o->stem, .xent = {.label_smoothing = o->label_smoothing}};
     if (status == TRM_OK) {
         status = recommender ? app_click_network_of(app, data, &network->click, err)
+                 : language  ? app_language_network_of(app, data, &network->language, err)
                              : settle_classes(network, o, data, err);
     }
     trm_loss_scale_options loss_scale = {0};
@@ -203,12 +253,15 @@ trm_status app_model_options(app_context *app, const char *name, trm_dataset *da
     describe(o, network, description, APP_DESCRIPTION_BYTES);
     bool expand = strcmp(o->loss, "expand") == 0;
     *out = (trm_model_options){
-        .network = recommender ? app_click_build : build,
+        .network = recommender ? app_click_build
+                   : language  ? app_language_build
+                               : build,
         .network_context = network,
         .loss = recommender ? trm_loss_logistic
+                : language  ? app_language_loss
                 : expand    ? trm_loss_softmax_expand
                             : trm_loss_softmax,
-        .loss_context = recommender || expand ? NULL : &network->xent,
+        .loss_context = recommender || language || expand ? NULL : &network->xent,
         .optimizer = optimizer_of(o),
         .learning_rate = rate_of(o),
         .data = data,

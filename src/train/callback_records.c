@@ -112,6 +112,10 @@ static trm_status metrics_evaluated(void *context, const trm_progress *p, trm_er
         values[count++] = (trm_named_scalar){"auc", e->auc};
         values[count++] = (trm_named_scalar){"logloss", e->logloss};
     }
+    if (e->has_tokens) {
+        values[count++] = (trm_named_scalar){"perplexity", e->perplexity};
+        values[count++] = (trm_named_scalar){"bits_per_byte", e->bits_per_byte};
+    }
     for (int32_t i = 0; i < e->metric_count; i++) {
         values[count++] = e->metrics[i];
     }
@@ -213,6 +217,9 @@ static trm_status board_evaluated(void *context, const trm_progress *p, trm_erro
     }
     if (e->has_auc) {
         values[count++] = (trm_named_scalar){"eval/auc", e->auc};
+    }
+    if (e->has_tokens) {
+        values[count++] = (trm_named_scalar){"eval/perplexity", e->perplexity};
     }
     for (int32_t i = 0; i < e->metric_count; i++) {
         snprintf(names[i], sizeof names[i], "eval/%s", e->metrics[i].name);

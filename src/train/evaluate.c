@@ -16,6 +16,7 @@
 #include "base/memory.h"
 #include "base/os.h"
 
+#include <math.h>
 #include <string.h>
 
 /* The user's function that gets the logits of each batch (trm_model_predict); `fn` is NULL
@@ -29,7 +30,7 @@ typedef struct watcher {
 typedef struct sums {
     double loss;
     double own[TRM_MAX_METRICS][TRM_MAX_METRIC_SUMS]; /* sums of the user's metrics */
-    int64_t samples;
+    int64_t samples, tokens;
     trm_top_k top;
 } sums;
 
@@ -45,6 +46,33 @@ static bool is_binary(const trmi_compiled *c) {
     trm_shape shape = trm_node_shape(c->graph, c->logits);
     return c->label >= 0 && c->target[c->label].dtype == TRM_FLOAT32 &&
            trm_shape_count(&shape) == c->batch;
+}
+
+/* Returns the index of a field of int32 that the network reads; -1 without one. */
+static int32_t find_ids(const trmi_compiled *c, const char *name) {
+    for (int32_t i = 0; i < c->fields; i++) {
+        if (strcmp(c->names[i], name) == 0 && c->target[i].data != NULL) {
+            return c->target[i].dtype == TRM_INT32 ? i : -1;
+        }
+    }
+    return -1;
+}
+/* Returns whether the model predicts the next tokens. Its figures are perplexity and bits per
+ * byte. */
+static bool is_language(const trmi_compiled *c) {
+    return find_ids(c, "tokens") >= 0 && find_ids(c, "targets") >= 0;
+}
+
+/* Returns how many targets of a batch count. */
+static int64_t count_targets(const trmi_compiled *c, const trm_batch *batch) {
+    enum { IGNORED = -100 };
+    const trm_tensor *targets = &batch->fields[find_ids(c, "targets")].tensor;
+    const int32_t *ids = targets->data;
+    int64_t count = 0;
+    for (int64_t i = 0; i < trm_shape_count(&targets->shape); i++) {
+        count += ids[i] != IGNORED;
+    }
+    return count;
 }
 
 /* Prepares an evaluation of `data`: compiles the evaluation program at the first call, again for
@@ -130,8 +158,12 @@ static trm_status one_batch(trm_model *model, const trm_batch *batch, const watc
     trmi_compiled *c = &model->evaluate;
     TRMI_TRY(trmi_feed(c, batch, err));
     TRMI_TRY(trm_exec_forward(c->exec, err));
-    s->loss += (double)trm_exec_loss(c->exec) * (double)batch->samples;
+    int64_t tokens = is_language(c) ? count_targets(c, batch) : 0,
+            weight = is_language(c) ? tokens : batch->samples;
+    /* a batch without anything that counts has no mean loss */
+    s->loss += weight > 0 ? (double)trm_exec_loss(c->exec) * (double)weight : 0;
     s->samples += batch->samples;
+    s->tokens += tokens;
     trm_tensor logits;
     TRMI_TRY(trm_exec_output(c->exec, 0, &logits, err));
     if (watch->fn != NULL) {
@@ -152,21 +184,23 @@ static trm_status one_batch(trm_model *model, const trm_batch *batch, const watc
 
 /* Replaces the sums by those over all ranks, on every rank. Collective. */
 static trm_status add_ranks(trm_model *model, sums *s, trm_error *err) {
-    int64_t counts[7] = {s->samples, s->top.samples};
-    memcpy(counts + 2, s->top.hits, sizeof s->top.hits);
+    int64_t counts[8] = {s->samples, s->top.samples, s->tokens};
+    memcpy(counts + 3, s->top.hits, sizeof s->top.hits);
     TRMI_TRY(trmi_model_add(model, &s->loss, 1, err));
     if (own_count(model) > 0) {
         TRMI_TRY(trmi_model_add(model, s->own[0], own_count(model) * TRM_MAX_METRIC_SUMS, err));
     }
-    TRMI_TRY(trmi_model_add_counts(model, counts, 7, err));
+    TRMI_TRY(trmi_model_add_counts(model, counts, 8, err));
     s->samples = counts[0];
     s->top.samples = counts[1];
-    memcpy(s->top.hits, counts + 2, sizeof s->top.hits);
+    s->tokens = counts[2];
+    memcpy(s->top.hits, counts + 3, sizeof s->top.hits);
     return is_binary(&model->evaluate) ? trmi_auc_add_ranks(model->auc, model, err) : TRM_OK;
 }
 
 /* Computes the figures of the evaluation from the sums. */
-static void conclude(trm_model *model, const sums *s, trm_evaluation *out) {
+static void conclude(trm_model *model, const trm_dataset *data, const sums *s,
+                     trm_evaluation *out) {
     const trmi_compiled *c = &model->evaluate;
     memset(out, 0, sizeof *out);
     out->samples = s->samples;
@@ -182,6 +216,14 @@ static void conclude(trm_model *model, const sums *s, trm_evaluation *out) {
         out->logloss = trm_auc_logloss(model->auc);
         out->calibration = trm_auc_calibration(model->auc);
         out->loss = out->logloss; /* the mean loss of the program includes padding */
+    }
+    out->has_tokens = is_language(c);
+    if (out->has_tokens) {
+        double bytes = trm_dataset_token_bytes(data);
+        out->tokens = s->tokens;
+        out->loss = s->tokens > 0 ? s->loss / (double)s->tokens : 0;
+        out->perplexity = exp(out->loss);
+        out->bits_per_byte = bytes > 0 ? out->loss / log(2) / bytes : 0;
     }
     out->metric_count = own_count(model);
     for (int32_t i = 0; i < out->metric_count; i++) {
@@ -220,7 +262,7 @@ static trm_status evaluate(trm_model *model, trm_dataset *data, int64_t steps, c
     }
     TRMI_TRY(add_ranks(model, &s, err));
     if (out != NULL) {
-        conclude(model, &s, out);
+        conclude(model, data, &s, out);
         out->seconds = trmi_os_now() - begin;
     }
     return TRM_OK;

@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Language models on the command line: flags, network, and the part of checkpoints that describes
+ * them (contracts in app.h).
+ *
+ *      flags --> trm_text_options --> dataset --> its fields --> app_language_network --> graph
+ */
+#include "app/app.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* the values of GPT-2 (small) where neither flag, checkpoint nor data gives one */
+enum { LAYERS = 12, WIDTH = 768, HEADS = 12, VOCABULARY = 50257 };
+
+bool app_is_language(const char *model) { return strcmp(model, "gpt2") == 0; }
+
+/* ---- flags ----------------------------------------------------------------------------------- */
+
+/* Parses a whole number from 1 to `most`. Returns false if `text` is none. */
+static bool parse_number(const char *text, int64_t most, int64_t *out) {
+    char *end;
+    long long number = strtoll(text, &end, 10);
+    *out = number;
+    return end != text && *end == '\0' && number >= 1 && number <= most;
+}
+
+/* Moves the value of a flag that click models read as a text to the number that language models
+ * read.
+ *   error  INVALID */
+static trm_status take_number(const char *flag, const char **text, int64_t *number,
+                              trm_error *err) {
+    enum { MOST = 1 << 24 };
+    if (*text != NULL && !parse_number(*text, MOST, number)) {
+        return app_fail(err, TRM_INVALID, "--%s %.60s: a number from 1 to %d expected", flag, *text,
+                        MOST);
+    }
+    *text = NULL;
+    return TRM_OK;
+}
+
+/* Contract in app.h. */
+trm_status app_language_take_flags(app_context *app, trm_error *err) {
+    enum { MOST = 1 << 24 };
+    app_options *o = &app->o;
+    bool has_options = false;
+    for (int i = 0; app->command->groups[i] != NULL; i++) {
+        has_options |= app->command->groups[i] == &app_group_ranks ||
+                       app->command->groups[i] == &app_group_verify;
+    }
+    if (o->context != NULL && strchr(o->context, '=') == NULL) {
+        if (!parse_number(o->context, MOST, &o->context_tokens)) {
+            return app_fail(err, TRM_INVALID, "--context %.60s: a number of tokens from 1 to %d%s",
+                            o->context, MOST,
+                            has_options ? ", or options NAME=VALUE, expected" : " expected");
+        }
+        o->context = NULL;
+    } else if (o->context != NULL && !has_options) {
+        return app_fail(err, TRM_INVALID, "--context %.60s: a number of tokens expected",
+                        o->context);
+    }
+    if (app->parsed.arguments_count == 0 || !app_is_language(app->parsed.arguments[0])) {
+        return TRM_OK;
+    }
+    trm_status status =
+        take_number("vocabulary", &o->click.vocabulary, &o->language.vocabulary, err);
+    return status == TRM_OK ? take_number("hidden", &o->click.hidden, &o->language.hidden, err)
+                            : status;
+}
+
+/* Contract in app.h. */
+void app_language_settle(app_context *app) {
+    enum { BATCH = 12, TOKENS = 256 };
+    app_options *o = &app->o;
+    const app_parsed *p = &app->parsed;
+    if (p->arguments_count == 0 || !app_is_language(p->arguments[0])) {
+        return;
+    }
+    if (!app_given(p, "optimizer")) {
+        o->optimizer = "adam";
+    }
+    if (!app_given(p, "learning-rate") && strcmp(o->optimizer, "adam") == 0) {
+        o->learning_rate = 6e-4;
+    }
+    o->batch_size = o->batch_size == 0 ? BATCH : o->batch_size;
+    o->context_tokens = o->context_tokens == 0 ? TOKENS : o->context_tokens;
+    /* ids without a tokenizer: GPT-2's */
+    if (o->language.vocabulary == 0 && o->tokenizer == NULL && o->tokens == NULL) {
+        o->language.vocabulary = VOCABULARY;
+    }
+}
+
+/* ---- data ------------------------------------------------------------------------------------ */
+
+/* The size of generated samples. */
+typedef struct random_tokens {
+    int64_t context, vocabulary;
+} random_tokens;
+
+/* Writes sample `index`: ids that are a function of the index. A trm_sample_read. */
+static trm_status read_random(void *context, int64_t index, const trm_tensor *fields,
+                              trm_error *err) {
+    (void)err;
+    const random_tokens *r = context;
+    int32_t *tokens = fields[0].data, *targets = fields[1].data;
+    uint64_t state = (uint64_t)index * 0x9E3779B97F4A7C15u + 1;
+    for (int64_t i = 0; i <= r->context; i++) {
+        state = state * 6364136223846793005u + 1442695040888963407u;
+        int32_t id = (int32_t)((state >> 33) % (uint64_t)r->vocabulary);
+        if (i < r->context) {
+            tokens[i] = id;
+        }
+        if (i > 0) {
+            targets[i - 1] = id;
+        }
+    }
+    return TRM_OK;
+}
+
+/* Contract in app.h. */
+trm_status app_language_random(const app_context *app, int64_t samples, trm_dataset **out,
+                               trm_error *err) {
+    const app_options *o = &app->o;
+    random_tokens *r = malloc(sizeof *r);
+    if (r == NULL) {
+        return app_fail(err, TRM_NOMEM, "no memory for random tokens");
+    }
+    *r = (random_tokens){.context = o->context_tokens,
+                         .vocabulary = o->language.vocabulary > 0 ? o->language.vocabulary
+                                       : o->tokens != NULL        ? 256
+                                                                  : VOCABULARY};
+    const trm_tensor ids = {.dtype = TRM_INT32, .shape = trm_shape_of(r->context)};
+    const trm_data_source source = {.samples = samples,
+                                    .field_count = 2,
+                                    .fields = {{"tokens", ids}, {"targets", ids}},
+                                    .read = read_random,
+                                    .context = r,
+                                    .destroy = free};
+    trm_status status = trm_dataset_callback(&source, out, err);
+    if (status != TRM_OK) {
+        free(r);
+    }
+    return status;
+}
+
+/* ---- networks -------------------------------------------------------------------------------- */
+
+/* Returns `given`, or `otherwise` where it is 0. */
+static int64_t value_or(int64_t given, int64_t otherwise) { return given > 0 ? given : otherwise; }
+
+/* Contract in app.h. */
+trm_status app_language_network_of(const app_context *app, trm_dataset *data,
+                                   app_language_network *n, trm_error *err) {
+    const app_language_flags *f = &app->o.language;
+    trm_batch_field field;
+    *n = (app_language_network){.tokenizer = app->o.tokens};
+    for (int32_t i = 0; trm_dataset_field(data, i, &field); i++) {
+        if (strcmp(field.name, "tokens") == 0 && field.tensor.shape.rank == 2) {
+            n->tokens = field.tensor.shape.dim[1];
+        }
+    }
+    if (n->tokens == 0) {
+        return app_fail(err, TRM_INVALID,
+                        "the data has no tokens; a language model needs them (--dataset tokens, "
+                        "text or jsonl)");
+    }
+    trm_gpt2_options *o = &n->options;
+    *o = (trm_gpt2_options){.layers = LAYERS, .width = WIDTH, .heads = HEADS};
+    trm_status status = f->size != NULL ? trm_gpt2_size(f->size, o, err) : TRM_OK;
+    const trm_tokenizer *tokenizer = trm_dataset_tokenizer(data);
+    o->layers = value_or(f->layers, o->layers);
+    o->width = value_or(f->width, o->width);
+    o->heads = value_or(f->heads, o->heads);
+    o->kv_heads = value_or(f->kv_heads, o->heads);
+    o->hidden = value_or(f->hidden, 4 * o->width);
+    o->context = value_or(f->positions, n->tokens);
+    o->vocabulary = value_or(f->vocabulary, tokenizer != NULL ? trm_tokenizer_vocabulary(tokenizer)
+                                            : app->o.tokens != NULL ? 256
+                                                                    : VOCABULARY);
+    o->dropout = f->dropout;
+    return status;
+}
+
+/* Contract in app.h. The value is the mean cross-entropy: the logits are never kept. */
+trm_node app_language_build(trm_graph *graph, const trm_inputs *inputs, void *context) {
+    const app_network *n = context;
+    return trm_gpt2_loss(graph, trm_inputs_get(inputs, "tokens"), trm_inputs_get(inputs, "targets"),
+                         &n->language.options);
+}
+
+/* Contract in app.h. */
+trm_node app_language_loss(trm_graph *graph, trm_node loss, const trm_inputs *inputs,
+                           void *context) {
+    (void)graph;
+    (void)inputs;
+    (void)context;
+    return loss;
+}
+
+/* ---- checkpoints ----------------------------------------------------------------------------- */
+
+/* Contract in app.h. Every key is read back by app_language_recall, unless its flag is given. */
+void app_language_describe(const app_network *network, char *text, size_t size) {
+    const trm_gpt2_options *o = &network->language.options;
+    snprintf(text, size,
+             "{\"context\":%lld,\"positions\":%lld,\"layers\":%lld,\"width\":%lld,\"heads\":%lld,"
+             "\"kv_heads\":%lld,\"hidden\":%lld,\"vocabulary\":%lld,\"tokens\":\"%s\"}",
+             (long long)network->language.tokens, (long long)o->context, (long long)o->layers,
+             (long long)o->width, (long long)o->heads, (long long)o->kv_heads, (long long)o->hidden,
+             (long long)o->vocabulary,
+             network->language.tokenizer != NULL ? network->language.tokenizer : "");
+}
+
+/* Takes a number from the description unless the flag is given (NULL: there is no such flag). */
+static void recall_int(const app_context *app, const json_t *root, const char *key,
+                       const char *flag, int64_t *into) {
+    const json_t *value = json_object_get(root, key);
+    if (json_is_integer(value) && (flag == NULL || !app_given(&app->parsed, flag))) {
+        *into = json_integer_value(value);
+    }
+}
+
+/* Contract in app.h. Descriptions of other models have no "language" object. */
+void app_language_recall(app_context *app, const char *description) {
+    json_t *root = json_loads(description, 0, NULL);
+    const json_t *language = json_object_get(root, "language");
+    app_language_flags *f = &app->o.language;
+    if (!json_is_object(language)) {
+        json_decref(root);
+        return;
+    }
+    recall_int(app, language, "context", "context", &app->o.context_tokens);
+    recall_int(app, language, "positions", NULL, &f->positions);
+    recall_int(app, language, "layers", "layers", &f->layers);
+    recall_int(app, language, "width", "width", &f->width);
+    recall_int(app, language, "heads", "heads", &f->heads);
+    recall_int(app, language, "kv_heads", "kv-heads", &f->kv_heads);
+    recall_int(app, language, "hidden", "hidden", &f->hidden);
+    recall_int(app, language, "vocabulary", "vocabulary", &f->vocabulary);
+    const char *tokens = json_string_value(json_object_get(language, "tokens"));
+    if (tokens != NULL && app->o.tokens == NULL && app->o.tokenizer == NULL) {
+        app->o.tokens = strcmp(tokens, "characters") == 0 ? "characters"
+                        : strcmp(tokens, "bytes") == 0    ? "bytes"
+                                                          : NULL;
+    }
+    json_decref(root);
+}

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* app/language.h: flags and networks of the language models. */
+#ifndef TRIREME_APP_LANGUAGE_H
+#define TRIREME_APP_LANGUAGE_H
+
+#include "trireme/nn.h"
+
+/* Values of the flags of language models. Zero means that the flag is not given. */
+typedef struct app_language_flags {
+    const char *size;
+    int64_t layers, width, heads, kv_heads;
+    int64_t hidden, vocabulary; /* numbers of --hidden and --vocabulary */
+    int64_t positions;          /* of a checkpoint; 0: the tokens of a sample */
+    double dropout;
+} app_language_flags;
+
+/* The network of a language model. */
+typedef struct app_language_network {
+    trm_gpt2_options options; /* complete: layers to vocabulary are not 0 */
+    int64_t tokens;           /* of a sample */
+    const char *tokenizer;    /* value of --tokens; NULL: not given */
+} app_language_network;
+
+#endif
