@@ -1,0 +1,111 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Trains GPT-2 from the command line on characters, bytes and ids: losses, resuming, evaluation, ranks, wrong use. The text is
+# generated; tiny Shakespeare too where it is present.
+. "$(dirname "$0")/common.sh"
+export OMP_NUM_THREADS=1
+
+# Sentences of a small grammar: their letters can be learned in few steps.
+python3 - > text.txt << 'END'
+import random
+pick = random.Random(1)
+for _ in range(4000):
+    print(pick.choice(["the rank", "a worker", "the server"]), pick.choice(["sends", "reads", "keeps"]), pick.choice(["é row", "one table", "the weights"]) + ".")
+END
+network="--layers 2 --width 32 --heads 2"
+data="--data text.txt --dataset text --tokens characters --context 24"
+learn="--batch-size 8 --optimizer adam --learning-rate 5e-3 --seed 3"
+
+# ---- training, evaluation
+# shellcheck disable=SC2086
+"$trireme" train gpt2 $data $network $learn --dropout 0.1 --steps 120 --log-every 10 --output a --json > a.json || fail "train"
+"$trireme" eval gpt2 --checkpoint a --data text.txt --dataset text --json > eval.json || fail "eval"
+"$trireme" eval gpt2 --checkpoint a --data text.txt --dataset text > eval.txt && grep -q "perplexity .*bits per byte" eval.txt || fail "eval: $(cat eval.txt)"
+python3 - << 'END' || fail "events"
+import json, math
+events = [json.loads(line) for line in open("a.json")]
+by = lambda kind: [e for e in events if e["event"] == kind]
+start, steps, done = by("start")[0], by("step"), by("done")[0]
+text = open("text.txt").read()
+assert start["context"] == 24 and start["vocabulary"] == len(set(text)), start
+assert abs(steps[0]["loss"] - math.log(start["vocabulary"])) < 0.3, steps[0]
+assert steps[-1]["loss"] < 1.2, steps[-1]
+assert all(e["tokens_per_second"] > 0 for e in steps) and done["tokens_per_second"] > 0 and "images_per_second" not in done
+again, last = json.loads(open("eval.json").readline()), by("eval")[-1]
+for e in again, last:
+    assert abs(math.log(e["perplexity"]) - e["loss"]) < 1e-6 and e["loss"] < 1.2, e
+assert again["tokens"] == last["tokens"] and abs(again["loss"] - last["loss"]) < 1e-6, (again, last)
+# the test part: the last tenth of the characters; its last one has nothing behind it
+part = text[len(text) * 9 // 10:]
+assert abs(again["tokens"] - (len(part) - 1)) <= 24, (again["tokens"], len(part))
+size = len(part.encode()) / len(part)
+assert size > 1 and abs(again["bits_per_byte"] * size * math.log(2) / again["loss"] - 1) < 1e-3, (again, size)
+END
+
+# ---- a stopped run continues bit for bit, on one rank and on two; strict: the same bits on both
+# shellcheck disable=SC2086
+"$trireme" train gpt2 $data $network $learn --dropout 0.1 --steps 57 --output b --quiet > out 2>&1 &&
+    "$trireme" train gpt2 $data $network $learn --dropout 0.1 --steps 120 --output b --resume --quiet > out 2>&1 || fail "resume: $(cat out)"
+for part in model optimizer; do
+    cmp "a/ckpt-120/$part.safetensors" "b/ckpt-120/$part.safetensors" || fail "$part of the resumed run"
+done
+for n in 1 2; do
+    # shellcheck disable=SC2086
+    "$trireme" train gpt2 $data $network --batch-size $((16 / n)) -n $n --deterministic strict --steps 6 --eval-every-epochs 0 --output s$n \
+        --launch-dir logs --quiet > out 2>&1 || fail "strict on $n ranks: $(cat out)"
+done
+cmp s1/ckpt-6/model.safetensors s2/ckpt-6/model.safetensors || fail "strict: two ranks differ from one"
+# shellcheck disable=SC2086
+"$trireme" verify gpt2 $data $network --batch-size 4 -n 2 --steps 2 --launch-dir logs > out 2>&1 && grep -q "agrees with one device" out ||
+    fail "verify: $(tail -3 out)"
+# shellcheck disable=SC2086
+"$trireme" train gpt2 $data $network --batch-size 8 -n 2 --ps 1 --mode sync --steps 20 --output ps --launch-dir logs > out 2>&1 || fail "servers: $(tail -3 out)"
+
+# ---- ids of a tokenizer, bytes, JSON lines
+"$trireme" tokenizer train text.txt --vocabulary 300 --output tokens > out 2>&1 &&
+    "$trireme" tokenizer encode text.txt --tokenizer tokens --output text.bin > out 2>&1 || fail "tokenizer: $(cat out)"
+# shellcheck disable=SC2086
+"$trireme" train gpt2 --data text.bin --dataset tokens --vocabulary 300 --context 16 $network $learn --hidden 48 --steps 30 --output ids > out 2>&1 &&
+    "$trireme" eval gpt2 --checkpoint ids --data text.bin --dataset tokens --json > ids.json || fail "ids: $(cat out)"
+# shellcheck disable=SC2086
+"$trireme" train gpt2 --data text.txt --dataset text --tokenizer tokens --context 16 $network $learn --hidden 48 --steps 30 --output words > out 2>&1 &&
+    "$trireme" eval gpt2 --checkpoint words --data text.txt --dataset text --tokenizer tokens --json > words.json || fail "words: $(cat out)"
+grep -q '"bits_per_byte"' words.json && ! grep -q '"bits_per_byte"' ids.json && grep -q '"perplexity"' ids.json || fail "figures: $(cat ids.json words.json)"
+head -300 text.txt | sed 's/.*/{"text": "&"}/' > text.jsonl
+# shellcheck disable=SC2086
+"$trireme" train gpt2 --data text.jsonl --dataset jsonl --tokens bytes --context 16 $network $learn --epochs 1 --eval-every-epochs 1 --tensorboard --metrics m.jsonl \
+    --output lines > out 2>&1 && grep -q perplexity m.jsonl || fail "lines: $(cat out)"
+
+# ---- measuring, export
+# shellcheck disable=SC2086
+"$trireme" bench train gpt2 --context 24 $network --vocabulary 40 --batch-size 4 --repeats 3 --json > out && grep -q '"context":24,' out &&
+    grep -q '"tokens_per_second":' out || fail "bench train: $(cat out)"
+# shellcheck disable=SC2086
+"$trireme" plan gpt2 --context 24 $network --vocabulary 40 --batch-size 4 > out && grep -q "24 tokens" out || fail "plan: $(cat out)"
+"$trireme" export gpt2 --checkpoint a --to safetensors --output a.safetensors > out 2>&1 && "$trireme" inspect a.safetensors > out &&
+    grep -q "h.1.attn.c_attn.weight" out || fail "export: $(cat out)"
+
+# ---- wrong use
+expect 2 "the data has no tokens" train gpt2 --data synth
+expect 2 "--context abc: a number of tokens" train gpt2 --data text.txt --dataset text --tokens bytes --context abc
+expect 2 "--context 0: a number of tokens" eval gpt2 --checkpoint a --data text.txt --context 0
+expect 2 "--vocabulary many: a number" train gpt2 --data text.txt --dataset text --tokens bytes --vocabulary many
+expect 2 "--hidden 4,4: a number" train gpt2 --data text.txt --dataset text --tokens bytes --hidden 4,4
+expect 2 "a vocabulary of 100 ids: the tokenizer has 256" train gpt2 --data text.txt --dataset text --tokens bytes --vocabulary 100
+expect 2 "the width must be a multiple of the heads" train gpt2 --data text.txt --dataset text --tokens bytes --width 30 --heads 4
+expect 2 "a context of at most 24 expected" eval gpt2 --checkpoint a --data text.txt --dataset text --context 25
+expect 2 "--predictions is for models with labels" eval gpt2 --checkpoint a --data text.txt --dataset text --predictions p.npz
+"$trireme" train mlp --data synth --synth-train 128 --steps 1 --eval-every-epochs 0 --heads 2 > out 2>&1
+grep -q -- "--heads has no effect here: it is for language models" out || fail "a flag without effect: $(cat out)"
+
+# ---- tiny Shakespeare
+shakespeare=$TRIREME_DATA/tiny-shakespeare/input.txt
+if [ -f "$shakespeare" ] && ! sanitized; then
+    "$trireme" train gpt2 --data "$shakespeare" --dataset text --tokens characters --context 64 --layers 4 --width 128 --heads 4 --batch-size 12 \
+        --optimizer adam --learning-rate 1e-3 --steps 200 --eval-every-epochs 0 --output shakespeare --json > out || fail "tiny Shakespeare"
+    python3 -c '
+import json
+losses = [e["loss"] for e in map(json.loads, open("out")) if e["event"] == "step"]
+assert losses[-1] < 2.6 < losses[0], losses' || fail "losses of tiny Shakespeare"
+fi
+exit $failed
