@@ -76,6 +76,36 @@ head -300 text.txt | sed 's/.*/{"text": "&"}/' > text.jsonl
 "$trireme" train gpt2 --data text.jsonl --dataset jsonl --tokens bytes --context 16 $network $learn --epochs 1 --eval-every-epochs 1 --tensorboard --metrics m.jsonl \
     --output lines > out 2>&1 && grep -q perplexity m.jsonl || fail "lines: $(cat out)"
 
+# ---- AdamW: after one step of equal gradients weights differ by rate times decay times weight; embeddings, norms and biases do not
+for optimizer in adam "adamw --weight-decay 1"; do
+    # shellcheck disable=SC2086
+    "$trireme" train gpt2 $data $network --batch-size 8 --learning-rate 1e-2 --seed 3 --optimizer $optimizer --betas 0.9,0.95 --steps 1 \
+        --eval-every-epochs 0 --output "${optimizer%% *}" --quiet > out 2>&1 || fail "$optimizer: $(cat out)"
+done
+python3 - << 'END' || fail "decoupled decay"
+import json, struct
+def read(path):
+    blob = open(path, "rb").read()
+    size = struct.unpack("<Q", blob[:8])[0]
+    head = json.loads(blob[8:8 + size])
+    head.pop("__metadata__", None)
+    values = lambda a, b: struct.unpack(f"<{(b - a) // 4}f", blob[8 + size + a:8 + size + b])
+    return {name: values(*t["data_offsets"]) for name, t in head.items() if t["dtype"] == "F32"}
+without, decayed = read("adam/ckpt-1/model.safetensors"), read("adamw/ckpt-1/model.safetensors")
+assert len(without) == 28, sorted(without)
+for name, values in without.items():
+    moved = [a - b for a, b in zip(values, decayed[name])]
+    if name.endswith(("ln_1.weight", "ln_2.weight", "ln_f.weight", "bias")) or name in ("wte.weight", "wpe.weight"):
+        assert not any(moved), name
+    else: # 0.01 times N(0, 0.02) or, of the last layers, N(0, 0.01)
+        deviation = (sum(m * m for m in moved) / len(moved)) ** 0.5
+        expected = 0.01 * (0.01 if "c_proj" in name else 0.02)
+        assert abs(deviation / expected - 1) < 0.1, (name, deviation)
+END
+"$trireme" train gpt2 --data text.txt --dataset text --tokens characters --context 24 --layers 2 --width 32 --heads 2 --batch-size 8 \
+    --learning-rate 1e-2 --seed 3 --optimizer adam --betas 0.9,0.95 --steps 2 --eval-every-epochs 0 --output adamw --resume > out 2>&1
+[ $? = 2 ] && grep -q "optimizer differs (found kind 3 decoupled, expected kind 3)" out || fail "resume with another optimizer: $(cat out)"
+
 # ---- measuring, export
 # shellcheck disable=SC2086
 "$trireme" bench train gpt2 --context 24 $network --vocabulary 40 --batch-size 4 --repeats 3 --json > out && grep -q '"context":24,' out &&
@@ -91,6 +121,7 @@ expect 2 "--context abc: a number of tokens" train gpt2 --data text.txt --datase
 expect 2 "--context 0: a number of tokens" eval gpt2 --checkpoint a --data text.txt --context 0
 expect 2 "--vocabulary many: a number" train gpt2 --data text.txt --dataset text --tokens bytes --vocabulary many
 expect 2 "--hidden 4,4: a number" train gpt2 --data text.txt --dataset text --tokens bytes --hidden 4,4
+expect 2 "--betas 0.9: two numbers" train gpt2 --data text.txt --dataset text --tokens bytes --betas 0.9
 expect 2 "a vocabulary of 100 ids: the tokenizer has 256" train gpt2 --data text.txt --dataset text --tokens bytes --vocabulary 100
 expect 2 "the width must be a multiple of the heads" train gpt2 --data text.txt --dataset text --tokens bytes --width 30 --heads 4
 expect 2 "a context of at most 24 expected" eval gpt2 --checkpoint a --data text.txt --dataset text --context 25

@@ -47,8 +47,10 @@ typedef struct trm_optimizer_options {
     double epsilon;          /* 0 = ADAM 1e-8, ADAGRAD 1e-10, LARS 1e-9 */
     double weight_decay;     /* factor of w that is added to the gradient; 0 = none */
     bool decoupled;          /* ADAM: decay acts on w itself (AdamW) */
-    bool decay_all;    /* parameters of rank 1 (norms, biases) are decayed; false: they are not */
-    bool decay_biases; /* biases that no batch norm takes are decayed */
+    /* parameters of rank 1 (norms, biases) and those of trm_exclude_from_decay are decayed; false:
+     * they are not */
+    bool decay_all;
+    bool decay_biases;          /* biases that no batch norm takes are decayed */
     double trust_coefficient;   /* LARS; 0 = 0.001 */
     double initial_accumulator; /* ADAGRAD; 0 = 0 (TensorFlow's default is 0.1) */
     double l1, l2;              /* FTRL: regularisation; 0 = none */

@@ -102,6 +102,10 @@ TRM_API trm_init trm_init_normal(double deviation);
 TRM_API trm_node trm_input(trm_graph *graph, const char *name, trm_dtype dtype, trm_shape shape);
 /* Adds a float32 parameter, which training updates. The name is unique in the graph. */
 TRM_API trm_node trm_parameter(trm_graph *graph, const char *name, trm_shape shape, trm_init init);
+/* Excludes a parameter from weight decay (embeddings), as vectors are by default; the option
+ * decay_all includes it.
+ *   returns  the parameter */
+TRM_API trm_node trm_exclude_from_decay(trm_graph *graph, trm_node parameter);
 /* Adds a state: values that are kept between steps and saved, but not trained (running statistics).
  */
 TRM_API trm_node trm_state(trm_graph *graph, const char *name, trm_dtype dtype, trm_shape shape,

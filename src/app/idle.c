@@ -65,6 +65,7 @@ static void tell_of_training(const app_context *app) {
     bool step = is(o->schedule, "step"), polynomial = is(o->schedule, "polynomial");
     const idle_flag table[] = {
         {"momentum", !has_momentum(o->optimizer), "--optimizer momentum, nesterov and lars"},
+        {"betas", strncmp(o->optimizer, "adam", 4) != 0, "--optimizer adam and adamw"},
         {"warmup-start", o->warmup_steps == 0, "--warmup-steps"},
         {"end-learning-rate", !polynomial && !is(o->schedule, "cosine"),
          "--schedule cosine and polynomial"},

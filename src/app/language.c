@@ -78,9 +78,9 @@ void app_language_settle(app_context *app) {
         return;
     }
     if (!app_given(p, "optimizer")) {
-        o->optimizer = "adam";
+        o->optimizer = app_is_job(app) ? "adam" : "adamw"; /* servers have no decoupled decay */
     }
-    if (!app_given(p, "learning-rate") && strcmp(o->optimizer, "adam") == 0) {
+    if (!app_given(p, "learning-rate") && strncmp(o->optimizer, "adam", 4) == 0) {
         o->learning_rate = 6e-4;
     }
     o->batch_size = o->batch_size == 0 ? BATCH : o->batch_size;

@@ -59,6 +59,9 @@ void app_settle_data(app_context *app) {
     }
     app_click_settle(app);
     app_language_settle(app);
+    if (strcmp(o->optimizer, "adamw") == 0 && !app_given(&app->parsed, "weight-decay")) {
+        o->weight_decay = 0.01; /* PyTorch's */
+    }
     if (o->data != NULL) {
         descend(o);
     }

@@ -21,22 +21,32 @@ static trm_precision precision_of(const app_options *o) {
     return TRM_PRECISION_FP32;
 }
 
-/* Returns the options of --optimizer and its parameters. */
-static trm_optimizer_options optimizer_of(const app_options *o) {
-    static const char *const names[] = {"sgd",  "momentum", "nesterov", "adam",
-                                        "lars", "adagrad",  "ftrl"};
+/* Sets the options of --optimizer and its parameters.
+ *   error  INVALID */
+static trm_status optimizer_of(const app_options *o, trm_optimizer_options *out, trm_error *err) {
+    static const char *const names[] = {"sgd",   "momentum", "nesterov", "adam",
+                                        "adamw", "lars",     "adagrad",  "ftrl"};
     static const trm_optimizer_kind kinds[] = {TRM_SGD,  TRM_MOMENTUM, TRM_NESTEROV, TRM_ADAM,
-                                               TRM_LARS, TRM_ADAGRAD,  TRM_FTRL};
-    trm_optimizer_options out = {.momentum = o->momentum,
-                                 .weight_decay = o->weight_decay,
-                                 .clip_norm = o->clip_norm,
-                                 .initial_accumulator = 0.1};
+                                               TRM_ADAM, TRM_LARS,     TRM_ADAGRAD,  TRM_FTRL};
+    *out = (trm_optimizer_options){.momentum = o->momentum,
+                                   .weight_decay = o->weight_decay,
+                                   .clip_norm = o->clip_norm,
+                                   .initial_accumulator = 0.1};
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
         if (strcmp(o->optimizer, names[i]) == 0) {
-            out.kind = kinds[i];
+            out->kind = kinds[i];
         }
     }
-    return out;
+    out->decoupled = strcmp(o->optimizer, "adamw") == 0;
+    int end = 0;
+    if (o->betas != NULL && (sscanf(o->betas, "%lf,%lf%n", &out->beta1, &out->beta2, &end) != 2 ||
+                             o->betas[end] != '\0' || !(out->beta1 > 0 && out->beta1 < 1) ||
+                             !(out->beta2 > 0 && out->beta2 < 1))) {
+        return app_fail(err, TRM_INVALID,
+                        "--betas %.60s: two numbers between 0 and 1, such as 0.9,0.95, expected",
+                        o->betas);
+    }
+    return TRM_OK;
 }
 
 /* Parses --loss-scale: off, fixed, dynamic, fixed:1024, dynamic:65536.
@@ -219,6 +229,10 @@ trm_status app_model_options(app_context *app, const char *name, trm_dataset *da
                              : settle_classes(network, o, data, err);
     }
     trm_loss_scale_options loss_scale = {0};
+    trm_optimizer_options optimizer = {0};
+    if (status == TRM_OK) {
+        status = optimizer_of(o, &optimizer, err);
+    }
     if (status == TRM_OK) {
         status = loss_scale_of(o, &loss_scale, err);
     }
@@ -262,7 +276,7 @@ trm_status app_model_options(app_context *app, const char *name, trm_dataset *da
                 : expand    ? trm_loss_softmax_expand
                             : trm_loss_softmax,
         .loss_context = recommender || language || expand ? NULL : &network->xent,
-        .optimizer = optimizer_of(o),
+        .optimizer = optimizer,
         .learning_rate = rate_of(o),
         .data = data,
         .backend = o->backend,

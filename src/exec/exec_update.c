@@ -44,14 +44,14 @@ trm_status trmi_exec_make_update(trm_exec *exec, trm_error *err) {
     if (segments == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for the optimiser");
     }
-    /* One segment for each parameter. Decay applies to matrices and filters, and to others by
-     * option. */
+    /* One segment for each parameter. Decay applies to matrices and filters that the graph does not
+     * exclude, and to others by option. */
     for (int32_t i = 0; i < segments_count; i++) {
         const trmi_buffer *b = &p->buffers[p->params[i].param_buffer];
         segments[i] = (trmi_update_segment){
             .offset = b->offset / (int64_t)sizeof(float),
             .count = b->bytes / (int64_t)sizeof(float),
-            .decay = exec->optimizer.decay_all || b->shape.rank > 1 ||
+            .decay = exec->optimizer.decay_all || (b->shape.rank > 1 && !p->params[i].undecayed) ||
                      (exec->optimizer.decay_biases && !is_of_norm(p, p->params[i].param_buffer)),
             .sparse = p->params[i].sparse_rows != 0 || p->params[i].remote,
             .rows = p->params[i].sparse_rows != 0

@@ -65,6 +65,7 @@ typedef union trmi_attrs {
     struct {
         trm_init init;
         bool trainable;
+        bool undecayed; /* parameter: without weight decay (trm_exclude_from_decay) */
         /* parameter: a parameter server fills it before each training step (graph/detach.h) */
         bool remote;
         /* rows of a table: name of the integer input that holds their ids; NULL = unknown */

@@ -84,6 +84,24 @@ trm_node trm_parameter(trm_graph *graph, const char *name, trm_shape shape, trm_
     return add_leaf(graph, TRMI_OP_PARAMETER, name, TRM_FLOAT32, shape, &attrs);
 }
 
+trm_node trm_exclude_from_decay(trm_graph *graph, trm_node parameter) {
+    if (trm_graph_check(graph, NULL) != TRM_OK) {
+        return TRM_NO_NODE;
+    }
+    trmi_op *op = parameter.id > 0 && parameter.id < graph->values_count
+                      ? &graph->ops[graph->values[parameter.id].op]
+                      : NULL;
+    if (op == NULL || op->kind != TRMI_OP_PARAMETER) {
+        trm_error err;
+        TRMI_FAIL(&err, TRM_INVALID, "exclude_from_decay: node %lld is no parameter",
+                  (long long)parameter.id);
+        trmi_graph_fail(graph, &err);
+        return TRM_NO_NODE;
+    }
+    op->attrs.leaf.undecayed = true;
+    return parameter;
+}
+
 trm_node trm_state(trm_graph *graph, const char *name, trm_dtype dtype, trm_shape shape,
                    trm_init init) {
     TRMI_NEED_IN(graph, TRM_NO_NODE, name);

@@ -134,8 +134,10 @@ static trm_node hidden_states(trm_graph *g, trm_node ids, const trm_gpt2_options
         return TRM_NO_NODE;
     }
     trm_init init = trm_init_normal(DEVIATION);
-    *table = trm_parameter(g, "wte.weight", trm_shape_of(o.vocabulary, o.width), init);
-    trm_node places = trm_parameter(g, "wpe.weight", trm_shape_of(o.context, o.width), init);
+    *table = trm_exclude_from_decay(
+        g, trm_parameter(g, "wte.weight", trm_shape_of(o.vocabulary, o.width), init));
+    trm_node places = trm_exclude_from_decay(
+        g, trm_parameter(g, "wpe.weight", trm_shape_of(o.context, o.width), init));
     if (shape.dim[1] < o.context) {
         places =
             trm_slice(g, places, (const int64_t[]){0, 0}, (const int64_t[]){shape.dim[1], o.width});

@@ -79,7 +79,8 @@ trm_status trmi_job_describe(const trm_model *model, const trm_dataset *data, tr
     trmi_text_printf(text, "{\"network\":\"%016" PRIx64 "\"", digest_network(model));
     trmi_text_printf(text, ",\"precision\":\"%s\",\"backend\":", precision_name(o->precision));
     trmi_text_json_string(text, o->backend == NULL ? "onednn" : o->backend);
-    trmi_text_printf(text, ",\"optimizer\":\"kind %d\"", (int)o->optimizer.kind);
+    trmi_text_printf(text, ",\"optimizer\":\"kind %d%s\"", (int)o->optimizer.kind,
+                     o->optimizer.decoupled ? " decoupled" : "");
     if (data != NULL) {
         TRMI_TRY(trm_dataset_fingerprint(data, &digest, err));
         trmi_text_printf(text, ",\"data\":\"%lld samples, digest %016" PRIx64 "\"",

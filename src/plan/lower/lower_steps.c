@@ -346,8 +346,10 @@ static void lower_params(lowering *l, const trmi_roots *roots) {
         int32_t value = roots->params[i], grad = roots->grads[i];
         const trmi_op *leaf = &l->graph->ops[l->graph->values[value].op];
         trmi_param *param = &p->params[i];
-        *param = (trmi_param){
-            .name = leaf->name, .init = leaf->attrs.leaf.init, .remote = leaf->attrs.leaf.remote};
+        *param = (trmi_param){.name = leaf->name,
+                              .init = leaf->attrs.leaf.init,
+                              .undecayed = leaf->attrs.leaf.undecayed,
+                              .remote = leaf->attrs.leaf.remote};
         param->param_buffer = l->at[l->made[value]][value];
         param->grad_axes = roots->grad_axes != NULL ? roots->grad_axes[i] : 0;
         if (grad == 0) {

@@ -118,6 +118,7 @@ typedef struct trmi_param {
     int32_t factor_right; /* ... and [n, columns]; 0 = not in factors */
     bool table;           /* an embedding table whose gradient is dense, but only of lookups */
     trm_init init;
+    bool undecayed; /* without weight decay, whatever its rank */
     /* filled and updated by a parameter server; excluded from update and reduction */
     bool remote;
     int32_t ready_step; /* program step after which its gradient is complete */

@@ -271,22 +271,26 @@ static trm_status bind_one(trmi_remote *r, int32_t variable, dense *d, trm_error
 }
 
 /* Declares a dense variable as a table on the servers, with the graph's initialisation and the
- * optimiser's rule. Weight decay applies as on one device: not to vectors (bias, norm) unless
- * decay_all is set. */
+ * optimiser's rule. Weight decay applies as on one device: not to vectors (bias, norm) and
+ * parameters that the graph excludes, unless decay_all is set. */
 static trm_status declare_dense(trmi_remote *r, dense *d, const trm_placement *placement,
                                 trm_error *err) {
     const trm_program *p = r->compiled->exec->program;
     trm_variable v = trm_exec_variable(r->compiled->exec, d->variable);
     trm_init init = TRM_INIT_ZERO;
+    bool undecayed = false;
     for (int32_t i = 0; i < p->params_count; i++) {
-        init = strcmp(p->params[i].name, v.name) == 0 ? p->params[i].init : init;
+        if (strcmp(p->params[i].name, v.name) == 0) {
+            init = p->params[i].init;
+            undecayed = p->params[i].undecayed;
+        }
     }
     trm_table_options o = {.name = v.name,
                            .width = d->width,
                            .seed = r->seed,
                            .init = trmi_remote_init(init, v.name, &v.shape),
                            .placement = *placement};
-    bool decay = r->optimizer.decay_all || v.shape.rank > 1;
+    bool decay = r->optimizer.decay_all || (v.shape.rank > 1 && !undecayed);
     TRMI_TRY(trmi_remote_rule(&r->optimizer, r->base_rate, decay, false, &o.optimizer, err));
     return trm_ps_client_table(r->client, &o, &d->table, err);
 }
