@@ -110,6 +110,9 @@ END
 # shellcheck disable=SC2086
 "$trireme" bench train gpt2 --context 24 $network --vocabulary 40 --batch-size 4 --repeats 3 --json > out && grep -q '"context":24,' out &&
     grep -q '"tokens_per_second":' out || fail "bench train: $(cat out)"
+"$trireme" bench train gpt2 --preset peer --size tiny --context 64 --batch-size 12 --repeats 3 --json > out && grep -q '"tokens_per_second":' out ||
+    fail "bench train --preset peer: $(cat out)"
+"$trireme" plan gpt2 --size tiny --vocabulary 65 --context 64 --json > out && grep -q '"parameters":809856,' out || fail "tiny: $(cat out)"
 # shellcheck disable=SC2086
 "$trireme" plan gpt2 --context 24 $network --vocabulary 40 --batch-size 4 > out && grep -q "24 tokens" out || fail "plan: $(cat out)"
 "$trireme" export gpt2 --checkpoint a --to safetensors --output a.safetensors > out 2>&1 && "$trireme" inspect a.safetensors > out &&

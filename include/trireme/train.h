@@ -75,18 +75,21 @@ TRM_API trm_node trm_softmax_cross_entropy_expand(trm_graph *graph, trm_node log
 /* How the learning rate falls after warm-up; progress runs from 0 to 1. */
 typedef enum trm_decay {
     TRM_DECAY_CONSTANT,
-    TRM_DECAY_STEP,      /* base * gamma^(number of boundaries passed) */
-    TRM_DECAY_COSINE,    /* from base to end along half a cosine */
-    TRM_DECAY_POLYNOMIAL /* end + (base - end) * (1 - progress)^power */
+    TRM_DECAY_STEP,       /* base * gamma^(number of boundaries passed) */
+    TRM_DECAY_COSINE,     /* from base to end along half a cosine */
+    TRM_DECAY_POLYNOMIAL, /* end + (base - end) * (1 - progress)^power */
+    TRM_DECAY_WSD         /* warm-up, stable, decay: base, at last linearly to end */
 } trm_decay;
 
 /* A schedule of the learning rate: a pure function of the global step. Zero means the default. */
 typedef struct trm_learning_rate {
-    trm_decay decay;      /* form after warm-up */
-    double base;          /* rate after warm-up; must be given */
-    double end;           /* COSINE, POLYNOMIAL: rate at total_steps */
-    double gamma;         /* STEP: factor at each boundary; 0 = 0.1 */
-    int64_t every_steps;  /* STEP: steps between boundaries; 0 = total_steps / 3, at least 1 */
+    trm_decay decay; /* form after warm-up */
+    double base;     /* rate after warm-up; must be given */
+    double end;      /* COSINE, POLYNOMIAL, WSD: rate at total_steps */
+    double gamma;    /* STEP: factor at each boundary; 0 = 0.1 */
+    /* STEP: steps between boundaries; 0 = total_steps / 3, at least 1. WSD: steps of the decay at
+     * the end; 0 = total_steps / 10 */
+    int64_t every_steps;
     double power;         /* POLYNOMIAL: exponent; 0 = 1 */
     int64_t warmup_steps; /* steps of linear rise from warmup_start to base; 0 = none */
     double warmup_start;  /* rate at the start of warm-up */

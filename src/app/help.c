@@ -21,7 +21,7 @@ static void print_models(void) {
     for (int32_t i = 0; trm_recommender_name(i) != NULL; i++) {
         printf(" %s", trm_recommender_name(i));
     }
-    printf("\n");
+    printf("; text gpt2\n");
 }
 
 void app_help_overview(const app_command *commands) {
@@ -212,6 +212,23 @@ static const topic TOPICS[] = {
      "    Without --optimizer: widedeep adagrad 0.05, deepfm and dcnv2 adam 0.001, dlrm adagrad "
      "0.02; batches of 4096.\n"
      "    Evaluations have auc, logloss and calibration (mean prediction / mean label).\n"},
+    {"text",
+     "Language models: gpt2\n"
+     "    --data FILE|DIR with --dataset text, jsonl or tokens; text needs --tokenizer DIR "
+     "(trireme "
+     "tokenizer train),\n"
+     "    --tokens characters or --tokens bytes. --context N is the number of tokens of a sample "
+     "(256).\n"
+     "    --size names a published size; --layers, --width, --heads, --kv-heads, --hidden (4 times "
+     "--width) and --vocabulary (the\n"
+     "    tokenizer's, else 50257) set single numbers. Without --optimizer: adamw, rate 0.0006; "
+     "batches of 12.\n"
+     "    Evaluations have the loss of a token, perplexity, and bits per byte of the text where "
+     "the "
+     "bytes are known.\n"
+     "    trireme train gpt2 --data input.txt --dataset text --tokens characters --context 64 "
+     "--size "
+     "tiny --steps 2000 --output runs/a\n"},
     {"resume", "Stopping and continuing\n"
                "    With --output DIR checkpoints are written to DIR/ckpt-STEP: at the end of each "
                "epoch, or as --save-every-steps and\n"
@@ -254,28 +271,30 @@ static const topic TOPICS[] = {
      "--resume continues with the state of\n"
      "    the servers; after a job that ended well, at any number of servers. More: "
      "docs/guides/from-guide-000.md\n"},
-    {"events", "JSON events of train --json, one a line\n"
-               "    "
-               "{\"event\":\"start\",\"model\":..,\"parameters\":..,\"epoch_steps\":..,\"global_"
-               "step\":..,...}\n"
-               "    "
-               "{\"event\":\"step\",\"epoch\":1,\"step\":1,\"global_step\":1,\"loss\":..,\"images_"
-               "per_second\":..,\"learning_rate\":..}\n"
-               "      (with --loss-scale also \"loss_scale\", \"skipped_updates\")\n"
-               "    "
-               "{\"event\":\"epoch\",\"epoch\":1,\"steps\":..,\"global_step\":..,\"loss\":..,"
-               "\"seconds\":..,\"wait_seconds\":..}\n"
-               "    "
-               "{\"event\":\"eval\",\"epoch\":..,\"loss\":..,\"top1\":..,\"top5\":..,\"samples\":.."
-               ",\"seconds\":..}\n"
-               "    click models: samples_per_second for images_per_second; eval has auc, logloss, "
-               "calibration (bayes_auc, bayes_logloss)\n"
-               "    {\"event\":\"checkpoint\",\"path\":..,\"global_step\":..}\n"
-               "    "
-               "{\"event\":\"done\",\"global_step\":..,\"seconds\":..,\"images_per_second\":..,"
-               "\"peak_bytes\":..}\n"
-               "    {\"event\":\"error\",\"status\":..,\"message\":..,\"exit_code\":..}\n"
-               "    Losses have 9 significant digits, so that equal bits print equal.\n"},
+    {"events",
+     "JSON events of train --json, one a line\n"
+     "    "
+     "{\"event\":\"start\",\"model\":..,\"parameters\":..,\"epoch_steps\":..,\"global_"
+     "step\":..,...}\n"
+     "    "
+     "{\"event\":\"step\",\"epoch\":1,\"step\":1,\"global_step\":1,\"loss\":..,\"images_"
+     "per_second\":..,\"learning_rate\":..}\n"
+     "      (with --loss-scale also \"loss_scale\", \"skipped_updates\")\n"
+     "    "
+     "{\"event\":\"epoch\",\"epoch\":1,\"steps\":..,\"global_step\":..,\"loss\":..,"
+     "\"seconds\":..,\"wait_seconds\":..}\n"
+     "    "
+     "{\"event\":\"eval\",\"epoch\":..,\"loss\":..,\"top1\":..,\"top5\":..,\"samples\":.."
+     ",\"seconds\":..}\n"
+     "    click models: samples_per_second for images_per_second; eval has auc, logloss, "
+     "calibration (bayes_auc, bayes_logloss)\n"
+     "    language models: tokens_per_second; eval has perplexity, bits_per_byte, tokens\n"
+     "    {\"event\":\"checkpoint\",\"path\":..,\"global_step\":..}\n"
+     "    "
+     "{\"event\":\"done\",\"global_step\":..,\"seconds\":..,\"images_per_second\":..,"
+     "\"peak_bytes\":..}\n"
+     "    {\"event\":\"error\",\"status\":..,\"message\":..,\"exit_code\":..}\n"
+     "    Losses have 9 significant digits, so that equal bits print equal.\n"},
 };
 enum { TOPICS_COUNT = sizeof TOPICS / sizeof TOPICS[0] };
 

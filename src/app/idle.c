@@ -63,13 +63,14 @@ static void tell_of_steps(const app_context *app) {
 static void tell_of_training(const app_context *app) {
     const app_options *o = &app->o;
     bool step = is(o->schedule, "step"), polynomial = is(o->schedule, "polynomial");
+    bool wsd = is(o->schedule, "wsd");
     const idle_flag table[] = {
         {"momentum", !has_momentum(o->optimizer), "--optimizer momentum, nesterov and lars"},
         {"betas", strncmp(o->optimizer, "adam", 4) != 0, "--optimizer adam and adamw"},
         {"warmup-start", o->warmup_steps == 0, "--warmup-steps"},
-        {"end-learning-rate", !polynomial && !is(o->schedule, "cosine"),
-         "--schedule cosine and polynomial"},
-        {"decay-steps", !step, "--schedule step"},
+        {"end-learning-rate", !polynomial && !wsd && !is(o->schedule, "cosine"),
+         "--schedule cosine, polynomial and wsd"},
+        {"decay-steps", !step && !wsd, "--schedule step and wsd"},
         {"gamma", !step, "--schedule step"},
         {"power", !polynomial, "--schedule polynomial"},
         {"tuning-file", is(o->backend, "ref"), "--backend onednn"},

@@ -12,9 +12,12 @@
 #include <string.h>
 
 /* the values of GPT-2 (small) where neither flag, checkpoint nor data gives one */
-enum { LAYERS = 12, WIDTH = 768, HEADS = 12, VOCABULARY = 50257 };
+enum { LAYERS = 12, WIDTH = 768, HEADS = 12, VOCABULARY = 50257, POSITIONS = 1024 };
 
 bool app_is_language(const char *model) { return strcmp(model, "gpt2") == 0; }
+
+/* Returns `given`, or `otherwise` where it is 0. */
+static int64_t value_or(int64_t given, int64_t otherwise) { return given > 0 ? given : otherwise; }
 
 /* ---- flags ----------------------------------------------------------------------------------- */
 
@@ -83,6 +86,15 @@ void app_language_settle(app_context *app) {
     if (!app_given(p, "learning-rate") && strncmp(o->optimizer, "adam", 4) == 0) {
         o->learning_rate = 6e-4;
     }
+    if (o->click.preset != NULL) { /* peers/gpt_torch.py: the published models, and tiny */
+        bool tiny = o->language.size != NULL && strcmp(o->language.size, "tiny") == 0;
+        o->language.vocabulary = value_or(o->language.vocabulary, tiny ? 65 : VOCABULARY);
+        o->language.positions = o->context_tokens > POSITIONS ? o->context_tokens : POSITIONS;
+        o->betas = app_given(p, "betas") ? o->betas : "0.9,0.95";
+        o->weight_decay = app_given(p, "weight-decay") ? o->weight_decay : 0.1;
+        o->clip_norm = app_given(p, "clip-norm") ? o->clip_norm : 1;
+        o->batch_size = value_or(o->batch_size, 4);
+    }
     o->batch_size = o->batch_size == 0 ? BATCH : o->batch_size;
     o->context_tokens = o->context_tokens == 0 ? TOKENS : o->context_tokens;
     /* ids without a tokenizer: GPT-2's */
@@ -146,9 +158,6 @@ trm_status app_language_random(const app_context *app, int64_t samples, trm_data
 
 /* ---- networks -------------------------------------------------------------------------------- */
 
-/* Returns `given`, or `otherwise` where it is 0. */
-static int64_t value_or(int64_t given, int64_t otherwise) { return given > 0 ? given : otherwise; }
-
 /* Contract in app.h. */
 trm_status app_language_network_of(const app_context *app, trm_dataset *data,
                                    app_language_network *n, trm_error *err) {
@@ -167,7 +176,12 @@ trm_status app_language_network_of(const app_context *app, trm_dataset *data,
     }
     trm_gpt2_options *o = &n->options;
     *o = (trm_gpt2_options){.layers = LAYERS, .width = WIDTH, .heads = HEADS};
-    trm_status status = f->size != NULL ? trm_gpt2_size(f->size, o, err) : TRM_OK;
+    trm_status status = TRM_OK;
+    if (f->size != NULL && strcmp(f->size, "tiny") == 0) { /* nanoGPT's for CPUs */
+        *o = (trm_gpt2_options){.layers = 4, .width = 128, .heads = 4};
+    } else if (f->size != NULL) {
+        status = trm_gpt2_size(f->size, o, err);
+    }
     const trm_tokenizer *tokenizer = trm_dataset_tokenizer(data);
     o->layers = value_or(f->layers, o->layers);
     o->width = value_or(f->width, o->width);

@@ -26,8 +26,8 @@ GROUP(text_context, NULL, TEXT_CONTEXT);
 
 /* --hidden and --vocabulary are flags of click models too (options_click.c) */
 static const app_flag LANGUAGE[] = {
-    {"size", APP_CHOICE, OPTION(language.size), "small|medium|large|xl",
-     "published size: layers, width and heads (small)", 0, 0},
+    {"size", APP_CHOICE, OPTION(language.size), "small|medium|large|xl|tiny",
+     "published size: layers, width and heads (small); tiny: 4, 128, 4", 0, 0},
     {"layers", APP_INT, OPTION(language.layers), "N", "number of blocks (12)", 1, 4096},
     {"width", APP_INT, OPTION(language.width), "N", "values of a position (768)", 1, 1 << 20},
     {"heads", APP_INT, OPTION(language.heads), "N", "heads of attention (12)", 1, 1 << 16},

@@ -59,7 +59,8 @@ void app_settle_data(app_context *app) {
     }
     app_click_settle(app);
     app_language_settle(app);
-    if (strcmp(o->optimizer, "adamw") == 0 && !app_given(&app->parsed, "weight-decay")) {
+    if (strcmp(o->optimizer, "adamw") == 0 && !app_given(&app->parsed, "weight-decay") &&
+        o->click.preset == NULL) {
         o->weight_decay = 0.01; /* PyTorch's */
     }
     if (o->data != NULL) {

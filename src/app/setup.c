@@ -75,9 +75,9 @@ static trm_status loss_scale_of(const app_options *o, trm_loss_scale_options *ou
 
 /* Returns the schedule of the learning rate. */
 static trm_learning_rate rate_of(const app_options *o) {
-    static const char *const names[] = {"constant", "step", "cosine", "polynomial"};
+    static const char *const names[] = {"constant", "step", "cosine", "polynomial", "wsd"};
     static const trm_decay decays[] = {TRM_DECAY_CONSTANT, TRM_DECAY_STEP, TRM_DECAY_COSINE,
-                                       TRM_DECAY_POLYNOMIAL};
+                                       TRM_DECAY_POLYNOMIAL, TRM_DECAY_WSD};
     trm_learning_rate out = {.base = o->learning_rate,
                              .end = o->end_learning_rate,
                              .gamma = o->gamma,
@@ -257,8 +257,8 @@ trm_status app_model_options(app_context *app, const char *name, trm_dataset *da
     if (app_rank_count(app) > 1 && (status = app_check_split_flags(app, err)) != TRM_OK) {
         return status;
     }
-    if (o->click.preset != NULL && strcmp(name, "widedeep") != 0) {
-        return app_fail(err, TRM_INVALID, "--preset peer is of widedeep");
+    if (o->click.preset != NULL && strcmp(name, "widedeep") != 0 && !language) {
+        return app_fail(err, TRM_INVALID, "--preset peer is of widedeep and gpt2");
     }
     /* jobs with servers refuse such flags before they start a role */
     if (app_rank(app) == 0 && !app_is_job(app)) {

@@ -61,8 +61,8 @@ static const char *precision_name(trm_precision precision) {
 }
 
 static const char *decay_name(trm_decay decay) {
-    static const char *const names[] = {"constant", "step", "cosine", "polynomial"};
-    return (unsigned)decay < 4 ? names[decay] : "unknown";
+    static const char *const names[] = {"constant", "step", "cosine", "polynomial", "wsd"};
+    return (unsigned)decay < 5 ? names[decay] : "unknown";
 }
 
 static void add_number(trmi_text *text, const char *name, double value) {

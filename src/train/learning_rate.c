@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Learning rates as a function of the step: linear warm-up, then one of four decays
+/* Learning rates as a function of the step: linear warm-up, then one of five decays
  * (trireme/train.h). Without state, so that a resumed run continues its schedule from the step
  * number alone. */
 #include "trireme/train.h"
@@ -19,6 +19,16 @@ static double stepped(const trm_learning_rate *rate, double step) {
     }
     double gamma = rate->gamma != 0 ? rate->gamma : 0.1;
     return rate->base * pow(gamma, floor(step / every));
+}
+
+/* Returns the rate of TRM_DECAY_WSD with `left` steps to go. Default: the decay takes a tenth of all
+ * steps. */
+static double stable(const trm_learning_rate *rate, double left) {
+    double decay = (double)rate->every_steps;
+    if (decay <= 0) {
+        decay = (double)(rate->total_steps / 10);
+    }
+    return rate->end + (rate->base - rate->end) * (decay > 0 ? clamp01(left / decay) : 1);
 }
 
 /* Returns the rate of step `step` (from 0). Warm-up rises linearly from warmup_start to base;
@@ -42,6 +52,7 @@ double trm_learning_rate_at(const trm_learning_rate *rate, uint64_t step) {
         double power = rate->power != 0 ? rate->power : 1;
         return rate->end + (rate->base - rate->end) * pow(1 - progress, power);
     }
+    case TRM_DECAY_WSD: return stable(rate, span - at);
     case TRM_DECAY_CONSTANT: break;
     }
     return rate->base;

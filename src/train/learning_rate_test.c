@@ -52,9 +52,27 @@ static void polynomial_is_the_zoo_recipe(void **state) {
     CHECK_CLOSE(trm_learning_rate_at(&r, 17550), 1e-5, 1e-15);
 }
 
+static void stable_rate_decays_at_the_end(void **state) {
+    trm_learning_rate r = {.decay = TRM_DECAY_WSD,
+                           .base = 1,
+                           .end = 0.2,
+                           .every_steps = 20,
+                           .warmup_steps = 10,
+                           .total_steps = 110};
+    CHECK_CLOSE(trm_learning_rate_at(&r, 4), 0.5, 1e-15);
+    CHECK_CLOSE(trm_learning_rate_at(&r, 10), 1, 1e-15);
+    CHECK_CLOSE(trm_learning_rate_at(&r, 90), 1, 1e-15);
+    CHECK_CLOSE(trm_learning_rate_at(&r, 100), 0.6, 1e-15);
+    CHECK_CLOSE(trm_learning_rate_at(&r, 110), 0.2, 1e-15);
+    CHECK_CLOSE(trm_learning_rate_at(&r, 9999), 0.2, 1e-15);
+    r.every_steps = 0; /* 11 steps */
+    CHECK_CLOSE(trm_learning_rate_at(&r, 99), 1, 1e-15);
+    CHECK_CLOSE(trm_learning_rate_at(&r, 104), 0.2 + 0.8 * 6 / 11, 1e-15);
+}
+
 /* A schedule shorter than its warm-up, or without a length, must still give a rate. */
 static void odd_lengths_are_finite(void **state) {
-    for (int decay = 0; decay <= TRM_DECAY_POLYNOMIAL; decay++) {
+    for (int decay = 0; decay <= TRM_DECAY_WSD; decay++) {
         for (int64_t total = 0; total < 6; total++) {
             trm_learning_rate r = {.decay = (trm_decay)decay,
                                    .base = 0.5,
@@ -77,6 +95,7 @@ int main(void) {
         cmocka_unit_test(steps_multiply_by_gamma),
         cmocka_unit_test(cosine_runs_from_base_to_end),
         cmocka_unit_test(polynomial_is_the_zoo_recipe),
+        cmocka_unit_test(stable_rate_decays_at_the_end),
         cmocka_unit_test(odd_lengths_are_finite),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

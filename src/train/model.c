@@ -271,13 +271,13 @@ static trm_status check_rate(const trm_learning_rate *r, trm_error *err) {
     }
     bool finite =
         isfinite(r->end) && isfinite(r->gamma) && isfinite(r->power) && isfinite(r->warmup_start);
-    if ((unsigned)r->decay > TRM_DECAY_POLYNOMIAL || !finite || r->every_steps < 0 ||
+    if ((unsigned)r->decay > TRM_DECAY_WSD || !finite || r->every_steps < 0 ||
         r->warmup_steps < 0 || r->total_steps < 0) {
         return TRMI_FAIL(err, TRM_INVALID,
                          "learning rate: decay %d of %d kinds, boundaries each %lld steps, warm-up "
                          "of %lld, %lld in all: "
                          "nothing below 0 or infinite is possible",
-                         (int)r->decay, TRM_DECAY_POLYNOMIAL + 1, (long long)r->every_steps,
+                         (int)r->decay, TRM_DECAY_WSD + 1, (long long)r->every_steps,
                          (long long)r->warmup_steps, (long long)r->total_steps);
     }
     return TRM_OK;

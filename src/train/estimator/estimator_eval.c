@@ -67,7 +67,7 @@ static void summarise(judge *j, uint64_t step, const trm_evaluation *v) {
                  j->spec->name != NULL ? "_" : "", j->spec->name != NULL ? j->spec->name : "");
         status = trm_events_open(dir, NULL, &j->events, &err);
     }
-    trm_named_scalar values[6] = {{"loss", v->loss}};
+    trm_named_scalar values[7] = {{"loss", v->loss}};
     int64_t count = 1;
     if (v->has_top) {
         values[count++] = (trm_named_scalar){"accuracy", v->top1};
@@ -77,6 +77,9 @@ static void summarise(judge *j, uint64_t step, const trm_evaluation *v) {
         values[count++] = (trm_named_scalar){"auc", v->auc};
         values[count++] = (trm_named_scalar){"logloss", v->logloss};
         values[count++] = (trm_named_scalar){"calibration", v->calibration};
+    }
+    if (v->has_tokens) {
+        values[count++] = (trm_named_scalar){"perplexity", v->perplexity};
     }
     if (status == TRM_OK) {
         status = trm_events_scalars(j->events, (int64_t)step, values, count, &err);
