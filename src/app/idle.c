@@ -142,14 +142,6 @@ void app_warn_idle_flags(const app_context *app, const char *model) {
 /* ---- jobs with parameter servers ------------------------------------------------------------- */
 
 /* Contract in app.h. TF_CONFIG counts if it names servers. */
-bool app_is_job(const app_context *app) {
-    const app_options *o = &app->o;
-    const char *text = getenv("TF_CONFIG");
-    return o->servers > 0 || o->job_name != NULL || o->task_index != NULL || o->ps_hosts != NULL ||
-           o->evaluator || o->evaluator_hosts != NULL ||
-           (text != NULL && strstr(text, "\"ps\"") != NULL);
-}
-
 /* Contract in app.h. The group of flags is the list: a new flag of such jobs is refused without
  * a change here. */
 trm_status app_refuse_job_flags(const app_context *app, trm_error *err) {

@@ -649,3 +649,11 @@ trm_usage app_usage(const app_options *o, trm_usage otherwise) {
            : strcmp(o->usage, "test") == 0  ? TRM_USAGE_TEST
                                             : TRM_USAGE_ALL;
 }
+
+bool app_is_job(const app_context *app) {
+    const app_options *o = &app->o;
+    const char *text = getenv("TF_CONFIG");
+    return o->servers > 0 || o->job_name != NULL || o->task_index != NULL || o->ps_hosts != NULL ||
+           o->evaluator || o->evaluator_hosts != NULL ||
+           (text != NULL && strstr(text, "\"ps\"") != NULL);
+}
