@@ -216,7 +216,7 @@ TRM_API const char *trm_version(void);
 
 /* ==== this machine ========================================================================== */
 
-/* What this machine and this build offer, for programs that report it. */
+/* Hardware of this machine and features of this build, for programs that report them. */
 
 typedef struct trm_machine {
     char cpu[64]; /* model name of the CPU */

@@ -616,7 +616,7 @@ typedef struct trm_random_clicks_options {
 TRM_API TRM_MUST_USE trm_status trm_dataset_random_clicks(const trm_random_clicks_options *options,
                                                           trm_dataset **out, trm_error *err);
 
-/* What the planted probabilities themselves reach, the best possible on average. auc and logloss
+/* Metrics of the planted probabilities: the best that a model can reach on average. auc and logloss
  * are expectations over the labels (their only error is the choice of rows); compare a model on the
  * same rows with the realised ones, which use the rows' labels. */
 typedef struct trm_clicks_bayes {

@@ -149,7 +149,7 @@ typedef struct trm_run_config {
     void *context; /* for `on_evaluated` */
 } trm_run_config;
 
-/* What the job trains on, and for how long. */
+/* The data, the number of steps and the hooks of the training role. */
 typedef struct trm_train_spec {
     trm_input_fn input_fn; /* creates the training set */
     void *params;          /* for `input_fn` */
@@ -178,7 +178,7 @@ typedef struct trm_exporter {
 } trm_exporter;
 enum { TRM_MAX_EXPORTERS = 8 };
 
-/* What the job evaluates on, and how often. */
+/* The data of the evaluator, and how often it evaluates. */
 typedef struct trm_eval_spec {
     trm_input_fn input_fn;   /* creates the test set */
     void *params;            /* for `input_fn` */

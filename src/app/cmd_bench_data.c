@@ -86,7 +86,7 @@ int app_run_bench_data(app_context *app) {
     if (status == TRM_OK) {
         status = app_dataset(app, usage, !test, &data, &err);
     }
-    /* what can be checked has been checked */
+    /* a dry run ends here: all checks have passed */
     if (status == TRM_OK && o->dry_run) {
         trm_dataset_destroy(data);
         free(seconds);

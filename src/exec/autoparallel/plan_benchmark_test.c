@@ -151,7 +151,7 @@ static void who_is_behind_rests_and_the_others_run_until_they_are_told_apart(voi
     assert_true(!trmi_race_settle(&r, 3, 0.01, running) && running[0] && running[1]);
 }
 
-static trmi_plan_selection *with(const double *predicted, const bool *simple, int count) {
+static trmi_plan_selection *make_selection(const double *predicted, const bool *simple, int count) {
     trmi_plan_selection *t = calloc(1, sizeof *t);
     trm_error err;
     trmi_mesh mesh;
@@ -175,7 +175,7 @@ static void a_few_near_the_best_are_run(void **state) {
     (void)state;
     static const double predicted[] = {0.0115, 0.010, 0.0101, 0.0105, 0.0108, 0.0112, 0.0114, 0.02};
     static const bool simple[] = {true, false, false, false, false, false, false, false};
-    trmi_plan_selection *t = with(predicted, simple, 8);
+    trmi_plan_selection *t = make_selection(predicted, simple, 8);
     trmi_trial_narrow(t, 10);
     assert_true(t->count == 5 && t->list[0].predicted == 0.010 && t->list[1].predicted == 0.0105 &&
                 t->list[4].simple);
@@ -190,7 +190,7 @@ static void a_few_near_the_best_are_run(void **state) {
 static int taken(double best, double other, double parallel, double resolution) {
     static const double predicted[] = {1, 1.02, 1.1};
     static const bool simple[] = {false, false, true};
-    trmi_plan_selection *t = with(predicted, simple, 3);
+    trmi_plan_selection *t = make_selection(predicted, simple, 3);
     t->list[0].behind = best;
     t->list[1].behind = other;
     t->list[2].behind = parallel;

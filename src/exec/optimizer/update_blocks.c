@@ -30,7 +30,7 @@ static void add(float *to, const float *from, int64_t count) {
 }
 
 /* Joins the nodes that are complete when class `next` comes; -1: all of them. */
-static void join(stack *s, int64_t next, int64_t count) {
+static void join_nodes(stack *s, int64_t next, int64_t count) {
     while (s->depth > 1) {
         int64_t last = s->class[s->depth - 1];
         int low = height(s->class[s->depth - 2], last);
@@ -49,7 +49,7 @@ static void push(stack *s, const trmi_tree *tree, int64_t count) {
         add(s->sums[s->depth - 1], s->own, count);
         return;
     }
-    join(s, class, count);
+    join_nodes(s, class, count);
     memcpy(s->sums[s->depth], s->own, (size_t)count * sizeof(float));
     s->class[s->depth++] = class;
 }
@@ -74,7 +74,7 @@ static void sum_group(const trmi_tree *tree, const trmi_update_rows *rows, const
         add(s.own, gradients + position * stride, count);
     }
     push(&s, tree, count);
-    join(&s, -1, count);
+    join_nodes(&s, -1, count);
     memcpy(out, s.sums[0], (size_t)count * sizeof(float));
 }
 

@@ -20,7 +20,7 @@ typedef struct forward {
     int64_t thread_floats;
 } forward;
 
-static void measure(forward *f) {
+static void size_blocks(forward *f) {
     trmi_attention_blocks *a = &f->a;
     int64_t most = trmi_max_i64(1, TASK_ROWS / a->group);
     f->chunks = trmi_max_i64(1, trmi_pieces(a->s.queries, most));
@@ -80,7 +80,7 @@ static void attend_block(const task *t, int64_t begin) {
     }
 }
 
-static void finish(const task *t, int64_t head, int64_t i) {
+static void write_query(const task *t, int64_t head, int64_t i) {
     const trmi_attention_blocks *a = &t->f->a;
     int64_t row = head * t->count + i, h = t->g * a->group + head, query = t->first + i;
     float sum = t->sum[row];
@@ -109,7 +109,7 @@ static void run_task(const task *t) {
         attend_block(t, begin);
     }
     for (int64_t i = 0; i < rows; i++) {
-        finish(t, i / t->count, i % t->count);
+        write_query(t, i / t->count, i % t->count);
     }
 }
 
@@ -156,7 +156,7 @@ int64_t trmi_onednn_attention_scratch(trmi_onednn *state, const trm_program *pro
     if (!trmi_attention_blocks_of(program, step, 0, state->threads, &f.a)) {
         return 0;
     }
-    measure(&f);
+    size_blocks(&f);
     return f.thread_floats * 4 * state->threads;
 }
 
@@ -172,7 +172,7 @@ trm_status trmi_onednn_bind_attention(trmi_backend *backend, trmi_kernel *kernel
         return TRM_NOMEM;
     }
     f->a = a;
-    measure(f);
+    size_blocks(f);
     kernel->run = run_attention;
     return TRM_OK;
 }

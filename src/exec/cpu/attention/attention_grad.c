@@ -23,7 +23,7 @@ typedef struct backward {
     int64_t thread_floats;
 } backward;
 
-static void measure(backward *f) {
+static void size_blocks(backward *f) {
     trmi_attention_blocks *a = &f->a;
     f->block = trmi_min_i64(QUERY_TILES * a->isa->mr, a->keys);
     int64_t packed = trmi_attention_packed_floats(a), rows = a->group * a->s.queries;
@@ -45,7 +45,7 @@ typedef struct task {
     float *columns_k, *columns_v, *rows_k, *own_dk, *own_dv, *room;
 } task;
 
-static void divide(task *t, float *at) {
+static void divide_memory(task *t, float *at) {
     const trmi_attention_blocks *a = &t->f->a;
     int64_t packed = trmi_attention_packed_floats(a), rows = a->group * a->s.queries;
     t->sums = at;
@@ -166,7 +166,7 @@ static trm_status run_attention_grad(const trmi_kernel *k, const trmi_kernel_env
         task t = all;
         t.b = i / a->s.kv_heads;
         t.g = i % a->s.kv_heads;
-        divide(&t, scratch + omp_get_thread_num() * f->thread_floats);
+        divide_memory(&t, scratch + omp_get_thread_num() * f->thread_floats);
         run_task(&t);
     }
     return TRM_OK;
@@ -178,7 +178,7 @@ int64_t trmi_onednn_attention_grad_scratch(trmi_onednn *state, const trm_program
     if (!trmi_attention_blocks_of(program, step, 1, state->threads, &f.a)) {
         return 0;
     }
-    measure(&f);
+    size_blocks(&f);
     return f.thread_floats * 4 * state->threads;
 }
 
@@ -200,7 +200,7 @@ trm_status trmi_onednn_bind_attention_grad(trmi_backend *backend, trmi_kernel *k
         return TRM_NOMEM;
     }
     f->a = a;
-    measure(f);
+    size_blocks(f);
     kernel->run = run_attention_grad;
     return TRM_OK;
 }

@@ -5,8 +5,8 @@
 
 enum { PIECE = 4096 };
 
-static void leave(const trmi_gemm_isa *isa, const float *from, int64_t stride, int64_t terms,
-                  int64_t at, int64_t count, void *to, trm_dtype type) {
+static void store_sums(const trmi_gemm_isa *isa, const float *from, int64_t stride, int64_t terms,
+                       int64_t at, int64_t count, void *to, trm_dtype type) {
     float room[PIECE];
     if (type == TRM_FLOAT32) {
         isa->sum((float *)to + at, from + at, stride, terms, count);
@@ -32,7 +32,7 @@ void trmi_splits_join(const trmi_gemm_isa *isa, float *sums, int64_t splits, int
     for (int64_t i = 0; i < trmi_pieces(count, PIECE); i++) {
         int64_t at = i * PIECE, each = trmi_min_i64(PIECE, count - at);
         join_all(isa, sums + at, splits, count, each);
-        leave(isa, sums, count, 1, at, each, to, type);
+        store_sums(isa, sums, count, 1, at, each, to, type);
     }
 }
 
@@ -49,7 +49,7 @@ void trmi_splits_add(const trmi_gemm_isa *isa, float *sums, int64_t splits, int6
 #pragma omp for schedule(static)
     for (int64_t i = 0; i < pieces; i++) {
         int64_t at = i * PIECE;
-        leave(isa, sums, first * count, trmi_min_i64(splits, 2), at,
-              trmi_min_i64(PIECE, count - at), to, type);
+        store_sums(isa, sums, first * count, trmi_min_i64(splits, 2), at,
+                   trmi_min_i64(PIECE, count - at), to, type);
     }
 }

@@ -50,8 +50,8 @@ static trmi_dense_problem problem_of(const expert_state *s, int64_t rows) {
                                 .b_stride = s->ins};
 }
 
-static void measure(expert_state *s, const trm_program *program, const trmi_step *step,
-                    int threads) {
+static void size_memory(expert_state *s, const trm_program *program, const trmi_step *step,
+                        int threads) {
     const trmi_buffer *in[3], *out = &program->buffers[step->outputs[0]];
     for (int i = 0; i < 3; i++) {
         in[i] = &program->buffers[step->inputs[i]];
@@ -166,7 +166,7 @@ static trm_status run_experts(const trmi_kernel *k, const trmi_kernel_env *env, 
 int64_t trmi_onednn_experts_scratch(trmi_onednn *state, const trm_program *program,
                                     const trmi_step *step) {
     expert_state s;
-    measure(&s, program, step, state->threads);
+    size_memory(&s, program, step, state->threads);
     return s.order_bytes + s.first_bytes + s.second_bytes + s.product_bytes;
 }
 
@@ -186,7 +186,7 @@ trm_status trmi_onednn_bind_experts(trmi_backend *backend, trmi_kernel *kernel, 
     if (s == NULL) {
         return TRM_NOMEM;
     }
-    measure(s, kernel->program, kernel->step, trmi_onednn_of(backend)->threads);
+    size_memory(s, kernel->program, kernel->step, trmi_onednn_of(backend)->threads);
     kernel->run = run_experts;
     return TRM_OK;
 }

@@ -77,7 +77,8 @@ static int64_t product_bytes(const loss_state *s) {
     return most;
 }
 
-static void measure(loss_state *s, const trm_program *program, const trmi_step *step, int threads) {
+static void size_memory(loss_state *s, const trm_program *program, const trmi_step *step,
+                        int threads) {
     const trmi_buffer *x = &program->buffers[step->inputs[0]],
                       *w = &program->buffers[step->inputs[1]];
     *s = (loss_state){.kernels = trmi_memory_kernels_best(),
@@ -315,7 +316,7 @@ static trm_status run_loss(const trmi_kernel *k, const trmi_kernel_env *env, trm
 int64_t trmi_onednn_linear_loss_scratch(trmi_onednn *state, const trm_program *program,
                                         const trmi_step *step) {
     loss_state s;
-    measure(&s, program, step, state->threads);
+    size_memory(&s, program, step, state->threads);
     return s.numbers_bytes + 2 * s.x_bytes + s.z_bytes + s.product_bytes;
 }
 
@@ -337,7 +338,7 @@ trm_status trmi_onednn_bind_linear_loss(trmi_backend *backend, trmi_kernel *kern
     if (s == NULL) {
         return TRM_NOMEM;
     }
-    measure(s, kernel->program, kernel->step, trmi_onednn_of(backend)->threads);
+    size_memory(s, kernel->program, kernel->step, trmi_onednn_of(backend)->threads);
     kernel->by_block = kernel->step->over_samples;
     kernel->run = run_loss;
     return TRM_OK;
