@@ -117,6 +117,8 @@ END
 "$trireme" plan gpt2 --context 24 $network --vocabulary 40 --batch-size 4 > out && grep -q "24 tokens" out || fail "plan: $(cat out)"
 "$trireme" export gpt2 --checkpoint a --to safetensors --output a.safetensors > out 2>&1 && "$trireme" inspect a.safetensors > out &&
     grep -q "h.1.attn.c_attn.weight" out || fail "export: $(cat out)"
+"$trireme" export gpt2 --checkpoint a --to onnx --output a.onnx > out 2>&1 && "$trireme" inspect a.onnx > out && grep -q "logits" out ||
+    fail "ONNX: $(cat out)"
 
 # ---- wrong use
 expect 2 "the data has no tokens" train gpt2 --data synth

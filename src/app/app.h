@@ -296,12 +296,13 @@ TRM_MUST_USE trm_status app_language_random(const app_context *app, int64_t samp
  *   error  INVALID */
 TRM_MUST_USE trm_status app_language_network_of(const app_context *app, trm_dataset *data,
                                                 app_language_network *out, trm_error *err);
-/* Builds the graph of a language model up to its loss: the trm_model_options.network of these
- * models. */
+/* Builds the graph of a language model up to its loss, for export up to its logits: the
+ * trm_model_options.network of these models. */
 trm_node app_language_build(trm_graph *graph, const trm_inputs *inputs, void *app_network);
-/* Returns the loss that the network has computed: their trm_model_options.loss. */
-trm_node app_language_loss(trm_graph *graph, trm_node loss, const trm_inputs *inputs,
-                           void *context);
+/* Returns the loss that the network has computed, or adds that of the logits: their
+ * trm_model_options.loss. */
+trm_node app_language_loss(trm_graph *graph, trm_node value, const trm_inputs *inputs,
+                           void *app_network);
 /* Write the "language" object of a checkpoint's description, and read the options back from it. */
 void app_language_describe(const app_network *network, char *text, size_t size);
 void app_language_recall(app_context *app, const char *description);

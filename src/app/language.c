@@ -163,7 +163,8 @@ trm_status app_language_network_of(const app_context *app, trm_dataset *data,
                                    app_language_network *n, trm_error *err) {
     const app_language_flags *f = &app->o.language;
     trm_batch_field field;
-    *n = (app_language_network){.tokenizer = app->o.tokens};
+    *n = (app_language_network){.tokenizer = app->o.tokens,
+                                .keeps_logits = strcmp(app->command->name, "export") == 0};
     for (int32_t i = 0; trm_dataset_field(data, i, &field); i++) {
         if (strcmp(field.name, "tokens") == 0 && field.tensor.shape.rank == 2) {
             n->tokens = field.tensor.shape.dim[1];
@@ -196,20 +197,30 @@ trm_status app_language_network_of(const app_context *app, trm_dataset *data,
     return status;
 }
 
-/* Contract in app.h. The value is the mean cross-entropy: the logits are never kept. */
+/* Contract in app.h. The value is the mean cross-entropy, without logits: those of all tokens are
+ * larger than the rest of the program. */
 trm_node app_language_build(trm_graph *graph, const trm_inputs *inputs, void *context) {
-    const app_network *n = context;
-    return trm_gpt2_loss(graph, trm_inputs_get(inputs, "tokens"), trm_inputs_get(inputs, "targets"),
-                         &n->language.options);
+    const app_language_network *n = &((const app_network *)context)->language;
+    trm_node tokens = trm_inputs_get(inputs, "tokens");
+    return n->keeps_logits
+               ? trm_gpt2(graph, tokens, &n->options)
+               : trm_gpt2_loss(graph, tokens, trm_inputs_get(inputs, "targets"), &n->options);
 }
 
 /* Contract in app.h. */
-trm_node app_language_loss(trm_graph *graph, trm_node loss, const trm_inputs *inputs,
+trm_node app_language_loss(trm_graph *graph, trm_node value, const trm_inputs *inputs,
                            void *context) {
-    (void)graph;
-    (void)inputs;
-    (void)context;
-    return loss;
+    const app_language_network *n = &((const app_network *)context)->language;
+    if (!n->keeps_logits) {
+        return value;
+    }
+    trm_node targets = trm_inputs_get(inputs, "targets");
+    trm_shape shape = trm_node_shape(graph, targets);
+    int64_t rows = trm_shape_count(&shape);
+    return trm_softmax_cross_entropy(
+        graph, trm_reshape(graph, value, trm_shape_of(rows, n->options.vocabulary)),
+        trm_reshape(graph, targets, trm_shape_of(rows)),
+        &(trm_xent_options){.use_ignore_index = true, .ignore_index = -100});
 }
 
 /* ---- checkpoints ----------------------------------------------------------------------------- */

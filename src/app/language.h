@@ -19,6 +19,7 @@ typedef struct app_language_network {
     trm_gpt2_options options; /* complete: layers to vocabulary are not 0 */
     int64_t tokens;           /* of a sample */
     const char *tokenizer;    /* value of --tokens; NULL: not given */
+    bool keeps_logits;        /* the graph ends in logits, for ONNX; else in the loss */
 } app_language_network;
 
 #endif

@@ -275,7 +275,9 @@ trm_status app_model_options(app_context *app, const char *name, trm_dataset *da
                 : language  ? app_language_loss
                 : expand    ? trm_loss_softmax_expand
                             : trm_loss_softmax,
-        .loss_context = recommender || language || expand ? NULL : &network->xent,
+        .loss_context = language                ? (void *)network
+                        : recommender || expand ? NULL
+                                                : &network->xent,
         .optimizer = optimizer,
         .learning_rate = rate_of(o),
         .data = data,
