@@ -379,6 +379,18 @@ static void wrong_gpt2_options_are_answered(void **state) {
     trm_graph_destroy(g);
 }
 
+static void only_parameters_are_excluded_from_decay(void **state) {
+    trm_error err;
+    trm_graph *g;
+    CHECK_OK(trm_graph_create(NULL, &g, &err), err);
+    trm_node w = trm_parameter(g, "w", trm_shape_of(2, 3), TRM_INIT_ZERO);
+    assert_int_equal(trm_exclude_from_decay(g, w).id, w.id);
+    CHECK_OK(trm_graph_check(g, &err), err);
+    assert_int_equal(trm_exclude_from_decay(g, trm_add(g, w, w)).id, 0);
+    CHECK_FAILS(trm_graph_check(g, &err), TRM_INVALID, err, "is no parameter");
+    trm_graph_destroy(g);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(counts_are_torchvisions),
@@ -392,6 +404,7 @@ int main(void) {
         cmocka_unit_test(wrong_tables_of_fields_are_answered),
         cmocka_unit_test(gpt2_is_transformers),
         cmocka_unit_test(wrong_gpt2_options_are_answered),
+        cmocka_unit_test(only_parameters_are_excluded_from_decay),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
