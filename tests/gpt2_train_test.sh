@@ -59,7 +59,14 @@ cmp s1/ckpt-6/model.safetensors s2/ckpt-6/model.safetensors || fail "strict: two
 "$trireme" verify gpt2 $data $network --batch-size 4 -n 2 --steps 2 --launch-dir logs > out 2>&1 && grep -q "agrees with one device" out ||
     fail "verify: $(tail -3 out)"
 # shellcheck disable=SC2086
-"$trireme" train gpt2 $data $network --batch-size 8 -n 2 --ps 1 --mode sync --steps 20 --output ps --launch-dir logs > out 2>&1 || fail "servers: $(tail -3 out)"
+"$trireme" train gpt2 $data $network --batch-size 8 -n 2 --ps 1 --mode sync --weight-decay 0.5 --learning-rate 3e-3 --steps 20 --output ps --launch-dir logs \
+    > out 2>&1 || fail "servers: $(tail -3 out)"
+# shellcheck disable=SC2086
+"$trireme" train gpt2 $data $network --batch-size 16 --weight-decay 0.5 --learning-rate 3e-3 --steps 20 --output alone --quiet > out 2>&1 || fail "alone: $(cat out)"
+for run in ps alone; do
+    "$trireme" eval gpt2 --checkpoint $run --data text.txt --dataset text --json | sed 's/.*"loss":\([0-9.]*\).*/\1/'
+done > out
+awk '{ d = NR == 1 ? $1 : d - $1 } END { exit !(NR == 2 && d < 1e-3 && d > -1e-3) }' out || fail "AdamW on servers beside one process: $(cat out)"
 
 # ---- ids of a tokenizer, bytes, JSON lines
 "$trireme" tokenizer train text.txt --vocabulary 300 --output tokens > out 2>&1 &&

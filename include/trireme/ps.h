@@ -49,11 +49,12 @@ typedef struct trm_row_optimizer {
     float learning_rate;       /* 0 = 0.01 */
     float momentum;            /* 0 = none */
     bool nesterov;             /* w -= lr (g + momentum m) */
+    bool decoupled;            /* Adam: decay acts on w itself (AdamW): w -= lr weight_decay w */
     float beta1, beta2;        /* 0 = 0.9, 0.999 */
     float epsilon;             /* 0 = 1e-10, Adam 1e-8 */
     float initial_accumulator; /* of Adagrad and FTRL (TensorFlow's default is 0.1) */
     float l1, l2, beta;        /* of FTRL; 0 = none */
-    float weight_decay;        /* g += weight_decay w, on touched rows; 0 = none */
+    float weight_decay;        /* g += weight_decay w unless decoupled, on touched rows; 0 = none */
 } trm_row_optimizer;
 
 /* Distributions of initial values. */

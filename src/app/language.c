@@ -81,7 +81,7 @@ void app_language_settle(app_context *app) {
         return;
     }
     if (!app_given(p, "optimizer")) {
-        o->optimizer = app_is_job(app) ? "adam" : "adamw"; /* servers have no decoupled decay */
+        o->optimizer = "adamw";
     }
     if (!app_given(p, "learning-rate") && strncmp(o->optimizer, "adam", 4) == 0) {
         o->learning_rate = 6e-4;

@@ -31,6 +31,12 @@ trm_status trmi_row_optimizer_check(const trm_row_optimizer *in, trm_row_optimiz
                          (int)o.rule, (int)TRM_ROW_FTRL);
     }
     bool adam = o.rule == TRM_ROW_ADAM || o.rule == TRM_ROW_LAZY_ADAM;
+    if (o.decoupled && !adam) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "table '%.40s': decoupled weight decay is of Adam and lazy Adam, not of "
+                         "rule %d",
+                         table, (int)o.rule);
+    }
     o.learning_rate = or_default(o.learning_rate, 0.01f);
     o.beta1 = or_default(o.beta1, 0.9f);
     o.beta2 = or_default(o.beta2, 0.999f);
@@ -64,10 +70,15 @@ void trmi_apply_prepare(const trm_row_optimizer *optimizer, const trmi_tick *tic
     *out = (trmi_apply_args){.optimizer = *optimizer,
                              .rate = optimizer->learning_rate * tick->rate_scale,
                              .gradient_scale = tick->gradient_scale,
+                             .shrink = 1,
                              .correction1 = 1,
                              .correction2 = 1,
                              .decay1 = 1,
                              .decay2 = 1};
+    if (optimizer->decoupled) {
+        out->shrink = (float)(1 - (double)out->rate * (double)optimizer->weight_decay);
+        out->optimizer.weight_decay = 0;
+    }
     double bias1 = 1 - pow((double)optimizer->beta1, (double)tick->tick);
     double bias2 = 1 - pow((double)optimizer->beta2, (double)tick->tick);
     if (optimizer->rule == TRM_ROW_ADAM) {

@@ -20,6 +20,7 @@ typedef struct trmi_tick {
 typedef struct trmi_apply_args {
     trm_row_optimizer optimizer; /* defaults filled in */
     float rate, gradient_scale;
+    float shrink; /* Adam, decoupled decay: w is first multiplied by this; weight_decay is then 0 */
     float correction1, correction2; /* Adam: 1 / (1 - beta^t) of the first and second moment */
     float decay1, decay2;           /* Adam: beta^(ticks without an update), besides beta */
 } trmi_apply_args;

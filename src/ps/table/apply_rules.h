@@ -43,7 +43,7 @@ static inline void RULE(adam)(float *w, float *s, const float *g, int32_t width,
     STORE(s, m);
     STORE(s + width, v);
     V step = m * (a->rate * a->correction1);
-    STORE(w, LOAD(w) - step / (SQRT(v * a->correction2) + a->optimizer.epsilon));
+    STORE(w, LOAD(w) * a->shrink - step / (SQRT(v * a->correction2) + a->optimizer.epsilon));
 }
 
 /* FTRL-Proximal (McMahan et al., 2013): n, z are the slots. */

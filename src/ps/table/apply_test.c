@@ -33,7 +33,7 @@ static void twin(const trm_row_optimizer *o, int t, int width, double *w, double
                  const double *gradient) {
     double mean = 0, g[WIDTH_MAX];
     for (int i = 0; i < width; i++) {
-        g[i] = gradient[i] + o->weight_decay * w[i];
+        g[i] = gradient[i] + (o->decoupled ? 0 : o->weight_decay * w[i]);
         mean += g[i] * g[i] / width;
     }
     if (o->rule == TRM_ROW_ROWWISE_ADAGRAD) {
@@ -56,6 +56,7 @@ static void twin(const trm_row_optimizer *o, int t, int width, double *w, double
         case TRM_ROW_LAZY_ADAM: {
             *a = o->beta1 * *a + (1 - o->beta1) * g[i];
             *b = o->beta2 * *b + (1 - o->beta2) * g[i] * g[i];
+            w[i] -= o->decoupled ? lr * o->weight_decay * w[i] : 0;
             double c1 = 1 - pow(o->beta1, t), c2 = 1 - pow(o->beta2, t);
             w[i] -= o->rule == TRM_ROW_ADAM ? lr / c1 * *a / (sqrt(*b / c2) + o->epsilon)
                                             : lr * sqrt(c2) / c1 * *a / (sqrt(*b) + o->epsilon);
@@ -84,6 +85,7 @@ static void rules_match_their_twins(void **state) {
                                .learning_rate = 0.07f,
                                .momentum = 0.9f,
                                .nesterov = rule == TRM_ROW_MOMENTUM,
+                               .decoupled = rule == TRM_ROW_LAZY_ADAM,
                                .l1 = 0.05f,
                                .l2 = 0.1f,
                                .beta = 1,
@@ -133,6 +135,14 @@ static void rules_match_pytorch(void **state) {
           .beta2 = 0.95f,
           .epsilon = 1e-6f,
           .weight_decay = 0.02f}},
+        {"adamw",
+         {.rule = TRM_ROW_ADAM,
+          .learning_rate = 0.05f,
+          .beta1 = 0.8f,
+          .beta2 = 0.95f,
+          .epsilon = 1e-6f,
+          .decoupled = true,
+          .weight_decay = 0.02f}},
         {"sparse_adam",
          {.rule = TRM_ROW_LAZY_ADAM,
           .learning_rate = 0.05f,
@@ -173,7 +183,7 @@ static void rules_match_pytorch(void **state) {
         lines++;
     }
     fclose(file);
-    assert_int_equal(lines, 30);
+    assert_int_equal(lines, 35);
 }
 
 static void options_out_of_range_are_named(void **state) {

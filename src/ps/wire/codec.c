@@ -206,6 +206,8 @@ trm_status trmi_ps_decode_note(const uint8_t *data, size_t bytes, const trmi_ps_
         tame_bool(raw, offsetof(trm_table_options, round_to_nearest));
         tame_bool(raw,
                   offsetof(trm_table_options, optimizer) + offsetof(trm_row_optimizer, nesterov));
+        tame_bool(raw,
+                  offsetof(trm_table_options, optimizer) + offsetof(trm_row_optimizer, decoupled));
         memcpy(table, raw, sizeof raw);
         table->name = note->text;
     }

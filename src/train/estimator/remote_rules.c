@@ -6,7 +6,7 @@
 
 /* Sets the rule and its constants. Embedding tables use lazy Adam, which updates only the
  * moments of rows in the batch.
- *   error  INVALID: LARS and decoupled weight decay, which need norms or values of whole layers */
+ *   error  INVALID: LARS, which needs norms of whole layers */
 static trm_status kind_of(const trm_optimizer_options *o, bool table, trm_row_optimizer *out,
                           trm_error *err) {
     switch (o->kind) {
@@ -18,13 +18,11 @@ static trm_status kind_of(const trm_optimizer_options *o, bool table, trm_row_op
         out->nesterov = o->kind == TRM_NESTEROV;
         return TRM_OK;
     case TRM_ADAM:
-        if (o->decoupled) {
-            break;
-        }
         out->rule = table ? TRM_ROW_LAZY_ADAM : TRM_ROW_ADAM;
         out->beta1 = (float)o->beta1;
         out->beta2 = (float)o->beta2;
         out->epsilon = (float)o->epsilon;
+        out->decoupled = o->decoupled;
         return TRM_OK;
     case TRM_ADAGRAD:
         out->rule = TRM_ROW_ADAGRAD;
@@ -40,9 +38,8 @@ static trm_status kind_of(const trm_optimizer_options *o, bool table, trm_row_op
     case TRM_LARS: break;
     }
     return TRMI_FAIL(err, TRM_INVALID,
-                     "%s needs whole layers in one place; with parameter servers use momentum, "
-                     "nesterov, sgd, adam, adagrad or ftrl",
-                     o->kind == TRM_LARS ? "the optimizer lars" : "decoupled weight decay");
+                     "the optimizer lars needs whole layers in one place; with parameter servers "
+                     "use momentum, nesterov, sgd, adam, adagrad or ftrl");
 }
 
 /* Contract in remote.h. Clipping by the global norm is refused: no server sees all gradients. */
