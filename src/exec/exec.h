@@ -176,7 +176,7 @@ float trmi_exec_own_loss(const trm_exec *exec);
 
 /* Returns the operator's name of a program step, or "reorder". */
 static inline const char *trmi_step_kind_name(const trmi_step *step) {
-    return step->kind == TRMI_STEP_OP ? trmi_op_table[step->op_kind]->name : "reorder";
+    return step->kind == TRMI_STEP_OP ? trmi_program_ops[step->op_kind]->name : "reorder";
 }
 
 #endif

@@ -65,8 +65,7 @@ static trm_status check_step(const trm_exec *exec, const trmi_kernel_env *env,
                              "NaN or infinity first appears in the %s of '%s' (%s); lower the "
                              "learning rate or clip gradients",
                              step->phase == TRMI_FORWARD ? "output" : "gradient", step->name,
-                             step->kind == TRMI_STEP_OP ? trmi_op_table[step->op_kind]->name
-                                                        : "reorder");
+                             trmi_step_kind_name(step));
         }
     }
     return TRM_OK;

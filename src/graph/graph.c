@@ -181,6 +181,22 @@ static trm_status check_outputs(const trm_graph *graph, int32_t index, trm_error
     return TRM_OK;
 }
 
+/* Copies bytes into the graph's arena; NULL: no memory. */
+static const void *keep(trm_graph *graph, const void *data, size_t bytes) {
+    void *copy = trmi_arena_alloc(&graph->arena, bytes);
+    if (copy != NULL && bytes > 0) {
+        memcpy(copy, data, bytes);
+    }
+    return copy;
+}
+
+/* Copies what is attached to an operator into the graph's arena. False: no memory. */
+static bool keep_attached(trm_graph *graph, trmi_attrs *attrs) {
+    const trmi_attachment *from = attrs->attached;
+    attrs->attached = from != NULL ? keep(graph, from, from->bytes) : NULL;
+    return from == NULL || attrs->attached != NULL;
+}
+
 int32_t trmi_graph_add(trm_graph *graph, trmi_op_kind kind, const char *name,
                        const trm_node *inputs, int32_t inputs_count, int32_t outputs,
                        const trmi_attrs *attrs) {
@@ -197,7 +213,7 @@ int32_t trmi_graph_add(trm_graph *graph, trmi_op_kind kind, const char *name,
     }
     op.name = name_of(graph, kind, name);
     op.inputs = trmi_arena_alloc(&graph->arena, (size_t)(inputs_count + 1) * sizeof *op.inputs);
-    if (op.name == NULL || op.inputs == NULL) {
+    if (op.name == NULL || op.inputs == NULL || !keep_attached(graph, &op.attrs)) {
         out_of_memory(&err);
         trmi_graph_fail(graph, &err);
         return 0;
@@ -258,15 +274,6 @@ void trmi_set_output(trm_graph *graph, trmi_op *op, int output, trm_dtype dtype,
     value->shape = shape;
 }
 
-/* Copies bytes into the graph's arena; NULL: no memory. */
-static const void *keep(trm_graph *graph, const void *data, size_t bytes) {
-    void *copy = trmi_arena_alloc(&graph->arena, bytes);
-    if (copy != NULL && bytes > 0) {
-        memcpy(copy, data, bytes);
-    }
-    return copy;
-}
-
 bool trmi_graph_own_attrs(trm_graph *graph, trmi_op_kind kind, trmi_attrs *attrs) {
     if (kind == TRMI_OP_CONSTANT) {
         attrs->constant.data = keep(graph, attrs->constant.data, (size_t)attrs->constant.bytes);
@@ -275,18 +282,6 @@ bool trmi_graph_own_attrs(trm_graph *graph, trmi_op_kind kind, trmi_attrs *attrs
     if ((kind == TRMI_OP_PARAMETER || kind == TRMI_OP_INPUT) && attrs->leaf.keys != NULL) {
         attrs->leaf.keys = trmi_arena_strdup(&graph->arena, attrs->leaf.keys);
         return attrs->leaf.keys != NULL;
-    }
-    if (kind == TRMI_OP_EXCHANGE) {
-        trmi_exchange_attrs what = *attrs->exchange.what;
-        size_t bytes = (size_t)what.members * sizeof(trmi_box);
-        what.has = keep(graph, what.has, bytes);
-        what.wants = keep(graph, what.wants, bytes);
-        attrs->exchange.what = keep(graph, &what, sizeof what);
-        return what.has != NULL && what.wants != NULL && attrs->exchange.what != NULL;
-    }
-    if (kind == TRMI_OP_EXACT_SUM || kind == TRMI_OP_EXACT_ROUND) {
-        attrs->exact.what = keep(graph, attrs->exact.what, sizeof *attrs->exact.what);
-        return attrs->exact.what != NULL;
     }
     return true;
 }
@@ -316,7 +311,7 @@ trm_status trmi_graph_clone(const trm_graph *graph, trm_graph **out, trm_error *
         }
         memcpy(to->inputs, from->inputs, (size_t)from->inputs_count * sizeof *to->inputs);
         to->origin = from->origin != NULL ? trmi_arena_strdup(&copy->arena, from->origin) : NULL;
-        if (!trmi_graph_own_attrs(copy, to->kind, &to->attrs) ||
+        if (!trmi_graph_own_attrs(copy, to->kind, &to->attrs) || !keep_attached(copy, &to->attrs) ||
             (from->origin != NULL && to->origin == NULL)) {
             goto no_memory;
         }

@@ -24,207 +24,148 @@
 typedef enum trmi_op_kind {
     TRMI_OP_NONE = 0,
 #define X(KIND, row) TRMI_OP_##KIND,
+#define Y(KIND, row) X(KIND, row)
 #include "graph/ops.def"
+#undef Y
 #undef X
     TRMI_OP_KINDS
 } trmi_op_kind;
 
 enum { TRMI_OP_OUTPUTS_MAX = 4 };
 
-/* A part of a tensor: [begin, end) in each dimension. rank -1: empty (a scalar has no extents that
+/* A box of elements of a tensor: [begin, end) in each dimension. rank -1: empty (a scalar has no extents that
  * could be empty). */
 typedef struct trmi_box {
     int32_t rank;
     int64_t begin[TRM_MAX_RANK], end[TRM_MAX_RANK];
 } trmi_box;
 
-/* How overlapping parts are combined. */
-typedef enum trmi_combine {
-    TRMI_COMBINE_NONE,
-    TRMI_COMBINE_SUM,
-    TRMI_COMBINE_MAX,
-    TRMI_COMBINE_MIN
-} trmi_combine;
+/* A record that a higher room attaches to an operator. Graph copies its bytes with the operator and
+ * does not read them; the record must not point to memory of a graph. */
+typedef struct trmi_attachment {
+    size_t bytes; /* of the whole record, this member included */
+} trmi_attachment;
 
-/* Attributes of EXCHANGE: which box of one global tensor each member of a group of ranks has and
- * wants. Elements that no member has are zero. Boxes are in coordinates of the global tensor; empty
- * boxes are allowed. */
-typedef struct trmi_exchange_attrs {
-    uint32_t axes; /* mesh axes on which the members differ; 0: this rank alone */
-    int32_t members, self;
-    /* how elements that several members have are combined, in the order of the members; NONE: they
-     * are equal copies; MAX, MIN: each member has everything that any member wants */
-    trmi_combine combine;
-    /* box of the input tensor of this rank; has[self] lies inside */
-    trmi_box held;
-    const trmi_box *has, *wants; /* [members]; in the graph's arena */
-} trmi_exchange_attrs;
-
-/* Attributes of an operator; its kind determines the member. */
-typedef union trmi_attrs {
-    struct {
-        trm_init init;
-        bool trainable;
-        bool undecayed; /* parameter: without weight decay (trm_exclude_from_decay) */
-        /* parameter: a parameter server fills it before each training step (graph/detach.h) */
-        bool remote;
-        /* rows of a table: name of the integer input that holds their ids; NULL = unknown */
-        const char *keys;
-    } leaf;
-    struct {
-        const void *data; /* in the graph's arena */
-        int64_t bytes;
-        bool seed; /* d(loss)/d(loss): the executor writes the loss scale here */
-    } constant;
-    struct {
-        int64_t stride[2], dilation[2], pad[4], groups; /* pad: top, bottom, left, right */
-        int64_t shape[4]; /* gradients: shape of the result (x or w) */
-    } conv;
-    struct {
-        bool transpose_a, transpose_b;
-        bool relu;         /* LINEAR: a fused ReLU follows */
-        bool inputs_first; /* LINEAR: weights are [I, O] */
-        /* MATMUL: computes only these columns of B'; columns 0 = all */
-        int64_t begin, columns;
-    } matmul; /* LINEAR too */
-    struct {
-        double epsilon, momentum;
-        bool relu;     /* fused kinds */
-        bool residual; /* fused kinds */
-        /* NORM_ACT_GRAD: the ReLU mask is computed from y, which is then an input */
-        bool from_y;
-        /* mesh axes over which statistics are combined; 0 = of this rank only */
-        uint32_t sync;
-    } norm;
-    struct {
-        double epsilon;
-    } layer_norm; /* RMS_NORM too */
-    struct {
-        bool tanh; /* the approximation by tanh; else by erf */
-    } gelu;
-    struct {
-        int64_t heads, kv_heads;
-        bool causal;
-        double scale;
-        int64_t begin; /* position among the keys of query 0 */
-    } attention;
-    struct {
-        int64_t columns, k; /* TOP_K: k; TOP_K_GRAD: columns of x */
-    } top_k;
-    struct {
-        bool transposed; /* EXPERT_LINEAR: rows times w instead of w^T, a gradient */
-        int64_t experts; /* EXPERT_GRAD_WEIGHTS: of the result */
-        /* experts here are [begin, begin + those of w or of the result) of `global`, 0 = all; rows
-         * of others give zeros */
-        int64_t begin, global;
-    } expert;
-    struct {
-        double theta;
-        int64_t begin; /* position of row 0 */
-        bool inverse;  /* gradient */
-    } rotary;
-    struct {
-        int64_t kernel[2], stride[2], pad[4];
-        bool count_padding;
-        int64_t shape[4]; /* gradients: the shape of x */
-        /* GLOBAL_AVG_POOL_GRAD: pixels of the mean, 0 = those of the local image */
-        int64_t pixels;
-    } pool;
-    struct {
-        double factor;
-    } scale;
-    struct {
-        double rate;
-        /* selects the stream of random masks: the number of the dropout in its graph */
-        uint64_t key;
-        bool part; /* part of a global tensor: shape of the whole, begin of this part */
-        int64_t begin[TRM_MAX_RANK], global[TRM_MAX_RANK];
-    } dropout;
-    struct {
-        trm_dtype dtype;
-    } cast;
-    struct {
-        trm_shape shape;
-    } shape; /* RESHAPE, BROADCAST, gradients that need a target */
-    struct {
-        int32_t order[TRM_MAX_RANK];
-    } transpose;
-    struct {
-        int32_t axis;
-    } concat;
-    struct {
-        int64_t begin[TRM_MAX_RANK], size[TRM_MAX_RANK];
-    } slice;
-    struct {
-        int64_t before[TRM_MAX_RANK], after[TRM_MAX_RANK];
-        double value;
-    } pad;
-    struct {
-        int64_t classes;
-        double on, off;
-        int64_t begin; /* label of column 0 */
-    } one_hot;
-    struct {
-        uint32_t axes; /* bit i: dimension i is reduced */
-        bool keep_dims;
-    } reduce;
-    struct {
-        double label_smoothing;
-        bool use_ignore_index;
-        int32_t ignore_index;
-        /* if the logits are a part of the classes or samples: mesh axes on which other ranks hold
-         * the other parts */
-        uint32_t sync_classes, sync_samples;
-        /* label of column 0; number of all classes, 0 = the columns of this part */
-        int64_t begin, classes;
-        /* samples of all ranks, if known; then the loss is that of the local samples; 0 = not known
-         */
-        int64_t samples;
-    } xent; /* LINEAR_XENT too */
-    struct {
-        int64_t rows; /* EMBEDDING_GRAD: rows of the table */
-        /* the table is rows [begin, begin + its rows) of `global` rows; other ids give zeros */
-        bool part;
-        int64_t begin, global;
-    } embed;
-    struct {
-        uint32_t axes;        /* mesh axes */
-        trmi_combine combine; /* not NONE */
-    } all_reduce;
-    struct {
-        const trmi_exchange_attrs *what;
-    } exchange;
-    struct {
-        const struct trmi_exact *what; /* EXACT_SUM, EXACT_ROUND */
-    } exact;
-    struct {
-        /* BCE_LOGITS_GRAD: elements of the mean, 0 = those of the local input */
-        int64_t count;
-    } bce;
-    struct {
-        trm_bag_pooling pooling;
-        int64_t rows; /* BAG_POOL_GRAD: number of rows that were pooled */
-        /* the local part is bags [bag, bag + bags), of rows that start at `begin`; offsets and
-         * weights are those of all `global` rows */
-        bool part;
-        int64_t bag, bags, begin, global;
-    } bag;
-    struct {
-        const trm_custom_op *op;
-    } custom;
+/* Attributes of an operator; its kind determines the member of the union. */
+typedef struct trmi_attrs {
+    union {
+        struct {
+            trm_init init;
+            bool trainable;
+            bool undecayed; /* parameter: without weight decay (trm_exclude_from_decay) */
+            /* parameter: a parameter server fills it before each training step (graph/detach.h) */
+            bool remote;
+            /* rows of a table: name of the integer input that holds their ids; NULL = unknown */
+            const char *keys;
+        } leaf;
+        struct {
+            const void *data; /* in the graph's arena */
+            int64_t bytes;
+            bool seed; /* d(loss)/d(loss): the executor writes the loss scale here */
+        } constant;
+        struct {
+            int64_t stride[2], dilation[2], pad[4], groups; /* pad: top, bottom, left, right */
+            int64_t shape[4]; /* gradients: shape of the result (x or w) */
+        } conv;
+        struct {
+            bool transpose_a, transpose_b;
+            bool relu;         /* LINEAR: a fused ReLU follows */
+            bool inputs_first; /* LINEAR: weights are [I, O] */
+            /* MATMUL: computes only these columns of B'; columns 0 = all */
+            int64_t begin, columns;
+        } matmul; /* LINEAR too */
+        struct {
+            double epsilon, momentum;
+            bool relu;     /* fused kinds */
+            bool residual; /* fused kinds */
+            /* NORM_ACT_GRAD: the ReLU mask is computed from y, which is then an input */
+            bool from_y;
+        } norm;
+        struct {
+            double epsilon;
+        } layer_norm; /* RMS_NORM too */
+        struct {
+            bool tanh; /* the approximation by tanh; else by erf */
+        } gelu;
+        struct {
+            int64_t heads, kv_heads;
+            bool causal;
+            double scale;
+            int64_t begin; /* position among the keys of query 0 */
+        } attention;
+        struct {
+            int64_t columns, k; /* TOP_K: k; TOP_K_GRAD: columns of x */
+        } top_k;
+        struct {
+            bool transposed; /* EXPERT_LINEAR: rows times w instead of w^T, a gradient */
+            int64_t experts; /* EXPERT_GRAD_WEIGHTS: of the result */
+        } expert;
+        struct {
+            double theta;
+            int64_t begin; /* position of row 0 */
+            bool inverse;  /* gradient */
+        } rotary;
+        struct {
+            int64_t kernel[2], stride[2], pad[4];
+            bool count_padding;
+            int64_t shape[4]; /* gradients: the shape of x */
+        } pool;
+        struct {
+            double factor;
+        } scale;
+        struct {
+            double rate;
+            /* selects the stream of random masks: the number of the dropout in its graph */
+            uint64_t key;
+        } dropout;
+        struct {
+            trm_dtype dtype;
+        } cast;
+        struct {
+            trm_shape shape;
+        } shape; /* RESHAPE, BROADCAST, gradients that need a target */
+        struct {
+            int32_t order[TRM_MAX_RANK];
+        } transpose;
+        struct {
+            int32_t axis;
+        } concat;
+        struct {
+            int64_t begin[TRM_MAX_RANK], size[TRM_MAX_RANK];
+        } slice;
+        struct {
+            int64_t before[TRM_MAX_RANK], after[TRM_MAX_RANK];
+            double value;
+        } pad;
+        struct {
+            int64_t classes;
+            double on, off;
+        } one_hot;
+        struct {
+            uint32_t axes; /* bit i: dimension i is reduced */
+            bool keep_dims;
+        } reduce;
+        struct {
+            double label_smoothing;
+            bool use_ignore_index;
+            int32_t ignore_index;
+        } xent; /* LINEAR_XENT too */
+        struct {
+            int64_t rows; /* EMBEDDING_GRAD: rows of the table */
+        } embed;
+        struct {
+            trm_bag_pooling pooling;
+            int64_t rows; /* BAG_POOL_GRAD: number of rows that were pooled */
+            /* only `bags` bags are made; offsets and weights are those of more rows and bags */
+            bool some;
+            int64_t bags;
+        } bag;
+        struct {
+            const trm_custom_op *op;
+        } custom;
+    };
+    const trmi_attachment *attached; /* by a higher room; NULL = nothing */
 } trmi_attrs;
-
-/* EXACT_SUM: the sums of an operator as integers of a unit that the largest inputs of all ranks
- * determine, so that no order of additions and no plan changes a bit. EXACT_ROUND: converts the
- * sums to numbers. */
-typedef struct trmi_exact {
-    trmi_op_kind kind; /* the operator whose sums these are */
-    trmi_attrs attrs;  /* its attributes, of this rank's part */
-    trm_shape shape;   /* shape of the local output */
-    int64_t terms;     /* most terms that the whole operator sums for one output */
-    double divide;     /* ROUND: divisor of a mean, else 1 */
-    trm_dtype dtype;   /* ROUND: dtype of the output */
-} trmi_exact;
 
 typedef enum trmi_phase { TRMI_FORWARD, TRMI_BACKWARD } trmi_phase;
 
@@ -255,11 +196,6 @@ enum { TRMI_SCOPES_MAX = 32 };
 struct trm_graph {
     const struct trmi_op_def *const *rows; /* [TRMI_OP_KINDS] what each operator means */
     bool training;
-    /* of a graph to be partitioned: batch norm over the samples of each rank */
-    bool local_norms;
-    /* of a graph to be partitioned (trmi_shard_graph): gradients of large matrices may stay in
-     * factors */
-    bool factored_gradients;
     trmi_arena arena;
     trmi_op *ops;
     int64_t ops_count, ops_capacity;
@@ -366,8 +302,8 @@ trm_status trmi_graph_clone(const trm_graph *graph, trm_graph **out, trm_error *
 /* A graph of the operators in `rows`. trm_graph_create passes the table of all. */
 trm_status trmi_graph_open(const trmi_op_def *const *rows, bool training, trm_graph **out,
                            trm_error *err);
-/* Copies the memory that an operator's attributes point to (constants, boxes, names) into the
- * graph's arena. False: no memory. */
+/* Copies the memory that an operator's attributes point to (constants, names) into the graph's arena.
+ * What is attached is copied when an operator is added. False: no memory. */
 bool trmi_graph_own_attrs(trm_graph *graph, trmi_op_kind kind, trmi_attrs *attrs);
 /* Sums x over the dimensions that broadcasting added, so that the result has `shape`. */
 trm_node trmi_sum_to(trm_graph *graph, trm_node x, const trm_shape *shape);

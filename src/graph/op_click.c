@@ -30,11 +30,11 @@ static bool is_offsets(const trmi_value *v) {
 static trm_status infer_bag(trm_graph *graph, trmi_op *op, trm_error *err) {
     const trmi_value *rows = trmi_input_of(graph, op, 0), *offsets = trmi_input_of(graph, op, 1);
     const trmi_value *weights = trmi_input_of(graph, op, 2);
-    bool weighted = weights != NULL, part = op->attrs.bag.part;
+    bool weighted = weights != NULL, part = op->attrs.bag.some;
     if (rows == NULL || rows->shape.rank != 2 || !is_offsets(offsets) ||
-        (weighted &&
-         (weights->shape.rank != 1 || weights->dtype != TRM_FLOAT32 ||
-          weights->shape.dim[0] != (part ? op->attrs.bag.global : rows->shape.dim[0])))) {
+        (weighted && (weights->shape.rank != 1 || weights->dtype != TRM_FLOAT32 ||
+                      weights->shape.dim[0] < rows->shape.dim[0] ||
+                      (!part && weights->shape.dim[0] != rows->shape.dim[0])))) {
         return fail_bag(graph, op, err);
     }
     trmi_set_output(

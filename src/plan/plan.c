@@ -124,7 +124,7 @@ static trm_status rewrite(trm_program *program, const trmi_plan_options *options
     if (options->shard != NULL) {
         trm_graph *local;
         TRMI_TRY(trmi_pass_run(trmi_pass_dead, options, graph, roots, err));
-        (*graph)->local_norms = options->local_norms;
+        trmi_part_mark(*graph, options->local_norms, false);
         TRMI_TRY(trmi_shard_partition(*graph, options->shard, options->prices, options->rank, roots,
                                       &local, &program->leaves, &program->leaves_count,
                                       options->report, err));
@@ -165,8 +165,7 @@ trm_status trmi_shard_graph(const trm_graph *graph, const trmi_plan_options *giv
         trm_graph_destroy(copy);
         return status;
     }
-    copy->local_norms = options.local_norms;
-    copy->factored_gradients = options.factored_gradients && !options.no_fusion;
+    trmi_part_mark(copy, options.local_norms, options.factored_gradients && !options.no_fusion);
     *out = copy;
     return TRM_OK;
 }

@@ -144,7 +144,7 @@ static int store_message_of(const trm_program *p, const trmi_step *step, int *si
     if (step->kind != TRMI_STEP_OP || step->op_kind != TRMI_OP_EXCHANGE) {
         return -1;
     }
-    bool scatter = step->attrs->exchange.what->combine == TRMI_COMBINE_SUM,
+    bool scatter = trmi_exchange_of(step->attrs)->combine == TRMI_COMBINE_SUM,
          stored = p->buffers[step->inputs[0]].arena == TRMI_ARENA_PARAM;
     const trmi_buffer *whole = &p->buffers[scatter ? step->inputs[0] : step->outputs[0]];
     for (*size = 0; *size < SIZES; ++*size) {

@@ -114,10 +114,12 @@ static trm_status build_operator_graph(const trm_graph *g, const trmi_op *op, co
         }
     }
     trmi_attrs attrs = op->attrs;
+    trmi_op_part part = *trmi_part_of(&op->attrs);
+    attrs.attached = &part.head;
     if (op->kind == TRMI_OP_BAG_POOL) {
-        attrs.bag.part = true;
+        attrs.bag.some = true;
         attrs.bag.bags = s->local_output.dim[0];
-        attrs.bag.global = trmi_input_of(g, op, 0)->shape.dim[0];
+        part.extent = trmi_input_of(g, op, 0)->shape.dim[0];
     }
     int32_t made = trmi_graph_add(to, op->kind, "measured", inputs, op->inputs_count,
                                   op->outputs_count, &attrs);
@@ -157,7 +159,7 @@ static int32_t backward_of(const trm_graph *g, int32_t op, int32_t kinds[BACKWAR
  * (plan/shard/shard_exact.c) that of the operator whose result is summed. */
 static int32_t kind_of_step(const trmi_step *step) {
     bool sums = step->op_kind == TRMI_OP_EXACT_SUM;
-    return sums ? kind_of(step->attrs->exact.what->kind, &step->attrs->exact.what->attrs)
+    return sums ? kind_of(trmi_exact_of(step->attrs)->kind, &trmi_exact_of(step->attrs)->attrs)
                 : kind_of(step->op_kind, step->attrs);
 }
 

@@ -146,7 +146,7 @@ static trm_shape local_shape(const trm_graph *g, const trmi_op *op, const trmi_m
  * `size` is too small. */
 static bool key_of(const trm_graph *g, const trmi_op *op, const trmi_mesh *mesh,
                    const trmi_strategy *s, const trmi_costs *c, char *key, size_t size) {
-    uint64_t h = trmi_hash(TRMI_HASH_BEGIN, &op->attrs, sizeof op->attrs);
+    uint64_t h = trmi_hash(TRMI_HASH_BEGIN, &op->attrs, offsetof(trmi_attrs, attached));
     /* The footprint enters as a power of two: how much of an operator's data stays in the caches
      * depends on little more. */
     int class =

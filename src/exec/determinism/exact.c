@@ -219,7 +219,7 @@ static void sum_reduce(const job *j) {
 
 static void sum_rows(const job *j) { /* EMBEDDING_GRAD */
     int64_t rows = j->what->shape.dim[0], width = j->what->shape.dim[1];
-    int64_t begin = j->what->attrs.embed.part ? j->what->attrs.embed.begin : 0;
+    int64_t begin = j->what->part.begin;
     for (int64_t i = 0; i < trm_shape_count(&j->second.shape); i++) {
         int64_t row = trmi_ref_get_int(&j->second, i) - begin;
         if (row >= 0 && row < rows) {
@@ -310,7 +310,7 @@ static const float *floats_of(const trm_tensor *t, float *copy) {
 static trm_status run_sum(const trmi_kernel *k, const trmi_kernel_env *env, trm_error *err) {
     (void)err;
     const bound *s = k->state;
-    const trmi_exact *what = k->step->attrs->exact.what;
+    const trmi_exact *what = trmi_exact_of(k->step->attrs);
     const float *largest = trmi_kernel_input(k, env, (int)s->largest);
     job j = {.what = what, .sums = trmi_kernel_output(k, env, 0), .loops = loops()};
     memset(j.sums, 0, (size_t)trm_shape_count(&what->shape) * sizeof *j.sums);
@@ -328,7 +328,7 @@ static trm_status run_sum(const trmi_kernel *k, const trmi_kernel_env *env, trm_
 
 static trm_status run_round(const trmi_kernel *k, const trmi_kernel_env *env, trm_error *err) {
     (void)err;
-    const trmi_exact *what = k->step->attrs->exact.what;
+    const trmi_exact *what = trmi_exact_of(k->step->attrs);
     const trmi_buffer *out = trmi_kernel_output_buffer(k, 0);
     const int64_t *sums = trmi_kernel_input(k, env, 0);
     const float *largest = trmi_kernel_input(k, env, 1);
@@ -392,7 +392,7 @@ static trm_status bind_sum(trmi_kernel *k, trm_error *err) {
     k->state = s;
     k->destroy = s != NULL ? destroy : NULL;
     if (fine) {
-        s->sum = sum_of(k->step->attrs->exact.what->kind);
+        s->sum = sum_of(trmi_exact_of(k->step->attrs)->kind);
         s->largest = k->step->inputs_count - 1;
     }
     for (int i = 0; fine && i < s->largest && i < 2; i++) {

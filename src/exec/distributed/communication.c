@@ -163,7 +163,7 @@ static const trm_reduction reduce_of[] = {[TRMI_COMBINE_NONE] = TRM_REDUCTION_NO
 /* ---- EXCHANGE -------------------------------------------------------------------------------- */
 
 typedef struct exchange_state {
-    const trmi_exchange_attrs *what;
+    const trmi_exchange *what;
     /* one collective on the tensors as they lie: ALLGATHERV, REDUCE_SCATTERV; else NONE */
     trm_collective_kind whole;
     trm_dtype dtype;
@@ -176,7 +176,7 @@ typedef struct exchange_state {
 
 static void unpack(const exchange_state *s, int32_t member, const char *in, char *out,
                    char *received) {
-    const trmi_exchange_attrs *what = s->what;
+    const trmi_exchange *what = s->what;
     size_t element = trm_dtype_bytes(s->dtype);
     /* Sums are added to zeros; of extremes, all have all: the first begins. */
     trm_reduction reduce =
@@ -195,7 +195,7 @@ static void unpack(const exchange_state *s, int32_t member, const char *in, char
 
 static trm_status run_exchange(const trmi_kernel *k, const trmi_kernel_env *env, trm_error *err) {
     const exchange_state *s = k->state;
-    const trmi_exchange_attrs *what = s->what;
+    const trmi_exchange *what = s->what;
     int32_t n = what->members;
     size_t element = trm_dtype_bytes(s->dtype);
     char *in = trmi_kernel_input(k, env, 0), *out = trmi_kernel_output(k, env, 0);
@@ -246,15 +246,15 @@ static trm_status run_whole(const trmi_kernel *k, const trmi_kernel_env *env, tr
 }
 
 static void plan_boxes(exchange_state *s, const trmi_buffer *in, const trmi_buffer *out) {
-    const trmi_exchange_attrs *what = s->what;
+    const trmi_exchange *what = s->what;
     int64_t from[TRM_MAX_RANK], to[TRM_MAX_RANK], covered = 0;
     int32_t n = what->members;
-    const trmi_box *wants = &what->wants[what->self];
+    const trmi_box *wants = &trmi_exchange_wants(what)[what->self];
     strides_of(&what->held, in->layout, in->weights, from);
     strides_of(wants, out->layout, out->weights, to);
     for (int32_t m = 0; m < n; m++) {
         trmi_box both;
-        bool takes = trmi_box_intersect(&what->has[m], wants, &both);
+        bool takes = trmi_box_intersect(&trmi_exchange_has(what)[m], wants, &both);
         covered += takes ? trmi_box_count(&both) : 0;
         if (m == what->self) {
             s->has_own = takes;
@@ -267,7 +267,8 @@ static void plan_boxes(exchange_state *s, const trmi_buffer *in, const trmi_buff
             s->recv[m] = walk_of(&both, wants, to, NULL, NULL);
             s->counts[n + m] = trmi_box_count(&both);
         }
-        if (trmi_box_intersect(&what->has[what->self], &what->wants[m], &both)) {
+        if (trmi_box_intersect(&trmi_exchange_has(what)[what->self], &trmi_exchange_wants(what)[m],
+                               &both)) {
             s->send[m] = walk_of(&both, &what->held, from, NULL, NULL);
             s->counts[m] = trmi_box_count(&both);
         }
@@ -303,14 +304,15 @@ static bool in_order(const trmi_box *parts, int32_t count, const trmi_box *whole
 
 /* An all-gather or a reduce-scatter of tensors as they lie needs no packing. Sums that must not
  * depend on the number of ranks keep the order of the exchange. */
-static trm_collective_kind whole_of(const trmi_exchange_attrs *what, const trmi_buffer *in,
+static trm_collective_kind whole_of(const trmi_exchange *what, const trmi_buffer *in,
                                     const trmi_buffer *out) {
     bool reduces = what->combine != TRMI_COMBINE_NONE;
-    const trmi_box *one = reduces ? what->wants : what->has,
-                   *all = reduces ? what->has : what->wants;
+    const trmi_box *one = reduces ? trmi_exchange_wants(what) : trmi_exchange_has(what),
+                   *all = reduces ? trmi_exchange_has(what) : trmi_exchange_wants(what);
     int64_t stride[TRM_MAX_RANK];
     bool same = what->members > 1 && in->layout == out->layout && in->weights == out->weights &&
-                in->dtype == out->dtype && trmi_box_equal(&what->held, &what->has[what->self]);
+                in->dtype == out->dtype &&
+                trmi_box_equal(&what->held, &trmi_exchange_has(what)[what->self]);
     for (int32_t m = 0; same && m < what->members; m++) {
         same = trmi_box_equal(&all[m], &all[0]);
     }
@@ -323,16 +325,17 @@ static trm_collective_kind whole_of(const trmi_exchange_attrs *what, const trmi_
                : TRM_COLLECTIVE_NONE;
 }
 
-static void staging(const trmi_exchange_attrs *what, trm_dtype dtype, int64_t *send,
-                    int64_t *recv) {
+static void staging(const trmi_exchange *what, trm_dtype dtype, int64_t *send, int64_t *recv) {
     trmi_box both;
     *send = *recv = 0;
     for (int32_t m = 0; m < what->members; m++) {
         if (m != what->self) {
-            *send += trmi_box_intersect(&what->has[what->self], &what->wants[m], &both)
+            *send += trmi_box_intersect(&trmi_exchange_has(what)[what->self],
+                                        &trmi_exchange_wants(what)[m], &both)
                          ? trmi_box_count(&both)
                          : 0;
-            *recv += trmi_box_intersect(&what->has[m], &what->wants[what->self], &both)
+            *recv += trmi_box_intersect(&trmi_exchange_has(what)[m],
+                                        &trmi_exchange_wants(what)[what->self], &both)
                          ? trmi_box_count(&both)
                          : 0;
         }
@@ -349,11 +352,12 @@ void trmi_shard_staging(const trm_program *program, bool ordered, int64_t *send,
                           *out = &program->buffers[step->outputs[0]];
         bool exchange = step->kind == TRMI_STEP_OP && step->op_kind == TRMI_OP_EXCHANGE;
         /* run_whole */
-        bool adds = ordered && exchange && step->attrs->exchange.what->combine == TRMI_COMBINE_SUM;
+        bool adds =
+            ordered && exchange && trmi_exchange_of(step->attrs)->combine == TRMI_COMBINE_SUM;
         if (exchange &&
-            (adds || whole_of(step->attrs->exchange.what, in, out) == TRM_COLLECTIVE_NONE)) {
+            (adds || whole_of(trmi_exchange_of(step->attrs), in, out) == TRM_COLLECTIVE_NONE)) {
             int64_t sent, received;
-            staging(step->attrs->exchange.what, in->dtype, &sent, &received);
+            staging(trmi_exchange_of(step->attrs), in->dtype, &sent, &received);
             *send = trmi_max_i64(*send, sent);
             *recv = trmi_max_i64(*recv, received);
         }
@@ -363,7 +367,7 @@ void trmi_shard_staging(const trm_program *program, bool ordered, int64_t *send,
 static void destroy(trmi_kernel *kernel) { trmi_free(kernel->state); }
 
 static trm_status bind_exchange(trmi_kernel *k, trm_error *err) {
-    const trmi_exchange_attrs *what = k->step->attrs->exchange.what;
+    const trmi_exchange *what = trmi_exchange_of(k->step->attrs);
     size_t n = (size_t)what->members;
     exchange_state *s = trmi_alloc(sizeof *s + n * (2 * sizeof(walk) + 5 * sizeof(int64_t)));
     if (s == NULL) {
@@ -381,8 +385,9 @@ static trm_status bind_exchange(trmi_kernel *k, trm_error *err) {
     s->whole = whole_of(what, trmi_kernel_input_buffer(k, 0), trmi_kernel_output_buffer(k, 0));
     if (s->whole != TRM_COLLECTIVE_NONE) {
         for (size_t m = 0; m < n; m++) {
-            s->counts[4 * n + m] = trmi_box_count(
-                what->combine != TRMI_COMBINE_NONE ? &what->wants[m] : &what->has[m]);
+            s->counts[4 * n + m] =
+                trmi_box_count(what->combine != TRMI_COMBINE_NONE ? &trmi_exchange_wants(what)[m]
+                                                                  : &trmi_exchange_has(what)[m]);
         }
         k->run = run_whole;
     }
@@ -392,7 +397,7 @@ static trm_status bind_exchange(trmi_kernel *k, trm_error *err) {
 /* ---- ALL_REDUCE ------------------------------------------------------------------------------ */
 
 static trm_status run_all_reduce(const trmi_kernel *k, const trmi_kernel_env *env, trm_error *err) {
-    const trmi_attrs *a = k->step->attrs;
+    const trmi_exchange *what = trmi_exchange_of(k->step->attrs);
     const trmi_buffer *b = trmi_kernel_output_buffer(k, 0);
     void *in = trmi_kernel_input(k, env, 0), *out = trmi_kernel_output(k, env, 0);
     const trm_collective op = {.kind = TRM_ALLREDUCE,
@@ -400,9 +405,9 @@ static trm_status run_all_reduce(const trmi_kernel *k, const trmi_kernel_env *en
                                .recv = out,
                                .count = trm_shape_count(&b->shape),
                                .dtype = b->dtype,
-                               .reduce = reduce_of[a->all_reduce.combine],
+                               .reduce = reduce_of[what->combine],
                                .tag = k->step->name};
-    return trm_comm_run(env->shard->groups[a->all_reduce.axes].comm, &op, err);
+    return trm_comm_run(env->shard->groups[what->axes].comm, &op, err);
 }
 
 trm_status trmi_shard_bind(trmi_kernel *k, trm_error *err) {

@@ -44,22 +44,24 @@ static void find_needs(const trm_program *p, trmi_shard_run *run, bool used[TRMI
             continue;
         }
         switch (s->op_kind) {
-        case TRMI_OP_ALL_REDUCE: need(run, used, s->attrs->all_reduce.axes, 0); break;
-        case TRMI_OP_EXCHANGE: need(run, used, s->attrs->exchange.what->axes, 0); break;
+        case TRMI_OP_ALL_REDUCE:
+        case TRMI_OP_EXCHANGE: need(run, used, trmi_exchange_of(s->attrs)->axes, 0); break;
         case TRMI_OP_BATCH_NORM:
         case TRMI_OP_NORM_ACT:
         case TRMI_OP_BATCH_NORM_GRAD:
         case TRMI_OP_NORM_ACT_GRAD:
-            need(run, used, s->attrs->norm.sync, 2 * p->buffers[s->inputs[0]].shape.dim[1] + 1);
+            need(run, used, trmi_part_of(s->attrs)->sample_axes,
+                 2 * p->buffers[s->inputs[0]].shape.dim[1] + 1);
             break;
         case TRMI_OP_SOFTMAX_XENT:
-            need(run, used, s->attrs->xent.sync_classes, 3 * p->buffers[s->inputs[0]].shape.dim[0]);
-            need(run, used, s->attrs->xent.sync_samples, 2);
+            need(run, used, trmi_part_of(s->attrs)->class_axes,
+                 3 * p->buffers[s->inputs[0]].shape.dim[0]);
+            need(run, used, trmi_part_of(s->attrs)->sample_axes, 2);
             break;
         case TRMI_OP_LINEAR_XENT:
-            need(run, used, s->attrs->xent.sync_classes,
+            need(run, used, trmi_part_of(s->attrs)->class_axes,
                  2 * trm_shape_count(&p->buffers[s->inputs[2]].shape));
-            need(run, used, s->attrs->xent.sync_samples, 2);
+            need(run, used, trmi_part_of(s->attrs)->sample_axes, 2);
             break;
         default: break;
         }

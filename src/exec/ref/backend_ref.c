@@ -16,13 +16,6 @@ NO_KERNEL(input)
 NO_KERNEL(parameter)
 NO_KERNEL(state)
 NO_KERNEL(constant)
-/* exec/distributed/communication.c binds these. */
-NO_KERNEL(all_reduce)
-NO_KERNEL(exchange)
-/* exec/determinism/exact*.c binds these. */
-NO_KERNEL(largest)
-NO_KERNEL(exact_sum)
-NO_KERNEL(exact_round)
 
 const trmi_ref_kernel trmi_ref_table[TRMI_OP_KINDS] = {
 #define X(KIND, row) [TRMI_OP_##KIND] = trmi_ref_##row,
@@ -89,6 +82,9 @@ static trm_status bind(trmi_backend *backend, trmi_kernel *kernel, trm_error *er
     if (step->kind == TRMI_STEP_REORDER) {
         kernel->run = run_reorder;
         return TRM_OK;
+    }
+    if (trmi_ref_table[step->op_kind] == NULL) {
+        return TRMI_FAIL(err, TRM_UNSUPPORTED, "%s: no active way of training runs it", step->name);
     }
     size_t bytes = sizeof(bound) + (size_t)step->inputs_count * sizeof(trm_tensor);
     bound *views = trmi_alloc(bytes);

@@ -14,9 +14,9 @@
 static trm_status bag_range(const trmi_ref_args *args, int64_t bag, int64_t rows, int64_t *begin,
                             int64_t *end, trm_error *err) {
     const trm_tensor *offsets = &args->inputs[1];
-    bool part = args->attrs->bag.part;
-    rows = part ? args->attrs->bag.global : rows;
-    bag += part ? args->attrs->bag.bag : 0;
+    const trmi_op_part *part = trmi_part_of(args->attrs);
+    rows = part->extent > 0 ? part->extent : rows;
+    bag += part->bag;
     *begin = trmi_ref_get_int(offsets, bag);
     *end = trmi_ref_get_int(offsets, bag + 1);
     if (*begin < 0 || *end < *begin || *end > rows) {
@@ -45,9 +45,7 @@ static double bag_factor(trm_bag_pooling pooling, const trm_tensor *weights, int
 }
 
 /* The first of the `rows` rows that are here. */
-static int64_t first_row(const trmi_ref_args *args) {
-    return args->attrs->bag.part ? args->attrs->bag.begin : 0;
-}
+static int64_t first_row(const trmi_ref_args *args) { return trmi_part_of(args->attrs)->begin; }
 
 trm_status trmi_ref_bag_pool(const trmi_ref_args *args, trm_error *err) {
     const trm_tensor *rows = &args->inputs[0], *weights = &args->inputs[2];

@@ -119,12 +119,13 @@ trm_status trmi_ref_scale(const trmi_ref_args *args, trm_error *err) {
 static int64_t whole_index(const trmi_ref_args *args, int64_t i) {
     const trm_shape *shape = &args->outputs[0].shape;
     int64_t at[TRM_MAX_RANK], index = 0;
-    if (!args->attrs->dropout.part) {
+    const trmi_op_part *part = trmi_part_of(args->attrs);
+    if (part->extents[0] == 0) {
         return i;
     }
     trmi_ref_unravel(shape, i, at);
     for (int32_t d = 0; d < shape->rank; d++) {
-        index = index * args->attrs->dropout.global[d] + at[d] + args->attrs->dropout.begin[d];
+        index = index * part->extents[d] + at[d] + part->at[d];
     }
     return index;
 }

@@ -10,9 +10,8 @@
 trm_status trmi_ref_embedding(const trmi_ref_args *args, trm_error *err) {
     const trm_tensor *table = &args->inputs[0], *ids = &args->inputs[1];
     int64_t rows = table->shape.dim[0], width = table->shape.dim[1];
-    bool part = args->attrs->embed.part;
-    int64_t begin = part ? args->attrs->embed.begin : 0,
-            all = part ? args->attrs->embed.global : rows;
+    const trmi_op_part *part = trmi_part_of(args->attrs);
+    int64_t begin = part->begin, all = part->extent > 0 ? part->extent : rows;
     for (int64_t i = 0; i < trm_shape_count(&ids->shape); i++) {
         int64_t id = trmi_ref_get_int(ids, i), row = id - begin;
         if (id < 0 || id >= all) {
@@ -38,8 +37,7 @@ trm_status trmi_ref_embedding_grad(const trmi_ref_args *args, trm_error *err) {
         trmi_ref_set(table, i, 0);
     }
     for (int64_t i = 0; i < trm_shape_count(&ids->shape); i++) {
-        int64_t id =
-            trmi_ref_get_int(ids, i) - (args->attrs->embed.part ? args->attrs->embed.begin : 0);
+        int64_t id = trmi_ref_get_int(ids, i) - trmi_part_of(args->attrs)->begin;
         for (int64_t j = 0; j < width && id >= 0 && id < table->shape.dim[0]; j++) {
             trmi_ref_set(table, id * width + j,
                          trmi_ref_get(table, id * width + j) + trmi_ref_get(rows, i * width + j));

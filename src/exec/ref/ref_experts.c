@@ -48,8 +48,9 @@ trm_status trmi_ref_top_k_grad(const trmi_ref_args *args, trm_error *err) {
 /* The expert of row r among those that are here; -1: it is elsewhere. error INVALID: there is none */
 static trm_status expert_of(const trmi_ref_args *args, int64_t r, int64_t here, int64_t *expert,
                             trm_error *err) {
-    int64_t all = args->attrs->expert.global > 0 ? args->attrs->expert.global : here;
-    int64_t id = trmi_ref_get_int(&args->inputs[2], r), at = id - args->attrs->expert.begin;
+    const trmi_op_part *part = trmi_part_of(args->attrs);
+    int64_t all = part->extent > 0 ? part->extent : here;
+    int64_t id = trmi_ref_get_int(&args->inputs[2], r), at = id - part->begin;
     if (id < 0 || id >= all) {
         return TRMI_FAIL(err, TRM_INVALID,
                          "expert %" PRId64 " of row %" PRId64 ": 0 to %" PRId64 " expected", id, r,

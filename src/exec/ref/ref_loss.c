@@ -54,7 +54,7 @@ static bool ignored(const trmi_attrs *a, int64_t label) {
 
 /* Returns the number of all classes; z may hold only columns [begin, begin + columns) of them. */
 static int64_t all_classes(const trmi_attrs *a, const trm_tensor *z) {
-    return a->xent.classes > 0 ? a->xent.classes : z->shape.dim[1];
+    return trmi_part_of(a)->extent > 0 ? trmi_part_of(a)->extent : z->shape.dim[1];
 }
 
 /* Computes log-sum-exp, the label's logit and the sum of logits of one row, over the columns of all
@@ -62,8 +62,8 @@ static int64_t all_classes(const trmi_attrs *a, const trm_tensor *z) {
 static trm_status row_numbers(const trmi_ref_args *args, int64_t r, int64_t label, double out[3],
                               trm_error *err) {
     const trm_tensor *z = &args->inputs[0];
-    int64_t columns = z->shape.dim[1], column = label - args->attrs->xent.begin;
-    uint32_t axes = args->attrs->xent.sync_classes;
+    int64_t columns = z->shape.dim[1], column = label - trmi_part_of(args->attrs)->begin;
+    uint32_t axes = trmi_part_of(args->attrs)->class_axes;
     const double *all;
     out[0] = log_sum_exp(z, r, columns);
     out[1] = column >= 0 && column < columns ? trmi_ref_get(z, r * columns + column) : 0;
@@ -111,7 +111,7 @@ static trm_status add_pairs(trmi_norm_sync *sync, const double *values, double *
 /* Adds total and number of samples over the ranks that hold the other samples. */
 static trm_status join_samples(const trmi_ref_args *args, double *total, double *counted,
                                trm_error *err) {
-    uint32_t axes = args->attrs->xent.sync_samples;
+    uint32_t axes = trmi_part_of(args->attrs)->sample_axes;
     const double own[2] = {*total, *counted};
     return axes != 0 ? add_pairs(args->sync[axes], own, total, counted, err) : TRM_OK;
 }
@@ -138,11 +138,11 @@ static trm_status exact_rows(const trmi_ref_args *args, double *numbers, double 
                              trm_error *err) {
     const trm_tensor *z = &args->inputs[0];
     int64_t rows = z->shape.dim[0], columns = z->shape.dim[1];
-    uint32_t axes = args->attrs->xent.sync_classes;
+    uint32_t axes = trmi_part_of(args->attrs)->class_axes;
     trmi_norm_sync *sync = axes != 0 ? args->sync[axes] : NULL;
     double classes = (double)all_classes(args->attrs, z);
     for (int64_t r = 0; r < rows; r++) { /* largest logit, largest magnitude, label's logit */
-        int64_t column = trmi_ref_get_int(&args->inputs[1], r) - args->attrs->xent.begin;
+        int64_t column = trmi_ref_get_int(&args->inputs[1], r) - trmi_part_of(args->attrs)->begin;
         most[r] = -INFINITY;
         most[2 * rows + r] =
             column >= 0 && column < columns ? trmi_ref_get(z, r * columns + column) : 0;
@@ -175,7 +175,7 @@ static trm_status exact_rows(const trmi_ref_args *args, double *numbers, double 
 /* Adds the losses of all rows, with the same bits for any division of the samples over ranks. */
 static trm_status exact_total(const trmi_ref_args *args, const double *losses, int64_t rows,
                               double *total, double *counted, trm_error *err) {
-    uint32_t axes = args->attrs->xent.sync_samples;
+    uint32_t axes = trmi_part_of(args->attrs)->sample_axes;
     trmi_norm_sync *sync = axes != 0 ? args->sync[axes] : NULL;
     double values[2] = {0, *counted};
     for (int64_t r = 0; r < rows; r++) {
@@ -244,8 +244,8 @@ trm_status trmi_ref_softmax_xent(const trmi_ref_args *args, trm_error *err) {
     TRMI_TRY(status);
     double weight = counted > 0 ? 1.0 / counted : 0;
     trmi_ref_set(&args->outputs[0], 0, total * weight);
-    trmi_ref_set(&args->outputs[2], 0,
-                 args->attrs->xent.samples > 0 ? 1.0 / (double)args->attrs->xent.samples : weight);
+    int64_t samples = trmi_part_of(args->attrs)->count;
+    trmi_ref_set(&args->outputs[2], 0, samples > 0 ? 1.0 / (double)samples : weight);
     return TRM_OK;
 }
 
@@ -258,7 +258,7 @@ trm_status trmi_ref_softmax_xent_grad(const trmi_ref_args *args, trm_error *err)
     double s = args->attrs->xent.label_smoothing;
     for (int64_t i = 0; i < trm_shape_count(&z->shape); i++) {
         int64_t label = trmi_ref_get_int(labels, i / columns),
-                k = i % columns + args->attrs->xent.begin;
+                k = i % columns + trmi_part_of(args->attrs)->begin;
         double p = exp(trmi_ref_get(z, i) - trmi_ref_get(&in[3], i / columns));
         double t = s / (double)classes + (k == label ? 1 - s : 0);
         trmi_ref_set(&args->outputs[0], i, ignored(args->attrs, label) ? 0 : scale * (p - t));
@@ -274,7 +274,7 @@ static trm_status linear_row(const trmi_ref_args *args, int64_t r, double *z, do
                              double *at, trm_error *err) {
     const trm_tensor *x = &args->inputs[0], *w = &args->inputs[1];
     int64_t classes = w->shape.dim[0], width = w->shape.dim[1];
-    int64_t column = trmi_ref_get_int(&args->inputs[2], r) - args->attrs->xent.begin;
+    int64_t column = trmi_ref_get_int(&args->inputs[2], r) - trmi_part_of(args->attrs)->begin;
     double most = -INFINITY, sum = 0;
     for (int64_t k = 0; k < classes; k++) {
         z[k] = 0;
@@ -288,10 +288,10 @@ static trm_status linear_row(const trmi_ref_args *args, int64_t r, double *z, do
     }
     *lse = most + log(sum);
     *at = column >= 0 && column < classes ? z[column] : 0;
-    if (args->attrs->xent.sync_classes == 0) {
+    if (trmi_part_of(args->attrs)->class_axes == 0) {
         return TRM_OK;
     }
-    trmi_norm_sync *sync = args->sync[args->attrs->xent.sync_classes];
+    trmi_norm_sync *sync = args->sync[trmi_part_of(args->attrs)->class_axes];
     const double own[2] = {*lse, *at}, *all;
     TRMI_TRY(sync->gather(sync, own, 2, &all, err));
     most = -INFINITY, sum = 0, *at = 0;
@@ -311,7 +311,7 @@ static void linear_row_back(const trmi_ref_args *args, int64_t r, const double *
                             double weight, double *dw) {
     const trm_tensor *x = &args->inputs[0], *w = &args->inputs[1];
     int64_t classes = w->shape.dim[0], width = w->shape.dim[1];
-    int64_t column = trmi_ref_get_int(&args->inputs[2], r) - args->attrs->xent.begin;
+    int64_t column = trmi_ref_get_int(&args->inputs[2], r) - trmi_part_of(args->attrs)->begin;
     for (int64_t i = 0; i < width; i++) {
         double dx = 0;
         for (int64_t k = 0; k < classes; k++) {
@@ -327,7 +327,7 @@ trm_status trmi_ref_linear_xent(const trmi_ref_args *args, trm_error *err) {
     const trm_tensor *w = &args->inputs[1], *labels = &args->inputs[2];
     int64_t classes = w->shape.dim[0], width = w->shape.dim[1];
     int64_t rows = trm_shape_count(&labels->shape);
-    int64_t all = args->attrs->xent.classes > 0 ? args->attrs->xent.classes : classes;
+    int64_t extent = trmi_part_of(args->attrs)->extent, all = extent > 0 ? extent : classes;
     double total = 0, counted = 0, none = 0;
     for (int64_t r = 0; r < rows; r++) {
         int64_t label = trmi_ref_get_int(labels, r);
@@ -341,7 +341,8 @@ trm_status trmi_ref_linear_xent(const trmi_ref_args *args, trm_error *err) {
     }
     TRMI_TRY(join_samples(args, &none, &counted, err));
     double weight = counted > 0 ? 1 / counted : 0;
-    double scale = args->attrs->xent.samples > 0 ? 1.0 / (double)args->attrs->xent.samples : weight;
+    int64_t samples = trmi_part_of(args->attrs)->count;
+    double scale = samples > 0 ? 1.0 / (double)samples : weight;
     double *z = trmi_alloc((size_t)(classes + classes * width + 1) * sizeof *z), *dw = z + classes;
     if (z == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for a reference loss");
@@ -403,8 +404,8 @@ trm_status trmi_ref_bce_logits(const trmi_ref_args *args, trm_error *err) {
 trm_status trmi_ref_bce_logits_grad(const trmi_ref_args *args, trm_error *err) {
     (void)err;
     const trm_tensor *z = &args->inputs[1], *t = &args->inputs[2];
-    int64_t count = trm_shape_count(&z->shape),
-            whole = args->attrs->bce.count > 0 ? args->attrs->bce.count : count;
+    int64_t count = trm_shape_count(&z->shape), whole = trmi_part_of(args->attrs)->count;
+    whole = whole > 0 ? whole : count;
     if (blocks_of(args) != NULL) {
         whole = count / args->norm_sync->blocks * args->norm_sync->size;
     }

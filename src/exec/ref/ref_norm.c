@@ -75,7 +75,7 @@ static double *room_of(trmi_norm_sync *sync, double *own) {
 }
 
 static trmi_norm_sync *sync_of(const trmi_ref_args *args) {
-    uint32_t axes = args->attrs->norm.sync;
+    uint32_t axes = trmi_part_of(args->attrs)->sample_axes;
     return axes != 0 && args->sync != NULL ? args->sync[axes] : args->norm_sync;
 }
 

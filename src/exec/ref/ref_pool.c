@@ -119,7 +119,7 @@ trm_status trmi_ref_global_avg_pool_grad(const trmi_ref_args *args, trm_error *e
     (void)err;
     const trm_tensor *dy = &args->inputs[0], *dx = &args->outputs[0];
     int64_t pixels = dx->shape.dim[2] * dx->shape.dim[3];
-    int64_t whole = args->attrs->pool.pixels > 0 ? args->attrs->pool.pixels : pixels;
+    int64_t count = trmi_part_of(args->attrs)->count, whole = count > 0 ? count : pixels;
     for (int64_t i = 0; i < trm_shape_count(&dx->shape); i++) {
         trmi_ref_set(dx, i, trmi_ref_get(dy, i / pixels) / (double)whole);
     }

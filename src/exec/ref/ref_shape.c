@@ -89,7 +89,7 @@ trm_status trmi_ref_one_hot(const trmi_ref_args *args, trm_error *err) {
     int64_t classes = args->attrs->one_hot.classes;
     for (int64_t i = 0; i < trm_shape_count(&args->outputs[0].shape); i++) {
         bool hot = trmi_ref_get_int(&args->inputs[0], i / classes) ==
-                   i % classes + args->attrs->one_hot.begin;
+                   i % classes + trmi_part_of(args->attrs)->begin;
         trmi_ref_set(&args->outputs[0], i,
                      hot ? args->attrs->one_hot.on : args->attrs->one_hot.off);
     }

@@ -63,11 +63,12 @@ static void keep_own_loss(trm_program *p, const trmi_mesh *mesh) {
         const trmi_step *s = &p->steps[i];
         bool loss = s->kind == TRMI_STEP_OP && s->op_kind == TRMI_OP_SOFTMAX_XENT &&
                     s->outputs[0] != 0 && s->outputs[0] == p->outputs[0];
-        if (loss && s->attrs->xent.sync_classes == 0 && !s->attrs->xent.use_ignore_index &&
+        if (loss && trmi_part_of(s->attrs)->class_axes == 0 && !s->attrs->xent.use_ignore_index &&
             !is_read(p, s->outputs[0]) && !is_asked_for(p, s->outputs[0])) {
-            trmi_attrs *attrs = &p->graph->ops[s->op].attrs;
-            attrs->xent.sync_samples = 0;
-            attrs->xent.samples = p->buffers[s->inputs[0]].shape.dim[0] * trmi_mesh_ranks(mesh);
+            /* a record of the partition, in the arena of the program's graph */
+            trmi_op_part *part = (trmi_op_part *)(uintptr_t)trmi_part_of(s->attrs);
+            part->sample_axes = 0;
+            part->count = p->buffers[s->inputs[0]].shape.dim[0] * trmi_mesh_ranks(mesh);
             p->own_loss = true;
         }
     }

@@ -330,7 +330,7 @@ static bool is_of_lookups(const trm_graph *g, int32_t grad) {
     }
     return op->kind == TRMI_OP_EMBEDDING_GRAD ||
            (op->kind == TRMI_OP_EXACT_ROUND &&
-            op->attrs.exact.what->kind == TRMI_OP_EMBEDDING_GRAD);
+            trmi_exact_of(&op->attrs)->kind == TRMI_OP_EMBEDDING_GRAD);
 }
 
 /* Fills in the parameters: dense, sparse or factored gradients. */

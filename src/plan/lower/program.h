@@ -17,7 +17,7 @@
 #ifndef TRMI_PLAN_PROGRAM_H
 #define TRMI_PLAN_PROGRAM_H
 
-#include "graph/graph_ir.h"
+#include "plan/shard/part.h"
 
 /* Arenas: one block of memory for all buffers of one lifetime. */
 typedef enum trmi_arena_id {

@@ -10,7 +10,7 @@
 
 trm_status trmi_pass_begin(trmi_pass *pass, const trm_graph *from, trm_error *err) {
     *pass = (trmi_pass){.from = from};
-    TRMI_TRY(trm_graph_create(&(trm_graph_options){.training = from->training}, &pass->to, err));
+    TRMI_TRY(trmi_graph_open(from->rows, from->training, &pass->to, err));
     pass->map = calloc((size_t)from->values_count, sizeof *pass->map);
     pass->uses = calloc((size_t)from->values_count, sizeof *pass->uses);
     if (pass->map == NULL || pass->uses == NULL) {

@@ -34,9 +34,9 @@ static int32_t ids_of(const trm_graph *g, int32_t rows) {
     const trmi_op *op = &g->ops[g->values[rows].op];
     bool leaf =
         (op->kind == TRMI_OP_PARAMETER || op->kind == TRMI_OP_INPUT) && op->attrs.leaf.keys != NULL;
-    int32_t ids = leaf ? input_named(g, op->attrs.leaf.keys)
-                  : op->kind == TRMI_OP_EMBEDDING && !op->attrs.embed.part ? op->inputs[1]
-                                                                           : 0;
+    int32_t ids = leaf                            ? input_named(g, op->attrs.leaf.keys)
+                  : op->kind == TRMI_OP_EMBEDDING ? op->inputs[1]
+                                                  : 0;
     const trm_shape *r = &g->values[rows].shape, *k = &g->values[ids].shape;
     return ids != 0 && r->rank == 3 && k->rank == 2 && k->dim[0] == r->dim[0] &&
                    k->dim[1] == r->dim[1]

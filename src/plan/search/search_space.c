@@ -44,7 +44,7 @@ static void key_of(const building *b, const trmi_space_node *node, trmi_text *ke
     trmi_text_printf(key, "%d:", (int)op->kind);
     /* kind and attributes, then inputs, outputs and gradient operators */
     const uint8_t *attrs = (const uint8_t *)&op->attrs;
-    for (size_t i = 0; i < sizeof op->attrs && !trmi_is_leaf(op); i++) {
+    for (size_t i = 0; i < offsetof(trmi_attrs, attached) && !trmi_is_leaf(op); i++) {
         trmi_text_printf(key, "%x", attrs[i]);
     }
     for (int32_t i = 0; i < op->inputs_count; i++) {

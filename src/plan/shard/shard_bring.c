@@ -43,14 +43,18 @@ trm_status trmi_shard_exchange(trmi_sharder *s, int32_t local, uint32_t axes, tr
                                trmi_shard_part has, const void *has_context, trmi_shard_part wants,
                                const void *wants_context, trmi_phase phase, const char *name,
                                int32_t *out, trm_error *err) {
-    trmi_exchange_attrs what = {
-        .axes = axes, .members = trmi_mesh_group(s->mesh, axes), .combine = combine};
-    trmi_box *boxes;
-    TRMI_TRY(TRMI_NEW_IN(err, &s->scratch, boxes, 2 * (size_t)what.members, "to split %s", name));
+    const int32_t members = trmi_mesh_group(s->mesh, axes);
+    size_t bytes = sizeof(trmi_exchange) + 2 * (size_t)members * sizeof(trmi_box);
+    trmi_exchange *what = trmi_arena_alloc(&s->scratch, bytes);
+    if (what == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory to split %s", name);
+    }
+    *what = (trmi_exchange){
+        .head = {.bytes = bytes}, .axes = axes, .members = members, .combine = combine};
     int32_t at[TRMI_MESH_AXES];
     trmi_mesh_coordinates(s->mesh, s->rank, at);
     /* boxes of all members of this rank's group, before and after */
-    for (int32_t m = 0; m < what.members; m++) {
+    for (int32_t m = 0; m < members; m++) {
         int32_t there[TRMI_MESH_AXES], rest = m;
         memcpy(there, at, sizeof there);
         for (int32_t i = s->mesh->axes - 1; i >= 0; i--) {
@@ -60,22 +64,17 @@ trm_status trmi_shard_exchange(trmi_sharder *s, int32_t local, uint32_t axes, tr
             }
         }
         int32_t rank = trmi_mesh_rank(s->mesh, there);
-        what.self = rank == s->rank ? m : what.self;
-        boxes[m] = has(has_context, rank);
-        boxes[what.members + m] = wants(wants_context, rank);
+        what->self = rank == s->rank ? m : what->self;
+        what->boxes[m] = has(has_context, rank);
+        what->boxes[members + m] = wants(wants_context, rank);
     }
-    what.has = boxes;
-    what.wants = boxes + what.members;
     /* `held` is the box of the input itself; an empty box takes the extents of the input */
     const trm_shape *shape = &s->pass.to->values[local].shape;
-    what.held = what.has[what.self];
-    if (trmi_box_count(&what.held) == 0 && trm_shape_count(shape) > 0) {
-        what.held = trmi_box_whole(shape);
+    what->held = what->boxes[what->self];
+    if (trmi_box_count(&what->held) == 0 && trm_shape_count(shape) > 0) {
+        what->held = trmi_box_whole(shape);
     }
-    trmi_attrs attrs = {.exchange = {.what = &what}};
-    if (!trmi_graph_own_attrs(s->pass.to, TRMI_OP_EXCHANGE, &attrs)) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory to split %s", name);
-    }
+    const trmi_attrs attrs = {.attached = &what->head};
     int32_t index = trmi_pass_emit(&s->pass, TRMI_OP_EXCHANGE, phase, name, &local, 1, 1, &attrs);
     if (index == 0) {
         return trm_graph_check(s->pass.to, err);
@@ -136,8 +135,10 @@ static trm_status emit_step(trmi_sharder *s, int32_t value, int32_t local, const
     snprintf(name, sizeof name, "%.200s -> %s", maker->name,
              trmi_spread_text(s->mesh, &step->to, text, sizeof text));
     if (step->move == TRMI_MOVE_ALL_REDUCE) {
-        trmi_attrs attrs = {.all_reduce = {.axes = step->axes,
-                                           .combine = combination_of(s->mesh, from, step->axes)}};
+        const trmi_exchange to = {.head = {.bytes = sizeof to},
+                                  .axes = step->axes,
+                                  .combine = combination_of(s->mesh, from, step->axes)};
+        const trmi_attrs attrs = {.attached = &to.head};
         int32_t index =
             trmi_pass_emit(&s->pass, TRMI_OP_ALL_REDUCE, maker->phase, name, &local, 1, 1, &attrs);
         *out = index == 0 ? 0 : s->pass.to->ops[index].outputs[0];

@@ -16,6 +16,7 @@ typedef struct emission {
     const trmi_strategy *strategy;
     trmi_loops loops;
     trmi_attrs attrs;
+    trmi_op_part part;
     /* factor applied to output 0 afterwards: local / global element count of a mean */
     double factor;
 } emission;
@@ -118,15 +119,14 @@ static void localize_moves(emission *e) {
         break;
     case TRMI_OP_ONE_HOT: {
         trmi_box box = out_box(e, 0);
-        e->attrs.one_hot.begin = box.begin[box.rank - 1];
+        e->part.begin = box.begin[box.rank - 1];
         e->attrs.one_hot.classes = local.dim[local.rank - 1];
         break;
     }
     case TRMI_OP_DROPOUT: {
         trmi_box box = out_box(e, 0);
-        e->attrs.dropout.part = true;
-        memcpy(e->attrs.dropout.begin, box.begin, sizeof box.begin);
-        memcpy(e->attrs.dropout.global, out_shape(e, 0)->dim, sizeof e->attrs.dropout.global);
+        memcpy(e->part.at, box.begin, sizeof box.begin);
+        memcpy(e->part.extents, out_shape(e, 0)->dim, sizeof e->part.extents);
         break;
     }
     default: break;
@@ -139,9 +139,8 @@ static void localize_tables(emission *e) {
     const trm_shape *table = gradient ? out_shape(e, 0) : in_shape(e, 0);
     trmi_box box = gradient ? out_box(e, 0) : in_box(e, 0);
     e->attrs.embed.rows = box.end[0] - box.begin[0];
-    e->attrs.embed.part = e->attrs.embed.rows != table->dim[0];
-    e->attrs.embed.begin = box.begin[0];
-    e->attrs.embed.global = table->dim[0];
+    e->part.begin = box.begin[0];
+    e->part.extent = table->dim[0];
 }
 
 /* Adjusts rows and bags of bag pooling. */
@@ -149,11 +148,11 @@ static void localize_bags(emission *e) {
     bool gradient = e->op->kind == TRMI_OP_BAG_POOL_GRAD;
     trmi_box rows = gradient ? out_box(e, 0) : in_box(e, 0),
              bags = gradient ? in_box(e, 0) : out_box(e, 0);
-    e->attrs.bag.part = true;
-    e->attrs.bag.bag = bags.begin[0];
+    e->part.bag = bags.begin[0];
+    e->attrs.bag.some = true;
     e->attrs.bag.bags = bags.end[0] - bags.begin[0];
-    e->attrs.bag.begin = rows.begin[0];
-    e->attrs.bag.global = (gradient ? out_shape(e, 0) : in_shape(e, 0))->dim[0];
+    e->part.begin = rows.begin[0];
+    e->part.extent = (gradient ? out_shape(e, 0) : in_shape(e, 0))->dim[0];
     e->attrs.bag.rows = rows.end[0] - rows.begin[0]; /* read by the gradient only */
 }
 
@@ -202,34 +201,33 @@ static void localize(emission *e) {
     case TRMI_OP_NORM_ACT:
     case TRMI_OP_BATCH_NORM_GRAD:
     case TRMI_OP_NORM_ACT_GRAD:
-        e->attrs.norm.sync = trmi_letters_mask(letters, trmi_norm_loops(e->s->from));
+        e->part.sample_axes = trmi_letters_mask(letters, trmi_norm_loops(e->op));
         break;
     case TRMI_OP_SOFTMAX_XENT:
     case TRMI_OP_SOFTMAX_XENT_GRAD: {
         trmi_box box = in_box(e, z);
-        e->attrs.xent.sync_classes = trmi_letters_mask(letters, "k");
-        e->attrs.xent.sync_samples = trmi_letters_mask(letters, "n");
-        e->attrs.xent.begin = box.begin[1];
-        e->attrs.xent.classes = in_shape(e, z)->dim[1];
+        e->part.class_axes = trmi_letters_mask(letters, "k");
+        e->part.sample_axes = trmi_letters_mask(letters, "n");
+        e->part.begin = box.begin[1];
+        e->part.extent = in_shape(e, z)->dim[1];
         break;
     }
     case TRMI_OP_LINEAR_XENT:
-        e->attrs.xent.sync_classes = trmi_letters_mask(letters, "k");
-        e->attrs.xent.sync_samples =
-            trmi_letters_mask(letters, e->loops.letters) & ~e->attrs.xent.sync_classes;
-        e->attrs.xent.begin = in_box(e, 1).begin[0];
-        e->attrs.xent.classes = in_shape(e, 1)->dim[0];
+        e->part.class_axes = trmi_letters_mask(letters, "k");
+        e->part.sample_axes = trmi_letters_mask(letters, e->loops.letters) & ~e->part.class_axes;
+        e->part.begin = in_box(e, 1).begin[0];
+        e->part.extent = in_shape(e, 1)->dim[0];
         break;
     case TRMI_OP_ATTENTION: e->attrs.attention.begin += in_box(e, 0).begin[1]; break;
     case TRMI_OP_ATTENTION_GRAD: e->attrs.attention.begin += in_box(e, 1).begin[1]; break;
     case TRMI_OP_EXPERT_LINEAR:
-        e->attrs.expert.begin = in_box(e, 1).begin[0];
-        e->attrs.expert.global = in_shape(e, 1)->dim[0];
+        e->part.begin = in_box(e, 1).begin[0];
+        e->part.extent = in_shape(e, 1)->dim[0];
         break;
     case TRMI_OP_EXPERT_GRAD_WEIGHTS:
-        e->attrs.expert.begin = out_box(e, 0).begin[0];
-        e->attrs.expert.global = out_shape(e, 0)->dim[0];
-        e->attrs.expert.experts = out_box(e, 0).end[0] - e->attrs.expert.begin;
+        e->part.begin = out_box(e, 0).begin[0];
+        e->part.extent = out_shape(e, 0)->dim[0];
+        e->attrs.expert.experts = out_box(e, 0).end[0] - e->part.begin;
         break;
     case TRMI_OP_ROTARY: e->attrs.rotary.begin += in_box(e, 0).begin[1]; break;
     case TRMI_OP_EMBEDDING:
@@ -245,9 +243,9 @@ static void localize(emission *e) {
     if (e->s->plan->exact) {
         e->factor = 1;
         if (e->op->kind == TRMI_OP_GLOBAL_AVG_POOL_GRAD) {
-            e->attrs.pool.pixels = out_shape(e, 0)->dim[2] * out_shape(e, 0)->dim[3];
+            e->part.count = out_shape(e, 0)->dim[2] * out_shape(e, 0)->dim[3];
         } else if (e->op->kind == TRMI_OP_BCE_LOGITS_GRAD) {
-            e->attrs.bce.count = trm_shape_count(in_shape(e, 1));
+            e->part.count = trm_shape_count(in_shape(e, 1));
         }
     }
 }
@@ -380,8 +378,9 @@ static trm_status emit_exact(emission *e, const int32_t *inputs, int32_t *local,
             e->op->kind == TRMI_OP_CONV2D_GRAD_DATA ? e->attrs.conv.shape : e->attrs.pool.shape;
         shape = trm_shape_of(target[0], target[1], target[2], target[3]);
     }
-    TRMI_TRY(
-        trmi_shard_exact_sum(e->s, e->op, e->strategy, &e->attrs, &shape, inputs, &state, err));
+    TRMI_TRY(trmi_shard_exact_sum(e->s, e->op, e->strategy,
+                                  &(trmi_exact){.attrs = e->attrs, .part = e->part, .shape = shape},
+                                  inputs, &state, err));
     TRMI_TRY(add_halo(e, &state.sums, err));
     int32_t bias =
         e->loops.once > 0 && e->op->inputs_count > e->loops.once ? inputs[e->loops.once] : 0;
@@ -392,6 +391,7 @@ static trm_status emit_exact(emission *e, const int32_t *inputs, int32_t *local,
 static trm_status emit_usual(emission *e, const int32_t *inputs, int32_t *locals, trm_error *err) {
     trmi_sharder *s = e->s;
     const trmi_op *op = e->op;
+    e->attrs.attached = &e->part.head;
     int32_t index = trmi_pass_emit(&s->pass, op->kind, op->phase, op->name, inputs,
                                    op->inputs_count, op->outputs_count, &e->attrs);
     if (index == 0) {
@@ -410,7 +410,13 @@ static trm_status emit_usual(emission *e, const int32_t *inputs, int32_t *locals
 
 trm_status trmi_shard_emit(trmi_sharder *s, const trmi_op *op, const trmi_strategy *strategy,
                            trm_error *err) {
-    emission e = {.s = s, .op = op, .strategy = strategy, .attrs = op->attrs, .factor = 1};
+    emission e = {.s = s,
+                  .op = op,
+                  .strategy = strategy,
+                  .attrs = op->attrs,
+                  .part = trmi_whole_op,
+                  .factor = 1};
+    e.attrs.attached = NULL;
     trmi_loops_of(s->from, op, &e.loops);
     int32_t *inputs;
     TRMI_TRY(TRMI_NEW_IN(err, &s->scratch, inputs, op->inputs_count + 1, "to split %s", op->name));

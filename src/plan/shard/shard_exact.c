@@ -134,9 +134,6 @@ static trm_status emit(trmi_sharder *s, const trmi_op *op, trmi_op_kind kind, co
                        trm_error *err) {
     char name[300];
     snprintf(name, sizeof name, "%.200s %s", op->name, what);
-    if (!trmi_graph_own_attrs(s->pass.to, kind, attrs)) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory to split %s", op->name);
-    }
     int32_t index = trmi_pass_emit(&s->pass, kind, op->phase, name, inputs, count, 1, attrs);
     *out = index == 0 ? 0 : s->pass.to->ops[index].outputs[0];
     return index == 0 ? trm_graph_check(s->pass.to, err) : TRM_OK;
@@ -145,7 +142,8 @@ static trm_status emit(trmi_sharder *s, const trmi_op *op, trmi_op_kind kind, co
 /* Emits an ALL_REDUCE of *value over `axes`; none if there are no axes. */
 static trm_status all_reduce(trmi_sharder *s, const trmi_op *op, const char *what, uint32_t axes,
                              trmi_combine combine, int32_t *value, trm_error *err) {
-    trmi_attrs attrs = {.all_reduce = {.axes = axes, .combine = combine}};
+    const trmi_exchange to = {.head = {.bytes = sizeof to}, .axes = axes, .combine = combine};
+    trmi_attrs attrs = {.attached = &to.head};
     return axes == 0 ? TRM_OK : emit(s, op, TRMI_OP_ALL_REDUCE, what, value, 1, &attrs, value, err);
 }
 
@@ -161,25 +159,25 @@ static uint32_t cut_axes(const trmi_strategy *strategy, int32_t inputs) {
 }
 
 trm_status trmi_shard_exact_sum(trmi_sharder *s, const trmi_op *op, const trmi_strategy *strategy,
-                                const trmi_attrs *attrs, const trm_shape *shape,
-                                const int32_t *inputs, trmi_exact_state *state, trm_error *err) {
+                                const trmi_exact *of, const int32_t *inputs,
+                                trmi_exact_state *state, trm_error *err) {
     int32_t factors = factors_of(op->kind), read = op->inputs_count < 2 ? op->inputs_count : 2,
             given[TRMI_LOOP_TENSORS];
-    trmi_attrs none = {.scale = {0}};
+    trmi_attrs none = {.attached = NULL};
     TRMI_TRY(
         emit(s, op, TRMI_OP_LARGEST, "magnitudes", inputs, factors, &none, &state->largest, err));
     TRMI_TRY(all_reduce(s, op, "all magnitudes", cut_axes(strategy, factors), TRMI_COMBINE_MAX,
                         &state->largest, err));
     int64_t terms = terms_of(s->from, op);
-    state->what = (trmi_exact){.kind = op->kind,
-                               .attrs = *attrs,
-                               .shape = *shape,
-                               .terms = terms,
-                               .divide = is_mean(op->kind) ? (double)terms : 1,
-                               .dtype = s->from->values[op->outputs[0]].dtype};
+    state->what = *of;
+    state->what.head.bytes = sizeof state->what;
+    state->what.kind = op->kind;
+    state->what.terms = terms;
+    state->what.divide = is_mean(op->kind) ? (double)terms : 1;
+    state->what.dtype = s->from->values[op->outputs[0]].dtype;
     memcpy(given, inputs, (size_t)read * sizeof *given);
     given[read] = state->largest;
-    trmi_attrs exact = {.exact = {.what = &state->what}};
+    trmi_attrs exact = {.attached = &state->what.head};
     return emit(s, op, TRMI_OP_EXACT_SUM, "sums", given, read + 1, &exact, &state->sums, err);
 }
 
@@ -197,7 +195,7 @@ trm_status trmi_shard_exact_round(trmi_sharder *s, const trmi_op *op, const trmi
     }
     TRMI_TRY(all_reduce(s, op, "all sums", axes, TRMI_COMBINE_SUM, &state->sums, err));
     const int32_t given[3] = {state->sums, state->largest, bias};
-    trmi_attrs exact = {.exact = {.what = &state->what}};
+    trmi_attrs exact = {.attached = &state->what.head};
     state->what.shape = s->pass.to->values[state->sums].shape;
     int32_t index;
     TRMI_TRY(

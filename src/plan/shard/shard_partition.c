@@ -207,6 +207,9 @@ trm_status trmi_shard_partition(const trm_graph *graph, const trmi_shard_plan *p
     trm_status status = trmi_router_create(&plan->mesh, prices, &s.router, err);
     status = status == TRM_OK ? take_tables(&s, roots, err) : status;
     status = status == TRM_OK ? trmi_pass_begin(&s.pass, graph, err) : status;
+    if (status == TRM_OK) {
+        s.pass.to->rows = trmi_program_ops;
+    }
     status = status == TRM_OK ? trmi_shard_choose(&s, err) : status;
     status = status == TRM_OK ? emit_all(&s, err) : status;
     status = status == TRM_OK ? map_roots(&s, roots, err) : status;

@@ -50,8 +50,8 @@ trmi_box trmi_window_box(const trmi_loops *loops, const trmi_mesh *mesh, const t
                          const trm_shape *out, const trmi_spread *in_spread,
                          const trmi_spread *out_spread, int32_t rank);
 /* Returns the loops over which statistics of a batch norm are combined with other ranks. */
-static inline const char *trmi_norm_loops(const trm_graph *graph) {
-    return graph->local_norms ? "hwuv" : "nhwuv";
+static inline const char *trmi_norm_loops(const trmi_op *norm) {
+    return trmi_part_of(&norm->attrs)->own_norm ? "hwuv" : "nhwuv";
 }
 /* Returns the axes whose letter is one of `loops`, as bits. */
 uint32_t trmi_letters_mask(const char *letters, const char *loops);

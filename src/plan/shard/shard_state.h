@@ -96,11 +96,11 @@ typedef struct trmi_exact_state {
     trmi_exact what;
     int32_t largest, sums; /* local values */
 } trmi_exact_state;
-/* The two halves of an exact operator: exact_sum() computes the integer sums of this rank's part of
- * `shape`; after halos are added, exact_round() sums over all ranks and rounds. bias 0: none. */
+/* The two halves of an exact operator: exact_sum() computes the integer sums of this rank's part
+ * (`of`: its attributes, part and shape); after halos are added, exact_round() sums over all ranks and rounds. bias 0: none. */
 trm_status trmi_shard_exact_sum(trmi_sharder *s, const trmi_op *op, const trmi_strategy *strategy,
-                                const trmi_attrs *attrs, const trm_shape *shape,
-                                const int32_t *inputs, trmi_exact_state *state, trm_error *err);
+                                const trmi_exact *of, const int32_t *inputs,
+                                trmi_exact_state *state, trm_error *err);
 trm_status trmi_shard_exact_round(trmi_sharder *s, const trmi_op *op, const trmi_strategy *strategy,
                                   int32_t bias, trmi_exact_state *state, int32_t *out,
                                   trm_error *err);

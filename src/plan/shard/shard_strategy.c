@@ -215,7 +215,7 @@ static void add_halo(const trm_graph *g, const trmi_op *op, const trmi_loops *l,
 /* Adds the exchange of batch norm statistics: two doubles for each channel, and a count. */
 static void add_statistics(const trm_graph *g, const trmi_op *op, const trmi_mesh *mesh,
                            const char *letters, trmi_strategy *out) {
-    uint32_t axes = trmi_letters_mask(letters, trmi_norm_loops(g));
+    uint32_t axes = trmi_letters_mask(letters, trmi_norm_loops(op));
     int64_t channels = trmi_output_of(g, op, 0)->shape.dim[1], parts = parts_of(mesh, letters, 'c');
     double bytes =
         (double)(2 * ((channels + parts - 1) / parts) + 1) * 8 * trmi_mesh_group(mesh, axes);
@@ -328,7 +328,7 @@ bool trmi_shard_in_factors(const trm_graph *g, const trmi_op *op, const trmi_str
                            int32_t input) {
     bool product =
         op->kind == TRMI_OP_LINEAR || (op->kind == TRMI_OP_MATMUL && !op->attrs.matmul.transpose_a);
-    if (!g->factored_gradients || !product || input != 1 ||
+    if (!trmi_part_of(&op->attrs)->may_factor || !product || input != 1 ||
         trmi_input_of(g, op, 0)->shape.rank != 2) {
         return false;
     }

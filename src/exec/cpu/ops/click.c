@@ -100,17 +100,16 @@ static trm_status check_offsets(const trmi_kernel *k, const bag_view *v, trm_err
 static bag_view view_of(const trmi_kernel *k, const trmi_kernel_env *env, const trm_shape *rows) {
     const trmi_buffer *offsets = trmi_kernel_input_buffer(k, 1);
     const trmi_attrs *attrs = k->step->attrs;
-    bool part = attrs->bag.part;
-    int64_t begin = part ? attrs->bag.begin : 0;
+    const trmi_op_part *part = trmi_part_of(attrs);
     return (bag_view){
         .offsets = trmi_kernel_input(k, env, 1),
         .wide = offsets->dtype == TRM_INT64,
         .weights = trmi_kernel_input_buffer(k, 2) != NULL ? trmi_kernel_input(k, env, 2) : NULL,
-        .bag = part ? attrs->bag.bag : 0,
-        .bags = part ? attrs->bag.bags : offsets->shape.dim[0] - 1,
-        .begin = begin,
-        .end = begin + rows->dim[0],
-        .global = part ? attrs->bag.global : rows->dim[0],
+        .bag = part->bag,
+        .bags = attrs->bag.some ? attrs->bag.bags : offsets->shape.dim[0] - 1,
+        .begin = part->begin,
+        .end = part->begin + rows->dim[0],
+        .global = part->extent > 0 ? part->extent : rows->dim[0],
         .width = rows->dim[1],
         .pooling = attrs->bag.pooling};
 }

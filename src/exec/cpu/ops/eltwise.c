@@ -258,8 +258,8 @@ bool trmi_onednn_plain_supports(trmi_onednn *state, const trm_graph *graph, cons
 trm_status trmi_onednn_bind_dropout(trmi_backend *backend, trmi_kernel *kernel, trm_error *err) {
     (void)backend;
     const trmi_buffer *y = trmi_kernel_output_buffer(kernel, 0);
-    const trmi_attrs *a = kernel->step->attrs;
-    if (!fast_dtype(y->dtype) || a->dropout.part) { /* of a part: by the whole tensor's indices */
+    bool part = trmi_part_of(kernel->step->attrs)->extents[0] > 0;
+    if (!fast_dtype(y->dtype) || part) { /* of a part: by the whole tensor's indices */
         return trmi_memory_unsupported(kernel, err);
     }
     eltwise_state *s = trmi_memory_state(kernel, sizeof *s, err);

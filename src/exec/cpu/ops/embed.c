@@ -39,9 +39,8 @@ static trm_status run_gather(const trmi_kernel *k, const trmi_kernel_env *env, t
     const void *ids = trmi_kernel_input(k, env, 1);
     char *to = trmi_kernel_output(k, env, 0);
     /* this rank holds rows [first, first + rows) of all; ids of other ranks give zeros */
-    bool part = k->step->attrs->embed.part;
-    int64_t first = part ? k->step->attrs->embed.begin : 0,
-            all = part ? k->step->attrs->embed.global : rows;
+    const trmi_op_part *part = trmi_part_of(k->step->attrs);
+    int64_t first = part->begin, all = part->extent > 0 ? part->extent : rows;
 #pragma omp parallel for schedule(static) reduction(min : bad)
     for (int64_t i = 0; i < count; i++) {
         int64_t id = id_at(ids, wide, i) - first;
@@ -89,7 +88,7 @@ static trm_status run_scatter(const trmi_kernel *k, const trmi_kernel_env *env, 
     const float *rows = trmi_kernel_input(k, env, 0);
     const void *ids = trmi_kernel_input(k, env, 1);
     float *to = trmi_kernel_output(k, env, 0);
-    int64_t first = k->step->attrs->embed.part ? k->step->attrs->embed.begin : 0;
+    int64_t first = trmi_part_of(k->step->attrs)->begin;
     const trmi_memory_kernels *kernels = trmi_memory_kernels_best();
 #pragma omp parallel for schedule(static)
     for (int64_t part = 0; part < PARTS; part++) {

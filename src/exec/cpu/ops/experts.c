@@ -84,11 +84,12 @@ static void size_memory(expert_state *s, const trm_program *program, const trmi_
  * elsewhere come last. error INVALID: there is no such expert */
 static trm_status sort_rows(const expert_state *s, const trmi_attrs *a, const int32_t *ids,
                             int64_t *begins, int64_t *order, trm_error *err) {
-    int64_t all = a->expert.global > 0 ? a->expert.global : s->experts;
+    const trmi_op_part *part = trmi_part_of(a);
+    int64_t all = part->extent > 0 ? part->extent : s->experts;
     memset(begins, 0, (size_t)(s->experts + 2) * sizeof *begins);
     for (int pass = 0; pass < 2; pass++) {
         for (int64_t r = 0; r < s->rows; r++) {
-            int64_t at = (int64_t)ids[r] - a->expert.begin;
+            int64_t at = (int64_t)ids[r] - part->begin;
             if (ids[r] < 0 || ids[r] >= all) {
                 return TRMI_FAIL(err, TRM_INVALID,
                                  "expert %d of row %" PRId64 ": 0 to %" PRId64 " expected", ids[r],

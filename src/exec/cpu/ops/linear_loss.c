@@ -121,7 +121,8 @@ static bool ignored(const trmi_attrs *a, int32_t label) {
 }
 
 static int64_t all_classes(const run *r) {
-    return r->a->xent.classes > 0 ? r->a->xent.classes : r->s->classes;
+    int64_t extent = trmi_part_of(r->a)->extent;
+    return extent > 0 ? extent : r->s->classes;
 }
 
 static trm_status count_labels(const run *r, double *counted, trm_error *err) {
@@ -142,10 +143,11 @@ static trm_status count_labels(const run *r, double *counted, trm_error *err) {
 static trm_status add_samples(const run *r, const trmi_kernel_env *env, double *value,
                               trm_error *err) {
     const double own = *value, *all;
-    if (r->a->xent.sync_samples == 0) {
+    uint32_t axes = trmi_part_of(r->a)->sample_axes;
+    if (axes == 0) {
         return TRM_OK;
     }
-    trmi_norm_sync *sync = env->sync[r->a->xent.sync_samples];
+    trmi_norm_sync *sync = env->sync[axes];
     TRMI_TRY(sync->gather(sync, &own, 1, &all, err));
     *value = 0;
     for (int32_t m = 0; m < sync->size; m++) {
@@ -160,7 +162,7 @@ static int64_t block_at(const loss_state *s, int64_t block) {
 }
 static int64_t label_column(const run *r, int64_t row) {
     int32_t label = r->labels[r->begin + row];
-    int64_t column = (int64_t)label - r->a->xent.begin;
+    int64_t column = (int64_t)label - trmi_part_of(r->a)->begin;
     return !ignored(r->a, label) && column >= 0 && column < r->s->classes ? column : -1;
 }
 /* Logits of a row in a block. */
@@ -210,10 +212,11 @@ static void row_numbers(const run *r) {
 /* The same over the ranks that have the other classes. */
 static trm_status join_classes(const run *r, const trmi_kernel_env *env, trm_error *err) {
     const double *all;
-    if (r->a->xent.sync_classes == 0) {
+    uint32_t axes = trmi_part_of(r->a)->class_axes;
+    if (axes == 0) {
         return TRM_OK;
     }
-    trmi_norm_sync *sync = env->sync[r->a->xent.sync_classes];
+    trmi_norm_sync *sync = env->sync[axes];
     int64_t count = PER_ROW * r->rows;
     TRMI_TRY(sync->gather(sync, r->numbers + PER_ROW * r->begin, count, &all, err));
     for (int64_t row = 0; row < r->rows; row++) {
@@ -298,7 +301,8 @@ static trm_status run_loss(const trmi_kernel *k, const trmi_kernel_env *env, trm
     TRMI_TRY(count_labels(&r, &counted, err));
     TRMI_TRY(add_samples(&r, env, &counted, err));
     double by = counted > 0 ? 1 / counted : 0;
-    r.weight = (float)(r.a->xent.samples > 0 ? 1.0 / (double)r.a->xent.samples : by);
+    int64_t samples = trmi_part_of(r.a)->count;
+    r.weight = (float)(samples > 0 ? 1.0 / (double)samples : by);
     for (int64_t c = 0; c < s->chunks; c++) {
         r.begin = trmi_cut_at(s->rows, s->chunks, c);
         r.rows = trmi_cut_at(s->rows, s->chunks, c + 1) - r.begin;

@@ -56,10 +56,10 @@ static bool ignored(const trmi_attrs *a, int32_t label) {
 
 /* Returns the number of all classes; the logits may hold only columns [begin, begin + classes). */
 static int64_t all_classes(const loss_state *s, const trmi_attrs *a) {
-    return a->xent.classes > 0 ? a->xent.classes : s->classes;
+    return trmi_part_of(a)->extent > 0 ? trmi_part_of(a)->extent : s->classes;
 }
 static int64_t column_of(const loss_state *s, const trmi_attrs *a, int32_t label) {
-    int64_t column = (int64_t)label - a->xent.begin;
+    int64_t column = (int64_t)label - trmi_part_of(a)->begin;
     return column >= 0 && column < s->classes ? column : -1;
 }
 
@@ -163,8 +163,9 @@ static trm_status join_samples(const loss_state *s, const trmi_attrs *a, const i
 
 /* Returns the ranks or blocks whose samples are joined; NULL: none. */
 static trmi_norm_sync *sync_of(const trmi_attrs *a, const trmi_kernel_env *env) {
-    if (a->xent.sync_samples != 0) {
-        return env->sync[a->xent.sync_samples];
+    uint32_t axes = trmi_part_of(a)->sample_axes;
+    if (axes != 0) {
+        return env->sync[axes];
     }
     return env->block_numbers != NULL ? env->norm_sync : NULL;
 }
@@ -177,12 +178,13 @@ static trm_status run_xent(const trmi_kernel *k, const trmi_kernel_env *env, trm
     float *loss = trmi_kernel_output(k, env, 0), *lse = trmi_kernel_output(k, env, 1);
     float *weight = trmi_kernel_output(k, env, 2);
     double *numbers = (double *)(void *)env->arena[TRMI_ARENA_SCRATCH];
+    const trmi_op_part *part = trmi_part_of(a);
     trmi_norm_sync *sync = sync_of(a, env);
     int64_t labelled;
     TRMI_TRY(check_labels(s, a, labels, &labelled, err));
     row_numbers(s, a, trmi_kernel_input(k, env, 0), labels, numbers);
-    if (a->xent.sync_classes != 0) {
-        TRMI_TRY(join_classes(s, env->sync[a->xent.sync_classes], numbers, err));
+    if (part->class_axes != 0) {
+        TRMI_TRY(join_classes(s, env->sync[part->class_axes], numbers, err));
     }
     for (int64_t r = 0; lse != NULL && r < s->rows; r++) {
         lse[r] = (float)numbers[PER_ROW * r];
@@ -196,7 +198,7 @@ static trm_status run_xent(const trmi_kernel *k, const trmi_kernel_env *env, trm
         *loss = (float)(sums[0] * by);
     }
     if (weight != NULL) {
-        *weight = (float)(a->xent.samples > 0 ? 1.0 / (double)a->xent.samples : by);
+        *weight = (float)(part->count > 0 ? 1.0 / (double)part->count : by);
     }
     return TRM_OK;
 }

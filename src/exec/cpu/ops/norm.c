@@ -418,7 +418,8 @@ static trm_status run_train(const trmi_kernel *k, const trmi_kernel_env *env, tr
                                  .scale = f.scale,
                                  .shift = f.shift};
     f.pass.stream = streams(s, f.pass.y);
-    trmi_norm_sync *sync = attrs->norm.sync != 0 ? env->sync[attrs->norm.sync] : env->norm_sync;
+    uint32_t axes = trmi_part_of(attrs)->sample_axes;
+    trmi_norm_sync *sync = axes != 0 ? env->sync[axes] : env->norm_sync;
     if (sync != NULL) {
 #pragma omp parallel num_threads(s->threads)
         {
@@ -675,7 +676,8 @@ static trm_status run_gradient(const trmi_kernel *k, const trmi_kernel_env *env,
     f.masks = f.pass.relu && !attrs->norm.from_y;
     f.pass.mean = f.v.mean;
     f.pass.of_dz = f.of_dz, f.pass.of_x = f.of_x, f.pass.constant = f.constant;
-    trmi_norm_sync *sync = attrs->norm.sync != 0 ? env->sync[attrs->norm.sync] : env->norm_sync;
+    uint32_t axes = trmi_part_of(attrs)->sample_axes;
+    trmi_norm_sync *sync = axes != 0 ? env->sync[axes] : env->norm_sync;
     if (sync != NULL) {
 #pragma omp parallel num_threads(s->threads)
         {

@@ -278,6 +278,7 @@ static trm_status run_one_hot(const trmi_kernel *k, const trmi_kernel_env *env, 
     (void)err;
     const trmi_buffer *labels = trmi_kernel_input_buffer(k, 0);
     int64_t rows = trm_shape_count(&labels->shape), classes = k->step->attrs->one_hot.classes;
+    int64_t begin = trmi_part_of(k->step->attrs)->begin;
     float on = (float)k->step->attrs->one_hot.on, off = (float)k->step->attrs->one_hot.off;
     const void *ids = trmi_kernel_input(k, env, 0);
     float *y = trmi_kernel_output(k, env, 0);
@@ -288,7 +289,7 @@ static trm_status run_one_hot(const trmi_kernel *k, const trmi_kernel_env *env, 
         for (int64_t c = 0; c < classes; c++) {
             y[r * classes + c] = off;
         }
-        label -= k->step->attrs->one_hot.begin;
+        label -= begin;
         if (label >= 0 && label < classes) {
             y[r * classes + label] = on;
         }

@@ -1,13 +1,33 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Communication as operators of a partitioned graph, and the operators of exact sums. The partition
- * (plan/shard) adds them after differentiation, so they have no gradients. */
-#include "graph/graph_ir.h"
+/* The operators of programs: those of graph, and those that the partition adds after
+ * differentiation, which have no gradients: communication and exact sums. */
+#include "plan/shard/part.h"
 
 #include "base/error.h"
 
+const trmi_op_part trmi_whole_op = {.head = {.bytes = sizeof trmi_whole_op}};
+
+void trmi_part_mark(trm_graph *graph, bool own_norms, bool factors) {
+    static const trmi_op_part norm = {.head = {.bytes = sizeof norm}, .own_norm = true},
+                              product = {.head = {.bytes = sizeof product}, .may_factor = true};
+    for (int64_t i = 1; i < graph->ops_count; i++) {
+        switch (graph->ops[i].kind) {
+        case TRMI_OP_BATCH_NORM:
+        case TRMI_OP_NORM_ACT:
+        case TRMI_OP_BATCH_NORM_GRAD:
+        case TRMI_OP_NORM_ACT_GRAD:
+            graph->ops[i].attrs.attached = own_norms ? &norm.head : NULL;
+            break;
+        case TRMI_OP_LINEAR:
+        case TRMI_OP_MATMUL: graph->ops[i].attrs.attached = factors ? &product.head : NULL; break;
+        default: break;
+        }
+    }
+}
+
 static trm_status infer_all_reduce(trm_graph *graph, trmi_op *op, trm_error *err) {
     const trmi_value *x = trmi_input_of(graph, op, 0);
-    if (x == NULL || op->attrs.all_reduce.axes == 0) {
+    if (x == NULL || trmi_exchange_of(&op->attrs) == NULL) {
         return TRMI_FAIL(err, TRM_INVALID, "%s: an input and mesh axes expected", op->name);
     }
     trmi_set_output(graph, op, 0, x->dtype, x->shape);
@@ -16,12 +36,12 @@ static trm_status infer_all_reduce(trm_graph *graph, trmi_op *op, trm_error *err
 
 static trm_status infer_exchange(trm_graph *graph, trmi_op *op, trm_error *err) {
     const trmi_value *x = trmi_input_of(graph, op, 0);
-    const trmi_exchange_attrs *what = op->attrs.exchange.what;
+    const trmi_exchange *what = trmi_exchange_of(&op->attrs);
     bool fits = x != NULL && what != NULL && what->self >= 0 && what->self < what->members &&
                 x->shape.rank == what->held.rank;
     trm_shape shape = {.rank = fits ? what->held.rank : 0};
     for (int32_t d = 0; fits && d < shape.rank; d++) {
-        const trmi_box *wants = &what->wants[what->self];
+        const trmi_box *wants = &trmi_exchange_wants(what)[what->self];
         fits = what->held.end[d] - what->held.begin[d] == x->shape.dim[d] &&
                wants->end[d] >= wants->begin[d];
         shape.dim[d] = wants->end[d] - wants->begin[d];
@@ -43,7 +63,7 @@ static trm_status infer_largest(trm_graph *graph, trmi_op *op, trm_error *err) {
 }
 
 static trm_status infer_exact_sum(trm_graph *graph, trmi_op *op, trm_error *err) {
-    const trmi_exact *what = op->attrs.exact.what;
+    const trmi_exact *what = trmi_exact_of(&op->attrs);
     const trmi_value *largest = trmi_input_of(graph, op, op->inputs_count - 1);
     if (what == NULL || largest == NULL || trm_shape_count(&largest->shape) != 2) {
         return TRMI_FAIL(err, TRM_INVALID,
@@ -54,7 +74,7 @@ static trm_status infer_exact_sum(trm_graph *graph, trmi_op *op, trm_error *err)
 }
 
 static trm_status infer_exact_round(trm_graph *graph, trmi_op *op, trm_error *err) {
-    const trmi_exact *what = op->attrs.exact.what;
+    const trmi_exact *what = trmi_exact_of(&op->attrs);
     const trmi_value *sums = trmi_input_of(graph, op, 0);
     if (what == NULL || sums == NULL || sums->dtype != TRM_INT64 || op->inputs_count < 2) {
         return TRMI_FAIL(err, TRM_INVALID, "%s: sums and magnitudes expected", op->name);
@@ -68,3 +88,15 @@ const trmi_op_def trmi_op_exact_sum = {"exact_sum", infer_exact_sum, NULL, NULL}
 const trmi_op_def trmi_op_exact_round = {"exact_round", infer_exact_round, NULL, NULL};
 const trmi_op_def trmi_op_all_reduce = {"all_reduce", infer_all_reduce, NULL, NULL};
 const trmi_op_def trmi_op_exchange = {"exchange", infer_exchange, NULL, NULL};
+
+#define X(KIND, row) extern const trmi_op_def trmi_op_##row;
+#include "graph/ops.def"
+#undef X
+
+const trmi_op_def *const trmi_program_ops[TRMI_OP_KINDS] = {
+#define X(KIND, row) [TRMI_OP_##KIND] = &trmi_op_##row,
+#define Y(KIND, row) X(KIND, row)
+#include "graph/ops.def"
+#undef Y
+#undef X
+};
