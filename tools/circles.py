@@ -19,7 +19,7 @@ import sys
 def objects(build):
     """The objects of the library and the program, by source: {'exec/optimizer/update.c': path}."""
     found = {}
-    for target in ('trireme_objects', 'trireme'):
+    for target in ('trireme_objects', 'trireme_plain', 'trireme'):
         top = os.path.join(build, 'CMakeFiles', target + '.dir', 'src')
         for folder, _, names in os.walk(top):
             for name in names:

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* comm/api/reduce.h: the arithmetic of reductions. One call combines any number of sources, in
  * their order, element by element, and stores the result to any number of targets. The kernels are
- * in reduce_kernels.h. */
+ * in reduce_kernels.c. */
 #ifndef TRMI_COMM_REDUCE_H
 #define TRMI_COMM_REDUCE_H
 

@@ -16,7 +16,7 @@
 
 #include "trireme/exec.h"
 
-/* One table per instruction set (peak_body.h). */
+/* One table per instruction set (peak_kernels.c). */
 typedef struct trmi_peak_kernels {
     /* Runs `rounds` of the loop; returns its FLOPs. `sink` keeps the compiler from removing it. */
     double (*multiply_add)(int64_t rounds, float *sink);

@@ -5,6 +5,8 @@
 
 #include "trireme/exec.h"
 
+#include "base/cpu.h"
+
 enum { TRMI_OPTIMIZERS = TRM_FTRL + 1 };
 
 /* The constants of the rule for one step and segment. */
@@ -66,6 +68,8 @@ extern const trmi_update_kernels trmi_update_kernels_plain;
 #if defined(__x86_64__)
 extern const trmi_update_kernels trmi_update_kernels_avx2, trmi_update_kernels_avx512;
 #endif
-const trmi_update_kernels *trmi_update_kernels_best(void);
+static inline const trmi_update_kernels *trmi_update_kernels_best(void) {
+    return TRMI_CPU_CHOICE(&trmi_update_kernels);
+}
 
 #endif

@@ -1,19 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The row kernels in plain C, the choice of kernels, and the checks of optimiser options. */
+/* The choice of row kernels for this CPU, and the checks of optimiser options. */
 #include "ps/table/apply.h"
-#include "ps/table/lookup_loop.h"
 
 #include "base/cpu.h"
 #include "base/error.h"
-#include "base/half.h"
 
 #include <math.h>
-
-#define ISA plain
-#define ISA_TEXT "plain"
-#include "ps/table/apply_rows.h"
-
-const trmi_apply_kernels trmi_apply_plain = ISA_KERNELS;
 
 const trmi_apply_kernels *trmi_apply_kernels_here(void) { return TRMI_CPU_CHOICE(&trmi_apply); }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ps/table/apply.h: applies the optimiser to rows, and the kernels that convert values.
  *
- * One source (apply_rows.h) is compiled for plain C, AVX2 and AVX-512. Sums run over 16 partial
+ * One source (apply_kernels.c) is compiled for plain C, AVX2 and AVX-512. Sums run over 16 partial
  * sums in all three, so that their results differ by no more than fused multiply-add does. */
 #ifndef TRMI_PS_APPLY_H
 #define TRMI_PS_APPLY_H

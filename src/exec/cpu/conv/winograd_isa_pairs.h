@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* exec/cpu/conv/winograd_isa_pairs.h: F(2x2, 3x3) of two tiles side by side, rounded to pairs of
- * bfloat16; the part of winograd_isa_body.h for CPUs that multiply such pairs. The tiles' patches
+ * bfloat16; the part of winograd_kernels.c for CPUs that multiply such pairs. The tiles' patches
  * have two columns in common, which are transformed once; all that lives at a time fits in the
  * registers. */
 

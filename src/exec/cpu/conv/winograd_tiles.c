@@ -201,7 +201,7 @@ static double product_flops(const trmi_conv_problem *p, int size) {
 }
 
 /* Additions and multiplications of the one-dimensional transforms for 2, 3, 4 outputs
- * (winograd_isa_body.h). */
+ * (winograd_kernels.c). */
 static const int input_flops[3] = {7, 19, 20}, output_flops[3] = {4, 9, 13},
                  gradient_flops[3] = {2, 7, 11};
 enum { WEIGHTS_FLOPS = 9 * 14 }; /* either way, of one weight's 3x3 */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* exec/cpu/gemm/gemm_isa_pairs.h: rows and panels of bfloat16 pairs; the part of gemm_isa_body.h
+/* exec/cpu/gemm/gemm_isa_pairs.h: rows and panels of bfloat16 pairs; the part of gemm_kernels.c
  * that differs where the tile multiplies pairs. */
 
 enum { PAIR = 2 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* exec/cpu/ops/click_body.h: inner products of all pairs of one sample's rows; bags; sums by group.
- * Included by memory_body.h once per instruction set. */
+ * Included by memory_kernels.c. */
 
 enum {
     PAIRS_TILE = 32 /* columns at a time */,

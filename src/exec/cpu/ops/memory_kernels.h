@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* exec/cpu/ops/memory_kernels.h: the inner loops of everything memory-bound but batch-norm: one
- * table per instruction set (memory_body.h). `half` flags say which operands are bfloat16;
+ * table per instruction set (memory_kernels.c). `half` flags say which operands are bfloat16;
  * arithmetic is float32 always. */
 #ifndef TRMI_EXEC_ONEDNN_MEMORY_KERNELS_H
 #define TRMI_EXEC_ONEDNN_MEMORY_KERNELS_H
 
+#include "base/cpu.h"
 #include "graph/graph_ir.h"
 
 typedef enum trmi_unary {
@@ -151,6 +152,8 @@ extern const trmi_memory_kernels trmi_memory_kernels_plain;
 extern const trmi_memory_kernels trmi_memory_kernels_avx2, trmi_memory_kernels_avx512,
     trmi_memory_kernels_avx512bf16;
 #endif
-const trmi_memory_kernels *trmi_memory_kernels_best(void);
+static inline const trmi_memory_kernels *trmi_memory_kernels_best(void) {
+    return TRMI_CPU_CHOICE_OF_FOUR(&trmi_memory_kernels);
+}
 
 #endif

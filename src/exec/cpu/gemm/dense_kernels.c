@@ -1,0 +1,304 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* exec/cpu/gemm/dense_kernels.c: the tiles of a trmi_dense_isa, compiled for each instruction set
+ * (base/simd/isa.h). */
+#include "exec/cpu/gemm/dense_isa.h"
+
+#include "base/simd/tile.h"
+#include "exec/cpu/gemm/tile_rows.h"
+#include "exec/cpu/gemm/tile_size.h"
+
+enum {
+    NR = VL * VN,
+    GROUP = 3,
+    GROUPS = (MR + GROUP - 1) / GROUP,
+    PACE = 4 /* k between prefetched lines */,
+    LONG = 48 /* k from which prefetching is useful */
+};
+
+typedef int32_t vec_mask __attribute__((vector_size(VL * 4)));
+
+INLINE vec keep(vec value, vec_mask mask) { return (vec)((vec_mask)value & mask); }
+
+/* Applies add, bias, ReLU and mask to the sums and stores them, whole vectors. */
+INLINE void finish(const trmi_dense_tile *t, const int rows, const int vectors, vec sum[MR][VN]) {
+    if (t->add) {
+#pragma GCC unroll 16
+        for (int i = 0; i < rows; i++) {
+            for (int j = 0; j < vectors; j++) {
+                sum[i][j] += *(const vec_memory *)(t->c + i * t->c_stride + j * VL);
+            }
+        }
+    }
+    if (t->bias != NULL) {
+        for (int j = 0; j < vectors; j++) {
+            vec bias = *(const vec_memory *)(t->bias + j * VL);
+#pragma GCC unroll 16
+            for (int i = 0; i < rows; i++) {
+                sum[i][j] += bias;
+            }
+        }
+    }
+    if (t->relu) {
+#pragma GCC unroll 16
+        for (int i = 0; i < rows; i++) {
+            for (int j = 0; j < vectors; j++) {
+                sum[i][j] = keep(sum[i][j], ~(sum[i][j] < (vec){0}));
+            }
+        }
+    }
+    if (t->mask != NULL) {
+#pragma GCC unroll 16
+        for (int i = 0; i < rows; i++) {
+            for (int j = 0; j < vectors; j++) {
+                vec y = *(const vec_memory *)(t->mask + i * t->mask_stride + j * VL);
+                sum[i][j] = keep(sum[i][j], ~(y <= (vec){0}));
+            }
+        }
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < rows; i++) {
+        for (int j = 0; j < vectors; j++) {
+            *(vec_memory *)(t->c + i * t->c_stride + j * VL) = sum[i][j];
+        }
+    }
+}
+
+/* The same at the right edge, element by element. */
+INLINE void finish_edge(const trmi_dense_tile *t, const int rows, vec sum[MR][VN]) {
+    float values[MR][NR];
+    memcpy(values, sum, sizeof values);
+    for (int i = 0; i < rows; i++) {
+        float *to = t->c + i * t->c_stride;
+        for (int j = 0; j < t->columns; j++) {
+            float v = values[i][j] + (t->add ? to[j] : 0);
+            v += t->bias != NULL ? t->bias[j] : 0;
+            v = t->relu && v < 0 ? 0 : v;
+            to[j] = t->mask != NULL && t->mask[i * t->mask_stride + j] <= 0 ? 0 : v;
+        }
+    }
+}
+
+/* The present position of a tile in A and B. One pointer serves three rows of A, because an
+ * instruction can address base, base + stride and base + 2 strides. */
+typedef struct place {
+    const float *a[GROUPS], *b;
+    int64_t a_stride, a_step; /* between rows of A; from k to k + 1 */
+} place;
+
+INLINE void steps(place *at, int64_t k, const int rows, const int vectors, vec sum[MR][VN]) {
+    for (int64_t p = 0, left_at = 0; p < k; p++, left_at += at->a_step, at->b += NR) {
+        vec right[VN];
+        for (int j = 0; j < vectors; j++) {
+            right[j] = *(const vec_memory *)(at->b + j * VL);
+        }
+#pragma GCC unroll 16
+        for (int i = 0; i < rows; i++) {
+            const float left = at->a[i / GROUP][left_at + i % GROUP * at->a_stride];
+            for (int j = 0; j < vectors; j++) {
+                sum[i][j] += left * right[j];
+            }
+        }
+    }
+    for (int g = 0; g < GROUPS; g++) {
+        at->a[g] += k * at->a_step;
+    }
+}
+
+/* Prefetches the next line. */
+INLINE void ask(trmi_prefetch *soon) {
+    __builtin_prefetch(soon->at, 0, 2);
+    trmi_prefetch_advance(soon, 1);
+}
+
+/* Computes a tile. Prefetches C and the mask first, which the end needs, then t->soon: one line for
+ * each PACE of k, so that outstanding lines do not fill all buffers of the core. `may_ask`: false
+ * if k is short. */
+INLINE void tile(const trmi_dense_tile *t, const int rows, const int vectors, const bool packed,
+                 const bool may_ask) {
+    const bool asks = may_ask && t->k >= LONG;
+    vec sum[MR][VN];
+    place at = {
+        .b = t->b, .a_stride = packed ? 1 : t->a_stride, .a_step = packed ? t->a_stride : 1};
+    for (int i = 0; i < rows; i++) {
+        for (int j = 0; j < VN; j++) {
+            sum[i][j] = (vec){0};
+        }
+    }
+    for (int g = 0; g < GROUPS; g++) {
+        at.a[g] = t->a + g * GROUP * at.a_stride;
+    }
+    int64_t k = t->k;
+    for (int i = 0; asks && i < rows && k >= PACE; i++, k -= PACE) {
+        for (int j = 0; j < vectors; j++) {
+            __builtin_prefetch(t->c + i * t->c_stride + j * VL, 1, 3);
+        }
+        for (int j = 0; j < vectors && t->mask != NULL; j++) {
+            __builtin_prefetch(t->mask + i * t->mask_stride + j * VL, 0, 3);
+        }
+        steps(&at, PACE, rows, vectors, sum);
+    }
+    int64_t lines = asks && t->soon != NULL ? t->soon_lines : 0;
+    for (; lines > 0 && t->soon->lines > 0 && k >= PACE; lines--, k -= PACE) {
+        ask(t->soon);
+        steps(&at, PACE, rows, vectors, sum);
+    }
+    steps(&at, k, rows, vectors, sum);
+    if (t->columns == vectors * VL) {
+        finish(t, rows, vectors, sum);
+    } else {
+        finish_edge(t, rows, sum);
+    }
+}
+
+#define TILE(N)                                                                                    \
+    static __attribute__((noinline)) void rows_##N(const trmi_dense_tile *t) {                     \
+        if (t->columns <= NR / 2) {                                                                \
+            tile(t, N, VN / 2, false, true);                                                       \
+        } else {                                                                                   \
+            tile(t, N, VN, false, true);                                                           \
+        }                                                                                          \
+    }                                                                                              \
+    static __attribute__((noinline)) void columns_##N(const trmi_dense_tile *t) {                  \
+        if (t->columns <= NR / 2) {                                                                \
+            tile(t, N, VN / 2, true, true);                                                        \
+        } else {                                                                                   \
+            tile(t, N, VN, true, true);                                                            \
+        }                                                                                          \
+    }
+TILE_EACH(TILE)
+#undef TILE
+
+typedef void tile_function(const trmi_dense_tile *tile);
+static tile_function *const rows_tiles[MR] = {TILES(rows_)}, *const columns_tiles[MR] = {
+                                                                 TILES(columns_)};
+
+static void rows(const trmi_dense_tile *t) { rows_tiles[t->rows - 1](t); }
+static void columns(const trmi_dense_tile *t) { columns_tiles[t->rows - 1](t); }
+
+static void take(float *to, const float *from, int64_t stride, int64_t rows, int columns) {
+    for (int64_t r = 0; r < rows; r++, to += TRMI_TILE_COLS, from += stride) {
+        if (columns < TRMI_TILE_COLS) {
+            memcpy(to, from, (size_t)columns * sizeof *to);
+            continue;
+        }
+        for (int j = 0; j < TRMI_TILE_COLS; j += VL) {
+            *(vec_memory *)(to + j) = *(const vec_memory *)(from + j);
+        }
+    }
+}
+
+/* Computes several whole tiles without a call for each. */
+INLINE int64_t whole_tiles(trmi_dense_tile *t, int64_t count, const int vectors) {
+    int64_t done = 0;
+    for (; done + MR <= count; done += MR) {
+        tile(t, MR, vectors, false, false);
+        t->a += MR * t->a_stride;
+        t->c += MR * t->c_stride;
+    }
+    return done;
+}
+
+/* A mask would have to go along. */
+static void all_rows(const trmi_dense_tile *given, int64_t count) {
+    trmi_dense_tile t = *given;
+    int64_t done =
+        t.columns <= NR / 2 ? whole_tiles(&t, count, VN / 2) : whole_tiles(&t, count, VN);
+    t.rows = (int)(count - done);
+    if (t.rows > 0) {
+        rows(&t);
+    }
+}
+
+/* ---- few rows -------------------------------------------------------------------------------- */
+
+enum { FEW = VL == 16 ? 8 : 4, FEW_VECTORS = 3 }; /* so many sums are in registers */
+
+/* From `column` on, so many vectors wide. */
+INLINE void few_sums(const trmi_dense_tile *t, int64_t column, const int rows, const int vectors,
+                     const bool asks) {
+    vec sum[FEW][FEW_VECTORS];
+    const float *from = t->b + column, *next = t->next + (asks ? column : 0), *left = t->a;
+    UNROLL for (int i = 0; i < rows; i++) {
+        UNROLL for (int j = 0; j < vectors; j++) { sum[i][j] = (vec){0}; }
+    }
+    for (int64_t p = 0; p < t->k; p++, from += t->b_stride, left++) {
+        vec right[FEW_VECTORS];
+        UNROLL for (int j = 0; j < vectors; j++) {
+            right[j] = *(const vec_memory *)(from + j * VL);
+            if (asks) {
+                __builtin_prefetch(next + p * t->b_stride + j * VL, 0, 3);
+            }
+        }
+        UNROLL for (int i = 0; i < rows; i++) {
+            UNROLL for (int j = 0; j < vectors; j++) {
+                sum[i][j] += left[i * t->a_stride] * right[j];
+            }
+        }
+    }
+    UNROLL for (int i = 0; i < rows; i++) {
+        UNROLL for (int j = 0; j < vectors; j++) {
+            *(vec_memory *)(t->c + i * t->c_stride + column + j * VL) += sum[i][j];
+        }
+    }
+}
+
+/* Computes the remaining columns, fewer than a vector. */
+INLINE void few_edge(const trmi_dense_tile *t, int64_t column, const int rows) {
+    for (int i = 0; i < rows; i++) {
+        for (int64_t j = column; j < t->columns; j++) {
+            float sum = 0;
+            for (int64_t p = 0; p < t->k; p++) {
+                sum += t->a[i * t->a_stride + p] * t->b[p * t->b_stride + j];
+            }
+            t->c[i * t->c_stride + j] += sum;
+        }
+    }
+}
+
+INLINE void few_columns(const trmi_dense_tile *t, const int rows, const bool asks) {
+    int64_t column = 0;
+    /* threes, and twos rather than a single one */
+    for (int64_t left = t->columns / VL; left > 0;) {
+        if (left >= 3 && left != 4) {
+            few_sums(t, column, rows, 3, asks);
+            left -= 3, column += 3 * VL;
+        } else if (left >= 2) {
+            few_sums(t, column, rows, 2, asks);
+            left -= 2, column += 2 * VL;
+        } else {
+            few_sums(t, column, rows, 1, asks);
+            left--, column += VL;
+        }
+    }
+    few_edge(t, column, rows);
+}
+
+#define FEW_ROWS(N)                                                                                \
+    static __attribute__((noinline)) void few_##N(const trmi_dense_tile *t) {                      \
+        if (t->next != NULL) {                                                                     \
+            few_columns(t, N < FEW ? N : FEW, true);                                               \
+        } else {                                                                                   \
+            few_columns(t, N < FEW ? N : FEW, false);                                              \
+        }                                                                                          \
+    }
+/* clang-format off */
+FEW_ROWS(1) FEW_ROWS(2) FEW_ROWS(3) FEW_ROWS(4)
+#if defined(__AVX512F__)
+FEW_ROWS(5) FEW_ROWS(6) FEW_ROWS(7) FEW_ROWS(8)
+static tile_function *const few_tiles[FEW] = {few_1, few_2, few_3, few_4, few_5, few_6, few_7, few_8};
+#else
+static tile_function *const few_tiles[FEW] = {few_1, few_2, few_3, few_4};
+#endif
+#undef FEW_ROWS
+/* clang-format on */
+
+static void few_rows(const trmi_dense_tile *t) { few_tiles[t->rows - 1](t); }
+
+const trmi_dense_isa TRMI_FOR_ISA(trmi_dense) = {.mr = MR,
+                                                 .nr = NR,
+                                                 .rows = rows,
+                                                 .columns = columns,
+                                                 .take = take,
+                                                 .all_rows = all_rows,
+                                                 .few = FEW,
+                                                 .few_rows = few_rows};

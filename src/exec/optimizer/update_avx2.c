@@ -1,5 +1,0 @@
-/* SPDX-License-Identifier: Apache-2.0 */
-#if defined(__x86_64__)
-#define UPDATE_TABLE trmi_update_kernels_avx2
-#include "exec/optimizer/update_body.h"
-#endif

@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* exec/optimizer/update_kernels.c: the loops of update_kernels.h, compiled for each instruction set
+ * (base/simd/isa.h). Each rule is a function on one vector of elements; the
+ * macro RULE makes from it the pass over an array and the pass over rows. Weight decay and scale
+ * are applied to the gradient before the rule. A tail has n < VL elements. */
+#include "exec/optimizer/update_kernels.h"
+
+#include "base/simd/isa.h"
+#include "base/simd/vec.h"
+
+/* One vector of elements: parameter w, gradient g (with scale and decay applied), slots s0 and
+ * s1. */
+typedef struct lane {
+    vf w, g, s0, s1;
+} lane;
+
+static inline lane sgd(const trmi_rule *r, lane x) {
+    x.w = vf_fma(vf_set(-r->lr), x.g, x.w);
+    return x;
+}
+static inline lane momentum(const trmi_rule *r, lane x) {
+    x.s0 = vf_fma(vf_set(r->momentum), x.s0, x.g);
+    x.w = vf_fma(vf_set(-r->lr), x.s0, x.w);
+    return x;
+}
+static inline lane nesterov(const trmi_rule *r, lane x) {
+    x.s0 = vf_fma(vf_set(r->momentum), x.s0, x.g);
+    x.w = vf_fma(vf_set(-r->lr), vf_fma(vf_set(r->momentum), x.s0, x.g), x.w);
+    return x;
+}
+static inline lane adam(const trmi_rule *r, lane x) {
+    x.s0 = vf_fma(vf_set(r->beta1), x.s0, vf_mul(vf_set(1 - r->beta1), x.g));
+    x.s1 = vf_fma(vf_set(r->beta2), x.s1, vf_mul(vf_set(1 - r->beta2), vf_mul(x.g, x.g)));
+    vf root = vf_fma(vf_sqrt(x.s1), vf_set(r->root_scale), vf_set(r->epsilon));
+    x.w = vf_sub(x.w, vf_div(vf_mul(vf_set(r->step_size), x.s0), root));
+    return x;
+}
+/* You et al. 2017: the slot includes the learning rate. */
+static inline lane lars(const trmi_rule *r, lane x) {
+    x.s0 = vf_fma(vf_set(r->momentum), x.s0, vf_mul(vf_set(r->local), x.g));
+    x.w = vf_sub(x.w, x.s0);
+    return x;
+}
+static inline lane adagrad(const trmi_rule *r, lane x) {
+    x.s0 = vf_fma(x.g, x.g, x.s0);
+    vf root = vf_add(vf_sqrt(x.s0), vf_set(r->epsilon));
+    x.w = vf_sub(x.w, vf_div(vf_mul(vf_set(r->lr), x.g), root));
+    return x;
+}
+/* McMahan et al. 2013, in the form of TensorFlow: s0 = n (sum of squared gradients), s1 = z. */
+static inline lane ftrl(const trmi_rule *r, lane x) {
+    vf n = vf_fma(x.g, x.g, x.s0);
+    vf sigma = vf_mul(vf_sub(vf_sqrt(n), vf_sqrt(x.s0)), vf_set(r->lr_inverse));
+    x.s0 = n;
+    x.s1 = vf_add(x.s1, vf_sub(x.g, vf_mul(sigma, x.w)));
+    vf quadratic = vf_fma(vf_sqrt(n), vf_set(r->lr_inverse), vf_set(2 * r->l2));
+    vf l1 = vf_select(vf_gt(x.s1, vf_zero()), vf_set(r->l1), vf_set(-r->l1));
+    vf w = vf_div(vf_sub(l1, x.s1), quadratic);
+    w = vf_keep(vf_gt(vf_abs(x.s1), vf_set(r->l1)), w);
+    x.w = vf_keep(vf_gt(quadratic, vf_zero()), w);
+    return x;
+}
+
+enum { ROWS_AHEAD = 16 }; /* rows are prefetched so far ahead */
+
+#define SLOTS_OF_sgd 0
+#define SLOTS_OF_momentum 1
+#define SLOTS_OF_nesterov 1
+#define SLOTS_OF_adam 2
+#define SLOTS_OF_lars 1
+#define SLOTS_OF_adagrad 1
+#define SLOTS_OF_ftrl 2
+
+#define RULE(name)                                                                                 \
+    static inline lane name##_lane(const trmi_rule *r, lane x) {                                   \
+        x.g = vf_fma(vf_set(r->decay), x.w, vf_mul(vf_set(r->scale), x.g));                        \
+        x.w = vf_mul(vf_set(r->shrink), x.w);                                                      \
+        return name(r, x);                                                                         \
+    }                                                                                              \
+    static void name##_pass(const trmi_rule *r, float *w, const float *g, float *s0, float *s1,    \
+                            int64_t count) {                                                       \
+        const int slots = SLOTS_OF_##name;                                                         \
+        int64_t i = 0;                                                                             \
+        for (; i + VL <= count; i += VL) {                                                         \
+            lane x = {vf_load(w + i), vf_load(g + i), vf_zero(), vf_zero()};                       \
+            x.s0 = slots > 0 ? vf_load(s0 + i) : x.s0;                                             \
+            x.s1 = slots > 1 ? vf_load(s1 + i) : x.s1;                                             \
+            x = name##_lane(r, x);                                                                 \
+            vf_store(w + i, x.w);                                                                  \
+            if (slots > 0) {                                                                       \
+                vf_store(s0 + i, x.s0);                                                            \
+            }                                                                                      \
+            if (slots > 1) {                                                                       \
+                vf_store(s1 + i, x.s1);                                                            \
+            }                                                                                      \
+        }                                                                                          \
+        if (i < count) {                                                                           \
+            int n = (int)(count - i);                                                              \
+            lane x = {vf_load_n(w + i, n), vf_load_n(g + i, n), vf_zero(), vf_zero()};             \
+            x.s0 = slots > 0 ? vf_load_n(s0 + i, n) : x.s0;                                        \
+            x.s1 = slots > 1 ? vf_load_n(s1 + i, n) : x.s1;                                        \
+            x = name##_lane(r, x);                                                                 \
+            vf_store_n(w + i, n, x.w);                                                             \
+            if (slots > 0) {                                                                       \
+                vf_store_n(s0 + i, n, x.s0);                                                       \
+            }                                                                                      \
+            if (slots > 1) {                                                                       \
+                vf_store_n(s1 + i, n, x.s1);                                                       \
+            }                                                                                      \
+        }                                                                                          \
+    }                                                                                              \
+    static void name##_rows(const trmi_rule *r, float *w, const float *g, float *s0, float *s1,    \
+                            const int64_t *at, int64_t rows, int64_t width) {                      \
+        const int slots = SLOTS_OF_##name;                                                         \
+        for (int64_t i = 0; i < rows; i++) {                                                       \
+            int64_t next = at[i + ROWS_AHEAD < rows ? i + ROWS_AHEAD : rows - 1];                  \
+            __builtin_prefetch(w + next, 1);                                                       \
+            if (slots > 0) {                                                                       \
+                __builtin_prefetch(s0 + next, 1);                                                  \
+            }                                                                                      \
+            if (slots > 1) {                                                                       \
+                __builtin_prefetch(s1 + next, 1);                                                  \
+            }                                                                                      \
+            name##_pass(r, w + at[i], g + i * width, slots > 0 ? s0 + at[i] : s0,                  \
+                        slots > 1 ? s1 + at[i] : s1, width);                                       \
+        }                                                                                          \
+    }
+
+RULE(sgd)
+RULE(momentum)
+RULE(nesterov)
+RULE(adam)
+RULE(lars)
+RULE(adagrad)
+RULE(ftrl)
+
+static inline void sum_row(const float *from, float *sum, int64_t width, bool first) {
+    for (int64_t j = 0; j < width; j += VL) {
+        int n = width - j < VL ? (int)(width - j) : VL;
+        vf row = vf_lanes(from, j, 0, n);
+        vf_put_lanes(sum, j, 0, n, first ? row : vf_add(vf_lanes(sum, j, 0, n), row));
+    }
+}
+
+/* Sums rows by group (trmi_update_kernels.sum_rows). The first row of a group overwrites its sum,
+ * so sums need not be zero before. */
+static inline void sum_rows_of(const float *from, const uint64_t *keys, const uint32_t *group,
+                               int64_t count, const int64_t width, float *sums) {
+    uint32_t groups = 0;
+    for (int64_t i = 0; i < count; i++) {
+        int64_t ahead = i + ROWS_AHEAD < count ? i + ROWS_AHEAD : count - 1;
+        __builtin_prefetch(from + (int64_t)(uint32_t)keys[ahead] * width);
+        bool first = group[i] == groups;
+        groups += first;
+        sum_row(from + (int64_t)(uint32_t)keys[i] * width, sums + (int64_t)group[i] * width, width,
+                first);
+    }
+}
+
+static void sum_rows(const float *from, const uint64_t *keys, const uint32_t *group, int64_t count,
+                     int64_t width, float *sums) {
+    uint32_t groups = 0;
+    if (width == 16) { /* the usual width: one vector or a few */
+        sum_rows_of(from, keys, group, count, 16, sums);
+    } else if (width > 1) {
+        sum_rows_of(from, keys, group, count, width, sums);
+    } else {
+        for (int64_t i = 0; i < count; i++) {
+            bool first = group[i] == groups;
+            groups += first;
+            sums[group[i]] = from[(uint32_t)keys[i]] + (first ? 0 : sums[group[i]]);
+        }
+    }
+}
+
+/* Returns the inner product. Four independent sums hide the latency of multiply-adds; the rest is
+ * added to the first. */
+static inline float inner_of(const float *x, const float *y, int64_t count) {
+    vf a = vf_zero(), b = vf_zero(), c = vf_zero(), d = vf_zero();
+    int64_t i = 0;
+    for (; i + 4 * VL <= count; i += 4 * VL) {
+        a = vf_fma(vf_load(x + i), vf_load(y + i), a);
+        b = vf_fma(vf_load(x + i + VL), vf_load(y + i + VL), b);
+        c = vf_fma(vf_load(x + i + 2 * VL), vf_load(y + i + 2 * VL), c);
+        d = vf_fma(vf_load(x + i + 3 * VL), vf_load(y + i + 3 * VL), d);
+    }
+    for (; i < count; i += VL) {
+        int n = count - i < VL ? (int)(count - i) : VL;
+        a = vf_fma(vf_lanes(x, i, 0, n), vf_lanes(y, i, 0, n), a);
+    }
+    return vf_sum(vf_add(vf_add(a, b), vf_add(c, d)));
+}
+static float inner(const float *x, const float *y, int64_t count) { return inner_of(x, y, count); }
+static float squares(const float *x, int64_t count) { return inner_of(x, x, count); }
+
+static void accumulate(float *sum, const float *x, int64_t count, float scale, bool first) {
+    vf factor = vf_set(scale);
+    for (int64_t i = 0; i < count; i += VL) {
+        int64_t left = count - i;
+        int n = left < VL ? (int)left : VL;
+        vf base = first ? vf_zero() : vf_lanes(sum, i, 0, n);
+        vf_put_lanes(sum, i, 0, n, vf_fma(factor, vf_lanes(x, i, 0, n), base));
+    }
+}
+
+#include "exec/optimizer/update_product_body.h"
+
+const trmi_update_kernels TRMI_FOR_ISA(trmi_update_kernels) = {
+    .rule = {[TRM_SGD] = sgd_pass,
+             [TRM_MOMENTUM] = momentum_pass,
+             [TRM_NESTEROV] = nesterov_pass,
+             [TRM_ADAM] = adam_pass,
+             [TRM_LARS] = lars_pass,
+             [TRM_ADAGRAD] = adagrad_pass,
+             [TRM_FTRL] = ftrl_pass},
+    .rows = {[TRM_SGD] = sgd_rows,
+             [TRM_MOMENTUM] = momentum_rows,
+             [TRM_NESTEROV] = nesterov_rows,
+             [TRM_ADAM] = adam_rows,
+             [TRM_LARS] = lars_rows,
+             [TRM_ADAGRAD] = adagrad_rows,
+             [TRM_FTRL] = ftrl_rows},
+    .sum_rows = sum_rows,
+    .product = {[TRM_SGD] = sgd_product,
+                [TRM_MOMENTUM] = momentum_product,
+                [TRM_NESTEROV] = nesterov_product,
+                [TRM_ADAM] = adam_product,
+                [TRM_LARS] = lars_product,
+                [TRM_ADAGRAD] = adagrad_product,
+                [TRM_FTRL] = ftrl_product},
+    .multiply = multiply,
+    .inner = inner,
+    .squares = squares,
+    .accumulate = accumulate,
+};
