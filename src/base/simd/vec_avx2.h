@@ -82,6 +82,7 @@ static inline vf vf_split(vf a, vf *exponent) {
                            _mm256_set1_epi32(127 << 23));
     return _mm256_castsi256_ps(bits);
 }
+static inline float vf_first(vf a) { return _mm256_cvtss_f32(a); }
 static inline float vf_sum(vf a) {
     __m128 x = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
     x = _mm_add_ps(x, _mm_movehl_ps(x, x));

@@ -73,6 +73,7 @@ static inline vf vf_split(vf a, vf *exponent) {
     *exponent = _mm512_getexp_ps(a);
     return _mm512_getmant_ps(a, _MM_MANT_NORM_1_2, _MM_MANT_SIGN_zero);
 }
+static inline float vf_first(vf a) { return _mm512_cvtss_f32(a); }
 static inline float vf_sum(vf a) { return _mm512_reduce_add_ps(a); }
 static inline float vf_largest(vf a) { return _mm512_reduce_max_ps(a); }
 

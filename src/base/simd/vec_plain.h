@@ -57,6 +57,7 @@ static inline vf vf_split(vf a, vf *exponent) {
     *exponent = (float)(e - 1);
     return 2 * m;
 }
+static inline float vf_first(vf a) { return a; }
 static inline float vf_sum(vf a) { return a; }
 static inline float vf_largest(vf a) { return a; }
 

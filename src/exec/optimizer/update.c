@@ -359,18 +359,15 @@ trmi_rule trmi_update_rule(const trmi_update *u, int32_t segment, double learnin
         .decay = decoupled ? 0 : (float)decay,
         .shrink = decoupled ? (float)(1 - learning_rate * decay) : 1,
         .momentum = (float)o->momentum,
-        .beta1 = (float)o->beta1,
-        .beta2 = (float)o->beta2,
         .epsilon = (float)o->epsilon,
         .local = (float)learning_rate,
         .l1 = (float)o->l1,
-        .l2 = (float)o->l2,
+        .curve = (float)(2 * o->l2),
         .lr_inverse = learning_rate > 0 ? (float)(1 / learning_rate) : 0,
     };
-    /* Adam: bias correction (Kingma and Ba 2015). LARS: the layer's own rate; not for tables. */
+    /* LARS: the layer's own rate; not for tables. */
     if (o->kind == TRM_ADAM) {
-        rule.step_size = (float)(learning_rate / (1 - pow(o->beta1, (double)step)));
-        rule.root_scale = (float)(1 / sqrt(1 - pow(o->beta2, (double)step)));
+        trmi_rule_set_adam(&rule, learning_rate, o->beta1, o->beta2, step, false);
     } else if (o->kind == TRM_LARS && !u->segments[segment].sparse &&
                u->segments[segment].table_width == 0) {
         rule.local = (float)(learning_rate * trust_ratio(u, segment));

@@ -1,114 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* exec/optimizer/update_kernels.c: the loops of update_kernels.h, compiled for each instruction set
- * (base/simd/isa.h). Each rule is a function on one vector of elements; the
- * macro RULE makes from it the pass over an array and the pass over rows. Weight decay and scale
- * are applied to the gradient before the rule. A tail has n < VL elements. */
+ * (base/simd/isa.h). The rules are those of
+ * base/simd/optimizer_rules.h; RULE makes the pass over rows. */
 #include "exec/optimizer/update_kernels.h"
 
 #include "base/simd/isa.h"
+#include "base/simd/optimizer_rules.h"
 #include "base/simd/vec.h"
-
-/* One vector of elements: parameter w, gradient g (with scale and decay applied), slots s0 and
- * s1. */
-typedef struct lane {
-    vf w, g, s0, s1;
-} lane;
-
-static inline lane sgd(const trmi_rule *r, lane x) {
-    x.w = vf_fma(vf_set(-r->lr), x.g, x.w);
-    return x;
-}
-static inline lane momentum(const trmi_rule *r, lane x) {
-    x.s0 = vf_fma(vf_set(r->momentum), x.s0, x.g);
-    x.w = vf_fma(vf_set(-r->lr), x.s0, x.w);
-    return x;
-}
-static inline lane nesterov(const trmi_rule *r, lane x) {
-    x.s0 = vf_fma(vf_set(r->momentum), x.s0, x.g);
-    x.w = vf_fma(vf_set(-r->lr), vf_fma(vf_set(r->momentum), x.s0, x.g), x.w);
-    return x;
-}
-static inline lane adam(const trmi_rule *r, lane x) {
-    x.s0 = vf_fma(vf_set(r->beta1), x.s0, vf_mul(vf_set(1 - r->beta1), x.g));
-    x.s1 = vf_fma(vf_set(r->beta2), x.s1, vf_mul(vf_set(1 - r->beta2), vf_mul(x.g, x.g)));
-    vf root = vf_fma(vf_sqrt(x.s1), vf_set(r->root_scale), vf_set(r->epsilon));
-    x.w = vf_sub(x.w, vf_div(vf_mul(vf_set(r->step_size), x.s0), root));
-    return x;
-}
-/* You et al. 2017: the slot includes the learning rate. */
-static inline lane lars(const trmi_rule *r, lane x) {
-    x.s0 = vf_fma(vf_set(r->momentum), x.s0, vf_mul(vf_set(r->local), x.g));
-    x.w = vf_sub(x.w, x.s0);
-    return x;
-}
-static inline lane adagrad(const trmi_rule *r, lane x) {
-    x.s0 = vf_fma(x.g, x.g, x.s0);
-    vf root = vf_add(vf_sqrt(x.s0), vf_set(r->epsilon));
-    x.w = vf_sub(x.w, vf_div(vf_mul(vf_set(r->lr), x.g), root));
-    return x;
-}
-/* McMahan et al. 2013, in the form of TensorFlow: s0 = n (sum of squared gradients), s1 = z. */
-static inline lane ftrl(const trmi_rule *r, lane x) {
-    vf n = vf_fma(x.g, x.g, x.s0);
-    vf sigma = vf_mul(vf_sub(vf_sqrt(n), vf_sqrt(x.s0)), vf_set(r->lr_inverse));
-    x.s0 = n;
-    x.s1 = vf_add(x.s1, vf_sub(x.g, vf_mul(sigma, x.w)));
-    vf quadratic = vf_fma(vf_sqrt(n), vf_set(r->lr_inverse), vf_set(2 * r->l2));
-    vf l1 = vf_select(vf_gt(x.s1, vf_zero()), vf_set(r->l1), vf_set(-r->l1));
-    vf w = vf_div(vf_sub(l1, x.s1), quadratic);
-    w = vf_keep(vf_gt(vf_abs(x.s1), vf_set(r->l1)), w);
-    x.w = vf_keep(vf_gt(quadratic, vf_zero()), w);
-    return x;
-}
 
 enum { ROWS_AHEAD = 16 }; /* rows are prefetched so far ahead */
 
-#define SLOTS_OF_sgd 0
-#define SLOTS_OF_momentum 1
-#define SLOTS_OF_nesterov 1
-#define SLOTS_OF_adam 2
-#define SLOTS_OF_lars 1
-#define SLOTS_OF_adagrad 1
-#define SLOTS_OF_ftrl 2
-
 #define RULE(name)                                                                                 \
-    static inline lane name##_lane(const trmi_rule *r, lane x) {                                   \
-        x.g = vf_fma(vf_set(r->decay), x.w, vf_mul(vf_set(r->scale), x.g));                        \
-        x.w = vf_mul(vf_set(r->shrink), x.w);                                                      \
-        return name(r, x);                                                                         \
-    }                                                                                              \
-    static void name##_pass(const trmi_rule *r, float *w, const float *g, float *s0, float *s1,    \
-                            int64_t count) {                                                       \
-        const int slots = SLOTS_OF_##name;                                                         \
-        int64_t i = 0;                                                                             \
-        for (; i + VL <= count; i += VL) {                                                         \
-            lane x = {vf_load(w + i), vf_load(g + i), vf_zero(), vf_zero()};                       \
-            x.s0 = slots > 0 ? vf_load(s0 + i) : x.s0;                                             \
-            x.s1 = slots > 1 ? vf_load(s1 + i) : x.s1;                                             \
-            x = name##_lane(r, x);                                                                 \
-            vf_store(w + i, x.w);                                                                  \
-            if (slots > 0) {                                                                       \
-                vf_store(s0 + i, x.s0);                                                            \
-            }                                                                                      \
-            if (slots > 1) {                                                                       \
-                vf_store(s1 + i, x.s1);                                                            \
-            }                                                                                      \
-        }                                                                                          \
-        if (i < count) {                                                                           \
-            int n = (int)(count - i);                                                              \
-            lane x = {vf_load_n(w + i, n), vf_load_n(g + i, n), vf_zero(), vf_zero()};             \
-            x.s0 = slots > 0 ? vf_load_n(s0 + i, n) : x.s0;                                        \
-            x.s1 = slots > 1 ? vf_load_n(s1 + i, n) : x.s1;                                        \
-            x = name##_lane(r, x);                                                                 \
-            vf_store_n(w + i, n, x.w);                                                             \
-            if (slots > 0) {                                                                       \
-                vf_store_n(s0 + i, n, x.s0);                                                       \
-            }                                                                                      \
-            if (slots > 1) {                                                                       \
-                vf_store_n(s1 + i, n, x.s1);                                                       \
-            }                                                                                      \
-        }                                                                                          \
-    }                                                                                              \
     static void name##_rows(const trmi_rule *r, float *w, const float *g, float *s0, float *s1,    \
                             const int64_t *at, int64_t rows, int64_t width) {                      \
         const int slots = SLOTS_OF_##name;                                                         \

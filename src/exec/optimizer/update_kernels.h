@@ -6,23 +6,9 @@
 #include "trireme/exec.h"
 
 #include "base/cpu.h"
+#include "base/optimizer_rule.h"
 
 enum { TRMI_OPTIMIZERS = TRM_FTRL + 1 };
-
-/* The constants of the rule for one step and segment. */
-typedef struct trmi_rule {
-    float lr;
-    float scale;  /* of the gradient: clipping */
-    float decay;  /* L2: the gradient gets decay * w */
-    float shrink; /* decoupled decay: w is first multiplied by this */
-    float momentum;
-    float beta1, beta2;
-    float step_size;  /* ADAM: lr / (1 - beta1^step) */
-    float root_scale; /* ADAM: 1 / sqrt(1 - beta2^step) */
-    float epsilon;
-    float local; /* LARS: lr * trust ratio */
-    float l1, l2, lr_inverse;
-} trmi_rule;
 
 /* Applies the rule to `count` elements of w and the slots (NULL where the rule has none); g:
  * gradient. */

@@ -57,27 +57,25 @@ trm_status trmi_row_optimizer_check(const trm_row_optimizer *in, trm_row_optimiz
     return TRM_OK;
 }
 
-void trmi_apply_prepare(const trm_row_optimizer *optimizer, const trmi_tick *tick,
-                        trmi_apply_args *out) {
-    *out = (trmi_apply_args){.optimizer = *optimizer,
-                             .rate = optimizer->learning_rate * tick->rate_scale,
-                             .gradient_scale = tick->gradient_scale,
-                             .shrink = 1,
-                             .correction1 = 1,
-                             .correction2 = 1,
-                             .decay1 = 1,
-                             .decay2 = 1};
-    if (optimizer->decoupled) {
-        out->shrink = (float)(1 - (double)out->rate * (double)optimizer->weight_decay);
-        out->optimizer.weight_decay = 0;
+trmi_rule trmi_row_rule_of(const trm_row_optimizer *o, const trmi_tick *tick) {
+    const float rate = o->learning_rate * tick->rate_scale;
+    trmi_rule rule = {.lr = rate,
+                      .scale = tick->gradient_scale,
+                      .decay = o->decoupled ? 0 : o->weight_decay,
+                      .shrink =
+                          o->decoupled ? (float)(1 - (double)rate * (double)o->weight_decay) : 1,
+                      .momentum = o->momentum,
+                      .epsilon = o->epsilon,
+                      .l1 = o->l1,
+                      .lr_inverse = rate > 0 ? (float)(1 / (double)rate) : 0,
+                      .curve = o->l2 + (rate > 0 ? o->beta / rate : 0)};
+    if (o->rule == TRM_ROW_ADAM || o->rule == TRM_ROW_LAZY_ADAM) {
+        trmi_rule_set_adam(&rule, (double)rate, (double)o->beta1, (double)o->beta2, tick->tick,
+                           o->rule == TRM_ROW_LAZY_ADAM);
     }
-    double bias1 = 1 - pow((double)optimizer->beta1, (double)tick->tick);
-    double bias2 = 1 - pow((double)optimizer->beta2, (double)tick->tick);
-    if (optimizer->rule == TRM_ROW_ADAM) {
-        out->correction1 = (float)(1 / bias1);
-        out->correction2 = (float)(1 / bias2);
-    } else if (optimizer->rule == TRM_ROW_LAZY_ADAM) {
-        /* as SparseAdam, which adds epsilon to the uncorrected root */
-        out->correction1 = (float)(sqrt(bias2) / bias1);
-    }
+    return rule;
+}
+
+int trmi_row_kernel_of(const trm_row_optimizer *o) {
+    return o->rule == TRM_ROW_MOMENTUM && o->nesterov ? TRMI_ROW_NESTEROV : (int)o->rule;
 }

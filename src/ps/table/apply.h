@@ -8,6 +8,8 @@
 
 #include "ps/table/rows.h"
 
+#include "base/optimizer_rule.h"
+
 /* The parameters of one push. */
 typedef struct trmi_tick {
     uint32_t tick;        /* number of this push on this shard, from 1 */
@@ -16,20 +18,19 @@ typedef struct trmi_tick {
     float gradient_scale; /* 1 / workers for a mean */
 } trmi_tick;
 
-/* Arguments of a rule for one row. */
-typedef struct trmi_apply_args {
-    trm_row_optimizer optimizer; /* defaults filled in */
-    float rate, gradient_scale;
-    float shrink; /* Adam, decoupled decay: w is first multiplied by this; weight_decay is then 0 */
-    float correction1, correction2; /* Adam: 1 / (1 - beta^t) of the first and second moment */
-    float decay1, decay2;           /* Adam: beta^(ticks without an update), besides beta */
-} trmi_apply_args;
+/* Kernels of rules: those of trm_row_rule, and momentum with Nesterov's look ahead. */
+enum { TRMI_ROW_NESTEROV = TRM_ROW_FTRL + 1, TRMI_ROW_KERNELS };
+
+/* Applies a rule to a row: w[width] and its slots (float32) with gradient g[width]. `slot1` is where
+ * a second slot would be. */
+typedef void (*trmi_row_apply)(const trmi_rule *rule, float *w, const float *g, float *slot0,
+                               float *slot1, int64_t width);
 
 /* One push to float32 rows in the simple case: no rule that depends on ticks, no score, no
  * snapshot under way. */
 typedef struct trmi_row_update {
     const trmi_row_layout *layout;
-    const trmi_apply_args *args;
+    const trmi_rule *rule;
     const trmi_tick *tick;
     uint32_t generation;
     char *scratch; /* scratch record, written in place of absent rows */
@@ -38,13 +39,11 @@ typedef struct trmi_row_update {
 /* The kernels of one instruction set. */
 typedef struct trmi_apply_kernels {
     const char *name; /* "avx512" */
-    /* Applies the rule to a row: w[width] and slots (float32) with gradient g[width]. */
-    void (*apply[TRM_ROW_FTRL + 1])(float *w, float *slots, const float *g, int32_t width,
-                                    const trmi_apply_args *args);
+    trmi_row_apply apply[TRMI_ROW_KERNELS];
     /* Updates the rows of keys[count] (at most TRMI_LOOKUP_KEYS, distinct) with g[count][width].
      * Returns how many keys are absent; their positions are in absent[count]. NULL for Adam,
      * whose rows depend on ticks. */
-    int64_t (*update[TRM_ROW_FTRL + 1])(const trmi_rows *rows, const trmi_row_update *u,
+    int64_t (*update[TRMI_ROW_KERNELS])(const trmi_rows *rows, const trmi_row_update *u,
                                         const uint64_t *keys, int64_t count, const float *g,
                                         int32_t *absent);
     /* Convert a row to float32 and back. `noise` 0 rounds to nearest even, another value seeds
@@ -67,9 +66,10 @@ const trmi_apply_kernels *trmi_apply_kernels_here(void);
  *   errors  INVALID naming the field that is out of range */
 trm_status trmi_row_optimizer_check(const trm_row_optimizer *in, trm_row_optimizer *out,
                                     const char *table, trm_error *err);
-/* Prepares the arguments for the rows of one push; decay1 and decay2 are set for each row. */
-void trmi_apply_prepare(const trm_row_optimizer *optimizer, const trmi_tick *tick,
-                        trmi_apply_args *out);
+/* Returns the constants of the rule for the rows of one push. */
+trmi_rule trmi_row_rule_of(const trm_row_optimizer *optimizer, const trmi_tick *tick);
+/* Returns the index of an optimiser's kernel. */
+int trmi_row_kernel_of(const trm_row_optimizer *optimizer);
 
 /* Returns 32 random bits for element `index` of a row: a pure function of (noise, index). */
 static inline uint32_t trmi_rounding_bits(uint64_t noise, uint32_t index) {

@@ -1,184 +1,75 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ps/table/apply_kernels.c: the rules on whole rows, and conversions of values; compiled for each
  * instruction set (base/simd/isa.h).
- *
- * A row is processed by the widest vectors, then by 8 lanes, then by single floats. */
+ */
 #include "ps/table/apply.h"
 #include "ps/table/lookup_loop.h"
 
 #include "base/half.h"
 #include "base/simd/isa.h"
+#include "base/simd/optimizer_rules.h"
 
 #include <math.h>
 
-#if TRMI_VECTOR_BYTES > 16
-#define ISA_LANES (TRMI_VECTOR_BYTES / 4)
-#endif
-
-#if defined(ISA_LANES) && ISA_LANES == 16
-#define V __m512
-#define LOAD(p) _mm512_loadu_ps(p)
-#define STORE(p, v) _mm512_storeu_ps(p, v)
-#define SQRT(v) _mm512_sqrt_ps(v)
-#define MINIMUM(a, b) _mm512_min_ps(a, b)
-#define MAXIMUM(a, b) _mm512_max_ps(a, b)
-#define SET(x) _mm512_set1_ps(x)
-#define MADD(a, b, c) _mm512_fmadd_ps(a, b, c)
-#define RULE(name) name##_16
-#include "ps/table/apply_rules.h"
-#endif
-#if defined(ISA_LANES)
-#define V __m256
-#define LOAD(p) _mm256_loadu_ps(p)
-#define STORE(p, v) _mm256_storeu_ps(p, v)
-#define SQRT(v) _mm256_sqrt_ps(v)
-#define MINIMUM(a, b) _mm256_min_ps(a, b)
-#define MAXIMUM(a, b) _mm256_max_ps(a, b)
-#define SET(x) _mm256_set1_ps(x)
-#define MADD(a, b, c) _mm256_fmadd_ps(a, b, c)
-#define RULE(name) name##_8
-#include "ps/table/apply_rules.h"
-#endif
-#if defined(ISA_LANES)
-#define MADD_1(a, b, c) __builtin_fmaf(a, b, c)
-#else
-#define MADD_1(a, b, c) ((a) * (b) + (c))
-#endif
-#define V float
-#define LOAD(p) (*(p))
-#define STORE(p, v) (*(p) = (v))
-#define SQRT(v) sqrtf(v)
-#define MINIMUM(a, b) ((a) < (b) ? (a) : (b))
-#define MAXIMUM(a, b) ((a) > (b) ? (a) : (b))
-#define SET(x) (x)
-#define MADD(a, b, c) MADD_1(a, b, c)
-#define RULE(name) name##_1
-#include "ps/table/apply_rules.h"
-
-#if defined(ISA_LANES) && ISA_LANES == 16
-#define LOOP_16(rule)                                                                              \
-    for (; i + 16 <= width; i += 16) {                                                             \
-        rule##_16(w + i, s + i, g + i, width, a);                                                  \
-    }
-#else
-#define LOOP_16(rule)
-#endif
-#if defined(ISA_LANES)
-#define LOOP_8(rule)                                                                               \
-    for (; i + 8 <= width; i += 8) {                                                               \
-        rule##_8(w + i, s + i, g + i, width, a);                                                   \
-    }
-#else
-#define LOOP_8(rule)
-#endif
-
-/* A whole row by a rule: the loops share `i`, so that each continues where the wider one ended. */
-#define ROW(rule)                                                                                  \
-    TRMI_ALWAYS void row_##rule(float *w, float *s, const float *g, int32_t width,                 \
-                                const trmi_apply_args *a) {                                        \
-        int32_t i = 0;                                                                             \
-        LOOP_16(rule)                                                                              \
-        LOOP_8(rule)                                                                               \
-        for (; i < width; i++) {                                                                   \
-            rule##_1(w + i, s + i, g + i, width, a);                                               \
-        }                                                                                          \
-    }
-ROW(sgd)
-ROW(momentum)
-ROW(adagrad)
-ROW(adam)
-ROW(ftrl)
-
 /* Adds up 16 partial sums by halves, in the same order in every instruction set. */
-static inline float halves(float part[16]) {
+static inline float add_halves(float part[16]) {
     for (int32_t half = 8; half > 0; half /= 2) {
-        for (int32_t lane = 0; lane < half; lane++) {
-            part[lane] += part[lane + half];
+        for (int32_t i = 0; i < half; i++) {
+            part[i] += part[i + half];
         }
     }
     return part[0];
 }
 
-/* Returns the sum of squares of (gradient * scale + decay * w), for row-wise Adagrad. */
-static inline float squares(const float *w, const float *g, int32_t width, float scale,
-                            float decay) {
-    float part[16] = {0};
-    int32_t i = 0;
-#if defined(ISA_LANES) && ISA_LANES == 16
-    /* 16 partial sums; below they are added in the order of `halves` */
-    __m512 sum = _mm512_setzero_ps();
-    for (; i + 16 <= width; i += 16) {
-        __m512 x = _mm512_fmadd_ps(_mm512_loadu_ps(w + i), _mm512_set1_ps(decay),
-                                   _mm512_loadu_ps(g + i) * scale);
-        sum += x * x;
+/* Returns the sum of squares of the row's gradient with scale and decay, from 16 partial sums:
+ * element i belongs to sum i % 16. */
+static inline float sum_of_squares(const trmi_rule *r, const float *w, const float *g,
+                                   int64_t width) {
+    enum { SUMS = 16 / VL };
+    vf sum[SUMS];
+    for (int j = 0; j < SUMS; j++) {
+        sum[j] = vf_zero();
     }
-    if (i == width) {
-        __m256 eight = _mm512_castps512_ps256(sum) + _mm512_extractf32x8_ps(sum, 1);
-        __m128 four = _mm256_castps256_ps128(eight) + _mm256_extractf128_ps(eight, 1);
-        __m128 two = four + _mm_movehl_ps(four, four);
-        return _mm_cvtss_f32(two + _mm_shuffle_ps(two, two, 1));
-    }
-    _mm512_storeu_ps(part, sum);
-#elif defined(ISA_LANES)
-    __m256 low = _mm256_setzero_ps(), high = _mm256_setzero_ps();
+    int64_t i = 0;
     for (; i + 16 <= width; i += 16) {
-        __m256 x = _mm256_fmadd_ps(_mm256_loadu_ps(w + i), _mm256_set1_ps(decay),
-                                   _mm256_loadu_ps(g + i) * scale);
-        __m256 y = _mm256_fmadd_ps(_mm256_loadu_ps(w + i + 8), _mm256_set1_ps(decay),
-                                   _mm256_loadu_ps(g + i + 8) * scale);
-        low += x * x;
-        high += y * y;
-    }
-    _mm256_storeu_ps(part, low);
-    _mm256_storeu_ps(part + 8, high);
-#else
-    for (; i + 16 <= width; i += 16) {
-        for (int32_t lane = 0; lane < 16; lane++) {
-            float x = MADD_1(w[i + lane], decay, g[i + lane] * scale);
-            part[lane] += x * x;
+        for (int j = 0; j < SUMS; j++) {
+            vf x = scaled_gradient(r, vf_load(w + i + j * VL), vf_load(g + i + j * VL));
+            sum[j] = vf_fma(x, x, sum[j]);
         }
     }
-#endif
-    for (int32_t lane = 0; i < width; i++, lane++) {
-        float x = MADD_1(w[i], decay, g[i] * scale);
-        part[lane] += x * x;
+    float part[16];
+    for (int j = 0; j < SUMS; j++) {
+        vf_store(part + j * VL, sum[j]);
     }
-    return halves(part);
+    for (int k = 0; i < width; i++, k++) {
+        vf x = scaled_gradient(r, vf_set(w[i]), vf_set(g[i]));
+        part[k] = vf_first(vf_fma(x, x, vf_set(part[k])));
+    }
+    return add_halves(part);
 }
 
-/* Returns the square root without setting errno. */
-static inline float root(float x) {
-#if defined(ISA_LANES)
-    return _mm_cvtss_f32(_mm_sqrt_ss(_mm_set_ss(x))); /* no errno, no branch */
-#else
-    return sqrtf(x);
-#endif
+/* Row-wise Adagrad (as in PyTorch's FBGEMM): one accumulator a row, of the mean squared gradient. */
+TRMI_RULE_FN void rowwise_pass(const trmi_rule *r, float *w, const float *g, float *s0, float *s1,
+                               int64_t width) {
+    (void)s1;
+    s0[0] += sum_of_squares(r, w, g, width) / (float)width;
+    trmi_rule sgd = *r;
+    sgd.lr = r->lr / (sqrtf(s0[0]) + r->epsilon);
+    sgd_pass(&sgd, w, g, NULL, NULL, width);
 }
 
-/* Row-wise Adagrad: one accumulator for each row, the mean of its squared gradients. */
-TRMI_ALWAYS void row_rowwise(float *w, float *s, const float *g, int32_t width,
-                             const trmi_apply_args *a) {
-    const float scale = a->gradient_scale, decay = a->optimizer.weight_decay;
-    s[0] += squares(w, g, width, scale, decay) / (float)width;
-    float rate = a->rate / (root(s[0]) + a->optimizer.epsilon);
-    int32_t i = 0;
-#if defined(ISA_LANES) && ISA_LANES == 16
-    for (; i + 16 <= width; i += 16) {
-        __m512 old = _mm512_loadu_ps(w + i);
-        __m512 x = _mm512_fmadd_ps(old, _mm512_set1_ps(decay), _mm512_loadu_ps(g + i) * scale);
-        _mm512_storeu_ps(w + i, old - x * rate);
+#define APPLY(name)                                                                                \
+    static void apply_##name(const trmi_rule *r, float *w, const float *g, float *slot0,           \
+                             float *slot1, int64_t width) {                                        \
+        name##_pass(r, w, g, slot0, slot1, width);                                                 \
     }
-#elif defined(ISA_LANES)
-    for (; i + 8 <= width; i += 8) {
-        __m256 old = _mm256_loadu_ps(w + i);
-        __m256 x = _mm256_fmadd_ps(old, _mm256_set1_ps(decay), _mm256_loadu_ps(g + i) * scale);
-        _mm256_storeu_ps(w + i, old - x * rate);
-    }
-#endif
-    for (; i < width; i++) {
-        w[i] -= MADD_1(w[i], decay, g[i] * scale) * rate;
-    }
-}
+APPLY(sgd)
+APPLY(momentum)
+APPLY(nesterov)
+APPLY(adagrad)
+APPLY(rowwise)
+APPLY(adam)
+APPLY(ftrl)
 
 #include "ps/table/apply_update.h"
 
@@ -237,7 +128,7 @@ static inline float float16_grid(float x, uint32_t random) {
 static void load_float16(const void *values, int32_t width, float *out) {
     const uint16_t *in = values;
     int32_t i = 0;
-#if defined(ISA_LANES)
+#if defined(__F16C__)
     for (; i + 8 <= width; i += 8) {
         _mm256_storeu_ps(out + i,
                          _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)(in + i))));
@@ -258,7 +149,7 @@ static void store_float16(const float *in, int32_t width, uint64_t noise, void *
         for (int32_t k = 0; noise != 0 && k < count; k++) {
             grid[k] = float16_grid(grid[k], trmi_rounding_bits(noise, (uint32_t)(first + k)));
         }
-#if defined(ISA_LANES)
+#if defined(__F16C__)
         for (; i + 8 <= count; i += 8) {
             _mm_storeu_si128((__m128i *)(void *)(out + first + i),
                              _mm256_cvtps_ph(_mm256_loadu_ps(grid + i), 0));
@@ -278,19 +169,21 @@ static void add_scaled(float *out, const float *in, float scale, int32_t width) 
 }
 
 const trmi_apply_kernels TRMI_FOR_ISA(trmi_apply) = {
-    .apply = {[TRM_ROW_SGD] = row_sgd,
-              [TRM_ROW_MOMENTUM] = row_momentum,
-              [TRM_ROW_ADAGRAD] = row_adagrad,
-              [TRM_ROW_ROWWISE_ADAGRAD] = row_rowwise,
-              [TRM_ROW_ADAM] = row_adam,
-              [TRM_ROW_LAZY_ADAM] = row_adam,
-              [TRM_ROW_FTRL] = row_ftrl},
+    .apply = {[TRM_ROW_SGD] = apply_sgd,
+              [TRM_ROW_MOMENTUM] = apply_momentum,
+              [TRM_ROW_ADAGRAD] = apply_adagrad,
+              [TRM_ROW_ROWWISE_ADAGRAD] = apply_rowwise,
+              [TRM_ROW_ADAM] = apply_adam,
+              [TRM_ROW_LAZY_ADAM] = apply_adam,
+              [TRM_ROW_FTRL] = apply_ftrl,
+              [TRMI_ROW_NESTEROV] = apply_nesterov},
     .update = {[TRM_ROW_SGD] = update_sgd,
                [TRM_ROW_MOMENTUM] = update_momentum,
                [TRM_ROW_ADAGRAD] = update_adagrad,
                [TRM_ROW_ROWWISE_ADAGRAD] = update_rowwise,
                [TRM_ROW_LAZY_ADAM] = update_adam,
-               [TRM_ROW_FTRL] = update_ftrl},
+               [TRM_ROW_FTRL] = update_ftrl,
+               [TRMI_ROW_NESTEROV] = update_nesterov},
     .load = {[TRM_FLOAT32] = load_float32,
              [TRM_BFLOAT16] = load_bfloat16,
              [TRM_FLOAT16] = load_float16},

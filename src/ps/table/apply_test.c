@@ -105,9 +105,8 @@ static void rules_match_their_twins(void **state) {
                         g[i] = gradient_at(t, i);
                         dg[i] = (double)g[i] * 0.5;
                     }
-                    trmi_apply_args args;
-                    trmi_apply_prepare(&o, &(trmi_tick){(uint32_t)t, 0, 1, 0.5f}, &args);
-                    kernels[k]->apply[rule](w, s, g, width, &args);
+                    trmi_rule r = trmi_row_rule_of(&o, &(trmi_tick){(uint32_t)t, 0, 1, 0.5f});
+                    kernels[k]->apply[trmi_row_kernel_of(&o)](&r, w, g, s, s + width, width);
                     twin(&o, t, width, dw, ds, dg);
                 }
                 for (int i = 0; i < width; i++) {
@@ -173,9 +172,8 @@ static void rules_match_pytorch(void **state) {
             }
         }
         if (strcmp(name, "sparse_adam") != 0 || t == 1 || t == 2 || t == 5) {
-            trmi_apply_args args;
-            trmi_apply_prepare(&o, &(trmi_tick){(uint32_t)t, 0, 1, 1}, &args);
-            trmi_apply_kernels_here()->apply[o.rule](w, s, g, 6, &args);
+            trmi_rule r = trmi_row_rule_of(&o, &(trmi_tick){(uint32_t)t, 0, 1, 1});
+            trmi_apply_kernels_here()->apply[trmi_row_kernel_of(&o)](&r, w, g, s, s + 6, 6);
         }
         for (int i = 0; i < 6; i++) {
             CHECK_CLOSE(w[i], expected[i], 1e-6);

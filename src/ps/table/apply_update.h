@@ -4,7 +4,7 @@
 /* The update in progress. Copied by value: the compiler would reload for every row what a store
  * into a record could alias. */
 typedef struct updating {
-    trmi_apply_args args;
+    trmi_rule rule;
     trmi_tick tick;
     uint32_t generation;
     uint32_t slot_offset, header_offset;
@@ -13,7 +13,7 @@ typedef struct updating {
 } updating;
 
 TRMI_ALWAYS updating begin(const trmi_row_update *u, const float *g, int32_t width) {
-    return (updating){.args = *u->args,
+    return (updating){.rule = *u->rule,
                       .tick = *u->tick,
                       .generation = u->generation,
                       .slot_offset = u->layout->slot_offset,
@@ -35,37 +35,39 @@ TRMI_ALWAYS void stamp(const updating *x, char *record) {
 /* Defines the update loop of a rule. A key whose row is not found at once updates the scratch
  * record and is repeated afterwards. Rows of 16 floats, which take `lines16` cache lines with
  * their guide, have a loop of their own. */
-#define UPDATE(rule, lines16)                                                                      \
-    TRMI_ALWAYS void learn_##rule(void *context, int64_t i, char *record) {                        \
+#define UPDATE(name, lines16)                                                                      \
+    TRMI_ALWAYS void learn_##name(void *context, int64_t i, char *record) {                        \
         const updating *x = context;                                                               \
-        row_##rule((float *)(void *)record, (float *)(void *)(record + x->slot_offset),            \
-                   x->g + i * x->width, x->width, &x->args);                                       \
+        float *slots = (float *)(void *)(record + x->slot_offset);                                 \
+        name##_pass(&x->rule, (float *)(void *)record, x->g + i * x->width, slots,                 \
+                    slots + x->width, x->width);                                                   \
         stamp(x, record);                                                                          \
     }                                                                                              \
-    TRMI_ALWAYS int64_t update_of_##rule(                                                          \
+    TRMI_ALWAYS int64_t update_of_##name(                                                          \
         const trmi_rows *rows, trmi_look l, const trmi_row_update *u, const uint64_t *keys,        \
         int64_t count, const float *g, int32_t width, int32_t *absent) {                           \
         const uint32_t lines = l.record_lines < TRMI_LINES_MAX ? l.record_lines : TRMI_LINES_MAX;  \
         updating x = begin(u, g, width);                                                           \
         int64_t absent_count =                                                                     \
-            trmi_lookup_run(l, lines, keys, count, u->scratch, absent, learn_##rule, &x);          \
-        return trmi_fly_far(l, rows, keys, absent, absent_count, learn_##rule, &x);                \
+            trmi_lookup_run(l, lines, keys, count, u->scratch, absent, learn_##name, &x);          \
+        return trmi_fly_far(l, rows, keys, absent, absent_count, learn_##name, &x);                \
     }                                                                                              \
-    static int64_t update_##rule(const trmi_rows *rows, const trmi_row_update *u,                  \
+    static int64_t update_##name(const trmi_rows *rows, const trmi_row_update *u,                  \
                                  const uint64_t *keys, int64_t count, const float *g,              \
                                  int32_t *absent) {                                                \
         const trmi_look l = trmi_look_at(rows);                                                    \
         if (u->layout->width != 16) {                                                              \
-            return update_of_##rule(rows, l, u, keys, count, g, u->layout->width, absent);         \
+            return update_of_##name(rows, l, u, keys, count, g, u->layout->width, absent);         \
         }                                                                                          \
-        return l.large ? update_of_##rule(rows, trmi_look_as(l, lines16, true), u, keys, count, g, \
+        return l.large ? update_of_##name(rows, trmi_look_as(l, lines16, true), u, keys, count, g, \
                                           16, absent)                                              \
-                       : update_of_##rule(rows, trmi_look_as(l, lines16, false), u, keys, count,   \
+                       : update_of_##name(rows, trmi_look_as(l, lines16, false), u, keys, count,   \
                                           g, 16, absent);                                          \
     }
 UPDATE(sgd, 2)
 UPDATE(rowwise, 2)
 UPDATE(momentum, 3)
+UPDATE(nesterov, 3)
 UPDATE(adagrad, 3)
 UPDATE(adam, 4)
 UPDATE(ftrl, 4)

@@ -219,7 +219,7 @@ trm_status trmi_row_table_create(const trm_table_options *options,
     /* kernels of this CPU; `special` tables cannot use the fused loop of lookup and rule */
     table->kernels = trmi_apply_kernels_here();
     table->lookup = trmi_lookup_here();
-    table->apply = table->kernels->apply[checked.optimizer.rule];
+    table->apply = table->kernels->apply[trmi_row_kernel_of(&checked.optimizer)];
     table->special = checked.optimizer.rule == TRM_ROW_ADAM || checked.dtype != TRM_FLOAT32 ||
                      checked.expiry.min_score > 0;
     /* each shard gets an equal part of the cap */

@@ -50,8 +50,7 @@ typedef struct trmi_row_table {
     trmi_rows spilled; /* the index of spilled rows: its records are trmi_cold */
     const trmi_apply_kernels *kernels;
     const trmi_lookup *lookup;
-    void (*apply)(float *w, float *slots, const float *g, int32_t width,
-                  const trmi_apply_args *args); /* the kernel of this table's rule */
+    trmi_row_apply apply; /* the kernel of this table's rule */
     trm_ps_source initial;
     bool special;     /* updates need more than `apply`: see learn_specially */
     int64_t rows_max; /* largest number of rows on this shard; INT64_MAX: no limit */

@@ -24,8 +24,7 @@ enum { SAMPLES = 16, LEVEL_MAX = 7, SWEEP_MINIMUM = 32, LEARN_KEYS = 256 };
 /* Updates a row in the cases that few tables need: Adam's decay over ticks without an update,
  * 16-bit rows, scores. */
 static __attribute__((noinline)) void update_row_special(trmi_row_table *table, char *record,
-                                                         const float *gradient,
-                                                         trmi_apply_args *args,
+                                                         const float *gradient, trmi_rule *rule,
                                                          const trmi_tick *tick) {
     const trmi_row_layout *layout = &table->layout;
     const trm_table_options *o = &table->options;
@@ -34,20 +33,19 @@ static __attribute__((noinline)) void update_row_special(trmi_row_table *table, 
     uint32_t rested = h->count == 0 ? 0 : tick->tick - h->last_tick;
     if (o->optimizer.rule == TRM_ROW_ADAM) {
         float skipped = rested > 1 ? (float)(rested - 1) : 0;
-        args->decay1 = skipped == 0 ? 1 : powf(o->optimizer.beta1, skipped);
-        args->decay2 = skipped == 0 ? 1 : powf(o->optimizer.beta2, skipped);
+        rule->keep1 = skipped == 0 ? o->optimizer.beta1 : powf(o->optimizer.beta1, skipped + 1);
+        rule->keep2 = skipped == 0 ? o->optimizer.beta2 : powf(o->optimizer.beta2, skipped + 1);
     }
     /* 16-bit rows are updated as float32 and rounded back */
     float *slots = trmi_row_slots_of(layout, record);
     if (layout->dtype == TRM_FLOAT32) {
-        table->kernels->apply[o->optimizer.rule]((float *)(void *)record, slots, gradient,
-                                                 layout->width, args);
+        table->apply(rule, (float *)(void *)record, gradient, slots, slots + layout->width,
+                     layout->width);
     } else {
         uint64_t noise =
             o->round_to_nearest ? 0 : trmi_mix(o->seed ^ trmi_key_hash(h->key), h->version) | 1;
         table->kernels->load[layout->dtype](record, layout->width, table->values);
-        table->kernels->apply[o->optimizer.rule](table->values, slots, gradient, layout->width,
-                                                 args);
+        table->apply(rule, table->values, gradient, slots, slots + layout->width, layout->width);
         table->kernels->store[layout->dtype](table->values, layout->width, noise, record);
     }
     /* the score decays over the same ticks and counts this update */
@@ -60,17 +58,17 @@ static __attribute__((noinline)) void update_row_special(trmi_row_table *table, 
 
 /* Updates one row and its header; a snapshot saves the old row first. */
 static inline __attribute__((always_inline)) void update_row(trmi_row_table *table, char *record,
-                                                             const float *gradient,
-                                                             trmi_apply_args *args,
+                                                             const float *gradient, trmi_rule *rule,
                                                              const trmi_tick *tick) {
     const trmi_row_layout *layout = &table->layout;
     trmi_row_header *h = trmi_row_header_of(layout, record);
     trmi_row_table_touch(table, record);
     if (__builtin_expect(table->special, 0)) {
-        update_row_special(table, record, gradient, args, tick);
+        update_row_special(table, record, gradient, rule, tick);
     } else {
-        table->apply((float *)(void *)record, trmi_row_slots_of(layout, record), gradient,
-                     layout->width, args);
+        float *slots = trmi_row_slots_of(layout, record);
+        table->apply(rule, (float *)(void *)record, gradient, slots, slots + layout->width,
+                     layout->width);
     }
     h->last_tick = tick->tick;
     h->last_time = tick->time;
@@ -380,7 +378,7 @@ static trm_status unspill(trmi_row_table *table, uint64_t key, uint32_t slot, co
 /* Updates the keys listed in table->missing: spilled rows come back, other keys may get a new
  * row. */
 static trm_status update_missing(trmi_row_table *table, const uint64_t *keys, int64_t missing,
-                                 trm_dtype dtype, const char *gradients, trmi_apply_args *args,
+                                 trm_dtype dtype, const char *gradients, trmi_rule *rule,
                                  const trmi_tick *tick, trm_error *err) {
     size_t bytes = trm_dtype_bytes(dtype) * (size_t)table->options.width;
     for (int64_t m = 0; m < missing; m++) {
@@ -396,7 +394,7 @@ static trm_status update_missing(trmi_row_table *table, const uint64_t *keys, in
         if (record != NULL) {
             table->kernels->load[dtype](gradients + (size_t)i * bytes, table->options.width,
                                         table->gradient);
-            update_row(table, record, table->gradient, args, tick);
+            update_row(table, record, table->gradient, rule, tick);
             table->stats.updates++;
         }
     }
@@ -406,14 +404,14 @@ static trm_status update_missing(trmi_row_table *table, const uint64_t *keys, in
 /* Updates the rows that are in memory and lists the positions of the other keys in
  * table->missing; returns how many. At most TRMI_LOOKUP_KEYS keys. */
 static int64_t update_present(trmi_row_table *table, const uint64_t *keys, int64_t count,
-                              trm_dtype dtype, const char *gradients, trmi_apply_args *args,
+                              trm_dtype dtype, const char *gradients, trmi_rule *rule,
                               const trmi_tick *tick) {
     const trmi_row_layout *layout = &table->layout;
     const size_t bytes = trm_dtype_bytes(dtype) * (size_t)table->options.width;
     /* the simple case: one loop of lookup and rule */
     if (dtype == TRM_FLOAT32 && !table->special && table->cut == NULL) {
-        trmi_row_update update = {layout, args, tick, table->generation, table->record};
-        return table->kernels->update[table->options.optimizer.rule](
+        trmi_row_update update = {layout, rule, tick, table->generation, table->record};
+        return table->kernels->update[trmi_row_kernel_of(&table->options.optimizer)](
             &table->rows, &update, keys, count, (const float *)(const void *)gradients,
             table->missing);
     }
@@ -429,10 +427,10 @@ static int64_t update_present(trmi_row_table *table, const uint64_t *keys, int64
             if (records[k] == NULL) {
                 table->missing[missing++] = (int32_t)(first + k);
             } else if (dtype == TRM_FLOAT32) {
-                update_row(table, records[k], (const float *)(const void *)gradient, args, tick);
+                update_row(table, records[k], (const float *)(const void *)gradient, rule, tick);
             } else {
                 table->kernels->load[dtype](gradient, table->options.width, table->gradient);
-                update_row(table, records[k], table->gradient, args, tick);
+                update_row(table, records[k], table->gradient, rule, tick);
             }
         }
     }
@@ -525,14 +523,13 @@ trm_status trmi_row_table_update(trmi_row_table *table, const uint64_t *keys, in
                                  trm_dtype dtype, const void *gradients, const trmi_tick *tick,
                                  trm_error *err) {
     size_t bytes = trm_dtype_bytes(dtype) * (size_t)table->options.width;
-    trmi_apply_args args;
-    trmi_apply_prepare(&table->options.optimizer, tick, &args);
+    trmi_rule rule = trmi_row_rule_of(&table->options.optimizer, tick);
     for (int64_t begin = 0; begin < count; begin += TRMI_LOOKUP_KEYS) {
         int64_t some = trmi_min_i64(count - begin, TRMI_LOOKUP_KEYS);
         const char *from = (const char *)gradients + (size_t)begin * bytes;
-        int64_t missing = update_present(table, keys + begin, some, dtype, from, &args, tick);
+        int64_t missing = update_present(table, keys + begin, some, dtype, from, &rule, tick);
         table->stats.updates += some - missing;
-        TRMI_TRY(update_missing(table, keys + begin, missing, dtype, from, &args, tick, err));
+        TRMI_TRY(update_missing(table, keys + begin, missing, dtype, from, &rule, tick, err));
     }
     sweep(table, count / 4 + SWEEP_MINIMUM, tick);
     return TRM_OK;

@@ -5,7 +5,6 @@
 
 #include "base/simd/tile.h"
 #include "exec/cpu/gemm/tile_rows.h"
-#include "exec/cpu/gemm/tile_size.h"
 
 enum {
     NR = VL * VN,

@@ -12,7 +12,6 @@
 
 #include "base/simd/tile.h"
 #include "exec/cpu/gemm/tile_rows.h"
-#include "exec/cpu/gemm/tile_size.h"
 
 #include <string.h>
 
