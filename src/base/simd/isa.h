@@ -3,8 +3,8 @@
  *
  * A kernel file (*_kernels.c) is written once. The build compiles it once for each instruction set
  * that cmake/TriremeKernels.cmake lists, with that set's flags and with TRMI_ISA = plain, avx2,
- * avx512 or avx512bf16. The file names its table TRMI_FOR_ISA(trmi_thing), which becomes
- * trmi_thing_avx2 and so on; TRMI_CPU_CHOICE (base/cpu.h) selects one of them at run time. */
+ * avx512 or avx512bf16. The file names its table TRMI_FOR_ISA(trmi_reduce), which becomes
+ * trmi_reduce_avx2 and so on; TRMI_CPU_CHOICE (base/cpu.h) selects one of them at run time. */
 #ifndef TRMI_BASE_ISA_H
 #define TRMI_BASE_ISA_H
 
@@ -13,7 +13,7 @@
 #define TRMI_QUOTE_TOKEN(a) #a
 #define TRMI_QUOTE(a) TRMI_QUOTE_TOKEN(a)
 
-/* trmi_thing -> trmi_thing_avx2 */
+/* trmi_reduce becomes trmi_reduce_avx2. */
 #define TRMI_FOR_ISA(name) TRMI_PASTE(name, TRMI_ISA)
 /* "avx2" */
 #define TRMI_ISA_NAME TRMI_QUOTE(TRMI_ISA)
