@@ -140,11 +140,11 @@ static inline trm_status run_trial(const trial *t, trm_comm *comm, outcome *o, t
         trm_exec_parallel_info(exec, &info);
         o->one_copy = info.one_copy;
         o->casts = info.casts;
-        for (int64_t b = 0; exec->parallel != NULL && b < exec->parallel->blocks; b++) {
+        const trmi_parallel *p = trmi_parallel_of(exec);
+        for (int64_t b = 0; p != NULL && b < p->blocks; b++) {
             int64_t count = trmi_update_block_offset(exec->update, b + 1) -
                             trmi_update_block_offset(exec->update, b);
-            o->own_slots +=
-                !exec->parallel->options.shard_optimizer || exec->parallel->mine[b] ? count : 0;
+            o->own_slots += !p->options.shard_optimizer || p->mine[b] ? count : 0;
         }
     }
     trm_exec_destroy(exec);

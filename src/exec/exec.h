@@ -13,19 +13,8 @@
 
 #include "exec/backend.h"
 #include "exec/distributed/distribution.h"
-#include "exec/distributed/input_cuts.h"
 #include "exec/optimizer/loss_scale.h"
 #include "exec/optimizer/update.h"
-
-/* Split graphs: one input of the whole batch as the caller feeds it. This rank reads its part. */
-typedef struct trmi_shard_input {
-    void *data; /* the whole input, a mapping of `bytes` */
-    size_t bytes;
-    void *own; /* samples that this rank feeds, if they are a part of the batch; else NULL */
-    trmi_input_cut cut;
-    bool taken; /* the last feed went to the program's input directly: `data` is stale */
-    const struct trmi_shard_leaf *leaf;
-} trmi_shard_input;
 
 typedef struct trmi_output {
     int32_t buffer;
@@ -71,15 +60,13 @@ struct trm_exec {
     int32_t *variable_slots;   /* slot index of each variable; -1 = not a slot */
     /* split graphs: gathered values of each cut variable; NULL = not cut, or not gathered yet */
     void **wholes;
-    trmi_shard_input *whole_inputs; /* split graphs: [program->inputs_count] */
     int32_t variables_count;
     trm_step_profile *profile;
     struct trmi_trace *trace; /* records the program steps; NULL = off */
     /* active ways of training, in the order of the table in ways.c */
     const trmi_distribution *ways[TRMI_DISTRIBUTIONS_MAX];
     int32_t ways_count;
-    struct trmi_parallel *parallel; /* state of the way `ranks`; NULL: one rank */
-    struct trmi_strict *strict;     /* state of the way `strict_blocks`; NULL: not active */
+    void *way_states[TRMI_DISTRIBUTIONS_MAX]; /* trmi_distribution_keep */
     /* Settings that ways change, and read back. */
     trmi_kernel_source kernels_from;
     bool fixed_bits;      /* true: results must not depend on measured times */
@@ -121,6 +108,8 @@ trm_status trmi_exec_create(const trm_graph *graph, const trm_exec_options *opti
 void trmi_exec_read_part(const trm_exec *exec, int32_t index, void *data);
 void trmi_exec_write_part(trm_exec *exec, int32_t index, const void *data);
 void *trmi_exec_variable_address(const trm_exec *exec, int32_t index);
+/* Returns which part of a variable this rank has; NULL: it has the whole. */
+const trmi_shard_leaf *trmi_exec_cut_of(const trm_exec *exec, int32_t index);
 /* exec_variables.c: lists parameters, states and slots; then writes the first values of parameters
  * and states. Both at creation. */
 trm_status trmi_exec_list_variables(trm_exec *exec, trm_error *err);

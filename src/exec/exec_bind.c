@@ -1,18 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Binds a kernel to each step of a program. For each step four sources are tried in this order,
- * until one does not return UNSUPPORTED: the active ways of training, the collectives of split
- * programs, the fast back-end, the reference back-end. */
+/* Binds a kernel to each step of a program. For each step three sources are tried in this order,
+ * until one does not return UNSUPPORTED: the active ways of training, the fast back-end, the
+ * reference back-end. */
 #include "exec/exec.h"
-#include "exec/distributed/split.h"
 
 #include "base/error.h"
 
 /* Binds one step. Returns the error of the first source that has a kernel for the step. */
 static trm_status bind_step(trm_exec *exec, trmi_kernel *kernel, trm_error *err) {
     trm_status status = trmi_distribution_bind(exec, kernel, err);
-    if (status == TRM_UNSUPPORTED) {
-        status = trmi_shard_bind(kernel, err);
-    }
     if (status == TRM_UNSUPPORTED) {
         status = exec->backend->bind(exec->backend, kernel, err);
     }

@@ -116,7 +116,6 @@ static trm_status compile(trm_exec *exec, const trm_graph *graph, const trm_exec
          * micro-batches are summed, or servers or the caller take gradients. */
         .factored_gradients = !options->whole_gradients && exec->accumulate == 1 &&
                               !exec->updated_elsewhere && options->arena_alloc == NULL,
-        .local_norms = options->parallel.sync_batch_norm == TRM_NORM_LOCAL,
     };
     TRMI_TRY(trmi_distribution_plan(exec, graph, options, &plan, err));
     if (exec->memory_bytes > 0 && exec->ways_count == 0 && options->loss.id != 0) {

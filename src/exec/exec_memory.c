@@ -37,7 +37,7 @@ int64_t trmi_program_fed_bytes(const trm_program *program, int32_t ranks, bool o
     int64_t sum = 0;
     for (int32_t i = 0; own_samples && i < program->inputs_count; i++) {
         const trmi_buffer *b = &program->buffers[program->inputs[i]];
-        const trmi_shard_leaf *leaf = trmi_shard_leaf_named(program, b->name);
+        const trmi_shard_leaf *leaf = trmi_program_leaf(program, b->name);
         int64_t whole =
             leaf != NULL ? trm_shape_count(&leaf->global) * (int64_t)trm_dtype_bytes(b->dtype) : 0;
         sum += whole + whole / ranks;

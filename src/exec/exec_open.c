@@ -3,7 +3,7 @@
  * exec_create.c because the search measures operators with executors of its own, and files must
  * not depend on each other in circles. */
 #include "exec/exec.h"
-#include "exec/distributed/split.h"
+#include "exec/autoparallel/auto_parallel.h"
 
 #include "base/arguments.h"
 

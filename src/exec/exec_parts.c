@@ -1,9 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads and writes this rank's part of a variable. Callers pass plain layout; the functions convert
+/* This rank's part of a variable: which part, where it is, reading and writing. Callers pass plain layout; the functions convert
  * to and from the layout that the program chose. */
 #include "exec/exec.h"
 
 #include "exec/convert.h"
+
+const trmi_shard_leaf *trmi_exec_cut_of(const trm_exec *exec, int32_t variable) {
+    const trmi_buffer *b = &exec->program->buffers[exec->variable_buffers[variable]];
+    const trmi_shard_leaf *leaf = trmi_program_leaf(exec->program, b->name);
+    if (leaf == NULL) {
+        return NULL;
+    }
+    trmi_box whole = trmi_box_whole(&leaf->global);
+    return trmi_box_equal(&whole, &leaf->box) ? NULL : leaf;
+}
 
 void *trmi_exec_variable_address(const trm_exec *exec, int32_t index) {
     const trmi_buffer *b = &exec->program->buffers[exec->variable_buffers[index]];

@@ -10,8 +10,8 @@
  * The whole of a cut variable is gathered by trm_exec_gather_slots, which is collective; read and
  * write are local to a rank. */
 #include "exec/exec.h"
-#include "exec/distributed/split.h"
 
+#include "exec/box_walk.h"
 #include "exec/convert.h"
 
 #include "base/arguments.h"
@@ -25,7 +25,7 @@ static void add_variable(trm_exec *exec, const char *name, trm_variable_kind kin
                          int32_t slot) {
     const trmi_buffer *b = &exec->program->buffers[buffer];
     int32_t i = exec->variables_count++;
-    const trmi_shard_leaf *leaf = trmi_shard_leaf_named(exec->program, b->name);
+    const trmi_shard_leaf *leaf = trmi_program_leaf(exec->program, b->name);
     exec->variables[i] = (trm_variable){.name = name,
                                         .kind = kind,
                                         .dtype = b->dtype,
@@ -104,7 +104,7 @@ static bool initialise_one(trm_exec *exec, int32_t index) {
     const trm_variable *v = &exec->variables[index];
     const trmi_buffer *b = &p->buffers[exec->variable_buffers[index]];
     const trmi_op *leaf = &p->graph->ops[p->graph->values[b->value].op];
-    const trmi_shard_leaf *part = trmi_shard_cut(exec, index);
+    const trmi_shard_leaf *part = trmi_exec_cut_of(exec, index);
     trmi_box box = part != NULL ? part->box : trmi_box_whole(&v->shape);
     size_t bytes = (size_t)trmi_box_count(&box) * trm_dtype_bytes(v->dtype);
     bool in_place = b->layout == TRMI_PLAIN;
@@ -139,7 +139,7 @@ static bool is_shared_out(const trm_exec *exec, int32_t index) {
     const trm_variable *v = &exec->variables[index];
     return trm_shape_count(&v->shape) >= LARGE_VARIABLE && v->shape.dim[0] >= ROWS_PIECES &&
            exec->program->buffers[exec->variable_buffers[index]].layout == TRMI_PLAIN &&
-           trmi_shard_cut(exec, index) == NULL;
+           trmi_exec_cut_of(exec, index) == NULL;
 }
 
 /* Initialises one large variable with all threads, ROWS_PIECES ranges of its first dimension. */
@@ -213,7 +213,7 @@ int32_t trm_exec_find(const trm_exec *exec, const char *name) {
 
 void trm_exec_read(const trm_exec *exec, int32_t index, void *data) {
     TRMI_NEED_OR(, NULL, exec, data);
-    const trmi_shard_leaf *leaf = trmi_shard_cut(exec, index);
+    const trmi_shard_leaf *leaf = trmi_exec_cut_of(exec, index);
     if (leaf == NULL) {
         trmi_exec_read_part(exec, index, data);
         return;
@@ -228,14 +228,14 @@ void trm_exec_read(const trm_exec *exec, int32_t index, void *data) {
     void *part = trmi_alloc((size_t)trmi_box_count(&leaf->box) * element);
     if (part != NULL) { /* this rank's part may have changed since the gather */
         trmi_exec_read_part(exec, index, part);
-        trmi_shard_copy_box(data, &leaf->global, &leaf->box, part, element, true);
+        trmi_copy_box(data, &leaf->global, &leaf->box, part, element, true);
     }
     trmi_free(part);
 }
 
 void trm_exec_write(trm_exec *exec, int32_t index, const void *data) {
     TRMI_NEED_OR(, NULL, exec, data);
-    const trmi_shard_leaf *leaf = trmi_shard_cut(exec, index);
+    const trmi_shard_leaf *leaf = trmi_exec_cut_of(exec, index);
     trmi_exec_parameters_changed(exec);
     if (leaf == NULL) {
         trmi_exec_write_part(exec, index, data);
@@ -244,8 +244,7 @@ void trm_exec_write(trm_exec *exec, int32_t index, const void *data) {
     size_t element = trm_dtype_bytes(exec->variables[index].dtype);
     void *part = trmi_alloc((size_t)trmi_box_count(&leaf->box) * element);
     if (part != NULL) {
-        trmi_shard_copy_box((void *)(uintptr_t)data, &leaf->global, &leaf->box, part, element,
-                            false);
+        trmi_copy_box((void *)(uintptr_t)data, &leaf->global, &leaf->box, part, element, false);
         trmi_exec_write_part(exec, index, part);
     }
     trmi_free(part);
@@ -310,7 +309,7 @@ static trm_status gather_gradient(const trm_exec *exec, const trmi_shard_leaf *l
     }
     own_gradient(exec, parameter, part);
     trm_status status =
-        trmi_shard_assemble((trm_exec *)(uintptr_t)exec, leaf, TRM_FLOAT32, part, data, err);
+        trmi_distribution_assemble((trm_exec *)(uintptr_t)exec, leaf, TRM_FLOAT32, part, data, err);
     trmi_free(part);
     return status;
 }
@@ -328,7 +327,7 @@ trm_status trm_exec_gradient(const trm_exec *exec, int32_t index, float *data, t
         if (param->param_buffer != exec->variable_buffers[index]) {
             continue;
         }
-        const trmi_shard_leaf *leaf = trmi_shard_cut(exec, index);
+        const trmi_shard_leaf *leaf = trmi_exec_cut_of(exec, index);
         if (param->sparse_rows != 0) {
             densify(exec, param, data);
         } else if (param->grad_buffer == 0 && param->factor_left == 0) {

@@ -10,8 +10,8 @@
 
 #include "exec/exec.h"
 #include "exec/exec_memory.h"
-#include "exec/distributed/split.h"
 #include "plan/search/search.h"
+#include "plan/shard/sharding.h"
 
 #include "base/error.h"
 #include "base/memory.h"

@@ -16,6 +16,7 @@
 #include "base/arguments.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "exec/distributed/input_cuts.h"
 #include "exec/exec.h"
 #include "graph/detach.h"
 #include "graph/graph_ir.h"

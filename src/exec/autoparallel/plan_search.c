@@ -42,13 +42,13 @@ typedef struct searching {
 
 /* Ranks of several hosts have no memory in common. */
 static bool has_hosts(const searching *s) {
-    const trm_comm *comm = s->exec->parallel->comm;
+    const trm_comm *comm = trmi_parallel_of(s->exec)->comm;
     return trm_comm_local_size(comm) != trm_comm_size(comm);
 }
 
 /* Returns whether ranks of a host compute cooperative gradients. */
 static bool makes_jointly(const searching *s) {
-    return trmi_joint_ranks(s->exec, s->exec->parallel->shard->options) > 1;
+    return trmi_joint_ranks(s->exec, trmi_parallel_of(s->exec)->shard->options) > 1;
 }
 
 /* ---- without measuring ----------------------------------------------------------------------- */
@@ -71,7 +71,7 @@ static trm_status time_sum(trmi_parallel *p, float *data, int64_t count, double 
  * model of a ring (2 (n - 1) messages); operators by the rates of the back-end, divided by the
  * number of threads that share a core. Collective. */
 static trm_status estimate_prices(searching *s, trm_error *err) {
-    trmi_parallel *p = s->exec->parallel;
+    trmi_parallel *p = trmi_parallel_of(s->exec);
     trmi_prices *prices = &s->prices;
     const trmi_target *target = &s->exec->backend->target;
     float *data = trm_comm_alloc_shared(p->comm, LARGE * sizeof *data, err);
@@ -101,7 +101,7 @@ static trm_status estimate_prices(searching *s, trm_error *err) {
 
 /* Returns the part of the search costs that depends on the executor and not on measurements. */
 static trmi_search_costs costs_of(const searching *s) {
-    const trmi_parallel *p = s->exec->parallel;
+    const trmi_parallel *p = trmi_parallel_of(s->exec);
     return (trmi_search_costs){.prices = &s->prices,
                                .fuse = true,
                                .rule =
@@ -185,7 +185,7 @@ static void tell_trial(const trmi_plan_selection *trial) {
 static void note_plan(searching *s, double begin) {
     const trmi_plan_search *d = &s->drive;
     const trmi_drive_mesh *best = trmi_drive_best(d);
-    trm_searched_plan *info = &s->exec->parallel->shard->info;
+    trm_searched_plan *info = &trmi_parallel_of(s->exec)->shard->info;
     char beside[96] = "", ran[64] = "";
     *info = (trm_searched_plan){.searched = true,
                                 .step_seconds = best->found.best.measure.step,
@@ -214,7 +214,7 @@ static void note_plan(searching *s, double begin) {
  *   error  NOMEM: no plan fits the memory limit */
 static trm_status run_search(searching *s, trm_error *err) {
     trmi_plan_search *d = &s->drive;
-    const trmi_parallel *p = s->exec->parallel;
+    const trmi_parallel *p = trmi_parallel_of(s->exec);
     const trmi_shard_plan *given = p->shard->plan;
     int32_t local = trm_comm_local_size(p->comm),
             hosts = p->size % local == 0 ? p->size / local : 1;
@@ -272,9 +272,9 @@ static trm_status settle_costs(searching *s, trm_error *err) {
 /* Finds the plan on rank 0, in s->plan; the other ranks serve its measurements. Rank 0 ends their
  * service also when it fails. */
 static trm_status find_plan(searching *s, trm_error *err) {
-    bool leads = s->exec->parallel->rank == 0,
+    bool leads = trmi_parallel_of(s->exec)->rank == 0,
          measured = s->probe.tuning_file == NULL || s->probe.tuning_file[0] != '\0';
-    const char *asked = s->exec->parallel->shard->options->backend;
+    const char *asked = trmi_parallel_of(s->exec)->shard->options->backend;
     const char *backend = s->probe.exact ? asked : s->exec->backend->target.name;
     measured = measured && (backend == NULL || strcmp(backend, "ref") != 0);
     if (!measured) {
@@ -298,7 +298,7 @@ static trm_status find_plan(searching *s, trm_error *err) {
  * failed, every rank fails with the same status. */
 static trm_status broadcast_plan(searching *s, trm_status status, const trm_error *why,
                                  trm_error *err) {
-    trmi_parallel *p = s->exec->parallel;
+    trmi_parallel *p = trmi_parallel_of(s->exec);
     char *text = s->plan != NULL && status == TRM_OK ? trmi_shard_plan_text(s->plan) : NULL;
     int64_t head[2] = {status, text != NULL ? (int64_t)strlen(text) : 0};
     trm_status sent = trm_comm_broadcast(p->comm, head, 2, TRM_INT64, 0, err);
@@ -334,7 +334,7 @@ static trm_status broadcast_plan(searching *s, trm_status status, const trm_erro
 trm_status trmi_shard_search(trm_exec *exec, const trm_graph *graph,
                              const trmi_plan_options *options, const trm_graph *training,
                              trm_error *err) {
-    trmi_parallel *p = exec->parallel;
+    trmi_parallel *p = trmi_parallel_of(exec);
     searching *s = trmi_alloc(sizeof *s);
     trm_error own;
     if (s == NULL) {

@@ -62,7 +62,7 @@ static trm_status bind_sums(trm_exec *exec, trmi_kernel *kernel, trm_error *err)
 /* Of many ranks `split` and `slices` do it. */
 static trm_status begin_sums(trm_exec *exec, trm_error *err) {
     (void)err;
-    if (exec->parallel == NULL && exec->update != NULL) {
+    if (trmi_parallel_of(exec) == NULL && exec->update != NULL) {
         trmi_update_share(exec->update, NULL, exec->norms, exec);
     }
     return TRM_OK;
@@ -83,13 +83,13 @@ static bool speaks(const norms *n, int32_t param) {
     const trm_exec *exec = n->exec;
     int32_t at[TRMI_MESH_AXES], turn = param;
     bool mine = true;
-    if (exec->parallel == NULL) {
+    if (trmi_parallel_of(exec) == NULL) {
         return true;
     }
-    const trmi_shard_leaf *leaf = trmi_shard_leaf_named(
+    const trmi_shard_leaf *leaf = trmi_program_leaf(
         n->program, n->program->buffers[n->program->params[param].param_buffer].name);
-    const trmi_mesh *mesh = &exec->parallel->shard->plan->mesh;
-    trmi_mesh_coordinates(mesh, exec->parallel->rank, at);
+    const trmi_mesh *mesh = &trmi_parallel_of(exec)->shard->plan->mesh;
+    trmi_mesh_coordinates(mesh, trmi_parallel_of(exec)->rank, at);
     for (int32_t i = 0; i < mesh->axes; i++) {
         if (leaf == NULL || leaf->spread.at[i] < TRMI_SPLIT) {
             mine = mine && at[i] == turn % mesh->size[i];
@@ -190,7 +190,7 @@ trm_status trmi_exact_norms(void *context, double *sums, int64_t count, trm_erro
     trm_status status = n.largest != NULL && n.sums != NULL
                             ? TRM_OK
                             : TRMI_FAIL(err, TRM_NOMEM, "no memory for the optimiser's norms");
-    trm_comm *comm = exec->parallel != NULL ? exec->parallel->comm : NULL;
+    trm_comm *comm = trmi_parallel_of(exec) != NULL ? trmi_parallel_of(exec)->comm : NULL;
     if (status == TRM_OK) {
         find_largest(&n);
         status = comm != NULL ? trm_comm_allreduce(comm, n.largest, items, TRM_FLOAT32,

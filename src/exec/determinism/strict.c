@@ -54,14 +54,15 @@ static trm_status open_blocks(trm_exec *exec, const trm_exec_options *options, b
         return TRM_OK;
     }
     TRMI_TRY(check_options(options, err));
-    trmi_strict *s = exec->strict = trmi_alloc(sizeof *s);
+    trmi_strict *s = trmi_alloc(sizeof *s);
     if (s == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for %d blocks of samples", options->blocks);
     }
     *active = true;
+    trmi_distribution_keep(exec, &trmi_way_strict_blocks, s);
     s->count = options->blocks;
-    s->ranks = exec->parallel != NULL ? exec->parallel->size : 1;
-    s->rank = exec->parallel != NULL ? exec->parallel->rank : 0;
+    s->ranks = trmi_parallel_of(exec) != NULL ? trmi_parallel_of(exec)->size : 1;
+    s->rank = trmi_parallel_of(exec) != NULL ? trmi_parallel_of(exec)->rank : 0;
     s->total = s->count * s->ranks;
     s->apart = (s->ranks & (s->ranks - 1)) != 0;
     s->tree = trmi_tree_of(s->count);
@@ -80,8 +81,8 @@ static trm_status plan_blocks(trm_exec *exec, const trm_graph *graph,
     (void)options;
     (void)err;
     const trm_optimizer_options *o = &exec->optimizer;
-    plan->blocks = exec->strict->count;
-    plan->block_ranks = exec->strict->ranks;
+    plan->blocks = trmi_strict_of(exec)->count;
+    plan->block_ranks = trmi_strict_of(exec)->ranks;
     /* Norms of gradients are sums over dense gradients on any number of ranks. */
     plan->dense_gradients |= o->clip_norm > 0 || o->kind == TRM_LARS;
     plan->factored_gradients = false; /* the tree's sums are needed whole */
@@ -138,7 +139,7 @@ static trm_status gather(trmi_norm_sync *sync, const double *values, int64_t cou
                          const double **all, trm_error *err);
 
 static trm_status connect_blocks(trm_exec *exec, const trm_exec_options *options, trm_error *err) {
-    trmi_strict *s = exec->strict;
+    trmi_strict *s = trmi_strict_of(exec);
     int64_t nodes = trmi_tree_blocks(&s->exchanged);
     int64_t levels = s->apart ? s->count : trmi_tree_levels(&s->tree);
     s->capacity = widest_statistics(exec->program);
@@ -172,10 +173,11 @@ static trm_status connect_blocks(trm_exec *exec, const trm_exec_options *options
 }
 
 static trm_status begin_blocks(trm_exec *exec, trm_error *err) {
-    const trmi_parallel *p = exec->parallel;
-    exec->env.norm_sync = &exec->strict->sync;
-    trmi_update_set_blocks(exec->update, &exec->strict->tree);
-    return p != NULL ? trm_comm_split(p->comm, 0, p->rank, &exec->strict->comm, err) : TRM_OK;
+    const trmi_parallel *p = trmi_parallel_of(exec);
+    exec->env.norm_sync = &trmi_strict_of(exec)->sync;
+    trmi_update_set_blocks(exec->update, &trmi_strict_of(exec)->tree);
+    return p != NULL ? trm_comm_split(p->comm, 0, p->rank, &trmi_strict_of(exec)->comm, err)
+                     : TRM_OK;
 }
 
 static void unmap(void *memory, size_t bytes) {
@@ -185,7 +187,7 @@ static void unmap(void *memory, size_t bytes) {
 }
 
 static void close_blocks(trm_exec *exec) {
-    trmi_strict *s = exec->strict;
+    trmi_strict *s = trmi_strict_of(exec);
     trm_comm_destroy(s->comm);
     if (s->ranks == 1) { /* else freed with the communicator's memory */
         unmap(s->gathered, s->gathered_bytes);
@@ -196,7 +198,6 @@ static void close_blocks(trm_exec *exec) {
     trmi_free(s->numbers);
     trmi_free(s->slots);
     trmi_free(s);
-    exec->strict = NULL;
 }
 
 /* ---- a step ---------------------------------------------------------------------------------- */
@@ -230,7 +231,7 @@ static trm_status gather(trmi_norm_sync *sync, const double *values, int64_t cou
 /* Sample i belongs to block i mod count; blocks lie by position. */
 static bool feed_blocks(trm_exec *exec, int32_t index, const trm_tensor *to, const void *from) {
     (void)index;
-    const trmi_strict *s = exec->strict;
+    const trmi_strict *s = trmi_strict_of(exec);
     int64_t rows = to->shape.dim[0], each = trm_tensor_bytes(to) / (rows > 0 ? rows : 1);
     for (int64_t i = 0; from != NULL && i < rows; i++) {
         int64_t row = trmi_tree_position(&s->tree, i % s->count) * (rows / s->count) + i / s->count;
@@ -240,7 +241,7 @@ static bool feed_blocks(trm_exec *exec, int32_t index, const trm_tensor *to, con
 }
 
 static void describe_blocks(const trm_exec *exec, trm_exec_info *info) {
-    const trmi_strict *s = exec->strict;
+    const trmi_strict *s = trmi_strict_of(exec);
     info->activation_bytes += (int64_t)(2 * s->gathered_bytes + s->levels_bytes + s->pieces_bytes);
 }
 

@@ -21,10 +21,8 @@
 
 #include "trireme/exec.h"
 
-#include "exec/backend.h"
+#include "exec/distributed/distribution.h"
 #include "exec/determinism/tree.h"
-
-struct trm_exec;
 
 typedef struct trmi_strict {
     int32_t count, total; /* blocks here; of all ranks */
@@ -47,6 +45,12 @@ typedef struct trmi_strict {
     int64_t level_floats; /* of the largest output that is summed block by block */
     size_t gathered_bytes, pieces_bytes, levels_bytes;
 } trmi_strict;
+
+/* Its state; NULL: not active. */
+extern const struct trmi_distribution trmi_way_strict_blocks;
+static inline trmi_strict *trmi_strict_of(const struct trm_exec *exec) {
+    return trmi_distribution_state(exec, &trmi_way_strict_blocks);
+}
 
 /* strict_sums.c: steps [begin, end); trmi_exec_walk. Collective where a step sums over samples. */
 trm_status trmi_strict_walk(struct trm_exec *exec, int32_t begin, int32_t end, trm_error *err);

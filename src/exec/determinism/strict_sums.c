@@ -64,7 +64,7 @@ static void push_block(const trmi_strict *s, int64_t position, int64_t depth,
 
 static trm_status sum_blocks(trm_exec *exec, int32_t step, const strict_sum *sums, int32_t count,
                              trm_error *err) {
-    trmi_strict *s = exec->strict;
+    trmi_strict *s = trmi_strict_of(exec);
     trm_status status = TRM_OK;
     for (int64_t p = 0, depth = 0; p < s->count && status == TRM_OK; p++) {
         exec->env.block = (int32_t)p;
@@ -107,7 +107,7 @@ static void add_nodes(const trmi_strict *s, int64_t each, int64_t at, int64_t co
 
 /* The sum of all ranks in place of this rank's own. */
 static trm_status exchange(trm_exec *exec, const strict_sum *sum, const char *tag, trm_error *err) {
-    trmi_strict *s = exec->strict;
+    trmi_strict *s = trmi_strict_of(exec);
     float *out = sum->out;
     int64_t count = sum->count;
     int64_t nodes = s->apart ? s->count : 1;
@@ -140,7 +140,7 @@ static trm_status run_sum(trm_exec *exec, int32_t step, trm_error *err) {
     } else {
         TRMI_TRY(trmi_exec_run(exec, step, step + 1, err));
     }
-    for (int32_t i = 0; i < count && exec->strict->comm != NULL; i++) {
+    for (int32_t i = 0; i < count && trmi_strict_of(exec)->comm != NULL; i++) {
         TRMI_TRY(exchange(exec, &sums[i], exec->program->steps[step].name, err));
     }
     return TRM_OK;

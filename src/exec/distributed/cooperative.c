@@ -20,7 +20,7 @@
 #include "comm/net/reserve.h"
 
 int32_t trmi_joint_ranks(const trm_exec *exec, const trm_exec_options *options) {
-    const trmi_parallel *p = exec->parallel;
+    const trmi_parallel *p = trmi_parallel_of(exec);
     const trm_parallel_options *o = &options->parallel;
     bool alike = p != NULL && o->joint != TRM_JOINT_OFF &&
                  (p->shard != NULL ? p->shard->slices : o->shard_optimizer) &&
@@ -34,7 +34,7 @@ int32_t trmi_joint_ranks(const trm_exec *exec, const trm_exec_options *options) 
 static trm_status open_cooperative(trm_exec *exec, const trm_exec_options *options, bool *active,
                                    trm_error *err) {
     (void)err;
-    *active = exec->parallel != NULL && options->parallel.joint != TRM_JOINT_OFF;
+    *active = trmi_parallel_of(exec) != NULL && options->parallel.joint != TRM_JOINT_OFF;
     return TRM_OK;
 }
 
@@ -57,9 +57,9 @@ static trm_status place_parts(trm_exec *exec, const trm_exec_options *options,
     trm_program *p = exec->program;
     for (int32_t i = 1; i < p->buffers_count; i++) {
         trmi_buffer *b = &p->buffers[i];
-        b->offset += b->arena == TRMI_ARENA_JOINT ? exec->parallel->rank * b->bytes : 0;
+        b->offset += b->arena == TRMI_ARENA_JOINT ? trmi_parallel_of(exec)->rank * b->bytes : 0;
     }
-    bool mean = p->joint_ranks > 1 && !exec->parallel->options.sum;
+    bool mean = p->joint_ranks > 1 && !trmi_parallel_of(exec)->options.sum;
     exec->seed_share = mean ? 1 / (float)p->joint_ranks : 1;
     return TRM_OK;
 }
@@ -73,7 +73,7 @@ static trm_status bind_later(trm_exec *exec, trmi_kernel *kernel, trm_error *err
 
 /* What this rank's slices have of a parameter's gradient, from the first element to the last. */
 static trmi_joint_part part_of(const trm_exec *exec, const trmi_buffer *gradient) {
-    const trmi_parallel *p = exec->parallel;
+    const trmi_parallel *p = trmi_parallel_of(exec);
     int64_t first = gradient->offset / (int64_t)sizeof(float),
             end = first + gradient->bytes / (int64_t)sizeof(float);
     int64_t from = end, to = first;
@@ -101,7 +101,7 @@ static trm_status make_nothing(const trmi_kernel *kernel, const trmi_kernel_env 
 
 /* This rank neither reads nor writes the slices of others; calibration did (gradient_buckets.c). */
 static void take_slices(trm_exec *exec) {
-    const trmi_parallel *p = exec->parallel;
+    const trmi_parallel *p = trmi_parallel_of(exec);
     float *gradients = (float *)(void *)exec->env.arena[TRMI_ARENA_GRAD];
     for (int32_t i = 0; i < p->ranges_count; i++) {
         const trmi_range *range = &p->ranges[i];
@@ -135,7 +135,7 @@ static trm_status begin_cooperative(trm_exec *exec, trm_error *err) {
 
 /* Peers may still read what this rank has in JOINT, unless the last update ended with a meeting. */
 static trm_status wait_for_readers(trm_exec *exec, bool training, trm_error *err) {
-    trmi_parallel *p = exec->parallel;
+    trmi_parallel *p = trmi_parallel_of(exec);
     if (!training || !p->joint_read) {
         return TRM_OK;
     }
@@ -146,8 +146,8 @@ static trm_status wait_for_readers(trm_exec *exec, bool training, trm_error *err
 /* Before the first joint step: x and dy of all ranks are there. */
 static trm_status meet(trm_exec *exec, int32_t item, trm_error *err) {
     (void)item;
-    TRMI_TRY(trmi_parallel_meet(exec->parallel, "gradients of all ranks", err));
-    exec->parallel->joint_read = true;
+    TRMI_TRY(trmi_parallel_meet(trmi_parallel_of(exec), "gradients of all ranks", err));
+    trmi_parallel_of(exec)->joint_read = true;
     return TRM_OK;
 }
 
@@ -160,7 +160,7 @@ static void schedule_meeting(trm_exec *exec) {
 
 /* Of such gradients a rank touches its slices only. */
 static void describe_cooperative(const trm_exec *exec, trm_exec_info *info) {
-    const trmi_parallel *p = exec->parallel;
+    const trmi_parallel *p = trmi_parallel_of(exec);
     for (int32_t i = 0; i < p->ranges_count; i++) {
         const trmi_range *range = &p->ranges[i];
         info->gradient_bytes -=

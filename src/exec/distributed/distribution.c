@@ -30,6 +30,35 @@
     }                                                                                              \
     return TRM_UNSUPPORTED
 
+/* ---- states ---------------------------------------------------------------------------------- */
+
+/* Returns the place of an active way; ways_count: it is not active. */
+static int32_t place_of(const trm_exec *exec, const trmi_distribution *way) {
+    int32_t i = 0;
+    while (i < exec->ways_count && exec->ways[i] != way) {
+        i++;
+    }
+    return i;
+}
+
+/* Appends a way to the active ones, if it is not the last one. Returns its place. */
+static int32_t activate(trm_exec *exec, const trmi_distribution *way) {
+    int32_t i = place_of(exec, way);
+    TRMI_ASSERT(i < TRMI_DISTRIBUTIONS_MAX);
+    exec->ways[i] = way;
+    exec->ways_count = i == exec->ways_count ? i + 1 : exec->ways_count;
+    return i;
+}
+
+void trmi_distribution_keep(trm_exec *exec, const trmi_distribution *way, void *state) {
+    exec->way_states[activate(exec, way)] = state;
+}
+
+void *trmi_distribution_state(const trm_exec *exec, const trmi_distribution *way) {
+    int32_t i = place_of(exec, way);
+    return i < exec->ways_count ? exec->way_states[i] : NULL;
+}
+
 /* ---- creation -------------------------------------------------------------------------------- */
 
 trm_status trmi_distribution_open(trm_exec *exec, const trmi_distribution *const *table,
@@ -38,7 +67,7 @@ trm_status trmi_distribution_open(trm_exec *exec, const trmi_distribution *const
         bool active = false;
         trm_status status = table[i]->open(exec, options, &active, err);
         if (active) { /* `close` frees what a failed `open` has made, too */
-            exec->ways[exec->ways_count++] = table[i];
+            (void)activate(exec, table[i]);
         }
         TRMI_TRY(status);
     }
@@ -99,8 +128,8 @@ trm_status trmi_distribution_begin(trm_exec *exec, trm_error *err) {
 }
 
 void trmi_distribution_close(trm_exec *exec) {
-    while (exec->ways_count > 0) {
-        const trmi_distribution *way = exec->ways[--exec->ways_count];
+    for (; exec->ways_count > 0; exec->ways_count--) { /* the state is there until `close` ends */
+        const trmi_distribution *way = exec->ways[exec->ways_count - 1];
         if (way->close != NULL) {
             way->close(exec);
         }
@@ -171,6 +200,11 @@ trm_status trmi_distribution_publish(trm_exec *exec, trm_error *err) {
 
 trm_status trmi_distribution_gather(trm_exec *exec, trm_error *err) {
     CALL_EACH(exec, gather, exec, err);
+}
+
+trm_status trmi_distribution_assemble(trm_exec *exec, const trmi_shard_leaf *leaf, trm_dtype dtype,
+                                      const void *part, void *whole, trm_error *err) {
+    CALL_EACH(exec, assemble, exec, leaf, dtype, part, whole, err);
 }
 
 void trmi_distribution_input(trm_exec *exec, int32_t index, trm_tensor *place) {

@@ -27,6 +27,7 @@
 #include "trireme/exec.h"
 
 #include "exec/backend.h"
+#include "plan/shard/sharding.h"
 
 struct trmi_training;
 struct trmi_mesh;
@@ -93,6 +94,9 @@ typedef struct trmi_distribution {
 
     /* Before saving: parameters, states and slots whole on every rank. */
     trm_status (*gather)(trm_exec *exec, trm_error *err);
+    /* Each rank's `part` of `leaf`, in plain layout, put together in `whole` on every rank. */
+    trm_status (*assemble)(trm_exec *exec, const trmi_shard_leaf *leaf, trm_dtype dtype,
+                           const void *part, void *whole, trm_error *err);
     /* What a caller feeds as input `index`, where that is not the program's buffer. */
     void (*input)(trm_exec *exec, int32_t index, trm_tensor *place);
     /* Takes `data`, fed for input `index` (NULL: written to its place); false: not this way. */
@@ -142,6 +146,8 @@ trm_status trmi_distribution_agree(trm_exec *exec, bool *diverged, trm_error *er
 trm_status trmi_distribution_first(trm_exec *exec, bool found, int32_t *rank, trm_error *err);
 trm_status trmi_distribution_publish(trm_exec *exec, trm_error *err);
 trm_status trmi_distribution_gather(trm_exec *exec, trm_error *err);
+trm_status trmi_distribution_assemble(trm_exec *exec, const trmi_shard_leaf *leaf, trm_dtype dtype,
+                                      const void *part, void *whole, trm_error *err);
 void trmi_distribution_input(trm_exec *exec, int32_t index, trm_tensor *place);
 bool trmi_distribution_feed(trm_exec *exec, int32_t index, const trm_tensor *place,
                             const void *data);
@@ -150,6 +156,11 @@ void trmi_distribution_count(const trm_exec *exec, const trm_program *program,
                              const struct trmi_mesh *mesh, struct trmi_training *training);
 
 /* ---- what ways use of the executor ---- */
+
+/* Keeps `state`, which `close` frees, for this way with the executor: in `open` only. */
+void trmi_distribution_keep(trm_exec *exec, const trmi_distribution *way, void *state);
+/* Returns what a way keeps with the executor; NULL: the way is not active or keeps nothing. */
+void *trmi_distribution_state(const trm_exec *exec, const trmi_distribution *way);
 
 /* Memory that the other ranks can reach, freed when the ways are closed. UNSUPPORTED: this executor
  * has no other ranks. */

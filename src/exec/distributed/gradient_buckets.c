@@ -23,7 +23,7 @@ enum { SMALL_BYTES = 4096, LARGE_BYTES = 4 << 20, SMALL_TURNS = 7, LARGE_TURNS =
 
 /* Does the communicator's thread have a core of its own? The same answer on all ranks. */
 static trm_status find_crowd(trm_exec *exec, trm_error *err) {
-    trmi_parallel *p = exec->parallel;
+    trmi_parallel *p = trmi_parallel_of(exec);
     int32_t crowded =
         trm_comm_local_size(p->comm) == p->size && p->size * exec->env.threads >= p->cores;
     TRMI_TRY(trm_comm_broadcast(p->comm, &crowded, 1, TRM_INT32, 0, err));
@@ -34,7 +34,7 @@ static trm_status find_crowd(trm_exec *exec, trm_error *err) {
 /* Seconds of one started reduction of `count` elements: the best of a few turns. */
 static trm_status time_reduction(trm_exec *exec, int64_t count, int turns, double *best,
                                  trm_error *err) {
-    trmi_parallel *p = exec->parallel;
+    trmi_parallel *p = trmi_parallel_of(exec);
     const trm_collective op = {.kind = TRM_ALLREDUCE,
                                .recv = exec->env.arena[TRMI_ARENA_GRAD],
                                .count = count,
@@ -55,7 +55,7 @@ static trm_status time_reduction(trm_exec *exec, int64_t count, int turns, doubl
 }
 
 trm_status trmi_parallel_measure_link(trm_exec *exec, trm_error *err) {
-    trmi_parallel *p = exec->parallel;
+    trmi_parallel *p = trmi_parallel_of(exec);
     int64_t total = exec->program->arena_bytes[TRMI_ARENA_GRAD] - exec->program->untouched_bytes;
     if (p->shard != NULL && p->options.bucket == TRM_BUCKET_AUTO) { /* parts differ in size */
         TRMI_TRY(trm_comm_allreduce(p->comm, &total, 1, TRM_INT64, TRM_REDUCTION_MIN, err));
@@ -84,7 +84,7 @@ static bool elsewhere(const trmi_parallel *p, const trmi_param *param) {
 }
 
 static void fill_items(trm_exec *exec, bool measured) {
-    trmi_parallel *p = exec->parallel;
+    trmi_parallel *p = trmi_parallel_of(exec);
     const trm_program *program = exec->program;
     double at = 0;
     if (!measured) {
@@ -115,7 +115,7 @@ static int64_t begin_of(const trm_program *program, int32_t param) {
 }
 
 static void fill_ranges(trm_exec *exec, int32_t count) {
-    trmi_parallel *p = exec->parallel;
+    trmi_parallel *p = trmi_parallel_of(exec);
     const trm_program *program = exec->program;
     for (int32_t i = 0; i < count; i++) {
         const trmi_bucket *b = &p->cut[i];
@@ -135,7 +135,7 @@ static void fill_ranges(trm_exec *exec, int32_t count) {
 /* Gradients that only some ranks hold in common, and, to be sliced, those that all ranks have
  * already: runs of neighbours with the same axes, in their place among the others. */
 static void add_group_ranges(trm_exec *exec) {
-    trmi_parallel *p = exec->parallel;
+    trmi_parallel *p = trmi_parallel_of(exec);
     const trm_program *program = exec->program;
     for (int32_t i = 0; p->shard != NULL && i < program->params_count;) {
         uint32_t axes = program->params[i].grad_axes;
@@ -168,7 +168,7 @@ static void add_group_ranges(trm_exec *exec) {
 
 /* Gradients that are made jointly are neighbours, behind those of the buckets. */
 static void add_joint_range(trm_exec *exec) {
-    trmi_parallel *p = exec->parallel;
+    trmi_parallel *p = trmi_parallel_of(exec);
     const trm_program *program = exec->program;
     int32_t first = 0, end;
     while (first < program->params_count && !trmi_joint_makes(program, &program->params[first])) {
@@ -192,7 +192,7 @@ static void add_joint_range(trm_exec *exec) {
 
 /* Cuts a range into slices of whole blocks, as equal as those allow. */
 static void slice(trm_exec *exec, trmi_range *range, int64_t *block) {
-    trmi_parallel *p = exec->parallel;
+    trmi_parallel *p = trmi_parallel_of(exec);
     int64_t end = range->begin + range->count, at = range->begin;
     while (*block < p->blocks && trmi_update_block_offset(exec->update, *block) < range->begin) {
         p->everyones[(*block)++] = 1;
@@ -215,7 +215,7 @@ static void slice(trm_exec *exec, trmi_range *range, int64_t *block) {
 }
 
 static void slice_all(trm_exec *exec) {
-    trmi_parallel *p = exec->parallel;
+    trmi_parallel *p = trmi_parallel_of(exec);
     int64_t block = 0;
     memset(p->mine, 0, (size_t)p->blocks);
     memset(p->everyones, 0, (size_t)p->blocks);
@@ -243,11 +243,11 @@ static trm_status add_over_ranks(void *context, double *sums, int64_t count, trm
                                .dtype = TRM_FLOAT64,
                                .reduce = TRM_REDUCTION_SUM,
                                .tag = "norms of layerwise gradients"};
-    return trm_comm_run(exec->parallel->comm, &op, err);
+    return trm_comm_run(trmi_parallel_of(exec)->comm, &op, err);
 }
 
 trm_status trmi_parallel_set_apart(trm_exec *exec, trm_error *err) {
-    trmi_parallel *p = exec->parallel;
+    trmi_parallel *p = trmi_parallel_of(exec);
     const trm_program *program = exec->program;
     if (p->options.layerwise_count == 0) {
         return TRM_OK;
@@ -269,7 +269,7 @@ trm_status trmi_parallel_set_apart(trm_exec *exec, trm_error *err) {
 }
 
 trm_status trmi_parallel_cut(trm_exec *exec, bool measured, trm_error *err) {
-    trmi_parallel *p = exec->parallel;
+    trmi_parallel *p = trmi_parallel_of(exec);
     const trm_parallel_options *o = &p->options;
     int32_t params = exec->program->params_count, count = 0;
     fill_items(exec, measured);

@@ -19,7 +19,7 @@ static void ask(const trm_exec *exec, double seconds) {
 }
 
 void trmi_parallel_take_slices(trm_exec *exec) {
-    trmi_parallel *p = exec->parallel;
+    trmi_parallel *p = trmi_parallel_of(exec);
     double own = trmi_os_slice();
     if (trm_comm_local_size(p->comm) * exec->env.threads > p->cores && own > 0 &&
         own < slice_seconds) {
@@ -29,7 +29,7 @@ void trmi_parallel_take_slices(trm_exec *exec) {
 }
 
 void trmi_parallel_leave_slices(trm_exec *exec) {
-    if (exec->parallel->own_slice > 0) {
-        ask(exec, exec->parallel->own_slice);
+    if (trmi_parallel_of(exec)->own_slice > 0) {
+        ask(exec, trmi_parallel_of(exec)->own_slice);
     }
 }

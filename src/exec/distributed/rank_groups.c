@@ -15,21 +15,12 @@
 
 #include <string.h>
 
-const trmi_shard_leaf *trmi_shard_leaf_named(const trm_program *program, const char *name) {
-    for (int32_t i = 0; i < program->leaves_count; i++) {
-        if (strcmp(program->leaves[i].name, name) == 0) {
-            return &program->leaves[i];
-        }
-    }
-    return NULL;
-}
-
 /* Axes that cut no parameter. */
 static uint32_t common_axes(const trm_program *program, const trmi_mesh *mesh) {
     uint32_t mask = (1u << mesh->axes) - 1;
     for (int32_t i = 0; i < program->params_count; i++) {
         const char *name = program->buffers[program->params[i].param_buffer].name;
-        const trmi_shard_leaf *leaf = trmi_shard_leaf_named(program, name);
+        const trmi_shard_leaf *leaf = trmi_program_leaf(program, name);
         for (int32_t a = 0; leaf != NULL && a < mesh->axes; a++) {
             mask &= leaf->spread.at[a] >= TRMI_SPLIT ? ~(1u << a) : ~0u;
         }
@@ -60,7 +51,7 @@ static void put_group(trmi_text *text, const trmi_mesh *mesh, uint32_t common, i
 }
 
 trm_status trmi_shard_save_groups(const trm_exec *exec, trm_error *err) {
-    const trmi_parallel *p = exec->parallel;
+    const trmi_parallel *p = trmi_parallel_of(exec);
     if (p == NULL || p->shard == NULL || p->options.save_groups == NULL || p->rank != 0 ||
         !exec->program->training) {
         return TRM_OK;

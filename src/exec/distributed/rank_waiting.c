@@ -27,7 +27,7 @@ void trmi_parallel_waited(trmi_parallel *p, double begin) {
 }
 
 void trmi_parallel_note_step(trm_exec *exec) {
-    trmi_waits *w = &exec->parallel->waits;
+    trmi_waits *w = &trmi_parallel_of(exec)->waits;
     if (w->half == 0 && w->count >= KEPT / 2) {
         w->half = w->count;
         w->half_seconds = exec->step_seconds;
@@ -43,15 +43,15 @@ void trmi_parallel_note_step(trm_exec *exec) {
 
 void trm_exec_begin_waiting(trm_exec *exec) {
     TRMI_NEED_OR(, NULL, exec);
-    if (exec->parallel != NULL) {
-        exec->parallel->waits.count = exec->parallel->waits.half = 0;
-        exec->parallel->waits.begin_seconds = exec->step_seconds;
+    if (trmi_parallel_of(exec) != NULL) {
+        trmi_parallel_of(exec)->waits.count = trmi_parallel_of(exec)->waits.half = 0;
+        trmi_parallel_of(exec)->waits.begin_seconds = exec->step_seconds;
     }
 }
 
 trm_status trm_exec_waiting(trm_exec *exec, trm_waiting *out, trm_error *err) {
     TRMI_NEED(err, exec, out);
-    trmi_parallel *p = exec->parallel;
+    trmi_parallel *p = trmi_parallel_of(exec);
     *out = (trm_waiting){0};
     if (p == NULL) {
         return TRM_OK;

@@ -79,7 +79,7 @@ static trm_status open_ranks(trm_exec *exec, const trm_exec_options *given, bool
                          .rank = trm_comm_rank(options->comm)};
     p->options.wire = options->wire == 0 ? TRM_FLOAT32 : options->wire;
     p->payload = (trmi_payload){.dtype = TRM_FLOAT32};
-    exec->parallel = p;
+    trmi_distribution_keep(exec, &trmi_way_ranks, p);
     *active = true;
     /* Of the ranks of a host the first measures for all; of split graphs each its own program. */
     exec->kernels_from.others_retune =
@@ -103,7 +103,7 @@ static trm_status plan_sums(trm_exec *exec, const trm_graph *graph, const trm_ex
 /* Split programs have shapes of their own on every rank: one rank after the other measures and
  * chooses. */
 static trm_status take_turns(const trm_exec *exec, int32_t turns, trm_error *err) {
-    const trmi_parallel *p = exec->parallel;
+    const trmi_parallel *p = trmi_parallel_of(exec);
     if (exec->env.exact) {
         return TRM_OK; /* nothing is measured */
     }
@@ -114,7 +114,7 @@ static trm_status take_turns(const trm_exec *exec, int32_t turns, trm_error *err
 }
 
 trm_status trmi_parallel_await_turn(trm_exec *exec, trm_error *err) {
-    const trmi_parallel *p = exec->parallel;
+    const trmi_parallel *p = trmi_parallel_of(exec);
     if (p->shard != NULL) { /* first the plan, together; then compile calls again */
         return exec->backend == NULL ? TRM_OK : take_turns(exec, p->rank, err);
     }
@@ -127,7 +127,7 @@ trm_status trmi_parallel_await_turn(trm_exec *exec, trm_error *err) {
 /* Kernels are bound: the next rank may measure. */
 static trm_status release_turn(trm_exec *exec, const trm_exec_options *options, trm_error *err) {
     (void)options;
-    const trmi_parallel *p = exec->parallel;
+    const trmi_parallel *p = trmi_parallel_of(exec);
     if (p->shard != NULL) {
         return take_turns(exec, p->size - 1 - p->rank, err);
     }
@@ -146,7 +146,7 @@ static char *reserve_gradients(trm_exec *exec, trm_error *err) {
     size_t bytes = (size_t)p->arena_bytes[TRMI_ARENA_GRAD];
     size_t used = bytes - (size_t)p->untouched_bytes;
     size_t end = used < bytes ? used : trmi_shared_resident(bytes);
-    char *memory = trmi_parallel_reserve(exec->parallel, bytes, err);
+    char *memory = trmi_parallel_reserve(trmi_parallel_of(exec), bytes, err);
     for (int32_t i = 0; i < p->params_count; i++) {
         size_t at = (size_t)p->buffers[p->params[i].param_buffer].offset;
         end = trmi_joint_makes(p, &p->params[i]) && at < end ? at : end;
@@ -163,7 +163,7 @@ static trm_status take_reachable(trm_exec *exec, trmi_arena_id arena, size_t byt
     if (arena == TRMI_ARENA_GRAD) {
         *memory = reserve_gradients(exec, err);
     } else if (arena == TRMI_ARENA_PARAM || arena == TRMI_ARENA_CAST || arena == TRMI_ARENA_JOINT) {
-        *memory = trmi_parallel_memory(exec->parallel, bytes, err);
+        *memory = trmi_parallel_memory(trmi_parallel_of(exec), bytes, err);
     } else {
         return TRM_UNSUPPORTED;
     }
@@ -171,11 +171,11 @@ static trm_status take_reachable(trm_exec *exec, trmi_arena_id arena, size_t byt
 }
 
 static void *reachable(trm_exec *exec, size_t bytes, trm_error *err) {
-    return trmi_parallel_memory(exec->parallel, bytes, err);
+    return trmi_parallel_memory(trmi_parallel_of(exec), bytes, err);
 }
 
 static void close_ranks(trm_exec *exec) {
-    trmi_parallel *p = exec->parallel;
+    trmi_parallel *p = trmi_parallel_of(exec);
     trmi_parallel_leave_slices(exec);
     trm_comm_destroy(p->norm_comm);
     /* Peers may still read: after an error they are told by the poison, otherwise every operation
@@ -194,26 +194,25 @@ static void close_ranks(trm_exec *exec) {
     trmi_free(p->sums);
     trmi_free(p->apart);
     trmi_free(p->norm_sync.values);
-    exec->parallel = NULL;
 }
 
 /* ---- the same program everywhere ------------------------------------------------------------- */
 
 static uint64_t digest_of(const trm_exec *exec) {
     const trm_program *program = exec->program;
-    const trm_parallel_options *o = &exec->parallel->options;
+    const trm_parallel_options *o = &trmi_parallel_of(exec)->options;
     uint64_t hash = TRMI_HASH_BEGIN;
     for (int32_t i = 0; i < program->params_count; i++) {
         const trmi_buffer *b = &program->buffers[program->params[i].param_buffer];
         hash = trmi_hash(hash, b->name, strlen(b->name));
-        if (exec->parallel->shard == NULL || o->shard_optimizer) {
+        if (trmi_parallel_of(exec)->shard == NULL || o->shard_optimizer) {
             hash = trmi_hash(hash, &b->offset, sizeof b->offset);
             hash = trmi_hash(hash, &b->bytes, sizeof b->bytes);
         }
         int32_t form[2] = {(int32_t)b->layout, b->weights};
         hash = trmi_hash(hash, form, sizeof form);
     }
-    hash = exec->parallel->shard != NULL ? trmi_shard_mix(exec, hash) : hash;
+    hash = trmi_parallel_of(exec)->shard != NULL ? trmi_shard_mix(exec, hash) : hash;
     int32_t settings[9] = {(int32_t)o->wire,
                            (int32_t)o->bucket,
                            o->bucket_list_count,
@@ -230,7 +229,7 @@ static uint64_t digest_of(const trm_exec *exec) {
 }
 
 trm_status trmi_parallel_check_same(trm_exec *exec, trm_error *err) {
-    trmi_parallel *p = exec->parallel;
+    trmi_parallel *p = trmi_parallel_of(exec);
     int64_t *all = trmi_alloc((size_t)p->size * sizeof *all);
     if (all == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory to compare programs");
@@ -287,7 +286,7 @@ static int64_t widest_norm(const trm_program *program) {
 }
 
 static trm_status begin_norm_sync(trm_exec *exec, trm_error *err) {
-    trmi_parallel *p = exec->parallel;
+    trmi_parallel *p = trmi_parallel_of(exec);
     int32_t group = p->options.sync_batch_norm;
     int64_t widest = widest_norm(exec->program);
     /* strict blocks join their statistics themselves */
@@ -316,7 +315,7 @@ static trm_status begin_norm_sync(trm_exec *exec, trm_error *err) {
 /* ---- all of rank 0 --------------------------------------------------------------------------- */
 
 static trm_status broadcast_variable(trm_exec *exec, int32_t index, trm_error *err) {
-    trmi_parallel *p = exec->parallel;
+    trmi_parallel *p = trmi_parallel_of(exec);
     const trmi_buffer *b = &exec->program->buffers[exec->variable_buffers[index]];
     const trm_collective op = {.kind = TRM_BROADCAST,
                                .recv = trmi_exec_variable_address(exec, index),
@@ -327,7 +326,7 @@ static trm_status broadcast_variable(trm_exec *exec, int32_t index, trm_error *e
 }
 
 static trm_status broadcast_kind(trm_exec *exec, trm_variable_kind kind, trm_error *err) {
-    trmi_parallel *p = exec->parallel;
+    trmi_parallel *p = trmi_parallel_of(exec);
     for (int32_t i = 0; i < exec->variables_count; i++) {
         const trm_variable *v = &exec->variables[i];
         if (v->kind == kind && !trmi_parallel_is_layerwise(p, v->name)) {
@@ -340,7 +339,7 @@ static trm_status broadcast_kind(trm_exec *exec, trm_variable_kind kind, trm_err
 /* Slots begin equal everywhere; they stay untouched, so that slices take memory only where they
  * live. */
 static trm_status broadcast_initial(trm_exec *exec, trm_error *err) {
-    if (!exec->parallel->common) {
+    if (!trmi_parallel_of(exec)->common) {
         TRMI_TRY(broadcast_kind(exec, TRM_VARIABLE_PARAMETER, err));
     }
     return broadcast_kind(exec, TRM_VARIABLE_STATE, err);
@@ -348,14 +347,14 @@ static trm_status broadcast_initial(trm_exec *exec, trm_error *err) {
 
 trm_status trm_exec_broadcast_states(trm_exec *exec, trm_error *err) {
     TRMI_NEED(err, exec);
-    return exec->parallel == NULL || exec->parallel->shard != NULL
+    return trmi_parallel_of(exec) == NULL || trmi_parallel_of(exec)->shard != NULL
                ? TRM_OK
                : broadcast_kind(exec, TRM_VARIABLE_STATE, err);
 }
 
 trm_status trm_exec_broadcast(trm_exec *exec, trm_error *err) {
     TRMI_NEED(err, exec);
-    trmi_parallel *p = exec->parallel;
+    trmi_parallel *p = trmi_parallel_of(exec);
     if (p == NULL || p->shard != NULL) {
         return TRM_OK;
     }
@@ -372,7 +371,7 @@ trm_status trm_exec_broadcast(trm_exec *exec, trm_error *err) {
 /* ---- begin ----------------------------------------------------------------------------------- */
 
 static trm_status take_memory(trm_exec *exec, trm_error *err) {
-    trmi_parallel *p = exec->parallel;
+    trmi_parallel *p = trmi_parallel_of(exec);
     const trm_program *program = exec->program;
     size_t params = (size_t)program->params_count + 1;
     int64_t count = program->arena_bytes[TRMI_ARENA_GRAD] / (int64_t)sizeof(float);
@@ -404,7 +403,7 @@ static trm_status take_memory(trm_exec *exec, trm_error *err) {
 }
 
 static trm_status begin_ranks(trm_exec *exec, trm_error *err) {
-    trmi_parallel *p = exec->parallel;
+    trmi_parallel *p = trmi_parallel_of(exec);
     TRMI_TRY(trmi_parallel_check_same(exec, err));
     TRMI_TRY(trmi_parallel_check_layerwise(exec, err));
     TRMI_TRY(trmi_probe_cores(p->comm, &p->cores, err));
@@ -428,7 +427,7 @@ static trm_status begin_ranks(trm_exec *exec, trm_error *err) {
 /* Of each peer's gradients a rank reads its slices, or its share of a sum: a process' resident set
  * has those pages, too, and memory that ranks share is in huge ones. */
 static int64_t peers_bytes(const trm_exec *exec) {
-    const trmi_parallel *p = exec->parallel;
+    const trmi_parallel *p = trmi_parallel_of(exec);
     int64_t pages = 0, seen = 0;
     bool here =
         p != NULL && p->shared_count > 0 && trm_comm_reaches_first(p->comm) && p->wire == NULL;
@@ -463,7 +462,7 @@ static void count_ranks(const trm_exec *exec, const trm_program *program,
                         const struct trmi_mesh *mesh, trmi_training *how) {
     (void)program;
     (void)mesh;
-    const trmi_parallel *p = exec->parallel;
+    const trmi_parallel *p = trmi_parallel_of(exec);
     how->ranks = p->size;
     how->sliced = p->options.shard_optimizer;
     how->one_copy = how->sliced && trm_comm_local_size(p->comm) == p->size;
@@ -482,14 +481,15 @@ static trm_status agree_on_divergence(trm_exec *exec, bool *diverged, trm_error 
                                .dtype = TRM_INT32,
                                .reduce = TRM_REDUCTION_MAX,
                                .tag = "whether a number is not finite"};
-    TRMI_TRY(trm_comm_run(exec->parallel->comm, &op, err));
+    TRMI_TRY(trm_comm_run(trmi_parallel_of(exec)->comm, &op, err));
     *diverged = any != 0;
     return TRM_OK;
 }
 
 static trm_status first_of_ranks(trm_exec *exec, bool found, int32_t *first, trm_error *err) {
-    int32_t rank = found ? exec->parallel->rank : INT32_MAX;
-    TRMI_TRY(trm_comm_allreduce(exec->parallel->comm, &rank, 1, TRM_INT32, TRM_REDUCTION_MIN, err));
+    int32_t rank = found ? trmi_parallel_of(exec)->rank : INT32_MAX;
+    TRMI_TRY(trm_comm_allreduce(trmi_parallel_of(exec)->comm, &rank, 1, TRM_INT32,
+                                TRM_REDUCTION_MIN, err));
     *first = rank == INT32_MAX ? -1 : rank;
     return TRM_OK;
 }

@@ -35,7 +35,7 @@ void *trmi_parallel_memory(trmi_parallel *p, size_t bytes, trm_error *err) {
 }
 
 bool trmi_parallel_may_share(const trm_exec *exec) {
-    const trmi_parallel *p = exec->parallel;
+    const trmi_parallel *p = trmi_parallel_of(exec);
     return p != NULL && p->options.shard_optimizer && !p->options.no_broadcast &&
            p->options.layerwise_count == 0 && exec->program->training && !exec->fixed_bits &&
            trm_comm_local_size(p->comm) == p->size;
@@ -50,7 +50,7 @@ trm_status trmi_parallel_meet(trmi_parallel *p, const char *what, trm_error *err
 }
 
 bool trmi_parallel_norms_differ(const trm_exec *exec) {
-    const trmi_parallel *p = exec->parallel;
+    const trmi_parallel *p = trmi_parallel_of(exec);
     return p->options.layerwise_count > 0 ||
            (p->shard != NULL && (!p->options.shard_optimizer || exec->env.exact));
 }
@@ -86,12 +86,12 @@ bool trmi_parallel_is_layerwise(const trmi_parallel *p, const char *name) {
 
 bool trm_exec_layerwise(const trm_exec *exec, int32_t index) {
     TRMI_NEED_OR(false, NULL, exec);
-    return exec->parallel != NULL &&
-           trmi_parallel_is_layerwise(exec->parallel, exec->variables[index].name);
+    return trmi_parallel_of(exec) != NULL &&
+           trmi_parallel_is_layerwise(trmi_parallel_of(exec), exec->variables[index].name);
 }
 
 trm_status trmi_parallel_check_layerwise(const trm_exec *exec, trm_error *err) {
-    const trmi_parallel *p = exec->parallel;
+    const trmi_parallel *p = trmi_parallel_of(exec);
     const trm_program *program = exec->program;
     for (int32_t i = 0; i < p->options.layerwise_count; i++) {
         int32_t k = 0;
@@ -110,30 +110,31 @@ trm_status trmi_parallel_check_layerwise(const trm_exec *exec, trm_error *err) {
 }
 
 void trmi_exec_set_flag(trm_exec *exec, bool flag) {
-    if (exec->parallel != NULL) {
-        exec->parallel->flag = flag ? 1 : 0;
+    if (trmi_parallel_of(exec) != NULL) {
+        trmi_parallel_of(exec)->flag = flag ? 1 : 0;
     }
 }
 
 bool trmi_exec_flagged(const trm_exec *exec) {
-    return exec->parallel != NULL && exec->parallel->valid && exec->parallel->agreed->flag > 0;
+    return trmi_parallel_of(exec) != NULL && trmi_parallel_of(exec)->valid &&
+           trmi_parallel_of(exec)->agreed->flag > 0;
 }
 
 void trmi_exec_forget_flag(trm_exec *exec) {
-    if (exec->parallel != NULL && exec->parallel->agreed != NULL) {
-        exec->parallel->flag = exec->parallel->agreed->flag = 0;
+    if (trmi_parallel_of(exec) != NULL && trmi_parallel_of(exec)->agreed != NULL) {
+        trmi_parallel_of(exec)->flag = trmi_parallel_of(exec)->agreed->flag = 0;
     }
 }
 
 void trm_exec_searched_plan(const trm_exec *exec, trm_searched_plan *out) {
     TRMI_NEED_OR(, NULL, exec, out);
-    const trmi_parallel *p = exec->parallel;
+    const trmi_parallel *p = trmi_parallel_of(exec);
     *out = p != NULL && p->shard != NULL ? p->shard->info : (trm_searched_plan){.searched = false};
 }
 
 void trm_exec_parallel_info(const trm_exec *exec, trm_parallel_info *out) {
     TRMI_NEED_OR(, NULL, exec, out);
-    const trmi_parallel *p = exec->parallel;
+    const trmi_parallel *p = trmi_parallel_of(exec);
     *out = (trm_parallel_info){.size = 1};
     if (p == NULL) {
         return;

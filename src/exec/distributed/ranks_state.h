@@ -19,7 +19,7 @@
 
 #include "trireme/exec.h"
 
-#include "exec/backend.h"
+#include "exec/distributed/distribution.h"
 #include "plan/lower/buckets.h"
 
 typedef struct trmi_range {
@@ -107,7 +107,11 @@ typedef struct trmi_parallel {
     double predicted_end, backward_end;
 } trmi_parallel;
 
-struct trm_exec;
+/* The state of the way `ranks`; NULL: one rank. */
+extern const struct trmi_distribution trmi_way_ranks;
+static inline trmi_parallel *trmi_parallel_of(const struct trm_exec *exec) {
+    return trmi_distribution_state(exec, &trmi_way_ranks);
+}
 
 /* shared_casts.c: casts of parameters find their place in CAST, before memory is taken; and are
  * made by all ranks together, collectively, once all slices of PARAM are updated. */

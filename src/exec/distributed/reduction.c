@@ -34,7 +34,7 @@ static void pack(trmi_parallel *p, const float *from, int64_t begin, int64_t cou
 }
 
 static void unpack(trm_exec *exec, int64_t begin, int64_t count) {
-    const trmi_parallel *p = exec->parallel;
+    const trmi_parallel *p = trmi_parallel_of(exec);
     float *to = gradients_of(exec);
     bool bf16 = p->options.wire == TRM_BFLOAT16;
 #pragma omp parallel for schedule(static)
@@ -48,7 +48,7 @@ static void unpack(trm_exec *exec, int64_t begin, int64_t count) {
 
 /* A range is complete on this rank: its reduction starts. */
 static trm_status start_range(trm_exec *exec, int32_t index, trm_error *err) {
-    trmi_parallel *p = exec->parallel;
+    trmi_parallel *p = trmi_parallel_of(exec);
     trmi_range *range = &p->ranges[index];
     const trmi_payload *payload = &p->payload;
     float *gradients = gradients_of(exec);
@@ -80,7 +80,7 @@ static trm_status start_range(trm_exec *exec, int32_t index, trm_error *err) {
 /* Waits for all that was started, whatever happens; `status` is how it went before, the first error
  * counts. */
 static trm_status wait_for_ranges(trm_exec *exec, trm_status status, trm_error *err) {
-    trmi_parallel *p = exec->parallel;
+    trmi_parallel *p = trmi_parallel_of(exec);
     trm_error later;
     double begin = trmi_os_now();
     if (p->agreement != NULL) {
@@ -114,7 +114,7 @@ void trmi_parallel_wire_arrived(trm_exec *exec, int64_t begin, int64_t count) {
 
 static trm_status start_agreement(trm_exec *exec, int32_t item, trm_error *err) {
     (void)item;
-    trmi_parallel *p = exec->parallel;
+    trmi_parallel *p = trmi_parallel_of(exec);
     *p->agreed = (trmi_agreed){.loss = trmi_exec_own_loss(exec), .flag = p->flag};
     const trm_collective op = {.kind = TRM_ALLREDUCE,
                                .recv = p->agreed,
@@ -128,7 +128,7 @@ static trm_status start_agreement(trm_exec *exec, int32_t item, trm_error *err) 
 /* What was agreed on holds. The loss of a split program is that of all ranks already, unless it
  * is of own samples; so is that of a program with blocks of samples. */
 static void take_agreement(trm_exec *exec) {
-    trmi_parallel *p = exec->parallel;
+    trmi_parallel *p = trmi_parallel_of(exec);
     p->valid = true;
     bool own = p->shard == NULL ? exec->program->blocks == 0 : exec->program->own_loss;
     exec->loss = own ? &p->agreed->loss : NULL;
@@ -139,8 +139,8 @@ trm_status trmi_parallel_finish_forward(trm_exec *exec, trm_error *err) {
         return TRM_OK;
     }
     TRMI_TRY(start_agreement(exec, 0, err));
-    trm_status status = trm_request_wait(exec->parallel->agreement, -1, err);
-    exec->parallel->agreement = NULL;
+    trm_status status = trm_request_wait(trmi_parallel_of(exec)->agreement, -1, err);
+    trmi_parallel_of(exec)->agreement = NULL;
     TRMI_TRY(status);
     take_agreement(exec);
     return TRM_OK;
@@ -149,7 +149,7 @@ trm_status trmi_parallel_finish_forward(trm_exec *exec, trm_error *err) {
 /* ---- a step ---------------------------------------------------------------------------------- */
 
 void trmi_parallel_schedule(trm_exec *exec) {
-    const trmi_parallel *p = exec->parallel;
+    const trmi_parallel *p = trmi_parallel_of(exec);
     const trm_program *program = exec->program;
     if (!program->training) {
         return;
@@ -169,7 +169,7 @@ void trmi_parallel_schedule(trm_exec *exec) {
 /* Once two steps have been timed the buckets are cut anew; not where slots lie by slices, nor where
  * the bits are promised not to depend on time. */
 static trm_status cut_again(trm_exec *exec, trm_error *err) {
-    trmi_parallel *p = exec->parallel;
+    trmi_parallel *p = trmi_parallel_of(exec);
     bool free_to = p->options.bucket == TRM_BUCKET_AUTO && !p->options.shard_optimizer &&
                    trm_comm_deterministic(p->comm) == TRM_DETERMINISTIC_FALSE;
     if (p->measured++ != MEASURED_STEPS || !free_to) {
@@ -181,7 +181,7 @@ static trm_status cut_again(trm_exec *exec, trm_error *err) {
 }
 
 trm_status trmi_parallel_before_step(trm_exec *exec, bool training, trm_error *err) {
-    trmi_parallel *p = exec->parallel;
+    trmi_parallel *p = trmi_parallel_of(exec);
     p->valid = false;
     exec->loss = NULL;
     if (!training) {
@@ -206,7 +206,7 @@ static bool in_no_range(const trmi_parallel *p, const trmi_param *param, int32_t
 }
 
 static void accumulate_skipped(trm_exec *exec) {
-    const trmi_parallel *p = exec->parallel;
+    const trmi_parallel *p = trmi_parallel_of(exec);
     const trm_program *program = exec->program;
     float *fresh = (float *)exec->env.arena[TRMI_ARENA_GRAD];
     for (int32_t i = 0; i < program->params_count; i++) {
@@ -223,7 +223,7 @@ static void accumulate_skipped(trm_exec *exec) {
 trm_status trmi_parallel_finish_backward(trm_exec *exec, trm_status status, trm_error *err) {
     exec->step_end = NULL;
     if (status != TRM_OK) {
-        trm_comm_abort(exec->parallel->comm,
+        trm_comm_abort(trmi_parallel_of(exec)->comm,
                        err); /* the others must not wait for what never comes */
     }
     TRMI_TRY(wait_for_ranges(exec, status, err));

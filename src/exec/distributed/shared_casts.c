@@ -79,7 +79,7 @@ int64_t trmi_parallel_casts_bytes(const trm_program *p) {
 
 trm_status trmi_parallel_place_casts(trm_exec *exec, trm_error *err) {
     trm_program *p = exec->program;
-    trmi_parallel *ranks = exec->parallel;
+    trmi_parallel *ranks = trmi_parallel_of(exec);
     int64_t bytes = 0;
     if (!trmi_parallel_may_share(exec)) {
         return TRM_OK;
@@ -113,7 +113,7 @@ trm_status trmi_parallel_place_casts(trm_exec *exec, trm_error *err) {
 
 trm_status trmi_parallel_compare_casts(trm_exec *exec, bool *alike, trm_error *err) {
     const trm_program *p = exec->program;
-    trmi_parallel *ranks = exec->parallel;
+    trmi_parallel *ranks = trmi_parallel_of(exec);
     uint64_t hash = TRMI_HASH_BEGIN;
     for (int32_t i = 0; i < p->steps_count; i++) {
         if (ranks->casts[i] != TRMI_CAST_NONE) {
@@ -133,7 +133,7 @@ trm_status trmi_parallel_compare_casts(trm_exec *exec, bool *alike, trm_error *e
 }
 
 trm_status trmi_parallel_run_casts(trm_exec *exec, trm_error *err) {
-    trmi_parallel *p = exec->parallel;
+    trmi_parallel *p = trmi_parallel_of(exec);
     if (exec->program->arena_bytes[TRMI_ARENA_CAST] == 0) {
         return TRM_OK;
     }

@@ -19,7 +19,7 @@
 static trm_status open_slices(trm_exec *exec, const trm_exec_options *options, bool *active,
                               trm_error *err) {
     (void)err;
-    *active = exec->parallel != NULL && options->parallel.shard_optimizer;
+    *active = trmi_parallel_of(exec) != NULL && options->parallel.shard_optimizer;
     return TRM_OK;
 }
 
@@ -37,13 +37,14 @@ static trm_status leave_to_first(trm_exec *exec, trmi_arena_id arena, size_t byt
     (void)bytes;
     (void)err;
     bool first = arena == TRMI_ARENA_PARAM || arena == TRMI_ARENA_CAST || arena == TRMI_ARENA_JOINT;
-    return first && trmi_parallel_may_share(exec) && exec->parallel->rank != 0 ? TRM_OK
-                                                                               : TRM_UNSUPPORTED;
+    return first && trmi_parallel_may_share(exec) && trmi_parallel_of(exec)->rank != 0
+               ? TRM_OK
+               : TRM_UNSUPPORTED;
 }
 
 /* Rank 0's arena for all, or where that cannot be each rank its own. */
 static trm_status share_arena(trm_exec *exec, trmi_arena_id arena, trm_error *err) {
-    trmi_parallel *p = exec->parallel;
+    trmi_parallel *p = trmi_parallel_of(exec);
     char **own = &exec->env.arena[arena];
     size_t bytes = (size_t)exec->program->arena_bytes[arena];
     void *first;
@@ -63,7 +64,7 @@ static trm_status share_casts(trm_exec *exec, trm_error *err) {
         return share_arena(exec, TRMI_ARENA_CAST, err);
     }
     size_t bytes = (size_t)exec->program->arena_bytes[TRMI_ARENA_CAST];
-    *own = *own == NULL ? trmi_parallel_memory(exec->parallel, bytes, err) : *own;
+    *own = *own == NULL ? trmi_parallel_memory(trmi_parallel_of(exec), bytes, err) : *own;
     return *own != NULL ? TRM_OK : TRM_NOMEM;
 }
 
@@ -74,8 +75,8 @@ static trm_status share_arenas(trm_exec *exec, const trm_exec_options *options, 
     }
     TRMI_TRY(trmi_parallel_check_same(exec, err));
     int64_t casts = exec->program->arena_bytes[TRMI_ARENA_CAST];
-    TRMI_TRY(
-        trm_comm_allreduce(exec->parallel->comm, &casts, 1, TRM_INT64, TRM_REDUCTION_MAX, err));
+    TRMI_TRY(trm_comm_allreduce(trmi_parallel_of(exec)->comm, &casts, 1, TRM_INT64,
+                                TRM_REDUCTION_MAX, err));
     if (casts > 0) {
         TRMI_TRY(share_casts(exec, err));
     }
@@ -84,15 +85,15 @@ static trm_status share_arenas(trm_exec *exec, const trm_exec_options *options, 
     }
     TRMI_TRY(share_arena(exec, TRMI_ARENA_PARAM, err));
     int64_t seed = (int64_t)exec->env.seed;
-    TRMI_TRY(trm_comm_broadcast(exec->parallel->comm, &seed, 1, TRM_INT64, 0, err));
-    exec->parameter_seed = exec->parallel->common ? (uint64_t)seed : exec->env.seed;
+    TRMI_TRY(trm_comm_broadcast(trmi_parallel_of(exec)->comm, &seed, 1, TRM_INT64, 0, err));
+    exec->parameter_seed = trmi_parallel_of(exec)->common ? (uint64_t)seed : exec->env.seed;
     return TRM_OK;
 }
 
 /* One copy of the parameters for all ranks, by rank 0's seed: each variable is made by the rank
  * that has least to make so far. All meet before one of them reads them (the ranks begin). */
 static trm_status deal_parameters(trm_exec *exec, uint8_t *mine, trm_error *err) {
-    const trmi_parallel *p = exec->parallel;
+    const trmi_parallel *p = trmi_parallel_of(exec);
     int64_t *loads = p->common ? trmi_alloc((size_t)p->size * sizeof *loads) : NULL;
     if (p->common && loads == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory to share out initial values");
@@ -119,7 +120,7 @@ static trm_status deal_parameters(trm_exec *exec, uint8_t *mine, trm_error *err)
  * Blocks that every rank updates (everyones) are in no sum. */
 static trm_status add_norms(void *context, double *sums, int64_t count, trm_error *err) {
     trm_exec *exec = context;
-    trmi_parallel *p = exec->parallel;
+    trmi_parallel *p = trmi_parallel_of(exec);
     for (int64_t i = 0; i < count; i++) {
         p->sums[i] = sums[i];
         sums[i] = p->everyones[i % p->blocks] ? 0 : sums[i];
@@ -141,7 +142,7 @@ static trm_status add_norms(void *context, double *sums, int64_t count, trm_erro
 
 static trm_status begin_slices(trm_exec *exec, trm_error *err) {
     (void)err;
-    const trmi_parallel *p = exec->parallel;
+    const trmi_parallel *p = trmi_parallel_of(exec);
     if (p->options.shard_optimizer && exec->program->training) {
         trmi_update_share(exec->update, p->mine, exec->norms != NULL ? exec->norms : add_norms,
                           exec);
@@ -152,7 +153,7 @@ static trm_status begin_slices(trm_exec *exec, trm_error *err) {
 /* Where all have one copy of the parameters no rank needs the old ones any more when the first
  * slice is written: norms were exchanged before (add_norms). */
 static trm_status publish_slices(trm_exec *exec, trm_error *err) {
-    trmi_parallel *p = exec->parallel;
+    trmi_parallel *p = trmi_parallel_of(exec);
     if (!p->options.shard_optimizer) {
         return TRM_OK;
     }
@@ -177,7 +178,7 @@ static trm_status publish_slices(trm_exec *exec, trm_error *err) {
 }
 
 static trm_status gather_slots(trm_exec *exec, trm_error *err) {
-    const trmi_parallel *p = exec->parallel;
+    const trmi_parallel *p = trmi_parallel_of(exec);
     if (!p->options.shard_optimizer || !exec->program->training) {
         return TRM_OK;
     }
@@ -199,7 +200,7 @@ static trm_status gather_slots(trm_exec *exec, trm_error *err) {
 
 /* Of the slots a rank uses its slices. */
 static void describe_slices(const trm_exec *exec, trm_exec_info *info) {
-    const trmi_parallel *p = exec->parallel;
+    const trmi_parallel *p = trmi_parallel_of(exec);
     int64_t elements = 0, slots = trmi_update_slots(exec->update);
     if (!p->options.shard_optimizer || p->blocks == 0) {
         return;

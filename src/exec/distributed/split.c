@@ -11,7 +11,7 @@
 
 static trm_status open_split(trm_exec *exec, const trm_exec_options *options, bool *active,
                              trm_error *err) {
-    *active = exec->parallel != NULL && options->parallel.split != TRM_SPLIT_NONE;
+    *active = trmi_parallel_of(exec) != NULL && options->parallel.split != TRM_SPLIT_NONE;
     return *active ? trmi_shard_prepare(exec, err) : TRM_OK;
 }
 
@@ -20,7 +20,7 @@ static trm_status open_split(trm_exec *exec, const trm_exec_options *options, bo
 static trm_status plan_split(trm_exec *exec, const trm_graph *graph,
                              const trm_exec_options *options, trmi_plan_options *plan,
                              trm_error *err) {
-    trmi_parallel *p = exec->parallel;
+    trmi_parallel *p = trmi_parallel_of(exec);
     trmi_shard_run *run = p->shard;
     run->tuning_file = options->tuning_file;
     run->options = options;
@@ -28,6 +28,7 @@ static trm_status plan_split(trm_exec *exec, const trm_graph *graph,
     if (p->options.input_cuts != NULL) {
         TRMI_TRY(trmi_input_cuts_check(p->options.input_cuts, graph, p->size, err));
     }
+    plan->local_norms = options->parallel.sync_batch_norm == TRM_NORM_LOCAL;
     TRMI_TRY(trmi_shard_complete(exec, graph, plan, err));
     TRMI_TRY(trmi_parallel_await_turn(exec, err));
     run->plan->exact = exec->env.exact;
@@ -42,10 +43,15 @@ static trm_status place_split(trm_exec *exec, const trm_exec_options *options,
     (void)options;
     (void)plan;
     (void)err;
-    trmi_shard_warn(exec, &exec->parallel->shard->report);
-    trmi_shard_report_free(&exec->parallel->shard->report);
+    trmi_shard_warn(exec, &trmi_parallel_of(exec)->shard->report);
+    trmi_shard_report_free(&trmi_parallel_of(exec)->shard->report);
     trmi_shard_settle_slices(exec);
     return TRM_OK;
+}
+
+static trm_status bind_moves(trm_exec *exec, trmi_kernel *kernel, trm_error *err) {
+    (void)exec;
+    return trmi_shard_bind(kernel, err);
 }
 
 static trm_status connect_split(trm_exec *exec, const trm_exec_options *options, trm_error *err) {
@@ -59,7 +65,7 @@ static trm_status connect_split(trm_exec *exec, const trm_exec_options *options,
  * whole. */
 static trm_status begin_split(trm_exec *exec, trm_error *err) {
     (void)err;
-    if (!exec->parallel->options.shard_optimizer) {
+    if (!trmi_parallel_of(exec)->options.shard_optimizer) {
         trmi_update_share(exec->update, NULL, exec->norms != NULL ? exec->norms : trmi_shard_norms,
                           exec);
     }
@@ -78,15 +84,15 @@ static bool feeds_parts(const trmi_parallel *p) {
 }
 
 static void describe_split(const trm_exec *exec, trm_exec_info *info) {
-    const trmi_parallel *p = exec->parallel;
-    info->other_bytes += exec->whole_inputs == NULL
+    const trmi_parallel *p = trmi_parallel_of(exec);
+    info->other_bytes += trmi_parallel_of(exec)->shard->whole_inputs == NULL
                              ? 0
                              : trmi_program_fed_bytes(exec->program, p->size, feeds_parts(p));
 }
 
 static void count_split(const trm_exec *exec, const trm_program *program,
                         const struct trmi_mesh *mesh, trmi_training *how) {
-    const trmi_parallel *p = exec->parallel;
+    const trmi_parallel *p = trmi_parallel_of(exec);
     mesh = mesh != NULL ? mesh : &p->shard->plan->mesh;
     how->own_samples = feeds_parts(p);
     how->sliced = p->shard->slices && trmi_shard_is_sliced(program, mesh);
@@ -98,11 +104,13 @@ const trmi_distribution trmi_way_split = {
     .open = open_split,
     .plan = plan_split,
     .place = place_split,
+    .bind = bind_moves,
     .connect = connect_split,
     .begin = begin_split,
     .close = trmi_shard_close,
     .before_step = take_inputs,
     .gather = trmi_shard_gather,
+    .assemble = trmi_shard_assemble,
     .input = trmi_shard_input_place,
     .feed = trmi_shard_feed,
     .describe = describe_split,

@@ -11,7 +11,8 @@
 #include "trireme/dist.h"
 #include "trireme/exec.h"
 
-#include "exec/backend.h"
+#include "exec/distributed/distribution.h"
+#include "exec/distributed/input_cuts.h"
 #include "plan/shard/sharding.h"
 
 enum { TRMI_SHARD_MASKS = 1 << TRMI_MESH_AXES };
@@ -26,8 +27,19 @@ typedef struct trmi_shard_group {
     int64_t capacity;    /* numbers of one rank */
 } trmi_shard_group;
 
+/* One input of the whole batch as the caller feeds it. This rank reads its part. */
+typedef struct trmi_shard_input {
+    void *data; /* the whole input, a mapping of `bytes` */
+    size_t bytes;
+    void *own; /* samples that this rank feeds, if they are a part of the batch; else NULL */
+    trmi_input_cut cut;
+    bool taken; /* the last feed went to the program's input directly: `data` is stale */
+    const trmi_shard_leaf *leaf;
+} trmi_shard_input;
+
 struct trmi_shard_run {
-    trm_searched_plan info; /* of a searched plan, on rank 0 */
+    trmi_shard_input *whole_inputs; /* [program->inputs_count]; NULL = none */
+    trm_searched_plan info;         /* of a searched plan, on rank 0 */
     trm_comm *world;
     trmi_shard_plan *plan;           /* owned */
     bool slices;                     /* trmi_shard_may_slice */
@@ -40,8 +52,6 @@ struct trmi_shard_run {
     int64_t send_bytes, recv_bytes;
 };
 
-struct trm_exec;
-struct trmi_shard_input;
 /* split_plan.c: reads the options: mesh, plan. */
 trm_status trmi_shard_prepare(struct trm_exec *exec, trm_error *err);
 /* Before the program is made: completes the plan for this graph. Collective when it is searched. */
@@ -59,11 +69,6 @@ bool trmi_shard_may_slice(const struct trm_exec *exec, const trm_exec_options *o
 void trmi_shard_warn(const struct trm_exec *exec, const trmi_shard_report *report);
 /* What must agree between ranks of a split program. */
 uint64_t trmi_shard_mix(const struct trm_exec *exec, uint64_t hash);
-/* plan_search.c: the plan of `training`, what `graph` becomes by `options`, for these ranks.
- * Collective. */
-trm_status trmi_shard_search(struct trm_exec *exec, const trm_graph *graph,
-                             const trmi_plan_options *options, const trm_graph *training,
-                             trm_error *err);
 /* split_variables.c: sums of squares of cut parameters over all ranks: trmi_update_exchange.
  * `context`: the exec. */
 trm_status trmi_shard_norms(void *context, double *sums, int64_t count, trm_error *err);
@@ -82,8 +87,6 @@ void trmi_shard_input_place(struct trm_exec *exec, int32_t index, trm_tensor *pl
 bool trmi_shard_feed(struct trm_exec *exec, int32_t index, const trm_tensor *place,
                      const void *whole);
 trm_status trmi_shard_make_inputs(struct trm_exec *exec, trm_error *err);
-/* Is it cut? NULL when not. */
-const trmi_shard_leaf *trmi_shard_cut(const struct trm_exec *exec, int32_t variable);
 /* After the program is made, before kernels run: groups and staging for all its steps. Collective.
  */
 trm_status trmi_shard_open(struct trm_exec *exec, trm_error *err);
@@ -95,11 +98,5 @@ trm_status trmi_shard_bind(trmi_kernel *kernel, trm_error *err);
 /* Bytes that the EXCHANGEs of a program stage at most: sent, received. `ordered`: sums keep an
  * order (a communicator that is deterministic). */
 void trmi_shard_staging(const trm_program *program, bool ordered, int64_t *send, int64_t *recv);
-
-/* The part of a leaf by name; NULL: not split. */
-const trmi_shard_leaf *trmi_shard_leaf_named(const trm_program *program, const char *name);
-/* Copies the part `box` out of (or, with `into`, into) a whole tensor in plain layout. */
-void trmi_shard_copy_box(void *whole, const trm_shape *shape, const trmi_box *box, void *part,
-                         size_t element, bool into);
 
 #endif

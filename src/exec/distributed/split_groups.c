@@ -93,7 +93,7 @@ static trm_status open_group(trmi_shard_run *run, trmi_parallel *p, uint32_t axe
 }
 
 trm_status trmi_shard_open(trm_exec *exec, trm_error *err) {
-    trmi_parallel *p = exec->parallel;
+    trmi_parallel *p = trmi_parallel_of(exec);
     trmi_shard_run *run = p->shard;
     bool used[TRMI_SHARD_MASKS] = {false};
     find_needs(exec->program, run, used);
@@ -125,14 +125,17 @@ static void free_wholes(trm_exec *exec) {
     for (int32_t i = 0; exec->wholes != NULL && i < exec->variables_count; i++) {
         trmi_free(exec->wholes[i]);
     }
-    for (int32_t i = 0; exec->whole_inputs != NULL && i < exec->program->inputs_count; i++) {
-        trmi_unmap(exec->whole_inputs[i].data, exec->whole_inputs[i].bytes);
-        trmi_free(exec->whole_inputs[i].own);
+    for (int32_t i = 0;
+         trmi_parallel_of(exec)->shard->whole_inputs != NULL && i < exec->program->inputs_count;
+         i++) {
+        trmi_unmap(trmi_parallel_of(exec)->shard->whole_inputs[i].data,
+                   trmi_parallel_of(exec)->shard->whole_inputs[i].bytes);
+        trmi_free(trmi_parallel_of(exec)->shard->whole_inputs[i].own);
     }
 }
 
 void trmi_shard_close(trm_exec *exec) {
-    trmi_shard_run *run = exec->parallel->shard;
+    trmi_shard_run *run = trmi_parallel_of(exec)->shard;
     if (run == NULL) { /* `open` has failed */
         return;
     }

@@ -15,7 +15,7 @@
 #include <string.h>
 
 trm_status trmi_shard_prepare(trm_exec *exec, trm_error *err) {
-    trmi_parallel *p = exec->parallel;
+    trmi_parallel *p = trmi_parallel_of(exec);
     const trm_parallel_options *o = &p->options;
     trmi_mesh mesh;
     char text[32];
@@ -84,14 +84,14 @@ static trm_status default_samples(trmi_shard_plan *plan, const trm_graph *graph,
 
 trm_status trmi_shard_complete(trm_exec *exec, const trm_graph *graph,
                                const trmi_plan_options *options, trm_error *err) {
-    trmi_shard_run *run = exec->parallel->shard;
+    trmi_shard_run *run = trmi_parallel_of(exec)->shard;
     bool pinned = run->plan->choices_count > 0;
     trmi_arena arena = {0};
     trmi_roots roots;
     trm_graph *training;
     trm_status status = trmi_shard_graph(graph, options, &training, &roots, &arena, err);
     if (status == TRM_OK) {
-        if (exec->parallel->options.split == TRM_SPLIT_SEARCHED) {
+        if (trmi_parallel_of(exec)->options.split == TRM_SPLIT_SEARCHED) {
             status = exec->search(exec, graph, options, training, err);
         } else if (!pinned && run->plan->stores_count == 0) {
             trmi_shard_plan *samples;
@@ -101,15 +101,15 @@ trm_status trmi_shard_complete(trm_exec *exec, const trm_graph *graph,
                 run->plan = samples;
             }
         } else {
-            status = trmi_shard_plan_check(run->plan, training, exec->parallel->size, err);
+            status = trmi_shard_plan_check(run->plan, training, trmi_parallel_of(exec)->size, err);
             status = status == TRM_OK ? default_samples(run->plan, training, err) : status;
         }
         run->plan->digest = status == TRM_OK ? trmi_shard_digest(training) : 0;
         trm_graph_destroy(training);
     }
     trmi_arena_free(&arena);
-    const char *file = exec->parallel->options.save_plan;
-    if (status == TRM_OK && file != NULL && exec->parallel->rank == 0) {
+    const char *file = trmi_parallel_of(exec)->options.save_plan;
+    if (status == TRM_OK && file != NULL && trmi_parallel_of(exec)->rank == 0) {
         status = trmi_shard_plan_save(run->plan, file, err);
     }
     return status;
@@ -119,7 +119,7 @@ trm_status trmi_shard_complete(trm_exec *exec, const trm_graph *graph,
  */
 static bool is_everybodys(const trm_program *p, const trmi_mesh *mesh, const trmi_param *param) {
     uint32_t all = (1u << mesh->axes) - 1;
-    const trmi_shard_leaf *leaf = trmi_shard_leaf_named(p, p->buffers[param->param_buffer].name);
+    const trmi_shard_leaf *leaf = trmi_program_leaf(p, p->buffers[param->param_buffer].name);
     bool summed = param->grad_axes == all || param->grad_axes == 0;
     bool whole = leaf != NULL && summed && param->factor_left == 0 && param->sparse_rows == 0 &&
                  !param->remote;
@@ -143,7 +143,7 @@ bool trmi_shard_is_sliced(const trm_program *program, const trmi_mesh *mesh) {
 }
 
 void trmi_shard_settle_slices(trm_exec *exec) {
-    trmi_parallel *p = exec->parallel;
+    trmi_parallel *p = trmi_parallel_of(exec);
     p->options.shard_optimizer =
         p->shard->slices && trmi_shard_is_sliced(exec->program, &p->shard->plan->mesh);
 }
@@ -152,7 +152,7 @@ void trmi_shard_warn(const trm_exec *exec, const trmi_shard_report *report) {
     const trmi_target *target = &exec->backend->target;
     double flops = target->flops_per_second > 0 ? target->flops_per_second : 1e11;
     double bytes = target->bytes_per_second > 0 ? target->bytes_per_second : 2e10;
-    int32_t ranks = exec->parallel->size, passes = exec->program->training ? 3 : 1;
+    int32_t ranks = trmi_parallel_of(exec)->size, passes = exec->program->training ? 3 : 1;
     for (int64_t i = 0; i < report->work_count; i++) {
         const trmi_shard_work *w = &report->work[i];
         double compute = w->cost.flops / flops, traffic = w->cost.bytes / bytes;
@@ -169,7 +169,7 @@ void trmi_shard_warn(const trm_exec *exec, const trmi_shard_report *report) {
 
 uint64_t trmi_shard_mix(const trm_exec *exec, uint64_t hash) {
     const trm_program *p = exec->program;
-    char *text = trmi_shard_plan_text(exec->parallel->shard->plan);
+    char *text = trmi_shard_plan_text(trmi_parallel_of(exec)->shard->plan);
     hash = text != NULL ? trmi_hash(hash, text, strlen(text)) : hash;
     /* each rank makes its parts from it */
     hash = trmi_hash(hash, &exec->env.seed, sizeof exec->env.seed);

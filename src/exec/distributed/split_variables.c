@@ -3,6 +3,7 @@
 #include "exec/exec.h"
 #include "exec/distributed/ranks_state.h"
 #include "exec/distributed/split.h"
+#include "exec/box_walk.h"
 
 #include "base/error.h"
 #include "base/memory.h"
@@ -11,19 +12,9 @@
 
 /* ---- variables ------------------------------------------------------------------------------- */
 
-const trmi_shard_leaf *trmi_shard_cut(const trm_exec *exec, int32_t variable) {
-    const trmi_buffer *b = &exec->program->buffers[exec->variable_buffers[variable]];
-    const trmi_shard_leaf *leaf = trmi_shard_leaf_named(exec->program, b->name);
-    if (leaf == NULL) {
-        return NULL;
-    }
-    trmi_box whole = trmi_box_whole(&leaf->global);
-    return trmi_box_equal(&whole, &leaf->box) ? NULL : leaf;
-}
-
 trm_status trmi_shard_assemble(trm_exec *exec, const trmi_shard_leaf *leaf, trm_dtype dtype,
                                const void *part, void *whole, trm_error *err) {
-    trmi_parallel *p = exec->parallel;
+    trmi_parallel *p = trmi_parallel_of(exec);
     size_t element = trm_dtype_bytes(dtype);
     int64_t *counts = trmi_alloc((size_t)p->size * sizeof *counts), total = 0;
     for (int32_t r = 0; counts != NULL && r < p->size; r++) {
@@ -47,7 +38,7 @@ trm_status trmi_shard_assemble(trm_exec *exec, const trmi_shard_leaf *leaf, trm_
     int64_t at = 0;
     for (int32_t r = 0; status == TRM_OK && r < p->size; r++) {
         trmi_box box = trmi_spread_box(&p->shard->plan->mesh, &leaf->global, &leaf->spread, r);
-        trmi_shard_copy_box(whole, &leaf->global, &box, all + (size_t)at * element, element, true);
+        trmi_copy_box(whole, &leaf->global, &box, all + (size_t)at * element, element, true);
         at += counts[r];
     }
     trmi_free(counts);
@@ -57,7 +48,7 @@ trm_status trmi_shard_assemble(trm_exec *exec, const trmi_shard_leaf *leaf, trm_
 
 trm_status trmi_shard_gather(trm_exec *exec, trm_error *err) {
     for (int32_t i = 0; i < exec->variables_count; i++) {
-        const trmi_shard_leaf *leaf = trmi_shard_cut(exec, i);
+        const trmi_shard_leaf *leaf = trmi_exec_cut_of(exec, i);
         if (leaf == NULL) {
             continue;
         }
@@ -84,8 +75,8 @@ trm_status trmi_shard_gather(trm_exec *exec, trm_error *err) {
 /* Does this rank speak for its part: the first of those that hold the same. */
 static bool speaks(const trm_exec *exec, const trmi_shard_leaf *leaf) {
     int32_t at[TRMI_MESH_AXES];
-    const trmi_mesh *mesh = &exec->parallel->shard->plan->mesh;
-    trmi_mesh_coordinates(mesh, exec->parallel->rank, at);
+    const trmi_mesh *mesh = &trmi_parallel_of(exec)->shard->plan->mesh;
+    trmi_mesh_coordinates(mesh, trmi_parallel_of(exec)->rank, at);
     bool first = true;
     for (int32_t i = 0; i < mesh->axes; i++) {
         first = first && (leaf->spread.at[i] >= TRMI_SPLIT || at[i] == 0);
@@ -107,7 +98,7 @@ trm_status trmi_shard_norms(void *context, double *sums, int64_t count, trm_erro
         for (int32_t i = 0; i < p->params_count; i++) {
             const trmi_buffer *b = &p->buffers[p->params[i].param_buffer];
             int64_t end = (b->offset + b->bytes) / (int64_t)sizeof(float), first = block;
-            const trmi_shard_leaf *leaf = trmi_shard_leaf_named(p, b->name);
+            const trmi_shard_leaf *leaf = trmi_program_leaf(p, b->name);
             for (; block < blocks && trmi_update_block_offset(exec->update, block) < end; block++) {
                 for (int64_t set = 0; set < sets; set++) {
                     double *sum = &sums[set * blocks + block],
@@ -121,8 +112,9 @@ trm_status trmi_shard_norms(void *context, double *sums, int64_t count, trm_erro
             }
         }
         if (turn == 0) {
-            status = trm_comm_allreduce(exec->parallel->comm, totals, sets * p->params_count,
-                                        TRM_FLOAT64, TRM_REDUCTION_SUM, err);
+            status =
+                trm_comm_allreduce(trmi_parallel_of(exec)->comm, totals, sets * p->params_count,
+                                   TRM_FLOAT64, TRM_REDUCTION_SUM, err);
         }
     }
     trmi_free(totals);
@@ -138,9 +130,9 @@ trm_shape trmi_shard_fed_shape(const trmi_shard_input *in) {
 /* Which part of input `index` this rank feeds: all, its samples, or what input_cuts says. */
 static trm_status find_cut(const trm_exec *exec, int32_t index, const char *name,
                            trmi_shard_input *in, trm_error *err) {
-    const trm_parallel_options *o = &exec->parallel->options;
+    const trm_parallel_options *o = &trmi_parallel_of(exec)->options;
     const trm_shape *global = &in->leaf->global;
-    int32_t ranks = exec->parallel->size;
+    int32_t ranks = trmi_parallel_of(exec)->size;
     in->cut = (trmi_input_cut){.dimensions = global->rank, .parts = 1};
     if (o->input_cuts != NULL) { /* trmi_input_cuts_check has seen it */
         trmi_input_cuts cuts;
@@ -176,7 +168,7 @@ static trm_status make_own(trmi_shard_input *in, trm_dtype dtype, trm_error *err
 /* The parts that all ranks have fed, put together on every rank. */
 static trm_status join_parts(trm_exec *exec, const trmi_shard_input *in, trm_dtype dtype,
                              trm_error *err) {
-    const trmi_parallel *p = exec->parallel;
+    const trmi_parallel *p = trmi_parallel_of(exec);
     trm_shape part = trmi_shard_fed_shape(in);
     int64_t count = trm_shape_count(&part);
     char *all;
@@ -202,11 +194,13 @@ trm_status trmi_shard_make_inputs(trm_exec *exec, trm_error *err) {
     if (p->leaves_count == 0) {
         return TRM_OK;
     }
-    exec->whole_inputs =
-        trmi_arena_alloc(&exec->memory, (size_t)(p->inputs_count + 1) * sizeof *exec->whole_inputs);
-    for (int32_t i = 0; exec->whole_inputs != NULL && i < p->inputs_count; i++) {
+    trmi_parallel_of(exec)->shard->whole_inputs =
+        trmi_arena_alloc(&exec->memory, (size_t)(p->inputs_count + 1) *
+                                            sizeof *trmi_parallel_of(exec)->shard->whole_inputs);
+    for (int32_t i = 0; trmi_parallel_of(exec)->shard->whole_inputs != NULL && i < p->inputs_count;
+         i++) {
         const trmi_buffer *b = &p->buffers[p->inputs[i]];
-        const trmi_shard_leaf *leaf = trmi_shard_leaf_named(p, b->name);
+        const trmi_shard_leaf *leaf = trmi_program_leaf(p, b->name);
         size_t bytes =
             leaf == NULL ? 0 : (size_t)trm_shape_count(&leaf->global) * trm_dtype_bytes(b->dtype);
         /* a batch that is fed goes straight to where kernels read it */
@@ -214,26 +208,28 @@ trm_status trmi_shard_make_inputs(trm_exec *exec, trm_error *err) {
         if (data == NULL) {
             return TRMI_FAIL(err, TRM_NOMEM, "no memory for the batch");
         }
-        exec->whole_inputs[i] = (trmi_shard_input){.data = data, .bytes = bytes, .leaf = leaf};
-        TRMI_TRY(find_cut(exec, i, b->name, &exec->whole_inputs[i], err));
-        TRMI_TRY(make_own(&exec->whole_inputs[i], b->dtype, err));
+        trmi_parallel_of(exec)->shard->whole_inputs[i] =
+            (trmi_shard_input){.data = data, .bytes = bytes, .leaf = leaf};
+        TRMI_TRY(find_cut(exec, i, b->name, &trmi_parallel_of(exec)->shard->whole_inputs[i], err));
+        TRMI_TRY(make_own(&trmi_parallel_of(exec)->shard->whole_inputs[i], b->dtype, err));
     }
-    return exec->whole_inputs != NULL ? TRM_OK
-                                      : TRMI_FAIL(err, TRM_NOMEM, "no memory for the batch");
+    return trmi_parallel_of(exec)->shard->whole_inputs != NULL
+               ? TRM_OK
+               : TRMI_FAIL(err, TRM_NOMEM, "no memory for the batch");
 }
 
 static void take(trm_exec *exec, int32_t input, const void *whole) {
     const trmi_buffer *b = &exec->program->buffers[exec->program->inputs[input]];
-    const trmi_shard_leaf *leaf = exec->whole_inputs[input].leaf;
-    trmi_shard_copy_box((void *)(uintptr_t)whole, &leaf->global, &leaf->box,
-                        exec->env.arena[b->arena] + b->offset, trm_dtype_bytes(b->dtype), false);
+    const trmi_shard_leaf *leaf = trmi_parallel_of(exec)->shard->whole_inputs[input].leaf;
+    trmi_copy_box((void *)(uintptr_t)whole, &leaf->global, &leaf->box,
+                  exec->env.arena[b->arena] + b->offset, trm_dtype_bytes(b->dtype), false);
 }
 
 void trmi_shard_input_place(trm_exec *exec, int32_t index, trm_tensor *place) {
-    if (exec->whole_inputs == NULL) {
+    if (trmi_parallel_of(exec)->shard->whole_inputs == NULL) {
         return;
     }
-    trmi_shard_input *in = &exec->whole_inputs[index];
+    trmi_shard_input *in = &trmi_parallel_of(exec)->shard->whole_inputs[index];
     in->taken = false; /* the caller writes */
     place->data = in->own != NULL ? in->own : in->data;
     place->shape = trmi_shard_fed_shape(in);
@@ -241,7 +237,9 @@ void trmi_shard_input_place(trm_exec *exec, int32_t index, trm_tensor *place) {
 
 bool trmi_shard_feed(trm_exec *exec, int32_t index, const trm_tensor *place, const void *whole) {
     (void)place;
-    trmi_shard_input *in = exec->whole_inputs != NULL ? &exec->whole_inputs[index] : NULL;
+    trmi_shard_input *in = trmi_parallel_of(exec)->shard->whole_inputs != NULL
+                               ? &trmi_parallel_of(exec)->shard->whole_inputs[index]
+                               : NULL;
     if (in == NULL || in->own != NULL) {
         return false;
     }
@@ -254,9 +252,10 @@ bool trmi_shard_feed(trm_exec *exec, int32_t index, const trm_tensor *place, con
 
 trm_status trmi_shard_take_inputs(trm_exec *exec, trm_error *err) {
     const trm_program *p = exec->program;
-    for (int32_t i = 0; exec->whole_inputs != NULL && i < p->inputs_count; i++) {
+    for (int32_t i = 0; trmi_parallel_of(exec)->shard->whole_inputs != NULL && i < p->inputs_count;
+         i++) {
         const trmi_buffer *b = &p->buffers[p->inputs[i]];
-        const trmi_shard_input *in = &exec->whole_inputs[i];
+        const trmi_shard_input *in = &trmi_parallel_of(exec)->shard->whole_inputs[i];
         if (in->own != NULL) {
             TRMI_TRY(join_parts(exec, in, b->dtype, err));
         }

@@ -106,14 +106,14 @@ static void cut_parameter(trm_exec *exec, const trmi_param *param) {
         int64_t end = trmi_update_block_offset(exec->update, last);
         if (end - first >= LEAST) {
             found++;
-            cut_out(exec->parallel, first, end);
+            cut_out(trmi_parallel_of(exec), first, end);
         }
         begin = tap + 1;
     }
 }
 
 void trmi_cut_zero_gradients(trm_exec *exec) {
-    trmi_parallel *p = exec->parallel;
+    trmi_parallel *p = trmi_parallel_of(exec);
     /* rows at a cut meet other taps */
     if ((p->shard != NULL && !exec->program->by_samples) || exec->fixed_bits) {
         return;

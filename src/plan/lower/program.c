@@ -2,6 +2,10 @@
 /* Look-ups in a program that several passes and the executor use. */
 #include "plan/lower/program.h"
 
+#include "plan/shard/sharding.h"
+
+#include <string.h>
+
 int32_t trmi_buffer_root(const trm_program *p, int32_t buffer) {
     while (p->buffers[buffer].alias_of != 0) {
         buffer = p->buffers[buffer].alias_of;
@@ -18,4 +22,13 @@ int32_t trmi_seed_buffer(const trm_program *p) {
         }
     }
     return 0;
+}
+
+const trmi_shard_leaf *trmi_program_leaf(const trm_program *p, const char *name) {
+    for (int32_t i = 0; i < p->leaves_count; i++) {
+        if (strcmp(p->leaves[i].name, name) == 0) {
+            return &p->leaves[i];
+        }
+    }
+    return NULL;
 }

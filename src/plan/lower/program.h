@@ -212,6 +212,8 @@ int32_t trmi_buffer_root(const trm_program *program, int32_t buffer);
 /* Returns the buffer of the scalar with which backward starts; the executor writes loss scale and
  * the mean over ranks into it. 0: none. */
 int32_t trmi_seed_buffer(const trm_program *program);
+/* Returns which part of a leaf a partitioned program has; NULL: not partitioned, or no such leaf. */
+const struct trmi_shard_leaf *trmi_program_leaf(const trm_program *program, const char *name);
 
 /* Options of trmi_plan_create(). Zero members mean the stated defaults. */
 typedef struct trmi_plan_options {
