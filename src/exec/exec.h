@@ -66,7 +66,7 @@ struct trm_exec {
     /* active ways of training, in the order of the table in ways.c */
     const trmi_distribution *ways[TRMI_DISTRIBUTIONS_MAX];
     int32_t ways_count;
-    void *way_states[TRMI_DISTRIBUTIONS_MAX]; /* trmi_distribution_keep */
+    trmi_way_state way_states[TRMI_DISTRIBUTIONS_MAX + 1]; /* the last: key NULL */
     /* Settings that ways change, and read back. */
     trmi_kernel_source kernels_from;
     bool fixed_bits;      /* true: results must not depend on measured times */

@@ -32,7 +32,7 @@ enum { PIECE_BYTES = 1 << 18 };
 /* The transport of one communicator. */
 typedef struct tcp {
     trmi_transport base;  /* must be the first member */
-    trmi_link *links;     /* [size * TRMI_CHANNELS] */
+    trmi_tcp_link *links; /* [size * TRMI_CHANNELS] */
     int32_t link_count;   /* size * TRMI_CHANNELS */
     struct pollfd *polls; /* [link_count + 1] scratch; the last one is the launcher's alarm */
 } tcp;
@@ -62,7 +62,7 @@ static bool decode_head(const uint8_t wire[TRMI_FRAME_HEAD_BYTES], trmi_tag *tag
 
 /* --- errors --- */
 /* Returns the PEER error of a lost connection; the transport's culprit is the link's peer. */
-static trm_status fail_connection(tcp *self, const trmi_link *link, const char *what,
+static trm_status fail_connection(tcp *self, const trmi_tcp_link *link, const char *what,
                                   trm_error *err) {
     self->base.culprit = link->peer;
     const trmi_group *group = &self->base.group;
@@ -71,7 +71,7 @@ static trm_status fail_connection(tcp *self, const trmi_link *link, const char *
 }
 
 /* Returns the CORRUPT error of a damaged frame. */
-static trm_status fail_damaged(tcp *self, const trmi_link *link, const trmi_transfer *t,
+static trm_status fail_damaged(tcp *self, const trmi_tcp_link *link, const trmi_transfer *t,
                                const char *what, trm_error *err) {
     self->base.culprit = link->peer;
     const trmi_group *group = &self->base.group;
@@ -84,7 +84,7 @@ static trm_status fail_damaged(tcp *self, const trmi_link *link, const trmi_tran
 
 /* --- writing --- */
 /* Prepares the frame of the first send in the queue. */
-static void begin_send(trmi_link *link) {
+static void begin_send(trmi_tcp_link *link) {
     link->out_done = link->out_hash_done = 0;
     if (link->sends != NULL) {
         encode_head(link->sends, link->out_head);
@@ -95,7 +95,7 @@ static void begin_send(trmi_link *link) {
 /* Collects what is to be written next: the rest of the head, a piece of the payload, and the tail
  * if that piece is the last. The payload is hashed just before it is written. Returns the number of
  * entries in iov. */
-static int gather_out(trmi_link *link, struct iovec iov[3]) {
+static int gather_out(trmi_tcp_link *link, struct iovec iov[3]) {
     trmi_transfer *t = link->sends;
     uint64_t done = link->out_done, end = TRMI_FRAME_HEAD_BYTES + t->bytes;
     int count = 0;
@@ -124,7 +124,7 @@ static int gather_out(trmi_link *link, struct iovec iov[3]) {
 }
 
 /* Writes to the link until its queue is empty or the socket is full. */
-static trm_status write_some(tcp *self, trmi_link *link, bool *moved, trm_error *err) {
+static trm_status write_some(tcp *self, trmi_tcp_link *link, bool *moved, trm_error *err) {
     while (link->sends != NULL) {
         trmi_transfer *t = link->sends;
         struct iovec iov[3];
@@ -158,14 +158,14 @@ static trm_status write_some(tcp *self, trmi_link *link, bool *moved, trm_error 
 
 /* --- reading --- */
 /* Number of bytes that were read ahead and not used yet. */
-static uint32_t read_ahead_bytes(const trmi_link *link) {
+static uint32_t read_ahead_bytes(const trmi_tcp_link *link) {
     return link->ahead_to - link->ahead_from;
 }
 
 /* Reads into `to` (`wanted` bytes, may be 0) and, in the same call, into the read-ahead buffer.
  * *got is the number of bytes in `to`. Returns PENDING if nothing has arrived. */
-static trm_status read_into(tcp *self, trmi_link *link, char *to, uint64_t wanted, uint64_t *got,
-                            trm_error *err) {
+static trm_status read_into(tcp *self, trmi_tcp_link *link, char *to, uint64_t wanted,
+                            uint64_t *got, trm_error *err) {
     /* Move what is left to the front of the buffer. */
     if (read_ahead_bytes(link) == 0) {
         link->ahead_from = link->ahead_to = 0;
@@ -194,7 +194,7 @@ static trm_status read_into(tcp *self, trmi_link *link, char *to, uint64_t wante
 }
 
 /* Reads until at least `bytes` (of a head or a tail) are in the read-ahead buffer. */
-static trm_status read_ahead(tcp *self, trmi_link *link, uint32_t bytes, trm_error *err) {
+static trm_status read_ahead(tcp *self, trmi_tcp_link *link, uint32_t bytes, trm_error *err) {
     uint64_t none;
     while (read_ahead_bytes(link) < bytes) {
         TRMI_TRY(read_into(self, link, NULL, 0, &none, err));
@@ -204,7 +204,7 @@ static trm_status read_ahead(tcp *self, trmi_link *link, uint32_t bytes, trm_err
 
 /* Reads the head of the next frame and compares it with the first receive in the queue. On a
  * difference, transport->expected and ->found describe it (trmi_runner_explain). */
-static trm_status read_head(tcp *self, trmi_link *link, trm_error *err) {
+static trm_status read_head(tcp *self, trmi_tcp_link *link, trm_error *err) {
     trmi_transfer *t = link->receives;
     TRMI_TRY(read_ahead(self, link, TRMI_FRAME_HEAD_BYTES, err));
     trmi_tag tag;
@@ -230,7 +230,7 @@ static trm_status read_head(tcp *self, trmi_link *link, trm_error *err) {
 
 /* Reads payload into the transfer's buffer and hashes it. Returns PENDING if nothing more has
  * arrived, OK once the payload is complete. */
-static trm_status read_payload(tcp *self, trmi_link *link, bool *moved, trm_error *err) {
+static trm_status read_payload(tcp *self, trmi_tcp_link *link, bool *moved, trm_error *err) {
     trmi_transfer *t = link->receives;
     while (t->moved < t->bytes) {
         uint64_t got = t->bytes - t->moved;
@@ -265,7 +265,7 @@ static trm_status read_payload(tcp *self, trmi_link *link, bool *moved, trm_erro
 
 /* Reads from the link until its queue of receives is empty or nothing has arrived (PENDING). A
  * frame's buffer is complete before its checksum is compared; a difference ends the job. */
-static trm_status read_some(tcp *self, trmi_link *link, bool *moved, trm_error *err) {
+static trm_status read_some(tcp *self, trmi_tcp_link *link, bool *moved, trm_error *err) {
     while (link->receives != NULL) {
         trmi_transfer *t = link->receives;
         if (!link->head_read) {
@@ -294,7 +294,7 @@ static trm_status read_some(tcp *self, trmi_link *link, bool *moved, trm_error *
 static trm_status tcp_start(trmi_transport *transport, trmi_transfer *t, trm_error *err) {
     (void)err;
     tcp *self = (tcp *)(void *)transport;
-    trmi_link *link = &self->links[t->peer * TRMI_CHANNELS + t->channel];
+    trmi_tcp_link *link = &self->links[t->peer * TRMI_CHANNELS + t->channel];
     t->next = NULL;
     t->done = false;
     t->moved = 0;
@@ -316,7 +316,7 @@ static trm_status tcp_start(trmi_transport *transport, trmi_transfer *t, trm_err
 static trm_status tcp_progress(trmi_transport *transport, bool *moved, trm_error *err) {
     tcp *self = (tcp *)(void *)transport;
     for (int32_t i = 0; i < self->link_count; i++) {
-        trmi_link *link = &self->links[i];
+        trmi_tcp_link *link = &self->links[i];
         if (link->sends != NULL) {
             TRMI_TRY(write_some(self, link, moved, err));
         }
@@ -334,7 +334,7 @@ static void tcp_wait(trmi_transport *transport, double seconds) {
     tcp *self = (tcp *)(void *)transport;
     nfds_t count = 0;
     for (int32_t i = 0; i < self->link_count; i++) {
-        trmi_link *link = &self->links[i];
+        trmi_tcp_link *link = &self->links[i];
         int events = (link->sends != NULL ? POLLOUT : 0) | (link->receives != NULL ? POLLIN : 0);
         if (events != 0) {
             self->polls[count++] = (struct pollfd){.fd = link->fd, .events = (short)events};
@@ -351,7 +351,7 @@ static void tcp_wait(trmi_transport *transport, double seconds) {
 static void tcp_destroy(trmi_transport *transport) {
     tcp *self = (tcp *)(void *)transport;
     for (int32_t i = 0; self->links != NULL && i < self->link_count; i++) {
-        trmi_link *link = &self->links[i];
+        trmi_tcp_link *link = &self->links[i];
         if (link->fd >= 0) {
             trmi_tcp_close(link->fd);
         }
@@ -386,7 +386,7 @@ trm_status trmi_tcp_create(const trmi_group *group, const trmi_exchange *exchang
     self->polls = trmi_alloc((size_t)(self->link_count + 1) * sizeof *self->polls);
     bool enough = self->links != NULL && self->polls != NULL;
     for (int32_t i = 0; self->links != NULL && i < self->link_count; i++) {
-        trmi_link *link = &self->links[i];
+        trmi_tcp_link *link = &self->links[i];
         link->fd = -1;
         link->peer = i / TRMI_CHANNELS;
         link->channel = i % TRMI_CHANNELS;

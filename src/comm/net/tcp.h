@@ -17,7 +17,7 @@ enum {
 
 /* One connection. A connection carries frames in both directions, each direction in its own
  * order. */
-typedef struct trmi_link {
+typedef struct trmi_tcp_link {
     int fd;                                   /* non-blocking socket; -1: this rank itself */
     int32_t peer, channel;                    /* rank in the group, TRMI_CHANNEL_... */
     trmi_transfer *sends, **sends_tail;       /* queue: the first one is being written */
@@ -35,13 +35,13 @@ typedef struct trmi_link {
     void *in_hash;                       /* XXH3_state_t */
     uint32_t ahead_from, ahead_to;       /* the part of `ahead` that is not used yet */
     uint8_t ahead[TRMI_TCP_AHEAD_BYTES]; /* bytes that came with an earlier read */
-} trmi_link;
+} trmi_tcp_link;
 
 /* tcp_connect.c: connects the group pairwise and sets links[peer * TRMI_CHANNELS + channel].fd; the
  * entries of this rank itself keep -1. Each side proves with the job's token that it belongs to the
  * job. All ranks call it together. Errors: IO, TIMEOUT, PEER, or the job's failure. */
 trm_status trmi_tcp_connect(const trmi_group *group, const trmi_exchange *exchange,
-                            trmi_link *links, trm_error *err);
+                            trmi_tcp_link *links, trm_error *err);
 /* Closes a connection. The kernel keeps unsent data for a silent peer for 5 seconds only, instead
  * of many minutes. */
 void trmi_tcp_close(int fd);

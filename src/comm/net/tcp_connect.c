@@ -113,7 +113,7 @@ static trm_status connect_to(const trmi_group *group, int32_t peer, int32_t chan
 /* Accepts a proven connection into its link. Returns false if it belongs to another communicator,
  * to a link that is connected already, or if the peer has closed it. */
 static bool let_in(const trmi_group *group, const trmi_session *session, uint32_t communicator,
-                   trmi_link *links) {
+                   trmi_tcp_link *links) {
     purpose why;
     if (session->detail_bytes != sizeof why) {
         return false;
@@ -135,7 +135,7 @@ static bool let_in(const trmi_group *group, const trmi_session *session, uint32_
 
 /* Accepts the connections of all higher ranks. */
 static trm_status accept_all(const trmi_group *group, trmi_acceptor *acceptor,
-                             uint32_t communicator, trmi_link *links, double deadline,
+                             uint32_t communicator, trmi_tcp_link *links, double deadline,
                              trm_error *err) {
     int32_t awaited = (group->size - 1 - group->rank) * TRMI_CHANNELS;
     while (awaited > 0) {
@@ -173,7 +173,7 @@ static trm_status open_acceptor(const trmi_group *group, trmi_acceptor **out, pl
 }
 
 trm_status trmi_tcp_connect(const trmi_group *group, const trmi_exchange *exchange,
-                            trmi_link *links, trm_error *err) {
+                            trmi_tcp_link *links, trm_error *err) {
     trmi_acceptor *acceptor = NULL;
     double deadline = trmi_os_now() + group->timeout_seconds;
     place mine = {.communicator = 0};

@@ -22,7 +22,7 @@ static size_t make_frame(const trmi_transfer *t, uint8_t *out) {
 
 static trm_status read_frame(tcp *self, int fds[2], const uint8_t *frame, size_t bytes,
                              trmi_transfer *in, trm_error *err) {
-    trmi_link link = {.fd = fds[1], .peer = 0, .receives = in, .in_hash = XXH3_createState()};
+    trmi_tcp_link link = {.fd = fds[1], .peer = 0, .receives = in, .in_hash = XXH3_createState()};
     link.receives_tail = &in->next;
     bool moved = false;
     assert_int_equal(write(fds[0], frame, bytes), (ssize_t)bytes);

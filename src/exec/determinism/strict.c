@@ -59,7 +59,7 @@ static trm_status open_blocks(trm_exec *exec, const trm_exec_options *options, b
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for %d blocks of samples", options->blocks);
     }
     *active = true;
-    trmi_distribution_keep(exec, &trmi_way_strict_blocks, s);
+    trmi_distribution_keep(exec, &trmi_strict_key, s);
     s->count = options->blocks;
     s->ranks = trmi_parallel_of(exec) != NULL ? trmi_parallel_of(exec)->size : 1;
     s->rank = trmi_parallel_of(exec) != NULL ? trmi_parallel_of(exec)->rank : 0;

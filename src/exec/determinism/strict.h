@@ -47,9 +47,9 @@ typedef struct trmi_strict {
 } trmi_strict;
 
 /* Its state; NULL: not active. */
-extern const struct trmi_distribution trmi_way_strict_blocks;
+extern const char trmi_strict_key;
 static inline trmi_strict *trmi_strict_of(const struct trm_exec *exec) {
-    return trmi_distribution_state(exec, &trmi_way_strict_blocks);
+    return trmi_distribution_state(exec, &trmi_strict_key);
 }
 
 /* strict_sums.c: steps [begin, end); trmi_exec_walk. Collective where a step sums over samples. */

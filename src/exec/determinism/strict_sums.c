@@ -14,6 +14,8 @@
 
 #include <string.h>
 
+const char trmi_strict_key = 0;
+
 enum { PIECE = TRMI_STRICT_PIECE, PART = 1024 };
 
 static void add(float *to, const float *from, int64_t count) {

@@ -20,7 +20,7 @@ static const trm_reduction reduce_of[] = {[TRMI_COMBINE_NONE] = TRM_REDUCTION_NO
 /* ---- EXCHANGE -------------------------------------------------------------------------------- */
 
 typedef struct exchange_state {
-    const trmi_exchange *what;
+    const trmi_box_exchange *what;
     /* one collective on the tensors as they lie: ALLGATHERV, REDUCE_SCATTERV; else NONE */
     trm_collective_kind whole;
     trm_dtype dtype;
@@ -33,7 +33,7 @@ typedef struct exchange_state {
 
 static void unpack(const exchange_state *s, int32_t member, const char *in, char *out,
                    char *received) {
-    const trmi_exchange *what = s->what;
+    const trmi_box_exchange *what = s->what;
     size_t element = trm_dtype_bytes(s->dtype);
     /* Sums are added to zeros; of extremes, all have all: the first begins. */
     trm_reduction reduce =
@@ -52,7 +52,7 @@ static void unpack(const exchange_state *s, int32_t member, const char *in, char
 
 static trm_status run_exchange(const trmi_kernel *k, const trmi_kernel_env *env, trm_error *err) {
     const exchange_state *s = k->state;
-    const trmi_exchange *what = s->what;
+    const trmi_box_exchange *what = s->what;
     int32_t n = what->members;
     size_t element = trm_dtype_bytes(s->dtype);
     char *in = trmi_kernel_input(k, env, 0), *out = trmi_kernel_output(k, env, 0);
@@ -103,7 +103,7 @@ static trm_status run_whole(const trmi_kernel *k, const trmi_kernel_env *env, tr
 }
 
 static void plan_boxes(exchange_state *s, const trmi_buffer *in, const trmi_buffer *out) {
-    const trmi_exchange *what = s->what;
+    const trmi_box_exchange *what = s->what;
     int64_t from[TRM_MAX_RANK], to[TRM_MAX_RANK], covered = 0;
     int32_t n = what->members;
     const trmi_box *wants = &trmi_exchange_wants(what)[what->self];
@@ -161,7 +161,7 @@ static bool in_order(const trmi_box *parts, int32_t count, const trmi_box *whole
 
 /* An all-gather or a reduce-scatter of tensors as they lie needs no packing. Sums that must not
  * depend on the number of ranks keep the order of the exchange. */
-static trm_collective_kind whole_of(const trmi_exchange *what, const trmi_buffer *in,
+static trm_collective_kind whole_of(const trmi_box_exchange *what, const trmi_buffer *in,
                                     const trmi_buffer *out) {
     bool reduces = what->combine != TRMI_COMBINE_NONE;
     const trmi_box *one = reduces ? trmi_exchange_wants(what) : trmi_exchange_has(what),
@@ -182,7 +182,7 @@ static trm_collective_kind whole_of(const trmi_exchange *what, const trmi_buffer
                : TRM_COLLECTIVE_NONE;
 }
 
-static void staging(const trmi_exchange *what, trm_dtype dtype, int64_t *send, int64_t *recv) {
+static void staging(const trmi_box_exchange *what, trm_dtype dtype, int64_t *send, int64_t *recv) {
     trmi_box both;
     *send = *recv = 0;
     for (int32_t m = 0; m < what->members; m++) {
@@ -224,7 +224,7 @@ void trmi_shard_staging(const trm_program *program, bool ordered, int64_t *send,
 static void destroy(trmi_kernel *kernel) { trmi_free(kernel->state); }
 
 static trm_status bind_exchange(trmi_kernel *k, trm_error *err) {
-    const trmi_exchange *what = trmi_exchange_of(k->step->attrs);
+    const trmi_box_exchange *what = trmi_exchange_of(k->step->attrs);
     size_t n = (size_t)what->members;
     exchange_state *s =
         trmi_alloc(sizeof *s + n * (2 * sizeof(trmi_box_walk) + 5 * sizeof(int64_t)));
@@ -255,7 +255,7 @@ static trm_status bind_exchange(trmi_kernel *k, trm_error *err) {
 /* ---- ALL_REDUCE ------------------------------------------------------------------------------ */
 
 static trm_status run_all_reduce(const trmi_kernel *k, const trmi_kernel_env *env, trm_error *err) {
-    const trmi_exchange *what = trmi_exchange_of(k->step->attrs);
+    const trmi_box_exchange *what = trmi_exchange_of(k->step->attrs);
     const trmi_buffer *b = trmi_kernel_output_buffer(k, 0);
     void *in = trmi_kernel_input(k, env, 0), *out = trmi_kernel_output(k, env, 0);
     const trm_collective op = {.kind = TRM_ALLREDUCE,

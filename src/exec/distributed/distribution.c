@@ -32,31 +32,22 @@
 
 /* ---- states ---------------------------------------------------------------------------------- */
 
-/* Returns the place of an active way; ways_count: it is not active. */
-static int32_t place_of(const trm_exec *exec, const trmi_distribution *way) {
+void trmi_distribution_keep(trm_exec *exec, const char *key, void *state) {
     int32_t i = 0;
-    while (i < exec->ways_count && exec->ways[i] != way) {
+    while (exec->way_states[i].key != NULL && exec->way_states[i].key != key) {
         i++;
     }
-    return i;
-}
-
-/* Appends a way to the active ones, if it is not the last one. Returns its place. */
-static int32_t activate(trm_exec *exec, const trmi_distribution *way) {
-    int32_t i = place_of(exec, way);
     TRMI_ASSERT(i < TRMI_DISTRIBUTIONS_MAX);
-    exec->ways[i] = way;
-    exec->ways_count = i == exec->ways_count ? i + 1 : exec->ways_count;
-    return i;
+    exec->way_states[i] = (trmi_way_state){.key = key, .state = state};
 }
 
-void trmi_distribution_keep(trm_exec *exec, const trmi_distribution *way, void *state) {
-    exec->way_states[activate(exec, way)] = state;
-}
-
-void *trmi_distribution_state(const trm_exec *exec, const trmi_distribution *way) {
-    int32_t i = place_of(exec, way);
-    return i < exec->ways_count ? exec->way_states[i] : NULL;
+void *trmi_distribution_state(const trm_exec *exec, const char *key) {
+    for (int32_t i = 0; exec->way_states[i].key != NULL; i++) {
+        if (exec->way_states[i].key == key) {
+            return exec->way_states[i].state;
+        }
+    }
+    return NULL;
 }
 
 /* ---- creation -------------------------------------------------------------------------------- */
@@ -67,7 +58,7 @@ trm_status trmi_distribution_open(trm_exec *exec, const trmi_distribution *const
         bool active = false;
         trm_status status = table[i]->open(exec, options, &active, err);
         if (active) { /* `close` frees what a failed `open` has made, too */
-            (void)activate(exec, table[i]);
+            exec->ways[exec->ways_count++] = table[i];
         }
         TRMI_TRY(status);
     }
@@ -128,8 +119,8 @@ trm_status trmi_distribution_begin(trm_exec *exec, trm_error *err) {
 }
 
 void trmi_distribution_close(trm_exec *exec) {
-    for (; exec->ways_count > 0; exec->ways_count--) { /* the state is there until `close` ends */
-        const trmi_distribution *way = exec->ways[exec->ways_count - 1];
+    while (exec->ways_count > 0) {
+        const trmi_distribution *way = exec->ways[--exec->ways_count];
         if (way->close != NULL) {
             way->close(exec);
         }

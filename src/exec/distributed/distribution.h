@@ -110,6 +110,12 @@ typedef struct trmi_distribution {
 
 enum { TRMI_DISTRIBUTIONS_MAX = 8 };
 
+/* The state of a way that an executor keeps. */
+typedef struct trmi_way_state {
+    const char *key;
+    void *state;
+} trmi_way_state;
+
 /* What happens between two steps of the program. */
 typedef struct trmi_action {
     int32_t before; /* the step that it precedes; steps_count: behind the last */
@@ -157,11 +163,10 @@ void trmi_distribution_count(const trm_exec *exec, const trm_program *program,
 
 /* ---- what ways use of the executor ---- */
 
-/* Keeps `state`, which `close` frees, for this way with the executor: in `open` only. */
-void trmi_distribution_keep(trm_exec *exec, const trmi_distribution *way, void *state);
-/* Returns what a way keeps with the executor; NULL: the way is not active or keeps nothing. */
-void *trmi_distribution_state(const trm_exec *exec, const trmi_distribution *way);
-
+/* Keeps a way's state, which its `close` frees, with the executor; trmi_distribution_state returns
+ * it. `key`: the address of a variable that only this state uses. NULL: nothing is kept under it. */
+void trmi_distribution_keep(trm_exec *exec, const char *key, void *state);
+void *trmi_distribution_state(const trm_exec *exec, const char *key);
 /* Memory that the other ranks can reach, freed when the ways are closed. UNSUPPORTED: this executor
  * has no other ranks. */
 trm_status trmi_distribution_memory(trm_exec *exec, size_t bytes, void **out, trm_error *err);

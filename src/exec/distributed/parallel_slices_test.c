@@ -25,7 +25,7 @@ static void take_and_leave(rank_context *context, trm_comm *comm) {
     trmi_parallel *parallel = calloc(1, sizeof *parallel);
     trm_exec *exec = calloc(1, sizeof *exec);
     *parallel = (trmi_parallel){.comm = comm, .cores = all->cores};
-    trmi_distribution_keep(exec, &trmi_way_ranks, parallel);
+    trmi_distribution_keep(exec, &trmi_ranks_key, parallel);
     exec->env.threads = 1;
     own->before = trmi_os_slice();
     trmi_parallel_take_slices(exec);

@@ -16,6 +16,8 @@
 
 #include <string.h>
 
+const char trmi_ranks_key = 0; /* here, because this file calls no other one of the way */
+
 /* meetings of a step; at its beginning */
 enum { STEP_MOST = 64, KEPT = TRMI_WAITS_MOST - STEP_MOST };
 

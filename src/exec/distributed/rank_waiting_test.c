@@ -29,7 +29,7 @@ static void wait_in_turns(rank_context *context, trm_comm *comm) {
     trmi_parallel *parallel = calloc(1, sizeof *parallel);
     trm_exec *exec = calloc(1, sizeof *exec);
     parallel->comm = comm;
-    trmi_distribution_keep(exec, &trmi_way_ranks, parallel);
+    trmi_distribution_keep(exec, &trmi_ranks_key, parallel);
     for (int step = 0; step < all->steps; step++) {
         trmi_parallel_note_step(exec);
         for (int i = 0; i < MEETINGS; i++) {

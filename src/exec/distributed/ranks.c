@@ -79,7 +79,7 @@ static trm_status open_ranks(trm_exec *exec, const trm_exec_options *given, bool
                          .rank = trm_comm_rank(options->comm)};
     p->options.wire = options->wire == 0 ? TRM_FLOAT32 : options->wire;
     p->payload = (trmi_payload){.dtype = TRM_FLOAT32};
-    trmi_distribution_keep(exec, &trmi_way_ranks, p);
+    trmi_distribution_keep(exec, &trmi_ranks_key, p);
     *active = true;
     /* Of the ranks of a host the first measures for all; of split graphs each its own program. */
     exec->kernels_from.others_retune =

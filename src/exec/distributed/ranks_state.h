@@ -108,9 +108,9 @@ typedef struct trmi_parallel {
 } trmi_parallel;
 
 /* The state of the way `ranks`; NULL: one rank. */
-extern const struct trmi_distribution trmi_way_ranks;
+extern const char trmi_ranks_key;
 static inline trmi_parallel *trmi_parallel_of(const struct trm_exec *exec) {
-    return trmi_distribution_state(exec, &trmi_way_ranks);
+    return trmi_distribution_state(exec, &trmi_ranks_key);
 }
 
 /* shared_casts.c: casts of parameters find their place in CAST, before memory is taken; and are

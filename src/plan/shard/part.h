@@ -3,7 +3,7 @@
  *
  *      graph     operator: kind, inputs, attributes, `attached` (a record that graph does not read)
  *                                                         |
- *      plan      EXCHANGE, ALL_REDUCE -> trmi_exchange    EXACT_* -> trmi_exact    others -> trmi_op_part
+ *      plan      EXCHANGE, ALL_REDUCE -> trmi_box_exchange    EXACT_* -> trmi_exact    others -> trmi_op_part
  *                                                         |
  *      exec      kernels read it: trmi_part_of(step->attrs)
  *
@@ -46,7 +46,7 @@ typedef enum trmi_combine {
 /* ALL_REDUCE: axes and combine. EXCHANGE: which box of one global tensor each member of a group of
  * ranks has and wants. Elements that no member has are zero. Boxes are in coordinates of the global
  * tensor; empty boxes are allowed. */
-typedef struct trmi_exchange {
+typedef struct trmi_box_exchange {
     trmi_attachment head;
     uint32_t axes; /* mesh axes on which the members differ; 0: this rank alone */
     int32_t members, self;
@@ -56,7 +56,7 @@ typedef struct trmi_exchange {
     /* box of the input tensor of this rank; has[self] lies inside */
     trmi_box held;
     trmi_box boxes[]; /* [2 * members]: what each has, then what each wants */
-} trmi_exchange;
+} trmi_box_exchange;
 
 /* EXACT_SUM: the sums of an operator as integers of a unit that the largest inputs of all ranks
  * determine, so that no order of additions and no plan changes a bit. EXACT_ROUND: converts the
@@ -80,14 +80,14 @@ static inline const trmi_op_part *trmi_part_of(const trmi_attrs *attrs) {
                                    : &trmi_whole_op;
 }
 /* Returns the record of an EXCHANGE or ALL_REDUCE. */
-static inline const trmi_exchange *trmi_exchange_of(const trmi_attrs *attrs) {
-    return (const trmi_exchange *)(const void *)attrs->attached;
+static inline const trmi_box_exchange *trmi_exchange_of(const trmi_attrs *attrs) {
+    return (const trmi_box_exchange *)(const void *)attrs->attached;
 }
 /* Returns what each member has, or wants. */
-static inline const trmi_box *trmi_exchange_has(const trmi_exchange *exchange) {
+static inline const trmi_box *trmi_exchange_has(const trmi_box_exchange *exchange) {
     return exchange->boxes;
 }
-static inline const trmi_box *trmi_exchange_wants(const trmi_exchange *exchange) {
+static inline const trmi_box *trmi_exchange_wants(const trmi_box_exchange *exchange) {
     return exchange->boxes + exchange->members;
 }
 /* Returns the record of an EXACT_SUM or EXACT_ROUND. */

@@ -36,7 +36,7 @@ static trm_status infer_all_reduce(trm_graph *graph, trmi_op *op, trm_error *err
 
 static trm_status infer_exchange(trm_graph *graph, trmi_op *op, trm_error *err) {
     const trmi_value *x = trmi_input_of(graph, op, 0);
-    const trmi_exchange *what = trmi_exchange_of(&op->attrs);
+    const trmi_box_exchange *what = trmi_exchange_of(&op->attrs);
     bool fits = x != NULL && what != NULL && what->self >= 0 && what->self < what->members &&
                 x->shape.rank == what->held.rank;
     trm_shape shape = {.rank = fits ? what->held.rank : 0};

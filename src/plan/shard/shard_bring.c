@@ -44,12 +44,12 @@ trm_status trmi_shard_exchange(trmi_sharder *s, int32_t local, uint32_t axes, tr
                                const void *wants_context, trmi_phase phase, const char *name,
                                int32_t *out, trm_error *err) {
     const int32_t members = trmi_mesh_group(s->mesh, axes);
-    size_t bytes = sizeof(trmi_exchange) + 2 * (size_t)members * sizeof(trmi_box);
-    trmi_exchange *what = trmi_arena_alloc(&s->scratch, bytes);
+    size_t bytes = sizeof(trmi_box_exchange) + 2 * (size_t)members * sizeof(trmi_box);
+    trmi_box_exchange *what = trmi_arena_alloc(&s->scratch, bytes);
     if (what == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory to split %s", name);
     }
-    *what = (trmi_exchange){
+    *what = (trmi_box_exchange){
         .head = {.bytes = bytes}, .axes = axes, .members = members, .combine = combine};
     int32_t at[TRMI_MESH_AXES];
     trmi_mesh_coordinates(s->mesh, s->rank, at);
@@ -135,9 +135,9 @@ static trm_status emit_step(trmi_sharder *s, int32_t value, int32_t local, const
     snprintf(name, sizeof name, "%.200s -> %s", maker->name,
              trmi_spread_text(s->mesh, &step->to, text, sizeof text));
     if (step->move == TRMI_MOVE_ALL_REDUCE) {
-        const trmi_exchange to = {.head = {.bytes = sizeof to},
-                                  .axes = step->axes,
-                                  .combine = combination_of(s->mesh, from, step->axes)};
+        const trmi_box_exchange to = {.head = {.bytes = sizeof to},
+                                      .axes = step->axes,
+                                      .combine = combination_of(s->mesh, from, step->axes)};
         const trmi_attrs attrs = {.attached = &to.head};
         int32_t index =
             trmi_pass_emit(&s->pass, TRMI_OP_ALL_REDUCE, maker->phase, name, &local, 1, 1, &attrs);

@@ -142,7 +142,7 @@ static trm_status emit(trmi_sharder *s, const trmi_op *op, trmi_op_kind kind, co
 /* Emits an ALL_REDUCE of *value over `axes`; none if there are no axes. */
 static trm_status all_reduce(trmi_sharder *s, const trmi_op *op, const char *what, uint32_t axes,
                              trmi_combine combine, int32_t *value, trm_error *err) {
-    const trmi_exchange to = {.head = {.bytes = sizeof to}, .axes = axes, .combine = combine};
+    const trmi_box_exchange to = {.head = {.bytes = sizeof to}, .axes = axes, .combine = combine};
     trmi_attrs attrs = {.attached = &to.head};
     return axes == 0 ? TRM_OK : emit(s, op, TRMI_OP_ALL_REDUCE, what, value, 1, &attrs, value, err);
 }
