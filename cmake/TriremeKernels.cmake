@@ -6,7 +6,7 @@
 # Only these files may contract to FMA, and `plain` never does.
 set(kernels_with_bf16 winograd gemm memory norm)
 
-set(flags_of_plain "")
+set(flags_of_plain -ffp-contract=off)
 set(flags_of_avx2 -mavx2 -mfma -mf16c -O3 -ffp-contract=fast)
 set(flags_of_avx512 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma -mf16c -O3 -ffp-contract=fast
     -mprefer-vector-width=512)

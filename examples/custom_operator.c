@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* An operator of your own, and a training loop of your own: a network with x * sigmoid(x) between
  * its layers learns y = sin(3 x1) + x2^2 from points that the loop makes. */
 #include "trireme/exec.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A small network learns ten classes of generated shapes: the whole program. */
 #include <stdio.h>
 #include <trireme/trireme.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A training program with its own arrays, its own gradients and its own loop: a network of one hidden layer
  * learns a function of two variables. It was written for one process. The header and the three lines marked +
  * were added; without them it is a program that knows nothing of this library (tests/guide_001_test.sh compiles

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Guide 002's program: ResNet-50 on CIFAR-10, with its data pipeline, its loss made of small
  * operators, and its training call, on one rank or many.
  * Usage: [trireme run -n 8 --] resnet50_cifar10 DIR [IMAGE_SIZE [EPOCHS [PARALLEL_MODE]]] */

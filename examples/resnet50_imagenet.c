@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Guide 001's program: ResNet-50 on ImageNet with a training loop of its own, on one device or, with three
  * added calls, on many. The flags are those of TensorFlow's official/vision/image_classification/resnet.
  *
