@@ -14,6 +14,7 @@
  * waiting for CPUs. LLVM's runtime has a call for it.
  */
 #include "exec/threads.h"
+#include "exec/distributed/batches.h"
 
 #include "base/os.h"
 #include "graph/graph_ir.h"
@@ -53,11 +54,11 @@ int trmi_threads_choose(const trm_graph *graph, const trm_exec_options *options)
     if (options->threads > 0) {
         return options->threads;
     }
-    const trm_parallel_options *p = &options->parallel;
-    int32_t here = p->comm != NULL ? trm_comm_local_size(p->comm) : 1;
+    trm_comm *comm = options->parallel.comm;
+    int32_t here = comm != NULL ? trm_comm_local_size(comm) : 1;
     int usable = trmi_threads_usable(options->host_processes > 0 ? options->host_processes : here);
     double passes = options->loss.id != 0 && graph->training ? 1 + BACKWARD : 1;
-    double parts = p->comm != NULL && p->split != TRM_SPLIT_NONE ? trm_comm_size(p->comm) : 1;
+    double parts = trmi_batch_form_of(&options->parallel).graph_ranks;
     double work = 0, regions = 0;
     /* Work and parallel regions of a step: one region for each operator and pass. */
     for (int64_t i = 1; i < graph->ops_count && usable > 1; i++) {

@@ -16,6 +16,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/os.h"
+#include "exec/distributed/batches.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -253,7 +254,7 @@ static trm_status board_epoch(void *context, const trm_progress *p, trm_error *e
         return TRM_OK;
     }
     trm_exec *exec = trm_model_exec(p->model);
-    if (p->model->options.parallel.split != TRM_SPLIT_NONE) {
+    if (trmi_batch_form_of(&p->model->options.parallel).graph_ranks > 1) {
         TRMI_TRY(trm_exec_gather_slots(exec, err));
     }
     if (b->events == NULL) {

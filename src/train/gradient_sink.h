@@ -69,6 +69,9 @@ typedef struct trmi_gradient_sink {
      *   error  INVALID, PEER, TIMEOUT */
     trm_status (*bind)(trm_model *model, trm_error *err);
     void (*destroy)(trm_model *model);
+    /* Writes name and size (rows, width) of table `index` of those that the sink holds of the
+     * network; false: there are no more. NULL: it holds none. */
+    bool (*table)(const trm_model *model, int32_t index, const char **name, int64_t size[2]);
 
     /* ---- a run ---- */
 

@@ -4,7 +4,7 @@
  * comparing it does not need the old data or network. */
 #include "train/job.h"
 
-#include "train/estimator/remote.h"
+#include "train/gradient_sink.h"
 
 #include "train/model.h"
 
@@ -29,16 +29,17 @@ enum { FIXED = sizeof fixed / sizeof fixed[0] };
 /* ---- description ----------------------------------------------------------------------------- */
 
 /* Returns a hash of the network: kinds of the operators in their order, names and shapes of the
- * parameters, tables on servers. Batch sizes are left out, because a job may be resumed with the
+ * parameters, tables of the sink. Batch sizes are left out, because a job may be resumed with the
  * batch divided over another number of ranks. */
 static uint64_t digest_network(const trm_model *model) {
     const trm_graph *graph = model->train.graph;
     XXH3_state_t state;
     XXH3_64bits_reset(&state);
-    for (int32_t i = 0; model->remote != NULL && i < trmi_remote_table_count(model->remote); i++) {
-        const trmi_remote_table t = trmi_remote_table_at(model->remote, i);
-        const int64_t size[2] = {t.rows, t.width};
-        XXH3_64bits_update(&state, t.name, strlen(t.name));
+    const char *name;
+    int64_t size[2];
+    for (int32_t i = 0; model->sink->table != NULL && model->sink->table(model, i, &name, size);
+         i++) {
+        XXH3_64bits_update(&state, name, strlen(name));
         XXH3_64bits_update(&state, size, sizeof size);
     }
     for (int64_t i = 0; i < graph->ops_count; i++) {

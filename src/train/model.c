@@ -16,7 +16,7 @@
 #include "base/arguments.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "exec/distributed/input_cuts.h"
+#include "exec/distributed/batches.h"
 #include "exec/exec.h"
 #include "graph/detach.h"
 #include "graph/graph_ir.h"
@@ -40,40 +40,13 @@ void trmi_compiled_free(trmi_compiled *compiled) {
     memset(compiled, 0, sizeof *compiled);
 }
 
-/* ---- the same bits on any number of ranks ---------------------------------------------------- */
-
-/* Returns the number of samples of one block in strict determinism: the largest power of 2
- * that divides the global batch into at least 8 blocks, from 32 samples a block on into at least
- * 64. It depends on the global batch only, so that every number of ranks cuts the same blocks. */
-static int64_t block_of(int64_t global_batch) {
-    enum { SMALL = 16, FEW = 8, MANY = 64 };
-    int64_t block = 1;
-    while (global_batch % (2 * block) == 0 &&
-           global_batch / (2 * block) >= (2 * block > SMALL ? MANY : FEW)) {
-        block *= 2;
-    }
-    return block;
-}
-
-/* Strict determinism: sets *blocks to the number of blocks of samples that this rank's batch holds;
- * 0 without it.
+/* Sets *blocks to the number of fixed blocks of samples that the batch is computed in; 0: none.
  *   error  INVALID: the block does not divide the batch, or a field has no row a sample */
 static trm_status count_blocks(const trm_model *model, const trm_inputs *inputs, int32_t *blocks,
                                trm_error *err) {
-    int64_t batch = inputs->fields[0].tensor.shape.dim[0], block = model->options.parallel.block;
-    if (block == 0) {
-        return TRM_OK;
-    }
-    block = block < 0 ? block_of(batch * trmi_model_size(model)) : block;
-    if (batch % block != 0 || batch / block > INT16_MAX) {
-        return TRMI_FAIL(
-            err, TRM_INVALID,
-            "strict determinism computes blocks of %lld samples, which do not divide "
-            "a rank's batch of %lld: set deterministic_block to a divisor, on any number of ranks "
-            "the same",
-            (long long)block, (long long)batch);
-    }
-    for (int32_t i = 0; i < inputs->count; i++) {
+    int64_t batch = inputs->fields[0].tensor.shape.dim[0];
+    TRMI_TRY(trmi_batches_blocks(&model->options.parallel, batch, blocks, err));
+    for (int32_t i = 0; *blocks > 0 && i < inputs->count; i++) {
         const trm_shape *shape = &inputs->fields[i].tensor.shape;
         if (shape->rank < 1 || shape->dim[0] != batch) {
             return TRMI_FAIL(err, TRM_INVALID,
@@ -82,17 +55,21 @@ static trm_status count_blocks(const trm_model *model, const trm_inputs *inputs,
                              inputs->fields[i].name);
         }
     }
-    *blocks = (int32_t)(batch / block);
     return TRM_OK;
 }
 
-/* For a split graph of which each rank feeds its own samples: enlarges the first dimension of
- * all fields to the global batch, because the partition pass starts from the graph of one
- * device. */
-static void whole_batch(const trm_model *model, trm_inputs *inputs) {
+/* Returns by how much the graph's batch is larger than the dataset's: a graph of all ranks' samples
+ * of which each rank feeds its own. */
+static int32_t graph_share(const trm_model *model) {
+    const trmi_batch_form form = trmi_batch_form_of(&model->options.parallel);
+    return form.reads > 1 ? form.graph_ranks : 1;
+}
+
+/* Enlarges the first dimension of all fields to the graph's batch. */
+static void enlarge_batch(trm_inputs *inputs, int32_t share) {
     for (int32_t i = 0; i < inputs->count; i++) {
         trm_shape *shape = &inputs->fields[i].tensor.shape;
-        shape->dim[0] *= shape->rank > 0 ? trmi_model_size(model) : 1;
+        shape->dim[0] *= shape->rank > 0 ? share : 1;
     }
 }
 
@@ -172,9 +149,9 @@ static trm_status bind_feeds(trm_model *model, const trm_inputs *inputs, trmi_co
     out->fields = inputs->count;
     out->label = -1;
     out->batch = inputs->fields[0].tensor.shape.dim[0];
-    bool own = out == &model->train && model->options.parallel.own_samples;
-    out->batch /=
-        own ? trmi_model_size(model) : 1; /* back from the global batch to this rank's part */
+    if (out == &model->train) {
+        out->batch /= graph_share(model); /* back from the graph's batch to this rank's part */
+    }
     for (int32_t i = 0; i < inputs->count; i++) {
         if (strcmp(inputs->fields[i].name, "label") == 0) {
             out->label = i;
@@ -198,19 +175,16 @@ trm_status trmi_compile(trm_model *model, trm_dataset *data, bool training, trmi
     trm_inputs inputs = {0};
     trm_status status;
     TRMI_TRY_GOTO(status, take_fields(data, &inputs, err), failed);
-    if (training && model->options.parallel.own_samples) {
-        whole_batch(model, &inputs);
-    }
     if (training) {
+        enlarge_batch(&inputs, graph_share(model));
         TRMI_TRY_GOTO(status, count_blocks(model, &inputs, &out->blocks, err), failed);
     }
     const trm_graph_options options = {.training = training};
     TRMI_TRY_GOTO(status, trm_graph_create(&options, &out->graph, err), failed);
     inputs.graph = out->graph;
     TRMI_TRY_GOTO(status, build_graph(model, &inputs, out, err), failed);
-    const char *cuts = model->options.parallel.input_cuts;
-    if (training && cuts != NULL) {
-        TRMI_TRY_GOTO(status, trmi_input_cuts_check(cuts, out->graph, trmi_model_size(model), err),
+    if (training) {
+        TRMI_TRY_GOTO(status, trmi_batches_check(&model->options.parallel, out->graph, err),
                       failed);
     }
     const trmi_gradient_sink *sink = model->sink;
@@ -371,21 +345,6 @@ static trm_status take_context(const trm_model_options *given, trm_model_options
     return TRM_OK;
 }
 
-/* Sets own_samples: with several ranks and a split graph each rank feeds its own samples, unless
- * whole_batch is set. A dataset's batch is then one rank's batch in all parallel modes. */
-static trm_status settle_batch(trm_model_options *o, trm_error *err) {
-    trm_parallel_options *p = &o->parallel;
-    if (p->own_samples && p->whole_batch) {
-        return TRMI_FAIL(
-            err, TRM_INVALID,
-            "a model's parallel options: own_samples and whole_batch exclude each other");
-    }
-    bool many = p->comm != NULL && trm_comm_size(p->comm) > 1;
-    p->whole_batch = p->whole_batch || (p->input_cuts != NULL && !p->own_samples);
-    p->own_samples = many && p->split != TRM_SPLIT_NONE && !p->whole_batch;
-    return TRM_OK;
-}
-
 /* Copies the options into the model, resolves ranks and context, and copies the strings into the
  * model's arena. */
 static trm_status copy_options(const trm_model_options *given, trm_model *model, trm_error *err) {
@@ -394,7 +353,7 @@ static trm_status copy_options(const trm_model_options *given, trm_model *model,
     o->data = NULL;
     TRMI_TRY(trmi_model_find_ranks(o, err));
     TRMI_TRY(take_context(given, o, err));
-    TRMI_TRY(settle_batch(o, err));
+    TRMI_TRY(trmi_batches_settle(&o->parallel, err));
     /* texts of the caller may be freed after creation */
     const char **strings[] = {&o->backend,
                               &o->tuning_file,
@@ -413,38 +372,6 @@ static trm_status copy_options(const trm_model_options *given, trm_model *model,
         }
     }
     return TRM_OK;
-}
-
-/* Returns whether the graph normalises over samples. */
-static bool has_batch_norm(const trm_graph *graph) {
-    bool found = false;
-    for (int64_t i = 1; i < graph->ops_count; i++) {
-        found = found || graph->ops[i].kind == TRMI_OP_BATCH_NORM;
-    }
-    return found;
-}
-
-/* Logs one line for a job of several ranks: samples of a step, and which samples batch norm
- * takes its statistics from. */
-static void log_ranks(const trm_model *model) {
-    int32_t size = trmi_model_size(model), norm = model->options.parallel.sync_batch_norm;
-    if (size < 2 || model->options.evaluation_only) {
-        return;
-    }
-    char over[96] = "";
-    if (has_batch_norm(model->train.graph)) {
-        char group[48];
-        snprintf(group, sizeof group, "%d neighbouring ranks'", norm);
-        snprintf(over, sizeof over, "; batch norm is over %s samples",
-                 norm == TRM_NORM_LOCAL ? "each rank's own"
-                 : norm > 0             ? group
-                                        : "all ranks'");
-    }
-    /* a rank that reads the whole batch has a part of it */
-    long long each = (long long)model->train.batch / (trmi_model_shares(model) == 1 ? size : 1);
-    trmi_log(TRM_LOG_INFO, "ranks",
-             "rank %d of %d: a step has %lld samples a rank, %lld together%s",
-             trmi_model_rank(model), size, each, each * size, over);
 }
 
 /* Contract in trireme/train.h. On failure everything made so far is destroyed and *out is not
@@ -467,7 +394,7 @@ trm_status trm_model_create(const trm_model_options *options, trm_model **out, t
     TRMI_TRY_GOTO(status, trmi_model_share_data(model, options->data, training, err), failed);
     TRMI_TRY_GOTO(
         status, trmi_compile(model, options->data, training, trmi_model_owner(model), err), failed);
-    log_ranks(model);
+    trmi_model_log_ranks(model);
     *out = model;
     return TRM_OK;
 failed:

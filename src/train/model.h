@@ -116,12 +116,15 @@ trm_status trmi_model_share_data(const trm_model *model, trm_dataset *data, bool
 int32_t trmi_model_rank(const trm_model *model);
 /* Returns the number of the model's ranks, 1 without a communicator. */
 int32_t trmi_model_size(const trm_model *model);
-/* Returns how many parts a global batch is read in: one for each rank, or 1 where the graph is
- * split and every rank reads the whole batch. */
+/* Returns how many parts a global batch is read in: one for each rank, or 1 where every rank reads
+ * the whole batch. */
 int32_t trmi_model_shares(const trm_model *model);
 /* Returns whether the evaluation program uses the training program's weights in place. Otherwise
  * they are copied before each evaluation. */
 bool trmi_model_shares_weights(const trm_model *model);
+/* Logs one line for a job of several ranks: samples of a step, and which samples batch norm takes
+ * its statistics from. */
+void trmi_model_log_ranks(const trm_model *model);
 /* Combines a status over the ranks. A rank that failed keeps its own error; a rank that
  * succeeded gets INVALID if another rank failed, or if `number` (for instance the global step)
  * differs. `what` is the subject of the message. Collective; a no-op with one rank.

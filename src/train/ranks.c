@@ -10,8 +10,11 @@
 #include "base/log.h"
 #include "comm/api/world.h"
 #include "data/pipeline/dataset.h"
+#include "exec/distributed/batches.h"
+#include "graph/graph_ir.h"
 
 #include <stdatomic.h>
+#include <stdio.h>
 
 /* Logs, once a process, that a launcher has started this process as one of several ranks but the
  * program has joined none: the model would silently train alone. */
@@ -67,9 +70,8 @@ trm_status trmi_model_find_ranks(trm_model_options *options, trm_error *err) {
  * evaluation data is padded, so that every sample counts once. */
 trm_status trmi_model_share_data(const trm_model *model, trm_dataset *data, bool training,
                                  trm_error *err) {
-    const trm_parallel_options *p = &model->options.parallel;
     int32_t size = trmi_model_size(model);
-    bool whole = training && p->split != TRM_SPLIT_NONE && !p->own_samples;
+    bool whole = training && trmi_model_shares(model) == 1;
     if (size == 1 || whole || model->options.ps.client != NULL) {
         return TRM_OK;
     }
@@ -93,12 +95,41 @@ int32_t trmi_model_size(const trm_model *model) {
 }
 
 int32_t trmi_model_shares(const trm_model *model) {
-    const trm_parallel_options *p = &model->options.parallel;
-    return p->split != TRM_SPLIT_NONE && !p->own_samples ? 1 : trmi_model_size(model);
+    return trmi_batch_form_of(&model->options.parallel).reads;
 }
 
 bool trmi_model_shares_weights(const trm_model *model) {
-    return model->options.parallel.split == TRM_SPLIT_NONE && !model->options.parallel.exact;
+    return trmi_batch_form_of(&model->options.parallel).weights_in_place;
+}
+
+/* Returns whether the graph normalises over samples. */
+static bool has_batch_norm(const trm_graph *graph) {
+    bool found = false;
+    for (int64_t i = 1; i < graph->ops_count; i++) {
+        found = found || graph->ops[i].kind == TRMI_OP_BATCH_NORM;
+    }
+    return found;
+}
+
+void trmi_model_log_ranks(const trm_model *model) {
+    int32_t size = trmi_model_size(model), norm = model->options.parallel.sync_batch_norm;
+    if (size < 2 || model->options.evaluation_only) {
+        return;
+    }
+    char over[96] = "";
+    if (has_batch_norm(model->train.graph)) {
+        char group[48];
+        snprintf(group, sizeof group, "%d neighbouring ranks'", norm);
+        snprintf(over, sizeof over, "; batch norm is over %s samples",
+                 norm == TRM_NORM_LOCAL ? "each rank's own"
+                 : norm > 0             ? group
+                                        : "all ranks'");
+    }
+    /* a rank that reads the whole batch has a part of it */
+    long long each = (long long)model->train.batch / (trmi_model_shares(model) == 1 ? size : 1);
+    trmi_log(TRM_LOG_INFO, "ranks",
+             "rank %d of %d: a step has %lld samples a rank, %lld together%s",
+             trmi_model_rank(model), size, each, each * size, over);
 }
 
 /* Contract in model.h. A rank's own error is returned first; differences between ranks are

@@ -51,6 +51,17 @@ static void destroy(trm_model *model) { trmi_remote_destroy(model->remote); }
 
 static bool is_late(const trm_model *model) { return trmi_remote_is_late(model->remote); }
 
+static bool table_at(const trm_model *model, int32_t index, const char **name, int64_t size[2]) {
+    if (model->remote == NULL || index >= trmi_remote_table_count(model->remote)) {
+        return false;
+    }
+    const trmi_remote_table table = trmi_remote_table_at(model->remote, index);
+    *name = table.name;
+    size[0] = table.rows;
+    size[1] = table.width;
+    return true;
+}
+
 /* ---- position in the data -------------------------------------------------------------------- */
 
 /* Sets the model's position from the number of batches that the servers have from this worker,
@@ -244,6 +255,7 @@ const trmi_gradient_sink trmi_sink_servers = {
     .prepare = prepare,
     .bind = bind,
     .destroy = destroy,
+    .table = table_at,
     .find = find,
     .seek = seek,
     .epoch_is_over = epoch_is_over,
@@ -264,6 +276,7 @@ const trmi_gradient_sink trmi_sink_leases = {
     .prepare = prepare,
     .bind = bind,
     .destroy = destroy,
+    .table = table_at,
     .seek = seek_lent,
     .stage = stage_first_lent,
     .epoch_is_over = lent_epoch_is_over,
@@ -283,6 +296,7 @@ const trmi_gradient_sink trmi_sink_hybrid = {
     .prepare = prepare,
     .bind = bind,
     .destroy = destroy,
+    .table = table_at,
     .find = find,
     .seek = seek,
     .epoch_is_over = epoch_is_over,

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Reads from the options of the ranks how batches reach them (contracts in batches.h). */
+#include "exec/distributed/batches.h"
+#include "exec/distributed/input_cuts.h"
+
+#include "trireme/dist.h"
+
+#include "base/error.h"
+
+trmi_batch_form trmi_batch_form_of(const trm_parallel_options *o) {
+    int32_t ranks = o->comm != NULL ? trm_comm_size(o->comm) : 1;
+    bool cut = o->split != TRM_SPLIT_NONE;
+    return (trmi_batch_form){.ranks = ranks,
+                             .graph_ranks = cut ? ranks : 1,
+                             .reads = cut && !o->own_samples ? 1 : ranks,
+                             .weights_in_place = !cut && !o->exact};
+}
+
+trm_status trmi_batches_settle(trm_parallel_options *o, trm_error *err) {
+    if (o->own_samples && o->whole_batch) {
+        return TRMI_FAIL(
+            err, TRM_INVALID,
+            "a model's parallel options: own_samples and whole_batch exclude each other");
+    }
+    o->whole_batch = o->whole_batch || (o->input_cuts != NULL && !o->own_samples);
+    o->own_samples = trmi_batch_form_of(o).graph_ranks > 1 && !o->whole_batch;
+    return TRM_OK;
+}
+
+trm_status trmi_batches_check(const trm_parallel_options *o, const trm_graph *graph,
+                              trm_error *err) {
+    return o->input_cuts != NULL
+               ? trmi_input_cuts_check(o->input_cuts, graph, trmi_batch_form_of(o).ranks, err)
+               : TRM_OK;
+}
+
+/* Returns the number of samples of one block in strict determinism: the largest power of 2
+ * that divides the global batch into at least 8 blocks, from 32 samples a block on into at least
+ * 64. It depends on the global batch only, so that every number of ranks cuts the same blocks. */
+static int64_t choose_block(int64_t global_batch) {
+    enum { SMALL = 16, FEW = 8, MANY = 64 };
+    int64_t block = 1;
+    while (global_batch % (2 * block) == 0 &&
+           global_batch / (2 * block) >= (2 * block > SMALL ? MANY : FEW)) {
+        block *= 2;
+    }
+    return block;
+}
+
+trm_status trmi_batches_blocks(const trm_parallel_options *o, int64_t batch, int32_t *blocks,
+                               trm_error *err) {
+    const trmi_batch_form form = trmi_batch_form_of(o);
+    int64_t block = o->block < 0 ? choose_block(batch * (form.ranks / form.graph_ranks)) : o->block;
+    if (block > 0 && (batch % block != 0 || batch / block > INT16_MAX)) {
+        return TRMI_FAIL(
+            err, TRM_INVALID,
+            "strict determinism computes blocks of %lld samples, which do not divide "
+            "a batch of %lld: set deterministic_block to a divisor, on any number of ranks "
+            "the same",
+            (long long)block, (long long)batch);
+    }
+    *blocks = block > 0 ? (int32_t)(batch / block) : 0;
+    return TRM_OK;
+}
