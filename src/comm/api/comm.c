@@ -73,10 +73,8 @@ static trm_status compare_options(trm_comm *comm, const trmi_exchange *exchange,
                  .no_direct = comm->options.no_direct};
     memcpy(mine.engine, comm->engine_name, sizeof mine.engine);
     memcpy(mine.algorithm, comm->algorithm, sizeof mine.algorithm);
-    card *all = trmi_alloc((size_t)comm->group.size * sizeof *all);
-    if (all == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for %d ranks", comm->group.size);
-    }
+    card *all;
+    TRMI_TRY(TRMI_NEW(err, all, comm->group.size, "for %d ranks", comm->group.size));
     trm_status status = exchange->allgather(exchange->context, &mine, sizeof mine, all, err);
     for (int32_t r = 0; status == TRM_OK && r < comm->group.size; r++) {
         if (memcmp(&all[r], &mine, sizeof mine) != 0) {
@@ -175,10 +173,8 @@ static trm_status make_shm(trm_comm *comm, const trmi_exchange *exchange, trm_er
 trm_status trmi_comm_make(trm_bootstrap *bootstrap, trm_comm *root, const int32_t *members,
                           int32_t size, int32_t rank, const trm_comm_options *options,
                           const trmi_exchange *exchange, trm_comm **out, trm_error *err) {
-    trm_comm *comm = trmi_alloc(sizeof *comm);
-    if (comm == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a communicator");
-    }
+    trm_comm *comm;
+    TRMI_TRY(TRMI_NEW(err, comm, 1, "for a communicator"));
     pthread_mutex_init(&comm->mutex, NULL);
     pthread_cond_init(&comm->changed, NULL);
     comm->queue_tail = &comm->queue_head;
@@ -222,10 +218,8 @@ trm_status trm_comm_create(trm_bootstrap *bootstrap, const trm_comm_options *opt
     double timeout = operation_seconds(bootstrap, options);
     trmi_job_exchange job = {.bootstrap = bootstrap, .timeout_seconds = timeout};
     trmi_exchange exchange = {.context = &job, .allgather = trmi_job_allgather};
-    int32_t *members = trmi_alloc((size_t)bootstrap->size * sizeof *members);
-    if (members == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for %d ranks", bootstrap->size);
-    }
+    int32_t *members;
+    TRMI_TRY(TRMI_NEW(err, members, bootstrap->size, "for %d ranks", bootstrap->size));
     for (int32_t r = 0; r < bootstrap->size; r++) {
         members[r] = r;
     }

@@ -187,10 +187,7 @@ trm_status trmi_comm_take_request(trm_comm *comm, trm_request **out, trm_error *
     if (request != NULL) {
         comm->free_requests = request->next;
     } else {
-        request = trmi_alloc(sizeof *request);
-        if (request == NULL) {
-            return TRMI_FAIL(err, TRM_NOMEM, "no memory for an asynchronous operation");
-        }
+        TRMI_TRY(TRMI_NEW(err, request, 1, "for an asynchronous operation"));
         request->comm = comm;
     }
     *out = request;

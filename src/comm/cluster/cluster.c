@@ -358,10 +358,7 @@ static trm_status place_ranks(const trmi_claim *claim, trm_cluster *cluster, trm
         return TRM_OK;
     }
     /* The host of each rank. */
-    cluster->rank_hosts = trmi_alloc((size_t)info->size * sizeof *cluster->rank_hosts);
-    if (cluster->rank_hosts == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for %d ranks", info->size);
-    }
+    TRMI_TRY(TRMI_NEW(err, cluster->rank_hosts, info->size, "for %d ranks", info->size));
     int32_t chiefs = cluster->roles.jobs[TRM_ROLE_CHIEF].count;
     for (int32_t r = 0; r < info->size; r++) {
         cluster->rank_hosts[r] = !roles ? trm_rank_table_entry(cluster->table, r).host
@@ -493,10 +490,8 @@ static trm_status resolve_cluster(const trm_cluster_flags *flags, const trmi_env
 static trm_status create_cluster(const trm_cluster_flags *flags, const trmi_environment *env,
                                  trm_cluster **out, trm_error *err) {
     static const trm_cluster_flags none;
-    trm_cluster *cluster = trmi_alloc(sizeof *cluster);
-    if (cluster == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for the cluster description");
-    }
+    trm_cluster *cluster;
+    TRMI_TRY(TRMI_NEW(err, cluster, 1, "for the cluster description"));
     trm_status status = resolve_cluster(flags != NULL ? flags : &none, env, cluster, err);
     if (status != TRM_OK) {
         trm_cluster_destroy(cluster);

@@ -95,10 +95,8 @@ trm_status trm_rank_table_parse(const char *name, const char *text, size_t bytes
     TRMI_NEED(err, name, text, out);
     json_t *root = NULL;
     trm_status status;
-    trm_rank_table *table = trmi_alloc(sizeof *table);
-    if (table == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a rank table");
-    }
+    trm_rank_table *table;
+    TRMI_TRY(TRMI_NEW(err, table, 1, "for a rank table"));
     /* From here on, an error frees the table and the document. */
     trmi_short_name(name, table->name);
     TRMI_TRY_GOTO(status, trmi_cjson_load(table->name, text, bytes, &table_limits, &root, err),

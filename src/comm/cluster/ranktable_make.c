@@ -175,10 +175,8 @@ trm_status trm_rank_table_make(const trm_rank_table_host *hosts, int32_t count,
         return TRMI_FAIL(err, TRM_INVALID, "form %d cannot be made; version 1.0 or lab expected",
                          (int)form);
     }
-    trm_rank_table *table = trmi_alloc(sizeof *table);
-    if (table == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a rank table");
-    }
+    trm_rank_table *table;
+    TRMI_TRY(TRMI_NEW(err, table, 1, "for a rank table"));
     strcpy(table->name, "new rank table");
     table->form = TRM_RANK_TABLE_V1;
     trm_status status = TRM_OK;

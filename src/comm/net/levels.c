@@ -41,10 +41,8 @@ trm_status trmi_levels_create(trm_comm *comm, trm_error *err) {
     }
     size_t hosts = (size_t)comm->host_count, local = (size_t)comm->local_size;
     size_t size = (size_t)comm->group.size;
-    levels *l = trmi_alloc(sizeof *l);
-    if (l == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for two levels");
-    }
+    levels *l;
+    TRMI_TRY(TRMI_NEW(err, l, 1, "for two levels"));
     comm->levels = l;
     l->same_index = trmi_alloc(hosts * sizeof(int32_t));
     l->firsts = trmi_alloc(hosts * sizeof(int32_t));

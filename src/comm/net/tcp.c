@@ -373,10 +373,8 @@ static const trmi_transport_table tcp_table = {
 
 trm_status trmi_tcp_create(const trmi_group *group, const trmi_exchange *exchange,
                            trmi_transport **out, trm_error *err) {
-    tcp *self = trmi_alloc(sizeof *self);
-    if (self == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for %d connections", group->size);
-    }
+    tcp *self;
+    TRMI_TRY(TRMI_NEW(err, self, 1, "for %d connections", group->size));
     /* From here on tcp_destroy frees everything. */
     self->base.table = &tcp_table;
     self->base.group = *group;

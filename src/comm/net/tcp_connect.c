@@ -177,10 +177,8 @@ trm_status trmi_tcp_connect(const trmi_group *group, const trmi_exchange *exchan
     trmi_acceptor *acceptor = NULL;
     double deadline = trmi_os_now() + group->timeout_seconds;
     place mine = {.communicator = 0};
-    place *places = trmi_alloc((size_t)group->size * sizeof *places);
-    if (places == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory to connect %d ranks", group->size);
-    }
+    place *places;
+    TRMI_TRY(TRMI_NEW(err, places, group->size, "to connect %d ranks", group->size));
     trm_status status;
     /* Every rank listens before the addresses are exchanged, so no attempt comes too early. */
     TRMI_TRY_GOTO(status, open_acceptor(group, &acceptor, &mine, err), done);

@@ -192,10 +192,8 @@ static void digest_hosts(trmi_side *side, const int32_t *first) {
  * address. All ranks compute the same from the same WELCOME. */
 static trm_status find_hosts(trmi_side *side, trm_error *err) {
     trm_bootstrap *base = &side->base;
-    int32_t *first = trmi_alloc((size_t)base->size * sizeof *first);
-    if (first == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for %d ranks", base->size);
-    }
+    int32_t *first;
+    TRMI_TRY(TRMI_NEW(err, first, base->size, "for %d ranks", base->size));
     /* A rank without an earlier rank on its host begins a new host. */
     base->host_count = 0;
     for (int32_t r = 0; r < base->size; r++) {
@@ -227,10 +225,8 @@ static trm_status find_hosts(trmi_side *side, trm_error *err) {
 static trm_status create_side(int32_t rank, int32_t size, const trm_join_options *options,
                               trmi_side **out, trm_error *err) {
     pthread_condattr_t monotonic;
-    trmi_side *side = trmi_alloc(sizeof *side);
-    if (side == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for the side channel");
-    }
+    trmi_side *side;
+    TRMI_TRY(TRMI_NEW(err, side, 1, "for the side channel"));
     /* Deadlines of waits are on the monotonic clock (trmi_os_now). */
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);

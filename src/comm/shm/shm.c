@@ -135,10 +135,8 @@ static const trmi_engine_table shm_table = {
 trm_status trmi_shm_create(const trmi_group *group, trmi_shm_host *host, const int32_t *host_rank,
                            const trmi_shm_options *options, const trmi_exchange *exchange,
                            trmi_engine **out, trm_error *err) {
-    trmi_shm *shm = trmi_alloc(sizeof *shm);
-    if (shm == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a group of %d ranks", group->size);
-    }
+    trmi_shm *shm;
+    TRMI_TRY(TRMI_NEW(err, shm, 1, "for a group of %d ranks", group->size));
     size_t n = (size_t)group->size;
     shm->base.table = &shm_table;
     shm->base.group = *group;

@@ -161,10 +161,8 @@ trm_status trmi_shm_segment_create(int32_t n, int32_t me, size_t bytes,
                                    trmi_shm_segment *out, trm_error *err) {
     *out = (trmi_shm_segment){.memory_bytes = bytes};
     segment_card mine = {.process = this_process(), .fd = -1};
-    segment_card *cards = trmi_alloc((size_t)n * sizeof *cards);
-    if (cards == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory to meet %d ranks", n);
-    }
+    segment_card *cards;
+    TRMI_TRY(TRMI_NEW(err, cards, n, "to meet %d ranks", n));
     trm_status status = TRM_OK;
     /* rank 0 creates the memory and its reference count */
     if (me == 0) {
@@ -217,12 +215,10 @@ void trmi_shm_segment_release(trmi_shm_segment *segment) {
 /* Allocates a host's private tables and the shared table of regions. */
 static trm_status host_tables(trmi_shm_host *host, const trmi_exchange *exchange, trm_error *err) {
     size_t n = (size_t)host->n;
-    host->processes = trmi_alloc(n * sizeof *host->processes);
-    host->mappings = trmi_alloc(n * TRMI_SHM_REGIONS * sizeof *host->mappings);
-    host->own = trmi_alloc(TRMI_SHM_REGIONS * sizeof *host->own);
-    if (host->processes == NULL || host->mappings == NULL || host->own == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for the tables of %d ranks", host->n);
-    }
+    TRMI_TRY(TRMI_NEW(err, host->processes, n, "for the tables of %d ranks", host->n));
+    TRMI_TRY(
+        TRMI_NEW(err, host->mappings, n * TRMI_SHM_REGIONS, "for the tables of %d ranks", host->n));
+    TRMI_TRY(TRMI_NEW(err, host->own, TRMI_SHM_REGIONS, "for the tables of %d ranks", host->n));
     TRMI_TRY(trmi_shm_segment_create(host->n, host->me,
                                      n * TRMI_SHM_REGIONS * sizeof(trmi_shm_region), exchange,
                                      host->processes, &host->segment, err));
@@ -232,10 +228,8 @@ static trm_status host_tables(trmi_shm_host *host, const trmi_exchange *exchange
 
 trm_status trmi_shm_host_create(int32_t n, int32_t me, const trmi_exchange *exchange,
                                 trmi_shm_host **out, trm_error *err) {
-    trmi_shm_host *host = trmi_alloc(sizeof *host);
-    if (host == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for the host of rank %d", me);
-    }
+    trmi_shm_host *host;
+    TRMI_TRY(TRMI_NEW(err, host, 1, "for the host of rank %d", me));
     host->n = n;
     host->me = me;
     atomic_store(&host->references, 1);

@@ -189,10 +189,8 @@ static trm_status check_source(own_source *own, trm_error *err) {
 
 trm_status trm_dataset_callback(const trm_data_source *source, trm_dataset **out, trm_error *err) {
     TRMI_NEED(err, source, out);
-    own_source *own = trmi_alloc(sizeof *own);
-    if (own == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a dataset");
-    }
+    own_source *own;
+    TRMI_TRY(TRMI_NEW(err, own, 1, "for a dataset"));
     own->source = *source;
     trm_status status = check_source(own, err);
     if (status != TRM_OK) {
@@ -260,10 +258,8 @@ trm_status trm_dataset_arrays(const trm_batch_field *list, int32_t count, int64_
         return TRMI_FAIL(err, TRM_INVALID, "%d arrays: 1 to %d expected", (int)count,
                          TRM_MAX_BATCH_FIELDS);
     }
-    arrays *a = trmi_alloc(sizeof *a);
-    if (a == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a dataset");
-    }
+    arrays *a;
+    TRMI_TRY(TRMI_NEW(err, a, 1, "for a dataset"));
     a->count = count;
     trm_data_source source = {.classes = classes,
                               .field_count = count,

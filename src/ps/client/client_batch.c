@@ -311,11 +311,9 @@ trm_status trmi_batch_locate(trm_ps_batch *b, const trmi_arrangement *a, int64_t
  * in `sections` for the caller to fill. */
 trm_status trmi_batch_encode(const trm_ps_client *c, const trmi_ps_header *header,
                              trmi_ps_section *sections, uint8_t *data, trm_error *err) {
-    trmi_ps_section *there = trmi_alloc((header->section_count + 1) * sizeof *there);
-    if (there == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a message of %u sections",
-                         header->section_count);
-    }
+    trmi_ps_section *there;
+    TRMI_TRY(TRMI_NEW(err, there, header->section_count + 1, "for a message of %u sections",
+                      header->section_count));
     memcpy(there, sections, header->section_count * sizeof *there);
     trmi_ps_encode(header, there, c->widths, data);
     for (uint32_t i = 0; i < header->section_count; i++) {

@@ -156,10 +156,8 @@ trm_status trmi_client_create_wrapped(const trm_ps_client_options *options,
                                       void *context, trm_ps_client **out, trm_error *err) {
     trm_ps_client_options checked;
     TRMI_TRY(check_options(options, &checked, err));
-    trm_ps_client *client = trmi_alloc(sizeof *client);
-    if (client == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a client");
-    }
+    trm_ps_client *client;
+    TRMI_TRY(TRMI_NEW(err, client, 1, "for a client"));
     trm_status status = TRM_OK;
     client->options = checked;
     client->servers = (uint32_t)checked.servers;

@@ -45,10 +45,8 @@ struct trmi_lease_book {
 trm_status trmi_lease_book_create(trm_status (*record)(void *context, const trmi_lease_event *event,
                                                        trm_error *err),
                                   void *context, trmi_lease_book **out, trm_error *err) {
-    trmi_lease_book *book = trmi_alloc(sizeof *book);
-    if (book == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a book of leases");
-    }
+    trmi_lease_book *book;
+    TRMI_TRY(TRMI_NEW(err, book, 1, "for a book of leases"));
     book->record = record;
     book->context = context;
     *out = book;

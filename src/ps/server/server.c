@@ -201,11 +201,8 @@ static trm_status decode_rows(trm_ps_server *server, trmi_request *r, trm_error 
     pthread_mutex_lock(&server->mutex);
     trmi_ps_shape shape = {shards, server->table_count, server->widths};
     pthread_mutex_unlock(&server->mutex);
-    r->sections = trmi_alloc((count + 1) * sizeof *r->sections);
-    r->first = trmi_alloc((shards + 1) * sizeof *r->first);
-    if (r->sections == NULL || r->first == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for %u sections", count);
-    }
+    TRMI_TRY(TRMI_NEW(err, r->sections, count + 1, "for %u sections", count));
+    TRMI_TRY(TRMI_NEW(err, r->first, shards + 1, "for %u sections", count));
     TRMI_TRY(
         trmi_ps_decode(r->message.data, r->message.bytes, &r->header, &shape, r->sections, err));
     for (uint32_t i = 0; i < count; i++) {
@@ -566,10 +563,8 @@ trm_status trm_ps_server_start(const trm_ps_server_options *options, trm_ps_serv
     TRMI_NEED(err, options, out);
     trm_ps_server_options checked;
     TRMI_TRY(check_options(options, &checked, err));
-    trm_ps_server *server = trmi_alloc(sizeof *server);
-    if (server == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a server");
-    }
+    trm_ps_server *server;
+    TRMI_TRY(TRMI_NEW(err, server, 1, "for a server"));
     trm_status status = TRM_OK;
     server->options = checked;
     server->counted = options->workers > 0;

@@ -14,10 +14,8 @@
 /* Contract in shard.h. */
 trm_status trmi_shard_create(int64_t memory_bytes, const trmi_row_table_place *place,
                              uint32_t number, trmi_shard **out, trm_error *err) {
-    trmi_shard *shard = trmi_alloc(sizeof *shard);
-    if (shard == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a shard");
-    }
+    trmi_shard *shard;
+    TRMI_TRY(TRMI_NEW(err, shard, 1, "for a shard"));
     shard->account.limit = memory_bytes;
     shard->place = *place;
     shard->number = number;
@@ -481,10 +479,8 @@ trm_status trmi_shard_step(trmi_shard *shard, const trmi_push *push, trm_error *
     if (push->clock <= shard->clock) {
         return TRM_OK;
     }
-    trmi_sum_part *parts = trmi_alloc(push->id_count * sizeof *parts);
-    if (parts == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a step");
-    }
+    trmi_sum_part *parts;
+    TRMI_TRY(TRMI_NEW(err, parts, push->id_count, "for a step"));
     /* collect the members' gradients; all must be staged here */
     trmi_push step = *push;
     trmi_sum sum = {0};

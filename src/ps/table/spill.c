@@ -30,10 +30,8 @@ struct trmi_spill {
 /* Contract in spill.h. */
 trm_status trmi_spill_create(const char *folder, uint32_t record_bytes, int64_t limit_bytes,
                              trmi_account *account, trmi_spill **out, trm_error *err) {
-    trmi_spill *spill = trmi_alloc(sizeof *spill);
-    if (spill == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a spill file's record");
-    }
+    trmi_spill *spill;
+    TRMI_TRY(TRMI_NEW(err, spill, 1, "for a spill file's record"));
     int length = snprintf(spill->path, sizeof spill->path, "%s/spill-XXXXXX", folder);
     if (length < 0 || (size_t)length >= sizeof spill->path) {
         trmi_free(spill);
