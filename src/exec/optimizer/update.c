@@ -100,11 +100,8 @@ static trm_status copy_segments(trmi_update *u, const trmi_update_segment *segme
 /* Cuts dense segments into blocks and takes the memory for their sums. */
 static trm_status make_blocks(trmi_update *u, trm_error *err) {
     size_t blocks = (size_t)u->blocks_count;
-    u->blocks = trmi_alloc(blocks * sizeof *u->blocks);
-    u->block_gradient = trmi_alloc(2 * blocks * sizeof *u->block_gradient);
-    if (u->blocks == NULL || u->block_gradient == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for the optimiser's blocks");
-    }
+    TRMI_TRY(TRMI_NEW(err, u->blocks, blocks, "for the optimiser's blocks"));
+    TRMI_TRY(TRMI_NEW(err, u->block_gradient, 2 * blocks, "for the optimiser's blocks"));
     u->block_weight = u->block_gradient + blocks;
     int64_t at = 0;
     for (int32_t i = 0; i < u->segments_count; i++) {
@@ -170,10 +167,8 @@ trm_status trmi_update_create(const trm_optimizer_options *options,
                               const trmi_update_segment *segments, int32_t segments_count,
                               int64_t count, trmi_update **out, trm_error *err) {
     TRMI_TRY(check_options(options, err));
-    trmi_update *u = trmi_alloc(sizeof *u);
-    if (u == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for an optimiser");
-    }
+    trmi_update *u;
+    TRMI_TRY(TRMI_NEW(err, u, 1, "for an optimiser"));
     u->options = *options;
     fill_defaults(&u->options);
     u->kernels = trmi_update_kernels_best();

@@ -58,10 +58,7 @@ static trm_status run(const trmi_ref_args *args, const trm_shape *xs, const trm_
     const trm_tensor *out = &args->outputs[0];
     int64_t count = trm_shape_count(&out->shape);
     job j = {.a = &args->inputs[0], .b = &args->inputs[1]};
-    j.sum = trmi_alloc((size_t)count * sizeof *j.sum);
-    if (j.sum == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a reference convolution");
-    }
+    TRMI_TRY(TRMI_NEW(err, j.sum, count, "for a reference convolution"));
     each_product(args->attrs, xs, ws, ys, visitor, &j);
     const trm_tensor *bias = args->inputs_count > 2 ? &args->inputs[2] : NULL;
     int64_t pixels = out->shape.dim[2] * out->shape.dim[3];

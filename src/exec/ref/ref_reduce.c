@@ -21,10 +21,8 @@ static int64_t target(const trm_shape *x, uint32_t axes, int64_t index) {
 static trm_status sums(const trmi_ref_args *args, bool mean, trm_error *err) {
     const trm_tensor *x = &args->inputs[0], *y = &args->outputs[0];
     int64_t count = trm_shape_count(&x->shape), outs = trm_shape_count(&y->shape);
-    double *sum = trmi_alloc((size_t)outs * sizeof *sum);
-    if (sum == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a reference reduction");
-    }
+    double *sum;
+    TRMI_TRY(TRMI_NEW(err, sum, outs, "for a reference reduction"));
     for (int64_t i = 0; i < count; i++) {
         sum[target(&x->shape, args->attrs->reduce.axes, i)] += trmi_ref_get(x, i);
     }
@@ -62,10 +60,8 @@ trm_status trmi_ref_reduce_max_grad(const trmi_ref_args *args, trm_error *err) {
     const trm_tensor *dy = &args->inputs[0], *x = &args->inputs[1], *y = &args->inputs[2];
     int64_t outs = trm_shape_count(&y->shape), count = trm_shape_count(&x->shape);
     uint32_t axes = args->attrs->reduce.axes;
-    double *equal = trmi_alloc((size_t)outs * sizeof *equal);
-    if (equal == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a reference reduction");
-    }
+    double *equal;
+    TRMI_TRY(TRMI_NEW(err, equal, outs, "for a reference reduction"));
     for (int64_t i = 0; i < count; i++) {
         int64_t to = target(&x->shape, axes, i);
         equal[to] += trmi_ref_get(x, i) == trmi_ref_get(y, to);

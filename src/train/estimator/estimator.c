@@ -12,10 +12,8 @@
 trm_status trm_estimator_create(trm_model_fn model_fn, void *params, const trm_run_config *config,
                                 trm_estimator **out, trm_error *err) {
     TRMI_NEED(err, (const void *)(uintptr_t)model_fn, config, out);
-    trm_estimator *e = trmi_alloc(sizeof *e);
-    if (e == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for an estimator");
-    }
+    trm_estimator *e;
+    TRMI_TRY(TRMI_NEW(err, e, 1, "for an estimator"));
     e->model_fn = model_fn;
     e->params = params;
     trm_status status = trmi_estimator_take_config(e, config, err);

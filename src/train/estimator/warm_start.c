@@ -54,10 +54,8 @@ static trm_status open_tensors(trmi_warm_start *w, trm_error *err) {
 }
 
 trm_status trmi_warm_start_open(const char *path, trmi_warm_start **out, trm_error *err) {
-    trmi_warm_start *w = trmi_alloc(sizeof *w);
-    if (w == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a warm start");
-    }
+    trmi_warm_start *w;
+    TRMI_TRY(TRMI_NEW(err, w, 1, "for a warm start"));
     snprintf(w->path, sizeof w->path, "%s", path);
     trm_status status = open_tensors(w, err);
     if (status != TRM_OK) {
