@@ -11,7 +11,7 @@
 
 enum { BATCH = 3, CONTEXT = 20, VOCABULARY = 61, STEPS = 6 };
 
-static const trm_gpt2_options small = {
+static const trm_language_options small = {
     .layers = 2, .width = 32, .heads = 4, .context = 24, .vocabulary = VOCABULARY};
 
 typedef struct job {
@@ -34,9 +34,10 @@ static trm_node loss_of(trm_graph *g, const job *j) {
     trm_node ids = trm_input(g, "tokens", TRM_INT32, shape),
              targets = trm_input(g, "targets", TRM_INT32, shape);
     if (!j->logits) {
-        return trm_gpt2_loss(g, ids, targets, &small);
+        return trm_language_loss(g, "gpt2", ids, targets, &small);
     }
-    trm_node logits = trm_reshape(g, trm_gpt2(g, ids, &small), trm_shape_of(-1, VOCABULARY));
+    trm_node logits =
+        trm_reshape(g, trm_language_build(g, "gpt2", ids, &small), trm_shape_of(-1, VOCABULARY));
     return trm_softmax_cross_entropy(
         g, logits, trm_reshape(g, targets, trm_shape_of(-1)),
         &(trm_xent_options){.use_ignore_index = true, .ignore_index = -100});

@@ -30,7 +30,8 @@ OPTIONAL = {
     'trm_estimator_create': 'params', 'trm_train_and_evaluate': 'train eval out',  # train: a server needs none
    
     'trm_meter_describe': 'median best', 'trm_exec_profile': 'beside step_seconds',
-    'trm_gpt2': 'options', 'trm_gpt2_loss': 'options', 'trm_mixture_of_experts': 'load_balance',
+    'trm_language_build': 'options', 'trm_language_loss': 'options',
+    'trm_generator_choose': 'sampling', 'trm_mixture_of_experts': 'load_balance',
     'trm_graph_create': 'options', 'trm_batch_norm': 'options', 'trm_conv2d': 'options',
     'trm_attention': 'options', 'trm_attention_packed': 'options', 'trm_linear_cross_entropy': 'options',
     'trm_mixture_of_experts': 'load_balance',
@@ -50,7 +51,7 @@ OPTIONAL = {
     'trm_model_load': 'skipped', 'trm_model_save': 'writer',
 }
 # What a function that returns a value answers to NULL, where that is not zero.
-ANSWERS = {'trm_exec_find': '-1', 'trm_tokenizer_find': '-1', 'trm_shape_count': '-1', 'trm_tensor_bytes': '-1', 'trm_comm_size': '1',
+ANSWERS = {'trm_exec_find': '-1', 'trm_tokenizer_find': '-1', 'trm_tokenizer_end': '-1', 'trm_generator_choose': '-1', 'trm_shape_count': '-1', 'trm_tensor_bytes': '-1', 'trm_comm_size': '1',
            'trm_comm_local_size': '1', 'trm_request_test': 'true'}
 # Functions that end something: NULL is nothing to end, thus no error.
 ENDS = re.compile(r'_(destroy|close|free|leave|end)$')

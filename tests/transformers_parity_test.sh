@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # A small GPT-2 through Trireme and transformers from the same weights and batches: 20 losses, every gradient.
 # Needs torch and transformers: PYTHON, or the one that tools make under ~/.cache/trireme-peers/oracle.
+peers=${XDG_CACHE_HOME:-$HOME/.cache}/trireme-peers
 . "$(dirname "$0")/common.sh"
 set -e
-python=${PYTHON:-${XDG_CACHE_HOME:-$HOME/.cache}/trireme-peers/oracle/bin/python}
+python=${PYTHON:-$peers/oracle/bin/python}
 "$python" -c 'import torch, transformers' 2> /dev/null || skip "$python has no torch and transformers"
 mkdir "$work/fp32" "$work/mixed"
 "$TRIREME_BUILD/tests/gpt2_dump" 20 fp32 "$work/fp32"

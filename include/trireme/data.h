@@ -702,6 +702,9 @@ TRM_API int64_t trm_tokenizer_vocabulary(const trm_tokenizer *tokenizer);
 /* Returns the id of a token, spelled as in tokenizer.json ("<|endoftext|>"); -1 if there is none.
  */
 TRM_API int32_t trm_tokenizer_find(const trm_tokenizer *tokenizer, const char *token);
+/* Returns the id of the token behind a document: <|endoftext|>, <|end_of_text|> or </s>; -1 if the
+ * tokenizer has none of them. */
+TRM_API int32_t trm_tokenizer_end(const trm_tokenizer *tokenizer);
 
 /* A list of ids. Starts as {0}. */
 typedef struct trm_tokens {
@@ -777,8 +780,7 @@ TRM_API TRM_MUST_USE trm_status trm_dataset_text(const char *path, trm_usage usa
                                                  const trm_text_options *options, trm_dataset **out,
                                                  trm_error *err);
 /* Opens files with a JSON object on each line (.jsonl), with a document in one of its fields, kept
- * as text. Documents are joined, with <|endoftext|>, <|end_of_text|> or </s> behind each if it is a
- * token, else a line end.
+ * as text. Documents are joined, with trm_tokenizer_end behind each, or else a line end.
  *   errors   as trm_dataset_tokens
  *   owns     caller: trm_dataset_destroy(*out) */
 TRM_API TRM_MUST_USE trm_status trm_dataset_json_lines(const char *path, trm_usage usage,

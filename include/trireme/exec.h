@@ -217,6 +217,9 @@ typedef struct trm_exec_options {
     /* exec whose parameters and states this one uses (evaluation); NULL = its own. Must outlive
      * this one */
     const struct trm_exec *share;
+    /* evaluation graphs: conversions of parameters to bfloat16 are made in the first run and kept,
+     * until trm_exec_write. With `share` the parameters may not change */
+    bool keep_casts;
     /* allocates parameters and gradients; NULL = private memory */
     void *(*arena_alloc)(void *context, size_t bytes);
     void *arena_context;           /* for arena_alloc */

@@ -46,34 +46,50 @@ TRM_API trm_node trm_lenet(trm_graph *graph, trm_node image, int64_t classes);
 
 /* ---- language ------------------------------------------------------------------------------ */
 
-/* Options of GPT-2. Zero means the value of the small model (124,439,808 parameters). Functions
- * accept NULL for all zeros. */
-typedef struct trm_gpt2_options {
-    int64_t layers;     /* 0 = 12 */
-    int64_t width;      /* values of a position; 0 = 768; a multiple of heads */
-    int64_t heads;      /* 0 = 12; a multiple of kv_heads */
-    int64_t kv_heads;   /* heads of keys and values; 0 = heads, as GPT-2 */
-    int64_t hidden;     /* width of the layer behind attention; 0 = 4 width */
-    int64_t context;    /* most positions; 0 = 1024 */
-    int64_t vocabulary; /* tokens; 0 = 50257 */
-    double dropout;     /* rate for embeddings and for the output of each layer; 0 = none */
-} trm_gpt2_options;
-/* Sets layers, width and heads of a published size.
- *   param    name: small, medium, large or xl
- *   errors   INVALID (another name) */
-TRM_API TRM_MUST_USE trm_status trm_gpt2_size(const char *name, trm_gpt2_options *options,
-                                              trm_error *err);
-/* Adds GPT-2: token ids int32 or int64 [B, T], T at most the context -> logits [B, T, vocabulary].
- * The output layer uses the token embedding. Names and initial values are those of transformers:
- * "wte.weight", "wpe.weight", "h.0.ln_1.weight", "h.0.attn.c_attn.weight" [width, 3 width] ...,
- * "ln_f.bias".
- *   source   Radford et al. 2019 */
-TRM_API trm_node trm_gpt2(trm_graph *graph, trm_node ids, const trm_gpt2_options *options);
-/* Adds GPT-2 with its mean cross-entropy, without keeping the logits (trm_linear_cross_entropy):
- * ids as in trm_gpt2 -> scalar.
+/* Options of a language model. Zero means the default; functions accept NULL for all zeros. */
+typedef struct trm_language_options {
+    int64_t layers;      /* 0 = 12 */
+    int64_t width;       /* values of a position; 0 = 768; a multiple of heads */
+    int64_t heads;       /* 0 = 12; a multiple of kv_heads */
+    int64_t kv_heads;    /* heads of keys and values; 0 = heads */
+    int64_t hidden;      /* width of the layer behind attention; 0 = 4 width, llama 8/3 width */
+    int64_t context;     /* most positions; 0 = 1024 */
+    int64_t vocabulary;  /* tokens; 0 = 50257 */
+    double dropout;      /* rate for embeddings and for the output of each layer; 0 = none */
+    double epsilon;      /* of norms; 0 = 1e-5 */
+    double rotary_theta; /* llama: base of the angles; 0 = 10000 */
+    bool untied;         /* llama: the output layer has weights of its own, lm_head.weight */
+} trm_language_options;
+/* Returns the name of language model `index`, gpt2 or llama; NULL after the last.
+ *   owns     static string
+ *   threads  any */
+TRM_API const char *trm_language_name(int32_t index);
+/* Sets the options of a published size.
+ *   param    model: name of the model
+ *            size: gpt2: small (also gpt2), medium, large, xl, tiny (4 layers of width 128); llama:
+ *            llama15m, llama110m, 1b, 8b
+ *   errors   INVALID (another name, with the names there are) */
+TRM_API TRM_MUST_USE trm_status trm_language_size(const char *model, const char *size,
+                                                  trm_language_options *options, trm_error *err);
+/* Replaces the zeros of *options by the model's defaults.
+ *   errors   INVALID (no such model) */
+TRM_API TRM_MUST_USE trm_status trm_language_complete(const char *model,
+                                                      trm_language_options *options,
+                                                      trm_error *err);
+/* Adds the language model of this name: token ids int32 or int64 [B, T], T at most the context ->
+ * logits [B, T, vocabulary]. Names, shapes and initial values of the parameters are those of
+ * transformers: gpt2 "wte.weight", "wpe.weight", "h.0.attn.c_attn.weight" [width, 3 width] ...,
+ * llama "model.embed_tokens.weight", "model.layers.0.self_attn.q_proj.weight" ... The output layer
+ * uses the token embedding unless the options say otherwise. For another name the graph keeps an
+ * error that lists the names.
+ *   source   Radford et al. 2019 (gpt2); Touvron et al. 2023 (llama) */
+TRM_API trm_node trm_language_build(trm_graph *graph, const char *model, trm_node ids,
+                                    const trm_language_options *options);
+/* Adds the language model with its mean cross-entropy, without keeping the logits
+ * (trm_linear_cross_entropy): ids as in trm_language_build -> scalar.
  *   param    targets: int32 [B, T]: the ids of the next positions; -100 does not count */
-TRM_API trm_node trm_gpt2_loss(trm_graph *graph, trm_node ids, trm_node targets,
-                               const trm_gpt2_options *options);
+TRM_API trm_node trm_language_loss(trm_graph *graph, const char *model, trm_node ids,
+                                   trm_node targets, const trm_language_options *options);
 
 /* ---- recommendation ------------------------------------------------------------------------ */
 

@@ -11,6 +11,7 @@
 #include "trireme/exec.h"
 #include "trireme/graph.h"
 #include "trireme/io.h"
+#include "trireme/language.h"
 #include "trireme/nn.h"
 #include "trireme/plan.h"
 #include "trireme/ps.h"

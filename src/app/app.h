@@ -75,6 +75,9 @@ typedef struct app_options {
     const char *tokenizer, *tokens, *text_field, *special_tokens;
     app_language_flags language; /* language models (language.h) */
     int64_t context_tokens, stride, token_vocabulary, token_min_count;
+    const char *prompt, *prompt_file; /* generate */
+    int64_t generate_tokens, top_k;
+    double temperature, top_p;
     bool by_line;
     /* parameter servers */
     int64_t servers, restarts, backup_workers, ps_shards, ps_memory, export_bytes, table_bytes,
@@ -148,7 +151,8 @@ extern const app_group app_group_common, app_group_plain, app_group_dry_run, app
     app_group_ranks, app_group_roles, app_group_job, app_group_launch, app_group_cluster,
     app_group_cluster_make, app_group_cluster_output, app_group_bench_comm, app_group_bench_ps,
     app_group_ps, app_group_ps_inspect, app_group_ps_export, app_group_text_data,
-    app_group_text_context, app_group_language, app_group_tokenizer, app_group_tokenizer_train;
+    app_group_text_context, app_group_language, app_group_tokenizer, app_group_tokenizer_train,
+    app_group_generate;
 
 /* Sets the values that flags have when they are not given. */
 void app_defaults(app_options *o);
@@ -303,9 +307,15 @@ trm_node app_language_build(trm_graph *graph, const trm_inputs *inputs, void *ap
  * trm_model_options.loss. */
 trm_node app_language_loss(trm_graph *graph, trm_node value, const trm_inputs *inputs,
                            void *app_network);
-/* Write the "language" object of a checkpoint's description, and read the options back from it. */
+/* Write the "language" object of a checkpoint's description, and read the options back from it;
+ * --tokenizer becomes the one beside --checkpoint, unless the flags give another. */
 void app_language_describe(const app_network *network, char *text, size_t size);
 void app_language_recall(app_context *app, const char *description);
+/* Writes the data's tokenizer, if it has one, to DIR/tokenizer beside the checkpoints of --output,
+ * where app_language_recall finds it.
+ *   error  IO, NOSPACE, NOMEM */
+TRM_MUST_USE trm_status app_language_keep_tokenizer(const app_context *app, trm_dataset *data,
+                                                    trm_error *err);
 
 /* ---- options of the run (context.c) ---------------------------------------------------------- */
 
@@ -489,6 +499,8 @@ int app_run_cluster_make(app_context *app);
 int app_run_cluster_merge(app_context *app);
 int app_run_bench_comm(app_context *app);
 int app_run_bench_ps(app_context *app);
+int app_run_generate(app_context *app);
+int app_run_bench_generate(app_context *app);
 int app_run_tokenizer_train(app_context *app);
 int app_run_tokenizer_encode(app_context *app);
 int app_run_tokenizer_decode(app_context *app);

@@ -129,13 +129,12 @@ static trm_status open_tokenizer(const app_context *app, trm_tokenizer **out, tr
 
 /* ---- encode ---------------------------------------------------------------------------------- */
 
-/* Prints ids on a line, separated by spaces, or as a JSON array. */
-static void print_ids(const int32_t *ids, int64_t count, bool json) {
-    printf(json ? "[" : "");
+/* Prints ids on a line, separated by spaces. */
+static void print_ids(const int32_t *ids, int64_t count) {
     for (int64_t i = 0; i < count; i++) {
-        printf("%s%d", i == 0 ? "" : json ? "," : " ", (int)ids[i]);
+        printf("%s%d", i == 0 ? "" : " ", (int)ids[i]);
     }
-    printf(json ? "]" : "\n");
+    printf("\n");
 }
 
 /* Encodes each line by itself, without its newline; with `print` each line's ids are a line of
@@ -152,7 +151,7 @@ static trm_status encode_lines(trm_tokenizer *tokenizer, const char *text, size_
             return status;
         }
         if (print) {
-            print_ids(tokens->ids + first, tokens->count - first, false);
+            print_ids(tokens->ids + first, tokens->count - first);
         }
         at = end + 1;
     }
@@ -166,16 +165,15 @@ static void tell_encoded(const app_context *app, size_t bytes, const trm_tokens 
         app_print("%s: %lld tokens of %zu bytes%s\n", o->output, (long long)tokens->count, bytes,
                   o->dry_run ? "; nothing was written" : "");
     } else if (!o->json && !o->by_line) {
-        print_ids(tokens->ids, tokens->count, false);
+        print_ids(tokens->ids, tokens->count);
     }
     app_json_open();
     app_json_text("event", "tokenizer_encode");
     app_json_text("path", app->parsed.arguments[0]);
     app_json_int("bytes", (int64_t)bytes);
     app_json_int("tokens", tokens->count);
-    if (o->json && o->output == NULL) {
-        app_json_raw("token_ids", "");
-        print_ids(tokens->ids, tokens->count, true);
+    if (o->output == NULL) {
+        app_json_ids("token_ids", tokens->ids, tokens->count);
     }
     app_json_close();
 }

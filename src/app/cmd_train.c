@@ -276,6 +276,9 @@ static trm_status prepare(job *j, trm_error *err) {
         (status = app_join(j->app, err)) != TRM_OK || (status = open_data(j, err)) != TRM_OK) {
         return status;
     }
+    if ((status = app_language_keep_tokenizer(j->app, j->train, err)) != TRM_OK) {
+        return status;
+    }
     keep_choices(j->app);
     app_warn_idle_rank_flags(j->app);
     if ((status = app_make_model(j->app, j->name, j->train, false, &j->network, &j->model, err)) !=

@@ -89,6 +89,12 @@ const app_command app_commands[] = {
      "FILE is a .bin of nanoGPT or llm.c, or ids as text with white space between them.",
      "trireme tokenizer decode input.bin --tokenizer tokenizer",
      {&app_group_common, &app_group_dry_run, &app_group_tokenizer}, app_run_tokenizer_decode},
+    {"generate", "MODEL", 1, 1, "continue a text with a language model",
+     "Prints the prompt and its continuation, token by token. The most probable token is taken unless --temperature, --top-k or --top-p\n"
+     "are given; the same --seed draws the same text. Of a text longer than the model's context the last half is read again.",
+     "trireme generate gpt2 --checkpoint runs/a --prompt \"ROMEO:\" --tokens 200 --temperature 0.8",
+     {&app_group_common, &app_group_dry_run, &app_group_checkpoint, &app_group_generate, &app_group_text_context, &app_group_language,
+      &app_group_exec}, app_run_generate},
     {"run", "-- PROGRAM", 0, 0, "start a program on many ranks, one process each",
      "Rank i gets a folder device<i>/ with train.log<i> and env<i>.log; the output of rank 0 is also shown. When a rank fails, the\n"
      "launcher ends the others.",
@@ -132,6 +138,12 @@ const app_command app_commands[] = {
      {&app_group_common, &app_group_dry_run, &app_group_bench, &app_group_preset, &app_group_click_data, &app_group_network, &app_group_click_model,
       &app_group_text_context, &app_group_language,
       &app_group_exec, &app_group_train}, app_run_bench_ops},
+    {"bench generate", "MODEL", 1, 1, "measure tokens per second of a language model with a cache of keys",
+     "Times single tokens. bound_fraction is the time in which the machine reads the weights of all products, at its measured bandwidth, over\n"
+     "the time of a token.",
+     "trireme bench generate gpt2 --size small --precision mixed",
+     {&app_group_common, &app_group_dry_run, &app_group_bench, &app_group_click_data, &app_group_click_model, &app_group_text_context,
+      &app_group_language, &app_group_exec}, app_run_bench_generate},
     {"bench data", "", 0, 0, "measure samples per second of an input pipeline", NULL,
      "trireme bench data --data cifar-10-batches-bin --batch-size 128 --workers 2",
      {&app_group_common, &app_group_dry_run, &app_group_bench, &app_group_data, &app_group_click_data, &app_group_text_data, &app_group_text_context, &app_group_network}, app_run_bench_data},

@@ -21,7 +21,11 @@ static void print_models(void) {
     for (int32_t i = 0; trm_recommender_name(i) != NULL; i++) {
         printf(" %s", trm_recommender_name(i));
     }
-    printf("; text gpt2\n");
+    printf("; text");
+    for (int32_t i = 0; trm_language_name(i) != NULL; i++) {
+        printf(" %s", trm_language_name(i));
+    }
+    printf("\n");
 }
 
 void app_help_overview(const app_command *commands) {
@@ -213,7 +217,7 @@ static const topic TOPICS[] = {
      "0.02; batches of 4096.\n"
      "    Evaluations have auc, logloss and calibration (mean prediction / mean label).\n"},
     {"text",
-     "Language models: gpt2\n"
+     "Language models: gpt2, llama (RMS norm, rotary positions, SwiGLU)\n"
      "    --data FILE|DIR with --dataset text, jsonl or tokens; text needs --tokenizer DIR "
      "(trireme "
      "tokenizer train),\n"
@@ -226,9 +230,12 @@ static const topic TOPICS[] = {
      "    Evaluations have the loss of a token, perplexity, and bits per byte of the text where "
      "the "
      "bytes are known.\n"
+     "    Training keeps the tokenizer in OUTPUT/tokenizer, where eval, generate and export find "
+     "it.\n"
      "    trireme train gpt2 --data input.txt --dataset text --tokens characters --context 64 "
      "--size "
-     "tiny --steps 2000 --output runs/a\n"},
+     "tiny --steps 2000 --output runs/a\n"
+     "    trireme generate gpt2 --checkpoint runs/a --prompt \"ROMEO:\" --temperature 0.8\n"},
     {"resume", "Stopping and continuing\n"
                "    With --output DIR checkpoints are written to DIR/ckpt-STEP: at the end of each "
                "epoch, or as --save-every-steps and\n"

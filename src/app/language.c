@@ -10,11 +10,18 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 /* the values of GPT-2 (small) where neither flag, checkpoint nor data gives one */
-enum { LAYERS = 12, WIDTH = 768, HEADS = 12, VOCABULARY = 50257, POSITIONS = 1024 };
+enum { VOCABULARY = 50257, POSITIONS = 1024 };
 
-bool app_is_language(const char *model) { return strcmp(model, "gpt2") == 0; }
+bool app_is_language(const char *model) {
+    int32_t i = 0;
+    while (trm_language_name(i) != NULL && strcmp(trm_language_name(i), model) != 0) {
+        i++;
+    }
+    return trm_language_name(i) != NULL;
+}
 
 /* Returns `given`, or `otherwise` where it is 0. */
 static int64_t value_or(int64_t given, int64_t otherwise) { return given > 0 ? given : otherwise; }
@@ -175,36 +182,35 @@ trm_status app_language_network_of(const app_context *app, trm_dataset *data,
                         "the data has no tokens; a language model needs them (--dataset tokens, "
                         "text or jsonl)");
     }
-    trm_gpt2_options *o = &n->options;
-    *o = (trm_gpt2_options){.layers = LAYERS, .width = WIDTH, .heads = HEADS};
-    trm_status status = TRM_OK;
-    if (f->size != NULL && strcmp(f->size, "tiny") == 0) { /* nanoGPT's for CPUs */
-        *o = (trm_gpt2_options){.layers = 4, .width = 128, .heads = 4};
-    } else if (f->size != NULL) {
-        status = trm_gpt2_size(f->size, o, err);
-    }
+    trm_language_options *o = &n->options;
+    const char *model = app->parsed.arguments[0];
+    trm_status status = f->size != NULL ? trm_language_size(model, f->size, o, err) : TRM_OK;
     const trm_tokenizer *tokenizer = trm_dataset_tokenizer(data);
     o->layers = value_or(f->layers, o->layers);
     o->width = value_or(f->width, o->width);
     o->heads = value_or(f->heads, o->heads);
-    o->kv_heads = value_or(f->kv_heads, o->heads);
-    o->hidden = value_or(f->hidden, 4 * o->width);
+    o->kv_heads = value_or(f->kv_heads, o->kv_heads);
+    o->hidden = value_or(f->hidden, o->hidden);
     o->context = value_or(f->positions, n->tokens);
     o->vocabulary = value_or(f->vocabulary, tokenizer != NULL ? trm_tokenizer_vocabulary(tokenizer)
                                             : app->o.tokens != NULL ? 256
                                                                     : VOCABULARY);
     o->dropout = f->dropout;
-    return status;
+    o->epsilon = f->epsilon;
+    o->rotary_theta = f->rotary_theta > 0 ? f->rotary_theta : o->rotary_theta;
+    o->untied = o->untied || f->untied;
+    return status == TRM_OK ? trm_language_complete(model, o, err) : status;
 }
 
 /* Contract in app.h. The value is the mean cross-entropy, without logits: those of all tokens are
  * larger than the rest of the program. */
 trm_node app_language_build(trm_graph *graph, const trm_inputs *inputs, void *context) {
-    const app_language_network *n = &((const app_network *)context)->language;
+    const app_network *network = context;
+    const app_language_network *n = &network->language;
     trm_node tokens = trm_inputs_get(inputs, "tokens");
-    return n->keeps_logits
-               ? trm_gpt2(graph, tokens, &n->options)
-               : trm_gpt2_loss(graph, tokens, trm_inputs_get(inputs, "targets"), &n->options);
+    return n->keeps_logits ? trm_language_build(graph, network->name, tokens, &n->options)
+                           : trm_language_loss(graph, network->name, tokens,
+                                               trm_inputs_get(inputs, "targets"), &n->options);
 }
 
 /* Contract in app.h. */
@@ -227,13 +233,14 @@ trm_node app_language_loss(trm_graph *graph, trm_node value, const trm_inputs *i
 
 /* Contract in app.h. Every key is read back by app_language_recall, unless its flag is given. */
 void app_language_describe(const app_network *network, char *text, size_t size) {
-    const trm_gpt2_options *o = &network->language.options;
+    const trm_language_options *o = &network->language.options;
     snprintf(text, size,
              "{\"context\":%lld,\"positions\":%lld,\"layers\":%lld,\"width\":%lld,\"heads\":%lld,"
-             "\"kv_heads\":%lld,\"hidden\":%lld,\"vocabulary\":%lld,\"tokens\":\"%s\"}",
+             "\"kv_heads\":%lld,\"hidden\":%lld,\"vocabulary\":%lld,\"epsilon\":%.17g,"
+             "\"rotary_theta\":%.17g,\"untied\":%s,\"tokens\":\"%s\"}",
              (long long)network->language.tokens, (long long)o->context, (long long)o->layers,
              (long long)o->width, (long long)o->heads, (long long)o->kv_heads, (long long)o->hidden,
-             (long long)o->vocabulary,
+             (long long)o->vocabulary, o->epsilon, o->rotary_theta, o->untied ? "true" : "false",
              network->language.tokenizer != NULL ? network->language.tokenizer : "");
 }
 
@@ -244,6 +251,18 @@ static void recall_int(const app_context *app, const json_t *root, const char *k
     if (json_is_integer(value) && (flag == NULL || !app_given(&app->parsed, flag))) {
         *into = json_integer_value(value);
     }
+}
+
+/* Sets --tokenizer to the folder beside --checkpoint. Returns false if there is none. */
+static bool recall_tokenizer(app_context *app) {
+    static char found[4096];
+    struct stat about;
+    int length = snprintf(found, sizeof found, "%s/../tokenizer", app->o.checkpoint);
+    if (length < (int)sizeof found && stat(found, &about) == 0 && S_ISDIR(about.st_mode)) {
+        app->o.tokenizer = found;
+        return true;
+    }
+    return false;
 }
 
 /* Contract in app.h. Descriptions of other models have no "language" object. */
@@ -263,11 +282,29 @@ void app_language_recall(app_context *app, const char *description) {
     recall_int(app, language, "kv_heads", "kv-heads", &f->kv_heads);
     recall_int(app, language, "hidden", "hidden", &f->hidden);
     recall_int(app, language, "vocabulary", "vocabulary", &f->vocabulary);
+    f->epsilon = json_number_value(json_object_get(language, "epsilon"));
+    if (!app_given(&app->parsed, "rotary-theta")) {
+        f->rotary_theta = json_number_value(json_object_get(language, "rotary_theta"));
+    }
+    f->untied = f->untied || json_is_true(json_object_get(language, "untied"));
     const char *tokens = json_string_value(json_object_get(language, "tokens"));
-    if (tokens != NULL && app->o.tokens == NULL && app->o.tokenizer == NULL) {
+    if (app->o.tokens == NULL && app->o.tokenizer == NULL && !recall_tokenizer(app) &&
+        tokens != NULL) {
         app->o.tokens = strcmp(tokens, "characters") == 0 ? "characters"
                         : strcmp(tokens, "bytes") == 0    ? "bytes"
                                                           : NULL;
     }
     json_decref(root);
+}
+
+/* Contract in app.h. */
+trm_status app_language_keep_tokenizer(const app_context *app, trm_dataset *data, trm_error *err) {
+    char folder[4096];
+    const trm_tokenizer *tokenizer = trm_dataset_tokenizer(data);
+    const app_options *o = &app->o;
+    if (o->output == NULL || o->dry_run || tokenizer == NULL || app_rank(app) != 0) {
+        return TRM_OK;
+    }
+    snprintf(folder, sizeof folder, "%s/tokenizer", o->output);
+    return trm_tokenizer_save(tokenizer, folder, err);
 }

@@ -11,15 +11,16 @@ typedef struct app_language_flags {
     int64_t layers, width, heads, kv_heads;
     int64_t hidden, vocabulary; /* numbers of --hidden and --vocabulary */
     int64_t positions;          /* of a checkpoint; 0: the tokens of a sample */
-    double dropout;
+    double dropout, epsilon, rotary_theta;
+    bool untied;
 } app_language_flags;
 
 /* The network of a language model. */
 typedef struct app_language_network {
-    trm_gpt2_options options; /* complete: layers to vocabulary are not 0 */
-    int64_t tokens;           /* of a sample */
-    const char *tokenizer;    /* value of --tokens; NULL: not given */
-    bool keeps_logits;        /* the graph ends in logits, for ONNX; else in the loss */
+    trm_language_options options; /* complete: layers to vocabulary are not 0 */
+    int64_t tokens;               /* of a sample */
+    const char *tokenizer;        /* value of --tokens; NULL: not given */
+    bool keeps_logits;            /* the graph ends in logits, for ONNX; else in the loss */
 } app_language_network;
 
 #endif

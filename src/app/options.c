@@ -606,6 +606,7 @@ void app_defaults(app_options *o) {
     o->dataset = "auto";
     o->workers = 1;
     o->seed = 1;
+    o->generate_tokens = 200;
     o->stem = "imagenet";
     o->precision = "fp32";
     o->optimizer = "momentum";

@@ -26,16 +26,38 @@ GROUP(text_context, NULL, TEXT_CONTEXT);
 
 /* --hidden and --vocabulary are flags of click models too (options_click.c) */
 static const app_flag LANGUAGE[] = {
-    {"size", APP_CHOICE, OPTION(language.size), "small|medium|large|xl|tiny",
-     "published size: layers, width and heads (small); tiny: 4, 128, 4", 0, 0},
+    {"size", APP_TEXT, OPTION(language.size), "NAME",
+     "published size: layers, width and heads; gpt2: small, medium, large, xl, tiny (4, 128, 4);"
+     " llama: llama15m, llama110m, 1b, 8b",
+     0, 0},
     {"layers", APP_INT, OPTION(language.layers), "N", "number of blocks (12)", 1, 4096},
     {"width", APP_INT, OPTION(language.width), "N", "values of a position (768)", 1, 1 << 20},
     {"heads", APP_INT, OPTION(language.heads), "N", "heads of attention (12)", 1, 1 << 16},
     {"kv-heads", APP_INT, OPTION(language.kv_heads), "N",
      "heads of keys and values (as many as --heads)", 1, 1 << 16},
+    {"rotary-theta", APP_REAL, OPTION(language.rotary_theta), "X",
+     "llama: base of the rotary angles (10000)", 1, 1e12},
+    {"untied", APP_BOOL, OPTION(language.untied), NULL,
+     "llama: the output layer has weights of its own", 0, 0},
     {"dropout", APP_REAL, OPTION(language.dropout), "X", "rate of dropout (0)", 0, 0.99},
 };
 GROUP(language, "Language models", LANGUAGE);
+
+static const app_flag GENERATE[] = {
+    {"prompt", APP_TEXT, OPTION(prompt), "TEXT",
+     "text to continue (the token between documents, or a line end)", 0, 0},
+    {"prompt-file", APP_TEXT, OPTION(prompt_file), "FILE", "the prompt, at most 1 MB", 0, 0},
+    {"tokens", APP_INT, OPTION(generate_tokens), "N",
+     "most tokens to generate (200); the token that ends documents ends them earlier", 1, 1e9},
+    {"temperature", APP_REAL, OPTION(temperature), "X",
+     "divides the logits; 0: the most probable token (0; with --top-k or --top-p 1)", 0, 1000},
+    {"top-k", APP_INT, OPTION(top_k), "N", "draw from the N most probable tokens only", 1, 1 << 24},
+    {"top-p", APP_REAL, OPTION(top_p), "X",
+     "draw from the fewest tokens that have probability X together", 1e-6, 1},
+    {"tokenizer", APP_TEXT, OPTION(tokenizer), "DIR",
+     "the tokenizer's folder (the one beside the checkpoint)", 0, 0},
+};
+GROUP(generate, "Text", GENERATE);
 
 static const app_flag TOKENIZER_TRAIN[] = {
     {"vocabulary", APP_INT, OPTION(token_vocabulary), "N",

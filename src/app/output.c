@@ -322,6 +322,16 @@ void app_json_raw(const char *key, const char *json) {
     }
 }
 
+void app_json_ids(const char *key, const int32_t *ids, int64_t count) {
+    app_json_raw(key, "[");
+    for (int64_t i = 0; app_out.json && i < count; i++) {
+        printf("%s%d", i == 0 ? "" : ",", (int)ids[i]);
+    }
+    if (app_out.json) {
+        putchar(']');
+    }
+}
+
 void app_json_open_object(const char *key) { open_bracket(key, '{'); }
 void app_json_close_object(void) { close_bracket('}'); }
 void app_json_open_array(const char *key) { open_bracket(key, '['); }

@@ -54,6 +54,7 @@ void app_json_text(const char *key, const char *value);
 void app_json_int(const char *key, int64_t value);
 void app_json_real(const char *key, double value);
 void app_json_bool(const char *key, bool value);
+void app_json_ids(const char *key, const int32_t *ids, int64_t count); /* [3,1,4] */
 void app_json_raw(const char *key, const char *json);
 void app_json_close(void);
 /* Nested values: {"key":{ ... } and {"key":[{ ... },{ ... }] */

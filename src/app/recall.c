@@ -47,13 +47,13 @@ trm_status app_recall(app_context *app, const char *name, trm_error *err) {
     if (status == TRM_OK) {
         status = app_click_recall(app, trm_checkpoint_info_of(checkpoint)->config_json, err);
     }
-    if (status == TRM_OK) {
-        app_language_recall(app, trm_checkpoint_info_of(checkpoint)->config_json);
-    }
     /* the checkpoint that was found becomes --checkpoint */
     if (status == TRM_OK && strlen(trm_checkpoint_path(checkpoint)) < sizeof found) {
         snprintf(found, sizeof found, "%s", trm_checkpoint_path(checkpoint));
         o->checkpoint = found;
+    }
+    if (status == TRM_OK) {
+        app_language_recall(app, trm_checkpoint_info_of(checkpoint)->config_json);
     }
     json_decref(root);
     trm_checkpoint_close(checkpoint);

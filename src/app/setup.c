@@ -116,7 +116,7 @@ static const char *name_at(int32_t index) {
     while (trm_recommender_name(clicks) != NULL) {
         clicks++;
     }
-    return others < clicks ? trm_recommender_name(others) : others == clicks ? "gpt2" : NULL;
+    return others < clicks ? trm_recommender_name(others) : trm_language_name(others - clicks);
 }
 
 /* The kinds of models, and what their rates count. */
@@ -258,7 +258,7 @@ trm_status app_model_options(app_context *app, const char *name, trm_dataset *da
         return status;
     }
     if (o->click.preset != NULL && strcmp(name, "widedeep") != 0 && !language) {
-        return app_fail(err, TRM_INVALID, "--preset peer is of widedeep and gpt2");
+        return app_fail(err, TRM_INVALID, "--preset peer is of widedeep and language models");
     }
     /* jobs with servers refuse such flags before they start a role */
     if (app_rank(app) == 0 && !app_is_job(app)) {

@@ -30,6 +30,7 @@ trm_status trm_exec_forward(trm_exec *exec, trm_error *err) {
     trmi_threads_use(exec->env.threads);
     TRMI_TRY(trmi_distribution_before_step(exec, false, err));
     TRMI_TRY(exec->walk(exec, 0, exec->program->backward_begin, err));
+    exec->made = exec->kept != NULL ? exec->kept : exec->made;
     return trmi_distribution_finish_forward(exec, err);
 }
 

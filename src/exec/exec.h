@@ -72,6 +72,7 @@ struct trm_exec {
     bool fixed_bits;      /* true: results must not depend on measured times */
     trmi_exec_walk *walk; /* runs program steps: trmi_exec_run, or a way's */
     const uint8_t *made;  /* [steps] nonzero = the output is valid, skip it; NULL = run all */
+    const uint8_t *kept;  /* `made` after a run: trm_exec_options.keep_casts; NULL = none */
     double *step_end,
         step_begin;    /* step_end[i]: seconds from step_begin to the end of step i; NULL = off */
     const float *loss; /* loss of all ranks or blocks; NULL: the program's own loss */
@@ -143,6 +144,11 @@ trm_status trmi_exec_find_nonfinite(trm_exec *exec, trm_error *err);
 trmi_exec_walk trmi_exec_run;
 /* Runs all program steps and the actions between them. */
 trm_status trmi_exec_walk_program(trm_exec *exec, trm_error *err);
+/* kept_casts.c: moves the results of parameters' casts to CAST, where they stay valid, and sets
+ * exec->kept. Before memory is taken.   error  NOMEM */
+trm_status trmi_exec_keep_casts(trm_exec *exec, trm_error *err);
+/* Returns whether a step casts a parameter to a buffer of its own. */
+bool trmi_is_parameter_cast(const trm_program *program, const trmi_step *step);
 /* exec_bind.c: binds a kernel to each program step; `kernels` has room for all. On an error the
  * caller destroys those that are bound. */
 trm_status trmi_exec_bind(trm_exec *exec, trmi_kernel *kernels, trm_error *err);

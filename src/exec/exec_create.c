@@ -127,6 +127,9 @@ static trm_status compile(trm_exec *exec, const trm_graph *graph, const trm_exec
     if (exec->share != NULL) {
         TRMI_TRY(move_to_shared(exec, err));
     }
+    if (options->keep_casts && !exec->program->training) {
+        TRMI_TRY(trmi_exec_keep_casts(exec, err));
+    }
     return trmi_distribution_place(exec, options, &plan, err);
 }
 

@@ -289,14 +289,14 @@ static void unknown_names_are_answered(void **state) {
 
 /* ---- language models ---- */
 
-static int64_t gpt2_elements(const trm_gpt2_options *options, const char *const *expected) {
+static int64_t gpt2_elements(const trm_language_options *options, const char *const *expected) {
     trm_error err;
     trm_graph *g;
     int64_t elements = 0;
     CHECK_OK(trm_graph_create(&(trm_graph_options){.training = true}, &g, &err), err);
     trm_node ids = trm_input(g, "tokens", TRM_INT32, trm_shape_of(2, 16)),
              targets = trm_input(g, "targets", TRM_INT32, trm_shape_of(2, 16));
-    trm_node loss = trm_gpt2_loss(g, ids, targets, options);
+    trm_node loss = trm_language_loss(g, "gpt2", ids, targets, options);
     CHECK_OK(trm_graph_check(g, &err), err);
     assert_int_equal(trm_node_shape(g, loss).rank, 0);
     char *text = trm_graph_to_string(g);
@@ -317,7 +317,7 @@ static int64_t gpt2_elements(const trm_gpt2_options *options, const char *const 
 
 static void gpt2_is_transformers(void **state) {
     trm_error err;
-    trm_gpt2_options o = {0};
+    trm_language_options o = {0};
     static const char *const names[] = {"wte.weight [50257, 768]",
                                         "wpe.weight [1024, 768]",
                                         "h.0.ln_1.weight [768]",
@@ -336,19 +336,19 @@ static void gpt2_is_transformers(void **state) {
     } known[] = {
         {"small", 124439808}, {"medium", 354823168}, {"large", 774030080}, {"xl", 1557611200}};
     for (int i = 0; i < 4; i++) {
-        CHECK_OK(trm_gpt2_size(known[i].name, &o, &err), err);
+        CHECK_OK(trm_language_size("gpt2", known[i].name, &o, &err), err);
         assert_int_equal(gpt2_elements(&o, NULL), known[i].elements);
     }
-    CHECK_FAILS(trm_gpt2_size("huge", &o, &err), TRM_INVALID, err,
-                "no gpt2 of size 'huge'; there are small, medium, large, xl");
+    CHECK_FAILS(trm_language_size("gpt2", "huge", &o, &err), TRM_INVALID, err,
+                "no gpt2 of size 'huge'; there are small, gpt2, medium, large, xl, tiny");
     /* two key heads for four query heads, another hidden width */
-    o = (trm_gpt2_options){.layers = 1,
-                           .width = 64,
-                           .heads = 4,
-                           .kv_heads = 2,
-                           .hidden = 100,
-                           .context = 16,
-                           .vocabulary = 65};
+    o = (trm_language_options){.layers = 1,
+                               .width = 64,
+                               .heads = 4,
+                               .kv_heads = 2,
+                               .hidden = 100,
+                               .context = 16,
+                               .vocabulary = 65};
     static const char *const grouped[] = {"h.0.attn.c_attn.weight [64, 128]",
                                           "h.0.mlp.c_fc.weight [64, 100]", NULL};
     gpt2_elements(&o, grouped);
@@ -356,7 +356,7 @@ static void gpt2_is_transformers(void **state) {
 
 static void wrong_gpt2_options_are_answered(void **state) {
     static const struct {
-        trm_gpt2_options options;
+        trm_language_options options;
         const char *message;
     } cases[] = {{{.width = 770}, "a width of 770 with 12 heads and 12 key heads"},
                  {{.kv_heads = 5}, "with 12 heads and 5 key heads"},
@@ -366,14 +366,15 @@ static void wrong_gpt2_options_are_answered(void **state) {
         trm_error err;
         trm_graph *g;
         CHECK_OK(trm_graph_create(NULL, &g, &err), err);
-        trm_gpt2(g, trm_input(g, "tokens", TRM_INT32, trm_shape_of(2, 16)), &cases[i].options);
+        trm_language_build(g, "gpt2", trm_input(g, "tokens", TRM_INT32, trm_shape_of(2, 16)),
+                           &cases[i].options);
         CHECK_FAILS(trm_graph_check(g, &err), TRM_INVALID, err, cases[i].message);
         trm_graph_destroy(g);
     }
     trm_error err;
     trm_graph *g;
     CHECK_OK(trm_graph_create(NULL, &g, &err), err);
-    trm_gpt2(g, trm_input(g, "tokens", TRM_INT32, trm_shape_of(16)), NULL);
+    trm_language_build(g, "gpt2", trm_input(g, "tokens", TRM_INT32, trm_shape_of(16)), NULL);
     CHECK_FAILS(trm_graph_check(g, &err), TRM_INVALID, err,
                 "token ids [batch, context] expected, found [16]");
     trm_graph_destroy(g);

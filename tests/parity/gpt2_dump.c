@@ -14,7 +14,7 @@
 
 enum { BATCH = 4, CONTEXT = 40, VOCABULARY = 307 };
 
-static const trm_gpt2_options network = {
+static const trm_language_options network = {
     .layers = 3, .width = 96, .heads = 6, .context = 48, .vocabulary = VOCABULARY};
 
 #define TRY(call)                                                                                  \
@@ -55,7 +55,7 @@ static trm_exec *create(trm_optimizer_kind kind, const char *precision) {
     trm_shape shape = trm_shape_of(BATCH, CONTEXT);
     trm_node ids = trm_input(g, "tokens", TRM_INT32, shape),
              targets = trm_input(g, "targets", TRM_INT32, shape);
-    trm_exec_options options = {.loss = trm_gpt2_loss(g, ids, targets, &network),
+    trm_exec_options options = {.loss = trm_language_loss(g, "gpt2", ids, targets, &network),
                                 .seed = 11,
                                 .backend = getenv("PARITY_BACKEND"),
                                 .tuning_file = "",

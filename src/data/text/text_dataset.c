@@ -270,15 +270,9 @@ static trm_status add_text(opening *o, trmi_text_file *file, int64_t index, trm_
 
 /* What stands behind a document: a token of the tokenizer, else a line end. */
 static trm_status end_document(trm_tokenizer *t, packed_ids *packed, trm_error *err) {
-    static const char *const ends[] = {"<|endoftext|>", "<|end_of_text|>", "</s>"};
-    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
-        int32_t id = trm_tokenizer_find(t, ends[i]);
-        const trm_tokens token = {.ids = &id, .count = 1};
-        if (id >= 0) {
-            return pack_ids(packed, &token, err);
-        }
-    }
-    return encode_text(t, "\n", 1, packed, err);
+    int32_t id = trm_tokenizer_end(t);
+    const trm_tokens token = {.ids = &id, .count = 1};
+    return id >= 0 ? pack_ids(packed, &token, err) : encode_text(t, "\n", 1, packed, err);
 }
 
 /* Adds the part of a file of JSON lines. */

@@ -105,6 +105,16 @@ int32_t trm_tokenizer_find(const trm_tokenizer *tokenizer, const char *token) {
     return (int32_t)i;
 }
 
+int32_t trm_tokenizer_end(const trm_tokenizer *tokenizer) {
+    static const char *const ends[] = {"<|endoftext|>", "<|end_of_text|>", "</s>"};
+    int32_t id = -1;
+    TRMI_NEED_OR(-1, NULL, tokenizer);
+    for (size_t i = 0; i < sizeof ends / sizeof ends[0] && id < 0; i++) {
+        id = trm_tokenizer_find(tokenizer, ends[i]);
+    }
+    return id;
+}
+
 trm_status trmi_tokenizer_set(trm_tokenizer *t, int32_t id, const char *text, bool plain,
                               trm_error *err) {
     size_t length = strlen(text);

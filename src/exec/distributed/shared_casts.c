@@ -23,25 +23,6 @@
 
 enum { ALIGNMENT = 64 };
 
-/* Is it read as it was made? Views, and what writes in its place, go by its name, too. */
-static bool has_alias(const trm_program *p, int32_t buffer) {
-    for (int32_t i = 1; i < p->buffers_count; i++) {
-        if (p->buffers[i].alias_of == buffer) {
-            return true;
-        }
-    }
-    return false;
-}
-
-static bool is_cast_of_parameter(const trm_program *p, const trmi_step *s) {
-    if (s->kind != TRMI_STEP_OP || s->op_kind != TRMI_OP_CAST || s->outputs[0] == 0) {
-        return false;
-    }
-    const trmi_buffer *from = &p->buffers[s->inputs[0]], *to = &p->buffers[s->outputs[0]];
-    return from->arena == TRMI_ARENA_PARAM && to->arena == TRMI_ARENA_ACTIVATION &&
-           to->alias_of == 0 && !has_alias(p, s->outputs[0]);
-}
-
 /* Small pages of which a byte's page of ACTIVATION consists, and the first of them: its beginning
  * is in huge pages. */
 static int64_t page_of(int64_t at, int64_t huge, int64_t *first) {
@@ -57,7 +38,7 @@ int64_t trmi_parallel_casts_bytes(const trm_program *p) {
             pages = (int64_t)trmi_map_resident((size_t)bytes) / page, left = pages;
     bool *moves = trmi_alloc((size_t)p->buffers_count), *used = trmi_alloc((size_t)pages + 1);
     for (int32_t i = 0; moves != NULL && i < p->steps_count; i++) {
-        if (is_cast_of_parameter(p, &p->steps[i])) {
+        if (trmi_is_parameter_cast(p, &p->steps[i])) {
             moves[p->steps[i].outputs[0]] = true;
             casts += trmi_round_up(p->buffers[p->steps[i].outputs[0]].bytes, ALIGNMENT);
         }
@@ -92,7 +73,7 @@ trm_status trmi_parallel_place_casts(trm_exec *exec, trm_error *err) {
     memset(ranks->casts, TRMI_CAST_NONE, (size_t)p->steps_count);
     memset(loads, 0, (size_t)ranks->size * sizeof *loads);
     for (int32_t i = 0; i < p->steps_count; i++) {
-        if (!is_cast_of_parameter(p, &p->steps[i])) {
+        if (!trmi_is_parameter_cast(p, &p->steps[i])) {
             continue;
         }
         trmi_buffer *to = &p->buffers[p->steps[i].outputs[0]];

@@ -7,7 +7,8 @@
  *   A^T [K, M] B [K, N]     weight gradient    image A, result B
  *   A^T [K, M] B^T [N, K]   forward of C^T = B A, then turned
  *
- * Float32 products with many rows, and products that the planner has fused, use dense.h instead. A
+ * Linear layers with very few rows use narrow.h. Float32 products with many rows, and products that
+ * the planner has fused, use dense.h instead. A
  * batch of those is distributed over the threads, one product each; other batches run one product
  * after the other, each on all threads.
  *
@@ -16,6 +17,7 @@
 #include "exec/cpu/gemm/matmul.h"
 
 #include "exec/cpu/gemm/dense.h"
+#include "exec/cpu/gemm/narrow.h"
 
 #include "base/checked.h"
 #include "base/error.h"
@@ -32,8 +34,9 @@ typedef struct product {
     int64_t batch, m, n, k;
     trm_dtype type_a, type_b, type_c;
     bool batched, transpose_a, transpose_b, bias;
-    bool dense;
+    bool dense, is_narrow;
     trmi_dense_plan plan;          /* where dense */
+    trmi_narrow narrow;            /* where is_narrow */
     int64_t begin;                 /* dense: the first column of B that is used */
     int64_t scratch, turned_bytes; /* of the algorithm; of C^T */
     int threads;                   /* dense batches: that run at once, each with its scratch */
@@ -163,6 +166,22 @@ static bool is_dense(const trmi_step *step, product *p, bool blocks) {
     return true;
 }
 
+/* Returns whether narrow.h computes the product, and sets its problem: linear layers of few rows
+ * whose weights are read from memory. */
+static bool is_narrow(const trmi_step *step, product *p, int threads) {
+    enum { LEAST = 1 << 14 }; /* weights: fewer are soon packed */
+    p->narrow = (trmi_narrow){.m = p->m,
+                              .n = p->n,
+                              .k = p->k,
+                              .transposed = p->transpose_b,
+                              .half_x = p->type_a == TRM_BFLOAT16,
+                              .half_w = p->type_b == TRM_BFLOAT16,
+                              .half_y = p->type_c == TRM_BFLOAT16,
+                              .threads = threads};
+    return step->op_kind == TRMI_OP_LINEAR && !step->attrs->matmul.relu &&
+           p->m <= TRMI_NARROW_ROWS && p->n * p->k >= LEAST;
+}
+
 /* Reads a step and prepares its product: dense plan or algorithm, and the bytes of scratch. */
 static trm_status prepare(trmi_onednn *backend, const trm_program *program, const trmi_step *step,
                           product *p, trm_error *err) {
@@ -171,6 +190,11 @@ static trm_status prepare(trmi_onednn *backend, const trm_program *program, cons
                          step->name);
     }
     bool blocks = backend->blocks > 0;
+    p->is_narrow = !blocks && is_narrow(step, p, backend->threads);
+    if (p->is_narrow) {
+        p->scratch = trmi_narrow_scratch(&p->narrow);
+        return TRM_OK;
+    }
     p->dense = is_dense(step, p, blocks);
     if (p->dense) {
         trmi_dense_problem problem = p->plan.problem;
@@ -213,6 +237,18 @@ static trm_status dense_run(const trmi_kernel *k, const trmi_kernel_env *env, tr
     if (c != NULL) {
         trmi_dense_run(&p->plan, trmi_kernel_input(k, env, 0), b + p->begin, linear ? third : NULL,
                        linear ? NULL : third, c, env->arena[TRMI_ARENA_SCRATCH]);
+    }
+    return TRM_OK;
+}
+
+static trm_status narrow_run(const trmi_kernel *k, const trmi_kernel_env *env, trm_error *err) {
+    (void)err;
+    const product *p = k->state;
+    void *c = trmi_kernel_output(k, env, 0);
+    if (c != NULL) {
+        trmi_narrow_run(&p->narrow, trmi_kernel_input(k, env, 0), trmi_kernel_input(k, env, 1),
+                        p->bias ? trmi_kernel_input(k, env, 2) : NULL, c,
+                        env->arena[TRMI_ARENA_SCRATCH]);
     }
     return TRM_OK;
 }
@@ -266,7 +302,7 @@ static trm_status product_run(const trmi_kernel *k, const trmi_kernel_env *env, 
 
 static void product_destroy(trmi_kernel *k) {
     product *p = k->state;
-    if (p != NULL && !p->dense) {
+    if (p != NULL && !p->dense && !p->is_narrow) {
         p->algorithm->destroy(p->state);
     }
     trmi_free(p);
@@ -285,7 +321,10 @@ trm_status trmi_onednn_bind_matmul(trmi_backend *backend, trmi_kernel *k, trm_er
     }
     k->state = p;
     k->by_block = p->by_block;
-    k->run = !p->dense ? product_run : p->batch > 1 ? batch_run : dense_run;
+    k->run = p->is_narrow   ? narrow_run
+             : !p->dense    ? product_run
+             : p->batch > 1 ? batch_run
+                            : dense_run;
     k->destroy = product_destroy;
     if (p->scratch + p->turned_bytes > k->step->scratch_bytes) {
         int64_t needed = p->scratch + p->turned_bytes;
@@ -294,7 +333,9 @@ trm_status trmi_onednn_bind_matmul(trmi_backend *backend, trmi_kernel *k, trm_er
                          "%s: %" PRId64 " bytes of scratch planned, %" PRId64 " needed",
                          k->step->name, k->step->scratch_bytes, needed);
     }
-    ((trmi_step *)(uintptr_t)k->step)->algorithm = p->dense ? "dense" : "gemm";
+    ((trmi_step *)(uintptr_t)k->step)->algorithm = p->is_narrow ? "narrow"
+                                                   : p->dense   ? "dense"
+                                                                : "gemm";
     return TRM_OK;
 }
 
@@ -304,7 +345,7 @@ int64_t trmi_onednn_matmul_scratch(trmi_onednn *state, const trm_program *progra
     if (prepare(state, program, step, &p, NULL) != TRM_OK) {
         return 0;
     }
-    if (!p.dense) {
+    if (!p.dense && !p.is_narrow) {
         p.algorithm->destroy(p.state);
     }
     return p.scratch + p.turned_bytes;

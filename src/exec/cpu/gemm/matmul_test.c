@@ -49,7 +49,8 @@ static double at(const void *v, trm_dtype type, int64_t i) {
 typedef struct shape {
     int64_t batch, m, n, k;
     bool ta, tb, linear, bias, relu, mask;
-    int64_t width; /* of B where [begin, begin + n) of its columns are used; 0 = n */
+    bool inputs_first; /* linear: weights are [k, n] */
+    int64_t width;     /* of B where [begin, begin + n) of its columns are used; 0 = n */
     int64_t begin;
     trm_dtype type; /* 0 = float32 */
 } shape;
@@ -91,7 +92,7 @@ static void check(const shape *given) {
     trm_shape sb = trm_shape_of(s->batch, s->tb ? width : s->k, s->tb ? s->k : width);
     trm_shape sc = trm_shape_of(s->batch, s->m, s->n);
     if (s->linear) {
-        sb = trm_shape_of(s->n, s->k);
+        sb = s->inputs_first ? trm_shape_of(s->k, s->n) : trm_shape_of(s->n, s->k);
     } else if (s->batch == 1) {
         sa = trm_shape_of(sa.dim[1], sa.dim[2]);
         sb = trm_shape_of(sb.dim[1], sb.dim[2]);
@@ -111,6 +112,7 @@ static void check(const shape *given) {
     trmi_attrs attrs = {.matmul = {.transpose_a = s->ta,
                                    .transpose_b = s->tb,
                                    .relu = s->relu,
+                                   .inputs_first = s->inputs_first,
                                    .begin = s->begin,
                                    .columns = s->width > 0 ? s->n : 0}};
     trmi_step step = {.kind = TRMI_STEP_OP,
@@ -214,8 +216,24 @@ static void few(void **state) {
     }
 }
 
+/* narrow.c: one to four rows, weights of both forms, sizes that are no multiples of anything. */
+static void narrow(void **state) {
+    for (int i = 0; i < 48; i++) {
+        check(&(shape){.batch = 1,
+                       .m = between(1, 4),
+                       .n = between(128, 500),
+                       .k = between(i % 6 == 0 ? 1 : 128, 500),
+                       .tb = i & 1,
+                       .inputs_first = !(i & 1),
+                       .linear = true,
+                       .bias = i >> 1 & 1,
+                       .type = i >> 2 & 1 ? TRM_BFLOAT16 : TRM_FLOAT32});
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(matmul), cmocka_unit_test(linear),
-                                       cmocka_unit_test(dense), cmocka_unit_test(few)};
+                                       cmocka_unit_test(dense), cmocka_unit_test(few),
+                                       cmocka_unit_test(narrow)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -8,6 +8,7 @@
 #include "exec/cpu/ops/eltwise_body.h"
 #include "exec/cpu/ops/click_body.h"
 #include "exec/cpu/ops/loss_body.h"
+#include "exec/cpu/ops/narrow_body.h"
 #include "exec/cpu/ops/pool_body.h"
 #include "exec/cpu/ops/row_body.h"
 
@@ -58,6 +59,8 @@ const trmi_memory_kernels TRMI_FOR_ISA(trmi_memory_kernels) = {
     .pair_dots = pair_dots,
     .pair_dots_grad = pair_dots_grad,
     .add_scaled = add_scaled,
+    .dot_rows = dot_rows,
+    .add_rows = add_rows,
     .sum_groups = sum_groups,
     .add_to_groups = add_to_groups,
 };

@@ -135,6 +135,10 @@ typedef struct trmi_memory_kernels {
     /* One sample of at most TRMI_PAIRS_ROWS_MAX rows: x [rows, width], y [rows (rows - 1) / 2]. */
     void (*pair_dots)(const float *x, float *y, int64_t rows, int64_t width);
     void (*pair_dots_grad)(const float *dy, const float *x, float *dx, int64_t rows, int64_t width);
+    /* Weights w [rows, k]: y[r] = the inner product of row r and x [k]. */
+    void (*dot_rows)(float *y, const float *x, const void *w, int64_t rows, int64_t k, bool half);
+    /* Weights w [rows, n]: y [n] += the sum of the rows, row r times x[r]. */
+    void (*add_rows)(float *y, const float *x, const void *w, int64_t rows, int64_t n, bool half);
     void (*add_scaled)(float *into, const float *x, int64_t count, float scale);
 
     /* Rows of `columns` numbers, side by side: to[n] = from[n] + the sum over f of

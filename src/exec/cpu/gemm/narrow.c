@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Products of very few rows (narrow.h).
+ *
+ *      w [n, k]   each thread takes rows of w, the outputs are inner products
+ *      w [k, n]   k is cut into parts, which threads take; a part adds its rows of w, each times a number
+ *                 of x, to sums of its own, which are added in their order at the end
+ *
+ *      scratch:  [ x in float32 | sums of the parts | y in float32 ] */
+#include "exec/cpu/gemm/narrow.h"
+
+#include "exec/cpu/ops/memory_kernels.h"
+
+#include "base/checked.h"
+
+#include <string.h>
+
+enum { PARTS = 16, PART_ROWS = 16, STRIP = 32 /* outputs a task */, COLUMNS = 256, LINE = 16 };
+
+static int64_t parts_of(const trmi_narrow *p) {
+    return trmi_max_i64(1, trmi_min_i64(PARTS, p->k / PART_ROWS));
+}
+
+/* Places of the three regions, in floats. */
+typedef struct regions {
+    int64_t x, sums, y, end;
+} regions;
+
+static regions regions_of(const trmi_narrow *p) {
+    regions r = {0};
+    r.sums = r.x + trmi_round_up(p->m * p->k, LINE);
+    r.y = r.sums + (p->transposed ? 0 : trmi_round_up(parts_of(p) * p->m * p->n, LINE));
+    r.end = r.y + trmi_round_up(p->m * p->n, LINE);
+    return r;
+}
+
+int64_t trmi_narrow_scratch(const trmi_narrow *p) {
+    return regions_of(p).end * (int64_t)sizeof(float);
+}
+
+/* Writes outputs [begin, end) of each row from inner products. */
+static void run_outputs(const trmi_narrow *p, const float *x, const char *w, float *y,
+                        int64_t begin, int64_t end) {
+    int64_t row_bytes = p->k * (p->half_w ? 2 : 4);
+    for (int64_t i = 0; i < p->m; i++) {
+        trmi_memory_kernels_best()->dot_rows(y + i * p->n + begin, x + i * p->k,
+                                             w + begin * row_bytes, end - begin, p->k, p->half_w);
+    }
+}
+
+/* Sums rows [begin, end) of w, [end - begin, n], times numbers of x. */
+static void run_part(const trmi_narrow *p, const float *x, const char *w, float *sums,
+                     int64_t begin, int64_t end) {
+    int64_t row_bytes = p->n * (p->half_w ? 2 : 4);
+    memset(sums, 0, (size_t)(p->m * p->n) * sizeof *sums);
+    for (int64_t r = begin; r < end; r += PART_ROWS) {
+        int64_t rows = trmi_min_i64(PART_ROWS, end - r);
+        for (int64_t i = 0; i < p->m; i++) {
+            trmi_memory_kernels_best()->add_rows(sums + i * p->n, x + i * p->k + r,
+                                                 w + r * row_bytes, rows, p->n, p->half_w);
+        }
+    }
+}
+
+/* Adds the sums of the parts for `count` outputs from `at` on, in the order of the parts. */
+static void add_parts(const trmi_narrow *p, const float *sums, float *y, int64_t at,
+                      int64_t count) {
+    int64_t all = p->m * p->n;
+    memcpy(y + at, sums + at, (size_t)count * sizeof *y);
+    for (int64_t part = 1; part < parts_of(p); part++) {
+        trmi_memory_kernels_best()->fold_rows(y + at, sums + part * all + at, count, false,
+                                              TRMI_REDUCE_SUM_OF);
+    }
+}
+
+/* Adds the bias, and converts to the type of y. */
+static void finish(const trmi_narrow *p, const float *bias, float *sums, void *y) {
+    for (int64_t i = 0; bias != NULL && i < p->m; i++) {
+        trmi_memory_kernels_best()->fold_rows(sums + i * p->n, bias, p->n, false,
+                                              TRMI_REDUCE_SUM_OF);
+    }
+    if (p->half_y) {
+        trmi_memory_kernels_best()->unary[TRMI_UNARY_COPY](sums, y, p->m * p->n, false, true, 0);
+    }
+}
+
+void trmi_narrow_run(const trmi_narrow *p, const void *x, const void *w, const float *bias, void *y,
+                     void *scratch) {
+    const regions r = regions_of(p);
+    float *room = scratch, *sums = room + r.sums, *out = p->half_y ? room + r.y : y;
+    const float *in = x;
+    if (p->half_x) {
+        trmi_memory_kernels_best()->unary[TRMI_UNARY_COPY](x, room + r.x, p->m * p->k, true, false,
+                                                           0);
+        in = room + r.x;
+    }
+    int64_t strips = trmi_pieces(p->n, STRIP), parts = parts_of(p), all = p->m * p->n;
+#pragma omp parallel num_threads(p->threads)
+    {
+        if (p->transposed) {
+#pragma omp for schedule(static)
+            for (int64_t i = 0; i < strips; i++) {
+                run_outputs(p, in, w, out, i * STRIP, trmi_min_i64(p->n, (i + 1) * STRIP));
+            }
+        } else {
+#pragma omp for schedule(static)
+            for (int64_t i = 0; i < parts; i++) {
+                run_part(p, in, w, sums + i * all, trmi_cut_at(p->k, parts, i),
+                         trmi_cut_at(p->k, parts, i + 1));
+            }
+#pragma omp for schedule(static)
+            for (int64_t at = 0; at < all; at += COLUMNS) {
+                add_parts(p, sums, out, at, trmi_min_i64(COLUMNS, all - at));
+            }
+        }
+    }
+    finish(p, bias, out, y);
+}

@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* GPT-2 (Radford et al. 2019). Names, shapes and initial values of parameters are those of Hugging
+ * Face's transformers, whose linear layers in GPT-2 have weights [inputs, outputs]. */
+#include "models/language/language.h"
+
+#include <math.h>
+
+static const double DEVIATION = 0.02;
+
+static const trmi_language_size sizes[] = {
+    {"small", {.layers = 12, .width = 768, .heads = 12}},
+    {"gpt2", {.layers = 12, .width = 768, .heads = 12}},
+    {"medium", {.layers = 24, .width = 1024, .heads = 16}},
+    {"large", {.layers = 36, .width = 1280, .heads = 20}},
+    {"xl", {.layers = 48, .width = 1600, .heads = 25}},
+    {"tiny", {.layers = 4, .width = 128, .heads = 4}}, /* nanoGPT's for CPUs */
+    {NULL, {0}}};
+
+static void complete(trm_language_options *o) {
+    o->hidden = o->hidden == 0 ? 4 * o->width : o->hidden;
+}
+
+/* Adds a linear layer name.weight [inputs, outputs], name.bias. */
+static trm_node linear(trm_graph *g, const char *name, trm_node x, int64_t outputs,
+                       double deviation) {
+    trm_shape shape = trm_node_shape(g, x);
+    trm_graph_push_scope(g, "%s", name);
+    trm_node w = trm_parameter(g, "weight", trm_shape_of(shape.dim[shape.rank - 1], outputs),
+                               trm_init_normal(deviation));
+    trm_node y = trm_linear_by_inputs(
+        g, x, w, trm_parameter(g, "bias", trm_shape_of(outputs), TRM_INIT_ZERO));
+    trm_graph_pop_scope(g);
+    return y;
+}
+
+/* Adds a layer norm name.weight, name.bias. */
+static trm_node norm(trm_graph *g, const char *name, trm_node x, const trm_language_options *o) {
+    trm_shape width = trm_shape_of(o->width);
+    trm_graph_push_scope(g, "%s", name);
+    trm_node y = trm_layer_norm(g, x, trm_parameter(g, "weight", width, TRM_INIT_ONE),
+                                trm_parameter(g, "bias", width, TRM_INIT_ZERO), o->epsilon);
+    trm_graph_pop_scope(g);
+    return y;
+}
+
+/* x + attention(norm(x)), then x + layers(norm(x)). What is added to x begins smaller the more layers
+ * there are. */
+static trm_node block(trm_graph *g, trm_node x, const trm_language_options *o,
+                      const trmi_language_cache *cache, int64_t layer) {
+    double last = DEVIATION / sqrt(2 * (double)o->layers);
+    int64_t width = o->width / o->heads;
+    trm_node y = norm(g, "ln_1", x, o);
+    trm_graph_push_scope(g, "attn");
+    y = linear(g, "c_attn", y, (o->heads + 2 * o->kv_heads) * width, DEVIATION);
+    y = trmi_language_attend(g, &y, 1, o, cache, layer);
+    y = linear(g, "c_proj", y, o->width, last);
+    trm_graph_pop_scope(g);
+    x = trm_add(g, x, trmi_language_dropout(g, y, o));
+    y = norm(g, "ln_2", x, o);
+    trm_graph_push_scope(g, "mlp");
+    y = trm_gelu(g, linear(g, "c_fc", y, o->hidden, DEVIATION), TRM_GELU_TANH);
+    y = linear(g, "c_proj", y, o->width, last);
+    trm_graph_pop_scope(g);
+    return trm_add(g, x, trmi_language_dropout(g, y, o));
+}
+
+static trm_node states(trm_graph *g, trm_node ids, const trm_language_options *o,
+                       const trmi_language_cache *cache, trm_node *output) {
+    trm_init init = trm_init_normal(DEVIATION);
+    int64_t tokens = trm_node_shape(g, ids).dim[1];
+    *output = trm_exclude_from_decay(
+        g, trm_parameter(g, "wte.weight", trm_shape_of(o->vocabulary, o->width), init));
+    trm_node places = trm_exclude_from_decay(
+        g, trm_parameter(g, "wpe.weight", trm_shape_of(o->context, o->width), init));
+    if (cache != NULL) {
+        places = trm_embedding(g, places, cache->positions);
+    } else if (tokens < o->context) {
+        places = trm_slice(g, places, (const int64_t[]){0, 0}, (const int64_t[]){tokens, o->width});
+    }
+    trm_node x = trm_add(g, trm_embedding(g, *output, ids), places);
+    x = trmi_language_dropout(g, x, o);
+    for (int64_t i = 0; i < o->layers; i++) {
+        trm_graph_push_scope(g, "h.%lld", (long long)i);
+        x = block(g, x, o, cache, i);
+        trm_graph_pop_scope(g);
+    }
+    return norm(g, "ln_f", x, o);
+}
+
+const trmi_language trmi_language_gpt2 = {"gpt2", sizes, complete, states};

@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The language models by name, and their options (language.h). */
+#include "models/language/language.h"
+
+#include "graph/arguments.h"
+#include "graph/graph_ir.h"
+
+#include "base/error.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const trmi_language *const models[] = {&trmi_language_gpt2, &trmi_language_llama};
+enum { MODELS = sizeof models / sizeof models[0] };
+
+const char *trm_language_name(int32_t index) {
+    return index >= 0 && index < MODELS ? models[index]->name : NULL;
+}
+
+/* Finds the model of this name.
+ *   error  INVALID, with the names */
+static trm_status find_model(const char *name, const trmi_language **out, trm_error *err) {
+    char known[160] = "";
+    for (int i = 0; i < MODELS; i++) {
+        if (strcmp(name, models[i]->name) == 0) {
+            *out = models[i];
+            return TRM_OK;
+        }
+        size_t used = strlen(known);
+        snprintf(known + used, sizeof known - used, "%s%s", i > 0 ? ", " : "", models[i]->name);
+    }
+    return TRMI_FAIL(err, TRM_INVALID, "no language model '%.40s'; there are %s", name, known);
+}
+
+trm_status trm_language_size(const char *model, const char *size, trm_language_options *options,
+                             trm_error *err) {
+    TRMI_NEED(err, model, size, options);
+    const trmi_language *m = NULL;
+    char known[160] = "";
+    TRMI_TRY(find_model(model, &m, err));
+    for (const trmi_language_size *s = m->sizes; s->name != NULL; s++) {
+        if (strcmp(size, s->name) == 0) {
+            *options = s->values;
+            return TRM_OK;
+        }
+        size_t used = strlen(known);
+        snprintf(known + used, sizeof known - used, "%s%s", used > 0 ? ", " : "", s->name);
+    }
+    return TRMI_FAIL(err, TRM_INVALID, "no %s of size '%.40s'; there are %s", model, size, known);
+}
+
+/* ---- options --------------------------------------------------------------------------------- */
+
+static trm_language_options complete(const trmi_language *model,
+                                     const trm_language_options *given) {
+    trm_language_options o = given != NULL ? *given : (trm_language_options){0};
+    o.layers = o.layers == 0 ? 12 : o.layers;
+    o.width = o.width == 0 ? 768 : o.width;
+    o.heads = o.heads == 0 ? 12 : o.heads;
+    o.kv_heads = o.kv_heads == 0 ? o.heads : o.kv_heads;
+    o.context = o.context == 0 ? 1024 : o.context;
+    o.vocabulary = o.vocabulary == 0 ? 50257 : o.vocabulary;
+    o.epsilon = o.epsilon == 0 ? 1e-5 : o.epsilon;
+    model->complete(&o);
+    return o;
+}
+
+trm_status trm_language_complete(const char *model, trm_language_options *options, trm_error *err) {
+    TRMI_NEED(err, model, options);
+    const trmi_language *m = NULL;
+    TRMI_TRY(find_model(model, &m, err));
+    *options = complete(m, options);
+    return TRM_OK;
+}
+
+/* Checks that a model can have these complete options, for ids of this shape.
+ *   error  INVALID */
+static trm_status check(const char *name, const trm_language_options *o, const trm_shape *ids,
+                        trm_error *err) {
+    if (ids->rank != 2) {
+        char text[96];
+        return TRMI_FAIL(err, TRM_INVALID, "%s: token ids [batch, context] expected, found %s",
+                         name, trm_shape_format(ids, text, sizeof text));
+    }
+    if (o->layers < 1 || o->width < 1 || o->heads < 1 || o->kv_heads < 1 || o->hidden < 1 ||
+        o->context < 1 || o->vocabulary < 1) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "%s: layers, widths, heads, context and vocabulary of at least 1 expected",
+                         name);
+    }
+    if (o->width % o->heads != 0 || o->heads % o->kv_heads != 0) {
+        return TRMI_FAIL(
+            err, TRM_INVALID,
+            "%s: a width of %lld with %lld heads and %lld key heads: the width must be a "
+            "multiple of the heads, and these of the key heads",
+            name, (long long)o->width, (long long)o->heads, (long long)o->kv_heads);
+    }
+    if (o->rotary_theta != 0 && o->width / o->heads % 2 != 0) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "%s: heads of %lld values: rotary positions need an even number", name,
+                         (long long)(o->width / o->heads));
+    }
+    if (ids->dim[1] > o->context) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "%s: %lld tokens of a sample, a context of at most %lld expected", name,
+                         (long long)ids->dim[1], (long long)o->context);
+    }
+    return TRM_OK;
+}
+
+/* ---- networks -------------------------------------------------------------------------------- */
+
+/* Adds the model up to the last norm; *out becomes its complete options, *output the weights of the
+ * output layer. */
+static trm_node add_states(trm_graph *graph, const char *name, trm_node ids,
+                           const trm_language_options *options, const trmi_language_cache *cache,
+                           trm_language_options *out, trm_node *output) {
+    const trmi_language *model = NULL;
+    trm_shape shape = trm_node_shape(graph, ids);
+    trm_error err;
+    *output = TRM_NO_NODE;
+    *out = (trm_language_options){0};
+    if (trm_graph_check(graph, NULL) != TRM_OK) {
+        return TRM_NO_NODE;
+    }
+    trm_status status = find_model(name, &model, &err);
+    if (status == TRM_OK) {
+        *out = complete(model, options);
+        status = check(name, out, &shape, &err);
+    }
+    if (status != TRM_OK) {
+        trmi_graph_fail(graph, &err);
+        return TRM_NO_NODE;
+    }
+    return model->states(graph, ids, out, cache, output);
+}
+
+trm_node trm_language_build(trm_graph *graph, const char *model, trm_node ids,
+                            const trm_language_options *options) {
+    TRMI_NEED_IN(graph, TRM_NO_NODE, model);
+    trm_language_options o;
+    trm_node output, x = add_states(graph, model, ids, options, NULL, &o, &output);
+    return trm_linear(graph, x, output, TRM_NO_NODE);
+}
+
+trm_node trm_language_loss(trm_graph *graph, const char *model, trm_node ids, trm_node targets,
+                           const trm_language_options *options) {
+    TRMI_NEED_IN(graph, TRM_NO_NODE, model);
+    trm_language_options o;
+    trm_node output, x = add_states(graph, model, ids, options, NULL, &o, &output);
+    return trm_linear_cross_entropy(
+        graph, x, output, targets,
+        &(trm_xent_options){.use_ignore_index = true, .ignore_index = -100});
+}
+
+trm_node trmi_language_next(trm_graph *graph, const char *model, trm_node ids,
+                            const trm_language_options *options, const trmi_language_cache *cache) {
+    trm_language_options o;
+    trm_node output, x = add_states(graph, model, ids, options, cache, &o, &output);
+    x = trm_embedding(graph, trm_reshape(graph, x, trm_shape_of(-1, o.width)), cache->last);
+    return trm_linear(graph, x, output, TRM_NO_NODE);
+}

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* train/generate/cache_attend_body.h: a trmi_cache_attend; included once for each instruction set
+ * with CACHE_ATTEND = its name. */
+#include "base/simd/vec.h"
+#include "train/generate/cache_attend.h"
+
+static float dot(const float *a, const float *b, int64_t count) {
+    vf sum = vf_zero();
+    VF_LOOP(count, sum = vf_fma(vf_load(a + i), vf_load(b + i), sum),
+            sum = vf_fma(vf_load_n(a + i, n), vf_load_n(b + i, n), sum));
+    return vf_sum(sum);
+}
+
+/* Returns the sum of exp(scores - most), which replace the scores. */
+static float exponentials(float *scores, int64_t count, float most) {
+    vf sum = vf_zero();
+    VF_LOOP(
+        count,
+        {
+            vf p = vf_exp(vf_sub(vf_load(scores + i), vf_set(most)));
+            vf_store(scores + i, p);
+            sum = vf_add(sum, p);
+        },
+        for (int64_t j = i; j < i + n; j++) {
+            vf p = vf_exp(vf_set(scores[j] - most));
+            vf_store_n(scores + j, 1, p);
+            sum = vf_add(sum, vf_load_n(scores + j, 1));
+        });
+    return vf_sum(sum);
+}
+
+/* y += factor * x. */
+static void add_scaled(float *y, const float *x, int64_t count, float factor) {
+    vf f = vf_set(factor);
+    VF_LOOP(count, vf_store(y + i, vf_fma(f, vf_load(x + i), vf_load(y + i))),
+            vf_store_n(y + i, n, vf_fma(f, vf_load_n(x + i, n), vf_load_n(y + i, n))));
+}
+
+void CACHE_ATTEND(const float *q, const float *keys, const float *values, int64_t count,
+                  int64_t width, float scale, float *scores, float *y) {
+    float most = -INFINITY;
+    for (int64_t i = 0; i < count; i++) {
+        scores[i] = scale * dot(q, keys + i * width, width);
+        most = scores[i] > most ? scores[i] : most;
+    }
+    float sum = exponentials(scores, count, most);
+    memset(y, 0, (size_t)width * sizeof *y);
+    for (int64_t i = 0; i < count; i++) {
+        add_scaled(y, values + i * width, width, scores[i] / sum);
+    }
+}

@@ -1,0 +1,74 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# trireme generate from checkpoints of gpt2 and llama: the tokenizer beside the checkpoint, prompts, choices, wrong use.
+. "$(dirname "$0")/common.sh"
+export OMP_NUM_THREADS=1
+
+for i in $(seq 400); do echo "the rank sends one row"; echo "a server keeps the é row"; done > text.txt
+train() { # MODEL OUTPUT ARGS
+    local model=$1 output=$2
+    shift 2
+    "$trireme" train "$model" --data text.txt --dataset text --context 32 --layers 2 --width 32 --heads 4 --batch-size 8 \
+        --learning-rate 0.01 --eval-every-epochs 0 --quiet --output "$output" "$@" > log.txt 2>&1 || { fail "train $*"; cat log.txt; }
+}
+field() { python3 -c 'import json, sys; print(json.loads(open(sys.argv[1]).read())[sys.argv[2]])' out.json "$1"; }
+train gpt2 characters --tokens characters --steps 150
+train llama bytes --tokens bytes --kv-heads 2 --untied --rotary-theta 500 --steps 120
+"$trireme" tokenizer train text.txt --vocabulary 300 --special-tokens '<|endoftext|>' --output tokenizer --quiet > /dev/null
+train gpt2 pieces --tokenizer tokenizer --steps 60
+for folder in characters bytes pieces; do
+    [ -f $folder/tokenizer/tokenizer.json ] || fail "$folder has no tokenizer"
+done
+
+# What was learned comes back, from a folder of checkpoints and from one of them; the prompt comes first.
+"$trireme" generate gpt2 --checkpoint characters --prompt "the rank" --tokens 14 > out.txt 2> log.txt || { fail "generate gpt2"; cat log.txt; }
+[ "$(cat out.txt)" = "the rank sends one row" ] || fail "gpt2 continues with '$(cat out.txt)'"
+grep -q "14 tokens, .* tokens/s" log.txt || fail "the rate of generate: $(cat log.txt)"
+"$trireme" generate llama --checkpoint bytes/ckpt-120 --prompt "a server ke" --tokens 13 --json > out.json || fail "generate llama"
+python3 - << 'END' || fail "llama's JSON: $(cat out.json)"
+import json
+event = json.loads(open("out.json").read())
+assert event["text"] == "eps the é row"[:len(event["text"])] and len(event["token_ids"]) == 13, event
+assert bytes(event["token_ids"]).decode() == event["text"] and event["prompt_tokens"] == 11 and event["tokens_per_second"] > 0, event
+END
+# Longer than the context of 32; the same seed draws the same text, another one another text.
+"$trireme" generate gpt2 --checkpoint characters --prompt "the" --tokens 90 --temperature 3 --seed 5 --json > out.json || fail "generate 90"
+first=$(field text)
+[ ${#first} = 90 ] || fail "90 characters expected: '$first'"
+"$trireme" generate gpt2 --checkpoint characters --prompt "the" --tokens 90 --temperature 3 --top-k 40 --seed 5 --json > out.json
+[ "$(field text)" = "$first" ] || fail "--top-k of all tokens changes the text"
+"$trireme" generate gpt2 --checkpoint characters --prompt "the" --tokens 90 --temperature 3 --seed 6 --json > out.json
+[ "$(field text)" != "$first" ] || fail "the seed changes nothing"
+"$trireme" generate gpt2 --checkpoint characters --prompt "the" --tokens 30 --temperature 5 --top-p 0.000001 --json > out.json
+sampled=$(field text)
+"$trireme" generate gpt2 --checkpoint characters --prompt "the" --tokens 30 --json > out.json
+[ "$(field text)" = "$sampled" ] || fail "--top-p of almost nothing is not the most probable token"
+# A prompt of a file, and none: the token between documents.
+printf 'the rank' > prompt.txt
+"$trireme" generate gpt2 --checkpoint characters --prompt-file prompt.txt --tokens 14 > out.txt 2> log.txt
+[ "$(cat out.txt)" = "the rank sends one row" ] || fail "--prompt-file: '$(cat out.txt)'"
+"$trireme" generate gpt2 --checkpoint pieces --tokens 5 --precision mixed --json > out.json || fail "no prompt"
+[ "$(field prompt_tokens)" = 1 ] || fail "no prompt has one token"
+# eval finds the tokenizer, too: another text's characters would have other ids
+echo "sends" > other.txt && for i in $(seq 40); do cat other.txt; done > many.txt
+"$trireme" eval gpt2 --checkpoint characters --data many.txt --dataset text --usage all --json > out.json || fail "eval with the checkpoint's characters"
+python3 -c 'import json; assert json.loads(open("out.json").read())["loss"] < 8' || fail "eval of another text"
+
+expect 0 "nothing was generated" generate gpt2 --checkpoint characters --dry-run
+expect 2 "generate is for language models, not for lenet" generate lenet --checkpoint characters
+expect 2 "generate needs --checkpoint" generate gpt2
+expect 2 "is of gpt2, not of llama" generate llama --checkpoint characters
+expect 3 "no checkpoint there" generate gpt2 --checkpoint nowhere
+expect 2 "exclude each other" generate gpt2 --checkpoint characters --prompt a --prompt-file prompt.txt
+expect 2 "character" generate gpt2 --checkpoint characters --prompt "Ω"
+expect 2 "there are small, gpt2, medium" train gpt2 --data text.txt --dataset text --tokens bytes --size huge
+mv characters/tokenizer away
+expect 2 "has no tokenizer beside it; --tokenizer DIR expected" generate gpt2 --checkpoint characters
+expect 0 "the rank sends" generate gpt2 --checkpoint characters --tokenizer away --prompt "the rank" --tokens 8
+"$trireme" bench generate gpt2 --layers 2 --width 64 --heads 2 --repeats 5 --json > out.json || fail "bench generate"
+python3 -c '
+import json
+event = json.loads(open("out.json").read())
+assert event["weight_bytes"] == 4 * (2 * 12 * 64 * 64 + 50257 * 64) and event["bound_fraction"] > 0 and event["tokens_per_second"] > 0, event' || fail "bench generate: $(cat out.json)"
+expect 0 "nothing was measured" bench generate llama --layers 1 --width 32 --heads 2 --dry-run
+exit $failed
