@@ -208,10 +208,47 @@ static void gradients_of_16_bits_are_rounded_alike(void **state) {
     assert_memory_equal(rows, expected, sizeof rows);
 }
 
+/* The restarted job saves before it makes a step, as one that is stopped at once or has made its
+ * steps already: the read returns the rows of the step before, and later steps are the same. */
+static void a_restarted_job_saves_before_its_first_step(void **state) {
+    static float rows[KEYS * WIDTH], before[KEYS * WIDTH], expected[KEYS * WIDTH];
+    for (int workers = 1; workers <= WORKERS_MAX; workers++) {
+        run(2, workers, TRM_FLOAT32, 0, 0, 0, expected);
+        for (int kills = 1; kills <= 2; kills++) {
+            job j = {
+                .servers = 2, .workers = workers, .wire = TRM_FLOAT32, .folder = in_folder("job")};
+            trm_ps_checkpoint_result result;
+            trm_error err;
+            start(&j);
+            join_all(&j);
+            train(&j, 2);
+            read_rows(&j, before);
+            train(&j, 3);
+            kill_all(&j, 1u << SHARDS); /* server 0 has step 3, a shard of server 1 has not */
+            start(&j);
+            join_all(&j);
+            CHECK_OK(trm_ps_checkpoint(j.worker[0].client, true, &result, &err), err);
+            read_rows(&j, rows);
+            assert_memory_equal(rows, before, sizeof rows);
+            if (kills == 2) { /* the snapshot that was taken in between is whole */
+                kill_all(&j, 0);
+                start(&j);
+                join_all(&j);
+            }
+            train(&j, STEPS);
+            read_rows(&j, rows);
+            assert_memory_equal(rows, expected, sizeof rows);
+            kill_all(&j, 0);
+            CHECK_OK(trmi_os_remove_tree(NULL, j.folder, &err), err);
+        }
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_step_on_each_set_of_shards),
         cmocka_unit_test(gradients_of_16_bits_are_rounded_alike),
+        cmocka_unit_test(a_restarted_job_saves_before_its_first_step),
     };
     return cmocka_run_group_tests_name("ps the last step of the logs", tests, make_folder,
                                        remove_folder);

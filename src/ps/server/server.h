@@ -358,6 +358,10 @@ void trmi_last_step_left(trm_ps_server *server, uint32_t worker, uint32_t incarn
 void trmi_last_step_advance(trm_ps_server *server);
 /* Returns whether the undecided step permits forming the next group from new pushes. */
 bool trmi_last_step_allows_group(const trm_ps_server *server);
+/* Returns whether a read outside of training may take the rows of the step before: the reader is a
+ * new life of a member and no member keeps, so the step is made again or never. A job that is resumed
+ * at or after its last step saves and ends without another step. */
+bool trmi_last_step_allows_read(const trm_ps_server *server, const trmi_request *request);
 
 /* --- how far tables run behind (server_lag.c): with the front mutex held ---------------------- */
 /* Allocates the counters of all tables.

@@ -67,7 +67,8 @@ static bool may_pull(const trm_ps_server *server, const trmi_request *r) {
         return false;
     }
     if ((r->header.flags & 1) != 0) { /* a read outside of training takes the rows as they are */
-        return server->last.step == 0 || r->header.worker == TRMI_PS_WORKERS_MAX - 1;
+        return server->last.step == 0 || r->header.worker == TRMI_PS_WORKERS_MAX - 1 ||
+               trmi_last_step_allows_read(server, r);
     }
     switch (server->options.mode) {
     case TRM_PS_ASYNC: return true;

@@ -199,6 +199,11 @@ bool trmi_last_step_allows_group(const trm_ps_server *server) {
     return server->last.step == 0 || !any_keeps(server);
 }
 
+bool trmi_last_step_allows_read(const trm_ps_server *server, const trmi_request *r) {
+    const trmi_last_member *m = find_member(server, r->header.worker);
+    return m != NULL && r->header.incarnation > m->id.incarnation && !any_keeps(server);
+}
+
 /* Applies the held step on one shard. */
 static void run_apply(trmi_shard_thread *runner, trmi_request *r) {
     trm_error err;
