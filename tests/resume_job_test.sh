@@ -81,8 +81,20 @@ refuses_other_labels() { # FOLDER ARGS...
         expect 2 "${change#*|}" train lenet $images --data cifar --output run1 --steps 6 --resume ${change%|*}
     done
     expect 0 "learning_rate 0.01 -> 0.02" train lenet ${images% --quiet} --data cifar --output run1 --steps 6 --resume --learning-rate 0.02
+    step=7
+    for change in "--label-smoothing 0.1|label_smoothing 0 -> 0.1" "--clip-norm 1|clip_norm 0 -> 1" "--loss-scale dynamic|loss_scale off -> dynamic" \
+        "--deterministic strict|strict_block 0 -> -1"; do
+        rm -rf run1-changed && cp -r run1 run1-changed
+        expect 0 "${change#*|}" train lenet ${images% --quiet} --data cifar --output run1-changed --steps $step --resume ${change%|*}
+    done
     expect 0 "backend onednn -> ref" train lenet ${images% --quiet} --data cifar --output run1 --steps 7 --resume --backend ref --accept-changes
     timeout 60 "$trireme" train resnet18 $images --data cifar --output stem --steps 1 > out.txt 2>&1 || fail "resnet18: $(cat out.txt)"
+    timeout 60 "$trireme" train resnet18 $images --stem cifar --data cifar -n 2 --output ranks --steps 1 > out.txt 2>&1 || fail "resnet18: $(cat out.txt)"
+    for change in "--sync-batch-norm off|batch_norm over all ranks' samples -> over each rank's own samples" "--reduce sum|reduce mean -> sum" \
+        "--wire bf16|wire float32 -> bfloat16"; do
+        rm -rf ranks-changed && cp -r ranks ranks-changed
+        expect 0 "${change#*|}" train resnet18 ${images% --quiet} --stem cifar --data cifar -n 2 --output ranks-changed --steps 2 --resume ${change%|*}
+    done
     expect 2 "network differs" train resnet18 $images --data cifar --output stem --steps 2 --resume --stem cifar
 }
 exit $failed

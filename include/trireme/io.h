@@ -147,7 +147,7 @@ typedef struct trm_checkpoint_options {
     int32_t keep;             /* newest checkpoints that stay; 0 = 5, negative = all */
     double keep_every_hours;  /* beside them one in so many hours stays for ever; 0 = none */
     bool background;          /* a save copies to memory and returns; a thread writes */
-    double lock_wait_seconds; /* limit of waiting for another writer to leave; 0 = no wait */
+    double lock_wait_seconds; /* limit of waiting for another writer to leave; at least 2 s */
     /* called when a checkpoint is on the disk; with `background`, from the writing thread. NULL =
      * none */
     void (*on_saved)(void *context, const char *path, int64_t global_step);

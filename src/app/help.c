@@ -248,7 +248,9 @@ static const topic TOPICS[] = {
                "    --epochs and --steps count from the very beginning, not from the resume.\n"
                "    Other data, another network, precision, back-end or optimiser make another "
                "job, which is refused unless --accept-changes is\n"
-               "    given; another learning rate, schedule or number of epochs is a warning.\n"},
+               "    given; another learning rate, schedule, loss scale, clipping, number of epochs "
+               "or way in which "
+               "ranks share a step is a warning.\n"},
     {"roles",
      "Jobs with parameter servers: roles\n"
      "    trireme train MODEL ... -n 2 --ps 1 [--evaluator]    starts all roles on this machine "

@@ -53,7 +53,7 @@ struct trmi_acceptor {
     half halves[TRMI_HALF_OPEN_MAX];
     double logged;
     int64_t unlogged; /* connections refused since the last log line */
-    char refused[160];
+    char refused[TRMI_NET_NAME_BYTES + 96];
     _Atomic bool stopped;
 };
 
@@ -67,7 +67,7 @@ static bool watch(const trmi_acceptor *a, int fd, uint64_t about) {
 /* Closes a connection and logs the reason, at most once a second. */
 static void refuse(trmi_acceptor *a, half *h, const char *why) {
     double now = trmi_os_now();
-    snprintf(a->refused, sizeof a->refused, "%.64s: %.80s", h->peer, why);
+    snprintf(a->refused, sizeof a->refused, "%s: %s", h->peer, why);
     if (now - a->logged >= 1) {
         char more[64] = "";
         if (a->unlogged > 0) {

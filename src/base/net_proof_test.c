@@ -162,7 +162,9 @@ static void a_wrong_proof_is_refused(void **state) {
 
 static const char *refuse_all(void *context, bool is_local) {
     (void)context;
-    return is_local ? "not today" : "another host";
+    return is_local ? "this gate is closed today, and its reason is as long as the longest that "
+                      "the rooms give"
+                    : "another host";
 }
 
 static void a_room_may_refuse_before_the_proof(void **state) {
@@ -172,7 +174,8 @@ static void a_room_may_refuse_before_the_proof(void **state) {
     open_gate(&g, refuse_all);
     int fd = connect_to(&g);
     assert_int_equal(trmi_acceptor_next(g.acceptor, 0.2, &session, NULL), TRM_TIMEOUT);
-    assert_non_null(strstr(trmi_acceptor_refused(g.acceptor), "not today"));
+    assert_non_null(strstr(trmi_acceptor_refused(g.acceptor), "closed today"));
+    assert_non_null(strstr(trmi_acceptor_refused(g.acceptor), "the rooms give")); /* to its end */
     close(fd);
     trmi_acceptor_destroy(g.acceptor);
 }

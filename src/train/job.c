@@ -66,9 +66,44 @@ static const char *decay_name(trm_decay decay) {
     return (unsigned)decay < 5 ? names[decay] : "unknown";
 }
 
+/* Returns the label smoothing of the first loss in the graph; 0 if there is none. */
+static double label_smoothing(const trm_graph *graph) {
+    for (int64_t i = 0; i < graph->ops_count; i++) {
+        const trmi_op *op = &graph->ops[i];
+        if (op->kind == TRMI_OP_SOFTMAX_XENT || op->kind == TRMI_OP_LINEAR_XENT) {
+            return op->attrs.xent.label_smoothing;
+        }
+    }
+    return 0;
+}
+
 static void add_number(trmi_text *text, const char *name, double value) {
     trmi_text_printf(text, ",\"%s\":", name);
     trmi_text_json_number(text, value);
+}
+
+/* Adds what changes the gradients of equal batches: loss, scaling, clipping, how ranks share. */
+static void add_gradients(trmi_text *text, const trm_model *model) {
+    const trm_model_options *o = &model->options;
+    const trm_parallel_options *ranks = &o->parallel;
+    const bool adam = o->optimizer.kind == TRM_ADAM;
+    char samples[64];
+    add_number(text, "label_smoothing", label_smoothing(model->train.graph));
+    add_number(text, "clip_norm", o->optimizer.clip_norm);
+    add_number(text, "beta1", adam && o->optimizer.beta1 == 0 ? 0.9 : o->optimizer.beta1);
+    add_number(text, "beta2", adam && o->optimizer.beta2 == 0 ? 0.999 : o->optimizer.beta2);
+    trmi_text_printf(text, ",\"loss_scale\":\"%s\"",
+                     !o->loss_scale.on       ? "off"
+                     : o->loss_scale.dynamic ? "dynamic"
+                                             : "fixed");
+    add_number(text, "strict_block", ranks->block);
+    if (trmi_model_size(model) > 1) {
+        trmi_text_printf(text, ",\"reduce\":\"%s\",\"wire\":\"%s\"", ranks->sum ? "sum" : "mean",
+                         trm_dtype_name(ranks->wire == 0 ? TRM_FLOAT32 : ranks->wire));
+    }
+    if (trmi_model_norm_samples(model, samples, sizeof samples)) {
+        trmi_text_printf(text, ",\"batch_norm\":\"over %s samples\"", samples);
+    }
 }
 
 /* Contract in job.h. Fixed keys first, then settings that may change. */
@@ -94,6 +129,7 @@ trm_status trmi_job_describe(const trm_model *model, const trm_dataset *data, tr
     add_number(text, "schedule_steps", (double)rate->total_steps);
     add_number(text, "momentum", o->optimizer.momentum);
     add_number(text, "weight_decay", o->optimizer.weight_decay);
+    add_gradients(text, model);
     add_number(text, "epochs", (double)model->wanted_epochs);
     add_number(text, "steps", (double)model->wanted_steps);
     trmi_text_printf(text, "}");
@@ -127,8 +163,8 @@ static trm_status differ(const trm_model *model, const char *key, const char *wa
     if (is_fixed(key) && !model->options.accept_changes) {
         return TRMI_FAIL(
             err, TRM_INVALID,
-            "%s: of another job, %s differs (found %s, expected %s): give what the job "
-            "was begun with, or accept_changes (--accept-changes) if this is meant",
+            "%s: of another job, %s differs (found %s, expected %s): give the job's own, "
+            "or accept_changes (--accept-changes)",
             where, key, was, is);
     }
     trmi_text_printf(changes, "%s%s %s -> %s", changes->length > 0 ? ", " : "", key, was, is);

@@ -116,6 +116,9 @@ trm_status trmi_model_share_data(const trm_model *model, trm_dataset *data, bool
 int32_t trmi_model_rank(const trm_model *model);
 /* Returns the number of the model's ranks, 1 without a communicator. */
 int32_t trmi_model_size(const trm_model *model);
+/* Writes whose samples batch norm takes its statistics from ("all ranks'"). Returns whether it
+ * matters: false for one rank, or without batch norm. */
+bool trmi_model_norm_samples(const trm_model *model, char *text, size_t size);
 /* Returns how many parts a global batch is read in: one for each rank, or 1 where every rank reads
  * the whole batch. */
 int32_t trmi_model_shares(const trm_model *model);

@@ -111,19 +111,28 @@ static bool has_batch_norm(const trm_graph *graph) {
     return found;
 }
 
+/* Contract in model.h. */
+bool trmi_model_norm_samples(const trm_model *model, char *text, size_t size) {
+    int32_t norm = model->options.parallel.sync_batch_norm;
+    if (trmi_model_size(model) < 2 || !has_batch_norm(model->train.graph)) {
+        return false;
+    }
+    if (norm > 0) {
+        snprintf(text, size, "%d neighbouring ranks'", norm);
+    } else {
+        snprintf(text, size, "%s", norm == TRM_NORM_LOCAL ? "each rank's own" : "all ranks'");
+    }
+    return true;
+}
+
 void trmi_model_log_ranks(const trm_model *model) {
-    int32_t size = trmi_model_size(model), norm = model->options.parallel.sync_batch_norm;
+    int32_t size = trmi_model_size(model);
     if (size < 2 || model->options.evaluation_only) {
         return;
     }
-    char over[96] = "";
-    if (has_batch_norm(model->train.graph)) {
-        char group[48];
-        snprintf(group, sizeof group, "%d neighbouring ranks'", norm);
-        snprintf(over, sizeof over, "; batch norm is over %s samples",
-                 norm == TRM_NORM_LOCAL ? "each rank's own"
-                 : norm > 0             ? group
-                                        : "all ranks'");
+    char norm[48], over[96] = "";
+    if (trmi_model_norm_samples(model, norm, sizeof norm)) {
+        snprintf(over, sizeof over, "; batch norm is over %s samples", norm);
     }
     /* a rank that reads the whole batch has a part of it */
     long long each = (long long)model->train.batch / (trmi_model_shares(model) == 1 ? size : 1);

@@ -27,22 +27,24 @@ static int by_rank(const void *a, const void *b) {
 /* Sorts the rows by rank and checks that ranks are 0 to n-1, each once. */
 static trm_status check_ranks(trm_rank_table *table, trm_error *err) {
     char here[64], there[64];
+    int32_t missing = -1; /* the first one */
     qsort(table->rows, (size_t)table->size, sizeof *table->rows, by_rank);
     for (int32_t r = 0; r < table->size; r++) {
         const trmi_table_row *row = &table->rows[r];
         /* After sorting, equal ranks are neighbours. Without equal ranks, a gap means that the last
-         * rank is too large. */
+         * rank is too large, perhaps long after the gap. */
         trmi_table_place(table, row, here, sizeof here);
         if (r > 0 && row[-1].rank == row->rank) {
             return TRMI_FAIL(err, TRM_INVALID, "%s: %s.rank_id: %d is taken by %s; each rank once",
                              table->name, here, row->rank,
                              trmi_table_place(table, row - 1, there, sizeof there));
         }
+        missing = missing < 0 && row->rank != r ? r : missing;
         if (row->rank >= table->size) {
             return TRMI_FAIL(err, TRM_INVALID,
                              "%s: %s.rank_id: 0 to %d expected for %d devices, found %d; rank %d "
                              "is missing",
-                             table->name, here, table->size - 1, table->size, row->rank, r);
+                             table->name, here, table->size - 1, table->size, row->rank, missing);
         }
     }
     return TRM_OK;

@@ -199,6 +199,7 @@ static const bad_case bad_cases[] = {
      "\"device\":[{\"device_id\":\"0\",\"device_ip\":\"10.1.0.3\",\"rank_id\":\"2\"},"
      "{\"device_id\":\"3\",\"device_ip\":\"10.1.0.4\",\"rank_id\":\"3\"}]",
      "\"device\":[]", "server_list[1].device is empty"},
+    {v1, "\"rank_id\":\"1\"", "\"rank_id\":\"9\"", "found 9; rank 1 is missing"},
     {v1, "\"device\":[", "\"devices\":[", "server_list[0].device is missing"},
     {v1, "\"device_id\":\"3\"", "\"device_id\":\"3\",\"device_port\":\"70000\"",
      "device_port: 1 to 65535 expected"},

@@ -303,6 +303,9 @@ trm_status trmi_net_create(const trmi_group *group, trmi_transport *transport, v
     trmi_net *net = trmi_alloc(sizeof *net);
     if (net == NULL) {
         transport->table->destroy(transport);
+        if (plugin != NULL) {
+            dlclose(plugin);
+        }
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for a network of %d ranks", group->size);
     }
     /* From here on net_destroy frees everything, with transport and plug-in. */

@@ -129,6 +129,8 @@ static double draw_row(const clicks *set, int64_t row, int64_t *keys, float *den
 }
 
 static double probability(double logit) { return 1 / (1 + exp(-logit)); }
+/* Returns the logarithm of that probability: finite also where the probability rounds to 0. */
+static double log_probability(double logit) { return fmin(logit, 0) - log1p(exp(-fabs(logit))); }
 
 /* Draws the label of a row that is clicked with probability p. */
 static bool draw_label(const clicks *set, int64_t row, double p) {
@@ -363,12 +365,14 @@ trm_status trm_clicks_measure(const trm_clicks_options *options, int64_t rows,
         trm_clicks_bayes bayes = {0};
         for (int64_t i = 0; i < count; i++) {
             int64_t row = number_of(set, i);
-            double p = probability(draw_row(set, row, NULL, NULL) + (double)set->bias);
+            double logit = draw_row(set, row, NULL, NULL) + (double)set->bias;
+            double p = probability(logit), hit = log_probability(logit);
+            double miss = log_probability(-logit); /* of the label 0 */
             bool clicked = draw_label(set, row, p);
             outcomes[i] = (outcome){p, clicked};
             bayes.click_rate += p / (double)count;
-            bayes.logloss -= (p * log(p) + (1 - p) * log1p(-p)) / (double)count;
-            bayes.realized_logloss -= (clicked ? log(p) : log1p(-p)) / (double)count;
+            bayes.logloss -= (p * hit + (1 - p) * miss) / (double)count;
+            bayes.realized_logloss -= (clicked ? hit : miss) / (double)count;
         }
         qsort(outcomes, (size_t)count, sizeof *outcomes, by_probability);
         bayes.auc = roc_area(outcomes, count, false);

@@ -674,6 +674,21 @@ static void bayes_auc_equals_the_integral(void **state) {
                 "measure over");
 }
 
+/* Logits of thousands: most probabilities round to 0 or 1, whose logarithms are infinite. */
+static void certain_clicks_have_a_finite_loss(void **state) {
+    trm_clicks_bayes bayes;
+    const trm_clicks_options options = {.rows = 10000,
+                                        .fields = 1,
+                                        .dense = 4,
+                                        .key_scale = 99,
+                                        .dense_scale = 99,
+                                        .pair_scale = -1};
+    CHECK_OK(trm_clicks_measure(&options, 0, &bayes, &err), err);
+    assert_true(bayes.logloss >= 0 && bayes.logloss < 0.1);
+    assert_true(bayes.realized_logloss >= 0 && bayes.realized_logloss < 0.1);
+    assert_true(bayes.auc > 0.99 && bayes.realized_auc > 0.99);
+}
+
 static void the_default_model_is_worth_learning(void **state) {
     trm_clicks_bayes bayes;
     CHECK_OK(trm_clicks_measure(&(trm_clicks_options){.rows = 500000}, 50000, &bayes, &err), err);
@@ -736,6 +751,7 @@ int main(void) {
         cmocka_unit_test(generated_rows_are_functions_of_their_index),
         cmocka_unit_test(keys_follow_zipf),
         cmocka_unit_test(bayes_auc_equals_the_integral),
+        cmocka_unit_test(certain_clicks_have_a_finite_loss),
         cmocka_unit_test(the_default_model_is_worth_learning),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

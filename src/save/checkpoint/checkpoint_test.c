@@ -614,6 +614,30 @@ static void waiting_for_the_lock(void **state) {
     CHECK_OK(trm_checkpoint_writer_close(second, &err), err);
 }
 
+/* A killed process that still ends, as a rank whose launcher has just been killed. */
+static void a_writer_that_ends_is_waited_for(void **state) {
+    trm_error err;
+    trm_checkpoint_writer *writer;
+    int ready[2];
+    char byte;
+    assert_int_equal(pipe(ready), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        bool ok = trm_checkpoint_writer_open(dir, NULL, &writer, NULL) == TRM_OK;
+        ok = write(ready[1], "x", 1) == 1 && ok;
+        usleep(300000);
+        _exit(ok ? 0 : 1);
+    }
+    assert_int_equal(read(ready[0], &byte, 1), 1);
+    CHECK_OK(trm_checkpoint_writer_open(dir, NULL, &writer, &err), err);
+    CHECK_OK(trm_checkpoint_writer_close(writer, &err), err);
+    int outcome;
+    waitpid(child, &outcome, 0);
+    assert_int_equal(outcome, 0);
+    close(ready[0]);
+    close(ready[1]);
+}
+
 static void left_overs_are_cleared(void **state) {
     trm_error err;
     save_steps(1, 1, 1);
@@ -650,6 +674,7 @@ int main(void) {
         TEST(a_zombie_does_not_hold_a_lock),
         TEST(a_lock_shows_signs_of_life),
         TEST(waiting_for_the_lock),
+        TEST(a_writer_that_ends_is_waited_for),
         TEST(left_overs_are_cleared),
     };
     return cmocka_run_group_tests(tests, make_root, remove_root);

@@ -13,6 +13,7 @@
 #include "base/memory.h"
 
 #include <fcntl.h>
+#include <math.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -25,6 +26,8 @@
 /* An owner elsewhere is dead after this time without a touch. The interval of touches. */
 #define SILENCE_SECONDS 60.0
 #define BEAT_SECONDS 5
+/* A writer that was killed, or whose launcher was, may need this time to end. */
+#define ENDING_SECONDS 2.0
 
 /* A lock that this process holds. */
 struct trmi_lock {
@@ -265,7 +268,7 @@ static trm_status try_once(trmi_lock *lock, trm_error *err) {
     char record[TRMI_LOCK_BYTES] = "";
     double silent = 0;
     bool missing = false;
-    holder who;
+    holder who = {.pid = 0, .host = "?"};
     if (!read_record(lock->path, record, sizeof record, file_system_now(lock->path), &silent,
                      &missing)) {
         return missing ? TRM_PENDING
@@ -291,8 +294,8 @@ static trm_status try_once(trmi_lock *lock, trm_error *err) {
     return TRMI_FAIL(err, TRM_INVALID,
                      "%s: pid %ld on %s writes here since %s (last sign of life %.0f s ago): use "
                      "another directory, or stop it",
-                     trmi_path_tail(lock->path), known ? who.pid : 0L, known ? who.host : "?",
-                     since, silent > 0 ? silent : 0.0);
+                     trmi_path_tail(lock->path), who.pid, who.host, since,
+                     silent > 0 ? silent : 0.0);
 }
 
 /* Touches the file until the lock is released. */
@@ -339,7 +342,7 @@ trm_status trmi_lock_take(const char *dir, const trmi_os *os, double wait_second
     TRMI_TRY_GOTO(status, trmi_path_join(lock->path, dir, TRMI_LOCK_NAME, err), failed);
     /* The record of this process, by which it recognises its own lock. */
     write_record(lock->record, sizeof lock->record);
-    double deadline = trmi_os_now() + (wait_seconds > 0 ? wait_seconds : 0);
+    double deadline = trmi_os_now() + fmax(wait_seconds, ENDING_SECONDS);
     int pending = 0;
     /* Try again at once after TRM_PENDING (at most 100 times), every 0.1 s while another process
      * has the lock. */
