@@ -26,8 +26,9 @@
 /* An owner elsewhere is dead after this time without a touch. The interval of touches. */
 #define SILENCE_SECONDS 60.0
 #define BEAT_SECONDS 5
-/* A writer that was killed, or whose launcher was, may need this time to end. */
-#define ENDING_SECONDS 2.0
+/* A writer whose launcher was killed is killed in this time, and then ends in that time. */
+#define KILL_SECONDS 2.0
+#define END_SECONDS 60.0
 
 /* A lock that this process holds. */
 struct trmi_lock {
@@ -52,28 +53,58 @@ typedef struct holder {
     double since; /* Unix seconds */
 } holder;
 
-/* Returns the start time of a process in clock ticks; 0 if it does not exist. *ended: it is a
- * zombie, which writes nothing any more (in a container without an init process it may stay for
- * ever). */
-static unsigned long long start_ticks_of(long pid, bool *ended) {
-    char path[64], line[1024];
-    *ended = false;
+/* What /proc says about a process. */
+typedef struct process {
+    unsigned long long start_ticks; /* start time since boot; 0: it does not exist */
+    /* a zombie, which writes nothing any more (in a container without an init process it may stay
+     * for ever) */
+    bool ended;
+    bool ending; /* it exits, or was killed and waits for the disk */
+} process;
+
+/* Returns whether SIGKILL waits for the process, which sits in a system call that it cannot leave
+ * yet. */
+static bool is_killed(long pid) {
+    char path[64], line[256];
+    bool killed = false;
+    snprintf(path, sizeof path, "/proc/%ld/status", pid);
+    FILE *file = fopen(path, "re");
+    while (file != NULL && !killed && fgets(line, sizeof line, file) != NULL) {
+        unsigned long long signals;
+        killed = (sscanf(line, "SigPnd: %llx", &signals) == 1 ||
+                  sscanf(line, "ShdPnd: %llx", &signals) == 1) &&
+                 (signals >> (SIGKILL - 1) & 1) != 0;
+    }
+    if (file != NULL) {
+        fclose(file);
+    }
+    return killed;
+}
+
+/* Describes a process. */
+static process describe_process(long pid) {
+    enum { EXITING = 4 }; /* PF_EXITING of the kernel */
+    process p = {0};
+    char path[64], line[1024], state;
+    unsigned flags;
     snprintf(path, sizeof path, "/proc/%ld/stat", pid);
     FILE *file = fopen(path, "re");
     if (file == NULL) {
-        return 0;
+        return p;
     }
     size_t bytes = fread(line, 1, sizeof line - 1, file);
     fclose(file);
     line[bytes] = '\0';
-    /* The name in parentheses may contain anything. Field 22 is the 20th after it. */
+    /* The name in parentheses may contain anything. Fields 3, 9 and 22 follow it. */
     const char *at = strrchr(line, ')');
-    *ended = at != NULL && at[1] == ' ' && (at[2] == 'Z' || at[2] == 'X');
-    for (int field = 2; at != NULL && field < 22; field++) {
-        at = strchr(at + 1, ' ');
+    if (at != NULL && sscanf(at,
+                             ") %c %*d %*d %*d %*d %*d %u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d "
+                             "%*d %*d %llu",
+                             &state, &flags, &p.start_ticks) == 3) {
+        p.ended = state == 'Z' || state == 'X';
+        p.ending = (flags & EXITING) != 0 || is_killed(pid);
     }
-    unsigned long long ticks = 0;
-    return at != NULL && sscanf(at, "%llu", &ticks) == 1 ? ticks : 0;
+    return p;
 }
 
 /* Writes boot id and pid namespace of this process. */
@@ -107,14 +138,13 @@ static void this_host(char *text, size_t size) {
 static void write_record(char *record, size_t size) {
     static atomic_uint serial;
     char machine[160], host[96];
-    bool ended;
     this_machine(machine, sizeof machine);
     this_host(host, sizeof host);
     snprintf(record, size,
              "trireme-lock 1\nhost %s\npid %ld\nstart_ticks %llu\nmachine %s\n"
              "since %.3f\nserial %u\n",
-             host, (long)getpid(), start_ticks_of((long)getpid(), &ended), machine, trmi_os_wall(),
-             atomic_fetch_add(&serial, 1u));
+             host, (long)getpid(), describe_process((long)getpid()).start_ticks, machine,
+             trmi_os_wall(), atomic_fetch_add(&serial, 1u));
 }
 
 /* Returns the present time by the clock of the file system that holds `path`: on a network it is
@@ -164,9 +194,10 @@ static bool parse_record(const char *record, holder *out) {
 }
 
 /* True if the owner lives. silent: seconds since the last touch; patience: how long an owner
- * elsewhere is believed to live without one. */
-static bool is_live(const holder *who, double silent, double patience) {
+ * elsewhere is believed to live without one. *ending: it lives, but ends. */
+static bool is_live(const holder *who, double silent, double patience, bool *ending) {
     char machine[160];
+    *ending = false;
     this_machine(machine, sizeof machine);
     if (strcmp(machine, who->machine) != 0) {
         return silent < patience;
@@ -174,21 +205,21 @@ static bool is_live(const holder *who, double silent, double patience) {
     if (kill((pid_t)who->pid, 0) != 0 && errno == ESRCH) {
         return false;
     }
-    bool ended;
-    unsigned long long now = start_ticks_of(who->pid, &ended);
-    return !ended && (now == 0 || now == who->start_ticks);
+    const process p = describe_process(who->pid);
+    *ending = p.ending;
+    return !p.ended && (p.start_ticks == 0 || p.start_ticks == who->start_ticks);
 }
 
 bool trmi_lock_is_live(const char *path, double remote_seconds) {
     char record[TRMI_LOCK_BYTES];
     double silent = 0;
-    bool missing;
+    bool missing, ending;
     holder who;
     if (!read_record(path, record, sizeof record, -1, &silent, &missing)) {
         return false;
     }
     /* A record that is being written is empty for a moment. */
-    return parse_record(record, &who) ? is_live(&who, silent, remote_seconds) : silent < 5;
+    return parse_record(record, &who) ? is_live(&who, silent, remote_seconds, &ending) : silent < 5;
 }
 
 /* Creates a file with a record. *exists: it existed already (not an error). */
@@ -255,9 +286,10 @@ static void clear_dead(trmi_lock *lock, const char *seen) {
     lock->os->unlink(lock->os->context, aside);
 }
 
-/* Tries to take the lock once. TRM_OK: taken. TRM_PENDING: try again at once. TRM_INVALID: another
+/* Tries to take the lock once. *ending: its owner is about to end. TRM_OK: taken. TRM_PENDING: try again at once. TRM_INVALID: another
  * process has it, with its description in `err`. */
-static trm_status try_once(trmi_lock *lock, trm_error *err) {
+static trm_status try_once(trmi_lock *lock, bool *ending, trm_error *err) {
+    *ending = false;
     bool exists = false;
     /* The file does not exist: create it, which succeeds in one process only. */
     TRMI_TRY(create_record(lock->path, lock->os, lock->record, &exists, err));
@@ -276,7 +308,7 @@ static trm_status try_once(trmi_lock *lock, trm_error *err) {
     }
     bool known = parse_record(record, &who);
     /* an owner that is dead, or half a record that is older than 5 s */
-    if (known ? !is_live(&who, silent, SILENCE_SECONDS) : silent > 5) {
+    if (known ? !is_live(&who, silent, SILENCE_SECONDS, ending) : silent > 5) {
         if (known) {
             trmi_log(TRM_LOG_WARN, "save", "%s: taken over from pid %ld on %s, which is gone",
                      trmi_path_tail(lock->path), who.pid, who.host);
@@ -342,13 +374,15 @@ trm_status trmi_lock_take(const char *dir, const trmi_os *os, double wait_second
     TRMI_TRY_GOTO(status, trmi_path_join(lock->path, dir, TRMI_LOCK_NAME, err), failed);
     /* The record of this process, by which it recognises its own lock. */
     write_record(lock->record, sizeof lock->record);
-    double deadline = trmi_os_now() + fmax(wait_seconds, ENDING_SECONDS);
+    const double begun = trmi_os_now();
     int pending = 0;
+    bool ending;
     /* Try again at once after TRM_PENDING (at most 100 times), every 0.1 s while another process
      * has the lock. */
-    while ((status = try_once(lock, err)) != TRM_OK) {
+    while ((status = try_once(lock, &ending, err)) != TRM_OK) {
         bool soon = status == TRM_PENDING && ++pending < 100;
-        if (!soon && (status != TRM_INVALID || trmi_os_now() >= deadline)) {
+        double limit = fmax(wait_seconds, ending ? END_SECONDS : KILL_SECONDS);
+        if (!soon && (status != TRM_INVALID || trmi_os_now() - begun >= limit)) {
             if (status == TRM_PENDING) {
                 status = TRMI_FAIL(err, TRM_IO, "%s: cannot be taken", trmi_path_tail(lock->path));
             }

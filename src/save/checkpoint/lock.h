@@ -18,8 +18,8 @@ enum { TRMI_LOCK_BYTES = 512 }; /* longest record */
 
 typedef struct trmi_lock trmi_lock;
 
-/* Takes <dir>/.trireme.lock, waiting up to `wait_seconds`, at least 2 s, for its owner (a
- * killed one needs a moment to end). A thread then touches the
+/* Takes <dir>/.trireme.lock, waiting up to `wait_seconds` for its owner; at least 2 s, and
+ * 60 s for one that was killed and still ends. A thread then touches the
  * file until trmi_lock_release. Errors: INVALID (with the owner), IO, NOMEM. */
 trm_status trmi_lock_take(const char *dir, const trmi_os *os, double wait_seconds, trmi_lock **out,
                           trm_error *err);
