@@ -146,6 +146,9 @@ typedef struct trm_data_source {
     trm_sample_read read;           /* writes one sample */
     void *context;                  /* for both functions */
     void (*destroy)(void *context); /* called by trm_dataset_destroy; NULL = nothing to do */
+    /* a stream: indices come in rising order only, from 0 in each epoch. Not shuffled, at most one
+     * prefetch thread; contents do not count in trm_dataset_fingerprint */
+    bool in_order;
 } trm_data_source;
 
 /* Opens a dataset of samples that `source->read` writes. A batch of N has fields [N, shape of a

@@ -314,6 +314,38 @@ static void buffers_do_not_overlap(void **state) {
     trm_exec_destroy(exec);
 }
 
+/* A program without a loss computes the gradients that its graph has, with all other outputs. */
+static void gradients_of_the_caller_are_outputs(void **state) {
+    for (int fast = 0; fast < 2; fast++) {
+        const float values[3] = {1, -2, 3};
+        trm_error err;
+        trm_graph *g;
+        trm_exec *exec;
+        trm_node outputs[2];
+        trm_tensor out;
+        CHECK_OK(trm_graph_create(NULL, &g, &err), err);
+        trm_node x = trm_input(g, "x", TRM_FLOAT32, trm_shape_of(3));
+        trm_gradients(g, trm_reduce_sum(g, trm_mul(g, x, x), NULL, 0, false), &x, 1, &outputs[0]);
+        outputs[1] = trm_scale(g, outputs[0], 2);
+        CHECK_OK(trm_graph_check(g, &err), err);
+        const trm_exec_options options = {
+            .backend = fast ? NULL : "ref", .outputs = outputs, .outputs_count = 2};
+        CHECK_OK(trm_exec_create(g, &options, &exec, &err), err);
+        trm_graph_destroy(g);
+        CHECK_OK(trm_exec_feed(exec, "x",
+                               &(trm_tensor){(void *)values, TRM_FLOAT32, trm_shape_of(3)}, &err),
+                 err);
+        CHECK_OK(trm_exec_forward(exec, &err), err);
+        for (int k = 0; k < 2; k++) {
+            CHECK_OK(trm_exec_output(exec, k, &out, &err), err);
+            for (int i = 0; i < 3; i++) {
+                assert_float_equal(((float *)out.data)[i], (k + 1) * 2 * values[i], 0);
+            }
+        }
+        trm_exec_destroy(exec);
+    }
+}
+
 static void wrong_feeds_are_named(void **state) {
     trm_error err;
     trm_exec *exec = make(false, (trm_exec_options){0});
@@ -487,6 +519,7 @@ int main(void) {
         cmocka_unit_test(accumulation_averages),
         cmocka_unit_test(decay_takes_what_it_is_told),
         cmocka_unit_test(buffers_do_not_overlap),
+        cmocka_unit_test(gradients_of_the_caller_are_outputs),
         cmocka_unit_test(wrong_feeds_are_named),
         cmocka_unit_test(nan_names_the_input),
         cmocka_unit_test(evaluation_shares_parameters),

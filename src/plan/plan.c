@@ -178,12 +178,14 @@ static double roofline(const trmi_target *target, const trmi_cost *cost) {
     return compute > traffic ? compute : traffic;
 }
 
-/* Sets predicted_seconds of all steps and the begin of backward. */
-static void predict(trm_program *p, const trmi_target *target) {
+/* Sets predicted_seconds of all steps and the begin of backward. A program without a loss has no
+ * backward: gradients in it were added by the caller (trm_gradients) and are values as all
+ * others. */
+static void predict(trm_program *p, const trmi_target *target, bool has_loss) {
     p->backward_begin = p->steps_count;
     for (int32_t i = p->steps_count - 1; i >= 0; i--) {
         trmi_step *step = &p->steps[i];
-        if (step->phase == TRMI_BACKWARD) {
+        if (step->phase == TRMI_BACKWARD && has_loss) {
             p->backward_begin = i;
         }
         double seconds = -1;
@@ -215,7 +217,7 @@ trm_status trmi_plan_create(const trm_graph *graph, const trmi_plan_options *giv
     TRMI_TRY_GOTO(status, trmi_lower_blocks(program, &options, err), failed);
     TRMI_TRY_GOTO(status, trmi_lower_joint(program, &options, err), failed);
     TRMI_TRY_GOTO(status, trmi_lower_memory(program, &options, &roots, err), failed);
-    predict(program, options.target);
+    predict(program, options.target, roots.loss != 0);
     program->plan_seconds = trmi_os_now() - begin;
     *out = program;
     return TRM_OK;

@@ -232,6 +232,49 @@ static void errors_name_the_sample(void **state) {
     trm_dataset_destroy(data);
 }
 
+/* Writes its index; refuses indices that do not rise within an epoch. */
+static trm_status read_in_order(void *context, int64_t index, const trm_tensor *fields,
+                                trm_error *err) {
+    int64_t *next_index = context;
+    if (index != 0 && index < *next_index) {
+        snprintf(err->message, sizeof err->message, "index %d after %d", (int)index,
+                 (int)*next_index - 1);
+        return TRM_INVALID;
+    }
+    *next_index = index + 1;
+    *(int64_t *)fields[0].data = index;
+    return TRM_OK;
+}
+
+static void streams_are_read_in_order(void **state) {
+    int64_t next_index = 0;
+    uint64_t print;
+    trm_error err;
+    trm_data_source source = {.samples = 12,
+                              .field_count = 1,
+                              .read = read_in_order,
+                              .context = &next_index,
+                              .in_order = true};
+    source.fields[0] = (trm_batch_field){"x", {NULL, TRM_INT64, trm_shape_make(0, NULL)}};
+    for (int wrong = 0; wrong < 3; wrong++) {
+        trm_dataset *data;
+        CHECK_OK(trm_dataset_callback(&source, &data, &err), err);
+        CHECK_OK(trm_dataset_batch(data, 4, true, &err), err);
+        if (wrong == 1) {
+            CHECK_OK(trm_dataset_shuffle(data, 0, &err), err);
+        }
+        CHECK_OK(trm_dataset_prefetch(data, 2, wrong == 2 ? 2 : 1, &err), err);
+        assert_int_equal(trm_dataset_check(data, &err), wrong == 0 ? TRM_OK : TRM_INVALID);
+        for (int batch = 0; wrong == 0 && batch < 6; batch++) {
+            const trm_batch *got = next(data);
+            assert_int_equal(*(int64_t *)got->fields[0].tensor.data, batch % 3 * 4);
+            /* A fingerprint in the middle of an epoch reads nothing. */
+            CHECK_OK(trm_dataset_fingerprint(data, &print, &err), err);
+        }
+        trm_dataset_destroy(data);
+    }
+}
+
 static void wrong_use_is_refused(void **state) {
     trm_error err;
     trm_dataset *data = NULL;
@@ -264,6 +307,7 @@ int main(void) {
         cmocka_unit_test(rows_are_batches_and_padding),
         cmocka_unit_test(transforms_change_samples),
         cmocka_unit_test(errors_name_the_sample),
+        cmocka_unit_test(streams_are_read_in_order),
         cmocka_unit_test(wrong_use_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -40,6 +40,12 @@ trm_status trmi_dataset_seal(trm_dataset *dataset, trm_error *err) {
         return TRMI_FAIL(err, TRM_INVALID, "a dataset of kind %s without samples",
                          dataset->source->ops->kind);
     }
+    if (dataset->source->in_order && (dataset->order.shuffled || dataset->threads > 1)) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "the dataset's samples can be read in order only (found %s, expected "
+                         "neither shuffle nor more than one prefetch thread)",
+                         dataset->order.shuffled ? "shuffle" : "several threads");
+    }
     /* The number of batches must not be zero. */
     int64_t places = trmi_order_places(&dataset->order), size = dataset->batch_size;
     int64_t batches = dataset->drop_remainder ? places / size : (places + size - 1) / size;

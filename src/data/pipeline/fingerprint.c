@@ -109,7 +109,7 @@ static int64_t samples_of(const trmi_source *source) {
 trm_status trm_dataset_fingerprint(const trm_dataset *dataset, uint64_t *out, trm_error *err) {
     TRMI_NEED(err, dataset, out);
     const trmi_source *source = dataset->source;
-    const int64_t count = samples_of(source);
+    const int64_t count = source->in_order ? 0 : samples_of(source);
     const int64_t head[2] = {source->count, source->classes};
     int64_t indices[ROWS_MAX];
     XXH3_state_t state;
@@ -120,9 +120,9 @@ trm_status trm_dataset_fingerprint(const trm_dataset *dataset, uint64_t *out, tr
                          ? 0
                          : (int64_t)((double)i / (double)(count - 1) * (double)(source->count - 1));
     }
-    if (source->ops->load != NULL) {
+    if (count > 0 && source->ops->load != NULL) {
         add_images(source, indices, count, &state);
-    } else {
+    } else if (count > 0) {
         TRMI_TRY(add_rows(source, indices, count, &state, err));
     }
     *out = XXH3_64bits_digest(&state);

@@ -200,7 +200,8 @@ trm_status trm_dataset_callback(const trm_data_source *source, trm_dataset **out
     own->base = (trmi_source){.ops = is_image(own) ? &images_ops : &rows_ops,
                               .count = source->samples,
                               .classes = source->classes,
-                              .form = TRMI_FORM_HWC};
+                              .form = TRMI_FORM_HWC,
+                              .in_order = source->in_order};
     if (is_image(own)) {
         own->base.height = source->fields[0].tensor.shape.dim[0];
         own->base.width = source->fields[0].tensor.shape.dim[1];

@@ -83,6 +83,7 @@ struct trmi_source {
     int64_t classes;            /* number of labels; 0: none */
     trmi_form form;             /* of all images */
     int64_t height, width;      /* 0: images differ in size */
+    bool in_order;              /* samples can be read in rising order only */
 };
 
 /* The uses of a worker's buffers. Each buffer only grows. */
