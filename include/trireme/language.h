@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* trireme/language.h: what language models do besides training (door train). A generator reads tokens
- * and gives the logits of the next one. It keeps the keys and values of all tokens that it has read, so
+/* trireme/language.h: what language models do besides training (door train): they
+ * generate text, and exchange weights with Hugging Face. A generator reads tokens and gives the logits of the next one. It keeps the keys and values of all tokens that it has read, so
  * that a token costs one pass over the weights.
  *
  *     trm_generator *generator;
@@ -17,6 +17,7 @@
 #define TRIREME_LANGUAGE_H
 
 #include "trireme/base.h"
+#include "trireme/data.h"
 #include "trireme/nn.h"
 #include "trireme/train.h"
 
@@ -72,6 +73,32 @@ typedef struct trm_sampling {
  *   param    sampling: NULL = all zeros
  *   returns  the id; -1 before the first token */
 TRM_API int32_t trm_generator_choose(const trm_generator *generator, const trm_sampling *sampling);
+
+/* ---- Hugging Face folders -------------------------------------------------------------------- */
+
+/* Folders as transformers writes and reads them: config.json, weights as safetensors, tokenizer.
+ * trm_model_load takes them, too. */
+
+/* Options of an exported folder. Zero means the default, except for `model`. */
+typedef struct trm_huggingface_options {
+    const char *model;                   /* name of the language model (trm_language_name) */
+    const trm_language_options *network; /* options that it was built with; NULL = all zeros */
+    const trm_tokenizer *tokenizer;      /* written, too; NULL = none */
+    int64_t shard_bytes;                 /* most bytes of a file of weights; 0 = 5e9 */
+} trm_huggingface_options;
+/* Writes a folder that AutoModelForCausalLM.from_pretrained loads: config.json, model.safetensors,
+ * or files of at most shard_bytes with model.safetensors.index.json, and the tokenizer's files.
+ * Makes the folder; config.json is the last file that is written.
+ *   errors   UNSUPPORTED (options that transformers' model does not have), INVALID, IO, NOSPACE,
+ *            NOMEM */
+TRM_API TRM_MUST_USE trm_status trm_export_huggingface(trm_model *model,
+                                                       const trm_huggingface_options *options,
+                                                       const char *folder, trm_error *err);
+/* Reads the model and its options from the folder's config.json.
+ *   param    model: name of the language model, written; a static string
+ *   errors   IO, CORRUPT, UNSUPPORTED (naming the setting that the model here does not have) */
+TRM_API TRM_MUST_USE trm_status trm_huggingface_read(const char *folder, const char **model,
+                                                     trm_language_options *network, trm_error *err);
 
 #ifdef __cplusplus
 }

@@ -376,7 +376,7 @@ TRM_API TRM_MUST_USE trm_status trm_model_save(trm_model *model, trm_checkpoint_
 TRM_API TRM_MUST_USE trm_status trm_model_resume(trm_model *model, const char *path,
                                                  trm_error *err);
 /* Reads only parameters and states, from a checkpoint (or the newest sound one of a directory) or a
- * .safetensors file.
+ * .safetensors file, or a Hugging Face folder (trireme/language.h).
  *   param    partial: false = every parameter and state must be in the file with its shape; true =
  *            others keep their values
  *            skipped: number of those, written; NULL = not wanted

@@ -54,6 +54,7 @@ typedef struct app_options {
     double save_every_seconds, keep_every_hours;
     /* other commands */
     const char *checkpoint, *predictions, *to, *from, *file;
+    int64_t shard_bytes;
     bool explain;
     int64_t repeats, rows;
     /* many ranks */
@@ -311,6 +312,12 @@ trm_node app_language_loss(trm_graph *graph, trm_node value, const trm_inputs *i
  * --tokenizer becomes the one beside --checkpoint, unless the flags give another. */
 void app_language_describe(const app_network *network, char *text, size_t size);
 void app_language_recall(app_context *app, const char *description);
+/* Returns whether `path` is a Hugging Face folder; NULL is none. */
+bool app_is_huggingface(const char *path);
+/* Takes the options of the network and the tokenizer from such a folder, unless flags give them.
+ *   error  INVALID if it is of another model; those of trm_huggingface_read */
+TRM_MUST_USE trm_status app_language_recall_folder(app_context *app, const char *name,
+                                                   const char *folder, trm_error *err);
 /* Writes the data's tokenizer, if it has one, to DIR/tokenizer beside the checkpoints of --output,
  * where app_language_recall finds it.
  *   error  IO, NOSPACE, NOMEM */

@@ -2,6 +2,7 @@
 /* export and import: a model's weights to and from files of other programs. */
 #include "app/app.h"
 
+#include "trireme/language.h"
 #include "trireme/train.h"
 
 #include <stdio.h>
@@ -21,12 +22,34 @@ static trm_status weights_model(app_context *app, trm_dataset **data, app_networ
 
 /* ---- export ---------------------------------------------------------------------------------- */
 
+/* Writes a Hugging Face folder, with the tokenizer where there is one.
+ *   error  INVALID: not a language model */
+static trm_status export_folder(const app_context *app, const app_network *network,
+                                trm_model *model, trm_error *err) {
+    const app_options *o = &app->o;
+    trm_tokenizer *tokenizer = NULL;
+    trm_status status =
+        o->tokenizer != NULL ? trm_tokenizer_open(o->tokenizer, &tokenizer, err) : TRM_OK;
+    const trm_huggingface_options options = {.model = network->name,
+                                             .network = &network->language.options,
+                                             .tokenizer = tokenizer,
+                                             .shard_bytes = o->shard_bytes};
+    status = status == TRM_OK ? trm_export_huggingface(model, &options, o->output, err) : status;
+    trm_tokenizer_destroy(tokenizer);
+    return status;
+}
+
 /* Loads the checkpoint and writes it in the form of --to. */
 static trm_status export_model(app_context *app, trm_dataset **data, app_network *network,
                                trm_model **model, trm_error *err) {
     const app_options *o = &app->o;
     if (o->checkpoint == NULL || o->to == NULL || o->output == NULL) {
         return app_fail(err, TRM_INVALID, "export needs --checkpoint, --to and --output");
+    }
+    bool folder = strcmp(o->to, "huggingface") == 0;
+    if (folder && !app_is_language(app->parsed.arguments[0])) {
+        return app_fail(err, TRM_INVALID, "--to huggingface is for language models, not for %s",
+                        app->parsed.arguments[0]);
     }
     trm_status status = app_recall(app, app->parsed.arguments[0], err);
     if (status == TRM_OK) {
@@ -38,9 +61,10 @@ static trm_status export_model(app_context *app, trm_dataset **data, app_network
     if (status != TRM_OK || o->dry_run) {
         return status;
     }
-    return strcmp(o->to, "onnx") == 0  ? trm_export_onnx(*model, o->output, err)
-           : strcmp(o->to, "npz") == 0 ? trm_export_npz(*model, o->output, err)
-                                       : trm_export_safetensors(*model, o->output, err);
+    return folder                       ? export_folder(app, network, *model, err)
+           : strcmp(o->to, "onnx") == 0 ? trm_export_onnx(*model, o->output, err)
+           : strcmp(o->to, "npz") == 0  ? trm_export_npz(*model, o->output, err)
+                                        : trm_export_safetensors(*model, o->output, err);
 }
 
 int app_run_export(app_context *app) {
@@ -77,6 +101,20 @@ static trm_status save_import(const app_options *o, trm_model *model, trm_error 
     return status == TRM_OK ? closed : status;
 }
 
+/* Copies the tokenizer of a Hugging Face folder to the place beside the checkpoint. */
+static trm_status save_tokenizer(const app_options *o, trm_error *err) {
+    char folder[4096];
+    trm_tokenizer *tokenizer = NULL;
+    if (o->tokenizer == NULL) {
+        return TRM_OK;
+    }
+    snprintf(folder, sizeof folder, "%s/tokenizer", o->output);
+    trm_status status = trm_tokenizer_open(o->tokenizer, &tokenizer, err);
+    status = status == TRM_OK ? trm_tokenizer_save(tokenizer, folder, err) : status;
+    trm_tokenizer_destroy(tokenizer);
+    return status;
+}
+
 /* Reads the weights of --from and writes a checkpoint to --output, which must have none. */
 static trm_status import_model(app_context *app, trm_dataset **data, app_network *network,
                                trm_model **model, trm_error *err) {
@@ -89,11 +127,17 @@ static trm_status import_model(app_context *app, trm_dataset **data, app_network
         return app_fail(err, TRM_INVALID, "%.120s has a checkpoint already: another --output",
                         o->output);
     }
-    trm_status status = weights_model(app, data, network, model, err);
+    const char *name = app->parsed.arguments[0];
+    bool folder = app_is_language(name) && app_is_huggingface(o->from);
+    trm_status status = folder ? app_language_recall_folder(app, name, o->from, err) : TRM_OK;
+    status = status == TRM_OK ? weights_model(app, data, network, model, err) : status;
     if (status == TRM_OK) {
         status = trm_model_load(*model, o->from, false, NULL, err);
     }
-    return status == TRM_OK && !o->dry_run ? save_import(o, *model, err) : status;
+    if (status == TRM_OK && !o->dry_run) {
+        status = save_import(o, *model, err);
+    }
+    return status == TRM_OK && !o->dry_run && folder ? save_tokenizer(o, err) : status;
 }
 
 int app_run_import(app_context *app) {

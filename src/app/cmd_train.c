@@ -204,11 +204,12 @@ static trm_status open_data(job *j, trm_error *err) {
 }
 
 /* Loads the weights of --init where name and shape match. At least one tensor must match; a
- * warning counts those that do not. */
+ * warning counts those that do not. Of a Hugging Face folder all must match. */
 static trm_status load_initial(job *j, trm_error *err) {
     int32_t skipped = 0, total = 0;
     trm_exec *exec = trm_model_exec(j->model);
-    trm_status status = trm_model_load(j->model, j->app->o.init, true, &skipped, err);
+    trm_status status = trm_model_load(j->model, j->app->o.init,
+                                       !app_is_huggingface(j->app->o.init), &skipped, err);
     if (status != TRM_OK) {
         return status;
     }
@@ -268,6 +269,10 @@ static void keep_choices(app_context *app) {
 /* Builds everything that training needs, in the order of the file's opening comment. */
 static trm_status prepare(job *j, trm_error *err) {
     trm_status status;
+    if (app_is_language(j->name) && app_is_huggingface(j->app->o.init) &&
+        (status = app_language_recall_folder(j->app, j->name, j->app->o.init, err)) != TRM_OK) {
+        return status;
+    }
     app_settle_data(j->app);
     if ((status = app_set_context(j->app, err)) != TRM_OK) {
         return status;

@@ -6,6 +6,8 @@
  */
 #include "app/app.h"
 
+#include "trireme/language.h"
+
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -103,7 +105,10 @@ void app_language_settle(app_context *app) {
         o->batch_size = value_or(o->batch_size, 4);
     }
     o->batch_size = o->batch_size == 0 ? BATCH : o->batch_size;
-    o->context_tokens = o->context_tokens == 0 ? TOKENS : o->context_tokens;
+    if (o->context_tokens == 0) { /* a network that a file describes may have fewer positions */
+        int64_t most = o->language.positions;
+        o->context_tokens = most > 0 && most < TOKENS ? most : TOKENS;
+    }
     /* ids without a tokenizer: GPT-2's */
     if (o->language.vocabulary == 0 && o->tokenizer == NULL && o->tokens == NULL) {
         o->language.vocabulary = VOCABULARY;
@@ -244,13 +249,55 @@ void app_language_describe(const app_network *network, char *text, size_t size) 
              network->language.tokenizer != NULL ? network->language.tokenizer : "");
 }
 
-/* Takes a number from the description unless the flag is given (NULL: there is no such flag). */
-static void recall_int(const app_context *app, const json_t *root, const char *key,
-                       const char *flag, int64_t *into) {
-    const json_t *value = json_object_get(root, key);
-    if (json_is_integer(value) && (flag == NULL || !app_given(&app->parsed, flag))) {
-        *into = json_integer_value(value);
+/* Returns a whole number of the description; 0 if it has none. */
+static int64_t number_of(const json_t *root, const char *key) {
+    return json_integer_value(json_object_get(root, key));
+}
+
+/* Takes the options of a network that a file describes, unless flags give them. */
+static void take_network(app_context *app, const trm_language_options *o) {
+    const app_parsed *p = &app->parsed;
+    app_language_flags *f = &app->o.language;
+    f->layers = app_given(p, "layers") ? f->layers : o->layers;
+    f->width = app_given(p, "width") ? f->width : o->width;
+    f->heads = app_given(p, "heads") ? f->heads : o->heads;
+    f->kv_heads = app_given(p, "kv-heads") ? f->kv_heads : o->kv_heads;
+    f->hidden = app_given(p, "hidden") ? f->hidden : o->hidden;
+    f->vocabulary = app_given(p, "vocabulary") ? f->vocabulary : o->vocabulary;
+    f->rotary_theta = app_given(p, "rotary-theta") ? f->rotary_theta : o->rotary_theta;
+    f->untied = f->untied || o->untied;
+    f->epsilon = o->epsilon;
+    f->positions = o->context;
+}
+
+bool app_is_huggingface(const char *path) {
+    char file[4096];
+    struct stat about;
+    int length = path != NULL ? snprintf(file, sizeof file, "%s/config.json", path) : -1;
+    return length > 0 && length < (int)sizeof file && stat(file, &about) == 0;
+}
+
+/* Contract in app.h. */
+trm_status app_language_recall_folder(app_context *app, const char *name, const char *folder,
+                                      trm_error *err) {
+    static const char *const files[] = {"tokenizer.json", "vocab.json"};
+    const char *model = NULL;
+    trm_language_options network;
+    trm_status status = trm_huggingface_read(folder, &model, &network, err);
+    if (status != TRM_OK) {
+        return status;
     }
+    if (strcmp(model, name) != 0) {
+        return app_fail(err, TRM_INVALID, "%.100s is of %.40s, not of %.40s", folder, model, name);
+    }
+    take_network(app, &network);
+    for (int i = 0; i < 2 && app->o.tokenizer == NULL && app->o.tokens == NULL; i++) {
+        char file[4096];
+        struct stat about;
+        snprintf(file, sizeof file, "%s/%s", folder, files[i]);
+        app->o.tokenizer = stat(file, &about) == 0 ? folder : NULL;
+    }
+    return TRM_OK;
 }
 
 /* Sets --tokenizer to the folder beside --checkpoint. Returns false if there is none. */
@@ -269,24 +316,25 @@ static bool recall_tokenizer(app_context *app) {
 void app_language_recall(app_context *app, const char *description) {
     json_t *root = json_loads(description, 0, NULL);
     const json_t *language = json_object_get(root, "language");
-    app_language_flags *f = &app->o.language;
     if (!json_is_object(language)) {
         json_decref(root);
         return;
     }
-    recall_int(app, language, "context", "context", &app->o.context_tokens);
-    recall_int(app, language, "positions", NULL, &f->positions);
-    recall_int(app, language, "layers", "layers", &f->layers);
-    recall_int(app, language, "width", "width", &f->width);
-    recall_int(app, language, "heads", "heads", &f->heads);
-    recall_int(app, language, "kv_heads", "kv-heads", &f->kv_heads);
-    recall_int(app, language, "hidden", "hidden", &f->hidden);
-    recall_int(app, language, "vocabulary", "vocabulary", &f->vocabulary);
-    f->epsilon = json_number_value(json_object_get(language, "epsilon"));
-    if (!app_given(&app->parsed, "rotary-theta")) {
-        f->rotary_theta = json_number_value(json_object_get(language, "rotary_theta"));
+    const trm_language_options network = {
+        .layers = number_of(language, "layers"),
+        .width = number_of(language, "width"),
+        .heads = number_of(language, "heads"),
+        .kv_heads = number_of(language, "kv_heads"),
+        .hidden = number_of(language, "hidden"),
+        .context = number_of(language, "positions"),
+        .vocabulary = number_of(language, "vocabulary"),
+        .epsilon = json_number_value(json_object_get(language, "epsilon")),
+        .rotary_theta = json_number_value(json_object_get(language, "rotary_theta")),
+        .untied = json_is_true(json_object_get(language, "untied"))};
+    take_network(app, &network);
+    if (!app_given(&app->parsed, "context")) {
+        app->o.context_tokens = number_of(language, "context");
     }
-    f->untied = f->untied || json_is_true(json_object_get(language, "untied"));
     const char *tokens = json_string_value(json_object_get(language, "tokens"));
     if (app->o.tokens == NULL && app->o.tokenizer == NULL && !recall_tokenizer(app) &&
         tokens != NULL) {

@@ -167,7 +167,7 @@ GROUP(log, "Records", LOG);
 
 static const app_flag CHECKPOINT[] = {
     {"checkpoint", APP_TEXT, OPTION(checkpoint), "DIR|FILE",
-     "a checkpoint, a folder of checkpoints, or a .safetensors file", 0, 0},
+     "a checkpoint, a folder of checkpoints, a .safetensors file or a Hugging Face folder", 0, 0},
 };
 GROUP(checkpoint, "Weights", CHECKPOINT);
 static const app_flag EVAL[] = {
@@ -177,13 +177,17 @@ static const app_flag EVAL[] = {
 GROUP(eval, "Predictions", EVAL);
 
 static const app_flag EXPORT[] = {
-    {"to", APP_CHOICE, OPTION(to), "safetensors|onnx|npz", "form of the file", 0, 0},
-    {"output", APP_TEXT, OPTION(output), "FILE", "the file to write", 0, 0},
+    {"to", APP_CHOICE, OPTION(to), "safetensors|onnx|npz|huggingface",
+     "form of the file; huggingface: a folder for transformers, of a language model", 0, 0},
+    {"output", APP_TEXT, OPTION(output), "FILE|DIR", "the file or folder to write", 0, 0},
+    {"shard-bytes", APP_BYTES, OPTION(shard_bytes), "BYTES",
+     "huggingface: most bytes of a file of weights (5GB)", 1, 1e15},
 };
 GROUP(export, "Export", EXPORT);
 
 static const app_flag IMPORT[] = {
-    {"from", APP_TEXT, OPTION(from), "FILE", "a .safetensors file with torchvision's names", 0, 0},
+    {"from", APP_TEXT, OPTION(from), "FILE|DIR",
+     "a .safetensors file with torchvision's names, or a Hugging Face folder", 0, 0},
     {"output", APP_TEXT, OPTION(output), "DIR", "folder of the new checkpoint", 0, 0},
 };
 GROUP(import, "Import", IMPORT);

@@ -24,6 +24,9 @@ trm_status app_recall(app_context *app, const char *name, trm_error *err) {
     if (app_ends_in(path, ".safetensors")) {
         return TRM_OK;
     }
+    if (app_is_language(name) && app_is_huggingface(path)) {
+        return app_language_recall_folder(app, name, path, err);
+    }
     trm_status status = trm_checkpoint_open(path, NULL, &checkpoint, err);
     if (status == TRM_END) {
         return app_fail(err, TRM_IO, "%.140s: no checkpoint there", path);

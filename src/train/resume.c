@@ -15,6 +15,7 @@
  * thread count or number of ranks. A part is checked and converted as a whole before its first
  * variable is written. */
 #include "train/export/gather.h"
+#include "train/export/weights.h"
 #include "train/job.h"
 #include "train/model.h"
 
@@ -163,11 +164,12 @@ static void entry_shape(const trm_safetensors_entry *e, char *text, size_t size)
     trm_shape_format(&shape, text, size);
 }
 
-/* Finds the tensor of variable `v` in `file`. With `partial`, *out is NULL if there is none or
+/* Finds the tensor of variable `v`, and the file that has it. With `partial`, *out is NULL if there is none or
  * its shape differs; without, that is INVALID. `where` names the file in messages. */
-static trm_status find_entry(const trm_safetensors *file, const trm_variable *v, bool partial,
-                             const char *where, const trm_safetensors_entry **out, trm_error *err) {
-    const trm_safetensors_entry *e = trm_safetensors_find(file, v->name);
+static trm_status find_entry(const trmi_weights *weights, const trm_variable *v, bool partial,
+                             const char *where, const trm_safetensors **file,
+                             const trm_safetensors_entry **out, trm_error *err) {
+    const trm_safetensors_entry *e = trmi_weights_find(weights, v->name, file);
     *out = e;
     if (e != NULL && same_shape(e, &v->shape)) {
         return TRM_OK;
@@ -189,7 +191,7 @@ static trm_status find_entry(const trm_safetensors *file, const trm_variable *v,
 /* Loads one part of a checkpoint into `exec`. First all tensors are checked and converted, then
  * all are written, so that an error leaves the model unchanged. *skipped counts variables
  * without a tensor (`partial` only). */
-static trm_status load_part(trm_exec *exec, const trm_safetensors *file, bool slots, bool partial,
+static trm_status load_part(trm_exec *exec, const trmi_weights *weights, bool slots, bool partial,
                             const char *where, int32_t *skipped, trm_error *err) {
     int32_t total = trm_exec_variable_count(exec);
     trmi_arena arena = {0};
@@ -202,10 +204,11 @@ static trm_status load_part(trm_exec *exec, const trm_safetensors *file, bool sl
     for (int32_t i = 0; i < total; i++) {
         trm_variable v = trm_exec_variable(exec, i);
         const trm_safetensors_entry *e = NULL;
+        const trm_safetensors *file = NULL;
         if (!in_part(&v, slots)) {
             continue;
         }
-        TRMI_TRY_GOTO(status, find_entry(file, &v, partial, where, &e, err), done);
+        TRMI_TRY_GOTO(status, find_entry(weights, &v, partial, where, &file, &e, err), done);
         if (e == NULL) {
             *skipped += 1;
             continue;
@@ -216,7 +219,7 @@ static trm_status load_part(trm_exec *exec, const trm_safetensors *file, bool sl
             status = TRMI_FAIL(err, TRM_NOMEM, "no memory to load %s", where);
             goto done;
         }
-        TRMI_TRY_GOTO(status, trm_safetensors_read(file, v.name, &t, err), done);
+        TRMI_TRY_GOTO(status, trm_safetensors_read(file, e->name, &t, err), done);
     }
     for (int32_t i = 0; i < total; i++) {
         if (values[i] != NULL) {
@@ -233,8 +236,15 @@ static bool ends_with(const char *text, const char *tail) {
     return a >= b && strcmp(text + a - b, tail) == 0;
 }
 
-/* Loads weights from a .safetensors file or from the newest checkpoint under `path`, on this
- * rank alone. */
+/* Loads the tensors of one file. */
+static trm_status load_file(trm_exec *exec, const trm_safetensors *file, bool slots, bool partial,
+                            const char *where, int32_t *skipped, trm_error *err) {
+    const trmi_weights weights = {.files = &file, .count = 1};
+    return load_part(exec, &weights, slots, partial, where, skipped, err);
+}
+
+/* Loads weights from a .safetensors file, a Hugging Face folder or the newest checkpoint under
+ * `path`, on this rank alone. */
 static trm_status load_here(trm_model *model, const char *path, bool partial, int32_t *skipped,
                             trm_error *err) {
     *skipped = 0;
@@ -242,8 +252,15 @@ static trm_status load_here(trm_model *model, const char *path, bool partial, in
     if (ends_with(path, ".safetensors")) {
         trm_safetensors *file;
         TRMI_TRY(trm_safetensors_open(path, &file, err));
-        status = load_part(trm_model_exec(model), file, false, partial, path, skipped, err);
+        status = load_file(trm_model_exec(model), file, false, partial, path, skipped, err);
         trm_safetensors_close(file);
+        return status;
+    }
+    if (trmi_is_huggingface(path)) {
+        trmi_weights weights;
+        TRMI_TRY(trmi_weights_open(path, &weights, err));
+        status = load_part(trm_model_exec(model), &weights, false, partial, path, skipped, err);
+        trmi_weights_close(&weights);
         return status;
     }
     trm_checkpoint *checkpoint;
@@ -255,7 +272,7 @@ static trm_status load_here(trm_model *model, const char *path, bool partial, in
     const trm_safetensors *file = trm_checkpoint_part_of(checkpoint, "model");
     status = file == NULL ? TRMI_FAIL(err, TRM_CORRUPT, "%s: has no model.safetensors",
                                       trm_checkpoint_path(checkpoint))
-                          : load_part(trm_model_exec(model), file, false, partial,
+                          : load_file(trm_model_exec(model), file, false, partial,
                                       trm_checkpoint_path(checkpoint), skipped, err);
     trm_checkpoint_close(checkpoint);
     return status;
@@ -288,7 +305,7 @@ trm_status trmi_model_take_newest(trm_model *model, const char *dir, int64_t *st
         const trm_safetensors *file = trm_checkpoint_part_of(checkpoint, parts[p]);
         status = file == NULL
                      ? TRM_OK
-                     : load_part(model->train.exec, file, p == 1, true, where, &skipped, err);
+                     : load_file(model->train.exec, file, p == 1, true, where, &skipped, err);
     }
     *step = status == TRM_OK ? trm_checkpoint_info_of(checkpoint)->global_step : -1;
     trm_checkpoint_close(checkpoint);
@@ -451,9 +468,9 @@ static trm_status resume_from(trm_model *model, const trm_checkpoint *checkpoint
     TRMI_TRY_GOTO(status, take_job(model, where, s.job, err), done);
     if (slots != NULL) {
         TRMI_TRY_GOTO(status,
-                      load_part(model->train.exec, slots, true, false, where, &skipped, err), done);
+                      load_file(model->train.exec, slots, true, false, where, &skipped, err), done);
     }
-    TRMI_TRY_GOTO(status, load_part(model->train.exec, weights, false, false, where, &skipped, err),
+    TRMI_TRY_GOTO(status, load_file(model->train.exec, weights, false, false, where, &skipped, err),
                   done);
     TRMI_TRY_GOTO(status, trmi_layerwise_restore(model, checkpoint, err), done);
     TRMI_TRY_GOTO(status, take_scale(model->train.exec, where, s.scale, err), done);

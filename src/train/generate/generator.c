@@ -22,11 +22,12 @@
 #include <string.h>
 
 enum { SINGLE, CHUNK, PROGRAMS };
-static const int64_t rows_of[PROGRAMS] = {1, 32};
+enum { CHUNK_ROWS = 32 };
 
 /* A program of the network for a number of new tokens. */
 typedef struct program {
     trm_exec *exec;
+    int64_t rows;
     int32_t *tokens, *positions, *last; /* inputs */
 } program;
 
@@ -80,6 +81,7 @@ static trm_status make_program(trm_generator *g, trm_model *model, const char *n
     trm_graph *graph;
     TRMI_TRY(trm_graph_create(NULL, &graph, err));
     trm_shape shape = trm_shape_of(1, rows);
+    out->rows = rows;
     trm_node ids = trm_input(graph, "tokens", TRM_INT32, shape);
     const trmi_language_cache cache = {.positions = trm_input(graph, "positions", TRM_INT32, shape),
                                        .last = trm_input(graph, "last", TRM_INT32, trm_shape_of(1)),
@@ -126,7 +128,8 @@ trm_status trm_generator_create(trm_model *model, const trm_generator_options *o
     g->state = (trmi_cache_state){.network = network, .threads = info.threads};
     trm_status status = make_cache(g, err);
     for (int i = 0; i < PROGRAMS && status == TRM_OK; i++) {
-        status = make_program(g, model, options->model, rows_of[i], &g->programs[i], err);
+        int64_t rows = i == SINGLE ? 1 : trmi_min_i64(CHUNK_ROWS, network.context);
+        status = make_program(g, model, options->model, rows, &g->programs[i], err);
     }
     if (status != TRM_OK) {
         trm_generator_destroy(g);
@@ -160,10 +163,10 @@ void trm_generator_reset(trm_generator *generator) {
 
 /* Runs one program on `count` tokens behind those of the cache. */
 static trm_status run_program(trm_generator *g, const program *p, const int32_t *ids, int64_t count,
-                              int64_t rows, trm_error *err) {
+                              trm_error *err) {
     g->state.first = g->count;
     g->state.count = count;
-    for (int64_t i = 0; i < rows; i++) { /* padding repeats the last token */
+    for (int64_t i = 0; i < p->rows; i++) { /* padding repeats the last token */
         int64_t row = trmi_min_i64(i, count - 1);
         p->tokens[i] = ids[row];
         if (p->positions != NULL) {
@@ -185,9 +188,9 @@ static trm_status read_fitting(trm_generator *g, const int32_t *ids, int64_t cou
                                trm_error *err) {
     enum { FEW = 3 };
     while (count > 0) {
-        int which = count > FEW ? CHUNK : SINGLE;
-        int64_t rows = rows_of[which], now = trmi_min_i64(rows, count);
-        TRMI_TRY(run_program(g, &g->programs[which], ids, now, rows, err));
+        const program *p = &g->programs[count > FEW ? CHUNK : SINGLE];
+        int64_t now = trmi_min_i64(p->rows, count);
+        TRMI_TRY(run_program(g, p, ids, now, err));
         ids += now;
         count -= now;
     }

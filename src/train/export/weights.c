@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Tensors by name, of one file or of the files of a Hugging Face folder (weights.h). */
+#include "train/export/weights.h"
+
+#include "base/error.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+enum { FILES_MAX = 4096 };
+
+static bool is_file(const char *folder, const char *name, char *path, size_t size) {
+    struct stat about;
+    int length = snprintf(path, size, "%s/%s", folder, name);
+    return length < (int)size && stat(path, &about) == 0 && S_ISREG(about.st_mode);
+}
+
+bool trmi_is_huggingface(const char *path) {
+    char file[4096];
+    return is_file(path, "config.json", file, sizeof file);
+}
+
+/* Opens one more file of the folder.
+ *   error  CORRUPT: a name with a slash, too many files */
+static trm_status add_file(trmi_weights *w, const char *folder, const char *name, trm_error *err) {
+    char path[4096];
+    if (strchr(name, '/') != NULL || w->count == FILES_MAX) {
+        return TRMI_FAIL(err, TRM_CORRUPT,
+                         "%s/model.safetensors.index.json: file '%.60s': at most %d names without "
+                         "'/' expected",
+                         folder, name, FILES_MAX);
+    }
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    trm_safetensors *file;
+    TRMI_TRY(trm_safetensors_open(path, &file, err));
+    w->files[w->count++] = file;
+    return TRM_OK;
+}
+
+/* Opens each file of the index once. */
+static trm_status open_index(trmi_weights *w, const char *folder, const char *path,
+                             trm_error *err) {
+    json_error_t bad;
+    json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, &bad), *seen = json_object();
+    json_t *map = json_object_get(root, "weight_map"), *value;
+    const char *key;
+    trm_status status = TRM_OK;
+    if (!json_is_object(map) || seen == NULL) {
+        status = TRMI_FAIL(err, TRM_CORRUPT, "%s: an object \"weight_map\" expected (%s)", path,
+                           root == NULL ? bad.text : "absent");
+    }
+    json_object_foreach(map, key, value) {
+        const char *name = json_string_value(value);
+        if (status == TRM_OK && name == NULL) {
+            status = TRMI_FAIL(err, TRM_CORRUPT, "%s: tensor '%.60s' has no file name", path, key);
+        }
+        if (status == TRM_OK && json_object_get(seen, name) == NULL) {
+            json_object_set_new(seen, name, json_true());
+            status = add_file(w, folder, name, err);
+        }
+    }
+    json_decref(seen);
+    json_decref(root);
+    return status;
+}
+
+trm_status trmi_weights_open(const char *folder, trmi_weights *out, trm_error *err) {
+    char path[4096];
+    *out = (trmi_weights){0};
+    out->files = trmi_arena_alloc(&out->arena, FILES_MAX * sizeof *out->files);
+    if (out->files == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory to open %s", folder);
+    }
+    trm_status status =
+        is_file(folder, "model.safetensors", path, sizeof path)
+            ? add_file(out, folder, "model.safetensors", err)
+        : is_file(folder, "model.safetensors.index.json", path, sizeof path)
+            ? open_index(out, folder, path, err)
+            : TRMI_FAIL(err, TRM_IO,
+                        "%s: neither model.safetensors nor model.safetensors.index.json is there",
+                        folder);
+    if (status != TRM_OK) {
+        trmi_weights_close(out);
+    }
+    return status;
+}
+
+void trmi_weights_close(trmi_weights *weights) {
+    for (int32_t i = 0; i < weights->count; i++) {
+        trm_safetensors_close((trm_safetensors *)(uintptr_t)weights->files[i]);
+    }
+    trmi_arena_free(&weights->arena);
+    *weights = (trmi_weights){0};
+}
+
+const trm_safetensors_entry *trmi_weights_find(const trmi_weights *weights, const char *name,
+                                               const trm_safetensors **file) {
+    char longer[512];
+    int length = snprintf(longer, sizeof longer, "transformer.%s", name);
+    for (int32_t i = 0; i < weights->count; i++) {
+        const trm_safetensors_entry *e = trm_safetensors_find(weights->files[i], name);
+        if (e == NULL && length < (int)sizeof longer) {
+            e = trm_safetensors_find(weights->files[i], longer);
+        }
+        if (e != NULL) {
+            *file = weights->files[i];
+            return e;
+        }
+    }
+    return NULL;
+}

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* train/export/weights.h: tensors by name, of one safetensors file or of a Hugging Face folder. */
+#ifndef TRMI_TRAIN_WEIGHTS_H
+#define TRMI_TRAIN_WEIGHTS_H
+
+#include "trireme/io.h"
+
+#include "base/memory.h"
+
+/* Files of tensors. */
+typedef struct trmi_weights {
+    const trm_safetensors **files; /* [count] */
+    int32_t count;
+    trmi_arena arena; /* of trmi_weights_open */
+} trmi_weights;
+
+/* Returns whether `path` is a folder with a config.json, as transformers writes it. */
+bool trmi_is_huggingface(const char *path);
+/* Opens model.safetensors of a Hugging Face folder, or the files that
+ * model.safetensors.index.json names.
+ *   owns  the caller: trmi_weights_close    error  IO, CORRUPT, NOMEM */
+trm_status trmi_weights_open(const char *folder, trmi_weights *out, trm_error *err);
+/* Closes the files that trmi_weights_open has opened. */
+void trmi_weights_close(trmi_weights *weights);
+/* Returns the tensor of this name, or of "transformer." and this name (GPT-2 below its output layer),
+ * and *file, which has it; NULL if there is none. */
+const trm_safetensors_entry *trmi_weights_find(const trmi_weights *weights, const char *name,
+                                               const trm_safetensors **file);
+
+#endif

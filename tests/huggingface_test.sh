@@ -1,0 +1,59 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Hugging Face folders of gpt2 and llama: import, --init, export in one file and in several, wrong folders; and, where a python has
+# torch and transformers (PYTHON, or the oracle in the cache), the same logits, losses and greedy texts of random models.
+peers=${XDG_CACHE_HOME:-$HOME/.cache}/trireme-peers
+. "$(dirname "$0")/common.sh"
+export OMP_NUM_THREADS=1
+python=${PYTHON:-$peers/oracle/bin/python}
+
+for i in $(seq 60); do echo "the rank sends row $i"; echo "a server keeps the é table $((i * 7))"; done > text.txt
+"$trireme" tokenizer train text.txt --vocabulary 290 --special-tokens '<|endoftext|>' --output tokenizer --quiet > /dev/null || fail "tokenizer"
+
+# ---- without transformers: what is exported is imported again, bit for bit
+size="--layers 2 --width 32 --heads 4 --context 24"
+"$trireme" train gpt2 --data text.txt --dataset text --tokenizer tokenizer $size --steps 3 --batch-size 4 --eval-every-epochs 0 --quiet --output a \
+    > log.txt 2>&1 || { fail "train"; cat log.txt; }
+"$trireme" train llama --data text.txt --dataset text --tokenizer tokenizer $size --kv-heads 2 --untied --rotary-theta 777 --steps 3 --batch-size 4 \
+    --eval-every-epochs 0 --quiet --output b > log.txt 2>&1 || { fail "train"; cat log.txt; }
+for run in "gpt2 a" "llama b"; do
+    set -- $run
+    expect 0 "hf-$2" export "$1" --checkpoint $2 --to huggingface --output hf-$2
+    expect 0 "cut-$2" export "$1" --checkpoint hf-$2 --to huggingface --output cut-$2 --shard-bytes 20K
+    [ "$(find cut-$2 -name 'model-*-of-*.safetensors' | wc -l)" -gt 2 ] || fail "few files in cut-$2"
+    expect 0 "again-$2/ckpt-0" import "$1" --from cut-$2 --output again-$2
+    for from in $2 again-$2 hf-$2; do
+        "$trireme" export "$1" --checkpoint $from --to safetensors --output x-$from.safetensors --quiet > /dev/null || fail "export of $from"
+    done
+    cmp x-$2.safetensors x-again-$2.safetensors && cmp x-$2.safetensors x-hf-$2.safetensors || fail "the weights of $1 have changed"
+    "$trireme" eval "$1" --checkpoint $2 --data text.txt --dataset text --json > direct.json || fail "eval $2"
+    "$trireme" eval "$1" --checkpoint hf-$2 --data text.txt --dataset text --json --context 24 > folder.json || fail "eval hf-$2"
+    python3 -c 'import json; a, b = (json.loads(open(n).read())["loss"] for n in ("direct.json", "folder.json")); assert a == b, (a, b)' || fail "losses of $1"
+    "$trireme" train "$1" --data text.txt --dataset text --init hf-$2 --steps 1 --batch-size 4 --learning-rate 1e-9 --eval-every-epochs 0 --json > init.json \
+        || fail "train --init hf-$2"
+done
+expect 2 "is of gpt2, not of llama" import llama --from hf-a --output no
+expect 2 "'wte.weight' has shape [290, 32], the network's has [290, 64]" train gpt2 --data text.txt --dataset text --init hf-a --width 64 --steps 1
+expect 2 "is for language models, not for lenet" export lenet --checkpoint a --to huggingface --output no
+cp -r hf-b broken
+sed 's/"silu"/"relu"/' hf-b/config.json > broken/config.json
+expect 2 'hidden_act is "relu"; only "silu" can be read here' import llama --from broken --output no
+sed 's/"num_hidden_layers": 2/"num_hidden_layers": "2"/' hf-b/config.json > broken/config.json
+expect 3 '"num_hidden_layers": a whole number of at least 1 expected' import llama --from broken --output no
+sed 's/"llama"/"mamba"/' hf-b/config.json > broken/config.json
+expect 2 "model_type is 'mamba'; gpt2 and llama can be read here" import llama --from broken --output no
+echo '{' > broken/config.json
+expect 3 "config.json: line" import llama --from broken --output no
+cp hf-b/config.json broken/ && rm broken/model.safetensors
+expect 3 "neither model.safetensors nor model.safetensors.index.json" import llama --from broken --output no
+echo '{"weight_map": {"a": "../a.safetensors"}}' > broken/model.safetensors.index.json
+expect 3 "names without '/' expected" import llama --from broken --output no
+[ -e no ] && fail "a failed import has written"
+
+# ---- with transformers
+if ! sanitized && "$python" -c 'import torch, transformers' 2> /dev/null; then
+    "$python" "$source/tests/parity/huggingface.py" "$trireme" tokenizer text.txt || fail "transformers"
+else
+    echo "no python with transformers: folders are not loaded there"
+fi
+exit $failed

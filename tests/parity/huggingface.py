@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Random GPT-2 and Llama models of transformers, through trireme and back: the weights of the exported folder, logits, the loss of a
+text, and greedy texts.
+    python huggingface.py TRIREME TOKENIZER TEXT"""
+import json
+import pathlib
+import shutil
+import subprocess
+import sys
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer, GPT2Config, LlamaConfig
+
+trireme, tokenizer, text = sys.argv[1:]
+VOCABULARY, CONTEXT, PROMPT = 290, 24, "the rank"
+
+
+def run(*args):
+    done = subprocess.run([trireme, *map(str, args)], capture_output=True, text=True)
+    assert done.returncode == 0, (args, done.stderr)
+    return done.stdout
+
+
+def random_model(config, seed):
+    torch.manual_seed(seed)
+    model = AutoModelForCausalLM.from_config(config).eval()
+    with torch.no_grad():
+        for p in model.parameters():  # no biases of 0, and logits that differ
+            p.add_(torch.randn_like(p) * (0.1 if p.dim() < 2 else 0.15))
+    return model
+
+
+def check(name, config, seed):
+    kind, folder = config.model_type, pathlib.Path(name)
+    model = random_model(config, seed)
+    model.save_pretrained(folder, max_shard_size="60KB" if seed % 2 else "5GB")
+    for file in pathlib.Path(tokenizer).iterdir():
+        shutil.copy(file, folder)
+    run("import", kind, "--from", folder, "--output", f"{name}-imported")
+    run("export", kind, "--checkpoint", f"{name}-imported", "--to", "huggingface", "--output", f"{name}-back",
+        *(["--shard-bytes", "50K"] if seed % 3 == 0 else []))
+    back = AutoModelForCausalLM.from_pretrained(f"{name}-back").eval()
+    words = AutoTokenizer.from_pretrained(f"{name}-back")
+    ids = torch.randint(0, VOCABULARY, (3, CONTEXT))
+    with torch.no_grad():
+        expected, found = model(ids).logits, back(ids).logits
+    assert torch.equal(expected, found), (name, (expected - found).abs().max())
+
+    # the text in windows of CONTEXT tokens, each with the tokens that follow
+    every = words(open(text).read(), return_tensors="pt").input_ids[0]
+    samples = [every[i:i + CONTEXT + 1] for i in range(0, len(every) - 1, CONTEXT)]
+    losses, tokens = 0.0, 0
+    with torch.no_grad():
+        for s in samples:
+            logits = model(s[None, :-1]).logits[0]
+            losses += torch.nn.functional.cross_entropy(logits, s[1:], reduction="sum").item()
+            tokens += len(s) - 1
+    event = json.loads(run("eval", kind, "--checkpoint", f"{name}-imported", "--data", "parts", "--dataset", "text", "--context",
+                           CONTEXT, "--json"))
+    assert abs(event["loss"] - losses / tokens) < 1e-5 * event["loss"], (name, event["loss"], losses / tokens)
+
+    prompt = words(PROMPT, return_tensors="pt").input_ids
+    many = CONTEXT - prompt.shape[1]
+    with torch.no_grad():
+        greedy = model.generate(prompt, max_new_tokens=many, do_sample=False, eos_token_id=0, pad_token_id=0)[0, prompt.shape[1]:].tolist()
+    greedy = greedy[:greedy.index(0)] if 0 in greedy else greedy
+    for checkpoint in (folder, f"{name}-imported"):
+        event = json.loads(run("generate", kind, "--checkpoint", checkpoint, "--prompt", PROMPT, "--tokens", many, "--json"))
+        assert event["token_ids"] == greedy, (name, event["token_ids"], greedy)
+    assert event["text"] == words.decode(greedy), (event["text"], words.decode(greedy))
+    print(f"{name}: loss {losses / tokens:.6f}, {len(greedy)} tokens")
+
+
+pathlib.Path("parts").mkdir()
+for part in ("train", "test"):  # so that evaluation reads the whole text
+    shutil.copy(text, f"parts/{part}.txt")
+gpt2 = dict(vocab_size=VOCABULARY, n_positions=CONTEXT, bos_token_id=0, eos_token_id=0)
+check("gpt2-a", GPT2Config(n_embd=48, n_layer=3, n_head=4, **gpt2), 1)
+check("gpt2-b", GPT2Config(n_embd=32, n_layer=2, n_head=2, n_inner=40, layer_norm_epsilon=1e-3, **gpt2), 6)
+llama = dict(vocab_size=VOCABULARY, max_position_embeddings=CONTEXT)
+check("llama-a", LlamaConfig(hidden_size=48, intermediate_size=80, num_hidden_layers=3, num_attention_heads=6, num_key_value_heads=2, **llama), 3)
+check("llama-b", LlamaConfig(hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=4,
+                             tie_word_embeddings=True, rope_theta=500.0, rms_norm_eps=1e-3, **llama), 4)
