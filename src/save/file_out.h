@@ -5,7 +5,7 @@
 #define TRMI_SAVE_FILE_OUT_H
 
 #include "base/os.h"
-#include "save/checkpoint/digest.h"
+#include "save/checkpoint/checkpoint_digest.h"
 #include "save/path.h"
 
 /* An open file. */

@@ -101,7 +101,7 @@ trm_status trmi_next_batch(trm_dataset *data, const trm_batch **out, trm_error *
 /* Returns the number of batches a step, at least 1. */
 int32_t trmi_accumulate(const trm_model *model);
 
-/* ranks.c: returns the communicator of the model's ranks; NULL with one rank. */
+/* model_ranks.c: returns the communicator of the model's ranks; NULL with one rank. */
 trm_comm *trmi_model_comm(const trm_model *model);
 /* Sets options->parallel.comm to the ranks that this process has joined, unless the options name
  * a communicator, say stand_alone or use servers. Collective if a communicator is created.

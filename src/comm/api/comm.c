@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "comm/net/exchange.h"
-#include "comm/net/net.h"
+#include "comm/net/engines.h"
 #include "comm/net/reserve.h"
 
 #include <stdio.h>

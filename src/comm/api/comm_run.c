@@ -8,7 +8,7 @@
  * Before each operation the health of the job is checked, so that none starts in a poisoned job. */
 #include "base/error.h"
 #include "base/os.h"
-#include "comm/net/net.h"
+#include "comm/net/engines.h"
 
 #include <stdio.h>
 #include <string.h>

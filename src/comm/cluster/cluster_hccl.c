@@ -17,7 +17,7 @@
 #include "base/error.h"
 #include "comm/cluster/cluster_addr.h"
 #include "comm/cluster/cluster_json.h"
-#include "comm/net/net.h"
+#include "comm/net/engines.h"
 
 #include <arpa/inet.h>
 #include <ifaddrs.h>

@@ -11,7 +11,7 @@
  * The leader of a host is its first rank, or the operation's root if that is on the host. Partial
  * sums keep the partial type (float for 16-bit floats) until they are complete. Less data cross the
  * network than in a flat collective: each host sends one vector instead of one for each rank. */
-#include "comm/net/net.h"
+#include "comm/net/engines.h"
 #include "comm/net/reserve.h"
 
 #include "base/error.h"

@@ -8,7 +8,7 @@
  * All ranks choose the same algorithm, because the choice depends only on the operation, the
  * options and the model, which are equal on all ranks. One thread at a time uses the engine
  * (comm_run.c). */
-#include "comm/net/net.h"
+#include "comm/net/engines.h"
 #include "comm/schedule/calibration.h"
 
 #include "base/checked.h"

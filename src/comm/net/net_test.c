@@ -5,7 +5,7 @@
 #include "ordered_sum.h"
 
 #include "base/os.h"
-#include "comm/net/net.h"
+#include "comm/net/engines.h"
 
 static const int64_t few_counts[] = {0, 1, 5, 1000, -1};
 static const int64_t more_counts[] = {3, 17, 20011, -1};

@@ -418,7 +418,7 @@ static trm_status ucx_create(const trmi_group *group, const trmi_exchange *excha
     return TRM_OK;
 }
 
-/* The symbol that comm/net/net.c looks up. */
+/* The symbol that comm/net/engines.c looks up. */
 TRM_API const trmi_transport_plugin_table trmi_transport_plugin = {
     .version = TRMI_PLUGIN_VERSION,
     .name = "ucx",

@@ -13,7 +13,7 @@
 #define TRMI_COMM_CALIBRATION_H
 
 #include "base/memory.h"
-#include "comm/net/net.h"
+#include "comm/net/engines.h"
 
 enum { TRMI_LINKS_MAX = 256 }; /* lines that are kept; the oldest are removed */
 

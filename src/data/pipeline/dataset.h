@@ -10,12 +10,12 @@
  * Everything in a batch is a function of its number, so threads change the time and nothing else.
  *
  * Files: dataset.c (creation and the refining calls), dataset_seal.c (checks, fields, description),
- * order.c (which sample comes when), stream.c (workers and reading), own.c and own_transform.c
+ * sample_order.c (which sample comes when), read_ahead.c (workers and reading), own.c and own_transform.c
  * (functions of the caller's), open.c (datasets by name), fingerprint.c, scratch.c. */
 #ifndef TRMI_DATA_DATASET_H
 #define TRMI_DATA_DATASET_H
 
-#include "data/pipeline/order.h"
+#include "data/pipeline/sample_order.h"
 #include "data/pipeline/source.h"
 #include "data/image/transform.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* data/text/tokenizer.h: the tokenizer object, shared by the files that make, read, write and use it.
  *
- *   text --> added tokens cut out --> pieces (split.h) --> cache of pieces
+ *   text --> added tokens cut out --> pieces (pre_tokenizer.h) --> cache of pieces
  *                                                              | not there
  *                                                              v
  *                                            bytes --> merges, lowest rank first --> ids
@@ -16,7 +16,7 @@
 
 #include "base/hash_index.h"
 #include "base/memory.h"
-#include "data/text/split.h"
+#include "data/text/pre_tokenizer.h"
 
 #include <jansson.h>
 

@@ -10,7 +10,7 @@
 #include "base/memory.h"
 #include "base/os.h"
 #include "base/rng.h"
-#include "data/text/split.h"
+#include "data/text/pre_tokenizer.h"
 #include "data/text/tokenizer.h"
 
 static const char corpus[] =

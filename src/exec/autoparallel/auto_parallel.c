@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Drives the search for a plan. Rank 0 of auto_parallel (plan_search.c) and `trireme plan` call it.
  *
- *      meshes         trmi_drive_meshes   all factorisations of the ranks, or the given one
- *      rounds         trmi_drive_search   search each mesh, measure the operators of the plans,
+ *      meshes         trmi_auto_meshes   all factorisations of the ranks, or the given one
+ *      rounds         trmi_auto_search   search each mesh, measure the operators of the plans,
  *                                         search again with the measured costs, ROUNDS at most
  *      memory limit   respect_limit       compile the best plan; lower the limit until it fits
- *      benchmark      trmi_drive_try      run the plans that are predicted to be nearly as fast
+ *      benchmark      trmi_auto_try      run the plans that are predicted to be nearly as fast
  *
  * All memory is from d->arena. docs/internals/ describes search and costs. */
 #include "exec/autoparallel/auto_parallel.h"
@@ -26,8 +26,8 @@ static const double alone = 8;
 
 /* ---- meshes ---------------------------------------------------------------------------------- */
 
-trm_status trmi_drive_meshes(trmi_plan_search *d, const trmi_mesh *only, int32_t ranks,
-                             int32_t hosts, trm_error *err) {
+trm_status trmi_auto_meshes(trmi_plan_search *d, const trmi_mesh *only, int32_t ranks,
+                            int32_t hosts, trm_error *err) {
     trmi_mesh list[TRMI_MESH_LIST];
     int32_t count = 1;
     if (only != NULL) {
@@ -50,18 +50,18 @@ trm_status trmi_drive_meshes(trmi_plan_search *d, const trmi_mesh *only, int32_t
     return TRM_OK;
 }
 
-void trmi_drive_free(trmi_plan_search *d) {
+void trmi_auto_free(trmi_plan_search *d) {
     for (int32_t i = 0; i < d->meshes_count; i++) {
         trmi_space_destroy(d->meshes[i].space);
     }
-    trmi_trial_free(&d->trial);
+    trmi_ties_free(&d->trial);
     trmi_arena_free(&d->arena);
 }
 
 /* ---- search ---------------------------------------------------------------------------------- */
 
 /* Searches one mesh with the current costs, to m->found. `frontier`: also plans of less memory. */
-static trm_status search_mesh(trmi_plan_search *d, trmi_drive_mesh *m, bool frontier,
+static trm_status search_mesh(trmi_plan_search *d, trmi_auto_mesh *m, bool frontier,
                               trm_error *err) {
     trmi_space_destroy(m->space);
     m->space = NULL;
@@ -72,7 +72,7 @@ static trm_status search_mesh(trmi_plan_search *d, trmi_drive_mesh *m, bool fron
         given = &own;
     }
     const trmi_search_options options = {.mode = d->mode,
-                                         .memory_bytes = trmi_drive_limit(d),
+                                         .memory_bytes = trmi_auto_limit(d),
                                          .frontier = frontier,
                                          .own = given,
                                          .take = m->taken};
@@ -103,8 +103,8 @@ static trm_status search_meshes(trmi_plan_search *d, trm_error *err) {
     return TRM_OK;
 }
 
-trm_status trmi_drive_compile(trmi_plan_search *d, trm_error *err) {
-    const trmi_drive_mesh *best = trmi_drive_best(d);
+trm_status trmi_auto_compile(trmi_plan_search *d, trm_error *err) {
+    const trmi_auto_mesh *best = trmi_auto_best(d);
     d->compiled_bytes = 0;
     return d->compile(d->context, best->space, &best->found.best.choice, &d->compiled_bytes, err);
 }
@@ -115,8 +115,8 @@ trm_status trmi_drive_compile(trmi_plan_search *d, trm_error *err) {
 static trm_status respect_limit(trmi_plan_search *d, trm_error *err) {
     double limit = (double)d->memory_bytes;
     for (int i = 0; i < LIMIT_ROUNDS && limit > 0; i++) {
-        TRMI_TRY(trmi_drive_compile(d, err));
-        const trmi_found *f = &trmi_drive_best(d)->found;
+        TRMI_TRY(trmi_auto_compile(d, err));
+        const trmi_found *f = &trmi_auto_best(d)->found;
         double beyond = d->compiled_bytes - f->best.measure.bytes;
         if (d->compiled_bytes <= limit || f->infeasible || beyond <= d->beyond) {
             break;
@@ -128,11 +128,11 @@ static trm_status respect_limit(trmi_plan_search *d, trm_error *err) {
     return TRM_OK;
 }
 
-trm_status trmi_drive_measure(trmi_plan_search *d, const trmi_candidate *plans, int32_t count,
-                              int32_t *news, trm_error *err) {
+trm_status trmi_auto_measure(trmi_plan_search *d, const trmi_candidate *plans, int32_t count,
+                             int32_t *news, trm_error *err) {
     for (int32_t i = 0; i < count; i++) {
         TRMI_TRY(
-            trmi_costs_measure(d->costs, trmi_drive_best(d)->space, &plans[i].choice, news, err));
+            trmi_costs_measure(d->costs, trmi_auto_best(d)->space, &plans[i].choice, news, err));
     }
     return TRM_OK;
 }
@@ -150,13 +150,13 @@ static void settle_measuring(trmi_plan_search *d) {
     }
 }
 
-trm_status trmi_drive_search(trmi_plan_search *d, trm_error *err) {
+trm_status trmi_auto_search(trmi_plan_search *d, trm_error *err) {
     bool measure = d->costs->probe != NULL;
     for (d->rounds = 1;; d->rounds++) {
         int32_t news = 0;
         TRMI_TRY(search_meshes(d, err));
         for (int32_t i = 0; measure && i < d->meshes_count; i++) {
-            const trmi_drive_mesh *m = &d->meshes[i];
+            const trmi_auto_mesh *m = &d->meshes[i];
             settle_measuring(d);
             TRMI_TRY(trmi_costs_measure(d->costs, m->space, &m->found.best.choice, &news, err));
             if (m->found.baselines_count > 0) {
@@ -190,8 +190,8 @@ static bool differs_from_listed(const trmi_ranked *list, int32_t count, const tr
     return true;
 }
 
-int32_t trmi_drive_list(const trmi_plan_search *d, trmi_ranked list[TRMI_RANKED]) {
-    const trmi_drive_mesh *m = trmi_drive_best(d);
+int32_t trmi_auto_list(const trmi_plan_search *d, trmi_ranked list[TRMI_RANKED]) {
+    const trmi_auto_mesh *m = trmi_auto_best(d);
     int32_t count = 0, kept = 1;
     list[count++] = (trmi_ranked){&m->found.best, d->best};
     for (int32_t i = 0; i < m->found.baselines_count; i++) {
@@ -233,15 +233,15 @@ int32_t trmi_drive_list(const trmi_plan_search *d, trmi_ranked list[TRMI_RANKED]
 /* Adds a candidate to the benchmark, with the name that reports give it. */
 static trm_status add_to_benchmark(trmi_plan_search *d, trmi_ranked *r, trm_error *err) {
     const trmi_candidate *c = r->candidate;
-    const trmi_drive_mesh *m = &d->meshes[r->mesh];
+    const trmi_auto_mesh *m = &d->meshes[r->mesh];
     trmi_shard_plan *plan;
     TRMI_TRY(trmi_space_plan(m->space, &c->choice, &plan, err));
-    trmi_trial_plan about = {.what = r,
-                             .group = r->mesh,
-                             .simple =
-                                 strcmp(c->name, trmi_baseline_name(TRMI_BASELINE_SAMPLES)) == 0,
-                             .predicted = c->measure.step,
-                             .bytes = c->measure.bytes};
+    trmi_tied_plan about = {.what = r,
+                            .group = r->mesh,
+                            .simple =
+                                strcmp(c->name, trmi_baseline_name(TRMI_BASELINE_SAMPLES)) == 0,
+                            .predicted = c->measure.step,
+                            .bytes = c->measure.bytes};
     char mesh[48];
     if (c == &m->found.best) {
         snprintf(about.name, sizeof about.name, "best on mesh %.24s",
@@ -250,7 +250,7 @@ static trm_status add_to_benchmark(trmi_plan_search *d, trmi_ranked *r, trm_erro
         snprintf(about.name, sizeof about.name, "%s",
                  strcmp(c->name, "frontier") == 0 ? "one of less memory" : c->name);
     }
-    trm_status status = trmi_trial_add(&d->trial, plan, &about, err);
+    trm_status status = trmi_ties_add(&d->trial, plan, &about, err);
     trmi_shard_plan_destroy(plan);
     return status;
 }
@@ -258,36 +258,36 @@ static trm_status add_to_benchmark(trmi_plan_search *d, trmi_ranked *r, trm_erro
 /* Compiles each candidate to get its exact memory use, and drops those above the limit. */
 static trm_status drop_plans_over_limit(trmi_plan_search *d, trm_error *err) {
     for (int32_t i = d->trial.count - 1; i >= 0; i--) {
-        trmi_trial_plan *t = &d->trial.list[i];
+        trmi_tied_plan *t = &d->trial.list[i];
         const trmi_ranked *r = t->what;
         TRMI_TRY(d->compile(d->context, d->meshes[r->mesh].space, &r->candidate->choice, &t->bytes,
                             err));
         if (d->memory_bytes > 0 && t->bytes > (double)d->memory_bytes) {
-            trmi_trial_drop(&d->trial, i);
+            trmi_ties_drop(&d->trial, i);
         }
     }
     return TRM_OK;
 }
 
-trm_status trmi_drive_try(trmi_plan_search *d, trm_error *err) {
-    const trmi_found *best = &trmi_drive_best(d)->found;
-    double seconds = trmi_trial_seconds(d->trial_seconds, best->objective);
+trm_status trmi_auto_try(trmi_plan_search *d, trm_error *err) {
+    const trmi_found *best = &trmi_auto_best(d)->found;
+    double seconds = trmi_ties_seconds(d->trial_seconds, best->objective);
     if (d->costs->probe == NULL || d->probe->comm == NULL || d->mode != TRMI_SEARCH_OPTIMAL ||
         best->infeasible || seconds <= 0) {
         return TRM_OK;
     }
-    /* Candidates within TRMI_TRIAL_BAND of the best that fit the memory limit. */
+    /* Candidates within TRMI_TIES_BAND of the best that fit the memory limit. */
     trmi_ranked list[TRMI_RANKED];
-    int32_t count = trmi_drive_list(d, list);
+    int32_t count = trmi_auto_list(d, list);
     for (int32_t i = 0; i < count; i++) {
         const trmi_candidate *c = list[i].candidate;
-        if (c->fits && c->measure.step <= best->objective * (1 + TRMI_TRIAL_BAND)) {
+        if (c->fits && c->measure.step <= best->objective * (1 + TRMI_TIES_BAND)) {
             TRMI_TRY(add_to_benchmark(d, &list[i], err));
         }
     }
-    trmi_trial_narrow(&d->trial, seconds);
+    trmi_ties_narrow(&d->trial, seconds);
     TRMI_TRY(d->trial.count > 1 ? drop_plans_over_limit(d, err) : TRM_OK);
-    TRMI_TRY(trmi_trial_run(&d->trial, d->probe, d->costs, seconds, (double)d->memory_bytes, err));
+    TRMI_TRY(trmi_ties_run(&d->trial, d->probe, d->costs, seconds, (double)d->memory_bytes, err));
     if (d->trial.turns == 0) {
         return TRM_OK;
     }

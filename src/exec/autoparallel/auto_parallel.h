@@ -4,37 +4,37 @@
  *
  *      each mesh: space --search--> best plan       unknown costs: measure them, search again
  *      best of all meshes --compile--> over limit?  lower the limit, search again
- *      plans nearly as fast --run in turns--> chosen plan       (plan_selection.h)
+ *      plans nearly as fast --run in turns--> chosen plan       (near_ties.h)
  *
- * Rank 0 runs these functions; the other ranks call trmi_probe_serve meanwhile.
+ * Rank 0 runs these functions; the other ranks call trmi_op_benchmark_serve meanwhile.
  */
 #ifndef TRMI_EXEC_AUTO_PARALLEL_H
 #define TRMI_EXEC_AUTO_PARALLEL_H
 
-#include "exec/autoparallel/plan_selection.h"
+#include "exec/autoparallel/near_ties.h"
 #include "plan/search/search.h"
 
 /* One mesh and the result of its search. */
-typedef struct trmi_drive_mesh {
+typedef struct trmi_auto_mesh {
     trmi_mesh mesh;
     trmi_space *space;
     trmi_found found;
     const trmi_choice
         *taken; /* chosen by a benchmark; NULL: the best of the search. In the arena */
-} trmi_drive_mesh;
+} trmi_auto_mesh;
 
 typedef struct trmi_plan_search {
-    /* Set by the caller before trmi_drive_meshes, and borrowed. */
+    /* Set by the caller before trmi_auto_meshes, and borrowed. */
     trmi_search_mode mode;
     const trmi_shard_plan
         *given; /* a user's plan: a candidate on its mesh, its pins kept; or NULL */
     trmi_op_benchmark *probe;
     trmi_costs *costs;    /* costs->probe NULL: nothing is measured, no plan is run */
     int64_t memory_bytes; /* limit a rank; 0 = none */
-    /* as in the options (trmi_costs_limit, trmi_trial_seconds) */
+    /* as in the options (trmi_costs_limit, trmi_ties_seconds) */
     double measure_seconds, trial_seconds;
     bool frontier; /* also find the time-memory curve of the best mesh */
-    /* Makes the search space of a mesh, with costs; the drive owns *out. */
+    /* Makes the search space of a mesh, with costs; the search owns *out. */
     trm_status (*make_space)(void *context, const trmi_mesh *mesh, trmi_space **out,
                              trm_error *err);
     /* Compiles a plan for rank 0 and writes the bytes of its program to *bytes. */
@@ -45,42 +45,42 @@ typedef struct trmi_plan_search {
     int32_t others_count;
     /* Results. */
     trmi_arena arena;
-    trmi_drive_mesh *meshes;
+    trmi_auto_mesh *meshes;
     int32_t meshes_count, best, rounds;
-    trmi_plan_selection trial; /* the benchmark of plans with nearly equal predictions */
-    double search_seconds;     /* duration of the last search of all meshes */
-    double compiled_bytes;     /* bytes of rank 0's program of the best plan; 0: not compiled */
+    trmi_near_ties trial;  /* the benchmark of plans with nearly equal predictions */
+    double search_seconds; /* duration of the last search of all meshes */
+    double compiled_bytes; /* bytes of rank 0's program of the best plan; 0: not compiled */
     /* bytes by which compiled programs exceed what the search counts; subtracted from its limit */
     double beyond;
 } trmi_plan_search;
 
 /* Returns the mesh with the best plan. */
-static inline const trmi_drive_mesh *trmi_drive_best(const trmi_plan_search *drive) {
+static inline const trmi_auto_mesh *trmi_auto_best(const trmi_plan_search *drive) {
     return &drive->meshes[drive->best];
 }
 /* Returns the limit of the search in bytes a rank; 0 = none. */
-static inline double trmi_drive_limit(const trmi_plan_search *drive) {
+static inline double trmi_auto_limit(const trmi_plan_search *drive) {
     double limit = (double)drive->memory_bytes;
     return limit > 0 && limit > drive->beyond + 1 ? limit - drive->beyond : limit > 0 ? 1 : 0;
 }
 
 /* Lists the meshes to search: `only`, or (NULL) every factorisation of `ranks` with at most three
  * axes, the outer ones over `hosts`.   error  INVALID: ranks do not divide among the hosts */
-trm_status trmi_drive_meshes(trmi_plan_search *drive, const trmi_mesh *only, int32_t ranks,
-                             int32_t hosts, trm_error *err);
+trm_status trmi_auto_meshes(trmi_plan_search *drive, const trmi_mesh *only, int32_t ranks,
+                            int32_t hosts, trm_error *err);
 /* Searches all meshes; measures the operators of the plans found and of data parallel, and searches
- * again with the measured costs; keeps the memory limit. Sets drive->best. */
-trm_status trmi_drive_search(trmi_plan_search *drive, trm_error *err);
+ * again with the measured costs; keeps the memory limit. Sets search->best. */
+trm_status trmi_auto_search(trmi_plan_search *drive, trm_error *err);
 /* Measures the operators of `count` plans of the best mesh; adds the number of new costs to
  * *news. */
-trm_status trmi_drive_measure(trmi_plan_search *drive, const trmi_candidate *plans, int32_t count,
-                              int32_t *news, trm_error *err);
+trm_status trmi_auto_measure(trmi_plan_search *drive, const trmi_candidate *plans, int32_t count,
+                             int32_t *news, trm_error *err);
 /* Runs the plans with nearly equal predictions and chooses one: sets the best mesh and its `taken`,
  * and searches it again, so that runners-up and prices refer to the chosen plan. */
-trm_status trmi_drive_try(trmi_plan_search *drive, trm_error *err);
+trm_status trmi_auto_try(trmi_plan_search *drive, trm_error *err);
 /* Compiles the best plan; sets compiled_bytes. */
-trm_status trmi_drive_compile(trmi_plan_search *drive, trm_error *err);
-void trmi_drive_free(trmi_plan_search *drive);
+trm_status trmi_auto_compile(trmi_plan_search *drive, trm_error *err);
+void trmi_auto_free(trmi_plan_search *drive);
 
 /* A plan in the list of all candidates: the chosen one first, then, by predicted time and without
  * duplicates, baselines, the best of other meshes, distinct points of the curve, and `others`. */
@@ -90,7 +90,7 @@ typedef struct trmi_ranked {
 } trmi_ranked;
 enum { TRMI_RANKED = 3 * TRMI_CANDIDATES + 1 };
 /* Writes that list; returns its length. */
-int32_t trmi_drive_list(const trmi_plan_search *drive, trmi_ranked list[TRMI_RANKED]);
+int32_t trmi_auto_list(const trmi_plan_search *drive, trmi_ranked list[TRMI_RANKED]);
 
 /* plan_search.c: the plan of `training`, what `graph` becomes by `options`, for these ranks.
  * Collective. */

@@ -196,13 +196,13 @@ static trm_status time_turn(links *l, trm_exec *exec, classify *message, int tur
         bool own = what >= 0 && moves[what] == TRMI_MOVE_LOCAL;
         if (what < 0) {
             TRMI_TRY(wait_for_ranks(l, err));
-            trmi_probe_sweep(l->probe, 0, 1);
+            trmi_op_benchmark_sweep(l->probe, 0, 1);
         }
-        double begin = own ? trmi_probe_clock(l->probe) : trmi_os_now();
+        double begin = own ? trmi_op_benchmark_clock(l->probe) : trmi_os_now();
         TRMI_TRY(trmi_exec_run(exec, i, i + 1, err));
         if (turn >= 0) {
             times[(int64_t)i * l->most + turn] =
-                (own ? trmi_probe_clock(l->probe) : trmi_os_now()) - begin;
+                (own ? trmi_op_benchmark_clock(l->probe) : trmi_os_now()) - begin;
         }
     }
     return TRM_OK;
@@ -233,7 +233,7 @@ static trm_status time_program(links *l, trm_exec *exec, classify *message, trm_
         status = time_turn(l, exec, message, turn, times, err);
         used = trmi_os_now() - begin;
         /* the maximum over ranks, so that all stop after the same turn */
-        status = status == TRM_OK ? trmi_probe_largest(l->probe, &used, 1, err) : status;
+        status = status == TRM_OK ? trmi_op_benchmark_largest(l->probe, &used, 1, err) : status;
         turns = ++turn;
     }
     for (int32_t i = 0; status == TRM_OK && i < p->steps_count; i++) {
@@ -358,7 +358,7 @@ static trm_status time_buckets(links *l, trm_comm *group, float *data, int move,
         }
         for (int turn = -1; status == TRM_OK && turn < l->most; turn++) {
             status = wait_for_ranks(l, err);
-            trmi_probe_sweep(l->probe, 0, 1);
+            trmi_op_benchmark_sweep(l->probe, 0, 1);
             memset(data, 0, (size_t)sizes[i]); /* backward leaves gradients in its rank's cache */
             /* Through a request, as a training step does it: the communicator's thread wakes up. */
             const trm_collective op = {.kind = move == SLICES ? TRM_REDUCE_SCATTERV : TRM_ALLREDUCE,
@@ -443,19 +443,19 @@ static trm_status time_small(const links *l, int64_t rows, kind what, double *se
     trm_status status = TRM_OK;
     for (int turn = -1; status == TRM_OK && turn < turns; turn++) {
         note_links(l);
-        trmi_probe_sweep(probe, 0, 1);
-        status = trmi_probe_largest(probe, &none, 1, err);
+        trmi_op_benchmark_sweep(probe, 0, 1);
+        status = trmi_op_benchmark_largest(probe, &none, 1, err);
         double begin = trmi_os_now();
         status = status == TRM_OK ? trm_exec_forward_backward(exec, err) : status;
-        begin = step ? begin : trmi_probe_clock(probe);
+        begin = step ? begin : trmi_op_benchmark_clock(probe);
         status = status == TRM_OK ? trm_exec_update(exec, 1e-6, err) : status;
         if (turn >= 0) {
-            times[turn] = (step ? trmi_os_now() : trmi_probe_clock(probe)) - begin;
+            times[turn] = (step ? trmi_os_now() : trmi_op_benchmark_clock(probe)) - begin;
         }
     }
     *seconds = status != TRM_OK ? 0 : trmi_median(times, turns);
     trm_exec_destroy(exec);
-    return status == TRM_OK ? trmi_probe_largest(probe, seconds, 1, err) : status;
+    return status == TRM_OK ? trmi_op_benchmark_largest(probe, seconds, 1, err) : status;
 }
 
 /* ---- words ----------------------------------------------------------------------------------- */
@@ -540,7 +540,7 @@ static trm_status measure_groups(links *l, double crowd, trmi_text *out, trm_err
     return TRM_OK;
 }
 
-int64_t trmi_probe_longest(const trm_graph *g) {
+int64_t trmi_op_benchmark_longest(const trm_graph *g) {
     int64_t longest = 0, parameters = 0;
     for (int64_t v = 1; v < g->values_count; v++) {
         int64_t bytes = trm_shape_count(&g->values[v].shape) * (int64_t)sizeof(float);
@@ -550,8 +550,8 @@ int64_t trmi_probe_longest(const trm_graph *g) {
     return trmi_max_i64(longest, parameters);
 }
 
-int trmi_probe_links_sizes(const trmi_op_benchmark *probe) {
-    int count = trmi_probe_affords(probe, sizes, SIZES, SMALL + 1, MESSAGE_COPIES);
+int trmi_link_benchmark_sizes(const trmi_op_benchmark *probe) {
+    int count = trmi_op_benchmark_affords(probe, sizes, SIZES, SMALL + 1, MESSAGE_COPIES);
     /* sizes above the first one that reaches the longest message are not needed */
     while (count > SMALL + 1 && probe->reach > 0 && sizes[count - 2] >= probe->reach) {
         count--;
@@ -562,7 +562,7 @@ int trmi_probe_links_sizes(const trmi_op_benchmark *probe) {
 static trm_status run_links(trmi_op_benchmark *probe, trmi_text *out, trm_error *err) {
     links l = {.probe = probe,
                .ranks = trm_comm_size(probe->comm),
-               .count = trmi_probe_links_sizes(probe)};
+               .count = trmi_link_benchmark_sizes(probe)};
     double step;
     char date[32];
     time_t now = (time_t)trmi_os_wall();
@@ -592,7 +592,7 @@ static trm_status run_links(trmi_op_benchmark *probe, trmi_text *out, trm_error 
     return out->failed ? TRMI_FAIL(err, TRM_NOMEM, "no memory to measure messages") : TRM_OK;
 }
 
-trm_status trmi_probe_run_links(trmi_op_benchmark *probe, trmi_text *out, trm_error *err) {
+trm_status trmi_link_benchmark_run(trmi_op_benchmark *probe, trmi_text *out, trm_error *err) {
     int64_t footprint = probe->footprint;
     probe->footprint = 0; /* curves are of no step, whenever they are measured */
     trm_status status = run_links(probe, out, err);

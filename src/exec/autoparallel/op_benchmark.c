@@ -48,7 +48,7 @@ static trm_status find_load(trmi_op_benchmark *probe, trm_error *err) {
     double wall = 0, ranks = probe->comm != NULL ? trm_comm_local_size(probe->comm) : 1;
     struct timespec t;
     volatile double sum = 0;
-    TRMI_TRY(trmi_probe_largest(probe, &wall, 1, err)); /* all ranks begin together */
+    TRMI_TRY(trmi_op_benchmark_largest(probe, &wall, 1, err)); /* all ranks begin together */
     double begin = trmi_os_now(), own = 0, first = -1;
     while (own < 0.03 && trmi_os_now() - begin < 1) {
         for (int i = 0; i < 20000; i++) {
@@ -62,7 +62,7 @@ static trm_status find_load(trmi_op_benchmark *probe, trm_error *err) {
     }
     (void)sum;
     wall = own > 0 ? (trmi_os_now() - begin) / own : 1;
-    TRMI_TRY(trmi_probe_largest(probe, &wall, 1, err));
+    TRMI_TRY(trmi_op_benchmark_largest(probe, &wall, 1, err));
     probe->load = fmax(1, wall / fmax(1, ranks / probe->cores));
     return TRM_OK;
 }
@@ -212,7 +212,7 @@ static void mark_steps(const trm_program *p, const int32_t *kinds, int32_t kinds
 /* Puts the caches into the state in which a training step leaves them: sweeps memory, then touches
  * SCRATCH, which every operator uses and which therefore stays in the caches. */
 static void prepare_caches(trmi_op_benchmark *probe, trm_exec *exec, int64_t own, int part) {
-    trmi_probe_sweep(probe, own, part);
+    trmi_op_benchmark_sweep(probe, own, part);
     if (exec->env.arena[TRMI_ARENA_SCRATCH] != NULL) {
         memset(exec->env.arena[TRMI_ARENA_SCRATCH], 0,
                (size_t)exec->program->arena_bytes[TRMI_ARENA_SCRATCH]);
@@ -222,7 +222,7 @@ static void prepare_caches(trmi_op_benchmark *probe, trm_exec *exec, int64_t own
 /* Times the marked steps over several runs of the program; *out has medians of this rank. All ranks
  * begin each run together and stop after the same number of runs. */
 static trm_status time_op(trmi_op_benchmark *probe, trm_exec *exec, const uint8_t *marks,
-                          trmi_probe_time *out, trm_error *err) {
+                          trmi_op_benchmark_time *out, trm_error *err) {
     double times[3][REPEATS], begin = trmi_os_now(), used = 0;
     const int64_t *arenas = exec->program->arena_bytes;
     int64_t own =
@@ -237,25 +237,25 @@ static trm_status time_op(trmi_op_benchmark *probe, trm_exec *exec, const uint8_
          r++) {
         prepare_caches(probe, exec, own, 1);
         used = trmi_os_now() - begin;
-        TRMI_TRY(trmi_probe_largest(probe, &used, 1, err)); /* all begin together */
+        TRMI_TRY(trmi_op_benchmark_largest(probe, &used, 1, err)); /* all begin together */
         double sums[3] = {0, 0, 0};
         for (int32_t i = 0; i < exec->program->steps_count; i++) {
             /* a part of what forward left in the caches is replaced before backward reads it */
             if (i == exec->program->backward_begin) {
                 prepare_caches(probe, exec, own, BACKWARD_PART);
             }
-            double at = trmi_probe_clock(probe);
+            double at = trmi_op_benchmark_clock(probe);
             TRMI_TRY(trmi_exec_run(exec, i, i + 1, err));
-            sums[marks[i]] += trmi_probe_clock(probe) - at;
+            sums[marks[i]] += trmi_op_benchmark_clock(probe) - at;
         }
         for (int k = 0; k < 3 && r >= 0; k++) {
             times[k][r] = k == 0 ? sums[1] + sums[2] : sums[k];
         }
         count = r + 1;
     }
-    out->forward = trmi_probe_usual(times[1], count, NULL);
-    out->backward = trmi_probe_usual(times[2], count, NULL);
-    (void)trmi_probe_usual(times[0], count, &out->spread);
+    out->forward = trmi_op_benchmark_usual(times[1], count, NULL);
+    out->backward = trmi_op_benchmark_usual(times[2], count, NULL);
+    (void)trmi_op_benchmark_usual(times[0], count, &out->spread);
     return TRM_OK;
 }
 
@@ -343,14 +343,14 @@ static trm_status make_exec(const trmi_op_benchmark *probe, const request *ask,
  * one after the other, because choosing kernels may time them and needs a quiet machine; then they
  * run at the same time. *out has the times of the slowest rank.
  *   error  UNSUPPORTED: the operator does not run by itself on some rank */
-static trm_status run_op(trmi_op_benchmark *probe, const request *ask, trmi_probe_time *out,
+static trm_status run_op(trmi_op_benchmark *probe, const request *ask, trmi_op_benchmark_time *out,
                          trm_error *err) {
     trm_exec *exec = NULL;
     uint8_t *marks = NULL;
     trmi_strategy strategy;
     const trmi_op *op = &probe->graph->ops[ask->op];
     if (probe->limit > 0) {
-        trmi_probe_close(probe); /* the operator needs memory of the limit first */
+        trmi_op_benchmark_close(probe); /* the operator needs memory of the limit first */
     }
     int32_t size = probe->comm != NULL ? trm_comm_size(probe->comm) : 1,
             rank = probe->comm != NULL ? trm_comm_rank(probe->comm) : 0;
@@ -362,11 +362,11 @@ static trm_status run_op(trmi_op_benchmark *probe, const request *ask, trmi_prob
             status = make_exec(probe, ask, &strategy, &exec, &marks, &own);
         }
         double turn = 0;
-        TRMI_TRY(trmi_probe_largest(probe, &turn, 1, err));
+        TRMI_TRY(trmi_op_benchmark_largest(probe, &turn, 1, err));
     }
     /* If it fails on one rank, all ranks give up together. */
     double failed = status != TRM_OK;
-    status = trmi_probe_largest(probe, &failed, 1, err);
+    status = trmi_op_benchmark_largest(probe, &failed, 1, err);
     if (status == TRM_OK && failed > 0) {
         status = TRMI_FAIL(err, TRM_UNSUPPORTED, "%s cut by '%s' does not run by itself", op->name,
                            ask->letters);
@@ -375,13 +375,13 @@ static trm_status run_op(trmi_op_benchmark *probe, const request *ask, trmi_prob
     trm_exec_destroy(exec);
     trmi_free(marks);
     if (status == TRM_OK && trmi_shard_in_factors(probe->graph, op, &strategy, 1)) {
-        status = trmi_probe_factors(probe, &strategy, trmi_input_of(probe->graph, op, 0)->dtype,
-                                    &out->factors, err);
+        status = trmi_op_benchmark_factors(
+            probe, &strategy, trmi_input_of(probe->graph, op, 0)->dtype, &out->factors, err);
     }
     /* The slowest rank decides: a step waits for all. */
     double all[4] = {out->forward, out->backward, out->factors, out->spread};
-    status = status == TRM_OK ? trmi_probe_largest(probe, all, 4, err) : status;
-    *out = (trmi_probe_time){all[0], all[1], all[2], all[3]};
+    status = status == TRM_OK ? trmi_op_benchmark_largest(probe, all, 4, err) : status;
+    *out = (trmi_op_benchmark_time){all[0], all[1], all[2], all[3]};
     if (probe->limit > 0) {
         trmi_os_trim();
     }
@@ -402,8 +402,9 @@ static trm_status broadcast_request(trmi_op_benchmark *probe, request *what, trm
     return TRM_OK;
 }
 
-trm_status trmi_probe_op(trmi_op_benchmark *probe, int32_t op, const trmi_mesh *mesh,
-                         const char *letters, trmi_probe_time *out, trm_error *err) {
+trm_status trmi_op_benchmark_measure(trmi_op_benchmark *probe, int32_t op, const trmi_mesh *mesh,
+                                     const char *letters, trmi_op_benchmark_time *out,
+                                     trm_error *err) {
     request ask;
     memset(&ask, 0, sizeof ask);
     memset(out, 0, sizeof *out);
@@ -416,13 +417,13 @@ trm_status trmi_probe_op(trmi_op_benchmark *probe, int32_t op, const trmi_mesh *
     return run_op(probe, &ask, out, err);
 }
 
-trm_status trmi_probe_links(trmi_op_benchmark *probe, trmi_text *out, trm_error *err) {
+trm_status trmi_link_benchmark(trmi_op_benchmark *probe, trmi_text *out, trm_error *err) {
     request ask = {.what = ASK_LINKS};
     TRMI_TRY(broadcast_request(probe, &ask, err));
-    return trmi_probe_run_links(probe, out, err);
+    return trmi_link_benchmark_run(probe, out, err);
 }
 
-trm_status trmi_probe_load(trmi_op_benchmark *probe, trm_error *err) {
+trm_status trmi_op_benchmark_load(trmi_op_benchmark *probe, trm_error *err) {
     request ask = {.what = ASK_LOAD};
     TRMI_TRY(broadcast_request(probe, &ask, err));
     return find_load(probe, err);
@@ -430,21 +431,21 @@ trm_status trmi_probe_load(trmi_op_benchmark *probe, trm_error *err) {
 
 /* Runs a benchmark of whole plans; all ranks call it. Frees the block of the sweeps first, because
  * plans need the memory. */
-static trm_status run_race(trmi_op_benchmark *probe, const request *ask, const char *const *plans,
-                           trmi_race_result *out, trm_error *err) {
+static trm_status run_plans(trmi_op_benchmark *probe, const request *ask, const char *const *plans,
+                           trmi_plan_times *out, trm_error *err) {
     trmi_plan_benchmark race = ask->race;
-    trmi_probe_close(probe);
+    trmi_op_benchmark_close(probe);
     race.comm = probe->comm;
     race.graph = probe->whole;
     race.options = probe->whole_options;
     for (int32_t i = 0; i < race.count; i++) {
         race.plans[i] = plans != NULL ? plans[i] : NULL;
     }
-    return trmi_race_run(&race, out, err);
+    return trmi_plan_benchmark_run(&race, out, err);
 }
 
-trm_status trmi_probe_race(trmi_op_benchmark *probe, const trmi_plan_benchmark *race,
-                           trmi_race_result *out, trm_error *err) {
+trm_status trmi_op_benchmark_plans(trmi_op_benchmark *probe, const trmi_plan_benchmark *race,
+                                   trmi_plan_times *out, trm_error *err) {
     request ask;
     memset(&ask, 0, sizeof ask);
     ask.what = ASK_RACE;
@@ -454,19 +455,19 @@ trm_status trmi_probe_race(trmi_op_benchmark *probe, const trmi_plan_benchmark *
     ask.race.options = NULL;
     memset(ask.race.plans, 0, sizeof ask.race.plans);
     TRMI_TRY(broadcast_request(probe, &ask, err));
-    return run_race(probe, &ask, race->plans, out, err);
+    return run_plans(probe, &ask, race->plans, out, err);
 }
 
-trm_status trmi_probe_end(trmi_op_benchmark *probe, trm_error *err) {
+trm_status trmi_op_benchmark_end(trmi_op_benchmark *probe, trm_error *err) {
     request ask = {.what = ASK_END};
     return broadcast_request(probe, &ask, err);
 }
 
-trm_status trmi_probe_serve(trmi_op_benchmark *probe, trm_error *err) {
+trm_status trmi_op_benchmark_serve(trmi_op_benchmark *probe, trm_error *err) {
     for (;;) {
         request ask;
-        trmi_probe_time time = {.spread = 0};
-        trmi_race_result result;
+        trmi_op_benchmark_time time = {.spread = 0};
+        trmi_plan_times result;
         trmi_text none = {0};
         trm_status status = TRM_OK;
         TRMI_TRY(broadcast_request(probe, &ask, err));
@@ -477,10 +478,10 @@ trm_status trmi_probe_serve(trmi_op_benchmark *probe, trm_error *err) {
             status = status == TRM_UNSUPPORTED ? TRM_OK : status; /* rank 0 gets the same */
             break;
         case ASK_LINKS:
-            status = trmi_probe_run_links(probe, &none, err);
+            status = trmi_link_benchmark_run(probe, &none, err);
             trmi_text_free(&none);
             break;
-        case ASK_RACE: status = run_race(probe, &ask, NULL, &result, err); break;
+        case ASK_RACE: status = run_plans(probe, &ask, NULL, &result, err); break;
         case ASK_LOAD: status = find_load(probe, err); break;
         default: return TRM_OK;
         }

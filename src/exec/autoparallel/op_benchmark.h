@@ -4,7 +4,7 @@
  *
  *      rank 0   search -- "operator 7 cut by k" --> all ranks: build, barrier, run, run ... -->
  * median of the slowest rank
- *      others   trmi_probe_serve: measure what rank 0 requests, until trmi_probe_end
+ *      others   trmi_op_benchmark_serve: measure what rank 0 requests, until trmi_op_benchmark_end
  *
  * Ranks with one thread are timed by CPU seconds, which other processes hardly disturb.
  */
@@ -28,7 +28,7 @@ typedef struct trmi_op_benchmark {
     /* measure operators in exact mode (exec/determinism/exact.h) */
     bool exact;
     int threads; /* of a rank */
-    int cores;   /* CPUs of all ranks together: trmi_probe_cores */
+    int cores;   /* CPUs of all ranks together: trmi_op_benchmark_cores */
     trm_optimizer_options optimizer;
     /* graph without backward, for the benchmark of plans (exec/autoparallel/plan_benchmark.h);
      * NULL: no plans are run */
@@ -43,7 +43,7 @@ typedef struct trmi_op_benchmark {
     /* bytes that a rank may use for measurements; larger messages and operators are not measured;
      * 0 = no limit. The same on all ranks */
     int64_t limit;
-    /* rank 0: bytes of the longest message of any plan (trmi_probe_longest); much longer ones are
+    /* rank 0: bytes of the longest message of any plan (trmi_op_benchmark_longest); much longer ones are
      * not measured; 0 = no limit */
     int64_t reach;
     bool brief;        /* rank 0: one of several measurements, with fewer samples */
@@ -52,70 +52,71 @@ typedef struct trmi_op_benchmark {
     trmi_progress progress; /* rank 0: progress lines */
 } trmi_op_benchmark;
 
-typedef struct trmi_probe_time {
+typedef struct trmi_op_benchmark_time {
     double forward, backward; /* seconds: median of the slowest rank */
     /* seconds of the optimiser for weights whose gradient stays in factors; 0: none */
     double factors;
     /* (upper - lower quartile) / median, of forward and backward together */
     double spread;
-} trmi_probe_time;
+} trmi_op_benchmark_time;
 
 /* Times operator `op` of the graph, and its gradients, on the local shapes that `letters` give.
  * Rank 0, or a single process.
  *   error  UNSUPPORTED: the operator does not run alone; NOMEM, those of peers */
-trm_status trmi_probe_op(trmi_op_benchmark *probe, int32_t op, const trmi_mesh *mesh,
-                         const char *letters, trmi_probe_time *out, trm_error *err);
+trm_status trmi_op_benchmark_measure(trmi_op_benchmark *probe, int32_t op, const trmi_mesh *mesh,
+                                     const char *letters, trmi_op_benchmark_time *out,
+                                     trm_error *err);
 /* Measures the curves of all moves for every group size, of the optimiser, and the overhead of a
  * step, and writes them as text for trmi_links_parse. Rank 0.   owns  *out: the caller,
  * trmi_text_free */
-trm_status trmi_probe_links(trmi_op_benchmark *probe, trmi_text *out, trm_error *err);
+trm_status trmi_link_benchmark(trmi_op_benchmark *probe, trmi_text *out, trm_error *err);
 /* Measures probe->load, in 30 ms. Rank 0. */
-trm_status trmi_probe_load(trmi_op_benchmark *probe, trm_error *err);
+trm_status trmi_op_benchmark_load(trmi_op_benchmark *probe, trm_error *err);
 /* Runs the plans of `race` with the graph probe->whole on all ranks. Frees the memory of sweeps
  * first. Rank 0. */
-trm_status trmi_probe_race(trmi_op_benchmark *probe, const trmi_plan_benchmark *race,
-                           trmi_race_result *out, trm_error *err);
-/* trmi_probe_serve measures on the other ranks what rank 0 requests, until rank 0 calls
- * trmi_probe_end. */
-trm_status trmi_probe_serve(trmi_op_benchmark *probe, trm_error *err);
-trm_status trmi_probe_end(trmi_op_benchmark *probe, trm_error *err);
+trm_status trmi_op_benchmark_plans(trmi_op_benchmark *probe, const trmi_plan_benchmark *race,
+                                   trmi_plan_times *out, trm_error *err);
+/* trmi_op_benchmark_serve measures on the other ranks what rank 0 requests, until rank 0 calls
+ * trmi_op_benchmark_end. */
+trm_status trmi_op_benchmark_serve(trmi_op_benchmark *probe, trm_error *err);
+trm_status trmi_op_benchmark_end(trmi_op_benchmark *probe, trm_error *err);
 
 /* Returns how many message sizes are measured within limit and reach. Descriptions with fewer sizes
  * are kept in other files. */
-int trmi_probe_links_sizes(const trmi_op_benchmark *probe);
+int trmi_link_benchmark_sizes(const trmi_op_benchmark *probe);
 /* Returns about the most bytes that any plan of a training graph sends at once: the largest value,
  * or all parameters. */
-int64_t trmi_probe_longest(const trm_graph *graph);
-/* link_benchmark.c: the part of trmi_probe_links that every rank runs; rank 0 writes the text. */
-trm_status trmi_probe_run_links(trmi_op_benchmark *probe, trmi_text *out, trm_error *err);
+int64_t trmi_op_benchmark_longest(const trm_graph *graph);
+/* link_benchmark.c: the part of trmi_link_benchmark that every rank runs; rank 0 writes the text. */
+trm_status trmi_link_benchmark_run(trmi_op_benchmark *probe, trmi_text *out, trm_error *err);
 
 /* op_benchmark_factors.c: times the update of an operator's weights under a strategy, with a
  * gradient in factors of `dtype`. Collective; *seconds is this rank's time, not that of the
  * slowest. */
-trm_status trmi_probe_factors(trmi_op_benchmark *probe, const trmi_strategy *strategy,
-                              trm_dtype dtype, double *seconds, trm_error *err);
+trm_status trmi_op_benchmark_factors(trmi_op_benchmark *probe, const trmi_strategy *strategy,
+                                     trm_dtype dtype, double *seconds, trm_error *err);
 
 /* op_benchmark_time.c: returns the time of this rank's own work: CPU seconds with one thread, else
  * wall-clock seconds. */
-double trmi_probe_clock(const trmi_op_benchmark *probe);
+double trmi_op_benchmark_clock(const trmi_op_benchmark *probe);
 /* Reads memory, so that the caches are in the state in which a training step leaves them for an
  * operator that touches own_bytes. Reads 1/part of the bytes that a step touches between two
  * uses. */
-void trmi_probe_sweep(trmi_op_benchmark *probe, int64_t own_bytes, int part);
+void trmi_op_benchmark_sweep(trmi_op_benchmark *probe, int64_t own_bytes, int part);
 /* Returns how many of `count` ascending sizes fit in the limit together, with `copies` of each; at
  * least `least`. */
-int trmi_probe_affords(const trmi_op_benchmark *probe, const int64_t *bytes, int count, int least,
-                       int copies);
+int trmi_op_benchmark_affords(const trmi_op_benchmark *probe, const int64_t *bytes, int count,
+                              int least, int copies);
 /* Sorts `count` times and returns their median; medians of operators add up to that of a step
  * better than other quantiles. *spread (may be NULL): distance of the quartiles over the median. */
-double trmi_probe_usual(double *times, int32_t count, double *spread);
+double trmi_op_benchmark_usual(double *times, int32_t count, double *spread);
 /* Replaces values[count] by their maximum over all ranks. Collective. */
-trm_status trmi_probe_largest(const trmi_op_benchmark *probe, double *values, int32_t count,
-                              trm_error *err);
+trm_status trmi_op_benchmark_largest(const trmi_op_benchmark *probe, double *values, int32_t count,
+                                     trm_error *err);
 /* Writes the number of CPUs that all ranks together may use to *cores. Collective. comm NULL: those
  * of this process. */
-trm_status trmi_probe_cores(trm_comm *comm, int *cores, trm_error *err);
+trm_status trmi_op_benchmark_cores(trm_comm *comm, int *cores, trm_error *err);
 /* Frees the memory of sweeps. */
-void trmi_probe_close(trmi_op_benchmark *probe);
+void trmi_op_benchmark_close(trmi_op_benchmark *probe);
 
 #endif

@@ -54,29 +54,29 @@ static trm_status time_updates(trmi_op_benchmark *probe, const weights *w, trm_d
     int32_t count = 0;
     /* run -1 touches the pages and is not counted */
     for (int32_t r = -1; r < REPEATS && (r < LEAST || used < enough); r++) {
-        trmi_probe_sweep(probe, own, 1);
+        trmi_op_benchmark_sweep(probe, own, 1);
         used = trmi_os_now() - begin;
-        TRMI_TRY(trmi_probe_largest(probe, &used, 1, err)); /* all begin together */
-        double at = trmi_probe_clock(probe);
+        TRMI_TRY(trmi_op_benchmark_largest(probe, &used, 1, err)); /* all begin together */
+        double at = trmi_op_benchmark_clock(probe);
         trmi_update_factors(w->update, 0, w->left, w->right, dtype);
         TRMI_TRY(trmi_update_run(w->update, w->parameters, w->parameters, little, (uint64_t)(r + 2),
                                  err));
         if (r >= 0) {
-            times[r] = trmi_probe_clock(probe) - at;
+            times[r] = trmi_op_benchmark_clock(probe) - at;
         }
         count = r + 1;
     }
-    *seconds = trmi_probe_usual(times, count, NULL);
+    *seconds = trmi_op_benchmark_usual(times, count, NULL);
     return TRM_OK;
 }
 
-trm_status trmi_probe_factors(trmi_op_benchmark *probe, const trmi_strategy *strategy,
-                              trm_dtype dtype, double *seconds, trm_error *err) {
+trm_status trmi_op_benchmark_factors(trmi_op_benchmark *probe, const trmi_strategy *strategy,
+                                     trm_dtype dtype, double *seconds, trm_error *err) {
     weights w = {.update = NULL};
     trm_error own;
     trm_status status = make_weights(probe, strategy, dtype, &w, &own);
     double failed = status != TRM_OK;
-    status = trmi_probe_largest(probe, &failed, 1, err);
+    status = trmi_op_benchmark_largest(probe, &failed, 1, err);
     if (status == TRM_OK && failed > 0) {
         status = TRMI_FAIL(err, TRM_UNSUPPORTED,
                            "there is no memory to measure an update of %lld weights",

@@ -17,7 +17,7 @@
 /* Bytes of a sweep: if the footprint of a step is unknown; at least, if it is known; at most. */
 enum { SWEEP = 8 << 20, SWEEP_LEAST = 1 << 20, SWEEP_MAX = 512 << 20 };
 
-double trmi_probe_clock(const trmi_op_benchmark *probe) {
+double trmi_op_benchmark_clock(const trmi_op_benchmark *probe) {
     struct timespec t;
     if (probe->threads > 1 || clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t) != 0) {
         return trmi_os_now();
@@ -25,13 +25,13 @@ double trmi_probe_clock(const trmi_op_benchmark *probe) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-void trmi_probe_close(trmi_op_benchmark *probe) {
+void trmi_op_benchmark_close(trmi_op_benchmark *probe) {
     trmi_free((void *)(uintptr_t)probe->block);
     probe->block = NULL;
     probe->block_bytes = 0;
 }
 
-void trmi_probe_sweep(trmi_op_benchmark *probe, int64_t own_bytes, int part) {
+void trmi_op_benchmark_sweep(trmi_op_benchmark *probe, int64_t own_bytes, int part) {
     /* Forward and backward touch an operator's data: on average half a step lies between two
      * uses. */
     int64_t others = trmi_min_i64((probe->footprint - own_bytes) / 2 / part, SWEEP_MAX);
@@ -42,7 +42,7 @@ void trmi_probe_sweep(trmi_op_benchmark *probe, int64_t own_bytes, int part) {
     bytes = probe->limit > 0 && rest < bytes ? rest : bytes;
     bool beyond = probe->limit > 0 && probe->block_bytes > rest;
     if (probe->block == NULL || probe->block_bytes < bytes || beyond) {
-        trmi_probe_close(probe);
+        trmi_op_benchmark_close(probe);
         char *block = trmi_alloc(bytes);
         if (block != NULL) {
             memset(block, 1, bytes); /* else all reads would hit the one shared zero page */
@@ -60,8 +60,8 @@ void trmi_probe_sweep(trmi_op_benchmark *probe, int64_t own_bytes, int part) {
     (void)kept;
 }
 
-int trmi_probe_affords(const trmi_op_benchmark *probe, const int64_t *bytes, int count, int least,
-                       int copies) {
+int trmi_op_benchmark_affords(const trmi_op_benchmark *probe, const int64_t *bytes, int count,
+                              int least, int copies) {
     int64_t sum = 0;
     int some = 0;
     while (some < count &&
@@ -71,7 +71,7 @@ int trmi_probe_affords(const trmi_op_benchmark *probe, const int64_t *bytes, int
     return some;
 }
 
-double trmi_probe_usual(double *times, int32_t count, double *spread) {
+double trmi_op_benchmark_usual(double *times, int32_t count, double *spread) {
     double middle = trmi_median(times, count);
     if (spread != NULL) {
         *spread = middle > 0 ? (times[count * 3 / 4] - times[count / 4]) / middle : 0;
@@ -79,14 +79,14 @@ double trmi_probe_usual(double *times, int32_t count, double *spread) {
     return middle;
 }
 
-trm_status trmi_probe_largest(const trmi_op_benchmark *probe, double *values, int32_t count,
-                              trm_error *err) {
+trm_status trmi_op_benchmark_largest(const trmi_op_benchmark *probe, double *values, int32_t count,
+                                     trm_error *err) {
     return probe->comm == NULL ? TRM_OK
                                : trm_comm_allreduce(probe->comm, values, count, TRM_FLOAT64,
                                                     TRM_REDUCTION_MAX, err);
 }
 
-trm_status trmi_probe_cores(trm_comm *comm, int *cores, trm_error *err) {
+trm_status trmi_op_benchmark_cores(trm_comm *comm, int *cores, trm_error *err) {
     enum { CPUS = 1024 };
     int32_t *used = trmi_alloc(CPUS * sizeof *used);
     cpu_set_t set;

@@ -6,7 +6,7 @@
  *      ...      until the plans can be distinguished, or the time is up
  *
  * Plans are compared by the ratio of their times in the same turn, because a busy machine slows all
- * plans of a turn alike. Collective: all ranks call trmi_race_run with the same race. */
+ * plans of a turn alike. Collective: all ranks call trmi_plan_benchmark_run with the same plans. */
 #include "exec/autoparallel/plan_benchmark.h"
 
 #include "exec/autoparallel/progress.h"
@@ -68,7 +68,8 @@ static void fill_random(trm_tensor *to, uint32_t bound) {
     }
 }
 
-trm_status trmi_race_feed(trm_exec *exec, const char *name, uint32_t bound, trm_error *err) {
+trm_status trmi_plan_benchmark_feed(trm_exec *exec, const char *name, uint32_t bound,
+                                    trm_error *err) {
     trm_tensor batch;
     trm_error none;
     /* the program has no input that no operator reads */
@@ -90,7 +91,8 @@ static trm_status feed_inputs(const trmi_plan_benchmark *r, trm_exec *exec, trm_
     const trm_graph *g = r->graph;
     for (int64_t i = 1; i < g->ops_count; i++) {
         if (g->ops[i].kind == TRMI_OP_INPUT) {
-            TRMI_TRY(trmi_race_feed(exec, g->ops[i].name, bound_of(g, g->ops[i].outputs[0]), err));
+            TRMI_TRY(trmi_plan_benchmark_feed(exec, g->ops[i].name,
+                                              bound_of(g, g->ops[i].outputs[0]), err));
         }
     }
     return TRM_OK;
@@ -173,7 +175,7 @@ static trm_status share_plan(const trmi_plan_benchmark *r, int32_t index, runner
 /* Returns the median of `count` values, which stay unsorted; *quartiles (may be NULL): the distance
  * of the quartiles. */
 static double median_of(const double *values, int32_t count, double *quartiles) {
-    double sorted[TRMI_RACE_TURNS];
+    double sorted[TRMI_BENCHMARK_TURNS];
     memcpy(sorted, values, (size_t)count * sizeof *sorted);
     trmi_sort(sorted, count);
     if (quartiles != NULL) {
@@ -184,19 +186,19 @@ static double median_of(const double *values, int32_t count, double *quartiles) 
 
 /* Runs turns, in alternating order, until plans are settled or the time is up; drops plans that are
  * clearly slower. A turn that is not complete is not counted. */
-static trm_status take_turns(const trmi_plan_benchmark *r, runner *runners, trmi_race_result *out,
+static trm_status take_turns(const trmi_plan_benchmark *r, runner *runners, trmi_plan_times *out,
                              trm_error *err) {
     for (int32_t i = 0; i < r->count && !r->one_at_a_time; i++) {
         TRMI_TRY(open_runner(r, &runners[i], err));
         TRMI_TRY(run_training_step(r, runners[i].exec, err));
     }
     double start = trmi_os_now(), used = 0, before = 0, last = 0;
-    bool running[TRMI_RACE_PLANS], settled = false;
+    bool running[TRMI_BENCHMARK_PLANS], settled = false;
     for (int32_t i = 0; i < r->count; i++) {
         running[i] = true;
     }
     trmi_progress progress = {0};
-    while (!settled && out->turns < TRMI_RACE_TURNS &&
+    while (!settled && out->turns < TRMI_BENCHMARK_TURNS &&
            (out->turns < r->at_least || used + last < r->seconds)) {
         for (int32_t i = 0; i < r->count; i++) {
             int32_t k = out->turns % 2 == 0 ? i : r->count - 1 - i;
@@ -212,7 +214,7 @@ static trm_status take_turns(const trmi_plan_benchmark *r, runner *runners, trmi
         for (int32_t i = 0; i < r->count; i++) {
             out->ran[i] += running[i];
         }
-        settled = r->fine > 0 && trmi_race_settle(out, r->count, r->fine, running);
+        settled = r->fine > 0 && trmi_plan_benchmark_settle(out, r->count, r->fine, running);
         for (int32_t i = 0; i < r->count; i++) {
             if (!running[i]) {
                 close_runner(&runners[i]);
@@ -221,15 +223,16 @@ static trm_status take_turns(const trmi_plan_benchmark *r, runner *runners, trmi
         last = used - before;
         before = used;
         if (trm_comm_rank(r->comm) == 0) {
-            trmi_progress_note(&progress, out->turns, TRMI_RACE_TURNS, fmax(0, r->seconds - used),
-                               "running plans in turns: turn");
+            trmi_progress_note(&progress, out->turns, TRMI_BENCHMARK_TURNS,
+                               fmax(0, r->seconds - used), "running plans in turns: turn");
         }
     }
     return TRM_OK;
 }
 
-trm_status trmi_race_run(const trmi_plan_benchmark *r, trmi_race_result *out, trm_error *err) {
-    runner runners[TRMI_RACE_PLANS];
+trm_status trmi_plan_benchmark_run(const trmi_plan_benchmark *r, trmi_plan_times *out,
+                                   trm_error *err) {
+    runner runners[TRMI_BENCHMARK_PLANS];
     memset(runners, 0, sizeof runners);
     memset(out, 0, sizeof *out);
     trm_status status = TRM_OK;
@@ -246,8 +249,9 @@ trm_status trmi_race_run(const trmi_plan_benchmark *r, trmi_race_result *out, tr
     return status;
 }
 
-double trmi_race_behind(const trmi_race_result *result, int32_t a, int32_t b, double *resolution) {
-    double ratios[TRMI_RACE_TURNS], spread;
+double trmi_plan_benchmark_behind(const trmi_plan_times *result, int32_t a, int32_t b,
+                                  double *resolution) {
+    double ratios[TRMI_BENCHMARK_TURNS], spread;
     int32_t turns = result->ran[a] < result->ran[b] ? result->ran[a] : result->ran[b];
     for (int32_t i = 0; i < turns; i++) {
         ratios[i] = result->took[a][i] / result->took[b][i];
@@ -261,20 +265,23 @@ double trmi_race_behind(const trmi_race_result *result, int32_t a, int32_t b, do
     return median - 1;
 }
 
-int32_t trmi_race_fastest(const trmi_race_result *result, int32_t count) {
+int32_t trmi_plan_benchmark_fastest(const trmi_plan_times *result, int32_t count) {
     int32_t first = -1;
     for (int32_t i = 0; i < count; i++) {
         bool all = result->ran[i] == result->turns;
-        first = all && (first < 0 || trmi_race_behind(result, i, first, NULL) < 0) ? i : first;
+        first = all && (first < 0 || trmi_plan_benchmark_behind(result, i, first, NULL) < 0)
+                    ? i
+                    : first;
     }
     return first;
 }
 
-bool trmi_race_settle(const trmi_race_result *result, int32_t count, double fine, bool *running) {
-    int32_t first = trmi_race_fastest(result, count);
+bool trmi_plan_benchmark_settle(const trmi_plan_times *result, int32_t count, double fine,
+                                bool *running) {
+    int32_t first = trmi_plan_benchmark_fastest(result, count);
     bool known = result->turns >= SETTLE;
     for (int32_t i = 0; i < count && result->turns >= SETTLE; i++) {
-        double resolution, behind = trmi_race_behind(result, i, first, &resolution);
+        double resolution, behind = trmi_plan_benchmark_behind(result, i, first, &resolution);
         /* The test is repeated after each turn, so chance gets more opportunities: the threshold is
          * 1.5 times that of a single test. */
         running[i] = running[i] && behind <= 1.5 * resolution + fine;

@@ -14,16 +14,16 @@
 
 #include "trireme/exec.h"
 
-enum { TRMI_RACE_PLANS = 8, TRMI_RACE_TURNS = 64 };
+enum { TRMI_BENCHMARK_PLANS = 8, TRMI_BENCHMARK_TURNS = 64 };
 
 typedef struct trmi_plan_benchmark {
     trm_comm *comm;
     const trm_graph *graph; /* with a loss, as trm_exec_create takes it. Borrowed */
     /* options of its executor; plan, comm and files are replaced. Borrowed */
     const trm_exec_options *options;
-    const char *plans[TRMI_RACE_PLANS]; /* texts of plan files; only rank 0's are read */
-    int32_t count;                      /* the same on all ranks */
-    int32_t steps;                      /* timed steps of a plan in a turn */
+    const char *plans[TRMI_BENCHMARK_PLANS]; /* texts of plan files; only rank 0's are read */
+    int32_t count;                           /* the same on all ranks */
+    int32_t steps;                           /* timed steps of a plan in a turn */
     /* time limit of all turns, without creation of executors; a turn that would exceed it is not
      * started, or is broken off ... */
     double seconds;
@@ -33,31 +33,36 @@ typedef struct trmi_plan_benchmark {
     bool one_at_a_time; /* memory for one executor only: each is created again in every turn */
 } trmi_plan_benchmark;
 
-typedef struct trmi_race_result {
-    int32_t turns;                /* complete turns */
-    int32_t ran[TRMI_RACE_PLANS]; /* turns that the plan ran; fewer: it was dropped as slower */
+typedef struct trmi_plan_times {
+    int32_t turns; /* complete turns */
+    int32_t
+        ran[TRMI_BENCHMARK_PLANS]; /* turns that the plan ran; fewer: it was dropped as slower */
     /* seconds of a step of the slowest rank: median over the turns; and those of each turn */
-    double seconds[TRMI_RACE_PLANS];
-    double took[TRMI_RACE_PLANS][TRMI_RACE_TURNS];
-} trmi_race_result;
+    double seconds[TRMI_BENCHMARK_PLANS];
+    double took[TRMI_BENCHMARK_PLANS][TRMI_BENCHMARK_TURNS];
+} trmi_plan_times;
 
 /* Runs the benchmark. Collective; *out is the same on all ranks. Inputs are random, labels and keys
  * in range; the learning rate is tiny.
  *   error  those of trm_exec_create and of peers, NOMEM */
-trm_status trmi_race_run(const trmi_plan_benchmark *race, trmi_race_result *out, trm_error *err);
+trm_status trmi_plan_benchmark_run(const trmi_plan_benchmark *race, trmi_plan_times *out,
+                                   trm_error *err);
 
 /* Feeds random numbers to an input, the same in every run: floats in [0, 1), integers below
  * `bound`. Does nothing if the program has no such input. */
-trm_status trmi_race_feed(trm_exec *exec, const char *name, uint32_t bound, trm_error *err);
+trm_status trmi_plan_benchmark_feed(trm_exec *exec, const char *name, uint32_t bound,
+                                    trm_error *err);
 /* Returns by which fraction plan a is slower than plan b: the median over their turns of a's time
  * over b's in the same turn, minus 1. *resolution (may be NULL): twice the standard error of that
  * median; smaller differences may be chance. */
-double trmi_race_behind(const trmi_race_result *result, int32_t a, int32_t b, double *resolution);
+double trmi_plan_benchmark_behind(const trmi_plan_times *result, int32_t a, int32_t b,
+                                  double *resolution);
 /* Returns the index of the fastest of `count` plans, among those that ran in all turns. */
-int32_t trmi_race_fastest(const trmi_race_result *result, int32_t count);
+int32_t trmi_plan_benchmark_fastest(const trmi_plan_times *result, int32_t count);
 /* After some turns, clears running[i] of plans that are slower than the fastest by more than chance
  * and `fine`. Returns whether the distance of all running plans from the fastest is known to
  * `fine`. */
-bool trmi_race_settle(const trmi_race_result *result, int32_t count, double fine, bool *running);
+bool trmi_plan_benchmark_settle(const trmi_plan_times *result, int32_t count, double fine,
+                                bool *running);
 
 #endif

@@ -3,7 +3,7 @@
 #include "ranks.h"
 
 #include "exec/autoparallel/plan_benchmark.h"
-#include "exec/autoparallel/plan_selection.h"
+#include "exec/autoparallel/near_ties.h"
 #include "plan/shard/sharding.h"
 
 #include "base/error.h"
@@ -14,7 +14,7 @@
 enum { RANKS = 2, BATCH = 8, WIDTH = 24, CLASSES = 10 };
 
 typedef struct shared {
-    trmi_race_result of[RANKS];
+    trmi_plan_times of[RANKS];
     double seconds, fine;
     bool one_at_a_time;
     trm_status status[RANKS];
@@ -60,7 +60,8 @@ static void body(rank_context *context, trm_comm *comm) {
         race.plans[1] = classes;
         race.plans[2] = hidden;
     }
-    all->status[context->rank] = trmi_race_run(&race, &all->of[context->rank], &all->error);
+    all->status[context->rank] =
+        trmi_plan_benchmark_run(&race, &all->of[context->rank], &all->error);
     trm_graph_destroy(g);
 }
 
@@ -84,7 +85,7 @@ static void every_plan_runs_in_every_turn(void **state) {
     for (int alone = 0; alone < 2; alone++) {
         shared *all = run(3600, alone ? 1e9 : 0, alone);
         int turns = all->of[0].turns;
-        assert_true(alone ? turns > 2 && turns < 12 : turns == TRMI_RACE_TURNS);
+        assert_true(alone ? turns > 2 && turns < 12 : turns == TRMI_BENCHMARK_TURNS);
         for (int p = 0; p < 3; p++) {
             assert_true(all->of[0].seconds[p] > 0 && all->of[0].ran[p] == turns);
             for (int t = 0; t < turns; t++) {
@@ -108,7 +109,7 @@ static void time_that_is_up_ends_it(void **state) {
 /* What slows all plans of some turns alike does not count; what chance is is said. */
 static void differences_are_those_within_a_turn(void **state) {
     (void)state;
-    trmi_race_result r = {.turns = 8, .ran = {8, 8, 8}};
+    trmi_plan_times r = {.turns = 8, .ran = {8, 8, 8}};
     for (int t = 0; t < 8; t++) {
         double machine = t < 4 ? 1 : 1.5;
         r.took[0][t] = machine * 1.04;
@@ -116,22 +117,23 @@ static void differences_are_those_within_a_turn(void **state) {
         r.took[2][t] = t % 2 == 0 ? machine * 0.9 : machine * 1.1;
     }
     double resolution;
-    assert_true(fabs(trmi_race_behind(&r, 0, 1, &resolution) - 0.04) < 1e-12 && resolution < 1e-12);
-    assert_true(fabs(trmi_race_behind(&r, 2, 1, &resolution)) < 1e-12 && resolution > 0.1 &&
-                resolution < 0.2);
+    assert_true(fabs(trmi_plan_benchmark_behind(&r, 0, 1, &resolution) - 0.04) < 1e-12 &&
+                resolution < 1e-12);
+    assert_true(fabs(trmi_plan_benchmark_behind(&r, 2, 1, &resolution)) < 1e-12 &&
+                resolution > 0.1 && resolution < 0.2);
 }
 
 /* Of three plans one is 20 % behind, and one wavers. */
 static void who_is_behind_rests_and_the_others_run_until_they_are_told_apart(void **state) {
     (void)state;
-    trmi_race_result r = {.turns = 12, .ran = {12, 12, 12}};
+    trmi_plan_times r = {.turns = 12, .ran = {12, 12, 12}};
     bool running[3] = {true, true, true};
     for (int t = 0; t < 12; t++) {
         r.took[0][t] = 1;
         r.took[1][t] = t % 3 == 0 ? 1.201 : 1.199;
         r.took[2][t] = t % 2 == 0 ? 0.95 : 1.07;
     }
-    assert_false(trmi_race_settle(&r, 3, 0.01, running));
+    assert_false(trmi_plan_benchmark_settle(&r, 3, 0.01, running));
     assert_true(running[0] && !running[1] && running[2]);
     r.turns = 20;
     r.ran[0] = r.ran[2] = 20;
@@ -139,20 +141,21 @@ static void who_is_behind_rests_and_the_others_run_until_they_are_told_apart(voi
         r.took[0][t] = 1;
         r.took[2][t] = t % 2 == 0 ? 0.979 : 0.981;
     }
-    assert_true(trmi_race_settle(&r, 3, 0.01, running));
-    assert_true(trmi_race_fastest(&r, 3) == 2 && !running[0] && !running[1] && running[2]);
+    assert_true(trmi_plan_benchmark_settle(&r, 3, 0.01, running));
+    assert_true(trmi_plan_benchmark_fastest(&r, 3) == 2 && !running[0] && !running[1] &&
+                running[2]);
     r.took[1][0] = 0.1; /* of a plan that rested only its own turns are compared */
-    assert_true(trmi_race_fastest(&r, 3) == 2 &&
-                fabs(trmi_race_behind(&r, 1, 2, NULL) - 0.224) < 0.005);
+    assert_true(trmi_plan_benchmark_fastest(&r, 3) == 2 &&
+                fabs(trmi_plan_benchmark_behind(&r, 1, 2, NULL) - 0.224) < 0.005);
     r.turns = 2;
     r.ran[0] = r.ran[1] = r.ran[2] = 2;
     running[0] = running[1] = true;
     /* too few to conclude anything */
-    assert_true(!trmi_race_settle(&r, 3, 0.01, running) && running[0] && running[1]);
+    assert_true(!trmi_plan_benchmark_settle(&r, 3, 0.01, running) && running[0] && running[1]);
 }
 
-static trmi_plan_selection *make_selection(const double *predicted, const bool *simple, int count) {
-    trmi_plan_selection *t = calloc(1, sizeof *t);
+static trmi_near_ties *make_selection(const double *predicted, const bool *simple, int count) {
+    trmi_near_ties *t = calloc(1, sizeof *t);
     trm_error err;
     trmi_mesh mesh;
     CHECK_OK(trmi_mesh_parse("2", &mesh, &err), err);
@@ -162,9 +165,9 @@ static trmi_plan_selection *make_selection(const double *predicted, const bool *
         snprintf(name, sizeof name, "op%d", i);
         CHECK_OK(trmi_shard_plan_create(&mesh, &plan, &err), err);
         CHECK_OK(trmi_shard_plan_set(plan, name, "n", false, NULL, &err), err);
-        const trmi_trial_plan about = {.predicted = predicted[i], .simple = simple[i]};
-        CHECK_OK(trmi_trial_add(t, plan, &about, &err), err);
-        CHECK_OK(trmi_trial_add(t, plan, &about, &err), err); /* once */
+        const trmi_tied_plan about = {.predicted = predicted[i], .simple = simple[i]};
+        CHECK_OK(trmi_ties_add(t, plan, &about, &err), err);
+        CHECK_OK(trmi_ties_add(t, plan, &about, &err), err); /* once */
         trmi_shard_plan_destroy(plan);
     }
     assert_int_equal(t->count, count);
@@ -175,31 +178,31 @@ static void a_few_near_the_best_are_run(void **state) {
     (void)state;
     static const double predicted[] = {0.0115, 0.010, 0.0101, 0.0105, 0.0108, 0.0112, 0.0114, 0.02};
     static const bool simple[] = {true, false, false, false, false, false, false, false};
-    trmi_plan_selection *t = make_selection(predicted, simple, 8);
-    trmi_trial_narrow(t, 10);
+    trmi_near_ties *t = make_selection(predicted, simple, 8);
+    trmi_ties_narrow(t, 10);
     assert_true(t->count == 5 && t->list[0].predicted == 0.010 && t->list[1].predicted == 0.0105 &&
                 t->list[4].simple);
-    trmi_trial_narrow(t, 4 * 2 * 6 * 0.010); /* time for two: the best, and data parallel */
+    trmi_ties_narrow(t, 4 * 2 * 6 * 0.010); /* time for two: the best, and data parallel */
     assert_true(t->count == 2 && !t->list[0].simple && t->list[1].simple);
-    trmi_trial_narrow(t, 0);
+    trmi_ties_narrow(t, 0);
     assert_int_equal(t->count, 1);
-    trmi_trial_free(t);
+    trmi_ties_free(t);
     free(t);
 }
 
 static int taken(double best, double other, double parallel, double resolution) {
     static const double predicted[] = {1, 1.02, 1.1};
     static const bool simple[] = {false, false, true};
-    trmi_plan_selection *t = make_selection(predicted, simple, 3);
+    trmi_near_ties *t = make_selection(predicted, simple, 3);
     t->list[0].behind = best;
     t->list[1].behind = other;
     t->list[2].behind = parallel;
     for (int i = 0; i < 3; i++) {
         t->list[i].resolution = resolution;
     }
-    trmi_trial_choose(t);
+    trmi_ties_choose(t);
     int chosen = t->chosen;
-    trmi_trial_free(t);
+    trmi_ties_free(t);
     free(t);
     return chosen;
 }

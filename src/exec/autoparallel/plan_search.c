@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Finds the plan of auto_parallel when the caller gives none. Collective over the ranks of the job.
  *
- *      rank 0          drive: search all meshes (auto_parallel.c), request measurements, run plans
- *      other ranks     trmi_probe_serve: measure what rank 0 requests
+ *      rank 0          searches all meshes (auto_parallel.c), requests measurements, runs plans
+ *      other ranks     trmi_op_benchmark_serve: measure what rank 0 requests
  *      all             share: rank 0's plan, or its error, is broadcast
  *
  * Measured costs are kept in the cache directory, as by `trireme plan`. Without the fast back-end
@@ -97,7 +97,7 @@ static trm_status estimate_prices(searching *s, trm_error *err) {
     return TRM_OK;
 }
 
-/* ---- what the drive asks --------------------------------------------------------------------- */
+/* ---- what the search asks for ---------------------------------------------------------------- */
 
 /* Returns the part of the search costs that depends on the executor and not on measurements. */
 static trmi_search_costs costs_of(const searching *s) {
@@ -168,9 +168,9 @@ static trm_status compile(void *context, const trmi_space *space, const trmi_cho
 /* ---- rank 0 ---------------------------------------------------------------------------------- */
 
 /* Logs the result of the benchmark of plans. */
-static void tell_trial(const trmi_plan_selection *trial) {
+static void log_ties(const trmi_near_ties *trial) {
     if (trial->turns > 0) {
-        const trmi_trial_plan *best = &trial->list[trial->chosen];
+        const trmi_tied_plan *best = &trial->list[trial->chosen];
         trmi_log(TRM_LOG_INFO, "plan",
                  "%d plans were run%s: taken is %s, %.4g ms a step (%.4g predicted)",
                  (int)trial->count, trial->kept ? " earlier" : "",
@@ -184,7 +184,7 @@ static void tell_trial(const trmi_plan_selection *trial) {
 /* Records the chosen plan for trm_exec_searched_plan and logs it. */
 static void note_plan(searching *s, double begin) {
     const trmi_plan_search *d = &s->drive;
-    const trmi_drive_mesh *best = trmi_drive_best(d);
+    const trmi_auto_mesh *best = trmi_auto_best(d);
     trm_searched_plan *info = &trmi_parallel_of(s->exec)->shard->info;
     char beside[96] = "", ran[64] = "";
     *info = (trm_searched_plan){.searched = true,
@@ -227,10 +227,10 @@ static trm_status run_search(searching *s, trm_error *err) {
     d->frontier = s->costs.probe != NULL; /* plans of less memory are tried, too */
     d->compile = compile;
     d->context = s;
-    TRMI_TRY(trmi_drive_meshes(d, one ? &given->mesh : NULL, p->size, hosts, err));
-    TRMI_TRY(trmi_drive_search(d, err));
+    TRMI_TRY(trmi_auto_meshes(d, one ? &given->mesh : NULL, p->size, hosts, err));
+    TRMI_TRY(trmi_auto_search(d, err));
     if (d->memory_bytes > 0 &&
-        (trmi_drive_best(d)->found.infeasible || d->compiled_bytes > (double)d->memory_bytes)) {
+        (trmi_auto_best(d)->found.infeasible || d->compiled_bytes > (double)d->memory_bytes)) {
         char limit[TRMI_BYTES_TEXT], least[TRMI_BYTES_TEXT];
         return TRMI_FAIL(err, TRM_NOMEM,
                          "no plan fits %s a rank; the one of least memory takes %s (trireme plan "
@@ -238,10 +238,10 @@ static trm_status run_search(searching *s, trm_error *err) {
                          trmi_bytes_text((double)d->memory_bytes, limit),
                          trmi_bytes_text(d->compiled_bytes, least), p->size);
     }
-    TRMI_TRY(trmi_drive_try(d, err));
-    tell_trial(&d->trial);
+    TRMI_TRY(trmi_auto_try(d, err));
+    log_ties(&d->trial);
     note_plan(s, s->begin);
-    const trmi_drive_mesh *best = trmi_drive_best(d);
+    const trmi_auto_mesh *best = trmi_auto_best(d);
     return trmi_space_plan(best->space, &best->found.best.choice, &s->plan, err);
 }
 
@@ -258,9 +258,9 @@ static trm_status settle_costs(searching *s, trm_error *err) {
         .together = (int)fmin((double)ranks * exec->env.threads, s->probe.cores)};
     char *text = NULL;
     TRMI_TRY(trmi_costs_open(&s->costs, &options, err));
-    TRMI_TRY(trmi_probe_load(&s->probe, err));
+    TRMI_TRY(trmi_op_benchmark_load(&s->probe, err));
     /* messages longer than any plan sends are not measured: that would take memory and time */
-    s->probe.reach = trmi_probe_longest(s->probe.graph);
+    s->probe.reach = trmi_op_benchmark_longest(s->probe.graph);
     TRMI_TRY(trmi_costs_links(&s->costs, &text, err));
     trm_status status = trmi_links_parse(text, &s->links, err);
     trm_free(text);
@@ -283,12 +283,12 @@ static trm_status find_plan(searching *s, trm_error *err) {
         return leads ? run_search(s, err) : TRM_OK;
     }
     if (!leads) {
-        return trmi_probe_serve(&s->probe, err);
+        return trmi_op_benchmark_serve(&s->probe, err);
     }
     trm_error later;
     trm_status status = settle_costs(s, err);
     status = status == TRM_OK ? run_search(s, err) : status;
-    trm_status ended = trmi_probe_end(&s->probe, status == TRM_OK ? err : &later);
+    trm_status ended = trmi_op_benchmark_end(&s->probe, status == TRM_OK ? err : &later);
     return status == TRM_OK ? ended : status;
 }
 
@@ -359,7 +359,7 @@ trm_status trmi_shard_search(trm_exec *exec, const trm_graph *graph,
                                    .limit = exec->memory_bytes,
                                    .load = 1};
     trm_status status = trmi_search_mode_parse(p->options.search, &s->drive.mode, err);
-    status = status == TRM_OK ? trmi_probe_cores(p->comm, &s->probe.cores, err) : status;
+    status = status == TRM_OK ? trmi_op_benchmark_cores(p->comm, &s->probe.cores, err) : status;
     if (status == TRM_OK) {
         status = find_plan(s, &own);
         /* A failed rank other than 0, or a broken communicator: a broadcast would not return. */
@@ -370,9 +370,9 @@ trm_status trmi_shard_search(trm_exec *exec, const trm_graph *graph,
         status = lost ? status : broadcast_plan(s, status, &own, err);
     }
     trmi_shard_plan_destroy(s->plan);
-    trmi_drive_free(&s->drive);
+    trmi_auto_free(&s->drive);
     trmi_costs_close(&s->costs);
-    trmi_probe_close(&s->probe);
+    trmi_op_benchmark_close(&s->probe);
     trmi_free(s);
     return status;
 }

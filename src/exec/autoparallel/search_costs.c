@@ -3,7 +3,7 @@
  * scaled from a similar measured operator, else by the roofline.
  *
  *      the search asks   trmi_costs_seconds    find --> nearest, scaled --> roofline
- *      the drive asks    trmi_costs_measure    recall (file) --> measure (op_benchmark.c) --> keep
+ *      the search asks   trmi_costs_measure    recall (file) --> measure (op_benchmark.c) --> keep
  *      messages          trmi_costs_links      file --> measure (link_benchmark.c)
  *
  * Operators are kept in "operators.txt" of the cache directory, by machine, key, and how many ranks
@@ -244,7 +244,7 @@ static bool load_cost(trmi_costs *c, const char *key, const trmi_node_seconds *r
 }
 
 /* Adds times to the file; written by trmi_tuning_save. */
-static void store_cost(trmi_costs *c, const char *key, const trmi_probe_time *time) {
+static void store_cost(trmi_costs *c, const char *key, const trmi_op_benchmark_time *time) {
 #ifdef TRIREME_ONEDNN
     char longer[1100], how[80], date[32];
     time_t now = (time_t)trmi_os_wall();
@@ -274,7 +274,7 @@ static const trmi_op_cost_entry *nearest(const trmi_costs *c, const trmi_op *op,
 /* Returns whether a measurement should be repeated: its spread is wide, or it is much faster than
  * the roofline, or much slower although a similar operator is not. */
 static bool is_doubtful(const trmi_costs *c, const trmi_op *op, const char *key,
-                        const trmi_probe_time *time, const trmi_node_seconds *roof) {
+                        const trmi_op_benchmark_time *time, const trmi_node_seconds *roof) {
     double ratio = (time->forward + time->backward) / fmax(1e-12, roof->forward + roof->backward);
     const trmi_op_cost_entry *like = nearest(c, op, key, roof->forward);
     double usual = like != NULL ? like->ratio.forward : 1;
@@ -282,9 +282,10 @@ static bool is_doubtful(const trmi_costs *c, const trmi_op *op, const char *key,
 }
 
 /* Returns the smaller of two measurements, member by member. */
-static trmi_probe_time least(const trmi_probe_time *a, const trmi_probe_time *b) {
-    return (trmi_probe_time){fmin(a->forward, b->forward), fmin(a->backward, b->backward),
-                             fmin(a->factors, b->factors), fmin(a->spread, b->spread)};
+static trmi_op_benchmark_time least(const trmi_op_benchmark_time *a,
+                                    const trmi_op_benchmark_time *b) {
+    return (trmi_op_benchmark_time){fmin(a->forward, b->forward), fmin(a->backward, b->backward),
+                                    fmin(a->factors, b->factors), fmin(a->spread, b->spread)};
 }
 
 /* Measures an operator, up to three times while the result is doubtful, and keeps it. An operator
@@ -292,16 +293,16 @@ static trmi_probe_time least(const trmi_probe_time *a, const trmi_probe_time *b)
 static trm_status measure(trmi_costs *c, const trmi_space *space, int32_t node,
                           const trmi_strategy *s, const char *key, const trmi_node_seconds *roof,
                           trm_error *err) {
-    trmi_probe_time time = {.forward = -1};
+    trmi_op_benchmark_time time = {.forward = -1};
     trm_error own;
     double begin = trmi_os_now();
-    trm_status status =
-        trmi_probe_op(c->probe, space->nodes[node].op, &space->mesh, s->letters, &time, &own);
+    trm_status status = trmi_op_benchmark_measure(c->probe, space->nodes[node].op, &space->mesh,
+                                                  s->letters, &time, &own);
     bool again = status == TRM_OK && is_doubtful(c, trmi_space_op(space, node), key, &time, roof);
     for (int i = 0; again && i < 2; i++) { /* a disturbance is usually short */
-        trmi_probe_time other;
-        status =
-            trmi_probe_op(c->probe, space->nodes[node].op, &space->mesh, s->letters, &other, &own);
+        trmi_op_benchmark_time other;
+        status = trmi_op_benchmark_measure(c->probe, space->nodes[node].op, &space->mesh,
+                                           s->letters, &other, &own);
         if (status != TRM_OK) {
             break;
         }
@@ -343,10 +344,10 @@ static trmi_node_seconds middle_of(const trmi_op_cost_entry *e) {
 static trm_status look_again(trmi_costs *c, const trmi_space *space, int32_t node,
                              const trmi_strategy *s, trmi_op_cost_entry *e,
                              const trmi_node_seconds *roof, trm_error *err) {
-    trmi_probe_time time;
+    trmi_op_benchmark_time time;
     trm_error own;
-    trm_status status =
-        trmi_probe_op(c->probe, space->nodes[node].op, &space->mesh, s->letters, &time, &own);
+    trm_status status = trmi_op_benchmark_measure(c->probe, space->nodes[node].op, &space->mesh,
+                                                  s->letters, &time, &own);
     e->look = c->look;
     if (status != TRM_OK) {
         return c->probe->comm != NULL && trm_comm_health(c->probe->comm, err) != TRM_OK
@@ -357,8 +358,8 @@ static trm_status look_again(trmi_costs *c, const trmi_space *space, int32_t nod
     e->seconds = middle_of(e);
     update_roofline_ratio(e, roof);
     store_cost(c, e->key,
-               &(trmi_probe_time){e->seconds.forward, e->seconds.backward, e->seconds.factors,
-                                  time.spread});
+               &(trmi_op_benchmark_time){e->seconds.forward, e->seconds.backward,
+                                         e->seconds.factors, time.spread});
     return TRM_OK;
 }
 
@@ -591,14 +592,14 @@ trm_status trmi_costs_links(trmi_costs *c, char **text, trm_error *err) {
     }
     if (trmi_os_cache_dir(folder, sizeof folder) && gethostname(host, sizeof host - 1) == 0) {
         trmi_op_benchmark all = {.limit = 0};
-        int some = trmi_probe_links_sizes(c->probe);
+        int some = trmi_link_benchmark_sizes(c->probe);
         size_t used = (size_t)snprintf(path, sizeof path, "%s/links-%s-%d-of-%d-t%d-%s", folder,
                                        host, c->probe->cores, c->ranks, c->threads,
                                        trm_comm_engine(c->probe->comm));
         snprintf(path + used, sizeof path - used, ".txt");
         *text = kept_links(c, path);
         /* a description with fewer message sizes (memory limit, small model) has its own file */
-        if (*text == NULL && some < trmi_probe_links_sizes(&all)) {
+        if (*text == NULL && some < trmi_link_benchmark_sizes(&all)) {
             snprintf(path + used, sizeof path - used, "-s%d.txt", some);
             *text = kept_links(c, path);
         }
@@ -608,7 +609,7 @@ trm_status trmi_costs_links(trmi_costs *c, char **text, trm_error *err) {
     }
     trmi_text out = {0};
     trm_error ignored;
-    trm_status status = trmi_probe_links(c->probe, &out, err);
+    trm_status status = trmi_link_benchmark(c->probe, &out, err);
     if (status != TRM_OK) {
         trmi_text_free(&out);
         return status;

@@ -176,7 +176,7 @@ static void *reachable(trm_exec *exec, size_t bytes, trm_error *err) {
 
 static void close_ranks(trm_exec *exec) {
     trmi_parallel *p = trmi_parallel_of(exec);
-    trmi_parallel_leave_slices(exec);
+    trmi_parallel_leave_turns(exec);
     trm_comm_destroy(p->norm_comm);
     /* Peers may still read: after an error they are told by the poison, otherwise every operation
      * that touches this memory has ended on all ranks before it ended here. */
@@ -406,8 +406,8 @@ static trm_status begin_ranks(trm_exec *exec, trm_error *err) {
     trmi_parallel *p = trmi_parallel_of(exec);
     TRMI_TRY(trmi_parallel_check_same(exec, err));
     TRMI_TRY(trmi_parallel_check_layerwise(exec, err));
-    TRMI_TRY(trmi_probe_cores(p->comm, &p->cores, err));
-    trmi_parallel_take_slices(exec);
+    TRMI_TRY(trmi_op_benchmark_cores(p->comm, &p->cores, err));
+    trmi_parallel_take_turns(exec);
     if (exec->program->training) {
         TRMI_TRY(take_memory(exec, err));
         TRMI_TRY(trmi_parallel_measure_link(exec, err));

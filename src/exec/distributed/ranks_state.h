@@ -73,8 +73,8 @@ typedef struct trmi_parallel {
     int32_t ranges_count;
     double alpha, beta; /* seconds, seconds a byte */
     int cores;          /* that all ranks have between them */
-    /* seconds, as it was before there were longer ones; 0: there are none (parallel_slices.c) */
-    double own_slice;
+    /* seconds of a turn before it was made longer; 0: it is not longer (cpu_turns.c) */
+    double own_turn;
     /* all ranks are on this host and their threads fill its cores: nothing runs beside backward */
     bool crowded;
     double *step_end;   /* [steps + 1] measured, from the start of forward */
@@ -138,10 +138,10 @@ trm_status trmi_parallel_measure_link(struct trm_exec *exec, trm_error *err);
  * clipped by. */
 trm_status trmi_parallel_set_apart(struct trm_exec *exec, trm_error *err);
 
-/* parallel_slices.c: longer turns where threads share CPUs, for this thread and those of its team;
- * and their own again. */
-void trmi_parallel_take_slices(struct trm_exec *exec);
-void trmi_parallel_leave_slices(struct trm_exec *exec);
+/* cpu_turns.c: makes the scheduler's turns of this thread and its team longer where threads share
+ * CPUs; and as long as before. */
+void trmi_parallel_take_turns(struct trm_exec *exec);
+void trmi_parallel_leave_turns(struct trm_exec *exec);
 
 /* zero_gradients.c: cuts what is zero on all ranks out of the ranges, TRMI_ZEROS_MOST times a
  * parameter. */

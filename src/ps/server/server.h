@@ -8,7 +8,7 @@
  *
  *   server.c          threads, connections, start and stop      server_order.c      control messages, snapshots
  *   server_request.c  life of a request, its runs on a shard    server_restore.c    start from a folder
- *   server_front.c    order of pulls and pushes                 server_last_step.c  the last step of the logs
+ *   server_front.c, server_push.c    order of pulls, of pushes  server_last_step.c  the last step of the logs
  *   server_step.c     steps of leased samples                   server_lease.c, lease.c   who uses which samples
  *   server_workers.c  workers and their lives                   server_away.c, server_chief.c, server_lag.c
  *
@@ -306,6 +306,9 @@ void trmi_front_restore_away(trm_ps_server *server, uint32_t worker, uint32_t in
                              bool away);
 /* Returns the entry of a worker, NULL if it has not been seen. */
 trmi_worker *trmi_front_find(const trm_ps_server *server, uint32_t worker);
+/* Returns the number of workers that are waited for, including those that have not connected
+ * yet. */
+int64_t trmi_front_expected_workers(const trm_ps_server *server);
 
 /* --- the front (server_front.c): all with the front mutex held -------------------------------- */
 /* Passes a push to the shards without its gradients: it only fills the worker's window. */
@@ -318,6 +321,9 @@ bool trmi_front_same_dtype(trm_ps_server *server, trmi_request *request);
 bool trmi_front_pull_must_wait(trm_ps_server *server, trmi_request *request);
 /* Takes a push: passes it to the shards, or lets it wait for its step or a snapshot. */
 void trmi_front_push(trm_ps_server *server, trmi_request *request);
+/* Passes on all waiting pushes that may go: groups in SYNC mode, released pushes in the other
+ * modes. */
+void trmi_front_let_pushes_go(trm_ps_server *server);
 /* Handle the orders PUSHED and BEGINS: which pushes are on all servers (see server_front.c). */
 void trmi_front_pushed(trm_ps_server *server, const trmi_request *request);
 void trmi_front_begins(trm_ps_server *server, trmi_request *request);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The front: decides which pulls and pushes may go on now, so that all shards see the same
- * order. Front mutex held.
+/* The front: decides which pulls may go on now, and when waiting pushes are looked at again
+ * (server_push.c), so that all shards see the same order. Front mutex held.
  *
  *       ASYNC     everything goes at once
  *       BOUNDED   a pull waits until no active worker is more than `staleness` batches behind
@@ -18,16 +18,6 @@
 #include "base/memory.h"
 
 #include <stdio.h>
-
-/* Returns the number of workers that are waited for, including those that have not connected
- * yet. */
-static int64_t expected_workers(const trm_ps_server *server) {
-    int64_t inactive = 0;
-    for (int64_t i = 0; i < server->worker_count; i++) {
-        inactive += !server->workers[i].active;
-    }
-    return trmi_max_i64(server->options.workers, server->worker_count) - inactive;
-}
 
 /* Returns the clock of the slowest active worker. *who: its number; -1: a worker that has not
  * connected yet. */
@@ -106,207 +96,6 @@ bool trmi_front_pull_must_wait(trm_ps_server *server, trmi_request *r) {
     return true;
 }
 
-/* ---- pushes ---------------------------------------------------------------------------------- */
-
-/* Advances the worker's clock and last sequence by a push that goes on. */
-static void take_clock(trm_ps_server *server, const trmi_request *r) {
-    trmi_worker *w = trmi_front_find(server, r->header.worker);
-    w->clock = trmi_max_i64(w->clock, r->header.clock);
-    if (r->header.incarnation == w->incarnation && r->header.sequence > w->dispatched) {
-        w->dispatched = r->header.sequence;
-    }
-    pthread_cond_broadcast(&server->changed);
-}
-
-/* Called when all shards have a push: advances what a restart keeps, and marks the samples as
- * used. */
-static void landed(const trmi_request *r) {
-    trm_ps_server *server = r->link->server;
-    pthread_mutex_lock(&server->mutex);
-    trmi_worker *w = trmi_front_find(server, r->header.worker);
-    if (w != NULL) {
-        w->done = trmi_max_i64(w->done, r->header.clock);
-    }
-    if (server->options.mode == TRM_PS_SYNC) {
-        server->done_step = trmi_max_i64(server->done_step, r->header.clock);
-    }
-    trmi_server_lease_pushed(server, r);
-    pthread_mutex_unlock(&server->mutex);
-}
-
-/* Passes a push to the shards. With staleness_aware the rate is divided by 1 + lag; the scaled
- * rate is logged, so that a restart applies the same. */
-static void push_goes(trm_ps_server *server, trmi_request *r) {
-    take_clock(server, r);
-    r->landed = r->header.kind == TRMI_PS_PUSH ? landed : NULL;
-    int64_t lag =
-        r->dropped ? 0 : trmi_lag_push(server, trmi_front_find(server, r->header.worker), r);
-    if (server->options.staleness_aware) {
-        r->header.rate_scale /= (float)(1 + lag);
-    }
-    r->run = trmi_run_push;
-    trmi_request_dispatch(server, r);
-}
-
-void trmi_front_refuse(trm_ps_server *server, trmi_request *r) {
-    r->dropped = true;
-    push_goes(server, r);
-}
-
-/* Appends a push to the waiting ones. An older copy of the same push, or one of an earlier life,
- * is removed without an answer: its connection is broken. */
-static void wait_in_line(trm_ps_server *server, trmi_request *r) {
-    trmi_request **at = &server->waiting;
-    while (*at != NULL) {
-        trmi_request *other = *at;
-        if (other->header.worker == r->header.worker &&
-            (other->header.incarnation < r->header.incarnation ||
-             other->header.sequence == r->header.sequence)) {
-            *at = other->next;
-            trmi_request_forget(other);
-            continue;
-        }
-        at = &other->next;
-    }
-    *at = r;
-}
-
-/* Returns whether a snapshot holds the push back. */
-static bool is_held(const trm_ps_server *server, const trmi_request *r) {
-    const trmi_push_id id = {r->header.worker, r->header.incarnation, r->header.sequence};
-    return trmi_front_holds(server, &id);
-}
-
-/* Returns whether a waiting push belongs to the next step, is on all servers and is not held. */
-static bool is_of_next_step(const trm_ps_server *server, const trmi_request *r) {
-    return r->header.clock == server->step + 1 && !r->partial && !is_held(server, r);
-}
-
-/* SYNC: if enough pushes of the next step wait, makes a group of all of them and dispatches it.
- * Returns whether it did. */
-static bool form_group(trm_ps_server *server) {
-    int64_t have = 0;
-    if (!trmi_last_step_allows_group(server)) {
-        return false;
-    }
-    for (const trmi_request *r = server->waiting; r != NULL; r = r->next) {
-        have += is_of_next_step(server, r);
-    }
-    int64_t needed = expected_workers(server) - server->options.backup_workers;
-    if (have < trmi_max_i64(1, needed)) {
-        return false;
-    }
-    trmi_request *group = trmi_alloc(sizeof *group);
-    trmi_request **members = trmi_alloc((size_t)have * sizeof(trmi_request *));
-    if (group == NULL || members == NULL) {
-        trmi_free(group);
-        trmi_free(members);
-        return false; /* no memory: the next push tries again */
-    }
-    for (trmi_request **at = &server->waiting; *at != NULL;) {
-        trmi_request *r = *at;
-        if (!is_of_next_step(server, r)) {
-            at = &r->next;
-            continue;
-        }
-        *at = r->next;
-        r->landed = landed;
-        take_clock(server, r);
-        /* In order of workers, so that the sum does not depend on the order of arrival. */
-        uint32_t place = group->member_count++;
-        while (place > 0 && members[place - 1]->header.worker > r->header.worker) {
-            members[place] = members[place - 1];
-            place--;
-        }
-        members[place] = r;
-    }
-    group->header = members[0]->header;
-    group->members = members;
-    group->run = trmi_run_group;
-    group->again = server->last.step != 0;
-    trmi_last_step_close(server);
-    pthread_mutex_init(&group->mutex, NULL);
-    server->step++;
-    trmi_request_dispatch(server, group);
-    return true;
-}
-
-/* SYNC: refuses waiting pushes of steps that are over: repetitions, and those of backup workers
- * that came too late. They fill their windows only. */
-static void drop_late(trm_ps_server *server) {
-    for (trmi_request **at = &server->waiting; *at != NULL;) {
-        trmi_request *r = *at;
-        if (r->header.clock > server->step) {
-            at = &r->next;
-            continue;
-        }
-        *at = r->next;
-        trmi_front_refuse(server, r);
-    }
-}
-
-/* Passes on all waiting pushes that may go: groups in SYNC mode, released pushes in the other
- * modes. */
-static void let_pushes_go(trm_ps_server *server) {
-    if (atomic_load(&server->goes_back)) {
-        return;
-    }
-    if (server->options.mode == TRM_PS_SYNC) {
-        trmi_last_step_advance(server);
-        do {
-            drop_late(server);
-        } while (form_group(server));
-        return;
-    }
-    for (trmi_request **at = &server->waiting; *at != NULL;) {
-        trmi_request *r = *at;
-        if (is_held(server, r)) {
-            at = &r->next;
-            continue;
-        }
-        *at = r->next;
-        push_goes(server, r);
-    }
-}
-
-bool trmi_front_same_dtype(trm_ps_server *server, trmi_request *r) {
-    server->sum_dtype = server->sum_dtype == 0 ? r->header.dtype : server->sum_dtype;
-    if (server->sum_dtype != r->header.dtype) {
-        TRMI_FAIL(&r->err, TRM_INVALID,
-                  "worker %u sends gradients as %s, the others as %s: use one wire dtype",
-                  r->header.worker, trm_dtype_name((trm_dtype)r->header.dtype),
-                  trm_dtype_name((trm_dtype)server->sum_dtype));
-        return false;
-    }
-    return true;
-}
-
-/* Contract in server.h. A push whose lease is lost is refused, which fills its window, so that
- * the worker can go on with another lease. */
-void trmi_front_push(trm_ps_server *server, trmi_request *r) {
-    if (trmi_front_worker(server, r->header.worker, r->header.incarnation, &r->err) == NULL) {
-        trmi_request_answer(r);
-        return;
-    }
-    trmi_worker *w = trmi_front_find(server, r->header.worker);
-    trmi_server_away_set(server, w, false);
-    if (r->header.sequence > w->dispatched &&
-        trmi_server_lease_push(server, r, &r->err) != TRM_OK) {
-        trmi_front_refuse(server, r);
-        return;
-    }
-    if (server->options.mode == TRM_PS_SYNC && !trmi_front_same_dtype(server, r)) {
-        trmi_request_answer(r);
-        return;
-    }
-    r->partial = server->options.mode == TRM_PS_SYNC && r->header.flags == TRMI_PUSH_PARTIAL;
-    if (server->options.mode == TRM_PS_SYNC || is_held(server, r)) {
-        wait_in_line(server, r);
-    } else {
-        push_goes(server, r);
-    }
-}
-
 /* ---- synchronous pushes on several servers --------------------------------------------------- */
 
 /* With several synchronous servers a push is in no step before its worker has confirmed that all
@@ -364,7 +153,7 @@ void trmi_front_begins(trm_ps_server *server, trmi_request *r) {
 
 /* Contract in server.h. Pushes first: they may release pulls. */
 trmi_request *trmi_front_advance(trm_ps_server *server) {
-    let_pushes_go(server);
+    trmi_front_let_pushes_go(server);
     trmi_request *ready = NULL;
     for (trmi_request **at = &server->parked; *at != NULL;) {
         trmi_request *r = *at;

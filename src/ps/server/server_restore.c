@@ -11,7 +11,7 @@
  *
  * The state that is restored: rows and windows on the shards; tables, workers and clocks in the
  * front. */
-#include "ps/snapshot/manifest.h"
+#include "ps/snapshot/snapshot_manifest.h"
 #include "ps/server/server.h"
 
 #include "base/checked.h"

@@ -6,6 +6,14 @@
 #include "base/error.h"
 #include "base/memory.h"
 
+int64_t trmi_front_expected_workers(const trm_ps_server *server) {
+    int64_t inactive = 0;
+    for (int64_t i = 0; i < server->worker_count; i++) {
+        inactive += !server->workers[i].active;
+    }
+    return trmi_max_i64(server->options.workers, server->worker_count) - inactive;
+}
+
 /* BOUNDED: sets the clock of a worker that had no samples to that of the slowest active one, so
  * that no worker waits for it to catch up. */
 static void catch_up(const trm_ps_server *server, trmi_worker *w) {

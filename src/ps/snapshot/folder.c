@@ -13,7 +13,7 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "ps/snapshot/cut.h"
-#include "ps/snapshot/manifest.h"
+#include "ps/snapshot/snapshot_manifest.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -25,7 +25,7 @@
 
 #include "base/os.h"
 #include "save/file_out.h"
-#include "save/checkpoint/manifest.h"
+#include "save/checkpoint/checkpoint_manifest.h"
 
 enum { TRMI_CHECKPOINT_NAME_BYTES = 64 };
 

@@ -3,7 +3,7 @@
  * mutation, so that what lies behind it is reached. */
 #include "fuzz_seed.h"
 
-#include "save/checkpoint/manifest.h"
+#include "save/checkpoint/checkpoint_manifest.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -9,6 +9,9 @@
 
 #include "base/memory.h"
 
+/* model_save.c: returns whether a variable belongs to the part "optimizer" (`slots`) or else to the
+ * part "model". */
+bool trmi_in_part(const trm_variable *variable, bool slots);
 /* Copies parameters and states, or with `slots` the optimiser's slots, in plain layout into
  * memory of `arena`. *out: *count named tensors, for trm_checkpoint_part and the writers of
  * files.
@@ -16,7 +19,7 @@
 trm_status trmi_gather(trm_exec *exec, bool slots, trmi_arena *arena, trm_named_tensor **out,
                        int64_t *count, trm_error *err);
 
-/* resume.c: loads the newest checkpoint in `dir` on this rank alone: parameters, states, and
+/* model_resume.c: loads the newest checkpoint in `dir` on this rank alone: parameters, states, and
  * slots where it has them. *step: the checkpoint's step, -1 if there is none.
  *   errors  CORRUPT, INVALID, IO, NOMEM */
 trm_status trmi_model_take_newest(trm_model *model, const char *dir, int64_t *step, trm_error *err);

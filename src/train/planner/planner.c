@@ -37,7 +37,7 @@ void trmi_planner_settle_factor(trm_planner *p) {
  * that takes long; an error only leaves compiled_bytes at 0. */
 static void compile_best(trm_planner *p) {
     trm_error no;
-    if (p->ranks < 2 || p->ranks > COMPILED_RANKS || trmi_drive_compile(&p->drive, &no) != TRM_OK) {
+    if (p->ranks < 2 || p->ranks > COMPILED_RANKS || trmi_auto_compile(&p->drive, &no) != TRM_OK) {
         p->drive.compiled_bytes = 0;
     }
 }
@@ -70,8 +70,8 @@ static trm_status settle_meshes(trm_planner *p, trm_error *err) {
     } else if (one) {
         only = p->given->mesh;
     }
-    TRMI_TRY(trmi_drive_meshes(&p->drive, one ? &only : NULL, p->options.ranks,
-                               p->options.hosts > 0 ? p->options.hosts : 1, err));
+    TRMI_TRY(trmi_auto_meshes(&p->drive, one ? &only : NULL, p->options.ranks,
+                              p->options.hosts > 0 ? p->options.hosts : 1, err));
     p->ranks = trmi_mesh_ranks(&p->drive.meshes[0].mesh);
     if (p->options.ranks > 0 && p->ranks != p->options.ranks) {
         char mesh[48];
@@ -147,7 +147,7 @@ static trm_status settle_costs(trm_planner *p, trm_error *err) {
     if (p->costs.probe == NULL) {
         return TRM_OK;
     }
-    TRMI_TRY(trmi_probe_load(&p->probe, err));
+    TRMI_TRY(trmi_op_benchmark_load(&p->probe, err));
     if (o->links == NULL && !o->guess_links && o->comm != NULL && trm_comm_size(o->comm) > 1) {
         TRMI_TRY(trmi_costs_links(&p->costs, &p->links_text, err));
         TRMI_TRY(trmi_links_parse(p->links_text, &p->links, err));
@@ -186,7 +186,7 @@ static trm_status take_options(trm_planner *p, trm_error *err) {
 
 /* Fills planner->others with further candidates of the best mesh, spaced in predicted time. */
 static trm_status list_others(trm_planner *p, trm_error *err) {
-    const trmi_drive_mesh *m = trmi_planner_best(p);
+    const trmi_auto_mesh *m = trmi_planner_best(p);
     int32_t wanted = p->options.others < TRMI_CANDIDATES ? p->options.others : TRMI_CANDIDATES;
     return wanted > 0 ? trmi_search_others(m->space, &m->found, wanted, &p->arena, p->others,
                                            &p->drive.others_count, err)
@@ -202,15 +202,15 @@ static trm_status find_others(trm_planner *p, trm_error *err) {
         TRMI_TRY(list_others(p, err));
         if (p->costs.probe != NULL) {
             const trmi_found *found = &trmi_planner_best(p)->found;
-            TRMI_TRY(trmi_drive_measure(&p->drive, p->others, p->drive.others_count, &news, err));
-            TRMI_TRY(trmi_drive_measure(&p->drive, found->baselines, found->baselines_count, &news,
-                                        err));
+            TRMI_TRY(trmi_auto_measure(&p->drive, p->others, p->drive.others_count, &news, err));
+            TRMI_TRY(
+                trmi_auto_measure(&p->drive, found->baselines, found->baselines_count, &news, err));
         }
         if (news == 0) {
             return TRM_OK;
         }
         news = 0;
-        TRMI_TRY(trmi_drive_search(&p->drive, err));
+        TRMI_TRY(trmi_auto_search(&p->drive, err));
     }
     return list_others(p, err); /* list them once more with the final costs */
 }
@@ -220,9 +220,9 @@ static trm_status plan(trm_planner *p, trm_error *err) {
     TRMI_TRY(settle_costs(p, err));
     trmi_planner_settle_factor(p);
     settle_drive(p);
-    TRMI_TRY(trmi_drive_search(&p->drive, err));
+    TRMI_TRY(trmi_auto_search(&p->drive, err));
     TRMI_TRY(find_others(p, err));
-    TRMI_TRY(trmi_drive_try(&p->drive, err));
+    TRMI_TRY(trmi_auto_try(&p->drive, err));
     return trmi_planner_best(p)->taken != NULL ? list_others(p, err) : TRM_OK;
 }
 
@@ -279,7 +279,7 @@ trm_status trm_planner_create(const trm_model_options *model, const trm_planner_
     p->model = *model;
     p->options = *options;
     bool leads = options->comm == NULL || trm_comm_rank(options->comm) == 0;
-    trm_status status = trmi_probe_cores(options->comm, &p->probe.cores, err);
+    trm_status status = trmi_op_benchmark_cores(options->comm, &p->probe.cores, err);
     status = status == TRM_OK ? take_options(p, err) : status;
     status = status == TRM_OK ? trmi_planner_graph(p, p->batch, 0, &p->graph, err) : status;
     status = status == TRM_OK && p->given != NULL
@@ -305,9 +305,9 @@ trm_status trm_planner_create(const trm_model_options *model, const trm_planner_
                                        .whole_options = &p->whole_options,
                                        .limit = options->memory_bytes};
         settle_threads(p, &p->probe.threads, &together);
-        status = trmi_probe_serve(&p->probe, err);
+        status = trmi_op_benchmark_serve(&p->probe, err);
         bool stays = status == TRM_OK && options->looks;
-        trmi_probe_close(&p->probe);
+        trmi_op_benchmark_close(&p->probe);
         if (!stays) {
             trm_planner_destroy(p);
         }
@@ -318,10 +318,10 @@ trm_status trm_planner_create(const trm_model_options *model, const trm_planner_
     status = plan(p, err);
     if (options->comm != NULL) {
         trm_error later;
-        trm_status ended = trmi_probe_end(&p->probe, status == TRM_OK ? err : &later);
+        trm_status ended = trmi_op_benchmark_end(&p->probe, status == TRM_OK ? err : &later);
         status = status == TRM_OK ? ended : status;
     }
-    trmi_probe_close(&p->probe);
+    trmi_op_benchmark_close(&p->probe);
     status = status == TRM_OK ? finish(p, err) : status;
     if (status != TRM_OK) {
         trm_planner_destroy(p);
@@ -336,12 +336,12 @@ void trm_planner_destroy(trm_planner *p) {
     if (p == NULL) {
         return;
     }
-    trmi_drive_free(&p->drive);
+    trmi_auto_free(&p->drive);
     trmi_shard_plan_destroy(p->given);
     trm_graph_destroy(p->graph);
     trm_graph_destroy(p->whole);
     trmi_costs_close(&p->costs);
-    trmi_probe_close(&p->probe);
+    trmi_op_benchmark_close(&p->probe);
     trm_free(p->links_text);
     trmi_free(p->looks);
     trmi_arena_free(&p->arena);
@@ -352,7 +352,7 @@ void trm_planner_destroy(trm_planner *p) {
  * least of their bounds. */
 void trm_planner_describe(const trm_planner *p, trm_planner_info *out) {
     TRMI_NEED_OR(, NULL, p, out);
-    const trmi_drive_mesh *m = trmi_planner_best(p);
+    const trmi_auto_mesh *m = trmi_planner_best(p);
     memset(out, 0, sizeof *out);
     trmi_mesh_text(&m->mesh, out->mesh, sizeof out->mesh);
     double bound = m->found.lower_bound;

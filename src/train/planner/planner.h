@@ -83,8 +83,8 @@ static inline bool trmi_planner_local_norms(const trm_planner *p) {
  * samples, as the job itself would decide (exec/distributed/cooperative.c). */
 trm_joint trmi_planner_joint(const trm_planner *p);
 /* Returns the mesh with the best plan. */
-static inline const trmi_drive_mesh *trmi_planner_best(const trm_planner *p) {
-    return trmi_drive_best(&p->drive);
+static inline const trmi_auto_mesh *trmi_planner_best(const trm_planner *p) {
+    return trmi_auto_best(&p->drive);
 }
 /* Builds network and loss for a global batch of `batch`, with `classes` classes (0: as they
  * are); not differentiated. */

@@ -73,7 +73,7 @@ typedef enum knob { BANDWIDTH, BATCH, CLASSES } knob;
  * anew, for bandwidth only the links are scaled. */
 static trm_status still_best(trm_planner *p, knob what, double factor, bool *best, char *to,
                              size_t size, trm_error *err) {
-    const trmi_drive_mesh *m = trmi_planner_best(p);
+    const trmi_auto_mesh *m = trmi_planner_best(p);
     const trm_graph *graph = p->graph;
     trm_graph *other = NULL;
     trmi_space *space = NULL;
@@ -97,7 +97,7 @@ static trm_status still_best(trm_planner *p, knob what, double factor, bool *bes
     status = status == TRM_OK ? trmi_planner_space(p, graph, &m->mesh, &space, err) : status;
     p->links.scale_beta = kept;
     /* the best plan there, and the chosen plan measured there */
-    const trmi_search_options options = {.memory_bytes = trmi_drive_limit(&p->drive)};
+    const trmi_search_options options = {.memory_bytes = trmi_auto_limit(&p->drive)};
     status = status == TRM_OK ? trmi_search(space, &options, &arena, found, err) : status;
     if (status == TRM_OK && trmi_choice_open(&old, space, &arena)) {
         trm_error no;

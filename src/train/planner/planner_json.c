@@ -87,12 +87,12 @@ static void json_operators(trmi_report *r) {
 
 /* Appends the plans that were run to choose between them. */
 static void json_trial(trmi_report *r) {
-    const trmi_plan_selection *o = &r->p->drive.trial;
+    const trmi_near_ties *o = &r->p->drive.trial;
     trmi_text *t = &r->text;
     string(t, "chosen_by", o->turns > 0 ? "measurement" : "prediction");
     trmi_text_printf(t, ",\"tried_turns\":%d,\"tried\":[", (int)o->turns);
     for (int32_t i = 0; o->turns > 0 && i < o->count; i++) {
-        const trmi_trial_plan *p = &o->list[i];
+        const trmi_tied_plan *p = &o->list[i];
         trmi_text_printf(t, "%s{\"name\":", i > 0 ? "," : "");
         trmi_text_json_string(t, p->name);
         number(t, "predicted_seconds", p->predicted);
@@ -205,7 +205,7 @@ void trmi_report_print_json(trmi_report *r) {
     number(t, "solve_seconds", info.solve_seconds);
     number(t, "search_seconds", r->p->drive.search_seconds);
     if (r->p->options.memory_bytes > 0) {
-        number(t, "limit_bytes", trmi_drive_limit(&r->p->drive));
+        number(t, "limit_bytes", trmi_auto_limit(&r->p->drive));
         trmi_text_printf(t, ",\"limit_exact\":%s",
                          r->m->found.bound != TRMI_BOUND_LAGRANGE ? "true" : "false");
     }

@@ -22,7 +22,7 @@ static trm_status open_looks(trm_planner *p, trm_error *err) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for looks at costs");
     }
     l->links[l->count++] = p->links;
-    l->plans_count = trmi_drive_list(&p->drive, l->plans);
+    l->plans_count = trmi_auto_list(&p->drive, l->plans);
     for (int32_t i = 0; i < l->plans_count; i++) {
         l->first[i] = l->now[i] = l->plans[i].candidate->measure.step;
     }
@@ -39,7 +39,7 @@ static trm_status look_at_links(trm_planner *p, trmi_links *out, trm_error *err)
     if (p->links_text == NULL) { /* given or guessed: not measured */
         return TRM_OK;
     }
-    trm_status status = trmi_probe_links(&p->probe, &text, err);
+    trm_status status = trmi_link_benchmark(&p->probe, &text, err);
     status = status == TRM_OK ? trmi_links_parse(text.data, out, err) : status;
     trmi_text_free(&text);
     return status;
@@ -62,9 +62,9 @@ static trm_status look_at_operators(trm_planner *p, trm_error *err) {
 /* Measures links and operators once, in the brief form. */
 static trm_status measure_costs(trm_planner *p, trm_error *err) {
     trmi_looks *l = p->looks;
-    TRMI_TRY(trmi_probe_load(&p->probe, err));
+    TRMI_TRY(trmi_op_benchmark_load(&p->probe, err));
     p->probe.brief = true;
-    p->probe.reach = trmi_probe_longest(p->graph);
+    p->probe.reach = trmi_op_benchmark_longest(p->graph);
     TRMI_TRY(look_at_links(p, &l->links[l->count], err));
     TRMI_TRY(look_at_operators(p, err));
     l->count++;
@@ -98,8 +98,8 @@ static trm_status predict(trm_planner *p, trm_error *err) {
 trm_status trm_planner_remeasure(trm_planner *p, trm_error *err) {
     TRMI_NEED(err, p);
     if (p->options.comm != NULL && trm_comm_rank(p->options.comm) != 0) {
-        trm_status served = trmi_probe_serve(&p->probe, err);
-        trmi_probe_close(&p->probe);
+        trm_status served = trmi_op_benchmark_serve(&p->probe, err);
+        trmi_op_benchmark_close(&p->probe);
         return served;
     }
     trm_error later;
@@ -108,9 +108,9 @@ trm_status trm_planner_remeasure(trm_planner *p, trm_error *err) {
         status == TRM_OK && p->costs.probe != NULL && p->costs.look + 1 < TRMI_COSTS_LOOKS;
     status = measures ? measure_costs(p, err) : status;
     if (p->options.comm != NULL) {
-        trm_status ended = trmi_probe_end(&p->probe, status == TRM_OK ? err : &later);
+        trm_status ended = trmi_op_benchmark_end(&p->probe, status == TRM_OK ? err : &later);
         status = status == TRM_OK ? ended : status;
     }
-    trmi_probe_close(&p->probe);
+    trmi_op_benchmark_close(&p->probe);
     return status == TRM_OK && measures ? predict(p, err) : status;
 }

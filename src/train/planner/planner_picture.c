@@ -36,7 +36,7 @@ static void xml(trmi_text *t, const char *text) {
 /* Contract in trireme/plan.h. Each bar has a part for each axis of the mesh. */
 char *trm_planner_svg(const trm_planner *p) {
     TRMI_NEED_OR(NULL, NULL, p);
-    const trmi_drive_mesh *m = trmi_planner_best(p);
+    const trmi_auto_mesh *m = trmi_planner_best(p);
     const trmi_space *s = m->space;
     trmi_text t = {0};
     char mesh[48];
@@ -93,7 +93,7 @@ static void dot_string(trmi_text *t, const char *text) {
 /* Contract in trireme/plan.h. Edges with redistribution are red and have its time. */
 char *trm_planner_dot(const trm_planner *p) {
     TRMI_NEED_OR(NULL, NULL, p);
-    const trmi_drive_mesh *m = trmi_planner_best(p);
+    const trmi_auto_mesh *m = trmi_planner_best(p);
     const trmi_space *s = m->space;
     trmi_text t = {0};
     /* operators, then edges */

@@ -30,7 +30,7 @@ enum { TRMI_REPORT_TRAFFIC = 96 };
 /* A report: the gathered figures and the text under construction. */
 typedef struct trmi_report {
     const trm_planner *p;
-    const trmi_drive_mesh *m;
+    const trmi_auto_mesh *m;
     trmi_timeline timeline;
     trmi_measure measure;
     double *moves;     /* [nodes] seconds in which messages block the operator */

@@ -84,7 +84,7 @@ static trm_status run_point(simulation *s, int32_t ranks, int64_t batch, point *
                                       : TRMI_FAIL(err, TRM_NOMEM, "no memory to simulate");
     status = status == TRM_OK ? trmi_planner_space(p, graph, &out->mesh, &space, err) : status;
     const trmi_search_options options = {.mode = p->drive.mode,
-                                         .memory_bytes = trmi_drive_limit(&p->drive)};
+                                         .memory_bytes = trmi_auto_limit(&p->drive)};
     status = status == TRM_OK ? trmi_search(space, &options, &arena, found, err) : status;
     if (status == TRM_OK) {
         out->step = found->objective;
@@ -134,7 +134,7 @@ static trm_status scaling(simulation *s, trm_error *err) {
  * present costs. */
 static trm_status measure_changed(simulation *s, const char *what, trm_error *err) {
     trm_planner *p = s->p;
-    const trmi_drive_mesh *m = trmi_planner_best(p);
+    const trmi_auto_mesh *m = trmi_planner_best(p);
     trmi_space *space = NULL;
     trmi_arena arena = {0};
     trmi_measure measure;
@@ -144,7 +144,7 @@ static trm_status measure_changed(simulation *s, const char *what, trm_error *er
     status =
         status == TRM_OK ? trmi_space_measure(space, &m->found.best.choice, &measure, err) : status;
     const trmi_search_options options = {.mode = p->drive.mode,
-                                         .memory_bytes = trmi_drive_limit(&p->drive),
+                                         .memory_bytes = trmi_auto_limit(&p->drive),
                                          .own = &m->found.best.choice};
     status = status == TRM_OK ? trmi_search(space, &options, &arena, found, err) : status;
     if (status == TRM_OK) {
@@ -210,7 +210,7 @@ static const char *event_name(const trmi_space *s, const trmi_simulated_event *e
 /* Writes the simulated step as a Chrome trace (base/trace.h): track 0 has the operators, track 1
  * the gradients. tests/perfetto_test.sh reads it. */
 static trm_status write_trace(const simulation *s, trm_error *err) {
-    const trmi_drive_mesh *m = trmi_planner_best(s->p);
+    const trmi_auto_mesh *m = trmi_planner_best(s->p);
     trmi_router *router;
     trmi_timeline timeline;
     trmi_measure measure;

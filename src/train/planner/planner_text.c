@@ -57,7 +57,7 @@ static void print_limit(trmi_report *r) {
 /* Prints the plans that were tried in turns because their predictions were too close, with
  * measured and predicted times. */
 static void print_trial(trmi_report *r) {
-    const trmi_plan_selection *t = &r->p->drive.trial;
+    const trmi_near_ties *t = &r->p->drive.trial;
     char a[24], b[24];
     if (t->turns == 0) {
         return;
@@ -67,7 +67,7 @@ static void print_trial(trmi_report *r) {
                      100 * (t->list[t->count - 1].predicted / t->list[0].predicted - 1),
                      t->kept ? ", run earlier" : "");
     for (int32_t i = 0; i < t->count; i++) {
-        const trmi_trial_plan *o = &t->list[i];
+        const trmi_tied_plan *o = &t->list[i];
         trmi_text_printf(&r->text, "%s %s%s %s (%s predicted", i > 0 ? "," : "", o->name,
                          i == t->chosen ? ", this one," : "", time_text(o->measured, a),
                          time_text(o->predicted, b));

@@ -10,7 +10,7 @@
 #include "base/order.h"
 #include "base/os.h"
 #include "exec/autoparallel/plan_benchmark.h"
-#include "exec/autoparallel/plan_selection.h"
+#include "exec/autoparallel/near_ties.h"
 #include "train/model.h"
 
 #include <string.h>
@@ -135,9 +135,9 @@ trm_status trm_planner_run(const trm_model_options *model, trm_comm *comm, const
     for (int32_t i = 0; status == TRM_OK && i < inputs->count; i++) {
         int64_t classes = trm_dataset_class_count(model->data);
         if (inputs->nodes[i].id != 0) {
-            status =
-                trmi_race_feed(exec, inputs->fields[i].name,
-                               classes > 0 && classes < INT32_MAX ? (uint32_t)classes : 1, err);
+            status = trmi_plan_benchmark_feed(
+                exec, inputs->fields[i].name,
+                classes > 0 && classes < INT32_MAX ? (uint32_t)classes : 1, err);
         }
     }
     trm_planner_run_result result = {.seconds = 0};
@@ -165,7 +165,7 @@ trm_status trm_planner_run(const trm_model_options *model, trm_comm *comm, const
     return status;
 }
 
-/* Contract in trireme/plan.h. The race (exec/autoparallel/plan_selection.h) decides how many
+/* Contract in trireme/plan.h. The race (exec/autoparallel/near_ties.h) decides how many
  * turns are needed. */
 trm_status trm_planner_compare(const trm_model_options *model, trm_comm *comm,
                                const char *const *plans, int32_t count, int32_t steps,
@@ -186,7 +186,7 @@ trm_status trm_planner_compare(const trm_model_options *model, trm_comm *comm,
         return TRMI_FAIL(err, TRM_NOMEM, "no memory to compare plans");
     }
     /* rank 0 has the texts of the plans; the race broadcasts them */
-    trmi_race_result result;
+    trmi_plan_times result;
     trm_status status = build(model, trm_comm_size(comm), inputs, &loss, err);
     if (status == TRM_OK) {
         const trm_exec_options options = options_of(model, comm, NULL, loss);
@@ -197,11 +197,11 @@ trm_status trm_planner_compare(const trm_model_options *model, trm_comm *comm,
                                     .steps = steps,
                                     .seconds = seconds,
                                     .at_least = 4,
-                                    .fine = TRMI_TRIAL_FINE};
+                                    .fine = TRMI_TIES_FINE};
         for (int32_t i = 0; i < count && trm_comm_rank(comm) == 0; i++) {
             race.plans[i] = plans[i];
         }
-        status = trmi_race_run(&race, &result, err);
+        status = trmi_plan_benchmark_run(&race, &result, err);
     }
     trm_graph_destroy(inputs->graph);
     trmi_free(inputs);
@@ -209,10 +209,10 @@ trm_status trm_planner_compare(const trm_model_options *model, trm_comm *comm,
     /* everything relative to the first plan */
     memset(out, 0, sizeof *out);
     out->turns = result.turns;
-    out->fastest = result.turns > 0 ? trmi_race_fastest(&result, count) : 0;
+    out->fastest = result.turns > 0 ? trmi_plan_benchmark_fastest(&result, count) : 0;
     for (int32_t i = 0; i < count && result.turns > 0; i++) {
         out->seconds[i] = result.seconds[i];
-        out->ahead[i] = trmi_race_behind(&result, 0, i, &out->resolution[i]);
+        out->ahead[i] = trmi_plan_benchmark_behind(&result, 0, i, &out->resolution[i]);
     }
     return TRM_OK;
 }

@@ -22,7 +22,7 @@ static trm_status fits(trm_planner *p, int64_t batch, const trmi_mesh *mesh, boo
     trm_status status = trmi_planner_graph(p, batch, 0, &graph, err);
     status = status == TRM_OK ? trmi_planner_space(p, graph, mesh, &space, err) : status;
     const trmi_weights weights = {.gradient = status == TRM_OK ? 1 - space->costs.overlap : 0};
-    status = status == TRM_OK ? trmi_space_front(space, &weights, trmi_drive_limit(&p->drive),
+    status = status == TRM_OK ? trmi_space_front(space, &weights, trmi_auto_limit(&p->drive),
                                                  &arena, &front, &points, err)
                               : status;
     if (status == TRM_OK && front.feasible) {
@@ -78,7 +78,7 @@ static trm_status more_ranks(trm_planner *p, const trmi_mesh *mesh, trm_error *e
 
 /* Contract in planner.h. */
 trm_status trmi_planner_find_way_out(trm_planner *p, trm_error *err) {
-    const trmi_drive_mesh *m = trmi_planner_best(p);
+    const trmi_auto_mesh *m = trmi_planner_best(p);
     TRMI_TRY(smaller_batch(p, &m->mesh, err));
     return more_ranks(p, &m->mesh, err);
 }

@@ -15,7 +15,7 @@
 
 #include "exec/attention.h"
 #include "exec/cpu/gemm/dense_isa.h"
-#include "exec/cpu/ops/memory.h"
+#include "exec/cpu/ops/ops.h"
 #include "exec/cpu/ops/memory_kernels.h"
 
 #include "base/checked.h"

@@ -7,7 +7,7 @@
 #include "exec/cpu/gemm/joint.h"
 #include "exec/cpu/ops/keyed.h"
 #include "exec/cpu/gemm/matmul.h"
-#include "exec/cpu/ops/memory.h"
+#include "exec/cpu/ops/ops.h"
 #include "exec/cpu/dnnl/onednn.h"
 #include "exec/cpu/tuning/rates.h"
 #include "exec/cpu/tuning/tuning.h"
@@ -146,7 +146,7 @@ static const trmi_onednn_row rows[TRMI_OP_KINDS] = {
                               trmi_onednn_keyed_scratch, NULL},
     [TRMI_OP_KEYED_LINEAR_GRAD] = {trmi_onednn_bind_keyed, trmi_onednn_plain_supports, NULL,
                                    trmi_onednn_keyed_scratch, NULL},
-    /* click.c */
+    /* bags_and_pairs.c */
     [TRMI_OP_PAIR_DOTS] = {trmi_onednn_bind_pairs, trmi_onednn_plain_supports, NULL, NULL, NULL},
     [TRMI_OP_PAIR_DOTS_GRAD] = {trmi_onednn_bind_pairs, trmi_onednn_plain_supports, NULL, NULL,
                                 NULL},

@@ -3,7 +3,7 @@
  *
  * All tensors in one layout without broadcasting are one flat run; otherwise a nest of strided
  * runs. */
-#include "exec/cpu/ops/memory.h"
+#include "exec/cpu/ops/ops.h"
 #include "exec/cpu/ops/memory_kernels.h"
 #include "exec/cpu/gemm/nest.h"
 
@@ -60,7 +60,7 @@ static int binary_kind(trmi_op_kind kind, const trmi_attrs *attrs) {
     }
 }
 
-/* ---- what the plan asks (memory.h) ----------------------------------------------------------- */
+/* ---- what the plan asks (ops.h) ----------------------------------------------------------- */
 
 static bool fast_dtype(trm_dtype dtype) { return dtype == TRM_FLOAT32 || dtype == TRM_BFLOAT16; }
 

@@ -2,7 +2,7 @@
 /* Embedding tables: gathers rows by checked ids (EMBEDDING), and computes the dense gradient of a
  * table (EMBEDDING_GRAD). Sparse gradients need no kernel: they are the gradients of the gathered
  * rows. */
-#include "exec/cpu/ops/memory.h"
+#include "exec/cpu/ops/ops.h"
 #include "exec/cpu/ops/memory_kernels.h"
 
 #include "base/error.h"

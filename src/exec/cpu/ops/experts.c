@@ -4,7 +4,7 @@
  *
  *   scratch:  [ begins of the experts | order of the rows | rows in | rows out, or other rows in | of products ] */
 #include "exec/cpu/gemm/dense.h"
-#include "exec/cpu/ops/memory.h"
+#include "exec/cpu/ops/ops.h"
 #include "exec/cpu/ops/memory_kernels.h"
 
 #include "base/checked.h"

@@ -15,7 +15,7 @@
 #define TRMI_EXEC_ONEDNN_KEYED_H
 
 #include "exec/cpu/gemm/dense.h"
-#include "exec/cpu/ops/memory.h"
+#include "exec/cpu/ops/ops.h"
 #include "exec/cpu/ops/memory_kernels.h"
 
 TRMI_MEMORY_BIND(keyed);

@@ -9,7 +9,7 @@
  *
  *   scratch:  [ numbers of the rows | x and dx of a chunk, if bfloat16 | z | of the products ] */
 #include "exec/cpu/gemm/dense.h"
-#include "exec/cpu/ops/memory.h"
+#include "exec/cpu/ops/ops.h"
 #include "exec/cpu/ops/memory_kernels.h"
 
 #include "base/checked.h"

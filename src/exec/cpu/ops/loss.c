@@ -3,7 +3,7 @@
  * are shared by the threads. Sums over rows are added in double in the order of the rows, so they
  * have the same bits for any number of threads. A split program may hold a part of the classes, or
  * of the samples; then a few numbers a row, or the total, are exchanged. */
-#include "exec/cpu/ops/memory.h"
+#include "exec/cpu/ops/ops.h"
 #include "exec/cpu/ops/memory_kernels.h"
 
 #include "base/error.h"

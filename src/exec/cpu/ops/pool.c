@@ -8,7 +8,7 @@
  *
  *                 rows   0  1 [2  3  4] 5  6        [window of output row 1]
  *                        ^written ^ring   ^not begun */
-#include "exec/cpu/ops/memory.h"
+#include "exec/cpu/ops/ops.h"
 #include "exec/cpu/ops/memory_kernels.h"
 
 #include "base/checked.h"

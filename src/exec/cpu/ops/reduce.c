@@ -8,7 +8,7 @@
  *      for each index of the outer K's:  rows --blocks--> partial[block][width] --in order--> y
  *
  * Blocks depend on the shape alone and are combined in double: the same bits for any threads. */
-#include "exec/cpu/ops/memory.h"
+#include "exec/cpu/ops/ops.h"
 #include "exec/cpu/ops/memory_kernels.h"
 #include "exec/cpu/gemm/nest.h"
 

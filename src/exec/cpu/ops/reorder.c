@@ -3,7 +3,7 @@
  * paddings, broadcasts, one-hot. Each is one nest of copies, or one for each concatenated input.
  *
  *      inner strides (1, 1): memcpy      (1, 0): fill      (1, s): a transpose, in tiles */
-#include "exec/cpu/ops/memory.h"
+#include "exec/cpu/ops/ops.h"
 #include "exec/cpu/gemm/nest.h"
 
 #include "base/error.h"

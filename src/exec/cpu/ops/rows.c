@@ -5,7 +5,7 @@
  * own, which are added in order.
  *
  *   scratch:  [ part 0: dgamma, dbeta | part 1 ... ] */
-#include "exec/cpu/ops/memory.h"
+#include "exec/cpu/ops/ops.h"
 #include "exec/cpu/ops/memory_kernels.h"
 
 #include "base/checked.h"

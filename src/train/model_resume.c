@@ -1,19 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Saves a model's whole state as a checkpoint, and loads or resumes it.
+/* Loads or resumes a model from a checkpoint (the parts are in model_save.c).
  *
- *        part "model"      parameters and states      by the network's names
- *        part "optimizer"  slots                      "conv1.weight/momentum"
- *        part "layerwise"  parameters of the other ranks in hybrid_parallel     layerwise.c
- *        info              step, seed, data position, the model's description
- *        info.state_json   {"job": job.h, "epoch", "epoch_step", "batch", "accumulate", "samples", "loss", "loss_scale", "notes"}
- *
- *   save     trm_model_save     all ranks gather, rank 0 writes
  *   load     trm_model_load     weights only, for a new job
  *   resume   trm_model_resume   everything; the run continues with the bits that it would have had without interruption
  *
- * Tensors are stored in plain layout (trm_exec_read), so that a checkpoint depends on no kernel,
- * thread count or number of ranks. A part is checked and converted as a whole before its first
- * variable is written. */
+ * A part is checked and converted as a whole before its first variable is written. */
 #include "train/export/gather.h"
 #include "train/export/weights.h"
 #include "train/job.h"
@@ -26,127 +17,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* ---- saving ---------------------------------------------------------------------------------- */
-
-/* Appends info.state_json: the position in the data, the loss scale, the job's description and
- * the notes of callbacks. */
-static void write_state(const trm_model *model, trmi_text *text) {
-    trmi_text_printf(text,
-                     "{\"epoch\":%lld,\"epoch_step\":%lld,\"batch\":%lld,\"accumulate\":%d,"
-                     "\"samples\":%lld,\"loss\":",
-                     (long long)model->epoch, (long long)model->epoch_step,
-                     (long long)model->train.batch, trmi_accumulate(model),
-                     (long long)model->data_samples);
-    trmi_text_json_number(text, model->loss);
-    trm_loss_scale_state scale;
-    if (model->train.exec != NULL && trm_exec_loss_scale(model->train.exec, &scale)) {
-        trmi_text_printf(text, ",\"loss_scale\":{\"scale\":");
-        trmi_text_json_number(text, scale.scale);
-        trmi_text_printf(text, ",\"good\":%d,\"bad\":%d,\"skipped\":%lld}", (int)scale.good,
-                         (int)scale.bad, (long long)scale.skipped);
-    }
-    if (model->job.length > 0) {
-        trmi_text_printf(text, ",\"job\":%s", model->job.data);
-    }
-    trmi_text_printf(text, ",\"notes\":{");
-    for (int32_t i = 0; i < model->notes_count; i++) {
-        trmi_text_printf(text, "%s", i ? "," : "");
-        trmi_text_json_string(text, model->notes[i].name);
-        trmi_text_printf(text, ":");
-        trmi_text_json_number(text, model->notes[i].value);
-    }
-    trmi_text_printf(text, "}}");
-}
-
-/* Returns whether variable `v` belongs to the part "optimizer" (`slots`) or else to the part
- * "model". */
-static bool in_part(const trm_variable *v, bool slots) {
-    return (v->kind == TRM_VARIABLE_SLOT) == slots;
-}
-
-/* Copies the variables of one part into memory of `arena`, in plain layout (contract in
- * export/gather.h). */
-trm_status trmi_gather(trm_exec *exec, bool slots, trmi_arena *arena, trm_named_tensor **out,
-                       int64_t *count, trm_error *err) {
-    int32_t total = trm_exec_variable_count(exec);
-    trm_named_tensor *list = trmi_arena_alloc(arena, (size_t)(total + 1) * sizeof *list);
-    int64_t n = 0;
-    for (int32_t i = 0; list != NULL && i < total; i++) {
-        trm_variable v = trm_exec_variable(exec, i);
-        if (!in_part(&v, slots)) {
-            continue;
-        }
-        trm_tensor t = {.dtype = v.dtype, .shape = v.shape};
-        t.data = trmi_arena_alloc(arena, (size_t)trm_tensor_bytes(&t));
-        if (t.data == NULL) {
-            list = NULL;
-            break;
-        }
-        trm_exec_read(exec, i, t.data);
-        list[n++] = (trm_named_tensor){.name = v.name, .tensor = t};
-    }
-    if (list == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a copy of the model to save");
-    }
-    *out = list;
-    *count = n;
-    return TRM_OK;
-}
-
-/* Describes the job for the checkpoints, once a training call: the dataset does not change
- * within one. */
-static trm_status describe_job(trm_model *model, trm_error *err) {
-    return model->job.length > 0 || model->data == NULL
-               ? TRM_OK
-               : trmi_job_describe(model, model->data, &model->job, err);
-}
-
-/* Gathers slots and layerwise parameters from all ranks (collective); rank 0 then copies the
- * parts and writes the checkpoint through `writer`. Contract in trireme/train.h. */
-trm_status trm_model_save(trm_model *model, trm_checkpoint_writer *writer, trm_error *err) {
-    TRMI_NEED(err, model);
-    trm_exec *exec = trm_model_exec(model);
-    TRMI_TRY(trm_exec_gather_slots(exec, err));
-    trmi_arena arena = {0};
-    trmi_text state = {0};
-    /* parts of the file; with layerwise parameters a third one, whose values other ranks own */
-    trm_checkpoint_part parts[3] = {{.name = "model"}, {.name = "optimizer"}};
-    trm_named_tensor *lists[2] = {NULL, NULL};
-    bool layerwise = trmi_model_size(model) > 1 && trmi_has_layerwise(model);
-    trm_status status = layerwise ? trmi_layerwise_gather(model, &arena, &parts[2], err) : TRM_OK;
-    if (status != TRM_OK || trmi_model_rank(model) != 0) {
-        goto done;
-    }
-    /* from here on only rank 0 */
-    for (int p = 0; p < 2; p++) {
-        TRMI_TRY_GOTO(status, trmi_gather(exec, p == 1, &arena, &lists[p], &parts[p].count, err),
-                      done);
-        parts[p].tensors = lists[p];
-    }
-    TRMI_TRY_GOTO(status, describe_job(model, err), done);
-    write_state(model, &state);
-    if (state.failed) {
-        status = TRMI_FAIL(err, TRM_NOMEM, "no memory for a checkpoint's state");
-        goto done;
-    }
-    /* the position counts samples of all ranks, so that another number of ranks can resume */
-    const trm_checkpoint_info info = {
-        .global_step = (int64_t)trm_exec_step(exec),
-        .epoch = model->epoch,
-        .data_position = model->epoch_step * trmi_accumulate(model) * model->train.batch *
-                         trmi_model_shares(model),
-        .seed = model->options.seed,
-        .world_size = trmi_model_shares(model),
-        .config_json = model->options.description,
-        .state_json = state.data,
-    };
-    status = trm_checkpoint_save(writer, &info, parts, layerwise ? 3 : 2, err);
-done:
-    trmi_text_free(&state);
-    trmi_arena_free(&arena);
-    return status;
-}
 
 /* ---- loading variables ----------------------------------------------------------------------- */
 
@@ -205,7 +75,7 @@ static trm_status load_part(trm_exec *exec, const trmi_weights *weights, bool sl
         trm_variable v = trm_exec_variable(exec, i);
         const trm_safetensors_entry *e = NULL;
         const trm_safetensors *file = NULL;
-        if (!in_part(&v, slots)) {
+        if (!trmi_in_part(&v, slots)) {
             continue;
         }
         TRMI_TRY_GOTO(status, find_entry(weights, &v, partial, where, &file, &e, err), done);

@@ -2,7 +2,7 @@
 /* Operators of recommendation models: inner products of all pairs of rows (PAIR_DOTS) and pooling
  * of bags of embedding rows (BAG_POOL), with their gradients. Work is shared by samples, or by
  * bags. */
-#include "exec/cpu/ops/memory.h"
+#include "exec/cpu/ops/ops.h"
 #include "exec/cpu/ops/memory_kernels.h"
 
 #include "base/checked.h"

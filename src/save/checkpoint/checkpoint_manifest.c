@@ -9,7 +9,7 @@
  *   "checksum":"<xxh3_128 of all bytes before this line's comma>"}
  *
  * The checksum is compared before anything is parsed, so damage is reported as damage. */
-#include "save/checkpoint/manifest.h"
+#include "save/checkpoint/checkpoint_manifest.h"
 
 #include "base/error.h"
 #include "base/os.h"

@@ -8,7 +8,7 @@
  *
  * The choice depends on the options and on the hosts only, which all ranks have alike. */
 #define _GNU_SOURCE
-#include "comm/net/net.h"
+#include "comm/net/engines.h"
 
 #include "base/arguments.h"
 #include "base/error.h"

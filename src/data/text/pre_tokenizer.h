@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* data/text/split.h: cuts text into the pieces in which byte-level BPE merges: words with the space
+/* data/text/pre_tokenizer.h: cuts text into the pieces in which byte-level BPE merges: words with the space
  * before them, numbers, punctuation, white space. */
-#ifndef TRMI_DATA_SPLIT_H
-#define TRMI_DATA_SPLIT_H
+#ifndef TRMI_DATA_PRE_TOKENIZER_H
+#define TRMI_DATA_PRE_TOKENIZER_H
 
 #include <stddef.h>
 

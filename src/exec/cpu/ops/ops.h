@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* exec/cpu/ops/memory.h: the functions of the memory-bound kernels for the table in
+/* exec/cpu/ops/ops.h: the functions of the memory-bound kernels for the table in
  * backend_onednn.c, and helpers of their files. All are deterministic: work is divided by shape,
  * never by the number of threads.
  *
  *      eltwise.c  arithmetic, activations, cast, dropout       reorder.c  copies of any kind
  *      reduce.c   sums, means, maxima, global pooling          pool.c     windows
  *      loss.c     softmax, cross-entropies                     embed.c    rows of tables
- *      rows.c     layer norm, RMS norm, rotary                 click.c    bags, pairs of rows
+ *      rows.c     layer norm, RMS norm, rotary                 bags_and_pairs.c    bags, pairs of rows
  *      linear_loss.c  output layer and loss                    attention*.c */
-#ifndef TRMI_EXEC_ONEDNN_MEMORY_H
-#define TRMI_EXEC_ONEDNN_MEMORY_H
+#ifndef TRMI_EXEC_OPS_H
+#define TRMI_EXEC_OPS_H
 
 #include "exec/cpu/dnnl/onednn.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* comm/net/net.h: the network engine (schedules over a transport), and how a communicator combines
+/* comm/net/engines.h: the network engine (schedules over a transport), and how a communicator combines
  * it with shared memory.
  *
  *   ranks on one host            shm
@@ -8,9 +8,9 @@
  *                                across hosts over net (levels.c); other kinds: net alone
  *   deterministic = strict       reductions: net alone, algorithm direct: summed in rank order
  *
- * net.c decides which engines a communicator gets; net_engine.c is the engine. */
-#ifndef TRMI_COMM_NET_H
-#define TRMI_COMM_NET_H
+ * engines.c decides which engines a communicator gets; net_engine.c is the engine. */
+#ifndef TRMI_COMM_ENGINES_H
+#define TRMI_COMM_ENGINES_H
 
 #include "comm/api/communicator.h"
 #include "comm/net/runner.h"

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Chooses among the plans that the search predicts to be nearly as fast as the best.
  *
- *      trmi_trial_add      candidates, without equal ones
- *      trmi_trial_narrow   at most PLANS of them that differ, and as many as the time allows
- *      trmi_trial_run      reads the result of an earlier run, or runs them (plan_benchmark.c), and
+ *      trmi_ties_add      candidates, without equal ones
+ *      trmi_ties_narrow   at most PLANS of them that differ, and as many as the time allows
+ *      trmi_ties_run      reads the result of an earlier run, or runs them (plan_benchmark.c), and
  *                          keeps the result in the tuning cache
- *      trmi_trial_choose   data parallel if it is as good as the fastest, else the predicted best
+ *      trmi_ties_choose   data parallel if it is as good as the fastest, else the predicted best
  *                          if it is as good, else the fastest
  *
  * Predictions err by a few percent; runs of the whole step decide between close plans. */
-#include "exec/autoparallel/plan_selection.h"
+#include "exec/autoparallel/near_ties.h"
 
 #include "base/error.h"
 #include "base/hash.h"
@@ -36,14 +36,14 @@ static const double turn = 0.05; /* seconds: target time of the steps of one tur
  * that the machine is busy, not that the plans are equal. */
 static const double cautious = 0.02;
 
-double trmi_trial_seconds(double said, double step) {
+double trmi_ties_seconds(double said, double step) {
     return said > 0 ? said : said < 0 ? 0 : fmin(longest, fmax(shortest, steps_tried * step));
 }
 
 /* ---- candidates ------------------------------------------------------------------------------ */
 
-trm_status trmi_trial_add(trmi_plan_selection *t, const trmi_shard_plan *plan,
-                          const trmi_trial_plan *about, trm_error *err) {
+trm_status trmi_ties_add(trmi_near_ties *t, const trmi_shard_plan *plan,
+                         const trmi_tied_plan *about, trm_error *err) {
     char *text = trmi_shard_plan_text(plan);
     if (text == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for a plan");
@@ -64,27 +64,27 @@ trm_status trmi_trial_add(trmi_plan_selection *t, const trmi_shard_plan *plan,
     return TRM_OK;
 }
 
-void trmi_trial_free(trmi_plan_selection *t) {
+void trmi_ties_free(trmi_near_ties *t) {
     for (int32_t i = 0; i < t->count; i++) {
         trm_free(t->list[i].text);
     }
     t->count = 0;
 }
 
-void trmi_trial_drop(trmi_plan_selection *t, int32_t index) {
+void trmi_ties_drop(trmi_near_ties *t, int32_t index) {
     trm_free(t->list[index].text);
     memmove(&t->list[index], &t->list[index + 1], (size_t)(t->count - 1 - index) * sizeof *t->list);
     t->count--;
 }
 
 static int by_prediction(const void *a, const void *b) {
-    const trmi_trial_plan *x = a, *y = b;
+    const trmi_tied_plan *x = a, *y = b;
     return x->predicted != y->predicted
                ? (x->predicted > y->predicted) - (x->predicted < y->predicted)
                : strcmp(x->text, y->text);
 }
 
-static bool is_apart(const trmi_plan_selection *t, int32_t count, const trmi_trial_plan *from) {
+static bool is_apart(const trmi_near_ties *t, int32_t count, const trmi_tied_plan *from) {
     for (int32_t i = 0; i < count; i++) {
         if (t->list[i].group == from->group &&
             from->predicted <= t->list[i].predicted * (1 + apart)) {
@@ -95,27 +95,27 @@ static bool is_apart(const trmi_plan_selection *t, int32_t count, const trmi_tri
 }
 
 /* Keeps the best plan, data parallel, and others that differ in predicted time, PLANS in all; all
- * within TRMI_TRIAL_BAND of the best. */
-static void keep_few(trmi_plan_selection *t) {
+ * within TRMI_TIES_BAND of the best. */
+static void keep_few(trmi_near_ties *t) {
     int32_t kept = 0, all = t->count;
     qsort(t->list, (size_t)all, sizeof *t->list, by_prediction);
-    double most = all > 0 ? t->list[0].predicted * (1 + TRMI_TRIAL_BAND) : 0;
+    double most = all > 0 ? t->list[0].predicted * (1 + TRMI_TIES_BAND) : 0;
     bool simple = false; /* one place is reserved for data parallel */
     for (int32_t i = 0; i < all; i++) {
         simple = simple || (t->list[i].simple && t->list[i].predicted <= most);
     }
     for (int32_t i = 0; i < all; i++) {
-        trmi_trial_plan *p = &t->list[i];
+        trmi_tied_plan *p = &t->list[i];
         bool other = is_apart(t, kept, p) && kept < PLANS - simple;
         if (p->predicted <= most && (p->simple || other)) {
             simple = simple && !p->simple;
-            trmi_trial_plan one = *p;
+            trmi_tied_plan one = *p;
             *p = t->list[kept];
             t->list[kept++] = one;
         }
     }
     while (t->count > kept) {
-        trmi_trial_drop(t, t->count - 1);
+        trmi_ties_drop(t, t->count - 1);
     }
 }
 
@@ -124,8 +124,8 @@ static void keep_few(trmi_plan_selection *t) {
 #ifdef TRIREME_ONEDNN
 /* Writes the key of plan `index` in the tuning cache: a hash of all plans, the optimiser and the
  * options that change a step; threads and ranks. */
-static void key_of(const trmi_plan_selection *t, const trmi_op_benchmark *probe,
-                   const trmi_costs *c, int32_t index, char *key, size_t size) {
+static void key_of(const trmi_near_ties *t, const trmi_op_benchmark *probe, const trmi_costs *c,
+                   int32_t index, char *key, size_t size) {
     uint64_t h = TRMI_HASH_BEGIN;
     const trm_exec_options *o = probe->whole_options;
     const int32_t how[5] = {(int32_t)o->precision, o->accumulate, (int32_t)o->parallel.wire,
@@ -141,13 +141,12 @@ static void key_of(const trmi_plan_selection *t, const trmi_op_benchmark *probe,
 #endif
 
 /* Reads the result of an earlier run of the same plans; false: there is none, or not of all. */
-static bool load_result(trmi_plan_selection *t, const trmi_op_benchmark *probe,
-                        const trmi_costs *c) {
+static bool load_result(trmi_near_ties *t, const trmi_op_benchmark *probe, const trmi_costs *c) {
 #ifdef TRIREME_ONEDNN
     for (int32_t i = 0; i < t->count && c->file != NULL && !c->refresh; i++) {
         char key[96];
         const char *how;
-        trmi_trial_plan *p = &t->list[i];
+        trmi_tied_plan *p = &t->list[i];
         key_of(t, probe, c, i, key, sizeof key);
         if (!trmi_tuning_find(c->file, key, &how, &p->measured) ||
             sscanf(how, "turns %d;behind %lf;resolution %lf", &t->turns, &p->behind,
@@ -164,13 +163,12 @@ static bool load_result(trmi_plan_selection *t, const trmi_op_benchmark *probe,
 }
 
 /* Writes the result to the tuning cache; an error only means that it is measured again. */
-static void store_result(const trmi_plan_selection *t, const trmi_op_benchmark *probe,
-                         trmi_costs *c) {
+static void store_result(const trmi_near_ties *t, const trmi_op_benchmark *probe, trmi_costs *c) {
 #ifdef TRIREME_ONEDNN
     trm_error ignored;
     for (int32_t i = 0; i < t->count && c->file != NULL; i++) {
         char key[96], how[80];
-        const trmi_trial_plan *p = &t->list[i];
+        const trmi_tied_plan *p = &t->list[i];
         key_of(t, probe, c, i, key, sizeof key);
         snprintf(how, sizeof how, "turns %d;behind %.5f;resolution %.5f", (int)t->turns, p->behind,
                  p->resolution);
@@ -187,32 +185,32 @@ static void store_result(const trmi_plan_selection *t, const trmi_op_benchmark *
 /* ---- run and choose -------------------------------------------------------------------------- */
 
 /* Returns how many steps a plan runs in each turn: about `turn` seconds. */
-static int32_t steps_of(const trmi_plan_selection *t) {
+static int32_t steps_of(const trmi_near_ties *t) {
     double steps = ceil(turn / fmax(1e-6, t->list[0].predicted));
     return steps < 2 ? 2 : steps > STEPS_MOST ? STEPS_MOST : (int32_t)steps;
 }
 
 /* Returns the seconds that the least number of turns of `count` plans takes, with creation. */
-static double least_seconds(const trmi_plan_selection *t, int32_t count) {
+static double least_seconds(const trmi_near_ties *t, int32_t count) {
     return TURNS_LEAST * count * (1 + steps_of(t)) * t->list[0].predicted;
 }
 
-void trmi_trial_narrow(trmi_plan_selection *t, double seconds) {
+void trmi_ties_narrow(trmi_near_ties *t, double seconds) {
     keep_few(t);
     /* drop the slowest, but keep data parallel: with two plans left it is the second */
     while (t->count > 1 && least_seconds(t, t->count) > seconds) {
-        trmi_trial_drop(t,
-                        t->list[t->count - 1].simple && t->count > 2 ? t->count - 2 : t->count - 1);
+        trmi_ties_drop(t,
+                       t->list[t->count - 1].simple && t->count > 2 ? t->count - 2 : t->count - 1);
     }
 }
 
 /* Runs the plans in turns on all ranks, within `seconds`. If all of them together exceed `memory`,
  * one is in memory at a time. Too few turns: t->turns stays 0 and predictions decide. */
-static trm_status run_benchmark(trmi_plan_selection *t, trmi_op_benchmark *probe, double seconds,
+static trm_status run_benchmark(trmi_near_ties *t, trmi_op_benchmark *probe, double seconds,
                                 double memory, trm_error *err) {
     trmi_plan_benchmark race = {
-        .count = t->count, .steps = steps_of(t), .seconds = seconds, .fine = TRMI_TRIAL_FINE};
-    trmi_race_result result;
+        .count = t->count, .steps = steps_of(t), .seconds = seconds, .fine = TRMI_TIES_FINE};
+    trmi_plan_times result;
     double all = 0, begin = trmi_os_now(), ranks = trm_comm_local_size(probe->comm);
     for (int32_t i = 0; i < t->count; i++) {
         race.plans[i] = t->list[i].text;
@@ -224,7 +222,7 @@ static trm_status run_benchmark(trmi_plan_selection *t, trmi_op_benchmark *probe
              "at most",
              (int)t->count, 100 * (t->list[t->count - 1].predicted / t->list[0].predicted - 1),
              seconds);
-    TRMI_TRY(trmi_probe_race(probe, &race, &result, err));
+    TRMI_TRY(trmi_op_benchmark_plans(probe, &race, &result, err));
     t->seconds = trmi_os_now() - begin;
     if (result.turns < TURNS_LEAST) {
         trmi_log(TRM_LOG_INFO, "plan",
@@ -232,19 +230,19 @@ static trm_status run_benchmark(trmi_plan_selection *t, trmi_op_benchmark *probe
                  (int)result.turns, t->seconds);
         return TRM_OK;
     }
-    int32_t first = trmi_race_fastest(&result, t->count);
+    int32_t first = trmi_plan_benchmark_fastest(&result, t->count);
     for (int32_t i = 0; i < t->count; i++) {
         t->list[i].measured = result.seconds[i];
-        t->list[i].behind = trmi_race_behind(&result, i, first, &t->list[i].resolution);
+        t->list[i].behind = trmi_plan_benchmark_behind(&result, i, first, &t->list[i].resolution);
     }
     t->turns = result.turns;
     return TRM_OK;
 }
 
 /* Returns whether a plan cannot be distinguished from the fastest. */
-static bool as_good(const trmi_trial_plan *p) { return p->behind <= fmin(p->resolution, cautious); }
+static bool as_good(const trmi_tied_plan *p) { return p->behind <= fmin(p->resolution, cautious); }
 
-void trmi_trial_choose(trmi_plan_selection *t) {
+void trmi_ties_choose(trmi_near_ties *t) {
     int32_t fastest = 0;
     for (int32_t i = t->count - 1; i >= 0; i--) {
         fastest = t->list[i].behind <= t->list[fastest].behind ? i : fastest;
@@ -255,14 +253,14 @@ void trmi_trial_choose(trmi_plan_selection *t) {
     }
 }
 
-trm_status trmi_trial_run(trmi_plan_selection *t, trmi_op_benchmark *probe, trmi_costs *costs,
-                          double seconds, double memory, trm_error *err) {
+trm_status trmi_ties_run(trmi_near_ties *t, trmi_op_benchmark *probe, trmi_costs *costs,
+                         double seconds, double memory, trm_error *err) {
     t->chosen = 0;
     if (t->count < 2 || probe->comm == NULL || probe->whole == NULL) {
         return TRM_OK;
     }
     if (!load_result(t, probe, costs)) {
-        TRMI_TRY(trmi_probe_load(probe, err));
+        TRMI_TRY(trmi_op_benchmark_load(probe, err));
         if (probe->load > TRMI_COSTS_BUSY) {
             trmi_log(TRM_LOG_INFO, "plan",
                      "others load this machine (threads take %.1f times as long): %d plans that "
@@ -274,7 +272,7 @@ trm_status trmi_trial_run(trmi_plan_selection *t, trmi_op_benchmark *probe, trmi
         TRMI_TRY(run_benchmark(t, probe, seconds, memory, err));
     }
     if (t->turns > 0) {
-        trmi_trial_choose(t);
+        trmi_ties_choose(t);
         if (!t->kept) {
             store_result(t, probe, costs);
         }

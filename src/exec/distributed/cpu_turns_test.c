@@ -28,9 +28,9 @@ static void take_and_leave(rank_context *context, trm_comm *comm) {
     trmi_distribution_keep(exec, &trmi_ranks_key, parallel);
     exec->env.threads = 1;
     own->before = trmi_os_slice();
-    trmi_parallel_take_slices(exec);
+    trmi_parallel_take_turns(exec);
     own->meanwhile = trmi_os_slice();
-    trmi_parallel_leave_slices(exec);
+    trmi_parallel_leave_turns(exec);
     own->after = trmi_os_slice();
     free(exec);
     free(parallel);

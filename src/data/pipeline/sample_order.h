@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* data/pipeline/order.h: which sample comes at which place of an epoch. It is a pure function of
+/* data/pipeline/sample_order.h: which sample comes at which place of an epoch. It is a pure function of
  * (seed, epoch, shard). A cursor makes reading forward cheap. */
-#ifndef TRMI_DATA_ORDER_H
-#define TRMI_DATA_ORDER_H
+#ifndef TRMI_DATA_SAMPLE_ORDER_H
+#define TRMI_DATA_SAMPLE_ORDER_H
 
 #include "trireme/data.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Finds and reads the manifests of a folder (contracts in manifest.h); server_restore.c writes
+/* Finds and reads the manifests of a folder (contracts in snapshot_manifest.h); server_restore.c writes
  * them. */
-#include "ps/snapshot/manifest.h"
+#include "ps/snapshot/snapshot_manifest.h"
 
 #include "base/error.h"
 #include "base/memory.h"
@@ -20,7 +20,7 @@ void trmi_manifest_path(const char *folder, uint32_t cut, char *path, size_t siz
     snprintf(path, size, "%s/MANIFEST-%06u.json", folder, cut);
 }
 
-/* Contract in manifest.h. The name has the writer's process id; only files of processes that
+/* Contract in snapshot_manifest.h. The name has the writer's process id; only files of processes that
  * have ended are removed. */
 void trmi_manifest_tidy(const char *folder) {
     DIR *dir = opendir(folder);
@@ -60,7 +60,7 @@ trm_status trmi_manifest_newest(const char *folder, uint32_t *cut, trm_error *er
     return TRM_OK;
 }
 
-/* Contract in manifest.h. A manifest is valid only with one file for each shard. */
+/* Contract in snapshot_manifest.h. A manifest is valid only with one file for each shard. */
 trm_status trmi_manifest_read(const char *folder, uint32_t cut, trmi_snapshot_manifest *out,
                               trm_error *err) {
     uint8_t *text;

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* save/checkpoint/manifest.h: manifest.json, the last file that is written into a checkpoint. It
+/* save/checkpoint/checkpoint_manifest.h: manifest.json, the last file that is written into a checkpoint. It
  * has the description of the checkpoint and the digest of every other file. Its own last line is
  * the XXH3 of all text before it. */
-#ifndef TRMI_SAVE_MANIFEST_H
-#define TRMI_SAVE_MANIFEST_H
+#ifndef TRMI_SAVE_CHECKPOINT_MANIFEST_H
+#define TRMI_SAVE_CHECKPOINT_MANIFEST_H
 
 #include "trireme/io.h"
 
 #include "base/memory.h"
-#include "save/checkpoint/digest.h"
+#include "save/checkpoint/checkpoint_digest.h"
 
 enum {
     /* newest version that this program reads; limits of size and number of files */

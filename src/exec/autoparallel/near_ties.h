@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* exec/autoparallel/plan_selection.h: chooses between plans with nearly equal predicted times,
+/* exec/autoparallel/near_ties.h: chooses between plans with nearly equal predicted times,
  * because predictions err by a few percent. A few of them are run in turns
  * (exec/autoparallel/plan_benchmark.h):
  *
@@ -9,17 +9,17 @@
  *
  * Between plans that runs cannot distinguish, data parallel is preferred, then the best of the
  * search. */
-#ifndef TRMI_EXEC_PLAN_SELECTION_H
-#define TRMI_EXEC_PLAN_SELECTION_H
+#ifndef TRMI_EXEC_NEAR_TIES_H
+#define TRMI_EXEC_NEAR_TIES_H
 
 #include "exec/autoparallel/op_benchmark.h"
 #include "exec/autoparallel/search_costs.h"
 
-#define TRMI_TRIAL_BAND                                                                            \
+#define TRMI_TIES_BAND                                                                             \
     0.15 /* candidates: predicted time up to so much above the best; predictions rarely err more */
-#define TRMI_TRIAL_FINE 0.01 /* smaller relative differences are not resolved */
+#define TRMI_TIES_FINE 0.01 /* smaller relative differences are not resolved */
 
-typedef struct trmi_trial_plan {
+typedef struct trmi_tied_plan {
     char *text;    /* of a plan file */
     char name[40]; /* for reports */
     void *what;    /* the caller's pointer */
@@ -30,37 +30,37 @@ typedef struct trmi_trial_plan {
     double measured;         /* seconds of a step; 0: it was not run */
     double behind;           /* fraction by which it is slower than the fastest */
     double resolution;       /* smaller differences may be chance */
-} trmi_trial_plan;
+} trmi_tied_plan;
 
-typedef struct trmi_plan_selection {
-    /* after trmi_trial_narrow by predicted time, the best first */
-    trmi_trial_plan list[4 * TRMI_RACE_PLANS];
+typedef struct trmi_near_ties {
+    /* after trmi_ties_narrow by predicted time, the best first */
+    trmi_tied_plan list[4 * TRMI_BENCHMARK_PLANS];
     int32_t count, chosen;
     bool kept;      /* the result is of an earlier process */
     int32_t turns;  /* 0: no plan was run */
     double seconds; /* duration of the runs */
-} trmi_plan_selection;
+} trmi_near_ties;
 
 /* Adds a plan, unless an equal one is listed or the list is full.   owns: `plan` stays the
  * caller's; `what` is borrowed */
-trm_status trmi_trial_add(trmi_plan_selection *trial, const trmi_shard_plan *plan,
-                          const trmi_trial_plan *about, trm_error *err);
+trm_status trmi_ties_add(trmi_near_ties *trial, const trmi_shard_plan *plan,
+                         const trmi_tied_plan *about, trm_error *err);
 /* Keeps the plans that can be run within `seconds`; only the best if steps are long or seconds is
  * 0. */
-void trmi_trial_narrow(trmi_plan_selection *trial, double seconds);
+void trmi_ties_narrow(trmi_near_ties *trial, double seconds);
 /* Removes plan `index` from the list. */
-void trmi_trial_drop(trmi_plan_selection *trial, int32_t index);
+void trmi_ties_drop(trmi_near_ties *trial, int32_t index);
 /* Runs the listed plans, or reads the result of an earlier run, and sets `chosen`. Rank 0, while
- * the others serve the probe. `memory`: limit in bytes a rank of all executors that exist at a
- * time; 0 = half of the memory there is.   error  those of trmi_race_run */
-trm_status trmi_trial_run(trmi_plan_selection *trial, trmi_op_benchmark *probe, trmi_costs *costs,
-                          double seconds, double memory, trm_error *err);
+ * the others serve `probe`. `memory`: limit in bytes a rank of all executors that exist at a
+ * time; 0 = half of the memory there is.   error  those of trmi_plan_benchmark_run */
+trm_status trmi_ties_run(trmi_near_ties *trial, trmi_op_benchmark *probe, trmi_costs *costs,
+                         double seconds, double memory, trm_error *err);
 /* Sets `chosen` of plans that were run: data parallel if it is as fast as the fastest, within
  * resolution (at most 2 %); else the one with the best prediction if it is; else the fastest. */
-void trmi_trial_choose(trmi_plan_selection *trial);
-void trmi_trial_free(trmi_plan_selection *trial);
+void trmi_ties_choose(trmi_near_ties *trial);
+void trmi_ties_free(trmi_near_ties *trial);
 /* Returns the time limit in seconds from the option `said`: 0 = the default for steps that are
  * predicted to take `step` seconds; negative = off. */
-double trmi_trial_seconds(double said, double step);
+double trmi_ties_seconds(double said, double step);
 
 #endif

@@ -2,7 +2,7 @@
 /* Pre-tokenizers, each alternative of the regular expression by hand. An expression takes the first
  * alternative that matches at a place, and repeats as often as it can; \s+(?!\S) gives one character
  * back where something follows the space. */
-#include "data/text/split.h"
+#include "data/text/pre_tokenizer.h"
 
 #include "data/text/unicode.h"
 

@@ -3,7 +3,7 @@
  * alpha for each round, beta for each byte sent and gamma for each byte summed. Each message of a
  * round after the first costs a quarter of alpha. The model is measured by ping-pong between
  * neighbours. */
-#include "comm/net/net.h"
+#include "comm/net/engines.h"
 
 #include "base/checked.h"
 #include "base/error.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The order of samples. Without a window each place is computed directly: shards take turns, and a
  * shuffle is a pseudo-random permutation (trmi_permute) of all samples, which needs no memory. */
-#include "data/pipeline/order.h"
+#include "data/pipeline/sample_order.h"
 
 #include "base/checked.h"
 #include "base/memory.h"

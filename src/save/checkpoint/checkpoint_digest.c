@@ -3,7 +3,7 @@
  *
  * A digest has two parts. A CRC-32C for each block finds where a file is damaged; XXH3-128 over the
  * whole file identifies its content. Both find damage, not forgery. */
-#include "save/checkpoint/digest.h"
+#include "save/checkpoint/checkpoint_digest.h"
 
 #include "base/checked.h"
 #include "base/crc32c.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ps/snapshot/manifest.h: the manifest of a complete cut: the list of all servers' files. */
-#ifndef TRMI_PS_MANIFEST_H
-#define TRMI_PS_MANIFEST_H
+/* ps/snapshot/snapshot_manifest.h: the manifest of a complete cut: the list of all servers' files. */
+#ifndef TRMI_PS_SNAPSHOT_MANIFEST_H
+#define TRMI_PS_SNAPSHOT_MANIFEST_H
 
 #include "trireme/base.h"
 
