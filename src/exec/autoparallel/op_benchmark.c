@@ -432,7 +432,7 @@ trm_status trmi_op_benchmark_load(trmi_op_benchmark *probe, trm_error *err) {
 /* Runs a benchmark of whole plans; all ranks call it. Frees the block of the sweeps first, because
  * plans need the memory. */
 static trm_status run_plans(trmi_op_benchmark *probe, const request *ask, const char *const *plans,
-                           trmi_plan_times *out, trm_error *err) {
+                            trmi_plan_times *out, trm_error *err) {
     trmi_plan_benchmark race = ask->race;
     trmi_op_benchmark_close(probe);
     race.comm = probe->comm;
