@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory that all ranks of a host share: rank 0's buffer, mapped by every rank. The public
- * functions are described in trireme/dist.h. */
+/* Gives every rank a pointer to one buffer of rank 0, without a copy. It is possible only where all
+ * ranks are processes of one host that communicate through shared memory; elsewhere the result is
+ * NULL, and the caller sends the data instead. All ranks call trm_comm_reach_first together. The
+ * public functions are described in trireme/dist.h. */
 #include "comm/api/communicator.h"
 
 #include "base/arguments.h"

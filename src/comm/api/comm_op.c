@@ -4,8 +4,10 @@
  *
  *   check_scalars --> resolve_counts (kinds with counts) --> resolve_buffers --> trmi_op_sign
  *
- * Lengths are in elements. For a kind with blocks, `count` is this rank's block and `total` is the
- * vector of all blocks; for other kinds the two are equal. */
+ * Invariant: after a success every count, offset and root that an engine reads is in range, and the
+ * bytes of the whole vector fit into int64. Lengths are in elements. For a kind with blocks,
+ * `count` is this rank's block and `total` is the vector of all blocks; for other kinds the two are
+ * equal. */
 #include "comm/api/communicator.h"
 
 #include "base/checked.h"
@@ -16,8 +18,11 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* Properties of a kind: it reduces, it has a root, it has counts of its own, its vector has
- * blocks. */
+/* No data type is longer. */
+enum { ELEMENT_BYTES_MAX = 8 };
+
+/* Properties of a kind: it reduces, it has a root, each rank has a count of its own, its vector has
+ * a block for each rank. */
 static bool is_reduction(trm_collective_kind kind) {
     return kind == TRM_ALLREDUCE || kind == TRM_REDUCE || kind == TRM_REDUCE_SCATTER ||
            kind == TRM_REDUCE_SCATTERV;
@@ -25,7 +30,7 @@ static bool is_reduction(trm_collective_kind kind) {
 static bool is_rooted(trm_collective_kind kind) {
     return kind == TRM_BROADCAST || kind == TRM_REDUCE || kind == TRM_SCATTER || kind == TRM_GATHER;
 }
-static bool is_v(trm_collective_kind kind) {
+static bool has_counts(trm_collective_kind kind) {
     return kind == TRM_ALLGATHERV || kind == TRM_REDUCE_SCATTERV || kind == TRM_ALLTOALLV;
 }
 static bool has_blocks(trm_collective_kind kind) {
@@ -53,10 +58,10 @@ static trm_status check_scalars(const trm_comm *comm, const trm_collective *from
     if (is_rooted(from->kind) && (from->root < 0 || from->root >= size)) {
         return TRMI_FAIL(err, TRM_INVALID, "%s: root %d of %d ranks", name, from->root, size);
     }
-    /* No data type is longer than 8 bytes. */
     int64_t bytes;
-    if (!is_v(from->kind) && (from->count < 0 || !trmi_mul_i64(from->count, 8, &bytes) ||
-                              !trmi_mul_i64(bytes, size, &bytes))) {
+    if (!has_counts(from->kind) &&
+        (from->count < 0 || !trmi_mul_i64(from->count, ELEMENT_BYTES_MAX, &bytes) ||
+         !trmi_mul_i64(bytes, size, &bytes))) {
         return TRMI_FAIL(err, TRM_INVALID, "%s: count %" PRId64 " is not possible", name,
                          from->count);
     }
@@ -76,7 +81,7 @@ static trm_status take_counts(const trm_comm *comm, const char *name, const int6
     for (int32_t r = 0; r < comm->group.size; r++) {
         int64_t at = displacements != NULL ? displacements[r] : next, end;
         if (counts[r] < 0 || at < 0 || !trmi_add_i64(at, counts[r], &end) ||
-            !trmi_mul_i64(end, 8, &bytes)) {
+            !trmi_mul_i64(end, ELEMENT_BYTES_MAX, &bytes)) {
             return TRMI_FAIL(err, TRM_INVALID,
                              "%s: count %" PRId64 " at %" PRId64 " for rank %d is "
                              "not possible",
@@ -124,14 +129,14 @@ static trm_status resolve_counts(trm_comm *comm, const trm_collective *from, trm
 }
 
 /* True if the two ranges of bytes have a byte in common. */
-static bool overlap(const void *a, int64_t a_bytes, const void *b, int64_t b_bytes) {
+static bool overlaps(const void *a, int64_t a_bytes, const void *b, int64_t b_bytes) {
     uintptr_t x = (uintptr_t)a, y = (uintptr_t)b;
     return a_bytes > 0 && b_bytes > 0 && x < y + (uint64_t)b_bytes && y < x + (uint64_t)a_bytes;
 }
 
 /* Prepares an all-to-all in place: copies the input to scratch memory, because the output
  * overwrites it. There is one scratch buffer, so no other operation may be pending. */
-static trm_status put_aside(trm_comm *comm, trmi_engine_call *op, trm_error *err) {
+static trm_status copy_input_aside(trm_comm *comm, trmi_engine_call *op, trm_error *err) {
     size_t bytes = (size_t)op->total * trm_dtype_bytes(op->dtype);
     if (atomic_load(&comm->pending) > 0) {
         return TRMI_FAIL(err, TRM_INVALID,
@@ -155,8 +160,8 @@ static trm_status put_aside(trm_comm *comm, trmi_engine_call *op, trm_error *err
 }
 
 /* Returns the elements of this rank's input and output, 0 if the kind has none for this rank. */
-static void vector_lengths(const trm_comm *comm, const trmi_engine_call *op, int64_t *send,
-                           int64_t *recv) {
+static void find_vector_lengths(const trm_comm *comm, const trmi_engine_call *op, int64_t *send,
+                                int64_t *recv) {
     bool root = comm->group.rank == op->root;
     bool scatters = op->kind == TRM_REDUCE_SCATTER || op->kind == TRM_REDUCE_SCATTERV ||
                     op->kind == TRM_ALLTOALL || op->kind == TRM_ALLTOALLV;
@@ -180,13 +185,13 @@ static trm_status resolve_buffers(trm_comm *comm, const trm_collective *from, tr
                                   trm_error *err) {
     const char *name = trm_collective_name(op->kind);
     int64_t send, recv, bytes = (int64_t)trm_dtype_bytes(op->dtype);
-    vector_lengths(comm, op, &send, &recv);
+    find_vector_lengths(comm, op, &send, &recv);
     op->send = from->send;
     op->recv = from->recv;
-    bool moved = false;
+    bool in_place = false;
     if (op->send == NULL && op->recv != NULL && send > 0) { /* in place */
         int64_t at = trmi_op_offset(op, comm->group.rank) * bytes;
-        moved = true;
+        in_place = true;
         op->send = op->recv;
         if (op->kind == TRM_ALLGATHER || op->kind == TRM_ALLGATHERV || op->kind == TRM_GATHER) {
             if (op->kind == TRM_GATHER && comm->group.rank != op->root) {
@@ -197,7 +202,7 @@ static trm_status resolve_buffers(trm_comm *comm, const trm_collective *from, tr
                    op->kind == TRM_REDUCE_SCATTERV) {
             op->recv = (char *)op->recv + at;
         } else if (op->kind == TRM_ALLTOALL) {
-            return put_aside(comm, op, err);
+            return copy_input_aside(comm, op, err);
         } else if (op->kind == TRM_ALLTOALLV) {
             return TRMI_FAIL(err, TRM_INVALID, "%s: not in place; give it two buffers", name);
         }
@@ -209,7 +214,7 @@ static trm_status resolve_buffers(trm_comm *comm, const trm_collective *from, tr
                          op->recv == NULL && recv > 0 ? recv : send);
     }
     bool same_place = op->send == op->recv && !has_blocks(op->kind);
-    if (!moved && !same_place && overlap(op->send, send * bytes, op->recv, recv * bytes)) {
+    if (!in_place && !same_place && overlaps(op->send, send * bytes, op->recv, recv * bytes)) {
         return TRMI_FAIL(err, TRM_INVALID,
                          "%s: send and receive buffers overlap; pass send = NULL "
                          "for in place",
@@ -231,7 +236,7 @@ trm_status trmi_comm_resolve(trm_comm *comm, const trm_collective *from, trm_req
         op->root = is_rooted(from->kind) ? from->root : 0;
         op->count = from->count;
         op->total = has_blocks(from->kind) ? from->count * comm->group.size : from->count;
-        if (is_v(from->kind)) {
+        if (has_counts(from->kind)) {
             TRMI_TRY(resolve_counts(comm, from, request, err));
         }
         TRMI_TRY(resolve_buffers(comm, from, op, err));

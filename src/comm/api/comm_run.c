@@ -14,7 +14,9 @@
 #include <string.h>
 
 /* Longest sleep between two checks of the job's failure and of the deadline. */
-static const double slice_seconds = 0.05;
+static const double check_seconds = 0.05;
+/* Passes over the messages of an exchange between two looks at the clock. */
+enum { PASSES = 16 };
 
 /* Returns the engine that moves message `m`, and sets m->peer to the peer's index in that
  * engine. */
@@ -69,19 +71,19 @@ trm_status trmi_comm_idle_messages(trm_comm *comm, trm_request *request, trm_err
         }
     }
     /* With messages in both engines neither sleep covers the other: sleep 0.5 ms at most. */
-    double seconds = local && remote ? 0.0005 : slice_seconds;
+    double seconds = local && remote ? 0.0005 : check_seconds;
     if (remote) {
         comm->net->table->idle(comm->net, seconds);
     } else {
         comm->shm->table->idle(comm->shm, seconds);
     }
-    /* The check reads the state of the job, so it runs once in slice_seconds, or at once after a
+    /* The check reads the state of the job, so it runs once in check_seconds, or at once after a
      * failure. */
     double now = trmi_os_now();
     if (trmi_bootstrap_healthy(comm->bootstrap) && now < comm->next_check_time) {
         return TRM_OK;
     }
-    comm->next_check_time = now + slice_seconds;
+    comm->next_check_time = now + check_seconds;
     char what[80];
     snprintf(what, sizeof what, "an exchange of %lld messages%s%s%s",
              (long long)request->message_count, request->tag != NULL ? " '" : "",
@@ -98,7 +100,7 @@ static trm_status run_messages(trm_comm *comm, trm_request *request, bool backgr
     double sleep_time = 0; /* time at which polling ends; 0: a message has just moved */
     for (;;) {
         bool moved = false;
-        for (int i = 0; i < 16; i++) {
+        for (int i = 0; i < PASSES; i++) {
             trm_status status = trmi_comm_move_messages(comm, request, ++comm->turn, &moved, err);
             if (status != TRM_PENDING) {
                 return status;
@@ -162,7 +164,8 @@ void trmi_comm_record(trm_comm *comm, const trm_request *request, bool backgroun
 }
 
 /* Runs a request, without the trace. */
-static trm_status execute(trm_comm *comm, trm_request *request, bool background, trm_error *err) {
+static trm_status run_request(trm_comm *comm, trm_request *request, bool background,
+                              trm_error *err) {
     if (!trmi_bootstrap_healthy(comm->bootstrap)) {
         return trmi_comm_refuse(comm, request, err);
     }
@@ -179,7 +182,7 @@ static trm_status execute(trm_comm *comm, trm_request *request, bool background,
 trm_status trmi_comm_execute(trm_comm *comm, trm_request *request, bool background,
                              trm_error *err) {
     double begin = atomic_load(&comm->root->trace) != NULL ? trmi_os_now() : 0;
-    trm_status status = execute(comm, request, background, err);
+    trm_status status = run_request(comm, request, background, err);
     if (begin > 0) {
         trmi_comm_record(comm, request, background, "communication", begin);
     }

@@ -26,14 +26,14 @@ static trm_status parent_allgather(void *context, const void *mine, size_t bytes
     return trm_comm_run(parent, &op, err);
 }
 
-/* One rank's arguments. */
+/* What one rank passes to a split: the ranks with the same colour become one child. */
 typedef struct choice {
     /* key: order inside the child; valid: 0 if the rank passed a bad list */
     int32_t colour, key, rank, valid;
 } choice;
 
 /* Sorts ranks by key, and ranks with the same key by their rank in the parent. */
-static int by_key(const void *a, const void *b) {
+static int compare_keys(const void *a, const void *b) {
     const choice *x = a, *y = b;
     return x->key != y->key ? (x->key < y->key ? -1 : 1)
                             : (x->rank > y->rank) - (x->rank < y->rank);
@@ -43,7 +43,7 @@ static int by_key(const void *a, const void *b) {
  * exchange (one host or several, one rank or many), but every rank of the parent must take part in
  * each of the parent's all-gathers. So exchanges go in rounds of one cell of fixed size for each
  * rank, and a rank that has finished its child keeps taking part until all ranks have finished. */
-enum { CELL_BYTES = 504 };
+enum { CELL_BYTES = 504 }; /* a cell is 512 bytes */
 typedef struct cell {
     uint64_t finished;        /* 1: the rank's child is complete */
     uint8_t data[CELL_BYTES]; /* a part of the rank's blob */
@@ -57,8 +57,8 @@ typedef struct rounds {
 } rounds;
 
 /* The all-gather of a child: as many rounds as `bytes` need. */
-static trm_status rounds_allgather(void *context, const void *mine, size_t bytes, void *all,
-                                   trm_error *err) {
+static trm_status allgather_in_rounds(void *context, const void *mine, size_t bytes, void *all,
+                                      trm_error *err) {
     rounds *r = context;
     for (size_t done = 0; done < bytes; done += CELL_BYTES) {
         size_t piece = bytes - done < CELL_BYTES ? bytes - done : CELL_BYTES;
@@ -73,7 +73,7 @@ static trm_status rounds_allgather(void *context, const void *mine, size_t bytes
 }
 
 /* Takes part in further rounds until all ranks of the parent have finished. */
-static trm_status rounds_finish(rounds *r, trm_error *err) {
+static trm_status finish_rounds(rounds *r, trm_error *err) {
     for (bool all_finished = false; !all_finished;) {
         cell out = {.finished = 1};
         TRMI_TRY(parent_allgather(r->parent, &out, sizeof out, r->cells, err));
@@ -89,7 +89,7 @@ static trm_status rounds_finish(rounds *r, trm_error *err) {
 static trm_status make_child(trm_comm *parent, const int32_t *ranks, int32_t count, int32_t rank,
                              trm_comm **out, trm_error *err) {
     rounds r = {.parent = parent, .ranks = ranks, .count = count};
-    trmi_exchange exchange = {.context = &r, .allgather = rounds_allgather};
+    trmi_exchange exchange = {.context = &r, .allgather = allgather_in_rounds};
     int32_t *members = trmi_alloc((size_t)count * sizeof *members);
     r.cells = trmi_alloc((size_t)parent->group.size * sizeof *r.cells);
     if (members == NULL || r.cells == NULL) {
@@ -107,14 +107,14 @@ static trm_status make_child(trm_comm *parent, const int32_t *ranks, int32_t cou
     options.spin_microseconds = options.spin_microseconds == 0 ? -1 : options.spin_microseconds;
     trm_status status = trmi_comm_make(parent->bootstrap, parent->root, members, count, rank,
                                        &options, &exchange, out, err);
-    status = status == TRM_OK ? rounds_finish(&r, err) : status;
+    status = status == TRM_OK ? finish_rounds(&r, err) : status;
     trmi_free(members);
     trmi_free(r.cells);
     return status;
 }
 
 /* Splits the parent by the ranks' choices. *out is NULL for a rank without a colour. */
-static trm_status split_by(trm_comm *parent, choice mine, trm_comm **out, trm_error *err) {
+static trm_status split_by_choice(trm_comm *parent, choice mine, trm_comm **out, trm_error *err) {
     size_t n = (size_t)parent->group.size;
     choice *all = trmi_alloc(n * sizeof *all), *same = trmi_alloc(n * sizeof *same);
     int32_t *ranks = trmi_alloc(n * sizeof *ranks);
@@ -138,7 +138,7 @@ static trm_status split_by(trm_comm *parent, choice mine, trm_comm **out, trm_er
             same[count++] = all[r];
         }
     }
-    qsort(same, (size_t)count, sizeof *same, by_key);
+    qsort(same, (size_t)count, sizeof *same, compare_keys);
     for (int32_t i = 0; i < count; i++) {
         ranks[i] = same[i].rank;
         rank = same[i].rank == mine.rank ? i : rank;
@@ -173,7 +173,7 @@ trm_status trm_comm_split(trm_comm *comm, int32_t colour, int32_t key, trm_comm 
                           trm_error *err) {
     TRMI_NEED(err, comm, out);
     choice mine = {.colour = colour, .key = key, .rank = comm->group.rank, .valid = 1};
-    return split_by(comm, mine, out, err);
+    return split_by_choice(comm, mine, out, err);
 }
 
 /* A group is a split whose colour is a hash of the list, so that only ranks with equal lists meet.
@@ -204,10 +204,11 @@ trm_status trm_comm_group(trm_comm *comm, const int32_t *ranks, int32_t count, t
             mine.key = i;
         }
     }
-    if (mine.colour == 0) { /* the hash keeps ranks with different lists apart */
+    /* The hash keeps ranks with different lists apart; 30 bits, so that it is not negative. */
+    if (mine.colour == 0) {
         mine.colour = (int32_t)((list ^ (uint64_t)count) >> 34);
     }
-    trm_status status = split_by(comm, mine, out, err);
+    trm_status status = split_by_choice(comm, mine, out, err);
     if (cause.status != TRM_OK && err != NULL) {
         *err = cause;
     }

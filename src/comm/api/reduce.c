@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reductions outside the kernels: the choice of a kernel, the blocked sum of many long vectors, and
- * conversion to and from the type of partial results. */
+/* Reductions outside the kernels: the choice of a kernel, the blocked sum of many long vectors
+ * (trmi_reduce_far: "far" are vectors that come from memory, not from a cache), and conversion to
+ * and from the type of partial results. */
 #include "comm/api/reduce.h"
 
 #include "base/cpu.h"
@@ -23,7 +24,7 @@ trmi_reduce_fn *trmi_reduce_find(trm_dtype dtype, trm_reduction reduce) {
     return (*trmi_reduce_best())[dtype - 1][reduce - 1];
 }
 
-/* Types of 16 bits, whose partial sums and products have a wider type. */
+/* Returns whether a type has 16 bits; its partial sums and products have a wider type. */
 static bool is_half(trm_dtype dtype) { return dtype == TRM_BFLOAT16 || dtype == TRM_FLOAT16; }
 static bool is_float(trm_dtype dtype) {
     return is_half(dtype) || dtype == TRM_FLOAT32 || dtype == TRM_FLOAT64;
@@ -38,34 +39,37 @@ trm_dtype trmi_reduce_partial_dtype(trm_dtype dtype, trm_reduction reduce) {
     return !is_float(dtype) && reduce == TRM_REDUCTION_MEAN ? TRM_INT64 : dtype;
 }
 
-/* Limits of the blocked sum: sources that are added in one pass, the number of sources up to which
- * the plain kernel is faster, bytes of all sources, and bytes of the block in the first-level
- * cache. */
-enum { STREAMS = 4, MOST_STREAMS = 6, FAR_BYTES = 64 << 20, BLOCK_BYTES = 32 << 10 };
+/* Limits of the blocked sum; reduce.h has the measurements. */
+enum {
+    PASS_SOURCES = 4,      /* sources that are added in one pass */
+    PLAIN_SOURCES_MAX = 6, /* number of sources up to which the plain kernel is faster */
+    FAR_BYTES = 64 << 20,  /* bytes of all sources above which the blocked sum is faster */
+    BLOCK_BYTES = 32 << 10 /* bytes of the block, which stays in the first-level cache */
+};
 
 /* A type with a wider partial type is excluded: the block holds results of the type itself. */
 bool trmi_reduce_is_far(const trmi_reduction *what, int32_t source_count, int64_t count) {
-    return source_count > MOST_STREAMS &&
+    return source_count > PLAIN_SOURCES_MAX &&
            count > FAR_BYTES / source_count / (int64_t)trm_dtype_bytes(what->dtype) &&
            trmi_reduce_partial_dtype(what->dtype, what->reduce) == what->dtype;
 }
 
-/* Sums `count` elements of all sources, from byte `at` on, into `block`, STREAMS sources in each
+/* Sums `count` elements of all sources, from byte `at` on, into `block`, PASS_SOURCES in each
  * pass. Only the last pass divides (for a mean). */
-static void add_up(const trmi_reduction *what, void *block, const void *const *sources,
-                   int32_t source_count, int64_t at, int64_t count) {
+static void sum_block(const trmi_reduction *what, void *block, const void *const *sources,
+                      int32_t source_count, int64_t at, int64_t count) {
     trm_reduction between = what->reduce == TRM_REDUCTION_MEAN ? TRM_REDUCTION_SUM : what->reduce;
-    const void *few[STREAMS + 1];
+    const void *operands[PASS_SOURCES + 1];
     for (int32_t done = 0; done < source_count;) {
         int32_t n = 0;
         if (done > 0) {
-            few[n++] = block;
+            operands[n++] = block;
         }
-        for (int32_t i = 0; i < STREAMS && done < source_count; i++) {
-            few[n++] = (const char *)sources[done++] + at;
+        for (int32_t i = 0; i < PASS_SOURCES && done < source_count; i++) {
+            operands[n++] = (const char *)sources[done++] + at;
         }
         trm_reduction now = done < source_count ? between : what->reduce;
-        trmi_reduce_find(what->dtype, now)(&block, 1, few, n, count, what->divisor);
+        trmi_reduce_find(what->dtype, now)(&block, 1, operands, n, count, what->divisor);
     }
 }
 
@@ -77,14 +81,14 @@ void trmi_reduce_far(const trmi_reduction *what, void *const *targets, int32_t t
      * copied to each target. */
     for (int64_t i = 0; i < count; i += most) {
         int64_t length = count - i < most ? count - i : most;
-        add_up(what, block, sources, source_count, i * element, length);
+        sum_block(what, block, sources, source_count, i * element, length);
         for (int32_t t = 0; t < target_count; t++) {
             memcpy((char *)targets[t] + i * element, block, (size_t)(length * element));
         }
     }
 }
 
-/* Reads and writes one element of an integer type. */
+/* Returns element `i` of an array of an integer type. */
 static int64_t get_integer(const void *from, trm_dtype dtype, int64_t i) {
     switch (dtype) {
     case TRM_INT8: return ((const int8_t *)from)[i];
@@ -94,6 +98,7 @@ static int64_t get_integer(const void *from, trm_dtype dtype, int64_t i) {
     }
 }
 
+/* Writes element `i` of an array of an integer type. */
 static void put_integer(void *to, trm_dtype dtype, int64_t i, int64_t value) {
     switch (dtype) {
     case TRM_INT8: ((int8_t *)to)[i] = (int8_t)value; break;

@@ -18,6 +18,7 @@
 #include <immintrin.h>
 #endif
 
+/* vectors of a block; elements of 4 and of 8 bytes in a vector */
 enum { UNROLL = 8, LANES32 = TRMI_VECTOR_BYTES / 4, LANES64 = TRMI_VECTOR_BYTES / 8 };
 typedef float vec_f32 __attribute__((vector_size(TRMI_VECTOR_BYTES)));
 typedef double vec_f64 __attribute__((vector_size(TRMI_VECTOR_BYTES)));
@@ -30,14 +31,15 @@ typedef uint64_t vec_u64 __attribute__((vector_size(TRMI_VECTOR_BYTES)));
 /* as many elements as vec_f32 */
 typedef uint16_t vec_u16 __attribute__((vector_size(TRMI_VECTOR_BYTES / 2)));
 
+/* a function that every caller contains: a call would cost more than its body */
 #define ALWAYS static inline __attribute__((always_inline))
 
-/* Prefetch distance for vectors that cannot be in a core's own cache. The hardware's prefetchers
- * stop at page boundaries and follow only some of 2 x n streams. Measured with 102 MB: 2 ranks 6.6
- * to 4.4 ms, 8 ranks 29.6 to 26.4 ms. Shorter vectors (64 KB to 2 MB) take the same time either
- * way. */
-enum { FAR_BYTES = 192 << 10, AHEAD_BYTES = 3072 };
-ALWAYS void fetch(const char *at, int ahead) {
+/* LONG_BYTES: bytes of all sources above which they cannot be in a core's own cache, and are
+ * prefetched AHEAD_BYTES ahead. The hardware's prefetchers stop at page boundaries and follow only
+ * some of 2 x n streams. Measured with 102 MB: 2 ranks 6.6 to 4.4 ms, 8 ranks 29.6 to 26.4 ms.
+ * Shorter vectors (64 KB to 2 MB) take the same time either way. */
+enum { LONG_BYTES = 192 << 10, AHEAD_BYTES = 3072 };
+ALWAYS void prefetch(const char *at, int ahead) {
     if (ahead > 0) {
         __builtin_prefetch(at + ahead, 0, 3);
     }
@@ -155,7 +157,7 @@ ARITHMETIC(i64, vec_i64, vec_u64, vec_i64, int64_t, uint64_t)
  * power of two, the product with the inverse has the same bits as the quotient and is much
  * faster. */
 #define NOTHING(v) (v)
-#define DIVIDE_BY(v) (exact ? (v)*inverse : (v) / by)
+#define DIVIDE_BY(v) (is_power_of_two ? (v)*inverse : (v) / by)
 
 /* The body for UNROLL vectors at element i: reads them from every source into registers, combines
  * them, and stores them to every target. AHEAD: prefetch distance in bytes, 0 for none. */
@@ -163,13 +165,13 @@ ARITHMETIC(i64, vec_i64, vec_u64, vec_i64, int64_t, uint64_t)
     vec a[UNROLL];                                                                                 \
     const char *from = (const char *)sources[0] + i * bytes;                                       \
     _Pragma("GCC unroll 8") for (int k = 0; k < UNROLL; k++) {                                     \
-        fetch(from + k * lanes * bytes, AHEAD);                                                    \
+        prefetch(from + k * lanes * bytes, AHEAD);                                                 \
         a[k] = load_##memory(from + k * lanes * bytes);                                            \
     }                                                                                              \
     for (int32_t s = 1; s < source_count; s++) {                                                   \
         from = (const char *)sources[s] + i * bytes;                                               \
         _Pragma("GCC unroll 8") for (int k = 0; k < UNROLL; k++) {                                 \
-            fetch(from + k * lanes * bytes, AHEAD);                                                \
+            prefetch(from + k * lanes * bytes, AHEAD);                                             \
             a[k] = op##_##math(a[k], load_##memory(from + k * lanes * bytes));                     \
         }                                                                                          \
     }                                                                                              \
@@ -190,10 +192,11 @@ ARITHMETIC(i64, vec_i64, vec_u64, vec_i64, int64_t, uint64_t)
                          int32_t source_count, int64_t count, int32_t divisor) {                   \
         const element by = (element)divisor;                                                       \
         const element inverse = (element)1 / (by != 0 ? by : 1);                                   \
-        const bool exact = (divisor & (divisor - 1)) == 0;                                         \
-        (void)by, (void)inverse, (void)exact;                                                      \
-        int64_t i = 0, near = source_count * count * bytes > FAR_BYTES ? 0 : count;                \
-        for (; near == 0 && i + UNROLL * lanes <= count; i += UNROLL * lanes) {                    \
+        const bool is_power_of_two = (divisor & (divisor - 1)) == 0;                               \
+        (void)by, (void)inverse, (void)is_power_of_two;                                            \
+        const bool is_long = source_count * count * bytes > LONG_BYTES;                            \
+        int64_t i = 0;                                                                             \
+        for (; is_long && i + UNROLL * lanes <= count; i += UNROLL * lanes) {                      \
             BLOCK(memory, math, vec, lanes, bytes, op, FINISH, AHEAD_BYTES)                        \
         }                                                                                          \
         for (; i + UNROLL * lanes <= count; i += UNROLL * lanes) {                                 \

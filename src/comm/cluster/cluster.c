@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The resolver of cluster descriptions: collects the claims of all sources, takes the first one,
- * compares the others with it, and derives everything else (hosts, local ranks, device, role,
- * rendezvous).
+/* Finds out which rank of which job this process is. A claim is what one source (flags, a
+ * launcher's variables, a rank table) states about that. The resolver collects the claims of all
+ * sources, takes the first one, compares the others with it, and derives the rest: hosts, local
+ * ranks, device, role, rendezvous.
  *
- *   trm_cluster_from_env -> build -> resolve: claim_flags, claim_roles, trmi_claim_ascend,
- *                                    trmi_claim_launchers -> choose -> place_...
+ *   trm_cluster_from_env -> create_cluster -> resolve_cluster:
+ *     claims       claim_flags, claim_roles, trmi_claim_ascend, trmi_claim_launchers
+ *     winner       choose_claim
+ *     consequences place_ranks, place_device, place_role, trmi_take_hccl, place_rendezvous
  *
  * Two claims that contradict each other are an error, not a matter of precedence: a job that starts
  * with a wrong number of ranks would wait until its deadline. The exception is a launcher that
- * started another launcher (carries). */
+ * started another launcher (starts_launcher_of). */
 #include "comm/cluster/cluster_claim.h"
 
 #include "base/arguments.h"
@@ -54,8 +57,8 @@ static trm_status claim_flags(const trm_cluster_flags *flags, trmi_claims *claim
 }
 
 /* Checks that flags and TF_CONFIG, which may both describe the roles, say the same. */
-static trm_status same_roles(const trmi_tfconfig *flags, const trmi_tfconfig *config,
-                             trm_error *err) {
+static trm_status compare_roles(const trmi_tfconfig *flags, const trmi_tfconfig *config,
+                                trm_error *err) {
     /* Both name this task. */
     if (flags->has_task && config->has_task &&
         (flags->role != config->role || flags->index != config->index)) {
@@ -101,7 +104,7 @@ static trm_status find_roles(const trm_cluster_flags *flags, const trmi_environm
         status = trmi_tfconfig_parse(text, &from_env, err);
     }
     if (status == TRM_OK && any_flag && text != NULL) {
-        status = same_roles(&from_flags, &from_env, err);
+        status = compare_roles(&from_flags, &from_env, err);
     }
     if (status != TRM_OK) {
         trmi_tfconfig_free(&from_env);
@@ -242,15 +245,13 @@ static trm_status compare_claims(const trmi_claim *winner, const trmi_claim *oth
  * RANK_SIZE alone. */
 static trm_status choose_claim(trmi_claims *claims, trmi_claim **out, trm_error *err) {
     trmi_claim *winner = NULL;
-    bool company = false;
     /* The first claim that can stand alone is the winner. */
     for (int32_t c = 0; c < claims->count; c++) {
         if (!claims->items[c].needs_company) {
-            company = true;
             winner = winner ? winner : &claims->items[c];
         }
     }
-    if (!company) {
+    if (winner == NULL) {
         return claims->count == 0
                    ? TRM_OK
                    : TRMI_FAIL(err, TRM_INVALID,
@@ -301,12 +302,12 @@ static trm_status place_rendezvous(const trm_cluster_flags *flags, const trmi_en
                                    const trmi_claim *claim, trm_cluster *cluster, trm_error *err) {
     trm_cluster_info *info = &cluster->info;
     /* A flag has priority over the variable. */
-    const char *said =
+    const char *stated =
         flags->rendezvous ? flags->rendezvous : trmi_env_text(env, "TRIREME_RENDEZVOUS");
     const char *token =
         flags->token_file ? flags->token_file : trmi_env_text(env, "TRIREME_TOKEN_FILE");
     hash_text(claim->key, cluster->key);
-    if (said != NULL && cluster->table != NULL) {
+    if (stated != NULL && cluster->table != NULL) {
         /* With an explicit place, ranks with different tables shall meet there, so that the
          * rendezvous can name the rank whose table differs. The key must then not contain the
          * table. */
@@ -321,8 +322,8 @@ static trm_status place_rendezvous(const trm_cluster_flags *flags, const trmi_en
     if (info->size == 1) {
         return TRM_OK;
     }
-    if (said != NULL) {
-        info->rendezvous = trmi_arena_strdup(&cluster->arena, said);
+    if (stated != NULL) {
+        info->rendezvous = trmi_arena_strdup(&cluster->arena, stated);
         /* one host: a socket whose name contains the job's key */
     } else if (claim->nodes == 1 && claim->key[0] != '\0' && claim->total == 0) {
         const uint8_t *k = cluster->key;
@@ -330,9 +331,9 @@ static trm_status place_rendezvous(const trm_cluster_flags *flags, const trmi_en
             &cluster->arena, "unix:/tmp/trireme-%u/%02x%02x%02x%02x%02x%02x%02x%02x",
             (unsigned)geteuid(), k[0], k[1], k[2], k[3], k[4], k[5], k[6], k[7]);
     } else if (claim->port != 0) {
-        bool six = strchr(claim->address, ':') != NULL;
-        info->rendezvous = trmi_arena_printf(&cluster->arena, "%s%s%s:%d", six ? "[" : "",
-                                             claim->address, six ? "]" : "", claim->port);
+        bool is_ipv6 = strchr(claim->address, ':') != NULL;
+        info->rendezvous = trmi_arena_printf(&cluster->arena, "%s%s%s:%d", is_ipv6 ? "[" : "",
+                                             claim->address, is_ipv6 ? "]" : "", claim->port);
         info->rendezvous_ports = claim->ports > 0 ? claim->ports : 1;
     } else {
         return TRM_OK;
@@ -415,18 +416,18 @@ static void place_role(const trmi_claim *claim, trm_cluster *cluster) {
 
 /* Warns about variables that a launcher sets only in pairs, if one of a pair is missing. The
  * process runs alone, but the user may have intended otherwise. */
-static void warn_of_halves(const trmi_environment *env, trm_cluster *cluster) {
+static void warn_of_incomplete_pairs(const trmi_environment *env, trm_cluster *cluster) {
     static const struct {
-        const char *rank, *lacks;
-    } halves[] = {{"RANK_ID", "RANK_TABLE_FILE"},
-                  {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
-                  {"PMI_RANK", "PMI_SIZE"},
-                  {"MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE"}};
-    for (size_t i = 0; i < sizeof halves / sizeof halves[0]; i++) {
-        const char *rank = trmi_env_text(env, halves[i].rank);
-        if (rank != NULL && trmi_env_text(env, halves[i].lacks) == NULL) {
+        const char *rank, *partner;
+    } pairs[] = {{"RANK_ID", "RANK_TABLE_FILE"},
+                 {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
+                 {"PMI_RANK", "PMI_SIZE"},
+                 {"MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE"}};
+    for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {
+        const char *rank = trmi_env_text(env, pairs[i].rank);
+        if (rank != NULL && trmi_env_text(env, pairs[i].partner) == NULL) {
             trmi_cluster_warn(cluster, "%s=%.20s is set, but %s is not: this is a single process",
-                              halves[i].rank, rank, halves[i].lacks);
+                              pairs[i].rank, rank, pairs[i].partner);
         }
     }
 }
@@ -445,16 +446,17 @@ static trm_status resolve_cluster(const trm_cluster_flags *flags, const trmi_env
     TRMI_TRY(trmi_claim_launchers(env, &claims, err));
     TRMI_TRY(choose_claim(&claims, &winner, err));
     if (winner == &single) {
-        warn_of_halves(env, cluster);
+        warn_of_incomplete_pairs(env, cluster);
     }
-    /* the winner must state size and rank */
-    bool inside = winner->role == TRM_ROLE_WORKER || winner->role == TRM_ROLE_CHIEF;
+    /* The winner must state the size, and the rank unless this task has none (a server, an
+     * evaluator) or gets it at the rendezvous. */
+    bool is_ranked = winner->role == TRM_ROLE_WORKER || winner->role == TRM_ROLE_CHIEF;
     if (winner->size == 0 && !cluster->roles.sparse) {
         return TRMI_FAIL(err, TRM_INVALID,
                          "%s gives rank %d, but no size; add --world-size (and --rank)",
                          winner->source, winner->rank);
     }
-    if (winner->rank < 0 && inside && !winner->rank_later) {
+    if (winner->rank < 0 && is_ranked && !winner->rank_later) {
         return TRMI_FAIL(
             err, TRM_INVALID,
             "%s has %d ranks, but no variable gives this process's rank; set RANK_ID (0 to "
@@ -487,6 +489,8 @@ static trm_status resolve_cluster(const trm_cluster_flags *flags, const trmi_env
     return place_rendezvous(flags, env, winner, cluster, err);
 }
 
+/* Allocates and resolves a description; flags may be NULL. Errors: those of resolve_cluster,
+ * NOMEM. */
 static trm_status create_cluster(const trm_cluster_flags *flags, const trmi_environment *env,
                                  trm_cluster **out, trm_error *err) {
     static const trm_cluster_flags none;
@@ -501,13 +505,14 @@ static trm_status create_cluster(const trm_cluster_flags *flags, const trmi_envi
     return TRM_OK;
 }
 
-/* Sources of variables: the process's environment, or none. */
-static const char *from_getenv(void *context, const char *name) {
+/* Two sources of variables (trm_lookup): the environment of the process, and none. A program that
+ * passes all facts as flags uses the second. */
+static const char *lookup_in_process(void *context, const char *name) {
     (void)context;
     return getenv(name);
 }
 
-static const char *from_nowhere(void *context, const char *name) {
+static const char *lookup_nothing(void *context, const char *name) {
     (void)context;
     (void)name;
     return NULL;
@@ -516,13 +521,13 @@ static const char *from_nowhere(void *context, const char *name) {
 trm_status trm_cluster_from_env(const trm_cluster_flags *flags, trm_lookup lookup, void *context,
                                 trm_cluster **out, trm_error *err) {
     TRMI_NEED(err, out);
-    trmi_environment env = {.lookup = lookup ? lookup : from_getenv, .context = context};
+    trmi_environment env = {.lookup = lookup ? lookup : lookup_in_process, .context = context};
     return create_cluster(flags, &env, out, err);
 }
 
 trm_status trm_cluster_create(const trm_cluster_flags *flags, trm_cluster **out, trm_error *err) {
     TRMI_NEED(err, out);
-    trmi_environment env = {.lookup = from_nowhere};
+    trmi_environment env = {.lookup = lookup_nothing};
     return create_cluster(flags, &env, out, err);
 }
 

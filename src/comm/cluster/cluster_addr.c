@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Addresses as users write them. Every function works on the text alone, except for the list of
- * this machine's interfaces. */
+/* Reads addresses as users write them: "host:port", "1.2.3.4:5", "[::1]:2222". No function asks a
+ * name server: all work on the text alone, except trmi_is_local_ip, which lists the interfaces of
+ * this machine. */
 #include "comm/cluster/cluster_addr.h"
 
 #include "comm/cluster/cluster_json.h"
@@ -21,12 +22,12 @@ int trmi_ip_family(const char *text) {
 
 bool trmi_is_loopback(const char *host) {
     unsigned char bytes[16];
-    static const unsigned char one[16] = {[15] = 1};
+    static const unsigned char loopback[16] = {[15] = 1}; /* ::1 */
     if (inet_pton(AF_INET, host, bytes) == 1) {
         return bytes[0] == 127;
     }
     if (inet_pton(AF_INET6, host, bytes) == 1) {
-        return memcmp(bytes, one, 16) == 0;
+        return memcmp(bytes, loopback, 16) == 0;
     }
     return strcmp(host, "localhost") == 0;
 }
@@ -54,7 +55,7 @@ bool trmi_is_local_ip(const char *host) {
 }
 
 /* True if `host` has only characters that occur in host names. */
-static bool host_characters(const char *host) {
+static bool has_host_characters(const char *host) {
     return strspn(host, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_") ==
            strlen(host);
 }
@@ -87,7 +88,7 @@ const char *trmi_host_port_parse(const char *text, bool zero, trmi_host_port *ou
     }
     memset(out, 0, sizeof *out);
     memcpy(out->host, host, length);
-    if (bracket ? trmi_ip_family(out->host) != 6 : !host_characters(out->host)) {
+    if (bracket ? trmi_ip_family(out->host) != 6 : !has_host_characters(out->host)) {
         return bracket                          ? "no valid IPv6 address in the brackets"
                : strchr(out->host, ':') != NULL ? "an IPv6 address needs brackets: [::1]:2222"
                                                 : "a character that no host name has";

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Claims from Ascend's variables. There are three ways, and they exclude each other:
+/* Claims from the variables of Ascend's collectives library. A user describes the job in one of
+ * three ways, which exclude each other:
  *
  *   RANK_TABLE_FILE or --rank-table, RANK_ID   the table says everything but this process's rank
  *   CM_CHIEF_IP, CM_WORKER_SIZE, ...           the chief's address; the rendezvous gives ranks
@@ -22,8 +23,9 @@
  * limit, 0 means 300 s, negative means no wait. */
 static trm_status read_when_complete(const char *path, double wait_seconds, trm_rank_table **out,
                                      trm_error *err) {
-    double limit = wait_seconds == 0 ? 300 : wait_seconds < 0 ? 0 : wait_seconds;
-    double start = trmi_os_now(), said = start - 10;
+    enum { WAIT_SECONDS = 300, LOG_SECONDS = 10 }; /* default limit; between two log lines */
+    double limit = wait_seconds == 0 ? WAIT_SECONDS : wait_seconds < 0 ? 0 : wait_seconds;
+    double start = trmi_os_now(), logged = start - LOG_SECONDS;
     char name[48];
     for (;;) {
         trm_status status = trm_rank_table_read(path, out, err);
@@ -37,8 +39,8 @@ static trm_status read_when_complete(const char *path, double wait_seconds, trm_
                              "program that writes the table",
                              trmi_short_name(path, name), waited);
         }
-        if (trmi_os_now() - said >= 10) {
-            said = trmi_os_now();
+        if (trmi_os_now() - logged >= LOG_SECONDS) {
+            logged = trmi_os_now();
             trmi_log(TRM_LOG_WARN, "comm",
                      "rank table %s is \"initializing\": waiting for the program that "
                      "writes it, %.0f of %.0f s so far",
@@ -50,8 +52,8 @@ static trm_status read_when_complete(const char *path, double wait_seconds, trm_
 
 /* Finds this process's rank: RANK_ID, or in template 2 the pod's name (with DEVICE_ID if the pod
  * has several devices). *rank is -1 if neither is set. */
-static trm_status table_rank(const trmi_environment *env, const trm_rank_table *table,
-                             int32_t *rank, trm_error *err) {
+static trm_status find_rank_in_table(const trmi_environment *env, const trm_rank_table *table,
+                                     int32_t *rank, trm_error *err) {
     bool set, device_set;
     int32_t size = trm_rank_table_size(table), first, count, device = 0;
     char part[48];
@@ -87,8 +89,8 @@ static trm_status table_rank(const trmi_environment *env, const trm_rank_table *
 
 /* Checks that the other variables agree with the table: RANK_SIZE, DEVICE_ID, and that this host
  * has the address of the rank's server (unless flags->any_address). */
-static trm_status check_own(const trm_cluster_flags *flags, const trmi_environment *env,
-                            trm_cluster *cluster, int32_t rank, trm_error *err) {
+static trm_status check_other_variables(const trm_cluster_flags *flags, const trmi_environment *env,
+                                        trm_cluster *cluster, int32_t rank, trm_error *err) {
     bool set;
     int32_t size = trm_rank_table_size(cluster->table), said = 0;
     TRMI_TRY(trmi_env_integer(env, "RANK_SIZE", 1, INT32_MAX, &set, &said, err));
@@ -138,8 +140,8 @@ static trm_status claim_table(const trm_cluster_flags *flags, const trmi_environ
     /* Rank and size. */
     trmi_claim *claim =
         trmi_claim_add(claims, "rank table %s (%s)", trmi_short_name(path, name), origin);
-    TRMI_TRY(table_rank(env, cluster->table, &claim->rank, err));
-    TRMI_TRY(check_own(flags, env, cluster, claim->rank, err));
+    TRMI_TRY(find_rank_in_table(env, cluster->table, &claim->rank, err));
+    TRMI_TRY(check_other_variables(flags, env, cluster, claim->rank, err));
     claim->size = trm_rank_table_size(cluster->table);
     claim->nodes = trm_rank_table_servers(cluster->table);
     /* Address and ports of the rendezvous. */
@@ -161,17 +163,17 @@ static trm_status claim_table(const trm_cluster_flags *flags, const trmi_environ
 /* Adds the claim of CM_*: the chief is rank 0, and the other ranks are numbered at the
  * rendezvous. */
 static trm_status claim_cm(const trmi_environment *env, trmi_claims *claims, trm_error *err) {
-    static const char *const strangers[] = {"RANK_TABLE_FILE", "RANK_ID", "RANK_SIZE"};
+    static const char *const excluded[] = {"RANK_TABLE_FILE", "RANK_ID", "RANK_SIZE"};
     bool set;
     int32_t port = 0, chief_device = 0, device = 0, size = 0;
     const char *chief = trmi_env_text(env, "CM_CHIEF_IP");
     char part[64];
     for (int i = 0; i < 3; i++) {
-        if (trmi_env_text(env, strangers[i]) != NULL) {
+        if (trmi_env_text(env, excluded[i]) != NULL) {
             return TRMI_FAIL(err, TRM_INVALID,
                              "CM_CHIEF_IP and %s are both set; use the CM_* variables or a rank "
                              "table, not both",
-                             strangers[i]);
+                             excluded[i]);
         }
     }
     if (trmi_ip_family(chief) == 0) {

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Environments of any bytes: NAME=value lines for the resolver. */
+/* Fuzz test of trm_cluster_from_env: any bytes, as NAME=value lines, are the environment of a
+ * process. The resolver refuses it, or returns a description whose rank fits its size and which can
+ * be shown; it never crashes. */
 #include "fuzz_seed.h"
 
 #include "trireme/dist.h"
@@ -28,8 +30,10 @@ size_t trireme_fuzz_seed(int index, uint8_t *data, size_t capacity) {
     return bytes;
 }
 
-/* `context` is text of NAME=value lines, each ended by a zero byte; a last empty one ends it. */
-static const char *lookup(void *context, const char *name) {
+/* Returns the value of a name (trm_lookup). `context` is text of NAME=value lines, each ended by a
+ * zero byte; an empty line is the end. RANK_TABLE_FILE is never set, because it would make the
+ * resolver read files of this machine. */
+static const char *lookup_line(void *context, const char *name) {
     size_t length = strlen(name);
     for (const char *line = context; *line != '\0'; line += strlen(line) + 1) {
         if (strncmp(line, name, length) == 0 && line[length] == '=' &&
@@ -49,7 +53,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
     }
     trm_cluster *cluster;
     trm_error err;
-    if (trm_cluster_from_env(NULL, lookup, lines, &cluster, &err) == TRM_OK) {
+    if (trm_cluster_from_env(NULL, lookup_line, lines, &cluster, &err) == TRM_OK) {
         const trm_cluster_info *info = trm_cluster_get(cluster);
         if (info->rank < -1 || (info->size > 0 && info->rank >= info->size) ||
             trm_cluster_text(cluster, true, &text, &err) != TRM_OK) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The HCCL_* variables. Those with a meaning here become the job's defaults; one warning names the
- * others.
+/* The HCCL_* variables, which configure the collectives library of Ascend. Those with a meaning
+ * here become the job's defaults; one warning names the others.
  *
  *   HCCL_ALGO              algorithms of collectives                trm_comm_options.algorithm
  *   HCCL_CONNECT_TIMEOUT   seconds for all ranks to meet            trm_join_options.timeout_seconds
@@ -27,10 +27,10 @@
 #include <string.h>
 #include <sys/socket.h>
 
-/* stands for "no limit": poll() takes milliseconds in an int */
+/* stands for "no limit": poll() takes milliseconds in an int, which holds 24 days */
 enum { NEVER_SECONDS = 20 * 86400 };
 
-/* HCCL_ALGO: checked here, used when a communicator is created. */
+/* Reads and checks HCCL_ALGO, which is used when a communicator is created. */
 static trm_status take_algorithm(const trmi_environment *env, trm_cluster *cluster,
                                  trm_error *err) {
     trmi_algorithms checked;
@@ -48,7 +48,7 @@ static trm_status take_algorithm(const trmi_environment *env, trm_cluster *clust
     return TRM_OK;
 }
 
-/* HCCL_CONNECT_TIMEOUT and HCCL_EXEC_TIMEOUT. */
+/* Reads HCCL_CONNECT_TIMEOUT and HCCL_EXEC_TIMEOUT; 0 stays for a variable that is not set. */
 static trm_status take_timeouts(const trmi_environment *env, trmi_hccl *hccl, trm_error *err) {
     bool set;
     int32_t seconds = 0;
@@ -61,7 +61,7 @@ static trm_status take_timeouts(const trmi_environment *env, trmi_hccl *hccl, tr
     return TRM_OK;
 }
 
-/* HCCL_DETERMINISTIC, in any case of letters. */
+/* Reads HCCL_DETERMINISTIC, in any case of letters. */
 static trm_status take_deterministic(const trmi_environment *env, trmi_hccl *hccl, trm_error *err) {
     static const char *const words[] = {"false", "true", "strict"}; /* by trm_deterministic */
     const char *text = trmi_env_text(env, "HCCL_DETERMINISTIC");
@@ -104,12 +104,13 @@ static bool find_interface(const char *spec, int family, char *address, size_t s
         return false;
     }
     for (const struct ifaddrs *one = all; one != NULL; one = one->ifa_next) {
-        int its = one->ifa_addr != NULL ? one->ifa_addr->sa_family : AF_UNSPEC;
-        bool fits = (one->ifa_flags & IFF_UP) != 0 && (its == AF_INET || its == AF_INET6) &&
-                    (family == AF_UNSPEC || its == family) && is_wanted(spec, one->ifa_name);
+        int its_family = one->ifa_addr != NULL ? one->ifa_addr->sa_family : AF_UNSPEC;
+        bool fits = (one->ifa_flags & IFF_UP) != 0 &&
+                    (its_family == AF_INET || its_family == AF_INET6) &&
+                    (family == AF_UNSPEC || its_family == family) && is_wanted(spec, one->ifa_name);
         int order = best == NULL ? -1 : strcmp(one->ifa_name, best->ifa_name);
-        if (fits && (order < 0 ||
-                     (order == 0 && its == AF_INET && best->ifa_addr->sa_family == AF_INET6))) {
+        if (fits && (order < 0 || (order == 0 && its_family == AF_INET &&
+                                   best->ifa_addr->sa_family == AF_INET6))) {
             best = one; /* IPv4 before IPv6 on the same interface */
         }
     }
@@ -122,7 +123,8 @@ static bool find_interface(const char *spec, int family, char *address, size_t s
     return found;
 }
 
-/* HCCL_IF_IP has priority over HCCL_SOCKET_IFNAME. */
+/* Finds the address on which peers reach this rank: HCCL_IF_IP, else that of the interface in
+ * HCCL_SOCKET_IFNAME, of the family HCCL_SOCKET_FAMILY. */
 static trm_status take_interface(const trmi_environment *env, trmi_hccl *hccl, trm_error *err) {
     char part[64];
     const char *ip = trmi_env_text(env, "HCCL_IF_IP"),
@@ -161,7 +163,7 @@ static trm_status take_interface(const trmi_environment *env, trmi_hccl *hccl, t
 
 /* Warns about variables without effect here: they configure Ascend's devices and network adapters,
  * or another mechanism takes their place. */
-static void warn_of_others(const trmi_environment *env, trm_cluster *cluster) {
+static void warn_of_unused(const trmi_environment *env, trm_cluster *cluster) {
     static const char *const names[] = {"HCCL_BUFFSIZE",
                                         "HCCL_WHITELIST_DISABLE",
                                         "HCCL_WHITELIST_FILE",
@@ -213,6 +215,6 @@ trm_status trmi_take_hccl(const trmi_environment *env, trm_cluster *cluster, trm
     TRMI_TRY(take_timeouts(env, &cluster->hccl, err));
     TRMI_TRY(take_deterministic(env, &cluster->hccl, err));
     TRMI_TRY(take_interface(env, &cluster->hccl, err));
-    warn_of_others(env, cluster);
+    warn_of_unused(env, cluster);
     return TRM_OK;
 }

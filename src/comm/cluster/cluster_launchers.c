@@ -16,7 +16,8 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { KEY_VARIABLES = 4 };
+/* variables of a key, at most; parent processes that write_ancestor_key looks at */
+enum { KEY_VARIABLES = 4, ANCESTORS_MAX = 16 };
 
 /* One launcher. NULL: it has no such variable. */
 typedef struct launcher {
@@ -41,12 +42,13 @@ typedef struct launcher {
     trm_status (*refine)(const trmi_environment *env, trmi_claim *claim, trm_error *err);
 } launcher;
 
-/* Reads a variable that may be missing. */
+/* Reads a number from `low` to TRMI_ENV_RANKS_MAX; *set: the variable is there. The caller returns
+ * on an error. */
 #define INTEGER(name, low, set, out)                                                               \
     TRMI_TRY(trmi_env_integer(env, (name), (low), TRMI_ENV_RANKS_MAX, (set), (out), err))
 
 /* Reads name, parent and start time of a process from /proc/PID/stat. Returns false on failure. */
-static bool process_of(int pid, char name[32], int *parent, unsigned long long *start) {
+static bool read_process(int pid, char name[32], int *parent, unsigned long long *start) {
     char path[48], line[1024];
     snprintf(path, sizeof path, "/proc/%d/stat", pid);
     FILE *file = fopen(path, "re");
@@ -79,18 +81,19 @@ static bool process_of(int pid, char name[32], int *parent, unsigned long long *
 /* Writes a key from the common ancestor process of a host's ranks: MPICH has no variable with a
  * number of the job, but all ranks of a host descend from one proxy process. Pid and start time
  * identify it. */
-static void ancestor_key(const char *wanted, char *key, size_t size) {
+static void write_ancestor_key(const char *wanted, char *key, size_t size) {
     char name[32];
     int pid = (int)getppid(), parent = 0;
     unsigned long long start;
-    for (int depth = 0; depth < 16 && pid > 1 && process_of(pid, name, &parent, &start); depth++) {
+    for (int depth = 0;
+         depth < ANCESTORS_MAX && pid > 1 && read_process(pid, name, &parent, &start); depth++) {
         if (strncmp(name, wanted, strlen(wanted)) == 0) {
             snprintf(key, size, "%s %d %llu", wanted, pid, start);
             return;
         }
         pid = parent;
     }
-    if (process_of((int)getppid(), name, &parent, &start)) {
+    if (read_process((int)getppid(), name, &parent, &start)) {
         snprintf(key, size, "parent %d %llu", (int)getppid(), start);
     }
 }
@@ -123,7 +126,7 @@ static int32_t tasks_on_node(const char *text, int32_t index) {
 }
 
 /* Writes the first host of Slurm's form: of "node[03-05,9],login1" it is node03. */
-static void first_node(const char *list, char *out, size_t size) {
+static void write_first_node(const char *list, char *out, size_t size) {
     size_t prefix = strcspn(list, "[,");
     size_t used = prefix < size - 1 ? prefix : size - 1;
     memcpy(out, list, used);
@@ -141,8 +144,8 @@ static void first_node(const char *list, char *out, size_t size) {
     out[used] = '\0';
 }
 
-/* torchrun, and PyTorchJob's plain variables. torchrun's agent occupies MASTER_PORT, so rank 0 uses
- * one of the ports above it. */
+/* Completes the claim of torchrun, or of PyTorchJob's plain variables. torchrun's agent occupies
+ * MASTER_PORT, so rank 0 uses one of the ports above it. */
 static trm_status refine_torchrun(const trmi_environment *env, trmi_claim *claim, trm_error *err) {
     bool set;
     if (trmi_env_text(env, "TORCHELASTIC_RUN_ID") != NULL) {
@@ -159,7 +162,8 @@ static trm_status refine_torchrun(const trmi_environment *env, trmi_claim *claim
     return TRM_OK;
 }
 
-/* `srun --mpi=pmi2` sets PMI_*, too; the Slurm step is then the job. */
+/* Completes the claim of PMI. `srun --mpi=pmi2` sets PMI_*, too; the Slurm step is then the key of
+ * the job. HYDI_CONTROL_FD is set by MPICH's own launcher only. */
 static trm_status refine_pmi(const trmi_environment *env, trmi_claim *claim, trm_error *err) {
     (void)err;
     const char *step = trmi_env_text(env, "SLURM_STEP_ID"),
@@ -178,7 +182,8 @@ static bool is_one_node(const trmi_claim *claim, const char *list) {
            (list != NULL && list[0] != '\0' && strpbrk(list, "[,") == NULL);
 }
 
-/* Slurm: tasks of this node, number of nodes, and a port that differs between jobs and steps. */
+/* Completes the claim of Slurm: tasks of this node, number of nodes, and a port that differs
+ * between jobs and steps. */
 static trm_status refine_slurm(const trmi_environment *env, trmi_claim *claim, trm_error *err) {
     bool set;
     int32_t node = 0, job = 0, step = 0;
@@ -196,16 +201,17 @@ static trm_status refine_slurm(const trmi_environment *env, trmi_claim *claim, t
     TRMI_TRY(trmi_env_integer(env, "SLURM_JOB_ID", 0, INT32_MAX, &set, &job, err));
     TRMI_TRY(trmi_env_integer(env, "SLURM_STEP_ID", 0, INT32_MAX, &set, &step, err));
     if (nodes != NULL) {
-        first_node(nodes, claim->address, sizeof claim->address);
+        write_first_node(nodes, claim->address, sizeof claim->address);
+        /* The first ports of jobs are 20 apart, those of a job's steps 4, from 15000 on. */
         claim->port = 15000 + (job % 1000) * 20 + (step % 4) * 4;
         claim->ports = 16;
     }
     return TRM_OK;
 }
 
-/* MindSpore's dynamic cluster, as msrun starts it. Rank 0 listens at the scheduler's address; the
- * scheduler only waits for the end of the job. A worker without a number gets one at the
- * rendezvous, and then the first worker at the address is rank 0. */
+/* Completes the claim of MindSpore's dynamic cluster, as msrun starts it. Rank 0 listens at the
+ * scheduler's address; the scheduler only waits for the end of the job. A worker without a number
+ * gets one at the rendezvous, and then the first worker at the address is rank 0. */
 static trm_status refine_mindspore(const trmi_environment *env, trmi_claim *claim, trm_error *err) {
     bool has_rank;
     char part[40];
@@ -244,8 +250,8 @@ static trm_status refine_mindspore(const trmi_environment *env, trmi_claim *clai
     return TRM_OK;
 }
 
-/* Kubeflow's Trainer v2 sets torchrun's flags as PET_* without starting torchrun. With one process
- * on each node these variables are enough. */
+/* Completes the claim of Kubeflow's Trainer v2, which sets torchrun's flags as PET_* without
+ * starting torchrun. With one process on each node these variables are enough. */
 static trm_status refine_trainer(const trmi_environment *env, trmi_claim *claim, trm_error *err) {
     const char *each = trmi_env_text(env, "PET_NPROC_PER_NODE");
     char part[40];
@@ -363,13 +369,13 @@ static trm_status read_place(const launcher *l, const trmi_environment *env, boo
         INTEGER(size_name, 1, &has_size, size);
     }
     /* Find the variable of an incomplete pair, unless the launcher ignores those. */
-    const char *half = l->demands == NULL                                    ? NULL
+    const char *lone = l->demands == NULL                                    ? NULL
                        : trmi_env_text(env, l->demands) != NULL && !has_size ? l->demands
                        : l->needs == NULL && has_size && !has_rank           ? size_name
                                                                              : NULL;
-    if (half != NULL) {
-        return TRMI_FAIL(err, TRM_INVALID, "%s is set, but %s is not; set both, or neither", half,
-                         half == size_name ? l->rank : size_name);
+    if (lone != NULL) {
+        return TRMI_FAIL(err, TRM_INVALID, "%s is set, but %s is not; set both, or neither", lone,
+                         lone == size_name ? l->rank : size_name);
     }
     *found = has_rank && has_size;
     if (*found && l->rank != NULL && size_name != NULL && *rank >= *size) {
@@ -428,7 +434,7 @@ static void make_key(const launcher *l, const trmi_environment *env, trmi_claim 
         snprintf(claim->key, sizeof claim->key, "%s", l->proxy);
     }
     if (l->proxy != NULL && claim->nodes == 1) {
-        ancestor_key(l->proxy, claim->key, sizeof claim->key);
+        write_ancestor_key(l->proxy, claim->key, sizeof claim->key);
     }
     size_t used = 0;
     for (int k = 0; k < KEY_VARIABLES && l->key[k] != NULL && used < sizeof claim->key; k++) {

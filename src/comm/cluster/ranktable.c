@@ -5,8 +5,9 @@
  *   text --> JSON --> read_form --> reader of the form --> trmi_table_check --> rows by rank
  *                                   (ranktable_server.c, ranktable_lab.c, ranktable_v2.c)
  *
- * A table that was returned is complete: ranks are 0 to size - 1 without gaps, and it does not
- * change. Any thread may read it. */
+ * The "lab form" is the table of guide 002: a group_list without a version (trireme/dist.h lists
+ * all forms). A table that was returned is complete: ranks are 0 to size - 1 without gaps, and it
+ * does not change. Any thread may read it. */
 #include "comm/cluster/ranktable.h"
 
 #include "base/arguments.h"

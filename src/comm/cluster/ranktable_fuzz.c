@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rank tables of any bytes: read, refused or written out again, never a crash or a read outside. */
+/* Fuzz test of trm_rank_table_parse: any bytes are either refused with a message or read as a rank
+ * table, whose ranks are then 0, 1, ... and which can be written out again. Neither crashes nor
+ * reads beyond the bytes. The seeds have one table of each form. */
 #include "fuzz_seed.h"
 
 #include "trireme/dist.h"

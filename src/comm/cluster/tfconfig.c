@@ -25,17 +25,20 @@
 #include <string.h>
 #include <strings.h>
 
+/* roles that TF_CONFIG knows: worker, chief, ps, evaluator */
+enum { ROLES = TRM_ROLE_EVALUATOR + 1 };
+/* a larger text is not a TF_CONFIG */
 static const trmi_cjson_limits tf_limits = {.bytes = 4 << 20, .values = 200000, .depth = 8};
-/* By trm_role. */
+/* names of the roles, by trm_role */
 static const char *const role_words[] = {"worker", "chief", "ps", "evaluator"};
 
-static trm_status no_memory(trm_error *err) {
+static trm_status fail_no_memory(trm_error *err) {
     return TRMI_FAIL(err, TRM_NOMEM, "no memory for the cluster description");
 }
 
 /* Adds a warning; at most TRMI_TF_WARNINGS_MAX are kept. */
-static void warn(trmi_tfconfig *config, const char *format, ...) TRM_PRINTF(2, 3);
-static void warn(trmi_tfconfig *config, const char *format, ...) {
+static void add_warning(trmi_tfconfig *config, const char *format, ...) TRM_PRINTF(2, 3);
+static void add_warning(trmi_tfconfig *config, const char *format, ...) {
     char line[256];
     if (config->warning_count == TRMI_TF_WARNINGS_MAX) {
         return;
@@ -82,7 +85,7 @@ static trm_status add_task(trmi_tfconfig *config, trm_role role, const char *pla
         length--;
     }
     if (length == 0) {
-        warn(config, "%s: an empty address is ignored", place);
+        add_warning(config, "%s: an empty address is ignored", place);
         return TRM_OK;
     }
     if (length >= sizeof copy) {
@@ -104,25 +107,26 @@ static trm_status add_task(trmi_tfconfig *config, trm_role role, const char *pla
     }
     /* Store it. Texts belong to the arena of `config`. */
     if (!trmi_grow((void **)&job->tasks, &job->capacity, job->count + 1, sizeof *job->tasks)) {
-        return no_memory(err);
+        return fail_no_memory(err);
     }
     trmi_task *task = &job->tasks[job->count];
     task->address = trmi_arena_strdup(&config->arena, copy);
     task->host = trmi_arena_strdup(&config->arena, parsed.host);
     task->index = index >= 0 ? (int32_t)index : job->count;
     if (task->address == NULL || task->host == NULL) {
-        return no_memory(err);
+        return fail_no_memory(err);
     }
     job->count++;
     return TRM_OK;
 }
 
-static int by_index(const void *a, const void *b) {
+static int compare_indices(const void *a, const void *b) {
     return ((const trmi_task *)a)->index - ((const trmi_task *)b)->index;
 }
 
 /* Reads TFJob's sparse map, {"1": "host:2222"}, and keeps the tasks sorted. */
-static trm_status read_map(trmi_tfconfig *config, const char *place, json_t *map, trm_error *err) {
+static trm_status read_sparse_map(trmi_tfconfig *config, const char *place, json_t *map,
+                                  trm_error *err) {
     const char *key;
     json_t *value;
     char here[136], found[64], part[40];
@@ -145,7 +149,7 @@ static trm_status read_map(trmi_tfconfig *config, const char *place, json_t *map
                           json_string_length(value), index, err));
         /* Sort after each task, because the search for the next one relies on the order. */
         trmi_job_tasks *job = &config->jobs[TRM_ROLE_WORKER];
-        qsort(job->tasks, (size_t)job->count, sizeof *job->tasks, by_index);
+        qsort(job->tasks, (size_t)job->count, sizeof *job->tasks, compare_indices);
     }
     return TRM_OK;
 }
@@ -157,7 +161,7 @@ static trm_status read_job(trmi_tfconfig *config, const char *name, trm_role rol
     char place[96], found[64];
     snprintf(place, sizeof place, "TF_CONFIG: cluster.%s", name);
     if (json_is_object(value) && role == TRM_ROLE_WORKER) {
-        return read_map(config, place, value, err);
+        return read_sparse_map(config, place, value, err);
     }
     if (json_is_object(value)) {
         return TRMI_FAIL(err, TRM_INVALID,
@@ -183,10 +187,10 @@ static trm_status read_job(trmi_tfconfig *config, const char *name, trm_role rol
 }
 
 /* Returns the role of a name; *master: it was TF1's name of the chief. */
-static trm_status role_of(const char *place, const char *name, trm_role *role, bool *master,
-                          trm_error *err) {
+static trm_status parse_role(const char *place, const char *name, trm_role *role, bool *master,
+                             trm_error *err) {
     char part[40];
-    for (int r = 0; r < 4; r++) {
+    for (int r = 0; r < ROLES; r++) {
         if (strcmp(name, role_words[r]) == 0) {
             *role = (trm_role)r;
             *master = false;
@@ -224,7 +228,7 @@ static trm_status read_cluster(trmi_tfconfig *config, json_t *cluster, trm_error
     json_object_foreach(cluster, name, value) {
         trm_role role;
         bool master;
-        TRMI_TRY(role_of("TF_CONFIG: cluster", name, &role, &master, err));
+        TRMI_TRY(parse_role("TF_CONFIG: cluster", name, &role, &master, err));
         config->master |= master;
         TRMI_TRY(read_job(config, name, role, value, err));
     }
@@ -283,7 +287,8 @@ static trm_status read_task(trmi_tfconfig *config, json_t *task, trm_error *err)
                          "expected",
                          trmi_printable(json_string_value(type), found, 32));
     }
-    TRMI_TRY(role_of("TF_CONFIG: task.type", json_string_value(type), &config->role, &master, err));
+    TRMI_TRY(
+        parse_role("TF_CONFIG: task.type", json_string_value(type), &config->role, &master, err));
     /* TF1's name and today's name of the chief must not be mixed between cluster and task. */
     if (master && config->has_cluster && !config->master) {
         return TRMI_FAIL(err, TRM_INVALID,
@@ -318,7 +323,7 @@ static trm_status read_others(trmi_tfconfig *config, const json_t *root, trm_err
     if (model_dir != NULL) {
         config->model_dir = trmi_arena_strdup(&config->arena, model_dir);
         if (config->model_dir == NULL) {
-            return no_memory(err);
+            return fail_no_memory(err);
         }
     }
     /* Unknown members may be spelling mistakes, so each gets a warning. */
@@ -328,36 +333,37 @@ static trm_status read_others(trmi_tfconfig *config, const json_t *root, trm_err
             found |= strcmp(key, known[k]) == 0;
         }
         if (!found) {
-            warn(config, "TF_CONFIG: \"%s\" is not known and ignored",
-                 trmi_printable(key, part, sizeof part));
+            add_warning(config, "TF_CONFIG: \"%s\" is not known and ignored",
+                        trmi_printable(key, part, sizeof part));
         }
     }
     if (json_object_get(root, "session_master") != NULL) {
-        warn(config, "TF_CONFIG: session_master is ignored; there are no sessions here");
+        add_warning(config, "TF_CONFIG: session_master is ignored; there are no sessions here");
     }
     return TRM_OK;
 }
 
-/* Returned by value, so that a call can stand inside the arguments of a message. */
-typedef struct spot {
+/* A member's path as text. It is returned by value, so that a call of write_path can stand inside
+ * the arguments of a message. */
+typedef struct path_buffer {
     char text[96];
-} spot;
+} path_buffer;
 /* Writes "TF_CONFIG: task.index"; flags have no paths, so they stand alone. */
-static spot path_text(const char *source, const char *path) {
-    spot s;
+static path_buffer write_path(const char *source, const char *path) {
+    path_buffer s;
     bool json = strncmp(source, "TF_CONFIG", 9) == 0;
     snprintf(s.text, sizeof s.text, "%s%s%s", source, json ? ": " : "", json ? path : "");
     return s;
 }
 
 /* A task with its role, for sorting. */
-typedef struct place {
+typedef struct role_task {
     const trmi_task *task; /* borrowed from the description */
     int role;              /* a trm_role */
-} place;
+} role_task;
 
-static int by_address(const void *a, const void *b) {
-    const place *x = a, *y = b;
+static int compare_addresses(const void *a, const void *b) {
+    const role_task *x = a, *y = b;
     int order = strcmp(x->task->address, y->task->address);
     return order != 0           ? order
            : x->role != y->role ? x->role - y->role
@@ -370,19 +376,19 @@ static trm_status check_duplicates(const trmi_tfconfig *config, const char *sour
     size_t total = 0, filled = 0;
     char part[64];
     /* Sort the tasks of all roles by address; equal addresses are then neighbours. */
-    for (int r = 0; r < 4; r++) {
+    for (int r = 0; r < ROLES; r++) {
         total += (size_t)config->jobs[r].count;
     }
-    place *all = trmi_alloc((total + 1) * sizeof *all);
+    role_task *all = trmi_alloc((total + 1) * sizeof *all);
     if (all == NULL) {
-        return no_memory(err);
+        return fail_no_memory(err);
     }
-    for (int r = 0; r < 4; r++) {
+    for (int r = 0; r < ROLES; r++) {
         for (int32_t t = 0; t < config->jobs[r].count; t++) {
-            all[filled++] = (place){&config->jobs[r].tasks[t], r};
+            all[filled++] = (role_task){&config->jobs[r].tasks[t], r};
         }
     }
-    qsort(all, total, sizeof *all, by_address);
+    qsort(all, total, sizeof *all, compare_addresses);
     trm_status status = TRM_OK;
     for (size_t i = 1; i < total && status == TRM_OK; i++) {
         if (strcmp(all[i].task->address, all[i - 1].task->address) == 0) {
@@ -392,7 +398,7 @@ static trm_status check_duplicates(const trmi_tfconfig *config, const char *sour
             status = TRMI_FAIL(err, TRM_INVALID,
                                "%s: \"%s\" is both %s %d and %s %d; each task needs its own "
                                "host:port",
-                               path_text(source, path).text,
+                               write_path(source, path).text,
                                trmi_printable(all[i].task->address, part, sizeof part),
                                role_words[all[i - 1].role], all[i - 1].task->index,
                                role_words[all[i].role], all[i].task->index);
@@ -447,7 +453,7 @@ static trm_status read_hosts(trmi_tfconfig *config, trm_role role, const char *f
             TRMI_TRY(add_task(config, role, where, hosts, length, -1, err));
             config->has_cluster = true;
         } else if (i > 0 || hosts[length] == ',') {
-            warn(config, "%s: an empty address is ignored", where);
+            add_warning(config, "%s: an empty address is ignored", where);
         }
         if (hosts[length] == '\0') {
             return TRM_OK;
@@ -473,10 +479,11 @@ trm_status trmi_tfconfig_flags(const trm_cluster_flags *flags, trmi_tfconfig *ou
                          "\"%s\"",
                          trmi_printable(flags->task_index, part, sizeof part));
     }
-    /* The script of guide 000 passes an empty job_name by default: it counts as not given. */
+    /* The training script of guide 000 (docs/guides/from-guide-000.md) passes an empty job_name by
+     * default: it counts as not given. */
     bool named = flags->job_name != NULL && flags->job_name[0] != '\0';
     if (named) {
-        TRMI_TRY(role_of("--job_name", flags->job_name, &out->role, &out->master, err));
+        TRMI_TRY(parse_role("--job_name", flags->job_name, &out->role, &out->master, err));
         out->index = (int32_t)index;
         out->has_task = true;
     } else if (flags->task_index != NULL) {
@@ -493,13 +500,13 @@ static trm_status check_local(const trmi_tfconfig *config, const char *source, t
         return TRMI_FAIL(err, TRM_INVALID,
                          "%s: the task is %s, but there is no cluster; without one only worker 0 "
                          "can run",
-                         path_text(source, "task.type").text, role_words[config->role]);
+                         write_path(source, "task.type").text, role_words[config->role]);
     }
     if (config->has_task && config->index != 0) {
         return TRMI_FAIL(err, TRM_INVALID,
                          "%s: the task is worker %d, but there is no cluster; without one only "
                          "worker 0 can run",
-                         path_text(source, "task.index").text, config->index);
+                         write_path(source, "task.index").text, config->index);
     }
     return TRM_OK;
 }
@@ -512,8 +519,8 @@ static trm_status check_counts(const trmi_tfconfig *config, const char *source, 
         if (config->jobs[single[s]].count > 1) {
             return TRMI_FAIL(
                 err, TRM_INVALID, "%s: %d %ss; at most one is possible",
-                path_text(source, s == 0 ? config->master ? "cluster.master" : "cluster.chief"
-                                         : "cluster.evaluator")
+                write_path(source, s == 0 ? config->master ? "cluster.master" : "cluster.chief"
+                                          : "cluster.evaluator")
                     .text,
                 config->jobs[single[s]].count,
                 single[s] == TRM_ROLE_CHIEF && config->master ? "master" : role_words[single[s]]);
@@ -524,7 +531,7 @@ static trm_status check_counts(const trmi_tfconfig *config, const char *source, 
         return TRMI_FAIL(
             err, TRM_INVALID,
             "%s: neither a worker nor a chief is listed; at least one of them must train",
-            path_text(source, "cluster").text);
+            write_path(source, "cluster").text);
     }
     return TRM_OK;
 }
@@ -540,7 +547,7 @@ trm_status trmi_tfconfig_check(const trmi_tfconfig *config, const char *source, 
         return TRMI_FAIL(err, TRM_INVALID,
                          "%s: a cluster without task; say which task this process is "
                          "(task.type and task.index, or --job_name and --task_index)",
-                         path_text(source, "task").text);
+                         write_path(source, "task").text);
     }
     const trmi_job_tasks *job = &config->jobs[config->role];
     /* The evaluator does not train. No other task needs its address, so it need not be listed. */
@@ -549,13 +556,13 @@ trm_status trmi_tfconfig_check(const trmi_tfconfig *config, const char *source, 
             return TRMI_FAIL(err, TRM_INVALID,
                              "%s: the task is evaluator, but the cluster has a master, which "
                              "evaluates itself; write chief instead of master",
-                             path_text(source, "task.type").text);
+                             write_path(source, "task.type").text);
         }
         if (config->index != 0) {
             return TRMI_FAIL(err, TRM_INVALID,
                              "%s: the task is evaluator %d, but there is at most one; index 0 "
                              "expected",
-                             path_text(source, "task.index").text, config->index);
+                             write_path(source, "task.index").text, config->index);
         }
         return TRM_OK; /* listed or not */
     }
@@ -563,28 +570,28 @@ trm_status trmi_tfconfig_check(const trmi_tfconfig *config, const char *source, 
     const char *word =
         config->master && config->role == TRM_ROLE_CHIEF ? "master" : role_words[config->role];
     if (job->count == 0) {
-        return TRMI_FAIL(err, TRM_INVALID,
-                         "%s: the task is %s %d, but the cluster lists no %s; add its address: "
-                         "--%s_hosts, or cluster.%s in TF_CONFIG%s",
-                         path_text(source, "task.type").text, word, config->index, word, word, word,
-                         config->role == TRM_ROLE_CHIEF ? "; or leave it out, and worker 0 is chief"
-                                                        : "");
+        return TRMI_FAIL(
+            err, TRM_INVALID,
+            "%s: the task is %s %d, but the cluster lists no %s; add its address: "
+            "--%s_hosts, or cluster.%s in TF_CONFIG%s",
+            write_path(source, "task.type").text, word, config->index, word, word, word,
+            config->role == TRM_ROLE_CHIEF ? "; or leave it out, and worker 0 is chief" : "");
     }
     if (trmi_tfconfig_task(config, config->role, config->index) == NULL) {
         return config->sparse && config->role == TRM_ROLE_WORKER
                    ? TRMI_FAIL(err, TRM_INVALID,
                                "%s: the task is worker %d, which the worker map does not have",
-                               path_text(source, "task.index").text, config->index)
+                               write_path(source, "task.index").text, config->index)
                    : TRMI_FAIL(err, TRM_INVALID,
                                "%s: the task is %s %d, but the cluster lists %d (0 to %d)",
-                               path_text(source, "task.index").text, word, config->index,
+                               write_path(source, "task.index").text, word, config->index,
                                job->count, job->count - 1);
     }
     return TRM_OK;
 }
 
 void trmi_tfconfig_free(trmi_tfconfig *config) {
-    for (int r = 0; r < 4; r++) {
+    for (int r = 0; r < ROLES; r++) {
         trmi_free(config->jobs[r].tasks);
     }
     trmi_arena_free(&config->arena);

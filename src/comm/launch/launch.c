@@ -25,15 +25,15 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* The end of a failed log that is shown; exit codes of `trireme` (docs: cli); children that
- * end_adopted() handles. */
 enum {
+    /* the end of a failed task's log that is shown: its last lines, as far as they fit */
     TAIL_BYTES = 4096,
     TAIL_LINES = 20,
+    /* exit codes of `trireme` */
     JOB_FAILED = 1,
     WRONG_USE = 2,
     PEER_FAILED = 5,
-    CHILDREN_MAX = 1024
+    CHILDREN_MAX = 1024 /* child processes that kill_adopted() handles */
 };
 
 /* The state of a running job. */
@@ -44,8 +44,8 @@ typedef struct job_state {
     bool killed;               /* SIGKILL was sent to all tasks */
     double ending_time;        /* of the first signal */
     int stop_signal;           /* the signal that stopped the launcher, or 0 */
-    bool
-        warned; /* SIGUSR1 was passed on: a task that ends with that signal's code has not failed */
+    /* SIGUSR1 was passed on: a task that ends with that signal's code has not failed */
+    bool passed_usr1;
     bool timed_out;           /* the job's timeout has passed */
     int32_t first_failed;     /* index of the task that caused the failure; -1: none */
     double first_failed_time; /* of its end */
@@ -54,7 +54,7 @@ typedef struct job_state {
 } job_state;
 
 /* Shows the command of a task (--dry-run). */
-static void say_command(const trmi_launch *launch, const trmi_task_process *task) {
+static void print_command(const trmi_launch *launch, const trmi_task_process *task) {
     trmi_text text = {0};
     for (const char *const *word = task->command; *word != NULL; word++) {
         trmi_text_printf(&text, "%s%s", word == task->command ? "" : " ", *word);
@@ -82,7 +82,7 @@ static void show_plan(const trmi_launch *launch) {
                 }
             }
         }
-        say_command(launch, task);
+        print_command(launch, task);
     }
 }
 
@@ -137,7 +137,7 @@ static void begin_ending(trmi_launch *launch, job_state *job, int signal_number)
 
 /* Returns 0 for a good end. Larger values mean that the task is more likely to be the cause of a
  * failure than to have failed in consequence: 1 a peer failed, 2 another exit code, 3 a signal. */
-static int failure_rank(const trmi_task_process *task) {
+static int rate_failure(const trmi_task_process *task) {
     int status = task->wait_status;
     if (WIFSIGNALED(status)) {
         return 3;
@@ -146,7 +146,7 @@ static int failure_rank(const trmi_task_process *task) {
 }
 
 /* True for failures that a restart would repeat: a diverged loss, wrong use. */
-static bool has_failed(const trmi_task_process *task) {
+static bool fails_again(const trmi_task_process *task) {
     const int code = WEXITSTATUS(task->wait_status);
     return WIFEXITED(task->wait_status) && (code == JOB_FAILED || code == WRONG_USE);
 }
@@ -154,12 +154,12 @@ static bool has_failed(const trmi_task_process *task) {
 /* True for a failure of the task's own, even after SIGTERM was sent to it (for instance, a failed
  * save). */
 static bool has_own_failure(const trmi_task_process *task) {
-    return WIFEXITED(task->wait_status) && failure_rank(task) == 2 &&
+    return WIFEXITED(task->wait_status) && rate_failure(task) == 2 &&
            WEXITSTATUS(task->wait_status) < 128;
 }
 
 /* Describes the end of a task. */
-static void end_text(const trmi_task_process *task, char text[64]) {
+static void describe_end(const trmi_task_process *task, char text[64]) {
     if (WIFSIGNALED(task->wait_status)) {
         int number = WTERMSIG(task->wait_status);
         snprintf(text, 64, "died of signal %d (%.30s)", number, strsignal(number));
@@ -168,28 +168,29 @@ static void end_text(const trmi_task_process *task, char text[64]) {
     }
 }
 
-/* Acts on the end of a task: restart, failure, or an end after a signal of the launcher. */
-static void task_ended(trmi_launch *launch, job_state *job, int32_t index) {
+/* Acts on the end of a task: restarts it, or notes the failure of the job. An end that follows a
+ * signal of the launcher (was_signalled) is neither. */
+static void handle_task_end(trmi_launch *launch, job_state *job, int32_t index) {
     trmi_task_process *task = &launch->tasks[index];
     char text[64];
     trm_error err;
     task->running = false;
     task->ended_time = trmi_os_now();
-    end_text(task, text);
-    trmi_launch_signal(launch, task, 0); /* notices that the group is empty */
+    describe_end(task, text);
+    trmi_launch_signal(launch, task, 0); /* sends nothing: checks whether the group is empty */
     /* A task that ends with the code of SIGUSR1 stops the job: all tasks have been warned
      * already. */
-    if (job->warned && !job->ending && WIFEXITED(task->wait_status) &&
+    if (job->passed_usr1 && !job->ending && WIFEXITED(task->wait_status) &&
         WEXITSTATUS(task->wait_status) == 128 + SIGUSR1) {
         job->stop_signal = SIGUSR1;
         job->ending = true; /* all tasks have the signal already */
         job->ending_time = task->ended_time;
     }
-    bool told = job->ending || (job->drained && !task->trains);
-    if (failure_rank(task) == 0) {
+    bool was_signalled = job->ending || (job->drained && !task->trains);
+    if (rate_failure(task) == 0) {
         return;
     }
-    if (!told && task->restarts_left > 0 && !has_failed(task)) {
+    if (!was_signalled && task->restarts_left > 0 && !fails_again(task)) {
         task->restarts_left--;
         trmi_launch_signal(launch, task, SIGKILL); /* processes that it has left behind */
         trmi_launch_print(launch->options, "%s %s; started again (%d more times)", task->name, text,
@@ -199,7 +200,7 @@ static void task_ended(trmi_launch *launch, job_state *job, int32_t index) {
         }
         trmi_launch_print_failure(launch->options, "%s", err.message);
     }
-    if (told && (job->stop_signal != 0 || job->timed_out || job->drained)) {
+    if (was_signalled && (job->stop_signal != 0 || job->timed_out || job->drained)) {
         if (job->stop_signal != 0 && has_own_failure(task)) {
             trmi_launch_print_failure(launch->options, "%s %s", task->name, text);
         }
@@ -209,7 +210,7 @@ static void task_ended(trmi_launch *launch, job_state *job, int32_t index) {
         job->first_failed = index;
         job->first_failed_time = task->ended_time;
     } else if (!job->ending &&
-               failure_rank(task) > failure_rank(&launch->tasks[job->first_failed])) {
+               rate_failure(task) > rate_failure(&launch->tasks[job->first_failed])) {
         job->first_failed = index; /* the earlier one may only have noticed this failure */
     }
     if (task->role == TRM_ROLE_EVALUATOR) {
@@ -230,7 +231,7 @@ static void collect_ended(trmi_launch *launch, job_state *job) {
         }
         if (pid > 0) {
             task->wait_status = status;
-            task_ended(launch, job, t); /* a restarted task has another group */
+            handle_task_end(launch, job, t); /* a restarted task has another group */
         }
     }
 }
@@ -247,7 +248,7 @@ static void handle_signal(trmi_launch *launch, job_state *job, int number) {
         return; /* collect_ended() runs in every round */
     }
     if (number == SIGUSR1 || number == SIGUSR2) {
-        job->warned |= number == SIGUSR1;
+        job->passed_usr1 |= number == SIGUSR1;
         signal_all(launch, number);
         return;
     }
@@ -271,11 +272,12 @@ static const trmi_task_process *running_trainer(const trmi_launch *launch) {
     return NULL;
 }
 
-/* A parameter server has ended with code 0 while workers still run `seconds` later, and they cannot
- * go on without it. It is started again if restarts are left. Otherwise, if other servers still
- * run, the job fails and names this server. If all servers have ended, the chief may have ended the
- * job and a worker may be about to end, so that is only reported. */
-static void miss_server(trmi_launch *launch, job_state *job, int32_t index, double seconds) {
+/* Acts on a parameter server that has ended with code 0 while workers, which cannot go on without
+ * it, still run `seconds` later. It is started again if restarts are left. Otherwise, if other
+ * servers still run, the job fails and names this server. If all servers have ended, the chief may
+ * have ended the job and a worker may be about to end, so that is only reported. */
+static void replace_missing_server(trmi_launch *launch, job_state *job, int32_t index,
+                                   double seconds) {
     trmi_task_process *task = &launch->tasks[index];
     bool others = false;
     trm_error err;
@@ -307,20 +309,20 @@ static void miss_server(trmi_launch *launch, job_state *job, int32_t index, doub
 }
 
 /* Finds servers that ended with code 0 at least `seconds` ago although workers still run. */
-static void watch_servers(trmi_launch *launch, job_state *job, double now, double seconds) {
+static void find_missing_servers(trmi_launch *launch, job_state *job, double now, double seconds) {
     for (int32_t t = 0; t < launch->count; t++) {
         const trmi_task_process *task = &launch->tasks[t];
         if (task->role == TRM_ROLE_PS && task->pid > 0 && !task->running &&
-            failure_rank(task) == 0 && now - task->ended_time >= seconds &&
+            rate_failure(task) == 0 && now - task->ended_time >= seconds &&
             running_trainer(launch) != NULL) {
-            miss_server(launch, job, t, seconds);
+            replace_missing_server(launch, job, t, seconds);
         }
     }
 }
 
 /* Enforces the time limits: the job's timeout, the grace after SIGTERM, the drain of the
  * servers. */
-static void keep_time(trmi_launch *launch, job_state *job, double now) {
+static void enforce_limits(trmi_launch *launch, job_state *job, double now) {
     const trm_launch_options *options = launch->options;
     double grace = options->grace_seconds > 0 ? options->grace_seconds : 10;
     double drain = options->drain_seconds > 0 ? options->drain_seconds : 10;
@@ -342,7 +344,7 @@ static void keep_time(trmi_launch *launch, job_state *job, double now) {
         begin_ending(launch, job, SIGTERM);
     }
     if (!job->ending) {
-        watch_servers(launch, job, now, drain);
+        find_missing_servers(launch, job, now, drain);
     }
     /* Wait 0.1 s for the real cause to show before the other tasks are ended. */
     if (job->first_failed >= 0 && !job->ending && !only_evaluator_failed(launch, job) &&
@@ -399,7 +401,7 @@ static void wait_for_end(trmi_launch *launch, job_state *job) {
         }
         collect_ended(launch, job);
         trmi_launch_guard_keep(launch);
-        keep_time(launch, job, trmi_os_now());
+        enforce_limits(launch, job, trmi_os_now());
     }
     /* Kill grandchildren that have outlived their rank, then read what is left in the pipes. */
     signal_all(launch, SIGKILL);
@@ -426,7 +428,7 @@ static void wait_for_end(trmi_launch *launch, job_state *job) {
 }
 
 /* Lists the children of this process, at most `room`; returns their number. */
-static int children(pid_t *pids, int room) {
+static int list_children(pid_t *pids, int room) {
     char path[64];
     int count = 0, pid;
     snprintf(path, sizeof path, "/proc/self/task/%d/children", (int)getpid());
@@ -442,22 +444,22 @@ static int children(pid_t *pids, int room) {
 
 /* Kills processes that left their group and lost their parent: the launcher, as subreaper, has
  * adopted them. Children from before the job (`before`) are left alone. */
-static void end_adopted(const trmi_launch *launch, const pid_t *before, int before_count) {
+static void kill_adopted(const trmi_launch *launch, const pid_t *before, int before_count) {
     pid_t now[CHILDREN_MAX];
     for (int round = 0; round < 50; round++) {
-        int count = children(now, CHILDREN_MAX), strangers = 0;
+        int count = list_children(now, CHILDREN_MAX), adopted = 0;
         for (int c = 0; c < count; c++) {
-            bool ours = now[c] == launch->guard_pid;
+            bool is_known = now[c] == launch->guard_pid;
             for (int b = 0; b < before_count; b++) {
-                ours |= now[c] == before[b];
+                is_known |= now[c] == before[b];
             }
-            if (!ours) {
-                strangers++;
+            if (!is_known) {
+                adopted++;
                 kill(now[c], SIGKILL);
                 waitpid(now[c], NULL, WNOHANG);
             }
         }
-        if (strangers == 0) {
+        if (adopted == 0) {
             return;
         }
         poll(NULL, 0, 10);
@@ -465,7 +467,7 @@ static void end_adopted(const trmi_launch *launch, const pid_t *before, int befo
 }
 
 /* Shows the last lines of a task's log, because the console shows one task only. */
-static void say_tail(const trmi_launch *launch, const trmi_task_process *task) {
+static void print_log_tail(const trmi_launch *launch, const trmi_task_process *task) {
     char data[TAIL_BYTES + 1];
     int fd = open(task->log, O_RDONLY | O_CLOEXEC);
     struct stat info;
@@ -503,7 +505,7 @@ static void fill_result(trmi_launch *launch, job_state *job) {
     if (job->first_failed >= 0) {
         const trmi_task_process *task = &launch->tasks[job->first_failed];
         char text[64];
-        end_text(task, text);
+        describe_end(task, text);
         result->failed_rank = task->index;
         result->failed_role = task->role;
         result->failed_signal = WIFSIGNALED(task->wait_status) ? WTERMSIG(task->wait_status) : 0;
@@ -516,7 +518,7 @@ static void fill_result(trmi_launch *launch, job_state *job) {
                                                   : 2;
         trmi_launch_print_failure(launch->options, "%s %s", task->name, text);
         if (!task->console || launch->options->write == NULL) {
-            say_tail(launch, task);
+            print_log_tail(launch, task);
         }
     }
     if (job->timed_out) {
@@ -549,7 +551,7 @@ static trm_status run_job(trmi_launch *launch, job_state *job, trm_error *err) {
     /* Become the reaper of orphaned descendants while the job runs. */
     int subreaper = 0;
     pid_t before[CHILDREN_MAX];
-    int before_count = children(before, CHILDREN_MAX);
+    int before_count = list_children(before, CHILDREN_MAX);
     prctl(PR_GET_CHILD_SUBREAPER, &subreaper);
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     trm_status status = TRM_OK;
@@ -567,7 +569,7 @@ static trm_status run_job(trmi_launch *launch, job_state *job, trm_error *err) {
     }
     /* Wait, then collect processes that the tasks have left. */
     wait_for_end(launch, job);
-    end_adopted(launch, before, before_count);
+    kill_adopted(launch, before, before_count);
     if (status == TRM_OK) {
         fill_result(launch, job);
     }

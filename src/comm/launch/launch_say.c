@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Lines of the launcher itself. They are in a file of their own, so that the launcher's files can
- * call them without calling each other. */
+/* Prints the lines of the launcher itself. The functions are in a file of their own, so that the
+ * launcher's files can call them without calling each other. */
 #include "comm/launch/launch.h"
 
 #include <stdarg.h>
@@ -8,8 +8,8 @@
 #include <string.h>
 
 /* Formats a line and passes it to the caller's `write`, if there is one. */
-static void put(const trm_launch_options *options, trm_launch_stream stream, const char *format,
-                va_list args) {
+static void print_line(const trm_launch_options *options, trm_launch_stream stream,
+                       const char *format, va_list args) {
     char line[1200];
     if (options->write != NULL) {
         vsnprintf(line, sizeof line, format, args);
@@ -20,14 +20,14 @@ static void put(const trm_launch_options *options, trm_launch_stream stream, con
 void trmi_launch_print(const trm_launch_options *options, const char *format, ...) {
     va_list args;
     va_start(args, format);
-    put(options, TRM_LAUNCH_NOTE, format, args);
+    print_line(options, TRM_LAUNCH_NOTE, format, args);
     va_end(args);
 }
 
 void trmi_launch_print_failure(const trm_launch_options *options, const char *format, ...) {
     va_list args;
     va_start(args, format);
-    put(options, TRM_LAUNCH_FAILURE, format, args);
+    print_line(options, TRM_LAUNCH_FAILURE, format, args);
     va_end(args);
 }
 

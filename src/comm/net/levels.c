@@ -19,6 +19,7 @@
 
 #include <string.h>
 
+/* The tables and buffers of a communicator whose hosts have several ranks (comm->levels). */
 typedef struct levels {
     bool even;       /* every host has the same number of ranks of the communicator */
     int32_t my_host; /* index of this host among the communicator's hosts */
@@ -173,7 +174,7 @@ static trm_status run_across(trm_comm *comm, const trmi_engine_call *op, trm_col
 }
 
 /* Returns the leader of every host. *my_leader is the local index of this host's leader. */
-static const int32_t *leaders_with(trm_comm *comm, int32_t root, int32_t *my_leader) {
+static const int32_t *find_leaders(trm_comm *comm, int32_t root, int32_t *my_leader) {
     levels *l = levels_of(comm);
     memcpy(l->leaders, l->firsts, (size_t)comm->host_count * sizeof(int32_t));
     l->leaders[l->host_of[root]] = root;
@@ -183,8 +184,8 @@ static const int32_t *leaders_with(trm_comm *comm, int32_t root, int32_t *my_lea
 
 /* Sets *send to this rank's input in the type of partial sums, converted if that is another
  * type. */
-static trm_status widened(trm_comm *comm, const trmi_engine_call *op, trm_dtype wide,
-                          const void **send, trm_error *err) {
+static trm_status widen_input(trm_comm *comm, const trmi_engine_call *op, trm_dtype wide,
+                              const void **send, trm_error *err) {
     levels *l = levels_of(comm);
     *send = op->send;
     if (wide != op->dtype) {
@@ -199,8 +200,8 @@ static trm_status widened(trm_comm *comm, const trmi_engine_call *op, trm_dtype 
 /* --- the operations --- */
 /* All-reduce where all hosts have the same number of ranks: every rank sends its slice across
  * hosts. */
-static trm_status allreduce_slices(trm_comm *comm, const trmi_engine_call *op, bool background,
-                                   trm_error *err) {
+static trm_status allreduce_by_slices(trm_comm *comm, const trmi_engine_call *op, bool background,
+                                      trm_error *err) {
     levels *l = levels_of(comm);
     trm_dtype wide = trmi_reduce_partial_dtype(op->dtype, op->reduce);
     int32_t divisor = op->reduce == TRM_REDUCTION_MEAN ? op->divisor : 1, me = comm->local_rank;
@@ -210,7 +211,7 @@ static trm_status allreduce_slices(trm_comm *comm, const trmi_engine_call *op, b
     }
     size_t bytes = (size_t)l->counts[me] * trm_dtype_bytes(wide);
     const void *send;
-    TRMI_TRY(widened(comm, op, wide, &send, err));
+    TRMI_TRY(widen_input(comm, op, wide, &send, err));
     TRMI_TRY(grow_buffer(comm, &l->output, &l->output_bytes, bytes > 0 ? bytes : 1, err));
     TRMI_TRY(run_local(comm, op, TRM_REDUCE_SCATTERV, send, l->output, wide, 0, err));
     TRMI_TRY(run_across(comm, op, TRM_ALLREDUCE, l->same_index, 0, l->output, l->output,
@@ -227,11 +228,11 @@ static trm_status sum_to_leaders(trm_comm *comm, const trmi_engine_call *op,
     levels *l = levels_of(comm);
     trm_dtype wide = trmi_reduce_partial_dtype(op->dtype, op->reduce);
     int32_t divisor = op->reduce == TRM_REDUCTION_MEAN ? op->divisor : 1, leader;
-    const int32_t *leaders = leaders_with(comm, root, &leader);
+    const int32_t *leaders = find_leaders(comm, root, &leader);
     bool leads = leader == comm->local_rank;
     const void *send;
     /* Sum inside each host, in the partial type, at the leader. */
-    TRMI_TRY(widened(comm, op, wide, &send, err));
+    TRMI_TRY(widen_input(comm, op, wide, &send, err));
     if (leads) {
         size_t bytes = (size_t)op->count * trm_dtype_bytes(wide);
         TRMI_TRY(grow_buffer(comm, &l->output, &l->output_bytes, bytes > 0 ? bytes : 1, err));
@@ -254,11 +255,11 @@ static trm_status sum_to_leaders(trm_comm *comm, const trmi_engine_call *op,
 
 /* Broadcast: from the root among the leaders, then inside each host. The root's leader is the root
  * itself. */
-static trm_status broadcast(trm_comm *comm, const trmi_engine_call *op, bool background,
-                            trm_error *err) {
+static trm_status run_broadcast(trm_comm *comm, const trmi_engine_call *op, bool background,
+                                trm_error *err) {
     levels *l = levels_of(comm);
     int32_t leader;
-    const int32_t *leaders = leaders_with(comm, op->root, &leader);
+    const int32_t *leaders = find_leaders(comm, op->root, &leader);
     if (leader == comm->local_rank) {
         TRMI_TRY(run_across(comm, op, TRM_BROADCAST, leaders, l->host_of[op->root], op->send,
                             op->recv, op->count, op->dtype, background, err));
@@ -268,10 +269,10 @@ static trm_status broadcast(trm_comm *comm, const trmi_engine_call *op, bool bac
 
 /* Barrier: all ranks of a host have arrived, then all hosts have, and then the hosts' ranks may go
  * on. */
-static trm_status barrier(trm_comm *comm, const trmi_engine_call *op, bool background,
-                          trm_error *err) {
+static trm_status run_barrier(trm_comm *comm, const trmi_engine_call *op, bool background,
+                              trm_error *err) {
     int32_t leader;
-    const int32_t *leaders = leaders_with(comm, levels_of(comm)->firsts[0], &leader);
+    const int32_t *leaders = find_leaders(comm, levels_of(comm)->firsts[0], &leader);
     TRMI_TRY(run_local(comm, op, TRM_BARRIER, NULL, NULL, TRM_UINT8, 0, err));
     if (leader == comm->local_rank) {
         TRMI_TRY(run_across(comm, op, TRM_BARRIER, leaders, 0, NULL, NULL, 0, TRM_UINT8, background,
@@ -285,10 +286,10 @@ trm_status trmi_levels_run(trm_comm *comm, const trmi_engine_call *op, bool back
     levels *l = levels_of(comm);
     switch (op->kind) {
     case TRM_ALLREDUCE:
-        return l->even ? allreduce_slices(comm, op, background, err)
+        return l->even ? allreduce_by_slices(comm, op, background, err)
                        : sum_to_leaders(comm, op, TRM_ALLREDUCE, l->firsts[0], background, err);
     case TRM_REDUCE: return sum_to_leaders(comm, op, TRM_REDUCE, op->root, background, err);
-    case TRM_BROADCAST: return broadcast(comm, op, background, err);
-    default: return barrier(comm, op, background, err);
+    case TRM_BROADCAST: return run_broadcast(comm, op, background, err);
+    default: return run_barrier(comm, op, background, err);
     }
 }
