@@ -28,7 +28,7 @@ static void write_place(trm_error *err, const char *file, int line) {
 enum { TEXT_BYTES = 4096 + 1024 };
 
 /* Stores a message, without its middle if it is too long. */
-static void put_message(trm_error *err, const char *text) {
+static void store_message(trm_error *err, const char *text) {
     size_t length = strlen(text), room = sizeof err->message - 1, head = room / 4,
            tail = room - head - 3;
     if (length <= room) {
@@ -41,7 +41,8 @@ static void put_message(trm_error *err, const char *text) {
 }
 
 /* Fills in everything but the message. */
-static void begin(trm_error *err, trm_status status, int sys_errno, const char *file, int line) {
+static void fill_record(trm_error *err, trm_status status, int sys_errno, const char *file,
+                        int line) {
     memset(err, 0, sizeof *err);
     err->status = status;
     err->rank = -1;
@@ -60,8 +61,9 @@ trm_status trmi_error_set(trm_error *err, trm_status status, const char *file, i
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    begin(err, status, status == TRM_IO || status == TRM_NOSPACE ? saved_errno : 0, file, line);
-    put_message(err, text);
+    fill_record(err, status, status == TRM_IO || status == TRM_NOSPACE ? saved_errno : 0, file,
+                line);
+    store_message(err, text);
     return status;
 }
 
@@ -75,7 +77,7 @@ trm_status trmi_error_append(trm_error *err, const char *format, ...) {
     va_start(args, format);
     vsnprintf(text + used, sizeof text - (size_t)used, format, args);
     va_end(args);
-    put_message(err, text);
+    store_message(err, text);
     return (trm_status)err->status;
 }
 
@@ -105,8 +107,8 @@ trm_status trmi_error_sys(trm_error *err, const char *file, int line, const char
         snprintf(text + used, sizeof text - used, " (at most %ld; ulimit -n sets the limit)",
                  sysconf(_SC_OPEN_MAX));
     }
-    begin(err, status, saved_errno, file, line);
-    put_message(err, text);
+    fill_record(err, status, saved_errno, file, line);
+    store_message(err, text);
     return status;
 }
 

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Mapped files and the SIGBUS handler that guards them; see base/mapping.h for the life of a mapping.
+/* Mapped files, and the SIGBUS handler that keeps the process alive when a mapped file becomes
+ * shorter than its mapping (base/mapping.h has the life of a mapping).
  *
  * The handler looks its address up in a table of regions. A region is a slot that is written under
- * a lock and read without one: slots live in chunks that are never freed, so that a handler can walk
- * them at any time. The handler calls nothing but mmap, which is a plain system call. */
+ * a lock and read without one: slots live in chunks that are never freed, so that a handler can
+ * walk them at any time. The handler calls nothing but mmap, which is a plain system call. */
 #include "base/mapping.h"
 
 #include "base/error.h"
@@ -20,12 +21,14 @@
 
 enum { REGIONS_IN_CHUNK = 256 };
 
-/* Addresses of one mapping, from the first page to the end of the last; begin 0: the slot is free. */
+/* Addresses of one mapping, from the first page to the end of the last; begin 0: the slot is
+ * free. */
 typedef struct region {
     atomic_uintptr_t begin, end;
     atomic_bool lost; /* a page had no content */
 } region;
 
+/* A part of the table; the first one is static, so that the handler always finds a table. */
 typedef struct chunk {
     region regions[REGIONS_IN_CHUNK];
     _Atomic(struct chunk *) next;
@@ -42,8 +45,10 @@ static chunk first_chunk;
 static pthread_mutex_t table_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct sigaction previous_action;
 static uintptr_t page_bytes;
-/* Set while a fault is passed on: a handler that calls the one that it replaced may come back here. */
-static _Thread_local volatile sig_atomic_t passing __attribute__((tls_model("initial-exec")));
+/* Set while a fault is passed on: the other handler may call the one that it replaced, which is
+ * this one. */
+static _Thread_local volatile sig_atomic_t passing_fault_on
+    __attribute__((tls_model("initial-exec")));
 
 /* ---- the handler ---- */
 
@@ -74,21 +79,21 @@ static bool replace_rest(region *r, uintptr_t address) {
 /* Does what would have happened without this handler: calls the previous one, or restores the
  * default. A fault repeats when the handler returns; a signal sent by a process does not, and is
  * raised again. */
-static void pass_on(int number, siginfo_t *info, void *context) {
+static void pass_fault_on(int number, siginfo_t *info, void *context) {
     const struct sigaction *p = &previous_action;
-    bool sent = info->si_code <= 0, circle = passing;
-    passing = true;
-    if (!circle && (p->sa_flags & SA_SIGINFO) != 0) {
+    bool sent = info->si_code <= 0, is_nested = passing_fault_on;
+    passing_fault_on = true;
+    if (!is_nested && (p->sa_flags & SA_SIGINFO) != 0) {
         p->sa_sigaction(number, info, context);
-    } else if (!circle && p->sa_handler != SIG_DFL && p->sa_handler != SIG_IGN) {
+    } else if (!is_nested && p->sa_handler != SIG_DFL && p->sa_handler != SIG_IGN) {
         p->sa_handler(number);
-    } else if (circle || p->sa_handler == SIG_DFL || !sent) {
+    } else if (is_nested || p->sa_handler == SIG_DFL || !sent) {
         signal(number, SIG_DFL);
         if (sent) {
             raise(number);
         }
     }
-    passing = false;
+    passing_fault_on = false;
 }
 
 /* SIGBUS handler: replaces pages of mapped files, passes all other faults on. */
@@ -98,7 +103,7 @@ static void on_bus_error(int number, siginfo_t *info, void *context) {
     bool replaced = r != NULL && replace_rest(r, (uintptr_t)info->si_addr);
     errno = saved;
     if (!replaced) {
-        pass_on(number, info, context);
+        pass_fault_on(number, info, context);
     }
 }
 
@@ -121,7 +126,7 @@ static void install_handler(void) {
 
 /* ---- the table ---- */
 
-/* A free slot of the table, under its lock; NULL when there is no memory. */
+/* Returns a free slot of the table, which the caller has locked; NULL: no memory. */
 static region *find_free_slot(void) {
     for (chunk *c = &first_chunk;; c = atomic_load(&c->next)) {
         for (int i = 0; i < REGIONS_IN_CHUNK; i++) {

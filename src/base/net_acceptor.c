@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The acceptor: one loop over its listening sockets and the connections that have not proved the
- * token.
+/* The acceptor: one loop over its listening sockets and its candidates, the connections that have
+ * not proved the token of the job yet. The messages are in base/net.h.
  *
- *   accept --> half[64] --HELLO--> CHALLENGE sent --PROOF--> trmi_acceptor_next hands it out
- *                 |  5 s over, wrong bytes, or one more than 64 (the oldest): closed, logged at
- * most once a second
+ *   accept --> candidates[64] --HELLO--> CHALLENGE sent --PROOF--> trmi_acceptor_next returns it
+ *                 |
+ *                 closed, and logged at most once a second: after 5 s, after a wrong byte, and the
+ *                 oldest one when there is one more than 64
  *
- * All memory is taken at creation. The epoll descriptor holds the listeners, the halves and the
- * bell of stop. */
+ * All memory is taken at creation. The epoll descriptor watches the listeners, the candidates, and
+ * an eventfd that trmi_acceptor_stop sets. */
 #define _GNU_SOURCE /* accept4 */
 #include "base/net_proof.h"
 
@@ -27,48 +28,53 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { LISTENERS_MAX = 8, BACKLOG = 1024, EVENTS = 32, ACCEPTS = 16 };
+enum {
+    LISTENERS_MAX = 8, /* listening sockets */
+    BACKLOG = 1024,    /* connections that the system queues for a listener */
+    EVENTS = 32,       /* events of one epoll_wait */
+    ACCEPTS = 16       /* connections accepted from one listener before the others' turn */
+};
 
-/* Seconds for which an unproved connection is not closed to make room. */
-static const double YOUNG = 0.1;
+/* A candidate younger than this is not closed to make room for another one. */
+static const double MIN_AGE_SECONDS = 0.1;
 
 /* A connection that has not proved the token yet. fd -1: the entry is free. */
-typedef struct half {
+typedef struct unproved_connection {
     int fd;
     bool challenged;
-    double since;
-    size_t have; /* bytes received of the present message */
+    double accepted_time;
+    size_t received; /* bytes received of the present message */
     trmi_proof proof;
     uint8_t answer[TRMI_PROOF_BYTES];
     char peer[TRMI_NET_NAME_BYTES];
-} half;
+} unproved_connection;
 
 /* The acceptor. */
 struct trmi_acceptor {
     trmi_acceptor_options options;
     char name[48];
-    int epoll, bell;
+    int epoll, stop_event;
     int fds[LISTENERS_MAX];
     int count;
-    half halves[TRMI_HALF_OPEN_MAX];
-    double logged;
+    unproved_connection candidates[TRMI_HALF_OPEN_MAX];
+    double logged_time;
     int64_t unlogged; /* connections refused since the last log line */
     char refused[TRMI_NET_NAME_BYTES + 96];
     _Atomic bool stopped;
 };
 
-/* Adds a descriptor to epoll. about: index of a listener, or LISTENERS_MAX + index of a half; any
- * other number for the bell. */
-static bool watch(const trmi_acceptor *a, int fd, uint64_t about) {
+/* Adds a descriptor to epoll. about: index of a listener, or LISTENERS_MAX + index of a candidate;
+ * any other number for the eventfd. */
+static bool add_to_epoll(const trmi_acceptor *a, int fd, uint64_t about) {
     struct epoll_event event = {.events = EPOLLIN, .data.u64 = about};
     return epoll_ctl(a->epoll, EPOLL_CTL_ADD, fd, &event) == 0;
 }
 
 /* Closes a connection and logs the reason, at most once a second. */
-static void refuse(trmi_acceptor *a, half *h, const char *why) {
+static void refuse_connection(trmi_acceptor *a, unproved_connection *c, const char *reason) {
     double now = trmi_os_now();
-    snprintf(a->refused, sizeof a->refused, "%s: %s", h->peer, why);
-    if (now - a->logged >= 1) {
+    snprintf(a->refused, sizeof a->refused, "%s: %s", c->peer, reason);
+    if (now - a->logged_time >= 1) {
         char more[64] = "";
         if (a->unlogged > 0) {
             snprintf(more, sizeof more, " (and %lld others since the last such line)",
@@ -76,146 +82,151 @@ static void refuse(trmi_acceptor *a, half *h, const char *why) {
         }
         trmi_log(TRM_LOG_WARN, a->options.room, "%s: refused %s%s", a->options.name, a->refused,
                  more);
-        a->logged = now;
+        a->logged_time = now;
         a->unlogged = 0;
     } else {
         a->unlogged++;
     }
-    close(h->fd);
-    h->fd = -1;
+    close(c->fd);
+    c->fd = -1;
 }
 
-/* Returns a free entry; NULL: none. */
-static half *free_half(trmi_acceptor *a) {
+/* Returns an entry of `candidates` that is not in use; NULL: none. */
+static unproved_connection *find_free_entry(trmi_acceptor *a) {
     for (int i = 0; i < TRMI_HALF_OPEN_MAX; i++) {
-        if (a->halves[i].fd < 0) {
-            return &a->halves[i];
+        if (a->candidates[i].fd < 0) {
+            return &a->candidates[i];
         }
     }
     return NULL;
 }
 
-/* Closes the oldest unproved connection to make room for a waiting one; but only after YOUNG
- * seconds, because many ranks may connect at once. NULL: not yet. */
-static half *free_oldest(trmi_acceptor *a) {
-    half *oldest = &a->halves[0];
+/* Closes the oldest candidate to make room for a waiting connection, but only when it is
+ * MIN_AGE_SECONDS old, because many ranks may connect at once. Returns the free entry; NULL: not
+ * yet. */
+static unproved_connection *close_oldest(trmi_acceptor *a) {
+    unproved_connection *oldest = &a->candidates[0];
     for (int i = 1; i < TRMI_HALF_OPEN_MAX; i++) {
-        oldest = a->halves[i].since < oldest->since ? &a->halves[i] : oldest;
+        oldest =
+            a->candidates[i].accepted_time < oldest->accepted_time ? &a->candidates[i] : oldest;
     }
-    if (trmi_os_now() - oldest->since < YOUNG) {
+    if (trmi_os_now() - oldest->accepted_time < MIN_AGE_SECONDS) {
         usleep(1000); /* the listener stays readable, so epoll would return immediately */
         return NULL;
     }
-    refuse(a, oldest,
-           "too many connections wait that have not proved the job's token, this is the oldest");
+    refuse_connection(
+        a, oldest,
+        "too many connections wait that have not proved the job's token, this is the oldest");
     return oldest;
 }
 
 /* Returns whether a connection waits at a listener. */
-static bool waits(int listener) {
+static bool has_waiting_connection(int listener) {
     struct pollfd one = {.fd = listener, .events = POLLIN};
     return poll(&one, 1, 0) > 0;
 }
 
 /* Accepts one connection. False: none can be accepted now; it stays in the queue of the listener.
  */
-static bool take_connection(trmi_acceptor *a, int listener) {
-    half *h = free_half(a);
-    if (h == NULL) {
-        h = waits(listener) ? free_oldest(a) : NULL;
+static bool accept_connection(trmi_acceptor *a, int listener) {
+    unproved_connection *c = find_free_entry(a);
+    if (c == NULL) {
+        c = has_waiting_connection(listener) ? close_oldest(a) : NULL;
     }
-    if (h == NULL) {
+    if (c == NULL) {
         return false;
     }
-    int yes = 1, fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    int on = 1, fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd < 0 && (errno == EMFILE || errno == ENFILE)) {
         trmi_log(TRM_LOG_WARN, a->options.room,
                  "%s: a connection waits, no more files can be opened; raise ulimit -n",
                  a->options.name);
-        usleep(50000);
+        usleep(50000); /* other connections may end and give files back */
     }
     if (fd < 0) {
         return false;
     }
-    h->fd = fd;
-    h->challenged = false;
-    h->since = trmi_os_now();
-    h->have = 0;
-    bool is_local = trmi_net_peer(fd, h->peer);
-    const char *why =
+    c->fd = fd;
+    c->challenged = false;
+    c->accepted_time = trmi_os_now();
+    c->received = 0;
+    bool is_local = trmi_net_peer(fd, c->peer);
+    const char *reason =
         a->options.refuses != NULL ? a->options.refuses(a->options.context, is_local) : NULL;
-    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
-    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &yes, sizeof yes);
-    if (why == NULL && !watch(a, fd, LISTENERS_MAX + (uint64_t)(h - a->halves))) {
-        why = "no memory to watch it";
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+    if (reason == NULL && !add_to_epoll(a, fd, LISTENERS_MAX + (uint64_t)(c - a->candidates))) {
+        reason = "no memory to watch it";
     }
-    if (why != NULL) {
-        refuse(a, h, why);
+    if (reason != NULL) {
+        refuse_connection(a, c, reason);
     }
     return true;
 }
 
 /* Sends the CHALLENGE for a complete HELLO. Returns why the connection is refused; NULL = it goes
  * on. */
-static const char *challenge(trmi_acceptor *a, half *h) {
+static const char *send_challenge(trmi_acceptor *a, unproved_connection *c) {
     const trmi_credentials *mine = &a->options.credentials;
-    h->proof.hello_bytes = h->have;
-    if (trmi_net_challenge(mine, &h->proof, NULL) != TRM_OK) {
+    c->proof.hello_bytes = c->received;
+    if (trmi_net_challenge(mine, &c->proof, NULL) != TRM_OK) {
         return "the system gives no random bytes";
     }
     ssize_t sent =
-        send(h->fd, h->proof.challenge, TRMI_CHALLENGE_BYTES, MSG_NOSIGNAL | MSG_DONTWAIT);
+        send(c->fd, c->proof.challenge, TRMI_CHALLENGE_BYTES, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent != TRMI_CHALLENGE_BYTES) {
-        return "it does not read the answer";
+        return "it does not read the CHALLENGE";
     }
-    if (trmi_net_hello_version(&h->proof) != mine->version) {
+    if (trmi_net_hello_version(&c->proof) != mine->version) {
         return "another version of the protocol; install the same trireme everywhere";
     }
-    h->challenged = true;
-    h->have = 0;
+    c->challenged = true;
+    c->received = 0;
     return NULL;
 }
 
-/* Reads from one connection as far as its messages go. True: the connection has proved the token
- * and *out is its session. */
-static bool hear(trmi_acceptor *a, half *h, trmi_session *out) {
+/* Reads what has arrived from a candidate and answers complete messages. True: the candidate has
+ * proved the token and *out is its session. False: more bytes are needed, or it was refused. */
+static bool read_messages(trmi_acceptor *a, unproved_connection *c, trmi_session *out) {
     const trmi_credentials *mine = &a->options.credentials;
     for (;;) {
         /* a complete HELLO is answered by the CHALLENGE */
         size_t wanted = TRMI_PROOF_BYTES;
-        const char *why =
-            h->challenged ? NULL : trmi_net_check_hello(&h->proof, h->have, mine, &wanted);
-        if (why == NULL && !h->challenged && h->have == wanted) {
-            why = challenge(a, h);
+        const char *reason =
+            c->challenged ? NULL : trmi_net_check_hello(&c->proof, c->received, mine, &wanted);
+        if (reason == NULL && !c->challenged && c->received == wanted) {
+            reason = send_challenge(a, c);
             wanted = TRMI_PROOF_BYTES;
         }
-        if (why != NULL) {
-            refuse(a, h, why);
+        if (reason != NULL) {
+            refuse_connection(a, c, reason);
             return false;
         }
         /* read as much of the present message as is there */
-        uint8_t *into = h->challenged ? h->answer : h->proof.hello;
-        ssize_t got = recv(h->fd, into + h->have, wanted - h->have, MSG_DONTWAIT);
+        uint8_t *into = c->challenged ? c->answer : c->proof.hello;
+        ssize_t got = recv(c->fd, into + c->received, wanted - c->received, MSG_DONTWAIT);
         if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) {
             return false;
         }
         if (got <= 0) {
-            refuse(a, h,
-                   h->challenged
-                       ? "it left when it was asked for the job's token: it may have another one"
-                       : "it left without a word");
+            refuse_connection(
+                a, c,
+                c->challenged
+                    ? "it closed the connection when it was asked for the job's token; it may "
+                      "have another one"
+                    : "it closed the connection before its first message was complete");
             return false;
         }
-        h->have += (size_t)got;
+        c->received += (size_t)got;
         /* a complete PROOF ends the proof */
-        if (h->challenged && h->have == TRMI_PROOF_BYTES) {
-            if (!trmi_net_check_answer(mine, &h->proof, h->answer)) {
-                refuse(a, h, "it has another token than this job's");
+        if (c->challenged && c->received == TRMI_PROOF_BYTES) {
+            if (!trmi_net_check_answer(mine, &c->proof, c->answer)) {
+                refuse_connection(a, c, "it has another token than this job's");
                 return false;
             }
-            epoll_ctl(a->epoll, EPOLL_CTL_DEL, h->fd, NULL);
-            trmi_net_begin_session(mine, &h->proof, h->fd, out);
-            h->fd = -1;
+            epoll_ctl(a->epoll, EPOLL_CTL_DEL, c->fd, NULL);
+            trmi_net_begin_session(mine, &c->proof, c->fd, out);
+            c->fd = -1;
             return true;
         }
     }
@@ -223,13 +234,13 @@ static bool hear(trmi_acceptor *a, half *h, trmi_session *out) {
 
 /* Closes connections that exceeded TRMI_HALF_OPEN_SECONDS. Returns the seconds until the next one
  * does. */
-static double close_late(trmi_acceptor *a, double now) {
-    double next = 3600;
+static double close_overdue(trmi_acceptor *a, double now) {
+    double next = 3600; /* no candidate: look again in an hour */
     for (int i = 0; i < TRMI_HALF_OPEN_MAX; i++) {
-        half *h = &a->halves[i];
-        double left = h->fd < 0 ? next : h->since + TRMI_HALF_OPEN_SECONDS - now;
-        if (h->fd >= 0 && left <= 0) {
-            refuse(a, h, "it did not prove the job's token within 5 s");
+        unproved_connection *c = &a->candidates[i];
+        double left = c->fd < 0 ? next : c->accepted_time + TRMI_HALF_OPEN_SECONDS - now;
+        if (c->fd >= 0 && left <= 0) {
+            refuse_connection(a, c, "it did not prove the job's token within 5 s");
         } else if (left < next) {
             next = left;
         }
@@ -237,22 +248,24 @@ static double close_late(trmi_acceptor *a, double now) {
     return next;
 }
 
-/* Handles events: first unproved connections, then listeners. True: *out is a session. */
+/* Handles events: first those of candidates, which may free entries, then those of listeners. True:
+ * *out is a session. */
 static bool serve_events(trmi_acceptor *a, const struct epoll_event *events, int count,
                          trmi_session *out) {
     for (int i = 0; i < count; i++) {
         uint64_t about = events[i].data.u64;
-        half *h = about >= LISTENERS_MAX && about < LISTENERS_MAX + TRMI_HALF_OPEN_MAX
-                      ? &a->halves[about - LISTENERS_MAX]
-                      : NULL;
-        if (h != NULL && h->fd >= 0 && hear(a, h, out)) {
+        unproved_connection *c =
+            about >= LISTENERS_MAX && about < LISTENERS_MAX + TRMI_HALF_OPEN_MAX
+                ? &a->candidates[about - LISTENERS_MAX]
+                : NULL;
+        if (c != NULL && c->fd >= 0 && read_messages(a, c, out)) {
             return true; /* epoll reports the remaining events again */
         }
     }
     for (int i = 0; i < count; i++) {
         const uint64_t about = events[i].data.u64;
         for (int n = 0; about < LISTENERS_MAX && n < ACCEPTS; n++) {
-            if (!take_connection(a, a->fds[about])) {
+            if (!accept_connection(a, a->fds[about])) {
                 break;
             }
         }
@@ -265,7 +278,7 @@ trm_status trmi_acceptor_next(trmi_acceptor *a, double timeout_seconds, trmi_ses
     double deadline = trmi_os_now() + timeout_seconds;
     for (;;) {
         struct epoll_event events[EVENTS];
-        double now = trmi_os_now(), left = deadline - now, next = close_late(a, now);
+        double now = trmi_os_now(), left = deadline - now, next = close_overdue(a, now);
         double wait = left <= 0 ? 0 : next < left ? next : left;
         int count = epoll_wait(a->epoll, events, EVENTS, (int)(wait * 1e3 + 0.999));
         if (atomic_load(&a->stopped)) {
@@ -298,14 +311,14 @@ trm_status trmi_acceptor_create(const int *fds, int count, const trmi_acceptor_o
     a->options.name = a->name;
     a->count = count;
     a->epoll = epoll_create1(EPOLL_CLOEXEC);
-    a->bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    a->stop_event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     for (int i = 0; i < TRMI_HALF_OPEN_MAX; i++) {
-        a->halves[i].fd = -1;
+        a->candidates[i].fd = -1;
     }
-    bool good = a->epoll >= 0 && a->bell >= 0 && watch(a, a->bell, UINT64_MAX);
+    bool good = a->epoll >= 0 && a->stop_event >= 0 && add_to_epoll(a, a->stop_event, UINT64_MAX);
     for (int i = 0; i < count; i++) {
         a->fds[i] = fds[i];
-        good = good && listen(fds[i], BACKLOG) == 0 && watch(a, fds[i], (uint64_t)i);
+        good = good && listen(fds[i], BACKLOG) == 0 && add_to_epoll(a, fds[i], (uint64_t)i);
     }
     if (!good) {
         trm_status status = TRMI_FAIL_SYS(err, "%s: cannot listen", options->name);
@@ -323,7 +336,7 @@ const char *trmi_acceptor_refused(const trmi_acceptor *a) { return a->refused; }
 void trmi_acceptor_stop(trmi_acceptor *a) {
     uint64_t one = 1;
     atomic_store(&a->stopped, true);
-    (void)!write(a->bell, &one, sizeof one);
+    (void)!write(a->stop_event, &one, sizeof one);
 }
 
 void trmi_acceptor_destroy(trmi_acceptor *a) {
@@ -331,15 +344,15 @@ void trmi_acceptor_destroy(trmi_acceptor *a) {
         return;
     }
     for (int i = 0; i < TRMI_HALF_OPEN_MAX; i++) {
-        if (a->halves[i].fd >= 0) {
-            close(a->halves[i].fd);
+        if (a->candidates[i].fd >= 0) {
+            close(a->candidates[i].fd);
         }
     }
     for (int i = 0; i < a->count; i++) {
         close(a->fds[i]);
     }
-    if (a->bell >= 0) {
-        close(a->bell);
+    if (a->stop_event >= 0) {
+        close(a->stop_event);
     }
     if (a->epoll >= 0) {
         close(a->epoll);

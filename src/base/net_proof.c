@@ -1,6 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The proof of the job's token: messages of both ends, and the connector's part. The wire format is
- * in net.h. */
+/* The proof of the job's token: the messages of both ends, and the dialogue of the connector
+ * (trmi_net_introduce; that of the acceptor is in net_acceptor.c). base/net.h has the wire format
+ * and the reasons; the numbers below are its byte offsets:
+ *
+ *   HELLO, CHALLENGE    0 magic, 8 version, 10 service, 12 bytes of detail (HELLO), 16 nonce
+ *   HELLO               48 detail
+ *   CHALLENGE           48 HMAC of the acceptor */
 #include "base/net_proof.h"
 
 #include "base/digest.h"
@@ -11,6 +16,7 @@
 #include <string.h>
 #include <sys/random.h>
 
+/* the first 8 bytes of the two messages, with the zero at the end */
 static const uint8_t hello_magic[8] = "TRIREME", challenge_magic[8] = "TRIRACK";
 
 void trmi_net_mac(const uint8_t key[32], const char *label, const void *a, size_t a_bytes,
@@ -109,8 +115,8 @@ void trmi_net_begin_session(const trmi_credentials *mine, const trmi_proof *proo
                  TRMI_CHALLENGE_BYTES, out->down_key);
 }
 
-/* Checks a CHALLENGE. error PEER (not this protocol), UNSUPPORTED (another version), INVALID
- * (another token) */
+/* Checks a CHALLENGE. Errors: PEER (not this protocol), UNSUPPORTED (another version), INVALID
+ * (another token). */
 static trm_status check_challenge(const trmi_credentials *mine, const trmi_proof *proof,
                                   const char *peer, trm_error *err) {
     uint8_t mac[32];

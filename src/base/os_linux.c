@@ -27,6 +27,8 @@
 #include <time.h>
 #include <unistd.h>
 
+/* ---- the table of the real system: each function forwards to the system call ---- */
+
 static int real_open(void *context, const char *path, int flags, int mode) {
     (void)context;
     return open(path, flags | O_CLOEXEC, mode);
@@ -75,11 +77,11 @@ const trmi_os *trmi_os_real(void) {
 }
 
 /* Returns the table, or that of the real system for NULL. */
-static const trmi_os *or_real(const trmi_os *os) { return os != NULL ? os : trmi_os_real(); }
+static const trmi_os *choose_table(const trmi_os *os) { return os != NULL ? os : trmi_os_real(); }
 
 trm_status trmi_os_write_all(const trmi_os *os, int fd, const void *data, size_t bytes,
                              const char *path, trm_error *err) {
-    os = or_real(os);
+    os = choose_table(os);
     const char *next = data;
     size_t left = bytes;
     while (left > 0) {
@@ -98,7 +100,7 @@ trm_status trmi_os_write_all(const trmi_os *os, int fd, const void *data, size_t
 }
 
 trm_status trmi_os_fsync_dir(const trmi_os *os, const char *path, trm_error *err) {
-    os = or_real(os);
+    os = choose_table(os);
     int fd = os->open(os->context, path, O_RDONLY | O_DIRECTORY, 0);
     if (fd < 0) {
         return TRMI_FAIL_SYS(err, "%s: cannot open the directory", path);
@@ -112,7 +114,7 @@ trm_status trmi_os_fsync_dir(const trmi_os *os, const char *path, trm_error *err
 }
 
 /* Writes the directory of a path; "." if it has none. */
-static void parent_of(const char *path, char *parent, size_t size) {
+static void write_parent(const char *path, char *parent, size_t size) {
     snprintf(parent, size, "%s", path);
     char *slash = strrchr(parent, '/');
     if (slash == NULL) {
@@ -156,7 +158,7 @@ trm_status trmi_os_replaceable(const char *path, trm_error *err) {
 
 trm_status trmi_os_replace_file(const trmi_os *os, const char *path, const void *data, size_t bytes,
                                 trm_error *err) {
-    os = or_real(os);
+    os = choose_table(os);
     TRMI_TRY(trmi_os_replaceable(path, err));
     char temporary[PATH_MAX], parent[PATH_MAX];
     int length = snprintf(temporary, sizeof temporary, "%s.tmp.%ld", path, (long)getpid());
@@ -171,12 +173,12 @@ trm_status trmi_os_replace_file(const trmi_os *os, const char *path, const void 
         os->unlink(os->context, temporary);
         return status;
     }
-    parent_of(path, parent, sizeof parent);
+    write_parent(path, parent, sizeof parent);
     return trmi_os_fsync_dir(os, parent, err);
 }
 
 trm_status trmi_os_make_dirs(const trmi_os *os, const char *path, trm_error *err) {
-    os = or_real(os);
+    os = choose_table(os);
     char partial[PATH_MAX];
     size_t length = strlen(path);
     if (length == 0 || length >= sizeof partial) {
@@ -220,7 +222,7 @@ trm_status trmi_os_make_parent(const trmi_os *os, const char *path, trm_error *e
 trm_status trmi_os_private_dir(const char *file, trm_error *err) {
     char dir[PATH_MAX];
     struct stat info;
-    parent_of(file, dir, sizeof dir);
+    write_parent(file, dir, sizeof dir);
     if (mkdir(dir, 0700) != 0 && errno != EEXIST) {
         return TRMI_FAIL(err, TRM_INVALID, "directory %s cannot be made (%s)", dir,
                          strerror(errno));
@@ -239,7 +241,7 @@ trm_status trmi_os_private_dir(const char *file, trm_error *err) {
 }
 
 trm_status trmi_os_remove_tree(const trmi_os *os, const char *path, trm_error *err) {
-    os = or_real(os);
+    os = choose_table(os);
     struct stat info;
     if (lstat(path, &info) != 0) {
         return errno == ENOENT ? TRM_OK : TRMI_FAIL_SYS(err, "%s: cannot be examined", path);
@@ -453,7 +455,9 @@ size_t trmi_os_thread_bytes(void) {
         pthread_attr_getguardsize(&attributes, &guard);
         pthread_attr_destroy(&attributes);
     }
-    return (stack > 0 ? stack : (size_t)8 << 20) + guard + ((size_t)1 << 20);
+    /* the usual stack, if its size is not known; thread-local memory and bookkeeping */
+    enum { STACK_BYTES = 8 << 20, OTHER_BYTES = 1 << 20 };
+    return (stack > 0 ? stack : (size_t)STACK_BYTES) + guard + (size_t)OTHER_BYTES;
 }
 
 int64_t trmi_os_resident_bytes(void) {
@@ -465,7 +469,7 @@ int64_t trmi_os_resident_bytes(void) {
 }
 
 /* Returns the kilobytes after `label` in a file of /proc; -1: not there. */
-static long long kilobytes_of(const char *path, const char *label) {
+static long long read_kilobytes(const char *path, const char *label) {
     char line[128];
     long long value = -1;
     FILE *file = fopen(path, "r");
@@ -481,7 +485,7 @@ static long long kilobytes_of(const char *path, const char *label) {
 /* VmHWM is preferred, because getrusage includes the process before it became this program: half a
  * gigabyte of Python under torchrun. */
 int64_t trmi_os_peak_bytes(void) {
-    long long peak = kilobytes_of("/proc/self/status", "VmHWM:");
+    long long peak = read_kilobytes("/proc/self/status", "VmHWM:");
     struct rusage usage;
     return peak >= 0                             ? peak * 1024
            : getrusage(RUSAGE_SELF, &usage) == 0 ? (int64_t)usage.ru_maxrss * 1024
@@ -489,13 +493,13 @@ int64_t trmi_os_peak_bytes(void) {
 }
 
 int64_t trmi_os_shared_bytes(void) {
-    long long resident = kilobytes_of("/proc/self/status", "RssShmem:");
-    long long proportional = kilobytes_of("/proc/self/smaps_rollup", "Pss_Shmem:");
+    long long resident = read_kilobytes("/proc/self/status", "RssShmem:");
+    long long proportional = read_kilobytes("/proc/self/smaps_rollup", "Pss_Shmem:");
     return proportional >= 0 && resident > proportional ? (resident - proportional) * 1024 : 0;
 }
 
 int64_t trmi_os_own_bytes(void) {
-    long long anonymous = kilobytes_of("/proc/self/status", "RssAnon:");
+    long long anonymous = read_kilobytes("/proc/self/status", "RssAnon:");
     int64_t bytes = anonymous > 0 ? anonymous * 1024 : 0;
     DIR *files = opendir("/proc/self/fd");
     for (struct dirent *entry = files != NULL ? readdir(files) : NULL; entry != NULL;
@@ -505,7 +509,7 @@ int64_t trmi_os_own_bytes(void) {
         if (readlinkat(dirfd(files), entry->d_name, name, sizeof name - 1) > 0 &&
             strncmp(name, "/memfd:", 7) == 0 &&
             fstatat(dirfd(files), entry->d_name, &about, 0) == 0) {
-            bytes += (int64_t)about.st_blocks * 512;
+            bytes += (int64_t)about.st_blocks * 512; /* the unit of st_blocks */
         }
     }
     if (files != NULL) {

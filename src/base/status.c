@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Names, texts and exit codes of statuses; the version. */
+/* Names, texts and exit codes of statuses; the version. The exit codes of `trireme` group the
+ * statuses by what the user can do: 1 the run failed, 2 the call is wrong, 3 a file is, 4 there is
+ * not enough memory or disk, 5 a peer failed. */
 #include "trireme/base.h"
 
 #include <stdio.h>

@@ -41,7 +41,7 @@ trm_shape trm_shape_make(int32_t rank, const int64_t *dim) {
     return shape;
 }
 
-/* -1 if the product overflows or the shape is invalid. */
+/* Contract in trireme/base.h. Returns -1 if the product overflows or the shape is invalid. */
 int64_t trm_shape_count(const trm_shape *shape) {
     TRMI_NEED_OR(-1, NULL, shape);
     int64_t count = 1;

@@ -7,23 +7,24 @@
 #include "base/endian.h"
 #include "base/error.h"
 
-/* Returns the masked CRC-32C. */
-static uint32_t masked(const void *data, size_t bytes) {
+/* Returns the CRC-32C of some bytes, masked as the format requires. */
+static uint32_t compute_masked_crc(const void *data, size_t bytes) {
     return trmi_crc32c_mask(trmi_crc32c(0, data, bytes));
 }
 
 void trmi_tfrecord_append(trmi_text *out, const void *data, size_t bytes) {
-    uint8_t head[12], tail[4];
+    uint8_t head[12], tail[4]; /* length and its checksum; checksum of the data */
     trmi_put64(head, bytes);
-    trmi_put32(head + 8, masked(head, 8));
-    trmi_put32(tail, masked(data, bytes));
+    trmi_put32(head + 8, compute_masked_crc(head, 8));
+    trmi_put32(tail, compute_masked_crc(data, bytes));
     trmi_text_append(out, (const char *)head, sizeof head);
     trmi_text_append(out, data, bytes);
     trmi_text_append(out, (const char *)tail, sizeof tail);
 }
 
 bool trmi_tfrecord_starts(const uint8_t *file, size_t file_bytes) {
-    return file_bytes >= TRMI_TFRECORD_OVERHEAD && trmi_get32(file + 8) == masked(file, 8);
+    return file_bytes >= TRMI_TFRECORD_OVERHEAD &&
+           trmi_get32(file + 8) == compute_masked_crc(file, 8);
 }
 
 trm_status trmi_tfrecord_next(trmi_tfrecord_reader *reader, const uint8_t **data, size_t *bytes,
@@ -42,7 +43,7 @@ trm_status trmi_tfrecord_next(trmi_tfrecord_reader *reader, const uint8_t **data
                          name, number, at, left);
     }
     /* checksum of the length, the length, then the checksum of the data */
-    uint32_t expected = masked(head, 8), crc = trmi_get32(head + 8);
+    uint32_t expected = compute_masked_crc(head, 8), crc = trmi_get32(head + 8);
     if (crc != expected) {
         return TRMI_FAIL(err, TRM_CORRUPT,
                          "%s: record %lld at offset %zu: the checksum of its length is %08x, %08x "
@@ -57,7 +58,7 @@ trm_status trmi_tfrecord_next(trmi_tfrecord_reader *reader, const uint8_t **data
                          left - TRMI_TFRECORD_OVERHEAD);
     }
     if (!reader->data_unchecked) {
-        expected = masked(start, (size_t)length);
+        expected = compute_masked_crc(start, (size_t)length);
         crc = trmi_get32(start + length);
         if (crc != expected) {
             return TRMI_FAIL(err, TRM_CORRUPT,

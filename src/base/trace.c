@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The trace writer and recorder; see base/trace.h. */
+/* Timelines: the writer, which formats events as JSON, and the recorder, which keeps the events of
+ * a running program until its end (base/trace.h). The recorder allocates at creation only, so that
+ * recording does not disturb what it measures; one lock protects it. */
 #include "base/trace.h"
 
 #include "base/error.h"
@@ -9,6 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
+/* bytes of a kept name with its end, and tracks of a process, at most */
 enum { NAME_BYTES = 48, TRACKS_MAX = 64 };
 
 /* ---- the writer ---- */
@@ -21,14 +24,15 @@ static void put_comma(trmi_text *text) {
     }
 }
 
-/* Appends the name of a process or a track (track < 0: none). */
 /* Returns the number of a track's thread. Numbers of threads are unique among all processes, and
  * none is a process's number: Perfetto takes threads of two processes with one number for one
  * thread, and drops what overlaps on it. */
 static int64_t thread_number(int32_t process, int32_t track) {
-    return 1000000 + (int64_t)process * TRACKS_MAX + track;
+    enum { FIRST_THREAD = 1000000 }; /* more than the number of any process (rank) */
+    return FIRST_THREAD + (int64_t)process * TRACKS_MAX + track;
 }
 
+/* Appends the name of a process, or of its track if `track` is not negative. */
 static void put_name(trmi_text *text, const char *kind, int32_t process, int32_t track,
                      const char *name) {
     put_comma(text);
@@ -55,10 +59,10 @@ void trmi_trace_put_track(trmi_text *text, int32_t process, int32_t track, const
 
 /* Rounds to nanoseconds. Begin and end are rounded, not the length: trace viewers drop an event
  * that begins before the end of the previous one. */
-static double nanoseconds(double seconds) { return round(seconds * 1e9); }
+static double round_to_nanoseconds(double seconds) { return round(seconds * 1e9); }
 
 void trmi_trace_put_event(trmi_text *text, int32_t process, const trmi_trace_event *event) {
-    double begin = nanoseconds(event->begin), end = nanoseconds(event->end);
+    double begin = round_to_nanoseconds(event->begin), end = round_to_nanoseconds(event->end);
     put_comma(text);
     trmi_text_printf(
         text,
@@ -90,23 +94,23 @@ typedef struct record {
 struct trmi_trace {
     pthread_mutex_t lock;
     record *records;
-    int64_t count, most, dropped;
+    int64_t count, capacity, dropped; /* events kept, at most kept, and not kept */
     char tracks[TRACKS_MAX][NAME_BYTES];
     int32_t track_count;
 };
 
-trm_status trmi_trace_create(int64_t most, trmi_trace **out, trm_error *err) {
+trm_status trmi_trace_create(int64_t capacity, trmi_trace **out, trm_error *err) {
     trmi_trace *trace = trmi_alloc(sizeof *trace);
-    record *records = trmi_alloc((size_t)most * sizeof *records);
+    record *records = trmi_alloc((size_t)capacity * sizeof *records);
     if (trace == NULL || records == NULL) {
         trmi_free(trace);
         trmi_free(records);
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for a timeline of %lld events",
-                         (long long)most);
+                         (long long)capacity);
     }
     pthread_mutex_init(&trace->lock, NULL);
     trace->records = records;
-    trace->most = most;
+    trace->capacity = capacity;
     *out = trace;
     return TRM_OK;
 }
@@ -141,7 +145,7 @@ void trmi_trace_add(trmi_trace *trace, const trmi_trace_event *event) {
         return;
     }
     pthread_mutex_lock(&trace->lock);
-    if (trace->count == trace->most) {
+    if (trace->count == trace->capacity) {
         trace->dropped++;
     } else {
         record *r = &trace->records[trace->count++];

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The jobs of this process, in a table of fixed size under one mutex. A job belongs to the process
- * that joined it: a forked child finds none. */
+/* The jobs that this process has joined, in a table of fixed size under one mutex, each with its
+ * first communicator: a program that names no communicator uses that one (comm/api/world.h). A job
+ * belongs to the process that joined it: a forked child finds none. */
 #include "comm/api/world.h"
 
 #include <pthread.h>

@@ -1,5 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Samples of tokens: where they begin, and how they are read from each form. */
+/* Samples for language models: windows over long sequences of tokens (the drawing is in
+ * token_source.h). A sample is `context` tokens and, as targets, the `context` tokens that begin
+ * one token later; windows begin every `stride` tokens. A part is one sequence; the last window of
+ * a part may be shorter, and its row is then filled up with token 0 and targets that no loss
+ * counts.
+ *
+ *   sample index -> find_part -> first token of the window -> read_tokens (ids, bytes, characters)
+ *
+ * Files are mapped, so a batch reads only its own windows. 16-bit ids and characters are checked
+ * each time they are read: a file may hold any bytes, and another process may change it while it is
+ * mapped. */
 #include "data/text/token_source.h"
 
 #include "base/arguments.h"
@@ -23,7 +33,9 @@ static trm_status fail_at_byte(const trmi_token_part *p, int64_t byte, const cha
                      found);
 }
 
-/* Ids in a file are what another program wrote: each is checked when it is read. */
+/* Reads 16-bit ids and checks that each is in the vocabulary, because another program wrote the
+ * file. The first loop only finds the largest id; if that is too large, the second finds where
+ * the first such id is. */
 static trm_status read_uint16(const trmi_token_source *s, const trmi_token_part *p, int64_t first,
                               int64_t count, int32_t *out, trm_error *err) {
     const uint8_t *at = p->data + 2 * first;
@@ -43,7 +55,8 @@ static trm_status read_uint16(const trmi_token_source *s, const trmi_token_part 
     return TRM_OK;
 }
 
-/* Reads on from the indexed character before the first one. */
+/* Reads characters as ids. The part's index has the byte of every TRMI_CHARACTERS_STEP-th
+ * character, so reading begins at the last indexed one and skips those before `first`. */
 static trm_status read_characters(const trmi_token_source *s, const trmi_token_part *p,
                                   int64_t first, int64_t count, int32_t *out, trm_error *err) {
     const char *text = (const char *)p->data;
@@ -66,7 +79,7 @@ static trm_status read_characters(const trmi_token_source *s, const trmi_token_p
     return TRM_OK;
 }
 
-/* Ids of tokens [first, first + count) of a part, which has them. */
+/* Reads the ids of tokens [first, first + count), which the part must have. */
 static trm_status read_tokens(const trmi_token_source *s, const trmi_token_part *p, int64_t first,
                               int64_t count, int32_t *out, trm_error *err) {
     switch (p->form) {
@@ -121,7 +134,7 @@ static trm_status fill_batch(const trmi_source *source, trmi_picture_scratch *sc
     for (int64_t row = 0; row < work->slots; row++) {
         int32_t *tokens = (int32_t *)work->tensors[0].data + row * s->context,
                 *targets = (int32_t *)work->tensors[1].data + row * s->context;
-        int64_t count = 0; /* of tokens that have a next one */
+        int64_t count = 0; /* tokens of the window that have a next one */
         if (row < work->count) {
             const trmi_token_part *p = find_part(s, work->indices[row]);
             int64_t first = (work->indices[row] - p->first_sample) * s->stride;
@@ -192,7 +205,8 @@ const trmi_source_ops trmi_tokens_ops = TOKEN_OPS("tokens"), trmi_text_ops = TOK
 
 /* ---- parts ---- */
 
-/* Whole windows, and a shorter last one if the source keeps it. */
+/* Returns the samples of a part of `count` tokens: whole windows, and a shorter last one if the
+ * source keeps it. A window of `context` tokens needs one more token, its last target. */
 static int64_t count_samples(const trmi_token_source *s, int64_t count) {
     int64_t whole = (count - 1 - s->context) / s->stride + 1;
     bool tail = s->keeps_tail && whole * s->stride < count - 1 &&
@@ -200,8 +214,9 @@ static int64_t count_samples(const trmi_token_source *s, int64_t count) {
     return whole + tail;
 }
 
-/* A source has taken over a part that it cannot have. */
-static trm_status drop_part(const trmi_token_part *part, trm_status status) {
+/* Frees the memory of a part that is not added (trmi_token_part_add takes it over on failure too),
+ * and returns `status`. */
+static trm_status free_part(const trmi_token_part *part, trm_status status) {
     trmi_free(part->owned);
     trmi_free(part->index);
     return status;
@@ -216,12 +231,12 @@ trm_status trmi_token_part_add(trmi_token_source *source, const trmi_token_part 
             "the context",
             part->name, (long long)part->count, (long long)part->offset,
             (long long)source->context + 1);
-        return drop_part(part, status);
+        return free_part(part, status);
     }
     trm_status status = TRMI_GROW(err, source->parts, source->part_capacity, source->part_count + 1,
                                   "for the files of a dataset");
     if (status != TRM_OK) {
-        return drop_part(part, status);
+        return free_part(part, status);
     }
     trmi_token_part *p = &source->parts[source->part_count++];
     *p = *part;
@@ -231,10 +246,10 @@ trm_status trmi_token_part_add(trmi_token_source *source, const trmi_token_part 
     return TRM_OK;
 }
 
-/* ---- what a dataset has ---- */
+/* ---- queries of a dataset of tokens ---- */
 
 /* Returns the source of a dataset of tokens; NULL: other data. */
-static const trmi_token_source *find_source(const trm_dataset *dataset) {
+static const trmi_token_source *find_token_source(const trm_dataset *dataset) {
     const trmi_source_ops *ops = dataset->source->ops;
     bool is_text = ops == &trmi_tokens_ops || ops == &trmi_text_ops || ops == &trmi_json_lines_ops;
     return is_text ? (const trmi_token_source *)dataset->source : NULL;
@@ -242,17 +257,18 @@ static const trmi_token_source *find_source(const trm_dataset *dataset) {
 
 trm_tokenizer *trm_dataset_tokenizer(const trm_dataset *dataset) {
     TRMI_NEED_OR(NULL, NULL, dataset);
-    const trmi_token_source *s = find_source(dataset);
+    const trmi_token_source *s = find_token_source(dataset);
     return s != NULL ? s->tokenizer : NULL;
 }
 
-/* Bytes of the tokens of a file of ids; 0: one of them is not in the vocabulary. */
-static double decoded_bytes(const trmi_token_source *s, const trmi_token_part *p) {
+/* Returns the bytes of the text that the ids of a part stand for; 0: an id is not in the
+ * vocabulary. */
+static double count_decoded_bytes(const trmi_token_source *s, const trmi_token_part *p) {
     double bytes = 0;
     for (int64_t i = 0; i < p->count; i++) {
         int32_t id;
-        trm_error unheard;
-        if (read_tokens(s, p, i, 1, &id, &unheard) != TRM_OK ||
+        trm_error ignored;
+        if (read_tokens(s, p, i, 1, &id, &ignored) != TRM_OK ||
             id >= trm_tokenizer_vocabulary(s->tokenizer)) {
             return 0;
         }
@@ -263,12 +279,12 @@ static double decoded_bytes(const trmi_token_source *s, const trmi_token_part *p
 
 double trm_dataset_token_bytes(const trm_dataset *dataset) {
     TRMI_NEED_OR(0, NULL, dataset);
-    const trmi_token_source *s = find_source(dataset);
+    const trmi_token_source *s = find_token_source(dataset);
     double bytes = 0, tokens = 0;
     for (int64_t i = 0; s != NULL && i < s->part_count; i++) {
         const trmi_token_part *p = &s->parts[i];
         double more = p->text_bytes > 0      ? p->text_bytes
-                      : s->tokenizer != NULL ? decoded_bytes(s, p)
+                      : s->tokenizer != NULL ? count_decoded_bytes(s, p)
                                              : 0;
         if (more == 0) {
             return 0;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One save: checking the input, and writing the files.
+/* One save: checks the input, and writes the files. N is the step, PID the process, S the number of
+ * the save in the job.
  *
  *     ckpt-N.tmp.PID-S/  <- each part (safetensors), flushed; manifest.json last, flushed
  *     ckpt-N  -> ckpt-N.old   (only if it exists)
@@ -20,6 +21,9 @@
 
 /* parts of a checkpoint, and characters of a part's name, at most */
 enum { PARTS_MAX = 4096, PART_NAME_MAX = 100 };
+/* A folder whose number has more than 18 digits is not taken for a checkpoint
+ * (checkpoint_list.c). */
+static const int64_t STEP_MAX = 999999999999999999;
 
 /* ---- preparing ------------------------------------------------------------------------- */
 
@@ -57,12 +61,12 @@ static trm_status check_parts(const trm_checkpoint_part *parts, int64_t count, t
  * texts that are no JSON objects), NOMEM. */
 static trm_status copy_info(trmi_checkpoint_job *job, const trm_checkpoint_info *info,
                             trm_error *err) {
-    if (info->global_step < 0 || info->global_step > 999999999999999999 || info->epoch < 0 ||
+    if (info->global_step < 0 || info->global_step > STEP_MAX || info->epoch < 0 ||
         info->data_position < 0 || info->world_size < 0) {
         return TRMI_FAIL(err, TRM_INVALID,
                          "a checkpoint of step %" PRId64 ", epoch %" PRId64
                          ", data position %" PRId64 ", world size %" PRId32
-                         ": none may be negative",
+                         ": none may be negative, a step has at most 18 digits",
                          info->global_step, info->epoch, info->data_position, info->world_size);
     }
     job->info = *info;
@@ -195,8 +199,8 @@ done:
 
 /* Renames the complete directory to its name. An existing one is moved aside first and removed once
  * the new one is durable, so that a complete one exists at every moment. */
-static trm_status put_in_place(const char *dir, const char *temporary, const char *name,
-                               const trmi_os *os, trm_error *err) {
+static trm_status replace_checkpoint(const char *dir, const char *temporary, const char *name,
+                                     const trmi_os *os, trm_error *err) {
     char target[TRMI_PATH_BYTES], old[TRMI_PATH_BYTES], old_name[TRMI_CHECKPOINT_NAME_BYTES];
     struct stat info;
     snprintf(old_name, sizeof old_name, "%.50s.old", name);
@@ -230,12 +234,12 @@ static trm_status put_in_place(const char *dir, const char *temporary, const cha
 
 trm_status trmi_checkpoint_job_write(trmi_checkpoint_job *job, const char *dir, const trmi_os *os,
                                      trm_error *err) {
-    char name[TRMI_CHECKPOINT_NAME_BYTES], hidden[TRMI_CHECKPOINT_NAME_BYTES * 2];
+    char name[TRMI_CHECKPOINT_NAME_BYTES], temporary_name[TRMI_CHECKPOINT_NAME_BYTES * 2];
     char temporary[TRMI_PATH_BYTES];
     snprintf(name, sizeof name, "ckpt-%" PRId64, job->info.global_step);
-    snprintf(hidden, sizeof hidden, "%s.tmp.%ld-%" PRId64, name, (long)getpid(),
+    snprintf(temporary_name, sizeof temporary_name, "%s.tmp.%ld-%" PRId64, name, (long)getpid(),
              job->info.sequence);
-    TRMI_TRY(trmi_path_join(temporary, dir, hidden, err));
+    TRMI_TRY(trmi_path_join(temporary, dir, temporary_name, err));
     if (os->mkdir(os->context, temporary, 0777) != 0) {
         return TRMI_FAIL_SYS(err, "%s: cannot make the directory", trmi_path_tail(temporary));
     }
@@ -249,7 +253,7 @@ trm_status trmi_checkpoint_job_write(trmi_checkpoint_job *job, const char *dir, 
     TRMI_TRY_GOTO(status, write_manifest(job, temporary, os, err), failed);
     /* The names in the directory must be durable before it gets its name. */
     TRMI_TRY_GOTO(status, trmi_os_fsync_dir(os, temporary, err), failed);
-    TRMI_TRY_GOTO(status, put_in_place(dir, temporary, name, os, err), failed);
+    TRMI_TRY_GOTO(status, replace_checkpoint(dir, temporary, name, os, err), failed);
     return TRM_OK;
 failed:
     trmi_os_remove_tree(os, temporary, NULL);

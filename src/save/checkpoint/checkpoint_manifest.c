@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* manifest.json:
+/* manifest.json, the file that makes a folder a checkpoint: it lists the other files with their
+ * digests, and is written last.
  *
  *   {"format":"trireme-checkpoint","version":1,
  *   "sequence":..,"global_step":..,"epoch":..,"data_position":..,
@@ -94,14 +95,16 @@ trm_status trmi_manifest_format(const trm_checkpoint_info *info, const trmi_mani
 /* ---- reading --------------------------------------------------------------------------- */
 
 /* Returns CORRUPT with a text. */
-static trm_status fault(const char *path, const char *what, trm_error *err) {
+static trm_status fail_corrupt(const char *path, const char *what, trm_error *err) {
     return TRMI_FAIL(err, TRM_CORRUPT, "%s: %s", trmi_path_tail(path), what);
 }
 
 /* Compares the checksum in the last line with the text before it. */
-static trm_status check_guard(const char *text, size_t bytes, const char *path, trm_error *err) {
+static trm_status check_checksum(const char *text, size_t bytes, const char *path, trm_error *err) {
     if (bytes < TAIL_BYTES || bytes > TRMI_MANIFEST_BYTES_MAX) {
-        return TRMI_FAIL(err, TRM_CORRUPT, "%s: %zu bytes (cut off?)", trmi_path_tail(path), bytes);
+        return TRMI_FAIL(err, TRM_CORRUPT, "%s: %zu bytes, %d to %d expected (cut off?)",
+                         trmi_path_tail(path), bytes, (int)TAIL_BYTES,
+                         (int)TRMI_MANIFEST_BYTES_MAX);
     }
     char wanted[TAIL_BYTES + 1], checksum[TRMI_DIGEST_HEX];
     /* Compute what the last line must be, and compare it. */
@@ -154,11 +157,11 @@ static trm_status take_info(const json_t *root, const char *path, trm_checkpoint
     int64_t version = 0, world = 0;
     const char *format = json_string_value(json_object_get(root, "format"));
     if (format == NULL || strcmp(format, "trireme-checkpoint") != 0) {
-        return fault(path, "not a checkpoint of trireme", err);
+        return fail_corrupt(path, "not a checkpoint of trireme", err);
     }
     /* The version first: a newer one may have other members. */
     if (!take_int(root, "version", 1, INT64_MAX, &version)) {
-        return fault(path, "no \"version\"", err);
+        return fail_corrupt(path, "no \"version\"", err);
     }
     if (version > TRMI_MANIFEST_VERSION) {
         return TRMI_FAIL(err, TRM_UNSUPPORTED,
@@ -176,10 +179,10 @@ static trm_status take_info(const json_t *root, const char *path, trm_checkpoint
               take_int(root, "world_size", 0, INT32_MAX, &world) && seed != NULL &&
               sscanf(seed, "0x%16llx%n", &seed_value, &used) == 1 && seed[used] == '\0';
     if (!ok) {
-        return fault(path,
-                     "sequence, global_step, epoch, data_position, seed or world_size is "
-                     "missing or out of range",
-                     err);
+        return fail_corrupt(path,
+                            "sequence, global_step, epoch, data_position, seed or world_size is "
+                            "missing or out of range",
+                            err);
     }
     info->seed = seed_value;
     info->world_size = (int32_t)world;
@@ -239,7 +242,7 @@ static trm_status take_files(json_t *root, const char *path, trmi_checkpoint_man
                              trm_error *err) {
     json_t *files = json_object_get(root, "files");
     if (!json_is_object(files) || json_object_size(files) > TRMI_MANIFEST_FILES_MAX) {
-        return fault(path, "\"files\" is no object, or too large", err);
+        return fail_corrupt(path, "\"files\" is no object, or too large", err);
     }
     TRMI_TRY(TRMI_NEW(err, out->files, json_object_size(files), "for %s", trmi_path_tail(path)));
     const char *name;
@@ -253,7 +256,7 @@ static trm_status take_files(json_t *root, const char *path, trmi_checkpoint_man
 
 trm_status trmi_manifest_parse(const char *text, size_t bytes, const char *path,
                                trmi_checkpoint_manifest *out, trm_error *err) {
-    TRMI_TRY(check_guard(text, bytes, path, err));
+    TRMI_TRY(check_checksum(text, bytes, path, err));
     json_error_t problem;
     json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &problem);
     if (root == NULL) {

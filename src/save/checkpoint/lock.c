@@ -3,7 +3,7 @@
  *
  *   take:  write the record to a private file, link() it to .trireme.lock
  *          exists already: read it; owner alive -> wait or fail; owner dead -> move it aside, repeat
- *   keep:  a thread touches the file every BEAT_SECONDS
+ *   keep:  a thread touches the file every TOUCH_SECONDS
  *
  * The file appears with its record by link(), so a reader never sees an empty lock. */
 #include "save/checkpoint/lock.h"
@@ -23,10 +23,14 @@
 #include <time.h>
 #include <unistd.h>
 
-/* An owner elsewhere is dead after this time without a touch. The interval of touches. */
+/* An owner on another machine counts as dead after SILENCE_SECONDS without a touch; a living one
+ * touches its file every TOUCH_SECONDS. */
 #define SILENCE_SECONDS 60.0
-#define BEAT_SECONDS 5
-/* A writer whose launcher was killed is killed in this time, and then ends in that time. */
+#define TOUCH_SECONDS 5
+/* A file that has no complete record is being written, or was left by a crash if it is older. */
+#define PARTIAL_SECONDS 5.0
+/* Shortest waits for an owner: one whose launcher was killed is killed itself within KILL_SECONDS;
+ * one that was killed, but waits for the disk, ends within END_SECONDS. */
 #define KILL_SECONDS 2.0
 #define END_SECONDS 60.0
 
@@ -107,8 +111,9 @@ static process describe_process(long pid) {
     return p;
 }
 
-/* Writes boot id and pid namespace of this process. */
-static void this_machine(char *text, size_t size) {
+/* Writes boot id and pid namespace of this process. Equal texts mean that the pids of two processes
+ * can be compared. */
+static void write_machine(char *text, size_t size) {
     char boot[64] = "unknown", space[64] = "unknown";
     FILE *file = fopen("/proc/sys/kernel/random/boot_id", "re");
     if (file != NULL) {
@@ -123,7 +128,7 @@ static void this_machine(char *text, size_t size) {
 }
 
 /* Writes the host's name, without blanks and slashes. */
-static void this_host(char *text, size_t size) {
+static void write_host(char *text, size_t size) {
     if (gethostname(text, size) != 0) {
         snprintf(text, size, "unknown");
     }
@@ -138,8 +143,8 @@ static void this_host(char *text, size_t size) {
 static void write_record(char *record, size_t size) {
     static atomic_uint serial;
     char machine[160], host[96];
-    this_machine(machine, sizeof machine);
-    this_host(host, sizeof host);
+    write_machine(machine, sizeof machine);
+    write_host(host, sizeof host);
     snprintf(record, size,
              "trireme-lock 1\nhost %s\npid %ld\nstart_ticks %llu\nmachine %s\n"
              "since %.3f\nserial %u\n",
@@ -149,7 +154,7 @@ static void write_record(char *record, size_t size) {
 
 /* Returns the present time by the clock of the file system that holds `path`: on a network it is
  * the server's. It creates a file and reads its time stamp. */
-static double file_system_now(const char *path) {
+static double read_file_system_time(const char *path) {
     char probe[TRMI_PATH_BYTES + 32];
     snprintf(probe, sizeof probe, "%s.clock.%ld", path, (long)getpid());
     double now = trmi_os_wall();
@@ -193,33 +198,34 @@ static bool parse_record(const char *record, holder *out) {
                   out->host, &out->pid, &out->start_ticks, out->machine, &out->since) == 5;
 }
 
-/* True if the owner lives. silent: seconds since the last touch; patience: how long an owner
- * elsewhere is believed to live without one. *ending: it lives, but ends. */
-static bool is_live(const holder *who, double silent, double patience, bool *ending) {
+/* Returns whether the owner lives. silent: seconds since the last touch; patience: seconds without
+ * a touch after which an owner on another machine counts as dead. *ending: it lives, but ends. */
+static bool is_live(const holder *owner, double silent, double patience, bool *ending) {
     char machine[160];
     *ending = false;
-    this_machine(machine, sizeof machine);
-    if (strcmp(machine, who->machine) != 0) {
+    write_machine(machine, sizeof machine);
+    if (strcmp(machine, owner->machine) != 0) {
         return silent < patience;
     }
-    if (kill((pid_t)who->pid, 0) != 0 && errno == ESRCH) {
+    if (kill((pid_t)owner->pid, 0) != 0 && errno == ESRCH) {
         return false;
     }
-    const process p = describe_process(who->pid);
+    const process p = describe_process(owner->pid);
     *ending = p.ending;
-    return !p.ended && (p.start_ticks == 0 || p.start_ticks == who->start_ticks);
+    return !p.ended && (p.start_ticks == 0 || p.start_ticks == owner->start_ticks);
 }
 
 bool trmi_lock_is_live(const char *path, double remote_seconds) {
     char record[TRMI_LOCK_BYTES];
     double silent = 0;
     bool missing, ending;
-    holder who;
+    holder owner;
     if (!read_record(path, record, sizeof record, -1, &silent, &missing)) {
         return false;
     }
     /* A record that is being written is empty for a moment. */
-    return parse_record(record, &who) ? is_live(&who, silent, remote_seconds, &ending) : silent < 5;
+    return parse_record(record, &owner) ? is_live(&owner, silent, remote_seconds, &ending)
+                                        : silent < PARTIAL_SECONDS;
 }
 
 /* Creates a file with a record. *exists: it existed already (not an error). */
@@ -270,7 +276,7 @@ trm_status trmi_lock_mark(const char *path, const trmi_os *os, trm_error *err) {
 
 /* Moves the file of a dead owner aside. If the moved file turns out to be another one, because a
  * second process has done the same in between and put its own file there, it is moved back. */
-static void clear_dead(trmi_lock *lock, const char *seen) {
+static void remove_dead_lock(trmi_lock *lock, const char *seen) {
     char aside[TRMI_PATH_BYTES + 32], record[TRMI_LOCK_BYTES];
     double silent;
     bool missing;
@@ -286,9 +292,9 @@ static void clear_dead(trmi_lock *lock, const char *seen) {
     lock->os->unlink(lock->os->context, aside);
 }
 
-/* Tries to take the lock once. *ending: its owner is about to end. TRM_OK: taken. TRM_PENDING: try again at once. TRM_INVALID: another
- * process has it, with its description in `err`. */
-static trm_status try_once(trmi_lock *lock, bool *ending, trm_error *err) {
+/* Tries to take the lock once. *ending: its owner is about to end. Returns OK (taken), PENDING (try
+ * again at once) or INVALID (another process has it; `err` describes that process). */
+static trm_status try_to_take(trmi_lock *lock, bool *ending, trm_error *err) {
     *ending = false;
     bool exists = false;
     /* The file does not exist: create it, which succeeds in one process only. */
@@ -300,25 +306,25 @@ static trm_status try_once(trmi_lock *lock, bool *ending, trm_error *err) {
     char record[TRMI_LOCK_BYTES] = "";
     double silent = 0;
     bool missing = false;
-    holder who = {.pid = 0, .host = "?"};
-    if (!read_record(lock->path, record, sizeof record, file_system_now(lock->path), &silent,
+    holder owner = {.pid = 0, .host = "?"};
+    if (!read_record(lock->path, record, sizeof record, read_file_system_time(lock->path), &silent,
                      &missing)) {
         return missing ? TRM_PENDING
                        : TRMI_FAIL_SYS(err, "%s: cannot read", trmi_path_tail(lock->path));
     }
-    bool known = parse_record(record, &who);
-    /* an owner that is dead, or half a record that is older than 5 s */
-    if (known ? !is_live(&who, silent, SILENCE_SECONDS, ending) : silent > 5) {
+    bool known = parse_record(record, &owner);
+    /* an owner that is dead, or a part of a record that is older than PARTIAL_SECONDS */
+    if (known ? !is_live(&owner, silent, SILENCE_SECONDS, ending) : silent > PARTIAL_SECONDS) {
         if (known) {
             trmi_log(TRM_LOG_WARN, "save", "%s: taken over from pid %ld on %s, which is gone",
-                     trmi_path_tail(lock->path), who.pid, who.host);
+                     trmi_path_tail(lock->path), owner.pid, owner.host);
         }
-        clear_dead(lock, record);
+        remove_dead_lock(lock, record);
         return TRM_PENDING;
     }
     /* The owner is alive. */
     char since[32] = "just now";
-    time_t seconds = (time_t)who.since;
+    time_t seconds = (time_t)owner.since;
     struct tm utc;
     if (known && gmtime_r(&seconds, &utc) != NULL) {
         strftime(since, sizeof since, "%Y-%m-%d %H:%M:%SZ", &utc);
@@ -326,18 +332,18 @@ static trm_status try_once(trmi_lock *lock, bool *ending, trm_error *err) {
     return TRMI_FAIL(err, TRM_INVALID,
                      "%s: pid %ld on %s writes here since %s (last sign of life %.0f s ago): use "
                      "another directory, or stop it",
-                     trmi_path_tail(lock->path), who.pid, who.host, since,
+                     trmi_path_tail(lock->path), owner.pid, owner.host, since,
                      silent > 0 ? silent : 0.0);
 }
 
 /* Touches the file until the lock is released. */
-static void *keep_alive(void *argument) {
+static void *touch_file(void *argument) {
     trmi_lock *lock = argument;
     pthread_mutex_lock(&lock->mutex);
     while (!lock->leaving) {
         struct timespec until;
         clock_gettime(CLOCK_MONOTONIC, &until);
-        until.tv_sec += BEAT_SECONDS;
+        until.tv_sec += TOUCH_SECONDS;
         if (pthread_cond_timedwait(&lock->leave, &lock->mutex, &until) == ETIMEDOUT) {
             utimensat(AT_FDCWD, lock->path, NULL, 0);
         }
@@ -347,14 +353,14 @@ static void *keep_alive(void *argument) {
 }
 
 /* Starts the thread that touches the file. */
-static trm_status start_beating(trmi_lock *lock, trm_error *err) {
+static trm_status start_touching(trmi_lock *lock, trm_error *err) {
     pthread_condattr_t monotonic;
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_mutex_init(&lock->mutex, NULL);
     pthread_cond_init(&lock->leave, &monotonic);
     pthread_condattr_destroy(&monotonic);
-    int failed = pthread_create(&lock->thread, NULL, keep_alive, lock);
+    int failed = pthread_create(&lock->thread, NULL, touch_file, lock);
     if (failed != 0) {
         pthread_mutex_destroy(&lock->mutex);
         pthread_cond_destroy(&lock->leave);
@@ -379,7 +385,7 @@ trm_status trmi_lock_take(const char *dir, const trmi_os *os, double wait_second
     bool ending;
     /* Try again at once after TRM_PENDING (at most 100 times), every 0.1 s while another process
      * has the lock. */
-    while ((status = try_once(lock, &ending, err)) != TRM_OK) {
+    while ((status = try_to_take(lock, &ending, err)) != TRM_OK) {
         bool soon = status == TRM_PENDING && ++pending < 100;
         double limit = fmax(wait_seconds, ending ? END_SECONDS : KILL_SECONDS);
         if (!soon && (status != TRM_INVALID || trmi_os_now() - begun >= limit)) {
@@ -391,7 +397,7 @@ trm_status trmi_lock_take(const char *dir, const trmi_os *os, double wait_second
         nanosleep(&(struct timespec){.tv_nsec = soon ? 1000000 : 100000000}, NULL);
     }
     /* From now on the file is touched, so that other machines see that the owner is alive. */
-    status = start_beating(lock, err);
+    status = start_touching(lock, err);
     if (status != TRM_OK) {
         lock->os->unlink(lock->os->context, lock->path);
         goto failed;
@@ -411,10 +417,10 @@ trm_status trmi_lock_check(const trmi_lock *lock, trm_error *err) {
         strcmp(record, lock->record) == 0) {
         return TRM_OK;
     }
-    holder who = {.pid = 0, .host = "?"};
-    bool known = parse_record(record, &who);
+    holder owner = {.pid = 0, .host = "?"};
+    bool known = parse_record(record, &owner);
     return TRMI_FAIL(err, TRM_INVALID, "%s: the lock is gone, taken by pid %ld on %s: not saving",
-                     trmi_path_tail(lock->path), known ? who.pid : 0L, known ? who.host : "?");
+                     trmi_path_tail(lock->path), known ? owner.pid : 0L, known ? owner.host : "?");
 }
 
 void trmi_lock_release(trmi_lock *lock) {
@@ -428,7 +434,8 @@ void trmi_lock_release(trmi_lock *lock) {
     pthread_join(lock->thread, NULL);
     pthread_mutex_destroy(&lock->mutex);
     pthread_cond_destroy(&lock->leave);
-    /* Twice, in case the file was put back by a process that took it for another's (clear_dead). */
+    /* Twice, in case the file was put back by a process that took it for another's
+     * (remove_dead_lock). */
     for (int i = 0; i < 2 && trmi_lock_check(lock, NULL) == TRM_OK; i++) {
         lock->os->unlink(lock->os->context, lock->path);
     }

@@ -25,7 +25,7 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
 enum { PIECE_BYTES = 4 << 20 };
 
 /* Returns the format's name of a type, or NULL. */
-static const char *dtype_word(trm_dtype dtype) {
+static const char *find_dtype_word(trm_dtype dtype) {
     switch (dtype) {
     case TRM_FLOAT32: return "F32";
     case TRM_FLOAT64: return "F64";
@@ -58,15 +58,15 @@ static trm_status check_tensor(const char *path, const trm_named_tensor *named, 
         return TRMI_FAIL(err, TRM_INVALID, "%s: no tensor can be called __metadata__",
                          trmi_path_tail(path));
     }
-    if (dtype_word(tensor->dtype) == NULL) {
+    if (find_dtype_word(tensor->dtype) == NULL) {
         return TRMI_FAIL(err, TRM_INVALID, "%s: tensor %.60s has dtype %d, which does not exist",
                          trmi_path_tail(path), named->name, (int)tensor->dtype);
     }
     /* Size and data. */
-    bool fits = tensor->shape.rank >= 0 && tensor->shape.rank <= TRM_MAX_RANK &&
-                trm_tensor_bytes(tensor) >= 0;
-    bool there = tensor->data != NULL || (reads && tensor->shape.rank > 0);
-    if (!fits || (!there && trm_tensor_bytes(tensor) > 0)) {
+    bool has_size = tensor->shape.rank >= 0 && tensor->shape.rank <= TRM_MAX_RANK &&
+                    trm_tensor_bytes(tensor) >= 0;
+    bool has_data = tensor->data != NULL || (reads && tensor->shape.rank > 0);
+    if (!has_size || (!has_data && trm_tensor_bytes(tensor) > 0)) {
         char text[64];
         return TRMI_FAIL(err, TRM_INVALID, "%s: tensor %.60s %s has no data or no size",
                          trmi_path_tail(path), named->name,
@@ -82,19 +82,19 @@ typedef struct sort_key {
     int64_t index;    /* of the tensor in the caller's list */
 } sort_key;
 
-static int by_name(const void *a, const void *b) {
+static int compare_names(const void *a, const void *b) {
     return strcmp(((const sort_key *)a)->name, ((const sort_key *)b)->name);
 }
 
-static int by_width_then_name(const void *a, const void *b) {
+static int compare_widths_then_names(const void *a, const void *b) {
     const sort_key *x = a, *y = b;
     return x->width != y->width ? (x->width > y->width ? -1 : 1) : strcmp(x->name, y->name);
 }
 
 /* Computes layout->order (element size, then name) and refuses duplicate names. Errors: INVALID,
  * NOMEM. */
-static trm_status find_order(trmi_safetensors_layout *layout, const char *path,
-                             const trm_named_tensor *tensors, trm_error *err) {
+static trm_status sort_tensors(trmi_safetensors_layout *layout, const char *path,
+                               const trm_named_tensor *tensors, trm_error *err) {
     int64_t count = layout->count;
     sort_key *keys = trmi_alloc((size_t)count * sizeof *keys);
     layout->order = trmi_alloc((size_t)count * sizeof *layout->order);
@@ -108,14 +108,14 @@ static trm_status find_order(trmi_safetensors_layout *layout, const char *path,
     for (int64_t i = 0; i < count; i++) {
         keys[i] = (sort_key){tensors[i].name, trm_dtype_bytes(tensors[i].tensor.dtype), i};
     }
-    qsort(keys, (size_t)count, sizeof *keys, by_name);
+    qsort(keys, (size_t)count, sizeof *keys, compare_names);
     for (int64_t i = 1; i < count && status == TRM_OK; i++) {
         if (strcmp(keys[i - 1].name, keys[i].name) == 0) {
             status = TRMI_FAIL(err, TRM_INVALID, "%s: two tensors are called %.80s",
                                trmi_path_tail(path), keys[i].name);
         }
     }
-    qsort(keys, (size_t)count, sizeof *keys, by_width_then_name);
+    qsort(keys, (size_t)count, sizeof *keys, compare_widths_then_names);
     for (int64_t i = 0; i < count; i++) {
         layout->order[i] = keys[i].index;
     }
@@ -165,7 +165,8 @@ static trm_status put_entries(trmi_safetensors_layout *layout, const char *path,
         trmi_text_append(header, ",", first ? 0 : 1);
         first = false;
         trmi_text_json_string(header, named->name);
-        trmi_text_printf(header, ":{\"dtype\":\"%s\",\"shape\":[", dtype_word(named->tensor.dtype));
+        trmi_text_printf(header, ":{\"dtype\":\"%s\",\"shape\":[",
+                         find_dtype_word(named->tensor.dtype));
         for (int32_t d = 0; d < named->tensor.shape.rank; d++) {
             trmi_text_printf(header, "%s%" PRId64, d > 0 ? "," : "", named->tensor.shape.dim[d]);
         }
@@ -190,7 +191,7 @@ trm_status trmi_safetensors_lay_out(trmi_safetensors_layout *layout, const char 
     for (int64_t i = 0; i < count; i++) {
         TRMI_TRY(check_tensor(path, &tensors[i], layout->read != NULL, err));
     }
-    TRMI_TRY_GOTO(status, find_order(layout, path, tensors, err), failed);
+    TRMI_TRY_GOTO(status, sort_tensors(layout, path, tensors, err), failed);
     /* The header: metadata, entries, blanks. */
     trmi_text *header = &layout->header;
     trmi_text_append(header, "{", 1);
@@ -225,15 +226,15 @@ static trm_status put_rows(const trmi_safetensors_layout *layout, const trm_name
     const trm_tensor *tensor = &named->tensor;
     /* A tensor with data to write has rows, and each has bytes. */
     int64_t rows = tensor->shape.dim[0], row_bytes = trm_tensor_bytes(tensor) / rows;
-    int64_t some = trmi_max_i64(PIECE_BYTES / row_bytes, 1);
-    void *piece = trmi_alloc((size_t)(some * row_bytes));
+    int64_t piece_rows = trmi_max_i64(PIECE_BYTES / row_bytes, 1);
+    void *piece = trmi_alloc((size_t)(piece_rows * row_bytes));
     if (piece == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "tensor %.60s: no memory for %" PRId64 " of its rows",
-                         named->name, some);
+                         named->name, piece_rows);
     }
     trm_status status = TRM_OK;
-    for (int64_t first = 0; status == TRM_OK && first < rows; first += some) {
-        int64_t count = trmi_min_i64(rows - first, some);
+    for (int64_t first = 0; status == TRM_OK && first < rows; first += piece_rows) {
+        int64_t count = trmi_min_i64(rows - first, piece_rows);
         status = layout->read(layout->read_context, named, first, count, piece, err);
         status = status == TRM_OK
                      ? trmi_file_out_write(out, piece, (size_t)(count * row_bytes), err)
