@@ -58,29 +58,29 @@ struct trm_vocabulary {
     trmi_hash_index by_word;           /* finds a value by hash and field */
 };
 
-/* An unbounded key is a non-negative number. */
-static int64_t unbounded(uint64_t hash) { return (int64_t)(hash >> 1); }
+/* Returns the unbounded key of a hash: its upper 63 bits, because keys are not negative. */
+static int64_t make_unbounded(uint64_t hash) { return (int64_t)(hash >> 1); }
 
 /* Returns the rows of all fields before this one. */
-static int64_t rows_before(const trm_vocabulary *v, int32_t field) {
+static int64_t count_rows_before(const trm_vocabulary *v, int32_t field) {
     return field < v->fields ? v->base[field] : 0;
 }
 
 /* Returns the key of an id: with a shared table, each field's ids have an offset. */
-static int64_t bounded(const trmi_keyer *keyer, int32_t field, int64_t id) {
+static int64_t make_bounded(const trmi_keyer *keyer, int32_t field, int64_t id) {
     if (!keyer->shared) {
         return id;
     }
-    return id + (keyer->vocabulary != NULL ? rows_before(keyer->vocabulary, field)
+    return id + (keyer->vocabulary != NULL ? count_rows_before(keyer->vocabulary, field)
                                            : field * keyer->buckets);
 }
 
 int64_t trmi_key_missing(const trmi_keyer *keyer, int32_t field) {
     field = trmi_keyed_as(keyer, field);
     if (keyer->buckets == 0 && keyer->vocabulary == NULL) {
-        return unbounded(trmi_key_hash(keyer->seed, field, "", 0));
+        return make_unbounded(trmi_key_hash(keyer->seed, field, "", 0));
     }
-    return bounded(keyer, field, 0);
+    return make_bounded(keyer, field, 0);
 }
 
 int64_t trmi_key_of_text(const trmi_keyer *keyer, int32_t field, const void *text, size_t bytes) {
@@ -92,27 +92,28 @@ int64_t trmi_key_of_text(const trmi_keyer *keyer, int32_t field, const void *tex
     /* Hash, then the id of a vocabulary, the hash itself, or a bucket from 1 on. */
     uint64_t hash = trmi_key_hash(keyer->seed, field, text, bytes);
     if (keyer->vocabulary != NULL) {
-        return bounded(keyer, field,
-                       trmi_vocabulary_id(keyer->vocabulary, field, (uint64_t)unbounded(hash)));
+        return make_bounded(
+            keyer, field,
+            trmi_vocabulary_id(keyer->vocabulary, field, (uint64_t)make_unbounded(hash)));
     }
     return keyer->buckets == 0
-               ? unbounded(hash)
-               : bounded(keyer, field, 1 + (int64_t)(hash % (uint64_t)(keyer->buckets - 1)));
+               ? make_unbounded(hash)
+               : make_bounded(keyer, field, 1 + (int64_t)(hash % (uint64_t)(keyer->buckets - 1)));
 }
 
 int64_t trmi_key_of_number(const trmi_keyer *keyer, int32_t field, int64_t number) {
     field = trmi_keyed_as(keyer, field);
     /* A number in a vocabulary is its own hash. */
     if (keyer->vocabulary != NULL) {
-        return bounded(keyer, field,
-                       trmi_vocabulary_id(keyer->vocabulary, field, (uint64_t)number));
+        return make_bounded(keyer, field,
+                            trmi_vocabulary_id(keyer->vocabulary, field, (uint64_t)number));
     }
     /* Unbounded: the number is the key. */
     if (keyer->buckets == 0) {
         return number;
     }
     uint64_t hash = trmi_mix(trmi_mix(keyer->seed, (uint64_t)field), (uint64_t)number);
-    return bounded(keyer, field, 1 + (int64_t)(hash % (uint64_t)(keyer->buckets - 1)));
+    return make_bounded(keyer, field, 1 + (int64_t)(hash % (uint64_t)(keyer->buckets - 1)));
 }
 
 /* ---- vocabularies ---- */

@@ -1,6 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Plans by rules: baselines as people write them by hand, and two searches without backtracking
- * (recursive, propagation). All of them write strategies of a given space. */
+/* Plans by rules, with which the search compares its own: baselines as people write them by hand,
+ * and two searches that never take a decision back:
+ *
+ *   recursive      mesh axis by axis, largest operators first: each takes the cheapest letter
+ *   propagation    from pinned operators to their neighbours: each takes the strategy that moves
+ *                  the fewest data
+ *
+ * All of them write strategies of a given space (plan/search/search.h): a node is an operator, an
+ * edge is a value that a second operator reads. */
 #include "plan/search/search.h"
 
 #include "base/error.h"
@@ -16,7 +23,7 @@ const char *trmi_baseline_name(trmi_baseline baseline) { return names[baseline];
 
 /* Returns the seconds of the edges between node n in strategy i and decided nodes (strategy >= 0).
  */
-static double beside(const trmi_space *s, int32_t n, int32_t i, const int32_t *strategy) {
+static double sum_edges(const trmi_space *s, int32_t n, int32_t i, const int32_t *strategy) {
     double sum = 0;
     for (int64_t k = 0; k < s->edges_count; k++) {
         const trmi_space_edge *e = &s->edges[k];
@@ -30,7 +37,7 @@ static double beside(const trmi_space *s, int32_t n, int32_t i, const int32_t *s
 }
 
 /* Returns the seconds of a node without its edges. */
-static double own_cost(const trmi_space_class *c, int32_t i) {
+static double sum_own_cost(const trmi_space_class *c, int32_t i) {
     return c->forward[i] + c->backward[i] + c->exchange[i] + c->stores[2 * i].gradient;
 }
 
@@ -70,7 +77,7 @@ static int32_t find_letters(const trmi_space_class *c, const char *letters) {
 
 /* Returns the strategy that cuts all axes by the first possible letter of `wishes`; otherwise as
  * many of the outer axes as possible. */
-static int32_t wish(const trmi_space *s, int32_t n, const char *wishes) {
+static int32_t find_wished(const trmi_space *s, int32_t n, const char *wishes) {
     const trmi_space_class *c = trmi_space_class_of(s, n);
     char letters[TRMI_MESH_AXES + 1] = "";
     for (int32_t axes = s->mesh.axes; axes >= 0; axes--) {
@@ -89,7 +96,7 @@ static int32_t wish(const trmi_space *s, int32_t n, const char *wishes) {
 
 /* Returns whether a node belongs to the classifier: a loss over classes, or a linear operator that
  * only such losses read. */
-static bool in_head(const trmi_space *s, int32_t n) {
+static bool is_in_head(const trmi_space *s, int32_t n) {
     trmi_op_kind kind = trmi_space_op(s, n)->kind;
     if (kind == TRMI_OP_SOFTMAX_XENT || kind == TRMI_OP_LINEAR_XENT) {
         return true;
@@ -111,12 +118,12 @@ bool trmi_space_baseline(const trmi_space *s, trmi_baseline baseline, trmi_choic
     bool special = baseline == TRMI_BASELINE_SAMPLES || baseline == TRMI_BASELINE_REPLICATED ||
                    (baseline == TRMI_BASELINE_OPTIMIZER && s->costs.shard_stores);
     for (int32_t n = 0; n < s->nodes_count; n++) {
-        bool head = baseline == TRMI_BASELINE_HEAD && in_head(s, n);
+        bool head = baseline == TRMI_BASELINE_HEAD && is_in_head(s, n);
         const char *wishes = baseline == TRMI_BASELINE_REPLICATED ? ""
                              : baseline == TRMI_BASELINE_SPATIAL  ? "hn"
                              : head                               ? "kn"
                                                                   : "n";
-        out->strategy[n] = wish(s, n, wishes);
+        out->strategy[n] = find_wished(s, n, wishes);
         out->parts[n] = baseline == TRMI_BASELINE_OPTIMIZER;
         out->again[n] = 0;
         char first = trmi_space_class_of(s, n)->strategies[out->strategy[n]].letters[0];
@@ -129,7 +136,7 @@ bool trmi_space_baseline(const trmi_space *s, trmi_baseline baseline, trmi_choic
 /* ---- recursive programming ---- */
 
 /* Sorts the nodes by the seconds of their operators, largest first. */
-static void by_weight(const trmi_space *s, int32_t *order) {
+static void sort_by_seconds(const trmi_space *s, int32_t *order) {
     for (int32_t n = 0; n < s->nodes_count; n++) {
         const trmi_space_class *c = trmi_space_class_of(s, n);
         int32_t at = n;
@@ -146,7 +153,8 @@ static void by_weight(const trmi_space *s, int32_t *order) {
 
 /* Returns whether a strategy has the letters of `now` on the axes before `axis` and no cut on the
  * axes after it. */
-static bool extends(const trmi_space *s, const char *letters, const char *now, int32_t axis) {
+static bool extends_letters(const trmi_space *s, const char *letters, const char *now,
+                            int32_t axis) {
     for (int32_t i = 0; i < s->mesh.axes; i++) {
         if ((i < axis && letters[i] != now[i]) || (i > axis && letters[i] != '.')) {
             return false;
@@ -163,7 +171,7 @@ trm_status trmi_space_recursive(const trmi_space *s, trmi_choice *out, trm_error
         trmi_free(before);
         return TRMI_FAIL(err, TRM_NOMEM, "no memory to search a plan");
     }
-    by_weight(s, order);
+    sort_by_seconds(s, order);
     memset(out->parts, 0, (size_t)s->nodes_count);
     memset(out->again, 0, (size_t)s->nodes_count);
     memset(out->strategy, 0, (size_t)s->nodes_count * sizeof *out->strategy);
@@ -180,8 +188,8 @@ trm_status trmi_space_recursive(const trmi_space *s, trmi_choice *out, trm_error
             const char *now = c->strategies[before[n]].letters;
             double least = INFINITY;
             for (int32_t i = 0; i < c->count; i++) {
-                double cost = extends(s, c->strategies[i].letters, now, axis)
-                                  ? own_cost(c, i) + beside(s, n, i, out->strategy)
+                double cost = extends_letters(s, c->strategies[i].letters, now, axis)
+                                  ? sum_own_cost(c, i) + sum_edges(s, n, i, out->strategy)
                                   : INFINITY;
                 if (cost < least) {
                     least = cost;
@@ -200,12 +208,12 @@ trm_status trmi_space_recursive(const trmi_space *s, trmi_choice *out, trm_error
 
 /* Returns the strategy with the least redistribution given the decided neighbours; of equal ones
  * the one with the least work. */
-static int32_t least_moved(const trmi_space *s, int32_t n, const int32_t *strategy) {
+static int32_t find_least_moved(const trmi_space *s, int32_t n, const int32_t *strategy) {
     const trmi_space_class *c = trmi_space_class_of(s, n);
     double least = INFINITY, least_own = INFINITY;
     int32_t best = 0;
     for (int32_t i = 0; i < c->count; i++) {
-        double moved = beside(s, n, i, strategy) + c->exchange[i],
+        double moved = sum_edges(s, n, i, strategy) + c->exchange[i],
                own = c->forward[i] + c->backward[i];
         if (moved < least || (moved == least && own < least_own)) {
             least = moved;
@@ -217,7 +225,7 @@ static int32_t least_moved(const trmi_space *s, int32_t n, const int32_t *strate
 }
 
 /* Returns whether a node has a decided neighbour. */
-static bool touches(const trmi_space *s, int32_t n, const int32_t *strategy) {
+static bool has_decided_neighbour(const trmi_space *s, int32_t n, const int32_t *strategy) {
     for (int64_t k = 0; k < s->edges_count; k++) {
         const trmi_space_edge *e = &s->edges[k];
         int32_t other = e->from == n ? e->to : e->to == n ? e->from : -1;
@@ -241,8 +249,8 @@ trm_status trmi_space_propagate(const trmi_space *s, trmi_choice *out, trm_error
     }
     for (int32_t n = 0; decided == 0 && n < s->nodes_count; n++) {
         /* without pins: the first operators are cut by samples */
-        if (!touches(s, n, out->strategy)) {
-            out->strategy[n] = wish(s, n, "n");
+        if (!has_decided_neighbour(s, n, out->strategy)) {
+            out->strategy[n] = find_wished(s, n, "n");
             decided++;
         }
     }
@@ -250,12 +258,13 @@ trm_status trmi_space_propagate(const trmi_space *s, trmi_choice *out, trm_error
     while (decided < s->nodes_count) {
         int32_t count = 0;
         for (int32_t n = 0; n < s->nodes_count; n++) {
-            next[n] = out->strategy[n] < 0 && touches(s, n, out->strategy);
+            next[n] = out->strategy[n] < 0 && has_decided_neighbour(s, n, out->strategy);
             count += next[n];
         }
         for (int32_t n = 0; n < s->nodes_count; n++) {
             if (next[n] || (count == 0 && out->strategy[n] < 0)) {
-                out->strategy[n] = count == 0 ? wish(s, n, "n") : least_moved(s, n, out->strategy);
+                out->strategy[n] =
+                    count == 0 ? find_wished(s, n, "n") : find_least_moved(s, n, out->strategy);
                 decided++;
                 if (count == 0) {
                     break; /* start the next component of the graph */

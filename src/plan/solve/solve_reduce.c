@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Step 1 of plan/solve/solve.h: a cost graph whose nodes with 0, 1 or 2 neighbours are eliminated
- * exactly, one after another.
+ * exactly, one after another. A slot is an edge of this graph: the cost table of a pair of nodes. A
+ * cost table is named by its number in trmi_tables. The generation of a table grows with each table
+ * that is made of others.
  *
  * trmi_solve_work owns the structure of the graph (slots, lists of slots at each node, steps); cost
  * tables are numbers in the shared trmi_tables. Each elimination appends a step; trmi_work_trace()
@@ -15,14 +17,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-static trm_status no_memory(trm_error *err) {
+static trm_status fail_no_memory(trm_error *err) {
     return TRMI_FAIL(err, TRM_NOMEM, "no memory to search a plan");
 }
 
-/* ---- life ---- */
+/* ---- creation and copies ---- */
 
 /* Allocates the arrays of a graph with `nodes` nodes. */
-static trm_status take(trmi_solve_work *w, int32_t nodes, trm_error *err) {
+static trm_status allocate_arrays(trmi_solve_work *w, int32_t nodes, trm_error *err) {
     size_t n = (size_t)nodes + 1;
     w->nodes_count = nodes;
     w->states = trmi_alloc(n * sizeof *w->states);
@@ -34,7 +36,7 @@ static trm_status take(trmi_solve_work *w, int32_t nodes, trm_error *err) {
     w->steps = trmi_alloc(n * sizeof *w->steps);
     bool ok = w->states != NULL && w->unary != NULL && w->live != NULL && w->near != NULL &&
               w->near_count != NULL && w->near_capacity != NULL && w->steps != NULL;
-    return ok ? TRM_OK : no_memory(err);
+    return ok ? TRM_OK : fail_no_memory(err);
 }
 
 void trmi_work_close(trmi_solve_work *w) {
@@ -52,7 +54,7 @@ void trmi_work_close(trmi_solve_work *w) {
 }
 
 /* Adds a slot to the list of a node. False: no memory. */
-static bool hang(trmi_solve_work *w, int32_t node, int32_t slot) {
+static bool list_slot(trmi_solve_work *w, int32_t node, int32_t slot) {
     if (!trmi_grow((void **)&w->near[node], &w->near_capacity[node], w->near_count[node] + 1,
                    sizeof **w->near)) {
         return false;
@@ -62,7 +64,7 @@ static bool hang(trmi_solve_work *w, int32_t node, int32_t slot) {
 }
 
 /* Removes a slot from the list of a node. */
-static void unhang(trmi_solve_work *w, int32_t node, int32_t slot) {
+static void unlist_slot(trmi_solve_work *w, int32_t node, int32_t slot) {
     int32_t count = w->near_count[node], at = 0;
     for (int32_t i = 0; i < count; i++) {
         w->near[node][at] = w->near[node][i];
@@ -81,17 +83,17 @@ int32_t trmi_work_slot(const trmi_solve_work *w, int32_t a, int32_t b) {
 }
 
 /* Returns the number of the slot's table with the states of node `row` as rows; -1 = no memory. */
-static int32_t table_of(const trmi_solve_work *w, int32_t slot, int32_t row) {
+static int32_t make_table(const trmi_solve_work *w, int32_t slot, int32_t row) {
     const trmi_solve_slot *s = &w->slots[slot];
     return s->a == row ? s->table
                        : trmi_tables_make(w->tables, TRMI_TABLE_TRANSPOSE, s->table, 0, 0);
 }
 
-/* Adds a table [a][b] between two nodes: to their slot if they have one, else in a new slot. out
- * *slot, *fresh (the slot is new). error NOMEM */
-static trm_status join(trmi_solve_work *w, int32_t a, int32_t b, int32_t table, int32_t *slot,
-                       bool *fresh, trm_error *err) {
-    if (a > b) {
+/* Adds a table [a][b] between two nodes: to their slot if they have one, else in a new slot. *slot:
+ * that slot; *fresh: it is new. Errors: NOMEM. */
+static trm_status add_table(trmi_solve_work *w, int32_t a, int32_t b, int32_t table, int32_t *slot,
+                            bool *fresh, trm_error *err) {
+    if (a > b) { /* a slot has a < b: exchange the nodes */
         int32_t c = a;
         a = b;
         b = c;
@@ -105,28 +107,28 @@ static trm_status join(trmi_solve_work *w, int32_t a, int32_t b, int32_t table, 
                       : trmi_tables_make(w->tables, TRMI_TABLE_ADD, w->slots[at].table, table, 0);
         w->slots[at].table = sum;
         *slot = at;
-        return sum < 0 ? no_memory(err) : TRM_OK;
+        return sum < 0 ? fail_no_memory(err) : TRM_OK;
     }
     at = (int32_t)w->slots_count;
     if (table < 0 || !trmi_grow((void **)&w->slots, &w->slots_capacity, at + 1, sizeof *w->slots)) {
-        return no_memory(err);
+        return fail_no_memory(err);
     }
     w->slots[w->slots_count++] = (trmi_solve_slot){a, b, table, true};
     *slot = at;
-    return hang(w, a, at) && hang(w, b, at) ? TRM_OK : no_memory(err);
+    return list_slot(w, a, at) && list_slot(w, b, at) ? TRM_OK : fail_no_memory(err);
 }
 
 trm_status trmi_work_open(trmi_solve_work *w, trmi_tables *tables, const trmi_cost_graph *graph,
                           trm_error *err) {
     memset(w, 0, sizeof *w);
     w->tables = tables;
-    TRMI_TRY(take(w, graph->nodes_count, err));
+    TRMI_TRY(allocate_arrays(w, graph->nodes_count, err));
     for (int32_t i = 0; i < graph->nodes_count; i++) {
         w->states[i] = graph->states[i];
         w->live[i] = true;
         w->unary[i] = trmi_tables_leaf(tables, graph->nodes[i], 1, graph->states[i]);
         if (w->unary[i] < 0) {
-            return no_memory(err);
+            return fail_no_memory(err);
         }
     }
     w->live_count = graph->nodes_count;
@@ -136,7 +138,7 @@ trm_status trmi_work_open(trmi_solve_work *w, trmi_tables *tables, const trmi_co
                     trmi_tables_leaf(tables, e->table, graph->states[e->a], graph->states[e->b]),
                 slot;
         bool fresh;
-        TRMI_TRY(join(w, e->a, e->b, table, &slot, &fresh, err));
+        TRMI_TRY(add_table(w, e->a, e->b, table, &slot, &fresh, err));
     }
     return TRM_OK;
 }
@@ -145,7 +147,7 @@ trm_status trmi_work_copy(trmi_solve_work *w, const trmi_solve_work *from, trm_e
     memset(w, 0, sizeof *w);
     w->tables = from->tables;
     w->last_first = from->last_first;
-    TRMI_TRY(take(w, from->nodes_count, err));
+    TRMI_TRY(allocate_arrays(w, from->nodes_count, err));
     size_t n = (size_t)from->nodes_count;
     memcpy(w->states, from->states, n * sizeof *w->states);
     memcpy(w->unary, from->unary, n * sizeof *w->unary);
@@ -156,7 +158,7 @@ trm_status trmi_work_copy(trmi_solve_work *w, const trmi_solve_work *from, trm_e
         int32_t slot;
         bool fresh;
         if (s->live) {
-            TRMI_TRY(join(w, s->a, s->b, s->table, &slot, &fresh, err));
+            TRMI_TRY(add_table(w, s->a, s->b, s->table, &slot, &fresh, err));
         }
     }
     return TRM_OK;
@@ -167,8 +169,8 @@ trm_status trmi_work_copy(trmi_solve_work *w, const trmi_solve_work *from, trm_e
 /* Removes a slot from the graph. */
 static void drop_slot(trmi_solve_work *w, int32_t slot) {
     w->slots[slot].live = false;
-    unhang(w, w->slots[slot].a, slot);
-    unhang(w, w->slots[slot].b, slot);
+    unlist_slot(w, w->slots[slot].a, slot);
+    unlist_slot(w, w->slots[slot].b, slot);
 }
 
 /* Marks a node without slots as eliminated. */
@@ -184,15 +186,15 @@ static trm_status eliminate_one(trmi_solve_work *w, int32_t node, trmi_reduced *
     step->near_count = 1;
     step->slot[0] = w->near[node][0];
     step->near[0] = trmi_slot_other(&w->slots[step->slot[0]], node);
-    step->table[0] = table_of(w, step->slot[0], step->near[0]);
+    step->table[0] = make_table(w, step->slot[0], step->near[0]);
     if (step->table[0] < 0) {
-        return no_memory(err);
+        return fail_no_memory(err);
     }
     step->product = trmi_tables_make(w->tables, TRMI_TABLE_FOLD, step->table[0], step->unary,
                                      w->unary[step->near[0]]);
     drop_slot(w, step->slot[0]);
     w->unary[step->near[0]] = step->product;
-    return step->product < 0 ? no_memory(err) : TRM_OK;
+    return step->product < 0 ? fail_no_memory(err) : TRM_OK;
 }
 
 /* Eliminates a node with two neighbours: the (min,+) product of its two tables becomes a table
@@ -211,23 +213,24 @@ static trm_status eliminate_two(trmi_solve_work *w, int32_t node, trmi_reduced *
         step->near[1] = near;
         step->slot[1] = slot;
     }
-    step->table[0] = table_of(w, step->slot[0], step->near[0]);
-    step->table[1] = table_of(w, step->slot[1], node);
+    step->table[0] = make_table(w, step->slot[0], step->near[0]);
+    step->table[1] = make_table(w, step->slot[1], node);
     if (step->table[0] < 0 || step->table[1] < 0) {
-        return no_memory(err);
+        return fail_no_memory(err);
     }
     step->product = trmi_tables_make(w->tables, TRMI_TABLE_PRODUCT, step->table[0], step->unary,
                                      step->table[1]);
     drop_slot(w, step->slot[0]);
     drop_slot(w, step->slot[1]);
-    return step->product < 0 ? no_memory(err)
-                             : join(w, step->near[0], step->near[1], step->product, &step->joined,
-                                    &step->fresh, err);
+    return step->product < 0 ? fail_no_memory(err)
+                             : add_table(w, step->near[0], step->near[1], step->product,
+                                         &step->joined, &step->fresh, err);
 }
 
 /* Returns the number of table entries that eliminating a node reads; INFINITY if the node is not
  * live or has more than `most` neighbours. *generation: the largest generation of its tables. */
-static double work_of(const trmi_solve_work *w, int32_t node, int32_t most, int32_t *generation) {
+static double count_entries(const trmi_solve_work *w, int32_t node, int32_t most,
+                            int32_t *generation) {
     if (!w->live[node] || w->near_count[node] > most) {
         return INFINITY;
     }
@@ -249,11 +252,11 @@ static int32_t next_node(const trmi_solve_work *w, int32_t most) {
     int32_t best = -1, best_generation = 0, generation = 0;
     double least = INFINITY, best_work = INFINITY;
     for (int32_t i = 0; i < w->nodes_count; i++) {
-        double work = work_of(w, i, most, &generation);
+        double work = count_entries(w, i, most, &generation);
         least = work < least ? work : least;
     }
     for (int32_t i = 0; least < INFINITY && i < w->nodes_count; i++) {
-        double work = work_of(w, i, most, &generation);
+        double work = count_entries(w, i, most, &generation);
         bool cheap = work <= 4 * least;
         bool earlier =
             generation < best_generation || (generation == best_generation && work < best_work);
@@ -285,12 +288,12 @@ trm_status trmi_work_reduce(trmi_solve_work *w, int32_t most, trm_error *err) {
 trm_status trmi_work_fix(trmi_solve_work *w, int32_t node, int32_t state, trm_error *err) {
     while (w->near_count[node] > 0) {
         int32_t slot = w->near[node][0], other = trmi_slot_other(&w->slots[slot], node);
-        int32_t table = table_of(w, slot, node);
+        int32_t table = make_table(w, slot, node);
         int32_t sum =
             table < 0 ? -1
                       : trmi_tables_make(w->tables, TRMI_TABLE_ROW, table, state, w->unary[other]);
         if (sum < 0) {
-            return no_memory(err);
+            return fail_no_memory(err);
         }
         w->unary[other] = sum;
         drop_slot(w, slot);
@@ -299,7 +302,7 @@ trm_status trmi_work_fix(trmi_solve_work *w, int32_t node, int32_t state, trm_er
     return TRM_OK;
 }
 
-/* ---- the way back ---- */
+/* ---- states of the eliminated nodes ---- */
 
 /* Returns the cheapest state of an eliminated node, given the states of its neighbours. Ties go to
  * the lowest state. */

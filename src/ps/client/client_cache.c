@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The cache of hot rows: sets of four rows. Each row has the batch at which it was fetched and a
+/* The cache of hot rows: rows that a worker keeps for some batches instead of pulling them again. A
+ * key belongs to one set of four rows. Each row has the batch at which it was fetched and a
  * count of its hits. A new row replaces the one with the fewest hits; each attempt that fails
  * lowers the counts, so that rows that were hot once do not stay for ever. */
 #include "ps/client/client.h"
@@ -7,7 +8,10 @@
 #include "base/error.h"
 #include "base/memory.h"
 
-enum { WAYS = 4, HITS_MAX = 255 };
+enum {
+    WAYS = 4,      /* rows of one set */
+    HITS_MAX = 255 /* a hot row is replaced after at most so many attempts without a hit */
+};
 
 /* One cached row. */
 typedef struct entry {
@@ -57,7 +61,7 @@ void trmi_cache_destroy(trmi_cache *cache) {
 }
 
 /* Returns the set of a key. */
-static entry *set_of(trmi_cache *cache, uint64_t key) {
+static entry *find_set(trmi_cache *cache, uint64_t key) {
     return cache->entries + WAYS * (trmi_key_hash(key) & cache->mask);
 }
 
@@ -72,7 +76,7 @@ bool trmi_client_has_cache(const trm_ps_client *client) {
 /* Contract in client.h. A row that is too old still counts a hit, because it is hot: the next
  * fetch replaces it. */
 const uint8_t *trmi_cache_get(trmi_cache *cache, uint64_t key, int64_t oldest) {
-    entry *set = set_of(cache, key);
+    entry *set = find_set(cache, key);
     for (int i = 0; i < WAYS; i++) {
         if (set[i].batch >= 0 && set[i].key == key) {
             set[i].hits += set[i].hits < HITS_MAX;
@@ -87,7 +91,7 @@ const uint8_t *trmi_cache_get(trmi_cache *cache, uint64_t key, int64_t oldest) {
 /* Contract in client.h. Chooses the place of the same key, else a free place, else the one with
  * the fewest hits. */
 void trmi_cache_put(trmi_cache *cache, uint64_t key, const uint8_t *row, int64_t batch) {
-    entry *set = set_of(cache, key), *best = set;
+    entry *set = find_set(cache, key), *best = set;
     for (int i = 0; i < WAYS; i++) {
         if (set[i].batch >= 0 && set[i].key == key) {
             best = &set[i];

@@ -15,14 +15,14 @@
 
 /* Returns how many of its own batches a cached row may be old: cache_staleness, or less if the
  * table allows less. */
-static int64_t age_of(const trm_ps_client *c, uint32_t table) {
+static int64_t find_max_age(const trm_ps_client *c, uint32_t table) {
     int32_t bound = trmi_table_bound(c->tables[table].staleness, c->options.cache_staleness);
     return bound < c->options.cache_staleness ? bound : c->options.cache_staleness;
 }
 
 /* Copies the cached rows of a part and marks their keys as cached. They are copied because a
  * later batch may overwrite them in the cache before this one is awaited. */
-static trm_status look_in_cache(trm_ps_batch *b, const trmi_part *part, trm_error *err) {
+static trm_status copy_cached_rows(trm_ps_batch *b, const trmi_part *part, trm_error *err) {
     trm_ps_client *c = b->client;
     if (!trmi_client_has_cache(c)) {
         return TRM_OK;
@@ -34,7 +34,7 @@ static trm_status look_in_cache(trm_ps_batch *b, const trmi_part *part, trm_erro
         trmi_unique *x = &b->uniques[u];
         const uint8_t *row =
             (x->wanted & TRMI_WANT_PULL) != 0 && c->caches[x->table] != NULL
-                ? trmi_cache_get(c->caches[x->table], x->key, b->index - age_of(c, x->table))
+                ? trmi_cache_get(c->caches[x->table], x->key, b->index - find_max_age(c, x->table))
                 : NULL;
         x->wanted &= ~(uint32_t)TRMI_CACHED;
         if (row == NULL) {
@@ -53,7 +53,7 @@ static trm_status look_in_cache(trm_ps_batch *b, const trmi_part *part, trm_erro
 }
 
 /* Offers the rows that were fetched for a part to the caches. */
-static void fill_cache(trm_ps_batch *b, const trmi_part *part) {
+static void offer_to_caches(trm_ps_batch *b, const trmi_part *part) {
     trm_ps_client *c = b->client;
     const bool keeps = trmi_client_has_cache(c) && !b->outside && !part->pull.in_order;
     for (int64_t u = part->first; keeps && u < part->end; u++) {
@@ -76,7 +76,7 @@ static trm_status prepare_part(trm_ps_batch *b, trm_error *err) {
         trmi_batch_number_part(b);
     }
     if (!b->outside) {
-        TRMI_TRY(look_in_cache(b, part, err));
+        TRMI_TRY(copy_cached_rows(b, part, err));
     }
     TRMI_TRY(trmi_batch_arrange(b, &part->pull, part->first, part->end,
                                 TRMI_WANT_PULL | TRMI_CACHED, TRMI_WANT_PULL, err));
@@ -100,7 +100,7 @@ static trm_status prepare_part(trm_ps_batch *b, trm_error *err) {
 }
 
 /* Sends the next part to all servers that have keys of it. */
-static trm_status ask_part(trm_ps_batch *b, double deadline, trm_error *err) {
+static trm_status send_part(trm_ps_batch *b, double deadline, trm_error *err) {
     trm_ps_client *c = b->client;
     trmi_part *part = &b->parts[b->asked];
     TRMI_TRY(prepare_part(b, err));
@@ -118,7 +118,7 @@ static trm_status ask_part(trm_ps_batch *b, double deadline, trm_error *err) {
 
 /* Sends parts ahead while their answers take at most a quarter of the ring: a server whose
  * answer finds no room takes no further requests. */
-static trm_status ask_ahead(trm_ps_batch *b, double deadline, trm_error *err) {
+static trm_status send_ahead(trm_ps_batch *b, double deadline, trm_error *err) {
     const size_t room = b->client->options.ring_bytes / 4;
     for (;;) {
         size_t under_way = 0;
@@ -128,7 +128,7 @@ static trm_status ask_ahead(trm_ps_batch *b, double deadline, trm_error *err) {
         if (b->asked == b->part_count || under_way > room) {
             return TRM_OK;
         }
-        TRMI_TRY(ask_part(b, deadline, err));
+        TRMI_TRY(send_part(b, deadline, err));
     }
 }
 
@@ -139,7 +139,7 @@ trm_status trm_ps_pull_start(trm_ps_batch *batch, trm_error *err) {
     if (batch->pulling) {
         return TRMI_FAIL(err, TRM_INVALID, "this batch is being pulled already");
     }
-    int place = 0;
+    int place = 0; /* the first free place of c->batches */
     while (place < TRMI_BATCHES_MAX && c->batches[place] != NULL) {
         place++;
     }
@@ -156,7 +156,7 @@ trm_status trm_ps_pull_start(trm_ps_batch *batch, trm_error *err) {
     batch->pulling = true;
     c->batches[place] = batch;
     batch->deadline = trmi_client_deadline(c);
-    trm_status status = ask_ahead(batch, batch->deadline, err);
+    trm_status status = send_ahead(batch, batch->deadline, err);
     if (status != TRM_OK) {
         trmi_batch_release(batch);
     }
@@ -182,6 +182,7 @@ static trm_status find_rows(trm_ps_batch *b, const trmi_part *part, size_t *hot,
     return TRM_OK;
 }
 
+/* a row is prefetched so many rows before it is copied */
 enum { ROWS_AHEAD = 12 };
 
 /* Copies float32 rows to the lookups of a slice. Inlined with a constant width, a row is a few
@@ -213,12 +214,12 @@ static void convert_rows(const trm_ps_batch *b, const trmi_slice *slice, const u
 }
 
 /* Returns whether the rows of a slice lie in the answer exactly as they are needed. */
-static bool lies_straight(const trm_ps_batch *b, const trmi_slice *slice) {
+static bool lies_in_order(const trm_ps_batch *b, const trmi_slice *slice) {
     return slice->straight && slice->row_zero != 0 && b->client->options.wire == TRM_FLOAT32;
 }
 
 /* Copies the rows of a part to all lookups of its slices. */
-static void scatter(trm_ps_batch *b, int32_t part) {
+static void scatter_rows(trm_ps_batch *b, int32_t part) {
     const trm_ps_client *c = b->client;
     for (int64_t s = 0; s < b->slice_count; s++) {
         const trmi_slice *slice = &b->slices[s];
@@ -227,7 +228,7 @@ static void scatter(trm_ps_batch *b, int32_t part) {
         if (slice->rows == NULL || slice->part != part) {
             continue;
         }
-        if (lies_straight(b, slice)) {
+        if (lies_in_order(b, slice)) {
             const size_t row = (size_t)width * sizeof(float);
             memcpy(slice->rows, trmi_batch_row(b, slice, row, (uint32_t)slice->unique_first),
                    (size_t)slice->count * row);
@@ -262,7 +263,7 @@ static trm_status wait_for_part(trm_ps_batch *b, const trmi_part *part, double d
     for (uint32_t s = 0; s < c->servers; s++) {
         while (!part->replies[s].here) {
             TRMI_TRY(trmi_client_progress(c, &c->peers[s], deadline, err));
-            s = 0; /* start over: repairing a connection may have dropped an answer */
+            s = 0; /* begin with the first server again: a repair may have dropped its answer */
         }
     }
     if (b->err.status != TRM_OK && err != NULL) {
@@ -278,11 +279,11 @@ static trm_status finish_pull(trm_ps_batch *b, trm_error *err) {
     size_t hot = 0;
     for (int32_t p = 0; p < b->part_count; p++) {
         trmi_part *part = &b->parts[p];
-        TRMI_TRY(ask_ahead(b, deadline, err));
+        TRMI_TRY(send_ahead(b, deadline, err));
         TRMI_TRY(wait_for_part(b, part, deadline, err));
         TRMI_TRY(find_rows(b, part, &hot, err));
-        scatter(b, p);
-        fill_cache(b, part);
+        scatter_rows(b, p);
+        offer_to_caches(b, part);
         part->done = true;
         trmi_part_release(c, part);
     }

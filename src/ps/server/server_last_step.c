@@ -215,7 +215,7 @@ static void run_apply(trmi_shard_thread *runner, trmi_request *r) {
 }
 
 /* Called when all shards have applied the held step. */
-static void applied(trmi_request *r) {
+static void finish_apply(trmi_request *r) {
     trm_ps_server *server = r->server;
     if (r->err.status ==
         TRM_OK) { /* else perhaps in the middle of a dispatch, which holds the mutex */
@@ -238,8 +238,9 @@ void trmi_last_step_advance(trm_ps_server *server) {
     }
     for (uint32_t i = 0; i < server->last.count; i++) {
         const trmi_last_member *m = &server->last.members[i];
-        bool says = m->keeps || pushes_again(server, m->id.worker) || is_gone(server, m->id.worker);
-        if (!says || trmi_front_holds(server, &m->id)) {
+        bool has_decided =
+            m->keeps || pushes_again(server, m->id.worker) || is_gone(server, m->id.worker);
+        if (!has_decided || trmi_front_holds(server, &m->id)) {
             return;
         }
     }
@@ -251,15 +252,15 @@ void trmi_last_step_advance(trm_ps_server *server) {
     r->server = server;
     r->header.clock = server->last.step;
     r->run = run_apply;
-    r->finish = applied;
+    r->finish = finish_apply;
     server->step = server->last.step;
     for (uint32_t i = 0; i < server->last.count; i++) {
         const trmi_push_id *id = &server->last.members[i].id;
         trmi_worker *w = trmi_front_find(server, id->worker);
         if (w != NULL) {
             w->clock = w->clock > server->step ? w->clock : server->step;
-            bool further = w->incarnation == id->incarnation && id->sequence > w->dispatched;
-            w->dispatched = further ? id->sequence : w->dispatched;
+            bool is_later = w->incarnation == id->incarnation && id->sequence > w->dispatched;
+            w->dispatched = is_later ? id->sequence : w->dispatched;
         }
     }
     trmi_last_step_close(server);

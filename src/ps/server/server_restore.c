@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Starts a server from its folder, and removes what no restart can need.
  *
+ * A cut is a snapshot (docs/glossary.md).
+ *
  *     MANIFEST-000002.json           complete cuts, written last
  *     cut-000002/server-0-shard-1.full | .delta
  *     log/server-0-of-1-shard-1-of-2-cut-000002.log   pushes since the cut
@@ -76,13 +78,15 @@ trm_status trmi_manifest_write(trm_ps_server *server, uint32_t cut, bool differe
 
 /* ---- manifests ------------------------------------------------------------------------------- */
 
-/* Calls `use` for each file of a manifest that shard `into` of this server needs: its own file
+/* Calls `use` on each file of a manifest that shard `into` of this server needs: its own file
  * if the job has the same servers and shards, else all files, whose rows are then filtered.
  *   error  CORRUPT, those of `use` */
-static trm_status each_file(trm_ps_server *server, const trmi_snapshot_manifest *m, uint32_t into,
-                            trm_status (*use)(trm_ps_server *server, uint32_t into,
-                                              const char *path, uint64_t digest, trm_error *err),
-                            trm_error *err) {
+static trm_status use_each_file(trm_ps_server *server, const trmi_snapshot_manifest *m,
+                                uint32_t into,
+                                trm_status (*use)(trm_ps_server *server, uint32_t into,
+                                                  const char *path, uint64_t digest,
+                                                  trm_error *err),
+                                trm_error *err) {
     bool same = m->servers == (uint32_t)server->options.servers && m->shards == server->shards;
     json_t *files = json_object_get(m->root, "files"), *file;
     size_t i;
@@ -93,7 +97,10 @@ static trm_status each_file(trm_ps_server *server, const trmi_snapshot_manifest 
         if (json_unpack(file, "{s:I,s:I,s:s}", "server", &from, "shard", &shard, "digest",
                         &digest) != 0 ||
             from < 0 || from >= m->servers || shard < 0 || shard >= m->shards) {
-            return TRMI_FAIL(err, TRM_CORRUPT, "%s: file %zu is no file", m->path, i);
+            return TRMI_FAIL(
+                err, TRM_CORRUPT,
+                "%s: file %zu: a server below %u, a shard below %u and a digest expected", m->path,
+                i, (unsigned)m->servers, (unsigned)m->shards);
         }
         if (same && (from != server->options.server || (into != all_shards && shard != into))) {
             continue;
@@ -117,7 +124,7 @@ static trm_status verify_file(trm_ps_server *server, uint32_t into, const char *
 }
 
 /* Returns whether a row belongs to this shard; filter for files of a job of another form. */
-static bool wants_mine(void *context, uint32_t table, uint64_t key) {
+static bool is_row_of_shard(void *context, uint32_t table, uint64_t key) {
     const trmi_shard_thread *runner = context;
     return trmi_shard_of_row(&runner->shard->tables[table]->options.placement, key,
                              (uint32_t)runner->server->options.servers, runner->server->shards) ==
@@ -129,7 +136,7 @@ static bool wants_mine(void *context, uint32_t table, uint64_t key) {
 static trm_status load_file(trm_ps_server *server, uint32_t into, const char *path, uint64_t digest,
                             trm_error *err) {
     trmi_shard_thread *runner = &server->runners[into];
-    const trmi_cut_filter filter = {wants_mine, runner};
+    const trmi_cut_filter filter = {is_row_of_shard, runner};
     int64_t rows = 0;
     return trmi_cut_load(runner->shard, path, digest, &filter, TRMI_CUT_LOAD_VERIFIED, &rows, err);
 }
@@ -156,7 +163,7 @@ static trm_status read_chain(trm_ps_server *server, uint32_t cut, trmi_snapshot_
             break;
         }
         ++*count;
-        status = each_file(server, &chain[*count - 1], all_shards, verify_file, err);
+        status = use_each_file(server, &chain[*count - 1], all_shards, verify_file, err);
         if (status != TRM_OK || !chain[*count - 1].differential) {
             break;
         }
@@ -173,21 +180,21 @@ static void free_chain(trmi_snapshot_manifest *chain, uint32_t count) {
 }
 
 /* The part of a chain that one shard loads, with its thread. */
-typedef struct loading {
+typedef struct shard_load {
     trm_ps_server *server;
     const trmi_snapshot_manifest *chain;
     uint32_t count, into;
     pthread_t thread;
-    bool apart; /* a thread of its own runs */
+    bool has_thread; /* a thread of its own runs */
     trm_status status;
     trm_error err;
-} loading;
+} shard_load;
 
 /* Loads the files of a chain into one shard, oldest first. */
 static void *load_shard(void *context) {
-    loading *l = context;
+    shard_load *l = context;
     for (uint32_t i = l->count; l->status == TRM_OK && i-- > 0;) {
-        l->status = each_file(l->server, &l->chain[i], l->into, load_file, &l->err);
+        l->status = use_each_file(l->server, &l->chain[i], l->into, load_file, &l->err);
     }
     return NULL;
 }
@@ -195,20 +202,20 @@ static void *load_shard(void *context) {
 /* Loads a chain into all shards in parallel; the last shard is loaded by the calling thread. */
 static trm_status load_shards(trm_ps_server *server, const trmi_snapshot_manifest *chain,
                               uint32_t count, trm_error *err) {
-    loading *shards = trmi_alloc(server->shards * sizeof *shards);
+    shard_load *shards = trmi_alloc(server->shards * sizeof *shards);
     trm_status status =
         shards == NULL ? TRMI_FAIL(err, TRM_NOMEM, "no memory to load %u shards", server->shards)
                        : TRM_OK;
     for (uint32_t s = 0; status == TRM_OK && s < server->shards; s++) {
-        shards[s] = (loading){.server = server, .chain = chain, .count = count, .into = s};
-        shards[s].apart = s + 1 < server->shards &&
-                          pthread_create(&shards[s].thread, NULL, load_shard, &shards[s]) == 0;
-        if (!shards[s].apart) {
+        shards[s] = (shard_load){.server = server, .chain = chain, .count = count, .into = s};
+        shards[s].has_thread = s + 1 < server->shards &&
+                               pthread_create(&shards[s].thread, NULL, load_shard, &shards[s]) == 0;
+        if (!shards[s].has_thread) {
             load_shard(&shards[s]);
         }
     }
     for (uint32_t s = 0; shards != NULL && s < server->shards; s++) {
-        if (shards[s].apart) {
+        if (shards[s].has_thread) {
             pthread_join(shards[s].thread, NULL);
         }
         if (status == TRM_OK && shards[s].status != TRM_OK) {
@@ -335,7 +342,7 @@ static void align_shards(trm_ps_server *server) {
 }
 
 /* Returns how many batches of a worker all shards have. */
-static int64_t finished(const trm_ps_server *server, const trmi_window *w) {
+static int64_t count_finished_batches(const trm_ps_server *server, const trmi_window *w) {
     int64_t least = w->clock;
     for (uint32_t s = 1; s < server->shards; s++) {
         const trmi_window *other = trmi_shard_window(server->runners[s].shard, w->worker);
@@ -345,7 +352,7 @@ static int64_t finished(const trm_ps_server *server, const trmi_window *w) {
 }
 
 /* Returns the last push of a worker up to which all pushes are on all shards. */
-static uint64_t settled(const trm_ps_server *server, const trmi_window *w) {
+static uint64_t find_settled_push(const trm_ps_server *server, const trmi_window *w) {
     uint64_t least = w->base;
     for (uint32_t s = 1; s < server->shards; s++) {
         const trmi_window *other = trmi_shard_window(server->runners[s].shard, w->worker);
@@ -409,8 +416,9 @@ static trm_status adopt_state(trm_ps_server *server, trm_error *err) {
     for (int64_t i = 0; i < first->window_count; i++) {
         const trmi_window *w = &first->windows[i];
         TRMI_TRY(adopt_worker(server, w->worker, w->incarnation, &worker, err));
-        worker->dispatched = server->options.mode == TRM_PS_SYNC ? settled(server, w) : w->base;
-        worker->done = finished(server, w);
+        worker->dispatched =
+            server->options.mode == TRM_PS_SYNC ? find_settled_push(server, w) : w->base;
+        worker->done = count_finished_batches(server, w);
         worker->clock = server->options.mode == TRM_PS_SYNC ? server->step : worker->done;
     }
     for (uint32_t i = 0; i < server->last.count; i++) {

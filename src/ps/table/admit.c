@@ -1,16 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Admission of new keys: exact counts in sets of 8, a counting Bloom filter, or a random choice
- * (contracts in admit.h). */
+/* Admission of new keys: a table that would give a row to every key that is seen once would be full
+ * of rows that are never trained again. Three rules decide: exact counts in sets of 8, a counting
+ * Bloom filter, or a random choice (contracts in admit.h). Memory is taken once; a table under
+ * pressure (`level`) requires more occurrences. */
 #include "ps/table/admit.h"
 
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/rng.h"
 
-enum { WAYS = 8, HASHES = 4, COUNT_MAX = 255, COUNTERS_A_KEY = 8 };
+enum {
+    WAYS = 8,          /* counted keys of one set */
+    HASHES = 4,        /* counters of a key in the Bloom filter */
+    COUNT_MAX = 255,   /* largest value of such a counter, and so of min_count */
+    COUNTERS_A_KEY = 8 /* counters of the filter for each key of the capacity */
+};
+/* separates the random numbers of admission from others of the same seed */
+static const uint64_t RANDOM_DOMAIN = 0xAD417;
 
 /* Returns the bytes of the counters of a rule. */
-static size_t state_bytes(const trmi_admitter *a) {
+static size_t count_state_bytes(const trmi_admitter *a) {
     switch (a->rule.kind) {
     case TRM_ADMIT_COUNT: return (size_t)a->size * WAYS * sizeof(trmi_waiting);
     case TRM_ADMIT_BLOOM: return (size_t)a->size;
@@ -19,7 +28,7 @@ static size_t state_bytes(const trmi_admitter *a) {
 }
 
 int64_t trmi_admitter_bytes(const trmi_admitter *admitter) {
-    return (int64_t)state_bytes(admitter);
+    return (int64_t)count_state_bytes(admitter);
 }
 
 /* Checks a rule and fills in its defaults.
@@ -61,13 +70,14 @@ trm_status trmi_admitter_init(trmi_admitter *admitter, trmi_account *account,
     while (a.size < wanted) {
         a.size *= 2;
     }
-    if (state_bytes(&a) > 0) {
-        void *memory = trmi_account_alloc(account, state_bytes(&a));
+    if (count_state_bytes(&a) > 0) {
+        void *memory = trmi_account_alloc(account, count_state_bytes(&a));
         if (memory == NULL) {
             return TRMI_FAIL(err, TRM_NOMEM,
                              "table '%.40s': admission needs %zu bytes, the budget has %lld left: "
                              "lower its capacity",
-                             table, state_bytes(&a), (long long)(account->limit - account->used));
+                             table, count_state_bytes(&a),
+                             (long long)(account->limit - account->used));
         }
         a.waiting = a.rule.kind == TRM_ADMIT_COUNT ? memory : NULL;
         a.counters = a.rule.kind == TRM_ADMIT_BLOOM ? memory : NULL;
@@ -77,15 +87,15 @@ trm_status trmi_admitter_init(trmi_admitter *admitter, trmi_account *account,
 }
 
 void trmi_admitter_free(trmi_admitter *admitter) {
-    trmi_account_free(admitter->account, admitter->waiting, state_bytes(admitter));
-    trmi_account_free(admitter->account, admitter->counters, state_bytes(admitter));
+    trmi_account_free(admitter->account, admitter->waiting, count_state_bytes(admitter));
+    trmi_account_free(admitter->account, admitter->counters, count_state_bytes(admitter));
     admitter->waiting = NULL;
     admitter->counters = NULL;
 }
 
 /* Returns the place of a key in its set: its own, else a free one, else the one with the fewest
  * and oldest occurrences. */
-static trmi_waiting *waiting_of(trmi_admitter *a, uint64_t key) {
+static trmi_waiting *find_waiting(trmi_admitter *a, uint64_t key) {
     uint64_t set = trmi_mix(trmi_key_hash(key), a->seed) & (uint64_t)(a->size - 1);
     trmi_waiting *first = a->waiting + set * WAYS, *best = first;
     for (int i = 0; i < WAYS; i++) {
@@ -104,14 +114,14 @@ static trmi_waiting *waiting_of(trmi_admitter *a, uint64_t key) {
 
 /* Counts a key exactly, as long as its set has room; admits it at `needed` occurrences. */
 static bool admit_by_count(trmi_admitter *a, uint64_t key, uint32_t tick, uint32_t needed) {
-    trmi_waiting *w = waiting_of(a, key);
+    trmi_waiting *w = find_waiting(a, key);
     uint32_t count = w->count + 1;
     *w = count >= needed ? (trmi_waiting){0} : (trmi_waiting){key, tick, count};
     return count >= needed;
 }
 
 /* Computes the counters of a key. */
-static void bloom_places(const trmi_admitter *a, uint64_t key, uint64_t places[HASHES]) {
+static void find_counters(const trmi_admitter *a, uint64_t key, uint64_t places[HASHES]) {
     uint64_t h = trmi_mix(trmi_key_hash(key), a->seed);
     uint64_t step = trmi_mix(h, 1) | 1;
     for (uint64_t i = 0; i < HASHES; i++) {
@@ -123,7 +133,7 @@ static void bloom_places(const trmi_admitter *a, uint64_t key, uint64_t places[H
  * grow. Collisions may admit a key too early, never too late. */
 static bool admit_by_bloom(trmi_admitter *a, uint64_t key, uint32_t needed) {
     uint64_t places[HASHES];
-    bloom_places(a, key, places);
+    find_counters(a, key, places);
     uint8_t smallest = COUNT_MAX;
     for (int i = 0; i < HASHES; i++) {
         uint8_t c = a->counters[places[i]];
@@ -154,12 +164,12 @@ bool trmi_admit(trmi_admitter *a, uint64_t key, uint32_t tick) {
     }
     double probability = a->rule.kind == TRM_ADMIT_ALL ? 1.0 : a->rule.probability;
     probability /= (double)(1u << a->level);
-    uint32_t bits = trmi_random_u32(a->seed ^ 0xAD417, tick, key);
+    uint32_t bits = trmi_random_u32(a->seed ^ RANDOM_DOMAIN, tick, key);
     return probability >= 1.0 || (double)bits * 0x1p-32 < probability;
 }
 
 void trmi_admitter_restore(trmi_admitter *a, const trmi_waiting *entry) {
     if (a->rule.kind == TRM_ADMIT_COUNT && entry->count > 0) {
-        *waiting_of(a, entry->key) = *entry;
+        *find_waiting(a, entry->key) = *entry;
     }
 }
