@@ -7,10 +7,11 @@
 
 #include <string.h>
 
-static const int64_t pixels_max = (int64_t)256 << 20;
+/* a larger image is refused, because a small file can describe it */
+static const int64_t PIXELS_MAX = (int64_t)256 << 20;
 
 /* Returns the name of what the data are, for the error message. */
-static const char *format_of(const uint8_t *data, size_t bytes) {
+static const char *name_format(const uint8_t *data, size_t bytes) {
     static const struct {
         const char *name;
         const char *magic;
@@ -43,10 +44,10 @@ trm_status trmi_picture_open(trmi_picture_scratch *scratch, const uint8_t *data,
     } else {
         return TRMI_FAIL(err, TRM_CORRUPT,
                          "expected a JPEG or PNG image, found %s; convert it to JPEG",
-                         format_of(data, bytes));
+                         name_format(data, bytes));
     }
     if (out->width < 1 || out->height < 1 || out->width > TRMI_PICTURE_SIDE_MAX ||
-        out->height > TRMI_PICTURE_SIDE_MAX || out->width * out->height > pixels_max) {
+        out->height > TRMI_PICTURE_SIDE_MAX || out->width * out->height > PIXELS_MAX) {
         return TRMI_FAIL(err, TRM_CORRUPT, "a %s image of %lld x %lld, at most %d a side expected",
                          out->png ? "PNG" : "JPEG", (long long)out->width, (long long)out->height,
                          TRMI_PICTURE_SIDE_MAX);

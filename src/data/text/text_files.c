@@ -1,4 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Finds the files of a data set of text or tokens, and decides which of them training and tests
+ * read: by words in their names (train.bin, val.bin), or, where no names say it, the first nine
+ * tenths of each file for training and the rest for tests.
+ *
+ *   folder --> all files with one of the endings, by name -----+
+ *                                                              +--> choose_files --> mapped
+ *   file   --> this file, and the one whose name has the ------+
+ *              other word in its place (train.bin: val.bin)
+ */
 #include "data/text/text_files.h"
 
 #include "base/error.h"
@@ -15,7 +24,7 @@ static const char *const train_words[] = {"train", NULL};
 
 /* ---- names ---- */
 
-/* Where a word stands in a file's name, with no letter beside it; NULL: nowhere. */
+/* Returns where a word is in a file's name, with no letter beside it; NULL: nowhere. */
 static const char *find_word(const char *name, const char *word) {
     size_t length = strlen(word);
     for (const char *at = name; (at = strstr(at, word)) != NULL; at++) {
@@ -27,7 +36,8 @@ static const char *find_word(const char *name, const char *word) {
     return NULL;
 }
 
-/* The first of the words that a path's last part has; NULL: none. */
+/* Returns where the first of the words is in the last part of a path; NULL: none is. *length: of
+ * that word. */
 static const char *find_any_word(const char *path, const char *const *words, size_t *length) {
     const char *slash = strrchr(path, '/'), *name = slash != NULL ? slash + 1 : path;
     for (; *words != NULL; words++) {
@@ -68,7 +78,8 @@ static trm_status add_file(trmi_text_files *list, trmi_arena *arena, const char 
     return TRM_OK;
 }
 
-/* Adds the file whose name has one of the words in place of text[at .. at + length), if there is one. */
+/* Adds the file whose name has another word in place of path[at .. at + length), if it exists: a
+ * word of tests in place of "train", and "train" in place of a word of tests. */
 static trm_status add_partner(trmi_text_files *list, trmi_arena *arena, const char *path, size_t at,
                               size_t length, trm_error *err) {
     const char *const *words = strncmp(path + at, "train", length) == 0 ? test_words : train_words;

@@ -21,8 +21,8 @@ typedef struct trmi_text_files {
     int64_t count, capacity;
 } trmi_text_files;
 
-/* Finds the files of a path: a file, with its partner ("train" and "val" in their names), or all files
- * of a folder with one of the endings (".bin", NULL). Names are in the arena.
+/* Finds the files of a path: a file, with its partner ("train" and "val" in their names), or all
+ * files of a folder with one of the endings (".bin", NULL). Names are in the arena.
  *   owns    caller, trmi_text_files_close, on failure too
  *   errors  IO (none for this usage), NOMEM */
 trm_status trmi_text_files_find(const char *path, trm_usage usage, const char *const *endings,
@@ -32,7 +32,8 @@ trm_status trmi_text_files_map(trmi_text_files *files, bool all, trm_error *err)
 void trmi_text_files_close(trmi_text_files *files);
 /* How many of `count` things are for training: nanoGPT's int(0.9 * count). */
 int64_t trmi_text_train_count(int64_t count);
-/* True for a folder or file that has tokens, text or JSON lines by its name. */
+/* Return the kind of data that a file's name ends with, or that a folder has files of: "tokens",
+ * "jsonl" or "text"; NULL: none. */
 const char *trmi_text_kind_of_file(const char *path);
 const char *trmi_text_kind_of_folder(const char *path);
 

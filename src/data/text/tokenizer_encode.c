@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Text to ids and back. A piece's merges are made in the order of their ranks, the leftmost of equal
- * ranks first: a heap of (rank, symbol) gives the next one, and an entry is out of date when its
- * symbol's pair has another rank by now. */
+/* Text to ids and back. A piece's merges are made in the order of their ranks, the leftmost of
+ * equal ranks first: a heap of (rank, symbol) gives the next one, and an entry is out of date when
+ * its symbol's pair has another rank by now. */
 #include "data/text/tokenizer.h"
 
 #include "base/arguments.h"
@@ -15,6 +15,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+/* no neighbour; no merge of a symbol with the next one */
 enum { NO_SYMBOL = UINT32_MAX, NO_RANK = UINT32_MAX };
 
 void trm_tokens_free(trm_tokens *tokens) {
@@ -106,7 +107,8 @@ static void merge_symbols(trm_tokenizer *t, int64_t count) {
     }
 }
 
-/* A heap entry for each pair at the start, and two for each merge. */
+/* Makes room for the symbols of a piece, and for its heap: an entry for each pair at the start, and
+ * two for each merge. */
 static trm_status reserve_symbols(trm_tokenizer *t, size_t bytes, trm_error *err) {
     if (bytes >= NO_SYMBOL) {
         return TRMI_FAIL(err, TRM_INVALID,
@@ -120,7 +122,8 @@ static trm_status reserve_symbols(trm_tokenizer *t, size_t bytes, trm_error *err
                      "to merge a piece of text");
 }
 
-/* The bytes of a piece as symbols; `offset` is the piece's place in the text. */
+/* Sets t->symbols to the bytes of a piece; `offset` is the piece's place in the text, for
+ * messages. */
 static trm_status set_symbols(trm_tokenizer *t, const char *piece, size_t bytes, size_t offset,
                               trm_error *err) {
     TRMI_TRY(reserve_symbols(t, bytes, err));
@@ -139,7 +142,7 @@ static trm_status set_symbols(trm_tokenizer *t, const char *piece, size_t bytes,
     return TRM_OK;
 }
 
-/* The token that is the whole piece; -1: none. */
+/* Finds the token that is the whole piece; -1: none. The symbols serve as a buffer for its text. */
 static trm_status find_whole(trm_tokenizer *t, const char *piece, size_t bytes, int32_t *id,
                              trm_error *err) {
     TRMI_TRY(reserve_symbols(t, bytes, err));
@@ -167,7 +170,8 @@ static trm_status encode_piece(trm_tokenizer *t, const char *piece, size_t bytes
     return TRM_OK;
 }
 
-/* The same through the cache. */
+/* Appends the tokens of a piece. Short pieces are looked up in a cache of one place for each hash,
+ * because a text consists mostly of the same words. */
 static trm_status encode_cached(trm_tokenizer *t, const char *piece, size_t bytes, size_t offset,
                                 trm_tokens *tokens, trm_error *err) {
     if (bytes > TRMI_PIECE_BYTES) {
@@ -202,7 +206,7 @@ typedef struct added_match {
     int32_t id; /* -1: there is none, begin and end are the text's end */
 } added_match;
 
-/* The longest added token, normalized or not, that begins at `at`. */
+/* Returns the longest added token, normalized or not, that begins at `at`; NULL: none. */
 static const trmi_added_token *find_longest_added(const trm_tokenizer *t, const char *at,
                                                   size_t bytes, bool normalized) {
     const trmi_added_token *best = NULL;
@@ -216,14 +220,14 @@ static const trmi_added_token *find_longest_added(const trm_tokenizer *t, const 
     return best;
 }
 
-/* True if the first character is white space; gives its length. */
+/* Returns whether the first character is white space. *length: its bytes. */
 static bool is_space_at(const char *text, size_t bytes, size_t *length) {
     uint32_t point;
     *length = trmi_char_read(text, bytes, &point);
     return trmi_char_class_of(point) == TRMI_CHAR_SPACE;
 }
 
-/* Moves `begin` back over white space, not before `from`. */
+/* Returns `begin` moved back over white space, but not before `from`. */
 static size_t strip_left(const char *text, size_t from, size_t begin) {
     while (begin > from) {
         size_t at = begin - 1, length;
@@ -238,7 +242,7 @@ static size_t strip_left(const char *text, size_t from, size_t begin) {
     return begin;
 }
 
-/* The first added token of text[from .. to). */
+/* Returns the first added token of text[from .. to). */
 static added_match find_added(const trm_tokenizer *t, const char *text, size_t from, size_t to,
                               bool normalized) {
     for (size_t at = from; t->added_count > 0 && at < to; at++) {
@@ -286,7 +290,8 @@ void trmi_encoding_begin(const trm_tokenizer *t, const char *text, size_t bytes,
     find_next_raw(t, encoding);
 }
 
-/* Text up to encoding->end is done: the added token there, and what comes after it. */
+/* Appends the added token at encoding->end, up to which the text is encoded, and finds the next
+ * one. */
 static trm_status take_added(const trm_tokenizer *t, trmi_encoding *e, trm_tokens *tokens,
                              trm_error *err) {
     bool inner = e->token >= 0;
@@ -302,7 +307,8 @@ static trm_status take_added(const trm_tokenizer *t, trmi_encoding *e, trm_token
 
 /* ---- pieces ---- */
 
-/* All of the text before the next added token, with a space before it. Offsets count the space. */
+/* Encodes all of the text before the next added token, with a space before it. Offsets in messages
+ * count the space. */
 static trm_status encode_prefixed(trm_tokenizer *t, trmi_encoding *e, trm_tokens *tokens,
                                   trm_error *err) {
     size_t bytes = e->end - e->at + 1;

@@ -28,22 +28,22 @@ static bool is_norm(const trmi_op *op) {
 }
 
 /* Returns the reader of a value that is read once and is no root; 0 otherwise. */
-static int32_t only_reader(const trmi_pass *pass, const int32_t *reader, const bool *root,
-                           int32_t value) {
+static int32_t find_only_reader(const trmi_pass *pass, const int32_t *reader, const bool *root,
+                                int32_t value) {
     return pass->uses[value] == 1 && !root[value] ? reader[value] : 0;
 }
 
 /* Finds the chain of a norm. claimed: operators that belong to another chain. */
-static chain chain_of(const trmi_pass *pass, const int32_t *reader, const bool *root,
-                      const int32_t *claimed, int32_t norm) {
+static chain find_chain(const trmi_pass *pass, const int32_t *reader, const bool *root,
+                        const int32_t *claimed, int32_t norm) {
     const trm_graph *g = pass->from;
     chain c = {.norm = norm, .last = norm};
     int32_t y = g->ops[norm].outputs[0];
-    int32_t next = only_reader(pass, reader, root, y);
+    int32_t next = find_only_reader(pass, reader, root, y);
     if (next != 0 && g->ops[next].kind == TRMI_OP_ADD && claimed[next] == 0) {
         const trmi_op *add = &g->ops[next];
         int32_t other = add->inputs[0] == y ? add->inputs[1] : add->inputs[0];
-        int32_t after = only_reader(pass, reader, root, add->outputs[0]);
+        int32_t after = find_only_reader(pass, reader, root, add->outputs[0]);
         /* an addition is fused only if a ReLU follows */
         if (trm_shape_equal(&g->values[other].shape, &g->values[y].shape) && after != 0 &&
             g->ops[after].kind == TRMI_OP_RELU) {
@@ -58,7 +58,7 @@ static chain chain_of(const trmi_pass *pass, const int32_t *reader, const bool *
 }
 
 /* Emits the fused operator and maps its outputs. */
-static void emit(trmi_pass *pass, const chain *c) {
+static void emit_fused(trmi_pass *pass, const chain *c) {
     const trm_graph *g = pass->from;
     const trmi_op *norm = &g->ops[c->norm];
     const trmi_op *last = &g->ops[c->last];
@@ -86,7 +86,7 @@ static void emit(trmi_pass *pass, const chain *c) {
 
 /* Returns whether statistics are read: by a user who differentiated the graph without the planner.
  */
-static bool statistics_read(const trmi_pass *pass, const trmi_op *norm) {
+static bool has_read_statistics(const trmi_pass *pass, const trmi_op *norm) {
     bool read = false;
     for (int i = 1; i < norm->outputs_count; i++) {
         read = read || pass->uses[norm->outputs[i]] > 0;
@@ -119,10 +119,10 @@ trm_status trmi_pass_fuse_norm(trmi_pass *pass, const trmi_plan_options *options
     }
     /* find all chains */
     for (int32_t i = 1; i < g->ops_count; i++) {
-        if (!is_norm(&g->ops[i]) || statistics_read(pass, &g->ops[i])) {
+        if (!is_norm(&g->ops[i]) || has_read_statistics(pass, &g->ops[i])) {
             continue;
         }
-        chain c = chain_of(pass, reader, root, claimed, i);
+        chain c = find_chain(pass, reader, root, claimed, i);
         claimed[c.norm] = i;
         claimed[c.add] = i;
         claimed[c.relu] = i;
@@ -131,7 +131,7 @@ trm_status trmi_pass_fuse_norm(trmi_pass *pass, const trmi_plan_options *options
     }
     for (int32_t i = 1; i < g->ops_count; i++) {
         if (ends[i].norm != 0) {
-            emit(pass, &ends[i]);
+            emit_fused(pass, &ends[i]);
         } else if (claimed[i] == 0) {
             trmi_pass_copy(pass, &g->ops[i]);
         }

@@ -13,29 +13,29 @@
 
 #include <stdlib.h>
 
-enum { LEAST_ROWS = 256 }; /* fewest rows of a product; small products use other kernels */
+enum { ROWS_MIN = 256 }; /* fewest rows of a product; small products use other kernels */
 
 /* State of the pass. */
 typedef struct fusion {
     const trmi_pass *pass;
     const trmi_roots *roots;
-    bool *kept;   /* [values] root */
-    bool *skip;   /* [operators] disappears */
-    bool *sliced; /* [operators] a MATMUL that only slices read */
-    int64_t *cut; /* [values] columns that slices read; -1 = another operator reads it */
+    bool *kept;              /* [values] root */
+    bool *skip;              /* [operators] disappears */
+    bool *sliced;            /* [operators] a MATMUL that only slices read */
+    int64_t *sliced_columns; /* [values] columns that slices read; -1 = another operator reads it */
 } fusion;
 
 /* Returns whether a value exists and is float32. */
-static bool real(const trmi_value *v) { return v != NULL && v->dtype == TRM_FLOAT32; }
+static bool is_float32(const trmi_value *v) { return v != NULL && v->dtype == TRM_FLOAT32; }
 
 /* Returns the large float32 product of this kind that made `value`; NULL: none. */
-static const trmi_op *product_of(const trm_graph *g, int32_t value, trmi_op_kind kind) {
+static const trmi_op *find_product(const trm_graph *g, int32_t value, trmi_op_kind kind) {
     const trmi_op *op = &g->ops[g->values[value].op];
     if (kind == TRMI_OP_LINEAR && op->kind == TRMI_OP_KEYED_LINEAR) {
         return op->attrs.matmul.relu ? NULL : op;
     }
-    if (op->kind != kind || !real(trmi_input_of(g, op, 0)) || !real(trmi_input_of(g, op, 1)) ||
-        !real(&g->values[value])) {
+    if (op->kind != kind || !is_float32(trmi_input_of(g, op, 0)) ||
+        !is_float32(trmi_input_of(g, op, 1)) || !is_float32(&g->values[value])) {
         return NULL;
     }
     const trm_shape *shape = &g->values[value].shape;
@@ -44,28 +44,28 @@ static const trmi_op *product_of(const trm_graph *g, int32_t value, trmi_op_kind
                      ? !op->attrs.matmul.relu
                      : shape->rank == 2 && !op->attrs.matmul.transpose_a && op->inputs_count == 2 &&
                            op->attrs.matmul.columns == 0;
-    return plain && columns > 0 && trm_shape_count(shape) / columns >= LEAST_ROWS ? op : NULL;
+    return plain && columns > 0 && trm_shape_count(shape) / columns >= ROWS_MIN ? op : NULL;
 }
 
 /* Returns whether a value has one reader and is no root. */
-static bool alone(const fusion *f, int32_t value) {
+static bool has_one_reader(const fusion *f, int32_t value) {
     return f->pass->uses[value] == 1 && !f->kept[value];
 }
 
 /* Returns the product into which this ReLU, or gradient of a ReLU, is fused; NULL: none. */
-static const trmi_op *product_before(const fusion *f, const trmi_op *op) {
+static const trmi_op *find_product_before(const fusion *f, const trmi_op *op) {
     const trm_graph *g = f->pass->from;
     bool backward = op->kind == TRMI_OP_RELU_GRAD;
-    if ((op->kind != TRMI_OP_RELU && !backward) || !alone(f, op->inputs[0]) ||
+    if ((op->kind != TRMI_OP_RELU && !backward) || !has_one_reader(f, op->inputs[0]) ||
         g->values[op->outputs[0]].dtype != TRM_FLOAT32) {
         return NULL;
     }
     if (backward &&
-        (!real(trmi_input_of(g, op, 1)) ||
+        (!is_float32(trmi_input_of(g, op, 1)) ||
          !trm_shape_equal(&trmi_input_of(g, op, 1)->shape, &trmi_input_of(g, op, 0)->shape))) {
         return NULL;
     }
-    return product_of(g, op->inputs[0], backward ? TRMI_OP_MATMUL : TRMI_OP_LINEAR);
+    return find_product(g, op->inputs[0], backward ? TRMI_OP_MATMUL : TRMI_OP_LINEAR);
 }
 
 /* Returns whether an operator slices columns of all rows. */
@@ -85,13 +85,16 @@ static void find_slices(fusion *f) {
     for (int64_t i = 1; i < g->ops_count; i++) {
         const trmi_op *op = &g->ops[i];
         for (int32_t j = 0; j < op->inputs_count; j++) {
-            int64_t *cut = &f->cut[op->inputs[j]];
-            *cut = *cut >= 0 && takes_columns(g, op) ? *cut + op->attrs.slice.size[1] : -1;
+            int64_t *sliced_columns = &f->sliced_columns[op->inputs[j]];
+            *sliced_columns = *sliced_columns >= 0 && takes_columns(g, op)
+                                  ? *sliced_columns + op->attrs.slice.size[1]
+                                  : -1;
         }
     }
     for (int64_t v = 1; v < g->values_count; v++) {
-        const trmi_op *op = product_of(g, (int32_t)v, TRMI_OP_MATMUL);
-        if (op != NULL && f->cut[v] > 0 && !f->kept[v] && f->cut[v] <= g->values[v].shape.dim[1]) {
+        const trmi_op *op = find_product(g, (int32_t)v, TRMI_OP_MATMUL);
+        if (op != NULL && f->sliced_columns[v] > 0 && !f->kept[v] &&
+            f->sliced_columns[v] <= g->values[v].shape.dim[1]) {
             f->sliced[op - g->ops] = true;
             f->skip[op - g->ops] = true;
         }
@@ -99,7 +102,7 @@ static void find_slices(fusion *f) {
 }
 
 /* Marks the roots. */
-static void keep_roots(fusion *f) {
+static void mark_roots(fusion *f) {
     const trmi_roots *r = f->roots;
     f->kept[r->loss] = true;
     for (int32_t i = 0; i < r->outputs_count; i++) {
@@ -112,7 +115,7 @@ static void keep_roots(fusion *f) {
 }
 
 /* Emits `product` fused with `op`, in the place of `op`. */
-static void emit(trmi_pass *pass, const trmi_op *product, const trmi_op *op) {
+static void emit_fused(trmi_pass *pass, const trmi_op *product, const trmi_op *op) {
     trmi_attrs attrs = product->attrs;
     int32_t inputs[5] = {0}, count = product->inputs_count;
     for (int32_t i = 0; i < count; i++) {
@@ -136,21 +139,21 @@ static void emit(trmi_pass *pass, const trmi_op *product, const trmi_op *op) {
 }
 
 /* Marks the products that disappear, then emits all operators. */
-static void rewrite(trmi_pass *pass, const fusion *f) {
+static void emit_all(trmi_pass *pass, const fusion *f) {
     const trm_graph *g = pass->from;
     for (int64_t i = 1; i < g->ops_count; i++) {
-        const trmi_op *op = &g->ops[i], *product = product_before(f, op);
+        const trmi_op *op = &g->ops[i], *product = find_product_before(f, op);
         if (product != NULL && !f->sliced[product - g->ops]) {
             f->skip[product - g->ops] = true;
         }
     }
     for (int64_t i = 1; i < g->ops_count; i++) {
-        const trmi_op *op = &g->ops[i], *product = product_before(f, op);
+        const trmi_op *op = &g->ops[i], *product = find_product_before(f, op);
         if (op->kind == TRMI_OP_SLICE && f->sliced[g->values[op->inputs[0]].op]) {
             product = &g->ops[g->values[op->inputs[0]].op];
         }
         if (product != NULL) {
-            emit(pass, product, op);
+            emit_fused(pass, product, op);
         } else if (!f->skip[i]) {
             trmi_pass_copy(pass, op);
         }
@@ -166,18 +169,18 @@ trm_status trmi_pass_fuse_product(trmi_pass *pass, const trmi_plan_options *opti
                 .kept = calloc(values, sizeof *f.kept),
                 .skip = calloc(ops, sizeof *f.skip),
                 .sliced = calloc(ops, sizeof *f.sliced),
-                .cut = calloc(values, sizeof *f.cut)};
+                .sliced_columns = calloc(values, sizeof *f.sliced_columns)};
     trm_status status = TRM_OK;
-    if (f.kept == NULL || f.skip == NULL || f.sliced == NULL || f.cut == NULL) {
+    if (f.kept == NULL || f.skip == NULL || f.sliced == NULL || f.sliced_columns == NULL) {
         status = TRMI_FAIL(err, TRM_NOMEM, "no memory to fuse products");
     } else {
-        keep_roots(&f);
+        mark_roots(&f);
         find_slices(&f);
-        rewrite(pass, &f);
+        emit_all(pass, &f);
     }
     free(f.kept);
     free(f.skip);
     free(f.sliced);
-    free(f.cut);
+    free(f.sliced_columns);
     return status;
 }

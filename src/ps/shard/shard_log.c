@@ -64,8 +64,8 @@ static trm_status write_record(trmi_shard *shard, trmi_record_head *head, const 
         status = TRMI_FAIL_SYS(err, "%s: cannot flush", log->path);
     }
     if (status != TRM_OK) {
-        trm_error unheard = {0};
-        shard->broken = err != NULL ? *err : unheard;
+        trm_error unknown = {0};
+        shard->broken = err != NULL ? *err : unknown;
         shard->broken.status = status;
         return status;
     }

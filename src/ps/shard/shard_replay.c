@@ -41,8 +41,8 @@ static trm_status replay_table(trmi_shard *shard, const uint8_t *body, size_t by
 }
 
 /* Passes a push to the function that wrote its record. */
-static trm_status push_again(trmi_shard *shard, const trmi_push *push, bool *applied,
-                             trm_error *err) {
+static trm_status repeat_push(trmi_shard *shard, const trmi_push *push, bool *applied,
+                              trm_error *err) {
     for (uint32_t i = 0; push->marks != NULL && i < push->id_count; i++) {
         if ((push->marks[i].flags & MARK_APART) != 0) {
             return TRMI_FAIL(err, TRM_UNSUPPORTED,
@@ -114,7 +114,7 @@ static trm_status replay_push(trmi_shard *shard, const trmi_record_head *head, c
                       .form = head->kind == TRMI_RECORD_STAGED ? TRMI_PUSH_STAGED
                               : head->kind == TRMI_RECORD_STEP ? TRMI_PUSH_STEP
                                                                : TRMI_PUSH_WHOLE};
-    status = push_again(shard, &push, applied, err);
+    status = repeat_push(shard, &push, applied, err);
     if (status == TRM_CANCELLED) {
         /* a push of an older incarnation, which the snapshot's windows do not list any more: it
          * is in the rows */

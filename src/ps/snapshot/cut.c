@@ -2,8 +2,8 @@
 /* Writes the snapshot file of a shard (cut_load.c reads it). The owner thread of the shard fills
  * buffers with blocks; the writer thread computes digests and writes.
  *
- *      owner:  append -> block -> buffer --filled--> writer: digest, write
- *                                buffer <--free_buffers--
+ *      owner:  reserve_bytes -> block -> buffer --filled--> writer: digest, write
+ *                                       buffer <--free_buffers--
  *
  * Four buffers go round between the two; the owner waits if the disk is slow. A file is written
  * under a temporary name, flushed and renamed, so that an incomplete file never has a valid
@@ -26,7 +26,12 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-enum { BUFFERS = 4, BUFFER_BYTES = 1 << 20 };
+enum {
+    BUFFERS = 4,
+    BUFFER_BYTES = 1 << 20,
+    PADDING_BYTES = 16,  /* of a block and of the next one, 8 at most each */
+    OVERHEAD_BYTES = 256 /* of a buffer: at least what a block's head and padding take */
+};
 
 /* A buffer of complete blocks. */
 typedef struct buffer {
@@ -35,7 +40,7 @@ typedef struct buffer {
     uint8_t *data;
 } buffer;
 
-/* The state of one snapshot file. The members from `now` on belong to the owner thread. */
+/* The state of one snapshot file. The members from `current` on belong to the owner thread. */
 struct trmi_cut {
     trmi_shard *shard;
     trmi_queue *filled, *free_buffers;
@@ -52,17 +57,17 @@ struct trmi_cut {
     double started;
 
     /* owner thread: the block under construction */
-    buffer *now;
+    buffer *current;
     trmi_block *block;
     uint32_t block_count;
-    uint32_t walking; /* table that is being walked */
+    uint32_t walked_table; /* table that is being walked */
     trmi_cut_sink *sinks;
     struct table_sink {
         trmi_cut *cut;
         uint32_t table;
     } * contexts;
     size_t sink_bytes, context_bytes;
-    trm_error trouble; /* error of the walk; status TRM_OK: none */
+    trm_error walk_error; /* error of the walk; status TRM_OK: none */
     int64_t rows;
 };
 
@@ -71,47 +76,47 @@ struct trmi_cut {
 /* Ends the block under construction and pads it to 8 bytes. */
 static void close_block(trmi_cut *cut) {
     if (cut->block != NULL) {
-        cut->now->used = (size_t)trmi_round_up((int64_t)cut->now->used, 8);
+        cut->current->used = (size_t)trmi_round_up((int64_t)cut->current->used, 8);
         cut->block = NULL;
         cut->block_count++;
     }
 }
 
 /* Passes the current buffer to the writer; `last`: the file is complete. */
-static void submit(trmi_cut *cut, bool last) {
+static void submit_buffer(trmi_cut *cut, bool last) {
     close_block(cut);
-    if (cut->now != NULL) {
-        cut->now->last = last;
-        trmi_queue_push(cut->filled, cut->now);
-        cut->now = NULL;
+    if (cut->current != NULL) {
+        cut->current->last = last;
+        trmi_queue_push(cut->filled, cut->current);
+        cut->current = NULL;
     }
 }
 
-/* Returns room for `bytes` more of a block's body; begins a block, and takes a buffer, where
- * necessary. Waits for the writer, which always returns buffers. */
-static uint8_t *append(trmi_cut *cut, trmi_block_kind kind, uint32_t table, size_t bytes) {
-    /* records of one table share a block as long as the buffer has room (16: padding of this
-     * block and the next) */
+/* Appends `bytes` to a block's body and returns their address, for the caller to fill; begins a
+ * block, and takes a buffer, where necessary. Waits for the writer, which always returns
+ * buffers. */
+static uint8_t *reserve_bytes(trmi_cut *cut, trmi_block_kind kind, uint32_t table, size_t bytes) {
+    /* records of one table share a block as long as the buffer has room */
     bool same = cut->block != NULL && cut->block->kind == kind && cut->block->table == table;
-    size_t wanted = bytes + 16 + (same ? 0 : sizeof(trmi_block));
-    if (cut->now != NULL && cut->now->used + wanted > cut->buffer_bytes) {
-        submit(cut, false);
+    size_t wanted = bytes + PADDING_BYTES + (same ? 0 : sizeof(trmi_block));
+    if (cut->current != NULL && cut->current->used + wanted > cut->buffer_bytes) {
+        submit_buffer(cut, false);
         same = false;
     }
-    if (cut->now == NULL) {
+    if (cut->current == NULL) {
         void *item = NULL;
         trmi_queue_pop(cut->free_buffers, -1, &item);
-        cut->now = item;
-        cut->now->used = 0;
+        cut->current = item;
+        cut->current->used = 0;
     }
     if (!same) {
         close_block(cut);
-        cut->block = (trmi_block *)(void *)(cut->now->data + cut->now->used);
+        cut->block = (trmi_block *)(void *)(cut->current->data + cut->current->used);
         *cut->block = (trmi_block){.magic = trmi_block_magic, .kind = kind, .table = table};
-        cut->now->used += sizeof *cut->block;
+        cut->current->used += sizeof *cut->block;
     }
-    uint8_t *to = cut->now->data + cut->now->used;
-    cut->now->used += bytes;
+    uint8_t *to = cut->current->data + cut->current->used;
+    cut->current->used += bytes;
     cut->block->bytes += bytes;
     return to;
 }
@@ -119,13 +124,13 @@ static uint8_t *append(trmi_cut *cut, trmi_block_kind kind, uint32_t table, size
 /* Appends an array, divided into blocks. */
 static void append_array(trmi_cut *cut, trmi_block_kind kind, uint32_t table, const void *items,
                          int64_t count, size_t item_bytes) {
-    int64_t a_block = (int64_t)((cut->buffer_bytes - 256) / item_bytes);
-    for (int64_t first = 0; first < count; first += a_block) {
-        int64_t some = trmi_min_i64(a_block, count - first);
+    int64_t block_items = (int64_t)((cut->buffer_bytes - OVERHEAD_BYTES) / item_bytes);
+    for (int64_t first = 0; first < count; first += block_items) {
+        int64_t piece_items = trmi_min_i64(block_items, count - first);
         close_block(cut);
-        memcpy(append(cut, kind, table, (size_t)some * item_bytes),
-               (const char *)items + (size_t)first * item_bytes, (size_t)some * item_bytes);
-        cut->block->count = (uint32_t)some;
+        memcpy(reserve_bytes(cut, kind, table, (size_t)piece_items * item_bytes),
+               (const char *)items + (size_t)first * item_bytes, (size_t)piece_items * item_bytes);
+        cut->block->count = (uint32_t)piece_items;
         cut->block->first = (uint64_t)first;
         cut->block->size = (uint64_t)count;
     }
@@ -138,12 +143,12 @@ static void save_row(void *context, const void *record) {
     struct table_sink *sink = context;
     trmi_cut *cut = sink->cut;
     if (record == NULL) {
-        TRMI_FAIL(&cut->trouble, TRM_IO, "table '%s': a spilled row could not be read",
+        TRMI_FAIL(&cut->walk_error, TRM_IO, "table '%s': a spilled row could not be read",
                   cut->shard->tables[sink->table]->name);
         return;
     }
     size_t bytes = cut->shard->tables[sink->table]->layout.record_bytes;
-    memcpy(append(cut, TRMI_BLOCK_ROWS, sink->table, bytes), record, bytes);
+    memcpy(reserve_bytes(cut, TRMI_BLOCK_ROWS, sink->table, bytes), record, bytes);
     cut->block->count++;
     cut->rows++;
 }
@@ -155,7 +160,7 @@ static void save_table(trmi_cut *cut, uint32_t number) {
     size_t bytes = trmi_ps_note_size(TRMI_PS_TABLE);
     close_block(cut);
     trmi_ps_encode_note(&header, NULL, &table->options,
-                        append(cut, TRMI_BLOCK_TABLE, number, bytes));
+                        reserve_bytes(cut, TRMI_BLOCK_TABLE, number, bytes));
     cut->block->count = 1;
     cut->block->size = (uint64_t)table->rows.count;
     close_block(cut);
@@ -165,7 +170,7 @@ static void save_table(trmi_cut *cut, uint32_t number) {
         int64_t places = trmi_admitter_bytes(a) / (int64_t)sizeof(trmi_waiting);
         for (int64_t i = 0; i < places; i++) {
             if (a->waiting[i].count > 0) {
-                memcpy(append(cut, TRMI_BLOCK_WAITING, number, sizeof a->waiting[i]),
+                memcpy(reserve_bytes(cut, TRMI_BLOCK_WAITING, number, sizeof a->waiting[i]),
                        &a->waiting[i], sizeof a->waiting[i]);
                 cut->block->count++;
             }
@@ -208,7 +213,7 @@ static void save_head(trmi_cut *cut) {
                             .tick = shard->tick,
                             .table_count = shard->table_count,
                             .clock = shard->clock};
-    memcpy(append(cut, TRMI_BLOCK_HEADER, 0, sizeof head), &head, sizeof head);
+    memcpy(reserve_bytes(cut, TRMI_BLOCK_HEADER, 0, sizeof head), &head, sizeof head);
     cut->block->count = 1;
     append_array(cut, TRMI_BLOCK_WINDOWS, 0, shard->windows, shard->window_count,
                  sizeof *shard->windows);
@@ -276,8 +281,8 @@ static void write_file(trmi_cut *cut) {
         trmi_queue_push(cut->free_buffers, b);
     }
     /* an error of the owner (a spilled row could not be read) makes the file invalid, too */
-    if (status == TRM_OK && cut->trouble.status != TRM_OK) {
-        err = cut->trouble;
+    if (status == TRM_OK && cut->walk_error.status != TRM_OK) {
+        err = cut->walk_error;
         status = (trm_status)err.status;
     }
     if (status == TRM_OK) {
@@ -383,7 +388,7 @@ static trm_status make_sinks(trmi_cut *cut, trm_error *err) {
     }
     for (uint32_t i = 0; i < shard->table_count; i++) {
         size_t record = shard->tables[i]->layout.record_bytes;
-        if (record + 256 > cut->buffer_bytes) {
+        if (record + OVERHEAD_BYTES > cut->buffer_bytes) {
             return TRMI_FAIL(err, TRM_NOMEM,
                              "table '%s': a row of %zu bytes does not fit the checkpoint buffers "
                              "of %zu: raise the memory budget",
@@ -423,8 +428,8 @@ trm_status trmi_cut_begin(trmi_cut *cut, const trmi_cut_options *options,
     cut->started = trmi_os_now();
     cut->block_count = 0;
     cut->rows = 0;
-    cut->walking = 0;
-    cut->trouble = (trm_error){0};
+    cut->walked_table = 0;
+    cut->walk_error = (trm_error){0};
     /* wakes the writer; its first item is the cut itself */
     atomic_store(&cut->busy, true);
     trmi_queue_push(cut->filled, cut);
@@ -433,7 +438,7 @@ trm_status trmi_cut_begin(trmi_cut *cut, const trmi_cut_options *options,
     for (uint32_t i = 0; i < shard->table_count; i++) {
         save_table(cut, i);
         /* after an error nothing more is saved, and the writer discards the file */
-        status = status == TRM_OK ? save_removed(cut, i, &cut->trouble) : status;
+        status = status == TRM_OK ? save_removed(cut, i, &cut->walk_error) : status;
         trmi_row_table_cut(shard->tables[i], options->number,
                            status == TRM_OK ? &cut->sinks[i] : NULL);
     }
@@ -445,19 +450,19 @@ bool trmi_cut_busy(const trmi_cut *cut) { return cut != NULL && atomic_load(&cut
 /* Contract in cut.h. */
 bool trmi_cut_walk(trmi_cut *cut, int64_t rows) {
     trmi_shard *shard = cut->shard;
-    if (cut->contexts == NULL || cut->walking > shard->table_count) {
+    if (cut->contexts == NULL || cut->walked_table > shard->table_count) {
         return true;
     }
-    while (cut->walking < shard->table_count) {
-        if (!trmi_row_table_cut_walk(shard->tables[cut->walking], rows)) {
+    while (cut->walked_table < shard->table_count) {
+        if (!trmi_row_table_cut_walk(shard->tables[cut->walked_table], rows)) {
             return false;
         }
-        cut->walking++;
+        cut->walked_table++;
     }
     close_block(cut);
-    append(cut, TRMI_BLOCK_END, 0, 0);
+    reserve_bytes(cut, TRMI_BLOCK_END, 0, 0);
     cut->block->count = cut->block_count;
-    submit(cut, true);
-    cut->walking = UINT32_MAX;
+    submit_buffer(cut, true);
+    cut->walked_table = UINT32_MAX;
     return true;
 }

@@ -10,9 +10,9 @@
 #include <sys/mman.h>
 
 enum {
-    LINE_BYTES = 64,
-    HEAP_OVERHEAD_BYTES = 64,
-    MAPPED_BYTES = 1 << 20, /* from here on mapped directly */
+    LINE_BYTES = 64,          /* a block of the heap is charged in these units ... */
+    HEAP_OVERHEAD_BYTES = 64, /* ... and with so much for the data of the heap itself */
+    MAPPED_BYTES = 1 << 20,   /* from here on mapped directly */
     PAGE_BYTES = 4096,
     HUGE_PAGE_BYTES = TRMI_HUGE_PAGE_BYTES
 };
@@ -24,7 +24,7 @@ int64_t trmi_account_charge(size_t bytes) {
 }
 
 /* Maps zeroed memory that begins at a huge-page boundary. */
-static void *map(size_t bytes) {
+static void *map_memory(size_t bytes) {
     size_t whole = (size_t)trmi_round_up((int64_t)bytes, PAGE_BYTES);
     char *memory = mmap(NULL, whole + HUGE_PAGE_BYTES, PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -50,7 +50,7 @@ void *trmi_account_alloc(trmi_account *account, size_t bytes) {
         account->refusals++;
         return NULL;
     }
-    void *memory = bytes >= MAPPED_BYTES ? map(bytes) : trmi_alloc(bytes);
+    void *memory = bytes >= MAPPED_BYTES ? map_memory(bytes) : trmi_alloc(bytes);
     if (memory != NULL) {
         account->used += charge;
         account->peak = trmi_max_i64(account->peak, account->used);

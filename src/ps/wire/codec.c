@@ -15,7 +15,13 @@
 #error "the wire format is written by little-endian machines only"
 #endif
 
-enum { LINE = 64, MESSAGE_MAX = 1 << 30, MARK_AT = 9 };
+enum {
+    LINE_BYTES = 64,             /* header, sections, keys, values begin at multiples of it */
+    MESSAGE_BYTES_MAX = 1 << 30, /* a longer message is refused */
+    /* places in trmi_ps_note.value */
+    MARK_AT = 9,    /* first of the four of a job's mark */
+    OPTIONS_AT = 15 /* bytes of trm_table_options */
+};
 
 /* Which parts a message of this kind has. */
 static bool is_push(trmi_ps_kind kind) { return kind == TRMI_PS_PUSH || kind == TRMI_PS_STAGE; }
@@ -23,13 +29,14 @@ static bool has_keys(trmi_ps_kind kind) { return kind == TRMI_PS_PULL || is_push
 static bool has_values(trmi_ps_kind kind) { return kind == TRMI_PS_ROWS || is_push(kind); }
 
 /* Returns the bytes of the section table. */
-static int64_t table_bytes(trmi_ps_kind kind, uint32_t count) {
-    return has_keys(kind) ? trmi_round_up((int64_t)sizeof(trmi_ps_wire_section) * count, LINE) : 0;
+static int64_t count_table_bytes(trmi_ps_kind kind, uint32_t count) {
+    return has_keys(kind) ? trmi_round_up((int64_t)sizeof(trmi_ps_wire_section) * count, LINE_BYTES)
+                          : 0;
 }
 
 /* Returns the padded bytes of a section's values. */
-static int64_t value_bytes(const trmi_ps_section *s, trm_dtype dtype, const int32_t *widths) {
-    return trmi_round_up(s->count * widths[s->table] * (int64_t)trm_dtype_bytes(dtype), LINE);
+static int64_t count_value_bytes(const trmi_ps_section *s, trm_dtype dtype, const int32_t *widths) {
+    return trmi_round_up(s->count * widths[s->table] * (int64_t)trm_dtype_bytes(dtype), LINE_BYTES);
 }
 
 /* Contract in codec.h. Limits are checked in each round, so that sums never overflow. */
@@ -40,33 +47,33 @@ size_t trmi_ps_size(trmi_ps_kind kind, trm_dtype dtype, const trmi_ps_section *s
         return 0;
     }
     for (uint32_t i = 0; i < count; i++) {
-        if (sections[i].count > MESSAGE_MAX) {
+        if (sections[i].count > MESSAGE_BYTES_MAX) {
             return 0;
         }
         keys += 8 * sections[i].count;
-        values += has_values(kind) ? value_bytes(&sections[i], dtype, widths) : 0;
-        if (keys + values > MESSAGE_MAX) {
+        values += has_values(kind) ? count_value_bytes(&sections[i], dtype, widths) : 0;
+        if (keys + values > MESSAGE_BYTES_MAX) {
             return 0;
         }
     }
-    int64_t bytes =
-        LINE + table_bytes(kind, count) + (has_keys(kind) ? trmi_round_up(keys, LINE) : 0) + values;
-    return bytes > MESSAGE_MAX ? 0 : (size_t)bytes;
+    int64_t bytes = LINE_BYTES + count_table_bytes(kind, count) +
+                    (has_keys(kind) ? trmi_round_up(keys, LINE_BYTES) : 0) + values;
+    return bytes > MESSAGE_BYTES_MAX ? 0 : (size_t)bytes;
 }
 
 /* Sets keys and values of the sections to their places in a message whose size has been checked. */
-static void point(trmi_ps_kind kind, trm_dtype dtype, trmi_ps_section *sections, uint32_t count,
-                  const int32_t *widths, uint8_t *data) {
-    uint8_t *at = data + LINE + table_bytes(kind, count);
+static void set_pointers(trmi_ps_kind kind, trm_dtype dtype, trmi_ps_section *sections,
+                         uint32_t count, const int32_t *widths, uint8_t *data) {
+    uint8_t *at = data + LINE_BYTES + count_table_bytes(kind, count);
     int64_t keys = 0;
     for (uint32_t i = 0; has_keys(kind) && i < count; i++) {
         sections[i].keys = (uint64_t *)(void *)(at + 8 * keys);
         keys += sections[i].count;
     }
-    at += has_keys(kind) ? trmi_round_up(8 * keys, LINE) : 0;
+    at += has_keys(kind) ? trmi_round_up(8 * keys, LINE_BYTES) : 0;
     for (uint32_t i = 0; has_values(kind) && i < count; i++) {
         sections[i].values = at;
-        at += value_bytes(&sections[i], dtype, widths);
+        at += count_value_bytes(&sections[i], dtype, widths);
     }
 }
 
@@ -79,9 +86,9 @@ void trmi_ps_encode(const trmi_ps_header *header, trmi_ps_section *sections, con
     for (uint32_t i = 0; has_keys((trmi_ps_kind)h.kind) && i < h.section_count; i++) {
         trmi_ps_wire_section wire = {sections[i].shard, sections[i].table,
                                      (uint32_t)sections[i].count, 0};
-        memcpy(data + LINE + i * sizeof wire, &wire, sizeof wire);
+        memcpy(data + LINE_BYTES + i * sizeof wire, &wire, sizeof wire);
     }
-    point((trmi_ps_kind)h.kind, (trm_dtype)h.dtype, sections, h.section_count, widths, data);
+    set_pointers((trmi_ps_kind)h.kind, (trm_dtype)h.dtype, sections, h.section_count, widths, data);
 }
 
 /* Contract in codec.h. */
@@ -115,14 +122,14 @@ trm_status trmi_ps_decode(const uint8_t *data, size_t bytes, const trmi_ps_heade
                           const trmi_ps_shape *shape, trmi_ps_section *out, trm_error *err) {
     trmi_ps_kind kind = (trmi_ps_kind)header->kind;
     uint32_t count = header->section_count;
-    if (!has_keys(kind) || (uint64_t)table_bytes(kind, count) > bytes - LINE) {
+    if (!has_keys(kind) || (uint64_t)count_table_bytes(kind, count) > bytes - LINE_BYTES) {
         return TRMI_FAIL(err, TRM_CORRUPT, "message of %zu bytes cannot hold %u sections", bytes,
                          count);
     }
     uint32_t shard_before = 0;
     for (uint32_t i = 0; i < count; i++) {
         trmi_ps_wire_section wire;
-        memcpy(&wire, data + LINE + i * sizeof wire, sizeof wire);
+        memcpy(&wire, data + LINE_BYTES + i * sizeof wire, sizeof wire);
         if (wire.shard >= shape->shards || wire.table >= shape->tables ||
             wire.shard < shard_before) {
             return TRMI_FAIL(err, TRM_CORRUPT,
@@ -138,7 +145,8 @@ trm_status trmi_ps_decode(const uint8_t *data, size_t bytes, const trmi_ps_heade
         return TRMI_FAIL(err, TRM_CORRUPT, "message of %zu bytes, its sections need %zu", bytes,
                          expected);
     }
-    point(kind, (trm_dtype)header->dtype, out, count, shape->widths, (uint8_t *)(uintptr_t)data);
+    set_pointers(kind, (trm_dtype)header->dtype, out, count, shape->widths,
+                 (uint8_t *)(uintptr_t)data);
     return TRM_OK;
 }
 
@@ -149,8 +157,8 @@ trm_status trmi_ps_decode_rows(const uint8_t *data, size_t bytes, const trmi_ps_
     if (header->kind != TRMI_PS_ROWS || expected != bytes) {
         return TRMI_FAIL(err, TRM_CORRUPT, "answer of %zu bytes to a pull of %zu", bytes, expected);
     }
-    point(TRMI_PS_ROWS, (trm_dtype)header->dtype, sections, count, widths,
-          (uint8_t *)(uintptr_t)data);
+    set_pointers(TRMI_PS_ROWS, (trm_dtype)header->dtype, sections, count, widths,
+                 (uint8_t *)(uintptr_t)data);
     return TRM_OK;
 }
 
@@ -173,7 +181,7 @@ void trmi_ps_encode_note(const trmi_ps_header *header, const trmi_ps_note *note,
         trm_table_options o = *table;
         strncpy(n.text, table->name, sizeof n.text - 1);
         o.name = NULL;
-        n.value[15] = (int64_t)sizeof o;
+        n.value[OPTIONS_AT] = (int64_t)sizeof o;
         memcpy(data + sizeof h + sizeof n, &o, sizeof o);
     }
     memcpy(data, &h, sizeof h);
@@ -181,7 +189,9 @@ void trmi_ps_encode_note(const trmi_ps_header *header, const trmi_ps_note *note,
 }
 
 /* Makes a received bool 0 or 1: other bytes would be undefined behaviour. */
-static void tame_bool(uint8_t *options, size_t offset) { options[offset] = options[offset] != 0; }
+static void normalise_bool(uint8_t *options, size_t offset) {
+    options[offset] = options[offset] != 0;
+}
 
 /* Contract in codec.h. */
 trm_status trmi_ps_decode_note(const uint8_t *data, size_t bytes, const trmi_ps_header *header,
@@ -196,18 +206,18 @@ trm_status trmi_ps_decode_note(const uint8_t *data, size_t bytes, const trmi_ps_
     note->text[sizeof note->text - 1] = '\0';
     if (kind == TRMI_PS_TABLE) {
         uint8_t raw[sizeof *table];
-        if (note->value[15] != (int64_t)sizeof raw) {
+        if (note->value[OPTIONS_AT] != (int64_t)sizeof raw) {
             return TRMI_FAIL(err, TRM_UNSUPPORTED,
                              "table options of %lld bytes, %zu expected: the peer is another "
                              "version of trireme",
-                             (long long)note->value[15], sizeof raw);
+                             (long long)note->value[OPTIONS_AT], sizeof raw);
         }
         memcpy(raw, data + sizeof *header + sizeof *note, sizeof raw);
-        tame_bool(raw, offsetof(trm_table_options, round_to_nearest));
-        tame_bool(raw,
-                  offsetof(trm_table_options, optimizer) + offsetof(trm_row_optimizer, nesterov));
-        tame_bool(raw,
-                  offsetof(trm_table_options, optimizer) + offsetof(trm_row_optimizer, decoupled));
+        normalise_bool(raw, offsetof(trm_table_options, round_to_nearest));
+        normalise_bool(raw, offsetof(trm_table_options, optimizer) +
+                                offsetof(trm_row_optimizer, nesterov));
+        normalise_bool(raw, offsetof(trm_table_options, optimizer) +
+                                offsetof(trm_row_optimizer, decoupled));
         memcpy(table, raw, sizeof raw);
         table->name = note->text;
     }

@@ -13,9 +13,24 @@
 #include <string.h>
 #include <zlib.h>
 
-enum { LOCAL_BYTES = 30, CENTRAL_BYTES = 46, ALIGNMENT = 64 };
-/* Readers skip extra blocks of unknown ids; EXTRA_PADDING only fills space. */
+enum {
+    LOCAL_BYTES = 30, /* of a local header without name and extra blocks */
+    ALIGNMENT = 64,   /* the data of a member begin at a multiple of it */
+    ZIP64_BYTES = 20  /* of the extra block with 64-bit sizes in a local header */
+};
+/* Ids of extra blocks. Readers skip those that they do not know; EXTRA_PADDING only fills space. */
 enum { EXTRA_ZIP64 = 0x0001, EXTRA_PADDING = 0xD935 };
+/* The versions of the format (2.0; 4.5 with 64-bit numbers), and the magic numbers of the records
+ * (APPNOTE.TXT of PKWARE). */
+enum {
+    VERSION_PLAIN = 20,
+    VERSION_ZIP64 = 45,
+    LOCAL_MAGIC = 0x04034b50,
+    CENTRAL_MAGIC = 0x02014b50,
+    END_MAGIC = 0x06054b50,
+    END64_MAGIC = 0x06064b50,
+    LOCATOR64_MAGIC = 0x07064b50
+};
 
 /* One member under construction. */
 typedef struct member {
@@ -54,23 +69,24 @@ static trm_status write_record(archive *zip, trm_error *err) {
     return status;
 }
 
-/* Receives data from trmi_npy_stream: adds them to a checksum, or (to_file) writes them. */
+/* Adds data of trmi_npy_stream to the checksum `context`. */
 static trm_status add_crc(void *context, const void *data, size_t bytes, trm_error *err) {
     (void)err;
     *(uint32_t *)context = (uint32_t)crc32_z(*(uint32_t *)context, data, bytes);
     return TRM_OK;
 }
 
-static trm_status to_file(void *context, const void *data, size_t bytes, trm_error *err) {
+/* Writes data of trmi_npy_stream to the file `context`. */
+static trm_status write_to_file(void *context, const void *data, size_t bytes, trm_error *err) {
     return trmi_file_out_write(context, data, bytes, err);
 }
 
 /* The part that local header and directory entry share: version, flags (names are UTF-8), method 0
  * (stored), a fixed date, checksum, sizes, length of the name. */
 static void put_common(archive *zip, const member *m, bool wide) {
-    put16(&zip->record, wide ? 45 : 20);
-    put16(&zip->record, 0x0800);
-    put16(&zip->record, 0);
+    put16(&zip->record, wide ? VERSION_ZIP64 : VERSION_PLAIN);
+    put16(&zip->record, 0x0800);     /* names are UTF-8 */
+    put16(&zip->record, 0);          /* stored, not compressed */
     put32(&zip->record, 0x00210000); /* 1980-01-01 00:00 */
     put32(&zip->record, m->crc);
     put32(&zip->record, wide ? UINT32_MAX : (uint32_t)m->bytes);
@@ -87,11 +103,12 @@ static trm_status write_member(archive *zip, int64_t index, trm_error *err) {
     TRMI_TRY(trmi_npy_stream(array, add_crc, &m->crc, err));
     m->offset = zip->out.bytes;
     bool wide = m->bytes >= zip->zip64_from;
-    int64_t start = m->offset + LOCAL_BYTES + (int64_t)m->name.length + (wide ? 20 : 0) + 4;
+    int64_t start =
+        m->offset + LOCAL_BYTES + (int64_t)m->name.length + (wide ? ZIP64_BYTES : 0) + 4;
     uint32_t padding = (uint32_t)((ALIGNMENT - start % ALIGNMENT) % ALIGNMENT);
-    put32(&zip->record, 0x04034b50);
+    put32(&zip->record, LOCAL_MAGIC);
     put_common(zip, m, wide);
-    put16(&zip->record, (wide ? 20u : 0u) + 4 + padding);
+    put16(&zip->record, (wide ? (uint32_t)ZIP64_BYTES : 0) + 4 + padding);
     trmi_text_append(&zip->record, m->name.data, m->name.length);
     if (wide) {
         put16(&zip->record, EXTRA_ZIP64);
@@ -106,16 +123,16 @@ static trm_status write_member(archive *zip, int64_t index, trm_error *err) {
     }
     trmi_text_append(&zip->record, m->header.data, m->header.length);
     TRMI_TRY(write_record(zip, err));
-    return trmi_npy_stream(array, to_file, &zip->out, err);
+    return trmi_npy_stream(array, write_to_file, &zip->out, err);
 }
 
 /* Writes a member's entry in the central directory: sizes, checksum and the position of the local
  * header, which are known once the member is written. */
 static trm_status write_central(archive *zip, const member *m, trm_error *err) {
     bool wide = m->bytes >= zip->zip64_from || m->offset >= zip->zip64_from;
-    put32(&zip->record, 0x02014b50);
+    put32(&zip->record, CENTRAL_MAGIC);
     /* made on Unix, so the file mode below is used */
-    put16(&zip->record, 3 << 8 | (wide ? 45 : 20));
+    put16(&zip->record, 3 << 8 | (wide ? VERSION_ZIP64 : VERSION_PLAIN));
     put_common(zip, m, wide);
     put16(&zip->record, wide ? 28 : 0);
     put16(&zip->record, 0); /* comment */
@@ -139,22 +156,22 @@ static trm_status write_end(archive *zip, int64_t central, trm_error *err) {
     int64_t central_bytes = zip->out.bytes - central, end = zip->out.bytes;
     bool wide = zip->count >= 0xFFFF || end >= zip->zip64_from;
     if (wide) {
-        put32(&zip->record, 0x06064b50);
-        put64(&zip->record, 44);
-        put16(&zip->record, 45);
-        put16(&zip->record, 45);
-        put32(&zip->record, 0);
+        put32(&zip->record, END64_MAGIC);
+        put64(&zip->record, 44); /* bytes of this record from here on */
+        put16(&zip->record, VERSION_ZIP64);
+        put16(&zip->record, VERSION_ZIP64);
+        put32(&zip->record, 0); /* number of this disk, and of that of the directory */
         put32(&zip->record, 0);
         put64(&zip->record, zip->count);
         put64(&zip->record, zip->count);
         put64(&zip->record, central_bytes);
         put64(&zip->record, central);
-        put32(&zip->record, 0x07064b50);
-        put32(&zip->record, 0);
+        put32(&zip->record, LOCATOR64_MAGIC);
+        put32(&zip->record, 0); /* disk of the record above */
         put64(&zip->record, end);
-        put32(&zip->record, 1);
+        put32(&zip->record, 1); /* number of disks */
     }
-    put32(&zip->record, 0x06054b50);
+    put32(&zip->record, END_MAGIC);
     put32(&zip->record, 0); /* disks */
     put16(&zip->record, wide ? 0xFFFF : (uint32_t)zip->count);
     put16(&zip->record, wide ? 0xFFFF : (uint32_t)zip->count);
@@ -176,7 +193,7 @@ static trm_status write_all(archive *zip, trm_error *err) {
     return write_end(zip, central, err);
 }
 
-static int by_name(const void *a, const void *b) {
+static int compare_names(const void *a, const void *b) {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
@@ -199,7 +216,7 @@ static trm_status check_names(const char *path, const trm_named_tensor *arrays, 
     }
     /* Equal names are neighbours after sorting. */
     if (status == TRM_OK && count > 0) {
-        qsort(names, (size_t)count, sizeof *names, by_name);
+        qsort(names, (size_t)count, sizeof *names, compare_names);
     }
     for (int64_t i = 1; i < count && status == TRM_OK; i++) {
         if (strcmp(names[i - 1], names[i]) == 0) {
@@ -212,7 +229,7 @@ static trm_status check_names(const char *path, const trm_named_tensor *arrays, 
 }
 
 /* Builds the names and headers of all members, which also checks the arrays. */
-static trm_status prepare(archive *zip, const char *path, trm_error *err) {
+static trm_status prepare_members(archive *zip, const char *path, trm_error *err) {
     TRMI_TRY(TRMI_NEW(err, zip->members, zip->count, "for %s", trmi_path_tail(path)));
     for (int64_t i = 0; i < zip->count; i++) {
         member *m = &zip->members[i];
@@ -239,7 +256,7 @@ trm_status trmi_npz_write(const char *path, const trm_named_tensor *arrays, int6
     trm_status status;
     /* Check and prepare everything before the file is created. */
     TRMI_TRY_GOTO(status, check_names(path, arrays, count, err), done);
-    TRMI_TRY_GOTO(status, prepare(zip, path, err), done);
+    TRMI_TRY_GOTO(status, prepare_members(zip, path, err), done);
     TRMI_TRY_GOTO(status, trmi_file_out_open_replacing(&zip->out, NULL, path, err), done);
     status = write_all(zip, err);
     if (status == TRM_OK) {
