@@ -107,7 +107,7 @@ def passed(index, kind, name, callbacks):
     if kind in callbacks or '(*)' in kind:
         return f'c->absent == {index} ? ({kind})NULL : ({kind})any_function'
     if '*' not in kind:
-        return f'({kind}){{1}}'
+        return f'({kind}){{c->plain}}'
     if kind == 'trm_graph *':
         return f'c->absent == {index} ? NULL : c->graph'
     pointer = 'c->path' if kind == 'const char *' else 'c->zeros'

@@ -79,10 +79,10 @@ static void backward_of(trm_graph *graph, int64_t index, const bool *needed, trm
 
 void trm_gradients(trm_graph *graph, trm_node loss, const trm_node *nodes, int32_t count,
                    trm_node *grads) {
-    if (count > 0) {
+    if (graph == NULL || count > 0) {
         TRMI_NEED_IN(graph, , nodes, grads);
+        memset(grads, 0, (size_t)count * sizeof *grads);
     }
-    memset(grads, 0, (size_t)count * sizeof *grads);
     trm_error err;
     if (graph->first_error.status != TRM_OK) {
         return;

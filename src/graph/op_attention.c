@@ -194,7 +194,7 @@ trm_node trm_attention(trm_graph *graph, trm_node q, trm_node k, trm_node v, trm
                        const trm_attention_options *options) {
     trm_shape queries = trm_node_shape(graph, q), keys = trm_node_shape(graph, k);
     trmi_attrs attrs = {.attention = {.begin = keys.dim[1] - queries.dim[1]}};
-    if (k.id == 0 && graph->first_error.status == TRM_OK) {
+    if (k.id == 0 && graph != NULL && graph->first_error.status == TRM_OK) {
         trm_error err;
         TRMI_FAIL(&err, TRM_INVALID, "attention: queries, keys and values expected, found no keys");
         trmi_graph_fail(graph, &err);
