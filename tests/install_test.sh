@@ -32,6 +32,31 @@ test "$(realpath "$(PKG_CONFIG_PATH=$moved pkg-config --variable=prefix trireme)
 mv "$folder/moved" "$folder/inst"
 cc "$folder/program.c" $(flags --cflags --libs) -o "$folder/shared"
 test "$(LD_LIBRARY_PATH=$lib "$folder/shared")" = "$(flags --modversion)"
+# A program elsewhere finds the library's plug-in for UCX.
+if [ -f "$(find "$folder/inst" -name trireme_comm_ucx.so)" ]; then
+    cat > "$folder/ranks.c" <<'END'
+#include <trireme/trireme.h>
+#include <stdio.h>
+int main(void) {
+    trm_cluster *cluster;
+    trm_bootstrap *job;
+    trm_comm *comm;
+    float one = 1;
+    TRM_OR_EXIT(trm_cluster_from_env(NULL, NULL, NULL, &cluster, &err));
+    TRM_OR_EXIT(trm_cluster_join(cluster, NULL, &job, &err));
+    TRM_OR_EXIT(trm_comm_create(job, &(trm_comm_options){.engine = "ucx"}, &comm, &err));
+    TRM_OR_EXIT(trm_comm_allreduce(comm, &one, 1, TRM_FLOAT32, TRM_REDUCTION_SUM, &err));
+    printf("sum %g\n", (double)one);
+    trm_comm_destroy(comm);
+    trm_cluster_leave(job);
+    trm_cluster_destroy(cluster);
+    return 0;
+}
+END
+    cc "$folder/ranks.c" $(flags --cflags --libs) -o "$folder/ranks"
+    LD_LIBRARY_PATH=$lib timeout 60 "$folder/inst/bin/trireme" run -n 2 -- "$folder/ranks" > "$folder/ranks.log" 2>&1 &&
+        grep -q "sum 2" "$folder/ranks.log" || { cat "$folder/ranks.log"; exit 1; }
+fi
 cc "$folder/program.c" $(flags --cflags) "$lib/libtrireme.a" $(flags --static --libs | sed 's/-ltrireme//') -o "$folder/static"
 test "$("$folder/static")" = "$(flags --modversion)"
 mkdir "$folder/project"

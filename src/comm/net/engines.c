@@ -29,41 +29,49 @@ static const char *started_by(void) {
     return getenv("PMI_RANK") != NULL || getenv("PMI_ID") != NULL ? "mpi_mpich" : NULL;
 }
 
-/* Loads trireme_comm_NAME.so from the folder of the options, else from beside the program, else
- * from where the dynamic linker searches. On failure it returns NULL and `tried` is the reason. The
- * plug-in stays loaded until the process ends (NODELETE), because MPI and UCX cannot be initialised
- * twice. An MPI's symbols are global, because the components that it loads need them. */
-static void *open_plugin(const trm_comm *comm, const char *name, char *tried, size_t size) {
-    const int how =
-        RTLD_NOW | RTLD_NODELETE | (strncmp(name, "mpi", 3) == 0 ? RTLD_GLOBAL : RTLD_LOCAL);
-    char path[PATH_MAX + 320], self[PATH_MAX] = "";
-    /* The folder of the program. */
-    ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
-    self[length > 0 ? length : 0] = '\0';
-    char *slash = strrchr(self, '/');
-    if (slash != NULL) {
-        *slash = '\0';
-    }
-    /* With a folder in the options, only that folder counts. */
+/* How a plug-in is loaded. It stays until the process ends (NODELETE), because MPI and UCX cannot
+ * be initialised twice. An MPI's symbols are global, because the components that it loads need
+ * them. */
+static int plugin_flags(const char *name) {
+    return RTLD_NOW | RTLD_NODELETE | (strncmp(name, "mpi", 3) == 0 ? RTLD_GLOBAL : RTLD_LOCAL);
+}
+
+/* Loads the plug-in from its places beside `file`, the program or the library. NULL: it is in none
+ * of them. */
+static void *open_beside(const char *file, const char *name) {
+    static const char *const places[] = {"", "plugins/", "trireme/", "../lib/trireme/"};
+    const char *slash = strrchr(file, '/');
+    char path[2 * PATH_MAX];
     void *plugin = NULL;
-    if (comm->plugin_dir[0] != '\0') {
+    for (size_t i = 0; slash != NULL && i < sizeof places / sizeof *places && plugin == NULL; i++) {
+        snprintf(path, sizeof path, "%.*s/%strireme_comm_%.32s.so", (int)(slash - file), file,
+                 places[i], name);
+        plugin = access(path, R_OK) == 0 ? dlopen(path, plugin_flags(name)) : NULL;
+    }
+    return plugin;
+}
+
+/* Loads trireme_comm_NAME.so from the folder of the options, else from beside the program, else
+ * from beside the library, else from where the dynamic linker searches. On failure it returns NULL
+ * and `tried` is the reason. */
+static void *open_plugin(const trm_comm *comm, const char *name, char *tried, size_t size) {
+    char path[PATH_MAX + 320], self[PATH_MAX] = "";
+    void *plugin = NULL;
+    if (comm->plugin_dir[0] != '\0') { /* only that folder counts */
         snprintf(path, sizeof path, "%s/trireme_comm_%s.so", comm->plugin_dir, name);
-        plugin = dlopen(path, how);
+        plugin = dlopen(path, plugin_flags(name));
     } else {
-        static const char *const places[] = {"%s/trireme_comm_%s.so",
-                                             "%s/plugins/trireme_comm_%s.so",
-                                             "%s/../lib/trireme/trireme_comm_%s.so"};
-        for (size_t i = 0; i < sizeof places / sizeof *places && plugin == NULL; i++) {
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wformat-nonliteral"
-            snprintf(path, sizeof path, places[i], self, name);
-#pragma GCC diagnostic pop
-            plugin = access(path, R_OK) == 0 ? dlopen(path, how) : NULL;
+        static const char in_library;
+        Dl_info library;
+        ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
+        self[length > 0 ? length : 0] = '\0';
+        plugin = open_beside(self, name);
+        if (plugin == NULL && dladdr(&in_library, &library) != 0 && library.dli_fname != NULL) {
+            plugin = open_beside(library.dli_fname, name);
         }
-        /* Not beside the program: let the dynamic linker search. */
         if (plugin == NULL) {
             snprintf(path, sizeof path, "trireme_comm_%s.so", name);
-            plugin = dlopen(path, how);
+            plugin = dlopen(path, plugin_flags(name));
         }
     }
     if (plugin == NULL) {
