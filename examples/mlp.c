@@ -15,8 +15,8 @@ int main(void) {
     TRM_OR_EXIT(trm_dataset_open(&(trm_dataset_spec){.path = "synth", .batch_size = 64}, &train, &err));
     TRM_OR_EXIT(trm_dataset_open(&(trm_dataset_spec){.path = "synth", .usage = TRM_USAGE_TEST}, &test, &err));
     TRM_OR_EXIT(trm_model_create(&(trm_model_options){.network = network, .data = train,
-        .optimizer = {.kind = TRM_MOMENTUM, .momentum = 0.9}, .learning_rate = {.base = 0.01}}, &model, &err));
-    TRM_OR_EXIT(trm_model_train(model, &(trm_train_options){.data = train, .epochs = 3,
+        .learning_rate = {.base = 0.01}, .exec = {.optimizer = {.kind = TRM_MOMENTUM, .momentum = 0.9}}}, &model, &err));
+    TRM_OR_EXIT(trm_model_train(model, &(trm_train_options){.data = train, .until_epoch = 3,
         .callbacks = {trm_loss_monitor(0, puts)}}, &err));
     TRM_OR_EXIT(trm_model_evaluate(model, test, &result, &err));
     printf("accuracy on %lld new images: %.3f\n", (long long)result.samples, result.top1);

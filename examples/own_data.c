@@ -68,7 +68,7 @@ int main(void) {
     trm_model_options options = {.network = network, .data = train, .learning_rate = {.base = 0.1}};
     options.metrics[0] = (trm_metric){.name = "alarms", .sum_count = 2, .add = add_alarms};
     TRM_OR_EXIT(trm_model_create(&options, &model, &err));
-    TRM_OR_EXIT(trm_model_train(model, &(trm_train_options){.data = train, .epochs = 5}, &err));
+    TRM_OR_EXIT(trm_model_train(model, &(trm_train_options){.data = train, .until_epoch = 5}, &err));
     TRM_OR_EXIT(trm_model_predict(model, test, count_inside, &inside, &result, &err));
     printf("accuracy %.3f, %s %.3f, %d of %d points taken for inside\n", result.top1,
            result.metrics[0].name, result.metrics[0].value, inside, (int)result.samples);

@@ -72,10 +72,10 @@ int main(int argc, char **argv) {
     trm_model_options options = {
         .network = network,
         .loss = softmax_cross_entropy_expand,
-        .optimizer = {.kind = TRM_MOMENTUM, .momentum = 0.9},
         .learning_rate = {.base = 0.01},
+        .exec = {.optimizer = {.kind = TRM_MOMENTUM, .momentum = 0.9}},
     };
-    TRM_OR_EXIT(trm_distribute_comm(NULL, &options.parallel.comm, &err));
+    TRM_OR_EXIT(trm_join(&err));
     TRM_OR_EXIT(trm_context_create(&context, &err));
     set_parallel(context, argc > 4 ? argv[4] : "auto_parallel");
     const char *path = argc > 1 ? argv[1] : "cifar-10-batches-bin";
@@ -83,7 +83,7 @@ int main(int argc, char **argv) {
     options.data = dataset;
     options.context = context;
     TRM_OR_EXIT(trm_model_create(&options, &model, &err));
-    TRM_OR_EXIT(trm_model_train(model, &(trm_train_options){.data = dataset, .epochs = argc > 3 ? atol(argv[3]) : 10,
+    TRM_OR_EXIT(trm_model_train(model, &(trm_train_options){.data = dataset, .until_epoch = argc > 3 ? atol(argv[3]) : 10,
         .sink = true, .callbacks = {trm_loss_monitor(1, puts)}}, &err));
     trm_model_destroy(model);
     trm_dataset_destroy(dataset);

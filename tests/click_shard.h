@@ -7,8 +7,8 @@
 
 #include "trireme/data.h"
 
-static inline trm_dataset *click_shard(const trm_clicks_options *options, int64_t global_batch,
-                                       int shards, int shard) {
+static inline trm_dataset *click_shard(const trm_click_generator_options *options,
+                                       int64_t global_batch, int shards, int shard) {
     trm_error err;
     trm_dataset *data;
     CHECK_OK(trm_dataset_clicks(options, TRM_USAGE_TRAIN, &data, &err), err);

@@ -53,7 +53,7 @@ static trm_dataset *shapes(trm_usage usage, int64_t batch) {
                                    .usage = usage,
                                    .batch_size = batch,
                                    .seed = 5,
-                                   .no_augment = true,
+                                   .augment = TRM_OFF,
                                    .shapes =
                                        &(trm_shapes_options){.train_count = 160, .test_count = 50}};
     trm_dataset *data = NULL;
@@ -96,13 +96,13 @@ static trm_status train(way how, record *r, trm_error *err) {
     trm_context *context = NULL;
     trm_model_options options = {.network = network,
                                  .data = data,
-                                 .backend = "ref",
-                                 .seed = 3,
-                                 .optimizer = {.kind = TRM_MOMENTUM, .momentum = 0.9},
+                                 .exec.backend = "ref",
+                                 .exec.seed = 3,
+                                 .exec.optimizer = {.kind = TRM_MOMENTUM, .momentum = 0.9},
                                  .learning_rate = {.base = 0.05}};
-    options.parallel.comm = how == GIVEN_COMM ? comm : NULL;
-    options.parallel.stand_alone = how == STAND_ALONE;
-    options.parallel.sync_batch_norm = how == OWN_NORMS ? TRM_NORM_LOCAL : 0;
+    options.exec.parallel.comm = how == GIVEN_COMM ? comm : NULL;
+    options.exec.parallel.stand_alone = how == STAND_ALONE;
+    options.exec.parallel.sync_batch_norm = how == OWN_NORMS ? TRM_NORM_LOCAL : 0;
     if (how == AUTO || how == WHOLE) {
         TRMI_TRY(trm_context_create(&context, err));
         TRMI_TRY(trm_context_set(context, "parallel_mode", "semi_auto_parallel", err));
@@ -117,14 +117,15 @@ static trm_status train(way how, record *r, trm_error *err) {
     r->epoch_steps = trm_model_epoch_steps(model, data);
     TRMI_TRY(trm_model_train(
         model,
-        &(trm_train_options){
-            .data = data, .steps = STEPS, .callbacks = {{.on_step_end = note_loss, .context = r}}},
+        &(trm_train_options){.data = data,
+                             .until_step = STEPS,
+                             .callbacks = {{.on_step_end = note_loss, .context = r}}},
         err));
     TRMI_TRY(trm_model_evaluate(model, test, &result, err));
     r->evaluated = result.loss;
     r->evaluated_samples = result.samples;
     trm_exec *exec = trm_model_exec(model);
-    TRMI_TRY(trm_exec_gather_slots(exec, err));
+    TRMI_TRY(trm_exec_gather(exec, err));
     float weights[16 * 48];
     int32_t index = trm_exec_find(exec, "fc1.weight");
     index = index >= 0 ? index : 0;

@@ -11,8 +11,8 @@ build=${TRIREME_BUILD:-$(dirname "$trireme")}
 
 # ---- the program
 small() { # 320 images and two epochs instead of 50,000 and three; a checkpoint every 3 steps; what the search predicts is taken
-    sed -e 's/\.path = "synth"/&, .shapes = \&(trm_shapes_options){.train_count = 320, .test_count = 50}/; s/\.epochs = 3/.epochs = 2/' \
-        -e 's/\.every_steps = 100/.every_steps = 3/; s/\.save_plan = /.trial_seconds = -1, &/' program.c > small.c
+    sed -e 's/\.path = "synth"/&, .shapes = \&(trm_shapes_options){.train_count = 320, .test_count = 50}/; s/\.until_epoch = 3/.until_epoch = 2/' \
+        -e 's/\.every_steps = 100/.every_steps = 3/; s/\.save_plan = /.trials = TRM_OFF, &/' program.c > small.c
     ${CC:-cc} -std=c11 -Wall -Wextra -Werror small.c -I"$source/include" -L"$build" -ltrireme -Wl,-rpath,"$build" -o program ||
         fail "step $1: the program does not compile"
 }

@@ -29,7 +29,7 @@ OPTIONAL = {
     'trm_distribute_shard_arrays': 'distribute',
     'trm_estimator_create': 'params', 'trm_train_and_evaluate': 'train eval out',  # train: a server needs none
    
-    'trm_meter_describe': 'median best', 'trm_exec_profile': 'beside step_seconds',
+    'trm_meter_get_peaks': 'median best', 'trm_exec_profile': 'beside step_seconds',
     'trm_language_build': 'options', 'trm_language_loss': 'options',
     'trm_generator_choose': 'sampling', 'trm_mixture_of_experts': 'load_balance',
     'trm_graph_create': 'options', 'trm_batch_norm': 'options', 'trm_conv2d': 'options',

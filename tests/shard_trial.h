@@ -99,12 +99,13 @@ static inline trm_status run_trial(const trial *t, trm_comm *comm, outcome *o, t
                                 .accumulate = t->accumulate,
                                 .parallel = {.exact = t->exact}};
     if (comm != NULL) {
-        options.parallel = (trm_parallel_options){.comm = comm,
-                                                  .split = TRM_SPLIT_PLANNED,
-                                                  .mesh = t->mesh,
-                                                  .exact = t->exact,
-                                                  .shard_optimizer = t->slices,
-                                                  .plan = t->plan[0] != '\0' ? t->plan : NULL};
+        options.parallel =
+            (trm_parallel_options){.comm = comm,
+                                   .split.kind = TRM_SPLIT_PLANNED,
+                                   .split.mesh = t->mesh,
+                                   .exact = t->exact,
+                                   .shard_optimizer = t->slices,
+                                   .split.plan = t->plan[0] != '\0' ? t->plan : NULL};
     }
     trm_status status = trm_exec_create(g, &options, &exec, err);
     trm_graph_destroy(g);
@@ -127,7 +128,7 @@ static inline trm_status run_trial(const trial *t, trm_comm *comm, outcome *o, t
         }
         status = status == TRM_OK ? trm_exec_update(exec, 0.05, err) : status;
     }
-    status = status == TRM_OK ? trm_exec_gather_slots(exec, err) : status;
+    status = status == TRM_OK ? trm_exec_gather(exec, err) : status;
     for (int32_t i = 0; status == TRM_OK && i < trm_exec_variable_count(exec); i++) {
         trm_variable v = trm_exec_variable(exec, i);
         if (o->values_count + trm_shape_count(&v.shape) <= VALUES) {
@@ -137,7 +138,7 @@ static inline trm_status run_trial(const trial *t, trm_comm *comm, outcome *o, t
     }
     if (status == TRM_OK) {
         trm_parallel_info info;
-        trm_exec_parallel_info(exec, &info);
+        trm_exec_get_parallel_info(exec, &info);
         o->one_copy = info.one_copy;
         o->casts = info.casts;
         const trmi_parallel *p = trmi_parallel_of(exec);

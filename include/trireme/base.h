@@ -29,7 +29,8 @@
  *   errors   statuses that the function returns, without TRM_, and when
  *   owns     what the caller must free, and how; or how long a borrowed pointer is valid
  *   threads  which threads may call; without it: one thread at a time per object
- *   source   paper or specification */
+ *   source   paper or specification
+ *   level    expert: few programs need it; unstable: a minor version may change it */
 #ifndef TRIREME_BASE_H
 #define TRIREME_BASE_H
 
@@ -126,6 +127,21 @@ TRM_API TRM_NO_RETURN void trm_error_exit(const trm_error *err);
 /* Frees text or an array that a function of this library gave to its caller. NULL is accepted.
  *   threads  any */
 TRM_API void trm_free(void *memory);
+
+/* ---- options -------------------------------------------------------------------------------- */
+
+/* In every options struct zero means the default, so {0} is a valid value. Where a default is on,
+ * TRM_OFF turns it off. Where a number has a default, TRM_NONE means none of it, and TRM_ALL means
+ * no limit. Members after a comment "expert" are at that level. */
+typedef enum trm_switch {
+    TRM_DEFAULT, /* as the member's comment says */
+    TRM_ON,
+    TRM_OFF
+} trm_switch;
+enum {
+    TRM_NONE = -1,       /* of a count, number or time: none, where 0 means a default */
+    TRM_ALL = 2147483647 /* of a count: no limit */
+};
 
 /* Data types. The numeric values are part of the wire and file formats: append only. */
 #define TRM_DTYPE_LIST(X)                                                                          \
@@ -236,7 +252,7 @@ typedef struct trm_machine {
 } trm_machine;
 /* Fills in what this machine and this build offer. Takes microseconds.
  *   threads  any */
-TRM_API void trm_machine_describe(trm_machine *out);
+TRM_API void trm_machine_get(trm_machine *out);
 
 /* Returns the peak resident memory of this process in bytes.
  *   threads  any */

@@ -369,7 +369,7 @@ TRM_API TRM_MUST_USE trm_status trm_dataset_fingerprint(const trm_dataset *datas
  * fields.
  *   returns  NULL when memory is out
  *   owns     caller: trm_free */
-TRM_API char *trm_dataset_describe(trm_dataset *dataset);
+TRM_API char *trm_dataset_json(trm_dataset *dataset);
 
 /* ---- named pipelines --------------------------------------------------------------------- */
 
@@ -390,9 +390,9 @@ typedef struct trm_dataset_spec {
     /* as trm_dataset_shard; count 0 = not set: a model with ranks shards the data */
     int64_t shard_count, shard_index;
     uint64_t seed;                   /* of order and augmentation */
-    int64_t prefetch_depth, threads; /* 0 = 4 batches ahead by one thread; depth -1 = none */
+    int64_t prefetch_depth, threads; /* 0 = 4 batches ahead by one thread; depth TRM_NONE = none */
     bool channels_last;              /* images are [H, W, C] */
-    bool no_augment;                 /* the training set in the form of the test set, in order */
+    trm_switch augment; /* TRM_OFF: the training set in the form of the test set, in order */
     /* a fixed recipe for CIFAR-10: every *batch*.bin file (so the test set too), mean and std in B,
      * G, R order, 224 x 224, and shuffle(10) on top of the permutation */
     bool exact_guide;
@@ -490,7 +490,7 @@ typedef struct trm_click_options {
     trm_header_line header; /* auto: the first line is a header if its label is no number */
 
     /* trm_dataset_open, kind clicks; NULL = defaults */
-    const struct trm_clicks_options *generator;
+    const struct trm_click_generator_options *generator;
 } trm_click_options;
 
 /* Opens Criteo's files: label, 13 integers, 26 categories, tab-separated, no header. For this and
@@ -574,49 +574,49 @@ TRM_API int64_t trm_vocabulary_rows(const trm_vocabulary *vocabulary, int32_t fi
  * over pairs of fields of <u_key, u_key'>; the label is 1 with that probability. Keys are
  * Zipf-distributed ranks, dense inputs standard normal. Row i is a function of (seed, i). Zero
  * means the default. */
-typedef struct trm_clicks_options {
+typedef struct trm_click_generator_options {
     int64_t rows;       /* training rows; 0 = 1,000,000. Test rows are disjoint from them */
     int64_t test_rows;  /* 0 = rows / 10 */
-    int32_t fields;     /* 0 = 26; -1 = none */
-    int32_t dense;      /* inputs; 0 = 13; -1 = none */
+    int32_t fields;     /* 0 = 26; TRM_NONE = none */
+    int32_t dense;      /* inputs; 0 = 13; TRM_NONE = none */
     int64_t vocabulary; /* keys a field; 0 = 100,000 */
     double zipf;        /* exponent; 0 = 1.1 */
     double click_rate;  /* approximate; sets the bias; 0 = 0.25 */
     double key_scale;   /* deviation of the sum of key weights; 0 = 1 */
     double dense_scale; /* of the dense part; 0 = 0.5 */
-    double pair_scale;  /* of the pairs; 0 = 0.5; -1 = none */
+    double pair_scale;  /* of the pairs; 0 = 0.5; TRM_NONE = none */
     bool wide_keys;     /* 63-bit keys without order, for dynamic tables */
     /* keys of field f begin at f * vocabulary: one table. Not with wide_keys */
     bool shared_table;
     uint64_t seed; /* of model and rows */
-} trm_clicks_options;
+} trm_click_generator_options;
 /* Opens generated clicks of a planted model.
  *   param    options: NULL = defaults
  *   errors   INVALID, NOMEM
  *   owns     caller: trm_dataset_destroy(*out) */
-TRM_API TRM_MUST_USE trm_status trm_dataset_clicks(const trm_clicks_options *options,
+TRM_API TRM_MUST_USE trm_status trm_dataset_clicks(const trm_click_generator_options *options,
                                                    trm_usage usage, trm_dataset **out,
                                                    trm_error *err);
 
 /* Random rows, made before reading begins and kept: batches at almost no cost, for measuring. Keys
  * as numpy.random.zipf(zipf) % vocabulary, dense inputs uniform in [0, 1), labels random. Zero
  * means the default. */
-typedef struct trm_random_clicks_options {
+typedef struct trm_click_random_options {
     int64_t count;      /* rows; 0 = 32768 */
     int32_t fields;     /* 0 = 26 */
-    int32_t dense;      /* inputs; 0 = 13; -1 = none */
+    int32_t dense;      /* inputs; 0 = 13; TRM_NONE = none */
     int64_t vocabulary; /* keys a field; 0 = 100,000 */
     double zipf;        /* exponent above 1; 0 = 1.2 */
     double click_rate;  /* 0 = 0.25 */
     /* keys of each field begin at 0; false: those of field f at f * vocabulary, one table */
     bool own_tables;
     uint64_t seed; /* of all rows */
-} trm_random_clicks_options;
+} trm_click_random_options;
 /* Opens random click rows.
  *   param    options: NULL = defaults
  *   errors   INVALID, NOMEM
  *   owns     caller: trm_dataset_destroy(*out) */
-TRM_API TRM_MUST_USE trm_status trm_dataset_random_clicks(const trm_random_clicks_options *options,
+TRM_API TRM_MUST_USE trm_status trm_dataset_random_clicks(const trm_click_random_options *options,
                                                           trm_dataset **out, trm_error *err);
 
 /* Metrics of the planted probabilities: the best that a model can reach on average. auc and logloss
@@ -630,8 +630,9 @@ typedef struct trm_clicks_bayes {
  * bytes a row.
  *   param    rows: first test rows; 0 = all
  *   errors   INVALID, NOMEM */
-TRM_API TRM_MUST_USE trm_status trm_clicks_measure(const trm_clicks_options *options, int64_t rows,
-                                                   trm_clicks_bayes *out, trm_error *err);
+TRM_API TRM_MUST_USE trm_status trm_clicks_measure(const trm_click_generator_options *options,
+                                                   int64_t rows, trm_clicks_bayes *out,
+                                                   trm_error *err);
 
 /* ==== text ================================================================================== */
 

@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* trireme/dist.h: a job of many ranks. Choose this door if the training program is your own, with
  * any framework: the three calls at the end shard its data, broadcast its weights and all-reduce
- * its gradients. Programs of trireme/train.h and trireme/exec.h pass a communicator made here as
- * parallel.comm.
+ * its gradients.
+ *
+ * A program of trireme/train.h uses the second rank with one call, `trm_join(&err)`, before it
+ * creates its model. An executor (trireme/exec.h) gets the ranks as parallel.comm
+ * (trm_distribute_comm).
  *
  *     trm_distribute_shard_and_rebatch(NULL, NULL, 256, &batch, &err);
  *     trm_distribute_broadcast(NULL, weights, count, 0, &err);
@@ -363,7 +366,7 @@ typedef struct trm_launch_options {
     /* OMP_NUM_THREADS of each; 0 = the cores divided evenly, unless the environment has
      * OMP_NUM_THREADS */
     int32_t threads;
-    bool no_binding;        /* leaves the CPU affinity unchanged */
+    trm_switch bind;        /* binds each process to its CPUs. Default: on */
     double timeout_seconds; /* after this the job is ended and has failed; 0 = none */
     double grace_seconds;   /* from SIGTERM to SIGKILL; 0 = 10 */
     /* servers that still run so long after all others have ended get SIGTERM; 0 = 10 */
@@ -530,10 +533,10 @@ typedef struct trm_comm_options {
     double report_seconds;           /* a warning names operation and ranks after this; 0 = 30 */
     size_t staging_bytes;            /* for each rank, for buffers that are not shared; 0 = 1 MB */
     /* a waiting rank spins at most so long before it sleeps; 0 = 200 (yields meanwhile if there are
-     * more ranks than CPUs); -1 = no spinning */
+     * more ranks than CPUs); TRM_NONE = no spinning */
     int32_t spin_microseconds;
-    bool no_direct;   /* always stages, never reads peers' buffers; for tests */
-    const char *name; /* in reports; NULL = "world" */
+    trm_switch direct; /* expert: reads peers' buffers without staging. Default: on */
+    const char *name;  /* in reports; NULL = "world" */
 } trm_comm_options;
 
 /* Checks engine and algorithm as far as possible before ranks are started.
@@ -701,8 +704,8 @@ TRM_API void trm_comm_abort(trm_comm *comm, const trm_error *cause);
  *         ... update ...
  *     }
  *
- * NULL in the place of a trm_distribute means the process's own ranks. The first call with NULL
- * finds the rank in the environment and meets the other ranks, as trm_distribute_begin does. The
+ * NULL in the place of a trm_distribute means the process's own ranks, which trm_join, or else the
+ * first call with NULL, joins. The
  * end of the process ends them: after exit(0) this rank has left, after any other end the other
  * ranks receive that it failed. A program that decides when, or has several jobs in one process,
  * holds a trm_distribute of its own between begin and end.
@@ -711,6 +714,13 @@ TRM_API void trm_comm_abort(trm_comm *comm, const trm_error *cause);
  * gradient) is skipped. Sizes and types of a list are the same on every rank.
  *
  *   threads  one thread at a time per trm_distribute; NULL counts as one */
+
+/* Joins the ranks that a launcher has started (trireme run, mpirun, srun, torchrun, ...): finds this
+ * process's rank in the environment and meets the others. Models of this process, and the calls
+ * below with NULL, then use them. Without a launcher there is one rank. Further calls have no
+ * effect.
+ *   errors   those of trm_distribute_begin */
+TRM_API TRM_MUST_USE trm_status trm_join(trm_error *err);
 
 /* The ranks of a job, for the three calls. */
 typedef struct trm_distribute trm_distribute;
@@ -736,7 +746,7 @@ TRM_API int32_t trm_distribute_rank(const trm_distribute *distribute);
 /* Returns the number of ranks. With NULL, if joining fails: 1, as trm_distribute_rank. */
 TRM_API int32_t trm_distribute_size(const trm_distribute *distribute);
 
-/* Gives the communicator, for trm_model_options.parallel.comm; NULL on one device.
+/* Gives the communicator, for trm_exec_options.parallel.comm; NULL on one device.
  *   errors   those of trm_distribute_begin, with NULL in a first call
  *   owns     distribute: valid until trm_distribute_end; with NULL until the process ends */
 TRM_API TRM_MUST_USE trm_status trm_distribute_comm(trm_distribute *distribute, trm_comm **out,

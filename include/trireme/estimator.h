@@ -6,7 +6,7 @@
  *
  *     trm_estimator_create(model_fn, params,
  *                          &(trm_run_config){.model_dir = "/tmp/multiworker", .cluster = cluster,
- *                              .distribute = &(trm_ps_strategy){.mode = TRM_PS_ASYNC}},
+ *                              .distribute = &(trm_ps_strategy){.server = {.mode = TRM_PS_SYNC}}},
  *                          &estimator, &err);
  *     trm_train_and_evaluate(estimator, &(trm_train_spec){.input_fn = input_fn, .max_steps = 1000},
  *                            &(trm_eval_spec){.input_fn = input_fn}, &result, &err);
@@ -76,33 +76,20 @@ typedef enum trm_ps_lend {
 /* Parameter servers of a job, as TensorFlow's tf.distribute.experimental.ParameterServerStrategy.
  * Zero means the default. */
 typedef struct trm_ps_strategy {
-    trm_ps_mode mode;  /* how far workers may run apart */
-    int32_t staleness; /* BOUNDED: batches */
-    /* SYNC: a step does not wait for the slowest so many; their gradients are added to the next
-     * step, or, with LEND_NEVER, dropped with their samples */
-    int32_t backup_workers;
-    bool staleness_aware; /* not SYNC: late gradients count less, as in trm_ps_server_options */
-    trm_dtype wire;       /* type of rows and gradients on the way; 0 = float32 */
-    trm_placement_kind placement; /* of dense variables, as in trm_ps_training */
-    trm_partition partition;      /* of dense variables into parts */
-    trm_ps_lend lend;             /* how the workers share the data */
-    int64_t cache_rows; /* hot rows of each embedding table that a worker keeps; 0 = none */
-    /* own batches for which such a row is used; 0 = 1. BOUNDED: at most staleness */
-    int32_t cache_staleness;
-    bool hybrid;    /* dense parameters are reduced among the workers, tables stay on servers */
-    int32_t shards; /* servers: threads of one; 0 = its CPUs */
-    int64_t memory_bytes; /* servers: limit of one, never exceeded; 0 = 80 % of the machine's */
-    /* servers: pushes are not logged: a killed server continues from its last checkpoint */
-    bool no_log;
-    /* servers: for rows beyond the memory; NULL = cold rows are evicted */
-    const char *spill_folder;
-    const char *folder; /* servers: of their files; NULL = model_dir/ps */
-    /* limit of waiting for servers and workers; a process that is silent for half of it counts as
-     * dead, and another worker takes over a chief's work; 0 = 120 */
-    double timeout_seconds;
-    /* changes a table's options before it is declared, as in trm_ps_training; NULL = unchanged */
-    void (*table)(void *context, trm_table_options *options);
-    void *context; /* for `table` */
+    trm_ps_lend lend; /* how the workers share the data */
+    /* of every server: mode, staleness, backup_workers (with LEND_NEVER the slowest workers'
+     * gradients are dropped with their samples), staleness_aware, shards, memory_bytes, folder
+     * (NULL = model_dir/ps), log_pushes (default: on), log_sync, spill_folder, spill_bytes. The
+     * estimator sets the other members; they are ignored */
+    trm_ps_server_options server;
+    /* of every worker: wire, cache_staleness, and timeout_seconds, the limit of waiting for servers
+     * and workers; 0 = 120. A process that is silent for half of it counts as dead, and another
+     * worker takes over a chief's work. The estimator sets the other members; they are ignored */
+    trm_ps_client_options client;
+    /* of the model: tables_only (hybrid: dense parameters are reduced among the workers),
+     * cache_rows, prefetch, placement, partition, table. The estimator sets the other members; they
+     * are ignored */
+    trm_ps_training training;
 } trm_ps_strategy;
 
 /* Configuration of a job, as NPURunConfig. Zero means its default. */
@@ -119,23 +106,14 @@ typedef struct trm_run_config {
     /* 32 bytes, the job's token, where roles are on several hosts; NULL = none */
     const void *token;
     uint64_t tf_random_seed;    /* of values, order and dropout; 0 = 1 */
-    int64_t save_summary_steps; /* between TensorBoard points; 0 = 100, negative = none */
-    /* between checkpoints; at most one of this and the next. Neither: 100 steps with servers, 600 s
-     * without */
-    int64_t save_checkpoints_steps;
-    double save_checkpoints_secs; /* between checkpoints */
-    int32_t keep_checkpoint_max;  /* newest checkpoints that stay; 0 = 5, negative = all */
-    /* beside them one in so many hours stays for ever; 0 = 10000 */
-    double keep_checkpoint_every_n_hours;
-    /* between lines "loss = ..., step = ..."; 0 = 100, negative = none */
+    int64_t save_summary_steps; /* between TensorBoard points; 0 = 100, TRM_NONE = none */
+    /* of checkpoints in model_dir (`directory` is ignored): one of every_steps and every_seconds; 0
+     * = 100 steps with servers, 600 s without; and writer.keep, writer.keep_every_hours */
+    trm_model_checkpoint_options checkpoints;
+    /* between lines "loss = ..., step = ..."; 0 = 100, TRM_NONE = none */
     int64_t log_step_count_steps;
     /* 0 = 1; more: callbacks are called only at the ends of epochs (local only) */
     int64_t iterations_per_loop;
-    /* the next batch is prepared, and its rows pulled, during this one (asynchronous mode: not the
-     * variables of a model without tables, which would be old) */
-    bool enable_data_pre_proc;
-    /* must be true with servers: parts of the model are not on the device */
-    bool mix_compile_mode;
     /* allow_mix_precision, must_keep_origin_dtype or force_fp32; NULL = the model's precision */
     const char *precision_mode;
     double session_creation_timeout_secs; /* limit of waiting for servers to start; 0 = 7200 */
@@ -174,7 +152,7 @@ typedef struct trm_exporter {
     const char *format;     /* safetensors, npz or onnx; NULL = safetensors */
     /* BEST: loss, logloss (less is better), auc, accuracy, top5; NULL = loss */
     const char *metric;
-    int32_t exports_to_keep; /* the newest; 0 = 5, negative = all */
+    int32_t exports_to_keep; /* the newest; 0 = 5, TRM_ALL = all */
 } trm_exporter;
 enum { TRM_MAX_EXPORTERS = 8 };
 
@@ -182,10 +160,10 @@ enum { TRM_MAX_EXPORTERS = 8 };
 typedef struct trm_eval_spec {
     trm_input_fn input_fn;   /* creates the test set */
     void *params;            /* for `input_fn` */
-    int64_t steps;           /* batches; 0 = 100, negative = all */
+    int64_t steps;           /* batches; 0 = 100, TRM_ALL = all */
     const char *name;        /* summaries go to eval_<name>; NULL = eval */
-    double start_delay_secs; /* before the first evaluation; 0 = 120, negative = none */
-    double throttle_secs;    /* between the beginnings of two; 0 = 600, negative = none */
+    double start_delay_secs; /* before the first evaluation; 0 = 120, TRM_NONE = none */
+    double throttle_secs;    /* between the beginnings of two; 0 = 600, TRM_NONE = none */
     trm_exporter exporters[TRM_MAX_EXPORTERS]; /* up to the first of kind NONE */
 } trm_eval_spec;
 
@@ -211,9 +189,6 @@ typedef struct trm_job_result {
 TRM_API TRM_MUST_USE trm_status trm_estimator_create(trm_model_fn model_fn, void *params,
                                                      const trm_run_config *config,
                                                      trm_estimator **out, trm_error *err);
-/* trm_estimator_create by its older name. */
-#define trm_estimator(model_fn, params, config, out, err)                                          \
-    trm_estimator_create((model_fn), (params), (config), (out), (err))
 /* Frees the estimator. NULL is accepted. */
 TRM_API void trm_estimator_destroy(trm_estimator *estimator);
 

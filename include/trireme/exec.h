@@ -68,12 +68,57 @@ typedef enum trm_bucket_mode {
 } trm_bucket_mode;
 
 /* How a graph is split over ranks (MindSpore's semi_auto_parallel and auto_parallel). */
-typedef enum trm_split {
+typedef enum trm_split_kind {
     TRM_SPLIT_NONE, /* each rank runs the whole graph on its own samples */
     /* operators as the plan says; operators that read an input by samples, the rest follows */
     TRM_SPLIT_PLANNED,
     TRM_SPLIT_SEARCHED /* pins of the plan are kept, the rest is searched */
-} trm_split;
+} trm_split_kind;
+
+/* The samples that a rank feeds, and a model's dataset delivers, in one batch. */
+typedef enum trm_batch_scope {
+    /* models: a rank's own samples; executors: of a split graph all samples, else the rank's own */
+    TRM_BATCH_DEFAULT,
+    /* the rank's own samples, 1 / size of the batch: sample i of rank r is sample i * size + r */
+    TRM_BATCH_OF_RANK,
+    /* the samples of all ranks, on every rank; a model's dataset is not sharded. Only of a split
+     * graph */
+    TRM_BATCH_OF_JOB
+} trm_batch_scope;
+
+/* How a graph whose shapes are those of the batch of all ranks is split, operator by operator, over
+ * a mesh of the ranks. Results are those of one device; gradients are sums. Zero is the default of
+ * every member. */
+typedef struct trm_split_options {
+    trm_split_kind kind; /* whether, and by what */
+    const char
+        *mesh; /* "2x4"; NULL = the plan's, else one axis of all ranks (searched: the best) */
+    /* text of a plan file (trireme plan --save), strategies by operator; NULL = none */
+    const char *plan;
+    /* searched: "optimal", "recursive", "propagation", or MindSpore's names for them; NULL =
+     * optimal */
+    const char *search;
+    /* searched: runs, in turns, plans that are predicted to be nearly as fast as the best; the
+     * fastest is taken and kept with the measured costs, so that the next job runs none. Default:
+     * on; TRM_OFF: predictions alone decide */
+    trm_switch trials;
+    /* limit of the trials; 0 = as long as 240 steps take, 10 s at least and 40 s at most */
+    double trial_seconds;
+    const char *save_plan; /* file to which rank 0 writes the plan that runs; NULL = none */
+
+    /* expert */
+
+    /* training: file to which rank 0 writes which ranks hold the same parts of all parameters, a
+     * line of ranks for each group: another rank of the line can replace a lost part. NULL = none
+     */
+    const char *save_groups;
+    /* a tuple for each input, in the order in which the graph got them, with the number of parts of
+     * each dimension: "((1,1,1,2),(2,))" cuts images by columns and labels by samples; each rank
+     * feeds its part. At most one dimension of an input is cut. Of 4 ranks and 2 parts, ranks 0 and
+     * 1 feed part 0. Samples are assigned to parts in turn, as in TRM_BATCH_OF_RANK; other
+     * dimensions are cut into runs. Models: only the tuples are checked. NULL = by `batch` */
+    const char *input_cuts;
+} trm_split_options;
 
 /* Which weight gradients the processes of a host compute cooperatively: each its slice from the
  * samples of all, in place of a sum over ranks. Pays where weights are large beside the values that
@@ -84,20 +129,25 @@ typedef enum trm_joint {
     TRM_JOINT_ALL   /* of convolutions and fully connected layers */
 } trm_joint;
 
-/* Values of sync_batch_norm. */
-enum { TRM_NORM_LOCAL = -2 }; /* of sync_batch_norm */
+/* Value of sync_batch_norm: each rank normalises its own samples. */
+enum { TRM_NORM_LOCAL = 1 };
 
 /* How the ranks of a communicator train one model: each rank with its part of the batch, gradients
  * reduced while backward runs; or one graph split over them. Zero is the default of every member.
  * Equal on all ranks. */
 typedef struct trm_parallel_options {
-    /* NULL or of size 1: one rank, and all below is without effect. Borrowed, must outlive the exec
-     */
+    /* ranks that train together. NULL: a model uses the ranks that its process has joined
+     * (trm_join), an executor is one rank. With one rank all below is without effect. Borrowed,
+     * must outlive the executor */
     trm_comm *comm;
-    bool sum;               /* gradients are summed over the ranks; false: their mean */
-    trm_dtype wire;         /* type of gradients on the way: 0 = float32; bfloat16, float16 */
-    trm_bucket_mode bucket; /* which gradients one all-reduce takes */
-    int64_t bucket_bytes;   /* TRM_BUCKET_SIZE: bytes of a bucket */
+    bool stand_alone; /* models without `comm`: one rank, although the process has joined ranks */
+    /* samples in a batch that a rank feeds: its own, or those of all ranks */
+    trm_batch_scope batch;
+    trm_split_options split; /* one graph over all ranks; zero = each rank runs the whole graph */
+    bool sum;                /* gradients are summed over the ranks; false: their mean */
+    trm_dtype wire;          /* type of gradients on the way: 0 = float32; bfloat16, float16 */
+    trm_bucket_mode bucket;  /* which gradients one all-reduce takes */
+    int64_t bucket_bytes;    /* TRM_BUCKET_SIZE: bytes of a bucket */
     /* TRM_BUCKET_LIST: [bucket_list_count] numbers of gradients; copied */
     const int32_t *bucket_list;
     int32_t bucket_list_count; /* 0 = none */
@@ -106,13 +156,11 @@ typedef struct trm_parallel_options {
      * are */
     bool shard_optimizer;
     /* no effect without shard_optimizer, between hosts or threads, with buckets other than AUTO,
-     * accumulate, blocks, arena_alloc, layerwise, memory_bytes, or a plan that cuts more than
-     * samples */
+     * accumulate, blocks, layerwise, memory_bytes, or a plan that cuts more than samples */
     trm_joint joint;
-    /* samples of batch norm's statistics, in every mode: 0 or -1 = of all ranks, as on one device;
-     * TRM_NORM_LOCAL = of each rank; N = of N neighbouring ranks (not split) */
+    /* ranks whose samples batch norm's statistics are of: 0 = all, as on one device;
+     * TRM_NORM_LOCAL = each rank its own; N = N neighbouring ranks (not of a split graph) */
     int32_t sync_batch_norm;
-    bool no_broadcast; /* creation does not send rank 0's parameters and states to all ranks */
     /* hybrid_parallel: [layerwise_count] names, or prefixes ("fc" covers "fc.weight"), of
      * parameters that each rank keeps to itself, neither broadcast nor reduced; copied */
     const char *const *layerwise;
@@ -123,43 +171,12 @@ typedef struct trm_parallel_options {
      * into 64 or more; 0 = off. Batch norm is over the global batch. Costs: trireme help
      * deterministic */
     int32_t block;
-    /* splits the graph, whose shapes are those of the whole batch, operator by operator over a mesh
-     * of all ranks. Every rank feeds the whole batch, results are those of one device. Gradients
-     * are sums; of the options above only wire, bucket and bucket_bytes apply */
-    trm_split split;
-    /* split: "2x4"; NULL = the plan's, else one axis of all ranks (searched: the best) */
-    const char *mesh;
-    /* split: text of a plan file (trireme plan --save), strategies by operator; NULL = none */
-    const char *plan;
-    /* split: each rank feeds only its samples, 1 / size of the batch: sample i of rank r is sample
-     * i * size + r of the whole. False: executors feed the whole batch; for models this is the
-     * default, so that a batch of the dataset is one rank's in every mode */
-    bool own_samples;
-    bool whole_batch; /* models: every rank reads the whole batch; the dataset is not sharded */
-    /* models without `comm`: one rank, even if this process has joined ranks */
-    bool stand_alone;
-    /* split: a tuple for each input, in the order in which the graph got them, with the number of
-     * parts of each dimension: "((1,1,1,2),(2,))" cuts images by columns and labels by samples;
-     * each rank feeds its part. At most one dimension of an input is cut. Of 4 ranks and 2 parts,
-     * ranks 0 and 1 feed part 0. Samples are assigned to parts in turn, as above; other dimensions
-     * are cut into runs. Models: only the tuples are checked. NULL = by own_samples */
-    const char *input_cuts;
     /* split, or one rank: the same bits under every plan and on any number of ranks and threads,
      * for an equal whole batch. Sums are made in integers by plain kernels: several times slower */
     bool exact;
-    /* searched: "optimal", "recursive", "propagation", or MindSpore's names for them; NULL =
-     * optimal */
-    const char *search;
-    /* searched: limit of seconds for running, in turns, plans that are predicted to be nearly as
-     * fast as the best; the fastest is taken and kept with the measured costs, so that the next job
-     * runs none. 0 = as long as 240 steps take, 10 at least and 40 at most; negative = predictions
-     * alone decide */
-    double trial_seconds;
-    const char *save_plan; /* file to which rank 0 writes the plan that runs; NULL = none */
-    /* split, training: file to which rank 0 writes which ranks hold the same parts of all
-     * parameters, a line of ranks for each group: another rank of the line can replace a lost part.
-     * NULL = none */
-    const char *save_groups;
+
+    /* expert: creation sends rank 0's parameters and states to all ranks. Default: on */
+    trm_switch broadcast;
 } trm_parallel_options;
 
 /* Loss scaling for half precision: the loss is multiplied by a scale before backward, and gradients
@@ -177,35 +194,30 @@ typedef struct trm_loss_scale_options {
     int32_t shrink_after; /* overflows until it shrinks; 0 = 1 */
 } trm_loss_scale_options;
 
-/* Options of an executor. Zero means the default. */
+/* Options of an executor, also inside those of a model (trm_model_options.exec). Zero means the
+ * default. */
 typedef struct trm_exec_options {
-    trm_node loss;           /* scalar node; TRM_NO_NODE: forward only */
-    const trm_node *outputs; /* [outputs_count] nodes that trm_exec_output reads after a step */
-    int32_t outputs_count;
+    trm_precision precision;         /* types that the program computes with */
     trm_optimizer_options optimizer; /* rule of trm_exec_update */
-    /* parameter servers update the parameters: no slots, and trm_exec_update is refused */
-    bool updated_elsewhere;
-    const char *backend;     /* "onednn" or "ref"; NULL = onednn */
-    trm_precision precision; /* types that the program computes with */
     /* compute threads; 0 = as many as the step needs, at most OMP_NUM_THREADS, or without it the
      * CPUs that this process may use, shared with the other processes of the job on this host.
      * Equal graph, options and CPUs give an equal number */
     int threads;
-    /* processes of the job on this host; 0 = the ranks of parallel.comm on it */
-    int32_t host_processes;
     uint64_t seed;                     /* of initial values and dropout */
     trm_loss_scale_options loss_scale; /* trm_exec_ranges then has scaled gradients */
-    bool no_fusion;                    /* each operator runs by itself, for comparison */
-    /* all gradients are written. False: gradients of large matrices over few samples are multiplied
-     * inside the update and never written, where no reduction and no caller reads them
-     * (trm_exec_ranges) */
-    bool whole_gradients;
     /* limit of a rank's memory for training (parameters, gradients, optimiser, activations, as
      * trireme plan counts them): a searched plan stays below it, one device recomputes activations
      * in backward, a program above it is refused (NOMEM, with the least that is needed). 0 = no
      * limit */
     int64_t memory_bytes;
-    int32_t accumulate;      /* gradients of so many forward_backward calls are averaged; 0 = 1 */
+    /* gradients of so many forward_backward calls (models: batches) are averaged; 0 = 1. A model
+     * leaves out an epoch's last incomplete group */
+    int32_t accumulate;
+    trm_parallel_options parallel; /* many ranks; zero = one */
+
+    /* expert: how kernels are chosen */
+
+    const char *backend;     /* "onednn" or "ref"; NULL = onednn */
     const char *tuning_file; /* tuning cache; NULL = in the cache directory, "" = none */
     /* by default a process measures kernels for 0.33 s and uses the cost model for the rest; both
      * are kept in tuning_file, so that later runs compute the same bits. Positive: seconds for
@@ -214,16 +226,28 @@ typedef struct trm_exec_options {
     /* kernels that one run has chosen: read before tuning_file, new ones are appended, so that a
      * restarted run computes the same bits. A file for each rank; NULL = none */
     const char *choices_file;
-    /* exec whose parameters and states this one uses (evaluation); NULL = its own. Must outlive
+    /* adjacent operators run as one. Default: on; TRM_OFF: each by itself, for comparison */
+    trm_switch fusion;
+    /* processes of the job on this host; 0 = the ranks of parallel.comm on it */
+    int32_t host_processes;
+
+    /* what is compiled. A model sets these itself: they must be zero in trm_model_options */
+
+    trm_node loss;           /* scalar node; TRM_NO_NODE: forward only */
+    const trm_node *outputs; /* [outputs_count] nodes that trm_exec_output reads after a step */
+    int32_t outputs_count;
+    /* executor whose parameters and states this one uses (evaluation); NULL = its own. Must outlive
      * this one */
-    const struct trm_exec *share;
+    const struct trm_exec *parameters_of;
     /* evaluation graphs: conversions of parameters to bfloat16 are made in the first run and kept,
-     * until trm_exec_write. With `share` the parameters may not change */
+     * until trm_exec_write. With `parameters_of` the parameters may not change */
     bool keep_casts;
-    /* allocates parameters and gradients; NULL = private memory */
-    void *(*arena_alloc)(void *context, size_t bytes);
-    void *arena_context;           /* for arena_alloc */
-    trm_parallel_options parallel; /* many ranks; zero = one */
+    /* parameter servers update the parameters: no slots, and trm_exec_update is refused */
+    bool updated_elsewhere;
+    /* all gradients are written. False: gradients of large matrices over few samples are multiplied
+     * inside the update and never written, where no reduction and no caller reads them
+     * (trm_exec_ranges) */
+    bool whole_gradients;
     /* strict determinism, the same bits on any number of ranks and threads: number of equal blocks
      * of this rank's batch; sample i that is fed belongs to block i modulo `blocks`. Sums over
      * samples are made block by block and added in a fixed order. Losses, batch norm and gradients
@@ -285,7 +309,7 @@ typedef struct trm_loss_scale_state {
 } trm_loss_scale_state;
 /* Gives the state of loss scaling.
  *   returns  false if no loss is scaled */
-TRM_API bool trm_exec_loss_scale(const trm_exec *exec, trm_loss_scale_state *out);
+TRM_API bool trm_exec_get_loss_scale(const trm_exec *exec, trm_loss_scale_state *out);
 /* Continues loss scaling from the state of a checkpoint.
  *   errors   INVALID (no loss is scaled, or a scale that is no positive number) */
 TRM_API TRM_MUST_USE trm_status trm_exec_set_loss_scale(trm_exec *exec,
@@ -323,7 +347,7 @@ TRM_API trm_variable trm_exec_variable(const trm_exec *exec, int32_t index);
 /* Returns the index of a variable; -1 if there is none of this name. */
 TRM_API int32_t trm_exec_find(const trm_exec *exec, const char *name);
 /* Copies a variable out in plain layout. Of a cut variable, a rank has its own part and zeros until
- * trm_exec_gather_slots.
+ * trm_exec_gather.
  *   param    data: room for the whole variable */
 TRM_API void trm_exec_read(const trm_exec *exec, int32_t index, void *data);
 /* Sets a variable from plain layout.
@@ -354,9 +378,10 @@ TRM_API TRM_MUST_USE trm_status trm_exec_broadcast_states(trm_exec *exec, trm_er
 /* Completes on every rank the variables of which a rank holds a part, so that trm_exec_read returns
  * them whole: slots with shard_optimizer, all variables of a split graph.
  *   errors   NOMEM, those of trm_comm_run */
-TRM_API TRM_MUST_USE trm_status trm_exec_gather_slots(trm_exec *exec, trm_error *err);
+TRM_API TRM_MUST_USE trm_status trm_exec_gather(trm_exec *exec, trm_error *err);
 
-/* Returns true if each rank keeps this variable to itself (trm_parallel_options.layerwise). */
+/* Returns true if each rank keeps this variable to itself (trm_parallel_options.layerwise).
+ *   level    expert */
 TRM_API bool trm_exec_layerwise(const trm_exec *exec, int32_t index);
 
 /* How gradients are reduced over ranks. */
@@ -376,8 +401,9 @@ typedef struct trm_parallel_info {
     int64_t joint_bytes; /* of cooperative gradients, which are not sent */
     int64_t still_bytes; /* of gradients that are always zero, which are not sent */
 } trm_parallel_info;
-/* Describes how gradients are reduced. */
-TRM_API void trm_exec_parallel_info(const trm_exec *exec, trm_parallel_info *out);
+/* Describes how gradients are reduced.
+ *   level    expert */
+TRM_API void trm_exec_get_parallel_info(const trm_exec *exec, trm_parallel_info *out);
 
 /* The plan that a search has chosen. Filled on rank 0, zero on other ranks. */
 typedef struct trm_searched_plan {
@@ -390,8 +416,9 @@ typedef struct trm_searched_plan {
     double measured_step_seconds; /* of the plan, where plans were run in turns; 0 = none was */
     double search_seconds;        /* of the whole search, with measuring and runs */
 } trm_searched_plan;
-/* Describes the plan that a search has chosen. */
-TRM_API void trm_exec_searched_plan(const trm_exec *exec, trm_searched_plan *out);
+/* Describes the plan that a search has chosen.
+ *   level    expert */
+TRM_API void trm_exec_get_searched_plan(const trm_exec *exec, trm_searched_plan *out);
 
 /* Time spent waiting for other ranks after backward, averaged over up to 250 recent steps, in
  * seconds of a rank, mean of all ranks. At each synchronisation point (gradients, norms, slices of
@@ -402,11 +429,14 @@ typedef struct trm_waiting {
     double communication_seconds, imbalance_seconds; /* of these, waiting */
     int64_t meetings;                                /* synchronisation points that were counted */
 } trm_waiting;
-/* Starts the measurement of trm_exec_waiting anew. Called between steps, on all ranks. */
+/* Starts the measurement of trm_exec_get_waiting anew. Called between steps, on all ranks.
+ *   level    expert */
 TRM_API void trm_exec_begin_waiting(trm_exec *exec);
 /* Gives the time spent waiting since trm_exec_begin_waiting; all zero with one rank. Collective.
- *   errors   those of trm_comm_run */
-TRM_API TRM_MUST_USE trm_status trm_exec_waiting(trm_exec *exec, trm_waiting *out, trm_error *err);
+ *   errors   those of trm_comm_run
+ *   level    expert */
+TRM_API TRM_MUST_USE trm_status trm_exec_get_waiting(trm_exec *exec, trm_waiting *out,
+                                                     trm_error *err);
 
 /* Returns the global step: the number of updates. Dropout depends on it. */
 TRM_API uint64_t trm_exec_step(const trm_exec *exec);
@@ -429,11 +459,12 @@ typedef struct trm_exec_info {
     const char *backend;      /* "onednn" or "ref" */
 } trm_exec_info;
 /* Describes memory, work and threads of the program. */
-TRM_API void trm_exec_describe(const trm_exec *exec, trm_exec_info *out);
+TRM_API void trm_exec_get_info(const trm_exec *exec, trm_exec_info *out);
 /* Returns the program as text, or as one JSON object: operators, layouts, fusions, memory by
  * category, FLOPs, predicted time.
  *   returns  NULL when memory is out
- *   owns     caller: trm_free */
+ *   owns     caller: trm_free
+ *   level    unstable */
 TRM_API char *trm_exec_explain(const trm_exec *exec, bool json);
 
 /* Peak rates of the machine, measured by loops that do nothing else: multiply-adds on registers,
@@ -466,19 +497,23 @@ typedef struct trm_meter trm_meter;
 /* Creates a meter. It holds at most 400 MB until it is destroyed.
  *   param    threads: 0 = the CPUs that this process may use
  *   errors   NOMEM
- *   owns     caller: trm_meter_destroy(*out) */
+ *   owns     caller: trm_meter_destroy(*out)
+ *   level    unstable */
 TRM_API TRM_MUST_USE trm_status trm_meter_create(int threads, trm_meter **out, trm_error *err);
 /* Frees the meter. NULL is accepted. */
 TRM_API void trm_meter_destroy(trm_meter *machine);
-/* Runs each loop once, a quarter of a second in all. */
+/* Runs each loop once, a quarter of a second in all.
+ *   level    unstable */
 TRM_API void trm_meter_sample(trm_meter *machine);
 /* Gives, of all samples so far, the median and the highest rate of each loop.
- *   param    median, best: NULL = not wanted */
-TRM_API void trm_meter_describe(const trm_meter *machine, trm_machine_peak *median,
-                                trm_machine_peak *best);
+ *   param    median, best: NULL = not wanted
+ *   level    unstable */
+TRM_API void trm_meter_get_peaks(const trm_meter *machine, trm_machine_peak *median,
+                                 trm_machine_peak *best);
 /* Returns the seconds that moving `bytes`, of which `written` are written, takes at the rates of
  * that mix, in the largest working set of at most `held` bytes.
- *   threads  any */
+ *   threads  any
+ *   level    unstable */
 TRM_API double trm_machine_memory_seconds(const trm_machine_peak *peak, double bytes,
                                           double written, double held);
 
@@ -511,7 +546,8 @@ typedef struct trm_step_profile {
  *            only its slots, is the last of the list (kind "optimizer"), and *step_seconds is the
  *            median of all together
  *   errors   those of trm_exec_forward_backward and trm_exec_update
- *   owns     *out [count]: the exec, valid until the next call */
+ *   owns     *out [count]: the exec, valid until the next call
+ *   level    unstable */
 TRM_API TRM_MUST_USE trm_status trm_exec_profile(trm_exec *exec, int repeats, trm_meter *beside,
                                                  const trm_step_profile **out, int32_t *count,
                                                  double *step_seconds, trm_error *err);

@@ -210,12 +210,13 @@ TRM_API trm_node trm_expert_linear(trm_graph *graph, trm_node x, trm_node weight
                                    trm_node experts);
 /* Parameters and options of a mixture of experts. */
 typedef struct trm_experts {
-    trm_node router;       /* [E, C] */
-    trm_node up;           /* [E, H, C] */
-    trm_node gate;         /* [E, H, C]: SwiGLU; TRM_NO_NODE: GELU of `up` */
-    trm_node down;         /* [E, C, H] */
-    int64_t top_k;         /* experts of a row; 0 = 2 */
-    bool no_normalization; /* the shares of the chosen experts are not divided by their sum */
+    trm_node router; /* [E, C] */
+    trm_node up;     /* [E, H, C] */
+    trm_node gate;   /* [E, H, C]: SwiGLU; TRM_NO_NODE: GELU of `up` */
+    trm_node down;   /* [E, C, H] */
+    int64_t top_k;   /* experts of a row; 0 = 2 */
+    /* the shares of the chosen experts are divided by their sum. Default: on */
+    trm_switch normalize;
 } trm_experts;
 /* Adds a mixture of experts: x [..., C] -> [..., C], the sum of the outputs of each row's top_k
  * experts, each times its share (softmax of the router). No row is dropped.

@@ -144,7 +144,7 @@ typedef struct trm_checkpoint_part {
 
 /* Options of a checkpoint writer. Zero means the default. */
 typedef struct trm_checkpoint_options {
-    int32_t keep;             /* newest checkpoints that stay; 0 = 5, negative = all */
+    int32_t keep;             /* newest checkpoints that stay; 0 = 5, TRM_ALL = all */
     double keep_every_hours;  /* beside them one in so many hours stays for ever; 0 = none */
     bool background;          /* a save copies to memory and returns; a thread writes */
     double lock_wait_seconds; /* limit of waiting for another writer to leave; at least 2 s */
@@ -217,7 +217,7 @@ TRM_API TRM_MUST_USE trm_status trm_checkpoint_open(const char *path,
 TRM_API void trm_checkpoint_close(trm_checkpoint *checkpoint);
 /* Returns the checkpoint's step, position and settings.
  *   owns     the checkpoint */
-TRM_API const trm_checkpoint_info *trm_checkpoint_info_of(const trm_checkpoint *checkpoint);
+TRM_API const trm_checkpoint_info *trm_checkpoint_get_info(const trm_checkpoint *checkpoint);
 /* Returns the checkpoint's directory ("out/ckpt-100").
  *   owns     the checkpoint */
 TRM_API const char *trm_checkpoint_path(const trm_checkpoint *checkpoint);

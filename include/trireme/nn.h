@@ -133,7 +133,7 @@ typedef struct trm_recommender_options {
     int64_t width;           /* values of a row; 0 = 16 */
     trm_bag_pooling pooling; /* of the rows of a bag */
     const int64_t *hidden;   /* widths of the ReLU layers before the logit; NULL = the model's */
-    int32_t hidden_count;    /* number of hidden layers; 0 = the model's, -1 = none */
+    int32_t hidden_count;    /* number of hidden layers; 0 = the model's, TRM_NONE = none */
     /* DLRM: widths of the layers of the dense inputs, before the one of `width` */
     const int64_t *bottom;
     int32_t bottom_count; /* 0 = the model's */
@@ -141,7 +141,8 @@ typedef struct trm_recommender_options {
     int64_t cross_rank;   /* DCNv2: matrices U V^T of this rank; 0 = full matrices */
     /* DCNv2: the deep part reads the output of the cross part; false: it stands beside it */
     bool stacked;
-    bool no_wide_dense;  /* Wide&Deep, DeepFM: dense inputs go to the deep part only */
+    /* Wide&Deep, DeepFM: dense inputs go to the wide part, too. Default: on */
+    trm_switch wide_dense;
     trm_init table_init; /* initial values of tables; 0 = TRM_INIT_NORMAL_001 */
     /* initial values of layers' weights; 0 = Glorot's; biases begin at 0 */
     trm_init layer_init;

@@ -36,11 +36,8 @@ typedef struct trm_planner trm_planner;
 
 /* Options of a planner. Zero means the default. */
 typedef struct trm_planner_options {
-    int32_t ranks;        /* 0 = those of the mesh */
-    int32_t hosts;        /* 0 = 1. Meshes are all factorisations of hosts and of ranks a host */
-    const char *mesh;     /* "2x4"; NULL = every factorisation is searched */
-    const char *search;   /* "optimal", "recursive" or "propagation"; NULL = optimal */
-    int64_t memory_bytes; /* limit of a rank; 0 = none */
+    int32_t ranks; /* 0 = those of the mesh */
+    int32_t hosts; /* 0 = 1. Meshes are all factorisations of hosts and of ranks a host */
     /* text of a description of links (docs/guides/auto-parallel.md); NULL = estimates for ranks
      * that share this machine */
     const char *links;
@@ -48,25 +45,15 @@ typedef struct trm_planner_options {
      * simulation */
     bool own_devices;
     bool guess_links; /* uses those estimates even with a communicator */
-    /* text of a plan file of this graph: compared as "the given plan", its pins are kept; NULL =
-     * none */
-    const char *plan;
-    bool full_batch;        /* the model's data is the batch of all ranks; false: of one rank */
-    bool no_measure;        /* costs of operators by the machine's measured rates only */
-    bool no_frontier;       /* leaves out the plans of less memory and more time */
+    /* operators are measured. Default: on; TRM_OFF: costs by the machine's measured rates only */
+    trm_switch measure;
+    /* lists the plans of less memory and more time, too. Default: on */
+    trm_switch frontier;
     double measure_seconds; /* limit for measuring operators, approximately; 0 = 30 */
-    /* as many ranks of this machine as are planned for: operators are measured on all of them at
-     * once, and messages between them, unless `links` gives their costs. Rank 0 plans, the others
-     * measure. Borrowed; NULL = operators are measured on this process alone */
-    trm_comm *comm;
-    /* limit for running, in turns on the communicator's ranks, plans that are predicted to be
-     * nearly as fast as the best; the fastest is taken and kept. 0 = as long as 240 steps take, 10
-     * at least and 40 at most; negative = predictions alone decide */
-    double trial_seconds;
-    bool refresh; /* measures again the costs that the cache directory has */
+    bool refresh;           /* measures again the costs that the cache directory has */
     /* number of additional candidate plans for trm_planner_plan, spaced by predicted step time */
-    int32_t others;
-    bool looks; /* trm_planner_remeasure will be called: *out is a planner on all ranks */
+    int32_t extra_candidates;
+    bool remeasures; /* trm_planner_remeasure will be called: *out is a planner on all ranks */
 } trm_planner_options;
 
 /* Gives the number of ranks of a mesh: "8", "2x4", "host=2xlocal=4".
@@ -75,12 +62,19 @@ typedef struct trm_planner_options {
 TRM_API TRM_MUST_USE trm_status trm_mesh_ranks(const char *mesh, int32_t *ranks, trm_error *err);
 
 /* Searches the plan for a model and its alternatives. Collective with a communicator: on ranks
- * other than 0 *out is NULL (with `looks` a planner for trm_planner_remeasure and trm_planner_destroy
- * only), and the error is rank 0's cause or their own.
+ * other than 0 *out is NULL (with `remeasures` a planner for trm_planner_remeasure and
+ * trm_planner_destroy only), and the error is rank 0's cause or their own.
  *   param    model: as for trm_model_create; its data is the batch of one rank, the global batch is
- *            ranks times that. Of `parallel` count: wire, sync_batch_norm TRM_NORM_LOCAL, and
- *            shard_optimizer, which is on for ranks of one host; over several hosts each rank
- *            updates a slice and gathers the others
+ *            ranks times that, unless exec.parallel.batch is TRM_BATCH_OF_JOB. exec.memory_bytes is
+ *            the limit of a rank. Of exec.parallel count:
+ *            comm: as many ranks of this machine as are planned for. Operators are measured on all
+ *            of them at once, and messages between them, unless `links` gives their costs; rank 0
+ *            plans, the others measure. NULL = operators are measured on this process alone
+ *            split.mesh: NULL = every factorisation is searched
+ *            split.plan: of this graph, compared as "the given plan"; its pins are kept
+ *            split.search, split.trials, split.trial_seconds
+ *            wire, sync_batch_norm (1 or all), and shard_optimizer, which is on for ranks of one
+ *            host; over several hosts each rank updates a slice and gathers the others
  *   errors   INVALID (names, meshes, links, plan, with what was expected), NOMEM, those of the
  *            network
  *   owns     caller: trm_planner_destroy(*out); `model`, its data and contexts are borrowed until
@@ -115,10 +109,10 @@ typedef struct trm_planner_info {
     /* meshes searched; operators of the graph; costs that were measured */
     int32_t meshes, operators, measured;
     /* measurements of the costs on which predictions rest: 1, or more with trm_planner_remeasure */
-    int32_t looks;
+    int32_t measurements;
 } trm_planner_info;
 /* Describes the chosen plan and the search. */
-TRM_API void trm_planner_describe(const trm_planner *planner, trm_planner_info *out);
+TRM_API void trm_planner_get_info(const trm_planner *planner, trm_planner_info *out);
 
 /* Returns the whole report, for people or as one JSON object.
  *   returns  NULL when memory is out
@@ -126,11 +120,13 @@ TRM_API void trm_planner_describe(const trm_planner *planner, trm_planner_info *
 TRM_API char *trm_planner_report(const trm_planner *planner, bool json);
 /* Returns a picture of the operators, by how they are cut, as SVG.
  *   returns  NULL when memory is out
- *   owns     caller: trm_free */
+ *   owns     caller: trm_free
+ *   level    unstable */
 TRM_API char *trm_planner_svg(const trm_planner *planner);
 /* Returns the graph of the operators, by how they are cut, as DOT.
  *   returns  NULL when memory is out
- *   owns     caller: trm_free */
+ *   owns     caller: trm_free
+ *   level    unstable */
 TRM_API char *trm_planner_dot(const trm_planner *planner);
 /* A plan of trm_planner_plan. */
 typedef struct trm_planner_candidate {
@@ -151,8 +147,9 @@ TRM_API char *trm_planner_plan(const trm_planner *planner, int32_t index,
  * samples. On shared machines costs drift, so a program that compares predictions with runs calls
  * this between the runs. The plans and their numbers stay; predictions then use each cost's median
  * over all measurements, up to 8 with that of the search. Times of runs are never used. Needs
- * options.looks; without effect where costs are not measured. Collective.
- *   errors   those of the network, NOMEM */
+ * options.remeasures; without effect where costs are not measured. Collective.
+ *   errors   those of the network, NOMEM
+ *   level    unstable */
 TRM_API TRM_MUST_USE trm_status trm_planner_remeasure(trm_planner *planner, trm_error *err);
 /* Writes the chosen plan to a file, complete or not at all.
  *   errors   IO, NOSPACE, NOMEM */
@@ -185,7 +182,8 @@ typedef struct trm_simulation_options {
 /* Simulates the events of the chosen plan, with one rank for all that do the same: strong and weak
  * scaling, and the effect of each link, of the operators and of a slow rank.
  *   errors   IO and NOSPACE (the trace), NOMEM
- *   owns     caller: trm_free(*text) */
+ *   owns     caller: trm_free(*text)
+ *   level    unstable */
 TRM_API TRM_MUST_USE trm_status trm_planner_simulate(trm_planner *planner,
                                                      const trm_simulation_options *options,
                                                      char **text, trm_error *err);
@@ -211,7 +209,8 @@ typedef void (*trm_planner_profile)(void *context, const char *phase, const char
  *            plan: text of a plan file for the communicator's ranks
  *            profile: receives the time of each program step, after the steps were timed; NULL =
  *            none
- *   errors   INVALID (the plan does not fit), NOMEM, those of trm_exec_create and of the network */
+ *   errors   INVALID (the plan does not fit), NOMEM, those of trm_exec_create and of the network
+ *   level    unstable */
 TRM_API TRM_MUST_USE trm_status trm_planner_run(const trm_model_options *model, trm_comm *comm,
                                                 const char *plan, int32_t steps,
                                                 trm_planner_profile profile, void *context,
@@ -232,7 +231,8 @@ typedef struct trm_planner_comparison {
  * when each plan's distance from the fastest is known to 1 %, or the plan is known to be slower.
  * Collective.
  *   param    plans: [count] texts of plan files; used on rank 0 only, `count` is equal on all ranks
- *   errors   those of trm_planner_run */
+ *   errors   those of trm_planner_run
+ *   level    unstable */
 TRM_API TRM_MUST_USE trm_status trm_planner_compare(const trm_model_options *model, trm_comm *comm,
                                                     const char *const *plans, int32_t count,
                                                     int32_t steps, double seconds,
@@ -297,7 +297,7 @@ typedef struct trm_verification {
 /* Compares a split model with one device: three trainings of `steps` steps, and as many forward
  * passes that keep the operators' outputs. Only rank 0 gets a result; the other ranks return with
  * NULL in *out when the split job is done. A difference is no error. Collective over
- * model->parallel.comm.
+ * model->exec.parallel.comm.
  *   param    model: as for trm_model_create, with whole batches in model->data on every rank. Its
  *            split, plan and mesh (or its context's), optimiser, schedule, accumulation, clipping,
  *            loss scale and precision are used

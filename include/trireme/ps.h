@@ -273,8 +273,10 @@ typedef struct trm_ps_server_options {
     int64_t memory_bytes;
     const char *listen; /* "127.0.0.1:4000"; port 0 = any; NULL = this process only */
     const char *folder; /* of checkpoints and logs; NULL = nothing is kept */
-    bool log_pushes;    /* logs pushes to the folder: a killed server loses no answered push */
-    bool log_sync;      /* flushes each push to the disk: a machine that fails loses none either */
+    /* logs pushes to the folder: a killed server loses no answered push. Default: off (an estimator's
+     * servers: on where there is a folder) */
+    trm_switch log_pushes;
+    bool log_sync; /* flushes each push to the disk: a machine that fails loses none either */
     /* for rows beyond the memory, made if it is missing; NULL = cold rows are evicted */
     const char *spill_folder;
     int64_t spill_bytes; /* 0 = as much as the disk has */
@@ -574,9 +576,9 @@ typedef struct trm_ps_folder trm_ps_folder;
 
 /* Options of opening a folder. Zero means the default. */
 typedef struct trm_ps_folder_options {
-    uint32_t cut;        /* number of the snapshot; 0 = the newest */
-    bool no_logs;        /* the checkpoint alone */
-    const char *table;   /* loads only its rows; NULL = all */
+    uint32_t cut;      /* number of the snapshot; 0 = the newest */
+    trm_switch logs;   /* adds the pushes of the logs. Default: on; TRM_OFF: the checkpoint alone */
+    const char *table; /* loads only its rows; NULL = all */
     const uint64_t *key; /* and only this row, with its last writers; NULL = all */
     /* initial values of the job's rows: trm_ps_initial_open (trireme/estimator.h) */
     trm_ps_source initial;

@@ -5,12 +5,12 @@
  * your own.)
  *
  *     trm_model *model;
- *     trm_model_create(&(trm_model_options){.network = network, .data = train_set,
- *                          .optimizer = {.kind = TRM_MOMENTUM, .momentum = 0.9},
- *                          .learning_rate = {.base = 0.01}}, &model, &err);
- *     trm_model_train(model, &(trm_train_options){.data = train_set, .epochs = 10,
- *                         .callbacks = {trm_loss_monitor(1, puts)}}, &err);
- *     trm_model_evaluate(model, test_set, &result, &err);
+ *     TRM_OR_EXIT(trm_model_create(&(trm_model_options){
+ *         .network = network, .data = train_set, .learning_rate = {.base = 0.01},
+ *         .exec = {.optimizer = {.kind = TRM_MOMENTUM, .momentum = 0.9}}}, &model, &err));
+ *     TRM_OR_EXIT(trm_model_train(model, &(trm_train_options){.data = train_set, .until_epoch = 10,
+ *         .callbacks = {trm_loss_monitor(1, puts)}}, &err));
+ *     TRM_OR_EXIT(trm_model_evaluate(model, test_set, &result, &err));
  *     trm_model_destroy(model);
  *
  * An epoch is one pass over the dataset, a step is one update of the parameters. The same seed,
@@ -56,7 +56,8 @@ typedef trm_node (*trm_loss)(trm_graph *graph, trm_node logits, const trm_inputs
 TRM_API trm_node trm_loss_softmax(trm_graph *graph, trm_node logits, const trm_inputs *inputs,
                                   void *context);
 /* Adds trm_softmax_cross_entropy_expand of the field "label".
- *   param    context: unused */
+ *   param    context: unused
+ *   level    expert */
 TRM_API trm_node trm_loss_softmax_expand(trm_graph *graph, trm_node logits,
                                          const trm_inputs *inputs, void *context);
 /* Adds the mean logistic loss of the field "label" (float32, 0 or 1) for logits [N] or [N, 1].
@@ -66,7 +67,8 @@ TRM_API trm_node trm_loss_logistic(trm_graph *graph, trm_node logits, const trm_
 
 /* Adds the softmax cross-entropy as small operators (max, sub, exp, sum, div, one-hot, log, mul,
  * sum, mul, mean): logits [N, K], labels int32 [N] -> scalar. Value and gradient agree with
- * trm_softmax_cross_entropy to 1e-6 while no probability underflows. */
+ * trm_softmax_cross_entropy to 1e-6 while no probability underflows.
+ *   level    expert */
 TRM_API trm_node trm_softmax_cross_entropy_expand(trm_graph *graph, trm_node logits,
                                                   trm_node labels);
 
@@ -142,9 +144,9 @@ typedef struct trm_ps_training {
     double lease_seconds;
     /* hot rows of each embedding table that this worker keeps (trm_ps_client_cache); 0 = none */
     int64_t cache_rows;
-    /* rows of the next batch are not pulled during this one. Variables of a model without tables
-     * never are in asynchronous mode, since they would be old */
-    bool no_prefetch;
+    /* rows of the next batch are pulled during this one (in asynchronous mode not the variables of
+     * a model without tables, since they would be old). Default: on */
+    trm_switch prefetch;
     /* of dense variables: rows spread over all servers (default), whole variables or parts of them
      * in turn, or by their bytes */
     trm_placement_kind placement;
@@ -161,34 +163,19 @@ typedef struct trm_model_options {
     void *network_context; /* for `network`; must outlive the model, as must loss_context */
     trm_loss loss;         /* NULL = trm_loss_softmax */
     void *loss_context;    /* for `loss` */
-    trm_optimizer_options optimizer; /* rule of the updates */
+    /* dataset with the shapes of the inputs, usually the training set; borrowed during the call */
+    trm_dataset *data;
     trm_learning_rate learning_rate; /* schedule */
-    trm_dataset *data;       /* dataset with the shapes of the inputs; borrowed during the call */
-    const char *backend;     /* "onednn" or "ref"; NULL = onednn */
-    trm_precision precision; /* types that the programs compute with */
-    trm_loss_scale_options loss_scale; /* loss scaling for half precision */
-    int threads;                       /* compute threads; 0 = as in trm_exec_options */
-    /* processes of the job on this host; 0 = the ranks of `parallel` on it */
-    int32_t host_processes;
-    uint64_t seed;  /* of initial values and dropout */
-    bool no_fusion; /* each operator runs by itself, for comparison */
-    /* batches a step; 0 = 1. An epoch's last incomplete group is left out */
-    int32_t accumulate;
-    const char *tuning_file; /* tuning cache; NULL = in the cache directory, "" = none */
-    int64_t memory_bytes;    /* limit of a rank, as in trm_exec_options; 0 = none */
-    double retune_seconds;   /* as in trm_exec_options */
-    /* beside the checkpoints of a run that may be resumed, a file for each rank */
-    const char *choices_file;
-    /* many ranks (trireme/exec.h): every call below is then collective, each rank reads its own
-     * shard of the data, and losses, samples and evaluations are those of all ranks together. A
-     * process that has joined ranks uses them without this */
-    trm_parallel_options parallel;
+    /* how the model computes: optimiser, precision, threads, memory, ranks (trireme/exec.h). With
+     * many ranks every call below is collective, each rank reads its own shard of the data, and
+     * losses, samples and evaluations are those of all ranks together */
+    trm_exec_options exec;
     /* parameter servers: trm_model_train trains on the servers, and trm_model_global_step is
      * theirs, updates by all workers. Weights and position are the servers', so such a model is not
      * saved, resumed or loaded */
     trm_ps_training ps;
-    /* options by name, read in this call: they replace `parallel`, except its comm, and
-     * `accumulate`. NULL = none. Borrowed during the call */
+    /* options by name, read in this call: they replace exec.parallel, except its comm, and
+     * exec.accumulate. NULL = none. Borrowed during the call */
     struct trm_context *context;
     /* of evaluations; the first without `add` ends the list */
     trm_metric metrics[TRM_MAX_METRICS];
@@ -229,11 +216,11 @@ TRM_API void trm_model_request_stop(trm_model *model);
 /* Keeps a named number in the model's checkpoints, for callbacks whose state must survive a resume
  * (the best loss so far). At most 32 names of at most 47 bytes.
  *   errors   INVALID (too many names, a name that is too long) */
-TRM_API TRM_MUST_USE trm_status trm_model_note(trm_model *model, const char *name, double value,
-                                               trm_error *err);
+TRM_API TRM_MUST_USE trm_status trm_model_set_note(trm_model *model, const char *name, double value,
+                                                   trm_error *err);
 /* Gives the number of this name.
  *   returns  false if there is none */
-TRM_API bool trm_model_noted(const trm_model *model, const char *name, double *value);
+TRM_API bool trm_model_get_note(const trm_model *model, const char *name, double *value);
 
 /* ---- evaluation ---------------------------------------------------------------------------- */
 
@@ -281,7 +268,8 @@ TRM_API TRM_MUST_USE trm_status trm_model_predict(trm_model *model, trm_dataset 
                                                   trm_evaluation *out, trm_error *err);
 /* Evaluates the model on at most the first `steps` batches of each rank; else as
  * trm_model_evaluate.
- *   errors   as trm_model_evaluate */
+ *   errors   as trm_model_evaluate
+ *   level    expert */
 TRM_API TRM_MUST_USE trm_status trm_model_evaluate_steps(trm_model *model, trm_dataset *data,
                                                          int64_t steps, trm_evaluation *out,
                                                          trm_error *err);
@@ -340,9 +328,11 @@ typedef struct trm_callback {
 /* Options of one training call. */
 typedef struct trm_train_options {
     trm_dataset *data; /* training set */
-    int64_t epochs;    /* train until the model has done so many epochs in all */
-    int64_t steps;     /* or until it has done so many steps in all; 0 = no such limit */
-    bool sink;         /* an epoch runs without callbacks for each step; same bits */
+    /* end of training, in epochs of the model's whole life: a model that has done 3 epochs trains 2
+     * more with until_epoch 5, and none with 3. 0 = no such limit */
+    int64_t until_epoch;
+    int64_t until_step; /* or in steps of the model's whole life; 0 = no such limit */
+    bool sink;          /* an epoch runs without callbacks for each step; same bits */
     /* file for the timeline of this call as Chrome trace JSON (ui.perfetto.dev shows it): kernels,
      * waiting, communication, batches; a process a rank, the first 400,000 events of each, written
      * by rank 0 at the end of the call (not after an error). NULL = none */
@@ -465,12 +455,11 @@ TRM_API trm_callback trm_time_monitor(trm_print print);
 
 /* Options of trm_model_checkpoint. Zero means the default, except for `directory`. */
 typedef struct trm_model_checkpoint_options {
-    const char *directory;   /* locked by this process until training ends */
-    int32_t keep;            /* newest checkpoints that stay; 0 = 5, negative = all */
-    double keep_every_hours; /* beside them one in so many hours stays for ever; 0 = none */
-    int64_t every_steps;     /* any of the three; when all are 0, every epoch */
-    double every_seconds;    /* time between checkpoints */
-    int64_t every_epochs;    /* epochs between checkpoints */
+    const char *directory;         /* locked by this process until training ends */
+    int64_t every_steps;           /* any of the three; when all are 0, every epoch */
+    double every_seconds;          /* time between checkpoints */
+    int64_t every_epochs;          /* epochs between checkpoints */
+    trm_checkpoint_options writer; /* which checkpoints stay, and how they are written */
 } trm_model_checkpoint_options;
 /* Saves checkpoints as the options say, and at the end of training or when it is stopped. Sink
  * mode: only between epochs (and when stopped), at the end of the epoch in which one was due. If
@@ -527,7 +516,7 @@ TRM_API trm_callback trm_tensorboard(const trm_tensorboard_options *options);
  *     trm_context_create(&context, &err);
  *     trm_context_set(context, "parallel_mode", "data_parallel", &err);
  *     trm_context_set(context, "mirror_mean", "true", &err);
- *     trm_model_options options = {.parallel = {.comm = comm}, .context = context, ...};
+ *     trm_model_options options = {.exec = {.parallel = {.comm = comm}}, .context = context, ...};
  *     trm_model_create(&options, &model, &err);
  *     puts(trm_context_get(context, "device_num"));               the ranks of comm
  *     trm_context_reset(context);                                 before the next case
@@ -563,7 +552,8 @@ TRM_API void trm_context_reset(trm_context *context);
 
 /* Returns true if the context, in a split mode, makes each of `ranks` ranks read its own samples:
  * full_batch false, dataset_strategy data_parallel, or tuples that cut each input by samples into
- * `ranks` parts. */
+ * `ranks` parts.
+ *   level    expert */
 TRM_API bool trm_context_own_samples(const trm_context *context, int32_t ranks);
 
 /* Checks the options against each other: the errors of trm_context_resolve that hold for any ranks.
@@ -578,7 +568,8 @@ TRM_API TRM_MUST_USE trm_status trm_context_check(const trm_context *context, tr
  *            accumulate: grad_accumulation_step, written
  *   errors   INVALID (options that exclude each other, device_num different from the number of
  *            ranks, an option of another parallel_mode), UNSUPPORTED (a value that the mode does
- *            not carry out) */
+ *            not carry out)
+ *   level    expert */
 TRM_API TRM_MUST_USE trm_status trm_context_resolve(trm_context *context, trm_comm *comm,
                                                     trm_parallel_options *parallel,
                                                     int32_t *accumulate, trm_error *err);

@@ -107,12 +107,6 @@ typedef struct app_options {
     int64_t plan_largest;
 } app_options;
 
-/* Returns --trial-seconds in the form of trm_planner_options.trial_seconds: 0 for the library's
- * default, -1 where the flag is 0 (no trials). */
-static inline double app_trial_seconds(const app_options *o) {
-    return o->plan_trial < 0 ? 0 : o->plan_trial > 0 ? o->plan_trial : -1;
-}
-
 typedef struct app_command app_command;
 typedef struct app_context {
     const app_command *commands; /* all commands; a row without a name ends the list */
@@ -120,6 +114,8 @@ typedef struct app_context {
     double begin; /* trm_now_seconds at the start of main */
     app_options o;
     app_parsed parsed;
+    /* row of MODEL (models.h); NULL for commands without one, and for a wrong name */
+    const struct app_model *model;
     char **argv;             /* the whole command line, NULL-terminated */
     bool evaluates;          /* the command evaluates a checkpoint instead of training */
     int32_t shards, shard;   /* shard of the data where the role sets it; 0: by rank */
@@ -196,12 +192,12 @@ void app_settle_data(app_context *app);
  * every usage then reads the same samples. */
 bool app_has_one_folder(const app_options *o, trm_dataset *data);
 
-/* ---- models (setup.c) ------------------------------------------------------------------------ */
+/* ---- models (setup.c, models.c) ------------------------------------------------------------------------ */
 
 /* The network that MODEL names, with its options: the context of the function that builds the
  * graph. */
 typedef struct app_network {
-    const char *name;
+    const struct app_model *model; /* row of models.c */
     int64_t classes;
     const char *stem;
     trm_xent_options xent;
@@ -244,7 +240,7 @@ TRM_MUST_USE trm_status app_model_options(app_context *app, const char *name, tr
 
 /* Warns about each given flag that has no effect with this command, model, optimiser, schedule
  * or data. */
-void app_warn_idle_flags(const app_context *app, const char *model);
+void app_warn_idle_flags(const app_context *app, const struct app_model *model);
 /* Warns about given flags of many ranks that have no effect; call it after app_join. */
 void app_warn_idle_rank_flags(const app_context *app);
 /* Returns whether this is a job with parameter servers: --ps, the flags of guide 000, or a
@@ -256,62 +252,21 @@ TRM_MUST_USE trm_status app_refuse_job_flags(const app_context *app, trm_error *
 
 /* ---- recommendation models (click.c) --------------------------------------------------------- */
 
-/* Returns whether a model reads clicks (keys) instead of images. */
-bool app_is_recommender(const char *model);
-/* Sets the options of a click model that were not given: optimiser, learning rate, batch size,
- * --preset. */
-void app_click_settle(app_context *app);
-/* Sets spec->click by --columns, --vocabulary and the like, and spec->kind where the model
- * determines which data "synth" means. The result is valid until the next call.
+/* Sets spec->click by --columns, --vocabulary and the like. The result is valid until the next
+ * call.
  *   error  INVALID, IO, CORRUPT */
 TRM_MUST_USE trm_status app_click_data(const app_context *app, trm_dataset_spec *spec,
                                        trm_error *err);
-/* Creates a dataset of generated clicks in the shape that the model reads, for commands that
- * need no data. */
-TRM_MUST_USE trm_status app_click_random(const app_context *app, trm_dataset **out, trm_error *err);
-/* Determines which fields of `data` the network reads, and the size of its tables.
- *   error  INVALID */
-TRM_MUST_USE trm_status app_click_network_of(const app_context *app, trm_dataset *data,
-                                             app_click_network *out, trm_error *err);
-/* Builds the graph of a click model: the trm_model_options.network of these models. */
-trm_node app_click_build(trm_graph *graph, const trm_inputs *inputs, void *app_network);
 /* Returns the best metrics that any model can reach on the test rows of generated clicks; false
  * with other data. */
 bool app_click_bayes(const app_context *app, trm_clicks_bayes *out);
-/* Write the "click" object of a checkpoint's description, and read the options back from it. */
-void app_click_describe(const app_network *network, char *text, size_t size);
-TRM_MUST_USE trm_status app_click_recall(app_context *app, const char *description, trm_error *err);
 
 /* ---- language models (language.c) ------------------------------------------------------------ */
 
-/* Returns whether a model reads tokens. */
-bool app_is_language(const char *model);
 /* Takes the number of tokens from --context, and with a language model the numbers of --vocabulary
  * and --hidden; other models read these flags as texts. Called once, after parsing.
  *   error  INVALID */
 TRM_MUST_USE trm_status app_language_take_flags(app_context *app, trm_error *err);
-/* Sets the options of a language model that were not given: optimiser, learning rate, batch size,
- * tokens of a sample. */
-void app_language_settle(app_context *app);
-/* Creates a dataset of generated tokens in the shape that the model reads, for commands that need
- * no data. */
-TRM_MUST_USE trm_status app_language_random(const app_context *app, int64_t samples,
-                                            trm_dataset **out, trm_error *err);
-/* Determines the sizes of the network from flags, checkpoint and data.
- *   error  INVALID */
-TRM_MUST_USE trm_status app_language_network_of(const app_context *app, trm_dataset *data,
-                                                app_language_network *out, trm_error *err);
-/* Builds the graph of a language model up to its loss, for export up to its logits: the
- * trm_model_options.network of these models. */
-trm_node app_language_build(trm_graph *graph, const trm_inputs *inputs, void *app_network);
-/* Returns the loss that the network has computed, or adds that of the logits: their
- * trm_model_options.loss. */
-trm_node app_language_loss(trm_graph *graph, trm_node value, const trm_inputs *inputs,
-                           void *app_network);
-/* Write the "language" object of a checkpoint's description, and read the options back from it;
- * --tokenizer becomes the one beside --checkpoint, unless the flags give another. */
-void app_language_describe(const app_network *network, char *text, size_t size);
-void app_language_recall(app_context *app, const char *description);
 /* Returns whether `path` is a Hugging Face folder; NULL is none. */
 bool app_is_huggingface(const char *path);
 /* Takes the options of the network and the tokenizer from such a folder, unless flags give them.

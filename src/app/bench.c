@@ -26,7 +26,7 @@ app_sample app_summarise(double *values, int64_t count) {
 
 void app_json_machine(int64_t threads) {
     trm_machine m;
-    trm_machine_describe(&m);
+    trm_machine_get(&m);
     app_json_open_object("machine");
     app_json_text("cpu", m.cpu);
     app_json_text("isa", m.isa);

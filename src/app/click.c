@@ -6,7 +6,7 @@
  *
  * The parsed options, columns and the vocabulary are static: datasets borrow them until the end
  * of the process, which has one set of flags. */
-#include "app/app.h"
+#include "app/models.h"
 
 #include <jansson.h>
 #include <stdio.h>
@@ -15,45 +15,15 @@
 
 enum { FIELD_ROWS = 100000, PEER_REPEAT_BATCHES = 8 };
 
-/* ---- which models ---------------------------------------------------------------------------- */
-
-bool app_is_recommender(const char *model) {
-    for (int32_t i = 0; trm_recommender_name(i) != NULL; i++) {
-        if (strcmp(model, trm_recommender_name(i)) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
-/* Returns whether the command's MODEL is a click model. */
-static bool is_click_run(const app_context *app) {
-    return app->parsed.arguments_count > 0 && app_is_recommender(app->parsed.arguments[0]);
-}
-
-/* Contract in app.h. Optimiser and rate are those of the framework's own examples for each
- * model; the batch is that of the field's benchmarks. */
-void app_click_settle(app_context *app) {
-    static const struct {
-        const char *model, *optimizer;
-        double learning_rate;
-    } usual[] = {{"widedeep", "adagrad", 0.05},
-                 {"deepfm", "adam", 0.001},
-                 {"dcnv2", "adam", 0.001},
-                 {"dlrm", "adagrad", 0.02}};
+/* Sets the options of a click model that were not given. */
+static void settle_click_model(app_context *app, const app_model *model) {
     app_options *o = &app->o;
     const app_parsed *p = &app->parsed;
-    if (!is_click_run(app)) {
-        return;
+    if (!app_given(p, "optimizer")) {
+        o->optimizer = model->optimizer;
+        o->learning_rate = app_given(p, "learning-rate") ? o->learning_rate : model->learning_rate;
     }
-    for (size_t i = 0; i < sizeof usual / sizeof usual[0]; i++) {
-        if (strcmp(usual[i].model, p->arguments[0]) == 0 && !app_given(p, "optimizer")) {
-            o->optimizer = usual[i].optimizer;
-            o->learning_rate =
-                app_given(p, "learning-rate") ? o->learning_rate : usual[i].learning_rate;
-        }
-    }
-    o->batch_size = o->batch_size == 0 ? 4096 : o->batch_size;
+    o->batch_size = o->batch_size == 0 ? model->batch_size : o->batch_size;
     if (o->click.preset != NULL) { /* peers/wide_deep_tf.py: everything else has the default */
         o->click.zipf = app_given(p, "zipf") ? o->click.zipf : 1.2;
         o->click.hidden = app_given(p, "hidden") ? o->click.hidden : "256,128";
@@ -69,24 +39,24 @@ static int64_t rows_of(const app_click_flags *f) {
 
 /* Returns the options of generated clicks. The flags use -1 for "not given" where 0 is a value;
  * the library uses 0, and -1 for the value 0. */
-static trm_clicks_options generator_of(const app_options *o) {
+static trm_click_generator_options generator_of(const app_options *o) {
     const app_click_flags *f = &o->click;
-    return (trm_clicks_options){.rows = o->synth_train,
-                                .test_rows = o->synth_test,
-                                .fields = f->fields > 0 ? (int32_t)f->fields : 0,
-                                .dense = f->dense < 0    ? 0
-                                         : f->dense == 0 ? -1
-                                                         : (int32_t)f->dense,
-                                .vocabulary = rows_of(f),
-                                .zipf = f->zipf,
-                                .click_rate = f->click_rate,
-                                .key_scale = f->key_scale,
-                                .dense_scale = f->dense_scale,
-                                .pair_scale = f->pair_scale < 0    ? 0
-                                              : f->pair_scale == 0 ? -1
-                                                                   : f->pair_scale,
-                                .shared_table = f->field_tables == NULL,
-                                .seed = (uint64_t)o->seed};
+    return (trm_click_generator_options){.rows = o->synth_train,
+                                         .test_rows = o->synth_test,
+                                         .fields = f->fields > 0 ? (int32_t)f->fields : 0,
+                                         .dense = f->dense < 0    ? 0
+                                                  : f->dense == 0 ? -1
+                                                                  : (int32_t)f->dense,
+                                         .vocabulary = rows_of(f),
+                                         .zipf = f->zipf,
+                                         .click_rate = f->click_rate,
+                                         .key_scale = f->key_scale,
+                                         .dense_scale = f->dense_scale,
+                                         .pair_scale = f->pair_scale < 0    ? 0
+                                                       : f->pair_scale == 0 ? -1
+                                                                            : f->pair_scale,
+                                         .shared_table = f->field_tables == NULL,
+                                         .seed = (uint64_t)o->seed};
 }
 
 /* Parses --columns ("user:key,rating:label"). The names point into `text`, a copy of the list.
@@ -133,7 +103,7 @@ static trm_status load_vocabulary(const char *path, trm_error *err) {
 /* Contract in app.h. */
 trm_status app_click_data(const app_context *app, trm_dataset_spec *spec, trm_error *err) {
     static trm_click_options click;
-    static trm_clicks_options generator;
+    static trm_click_generator_options generator;
     static trm_column columns[APP_COLUMNS_MAX];
     static char text[16384];
     app_field_tables *tables;
@@ -173,29 +143,24 @@ trm_status app_click_data(const app_context *app, trm_dataset_spec *spec, trm_er
         status = parse_columns(f->columns, text, sizeof text, columns, &click.column_count, err);
     }
     spec->click = &click;
-    /* with a click model "synth" and "tfrecord" mean clicks */
-    if (is_click_run(app) && strcmp(spec->path, "synth") == 0) {
-        spec->kind = "clicks";
-    }
-    if (is_click_run(app) && strcmp(spec->kind, "tfrecord") == 0) {
-        spec->kind = "tfrecord-clicks";
-    }
     return status;
 }
 
-/* Contract in app.h. PEER_REPEAT_BATCHES different batches are repeated, as in
+/* Creates random clicks. PEER_REPEAT_BATCHES different batches are repeated, as in
  * peers/wide_deep_tf.py. */
-trm_status app_click_random(const app_context *app, trm_dataset **out, trm_error *err) {
+static trm_status make_random_clicks(const app_context *app, int64_t samples, trm_dataset **out,
+                                     trm_error *err) {
+    (void)samples;
     const app_options *o = &app->o;
-    const trm_clicks_options like = generator_of(o);
-    const trm_random_clicks_options options = {.count = o->batch_size * PEER_REPEAT_BATCHES,
-                                               .fields = like.fields,
-                                               .dense = like.dense,
-                                               .vocabulary = like.vocabulary,
-                                               .zipf = like.zipf > 1 ? like.zipf : 0,
-                                               .click_rate = like.click_rate,
-                                               .own_tables = !like.shared_table,
-                                               .seed = like.seed};
+    const trm_click_generator_options like = generator_of(o);
+    const trm_click_random_options options = {.count = o->batch_size * PEER_REPEAT_BATCHES,
+                                              .fields = like.fields,
+                                              .dense = like.dense,
+                                              .vocabulary = like.vocabulary,
+                                              .zipf = like.zipf > 1 ? like.zipf : 0,
+                                              .click_rate = like.click_rate,
+                                              .own_tables = !like.shared_table,
+                                              .seed = like.seed};
     return trm_dataset_random_clicks(&options, out, err);
 }
 
@@ -204,14 +169,16 @@ bool app_click_bayes(const app_context *app, trm_clicks_bayes *out) {
     static bool known;
     static trm_clicks_bayes bayes;
     const app_options *o = &app->o;
+    const app_model *model = app->model;
+    bool means_clicks = model != NULL && model->kind == &app_click_kind;
     bool generated =
         o->data != NULL && (strcmp(o->data, "clicks") == 0 || strcmp(o->dataset, "clicks") == 0 ||
-                            (strcmp(o->data, "synth") == 0 && is_click_run(app)));
+                            (strcmp(o->data, "synth") == 0 && means_clicks));
     if (!generated || (app->evaluates && app_usage(o, TRM_USAGE_TEST) != TRM_USAGE_TEST)) {
         return false;
     }
     if (!known) {
-        const trm_clicks_options options = generator_of(o);
+        const trm_click_generator_options options = generator_of(o);
         known = trm_clicks_measure(&options, 0, &bayes, NULL) == TRM_OK;
     }
     *out = bayes;
@@ -307,11 +274,12 @@ static void warn_of_dots_alone(const app_context *app, const app_click_network *
     }
 }
 
-/* Contract in app.h. The table has the rows of the checkpoint, of the vocabulary, or of all
+/* Determines which fields of `data` the network reads. The table has the rows of the checkpoint, of the vocabulary, or of all
  * fields together. */
-trm_status app_click_network_of(const app_context *app, trm_dataset *data, app_click_network *n,
-                                trm_error *err) {
+static trm_status settle_click_network(const app_context *app, trm_dataset *data,
+                                       app_network *network, trm_error *err) {
     const app_click_flags *f = &app->o.click;
+    app_click_network *n = &network->click;
     *n = (app_click_network){.field_rows = rows_of(f)};
     trm_recommender_options *o = &n->options;
     trm_status status = take_fields(data, n, err);
@@ -338,20 +306,21 @@ trm_status app_click_network_of(const app_context *app, trm_dataset *data, app_c
     o->cross_layers = (int32_t)f->cross_layers;
     o->cross_rank = f->cross_rank;
     o->stacked = f->stacked;
-    o->no_wide_dense = f->no_wide_dense;
+    o->wide_dense = f->no_wide_dense ? TRM_OFF : TRM_DEFAULT;
     o->pooling = strcmp(f->pooling, "mean") == 0    ? TRM_BAG_MEAN
                  : strcmp(f->pooling, "sqrtn") == 0 ? TRM_BAG_SQRT_N
                                                     : TRM_BAG_SUM;
     if (f->preset != NULL) { /* the network of peers/wide_deep_tf.py */
         o->table_init = TRM_INIT_NORMAL_002;
-        o->no_wide_dense = true;
+        o->wide_dense = TRM_OFF;
     }
     warn_of_dots_alone(app, n);
     return status;
 }
 
-/* Contract in app.h. Inputs that the data does not have are TRM_NO_NODE. */
-trm_node app_click_build(trm_graph *graph, const trm_inputs *inputs, void *context) {
+/* Builds the graph of a click model. A trm_network. Inputs that the data does not have are
+ * TRM_NO_NODE. */
+static trm_node build_click_model(trm_graph *graph, const trm_inputs *inputs, void *context) {
     const app_network *n = context;
     const app_click_network *c = &n->click;
     const trm_click_inputs in = {
@@ -360,7 +329,7 @@ trm_node app_click_build(trm_graph *graph, const trm_inputs *inputs, void *conte
         .values = c->has_values ? trm_inputs_get(inputs, "values") : TRM_NO_NODE,
         .dense = c->has_dense ? trm_inputs_get(inputs, "dense") : TRM_NO_NODE,
         .batch = trm_node_shape(graph, trm_inputs_get(inputs, "label")).dim[0]};
-    return trm_recommender_build(graph, n->name, &in, &c->options);
+    return trm_recommender_build(graph, n->model->name, &in, &c->options);
 }
 
 /* ---- checkpoints ----------------------------------------------------------------------------- */
@@ -373,8 +342,9 @@ static void print_layers(const int64_t *widths, int32_t count, char *text, size_
     }
 }
 
-/* Contract in app.h. Every key is read back by `recall` below, unless its flag is given. */
-void app_click_describe(const app_network *network, char *text, size_t size) {
+/* Writes the object "click". Every key is read back by recall_click below, unless its flag is
+ * given. */
+static void describe_click(const app_network *network, char *text, size_t size) {
     static const char *const poolings[] = {"sum", "mean", "sqrtn"};
     const app_click_network *n = &network->click;
     const trm_recommender_options *o = &n->options;
@@ -390,7 +360,7 @@ void app_click_describe(const app_network *network, char *text, size_t size) {
              (long long)n->fields, (long long)n->dense, (long long)n->field_rows,
              (long long)o->rows, (long long)o->width, hidden, bottom, poolings[o->pooling],
              (int)o->cross_layers, (long long)o->cross_rank, o->stacked ? "true" : "false",
-             o->no_wide_dense ? "true" : "false", n->by_vocabulary ? "true" : "false",
+             o->wide_dense == TRM_OFF ? "true" : "false", n->by_vocabulary ? "true" : "false",
              n->field_tables != NULL ? n->field_tables : "");
 }
 
@@ -416,7 +386,7 @@ static void recall_text(const app_context *app, const json_t *root, const char *
 
 /* Takes the options of the network from the description of a checkpoint.
  *   error  INVALID if --vocabulary does not fit */
-static trm_status recall(app_context *app, const json_t *click, trm_error *err) {
+static trm_status recall_click(app_context *app, const json_t *click, trm_error *err) {
     static char hidden[APP_LAYERS_MAX * 8], bottom[APP_LAYERS_MAX * 8], pooling[8], tables[1024];
     app_click_flags *f = &app->o.click;
     bool by_vocabulary = json_is_true(json_object_get(click, "vocabulary"));
@@ -444,11 +414,35 @@ static trm_status recall(app_context *app, const json_t *click, trm_error *err) 
     return TRM_OK;
 }
 
-/* Contract in app.h. Descriptions of other models have no "click" object. */
-trm_status app_click_recall(app_context *app, const char *description, trm_error *err) {
-    json_t *root = json_loads(description, 0, NULL);
-    const json_t *click = json_object_get(root, "click");
-    trm_status status = json_is_object(click) ? recall(app, click, err) : TRM_OK;
-    json_decref(root);
-    return status;
+/* Adds the sizes to the JSON event "start". */
+static void print_click_start(const app_context *app, const app_network *network) {
+    (void)app;
+    app_json_int("fields", network->click.fields);
+    app_json_int("dense", network->click.dense);
+    app_json_int("table_rows", network->click.options.rows);
 }
+
+static const app_group *const click_groups[] = {&app_group_click_data, &app_group_click_model,
+                                                NULL};
+static const char *const no_flags[] = {NULL};
+
+const app_model_kind app_click_kind = {.title = "clicks",
+                                       .key = "click",
+                                       .unit = "samples",
+                                       .rate_key = "samples_per_second",
+                                       .computes_logits = true,
+                                       .bench_loss = true,
+                                       .synth = "clicks",
+                                       .tfrecord = "tfrecord-clicks",
+                                       .groups = click_groups,
+                                       .own_flags = no_flags,
+                                       .shared_flags = no_flags,
+                                       .is_for = "recommendation models (trireme help clicks)",
+                                       .build = build_click_model,
+                                       .loss = trm_loss_logistic,
+                                       .settle = settle_click_model,
+                                       .random = make_random_clicks,
+                                       .network_of = settle_click_network,
+                                       .describe = describe_click,
+                                       .recall = recall_click,
+                                       .json_start = print_click_start};

@@ -2,7 +2,7 @@
 /* bench train: training steps on random batches that cost nothing to make, by one process or by
  * the ranks and roles of a job. The first WARM_STEPS are not timed; the statistics are of the
  * steps after them. */
-#include "app/app.h"
+#include "app/models.h"
 #include "app/bench.h"
 
 #include "trireme/base.h"
@@ -77,7 +77,7 @@ static void tell_waiting(const app_context *app, const trm_waiting *w) {
 static void tell_train(const app_context *app, const char *name, const stopwatch *w, trm_exec *exec,
                        int64_t before) {
     trm_exec_info about, *info = &about;
-    trm_exec_describe(exec, info);
+    trm_exec_get_info(exec, info);
     const app_options *o = &app->o;
     app_sample s = app_summarise(w->seconds, w->count);
     int64_t batches = o->accumulate > 1 ? o->accumulate : 1;
@@ -89,7 +89,7 @@ static void tell_train(const app_context *app, const char *name, const stopwatch
         return;
     }
     trm_parallel_info ranks;
-    trm_exec_parallel_info(exec, &ranks);
+    trm_exec_get_parallel_info(exec, &ranks);
     /* where all ranks have one copy of the parameters, the prediction counts it for each rank */
     int64_t peak = trm_peak_bytes() - (ranks.one_copy ? 0 : w->shared_bytes),
             predicted = before + info->total_bytes;
@@ -107,7 +107,7 @@ static void tell_train(const app_context *app, const char *name, const stopwatch
     app_json_text("bench", "train");
     app_json_text("model", name);
     app_json_int("batch_size", o->batch_size);
-    if (app_is_recommender(name)) {
+    if (app->model->kind->bench_loss) {
         app_json_text("preset", o->click.preset);
         app_json_int("samples", w->samples);
         double loss = 0;
@@ -199,7 +199,7 @@ int app_run_bench_train(app_context *app) {
     if (status == TRM_OK) {
         const trm_train_options options = {
             .data = data,
-            .steps = WARM_STEPS + w.room,
+            .until_step = WARM_STEPS + w.room,
             .callbacks = {{.on_step_end = note_step, .context = &w}}};
         status = trm_model_train(model, &options, &err);
     }

@@ -180,7 +180,7 @@ static trm_status measure(const app_context *app, trm_model *model, const char *
     trm_meter_sample(machine);
     status = trm_exec_profile(trm_model_exec(model), (int)app->o.repeats, machine, &steps, &count,
                               &step, err);
-    trm_meter_describe(machine, &peak, &best);
+    trm_meter_get_peaks(machine, &peak, &best);
     trm_meter_destroy(machine);
     if (status != TRM_OK) {
         return status;

@@ -18,15 +18,16 @@ static trm_status measure(app_context *app, const trm_model_options *model, cons
     double search[REPEATS_MAX], solve[REPEATS_MAX];
     trm_planner_info info;
     int64_t repeats = app->o.repeats < REPEATS_MAX ? app->o.repeats : REPEATS_MAX;
-    const trm_planner_options options = {
-        .mesh = mesh, .links = LINKS, .no_measure = true, .no_frontier = true};
+    const trm_planner_options options = {.links = LINKS, .measure = TRM_OFF, .frontier = TRM_OFF};
+    trm_model_options meshed = *model;
+    meshed.exec.parallel.split.mesh = mesh;
     for (int64_t i = 0; i < repeats; i++) {
         trm_planner *planner;
-        trm_status status = trm_planner_create(model, &options, &planner, err);
+        trm_status status = trm_planner_create(&meshed, &options, &planner, err);
         if (status != TRM_OK) {
             return status;
         }
-        trm_planner_describe(planner, &info);
+        trm_planner_get_info(planner, &info);
         trm_planner_destroy(planner);
         search[i] = info.search_seconds;
         solve[i] = info.solve_seconds;

@@ -94,7 +94,7 @@ static trm_status describe_part(app_context *app, const char *name, trm_usage us
     if (status != TRM_OK) {
         return status;
     }
-    char *text = trm_dataset_describe(data);
+    char *text = trm_dataset_json(data);
     app_print("%s: %lld samples, %lld classes, %lld batches of %lld\n", name,
               (long long)trm_dataset_sample_count(data), (long long)trm_dataset_class_count(data),
               (long long)trm_dataset_epoch_batches(data), (long long)app->o.batch_size);
@@ -287,7 +287,7 @@ int app_run_data_fetch(app_context *app) {
     trm_error err;
     char goal[640];
     trm_machine machine;
-    trm_machine_describe(&machine);
+    trm_machine_get(&machine);
     trm_status status;
     if (strcmp(app->parsed.arguments[0], "cifar10") != 0) {
         status = app_fail(&err, TRM_INVALID, "no dataset '%.60s' to fetch; there is: cifar10",

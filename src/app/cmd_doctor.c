@@ -59,7 +59,7 @@ static void print_json(const trm_machine *m) {
 int app_run_doctor(app_context *app) {
     (void)app;
     trm_machine m;
-    trm_machine_describe(&m);
+    trm_machine_get(&m);
     app_print("trireme        %s\n", trm_version());
     app_print("host           %s, %s\n", m.host, m.kernel);
     app_print("cpu            %s, kernels use %s\n", m.cpu, m.isa);

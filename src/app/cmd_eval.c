@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* eval: metrics of a checkpoint on the test part, by one process or by ranks that share the
  * data. The options of the network come from the checkpoint (recall.c). */
-#include "app/app.h"
+#include "app/models.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -29,7 +29,7 @@ static trm_status prepare(app_context *app, trm_dataset **data, app_network *net
         return status;
     }
     app_warn_idle_rank_flags(app);
-    if (o->predictions != NULL && app_is_language(name)) {
+    if (o->predictions != NULL && !app->model->kind->computes_logits) {
         return app_fail(err, TRM_INVALID,
                         "--predictions is for models with labels; %s computes no logits here",
                         name);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* export and import: a model's weights to and from files of other programs. */
-#include "app/app.h"
+#include "app/models.h"
 
 #include "trireme/language.h"
 #include "trireme/train.h"
@@ -30,7 +30,7 @@ static trm_status export_folder(const app_context *app, const app_network *netwo
     trm_tokenizer *tokenizer = NULL;
     trm_status status =
         o->tokenizer != NULL ? trm_tokenizer_open(o->tokenizer, &tokenizer, err) : TRM_OK;
-    const trm_huggingface_options options = {.model = network->name,
+    const trm_huggingface_options options = {.model = network->model->name,
                                              .network = &network->language.options,
                                              .tokenizer = tokenizer,
                                              .shard_bytes = o->shard_bytes};
@@ -47,7 +47,7 @@ static trm_status export_model(app_context *app, trm_dataset **data, app_network
         return app_fail(err, TRM_INVALID, "export needs --checkpoint, --to and --output");
     }
     bool folder = strcmp(o->to, "huggingface") == 0;
-    if (folder && !app_is_language(app->parsed.arguments[0])) {
+    if (folder && !(app->model != NULL && app->model->kind == &app_language_kind)) {
         return app_fail(err, TRM_INVALID, "--to huggingface is for language models, not for %s",
                         app->parsed.arguments[0]);
     }
@@ -128,7 +128,8 @@ static trm_status import_model(app_context *app, trm_dataset **data, app_network
                         o->output);
     }
     const char *name = app->parsed.arguments[0];
-    bool folder = app_is_language(name) && app_is_huggingface(o->from);
+    bool folder =
+        app->model != NULL && app->model->kind == &app_language_kind && app_is_huggingface(o->from);
     trm_status status = folder ? app_language_recall_folder(app, name, o->from, err) : TRM_OK;
     status = status == TRM_OK ? weights_model(app, data, network, model, err) : status;
     if (status == TRM_OK) {

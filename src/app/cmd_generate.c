@@ -4,7 +4,7 @@
  *
  *      checkpoint --> network, tokenizer --> model --> generator --> ids --> bytes of text --> stdout
  */
-#include "app/app.h"
+#include "app/models.h"
 #include "app/bench.h"
 
 #include "trireme/data.h"
@@ -27,7 +27,7 @@ static trm_status open_generator(app_context *app, trm_dataset **data, app_netwo
     }
     o->context_tokens =
         o->language.positions > 0 && o->language.positions < ROWS ? o->language.positions : ROWS;
-    trm_status status = app_language_random(app, 1, data, err);
+    trm_status status = app_language_kind.random(app, 1, data, err);
     status = status == TRM_OK ? trm_dataset_batch(*data, 1, true, err) : status;
     if (status == TRM_OK) {
         status = app_make_model(app, name, *data, true, network, model, err);
@@ -90,7 +90,7 @@ static trm_status prepare(run *r, trm_error *err) {
     app_options *o = &app->o;
     const char *name = app->parsed.arguments[0];
     trm_status status = app_check_model_name(name, err);
-    if (status == TRM_OK && !app_is_language(name)) {
+    if (status == TRM_OK && app->model->kind != &app_language_kind) {
         return app_fail(err, TRM_INVALID, "generate is for language models, not for %s", name);
     }
     if (status == TRM_OK && o->checkpoint == NULL) {
@@ -271,7 +271,7 @@ static trm_status measure(const app_context *app, const char *name, trm_model *m
     trm_exec_info info;
     trm_meter *meter;
     trm_machine_peak median, best;
-    trm_exec_describe(trm_model_exec(model), &info);
+    trm_exec_get_info(trm_model_exec(model), &info);
     double *seconds = calloc((size_t)app->o.repeats, sizeof *seconds);
     if (seconds == NULL) {
         return app_fail(err, TRM_NOMEM, "no memory for %lld times", (long long)app->o.repeats);
@@ -279,7 +279,7 @@ static trm_status measure(const app_context *app, const char *name, trm_model *m
     trm_status status = trm_meter_create(info.threads, &meter, err);
     if (status == TRM_OK) {
         status = time_tokens(app, generator, meter, seconds, err);
-        trm_meter_describe(meter, &median, &best);
+        trm_meter_get_peaks(meter, &median, &best);
         trm_meter_destroy(meter);
     }
     if (status == TRM_OK) {
@@ -301,7 +301,7 @@ int app_run_bench_generate(app_context *app) {
     trm_generator *generator = NULL;
     app_network network;
     trm_status status = app_check_model_name(name, &err);
-    if (status == TRM_OK && !app_is_language(name)) {
+    if (status == TRM_OK && app->model->kind != &app_language_kind) {
         status =
             app_fail(&err, TRM_INVALID, "bench generate is for language models, not for %s", name);
     }

@@ -128,7 +128,7 @@ int app_run_plan(app_context *app) {
     }
     if (status == TRM_OK) {
         trm_exec_info info;
-        trm_exec_describe(trm_model_exec(model), &info);
+        trm_exec_get_info(trm_model_exec(model), &info);
         if (text != NULL) {
             app_print("%s", text);
         } else {

@@ -61,12 +61,13 @@ static bool measured_here(const app_context *app, int64_t ranks) {
 void app_split_options(const app_context *app, trm_model_options *model) {
     const char *wire = app->o.wire != NULL ? app->o.wire : "fp32";
     bool local = strcmp(app->o.sync_batch_norm, "off") == 0;
-    model->parallel.wire = strcmp(wire, "bf16") == 0   ? TRM_BFLOAT16
-                           : strcmp(wire, "fp16") == 0 ? TRM_FLOAT16
-                                                       : 0;
-    model->parallel.sync_batch_norm = local ? TRM_NORM_LOCAL : 0;
-    model->parallel.shard_optimizer = app->o.shard_optimizer;
-    model->parallel.joint = TRM_JOINT_CONV; /* as jobs of one host have it (app_settle_slices) */
+    model->exec.parallel.wire = strcmp(wire, "bf16") == 0   ? TRM_BFLOAT16
+                                : strcmp(wire, "fp16") == 0 ? TRM_FLOAT16
+                                                            : 0;
+    model->exec.parallel.sync_batch_norm = local ? TRM_NORM_LOCAL : 0;
+    model->exec.parallel.shard_optimizer = app->o.shard_optimizer;
+    model->exec.parallel.joint =
+        TRM_JOINT_CONV; /* as jobs of one host have it (app_settle_slices) */
 }
 
 /* Builds data, model options and planner; the planner searches when it is created. `simulate`:
@@ -92,23 +93,24 @@ static trm_status begin(app_context *app, bool simulate, planning *p, trm_error 
     if (status != TRM_OK) {
         return status;
     }
+    trm_parallel_options *parallel = &p->model.exec.parallel;
+    p->model.exec.memory_bytes = o->plan_memory;
+    parallel->comm = simulate ? NULL : app_comm(app);
+    parallel->batch = o->full_batch ? TRM_BATCH_OF_JOB : TRM_BATCH_DEFAULT;
+    parallel->split.mesh = o->plan_mesh;
+    parallel->split.search = o->plan_search;
+    parallel->split.plan = p->given;
     const trm_planner_options options = {.ranks = (int32_t)o->plan_ranks,
                                          .hosts = (int32_t)o->plan_hosts,
-                                         .mesh = o->plan_mesh,
-                                         .search = o->plan_search,
-                                         .memory_bytes = o->plan_memory,
                                          .links = p->links,
                                          .guess_links = guess,
                                          .own_devices = simulate,
-                                         .plan = p->given,
-                                         .full_batch = o->full_batch,
-                                         .no_measure = o->plan_no_measure,
-                                         .no_frontier = simulate,
-                                         .comm = simulate ? NULL : app_comm(app),
+                                         .measure = o->plan_no_measure ? TRM_OFF : TRM_ON,
+                                         .frontier = simulate ? TRM_OFF : TRM_ON,
                                          .refresh = o->plan_refresh,
-                                         .trial_seconds = app_trial_seconds(o),
-                                         .looks = o->plan_validate,
-                                         .others = o->plan_validate ? (int32_t)o->plan_others : 0};
+                                         .remeasures = o->plan_validate,
+                                         .extra_candidates =
+                                             o->plan_validate ? (int32_t)o->plan_others : 0};
     return trm_planner_create(&p->model, &options, &p->planner, err);
 }
 
@@ -143,7 +145,7 @@ static trm_status print_result(app_context *app, planning *p, trm_error *err) {
  *   error  NOMEM */
 static trm_status check_limit(const app_context *app, const trm_planner *planner, trm_error *err) {
     trm_planner_info info;
-    trm_planner_describe(planner, &info);
+    trm_planner_get_info(planner, &info);
     char limit[32], least[32];
     return info.infeasible
                ? app_fail(

@@ -9,7 +9,7 @@
  * takes this path. Jobs with parameter servers branch off to role.c and roles.c. The order in
  * prepare is fixed: wrong flags are reported before ranks meet, the data before the model is
  * compiled. */
-#include "app/app.h"
+#include "app/models.h"
 
 #include "trireme/train.h"
 #include "trireme/base.h"
@@ -38,7 +38,7 @@ static void tell_start(const job *j) {
     const app_options *o = &j->app->o;
     trm_exec_info info;
     char memory[32];
-    trm_exec_describe(trm_model_exec(j->model), &info);
+    trm_exec_get_info(trm_model_exec(j->model), &info);
     int64_t epoch_steps = trm_model_epoch_steps(j->model, j->train);
     app_print_progress(
         "%s: %.2f million parameters, %s; data: %lld samples, %lld steps an epoch, batch %lld\n",
@@ -61,17 +61,7 @@ static void tell_start(const job *j) {
     app_json_int("samples", trm_dataset_sample_count(j->train));
     app_json_int("parameters", info.parameter_count);
     app_json_int("batch_size", o->batch_size);
-    if (app_is_recommender(j->name)) {
-        app_json_int("fields", j->network.click.fields);
-        app_json_int("dense", j->network.click.dense);
-        app_json_int("table_rows", j->network.click.options.rows);
-    } else if (app_is_language(j->name)) {
-        app_json_int("context", j->network.language.tokens);
-        app_json_int("vocabulary", j->network.language.options.vocabulary);
-    } else {
-        app_json_int("image_size", o->image_size);
-        app_json_int("classes", j->network.classes);
-    }
+    j->network.model->kind->json_start(j->app, &j->network);
     app_json_int("epochs", o->epochs);
     app_json_int("epoch_steps", epoch_steps);
     app_json_text("precision", o->precision);
@@ -91,7 +81,7 @@ static void tell_start(const job *j) {
  * logged it for people. */
 static void tell_plan(const job *j) {
     trm_searched_plan plan;
-    trm_exec_searched_plan(trm_model_exec(j->model), &plan);
+    trm_exec_get_searched_plan(trm_model_exec(j->model), &plan);
     if (!plan.searched) {
         return;
     }
@@ -269,7 +259,8 @@ static void keep_choices(app_context *app) {
 /* Builds everything that training needs, in the order of the file's opening comment. */
 static trm_status prepare(job *j, trm_error *err) {
     trm_status status;
-    if (app_is_language(j->name) && app_is_huggingface(j->app->o.init) &&
+    if ((j->app->model != NULL && j->app->model->kind == &app_language_kind) &&
+        app_is_huggingface(j->app->o.init) &&
         (status = app_language_recall_folder(j->app, j->name, j->app->o.init, err)) != TRM_OK) {
         return status;
     }
@@ -317,8 +308,8 @@ static void add_records(const app_options *o, trm_callback *list, int *count) {
 static trm_status train(job *j, trm_error *err) {
     const app_options *o = &j->app->o;
     trm_train_options options = {.data = j->train,
-                                 .epochs = o->epochs,
-                                 .steps = o->steps,
+                                 .until_epoch = o->epochs,
+                                 .until_step = o->steps,
                                  .sink = o->sink,
                                  .profile = o->profile};
     /* callbacks in the order in which they run */
@@ -335,8 +326,8 @@ static trm_status train(job *j, trm_error *err) {
     if (o->output != NULL) {
         list[count++] = trm_model_checkpoint(
             &(trm_model_checkpoint_options){.directory = o->output,
-                                            .keep = (int32_t)o->keep,
-                                            .keep_every_hours = o->keep_every_hours,
+                                            .writer.keep = (int32_t)o->keep,
+                                            .writer.keep_every_hours = o->keep_every_hours,
                                             .every_steps = o->save_every_steps,
                                             .every_seconds = o->save_every_seconds});
     }

@@ -277,11 +277,11 @@ static void print_result(const trial *t, int count, const regret *r, int ranks,
     double tau = kendall(t, count);
     app_print("mean error %.1f %%, Kendall's tau %.3f, memory at most %.1f %% off; %d plans\n",
               100 * error, tau, 100 * memory, count);
-    if (info->looks > 1) {
+    if (info->measurements > 1) {
         app_print(
             "predictions are of the median of %d looks at each cost, before, between and after "
             "the runs\n",
-            (int)info->looks);
+            (int)info->measurements);
     }
     app_print("regret of the chosen plan %.1f %%, below %.1f %% it is chance (%d plans in %d "
               "turns%s%s)\n",
@@ -291,7 +291,7 @@ static void print_result(const trial *t, int count, const regret *r, int ranks,
     app_json_text("event", "validate");
     app_json_int("ranks", ranks);
     app_json_int("plans", count);
-    app_json_int("looks", info->looks);
+    app_json_int("looks", info->measurements);
     app_json_real("mape", error);
     app_json_real("kendall_tau", tau);
     app_json_real("regret", r->value);
@@ -327,7 +327,7 @@ trm_status app_validate(app_context *app, trm_planner *planner, const trm_model_
         status == TRM_OK ? find_regret(app, planner, model, trials, count, &found, err) : status;
     if (status == TRM_OK && app_rank(app) == 0 && count > 0) {
         trm_planner_info info;
-        trm_planner_describe(planner, &info);
+        trm_planner_get_info(planner, &info);
         print_result(trials, count, &found, app_rank_count(app), &info);
     }
     free(trials);

@@ -14,7 +14,7 @@ static trm_status kind_of(const app_context *app, char *kind, size_t size, trm_e
     if (status != TRM_OK) {
         return status;
     }
-    char *text = trm_dataset_describe(data);
+    char *text = trm_dataset_json(data);
     json_t *root = text != NULL ? json_loads(text, 0, NULL) : NULL;
     const char *found = json_string_value(json_object_get(json_object_get(root, "source"), "kind"));
     if (found == NULL) {

@@ -2,9 +2,7 @@
 /* Help texts: generated from the table of commands, the groups of flags and the library's own
  * tables (models, options of the context), and the topics of `trireme help`. Help goes to
  * stdout, also with --json. */
-#include "app/app.h"
-
-#include "trireme/nn.h"
+#include "app/models.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -13,17 +11,15 @@
 
 /* Prints the names of all models. */
 static void print_models(void) {
-    printf("\nMODEL: images");
-    for (int32_t i = 0; trm_network_name(i) != NULL; i++) {
-        printf(" %s", trm_network_name(i));
-    }
-    printf("; clicks");
-    for (int32_t i = 0; trm_recommender_name(i) != NULL; i++) {
-        printf(" %s", trm_recommender_name(i));
-    }
-    printf("; text");
-    for (int32_t i = 0; trm_language_name(i) != NULL; i++) {
-        printf(" %s", trm_language_name(i));
+    const app_model_kind *kind = NULL;
+    const app_model *model;
+    printf("\nMODEL:");
+    for (int32_t i = 0; (model = app_model_at(i)) != NULL; i++) {
+        if (model->kind != kind) {
+            printf("%s %s", kind != NULL ? ";" : "", model->kind->title);
+            kind = model->kind;
+        }
+        printf(" %s", model->name);
     }
     printf("\n");
 }

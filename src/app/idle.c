@@ -2,7 +2,7 @@
 /* Flags that were given and have no effect. They are reported as warnings, not refused, so that
  * a script may keep them when it changes the optimiser or the model. Refused are flags of jobs
  * with servers, without which the run would not be such a job. */
-#include "app/app.h"
+#include "app/models.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -78,32 +78,31 @@ static void tell_of_training(const app_context *app) {
     tell_all(app, table, sizeof table / sizeof table[0]);
 }
 
-/* Warns about flags of images, clicks and text with models that read something else. */
-static void tell_of_model(const app_context *app, const char *model) {
-    static const char *const of_images[] = {"image-size", "classes", "label-smoothing", "loss"};
-    static const app_group *const of_clicks[] = {&app_group_click_data, &app_group_click_model};
-    static const app_group *const of_text[] = {&app_group_text_data, &app_group_language};
-    bool clicks = app_is_recommender(model), language = app_is_language(model);
-    if (strncmp(model, "resnet", 6) != 0) {
+/* Warns about a flag that other kinds read, if this one does not. */
+static void tell_of_kind(const app_context *app, const app_model *model, const char *flag,
+                         const app_model_kind *other) {
+    if (!app_kind_reads(model->kind, flag)) {
+        print_result(app, flag, other->is_for);
+    }
+}
+
+/* Warns about flags that only models of other kinds read. */
+static void tell_of_model(const app_context *app, const app_model *model) {
+    if (!model->is_resnet) {
         print_result(app, "stem", "resnets");
     }
-    if (strncmp(model, "resnet", 6) != 0 && app->ranks != NULL) {
+    if (!model->is_resnet && app->ranks != NULL) {
         print_result(app, "sync-batch-norm", "models that normalise over batches, the resnets");
     }
-    for (size_t i = 0; (clicks || language) && i < sizeof of_images / sizeof of_images[0]; i++) {
-        print_result(app, of_images[i], "models of images");
-    }
-    for (int g = 0; !clicks && g < 2; g++) {
-        for (int i = 0; i < of_clicks[g]->count; i++) {
-            const char *name = of_clicks[g]->flags[i].name;
-            if (!language || (!is(name, "hidden") && !is(name, "vocabulary"))) {
-                print_result(app, name, "recommendation models (trireme help clicks)");
-            }
+    for (int k = 0; app_model_kinds[k] != NULL; k++) {
+        const app_model_kind *other = app_model_kinds[k];
+        for (int i = 0; other != model->kind && other->own_flags[i] != NULL; i++) {
+            tell_of_kind(app, model, other->own_flags[i], other);
         }
-    }
-    for (int g = 0; !language && g < 2; g++) {
-        for (int i = 0; i < of_text[g]->count; i++) {
-            print_result(app, of_text[g]->flags[i].name, "language models");
+        for (int g = 0; other != model->kind && other->groups[g] != NULL; g++) {
+            for (int i = 0; i < other->groups[g]->count; i++) {
+                tell_of_kind(app, model, other->groups[g]->flags[i].name, other);
+            }
         }
     }
 }
@@ -128,7 +127,7 @@ void app_warn_idle_rank_flags(const app_context *app) {
     }
 }
 
-void app_warn_idle_flags(const app_context *app, const char *model) {
+void app_warn_idle_flags(const app_context *app, const app_model *model) {
     const app_options *o = &app->o;
     tell_of_steps(app);
     tell_of_training(app);
@@ -141,7 +140,6 @@ void app_warn_idle_flags(const app_context *app, const char *model) {
 
 /* ---- jobs with parameter servers ------------------------------------------------------------- */
 
-/* Contract in app.h. TF_CONFIG counts if it names servers. */
 /* Contract in app.h. The group of flags is the list: a new flag of such jobs is refused without
  * a change here. */
 trm_status app_refuse_job_flags(const app_context *app, trm_error *err) {

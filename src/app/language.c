@@ -4,11 +4,10 @@
  *
  *      flags --> trm_text_options --> dataset --> its fields --> app_language_network --> graph
  */
-#include "app/app.h"
+#include "app/models.h"
 
 #include "trireme/language.h"
 
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,14 +15,6 @@
 
 /* the values of GPT-2 (small) where neither flag, checkpoint nor data gives one */
 enum { VOCABULARY = 50257, POSITIONS = 1024 };
-
-bool app_is_language(const char *model) {
-    int32_t i = 0;
-    while (trm_language_name(i) != NULL && strcmp(trm_language_name(i), model) != 0) {
-        i++;
-    }
-    return trm_language_name(i) != NULL;
-}
 
 /* Returns `given`, or `otherwise` where it is 0. */
 static int64_t value_or(int64_t given, int64_t otherwise) { return given > 0 ? given : otherwise; }
@@ -72,7 +63,7 @@ trm_status app_language_take_flags(app_context *app, trm_error *err) {
         return app_fail(err, TRM_INVALID, "--context %.60s: a number of tokens expected",
                         o->context);
     }
-    if (app->parsed.arguments_count == 0 || !app_is_language(app->parsed.arguments[0])) {
+    if (app->model == NULL || app->model->kind != &app_language_kind) {
         return TRM_OK;
     }
     trm_status status =
@@ -81,19 +72,16 @@ trm_status app_language_take_flags(app_context *app, trm_error *err) {
                             : status;
 }
 
-/* Contract in app.h. */
-void app_language_settle(app_context *app) {
-    enum { BATCH = 12, TOKENS = 256 };
+/* Sets the options of a language model that were not given. */
+static void settle_language_model(app_context *app, const app_model *model) {
+    enum { TOKENS = 256 };
     app_options *o = &app->o;
     const app_parsed *p = &app->parsed;
-    if (p->arguments_count == 0 || !app_is_language(p->arguments[0])) {
-        return;
-    }
     if (!app_given(p, "optimizer")) {
-        o->optimizer = "adamw";
+        o->optimizer = model->optimizer;
     }
     if (!app_given(p, "learning-rate") && strncmp(o->optimizer, "adam", 4) == 0) {
-        o->learning_rate = 6e-4;
+        o->learning_rate = model->learning_rate;
     }
     if (o->click.preset != NULL) { /* peers/gpt_torch.py: the published models, and tiny */
         bool tiny = o->language.size != NULL && strcmp(o->language.size, "tiny") == 0;
@@ -104,7 +92,7 @@ void app_language_settle(app_context *app) {
         o->clip_norm = app_given(p, "clip-norm") ? o->clip_norm : 1;
         o->batch_size = value_or(o->batch_size, 4);
     }
-    o->batch_size = o->batch_size == 0 ? BATCH : o->batch_size;
+    o->batch_size = o->batch_size == 0 ? model->batch_size : o->batch_size;
     if (o->context_tokens == 0) { /* a network that a file describes may have fewer positions */
         int64_t most = o->language.positions;
         o->context_tokens = most > 0 && most < TOKENS ? most : TOKENS;
@@ -142,9 +130,9 @@ static trm_status read_random(void *context, int64_t index, const trm_tensor *fi
     return TRM_OK;
 }
 
-/* Contract in app.h. */
-trm_status app_language_random(const app_context *app, int64_t samples, trm_dataset **out,
-                               trm_error *err) {
+/* Creates samples of random tokens. */
+static trm_status make_random_tokens(const app_context *app, int64_t samples, trm_dataset **out,
+                                     trm_error *err) {
     const app_options *o = &app->o;
     random_tokens *r = malloc(sizeof *r);
     if (r == NULL) {
@@ -170,10 +158,12 @@ trm_status app_language_random(const app_context *app, int64_t samples, trm_data
 
 /* ---- networks -------------------------------------------------------------------------------- */
 
-/* Contract in app.h. */
-trm_status app_language_network_of(const app_context *app, trm_dataset *data,
-                                   app_language_network *n, trm_error *err) {
+/* Determines the sizes of the network from flags, checkpoint and data.
+ *   error  INVALID */
+static trm_status settle_language_network(const app_context *app, trm_dataset *data,
+                                          app_network *network, trm_error *err) {
     const app_language_flags *f = &app->o.language;
+    app_language_network *n = &network->language;
     trm_batch_field field;
     *n = (app_language_network){.tokenizer = app->o.tokens,
                                 .keeps_logits = strcmp(app->command->name, "export") == 0};
@@ -188,7 +178,7 @@ trm_status app_language_network_of(const app_context *app, trm_dataset *data,
                         "text or jsonl)");
     }
     trm_language_options *o = &n->options;
-    const char *model = app->parsed.arguments[0];
+    const char *model = network->model->name;
     trm_status status = f->size != NULL ? trm_language_size(model, f->size, o, err) : TRM_OK;
     const trm_tokenizer *tokenizer = trm_dataset_tokenizer(data);
     o->layers = value_or(f->layers, o->layers);
@@ -207,20 +197,21 @@ trm_status app_language_network_of(const app_context *app, trm_dataset *data,
     return status == TRM_OK ? trm_language_complete(model, o, err) : status;
 }
 
-/* Contract in app.h. The value is the mean cross-entropy, without logits: those of all tokens are
+/* Builds the graph of a language model up to its loss, for export up to its logits. A trm_network.
+ * The value is the mean cross-entropy, without logits: those of all tokens are
  * larger than the rest of the program. */
-trm_node app_language_build(trm_graph *graph, const trm_inputs *inputs, void *context) {
+static trm_node build_language_model(trm_graph *graph, const trm_inputs *inputs, void *context) {
     const app_network *network = context;
     const app_language_network *n = &network->language;
     trm_node tokens = trm_inputs_get(inputs, "tokens");
-    return n->keeps_logits ? trm_language_build(graph, network->name, tokens, &n->options)
-                           : trm_language_loss(graph, network->name, tokens,
+    return n->keeps_logits ? trm_language_build(graph, network->model->name, tokens, &n->options)
+                           : trm_language_loss(graph, network->model->name, tokens,
                                                trm_inputs_get(inputs, "targets"), &n->options);
 }
 
-/* Contract in app.h. */
-trm_node app_language_loss(trm_graph *graph, trm_node value, const trm_inputs *inputs,
-                           void *context) {
+/* Returns the loss that the network has computed, or adds that of the logits. A trm_loss. */
+static trm_node take_loss(trm_graph *graph, trm_node value, const trm_inputs *inputs,
+                          void *context) {
     const app_language_network *n = &((const app_network *)context)->language;
     if (!n->keeps_logits) {
         return value;
@@ -236,8 +227,9 @@ trm_node app_language_loss(trm_graph *graph, trm_node value, const trm_inputs *i
 
 /* ---- checkpoints ----------------------------------------------------------------------------- */
 
-/* Contract in app.h. Every key is read back by app_language_recall, unless its flag is given. */
-void app_language_describe(const app_network *network, char *text, size_t size) {
+/* Writes the object "language". Every key is read back by recall_language, unless its flag is
+ * given. */
+static void describe_language(const app_network *network, char *text, size_t size) {
     const trm_language_options *o = &network->language.options;
     snprintf(text, size,
              "{\"context\":%lld,\"positions\":%lld,\"layers\":%lld,\"width\":%lld,\"heads\":%lld,"
@@ -312,14 +304,10 @@ static bool recall_tokenizer(app_context *app) {
     return false;
 }
 
-/* Contract in app.h. Descriptions of other models have no "language" object. */
-void app_language_recall(app_context *app, const char *description) {
-    json_t *root = json_loads(description, 0, NULL);
-    const json_t *language = json_object_get(root, "language");
-    if (!json_is_object(language)) {
-        json_decref(root);
-        return;
-    }
+/* Takes the options of the network from the description of a checkpoint. --tokenizer becomes the one
+ * beside --checkpoint, unless the flags give another. */
+static trm_status recall_language(app_context *app, const json_t *language, trm_error *err) {
+    (void)err;
     const trm_language_options network = {
         .layers = number_of(language, "layers"),
         .width = number_of(language, "width"),
@@ -342,7 +330,7 @@ void app_language_recall(app_context *app, const char *description) {
                         : strcmp(tokens, "bytes") == 0    ? "bytes"
                                                           : NULL;
     }
-    json_decref(root);
+    return TRM_OK;
 }
 
 /* Contract in app.h. */
@@ -356,3 +344,37 @@ trm_status app_language_keep_tokenizer(const app_context *app, trm_dataset *data
     snprintf(folder, sizeof folder, "%s/tokenizer", o->output);
     return trm_tokenizer_save(tokenizer, folder, err);
 }
+
+static int64_t context_of(const app_options *o) { return o->context_tokens; }
+
+/* Adds the sizes to the JSON event "start". */
+static void print_language_start(const app_context *app, const app_network *network) {
+    (void)app;
+    app_json_int("context", network->language.tokens);
+    app_json_int("vocabulary", network->language.options.vocabulary);
+}
+
+static const app_group *const language_groups[] = {&app_group_text_data, &app_group_language, NULL};
+static const char *const no_flags[] = {NULL};
+static const char *const shared_flags[] = {"hidden", "vocabulary", NULL};
+
+const app_model_kind app_language_kind = {.title = "text",
+                                          .key = "language",
+                                          .unit = "tokens",
+                                          .rate_key = "tokens_per_second",
+                                          .input_key = "context",
+                                          .input_form = " tokens",
+                                          .counts_inputs = true,
+                                          .groups = language_groups,
+                                          .own_flags = no_flags,
+                                          .shared_flags = shared_flags,
+                                          .is_for = "language models",
+                                          .build = build_language_model,
+                                          .loss = take_loss,
+                                          .input_size = context_of,
+                                          .settle = settle_language_model,
+                                          .random = make_random_tokens,
+                                          .network_of = settle_language_network,
+                                          .describe = describe_language,
+                                          .recall = recall_language,
+                                          .json_start = print_language_start};

@@ -5,7 +5,7 @@
  *
  * The table (commands.c) holds everything about a command: dispatch, help and error messages
  * read it. */
-#include "app/app.h"
+#include "app/models.h"
 
 #include "trireme/base.h"
 
@@ -149,6 +149,9 @@ static int run_command(const app_command *command, double begin, int words, int 
     if (status == TRM_OK) {
         take_data_path(&app);
         status = check_arguments(&app, &err);
+    }
+    if (app.parsed.arguments_count > 0) {
+        app.model = app_model_of(app.parsed.arguments[0]);
     }
     if (status == TRM_OK) {
         status = app_language_take_flags(&app, &err);

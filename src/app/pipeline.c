@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* From --data and its flags to a dataset: the kind of data at the path, the settings that follow
  * from it, the shard of this rank (contracts in app.h). */
-#include "app/app.h"
+#include "app/models.h"
 
 #include <dirent.h>
 #include <stdio.h>
@@ -57,8 +57,10 @@ void app_settle_data(app_context *app) {
     if (o->exact_guide) {
         settle_guide(app);
     }
-    app_click_settle(app);
-    app_language_settle(app);
+    const app_model *model = app->model;
+    if (model != NULL && model->kind->settle != NULL) {
+        model->kind->settle(app, model);
+    }
     if (strcmp(o->optimizer, "adamw") == 0 && !app_given(&app->parsed, "weight-decay") &&
         o->click.preset == NULL) {
         o->weight_decay = 0.01; /* PyTorch's */
@@ -80,7 +82,7 @@ void app_settle_data(app_context *app) {
 bool app_has_one_folder(const app_options *o, trm_dataset *data) {
     char path[4096];
     struct stat info;
-    char *text = trm_dataset_describe(data);
+    char *text = trm_dataset_json(data);
     bool folders = text != NULL && strstr(text, "{\"kind\":\"imagefolder\"") != NULL;
     snprintf(path, sizeof path, "%s/train", o->data);
     bool images = text == NULL || strstr(text, "\"key_fields\"") == NULL;
@@ -134,29 +136,29 @@ trm_status app_dataset(const app_context *app, trm_usage usage, bool training, t
                                                             : app_rank(app),
                              .prefetch_depth = 2 + 2 * o->workers,
                              .threads = o->workers,
-                             .no_augment = !training,
+                             .augment = training ? TRM_DEFAULT : TRM_OFF,
                              .exact_guide = o->exact_guide,
                              .text = &text,
                              .shapes = &shapes};
+    const app_model *model = app->model;
+    const app_model_kind *kind = model != NULL ? model->kind : &app_image_kind;
+    if (kind->synth != NULL && strcmp(o->data, "synth") == 0) {
+        spec.kind = kind->synth;
+    } else if (kind->tfrecord != NULL && strcmp(o->dataset, "tfrecord") == 0) {
+        spec.kind = kind->tfrecord;
+    }
     status = app_click_data(app, &spec, err);
     return status == TRM_OK ? trm_dataset_open(&spec, out, err) : status;
 }
 
 /* Contract in app.h. The data is not sharded: it is random on every rank. */
 trm_status app_dataset_random(const app_context *app, trm_dataset **out, trm_error *err) {
-    const app_options *o = &app->o;
+    enum { BATCHES = 64 };
     int64_t batch = app_read_batch((app_context *)(uintptr_t)app);
-    const trm_random_options options = {.count = batch * 64,
-                                        .channels = 3,
-                                        .height = o->image_size,
-                                        .width = o->image_size,
-                                        .classes = o->classes > 0 ? o->classes : 10};
+    const app_model *model = app->model;
     trm_dataset *data;
-    const char *name = app->parsed.arguments[0];
-    trm_status status = app_is_recommender(name) ? app_click_random(app, &data, err)
-                        : app_is_language(name)
-                            ? app_language_random(app, options.count, &data, err)
-                            : trm_dataset_random(&options, &data, err);
+    trm_status status =
+        (model != NULL ? model->kind : &app_image_kind)->random(app, batch * BATCHES, &data, err);
     if (status != TRM_OK) {
         return status;
     }

@@ -11,7 +11,7 @@
  * defaults, for commands that plan. */
 void app_split_options(const app_context *app, trm_model_options *model);
 /* Runs the plans of the planner on the joined ranks and prints predictions beside measurements.
- * Collective: every rank has a planner (trm_planner_options.looks). */
+ * Collective: every rank has a planner (trm_planner_options.remeasures). */
 trm_status app_validate(app_context *app, trm_planner *planner, const trm_model_options *model,
                         trm_error *err);
 

@@ -336,7 +336,7 @@ trm_status app_settle_slices(app_context *app, trm_error *err) {
 
 void app_waiting(const app_context *app, trm_exec *exec, trm_waiting *out) {
     trm_error ignored; /* the failure of another rank is reported where it happened */
-    if (app->ranks == NULL || trm_exec_waiting(exec, out, &ignored) != TRM_OK) {
+    if (app->ranks == NULL || trm_exec_get_waiting(exec, out, &ignored) != TRM_OK) {
         *out = (trm_waiting){0};
     }
 }
@@ -347,7 +347,7 @@ void app_json_parallel(const app_context *app, const trm_exec *exec, const trm_w
     if (app->ranks == NULL) {
         return;
     }
-    trm_exec_parallel_info(exec, &info);
+    trm_exec_get_parallel_info(exec, &info);
     app_json_int("rank", info.rank);
     app_json_int("ranks", info.size);
     app_json_text("parallel_mode", app_context_option(app, "parallel_mode"));

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The description of a network in a checkpoint: eval and export take the options from it instead
  * of from flags. */
-#include "app/app.h"
+#include "app/models.h"
 
-#include <jansson.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -24,7 +23,7 @@ trm_status app_recall(app_context *app, const char *name, trm_error *err) {
     if (app_ends_in(path, ".safetensors")) {
         return TRM_OK;
     }
-    if (app_is_language(name) && app_is_huggingface(path)) {
+    if (app->model != NULL && app->model->kind == &app_language_kind && app_is_huggingface(path)) {
         return app_language_recall_folder(app, name, path, err);
     }
     trm_status status = trm_checkpoint_open(path, NULL, &checkpoint, err);
@@ -35,7 +34,7 @@ trm_status app_recall(app_context *app, const char *name, trm_error *err) {
         return status;
     }
     /* what the checkpoint says, unless a flag says it */
-    json_t *root = json_loads(trm_checkpoint_info_of(checkpoint)->config_json, 0, NULL);
+    json_t *root = json_loads(trm_checkpoint_get_info(checkpoint)->config_json, 0, NULL);
     const char *model = json_string_value(json_object_get(root, "model"));
     const char *stem = json_string_value(json_object_get(root, "stem"));
     app_options *o = &app->o;
@@ -47,16 +46,15 @@ trm_status app_recall(app_context *app, const char *name, trm_error *err) {
     }
     recall_int(app, root, "classes", "classes", &o->classes);
     recall_int(app, root, "image_size", "image-size", &o->image_size);
-    if (status == TRM_OK) {
-        status = app_click_recall(app, trm_checkpoint_info_of(checkpoint)->config_json, err);
-    }
     /* the checkpoint that was found becomes --checkpoint */
     if (status == TRM_OK && strlen(trm_checkpoint_path(checkpoint)) < sizeof found) {
         snprintf(found, sizeof found, "%s", trm_checkpoint_path(checkpoint));
         o->checkpoint = found;
     }
-    if (status == TRM_OK) {
-        app_language_recall(app, trm_checkpoint_info_of(checkpoint)->config_json);
+    for (int k = 0; status == TRM_OK && app_model_kinds[k] != NULL; k++) {
+        const char *key = app_model_kinds[k]->key;
+        const json_t *object = key != NULL ? json_object_get(root, key) : NULL;
+        status = json_is_object(object) ? app_model_kinds[k]->recall(app, object, err) : TRM_OK;
     }
     json_decref(root);
     trm_checkpoint_close(checkpoint);

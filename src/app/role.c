@@ -26,18 +26,18 @@
 static trm_status mode_of(const app_options *o, trm_ps_strategy *s, trm_error *err) {
     char *end;
     if (strcmp(o->mode, "sync") == 0) {
-        s->mode = TRM_PS_SYNC;
+        s->server.mode = TRM_PS_SYNC;
         return TRM_OK;
     }
     if (strcmp(o->mode, "async") == 0) {
-        s->mode = TRM_PS_ASYNC;
+        s->server.mode = TRM_PS_ASYNC;
         return TRM_OK;
     }
     if (strncmp(o->mode, "staleness=", 10) == 0 && o->mode[10] >= '0' && o->mode[10] <= '9') {
         long k = strtol(o->mode + 10, &end, 10);
         if (*end == '\0' && k <= 1000000) {
-            s->mode = TRM_PS_BOUNDED;
-            s->staleness = (int32_t)k;
+            s->server.mode = TRM_PS_BOUNDED;
+            s->server.staleness = (int32_t)k;
             return TRM_OK;
         }
     }
@@ -51,14 +51,14 @@ static trm_status mode_of(const app_options *o, trm_ps_strategy *s, trm_error *e
  * job becomes a bounded one without a bound for the rest, because servers must count batches.
  *   error  INVALID */
 static trm_status bind_tables(trm_ps_strategy *s, trm_error *err) {
-    if (s->mode == TRM_PS_SYNC) {
+    if (s->server.mode == TRM_PS_SYNC) {
         return app_fail(err, TRM_INVALID,
                         "--tables staleness: synchronous rows are never old; it is of --mode async "
                         "and staleness=K");
     }
-    if (s->mode == TRM_PS_ASYNC) {
-        s->mode = TRM_PS_BOUNDED;
-        s->staleness = TRM_STALENESS_ANY;
+    if (s->server.mode == TRM_PS_ASYNC) {
+        s->server.mode = TRM_PS_BOUNDED;
+        s->server.staleness = TRM_STALENESS_ANY;
         s->lend = s->lend == TRM_PS_LEND_AUTO ? TRM_PS_LEND_ALWAYS : s->lend;
     }
     return TRM_OK;
@@ -241,28 +241,28 @@ static void set_table(void *context, trm_table_options *options) {
  * flags. */
 static trm_status make_estimator(role *r, trm_error *err) {
     const app_options *o = &r->app->o;
-    trm_ps_strategy strategy = {.hybrid = o->hybrid,
-                                .staleness_aware = o->staleness_aware,
-                                .backup_workers = (int32_t)o->backup_workers,
+    trm_ps_strategy strategy = {.training.tables_only = o->hybrid,
+                                .server.staleness_aware = o->staleness_aware,
+                                .server.backup_workers = (int32_t)o->backup_workers,
                                 .lend = strcmp(o->lend, "always") == 0  ? TRM_PS_LEND_ALWAYS
                                         : strcmp(o->lend, "never") == 0 ? TRM_PS_LEND_NEVER
                                                                         : TRM_PS_LEND_AUTO,
-                                .cache_rows = o->hot_rows,
-                                .cache_staleness = (int32_t)o->hot_age,
-                                .wire = strcmp(o->wire, "bf16") == 0   ? TRM_BFLOAT16
-                                        : strcmp(o->wire, "fp16") == 0 ? TRM_FLOAT16
-                                                                       : TRM_FLOAT32,
-                                .placement =
+                                .training.cache_rows = o->hot_rows,
+                                .client.cache_staleness = (int32_t)o->hot_age,
+                                .client.wire = strcmp(o->wire, "bf16") == 0   ? TRM_BFLOAT16
+                                               : strcmp(o->wire, "fp16") == 0 ? TRM_FLOAT16
+                                                                              : TRM_FLOAT32,
+                                .training.placement =
                                     strcmp(o->placement, "round_robin") == 0 ? TRM_PLACE_ROUND_ROBIN
                                     : strcmp(o->placement, "by_size") == 0   ? TRM_PLACE_BY_SIZE
                                                                              : TRM_PLACE_BY_HASH,
-                                .shards = (int32_t)o->ps_shards,
-                                .memory_bytes = o->ps_memory,
-                                .no_log = o->no_ps_log,
-                                .timeout_seconds = o->role_timeout,
-                                .spill_folder = o->ps_spill,
-                                .table = set_table,
-                                .context = r};
+                                .server.shards = (int32_t)o->ps_shards,
+                                .server.memory_bytes = o->ps_memory,
+                                .server.log_pushes = o->no_ps_log ? TRM_OFF : TRM_ON,
+                                .client.timeout_seconds = o->role_timeout,
+                                .server.spill_folder = o->ps_spill,
+                                .training.table = set_table,
+                                .training.context = r};
     trm_status status = app_check_strategy(o, &strategy, err);
     if (status != TRM_OK) {
         return status;
@@ -277,15 +277,13 @@ static trm_status make_estimator(role *r, trm_error *err) {
                                    .save_summary_steps = o->summary_every > 0 ? o->summary_every
                                                          : o->tensorboard     ? o->log_every
                                                                               : 0,
-                                   .save_checkpoints_steps = o->save_every_steps,
-                                   .save_checkpoints_secs = o->save_every_seconds,
-                                   .keep_checkpoint_max = (int32_t)o->keep,
+                                   .checkpoints.every_steps = o->save_every_steps,
+                                   .checkpoints.every_seconds = o->save_every_seconds,
+                                   .checkpoints.writer.keep = (int32_t)o->keep,
                                    .export_bytes = o->export_bytes,
-                                   .keep_checkpoint_every_n_hours = o->keep_every_hours,
+                                   .checkpoints.writer.keep_every_hours = o->keep_every_hours,
                                    .log_step_count_steps = o->log_every,
                                    .iterations_per_loop = 1,
-                                   .enable_data_pre_proc = true,
-                                   .mix_compile_mode = true,
                                    .precision_mode = o->precision,
                                    .print = print_line,
                                    .on_evaluated = tell_evaluation,
@@ -390,9 +388,9 @@ static int run_to_end(role *r) {
         .input_fn = make_data, .params = r, .max_steps = o->steps, .epochs = o->epochs};
     trm_eval_spec eval = {.input_fn = make_data,
                           .params = r,
-                          .steps = -1,
-                          .start_delay_secs = -1,
-                          .throttle_secs = -1};
+                          .steps = TRM_ALL,
+                          .start_delay_secs = TRM_NONE,
+                          .throttle_secs = TRM_NONE};
     take_exporters(r, &eval);
     trm_role me = trm_cluster_get(r->cluster)->role;
     double begin = trm_now_seconds();

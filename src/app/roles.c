@@ -137,7 +137,7 @@ static trm_status launch(app_context *app, int *code, trm_error *err) {
     }
     int32_t again = (int32_t)o->restarts, workers = (int32_t)(o->ranks > 0 ? o->ranks : 1);
     trm_machine machine;
-    trm_machine_describe(&machine);
+    trm_machine_get(&machine);
     const trm_launch_role roles[] = {
         {.role = TRM_ROLE_WORKER, .count = workers, .restarts = again},
         {.role = TRM_ROLE_PS, .count = (int32_t)o->servers, .restarts = again},
@@ -153,7 +153,7 @@ static trm_status launch(app_context *app, int *code, trm_error *err) {
                                                    : machine.cores > workers
                                                        ? machine.cores / workers
                                                        : 1,
-                                        .no_binding = true,
+                                        .bind = TRM_OFF,
                                         .timeout_seconds = o->timeout,
                                         .dry_run = o->dry_run,
                                         .write = app_write_through};

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* From flags to trm_model_options: precision, optimiser, learning rate, loss scale, network,
  * split (contracts in app.h). Each word of a flag maps to an enumerator here and nowhere else. */
-#include "app/app.h"
-
-#include "trireme/nn.h"
+#include "app/models.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -93,112 +91,14 @@ static trm_learning_rate rate_of(const app_options *o) {
     return out;
 }
 
-/* Builds the graph of an image model: a trm_model_options.network. */
-static trm_node build(trm_graph *graph, const trm_inputs *inputs, void *context) {
-    const app_network *n = context;
-    const trm_network_options options = {.classes = n->classes,
-                                         .stem = strcmp(n->stem, "cifar") == 0 ? TRM_STEM_CIFAR
-                                                                               : TRM_STEM_IMAGENET};
-    return trm_network_build(graph, n->name, trm_inputs_get(inputs, "image"), &options);
-}
-
-/* Returns the name of model `index`: image models, then click models, then language models; NULL
- * behind the last. */
-static const char *name_at(int32_t index) {
-    int32_t images = 0;
-    while (trm_network_name(images) != NULL) {
-        images++;
-    }
-    if (index < images) {
-        return trm_network_name(index);
-    }
-    int32_t others = index - images, clicks = 0;
-    while (trm_recommender_name(clicks) != NULL) {
-        clicks++;
-    }
-    return others < clicks ? trm_recommender_name(others) : trm_language_name(others - clicks);
-}
-
-/* The kinds of models, and what their rates count. */
-enum { IMAGES, CLICKS, LANGUAGE };
-static const struct {
-    const char *unit, *rate_key;
-} kinds[] = {{"images", "images_per_second"},
-             {"samples", "samples_per_second"},
-             {"tokens", "tokens_per_second"}};
-
-/* Returns the row of `kinds` of the command's MODEL. */
-static int kind_of(const app_context *app) {
-    const char *name = app->parsed.arguments_count > 0 ? app->parsed.arguments[0] : "";
-    return app_is_recommender(name) ? CLICKS : app_is_language(name) ? LANGUAGE : IMAGES;
-}
-
-const char *app_unit(const app_context *app) { return kinds[kind_of(app)].unit; }
-const char *app_rate_key(const app_context *app) { return kinds[kind_of(app)].rate_key; }
-double app_units_a_sample(const app_context *app) {
-    return kind_of(app) == LANGUAGE ? (double)app->o.context_tokens : 1;
-}
-
-void app_print_input(const app_context *app, char *text, size_t size) {
-    const app_options *o = &app->o;
-    text[0] = '\0';
-    if (kind_of(app) == IMAGES) {
-        snprintf(text, size, ", %lldx%lld", (long long)o->image_size, (long long)o->image_size);
-    } else if (kind_of(app) == LANGUAGE) {
-        snprintf(text, size, ", %lld tokens", (long long)o->context_tokens);
-    }
-}
-
-void app_json_input(const app_context *app) {
-    if (kind_of(app) == IMAGES) {
-        app_json_int("image_size", app->o.image_size);
-    } else if (kind_of(app) == LANGUAGE) {
-        app_json_int("context", app->o.context_tokens);
-    }
-}
-
-/* Contract in app.h. */
-trm_status app_check_model_name(const char *name, trm_error *err) {
-    const char *words[64];
-    char list[160] = "";
-    int count = 0;
-    while (count < 64 && (words[count] = name_at(count)) != NULL) {
-        if (strcmp(words[count], name) == 0) {
-            return TRM_OK;
-        }
-        size_t at = strlen(list);
-        snprintf(list + at, sizeof list - at, "%s%s", count ? ", " : "", words[count]);
-        count++;
-    }
-    const char *nearest = app_nearest(name, words, count);
-    return nearest != NULL
-               ? app_fail(err, TRM_INVALID, "no model '%.40s'; the nearest is %s", name, nearest)
-               : app_fail(err, TRM_INVALID, "no model '%.40s'; there are: %s", name, list);
-}
-
-/* Sets the number of classes: --classes, else the data's, else 10.
- *   error  INVALID if the data has more */
-static trm_status settle_classes(app_network *network, const app_options *o, trm_dataset *data,
-                                 trm_error *err) {
-    int64_t present = trm_dataset_class_count(data);
-    network->classes = o->classes > 0 ? o->classes : present > 0 ? present : 10;
-    if (network->classes < present) {
-        return app_fail(err, TRM_INVALID, "the data has %lld classes, the network %lld (--classes)",
-                        (long long)present, (long long)network->classes);
-    }
-    return TRM_OK;
-}
-
 /* Writes the description of the run that checkpoints keep, as JSON. No text needs escapes: all
  * are words of fixed choice, and the model's name is in the list of models. */
 static void describe(const app_options *o, const app_network *n, char *text, size_t size) {
+    const app_model_kind *kind = n->model->kind;
     char own[2048] = "";
-    if (app_is_recommender(n->name)) {
-        snprintf(own, sizeof own, ",\"click\":");
-        app_click_describe(n, own + strlen(own), sizeof own - strlen(own));
-    } else if (app_is_language(n->name)) {
-        snprintf(own, sizeof own, ",\"language\":");
-        app_language_describe(n, own + strlen(own), sizeof own - strlen(own));
+    if (kind->key != NULL) {
+        snprintf(own, sizeof own, ",\"%s\":", kind->key);
+        kind->describe(n, own + strlen(own), sizeof own - strlen(own));
     }
     snprintf(
         text, size,
@@ -207,10 +107,11 @@ static void describe(const app_options *o, const app_network *n, char *text, siz
         "\"precision\":\"%s\",\"optimizer\":\"%s\",\"learning_rate\":%.9g,\"momentum\":%.9g,"
         "\"weight_decay\":%.9g,\"schedule\":\"%s\",\"warmup_steps\":%lld,\"label_smoothing\":%.9g,"
         "\"loss\":\"%s\",\"epochs\":%lld,\"steps\":%lld,\"exact_guide\":%s,\"version\":\"%s\"%s}",
-        n->name, (long long)n->classes, n->stem, (long long)o->image_size, (long long)o->batch_size,
-        o->precision, o->optimizer, o->learning_rate, o->momentum, o->weight_decay, o->schedule,
-        (long long)o->warmup_steps, o->label_smoothing, o->loss, (long long)o->epochs,
-        (long long)o->steps, o->exact_guide ? "true" : "false", trm_version(), own);
+        n->model->name, (long long)n->classes, n->stem, (long long)o->image_size,
+        (long long)o->batch_size, o->precision, o->optimizer, o->learning_rate, o->momentum,
+        o->weight_decay, o->schedule, (long long)o->warmup_steps, o->label_smoothing, o->loss,
+        (long long)o->epochs, (long long)o->steps, o->exact_guide ? "true" : "false", trm_version(),
+        own);
 }
 
 /* Contract in app.h. A model is made only once in a process: the text of its plan is kept in
@@ -219,15 +120,13 @@ trm_status app_model_options(app_context *app, const char *name, trm_dataset *da
                              bool evaluation_only, app_network *network, char *description,
                              trm_model_options *out, trm_error *err) {
     const app_options *o = &app->o;
-    bool recommender = app_is_recommender(name), language = app_is_language(name);
-    trm_status status = app_check_model_name(name, err);
-    *network = (app_network){
-        .name = name, .stem = o->stem, .xent = {.label_smoothing = o->label_smoothing}};
-    if (status == TRM_OK) {
-        status = recommender ? app_click_network_of(app, data, &network->click, err)
-                 : language  ? app_language_network_of(app, data, &network->language, err)
-                             : settle_classes(network, o, data, err);
+    const app_model *model = app_model_of(name);
+    if (model == NULL) {
+        return app_check_model_name(name, err);
     }
+    *network = (app_network){
+        .model = model, .stem = o->stem, .xent = {.label_smoothing = o->label_smoothing}};
+    trm_status status = model->kind->network_of(app, data, network, err);
     trm_loss_scale_options loss_scale = {0};
     trm_optimizer_options optimizer = {0};
     if (status == TRM_OK) {
@@ -257,49 +156,48 @@ trm_status app_model_options(app_context *app, const char *name, trm_dataset *da
     if (app_rank_count(app) > 1 && (status = app_check_split_flags(app, err)) != TRM_OK) {
         return status;
     }
-    if (o->click.preset != NULL && strcmp(name, "widedeep") != 0 && !language) {
+    if (o->click.preset != NULL && !model->has_preset) {
         return app_fail(err, TRM_INVALID, "--preset peer is of widedeep and language models");
     }
     /* jobs with servers refuse such flags before they start a role */
     if (app_rank(app) == 0 && !app_is_job(app)) {
-        app_warn_idle_flags(app, name);
+        app_warn_idle_flags(app, model);
     }
     describe(o, network, description, APP_DESCRIPTION_BYTES);
     bool expand = strcmp(o->loss, "expand") == 0;
     *out = (trm_model_options){
-        .network = recommender ? app_click_build
-                   : language  ? app_language_build
-                               : build,
+        .network = model->kind->build,
         .network_context = network,
-        .loss = recommender ? trm_loss_logistic
-                : language  ? app_language_loss
-                : expand    ? trm_loss_softmax_expand
-                            : trm_loss_softmax,
-        .loss_context = language                ? (void *)network
-                        : recommender || expand ? NULL
-                                                : &network->xent,
-        .optimizer = optimizer,
+        .loss = model->kind->loss != NULL ? model->kind->loss
+                : expand                  ? trm_loss_softmax_expand
+                                          : trm_loss_softmax,
+        .loss_context = model->kind->loss != NULL ? (void *)network
+                        : expand                  ? NULL
+                                                  : &network->xent,
+        .exec.optimizer = optimizer,
         .learning_rate = rate_of(o),
         .data = data,
-        .backend = o->backend,
-        .precision = precision_of(o),
-        .loss_scale = loss_scale,
-        .threads = (int)o->threads,
-        .seed = (uint64_t)o->seed,
-        .no_fusion = o->no_fusion,
-        .tuning_file = o->tuning_file,
-        .retune_seconds = o->retune_seconds,
-        .memory_bytes = o->plan_memory,
-        .choices_file = o->choices_file,
+        .exec.backend = o->backend,
+        .exec.precision = precision_of(o),
+        .exec.loss_scale = loss_scale,
+        .exec.threads = (int)o->threads,
+        .exec.seed = (uint64_t)o->seed,
+        .exec.fusion = o->no_fusion ? TRM_OFF : TRM_DEFAULT,
+        .exec.tuning_file = o->tuning_file,
+        .exec.retune_seconds = o->retune_seconds,
+        .exec.memory_bytes = o->plan_memory,
+        .exec.choices_file = o->choices_file,
         .evaluation_only = evaluation_only,
         .accept_changes = o->accept_changes,
         .description = description,
-        .parallel = {.comm = app_comm(app),
-                     .mesh = splits ? o->split_mesh : NULL,
-                     .plan = splits ? plan : NULL,
-                     .trial_seconds = app_trial_seconds(o),
-                     .whole_batch = splits && !app_reads_own(app),
-                     .stand_alone = app_comm(app) == NULL},
+        .exec.parallel = {.comm = app_comm(app),
+                          .split.mesh = splits ? o->split_mesh : NULL,
+                          .split.plan = splits ? plan : NULL,
+                          .split.trials = o->plan_trial == 0 ? TRM_OFF : TRM_DEFAULT,
+                          .split.trial_seconds = o->plan_trial > 0 ? o->plan_trial : 0,
+                          .batch =
+                              splits && !app_reads_own(app) ? TRM_BATCH_OF_JOB : TRM_BATCH_DEFAULT,
+                          .stand_alone = app_comm(app) == NULL},
         .context = app->context,
     };
     return TRM_OK;

@@ -110,12 +110,12 @@ static trm_status compile(trm_exec *exec, const trm_graph *graph, const trm_exec
         .outputs = options->outputs,
         .outputs_count = options->outputs_count,
         .precision = options->precision,
-        .no_fusion = options->no_fusion,
+        .no_fusion = options->fusion == TRM_OFF,
         .dense_gradients = exec->accumulate > 1,
         /* Gradients may stay in factors only if the local optimiser alone reads them: not if
          * micro-batches are summed, or servers or the caller take gradients. */
-        .factored_gradients = !options->whole_gradients && exec->accumulate == 1 &&
-                              !exec->updated_elsewhere && options->arena_alloc == NULL,
+        .factored_gradients =
+            !options->whole_gradients && exec->accumulate == 1 && !exec->updated_elsewhere,
     };
     TRMI_TRY(trmi_distribution_plan(exec, graph, options, &plan, err));
     if (exec->memory_bytes > 0 && exec->ways_count == 0 && options->loss.id != 0) {
@@ -133,14 +133,11 @@ static trm_status compile(trm_exec *exec, const trm_graph *graph, const trm_exec
     return trmi_distribution_place(exec, options, &plan, err);
 }
 
-/* Takes memory for one arena: of the training executor (share), of the caller (arena_alloc), of a
- * way of training, or a new mapping, which the executor owns. A way may return OK and give the
+/* Takes memory for one arena: of the training executor (share), of a way of training, or a new
+ * mapping, which the executor owns. A way may return OK and give the
  * memory later, in its `connect`. */
-static trm_status take_arena(trm_exec *exec, const trm_exec_options *options, trmi_arena_id a,
-                             trm_error *err) {
+static trm_status take_arena(trm_exec *exec, trmi_arena_id a, trm_error *err) {
     size_t bytes = (size_t)exec->program->arena_bytes[a];
-    bool caller = a == TRMI_ARENA_PARAM || a == TRMI_ARENA_GRAD || a == TRMI_ARENA_CAST ||
-                  a == TRMI_ARENA_JOINT;
     char **memory = &exec->env.arena[a];
     if (exec->share != NULL && (a == TRMI_ARENA_PARAM || a == TRMI_ARENA_STATE)) {
         *memory = exec->share->env.arena[a];
@@ -149,15 +146,11 @@ static trm_status take_arena(trm_exec *exec, const trm_exec_options *options, tr
     if ((a == TRMI_ARENA_CAST || a == TRMI_ARENA_JOINT) && bytes == 0) {
         return TRM_OK;
     }
-    if (caller && options->arena_alloc != NULL) {
-        *memory = options->arena_alloc(options->arena_context, bytes);
-    } else {
-        trm_status status = trmi_distribution_arena(exec, a, bytes, err);
-        if (status != TRM_UNSUPPORTED) {
-            return status;
-        }
-        *memory = exec->owned[a] = trmi_map(bytes);
+    trm_status status = trmi_distribution_arena(exec, a, bytes, err);
+    if (status != TRM_UNSUPPORTED) {
+        return status;
     }
+    *memory = exec->owned[a] = trmi_map(bytes);
     return *memory != NULL ? TRM_OK
                            : TRMI_FAIL(err, TRM_NOMEM, "no memory for %.1f MB of arena %d",
                                        (double)bytes / 1e6, (int)a);
@@ -165,7 +158,7 @@ static trm_status take_arena(trm_exec *exec, const trm_exec_options *options, tr
 
 /* Takes memory for all arenas and writes the constants. Refuses with NOMEM, before any memory is
  * taken, a program that exceeds the memory that this process may have. */
-static trm_status take_memory(trm_exec *exec, const trm_exec_options *options, trm_error *err) {
+static trm_status take_memory(trm_exec *exec, trm_error *err) {
     const trm_program *p = exec->program;
     /* Compare with the memory there is, before the first mapping. */
     int64_t needed = 0, present = trmi_os_memory_bytes();
@@ -182,7 +175,7 @@ static trm_status take_memory(trm_exec *exec, const trm_exec_options *options, t
                          trmi_bytes_text((double)present, c));
     }
     for (int a = 1; a < TRMI_ARENAS; a++) {
-        TRMI_TRY(take_arena(exec, options, (trmi_arena_id)a, err));
+        TRMI_TRY(take_arena(exec, (trmi_arena_id)a, err));
         /* Gradients that stay in factors are never written: their pages go back to the system. */
         if (a == TRMI_ARENA_GRAD && p->untouched_bytes > 0) {
             size_t tail = (size_t)p->untouched_bytes, bytes = (size_t)p->arena_bytes[a];
@@ -251,7 +244,7 @@ static trm_status create_stages(trm_exec *exec, const trm_graph *graph,
     TRMI_TRY(make_backends(exec, options, err));
     TRMI_TRY(compile(exec, graph, options, err));
     exec->overhead_bytes = trmi_os_resident_bytes() - before;
-    TRMI_TRY(take_memory(exec, options, err));
+    TRMI_TRY(take_memory(exec, err));
     before = trmi_os_resident_bytes();
     TRMI_TRY(bind_kernels(exec, err));
     TRMI_TRY(make_outputs(exec, err));
@@ -277,7 +270,7 @@ trm_status trmi_exec_create(const trm_graph *graph, const trm_exec_options *opti
     }
     /* Copy the options that later calls read. */
     exec->search = search;
-    exec->share = options->share;
+    exec->share = options->parameters_of;
     exec->updated_elsewhere = options->updated_elsewhere;
     exec->optimizer = options->optimizer;
     exec->memory_bytes = options->memory_bytes;

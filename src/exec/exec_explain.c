@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reports on an executor: its memory (trm_exec_describe) and its program, step by step, as a table
+/* Reports on an executor: its memory (trm_exec_get_info) and its program, step by step, as a table
  * or as JSON (trm_exec_explain).
  *
- * trm_exec_describe counts the memory of one rank by itself; then each active way of training
+ * trm_exec_get_info counts the memory of one rank by itself; then each active way of training
  * corrects the numbers. Memory limits use the prediction in exec_memory.c, which must agree. */
 #include "exec/exec.h"
 
@@ -37,7 +37,7 @@ static int64_t overhead_bytes(const trm_exec *exec, const trm_exec_info *info) {
     return bytes > 0 ? bytes : 0;
 }
 
-void trm_exec_describe(const trm_exec *exec, trm_exec_info *out) {
+void trm_exec_get_info(const trm_exec *exec, trm_exec_info *out) {
     TRMI_NEED_OR(, NULL, exec, out);
     const trm_program *p = exec->program;
     *out = (trm_exec_info){
@@ -164,7 +164,7 @@ char *trm_exec_explain(const trm_exec *exec, bool json) {
     TRMI_NEED_OR(NULL, NULL, exec);
     trm_exec_info info;
     trmi_text text = {0};
-    trm_exec_describe(exec, &info);
+    trm_exec_get_info(exec, &info);
     if (json) {
         explain_json(exec, &info, &text);
     } else {

@@ -235,7 +235,7 @@ static void training_is_the_same(void **state) {
                                               .precision =
                                                   mixed ? TRM_PRECISION_MIXED : TRM_PRECISION_FP32};
             trm_exec_options plain = options;
-            plain.no_fusion = true;
+            plain.fusion = TRM_OFF;
             trm_exec *a = make(options), *b = make(plain);
             assert_int_equal(in_factors(a), 2); /* c.weight is small */
             assert_int_equal(in_factors(b), 0);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* exec/exec_memory.h: predicts the resident memory of a program. The planner and memory limits call
- * it before an executor exists; trm_exec_describe reports the same numbers afterwards. Depends only
+ * it before an executor exists; trm_exec_get_info reports the same numbers afterwards. Depends only
  * on the arguments and the machine's page size; any thread. */
 #ifndef TRMI_EXEC_EXEC_MEMORY_H
 #define TRMI_EXEC_EXEC_MEMORY_H

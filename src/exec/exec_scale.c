@@ -62,7 +62,7 @@ bool trmi_exec_advance_loss_scale(trm_exec *exec, bool overflow) {
 
 double trmi_exec_unscale(const trm_exec *exec) { return exec->scaling ? 1 / exec->scale.scale : 1; }
 
-bool trm_exec_loss_scale(const trm_exec *exec, trm_loss_scale_state *out) {
+bool trm_exec_get_loss_scale(const trm_exec *exec, trm_loss_scale_state *out) {
     TRMI_NEED_OR(false, NULL, exec, out);
     if (exec->scaling) {
         *out = (trm_loss_scale_state){.scale = exec->scale.scale,

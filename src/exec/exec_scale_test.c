@@ -112,10 +112,10 @@ static void a_scale_leaves_no_trace(void **state) {
                 assert_memory_equal(got, want, (size_t)count * sizeof(float));
             }
             trm_loss_scale_state s;
-            assert_false(trm_exec_loss_scale(plain, &s));
-            assert_true(trm_exec_loss_scale(fixed, &s) && s.scale == 1024 && s.skipped == 0);
-            assert_true(trm_exec_loss_scale(dynamic, &s) && s.scale == 65536 * 4 && s.good == 2 &&
-                        s.skipped == 0);
+            assert_false(trm_exec_get_loss_scale(plain, &s));
+            assert_true(trm_exec_get_loss_scale(fixed, &s) && s.scale == 1024 && s.skipped == 0);
+            assert_true(trm_exec_get_loss_scale(dynamic, &s) && s.scale == 65536 * 4 &&
+                        s.good == 2 && s.skipped == 0);
             for (int e = 0; e < 3; e++) {
                 trm_exec_destroy(all[e]);
             }
@@ -134,7 +134,7 @@ static void an_overflow_skips_the_update(void **state) {
     int skipped = 0;
     for (int step = 1; step < 20; step++) {
         one_step(exec, step, 1e4f);
-        assert_true(trm_exec_loss_scale(exec, &s));
+        assert_true(trm_exec_get_loss_scale(exec, &s));
         if (!s.overflow) {
             break;
         }
@@ -159,7 +159,8 @@ static void what_is_not_finite_at_scale_one_has_diverged(void **state) {
         make((trm_exec_options){.loss_scale = {.on = true, .dynamic = true, .initial = 4}});
     for (int step = 0; step < 2; step++) {
         one_step(exec, step, NAN);
-        assert_true(trm_exec_loss_scale(exec, &s) && s.overflow && s.scale == (step == 0 ? 2 : 1));
+        assert_true(trm_exec_get_loss_scale(exec, &s) && s.overflow &&
+                    s.scale == (step == 0 ? 2 : 1));
     }
     feed(exec, 2, NAN);
     CHECK_OK(trm_exec_forward_backward(exec, &err), err);
@@ -167,9 +168,9 @@ static void what_is_not_finite_at_scale_one_has_diverged(void **state) {
     trm_exec_destroy(exec);
     exec = make((trm_exec_options){.loss_scale = {.on = true, .initial = 8}});
     one_step(exec, 0, NAN);
-    assert_true(trm_exec_loss_scale(exec, &s) && s.overflow && s.scale == 8 && s.skipped == 1);
+    assert_true(trm_exec_get_loss_scale(exec, &s) && s.overflow && s.scale == 8 && s.skipped == 1);
     one_step(exec, 1, 1);
-    assert_true(trm_exec_loss_scale(exec, &s) && !s.overflow && s.skipped == 1);
+    assert_true(trm_exec_get_loss_scale(exec, &s) && !s.overflow && s.skipped == 1);
     trm_exec_destroy(exec);
 }
 
@@ -180,7 +181,8 @@ static void a_run_goes_on_with_its_scale(void **state) {
         make((trm_exec_options){.loss_scale = {.on = true, .dynamic = true, .grow_every = 2}});
     CHECK_OK(trm_exec_set_loss_scale(exec, &s, &err), err);
     one_step(exec, 0, 1);
-    assert_true(trm_exec_loss_scale(exec, &s) && s.scale == 1024 && s.good == 0 && s.skipped == 7);
+    assert_true(trm_exec_get_loss_scale(exec, &s) && s.scale == 1024 && s.good == 0 &&
+                s.skipped == 7);
     s.scale = 0.5;
     CHECK_FAILS(trm_exec_set_loss_scale(exec, &s, &err), TRM_INVALID, err, "0.5");
     trm_exec_destroy(exec);

@@ -143,7 +143,7 @@ static const trm_optimizer_options momentum = {
 
 static void fusion_changes_nothing(void **state) {
     same_training(make(false, (trm_exec_options){.optimizer = momentum}),
-                  make(false, (trm_exec_options){.optimizer = momentum, .no_fusion = true}), 2e-5);
+                  make(false, (trm_exec_options){.optimizer = momentum, .fusion = TRM_OFF}), 2e-5);
 }
 
 /* What a program is compiled to: the kinds of its steps, in order. */
@@ -176,7 +176,7 @@ static void expanded_loss_equals_fused(void **state) {
     trm_exec_destroy(written_fused);
     trm_exec_destroy(fused);
     fused = make(true, (trm_exec_options){.optimizer = momentum});
-    same_training(fused, make(true, (trm_exec_options){.optimizer = momentum, .no_fusion = true}),
+    same_training(fused, make(true, (trm_exec_options){.optimizer = momentum, .fusion = TRM_OFF}),
                   2e-5);
     same_training(make(true, (trm_exec_options){.optimizer = momentum}),
                   make(false, (trm_exec_options){.optimizer = momentum}), 0);
@@ -374,8 +374,9 @@ static void evaluation_shares_parameters(void **state) {
     trm_exec *eval;
     CHECK_OK(trm_graph_create(NULL, &g, &err), err);
     trm_node loss = network(g, false);
-    CHECK_OK(trm_exec_create(g, &(trm_exec_options){.loss = loss, .backend = "ref", .share = train},
-                             &eval, &err),
+    CHECK_OK(trm_exec_create(
+                 g, &(trm_exec_options){.loss = loss, .backend = "ref", .parameters_of = train},
+                 &eval, &err),
              err);
     trm_graph_destroy(g);
     trm_tensor from, to;

@@ -7,7 +7,7 @@
  *      initialise  first values, from (seed, name, element)
  *      read, write, gradient
  *
- * The whole of a cut variable is gathered by trm_exec_gather_slots, which is collective; read and
+ * The whole of a cut variable is gathered by trm_exec_gather, which is collective; read and
  * write are local to a rank. */
 #include "exec/exec.h"
 
@@ -347,7 +347,7 @@ trm_status trm_exec_gradient(const trm_exec *exec, int32_t index, float *data, t
     return TRM_OK;
 }
 
-trm_status trm_exec_gather_slots(trm_exec *exec, trm_error *err) {
+trm_status trm_exec_gather(trm_exec *exec, trm_error *err) {
     TRMI_NEED(err, exec);
     return trmi_distribution_gather(exec, err);
 }

@@ -66,7 +66,7 @@ static trm_exec *make(const char *backend, bool with_dense, bool plain, int64_t 
                                       .threads = 2,
                                       .seed = 3,
                                       .optimizer = {.kind = kind, .initial_accumulator = 0.1},
-                                      .no_fusion = plain};
+                                      .fusion = plain ? TRM_OFF : TRM_DEFAULT};
     CHECK_OK(trm_graph_check(g, &err), err);
     CHECK_OK(trm_exec_create(g, &options, &exec, &err), err);
     trm_graph_destroy(g);

@@ -111,7 +111,7 @@ static void one_device_makes_again_what_does_not_fit(void **state) {
 }
 
 typedef struct shared {
-    trm_split split;
+    trm_split_kind split;
     int64_t limit;
     trm_status status[2];
     int64_t bytes[2];
@@ -122,7 +122,7 @@ static void rank_main(rank_context *context, trm_comm *comm) {
     shared *all = context->arg;
     trm_error err = {.status = TRM_OK};
     trm_exec *exec =
-        make(all->limit, (trm_parallel_options){.comm = comm, .split = all->split}, &err);
+        make(all->limit, (trm_parallel_options){.comm = comm, .split.kind = all->split}, &err);
     all->status[context->rank] = exec != NULL ? TRM_OK : err.status;
     all->bytes[context->rank] = exec != NULL ? bytes_of(exec) : 0;
     snprintf(all->message[context->rank], sizeof all->message[0], "%s",
@@ -130,7 +130,8 @@ static void rank_main(rank_context *context, trm_comm *comm) {
     trm_exec_destroy(exec);
 }
 
-static void check_ranks(trm_split split, int64_t limit, trm_status expected, const char *says) {
+static void check_ranks(trm_split_kind split, int64_t limit, trm_status expected,
+                        const char *says) {
     shared *all =
         mmap(NULL, sizeof *all, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     memset(all, 0, sizeof *all);

@@ -164,7 +164,7 @@ trm_node trm_mixture_of_experts(trm_graph *graph, trm_node x, const trm_experts 
     if (load_balance != NULL) {
         *load_balance = balance(graph, shares, chosen, router.dim[0]);
     }
-    if (!e->no_normalization) {
+    if (e->normalize != TRM_OFF) {
         weights =
             trm_div(graph, weights, trm_reduce_sum(graph, weights, (const int32_t[]){-1}, 1, true));
     }

@@ -148,7 +148,7 @@ static void click_models_are_the_papers(void **state) {
                                  "deep.1.weight [128, 256]", "out.weight [1, 128]", NULL},
                 &n);
     assert_int_equal(n, 1600 + 100 + 3 + in * 256 + 256 + 256 * 128 + 128 + 129);
-    click_model("widedeep", &(trm_recommender_options){.rows = 100, .no_wide_dense = true}, true, 3,
+    click_model("widedeep", &(trm_recommender_options){.rows = 100, .wide_dense = TRM_OFF}, true, 3,
                 (const char *[]){"bag_pool", "deep.0.weight [256, 67]", NULL}, &n);
     assert_int_equal(n, 1600 + 100 + in * 256 + 256 + 256 * 128 + 128 + 129);
     click_model(

@@ -232,7 +232,7 @@ trm_node trmi_click_linear(trm_graph *g, const trm_click_inputs *in,
     const int32_t fields = 1;
     trm_node sum = rows_of_all(g, "wide", 1, TRM_INIT_ZERO, in, o, shape);
     sum = trm_reduce_sum(g, sum, &fields, 1, false);
-    if (in->dense.id == 0 || o->no_wide_dense) {
+    if (in->dense.id == 0 || o->wide_dense == TRM_OFF) {
         return sum;
     }
     trm_node weight =

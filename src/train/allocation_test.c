@@ -145,18 +145,18 @@ static trm_status go(const setup *s, trm_comm *comm, int rank, trm_error *err) {
         .network = network,
         .network_context = (void *)(uintptr_t)s,
         .data = data,
-        .threads = s->threads,
-        .precision = s->precision,
-        .tuning_file = "",
+        .exec.threads = s->threads,
+        .exec.precision = s->precision,
+        .exec.tuning_file = "",
         .learning_rate = {.base = 0.01},
-        .accumulate = s->accumulate,
-        .loss_scale = {.on = s->loss_scale, .dynamic = true},
-        .optimizer = {.kind = s->optimizer, .momentum = 0.9, .clip_norm = 10},
-        .parallel = {.comm = comm, .shard_optimizer = s->shard_optimizer, .wire = s->wire}};
+        .exec.accumulate = s->accumulate,
+        .exec.loss_scale = {.on = s->loss_scale, .dynamic = true},
+        .exec.optimizer = {.kind = s->optimizer, .momentum = 0.9, .clip_norm = 10},
+        .exec.parallel = {.comm = comm, .shard_optimizer = s->shard_optimizer, .wire = s->wire}};
     status = status == TRM_OK ? trm_model_create(&options, &model, err) : status;
     const trm_train_options training = {
         .data = data,
-        .steps = STEPS + 1,
+        .until_step = STEPS + 1,
         .callbacks = {trm_loss_monitor(1, print), {.on_step_end = at_step}}};
     status = status == TRM_OK ? trm_model_train(model, &training, err) : status;
     trm_model_destroy(model);

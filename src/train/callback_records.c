@@ -254,8 +254,8 @@ static trm_status board_epoch(void *context, const trm_progress *p, trm_error *e
         return TRM_OK;
     }
     trm_exec *exec = trm_model_exec(p->model);
-    if (trmi_batch_form_of(&p->model->options.parallel).graph_ranks > 1) {
-        TRMI_TRY(trm_exec_gather_slots(exec, err));
+    if (trmi_batch_form_of(&p->model->options.exec.parallel).graph_ranks > 1) {
+        TRMI_TRY(trm_exec_gather(exec, err));
     }
     if (b->events == NULL) {
         return TRM_OK;

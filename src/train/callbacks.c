@@ -153,9 +153,7 @@ static trm_status checkpoint_begin(void *context, const trm_progress *p, trm_err
     if (trmi_model_rank(p->model) != 0) {
         return TRM_OK; /* rank 0 writes */
     }
-    const trm_checkpoint_options options = {.keep = c->options.keep,
-                                            .keep_every_hours = c->options.keep_every_hours};
-    return trmi_checkpoint_writer_open_on(c->os, c->directory, &options, &c->writer, err);
+    return trmi_checkpoint_writer_open_on(c->os, c->directory, &c->options.writer, &c->writer, err);
 }
 
 /* Sets *saved if the current position is in a checkpoint already. All ranks have the position;
@@ -335,14 +333,14 @@ trm_callback trm_evaluate_every(trm_dataset *data, int64_t every_epochs) {
 static trm_status compare_with_best(const trm_early_stop_options *o, const trm_progress *p,
                                     double value, trm_error *err) {
     double best, bad = 0;
-    bool first = !trm_model_noted(p->model, NOTE_BEST, &best);
-    (void)trm_model_noted(p->model, NOTE_BAD, &bad);
+    bool first = !trm_model_get_note(p->model, NOTE_BEST, &best);
+    (void)trm_model_get_note(p->model, NOTE_BAD, &bad);
     double gain = o->watch == TRM_WATCH_TOP1 ? value - best : best - value;
     if (first || gain > o->min_delta) {
-        TRMI_TRY(trm_model_note(p->model, NOTE_BEST, value, err));
-        return trm_model_note(p->model, NOTE_BAD, 0, err);
+        TRMI_TRY(trm_model_set_note(p->model, NOTE_BEST, value, err));
+        return trm_model_set_note(p->model, NOTE_BAD, 0, err);
     }
-    TRMI_TRY(trm_model_note(p->model, NOTE_BAD, bad + 1, err));
+    TRMI_TRY(trm_model_set_note(p->model, NOTE_BAD, bad + 1, err));
     int64_t patience = o->patience > 0 ? o->patience : 1;
     return bad + 1 >= (double)patience ? TRM_END : TRM_OK;
 }

@@ -168,6 +168,11 @@ static trm_status resolve(trm_distribute **d, trm_error *err) {
     return TRM_OK;
 }
 
+trm_status trm_join(trm_error *err) {
+    trm_comm *comm;
+    return trm_distribute_comm(NULL, &comm, err);
+}
+
 trm_status trm_distribute_comm(trm_distribute *d, trm_comm **out, trm_error *err) {
     TRMI_NEED(err, out);
     TRMI_TRY(resolve(&d, err));

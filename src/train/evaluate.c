@@ -111,7 +111,7 @@ static trm_status take_weights(trm_model *model, trm_error *err) {
     if (trmi_model_shares_weights(model) || from == NULL) {
         return TRM_OK;
     }
-    TRMI_TRY(trm_exec_gather_slots(from, err));
+    TRMI_TRY(trm_exec_gather(from, err));
     for (int32_t i = 0; i < trm_exec_variable_count(to); i++) {
         trm_variable v = trm_exec_variable(to, i);
         int32_t source = trm_exec_find(from, v.name);

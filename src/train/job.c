@@ -85,17 +85,18 @@ static void add_number(trmi_text *text, const char *name, double value) {
 /* Adds what changes the gradients of equal batches: loss, scaling, clipping, how ranks share. */
 static void add_gradients(trmi_text *text, const trm_model *model) {
     const trm_model_options *o = &model->options;
-    const trm_parallel_options *ranks = &o->parallel;
-    const bool adam = o->optimizer.kind == TRM_ADAM;
+    const trm_parallel_options *ranks = &o->exec.parallel;
+    const bool adam = o->exec.optimizer.kind == TRM_ADAM;
     char samples[64];
     add_number(text, "label_smoothing", label_smoothing(model->train.graph));
-    add_number(text, "clip_norm", o->optimizer.clip_norm);
-    add_number(text, "beta1", adam && o->optimizer.beta1 == 0 ? 0.9 : o->optimizer.beta1);
-    add_number(text, "beta2", adam && o->optimizer.beta2 == 0 ? 0.999 : o->optimizer.beta2);
+    add_number(text, "clip_norm", o->exec.optimizer.clip_norm);
+    add_number(text, "beta1", adam && o->exec.optimizer.beta1 == 0 ? 0.9 : o->exec.optimizer.beta1);
+    add_number(text, "beta2",
+               adam && o->exec.optimizer.beta2 == 0 ? 0.999 : o->exec.optimizer.beta2);
     trmi_text_printf(text, ",\"loss_scale\":\"%s\"",
-                     !o->loss_scale.on       ? "off"
-                     : o->loss_scale.dynamic ? "dynamic"
-                                             : "fixed");
+                     !o->exec.loss_scale.on       ? "off"
+                     : o->exec.loss_scale.dynamic ? "dynamic"
+                                                  : "fixed");
     add_number(text, "strict_block", ranks->block);
     if (trmi_model_size(model) > 1) {
         trmi_text_printf(text, ",\"reduce\":\"%s\",\"wire\":\"%s\"", ranks->sum ? "sum" : "mean",
@@ -113,10 +114,10 @@ trm_status trmi_job_describe(const trm_model *model, const trm_dataset *data, tr
     const trm_learning_rate *rate = &o->learning_rate;
     uint64_t digest = 0;
     trmi_text_printf(text, "{\"network\":\"%016" PRIx64 "\"", digest_network(model));
-    trmi_text_printf(text, ",\"precision\":\"%s\",\"backend\":", precision_name(o->precision));
-    trmi_text_json_string(text, o->backend == NULL ? "onednn" : o->backend);
-    trmi_text_printf(text, ",\"optimizer\":\"kind %d%s\"", (int)o->optimizer.kind,
-                     o->optimizer.decoupled ? " decoupled" : "");
+    trmi_text_printf(text, ",\"precision\":\"%s\",\"backend\":", precision_name(o->exec.precision));
+    trmi_text_json_string(text, o->exec.backend == NULL ? "onednn" : o->exec.backend);
+    trmi_text_printf(text, ",\"optimizer\":\"kind %d%s\"", (int)o->exec.optimizer.kind,
+                     o->exec.optimizer.decoupled ? " decoupled" : "");
     if (data != NULL) {
         TRMI_TRY(trm_dataset_fingerprint(data, &digest, err));
         trmi_text_printf(text, ",\"data\":\"%lld samples, digest %016" PRIx64 "\"",
@@ -127,8 +128,8 @@ trm_status trmi_job_describe(const trm_model *model, const trm_dataset *data, tr
     add_number(text, "end_learning_rate", rate->end);
     add_number(text, "warmup_steps", (double)rate->warmup_steps);
     add_number(text, "schedule_steps", (double)rate->total_steps);
-    add_number(text, "momentum", o->optimizer.momentum);
-    add_number(text, "weight_decay", o->optimizer.weight_decay);
+    add_number(text, "momentum", o->exec.optimizer.momentum);
+    add_number(text, "weight_decay", o->exec.optimizer.weight_decay);
     add_gradients(text, model);
     add_number(text, "epochs", (double)model->wanted_epochs);
     add_number(text, "steps", (double)model->wanted_steps);

@@ -27,7 +27,7 @@
 #include <string.h>
 
 int32_t trmi_accumulate(const trm_model *model) {
-    return model->options.accumulate > 1 ? model->options.accumulate : 1;
+    return model->options.exec.accumulate > 1 ? model->options.exec.accumulate : 1;
 }
 
 trmi_compiled *trmi_model_owner(trm_model *model) {
@@ -45,7 +45,7 @@ void trmi_compiled_free(trmi_compiled *compiled) {
 static trm_status count_blocks(const trm_model *model, const trm_inputs *inputs, int32_t *blocks,
                                trm_error *err) {
     int64_t batch = inputs->fields[0].tensor.shape.dim[0];
-    TRMI_TRY(trmi_batches_blocks(&model->options.parallel, batch, blocks, err));
+    TRMI_TRY(trmi_batches_blocks(&model->options.exec.parallel, batch, blocks, err));
     for (int32_t i = 0; *blocks > 0 && i < inputs->count; i++) {
         const trm_shape *shape = &inputs->fields[i].tensor.shape;
         if (shape->rank < 1 || shape->dim[0] != batch) {
@@ -61,7 +61,7 @@ static trm_status count_blocks(const trm_model *model, const trm_inputs *inputs,
 /* Returns by how much the graph's batch is larger than the dataset's: a graph of all ranks' samples
  * of which each rank feeds its own. */
 static int32_t graph_share(const trm_model *model) {
-    const trmi_batch_form form = trmi_batch_form_of(&model->options.parallel);
+    const trmi_batch_form form = trmi_batch_form_of(&model->options.exec.parallel);
     return form.reads > 1 ? form.graph_ranks : 1;
 }
 
@@ -113,31 +113,22 @@ static trm_status build_graph(trm_model *model, trm_inputs *inputs, trmi_compile
  * training program's weights. */
 static trm_status build_exec(trm_model *model, bool training, trmi_compiled *out, trm_error *err) {
     const trm_model_options *o = &model->options;
-    trm_exec_options exec = {
-        .loss = out->loss,
-        .backend = o->backend,
-        .precision = o->precision,
-        .threads = o->threads,
-        .host_processes = o->host_processes,
-        .seed = o->seed,
-        .no_fusion = o->no_fusion,
-        .tuning_file = o->tuning_file,
-        .retune_seconds = o->retune_seconds,
-        .choices_file = o->choices_file,
-    };
+    trm_exec_options exec = o->exec;
+    exec.loss = out->loss;
     if (training) {
-        exec.optimizer = o->optimizer;
-        exec.loss_scale = o->loss_scale;
         exec.accumulate = trmi_accumulate(model);
-        exec.memory_bytes = o->memory_bytes;
-        exec.parallel = o->parallel;
-        exec.parallel.input_cuts = NULL; /* a dataset gives samples or whole batches */
+        exec.parallel.split.input_cuts = NULL; /* a dataset gives samples or whole batches */
         exec.blocks = out->blocks;
         exec.updated_elsewhere = model->sink->updates;
     } else {
+        exec.optimizer = (trm_optimizer_options){0};
+        exec.loss_scale = (trm_loss_scale_options){.on = false};
+        exec.accumulate = 0;
+        exec.memory_bytes = 0;
+        exec.parallel = (trm_parallel_options){.comm = NULL};
         exec.outputs = &out->logits;
         exec.outputs_count = 1;
-        exec.share = trmi_model_shares_weights(model) ? model->train.exec : NULL;
+        exec.parameters_of = trmi_model_shares_weights(model) ? model->train.exec : NULL;
     }
     return trm_exec_create(out->graph, &exec, &out->exec, err);
 }
@@ -184,7 +175,7 @@ trm_status trmi_compile(trm_model *model, trm_dataset *data, bool training, trmi
     inputs.graph = out->graph;
     TRMI_TRY_GOTO(status, build_graph(model, &inputs, out, err), failed);
     if (training) {
-        TRMI_TRY_GOTO(status, trmi_batches_check(&model->options.parallel, out->graph, err),
+        TRMI_TRY_GOTO(status, trmi_batches_check(&model->options.exec.parallel, out->graph, err),
                       failed);
     }
     const trmi_gradient_sink *sink = model->sink;
@@ -294,11 +285,20 @@ static trm_status check_options(const trm_model_options *o, trm_error *err) {
     if (o->data == NULL) {
         return TRMI_FAIL(err, TRM_INVALID, "a model needs a dataset, for the shapes of its inputs");
     }
-    if ((unsigned)o->precision > TRM_PRECISION_ORIGIN || o->accumulate < 0 || o->threads < 0) {
+    if ((unsigned)o->exec.precision > TRM_PRECISION_ORIGIN || o->exec.accumulate < 0 ||
+        o->exec.threads < 0) {
         return TRMI_FAIL(err, TRM_INVALID,
                          "precision %d, %d batches a step, %d threads: of precisions there are 0 "
                          "to %d, the others begin at 0",
-                         (int)o->precision, (int)o->accumulate, o->threads, TRM_PRECISION_ORIGIN);
+                         (int)o->exec.precision, (int)o->exec.accumulate, o->exec.threads,
+                         TRM_PRECISION_ORIGIN);
+    }
+    const trm_exec_options *e = &o->exec;
+    if (e->loss.id != 0 || e->outputs_count != 0 || e->parameters_of != NULL ||
+        e->updated_elsewhere || e->whole_gradients || e->blocks != 0) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "a model's exec options: the model sets loss, outputs, parameters_of, "
+                         "updated_elsewhere, whole_gradients and blocks itself; leave them zero");
     }
     TRMI_TRY(check_metrics(o, err));
     if (o->evaluation_only) {
@@ -317,10 +317,10 @@ static trm_status take_context(const trm_model_options *given, trm_model_options
     if (given->context == NULL) {
         return TRM_OK;
     }
-    const trm_parallel_options *p = &given->parallel;
+    const trm_parallel_options *p = &given->exec.parallel;
     if (p->sum || p->wire != 0 || p->bucket != 0 || p->shard_optimizer || p->joint ||
-        p->sync_batch_norm != 0 || p->no_broadcast || p->layerwise_count != 0 || p->block != 0 ||
-        given->accumulate > 1) {
+        p->sync_batch_norm != 0 || p->broadcast != TRM_DEFAULT || p->layerwise_count != 0 ||
+        p->block != 0 || given->exec.accumulate > 1) {
         return TRMI_FAIL(err, TRM_INVALID,
                          "a model's context says how ranks work together: of parallel only comm, "
                          "mesh and plan may be "
@@ -328,8 +328,8 @@ static trm_status take_context(const trm_model_options *given, trm_model_options
     }
     /* the context is needed only here; the options keep what it resolves to */
     o->context = NULL;
-    trm_comm *comm = o->parallel.comm;
-    if (comm != NULL && given->parallel.comm == NULL &&
+    trm_comm *comm = o->exec.parallel.comm;
+    if (comm != NULL && given->exec.parallel.comm == NULL &&
         !trm_context_is_set(given->context, "parallel_mode")) {
         trmi_log(
             TRM_LOG_WARN, "train",
@@ -337,11 +337,14 @@ static trm_status take_context(const trm_model_options *given, trm_model_options
             "by itself, although this process has joined %d ranks",
             trm_comm_size(comm));
     }
-    TRMI_TRY(trm_context_resolve(given->context, comm, &o->parallel, &o->accumulate, err));
-    o->parallel.whole_batch = o->parallel.whole_batch || given->parallel.whole_batch;
-    o->parallel.mesh = given->parallel.mesh;
-    o->parallel.trial_seconds = given->parallel.trial_seconds;
-    o->parallel.plan = given->parallel.plan != NULL ? given->parallel.plan : o->parallel.plan;
+    TRMI_TRY(
+        trm_context_resolve(given->context, comm, &o->exec.parallel, &o->exec.accumulate, err));
+    trm_parallel_options *to = &o->exec.parallel;
+    to->batch = p->batch == TRM_BATCH_OF_JOB ? p->batch : to->batch;
+    to->split.mesh = p->split.mesh;
+    to->split.trials = p->split.trials;
+    to->split.trial_seconds = p->split.trial_seconds;
+    to->split.plan = p->split.plan != NULL ? p->split.plan : to->split.plan;
     return TRM_OK;
 }
 
@@ -353,18 +356,18 @@ static trm_status copy_options(const trm_model_options *given, trm_model *model,
     o->data = NULL;
     TRMI_TRY(trmi_model_find_ranks(o, err));
     TRMI_TRY(take_context(given, o, err));
-    TRMI_TRY(trmi_batches_settle(&o->parallel, err));
+    trmi_batches_settle(&o->exec.parallel);
     /* texts of the caller may be freed after creation */
-    const char **strings[] = {&o->backend,
-                              &o->tuning_file,
-                              &o->choices_file,
+    const char **strings[] = {&o->exec.backend,
+                              &o->exec.tuning_file,
+                              &o->exec.choices_file,
                               &o->description,
-                              &o->parallel.mesh,
-                              &o->parallel.plan,
-                              &o->parallel.search,
-                              &o->parallel.save_plan,
-                              &o->parallel.save_groups,
-                              &o->parallel.input_cuts};
+                              &o->exec.parallel.split.mesh,
+                              &o->exec.parallel.split.plan,
+                              &o->exec.parallel.split.search,
+                              &o->exec.parallel.split.save_plan,
+                              &o->exec.parallel.split.save_groups,
+                              &o->exec.parallel.split.input_cuts};
     for (size_t i = 0; i < sizeof strings / sizeof strings[0]; i++) {
         if (*strings[i] != NULL &&
             (*strings[i] = trmi_arena_strdup(&model->arena, *strings[i])) == NULL) {
@@ -444,7 +447,7 @@ void trm_model_request_stop(trm_model *model) {
     atomic_store(&model->stop, 1);
 }
 
-trm_status trm_model_note(trm_model *model, const char *name, double value, trm_error *err) {
+trm_status trm_model_set_note(trm_model *model, const char *name, double value, trm_error *err) {
     TRMI_NEED(err, model, name);
     if (strlen(name) >= TRMI_NOTE_NAME_MAX) {
         return TRMI_FAIL(err, TRM_INVALID, "note '%s': a name has at most %d letters", name,
@@ -464,7 +467,7 @@ trm_status trm_model_note(trm_model *model, const char *name, double value, trm_
     return TRM_OK;
 }
 
-bool trm_model_noted(const trm_model *model, const char *name, double *value) {
+bool trm_model_get_note(const trm_model *model, const char *name, double *value) {
     TRMI_NEED_OR(false, NULL, model, name, value);
     for (int32_t i = 0; i < model->notes_count; i++) {
         if (strcmp(model->notes[i].name, name) == 0) {

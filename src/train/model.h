@@ -41,7 +41,7 @@ typedef struct trmi_compiled {
 } trmi_compiled;
 
 enum { TRMI_NOTES_MAX = 32, TRMI_NOTE_NAME_MAX = 48 };
-/* A named number that callbacks keep in the model and its checkpoints (trm_model_note). */
+/* A named number that callbacks keep in the model and its checkpoints (trm_model_set_note). */
 typedef struct trmi_note {
     char name[TRMI_NOTE_NAME_MAX];
     double value;

@@ -30,7 +30,7 @@ static void warn_not_joined(void) {
     if (me->size > 1) {
         trmi_log(TRM_LOG_WARN, "train",
                  "this process is rank %d of %d (%s), but has not joined the others: its model "
-                 "trains by itself; call trm_distribute_comm(NULL, &comm, &err) first, or set "
+                 "trains by itself; call trm_join(&err) first, or set "
                  "parallel.stand_alone",
                  me->rank, me->size, me->source);
     }
@@ -40,7 +40,7 @@ static void warn_not_joined(void) {
 /* Contract in model.h. Order: ranks of the options, no ranks, the one job that this process has
  * joined. With several joined jobs the choice would be a guess, so there are no ranks. */
 trm_status trmi_model_find_ranks(trm_model_options *options, trm_error *err) {
-    trm_parallel_options *p = &options->parallel;
+    trm_parallel_options *p = &options->exec.parallel;
     trm_bootstrap *bootstrap;
     trm_comm *comm;
     if (p->comm != NULL || p->stand_alone || options->ps.client != NULL) {
@@ -80,7 +80,7 @@ trm_status trmi_model_share_data(const trm_model *model, trm_dataset *data, bool
 }
 
 trm_comm *trmi_model_comm(const trm_model *model) {
-    trm_comm *comm = model->options.parallel.comm;
+    trm_comm *comm = model->options.exec.parallel.comm;
     return comm != NULL && trm_comm_size(comm) > 1 ? comm : NULL;
 }
 
@@ -95,11 +95,11 @@ int32_t trmi_model_size(const trm_model *model) {
 }
 
 int32_t trmi_model_shares(const trm_model *model) {
-    return trmi_batch_form_of(&model->options.parallel).reads;
+    return trmi_batch_form_of(&model->options.exec.parallel).reads;
 }
 
 bool trmi_model_shares_weights(const trm_model *model) {
-    return trmi_batch_form_of(&model->options.parallel).weights_in_place;
+    return trmi_batch_form_of(&model->options.exec.parallel).weights_in_place;
 }
 
 /* Returns whether the graph normalises over samples. */
@@ -113,11 +113,11 @@ static bool has_batch_norm(const trm_graph *graph) {
 
 /* Contract in model.h. */
 bool trmi_model_norm_samples(const trm_model *model, char *text, size_t size) {
-    int32_t norm = model->options.parallel.sync_batch_norm;
+    int32_t norm = model->options.exec.parallel.sync_batch_norm;
     if (trmi_model_size(model) < 2 || !has_batch_norm(model->train.graph)) {
         return false;
     }
-    if (norm > 0) {
+    if (norm > 1) {
         snprintf(text, size, "%d neighbouring ranks'", norm);
     } else {
         snprintf(text, size, "%s", norm == TRM_NORM_LOCAL ? "each rank's own" : "all ranks'");

@@ -177,7 +177,7 @@ trm_status trmi_model_take_newest(trm_model *model, const char *dir, int64_t *st
                      ? TRM_OK
                      : load_file(model->train.exec, file, p == 1, true, where, &skipped, err);
     }
-    *step = status == TRM_OK ? trm_checkpoint_info_of(checkpoint)->global_step : -1;
+    *step = status == TRM_OK ? trm_checkpoint_get_info(checkpoint)->global_step : -1;
     trm_checkpoint_close(checkpoint);
     return status;
 }
@@ -222,7 +222,7 @@ static trm_status parse_state(const char *where, const char *text, json_t **root
  *   error  INVALID */
 static trm_status check_same_run(const trm_model *model, const trm_checkpoint *checkpoint,
                                  const saved_state *s, trm_error *err) {
-    const trm_checkpoint_info *info = trm_checkpoint_info_of(checkpoint);
+    const trm_checkpoint_info *info = trm_checkpoint_get_info(checkpoint);
     const char *where = trm_checkpoint_path(checkpoint);
     if (s->batch == 0) {
         return TRMI_FAIL(err, TRM_INVALID,
@@ -230,9 +230,10 @@ static trm_status check_same_run(const trm_model *model, const trm_checkpoint *c
                          "instead of resuming it",
                          where);
     }
-    if (info->seed != model->options.seed) {
+    if (info->seed != model->options.exec.seed) {
         return TRMI_FAIL(err, TRM_INVALID, "%s was made with seed %llu, this run has %llu", where,
-                         (unsigned long long)info->seed, (unsigned long long)model->options.seed);
+                         (unsigned long long)info->seed,
+                         (unsigned long long)model->options.exec.seed);
     }
     /* The global batch must be the same: a step then reads the same samples on any number of
      * ranks. */
@@ -276,7 +277,7 @@ static trm_status take_scale(trm_exec *exec, const char *where, json_t *saved, t
     trm_loss_scale_state state;
     json_int_t skipped;
     int good, bad;
-    if (saved == NULL || !trm_exec_loss_scale(exec, &state)) {
+    if (saved == NULL || !trm_exec_get_loss_scale(exec, &state)) {
         return TRM_OK;
     }
     if (json_unpack(saved, "{s:F,s:i,s:i,s:I}", "scale", &state.scale, "good", &good, "bad", &bad,
@@ -315,7 +316,7 @@ static void take_state(trm_model *model, const trm_checkpoint_info *info, const 
     json_t *value;
     json_object_foreach(s->notes, name, value) {
         /* a name that is too long was not written by this library: skip it */
-        (void)!trm_model_note(model, name, json_number_value(value), NULL);
+        (void)!trm_model_set_note(model, name, json_number_value(value), NULL);
     }
 }
 
@@ -323,7 +324,7 @@ static void take_state(trm_model *model, const trm_checkpoint_info *info, const 
  * variable is changed. */
 static trm_status resume_from(trm_model *model, const trm_checkpoint *checkpoint, trm_error *err) {
     const char *where = trm_checkpoint_path(checkpoint);
-    const trm_checkpoint_info *info = trm_checkpoint_info_of(checkpoint);
+    const trm_checkpoint_info *info = trm_checkpoint_get_info(checkpoint);
     const trm_safetensors *weights = trm_checkpoint_part_of(checkpoint, "model");
     const trm_safetensors *slots = trm_checkpoint_part_of(checkpoint, "optimizer");
     json_t *root = NULL;

@@ -29,7 +29,7 @@ static void write_state(const trm_model *model, trmi_text *text) {
                      (long long)model->data_samples);
     trmi_text_json_number(text, model->loss);
     trm_loss_scale_state scale;
-    if (model->train.exec != NULL && trm_exec_loss_scale(model->train.exec, &scale)) {
+    if (model->train.exec != NULL && trm_exec_get_loss_scale(model->train.exec, &scale)) {
         trmi_text_printf(text, ",\"loss_scale\":{\"scale\":");
         trmi_text_json_number(text, scale.scale);
         trmi_text_printf(text, ",\"good\":%d,\"bad\":%d,\"skipped\":%lld}", (int)scale.good,
@@ -94,7 +94,7 @@ static trm_status describe_job(trm_model *model, trm_error *err) {
 trm_status trm_model_save(trm_model *model, trm_checkpoint_writer *writer, trm_error *err) {
     TRMI_NEED(err, model);
     trm_exec *exec = trm_model_exec(model);
-    TRMI_TRY(trm_exec_gather_slots(exec, err));
+    TRMI_TRY(trm_exec_gather(exec, err));
     trmi_arena arena = {0};
     trmi_text state = {0};
     /* parts of the file; with layerwise parameters a third one, whose values other ranks own */
@@ -123,7 +123,7 @@ trm_status trm_model_save(trm_model *model, trm_checkpoint_writer *writer, trm_e
         .epoch = model->epoch,
         .data_position = model->epoch_step * trmi_accumulate(model) * model->train.batch *
                          trmi_model_shares(model),
-        .seed = model->options.seed,
+        .seed = model->options.exec.seed,
         .world_size = trmi_model_shares(model),
         .config_json = model->options.description,
         .state_json = state.data,

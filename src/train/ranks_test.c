@@ -45,7 +45,7 @@ static trm_status shapes(trm_usage usage, int size, int rank, trm_dataset **out,
                                    .batch_size = GLOBAL_BATCH / size,
                                    .shard_count = size,
                                    .shard_index = rank,
-                                   .no_augment = true,
+                                   .augment = TRM_OFF,
                                    .prefetch_depth = -1,
                                    .shapes =
                                        &(trm_shapes_options){.train_count = 256, .test_count = 70}};
@@ -107,13 +107,13 @@ static trm_status go(plan *p, trm_comm *comm, int size, int rank, outcome *o, tr
     const trm_model_options options = {
         .network = network,
         .data = train,
-        .backend = "ref",
-        .seed = SEED,
-        .threads = 1,
+        .exec.backend = "ref",
+        .exec.seed = SEED,
+        .exec.threads = 1,
         .learning_rate = {.base = 0.03},
-        .optimizer = {.kind = TRM_MOMENTUM, .momentum = 0.9},
+        .exec.optimizer = {.kind = TRM_MOMENTUM, .momentum = 0.9},
         .metrics = {{"hits", 2, add_hits, NULL, NULL}, {"percent", 2, add_hits, percent, NULL}},
-        .parallel = {.comm = comm, .shard_optimizer = p->shard}};
+        .exec.parallel = {.comm = comm, .shard_optimizer = p->shard}};
     status = status == TRM_OK ? trm_model_create(&options, &model, err) : status;
     if (status == TRM_OK && p->resume) {
         status = trm_model_resume(model, p->folder, err);
@@ -121,7 +121,7 @@ static trm_status go(plan *p, trm_comm *comm, int size, int rank, outcome *o, tr
     watcher w = {p, o, model, rank};
     trm_train_options training = {
         .data = train,
-        .epochs = p->epochs,
+        .until_epoch = p->epochs,
         .callbacks = {{.on_step_end = saw_step, .on_checkpoint = saw_checkpoint, .context = &w}}};
     if (status == TRM_OK && p->folder[0] != '\0') { /* trm_model_train takes it */
         training.callbacks[1] = trm_model_checkpoint(&(trm_model_checkpoint_options){

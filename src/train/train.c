@@ -155,7 +155,7 @@ static trm_status forward_backward(trmi_run *r, trm_error *err) {
  * stragglers. */
 static trm_status record_progress(trmi_run *r, double begin, double waited, trm_error *err) {
     trm_exec *exec = r->model->train.exec;
-    r->p.loss_scale = trm_exec_loss_scale(exec, &r->loss_scale) ? &r->loss_scale : NULL;
+    r->p.loss_scale = trm_exec_get_loss_scale(exec, &r->loss_scale) ? &r->loss_scale : NULL;
     if (!isfinite(r->p.loss)) {
         return trmi_run_diverged(r, err);
     }
@@ -204,7 +204,7 @@ static bool is_stopped(const trmi_run *r) {
 /* Returns whether the run ends before the next step; the step limit counts the steps of the
  * whole job (sink->steps_done). */
 static bool must_stop(trmi_run *r) {
-    int64_t limit = r->options->steps;
+    int64_t limit = r->options->until_step;
     if (limit > 0 && r->sink->steps_done(r) >= (uint64_t)limit) {
         r->finish = true;
     }
@@ -286,7 +286,7 @@ static trm_status check_options(const trmi_run *r, trm_error *err) {
     if (r->model->options.evaluation_only) {
         return TRMI_FAIL(err, TRM_INVALID, "the model was made with evaluation_only");
     }
-    if (r->options->data == NULL || (r->options->epochs <= 0 && r->options->steps <= 0)) {
+    if (r->options->data == NULL || (r->options->until_epoch <= 0 && r->options->until_step <= 0)) {
         return TRMI_FAIL(err, TRM_INVALID, "training needs a dataset and epochs or steps");
     }
     return TRM_OK;
@@ -301,8 +301,8 @@ static trm_status check_job(trmi_run *r, trm_error *err) {
     trm_status status = TRM_OK;
     trmi_text_free(&model->job);
     model->data = r->options->data;
-    model->wanted_epochs = r->options->epochs;
-    model->wanted_steps = r->options->steps;
+    model->wanted_epochs = r->options->until_epoch;
+    model->wanted_steps = r->options->until_step;
     if (model->resumed_job.length == 0) {
         return TRM_OK;
     }
@@ -350,14 +350,15 @@ static trm_status begin_run(trmi_run *r, trm_error *err) {
     TRMI_TRY(r->sink->find != NULL ? r->sink->find(r, err) : TRM_OK);
     r->rate = r->model->options.learning_rate;
     if (r->rate.total_steps == 0) {
-        int64_t total = o->epochs > 0 ? o->epochs * r->p.epoch_steps - r->ahead : o->steps;
-        r->rate.total_steps = o->steps > 0 && o->steps < total ? o->steps : total;
+        int64_t total =
+            o->until_epoch > 0 ? o->until_epoch * r->p.epoch_steps - r->ahead : o->until_step;
+        r->rate.total_steps = o->until_step > 0 && o->until_step < total ? o->until_step : total;
     }
     r->batch = r->model->epoch_step * trmi_accumulate(r->model);
     TRMI_TRY(r->sink->seek(r, err));
     r->p.model = r->model;
     r->p.epoch = r->model->epoch + 1;
-    r->p.epochs = o->epochs;
+    r->p.epochs = o->until_epoch;
     r->p.step = r->model->epoch_step;
     r->p.global_step = trm_model_global_step(r->model);
     r->p.loss = r->model->loss;
@@ -371,8 +372,8 @@ static trm_status begin_run(trmi_run *r, trm_error *err) {
 static trm_status run_and_finish(trmi_run *r, trm_error *err) {
     TRMI_TRY(check_options(r, err));
     TRMI_TRY(begin_run(r, err));
-    while ((r->options->epochs <= 0 || r->model->epoch < r->options->epochs) && !r->used_up &&
-           !must_stop(r)) {
+    while ((r->options->until_epoch <= 0 || r->model->epoch < r->options->until_epoch) &&
+           !r->used_up && !must_stop(r)) {
         TRMI_TRY(one_epoch(r, err));
     }
     TRMI_TRY(r->sink->flush != NULL ? r->sink->flush(r, err) : TRM_OK);

@@ -69,11 +69,11 @@ static job begin_with(trm_model_options options, int64_t batch) {
              .test = shapes(TRM_USAGE_TEST, 32, SEED)};
     options.network = network;
     options.data = j.train;
-    options.backend = "ref";
-    options.seed = options.seed == 0 ? SEED : options.seed;
+    options.exec.backend = "ref";
+    options.exec.seed = options.exec.seed == 0 ? SEED : options.exec.seed;
     if (options.learning_rate.base == 0) {
         options.learning_rate = (trm_learning_rate){.decay = TRM_DECAY_COSINE, .base = 0.03};
-        options.optimizer = (trm_optimizer_options){.kind = TRM_MOMENTUM, .momentum = 0.9};
+        options.exec.optimizer = (trm_optimizer_options){.kind = TRM_MOMENTUM, .momentum = 0.9};
     }
     j.options = options;
     CHECK_OK(trm_model_create(&options, &j.model, &err), err);
@@ -114,8 +114,9 @@ static void it_learns_and_evaluates(void **state) {
     trm_evaluation before, after, other;
     trm_dataset *learned = shapes(TRM_USAGE_TRAIN, 20, SEED); /* so few can be learnt by heart */
     CHECK_OK(trm_model_evaluate(j.model, learned, &before, &err), err);
-    CHECK_OK(trm_model_train(j.model, &(trm_train_options){.data = j.train, .epochs = 40}, &err),
-             err);
+    CHECK_OK(
+        trm_model_train(j.model, &(trm_train_options){.data = j.train, .until_epoch = 40}, &err),
+        err);
     CHECK_OK(trm_model_evaluate(j.model, learned, &after, &err), err);
     CHECK_OK(trm_model_evaluate(j.model, j.test, &other, &err), err);
     assert_int_equal(trm_model_global_step(j.model), 40 * EPOCH_STEPS);
@@ -147,14 +148,14 @@ static void padding_does_not_count(void **state) {
 static void accumulation_is_a_larger_batch(void **state) {
     trm_error err;
     job whole = begin_with((trm_model_options){0}, 32);
-    job parts = begin_with((trm_model_options){.accumulate = 4}, 8);
+    job parts = begin_with((trm_model_options){.exec.accumulate = 4}, 8);
     assert_int_equal(trm_model_epoch_steps(parts.model, parts.train), 8);
-    CHECK_OK(
-        trm_model_train(whole.model, &(trm_train_options){.data = whole.train, .steps = 6}, &err),
-        err);
-    CHECK_OK(
-        trm_model_train(parts.model, &(trm_train_options){.data = parts.train, .steps = 6}, &err),
-        err);
+    CHECK_OK(trm_model_train(whole.model,
+                             &(trm_train_options){.data = whole.train, .until_step = 6}, &err),
+             err);
+    CHECK_OK(trm_model_train(parts.model,
+                             &(trm_train_options){.data = parts.train, .until_step = 6}, &err),
+             err);
     trm_evaluation a, b;
     CHECK_OK(trm_model_evaluate(whole.model, whole.test, &a, &err), err);
     CHECK_OK(trm_model_evaluate(parts.model, parts.test, &b, &err), err);
@@ -168,10 +169,12 @@ static void accumulation_is_a_larger_batch(void **state) {
 static void sink_mode_gives_the_same_bits(void **state) {
     trm_error err;
     job a = begin(), b = begin();
-    CHECK_OK(trm_model_train(a.model, &(trm_train_options){.data = a.train, .epochs = 3}, &err),
-             err);
-    CHECK_OK(trm_model_train(
-                 b.model, &(trm_train_options){.data = b.train, .epochs = 3, .sink = true}, &err),
+    CHECK_OK(
+        trm_model_train(a.model, &(trm_train_options){.data = a.train, .until_epoch = 3}, &err),
+        err);
+    CHECK_OK(trm_model_train(b.model,
+                             &(trm_train_options){.data = b.train, .until_epoch = 3, .sink = true},
+                             &err),
              err);
     assert_same_bits(&a, &b);
     end(&a);
@@ -191,7 +194,7 @@ static void monitors_print_the_guides_lines(void **state) {
     lines_count = 0;
     CHECK_OK(trm_model_train(j.model,
                              &(trm_train_options){.data = j.train,
-                                                  .epochs = 2,
+                                                  .until_epoch = 2,
                                                   .sink = true,
                                                   .callbacks = {trm_loss_monitor(1, keep_line),
                                                                 trm_time_monitor(keep_line)}},
@@ -218,7 +221,7 @@ static void the_loss_of_the_last_step_is_printed(void **state) {
         job j = begin();
         lines_count = 0;
         const trm_train_options options = {.data = j.train,
-                                           .steps = EPOCH_STEPS + 5,
+                                           .until_step = EPOCH_STEPS + 5,
                                            .sink = sink == 1,
                                            .callbacks = {trm_loss_monitor(0, keep_line)}};
         CHECK_OK(trm_model_train(j.model, &options, &err), err);
@@ -246,7 +249,8 @@ static void inputs_are_asked_for_inside_a_scope(void **state) {
     trm_model_options options = j.options;
     options.network = scoped_network;
     CHECK_OK(trm_model_create(&options, &model, &err), err);
-    CHECK_OK(trm_model_train(model, &(trm_train_options){.data = j.train, .steps = 2}, &err), err);
+    CHECK_OK(trm_model_train(model, &(trm_train_options){.data = j.train, .until_step = 2}, &err),
+             err);
     assert_true(trm_exec_find(trm_model_exec(model), "body.1.fc.weight") >= 0);
     trm_model_destroy(model);
     end(&j);
@@ -296,7 +300,7 @@ static void callbacks_are_called_in_turn(void **state) {
     CHECK_OK(trm_model_train(
                  j.model,
                  &(trm_train_options){.data = j.train,
-                                      .epochs = 2,
+                                      .until_epoch = 2,
                                       .callbacks = {watch_with(&w), trm_evaluate_every(j.test, 2)}},
                  &err),
              err);
@@ -316,25 +320,26 @@ static void callbacks_stop_and_fail(void **state) {
     job j = begin();
     witness stop = {.stop_at = 5}, request = {.stop_at = 2, .request = true}, fail = {.fail_at = 1};
     CHECK_OK(trm_model_train(j.model,
-                             &(trm_train_options){
-                                 .data = j.train, .epochs = 9, .callbacks = {watch_with(&stop)}},
+                             &(trm_train_options){.data = j.train,
+                                                  .until_epoch = 9,
+                                                  .callbacks = {watch_with(&stop)}},
                              &err),
              err);
     assert_int_equal(trm_model_global_step(j.model), 5);
     CHECK_FAILS(trm_model_train(j.model,
                                 &(trm_train_options){.data = j.train,
-                                                     .epochs = 9,
+                                                     .until_epoch = 9,
                                                      .sink = false,
                                                      .callbacks = {watch_with(&request)}},
                                 &err),
                 TRM_CANCELLED, err, "step 7");
     assert_int_equal(request.ends, 1);
-    assert_int_equal(
-        trm_model_train(
-            j.model,
-            &(trm_train_options){.data = j.train, .epochs = 9, .callbacks = {watch_with(&fail)}},
-            &err),
-        TRM_TIMEOUT);
+    assert_int_equal(trm_model_train(j.model,
+                                     &(trm_train_options){.data = j.train,
+                                                          .until_epoch = 9,
+                                                          .callbacks = {watch_with(&fail)}},
+                                     &err),
+                     TRM_TIMEOUT);
     assert_int_equal(fail.ends, 0);
     assert_int_equal(fail.destroyed, 1);
     end(&j);
@@ -346,13 +351,14 @@ static void training_continues_where_it_was(void **state) {
     const trm_model_options fixed = {
         .learning_rate = {.decay = TRM_DECAY_POLYNOMIAL, .base = 0.05, .total_steps = 40}};
     job a = begin_with(fixed, BATCH), b = begin_with(fixed, BATCH);
-    CHECK_OK(trm_model_train(a.model, &(trm_train_options){.data = a.train, .steps = 40}, &err),
-             err);
+    CHECK_OK(
+        trm_model_train(a.model, &(trm_train_options){.data = a.train, .until_step = 40}, &err),
+        err);
     for (int64_t until = 7; until < 47; until += 11) {
         int64_t steps = until < 40 ? until : 40;
-        CHECK_OK(
-            trm_model_train(b.model, &(trm_train_options){.data = b.train, .steps = steps}, &err),
-            err);
+        CHECK_OK(trm_model_train(b.model,
+                                 &(trm_train_options){.data = b.train, .until_step = steps}, &err),
+                 err);
     }
     assert_same_bits(&a, &b);
     end(&a);
@@ -362,8 +368,9 @@ static void training_continues_where_it_was(void **state) {
 static void divergence_is_named(void **state) {
     trm_error err;
     job j = begin_with((trm_model_options){.learning_rate = {.base = 1e30}}, BATCH);
-    CHECK_FAILS(trm_model_train(j.model, &(trm_train_options){.data = j.train, .epochs = 3}, &err),
-                TRM_DIVERGED, err, "");
+    CHECK_FAILS(
+        trm_model_train(j.model, &(trm_train_options){.data = j.train, .until_epoch = 3}, &err),
+        TRM_DIVERGED, err, "");
     assert_true(strstr(err.message, "fc") != NULL);
     end(&j);
 }
@@ -374,7 +381,7 @@ static void early_stop_ends_training(void **state) {
     CHECK_OK(
         trm_model_train(j.model,
                         &(trm_train_options){.data = j.train,
-                                             .epochs = 50,
+                                             .until_epoch = 50,
                                              .callbacks = {trm_early_stop(&(trm_early_stop_options){
                                                                .patience = 2, .min_delta = 1e-3}),
                                                            trm_evaluate_every(j.test, 1)}},
@@ -382,7 +389,7 @@ static void early_stop_ends_training(void **state) {
         err);
     assert_int_equal(trm_model_global_step(j.model), 3 * EPOCH_STEPS);
     double bad;
-    assert_true(trm_model_noted(j.model, "early_stop.without_improvement", &bad) && bad == 2);
+    assert_true(trm_model_get_note(j.model, "early_stop.without_improvement", &bad) && bad == 2);
     end(&j);
 }
 
@@ -399,7 +406,8 @@ static void callbacks_are_served_without_an_error_record(void **state) {
     trm_callback c = {.on_begin = fail_at_once, .destroy = count_destroyed, .context = &destroyed};
     assert_int_equal(
         trm_model_train(j.model,
-                        &(trm_train_options){.data = j.train, .epochs = 1, .callbacks = {c}}, NULL),
+                        &(trm_train_options){.data = j.train, .until_epoch = 1, .callbacks = {c}},
+                        NULL),
         TRM_IO);
     assert_int_equal(
         trm_model_train(j.model, &(trm_train_options){.data = j.train, .callbacks = {c}}, NULL),
@@ -422,10 +430,10 @@ static void wrong_use_is_refused(void **state) {
     o.learning_rate.decay = (trm_decay)42;
     CHECK_FAILS(trm_model_create(&o, &model, &err), TRM_INVALID, err, "decay 42");
     o = j.options;
-    o.precision = (trm_precision)7;
+    o.exec.precision = (trm_precision)7;
     CHECK_FAILS(trm_model_create(&o, &model, &err), TRM_INVALID, err, "precision 7");
     o = j.options;
-    o.accumulate = -1;
+    o.exec.accumulate = -1;
     CHECK_FAILS(trm_model_create(&o, &model, &err), TRM_INVALID, err, "-1 batches a step");
     o = j.options;
     o.description = "[1]"; /* or the first checkpoint would fail */
@@ -442,15 +450,17 @@ static void wrong_use_is_refused(void **state) {
                                     trm_model_checkpoint(&(trm_model_checkpoint_options){0}),
                                     trm_tensorboard(&(trm_tensorboard_options){0})};
     for (size_t i = 0; i < sizeof nowhere / sizeof nowhere[0]; i++) {
-        CHECK_FAILS(trm_model_train(j.model,
-                                    &(trm_train_options){
-                                        .data = j.train, .epochs = 1, .callbacks = {nowhere[i]}},
-                                    &err),
-                    TRM_INVALID, err, "NULL for its directory");
+        CHECK_FAILS(
+            trm_model_train(
+                j.model,
+                &(trm_train_options){.data = j.train, .until_epoch = 1, .callbacks = {nowhere[i]}},
+                &err),
+            TRM_INVALID, err, "NULL for its directory");
     }
     trm_dataset *wide = shapes(TRM_USAGE_TRAIN, 64, SEED);
-    CHECK_FAILS(trm_model_train(j.model, &(trm_train_options){.data = wide, .epochs = 1}, &err),
-                TRM_INVALID, err, "compiled for");
+    CHECK_FAILS(
+        trm_model_train(j.model, &(trm_train_options){.data = wide, .until_epoch = 1}, &err),
+        TRM_INVALID, err, "compiled for");
     trm_dataset_destroy(wide);
     end(&j);
 }
@@ -471,8 +481,8 @@ static void unknown_field_is_named(void **state) {
 /* ---- checkpoints ----------------------------------------------------------------------------- */
 
 static trm_callback saver(int64_t every) {
-    return trm_model_checkpoint(
-        &(trm_model_checkpoint_options){.directory = folder, .keep = 3, .every_steps = every});
+    return trm_model_checkpoint(&(trm_model_checkpoint_options){
+        .directory = folder, .writer.keep = 3, .every_steps = every});
 }
 
 static int64_t saved_at[8];
@@ -490,7 +500,7 @@ static void sink_mode_saves_in_the_epoch_in_which_it_is_due(void **state) {
     CHECK_OK(trm_model_train(
                  j.model,
                  &(trm_train_options){.data = j.train,
-                                      .epochs = 4,
+                                      .until_epoch = 4,
                                       .sink = true,
                                       .callbacks = {saver(20), {.on_checkpoint = note_saved}}},
                  &err),
@@ -516,7 +526,7 @@ static trm_status train_and_save(fault_kind kind, trm_error *err) {
     const trm_model_checkpoint_options options = {.directory = folder, .every_steps = 4};
     const trmi_os *os = fault_arm(&disk, FAULT_NONE, 0, "");
     const trm_train_options training = {.data = j.train,
-                                        .steps = 8,
+                                        .until_step = 8,
                                         .callbacks = {{.on_step_end = fill_disk, .context = &kind},
                                                       trmi_model_checkpoint_on(os, &options),
                                                       {.on_checkpoint = note_saved}}};
@@ -545,9 +555,9 @@ static void the_last_save_needs_room(void **state) {
 static void resumed_equals_uninterrupted(void **state) {
     trm_error err;
     static int dropout;
-    const trm_model_options o = {.accumulate = 3, .network_context = &dropout};
+    const trm_model_options o = {.exec.accumulate = 3, .network_context = &dropout};
     job straight = begin_with(o, 8); /* 32 batches, 10 steps an epoch, two batches left out */
-    const trm_train_options all = {.data = straight.train, .epochs = 3};
+    const trm_train_options all = {.data = straight.train, .until_epoch = 3};
     CHECK_OK(trm_model_train(straight.model, &all, &err), err);
     static const int stops[] = {1, 9, 10, 11, 20, 29};
     for (size_t i = 0; i < sizeof stops / sizeof stops[0]; i++) {
@@ -556,13 +566,14 @@ static void resumed_equals_uninterrupted(void **state) {
         trm_status status = trm_model_train(
             first.model,
             &(trm_train_options){
-                .data = first.train, .epochs = 3, .callbacks = {watch_with(&w), saver(1000)}},
+                .data = first.train, .until_epoch = 3, .callbacks = {watch_with(&w), saver(1000)}},
             &err);
         assert_int_equal(status, w.request ? TRM_CANCELLED : TRM_OK);
         CHECK_OK(trm_model_resume(second.model, folder, &err), err);
         assert_same_bits(&first, &second);
         CHECK_OK(trm_model_train(second.model,
-                                 &(trm_train_options){.data = second.train, .epochs = 3}, &err),
+                                 &(trm_train_options){.data = second.train, .until_epoch = 3},
+                                 &err),
                  err);
         assert_same_bits(&straight, &second);
         end(&first);
@@ -579,15 +590,16 @@ static void epoch_end_is_done_once(void **state) {
     CHECK_OK(
         trm_model_train(first.model,
                         &(trm_train_options){.data = first.train,
-                                             .epochs = 1,
+                                             .until_epoch = 1,
                                              .callbacks = {saver(EPOCH_STEPS), watch_with(&a)}},
                         &err),
         err);
     /* Saved after the last step, and again after on_epoch_end with the next epoch's position. */
     CHECK_OK(trm_model_resume(second.model, folder, &err), err);
     CHECK_OK(trm_model_train(second.model,
-                             &(trm_train_options){
-                                 .data = second.train, .epochs = 2, .callbacks = {watch_with(&b)}},
+                             &(trm_train_options){.data = second.train,
+                                                  .until_epoch = 2,
+                                                  .callbacks = {watch_with(&b)}},
                              &err),
              err);
     assert_int_equal(a.epoch_ends, 1);
@@ -615,13 +627,14 @@ static void another_job_is_refused(void **state) {
     job j = begin(), same = begin();
     CHECK_OK(trm_model_train(
                  j.model,
-                 &(trm_train_options){.data = j.train, .epochs = 1, .callbacks = {saver(0)}}, &err),
+                 &(trm_train_options){.data = j.train, .until_epoch = 1, .callbacks = {saver(0)}},
+                 &err),
              err);
     trm_model_options o = j.options;
-    o.backend = "onednn";
+    o.exec.backend = "onednn";
     refuses_to_resume(o, "backend differs (found ref, expected onednn)");
     o = j.options;
-    o.precision = TRM_PRECISION_ORIGIN;
+    o.exec.precision = TRM_PRECISION_ORIGIN;
     refuses_to_resume(o, "precision differs (found fp32, expected origin)");
 
     const trm_shapes_options other = {.train_count = 260, .test_count = 70, .seed = 4};
@@ -635,13 +648,13 @@ static void another_job_is_refused(void **state) {
                              3, &err),
              err);
     CHECK_OK(trm_dataset_batch(data, BATCH, true, &err), err);
-    const trm_train_options training = {.data = data, .epochs = 2};
+    const trm_train_options training = {.data = data, .until_epoch = 2};
     CHECK_OK(trm_model_resume(same.model, folder, &err), err);
     CHECK_FAILS(trm_model_train(same.model, &training, &err), TRM_INVALID, err, "data differs");
     assert_int_equal(trm_model_global_step(same.model), EPOCH_STEPS);
-    CHECK_OK(
-        trm_model_train(same.model, &(trm_train_options){.data = same.train, .epochs = 2}, &err),
-        err);
+    CHECK_OK(trm_model_train(same.model, &(trm_train_options){.data = same.train, .until_epoch = 2},
+                             &err),
+             err);
     job meant = begin_with((trm_model_options){.accept_changes = true}, BATCH);
     CHECK_OK(trm_model_resume(meant.model, folder, &err), err);
     CHECK_OK(trm_model_train(meant.model, &training, &err), err);
@@ -655,12 +668,13 @@ static void other_runs_are_refused(void **state) {
     trm_error err;
     job j = begin();
     CHECK_FAILS(trm_model_resume(j.model, folder, &err), TRM_END, err, "");
-    CHECK_OK(trm_model_note(j.model, "mine", 0.1, &err), err);
+    CHECK_OK(trm_model_set_note(j.model, "mine", 0.1, &err), err);
     CHECK_OK(trm_model_train(
                  j.model,
-                 &(trm_train_options){.data = j.train, .epochs = 1, .callbacks = {saver(0)}}, &err),
+                 &(trm_train_options){.data = j.train, .until_epoch = 1, .callbacks = {saver(0)}},
+                 &err),
              err);
-    job seed = begin_with((trm_model_options){.seed = 12}, BATCH);
+    job seed = begin_with((trm_model_options){.exec.seed = 12}, BATCH);
     CHECK_FAILS(trm_model_resume(seed.model, folder, &err), TRM_INVALID, err,
                 "seed 11, this run has 12");
     job batch = begin_with((trm_model_options){0}, 8);
@@ -670,8 +684,8 @@ static void other_runs_are_refused(void **state) {
     job same = begin();
     CHECK_OK(trm_model_resume(same.model, folder, &err), err);
     double note;
-    assert_true(trm_model_noted(same.model, "mine", &note) && note == 0.1);
-    assert_false(trm_model_noted(same.model, "yours", &note));
+    assert_true(trm_model_get_note(same.model, "mine", &note) && note == 0.1);
+    assert_false(trm_model_get_note(same.model, "yours", &note));
     end(&j);
     end(&seed);
     end(&batch);
@@ -685,13 +699,14 @@ static void weights_load_into_an_evaluation_model(void **state) {
     trm_evaluation trained, loaded;
     CHECK_OK(trm_model_train(
                  j.model,
-                 &(trm_train_options){.data = j.train, .epochs = 2, .callbacks = {saver(0)}}, &err),
+                 &(trm_train_options){.data = j.train, .until_epoch = 2, .callbacks = {saver(0)}},
+                 &err),
              err);
     CHECK_OK(trm_model_evaluate(j.model, j.test, &trained, &err), err);
     trm_model_options o = j.options;
     o.evaluation_only = true;
     o.data = j.test;
-    o.seed = 99;
+    o.exec.seed = 99;
     trm_model *model;
     CHECK_OK(trm_model_create(&o, &model, &err), err);
     int32_t skipped;

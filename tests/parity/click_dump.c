@@ -71,12 +71,12 @@ static void read_batches(batches *b) {
     trm_error err;
     trm_dataset *data;
     const trm_batch *batch;
-    TRY(trm_dataset_clicks(&(trm_clicks_options){.rows = BATCH * b->steps,
-                                                 .fields = FIELDS,
-                                                 .dense = DENSE,
-                                                 .vocabulary = ROWS,
-                                                 .shared_table = true,
-                                                 .seed = 5},
+    TRY(trm_dataset_clicks(&(trm_click_generator_options){.rows = BATCH * b->steps,
+                                                          .fields = FIELDS,
+                                                          .dense = DENSE,
+                                                          .vocabulary = ROWS,
+                                                          .shared_table = true,
+                                                          .seed = 5},
                            TRM_USAGE_TRAIN, &data, &err));
     TRY(trm_dataset_batch(data, BATCH, true, &err));
     b->keys_step = b->bags ? BAG_KEYS : BATCH * FIELDS;

@@ -70,7 +70,7 @@ static trm_status compare_options(trm_comm *comm, const trmi_exchange *exchange,
      * equal on all ranks too. */
     card mine = {.staging_bytes = comm->options.staging_bytes,
                  .deterministic = (int32_t)comm->options.deterministic,
-                 .no_direct = comm->options.no_direct};
+                 .no_direct = comm->options.direct == TRM_OFF};
     memcpy(mine.engine, comm->engine_name, sizeof mine.engine);
     memcpy(mine.algorithm, comm->algorithm, sizeof mine.algorithm);
     card *all;
@@ -158,7 +158,7 @@ static trm_status make_shm(trm_comm *comm, const trmi_exchange *exchange, trm_er
         group.members = comm->local_job_ranks;
         trmi_shm_options options = {.staging_bytes = comm->options.staging_bytes,
                                     .spin_microseconds = comm->options.spin_microseconds,
-                                    .no_direct = comm->options.no_direct};
+                                    .no_direct = comm->options.direct == TRM_OFF};
         status =
             trmi_shm_create(&group, comm->host, comm->host_rank, &options, &local, &comm->shm, err);
     }

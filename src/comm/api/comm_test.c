@@ -69,7 +69,7 @@ static void messages(void **state) {
         rank_setup given = {.mode = mode};
         everywhere(all_pairs, &given, "all pairs");
     }
-    rank_setup staged = {.options = {.no_direct = true}};
+    rank_setup staged = {.options = {.direct = TRM_OFF}};
     everywhere(all_pairs, &staged, "all pairs, staged");
 }
 

@@ -235,8 +235,8 @@ static trm_status find_cores(trmi_launch *launch, trm_error *err) {
     }
     /* A CPU quota limits time, not cores: tasks are bound to cores only if all cores can be used
      * fully. */
-    bool bind =
-        !launch->options->no_binding && usable >= launch->core_count && tasks <= launch->core_count;
+    bool bind = launch->options->bind != TRM_OFF && usable >= launch->core_count &&
+                tasks <= launch->core_count;
     launch->shared_cores = tasks > usable;
     /* Threads: as many as each task has CPUs, at least one. */
     launch->threads = launch->options->threads > 0 ? launch->options->threads

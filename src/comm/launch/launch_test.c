@@ -591,7 +591,7 @@ static void cores_are_shared_out(void **state) {
     assert_string_not_equal(first, slurp("device1/train.log1"));
     forget(&all);
     result = launch("grep Cpus_allowed_list /proc/self/status", 2, &all,
-                    &(trm_launch_options){.no_binding = true});
+                    &(trm_launch_options){.bind = TRM_OFF});
     snprintf(first, sizeof first, "%s", slurp("device0/train.log0"));
     assert_string_equal(first, slurp("device1/train.log1"));
     forget(&all);

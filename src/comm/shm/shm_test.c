@@ -35,7 +35,7 @@ static void as_processes(void **state) {
 static void always_staged(void **state) {
     case_run run = {.counts = process_counts,
                     .quick = true,
-                    .options = {.staging_bytes = 8192, .no_direct = true, .engine = "shm"}};
+                    .options = {.staging_bytes = 8192, .direct = TRM_OFF, .engine = "shm"}};
     run_all(false, &run);
 }
 

@@ -26,10 +26,10 @@ static const int64_t test_origin = (int64_t)1 << 40, bias_origin = (int64_t)1 <<
 
 /* The source. */
 typedef struct clicks {
-    trmi_click_source click;    /* must be the first member */
-    trm_clicks_options options; /* with the defaults filled in */
-    int64_t train_rows;         /* number of training rows */
-    bool with_train;            /* training rows come before the test rows */
+    trmi_click_source click;             /* must be the first member */
+    trm_click_generator_options options; /* with the defaults filled in */
+    int64_t train_rows;                  /* number of training rows */
+    bool with_train;                     /* training rows come before the test rows */
     /* of the inverse of the Zipf distribution: (1 + u * reach)^power, or exp(u * reach) */
     double power, reach;
     float bias;           /* gives the click rate of the options */
@@ -76,7 +76,7 @@ static int64_t zipf_rank(const clicks *set, uint32_t bits) {
 /* Draws the keys and dense inputs of a row (either may be NULL). Returns its logit without the
  * bias. */
 static double draw_row(const clicks *set, int64_t row, int64_t *keys, float *dense) {
-    const trm_clicks_options *o = &set->options;
+    const trm_click_generator_options *o = &set->options;
     uint64_t seed = row_seed(set, row), counter = 1; /* counter 0 is the coin */
     double key_sum = 0, dense_sum = 0, sum[LATENT] = {0}, squares = 0;
     uint32_t bits[4] = {0};
@@ -159,10 +159,10 @@ static trm_status parse(const trmi_click_source *source, int64_t index, trmi_row
 
 /* Fills in the defaults (0 means default, a negative number none) and checks the options. Errors:
  * INVALID. */
-static trm_status fill_options(const trm_clicks_options *given, trm_clicks_options *o,
-                               trm_error *err) {
+static trm_status fill_options(const trm_click_generator_options *given,
+                               trm_click_generator_options *o, trm_error *err) {
     /* Defaults for what is 0. */
-    *o = given != NULL ? *given : (trm_clicks_options){0};
+    *o = given != NULL ? *given : (trm_click_generator_options){0};
     o->rows = o->rows == 0 ? 1000000 : o->rows;
     o->test_rows = o->test_rows == 0 ? trmi_max_i64(o->rows / 10, 1) : o->test_rows;
     o->fields = o->fields == 0 ? 26 : o->fields < 0 ? 0 : o->fields;
@@ -216,7 +216,7 @@ static void set_bias(clicks *set) {
 
 /* Computes the table of weights, the parameters of the Zipf distribution and the bias. */
 static trm_status make_weights(clicks *set, trm_error *err) {
-    const trm_clicks_options *o = &set->options;
+    const trm_click_generator_options *o = &set->options;
     set->table_ranks = trmi_min_i64(o->vocabulary, TABLE_RANKS);
     size_t cells = (size_t)o->fields * (size_t)set->table_ranks * WEIGHTS;
     TRMI_TRY(TRMI_NEW(err, set->table, cells, "for the planted weights"));
@@ -247,7 +247,7 @@ static void place(const trmi_source *source, int64_t index, char *text, size_t s
 }
 
 static void describe(const trmi_source *source, trmi_text *text) {
-    const trm_clicks_options *o = &((const clicks *)source)->options;
+    const trm_click_generator_options *o = &((const clicks *)source)->options;
     trmi_text_printf(text, ",\"generated\":true,\"seed\":%llu,\"vocabulary\":%lld,\"zipf\":",
                      (unsigned long long)o->seed, (long long)o->vocabulary);
     trmi_text_json_number(text, o->zipf);
@@ -269,9 +269,9 @@ static const trmi_source_ops clicks_ops = {.kind = "clicks",
                                            .destroy = destroy};
 
 /* Creates the source with its weights. Errors: INVALID, NOMEM. */
-static trm_status create(const trm_clicks_options *options, trm_usage usage, clicks **out,
+static trm_status create(const trm_click_generator_options *options, trm_usage usage, clicks **out,
                          trm_error *err) {
-    trm_clicks_options filled;
+    trm_click_generator_options filled;
     /* Options, source, weights. */
     TRMI_TRY(fill_options(options, &filled, err));
     clicks *set;
@@ -297,8 +297,8 @@ static trm_status create(const trm_clicks_options *options, trm_usage usage, cli
     return TRM_OK;
 }
 
-trm_status trm_dataset_clicks(const trm_clicks_options *options, trm_usage usage, trm_dataset **out,
-                              trm_error *err) {
+trm_status trm_dataset_clicks(const trm_click_generator_options *options, trm_usage usage,
+                              trm_dataset **out, trm_error *err) {
     TRMI_NEED(err, out);
     clicks *set;
     TRMI_TRY(create(options, usage, &set, err));
@@ -345,7 +345,7 @@ static double roc_area(const outcome *sorted, int64_t count, bool realized) {
     return pairs > 0 ? won / pairs : 0.5;
 }
 
-trm_status trm_clicks_measure(const trm_clicks_options *options, int64_t rows,
+trm_status trm_clicks_measure(const trm_click_generator_options *options, int64_t rows,
                               trm_clicks_bayes *out, trm_error *err) {
     TRMI_NEED(err, out);
     clicks *set;

@@ -216,7 +216,7 @@ static void real_criteo_and_avazu_are_read(void **state) {
                                  .usage = sets[i].usage,
                                  .batch_size = 128,
                                  .threads = 2,
-                                 .no_augment = true};
+                                 .augment = TRM_OFF};
         CHECK_OK(trm_dataset_open(&spec, &data, &err), err);
         assert_int_equal(trm_dataset_sample_count(data), sets[i].rows);
         int64_t rows = 0;
@@ -559,7 +559,7 @@ static void a_large_vocabulary_grows(void **state) {
 /* ---- the generator --------------------------------------------------------------------------- */
 
 static void generated_rows_are_functions_of_their_index(void **state) {
-    trm_clicks_options options = {
+    trm_click_generator_options options = {
         .rows = 1000, .fields = 5, .dense = 6, .vocabulary = 50000, .seed = 4};
     trm_dataset *a, *b, *test;
     CHECK_OK(trm_dataset_clicks(&options, TRM_USAGE_TRAIN, &a, &err), err);
@@ -585,9 +585,9 @@ static void generated_rows_are_functions_of_their_index(void **state) {
     trm_dataset_destroy(a);
     trm_dataset_destroy(b);
     trm_dataset_destroy(test);
-    CHECK_FAILS(trm_dataset_clicks(&(trm_clicks_options){.rows = -4}, 0, &a, &err), TRM_INVALID,
-                err, "-4 rows");
-    CHECK_FAILS(trm_dataset_clicks(&(trm_clicks_options){.click_rate = 2}, 0, &a, &err),
+    CHECK_FAILS(trm_dataset_clicks(&(trm_click_generator_options){.rows = -4}, 0, &a, &err),
+                TRM_INVALID, err, "-4 rows");
+    CHECK_FAILS(trm_dataset_clicks(&(trm_click_generator_options){.click_rate = 2}, 0, &a, &err),
                 TRM_INVALID, err, "click rate 2");
 }
 
@@ -595,7 +595,7 @@ static void keys_follow_zipf(void **state) {
     enum { N = 60000 };
     for (int e = 0; e < 2; e++) {
         double s = e == 0 ? 1.0 : 1.3, top = 1001;
-        trm_clicks_options options = {
+        trm_click_generator_options options = {
             .rows = N, .fields = 1, .dense = -1, .vocabulary = 1000, .zipf = s};
         trm_dataset *data;
         CHECK_OK(trm_dataset_clicks(&options, 0, &data, &err), err);
@@ -621,13 +621,13 @@ static void keys_follow_zipf(void **state) {
 /* With one dense input the truth is a logistic curve over a normal: its AUC is an integral. */
 static void bayes_auc_equals_the_integral(void **state) {
     enum { N = 200000, STEPS = 2000 };
-    trm_clicks_options options = {.rows = 10,
-                                  .test_rows = N,
-                                  .fields = -1,
-                                  .dense = 1,
-                                  .dense_scale = 2,
-                                  .click_rate = 0.3,
-                                  .seed = 11};
+    trm_click_generator_options options = {.rows = 10,
+                                           .test_rows = N,
+                                           .fields = -1,
+                                           .dense = 1,
+                                           .dense_scale = 2,
+                                           .click_rate = 0.3,
+                                           .seed = 11};
     trm_dataset *data;
     trm_clicks_bayes bayes;
     CHECK_OK(trm_clicks_measure(&options, 0, &bayes, &err), err);
@@ -677,12 +677,12 @@ static void bayes_auc_equals_the_integral(void **state) {
 /* Logits of thousands: most probabilities round to 0 or 1, whose logarithms are infinite. */
 static void certain_clicks_have_a_finite_loss(void **state) {
     trm_clicks_bayes bayes;
-    const trm_clicks_options options = {.rows = 10000,
-                                        .fields = 1,
-                                        .dense = 4,
-                                        .key_scale = 99,
-                                        .dense_scale = 99,
-                                        .pair_scale = -1};
+    const trm_click_generator_options options = {.rows = 10000,
+                                                 .fields = 1,
+                                                 .dense = 4,
+                                                 .key_scale = 99,
+                                                 .dense_scale = 99,
+                                                 .pair_scale = -1};
     CHECK_OK(trm_clicks_measure(&options, 0, &bayes, &err), err);
     assert_true(bayes.logloss >= 0 && bayes.logloss < 0.1);
     assert_true(bayes.realized_logloss >= 0 && bayes.realized_logloss < 0.1);
@@ -691,7 +691,9 @@ static void certain_clicks_have_a_finite_loss(void **state) {
 
 static void the_default_model_is_worth_learning(void **state) {
     trm_clicks_bayes bayes;
-    CHECK_OK(trm_clicks_measure(&(trm_clicks_options){.rows = 500000}, 50000, &bayes, &err), err);
+    CHECK_OK(
+        trm_clicks_measure(&(trm_click_generator_options){.rows = 500000}, 50000, &bayes, &err),
+        err);
     print_message("default clicks: AUC %.4f, logloss %.4f, rate %.3f; on these rows %.4f, %.4f\n",
                   bayes.auc, bayes.logloss, bayes.click_rate, bayes.realized_auc,
                   bayes.realized_logloss);

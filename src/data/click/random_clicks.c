@@ -108,8 +108,7 @@ static const trmi_source_ops random_clicks_ops = {.kind = "random-clicks",
                                                   .destroy = destroy};
 
 /* Draws all rows. With a shared table each field's keys have an offset. */
-static trm_status draw_rows(random_clicks *set, const trm_random_clicks_options *o,
-                            trm_error *err) {
+static trm_status draw_rows(random_clicks *set, const trm_click_random_options *o, trm_error *err) {
     int64_t count = set->click.base.count, fields = set->click.field_count;
     int64_t dense = set->click.dense_count;
     TRMI_TRY(TRMI_NEW(err, set->keys, count * fields, "for %lld random rows", (long long)count));
@@ -130,10 +129,10 @@ static trm_status draw_rows(random_clicks *set, const trm_random_clicks_options 
     return TRM_OK;
 }
 
-trm_status trm_dataset_random_clicks(const trm_random_clicks_options *options, trm_dataset **out,
+trm_status trm_dataset_random_clicks(const trm_click_random_options *options, trm_dataset **out,
                                      trm_error *err) {
     TRMI_NEED(err, out);
-    trm_random_clicks_options o = options != NULL ? *options : (trm_random_clicks_options){0};
+    trm_click_random_options o = options != NULL ? *options : (trm_click_random_options){0};
     /* Defaults for what is 0; dense < 0 means none. */
     o.count = o.count == 0 ? DEFAULT_COUNT : o.count;
     o.fields = o.fields == 0 ? 26 : o.fields;

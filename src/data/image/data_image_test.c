@@ -586,7 +586,7 @@ static void real_imagenet_sample_is_read(void **state) {
 /* ---- named pipelines ------------------------------------------------------------------------- */
 
 static void has_text(trm_dataset *data, const char *part) {
-    char *text = trm_dataset_describe(data);
+    char *text = trm_dataset_json(data);
     assert_non_null(text);
     if (strstr(text, part) == NULL) {
         fail_msg("no %s in %s", part, text);

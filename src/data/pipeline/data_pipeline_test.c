@@ -493,7 +493,7 @@ static void describe_tells_the_pipeline(void **state) {
                .depth = 3,
                .threads = 2};
     trm_dataset *data = make(&s);
-    char *text = trm_dataset_describe(data);
+    char *text = trm_dataset_json(data);
     assert_non_null(text);
     static const char *const parts[] = {
         "\"kind\":\"shapes\"",

@@ -170,7 +170,7 @@ static void describe_fields(trmi_text *text, trm_dataset *dataset) {
 }
 
 /* Writes the JSON in the order of the pipeline: source, order, transforms, batches, result. */
-char *trm_dataset_describe(trm_dataset *dataset) {
+char *trm_dataset_json(trm_dataset *dataset) {
     TRMI_NEED_OR(NULL, NULL, dataset);
     static const char *const modes[] = {"wrap", "drop", "pad"};
     const trmi_sample_order *order = &dataset->order;

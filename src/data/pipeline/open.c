@@ -312,7 +312,7 @@ trm_status trm_dataset_open(const trm_dataset_spec *spec, trm_dataset **out, trm
         return TRMI_FAIL(err, TRM_INVALID,
                          "the guide's exact pipeline is for CIFAR-10, found %s data", kind);
     }
-    bool train = spec->usage != TRM_USAGE_TEST && !spec->no_augment;
+    bool train = spec->usage != TRM_USAGE_TEST && spec->augment != TRM_OFF;
     trm_dataset *dataset;
     recipe r;
     /* Source, pipeline, test of the whole. */

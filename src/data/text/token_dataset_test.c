@@ -328,7 +328,7 @@ static void tiny_shakespeare_is_divided_as_by_nanogpt(void **state) {
                                   &(trm_text_options){.tokens = "characters", .context = 64}, &data,
                                   &err),
                  err);
-        char expected[32], *text = trm_dataset_describe(data);
+        char expected[32], *text = trm_dataset_json(data);
         snprintf(expected, sizeof expected, "\"tokens\":%lld,", (long long)tokens[test]);
         assert_non_null(strstr(text, expected));
         assert_int_equal(trm_dataset_class_count(data), 65);
@@ -570,7 +570,7 @@ static void kinds_are_found_by_names(void **state) {
                                        .batch_size = 1,
                                        .text = &options};
         CHECK_OK(trm_dataset_open(&spec, &data, &err), err);
-        char *found = trm_dataset_describe(data);
+        char *found = trm_dataset_json(data);
         snprintf(expected, sizeof expected, "{\"source\":{\"kind\":\"%s\"", cases[i].kind);
         assert_non_null(strstr(found, expected));
         trm_free(found);

@@ -271,7 +271,7 @@ static trm_status drop_plans_over_limit(trmi_plan_search *d, trm_error *err) {
 
 trm_status trmi_auto_try(trmi_plan_search *d, trm_error *err) {
     const trmi_found *best = &trmi_auto_best(d)->found;
-    double seconds = trmi_ties_seconds(d->trial_seconds, best->objective);
+    double seconds = trmi_ties_seconds(d->trials, d->trial_seconds, best->objective);
     if (d->costs->probe == NULL || d->probe->comm == NULL || d->mode != TRMI_SEARCH_OPTIMAL ||
         best->infeasible || seconds <= 0) {
         return TRM_OK;

@@ -33,6 +33,7 @@ typedef struct trmi_plan_search {
     int64_t memory_bytes; /* limit a rank; 0 = none */
     /* as in the options (trmi_costs_limit, trmi_ties_seconds) */
     double measure_seconds, trial_seconds;
+    trm_switch trials;
     bool frontier; /* also find the time-memory curve of the best mesh */
     /* Makes the search space of a mesh, with costs; the search owns *out. */
     trm_status (*make_space)(void *context, const trmi_mesh *mesh, trmi_space **out,

@@ -268,9 +268,9 @@ static trm_status run_graph(links *l, const trm_graph *g, const trmi_shard_plan 
     options->backend = l->probe->backend;
     options->threads = l->probe->threads;
     options->tuning_file = l->probe->tuning_file;
-    options->no_fusion = true;
-    options->parallel =
-        (trm_parallel_options){.comm = l->probe->comm, .split = TRM_SPLIT_PLANNED, .plan = words};
+    options->fusion = TRM_OFF;
+    options->parallel = (trm_parallel_options){
+        .comm = l->probe->comm, .split.kind = TRM_SPLIT_PLANNED, .split.plan = words};
     trm_status status = trmi_exec_create(g, options, NULL, &exec, err);
     status = status == TRM_OK ? time_program(l, exec, message, err) : status;
     trm_exec_destroy(exec);
@@ -422,8 +422,8 @@ static trm_status small_exec(const trmi_op_benchmark *probe, int64_t rows, kind 
                                       .threads = probe->threads,
                                       .tuning_file = probe->tuning_file,
                                       .parallel = {.comm = probe->comm,
-                                                   .split = TRM_SPLIT_PLANNED,
-                                                   .plan = what == CUT ? NULL : plan,
+                                                   .split.kind = TRM_SPLIT_PLANNED,
+                                                   .split.plan = what == CUT ? NULL : plan,
                                                    .shard_optimizer = what == SLICED}};
     trm_status status = trm_graph_check(g, err);
     status = status == TRM_OK ? trmi_exec_create(g, &options, NULL, out, err) : status;

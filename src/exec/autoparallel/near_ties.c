@@ -36,8 +36,9 @@ static const double turn = 0.05; /* seconds: target time of the steps of one tur
  * that the machine is busy, not that the plans are equal. */
 static const double cautious = 0.02;
 
-double trmi_ties_seconds(double said, double step) {
-    return said > 0 ? said : said < 0 ? 0 : fmin(longest, fmax(shortest, steps_tried * step));
+double trmi_ties_seconds(trm_switch trials, double limit, double step) {
+    double usual = fmin(longest, fmax(shortest, steps_tried * step));
+    return trials == TRM_OFF ? 0 : limit > 0 ? limit : usual;
 }
 
 /* ---- candidates ------------------------------------------------------------------------------ */

@@ -59,8 +59,8 @@ trm_status trmi_ties_run(trmi_near_ties *trial, trmi_op_benchmark *probe, trmi_c
  * resolution (at most 2 %); else the one with the best prediction if it is; else the fastest. */
 void trmi_ties_choose(trmi_near_ties *trial);
 void trmi_ties_free(trmi_near_ties *trial);
-/* Returns the time limit in seconds from the option `said`: 0 = the default for steps that are
- * predicted to take `step` seconds; negative = off. */
-double trmi_ties_seconds(double said, double step);
+/* Returns the time limit in seconds from the options of trm_split_options: 0 = trials are off.
+ * `limit` 0 = the default for steps that are predicted to take `step` seconds. */
+double trmi_ties_seconds(trm_switch trials, double limit, double step);
 
 #endif

@@ -104,10 +104,11 @@ static trm_status feed_inputs(const trmi_plan_benchmark *r, trm_exec *exec, trm_
  * off. */
 static trm_status open_runner(const trmi_plan_benchmark *r, runner *of, trm_error *err) {
     trm_exec_options options = *r->options;
-    options.parallel.split = TRM_SPLIT_PLANNED;
+    options.parallel.split.kind = TRM_SPLIT_PLANNED;
     options.parallel.comm = r->comm;
-    options.parallel.plan = of->plan;
-    options.parallel.mesh = options.parallel.save_plan = options.parallel.save_groups = NULL;
+    options.parallel.split.plan = of->plan;
+    options.parallel.split.mesh = options.parallel.split.save_plan =
+        options.parallel.split.save_groups = NULL;
     options.choices_file = NULL;
     options.retune_seconds = 0;
     options.memory_bytes = 0; /* the caller lists only plans that keep the limit */

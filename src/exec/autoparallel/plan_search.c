@@ -181,7 +181,7 @@ static void log_ties(const trmi_near_ties *trial) {
     }
 }
 
-/* Records the chosen plan for trm_exec_searched_plan and logs it. */
+/* Records the chosen plan for trm_exec_get_searched_plan and logs it. */
 static void note_plan(searching *s, double begin) {
     const trmi_plan_search *d = &s->drive;
     const trmi_auto_mesh *best = trmi_auto_best(d);
@@ -218,12 +218,13 @@ static trm_status run_search(searching *s, trm_error *err) {
     const trmi_shard_plan *given = p->shard->plan;
     int32_t local = trm_comm_local_size(p->comm),
             hosts = p->size % local == 0 ? p->size / local : 1;
-    bool one = p->options.mesh != NULL || given->choices_count > 0;
+    bool one = p->options.split.mesh != NULL || given->choices_count > 0;
     d->given = given->choices_count > 0 ? given : NULL;
     d->probe = &s->probe;
     d->costs = &s->costs;
     d->memory_bytes = s->exec->memory_bytes;
-    d->trial_seconds = p->options.trial_seconds;
+    d->trials = p->options.split.trials;
+    d->trial_seconds = p->options.split.trial_seconds;
     d->frontier = s->costs.probe != NULL; /* plans of less memory are tried, too */
     d->compile = compile;
     d->context = s;
@@ -358,7 +359,7 @@ trm_status trmi_shard_search(trm_exec *exec, const trm_graph *graph,
                                    .whole_options = p->shard->options,
                                    .limit = exec->memory_bytes,
                                    .load = 1};
-    trm_status status = trmi_search_mode_parse(p->options.search, &s->drive.mode, err);
+    trm_status status = trmi_search_mode_parse(p->options.split.search, &s->drive.mode, err);
     status = status == TRM_OK ? trmi_op_benchmark_cores(p->comm, &s->probe.cores, err) : status;
     if (status == TRM_OK) {
         status = find_plan(s, &own);

@@ -20,7 +20,7 @@ static trm_status open_sums(trm_exec *exec, const trm_exec_options *options, boo
     if (!o->exact) {
         return TRM_OK;
     }
-    if (ranks && o->split == TRM_SPLIT_NONE) {
+    if (ranks && o->split.kind == TRM_SPLIT_NONE) {
         return TRMI_FAIL(
             err, TRM_INVALID,
             "exact is for split graphs and for one rank; data parallel ranks have lanes");

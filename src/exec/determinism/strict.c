@@ -13,7 +13,7 @@
 
 static trm_status check_options(const trm_exec_options *o, trm_error *err) {
     const trm_parallel_options *p = &o->parallel;
-    if (o->outputs_count > 0 || o->share != NULL) {
+    if (o->outputs_count > 0 || o->parameters_of != NULL) {
         return TRMI_FAIL(
             err, TRM_INVALID,
             "blocks of samples are for training programs without outputs of their own");
@@ -39,7 +39,7 @@ static trm_status check_options(const trm_exec_options *o, trm_error *err) {
                          "strict determinism normalises over the whole batch; each rank's own "
                          "samples (sync_batch_norm off) would depend on the number of ranks");
     }
-    if (p->sync_batch_norm > 0) {
+    if (p->sync_batch_norm > 1) {
         return TRMI_FAIL(err, TRM_INVALID,
                          "strict determinism normalises over the whole batch; groups of %d ranks "
                          "would depend on their number",

@@ -224,7 +224,7 @@ static trm_status steps(trm_exec *exec, const setup *s, int rank, int size, outc
             return status;
         }
     }
-    return trm_exec_gather_slots(exec, err);
+    return trm_exec_gather(exec, err);
 }
 
 static void take_values(trm_exec *exec, outcome *o) {
@@ -362,7 +362,7 @@ static void options_keep_the_bits(void **state) {
     s.options.parallel.shard_optimizer = true;
     same_bits(one, s, 2, "sharded");
     same_bits(one, s, 3, "sharded");
-    s.options.parallel = (trm_parallel_options){.bucket = TRM_BUCKET_OFF, .sync_batch_norm = -1};
+    s.options.parallel = (trm_parallel_options){.bucket = TRM_BUCKET_OFF, .sync_batch_norm = 0};
     same_bits(one, s, 2, "bucket off");
     drop(one);
     static const trm_optimizer_options optimizers[] = {
@@ -470,7 +470,7 @@ static void impossible_options_are_refused(void **state) {
     const trm_tensor two = {labels, TRM_INT32, trm_shape_of(2)};
     CHECK_FAILS(trm_exec_feed(exec, "label", &two, &err), TRM_INVALID, err, "[12]");
     trm_exec_info info;
-    trm_exec_describe(exec, &info);
+    trm_exec_get_info(exec, &info);
     assert_true(info.activation_bytes > 0 && info.flops > 0);
     trm_exec_destroy(exec);
 }

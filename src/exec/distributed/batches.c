@@ -9,28 +9,26 @@
 
 trmi_batch_form trmi_batch_form_of(const trm_parallel_options *o) {
     int32_t ranks = o->comm != NULL ? trm_comm_size(o->comm) : 1;
-    bool cut = o->split != TRM_SPLIT_NONE;
+    bool cut = o->split.kind != TRM_SPLIT_NONE;
     return (trmi_batch_form){.ranks = ranks,
                              .graph_ranks = cut ? ranks : 1,
-                             .reads = cut && !o->own_samples ? 1 : ranks,
+                             .reads = cut && o->batch != TRM_BATCH_OF_RANK ? 1 : ranks,
                              .weights_in_place = !cut && !o->exact};
 }
 
-trm_status trmi_batches_settle(trm_parallel_options *o, trm_error *err) {
-    if (o->own_samples && o->whole_batch) {
-        return TRMI_FAIL(
-            err, TRM_INVALID,
-            "a model's parallel options: own_samples and whole_batch exclude each other");
+void trmi_batches_settle(trm_parallel_options *o) {
+    if (o->split.input_cuts != NULL && o->batch == TRM_BATCH_DEFAULT) {
+        o->batch = TRM_BATCH_OF_JOB;
     }
-    o->whole_batch = o->whole_batch || (o->input_cuts != NULL && !o->own_samples);
-    o->own_samples = trmi_batch_form_of(o).graph_ranks > 1 && !o->whole_batch;
-    return TRM_OK;
+    if (o->batch != TRM_BATCH_OF_JOB) {
+        o->batch = trmi_batch_form_of(o).graph_ranks > 1 ? TRM_BATCH_OF_RANK : TRM_BATCH_DEFAULT;
+    }
 }
 
 trm_status trmi_batches_check(const trm_parallel_options *o, const trm_graph *graph,
                               trm_error *err) {
-    return o->input_cuts != NULL
-               ? trmi_input_cuts_check(o->input_cuts, graph, trmi_batch_form_of(o).ranks, err)
+    return o->split.input_cuts != NULL
+               ? trmi_input_cuts_check(o->split.input_cuts, graph, trmi_batch_form_of(o).ranks, err)
                : TRM_OK;
 }
 

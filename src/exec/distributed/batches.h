@@ -21,9 +21,8 @@ typedef struct trmi_batch_form {
 /* Returns the form of batches under these options. */
 trmi_batch_form trmi_batch_form_of(const trm_parallel_options *options);
 /* Completes the options of a job whose dataset gives one rank's batch: each rank feeds its own
- * samples, unless the options say whole_batch or how inputs are cut.
- *   error  INVALID: options that exclude each other */
-trm_status trmi_batches_settle(trm_parallel_options *options, trm_error *err);
+ * samples, unless the options say TRM_BATCH_OF_JOB or how inputs are cut. */
+void trmi_batches_settle(trm_parallel_options *options);
 /* Checks that ranks can feed the inputs of the graph as the options say.   error  INVALID */
 trm_status trmi_batches_check(const trm_parallel_options *options, const trm_graph *graph,
                               trm_error *err);

@@ -24,10 +24,10 @@ int32_t trmi_joint_ranks(const trm_exec *exec, const trm_exec_options *options) 
     const trm_parallel_options *o = &options->parallel;
     bool alike = p != NULL && o->joint != TRM_JOINT_OFF &&
                  (p->shard != NULL ? p->shard->slices : o->shard_optimizer) &&
-                 o->bucket == TRM_BUCKET_AUTO && !o->no_broadcast && o->layerwise_count == 0 &&
-                 !o->exact && o->block == 0;
-    bool once = options->blocks == 0 && options->arena_alloc == NULL && options->share == NULL &&
-                exec->accumulate == 1 && !exec->updated_elsewhere && options->memory_bytes == 0;
+                 o->bucket == TRM_BUCKET_AUTO && o->broadcast != TRM_OFF &&
+                 o->layerwise_count == 0 && !o->exact && o->block == 0;
+    bool once = options->blocks == 0 && options->parameters_of == NULL && exec->accumulate == 1 &&
+                !exec->updated_elsewhere && options->memory_bytes == 0;
     return alike && once && trm_comm_reaches_first(p->comm) ? p->size : 0;
 }
 

@@ -10,7 +10,7 @@
  *      trm_exec_create             open  await_turn  plan  place  arena  bind  connect  deal  begin
  *      trm_exec_forward_backward   before_step  [steps and actions]  finish_backward
  *      trm_exec_update             agree  publish
- *      trm_exec_gather_slots       gather
+ *      trm_exec_gather       gather
  *      trm_exec_destroy            close
  *
  * Between the steps of the program a way runs actions: a collective that starts behind the step

@@ -70,7 +70,7 @@ static trm_status run_steps(const job *all, trm_comm *comm, int32_t rank, float 
                                 .optimizer = {.kind = TRM_MOMENTUM, .momentum = 0.9}};
     if (comm != NULL) {
         options.parallel = (trm_parallel_options){
-            .comm = comm, .split = TRM_SPLIT_PLANNED, .input_cuts = all->cuts};
+            .comm = comm, .split.kind = TRM_SPLIT_PLANNED, .split.input_cuts = all->cuts};
         CHECK_OK(trmi_input_cuts_parse(all->cuts, &cuts, err), *err);
     }
     trm_status status = trm_exec_create(g, &options, &exec, err);

@@ -189,7 +189,7 @@ static trm_status step_all(trm_exec *exec, const setup *s, int rank, int64_t bat
             return status;
         }
     }
-    return trm_exec_gather_slots(exec, err);
+    return trm_exec_gather(exec, err);
 }
 
 /* Parameters and slots; running statistics only where they are the same on all ranks. */
@@ -213,9 +213,9 @@ static void train(const setup *s, trm_comm *comm, int rank, int64_t batch, outco
     }
     if (o->status == TRM_OK) {
         take_values(exec, comm == NULL || s->options.parallel.sync_batch_norm != TRM_NORM_LOCAL, o);
-        trm_exec_parallel_info(exec, &o->info);
+        trm_exec_get_parallel_info(exec, &o->info);
         trm_exec_info about;
-        trm_exec_describe(exec, &about);
+        trm_exec_get_info(exec, &about);
         o->gradient_bytes = about.gradient_bytes;
     }
     trm_exec_destroy(exec);
@@ -224,7 +224,7 @@ static void train(const setup *s, trm_comm *comm, int rank, int64_t batch, outco
 static void rank_main(rank_context *context, trm_comm *comm) {
     shared *all = context->arg;
     /* every rank feeds the whole batch */
-    bool split = all->setup.options.parallel.split != TRM_SPLIT_NONE;
+    bool split = all->setup.options.parallel.split.kind != TRM_SPLIT_NONE;
     train(&all->setup, comm, split ? 0 : context->rank, split ? SAMPLES : SAMPLES / context->size,
           &all->of[context->rank]);
 }
@@ -535,7 +535,7 @@ static void split_graphs_make_gradients_jointly(void **state) {
     setup s = momentum(NULL);
     s.large = true;
     shared *one = play_ok(s, 1);
-    s.options.parallel.split = TRM_SPLIT_PLANNED;
+    s.options.parallel.split.kind = TRM_SPLIT_PLANNED;
     s.options.parallel.shard_optimizer = true;
     s.options.parallel.joint = TRM_JOINT_ALL;
     for (int n = 2; n <= 4; n++) {
@@ -558,7 +558,7 @@ static void split_graphs_have_still_gradients(void **state) {
     setup s = momentum(NULL);
     s.small = true;
     shared *one = play_ok(s, 1);
-    s.options.parallel.split = TRM_SPLIT_PLANNED;
+    s.options.parallel.split.kind = TRM_SPLIT_PLANNED;
     for (int i = 0; i < 6; i++) {
         int n = 2 + i % 2;
         s.options.parallel.shard_optimizer = i >= 2;
@@ -628,7 +628,7 @@ static void ranks_begin_as_rank_0(void **state) {
     s.own_seeds = true;
     shared *seeds = play_ok(s, 2);
     same_bits(same, seeds, 2, "broadcast");
-    s.options.parallel.no_broadcast = true;
+    s.options.parallel.broadcast = TRM_OFF;
     shared *apart = play_ok(s, 2);
     assert_true(memcmp(apart->of[0].values, apart->of[1].values, 1000 * sizeof(float)) != 0);
     drop(same);

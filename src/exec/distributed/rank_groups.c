@@ -52,7 +52,7 @@ static void put_group(trmi_text *text, const trmi_mesh *mesh, uint32_t common, i
 
 trm_status trmi_shard_save_groups(const trm_exec *exec, trm_error *err) {
     const trmi_parallel *p = trmi_parallel_of(exec);
-    if (p == NULL || p->shard == NULL || p->options.save_groups == NULL || p->rank != 0 ||
+    if (p == NULL || p->shard == NULL || p->options.split.save_groups == NULL || p->rank != 0 ||
         !exec->program->training) {
         return TRM_OK;
     }
@@ -66,8 +66,8 @@ trm_status trmi_shard_save_groups(const trm_exec *exec, trm_error *err) {
     }
     trm_status status =
         text.failed
-            ? TRMI_FAIL(err, TRM_NOMEM, "%s: no memory to write it", p->options.save_groups)
-            : trmi_os_replace_file(NULL, p->options.save_groups, text.data, text.length, err);
+            ? TRMI_FAIL(err, TRM_NOMEM, "%s: no memory to write it", p->options.split.save_groups)
+            : trmi_os_replace_file(NULL, p->options.split.save_groups, text.data, text.length, err);
     trmi_text_free(&text);
     return status;
 }

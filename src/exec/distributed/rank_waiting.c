@@ -51,7 +51,7 @@ void trm_exec_begin_waiting(trm_exec *exec) {
     }
 }
 
-trm_status trm_exec_waiting(trm_exec *exec, trm_waiting *out, trm_error *err) {
+trm_status trm_exec_get_waiting(trm_exec *exec, trm_waiting *out, trm_error *err) {
     TRMI_NEED(err, exec, out);
     trmi_parallel *p = trmi_parallel_of(exec);
     *out = (trm_waiting){0};

@@ -37,11 +37,12 @@ static void wait_in_turns(rank_context *context, trm_comm *comm) {
         }
         exec->step_seconds += STEP_SECONDS;
     }
-    trm_status status = trm_exec_waiting(exec, &all->of[context->rank].first, &err);
+    trm_status status = trm_exec_get_waiting(exec, &all->of[context->rank].first, &err);
     trm_exec_begin_waiting(exec);
     trmi_parallel_waited(parallel, trmi_os_now() - waits[context->rank][0]);
     exec->step_seconds += STEP_SECONDS;
-    status = status == TRM_OK ? trm_exec_waiting(exec, &all->of[context->rank].anew, &err) : status;
+    status =
+        status == TRM_OK ? trm_exec_get_waiting(exec, &all->of[context->rank].anew, &err) : status;
     free(exec);
     free(parallel);
     EXPECT_OK(status, err);
@@ -78,7 +79,7 @@ static void one_rank_waits_for_nobody(void **state) {
     trm_exec *exec = calloc(1, sizeof *exec);
     trm_waiting waiting = {.meetings = 7};
     trm_exec_begin_waiting(exec);
-    CHECK_OK(trm_exec_waiting(exec, &waiting, &err), err);
+    CHECK_OK(trm_exec_get_waiting(exec, &waiting, &err), err);
     assert_true(waiting.meetings == 0 && waiting.step_seconds == 0);
     free(exec);
 }

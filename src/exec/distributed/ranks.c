@@ -30,7 +30,7 @@ static trm_status check_options(const trm_parallel_options *o, int32_t size, trm
         return TRMI_FAIL(err, TRM_INVALID, "gradient buckets of %lld bytes",
                          (long long)o->bucket_bytes);
     }
-    if (o->sync_batch_norm > 0 && (o->sync_batch_norm > size || size % o->sync_batch_norm != 0)) {
+    if (o->sync_batch_norm > 1 && (o->sync_batch_norm > size || size % o->sync_batch_norm != 0)) {
         return TRMI_FAIL(err, TRM_INVALID,
                          "batch norm over groups of %d ranks: %d ranks do not divide",
                          o->sync_batch_norm, size);
@@ -83,7 +83,7 @@ static trm_status open_ranks(trm_exec *exec, const trm_exec_options *given, bool
     *active = true;
     /* Of the ranks of a host the first measures for all; of split graphs each its own program. */
     exec->kernels_from.others_retune =
-        options->split == TRM_SPLIT_NONE && trm_comm_local_rank(p->comm) != 0;
+        options->split.kind == TRM_SPLIT_NONE && trm_comm_local_rank(p->comm) != 0;
     return copy_lists(exec, p, err);
 }
 
@@ -96,7 +96,7 @@ static trm_status plan_sums(trm_exec *exec, const trm_graph *graph, const trm_ex
     (void)err;
     plan->dense_gradients = true;
     plan->factored_gradients =
-        plan->factored_gradients && options->parallel.split != TRM_SPLIT_NONE;
+        plan->factored_gradients && options->parallel.split.kind != TRM_SPLIT_NONE;
     return TRM_OK;
 }
 
@@ -360,7 +360,7 @@ trm_status trm_exec_broadcast(trm_exec *exec, trm_error *err) {
     }
     trmi_exec_parameters_changed(exec);
     TRMI_TRY(broadcast_initial(exec, err));
-    TRMI_TRY(trm_exec_gather_slots(exec, err));
+    TRMI_TRY(trm_exec_gather(exec, err));
     TRMI_TRY(broadcast_kind(exec, TRM_VARIABLE_SLOT, err));
     int64_t step = (int64_t)exec->env.step;
     TRMI_TRY(trm_comm_broadcast(p->comm, &step, 1, TRM_INT64, 0, err));
@@ -419,7 +419,7 @@ static trm_status begin_ranks(trm_exec *exec, trm_error *err) {
         /* Initial values are a function of the seed; of one copy, each rank has made some. */
         return p->common ? trm_comm_barrier(p->comm, err) : TRM_OK;
     }
-    return p->options.no_broadcast ? TRM_OK : broadcast_initial(exec, err);
+    return p->options.broadcast == TRM_OFF ? TRM_OK : broadcast_initial(exec, err);
 }
 
 /* ---- reports --------------------------------------------------------------------------------- */

@@ -36,7 +36,7 @@ void *trmi_parallel_memory(trmi_parallel *p, size_t bytes, trm_error *err) {
 
 bool trmi_parallel_may_share(const trm_exec *exec) {
     const trmi_parallel *p = trmi_parallel_of(exec);
-    return p != NULL && p->options.shard_optimizer && !p->options.no_broadcast &&
+    return p != NULL && p->options.shard_optimizer && p->options.broadcast != TRM_OFF &&
            p->options.layerwise_count == 0 && exec->program->training && !exec->fixed_bits &&
            trm_comm_local_size(p->comm) == p->size;
 }
@@ -126,13 +126,13 @@ void trmi_exec_forget_flag(trm_exec *exec) {
     }
 }
 
-void trm_exec_searched_plan(const trm_exec *exec, trm_searched_plan *out) {
+void trm_exec_get_searched_plan(const trm_exec *exec, trm_searched_plan *out) {
     TRMI_NEED_OR(, NULL, exec, out);
     const trmi_parallel *p = trmi_parallel_of(exec);
     *out = p != NULL && p->shard != NULL ? p->shard->info : (trm_searched_plan){.searched = false};
 }
 
-void trm_exec_parallel_info(const trm_exec *exec, trm_parallel_info *out) {
+void trm_exec_get_parallel_info(const trm_exec *exec, trm_parallel_info *out) {
     TRMI_NEED_OR(, NULL, exec, out);
     const trmi_parallel *p = trmi_parallel_of(exec);
     *out = (trm_parallel_info){.size = 1};

@@ -394,7 +394,7 @@ static void norm_rank(rank_context *context, trm_comm *comm) {
         .tuning_file = "",
         .optimizer = {.kind = TRM_MOMENTUM, .momentum = 0.9},
         .parallel = {.comm = comm,
-                     .split = all->split ? TRM_SPLIT_PLANNED : TRM_SPLIT_NONE,
+                     .split.kind = all->split ? TRM_SPLIT_PLANNED : TRM_SPLIT_NONE,
                      .sync_batch_norm = all->split && !all->local ? 0 : TRM_NORM_LOCAL}};
     CHECK_OK(trm_exec_create(g, &options, &exec, &err), err);
     trm_graph_destroy(g);

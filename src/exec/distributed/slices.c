@@ -25,8 +25,8 @@ static trm_status open_slices(trm_exec *exec, const trm_exec_options *options, b
 
 static trm_status place_casts(trm_exec *exec, const trm_exec_options *options,
                               const trmi_plan_options *plan, trm_error *err) {
-    (void)plan;
-    return options->arena_alloc == NULL ? trmi_parallel_place_casts(exec, err) : TRM_OK;
+    (void)options, (void)plan;
+    return trmi_parallel_place_casts(exec, err);
 }
 
 /* ---- one copy of the parameters on a host ---------------------------------------------------- */

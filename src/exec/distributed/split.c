@@ -11,7 +11,7 @@
 
 static trm_status open_split(trm_exec *exec, const trm_exec_options *options, bool *active,
                              trm_error *err) {
-    *active = trmi_parallel_of(exec) != NULL && options->parallel.split != TRM_SPLIT_NONE;
+    *active = trmi_parallel_of(exec) != NULL && options->parallel.split.kind != TRM_SPLIT_NONE;
     return *active ? trmi_shard_prepare(exec, err) : TRM_OK;
 }
 
@@ -25,8 +25,8 @@ static trm_status plan_split(trm_exec *exec, const trm_graph *graph,
     run->tuning_file = options->tuning_file;
     run->options = options;
     run->slices = trmi_shard_may_slice(exec, options);
-    if (p->options.input_cuts != NULL) {
-        TRMI_TRY(trmi_input_cuts_check(p->options.input_cuts, graph, p->size, err));
+    if (p->options.split.input_cuts != NULL) {
+        TRMI_TRY(trmi_input_cuts_check(p->options.split.input_cuts, graph, p->size, err));
     }
     plan->local_norms = options->parallel.sync_batch_norm == TRM_NORM_LOCAL;
     TRMI_TRY(trmi_shard_complete(exec, graph, plan, err));
@@ -80,7 +80,7 @@ static trm_status take_inputs(trm_exec *exec, bool training, trm_error *err) {
 /* ---- reports --------------------------------------------------------------------------------- */
 
 static bool feeds_parts(const trmi_parallel *p) {
-    return p->options.own_samples || p->options.input_cuts != NULL;
+    return p->options.batch == TRM_BATCH_OF_RANK || p->options.split.input_cuts != NULL;
 }
 
 static void describe_split(const trm_exec *exec, trm_exec_info *info) {

@@ -23,7 +23,7 @@ trm_status trmi_shard_prepare(trm_exec *exec, trm_error *err) {
     if (run == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory to split a graph");
     }
-    if (o->layerwise_count > 0 || o->sync_batch_norm > 0) {
+    if (o->layerwise_count > 0 || o->sync_batch_norm > 1) {
         return TRMI_FAIL(
             err, TRM_INVALID,
             "a split graph has its own place for each parameter and batch norm over all samples or "
@@ -41,16 +41,17 @@ trm_status trmi_shard_prepare(trm_exec *exec, trm_error *err) {
     p->options.sum = true;
     p->options.sync_batch_norm =
         TRM_NORM_LOCAL; /* the graph has the exchanges, not the way ranks */
-    if (o->plan != NULL) {
-        TRMI_TRY(trmi_shard_plan_parse(o->plan, strlen(o->plan), "plan", &run->plan, err));
+    if (o->split.plan != NULL) {
+        TRMI_TRY(
+            trmi_shard_plan_parse(o->split.plan, strlen(o->split.plan), "plan", &run->plan, err));
         p->shard = run;
     }
     snprintf(text, sizeof text, "%d", p->size);
-    TRMI_TRY(trmi_mesh_parse(o->mesh != NULL ? o->mesh : text, &mesh, err));
+    TRMI_TRY(trmi_mesh_parse(o->split.mesh != NULL ? o->split.mesh : text, &mesh, err));
     if (run->plan == NULL) {
         TRMI_TRY(trmi_shard_plan_create(&mesh, &run->plan, err));
         p->shard = run;
-    } else if (o->mesh != NULL) {
+    } else if (o->split.mesh != NULL) {
         TRMI_TRY(trmi_shard_plan_on(run->plan, &mesh, err));
     }
     if (trmi_mesh_ranks(&run->plan->mesh) != p->size) {
@@ -91,7 +92,7 @@ trm_status trmi_shard_complete(trm_exec *exec, const trm_graph *graph,
     trm_graph *training;
     trm_status status = trmi_shard_graph(graph, options, &training, &roots, &arena, err);
     if (status == TRM_OK) {
-        if (trmi_parallel_of(exec)->options.split == TRM_SPLIT_SEARCHED) {
+        if (trmi_parallel_of(exec)->options.split.kind == TRM_SPLIT_SEARCHED) {
             status = exec->search(exec, graph, options, training, err);
         } else if (!pinned && run->plan->stores_count == 0) {
             trmi_shard_plan *samples;
@@ -108,7 +109,7 @@ trm_status trmi_shard_complete(trm_exec *exec, const trm_graph *graph,
         trm_graph_destroy(training);
     }
     trmi_arena_free(&arena);
-    const char *file = trmi_parallel_of(exec)->options.save_plan;
+    const char *file = trmi_parallel_of(exec)->options.split.save_plan;
     if (status == TRM_OK && file != NULL && trmi_parallel_of(exec)->rank == 0) {
         status = trmi_shard_plan_save(run->plan, file, err);
     }
@@ -130,8 +131,8 @@ static bool is_everybodys(const trm_program *p, const trmi_mesh *mesh, const trm
 }
 
 bool trmi_shard_may_slice(const trm_exec *exec, const trm_exec_options *options) {
-    return options->parallel.shard_optimizer && options->blocks == 0 &&
-           options->arena_alloc == NULL && !exec->updated_elsewhere && !options->whole_gradients;
+    return options->parallel.shard_optimizer && options->blocks == 0 && !exec->updated_elsewhere &&
+           !options->whole_gradients;
 }
 
 bool trmi_shard_is_sliced(const trm_program *program, const trmi_mesh *mesh) {

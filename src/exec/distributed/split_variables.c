@@ -134,13 +134,13 @@ static trm_status find_cut(const trm_exec *exec, int32_t index, const char *name
     const trm_shape *global = &in->leaf->global;
     int32_t ranks = trmi_parallel_of(exec)->size;
     in->cut = (trmi_input_cut){.dimensions = global->rank, .parts = 1};
-    if (o->input_cuts != NULL) { /* trmi_input_cuts_check has seen it */
+    if (o->split.input_cuts != NULL) { /* trmi_input_cuts_check has seen it */
         trmi_input_cuts cuts;
-        TRMI_TRY(trmi_input_cuts_parse(o->input_cuts, &cuts, err));
+        TRMI_TRY(trmi_input_cuts_parse(o->split.input_cuts, &cuts, err));
         in->cut = cuts.inputs[index];
         return TRM_OK;
     }
-    if (!o->own_samples) {
+    if (o->batch != TRM_BATCH_OF_RANK) {
         return TRM_OK;
     }
     if (global->rank < 1 || global->dim[0] % ranks != 0) {

@@ -203,7 +203,7 @@ static void describe(const trm_meter *m, double (*statistic)(const samples *),
     }
 }
 
-void trm_meter_describe(const trm_meter *m, trm_machine_peak *middle, trm_machine_peak *best) {
+void trm_meter_get_peaks(const trm_meter *m, trm_machine_peak *middle, trm_machine_peak *best) {
     TRMI_NEED_OR(, NULL, m);
     if (middle != NULL) {
         describe(m, median, middle);

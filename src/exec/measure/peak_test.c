@@ -11,12 +11,12 @@ static void rates_are_plausible(void **state) {
     trm_machine_peak middle, best;
     trm_error err;
     CHECK_OK(trm_meter_create(1, &machine, &err), err);
-    trm_meter_describe(machine, &middle, &best);
+    trm_meter_get_peaks(machine, &middle, &best);
     assert_true(middle.float32_flops == 0 && best.float32_flops == 0); /* not sampled yet */
     trmi_meter_sample_arithmetic(machine);
     trm_meter_sample(machine);
-    trm_meter_describe(machine, &middle, &best);
-    trm_meter_describe(machine, NULL, NULL);
+    trm_meter_get_peaks(machine, &middle, &best);
+    trm_meter_get_peaks(machine, NULL, NULL);
     trm_meter_destroy(machine);
     assert_int_equal(middle.threads, 1);
     assert_true(middle.float32_flops > 1e7 && middle.float32_flops <= best.float32_flops);

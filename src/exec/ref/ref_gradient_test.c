@@ -247,7 +247,7 @@ static trm_node experts(bench *b) {
                      .up = var(b, trm_shape_of(count, hidden, width)),
                      .down = var(b, trm_shape_of(count, width, hidden)),
                      .top_k = draw(b, 1, 2),
-                     .no_normalization = draw(b, 0, 1)};
+                     .normalize = draw(b, 0, 1) ? TRM_OFF : TRM_DEFAULT};
     if (draw(b, 0, 1)) {
         e.gate = var(b, trm_shape_of(count, hidden, width));
     }

@@ -104,7 +104,7 @@ static void with_mode(trm_ps_mode mode) {
                              .mode = mode,
                              .staleness = 1,
                              .workers = 3,
-                             .log_pushes = true}};
+                             .log_pushes = TRM_ON}};
     worker w[3];
     trm_error err;
     snprintf(f.folder, sizeof f.folder, "/tmp/ps-away-XXXXXX");
@@ -174,7 +174,7 @@ static void a_worker_that_could_not_begin_is_waited_for(void **state) {
                                              .memory_bytes = 1 << 24,
                                              .mode = TRM_PS_SYNC,
                                              .workers = 2,
-                                             .log_pushes = true};
+                                             .log_pushes = TRM_ON};
             CHECK_OK(trm_ps_server_start(&o, &servers[i], &err), err);
             addresses[i] = trm_ps_server_address(servers[i]);
         }
@@ -226,7 +226,7 @@ static void a_job_goes_on_with_fewer_workers(void **state) {
                                  .folder = f.folder,
                                  .mode = mode,
                                  .workers = 3,
-                                 .log_pushes = true}};
+                                 .log_pushes = TRM_ON}};
         worker w[3];
         trm_ps_worker there[4];
         int32_t count;

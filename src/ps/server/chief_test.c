@@ -21,7 +21,7 @@ static void start(fixture *f) {
     servers_start(f->servers, 2,
                   (trm_ps_server_options){.shards = 1,
                                           .folder = f->folder,
-                                          .log_pushes = true,
+                                          .log_pushes = TRM_ON,
                                           .workers = 3,
                                           .worker_timeout_seconds = lease});
 }

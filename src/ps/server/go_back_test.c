@@ -222,7 +222,7 @@ static void begin(job *j, int workers) {
                                                         .shards = SHARDS,
                                                         .listen = "127.0.0.1:0",
                                                         .folder = in_folder("job"),
-                                                        .log_pushes = true,
+                                                        .log_pushes = TRM_ON,
                                                         .mode = TRM_PS_SYNC,
                                                         .workers = workers};
         start(&j->servers[s]);

@@ -36,7 +36,7 @@ static void start(job *j) {
                                           .mode = TRM_PS_SYNC,
                                           .workers = j->workers,
                                           .folder = j->folder,
-                                          .log_pushes = true});
+                                          .log_pushes = TRM_ON});
 }
 
 static void join(job *j, int number) {

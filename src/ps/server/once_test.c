@@ -59,7 +59,7 @@ static pid_t start_server_process(const job *j, int number, const char *listen) 
                                .staleness = j->staleness,
                                .workers = WORKERS,
                                .sum_gradients = true,
-                               .log_pushes = true};
+                               .log_pushes = TRM_ON};
     trm_status status;
     do {
         status = trm_ps_server_start(&o, &server, &err);

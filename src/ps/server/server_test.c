@@ -580,7 +580,7 @@ static void pushes_count_once_on_a_bad_network(void **state) {
 static void a_restarted_server_loses_nothing(void **state) {
     char path[128];
     snprintf(path, sizeof path, "%s/restart", folder);
-    cluster c = {.servers = 2, .options = {.shards = 2, .folder = path, .log_pushes = true}};
+    cluster c = {.servers = 2, .options = {.shards = 2, .folder = path, .log_pushes = TRM_ON}};
     start(&c);
     trm_error err;
     static work w;

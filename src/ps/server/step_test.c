@@ -27,7 +27,7 @@ static void start(cluster *c, int number) {
     o.server = number;
     o.servers = c->servers;
     o.folder = c->folder;
-    o.log_pushes = true;
+    o.log_pushes = TRM_ON;
     o.listen = c->address[number];
     c->server[number] = server_start(o);
     snprintf(c->address[number], sizeof c->address[number], "%s",

@@ -179,7 +179,7 @@ static void dies_as_a_cut_is_complete(int servers, int victim, bool lost) {
     trm_error err;
     trm_ps_checkpoint_result result;
     snprintf(path, sizeof path, "%s/%d-%d-%d", folder, servers, victim, lost);
-    j = (job){.options = {.servers = servers, .shards = 2, .folder = path, .log_pushes = true}};
+    j = (job){.options = {.servers = servers, .shards = 2, .folder = path, .log_pushes = TRM_ON}};
     calm = (job){.options = {.servers = 1, .shards = 1}};
     ahead = (ambush){
         .job = &j, .order = TRMI_ORDER_RELEASE, .server = -1, .lost = lost, .strike = start_again};
@@ -237,7 +237,7 @@ static void a_manifest_that_is_not_whole_is_none(void **state) {
     static float rows[KEYS * WIDTH], expected[KEYS * WIDTH];
     trm_error err;
     snprintf(path, sizeof path, "%s/part", folder);
-    j = (job){.options = {.servers = 1, .shards = 2, .folder = path, .log_pushes = true}};
+    j = (job){.options = {.servers = 1, .shards = 2, .folder = path, .log_pushes = TRM_ON}};
     start(&j);
     join(&j, 0, NULL);
     take_steps(&j);

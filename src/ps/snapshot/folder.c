@@ -197,7 +197,7 @@ trm_status trm_ps_folder_open(const char *path, const trm_ps_folder_options *opt
     }
     f->info.cut = cut;
     TRMI_TRY_GOTO(status, load_chain(f, cut, err), failed);
-    if (!options->no_logs) {
+    if (options->logs != TRM_OFF) {
         TRMI_TRY_GOTO(status, replay_logs(f, err), failed);
     }
     f->info.tables = (int32_t)f->shards[0]->table_count;

@@ -56,7 +56,7 @@ static void start_job(int servers) {
     trm_error err;
     servers_start(server, servers,
                   (trm_ps_server_options){
-                      .shards = 2, .folder = folder, .initial = initial, .log_pushes = true});
+                      .shards = 2, .folder = folder, .initial = initial, .log_pushes = TRM_ON});
     for (int w = 0; w < 2; w++) {
         trm_ps_client_options o = {
             .local = server, .servers = servers, .worker = w, .ring_bytes = 1 << 20};
@@ -200,7 +200,7 @@ static void a_folder_shows_what_servers_have(void **state) {
     CHECK_FAILS(trm_ps_folder_open(folder, &(trm_ps_folder_options){.table = "c"}, &f, &err),
                 TRM_INVALID, err, "no table 'c': there are a, b");
     /* The cut before, without logs: as it was. */
-    trm_ps_folder_options old = {.cut = 1, .no_logs = true};
+    trm_ps_folder_options old = {.cut = 1, .logs = TRM_OFF};
     CHECK_OK(trm_ps_folder_open(folder, &old, &f, &err), err);
     CHECK_OK(trm_ps_folder_row(f, 0, key, &row, NULL, NULL, &err), err);
     assert_int_equal(row.count, 1);

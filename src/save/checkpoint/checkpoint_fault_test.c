@@ -75,7 +75,7 @@ static int load(void) {
         return 0;
     }
     CHECK_OK(status, err);
-    const trm_checkpoint_info *info = trm_checkpoint_info_of(found);
+    const trm_checkpoint_info *info = trm_checkpoint_get_info(found);
     const trm_safetensors_entry *w =
         trm_safetensors_find(trm_checkpoint_part_of(found, "model"), "w");
     const trm_safetensors_entry *slot =

@@ -291,7 +291,7 @@ void trm_checkpoint_close(trm_checkpoint *checkpoint) {
     trmi_free(checkpoint);
 }
 
-const trm_checkpoint_info *trm_checkpoint_info_of(const trm_checkpoint *checkpoint) {
+const trm_checkpoint_info *trm_checkpoint_get_info(const trm_checkpoint *checkpoint) {
     TRMI_NEED_OR(NULL, NULL, checkpoint);
     return &checkpoint->manifest.info;
 }

@@ -105,7 +105,7 @@ static int64_t load(void) {
         return -1;
     }
     CHECK_OK(status, err);
-    int64_t step = trm_checkpoint_info_of(found)->global_step;
+    int64_t step = trm_checkpoint_get_info(found)->global_step;
     const trm_safetensors *model = trm_checkpoint_part_of(found, "model");
     static float large[COUNT];
     trm_tensor into = {large, TRM_FLOAT32, trm_shape_of(COUNT)};
@@ -132,7 +132,7 @@ static void everything_comes_back(void **state) {
     save_steps(3, 100, 100);
     trm_checkpoint *found;
     CHECK_OK(trm_checkpoint_open(dir, NULL, &found, &err), err);
-    const trm_checkpoint_info *info = trm_checkpoint_info_of(found);
+    const trm_checkpoint_info *info = trm_checkpoint_get_info(found);
     assert_int_equal(info->global_step, 100);
     assert_int_equal(info->epoch, 3);
     assert_int_equal(info->data_position, 640);
@@ -176,7 +176,7 @@ static void damage_is_named_and_skipped(void **state) {
     logged[0] = '\0';
     trm_log_set_sink(remember_log, NULL, TRM_LOG_WARN);
     CHECK_OK(trm_checkpoint_open(dir, NULL, &found, &err), err);
-    assert_int_equal(trm_checkpoint_info_of(found)->global_step, 2);
+    assert_int_equal(trm_checkpoint_get_info(found)->global_step, 2);
     assert_int_equal(trm_checkpoint_skipped(found), 1);
     trm_checkpoint_close(found);
     assert_non_null(strstr(logged, "ckpt-3/model.safetensors: block 1 ("));
@@ -286,7 +286,7 @@ static void a_damaged_manifest_is_named(void **state) {
     trm_log_set_sink(remember_log, NULL, TRM_LOG_WARN);
     CHECK_OK(trm_checkpoint_open(dir, NULL, &found, &err), err);
     trm_log_set_sink(NULL, NULL, TRM_LOG_ERROR);
-    assert_int_equal(trm_checkpoint_info_of(found)->global_step, 1);
+    assert_int_equal(trm_checkpoint_get_info(found)->global_step, 1);
     assert_int_equal(trm_checkpoint_skipped(found), 1);
     assert_non_null(strstr(logged, "ckpt-2/manifest.json: damaged"));
     trm_checkpoint_close(found);
@@ -473,7 +473,7 @@ static void tables_are_read_while_they_are_written(void **state) {
     CHECK_OK(trm_checkpoint_writer_close(writer, &err), err);
     trm_checkpoint *found;
     CHECK_OK(trm_checkpoint_open(dir, NULL, &found, &err), err);
-    assert_int_equal(trm_checkpoint_info_of(found)->global_step, 4);
+    assert_int_equal(trm_checkpoint_get_info(found)->global_step, 4);
     float *values = malloc(3 * ROWS * sizeof *values);
     assert_non_null(values);
     const trm_tensor into = {values, TRM_FLOAT32, trm_shape_of(ROWS, 3)},

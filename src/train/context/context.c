@@ -358,12 +358,12 @@ static trm_status strategy_of(trm_context *c, trm_parallel_options *out, trm_err
         TRMI_TRY(trmi_os_read_file(from, MOST, &text, &bytes, err));
         trmi_free(c->plan_text);
         c->plan_text = (char *)text;
-        out->plan = c->plan_text;
+        out->split.plan = c->plan_text;
     }
     const char *groups = text_of(c, TRMI_CONTEXT_GROUP_CKPT_SAVE_FILE);
-    out->save_plan = to[0] != '\0' ? to : NULL;
-    out->save_groups = groups[0] != '\0' ? groups : NULL;
-    out->search = text_of(c, TRMI_CONTEXT_SEARCH_MODE);
+    out->split.save_plan = to[0] != '\0' ? to : NULL;
+    out->split.save_groups = groups[0] != '\0' ? groups : NULL;
+    out->split.search = text_of(c, TRMI_CONTEXT_SEARCH_MODE);
     return TRM_OK;
 }
 
@@ -395,16 +395,18 @@ trm_status trm_context_resolve(trm_context *c, trm_comm *comm, trm_parallel_opti
                                            .shard_optimizer =
                                                truth_of(c, TRMI_CONTEXT_ENABLE_PARALLEL_OPTIMIZER),
                                            .joint = joint_of(c),
-                                           .split = !many               ? TRM_SPLIT_NONE
-                                                    : mode == TRMI_AUTO ? TRM_SPLIT_SEARCHED
-                                                                        : TRM_SPLIT_PLANNED};
+                                           .split.kind = !many               ? TRM_SPLIT_NONE
+                                                         : mode == TRMI_AUTO ? TRM_SPLIT_SEARCHED
+                                                                             : TRM_SPLIT_PLANNED};
         /* which samples each rank reads: cuts of its own, its own samples, or the whole batch */
         bool tuples = has_tuples(c);
-        parallel->input_cuts = many && tuples ? text_of(c, TRMI_CONTEXT_DATASET_STRATEGY) : NULL;
-        parallel->own_samples = many && trm_context_own_samples(c, trm_comm_size(comm));
-        parallel->whole_batch = many && !parallel->own_samples &&
-                                (tuples || said(c, TRMI_CONTEXT_FULL_BATCH, "true") ||
-                                 said(c, TRMI_CONTEXT_DATASET_STRATEGY, "full_batch"));
+        parallel->split.input_cuts =
+            many && tuples ? text_of(c, TRMI_CONTEXT_DATASET_STRATEGY) : NULL;
+        bool own = many && trm_context_own_samples(c, trm_comm_size(comm));
+        bool whole = many && !own &&
+                     (tuples || said(c, TRMI_CONTEXT_FULL_BATCH, "true") ||
+                      said(c, TRMI_CONTEXT_DATASET_STRATEGY, "full_batch"));
+        parallel->batch = own ? TRM_BATCH_OF_RANK : whole ? TRM_BATCH_OF_JOB : TRM_BATCH_DEFAULT;
         parallel->sync_batch_norm = trmi_context_norm(text_of(c, TRMI_CONTEXT_SYNC_BATCH_NORM));
         fusion_of(c, parallel);
         TRMI_TRY(strategy_of(c, parallel, err));
@@ -422,7 +424,8 @@ trm_status trm_context_resolve(trm_context *c, trm_comm *comm, trm_parallel_opti
         .shard_optimizer = truth_of(c, TRMI_CONTEXT_ENABLE_PARALLEL_OPTIMIZER),
         .joint = mode == TRMI_DATA_PARALLEL ? joint_of(c) : TRM_JOINT_OFF,
         .sync_batch_norm = trmi_context_norm(text_of(c, TRMI_CONTEXT_SYNC_BATCH_NORM)),
-        .no_broadcast = strcmp(trm_context_get(c, "parameter_broadcast"), "true") != 0,
+        .broadcast =
+            strcmp(trm_context_get(c, "parameter_broadcast"), "true") == 0 ? TRM_ON : TRM_OFF,
         .block = strict ? block : 0};
     fusion_of(c, &o);
     TRMI_TRY(names_of(c, &o, err));

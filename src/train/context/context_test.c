@@ -179,7 +179,7 @@ static void options_become_those_of_an_executor(void **state) {
     }
     set("parallel_mode", "hybrid_parallel");
     o = resolved(&accumulate);
-    assert_true(o.sum && !o.no_broadcast && !o.shard_optimizer && !o.joint &&
+    assert_true(o.sum && o.broadcast == TRM_ON && !o.shard_optimizer && !o.joint &&
                 o.sync_batch_norm == 0 && o.block == 0);
     set("gradients_mean", "true");
     set("parameter_broadcast", "false");
@@ -191,7 +191,7 @@ static void options_become_those_of_an_executor(void **state) {
     set("layerwise_parameters", "fc, layer4.1");
     set("deterministic", "strict");
     o = resolved(&accumulate);
-    assert_true(!o.sum && o.no_broadcast && o.shard_optimizer && o.sync_batch_norm == 2 &&
+    assert_true(!o.sum && o.broadcast == TRM_OFF && o.shard_optimizer && o.sync_batch_norm == 2 &&
                 o.block == -1);
     assert_true(o.wire == TRM_BFLOAT16 && accumulate == 3 && o.bucket == TRM_BUCKET_LIST);
     assert_true(o.bucket_list_count == 2 && o.bucket_list[0] == 20 && o.bucket_list[1] == 35);
@@ -252,19 +252,20 @@ static void train(rank_context *context, trm_comm *comm, play *p) {
     EXPECT_OK(trm_dataset_batch(data, 8, true, &e), e);
     const trm_model_options options = {.network = network,
                                        .data = data,
-                                       .backend = "ref",
-                                       .threads = 1,
+                                       .exec.backend = "ref",
+                                       .exec.threads = 1,
                                        .learning_rate = {.base = 0.1},
-                                       .parallel = {.comm = comm},
+                                       .exec.parallel = {.comm = comm},
                                        .context = c,
-                                       .seed = (uint64_t)rank};
+                                       .exec.seed = (uint64_t)rank};
     EXPECT_OK(trm_model_create(&options, &model, &e), e);
     EXPECT(strcmp(trm_context_get(c, "global_rank"), rank == 0 ? "0" : "1") == 0, "global_rank");
-    trm_train_options t = {
-        .data = data, .steps = 4, .callbacks = {{.on_step_end = watch, .context = p->loss[rank]}}};
+    trm_train_options t = {.data = data,
+                           .until_step = 4,
+                           .callbacks = {{.on_step_end = watch, .context = p->loss[rank]}}};
     EXPECT_OK(trm_model_train(model, &t, &e), e);
     trm_parallel_info info;
-    trm_exec_parallel_info(trm_model_exec(model), &info);
+    trm_exec_get_parallel_info(trm_model_exec(model), &info);
     if (rank == 0) {
         p->buckets = info.buckets;
         p->epoch_steps = trm_model_epoch_steps(model, data);
@@ -319,10 +320,10 @@ static void a_model_takes_one_or_the_other(void **state) {
                                  .data = data,
                                  .learning_rate = {.base = 0.1},
                                  .context = context,
-                                 .parallel = {.shard_optimizer = true}};
+                                 .exec.parallel = {.shard_optimizer = true}};
     CHECK_FAILS(trm_model_create(&options, &model, &err), TRM_INVALID, err,
                 "only comm, mesh and plan");
-    options.parallel.shard_optimizer = false;
+    options.exec.parallel.shard_optimizer = false;
     set("device_num", "2");
     CHECK_FAILS(trm_model_create(&options, &model, &err), TRM_INVALID, err, "device_num is 2");
     trm_dataset_destroy(data);

@@ -12,7 +12,7 @@ enum { ROWS = 1000, EPOCHS = 6 };
 
 /* Worker `index`'s data; the first dense input of each sample tells them apart. */
 static trm_dataset *shard(int64_t workers, int64_t index, int64_t batch) {
-    const trm_clicks_options options = {
+    const trm_click_generator_options options = {
         .rows = ROWS, .test_rows = 10, .fields = 1, .dense = 1, .vocabulary = 10, .seed = 4};
     trm_dataset *data;
     trm_error err;

@@ -22,7 +22,7 @@ static const double look_seconds = 1, say_seconds = 10;
 
 /* Contract in estimator.h. */
 bool trmi_duty_is_shared(const trm_estimator *e) {
-    return e->has_roles && !e->strategy.hybrid && e->config.model_dir != NULL;
+    return e->has_roles && !e->strategy.training.tables_only && e->config.model_dir != NULL;
 }
 
 /* Returns what this process requests: the named chief gets a free lease at once, a worker only
@@ -81,7 +81,7 @@ trm_status trmi_chief_role_wait(trmi_chief_role *d, trm_error *err) {
             return TRM_OK;
         }
         answered = status == TRM_OK ? now : answered;
-        if (status != TRM_OK && (!gone || now - answered > e->strategy.timeout_seconds)) {
+        if (status != TRM_OK && (!gone || now - answered > e->strategy.client.timeout_seconds)) {
             return TRMI_FAIL(err, status,
                              "%s; all of this worker's batches are done, but not the job",
                              why.message);

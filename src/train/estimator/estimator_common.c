@@ -25,20 +25,20 @@ enum { SHOWN_BYTES = 44 }; /* of a path in a message */
  * epoch. */
 bool trmi_estimator_lends(const trm_estimator *e) {
     const trm_ps_strategy *s = &e->strategy;
-    bool wanted =
-        s->lend == TRM_PS_LEND_ALWAYS ||
-        (s->lend == TRM_PS_LEND_AUTO && (s->mode == TRM_PS_ASYNC || s->backup_workers > 0));
-    return e->has_roles && wanted && !s->hybrid;
+    bool wanted = s->lend == TRM_PS_LEND_ALWAYS ||
+                  (s->lend == TRM_PS_LEND_AUTO &&
+                   (s->server.mode == TRM_PS_ASYNC || s->server.backup_workers > 0));
+    return e->has_roles && wanted && !s->training.tables_only;
 }
 
 bool trmi_estimator_deals(const trm_estimator *e) {
     return e->has_roles && !trmi_estimator_lends(e) &&
-           (e->strategy.hybrid || e->strategy.mode != TRM_PS_ASYNC);
+           (e->strategy.training.tables_only || e->strategy.server.mode != TRM_PS_ASYNC);
 }
 
 bool trmi_estimator_keeps_states(const trm_estimator *e) {
-    return e->strategy.mode == TRM_PS_SYNC && !e->strategy.hybrid && trmi_estimator_deals(e) &&
-           e->config.model_dir != NULL;
+    return e->strategy.server.mode == TRM_PS_SYNC && !e->strategy.training.tables_only &&
+           trmi_estimator_deals(e) && e->config.model_dir != NULL;
 }
 
 bool trmi_estimator_stopped(const trm_estimator *e) { return atomic_load(&e->stop) != 0; }
@@ -69,8 +69,8 @@ void trmi_estimator_say(const trm_estimator *e, const char *format, ...) {
 
 void trmi_estimator_ps_folder(const trm_estimator *e, char *path, size_t size) {
     path[0] = '\0';
-    if (e->strategy.folder != NULL) {
-        snprintf(path, size, "%s", e->strategy.folder);
+    if (e->strategy.server.folder != NULL) {
+        snprintf(path, size, "%s", e->strategy.server.folder);
     } else if (e->config.model_dir != NULL) {
         snprintf(path, size, "%s/ps", e->config.model_dir);
     }
@@ -91,7 +91,7 @@ void trmi_estimator_read_job_id(trm_estimator *e) {
             trmi_log(TRM_LOG_DEBUG, "train", "model_dir is not compared: %s", err.message);
             return;
         }
-    } else if (e->role == TRM_ROLE_PS && e->strategy.folder != NULL) {
+    } else if (e->role == TRM_ROLE_PS && e->strategy.server.folder != NULL) {
         return;
     }
     const char *shown = dir == NULL ? "" : realpath(dir, full) != NULL ? full : dir;
@@ -144,14 +144,14 @@ trm_status trmi_estimator_model(trm_estimator *e, trm_run_mode mode, trm_dataset
     TRMI_TRY(e->model_fn(mode, out, e->params, err));
     if (e->config.precision_mode != NULL) {
         TRMI_TRY(trmi_estimator_precision(&e->config, &precision, err));
-        out->precision = precision;
+        out->exec.precision = precision;
     }
-    out->seed = e->config.tf_random_seed;
+    out->exec.seed = e->config.tf_random_seed;
     out->data = data;
     out->evaluation_only = mode == TRM_MODE_EVAL;
     out->ps = (trm_ps_training){.client = NULL};
-    out->parallel.stand_alone = out->parallel.comm == NULL;
-    out->host_processes = count_host_processes(e);
+    out->exec.parallel.stand_alone = out->exec.parallel.comm == NULL;
+    out->exec.host_processes = count_host_processes(e);
     return TRM_OK;
 }
 

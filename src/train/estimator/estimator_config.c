@@ -12,19 +12,19 @@
 
 /* Checks the numbers of the configuration: none negative or NaN, one checkpoint interval only. */
 static trm_status check_numbers(const trm_run_config *c, trm_error *err) {
-    if (c->save_checkpoints_steps > 0 && c->save_checkpoints_secs > 0) {
+    if (c->checkpoints.every_steps > 0 && c->checkpoints.every_seconds > 0) {
         return TRMI_FAIL(
             err, TRM_INVALID,
-            "save_checkpoints_steps %lld and save_checkpoints_secs %g: give one of the two",
-            (long long)c->save_checkpoints_steps, c->save_checkpoints_secs);
+            "checkpoints.every_steps %lld and checkpoints.every_seconds %g: give one of the two",
+            (long long)c->checkpoints.every_steps, c->checkpoints.every_seconds);
     }
     const struct {
         const char *name;
         double value;
-    } counts[] = {{"save_checkpoints_steps", (double)c->save_checkpoints_steps},
-                  {"save_checkpoints_secs", c->save_checkpoints_secs},
+    } counts[] = {{"checkpoints.every_steps", (double)c->checkpoints.every_steps},
+                  {"checkpoints.every_seconds", c->checkpoints.every_seconds},
                   {"iterations_per_loop", (double)c->iterations_per_loop},
-                  {"keep_checkpoint_every_n_hours", c->keep_checkpoint_every_n_hours},
+                  {"checkpoints.writer.keep_every_hours", c->checkpoints.writer.keep_every_hours},
                   {"session_creation_timeout_secs", c->session_creation_timeout_secs},
                   {"export_bytes", (double)c->export_bytes}};
     for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
@@ -70,35 +70,38 @@ trm_status trmi_estimator_precision(const trm_run_config *c, trm_precision *out,
  * older than the mode allows, and hybrid workers need equal numbers of batches. */
 static trm_status check_sharing(const trm_estimator *e, trm_error *err) {
     const trm_ps_strategy *s = &e->strategy;
-    int32_t age = s->cache_staleness == 0 ? 1 : s->cache_staleness;
-    if (s->hybrid && (s->lend == TRM_PS_LEND_ALWAYS || s->backup_workers > 0)) {
+    int32_t age = s->client.cache_staleness == 0 ? 1 : s->client.cache_staleness;
+    if (s->training.tables_only &&
+        (s->lend == TRM_PS_LEND_ALWAYS || s->server.backup_workers > 0)) {
         return TRMI_FAIL(err, TRM_INVALID,
-                         s->backup_workers > 0 ? "backup_workers: hybrid workers reduce their "
-                                                 "gradients together, none can be left out"
-                                               : "lent samples: hybrid workers must all have the "
-                                                 "same number of batches; leave lend as it is");
+                         s->server.backup_workers > 0
+                             ? "backup_workers: hybrid workers reduce their "
+                               "gradients together, none can be left out"
+                             : "lent samples: hybrid workers must all have the "
+                               "same number of batches; leave lend as it is");
     }
-    if (s->cache_rows < 0 || s->cache_staleness < 0) {
+    if (s->training.cache_rows < 0 || s->client.cache_staleness < 0) {
         return TRMI_FAIL(err, TRM_INVALID,
                          "cache_rows %lld, cache_staleness %d: 0 or more expected",
-                         (long long)s->cache_rows, s->cache_staleness);
+                         (long long)s->training.cache_rows, s->client.cache_staleness);
     }
-    if (s->cache_staleness > 0 && s->cache_rows == 0) {
+    if (s->client.cache_staleness > 0 && s->training.cache_rows == 0) {
         return TRMI_FAIL(err, TRM_INVALID,
                          "cache_staleness %d: no rows are cached; set cache_rows too",
-                         s->cache_staleness);
+                         s->client.cache_staleness);
     }
-    if (s->cache_rows > 0 && s->mode == TRM_PS_SYNC) {
+    if (s->training.cache_rows > 0 && s->server.mode == TRM_PS_SYNC) {
         return TRMI_FAIL(
             err, TRM_INVALID,
             "cache_rows %lld: a cached row is old, and the synchronous mode allows no age: use "
             "async or staleness=K",
-            (long long)s->cache_rows);
+            (long long)s->training.cache_rows);
     }
-    if (s->cache_rows > 0 && s->mode == TRM_PS_BOUNDED && age > s->staleness) {
+    if (s->training.cache_rows > 0 && s->server.mode == TRM_PS_BOUNDED &&
+        age > s->server.staleness) {
         return TRMI_FAIL(err, TRM_INVALID,
                          "cache_staleness %d: rows may be at most %d batches old with staleness=%d",
-                         age, s->staleness, s->staleness);
+                         age, s->server.staleness, s->server.staleness);
     }
     return TRM_OK;
 }
@@ -125,31 +128,29 @@ static trm_status check_roles(const trm_estimator *e, trm_error *err) {
                          "train with all-reduce: trireme train -n)",
                          e->trainers);
     }
-    if (!c->mix_compile_mode) {
-        return TRMI_FAIL(err, TRM_INVALID,
-                         "mix_compile_mode must be true with parameter servers: part of "
-                         "the model is not on the device");
-    }
     if (c->iterations_per_loop > 1) {
-        return TRMI_FAIL(err, TRM_INVALID,
-                         "iterations_per_loop is %lld: it must be 1 with mix_compile_mode",
-                         (long long)c->iterations_per_loop);
+        return TRMI_FAIL(
+            err, TRM_INVALID,
+            "iterations_per_loop is %lld: it must be 1 with parameter servers, because part of "
+            "the model is not on the device",
+            (long long)c->iterations_per_loop);
     }
     /* the servers' mode against the number of workers */
     bool sparse = trm_cluster_get(c->cluster)->sparse_workers;
-    if (sparse && e->strategy.mode != TRM_PS_ASYNC) {
+    if (sparse && e->strategy.server.mode != TRM_PS_ASYNC) {
         return TRMI_FAIL(err, TRM_INVALID,
                          "a sparse worker map does not say how many workers there are; only "
                          "the asynchronous mode can do without");
     }
-    if (e->strategy.backup_workers > 0 && e->strategy.mode != TRM_PS_SYNC) {
+    if (e->strategy.server.backup_workers > 0 && e->strategy.server.mode != TRM_PS_SYNC) {
         return TRMI_FAIL(err, TRM_INVALID, "backup_workers are for the synchronous mode");
     }
-    if (e->strategy.backup_workers < 0 || (e->strategy.backup_workers >= e->trainers && !sparse)) {
+    if (e->strategy.server.backup_workers < 0 ||
+        (e->strategy.server.backup_workers >= e->trainers && !sparse)) {
         return TRMI_FAIL(err, TRM_INVALID, "%d backup_workers of %d workers: fewer expected",
-                         e->strategy.backup_workers, e->trainers);
+                         e->strategy.server.backup_workers, e->trainers);
     }
-    if (e->strategy.staleness_aware && e->strategy.mode == TRM_PS_SYNC) {
+    if (e->strategy.server.staleness_aware && e->strategy.server.mode == TRM_PS_SYNC) {
         return TRMI_FAIL(err, TRM_INVALID,
                          "staleness_aware: synchronous gradients are never late; it is of async "
                          "and staleness=K");
@@ -168,21 +169,22 @@ static trm_status check_roles(const trm_estimator *e, trm_error *err) {
 static void fill_defaults(trm_estimator *e) {
     trm_run_config *c = &e->config;
     bool servers = e->servers > 0;
-    if (c->save_checkpoints_steps == 0 && c->save_checkpoints_secs == 0) {
-        c->save_checkpoints_steps = servers ? 100 : 0;
-        c->save_checkpoints_secs = servers ? 0 : 600;
+    if (c->checkpoints.every_steps == 0 && c->checkpoints.every_seconds == 0) {
+        c->checkpoints.every_steps = servers ? 100 : 0;
+        c->checkpoints.every_seconds = servers ? 0 : 600;
     }
     c->iterations_per_loop = c->iterations_per_loop == 0 ? 1 : c->iterations_per_loop;
     c->tf_random_seed = c->tf_random_seed == 0 ? 1 : c->tf_random_seed;
     c->save_summary_steps = c->save_summary_steps == 0 ? 100 : c->save_summary_steps;
     c->log_step_count_steps = c->log_step_count_steps == 0 ? 100 : c->log_step_count_steps;
-    c->keep_checkpoint_max = c->keep_checkpoint_max == 0 ? 5 : c->keep_checkpoint_max;
-    c->keep_checkpoint_every_n_hours =
-        c->keep_checkpoint_every_n_hours == 0 ? 10000 : c->keep_checkpoint_every_n_hours;
+    c->checkpoints.writer.keep = c->checkpoints.writer.keep == 0 ? 5 : c->checkpoints.writer.keep;
+    c->checkpoints.writer.keep_every_hours = c->checkpoints.writer.keep_every_hours == 0
+                                                 ? 10000
+                                                 : c->checkpoints.writer.keep_every_hours;
     c->session_creation_timeout_secs =
         c->session_creation_timeout_secs == 0 ? 7200 : c->session_creation_timeout_secs;
-    e->strategy.timeout_seconds =
-        e->strategy.timeout_seconds > 0 ? e->strategy.timeout_seconds : 120;
+    e->strategy.client.timeout_seconds =
+        e->strategy.client.timeout_seconds > 0 ? e->strategy.client.timeout_seconds : 120;
 }
 
 /* Finds the place of this process in the cluster: role, number among the trainers, chief,
@@ -252,8 +254,8 @@ trm_status trmi_estimator_take_config(trm_estimator *e, const trm_run_config *co
     TRMI_TRY(copy_text(e, &c->model_dir, err));
     TRMI_TRY(copy_text(e, &c->precision_mode, err));
     TRMI_TRY(copy_text(e, &c->warm_start_from, err));
-    TRMI_TRY(copy_text(e, &e->strategy.folder, err));
-    TRMI_TRY(copy_text(e, &e->strategy.spill_folder, err));
+    TRMI_TRY(copy_text(e, &e->strategy.server.folder, err));
+    TRMI_TRY(copy_text(e, &e->strategy.server.spill_folder, err));
     place(e);
     TRMI_TRY(check_roles(e, err));
     fill_defaults(e);

@@ -54,15 +54,16 @@ static trm_status connect_once(const trm_estimator *e, double timeout, trm_ps_cl
     const trm_ps_client_options options = {.addresses = addresses,
                                            .servers = e->servers,
                                            .worker = e->trainer,
-                                           .wire = e->strategy.wire,
-                                           .cache_staleness = e->strategy.cache_staleness,
+                                           .wire = e->strategy.client.wire,
+                                           .cache_staleness = e->strategy.client.cache_staleness,
                                            .ring_bytes = e->ring_bytes,
                                            .timeout_seconds = timeout,
                                            .token = e->config.token,
                                            .job_id = e->job_id,
                                            .job_origin = e->job_origin,
                                            .stopped = is_stopped,
-                                           .lost = e->strategy.hybrid ? is_lost : NULL,
+                                           .lost =
+                                               e->strategy.training.tables_only ? is_lost : NULL,
                                            .over = job_is_over,
                                            .context = (void *)(uintptr_t)e};
     return trm_ps_client_create(&options, out, err);
@@ -93,7 +94,8 @@ trm_status trmi_estimator_connect(trm_estimator *e, trm_ps_client **out, trm_err
     trmi_estimator_read_job_id(e);
     for (;;) {
         bool over = is_over(trmi_job_read(e, &step));
-        trm_status status = connect_once(e, over ? 1 : e->strategy.timeout_seconds, out, err);
+        trm_status status =
+            connect_once(e, over ? 1 : e->strategy.client.timeout_seconds, out, err);
         double waited = trmi_os_now() - begin;
         if (over && (status == TRM_TIMEOUT || status == TRM_PEER) &&
             waited > (e->is_chief ? CHIEF_WAITS : LATE_WAITS)) {
@@ -102,7 +104,7 @@ trm_status trmi_estimator_connect(trm_estimator *e, trm_ps_client **out, trm_err
         bool again = (status == TRM_TIMEOUT || status == TRM_PEER) && !trmi_estimator_stopped(e) &&
                      waited < e->config.session_creation_timeout_secs;
         if (status == TRM_OK) {
-            trmi_client_patience(*out, e->strategy.timeout_seconds);
+            trmi_client_patience(*out, e->strategy.client.timeout_seconds);
         }
         if (!again) {
             return status;

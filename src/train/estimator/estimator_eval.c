@@ -105,7 +105,7 @@ static trm_status judge_newest(judge *j, trm_job_result *out, trm_error *err) {
     trm_checkpoint *found;
     const trm_checkpoint_open_options mark = {.mark_in_use = true};
     TRMI_TRY(trm_checkpoint_open(j->e->config.model_dir, &mark, &found, err));
-    uint64_t step = (uint64_t)trm_checkpoint_info_of(found)->global_step;
+    uint64_t step = (uint64_t)trm_checkpoint_get_info(found)->global_step;
     trm_evaluation v;
     trm_status status = judge_open(j, err);
     if (status == TRM_OK) {
@@ -304,8 +304,8 @@ static trm_status local_saved(void *context, const trm_progress *p, trm_error *e
 static trm_status local_train(trm_estimator *e, const trm_train_spec *spec, trm_model *model,
                               trm_dataset *data, local *l, trm_error *err) {
     trm_train_options options = {.data = data,
-                                 .steps = spec->max_steps,
-                                 .epochs = spec->epochs,
+                                 .until_step = spec->max_steps,
+                                 .until_epoch = spec->epochs,
                                  .sink = e->config.iterations_per_loop > 1};
     /* callbacks run in this order: the user's, log, evaluation, TensorBoard, checkpoints */
     int32_t count = 0, room = (int32_t)(sizeof spec->callbacks / sizeof spec->callbacks[0]);
@@ -329,12 +329,9 @@ static trm_status local_train(trm_estimator *e, const trm_train_spec *spec, trm_
                                            .every_steps = e->config.save_summary_steps,
                                            .graph = true});
         }
-        options.callbacks[count++] = trm_model_checkpoint(&(trm_model_checkpoint_options){
-            .directory = e->config.model_dir,
-            .keep = e->config.keep_checkpoint_max,
-            .keep_every_hours = e->config.keep_checkpoint_every_n_hours,
-            .every_steps = e->config.save_checkpoints_steps,
-            .every_seconds = e->config.save_checkpoints_secs});
+        trm_model_checkpoint_options checkpoints = e->config.checkpoints;
+        checkpoints.directory = e->config.model_dir;
+        options.callbacks[count++] = trm_model_checkpoint(&checkpoints);
     }
     return trm_model_train(model, &options, err);
 }

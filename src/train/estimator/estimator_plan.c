@@ -10,33 +10,36 @@
 
 /* Returns the servers' mode in words; `text` is used where it has a number. */
 static const char *mode_text(const trm_estimator *e, char *text, size_t size) {
-    if (e->strategy.mode == TRM_PS_BOUNDED && e->strategy.staleness == TRM_STALENESS_ANY) {
+    if (e->strategy.server.mode == TRM_PS_BOUNDED &&
+        e->strategy.server.staleness == TRM_STALENESS_ANY) {
         return "asynchronous, tables bounded";
     }
-    if (e->strategy.mode == TRM_PS_BOUNDED) {
-        snprintf(text, size, "staleness %d", e->strategy.staleness);
+    if (e->strategy.server.mode == TRM_PS_BOUNDED) {
+        snprintf(text, size, "staleness %d", e->strategy.server.staleness);
         return text;
     }
-    if (e->strategy.backup_workers > 0) {
-        snprintf(text, size, "synchronous, %d needed", e->trainers - e->strategy.backup_workers);
+    if (e->strategy.server.backup_workers > 0) {
+        snprintf(text, size, "synchronous, %d needed",
+                 e->trainers - e->strategy.server.backup_workers);
         return text;
     }
-    return e->strategy.mode == TRM_PS_SYNC ? "synchronous" : "asynchronous";
+    return e->strategy.server.mode == TRM_PS_SYNC ? "synchronous" : "asynchronous";
 }
 
 /* Appends the run configuration in lines, defaults included. */
 static void plan_config(const trm_estimator *e, trmi_text *text) {
     const trm_run_config *c = &e->config;
     trmi_text_printf(text, "model_dir: %s", c->model_dir != NULL ? c->model_dir : "(none)");
-    if (c->model_dir != NULL && c->save_checkpoints_steps > 0) {
+    if (c->model_dir != NULL && c->checkpoints.every_steps > 0) {
         trmi_text_printf(text, ", a checkpoint every %lld steps",
-                         (long long)c->save_checkpoints_steps);
+                         (long long)c->checkpoints.every_steps);
     } else if (c->model_dir != NULL) {
-        trmi_text_printf(text, ", a checkpoint every %g s", c->save_checkpoints_secs);
+        trmi_text_printf(text, ", a checkpoint every %g s", c->checkpoints.every_seconds);
     }
-    if (c->model_dir != NULL && c->keep_checkpoint_max > 0) {
-        trmi_text_printf(text, ", %d kept, and one in %g h for ever", c->keep_checkpoint_max,
-                         c->keep_checkpoint_every_n_hours);
+    if (c->model_dir != NULL && c->checkpoints.writer.keep > 0 &&
+        c->checkpoints.writer.keep < TRM_ALL) {
+        trmi_text_printf(text, ", %d kept, and one in %g h for ever", c->checkpoints.writer.keep,
+                         c->checkpoints.writer.keep_every_hours);
     }
     trmi_text_printf(text, "\nsamples: %s\n",
                      !e->has_roles             ? "all are this process's"
@@ -44,13 +47,14 @@ static void plan_config(const trm_estimator *e, trmi_text *text) {
                                                : "each trainer has its part");
     trmi_text_printf(text, "precision: %s; seed %llu; next batch prepared during this one: %s\n",
                      c->precision_mode != NULL ? c->precision_mode : "the model's",
-                     (unsigned long long)c->tf_random_seed, c->enable_data_pre_proc ? "yes" : "no");
+                     (unsigned long long)c->tf_random_seed,
+                     e->strategy.training.prefetch != TRM_OFF ? "yes" : "no");
     trmi_text_printf(text, "every so many steps: loss %lld, summaries %lld (negative: none)\n",
                      (long long)c->log_step_count_steps, (long long)c->save_summary_steps);
     if (e->has_roles) {
         trmi_text_printf(
             text, "waits for servers to come up for %g s, for roles that are silent for %g s\n",
-            c->session_creation_timeout_secs, e->strategy.timeout_seconds);
+            c->session_creation_timeout_secs, e->strategy.client.timeout_seconds);
     }
 }
 
@@ -67,7 +71,7 @@ static void plan_lines(const trm_estimator *e, trmi_text *text) {
     if (e->has_roles) {
         trmi_text_printf(text, "servers: %d, updates %s%s; files in %s\n", e->servers,
                          mode_text(e, mode, sizeof mode),
-                         e->strategy.hybrid ? ", dense part by all-reduce" : "",
+                         e->strategy.training.tables_only ? ", dense part by all-reduce" : "",
                          folder[0] != '\0' ? folder : "(none: nothing is saved)");
         trmi_text_printf(text, "evaluator: %s\n",
                          e->has_evaluator ? "listed"
@@ -86,7 +90,7 @@ static void plan_json_more(const trm_estimator *e, trmi_text *text) {
         ", \"tf_random_seed\": %llu, \"iterations_per_loop\": %lld, \"enable_data_pre_proc\": %s, "
         "\"mix_compile_mode\": %s, \"precision_mode\": ",
         (unsigned long long)c->tf_random_seed, (long long)c->iterations_per_loop,
-        c->enable_data_pre_proc ? "true" : "false", c->mix_compile_mode ? "true" : "false");
+        s->training.prefetch != TRM_OFF ? "true" : "false", e->has_roles ? "true" : "false");
     if (c->precision_mode != NULL) {
         trmi_text_json_string(text, c->precision_mode);
     } else {
@@ -96,8 +100,9 @@ static void plan_json_more(const trm_estimator *e, trmi_text *text) {
         text,
         ", \"session_creation_timeout_secs\": %g, \"timeout_seconds\": %g, \"lent\": %s, "
         "\"backup_workers\": %d, \"cache_rows\": %lld}\n",
-        c->session_creation_timeout_secs, s->timeout_seconds,
-        trmi_estimator_lends(e) ? "true" : "false", s->backup_workers, (long long)s->cache_rows);
+        c->session_creation_timeout_secs, s->client.timeout_seconds,
+        trmi_estimator_lends(e) ? "true" : "false", s->server.backup_workers,
+        (long long)s->training.cache_rows);
 }
 
 /* Appends the plan as one JSON object. */
@@ -110,7 +115,7 @@ static void plan_json(const trm_estimator *e, trmi_text *text) {
         "\"is_chief\": %s, \"servers\": %d, \"mode\": \"%s\", \"hybrid\": %s, \"evaluator\": %s",
         e->has_roles ? trm_role_name(e->role) : "local", e->trainer, e->trainers,
         e->is_chief ? "true" : "false", e->servers, mode_text(e, mode, sizeof mode),
-        e->strategy.hybrid ? "true" : "false", e->has_evaluator ? "true" : "false");
+        e->strategy.training.tables_only ? "true" : "false", e->has_evaluator ? "true" : "false");
     trmi_text_printf(text, ", \"model_dir\": ");
     if (e->config.model_dir != NULL) {
         trmi_text_json_string(text, e->config.model_dir);
@@ -119,15 +124,15 @@ static void plan_json(const trm_estimator *e, trmi_text *text) {
     }
     trmi_text_printf(text, ", \"ps_folder\": ");
     trmi_text_json_string(text, folder);
-    trmi_text_printf(text,
-                     ", \"save_checkpoints_steps\": %lld, \"save_checkpoints_secs\": %g, "
-                     "\"keep_checkpoint_max\": %d, \"keep_checkpoint_every_n_hours\": %g, "
-                     "\"save_summary_steps\": %lld, \"log_step_count_steps\": "
-                     "%lld",
-                     (long long)e->config.save_checkpoints_steps, e->config.save_checkpoints_secs,
-                     e->config.keep_checkpoint_max, e->config.keep_checkpoint_every_n_hours,
-                     (long long)e->config.save_summary_steps,
-                     (long long)e->config.log_step_count_steps);
+    trmi_text_printf(
+        text,
+        ", \"save_checkpoints_steps\": %lld, \"save_checkpoints_secs\": %g, "
+        "\"keep_checkpoint_max\": %d, \"keep_checkpoint_every_n_hours\": %g, "
+        "\"save_summary_steps\": %lld, \"log_step_count_steps\": "
+        "%lld",
+        (long long)e->config.checkpoints.every_steps, e->config.checkpoints.every_seconds,
+        e->config.checkpoints.writer.keep, e->config.checkpoints.writer.keep_every_hours,
+        (long long)e->config.save_summary_steps, (long long)e->config.log_step_count_steps);
     plan_json_more(e, text);
 }
 

@@ -110,28 +110,29 @@ trm_status trmi_run_server(trm_estimator *e, trm_error *err) {
         TRMI_TRY(trmi_os_make_dirs(NULL, folder, err));
     }
     TRMI_TRY(trmi_warm_start_of_job(e, folder, &warm, err));
-    bool counts = s->hybrid && s->mode == TRM_PS_ASYNC;
+    bool counts = s->training.tables_only && s->server.mode == TRM_PS_ASYNC;
     const trm_ps_server_options options = {
         .server = index,
         .servers = e->servers,
-        .shards = s->shards,
-        .memory_bytes = s->memory_bytes,
+        .shards = s->server.shards,
+        .memory_bytes = s->server.memory_bytes,
         .listen = trm_cluster_task_address(cluster, TRM_ROLE_PS, index),
         .folder = folder[0] != '\0' ? folder : NULL,
-        .log_pushes = folder[0] != '\0' && !s->no_log,
-        .spill_folder = s->spill_folder,
+        .log_pushes = folder[0] != '\0' && s->server.log_pushes != TRM_OFF ? TRM_ON : TRM_OFF,
+        .spill_folder = s->server.spill_folder,
         /* Hybrid workers keep in step through their all-reduce. The servers run in bounded mode
          * without a bound, because there they count each worker's batches: after a death that
          * count decides which batch is repeated. */
-        .mode = counts ? TRM_PS_BOUNDED : s->mode,
+        .mode = counts ? TRM_PS_BOUNDED : s->server.mode,
         .workers = e->trainers,
-        .staleness = counts ? TRM_STALENESS_ANY : s->staleness,
-        .backup_workers = s->backup_workers,
-        .staleness_aware = s->staleness_aware,
+        .staleness = counts ? TRM_STALENESS_ANY : s->server.staleness,
+        .backup_workers = s->server.backup_workers,
+        .staleness_aware = s->server.staleness_aware,
         .initial = {warm == NULL ? NULL : trmi_warm_start_row, warm},
         /* No hybrid step is possible without all workers, so a silent worker is given time to
          * come back. */
-        .worker_timeout_seconds = s->hybrid ? 2 * s->timeout_seconds : s->timeout_seconds / 2,
+        .worker_timeout_seconds =
+            s->training.tables_only ? 2 * s->client.timeout_seconds : s->client.timeout_seconds / 2,
         .token = e->config.token,
         .job_id = e->job_id,
         .job_origin = e->job_origin};
@@ -176,10 +177,10 @@ static void leave(trainer *t, bool comes_back) {
 
 /* Hybrid: joins the other workers and creates the communicator for dense gradients. */
 static trm_status create_hybrid_comm(trainer *t, trm_error *err) {
-    if (!t->e->strategy.hybrid || t->e->trainers == 1) {
+    if (!t->e->strategy.training.tables_only || t->e->trainers == 1) {
         return TRM_OK;
     }
-    const trm_join_options options = {.timeout_seconds = t->e->strategy.timeout_seconds};
+    const trm_join_options options = {.timeout_seconds = t->e->strategy.client.timeout_seconds};
     TRMI_TRY(trm_cluster_join(t->e->config.cluster, &options, &t->bootstrap, err));
     TRMI_TRY(trm_comm_create(t->bootstrap, NULL, &t->comm, err));
     t->e->workers = t->comm;
@@ -212,7 +213,7 @@ static trm_status learn_dealt(trm_estimator *e, trm_error *err) {
     while (!e->is_chief && e->dealt.count > 0 &&
            e->dealt.list[e->dealt.count - 1].workers != e->trainers) {
         double now = trmi_os_now();
-        if (trmi_estimator_stopped(e) || now - begin > e->strategy.timeout_seconds) {
+        if (trmi_estimator_stopped(e) || now - begin > e->strategy.client.timeout_seconds) {
             return TRMI_FAIL(err, trmi_estimator_stopped(e) ? TRM_CANCELLED : TRM_TIMEOUT,
                              "%s/job.json is of a job with %lld workers, this one "
                              "has %d: the chief has not begun for %.0f s",
@@ -236,20 +237,14 @@ static trm_status learn_dealt(trm_estimator *e, trm_error *err) {
 static trm_status build_model(trainer *t, trm_error *err) {
     trm_estimator *e = t->e;
     trm_model_options options = t->options;
-    options.parallel.comm = t->comm;
+    options.exec.parallel.comm = t->comm;
     int64_t batches =
         trm_dataset_epoch_batches(t->data) / (LEASES * (e->trainers > 0 ? e->trainers : 1));
     batches = batches < 1 ? 1 : batches > LEASE_MAX ? LEASE_MAX : batches;
-    options.ps = (trm_ps_training){.client = t->client,
-                                   .tables_only = e->strategy.hybrid,
-                                   .lease_batches = trmi_estimator_lends(e) ? batches : 0,
-                                   .lease_seconds = e->strategy.timeout_seconds,
-                                   .cache_rows = e->strategy.cache_rows,
-                                   .no_prefetch = !e->config.enable_data_pre_proc,
-                                   .placement = e->strategy.placement,
-                                   .partition = e->strategy.partition,
-                                   .table = e->strategy.table,
-                                   .context = e->strategy.context};
+    options.ps = e->strategy.training;
+    options.ps.client = t->client;
+    options.ps.lease_batches = trmi_estimator_lends(e) ? batches : 0;
+    options.ps.lease_seconds = e->strategy.client.timeout_seconds;
     TRMI_TRY(trm_model_create(&options, &t->model, err));
     if (trmi_estimator_deals(e)) {
         TRMI_TRY(learn_dealt(e, err));
@@ -327,7 +322,8 @@ static trm_status note_step(void *context, const trm_progress *p, trm_error *err
  * worker may train several lives with them. */
 static trm_status train(trainer *t, const trm_train_spec *spec, trm_error *err) {
     trm_estimator *e = t->e;
-    trm_train_options options = {.data = t->data, .steps = spec->max_steps, .epochs = spec->epochs};
+    trm_train_options options = {
+        .data = t->data, .until_step = spec->max_steps, .until_epoch = spec->epochs};
     int32_t count = 0, room = (int32_t)(sizeof spec->callbacks / sizeof spec->callbacks[0]);
     while (count < room &&
            (spec->callbacks[count].on_begin || spec->callbacks[count].on_step_end ||
@@ -425,7 +421,7 @@ static trm_status run(trainer *t, const trm_train_spec *spec, trm_job_result *ou
     TRMI_TRY(create_hybrid_comm(t, err));
     TRMI_TRY(build_model(t, err));
     TRMI_TRY(begin_warm(t, err));
-    if (e->strategy.hybrid) {
+    if (e->strategy.training.tables_only) {
         TRMI_TRY(trmi_dense_begin(t->model, &t->dense, e->config.model_dir, err));
     } else if (e->is_chief || trmi_duty_is_shared(e)) {
         restore_states(t);
@@ -454,9 +450,9 @@ static trm_status run(trainer *t, const trm_train_spec *spec, trm_job_result *ou
  * the servers were away, and this worker has made a step within timeout_seconds. */
 static bool starts_again(const trainer *t, trm_status status) {
     const trm_ps_strategy *s = &t->e->strategy;
-    return s->hybrid && t->e->trainers > 1 && (status == TRM_PEER || status == TRM_TIMEOUT) &&
-           !trmi_estimator_stopped(t->e) && t->e->over_since == 0 &&
-           trmi_os_now() - t->alive < s->timeout_seconds;
+    return s->training.tables_only && t->e->trainers > 1 &&
+           (status == TRM_PEER || status == TRM_TIMEOUT) && !trmi_estimator_stopped(t->e) &&
+           t->e->over_since == 0 && trmi_os_now() - t->alive < s->client.timeout_seconds;
 }
 
 /* Runs lives of a trainer until one ends for good. Between two lives the dense parameters are
@@ -490,7 +486,8 @@ trm_status trmi_run_trainer(trm_estimator *e, const trm_train_spec *spec, const 
     trm_status status = run_lives(&t, spec, out, err);
     bool over = status == TRM_OK || status == TRM_CANCELLED || status == TRM_DIVERGED;
     /* synchronous: the servers wait for the next life of a worker that failed */
-    leave(&t, (e->strategy.hybrid || e->strategy.mode == TRM_PS_SYNC) && !over);
+    leave(&t,
+          (e->strategy.training.tables_only || e->strategy.server.mode == TRM_PS_SYNC) && !over);
     trmi_dense_free(&t.dense);
     for (int32_t i = 0; i < t.callbacks; i++) {
         if (spec->callbacks[i].destroy != NULL) {

@@ -184,12 +184,12 @@ static trm_status write_weights(saver *s, const trm_progress *p, trm_error *err)
                                        {.name = "optimizer"}};
         const trm_checkpoint_info info = {.global_step = (int64_t)trm_model_global_step(model),
                                           .epoch = model->epoch,
-                                          .seed = model->options.seed,
+                                          .seed = model->options.exec.seed,
                                           .world_size = s->estimator->trainers,
                                           .config_json = model->options.description,
                                           .state_json = state};
         trm_named_tensor *slots = NULL;
-        if (s->estimator->strategy.hybrid) { /* hybrid: the executor has the slots */
+        if (s->estimator->strategy.training.tables_only) { /* hybrid: the executor has the slots */
             status = trmi_gather(model->train.exec, true, &l.arena, &slots, &parts[1].count, err);
             parts[1].tensors = slots;
         }
@@ -246,10 +246,8 @@ static trm_status begin_chief_work(saver *s, const trm_progress *p, double patie
     trm_estimator *e = s->estimator;
     const trm_run_config *c = &e->config;
     if (c->model_dir != NULL) {
-        const trm_checkpoint_options options = {.keep = c->keep_checkpoint_max,
-                                                .keep_every_hours =
-                                                    c->keep_checkpoint_every_n_hours,
-                                                .lock_wait_seconds = patience};
+        trm_checkpoint_options options = c->checkpoints.writer;
+        options.lock_wait_seconds = patience;
         TRMI_TRY(trm_checkpoint_writer_open(c->model_dir, &options, &s->writer, err));
         TRMI_TRY(s->batch == NULL ? trm_ps_batch_create(s->client, &s->batch, err) : TRM_OK);
         s->remote = p->model->remote;
@@ -356,11 +354,11 @@ static trm_status saver_gradients(void *context, const trm_progress *p, trm_erro
 static trm_status saver_step(void *context, const trm_progress *p, trm_error *err) {
     saver *s = context;
     const trm_run_config *c = &s->estimator->config;
-    uint64_t every = (uint64_t)c->save_checkpoints_steps;
+    uint64_t every = (uint64_t)c->checkpoints.every_steps;
     TRMI_TRY(follow(s, p, false, err));
-    bool due =
-        !s->any || (every > 0 && p->global_step / every != s->step / every) ||
-        (c->save_checkpoints_secs > 0 && trmi_os_now() - s->time >= c->save_checkpoints_secs);
+    bool due = !s->any || (every > 0 && p->global_step / every != s->step / every) ||
+               (c->checkpoints.every_seconds > 0 &&
+                trmi_os_now() - s->time >= c->checkpoints.every_seconds);
     return due && s->estimator->acts ? save(s, p, false, err) : TRM_OK;
 }
 
@@ -425,10 +423,10 @@ static trm_status saver_end(void *context, const trm_progress *p, trm_error *err
         trmi_estimator_say(e, "trainer %d is the chief now, and ends the job", e->trainer);
     }
     TRMI_TRY(e->acts ? TRM_OK : begin_chief_work(s, p, dead_lock_seconds, err));
-    drain(s, p->stopping ? 3 : e->strategy.timeout_seconds);
+    drain(s, p->stopping ? 3 : e->strategy.client.timeout_seconds);
     /* a hybrid worker that died at the end must repeat its batch first */
     TRMI_TRY(e->workers == NULL ? TRM_OK : trm_comm_health(e->workers, err));
-    if (!e->strategy.hybrid) { /* other workers have advanced the step */
+    if (!e->strategy.training.tables_only) { /* other workers have advanced the step */
         trm_exec_set_step(p->model->train.exec, trmi_remote_step(p->model->remote));
     }
     TRMI_TRY(save(s, p, true, err));

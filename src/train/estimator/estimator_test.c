@@ -38,21 +38,21 @@ static trm_status model_fn(trm_run_mode mode, trm_model_options *o, void *params
     (void)err;
     o->network = network;
     o->loss = trm_loss_logistic;
-    o->optimizer = (trm_optimizer_options){.kind = TRM_ADAGRAD, .initial_accumulator = 0.1};
+    o->exec.optimizer = (trm_optimizer_options){.kind = TRM_ADAGRAD, .initial_accumulator = 0.1};
     o->learning_rate = (trm_learning_rate){.base = 0.1};
-    o->backend = "ref";
-    o->threads = 1;
+    o->exec.backend = "ref";
+    o->exec.threads = 1;
     return TRM_OK;
 }
 
 static trm_status input_fn(const trm_input_context *c, void *params, trm_dataset **out,
                            trm_error *err) {
-    const trm_clicks_options options = {.rows = ROWS,
-                                        .test_rows = 160,
-                                        .fields = 3,
-                                        .dense = -1,
-                                        .vocabulary = VOCABULARY,
-                                        .seed = 4};
+    const trm_click_generator_options options = {.rows = ROWS,
+                                                 .test_rows = 160,
+                                                 .fields = 3,
+                                                 .dense = -1,
+                                                 .vocabulary = VOCABULARY,
+                                                 .seed = 4};
     trm_dataset *data;
     (void)params;
     trm_usage usage = c->mode == TRM_MODE_TRAIN ? TRM_USAGE_TRAIN : TRM_USAGE_TEST;
@@ -90,65 +90,58 @@ static void roles_of_a_host_share_its_cpus(void **state) {
     CHECK_OK(trm_estimator_create(model_fn, NULL,
                                   &(trm_run_config){.cluster = cluster,
                                                     .model_dir = "/tmp/unused",
-                                                    .mix_compile_mode = true,
                                                     .distribute = &(trm_ps_strategy){0}},
                                   &e, &err),
              err);
     trm_model_options options;
     CHECK_OK(trmi_estimator_model(e, TRM_MODE_EVAL, NULL, &options, &err), err);
-    assert_int_equal(options.host_processes, 3);
+    assert_int_equal(options.exec.host_processes, 3);
     trm_estimator_destroy(e);
     trm_cluster_destroy(cluster);
 }
 
 static void configurations_are_held_against_themselves(void **state) {
     trm_cluster *cluster = cluster_of("worker", "1", NULL);
-    static const trm_ps_strategy async = {0}, sync3 = {.mode = TRM_PS_SYNC, .backup_workers = 2},
-                                 backup = {.backup_workers = 1},
-                                 hybrid_backup = {.mode = TRM_PS_SYNC,
-                                                  .backup_workers = 1,
-                                                  .hybrid = true},
-                                 lent_hybrid = {.hybrid = true, .lend = TRM_PS_LEND_ALWAYS},
-                                 old_rows = {.mode = TRM_PS_SYNC, .cache_rows = 100},
-                                 older_rows = {.mode = TRM_PS_BOUNDED,
-                                               .staleness = 2,
-                                               .cache_rows = 100,
-                                               .cache_staleness = 3},
-                                 no_rows = {.cache_staleness = 3}, less_rows = {.cache_rows = -1};
+    static const trm_ps_strategy async = {0},
+                                 sync3 = {.server.mode = TRM_PS_SYNC, .server.backup_workers = 2},
+                                 backup = {.server.backup_workers = 1},
+                                 hybrid_backup = {.server.mode = TRM_PS_SYNC,
+                                                  .server.backup_workers = 1,
+                                                  .training.tables_only = true},
+                                 lent_hybrid = {.training.tables_only = true,
+                                                .lend = TRM_PS_LEND_ALWAYS},
+                                 old_rows = {.server.mode = TRM_PS_SYNC,
+                                             .training.cache_rows = 100},
+                                 older_rows = {.server.mode = TRM_PS_BOUNDED,
+                                               .server.staleness = 2,
+                                               .training.cache_rows = 100,
+                                               .client.cache_staleness = 3},
+                                 no_rows = {.client.cache_staleness = 3},
+                                 less_rows = {.training.cache_rows = -1};
     const struct {
         trm_run_config config;
         const char *message;
     } cases[] = {
-        {{.save_checkpoints_steps = 5, .save_checkpoints_secs = 5}, "give one of the two"},
-        {{.save_checkpoints_steps = -1}, "save_checkpoints_steps is -1"},
-        {{.save_checkpoints_secs = -0.5}, "save_checkpoints_secs is -0.5"},
+        {{.checkpoints.every_steps = 5, .checkpoints.every_seconds = 5}, "give one of the two"},
+        {{.checkpoints.every_steps = -1}, "checkpoints.every_steps is -1"},
+        {{.checkpoints.every_seconds = -0.5}, "checkpoints.every_seconds is -0.5"},
         {{.iterations_per_loop = -2}, "iterations_per_loop is -2"},
         {{.session_creation_timeout_secs = -1}, "session_creation_timeout_secs"},
-        {{.keep_checkpoint_every_n_hours = -1}, "keep_checkpoint_every_n_hours is -1"},
+        {{.checkpoints.writer.keep_every_hours = -1}, "checkpoints.writer.keep_every_hours is -1"},
         {{.model_dir = ""}, "model_dir is empty"},
         {{.precision_mode = "half"}, "precision_mode \"half\""},
         {{.cluster = cluster}, "the cluster lists 1 ps: set distribute"},
-        {{.cluster = cluster, .distribute = &async}, "mix_compile_mode must be true"},
-        {{.cluster = cluster,
-          .distribute = &async,
-          .mix_compile_mode = true,
-          .iterations_per_loop = 4},
+        {{.cluster = cluster, .distribute = &async, .iterations_per_loop = 4},
          "iterations_per_loop is 4: it must be 1"},
-        {{.cluster = cluster, .distribute = &sync3, .mix_compile_mode = true},
-         "2 backup_workers of 2 workers"},
-        {{.cluster = cluster, .distribute = &backup, .mix_compile_mode = true},
+        {{.cluster = cluster, .distribute = &sync3}, "2 backup_workers of 2 workers"},
+        {{.cluster = cluster, .distribute = &backup},
          "backup_workers are for the synchronous mode"},
-        {{.cluster = cluster, .distribute = &hybrid_backup, .mix_compile_mode = true},
-         "none can be left out"},
-        {{.cluster = cluster, .distribute = &lent_hybrid, .mix_compile_mode = true},
-         "the same number of batches"},
-        {{.cluster = cluster, .distribute = &old_rows, .mix_compile_mode = true},
-         "the synchronous mode allows no age"},
-        {{.cluster = cluster, .distribute = &older_rows, .mix_compile_mode = true},
-         "at most 2 batches old with staleness=2"},
-        {{.cluster = cluster, .distribute = &no_rows, .mix_compile_mode = true},
-         "no rows are cached"},
-        {{.cluster = cluster, .distribute = &less_rows, .mix_compile_mode = true}, "cache_rows -1"},
+        {{.cluster = cluster, .distribute = &hybrid_backup}, "none can be left out"},
+        {{.cluster = cluster, .distribute = &lent_hybrid}, "the same number of batches"},
+        {{.cluster = cluster, .distribute = &old_rows}, "the synchronous mode allows no age"},
+        {{.cluster = cluster, .distribute = &older_rows}, "at most 2 batches old with staleness=2"},
+        {{.cluster = cluster, .distribute = &no_rows}, "no rows are cached"},
+        {{.cluster = cluster, .distribute = &less_rows}, "cache_rows -1"},
     };
     trm_error err;
     trm_estimator *e;
@@ -160,12 +153,10 @@ static void configurations_are_held_against_themselves(void **state) {
                 "model_fn");
     trm_cluster_destroy(cluster);
     cluster = cluster_of("evaluator", "0", NULL);
-    CHECK_FAILS(
-        trm_estimator_create(
-            model_fn, NULL,
-            &(trm_run_config){.cluster = cluster, .distribute = &async, .mix_compile_mode = true},
-            &e, &err),
-        TRM_INVALID, err, "an evaluator reads checkpoints from model_dir");
+    CHECK_FAILS(trm_estimator_create(model_fn, NULL,
+                                     &(trm_run_config){.cluster = cluster, .distribute = &async},
+                                     &e, &err),
+                TRM_INVALID, err, "an evaluator reads checkpoints from model_dir");
     trm_cluster_destroy(cluster);
     CHECK_OK(trm_estimator_create(model_fn, NULL, &(trm_run_config){0}, &e, &err), err);
     CHECK_FAILS(trm_train_and_evaluate(e, NULL, NULL, NULL, &err), TRM_INVALID, err, "TrainSpec");
@@ -211,10 +202,9 @@ static void exporters_are_checked(void **state) {
 }
 
 static void plans_say_who_is_who(void **state) {
-    static const trm_ps_strategy sync = {.mode = TRM_PS_SYNC};
+    static const trm_ps_strategy sync = {.server.mode = TRM_PS_SYNC};
     trm_cluster *cluster = cluster_of("worker", "0", "127.0.0.1:9");
-    trm_run_config config = {
-        .cluster = cluster, .distribute = &sync, .mix_compile_mode = true, .model_dir = "/m"};
+    trm_run_config config = {.cluster = cluster, .distribute = &sync, .model_dir = "/m"};
     trm_estimator *e;
     trm_error err;
     char *text;
@@ -231,14 +221,14 @@ static void plans_say_who_is_who(void **state) {
 
 /* What nobody has set, by guide 000's names: docs/guides/from-guide-000.md lists the same. */
 static void defaults_are_those_of_the_guide(void **state) {
-    static const trm_ps_strategy async = {.mode = TRM_PS_ASYNC};
+    static const trm_ps_strategy async = {.server.mode = TRM_PS_ASYNC};
     static const char *const both[] = {"\"keep_checkpoint_max\": 5,",
                                        "\"keep_checkpoint_every_n_hours\": 10000,",
                                        "\"save_summary_steps\": 100,",
                                        "\"log_step_count_steps\": 100,",
                                        "\"tf_random_seed\": 1,",
                                        "\"iterations_per_loop\": 1,",
-                                       "\"enable_data_pre_proc\": false,",
+                                       "\"enable_data_pre_proc\": true,",
                                        "\"precision_mode\": null,",
                                        "\"session_creation_timeout_secs\": 7200,",
                                        "\"timeout_seconds\": 120,"};
@@ -248,8 +238,7 @@ static void defaults_are_those_of_the_guide(void **state) {
     trm_cluster *cluster = cluster_of("worker", "0", "127.0.0.1:9");
     for (int alone = 0; alone < 2; alone++) {
         const trm_run_config config = {.cluster = alone ? NULL : cluster,
-                                       .distribute = alone ? NULL : &async,
-                                       .mix_compile_mode = !alone};
+                                       .distribute = alone ? NULL : &async};
         trm_estimator *e;
         trm_error err;
         char *text;
@@ -288,8 +277,8 @@ static void alone_it_trains_and_evaluates_in_turn(void **state) {
     trm_job_result result;
     snprintf(dir, sizeof dir, "%s/alone", folder);
     const trm_run_config config = {.model_dir = dir,
-                                   .save_checkpoints_steps = 20,
-                                   .keep_checkpoint_max = 2,
+                                   .checkpoints.every_steps = 20,
+                                   .checkpoints.writer.keep = 2,
                                    .on_evaluated = count_evaluation};
     const trm_eval_spec eval = {.input_fn = input_fn, .steps = -1, .throttle_secs = -1};
     trm_train_spec train = {.input_fn = input_fn, .max_steps = 40};
@@ -317,7 +306,7 @@ static void what_was_evaluated_is_exported(void **state) {
     trm_error err;
     char dir[96], path[256];
     snprintf(dir, sizeof dir, "%s/exports", folder);
-    const trm_run_config config = {.model_dir = dir, .save_checkpoints_steps = 20};
+    const trm_run_config config = {.model_dir = dir, .checkpoints.every_steps = 20};
     trm_eval_spec eval = {
         .input_fn = input_fn,
         .steps = -1,
@@ -382,13 +371,12 @@ static void *member_main(void *context) {
                                      .ps_hosts = m->ps,
                                      .worker_hosts = "127.0.0.1:2, 127.0.0.1:3",
                                      .evaluator_hosts = "127.0.0.1:4"};
-    const trm_ps_strategy strategy = {.mode = m->mode, .shards = 1, .memory_bytes = 1 << 26};
+    const trm_ps_strategy strategy = {
+        .server.mode = m->mode, .server.shards = 1, .server.memory_bytes = 1 << 26};
     const trm_run_config config = {.model_dir = m->dir,
                                    .distribute = &strategy,
-                                   .mix_compile_mode = true,
-                                   .enable_data_pre_proc = true,
-                                   .save_checkpoints_steps = 8,
-                                   .keep_checkpoint_max = 2,
+                                   .checkpoints.every_steps = 8,
+                                   .checkpoints.writer.keep = 2,
                                    .cluster = NULL};
     m->status = trm_cluster_create(&flags, &cluster, &m->err);
     if (m->status != TRM_OK) {
@@ -486,10 +474,10 @@ static void who_comes_back_as_the_job_ends_waits_for_no_server(void **state) {
                                      .ps_hosts = trm_ps_server_address(o.server),
                                      .worker_hosts = "127.0.0.1:2,127.0.0.1:3"};
     /* for a server that may come again */
-    const trm_ps_strategy strategy = {.timeout_seconds = 600};
+    const trm_ps_strategy strategy = {.client.timeout_seconds = 600};
     CHECK_OK(trm_cluster_create(&flags, &cluster, &err), err);
     const trm_run_config config = {
-        .model_dir = folder, .cluster = cluster, .distribute = &strategy, .mix_compile_mode = true};
+        .model_dir = folder, .cluster = cluster, .distribute = &strategy};
     CHECK_OK(trm_estimator_create(model_fn, NULL, &config, &e, &err), err);
     const trm_train_spec spec = {
         .input_fn = input_fn, .epochs = 2, .callbacks = {{.on_gradients = end_job, .context = &o}}};
@@ -517,12 +505,10 @@ static void a_worker_without_servers_can_be_stopped(void **state) {
                                      .ps_hosts = ps,
                                      .worker_hosts = "127.0.0.1:2,127.0.0.1:3"};
     /* it is told of the stop while it waits */
-    const trm_ps_strategy strategy = {.timeout_seconds = 600};
+    const trm_ps_strategy strategy = {.client.timeout_seconds = 600};
     CHECK_OK(trm_cluster_create(&flags, &cluster, &err), err);
-    const trm_run_config config = {.cluster = cluster,
-                                   .distribute = &strategy,
-                                   .mix_compile_mode = true,
-                                   .session_creation_timeout_secs = 600};
+    const trm_run_config config = {
+        .cluster = cluster, .distribute = &strategy, .session_creation_timeout_secs = 600};
     CHECK_OK(trm_estimator_create(model_fn, NULL, &config, &e, &err), err);
     assert_int_equal(pthread_create(&thread, NULL, stop_later, e), 0);
     CHECK_FAILS(trm_train_and_evaluate(e, &(trm_train_spec){.input_fn = input_fn, .epochs = 1},

@@ -106,11 +106,11 @@ static trm_status make_ids_program(trmi_remote *r, const trm_model_options *o,
     trmi_graph_drop_parameters(r->ids_graph);
     const trm_exec_options options = {.outputs = r->ids_nodes,
                                       .outputs_count = r->lookups_count,
-                                      .backend = o->backend,
-                                      .threads = o->threads,
-                                      .host_processes = o->host_processes,
-                                      .seed = o->seed,
-                                      .tuning_file = o->tuning_file};
+                                      .backend = o->exec.backend,
+                                      .threads = o->exec.threads,
+                                      .host_processes = o->exec.host_processes,
+                                      .seed = o->exec.seed,
+                                      .tuning_file = o->exec.tuning_file};
     return trm_exec_create(r->ids_graph, &options, &r->ids_exec, err);
 }
 
@@ -124,11 +124,11 @@ trm_status trmi_remote_create(const trm_model_options *o, trm_graph *graph, trmi
             "lease_batches: where workers reduce gradients among each other, each has as many "
             "batches as the others: data is dealt by shards");
     }
-    if (o->accumulate > 1) {
+    if (o->exec.accumulate > 1) {
         return TRMI_FAIL(err, TRM_INVALID,
                          "accumulate %d: with parameter servers each batch is a step; use a larger "
                          "batch",
-                         o->accumulate);
+                         o->exec.accumulate);
     }
     trmi_remote *r = trmi_alloc(sizeof *r);
     if (r == NULL) {
@@ -136,9 +136,9 @@ trm_status trmi_remote_create(const trm_model_options *o, trm_graph *graph, trmi
     }
     r->client = o->ps.client;
     r->options = o->ps;
-    r->optimizer = o->optimizer;
+    r->optimizer = o->exec.optimizer;
     r->base_rate = o->learning_rate.base;
-    r->seed = o->seed;
+    r->seed = o->exec.seed;
     r->current = -1;
     trm_status status = trmi_graph_find_tables(graph, &r->found, &r->lookups_count, err);
     if (status == TRM_OK && r->lookups_count > 0) {
@@ -498,7 +498,7 @@ bool trmi_remote_is_late(const trmi_remote *r) {
  * synchronous steps, values pulled ahead lack the update of the batch that is being computed,
  * and twice as many updates of the other workers. */
 bool trmi_remote_reads_ahead(const trmi_remote *r) {
-    return !r->options.no_prefetch && (r->lookups_count > 0 || !trmi_remote_is_late(r));
+    return r->options.prefetch != TRM_OFF && (r->lookups_count > 0 || !trmi_remote_is_late(r));
 }
 
 int64_t trmi_remote_staged_epoch(const trmi_remote *r) { return r->stages[r->next].place.epoch; }

@@ -52,12 +52,12 @@ static trm_node network(trm_graph *g, const trm_inputs *inputs, void *context) {
 }
 
 static trm_dataset *clicks(int shards, int shard) {
-    return click_shard(&(trm_clicks_options){.rows = ROWS,
-                                             .test_rows = 256,
-                                             .fields = FIELDS,
-                                             .dense = DENSE,
-                                             .vocabulary = VOCABULARY,
-                                             .seed = 5},
+    return click_shard(&(trm_click_generator_options){.rows = ROWS,
+                                                      .test_rows = 256,
+                                                      .fields = FIELDS,
+                                                      .dense = DENSE,
+                                                      .vocabulary = VOCABULARY,
+                                                      .seed = 5},
                        BATCH, shards, shard);
 }
 
@@ -102,14 +102,14 @@ static trm_model_options options_of(const setting *s, trm_dataset *data) {
         .network = network,
         .network_context = remembers ? NULL : &twice,
         .loss = trm_loss_logistic,
-        .optimizer = s->optimizer,
+        .exec.optimizer = s->optimizer,
         .learning_rate = {.decay = TRM_DECAY_COSINE,
                           .base = s->optimizer.kind == TRM_ADAM ? 0.002 : 0.05,
                           .total_steps = 40},
         .data = data,
-        .backend = s->backend,
-        .threads = 1,
-        .seed = 21};
+        .exec.backend = s->backend,
+        .exec.threads = 1,
+        .exec.seed = 21};
 }
 
 static trm_status run_worker(worker *w) {
@@ -128,7 +128,7 @@ static trm_status run_worker(worker *w) {
             return status;
         }
         options.ps = (trm_ps_training){.client = client,
-                                       .no_prefetch = w->s->no_prefetch,
+                                       .prefetch = w->s->no_prefetch ? TRM_OFF : TRM_DEFAULT,
                                        .placement = w->s->placement,
                                        .partition = w->s->partition};
     }
@@ -137,7 +137,7 @@ static trm_status run_worker(worker *w) {
         status = trm_model_train(
             model,
             &(trm_train_options){.data = data,
-                                 .steps = w->steps,
+                                 .until_step = w->steps,
                                  .callbacks = {{.on_step_end = note_loss, .context = w}}},
             err);
         w->global_step = trm_model_global_step(model);
@@ -324,10 +324,10 @@ static void hybrid_rank(rank_context *context) {
               err);
     trm_dataset *data = clicks(context->size, context->rank);
     trm_model_options o = options_of(h->s, data);
-    o.parallel.comm = comm;
+    o.exec.parallel.comm = comm;
     o.ps = (trm_ps_training){.client = client, .tables_only = true};
     EXPECT_OK(trm_model_create(&o, &model, &err), err);
-    trm_train_options train = {.data = data, .steps = h->steps};
+    trm_train_options train = {.data = data, .until_step = h->steps};
     if (context->rank == 0) {
         train.callbacks[0] = (trm_callback){.on_step_end = note_hybrid, .context = h};
     }
@@ -427,7 +427,7 @@ static void *borrower_main(void *context) {
             b->status =
                 trm_model_train(model,
                                 &(trm_train_options){.data = data,
-                                                     .epochs = 3,
+                                                     .until_epoch = 3,
                                                      .callbacks = {{.on_gradients = note_samples,
                                                                     .on_step_end = quit,
                                                                     .context = b}}},
@@ -511,10 +511,10 @@ static void impossible_optimizers_are_refused(void **state) {
     trm_model_options o = options_of(&s, data);
     o.ps.client = client;
     CHECK_FAILS(trm_model_create(&o, &model, &err), TRM_INVALID, err, "lars needs whole layers");
-    o.optimizer = (trm_optimizer_options){.kind = TRM_SGD, .clip_norm = 1};
+    o.exec.optimizer = (trm_optimizer_options){.kind = TRM_SGD, .clip_norm = 1};
     CHECK_FAILS(trm_model_create(&o, &model, &err), TRM_INVALID, err, "clip_norm");
-    o.optimizer = (trm_optimizer_options){.kind = TRM_SGD};
-    o.accumulate = 2;
+    o.exec.optimizer = (trm_optimizer_options){.kind = TRM_SGD};
+    o.exec.accumulate = 2;
     CHECK_FAILS(trm_model_create(&o, &model, &err), TRM_INVALID, err, "accumulate 2");
     trm_dataset_destroy(data);
     trm_ps_client_destroy(client);

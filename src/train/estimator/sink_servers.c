@@ -31,7 +31,7 @@ static bool takes_leases(const trm_model_options *o) {
 
 /* Rejects strict determinism, which is a property of gradients that ranks reduce. */
 static trm_status check(const trm_model_options *o, trm_error *err) {
-    return o->parallel.block == 0
+    return o->exec.parallel.block == 0
                ? TRM_OK
                : TRMI_FAIL(err, TRM_INVALID,
                            "strict determinism is for gradients that ranks reduce; this model "
@@ -110,7 +110,7 @@ static uint64_t steps_of_tables(const trmi_run *r) {
 
 /* Returns whether the current step is the last one of this call: no batch is staged after it. */
 static bool is_last_step(const trmi_run *r) {
-    int64_t steps = r->options->steps, epochs = r->options->epochs;
+    int64_t steps = r->options->until_step, epochs = r->options->until_epoch;
     return (steps > 0 && r->p.global_step + 1 >= (uint64_t)steps) ||
            (epochs > 0 && r->model->epoch + 1 >= epochs && r->p.step >= r->p.epoch_steps);
 }
@@ -158,7 +158,7 @@ static trm_status push(trmi_run *r, trm_error *err) {
         return trmi_run_diverged(r, err); /* must not reach the servers */
     }
     TRMI_TRY(trmi_remote_push(remote, r->p.learning_rate, err));
-    int64_t limit = r->options->steps;
+    int64_t limit = r->options->until_step;
     if (limit > 0 && trmi_remote_step(remote) + NEAR_THE_END >= (uint64_t)limit) {
         TRMI_TRY(trmi_remote_flush(remote, err));
     }
@@ -211,8 +211,8 @@ static trm_status stage_first_lent(trmi_run *r, trm_error *err) {
  * position. */
 static trm_status seek_lent(trmi_run *r, trm_error *err) {
     trmi_remote *remote = r->model->remote;
-    trmi_remote_lend(remote, r->options->data, r->options->epochs, r->options->steps);
-    bool enough = r->options->steps > 0 && steps_done(r) >= (uint64_t)r->options->steps;
+    trmi_remote_lend(remote, r->options->data, r->options->until_epoch, r->options->until_step);
+    bool enough = r->options->until_step > 0 && steps_done(r) >= (uint64_t)r->options->until_step;
     if (!enough && !atomic_load(&r->model->stop)) {
         TRMI_TRY(stage_first_lent(r, err));
     }

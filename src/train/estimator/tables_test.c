@@ -93,24 +93,24 @@ static trm_node network(trm_graph *g, const trm_inputs *inputs, void *context) {
 }
 
 static trm_dataset *clicks(int shards, int shard) {
-    return click_shard(&(trm_clicks_options){.rows = ROWS,
-                                             .test_rows = 64,
-                                             .fields = FIELDS,
-                                             .dense = 3,
-                                             .vocabulary = VOCABULARY,
-                                             .seed = 5},
+    return click_shard(&(trm_click_generator_options){.rows = ROWS,
+                                                      .test_rows = 64,
+                                                      .fields = FIELDS,
+                                                      .dense = 3,
+                                                      .vocabulary = VOCABULARY,
+                                                      .seed = 5},
                        BATCH, shards, shard);
 }
 
 static trm_model_options options_of(trm_dataset *data) {
     return (trm_model_options){.network = network,
                                .loss = trm_loss_logistic,
-                               .optimizer = {.kind = TRM_SGD},
+                               .exec.optimizer = {.kind = TRM_SGD},
                                .learning_rate = {.base = 0.05},
                                .data = data,
-                               .backend = "ref",
-                               .threads = 1,
-                               .seed = 21};
+                               .exec.backend = "ref",
+                               .exec.threads = 1,
+                               .exec.seed = 21};
 }
 
 /* ---- one device ------------------------------------------------------------------------------ */
@@ -292,7 +292,7 @@ static trm_status work(worker *w) {
         status = trm_model_train(
             model,
             &(trm_train_options){.data = data,
-                                 .steps = w->to,
+                                 .until_step = w->to,
                                  .callbacks = {{.on_step_end = note_loss, .context = w}}},
             err);
     }

@@ -14,7 +14,7 @@
 static const char *const part_name = "layerwise";
 
 bool trmi_has_layerwise(const trm_model *model) {
-    return model->options.parallel.layerwise_count > 0;
+    return model->options.exec.parallel.layerwise_count > 0;
 }
 
 /* Gathers variable `index` on rank 0: *all is [ranks][bytes of the variable], in memory of
@@ -80,7 +80,7 @@ trm_status trmi_layerwise_gather(const trm_model *model, trmi_arena *arena,
 static trm_status check(const trm_model *model, const trm_checkpoint *checkpoint, trm_error *err) {
     const trm_safetensors *part = trm_checkpoint_part_of(checkpoint, part_name);
     const char *where = trm_checkpoint_path(checkpoint);
-    int32_t then = trm_checkpoint_info_of(checkpoint)->world_size, now = trmi_model_size(model);
+    int32_t then = trm_checkpoint_get_info(checkpoint)->world_size, now = trmi_model_size(model);
     bool own = trmi_has_layerwise(model) && now > 1;
     if (part != NULL && !own) {
         return TRMI_FAIL(

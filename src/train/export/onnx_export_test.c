@@ -181,7 +181,7 @@ static void write_model(const char *name, const trm_model_options *options,
 static void write_case(const char *name, trm_network network, void *context) {
     trm_error err;
     trm_model_options options = {
-        .network = network, .network_context = context, .evaluation_only = true, .seed = 5};
+        .network = network, .network_context = context, .evaluation_only = true, .exec.seed = 5};
     const trm_random_options random = {.count = BATCH, .height = SIZE, .width = SIZE};
     CHECK_OK(trm_dataset_random(&random, &options.data, &err), err);
     write_model(name, &options, (const char *const[]){"image"}, 1);
@@ -193,8 +193,8 @@ static void write_clicks(const char *name) {
                                  .network_context = (void *)(uintptr_t)name,
                                  .loss = trm_loss_logistic,
                                  .evaluation_only = true,
-                                 .seed = 5};
-    const trm_random_clicks_options random = {
+                                 .exec.seed = 5};
+    const trm_click_random_options random = {
         .count = BATCH, .fields = FIELDS, .dense = 3, .vocabulary = ROWS / FIELDS};
     CHECK_OK(trm_dataset_random_clicks(&random, &options.data, &err), err);
     write_model(name, &options, (const char *const[]){"keys", "dense"}, 2);

@@ -90,11 +90,11 @@ static trm_status make_program(trm_generator *g, trm_model *model, const char *n
     const trm_model_options *o = &model->options;
     const trm_exec_options options = {.outputs = &logits,
                                       .outputs_count = 1,
-                                      .backend = o->backend,
-                                      .precision = o->precision,
-                                      .tuning_file = o->tuning_file,
+                                      .backend = o->exec.backend,
+                                      .precision = o->exec.precision,
+                                      .tuning_file = o->exec.tuning_file,
                                       .keep_casts = true,
-                                      .share = trm_model_exec(model)};
+                                      .parameters_of = trm_model_exec(model)};
     trm_status status = trm_graph_check(graph, err);
     status = status == TRM_OK ? trm_exec_create(graph, &options, &out->exec, err) : status;
     trm_graph_destroy(graph);
@@ -124,7 +124,7 @@ trm_status trm_generator_create(trm_model *model, const trm_generator_options *o
     }
     network.dropout = 0;
     trm_exec_info info;
-    trm_exec_describe(trm_model_exec(model), &info);
+    trm_exec_get_info(trm_model_exec(model), &info);
     g->state = (trmi_cache_state){.network = network, .threads = info.threads};
     trm_status status = make_cache(g, err);
     for (int i = 0; i < PROGRAMS && status == TRM_OK; i++) {

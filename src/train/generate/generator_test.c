@@ -86,15 +86,16 @@ static trm_model *trained_model(const setting *s, const char *backend, trm_preci
                                        .network_context = (void *)(uintptr_t)s,
                                        .loss = as_it_is,
                                        .data = data,
-                                       .backend = backend,
-                                       .precision = precision,
-                                       .optimizer = {.kind = TRM_ADAM},
+                                       .exec.backend = backend,
+                                       .exec.precision = precision,
+                                       .exec.optimizer = {.kind = TRM_ADAM},
                                        .learning_rate = {.base = 0.01},
-                                       .threads = 2,
-                                       .tuning_file = "",
-                                       .seed = 5};
+                                       .exec.threads = 2,
+                                       .exec.tuning_file = "",
+                                       .exec.seed = 5};
     CHECK_OK(trm_model_create(&options, &model, &err), err);
-    CHECK_OK(trm_model_train(model, &(trm_train_options){.data = data, .steps = 2}, &err), err);
+    CHECK_OK(trm_model_train(model, &(trm_train_options){.data = data, .until_step = 2}, &err),
+             err);
     trm_dataset_destroy(data);
     return model;
 }
@@ -116,7 +117,7 @@ static void expect_logits(const setting *s, trm_model *model, const char *backen
                                       .backend = backend,
                                       .precision = precision,
                                       .tuning_file = "",
-                                      .share = trm_model_exec(model)};
+                                      .parameters_of = trm_model_exec(model)};
     CHECK_OK(trm_exec_create(g, &options, &exec, &err), err);
     for (int i = 0; i < CONTEXT; i++) {
         ids[i] = token_at(begin + i);

@@ -70,7 +70,7 @@ static const char *isa_name(const trmi_cpu_features *cpu) {
 }
 
 /* Contract in trireme/base.h. */
-void trm_machine_describe(trm_machine *out) {
+void trm_machine_get(trm_machine *out) {
     TRMI_NEED_OR(, NULL, out);
     memset(out, 0, sizeof *out);
     const trmi_cpu_features *cpu = trmi_cpu();

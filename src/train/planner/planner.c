@@ -62,7 +62,7 @@ static trm_status compile(void *context, const trmi_space *space, const trmi_cho
  *   error  INVALID: the mesh has another number of ranks */
 static trm_status settle_meshes(trm_planner *p, trm_error *err) {
     trmi_mesh only;
-    const char *text = p->options.mesh;
+    const char *text = p->model.exec.parallel.split.mesh;
     bool one = text != NULL || p->given != NULL;
     if (text != NULL) {
         TRMI_TRY(trmi_mesh_parse(text, &only, err));
@@ -91,10 +91,11 @@ static void settle_drive(trm_planner *p) {
     d->given = p->given;
     d->probe = &p->probe;
     d->costs = &p->costs;
-    d->memory_bytes = o->memory_bytes;
+    d->memory_bytes = p->model.exec.memory_bytes;
     d->measure_seconds = o->measure_seconds;
-    d->trial_seconds = o->trial_seconds;
-    d->frontier = !o->no_frontier;
+    d->trials = p->model.exec.parallel.split.trials;
+    d->trial_seconds = p->model.exec.parallel.split.trial_seconds;
+    d->frontier = o->frontier != TRM_OFF;
     d->make_space = make_space;
     d->compile = compile;
     d->context = p;
@@ -105,7 +106,7 @@ static void settle_drive(trm_planner *p) {
  * this machine's cores. */
 static void settle_threads(trm_planner *p, int *threads, int *together) {
     int cpus = p->probe.cores;
-    *threads = p->model.threads;
+    *threads = p->model.exec.threads;
     if (p->options.links == NULL && !p->options.own_devices) {
         p->links.cores = cpus;
     }
@@ -117,38 +118,40 @@ static void settle_threads(trm_planner *p, int *threads, int *together) {
 }
 
 /* Opens the costs of operators and messages: measured by the communicator's ranks, by this
- * process, or not at all where the links file has rates or no_measure is set. Without a links
+ * process, or not at all where the links file has rates or `measure` is off. Without a links
  * file, the links between ranks are measured too. */
 static trm_status settle_costs(trm_planner *p, trm_error *err) {
     const trm_planner_options *o = &p->options;
+    const trm_exec_options *e = &p->model.exec;
+    trm_comm *comm = e->parallel.comm;
     int threads, together;
     settle_threads(p, &threads, &together);
-    p->probe = (trmi_op_benchmark){.comm = o->comm,
+    p->probe = (trmi_op_benchmark){.comm = comm,
                                    .graph = p->graph,
-                                   .backend = p->model.backend,
-                                   .tuning_file = p->model.tuning_file,
+                                   .backend = e->backend,
+                                   .tuning_file = e->tuning_file,
                                    .threads = threads,
                                    .cores = p->probe.cores,
-                                   .optimizer = p->model.optimizer,
+                                   .optimizer = e->optimizer,
                                    .load = 1,
                                    .whole = p->whole,
                                    .whole_options = &p->whole_options,
-                                   .limit = o->memory_bytes};
-    const trmi_costs_options options = {.probe =
-                                            o->no_measure || p->links.flops > 0 ? NULL : &p->probe,
-                                        .refresh = o->refresh,
-                                        .backend = p->model.backend,
-                                        .tuning_file = p->model.tuning_file,
-                                        .threads = threads,
-                                        .together = together,
-                                        .ranks = o->comm != NULL ? trm_comm_size(o->comm) : 1};
+                                   .limit = e->memory_bytes};
+    const trmi_costs_options options = {
+        .probe = o->measure == TRM_OFF || p->links.flops > 0 ? NULL : &p->probe,
+        .refresh = o->refresh,
+        .backend = e->backend,
+        .tuning_file = e->tuning_file,
+        .threads = threads,
+        .together = together,
+        .ranks = comm != NULL ? trm_comm_size(comm) : 1};
     TRMI_TRY(trmi_costs_open(&p->costs, &options, err));
     p->costs.limit_seconds = o->measure_seconds > 0 ? o->measure_seconds : p->costs.limit_seconds;
     if (p->costs.probe == NULL) {
         return TRM_OK;
     }
     TRMI_TRY(trmi_op_benchmark_load(&p->probe, err));
-    if (o->links == NULL && !o->guess_links && o->comm != NULL && trm_comm_size(o->comm) > 1) {
+    if (o->links == NULL && !o->guess_links && comm != NULL && trm_comm_size(comm) > 1) {
         TRMI_TRY(trmi_costs_links(&p->costs, &p->links_text, err));
         TRMI_TRY(trmi_links_parse(p->links_text, &p->links, err));
     }
@@ -159,26 +162,30 @@ static trm_status settle_costs(trm_planner *p, trm_error *err) {
  * slots, global batch. */
 static trm_status take_options(trm_planner *p, trm_error *err) {
     const trm_planner_options *o = &p->options;
-    TRMI_TRY(trmi_search_mode_parse(o->search, &p->drive.mode, err));
-    if (o->plan != NULL) {
-        TRMI_TRY(trmi_shard_plan_parse(o->plan, strlen(o->plan), "the given plan", &p->given, err));
+    const trm_split_options *split = &p->model.exec.parallel.split;
+    const trm_comm *comm = p->model.exec.parallel.comm;
+    TRMI_TRY(trmi_search_mode_parse(split->search, &p->drive.mode, err));
+    if (split->plan != NULL) {
+        TRMI_TRY(trmi_shard_plan_parse(split->plan, strlen(split->plan), "the given plan",
+                                       &p->given, err));
     }
     TRMI_TRY(settle_meshes(p, err));
-    if (o->comm != NULL && trm_comm_size(o->comm) != p->ranks) {
+    if (comm != NULL && trm_comm_size(comm) != p->ranks) {
         return TRMI_FAIL(err, TRM_INVALID, "%d ranks are planned for, %d would measure",
-                         (int)p->ranks, (int)trm_comm_size(o->comm));
+                         (int)p->ranks, (int)trm_comm_size(comm));
     }
     trmi_links_local(&p->links, p->ranks);
     if (o->links != NULL) {
         TRMI_TRY(trmi_links_parse(o->links, &p->links, err));
     }
-    p->slots = trmi_optimizer_slots(&p->model.optimizer);
+    p->slots = trmi_optimizer_slots(&p->model.exec.optimizer);
     trm_batch_field first;
     TRMI_TRY(trm_dataset_check(p->model.data, err));
     if (!trm_dataset_field(p->model.data, 0, &first) || first.tensor.shape.rank < 1) {
         return TRMI_FAIL(err, TRM_INVALID, "the dataset has no fields");
     }
-    p->batch = first.tensor.shape.dim[0] * (p->options.full_batch ? 1 : p->ranks);
+    p->batch = first.tensor.shape.dim[0] *
+               (p->model.exec.parallel.batch == TRM_BATCH_OF_JOB ? 1 : p->ranks);
     return TRM_OK;
 }
 
@@ -187,7 +194,8 @@ static trm_status take_options(trm_planner *p, trm_error *err) {
 /* Fills planner->others with further candidates of the best mesh, spaced in predicted time. */
 static trm_status list_others(trm_planner *p, trm_error *err) {
     const trmi_auto_mesh *m = trmi_planner_best(p);
-    int32_t wanted = p->options.others < TRMI_CANDIDATES ? p->options.others : TRMI_CANDIDATES;
+    int32_t wanted = p->options.extra_candidates < TRMI_CANDIDATES ? p->options.extra_candidates
+                                                                   : TRMI_CANDIDATES;
     return wanted > 0 ? trmi_search_others(m->space, &m->found, wanted, &p->arena, p->others,
                                            &p->drive.others_count, err)
                       : TRM_OK;
@@ -198,7 +206,7 @@ static trm_status list_others(trm_planner *p, trm_error *err) {
 static trm_status find_others(trm_planner *p, trm_error *err) {
     enum { ROUNDS = 3 };
     int32_t news = 0;
-    for (int round = 0; round < ROUNDS && p->options.others > 0; round++) {
+    for (int round = 0; round < ROUNDS && p->options.extra_candidates > 0; round++) {
         TRMI_TRY(list_others(p, err));
         if (p->costs.probe != NULL) {
             const trmi_found *found = &trmi_planner_best(p)->found;
@@ -228,7 +236,7 @@ static trm_status plan(trm_planner *p, trm_error *err) {
 
 /* The part of planning that rank 0 does alone. */
 static trm_status finish(trm_planner *p, trm_error *err) {
-    if (!p->options.no_frontier && p->drive.mode == TRMI_SEARCH_OPTIMAL) {
+    if (p->options.frontier != TRM_OFF && p->drive.mode == TRMI_SEARCH_OPTIMAL) {
         TRMI_TRY(trmi_planner_flips(p, err));
     }
     compile_best(p);
@@ -241,18 +249,18 @@ static trm_status settle_whole(trm_planner *p, trm_error *err) {
     int threads, together;
     settle_threads(p, &threads, &together);
     p->whole_options =
-        (trm_exec_options){.optimizer = m->optimizer,
-                           .backend = m->backend,
-                           .precision = m->precision,
+        (trm_exec_options){.optimizer = m->exec.optimizer,
+                           .backend = m->exec.backend,
+                           .precision = m->exec.precision,
                            .threads = threads,
                            .seed = 1,
-                           .no_fusion = m->no_fusion,
-                           .tuning_file = m->tuning_file,
-                           .accumulate = m->accumulate,
-                           .loss_scale = m->loss_scale,
+                           .fusion = m->exec.fusion,
+                           .tuning_file = m->exec.tuning_file,
+                           .accumulate = m->exec.accumulate,
+                           .loss_scale = m->exec.loss_scale,
                            .parallel = {.shard_optimizer = true,
-                                        .wire = m->parallel.wire,
-                                        .sync_batch_norm = m->parallel.sync_batch_norm,
+                                        .wire = m->exec.parallel.wire,
+                                        .sync_batch_norm = m->exec.parallel.sync_batch_norm,
                                         .joint = trmi_planner_joint(p)}};
     return trmi_planner_forward(p, p->batch, 0, &p->whole, &p->whole_options.loss, err);
 }
@@ -278,8 +286,9 @@ trm_status trm_planner_create(const trm_model_options *model, const trm_planner_
     /* the part that is the same on all ranks: options, graphs, the given plan */
     p->model = *model;
     p->options = *options;
-    bool leads = options->comm == NULL || trm_comm_rank(options->comm) == 0;
-    trm_status status = trmi_op_benchmark_cores(options->comm, &p->probe.cores, err);
+    trm_comm *comm = model->exec.parallel.comm;
+    bool leads = comm == NULL || trm_comm_rank(comm) == 0;
+    trm_status status = trmi_op_benchmark_cores(comm, &p->probe.cores, err);
     status = status == TRM_OK ? take_options(p, err) : status;
     status = status == TRM_OK ? trmi_planner_graph(p, p->batch, 0, &p->graph, err) : status;
     status = status == TRM_OK && p->given != NULL
@@ -291,22 +300,22 @@ trm_status trm_planner_create(const trm_model_options *model, const trm_planner_
         trm_planner_destroy(p);
         return status;
     }
-    /* other ranks serve measurements until rank 0 ends the session; with `looks` they keep the
+    /* other ranks serve measurements until rank 0 ends the session; with `remeasures` they keep the
      * planner for later ones */
     if (!leads) {
         int together;
-        p->probe = (trmi_op_benchmark){.comm = options->comm,
+        p->probe = (trmi_op_benchmark){.comm = comm,
                                        .graph = p->graph,
-                                       .backend = model->backend,
-                                       .tuning_file = model->tuning_file,
+                                       .backend = model->exec.backend,
+                                       .tuning_file = model->exec.tuning_file,
                                        .cores = p->probe.cores,
-                                       .optimizer = model->optimizer,
+                                       .optimizer = model->exec.optimizer,
                                        .whole = p->whole,
                                        .whole_options = &p->whole_options,
-                                       .limit = options->memory_bytes};
+                                       .limit = model->exec.memory_bytes};
         settle_threads(p, &p->probe.threads, &together);
         status = trmi_op_benchmark_serve(&p->probe, err);
-        bool stays = status == TRM_OK && options->looks;
+        bool stays = status == TRM_OK && options->remeasures;
         trmi_op_benchmark_close(&p->probe);
         if (!stays) {
             trm_planner_destroy(p);
@@ -316,7 +325,7 @@ trm_status trm_planner_create(const trm_model_options *model, const trm_planner_
     }
     /* rank 0: plans, and ends the session even after an error */
     status = plan(p, err);
-    if (options->comm != NULL) {
+    if (comm != NULL) {
         trm_error later;
         trm_status ended = trmi_op_benchmark_end(&p->probe, status == TRM_OK ? err : &later);
         status = status == TRM_OK ? ended : status;
@@ -350,7 +359,7 @@ void trm_planner_destroy(trm_planner *p) {
 
 /* Contract in trireme/plan.h. The bound holds for all meshes that were searched, so it is the
  * least of their bounds. */
-void trm_planner_describe(const trm_planner *p, trm_planner_info *out) {
+void trm_planner_get_info(const trm_planner *p, trm_planner_info *out) {
     TRMI_NEED_OR(, NULL, p, out);
     const trmi_auto_mesh *m = trmi_planner_best(p);
     memset(out, 0, sizeof *out);
@@ -380,5 +389,5 @@ void trm_planner_describe(const trm_planner *p, trm_planner_info *out) {
     out->meshes = p->drive.meshes_count;
     out->operators = m->space->nodes_count;
     out->measured = (int32_t)p->costs.count;
-    out->looks = p->looks != NULL ? p->looks->count : 1;
+    out->measurements = p->looks != NULL ? p->looks->count : 1;
 }

@@ -77,7 +77,7 @@ struct trm_planner {
  * file may describe a machine of another speed. */
 void trmi_planner_settle_factor(trm_planner *p);
 static inline bool trmi_planner_local_norms(const trm_planner *p) {
-    return p->model.parallel.sync_batch_norm == TRM_NORM_LOCAL;
+    return p->model.exec.parallel.sync_batch_norm == TRM_NORM_LOCAL;
 }
 /* Returns which gradients the ranks of a host compute cooperatively in plans that cut only
  * samples, as the job itself would decide (exec/distributed/cooperative.c). */

@@ -174,7 +174,7 @@ void trmi_report_print_json(trmi_report *r) {
     trm_planner_info info;
     char plan[200];
     static const char *const modes[] = {"optimal", "recursive", "propagation"};
-    trm_planner_describe(r->p, &info);
+    trm_planner_get_info(r->p, &info);
     trmi_planner_summary(r->m->space, &r->m->found.best.choice, plan, sizeof plan);
     trmi_text_printf(t,
                      "{\"event\":\"plan\",\"ranks\":%d,\"mesh\":\"%s\",\"global_batch\":%lld,"
@@ -204,7 +204,7 @@ void trmi_report_print_json(trmi_report *r) {
     number(t, "gap", r->p->drive.mode == TRMI_SEARCH_OPTIMAL ? info.gap : NAN);
     number(t, "solve_seconds", info.solve_seconds);
     number(t, "search_seconds", r->p->drive.search_seconds);
-    if (r->p->options.memory_bytes > 0) {
+    if (r->p->model.exec.memory_bytes > 0) {
         number(t, "limit_bytes", trmi_auto_limit(&r->p->drive));
         trmi_text_printf(t, ",\"limit_exact\":%s",
                          r->m->found.bound != TRMI_BOUND_LAGRANGE ? "true" : "false");

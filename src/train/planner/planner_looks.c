@@ -97,7 +97,7 @@ static trm_status predict(trm_planner *p, trm_error *err) {
 /* Contract in trireme/plan.h. Ranks other than 0 serve the measurements of rank 0. */
 trm_status trm_planner_remeasure(trm_planner *p, trm_error *err) {
     TRMI_NEED(err, p);
-    if (p->options.comm != NULL && trm_comm_rank(p->options.comm) != 0) {
+    if (p->model.exec.parallel.comm != NULL && trm_comm_rank(p->model.exec.parallel.comm) != 0) {
         trm_status served = trmi_op_benchmark_serve(&p->probe, err);
         trmi_op_benchmark_close(&p->probe);
         return served;
@@ -107,7 +107,7 @@ trm_status trm_planner_remeasure(trm_planner *p, trm_error *err) {
     bool measures =
         status == TRM_OK && p->costs.probe != NULL && p->costs.look + 1 < TRMI_COSTS_LOOKS;
     status = measures ? measure_costs(p, err) : status;
-    if (p->options.comm != NULL) {
+    if (p->model.exec.parallel.comm != NULL) {
         trm_status ended = trmi_op_benchmark_end(&p->probe, status == TRM_OK ? err : &later);
         status = status == TRM_OK ? ended : status;
     }

@@ -72,13 +72,13 @@ static void rank_main(rank_context *context, trm_comm *comm) {
     EXPECT_OK(trm_dataset_random(&random, &data, &err), err);
     EXPECT_OK(trm_dataset_batch(data, BATCH, true, &err), err);
     const trm_model_options model = {
-        .network = network, .data = data, .threads = 1, .tuning_file = ""};
-    const trm_planner_options options = {.ranks = RANKS,
-                                         .comm = comm,
-                                         .memory_bytes = 32 << 20,
-                                         .trial_seconds = -1,
-                                         .refresh = true,
-                                         .looks = true};
+        .network = network,
+        .data = data,
+        .exec = {.threads = 1,
+                 .tuning_file = "",
+                 .memory_bytes = 32 << 20,
+                 .parallel = {.comm = comm, .split = {.trials = TRM_OFF}}}};
+    const trm_planner_options options = {.ranks = RANKS, .refresh = true, .remeasures = true};
     EXPECT_OK(trm_planner_create(&model, &options, &p, &err), err);
     EXPECT(p != NULL, "a planner on every rank");
     if (context->rank == 0) {
@@ -92,10 +92,10 @@ static void rank_main(rank_context *context, trm_comm *comm) {
     }
     if (context->rank == 0) {
         trm_planner_info info;
-        trm_planner_describe(p, &info);
+        trm_planner_get_info(p, &info);
         EXPECT(before.count > 1 && others > 0, "%d of %d predictions changed", others,
                before.count);
-        EXPECT(info.looks > 1 && info.looks <= 8, "%d looks", (int)info.looks);
+        EXPECT(info.measurements > 1 && info.measurements <= 8, "%d looks", (int)info.measurements);
     }
     forget(&before);
     trm_planner_destroy(p);

@@ -20,15 +20,17 @@ static bool has_hosts(const trm_planner *p) {
 /* Returns whether each rank updates a slice of the parameters, as the job would
  * (exec/distributed/split.h): on one host always, on several hosts if the option is set. */
 static bool has_slices(const trm_planner *p) {
-    return p->ranks > 1 && (!has_hosts(p) || p->model.parallel.shard_optimizer);
+    return p->ranks > 1 && (!has_hosts(p) || p->model.exec.parallel.shard_optimizer);
 }
 
 /* Contract in planner.h. As the job would: on one host, with slices, without accumulation and
  * memory limit. */
 trm_joint trmi_planner_joint(const trm_planner *p) {
-    bool once = p->model.accumulate <= 1 && p->options.memory_bytes == 0;
-    bool here = p->options.comm == NULL || trm_comm_reaches_first(p->options.comm);
-    return here && once && has_slices(p) && !has_hosts(p) ? p->model.parallel.joint : TRM_JOINT_OFF;
+    bool once = p->model.exec.accumulate <= 1 && p->model.exec.memory_bytes == 0;
+    bool here =
+        p->model.exec.parallel.comm == NULL || trm_comm_reaches_first(p->model.exec.parallel.comm);
+    return here && once && has_slices(p) && !has_hosts(p) ? p->model.exec.parallel.joint
+                                                          : TRM_JOINT_OFF;
 }
 
 /* ---- graph ----------------------------------------------------------------------------------- */
@@ -55,16 +57,16 @@ static trm_status take_fields(const trm_planner *p, int64_t batch, trm_inputs *i
 static trm_status differentiate(const trm_planner *p, const trm_graph *graph, trm_node loss,
                                 trm_graph **out, trm_error *err) {
     trmi_target target = {.name = "planner", .threads = p->costs.threads};
-    bool fast = p->model.backend == NULL || strcmp(p->model.backend, "ref") != 0;
+    bool fast = p->model.exec.backend == NULL || strcmp(p->model.exec.backend, "ref") != 0;
 #ifdef TRIREME_ONEDNN
     target.fuse_norm_act = target.fuse_xent = fast;
 #endif
     const trmi_plan_options options = {.target = &target,
                                        .loss = loss,
-                                       .precision = (int32_t)p->model.precision,
-                                       .no_fusion = p->model.no_fusion || !fast,
+                                       .precision = (int32_t)p->model.exec.precision,
+                                       .no_fusion = p->model.exec.fusion == TRM_OFF || !fast,
                                        .dense_gradients = true,
-                                       .factored_gradients = p->model.accumulate <= 1,
+                                       .factored_gradients = p->model.exec.accumulate <= 1,
                                        .local_norms = trmi_planner_local_norms(p)};
     trmi_arena arena = {0};
     trmi_roots roots;
@@ -77,7 +79,7 @@ static trm_status differentiate(const trm_planner *p, const trm_graph *graph, tr
 static trm_status compile_part(const trm_planner *p, const trm_graph *graph, trm_node loss,
                                const trmi_shard_plan *plan, trm_program **out, trm_error *err) {
     trmi_backend *backend;
-    bool fast = p->model.backend == NULL || strcmp(p->model.backend, "ref") != 0;
+    bool fast = p->model.exec.backend == NULL || strcmp(p->model.exec.backend, "ref") != 0;
 #ifdef TRIREME_ONEDNN
     TRMI_TRY(fast ? trmi_backend_onednn(p->costs.threads, NULL, &backend, err)
                   : trmi_backend_ref(p->costs.threads, &backend, err));
@@ -87,10 +89,10 @@ static trm_status compile_part(const trm_planner *p, const trm_graph *graph, trm
 #endif
     const trmi_plan_options options = {.target = &backend->target,
                                        .loss = loss,
-                                       .precision = (int32_t)p->model.precision,
-                                       .no_fusion = p->model.no_fusion,
+                                       .precision = (int32_t)p->model.exec.precision,
+                                       .no_fusion = p->model.exec.fusion == TRM_OFF,
                                        .dense_gradients = true,
-                                       .factored_gradients = p->model.accumulate <= 1,
+                                       .factored_gradients = p->model.exec.accumulate <= 1,
                                        .shard = plan,
                                        .joint_ranks =
                                            trmi_planner_joint(p) != TRM_JOINT_OFF ? p->ranks : 0,
@@ -162,8 +164,8 @@ trm_status trmi_planner_compiled(const trm_planner *p, const trmi_space *space,
                                    .ranks = p->ranks,
                                    .sliced = sliced,
                                    .one_copy = sliced && !has_hosts(p),
-                                   .accumulates = p->model.accumulate > 1,
-                                   .packs = trmi_wire_part(p->model.parallel.wire) < 1};
+                                   .accumulates = p->model.exec.accumulate > 1,
+                                   .packs = trmi_wire_part(p->model.exec.parallel.wire) < 1};
         *bytes = (double)trmi_program_resident(program, &how);
     }
     trmi_plan_destroy(program);
@@ -195,17 +197,17 @@ trm_status trmi_planner_space(trm_planner *p, const trm_graph *graph, const trmi
                                      .context = &p->costs,
                                      .prices = &prices,
                                      .slots = p->slots,
-                                     .gradients = p->model.accumulate > 1 ? 2 : 1,
+                                     .gradients = p->model.exec.accumulate > 1 ? 2 : 1,
                                      .overlap = p->links.overlap,
                                      .slowdown = p->links.slowdown,
                                      .fuse = true,
-                                     .rule = !p->model.no_fusion,
+                                     .rule = p->model.exec.fusion != TRM_OFF,
                                      .shard_stores = true,
                                      .slices = has_slices(p),
                                      .gathers = has_hosts(p),
                                      .joint = trmi_planner_joint(p) != TRM_JOINT_OFF,
                                      .overhead = p->links.overhead,
-                                     .wire = trmi_wire_part(p->model.parallel.wire),
+                                     .wire = trmi_wire_part(p->model.exec.parallel.wire),
                                      .update = links->update.count > 0 ? &links->update : NULL,
                                      .sliced = links->sliced.count > 0 ? &links->sliced : NULL,
                                      .update_flop = flop * (given ? 1 : p->costs.factor),

@@ -277,7 +277,7 @@ static void tell_points(trmi_text *t, const char *title, const point *points, in
 static void print_text(simulation *s) {
     trmi_text *t = &s->text;
     trm_planner_info info;
-    trm_planner_describe(s->p, &info);
+    trm_planner_get_info(s->p, &info);
     trmi_text_printf(t, "ranks         %d, mesh %s, global batch %lld\n", (int)info.ranks,
                      info.mesh, (long long)s->p->batch);
     char memory[TRMI_BYTES_TEXT];
@@ -332,7 +332,7 @@ static void json_points(trmi_text *t, const char *key, const point *points, int3
 static void tell_json(simulation *s) {
     trmi_text *t = &s->text;
     trm_planner_info info;
-    trm_planner_describe(s->p, &info);
+    trm_planner_get_info(s->p, &info);
     trmi_text_printf(t,
                      "{\"event\":\"simulate\",\"ranks\":%d,\"mesh\":\"%s\",\"global_batch\":%lld,"
                      "\"step_seconds\":%.9g,"

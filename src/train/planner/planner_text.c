@@ -42,10 +42,10 @@ static const char *letters_of(const trmi_report *r, int32_t node) {
 /* Prints the memory limit and what it means for the bound: not reached, exact, or Lagrangian. */
 static void print_limit(trmi_report *r) {
     char a[24], b[24];
-    if (r->p->options.memory_bytes > 0 && !r->m->found.infeasible) {
+    if (r->p->model.exec.memory_bytes > 0 && !r->m->found.infeasible) {
         trmi_text_printf(
             &r->text, "limit         %s a rank, %s of it for what the search does not count; %s\n",
-            trmi_bytes_text((double)r->p->options.memory_bytes, a),
+            trmi_bytes_text((double)r->p->model.exec.memory_bytes, a),
             trmi_bytes_text(r->p->drive.beyond, b),
             r->m->found.bound == TRMI_BOUND_FREE ? "it does not bind"
             : r->m->found.bound == TRMI_BOUND_EXACT
@@ -89,7 +89,7 @@ static void print_costs(trmi_report *r) {
     trmi_text *t = &r->text;
     trm_planner_info info;
     const trmi_costs *c = &r->p->costs;
-    trm_planner_describe(r->p, &info);
+    trm_planner_get_info(r->p, &info);
     if (info.measured == 0) {
         trmi_text_printf(t, "costs         operators by this machine's rates, none measured");
     } else {
@@ -123,11 +123,11 @@ static void print_head(trmi_report *r) {
     char a[24], b[24], c[24], d[24], rate[32], plan[200];
     trmi_text *t = &r->text;
     const trmi_measure *m = &r->measure;
-    trm_planner_describe(r->p, &info);
+    trm_planner_get_info(r->p, &info);
     trmi_planner_summary(r->m->space, &r->m->found.best.choice, plan, sizeof plan);
     if (info.infeasible) {
         trmi_text_printf(t, "NOTHING FITS  %s a rank: the plan of least memory follows\n",
-                         trmi_bytes_text((double)r->p->options.memory_bytes, a));
+                         trmi_bytes_text((double)r->p->model.exec.memory_bytes, a));
     }
     trmi_text_printf(t, "ranks         %d, mesh %s (%d searched), global batch %lld\n",
                      (int)info.ranks, info.mesh, (int)info.meshes, (long long)r->p->batch);
@@ -158,7 +158,7 @@ static void print_head(trmi_report *r) {
                          "proof         no plan of these meshes%s takes less than %s by these "
                          "costs: gap %.3f %%; %d "
                          "operators, %d solves in %s\n",
-                         r->p->options.memory_bytes > 0 ? " that fits" : "",
+                         r->p->model.exec.memory_bytes > 0 ? " that fits" : "",
                          time_text(info.lower_bound, a), 100 * info.gap, (int)info.operators,
                          (int)r->m->found.solves, time_text(info.solve_seconds, b));
         for (int32_t i = 0; trmi_report_assumption(r, i) != NULL; i++) {
@@ -177,7 +177,8 @@ static void print_head(trmi_report *r) {
         trmi_text_printf(t,
                          "verdict       data parallel is as good as optimal: no plan%s is faster "
                          "by more than %.2f %%\n",
-                         r->p->options.memory_bytes > 0 ? " that fits" : "", 100 * fmax(0, gain));
+                         r->p->model.exec.memory_bytes > 0 ? " that fits" : "",
+                         100 * fmax(0, gain));
     }
     /* which samples batch norms see: it changes the function of the network */
     if (trmi_report_has_norms(r) && info.ranks > 1 && trmi_planner_local_norms(r->p)) {

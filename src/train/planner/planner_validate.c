@@ -40,20 +40,20 @@ static trm_status build(const trm_model_options *model, int32_t ranks, trm_input
 static trm_exec_options options_of(const trm_model_options *model, trm_comm *comm, const char *plan,
                                    trm_node loss) {
     return (trm_exec_options){.loss = loss,
-                              .optimizer = model->optimizer,
-                              .backend = model->backend,
-                              .precision = model->precision,
-                              .threads = model->threads,
+                              .optimizer = model->exec.optimizer,
+                              .backend = model->exec.backend,
+                              .precision = model->exec.precision,
+                              .threads = model->exec.threads,
                               .seed = 1,
-                              .no_fusion = model->no_fusion,
-                              .tuning_file = model->tuning_file,
+                              .fusion = model->exec.fusion,
+                              .tuning_file = model->exec.tuning_file,
                               .parallel = {.comm = comm,
-                                           .split = TRM_SPLIT_PLANNED,
-                                           .plan = plan,
+                                           .split.kind = TRM_SPLIT_PLANNED,
+                                           .split.plan = plan,
                                            .shard_optimizer = true,
-                                           .wire = model->parallel.wire,
-                                           .sync_batch_norm = model->parallel.sync_batch_norm,
-                                           .joint = model->parallel.joint}};
+                                           .wire = model->exec.parallel.wire,
+                                           .sync_batch_norm = model->exec.parallel.sync_batch_norm,
+                                           .joint = model->exec.parallel.joint}};
 }
 
 /* Runs one step and sets *seconds to the time of the slowest rank. */
@@ -148,7 +148,7 @@ trm_status trm_planner_run(const trm_model_options *model, trm_comm *comm, const
     }
     if (status == TRM_OK) {
         trm_exec_info info;
-        trm_exec_describe(exec, &info);
+        trm_exec_get_info(exec, &info);
         result.parameter_bytes = info.parameter_bytes;
         result.gradient_bytes = info.gradient_bytes;
         result.slot_bytes = info.slot_bytes;

@@ -140,26 +140,27 @@ static trm_status prepare_options(const trm_model_options *given, trm_model_opti
                                   trm_model_options *one, trm_error *err) {
     *split = *given;
     if (given->context != NULL) {
-        TRMI_TRY(trm_context_resolve(given->context, given->parallel.comm, &split->parallel,
-                                     &split->accumulate, err));
-        split->parallel.mesh = given->parallel.mesh;
-        split->parallel.plan =
-            given->parallel.plan != NULL ? given->parallel.plan : split->parallel.plan;
+        TRMI_TRY(trm_context_resolve(given->context, given->exec.parallel.comm,
+                                     &split->exec.parallel, &split->exec.accumulate, err));
+        split->exec.parallel.split.mesh = given->exec.parallel.split.mesh;
+        split->exec.parallel.split.plan = given->exec.parallel.split.plan != NULL
+                                              ? given->exec.parallel.split.plan
+                                              : split->exec.parallel.split.plan;
         split->context = NULL;
     }
-    split->parallel.own_samples = false;
-    split->parallel.whole_batch = true;      /* one device needs whole batches */
-    split->parallel.shard_optimizer = false; /* gradients must be whole to be compared */
-    trm_comm *comm = split->parallel.comm;
-    if (comm == NULL || trm_comm_size(comm) < 2 || split->parallel.split == TRM_SPLIT_NONE) {
+    split->exec.parallel.batch = TRM_BATCH_OF_JOB; /* one device needs whole batches */
+    split->exec.parallel.shard_optimizer = false;  /* gradients must be whole to be compared */
+    trm_comm *comm = split->exec.parallel.comm;
+    if (comm == NULL || trm_comm_size(comm) < 2 ||
+        split->exec.parallel.split.kind == TRM_SPLIT_NONE) {
         return TRMI_FAIL(
             err, TRM_INVALID,
             "verify holds a split job against one device: at least 2 ranks and a split "
             "(semi_auto_parallel, auto_parallel) are expected");
     }
     *one = *split;
-    one->parallel =
-        (trm_parallel_options){.comm = NULL, .exact = split->parallel.exact, .stand_alone = true};
+    one->exec.parallel = (trm_parallel_options){
+        .comm = NULL, .exact = split->exec.parallel.exact, .stand_alone = true};
     return TRM_OK;
 }
 
@@ -168,7 +169,7 @@ static trm_status prepare_options(const trm_model_options *given, trm_model_opti
 static trm_status against_one(const trm_model_options *one, const trm_verify_options *o,
                               int32_t steps, const trmi_recording *split, trm_verification **out,
                               trm_error *err) {
-    bool mixed = one->precision != TRM_PRECISION_FP32;
+    bool mixed = one->exec.precision != TRM_PRECISION_FP32;
     double tolerance = o->tolerance > 0 ? o->tolerance : mixed ? 2e-3 : 1e-5;
     result *r = trmi_alloc(sizeof *r);
     trmi_recording rounded = {0};
@@ -202,7 +203,7 @@ trm_status trm_verify(const trm_model_options *model, const trm_verify_options *
     trm_model_options split, one;
     int32_t steps = options->steps > 0 ? options->steps : STEPS;
     TRMI_TRY(prepare_options(model, &split, &one, err));
-    bool first = trm_comm_rank(split.parallel.comm) == 0;
+    bool first = trm_comm_rank(split.exec.parallel.comm) == 0;
     trmi_recording recording = {.dropped = !first};
     *out = NULL;
     trm_status status = trmi_verify_record(&split, steps, 0, &recording, err);

@@ -86,7 +86,7 @@ static trm_status see_step(void *context, const trm_progress *p, trm_error *err)
 
 /* Records all variables after the last step; slots are gathered first. */
 static trm_status read_variables(trm_exec *exec, trmi_recording *r, trm_error *err) {
-    TRMI_TRY(trm_exec_gather_slots(exec, err));
+    TRMI_TRY(trm_exec_gather(exec, err));
     for (int32_t i = 0; !r->dropped && i < trm_exec_variable_count(exec); i++) {
         trm_variable v = trm_exec_variable(exec, i);
         if (v.dtype != TRM_FLOAT32) {
@@ -206,14 +206,14 @@ static trm_status record_forward(trm_model *model, const trm_model_options *o, d
                                       .outputs = nodes,
                                       .outputs_count = count,
                                       .optimizer = {.kind = TRM_SGD},
-                                      .backend = o->backend,
-                                      .precision = o->precision,
-                                      .threads = o->threads,
-                                      .seed = o->seed,
-                                      .no_fusion = o->no_fusion,
-                                      .accumulate = o->accumulate,
-                                      .tuning_file = o->tuning_file,
-                                      .parallel = model->options.parallel};
+                                      .backend = o->exec.backend,
+                                      .precision = o->exec.precision,
+                                      .threads = o->exec.threads,
+                                      .seed = o->exec.seed,
+                                      .fusion = o->exec.fusion,
+                                      .accumulate = o->exec.accumulate,
+                                      .tuning_file = o->exec.tuning_file,
+                                      .parallel = model->options.exec.parallel};
     trm_status status = trm_exec_create(g, &options, &exec, err);
     status = status == TRM_OK ? nudge_parameters(exec, nudge, err) : status;
     status = status == TRM_OK ? trm_dataset_seek(o->data, 0, 0, err) : status;
@@ -236,7 +236,7 @@ trm_status trmi_verify_record(const trm_model_options *o, int32_t steps, double 
     trm_model *model = NULL;
     const trm_train_options train = {
         .data = o->data,
-        .steps = steps,
+        .until_step = steps,
         .callbacks = {{.on_gradients = see_gradients, .on_step_end = see_step, .context = out}}};
     trm_status status = trm_dataset_seek(o->data, 0, 0, err);
     status = status == TRM_OK ? trm_model_create(o, &model, err) : status;

@@ -96,18 +96,18 @@ static trm_status verify(trial *t, trm_comm *comm, trm_error *err) {
         .network = network,
         .network_context = &w,
         .data = data,
-        .threads = 1,
-        .seed = 3,
-        .tuning_file = "",
-        .optimizer = t->optimizer,
+        .exec.threads = 1,
+        .exec.seed = 3,
+        .exec.tuning_file = "",
+        .exec.optimizer = t->optimizer,
         .learning_rate = t->rate,
-        .loss_scale = t->scale,
-        .precision = t->precision,
-        .accumulate = t->accumulate,
-        .parallel = {.comm = comm, .split = TRM_SPLIT_PLANNED, .plan = t->plan}};
+        .exec.loss_scale = t->scale,
+        .exec.precision = t->precision,
+        .exec.accumulate = t->accumulate,
+        .exec.parallel = {.comm = comm, .split.kind = TRM_SPLIT_PLANNED, .split.plan = t->plan}};
     if (t->context != NULL) {
-        model.parallel = (trm_parallel_options){.comm = comm, .plan = t->plan};
-        model.accumulate = 0;
+        model.exec.parallel = (trm_parallel_options){.comm = comm, .split.plan = t->plan};
+        model.exec.accumulate = 0;
         status = trm_context_create(&context, err);
         status =
             status == TRM_OK ? trm_context_set(context, "parallel_mode", t->context, err) : status;
