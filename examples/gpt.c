@@ -38,9 +38,9 @@ int main(int argc, char **argv) {
         .batch_size = 12, .text = &text}, &data, &err));
     network.vocabulary = trm_tokenizer_vocabulary(trm_dataset_tokenizer(data));
     TRM_OR_EXIT(trm_model_create(&(trm_model_options){.network = build, .loss = loss, .data = data,
-        .optimizer = {.kind = TRM_ADAM, .decoupled = true, .weight_decay = 0.1, .clip_norm = 1},
+        .exec = {.optimizer = {.kind = TRM_ADAM, .decoupled = true, .weight_decay = 0.1, .clip_norm = 1}},
         .learning_rate = {.base = 1e-3, .decay = TRM_DECAY_COSINE, .warmup_steps = 100}}, &model, &err));
-    TRM_OR_EXIT(trm_model_train(model, &(trm_train_options){.data = data, .steps = argc > 2 ? atoi(argv[2]) : 2000,
+    TRM_OR_EXIT(trm_model_train(model, &(trm_train_options){.data = data, .until_step = argc > 2 ? atoi(argv[2]) : 2000,
         .callbacks = {trm_loss_monitor(100, puts)}}, &err));
     TRM_OR_EXIT(trm_generator_create(model, &(trm_generator_options){.model = "gpt2", .network = &network}, &generator, &err));
     TRM_OR_EXIT(trm_tokenizer_encode(trm_dataset_tokenizer(data), begin, strlen(begin), &prompt, &err));

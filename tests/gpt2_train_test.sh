@@ -130,9 +130,9 @@ END
 # ---- wrong use
 expect 2 "the data has no tokens" train gpt2 --data synth
 expect 2 "--context abc: a number of tokens" train gpt2 --data text.txt --dataset text --tokens bytes --context abc
-expect 2 "--context 0: a number of tokens" eval gpt2 --checkpoint a --data text.txt --context 0
-expect 2 "--vocabulary many: a number" train gpt2 --data text.txt --dataset text --tokens bytes --vocabulary many
-expect 2 "--hidden 4,4: a number" train gpt2 --data text.txt --dataset text --tokens bytes --hidden 4,4
+expect 2 "--context '0': an integer from 1 to" eval gpt2 --checkpoint a --data text.txt --context 0
+expect 2 "--vocabulary 'many': an integer from 1" train gpt2 --data text.txt --dataset text --tokens bytes --vocabulary many
+expect 2 "--hidden '4,4': an integer from 1" train gpt2 --data text.txt --dataset text --tokens bytes --hidden 4,4
 expect 2 "--betas 0.9: two numbers" train gpt2 --data text.txt --dataset text --tokens bytes --betas 0.9
 expect 2 "a vocabulary of 100 ids: the tokenizer has 256" train gpt2 --data text.txt --dataset text --tokens bytes --vocabulary 100
 expect 2 "the width must be a multiple of the heads" train gpt2 --data text.txt --dataset text --tokens bytes --width 30 --heads 4

@@ -20,7 +20,7 @@
 
 /* Values of all flags of all commands. The groups of a command determine which of them its
  * command line may set; the remaining ones keep the values of app_defaults. The help text of its
- * flag (options.c, options_click.c, options_text.c) describes each member; most members have the
+ * flag (options.c) describes each member; most members have the
  * name of their flag. Texts are borrowed from argv or static. */
 typedef struct app_options {
     /* all commands */
@@ -137,8 +137,8 @@ struct app_command {
 /* All commands (commands.c); a row without a name ends the table. */
 extern const app_command app_commands[];
 
-/* The groups of flags (options.c, options_click.c, options of one command with that command's
- * name). */
+/* The table of options, ended by a row without a name, and the groups of its rows (options.c). */
+extern const app_flag app_flags[];
 extern const app_group app_group_common, app_group_plain, app_group_dry_run, app_group_data,
     app_group_network, app_group_exec, app_group_train, app_group_output, app_group_log,
     app_group_checkpoint, app_group_eval, app_group_export, app_group_import, app_group_plan,
@@ -238,11 +238,18 @@ TRM_MUST_USE trm_status app_model_options(app_context *app, const char *name, tr
 
 /* ---- flags without effect (idle.c) ----------------------------------------------------------- */
 
-/* Warns about each given flag that has no effect with this command, model, optimiser, schedule
- * or data. */
-void app_warn_idle_flags(const app_context *app, const struct app_model *model);
-/* Warns about given flags of many ranks that have no effect; call it after app_join. */
-void app_warn_idle_rank_flags(const app_context *app);
+/* When conditions of flags (app_flag.use) are checked. */
+typedef enum app_stage {
+    APP_STAGE_MODEL, /* once the model is known */
+    APP_STAGE_RANKS, /* after app_join */
+    APP_STAGE_PLAN   /* at the start of `plan` */
+} app_stage;
+/* Warns about each given flag whose conditions of this stage do not hold. */
+void app_warn_idle_flags(const app_context *app, app_stage stage);
+/* Refuses such flags, where a script expects the flag's file.
+ *   error  INVALID */
+TRM_MUST_USE trm_status app_refuse_idle_flags(const app_context *app, app_stage stage,
+                                              trm_error *err);
 /* Returns whether this is a job with parameter servers: --ps, the flags of guide 000, or a
  * TF_CONFIG that names servers. */
 bool app_is_job(const app_context *app);
@@ -263,10 +270,9 @@ bool app_click_bayes(const app_context *app, trm_clicks_bayes *out);
 
 /* ---- language models (language.c) ------------------------------------------------------------ */
 
-/* Takes the number of tokens from --context, and with a language model the numbers of --vocabulary
- * and --hidden; other models read these flags as texts. Called once, after parsing.
+/* Takes the number of tokens from --context N. Called once, after parsing.
  *   error  INVALID */
-TRM_MUST_USE trm_status app_language_take_flags(app_context *app, trm_error *err);
+TRM_MUST_USE trm_status app_take_context_tokens(app_context *app, trm_error *err);
 /* Returns whether `path` is a Hugging Face folder; NULL is none. */
 bool app_is_huggingface(const char *path);
 /* Takes the options of the network and the tokenizer from such a folder, unless flags give them.
@@ -274,7 +280,7 @@ bool app_is_huggingface(const char *path);
 TRM_MUST_USE trm_status app_language_recall_folder(app_context *app, const char *name,
                                                    const char *folder, trm_error *err);
 /* Writes the data's tokenizer, if it has one, to DIR/tokenizer beside the checkpoints of --output,
- * where app_language_recall finds it.
+ * where app_recall finds it.
  *   error  IO, NOSPACE, NOMEM */
 TRM_MUST_USE trm_status app_language_keep_tokenizer(const app_context *app, trm_dataset *data,
                                                     trm_error *err);

@@ -8,29 +8,38 @@ typedef struct options {
     int64_t epochs, limit;
     double rate;
     const char *data, *backend, *deterministic;
-    int64_t ranks;
+    int64_t ranks, width;
+    const char *widths;
 } options;
 
 #define OPTION(member) offsetof(options, member)
 static const app_flag FLAGS[] = {
-    {"json", APP_BOOL, OPTION(json), NULL, "", 0, 0},
-    {"epochs", APP_INT, OPTION(epochs), "N", "", 1, 1000},
-    {"learning-rate", APP_REAL, OPTION(rate), "X", "", 0, 10},
-    {"data", APP_TEXT, OPTION(data), "DIR", "", 0, 0},
-    {"backend", APP_CHOICE, OPTION(backend), "onednn|ref", "", 0, 0},
-    {"memory", APP_BYTES, OPTION(limit), "BYTES", "", 0, 0},
-    {"n", APP_INT, OPTION(ranks), "N", "", 1, 64},
-    {"deterministic", APP_OPTIONAL, OPTION(deterministic), "false|true|strict", "", 0, 0},
+    {"json", APP_BOOL, OPTION(json), NULL, NULL, "", 0, 0, NULL, NULL, NULL},
+    {"epochs", APP_INT, OPTION(epochs), "N", NULL, "", 1, 1000, NULL, NULL, NULL},
+    {"learning-rate", APP_REAL, OPTION(rate), "X", NULL, "", 0, 10, NULL, NULL, NULL},
+    {"data", APP_TEXT, OPTION(data), "DIR", NULL, "", 0, 0, NULL, NULL, NULL},
+    {"backend", APP_CHOICE, OPTION(backend), "onednn|ref", NULL, "", 0, 0, NULL, NULL, NULL},
+    {"memory", APP_BYTES, OPTION(limit), "BYTES", NULL, "", 0, 0, NULL, NULL, NULL},
+    {"n", APP_INT, OPTION(ranks), "N", NULL, "", 1, 64, NULL, NULL, NULL},
+    {"deterministic", APP_OPTIONAL, OPTION(deterministic), "false|true|strict", NULL, "", 0, 0,
+     NULL, NULL, NULL},
+    {"width", APP_TEXT, OPTION(widths), "A,B", NULL, "", 0, 0, NULL, NULL, NULL},
+    {"width", APP_INT, OPTION(width), "N", NULL, "", 1, 9, "number", NULL, NULL},
+    {.name = NULL},
 };
-static const app_group GROUP = {"", FLAGS, sizeof FLAGS / sizeof FLAGS[0]};
-static const app_group *const GROUPS[] = {&GROUP, NULL};
+static const app_group GROUP = {
+    "", "json epochs learning-rate data backend memory n deterministic width", FLAGS, NULL};
+/* flags that models of one kind read */
+static const app_group OWN = {"", "width@number", FLAGS, "numbers"};
+static const app_group *const GROUPS[] = {&GROUP, &OWN, NULL};
 
 static trm_status parse(char **argv, options *o, app_parsed *p, trm_error *err) {
     int argc = 0;
     while (argv[argc] != NULL) {
         argc++;
     }
-    return app_parse(GROUPS, "train", argc, argv, o, p, err);
+    trm_status status = app_parse(GROUPS, "train", argc, argv, p, err);
+    return status == TRM_OK ? app_store_given(GROUPS, NULL, p, o, err) : status;
 }
 #define ARGV(...) ((char *[]){__VA_ARGS__, NULL})
 
@@ -65,6 +74,21 @@ static void an_optional_value_may_be_left_out(void **state) {
     CHECK_OK(parse(ARGV("mlp", "--deterministic"), &o, &p, &err), err);
     assert_string_equal(o.deterministic, "true");
     CHECK_FAILS(parse(ARGV("--deterministic=maybe"), &o, &p, &err), TRM_INVALID, err, "one of");
+}
+
+static void a_kind_of_models_has_its_own_row(void **state) {
+    options o = {0};
+    app_parsed p;
+    trm_error err;
+    CHECK_OK(app_parse(GROUPS, "train", 2, ARGV("--width", "8"), &p, &err), err);
+    CHECK_OK(app_store_given(GROUPS, "numbers", &p, &o, &err), err);
+    assert_int_equal(o.width, 8);
+    assert_ptr_equal(p.given[0].group, &OWN);
+    CHECK_OK(app_parse(GROUPS, "train", 2, ARGV("--width", "8,4"), &p, &err), err);
+    CHECK_OK(app_store_given(GROUPS, NULL, &p, &o, &err), err);
+    assert_string_equal(o.widths, "8,4");
+    CHECK_FAILS(app_store_given(GROUPS, "numbers", &p, &o, &err), TRM_INVALID, err,
+                "--width '8,4'");
 }
 
 static void wrong_use_is_named(void **state) {
@@ -114,6 +138,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(both_spellings_and_arguments),
         cmocka_unit_test(an_optional_value_may_be_left_out),
+        cmocka_unit_test(a_kind_of_models_has_its_own_row),
         cmocka_unit_test(wrong_use_is_named),
         cmocka_unit_test(nearest_knows_swaps_and_beginnings),
     };

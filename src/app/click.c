@@ -422,10 +422,6 @@ static void print_click_start(const app_context *app, const app_network *network
     app_json_int("table_rows", network->click.options.rows);
 }
 
-static const app_group *const click_groups[] = {&app_group_click_data, &app_group_click_model,
-                                                NULL};
-static const char *const no_flags[] = {NULL};
-
 const app_model_kind app_click_kind = {.title = "clicks",
                                        .key = "click",
                                        .unit = "samples",
@@ -434,9 +430,6 @@ const app_model_kind app_click_kind = {.title = "clicks",
                                        .bench_loss = true,
                                        .synth = "clicks",
                                        .tfrecord = "tfrecord-clicks",
-                                       .groups = click_groups,
-                                       .own_flags = no_flags,
-                                       .shared_flags = no_flags,
                                        .is_for = "recommendation models (trireme help clicks)",
                                        .build = build_click_model,
                                        .loss = trm_loss_logistic,

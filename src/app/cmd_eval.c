@@ -28,7 +28,7 @@ static trm_status prepare(app_context *app, trm_dataset **data, app_network *net
     if ((status = app_join(app, err)) != TRM_OK) {
         return status;
     }
-    app_warn_idle_rank_flags(app);
+    app_warn_idle_flags(app, APP_STAGE_RANKS);
     if (o->predictions != NULL && !app->model->kind->computes_logits) {
         return app_fail(err, TRM_INVALID,
                         "--predictions is for models with labels; %s computes no logits here",

@@ -60,49 +60,12 @@ static void tell_json(const app_context *app, const char *name, const trm_exec_i
     app_json_close();
 }
 
-/* Refuses flags without an effect, instead of a warning: a script that gives --save expects a
- * file.
- *   error  INVALID */
-static trm_status check_flags(const app_context *app, bool many, trm_error *err) {
-    static const char ranks[] = "a plan of many ranks: with -n N, --mesh AxB or --plan FILE";
-    bool validates = app->o.plan_validate;
-    const struct {
-        const char *flag;
-        bool idle;
-        const char *is_for;
-    } table[] = {
-        {"save", !many, ranks},
-        {"svg", !many, ranks},
-        {"validate", !many, ranks},
-        {"search", !many, ranks},
-        {"links", !many, ranks},
-        {"host-count", !many, ranks},
-        {"wire", !many, ranks},
-        {"full-batch", !many, ranks},
-        {"sync-batch-norm", !many, ranks},
-        {"no-measure", !many, ranks},
-        {"refresh", !many, ranks},
-        {"shard-optimizer", !many, ranks},
-        {"trial-seconds", !many, ranks},
-        {"repeats", !validates, "--validate"},
-        {"others", !validates, "--validate"},
-        {"explain", many, "the program of one process: without -n, --mesh and --plan"},
-    };
-    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
-        if (table[i].idle && app_given(&app->parsed, table[i].flag)) {
-            return app_fail(err, TRM_INVALID, "--%s has no effect here: it is for %s",
-                            table[i].flag, table[i].is_for);
-        }
-    }
-    return TRM_OK;
-}
-
 /* plan: compiles the model for one process, or passes on to the planner. */
 int app_run_plan(app_context *app) {
     trm_error err;
     bool many =
         app_given(&app->parsed, "n") || app->o.plan_mesh != NULL || app->o.plan_given != NULL;
-    if (check_flags(app, many, &err) != TRM_OK) {
+    if (app_refuse_idle_flags(app, APP_STAGE_PLAN, &err) != TRM_OK) {
         return app_report(&err);
     }
     if (many) {

@@ -276,7 +276,7 @@ static trm_status prepare(job *j, trm_error *err) {
         return status;
     }
     keep_choices(j->app);
-    app_warn_idle_rank_flags(j->app);
+    app_warn_idle_flags(j->app, APP_STAGE_RANKS);
     if ((status = app_make_model(j->app, j->name, j->train, false, &j->network, &j->model, err)) !=
             TRM_OK ||
         (status = restore(j, err)) != TRM_OK) {

@@ -7,72 +7,45 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Flags that are options of the context under another name. */
-typedef struct translation {
-    const char *flag, *option;
-} translation;
-static const translation translations[] = {
-    {"parallel-mode", "parallel_mode"},
-    {"reduce", "gradients_mean"},
-    {"wire", "gradient_wire"},
-    {"bucket", "comm_fusion"},
-    {"shard-optimizer", "enable_parallel_optimizer"},
-    {"sync-batch-norm", "sync_batch_norm"},
-    {"layerwise", "layerwise_parameters"},
-    {"accumulate", "grad_accumulation_step"},
-    {"deterministic", "deterministic"},
-    {"deterministic-block", "deterministic_block"},
-    {"full-batch", "full_batch"},
-};
-
-/* Returns the flag's value in the words of the option; `text` is memory for it. */
-static const char *value_of(const app_options *o, const char *flag, char *text, size_t size) {
-    if (strcmp(flag, "reduce") == 0) {
-        return strcmp(o->reduce, "mean") == 0 ? "true" : "false";
+/* Returns a flag's value in the words of its option; `text` is memory for it. */
+static const char *value_of(const app_given_flag *given, char *text, size_t size) {
+    const char *value = given->text;
+    if (strcmp(given->flag->name, "reduce") == 0) {
+        return strcmp(value, "mean") == 0 ? "true" : "false";
     }
-    if (strcmp(flag, "bucket") == 0) {
-        bool word = strcmp(o->bucket, "auto") == 0 || strcmp(o->bucket, "off") == 0;
-        bool list = strchr(o->bucket, ',') != NULL;
-        snprintf(text, size, "%s%s", word ? "" : list ? "index:" : "size:", o->bucket);
+    if (strcmp(given->flag->name, "bucket") == 0) {
+        bool word = strcmp(value, "auto") == 0 || strcmp(value, "off") == 0;
+        snprintf(text, size, "%s%s",
+                 word                         ? ""
+                 : strchr(value, ',') != NULL ? "index:"
+                                              : "size:",
+                 value);
         return text;
     }
-    if (strcmp(flag, "accumulate") == 0 || strcmp(flag, "deterministic-block") == 0) {
-        snprintf(text, size, "%lld",
-                 (long long)(flag[0] == 'a' ? o->accumulate : o->deterministic_block));
-        return text;
-    }
-    return strcmp(flag, "parallel-mode") == 0     ? o->parallel_mode
-           : strcmp(flag, "wire") == 0            ? o->wire
-           : strcmp(flag, "shard-optimizer") == 0 ? "true"
-           : strcmp(flag, "full-batch") == 0      ? "true"
-           : strcmp(flag, "sync-batch-norm") == 0 ? o->sync_batch_norm
-           : strcmp(flag, "layerwise") == 0       ? o->layerwise
-                                                  : o->deterministic;
+    return value;
 }
 
-/* Sets the option of a flag if the flag was given.
+/* Sets the option of a given flag.
  *   error  INVALID */
-static trm_status set_flag(app_context *app, const translation *t, trm_error *err) {
+static trm_status set_flag(app_context *app, const app_given_flag *given, trm_error *err) {
     char text[600];
     trm_error why;
-    if (!app_given(&app->parsed, t->flag)) {
-        return TRM_OK;
-    }
-    const char *value = value_of(&app->o, t->flag, text, sizeof text);
-    if (trm_context_is_set(app->context, t->option)) {
+    const char *flag = given->flag->name, *option = given->flag->context;
+    if (trm_context_is_set(app->context, option)) {
         return app_fail(err, TRM_INVALID,
-                        "--%s and %s in --context are the same option; give one of them", t->flag,
-                        t->option);
+                        "--%s and %s in --context are the same option; give one of them", flag,
+                        option);
     }
-    trm_status status = trm_context_set(app->context, t->option, value, &why);
+    trm_status status =
+        trm_context_set(app->context, option, value_of(given, text, sizeof text), &why);
     /* the context's message has its own words for the value, not the flag's */
-    if (status == TRM_INVALID && strcmp(t->flag, "bucket") == 0) {
+    if (status == TRM_INVALID && strcmp(flag, "bucket") == 0) {
         return app_fail(err, status,
                         "--bucket '%.60s': auto, off, megabytes, or ascending numbers of gradients "
                         "(3,7) expected",
-                        app->o.bucket);
+                        given->text);
     }
-    return status == TRM_OK ? TRM_OK : app_fail(err, status, "--%s: %.180s", t->flag, why.message);
+    return status == TRM_OK ? TRM_OK : app_fail(err, status, "--%s: %.180s", flag, why.message);
 }
 
 /* Sets the options of "NAME=VALUE; NAME=VALUE".
@@ -125,8 +98,9 @@ trm_status app_set_context(app_context *app, trm_error *err) {
     if (status == TRM_OK && app->o.context != NULL) {
         status = set_text(app, app->o.context, err);
     }
-    for (size_t i = 0; i < sizeof translations / sizeof translations[0] && status == TRM_OK; i++) {
-        status = set_flag(app, &translations[i], err);
+    for (int i = 0; i < app->parsed.given_count && status == TRM_OK; i++) {
+        const app_given_flag *given = &app->parsed.given[i];
+        status = given->flag->context != NULL ? set_flag(app, given, err) : TRM_OK;
     }
     status = status == TRM_OK ? set_defaults(app, err) : status;
     if (status == TRM_OK) { /* values that other files read from the options */
@@ -150,11 +124,10 @@ trm_status app_check_split_flags(const app_context *app, trm_error *err) {
 /* Adds the flag to a message that names an option, if the option was given as a flag. */
 static trm_status name_flag(const app_context *app, trm_status status, const trm_error *why,
                             trm_error *err) {
-    for (size_t i = 0; i < sizeof translations / sizeof translations[0]; i++) {
-        const translation *t = &translations[i];
-        if (app_given(&app->parsed, t->flag) &&
-            strncmp(why->message, t->option, strlen(t->option)) == 0) {
-            return app_fail(err, status, "--%s: %.200s", t->flag, why->message);
+    for (int i = 0; i < app->parsed.given_count; i++) {
+        const app_flag *f = app->parsed.given[i].flag;
+        if (f->context != NULL && strncmp(why->message, f->context, strlen(f->context)) == 0) {
+            return app_fail(err, status, "--%s: %.200s", f->name, why->message);
         }
     }
     *err = *why;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The parser of command lines, and the search for the nearest word (contracts in flags.h).
  *
- *      app_parse --> take_flag (one flag and its value) --> find --> store --> parse_int, parse_real, parse_bytes, is_choice
+ *      app_parse --> take_flag (one flag and its text) --> find
+ *      app_store_given --> find --> app_store --> parse_int, parse_real, parse_bytes, app_is_choice
  *
  * All messages are made here, so that every command reports a wrong flag in the same words. */
 #include "app/flags.h"
@@ -165,8 +166,8 @@ static trm_status parse_bytes(const app_flag *f, const char *text, int64_t *out,
                     f->name, text);
 }
 
-/* Returns whether `text` is one of the words of "a|b|c". */
-static bool is_choice(const char *words, const char *text) {
+/* Contract in flags.h. */
+bool app_is_choice(const char *words, const char *text) {
     size_t length = strchr(text, '|') != NULL ? 0 : strlen(text);
     for (const char *w = words; w != NULL && length > 0; w = strchr(w, '|')) {
         w += *w == '|';
@@ -177,9 +178,8 @@ static bool is_choice(const char *words, const char *text) {
     return false;
 }
 
-/* Parses the value and stores it in the member that the flag names.
- *   error  INVALID */
-static trm_status store(const app_flag *f, const char *text, void *options, trm_error *err) {
+/* Contract in flags.h. */
+trm_status app_store(const app_flag *f, const char *text, void *options, trm_error *err) {
     char *place = (char *)options + f->offset;
     switch (f->kind) {
     case APP_BOOL: *(bool *)place = true; return TRM_OK;
@@ -188,7 +188,7 @@ static trm_status store(const app_flag *f, const char *text, void *options, trm_
     case APP_BYTES: return parse_bytes(f, text, (int64_t *)place, err);
     case APP_CHOICE:
     case APP_OPTIONAL:
-        if (!is_choice(f->value, text)) {
+        if (!app_is_choice(f->value, text)) {
             return app_fail(err, TRM_INVALID, "%s%s '%s': one of %s is expected", dashes_of(f),
                             f->name, text, f->value);
         }
@@ -205,17 +205,47 @@ static trm_status store(const app_flag *f, const char *text, void *options, trm_
 
 /* ---- the command line ------------------------------------------------------------------------ */
 
-/* Returns the flag of this name in the groups, or NULL. */
-static const app_flag *find(const app_group *const *groups, const char *name, size_t length) {
+/* Returns whether the word of a group ("output@export") names this row. */
+static bool names_row(const char *word, size_t length, const app_flag *f) {
+    size_t base = strcspn(word, "@ "), tag = length - base;
+    bool same = strlen(f->name) == base && strncmp(f->name, word, base) == 0;
+    return same && (tag == 0 ? f->tag == NULL
+                             : f->tag != NULL && strlen(f->tag) == tag - 1 &&
+                                   strncmp(f->tag, word + base + 1, tag - 1) == 0);
+}
+
+/* Contract in flags.h. */
+const app_flag *app_group_flag(const app_group *group, int index) {
+    const char *word = group->names;
+    for (; index > 0 && *word != '\0'; index--) {
+        word += strcspn(word, " ");
+        word += strspn(word, " ");
+    }
+    const app_flag *f = group->rows;
+    while (*word != '\0' && f->name != NULL && !names_row(word, strcspn(word, " "), f)) {
+        f++;
+    }
+    return *word != '\0' && f->name != NULL ? f : NULL;
+}
+
+/* Finds the row of this name in the groups: of `kind` if there is one, else the first. Sets *group.
+ * Returns NULL if there is none. */
+static const app_flag *find(const app_group *const *groups, const char *kind, const char *name,
+                            size_t length, const app_group **group) {
+    const app_flag *found = NULL;
     for (; *groups != NULL; groups++) {
-        for (int i = 0; i < (*groups)->count; i++) {
-            const app_flag *f = &(*groups)->flags[i];
-            if (strlen(f->name) == length && strncmp(f->name, name, length) == 0) {
-                return f;
+        const app_flag *f;
+        for (int i = 0; (f = app_group_flag(*groups, i)) != NULL; i++) {
+            bool same = strlen(f->name) == length && strncmp(f->name, name, length) == 0;
+            const char *of = (*groups)->kind;
+            bool own = kind != NULL && of != NULL && strcmp(of, kind) == 0;
+            if (same && (found == NULL || own)) {
+                found = f;
+                *group = *groups;
             }
         }
     }
-    return NULL;
+    return found;
 }
 
 /* Returns the error for an unknown flag, with the nearest one of the command.
@@ -226,8 +256,9 @@ static trm_status unknown(const app_group *const *groups, const char *label, con
     char word[WORD_MAX];
     int count = 0;
     for (; *groups != NULL; groups++) {
-        for (int i = 0; i < (*groups)->count && count < APP_FLAGS_MAX; i++) {
-            words[count++] = (*groups)->flags[i].name;
+        const app_flag *f;
+        for (int i = 0; (f = app_group_flag(*groups, i)) != NULL && count < APP_FLAGS_MAX; i++) {
+            words[count++] = f->name;
         }
     }
     snprintf(word, sizeof word, "%.*s", (int)(length < 40 ? length : 40), name);
@@ -242,7 +273,7 @@ static trm_status unknown(const app_group *const *groups, const char *label, con
 
 bool app_given(const app_parsed *parsed, const char *name) {
     for (int i = 0; i < parsed->given_count; i++) {
-        if (strcmp(parsed->given[i]->name, name) == 0) {
+        if (strcmp(parsed->given[i].flag->name, name) == 0) {
             return true;
         }
     }
@@ -251,8 +282,8 @@ bool app_given(const app_parsed *parsed, const char *name) {
 
 const app_flag *app_given_optional(const app_parsed *parsed) {
     for (int i = 0; i < parsed->given_count; i++) {
-        if (parsed->given[i]->kind == APP_OPTIONAL) {
-            return parsed->given[i];
+        if (parsed->given[i].flag->kind == APP_OPTIONAL) {
+            return parsed->given[i].flag;
         }
     }
     return NULL;
@@ -260,11 +291,12 @@ const app_flag *app_given_optional(const app_parsed *parsed) {
 
 /* Parses the flag at argv[*at] and moves *at past its value. */
 static trm_status take_flag(const app_group *const *groups, const char *label, int argc,
-                            char **argv, int *at, void *options, app_parsed *out, trm_error *err) {
+                            char **argv, int *at, app_parsed *out, trm_error *err) {
     const char *name = argv[*at] + (argv[*at][1] == '-' ? 2 : 1);
     size_t length = strcspn(name, "=");
     const char *value = name[length] == '=' ? name + length + 1 : NULL;
-    const app_flag *f = find(groups, name, length);
+    const app_group *group;
+    const app_flag *f = find(groups, NULL, name, length, &group);
     if (f == NULL) {
         return unknown(groups, label, name, length, err);
     }
@@ -278,7 +310,7 @@ static trm_status take_flag(const app_group *const *groups, const char *label, i
     }
     /* a value that may be left out: the next word counts only if it is one of the choices */
     if (f->kind == APP_OPTIONAL && value == NULL &&
-        (*at + 1 >= argc || !is_choice(f->value, argv[*at + 1]))) {
+        (*at + 1 >= argc || !app_is_choice(f->value, argv[*at + 1]))) {
         value = "true";
     }
     if (f->kind != APP_BOOL && value == NULL) {
@@ -290,13 +322,27 @@ static trm_status take_flag(const app_group *const *groups, const char *label, i
     if (out->given_count == APP_FLAGS_MAX) {
         return app_fail(err, TRM_INVALID, "more than %d flags", APP_FLAGS_MAX);
     }
-    out->given[out->given_count++] = f;
-    return store(f, value, options, err);
+    out->given[out->given_count++] =
+        (app_given_flag){f, group, f->kind == APP_BOOL ? "true" : value};
+    return TRM_OK;
+}
+
+/* Contract in flags.h. */
+trm_status app_store_given(const app_group *const *groups, const char *kind, app_parsed *parsed,
+                           void *options, trm_error *err) {
+    trm_status status = TRM_OK;
+    for (int i = 0; status == TRM_OK && i < parsed->given_count; i++) {
+        app_given_flag *given = &parsed->given[i];
+        const char *name = given->flag->name;
+        given->flag = find(groups, kind, name, strlen(name), &given->group);
+        status = app_store(given->flag, given->text, options, err);
+    }
+    return status;
 }
 
 /* Contract in flags.h. A negative number is an argument, not a flag. */
 trm_status app_parse(const app_group *const *groups, const char *label, int argc, char **argv,
-                     void *options, app_parsed *out, trm_error *err) {
+                     app_parsed *out, trm_error *err) {
     memset(out, 0, sizeof *out);
     for (int i = 0; i < argc; i++) {
         if (strcmp(argv[i], "--") == 0) {
@@ -305,7 +351,7 @@ trm_status app_parse(const app_group *const *groups, const char *label, int argc
         }
         bool negative = argv[i][0] == '-' && argv[i][1] >= '0' && argv[i][1] <= '9';
         if (argv[i][0] == '-' && argv[i][1] != '\0' && !negative) {
-            trm_status status = take_flag(groups, label, argc, argv, &i, options, out, err);
+            trm_status status = take_flag(groups, label, argc, argv, &i, out, err);
             if (status != TRM_OK) {
                 return status;
             }

@@ -69,15 +69,26 @@ static void print_flag(const app_flag *f) {
     char left[160];
     const char *dashes = strlen(f->name) == 1 ? "-" : "--";
     bool optional = f->kind == APP_OPTIONAL;
+    size_t length = strlen(f->help);
+    bool has_default = f->fallback == NULL || (length > 0 && f->help[length - 1] == ')');
     snprintf(left, sizeof left, "%s%s%s%s%s", dashes, f->name,
              f->value == NULL ? ""
              : optional       ? " ["
                               : " ",
              f->value != NULL ? f->value : "", optional ? "]" : "");
     if (strlen(left) > 26) {
-        printf("  %s\n  %-26s %s\n", left, "", f->help);
-    } else {
-        printf("  %-26s %s\n", left, f->help);
+        printf("  %s\n", left);
+        left[0] = '\0';
+    }
+    printf("  %-26s %s%s%s%s\n", left, f->help, has_default ? "" : " (",
+           has_default ? "" : f->fallback, has_default ? "" : ")");
+}
+
+/* Prints the flags of a group. */
+static void print_group(const app_group *group) {
+    const app_flag *f;
+    for (int i = 0; (f = app_group_flag(group, i)) != NULL; i++) {
+        print_flag(f);
     }
 }
 
@@ -97,14 +108,10 @@ void app_help_command(const app_command *c) {
         const app_group *group = c->groups[g];
         printf("\n%s%s", group->title != NULL ? group->title : "",
                group->title != NULL ? "\n" : "");
-        for (int i = 0; i < group->count; i++) {
-            print_flag(&group->flags[i]);
-        }
+        print_group(group);
     }
     printf("\n%s\n", c->groups[0]->title);
-    for (int i = 0; i < c->groups[0]->count; i++) {
-        print_flag(&c->groups[0]->flags[i]);
-    }
+    print_group(c->groups[0]);
     printf("\nExample: %s\n", c->example);
 }
 

@@ -1,141 +1,198 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Flags that were given and have no effect. They are reported as warnings, not refused, so that
  * a script may keep them when it changes the optimiser or the model. Refused are flags of jobs
- * with servers, without which the run would not be such a job. */
+ * with servers, without which the run would not be such a job, and flags of `plan`, whose files a
+ * script expects.
+ *
+ * A row of options.c names its conditions in `use`, "CONDITION;CONDITION". A condition is a row of
+ * the table below, or one of these, each with ":what it is for" behind it where the words of the
+ * condition do not say that:
+ *
+ *      option=word|word      the option has one of these values (command=...: the command)
+ *      option                the option is not 0, and given if it is a text
+ *      !option               the opposite */
 #include "app/models.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* A flag, whether it has no effect in this run, and what it is for. */
-typedef struct idle_flag {
-    const char *flag;
-    bool idle;
-    const char *is_for;
-} idle_flag;
+/* ---- conditions ------------------------------------------------------------------------------ */
 
 static bool is(const char *text, const char *word) {
     return text != NULL && strcmp(text, word) == 0;
 }
 
-/* Returns whether the optimiser reads --momentum. */
-static bool has_momentum(const char *optimizer) {
-    return is(optimizer, "momentum") || is(optimizer, "nesterov") || is(optimizer, "lars");
-}
-
-/* Warns about a flag if it was given. */
-static void print_result(const app_context *app, const char *flag, const char *is_for) {
-    if (app_given(&app->parsed, flag)) {
-        app_warn("--%s has no effect here: it is for %s", flag, is_for);
-    }
-}
-
-/* Warns about the given flags of a table that have no effect. */
-static void tell_all(const app_context *app, const idle_flag *table, size_t count) {
-    for (size_t i = 0; i < count; i++) {
-        if (table[i].idle) {
-            print_result(app, table[i].flag, table[i].is_for);
-        }
-    }
-}
-
-/* Warns about flags of steps and rates with commands that make no update. */
-static void tell_of_steps(const app_context *app) {
-    static const char *const of_rates[] = {
-        "learning-rate",     "schedule",    "warmup-steps", "warmup-start",
-        "end-learning-rate", "decay-steps", "gamma",        "power"};
-    const char *command = app->command->name;
-    bool trains = is(command, "train"),
-         updates = trains || is(command, "verify") || is(command, "bench train");
-    const idle_flag table[] = {
-        {"epochs", !trains, "train"},
-        {"steps", !updates, "train and verify"},
-        {"sink", !trains, "train"},
-        {"log-every", app->o.sink, "training without --sink"},
-    };
-    tell_all(app, table, sizeof table / sizeof table[0]);
-    for (size_t i = 0; !updates && i < sizeof of_rates / sizeof of_rates[0]; i++) {
-        print_result(app, of_rates[i], "commands that train");
-    }
-}
-
-/* Warns about flags that the optimiser, the schedule or the backend does not read. */
-static void tell_of_training(const app_context *app) {
+static bool generates_data(const app_context *app) {
     const app_options *o = &app->o;
-    bool step = is(o->schedule, "step"), polynomial = is(o->schedule, "polynomial");
-    bool wsd = is(o->schedule, "wsd");
-    const idle_flag table[] = {
-        {"momentum", !has_momentum(o->optimizer), "--optimizer momentum, nesterov and lars"},
-        {"betas", strncmp(o->optimizer, "adam", 4) != 0, "--optimizer adam and adamw"},
-        {"warmup-start", o->warmup_steps == 0, "--warmup-steps"},
-        {"end-learning-rate", !polynomial && !wsd && !is(o->schedule, "cosine"),
-         "--schedule cosine, polynomial and wsd"},
-        {"decay-steps", !step && !wsd, "--schedule step and wsd"},
-        {"gamma", !step, "--schedule step"},
-        {"power", !polynomial, "--schedule polynomial"},
-        {"tuning-file", is(o->backend, "ref"), "--backend onednn"},
-    };
-    tell_all(app, table, sizeof table / sizeof table[0]);
+    return is(o->data, "synth") || is(o->data, "clicks") || is(o->dataset, "clicks");
 }
 
-/* Warns about a flag that other kinds read, if this one does not. */
-static void tell_of_kind(const app_context *app, const app_model *model, const char *flag,
-                         const app_model_kind *other) {
-    if (!app_kind_reads(model->kind, flag)) {
-        print_result(app, flag, other->is_for);
-    }
+static bool reads_images(const app_context *app) { return app->model->kind == &app_image_kind; }
+
+static bool is_resnet(const app_context *app) { return app->model->is_resnet; }
+
+static bool normalises(const app_context *app) {
+    return app->model->is_resnet || app->ranks == NULL;
 }
 
-/* Warns about flags that only models of other kinds read. */
-static void tell_of_model(const app_context *app, const app_model *model) {
-    if (!model->is_resnet) {
-        print_result(app, "stem", "resnets");
-    }
-    if (!model->is_resnet && app->ranks != NULL) {
-        print_result(app, "sync-batch-norm", "models that normalise over batches, the resnets");
-    }
-    for (int k = 0; app_model_kinds[k] != NULL; k++) {
-        const app_model_kind *other = app_model_kinds[k];
-        for (int i = 0; other != model->kind && other->own_flags[i] != NULL; i++) {
-            tell_of_kind(app, model, other->own_flags[i], other);
-        }
-        for (int g = 0; other != model->kind && other->groups[g] != NULL; g++) {
-            for (int i = 0; i < other->groups[g]->count; i++) {
-                tell_of_kind(app, model, other->groups[g]->flags[i].name, other);
+static bool has_ranks(const app_context *app) { return app->ranks != NULL; }
+
+/* Returns whether the flags of a launcher have an effect: also where one started this process. */
+static bool is_launched(const app_context *app) {
+    return app->ranks != NULL || getenv("TRIREME_RANK") != NULL;
+}
+
+static bool searches(const app_context *app) {
+    return app->ranks == NULL || is(app_context_option(app, "parallel_mode"), "auto_parallel");
+}
+
+static bool plans_ranks(const app_context *app) {
+    return app_given(&app->parsed, "n") || app->o.plan_mesh != NULL || app->o.plan_given != NULL;
+}
+
+static bool plans_alone(const app_context *app) { return !plans_ranks(app); }
+
+static bool validates(const app_context *app) { return app->o.plan_validate; }
+
+/* The named conditions. */
+static const struct {
+    const char *name;
+    app_stage stage;
+    bool (*holds)(const app_context *app);
+    const char *is_for;
+} conditions[] = {
+    {"generated", APP_STAGE_MODEL, generates_data, "--data synth"},
+    {"images", APP_STAGE_MODEL, reads_images, "models of images"},
+    {"resnet", APP_STAGE_MODEL, is_resnet, "resnets"},
+    {"normalises", APP_STAGE_MODEL, normalises, "models that normalise over batches, the resnets"},
+    {"ranks", APP_STAGE_RANKS, has_ranks, "several ranks (-n)"},
+    {"launched", APP_STAGE_RANKS, is_launched, "several ranks (-n)"},
+    {"searched", APP_STAGE_RANKS, searches, "--parallel-mode auto_parallel"},
+    {"many", APP_STAGE_PLAN, plans_ranks,
+     "a plan of many ranks: with -n N, --mesh AxB or --plan FILE"},
+    {"validates", APP_STAGE_PLAN, validates, "--validate"},
+    {"alone", APP_STAGE_PLAN, plans_alone,
+     "the program of one process: without -n, --mesh and --plan"},
+};
+
+/* Returns the row of an option of the command; NULL if there is none. */
+static const app_flag *row_of(const app_context *app, const char *name) {
+    for (int g = 0; app->command->groups[g] != NULL; g++) {
+        const app_flag *f;
+        for (int i = 0; (f = app_group_flag(app->command->groups[g], i)) != NULL; i++) {
+            if (strcmp(f->name, name) == 0) {
+                return f;
             }
         }
     }
+    return NULL;
 }
 
-/* Contract in app.h. Flags of the launcher have an effect where a launcher started this process. */
-void app_warn_idle_rank_flags(const app_context *app) {
-    static const char *const of_ranks[] = {
-        "reduce",    "wire",      "bucket",       "shard-optimizer", "sync-batch-norm",
-        "layerwise", "plan",      "mesh",         "full-batch",      "trial-seconds",
-        "engine",    "algorithm", "start-timeout"};
-    static const char *const of_launchers[] = {"launch-dir", "timeout"};
-    for (size_t i = 0; app->ranks == NULL && i < sizeof of_ranks / sizeof of_ranks[0]; i++) {
-        print_result(app, of_ranks[i], "several ranks (-n)");
+/* Returns whether an option has one of the words "a|b"; without words, whether it is set. */
+static bool has_value(const app_context *app, const char *name, const char *words) {
+    const app_flag *f = row_of(app, name);
+    const void *at = f != NULL ? (const char *)&app->o + f->offset : NULL;
+    const char *text = is(name, "command") ? app->command->name : NULL;
+    if (f != NULL && f->kind == APP_BOOL) {
+        return *(const bool *)at;
     }
-    bool launched = getenv("TRIREME_RANK") != NULL;
-    for (size_t i = 0;
-         app->ranks == NULL && !launched && i < sizeof of_launchers / sizeof of_launchers[0]; i++) {
-        print_result(app, of_launchers[i], "several ranks (-n)");
+    if (f != NULL && (f->kind == APP_INT || f->kind == APP_BYTES)) {
+        return *(const int64_t *)at != 0;
     }
-    if (app->ranks != NULL && !is(app_context_option(app, "parallel_mode"), "auto_parallel")) {
-        print_result(app, "trial-seconds", "--parallel-mode auto_parallel");
+    if (f != NULL && f->kind == APP_REAL) {
+        return *(const double *)at != 0;
+    }
+    text = f != NULL ? *(const char *const *)at : text;
+    return text != NULL && (words[0] == '\0' || app_is_choice(words, text));
+}
+
+/* Writes "--optimizer adam and adamw" for "optimizer" and "adam|adamw". */
+static void describe(const char *name, const char *words, char *text, size_t size) {
+    const char *last = strrchr(words, '|');
+    size_t at = (size_t)snprintf(text, size, "--%s%s", name, words[0] != '\0' ? " " : "");
+    for (const char *w = words; *w != '\0' && at + 8 < size; w++) {
+        const char letter[] = {*w, '\0'};
+        at += (size_t)snprintf(text + at, size - at, "%s",
+                               w == last   ? " and "
+                               : *w == '|' ? ", "
+                                           : letter);
     }
 }
 
-void app_warn_idle_flags(const app_context *app, const app_model *model) {
-    const app_options *o = &app->o;
-    tell_of_steps(app);
-    tell_of_training(app);
-    tell_of_model(app, model);
-    if (!is(o->data, "synth") && !is(o->data, "clicks") && !is(o->dataset, "clicks")) {
-        print_result(app, "synth-train", "--data synth");
-        print_result(app, "synth-test", "--data synth");
+/* Checks one condition of a row, "CONDITION[:IS_FOR]". Returns false if it is of this stage and
+ * does not hold, and writes what the flag is for. */
+static bool condition_holds(const app_context *app, app_stage stage, const char *condition,
+                            char *is_for, size_t size) {
+    char text[128];
+    snprintf(text, sizeof text, "%s", condition);
+    char *told = strchr(text, ':');
+    if (told != NULL) {
+        *told++ = '\0';
     }
+    for (size_t i = 0; i < sizeof conditions / sizeof conditions[0]; i++) {
+        if (strcmp(text, conditions[i].name) == 0) {
+            snprintf(is_for, size, "%s", conditions[i].is_for);
+            return conditions[i].stage != stage || conditions[i].holds(app);
+        }
+    }
+    bool opposite = text[0] == '!';
+    char *name = text + opposite, *words = strchr(name, '=');
+    if (words != NULL) {
+        *words++ = '\0';
+    }
+    if (told != NULL) {
+        snprintf(is_for, size, "%s", told);
+    } else {
+        describe(name, words != NULL ? words : "", is_for, size);
+    }
+    return stage != APP_STAGE_MODEL || has_value(app, name, words != NULL ? words : "") != opposite;
+}
+
+/* Returns whether a given flag has an effect as far as this stage knows; if not, writes what it is
+ * for. */
+static bool has_effect(const app_context *app, app_stage stage, const app_given_flag *given,
+                       char *is_for, size_t size) {
+    const char *kind = given->group->kind;
+    for (int k = 0; stage == APP_STAGE_MODEL && kind != NULL && app_model_kinds[k] != NULL; k++) {
+        const app_model_kind *reader = app_model_kinds[k];
+        if (strcmp(reader->title, kind) == 0 && reader != app->model->kind) {
+            snprintf(is_for, size, "%s", reader->is_for);
+            return false;
+        }
+    }
+    char use[200], *rest = NULL;
+    snprintf(use, sizeof use, "%s", given->flag->use != NULL ? given->flag->use : "");
+    for (char *c = strtok_r(use, ";", &rest); c != NULL; c = strtok_r(NULL, ";", &rest)) {
+        if (!condition_holds(app, stage, c, is_for, size)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* ---- warnings -------------------------------------------------------------------------------- */
+
+void app_warn_idle_flags(const app_context *app, app_stage stage) {
+    char is_for[160];
+    for (int i = 0; i < app->parsed.given_count; i++) {
+        const app_given_flag *given = &app->parsed.given[i];
+        if (!has_effect(app, stage, given, is_for, sizeof is_for)) {
+            app_warn("--%s has no effect here: it is for %s", given->flag->name, is_for);
+        }
+    }
+}
+
+trm_status app_refuse_idle_flags(const app_context *app, app_stage stage, trm_error *err) {
+    char is_for[160];
+    for (int i = 0; i < app->parsed.given_count; i++) {
+        const app_given_flag *given = &app->parsed.given[i];
+        if (!has_effect(app, stage, given, is_for, sizeof is_for)) {
+            return app_fail(err, TRM_INVALID, "--%s has no effect here: it is for %s",
+                            given->flag->name, is_for);
+        }
+    }
+    return TRM_OK;
 }
 
 /* ---- jobs with parameter servers ------------------------------------------------------------- */
@@ -143,8 +200,9 @@ void app_warn_idle_flags(const app_context *app, const app_model *model) {
 /* Contract in app.h. The group of flags is the list: a new flag of such jobs is refused without
  * a change here. */
 trm_status app_refuse_job_flags(const app_context *app, trm_error *err) {
-    for (int i = 0; i < app_group_roles.count; i++) {
-        const char *name = app_group_roles.flags[i].name;
+    const app_flag *f;
+    for (int i = 0; (f = app_group_flag(&app_group_roles, i)) != NULL; i++) {
+        const char *name = f->name;
         /* aliases of --output and --dry-run, which every training has */
         bool everywhere = strcmp(name, "model_dir") == 0 || strcmp(name, "check") == 0;
         if (!everywhere && app_given(&app->parsed, name)) {

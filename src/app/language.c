@@ -21,55 +21,24 @@ static int64_t value_or(int64_t given, int64_t otherwise) { return given > 0 ? g
 
 /* ---- flags ----------------------------------------------------------------------------------- */
 
-/* Parses a whole number from 1 to `most`. Returns false if `text` is none. */
-static bool parse_number(const char *text, int64_t most, int64_t *out) {
-    char *end;
-    long long number = strtoll(text, &end, 10);
-    *out = number;
-    return end != text && *end == '\0' && number >= 1 && number <= most;
-}
-
-/* Moves the value of a flag that click models read as a text to the number that language models
- * read.
- *   error  INVALID */
-static trm_status take_number(const char *flag, const char **text, int64_t *number,
-                              trm_error *err) {
-    enum { MOST = 1 << 24 };
-    if (*text != NULL && !parse_number(*text, MOST, number)) {
-        return app_fail(err, TRM_INVALID, "--%s %.60s: a number from 1 to %d expected", flag, *text,
-                        MOST);
-    }
-    *text = NULL;
-    return TRM_OK;
-}
-
-/* Contract in app.h. */
-trm_status app_language_take_flags(app_context *app, trm_error *err) {
+/* Contract in app.h. In commands with options of ranks --context has both meanings. */
+trm_status app_take_context_tokens(app_context *app, trm_error *err) {
     enum { MOST = 1 << 24 };
     app_options *o = &app->o;
-    bool has_options = false;
-    for (int i = 0; app->command->groups[i] != NULL; i++) {
-        has_options |= app->command->groups[i] == &app_group_ranks ||
-                       app->command->groups[i] == &app_group_verify;
-    }
-    if (o->context != NULL && strchr(o->context, '=') == NULL) {
-        if (!parse_number(o->context, MOST, &o->context_tokens)) {
-            return app_fail(err, TRM_INVALID, "--context %.60s: a number of tokens from 1 to %d%s",
-                            o->context, MOST,
-                            has_options ? ", or options NAME=VALUE, expected" : " expected");
-        }
-        o->context = NULL;
-    } else if (o->context != NULL && !has_options) {
-        return app_fail(err, TRM_INVALID, "--context %.60s: a number of tokens expected",
-                        o->context);
-    }
-    if (app->model == NULL || app->model->kind != &app_language_kind) {
+    if (o->context == NULL || strchr(o->context, '=') != NULL) {
         return TRM_OK;
     }
-    trm_status status =
-        take_number("vocabulary", &o->click.vocabulary, &o->language.vocabulary, err);
-    return status == TRM_OK ? take_number("hidden", &o->click.hidden, &o->language.hidden, err)
-                            : status;
+    char *end;
+    long long number = strtoll(o->context, &end, 10);
+    if (end == o->context || *end != '\0' || number < 1 || number > MOST) {
+        return app_fail(err, TRM_INVALID,
+                        "--context %.60s: a number of tokens from 1 to %d, or options NAME=VALUE, "
+                        "expected",
+                        o->context, MOST);
+    }
+    o->context_tokens = number;
+    o->context = NULL;
+    return TRM_OK;
 }
 
 /* Sets the options of a language model that were not given. */
@@ -354,10 +323,6 @@ static void print_language_start(const app_context *app, const app_network *netw
     app_json_int("vocabulary", network->language.options.vocabulary);
 }
 
-static const app_group *const language_groups[] = {&app_group_text_data, &app_group_language, NULL};
-static const char *const no_flags[] = {NULL};
-static const char *const shared_flags[] = {"hidden", "vocabulary", NULL};
-
 const app_model_kind app_language_kind = {.title = "text",
                                           .key = "language",
                                           .unit = "tokens",
@@ -365,9 +330,6 @@ const app_model_kind app_language_kind = {.title = "text",
                                           .input_key = "context",
                                           .input_form = " tokens",
                                           .counts_inputs = true,
-                                          .groups = language_groups,
-                                          .own_flags = no_flags,
-                                          .shared_flags = shared_flags,
                                           .is_for = "language models",
                                           .build = build_language_model,
                                           .loss = take_loss,

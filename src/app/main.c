@@ -137,8 +137,17 @@ static int run_command(const app_command *command, double begin, int words, int 
     app.begin = begin;
     app.argv = argv;
     app_defaults(&app.o);
+    trm_error wrong;
     trm_status status = app_parse(command->groups, command->name, argc - 1 - words,
-                                  argv + 1 + words, &app.o, &app.parsed, &err);
+                                  argv + 1 + words, &app.parsed, &err);
+    if (app.parsed.arguments_count > 0) {
+        app.model = app_model_of(app.parsed.arguments[0]);
+    }
+    /* also after an error: the flags before it say how the error is printed */
+    trm_status stored =
+        app_store_given(command->groups, app.model != NULL ? app.model->kind->title : NULL,
+                        &app.parsed, &app.o, status == TRM_OK ? &err : &wrong);
+    status = status == TRM_OK ? stored : status;
     if (app.o.help || (status != TRM_OK && has_word(argc, argv, "--help"))) {
         app_help_command(command);
         return 0;
@@ -150,11 +159,8 @@ static int run_command(const app_command *command, double begin, int words, int 
         take_data_path(&app);
         status = check_arguments(&app, &err);
     }
-    if (app.parsed.arguments_count > 0) {
-        app.model = app_model_of(app.parsed.arguments[0]);
-    }
     if (status == TRM_OK) {
-        status = app_language_take_flags(&app, &err);
+        status = app_take_context_tokens(&app, &err);
     }
     return status == TRM_OK ? command->run(&app) : app_report(&err);
 }

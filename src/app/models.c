@@ -42,25 +42,6 @@ const app_model *app_model_of(const char *name) {
     return NULL;
 }
 
-bool app_kind_reads(const app_model_kind *kind, const char *flag) {
-    const char *const *const lists[] = {kind->own_flags, kind->shared_flags};
-    for (int l = 0; l < 2; l++) {
-        for (int i = 0; lists[l][i] != NULL; i++) {
-            if (strcmp(lists[l][i], flag) == 0) {
-                return true;
-            }
-        }
-    }
-    for (int g = 0; kind->groups[g] != NULL; g++) {
-        for (int i = 0; i < kind->groups[g]->count; i++) {
-            if (strcmp(kind->groups[g]->flags[i].name, flag) == 0) {
-                return true;
-            }
-        }
-    }
-    return false;
-}
-
 /* Contract in app.h. */
 trm_status app_check_model_name(const char *name, trm_error *err) {
     const char *words[MODELS];
@@ -154,10 +135,6 @@ static void print_image_start(const app_context *app, const app_network *network
     app_json_int("classes", network->classes);
 }
 
-static const char *const image_flags[] = {"image-size", "classes", "label-smoothing", "loss", NULL};
-static const char *const no_flags[] = {NULL};
-static const app_group *const no_groups[] = {NULL};
-
 const app_model_kind app_image_kind = {.title = "images",
                                        .unit = "images",
                                        .rate_key = "images_per_second",
@@ -165,9 +142,6 @@ const app_model_kind app_image_kind = {.title = "images",
                                        .input_form = "x",
                                        .is_square = true,
                                        .computes_logits = true,
-                                       .groups = no_groups,
-                                       .own_flags = image_flags,
-                                       .shared_flags = no_flags,
                                        .is_for = "models of images",
                                        .build = build_image_model,
                                        .input_size = image_size_of,

@@ -21,7 +21,7 @@ typedef struct app_model app_model;
 
 /* A kind of models. Functions may be NULL where a comment says so. */
 typedef struct app_model_kind {
-    const char *title;           /* in the list of models: "images" */
+    const char *title;           /* in the list of models, and of its groups of flags: "images" */
     const char *key;             /* its object in a checkpoint's description; NULL = none */
     const char *unit, *rate_key; /* what rates count: "tokens", "tokens_per_second" */
     const char *input_key;       /* size of an input in JSON: "image_size"; NULL = none */
@@ -32,13 +32,10 @@ typedef struct app_model_kind {
     bool bench_loss;             /* bench train prints the mean loss and the rate of windows */
     /* kinds of data (--dataset) that synth and tfrecord mean with these models; NULL = the same */
     const char *synth, *tfrecord;
-    /* flags that only this kind reads, by group and by name, and flags of other kinds that it reads,
-     * too; each list is ended by NULL. All other flags of other kinds have no effect with it */
-    const app_group *const *groups;
-    const char *const *own_flags, *const *shared_flags;
-    const char *is_for; /* "--x has no effect here: it is for ..." */
-    trm_network build;  /* adds the graph; its context is an app_network */
-    trm_loss loss;      /* NULL = by --loss */
+    const char
+        *is_for; /* of flags that only this kind reads: "--x has no effect here: it is for ..." */
+    trm_network build; /* adds the graph; its context is an app_network */
+    trm_loss loss;     /* NULL = by --loss */
     /* returns the size of an input */
     int64_t (*input_size)(const app_options *o);
     /* sets the options that were not given; NULL = none */
@@ -75,7 +72,5 @@ struct app_model {
 const app_model *app_model_at(int32_t index);
 /* Returns the row of a model; NULL if there is none. */
 const app_model *app_model_of(const char *name);
-/* Returns whether a kind reads a flag of some kind. */
-bool app_kind_reads(const app_model_kind *kind, const char *flag);
 
 #endif

@@ -1,650 +1,405 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* All flags in the groups that commands accept, each with its limits and the sentence that
- * --help prints; at the end the defaults. A new flag needs a row here, a member in app_options
- * and, unless the default is zero, a line in app_defaults. */
+/* The table of options, and the groups that commands accept. One row has everything about an
+ * option: name, type, member of app_options, value, limits, default, help, when it has an effect,
+ * and the option of --context that it sets.
+ *
+ *      row --> app_parse (flags.c), app_defaults, --help and manual pages (help.c), warnings about
+ *              flags without effect (idle.c), --context (context.c)
+ *
+ * A new option is a row here and a member in app_options. A group names its rows; "output@export"
+ * is the row of `output` with the tag `export`: the same name with another meaning. */
 #include "app/app.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define OPTION(member) offsetof(app_options, member)
-#define GROUP(name, title, table)                                                                  \
-    const app_group app_group_##name = {title, table, sizeof(table) / sizeof((table)[0])}
+/* name, member, value, limits, default, help; then by name: tag, use, context. The default is in
+ * the words of the flag; NULL = 0 or none. Limits 0 and 0: any number. */
+#define BOOL(flag, member, text, ...)                                                              \
+    { .name = flag, APP_BOOL, offsetof(app_options, member), .help = text, __VA_ARGS__ }
+#define INT(flag, member, form, least, most, preset, text, ...)                                    \
+    {                                                                                              \
+        .name = flag, APP_INT, offsetof(app_options, member), form, preset, text, least, most,     \
+        __VA_ARGS__                                                                                \
+    }
+#define REAL(flag, member, form, least, most, preset, text, ...)                                   \
+    {                                                                                              \
+        .name = flag, APP_REAL, offsetof(app_options, member), form, preset, text, least, most,    \
+        __VA_ARGS__                                                                                \
+    }
+#define BYTES(flag, member, text, ...)                                                             \
+    { .name = flag, APP_BYTES, offsetof(app_options, member), "BYTES", .help = text, __VA_ARGS__ }
+#define TEXT(flag, member, form, preset, text, ...)                                                \
+    {                                                                                              \
+        .name = flag, APP_TEXT, offsetof(app_options, member), form, preset, .help = text,         \
+        __VA_ARGS__                                                                                \
+    }
+#define CHOICE(flag, member, words, preset, text, ...)                                             \
+    {                                                                                              \
+        .name = flag, APP_CHOICE, offsetof(app_options, member), words, preset, .help = text,      \
+        __VA_ARGS__                                                                                \
+    }
+#define OPTIONAL(flag, member, words, preset, text, ...)                                           \
+    {                                                                                              \
+        .name = flag, APP_OPTIONAL, offsetof(app_options, member), words, preset, .help = text,    \
+        __VA_ARGS__                                                                                \
+    }
 
-static const app_flag COMMON[] = {
-    {"json", APP_BOOL, OPTION(json), NULL, "one JSON object a line on stdout, nothing else", 0, 0},
-    {"quiet", APP_BOOL, OPTION(quiet), NULL, "no progress, no warnings", 0, 0},
-    {"verbose", APP_BOOL, OPTION(verbose), NULL, "print the log of the library too", 0, 0},
-    {"color", APP_CHOICE, OPTION(color), "auto|always|never", "colours on stderr (auto)", 0, 0},
-    {"help", APP_BOOL, OPTION(help), NULL, "this text", 0, 0},
+/* clang-format off */
+const app_flag app_flags[] = {
+    /* ---- Every command */
+    BOOL("json", json, "one JSON object a line on stdout, nothing else"),
+    BOOL("quiet", quiet, "no progress, no warnings"),
+    BOOL("verbose", verbose, "print the log of the library too"),
+    CHOICE("color", color, "auto|always|never", "auto", "colours on stderr"),
+    BOOL("help", help, "this text"),
+    /* ---- dry run */
+    BOOL("dry-run", dry_run, "check everything, print what would run, change nothing"),
+    /* ---- Data */
+    TEXT("data", data, "DIR|synth", NULL, "folder of the data; synth: generated shapes or clicks"),
+    CHOICE("dataset", dataset, "auto|cifar10|imagefolder|tfrecord|clicks|criteo|avazu|csv|libsvm|slots|tfrecord-clicks|tokens|text|jsonl", "auto", "form of the data; clicks: generated, with a known best AUC"),
+    CHOICE("usage", usage, "train|test|all", NULL, "part of the data (train; eval: test)"),
+    INT("workers", workers, "N", 1, 64, "1", "threads that prepare batches"),
+    INT("synth-train", synth_train, "N", 1, 1e8, NULL, "samples of the generated training set (50000)", .use = "generated"),
+    INT("synth-test", synth_test, "N", 1, 1e8, NULL, "samples of the generated test set (10000)", .use = "generated"),
+    BOOL("exact-guide", exact_guide, "guide 002's settings: 224x224, batch 32, all files, its normalisation, rate 0.01, 10 epochs, sink"),
+    /* ---- Network */
+    INT("batch-size", batch_size, "N", 1, 65536, NULL, "samples of a batch (128; 32 for images of 128x128 or more; clicks 4096; text 12)"),
+    INT("image-size", image_size, "N", 1, 8192, NULL, "height and width (CIFAR and synth 32, else 224)", .use = "images"),
+    INT("classes", classes, "N", 2, 1e6, NULL, "outputs of the network (the dataset's, else 10)", .use = "images"),
+    CHOICE("stem", stem, "imagenet|cifar", "imagenet", "first layers of a resnet", .use = "resnet"),
+    /* ---- Execution */
+    CHOICE("precision", precision, "fp32|mixed|origin|allow_mix_precision|must_keep_origin_dtype", "fp32", "precision of the arithmetic"),
+    CHOICE("backend", backend, "onednn|ref", NULL, "kernels that compute (onednn)"),
+    INT("threads", threads, "N", 1, 1024, NULL, "compute threads (as many as speed up a step; at most OMP_NUM_THREADS, or the CPUs of this process)"),
+    INT("seed", seed, "N", 0, 9e15, "1", "seed of initial values, order, augmentation, dropout"),
+    BOOL("no-fusion", no_fusion, "run each operator by itself, for comparison"),
+    TEXT("tuning-file", tuning_file, "FILE", NULL, "file of measured kernel choices (in the cache)", .use = "!backend=ref:--backend onednn"),
+    /* ---- Training */
+    INT("epochs", epochs, "N", 1, 1e6, NULL, "passes over the data in total (1)", .use = "command=train:train"),
+    INT("steps", steps, "N", 1, 1e12, NULL, "stop after N steps in total", .use = "command=train|verify|bench train:train and verify"),
+    CHOICE("optimizer", optimizer, "momentum|sgd|nesterov|adam|adamw|lars|adagrad|ftrl", "momentum", "optimiser (momentum; click models: each its own; language models adamw)"),
+    REAL("learning-rate", learning_rate, "X", 1e-12, 1e3, "0.01", "learning rate after warm-up (0.01; click models: each its own; language models 0.0006)", .use = "command=train|verify|bench train:commands that train"),
+    REAL("momentum", momentum, "X", 0, 0.99999, "0.9", "momentum", .use = "optimizer=momentum|nesterov|lars"),
+    REAL("weight-decay", weight_decay, "X", 0, 1, NULL, "weight decay; norms, biases and embeddings of tokens have none (0; adamw 0.01)"),
+    TEXT("betas", betas, "A,B", NULL, "adam, adamw: decay of the moments (0.9,0.999)", .use = "optimizer=adam|adamw"),
+    CHOICE("schedule", schedule, "constant|step|cosine|polynomial|wsd", "constant", "schedule of the learning rate; wsd: constant, at last linear", .use = "command=train|verify|bench train:commands that train"),
+    INT("warmup-steps", warmup_steps, "N", 0, 1e12, NULL, "steps of linear warm-up from --warmup-start (0)", .use = "command=train|verify|bench train:commands that train"),
+    REAL("warmup-start", warmup_start, "X", 0, 1e3, NULL, "learning rate before the first step (0)", .use = "command=train|verify|bench train:commands that train;warmup-steps"),
+    REAL("end-learning-rate", end_learning_rate, "X", 0, 1e3, NULL, "cosine, polynomial, wsd: last learning rate (0)", .use = "command=train|verify|bench train:commands that train;schedule=cosine|polynomial|wsd"),
+    INT("decay-steps", decay_steps, "N", 1, 1e12, NULL, "step: steps between decays (a third of all steps); wsd: steps of the last decay (a tenth)", .use = "command=train|verify|bench train:commands that train;schedule=step|wsd"),
+    REAL("gamma", gamma, "X", 1e-9, 1, NULL, "step: factor of each decay (0.1)", .use = "command=train|verify|bench train:commands that train;schedule=step"),
+    REAL("power", power, "X", 1e-3, 100, NULL, "polynomial: exponent (1)", .use = "command=train|verify|bench train:commands that train;schedule=polynomial"),
+    CHOICE("loss", loss, "fused|expand", "fused", "loss as one operator, or as guide 002's small operators", .use = "images"),
+    REAL("label-smoothing", label_smoothing, "X", 0, 0.999, NULL, "label smoothing (0)", .use = "images"),
+    REAL("clip-norm", clip_norm, "X", 1e-12, 1e12, NULL, "limit of the global norm of the gradients (none)"),
+    TEXT("loss-scale", loss_scale, "off|fixed[:X]|dynamic[:X]", NULL, "half precision: scale gradients by X until the update (off; X 65536)"),
+    INT("accumulate", accumulate, "N", 1, 65536, NULL, "batches for one update (1)", .context = "grad_accumulation_step"),
+    BOOL("sink", sink, "run each epoch without per-step reports; the same bits", .use = "command=train:train"),
+    /* ---- Output */
+    TEXT("output", output, "DIR", NULL, "folder for checkpoints and records (without it nothing is saved)"),
+    BOOL("resume", resume, "continue the newest checkpoint of --output, if there is one"),
+    BOOL("accept-changes", accept_changes, "resume although data, network, precision, backend or optimizer have changed"),
+    TEXT("init", init, "FILE", NULL, "begin with the weights of a checkpoint or .safetensors file (with servers all roles must reach it)"),
+    INT("save-every-steps", save_every_steps, "N", 1, 1e12, NULL, "steps between checkpoints (each epoch, and at the end); with --sink only at ends of epochs"),
+    REAL("save-every-seconds", save_every_seconds, "N", 0.001, 1e9, NULL, ""),
+    INT("keep", keep, "N", 1, 1e6, "5", "newest checkpoints that are kept"),
+    REAL("keep-every-hours", keep_every_hours, "H", 1e-6, 1e9, NULL, "also keep one checkpoint in H hours for ever (none; with servers 10000)"),
+    INT("eval-every-epochs", eval_every_epochs, "N", 0, 1e6, NULL, "epochs between evaluations on the test set (at the end; 0: never)"),
+    INT("early-stop", early_stop, "N", 1, 1e6, NULL, "stop after N evaluations without a better loss"),
+    /* ---- Records */
+    INT("log-every", log_every, "N", 1, 1e9, "20", "steps between reports; the first and the last step are reported too", .use = "!sink:training without --sink"),
+    BOOL("tensorboard", tensorboard, "write an event file into --output"),
+    INT("histogram-epochs", histogram_epochs, "N", 1, 1e6, NULL, "add histograms of the parameters every N epochs"),
+    TEXT("metrics", metrics, "FILE", NULL, "write reported steps and evaluations to FILE.csv or FILE.jsonl"),
+    TEXT("profile", profile, "FILE", NULL, "write the timeline of each rank for ui.perfetto.dev: kernels, waiting, communication, data"),
+    /* ---- Weights */
+    TEXT("checkpoint", checkpoint, "DIR|FILE", NULL, "a checkpoint, a folder of checkpoints, a .safetensors file or a Hugging Face folder"),
+    /* ---- Predictions */
+    TEXT("predictions", predictions, "FILE.npz", NULL, "write logits and label of each sample, for NumPy"),
+    /* ---- Export */
+    CHOICE("to", to, "safetensors|onnx|npz|huggingface", NULL, "form of the file; huggingface: a folder for transformers, of a language model"),
+    TEXT("output", output, "FILE|DIR", NULL, "the file or folder to write", .tag = "export"),
+    BYTES("shard-bytes", shard_bytes, "huggingface: most bytes of a file of weights (5GB)"),
+    /* ---- Import */
+    TEXT("from", from, "FILE|DIR", NULL, "a .safetensors file with torchvision's names, or a Hugging Face folder"),
+    TEXT("output", output, "DIR", NULL, "folder of the new checkpoint", .tag = "import"),
+    /* ---- Plan */
+    BOOL("explain", explain, "print each program step: layout, kernel, memory, time", .use = "alone"),
+    REAL("trial-seconds", plan_trial, "X", 0, 3600, NULL, "with -n: run plans with nearly equal predictions in turns, for at most X seconds; 0: predictions decide (10; 40 for long steps)", .use = "many"),
+    BOOL("validate", plan_validate, "with -n: run plans and baselines and compare them with their predictions; with --refresh costs are measured again between the runs", .use = "many"),
+    INT("repeats", repeats, "N", 3, 1e6, "10", "--validate: steps of each plan", .use = "validates"),
+    INT("others", plan_others, "N", 0, 48, "16", "--validate: further plans to run", .use = "validates"),
+    /* ---- Many ranks */
+    INT("n", plan_ranks, "N", 1, 1 << 20, NULL, "ranks: print the best split of the model and the proof"),
+    TEXT("mesh", plan_mesh, "2x4", NULL, "mesh of the ranks (default: every factorisation is searched)"),
+    INT("host-count", plan_hosts, "N", 1, 1 << 16, NULL, "hosts of the ranks, for the choice of meshes (1)", .use = "many"),
+    BYTES("memory", plan_memory, "memory limit of a rank, for instance 4GB"),
+    CHOICE("search", plan_search, "optimal|recursive|propagation", NULL, "search algorithm (optimal)", .use = "many"),
+    TEXT("links", plan_links, "FILE", NULL, "file of links of another machine; 'guess': do not measure messages", .use = "many"),
+    TEXT("plan", plan_given, "FILE", NULL, "a plan to compare with; its pinned operators are kept"),
+    BOOL("full-batch", full_batch, "--batch-size is that of all ranks together", .context = "full_batch", .use = "many"),
+    CHOICE("wire", wire, "fp32|bf16|fp16", "fp32", "type in which gradients travel", .context = "gradient_wire", .use = "ranks;many"),
+    CHOICE("sync-batch-norm", sync_batch_norm, "on|off", "on", "batch norm over the samples of all ranks, or of each rank", .context = "sync_batch_norm", .use = "many"),
+    BOOL("shard-optimizer", shard_optimizer, "several hosts (--host-count, --links): each rank updates a slice of the optimiser, as train --shard-optimizer does", .context = "enable_parallel_optimizer", .use = "many"),
+    BOOL("no-measure", plan_no_measure, "price operators by the machine's rates only", .use = "many"),
+    BOOL("refresh", plan_refresh, "measure operators and messages again and ignore the cache", .use = "many"),
+    TEXT("save", plan_save, "FILE", NULL, "write the plan, for train --plan", .use = "many"),
+    TEXT("svg", plan_picture, "FILE", NULL, "write a picture; FILE.dot: write a graph for Graphviz", .use = "many"),
+    /* ---- Mesh */
+    TEXT("mesh", plan_mesh, "8x16x32", NULL, "one mesh (default: 8, 2x4, 8x8 and 8x16x32)", .tag = "bench-plan"),
+    /* ---- Plans */
+    TEXT("plans", plan_given, "FILE,...", NULL, "plan files for this number of ranks"),
+    BOOL("profile", plan_profile, "print each program step of rank 0 with its time", .tag = "bench-split"),
+    /* ---- Simulation */
+    TEXT("trace", plan_trace, "FILE", NULL, "write the step for chrome://tracing or Perfetto"),
+    REAL("straggler", plan_straggler, "X", 1, 1e6, "2", "slow rank: its operators take X times as long"),
+    INT("largest", plan_largest, "N", 1, 1 << 20, "16384", "largest number of ranks in the scaling tables"),
+    /* ---- Measuring */
+    INT("repeats", repeats, "N", 3, 1e6, "10", "measurements; the median is reported", .tag = "bench"),
+    /* ---- Model */
+    CHOICE("preset", click.preset, "peer", NULL, "widedeep as measured for TensorFlow's Estimator: 26 tables of 100,000 x 16; gpt2 as measured for PyTorch: 1,024 positions, adamw 0.9,0.95 with decay 0.1, clip 1"),
+    /* ---- Generated data */
+    TEXT("output", output, "DIR", NULL, "folder to write", .tag = "synth"),
+    INT("synth-train", synth_train, "N", 1, 1e8, NULL, "training samples (50000)", .tag = "synth"),
+    INT("synth-test", synth_test, "N", 1, 1e8, NULL, "test samples (10000)", .tag = "synth"),
+    INT("seed", seed, "N", 0, 9e15, "1", "seed", .tag = "synth"),
+    /* ---- Reading */
+    BOOL("read", read, "read and decode each sample, and name all damaged ones"),
+    /* ---- Many ranks */
+    INT("n", ranks, "N", 1, 1024, NULL, "ranks on this machine, one process each; --batch-size is that of one rank (1)", .tag = "ranks"),
+    CHOICE("parallel-mode", parallel_mode, "stand_alone|data_parallel|hybrid_parallel|semi_auto_parallel|auto_parallel", NULL, "how ranks share the work; the last two modes split the graph operator by operator (data_parallel with many ranks)", .context = "parallel_mode"),
+    TEXT("plan", split_plan, "FILE", NULL, "semi_auto_parallel, auto_parallel: a plan from trireme plan --save", .tag = "ranks", .use = "ranks"),
+    TEXT("mesh", split_mesh, "AxB", NULL, "semi_auto_parallel, auto_parallel: mesh of the ranks (the plan's; else searched, or one axis)", .tag = "ranks", .use = "ranks"),
+    BOOL("full-batch", full_batch, "semi_auto_parallel, auto_parallel: --batch-size is that of all ranks together", .tag = "ranks", .use = "ranks", .context = "full_batch"),
+    BYTES("memory", plan_memory, "memory limit of a rank, for instance 4GB: auto_parallel searches within it, one process recomputes results, other modes refuse a larger program", .tag = "ranks"),
+    REAL("trial-seconds", plan_trial, "X", 0, 3600, NULL, "auto_parallel: run plans with nearly equal predictions in turns, for at most X seconds; 0: predictions decide (10; 40 for long steps)", .tag = "ranks", .use = "ranks;searched"),
+    CHOICE("reduce", reduce, "mean|sum", "mean", "mean or sum of the ranks' gradients", .use = "ranks", .context = "gradients_mean"),
+    TEXT("bucket", bucket, "auto|off|MB", "auto", "size of the messages of gradients; or a list of cuts: 20,35,", .use = "ranks", .context = "comm_fusion"),
+    BOOL("shard-optimizer", shard_optimizer, "each rank keeps and updates a slice of the optimiser; the same bits (on one host)", .tag = "ranks", .use = "ranks", .context = "enable_parallel_optimizer"),
+    TEXT("sync-batch-norm", sync_batch_norm, "off|on|GROUP", "on", "batch norm over the samples of all ranks, of each rank, or of groups of GROUP ranks", .tag = "ranks", .use = "normalises;ranks", .context = "sync_batch_norm"),
+    TEXT("layerwise", layerwise, "A,B", NULL, "hybrid_parallel: parameters that each rank keeps for itself", .use = "ranks", .context = "layerwise_parameters"),
+    OPTIONAL("deterministic", deterministic, "false|true|strict", "false", "true: fixed order of sums, kernel choices kept in --output; strict: the same bits on any number of ranks", .context = "deterministic"),
+    INT("deterministic-block", deterministic_block, "N", 1, 65536, NULL, "strict: samples computed together (trireme help deterministic)", .context = "deterministic_block"),
+    TEXT("context", context, "N|A=B;C=D", NULL, "tokens a sample (256); or options with MindSpore's names (trireme help context)"),
+    TEXT("engine", engine, "auto|shm|tcp|ucx|mpi", NULL, "transport of the data; mpi under mpirun or srun (auto)", .use = "ranks"),
+    TEXT("algorithm", algorithm, "NAME", NULL, "algorithm of collectives between hosts, in the forms of HCCL_ALGO: ring, level0:NA;level1:H-D_R (HCCL_ALGO, or by cost)", .use = "ranks"),
+    TEXT("rank-table", rank_table, "FILE", NULL, "rank table (RANK_TABLE_FILE)"),
+    REAL("start-timeout", start_timeout, "S", 0.1, 1e6, NULL, "seconds for all ranks to meet; missing ranks are logged every 10 s (HCCL_CONNECT_TIMEOUT, or 120)", .use = "ranks"),
+    TEXT("launch-dir", launch_directory, "DIR", NULL, "folder in which -n makes device0, device1 ... with the logs of the ranks (OUTPUT/logs, else .)", .use = "launched"),
+    REAL("timeout", timeout, "S", 0.1, 1e9, NULL, "seconds after which the job fails (none)", .use = "launched"),
+    /* ---- Comparison */
+    TEXT("plan", split_plan, "FILE", NULL, "a plan from trireme plan --save (every operator by samples)", .tag = "verify", .use = "ranks"),
+    TEXT("mesh", split_mesh, "AxB", NULL, "mesh of the ranks (the plan's; else one axis)", .tag = "verify", .use = "ranks"),
+    REAL("tolerance", tolerance, "X", 1e-12, 1, NULL, "relative error that is always accepted (1e-5; mixed precision 2e-3)"),
+    BOOL("bitwise", bitwise, "require equal bits (with --deterministic strict)"),
+    CHOICE("parallel-mode", parallel_mode, "semi_auto_parallel|auto_parallel", NULL, "auto_parallel searches the plan (semi_auto_parallel)", .tag = "verify", .context = "parallel_mode"),
+    OPTIONAL("deterministic", deterministic, "false|true|strict", "false", "as in train", .tag = "verify", .context = "deterministic"),
+    /* ---- Parameter servers */
+    INT("ps", servers, "N", 1, 256, NULL, "start N parameter servers and -n workers on this machine"),
+    TEXT("mode", mode, "sync|async|staleness=K", "async", "how far workers may run apart"),
+    BOOL("staleness-aware", staleness_aware, "divide the learning rate of a late push by 1 + the updates since its rows were read: large networks, async and staleness=K"),
+    INT("backup-workers", backup_workers, "N", 0, 255, NULL, "sync: a step does not wait for the slowest N workers; their gradients are in the next step"),
+    BOOL("evaluator", evaluator, "also start a process that evaluates each checkpoint"),
+    BOOL("hybrid", hybrid, "dense parameters are reduced among the workers; only tables are on servers"),
+    CHOICE("lend", lend, "auto|always|never", "auto", "lend samples to workers in ranges, and to another worker when one dies (auto: async, or with backup workers)"),
+    INT("hot-rows", hot_rows, "N", 0, 1e9, NULL, "rows of each embedding table that a worker keeps for some batches (none)"),
+    INT("hot-age", hot_age, "K", 1, 1e6, NULL, "batches for which hot rows are kept; at most K with --mode staleness=K (1)"),
+    CHOICE("placement", placement, "by_hash|round_robin|by_size", "by_hash", "placement of dense variables on servers (by_hash: rows are spread over all servers)"),
+    INT("restarts", restarts, "N", 0, 1000, "3", "how often each role that dies is started again; never after exit code 1"),
+    REAL("role-timeout", role_timeout, "S", 1, 1e6, NULL, "seconds to wait for a server or worker; a chief that is silent for half of them is replaced (120)"),
+    INT("ps-shards", ps_shards, "N", 1, 256, NULL, "threads of a server that own rows (its CPUs)"),
+    BYTES("ps-memory", ps_memory, "memory limit of one server (80 % of the machine's memory)"),
+    TEXT("ps-spill", ps_spill, "DIR", NULL, "folder for cold rows beyond --ps-memory (without it they are evicted)"),
+    BYTES("export-bytes", export_bytes, "largest tables that checkpoints contain, for evaluation (what fits on the disk twice)"),
+    TEXT("tables", tables, "A=X,...;TABLE:B=Y", NULL, "options of all tables or of one (rows=bf16, optimizer, rate, admit=count:2, max-rows ...; wide*:optimizer=ftrl)"),
+    BOOL("no-ps-log", no_ps_log, "keep no log: a killed server goes back to its last checkpoint"),
+    CHOICE("export-latest", export_latest, "safetensors|npz|onnx", NULL, "export each evaluated checkpoint to OUTPUT/export/latest"),
+    TEXT("export-best", export_best, "FORMAT[:METRIC]", NULL, "export the best checkpoint to OUTPUT/export/best, by loss, logloss, auc, accuracy or top5 (loss)"),
+    CHOICE("export-final", export_final, "safetensors|npz|onnx", NULL, "export the last checkpoint to OUTPUT/export/final"),
+    TEXT("job_name", job_name, "ps|worker|chief|evaluator", NULL, "the role of this process (guide 000)"),
+    TEXT("task_index", task_index, "I", NULL, "index of this process in its role (0)"),
+    TEXT("ps_hosts", ps_hosts, "A:P,B:P", NULL, "addresses of the servers"),
+    TEXT("worker_hosts", worker_hosts, "A:P,B:P", NULL, "addresses of the workers"),
+    TEXT("chief_hosts", chief_hosts, "A:P", NULL, "address of the chief, if there is one"),
+    TEXT("evaluator_hosts", evaluator_hosts, "A:P", NULL, "address of the evaluator, if there is one"),
+    TEXT("model_dir", output, "DIR", NULL, "guide 000's name of --output"),
+    TEXT("token-file", token_file, "FILE", NULL, "file with the job's token, for roles on several hosts (MODEL_DIR/job.token, made by the first role)"),
+    INT("summary-every", summary_every, "N", 1, 1e9, NULL, "steps between summaries for TensorBoard (100; with --tensorboard as --log-every)"),
+    BOOL("check", check, "print what this process would do, and end"),
+    /* ---- Job */
+    INT("n", ranks, "N", 1, 1024, NULL, "ranks on this machine, one process each", .tag = "launch"),
+    INT("threads", threads, "N", 1, 1024, NULL, "OMP_NUM_THREADS of each rank (its share of the CPUs)", .tag = "launch"),
+    TEXT("rank-table", rank_table, "FILE", NULL, "RANK_TABLE_FILE of each rank", .tag = "launch"),
+    TEXT("launch-dir", launch_directory, "DIR", NULL, "folder in which device0, device1 ... are made (.)", .tag = "launch"),
+    /* ---- Cluster */
+    BOOL("any-address", any_address, "accept a table without an address of this host"),
+    /* ---- Hosts */
+    TEXT("hosts", hosts, "A:8,B:8", NULL, "hosts and their numbers of devices, in rank order"),
+    CHOICE("to", to, "lab|v1", NULL, "guide 002's form, or version 1.0 (lab)", .tag = "cluster-make"),
+    /* ---- Table */
+    TEXT("output", output, "FILE", NULL, "file to write (standard output)", .tag = "cluster-output"),
+    /* ---- Measuring */
+    CHOICE("op", op, "allreduce|broadcast|reduce|allgather|reducescatter|alltoall|scatter|gather", "allreduce", "collective"),
+    TEXT("sizes", sizes, "4,1K,64K,1M,8M", "4,1K,64K,1M,8M,102M", "bytes of the full vector"),
+    CHOICE("dtype", dtype, "fp32|bf16|fp16|fp64|int8|int32|int64|uint8", NULL, "data type (fp32)"),
+    CHOICE("redop", redop, "sum|mean|prod|max|min", "sum", "reduction of allreduce, reduce, reducescatter"),
+    TEXT("algorithm", algorithm, "NAME", NULL, "algorithm between hosts or with tcp, ucx, mpi: ring, allreduce=ring/allgather=bruck (HCCL_ALGO, or by cost)", .tag = "bench-comm"),
+    BOOL("private-buffers", private_buffers, "use private buffers instead of shared memory"),
+    REAL("min-busbw", min_busbw, "GB/S", 0, 1e6, NULL, "fail (exit code 1) if the bus bandwidth of a size is lower"),
+    /* ---- Measuring */
+    INT("rows", rows, "N", 1, 1e12, NULL, "rows of the table (half the memory, at most 16 Mi)"),
+    INT("batch-size", batch_size, "N", 1, 1e9, NULL, "keys of a call (65536)", .tag = "bench-ps"),
+    INT("repeats", repeats, "N", 3, 1e6, "10", "measurements (7)", .tag = "bench-ps"),
+    TEXT("output", output, "DIR", NULL, "also measure checkpoints in this folder", .tag = "bench-ps"),
+    INT("ps-shards", ps_shards, "N", 1, 256, NULL, "threads of the server that own rows (1; with --table-bytes the best number)", .tag = "bench-ps"),
+    CHOICE("wire", wire, "fp32|bf16|fp16", "fp32", "type in which rows and gradients travel", .tag = "bench-ps"),
+    BOOL("tcp-only", tcp_only, "use TCP on one host too"),
+    BYTES("table-bytes", table_bytes, "instead fill and train a table of this size"),
+    BYTES("ps-memory", ps_memory, "memory limit of that table; further rows are spilled to --output (the forecast and 5 %)", .tag = "bench-ps"),
+    INT("row-width", row_width, "N", 1, 1048576, NULL, "numbers in a row of that table (16)"),
+    TEXT("listen", listen, "HOST:PORT", NULL, "instead be the server of --connect until it has measured"),
+    TEXT("connect", connect, "HOST:PORT", NULL, "measure with the server at this address"),
+    TEXT("token-file", token_file, "FILE", NULL, "file with the token of both processes, needed between hosts", .tag = "bench-ps"),
+    /* ---- Parameter servers */
+    TEXT("table", table, "T", NULL, "name of the table"),
+    INT("cut", cut, "N", 1, 4e9, NULL, "number of the snapshot (the newest)"),
+    /* ---- Looking */
+    TEXT("key", key, "K", NULL, "print one row of --table: slots, counts and last writers"),
+    INT("top", top, "N", 1, 1e6, NULL, "print the N rows of --table with the most updates, and their part of all updates"),
+    BOOL("prometheus", prometheus, "print counters of running servers in Prometheus' format"),
+    TEXT("token-file", token_file, "FILE", NULL, "file with the token of the running job, needed between hosts", .tag = "ps-inspect"),
+    /* ---- Export */
+    TEXT("output", output, "FILE", NULL, "the file to write: .npz or .safetensors", .tag = "ps-export"),
+    /* ---- Click data */
+    INT("table-rows", click.table_rows, "N", 2, 1e12, NULL, "rows of the table for each field: hash buckets, or keys of generated clicks (100000)"),
+    TEXT("vocabulary", click.vocabulary, "FILE", NULL, "file of trireme data vocabulary: number values instead of hashing them"),
+    TEXT("field-tables", click.field_tables, "NAME=FIELDS[:WIDTH],...", NULL, "fields with tables of their own (user=0:8,item=1+3-5); separate: one table for each field (one table for all)"),
+    TEXT("columns", click.columns, "NAME:ROLE,...", NULL, "csv, tfrecord-clicks: columns and their roles label, dense, key, bag, skip"),
+    CHOICE("separator", click.separator, "comma|tab|semicolon|space|bar", "comma", "csv: separator of columns"),
+    CHOICE("header", click.header, "auto|yes|no", "auto", "csv: the first line names the columns"),
+    INT("bag-max", click.bag_max, "N", 1, 65536, NULL, "largest number of keys in a bag (16)"),
+    REAL("label-threshold", click.label_threshold, "X", -1e9, 1e9, NULL, "labels of this value or more count as 1 (ratings)"),
+    CHOICE("dense-form", click.dense_form, "default|raw|log", "default", "form of dense inputs; log: log(1 + x), negative values as 0 (criteo log, others raw)"),
+    INT("fields", click.fields, "N", 1, 512, NULL, "generated clicks: key fields (26)"),
+    INT("dense", click.dense, "N", 0, 4096, NULL, "generated clicks: dense inputs (13)"),
+    REAL("zipf", click.zipf, "X", 0.01, 9.9, NULL, "generated clicks: exponent of the keys' frequencies (1.1)"),
+    REAL("click-rate", click.click_rate, "X", 0.001, 0.999, NULL, "generated clicks: share of clicks (0.25)"),
+    REAL("key-scale", click.key_scale, "X", 0.001, 99, NULL, "generated clicks: standard deviation of the keys' part of the logit (1)"),
+    REAL("dense-scale", click.dense_scale, "X", 0.001, 99, NULL, "generated clicks: ... of the dense inputs' part (0.5)"),
+    REAL("pair-scale", click.pair_scale, "X", 0, 99, NULL, "generated clicks: ... of the part of pairs of keys (0.5)"),
+    /* ---- Recommendation models */
+    INT("embedding-width", click.width, "N", 1, 65536, NULL, "values of a row of the table (16)"),
+    TEXT("hidden", click.hidden, "A,B,...", NULL, "widths of the layers before the logit, or none (each model its own)"),
+    TEXT("bottom", click.bottom, "A,B,...", NULL, "dlrm: widths of the dense inputs' layers (512,256,64)"),
+    CHOICE("pooling", click.pooling, "sum|mean|sqrtn", "sum", "how the rows of a bag are combined"),
+    INT("cross-layers", click.cross_layers, "N", 1, 64, NULL, "dcnv2: number of cross layers (3)"),
+    INT("cross-rank", click.cross_rank, "N", 1, 65536, NULL, "dcnv2: rank of the cross matrices (full)"),
+    BOOL("stacked", click.stacked, "dcnv2: the deep part reads the output of the cross part"),
+    BOOL("no-wide-dense", click.no_wide_dense, "widedeep, deepfm: dense inputs go to the deep part only"),
+    /* ---- Data */
+    CHOICE("dataset", dataset, "auto|criteo|avazu|csv|libsvm|slots|tfrecord-clicks", "auto", "form of the data", .tag = "dataset"),
+    /* ---- Vocabulary */
+    INT("min-count", click.min_count, "N", 1, 1e12, "2", "values with fewer occurrences count as unknown"),
+    TEXT("output", output, "FILE", NULL, "file to write", .tag = "vocabulary"),
+    /* ---- Text */
+    TEXT("tokenizer", tokenizer, "DIR", NULL, "text, jsonl: a tokenizer's folder (trireme tokenizer train)"),
+    CHOICE("tokens", tokens, "characters|bytes", NULL, "text, jsonl: instead of a tokenizer"),
+    INT("stride", stride, "N", 1, 1 << 24, NULL, "tokens from one sample's begin to the next one's (the context)"),
+    TEXT("text-field", text_field, "NAME", NULL, "jsonl: the field with the text (text)"),
+    /* ---- text context */
+    INT("context", context_tokens, "N", 1, 1 << 24, NULL, "tokens a sample (256)", .tag = "text-context"),
+    /* ---- Language models */
+    TEXT("size", language.size, "NAME", NULL, "published size: layers, width and heads; gpt2: small, medium, large, xl, tiny (4, 128, 4); llama: llama15m, llama110m, 1b, 8b"),
+    INT("layers", language.layers, "N", 1, 4096, NULL, "number of blocks (12)"),
+    INT("width", language.width, "N", 1, 1 << 20, NULL, "values of a position (768)"),
+    INT("heads", language.heads, "N", 1, 1 << 16, NULL, "heads of attention (12)"),
+    INT("kv-heads", language.kv_heads, "N", 1, 1 << 16, NULL, "heads of keys and values (as many as --heads)"),
+    REAL("rotary-theta", language.rotary_theta, "X", 1, 1e12, NULL, "llama: base of the rotary angles (10000)"),
+    BOOL("untied", language.untied, "llama: the output layer has weights of its own"),
+    REAL("dropout", language.dropout, "X", 0, 0.99, NULL, "rate of dropout (0)"),
+    INT("hidden", language.hidden, "N", 1, 1 << 24, NULL, "width of a block's inner layer (4 times --width)", .tag = "language"),
+    INT("vocabulary", language.vocabulary, "N", 1, 1 << 24, NULL, "number of tokens (the tokenizer's, else 50257)", .tag = "language"),
+    /* ---- Text */
+    TEXT("prompt", prompt, "TEXT", NULL, "text to continue (the token between documents, or a line end)"),
+    TEXT("prompt-file", prompt_file, "FILE", NULL, "the prompt, at most 1 MB"),
+    INT("tokens", generate_tokens, "N", 1, 1e9, "200", "most tokens to generate; the token that ends documents ends them earlier", .tag = "generate"),
+    REAL("temperature", temperature, "X", 0, 1000, NULL, "divides the logits; 0: the most probable token (0; with --top-k or --top-p 1)"),
+    INT("top-k", top_k, "N", 1, 1 << 24, NULL, "draw from the N most probable tokens only"),
+    REAL("top-p", top_p, "X", 1e-6, 1, NULL, "draw from the fewest tokens that have probability X together"),
+    TEXT("tokenizer", tokenizer, "DIR", NULL, "the tokenizer's folder (the one beside the checkpoint)", .tag = "generate"),
+    /* ---- Tokenizer */
+    INT("vocabulary", token_vocabulary, "N", 256, 1 << 24, NULL, "tokens: special ones, 256 bytes and merges (needed)", .tag = "tokenizer-train"),
+    TEXT("output", output, "DIR", NULL, "the folder to write (needed)", .tag = "tokenizer-train"),
+    INT("min-count", token_min_count, "N", 1, 1e12, NULL, "pairs that come less often are not merged (2)", .tag = "tokenizer-train"),
+    TEXT("special-tokens", special_tokens, "A,B,...", NULL, "never split, e.g. '<|endoftext|>'"),
+    /* ---- Tokenizer */
+    TEXT("tokenizer", tokenizer, "DIR", NULL, "with tokenizer.json, or vocab.json and merges.txt (needed)", .tag = "tokenizer"),
+    TEXT("output", output, "FILE", NULL, "write there instead of stdout", .tag = "tokenizer"),
+    BOOL("lines", by_line, "encode: each line for itself, without its end; its ids on a line"),
+    {.name = NULL},
 };
-GROUP(common, "Every command", COMMON);
 
-/* for commands that print text only */
-static const app_flag PLAIN[] = {
-    {"color", APP_CHOICE, OPTION(color), "auto|always|never", "colours on stderr (auto)", 0, 0},
-    {"help", APP_BOOL, OPTION(help), NULL, "this text", 0, 0},
-};
-GROUP(plain, "Every command", PLAIN);
-
-static const app_flag DRY_RUN[] = {
-    {"dry-run", APP_BOOL, OPTION(dry_run), NULL,
-     "check everything, print what would run, change nothing", 0, 0},
-};
-GROUP(dry_run, NULL, DRY_RUN);
-
-/* data, network, execution, training: for commands that build a model */
-static const app_flag DATA[] = {
-    {"data", APP_TEXT, OPTION(data), "DIR|synth",
-     "folder of the data; synth: generated shapes or clicks", 0, 0},
-    {"dataset", APP_CHOICE, OPTION(dataset),
-     "auto|cifar10|imagefolder|tfrecord|clicks|criteo|avazu|csv|libsvm|slots|tfrecord-clicks|"
-     "tokens|text|jsonl",
-     "form of the data (auto); clicks: generated, with a known best AUC", 0, 0},
-    {"usage", APP_CHOICE, OPTION(usage), "train|test|all", "part of the data (train; eval: test)",
-     0, 0},
-    {"workers", APP_INT, OPTION(workers), "N", "threads that prepare batches (1)", 1, 64},
-    {"synth-train", APP_INT, OPTION(synth_train), "N",
-     "samples of the generated training set (50000)", 1, 1e8},
-    {"synth-test", APP_INT, OPTION(synth_test), "N", "samples of the generated test set (10000)", 1,
-     1e8},
-    {"exact-guide", APP_BOOL, OPTION(exact_guide), NULL,
-     "guide 002's settings: 224x224, batch 32, all files, its normalisation, rate 0.01, 10 epochs, "
-     "sink",
-     0, 0},
-};
-GROUP(data, "Data", DATA);
-
-static const app_flag NETWORK[] = {
-    {"batch-size", APP_INT, OPTION(batch_size), "N",
-     "samples of a batch (128; 32 for images of 128x128 or more; clicks 4096; text 12)", 1, 65536},
-    {"image-size", APP_INT, OPTION(image_size), "N",
-     "height and width (CIFAR and synth 32, else 224)", 1, 8192},
-    {"classes", APP_INT, OPTION(classes), "N", "outputs of the network (the dataset's, else 10)", 2,
-     1e6},
-    {"stem", APP_CHOICE, OPTION(stem), "imagenet|cifar", "first layers of a resnet (imagenet)", 0,
-     0},
-};
-GROUP(network, "Network", NETWORK);
-
-static const app_flag EXEC[] = {
-    {"precision", APP_CHOICE, OPTION(precision),
-     "fp32|mixed|origin|allow_mix_precision|must_keep_origin_dtype",
-     "precision of the arithmetic (fp32)", 0, 0},
-    {"backend", APP_CHOICE, OPTION(backend), "onednn|ref", "kernels that compute (onednn)", 0, 0},
-    {"threads", APP_INT, OPTION(threads), "N",
-     "compute threads (as many as speed up a step; at most OMP_NUM_THREADS, or the CPUs of this "
-     "process)",
-     1, 1024},
-    {"seed", APP_INT, OPTION(seed), "N", "seed of initial values, order, augmentation, dropout (1)",
-     0, 9e15},
-    {"no-fusion", APP_BOOL, OPTION(no_fusion), NULL, "run each operator by itself, for comparison",
-     0, 0},
-    {"tuning-file", APP_TEXT, OPTION(tuning_file), "FILE",
-     "file of measured kernel choices (in the cache)", 0, 0},
-};
-GROUP(exec, "Execution", EXEC);
-
-static const app_flag TRAIN[] = {
-    {"epochs", APP_INT, OPTION(epochs), "N", "passes over the data in total (1)", 1, 1e6},
-    {"steps", APP_INT, OPTION(steps), "N", "stop after N steps in total", 1, 1e12},
-    {"optimizer", APP_CHOICE, OPTION(optimizer),
-     "momentum|sgd|nesterov|adam|adamw|lars|adagrad|ftrl",
-     "optimiser (momentum; click models: each its own; language models adamw)", 0, 0},
-    {"learning-rate", APP_REAL, OPTION(learning_rate), "X",
-     "learning rate after warm-up (0.01; click models: each its own; language models 0.0006)",
-     1e-12, 1e3},
-    {"momentum", APP_REAL, OPTION(momentum), "X", "momentum (0.9)", 0, 0.99999},
-    {"weight-decay", APP_REAL, OPTION(weight_decay), "X",
-     "weight decay; norms, biases and embeddings of tokens have none (0; adamw 0.01)", 0, 1},
-    {"betas", APP_TEXT, OPTION(betas), "A,B", "adam, adamw: decay of the moments (0.9,0.999)", 0,
-     0},
-    {"schedule", APP_CHOICE, OPTION(schedule), "constant|step|cosine|polynomial|wsd",
-     "schedule of the learning rate; wsd: constant, at last linear (constant)", 0, 0},
-    {"warmup-steps", APP_INT, OPTION(warmup_steps), "N",
-     "steps of linear warm-up from --warmup-start (0)", 0, 1e12},
-    {"warmup-start", APP_REAL, OPTION(warmup_start), "X", "learning rate before the first step (0)",
-     0, 1e3},
-    {"end-learning-rate", APP_REAL, OPTION(end_learning_rate), "X",
-     "cosine, polynomial, wsd: last learning rate (0)", 0, 1e3},
-    {"decay-steps", APP_INT, OPTION(decay_steps), "N",
-     "step: steps between decays (a third of all steps); wsd: steps of the last decay (a tenth)", 1,
-     1e12},
-    {"gamma", APP_REAL, OPTION(gamma), "X", "step: factor of each decay (0.1)", 1e-9, 1},
-    {"power", APP_REAL, OPTION(power), "X", "polynomial: exponent (1)", 1e-3, 100},
-    {"loss", APP_CHOICE, OPTION(loss), "fused|expand",
-     "loss as one operator, or as guide 002's small operators (fused)", 0, 0},
-    {"label-smoothing", APP_REAL, OPTION(label_smoothing), "X", "label smoothing (0)", 0, 0.999},
-    {"clip-norm", APP_REAL, OPTION(clip_norm), "X",
-     "limit of the global norm of the gradients (none)", 1e-12, 1e12},
-    {"loss-scale", APP_TEXT, OPTION(loss_scale), "off|fixed[:X]|dynamic[:X]",
-     "half precision: scale gradients by X until the update (off; X 65536)", 0, 0},
-    {"accumulate", APP_INT, OPTION(accumulate), "N", "batches for one update (1)", 1, 65536},
-    {"sink", APP_BOOL, OPTION(sink), NULL, "run each epoch without per-step reports; the same bits",
-     0, 0},
-};
-GROUP(train, "Training", TRAIN);
-
-/* files that commands read and write */
-static const app_flag OUTPUT[] = {
-    {"output", APP_TEXT, OPTION(output), "DIR",
-     "folder for checkpoints and records (without it nothing is saved)", 0, 0},
-    {"resume", APP_BOOL, OPTION(resume), NULL,
-     "continue the newest checkpoint of --output, if there is one", 0, 0},
-    {"accept-changes", APP_BOOL, OPTION(accept_changes), NULL,
-     "resume although data, network, precision, backend or optimizer have changed", 0, 0},
-    {"init", APP_TEXT, OPTION(init), "FILE",
-     "begin with the weights of a checkpoint or .safetensors file (with servers all roles must "
-     "reach it)",
-     0, 0},
-    {"save-every-steps", APP_INT, OPTION(save_every_steps), "N",
-     "steps between checkpoints (each epoch, and at the end); with --sink only at ends of epochs",
-     1, 1e12},
-    {"save-every-seconds", APP_REAL, OPTION(save_every_seconds), "N", "", 0.001, 1e9},
-    {"keep", APP_INT, OPTION(keep), "N", "newest checkpoints that are kept (5)", 1, 1e6},
-    {"keep-every-hours", APP_REAL, OPTION(keep_every_hours), "H",
-     "also keep one checkpoint in H hours for ever (none; with servers 10000)", 1e-6, 1e9},
-    {"eval-every-epochs", APP_INT, OPTION(eval_every_epochs), "N",
-     "epochs between evaluations on the test set (at the end; 0: never)", 0, 1e6},
-    {"early-stop", APP_INT, OPTION(early_stop), "N",
-     "stop after N evaluations without a better loss", 1, 1e6},
-};
-GROUP(output, "Output", OUTPUT);
-
-static const app_flag LOG[] = {
-    {"log-every", APP_INT, OPTION(log_every), "N",
-     "steps between reports (20); the first and the last step are reported too", 1, 1e9},
-    {"tensorboard", APP_BOOL, OPTION(tensorboard), NULL, "write an event file into --output", 0, 0},
-    {"histogram-epochs", APP_INT, OPTION(histogram_epochs), "N",
-     "add histograms of the parameters every N epochs", 1, 1e6},
-    {"metrics", APP_TEXT, OPTION(metrics), "FILE",
-     "write reported steps and evaluations to FILE.csv or FILE.jsonl", 0, 0},
-    {"profile", APP_TEXT, OPTION(profile), "FILE",
-     "write the timeline of each rank for ui.perfetto.dev: kernels, waiting, communication, data",
-     0, 0},
-};
-GROUP(log, "Records", LOG);
-
-static const app_flag CHECKPOINT[] = {
-    {"checkpoint", APP_TEXT, OPTION(checkpoint), "DIR|FILE",
-     "a checkpoint, a folder of checkpoints, a .safetensors file or a Hugging Face folder", 0, 0},
-};
-GROUP(checkpoint, "Weights", CHECKPOINT);
-static const app_flag EVAL[] = {
-    {"predictions", APP_TEXT, OPTION(predictions), "FILE.npz",
-     "write logits and label of each sample, for NumPy", 0, 0},
-};
-GROUP(eval, "Predictions", EVAL);
-
-static const app_flag EXPORT[] = {
-    {"to", APP_CHOICE, OPTION(to), "safetensors|onnx|npz|huggingface",
-     "form of the file; huggingface: a folder for transformers, of a language model", 0, 0},
-    {"output", APP_TEXT, OPTION(output), "FILE|DIR", "the file or folder to write", 0, 0},
-    {"shard-bytes", APP_BYTES, OPTION(shard_bytes), "BYTES",
-     "huggingface: most bytes of a file of weights (5GB)", 1, 1e15},
-};
-GROUP(export, "Export", EXPORT);
-
-static const app_flag IMPORT[] = {
-    {"from", APP_TEXT, OPTION(from), "FILE|DIR",
-     "a .safetensors file with torchvision's names, or a Hugging Face folder", 0, 0},
-    {"output", APP_TEXT, OPTION(output), "DIR", "folder of the new checkpoint", 0, 0},
-};
-GROUP(import, "Import", IMPORT);
-
-/* the planner */
-static const app_flag PLAN[] = {
-    {"explain", APP_BOOL, OPTION(explain), NULL,
-     "print each program step: layout, kernel, memory, time", 0, 0},
-    {"trial-seconds", APP_REAL, OPTION(plan_trial), "X",
-     "with -n: run plans with nearly equal predictions in turns, for at most X seconds; 0: "
-     "predictions decide (10; 40 for long steps)",
-     0, 3600},
-    {"validate", APP_BOOL, OPTION(plan_validate), NULL,
-     "with -n: run plans and baselines and compare them with their predictions; with --refresh "
-     "costs are measured again between the runs",
-     0, 0},
-    {"repeats", APP_INT, OPTION(repeats), "N", "--validate: steps of each plan (10)", 3, 1e6},
-    {"others", APP_INT, OPTION(plan_others), "N", "--validate: further plans to run (16)", 0, 48},
-};
-GROUP(plan, "Plan", PLAN);
-
-static const app_flag PLANNER[] = {
-    {"n", APP_INT, OPTION(plan_ranks), "N",
-     "ranks: print the best split of the model and the proof", 1, 1 << 20},
-    {"mesh", APP_TEXT, OPTION(plan_mesh), "2x4",
-     "mesh of the ranks (default: every factorisation is searched)", 0, 0},
-    {"host-count", APP_INT, OPTION(plan_hosts), "N",
-     "hosts of the ranks, for the choice of meshes (1)", 1, 1 << 16},
-    {"memory", APP_BYTES, OPTION(plan_memory), "BYTES", "memory limit of a rank, for instance 4GB",
-     0, 0},
-    {"search", APP_CHOICE, OPTION(plan_search), "optimal|recursive|propagation",
-     "search algorithm (optimal)", 0, 0},
-    {"links", APP_TEXT, OPTION(plan_links), "FILE",
-     "file of links of another machine; 'guess': do not measure messages", 0, 0},
-    {"plan", APP_TEXT, OPTION(plan_given), "FILE",
-     "a plan to compare with; its pinned operators are kept", 0, 0},
-    {"full-batch", APP_BOOL, OPTION(full_batch), NULL, "--batch-size is that of all ranks together",
-     0, 0},
-    {"wire", APP_CHOICE, OPTION(wire), "fp32|bf16|fp16", "type in which gradients travel (fp32)", 0,
-     0},
-    {"sync-batch-norm", APP_CHOICE, OPTION(sync_batch_norm), "on|off",
-     "batch norm over the samples of all ranks, or of each rank (on)", 0, 0},
-    {"shard-optimizer", APP_BOOL, OPTION(shard_optimizer), NULL,
-     "several hosts (--host-count, --links): each rank updates a slice of the optimiser, as train "
-     "--shard-optimizer does",
-     0, 0},
-    {"no-measure", APP_BOOL, OPTION(plan_no_measure), NULL,
-     "price operators by the machine's rates only", 0, 0},
-    {"refresh", APP_BOOL, OPTION(plan_refresh), NULL,
-     "measure operators and messages again and ignore the cache", 0, 0},
-    {"save", APP_TEXT, OPTION(plan_save), "FILE", "write the plan, for train --plan", 0, 0},
-    {"svg", APP_TEXT, OPTION(plan_picture), "FILE",
-     "write a picture; FILE.dot: write a graph for Graphviz", 0, 0},
-};
-GROUP(planner, "Many ranks", PLANNER);
-
-/* bench plan, bench split */
-static const app_flag BENCH_PLAN[] = {
-    {"mesh", APP_TEXT, OPTION(plan_mesh), "8x16x32", "one mesh (default: 8, 2x4, 8x8 and 8x16x32)",
-     0, 0},
-};
-GROUP(bench_plan, "Mesh", BENCH_PLAN);
-
-static const app_flag BENCH_SPLIT[] = {
-    {"plans", APP_TEXT, OPTION(plan_given), "FILE,...", "plan files for this number of ranks", 0,
-     0},
-    {"wire", APP_CHOICE, OPTION(wire), "fp32|bf16|fp16", "type in which gradients travel (fp32)", 0,
-     0},
-    {"sync-batch-norm", APP_CHOICE, OPTION(sync_batch_norm), "on|off",
-     "batch norm over the samples of all ranks, or of each rank (on)", 0, 0},
-    {"profile", APP_BOOL, OPTION(plan_profile), NULL,
-     "print each program step of rank 0 with its time", 0, 0},
-};
-GROUP(bench_split, "Plans", BENCH_SPLIT);
-
-static const app_flag SIMULATE[] = {
-    {"trace", APP_TEXT, OPTION(plan_trace), "FILE",
-     "write the step for chrome://tracing or Perfetto", 0, 0},
-    {"straggler", APP_REAL, OPTION(plan_straggler), "X",
-     "slow rank: its operators take X times as long (2)", 1, 1e6},
-    {"largest", APP_INT, OPTION(plan_largest), "N",
-     "largest number of ranks in the scaling tables (16384)", 1, 1 << 20},
-};
-GROUP(simulate, "Simulation", SIMULATE);
-
-/* every bench command */
-static const app_flag BENCH[] = {
-    {"repeats", APP_INT, OPTION(repeats), "N", "measurements; the median is reported (10)", 3, 1e6},
-};
-GROUP(bench, "Measuring", BENCH);
-
-static const app_flag PRESET[] = {
-    {"preset", APP_CHOICE, OPTION(click.preset), "peer",
-     "widedeep as measured for TensorFlow's Estimator: 26 tables of 100,000 x 16; gpt2 as measured "
-     "for PyTorch: 1,024 positions, adamw 0.9,0.95 with decay 0.1, clip 1",
-     0, 0},
-};
-GROUP(preset, "Model", PRESET);
-
-static const app_flag SYNTH[] = {
-    {"output", APP_TEXT, OPTION(output), "DIR", "folder to write", 0, 0},
-    {"synth-train", APP_INT, OPTION(synth_train), "N", "training samples (50000)", 1, 1e8},
-    {"synth-test", APP_INT, OPTION(synth_test), "N", "test samples (10000)", 1, 1e8},
-    {"seed", APP_INT, OPTION(seed), "N", "seed (1)", 0, 9e15},
-};
-GROUP(synth, "Generated data", SYNTH);
-
-static const app_flag INFO[] = {
-    {"read", APP_BOOL, OPTION(read), NULL, "read and decode each sample, and name all damaged ones",
-     0, 0},
-};
-GROUP(info, "Reading", INFO);
-
-/* training on many ranks */
-static const app_flag RANKS[] = {
-    {"n", APP_INT, OPTION(ranks), "N",
-     "ranks on this machine, one process each; --batch-size is that of one rank (1)", 1, 1024},
-    {"parallel-mode", APP_CHOICE, OPTION(parallel_mode),
-     "stand_alone|data_parallel|hybrid_parallel|semi_auto_parallel|auto_parallel",
-     "how ranks share the work; the last two modes split the graph operator by operator "
-     "(data_parallel with many ranks)",
-     0, 0},
-    {"plan", APP_TEXT, OPTION(split_plan), "FILE",
-     "semi_auto_parallel, auto_parallel: a plan from trireme plan --save", 0, 0},
-    {"mesh", APP_TEXT, OPTION(split_mesh), "AxB",
-     "semi_auto_parallel, auto_parallel: mesh of the ranks (the plan's; else searched, or one "
-     "axis)",
-     0, 0},
-    {"full-batch", APP_BOOL, OPTION(full_batch), NULL,
-     "semi_auto_parallel, auto_parallel: --batch-size is that of all ranks together", 0, 0},
-    {"memory", APP_BYTES, OPTION(plan_memory), "BYTES",
-     "memory limit of a rank, for instance 4GB: auto_parallel searches within it, one process "
-     "recomputes results, other modes refuse a larger program",
-     0, 0},
-    {"trial-seconds", APP_REAL, OPTION(plan_trial), "X",
-     "auto_parallel: run plans with nearly equal predictions in turns, for at most X seconds; 0: "
-     "predictions decide (10; 40 for long steps)",
-     0, 3600},
-    {"reduce", APP_CHOICE, OPTION(reduce), "mean|sum", "mean or sum of the ranks' gradients (mean)",
-     0, 0},
-    {"wire", APP_CHOICE, OPTION(wire), "fp32|bf16|fp16", "type in which gradients travel (fp32)", 0,
-     0},
-    {"bucket", APP_TEXT, OPTION(bucket), "auto|off|MB",
-     "size of the messages of gradients; or a list of cuts: 20,35, (auto)", 0, 0},
-    {"shard-optimizer", APP_BOOL, OPTION(shard_optimizer), NULL,
-     "each rank keeps and updates a slice of the optimiser; the same bits (on one host)", 0, 0},
-    {"sync-batch-norm", APP_TEXT, OPTION(sync_batch_norm), "off|on|GROUP",
-     "batch norm over the samples of all ranks, of each rank, or of groups of GROUP ranks (on)", 0,
-     0},
-    {"layerwise", APP_TEXT, OPTION(layerwise), "A,B",
-     "hybrid_parallel: parameters that each rank keeps for itself", 0, 0},
-    {"deterministic", APP_OPTIONAL, OPTION(deterministic), "false|true|strict",
-     "true: fixed order of sums, kernel choices kept in --output; strict: the same bits on any "
-     "number of ranks (false)",
-     0, 0},
-    {"deterministic-block", APP_INT, OPTION(deterministic_block), "N",
-     "strict: samples computed together (trireme help deterministic)", 1, 65536},
-    {"context", APP_TEXT, OPTION(context), "N|A=B;C=D",
-     "tokens a sample (256); or options with MindSpore's names (trireme help context)", 0, 0},
-    {"engine", APP_TEXT, OPTION(engine), "auto|shm|tcp|ucx|mpi",
-     "transport of the data; mpi under mpirun or srun (auto)", 0, 0},
-    {"algorithm", APP_TEXT, OPTION(algorithm), "NAME",
-     "algorithm of collectives between hosts, in the forms of HCCL_ALGO: ring, "
-     "level0:NA;level1:H-D_R (HCCL_ALGO, or by cost)",
-     0, 0},
-    {"rank-table", APP_TEXT, OPTION(rank_table), "FILE", "rank table (RANK_TABLE_FILE)", 0, 0},
-    {"start-timeout", APP_REAL, OPTION(start_timeout), "S",
-     "seconds for all ranks to meet; missing ranks are logged every 10 s (HCCL_CONNECT_TIMEOUT, or "
-     "120)",
-     0.1, 1e6},
-    {"launch-dir", APP_TEXT, OPTION(launch_directory), "DIR",
-     "folder in which -n makes device0, device1 ... with the logs of the ranks (OUTPUT/logs, else "
-     ".)",
-     0, 0},
-    {"timeout", APP_REAL, OPTION(timeout), "S", "seconds after which the job fails (none)", 0.1,
-     1e9},
-};
-GROUP(ranks, "Many ranks", RANKS);
-
-static const app_flag VERIFY[] = {
-    {"plan", APP_TEXT, OPTION(split_plan), "FILE",
-     "a plan from trireme plan --save (every operator by samples)", 0, 0},
-    {"mesh", APP_TEXT, OPTION(split_mesh), "AxB", "mesh of the ranks (the plan's; else one axis)",
-     0, 0},
-    {"tolerance", APP_REAL, OPTION(tolerance), "X",
-     "relative error that is always accepted (1e-5; mixed precision 2e-3)", 1e-12, 1},
-    {"bitwise", APP_BOOL, OPTION(bitwise), NULL, "require equal bits (with --deterministic strict)",
-     0, 0},
-    {"parallel-mode", APP_CHOICE, OPTION(parallel_mode), "semi_auto_parallel|auto_parallel",
-     "auto_parallel searches the plan (semi_auto_parallel)", 0, 0},
-    {"deterministic", APP_OPTIONAL, OPTION(deterministic), "false|true|strict",
-     "as in train (false)", 0, 0},
-    {"full-batch", APP_BOOL, OPTION(full_batch), NULL, "--batch-size is that of all ranks together",
-     0, 0},
-    {"wire", APP_CHOICE, OPTION(wire), "fp32|bf16|fp16", "type in which gradients travel (fp32)", 0,
-     0},
-    {"context", APP_TEXT, OPTION(context), "N|A=B;C=D",
-     "tokens a sample (256); or options with MindSpore's names (trireme help context)", 0, 0},
-};
-GROUP(verify, "Comparison", VERIFY);
-
-/* the options of ranks for commands other than train */
-static const app_flag JOB[] = {
-    {"n", APP_INT, OPTION(ranks), "N",
-     "ranks on this machine, one process each; --batch-size is that of one rank (1)", 1, 1024},
-    {"rank-table", APP_TEXT, OPTION(rank_table), "FILE", "rank table (RANK_TABLE_FILE)", 0, 0},
-    {"launch-dir", APP_TEXT, OPTION(launch_directory), "DIR",
-     "folder in which -n makes device0, device1 ... with the logs of the ranks (OUTPUT/logs, else "
-     ".)",
-     0, 0},
-    {"timeout", APP_REAL, OPTION(timeout), "S", "seconds after which the job fails (none)", 0.1,
-     1e9},
-};
-GROUP(job, "Many ranks", JOB);
-
-/* jobs with parameter servers */
-static const app_flag ROLES[] = {
-    {"ps", APP_INT, OPTION(servers), "N",
-     "start N parameter servers and -n workers on this machine", 1, 256},
-    {"mode", APP_TEXT, OPTION(mode), "sync|async|staleness=K",
-     "how far workers may run apart (async)", 0, 0},
-    {"staleness-aware", APP_BOOL, OPTION(staleness_aware), NULL,
-     "divide the learning rate of a late push by 1 + the updates since its rows were read: large "
-     "networks, async and staleness=K",
-     0, 0},
-    {"backup-workers", APP_INT, OPTION(backup_workers), "N",
-     "sync: a step does not wait for the slowest N workers; their gradients are in the next step",
-     0, 255},
-    {"evaluator", APP_BOOL, OPTION(evaluator), NULL,
-     "also start a process that evaluates each checkpoint", 0, 0},
-    {"hybrid", APP_BOOL, OPTION(hybrid), NULL,
-     "dense parameters are reduced among the workers; only tables are on servers", 0, 0},
-    {"lend", APP_CHOICE, OPTION(lend), "auto|always|never",
-     "lend samples to workers in ranges, and to another worker when one dies (auto: async, or with "
-     "backup workers)",
-     0, 0},
-    {"hot-rows", APP_INT, OPTION(hot_rows), "N",
-     "rows of each embedding table that a worker keeps for some batches (none)", 0, 1e9},
-    {"hot-age", APP_INT, OPTION(hot_age), "K",
-     "batches for which hot rows are kept; at most K with --mode staleness=K (1)", 1, 1e6},
-    {"placement", APP_CHOICE, OPTION(placement), "by_hash|round_robin|by_size",
-     "placement of dense variables on servers (by_hash: rows are spread over all servers)", 0, 0},
-    {"restarts", APP_INT, OPTION(restarts), "N",
-     "how often each role that dies is started again; never after exit code 1 (3)", 0, 1000},
-    {"role-timeout", APP_REAL, OPTION(role_timeout), "S",
-     "seconds to wait for a server or worker; a chief that is silent for half of them is replaced "
-     "(120)",
-     1, 1e6},
-    {"ps-shards", APP_INT, OPTION(ps_shards), "N", "threads of a server that own rows (its CPUs)",
-     1, 256},
-    {"ps-memory", APP_BYTES, OPTION(ps_memory), "BYTES",
-     "memory limit of one server (80 % of the machine's memory)", 1e6, 1e15},
-    {"ps-spill", APP_TEXT, OPTION(ps_spill), "DIR",
-     "folder for cold rows beyond --ps-memory (without it they are evicted)", 0, 0},
-    {"export-bytes", APP_BYTES, OPTION(export_bytes), "BYTES",
-     "largest tables that checkpoints contain, for evaluation (what fits on the disk twice)", 1,
-     1e18},
-    {"tables", APP_TEXT, OPTION(tables), "A=X,...;TABLE:B=Y",
-     "options of all tables or of one (rows=bf16, optimizer, rate, admit=count:2, max-rows ...; "
-     "wide*:optimizer=ftrl)",
-     0, 0},
-    {"no-ps-log", APP_BOOL, OPTION(no_ps_log), NULL,
-     "keep no log: a killed server goes back to its last checkpoint", 0, 0},
-    {"export-latest", APP_CHOICE, OPTION(export_latest), "safetensors|npz|onnx",
-     "export each evaluated checkpoint to OUTPUT/export/latest", 0, 0},
-    {"export-best", APP_TEXT, OPTION(export_best), "FORMAT[:METRIC]",
-     "export the best checkpoint to OUTPUT/export/best, by loss, logloss, auc, accuracy or top5 "
-     "(loss)",
-     0, 0},
-    {"export-final", APP_CHOICE, OPTION(export_final), "safetensors|npz|onnx",
-     "export the last checkpoint to OUTPUT/export/final", 0, 0},
-    {"job_name", APP_TEXT, OPTION(job_name), "ps|worker|chief|evaluator",
-     "the role of this process (guide 000)", 0, 0},
-    {"task_index", APP_TEXT, OPTION(task_index), "I", "index of this process in its role (0)", 0,
-     0},
-    {"ps_hosts", APP_TEXT, OPTION(ps_hosts), "A:P,B:P", "addresses of the servers", 0, 0},
-    {"worker_hosts", APP_TEXT, OPTION(worker_hosts), "A:P,B:P", "addresses of the workers", 0, 0},
-    {"chief_hosts", APP_TEXT, OPTION(chief_hosts), "A:P", "address of the chief, if there is one",
-     0, 0},
-    {"evaluator_hosts", APP_TEXT, OPTION(evaluator_hosts), "A:P",
-     "address of the evaluator, if there is one", 0, 0},
-    {"model_dir", APP_TEXT, OPTION(output), "DIR", "guide 000's name of --output", 0, 0},
-    {"token-file", APP_TEXT, OPTION(token_file), "FILE",
-     "file with the job's token, for roles on several hosts (MODEL_DIR/job.token, made by the "
-     "first role)",
-     0, 0},
-    {"summary-every", APP_INT, OPTION(summary_every), "N",
-     "steps between summaries for TensorBoard (100; with --tensorboard as --log-every)", 1, 1e9},
-    {"check", APP_BOOL, OPTION(check), NULL, "print what this process would do, and end", 0, 0},
-};
-GROUP(roles, "Parameter servers", ROLES);
-
-/* run: the launcher alone */
-static const app_flag LAUNCH[] = {
-    {"n", APP_INT, OPTION(ranks), "N", "ranks on this machine, one process each", 1, 1024},
-    {"threads", APP_INT, OPTION(threads), "N",
-     "OMP_NUM_THREADS of each rank (its share of the CPUs)", 1, 1024},
-    {"rank-table", APP_TEXT, OPTION(rank_table), "FILE", "RANK_TABLE_FILE of each rank", 0, 0},
-    {"launch-dir", APP_TEXT, OPTION(launch_directory), "DIR",
-     "folder in which device0, device1 ... are made (.)", 0, 0},
-    {"timeout", APP_REAL, OPTION(timeout), "S", "seconds after which the job fails (none)", 0.1,
-     1e9},
-};
-GROUP(launch, "Job", LAUNCH);
-
-/* rank tables */
-static const app_flag CLUSTER[] = {
-    {"rank-table", APP_TEXT, OPTION(rank_table), "FILE", "rank table (RANK_TABLE_FILE)", 0, 0},
-    {"any-address", APP_BOOL, OPTION(any_address), NULL,
-     "accept a table without an address of this host", 0, 0},
-};
-GROUP(cluster, "Cluster", CLUSTER);
-
-static const app_flag CLUSTER_MAKE[] = {
-    {"hosts", APP_TEXT, OPTION(hosts), "A:8,B:8",
-     "hosts and their numbers of devices, in rank order", 0, 0},
-    {"to", APP_CHOICE, OPTION(to), "lab|v1", "guide 002's form, or version 1.0 (lab)", 0, 0},
-};
-GROUP(cluster_make, "Hosts", CLUSTER_MAKE);
-
-static const app_flag CLUSTER_OUTPUT[] = {
-    {"output", APP_TEXT, OPTION(output), "FILE", "file to write (standard output)", 0, 0},
-};
-GROUP(cluster_output, "Table", CLUSTER_OUTPUT);
-
-/* bench comm, bench ps */
-static const app_flag BENCH_COMM[] = {
-    {"n", APP_INT, OPTION(ranks), "N", "ranks on this machine, one process each", 1, 1024},
-    {"op", APP_CHOICE, OPTION(op),
-     "allreduce|broadcast|reduce|allgather|reducescatter|alltoall|scatter|gather",
-     "collective (allreduce)", 0, 0},
-    {"sizes", APP_TEXT, OPTION(sizes), "4,1K,64K,1M,8M",
-     "bytes of the full vector (4,1K,64K,1M,8M,102M)", 0, 0},
-    {"dtype", APP_CHOICE, OPTION(dtype), "fp32|bf16|fp16|fp64|int8|int32|int64|uint8",
-     "data type (fp32)", 0, 0},
-    {"redop", APP_CHOICE, OPTION(redop), "sum|mean|prod|max|min",
-     "reduction of allreduce, reduce, reducescatter (sum)", 0, 0},
-    {"engine", APP_TEXT, OPTION(engine), "auto|shm|tcp|ucx|mpi",
-     "transport of the data; mpi under mpirun or srun (auto)", 0, 0},
-    {"algorithm", APP_TEXT, OPTION(algorithm), "NAME",
-     "algorithm between hosts or with tcp, ucx, mpi: ring, allreduce=ring/allgather=bruck "
-     "(HCCL_ALGO, or by cost)",
-     0, 0},
-    {"private-buffers", APP_BOOL, OPTION(private_buffers), NULL,
-     "use private buffers instead of shared memory", 0, 0},
-    {"min-busbw", APP_REAL, OPTION(min_busbw), "GB/S",
-     "fail (exit code 1) if the bus bandwidth of a size is lower", 0, 1e6},
-    {"start-timeout", APP_REAL, OPTION(start_timeout), "S",
-     "seconds for all ranks to meet; missing ranks are logged every 10 s (HCCL_CONNECT_TIMEOUT, or "
-     "120)",
-     0.1, 1e6},
-    {"launch-dir", APP_TEXT, OPTION(launch_directory), "DIR",
-     "folder in which -n makes device0, device1 ... with the logs of the ranks (OUTPUT/logs, else "
-     ".)",
-     0, 0},
-    {"timeout", APP_REAL, OPTION(timeout), "S", "seconds after which the job fails (none)", 0.1,
-     1e9},
-};
-GROUP(bench_comm, "Measuring", BENCH_COMM);
-
-static const app_flag BENCH_PS[] = {
-    {"rows", APP_INT, OPTION(rows), "N", "rows of the table (half the memory, at most 16 Mi)", 1,
-     1e12},
-    {"batch-size", APP_INT, OPTION(batch_size), "N", "keys of a call (65536)", 1, 1e9},
-    {"repeats", APP_INT, OPTION(repeats), "N", "measurements (7)", 3, 1e6},
-    {"output", APP_TEXT, OPTION(output), "DIR", "also measure checkpoints in this folder", 0, 0},
-    {"role-timeout", APP_REAL, OPTION(role_timeout), "S",
-     "seconds to wait for a server or worker; a chief that is silent for half of them is replaced "
-     "(120)",
-     1, 1e6},
-    {"ps-shards", APP_INT, OPTION(ps_shards), "N",
-     "threads of the server that own rows (1; with --table-bytes the best number)", 1, 256},
-    {"wire", APP_CHOICE, OPTION(wire), "fp32|bf16|fp16",
-     "type in which rows and gradients travel (fp32)", 0, 0},
-    {"tcp-only", APP_BOOL, OPTION(tcp_only), NULL, "use TCP on one host too", 0, 0},
-    {"table-bytes", APP_BYTES, OPTION(table_bytes), "BYTES",
-     "instead fill and train a table of this size", 1e6, 1e15},
-    {"ps-memory", APP_BYTES, OPTION(ps_memory), "BYTES",
-     "memory limit of that table; further rows are spilled to --output (the forecast and 5 %)", 1e6,
-     1e15},
-    {"row-width", APP_INT, OPTION(row_width), "N", "numbers in a row of that table (16)", 1,
-     1048576},
-    {"listen", APP_TEXT, OPTION(listen), "HOST:PORT",
-     "instead be the server of --connect until it has measured", 0, 0},
-    {"connect", APP_TEXT, OPTION(connect), "HOST:PORT", "measure with the server at this address",
-     0, 0},
-    {"token-file", APP_TEXT, OPTION(token_file), "FILE",
-     "file with the token of both processes, needed between hosts", 0, 0},
-};
-GROUP(bench_ps, "Measuring", BENCH_PS);
-
-/* ps inspect, ps export */
-static const app_flag PS[] = {
-    {"table", APP_TEXT, OPTION(table), "T", "name of the table", 0, 0},
-    {"cut", APP_INT, OPTION(cut), "N", "number of the snapshot (the newest)", 1, 4e9},
-};
-GROUP(ps, "Parameter servers", PS);
-
-static const app_flag PS_INSPECT[] = {
-    {"key", APP_TEXT, OPTION(key), "K", "print one row of --table: slots, counts and last writers",
-     0, 0},
-    {"top", APP_INT, OPTION(top), "N",
-     "print the N rows of --table with the most updates, and their part of all updates", 1, 1e6},
-    {"prometheus", APP_BOOL, OPTION(prometheus), NULL,
-     "print counters of running servers in Prometheus' format", 0, 0},
-    {"token-file", APP_TEXT, OPTION(token_file), "FILE",
-     "file with the token of the running job, needed between hosts", 0, 0},
-};
-GROUP(ps_inspect, "Looking", PS_INSPECT);
-
-static const app_flag PS_EXPORT[] = {
-    {"output", APP_TEXT, OPTION(output), "FILE", "the file to write: .npz or .safetensors", 0, 0},
-};
-GROUP(ps_export, "Export", PS_EXPORT);
+#define GROUP(group, title, kind, names) const app_group app_group_##group = {title, names, app_flags, kind}
+GROUP(common, "Every command", NULL, "json quiet verbose color help");
+GROUP(plain, "Every command", NULL, "color help");
+GROUP(dry_run, NULL, NULL, "dry-run");
+GROUP(data, "Data", NULL, "data dataset usage workers synth-train synth-test exact-guide");
+GROUP(network, "Network", NULL, "batch-size image-size classes stem");
+GROUP(exec, "Execution", NULL, "precision backend threads seed no-fusion tuning-file");
+GROUP(train, "Training", NULL, "epochs steps optimizer learning-rate momentum weight-decay betas schedule warmup-steps warmup-start end-learning-rate decay-steps gamma power loss label-smoothing clip-norm loss-scale accumulate sink");
+GROUP(output, "Output", NULL, "output resume accept-changes init save-every-steps save-every-seconds keep keep-every-hours eval-every-epochs early-stop");
+GROUP(log, "Records", NULL, "log-every tensorboard histogram-epochs metrics profile");
+GROUP(checkpoint, "Weights", NULL, "checkpoint");
+GROUP(eval, "Predictions", NULL, "predictions");
+GROUP(export, "Export", NULL, "to output@export shard-bytes");
+GROUP(import, "Import", NULL, "from output@import");
+GROUP(plan, "Plan", NULL, "explain trial-seconds validate repeats others");
+GROUP(planner, "Many ranks", NULL, "n mesh host-count memory search links plan full-batch wire sync-batch-norm shard-optimizer no-measure refresh save svg");
+GROUP(bench_plan, "Mesh", NULL, "mesh@bench-plan");
+GROUP(bench_split, "Plans", NULL, "plans wire sync-batch-norm profile@bench-split");
+GROUP(simulate, "Simulation", NULL, "trace straggler largest");
+GROUP(bench, "Measuring", NULL, "repeats@bench");
+GROUP(preset, "Model", NULL, "preset");
+GROUP(synth, "Generated data", NULL, "output@synth synth-train@synth synth-test@synth seed@synth");
+GROUP(info, "Reading", NULL, "read");
+GROUP(ranks, "Many ranks", NULL, "n@ranks parallel-mode plan@ranks mesh@ranks full-batch@ranks memory@ranks trial-seconds@ranks reduce wire bucket shard-optimizer@ranks sync-batch-norm@ranks layerwise deterministic deterministic-block context engine algorithm rank-table start-timeout launch-dir timeout");
+GROUP(verify, "Comparison", NULL, "plan@verify mesh@verify tolerance bitwise parallel-mode@verify deterministic@verify full-batch wire context");
+GROUP(job, "Many ranks", NULL, "n@ranks rank-table launch-dir timeout");
+GROUP(roles, "Parameter servers", NULL, "ps mode staleness-aware backup-workers evaluator hybrid lend hot-rows hot-age placement restarts role-timeout ps-shards ps-memory ps-spill export-bytes tables no-ps-log export-latest export-best export-final job_name task_index ps_hosts worker_hosts chief_hosts evaluator_hosts model_dir token-file summary-every check");
+GROUP(launch, "Job", NULL, "n@launch threads@launch rank-table@launch launch-dir@launch timeout");
+GROUP(cluster, "Cluster", NULL, "rank-table any-address");
+GROUP(cluster_make, "Hosts", NULL, "hosts to@cluster-make");
+GROUP(cluster_output, "Table", NULL, "output@cluster-output");
+GROUP(bench_comm, "Measuring", NULL, "n@launch op sizes dtype redop engine algorithm@bench-comm private-buffers min-busbw start-timeout launch-dir timeout");
+GROUP(bench_ps, "Measuring", NULL, "rows batch-size@bench-ps repeats@bench-ps output@bench-ps role-timeout ps-shards@bench-ps wire@bench-ps tcp-only table-bytes ps-memory@bench-ps row-width listen connect token-file@bench-ps");
+GROUP(ps, "Parameter servers", NULL, "table cut");
+GROUP(ps_inspect, "Looking", NULL, "key top prometheus token-file@ps-inspect");
+GROUP(ps_export, "Export", NULL, "output@ps-export");
+GROUP(click_data, "Click data", "clicks", "table-rows vocabulary field-tables columns separator header bag-max label-threshold dense-form fields dense zipf click-rate key-scale dense-scale pair-scale");
+GROUP(click_model, "Recommendation models", "clicks", "embedding-width hidden bottom pooling cross-layers cross-rank stacked no-wide-dense");
+GROUP(dataset, "Data", NULL, "dataset@dataset");
+GROUP(vocabulary, "Vocabulary", NULL, "min-count output@vocabulary");
+GROUP(text_data, "Text", "text", "tokenizer tokens stride text-field");
+GROUP(text_context, NULL, NULL, "context@text-context");
+GROUP(language, "Language models", "text", "size layers width heads kv-heads rotary-theta untied dropout hidden@language vocabulary@language");
+GROUP(generate, "Text", NULL, "prompt prompt-file tokens@generate temperature top-k top-p tokenizer@generate");
+GROUP(tokenizer_train, "Tokenizer", NULL, "vocabulary@tokenizer-train output@tokenizer-train min-count@tokenizer-train special-tokens");
+GROUP(tokenizer, "Tokenizer", NULL, "tokenizer@tokenizer output@tokenizer lines");
+/* clang-format on */
 
 /* Contract in app.h. -1 stands for "not given" where 0 is a value. */
 void app_defaults(app_options *o) {
     memset(o, 0, sizeof *o);
-    o->color = "auto";
-    o->dataset = "auto";
-    o->workers = 1;
-    o->seed = 1;
-    o->generate_tokens = 200;
-    o->stem = "imagenet";
-    o->precision = "fp32";
-    o->optimizer = "momentum";
-    o->learning_rate = 0.01;
-    o->momentum = 0.9;
-    o->schedule = "constant";
-    o->loss = "fused";
-    o->keep = 5;
-    o->log_every = 20;
-    o->reduce = "mean";
-    o->redop = "sum";
-    o->wire = "fp32";
-    o->bucket = "auto";
-    o->sync_batch_norm = "on";
-    o->deterministic = "false";
-    o->op = "allreduce";
-    o->sizes = "4,1K,64K,1M,8M,102M";
-    o->plan_straggler = 2;
-    o->plan_others = 16;
+    for (const app_flag *f = app_flags; f->name != NULL; f++) {
+        if (f->fallback != NULL) {
+            (void)!app_store(f, f->fallback, o, NULL);
+        }
+    }
     o->plan_trial = -1;
-    o->plan_largest = 16384;
-    o->mode = "async";
-    o->placement = "by_hash";
-    o->lend = "auto";
-    o->restarts = 3;
-    o->eval_every_epochs = -1; /* at the end */
-    o->repeats = 10;
+    o->eval_every_epochs = -1;
     o->click.fields = o->click.dense = -1;
     o->click.pair_scale = -1;
-    o->click.separator = "comma";
-    o->click.header = "auto";
-    o->click.dense_form = "default";
-    o->click.pooling = "sum";
-    o->click.min_count = 2;
 }
 
 trm_usage app_usage(const app_options *o, trm_usage otherwise) {

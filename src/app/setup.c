@@ -152,7 +152,7 @@ trm_status app_model_options(app_context *app, const char *name, trm_dataset *da
             return status;
         }
     }
-    /* one rank: --plan and --mesh have no effect, and app_warn_idle_rank_flags warns */
+    /* one rank: --plan and --mesh have no effect, and app_warn_idle_flags warns */
     if (app_rank_count(app) > 1 && (status = app_check_split_flags(app, err)) != TRM_OK) {
         return status;
     }
@@ -161,7 +161,7 @@ trm_status app_model_options(app_context *app, const char *name, trm_dataset *da
     }
     /* jobs with servers refuse such flags before they start a role */
     if (app_rank(app) == 0 && !app_is_job(app)) {
-        app_warn_idle_flags(app, model);
+        app_warn_idle_flags(app, APP_STAGE_MODEL);
     }
     describe(o, network, description, APP_DESCRIPTION_BYTES);
     bool expand = strcmp(o->loss, "expand") == 0;
