@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Every #include "room/..." or "trireme/room.h" must be an arrow of LAYERS. Usage: layers.sh ROOT
+# Every #include "room/..." or "trireme/room.h" must be an arrow of LAYERS. The core of exec and the room train reach ways of training
+# through their interface only, and graph knows no mesh (docs/internals/distribution.md). Usage: layers.sh ROOT
 set -u
 cd "$1" || exit 2
 awk '
@@ -33,7 +34,15 @@ FILENAME == "LAYERS" {
         if (to == "trireme") { print FILENAME ":" FNR ": a room includes the headers it uses, not the umbrella"; bad = 1; next }
     }
     if (!(to in known)) next
+    # exec_memory.c predicts the memory of any program, split ones too
+    if (path ~ /^exec\/(distributed|determinism)\// && FILENAME ~ /^src\/(exec\/[^\/]*|train\/.*)$/ &&
+        path !~ /\/(distribution|ways|batches|input_cuts)\.h$/ && FILENAME != "src/exec/exec_memory.c") {
+        print FILENAME ":" FNR ": ways of training are behind exec/distributed/distribution.h, ways.h and batches.h, found " path; bad = 1
+    }
     if (!((from, to) in allowed)) { print FILENAME ":" FNR ": " from " may not include " to " (" path "), see LAYERS"; bad = 1 }
+}
+FILENAME ~ /^src\/graph\// && tolower($0) ~ /mesh|part\.h/ {
+    print FILENAME ":" FNR ": graph knows no mesh and no parts, see docs/internals/distribution.md"; bad = 1
 }
 END { exit bad }
 ' LAYERS $(find src bench/lib -name '*.c' -o -name '*.h' | grep -v '_test\.c$' | sort)
