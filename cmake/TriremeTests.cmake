@@ -100,6 +100,13 @@ add_test(NAME house/symbols COMMAND bash ${CMAKE_SOURCE_DIR}/tools/symbols.sh ${
          $<TARGET_FILE:trireme_shared>)
 add_test(NAME house/docs COMMAND bash ${CMAKE_SOURCE_DIR}/tools/docs.sh ${CMAKE_SOURCE_DIR} ${CMAKE_BINARY_DIR}/docs)
 set_tests_properties(house/docs PROPERTIES SKIP_RETURN_CODE 77)
+# The Python package: its declarations are those of the headers; its tests.
+add_test(NAME house/python_declarations COMMAND bash ${CMAKE_SOURCE_DIR}/tools/python_tests.sh declarations ${CMAKE_SOURCE_DIR})
+set_tests_properties(house/python_declarations PROPERTIES SKIP_RETURN_CODE 77 LABELS house)
+if(NOT TRIREME_SANITIZE) # a sanitized library cannot be loaded into Python
+  add_test(NAME python/tests COMMAND bash ${CMAKE_SOURCE_DIR}/tools/python_tests.sh tests ${CMAKE_SOURCE_DIR} ${CMAKE_BINARY_DIR})
+  set_tests_properties(python/tests PROPERTIES SKIP_RETURN_CODE 77 LABELS python TIMEOUT ${SCRIPT_SECONDS} ENVIRONMENT "OMP_WAIT_POLICY=passive")
+endif()
 set_tests_properties(house/layers house/length house/headers house/circles house/words house/unused house/symbols house/docs house/format PROPERTIES LABELS house)
 
 # Writes what another framework needs to repeat a training (tests/parity).

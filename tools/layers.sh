@@ -31,6 +31,8 @@ FILENAME == "LAYERS" {
     if (to == "trireme") {
         to = piece[2]; sub(/\.h$/, "", to)
         if (to in home) to = home[to]
+        # Written by a tool, of all public structs: it defines what trireme.h declares.
+        if (to == "trireme" && FILENAME ~ /train\/layout\.c$/) next
         if (to == "trireme") { print FILENAME ":" FNR ": a room includes the headers it uses, not the umbrella"; bad = 1; next }
     }
     if (!(to in known)) next

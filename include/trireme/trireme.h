@@ -17,4 +17,20 @@
 #include "trireme/ps.h"
 #include "trireme/train.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Returns the layout of all public structs in the order of the headers: the size of each, followed
+ * by the offsets of its members. A binding for another language compares it with its own
+ * declarations and so recognises a library of another version.
+ *   param    count: length of the list, written
+ *   owns     static
+ *   threads  any */
+TRM_API const uint32_t *trm_layout(int32_t *count);
+
+#ifdef __cplusplus
+}
+#endif
+
 #endif

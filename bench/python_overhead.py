@@ -1,0 +1,80 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What Python costs: a training step with a callback beside one without, the three calls on 4 bytes, and the import.
+
+Usage: PYTHONPATH=python python3 bench/python_overhead.py
+
+A step: the mlp of examples/mlp.c at batch 64. The same model trains turns of steps with a hook in Python after each step and with
+none (the loop is then C alone); the difference of the medians is the overhead. The three calls run on one rank, where they have no
+effect: all their time is Python's.
+"""
+import statistics
+import subprocess
+import sys
+import time
+
+
+def measure(function, repeats):
+    """Seconds of one call: the fastest of 100 groups, so that other load of the machine has little effect."""
+    times = []
+    for _ in range(100):
+        begin = time.perf_counter()
+        for _ in range(repeats // 100):
+            function()
+        times.append(time.perf_counter() - begin)
+    return 100 * min(times) / repeats
+
+
+def step_overhead(turns=12, steps=150):
+    import trireme
+    from trireme import ops
+    data = trireme.Dataset.open('synth', batch_size=64, prefetch_depth=trireme._c.TRM_NONE)
+    model = trireme.Model(lambda image: ops.mlp(image, [256, 128], 10), data, optimizer='momentum')
+    model.train(until_step=steps)
+    times, done = {'python': [], 'c': []}, steps
+    for turn in range(2 * turns):
+        kind = ('python', 'c')[turn % 2]
+        done += steps
+        begin = time.perf_counter()
+        model.train(until_step=done, callbacks=[lambda p: p.loss < 0] if kind == 'python' else [])
+        times[kind].append((time.perf_counter() - begin) / steps)
+    # The hook by itself: what C calls, from the trampoline to its return.
+    class Hook(trireme.Callback):
+        def on_step_end(self, p):
+            return p.loss < 0
+    keep = []
+    c = Hook().c_callback(model, keep)
+    progress = trireme._c.trm_progress()
+    from ctypes import byref, cast
+    hook = cast(c.on_step_end, type(c.on_step_end))
+    alone = measure(lambda: hook(None, byref(progress), None), 20000)
+    return statistics.median(times['python']), statistics.median(times['c']), alone
+
+
+def call_overhead():
+    import numpy as np
+    from trireme import distribute
+    value, rows = np.zeros(1, 'float32'), np.zeros((8, 1), 'float32')
+    distribute.init()
+    return {'broadcast': measure(lambda: distribute.broadcast(value), 20000),
+            'all_reduce': measure(lambda: distribute.all_reduce(value, 'mean'), 20000),
+            'shard_and_rebatch': measure(lambda: distribute.shard_and_rebatch(rows, 8), 20000)}
+
+
+def import_time(repeats=9):
+    command = 'import time; t = time.perf_counter(); import trireme{}; print(time.perf_counter() - t)'
+    found = {}
+    for name, more in (('import trireme', ''), ('with the library', '; trireme._c')):
+        found[name] = statistics.median(float(subprocess.run([sys.executable, '-c', command.format(more)], check=True, capture_output=True,
+                                                             text=True).stdout) for _ in range(repeats))
+    return found
+
+
+if __name__ == '__main__':
+    with_hook, without, alone = step_overhead()
+    print(f'step of the mlp, batch 64: {1e6 * without:.0f} us without Python, {1e6 * with_hook:.0f} us with a hook after each step: '
+          f'{1e6 * (with_hook - without):+.1f} us; the hook by itself {1e6 * alone:.1f} us, {100 * alone / without:.2f} % of the step')
+    for name, seconds in call_overhead().items():
+        print(f'{name} of 4 bytes: {1e6 * seconds:.2f} us')
+    for name, seconds in import_time().items():
+        print(f'{name}: {1e3 * seconds:.0f} ms')

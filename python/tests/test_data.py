@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Datasets: arrays without copies, functions, iterables, transforms, tokenizers."""
+import numpy as np
+import pytest
+
+import trireme
+from conftest import run_python
+from trireme import Dataset, ops, transforms as t
+
+
+def numbers(count=12):
+    return {'x': np.arange(count * 2, dtype='float32').reshape(count, 2), 'label': np.arange(count, dtype='int32') % 3}
+
+
+def test_arrays_are_read_in_place():
+    arrays = numbers()
+    data = Dataset.arrays(arrays, classes=3).batch(4)
+    assert data.fields == {'x': ('float32', (4, 2)), 'label': ('int32', (4,))} and len(data) == 3 and data.class_count == 3
+    arrays['x'][0] = 100
+    rows = [(b.epoch, b.index, b.samples, b.last, b['x'].copy()) for b in data]
+    assert [r[:4] for r in rows] == [(0, 0, 4, False), (0, 1, 4, False), (0, 2, 4, True)]
+    assert np.array_equal(np.concatenate([r[4] for r in rows]), arrays['x'])
+    assert data.position == (1, 0) and next(iter(data)).epoch == 1
+    with pytest.raises(ValueError):
+        data.next()['x'][0] = 1  # the batch is the dataset's
+
+
+def test_refining_and_padding():
+    data = Dataset.arrays(numbers(10)).batch(4, drop_remainder=False).seed(3).shuffle().shard(2, 1, 'pad').prefetch(2, 1)
+    batches = [(b.samples, b['label'].copy()) for b in data]
+    assert [s for s, _ in batches] == [4, 1] and list(batches[1][1][1:]) == [-1] * 3
+    data.seek(0)
+    assert np.array_equal(data.next()['label'], batches[0][1])
+    assert data.describe()['shuffle'] is True and data.sample_count == 10
+    with pytest.raises(trireme.Error):
+        data.batch(3)  # reading has begun
+
+
+def test_transforms_of_the_library_and_of_the_program():
+    data = Dataset.source('shapes', train_count=20).batch(4)
+    data.map(t.random_crop(32, padding=4), t.random_flip(), t.rescale(), t.normalize((0.5, 0.5, 0.5), 0.25), t.hwc2chw())
+    data.map(lambda sample, rng: sample['image'].__setitem__((0, 0, 0), 7 + sample['label'] * 0))
+    batch = data.next()
+    assert batch['image'].shape == (4, 3, 32, 32) and (batch['image'][:, 0, 0, 0] == 7).all()
+    broken = Dataset.arrays(numbers()).map(lambda sample, rng: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        broken.next()
+
+
+def test_samples_of_a_function():
+    arrays = numbers()
+    data = Dataset.samples(lambda i: (arrays['x'][i], arrays['label'][i]), 12, {'x': ('float32', (2,)), 'label': ('int32', ())}, classes=3)
+    seen = np.concatenate([b['x'].copy() for b in data.shuffle().batch(4)])
+    assert sorted(map(tuple, seen)) == sorted(map(tuple, arrays['x']))
+    wrong = Dataset.samples(lambda i: {'x': np.zeros(3, 'float32')}, 4, {'x': ('float32', (2,))})
+    with pytest.raises(trireme.Error, match=r"field 'x': another shape \(found \[3\], expected \[2\]\)"):
+        wrong.next()
+
+
+def test_a_program_ends_while_a_thread_fills_batches(tmp_path):
+    run_python(['-c', '''
+import numpy as np, trireme
+data = trireme.Dataset.samples(lambda i: np.float32([i]), 1000, {'x': ('float32', (1,))}).batch(4).prefetch(8, 2)
+assert data.next()['x'][1] == 1
+'''], tmp_path, timeout=60)
+
+
+def test_iterables_feed_training():
+    arrays, starts = numbers(60), []
+
+    class Loader:
+        def __len__(self):
+            return 6
+
+        def __iter__(self):
+            starts.append(1)
+            for i in range(6):
+                yield arrays['x'][10 * i:10 * i + 10].astype('float64'), arrays['label'][10 * i:10 * i + 10].astype('int64')
+    data = Dataset.iterable(Loader(), names=('x', 'label'), classes=3)
+    assert data.fields == {'x': ('float32', (10, 2)), 'label': ('int32', (10,))} and len(data) == 6
+    model = trireme.Model(lambda x: ops.mlp(x * 0.05, [8], 3), data, optimizer='momentum')
+    history = trireme.History()
+    model.train(until_epoch=3, callbacks=[history])
+    same = trireme.Model(lambda x: ops.mlp(x * 0.05, [8], 3), Dataset.arrays(arrays, 3).batch(10), optimizer='momentum')
+    other = trireme.History()
+    same.train(until_epoch=3, callbacks=[other])
+    assert history.losses == other.losses and len(starts) == 3
+
+
+def test_iterables_that_are_wrong():
+    good = [np.zeros((4, 2), 'float32')] * 2
+    with pytest.raises(trireme.Error, match='has no len'):
+        Dataset.iterable(iter(good), names=('x',))
+    changed = Dataset.iterable([good[0], np.zeros((4, 3), 'float32')], names=('x',))
+    with pytest.raises(trireme.Error, match=r'another form \(found x float32 \[3\], expected x float32 \[2\]\)'):
+        list(changed)
+    short = Dataset.iterable(good, names=('x',), count=5)
+    with pytest.raises(trireme.Error, match='has ended after 8 samples'):
+        list(short)
+    with pytest.raises(trireme.Error, match='in order only'):
+        list(Dataset.iterable(good, names=('x',)).shuffle())
+
+
+def test_torch_loaders_feed_training():
+    torch = pytest.importorskip('torch')
+    arrays = numbers(40)
+    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.from_numpy(arrays['x']), torch.from_numpy(arrays['label']).long()),
+                                         batch_size=8)
+    data = Dataset.iterable(loader, names=('x', 'label'), classes=3)
+    model = trireme.Model(lambda x: ops.mlp(x * 0.05, [8], 3), data)
+    model.train(until_epoch=2)
+    assert model.global_step == 10
+    model.load_state_dict({k: torch.from_numpy(v) for k, v in model.state_dict().items()})
+
+
+def test_sources_are_checked(tmp_path):
+    with pytest.raises(trireme.Error, match='no source') as caught:
+        Dataset.source('cifar11')
+    assert caught.value.status == 'invalid'
+    with pytest.raises(trireme.Error, match='nowhere') as caught:
+        Dataset.source('cifar10', tmp_path / 'nowhere')
+    assert caught.value.status == 'io' and caught.value.code == -3 and caught.value.file.endswith('.c') and caught.value.line > 0
+    clicks = Dataset.source('clicks', rows=100, fields=3, dense=2).batch(10)
+    assert set(clicks.next()) == {'label', 'dense', 'keys'}
+    with pytest.raises(TypeError, match="no option 'row'; the nearest is 'rows'"):
+        Dataset.source('clicks', row=5)
+    with pytest.raises(trireme.Error, match='samples|length|as many'):
+        Dataset.arrays({'x': np.zeros((3, 2), 'float32'), 'y': np.zeros(4, 'float32')})
+
+
+def test_text(tmp_path):
+    (tmp_path / 'input.txt').write_text('the cat and the hat and the rat\n' * 60)
+    tokenizer = trireme.Tokenizer.train(tmp_path / 'input.txt', 300)
+    ids = tokenizer.encode('the cat')
+    assert ids.dtype == np.int32 and tokenizer.decode(ids) == 'the cat' and len(tokenizer) <= 300
+    tokenizer.save(tmp_path / 'tokenizer')
+    assert np.array_equal(trireme.Tokenizer(tmp_path / 'tokenizer').encode('the cat'), ids)
+    data = Dataset.source('text', tmp_path / 'input.txt', tokens='characters', context=8).batch(4)
+    assert data.fields['tokens'] == ('int32', (4, 8))
+    assert len(trireme.Tokenizer()) == 256
+    assert trireme.machine()['cores'] >= 1

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The declarations: every function is bound, a library of another version is recognised, import is quick."""
+import ctypes
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+import trireme
+from conftest import BUILD, PYTHON, python_environment, run_python
+from trireme import _c, _library
+
+
+def test_every_public_function_is_exported():
+    for name in _c.FUNCTIONS:
+        assert getattr(_c, name).__doc__.startswith(name + '(')
+    assert len(_c.FUNCTIONS) > 450 and _c.trm_version() == trireme.__version__.encode()
+
+
+def test_layouts_are_those_of_the_library():
+    count = ctypes.c_int32()
+    _c.lib.trm_layout(ctypes.byref(count))
+    assert count.value == sum(1 + len(s._fields_) for s in _c.STRUCTS) > 1000
+
+
+def test_a_library_of_another_version_is_recognised(tmp_path):
+    class Changed(ctypes.Structure):
+        _fields_ = [('status', ctypes.c_int64)]
+    with pytest.raises(trireme.Error, match='Changed has another layout.*install both from one source'):
+        _library.check_layout(_c.lib, (Changed,) + _c.STRUCTS[1:])
+    compiler = shutil.which('cc')
+    if compiler is None:
+        pytest.skip('no C compiler here')
+    old = tmp_path / 'libtrireme.so.0'
+    (tmp_path / 'old.c').write_text('const char *trm_version(void) { return "0.1.0"; }')
+    subprocess.run([compiler, '-shared', '-fPIC', str(tmp_path / 'old.c'), '-o', str(old)], check=True)
+    out = run_python(['-c', 'import trireme._c'], tmp_path, code=1, TRIREME_LIBRARY=str(old))
+    assert 'trireme._library.Error' in out and 'of another version' in out
+    out = run_python(['-c', 'import trireme._c'], tmp_path, code=1, TRIREME_LIBRARY=str(tmp_path / 'none.so'))
+    assert 'not found (tried' in out and 'set TRIREME_LIBRARY' in out
+
+
+def test_import_needs_neither_numpy_nor_the_library(tmp_path):
+    run_python(['-c', 'import sys, trireme; assert "numpy" not in sys.modules; dir(trireme); trireme.Error'], tmp_path)
+
+
+def test_names_and_help(capsys):
+    for name in trireme.__all__:
+        assert getattr(trireme, name) is not None
+    assert {'Model', 'ops', 'distribute'} <= set(dir(trireme))
+    help(trireme.ops.conv2d)
+    assert 'zeros added: top, bottom, left, right' in capsys.readouterr().out
+    assert 'TRM_ERR' not in _c.trm_error.__doc__ and 'one sentence' in _c.trm_error.__doc__
+    with pytest.raises(AttributeError, match="no 'nonsense'"):
+        trireme.nonsense
+
+
+def test_the_program(tmp_path):
+    program = run_python(['-m', 'trireme', '--version'], tmp_path)
+    assert '0.2.0' in program
+    out = run_python(['-m', 'trireme', 'nonsense'], tmp_path, code=2)
+    assert 'nonsense' in out
+
+
+def test_sources_are_python_3_8():
+    import ast
+    for folder, _, names in os.walk(PYTHON):
+        for name in names:
+            if name.endswith('.py'):
+                with open(os.path.join(folder, name)) as f:
+                    ast.parse(f.read(), name, feature_version=(3, 8))
+    assert BUILD and sys.version_info >= (3, 8) and python_environment()

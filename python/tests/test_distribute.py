@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ranks: the three calls and the collectives, in place on NumPy arrays and torch tensors; a callback that raises on one rank."""
+import numpy as np
+import pytest
+
+import trireme
+from conftest import run_ranks
+from trireme import distribute
+
+JOB = '''
+import numpy as np
+from trireme import distribute as d
+rank, size = d.rank(), d.size()
+w = np.full(5, rank, 'float32'); v = np.arange(3) + rank
+assert d.broadcast([w, None, v])[0] is w and (w == 0).all() and list(v) == [0, 1, 2]
+g = [np.full((2, 2), rank + 1.0, 'float32'), None, np.array([rank], 'int64')]
+d.all_reduce(g, reduction='sum')
+assert (g[0] == sum(range(1, size + 1))).all() and g[2][0] == sum(range(size))
+assert d.all_reduce(np.float32([rank]) , 'max')[0] == size - 1
+rows = np.arange(8).reshape(8, 1)
+(mine, label), batch = d.shard_and_rebatch((rows, rows * 2), 4)
+assert batch == 4 // size and np.array_equal(mine, rows[rank::size]) and (label == 2 * mine).all() and rows[1] == 1
+comm = d.Communicator()
+assert (comm.rank, comm.size) == (rank, size)
+assert np.array_equal(comm.all_gather(np.int32([rank, 7])), [[r, 7] for r in range(size)])
+assert comm.reduce_scatter(np.arange(size, dtype='float32')) == rank * size
+assert np.array_equal(comm.all_to_all(np.int64([10 * rank + i for i in range(size)])), [10 * i + rank for i in range(size)])
+comm.barrier()
+half = comm.split(rank % 2)
+assert half.size == (size + 1 - rank % 2) // 2
+if size > 1 and rank < 2:
+    x = np.float64([rank])
+    comm.send(x, 1 - rank) if rank == 0 else comm.recv(x, 0)
+    assert x[0] == 0
+try:
+    import torch
+    t = torch.full((3,), float(rank + 1), dtype=torch.bfloat16)
+    p = torch.nn.Parameter(torch.full((2,), float(rank)))
+    d.all_reduce([t, p.data]); d.broadcast(list(torch.nn.Linear(2, 2).parameters()))
+    assert (t == sum(range(1, size + 1))).all() and p[0] == sum(range(size))
+except ImportError:
+    pass
+print('rank', rank, 'of', size, 'done')
+'''
+
+
+@pytest.mark.parametrize('ranks', [1, 2, 3])
+def test_calls_and_collectives(tmp_path, ranks):
+    if ranks == 3:
+        text = JOB.replace('mine, label), batch = d.shard_and_rebatch((rows, rows * 2), 4)', 'mine, label), batch = d.shard_and_rebatch((rows, rows * 2), 6)')
+        text = text.replace('batch == 4 // size and np.array_equal(mine, rows[rank::size])', 'len(mine) == 3')
+    else:
+        text = JOB
+    (tmp_path / 'job.py').write_text(text)
+    assert f'rank 0 of {ranks} done' in run_ranks(ranks, ['job.py'], tmp_path)
+
+
+def test_one_process_is_one_rank():
+    values = np.float32([1, 2])
+    assert distribute.size() == 1 and distribute.all_reduce(values, 'mean') is values and distribute.broadcast(values) is values
+    data, batch = distribute.shard_and_rebatch_dataset([values], 8)
+    assert data[0] is values and batch == 8
+
+
+def test_values_that_are_wrong():
+    fixed = np.zeros(3, 'float32')
+    fixed.setflags(write=False)
+    with pytest.raises(trireme.Error, match=r'all_reduce: a value of shape \[3\] is read-only'):
+        distribute.all_reduce([np.zeros(3, 'float32'), fixed])
+    with pytest.raises(trireme.Error, match='broadcast: the array of shape .* is not contiguous'):
+        distribute.broadcast(np.zeros((4, 4), 'float32')[:, 0])
+    with pytest.raises(trireme.Error, match='complex64 is not supported'):
+        distribute.all_reduce(np.zeros(3, 'complex64'))
+    with pytest.raises(trireme.Error, match="there is no 'average'.*sum, mean"):
+        distribute.all_reduce(np.zeros(3, 'float32'), 'average')
+
+
+class OnlyDLPack:
+    """An array of a framework that has DLPack alone."""
+
+    def __init__(self, array):
+        self.array = array
+
+    def __dlpack__(self, **more):
+        return self.array.__dlpack__()
+
+
+def test_dlpack_and_buffers_go_in_without_copies():
+    from trireme._convert import tensor
+    array = np.arange(6, dtype='int64').reshape(2, 3)
+    made, keep = tensor(OnlyDLPack(array))
+    assert made.data == array.ctypes.data and made.dtype == 8 and tuple(made.shape.dim[:2]) == (2, 3)
+    data = bytearray(b'\x01\x02\x03')
+    made, keep = tensor(data, write=True)
+    assert made.dtype == 6 and made.shape.dim[0] == 3
+    with pytest.raises(trireme.Error, match='read-only'):
+        tensor(bytes(data), write=True)
+    with pytest.raises(trireme.Error, match='not contiguous'):
+        tensor(OnlyDLPack(array.T))
+
+
+RAISES = '''
+import trireme
+from trireme import distribute, ops
+distribute.init()
+def broken(p):
+    if distribute.rank() == 1 and p.global_step == 2:
+        raise RuntimeError('the disk of rank 1 is on fire')
+model = trireme.Model(lambda image: ops.mlp(image, [16], 10), trireme.Dataset.open('synth', batch_size=8))
+try:
+    model.train(until_epoch=5, callbacks=[broken])
+except trireme.Error as error:
+    print('rank', distribute.rank(), 'got:', error.message)
+    raise SystemExit(5)
+'''
+
+
+def test_other_ranks_are_told_of_a_callback_that_raises(tmp_path):
+    (tmp_path / 'job.py').write_text(RAISES)
+    out = run_ranks(2, ['job.py'], tmp_path, code=2, timeout=60)
+    log = ''.join(p.read_text() for p in tmp_path.glob('device*/train.log*'))
+    assert 'got:' in log and 'on fire' in log.split('got:')[1].split('\n')[0], (out, log)

@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The Python of docs/guides/python.md runs, and the guides' code in it is that of the examples."""
+import os
+import re
+
+from conftest import PYTHON, ROOT
+
+
+def blocks():
+    with open(os.path.join(ROOT, 'docs', 'guides', 'python.md')) as f:
+        return re.findall(r'^```python\n(.*?)^```$', f.read(), re.M | re.S)
+
+
+def test_the_guide_runs():
+    program, network, *rest = blocks()
+    names = {}
+    assert 'until_epoch=3' in program
+    exec(program.replace('until_epoch=3', 'until_step=5'), names)
+    exec(network, names)
+    trireme = names['trireme']
+    model = trireme.Model(names['Net'](), names['train'], loss=names['loss'])
+    model.train(until_step=2, callbacks=[names['Watch']()])
+    assert model.global_step == 2 and len(rest) == 4
+
+
+def test_the_whole_program_is_the_example():
+    with open(os.path.join(PYTHON, 'examples', 'mlp.py')) as f:
+        example = f.read()
+    lines = blocks()[0].strip().split('\n')
+    assert all(line in example for line in lines[:-1])
+
+
+def test_model_fn_is_the_examples():
+    with open(os.path.join(PYTHON, 'examples', 'guide_000.py')) as f:
+        example = f.read()
+    shown = blocks()[-1].split('\n', 1)[1]
+    assert shown.strip() in example

@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Graphs and executors: operators compute what NumPy does, own loops, arrays of the program's memory."""
+import numpy as np
+import pytest
+
+import trireme
+from trireme import nn, ops
+
+
+def compute(build, **inputs):
+    """The value of a graph of inputs, by the reference back-end."""
+    with trireme.Graph(training=False) as g:
+        nodes = {k: trireme.input(k, v.dtype, v.shape) for k, v in inputs.items()}
+        result = build(**nodes)
+    results = result if isinstance(result, tuple) else (result,)
+    made = trireme.Exec(g, outputs=results)
+    made.feed(inputs)
+    made.forward()
+    values = [made.output(i).copy() for i in range(len(results))]
+    assert all(v.shape == r.shape for v, r in zip(values, results))
+    return values if isinstance(result, tuple) else values[0]
+
+
+A = np.linspace(-2, 3, 24, dtype='float32').reshape(2, 3, 4)
+B = np.linspace(1, 2, 4, dtype='float32')
+
+
+@pytest.mark.parametrize('name, build, expected', [
+    ('arithmetic', lambda a, b: (a + b) * 2 - b / 3 + 1 / b, lambda a, b: (a + b) * 2 - b / 3 + 1 / b),
+    ('reversed', lambda a, b: 3 - a * np.float32(2) - np.ones(4, 'float32') + -b, lambda a, b: 3 - a * 2 - 1 - b),
+    ('power', lambda a, b: b ** 2 + b ** 0.5 + b ** 3 + a, lambda a, b: b ** 2 + b ** 0.5 + b ** 3 + a),
+    ('reduce', lambda a, b: a.sum(-1) + a.mean((2,)) + a.max(2) + b[0], lambda a, b: a.sum(-1) + a.mean(2) + a.max(2) + b[0]),
+    ('keep', lambda a, b: a - a.max(-1, True) + b, lambda a, b: a - a.max(-1, keepdims=True) + b),
+    ('all', lambda a, b: ops.reduce_sum(a) + ops.reduce_sum(b), lambda a, b: a.sum() + b.sum()),
+    ('index', lambda a, b: a[1, :, 1:3] + b[2], lambda a, b: a[1, :, 1:3] + b[2]),
+    ('rest', lambda a, b: a[..., -1] + a[:, None, 0, 0] + b[3:], lambda a, b: a[..., -1] + a[:, None, 0, 0] + b[3:]),
+    ('shape', lambda a, b: a.reshape(6, 4).T.reshape((4, -1)) * b.reshape(4, 1), lambda a, b: a.reshape(6, 4).T * b.reshape(4, 1)),
+    ('transpose', lambda a, b: a.transpose(2, 0, 1) + b[0], lambda a, b: a.transpose(2, 0, 1) + b[0]),
+    ('matmul', lambda a, b: a @ a.transpose(0, 2, 1) + b[1], lambda a, b: a @ a.transpose(0, 2, 1) + b[1]),
+    ('concat', lambda a, b: ops.concat([a, a * 2], axis=1) + b, lambda a, b: np.concatenate([a, a * 2], 1) + b),
+    ('pad', lambda a, b: ops.pad(a, (0, 1, 0), (0, 0, 2)) + b[0], lambda a, b: np.pad(a, ((0, 0), (1, 0), (0, 2))) + b[0]),
+    ('functions', lambda a, b: ops.tanh(a) + ops.relu(a) + ops.exp(a) + ops.log(b), lambda a, b: np.tanh(a) + np.maximum(a, 0) + np.exp(a) + np.log(b)),
+])
+def test_operators_are_numpys(name, build, expected):
+    assert np.allclose(compute(build, a=A, b=B), expected(A, B), rtol=1e-5, atol=1e-6)
+
+
+def test_operators_with_options_and_several_outputs():
+    x = np.random.default_rng(0).normal(size=(2, 3, 6, 6)).astype('float32')
+    pooled = compute(lambda x: ops.max_pool(x, kernel=2, stride=2), x=x)
+    assert np.allclose(pooled, x.reshape(2, 3, 3, 2, 3, 2).max((3, 5)))
+    top, columns = compute(lambda a: ops.top_values(a, 2), a=A)
+    assert np.array_equal(columns, np.argsort(-A, -1)[..., :2]) and columns.dtype == np.int32
+    hot = compute(lambda ids: ops.one_hot(ids, 3), ids=np.array([0, 2], 'int32'))
+    assert np.array_equal(hot, np.eye(3)[[0, 2]])
+    assert compute(lambda ids: ops.cast(ids * 3, 'float32'), ids=np.array([5], 'int32')) == [15.0]
+
+
+def test_gradients():
+    with trireme.Graph() as g:
+        a = trireme.input('a', 'float32', (4,))
+        loss = (a ** 2).sum()
+        found, none = g.gradients(loss, [a, trireme.input('b', 'float32', (4,))])
+    made = trireme.Exec(g, outputs=[found])
+    made.input('a')[:] = B
+    made.forward()
+    assert none is None and np.allclose(made.output(), 2 * B)
+
+
+def linear_regression(**more):
+    with trireme.Graph() as g:
+        x, y = trireme.input('x', 'float32', (8, 3)), trireme.input('y', 'float32', (8, 1))
+        with trireme.scope('layer'):
+            w = trireme.parameter('weight', (1, 3), 'normal_001')
+        loss = ((ops.linear(x, w) - y) ** 2).mean()
+    return g, loss
+
+
+def test_own_loop_is_numpys():
+    g, loss = linear_regression()
+    made = trireme.Exec(g, loss, whole_gradients=True, seed=3)
+    rng = np.random.default_rng(1)
+    x, w = rng.normal(size=(8, 3)).astype('float32'), made.read('layer.weight').astype('float64')
+    y = (x @ [[1.0], [2.0], [3.0]]).astype('float32')
+    for step in range(30):
+        value = made.step(0.1, x=x, y=y)
+        error = x @ w.T - y
+        assert value == pytest.approx(float((error ** 2).mean()), rel=1e-4, abs=1e-7)
+        w -= 0.1 * 2 * error.T @ x / 8
+    assert np.allclose(made.read('layer.weight'), w, rtol=1e-4) and made.global_step == 30
+    made.feed(x=x, y=y)
+    made.forward_backward()
+    assert np.allclose(made.gradient('layer.weight'), 2 * (x @ w.T - y).T @ x / 8, atol=1e-4)
+    parameters, gradients = made.ranges()
+    parameters[:] = 0  # the program's memory itself
+    assert not made.read('layer.weight').any() and gradients.any()
+    assert made.describe()['program']['parameter_count'] == 3 and made.explain(True) and made.profile(1)
+    assert made.variables['layer.weight'][0] == 'parameter'
+
+
+def test_wrong_arrays_are_named():
+    g, loss = linear_regression()
+    made = trireme.Exec(g, loss)
+    with pytest.raises(trireme.Error, match=r"\[8, 4\]"):
+        made.feed(x=np.zeros((8, 4), 'float32'))
+    with pytest.raises(trireme.Error, match='float64.*float32|float32.*float64'):
+        made.feed(x=np.zeros((8, 3)))
+    with pytest.raises(trireme.Error, match="'nonsense'"):
+        made.feed(nonsense=np.zeros(3, 'float32'))
+    with pytest.raises(trireme.Error, match='complex64 is not supported'):
+        made.feed(x=np.zeros((8, 3), 'complex64'))
+    with pytest.raises(trireme.Error, match='not contiguous'):
+        made.feed(x=np.zeros((3, 8), 'float32').T)
+    with pytest.raises(trireme.Error, match='an array is needed.*found list'):
+        made.feed(x=[[0.0] * 3] * 8)
+    with pytest.raises(trireme.Error, match="variable 'w': there is none"):
+        made.read('w')
+    with pytest.raises(trireme.Error, match='two graphs'):
+        with trireme.Graph() as other:
+            trireme.input('x', 'float32', (8, 1)) + loss
+        assert other
+
+
+def test_modules_have_torchs_names():
+    class Block(nn.Module):
+        def __init__(self):
+            self.body = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1, bias=False), nn.BatchNorm2d(4), nn.ReLU())
+            self.heads = [nn.Linear(4, 2), nn.Linear(4, 2)]
+            self.norm, self.embed = nn.LayerNorm(2), nn.Embedding(5, 2)
+
+        def forward(self, image, ids):
+            x = ops.global_avg_pool(self.body(self.body[2](image)))
+            return self.norm(self.heads[0](x) + self.heads[1](x) + self.heads[1](x)) + self.embed(ids)
+    with trireme.Graph() as g:
+        block = Block()
+        y = block(trireme.input('image', 'float32', (2, 3, 8, 8)), trireme.input('ids', 'int32', (2,)))
+        loss = (y ** 2).mean()
+    found = trireme.Exec(g, loss).variables
+    assert set(n for n, v in found.items() if v[0] != 'slot') == {
+        'body.0.weight', 'body.1.weight', 'body.1.bias', 'body.1.running_mean', 'body.1.running_var', 'heads.0.weight', 'heads.0.bias',
+        'heads.1.weight', 'heads.1.bias', 'norm.weight', 'norm.bias', 'embed.weight'}
+    assert len(list(block.modules())) == 9
+
+
+def test_planner_reports(tmp_path):
+    data = trireme.Dataset.open('synth', batch_size=8, shapes={'train_count': 64})
+    plan = trireme.Planner(lambda image: ops.mlp(image, [64], 10), data, ranks=2, measure=False)
+    assert plan.info['ranks'] == 2 and plan.info['step_seconds'] > 0
+    assert plan.report() and 'data parallel' in str(plan) and plan._repr_svg_().startswith('<svg') and plan.dot().startswith('digraph')
+    assert plan.plans()[0]['plan'] and plan.simulate(largest=4)
+    plan.save(tmp_path / 'plan.txt')
+    read = trireme.read_plan(tmp_path / 'plan.txt')
+    assert read['ranks'] == 2 and 'mesh' in read['text']

@@ -1,0 +1,235 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Models: the losses of the C programs, networks of every form, callbacks, state, Ctrl-C, what is refused."""
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+import trireme
+from conftest import BUILD, PYTHON, losses, python_environment, run, run_python
+from trireme import nn, ops
+
+
+def small(batch=20, count=200, **more):
+    return trireme.Dataset.open('synth', batch_size=batch, shapes={'train_count': count, 'test_count': 100}, **more)
+
+
+def mlp(image):
+    return ops.mlp(image, [32], 10)
+
+
+class Net(nn.Module):
+    """examples/mlp.c's network as a Module."""
+
+    def __init__(self):
+        self.flatten, self.fc0, self.fc1 = nn.Flatten(), nn.Linear(3 * 32 * 32, 32), nn.Linear(32, 10)
+
+    def forward(self, image):
+        return self.fc1(ops.relu(self.fc0(self.flatten(image))))
+
+
+def test_losses_of_the_example_in_c(tmp_path):
+    in_c = run([os.path.join(BUILD, 'examples', 'mlp')], tmp_path)
+    assert run_python([os.path.join(PYTHON, 'examples', 'mlp.py')], tmp_path) == in_c and len(losses(in_c)) == 3
+
+
+def train_losses(network, **more):
+    history = trireme.History()
+    model = trireme.Model(network, small(), optimizer='momentum', seed=1, **more)
+    model.train(until_step=6, callbacks=[history])
+    assert history.steps == [1, 2, 3, 4, 5, 6] and '<polyline' in history._repr_svg_()
+    return model, history.losses
+
+
+def test_functions_modules_and_names_are_one_network():
+    model, of_function = train_losses(mlp)
+    module, of_module = train_losses(Net())
+    assert of_function == of_module and len(set(of_function)) == 6
+    assert set(model.state_dict()) == set(module.state_dict()) and 'fc0.weight' in model.state_dict()
+    _, of_name = train_losses('mlp')
+    _, of_same = train_losses(lambda inputs: ops.mlp(inputs['image'], [512, 256], 10))
+    assert of_name == of_same
+
+
+def test_own_loss_is_the_librarys():
+    def loss(logits, label):
+        shifted = logits - logits.max(-1, True)
+        picked = (shifted * ops.one_hot(label, 10)).sum(-1)
+        return (ops.log(ops.exp(shifted).sum(-1)) - picked).mean()
+    _, own = train_losses(mlp, loss=loss)
+    _, expanded = train_losses(mlp, loss='softmax_expand')
+    _, fused = train_losses(mlp)
+    assert np.allclose(own, fused, rtol=1e-5) and np.allclose(expanded, fused, rtol=1e-5)
+
+
+def test_options_inside_are_found_by_their_names():
+    keep = []
+    made = trireme._convert.options(trireme._c.trm_model_options, {'precision': 'mixed', 'seed': 7, 'mesh': '2x4', 'fusion': False,
+                                                                   'loss_scale': {'on': True}, 'memory_bytes': 5}, keep)
+    assert (made.exec.precision, made.exec.seed, made.exec.fusion) == (1, 7, trireme._c.TRM_OFF)
+    assert made.exec.parallel.split.mesh == b'2x4' and made.exec.loss_scale.on and made.exec.memory_bytes == 5
+    with pytest.raises(TypeError, match="no option 'presicion'; the nearest is 'precision'"):
+        trireme.Model(mlp, small(), presicion='mixed')
+    with pytest.raises(TypeError, match='several places'):
+        trireme.Model(mlp, small(), kind=1)
+    with pytest.raises(trireme.Error, match="there is no 'adma'.*expected one of sgd"):
+        trireme.Model(mlp, small(), optimizer='adma')
+
+
+def test_evaluate_predict_and_metrics():
+    data, test = small(), small(usage='test')
+    wrong = trireme.Metric('wrong', lambda logits, batch: ((logits.argmax(1) != batch['label']).sum(), len(logits)))
+    model = trireme.Model(mlp, data, optimizer='momentum', metrics=[wrong])
+    model.train(until_epoch=2)
+    result = model.evaluate(test)
+    assert result['samples'] == 100 and abs(result['wrong'] - (1 - result['top1'])) < 1e-12
+    logits = model.predict(test)
+    labels = np.concatenate([b['label'][:b.samples].copy() for b in test])
+    assert logits.shape == (100, 10) and np.mean(logits.argmax(1) == labels) == pytest.approx(result['top1'])
+    seen = []
+    model.predict(test, see=lambda logits, batch: seen.append(len(logits)))
+    assert sum(seen) == 100
+
+
+def test_save_resume_load_export(tmp_path):
+    data = small()
+    model = trireme.Model(mlp, data, optimizer='momentum')
+    model.train(until_step=4)
+    model.save(tmp_path / 'run')
+    more = trireme.Model(mlp, small(), optimizer='momentum')
+    assert not more.resume(tmp_path / 'nothing') and more.resume(tmp_path / 'run') and more.global_step == 4
+    ends = []
+    for m in (model, more):
+        m.train(until_step=8, callbacks=[lambda p: ends.append(p.loss)])
+    assert ends[:4] == ends[4:]
+    model.export(tmp_path / 'w.safetensors')
+    weights = trireme.load_safetensors(tmp_path / 'w.safetensors')
+    assert set(weights) == set(model.state_dict()) and np.array_equal(weights['fc0.bias'], model.state_dict()['fc0.bias'])
+    fresh = trireme.Model(mlp, small())
+    assert fresh.load(tmp_path / 'w.safetensors') == 0
+    model.export(tmp_path / 'w.npz')
+    assert np.array_equal(np.load(tmp_path / 'w.npz')['fc1.weight'], fresh.state_dict()['fc1.weight'])
+    with pytest.raises(trireme.Error, match='unknown suffix'):
+        model.export(tmp_path / 'w.h5')
+
+
+def test_state_dict_goes_in_and_out():
+    model, other = trireme.Model(mlp, small(), seed=1), trireme.Model(mlp, small(), seed=2)
+    assert not np.array_equal(model.state_dict()['fc0.weight'], other.state_dict()['fc0.weight'])
+    other.load_state_dict(model.state_dict())
+    assert np.array_equal(model.state_dict()['fc0.weight'], other.state_dict()['fc0.weight'])
+    values = model.state_dict()
+    del values['fc1.bias']
+    with pytest.raises(trireme.Error, match="missing.*'fc1.bias'"):
+        other.load_state_dict(values)
+    with pytest.raises(trireme.Error, match=r'another shape \(found \[3\], expected \[10\]\)'):
+        other.load_state_dict(dict(values, **{'fc1.bias': np.zeros(3)}))
+
+
+def test_hooks_see_progress_and_end_training():
+    seen = []
+
+    class Watch(trireme.Callback):
+        def on_begin(self, p):
+            seen.append(('begin', p.epoch_steps))
+
+        def on_step_end(self, p):
+            assert p.model.global_step == p.global_step and p.learning_rate == 0.05 and dir(p)
+            if p.global_step == 3:
+                raise trireme.StopTraining
+
+        def on_end(self, p):
+            seen.append(('end', p.stopping))
+    model = trireme.Model(mlp, small(), learning_rate={'base': 0.05})
+    model.train(until_epoch=5, callbacks=[Watch()])
+    assert seen[0] == ('begin', 10) and model.global_step == 3
+    model.train(until_epoch=5, callbacks=[lambda p: p.global_step == 5])
+    assert model.global_step == 5
+    assert trireme.learning_rate_at({'base': 1, 'warmup_steps': 4}, 0) == 0.25
+
+
+def test_library_callbacks(tmp_path, capsys):
+    test = small(usage='test')
+    model = trireme.Model(mlp, small())
+    model.train(until_epoch=2, callbacks=[
+        trireme.LossMonitor(5), trireme.TimeMonitor(), trireme.EvaluateEvery(test), trireme.MetricsRecorder(tmp_path / 'm.csv'),
+        trireme.ModelCheckpoint(tmp_path / 'run', every_epochs=1, keep=1), trireme.TensorBoard(tmp_path / 'tb', every_steps=1),
+        trireme.ProgressBar()])
+    out = capsys.readouterr()
+    assert len(losses(out.out)) == 4 and 'epoch time' in out.out and out.err == ''  # no bar where there is no terminal
+    assert len((tmp_path / 'm.csv').read_text().splitlines()) > 20 and list((tmp_path / 'tb').iterdir())
+    assert len(list((tmp_path / 'run').glob('ckpt-*'))) == 1
+
+
+def test_a_callback_that_raises_ends_training_with_its_exception():
+    class Broken(trireme.Callback):
+        def on_step_end(self, p):
+            raise LookupError('no such thing')
+    model = trireme.Model(mlp, small())
+    with pytest.raises(LookupError, match='no such thing'):
+        model.train(until_epoch=5, callbacks=[Broken()])
+    assert model.global_step == 1
+    model.train(until_epoch=1)  # the model is usable
+
+
+def test_networks_that_are_wrong():
+    with pytest.raises(trireme.Error, match='network function nothing returned NoneType.*is a return missing'):
+        def nothing(image):
+            ops.mlp(image, [32], 10)
+        trireme.Model(nothing, small())
+    with pytest.raises(ZeroDivisionError):
+        trireme.Model(lambda image: 1 / 0, small())
+    with pytest.raises(trireme.Error, match='is no field of the data.*image, label'):
+        trireme.Model(lambda image, picture: image, small())
+    with pytest.raises(trireme.Error, match='no field|nonsense'):
+        trireme.Model(lambda inputs: inputs['nonsense'], small())
+    with pytest.raises(trireme.Error, match=r'\[20, 3, 32, 32\]'):  # the operator names the shapes
+        trireme.Model(lambda image: ops.linear(image, trireme.parameter('w', (10, 7))), small())
+    with pytest.raises(trireme.Error, match='no graph is being built'):
+        trireme.parameter('w', (10, 7))
+    with pytest.raises(trireme.Error, match='there is no loss'):
+        trireme.Model(mlp, small(), loss='softmaks')
+    with pytest.raises(trireme.Error, match='loss function'):
+        trireme.Model(mlp, small(), loss=lambda logits, label: None)
+
+
+LOOP = '''
+import trireme, sys
+from trireme import ops
+data = trireme.Dataset.open('synth', batch_size=20)
+model = trireme.Model(lambda image: ops.mlp(image, [32], 10), data)
+print('ready', flush=True)
+try:
+    model.train(until_epoch=100000, sink=%s, callbacks=[trireme.ModelCheckpoint('run', every_seconds=10000)])
+except KeyboardInterrupt as error:
+    print('interrupted', model.global_step > 0, flush=True)
+    sys.exit(7)
+'''
+
+
+@pytest.mark.parametrize('sink', [False, True])
+def test_ctrl_c_ends_training_after_its_step_and_saves(tmp_path, sink):
+    process = subprocess.Popen([sys.executable, '-c', LOOP % sink], cwd=tmp_path, env=python_environment(), stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout.readline() == 'ready\n'
+        time.sleep(1)
+        process.send_signal(signal.SIGINT)
+        out, _ = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert out == 'interrupted True\n' and process.returncode == 7
+    assert list((tmp_path / 'run').glob('ckpt-*'))
+
+
+def test_interrupt_in_a_callback_is_raised():
+    def press(p):
+        if p.global_step == 2:
+            raise KeyboardInterrupt
+    model = trireme.Model(mlp, small())
+    with pytest.raises(KeyboardInterrupt):
+        model.train(until_epoch=5, callbacks=[press])
+    assert model.global_step == 2

@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Calls of the library: errors to exceptions, exceptions of callbacks to errors, Ctrl-C to a stop."""
+import os
+import signal
+import threading
+from ctypes import byref, string_at
+
+from . import _c
+from ._library import Error
+
+# Exceptions that callbacks have raised, by the sentence that the library got for them.
+_raised = {}
+
+
+def call(function, *arguments):
+    """Calls a function that returns a trm_status and takes a trm_error at the end. Returns the status, 0 or positive."""
+    err = _c.trm_error()
+    status = function(*arguments, byref(err))
+    if status < 0:
+        raise_error(status, err)
+    return status
+
+
+def raise_error(status, err):
+    """Raises the exception of a callback if the error is one, else an Error."""
+    message = err.message.decode('utf-8', 'replace')
+    for sentence in list(_raised):
+        if sentence[:80] in message:
+            raise _raised.pop(sentence)
+    raise Error(message or _c.trm_status_text(status).decode(), status, err.rank, err.file.decode('utf-8', 'replace'), err.line)
+
+
+def keep_exception(error, err, what):
+    """Writes an exception of a callback to the error record, for this process and the other ranks. Returns the status."""
+    words = str(error)
+    sentence = f'{what} raised {type(error).__name__}{": " + words if words else ""}'.replace('\n', ' ')
+    sentence = sentence.encode()[:180].decode('utf-8', 'ignore')
+    while len(_raised) > 64:  # errors that the library kept to itself
+        _raised.pop(next(iter(_raised)), None)
+    _raised[sentence] = error
+    if err:
+        err[0].status = _c.TRM_INVALID
+        err[0].rank = -1
+        err[0].message = sentence.encode()
+    return _c.TRM_CANCELLED if isinstance(error, KeyboardInterrupt) else _c.TRM_INVALID
+
+
+def guarded(kind, function, what):
+    """A C callback of the type `kind`, whose last argument is the trm_error. Exceptions become errors; None becomes TRM_OK."""
+    def run(*arguments):
+        try:
+            return function(*arguments[:-1]) or 0
+        except BaseException as error:  # nothing may pass through C
+            return keep_exception(error, arguments[-1], what)
+    return kind(run)
+
+
+def text_of(pointer):
+    """The text that a function gave to its caller; frees it."""
+    if not pointer:
+        raise Error('out of memory', _c.TRM_NOMEM)
+    try:
+        return string_at(pointer).decode('utf-8', 'replace')
+    finally:
+        _c.trm_free(pointer)
+
+
+class stopping:
+    """While this context is open, Ctrl-C calls `stop` at once: the C call ends at its next step, saves, and returns.
+
+    Python's own handler runs only when the C call has returned; a thread that reads the wakeup pipe calls `stop` before.
+    """
+
+    def __init__(self, stop):
+        self.stop, self.thread, self.pressed = stop, None, False
+
+    def __enter__(self):
+        if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGINT) in (
+                None, signal.SIG_IGN, signal.SIG_DFL):
+            return self
+        self.read_end, self.write_end = os.pipe()
+        os.set_blocking(self.write_end, False)
+        self.before = signal.set_wakeup_fd(self.write_end, warn_on_full_buffer=False)
+        self.thread = threading.Thread(target=self.watch, name='trireme-interrupt', daemon=True)
+        self.thread.start()
+        return self
+
+    def watch(self):
+        while True:
+            number = os.read(self.read_end, 1)
+            if number in (b'', b'\0'):
+                return
+            if number[0] == signal.SIGINT:
+                self.pressed = True
+                self.stop()
+
+    def __exit__(self, kind, error, trace):
+        if self.thread is None:
+            return False
+        signal.set_wakeup_fd(self.before)
+        os.write(self.write_end, b'\0')
+        self.thread.join()
+        os.close(self.read_end)
+        os.close(self.write_end)
+        if self.pressed and isinstance(error, Error) and error.code == _c.TRM_CANCELLED:
+            raise KeyboardInterrupt(error.message) from None
+        return False

@@ -1,0 +1,326 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Values between Python and C: options as keyword arguments, structs as dictionaries, arrays without copies."""
+import ctypes
+import difflib
+import os
+
+from . import _c
+from ._library import Error
+
+
+class _Numpy:
+    """NumPy, imported when it is first used: `import trireme` alone stays fast."""
+
+    def __getattr__(self, name):
+        import numpy
+        value = getattr(numpy, name)
+        setattr(self, name, value)
+        return value
+
+
+np = _Numpy()
+DTYPES = {name: value for name, value in _c.ENUMS['trm_dtype'].items() if value}
+DTYPE_NAMES = {value: name for name, value in DTYPES.items()}
+DTYPE_BYTES = {1: 4, 2: 8, 3: 2, 4: 2, 5: 1, 6: 1, 7: 4, 8: 8}
+
+
+def enum(name, value):
+    """The number of an enum's word: enum('trm_reduction', 'sum')."""
+    if name == 'trm_dtype':
+        return dtype_number(value)
+    if name == 'trm_init' and isinstance(value, (tuple, list)):
+        return _c.trm_init_normal(float(value[1]))
+    if name == 'trm_switch' and isinstance(value, bool):
+        return _c.TRM_ON if value else _c.TRM_OFF
+    if not isinstance(value, str):
+        return int(value)
+    words = _c.ENUMS[name]
+    if value.lower() not in words:
+        raise Error(f'{name}: there is no {value!r} (found {value!r}, expected one of {", ".join(words)})')
+    return words[value.lower()]
+
+
+def word(name, value):
+    """The word of an enum's number."""
+    return next((w for w, v in _c.ENUMS[name].items() if v == value), value)
+
+
+def dtype_number(value):
+    """The trm_dtype of a name, a NumPy or a torch type."""
+    if isinstance(value, int):
+        return value
+    name = value if isinstance(value, str) else getattr(value, 'name', None) or str(value)
+    if name.startswith('torch.'):
+        name = name[6:]
+    if name not in DTYPES:
+        name = getattr(value, '__name__', name)  # numpy.float32
+    if name not in DTYPES:
+        raise Error(f'dtype: {name} is not supported (found {name}, expected one of {", ".join(DTYPES)}); convert the array')
+    return DTYPES[name]
+
+
+# ---- options ---------------------------------------------------------------------------------
+
+_fields = {}
+
+
+def fields_of(struct):
+    if struct not in _fields:
+        _fields[struct] = {name: (kind, _c.ENUM_OF.get((struct.__name__, name))) for name, kind in struct._fields_}
+    return _fields[struct]
+
+
+def paths(struct):
+    """The members of the structs inside a struct: ('exec', 'optimizer', 'momentum'), ..."""
+    for name, (kind, _) in fields_of(struct).items():
+        if isinstance(kind, type) and issubclass(kind, ctypes.Structure) and kind not in (_c.trm_node, _c.trm_shape, _c.trm_tensor):
+            for inner in fields_of(kind):
+                yield (name, inner)
+            for path in paths(kind):
+                yield (name,) + path
+
+
+def fill(target, values, keep):
+    """Sets members of a struct from a dictionary; None leaves the default. `keep` holds what the struct points to.
+
+    A name that only a struct inside has is set there: Model(..., precision='mixed') is exec.precision.
+    """
+    struct = type(target)
+    fields = fields_of(struct)
+    for name, value in values.items():
+        if value is None:
+            continue
+        if name not in fields:
+            inside = [path for path in paths(struct) if path[-1] == name]
+            if len(inside) > 1:
+                raise TypeError(f'{struct.__name__}: the option {name!r} is in several places (found '
+                                f'{", ".join(".".join(p) for p in inside)}); give the outer one as a dictionary')
+            if inside:
+                inner = target
+                for outer in inside[0][:-1]:
+                    inner = getattr(inner, outer)
+                fill(inner, {name: value}, keep)
+                continue
+            names = list(fields) + [p[-1] for p in paths(struct)]
+            near = difflib.get_close_matches(name, names, 1)
+            raise TypeError(f'{struct.__name__}: there is no option {name!r}' + (f'; the nearest is {near[0]!r}' if near else
+                            f' (expected one of {", ".join(names)})'))
+        kind, words = fields[name]
+        try:
+            set_member(target, name, kind, words, value, keep)
+        except (TypeError, ValueError, ctypes.ArgumentError) as error:
+            if isinstance(error, TypeError) and 'there is no option' in str(error):
+                raise
+            raise TypeError(f'{struct.__name__}: the option {name} cannot be {value!r} ({error})') from None
+    return target
+
+
+def set_member(target, name, kind, words, value, keep):
+    if words:
+        setattr(target, name, enum(words, value))
+    elif kind is ctypes.c_char_p:
+        value = text(value)
+        keep.append(value)
+        setattr(target, name, value)
+    elif kind is ctypes.c_char:
+        setattr(target, name, value.encode() if isinstance(value, str) else value)
+    elif kind is _c.trm_shape:
+        setattr(target, name, shape(value))
+    elif isinstance(kind, type) and issubclass(kind, ctypes.Structure):
+        if isinstance(value, kind):
+            setattr(target, name, value)
+        elif kind is _c.trm_node:
+            setattr(target, name, value.c)
+        elif isinstance(value, dict):
+            fill(getattr(target, name), value, keep)
+        else:
+            fill(getattr(target, name), value.options(), keep)
+        keep.append(value)
+    elif isinstance(kind, type) and issubclass(kind, ctypes.Array):
+        array = getattr(target, name)
+        values = list(value) if isinstance(value, (tuple, list)) else [value] * len(array)
+        if name == 'pad' and len(values) == 2:
+            values = [values[0], values[0], values[1], values[1]]
+        for i, v in enumerate(values):
+            if isinstance(v, dict):
+                fill(array[i], v, keep)
+            else:
+                array[i] = v
+    elif isinstance(kind, type) and issubclass(kind, ctypes._Pointer):
+        below = kind._type_
+        if isinstance(value, dict):
+            one = fill(below(), value, keep)
+            keep.append(one)
+            setattr(target, name, ctypes.pointer(one))
+        elif isinstance(value, below):
+            keep.append(value)
+            setattr(target, name, ctypes.pointer(value))
+        elif isinstance(value, (list, tuple)):
+            array = (below * max(1, len(value)))()
+            for i, v in enumerate(value):
+                if isinstance(v, dict):
+                    fill(array[i], v, keep)
+                else:
+                    array[i] = text(v) if below is ctypes.c_char_p else getattr(v, 'c', v)
+            keep.append(array)
+            setattr(target, name, ctypes.cast(array, kind))
+            following = [n for n, _ in type(target)._fields_]
+            following = following[following.index(name) + 1:][:1]
+            if following and following[0].endswith('count'):
+                setattr(target, following[0], len(value))
+        else:
+            keep.append(value)
+            setattr(target, name, value)
+    elif kind is ctypes.c_void_p:
+        keep.append(value)
+        setattr(target, name, getattr(value, 'handle', value))
+    else:
+        keep.append(value)
+        setattr(target, name, value)
+
+
+def options(struct, values, keep):
+    """A struct of options, all zero but for `values`."""
+    return fill(struct(), values, keep)
+
+
+def text(value):
+    """Text or a path as C takes it; None is NULL."""
+    if value is None or isinstance(value, bytes):
+        return value
+    return os.fspath(value).encode() if not isinstance(value, str) else value.encode()
+
+
+def shape(value):
+    """A trm_shape of a sequence of sizes, or of one size."""
+    if isinstance(value, _c.trm_shape):
+        return value
+    sizes = [int(v) for v in value] if hasattr(value, '__iter__') else [int(value)]
+    if len(sizes) > _c.TRM_MAX_RANK:
+        raise Error(f'shape {sizes}: too many dimensions (found {len(sizes)}, expected at most {_c.TRM_MAX_RANK})')
+    made = _c.trm_shape(len(sizes))
+    made.dim[:len(sizes)] = sizes
+    return made
+
+
+def sizes(made):
+    """A shape as a tuple."""
+    return tuple(made.dim[:max(0, made.rank)])
+
+
+def as_dict(struct):
+    """A struct as a dictionary: texts, numbers, words of enums, lists; pointers without meaning in Python are left out."""
+    found = {}
+    for name, kind in struct._fields_:
+        value = getattr(struct, name)
+        words = _c.ENUM_OF.get((type(struct).__name__, name))
+        if words:
+            value = word(words, value)
+        elif isinstance(value, _c.trm_shape):
+            value = sizes(value)
+        elif isinstance(value, ctypes.Structure):
+            value = as_dict(value)
+        elif isinstance(value, bytes):
+            value = value.decode('utf-8', 'replace')
+        elif isinstance(value, ctypes.Array):
+            value = [as_dict(v) if isinstance(v, ctypes.Structure) else v for v in value]
+        elif kind is ctypes.c_void_p or isinstance(value, (ctypes._Pointer, ctypes._CFuncPtr)):
+            continue
+        found[name] = value
+    return found
+
+
+# ---- arrays ----------------------------------------------------------------------------------
+
+class _Device(ctypes.Structure):
+    _fields_ = [('type', ctypes.c_int32), ('id', ctypes.c_int32)]
+
+
+class _DLTensor(ctypes.Structure):
+    _fields_ = [('data', ctypes.c_void_p), ('device', _Device), ('ndim', ctypes.c_int32), ('code', ctypes.c_uint8),
+                ('bits', ctypes.c_uint8), ('lanes', ctypes.c_uint16), ('shape', ctypes.POINTER(ctypes.c_int64)),
+                ('strides', ctypes.POINTER(ctypes.c_int64)), ('offset', ctypes.c_uint64)]
+
+
+_DL_TYPES = {(2, 32): 1, (2, 64): 2, (4, 16): 3, (2, 16): 4, (0, 8): 5, (1, 8): 6, (0, 32): 7, (0, 64): 8, (6, 8): 6}
+
+
+_numbers = {}  # the trm_dtype of each NumPy type that has been seen
+
+
+def described(array, what):
+    """(address, dtype, shape, keep, writeable) of an array in main memory: NumPy, torch, DLPack, or the buffer protocol. No copy.
+
+    Raises Error if the array is not dense, of another type, or on another device.
+    """
+    face = getattr(array, '__array_interface__', None)
+    if face is not None:
+        if face.get('strides') is not None and not np.asarray(array).flags.c_contiguous:
+            raise Error(f'{what}: the array of shape {face["shape"]} is not contiguous; call numpy.ascontiguousarray first')
+        kind = array.dtype if hasattr(array, 'dtype') else np.dtype(face['typestr'])
+        number = _numbers.get(kind)
+        if number is None:
+            if not kind.isnative:
+                raise Error(f'{what}: the array has the other byte order; convert it')
+            number = _numbers[kind] = 6 if kind.name == 'bool' else dtype_number(kind)
+        return face['data'][0], number, face['shape'], array, not face['data'][1]
+    if hasattr(array, 'data_ptr') and hasattr(array, 'is_contiguous'):  # torch: DLPack refuses tensors that need a gradient
+        if array.device.type != 'cpu':
+            raise Error(f'{what}: the tensor is on {array.device} (expected on the CPU); call .cpu() first')
+        if not array.is_contiguous():
+            raise Error(f'{what}: the tensor of shape {tuple(array.shape)} is not contiguous; call .contiguous() first')
+        return array.data_ptr(), dtype_number(array.dtype), tuple(array.shape), array, True
+    if hasattr(array, '__dlpack__'):
+        capsule = array.__dlpack__()
+        pointer = ctypes.pythonapi.PyCapsule_GetPointer
+        pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+        tensor = _DLTensor.from_address(pointer(capsule, b'dltensor'))
+        size = tuple(tensor.shape[:tensor.ndim])
+        if tensor.device.type not in (1, 3):
+            raise Error(f'{what}: the array is on a device (DLPack type {tensor.device.type}, expected 1, the CPU)')
+        if (tensor.code, tensor.bits) not in _DL_TYPES or tensor.lanes != 1:
+            raise Error(f'{what}: DLPack type {tensor.code} of {tensor.bits} bits is not supported; convert the array')
+        dense, step = True, 1
+        for i in reversed(range(tensor.ndim)):
+            dense = dense and (not tensor.strides or size[i] == 1 or tensor.strides[i] == step)
+            step *= size[i]
+        if not dense:
+            raise Error(f'{what}: the array of shape {size} is not contiguous')
+        return tensor.data + tensor.offset, _DL_TYPES[tensor.code, tensor.bits], size, (array, capsule), True
+    try:
+        view = np.asarray(memoryview(array))
+    except TypeError:
+        raise Error(f'{what}: an array is needed (found {type(array).__name__}, expected NumPy, torch, DLPack or a buffer)') from None
+    return described(view, what)
+
+
+def tensor(array, what='array', write=False, dtype=None, size=None):
+    """(trm_tensor, keep) of an array, without a copy. write: the library writes to it."""
+    address, number, found, keep, writeable = described(array, what)
+    if write and not writeable:
+        raise Error(f'{what}: the array is read-only, and the call writes to it; pass a copy')
+    if dtype is not None and number != dtype:
+        raise Error(f'{what}: another type (found {DTYPE_NAMES[number]}, expected {DTYPE_NAMES[dtype]}); '
+                    f'convert it with .astype({DTYPE_NAMES[dtype]!r})')
+    if size is not None and tuple(found) != tuple(size):
+        raise Error(f'{what}: another shape (found {list(found)}, expected {list(size)})')
+    return _c.trm_tensor(address, number, shape(found)), keep
+
+
+class _Memory:
+    """Memory of the library as NumPy sees it; keeps its owner alive."""
+
+    def __init__(self, address, dtype, size, owner, read_only):
+        self.owner = owner
+        self.__array_interface__ = {'data': (address, read_only), 'typestr': dtype, 'shape': size, 'version': 3}
+
+
+_TYPESTR = {1: '<f4', 2: '<f8', 3: '<u2', 4: '<f2', 5: '|i1', 6: '|u1', 7: '<i4', 8: '<i8'}
+
+
+def view(made, owner=None, read_only=False):
+    """A NumPy array over a tensor of the library, without a copy (bfloat16 as uint16)."""
+    size = sizes(made.shape)
+    if not made.data:
+        return np.empty(size, _TYPESTR[made.dtype])
+    return np.asarray(_Memory(made.data, _TYPESTR[made.dtype], size, owner, read_only))

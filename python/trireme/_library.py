@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finds and loads libtrireme, binds its functions, and compares the layout of its structs with the declarations."""
+import ctypes
+import os
+
+STATUS_NAMES = {1: 'end', 2: 'pending', -1: 'invalid', -2: 'nomem', -3: 'io', -4: 'corrupt', -5: 'unsupported', -6: 'timeout',
+                -7: 'peer', -8: 'cancelled', -9: 'internal', -10: 'nospace', -11: 'diverged'}
+
+
+class Error(Exception):
+    """An error of the library: the sentence of the function that detected it.
+
+    message: one sentence: what is wrong, found and expected, what to do
+    code: the trm_status, a negative number; status: its name ("invalid", "io", "peer", ...)
+    rank: the rank that detected the error; -1 when there is only one
+    file, line: the place in the library's source
+    """
+
+    def __init__(self, message, code=-1, rank=-1, file='', line=0):
+        super().__init__(message)
+        self.message, self.code, self.rank, self.file, self.line = message, code, rank, file, line
+
+    @property
+    def status(self):
+        return STATUS_NAMES.get(self.code, str(self.code))
+
+    def __reduce__(self):
+        return Error, (self.message, self.code, self.rank, self.file, self.line)
+
+
+def places():
+    """Where the library may be, in the order in which it is looked for."""
+    here = os.path.dirname(os.path.abspath(__file__))
+    if os.environ.get('TRIREME_LIBRARY'):
+        return [os.environ['TRIREME_LIBRARY']]
+    root = os.path.dirname(os.path.dirname(here))
+    return [os.path.join(here, 'lib', 'libtrireme.so.0'), os.path.join(root, 'build', 'release', 'libtrireme.so.0'),
+            'libtrireme.so.0']
+
+
+def library():
+    tried = []
+    for path in places():
+        if os.path.dirname(path) and not os.path.exists(path):
+            tried.append(path)
+            continue
+        try:
+            return ctypes.CDLL(path)
+        except OSError as error:
+            tried.append(f'{path} ({error})')
+    raise Error(f'libtrireme.so.0: not found (tried {", ".join(tried)}); install the package again, build the library with '
+                f'`make`, or set TRIREME_LIBRARY to its path')
+
+
+def bind(lib, name, result, arguments, names, doc):
+    """The function of this name with its types; `names` and `doc` are for people."""
+    try:
+        function = getattr(lib, name)
+    except AttributeError:
+        raise Error(f'{lib._name}: it has no function {name}, the library is of another version than this package; '
+                    f'install both from one source') from None
+    function.restype, function.argtypes = result, list(arguments)
+    function.__name__, function.__doc__ = name, f'{name}({", ".join(names.split())})\n\n{doc}'
+    return function
+
+
+def check_layout(lib, structs):
+    """Compares sizes and offsets of all structs with those of the library."""
+    count = ctypes.c_int32()
+    try:
+        lib.trm_layout.restype = ctypes.POINTER(ctypes.c_uint32)
+        numbers = lib.trm_layout(ctypes.byref(count))
+    except AttributeError:
+        count.value, numbers = 0, []
+    theirs = numbers[:count.value]
+    ours = []
+    for struct in structs:
+        ours.append(ctypes.sizeof(struct))
+        ours += [getattr(struct, field[0]).offset for field in struct._fields_]
+    if ours == theirs:
+        return
+    at = 0
+    for struct in structs:
+        end = at + 1 + len(struct._fields_)
+        if ours[at:end] != theirs[at:end]:
+            break
+        at = end
+    raise Error(f'{lib._name}: struct {struct.__name__} has another layout (found {theirs[at:at + 1]} bytes, expected '
+                f'{ctypes.sizeof(struct)}), the library is of another version than this package; install both from one source')

@@ -1,0 +1,249 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Callbacks of a training: Python objects with hooks, and the library's own."""
+import sys
+import time
+from ctypes import byref
+
+from . import _c
+from ._call import keep_exception
+from ._convert import as_dict, options, text, view
+
+HOOKS = ('on_begin', 'on_epoch_begin', 'on_gradients', 'on_step_end', 'on_epoch_end', 'on_evaluated', 'on_checkpoint', 'on_end')
+
+
+class StopTraining(Exception):
+    """Raised by a hook: training ends after this step, without an error."""
+
+
+class Progress:
+    """The state of training as hooks receive it; valid during the hook. Members: help(trireme._c.trm_progress)."""
+
+    __slots__ = ('c', 'model')
+
+    def __init__(self, c, model):
+        self.c, self.model = c, model
+
+    def __getattr__(self, name):
+        value = getattr(self.c, name)
+        return value.decode() if isinstance(value, bytes) else value
+
+    def __dir__(self):
+        return [name for name, _ in _c.trm_progress._fields_]
+
+    @property
+    def evaluation(self):
+        return evaluation_dict(self.c.evaluation[0]) if self.c.evaluation else None
+
+    @property
+    def loss_scale(self):
+        return as_dict(self.c.loss_scale[0]) if self.c.loss_scale else None
+
+    @property
+    def samples_per_second(self):
+        return self.c.samples / self.c.busy_seconds if self.c.busy_seconds > 0 else 0.0
+
+
+def evaluation_dict(e):
+    """An evaluation as a dictionary of what is valid in it."""
+    found = {'loss': e.loss, 'samples': e.samples, 'seconds': e.seconds}
+    for flag, names in (('has_top', ('top1', 'top5')), ('has_auc', ('auc', 'logloss', 'calibration')),
+                        ('has_tokens', ('tokens', 'perplexity', 'bits_per_byte'))):
+        if getattr(e, flag):
+            found.update((name, getattr(e, name)) for name in names)
+    found.update((e.metrics[i].name.decode(), e.metrics[i].value) for i in range(e.metric_count))
+    return found
+
+
+class Callback:
+    """Hooks of a training: override those that are wanted. A hook gets a Progress. It ends training by raising
+    StopTraining or returning True; any other exception ends it on all ranks, and train() raises it.
+    """
+
+    last = False  # its hooks run after those of all others
+
+    def on_begin(self, progress): ...
+    def on_epoch_begin(self, progress): ...
+    def on_gradients(self, progress): ...
+    def on_step_end(self, progress): ...
+    def on_epoch_end(self, progress): ...
+    def on_evaluated(self, progress): ...
+    def on_checkpoint(self, progress): ...
+    def on_end(self, progress): ...
+
+    def c_callback(self, model, keep):
+        """The trm_callback that calls the overridden hooks."""
+        made = _c.trm_callback(last=self.last)
+        for name in HOOKS:
+            method = getattr(self, name)
+            if getattr(type(self), name) is not getattr(Callback, name):
+                hook = _c.trm_hook(hook_of(method, f'{type(self).__name__}.{name}', model))
+                keep.append(hook)
+                setattr(made, name, hook)
+        if not any(getattr(made, name) for name in HOOKS):
+            hook = _c.trm_hook(lambda context, progress, err: 0)
+            keep.append(hook)
+            made.on_begin = hook
+        return made
+
+
+def hook_of(method, what, model):
+    def run(context, progress, err):
+        try:
+            return _c.TRM_END if method(Progress(progress[0], model)) is True else _c.TRM_OK
+        except StopTraining:
+            return _c.TRM_END
+        except BaseException as error:  # nothing may pass through C
+            return keep_exception(error, err, what)
+    return run
+
+
+class Lambda(Callback):
+    """A callback of functions: Lambda(on_step_end=lambda p: print(p.loss))."""
+
+    def __init__(self, **hooks):
+        unknown = set(hooks) - set(HOOKS)
+        if unknown:
+            raise TypeError(f'Lambda: there is no hook {sorted(unknown)[0]!r} (expected {", ".join(HOOKS)})')
+        self.hooks = hooks
+
+    def c_callback(self, model, keep):
+        made = _c.trm_callback()
+        for name, function in self.hooks.items():
+            hook = _c.trm_hook(hook_of(function, f'the {name} function', model))
+            keep.append(hook)
+            setattr(made, name, hook)
+        return made
+
+
+def _print_line(line):
+    print(line.decode('utf-8', 'replace'), flush=True)
+    return 0
+
+
+print_line = _c.trm_print(_print_line)
+
+
+class _Library(Callback):
+    """A callback of the library: runs without Python."""
+
+    def __init__(self, make):
+        self.make = make
+
+    def c_callback(self, model, keep):
+        return self.make(keep)
+
+
+def LossMonitor(every=1):
+    """Prints "epoch: 1 step: 156, loss is 2.0084016" every `every` steps; 0 = at the end of each epoch."""
+    return _Library(lambda keep: _c.trm_loss_monitor(every, print_line))
+
+
+def TimeMonitor():
+    """Prints the time of each epoch."""
+    return _Library(lambda keep: _c.trm_time_monitor(print_line))
+
+
+def ModelCheckpoint(directory, **more):
+    """Saves checkpoints; more: every_steps, every_seconds, every_epochs, keep, keep_every_hours."""
+    return _Library(lambda keep: _c.trm_model_checkpoint(byref(options(_c.trm_model_checkpoint_options, dict(more, directory=directory), keep))))
+
+
+def EvaluateEvery(data, every_epochs=1):
+    """Evaluates on `data` at the end of every `every_epochs`-th epoch."""
+    return _Library(lambda keep: _c.trm_evaluate_every(data.handle, every_epochs))
+
+
+def EarlyStop(**more):
+    """Stops when a value no longer improves; more: watch (evaluation_loss, top1, loss), patience, min_delta."""
+    return _Library(lambda keep: _c.trm_early_stop(byref(options(_c.trm_early_stop_options, more, keep))))
+
+
+def MetricsRecorder(path, every=1):
+    """Writes a .csv or .jsonl file of metrics."""
+    return _Library(lambda keep: _c.trm_metrics_recorder(text(path), every))
+
+
+def TensorBoard(directory, **more):
+    """Writes an event file; more: every_steps, histogram_epochs, graph."""
+    return _Library(lambda keep: _c.trm_tensorboard(byref(options(_c.trm_tensorboard_options, dict(more, directory=directory), keep))))
+
+
+class ProgressBar(Callback):
+    """One line with step, loss and rate, renewed on a terminal; nothing elsewhere, and nothing on ranks other than 0."""
+
+    def __init__(self, every_seconds=0.2, file=None):
+        self.file, self.every, self.shown = file or sys.stderr, every_seconds, 0.0
+
+    def on_begin(self, p):
+        self.on = self.file.isatty() and (p.model is None or p.model.rank == 0)
+
+    def on_step_end(self, p):
+        now = time.monotonic()
+        if not self.on or now - self.shown < self.every and p.step != p.epoch_steps:
+            return
+        self.shown = now
+        done = int(20 * p.step / max(1, p.epoch_steps))
+        self.file.write(f'\r\033[Kepoch {p.epoch}/{p.epochs or "?"} [{"=" * done}{" " * (20 - done)}] {p.step}/{p.epoch_steps} '
+                        f'loss {p.loss:.4f} {p.samples_per_second:.0f} samples/s')
+        if p.step == p.epoch_steps:
+            self.file.write('\n')
+        self.file.flush()
+
+
+class History(Callback):
+    """Keeps loss and learning rate of each step and all evaluations; shows them as a curve in a notebook."""
+
+    def __init__(self):
+        self.steps, self.losses, self.rates, self.evaluations = [], [], [], []
+
+    def on_step_end(self, p):
+        self.steps.append(p.global_step)
+        self.losses.append(p.loss)
+        self.rates.append(p.learning_rate)
+
+    def on_evaluated(self, p):
+        self.evaluations.append((p.global_step, p.evaluation))
+
+    def _repr_svg_(self):
+        if not self.losses:
+            return '<svg xmlns="http://www.w3.org/2000/svg" width="480" height="40"><text x="8" y="24">no steps yet</text></svg>'
+        low, high = min(self.losses), max(self.losses)
+        first, last = self.steps[0], max(self.steps[-1], self.steps[0] + 1)
+        stride = max(1, len(self.steps) // 1000)
+        points = ' '.join(f'{50 + 420 * (s - first) / (last - first):.1f},{170 - 150 * (v - low) / ((high - low) or 1):.1f}'
+                          for s, v in list(zip(self.steps, self.losses))[::stride])
+        return ('<svg xmlns="http://www.w3.org/2000/svg" width="480" height="200" font-family="sans-serif" font-size="11">'
+                f'<polyline fill="none" stroke="#1f77b4" points="{points}"/><text x="4" y="24">{high:.4g}</text>'
+                f'<text x="4" y="170">{low:.4g}</text><text x="50" y="192">step {first}</text>'
+                f'<text x="470" y="192" text-anchor="end">{self.steps[-1]}</text><text x="240" y="12">loss</text></svg>')
+
+
+class Metric:
+    """A metric of the program's own: add(logits, batch) returns one number or several, which are summed over batches and ranks;
+    value(sums) makes the metric of them (two numbers: the first divided by the second).
+    """
+
+    def __init__(self, name, add, sums=2, value=None):
+        self.name, self.add, self.sums, self.value = name, add, sums, value
+
+    def c_metric(self, keep):
+        from .data import batch_arrays
+
+        def add(context, logits, samples, batch, sums, err):
+            try:
+                arrays = {k: v[:samples] for k, v in batch_arrays(batch[0]).items()}
+                values = self.add(view(logits[0])[:samples], arrays)
+                for i, v in enumerate(values if isinstance(values, (tuple, list)) else [values]):
+                    sums[i] += v
+                return 0
+            except BaseException as error:  # nothing may pass through C
+                return keep_exception(error, err, f'the metric {self.name}')
+        kinds = dict(_c.trm_metric._fields_)
+        made = _c.trm_metric(name=text(self.name), sum_count=self.sums, add=kinds['add'](add))
+        if self.value is not None:
+            made.value = kinds['value'](lambda context, sums: float(self.value([sums[i] for i in range(self.sums)])))
+        keep.append(made)
+        return made
+
+
+__all__ = [name for name in dir() if name[0].isupper()]

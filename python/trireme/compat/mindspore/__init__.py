@@ -1,0 +1,444 @@
+# SPDX-License-Identifier: Apache-2.0
+"""MindSpore's names, as far as its guide to distributed training uses them, over Trireme.
+
+    import trireme.compat.mindspore        # from here on `import mindspore` is this, in this process
+
+A script that begins with this line keeps its own imports (mindspore.nn, .ops, .dataset, .train, .communication, ...).
+Attributes that are not here are an error that names them.
+"""
+import sys
+import types
+
+from ... import distribute, ops
+from ...callbacks import LossMonitor as _LossMonitor, ModelCheckpoint, TimeMonitor
+from ...data import Dataset as _Dataset
+from ...graph import as_node, current
+from ...model import Context, Model as _Model
+from ...nn import (AvgPool2d as _AvgPool2d, BatchNorm2d as _BatchNorm2d, Conv2d as _Conv2d, Dropout as _Dropout, Flatten, Linear,
+                   MaxPool2d as _MaxPool2d, Module, ReLU, Sequential)
+from ... import transforms as _t
+from ..._convert import np
+from ..._library import Error
+
+# ---- mindspore.context ------------------------------------------------------------------------
+
+GRAPH_MODE, PYNATIVE_MODE = 0, 1
+_parallel = {}
+
+
+class ParallelMode:
+    STAND_ALONE, DATA_PARALLEL, HYBRID_PARALLEL = 'stand_alone', 'data_parallel', 'hybrid_parallel'
+    SEMI_AUTO_PARALLEL, AUTO_PARALLEL = 'semi_auto_parallel', 'auto_parallel'
+
+
+def set_context(mode=GRAPH_MODE, device_target='CPU', device_id=0, **more):
+    """The mode must be GRAPH_MODE; the device is this process's CPUs, whatever the target."""
+    if mode != GRAPH_MODE:
+        raise Error('set_context: mode PYNATIVE_MODE is not supported (expected GRAPH_MODE)')
+
+
+def set_auto_parallel_context(**values):
+    """The options of `trireme help context`. Each rank reads its own samples, as the guide's dataset does."""
+    if 'auto_parallel' in str(values.get('parallel_mode')):
+        values.setdefault('full_batch', False)
+    Context(values)  # an unknown name or value is an error here
+    _parallel.update(values)
+
+
+def get_auto_parallel_context(name):
+    return Context(_parallel).get(name)
+
+
+def reset_auto_parallel_context():
+    _parallel.clear()
+
+
+# ---- mindspore.communication ------------------------------------------------------------------
+
+def init(backend_name=None):
+    """Meets the other ranks (RANK_TABLE_FILE, RANK_ID, RANK_SIZE, or any other launcher's variables)."""
+    distribute.init()
+
+
+def get_rank(group=None):
+    return distribute.rank()
+
+
+def get_group_size(group=None):
+    return distribute.size()
+
+
+# ---- mindspore.common -------------------------------------------------------------------------
+
+int8, uint8, int32, int64, float16, float32, float64 = 'int8', 'uint8', 'int32', 'int64', 'float16', 'float32', 'float64'
+
+
+class Tensor:
+    """A constant."""
+
+    def __init__(self, value, dtype=None):
+        self.value = np.asarray(value, dtype)
+
+    def asnumpy(self):
+        return self.value
+
+    def __float__(self):
+        return float(self.value)
+
+    @property
+    def shape(self):
+        return self.value.shape
+
+
+class Parameter:
+    """Stands for all parameters of a Cell: Trireme's optimisers update all of them by one rule."""
+
+    requires_grad, name = True, ''
+
+
+# ---- mindspore.dataset ------------------------------------------------------------------------
+
+class _Operation:
+    def __init__(self, made=None):
+        self.made = made
+
+
+def RandomCrop(size, padding=0):
+    padding = tuple(padding) if isinstance(padding, (tuple, list)) else (padding,) * 4
+    if len(set(padding)) != 1:
+        raise Error(f'RandomCrop: one padding for all sides is supported (found {padding})')
+    size = size if isinstance(size, (tuple, list)) else (size, size)
+    return _Operation(_t.random_crop(size[0], size[1], padding[0]))
+
+
+def RandomHorizontalFlip(prob=0.5):
+    return _Operation(_t.random_flip(prob))
+
+
+def Resize(size, interpolation=None):
+    return _Operation(_t.resize(*size) if isinstance(size, (tuple, list)) else _t.resize_shorter(size))
+
+
+def Rescale(rescale, shift):
+    return _Operation(_t.rescale(rescale, shift))
+
+
+def Normalize(mean, std):
+    return _Operation(_t.normalize(mean, std))
+
+
+def HWC2CHW():
+    return _Operation(_t.hwc2chw())
+
+
+def Decode():
+    return _Operation(_t.decode())
+
+
+def CenterCrop(size):
+    return _Operation(_t.center_crop(*(size if isinstance(size, (tuple, list)) else (size,))))
+
+
+def TypeCast(dtype):
+    return _Operation(None if dtype == int32 else _t.type_cast(dtype))
+
+
+class _Pipeline:
+    """A dataset with MindSpore's methods; each returns it."""
+
+    def __init__(self, made, num_shards=None, shard_id=None, shuffle=None):
+        self.made = made
+        if num_shards is not None:
+            made.shard(num_shards, shard_id)
+        if shuffle is not False:
+            made.shuffle()
+
+    def map(self, operations=None, input_columns=None, **more):
+        for step in operations if isinstance(operations, (list, tuple)) else [operations]:
+            if not isinstance(step, _Operation):
+                raise Error(f'map: {step!r} is no operation of mindspore.dataset (found {type(step).__name__})')
+            if step.made is not None and 'label' not in (input_columns or ()):
+                self.made.map(step.made)
+        return self
+
+    def shuffle(self, buffer_size):
+        self.made.shuffle(buffer_size)
+        return self
+
+    def batch(self, batch_size, drop_remainder=False, **more):
+        self.made.batch(batch_size, drop_remainder)
+        return self
+
+    def repeat(self, count=1):
+        """Training counts passes itself: repeating changes nothing here."""
+        return self
+
+    def get_dataset_size(self):
+        return len(self.made)
+
+
+def Cifar10Dataset(dataset_dir, usage='all', num_shards=None, shard_id=None, shuffle=None, **more):
+    """Every file whose name contains "batch", as MindSpore reads them; usage train or test reads one set."""
+    return _Pipeline(_Dataset.source('cifar10', dataset_dir, usage or 'all'), num_shards, shard_id, shuffle)
+
+
+def ImageFolderDataset(dataset_dir, num_shards=None, shard_id=None, shuffle=None, **more):
+    return _Pipeline(_Dataset.source('image_folder', dataset_dir, 'train'), num_shards, shard_id, shuffle)
+
+
+def NumpySlicesDataset(data, column_names=('image', 'label'), num_shards=None, shard_id=None, shuffle=None, **more):
+    return _Pipeline(_Dataset.arrays(data if isinstance(data, dict) else dict(zip(column_names, data))), num_shards, shard_id, shuffle)
+
+
+# ---- mindspore.ops ----------------------------------------------------------------------------
+
+def _value(x):
+    return float(x) if isinstance(x, Tensor) and x.value.ndim == 0 else x.value if isinstance(x, Tensor) else x
+
+
+def _primitive(function):
+    """A class of operators without options: P.Exp()(x)."""
+    class Primitive:
+        def __call__(self, *inputs):
+            return function(*[_value(x) for x in inputs])
+    return Primitive
+
+
+def _reduction(function):
+    class Reduction:
+        def __init__(self, keep_dims=False):
+            self.keep_dims = keep_dims
+
+        def __call__(self, x, axis=()):
+            return function(x, None if axis == () else axis, self.keep_dims)
+    return Reduction
+
+
+def scalar_to_array(value):
+    """A constant of rank 0."""
+    return as_node(current(), float(value))
+
+
+class P:
+    """mindspore.ops.operations."""
+
+    Exp, Log, Sqrt, Neg, ReLU, Sigmoid, Tanh = (_primitive(f) for f in (
+        ops.exp, ops.log, ops.sqrt, ops.neg, ops.relu, ops.sigmoid, ops.tanh))
+    Add = TensorAdd = _primitive(ops.add)
+    Sub, Mul, Div, MatMul = _primitive(ops.sub), _primitive(ops.mul), _primitive(ops.div), _primitive(ops.matmul)
+    RealDiv, Square, Softmax = Div, _primitive(lambda x: ops.mul(x, x)), _primitive(ops.softmax)
+    Reshape, Transpose = _primitive(ops.reshape), _primitive(ops.transpose)
+    Flatten = _primitive(lambda x: x.flatten())
+    Shape, Cast = _primitive(lambda x: x.shape), _primitive(ops.cast)
+    ReduceSum, ReduceMean, ReduceMax = _reduction(ops.reduce_sum), _reduction(ops.reduce_mean), _reduction(ops.reduce_max)
+
+    class OneHot:
+        def __init__(self, axis=-1):
+            if axis != -1:
+                raise Error(f'OneHot: axis {axis} is not supported (expected -1)')
+
+        def __call__(self, indices, depth, on_value, off_value):
+            return ops.one_hot(indices, depth, float(on_value), float(off_value))
+
+    class Concat:
+        def __init__(self, axis=0):
+            self.axis = axis
+
+        def __call__(self, values):
+            return ops.concat(list(values), self.axis)
+
+
+class F:
+    """mindspore.ops.functional."""
+
+    scalar_to_array = staticmethod(scalar_to_array)
+    shape = staticmethod(lambda x: x.shape)
+    reshape, cast = staticmethod(ops.reshape), staticmethod(ops.cast)
+
+
+# ---- mindspore.nn -----------------------------------------------------------------------------
+
+class Cell(Module):
+    """A part of a network or a loss: construct() adds the operators."""
+
+    def __init__(self, auto_prefix=True):
+        pass
+
+    def forward(self, *inputs):
+        return self.construct(*inputs)
+
+    def get_parameters(self):
+        return iter([Parameter()])
+
+    trainable_params = parameters_and_names = get_parameters
+
+    def set_train(self, mode=True):
+        return self
+
+
+class _Layer(Cell):
+    """A layer of trireme.nn as a Cell."""
+
+    def __init__(self, layer):
+        self.layer = layer
+
+    def name_parts(self, path):
+        self._path = path
+        self.layer.name_parts(path)
+
+    def construct(self, x):
+        return self.layer(x)
+
+
+def Dense(in_channels, out_channels, weight_init=None, bias_init=None, has_bias=True, **more):
+    return _Layer(Linear(in_channels, out_channels, has_bias))
+
+
+def Conv2d(in_channels, out_channels, kernel_size, stride=1, pad_mode='same', padding=0, dilation=1, group=1, has_bias=False, **more):
+    size = kernel_size if isinstance(kernel_size, (tuple, list)) else (kernel_size, kernel_size)
+    if pad_mode == 'same':
+        if any(k % 2 == 0 for k in size) or stride != 1:
+            raise Error('Conv2d: pad_mode "same" is supported for odd kernels with stride 1; use "pad" with a padding')
+        padding = [dilation * (size[0] // 2), dilation * (size[1] // 2)]
+    return _Layer(_Conv2d(in_channels, out_channels, size, stride, 0 if pad_mode == 'valid' else padding, dilation, group, has_bias))
+
+
+def BatchNorm2d(num_features, eps=1e-5, momentum=0.9, **more):
+    return _Layer(_BatchNorm2d(num_features, eps, 1 - momentum))  # MindSpore's momentum is the weight of the old value
+
+
+def MaxPool2d(kernel_size=1, stride=1, pad_mode='valid', **more):
+    return _Layer(_MaxPool2d(kernel_size, stride, kernel_size // 2 if pad_mode == 'same' else 0))
+
+
+def AvgPool2d(kernel_size=1, stride=1, pad_mode='valid', **more):
+    return _Layer(_AvgPool2d(kernel_size, stride))
+
+
+def Dropout(keep_prob=0.5, **more):
+    return _Layer(_Dropout(1 - keep_prob))
+
+
+def SequentialCell(*cells):
+    return _Layer(Sequential(*(cells[0] if len(cells) == 1 and isinstance(cells[0], (list, tuple)) else cells)))
+
+
+class SoftmaxCrossEntropyWithLogits(Cell):
+    def __init__(self, is_grad=False, sparse=False, reduction='mean', **more):
+        if not sparse:
+            raise Error('SoftmaxCrossEntropyWithLogits: labels are classes (expected sparse=True)')
+
+    def construct(self, logits, label):
+        return ops.softmax_cross_entropy(logits, label)
+
+
+def _optimizer(kind, *names):
+    def make(params, learning_rate=0.001, *values, weight_decay=0.0, loss_scale=1.0, **more):
+        list(params)  # a filter of the script runs
+        unknown = set(more) - set(names)
+        if unknown or loss_scale != 1.0 or len(values) > len(names):
+            raise Error(f'{kind}: {sorted(unknown) or "loss_scale"} is not supported (expected {", ".join(names)}, weight_decay)')
+        given = {'kind': kind, 'weight_decay': weight_decay, 'decay_all': weight_decay != 0}
+        given.update(zip(names, values))
+        given.update(more)
+        return given, learning_rate
+    return make
+
+
+Momentum = _optimizer('momentum', 'momentum')
+SGD = _optimizer('sgd')
+Adam = _optimizer('adam', 'beta1', 'beta2')
+
+
+# ---- mindspore.train --------------------------------------------------------------------------
+
+def LossMonitor(per_print_times=1):
+    return _LossMonitor(per_print_times)
+
+
+class Model:
+    """Trains a network: train(), eval()."""
+
+    def __init__(self, network, loss_fn=None, optimizer=None, metrics=None, **more):
+        self.network, self.loss_fn, self.optimizer, self.model = network, loss_fn, optimizer, None
+
+    def _make(self, dataset):
+        if self.model is None:
+            kind, rate = self.optimizer or ('sgd', 0.01)
+            loss = 'softmax' if self.loss_fn is None else lambda logits, label: self.loss_fn(logits, label)
+            self.model = _Model(lambda image: self.network(image), dataset.made, loss=loss, optimizer=kind, learning_rate=rate,
+                                context=_parallel or None)
+        return self.model
+
+    def train(self, epoch, train_dataset, callbacks=None, dataset_sink_mode=True, sink_size=-1):
+        callbacks = callbacks if isinstance(callbacks, (list, tuple)) else [callbacks] if callbacks else []
+        self._make(train_dataset).train(train_dataset.made, until_epoch=epoch, callbacks=callbacks, sink=dataset_sink_mode)
+
+    def eval(self, valid_dataset, **more):
+        found = self._make(valid_dataset).evaluate(valid_dataset.made)
+        return dict(found, acc=found.get('top1'))
+
+
+class CheckpointConfig:
+    def __init__(self, save_checkpoint_steps=1, keep_checkpoint_max=5, **more):
+        self.values = {'every_steps': save_checkpoint_steps, 'keep': keep_checkpoint_max}
+
+
+def ModelCheckpointOf(prefix='CKP', directory='.', config=None):
+    return ModelCheckpoint(directory, **(config or CheckpointConfig()).values)
+
+
+# ---- the modules ------------------------------------------------------------------------------
+
+def _module(name, **members):
+    made = types.ModuleType('mindspore' + name, f'trireme.compat.mindspore in place of mindspore{name}')
+    made.__dict__.update(members)
+    made.__path__ = []
+
+    def missing(attribute):
+        raise AttributeError(f'mindspore{name}.{attribute} is not in trireme.compat.mindspore; see trireme.nn, trireme.ops and '
+                             f'trireme.Dataset for what Trireme has')
+    made.__getattr__ = missing
+    sys.modules['mindspore' + name] = made
+    parent, _, last = ('mindspore' + name).rpartition('.')
+    if parent:
+        setattr(sys.modules[parent], last, made)
+    return made
+
+
+def install():
+    """Makes `import mindspore` mean this package in this process, unless MindSpore itself has been imported."""
+    before = sys.modules.get('mindspore')
+    if before is not None:
+        if getattr(before, '_is_trireme', False):
+            return
+        raise Error('trireme.compat.mindspore: MindSpore itself has been imported already; import this module before it')
+    types_ = dict(int8=int8, uint8=uint8, int32=int32, int64=int64, float16=float16, float32=float32, float64=float64)
+    contexts = dict(GRAPH_MODE=GRAPH_MODE, PYNATIVE_MODE=PYNATIVE_MODE, ParallelMode=ParallelMode, set_context=set_context,
+                    set_auto_parallel_context=set_auto_parallel_context, get_auto_parallel_context=get_auto_parallel_context,
+                    reset_auto_parallel_context=reset_auto_parallel_context)
+    ranks = dict(init=init, get_rank=get_rank, get_group_size=get_group_size)
+    images = dict(RandomCrop=RandomCrop, RandomHorizontalFlip=RandomHorizontalFlip, Resize=Resize, Rescale=Rescale, Normalize=Normalize,
+                  HWC2CHW=HWC2CHW, Decode=Decode, CenterCrop=CenterCrop)
+    layers = dict(Cell=Cell, Dense=Dense, Conv2d=Conv2d, BatchNorm2d=BatchNorm2d, MaxPool2d=MaxPool2d, AvgPool2d=AvgPool2d, Dropout=Dropout,
+                  ReLU=ReLU, Flatten=Flatten, SequentialCell=SequentialCell, SoftmaxCrossEntropyWithLogits=SoftmaxCrossEntropyWithLogits)
+    rules = dict(Momentum=Momentum, SGD=SGD, Adam=Adam)
+    primitives = {k: v for k, v in vars(P).items() if k[0] != '_'}
+    calls = dict(LossMonitor=LossMonitor, TimeMonitor=lambda data_size=None: TimeMonitor(), ModelCheckpoint=ModelCheckpointOf,
+                 CheckpointConfig=CheckpointConfig)
+    _module('', Tensor=Tensor, Parameter=Parameter, Model=Model, _is_trireme=True, **dict(types_, **contexts))
+    for name, members in (
+            ('.context', contexts), ('.communication', ranks), ('.communication.management', ranks), ('.common', types_),
+            ('.common.dtype', types_), ('.dataset', dict(Cifar10Dataset=Cifar10Dataset, ImageFolderDataset=ImageFolderDataset,
+                                                         NumpySlicesDataset=NumpySlicesDataset)),
+            ('.dataset.transforms', {}), ('.dataset.transforms.c_transforms', dict(TypeCast=TypeCast)),
+            ('.dataset.transforms.vision', {}), ('.dataset.transforms.vision.c_transforms', images), ('.dataset.vision', images),
+            ('.dataset.vision.c_transforms', images), ('.ops', primitives), ('.ops.operations', primitives),
+            ('.ops.functional', {k: getattr(F, k) for k in vars(F) if k[0] != '_'}), ('.nn', dict(layers, **rules)), ('.nn.optim', rules),
+            ('.nn.optim.momentum', dict(Momentum=Momentum)), ('.train', dict(calls, Model=Model)), ('.train.callback', calls),
+            ('.train.model', dict(Model=Model, ParallelMode=ParallelMode))):
+        _module(name, **members)
+
+
+install()
+__all__ = ['install']

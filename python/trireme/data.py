@@ -1,0 +1,327 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Datasets: from files, arrays, functions and iterables to batches.
+
+    train = Dataset.open('cifar-10-batches-bin', batch_size=128)                  # the usual pipeline of a format
+    train = Dataset.arrays({'image': images, 'label': labels}).shuffle().batch(64)
+    train = Dataset.iterable(torch_loader, names=('image', 'label'))
+
+    for batch in train:                    # one epoch: a dictionary of arrays, valid until the next batch
+        batch['image']
+"""
+import atexit
+import ctypes
+import json
+import weakref
+from ctypes import byref
+
+from . import _c, transforms as _transforms
+from ._call import call, guarded, text_of
+from ._convert import DTYPE_NAMES, dtype_number, enum, np, options, shape, sizes, tensor, text, view
+from ._library import Error
+
+# Datasets whose threads may call Python: they end before the interpreter does.
+_live = weakref.WeakSet()
+atexit.register(lambda: [data.close() for data in list(_live)])
+_FILES = ('cifar10', 'image_folder', 'tfrecord_imagenet')
+_CLICKS = ('criteo', 'avazu', 'csv', 'libsvm', 'slots', 'click_tfrecord')
+_TEXT = ('tokens', 'text', 'json_lines')
+
+
+class Dataset:
+    """A source with its refinements. Refining methods return the dataset, so that they can be chained; their order does not
+    matter: source, permutation, shard, window shuffle, transforms, batch, repeat, prefetch.
+    """
+
+    def __init__(self, handle, keep=()):
+        self.handle, self.keep = handle, list(keep)
+
+    # ---- sources
+
+    @classmethod
+    def _make(cls, function, *arguments, keep=()):
+        out = ctypes.c_void_p()
+        call(function, *arguments, byref(out))
+        return cls(out.value, keep)
+
+    @classmethod
+    def open(cls, path='auto', usage='train', batch_size=32, **more):
+        """A dataset by name or path, with the usual pipeline of its format ("synth": generated shapes).
+
+        more: members of trm_dataset_spec: kind, image_size, seed, threads, prefetch_depth, click={...}, text={...}, ...
+        """
+        keep = []
+        spec = options(_c.trm_dataset_spec, dict(more, path=path, usage=usage, batch_size=batch_size), keep)
+        return cls._make(_c.trm_dataset_open, byref(spec), keep=keep)
+
+    @classmethod
+    def source(cls, kind, path=None, usage='train', **more):
+        """A bare source, in its order and without transforms: cifar10, image_folder, tfrecord_imagenet, shapes, random,
+        clicks, random_clicks, criteo, avazu, csv, libsvm, slots, click_tfrecord, tokens, text, json_lines.
+
+        more: members of the source's options (trm_click_options, trm_text_options, trm_shapes_options, ...)
+        """
+        keep, function = [], getattr(_c, 'trm_dataset_' + kind, None) if kind in _SOURCES else None
+        if function is None:
+            raise Error(f'Dataset.source: there is no source {kind!r} (expected one of {", ".join(_SOURCES)})')
+        if kind in _FILES:
+            return cls._make(function, text(path), enum('trm_usage', usage))
+        struct = {'shapes': _c.trm_shapes_options, 'random': _c.trm_random_options, 'clicks': _c.trm_click_generator_options,
+                  'random_clicks': _c.trm_click_random_options}.get(kind, _c.trm_text_options if kind in _TEXT else _c.trm_click_options)
+        made = byref(options(struct, more, keep))
+        if kind in _CLICKS:
+            return cls._make(function, text(path), made, keep=keep)
+        if kind in _TEXT:
+            return cls._make(function, text(path), enum('trm_usage', usage), made, keep=keep)
+        return cls._make(function, *([made, enum('trm_usage', usage)] if kind in ('shapes', 'clicks') else [made]), keep=keep)
+
+    @classmethod
+    def arrays(cls, arrays, classes=0):
+        """Samples in arrays by name; the first dimension counts the samples. The arrays are read in place, not copied.
+
+        classes: of an int32 array "label"; 0 = none
+        """
+        fields, keep = (_c.trm_batch_field * max(1, len(arrays)))(), []
+        for field, (name, array) in zip(fields, arrays.items()):
+            made, kept = tensor(array, f'array {name!r}')
+            keep += [kept, text(name)]
+            field.name, field.tensor = keep[-1], made
+        return cls._make(_c.trm_dataset_arrays, fields, len(arrays), classes, keep=keep)
+
+    @classmethod
+    def samples(cls, read, count, fields, classes=0, in_order=False):
+        """Samples that read(index) returns as a dictionary or a tuple of arrays: the same index, the same sample.
+
+        fields: {name: (dtype, shape)} of one sample
+        in_order: indices come in rising order only, from 0 in each epoch: no shuffle, at most one thread
+        """
+        fields = {name: (dtype_number(kind), tuple(size)) for name, (kind, size) in fields.items()}
+        names = list(fields)
+
+        def read_sample(context, index, out):
+            values = read(index)
+            for i, name in enumerate(names):
+                value = values[name] if isinstance(values, dict) else values[i] if isinstance(values, (tuple, list)) else values
+                value = np.asarray(value, None if fields[name][0] == 3 else DTYPE_NAMES[fields[name][0]], order='C')
+                made, _ = tensor(value, f'sample {index}, field {name!r}', size=fields[name][1])
+                ctypes.memmove(out[i].data, made.data, _c.trm_tensor_bytes(byref(made)))
+        return cls._callback(read_sample, count, fields, classes, in_order)
+
+    @classmethod
+    def _callback(cls, read_sample, count, fields, classes, in_order):
+        source = _c.trm_data_source(count, classes, len(fields))
+        keep = []
+        for field, (name, (kind, size)) in zip(source.fields, fields.items()):
+            keep.append(text(name))
+            field.name, field.tensor = keep[-1], _c.trm_tensor(None, kind, shape(size))
+        source.read = guarded(_c.trm_sample_read, read_sample, "the dataset's read function")
+        source.in_order = in_order
+        keep.append(source)
+        made = cls._make(_c.trm_dataset_callback, byref(source), keep=keep)
+        _live.add(made)
+        return made
+
+    @classmethod
+    def iterable(cls, batches, names=('image', 'label'), count=None, classes=0):
+        """Batches from an iterable: a torch DataLoader, a list, any object whose iter() gives an epoch of batches.
+
+        A batch is a dictionary, or a tuple in the order of `names`, of NumPy arrays or torch tensors of equal shapes and types.
+        count: batches of an epoch, where the iterable has no len(). Labels of type int64 become int32.
+        """
+        stream = _Stream(batches, names)
+        if count is None:
+            try:
+                count = len(batches)
+            except TypeError:
+                raise Error('Dataset.iterable: the iterable has no len(); give count, the batches of an epoch') from None
+        made = cls._callback(stream.read, count * stream.size, stream.fields, classes, True)
+        made.keep.append(stream)
+        return made.batch(stream.size)
+
+    # ---- refining
+
+    def seed(self, seed):
+        """Sets the seed of order and augmentation."""
+        call(_c.trm_dataset_seed, self.handle, seed)
+        return self
+
+    def shard(self, count, index, mode='wrap'):
+        """Reads shard `index` of `count`; mode: wrap, drop, pad."""
+        call(_c.trm_dataset_shard, self.handle, count, index, enum('trm_shard_mode', mode))
+        return self
+
+    def shuffle(self, window=0):
+        """Reads in a new order each epoch: a permutation of the whole source; window above 1: also within the shard."""
+        call(_c.trm_dataset_shuffle, self.handle, window)
+        return self
+
+    def map(self, *steps):
+        """Appends transforms: those of trireme.transforms, and functions f(sample, rng) that change a sample in place."""
+        for step in steps:
+            if isinstance(step, _c.trm_transform):
+                call(_c.trm_dataset_map, self.handle, byref(step), 1)
+            else:
+                self._own_transform(step)
+        return self
+
+    def _own_transform(self, function):
+        def run(context, index, seed, fields):
+            sample = {name: view(fields[i]) for i, name in enumerate(self.names)}
+            function(sample, np.random.default_rng(seed))
+        hook = guarded(_c.trm_sample_transform, run, 'the transform')
+        self.keep.append(hook)
+        _live.add(self)
+        call(_c.trm_dataset_transform, self.handle, hook, None)
+
+    def batch(self, size, drop_remainder=True):
+        """Sets the samples of a batch. Without drop_remainder the last one keeps its shape, with padding."""
+        call(_c.trm_dataset_batch, self.handle, size, drop_remainder)
+        return self
+
+    def repeat(self, passes):
+        """Ends after `passes` epochs in place of each one; 0 = never."""
+        call(_c.trm_dataset_repeat, self.handle, passes)
+        return self
+
+    def prefetch(self, depth=4, threads=1):
+        """Fills whole batches ahead with threads."""
+        call(_c.trm_dataset_prefetch, self.handle, depth, threads)
+        return self
+
+    def seek(self, epoch, batch=0):
+        call(_c.trm_dataset_seek, self.handle, epoch, batch)
+        return self
+
+    # ---- reading
+
+    def next(self):
+        """The next batch as a dictionary of arrays, valid until the next call; None at the end of an epoch."""
+        out = ctypes.POINTER(_c.trm_batch)()
+        if call(_c.trm_dataset_next, self.handle, byref(out)) == _c.TRM_END:
+            return None
+        return batch_arrays(out[0], self)
+
+    def __iter__(self):
+        batch = self.next() or self.next()  # the end of an epoch that has been read is no epoch
+        while batch is not None:
+            yield batch
+            batch = self.next()
+
+    def __len__(self):
+        """Batches of an epoch of this shard."""
+        call(_c.trm_dataset_check, self.handle)
+        return _c.trm_dataset_epoch_batches(self.handle)
+
+    @property
+    def position(self):
+        epoch, batch = ctypes.c_int64(), ctypes.c_int64()
+        _c.trm_dataset_position(self.handle, byref(epoch), byref(batch))
+        return epoch.value, batch.value
+
+    @property
+    def fields(self):
+        """{name: (dtype, shape)} of a batch."""
+        call(_c.trm_dataset_check, self.handle)
+        found, field = {}, _c.trm_batch_field()
+        while _c.trm_dataset_field(self.handle, len(found), byref(field)):
+            found[field.name.decode()] = (DTYPE_NAMES[field.tensor.dtype], sizes(field.tensor.shape))
+        return found
+
+    @property
+    def names(self):
+        if not hasattr(self, '_names'):
+            self._names = list(self.fields)
+        return self._names
+
+    @property
+    def sample_count(self):
+        return _c.trm_dataset_sample_count(self.handle)
+
+    @property
+    def class_count(self):
+        return _c.trm_dataset_class_count(self.handle)
+
+    def describe(self):
+        """The whole pipeline as a dictionary."""
+        return json.loads(text_of(_c.trm_dataset_json(self.handle)))
+
+    def close(self):
+        if getattr(self, 'handle', None):
+            _c.trm_dataset_destroy(self.handle)
+            self.handle = None
+
+    __del__ = close
+
+
+_SOURCES = _FILES + ('shapes', 'random', 'clicks', 'random_clicks') + _CLICKS + _TEXT
+
+
+def batch_arrays(batch, owner=None):
+    """The fields of a trm_batch as arrays over its memory."""
+    found = Batch((batch.fields[i].name.decode(), view(batch.fields[i].tensor, owner, True)) for i in range(batch.field_count))
+    found.epoch, found.index, found.samples, found.last = batch.epoch, batch.index, batch.samples, batch.last
+    return found
+
+
+class Batch(dict):
+    """A batch: arrays by name. samples: real rows, further ones are padding; epoch, index, last: its place."""
+
+
+class _Stream:
+    """Reads the batches of an iterable sample by sample, in order."""
+
+    def __init__(self, batches, names):
+        self.batches, self.names, self.fields = batches, tuple(names), None
+        self.start()
+        self.take()
+
+    def start(self):
+        self.iterator, self.first, self.size = iter(self.batches), 0, 0
+
+    def take(self):
+        try:
+            batch = next(self.iterator)
+        except StopIteration:
+            raise Error(f'Dataset.iterable: the iterable has ended after {self.first + self.size} samples, before its epoch; '
+                        f'give count, the batches of an epoch, and an iterable that can be read again') from None
+        values = batch if isinstance(batch, dict) else dict(zip(self.names, batch if isinstance(batch, (tuple, list)) else (batch,)))
+        arrays = {}
+        for name, value in values.items():
+            value = np.ascontiguousarray(value.detach().numpy() if hasattr(value, 'detach') else value)
+            if value.dtype == 'int64' and name in ('label', 'targets') or value.dtype == 'float64':
+                value = value.astype('int32' if value.dtype == 'int64' else 'float32')
+            arrays[name] = value
+        found = {name: (dtype_number(a.dtype), a.shape[1:]) for name, a in arrays.items()}
+        if self.fields is None:
+            self.fields = found
+        elif found != self.fields:
+            raise Error(f'Dataset.iterable: a batch of another form (found {_form(found)}, expected {_form(self.fields)})')
+        self.first += self.size
+        self.arrays = [arrays[name] for name in self.fields]
+        self.size = len(self.arrays[0])
+        self.rows = [(a.ctypes.data, a[0].nbytes) for a in self.arrays]
+
+    def read(self, context, index, out):
+        if index < self.first:
+            self.start()
+            self.take()
+        while index >= self.first + self.size:
+            self.take()
+        for i, (address, bytes_) in enumerate(self.rows):
+            ctypes.memmove(out[i].data, address + (index - self.first) * bytes_, bytes_)
+
+
+def _form(fields):
+    return ', '.join(f'{name} {DTYPE_NAMES[kind]} {list(size)}' for name, (kind, size) in fields.items())
+
+
+def as_dataset(data, batch_size=None):
+    """A Dataset of what a caller gave: itself, a dictionary of arrays, or an iterable of batches."""
+    if isinstance(data, Dataset):
+        return data
+    if isinstance(data, dict):
+        made = Dataset.arrays(data)
+        return made.batch(batch_size) if batch_size else made
+    return Dataset.iterable(data)
+
+
+transforms = _transforms

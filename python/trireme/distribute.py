@@ -1,0 +1,213 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Three calls that make a training program of any framework run on many ranks; on one device they have no effect.
+
+    from trireme import distribute
+
+    data, batch = distribute.shard_and_rebatch((images, labels), 256)
+    distribute.broadcast(weights)
+    for step in range(steps):
+        ...
+        distribute.all_reduce(gradients, reduction='mean')
+
+Values are NumPy arrays and torch tensors on the CPU, changed in place; None is skipped. Sizes and types of a list are the same
+on every rank. The first call finds the rank in the environment (mpirun, torchrun, srun, `trireme run`, TF_CONFIG, rank tables)
+and meets the other ranks; the end of the process ends them.
+"""
+import ctypes
+from ctypes import byref
+
+from . import _c
+from ._call import call
+from ._convert import DTYPE_BYTES, described, enum, np, tensor
+from ._library import Error
+
+_shapes = {}
+
+
+def _flat(value, what):
+    """(trm_tensor, keep) of a value as a flat range that is written."""
+    address, number, size, keep, writeable = described(value, what)
+    if not writeable:
+        raise Error(f'{what}: a value of shape {list(size)} is read-only, and its elements are replaced; pass a copy')
+    count = 1
+    for n in size:
+        count *= n
+    flat = _shapes.get(count)
+    if flat is None:
+        flat = _shapes[count] = _c.trm_shape(1, (count, 0, 0, 0, 0, 0))
+    return _c.trm_tensor(address or None, number, flat), keep
+
+
+def _tensors(values, what):
+    """(trm_tensor or an array of them, count, keep) of a value, or of a list, tuple or dictionary of values."""
+    if isinstance(values, dict):
+        values = list(values.values())
+    elif not isinstance(values, (list, tuple)):
+        if values is not None:
+            made, keep = _flat(values, what)
+            return made, 1, keep
+        values = [None]
+    made, keep = (_c.trm_tensor * max(1, len(values)))(), []
+    for i, value in enumerate(values):
+        if value is not None:
+            made[i], kept = _flat(value, what)
+            keep.append(kept)
+    return made, len(values), keep
+
+
+def init():
+    """Finds the rank and meets the other ranks; the other calls do it when they are the first."""
+    call(_c.trm_join)
+
+
+def rank():
+    """This process's rank, from 0."""
+    init()
+    return _c.trm_distribute_rank(None)
+
+
+def size():
+    """The number of ranks."""
+    init()
+    return _c.trm_distribute_size(None)
+
+
+def broadcast(values, root=0):
+    """Copies the values of rank `root` to every rank, in place; returns them."""
+    made, count, keep = _tensors(values, 'broadcast')
+    call(_c.trm_distribute_broadcast, None, made, count, root)
+    return values
+
+
+def all_reduce(values, reduction='sum'):
+    """Replaces every value by the sum, mean, prod, max or min over the ranks, in place; returns them."""
+    made, count, keep = _tensors(values, 'all_reduce')
+    call(_c.trm_distribute_all_reduce, None, made, count, enum('trm_reduction', reduction))
+    return values
+
+
+def shard_and_rebatch(dataset, batch):
+    """(data of this rank, batch of this rank) of a dataset and a batch of all ranks.
+
+    dataset: a trireme Dataset (refined in place); an array, or a tuple, list or dictionary of arrays of equal length (a rank
+        gets every size-th row, as a copy); an object with a method shard(count, index), such as tf.data.Dataset
+    """
+    local = ctypes.c_int64()
+    handle = getattr(dataset, 'handle', None)
+    call(_c.trm_distribute_shard_and_rebatch, None, handle, batch, byref(local))
+    if handle is not None or size() == 1:
+        return dataset, local.value
+    if not isinstance(dataset, (tuple, list, dict)) and hasattr(dataset, 'shard') and callable(dataset.shard):
+        return dataset.shard(size(), rank()), local.value
+    if isinstance(dataset, dict):
+        return dict(zip(dataset, _shard(list(dataset.values()), batch))), local.value
+    if isinstance(dataset, (tuple, list)):
+        return type(dataset)(_shard(list(dataset), batch)), local.value
+    return _shard([dataset], batch)[0], local.value
+
+
+shard_and_rebatch_dataset = shard_and_rebatch
+
+
+def _shard(arrays, batch):
+    """The rows of this rank, copied: what trm_distribute_shard_arrays moves to the front of each array."""
+    copies = [a.clone() if hasattr(a, 'clone') else np.array(a) for a in arrays]
+    samples, batch = ctypes.c_int64(len(copies[0])), ctypes.c_int64(batch)
+    made = (_c.trm_tensor * len(copies))(*[tensor(a, 'shard_and_rebatch')[0] for a in copies])
+    call(_c.trm_distribute_shard_arrays, None, made, len(copies), byref(samples), byref(batch))
+    return [a[:samples.value] for a in copies]
+
+
+class Communicator:
+    """All collectives on NumPy arrays and torch tensors, over the process's ranks or a part of them."""
+
+    def __init__(self, handle=None, owned=False, parent=None):
+        if handle is None:
+            out = ctypes.c_void_p()
+            call(_c.trm_distribute_comm, None, byref(out))
+            handle = out.value
+        self.handle, self.owned, self.parent = handle, owned, parent
+        self.rank = _c.trm_comm_rank(self.handle) if self.handle else 0
+        self.size = _c.trm_comm_size(self.handle) if self.handle else 1
+
+    def _run(self, kind, send, recv, **more):
+        if not self.handle:
+            if send is not None and recv is not None and send is not recv:
+                np.asarray(recv).reshape(-1)[:] = np.asarray(send).reshape(-1)
+            return recv
+        op = _c.trm_collective(kind=enum('trm_collective_kind', kind))
+        kept = []
+        for name, array, write in (('send', send, False), ('recv', recv, True)):
+            if array is not None:
+                made, keep = tensor(array, kind, write)
+                kept.append(keep)
+                setattr(op, name, made.data)
+                op.dtype = made.dtype
+                op.count = _c.trm_tensor_bytes(byref(made)) // DTYPE_BYTES[made.dtype]
+        if kind in ('allgather', 'gather', 'alltoall'):
+            op.count = op.count // self.size if send is None or kind == 'alltoall' else tensor_count(send)
+        elif kind in ('reduce_scatter', 'scatter'):
+            op.count = tensor_count(recv) if recv is not None and send is not None else op.count // self.size
+        for name, value in more.items():
+            setattr(op, name, enum('trm_reduction', value) if name == 'reduce' else value)
+        call(_c.trm_comm_run, self.handle, byref(op))
+        return recv
+
+    def all_reduce(self, array, reduction='sum'):
+        return self._run('allreduce', None, array, reduce=reduction)
+
+    def broadcast(self, array, root=0):
+        return self._run('broadcast', None, array, root=root)
+
+    def reduce(self, array, root=0, reduction='sum'):
+        return self._run('reduce', None, array, root=root, reduce=reduction)
+
+    def all_gather(self, array):
+        """Array [...] of each rank -> array [size, ...]."""
+        array = np.ascontiguousarray(array)
+        return self._run('allgather', array, np.empty((self.size,) + array.shape, array.dtype))
+
+    def reduce_scatter(self, array, reduction='sum'):
+        """Array [size, ...] -> the combined row of this rank."""
+        array = np.ascontiguousarray(array)
+        if len(array) != self.size:
+            raise Error(f'reduce_scatter: the first dimension is {len(array)} (expected {self.size}, the ranks)')
+        return self._run('reduce_scatter', array, np.empty(array.shape[1:], array.dtype), reduce=reduction)
+
+    def all_to_all(self, array):
+        """Array [size, ...]: row i goes to rank i -> array [size, ...]: row i is from rank i."""
+        array = np.ascontiguousarray(array)
+        return self._run('alltoall', array, np.empty_like(array))
+
+    def barrier(self):
+        if self.handle:
+            call(_c.trm_comm_barrier, self.handle)
+
+    def send(self, array, peer):
+        made, keep = tensor(array, 'send')
+        call(_c.trm_comm_send, self.handle, made.data, tensor_count(array), made.dtype, peer)
+
+    def recv(self, array, peer):
+        made, keep = tensor(array, 'recv', True)
+        call(_c.trm_comm_recv, self.handle, made.data, tensor_count(array), made.dtype, peer)
+        return array
+
+    def split(self, colour, key=0):
+        """A communicator of the ranks that pass the same colour, ordered by key; None for a negative colour."""
+        if not self.handle:
+            return self if colour >= 0 else None
+        out = ctypes.c_void_p()
+        call(_c.trm_comm_split, self.handle, colour, key, byref(out))
+        return Communicator(out.value, True, self) if out.value else None
+
+    def close(self):
+        if getattr(self, 'owned', False) and self.handle:
+            _c.trm_comm_destroy(self.handle)
+            self.handle = None
+
+    __del__ = close
+
+
+def tensor_count(array):
+    made, _ = tensor(array)
+    return _c.trm_shape_count(byref(made.shape))

@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Jobs with roles: chief, workers, parameter servers and an evaluator, with TensorFlow's names.
+
+    strategy = ParameterServerStrategy(mode='sync')
+    config = RunConfig(model_dir='/tmp/multiworker', save_checkpoints_steps=100, distribute=strategy)
+    classifier = Estimator(model_fn, config=config)
+    train_and_evaluate(classifier, TrainSpec(input_fn, max_steps=1000), EvalSpec(input_fn))
+
+model_fn(mode, params) returns an EstimatorSpec; input_fn(context) returns a Dataset, where context has mode, pipelines, index
+and seed. The place of the process comes from TF_CONFIG (or any other launcher's variables).
+"""
+import ctypes
+from ctypes import byref
+
+from . import _c
+from ._call import call, guarded, stopping, text_of
+from ._convert import as_dict, fill, options, word
+from ._library import Error
+from .callbacks import Lambda, evaluation_dict, print_line
+from .data import Dataset, as_dataset
+from .model import Model, optimizer_options, rate_options
+
+
+class ParameterServerStrategy:
+    """Parameter servers; members of trm_ps_strategy and of the structs inside: mode (async, bounded, sync), tables_only,
+    cache_rows, lend, timeout_seconds, server={'staleness': ...}, ..."""
+
+    def __init__(self, **more):
+        self.values = more
+
+    def options(self):
+        return self.values
+
+
+class RunConfig:
+    """Members of trm_run_config: model_dir, tf_random_seed, save_summary_steps, log_step_count_steps, precision_mode,
+    iterations_per_loop, distribute=strategy, checkpoints={...}, ...; and TensorFlow's names save_checkpoints_steps,
+    save_checkpoints_secs, keep_checkpoint_max, keep_checkpoint_every_n_hours, enable_data_pre_proc. session_config and
+    mix_compile_mode have no effect: there is no session, and every model may be partly on a device.
+    """
+
+    NAMES = {'save_checkpoints_steps': 'every_steps', 'save_checkpoints_secs': 'every_seconds', 'keep_checkpoint_max': 'keep',
+             'keep_checkpoint_every_n_hours': 'keep_every_hours'}
+
+    def __init__(self, cluster=None, session_config=None, mix_compile_mode=True, enable_data_pre_proc=None, **more):
+        self.cluster, self.prefetch = cluster, enable_data_pre_proc
+        self.values = {self.NAMES.get(k, k): v for k, v in more.items()}
+
+
+class EstimatorSpec:
+    """What model_fn returns: the arguments of Model without its data."""
+
+    def __init__(self, network, loss='softmax', optimizer='sgd', learning_rate=0.01, **more):
+        self.network, self.loss, self.more = network, loss, dict(more, optimizer=optimizer_options(optimizer),
+                                                                 learning_rate=rate_options(learning_rate))
+
+
+class TrainSpec:
+    def __init__(self, input_fn, max_steps=0, epochs=0, hooks=()):
+        self.input_fn, self.max_steps, self.epochs, self.hooks = input_fn, max_steps, epochs, hooks
+
+
+class EvalSpec:
+    """more: members of trm_eval_spec: steps, name, start_delay_secs, throttle_secs, exporters=[{'kind': 'best', ...}]."""
+
+    def __init__(self, input_fn, **more):
+        self.input_fn, self.values = input_fn, more
+
+
+class Cluster:
+    """The place of this process in its job, from TF_CONFIG or another launcher's variables, or from `flags`:
+    job_name, task_index, ps_hosts, worker_hosts, chief_hosts, evaluator_hosts, rank_table, ..."""
+
+    def __init__(self, **flags):
+        keep, out = [], ctypes.c_void_p()
+        given = options(_c.trm_cluster_flags, {k: str(v) if k == 'task_index' else v for k, v in flags.items()}, keep)
+        call(_c.trm_cluster_from_env, byref(given), ctypes.cast(None, _c.trm_lookup), None, byref(out))
+        self.handle = out.value
+
+    @property
+    def info(self):
+        """rank, size, role, source, is_chief, ... as a dictionary."""
+        return as_dict(_c.trm_cluster_get(self.handle)[0])
+
+    def __str__(self):
+        out = ctypes.c_void_p()
+        call(_c.trm_cluster_text, self.handle, False, byref(out))
+        return text_of(out.value)
+
+    def __del__(self):
+        if getattr(self, 'handle', None):
+            _c.trm_cluster_destroy(self.handle)
+
+
+class InputContext:
+    """The part of the data that this process reads: pipeline `index` of `pipelines`."""
+
+    def __init__(self, c):
+        self.mode, self.pipelines, self.index, self.seed = word('trm_run_mode', c.mode), c.pipelines, c.index, c.seed
+        self.num_input_pipelines, self.input_pipeline_id = self.pipelines, self.index
+
+
+class _Borrowed(Dataset):
+    """The estimator's dataset, as a network function sees it."""
+
+    def close(self):
+        pass
+
+    __del__ = close
+
+
+class Estimator:
+    """A job of this process's role: does the work of a chief, worker, server or evaluator, or all of it in one process."""
+
+    def __init__(self, model_fn, model_dir=None, config=None, params=None):
+        config = config or RunConfig()
+        self.keep, self.models = [model_fn, config, params], []
+        self.cluster = config.cluster or Cluster()
+        values = dict(config.values)
+        if model_dir and values.setdefault('model_dir', model_dir) != model_dir:
+            raise Error(f'Estimator: two model directories (found {model_dir!r}, expected that of the configuration, '
+                        f'{values["model_dir"]!r})')
+        strategy = values.pop('distribute', None)
+        made = _c.trm_run_config()
+        fill(made, values, self.keep)
+        if strategy is not None and self.cluster.info['has_roles']:  # one process has no servers
+            native = options(_c.trm_ps_strategy, dict({'prefetch': config.prefetch}, **strategy.options()), self.keep)
+            self.keep.append(native)
+            made.distribute = ctypes.pointer(native)
+        made.cluster = self.cluster.handle
+        if not made.print:
+            made.print = print_line
+        self.model_fn, self.params = model_fn, params
+        hook = guarded(_c.trm_model_fn, self._model, 'model_fn')
+        self.keep += [hook, made]
+        out = ctypes.c_void_p()
+        call(_c.trm_estimator_create, hook, None, byref(made), byref(out))
+        self.handle = out.value
+
+    def _model(self, mode, given, params):
+        spec = self.model_fn(word('trm_run_mode', mode), self.params)
+        if not isinstance(spec, EstimatorSpec):
+            raise Error(f'model_fn returned {type(spec).__name__} (expected an EstimatorSpec); is a return missing?')
+        model = Model.__new__(Model)  # the callbacks of a Model, without one: the estimator makes it
+        model.handle, model.keep, model._failure, model.data = None, [], None, _Borrowed(given[0].data)
+        model.options_into(given[0], spec.network, spec.loss, spec.more)
+        self.models.append(model)
+
+    def plan(self):
+        """What this process will do, as text."""
+        out = ctypes.c_void_p()
+        call(_c.trm_estimator_plan, self.handle, False, byref(out))
+        return text_of(out.value)
+
+    def request_stop(self):
+        _c.trm_estimator_request_stop(self.handle)
+
+    def __del__(self):
+        if getattr(self, 'handle', None):
+            _c.trm_estimator_destroy(self.handle)
+            self.handle = None
+
+
+def _input_hook(input_fn, estimator):
+    def run(context, params, out):
+        data = input_fn(InputContext(context[0]))
+        if data is None:
+            raise Error('input_fn returned nothing (expected a Dataset); is a return missing?')
+        data = as_dataset(data)
+        estimator.keep.append(data.keep)
+        out[0] = data.handle
+        data.handle = None  # the estimator destroys it
+    hook = guarded(_c.trm_input_fn, run, 'input_fn')
+    estimator.keep.append(hook)
+    return hook
+
+
+def train_and_evaluate(estimator, train_spec, eval_spec=None):
+    """Does the work of this process's role, to its end. Returns a dictionary: role, global_step, evaluation, ..."""
+    train, keep = None, estimator.keep
+    if train_spec is not None:
+        train = _c.trm_train_spec(_input_hook(train_spec.input_fn, estimator), None, train_spec.max_steps, train_spec.epochs)
+        for i, c in enumerate(train_spec.hooks):
+            c = c if hasattr(c, 'c_callback') else Lambda(on_step_end=c)
+            train.callbacks[i] = c.c_callback(None, keep)
+        train = byref(train)
+    evaluation = None
+    if eval_spec is not None:
+        evaluation = _c.trm_eval_spec(_input_hook(eval_spec.input_fn, estimator))
+        evaluation = byref(fill(evaluation, eval_spec.values, keep))
+    out = _c.trm_job_result()
+    with stopping(estimator.request_stop):
+        try:
+            call(_c.trm_train_and_evaluate, estimator.handle, train, evaluation, byref(out))
+        except Error:
+            failures = [m._failure for m in estimator.models if m._failure is not None]
+            if failures:
+                raise failures[0] from None
+            raise
+    found = as_dict(out)
+    found['evaluation'] = evaluation_dict(out.evaluation) if out.has_evaluation else None
+    return found
+
+
+__all__ = ['Cluster', 'Estimator', 'EstimatorSpec', 'EvalSpec', 'InputContext', 'ParameterServerStrategy', 'RunConfig', 'TrainSpec',
+           'train_and_evaluate']

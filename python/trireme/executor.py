@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A graph compiled to a program, for training loops of your own.
+
+    exec = Exec(graph, loss, optimizer='momentum')
+    for images, labels in batches:
+        exec.feed(image=images, label=labels)
+        exec.forward_backward()
+        exec.update(0.01)
+        print(exec.loss)
+"""
+import ctypes
+import json
+from ctypes import byref
+
+from . import _c
+from ._call import call, text_of
+from ._convert import DTYPE_NAMES, as_dict, fill, np, sizes, tensor, text, view, word
+from ._library import Error
+from .model import optimizer_options
+
+
+class Exec:
+    """A compiled program with its memory and optimiser. It takes all its memory here; steps allocate nothing.
+
+    graph: a Graph
+    loss: scalar node; None: forward only
+    outputs: nodes that output() reads after a step
+    optimizer: as in Model
+    more: members of trm_exec_options: seed, precision, threads, accumulate, loss_scale={...}, parallel={...}, ...
+    """
+
+    def __init__(self, graph, loss=None, outputs=(), optimizer='sgd', **more):
+        self.graph, self.keep = graph, []
+        made = _c.trm_exec_options()
+        fill(made, dict(more, optimizer=optimizer_options(optimizer), outputs=list(outputs)), self.keep)
+        if loss is not None:
+            made.loss = loss.c
+        out = ctypes.c_void_p()
+        call(_c.trm_exec_create, graph.handle, byref(made), byref(out))
+        self.handle, self.owned, self.inputs = out.value, True, {}
+        self.keep.append(made)
+
+    @classmethod
+    def _borrow(cls, handle, owner):
+        made = cls.__new__(cls)
+        made.handle, made.owned, made.keep, made.graph, made.inputs = handle, False, [owner], None, {}
+        return made
+
+    def input(self, name):
+        """The memory of an input as an array, to be written before a step."""
+        if name not in self.inputs:
+            out = _c.trm_tensor()
+            call(_c.trm_exec_input, self.handle, text(name), byref(out))
+            self.inputs[name] = view(out, self)
+        return self.inputs[name]
+
+    def feed(self, values=None, **more):
+        """Copies arrays into inputs, by name."""
+        for name, array in dict(values or {}, **more).items():
+            made, keep = tensor(array, f'input {name!r}')
+            call(_c.trm_exec_feed, self.handle, text(name), byref(made))
+
+    def forward(self):
+        call(_c.trm_exec_forward, self.handle)
+
+    def forward_backward(self):
+        """Runs forward and backward; returns the loss. With many ranks the gradients are reduced."""
+        call(_c.trm_exec_forward_backward, self.handle)
+        return _c.trm_exec_loss(self.handle)
+
+    def update(self, learning_rate):
+        """Applies the optimiser."""
+        call(_c.trm_exec_update, self.handle, learning_rate)
+
+    def step(self, learning_rate, **values):
+        """feed, forward_backward and update; returns the loss."""
+        self.feed(values)
+        loss = self.forward_backward()
+        self.update(learning_rate)
+        return loss
+
+    @property
+    def loss(self):
+        return _c.trm_exec_loss(self.handle)
+
+    def output(self, index=0):
+        """Output `index` as an array over the program's memory, valid until the next step."""
+        out = _c.trm_tensor()
+        call(_c.trm_exec_output, self.handle, index, byref(out))
+        return view(out, self)
+
+    # ---- variables
+
+    @property
+    def variables(self):
+        """{name: (kind, dtype, shape)} of parameters, states and slots."""
+        found = {}
+        for i in range(_c.trm_exec_variable_count(self.handle)):
+            v = _c.trm_exec_variable(self.handle, i)
+            found[v.name.decode()] = (word('trm_variable_kind', v.kind), DTYPE_NAMES[v.dtype], sizes(v.shape))
+        return found
+
+    def find(self, name):
+        index = _c.trm_exec_find(self.handle, text(name))
+        if index < 0:
+            raise Error(f'variable {name!r}: there is none (found {", ".join(list(self.variables)[:5])}, ...)')
+        return index, _c.trm_exec_variable(self.handle, index)
+
+    def read(self, name):
+        """A copy of a variable, in plain layout."""
+        index, v = self.find(name)
+        array = np.empty(sizes(v.shape), DTYPE_NAMES[v.dtype])
+        _c.trm_exec_read(self.handle, index, array.ctypes.data)
+        return array
+
+    def write(self, name, value):
+        """Sets a variable."""
+        index, v = self.find(name)
+        made, keep = tensor(value, f'variable {name!r}', dtype=v.dtype, size=sizes(v.shape))
+        _c.trm_exec_write(self.handle, index, made.data)
+
+    def gradient(self, name):
+        """A copy of the gradient of a parameter after forward_backward."""
+        index, v = self.find(name)
+        array = np.empty(sizes(v.shape), 'float32')
+        call(_c.trm_exec_gradient, self.handle, index, array.ctypes.data_as(ctypes.POINTER(ctypes.c_float)))
+        return array
+
+    def state_dict(self):
+        """{name: array} of parameters and states."""
+        call(_c.trm_exec_gather, self.handle)
+        return {name: self.read(name) for name, (kind, _, _) in self.variables.items() if kind != 'slot'}
+
+    def load_state_dict(self, values, strict=True):
+        wanted = [name for name, (kind, _, _) in self.variables.items() if kind != 'slot']
+        missing = [name for name in wanted if name not in values]
+        if strict and missing:
+            raise Error(f'load_state_dict: {len(missing)} variables are missing (first: {missing[0]!r}); strict=False leaves them')
+        for name in wanted:
+            if name in values:
+                value = values[name].detach() if hasattr(values[name], 'detach') else np.asarray(values[name], 'float32', order='C')
+                self.write(name, value)
+
+    def ranges(self):
+        """(parameters, gradients): each one float32 array over the program's memory, in the order of backward."""
+        parameters, gradients, count = ctypes.POINTER(ctypes.c_float)(), ctypes.POINTER(ctypes.c_float)(), ctypes.c_int64()
+        _c.trm_exec_ranges(self.handle, byref(parameters), byref(gradients), byref(count))
+        return tuple(view(_c.trm_tensor(ctypes.cast(p, ctypes.c_void_p).value, 1, _c.trm_shape(1, (count.value, 0, 0, 0, 0, 0))), self)
+                     for p in (parameters, gradients))
+
+    def broadcast(self):
+        """Copies rank 0's variables and step to all ranks."""
+        call(_c.trm_exec_broadcast, self.handle)
+
+    @property
+    def global_step(self):
+        return _c.trm_exec_step(self.handle)
+
+    @global_step.setter
+    def global_step(self, step):
+        _c.trm_exec_set_step(self.handle, step)
+
+    # ---- reports
+
+    def describe(self):
+        """Memory, work and threads of the program, the reduction of gradients, and the searched plan."""
+        found = {}
+        for name, struct in (('program', 'trm_exec_info'), ('parallel', 'trm_parallel_info'), ('plan', 'trm_searched_plan')):
+            made = getattr(_c, struct)()
+            getattr(_c, {'program': 'trm_exec_get_info', 'parallel': 'trm_exec_get_parallel_info',
+                         'plan': 'trm_exec_get_searched_plan'}[name])(self.handle, byref(made))
+            found[name] = as_dict(made)
+        return found
+
+    def explain(self, json_form=False):
+        """The program as text, or as a dictionary."""
+        found = text_of(_c.trm_exec_explain(self.handle, json_form))
+        return json.loads(found) if json_form else found
+
+    def profile(self, repeats=5):
+        """The median time of each program step: a list of dictionaries."""
+        out, count = ctypes.POINTER(_c.trm_step_profile)(), ctypes.c_int32()
+        call(_c.trm_exec_profile, self.handle, repeats, None, byref(out), byref(count), None)
+        return [as_dict(out[i]) for i in range(count.value)]
+
+    def close(self):
+        if getattr(self, 'owned', False) and self.handle:
+            _c.trm_exec_destroy(self.handle)
+            self.handle = None
+
+    __del__ = close

@@ -1,0 +1,321 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A model and its training: network, loss, optimiser, learning rate.
+
+    model = Model(lambda image: ops.mlp(image, [256, 128], 10), train, optimizer='momentum', learning_rate=0.01)
+    model.train(train, until_epoch=3, callbacks=[LossMonitor()])
+    print(model.evaluate(test)['top1'])
+"""
+import ctypes
+import inspect
+from ctypes import byref
+
+from . import _c, ops
+from ._call import call, guarded, stopping
+from ._convert import fill, np, options, text, view
+from ._library import Error
+from .callbacks import Lambda, evaluation_dict
+from .data import as_dataset, batch_arrays
+from .graph import Graph, Node
+from .nn import Module
+
+LOSSES = {'softmax': 'trm_loss_softmax', 'softmax_expand': 'trm_loss_softmax_expand', 'logistic': 'trm_loss_logistic'}
+
+
+class Inputs(dict):
+    """The fields of a batch as nodes; a field that the dataset lacks is an error that lists its fields."""
+
+    def __init__(self, graph, handle, names):
+        super().__init__()
+        self.graph, self.handle, self.names = graph, handle, names
+
+    def __missing__(self, name):
+        node = _c.trm_inputs_get(self.handle, text(name))
+        if node.id == 0:
+            self.graph.check()
+        self[name] = Node(self.graph, node.id)
+        return self[name]
+
+
+def given_fields(function, inputs, first=()):
+    """The arguments of a network or loss: `first`, then fields by the names of the parameters; `inputs` is all of them."""
+    names = list(inspect.signature(function.forward if isinstance(function, Module) else function).parameters.values())
+    found = list(first)
+    for p in names[len(first):]:
+        if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD):
+            continue
+        if p.name in inputs.names or p.name == 'inputs':
+            found.append(inputs if p.name == 'inputs' else inputs[p.name])
+        elif p.default is not p.empty:
+            break
+        elif not found and not first:
+            found.append(inputs[inputs.names[0]])  # the one input of a network, whatever its name
+        else:
+            raise Error(f'{getattr(function, "__name__", type(function).__name__)}: the parameter {p.name!r} is no field of the data '
+                        f'(expected {", ".join(inputs.names)}, or "inputs" for all of them)')
+    return found
+
+
+class Model:
+    """A network with its loss, optimiser, position and parameters.
+
+    network: a function or nn.Module that adds the network to the graph: its parameters are fields of the data ("image",
+        "keys", ...) or `inputs`, a dictionary of all of them; it returns the logits. Or the name of a network: resnet50, mlp, ...
+    data: a dataset with the shapes of the inputs
+    loss: softmax, softmax_expand, logistic, or a function (logits, label) that returns a scalar node
+    optimizer: sgd, momentum, nesterov, adam, adamw, lars, adagrad, ftrl, or {'kind': ..., 'momentum': ..., ...}
+    learning_rate: a number, or {'base': ..., 'decay': 'cosine', 'warmup_steps': ..., ...}
+    metrics: Metric objects of evaluations
+    context: options of parallel training by MindSpore's names: {'parallel_mode': 'data_parallel', ...}
+    more: members of trm_model_options and of the structs inside: seed, precision, accumulate, threads, loss_scale={...},
+        parallel={...}, split={...}, ...
+
+    A process that has joined other ranks (trireme.distribute) trains with them: every call is then collective.
+    """
+
+    def __init__(self, network, data, loss='softmax', optimizer='sgd', learning_rate=0.01, metrics=(), context=None, **more):
+        self.handle, self.keep, self._failure = None, [], None
+        self.data = as_dataset(data)
+        made = _c.trm_model_options()
+        self.options_into(made, network, loss, dict(more, optimizer=optimizer_options(optimizer),
+                                                    learning_rate=rate_options(learning_rate)))
+        made.data = self.data.handle
+        for i, m in enumerate(metrics):
+            made.metrics[i] = m.c_metric(self.keep)
+        parallel = Context(context) if context is not None and not isinstance(context, Context) else context
+        if parallel is not None:
+            made.context = parallel.handle
+        self.keep += [made, parallel]
+        out = ctypes.c_void_p()
+        self._call(_c.trm_model_create, byref(made), byref(out))
+        self.handle, self.options_c = out.value, made
+
+    def options_into(self, made, network, loss, values):
+        """Fills in a trm_model_options."""
+        classes, stem = values.pop('classes', None), values.pop('stem', None)
+        if isinstance(network, str):
+            network = named_network(network, classes or self.data.class_count, stem)
+        made.network = _c.trm_network(self._network(network))
+        if not isinstance(loss, str):
+            made.loss = _c.trm_loss(self._loss(loss))
+        elif loss in LOSSES:
+            made.loss = ctypes.cast(getattr(_c.lib, LOSSES[loss]), _c.trm_loss)
+        else:
+            raise Error(f'Model: there is no loss {loss!r} (expected one of {", ".join(LOSSES)}, or a function)')
+        self.keep += [made.network, made.loss]
+        fill(made, values, self.keep)
+
+    def _call(self, function, *arguments):
+        """As call(); an exception of the network or loss function, which has no error record, is raised in its place."""
+        self._failure = None
+        try:
+            return call(function, *arguments)
+        except Error:
+            if self._failure is not None:
+                raise self._failure from None
+            raise
+
+    def _network(self, function):
+        def build(graph_handle, inputs_handle, context):
+            return self._build(graph_handle, inputs_handle, function, ())
+        return build
+
+    def _loss(self, function):
+        def build(graph_handle, logits, inputs_handle, context):
+            return self._build(graph_handle, inputs_handle, function, (logits.id,))
+        return build
+
+    def _build(self, graph_handle, inputs_handle, function, first):
+        try:
+            if first and getattr(self, '_graph', None) is not None and self._graph.handle == graph_handle:
+                graph = self._graph
+            else:
+                graph = self._graph = Graph(handle=graph_handle)
+            with graph:
+                inputs = Inputs(graph, inputs_handle, self.data.names)
+                result = function(*given_fields(function, inputs, [Node(graph, i) for i in first]))
+            what = 'loss' if first else 'network'
+            if not isinstance(result, Node):
+                raise Error(f'the {what} function {getattr(function, "__name__", type(function).__name__)} returned '
+                            f'{type(result).__name__} (expected a node: {"a scalar" if first else "the logits"}); is a return missing?')
+            return result.id
+        except BaseException as error:  # nothing may pass through C
+            self._failure = error
+            return 0
+
+    # ---- training
+
+    def train(self, data=None, until_epoch=0, until_step=0, callbacks=(), sink=False, profile=None):
+        """Trains until the model has done so many epochs, or steps, in its whole life. Ctrl-C ends it after its step; callbacks
+        save.
+
+        callbacks: Callback objects, or functions that are called after each step
+        sink: an epoch runs without callbacks for each step
+        profile: file for a timeline of this call (ui.perfetto.dev)
+        """
+        keep = []
+        data = self.data if data is None else as_dataset(data)
+        given = _c.trm_train_options(data.handle, until_epoch, until_step, sink)
+        given.profile = text(profile)
+        callbacks = [c if hasattr(c, 'c_callback') else Lambda(on_step_end=c) for c in callbacks]
+        if len(callbacks) > _c.TRM_MAX_CALLBACKS:
+            raise Error(f'Model.train: {len(callbacks)} callbacks, at most {_c.TRM_MAX_CALLBACKS} expected')
+        for i, c in enumerate(callbacks):
+            given.callbacks[i] = c.c_callback(self, keep)
+        with stopping(self.request_stop):
+            self._call(_c.trm_model_train, self.handle, byref(given))
+        return self
+
+    def request_stop(self):
+        """Ends the running train() after its step; it raises Error with status "cancelled". From any thread."""
+        _c.trm_model_request_stop(self.handle)
+
+    def evaluate(self, data, steps=0):
+        """Evaluates on one pass over the data (or its first batches); returns a dictionary: loss, samples, top1, auc, ..."""
+        out = _c.trm_evaluation()
+        data = as_dataset(data)
+        with stopping(self.request_stop):
+            if steps:
+                self._call(_c.trm_model_evaluate_steps, self.handle, data.handle, steps, byref(out))
+            else:
+                self._call(_c.trm_model_evaluate, self.handle, data.handle, byref(out))
+        return evaluation_dict(out)
+
+    def predict(self, data, see=None):
+        """The logits of all samples, in the order of the data. see(logits, batch): called for each batch in place of that."""
+        parts = []
+        data = as_dataset(data)
+
+        def take(context, logits, samples, batch):
+            array = view(logits[0], read_only=True)[:samples]
+            if see is not None:
+                see(array, batch_arrays(batch[0]))
+            else:
+                parts.append(array.copy())
+        hook = guarded(_c.trm_prediction_fn, take, 'the prediction function')
+        with stopping(self.request_stop):
+            self._call(_c.trm_model_predict, self.handle, data.handle, hook, None, None)
+        return np.concatenate(parts) if parts else None
+
+    # ---- state
+
+    @property
+    def exec(self):
+        """The compiled program as an Exec."""
+        from .executor import Exec
+        return Exec._borrow(_c.trm_model_exec(self.handle), self)
+
+    @property
+    def global_step(self):
+        return _c.trm_model_global_step(self.handle)
+
+    @property
+    def rank(self):
+        info = _c.trm_parallel_info()
+        _c.trm_exec_get_parallel_info(_c.trm_model_exec(self.handle), byref(info))
+        return info.rank
+
+    def epoch_steps(self, data=None):
+        return _c.trm_model_epoch_steps(self.handle, (self.data if data is None else data).handle)
+
+    def state_dict(self):
+        """{name: array} of parameters and states, by torchvision's and transformers' names."""
+        return self.exec.state_dict()
+
+    def load_state_dict(self, values, strict=True):
+        """Sets parameters and states from arrays or torch tensors."""
+        self.exec.load_state_dict(values, strict)
+
+    def save(self, directory, keep=5):
+        """Saves the whole state (parameters, slots, position) as directory/ckpt-STEP. Collective."""
+        writer = ctypes.c_void_p()
+        if self.rank == 0:
+            call(_c.trm_checkpoint_writer_open, text(directory), byref(_c.trm_checkpoint_options(keep=keep)), byref(writer))
+        try:
+            self._call(_c.trm_model_save, self.handle, writer)
+        finally:
+            if writer:
+                call(_c.trm_checkpoint_writer_close, writer)
+
+    def resume(self, path):
+        """Restores the whole state from a checkpoint, or the newest sound one of a directory. False: there is none."""
+        return self._call(_c.trm_model_resume, self.handle, text(path)) != _c.TRM_END
+
+    def load(self, path, partial=False):
+        """Reads parameters and states from a checkpoint or a .safetensors file; returns how many were not in it."""
+        skipped = ctypes.c_int32()
+        self._call(_c.trm_model_load, self.handle, text(path), partial, byref(skipped))
+        return skipped.value
+
+    def export(self, path):
+        """Writes the weights for other programs, by the suffix: .safetensors, .npz, .onnx (with evaluation_only)."""
+        kind = str(path).rsplit('.', 1)[-1]
+        if kind not in ('safetensors', 'npz', 'onnx'):
+            raise Error(f'Model.export: {path}: unknown suffix (expected .safetensors, .npz or .onnx)')
+        self._call(getattr(_c, 'trm_export_' + kind), self.handle, text(path))
+
+    def describe(self):
+        """Memory, work and threads of the program, and how gradients are reduced, as a dictionary."""
+        return self.exec.describe()
+
+    def close(self):
+        if getattr(self, 'handle', None):
+            _c.trm_model_destroy(self.handle)
+            self.handle = None
+
+    __del__ = close
+
+
+class Context:
+    """Options of parallel training by MindSpore's names; `trireme help context` lists them."""
+
+    def __init__(self, values=()):
+        out = ctypes.c_void_p()
+        call(_c.trm_context_create, byref(out))
+        self.handle = out.value
+        self.set(**dict(values))
+
+    def set(self, **values):
+        for name, value in values.items():
+            value = str(value).lower() if isinstance(value, bool) else str(value)
+            call(_c.trm_context_set, self.handle, text(name), text(value))
+        return self
+
+    def get(self, name):
+        value = _c.trm_context_get(self.handle, text(name))
+        if value is None:
+            raise Error(f'Context: there is no option {name!r}')
+        return value.decode()
+
+    def reset(self):
+        _c.trm_context_reset(self.handle)
+
+    def __del__(self):
+        if getattr(self, 'handle', None):
+            _c.trm_context_destroy(self.handle)
+
+
+def named_network(name, classes, stem):
+    """The library's network of this name; images of 32x32 take the stem of CIFAR."""
+    def build(image):
+        small = image.ndim == 4 and max(image.shape[2:]) <= 64
+        return ops.network_build(name, image, classes=classes or None, stem=stem or ('cifar' if small else None))
+    build.__name__ = name
+    return build
+
+
+def optimizer_options(value):
+    value = {'kind': value} if isinstance(value, str) else dict(value)
+    if value.get('kind') == 'adamw':
+        value.update(kind='adam', decoupled=True)
+    if value.get('kind') in ('momentum', 'nesterov', 'lars'):
+        value.setdefault('momentum', 0.9)
+    return value
+
+
+def rate_options(value):
+    return {'base': float(value)} if isinstance(value, (int, float)) else dict(value)
+
+
+def learning_rate_at(schedule, step):
+    """The learning rate of a schedule at a global step."""
+    return _c.trm_learning_rate_at(byref(options(_c.trm_learning_rate, rate_options(schedule), [])), step)

