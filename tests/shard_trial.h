@@ -31,8 +31,8 @@ typedef struct trial {
     char plan[TEXT];
     trm_optimizer_options optimizer;
     trm_precision precision;
-    bool exact;  /* bit for bit */
-    bool slices; /* of one copy of the parameters */
+    int32_t blocks; /* of samples: bit for bit */
+    bool slices;    /* of one copy of the parameters */
     int32_t accumulate;
 } trial;
 
@@ -65,7 +65,8 @@ static inline int64_t trials(int64_t usual) {
 
 /* ---- one job --------------------------------------------------------------------------------- */
 
-static inline void feed(trm_exec *exec, int step) {
+/* Blocks of samples lie in an order of their own: `copies` feeds batches by copying. */
+static inline void feed(trm_exec *exec, int step, bool copies) {
     trm_error err;
     static const char *const names[] = {"image", "label", "ids", "dense", "target"};
     for (int n = 0; n < 5; n++) {
@@ -73,6 +74,8 @@ static inline void feed(trm_exec *exec, int step) {
         if (trm_exec_input(exec, names[n], &t, &err) != TRM_OK) {
             continue;
         }
+        void *copy = copies ? malloc((size_t)trm_tensor_bytes(&t)) : NULL;
+        t.data = copies ? copy : t.data;
         for (int64_t i = 0; i < trm_shape_count(&t.shape); i++) {
             uint32_t bits =
                 trmi_random_u32((uint64_t)(step * 8 + n), TRMI_STREAM_TEST, (uint64_t)i);
@@ -81,6 +84,10 @@ static inline void feed(trm_exec *exec, int step) {
             } else {
                 ((float *)t.data)[i] = n == 4 ? (float)(bits & 1) : 2 * trmi_unit_float(bits) - 1;
             }
+        }
+        if (copies) {
+            CHECK_OK(trm_exec_feed(exec, names[n], &t, &err), err);
+            free(copy);
         }
     }
 }
@@ -97,13 +104,12 @@ static inline trm_status run_trial(const trial *t, trm_comm *comm, outcome *o, t
                                 .tuning_file = "",
                                 .precision = t->precision,
                                 .accumulate = t->accumulate,
-                                .parallel = {.exact = t->exact}};
+                                .blocks = t->blocks};
     if (comm != NULL) {
         options.parallel =
             (trm_parallel_options){.comm = comm,
                                    .split.kind = TRM_SPLIT_PLANNED,
                                    .split.mesh = t->mesh,
-                                   .exact = t->exact,
                                    .shard_optimizer = t->slices,
                                    .split.plan = t->plan[0] != '\0' ? t->plan : NULL};
     }
@@ -112,7 +118,7 @@ static inline trm_status run_trial(const trial *t, trm_comm *comm, outcome *o, t
     for (int step = 0; status == TRM_OK && step < STEPS; step++) {
         for (int32_t part = 0; status == TRM_OK && part < (t->accumulate > 1 ? t->accumulate : 1);
              part++) {
-            feed(exec, step + part * STEPS);
+            feed(exec, step + part * STEPS, t->blocks > 0);
             status = trm_exec_forward_backward(exec, err);
         }
         o->loss[step] = status == TRM_OK ? trm_exec_loss(exec) : NAN;
@@ -176,6 +182,8 @@ static inline void draw_plan(trial *t, uint64_t seed) {
     trmi_plan_options options = {.target = &backend->target,
                                  .loss = loss,
                                  .precision = (int32_t)t->precision,
+                                 .blocks = t->blocks,
+                                 .block_ranks = 1,
                                  .dense_gradients = true};
     CHECK_OK(trmi_shard_graph(g, &options, &training, &roots, &arena, &err), err);
     CHECK_OK(trmi_mesh_parse(t->mesh, &mesh, &err), err);
@@ -237,10 +245,10 @@ static inline void same_bits(const trial *t, int rank, uint64_t seed, const char
                              const float *a, const float *b, int64_t count) {
     for (int64_t i = 0; i < count; i++) {
         if (memcmp(&a[i], &b[i], sizeof *a) != 0) {
-            fail_msg("layout %d, mesh %s, rank %d: element %d of %d of the %s is %.9g, on one "
+            fail_msg("layout %d, mesh %s, %s, rank %d: element %d of %d of the %s is %.9g, on one "
                      "device %.9g\n%s",
-                     (int)seed, t->mesh, rank, (int)i, (int)count, what, (double)a[i], (double)b[i],
-                     t->plan);
+                     (int)seed, t->mesh, t->backend, rank, (int)i, (int)count, what, (double)a[i],
+                     (double)b[i], t->plan);
         }
     }
 }

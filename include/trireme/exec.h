@@ -166,15 +166,11 @@ typedef struct trm_parallel_options {
     const char *const *layerwise;
     int32_t layerwise_count; /* 0 = none */
     /* models, with one rank too: samples a block of strict determinism: the same bits on any number
-     * of ranks and threads for an equal global batch. Divides each rank's batch; -1 = the largest
+     * of ranks and threads, and under any plan, for an equal global batch. Divides each rank's batch; -1 = the largest
      * power of 2 that divides the global batch into 8 blocks or more, from 32 samples a block on
      * into 64 or more; 0 = off. Batch norm is over the global batch. Costs: trireme help
      * deterministic */
     int32_t block;
-    /* split, or one rank: the same bits under every plan and on any number of ranks and threads,
-     * for an equal whole batch. Sums are made in integers by plain kernels: several times slower */
-    bool exact;
-
     /* expert: creation sends rank 0's parameters and states to all ranks. Default: on */
     trm_switch broadcast;
 } trm_parallel_options;
@@ -249,7 +245,8 @@ typedef struct trm_exec_options {
      * (trm_exec_ranges) */
     bool whole_gradients;
     /* strict determinism, the same bits on any number of ranks and threads: number of equal blocks
-     * of this rank's batch; sample i that is fed belongs to block i modulo `blocks`. Sums over
+     * of this rank's batch, or of the whole batch of a split graph; sample i that is fed belongs to
+     * block i modulo `blocks`. Sums over
      * samples are made block by block and added in a fixed order. Losses, batch norm and gradients
      * are of the batch of all ranks. Not for operators that mix samples other than by sums, norms
      * and losses. 0 = off. Models use trm_parallel_options.block */

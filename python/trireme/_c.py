@@ -850,8 +850,7 @@ class trm_parallel_options(Structure):
     sync_batch_norm: ranks whose samples batch norm's statistics are of: 0 = all, as on one device; TRM_NORM_LOCAL = each rank its own; N = N neighbouring ranks (not of a split graph)
     layerwise: hybrid_parallel: [layerwise_count] names, or prefixes ("fc" covers "fc.weight"), of parameters that each rank keeps to itself, neither broadcast nor reduced; copied
     layerwise_count: 0 = none
-    block: models, with one rank too: samples a block of strict determinism: the same bits on any number of ranks and threads for an equal global batch. Divides each rank's batch; -1 = the largest power of 2 that divides the global batch into 8 blocks or more, from 32 samples a block on into 64 or more; 0 = off. Batch norm is over the global batch. Costs: trireme help deterministic
-    exact: split, or one rank: the same bits under every plan and on any number of ranks and threads, for an equal whole batch. Sums are made in integers by plain kernels: several times slower
+    block: models, with one rank too: samples a block of strict determinism: the same bits on any number of ranks and threads, and under any plan, for an equal global batch. Divides each rank's batch; -1 = the largest power of 2 that divides the global batch into 8 blocks or more, from 32 samples a block on into 64 or more; 0 = off. Batch norm is over the global batch. Costs: trireme help deterministic
     broadcast: expert: creation sends rank 0's parameters and states to all ranks. Default: on
     """
 
@@ -889,7 +888,7 @@ class trm_exec_options(Structure):
     keep_casts: evaluation graphs: conversions of parameters to bfloat16 are made in the first run and kept, until trm_exec_write. With `parameters_of` the parameters may not change
     updated_elsewhere: parameter servers update the parameters: no slots, and trm_exec_update is refused
     whole_gradients: all gradients are written. False: gradients of large matrices over few samples are multiplied inside the update and never written, where no reduction and no caller reads them (trm_exec_ranges)
-    blocks: strict determinism, the same bits on any number of ranks and threads: number of equal blocks of this rank's batch; sample i that is fed belongs to block i modulo `blocks`. Sums over samples are made block by block and added in a fixed order. Losses, batch norm and gradients are of the batch of all ranks. Not for operators that mix samples other than by sums, norms and losses. 0 = off. Models use trm_parallel_options.block
+    blocks: strict determinism, the same bits on any number of ranks and threads: number of equal blocks of this rank's batch, or of the whole batch of a split graph; sample i that is fed belongs to block i modulo `blocks`. Sums over samples are made block by block and added in a fixed order. Losses, batch norm and gradients are of the batch of all ranks. Not for operators that mix samples other than by sums, norms and losses. 0 = off. Models use trm_parallel_options.block
     """
 
 
@@ -2277,7 +2276,6 @@ trm_parallel_options._fields_ = [
     ('layerwise', POINTER(c_char_p)),
     ('layerwise_count', c_int32),
     ('block', c_int32),
-    ('exact', c_bool),
     ('broadcast', c_int),
 ]
 trm_loss_scale_options._fields_ = [

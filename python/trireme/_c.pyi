@@ -644,7 +644,6 @@ class trm_parallel_options(Structure):
     layerwise: Any
     layerwise_count: int
     block: int
-    exact: bool
     broadcast: int
 
 class trm_loss_scale_options(Structure):

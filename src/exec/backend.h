@@ -34,12 +34,13 @@ typedef struct trmi_kernel_env {
     trmi_norm_sync *norm_sync;    /* data parallel: over all ranks; NULL = this rank alone */
     trmi_norm_sync *sync[16];     /* split programs: by bit mask of mesh axes; [0] = NULL */
     struct trmi_shard_run *shard; /* split programs: exec/distributed/split.h */
-    /* Programs with blocks of samples (exec/determinism/strict.h): the number of each block among
-     * those of all ranks, in the order in which they lie here; NULL = no blocks. */
+    /* Programs with blocks of samples (exec/determinism/strict.h): the blocks of the ranks that cut
+     * the samples, by bit mask of mesh axes; [0]: of all ranks of a program that is not split. */
+    trmi_norm_sync *block_sync[16];
+    /* ... and the number of each block, by its position among those of this rank, in split programs
+     * among those of all ranks; NULL = no blocks. */
     const int32_t *block_numbers;
     int32_t block; /* which block a kernel with by_block sums */
-    /* results have the same bits for any plan: exec/determinism/exact.h */
-    bool exact;
 } trmi_kernel_env;
 
 /* The part of a cooperative gradient (plan/lower/lower_joint.c) that one rank computes: elements
@@ -99,20 +100,27 @@ void trmi_backend_onednn_retune(trmi_backend *backend, double seconds);
 trm_status trmi_backend_onednn_keep(trmi_backend *backend, const char *file, trm_error *err);
 /* Kernels are chosen by rule, not by time, for programs with blocks of samples. `apart`: each block
  * is summed by itself, as this rank's blocks are no node of the tree. Before the first plan. */
-void trmi_backend_onednn_blocks(trmi_backend *backend, int32_t blocks, bool apart);
+void trmi_backend_onednn_blocks(trmi_backend *backend, bool apart);
 #endif
 
-/* The seed of random numbers of block `block` of the samples here. */
-static inline uint64_t trmi_block_seed(const trmi_kernel *k, const trmi_kernel_env *env,
-                                       int64_t block) {
-    bool blocks = k->step->block_stride != NULL;
-    return env->seed + (blocks ? 0x9E3779B97F4A7C15ull * (uint64_t)env->block_numbers[block] : 0);
+/* The seed of random numbers of the block of samples at a position; of all samples without blocks. */
+static inline uint64_t trmi_block_seed(uint64_t seed, const int32_t *block_numbers,
+                                       int64_t position) {
+    return seed +
+           (block_numbers != NULL ? 0x9E3779B97F4A7C15ull * (uint64_t)block_numbers[position] : 0);
 }
 
 /* Rows of samples, or whatever else comes with them, of one block where a step sums by block. */
-static inline int64_t trmi_of_block(const trm_program *program, const trmi_step *step,
-                                    int64_t rows) {
-    return step->over_samples ? rows / program->blocks : rows;
+static inline int64_t trmi_of_block(const trmi_step *step, int64_t rows) {
+    return step->over_samples ? rows / step->blocks : rows;
+}
+
+/* With whom a kernel exchanges statistics of samples that the ranks of `axes` cut; NULL: nobody. */
+static inline trmi_norm_sync *trmi_samples_sync(trmi_norm_sync *const *blocks,
+                                                trmi_norm_sync *const *sync, uint32_t axes) {
+    return blocks != NULL && blocks[axes] != NULL ? blocks[axes]
+           : sync != NULL && axes != 0            ? sync[axes]
+                                                  : NULL;
 }
 
 /* Returns the address of a buffer; NULL for buffer 0, which means absent. The functions below
@@ -154,11 +162,11 @@ typedef struct trmi_ref_args {
     uint64_t seed, step;
     bool training;
     trmi_norm_sync *norm_sync;
-    trmi_norm_sync *const *sync; /* by mask of mesh axes; NULL = none */
-    /* Blocks of samples: how many there are in the tensors, 0 = none; dropout: their numbers. */
-    int32_t blocks;
+    /* by mask of mesh axes; NULL = none; of blocks of samples */
+    trmi_norm_sync *const *sync, *const *block_sync;
+    /* dropout of samples: numbers of blocks by position, NULL = none; rows of one */
     const int32_t *block_numbers;
-    bool exact; /* sums have the same bits for any number of ranks */
+    int64_t block_rows;
 } trmi_ref_args;
 typedef trm_status (*trmi_ref_kernel)(const trmi_ref_args *args, trm_error *err);
 /* The reference kernels by operator kind; NULL for leaves. exec/ref/ref_*.c define

@@ -77,11 +77,11 @@ struct trm_exec {
         step_begin;    /* step_end[i]: seconds from step_begin to the end of step i; NULL = off */
     const float *loss; /* loss of all ranks or blocks; NULL: the program's own loss */
     bool adds_up;      /* true: a way adds gradients to the accumulator itself */
-    trmi_update_exchange norms; /* exchange of norms in exact mode; NULL: the active way's */
+    trmi_update_exchange norms; /* exchange of norms in strict mode; NULL: the active way's */
     uint64_t parameter_seed;    /* seed of first values; rank 0's if ranks share parameters */
     trmi_action *actions;
     int32_t actions_count, actions_room; /* used; allocated */
-    /* plan of a single rank (exact mode, memory limit: which activations to recompute); owned */
+    /* plan of a single rank (memory limit: which activations to recompute); owned */
     struct trmi_shard_plan *alone;
     int64_t memory_bytes;                /* limit a rank (exec/memory_limit.h); 0 = none */
     double create_seconds, step_seconds; /* of creation; sum over all steps */

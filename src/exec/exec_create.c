@@ -36,7 +36,7 @@ static trm_status make_backends(trm_exec *exec, const trm_exec_options *options,
         char path[512], *file = NULL;
         if (from->blocks > 0) {
             TRMI_TRY(trmi_backend_onednn(exec->env.threads, NULL, &exec->backend, err));
-            trmi_backend_onednn_blocks(exec->backend, from->blocks, from->apart);
+            trmi_backend_onednn_blocks(exec->backend, from->apart);
             return TRM_OK;
         }
         if (options->tuning_file != NULL) {

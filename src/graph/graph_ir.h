@@ -123,6 +123,8 @@ typedef struct trmi_attrs {
         } cast;
         struct {
             trm_shape shape;
+            /* BROADCAST to samples, in graphs with blocks of samples: rows of one block; 0 = none */
+            int64_t block_rows;
         } shape; /* RESHAPE, BROADCAST, gradients that need a target */
         struct {
             int32_t order[TRM_MAX_RANK];

@@ -107,6 +107,11 @@ static trm_status make_training(trm_graph **graph, const trmi_plan_options *opti
         TRMI_TRY(trm_graph_check(*graph, err));
         TRMI_TRY(trmi_pass_run(trmi_pass_tidy, options, graph, roots, err));
     }
+    if (options->blocks > 0) {
+        int64_t samples;
+        TRMI_TRY(trmi_block_samples(*graph, options->blocks, &samples, err));
+        trmi_spread_blocks(*graph, options->blocks, samples);
+    }
     return TRM_OK;
 }
 
@@ -121,6 +126,9 @@ static trm_status rewrite(trm_program *program, const trmi_plan_options *options
         TRMI_TRY(trmi_pass_run(trmi_pass_fuse_keyed, options, graph, roots, err));
     }
     TRMI_TRY(make_training(graph, options, roots, &program->arena, err));
+    if (options->blocks > 0) {
+        TRMI_TRY(trmi_block_samples(*graph, options->blocks, &program->block_samples, err));
+    }
     if (options->shard != NULL) {
         trm_graph *local;
         TRMI_TRY(trmi_pass_run(trmi_pass_dead, options, graph, roots, err));
@@ -132,20 +140,20 @@ static trm_status rewrite(trm_program *program, const trmi_plan_options *options
         *graph = local;
         TRMI_TRY(own_leaves(program, err));
     }
-    /* the following fusions work on the graph of a rank and so depend on the plan; they round
-     * differently, so exact plans exclude them */
-    bool exact = options->shard != NULL && options->shard->exact;
-    if (train && !exact && !options->no_fusion && target->fuse_norm_act) {
+    /* The following fusions work on the graph of a rank and so depend on the plan. With blocks of
+     * samples they must not change a bit: a sum of two gradients in 16 bits would not be rounded. */
+    bool rounds = options->blocks > 0 && options->precision == TRM_PRECISION_MIXED;
+    if (train && !rounds && !options->no_fusion && target->fuse_norm_act) {
         TRMI_TRY(trmi_pass_run(trmi_pass_fuse_grad_add, options, graph, roots, err));
     }
-    if (!exact && !options->no_fusion && target->fuse_product) {
+    if (!options->no_fusion && target->fuse_product) {
         /* remove dead readers, which would prevent fusion */
         TRMI_TRY(trmi_pass_run(trmi_pass_dead, options, graph, roots, err));
         TRMI_TRY(trmi_pass_run(trmi_pass_fuse_product, options, graph, roots, err));
     }
     bool rule = !options->no_recompute && target->recompute_norm_act,
          asked = options->shard != NULL;
-    if (train && !exact && (rule || asked)) {
+    if (train && (rule || asked)) {
         TRMI_TRY(trmi_pass_run(trmi_pass_recompute, options, graph, roots, err));
     }
     return trmi_pass_run(trmi_pass_dead, options, graph, roots, err);

@@ -125,7 +125,7 @@ static const uint32_t layout[] = {
     AT(trm_parallel_options, bucket_bytes), AT(trm_parallel_options, bucket_list), AT(trm_parallel_options, bucket_list_count),
     AT(trm_parallel_options, shard_optimizer), AT(trm_parallel_options, joint), AT(trm_parallel_options, sync_batch_norm),
     AT(trm_parallel_options, layerwise), AT(trm_parallel_options, layerwise_count), AT(trm_parallel_options, block),
-    AT(trm_parallel_options, exact), AT(trm_parallel_options, broadcast),
+    AT(trm_parallel_options, broadcast),
     SIZE(trm_loss_scale_options), AT(trm_loss_scale_options, on), AT(trm_loss_scale_options, dynamic),
     AT(trm_loss_scale_options, initial), AT(trm_loss_scale_options, grow_by), AT(trm_loss_scale_options, shrink_by),
     AT(trm_loss_scale_options, grow_every), AT(trm_loss_scale_options, shrink_after),

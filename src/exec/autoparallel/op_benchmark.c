@@ -155,21 +155,6 @@ static int32_t backward_of(const trm_graph *g, int32_t op, int32_t kinds[BACKWAR
     return count;
 }
 
-/* Returns the kind of the operator that a step computes; for an exact sum
- * (plan/shard/shard_exact.c) that of the operator whose result is summed. */
-static int32_t kind_of_step(const trmi_step *step) {
-    bool sums = step->op_kind == TRMI_OP_EXACT_SUM;
-    return sums ? kind_of(trmi_exact_of(step->attrs)->kind, &trmi_exact_of(step->attrs)->attrs)
-                : kind_of(step->op_kind, step->attrs);
-}
-
-/* Returns whether step `part` ("NAME", "NAME magnitudes" or "NAME sums") belongs to the operator of
- * step `name` ("NAME" or "NAME sums"). */
-static bool is_part_of(const char *part, const char *name) {
-    size_t length = strcspn(name, " ");
-    return strncmp(part, name, length) == 0 && (part[length] == ' ' || part[length] == '\0');
-}
-
 /* Marks the program steps whose times count: 0 none, 1 forward, 2 backward. Backward also has steps
  * of the casts, convolutions and the mean around the operator; the operator is the last of the
  * forward pass, so its gradients come first: each kind is marked as often as the operator has
@@ -183,28 +168,16 @@ static void mark_steps(const trm_program *p, const int32_t *kinds, int32_t kinds
         if (step->phase == TRMI_FORWARD) {
             bool brings = step->kind == TRMI_STEP_REORDER &&
                           p->buffers[step->inputs[0]].arena == TRMI_ARENA_INPUT;
-            marks[i] = brings || is_part_of(step->name, "measured");
+            marks[i] = brings || strcmp(step->name, "measured") == 0;
             continue;
         }
         for (int32_t k = 0; k < kinds_count; k++) {
-            if (!(found >> k & 1) && step->kind == TRMI_STEP_OP && kind_of_step(step) == kinds[k]) {
+            if (!(found >> k & 1) && step->kind == TRMI_STEP_OP &&
+                kind_of(step->op_kind, step->attrs) == kinds[k]) {
                 marks[i] = 2;
                 found |= 1ull << k;
                 break;
             }
-        }
-    }
-    /* the steps before and after an exact sum (largest magnitude, rounding) count, too */
-    for (int32_t i = 0; i < p->steps_count; i++) {
-        bool sums = marks[i] == 2 && p->steps[i].op_kind == TRMI_OP_EXACT_SUM;
-        for (int32_t k = 0; sums && k < p->steps_count; k++) {
-            bool part =
-                p->steps[k].kind == TRMI_STEP_OP && (p->steps[k].op_kind == TRMI_OP_LARGEST ||
-                                                     p->steps[k].op_kind == TRMI_OP_EXACT_ROUND);
-            marks[k] = part && p->steps[k].phase == TRMI_BACKWARD &&
-                               is_part_of(p->steps[k].name, p->steps[i].name)
-                           ? 2
-                           : marks[k];
         }
     }
 }
@@ -321,8 +294,7 @@ static trm_status make_exec(const trmi_op_benchmark *probe, const request *ask,
                                       .threads = probe->threads,
                                       .tuning_file = probe->tuning_file,
                                       .whole_gradients =
-                                          !trmi_shard_in_factors(probe->graph, op, strategy, 1),
-                                      .parallel = {.exact = probe->exact}};
+                                          !trmi_shard_in_factors(probe->graph, op, strategy, 1)};
     status = status == TRM_OK ? trmi_exec_create(graph, &options, NULL, exec, err) : status;
     trm_graph_destroy(graph);
     TRMI_TRY(status);

@@ -25,10 +25,8 @@ typedef struct trmi_op_benchmark {
     /* training graph whose operators are measured; the same on every rank. Borrowed */
     const trm_graph *graph;
     const char *backend, *tuning_file; /* as in trm_exec_options; borrowed */
-    /* measure operators in exact mode (exec/determinism/exact.h) */
-    bool exact;
-    int threads; /* of a rank */
-    int cores;   /* CPUs of all ranks together: trmi_op_benchmark_cores */
+    int threads;                       /* of a rank */
+    int cores;                         /* CPUs of all ranks together: trmi_op_benchmark_cores */
     trm_optimizer_options optimizer;
     /* graph without backward, for the benchmark of plans (exec/autoparallel/plan_benchmark.h);
      * NULL: no plans are run */

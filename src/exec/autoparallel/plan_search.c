@@ -104,8 +104,8 @@ static trmi_search_costs costs_of(const searching *s) {
     const trmi_parallel *p = trmi_parallel_of(s->exec);
     return (trmi_search_costs){.prices = &s->prices,
                                .fuse = true,
-                               .rule =
-                                   s->options->target->recompute_norm_act && !s->exec->env.exact,
+                               .rule = s->options->target->recompute_norm_act,
+                               .blocks = s->options->blocks,
                                .slices = p->shard->slices,
                                .gathers = has_hosts(s),
                                .joint = makes_jointly(s),
@@ -275,8 +275,7 @@ static trm_status settle_costs(searching *s, trm_error *err) {
 static trm_status find_plan(searching *s, trm_error *err) {
     bool leads = trmi_parallel_of(s->exec)->rank == 0,
          measured = s->probe.tuning_file == NULL || s->probe.tuning_file[0] != '\0';
-    const char *asked = trmi_parallel_of(s->exec)->shard->options->backend;
-    const char *backend = s->probe.exact ? asked : s->exec->backend->target.name;
+    const char *backend = s->exec->backend->target.name;
     measured = measured && (backend == NULL || strcmp(backend, "ref") != 0);
     if (!measured) {
         TRMI_TRY(estimate_prices(s, err));
@@ -346,12 +345,9 @@ trm_status trmi_shard_search(trm_exec *exec, const trm_graph *graph,
     s->graph = graph;
     s->options = options;
     s->begin = trmi_os_now();
-    /* exact mode runs reference kernels, but messages and optimiser of the fast back-end */
-    bool exact = exec->env.exact;
     s->probe = (trmi_op_benchmark){.comm = p->comm,
                                    .graph = training,
-                                   .backend = exact ? NULL : exec->backend->target.name,
-                                   .exact = exact,
+                                   .backend = exec->backend->target.name,
                                    .tuning_file = p->shard->tuning_file,
                                    .threads = exec->env.threads,
                                    .optimizer = exec->optimizer,

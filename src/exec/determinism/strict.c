@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The way `strict_blocks`: options, memory, inputs, and the statistics that kernels exchange. */
+/* The way `strict_blocks`: options, memory and inputs. */
 #include "exec/determinism/strict.h"
 
 #include "exec/exec.h"
 #include "exec/distributed/ranks_state.h"
+#include "exec/distributed/split.h"
 
 #include "base/checked.h"
 #include "base/error.h"
@@ -61,16 +62,21 @@ static trm_status open_blocks(trm_exec *exec, const trm_exec_options *options, b
     *active = true;
     trmi_distribution_keep(exec, &trmi_strict_key, s);
     s->count = options->blocks;
-    s->ranks = trmi_parallel_of(exec) != NULL ? trmi_parallel_of(exec)->size : 1;
-    s->rank = trmi_parallel_of(exec) != NULL ? trmi_parallel_of(exec)->rank : 0;
-    s->total = s->count * s->ranks;
-    s->apart = (s->ranks & (s->ranks - 1)) != 0;
-    s->tree = trmi_tree_of(s->count);
-    s->exchanged = trmi_tree_of(s->apart ? s->total : s->ranks);
+    const trmi_parallel *p = trmi_parallel_of(exec);
+    s->ranks = p != NULL ? p->size : 1;
+    s->rank = p != NULL ? p->rank : 0;
+    s->split = s->ranks > 1 && options->parallel.split.kind != TRM_SPLIT_NONE;
+    s->total = s->split ? s->count : s->count * s->ranks;
+    s->apart = !s->split && (s->ranks & (s->ranks - 1)) != 0;
+    s->sum.nodes = s->apart ? s->count : 1;
+    s->sum.tree = trmi_tree_of(s->split ? 1 : s->apart ? s->total : s->ranks);
     exec->kernels_from.blocks = s->count;
     exec->kernels_from.apart = s->apart;
     exec->fixed_bits = true;
     exec->walk = trmi_strict_walk;
+    if (exec->optimizer.clip_norm > 0 || exec->optimizer.kind == TRM_LARS) {
+        exec->norms = trmi_strict_norms;
+    }
     return TRM_OK;
 }
 
@@ -80,27 +86,16 @@ static trm_status plan_blocks(trm_exec *exec, const trm_graph *graph,
     (void)graph;
     (void)options;
     (void)err;
-    const trm_optimizer_options *o = &exec->optimizer;
-    plan->blocks = trmi_strict_of(exec)->count;
-    plan->block_ranks = trmi_strict_of(exec)->ranks;
+    const trmi_strict *s = trmi_strict_of(exec);
+    plan->blocks = s->count;
+    plan->block_ranks = s->split ? 1 : s->ranks;
     /* Norms of gradients are sums over dense gradients on any number of ranks. */
-    plan->dense_gradients |= o->clip_norm > 0 || o->kind == TRM_LARS;
+    plan->dense_gradients |= exec->norms != NULL || s->split;
     plan->factored_gradients = false; /* the tree's sums are needed whole */
     return TRM_OK;
 }
 
 /* ---- memory ---------------------------------------------------------------------------------- */
-
-static int64_t widest_statistics(const trm_program *program) {
-    int64_t widest = 2;
-    for (int32_t i = 0; i < program->steps_count; i++) {
-        const trmi_step *s = &program->steps[i];
-        bool norm = s->kind == TRMI_STEP_OP &&
-                    (s->op_kind == TRMI_OP_BATCH_NORM || s->op_kind == TRMI_OP_NORM_ACT);
-        widest = norm ? trmi_max_i64(widest, program->buffers[s->inputs[0]].shape.dim[1]) : widest;
-    }
-    return 2 * widest + 1;
-}
 
 /* Floats of the sums of a step, of those that sum block by block the most. */
 static int64_t largest_sums(const trm_exec *exec) {
@@ -116,57 +111,31 @@ static int64_t largest_sums(const trm_exec *exec) {
     return trmi_round_up(largest / (int64_t)sizeof(float), 16);
 }
 
-/* Where peers reach it, with many ranks. */
-static void *reachable(trm_exec *exec, size_t bytes, trm_error *err) {
-    void *memory = NULL;
-    return trmi_distribution_memory(exec, bytes, &memory, err) == TRM_UNSUPPORTED ? trmi_map(bytes)
-                                                                                  : memory;
-}
-
-/* Blocks here by position; what ranks exchange by its position in their tree. */
-static void number_blocks(trmi_strict *s) {
-    for (int64_t j = 0; j < s->count; j++) {
-        s->numbers[trmi_tree_position(&s->tree, j)] = (int32_t)(j * s->ranks + s->rank);
-    }
-    for (int64_t b = 0; b < trmi_tree_blocks(&s->exchanged); b++) {
-        int64_t slot =
-            s->apart ? b % s->ranks * s->count + trmi_tree_position(&s->tree, b / s->ranks) : b;
-        s->slots[trmi_tree_position(&s->exchanged, b)] = (int32_t)slot;
-    }
-}
-
-static trm_status gather(trmi_norm_sync *sync, const double *values, int64_t count,
-                         const double **all, trm_error *err);
-
 static trm_status connect_blocks(trm_exec *exec, const trm_exec_options *options, trm_error *err) {
     trmi_strict *s = trmi_strict_of(exec);
-    int64_t nodes = trmi_tree_blocks(&s->exchanged);
-    int64_t levels = s->apart ? s->count : trmi_tree_levels(&s->tree);
-    s->capacity = widest_statistics(exec->program);
+    const trmi_tree tree = trmi_tree_of(s->count);
+    TRMI_TRY(trmi_strict_number(exec, err));
+    exec->env.block_numbers = s->split ? s->all_numbers : s->numbers;
+    s->sum.slots = s->slots;
     s->level_floats = largest_sums(exec);
-    s->gathered_bytes = (size_t)(s->total * s->capacity) * sizeof *s->gathered;
-    s->levels_bytes = (size_t)(levels * s->level_floats + 1) * sizeof *s->levels;
-    s->pieces_bytes = s->ranks > 1 ? (size_t)(nodes * TRMI_STRICT_PIECE) * sizeof *s->pieces : 0;
-    s->numbers = trmi_alloc((size_t)s->count * sizeof *s->numbers);
-    s->slots = trmi_alloc((size_t)nodes * sizeof *s->slots);
-    s->ordered = trmi_map(s->gathered_bytes);
+    s->levels_bytes =
+        (size_t)((s->apart ? s->count : trmi_tree_levels(&tree)) * s->level_floats + 1) *
+        sizeof *s->levels;
     s->levels = trmi_map(s->levels_bytes);
-    s->sync = (trmi_norm_sync){
-        .size = s->total,
-        .blocks = s->count,
-        .gather = gather,
-        .values = trmi_alloc((size_t)(s->count * s->capacity) * sizeof *s->sync.values)};
-    bool fine = s->numbers != NULL && s->slots != NULL && s->ordered != NULL && s->levels != NULL &&
-                s->sync.values != NULL;
-    s->gathered = fine ? reachable(exec, s->gathered_bytes, err) : NULL;
-    s->pieces = s->gathered != NULL && s->ranks > 1 ? reachable(exec, s->pieces_bytes, err) : NULL;
-    if (s->gathered == NULL || (s->ranks > 1 && s->pieces == NULL)) {
+    s->pieces_bytes = s->ranks > 1 ? trmi_tree_sum_bytes(s->ranks, s->sum.nodes) : 0;
+    void *pieces = NULL;
+    if (s->ranks > 1) {
+        TRMI_TRY(trmi_distribution_memory(exec, s->pieces_bytes, &pieces, err));
+    }
+    s->sum.pieces = pieces;
+    if (s->split) {
+        trmi_parallel_of(exec)->shard->pieces = pieces;
+    }
+    if (s->levels == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for the sums of %d blocks of samples",
                          s->count);
     }
-    number_blocks(s);
-    exec->env.block_numbers = s->numbers;
-    if (options->parallel.sum) { /* losses are means over all ranks */
+    if (options->parallel.sum && !s->split) { /* losses are means over all ranks */
         exec->seed_share *= (float)s->ranks;
     }
     return TRM_OK;
@@ -174,75 +143,53 @@ static trm_status connect_blocks(trm_exec *exec, const trm_exec_options *options
 
 static trm_status begin_blocks(trm_exec *exec, trm_error *err) {
     const trmi_parallel *p = trmi_parallel_of(exec);
-    exec->env.norm_sync = &trmi_strict_of(exec)->sync;
-    trmi_update_set_blocks(exec->update, &trmi_strict_of(exec)->tree);
-    return p != NULL ? trm_comm_split(p->comm, 0, p->rank, &trmi_strict_of(exec)->comm, err)
-                     : TRM_OK;
-}
-
-static void unmap(void *memory, size_t bytes) {
-    if (memory != NULL) {
-        trmi_unmap(memory, bytes);
+    trmi_strict *s = trmi_strict_of(exec);
+    const trmi_tree tree = trmi_tree_of(s->count);
+    trmi_update_set_blocks(exec->update, &tree);
+    if (exec->norms != NULL && (p == NULL || !p->options.shard_optimizer)) {
+        trmi_update_share(exec->update, NULL, exec->norms, exec);
     }
+    if (p != NULL && !s->split) {
+        TRMI_TRY(trm_comm_split(p->comm, 0, p->rank, &s->comm, err));
+        s->sum.comm = s->comm;
+    }
+    return trmi_strict_open_groups(exec, err);
 }
 
 static void close_blocks(trm_exec *exec) {
     trmi_strict *s = trmi_strict_of(exec);
+    trmi_strict_close_groups(s);
     trm_comm_destroy(s->comm);
-    if (s->ranks == 1) { /* else freed with the communicator's memory */
-        unmap(s->gathered, s->gathered_bytes);
+    if (s->levels != NULL) {
+        trmi_unmap(s->levels, s->levels_bytes);
     }
-    unmap(s->ordered, s->gathered_bytes);
-    unmap(s->levels, s->levels_bytes);
-    trmi_free(s->sync.values);
-    trmi_free(s->numbers);
-    trmi_free(s->slots);
     trmi_free(s);
 }
 
 /* ---- a step ---------------------------------------------------------------------------------- */
 
-/* What each block has, to all ranks, in the order of the blocks' numbers. */
-static trm_status gather(trmi_norm_sync *sync, const double *values, int64_t count,
-                         const double **all, trm_error *err) {
-    trmi_strict *s = (trmi_strict *)((char *)sync - offsetof(trmi_strict, sync));
-    TRMI_ASSERT(count <= s->capacity);
-    memcpy(s->gathered + s->rank * s->count * count, values,
-           (size_t)(s->count * count) * sizeof *values);
-    if (s->comm != NULL) {
-        const trm_collective op = {.kind = TRM_ALLGATHER,
-                                   .recv = s->gathered,
-                                   .count = s->count * count,
-                                   .dtype = TRM_FLOAT64,
-                                   .tag = "statistics of blocks"};
-        TRMI_TRY(trm_comm_run(s->comm, &op, err));
-    }
-    for (int32_t r = 0; r < s->ranks; r++) {
-        for (int64_t j = 0; j < s->count; j++) {
-            int64_t at = r * s->count + trmi_tree_position(&s->tree, j);
-            memcpy(s->ordered + (j * s->ranks + r) * count, s->gathered + at * count,
-                   (size_t)count * sizeof *values);
-        }
-    }
-    *all = s->ordered;
-    return TRM_OK;
-}
-
-/* Sample i belongs to block i mod count; blocks lie by position. */
+/* Sample i belongs to block i mod count; blocks lie by position. The way `split` feeds itself. */
 static bool feed_blocks(trm_exec *exec, int32_t index, const trm_tensor *to, const void *from) {
     (void)index;
     const trmi_strict *s = trmi_strict_of(exec);
+    const trmi_tree tree = trmi_tree_of(s->count);
     int64_t rows = to->shape.dim[0], each = trm_tensor_bytes(to) / (rows > 0 ? rows : 1);
-    for (int64_t i = 0; from != NULL && i < rows; i++) {
-        int64_t row = trmi_tree_position(&s->tree, i % s->count) * (rows / s->count) + i / s->count;
+    if (s->split || from == NULL) {
+        return false;
+    }
+    for (int64_t i = 0; i < rows; i++) {
+        int64_t row = trmi_tree_position(&tree, i % s->count) * (rows / s->count) + i / s->count;
         memcpy((char *)to->data + row * each, (const char *)from + i * each, (size_t)each);
     }
-    return from != NULL;
+    return true;
 }
 
 static void describe_blocks(const trm_exec *exec, trm_exec_info *info) {
     const trmi_strict *s = trmi_strict_of(exec);
-    info->activation_bytes += (int64_t)(2 * s->gathered_bytes + s->levels_bytes + s->pieces_bytes);
+    info->activation_bytes += (int64_t)(s->levels_bytes + s->pieces_bytes);
+    for (int axes = 0; axes < TRMI_SHARD_MASKS; axes++) {
+        info->activation_bytes += (int64_t)(2 * s->groups[axes].bytes);
+    }
 }
 
 const trmi_distribution trmi_way_strict_blocks = {

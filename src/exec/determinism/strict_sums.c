@@ -16,8 +16,6 @@
 
 const char trmi_strict_key = 0;
 
-enum { PIECE = TRMI_STRICT_PIECE, PART = 1024 };
-
 static void add(float *to, const float *from, int64_t count) {
     for (int64_t i = 0; i < count; i++) {
         to[i] += from[i];
@@ -50,15 +48,15 @@ static int32_t find_sums(const trm_exec *exec, int32_t step, strict_sum sums[TRM
 }
 
 /* The sum of the block at `position` joins the nodes that wait, `depth` of them. */
-static void push_block(const trmi_strict *s, int64_t position, int64_t depth,
+static void push_block(const trmi_strict *s, const trmi_tree *tree, int64_t position, int64_t depth,
                        const strict_sum *sum) {
     float *levels = s->levels + sum->at;
-    if (trmi_tree_begins(&s->tree, position)) {
+    if (trmi_tree_begins(tree, position)) {
         memcpy(levels + depth++ * s->level_floats, sum->out, (size_t)sum->count * sizeof *levels);
     } else {
         add(levels + (depth - 1) * s->level_floats, sum->out, sum->count);
     }
-    for (int64_t joins = trmi_tree_joins(&s->tree, position); joins > 0; joins--, depth--) {
+    for (int64_t joins = trmi_tree_joins(tree, position); joins > 0; joins--, depth--) {
         float *to = levels + (depth - 2) * s->level_floats;
         add(to, to + s->level_floats, sum->count);
     }
@@ -67,8 +65,9 @@ static void push_block(const trmi_strict *s, int64_t position, int64_t depth,
 static trm_status sum_blocks(trm_exec *exec, int32_t step, const strict_sum *sums, int32_t count,
                              trm_error *err) {
     trmi_strict *s = trmi_strict_of(exec);
+    const trmi_tree tree = trmi_tree_of(exec->program->steps[step].blocks);
     trm_status status = TRM_OK;
-    for (int64_t p = 0, depth = 0; p < s->count && status == TRM_OK; p++) {
+    for (int64_t p = 0, depth = 0; p < trmi_tree_blocks(&tree) && status == TRM_OK; p++) {
         exec->env.block = (int32_t)p;
         status = trmi_exec_run(exec, step, step + 1, err);
         for (int32_t i = 0; i < count; i++) {
@@ -76,10 +75,10 @@ static trm_status sum_blocks(trm_exec *exec, int32_t step, const strict_sum *sum
                 memcpy(s->levels + p * s->level_floats + sums[i].at, sums[i].out,
                        (size_t)sums[i].count * sizeof *sums[i].out);
             } else {
-                push_block(s, p, depth, &sums[i]);
+                push_block(s, &tree, p, depth, &sums[i]);
             }
         }
-        depth += trmi_tree_begins(&s->tree, p) - trmi_tree_joins(&s->tree, p);
+        depth += trmi_tree_begins(&tree, p) - trmi_tree_joins(&tree, p);
     }
     exec->env.block = 0;
     for (int32_t i = 0; i < count && !s->apart; i++) {
@@ -90,50 +89,6 @@ static trm_status sum_blocks(trm_exec *exec, int32_t step, const strict_sum *sum
 
 /* ---- the ranks ---- */
 
-/* Floats [at, at + count) of a piece of `each`, of all nodes, to `out`. */
-static void add_nodes(const trmi_strict *s, int64_t each, int64_t at, int64_t count, float *out) {
-    float levels[TRMI_TREE_LEVELS][PART];
-    for (int64_t p = 0, depth = 0; p < trmi_tree_blocks(&s->exchanged); p++) {
-        const float *node = s->pieces + s->slots[p] * each + at;
-        if (trmi_tree_begins(&s->exchanged, p)) {
-            memcpy(levels[depth++], node, (size_t)count * sizeof *node);
-        } else {
-            add(levels[depth - 1], node, count);
-        }
-        for (int64_t joins = trmi_tree_joins(&s->exchanged, p); joins > 0; joins--, depth--) {
-            add(levels[depth - 2], levels[depth - 1], count);
-        }
-    }
-    memcpy(out, levels[0], (size_t)count * sizeof *out);
-}
-
-/* The sum of all ranks in place of this rank's own. */
-static trm_status exchange(trm_exec *exec, const strict_sum *sum, const char *tag, trm_error *err) {
-    trmi_strict *s = trmi_strict_of(exec);
-    float *out = sum->out;
-    int64_t count = sum->count;
-    int64_t nodes = s->apart ? s->count : 1;
-    for (int64_t begin = 0; begin < count; begin += PIECE) {
-        int64_t each = trmi_min_i64(PIECE, count - begin);
-        for (int64_t i = 0; i < nodes; i++) {
-            const float *from = s->apart ? s->levels + i * s->level_floats + sum->at : out;
-            memcpy(s->pieces + (s->rank * nodes + i) * each, from + begin,
-                   (size_t)each * sizeof *from);
-        }
-        const trm_collective op = {.kind = TRM_ALLGATHER,
-                                   .recv = s->pieces,
-                                   .count = nodes * each,
-                                   .dtype = TRM_FLOAT32,
-                                   .tag = tag};
-        TRMI_TRY(trm_comm_run(s->comm, &op, err));
-#pragma omp parallel for schedule(static)
-        for (int64_t at = 0; at < each; at += PART) {
-            add_nodes(s, each, at, trmi_min_i64(PART, each - at), out + begin + at);
-        }
-    }
-    return TRM_OK;
-}
-
 static trm_status run_sum(trm_exec *exec, int32_t step, trm_error *err) {
     strict_sum sums[TRMI_OP_OUTPUTS_MAX];
     int32_t count = find_sums(exec, step, sums);
@@ -142,8 +97,11 @@ static trm_status run_sum(trm_exec *exec, int32_t step, trm_error *err) {
     } else {
         TRMI_TRY(trmi_exec_run(exec, step, step + 1, err));
     }
-    for (int32_t i = 0; i < count && trmi_strict_of(exec)->comm != NULL; i++) {
-        TRMI_TRY(exchange(exec, &sums[i], exec->program->steps[step].name, err));
+    const trmi_strict *s = trmi_strict_of(exec);
+    for (int32_t i = 0; i < count && s->sum.comm != NULL; i++) {
+        TRMI_TRY(trmi_tree_sum_run(&s->sum, s->apart ? s->levels + sums[i].at : sums[i].out,
+                                   s->level_floats, sums[i].out, sums[i].count,
+                                   exec->program->steps[step].name, err));
     }
     return TRM_OK;
 }

@@ -13,7 +13,7 @@ trmi_batch_form trmi_batch_form_of(const trm_parallel_options *o) {
     return (trmi_batch_form){.ranks = ranks,
                              .graph_ranks = cut ? ranks : 1,
                              .reads = cut && o->batch != TRM_BATCH_OF_RANK ? 1 : ranks,
-                             .weights_in_place = !cut && !o->exact};
+                             .weights_in_place = !cut};
 }
 
 void trmi_batches_settle(trm_parallel_options *o) {

@@ -2,6 +2,7 @@
 /* Kernels of the communication steps of a program, ALL_REDUCE and EXCHANGE. An EXCHANGE packs what
  * other ranks want of this rank's part, sends and receives, and unpacks or adds in the order of the
  * members, so that the bits do not depend on which message came first. */
+#include "exec/determinism/tree_sum.h"
 #include "exec/distributed/split.h"
 
 #include "exec/box_walk.h"
@@ -258,6 +259,14 @@ static trm_status run_all_reduce(const trmi_kernel *k, const trmi_kernel_env *en
     const trmi_box_exchange *what = trmi_exchange_of(k->step->attrs);
     const trmi_buffer *b = trmi_kernel_output_buffer(k, 0);
     void *in = trmi_kernel_input(k, env, 0), *out = trmi_kernel_output(k, env, 0);
+    trm_comm *comm = env->shard->groups[what->axes].comm;
+    if (what->combine == TRMI_COMBINE_TREE) {
+        const trmi_tree_sum sum = {.comm = comm,
+                                   .tree = trmi_tree_of(trm_comm_size(comm)),
+                                   .nodes = 1,
+                                   .pieces = env->shard->pieces};
+        return trmi_tree_sum_run(&sum, in, 0, out, trm_shape_count(&b->shape), k->step->name, err);
+    }
     const trm_collective op = {.kind = TRM_ALLREDUCE,
                                .send = in == out ? NULL : in,
                                .recv = out,
@@ -265,7 +274,7 @@ static trm_status run_all_reduce(const trmi_kernel *k, const trmi_kernel_env *en
                                .dtype = b->dtype,
                                .reduce = reduce_of[what->combine],
                                .tag = k->step->name};
-    return trm_comm_run(env->shard->groups[what->axes].comm, &op, err);
+    return trm_comm_run(comm, &op, err);
 }
 
 trm_status trmi_shard_bind(trmi_kernel *k, trm_error *err) {

@@ -25,7 +25,7 @@ int32_t trmi_joint_ranks(const trm_exec *exec, const trm_exec_options *options) 
     bool alike = p != NULL && o->joint != TRM_JOINT_OFF &&
                  (p->shard != NULL ? p->shard->slices : o->shard_optimizer) &&
                  o->bucket == TRM_BUCKET_AUTO && o->broadcast != TRM_OFF &&
-                 o->layerwise_count == 0 && !o->exact && o->block == 0;
+                 o->layerwise_count == 0 && o->block == 0;
     bool once = options->blocks == 0 && options->parameters_of == NULL && exec->accumulate == 1 &&
                 !exec->updated_elsewhere && options->memory_bytes == 0;
     return alike && once && trm_comm_reaches_first(p->comm) ? p->size : 0;

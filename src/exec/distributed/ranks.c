@@ -104,7 +104,7 @@ static trm_status plan_sums(trm_exec *exec, const trm_graph *graph, const trm_ex
  * chooses. */
 static trm_status take_turns(const trm_exec *exec, int32_t turns, trm_error *err) {
     const trmi_parallel *p = trmi_parallel_of(exec);
-    if (exec->env.exact) {
+    if (exec->fixed_bits) {
         return TRM_OK; /* nothing is measured */
     }
     for (int32_t i = 0; i < turns; i++) {

@@ -37,7 +37,7 @@ void *trmi_parallel_memory(trmi_parallel *p, size_t bytes, trm_error *err) {
 bool trmi_parallel_may_share(const trm_exec *exec) {
     const trmi_parallel *p = trmi_parallel_of(exec);
     return p != NULL && p->options.shard_optimizer && p->options.broadcast != TRM_OFF &&
-           p->options.layerwise_count == 0 && exec->program->training && !exec->fixed_bits &&
+           p->options.layerwise_count == 0 && exec->program->training &&
            trm_comm_local_size(p->comm) == p->size;
 }
 
@@ -52,7 +52,7 @@ trm_status trmi_parallel_meet(trmi_parallel *p, const char *what, trm_error *err
 bool trmi_parallel_norms_differ(const trm_exec *exec) {
     const trmi_parallel *p = trmi_parallel_of(exec);
     return p->options.layerwise_count > 0 ||
-           (p->shard != NULL && (!p->options.shard_optimizer || exec->env.exact));
+           (p->shard != NULL && (!p->options.shard_optimizer || exec->norms != NULL));
 }
 
 int64_t trmi_parallel_slice_begin(const trmi_parallel *p, const trmi_range *range) {

@@ -31,7 +31,7 @@ static trm_status plan_split(trm_exec *exec, const trm_graph *graph,
     plan->local_norms = options->parallel.sync_batch_norm == TRM_NORM_LOCAL;
     TRMI_TRY(trmi_shard_complete(exec, graph, plan, err));
     TRMI_TRY(trmi_parallel_await_turn(exec, err));
-    run->plan->exact = exec->env.exact;
+    run->plan->blocks = plan->blocks;
     plan->shard = run->plan;
     plan->rank = p->rank;
     plan->report = p->rank == 0 ? &run->report : NULL;

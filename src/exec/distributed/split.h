@@ -48,6 +48,7 @@ struct trmi_shard_run {
     trmi_shard_report report; /* of operators without a rule; until the program is made */
     const char *tuning_file;
     trmi_shard_group groups[TRMI_SHARD_MASKS];
+    float *pieces; /* strict determinism: of sums over samples (exec/determinism/tree_sum.h) */
     char *staging; /* shared memory: what is sent, then what is received */
     int64_t send_bytes, recv_bytes;
 };

@@ -31,12 +31,6 @@ trm_status trmi_shard_prepare(trm_exec *exec, trm_error *err) {
             "layerwise parameters and groups of sync_batch_norm are for data parallel");
     }
     p->options.shard_optimizer = false; /* until the plan is known */
-    if (o->exact && o->sync_batch_norm == TRM_NORM_LOCAL) {
-        return TRMI_FAIL(
-            err, TRM_INVALID,
-            "results that do not depend on the ranks want batch norm over all samples, not "
-            "each rank's (sync_batch_norm off)");
-    }
     run->world = p->comm;
     p->options.sum = true;
     p->options.sync_batch_norm =
@@ -131,7 +125,7 @@ static bool is_everybodys(const trm_program *p, const trmi_mesh *mesh, const trm
 }
 
 bool trmi_shard_may_slice(const trm_exec *exec, const trm_exec_options *options) {
-    return options->parallel.shard_optimizer && options->blocks == 0 && !exec->updated_elsewhere &&
+    return options->parallel.shard_optimizer && !exec->updated_elsewhere &&
            !options->whole_gradients;
 }
 

@@ -4,6 +4,7 @@
 #include "exec/distributed/ranks_state.h"
 #include "exec/distributed/split.h"
 #include "exec/box_walk.h"
+#include "exec/determinism/strict.h"
 
 #include "base/error.h"
 #include "base/memory.h"
@@ -218,11 +219,29 @@ trm_status trmi_shard_make_inputs(trm_exec *exec, trm_error *err) {
                : TRMI_FAIL(err, TRM_NOMEM, "no memory for the batch");
 }
 
+/* Strict determinism: the rows of a batch lie by the positions of their blocks. */
+static void take_rows(const trm_exec *exec, const trmi_shard_leaf *leaf, char *whole, char *part,
+                      size_t element) {
+    int64_t samples = leaf->global.dim[0] / trmi_strict_of(exec)->total;
+    trmi_box row = leaf->box;
+    for (int64_t r = leaf->box.begin[0]; r < leaf->box.end[0]; r++) {
+        row.begin[0] = trmi_strict_sample(trmi_strict_of(exec), r, samples);
+        row.end[0] = row.begin[0] + 1;
+        trmi_copy_box(whole, &leaf->global, &row, part, element, false);
+        part += (size_t)trmi_box_count(&row) * element;
+    }
+}
+
 static void take(trm_exec *exec, int32_t input, const void *whole) {
     const trmi_buffer *b = &exec->program->buffers[exec->program->inputs[input]];
     const trmi_shard_leaf *leaf = trmi_parallel_of(exec)->shard->whole_inputs[input].leaf;
-    trmi_copy_box((void *)(uintptr_t)whole, &leaf->global, &leaf->box,
-                  exec->env.arena[b->arena] + b->offset, trm_dtype_bytes(b->dtype), false);
+    char *part = exec->env.arena[b->arena] + b->offset;
+    size_t element = trm_dtype_bytes(b->dtype);
+    if (trmi_strict_of(exec) != NULL) {
+        take_rows(exec, leaf, (char *)(uintptr_t)whole, part, element);
+    } else {
+        trmi_copy_box((void *)(uintptr_t)whole, &leaf->global, &leaf->box, part, element, false);
+    }
 }
 
 void trmi_shard_input_place(trm_exec *exec, int32_t index, trm_tensor *place) {

@@ -3,14 +3,13 @@
  * and its functions run behind theirs; only `close` goes the other way round. */
 #include "exec/distributed/ways.h"
 
-extern const trmi_distribution trmi_way_strict_sums, trmi_way_ranks, trmi_way_split,
-    trmi_way_strict_blocks, trmi_way_slices, trmi_way_cooperative;
+extern const trmi_distribution trmi_way_ranks, trmi_way_strict_blocks, trmi_way_split,
+    trmi_way_slices, trmi_way_cooperative;
 
 const trmi_distribution *const trmi_ways[] = {
-    &trmi_way_strict_sums,   /* the same bits under any plan: sums in integers */
     &trmi_way_ranks,         /* the same program on every rank, gradients summed in buckets */
+    &trmi_way_strict_blocks, /* the same bits on any number of ranks, under any plan */
     &trmi_way_split,         /* a program of its own on every rank: the graph cut by a plan */
-    &trmi_way_strict_blocks, /* the same bits on any number of ranks: the batch in fixed blocks */
     &trmi_way_slices,        /* each rank updates a slice of the parameters */
     &trmi_way_cooperative,   /* ranks of a host make large weight gradients together */
 };

@@ -55,9 +55,9 @@ static trm_status run_op(const trmi_kernel *kernel, const trmi_kernel_env *env, 
         .training = kernel->program->training,
         .norm_sync = env->norm_sync,
         .sync = env->sync,
-        .blocks = kernel->program->blocks,
-        .block_numbers = step->block_stride != NULL ? env->block_numbers : NULL,
-        .exact = env->exact,
+        .block_sync = env->block_sync,
+        .block_numbers = step->block_rows > 0 ? env->block_numbers : NULL,
+        .block_rows = step->block_rows,
     };
     trm_status status = trmi_ref_table[step->op_kind](&args, err);
     return status == TRM_OK ? status : trmi_error_append(err, " (operator '%s')", step->name);
@@ -99,7 +99,7 @@ static trm_status bind(trmi_backend *backend, trmi_kernel *kernel, trm_error *er
             views->inputs[i].dtype = b->dtype;
             views->inputs[i].shape = b->shape;
             bool part = step->over_samples && step->block_stride[i] > 0;
-            views->inputs[i].shape.dim[0] /= part ? kernel->program->blocks : 1;
+            views->inputs[i].shape.dim[0] /= part ? step->blocks : 1;
         }
     }
     kernel->by_block = step->over_samples;
@@ -109,7 +109,7 @@ static trm_status bind(trmi_backend *backend, trmi_kernel *kernel, trm_error *er
             views->outputs[i].dtype = b->dtype;
             views->outputs[i].shape = b->shape;
             bool part = step->over_samples && step->block_out_stride[i] > 0;
-            views->outputs[i].shape.dim[0] /= part ? kernel->program->blocks : 1;
+            views->outputs[i].shape.dim[0] /= part ? step->blocks : 1;
         }
     }
     kernel->state = views;

@@ -19,20 +19,6 @@ int64_t trmi_ref_ravel(const trm_shape *shape, const int64_t *at);
  * `wide`. */
 int64_t trmi_ref_broadcast_index(const trm_shape *shape, const trm_shape *wide, const int64_t *at);
 
-/* A sum that may be exact: with an anchor each value is rounded to the same unit before it is
- * added, so that the sums of ranks add up to the same bits in any order (exec/determinism/exact.h).
- */
-typedef struct trmi_ref_sum {
-    double sum, anchor; /* anchor 0: no rounding */
-} trmi_ref_sum;
-static inline void trmi_ref_sum_add(trmi_ref_sum *s, double value) {
-    s->sum += s->anchor != 0 ? (value + s->anchor) - s->anchor : value;
-}
-/* Replaces values[0 .. largest) by their maxima and values[largest .. count) by their sums over the
- * ranks of `sync`; NULL: a single rank, no change. */
-trm_status trmi_ref_share(trmi_norm_sync *sync, double *values, int64_t largest, int64_t count,
-                          trm_error *err);
-
 /* The part of a pool's window that lies inside the image. */
 typedef struct trmi_ref_window {
     int64_t h0, h1, w0, w1;

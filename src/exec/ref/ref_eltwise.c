@@ -130,23 +130,32 @@ static int64_t whole_index(const trmi_ref_args *args, int64_t i) {
     return index;
 }
 
+/* Elements of one block of samples of the whole tensor; without blocks more than there are. */
+static int64_t elements_of_block(const trmi_ref_args *args) {
+    const trm_shape *shape = &args->outputs[0].shape;
+    const trmi_op_part *part = trmi_part_of(args->attrs);
+    int64_t elements = args->block_rows;
+    for (int32_t d = 1; d < shape->rank; d++) {
+        elements *= part->extents[0] > 0 ? part->extents[d] : shape->dim[d];
+    }
+    return args->block_numbers != NULL && elements > 0 ? elements : INT64_MAX;
+}
+
 /* Four elements share a Philox block; the mask is a function of (seed, step, key, element). */
 trm_status trmi_ref_dropout(const trmi_ref_args *args, trm_error *err) {
     (void)err;
-    double rate = args->attrs->dropout.rate;
+    double rate = args->attrs->dropout.rate, factor = (double)(float)(1 / (1 - rate));
     uint64_t stream = trmi_mix(args->attrs->dropout.key, TRMI_STREAM_DROPOUT);
-    int64_t count = trm_shape_count(&args->outputs[0].shape),
-            each = args->block_numbers != NULL ? count / args->blocks : count;
+    int64_t count = trm_shape_count(&args->outputs[0].shape), each = elements_of_block(args);
     for (int64_t i = 0; i < count; i++) {
         uint32_t bits[4];
-        int64_t element =
-            whole_index(args, i) % (each > 0 && args->block_numbers != NULL ? each : INT64_MAX);
-        uint64_t block = args->block_numbers != NULL ? (uint64_t)args->block_numbers[i / each] : 0;
-        uint64_t seed = trmi_mix(args->seed + 0x9E3779B97F4A7C15ull * block, args->step);
+        int64_t element = whole_index(args, i), position = element / each;
+        uint64_t seed =
+            trmi_mix(trmi_block_seed(args->seed, args->block_numbers, position), args->step);
+        element %= each;
         trmi_philox(seed, stream, (uint64_t)(element / 4), bits);
         bool kept = (double)trmi_unit_float(bits[element % 4]) >= rate;
-        trmi_ref_set(&args->outputs[0], i,
-                     kept ? trmi_ref_get(&args->inputs[0], i) / (1 - rate) : 0);
+        trmi_ref_set(&args->outputs[0], i, kept ? trmi_ref_get(&args->inputs[0], i) * factor : 0);
     }
     return TRM_OK;
 }

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reference kernels of softmax and the losses. In exact mode sums are rounded so that they have the
- * same bits for any number of ranks (exec/determinism/exact.h). */
-#include "exec/determinism/exact.h"
+/* Reference kernels of softmax and the losses. */
 #include "exec/ref/ref.h"
 
 #include "base/error.h"
@@ -90,9 +88,9 @@ static trm_status row_numbers(const trmi_ref_args *args, int64_t r, int64_t labe
     return TRM_OK;
 }
 
-/* The blocks of samples that a loss is joined over; NULL: none. */
-static trmi_norm_sync *blocks_of(const trmi_ref_args *args) {
-    return args->blocks > 0 ? args->norm_sync : NULL;
+/* The blocks of samples that a loss is joined over, where ranks of `axes` cut samples; NULL: none. */
+static trmi_norm_sync *blocks_of(const trmi_ref_args *args, uint32_t axes) {
+    return args->block_sync != NULL ? args->block_sync[axes] : NULL;
 }
 
 /* values: of this rank, or of each of its blocks of samples, two each: added over all. */
@@ -119,7 +117,7 @@ static trm_status join_samples(const trmi_ref_args *args, double *total, double 
 /* losses [rows], counts [rows]: over all blocks of samples. */
 static trm_status join_blocks(const trmi_ref_args *args, const double *losses, const double *counts,
                               double *total, double *counted, trm_error *err) {
-    trmi_norm_sync *sync = blocks_of(args);
+    trmi_norm_sync *sync = blocks_of(args, trmi_part_of(args->attrs)->sample_axes);
     int64_t rows = args->inputs[0].shape.dim[0];
     for (int64_t b = 0; b < sync->blocks; b++) {
         double *sums = sync->values + 2 * b;
@@ -132,70 +130,9 @@ static trm_status join_blocks(const trmi_ref_args *args, const double *losses, c
     return add_pairs(sync, sync->values, total, counted, err);
 }
 
-/* Computes the same three numbers of all rows, numbers[3 * rows], with the same bits for any
- * division of the classes over ranks. `most`: memory for 3 * rows values. */
-static trm_status exact_rows(const trmi_ref_args *args, double *numbers, double *most,
-                             trm_error *err) {
-    const trm_tensor *z = &args->inputs[0];
-    int64_t rows = z->shape.dim[0], columns = z->shape.dim[1];
-    uint32_t axes = trmi_part_of(args->attrs)->class_axes;
-    trmi_norm_sync *sync = axes != 0 ? args->sync[axes] : NULL;
-    double classes = (double)all_classes(args->attrs, z);
-    for (int64_t r = 0; r < rows; r++) { /* largest logit, largest magnitude, label's logit */
-        int64_t column = trmi_ref_get_int(&args->inputs[1], r) - trmi_part_of(args->attrs)->begin;
-        most[r] = -INFINITY;
-        most[2 * rows + r] =
-            column >= 0 && column < columns ? trmi_ref_get(z, r * columns + column) : 0;
-        for (int64_t k = 0; k < columns; k++) {
-            double value = trmi_ref_get(z, r * columns + k);
-            most[r] = fmax(most[r], value);
-            most[rows + r] = isnan(value) ? (double)INFINITY : fmax(most[rows + r], fabs(value));
-        }
-    }
-    TRMI_TRY(trmi_ref_share(sync, most, 2 * rows, 3 * rows, err));
-    for (int64_t r = 0; r < rows; r++) {
-        trmi_ref_sum exps = {.anchor = trmi_exact_anchor(1, classes)};
-        trmi_ref_sum logits = {.anchor = trmi_exact_anchor(most[rows + r], classes)};
-        for (int64_t k = 0; k < columns; k++) {
-            trmi_ref_sum_add(&exps, exp(trmi_ref_get(z, r * columns + k) - most[r]));
-            trmi_ref_sum_add(&logits, trmi_ref_get(z, r * columns + k));
-        }
-        numbers[r] = exps.sum;
-        numbers[rows + r] = logits.sum;
-    }
-    TRMI_TRY(trmi_ref_share(sync, numbers, 0, 2 * rows, err));
-    for (int64_t r = 0; r < rows; r++) {
-        numbers[2 * rows + r] = numbers[rows + r];
-        numbers[rows + r] = most[2 * rows + r];
-        numbers[r] = most[r] + log(numbers[r]);
-    }
-    return TRM_OK;
-}
-
-/* Adds the losses of all rows, with the same bits for any division of the samples over ranks. */
-static trm_status exact_total(const trmi_ref_args *args, const double *losses, int64_t rows,
-                              double *total, double *counted, trm_error *err) {
-    uint32_t axes = trmi_part_of(args->attrs)->sample_axes;
-    trmi_norm_sync *sync = axes != 0 ? args->sync[axes] : NULL;
-    double values[2] = {0, *counted};
-    for (int64_t r = 0; r < rows; r++) {
-        values[0] = isnan(losses[r]) ? (double)INFINITY : fmax(values[0], fabs(losses[r]));
-    }
-    TRMI_TRY(trmi_ref_share(sync, values, 1, 2, err));
-    *counted = values[1];
-    trmi_ref_sum sum = {.anchor = trmi_exact_anchor(values[0], *counted)};
-    for (int64_t r = 0; r < rows; r++) {
-        trmi_ref_sum_add(&sum, losses[r]);
-    }
-    TRMI_TRY(trmi_ref_share(sync, &sum.sum, 0, 1, err));
-    *total = sum.sum;
-    return TRM_OK;
-}
-
 /* target_k = (1 - s) [k = label] + s / K, so loss = lse - (1 - s) z_label - s mean(z). */
-/* exact: [3 * rows] from exact_rows, NULL = row by row. */
-static trm_status row_losses(const trmi_ref_args *args, const double *exact, double *losses,
-                             double *counts, double *total, double *counted, trm_error *err) {
+static trm_status row_losses(const trmi_ref_args *args, double *losses, double *counts,
+                             double *total, double *counted, trm_error *err) {
     const trm_tensor *z = &args->inputs[0], *labels = &args->inputs[1];
     int64_t rows = z->shape.dim[0], classes = all_classes(args->attrs, z);
     double s = args->attrs->xent.label_smoothing;
@@ -208,12 +145,7 @@ static trm_status row_losses(const trmi_ref_args *args, const double *exact, dou
                              "label %" PRId64 " of sample %" PRId64 ": 0 to %" PRId64 " expected",
                              label, r, classes - 1);
         }
-        if (exact == NULL) {
-            TRMI_TRY(row_numbers(args, r, label, row, err));
-        }
-        for (int i = 0; exact != NULL && i < 3; i++) {
-            row[i] = exact[i * rows + r];
-        }
+        TRMI_TRY(row_numbers(args, r, label, row, err));
         trmi_ref_set(&args->outputs[1], r, row[0]);
         losses[r] = skip ? 0 : row[0] - (1 - s) * row[1] - s * row[2] / (double)classes;
         counts[r] = !skip;
@@ -225,18 +157,14 @@ static trm_status row_losses(const trmi_ref_args *args, const double *exact, dou
 
 trm_status trmi_ref_softmax_xent(const trmi_ref_args *args, trm_error *err) {
     int64_t rows = args->inputs[0].shape.dim[0];
-    double total = 0, counted = 0, *losses = trmi_alloc((size_t)rows * 8 * sizeof *losses),
-           *counts = losses + rows, *numbers = counts + rows;
+    double total = 0, counted = 0, *losses = trmi_alloc((size_t)rows * 2 * sizeof *losses),
+           *counts = losses + rows;
     if (losses == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for a reference loss");
     }
-    trm_status status = args->exact ? exact_rows(args, numbers, numbers + 3 * rows, err) : TRM_OK;
-    status = status == TRM_OK ? row_losses(args, args->exact ? numbers : NULL, losses, counts,
-                                           &total, &counted, err)
-                              : status;
+    trm_status status = row_losses(args, losses, counts, &total, &counted, err);
     if (status == TRM_OK) {
-        status = args->exact ? exact_total(args, losses, rows, &total, &counted, err)
-                 : blocks_of(args) != NULL
+        status = blocks_of(args, trmi_part_of(args->attrs)->sample_axes) != NULL
                      ? join_blocks(args, losses, counts, &total, &counted, err)
                      : join_samples(args, &total, &counted, err);
     }
@@ -380,7 +308,7 @@ static double add_logistic(const trmi_ref_args *args, int64_t begin, int64_t end
 }
 
 trm_status trmi_ref_bce_logits(const trmi_ref_args *args, trm_error *err) {
-    trmi_norm_sync *sync = blocks_of(args);
+    trmi_norm_sync *sync = blocks_of(args, 0);
     int64_t count = trm_shape_count(&args->inputs[0].shape);
     double total = 0, whole = (double)count;
     if (sync == NULL) {
@@ -405,10 +333,11 @@ trm_status trmi_ref_bce_logits_grad(const trmi_ref_args *args, trm_error *err) {
     (void)err;
     const trm_tensor *z = &args->inputs[1], *t = &args->inputs[2];
     int64_t count = trm_shape_count(&z->shape), whole = trmi_part_of(args->attrs)->count;
-    whole = whole > 0 ? whole : count;
-    if (blocks_of(args) != NULL) {
-        whole = count / args->norm_sync->blocks * args->norm_sync->size;
+    const trmi_norm_sync *sync = blocks_of(args, 0);
+    if (whole == 0 && sync != NULL) {
+        whole = count / sync->blocks * sync->size;
     }
+    whole = whole > 0 ? whole : count;
     double scale = trmi_ref_get(&args->inputs[0], 0) / (double)(whole > 0 ? whole : 1);
     for (int64_t i = 0; i < count; i++) {
         double x = trmi_ref_get(z, i);

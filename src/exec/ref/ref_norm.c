@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reference kernels of batch norm and its fused forms. Statistics are exchanged over ranks if the
- * operator asks for it; in exact mode sums have the same bits for any number of ranks. */
-#include "exec/determinism/exact.h"
+ * operator asks for it. */
 #include "exec/ref/ref.h"
 
 #include "base/error.h"
@@ -76,67 +75,10 @@ static double *room_of(trmi_norm_sync *sync, double *own) {
 
 static trmi_norm_sync *sync_of(const trmi_ref_args *args) {
     uint32_t axes = trmi_part_of(args->attrs)->sample_axes;
-    return axes != 0 && args->sync != NULL ? args->sync[axes] : args->norm_sync;
+    trmi_norm_sync *sync = trmi_samples_sync(args->block_sync, args->sync, axes);
+    return sync == NULL && axes == 0 ? args->norm_sync : sync;
 }
 
-trm_status trmi_ref_share(trmi_norm_sync *sync, double *values, int64_t largest, int64_t count,
-                          trm_error *err) {
-    const double *all;
-    if (sync == NULL) {
-        return TRM_OK;
-    }
-    TRMI_TRY(sync->gather(sync, values, count, &all, err));
-    for (int64_t i = 0; i < count; i++) {
-        values[i] = all[i];
-        for (int32_t r = 1; r < sync->size; r++) {
-            double value = all[r * count + i];
-            values[i] = i < largest ? fmax(values[i], value) : values[i] + value;
-        }
-    }
-    return TRM_OK;
-}
-
-/* Returns the larger magnitude; a NaN counts as infinity: the anchor is then 0, and the sum is a
- * NaN. */
-static double larger(double most, double value) {
-    return isnan(value) ? (double)INFINITY : fmax(most, fabs(value));
-}
-
-/* Computes means, then sums of squared distances, of all channels over all ranks, with the same
- * bits for any number of ranks. */
-static trm_status exact_moments(const trmi_ref_args *args, const extents *e, double *mean,
-                                double *squares, double *most, double *count, trm_error *err) {
-    const trm_tensor *x = &args->inputs[0];
-    int64_t elements = e->n * e->rest;
-    most[e->c] = (double)elements;
-    for (int64_t c = 0; c < e->c; c++) {
-        for (int64_t i = 0; i < elements; i++) {
-            most[c] = larger(most[c], trmi_ref_get(x, at(e, i / e->rest, c, i % e->rest)));
-        }
-    }
-    TRMI_TRY(trmi_ref_share(sync_of(args), most, e->c, e->c + 1, err));
-    *count = most[e->c];
-    for (int64_t c = 0; c < e->c; c++) {
-        trmi_ref_sum sum = {.anchor = trmi_exact_anchor(most[c], *count)};
-        for (int64_t i = 0; i < elements; i++) {
-            trmi_ref_sum_add(&sum, trmi_ref_get(x, at(e, i / e->rest, c, i % e->rest)));
-        }
-        mean[c] = sum.sum;
-    }
-    TRMI_TRY(trmi_ref_share(sync_of(args), mean, 0, e->c, err));
-    for (int64_t c = 0; c < e->c; c++) {
-        mean[c] /= *count;
-        trmi_ref_sum square = {.anchor = trmi_exact_anchor(4 * most[c] * most[c], *count)};
-        for (int64_t i = 0; i < elements; i++) {
-            double d = trmi_ref_get(x, at(e, i / e->rest, c, i % e->rest)) - mean[c];
-            trmi_ref_sum_add(&square, d * d);
-        }
-        squares[c] = square.sum;
-    }
-    return trmi_ref_share(sync_of(args), squares, 0, e->c, err);
-}
-
-/* Mean and squares of samples [begin, end). */
 static void measure(const trmi_ref_args *args, const extents *e, int64_t c, int64_t begin,
                     int64_t end, double *to) {
     double sum = 0, squares = 0, count = (double)((end - begin) * e->rest);
@@ -177,7 +119,8 @@ static void finish_channel(const trmi_ref_args *args, const extents *e, int64_t 
     double momentum = args->attrs->norm.momentum, variance = squares / count;
     double unbiased = count > 1 ? squares / (count - 1) : variance;
     double inv_std = 1 / sqrt(variance + args->attrs->norm.epsilon);
-    normalise(args, e, c, mean, inv_std);
+    /* as backward reads them, which may compute the output again (NORM_ACT_APPLY) */
+    normalise(args, e, c, (double)(float)mean, (double)(float)inv_std);
     trmi_ref_set(&args->outputs[1], c, mean);
     trmi_ref_set(&args->outputs[2], c, inv_std);
     const trm_tensor *running_mean = &args->inputs[3], *running_variance = &args->inputs[4];
@@ -186,26 +129,9 @@ static void finish_channel(const trmi_ref_args *args, const extents *e, int64_t 
                  (1 - momentum) * trmi_ref_get(running_variance, c) + momentum * unbiased);
 }
 
-static trm_status train_exact(const trmi_ref_args *args, const extents *e, trm_error *err) {
-    double count, *room = trmi_alloc((size_t)(3 * e->c + 1) * sizeof *room);
-    if (room == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a reference norm");
-    }
-    double *mean = room, *squares = room + e->c;
-    trm_status status = exact_moments(args, e, mean, squares, room + 2 * e->c, &count, err);
-    for (int64_t c = 0; status == TRM_OK && c < e->c; c++) {
-        finish_channel(args, e, c, mean[c], squares[c], count);
-    }
-    trmi_free(room);
-    return status;
-}
-
 /* Runs the forward pass of training, channel by channel. */
 static trm_status train(const trmi_ref_args *args, trm_error *err) {
     extents e = extents_of(&args->inputs[0].shape);
-    if (args->exact) {
-        return train_exact(args, &e, err);
-    }
     for (int64_t c = 0; c < e.c; c++) {
         double mean, squares, count;
         TRMI_TRY(moments(args, &e, c, &mean, &squares, &count, err));
@@ -283,13 +209,14 @@ static double dz_of(const channel *h, int64_t i, int64_t *k, double *hat) {
 }
 
 /* Adds dz and dz * x_hat over samples [begin, end) to the two sums. */
-static void sum_channel(const channel *h, int64_t begin, int64_t end, trmi_ref_sum *plain,
-                        trmi_ref_sum *with_hat) {
+static void sum_channel(const channel *h, int64_t begin, int64_t end, double *plain,
+                        double *with_hat) {
+    *plain = *with_hat = 0;
     for (int64_t i = begin * h->e.rest; i < end * h->e.rest; i++) {
         int64_t k;
         double hat, dz = dz_of(h, i, &k, &hat);
-        trmi_ref_sum_add(plain, dz);
-        trmi_ref_sum_add(with_hat, dz * hat);
+        *plain += dz;
+        *with_hat += dz * hat;
     }
 }
 
@@ -322,54 +249,6 @@ static void take_channel(channel *h, const channels *all, int64_t c) {
     h->beta = all->beta != NULL ? trmi_ref_get(all->beta, c) : 0;
 }
 
-/* Computes the two sums of all channels over all ranks, with the same bits for any number of ranks.
- * room: [2 * channels + 1] largest dz and x_hat and the count, then [2 * channels] sums. */
-static trm_status exact_sums(const trmi_ref_args *args, channel *h, const channels *all,
-                             double *room, trm_error *err) {
-    int64_t count = h->e.c;
-    double *most = room, *sums = room + 2 * count + 1;
-    most[2 * count] = (double)(h->e.n * h->e.rest);
-    for (int64_t c = 0; c < count; c++) {
-        take_channel(h, all, c);
-        for (int64_t i = 0; i < h->e.n * h->e.rest; i++) {
-            int64_t k;
-            double hat;
-            most[2 * c] = larger(most[2 * c], dz_of(h, i, &k, &hat));
-            most[2 * c + 1] = larger(most[2 * c + 1], hat);
-        }
-    }
-    TRMI_TRY(trmi_ref_share(sync_of(args), most, 2 * count, 2 * count + 1, err));
-    for (int64_t c = 0; c < count; c++) {
-        trmi_ref_sum plain = {.anchor = trmi_exact_anchor(most[2 * c], most[2 * count])};
-        trmi_ref_sum with_hat = {
-            .anchor = trmi_exact_anchor(most[2 * c] * most[2 * c + 1], most[2 * count])};
-        take_channel(h, all, c);
-        sum_channel(h, 0, h->e.n, &plain, &with_hat);
-        sums[2 * c] = plain.sum;
-        sums[2 * c + 1] = with_hat.sum;
-    }
-    return trmi_ref_share(sync_of(args), sums, 0, 2 * count, err);
-}
-
-/* Computes backward in exact mode. dgamma and dbeta are then sums over all ranks already. */
-static trm_status backward_exact(const trmi_ref_args *args, channel *h, const channels *all,
-                                 trm_error *err) {
-    double *room = trmi_alloc((size_t)(4 * h->e.c + 1) * sizeof *room),
-           *sums = room + 2 * h->e.c + 1;
-    if (room == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a reference norm");
-    }
-    trm_status status = exact_sums(args, h, all, room, err);
-    for (int64_t c = 0; status == TRM_OK && c < h->e.c; c++) {
-        take_channel(h, all, c);
-        trmi_ref_set(&args->outputs[1], c, sums[2 * c + 1]);
-        trmi_ref_set(&args->outputs[2], c, sums[2 * c]);
-        write_channel(args, h, sums[2 * c], sums[2 * c + 1], room[2 * h->e.c]);
-    }
-    trmi_free(room);
-    return status;
-}
-
 static trm_status backward(const trmi_ref_args *args, const trm_tensor *y, const channels *all,
                            trm_error *err) {
     channel h = {.dy = &args->inputs[0],
@@ -378,9 +257,6 @@ static trm_status backward(const trmi_ref_args *args, const trm_tensor *y, const
                  .e = extents_of(&args->inputs[1].shape),
                  .dy2 = args->inputs_count > 7 ? &args->inputs[7] : NULL,
                  .relu = all->beta != NULL && args->attrs->norm.relu};
-    if (args->exact) {
-        return backward_exact(args, &h, all, err);
-    }
     trmi_norm_sync *sync = sync_of(args);
     double own[MOMENTS], *sums = room_of(sync, own);
     int64_t blocks = blocks_of(sync);
@@ -388,10 +264,7 @@ static trm_status backward(const trmi_ref_args *args, const trm_tensor *y, const
         take_channel(&h, all, c);
         for (int64_t b = 0; b < blocks; b++) {
             int64_t begin = h.e.n * b / blocks, end = h.e.n * (b + 1) / blocks;
-            trmi_ref_sum plain = {.anchor = 0}, with_hat = {.anchor = 0};
-            sum_channel(&h, begin, end, &plain, &with_hat);
-            sums[MOMENTS * b] = plain.sum;
-            sums[MOMENTS * b + 1] = with_hat.sum;
+            sum_channel(&h, begin, end, &sums[MOMENTS * b], &sums[MOMENTS * b + 1]);
             sums[MOMENTS * b + 2] = (double)((end - begin) * h.e.rest);
         }
         /* dgamma and dbeta are of this rank, as gradients are reduced later; with blocks of samples

@@ -77,7 +77,7 @@ static void keep_own_loss(trm_program *p, const trmi_mesh *mesh) {
 void trmi_lower_samples(trm_program *p, const trmi_plan_options *options) {
     const trmi_shard_plan *plan = options->shard;
     p->by_samples = plan != NULL && p->training && is_split_by_samples(p, &plan->mesh);
-    if (p->by_samples && !plan->exact && p->outputs_count > 0) {
+    if (p->by_samples && options->blocks == 0 && p->outputs_count > 0) {
         keep_own_loss(p, &plan->mesh);
     }
 }

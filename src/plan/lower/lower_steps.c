@@ -20,6 +20,7 @@ typedef struct lowering {
     const trm_graph *graph;
     const trmi_target *target;
     bool dense_gradients, factored_gradients;
+    bool strict;               /* blocks of samples */
     int32_t *at[TRMI_LAYOUTS]; /* value -> buffer in that layout, 0 = none yet */
     trmi_layout *made;         /* value -> layout in which it was made */
     bool *weights;             /* value -> has the form of convolution weights */
@@ -235,6 +236,13 @@ static bool prefers_channels_last(trmi_op_kind kind) {
     }
 }
 
+/* Returns whether an operator sums over images in the order in which they lie. With blocks of samples
+ * that must not depend on what made them. */
+static bool sums_images(trmi_op_kind kind) {
+    return kind == TRMI_OP_REDUCE_SUM || kind == TRMI_OP_REDUCE_MEAN ||
+           kind == TRMI_OP_GLOBAL_AVG_POOL;
+}
+
 /* Returns the layout of an operator: channels-last if it supports that and either prefers it or has
  * an input in it. */
 static trmi_layout choose_layout(const lowering *l, const trmi_op *op) {
@@ -248,8 +256,8 @@ static trmi_layout choose_layout(const lowering *l, const trmi_op *op) {
     for (int32_t i = 0; i < op->outputs_count; i++) {
         has_image = has_image || l->graph->values[op->outputs[i]].shape.rank == 4;
     }
-    return has_image && (any_last || prefers_channels_last(op->kind)) &&
-                   supports(l, op, TRMI_CHANNELS_LAST)
+    bool prefers = prefers_channels_last(op->kind) || (l->strict && sums_images(op->kind));
+    return has_image && (any_last || prefers) && supports(l, op, TRMI_CHANNELS_LAST)
                ? TRMI_CHANNELS_LAST
                : TRMI_PLAIN;
 }
@@ -328,9 +336,7 @@ static bool is_of_lookups(const trm_graph *g, int32_t grad) {
     while (op->kind == TRMI_OP_ALL_REDUCE || op->kind == TRMI_OP_EXCHANGE) {
         op = &g->ops[g->values[op->inputs[0]].op];
     }
-    return op->kind == TRMI_OP_EMBEDDING_GRAD ||
-           (op->kind == TRMI_OP_EXACT_ROUND &&
-            trmi_exact_of(&op->attrs)->kind == TRMI_OP_EMBEDDING_GRAD);
+    return op->kind == TRMI_OP_EMBEDDING_GRAD;
 }
 
 /* Fills in the parameters: dense, sparse or factored gradients. */
@@ -465,6 +471,7 @@ trm_status trmi_lower_steps(trm_program *program, const trmi_plan_options *optio
                   .graph = g,
                   .target = options->target,
                   .dense_gradients = options->dense_gradients,
+                  .strict = options->blocks > 0,
                   .factored_gradients = options->factored_gradients && !options->no_fusion};
     size_t values = (size_t)g->values_count;
     int32_t *uses = calloc(values, sizeof *uses);

@@ -93,10 +93,11 @@ typedef struct trmi_step {
      */
     double work_float32;
     const char *algorithm; /* algorithm of the back-end, for reports */
-    /* blocks of samples (lower_blocks.c): the output is a sum over samples */
-    bool over_samples;
-    /* ... for each input the bytes from one block to the next, 0 = no samples in it; of dropout of
-     * samples, too; NULL = none */
+    /* blocks of samples (lower_blocks.c): whole ones in the inputs, 0 = none; rows of one */
+    int32_t blocks;
+    int64_t block_rows;
+    bool over_samples; /* ... the output is a sum over samples */
+    /* ... then, for each input, the bytes from one block to the next, 0 = no samples in it */
     const int64_t *block_stride;
     /* ... and for each output; 0 = its sum over samples */
     const int64_t *block_out_stride;
@@ -170,8 +171,10 @@ struct trm_program {
     /* ... and each rank computes the loss of its own samples; the executor averages it over ranks
      */
     bool own_loss;
-    /* strict determinism: blocks of samples in the inputs (lower_blocks.c); 0 = no blocks */
+    /* strict determinism: blocks of samples in the graph's inputs, before they are partitioned; 0 =
+     * no blocks; samples of one */
     int32_t blocks;
+    int64_t block_samples;
 };
 typedef struct trm_program trm_program;
 
@@ -238,7 +241,8 @@ typedef struct trmi_plan_options {
     /* Plan by which the graph is partitioned; the program is that of `rank`. NULL = not
      * partitioned. */
     const struct trmi_shard_plan *shard;
-    /* strict determinism: blocks of samples in the inputs, and ranks with as many; 0 = no blocks */
+    /* strict determinism: blocks of samples in the graph's inputs, and ranks with as many; 0 = no
+     * blocks */
     int32_t blocks, block_ranks;
     const struct trmi_prices *prices; /* NULL = built in */
     int32_t rank;

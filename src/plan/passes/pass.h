@@ -77,12 +77,29 @@ trm_status trmi_pass_recompute(trmi_pass *pass, const trmi_plan_options *options
 trm_status trmi_pass_dead(trmi_pass *pass, const trmi_plan_options *options,
                           const trmi_roots *roots, trm_error *err);
 
+/* Blocks of samples in a graph (mark_blocks.c): what strict determinism must know of it. */
+typedef struct trmi_block_marks {
+    int64_t *rows;      /* [values] rows that one block has; 0 = no samples */
+    uint8_t *dimension; /* [values] of these rows */
+    bool *over_samples; /* [operators] it sums over samples */
+} trmi_block_marks;
+/* Reads how many samples a block has, 0 = no inputs. error INVALID: inputs without one row a
+ * sample, or without `blocks` equal blocks */
+trm_status trmi_block_samples(const trm_graph *graph, int32_t blocks, int64_t *samples,
+                              trm_error *err);
+/* Marks the BROADCASTs to samples of a graph that is not partitioned, whose shapes tell them. */
+void trmi_spread_blocks(trm_graph *graph, int32_t blocks, int64_t samples);
+/* Finds values with samples and operators that sum over them; the graph may be partitioned. The
+ * arrays are in the arena. error INVALID: an operator mixes samples in another way; NOMEM */
+trm_status trmi_mark_blocks(const trm_graph *graph, int64_t samples, trmi_arena *arena,
+                            trmi_block_marks *out, trm_error *err);
+
 /* Lowering, in this order, on a program that has its graph. lower_steps: layouts, reorders, steps.
  */
 trm_status trmi_lower_steps(trm_program *program, const trmi_plan_options *options,
                             /* layouts, reorders, steps */
                             const trmi_roots *roots, trm_error *err);
-/* Finds the steps that sum over samples, in programs whose samples lie in blocks.
+/* Finds the steps that sum over samples, and their blocks, in programs whose samples lie in blocks.
  *   error  INVALID: an operator mixes samples in another way */
 trm_status trmi_lower_blocks(trm_program *program, const trmi_plan_options *options,
                              trm_error *err);

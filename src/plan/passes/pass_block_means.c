@@ -8,6 +8,8 @@
 #include "base/error.h"
 #include "base/memory.h"
 
+#include <stdio.h>
+
 /* Marks values that depend on an input. */
 static void mark_inputs(const trm_graph *g, uint8_t *depends) {
     for (int64_t i = 1; i < g->ops_count; i++) {
@@ -25,8 +27,10 @@ static void mark_inputs(const trm_graph *g, uint8_t *depends) {
 /* What reads output 0 of the copy of `op` reads it divided by `count`. */
 static void emit_mean(trmi_pass *pass, const trmi_op *op, double count) {
     const trmi_attrs by = {.scale = {.factor = 1 / count}};
+    char name[300];
+    snprintf(name, sizeof name, "%.280s.mean", op->name);
     int32_t sum = pass->map[op->outputs[0]];
-    int32_t mean = trmi_pass_emit(pass, TRMI_OP_SCALE, op->phase, op->name, &sum, 1, 1, &by);
+    int32_t mean = trmi_pass_emit(pass, TRMI_OP_SCALE, op->phase, name, &sum, 1, 1, &by);
     pass->map[op->outputs[0]] = mean != 0 ? pass->to->ops[mean].outputs[0] : 0;
 }
 

@@ -81,6 +81,8 @@ typedef struct trmi_search_costs {
     /* measured curve of updating slices; NULL = the same as `update` */
     const trmi_curve *sliced;
     double overhead; /* seconds of every step that no other item contains */
+    /* strict determinism: blocks of samples of the batch (shard_strict.c); 0 = none */
+    int32_t blocks;
 } trmi_search_costs;
 
 /* ---- prices between all spreads (search_prices.c) ---- */
@@ -185,6 +187,7 @@ typedef struct trmi_space {
     trmi_arena arena;
     const trm_graph *graph; /* borrowed */
     trmi_mesh mesh;
+    trmi_block_marks marks; /* with costs.blocks */
     trmi_search_costs costs;
     trmi_prices prices;
     trmi_space_class *classes;

@@ -256,6 +256,34 @@ static void leave_out(trmi_space_class *c) {
     c->count = kept;
 }
 
+/* Strict determinism: returns whether an operator and its gradients keep the order of one device's
+ * sums under these letters. Products, whose gradients have other letters, are cut by samples only. */
+static bool is_strict(const trmi_space *s, const trmi_space_node *node, const char *letters) {
+    const trm_graph *g = s->graph;
+    const trmi_op *op = &g->ops[node->op];
+    bool product = op->kind == TRMI_OP_LINEAR || op->kind == TRMI_OP_MATMUL;
+    bool fits = trmi_shard_is_strict(g, &s->marks, s->costs.blocks, op, &s->mesh, letters) &&
+                (!product || node->backward_count == 0 || strspn(letters, ".n") == strlen(letters));
+    for (int32_t i = 0; i < node->backward_count && fits; i++) {
+        const trmi_op *back = &g->ops[node->backward[i]];
+        trmi_strategy own;
+        fits = product || !trmi_shard_strategy(g, back, &s->mesh, letters, &own) ||
+               trmi_shard_is_strict(g, &s->marks, s->costs.blocks, back, &s->mesh, letters);
+    }
+    return fits;
+}
+
+/* Removes the strategies of a class that are not strict; the replicated one remains. */
+static void leave_strict(const trmi_space *s, const trmi_space_node *node, trmi_space_class *c) {
+    int32_t kept = 0;
+    for (int32_t i = 0; i < c->count; i++) {
+        if (is_strict(s, node, c->strategies[i].letters)) {
+            c->strategies[kept++] = c->strategies[i];
+        }
+    }
+    c->count = kept;
+}
+
 /* Lists the strategies of a class and computes their costs. error NOMEM and errors of
  * trmi_shard_strategies() */
 static trm_status fill_class(building *b, const trmi_space_node *node, trmi_space_class *c) {
@@ -268,6 +296,9 @@ static trm_status fill_class(building *b, const trmi_space_node *node, trmi_spac
         c->count = 1;
     } else if (s->bounded) {
         leave_out(c);
+    }
+    if (node->pinned < 0 && s->costs.blocks > 0) {
+        leave_strict(s, node, c);
     }
     /* costs of all strategies */
     size_t n = (size_t)c->count;
@@ -589,6 +620,16 @@ static trm_status make_edges(building *b) {
 
 /* ---- life ---- */
 
+/* Strict determinism: finds the sums over samples. */
+static trm_status mark_blocks(trmi_space *s, trm_error *err) {
+    int64_t samples;
+    if (s->costs.blocks == 0) {
+        return TRM_OK;
+    }
+    TRMI_TRY(trmi_block_samples(s->graph, s->costs.blocks, &samples, err));
+    return trmi_mark_blocks(s->graph, samples, &s->arena, &s->marks, err);
+}
+
 trm_status trmi_space_create(const trm_graph *graph, const trmi_mesh *mesh,
                              const trmi_search_costs *costs, const trmi_shard_plan *pins,
                              trmi_space **out, trm_error *err) {
@@ -603,7 +644,8 @@ trm_status trmi_space_create(const trm_graph *graph, const trmi_mesh *mesh,
     s->bounded = mesh->axes >= BOUNDED_AXES && pins == NULL;
     building b = {.s = s, .err = err != NULL ? err : &own};
     trmi_space_find_update_lines(s);
-    trm_status status = count_nodes(&b);
+    trm_status status = mark_blocks(s, err);
+    status = status == TRM_OK ? count_nodes(&b) : status;
     status = status == TRM_OK ? make_nodes(&b, pins) : status;
     status = status == TRM_OK ? make_edges(&b) : status;
     if (status != TRM_OK) {

@@ -3,7 +3,7 @@
  *
  *      graph     operator: kind, inputs, attributes, `attached` (a record that graph does not read)
  *                                                         |
- *      plan      EXCHANGE, ALL_REDUCE -> trmi_box_exchange    EXACT_* -> trmi_exact    others -> trmi_op_part
+ *      plan      EXCHANGE, ALL_REDUCE -> trmi_box_exchange    others -> trmi_op_part
  *                                                         |
  *      exec      kernels read it: trmi_part_of(step->attrs)
  *
@@ -39,6 +39,7 @@ typedef struct trmi_op_part {
 typedef enum trmi_combine {
     TRMI_COMBINE_NONE,
     TRMI_COMBINE_SUM,
+    TRMI_COMBINE_TREE, /* ALL_REDUCE: a sum that adds neighbours first (exec/determinism/tree.h) */
     TRMI_COMBINE_MAX,
     TRMI_COMBINE_MIN
 } trmi_combine;
@@ -58,23 +59,9 @@ typedef struct trmi_box_exchange {
     trmi_box boxes[]; /* [2 * members]: what each has, then what each wants */
 } trmi_box_exchange;
 
-/* EXACT_SUM: the sums of an operator as integers of a unit that the largest inputs of all ranks
- * determine, so that no order of additions and no plan changes a bit. EXACT_ROUND: converts the
- * sums to numbers. */
-typedef struct trmi_exact {
-    trmi_attachment head;
-    trmi_op_kind kind; /* the operator whose sums these are */
-    trmi_attrs attrs;  /* its attributes, nothing attached */
-    trmi_op_part part;
-    trm_shape shape; /* shape of the local output */
-    int64_t terms;   /* most terms that the whole operator sums for one output */
-    double divide;   /* ROUND: divisor of a mean, else 1 */
-    trm_dtype dtype; /* ROUND: dtype of the output */
-} trmi_exact;
-
 extern const trmi_op_part trmi_whole_op;
 
-/* Returns the part of an operator that is neither an exchange nor exact. */
+/* Returns the part of an operator that is no exchange. */
 static inline const trmi_op_part *trmi_part_of(const trmi_attrs *attrs) {
     return attrs->attached != NULL ? (const trmi_op_part *)(const void *)attrs->attached
                                    : &trmi_whole_op;
@@ -90,11 +77,6 @@ static inline const trmi_box *trmi_exchange_has(const trmi_box_exchange *exchang
 static inline const trmi_box *trmi_exchange_wants(const trmi_box_exchange *exchange) {
     return exchange->boxes + exchange->members;
 }
-/* Returns the record of an EXACT_SUM or EXACT_ROUND. */
-static inline const trmi_exact *trmi_exact_of(const trmi_attrs *attrs) {
-    return (const trmi_exact *)(const void *)attrs->attached;
-}
-
 /* Rows of all operators of a program: those of graph and those that the partition adds. */
 extern const trmi_op_def *const trmi_program_ops[TRMI_OP_KINDS];
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The operators of programs: those of graph, and those that the partition adds after
- * differentiation, which have no gradients: communication and exact sums. */
+ * differentiation, which have no gradients: communication. */
 #include "plan/shard/part.h"
 
 #include "base/error.h"
@@ -54,38 +54,6 @@ static trm_status infer_exchange(trm_graph *graph, trmi_op *op, trm_error *err) 
     return TRM_OK;
 }
 
-static trm_status infer_largest(trm_graph *graph, trmi_op *op, trm_error *err) {
-    if (trmi_input_of(graph, op, 0) == NULL || op->inputs_count > 2) {
-        return TRMI_FAIL(err, TRM_INVALID, "%s: one or two inputs expected", op->name);
-    }
-    trmi_set_output(graph, op, 0, TRM_FLOAT32, trm_shape_of(2));
-    return TRM_OK;
-}
-
-static trm_status infer_exact_sum(trm_graph *graph, trmi_op *op, trm_error *err) {
-    const trmi_exact *what = trmi_exact_of(&op->attrs);
-    const trmi_value *largest = trmi_input_of(graph, op, op->inputs_count - 1);
-    if (what == NULL || largest == NULL || trm_shape_count(&largest->shape) != 2) {
-        return TRMI_FAIL(err, TRM_INVALID,
-                         "%s: the operator's inputs and their magnitudes expected", op->name);
-    }
-    trmi_set_output(graph, op, 0, TRM_INT64, what->shape);
-    return TRM_OK;
-}
-
-static trm_status infer_exact_round(trm_graph *graph, trmi_op *op, trm_error *err) {
-    const trmi_exact *what = trmi_exact_of(&op->attrs);
-    const trmi_value *sums = trmi_input_of(graph, op, 0);
-    if (what == NULL || sums == NULL || sums->dtype != TRM_INT64 || op->inputs_count < 2) {
-        return TRMI_FAIL(err, TRM_INVALID, "%s: sums and magnitudes expected", op->name);
-    }
-    trmi_set_output(graph, op, 0, what->dtype, sums->shape);
-    return TRM_OK;
-}
-
-const trmi_op_def trmi_op_largest = {"largest", infer_largest, NULL, NULL};
-const trmi_op_def trmi_op_exact_sum = {"exact_sum", infer_exact_sum, NULL, NULL};
-const trmi_op_def trmi_op_exact_round = {"exact_round", infer_exact_round, NULL, NULL};
 const trmi_op_def trmi_op_all_reduce = {"all_reduce", infer_all_reduce, NULL, NULL};
 const trmi_op_def trmi_op_exchange = {"exchange", infer_exchange, NULL, NULL};
 

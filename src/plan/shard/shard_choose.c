@@ -8,6 +8,7 @@
 #include "plan/shard/shard_state.h"
 
 #include "base/error.h"
+#include "base/log.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -196,17 +197,27 @@ static double follow_cost(trmi_sharder *s, const trmi_op *op, const trmi_strateg
     return cost;
 }
 
-/* Writes the letters of the cheapest strategy of an operator without a line. Ties go to the first
- * strategy. */
-static trm_status follow(trmi_sharder *s, const trmi_op *op, char *letters, trm_error *err) {
+/* Returns whether letters are those of `wanted` on every axis on which it has a letter. */
+static bool keeps_letters(const char *letters, const char *wanted) {
+    bool kept = true;
+    for (int i = 0; wanted[i] != '\0' && kept; i++) {
+        kept = wanted[i] == ' ' || letters[i] == wanted[i];
+    }
+    return kept;
+}
+
+/* Writes the letters of the cheapest strategy of an operator without a line. wanted: the letters of
+ * some axes, ' ' = any. Ties go to the first strategy. error INTERNAL: there is none */
+static trm_status follow(trmi_sharder *s, const trmi_op *op, const char *wanted, char *letters,
+                         trm_error *err) {
     trmi_arena arena = {0};
     trmi_strategy *list;
     int32_t count;
     TRMI_TRY(trmi_shard_strategies(s->from, op, s->mesh, &arena, &list, &count, err));
     double whole = seconds_of(s, op), best = INFINITY;
     for (int32_t i = 0; i < count; i++) {
-        double cost =
-            trmi_shard_settle(s, op, &list[i]) ? follow_cost(s, op, &list[i], whole) : INFINITY;
+        bool fits = keeps_letters(list[i].letters, wanted) && trmi_shard_settle(s, op, &list[i]);
+        double cost = fits ? follow_cost(s, op, &list[i], whole) : INFINITY;
         if (cost < best * (1 - 1e-9)) {
             best = cost;
             memcpy(letters, list[i].letters, sizeof list[i].letters);
@@ -220,6 +231,37 @@ static trm_status follow(trmi_sharder *s, const trmi_op *op, char *letters, trm_
 
 /* ---- the walk ---- */
 
+/* Strict plans: replaces letters by which ranks would add numbers in another order than one device:
+ * on the axes that have them, or else on all axes. */
+static trm_status make_strict(trmi_sharder *s, const trmi_op *op, char *letters, trm_error *err) {
+    char wanted[TRMI_MESH_AXES + 1], one[TRMI_MESH_AXES + 1];
+    if (s->plan->blocks == 0 ||
+        trmi_shard_is_strict(s->from, &s->marks, s->plan->blocks, op, s->mesh, letters)) {
+        return TRM_OK;
+    }
+    memcpy(wanted, letters, sizeof wanted);
+    for (int32_t i = 0; i < s->mesh->axes; i++) {
+        memset(one, '.', (size_t)s->mesh->axes);
+        one[s->mesh->axes] = '\0';
+        one[i] = letters[i];
+        wanted[i] = trmi_shard_is_strict(s->from, &s->marks, s->plan->blocks, op, s->mesh, one)
+                        ? letters[i]
+                        : ' ';
+    }
+    char asked[TRMI_MESH_AXES + 1];
+    memcpy(asked, letters, sizeof asked);
+    trm_status status = follow(s, op, wanted, letters, NULL);
+    status = status == TRM_OK ? status : follow(s, op, "", letters, err);
+    const trmi_shard_choice *line = s->choices[op - s->from->ops];
+    if (line != NULL && line->line > 0 && s->rank == 0) {
+        trmi_log(TRM_LOG_WARN, "plan",
+                 "%s: strict determinism has no fixed order of sums for ranks that cut it by '%s'; "
+                 "it is cut by '%s'",
+                 op->name, asked, letters);
+    }
+    return status;
+}
+
 /* Decides the letters of an operator: the plan's line, inherited, or the cheapest. */
 static trm_status letters_for(trmi_sharder *s, const trmi_op *op, char *letters,
                               trmi_strategy *strategy, trm_error *err) {
@@ -229,11 +271,9 @@ static trm_status letters_for(trmi_sharder *s, const trmi_op *op, char *letters,
         memcpy(letters, choice->letters, TRMI_MESH_AXES + 1);
     } else if (!inherit(s, op, letters) ||
                !trmi_shard_strategy(s->from, op, s->mesh, letters, strategy)) {
-        TRMI_TRY(follow(s, op, letters, err));
+        TRMI_TRY(follow(s, op, "", letters, err));
     }
-    if (s->plan->exact) {
-        trmi_shard_exact_letters(op, letters);
-    }
+    TRMI_TRY(make_strict(s, op, letters, err));
     if (!trmi_shard_strategy(s->from, op, s->mesh, letters, strategy) ||
         !trmi_shard_settle(s, op, strategy)) {
         return TRMI_FAIL(err, TRM_INVALID, "%s cannot be cut by '%s'", op->name, letters);

@@ -239,13 +239,13 @@ static void localize(emission *e) {
     if (e->op->kind == TRMI_OP_GLOBAL_AVG_POOL_GRAD) {
         localize_means(e);
     }
-    /* exact plans use global counts instead of shares: one rounding */
-    if (e->s->plan->exact) {
+    /* strict plans cut no mean; what divides by the samples of all ranks has their number */
+    if (e->s->plan->blocks > 0) {
         e->factor = 1;
-        if (e->op->kind == TRMI_OP_GLOBAL_AVG_POOL_GRAD) {
-            e->part.count = out_shape(e, 0)->dim[2] * out_shape(e, 0)->dim[3];
-        } else if (e->op->kind == TRMI_OP_BCE_LOGITS_GRAD) {
+        if (e->op->kind == TRMI_OP_BCE_LOGITS_GRAD) {
             e->part.count = trm_shape_count(in_shape(e, 1));
+        } else if (e->op->kind == TRMI_OP_LINEAR_XENT) {
+            e->part.sample_axes = 0; /* the loss is a sum over samples */
         }
     }
 }
@@ -368,27 +368,8 @@ static void note_work(emission *e) {
     }
 }
 
-/* Emits the exact form of the operator. An operator whose window adds makes the image with its halo
- * first. */
-static trm_status emit_exact(emission *e, const int32_t *inputs, int32_t *local, trm_error *err) {
-    trmi_exact_state state;
-    trm_shape shape = local_out(e, 0);
-    if (e->loops.window_adds) {
-        const int64_t *target =
-            e->op->kind == TRMI_OP_CONV2D_GRAD_DATA ? e->attrs.conv.shape : e->attrs.pool.shape;
-        shape = trm_shape_of(target[0], target[1], target[2], target[3]);
-    }
-    TRMI_TRY(trmi_shard_exact_sum(e->s, e->op, e->strategy,
-                                  &(trmi_exact){.attrs = e->attrs, .part = e->part, .shape = shape},
-                                  inputs, &state, err));
-    TRMI_TRY(add_halo(e, &state.sums, err));
-    int32_t bias =
-        e->loops.once > 0 && e->op->inputs_count > e->loops.once ? inputs[e->loops.once] : 0;
-    return trmi_shard_exact_round(e->s, e->op, e->strategy, bias, &state, local, err);
-}
-
 /* Emits the operator, its halo sum and its factor. */
-static trm_status emit_usual(emission *e, const int32_t *inputs, int32_t *locals, trm_error *err) {
+static trm_status emit_local(emission *e, const int32_t *inputs, int32_t *locals, trm_error *err) {
     trmi_sharder *s = e->s;
     const trmi_op *op = e->op;
     e->attrs.attached = &e->part.head;
@@ -423,9 +404,8 @@ trm_status trmi_shard_emit(trmi_sharder *s, const trmi_op *op, const trmi_strate
     localize(&e);
     TRMI_TRY(bring_inputs(&e, inputs, err));
     int32_t locals[TRMI_OP_OUTPUTS_MAX];
-    TRMI_TRY(s->plan->exact && trmi_shard_is_exact(op->kind)
-                 ? emit_exact(&e, inputs, &locals[0], err)
-                 : emit_usual(&e, inputs, locals, err));
+    TRMI_TRY(emit_local(&e, inputs, locals, err));
+    TRMI_TRY(trmi_shard_add_samples(s, op, strategy, locals, err));
     note_work(&e);
     for (int32_t i = 0; i < op->outputs_count; i++) {
         TRMI_TRY(check_shape(&e, locals[i], i, err));

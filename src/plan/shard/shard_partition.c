@@ -60,6 +60,16 @@ static trm_status take_tables(trmi_sharder *s, const trmi_roots *roots, trm_erro
     return TRM_OK;
 }
 
+/* Strict plans: finds the sums over samples. */
+static trm_status mark_blocks(trmi_sharder *s, trm_error *err) {
+    int64_t samples;
+    if (s->plan->blocks == 0) {
+        return TRM_OK;
+    }
+    TRMI_TRY(trmi_block_samples(s->from, s->plan->blocks, &samples, err));
+    return trmi_mark_blocks(s->from, samples, &s->scratch, &s->marks, err);
+}
+
 /* ---- emit ---- */
 
 /* Gathers the loss and outputs right after the operator that makes them, so that a forward pass
@@ -206,6 +216,7 @@ trm_status trmi_shard_partition(const trm_graph *graph, const trmi_shard_plan *p
     TRMI_TRY(trmi_shard_plan_check(plan, graph, trmi_mesh_ranks(&plan->mesh), err));
     trm_status status = trmi_router_create(&plan->mesh, prices, &s.router, err);
     status = status == TRM_OK ? take_tables(&s, roots, err) : status;
+    status = status == TRM_OK ? mark_blocks(&s, err) : status;
     status = status == TRM_OK ? trmi_pass_begin(&s.pass, graph, err) : status;
     if (status == TRM_OK) {
         s.pass.to->rows = trmi_program_ops;

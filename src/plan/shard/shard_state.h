@@ -45,8 +45,9 @@ typedef struct trmi_sharder {
     const trmi_shard_choice **choices;   /* [ops of from] the plan's line, or NULL */
     /* [ops of from] forward operator whose gradient this one computes, or 0 */
     int32_t *origins;
-    const char **warnings; /* [ops of from] why an operator is replicated, or NULL */
-    bool *parameter;       /* [values of from] gradient of a parameter */
+    const char **warnings;  /* [ops of from] why an operator is replicated, or NULL */
+    trmi_block_marks marks; /* of `from`, in strict plans */
+    bool *parameter;        /* [values of from] gradient of a parameter */
     /* [values of from] loss or output: gathered as soon as it is made */
     bool *asked;
     trmi_pass pass;            /* pass.to: the local graph */
@@ -82,27 +83,12 @@ void trmi_shard_note(trmi_sharder *s, const char *op, const char *what, trmi_pha
 trm_status trmi_shard_emit(trmi_sharder *s, const trmi_op *op, const trmi_strategy *strategy,
                            trm_error *err);
 trm_status trmi_shard_emit_leaf(trmi_sharder *s, const trmi_op *op, trm_error *err);
-/* Returns whether an operator sums over something that may be cut (shard_exact.c); in exact plans
- * it is replaced by integer sums. */
-bool trmi_shard_is_exact(trmi_op_kind kind);
-/* Replaces the letters that an exact plan does not cut by: the operator would add up rounded numbers.
- */
-void trmi_shard_exact_letters(const trmi_op *op, char *letters);
-/* Changes a strategy for an exact plan: nothing stays partial. False: the strategy passes partial
- * sums on and is not possible. */
+/* Strict plans: changes a strategy so that sums do not stay partial. Returns whether it computes the
+ * bits of one device; true for other plans. */
 bool trmi_shard_settle(const trmi_sharder *s, const trmi_op *op, trmi_strategy *strategy);
-/* An exact operator between its two halves. */
-typedef struct trmi_exact_state {
-    trmi_exact what;
-    int32_t largest, sums; /* local values */
-} trmi_exact_state;
-/* The two halves of an exact operator: exact_sum() computes the integer sums of this rank's part
- * (`of`: its attributes, part and shape); after halos are added, exact_round() sums over all ranks and rounds. bias 0: none. */
-trm_status trmi_shard_exact_sum(trmi_sharder *s, const trmi_op *op, const trmi_strategy *strategy,
-                                const trmi_exact *of, const int32_t *inputs,
-                                trmi_exact_state *state, trm_error *err);
-trm_status trmi_shard_exact_round(trmi_sharder *s, const trmi_op *op, const trmi_strategy *strategy,
-                                  int32_t bias, trmi_exact_state *state, int32_t *out,
-                                  trm_error *err);
+/* Strict plans: emits the sums of an operator over the samples of other ranks. locals: its outputs,
+ * replaced by the sums. */
+trm_status trmi_shard_add_samples(trmi_sharder *s, const trmi_op *op, const trmi_strategy *strategy,
+                                  int32_t *locals, trm_error *err);
 
 #endif

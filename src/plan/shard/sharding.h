@@ -262,6 +262,10 @@ bool trmi_shard_strategy(const trm_graph *graph, const trmi_op *op, const trmi_m
  * (gradient accumulation does). */
 bool trmi_shard_in_factors(const trm_graph *graph, const trmi_op *op, const trmi_strategy *strategy,
                            int32_t input);
+/* Strict determinism, a graph with `blocks` blocks of samples: returns whether ranks that cut an
+ * operator by these letters compute the bits of one device (shard_strict.c). */
+bool trmi_shard_is_strict(const trm_graph *graph, const trmi_block_marks *marks, int32_t blocks,
+                          const trmi_op *op, const trmi_mesh *mesh, const char *letters);
 /* Lists all strategies of an operator; the first is the replicated one. owns: *out is in the arena.
  * error NOMEM */
 trm_status trmi_shard_strategies(const trm_graph *graph, const trmi_op *op, const trmi_mesh *mesh,
@@ -310,8 +314,9 @@ typedef struct trmi_shard_store {
 typedef struct trmi_shard_plan {
     trmi_arena arena; /* memory of names */
     trmi_mesh mesh;
-    /* results have the same bits under any plan (shard_exact.c); not part of the file */
-    bool exact;
+    /* strict determinism (shard_strict.c), not part of the file: blocks of samples of the whole
+     * batch; 0 = none */
+    int32_t blocks;
     const char *file; /* file that the plan was read from, for errors; NULL: none */
     uint64_t digest;  /* trmi_shard_digest() of the graph that it was made for; 0 = any */
     trmi_shard_choice *choices;

@@ -218,8 +218,7 @@ static trm_status check_split(const trm_context *c, trm_error *err) {
         {TRMI_CONTEXT_LOSS_REPEATED_MEAN, "true", "what several ranks compute alike counts once"},
         {TRMI_CONTEXT_ENABLE_ALLTOALL, "true",
          "layouts change by the cheapest route, all-to-all among them"},
-        {TRMI_CONTEXT_GRADIENTS_MEAN, "true", "gradients are one device's with the whole batch"},
-        {TRMI_CONTEXT_DETERMINISTIC_BLOCK, NULL, "strict needs no blocks there"}};
+        {TRMI_CONTEXT_GRADIENTS_MEAN, "true", "gradients are one device's with the whole batch"}};
     if (!is_split(mode_of(c))) {
         return TRM_OK;
     }
@@ -386,12 +385,16 @@ trm_status trm_context_resolve(trm_context *c, trm_comm *comm, trm_parallel_opti
     TRMI_TRY(check_ranks(c, comm, err));
     TRMI_TRY(check_order(c, comm, err));
     bool strict = strcmp(text_of(c, TRMI_CONTEXT_DETERMINISTIC), "strict") == 0;
+    /* -1: the size of blocks follows from the global batch */
+    int block = is_set(c, TRMI_CONTEXT_DETERMINISTIC_BLOCK)
+                    ? atoi(text_of(c, TRMI_CONTEXT_DETERMINISTIC_BLOCK))
+                    : -1;
     /* modes with a split graph: the plan determines most options */
     if (is_split(mode)) {
         bool many = comm != NULL && trm_comm_size(comm) > 1;
         *parallel = (trm_parallel_options){.comm = comm,
                                            .wire = wire_of(c),
-                                           .exact = strict,
+                                           .block = strict ? block : 0,
                                            .shard_optimizer =
                                                truth_of(c, TRMI_CONTEXT_ENABLE_PARALLEL_OPTIMIZER),
                                            .joint = joint_of(c),
@@ -413,10 +416,7 @@ trm_status trm_context_resolve(trm_context *c, trm_comm *comm, trm_parallel_opti
         *accumulate = atoi(text_of(c, TRMI_CONTEXT_GRAD_ACCUMULATION_STEP));
         return TRM_OK;
     }
-    /* data-parallel modes and stand_alone; -1: the size of blocks follows from the global batch */
-    int block = is_set(c, TRMI_CONTEXT_DETERMINISTIC_BLOCK)
-                    ? atoi(text_of(c, TRMI_CONTEXT_DETERMINISTIC_BLOCK))
-                    : -1;
+    /* data-parallel modes and stand_alone */
     trm_parallel_options o = {
         .comm = comm,
         .sum = !truth_of(c, TRMI_CONTEXT_GRADIENTS_MEAN),

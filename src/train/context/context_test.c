@@ -151,7 +151,12 @@ static void options_that_exclude_each_other_are_named(void **state) {
     set("parallel_mode", "semi_auto_parallel");
     set("deterministic", "strict");
     set("deterministic_block", "4");
-    refused(TRM_UNSUPPORTED, "no blocks");
+    int32_t accumulate;
+    assert_int_equal(resolved(&accumulate).block, 4);
+    trm_context_reset(context);
+    set("parallel_mode", "auto_parallel");
+    set("deterministic", "strict");
+    assert_int_equal(resolved(&accumulate).block, -1); /* follows from the global batch */
 }
 
 static void options_become_those_of_an_executor(void **state) {

@@ -160,7 +160,7 @@ static trm_status prepare_options(const trm_model_options *given, trm_model_opti
     }
     *one = *split;
     one->exec.parallel = (trm_parallel_options){
-        .comm = NULL, .exact = split->exec.parallel.exact, .stand_alone = true};
+        .comm = NULL, .block = split->exec.parallel.block, .stand_alone = true};
     return TRM_OK;
 }
 

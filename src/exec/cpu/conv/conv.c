@@ -50,11 +50,12 @@ static bool problem_of_op(const trm_graph *graph, const trmi_op *op, trmi_layout
                                 trmi_input_of(graph, op, 2) != NULL, problem);
 }
 
-/* Strict determinism: all blocks of samples, or one by itself where blocks are summed apart. */
-static void set_blocks(const trmi_onednn *state, trmi_conv_problem *p) {
-    bool one = state->apart && p->direction == TRMI_CONV_WEIGHTS;
-    p->blocks = one ? 1 : state->blocks;
-    p->n /= one ? state->blocks : 1;
+/* Strict determinism: the blocks of samples of a sum over samples, or one by itself where blocks
+ * are summed apart; other sums are of one sample each. step NULL: it is not known yet. */
+static void set_blocks(const trmi_onednn *state, const trmi_step *step, trmi_conv_problem *p) {
+    bool sums = step != NULL && step->over_samples;
+    p->blocks = !state->strict ? 0 : sums && !state->apart ? step->blocks : 1;
+    p->n /= sums && state->apart ? step->blocks : 1;
 }
 
 /* ---- run ------------------------------------------------------------------------------------- */
@@ -103,7 +104,7 @@ trm_status trmi_onednn_bind_conv(trmi_backend *backend, trmi_kernel *k, trm_erro
     }
     int64_t scratch = 0;
     trmi_onednn *state = trmi_onednn_of(backend);
-    set_blocks(state, &problem);
+    set_blocks(state, k->step, &problem);
     trm_status status = trmi_conv_choose(state, &problem, &b->algorithm, &b->state, &scratch, err);
     if (status != TRM_OK) {
         trmi_free(b);
@@ -136,7 +137,7 @@ bool trmi_onednn_conv_supports(trmi_onednn *state, const trm_graph *graph, const
     if (!problem_of_op(graph, op, layout, &problem)) {
         return layout == TRMI_PLAIN;
     }
-    set_blocks(state, &problem);
+    set_blocks(state, NULL, &problem);
     return layout == TRMI_PLAIN || trmi_conv_possible(state, &problem);
 }
 
@@ -146,7 +147,7 @@ double trmi_onednn_conv_seconds(trmi_onednn *state, const trm_graph *graph, cons
     if (!problem_of_op(graph, op, layout, &problem)) {
         return -1;
     }
-    set_blocks(state, &problem);
+    set_blocks(state, NULL, &problem);
     return trmi_conv_seconds(state, &problem);
 }
 
@@ -158,7 +159,7 @@ int64_t trmi_onednn_conv_scratch(trmi_onednn *state, const trm_program *program,
     if (!trmi_conv_problem_of_step(program, step, &problem)) {
         return 0;
     }
-    set_blocks(state, &problem);
+    set_blocks(state, step, &problem);
     if (trmi_conv_choose(state, &problem, &b.algorithm, &b.state, &scratch, NULL) != TRM_OK) {
         return 0;
     }

@@ -275,9 +275,9 @@ trm_status trmi_backend_onednn_keep(trmi_backend *backend, const char *file, trm
     return TRM_OK;
 }
 
-void trmi_backend_onednn_blocks(trmi_backend *backend, int32_t blocks, bool apart) {
+void trmi_backend_onednn_blocks(trmi_backend *backend, bool apart) {
     trmi_onednn *state = trmi_onednn_of(backend);
-    state->blocks = blocks;
+    state->strict = true;
     state->apart = apart;
     backend->target.fuse_keyed = backend->target.joint = false;
     /* never measured: the program depends on them */

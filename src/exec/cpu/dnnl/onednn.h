@@ -25,8 +25,8 @@ typedef struct trmi_onednn {
     char *trial; /* memory of trials (conv_choice.c), freed at the first bind */
     int64_t trial_bytes;
     double trial_seconds;  /* spent on trials so far */
-    int32_t blocks;        /* strict determinism: of samples, in each program; 0 = none */
-    bool apart;            /* ... each is summed by itself */
+    bool strict;           /* strict determinism: programs have blocks of samples */
+    bool apart;            /* ... each block is summed by itself */
     double retune_seconds; /* positive: re-time guesses of earlier processes, for so long */
 } trmi_onednn;
 

@@ -54,13 +54,22 @@ bool trmi_dense_fits(const trmi_dense_problem *p) {
     return p->transpose_a ? p->k >= LEAST_ROWS && !p->transpose_b : p->m >= LEAST_ROWS;
 }
 
+/* Returns where block `block` of k begins. With any_rows blocks are those of conv_geometry.c, so that
+ * either kernel computes the same bits. */
+static int64_t depth_at(const trmi_dense_plan *d, int64_t block) {
+    int64_t k = d->problem.k, unit = k % 2 == 0 ? 2 : 1, units = k / unit;
+    return d->problem.any_rows
+               ? (units / d->blocks * block + trmi_min_i64(block, units % d->blocks)) * unit
+               : trmi_cut_at(k, d->blocks, block);
+}
+
 /* ---- rows ------------------------------------------------------------------------------------ */
 
 /* Plans the form `rows`. Returns the bytes of scratch: the packed B. */
 static int64_t prepare_rows(trmi_dense_plan *d) {
     const trmi_dense_problem *p = &d->problem;
     int64_t mr = d->isa->mr, share = trmi_round_up(trmi_pieces(p->m, 4 * d->threads), mr);
-    d->blocks = trmi_pieces(p->k, DEPTH_MAX);
+    d->blocks = trmi_pieces(p->k, p->any_rows ? TRMI_TILE_K : DEPTH_MAX);
     d->task_rows = trmi_max_i64(2 * mr, trmi_min_i64(TASK_TILES * mr, share));
     /* a multiple of the threads, so that all end at the same time */
     d->tasks = trmi_round_up(trmi_pieces(p->m, d->task_rows), d->threads);
@@ -70,8 +79,7 @@ static int64_t prepare_rows(trmi_dense_plan *d) {
 
 /* Returns where panel `panel` of block `block` of k lies in the packed B. */
 static float *panel_at(const trmi_dense_plan *d, float *packed, int64_t block, int64_t panel) {
-    int64_t begin = trmi_cut_at(d->problem.k, d->blocks, block),
-            end = trmi_cut_at(d->problem.k, d->blocks, block + 1);
+    int64_t begin = depth_at(d, block), end = depth_at(d, block + 1);
     return packed + (d->panels * begin + panel * (end - begin)) * d->isa->nr;
 }
 
@@ -82,8 +90,7 @@ static void pack_b(const trmi_dense_plan *d, const float *b, float *packed) {
 #pragma omp for schedule(static)
     for (int64_t i = 0; i < d->blocks * d->panels; i++) {
         int64_t block = i / d->panels, j = i % d->panels;
-        int64_t begin = trmi_cut_at(p->k, d->blocks, block),
-                depth = trmi_cut_at(p->k, d->blocks, block + 1) - begin;
+        int64_t begin = depth_at(d, block), depth = depth_at(d, block + 1) - begin;
         int columns = (int)trmi_min_i64(nr, p->n - j * nr);
         float *to = panel_at(d, packed, block, j);
         if (p->transpose_b) {
@@ -126,13 +133,13 @@ static void run_task(const trmi_dense_plan *d, const float *a, float *packed, co
     const bool by_rows = d->blocks == 1 && d->panels * nr * p->k <= NEAR_FLOATS;
     const int64_t outer = by_rows ? tiles : d->panels, inner = by_rows ? d->panels : tiles;
     for (int64_t block = 0; block < d->blocks; block++) {
-        int64_t depth_begin = trmi_cut_at(p->k, d->blocks, block);
+        int64_t depth_begin = depth_at(d, block);
         bool last = block + 1 == d->blocks;
         for (int64_t n = 0; n < outer * inner; n++) {
             int64_t i = by_rows ? n / inner : n % inner, j = by_rows ? n % inner : n / inner;
             int64_t row = begin + trmi_cut_at(rows, tiles, i);
             const trmi_dense_tile t = {.columns = (int)trmi_min_i64(nr, p->n - j * nr),
-                                       .k = trmi_cut_at(p->k, d->blocks, block + 1) - depth_begin,
+                                       .k = depth_at(d, block + 1) - depth_begin,
                                        .a_stride = p->k,
                                        .b = panel_at(d, packed, block, j),
                                        .c_stride = p->n,
@@ -225,7 +232,7 @@ static int64_t prepare_weights(trmi_dense_plan *d) {
     const trmi_dense_problem *p = &d->problem;
     int64_t nr = d->isa->nr, most = trmi_max_i64(1, SUMS_FLOATS / (p->m * p->n));
     d->splits = trmi_max_i64(1, trmi_min_i64(trmi_min_i64(SPLITS, most), p->k / SPLIT_DEPTH));
-    d->splits = p->add ? 1 : d->splits; /* sums of splits overwrite C */
+    d->splits = p->add || p->any_rows ? 1 : d->splits; /* sums of splits overwrite C */
     d->blocks = trmi_pieces(trmi_pieces(p->k, d->splits), CHUNK);
     d->n_blocks = trmi_pieces(p->n, BLOCK);
     d->m_blocks = trmi_pieces(p->m, BLOCK);

@@ -20,7 +20,8 @@ typedef struct trmi_dense_problem {
     int64_t b_stride;
     bool relu;
     bool add; /* rows and weights: add to C */
-    /* the same bits for a row whatever the number of rows: never the form for few of them */
+    /* strict determinism: the same bits for a number of C whatever the numbers of rows and columns,
+     * those of the convolution kernels: never the form for few rows, sums over fixed blocks of k */
     bool any_rows;
 } trmi_dense_problem;
 

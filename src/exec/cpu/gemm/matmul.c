@@ -189,7 +189,7 @@ static trm_status prepare(trmi_onednn *backend, const trm_program *program, cons
         return TRMI_FAIL(err, TRM_UNSUPPORTED, "%s: no fast product of these types or shapes",
                          step->name);
     }
-    bool blocks = backend->blocks > 0;
+    bool blocks = backend->strict;
     p->is_narrow = !blocks && is_narrow(step, p, backend->threads);
     if (p->is_narrow) {
         p->scratch = trmi_narrow_scratch(&p->narrow);
@@ -208,9 +208,9 @@ static trm_status prepare(trmi_onednn *backend, const trm_program *program, cons
         return TRM_OK;
     }
     p->by_block = step->over_samples && backend->apart;
-    p->k /= p->by_block ? backend->blocks : 1;
+    p->k /= p->by_block ? step->blocks : 1;
     set_conv_problem(p);
-    p->problem.blocks = !blocks ? 0 : step->over_samples && !p->by_block ? backend->blocks : 1;
+    p->problem.blocks = !blocks ? 0 : step->over_samples && !p->by_block ? step->blocks : 1;
     return p->algorithm->create(backend, &p->problem, &p->state, &p->scratch, err);
 }
 

@@ -176,7 +176,8 @@ static trm_status run_dropout(const trmi_kernel *k, const trmi_kernel_env *env, 
     const eltwise_state *s = k->state;
     const trmi_attrs *attrs = k->step->attrs;
     /* Masks of a block of samples depend on its number, wherever it is. */
-    int64_t blocks = k->step->block_stride != NULL ? k->program->blocks : 1;
+    int64_t blocks = k->step->blocks > 0 ? k->step->blocks : 1;
+    const int32_t *numbers = k->step->blocks > 0 ? env->block_numbers : NULL;
     int64_t count = trm_shape_count(&trmi_kernel_output_buffer(k, 0)->shape) / blocks,
             pieces = (count + PIECE - 1) / PIECE;
     uint64_t stream = trmi_mix(attrs->dropout.key, TRMI_STREAM_DROPOUT);
@@ -188,7 +189,7 @@ static trm_status run_dropout(const trmi_kernel *k, const trmi_kernel_env *env, 
         int64_t block = i / pieces, at = i % pieces * PIECE, from = block * count + at;
         int64_t n = count - at < PIECE ? count - at : PIECE;
         s->kernels->dropout(x + from * bytes, y + from * bytes, at, n, s->half[0],
-                            trmi_mix(trmi_block_seed(k, env, block), env->step), stream,
+                            trmi_mix(trmi_block_seed(env->seed, numbers, block), env->step), stream,
                             attrs->dropout.rate);
     }
     return TRM_OK;

@@ -83,7 +83,7 @@ static trm_status run_scatter(const trmi_kernel *k, const trmi_kernel_env *env, 
     const trmi_buffer *table = trmi_kernel_output_buffer(k, 0),
                       *id_buffer = trmi_kernel_input_buffer(k, 1);
     int64_t height = table->shape.dim[0], width = table->shape.dim[1];
-    int64_t count = trm_shape_count(&id_buffer->shape) / (k->by_block ? k->program->blocks : 1);
+    int64_t count = trmi_of_block(k->step, trm_shape_count(&id_buffer->shape));
     bool wide = id_buffer->dtype == TRM_INT64;
     const float *rows = trmi_kernel_input(k, env, 0);
     const void *ids = trmi_kernel_input(k, env, 1);

@@ -20,6 +20,7 @@ typedef struct expert_state {
     int64_t rows, experts, outs, ins;
     bool half[2]; /* the two tensors of rows: x and y, or dy and x */
     bool transposed, weights;
+    bool any_rows; /* strict determinism (dense.h) */
     int threads;
     int64_t order_bytes, first_bytes, second_bytes, product_bytes;
 } expert_state;
@@ -47,11 +48,12 @@ static trmi_dense_problem problem_of(const expert_state *s, int64_t rows) {
                                 .n = second_width(s),
                                 .k = first_width(s),
                                 .transpose_b = !s->transposed,
-                                .b_stride = s->ins};
+                                .b_stride = s->ins,
+                                .any_rows = s->any_rows};
 }
 
 static void size_memory(expert_state *s, const trm_program *program, const trmi_step *step,
-                        int threads) {
+                        const trmi_onednn *backend) {
     const trmi_buffer *in[3], *out = &program->buffers[step->outputs[0]];
     for (int i = 0; i < 3; i++) {
         in[i] = &program->buffers[step->inputs[i]];
@@ -60,14 +62,15 @@ static void size_memory(expert_state *s, const trm_program *program, const trmi_
     const trm_shape *w = weights ? &out->shape : &in[1]->shape;
     *s = (expert_state){
         .kernels = trmi_memory_kernels_best(),
-        .rows = trm_shape_count(&in[2]->shape),
+        .rows = trmi_of_block(step, trm_shape_count(&in[2]->shape)),
         .experts = w->dim[0],
         .outs = w->dim[1],
         .ins = w->dim[2],
         .half = {in[0]->dtype == TRM_BFLOAT16, (weights ? in[1] : out)->dtype == TRM_BFLOAT16},
         .transposed = step->attrs->expert.transposed,
         .weights = weights,
-        .threads = threads};
+        .any_rows = backend->strict,
+        .threads = backend->threads};
     s->order_bytes = trmi_round_up((s->experts + 2 + s->rows) * (int64_t)sizeof(int64_t), 64);
     s->first_bytes = trmi_round_up(s->rows * first_width(s) * 4, 64);
     s->second_bytes = trmi_round_up(s->rows * second_width(s) * 4, 64);
@@ -75,8 +78,8 @@ static void size_memory(expert_state *s, const trm_program *program, const trmi_
         trmi_dense_plan plan;
         trmi_dense_problem p =
             problem_of(s, i == 0 ? s->rows : trmi_min_i64(s->rows, LONGEST_DEPTH));
-        s->product_bytes = trmi_max_i64(s->product_bytes,
-                                        s->rows > 0 ? trmi_dense_prepare(&p, threads, &plan) : 0);
+        s->product_bytes = trmi_max_i64(
+            s->product_bytes, s->rows > 0 ? trmi_dense_prepare(&p, s->threads, &plan) : 0);
     }
 }
 
@@ -167,7 +170,7 @@ static trm_status run_experts(const trmi_kernel *k, const trmi_kernel_env *env, 
 int64_t trmi_onednn_experts_scratch(trmi_onednn *state, const trm_program *program,
                                     const trmi_step *step) {
     expert_state s;
-    size_memory(&s, program, step, state->threads);
+    size_memory(&s, program, step, state);
     return s.order_bytes + s.first_bytes + s.second_bytes + s.product_bytes;
 }
 
@@ -187,7 +190,8 @@ trm_status trmi_onednn_bind_experts(trmi_backend *backend, trmi_kernel *kernel, 
     if (s == NULL) {
         return TRM_NOMEM;
     }
-    size_memory(s, kernel->program, kernel->step, trmi_onednn_of(backend)->threads);
+    size_memory(s, kernel->program, kernel->step, trmi_onednn_of(backend));
+    kernel->by_block = kernel->step->over_samples;
     kernel->run = run_experts;
     return TRM_OK;
 }

@@ -87,8 +87,7 @@ static void size_memory(loss_state *s, const trm_program *program, const trmi_st
                       .threads = threads,
                       .half = x->dtype == TRM_BFLOAT16,
                       .gradient = step->outputs_count > 1};
-    s->rows =
-        s->width > 0 ? trmi_of_block(program, step, trm_shape_count(&x->shape) / s->width) : 0;
+    s->rows = s->width > 0 ? trmi_of_block(step, trm_shape_count(&x->shape) / s->width) : 0;
     s->blocks = trmi_max_i64(1, trmi_pieces(s->classes, COLUMNS));
     int64_t at_once = trmi_max_i64(LEAST_ROWS, CHUNK_FLOATS / trmi_max_i64(1, s->classes));
     s->chunks = trmi_max_i64(1, trmi_pieces(s->rows, at_once));

@@ -163,11 +163,7 @@ static trm_status join_samples(const loss_state *s, const trmi_attrs *a, const i
 
 /* Returns the ranks or blocks whose samples are joined; NULL: none. */
 static trmi_norm_sync *sync_of(const trmi_attrs *a, const trmi_kernel_env *env) {
-    uint32_t axes = trmi_part_of(a)->sample_axes;
-    if (axes != 0) {
-        return env->sync[axes];
-    }
-    return env->block_numbers != NULL ? env->norm_sync : NULL;
+    return trmi_samples_sync(env->block_sync, env->sync, trmi_part_of(a)->sample_axes);
 }
 
 /* Computes the mean loss, the log-sum-exp of each row and the weight of a sample, for backward. */
@@ -245,7 +241,7 @@ static int64_t elements_together(const loss_state *s, int32_t blocks) {
 
 static trm_status run_bce(const trmi_kernel *k, const trmi_kernel_env *env, trm_error *err) {
     const loss_state *s = k->state;
-    trmi_norm_sync *sync = env->block_numbers != NULL ? env->norm_sync : NULL;
+    trmi_norm_sync *sync = env->block_sync[0];
     int32_t blocks = sync != NULL ? sync->blocks : 1, size = sync != NULL ? sync->size : 1;
     int64_t count = elements_together(s, blocks), pieces = (count + PIECE - 1) / PIECE,
             bytes = s->half ? 2 : 4;
@@ -279,9 +275,13 @@ static trm_status run_bce(const trmi_kernel *k, const trmi_kernel_env *env, trm_
 static trm_status run_bce_grad(const trmi_kernel *k, const trmi_kernel_env *env, trm_error *err) {
     (void)err;
     const loss_state *s = k->state;
-    int64_t count = s->rows * s->classes, bytes = s->half ? 2 : 4, whole = count;
-    if (env->block_numbers != NULL) { /* the mean is over the blocks of all ranks */
-        whole = elements_together(s, env->norm_sync->blocks) * env->norm_sync->size;
+    int64_t count = s->rows * s->classes, bytes = s->half ? 2 : 4,
+            whole = trmi_part_of(k->step->attrs)->count > 0 ? trmi_part_of(k->step->attrs)->count
+                                                            : count;
+    const trmi_norm_sync *sync = env->block_sync[0];
+    if (sync != NULL &&
+        trmi_part_of(k->step->attrs)->count == 0) { /* over the blocks of all ranks */
+        whole = elements_together(s, sync->blocks) * sync->size;
     }
     float scale = *(const float *)trmi_kernel_input(k, env, 0) / (float)(whole > 0 ? whole : 1);
     const char *z = trmi_kernel_input(k, env, 1), *t = trmi_kernel_input(k, env, 2);
@@ -298,7 +298,8 @@ static trm_status run_bce_grad(const trmi_kernel *k, const trmi_kernel_env *env,
 
 int64_t trmi_onednn_loss_scratch(trmi_onednn *state, const trm_program *program,
                                  const trmi_step *step) {
-    int64_t blocks = state->blocks > 0 ? state->blocks : 1;
+    (void)state;
+    int64_t blocks = step->blocks > 0 ? step->blocks : 1;
     const trm_shape *z = &program->buffers[step->inputs[0]].shape;
     int64_t sums = step->op_kind == TRMI_OP_SOFTMAX_XENT ? PER_ROW * z->dim[0]
                    : step->op_kind == TRMI_OP_BCE_LOGITS ? trm_shape_count(z) / PIECE + 2 * blocks

@@ -68,7 +68,8 @@ static bool is_gradient(trmi_op_kind kind) {
 }
 
 /* Sets shape, blocks and groups from a buffer. */
-static void set_blocks(norm_state *s, const trmi_buffer *x, const trmi_onednn *backend) {
+static void set_blocks(norm_state *s, const trmi_buffer *x, const trmi_step *step,
+                       const trmi_onednn *backend) {
     s->channels = x->shape.dim[1];
     s->rows = s->channels == 0 ? 0 : trm_shape_count(&x->shape) / s->channels;
     s->block_rows = trmi_max_i64(BLOCK_ROWS_MIN, trmi_pieces(s->rows, BLOCKS_MAX));
@@ -77,8 +78,8 @@ static void set_blocks(norm_state *s, const trmi_buffer *x, const trmi_onednn *b
     s->groups = trmi_min_i64(groups, s->blocks);
     s->threads = backend->threads;
     s->half = x->dtype == TRM_BFLOAT16;
-    if (backend->blocks > 0) {
-        s->samples = backend->blocks;
+    if (step->blocks > 0) {
+        s->samples = step->blocks;
         s->samples_rows = s->rows / s->samples;
         s->block_rows = trmi_max_i64(BLOCK_ROWS_MIN, trmi_pieces(s->samples_rows, BLOCKS_MAX));
         s->samples_blocks = trmi_pieces(s->samples_rows, s->block_rows);
@@ -116,7 +117,8 @@ bool trmi_onednn_norm_supports(trmi_onednn *state, const trm_graph *graph, const
 int64_t trmi_onednn_norm_scratch(trmi_onednn *state, const trm_program *program,
                                  const trmi_step *step) {
     norm_state s = {0};
-    set_blocks(&s, &program->buffers[step->inputs[is_gradient(step->op_kind) ? 1 : 0]], state);
+    set_blocks(&s, &program->buffers[step->inputs[is_gradient(step->op_kind) ? 1 : 0]], step,
+               state);
     return trmi_scratch_bytes(shared_bytes(&s), own_bytes(&s), s.threads);
 }
 
@@ -326,6 +328,13 @@ static double rows_of_all(const norm_state *s, const double *all, int32_t size) 
     return rows;
 }
 
+/* Returns the exchange of statistics with other ranks or blocks; NULL: none. */
+static trmi_norm_sync *sync_of(const trmi_attrs *attrs, const trmi_kernel_env *env) {
+    uint32_t axes = trmi_part_of(attrs)->sample_axes;
+    trmi_norm_sync *sync = trmi_samples_sync(env->block_sync, env->sync, axes);
+    return sync == NULL && axes == 0 ? env->norm_sync : sync;
+}
+
 /* Gathers the statistics of all ranks to *all. */
 static trm_status gather_statistics(const norm_state *s, char *shared, trmi_norm_sync *sync,
                                     const double **all, trm_error *err) {
@@ -418,8 +427,7 @@ static trm_status run_train(const trmi_kernel *k, const trmi_kernel_env *env, tr
                                  .scale = f.scale,
                                  .shift = f.shift};
     f.pass.stream = streams(s, f.pass.y);
-    uint32_t axes = trmi_part_of(attrs)->sample_axes;
-    trmi_norm_sync *sync = axes != 0 ? env->sync[axes] : env->norm_sync;
+    trmi_norm_sync *sync = sync_of(attrs, env);
     if (sync != NULL) {
 #pragma omp parallel num_threads(s->threads)
         {
@@ -676,8 +684,7 @@ static trm_status run_gradient(const trmi_kernel *k, const trmi_kernel_env *env,
     f.masks = f.pass.relu && !attrs->norm.from_y;
     f.pass.mean = f.v.mean;
     f.pass.of_dz = f.of_dz, f.pass.of_x = f.of_x, f.pass.constant = f.constant;
-    uint32_t axes = trmi_part_of(attrs)->sample_axes;
-    trmi_norm_sync *sync = axes != 0 ? env->sync[axes] : env->norm_sync;
+    trmi_norm_sync *sync = sync_of(attrs, env);
     if (sync != NULL) {
 #pragma omp parallel num_threads(s->threads)
         {
@@ -713,7 +720,7 @@ trm_status trmi_onednn_bind_norm(trmi_backend *backend, trmi_kernel *kernel, trm
         return TRMI_FAIL(err, TRM_NOMEM, "%s: no memory for its kernel", kernel->step->name);
     }
     s->kernels = kernels_for_cpu();
-    set_blocks(s, x, trmi_onednn_of(backend));
+    set_blocks(s, x, kernel->step, trmi_onednn_of(backend));
     kernel->state = s;
     kernel->destroy = destroy;
     bool train = kind == TRMI_OP_NORM_ACT || kind == TRMI_OP_BATCH_NORM;

@@ -31,6 +31,7 @@ typedef struct reduce_state {
     trmi_nest nest; /* operands: x, y with stride 0 where reduced */
     trmi_row_reduction what;
     bool half_x, half_y, inner_kept;
+    bool strict; /* strict determinism: blocks do not depend on what is kept */
     double scale;
     int64_t kept;  /* indices of the outer K's */
     int64_t rows;  /* to fold, for each of them */
@@ -54,11 +55,19 @@ static void plan(reduce_state *s) {
     s->runs = (s->run + RUN - 1) / RUN;
     s->rows *= s->runs;
     s->columns = (s->width + COLUMNS - 1) / COLUMNS;
-    int64_t others = trmi_max_i64(1, s->kept * s->columns);
+    int64_t others = s->strict ? 1 : trmi_max_i64(1, s->kept * s->columns);
     s->blocks = trmi_max_i64(trmi_min_i64(JOBS / others, s->rows / 16),
                              (s->rows + BLOCK_ROWS - 1) / BLOCK_ROWS);
     s->blocks = trmi_max_i64(1, s->blocks);
     s->block_rows = (s->rows + s->blocks - 1) / s->blocks;
+}
+
+/* Strict determinism: one column is summed row by row, as several side by side are. */
+static void keep_last(trmi_nest *n) {
+    if (n->rank == 0 || n->stride[1][n->rank - 1] == 0) {
+        n->dim[n->rank] = n->stride[0][n->rank] = n->stride[1][n->rank] = 1;
+        n->rank++;
+    }
 }
 
 /* Makes the nest of x with y as second operand, whose strides are 0 where x is reduced. */
@@ -85,6 +94,10 @@ static void make(reduce_state *s, const trmi_buffer *x, const trmi_buffer *y, tr
     double in = (double)trm_shape_count(&x->shape), out = (double)trm_shape_count(&y->shape);
     bool mean = pool || kind == TRMI_OP_REDUCE_MEAN;
     s->scale = mean && in > 0 ? out / in : 1;
+    int32_t last = x->layout == TRMI_CHANNELS_LAST && x->shape.rank == 4 ? 1 : x->shape.rank - 1;
+    if (s->strict && last >= 0 && x->shape.dim[last] == 1 && !(axes >> last & 1)) {
+        keep_last(&s->nest);
+    }
     plan(s);
 }
 
@@ -328,23 +341,21 @@ bool trmi_onednn_float_supports(trmi_onednn *state, const trm_graph *graph, cons
 /* What a run reads: of a sum over samples one block of them. */
 static trmi_buffer input_of(const trm_program *program, const trmi_step *step, int index) {
     trmi_buffer x = program->buffers[step->inputs[index]];
-    x.shape.dim[0] /= step->over_samples ? program->blocks : 1;
+    x.shape.dim[0] = trmi_of_block(step, x.shape.dim[0]);
     return x;
 }
 
 int64_t trmi_onednn_reduce_scratch(trmi_onednn *state, const trm_program *program,
                                    const trmi_step *step) {
-    (void)state;
     bool max_grad = step->op_kind == TRMI_OP_REDUCE_MAX_GRAD;
     const trmi_buffer x = input_of(program, step, max_grad ? 1 : 0);
     const trmi_buffer *y = &program->buffers[max_grad ? step->inputs[2] : step->outputs[0]];
-    reduce_state s = {0};
+    reduce_state s = {.strict = state->strict};
     make(&s, &x, y, step->op_kind, step->attrs);
     return s.kept * s.blocks * s.width * (int64_t)sizeof(float);
 }
 
 trm_status trmi_onednn_bind_reduce(trmi_backend *backend, trmi_kernel *kernel, trm_error *err) {
-    (void)backend;
     trmi_op_kind kind = kernel->step->op_kind;
     bool max_grad = kind == TRMI_OP_REDUCE_MAX_GRAD;
     const trmi_buffer of_run = input_of(kernel->program, kernel->step, max_grad ? 1 : 0),
@@ -359,6 +370,7 @@ trm_status trmi_onednn_bind_reduce(trmi_backend *backend, trmi_kernel *kernel, t
         return TRM_NOMEM;
     }
     s->kernels = trmi_memory_kernels_best();
+    s->strict = trmi_onednn_of(backend)->strict;
     make(s, x, y, kind, kernel->step->attrs);
     kernel->by_block = kernel->step->over_samples;
     kernel->run = max_grad ? run_max_grad : run_reduce;

@@ -127,7 +127,7 @@ trm_status trmi_onednn_bind_row_norm(trmi_backend *backend, trmi_kernel *kernel,
     }
     s->kernels = trmi_memory_kernels_best();
     s->width = x->shape.dim[x->shape.rank - 1];
-    s->rows = trmi_of_block(kernel->program, kernel->step, trm_shape_count(&x->shape) / s->width);
+    s->rows = trmi_of_block(kernel->step, trm_shape_count(&x->shape) / s->width);
     kernel->by_block = kernel->step->over_samples;
     s->parts = parts_of(s->rows);
     s->half = x->dtype == TRM_BFLOAT16;

@@ -24,7 +24,6 @@ go one 1 12 --parallel-mode semi_auto_parallel
 [ "$(losses one | wc -w)" -eq 4 ] || fail "four losses are expected: $(losses one)"
 go two 2 6 --parallel-mode semi_auto_parallel
 go three 3 4 --parallel-mode auto_parallel --trial-seconds 1
-grep -q "onednn.* p[0-9]*e" "$XDG_CACHE_HOME/trireme/operators.txt" || fail "auto_parallel did not measure the kernels of strict mode"
 go four 4 3 --parallel-mode semi_auto_parallel --mesh 2x2
 go planned 6 2 --parallel-mode semi_auto_parallel --plan plan
 for name in two three four planned; do

@@ -1,0 +1,246 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Finds the values that hold samples and the operators that sum over them, in a graph whose samples
+ * lie in equal blocks (strict determinism, docs/internals/determinism.md).
+ *
+ *      inputs [N, ...]     samples lie one behind the other: "by sample"
+ *      operator            by sample -> by sample: each sample by itself (a layer, an activation)
+ *                          by sample -> whole: a sum over samples (over_samples), or an operator
+ *                          that exchanges its sums itself (norms, losses)
+ *
+ * What is recorded of a value is how many of its rows one block has, and along which dimension they
+ * lie: the first, but between two TRANSPOSEs. A partition over ranks does
+ * not change that number, so this file reads the graph of one rank as it reads the whole graph. An
+ * operator that mixes samples in another way would have bits that depend on how many samples a rank
+ * has; it is refused. */
+#include "plan/passes/pass.h"
+
+#include "base/error.h"
+
+typedef struct marking {
+    const trm_graph *graph;
+    trmi_block_marks *marks;
+} marking;
+
+static bool is_by_sample(const marking *m, int32_t value) { return m->marks->rows[value] > 0; }
+
+static const trm_shape *shape_of(const marking *m, int32_t value) {
+    return &m->graph->values[value].shape;
+}
+
+/* Returns the dimension of the samples in what an operator reads, 0 without samples; -1: they are in
+ * several dimensions, or in another than the first, which only elementwise operators read. */
+static int32_t dimension_read(const marking *m, const trmi_op *op) {
+    int32_t dimension = -1;
+    for (int32_t i = 0; i < op->inputs_count; i++) {
+        int32_t value = op->inputs[i], own = m->marks->dimension[value];
+        if (is_by_sample(m, value)) {
+            bool same = dimension < 0 || dimension == own;
+            dimension = same ? own : TRM_MAX_RANK;
+        }
+    }
+    switch (dimension <= 0 ? TRMI_OP_TRANSPOSE : op->kind) {
+    case TRMI_OP_ADD:
+    case TRMI_OP_SUB:
+    case TRMI_OP_MUL:
+    case TRMI_OP_DIV:
+    case TRMI_OP_SCALE:
+    case TRMI_OP_CAST:
+    case TRMI_OP_EXP:
+    case TRMI_OP_LOG:
+    case TRMI_OP_SQRT:
+    case TRMI_OP_RELU:
+    case TRMI_OP_RELU_GRAD:
+    case TRMI_OP_SIGMOID:
+    case TRMI_OP_SIGMOID_GRAD:
+    case TRMI_OP_TANH:
+    case TRMI_OP_TANH_GRAD:
+    case TRMI_OP_ALL_REDUCE:
+    case TRMI_OP_EXCHANGE:
+    case TRMI_OP_TRANSPOSE: break;
+    default: return -1;
+    }
+    return dimension == TRM_MAX_RANK ? -1 : dimension < 0 ? 0 : dimension;
+}
+
+/* Returns the dimension of the samples in an output. */
+static int32_t dimension_made(const trmi_op *op, int32_t read) {
+    for (int32_t d = 0; op->kind == TRMI_OP_TRANSPOSE && d < TRM_MAX_RANK; d++) {
+        if (op->attrs.transpose.order[d] == read) {
+            return d;
+        }
+    }
+    return read;
+}
+
+static bool keeps_first_dimension(const trmi_op *op, const trm_shape *x) {
+    const trmi_attrs *a = &op->attrs;
+    switch (op->kind) {
+    case TRMI_OP_CONCAT: return a->concat.axis != 0;
+    case TRMI_OP_SLICE: return a->slice.begin[0] == 0 && a->slice.size[0] == x->dim[0];
+    case TRMI_OP_PAD: return a->pad.before[0] == 0 && a->pad.after[0] == 0;
+    default: return true;
+    }
+}
+
+/* What a product makes of samples. */
+static bool read_product(const marking *m, const trmi_op *op, bool *over, bool *whole) {
+    bool a = is_by_sample(m, op->inputs[0]), b = is_by_sample(m, op->inputs[1]);
+    bool turned = op->attrs.matmul.transpose_a, flat = shape_of(m, op->inputs[0])->rank == 2;
+    if (op->kind == TRMI_OP_LINEAR || (flat && !turned)) {
+        return a && !b;
+    }
+    if (flat) {
+        *over = *whole = true;
+        return a && b && !op->attrs.matmul.transpose_b;
+    }
+    return true;
+}
+
+/* Marks what an operator makes of samples; false: it mixes them. `over`: it sums over samples.
+ * `whole`: its outputs have no samples. */
+static bool read_op(const marking *m, const trmi_op *op, bool *over, bool *whole) {
+    bool first = is_by_sample(m, op->inputs[0]);
+    switch (op->kind) {
+    case TRMI_OP_CONV2D_GRAD_WEIGHTS:
+    case TRMI_OP_EXPERT_GRAD_WEIGHTS:
+    case TRMI_OP_EMBEDDING_GRAD: return *over = *whole = true;
+    case TRMI_OP_LAYER_NORM_GRAD:
+    case TRMI_OP_RMS_NORM_GRAD:
+    case TRMI_OP_LINEAR_XENT: return *over = true;
+    case TRMI_OP_REDUCE_SUM:
+        *over = *whole = first && (op->attrs.reduce.axes & 1) != 0;
+        return true;
+    case TRMI_OP_REDUCE_MEAN:
+    case TRMI_OP_REDUCE_MAX:
+    case TRMI_OP_REDUCE_MAX_GRAD: return (op->attrs.reduce.axes & 1) == 0;
+    case TRMI_OP_LINEAR:
+    case TRMI_OP_MATMUL: return read_product(m, op, over, whole);
+    case TRMI_OP_SOFTMAX:
+    case TRMI_OP_SOFTMAX_GRAD: return shape_of(m, op->outputs[0])->rank > 1;
+    case TRMI_OP_BCE_LOGITS: return *whole = true;
+    case TRMI_OP_KEYED_LINEAR:
+    case TRMI_OP_KEYED_LINEAR_GRAD:
+    case TRMI_OP_BAG_POOL:
+    case TRMI_OP_BAG_POOL_GRAD:
+    case TRMI_OP_CUSTOM: return false;
+    default: return keeps_first_dimension(op, shape_of(m, op->inputs[0]));
+    }
+}
+
+/* Is output `i` one of an operator's statistics, which samples have in common? */
+static bool is_statistic(trmi_op_kind kind, int32_t i) {
+    switch (kind) {
+    case TRMI_OP_BATCH_NORM:
+    case TRMI_OP_NORM_ACT: return i > 0;
+    case TRMI_OP_BATCH_NORM_GRAD:
+    case TRMI_OP_NORM_ACT_GRAD: return i == 1 || i == 2;
+    case TRMI_OP_SOFTMAX_XENT:
+    case TRMI_OP_LINEAR_XENT: return i != 1;
+    case TRMI_OP_LAYER_NORM_GRAD:
+    case TRMI_OP_RMS_NORM_GRAD: return i > 0;
+    default: return false;
+    }
+}
+
+/* Returns the rows that a block has of an output: as many for each row of the input as the shapes
+ * say. 0: the shapes do not say. */
+static int64_t rows_of_output(const marking *m, const trmi_op *op, const trm_shape *out) {
+    if (op->kind == TRMI_OP_BROADCAST) {
+        return op->attrs.shape.block_rows;
+    }
+    for (int32_t i = 0; i < op->inputs_count; i++) {
+        int64_t rows = m->marks->rows[op->inputs[i]];
+        if (op->inputs[i] == 0 || rows == 0) {
+            continue;
+        }
+        if (op->kind == TRMI_OP_EXCHANGE || op->kind == TRMI_OP_ALL_REDUCE) {
+            return rows;
+        }
+        if (op->kind == TRMI_OP_TRANSPOSE || m->marks->dimension[op->inputs[i]] > 0) {
+            return rows;
+        }
+        int64_t in = shape_of(m, op->inputs[i])->dim[0], all = out->rank > 0 ? out->dim[0] : 0;
+        return in > 0 && rows * all % in == 0 ? rows * all / in : 0;
+    }
+    return 0;
+}
+
+static trm_status mark_op(const marking *m, int64_t index, trm_error *err) {
+    const trmi_op *op = &m->graph->ops[index];
+    bool any = op->kind == TRMI_OP_BROADCAST && op->attrs.shape.block_rows > 0;
+    bool over = false, whole = false, fine = true, reads = false;
+    for (int32_t i = 0; i < op->inputs_count; i++) {
+        reads = reads || is_by_sample(m, op->inputs[i]);
+    }
+    int32_t dimension = dimension_read(m, op);
+    fine = !reads || (dimension >= 0 && read_op(m, op, &over, &whole));
+    m->marks->over_samples[index] = over;
+    for (int32_t i = 0; i < op->outputs_count; i++) {
+        int32_t value = op->outputs[i];
+        const trmi_value *v = &m->graph->values[value];
+        bool samples = (any || reads) && !whole && !is_statistic(op->kind, i);
+        /* a sum that is rounded before all ranks' sums are added */
+        fine = fine && !(over && !samples && value != 0 && v->dtype != TRM_FLOAT32);
+        if (value != 0 && samples) {
+            m->marks->rows[value] = rows_of_output(m, op, &v->shape);
+            m->marks->dimension[value] = fine ? (uint8_t)dimension_made(op, dimension) : 0;
+            fine = fine && m->marks->rows[value] > 0;
+        }
+    }
+    return fine ? TRM_OK
+                : TRMI_FAIL(err, TRM_INVALID,
+                            "%s: the operator mixes samples of the batch in a way that strict "
+                            "determinism has no fixed order for; compute each sample by itself, or "
+                            "train without strict",
+                            op->name);
+}
+
+trm_status trmi_block_samples(const trm_graph *g, int32_t blocks, int64_t *samples,
+                              trm_error *err) {
+    int64_t batch = -1;
+    *samples = 0;
+    for (int64_t i = 1; i < g->ops_count; i++) {
+        const trmi_op *op = &g->ops[i];
+        if (op->kind != TRMI_OP_INPUT) {
+            continue;
+        }
+        const trm_shape *shape = &g->values[op->outputs[0]].shape;
+        int64_t rows = shape->rank > 0 ? shape->dim[0] : 0;
+        batch = batch < 0 ? rows : batch;
+        if (rows != batch || rows % blocks != 0 || rows == 0) {
+            return TRMI_FAIL(err, TRM_INVALID,
+                             "input '%s' has %lld rows; strict determinism needs one row a sample "
+                             "in all inputs, and %d equal blocks of them",
+                             op->name, (long long)rows, blocks);
+        }
+        *samples = rows / blocks;
+    }
+    return TRM_OK;
+}
+
+void trmi_spread_blocks(trm_graph *g, int32_t blocks, int64_t samples) {
+    for (int64_t i = 1; i < g->ops_count; i++) {
+        trmi_op *op = &g->ops[i];
+        const trm_shape *shape = op->kind == TRMI_OP_BROADCAST ? &op->attrs.shape.shape : NULL;
+        if (shape != NULL && shape->rank > 0 && samples > 0 &&
+            shape->dim[0] % (samples * blocks) == 0) {
+            op->attrs.shape.block_rows = shape->dim[0] / blocks;
+        }
+    }
+}
+
+trm_status trmi_mark_blocks(const trm_graph *g, int64_t samples, trmi_arena *arena,
+                            trmi_block_marks *out, trm_error *err) {
+    TRMI_TRY(TRMI_NEW_IN(err, arena, out->rows, g->values_count, "to plan"));
+    TRMI_TRY(TRMI_NEW_IN(err, arena, out->dimension, g->values_count, "to plan"));
+    TRMI_TRY(TRMI_NEW_IN(err, arena, out->over_samples, g->ops_count, "to plan"));
+    marking m = {.graph = g, .marks = out};
+    for (int64_t i = 1; i < g->ops_count; i++) {
+        if (g->ops[i].kind == TRMI_OP_INPUT) {
+            out->rows[g->ops[i].outputs[0]] = samples;
+        } else {
+            TRMI_TRY(mark_op(&m, i, err));
+        }
+    }
+    return TRM_OK;
+}
