@@ -32,6 +32,7 @@ typedef struct trial {
     trm_optimizer_options optimizer;
     trm_precision precision;
     int32_t blocks; /* of samples: bit for bit */
+    int threads;    /* of a rank; 0 = 1 */
     bool slices;    /* of one copy of the parameters */
     int32_t accumulate;
 } trial;
@@ -99,7 +100,7 @@ static inline trm_status run_trial(const trial *t, trm_comm *comm, outcome *o, t
     trm_exec_options options = {.loss = t->network(g, t->variant),
                                 .optimizer = t->optimizer,
                                 .backend = t->backend,
-                                .threads = 1,
+                                .threads = t->threads > 0 ? t->threads : 1,
                                 .seed = 5,
                                 .tuning_file = "",
                                 .precision = t->precision,

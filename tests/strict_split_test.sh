@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# --deterministic strict in split modes: the same losses, digit for digit, under every plan and on 1 to 6 ranks; a
+# --deterministic strict in split modes: the same losses, digit for digit, under every plan and on 1 to 6 ranks, those of
+# data parallel ranks too; a
 # run that goes on with another number of ranks, and verify --bitwise.
 . "$(dirname "$0")/common.sh"
 export OMP_NUM_THREADS=1
@@ -26,7 +27,9 @@ go two 2 6 --parallel-mode semi_auto_parallel
 go three 3 4 --parallel-mode auto_parallel --trial-seconds 1
 go four 4 3 --parallel-mode semi_auto_parallel --mesh 2x2
 go planned 6 2 --parallel-mode semi_auto_parallel --plan plan
-for name in two three four planned; do
+go data 2 6 --parallel-mode data_parallel
+go alone 1 12
+for name in two three four planned data alone; do
     [ "$(losses $name)" = "$(losses one)" ] || fail "$name: $(losses $name)instead of $(losses one)"
 done
 

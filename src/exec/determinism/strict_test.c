@@ -109,7 +109,8 @@ static trm_node clicks(trm_graph *g, int64_t batch, bool mean) {
 
 enum { TOKENS = 4, HEADS = 2, MODEL = 8, WORDS = 11 };
 
-/* A layer of a transformer: positions, norms, attention, and a loss of which logits do not exist. */
+/* A layer of a transformer: positions, norms, attention, experts, and a loss of which logits do not
+ * exist. */
 static trm_node transformer(trm_graph *g, int64_t batch, bool rms) {
     trm_node ids = trm_input(g, "ids", TRM_INT32, trm_shape_of(batch, TOKENS));
     trm_node next = trm_input(g, "label", TRM_INT32, trm_shape_of(batch, TOKENS));
@@ -124,6 +125,13 @@ static trm_node transformer(trm_graph *g, int64_t batch, bool rms) {
     y = trm_attention_packed(g, dense(g, "qkv", y, MODEL, 3 * MODEL), HEADS, 0, TRM_NO_NODE,
                              &(trm_attention_options){.causal = true});
     x = trm_add(g, x, dense(g, "out", y, MODEL, MODEL));
+    const trm_experts e = {
+        .router = trm_parameter(g, "router", trm_shape_of(4, MODEL), TRM_INIT_LINEAR),
+        .up = trm_parameter(g, "experts.up", trm_shape_of(4, 6, MODEL), TRM_INIT_NORMAL_001),
+        .down = trm_parameter(g, "experts.down", trm_shape_of(4, MODEL, 6), TRM_INIT_NORMAL_001),
+        .top_k = 2};
+    trm_node balance;
+    x = trm_add(g, x, trm_mixture_of_experts(g, x, &e, &balance));
     x = trm_add(g, x, dense(g, "down", trm_silu(g, dense(g, "up", x, MODEL, 16)), 16, MODEL));
     return trm_linear_cross_entropy(g, x, words, next, NULL);
 }

@@ -116,6 +116,36 @@ static trm_node wide(trm_graph *g, uint64_t v) {
     return trm_softmax_cross_entropy(g, dense(g, "b", x, classes), label, NULL);
 }
 
+/* A layer of a transformer with experts, tied words, and a loss of which logits do not exist. */
+static trm_node tokens(trm_graph *g, uint64_t v) {
+    enum { LENGTH = 5, WIDTH = 8, HEADS = 2, WORDS = 11 };
+    int64_t batch = batch_of(v, 4, 6);
+    trm_node ids = trm_input(g, "ids", TRM_INT32, trm_shape_of(batch, LENGTH));
+    trm_node next = trm_input(g, "label", TRM_INT32, trm_shape_of(batch, LENGTH));
+    trm_node words = trm_parameter(g, "words", trm_shape_of(WORDS, WIDTH), TRM_INIT_LINEAR);
+    trm_node where = trm_parameter(g, "where", trm_shape_of(LENGTH, WIDTH), TRM_INIT_LINEAR);
+    trm_node gamma = trm_parameter(g, "norm.weight", trm_shape_of(WIDTH), TRM_INIT_ONE);
+    trm_node x = trm_add(g, trm_embedding(g, words, ids), where), balance;
+    trm_node y =
+        v % 2
+            ? trm_rms_norm(g, x, gamma, 0)
+            : trm_layer_norm(g, x, gamma,
+                             trm_parameter(g, "norm.bias", trm_shape_of(WIDTH), TRM_INIT_ZERO), 0);
+    y = trm_attention_packed(g, dense(g, "qkv", y, 3 * WIDTH), HEADS, 0, TRM_NO_NODE,
+                             &(trm_attention_options){.causal = true});
+    x = trm_add(g, x, dense(g, "out", y, WIDTH));
+    const trm_experts e = {
+        .router = trm_parameter(g, "router", trm_shape_of(4, WIDTH), TRM_INIT_LINEAR),
+        .up = trm_parameter(g, "up", trm_shape_of(4, 6, WIDTH), TRM_INIT_NORMAL_001),
+        .down = trm_parameter(g, "down", trm_shape_of(4, WIDTH, 6), TRM_INIT_NORMAL_001),
+        .top_k = 2};
+    x = trm_add(g, x, trm_mixture_of_experts(g, x, &e, &balance));
+    x = trm_add(
+        g, x,
+        dense(g, "second", trm_gelu(g, dense(g, "first", x, 12), (trm_gelu_form)(v % 2)), WIDTH));
+    return trm_linear_cross_entropy(g, x, words, next, NULL);
+}
+
 static trm_status twice_infer(const trm_custom_op *self, const trm_tensor *in, int32_t count,
                               trm_tensor *out, trm_error *err) {
     (void)self, (void)count, (void)err;
@@ -219,6 +249,7 @@ static void try_bits(const bits *how, int layouts) {
         memset(all, 0, sizeof *all);
         all->trial = plain;
         all->trial.mesh = meshes[layout % (layouts > 20 ? 10 : 9)];
+        all->trial.threads = layout % 3 == 1 ? 3 : 1;
         trmi_mesh mesh;
         CHECK_OK(trmi_mesh_parse(all->trial.mesh, &mesh, &err), err);
         draw_plan(&all->trial, (uint64_t)layout + 77);
@@ -489,6 +520,13 @@ static void clicks_bit_for_bit(void **state) {
     try_bits(&(bits){clicks, 2, "ref", 16, 8, adam, TRM_PRECISION_FP32}, (int)trials(9));
 }
 
+static void tokens_bit_for_bit(void **state) {
+    (void)state;
+    const trm_optimizer_options adam = {.kind = TRM_ADAM, .weight_decay = 1e-2, .decoupled = true};
+    try_bits(&(bits){tokens, 2, "onednn", 8, 8, adam, TRM_PRECISION_FP32}, (int)trials(12));
+    try_bits(&(bits){tokens, 3, "ref", 8, 4, adam, TRM_PRECISION_FP32}, (int)trials(9));
+}
+
 static void an_operator_without_a_rule_runs_whole_and_says_its_price(void **state) {
     (void)state;
     trm_log_set_sink(listen, NULL, TRM_LOG_WARN);
@@ -502,6 +540,7 @@ int main(void) {
         cmocka_unit_test(images_bit_for_bit),
         cmocka_unit_test(images_with_groups_and_ignored_labels_bit_for_bit),
         cmocka_unit_test(clicks_bit_for_bit),
+        cmocka_unit_test(tokens_bit_for_bit),
         cmocka_unit_test(one_copy_in_slices_has_the_same_bits),
         cmocka_unit_test(images_cut_at_random),
         cmocka_unit_test(clicks_cut_at_random),
