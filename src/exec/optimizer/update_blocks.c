@@ -44,7 +44,7 @@ static void join_nodes(stack *s, int64_t next, int64_t count) {
 
 /* The sum of a block is complete. */
 static void push(stack *s, const trmi_tree *tree, int64_t count) {
-    int64_t class = s->block / tree->members;
+    int64_t class = tree->members == 1 ? s->block : s->block / tree->members;
     if (s->depth > 0 && s->class[s->depth - 1] == class) {
         add(s->sums[s->depth - 1], s->own, count);
         return;
@@ -58,12 +58,20 @@ static void push(stack *s, const trmi_tree *tree, int64_t count) {
 static void sum_group(const trmi_tree *tree, const trmi_update_rows *rows, const uint64_t *keys,
                       const uint32_t *places, int64_t places_count, const float *gradients,
                       int64_t stride, int64_t count, float *out) {
-    int64_t each = rows->count / trmi_tree_blocks(tree);
+    uint32_t each = (uint32_t)(rows->count / trmi_tree_blocks(tree));
+    if (places_count == 1) {
+        int64_t position = (int64_t)(keys[places[0]] & UINT32_MAX);
+        for (int64_t i = 0; i < count; i++) {
+            out[i] = 0 + gradients[position * stride + i]; /* -0 becomes 0, as in other sums */
+        }
+        return;
+    }
     stack s;
     s.depth = 0;
     s.block = -1;
     for (int64_t i = 0; i < places_count; i++) {
-        int64_t position = (int64_t)(keys[places[i]] & UINT32_MAX), block = position / each;
+        uint32_t position = (uint32_t)keys[places[i]];
+        int64_t block = position / each;
         if (block != s.block) {
             if (s.block >= 0) {
                 push(&s, tree, count);
@@ -71,7 +79,7 @@ static void sum_group(const trmi_tree *tree, const trmi_update_rows *rows, const
             s.block = block;
             memset(s.own, 0, (size_t)count * sizeof(float));
         }
-        add(s.own, gradients + position * stride, count);
+        add(s.own, gradients + (int64_t)position * stride, count);
     }
     push(&s, tree, count);
     join_nodes(&s, -1, count);
