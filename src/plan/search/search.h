@@ -299,11 +299,11 @@ void trmi_choice_copy(trmi_choice *to, const trmi_choice *from, const trmi_space
 bool trmi_choice_equal(const trmi_choice *a, const trmi_choice *b, const trmi_space *space);
 
 /* Weights of the objective B + w G + lambda M. */
-typedef struct trmi_weights {
+typedef struct trmi_objective {
     double gradient, memory; /* w, lambda (seconds a byte) */
     /* true: only plans that leave all parameters whole and update them in slices */
     bool sliced;
-} trmi_weights;
+} trmi_objective;
 /* Returns whether the plan leaves all parameters whole and updates them in slices (costs.slices).
  */
 bool trmi_choice_sliced(const trmi_space *space, const trmi_choice *choice);
@@ -342,21 +342,21 @@ trmi_way trmi_space_node_way(const trmi_space *space, const trmi_space_class *of
 /* Finds the plan with the least B + w G + lambda M.
  *   marginals  NULL, or out: [nodes][strategies] in the arena, the least cost of a whole plan with that strategy
  *   error      INVALID (no plan is possible beside the pins), NOMEM */
-trm_status trmi_space_solve(const trmi_space *space, const trmi_weights *weights, trmi_choice *out,
-                            trmi_solution *solution, float ***marginals, trmi_arena *arena,
-                            trm_error *err);
+trm_status trmi_space_solve(const trmi_space *space, const trmi_objective *weights,
+                            trmi_choice *out, trmi_solution *solution, float ***marginals,
+                            trmi_arena *arena, trm_error *err);
 /* Computes the curve of time (B + w G) against memory of all plans (plan/solve/solve_front.h), or
  * the fastest plan within `limit` bytes (0: the whole curve). weights->memory is not used.
  *   points  out: the choices of out->points, in the arena
  *   error   INVALID (no plan is possible), NOMEM */
-trm_status trmi_space_front(const trmi_space *space, const trmi_weights *weights, double limit,
+trm_status trmi_space_front(const trmi_space *space, const trmi_objective *weights, double limit,
                             trmi_arena *arena, trmi_front *out, trmi_choice **points,
                             trm_error *err);
 /* Finds the cheapest plan among those in which `node` has this strategy. Errors as
  * trmi_space_solve(). */
-trm_status trmi_space_solve_with(const trmi_space *space, const trmi_weights *weights, int32_t node,
-                                 int32_t strategy, trmi_choice *out, trmi_solution *solution,
-                                 trm_error *err);
+trm_status trmi_space_solve_with(const trmi_space *space, const trmi_objective *weights,
+                                 int32_t node, int32_t strategy, trmi_choice *out,
+                                 trmi_solution *solution, trm_error *err);
 
 /* A plan's step, in seconds, and its memory, in bytes, on the busiest rank. */
 typedef struct trmi_measure {
@@ -494,7 +494,7 @@ typedef struct trmi_found {
     double lower_bound;
     /* B + w G of the solve that gives the bound, and the bound of that solve */
     double additive, additive_bound;
-    trmi_weights weights;
+    trmi_objective weights;
     trmi_solution solution; /* certificate of that solve */
     double solve_seconds;   /* seconds of all solves */
     int32_t solves;

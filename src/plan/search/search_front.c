@@ -12,8 +12,8 @@ static trm_status no_memory(trm_error *err) {
 }
 
 /* Computes the costs [strategies][ways] of a class; NULL: no memory. */
-static trmi_tradeoff *ways_of(const trmi_space *s, const trmi_space_class *c, const trmi_weights *w,
-                              trmi_arena *arena) {
+static trmi_tradeoff *ways_of(const trmi_space *s, const trmi_space_class *c,
+                              const trmi_objective *w, trmi_arena *arena) {
     trmi_tradeoff *list = trmi_arena_alloc(arena, (size_t)c->count * TRMI_WAYS * sizeof *list);
     for (int32_t i = 0; list != NULL && i < c->count; i++) {
         for (int k = 0; k < TRMI_WAYS; k++) {
@@ -26,7 +26,7 @@ static trmi_tradeoff *ways_of(const trmi_space *s, const trmi_space_class *c, co
 }
 
 /* Builds the graph: nodes share the costs of their class, edges the tables of the space. */
-static trm_status make_graph(const trmi_space *s, const trmi_weights *w, trmi_arena *arena,
+static trm_status make_graph(const trmi_space *s, const trmi_objective *w, trmi_arena *arena,
                              trmi_front_graph *out, trm_error *err) {
     trmi_tradeoff **classes =
         trmi_arena_alloc(arena, ((size_t)s->classes_count + 1) * sizeof *classes);
@@ -61,7 +61,7 @@ static trm_status make_graph(const trmi_space *s, const trmi_weights *w, trmi_ar
     return TRM_OK;
 }
 
-trm_status trmi_space_front(const trmi_space *s, const trmi_weights *weights, double limit,
+trm_status trmi_space_front(const trmi_space *s, const trmi_objective *weights, double limit,
                             trmi_arena *arena, trmi_front *out, trmi_choice **points,
                             trm_error *err) {
     trmi_arena scratch = {0};

@@ -38,7 +38,7 @@ static int64_t list_wishes(const trmi_space *s, float *const *marginals, wish *l
 
 /* Solves and measures up to `wanted` plans, each at least `apart` times as expensive as the one
  * before, up to six times the cheapest. */
-static trm_status pick(const trmi_space *s, const trmi_weights *weights, const wish *list,
+static trm_status pick(const trmi_space *s, const trmi_objective *weights, const wish *list,
                        int64_t total, int32_t wanted, trmi_arena *arena, trmi_candidate *out,
                        int32_t *count, trm_error *err) {
     double least = total > 0 ? (double)list[0].cost : 0,
@@ -75,7 +75,7 @@ trm_status trmi_search_others(const trmi_space *s, const trmi_found *found, int3
         return TRMI_FAIL(err, TRM_NOMEM, "no memory to search a plan");
     }
     /* marginals of all plans, at the weights of the search's bound */
-    const trmi_weights weights = {found->weights.gradient, found->weights.memory, false};
+    const trmi_objective weights = {found->weights.gradient, found->weights.memory, false};
     TRMI_TRY(trmi_space_solve(s, &weights, &choice, &solution, &marginals, arena, err));
     for (int32_t n = 0; n < s->nodes_count; n++) {
         total += (size_t)trmi_space_class_of(s, n)->count;

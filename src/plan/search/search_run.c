@@ -27,7 +27,7 @@ enum { MU_STEPS = 9, FRONTIER_POINTS = 18 };
  * `bound`. */
 typedef struct side {
     double bound, additive, additive_bound;
-    trmi_weights weights;
+    trmi_objective weights;
     trmi_solution solution;
     trmi_bound limit;
 } side;
@@ -113,7 +113,7 @@ static trm_status solve(run *r, double mu, int of) {
     double factor;
     int32_t place;
     side *d = &r->sides[of];
-    trmi_weights w = {.memory = 0, .sliced = of == 1};
+    trmi_objective w = {.memory = 0, .sliced = of == 1};
     trmi_choice choice;
     weights_of(r, mu, &factor, &w.gradient);
     trmi_solution solution;
@@ -153,7 +153,7 @@ static trm_status within(run *r, double mu, int of) {
     int32_t place;
     side *d = &r->sides[of];
     weights_of(r, mu, &factor, &gradient);
-    const trmi_weights w = {.gradient = gradient, .sliced = of == 1};
+    const trmi_objective w = {.gradient = gradient, .sliced = of == 1};
     TRMI_TRY(trmi_space_front(r->s, &w, r->o->memory_bytes, r->arena, &front, &points, r->err));
     r->f->solves += front.solves;
     r->f->solve_seconds += front.seconds;
@@ -168,7 +168,7 @@ static trm_status within(run *r, double mu, int of) {
     double bound = factor * (front.lower_bound + beside(r, of));
     if (bound > d->bound) {
         d->bound = bound;
-        d->weights = (trmi_weights){gradient, front.price, of == 1};
+        d->weights = (trmi_objective){gradient, front.price, of == 1};
         d->limit = !front.binds      ? TRMI_BOUND_FREE
                    : front.open == 0 ? TRMI_BOUND_EXACT
                                      : TRMI_BOUND_LAGRANGE;
@@ -208,7 +208,7 @@ static trm_status trace_side(run *r, double mu, int of, trmi_front *front) {
     double factor, gradient;
     trmi_choice *points;
     weights_of(r, mu, &factor, &gradient);
-    const trmi_weights w = {.gradient = gradient, .sliced = of == 1};
+    const trmi_objective w = {.gradient = gradient, .sliced = of == 1};
     TRMI_TRY(trmi_space_front(r->s, &w, 0, r->arena, front, &points, r->err));
     double most = front->points[0].memory,
            apart = pow(most / fmax(1, front->least_memory), 1.0 / FRONTIER_POINTS), next = INFINITY;
@@ -385,7 +385,7 @@ static trm_status runners_up(run *r) {
         return no_memory(r);
     }
     for (int of = 0; of < r->sides_count; of++) {
-        const trmi_weights w = {f->weights.gradient, f->weights.memory, of == 1};
+        const trmi_objective w = {f->weights.gradient, f->weights.memory, of == 1};
         TRMI_TRY(trmi_space_solve(r->s, &w, &again, &solution, &marginals[of], r->arena, r->err));
         least = fmin(least, solution.objective + extra[of]);
     }

@@ -156,14 +156,14 @@ trmi_way trmi_space_node_way(const trmi_space *s, const trmi_space_class *c, int
 }
 
 /* Returns seconds + lambda x bytes of a way. */
-static double weigh(const trmi_way *way, const trmi_weights *w) {
+static double weigh(const trmi_way *way, const trmi_objective *w) {
     return way->seconds < INFINITY ? way->seconds + w->memory * way->bytes : INFINITY;
 }
 
 /* Returns the cheapest way of strategy i; parts and recomputation only where they are cheaper.
  * *cost: its cost. */
 static int best_way(const trmi_space *s, const trmi_space_class *c, int32_t i,
-                    const trmi_weights *w, double *cost) {
+                    const trmi_objective *w, double *cost) {
     int best = 0, sliced = w->sliced ? TRMI_WAY_SLICED : 0;
     trmi_way way = trmi_space_node_way(s, c, i, sliced, w->gradient);
     *cost = weigh(&way, w);
@@ -186,8 +186,8 @@ typedef struct tables {
 } tables;
 
 /* Returns the table of an edge with its bytes added at their price; NULL: no memory. */
-static const float *with_bytes(const trmi_space *s, const trmi_space_edge *e, const trmi_weights *w,
-                               trmi_arena *arena) {
+static const float *with_bytes(const trmi_space *s, const trmi_space_edge *e,
+                               const trmi_objective *w, trmi_arena *arena) {
     const float *seconds = s->tables[e->table], *bytes = s->bytes[e->table];
     if (w->memory == 0 || bytes == NULL) {
         return seconds;
@@ -202,7 +202,8 @@ static const float *with_bytes(const trmi_space *s, const trmi_space_edge *e, co
 }
 
 /* Builds the cost graph. Nodes of a class and equal edges share tables. False: no memory. */
-static bool fill_tables(const trmi_space *s, const trmi_weights *w, tables *t, trmi_arena *arena) {
+static bool fill_tables(const trmi_space *s, const trmi_objective *w, tables *t,
+                        trmi_arena *arena) {
     t->states = trmi_arena_alloc(arena, ((size_t)s->nodes_count + 1) * sizeof *t->states);
     t->nodes = trmi_arena_alloc(arena, ((size_t)s->nodes_count + 1) * sizeof *t->nodes);
     t->of_class = trmi_arena_alloc(arena, ((size_t)s->classes_count + 1) * sizeof *t->of_class);
@@ -294,7 +295,7 @@ static bool force(const trmi_space *s, tables *t, const forced *f, trmi_arena *a
 
 /* Solves the space, with a forced strategy or none. The data parallel plan is the first upper
  * bound. */
-static trm_status solve(const trmi_space *s, const trmi_weights *weights, const forced *f,
+static trm_status solve(const trmi_space *s, const trmi_objective *weights, const forced *f,
                         trmi_choice *out, trmi_solution *solution, float ***marginals,
                         trmi_arena *arena, trm_error *err) {
     trmi_arena scratch = {0};
@@ -327,13 +328,13 @@ static trm_status solve(const trmi_space *s, const trmi_weights *weights, const 
     return status;
 }
 
-trm_status trmi_space_solve(const trmi_space *s, const trmi_weights *weights, trmi_choice *out,
+trm_status trmi_space_solve(const trmi_space *s, const trmi_objective *weights, trmi_choice *out,
                             trmi_solution *solution, float ***marginals, trmi_arena *arena,
                             trm_error *err) {
     return solve(s, weights, &(forced){-1, -1}, out, solution, marginals, arena, err);
 }
 
-trm_status trmi_space_solve_with(const trmi_space *s, const trmi_weights *weights, int32_t node,
+trm_status trmi_space_solve_with(const trmi_space *s, const trmi_objective *weights, int32_t node,
                                  int32_t strategy, trmi_choice *out, trmi_solution *solution,
                                  trm_error *err) {
     return solve(s, weights, &(forced){node, strategy}, out, solution, NULL, NULL, err);

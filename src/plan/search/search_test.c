@@ -147,7 +147,7 @@ static trmi_way edges_cost(const trmi_space *s, const int32_t *strategy) {
 }
 
 /* Returns B + w G + lambda M of a choice, summed from the parts of the space. */
-static double cost_of(const trmi_space *s, const int32_t *strategy, const trmi_weights *w) {
+static double cost_of(const trmi_space *s, const int32_t *strategy, const trmi_objective *w) {
     trmi_way edges = edges_cost(s, strategy);
     double sum = edges.seconds + w->memory * edges.bytes;
     for (int32_t n = 0; n < s->nodes_count; n++) {
@@ -166,7 +166,7 @@ static double cost_of(const trmi_space *s, const int32_t *strategy, const trmi_w
 static void no_other_plan_is_cheaper(void **state) {
     (void)state;
     net n = make_net(8, 6, 6, 40);
-    static const trmi_weights weights[] = {
+    static const trmi_objective weights[] = {
         {1, 0, false}, {0, 0, false}, {3, 1e-9, false}, {1, 1e-7, false}};
     for (int k = 0; k < 4; k++) {
         trmi_space *s = space_of(&n, k % 2 ? "2x2" : "3", 0, NULL);
@@ -236,8 +236,8 @@ static void equal_to_brute_force(void **state) {
     for (uint64_t k = 0; k < 240; k++) {
         net n = small_net(k);
         trmi_space *s = space_of(&n, meshes[k % 4], (double)(k % 3) / 2, NULL);
-        const trmi_weights w = {.gradient = (double)(k % 5) / 2,
-                                .memory = k % 7 < 3 ? 0 : pow(10, -12 + (double)(k % 7))};
+        const trmi_objective w = {.gradient = (double)(k % 5) / 2,
+                                  .memory = k % 7 < 3 ? 0 : pow(10, -12 + (double)(k % 7))};
         trmi_arena arena = {0};
         trmi_choice choice;
         trmi_solution solution;
@@ -322,7 +322,7 @@ static void limits_equal_brute_force(void **state) {
         trmi_choice *points, *point;
         double gradient = (double)(k % 4) / 2;
         assert_true(s->nodes_count <= 5);
-        CHECK_OK(trmi_space_front(s, &(trmi_weights){.gradient = gradient}, 0, &arena, &curve,
+        CHECK_OK(trmi_space_front(s, &(trmi_objective){.gradient = gradient}, 0, &arena, &curve,
                                   &points, &err),
                  err);
         double most = curve.points[0].memory, least = curve.least_memory, bests[2];
@@ -330,7 +330,7 @@ static void limits_equal_brute_force(void **state) {
         fastest_within(s, gradient, limits_of, bests);
         for (int i = 0; i < 2; i++) {
             double limit = limits_of[i], best = bests[i];
-            CHECK_OK(trmi_space_front(s, &(trmi_weights){.gradient = gradient}, limit, &arena,
+            CHECK_OK(trmi_space_front(s, &(trmi_objective){.gradient = gradient}, limit, &arena,
                                       &within, &point, &err),
                      err);
             assert_true(within.feasible && within.points[0].memory <= limit * (1 + 1e-9));
@@ -455,7 +455,7 @@ static void an_axis_more_is_never_slower(void **state) {
         trmi_choice choice;
         trmi_solution solution;
         assert_true(trmi_choice_open(&choice, s, &arena));
-        CHECK_OK(trmi_space_solve(s, &(trmi_weights){.gradient = 1}, &choice, &solution, NULL,
+        CHECK_OK(trmi_space_solve(s, &(trmi_objective){.gradient = 1}, &choice, &solution, NULL,
                                   &arena, &err),
                  err);
         assert_true(solution.objective <= before * (1 + 1e-6));

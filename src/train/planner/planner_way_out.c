@@ -21,7 +21,7 @@ static trm_status fits(trm_planner *p, int64_t batch, const trmi_mesh *mesh, boo
     *fits_it = false;
     trm_status status = trmi_planner_graph(p, batch, 0, &graph, err);
     status = status == TRM_OK ? trmi_planner_space(p, graph, mesh, &space, err) : status;
-    const trmi_weights weights = {.gradient = status == TRM_OK ? 1 - space->costs.overlap : 0};
+    const trmi_objective weights = {.gradient = status == TRM_OK ? 1 - space->costs.overlap : 0};
     status = status == TRM_OK ? trmi_space_front(space, &weights, trmi_auto_limit(&p->drive),
                                                  &arena, &front, &points, err)
                               : status;
