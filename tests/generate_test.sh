@@ -14,6 +14,11 @@ train() { # MODEL OUTPUT ARGS
 field() { python3 -c 'import json, sys; print(json.loads(open(sys.argv[1]).read())[sys.argv[2]])' out.json "$1"; }
 train gpt2 characters --tokens characters --steps 150
 train llama bytes --tokens bytes --kv-heads 2 --untied --rotary-theta 500 --steps 120
+train moe mixed --tokens bytes --experts 4 --top-experts 2 --steps 200
+"$trireme" generate moe --checkpoint mixed --prompt "the rank se" --tokens 12 > out.txt 2> log.txt || { fail "generate moe"; cat log.txt; }
+[ "$(cat out.txt)" = "the rank sends one row" ] || fail "moe continues with '$(cat out.txt)'"
+expect 2 "3 of 2 experts compute a token" train moe --data text.txt --dataset text --tokens bytes --experts 2 --top-experts 3 --steps 1
+expect 2 "transformers has no moe" export moe --checkpoint mixed --to huggingface --output no
 "$trireme" tokenizer train text.txt --vocabulary 300 --special-tokens '<|endoftext|>' --output tokenizer --quiet > /dev/null
 train gpt2 pieces --tokenizer tokenizer --steps 60
 for folder in characters bytes pieces; do

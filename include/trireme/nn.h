@@ -59,15 +59,18 @@ typedef struct trm_language_options {
     double epsilon;      /* of norms; 0 = 1e-5 */
     double rotary_theta; /* llama: base of the angles; 0 = 10000 */
     bool untied;         /* llama: the output layer has weights of its own, lm_head.weight */
+    int64_t experts;     /* moe: of each block; 0 = 8 */
+    int64_t top_experts; /* moe: that compute a token; 0 = 2 */
+    double balance;      /* moe: factor of the mean load balance in the training loss; 0 = 0.01 */
 } trm_language_options;
-/* Returns the name of language model `index`, gpt2 or llama; NULL after the last.
+/* Returns the name of language model `index`, gpt2, llama or moe; NULL after the last.
  *   owns     static string
  *   threads  any */
 TRM_API const char *trm_language_name(int32_t index);
 /* Sets the options of a published size.
  *   param    model: name of the model
  *            size: gpt2: small (also gpt2), medium, large, xl, tiny (4 layers of width 128); llama:
- *            llama15m, llama110m, 1b, 8b
+ *            llama15m, llama110m, 1b, 8b; moe: those of gpt2
  *   errors   INVALID (another name, with the names there are) */
 TRM_API TRM_MUST_USE trm_status trm_language_size(const char *model, const char *size,
                                                   trm_language_options *options, trm_error *err);
@@ -79,14 +82,17 @@ TRM_API TRM_MUST_USE trm_status trm_language_complete(const char *model,
 /* Adds the language model of this name: token ids int32 or int64 [B, T], T at most the context ->
  * logits [B, T, vocabulary]. Names, shapes and initial values of the parameters are those of
  * transformers: gpt2 "wte.weight", "wpe.weight", "h.0.attn.c_attn.weight" [width, 3 width] ...,
- * llama "model.embed_tokens.weight", "model.layers.0.self_attn.q_proj.weight" ... The output layer
- * uses the token embedding unless the options say otherwise. For another name the graph keeps an
+ * llama "model.embed_tokens.weight", "model.layers.0.self_attn.q_proj.weight" ... moe is gpt2 with
+ * experts in place of the layers behind attention (trm_mixture_of_experts), "h.0.mlp.router.weight",
+ * "h.0.mlp.experts.up", "h.0.mlp.experts.down". The output layer uses the token embedding unless the options say otherwise. For another name the graph keeps an
  * error that lists the names.
- *   source   Radford et al. 2019 (gpt2); Touvron et al. 2023 (llama) */
+ *   source   Radford et al. 2019 (gpt2); Touvron et al. 2023 (llama); Fedus et al. 2021 (moe)
+ */
 TRM_API trm_node trm_language_build(trm_graph *graph, const char *model, trm_node ids,
                                     const trm_language_options *options);
 /* Adds the language model with its mean cross-entropy, without keeping the logits
- * (trm_linear_cross_entropy): ids as in trm_language_build -> scalar.
+ * (trm_linear_cross_entropy): ids as in trm_language_build -> scalar. In a graph for training, moe
+ * adds its load balance.
  *   param    targets: int32 [B, T]: the ids of the next positions; -100 does not count */
 TRM_API trm_node trm_language_loss(trm_graph *graph, const char *model, trm_node ids,
                                    trm_node targets, const trm_language_options *options);

@@ -221,7 +221,7 @@ static const topic TOPICS[] = {
      "0.02; batches of 4096.\n"
      "    Evaluations have auc, logloss and calibration (mean prediction / mean label).\n"},
     {"text",
-     "Language models: gpt2, llama (RMS norm, rotary positions, SwiGLU)\n"
+     "Language models: gpt2, llama (RMS norm, rotary positions, SwiGLU), moe (gpt2 with experts)\n"
      "    --data FILE|DIR with --dataset text, jsonl or tokens; text needs --tokenizer DIR "
      "(trireme "
      "tokenizer train),\n"

@@ -54,7 +54,14 @@ static void settle_language_model(app_context *app, const app_model *model) {
     }
     if (o->click.preset != NULL) { /* peers/gpt_torch.py: the published models, and tiny */
         bool tiny = o->language.size != NULL && strcmp(o->language.size, "tiny") == 0;
-        o->language.vocabulary = value_or(o->language.vocabulary, tiny ? 65 : VOCABULARY);
+        trm_language_options size = {0};
+        trm_error unknown; /* describing the network reports a size that there is not */
+        if (o->language.size != NULL &&
+            trm_language_size(p->arguments[0], o->language.size, &size, &unknown) != TRM_OK) {
+            size.vocabulary = 0;
+        }
+        int64_t known = tiny ? 65 : value_or(size.vocabulary, VOCABULARY);
+        o->language.vocabulary = value_or(o->language.vocabulary, known);
         o->language.positions = o->context_tokens > POSITIONS ? o->context_tokens : POSITIONS;
         o->betas = app_given(p, "betas") ? o->betas : "0.9,0.95";
         o->weight_decay = app_given(p, "weight-decay") ? o->weight_decay : 0.1;
@@ -163,6 +170,9 @@ static trm_status settle_language_network(const app_context *app, trm_dataset *d
     o->epsilon = f->epsilon;
     o->rotary_theta = f->rotary_theta > 0 ? f->rotary_theta : o->rotary_theta;
     o->untied = o->untied || f->untied;
+    o->experts = f->experts;
+    o->top_experts = f->top_experts;
+    o->balance = f->balance;
     return status == TRM_OK ? trm_language_complete(model, o, err) : status;
 }
 
@@ -203,10 +213,12 @@ static void describe_language(const app_network *network, char *text, size_t siz
     snprintf(text, size,
              "{\"context\":%lld,\"positions\":%lld,\"layers\":%lld,\"width\":%lld,\"heads\":%lld,"
              "\"kv_heads\":%lld,\"hidden\":%lld,\"vocabulary\":%lld,\"epsilon\":%.17g,"
-             "\"rotary_theta\":%.17g,\"untied\":%s,\"tokens\":\"%s\"}",
+             "\"rotary_theta\":%.17g,\"untied\":%s,\"experts\":%lld,\"top_experts\":%lld,"
+             "\"tokens\":\"%s\"}",
              (long long)network->language.tokens, (long long)o->context, (long long)o->layers,
              (long long)o->width, (long long)o->heads, (long long)o->kv_heads, (long long)o->hidden,
              (long long)o->vocabulary, o->epsilon, o->rotary_theta, o->untied ? "true" : "false",
+             (long long)o->experts, (long long)o->top_experts,
              network->language.tokenizer != NULL ? network->language.tokenizer : "");
 }
 
@@ -227,6 +239,8 @@ static void take_network(app_context *app, const trm_language_options *o) {
     f->vocabulary = app_given(p, "vocabulary") ? f->vocabulary : o->vocabulary;
     f->rotary_theta = app_given(p, "rotary-theta") ? f->rotary_theta : o->rotary_theta;
     f->untied = f->untied || o->untied;
+    f->experts = app_given(p, "experts") ? f->experts : o->experts;
+    f->top_experts = app_given(p, "top-experts") ? f->top_experts : o->top_experts;
     f->epsilon = o->epsilon;
     f->positions = o->context;
 }
@@ -287,7 +301,9 @@ static trm_status recall_language(app_context *app, const json_t *language, trm_
         .vocabulary = number_of(language, "vocabulary"),
         .epsilon = json_number_value(json_object_get(language, "epsilon")),
         .rotary_theta = json_number_value(json_object_get(language, "rotary_theta")),
-        .untied = json_is_true(json_object_get(language, "untied"))};
+        .untied = json_is_true(json_object_get(language, "untied")),
+        .experts = number_of(language, "experts"),
+        .top_experts = number_of(language, "top_experts")};
     take_network(app, &network);
     if (!app_given(&app->parsed, "context")) {
         app->o.context_tokens = number_of(language, "context");

@@ -11,7 +11,8 @@ typedef struct app_language_flags {
     int64_t layers, width, heads, kv_heads;
     int64_t hidden, vocabulary; /* numbers of --hidden and --vocabulary */
     int64_t positions;          /* of a checkpoint; 0: the tokens of a sample */
-    double dropout, epsilon, rotary_theta;
+    int64_t experts, top_experts;
+    double dropout, epsilon, rotary_theta, balance;
     bool untied;
 } app_language_flags;
 

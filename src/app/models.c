@@ -26,6 +26,7 @@ static const app_model models[] = {
     {"dlrm", &app_click_kind, false, false, "adagrad", 0.02, 4096},
     {"gpt2", &app_language_kind, false, true, "adamw", 6e-4, 12},
     {"llama", &app_language_kind, false, true, "adamw", 6e-4, 12},
+    {"moe", &app_language_kind, false, true, "adamw", 6e-4, 12},
 };
 enum { MODELS = sizeof models / sizeof models[0] };
 

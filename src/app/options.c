@@ -310,13 +310,16 @@ const app_flag app_flags[] = {
     /* ---- text context */
     INT("context", context_tokens, "N", 1, 1 << 24, NULL, "tokens a sample (256)", .tag = "text-context"),
     /* ---- Language models */
-    TEXT("size", language.size, "NAME", NULL, "published size: layers, width and heads; gpt2: small, medium, large, xl, tiny (4, 128, 4); llama: llama15m, llama110m, 1b, 8b"),
+    TEXT("size", language.size, "NAME", NULL, "published size: layers, width and heads; gpt2: small, medium, large, xl, tiny (4, 128, 4); llama: llama15m, llama110m, 1b, 8b; moe: those of gpt2"),
     INT("layers", language.layers, "N", 1, 4096, NULL, "number of blocks (12)"),
     INT("width", language.width, "N", 1, 1 << 20, NULL, "values of a position (768)"),
     INT("heads", language.heads, "N", 1, 1 << 16, NULL, "heads of attention (12)"),
     INT("kv-heads", language.kv_heads, "N", 1, 1 << 16, NULL, "heads of keys and values (as many as --heads)"),
     REAL("rotary-theta", language.rotary_theta, "X", 1, 1e12, NULL, "llama: base of the rotary angles (10000)"),
     BOOL("untied", language.untied, "llama: the output layer has weights of its own"),
+    INT("experts", language.experts, "N", 1, 1 << 16, NULL, "moe: experts of a block (8)"),
+    INT("top-experts", language.top_experts, "N", 1, 1 << 16, NULL, "moe: experts that compute a token (2)"),
+    REAL("balance", language.balance, "X", 1e-9, 1000, NULL, "moe: factor of the load balance in the training loss (0.01)"),
     REAL("dropout", language.dropout, "X", 0, 0.99, NULL, "rate of dropout (0)"),
     INT("hidden", language.hidden, "N", 1, 1 << 24, NULL, "width of a block's inner layer (4 times --width)", .tag = "language"),
     INT("vocabulary", language.vocabulary, "N", 1, 1 << 24, NULL, "number of tokens (the tokenizer's, else 50257)", .tag = "language"),
@@ -382,7 +385,7 @@ GROUP(dataset, "Data", NULL, "dataset@dataset");
 GROUP(vocabulary, "Vocabulary", NULL, "min-count output@vocabulary");
 GROUP(text_data, "Text", "text", "tokenizer tokens stride text-field");
 GROUP(text_context, NULL, NULL, "context@text-context");
-GROUP(language, "Language models", "text", "size layers width heads kv-heads rotary-theta untied dropout hidden@language vocabulary@language");
+GROUP(language, "Language models", "text", "size layers width heads kv-heads rotary-theta untied experts top-experts balance dropout hidden@language vocabulary@language");
 GROUP(generate, "Text", NULL, "prompt prompt-file tokens@generate temperature top-k top-p tokenizer@generate");
 GROUP(tokenizer_train, "Tokenizer", NULL, "vocabulary@tokenizer-train output@tokenizer-train min-count@tokenizer-train special-tokens");
 GROUP(tokenizer, "Tokenizer", NULL, "tokenizer@tokenizer output@tokenizer lines");

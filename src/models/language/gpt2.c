@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* GPT-2 (Radford et al. 2019). Names, shapes and initial values of parameters are those of Hugging
- * Face's transformers, whose linear layers in GPT-2 have weights [inputs, outputs]. */
+/* GPT-2 (Radford et al. 2019), and GPT-2 with experts in its blocks (Fedus et al. 2021). Names, shapes and initial values of parameters are those of Hugging
+ * Face's transformers, whose linear layers in GPT-2 have weights [inputs, outputs]; the experts' are
+ * [experts, outputs, inputs]. */
 #include "models/language/language.h"
 
 #include <math.h>
@@ -18,6 +19,15 @@ static const trmi_language_size sizes[] = {
 
 static void complete(trm_language_options *o) {
     o->hidden = o->hidden == 0 ? 4 * o->width : o->hidden;
+    o->experts = o->top_experts = 0;
+    o->balance = 0;
+}
+
+static void complete_moe(trm_language_options *o) {
+    o->hidden = o->hidden == 0 ? 4 * o->width : o->hidden;
+    o->experts = o->experts == 0 ? 8 : o->experts;
+    o->top_experts = o->top_experts == 0 ? 2 : o->top_experts;
+    o->balance = o->balance == 0 ? 0.01 : o->balance;
 }
 
 /* Adds a linear layer name.weight [inputs, outputs], name.bias. */
@@ -43,10 +53,36 @@ static trm_node norm(trm_graph *g, const char *name, trm_node x, const trm_langu
     return y;
 }
 
+/* Adds the layers behind attention: two, or those of the experts, whose load balance is added to
+ * *balance. */
+static trm_node layers(trm_graph *g, trm_node x, const trm_language_options *o, double last,
+                       trm_node *balance) {
+    if (o->experts == 0) {
+        x = trm_gelu(g, linear(g, "c_fc", x, o->hidden, DEVIATION), TRM_GELU_TANH);
+        return linear(g, "c_proj", x, o->width, last);
+    }
+    trm_node load;
+    const trm_experts experts = {
+        .router = trm_parameter(g, "router.weight", trm_shape_of(o->experts, o->width),
+                                trm_init_normal(DEVIATION)),
+        .up = trm_parameter(g, "experts.up", trm_shape_of(o->experts, o->hidden, o->width),
+                            trm_init_normal(DEVIATION)),
+        .down = trm_parameter(g, "experts.down", trm_shape_of(o->experts, o->width, o->hidden),
+                              trm_init_normal(last)),
+        .top_k = o->top_experts};
+    bool training = trm_graph_is_training(g);
+    x = trm_mixture_of_experts(g, x, &experts, training ? &load : NULL);
+    if (training) {
+        load = trm_scale(g, load, 1 / (double)o->layers);
+        *balance = balance->id == 0 ? load : trm_add(g, *balance, load);
+    }
+    return x;
+}
+
 /* x + attention(norm(x)), then x + layers(norm(x)). What is added to x begins smaller the more layers
  * there are. */
 static trm_node block(trm_graph *g, trm_node x, const trm_language_options *o,
-                      const trmi_language_cache *cache, int64_t layer) {
+                      const trmi_language_cache *cache, int64_t layer, trm_node *balance) {
     double last = DEVIATION / sqrt(2 * (double)o->layers);
     int64_t width = o->width / o->heads;
     trm_node y = norm(g, "ln_1", x, o);
@@ -58,17 +94,17 @@ static trm_node block(trm_graph *g, trm_node x, const trm_language_options *o,
     x = trm_add(g, x, trmi_language_dropout(g, y, o));
     y = norm(g, "ln_2", x, o);
     trm_graph_push_scope(g, "mlp");
-    y = trm_gelu(g, linear(g, "c_fc", y, o->hidden, DEVIATION), TRM_GELU_TANH);
-    y = linear(g, "c_proj", y, o->width, last);
+    y = layers(g, y, o, last, balance);
     trm_graph_pop_scope(g);
     return trm_add(g, x, trmi_language_dropout(g, y, o));
 }
 
-static trm_node states(trm_graph *g, trm_node ids, const trm_language_options *o,
-                       const trmi_language_cache *cache, trm_node *output) {
+static trmi_language_states states(trm_graph *g, trm_node ids, const trm_language_options *o,
+                                   const trmi_language_cache *cache) {
     trm_init init = trm_init_normal(DEVIATION);
     int64_t tokens = trm_node_shape(g, ids).dim[1];
-    *output = trm_exclude_from_decay(
+    trmi_language_states s = {.balance = TRM_NO_NODE};
+    s.output = trm_exclude_from_decay(
         g, trm_parameter(g, "wte.weight", trm_shape_of(o->vocabulary, o->width), init));
     trm_node places = trm_exclude_from_decay(
         g, trm_parameter(g, "wpe.weight", trm_shape_of(o->context, o->width), init));
@@ -77,14 +113,16 @@ static trm_node states(trm_graph *g, trm_node ids, const trm_language_options *o
     } else if (tokens < o->context) {
         places = trm_slice(g, places, (const int64_t[]){0, 0}, (const int64_t[]){tokens, o->width});
     }
-    trm_node x = trm_add(g, trm_embedding(g, *output, ids), places);
+    trm_node x = trm_add(g, trm_embedding(g, s.output, ids), places);
     x = trmi_language_dropout(g, x, o);
     for (int64_t i = 0; i < o->layers; i++) {
         trm_graph_push_scope(g, "h.%lld", (long long)i);
-        x = block(g, x, o, cache, i);
+        x = block(g, x, o, cache, i, &s.balance);
         trm_graph_pop_scope(g);
     }
-    return norm(g, "ln_f", x, o);
+    s.x = norm(g, "ln_f", x, o);
+    return s;
 }
 
 const trmi_language trmi_language_gpt2 = {"gpt2", sizes, complete, states};
+const trmi_language trmi_language_moe = {"moe", sizes, complete_moe, states};

@@ -10,7 +10,8 @@
 #include <stdio.h>
 #include <string.h>
 
-static const trmi_language *const models[] = {&trmi_language_gpt2, &trmi_language_llama};
+static const trmi_language *const models[] = {&trmi_language_gpt2, &trmi_language_llama,
+                                              &trmi_language_moe};
 enum { MODELS = sizeof models / sizeof models[0] };
 
 const char *trm_language_name(int32_t index) {
@@ -95,6 +96,11 @@ static trm_status check(const char *name, const trm_language_options *o, const t
             "multiple of the heads, and these of the key heads",
             name, (long long)o->width, (long long)o->heads, (long long)o->kv_heads);
     }
+    if (o->experts < 0 || o->top_experts < 0 || o->top_experts > o->experts) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "%s: %lld of %lld experts compute a token: at most all can", name,
+                         (long long)o->top_experts, (long long)o->experts);
+    }
     if (o->rotary_theta != 0 && o->width / o->heads % 2 != 0) {
         return TRMI_FAIL(err, TRM_INVALID,
                          "%s: heads of %lld values: rotary positions need an even number", name,
@@ -110,18 +116,18 @@ static trm_status check(const char *name, const trm_language_options *o, const t
 
 /* ---- networks -------------------------------------------------------------------------------- */
 
-/* Adds the model up to the last norm; *out becomes its complete options, *output the weights of the
- * output layer. */
-static trm_node add_states(trm_graph *graph, const char *name, trm_node ids,
-                           const trm_language_options *options, const trmi_language_cache *cache,
-                           trm_language_options *out, trm_node *output) {
+/* Adds the model up to the last norm; *out becomes its complete options. */
+static trmi_language_states add_states(trm_graph *graph, const char *name, trm_node ids,
+                                       const trm_language_options *options,
+                                       const trmi_language_cache *cache,
+                                       trm_language_options *out) {
     const trmi_language *model = NULL;
     trm_shape shape = trm_node_shape(graph, ids);
     trm_error err;
-    *output = TRM_NO_NODE;
+    const trmi_language_states none = {.x = TRM_NO_NODE};
     *out = (trm_language_options){0};
     if (trm_graph_check(graph, NULL) != TRM_OK) {
-        return TRM_NO_NODE;
+        return none;
     }
     trm_status status = find_model(name, &model, &err);
     if (status == TRM_OK) {
@@ -130,33 +136,35 @@ static trm_node add_states(trm_graph *graph, const char *name, trm_node ids,
     }
     if (status != TRM_OK) {
         trmi_graph_fail(graph, &err);
-        return TRM_NO_NODE;
+        return none;
     }
-    return model->states(graph, ids, out, cache, output);
+    return model->states(graph, ids, out, cache);
 }
 
 trm_node trm_language_build(trm_graph *graph, const char *model, trm_node ids,
                             const trm_language_options *options) {
     TRMI_NEED_IN(graph, TRM_NO_NODE, model);
     trm_language_options o;
-    trm_node output, x = add_states(graph, model, ids, options, NULL, &o, &output);
-    return trm_linear(graph, x, output, TRM_NO_NODE);
+    trmi_language_states s = add_states(graph, model, ids, options, NULL, &o);
+    return trm_linear(graph, s.x, s.output, TRM_NO_NODE);
 }
 
 trm_node trm_language_loss(trm_graph *graph, const char *model, trm_node ids, trm_node targets,
                            const trm_language_options *options) {
     TRMI_NEED_IN(graph, TRM_NO_NODE, model);
     trm_language_options o;
-    trm_node output, x = add_states(graph, model, ids, options, NULL, &o, &output);
-    return trm_linear_cross_entropy(
-        graph, x, output, targets,
+    trmi_language_states s = add_states(graph, model, ids, options, NULL, &o);
+    trm_node loss = trm_linear_cross_entropy(
+        graph, s.x, s.output, targets,
         &(trm_xent_options){.use_ignore_index = true, .ignore_index = -100});
+    return s.balance.id == 0 ? loss : trm_add(graph, loss, trm_scale(graph, s.balance, o.balance));
 }
 
 trm_node trmi_language_next(trm_graph *graph, const char *model, trm_node ids,
                             const trm_language_options *options, const trmi_language_cache *cache) {
     trm_language_options o;
-    trm_node output, x = add_states(graph, model, ids, options, cache, &o, &output);
-    x = trm_embedding(graph, trm_reshape(graph, x, trm_shape_of(-1, o.width)), cache->last);
-    return trm_linear(graph, x, output, TRM_NO_NODE);
+    trmi_language_states s = add_states(graph, model, ids, options, cache, &o);
+    trm_node row =
+        trm_embedding(graph, trm_reshape(graph, s.x, trm_shape_of(-1, o.width)), cache->last);
+    return trm_linear(graph, row, s.output, TRM_NO_NODE);
 }

@@ -25,6 +25,13 @@ typedef struct trmi_language_size {
     trm_language_options values;
 } trmi_language_size;
 
+/* What a network has up to its last norm. */
+typedef struct trmi_language_states {
+    trm_node x;       /* [B, T, width] */
+    trm_node output;  /* weights of the output layer, [vocabulary, width] */
+    trm_node balance; /* mean load balance of the experts; TRM_NO_NODE = there are none */
+} trmi_language_states;
+
 /* A language model. */
 typedef struct trmi_language {
     const char *name;
@@ -32,12 +39,13 @@ typedef struct trmi_language {
     /* replaces zeros by the model's defaults; layers, width, heads, context and vocabulary are set */
     void (*complete)(trm_language_options *options);
     /* Adds the network up to the last norm, [B, T, width]. Options are complete and possible; cache
-     * NULL = whole samples. *output becomes the weights of the output layer, [vocabulary, width]. */
-    trm_node (*states)(trm_graph *graph, trm_node ids, const trm_language_options *options,
-                       const trmi_language_cache *cache, trm_node *output);
+     * NULL = whole samples. */
+    trmi_language_states (*states)(trm_graph *graph, trm_node ids,
+                                   const trm_language_options *options,
+                                   const trmi_language_cache *cache);
 } trmi_language;
 
-extern const trmi_language trmi_language_gpt2, trmi_language_llama;
+extern const trmi_language trmi_language_gpt2, trmi_language_llama, trmi_language_moe;
 
 /* blocks.c: adds causal attention of block `layer`, with rotary positions if the options have them.
  *   param    parts: queries, keys and values, [B, T, heads D] and twice [B, T, kv_heads D]; or [1]:

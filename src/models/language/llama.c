@@ -77,20 +77,20 @@ static trm_node block(trm_graph *g, trm_node x, const trm_language_options *o,
     return trm_add(g, x, trmi_language_dropout(g, y, o));
 }
 
-static trm_node states(trm_graph *g, trm_node ids, const trm_language_options *o,
-                       const trmi_language_cache *cache, trm_node *output) {
+static trmi_language_states states(trm_graph *g, trm_node ids, const trm_language_options *o,
+                                   const trmi_language_cache *cache) {
     trm_init init = trm_init_normal(DEVIATION);
     trm_shape table = trm_shape_of(o->vocabulary, o->width);
     trm_node tokens =
         trm_exclude_from_decay(g, trm_parameter(g, "model.embed_tokens.weight", table, init));
-    *output = o->untied ? trm_parameter(g, "lm_head.weight", table, init) : tokens;
+    trm_node output = o->untied ? trm_parameter(g, "lm_head.weight", table, init) : tokens;
     trm_node x = trmi_language_dropout(g, trm_embedding(g, tokens, ids), o);
     for (int64_t i = 0; i < o->layers; i++) {
         trm_graph_push_scope(g, "model.layers.%lld", (long long)i);
         x = block(g, x, o, cache, i);
         trm_graph_pop_scope(g);
     }
-    return norm(g, "model.norm", x, o);
+    return (trmi_language_states){.x = norm(g, "model.norm", x, o), .output = output};
 }
 
 const trmi_language trmi_language_llama = {"llama", sizes, complete, states};

@@ -239,8 +239,13 @@ int64_t trm_generator_weight_bytes(const trm_generator *generator) {
     int64_t bytes = 0;
     for (int32_t i = 0; i < p->steps_count; i++) {
         const trmi_step *s = &p->steps[i];
+        const trmi_buffer *weights = s->inputs_count > 1 ? &p->buffers[s->inputs[1]] : NULL;
         if (s->kind == TRMI_STEP_OP && s->op_kind == TRMI_OP_LINEAR) {
-            bytes += p->buffers[s->inputs[1]].bytes;
+            bytes += weights->bytes;
+        } else if (s->kind == TRMI_STEP_OP && s->op_kind == TRMI_OP_EXPERT_LINEAR) {
+            const trm_shape *chosen = &p->buffers[s->inputs[2]].shape;
+            bytes += weights->bytes / weights->shape.dim[0] *
+                     trmi_min_i64(weights->shape.dim[0], trm_shape_count(chosen));
         }
     }
     return bytes;

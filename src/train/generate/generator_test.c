@@ -38,6 +38,13 @@ static const setting settings[] = {
       .vocabulary = VOCABULARY,
       .rotary_theta = 100,
       .untied = true}},
+    {"moe",
+     {.layers = 2,
+      .width = 32,
+      .heads = 4,
+      .context = CONTEXT,
+      .vocabulary = VOCABULARY,
+      .experts = 4}},
     {"llama", {.layers = 1, .width = 32, .heads = 2, .context = CONTEXT, .vocabulary = VOCABULARY}},
 };
 
@@ -227,7 +234,7 @@ static void the_network_must_be_the_models(void **state) {
                 "the graph to share with has no such parameter");
     options.model = "gpt5";
     CHECK_FAILS(trm_generator_create(model, &options, &generator, &err), TRM_INVALID, err,
-                "no language model 'gpt5'; there are gpt2");
+                "no language model 'gpt5'; there are gpt2, llama, moe");
     assert_null(generator);
     trm_model_destroy(model);
 }
