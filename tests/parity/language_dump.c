@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Trains a small GPT-2 and writes all that transformers needs to repeat it:
- *     gpt2_dump STEPS PRECISION DIR
+/* Trains a small gpt2 or llama and writes all that transformers needs to repeat it:
+ *     language_dump MODEL STEPS PRECISION DIR
  * -> DIR/init.safetensors (transformers' names), sgd.safetensors (after one step of SGD with learning rate
  *    1: the gradients are the differences), batches.safetensors (tokens, targets of every step), losses.txt
  *    (Adam, learning rate 0.001). */
@@ -14,13 +14,15 @@
 
 enum { BATCH = 4, CONTEXT = 40, VOCABULARY = 307 };
 
-static const trm_language_options network = {
+/* heads of llama share keys, two by two */
+static trm_language_options network = {
     .layers = 3, .width = 96, .heads = 6, .context = 48, .vocabulary = VOCABULARY};
+static const char *model;
 
 #define TRY(call)                                                                                  \
     do {                                                                                           \
         if ((call) != TRM_OK) {                                                                    \
-            fprintf(stderr, "gpt2_dump: %s\n", err.message);                                       \
+            fprintf(stderr, "language_dump: %s\n", err.message);                                   \
             exit(1);                                                                               \
         }                                                                                          \
     } while (0)
@@ -55,7 +57,7 @@ static trm_exec *create(trm_optimizer_kind kind, const char *precision) {
     trm_shape shape = trm_shape_of(BATCH, CONTEXT);
     trm_node ids = trm_input(g, "tokens", TRM_INT32, shape),
              targets = trm_input(g, "targets", TRM_INT32, shape);
-    trm_exec_options options = {.loss = trm_language_loss(g, "gpt2", ids, targets, &network),
+    trm_exec_options options = {.loss = trm_language_loss(g, model, ids, targets, &network),
                                 .seed = 11,
                                 .backend = getenv("PARITY_BACKEND"),
                                 .tuning_file = "",
@@ -81,12 +83,16 @@ static double step(trm_exec *exec, int32_t *tokens, int32_t *labels, double rate
 
 int main(int argc, char **argv) {
     trm_error err;
-    if (argc != 4) {
-        fprintf(stderr, "gpt2_dump STEPS PRECISION DIR\n");
+    if (argc != 5) {
+        fprintf(stderr, "language_dump MODEL STEPS PRECISION DIR\n");
         return 2;
     }
-    int64_t steps = atoi(argv[1]), count = BATCH * CONTEXT;
-    const char *dir = argv[3];
+    int64_t steps = atoi(argv[2]), count = BATCH * CONTEXT;
+    const char *dir = argv[4];
+    model = argv[1];
+    if (strcmp(model, "llama") == 0) {
+        network.kv_heads = 3;
+    }
     int32_t *tokens = malloc((size_t)(2 * steps * count) * sizeof *tokens),
             *labels = tokens + steps * count;
     for (int64_t i = 0; i < steps * count; i++) {
@@ -100,7 +106,7 @@ int main(int argc, char **argv) {
     char path[512];
     snprintf(path, sizeof path, "%s/batches.safetensors", dir);
     TRY(trm_safetensors_write(path, batches, 2, NULL, 0, &err));
-    trm_exec *exec = create(TRM_SGD, argv[2]);
+    trm_exec *exec = create(TRM_SGD, argv[3]);
     write_tensors(exec, dir, "init");
     step(exec, tokens, labels, 1);
     write_tensors(exec, dir, "sgd");
@@ -111,7 +117,7 @@ int main(int argc, char **argv) {
         perror(path);
         return 1;
     }
-    exec = create(TRM_ADAM, argv[2]);
+    exec = create(TRM_ADAM, argv[3]);
     for (int64_t s = 0; s < steps; s++) {
         fprintf(out, "%.9g\n", step(exec, tokens + s * count, labels + s * count, 0.001));
     }
