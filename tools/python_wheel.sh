@@ -25,6 +25,7 @@ bytes=$(stat -c %s "$wheel")
 echo "$wheel: $((bytes / 1000)) KB"
 [ "$bytes" -le 25000000 ] || { echo "the wheel is too large (found $bytes bytes, expected at most 25000000)"; exit 1; }
 "$python" -m venv "$work/bare"
+"$work/bare/bin/pip" install -q numpy > "$work/log" 2>&1 || skip "no NumPy to try it with: $(tail -n 1 "$work/log")"
 "$work/bare/bin/pip" install -q "$wheel"
 cd "$work"
 cat > try.py << 'END'
