@@ -119,10 +119,10 @@ static void finish_channel(const trmi_ref_args *args, const extents *e, int64_t 
     double momentum = args->attrs->norm.momentum, variance = squares / count;
     double unbiased = count > 1 ? squares / (count - 1) : variance;
     double inv_std = 1 / sqrt(variance + args->attrs->norm.epsilon);
-    /* as backward reads them, which may compute the output again (NORM_ACT_APPLY) */
-    normalise(args, e, c, (double)(float)mean, (double)(float)inv_std);
     trmi_ref_set(&args->outputs[1], c, mean);
     trmi_ref_set(&args->outputs[2], c, inv_std);
+    /* rounded as backward reads them, which may compute the output again (NORM_ACT_APPLY) */
+    normalise(args, e, c, trmi_ref_get(&args->outputs[1], c), trmi_ref_get(&args->outputs[2], c));
     const trm_tensor *running_mean = &args->inputs[3], *running_variance = &args->inputs[4];
     trmi_ref_set(running_mean, c, (1 - momentum) * trmi_ref_get(running_mean, c) + momentum * mean);
     trmi_ref_set(running_variance, c,
