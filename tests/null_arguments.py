@@ -16,7 +16,7 @@ import sys
 OPTIONAL = {
     'trm_log_set_sink': '*', 'trm_free': '*', 'trm_error_exit': '*',  # trm_error_exit does not return
     'trm_cluster_from_env': 'flags lookup context', 'trm_cluster_create': 'flags', 'trm_cluster_join': 'options',
-    'trm_comm_abort': 'cause', 'trm_comm_check': 'options', 'trm_comm_reach_first': 'memory', 'trm_comm_create': 'options', 'trm_comm_free_shared': 'memory',
+    'trm_comm_abort': 'cause', 'trm_comm_check': 'options', 'trm_comm_map_root': 'memory', 'trm_comm_create': 'options', 'trm_comm_free_shared': 'memory',
     'trm_context_resolve': 'comm', 'trm_dataset_transform': 'context',
     'trm_dataset_shapes': 'options', 'trm_shapes_write': 'options', 'trm_dataset_criteo': 'options',
     'trm_dataset_avazu': 'options', 'trm_dataset_csv': 'options', 'trm_dataset_libsvm': 'options',

@@ -19,10 +19,10 @@ import re
 import sys
 
 try:
-    from clang.cindex import Config, CursorKind, Index, LibclangError, TypeKind
+    from clang.cindex import Config, CursorKind, Index, TypeKind
     Config.compatibility_check = False
     INDEX = Index.create()
-except (ImportError, LibclangError) as missing:
+except Exception as missing:  # no module, or clang.cindex.LibclangError: no library
     print(f'python_declarations: no libclang for Python here ({missing}); Debian: python3-clang')
     sys.exit(77)
 

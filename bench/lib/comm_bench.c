@@ -170,7 +170,8 @@ static void run_bound(bound *b, int64_t times) {
         wait_for_all(b, b->come, b->meeting);
         if (b->works) {
             if (b->beyond > b->first && b->far) {
-                trmi_reduce_far(&b->what, b->targets, b->n, b->sources, b->n, b->beyond - b->first);
+                trmi_reduce_in_blocks(&b->what, b->targets, b->n, b->sources, b->n,
+                                      b->beyond - b->first);
             } else if (b->beyond > b->first) {
                 b->reduce(b->targets, b->n, b->sources, b->n, b->beyond - b->first, b->n);
             }
@@ -253,7 +254,7 @@ static trm_status make_bound(bench *b, bound_kind kind, bound *out, trm_error *e
     out->beyond = trmi_min_i64(vector, units * (out->worker + 1) / out->workers * unit);
     out->reduce = trmi_reduce_find(b->op.dtype, b->op.reduce);
     out->what = (trmi_reduction){b->op.dtype, b->op.reduce, out->n};
-    out->far = trmi_reduce_is_far(&out->what, out->n, vector);
+    out->far = trmi_reduce_needs_blocks(&out->what, out->n, vector);
     for (size_t r = 0; status == TRM_OK && r < n; r++) {
         char *at = NULL;
         status = trmi_shm_reach(comm->host, comm->host_rank[r], places[r], region_bytes, &at, err);

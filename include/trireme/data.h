@@ -395,7 +395,7 @@ typedef struct trm_dataset_spec {
     trm_switch augment; /* TRM_OFF: the training set in the form of the test set, in order */
     /* a fixed recipe for CIFAR-10: every *batch*.bin file (so the test set too), mean and std in B,
      * G, R order, 224 x 224, and shuffle(10) on top of the permutation */
-    bool exact_guide;
+    bool fixed_recipe;
     const struct trm_click_options *click; /* options of click data; NULL = defaults */
     const struct trm_text_options *text;   /* of tokens, text and jsonl; NULL = defaults */
     const trm_shapes_options *shapes;      /* of synth; NULL = the default set */

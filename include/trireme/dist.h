@@ -200,7 +200,7 @@ TRM_API void trm_cluster_leave(trm_bootstrap *bootstrap);
 
 /* Forms of rank tables. */
 typedef enum trm_rank_table_form {
-    TRM_RANK_TABLE_LAB = 1,       /* group_list with instance_list */
+    TRM_RANK_TABLE_GROUPS = 1,    /* group_list with instance_list */
     TRM_RANK_TABLE_TEMPLATE2 = 2, /* group_list with pod_name, no rank_id */
     TRM_RANK_TABLE_V1 = 3,        /* version "1.0", and "1.2" with super pods */
     TRM_RANK_TABLE_V2 = 4         /* version "2.0", rank_list */
@@ -273,7 +273,7 @@ typedef struct trm_rank_table_host {
 
 /* Makes the text of a table: ranks in the order of the hosts, then of the devices.
  *   param    hosts: [count]
- *            form: TRM_RANK_TABLE_V1 or TRM_RANK_TABLE_LAB
+ *            form: TRM_RANK_TABLE_V1 or TRM_RANK_TABLE_GROUPS
  *   errors   INVALID (no hosts, a host twice, 0 or more than 4096 devices, a bad address), NOMEM
  *   owns     caller: trm_free(*json) */
 TRM_API TRM_MUST_USE trm_status trm_rank_table_make(const trm_rank_table_host *hosts, int32_t count,
@@ -599,7 +599,7 @@ TRM_API void trm_comm_free_shared(trm_comm *comm, void *memory);
 
 /* Returns true if every rank can map rank 0's memory: all are processes of one host. The same on
  * all ranks. */
-TRM_API bool trm_comm_reaches_first(const trm_comm *comm);
+TRM_API bool trm_comm_can_map_root(const trm_comm *comm);
 /* Maps rank 0's shared memory on every rank: one copy of values that are equal on all. Ranks order
  * their accesses themselves (trm_comm_barrier). Collective.
  *   param    memory: from trm_comm_alloc_shared; used on rank 0 only
@@ -609,8 +609,8 @@ TRM_API bool trm_comm_reaches_first(const trm_comm *comm);
  *            memory)
  *   owns     rank 0; on other ranks valid until rank 0 frees it, or their last communicator is
  *            destroyed */
-TRM_API TRM_MUST_USE trm_status trm_comm_reach_first(trm_comm *comm, void *memory, size_t bytes,
-                                                     void **out, trm_error *err);
+TRM_API TRM_MUST_USE trm_status trm_comm_map_root(trm_comm *comm, void *memory, size_t bytes,
+                                                  void **out, trm_error *err);
 
 /* Runs one collective and returns when this rank's buffers are free. Algorithms and costs:
  * docs/internals/collectives.md.

@@ -123,11 +123,11 @@ typedef struct trm_split_options {
 /* Which weight gradients the processes of a host compute cooperatively: each its slice from the
  * samples of all, in place of a sum over ranks. Pays where weights are large beside the values that
  * they are computed from. Sums have another order. */
-typedef enum trm_joint {
-    TRM_JOINT_OFF,
-    TRM_JOINT_CONV, /* of convolutions */
-    TRM_JOINT_ALL   /* of convolutions and fully connected layers */
-} trm_joint;
+typedef enum trm_cooperative {
+    TRM_COOPERATIVE_OFF,
+    TRM_COOPERATIVE_CONV, /* of convolutions */
+    TRM_COOPERATIVE_ALL   /* of convolutions and fully connected layers */
+} trm_cooperative;
 
 /* Value of sync_batch_norm: each rank normalises its own samples. */
 enum { TRM_NORM_LOCAL = 1 };
@@ -157,7 +157,7 @@ typedef struct trm_parallel_options {
     bool shard_optimizer;
     /* no effect without shard_optimizer, between hosts or threads, with buckets other than AUTO,
      * accumulate, blocks, layerwise, memory_bytes, or a plan that cuts more than samples */
-    trm_joint joint;
+    trm_cooperative joint;
     /* ranks whose samples batch norm's statistics are of: 0 = all, as on one device;
      * TRM_NORM_LOCAL = each rank its own; N = N neighbouring ranks (not of a split graph) */
     int32_t sync_batch_norm;
@@ -395,8 +395,8 @@ typedef struct trm_parallel_info {
     int32_t casts;
     /* of the reduction with these buckets, and of backward; 0 = not measured yet */
     double predicted_end_seconds, backward_end_seconds;
-    int64_t joint_bytes; /* of cooperative gradients, which are not sent */
-    int64_t still_bytes; /* of gradients that are always zero, which are not sent */
+    int64_t cooperative_bytes; /* of cooperative gradients, which are not sent */
+    int64_t always_zero_bytes; /* of gradients that are always zero, which are not sent */
 } trm_parallel_info;
 /* Describes how gradients are reduced.
  *   level    expert */

@@ -523,10 +523,10 @@ TRM_API TRM_MUST_USE trm_status trm_ps_workers(trm_ps_client *client, trm_ps_wor
  * worker_timeout_seconds loses it to the next worker that requests it, and is then refused a
  * checkpoint and the end. Every message of the holder renews the lease, also while it waits for
  * servers. */
-typedef enum trm_ps_chief_wish {
+typedef enum trm_ps_chief_claim {
     TRM_PS_CHIEF_STANDS_IN, /* only when the chief is silent, or has not come for as long */
     TRM_PS_CHIEF_IS         /* the one that the job names: also when there is no chief yet */
-} trm_ps_chief_wish;
+} trm_ps_chief_claim;
 /* The lease of the chief's duties. */
 typedef struct trm_ps_chief {
     bool mine;      /* this worker has it */
@@ -537,9 +537,9 @@ typedef struct trm_ps_chief {
 /* Requests or renews the lease of the chief's duties.
  *   param    timeout_seconds: of this request; 0 = the client's
  *   errors   as trm_ps_pull_wait; CANCELLED (another process has this worker's number) */
-TRM_API TRM_MUST_USE trm_status trm_ps_chief_ask(trm_ps_client *client, trm_ps_chief_wish wish,
-                                                 double timeout_seconds, trm_ps_chief *out,
-                                                 trm_error *err);
+TRM_API TRM_MUST_USE trm_status trm_ps_chief_request(trm_ps_client *client, trm_ps_chief_claim wish,
+                                                     double timeout_seconds, trm_ps_chief *out,
+                                                     trm_error *err);
 /* Ends this worker's part in training: it pushes no more, no process waits for it, and its samples
  * go to other workers. It may still read, and be the chief.
  *   errors   as trm_ps_pull_wait */

@@ -124,7 +124,7 @@ TRM_ROLE_EVALUATOR = 3
 TRM_ROLE_SCHEDULER = 4
 
 # trm_rank_table_form
-TRM_RANK_TABLE_LAB = 1
+TRM_RANK_TABLE_GROUPS = 1
 TRM_RANK_TABLE_TEMPLATE2 = 2
 TRM_RANK_TABLE_V1 = 3
 TRM_RANK_TABLE_V2 = 4
@@ -213,10 +213,10 @@ TRM_BATCH_DEFAULT = 0
 TRM_BATCH_OF_RANK = 1
 TRM_BATCH_OF_JOB = 2
 
-# trm_joint
-TRM_JOINT_OFF = 0
-TRM_JOINT_CONV = 1
-TRM_JOINT_ALL = 2
+# trm_cooperative
+TRM_COOPERATIVE_OFF = 0
+TRM_COOPERATIVE_CONV = 1
+TRM_COOPERATIVE_ALL = 2
 
 # trm_variable_kind
 TRM_VARIABLE_PARAMETER = 0
@@ -284,7 +284,7 @@ TRM_PS_ASYNC = 0
 TRM_PS_BOUNDED = 1
 TRM_PS_SYNC = 2
 
-# trm_ps_chief_wish
+# trm_ps_chief_claim
 TRM_PS_CHIEF_STANDS_IN = 0
 TRM_PS_CHIEF_IS = 1
 
@@ -340,7 +340,7 @@ ENUMS = {
     'trm_dense_form': {'default': 0, 'raw': 1, 'log': 2},
     'trm_header_line': {'auto': 0, 'yes': 1, 'no': 2},
     'trm_role': {'worker': 0, 'chief': 1, 'ps': 2, 'evaluator': 3, 'scheduler': 4},
-    'trm_rank_table_form': {'lab': 1, 'template2': 2, 'v1': 3, 'v2': 4},
+    'trm_rank_table_form': {'groups': 1, 'template2': 2, 'v1': 3, 'v2': 4},
     'trm_launch_stream': {'out': 1, 'err': 2, 'note': 3, 'failure': 4},
     'trm_reduction': {'none': 0, 'sum': 1, 'mean': 2, 'prod': 3, 'max': 4, 'min': 5},
     'trm_collective_kind': {'collective_none': 0, 'allreduce': 1, 'broadcast': 2, 'reduce': 3, 'allgather': 4, 'allgatherv': 5, 'reduce_scatter': 6, 'reduce_scatterv': 7, 'scatter': 8, 'gather': 9, 'alltoall': 10, 'alltoallv': 11, 'barrier': 12},
@@ -353,7 +353,7 @@ ENUMS = {
     'trm_bucket_mode': {'auto': 0, 'off': 1, 'size': 2, 'list': 3},
     'trm_split_kind': {'none': 0, 'planned': 1, 'searched': 2},
     'trm_batch_scope': {'default': 0, 'of_rank': 1, 'of_job': 2},
-    'trm_joint': {'off': 0, 'conv': 1, 'all': 2},
+    'trm_cooperative': {'off': 0, 'conv': 1, 'all': 2},
     'trm_variable_kind': {'parameter': 0, 'state': 1, 'slot': 2},
     'trm_peak_mix': {'read': 0, 'triad': 1, 'copy': 2, 'write': 3, 'mixes': 4},
     'trm_onnx_attribute_kind': {'float': 1, 'int': 2, 'string': 3, 'tensor': 4, 'floats': 6, 'ints': 7, 'other': 0},
@@ -365,7 +365,7 @@ ENUMS = {
     'trm_partition_kind': {'none': 0, 'fixed': 1, 'min_size': 2, 'max_size': 3},
     'trm_pooling': {'sum': 0, 'mean': 1, 'sqrtn': 2},
     'trm_ps_mode': {'async': 0, 'bounded': 1, 'sync': 2},
-    'trm_ps_chief_wish': {'stands_in': 0, 'is': 1},
+    'trm_ps_chief_claim': {'stands_in': 0, 'is': 1},
     'trm_decay': {'constant': 0, 'step': 1, 'cosine': 2, 'polynomial': 3, 'wsd': 4},
     'trm_watch': {'evaluation_loss': 0, 'top1': 1, 'loss': 2},
     'trm_run_mode': {'train': 0, 'eval': 1},
@@ -494,7 +494,7 @@ class trm_dataset_spec(Structure):
     threads: 0 = 4 batches ahead by one thread; depth TRM_NONE = none
     channels_last: images are [H, W, C]
     augment: TRM_OFF: the training set in the form of the test set, in order
-    exact_guide: a fixed recipe for CIFAR-10: every *batch*.bin file (so the test set too), mean and std in B, G, R order, 224 x 224, and shuffle(10) on top of the permutation
+    fixed_recipe: a fixed recipe for CIFAR-10: every *batch*.bin file (so the test set too), mean and std in B, G, R order, 224 x 224, and shuffle(10) on top of the permutation
     click: options of click data; NULL = defaults
     text: of tokens, text and jsonl; NULL = defaults
     shapes: of synth; NULL = the default set
@@ -920,8 +920,8 @@ class trm_parallel_info(Structure):
     casts: conversions of parameters to bfloat16 that are shared in the same way, made after the update
     predicted_end_seconds: of the reduction with these buckets, and of backward; 0 = not measured yet
     backward_end_seconds: of the reduction with these buckets, and of backward; 0 = not measured yet
-    joint_bytes: of cooperative gradients, which are not sent
-    still_bytes: of gradients that are always zero, which are not sent
+    cooperative_bytes: of cooperative gradients, which are not sent
+    always_zero_bytes: of gradients that are always zero, which are not sent
     """
 
 
@@ -1690,6 +1690,9 @@ class trm_language_options(Structure):
     epsilon: of norms; 0 = 1e-5
     rotary_theta: llama: base of the angles; 0 = 10000
     untied: llama: the output layer has weights of its own, lm_head.weight
+    experts: moe: of each block; 0 = 8
+    top_experts: moe: that compute a token; 0 = 2
+    balance: moe: factor of the mean load balance in the training loss; 0 = 0.01
     """
 
 
@@ -1977,7 +1980,7 @@ trm_dataset_spec._fields_ = [
     ('threads', c_int64),
     ('channels_last', c_bool),
     ('augment', c_int),
-    ('exact_guide', c_bool),
+    ('fixed_recipe', c_bool),
     ('click', POINTER(trm_click_options)),
     ('text', POINTER(trm_text_options)),
     ('shapes', POINTER(trm_shapes_options)),
@@ -2335,8 +2338,8 @@ trm_parallel_info._fields_ = [
     ('casts', c_int32),
     ('predicted_end_seconds', c_double),
     ('backward_end_seconds', c_double),
-    ('joint_bytes', c_int64),
-    ('still_bytes', c_int64),
+    ('cooperative_bytes', c_int64),
+    ('always_zero_bytes', c_int64),
 ]
 trm_searched_plan._fields_ = [
     ('searched', c_bool),
@@ -2974,6 +2977,9 @@ trm_language_options._fields_ = [
     ('epsilon', c_double),
     ('rotary_theta', c_double),
     ('untied', c_bool),
+    ('experts', c_int64),
+    ('top_experts', c_int64),
+    ('balance', c_double),
 ]
 trm_click_inputs._fields_ = [
     ('keys', trm_node),
@@ -3154,7 +3160,7 @@ ENUM_OF = {
     ('trm_parallel_options', 'batch'): 'trm_batch_scope',
     ('trm_parallel_options', 'wire'): 'trm_dtype',
     ('trm_parallel_options', 'bucket'): 'trm_bucket_mode',
-    ('trm_parallel_options', 'joint'): 'trm_joint',
+    ('trm_parallel_options', 'joint'): 'trm_cooperative',
     ('trm_parallel_options', 'broadcast'): 'trm_switch',
     ('trm_exec_options', 'precision'): 'trm_precision',
     ('trm_exec_options', 'fusion'): 'trm_switch',
@@ -3231,7 +3237,7 @@ ENUM_OF = {
     ('trm_ps_place', 3): 'trm_placement_kind',
     ('trm_pool_rows', 0): 'trm_pooling',
     ('trm_pool_rows_gradient', 0): 'trm_pooling',
-    ('trm_ps_chief_ask', 1): 'trm_ps_chief_wish',
+    ('trm_ps_chief_request', 1): 'trm_ps_chief_claim',
     ('trm_verify_kind_name', 0): 'trm_verify_kind',
 }
 
@@ -3948,7 +3954,7 @@ FUNCTIONS = {
         'hosts count form json err',
         """Makes the text of a table: ranks in the order of the hosts, then of the devices.
           param    hosts: [count]
-                   form: TRM_RANK_TABLE_V1 or TRM_RANK_TABLE_LAB
+                   form: TRM_RANK_TABLE_V1 or TRM_RANK_TABLE_GROUPS
           errors   INVALID (no hosts, a host twice, 0 or more than 4096 devices, a bad address), NOMEM
           owns     caller: trm_free(*json)
         """),
@@ -4078,12 +4084,12 @@ FUNCTIONS = {
     'trm_comm_free_shared': (None, (c_void_p, c_void_p,),
         'comm memory',
         """Frees shared memory. No operation on it may be running on any rank. NULL is accepted."""),
-    'trm_comm_reaches_first': (c_bool, (c_void_p,),
+    'trm_comm_can_map_root': (c_bool, (c_void_p,),
         'comm',
         """Returns true if every rank can map rank 0's memory: all are processes of one host. The same on
         all ranks.
         """),
-    'trm_comm_reach_first': (c_int, (c_void_p, c_void_p, c_size_t, POINTER(c_void_p), POINTER(trm_error),),
+    'trm_comm_map_root': (c_int, (c_void_p, c_void_p, c_size_t, POINTER(c_void_p), POINTER(trm_error),),
         'comm memory bytes out err',
         """Maps rank 0's shared memory on every rank: one copy of values that are equal on all. Ranks order
         their accesses themselves (trm_comm_barrier). Collective.
@@ -5324,7 +5330,7 @@ FUNCTIONS = {
                    count: number of workers, also if above capacity, written
           errors   as trm_ps_pull_wait
         """),
-    'trm_ps_chief_ask': (c_int, (c_void_p, c_int, c_double, POINTER(trm_ps_chief), POINTER(trm_error),),
+    'trm_ps_chief_request': (c_int, (c_void_p, c_int, c_double, POINTER(trm_ps_chief), POINTER(trm_error),),
         'client wish timeout_seconds out err',
         """Requests or renews the lease of the chief's duties.
           param    timeout_seconds: of this request; 0 = the client's
@@ -5772,7 +5778,7 @@ FUNCTIONS = {
         """),
     'trm_language_name': (c_char_p, (c_int32,),
         'index',
-        """Returns the name of language model `index`, gpt2 or llama; NULL after the last.
+        """Returns the name of language model `index`, gpt2, llama or moe; NULL after the last.
           owns     static string
           threads  any
         """),
@@ -5781,7 +5787,7 @@ FUNCTIONS = {
         """Sets the options of a published size.
           param    model: name of the model
                    size: gpt2: small (also gpt2), medium, large, xl, tiny (4 layers of width 128); llama:
-                   llama15m, llama110m, 1b, 8b
+                   llama15m, llama110m, 1b, 8b; moe: those of gpt2
           errors   INVALID (another name, with the names there are)
         """),
     'trm_language_complete': (c_int, (c_char_p, POINTER(trm_language_options), POINTER(trm_error),),
@@ -5794,15 +5800,17 @@ FUNCTIONS = {
         """Adds the language model of this name: token ids int32 or int64 [B, T], T at most the context ->
         logits [B, T, vocabulary]. Names, shapes and initial values of the parameters are those of
         transformers: gpt2 "wte.weight", "wpe.weight", "h.0.attn.c_attn.weight" [width, 3 width] ...,
-        llama "model.embed_tokens.weight", "model.layers.0.self_attn.q_proj.weight" ... The output layer
-        uses the token embedding unless the options say otherwise. For another name the graph keeps an
+        llama "model.embed_tokens.weight", "model.layers.0.self_attn.q_proj.weight" ... moe is gpt2 with
+        experts in place of the layers behind attention (trm_mixture_of_experts), "h.0.mlp.router.weight",
+        "h.0.mlp.experts.up", "h.0.mlp.experts.down". The output layer uses the token embedding unless the options say otherwise. For another name the graph keeps an
         error that lists the names.
-          source   Radford et al. 2019 (gpt2); Touvron et al. 2023 (llama)
+          source   Radford et al. 2019 (gpt2); Touvron et al. 2023 (llama); Fedus et al. 2021 (moe)
         """),
     'trm_language_loss': (trm_node, (c_void_p, c_char_p, trm_node, trm_node, POINTER(trm_language_options),),
         'graph model ids targets options',
         """Adds the language model with its mean cross-entropy, without keeping the logits
-        (trm_linear_cross_entropy): ids as in trm_language_build -> scalar.
+        (trm_linear_cross_entropy): ids as in trm_language_build -> scalar. In a graph for training, moe
+        adds its load balance.
           param    targets: int32 [B, T]: the ids of the next positions; -100 does not count
         """),
     'trm_widedeep': (trm_node, (c_void_p, POINTER(trm_click_inputs), POINTER(trm_recommender_options),),

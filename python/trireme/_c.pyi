@@ -96,7 +96,7 @@ TRM_ROLE_CHIEF: int
 TRM_ROLE_PS: int
 TRM_ROLE_EVALUATOR: int
 TRM_ROLE_SCHEDULER: int
-TRM_RANK_TABLE_LAB: int
+TRM_RANK_TABLE_GROUPS: int
 TRM_RANK_TABLE_TEMPLATE2: int
 TRM_RANK_TABLE_V1: int
 TRM_RANK_TABLE_V2: int
@@ -160,9 +160,9 @@ TRM_SPLIT_SEARCHED: int
 TRM_BATCH_DEFAULT: int
 TRM_BATCH_OF_RANK: int
 TRM_BATCH_OF_JOB: int
-TRM_JOINT_OFF: int
-TRM_JOINT_CONV: int
-TRM_JOINT_ALL: int
+TRM_COOPERATIVE_OFF: int
+TRM_COOPERATIVE_CONV: int
+TRM_COOPERATIVE_ALL: int
 TRM_VARIABLE_PARAMETER: int
 TRM_VARIABLE_STATE: int
 TRM_VARIABLE_SLOT: int
@@ -347,7 +347,7 @@ class trm_dataset_spec(Structure):
     threads: int
     channels_last: bool
     augment: int
-    exact_guide: bool
+    fixed_recipe: bool
     click: Any
     text: Any
     shapes: Any
@@ -703,8 +703,8 @@ class trm_parallel_info(Structure):
     casts: int
     predicted_end_seconds: float
     backward_end_seconds: float
-    joint_bytes: int
-    still_bytes: int
+    cooperative_bytes: int
+    always_zero_bytes: int
 
 class trm_searched_plan(Structure):
     searched: bool
@@ -1333,6 +1333,9 @@ class trm_language_options(Structure):
     epsilon: float
     rotary_theta: float
     untied: bool
+    experts: int
+    top_experts: int
+    balance: float
 
 class trm_click_inputs(Structure):
     keys: trm_node
@@ -1627,8 +1630,8 @@ def trm_comm_split(comm: Any, colour: Any, key: Any, out: Any, err: Any) -> int:
 def trm_comm_group(comm: Any, ranks: Any, count: Any, out: Any, err: Any) -> int: ...
 def trm_comm_alloc_shared(comm: Any, bytes: Any, err: Any) -> Any: ...
 def trm_comm_free_shared(comm: Any, memory: Any) -> None: ...
-def trm_comm_reaches_first(comm: Any) -> bool: ...
-def trm_comm_reach_first(comm: Any, memory: Any, bytes: Any, out: Any, err: Any) -> int: ...
+def trm_comm_can_map_root(comm: Any) -> bool: ...
+def trm_comm_map_root(comm: Any, memory: Any, bytes: Any, out: Any, err: Any) -> int: ...
 def trm_comm_run(comm: Any, op: Any, err: Any) -> int: ...
 def trm_comm_start(comm: Any, op: Any, request: Any, err: Any) -> int: ...
 def trm_comm_allreduce(comm: Any, buffer: Any, count: Any, dtype: Any, reduce: Any, err: Any) -> int: ...
@@ -1858,7 +1861,7 @@ def trm_ps_client_get_stats(client: Any, out: Any) -> None: ...
 def trm_ps_table_get_stats(client: Any, table: Any, out: Any, err: Any) -> int: ...
 def trm_ps_row(client: Any, table: Any, key: Any, info: Any, values: Any, slots: Any, err: Any) -> int: ...
 def trm_ps_workers(client: Any, workers: Any, capacity: Any, count: Any, err: Any) -> int: ...
-def trm_ps_chief_ask(client: Any, wish: Any, timeout_seconds: Any, out: Any, err: Any) -> int: ...
+def trm_ps_chief_request(client: Any, wish: Any, timeout_seconds: Any, out: Any, err: Any) -> int: ...
 def trm_ps_leave(client: Any, err: Any) -> int: ...
 def trm_ps_checkpoint(client: Any, differential: Any, result: Any, err: Any) -> int: ...
 def trm_ps_stop_servers(client: Any, err: Any) -> int: ...

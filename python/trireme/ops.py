@@ -459,14 +459,16 @@ def lenet(image: Value, classes: int) -> Node:
 
 def language_build(model: str, ids: Value, *, layers: Any = None, width: Any = None, heads: Any = None,
                    kv_heads: Any = None, hidden: Any = None, context: Any = None, vocabulary: Any = None,
-                   dropout: Any = None, epsilon: Any = None, rotary_theta: Any = None, untied: Any = None) -> Node:
+                   dropout: Any = None, epsilon: Any = None, rotary_theta: Any = None, untied: Any = None,
+                   experts: Any = None, top_experts: Any = None, balance: Any = None) -> Node:
     """Adds the language model of this name: token ids int32 or int64 [B, T], T at most the context ->
     logits [B, T, vocabulary]. Names, shapes and initial values of the parameters are those of
     transformers: gpt2 "wte.weight", "wpe.weight", "h.0.attn.c_attn.weight" [width, 3 width] ...,
-    llama "model.embed_tokens.weight", "model.layers.0.self_attn.q_proj.weight" ... The output layer
-    uses the token embedding unless the options say otherwise. For another name the graph keeps an
+    llama "model.embed_tokens.weight", "model.layers.0.self_attn.q_proj.weight" ... moe is gpt2 with
+    experts in place of the layers behind attention (trm_mixture_of_experts), "h.0.mlp.router.weight",
+    "h.0.mlp.experts.up", "h.0.mlp.experts.down". The output layer uses the token embedding unless the options say otherwise. For another name the graph keeps an
     error that lists the names.
-      source   Radford et al. 2019 (gpt2); Touvron et al. 2023 (llama)
+      source   Radford et al. 2019 (gpt2); Touvron et al. 2023 (llama); Fedus et al. 2021 (moe)
 
     layers: 0 = 12
     width: values of a position; 0 = 768; a multiple of heads
@@ -479,16 +481,21 @@ def language_build(model: str, ids: Value, *, layers: Any = None, width: Any = N
     epsilon: of norms; 0 = 1e-5
     rotary_theta: llama: base of the angles; 0 = 10000
     untied: llama: the output layer has weights of its own, lm_head.weight
+    experts: moe: of each block; 0 = 8
+    top_experts: moe: that compute a token; 0 = 2
+    balance: moe: factor of the mean load balance in the training loss; 0 = 0.01
     """
     return g.operate('trm_language_build', g.text(model), ids,
-                     g.options('trm_language_options', layers=layers, width=width, heads=heads, kv_heads=kv_heads, hidden=hidden, context=context, vocabulary=vocabulary, dropout=dropout, epsilon=epsilon, rotary_theta=rotary_theta, untied=untied))
+                     g.options('trm_language_options', layers=layers, width=width, heads=heads, kv_heads=kv_heads, hidden=hidden, context=context, vocabulary=vocabulary, dropout=dropout, epsilon=epsilon, rotary_theta=rotary_theta, untied=untied, experts=experts, top_experts=top_experts, balance=balance))
 
 
 def language_loss(model: str, ids: Value, targets: Value, *, layers: Any = None, width: Any = None, heads: Any = None,
                   kv_heads: Any = None, hidden: Any = None, context: Any = None, vocabulary: Any = None,
-                  dropout: Any = None, epsilon: Any = None, rotary_theta: Any = None, untied: Any = None) -> Node:
+                  dropout: Any = None, epsilon: Any = None, rotary_theta: Any = None, untied: Any = None,
+                  experts: Any = None, top_experts: Any = None, balance: Any = None) -> Node:
     """Adds the language model with its mean cross-entropy, without keeping the logits
-    (trm_linear_cross_entropy): ids as in trm_language_build -> scalar.
+    (trm_linear_cross_entropy): ids as in trm_language_build -> scalar. In a graph for training, moe
+    adds its load balance.
       param    targets: int32 [B, T]: the ids of the next positions; -100 does not count
 
     layers: 0 = 12
@@ -502,9 +509,12 @@ def language_loss(model: str, ids: Value, targets: Value, *, layers: Any = None,
     epsilon: of norms; 0 = 1e-5
     rotary_theta: llama: base of the angles; 0 = 10000
     untied: llama: the output layer has weights of its own, lm_head.weight
+    experts: moe: of each block; 0 = 8
+    top_experts: moe: that compute a token; 0 = 2
+    balance: moe: factor of the mean load balance in the training loss; 0 = 0.01
     """
     return g.operate('trm_language_loss', g.text(model), ids, targets,
-                     g.options('trm_language_options', layers=layers, width=width, heads=heads, kv_heads=kv_heads, hidden=hidden, context=context, vocabulary=vocabulary, dropout=dropout, epsilon=epsilon, rotary_theta=rotary_theta, untied=untied))
+                     g.options('trm_language_options', layers=layers, width=width, heads=heads, kv_heads=kv_heads, hidden=hidden, context=context, vocabulary=vocabulary, dropout=dropout, epsilon=epsilon, rotary_theta=rotary_theta, untied=untied, experts=experts, top_experts=top_experts, balance=balance))
 
 
 def widedeep(*, keys: Value, offsets: Any = None, values: Any = None, dense: Any = None, batch: Any = None,

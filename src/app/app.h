@@ -30,7 +30,7 @@ typedef struct app_options {
     /* data */
     const char *data, *dataset, *usage;
     int64_t image_size, classes, workers, synth_train, synth_test;
-    bool exact_guide, read;
+    bool fixed_recipe, read;
     /* network */
     const char *stem;
     int64_t batch_size;

@@ -131,7 +131,7 @@ int app_run_cluster_make(app_context *app) {
     status = status == TRM_OK ? read_hosts(text, hosts, &count, &err) : status;
     if (status == TRM_OK) {
         bool v1 = app->o.to != NULL && strcmp(app->o.to, "v1") == 0;
-        status = trm_rank_table_make(hosts, count, v1 ? TRM_RANK_TABLE_V1 : TRM_RANK_TABLE_LAB,
+        status = trm_rank_table_make(hosts, count, v1 ? TRM_RANK_TABLE_V1 : TRM_RANK_TABLE_GROUPS,
                                      &json, &err);
     }
     int code = status == TRM_OK ? put_table(app, json) : app_report(&err);

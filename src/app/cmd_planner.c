@@ -67,7 +67,7 @@ void app_split_options(const app_context *app, trm_model_options *model) {
     model->exec.parallel.sync_batch_norm = local ? TRM_NORM_LOCAL : 0;
     model->exec.parallel.shard_optimizer = app->o.shard_optimizer;
     model->exec.parallel.joint =
-        TRM_JOINT_CONV; /* as jobs of one host have it (app_settle_slices) */
+        TRM_COOPERATIVE_CONV; /* as jobs of one host have it (app_settle_slices) */
 }
 
 /* Builds data, model options and planner; the planner searches when it is created. `simulate`:

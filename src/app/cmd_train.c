@@ -187,7 +187,7 @@ static trm_status open_data(job *j, trm_error *err) {
     if (status != TRM_OK || o->eval_every_epochs == 0) {
         return status;
     }
-    if (usage != TRM_USAGE_TRAIN || o->exact_guide || app_has_one_folder(o, j->train)) {
+    if (usage != TRM_USAGE_TRAIN || o->fixed_recipe || app_has_one_folder(o, j->train)) {
         app_warn("the test set is trained on: the evaluation says nothing about new data");
     }
     return open_test_data(j, err);

@@ -62,7 +62,7 @@ const app_flag app_flags[] = {
     INT("workers", workers, "N", 1, 64, "1", "threads that prepare batches"),
     INT("synth-train", synth_train, "N", 1, 1e8, NULL, "samples of the generated training set (50000)", .use = "generated"),
     INT("synth-test", synth_test, "N", 1, 1e8, NULL, "samples of the generated test set (10000)", .use = "generated"),
-    BOOL("exact-guide", exact_guide, "guide 002's settings: 224x224, batch 32, all files, its normalisation, rate 0.01, 10 epochs, sink"),
+    BOOL("exact-guide", fixed_recipe, "guide 002's settings: 224x224, batch 32, all files, its normalisation, rate 0.01, 10 epochs, sink"),
     /* ---- Network */
     INT("batch-size", batch_size, "N", 1, 65536, NULL, "samples of a batch (128; 32 for images of 128x128 or more; clicks 4096; text 12)"),
     INT("image-size", image_size, "N", 1, 8192, NULL, "height and width (CIFAR and synth 32, else 224)", .use = "images"),

@@ -54,7 +54,7 @@ static void settle_guide(app_context *app) {
 /* Contract in app.h. Order: the guide's numbers, those of click and language models, then those of the data. */
 void app_settle_data(app_context *app) {
     app_options *o = &app->o;
-    if (o->exact_guide) {
+    if (o->fixed_recipe) {
         settle_guide(app);
     }
     const app_model *model = app->model;
@@ -137,7 +137,7 @@ trm_status app_dataset(const app_context *app, trm_usage usage, bool training, t
                              .prefetch_depth = 2 + 2 * o->workers,
                              .threads = o->workers,
                              .augment = training ? TRM_DEFAULT : TRM_OFF,
-                             .exact_guide = o->exact_guide,
+                             .fixed_recipe = o->fixed_recipe,
                              .text = &text,
                              .shapes = &shapes};
     const app_model *model = app->model;

@@ -356,7 +356,7 @@ void app_json_parallel(const app_context *app, const trm_exec *exec, const trm_w
     app_json_text("engine", trm_comm_engine(app->ranks->comm));
     app_json_int("buckets", info.buckets);
     app_json_int("reduced_bytes", info.bytes);
-    app_json_int("joint_bytes", info.joint_bytes);
+    app_json_int("joint_bytes", info.cooperative_bytes);
     double step = waiting->step_seconds > 0 ? waiting->step_seconds : 1;
     app_json_real("exposed_comm_fraction", waiting->communication_seconds / step);
     app_json_real("imbalance_fraction", waiting->imbalance_seconds / step);

@@ -110,8 +110,8 @@ static void describe(const app_options *o, const app_network *n, char *text, siz
         n->model->name, (long long)n->classes, n->stem, (long long)o->image_size,
         (long long)o->batch_size, o->precision, o->optimizer, o->learning_rate, o->momentum,
         o->weight_decay, o->schedule, (long long)o->warmup_steps, o->label_smoothing, o->loss,
-        (long long)o->epochs, (long long)o->steps, o->exact_guide ? "true" : "false", trm_version(),
-        own);
+        (long long)o->epochs, (long long)o->steps, o->fixed_recipe ? "true" : "false",
+        trm_version(), own);
 }
 
 /* Contract in app.h. A model is made only once in a process: the text of its plan is kept in

@@ -92,13 +92,13 @@ trm_status trmi_net_bind(const char *host, int32_t port, int *out, char name[TRM
 }
 
 /* Returns whether the caller wants to stop. */
-static bool is_stopped(const trmi_patience *patience) {
+static bool is_stopped(const trmi_wait_limit *patience) {
     return patience->stopped != NULL && patience->stopped(patience->context);
 }
 
 /* Waits until the socket is ready for `events`. error TIMEOUT, CANCELLED, without a message: the
  * caller describes what it waited for */
-static trm_status wait_ready(int fd, short events, const trmi_patience *patience) {
+static trm_status wait_ready(int fd, short events, const trmi_wait_limit *patience) {
     for (;;) {
         double left = patience->deadline - trmi_os_now();
         struct pollfd wait = {.fd = fd, .events = events};
@@ -127,7 +127,7 @@ static bool is_own_end(int fd) {
 }
 
 /* Connects to one address. Returns 0, or errno; ECANCELED: stopped. */
-static int connect_one(const struct addrinfo *to, const trmi_patience *patience, int *out) {
+static int connect_one(const struct addrinfo *to, const trmi_wait_limit *patience, int *out) {
     int fd = socket(to->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), yes = 1;
     if (fd < 0) {
         return errno;
@@ -153,8 +153,8 @@ static int connect_one(const struct addrinfo *to, const trmi_patience *patience,
     return 0;
 }
 
-trm_status trmi_net_connect(const char *host, int32_t port, const trmi_patience *patience, int *fd,
-                            trm_error *err) {
+trm_status trmi_net_connect(const char *host, int32_t port, const trmi_wait_limit *patience,
+                            int *fd, trm_error *err) {
     struct addrinfo *found;
     TRMI_TRY(resolve(host, port, 0, &found, err));
     int problem = ECONNREFUSED;
@@ -226,7 +226,7 @@ void trmi_net_own(int fd, char name[TRMI_NET_NAME_BYTES]) {
 
 /* Sends or receives exactly `bytes`. error PEER, TIMEOUT, CANCELLED, without a message */
 static trm_status transfer(int fd, void *data, size_t bytes, bool sends,
-                           const trmi_patience *patience) {
+                           const trmi_wait_limit *patience) {
     for (size_t done = 0; done < bytes;) {
         ssize_t moved =
             sends ? send(fd, (char *)data + done, bytes - done, MSG_NOSIGNAL | MSG_DONTWAIT)
@@ -258,13 +258,13 @@ static trm_status describe(trm_status status, int fd, const char *what, trm_erro
                : TRMI_FAIL(err, status, "stopped on request while waiting for %s", name);
 }
 
-trm_status trmi_net_send(int fd, const void *data, size_t bytes, const trmi_patience *patience,
+trm_status trmi_net_send(int fd, const void *data, size_t bytes, const trmi_wait_limit *patience,
                          trm_error *err) {
     trm_status status = transfer(fd, (void *)(uintptr_t)data, bytes, true, patience);
     return describe(status, fd, "taken what was sent", err);
 }
 
-trm_status trmi_net_receive(int fd, void *data, size_t bytes, const trmi_patience *patience,
+trm_status trmi_net_receive(int fd, void *data, size_t bytes, const trmi_wait_limit *patience,
                             trm_error *err) {
     return describe(transfer(fd, data, bytes, false, patience), fd, "answered", err);
 }

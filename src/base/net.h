@@ -28,7 +28,7 @@
  * connector to acceptor.
  *
  * Invariants: a process that does not know the token learns nothing but the version, and causes
- * neither a thread nor an allocation; an acceptor holds at most TRMI_HALF_OPEN_MAX connections that
+ * neither a thread nor an allocation; an acceptor holds at most TRMI_UNPROVED_MAX connections that
  * have not proved the token, each for at most TRMI_HALF_OPEN_SECONDS. When one more comes, the
  * oldest of them is closed. */
 #ifndef TRMI_BASE_NET_H
@@ -42,7 +42,7 @@ enum {
     TRMI_HELLO_DETAIL_MAX = 256,
     TRMI_CHALLENGE_BYTES = 80,
     TRMI_PROOF_BYTES = 32,
-    TRMI_HALF_OPEN_MAX = 64,
+    TRMI_UNPROVED_MAX = 64,
     TRMI_NET_NAME_BYTES = 80
 };
 #define TRMI_HALF_OPEN_SECONDS 5.0
@@ -54,11 +54,11 @@ typedef enum trmi_service {
 } trmi_service;
 
 /* Limit of a wait: until `deadline` (trmi_os_now()), or until `stopped` returns true. */
-typedef struct trmi_patience {
+typedef struct trmi_wait_limit {
     double deadline;
     bool (*stopped)(void *context); /* called a few times a second; NULL: never stopped */
     void *context;
-} trmi_patience;
+} trmi_wait_limit;
 
 /* ---- sockets: all are non-blocking and close-on-exec ---- */
 
@@ -74,17 +74,17 @@ trm_status trmi_net_bind(const char *host, int32_t port, int *fd, char name[TRMI
  *   errors  INVALID (the name cannot be resolved), PEER (no process listens there, or no answer
  * before the deadline),
  *           CANCELLED (stopped) */
-trm_status trmi_net_connect(const char *host, int32_t port, const trmi_patience *patience, int *fd,
-                            trm_error *err);
+trm_status trmi_net_connect(const char *host, int32_t port, const trmi_wait_limit *patience,
+                            int *fd, trm_error *err);
 /* The other end for messages: "10.0.0.2:4000", or "pid 7 of user 1000" at a unix socket.
  *   returns  whether it is a process of this host (at a unix socket: of this user, or root) */
 bool trmi_net_peer(int fd, char name[TRMI_NET_NAME_BYTES]);
 /* This end, in the same way. */
 void trmi_net_own(int fd, char name[TRMI_NET_NAME_BYTES]);
 /* Sends or receives exactly `bytes`.   errors  PEER (closed), TIMEOUT, CANCELLED */
-trm_status trmi_net_send(int fd, const void *data, size_t bytes, const trmi_patience *patience,
+trm_status trmi_net_send(int fd, const void *data, size_t bytes, const trmi_wait_limit *patience,
                          trm_error *err);
-trm_status trmi_net_receive(int fd, void *data, size_t bytes, const trmi_patience *patience,
+trm_status trmi_net_receive(int fd, void *data, size_t bytes, const trmi_wait_limit *patience,
                             trm_error *err);
 
 /* ---- the proof ---- */
@@ -116,8 +116,8 @@ trm_status trmi_net_random(void *out, size_t bytes, trm_error *err);
  *   errors  PEER (closed or silent, or not this protocol: may be tried again), INVALID (another
  * token),
  *           UNSUPPORTED (another version), CANCELLED, IO */
-trm_status trmi_net_introduce(int fd, const trmi_credentials *mine, const trmi_patience *patience,
-                              trmi_session *out, trm_error *err);
+trm_status trmi_net_prove_token(int fd, const trmi_credentials *mine,
+                                const trmi_wait_limit *patience, trmi_session *out, trm_error *err);
 
 /* ---- the acceptor ---- */
 

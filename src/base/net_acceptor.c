@@ -56,7 +56,7 @@ struct trmi_acceptor {
     int epoll, stop_event;
     int fds[LISTENERS_MAX];
     int count;
-    unproved_connection candidates[TRMI_HALF_OPEN_MAX];
+    unproved_connection candidates[TRMI_UNPROVED_MAX];
     double logged_time;
     int64_t unlogged; /* connections refused since the last log line */
     char refused[TRMI_NET_NAME_BYTES + 96];
@@ -93,7 +93,7 @@ static void refuse_connection(trmi_acceptor *a, unproved_connection *c, const ch
 
 /* Returns an entry of `candidates` that is not in use; NULL: none. */
 static unproved_connection *find_free_entry(trmi_acceptor *a) {
-    for (int i = 0; i < TRMI_HALF_OPEN_MAX; i++) {
+    for (int i = 0; i < TRMI_UNPROVED_MAX; i++) {
         if (a->candidates[i].fd < 0) {
             return &a->candidates[i];
         }
@@ -106,7 +106,7 @@ static unproved_connection *find_free_entry(trmi_acceptor *a) {
  * yet. */
 static unproved_connection *close_oldest(trmi_acceptor *a) {
     unproved_connection *oldest = &a->candidates[0];
-    for (int i = 1; i < TRMI_HALF_OPEN_MAX; i++) {
+    for (int i = 1; i < TRMI_UNPROVED_MAX; i++) {
         oldest =
             a->candidates[i].accepted_time < oldest->accepted_time ? &a->candidates[i] : oldest;
     }
@@ -236,7 +236,7 @@ static bool read_messages(trmi_acceptor *a, unproved_connection *c, trmi_session
  * does. */
 static double close_overdue(trmi_acceptor *a, double now) {
     double next = 3600; /* no candidate: look again in an hour */
-    for (int i = 0; i < TRMI_HALF_OPEN_MAX; i++) {
+    for (int i = 0; i < TRMI_UNPROVED_MAX; i++) {
         unproved_connection *c = &a->candidates[i];
         double left = c->fd < 0 ? next : c->accepted_time + TRMI_HALF_OPEN_SECONDS - now;
         if (c->fd >= 0 && left <= 0) {
@@ -254,10 +254,9 @@ static bool serve_events(trmi_acceptor *a, const struct epoll_event *events, int
                          trmi_session *out) {
     for (int i = 0; i < count; i++) {
         uint64_t about = events[i].data.u64;
-        unproved_connection *c =
-            about >= LISTENERS_MAX && about < LISTENERS_MAX + TRMI_HALF_OPEN_MAX
-                ? &a->candidates[about - LISTENERS_MAX]
-                : NULL;
+        unproved_connection *c = about >= LISTENERS_MAX && about < LISTENERS_MAX + TRMI_UNPROVED_MAX
+                                     ? &a->candidates[about - LISTENERS_MAX]
+                                     : NULL;
         if (c != NULL && c->fd >= 0 && read_messages(a, c, out)) {
             return true; /* epoll reports the remaining events again */
         }
@@ -312,7 +311,7 @@ trm_status trmi_acceptor_create(const int *fds, int count, const trmi_acceptor_o
     a->count = count;
     a->epoll = epoll_create1(EPOLL_CLOEXEC);
     a->stop_event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    for (int i = 0; i < TRMI_HALF_OPEN_MAX; i++) {
+    for (int i = 0; i < TRMI_UNPROVED_MAX; i++) {
         a->candidates[i].fd = -1;
     }
     bool good = a->epoll >= 0 && a->stop_event >= 0 && add_to_epoll(a, a->stop_event, UINT64_MAX);
@@ -343,7 +342,7 @@ void trmi_acceptor_destroy(trmi_acceptor *a) {
     if (a == NULL) {
         return;
     }
-    for (int i = 0; i < TRMI_HALF_OPEN_MAX; i++) {
+    for (int i = 0; i < TRMI_UNPROVED_MAX; i++) {
         if (a->candidates[i].fd >= 0) {
             close(a->candidates[i].fd);
         }

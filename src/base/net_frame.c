@@ -32,7 +32,7 @@ bool trmi_frame_decode(const uint8_t wire[TRMI_FRAME_HEAD_BYTES], uint16_t servi
     return trmi_get32(wire) == frame_magic && out->service == service;
 }
 
-void trmi_frame_sum(uint8_t wire[TRMI_FRAME_HEAD_BYTES]) {
+void trmi_frame_write_checksum(uint8_t wire[TRMI_FRAME_HEAD_BYTES]) {
     trmi_put64(wire + TRMI_FRAME_CHECK_AT, XXH3_64bits(wire, TRMI_FRAME_CHECK_AT));
 }
 

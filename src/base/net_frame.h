@@ -33,7 +33,7 @@ void trmi_frame_encode(const trmi_frame_head *head, uint8_t wire[TRMI_FRAME_HEAD
 bool trmi_frame_decode(const uint8_t wire[TRMI_FRAME_HEAD_BYTES], uint16_t service,
                        trmi_frame_head *out);
 /* The check that needs no key: sets it, and whether it is right. */
-void trmi_frame_sum(uint8_t wire[TRMI_FRAME_HEAD_BYTES]);
+void trmi_frame_write_checksum(uint8_t wire[TRMI_FRAME_HEAD_BYTES]);
 bool trmi_frame_sum_is_right(const uint8_t wire[TRMI_FRAME_HEAD_BYTES]);
 
 #endif

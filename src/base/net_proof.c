@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The proof of the job's token: the messages of both ends, and the dialogue of the connector
- * (trmi_net_introduce; that of the acceptor is in net_acceptor.c). base/net.h has the wire format
+ * (trmi_net_prove_token; that of the acceptor is in net_acceptor.c). base/net.h has the wire format
  * and the reasons; the numbers below are its byte offsets:
  *
  *   HELLO, CHALLENGE    0 magic, 8 version, 10 service, 12 bytes of detail (HELLO), 16 nonce
@@ -138,8 +138,9 @@ static trm_status check_challenge(const trmi_credentials *mine, const trmi_proof
                            peer);
 }
 
-trm_status trmi_net_introduce(int fd, const trmi_credentials *mine, const trmi_patience *patience,
-                              trmi_session *out, trm_error *err) {
+trm_status trmi_net_prove_token(int fd, const trmi_credentials *mine,
+                                const trmi_wait_limit *patience, trmi_session *out,
+                                trm_error *err) {
     trmi_proof proof;
     uint8_t answer[TRMI_PROOF_BYTES];
     char peer[TRMI_NET_NAME_BYTES];

@@ -67,24 +67,25 @@ static void stop(gate *g) {
     trmi_acceptor_destroy(g->acceptor);
 }
 
-static trmi_patience within(double seconds) {
-    return (trmi_patience){.deadline = trmi_os_now() + seconds};
+static trmi_wait_limit within(double seconds) {
+    return (trmi_wait_limit){.deadline = trmi_os_now() + seconds};
 }
 
 static int connect_to(const gate *g) {
     trm_error err;
     int fd;
-    const trmi_patience patience = within(10);
+    const trmi_wait_limit patience = within(10);
     CHECK_OK(trmi_net_connect(g->host, g->port, &patience, &fd, &err), err);
     return fd;
 }
 
 static trm_status introduce(const gate *g, trmi_credentials mine, trmi_session *out,
                             trm_error *err) {
-    const trmi_patience patience = within(10);
+    const trmi_wait_limit patience = within(10);
     trmi_session session;
     int fd = connect_to(g);
-    trm_status status = trmi_net_introduce(fd, &mine, &patience, out != NULL ? out : &session, err);
+    trm_status status =
+        trmi_net_prove_token(fd, &mine, &patience, out != NULL ? out : &session, err);
     if (status != TRM_OK || out == NULL) {
         close(fd);
     }
@@ -141,7 +142,7 @@ static void a_wrong_proof_is_refused(void **state) {
     gate g;
     trm_error err;
     uint8_t hello[TRMI_HELLO_HEAD] = "TRIREME", answer[TRMI_CHALLENGE_BYTES], byte;
-    const trmi_patience patience = within(10);
+    const trmi_wait_limit patience = within(10);
     start(&g);
     hello[8] = VERSION;
     hello[10] = TRMI_SERVICE_PARAMETERS;
@@ -219,7 +220,7 @@ static void idle_connections_cost_nothing(void **state) {
         ssize_t got = recv(idle[i], &byte, 1, MSG_DONTWAIT);
         open_ends += got < 0;
     }
-    assert_true(open_ends <= TRMI_HALF_OPEN_MAX);
+    assert_true(open_ends <= TRMI_UNPROVED_MAX);
     double deadline = trmi_os_now() + 2 * TRMI_HALF_OPEN_SECONDS * check_patience();
     for (char byte; open_ends > 0 && trmi_os_now() < deadline; usleep(50000)) {
         open_ends = 0;
@@ -248,7 +249,7 @@ static void addresses_are_checked(void **state) {
         CHECK_FAILS(trmi_net_split(wrong[i], host, &port, &err), TRM_INVALID, err,
                     "HOST:PORT expected");
     }
-    const trmi_patience patience = within(1);
+    const trmi_wait_limit patience = within(1);
     int fd;
     CHECK_FAILS(trmi_net_connect("127.0.0.1", 1, &patience, &fd, &err), TRM_PEER, err,
                 "cannot connect");

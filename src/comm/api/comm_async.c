@@ -40,7 +40,7 @@ static void progress_active(trm_comm *comm, trm_request **active) {
         trm_error err = {.status = TRM_OK};
         trm_status status = trmi_bootstrap_healthy(comm->bootstrap)
                                 ? trmi_comm_move_messages(comm, request, turn, &moved, &err)
-                                : trmi_comm_refuse(comm, request, &err);
+                                : trmi_comm_report_failure(comm, request, &err);
         if (status == TRM_PENDING) {
             at = &request->next;
             continue;

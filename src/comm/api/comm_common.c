@@ -1,25 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Gives every rank a pointer to one buffer of rank 0, without a copy. It is possible only where all
  * ranks are processes of one host that communicate through shared memory; elsewhere the result is
- * NULL, and the caller sends the data instead. All ranks call trm_comm_reach_first together. The
+ * NULL, and the caller sends the data instead. All ranks call trm_comm_map_root together. The
  * public functions are described in trireme/dist.h. */
 #include "comm/api/communicator.h"
 
 #include "base/arguments.h"
 #include "base/error.h"
 
-bool trm_comm_reaches_first(const trm_comm *comm) {
+bool trm_comm_can_map_root(const trm_comm *comm) {
     TRMI_NEED_OR(false, NULL, comm);
     const trmi_shm *shm = (const trmi_shm *)(void *)comm->shm;
     return shm != NULL && comm->net == NULL && !comm->net_only && !shm->one_process &&
            comm->local_size == comm->group.size;
 }
 
-trm_status trm_comm_reach_first(trm_comm *comm, void *memory, size_t bytes, void **out,
-                                trm_error *err) {
+trm_status trm_comm_map_root(trm_comm *comm, void *memory, size_t bytes, void **out,
+                             trm_error *err) {
     TRMI_NEED(err, comm, out);
     *out = NULL;
-    if (!trm_comm_reaches_first(comm)) {
+    if (!trm_comm_can_map_root(comm)) {
         return TRM_OK;
     }
     /* Rank 0 broadcasts the place of its buffer; each other rank maps it. */

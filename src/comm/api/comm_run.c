@@ -116,7 +116,7 @@ static trm_status run_messages(trm_comm *comm, trm_request *request, bool backgr
     }
 }
 
-trm_status trmi_comm_refuse(trm_comm *comm, const trm_request *request, trm_error *err) {
+trm_status trmi_comm_report_failure(trm_comm *comm, const trm_request *request, trm_error *err) {
     char what[112] = "an exchange of messages";
     trm_status status = comm->bootstrap->table->check(comm->bootstrap, err);
     if (request->kind == TRMI_WORK_COLLECTIVE) {
@@ -167,7 +167,7 @@ void trmi_comm_record(trm_comm *comm, const trm_request *request, bool backgroun
 static trm_status run_request(trm_comm *comm, trm_request *request, bool background,
                               trm_error *err) {
     if (!trmi_bootstrap_healthy(comm->bootstrap)) {
-        return trmi_comm_refuse(comm, request, err);
+        return trmi_comm_report_failure(comm, request, err);
     }
     comm->shm->background = background;
     if (request->kind == TRMI_WORK_MESSAGES) {

@@ -100,7 +100,7 @@ trm_status trmi_comm_resolve_messages(trm_comm *comm, const trm_message *message
 trm_status trmi_comm_execute(trm_comm *comm, trm_request *request, bool background, trm_error *err);
 /* Returns the failure of the job (OK if there is none), and appends to the message which operation
  * of this rank has not been done because of it. */
-trm_status trmi_comm_refuse(trm_comm *comm, const trm_request *request, trm_error *err);
+trm_status trmi_comm_report_failure(trm_comm *comm, const trm_request *request, trm_error *err);
 /* Moves the messages of one request as far as possible without waiting; sets *moved if any moved.
  * It is called for all active requests in order with the same `turn`, so that a message never
  * overtakes an earlier one to or from the same peer. Returns PENDING while some messages are not

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reductions outside the kernels: the choice of a kernel, the blocked sum of many long vectors
- * (trmi_reduce_far: "far" are vectors that come from memory, not from a cache), and conversion to
+ * (trmi_reduce_in_blocks: "far" are vectors that come from memory, not from a cache), and conversion to
  * and from the type of partial results. */
 #include "comm/api/reduce.h"
 
@@ -48,7 +48,7 @@ enum {
 };
 
 /* A type with a wider partial type is excluded: the block holds results of the type itself. */
-bool trmi_reduce_is_far(const trmi_reduction *what, int32_t source_count, int64_t count) {
+bool trmi_reduce_needs_blocks(const trmi_reduction *what, int32_t source_count, int64_t count) {
     return source_count > PLAIN_SOURCES_MAX &&
            count > FAR_BYTES / source_count / (int64_t)trm_dtype_bytes(what->dtype) &&
            trmi_reduce_partial_dtype(what->dtype, what->reduce) == what->dtype;
@@ -73,8 +73,8 @@ static void sum_block(const trmi_reduction *what, void *block, const void *const
     }
 }
 
-void trmi_reduce_far(const trmi_reduction *what, void *const *targets, int32_t target_count,
-                     const void *const *sources, int32_t source_count, int64_t count) {
+void trmi_reduce_in_blocks(const trmi_reduction *what, void *const *targets, int32_t target_count,
+                           const void *const *sources, int32_t source_count, int64_t count) {
     _Alignas(64) char block[BLOCK_BYTES];
     int64_t element = (int64_t)trm_dtype_bytes(what->dtype), most = BLOCK_BYTES / element;
     /* The block stays in the first-level cache while all sources are added to it, and is then

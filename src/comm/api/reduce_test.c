@@ -138,7 +138,7 @@ static void far_vectors_are_summed_alike(void **state) {
                     fill(data[s], dtype, count, (uint64_t)(s + 10 * n));
                 }
                 trmi_reduce_find(dtype, reduce)(&target, 1, sources, n, count, n);
-                trmi_reduce_far(&what, targets, n, sources, n, count);
+                trmi_reduce_in_blocks(&what, targets, n, sources, n, count);
                 for (int t = 0; t < n; t++) {
                     assert_memory_equal(targets[t], expected,
                                         (size_t)count * trm_dtype_bytes(dtype));
@@ -148,10 +148,10 @@ static void far_vectors_are_summed_alike(void **state) {
     }
     trmi_reduction floats = {TRM_FLOAT32, TRM_REDUCTION_SUM, 1},
                    halves = {TRM_BFLOAT16, TRM_REDUCTION_SUM, 1};
-    assert_true(trmi_reduce_is_far(&floats, 8, 25500000));
-    assert_false(trmi_reduce_is_far(&floats, 8, 2097152));
-    assert_false(trmi_reduce_is_far(&floats, 6, 25500000));
-    assert_false(trmi_reduce_is_far(&halves, 8, 51000000)); /* partial sums are floats */
+    assert_true(trmi_reduce_needs_blocks(&floats, 8, 25500000));
+    assert_false(trmi_reduce_needs_blocks(&floats, 8, 2097152));
+    assert_false(trmi_reduce_needs_blocks(&floats, 6, 25500000));
+    assert_false(trmi_reduce_needs_blocks(&halves, 8, 51000000)); /* partial sums are floats */
 }
 
 static void nan_wins(void **state) {

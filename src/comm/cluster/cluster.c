@@ -247,7 +247,7 @@ static trm_status choose_claim(trmi_claims *claims, trmi_claim **out, trm_error 
     trmi_claim *winner = NULL;
     /* The first claim that can stand alone is the winner. */
     for (int32_t c = 0; c < claims->count; c++) {
-        if (!claims->items[c].needs_company) {
+        if (!claims->items[c].lacks_address) {
             winner = winner ? winner : &claims->items[c];
         }
     }

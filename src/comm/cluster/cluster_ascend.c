@@ -254,7 +254,7 @@ trm_status trmi_claim_ascend(const trm_cluster_flags *flags, const trmi_environm
         trmi_claim *claim = trmi_claim_add(claims, "RANK_SIZE%s", has_rank ? ", RANK_ID" : "");
         claim->rank = has_rank ? rank : -1;
         claim->size = size;
-        claim->needs_company = true;
+        claim->lacks_address = true;
     }
     return TRM_OK;
 }

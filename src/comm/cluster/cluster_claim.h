@@ -39,7 +39,7 @@ typedef struct trmi_claim {
     bool one_console;   /* the source shows the output of all its processes as one text */
     /* Slurm: the step has one task for each node, as agents of another launcher do */
     bool one_per_node;
-    bool needs_company; /* RANK_ID and RANK_SIZE alone do not say where the peers are */
+    bool lacks_address; /* RANK_ID and RANK_SIZE alone do not say where the peers are */
     bool rank_later;    /* the rank is assigned at the rendezvous */
     bool watched;       /* a scheduler process waits for the end of the job */
     bool first_is_root; /* no rank has a number: the first process at the address becomes rank 0 */

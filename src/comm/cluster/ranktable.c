@@ -56,7 +56,7 @@ static trm_status read_form(trm_rank_table *table, const json_t *root, trm_error
     if (version == NULL) {
         table->version = "";
         if (json_object_get(root, "group_list") != NULL) {
-            table->form = TRM_RANK_TABLE_LAB;
+            table->form = TRM_RANK_TABLE_GROUPS;
             TRMI_TRY(check_status_field(table, root, true, err));
             return trmi_table_read_groups(table, root, err);
         }

@@ -130,7 +130,7 @@ static trm_status read_instance(trm_rank_table *table, const trmi_cjson_at *grou
     const char *id, *pod;
     const json_t *devices;
     int64_t rank = 0;
-    bool exists, lab = table->form == TRM_RANK_TABLE_LAB;
+    bool exists, lab = table->form == TRM_RANK_TABLE_GROUPS;
     trmi_table_row row = {.at = {index, 0}};
     char found[64];
     if (!json_is_object(instance)) {
@@ -236,7 +236,7 @@ trm_status trmi_table_read_groups(trm_rank_table *table, const json_t *root, trm
         TRMI_TRY(read_instance(table, &at, json_array_get(instances, i), (int32_t)i, err));
     }
     /* The counts of the group must fit what was read. */
-    bool lab = table->form == TRM_RANK_TABLE_LAB;
+    bool lab = table->form == TRM_RANK_TABLE_GROUPS;
     TRMI_TRY(trmi_table_count(&at, group, lab ? "device_num" : "device_count", true, table->size,
                               lab ? "instance_list" : "all devices lists together", err));
     TRMI_TRY(trmi_table_count(&at, group, "server_num", lab, table->server_count,

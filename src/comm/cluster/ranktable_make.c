@@ -116,7 +116,7 @@ static void write_lab(trmi_text *text, const trm_rank_table *table) {
 static trm_status write_table(const trm_rank_table *table, trm_rank_table_form form, char **json,
                               trm_error *err) {
     trmi_text text = {0};
-    if (form == TRM_RANK_TABLE_LAB) {
+    if (form == TRM_RANK_TABLE_GROUPS) {
         write_lab(&text, table);
     } else {
         write_v1(&text, table);
@@ -171,7 +171,7 @@ trm_status trm_rank_table_make(const trm_rank_table_host *hosts, int32_t count,
         return TRMI_FAIL(err, TRM_INVALID, "a rank table needs at least one host");
     }
     /* The other forms can only be read. */
-    if (form != TRM_RANK_TABLE_V1 && form != TRM_RANK_TABLE_LAB) {
+    if (form != TRM_RANK_TABLE_V1 && form != TRM_RANK_TABLE_GROUPS) {
         return TRMI_FAIL(err, TRM_INVALID, "form %d cannot be made; version 1.0 or lab expected",
                          (int)form);
     }
@@ -360,7 +360,7 @@ trm_status trm_hccn_conf_read(const char *path, const char *const **ips, int32_t
 
 /* The name of a form, for messages. */
 static const char *form_name(const trm_rank_table *table) {
-    return table->form == TRM_RANK_TABLE_LAB         ? "lab"
+    return table->form == TRM_RANK_TABLE_GROUPS      ? "lab"
            : table->form == TRM_RANK_TABLE_TEMPLATE2 ? "template 2"
            : table->form == TRM_RANK_TABLE_V2        ? "version 2.0"
            : strcmp(table->version, "1.2") == 0      ? "version 1.2"

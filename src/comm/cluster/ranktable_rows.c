@@ -33,7 +33,7 @@ void trmi_table_warn(trm_rank_table *table, const char *format, ...) {
 const char *trmi_table_place(const trm_rank_table *table, const trmi_table_row *row, char *text,
                              size_t size) {
     switch (table->form) {
-    case TRM_RANK_TABLE_LAB:
+    case TRM_RANK_TABLE_GROUPS:
         snprintf(text, size, "group_list[0].instance_list[%d]", row->at[0]);
         break;
     case TRM_RANK_TABLE_TEMPLATE2:

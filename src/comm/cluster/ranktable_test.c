@@ -70,7 +70,7 @@ static trm_rank_table *good(const char *text) {
 
 static void every_spelling_is_read(void **state) {
     trm_rank_table *table = good(lab);
-    assert_int_equal(trm_rank_table_get_form(table), TRM_RANK_TABLE_LAB);
+    assert_int_equal(trm_rank_table_get_form(table), TRM_RANK_TABLE_GROUPS);
     assert_int_equal(trm_rank_table_size(table), 2);
     trm_rank_entry entry = trm_rank_table_entry(table, 1);
     assert_int_equal(entry.device_id, 1);
@@ -340,7 +340,7 @@ static void make_and_merge_round_trip(void **state) {
     assert_non_null(mkdtemp(dir));
     sprintf(a, "%s/a.json", dir);
     sprintf(b, "%s/b.json", dir);
-    for (int form = TRM_RANK_TABLE_LAB; form <= TRM_RANK_TABLE_V1; form += 2) {
+    for (int form = TRM_RANK_TABLE_GROUPS; form <= TRM_RANK_TABLE_V1; form += 2) {
         trm_rank_table_host one = {.host = "10.0.0.9", .devices = 2};
         trm_rank_table_host two = {.host = "node\"2", .devices = 3};
         CHECK_OK(trm_rank_table_make(&one, 1, form, &json, &err), err);
@@ -398,7 +398,7 @@ static void hccn_conf_gives_addresses(void **state) {
     CHECK_OK(trm_hccn_conf_read(path, &ips, &count, &err), err);
     assert_int_equal(count, 2);
     trm_rank_table_host host = {.host = "10.0.0.1", .devices = 2, .device_ips = ips};
-    CHECK_OK(trm_rank_table_make(&host, 1, TRM_RANK_TABLE_LAB, &json, &err), err);
+    CHECK_OK(trm_rank_table_make(&host, 1, TRM_RANK_TABLE_GROUPS, &json, &err), err);
     assert_non_null(strstr(json, "\"chip_info\": \"910\""));
     assert_non_null(strstr(json, "\"device_ip\": \"192.168.101.101\""));
     trm_rank_table_destroy(good(json));

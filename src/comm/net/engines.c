@@ -195,7 +195,7 @@ void trmi_net_release(trm_comm *comm) {
 trm_status trmi_net_run(trm_comm *comm, const trmi_engine_call *op, bool background,
                         trm_error *err) {
     comm->net->background = background;
-    if (trmi_levels_apply(comm, op)) {
+    if (trmi_levels_can_run(comm, op)) {
         return trmi_levels_run(comm, op, background, err);
     }
     return comm->net->table->run(comm->net, op, err);

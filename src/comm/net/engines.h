@@ -70,7 +70,7 @@ typedef struct trmi_net {
 } trmi_net;
 
 /* One collective among `size` of the engine's ranks. ranks[size] lists them (NULL: all), and this
- * rank is number `rank` of them. trmi_net_play runs it to its end. It divides the mean by
+ * rank is number `rank` of them. trmi_net_run_part runs it to its end. It divides the mean by
  * op->divisor, so a part of a larger operation passes TRM_REDUCTION_SUM and divides later. */
 typedef struct trmi_net_part {
     const trmi_engine_call *op; /* the whole operation: signature, sequence, divisor */
@@ -85,7 +85,7 @@ typedef struct trmi_net_part {
     bool background;            /* run by the progress thread */
     uint64_t part; /* distinguishes several parts of one operation in the tags of frames */
 } trmi_net_part;
-trm_status trmi_net_play(trmi_net *net, const trmi_net_part *part, trm_error *err);
+trm_status trmi_net_run_part(trmi_net *net, const trmi_net_part *part, trm_error *err);
 
 /* Creates the network engine over `transport`. It takes ownership of the transport, also on
  * failure. known: the model of the job's first communicator; NULL: this is the first one, which
@@ -108,7 +108,7 @@ trm_status trmi_net_run(trm_comm *comm, const trmi_engine_call *op, bool backgro
 trm_status trmi_levels_create(trm_comm *comm, trm_error *err);
 void trmi_levels_destroy(trm_comm *comm);
 /* False for kinds and options that run flat. */
-bool trmi_levels_apply(const trm_comm *comm, const trmi_engine_call *op);
+bool trmi_levels_can_run(const trm_comm *comm, const trmi_engine_call *op);
 trm_status trmi_levels_run(trm_comm *comm, const trmi_engine_call *op, bool background,
                            trm_error *err);
 

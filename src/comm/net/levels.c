@@ -103,7 +103,7 @@ void trmi_levels_destroy(trm_comm *comm) {
     comm->levels = NULL;
 }
 
-bool trmi_levels_apply(const trm_comm *comm, const trmi_engine_call *op) {
+bool trmi_levels_can_run(const trm_comm *comm, const trmi_engine_call *op) {
     bool sums = op->kind == TRM_ALLREDUCE || op->kind == TRM_REDUCE;
     bool known = sums || op->kind == TRM_BROADCAST || op->kind == TRM_BARRIER;
     bool strict = comm->group.deterministic == TRM_DETERMINISTIC_STRICT;
@@ -170,7 +170,7 @@ static trm_status run_across(trm_comm *comm, const trmi_engine_call *op, trm_col
                               op->reduce == TRM_REDUCTION_MEAN ? TRM_REDUCTION_SUM : op->reduce,
                           .background = background,
                           .part = 1};
-    return trmi_net_play((trmi_net *)(void *)comm->net, &part, err);
+    return trmi_net_run_part((trmi_net *)(void *)comm->net, &part, err);
 }
 
 /* Returns the leader of every host. *my_leader is the local index of this host's leader. */

@@ -2,7 +2,7 @@
 /* The network engine: chooses an algorithm, builds or finds its schedule, runs it (runner.c), and
  * finishes sums in partial types. Messages go directly to the transport.
  *
- *   net_run -> trmi_net_play: choose -> find_schedule -> play_reduction or trmi_runner_play
+ *   net_run -> trmi_net_run_part: choose -> find_schedule -> play_reduction or trmi_runner_play
  *   net_start, net_progress -> transport
  *
  * All ranks choose the same algorithm, because the choice depends only on the operation, the
@@ -154,7 +154,7 @@ static trm_status play_reduction(trmi_net *net, const trmi_net_part *p, trmi_pla
     return TRM_OK;
 }
 
-trm_status trmi_net_play(trmi_net *net, const trmi_net_part *p, trm_error *err) {
+trm_status trmi_net_run_part(trmi_net *net, const trmi_net_part *p, trm_error *err) {
     const trmi_engine_call *op = p->op;
     size_t element = p->kind == TRM_BARRIER ? 1 : trm_dtype_bytes(p->dtype);
     trmi_schedule_request request = {.kind = p->kind,
@@ -203,7 +203,7 @@ static trm_status net_run(trmi_engine *engine, const trmi_engine_call *op, trm_e
                           .dtype = op->dtype,
                           .reduce = op->reduce,
                           .background = engine->background};
-    return trmi_net_play(net, &part, err);
+    return trmi_net_run_part(net, &part, err);
 }
 
 /* --- messages --- */

@@ -46,7 +46,7 @@ static void encode_head(const trmi_transfer *t, uint8_t wire[TRMI_FRAME_HEAD_BYT
                                          .id = t->tag.step,
                                          .signature = {t->tag.signature[0], t->tag.signature[1]}},
                       wire);
-    trmi_frame_sum(wire);
+    trmi_frame_write_checksum(wire);
 }
 
 /* Reads a head. Returns false if it is damaged or of another service. */

@@ -70,7 +70,7 @@ static trm_status check_on(const trmi_group *group, double deadline, const char 
 
 /* Makes one attempt to connect. Error PEER: the caller may try again. */
 static trm_status try_connect(const trmi_group *group, const place *at, const purpose *why,
-                              const trmi_patience *patience, int *out, trm_error *err) {
+                              const trmi_wait_limit *patience, int *out, trm_error *err) {
     trmi_credentials mine = credentials_of(group);
     trmi_session session;
     char host[64];
@@ -81,7 +81,7 @@ static trm_status try_connect(const trmi_group *group, const place *at, const pu
     mine.detail = why;
     mine.detail_bytes = sizeof *why;
     uint8_t answer = 0;
-    trm_status status = trmi_net_introduce(fd, &mine, patience, &session, err);
+    trm_status status = trmi_net_prove_token(fd, &mine, patience, &session, err);
     status = status == TRM_OK ? trmi_net_receive(fd, &answer, 1, patience, err) : status;
     explicit_bzero(&mine, sizeof mine);
     if (status != TRM_OK) {
@@ -95,7 +95,7 @@ static trm_status try_connect(const trmi_group *group, const place *at, const pu
 /* Connects to one peer on one channel, with new attempts until the deadline. */
 static trm_status connect_to(const trmi_group *group, int32_t peer, int32_t channel,
                              const place *at, double deadline, int *out, trm_error *err) {
-    const trmi_patience patience = {deadline, is_poisoned, (void *)(uintptr_t)group};
+    const trmi_wait_limit patience = {deadline, is_poisoned, (void *)(uintptr_t)group};
     const purpose why = {group->rank, peer, channel, at->communicator};
     char what[112];
     snprintf(what, sizeof what, "rank %d at %s", group->members[peer], at->address);
@@ -125,7 +125,7 @@ static bool let_in(const trmi_group *group, const trmi_session *session, uint32_
         return false;
     }
     const uint8_t answer = WELCOME;
-    const trmi_patience at_once = {.deadline = 0};
+    const trmi_wait_limit at_once = {.deadline = 0};
     if (trmi_net_send(session->fd, &answer, 1, &at_once, NULL) != TRM_OK) {
         return false; /* the peer has closed it and will connect again */
     }

@@ -111,7 +111,7 @@ trm_status trmi_side_introduce(trmi_join *join, int fd, const uint8_t published[
                              .version = TRMI_SIDE_VERSION,
                              .detail = hello,
                              .detail_bytes = sizeof hello};
-    const trmi_patience patience = {.deadline = trmi_os_now() + answer_seconds};
+    const trmi_wait_limit patience = {.deadline = trmi_os_now() + answer_seconds};
     trmi_session session;
     /* At a socket file or a rendezvous file, only a process of this user on this host can be rank
      * 0. */
@@ -129,7 +129,7 @@ trm_status trmi_side_introduce(trmi_join *join, int fd, const uint8_t published[
     }
     trmi_hello_encode(&join->hello, hello);
     memcpy(mine.token, join->token, sizeof mine.token);
-    trm_status status = trmi_net_introduce(fd, &mine, &patience, &session, err);
+    trm_status status = trmi_net_prove_token(fd, &mine, &patience, &session, err);
     explicit_bzero(&mine, sizeof mine);
     /* Refused: the tokens differ. No answer, or a wrong one: the peer is no rank 0. */
     if (status == TRM_INVALID) {

@@ -322,7 +322,7 @@ static trm_status connect_unix(const char *path, const char *text, int *out, trm
 
 /* Connects within 3 s. Returns TRM_PENDING if no process answers. */
 static trm_status connect_tcp(const char *host, int32_t port, int *fd, trm_error *err) {
-    const trmi_patience patience = {.deadline = trmi_os_now() + 3};
+    const trmi_wait_limit patience = {.deadline = trmi_os_now() + 3};
     trm_error why;
     return trmi_net_connect(host, port, &patience, fd, &why) == TRM_OK
                ? TRM_OK

@@ -81,8 +81,8 @@ static void sum_vectors(const trmi_shm *shm, const trmi_engine_call *op, int64_t
                         void *const *targets, int32_t target_count, const void *const *sources,
                         int64_t count) {
     trmi_reduction what = {op->dtype, op->reduce, op->divisor};
-    if (trmi_reduce_is_far(&what, shm->n, length)) {
-        trmi_reduce_far(&what, targets, target_count, sources, shm->n, count);
+    if (trmi_reduce_needs_blocks(&what, shm->n, length)) {
+        trmi_reduce_in_blocks(&what, targets, target_count, sources, shm->n, count);
     } else {
         kernel_of(shm, op)(targets, target_count, sources, shm->n, count, op->divisor);
     }

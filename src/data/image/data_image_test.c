@@ -610,7 +610,7 @@ static void open_builds_the_guides_pipelines(void **state) {
     has_text(data, "\"epoch_batches\":1");
     has_text(data, "RandomCrop");
     trm_dataset_destroy(data);
-    spec.exact_guide = true;
+    spec.fixed_recipe = true;
     CHECK_OK(trm_dataset_open(&spec, &data, &err), err);
     assert_int_equal(trm_dataset_sample_count(data), 120); /* all files */
     has_text(data, "\"mean\":[0.4465,0.4822,0.4914],\"std\":[0.201,0.1994,0.2023]");
@@ -646,7 +646,7 @@ static void open_builds_the_guides_pipelines(void **state) {
     CHECK_FAILS(trm_dataset_open(&spec, &data, &err), TRM_INVALID, err, "unknown dataset cifar");
     spec = (trm_dataset_spec){.path = folder, .batch_size = 1000};
     CHECK_FAILS(trm_dataset_open(&spec, &data, &err), TRM_INVALID, err, "no batch");
-    spec = (trm_dataset_spec){.path = "random", .exact_guide = true};
+    spec = (trm_dataset_spec){.path = "random", .fixed_recipe = true};
     CHECK_FAILS(trm_dataset_open(&spec, &data, &err), TRM_INVALID, err, "exact pipeline");
     CHECK_OK(trmi_os_make_dirs(NULL, in_folder("empty"), &err), err);
     spec = (trm_dataset_spec){.path = in_folder("empty")};

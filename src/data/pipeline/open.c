@@ -192,7 +192,7 @@ static void finish(recipe *r, const trm_dataset_spec *spec, const double mean[3]
 static recipe small_images(const trm_dataset_spec *spec, bool augment) {
     recipe r = {.count = 0};
     int64_t size = spec->image_size != 0 ? spec->image_size
-                   : spec->exact_guide   ? GUIDE_SIZE
+                   : spec->fixed_recipe  ? GUIDE_SIZE
                                          : CIFAR_SIZE;
     if (augment) {
         add(&r, trm_transform_random_crop(CIFAR_SIZE, CIFAR_SIZE, CROP_PADDING));
@@ -201,8 +201,8 @@ static recipe small_images(const trm_dataset_spec *spec, bool augment) {
     if (size != CIFAR_SIZE) {
         add(&r, trm_transform_resize(size, size, TRM_RESIZE_HALF_PIXEL));
     }
-    finish(&r, spec, spec->exact_guide ? guide_mean : cifar_mean,
-           spec->exact_guide ? guide_std : cifar_std);
+    finish(&r, spec, spec->fixed_recipe ? guide_mean : cifar_mean,
+           spec->fixed_recipe ? guide_std : cifar_std);
     return r;
 }
 
@@ -232,7 +232,7 @@ static trm_status refine(const trm_dataset_spec *spec, const recipe *r, bool tra
     int64_t depth = spec->prefetch_depth == 0 ? 4 : spec->prefetch_depth;
     TRMI_TRY(trm_dataset_seed(dataset, spec->seed, err));
     if (train) {
-        TRMI_TRY(trm_dataset_shuffle(dataset, spec->exact_guide ? GUIDE_WINDOW : 0, err));
+        TRMI_TRY(trm_dataset_shuffle(dataset, spec->fixed_recipe ? GUIDE_WINDOW : 0, err));
     }
     if (spec->shard_count != 0 || spec->shard_index != 0) {
         TRMI_TRY(trm_dataset_shard(dataset, spec->shard_count != 0 ? spec->shard_count : 1,
@@ -249,7 +249,7 @@ static trm_status open_source(const char *kind, const trm_dataset_spec *spec, bo
     /* Generated data, then data at a path. */
     *r = (recipe){.count = 0};
     /* The guide's reader takes every file, so training includes the test set. */
-    bool all = spec->exact_guide && spec->usage == TRM_USAGE_TRAIN;
+    bool all = spec->fixed_recipe && spec->usage == TRM_USAGE_TRAIN;
     trm_usage read = all ? TRM_USAGE_ALL : spec->usage;
     if (strcmp(kind, "synth") == 0) {
         *r = small_images(spec, augment);
@@ -308,7 +308,7 @@ trm_status trm_dataset_open(const trm_dataset_spec *spec, trm_dataset **out, trm
     if (kind == NULL || strcmp(kind, "auto") == 0) {
         TRMI_TRY(detect(spec, &kind, err));
     }
-    if (spec->exact_guide && strcmp(kind, "cifar10") != 0 && strcmp(kind, "synth") != 0) {
+    if (spec->fixed_recipe && strcmp(kind, "cifar10") != 0 && strcmp(kind, "synth") != 0) {
         return TRMI_FAIL(err, TRM_INVALID,
                          "the guide's exact pipeline is for CIFAR-10, found %s data", kind);
     }

@@ -22,19 +22,19 @@
 int32_t trmi_joint_ranks(const trm_exec *exec, const trm_exec_options *options) {
     const trmi_parallel *p = trmi_parallel_of(exec);
     const trm_parallel_options *o = &options->parallel;
-    bool alike = p != NULL && o->joint != TRM_JOINT_OFF &&
+    bool alike = p != NULL && o->joint != TRM_COOPERATIVE_OFF &&
                  (p->shard != NULL ? p->shard->slices : o->shard_optimizer) &&
                  o->bucket == TRM_BUCKET_AUTO && o->broadcast != TRM_OFF &&
                  o->layerwise_count == 0 && o->block == 0;
     bool once = options->blocks == 0 && options->parameters_of == NULL && exec->accumulate == 1 &&
                 !exec->updated_elsewhere && options->memory_bytes == 0;
-    return alike && once && trm_comm_reaches_first(p->comm) ? p->size : 0;
+    return alike && once && trm_comm_can_map_root(p->comm) ? p->size : 0;
 }
 
 static trm_status open_cooperative(trm_exec *exec, const trm_exec_options *options, bool *active,
                                    trm_error *err) {
     (void)err;
-    *active = trmi_parallel_of(exec) != NULL && options->parallel.joint != TRM_JOINT_OFF;
+    *active = trmi_parallel_of(exec) != NULL && options->parallel.joint != TRM_COOPERATIVE_OFF;
     return TRM_OK;
 }
 
@@ -44,7 +44,7 @@ static trm_status plan_cooperative(trm_exec *exec, const trm_graph *graph,
     (void)graph;
     (void)err;
     plan->joint_ranks = trmi_joint_ranks(exec, options);
-    plan->joint_products = options->parallel.joint == TRM_JOINT_ALL;
+    plan->joint_products = options->parallel.joint == TRM_COOPERATIVE_ALL;
     return TRM_OK;
 }
 

@@ -453,13 +453,13 @@ static void still_gradients_do_not_travel(void **state) {
     for (int n = 2; n <= 3; n++) {
         s.options.accumulate = n == 3 ? 2 : 1;
         shared *whole = play_ok(s, n);
-        int64_t still = whole->of[0].info.still_bytes, all = whole->of[0].info.bytes + still;
+        int64_t still = whole->of[0].info.always_zero_bytes, all = whole->of[0].info.bytes + still;
         assert_true(still >= 2 * (1 << 16) * 4 && all >= (int64_t)sizeof(float) * 9 * WIDE * WIDE);
         assert_true(n == 3 || largest_difference(one, whole, n) < 1e-5);
         s.options.parallel.shard_optimizer = true;
         shared *slices = play(s, n, true);
         CHECK_OK(slices->of[0].status, slices->of[0].error);
-        assert_true(slices->of[0].info.still_bytes == still && slices->of[0].info.one_copy);
+        assert_true(slices->of[0].info.always_zero_bytes == still && slices->of[0].info.one_copy);
         same_bits(whole, slices, n, "still");
         s.options.parallel.shard_optimizer = false;
         drop(slices);
@@ -488,15 +488,15 @@ static void ranks_make_gradients_jointly(void **state) {
         s.options.loss_scale = (trm_loss_scale_options){.on = i % 6 == 5, .dynamic = true};
         s.options.parallel.shard_optimizer = true;
         shared *summed = play(s, n, true), *one = play_ok(s, 1);
-        s.options.parallel.joint = TRM_JOINT_ALL;
+        s.options.parallel.joint = TRM_COOPERATIVE_ALL;
         shared *joint = play(s, n, true), *again = play(s, n, true);
         for (int r = 0; r < n; r++) {
             CHECK_OK(summed->of[r].status, summed->of[r].error);
             CHECK_OK(joint->of[r].status, joint->of[r].error);
         }
         int64_t most = (int64_t)sizeof(float) * LARGE * LARGE * (9 + 4 + 4);
-        assert_true(summed->of[0].info.joint_bytes == 0);
-        assert_true(joint->of[0].info.joint_bytes == most &&
+        assert_true(summed->of[0].info.cooperative_bytes == 0);
+        assert_true(joint->of[0].info.cooperative_bytes == most &&
                     joint->of[0].gradient_bytes < summed->of[0].gradient_bytes - most / 3);
         double close = s.options.precision == TRM_PRECISION_FP32 ? 1e-5 : 2e-2;
         double differs = largest_difference(summed, joint, n),
@@ -518,12 +518,12 @@ static void joint_gradients_may_be_still(void **state) {
     s.small = true;
     shared *one = play_ok(s, 1);
     s.options.parallel.shard_optimizer = true;
-    s.options.parallel.joint = TRM_JOINT_CONV;
+    s.options.parallel.joint = TRM_COOPERATIVE_CONV;
     for (int n = 2; n <= 3; n++) {
         shared *joint = play(s, n, true);
         CHECK_OK(joint->of[0].status, joint->of[0].error);
-        assert_true(joint->of[0].info.still_bytes >= 2 * (1 << 16) * 4 &&
-                    joint->of[0].info.joint_bytes > 0);
+        assert_true(joint->of[0].info.always_zero_bytes >= 2 * (1 << 16) * 4 &&
+                    joint->of[0].info.cooperative_bytes > 0);
         assert_true(largest_difference(one, joint, n) < 1e-5);
         drop(joint);
     }
@@ -537,7 +537,7 @@ static void split_graphs_make_gradients_jointly(void **state) {
     shared *one = play_ok(s, 1);
     s.options.parallel.split.kind = TRM_SPLIT_PLANNED;
     s.options.parallel.shard_optimizer = true;
-    s.options.parallel.joint = TRM_JOINT_ALL;
+    s.options.parallel.joint = TRM_COOPERATIVE_ALL;
     for (int n = 2; n <= 4; n++) {
         shared *joint = play(s, n, true);
         for (int r = 0; r < n; r++) {
@@ -545,8 +545,8 @@ static void split_graphs_make_gradients_jointly(void **state) {
         }
         double worst = largest_difference(one, joint, n);
         printf("%d ranks: largest difference %.2g, %lld bytes\n", n, worst,
-               (long long)joint->of[0].info.joint_bytes);
-        assert_true(worst < 1e-5 && joint->of[0].info.joint_bytes ==
+               (long long)joint->of[0].info.cooperative_bytes);
+        assert_true(worst < 1e-5 && joint->of[0].info.cooperative_bytes ==
                                         (int64_t)sizeof(float) * LARGE * LARGE * (9 + 4 + 4));
         drop(joint);
     }
@@ -562,13 +562,13 @@ static void split_graphs_have_still_gradients(void **state) {
     for (int i = 0; i < 6; i++) {
         int n = 2 + i % 2;
         s.options.parallel.shard_optimizer = i >= 2;
-        s.options.parallel.joint = i >= 4 ? TRM_JOINT_CONV : TRM_JOINT_OFF;
+        s.options.parallel.joint = i >= 4 ? TRM_COOPERATIVE_CONV : TRM_COOPERATIVE_OFF;
         shared *split = play(s, n, true);
         for (int r = 0; r < n; r++) {
             CHECK_OK(split->of[r].status, split->of[r].error);
         }
-        assert_true(split->of[0].info.still_bytes >= 2 * (1 << 16) * 4 &&
-                    (split->of[0].info.joint_bytes > 0) == (i >= 4));
+        assert_true(split->of[0].info.always_zero_bytes >= 2 * (1 << 16) * 4 &&
+                    (split->of[0].info.cooperative_bytes > 0) == (i >= 4));
         assert_true(largest_difference(one, split, n) < 1e-5);
         drop(split);
     }
@@ -579,7 +579,7 @@ static void joint_gradients_that_are_not_finite_stop_all_ranks(void **state) {
     setup s = momentum(NULL);
     s.large = s.poison = true;
     s.options.parallel.shard_optimizer = true;
-    s.options.parallel.joint = TRM_JOINT_CONV;
+    s.options.parallel.joint = TRM_COOPERATIVE_CONV;
     s.options.parallel.sync_batch_norm = TRM_NORM_LOCAL;
     shared *all = play(s, 3, true);
     for (int r = 0; r < 3; r++) {

@@ -430,7 +430,7 @@ static int64_t peers_bytes(const trm_exec *exec) {
     const trmi_parallel *p = trmi_parallel_of(exec);
     int64_t pages = 0, seen = 0;
     bool here =
-        p != NULL && p->shared_count > 0 && trm_comm_reaches_first(p->comm) && p->wire == NULL;
+        p != NULL && p->shared_count > 0 && trm_comm_can_map_root(p->comm) && p->wire == NULL;
     for (int32_t i = 0; here && i < p->ranges_count; i++) {
         const trmi_range *range = &p->ranges[i];
         bool travels = !range->always_zero && !range->joint && !range->summed &&

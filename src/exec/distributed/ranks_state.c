@@ -149,11 +149,11 @@ void trm_exec_get_parallel_info(const trm_exec *exec, trm_parallel_info *out) {
                                .backward_end_seconds = p->backward_end};
     for (int32_t i = 0; i < p->ranges_count; i++) {
         if (p->ranges[i].always_zero) {
-            out->still_bytes += p->ranges[i].count * (int64_t)sizeof(float);
+            out->always_zero_bytes += p->ranges[i].count * (int64_t)sizeof(float);
             continue;
         }
         if (p->ranges[i].joint) {
-            out->joint_bytes += p->ranges[i].count * (int64_t)sizeof(float);
+            out->cooperative_bytes += p->ranges[i].count * (int64_t)sizeof(float);
             continue;
         }
         out->buckets++;

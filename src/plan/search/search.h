@@ -266,7 +266,7 @@ double trmi_space_cast(const trmi_space *space, int32_t value, const trmi_spread
                        double *seconds);
 /* Returns the strategy of a node without a line in the plan: the one that is cheapest given the
  * strategies of its inputs. */
-int32_t trmi_space_follow(const trmi_space *space, int32_t node, const int32_t *strategy);
+int32_t trmi_space_choose_strategy(const trmi_space *space, int32_t node, const int32_t *strategy);
 /* Returns the seconds of the cheapest way between spreads of a value; INFINITY: none. */
 double trmi_space_way(const trmi_space *space, int32_t value, const trmi_spread *from,
                       const trmi_spread *to);
@@ -369,7 +369,7 @@ typedef struct trmi_measure {
     double bytes;    /* M: the sum of the four members that follow */
     double weight_bytes, gradient_bytes, slot_bytes, kept_bytes;
     int32_t buckets, messages; /* buckets; gradient messages that were put into them */
-    double joint_bytes;        /* bytes of cooperative gradients, which are not sent */
+    double cooperative_bytes;  /* bytes of cooperative gradients, which are not sent */
 } trmi_measure;
 /* Simulates one step of a plan. error NOMEM */
 trm_status trmi_space_measure(const trmi_space *space, const trmi_choice *choice, trmi_measure *out,

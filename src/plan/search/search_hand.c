@@ -43,7 +43,7 @@ static double sum_own_cost(const trmi_space_class *c, int32_t i) {
 
 /* Uses the edges to inputs only, not to readers: the partition treats operators without a line in
  * the plan the same way. */
-int32_t trmi_space_follow(const trmi_space *s, int32_t n, const int32_t *strategy) {
+int32_t trmi_space_choose_strategy(const trmi_space *s, int32_t n, const int32_t *strategy) {
     const trmi_space_class *c = trmi_space_class_of(s, n);
     double least = INFINITY;
     int32_t best = 0;

@@ -241,7 +241,7 @@ static void send_gradients(walk *w, int32_t node) {
         }
         double seconds = trmi_space_way(w->s, parameter->outputs[0], &made, &stored);
         bool joint = i == 1 && joint_of(w, node) != NULL;
-        w->m->joint_bytes += joint ? trmi_space_bytes(w->s, parameter->outputs[0], &made) : 0;
+        w->m->cooperative_bytes += joint ? trmi_space_bytes(w->s, parameter->outputs[0], &made) : 0;
         if (seconds == 0 || joint) {
             continue;
         }
@@ -459,7 +459,7 @@ static trm_status run(walk *w, trm_error *err) {
     fuse(w);
     play(w);
     /* cooperative gradients: one barrier of all ranks */
-    if (w->m->joint_bytes > 0) {
+    if (w->m->cooperative_bytes > 0) {
         uint32_t all = (1u << w->s->mesh.axes) - 1;
         spend(w, &w->m->exchange,
               (trmi_simulated_event){.kind = TRMI_EVENT_MOVE,

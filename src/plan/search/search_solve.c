@@ -116,7 +116,7 @@ trm_status trmi_space_choice(const trmi_space *s, const trmi_shard_plan *plan, t
         const trmi_space_class *c = trmi_space_class_of(s, n);
         const trmi_shard_choice *line = trmi_shard_plan_find(plan, op->name);
         out->again[n] = line != NULL && line->again == TRMI_AGAIN_YES && s->nodes[n].repeats;
-        out->strategy[n] = line == NULL ? trmi_space_follow(s, n, out->strategy) : -1;
+        out->strategy[n] = line == NULL ? trmi_space_choose_strategy(s, n, out->strategy) : -1;
         for (int32_t i = 0; line != NULL && i < c->count; i++) {
             out->strategy[n] =
                 strcmp(c->strategies[i].letters, line->letters) == 0 ? i : out->strategy[n];

@@ -3,7 +3,7 @@
  * graph. Every form of a value that arises on the way is recorded as a version, so that nothing is
  * sent twice.
  *
- * Both walks of the partition call trmi_shard_bring(): the first only records versions, the second
+ * Both walks of the partition call trmi_shard_redistribute(): the first only records versions, the second
  * also emits operators. Both must see the same versions in the same order. */
 #include "plan/shard/shard_state.h"
 
@@ -188,8 +188,8 @@ static trm_status remember(trmi_sharder *s, int32_t value, const trmi_version *v
     return TRM_OK;
 }
 
-trm_status trmi_shard_bring(trmi_sharder *s, int32_t value, const trmi_spread *to, const char *what,
-                            int32_t *out, trm_error *err) {
+trm_status trmi_shard_redistribute(trmi_sharder *s, int32_t value, const trmi_spread *to,
+                                   const char *what, int32_t *out, trm_error *err) {
     double seconds;
     const trmi_value *v = &s->from->values[value];
     const trmi_op *maker = &s->from->ops[v->op];

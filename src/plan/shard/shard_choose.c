@@ -4,7 +4,7 @@
  * operator takes the strategy that is cheapest from the spreads of its inputs: its messages, its
  * share of the work and, in forward, the redistribution of its gradients.
  *
- * trmi_space_follow() of plan/search makes the same choice in the space of plans. */
+ * trmi_space_choose_strategy() of plan/search makes the same choice in the space of plans. */
 #include "plan/shard/shard_state.h"
 
 #include "base/error.h"
@@ -316,7 +316,7 @@ static trm_status choose_one(trmi_sharder *s, const trmi_op *op, trm_error *err)
         if (s->values[op->inputs[i]].lazy) {
             decide(s, op->inputs[i], &strategy.inputs[i]);
         }
-        TRMI_TRY(trmi_shard_bring(s, op->inputs[i], &strategy.inputs[i], NULL, &local, err));
+        TRMI_TRY(trmi_shard_redistribute(s, op->inputs[i], &strategy.inputs[i], NULL, &local, err));
     }
     for (int32_t i = 0; i < op->outputs_count; i++) {
         s->values[op->outputs[i]].versions[0] = (trmi_version){.spread = strategy.outputs[i]};
@@ -326,7 +326,7 @@ static trm_status choose_one(trmi_sharder *s, const trmi_op *op, trm_error *err)
     const trmi_shard_choice *choice = s->choices[index];
     if (choice != NULL && choice->has_output) {
         int32_t local;
-        TRMI_TRY(trmi_shard_bring(s, op->outputs[0], &choice->output, NULL, &local, err));
+        TRMI_TRY(trmi_shard_redistribute(s, op->outputs[0], &choice->output, NULL, &local, err));
         trmi_shard_value *v = &s->values[op->outputs[0]];
         v->versions[0] = v->versions[v->count - 1];
         v->versions[0].spread = choice->output;

@@ -322,8 +322,8 @@ static trm_status bring_inputs(emission *e, int32_t *inputs, trm_error *err) {
         if (e->op->inputs[i] == 0) {
             continue;
         }
-        TRMI_TRY(
-            trmi_shard_bring(s, e->op->inputs[i], &e->strategy->inputs[i], what, &inputs[i], err));
+        TRMI_TRY(trmi_shard_redistribute(s, e->op->inputs[i], &e->strategy->inputs[i], what,
+                                         &inputs[i], err));
         const trmi_op *maker = &s->from->ops[s->from->values[e->op->inputs[i]].op];
         if (maker->kind == TRMI_OP_STATE &&
             inputs[i] != s->values[e->op->inputs[i]].versions[0].value) {

@@ -79,7 +79,7 @@ static trm_status bring_asked(trmi_sharder *s, const trmi_op *op, trm_error *err
     for (int32_t i = 0; i < op->outputs_count; i++) {
         int32_t local;
         if (s->asked[op->outputs[i]]) {
-            TRMI_TRY(trmi_shard_bring(s, op->outputs[i], &whole, "output", &local, err));
+            TRMI_TRY(trmi_shard_redistribute(s, op->outputs[i], &whole, "output", &local, err));
         }
     }
     return TRM_OK;
@@ -104,8 +104,8 @@ static trm_status emit_all(trmi_sharder *s, trm_error *err) {
         if (s->choices[i] != NULL && s->choices[i]->has_output) {
             trmi_shard_value *v = &s->values[op->outputs[0]];
             int32_t local;
-            TRMI_TRY(
-                trmi_shard_bring(s, op->outputs[0], &s->choices[i]->output, "output", &local, err));
+            TRMI_TRY(trmi_shard_redistribute(s, op->outputs[0], &s->choices[i]->output, "output",
+                                             &local, err));
             v->versions[0] = (trmi_version){.spread = s->choices[i]->output, .value = local};
             v->count = 1;
         }
@@ -131,7 +131,7 @@ static trm_status bring_gradient(trmi_sharder *s, int32_t param, int32_t *grad, 
         }
     }
     int32_t value = *grad;
-    TRMI_TRY(trmi_shard_bring(s, value, &to, "gradient", grad, err));
+    TRMI_TRY(trmi_shard_redistribute(s, value, &to, "gradient", grad, err));
     if (*axes != 0) {
         double bytes = (double)trmi_spread_most(s->mesh, &v->shape, &to) *
                        (double)trm_dtype_bytes(TRM_FLOAT32);
@@ -153,10 +153,11 @@ static trm_status map_roots(trmi_sharder *s, trmi_roots *roots, trm_error *err) 
     TRMI_TRY(TRMI_NEW_IN(err, &g->arena, to.grads, params, "to split the graph"));
     TRMI_TRY(TRMI_NEW_IN(err, &g->arena, to.grad_axes, params, "to split the graph"));
     if (roots->loss != 0) {
-        TRMI_TRY(trmi_shard_bring(s, roots->loss, &whole, "loss", &to.loss, err));
+        TRMI_TRY(trmi_shard_redistribute(s, roots->loss, &whole, "loss", &to.loss, err));
     }
     for (int32_t i = 0; i < roots->outputs_count; i++) {
-        TRMI_TRY(trmi_shard_bring(s, roots->outputs[i], &whole, "output", &to.outputs[i], err));
+        TRMI_TRY(
+            trmi_shard_redistribute(s, roots->outputs[i], &whole, "output", &to.outputs[i], err));
     }
     for (int32_t i = 0; i < roots->params_count; i++) {
         to.params[i] = s->values[roots->params[i]].versions[0].value;

@@ -62,8 +62,8 @@ trm_status trmi_shard_choose(trmi_sharder *s, trm_error *err);
 int32_t trmi_shard_source(trmi_sharder *s, int32_t value, const trmi_spread *to, double *seconds);
 /* Makes the value exist in spread `to`: emits the moves of the cheapest route (shard_bring.c). out:
  * the local value (0 in the first walk). error INVALID (no route, or too many versions), NOMEM */
-trm_status trmi_shard_bring(trmi_sharder *s, int32_t value, const trmi_spread *to, const char *what,
-                            int32_t *out, trm_error *err);
+trm_status trmi_shard_redistribute(trmi_sharder *s, int32_t value, const trmi_spread *to,
+                                   const char *what, int32_t *out, trm_error *err);
 /* Makes the value exist in spread `own` widened by the windows of `loops`, for outputs in spread
  * `made`. */
 trm_status trmi_shard_widen(trmi_sharder *s, int32_t value, const trmi_loops *loops,

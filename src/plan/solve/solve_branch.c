@@ -94,7 +94,7 @@ static void extent(const trmi_solve_work *w, double *base, double *range) {
         }
     }
     for (int64_t i = 0; i < w->slots_count; i++) {
-        const trmi_solve_slot *s = &w->slots[i];
+        const trmi_solve_edge *s = &w->slots[i];
         if (s->live) {
             extremes(trmi_tables_data(w->tables, s->table),
                      (int64_t)w->states[s->a] * w->states[s->b], base, range);
@@ -126,7 +126,7 @@ static trm_status dual_open(dual *d, const trmi_solve_work *w, double slack, trm
         }
     }
     for (int64_t i = 0; i < w->slots_count; i++) {
-        const trmi_solve_slot *s = &w->slots[i];
+        const trmi_solve_edge *s = &w->slots[i];
         if (s->live) {
             d->message[i][0] =
                 trmi_arena_alloc(&d->memory, (size_t)w->states[s->a] * sizeof(double));
@@ -143,7 +143,7 @@ static trm_status dual_open(dual *d, const trmi_solve_work *w, double slack, trm
 /* Updates the messages of one edge (MPLP): each node gets half of the min-marginal of the edge. */
 static void pass_edge(dual *d, int64_t slot) {
     const trmi_solve_work *w = d->work;
-    const trmi_solve_slot *s = &w->slots[slot];
+    const trmi_solve_edge *s = &w->slots[slot];
     const float *table = trmi_tables_data(w->tables, s->table);
     int32_t rows = w->states[s->a], columns = w->states[s->b];
     double most = least_of(table, (int64_t)rows * columns) + d->slack;
@@ -190,7 +190,7 @@ static double dual_value(const dual *d) {
         sum += w->live[i] ? least : 0;
     }
     for (int64_t i = 0; i < w->slots_count; i++) {
-        const trmi_solve_slot *s = &w->slots[i];
+        const trmi_solve_edge *s = &w->slots[i];
         if (!s->live) {
             continue;
         }

@@ -103,7 +103,7 @@ static trm_status find_order(core *c, int64_t limit, int32_t *width, trm_error *
         gone[i] = !c->work->live[i];
     }
     for (int64_t i = 0; i < c->work->slots_count; i++) {
-        const trmi_solve_slot *s = &c->work->slots[i];
+        const trmi_solve_edge *s = &c->work->slots[i];
         if (s->live) {
             c->adjacent[(int64_t)s->a * n + s->b] = c->adjacent[(int64_t)s->b * n + s->a] = 1;
         }
@@ -164,7 +164,7 @@ static trm_status first_factors(core *c, trm_error *err) {
         }
     }
     for (int64_t i = 0; i < w->slots_count; i++) {
-        const trmi_solve_slot *s = &w->slots[i];
+        const trmi_solve_edge *s = &w->slots[i];
         if (s->live) {
             factor *f = add_factor(c);
             if (f == NULL) {

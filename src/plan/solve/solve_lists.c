@@ -140,7 +140,7 @@ static trm_status take(lists *l, list *out) {
 /* Returns the list of a slot for state `row` of node `row_node` and state `column` of the other. */
 static list *slot_list(const lists *l, int32_t slot, int32_t row_node, int32_t row,
                        int32_t column) {
-    const trmi_solve_slot *s = &l->work.slots[slot];
+    const trmi_solve_edge *s = &l->work.slots[slot];
     int32_t a = s->a == row_node ? row : column, b = s->a == row_node ? column : row;
     return &l->slots[slot][(int64_t)a * l->work.states[s->b] + b];
 }
@@ -170,7 +170,7 @@ static trm_status first_unary(lists *l) {
 
 /* Allocates the (empty) lists of a slot. */
 static trm_status open_slot(lists *l, int32_t slot) {
-    const trmi_solve_slot *s = &l->work.slots[slot];
+    const trmi_solve_edge *s = &l->work.slots[slot];
     size_t entries = (size_t)l->work.states[s->a] * (size_t)l->work.states[s->b];
     l->slots[slot] = trmi_arena_alloc(&l->memory, entries * sizeof **l->slots);
     return l->slots[slot] != NULL ? TRM_OK : no_memory(l);

@@ -84,7 +84,7 @@ int32_t trmi_work_slot(const trmi_solve_work *w, int32_t a, int32_t b) {
 
 /* Returns the number of the slot's table with the states of node `row` as rows; -1 = no memory. */
 static int32_t make_table(const trmi_solve_work *w, int32_t slot, int32_t row) {
-    const trmi_solve_slot *s = &w->slots[slot];
+    const trmi_solve_edge *s = &w->slots[slot];
     return s->a == row ? s->table
                        : trmi_tables_make(w->tables, TRMI_TABLE_TRANSPOSE, s->table, 0, 0);
 }
@@ -113,7 +113,7 @@ static trm_status add_table(trmi_solve_work *w, int32_t a, int32_t b, int32_t ta
     if (table < 0 || !trmi_grow((void **)&w->slots, &w->slots_capacity, at + 1, sizeof *w->slots)) {
         return fail_no_memory(err);
     }
-    w->slots[w->slots_count++] = (trmi_solve_slot){a, b, table, true};
+    w->slots[w->slots_count++] = (trmi_solve_edge){a, b, table, true};
     *slot = at;
     return list_slot(w, a, at) && list_slot(w, b, at) ? TRM_OK : fail_no_memory(err);
 }
@@ -154,7 +154,7 @@ trm_status trmi_work_copy(trmi_solve_work *w, const trmi_solve_work *from, trm_e
     memcpy(w->live, from->live, n * sizeof *w->live);
     w->live_count = from->live_count;
     for (int64_t i = 0; i < from->slots_count; i++) {
-        const trmi_solve_slot *s = &from->slots[i];
+        const trmi_solve_edge *s = &from->slots[i];
         int32_t slot;
         bool fresh;
         if (s->live) {
@@ -237,7 +237,7 @@ static double count_entries(const trmi_solve_work *w, int32_t node, int32_t most
     double work = w->states[node];
     *generation = w->tables->items[w->unary[node]].generation;
     for (int32_t i = 0; i < w->near_count[node]; i++) {
-        const trmi_solve_slot *s = &w->slots[w->near[node][i]];
+        const trmi_solve_edge *s = &w->slots[w->near[node][i]];
         int32_t age = w->tables->items[s->table].generation;
         work *= w->states[trmi_slot_other(s, node)];
         *generation = age > *generation ? age : *generation;

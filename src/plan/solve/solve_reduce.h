@@ -14,11 +14,11 @@
 #include "plan/solve/solve_tables.h"
 
 /* The table between two nodes. */
-typedef struct trmi_solve_slot {
+typedef struct trmi_solve_edge {
     int32_t a, b;  /* a < b */
     int32_t table; /* [a][b] */
     bool live;
-} trmi_solve_slot;
+} trmi_solve_edge;
 
 /* One elimination: the node and the tables that it had. */
 typedef struct trmi_reduced {
@@ -40,7 +40,7 @@ typedef struct trmi_solve_work {
     int32_t *states, *unary; /* [nodes] states; numbers of the nodes' own cost tables */
     bool *live;
     int32_t live_count;
-    trmi_solve_slot *slots;
+    trmi_solve_edge *slots;
     int64_t slots_count, slots_capacity;
     int32_t **near; /* [nodes] live slots at each node */
     int32_t *near_count;
@@ -80,7 +80,7 @@ trm_status trmi_work_marginals(const trmi_solve_work *work, float *const *margin
 double trmi_work_constant(const trmi_solve_work *work);
 
 /* Returns the other node of a slot. */
-static inline int32_t trmi_slot_other(const trmi_solve_slot *slot, int32_t node) {
+static inline int32_t trmi_slot_other(const trmi_solve_edge *slot, int32_t node) {
     return slot->a == node ? slot->b : slot->a;
 }
 /* Returns the slot between two nodes; -1 = none. */

@@ -149,7 +149,7 @@ static trm_status find_token(trm_ps_client *client, const char *reached, uint8_t
 static trm_status reach(trm_ps_client *client, const trmi_server_connection *peer, double deadline,
                         trmi_channel **out, trm_error *err) {
     /* connect; a server that is not there yet is tried until the deadline */
-    const trmi_patience patience = {deadline, client->options.stopped, client->options.context};
+    const trmi_wait_limit patience = {deadline, client->options.stopped, client->options.context};
     trmi_credentials mine = {.service = TRMI_SERVICE_PARAMETERS, .version = TRMI_PS_VERSION};
     trmi_session session;
     char host[64], reached[TRMI_NET_NAME_BYTES];
@@ -168,7 +168,7 @@ static trm_status reach(trm_ps_client *client, const trmi_server_connection *pee
     /* prove the token to each other */
     trmi_net_peer(fd, reached);
     status = find_token(client, reached, mine.token, err);
-    status = status == TRM_OK ? trmi_net_introduce(fd, &mine, &patience, &session, err) : status;
+    status = status == TRM_OK ? trmi_net_prove_token(fd, &mine, &patience, &session, err) : status;
     explicit_bzero(&mine, sizeof mine);
     if (status == TRM_INVALID) { /* a restarted server may have published another token */
         client->refused_here |= client->has_token;

@@ -6,15 +6,15 @@
 #include "base/error.h"
 
 /* Sends the order CHIEF and waits for the answer. */
-static trm_status ask(trm_ps_client *client, trm_ps_chief_wish wish, trm_error *err) {
+static trm_status ask(trm_ps_client *client, trm_ps_chief_claim wish, trm_error *err) {
     trmi_ps_note note = {.value = {TRMI_ORDER_CHIEF, wish}};
     return trmi_client_order(client, &client->peers[0], TRMI_PS_CONTROL, &note, NULL, NULL, 0, err);
 }
 
 /* Contract in trireme/ps.h. While this worker is the chief, the client repeats the request as a
  * sign of life (chief_beats in client.c). */
-trm_status trm_ps_chief_ask(trm_ps_client *client, trm_ps_chief_wish wish, double timeout_seconds,
-                            trm_ps_chief *out, trm_error *err) {
+trm_status trm_ps_chief_request(trm_ps_client *client, trm_ps_chief_claim wish,
+                                double timeout_seconds, trm_ps_chief *out, trm_error *err) {
     TRMI_NEED(err, client, out);
     const double patience = client->options.timeout_seconds;
     if (client->reader) {

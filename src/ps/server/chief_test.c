@@ -56,10 +56,10 @@ static trm_ps_client *join(fixture *f, int worker) {
     return client;
 }
 
-static trm_ps_chief ask(trm_ps_client *client, trm_ps_chief_wish wish) {
+static trm_ps_chief ask(trm_ps_client *client, trm_ps_chief_claim wish) {
     trm_ps_chief chief;
     trm_error err;
-    CHECK_OK(trm_ps_chief_ask(client, wish, 0, &chief, &err), err);
+    CHECK_OK(trm_ps_chief_request(client, wish, 0, &chief, &err), err);
     return chief;
 }
 
@@ -113,7 +113,7 @@ static void the_chief_is_the_one_that_the_job_names(void **state) {
     assert_true(ask(again, TRM_PS_CHIEF_IS).mine);
     trm_error err;
     trm_ps_chief none;
-    assert_int_equal(trm_ps_chief_ask(first, TRM_PS_CHIEF_IS, 0, &none, &err), TRM_OK);
+    assert_int_equal(trm_ps_chief_request(first, TRM_PS_CHIEF_IS, 0, &none, &err), TRM_OK);
     assert_false(none.mine); /* of the life before */
     trm_ps_client_destroy(first);
     trm_ps_client_destroy(again);

@@ -73,7 +73,7 @@ typedef enum trmi_order {
     TRMI_ORDER_TABLES,  /* 1: number               answer: 1: how many; trm_table_options, name */
     /* 1: own pushes that are in a step; trailer: steps   answer of server 0: steps */
     TRMI_ORDER_STEPS,
-    /* 1: trm_ps_chief_wish   answer: 1: granted, 2: the chief + 1, 3: silent ms, 4: lease ms */
+    /* 1: trm_ps_chief_claim   answer: 1: granted, 2: the chief + 1, 3: silent ms, 4: lease ms */
     TRMI_ORDER_CHIEF,
     TRMI_ORDER_PUSHED, /* 1: this push and those before it are on all servers */
     TRMI_ORDER_BEGINS /* SYNC, of a worker's new life, 1: 0   answer: 1: the last batch that may be in a step here
@@ -356,7 +356,7 @@ void trmi_last_step_note_complete(trm_ps_server *server, uint32_t worker, int64_
 /* Not all servers have this batch of a worker that begins a new life, so the worker makes it again,
  * from the rows of the step before. Returns whether this server has applied it and therefore has to
  * be started again. */
-bool trmi_last_step_goes_back(trm_ps_server *server, uint32_t worker, int64_t batch);
+bool trmi_last_step_restart_before(trm_ps_server *server, uint32_t worker, int64_t batch);
 /* Notes that the worker had signed off before the server died, after all servers had answered
  * its pushes. */
 void trmi_last_step_left(trm_ps_server *server, uint32_t worker, uint32_t incarnation);

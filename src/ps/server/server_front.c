@@ -134,7 +134,7 @@ void trmi_front_begins(trm_ps_server *server, trmi_request *r) {
             bool again = p->header.worker == r->header.worker && p->header.clock == batch;
             p->partial = p->partial || again;
         }
-        r->note.value[1] = trmi_last_step_goes_back(server, r->header.worker, batch);
+        r->note.value[1] = trmi_last_step_restart_before(server, r->header.worker, batch);
         return;
     }
     if (r->note.value[2] != 0) {

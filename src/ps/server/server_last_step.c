@@ -145,7 +145,7 @@ void trmi_last_step_left(trm_ps_server *server, uint32_t worker, uint32_t incarn
     }
 }
 
-bool trmi_last_step_goes_back(trm_ps_server *server, uint32_t worker, int64_t batch) {
+bool trmi_last_step_restart_before(trm_ps_server *server, uint32_t worker, int64_t batch) {
     const trmi_worker *w = trmi_front_find(server, worker);
     if (server->step < batch || server->last.step == batch || w == NULL || w->clock < batch ||
         server->options.servers == 1 || server->options.backup_workers > 0 || server->staging) {

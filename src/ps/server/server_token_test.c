@@ -12,7 +12,7 @@
 
 /* What a stranger sends is answered by the end of the connection. */
 static void send_garbage(const char *host, int32_t port) {
-    const trmi_patience patience = {.deadline = trmi_os_now() + 20};
+    const trmi_wait_limit patience = {.deadline = trmi_os_now() + 20};
     uint8_t garbage[500];
     trm_error err;
     int fd;
@@ -117,7 +117,7 @@ static void idle_connections_do_not_disturb(void **state) {
     trm_ps_server *server =
         server_start((trm_ps_server_options){.listen = "127.0.0.1:0", .shards = 1});
     const char *address = trm_ps_server_address(server);
-    const trmi_patience patience = {.deadline = trmi_os_now() + 60};
+    const trmi_wait_limit patience = {.deadline = trmi_os_now() + 60};
     int idle[IDLE], threads = threads_of_this_process();
     char host[64];
     int32_t port;

@@ -167,7 +167,7 @@ static void save_table(trmi_cut *cut, uint32_t number) {
     /* counters of admission: exact ones key by key, a Bloom filter as an array */
     const trmi_admitter *a = &table->admitter;
     if (a->rule.kind == TRM_ADMIT_COUNT) {
-        int64_t places = trmi_admitter_bytes(a) / (int64_t)sizeof(trmi_waiting);
+        int64_t places = trmi_admitter_bytes(a) / (int64_t)sizeof(trmi_counted_key);
         for (int64_t i = 0; i < places; i++) {
             if (a->waiting[i].count > 0) {
                 memcpy(reserve_bytes(cut, TRMI_BLOCK_WAITING, number, sizeof a->waiting[i]),

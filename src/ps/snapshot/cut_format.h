@@ -15,7 +15,7 @@ typedef enum trmi_block_kind {
     TRMI_BLOCK_WINDOWS,    /* trmi_window[]; in older files without its clocks */
     TRMI_BLOCK_REMOVED,    /* keys that left since the base */
     TRMI_BLOCK_ROWS,       /* records without the padding of the stride */
-    TRMI_BLOCK_WAITING,    /* trmi_waiting[]: admission by count */
+    TRMI_BLOCK_WAITING,    /* trmi_counted_key[]: admission by count */
     TRMI_BLOCK_BLOOM,      /* counters; `first` is the place of the first */
     TRMI_BLOCK_END,        /* nothing; `count` is the number of blocks before */
     TRMI_BLOCK_SPANS       /* trmi_span[]; block.table is the number of their book */

@@ -149,11 +149,11 @@ static trm_status load_admission(reader *r, trmi_shard *shard, const trmi_cut_fi
                                  trm_error *err) {
     trmi_admitter *a = &shard->tables[r->block.table]->admitter;
     if (r->block.kind == TRMI_BLOCK_WAITING) {
-        if (r->block.bytes != r->block.count * sizeof(trmi_waiting)) {
+        if (r->block.bytes != r->block.count * sizeof(trmi_counted_key)) {
             return bad_block(r, "keys in waiting", err);
         }
         for (uint32_t i = 0; i < r->block.count; i++) {
-            trmi_waiting w;
+            trmi_counted_key w;
             memcpy(&w, r->body + i * sizeof w, sizeof w);
             if (w.count > 0 && filter->wants(filter->context, r->block.table, w.key)) {
                 trmi_admitter_restore(a, &w);

@@ -21,7 +21,7 @@ static const uint64_t RANDOM_DOMAIN = 0xAD417;
 /* Returns the bytes of the counters of a rule. */
 static size_t count_state_bytes(const trmi_admitter *a) {
     switch (a->rule.kind) {
-    case TRM_ADMIT_COUNT: return (size_t)a->size * WAYS * sizeof(trmi_waiting);
+    case TRM_ADMIT_COUNT: return (size_t)a->size * WAYS * sizeof(trmi_counted_key);
     case TRM_ADMIT_BLOOM: return (size_t)a->size;
     default: return 0;
     }
@@ -95,11 +95,11 @@ void trmi_admitter_free(trmi_admitter *admitter) {
 
 /* Returns the place of a key in its set: its own, else a free one, else the one with the fewest
  * and oldest occurrences. */
-static trmi_waiting *find_waiting(trmi_admitter *a, uint64_t key) {
+static trmi_counted_key *find_waiting(trmi_admitter *a, uint64_t key) {
     uint64_t set = trmi_mix(trmi_key_hash(key), a->seed) & (uint64_t)(a->size - 1);
-    trmi_waiting *first = a->waiting + set * WAYS, *best = first;
+    trmi_counted_key *first = a->waiting + set * WAYS, *best = first;
     for (int i = 0; i < WAYS; i++) {
-        trmi_waiting *w = first + i;
+        trmi_counted_key *w = first + i;
         if (w->count > 0 && w->key == key) {
             return w;
         }
@@ -107,16 +107,16 @@ static trmi_waiting *find_waiting(trmi_admitter *a, uint64_t key) {
         best = worse ? w : best;
     }
     if (best->count > 0 && best->key != key) {
-        *best = (trmi_waiting){0};
+        *best = (trmi_counted_key){0};
     }
     return best;
 }
 
 /* Counts a key exactly, as long as its set has room; admits it at `needed` occurrences. */
 static bool admit_by_count(trmi_admitter *a, uint64_t key, uint32_t tick, uint32_t needed) {
-    trmi_waiting *w = find_waiting(a, key);
+    trmi_counted_key *w = find_waiting(a, key);
     uint32_t count = w->count + 1;
-    *w = count >= needed ? (trmi_waiting){0} : (trmi_waiting){key, tick, count};
+    *w = count >= needed ? (trmi_counted_key){0} : (trmi_counted_key){key, tick, count};
     return count >= needed;
 }
 
@@ -168,7 +168,7 @@ bool trmi_admit(trmi_admitter *a, uint64_t key, uint32_t tick) {
     return probability >= 1.0 || (double)bits * 0x1p-32 < probability;
 }
 
-void trmi_admitter_restore(trmi_admitter *a, const trmi_waiting *entry) {
+void trmi_admitter_restore(trmi_admitter *a, const trmi_counted_key *entry) {
     if (a->rule.kind == TRM_ADMIT_COUNT && entry->count > 0) {
         *find_waiting(a, entry->key) = *entry;
     }

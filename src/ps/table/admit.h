@@ -7,11 +7,11 @@
 #include "ps/table/row.h"
 
 /* A key that has been counted but has no row yet. */
-typedef struct trmi_waiting {
+typedef struct trmi_counted_key {
     uint64_t key;
     uint32_t tick;  /* tick at which it was last seen */
     uint32_t count; /* 0: a free place */
-} trmi_waiting;
+} trmi_counted_key;
 
 /* The rule of a table and its counters. */
 typedef struct trmi_admitter {
@@ -19,9 +19,9 @@ typedef struct trmi_admitter {
     trm_admission rule; /* defaults filled in */
     uint64_t seed;
     int32_t level; /* pressure of the budget: 2^level times as many occurrences are required */
-    trmi_waiting *waiting; /* COUNT: sets of 8 */
-    uint8_t *counters;     /* BLOOM */
-    int64_t size;          /* sets or counters, a power of two */
+    trmi_counted_key *waiting; /* COUNT: sets of 8 */
+    uint8_t *counters;         /* BLOOM */
+    int64_t size;              /* sets or counters, a power of two */
 } trmi_admitter;
 
 /* Checks the rule and allocates the counters; the rule's capacity is divided among `shards`.
@@ -36,6 +36,6 @@ int64_t trmi_admitter_bytes(const trmi_admitter *admitter);
 /* Counts an absent key that a push names, and returns whether it gets a row now. */
 bool trmi_admit(trmi_admitter *admitter, uint64_t key, uint32_t tick);
 /* Restores a count from a snapshot. */
-void trmi_admitter_restore(trmi_admitter *admitter, const trmi_waiting *entry);
+void trmi_admitter_restore(trmi_admitter *admitter, const trmi_counted_key *entry);
 
 #endif

@@ -58,7 +58,7 @@ static outgoing outgoing_of(const uint8_t *data, size_t bytes) {
     outgoing o = {.data = data, .bytes = FRAME_BYTES + bytes};
     trmi_frame_encode(&(trmi_frame_head){.service = TRMI_SERVICE_PARAMETERS, .bytes = bytes},
                       o.frame);
-    trmi_frame_sum(o.frame);
+    trmi_frame_write_checksum(o.frame);
     return o;
 }
 

@@ -140,7 +140,7 @@ typedef struct trmi_chief_role {
 bool trmi_duty_is_shared(const trm_estimator *e);
 /* Sets duty->mine: requests the chief's lease from server 0. The request is left out if the
  * latest one is recent, unless `now`.
- *   errors  those of trm_ps_chief_ask */
+ *   errors  those of trm_ps_chief_request */
 trm_status trmi_chief_role_query(trmi_chief_role *d, bool now, trm_error *err);
 /* Called after this worker's last step: waits for the end of the job (TRM_END) or until this
  * worker is the chief (TRM_OK).

@@ -27,7 +27,7 @@ bool trmi_duty_is_shared(const trm_estimator *e) {
 
 /* Returns what this process requests: the named chief gets a free lease at once, a worker only
  * after a silence. */
-static trm_ps_chief_wish wish_of(const trm_estimator *e) {
+static trm_ps_chief_claim wish_of(const trm_estimator *e) {
     return e->is_chief ? TRM_PS_CHIEF_IS : TRM_PS_CHIEF_STANDS_IN;
 }
 
@@ -42,7 +42,7 @@ trm_status trmi_chief_role_query(trmi_chief_role *d, bool now, trm_error *err) {
     if (!now && trmi_os_now() - d->asked < d->lease_seconds / LOOKS) {
         return TRM_OK;
     }
-    TRMI_TRY(trm_ps_chief_ask(d->client, wish_of(e), 0, &chief, err));
+    TRMI_TRY(trm_ps_chief_request(d->client, wish_of(e), 0, &chief, err));
     if (chief.mine != d->mine && (chief.mine ? !e->is_chief : d->mine)) {
         trmi_estimator_say(e,
                            chief.mine
@@ -72,7 +72,7 @@ trm_status trmi_chief_role_wait(trmi_chief_role *d, trm_error *err) {
     (void)!trm_ps_leave(d->client, &why); /* the loop below detects a server that is gone */
     while (!is_over(e)) {
         trm_ps_chief chief;
-        trm_status status = trm_ps_chief_ask(d->client, wish_of(e), look_seconds, &chief, &why);
+        trm_status status = trm_ps_chief_request(d->client, wish_of(e), look_seconds, &chief, &why);
         double now = trmi_os_now();
         bool gone = status == TRM_PEER || status == TRM_TIMEOUT;
         if (status == TRM_OK && chief.mine) {

@@ -81,7 +81,7 @@ static inline bool trmi_planner_local_norms(const trm_planner *p) {
 }
 /* Returns which gradients the ranks of a host compute cooperatively in plans that cut only
  * samples, as the job itself would decide (exec/distributed/cooperative.c). */
-trm_joint trmi_planner_joint(const trm_planner *p);
+trm_cooperative trmi_planner_joint(const trm_planner *p);
 /* Returns the mesh with the best plan. */
 static inline const trmi_auto_mesh *trmi_planner_best(const trm_planner *p) {
     return trmi_auto_best(&p->drive);

@@ -25,12 +25,12 @@ static bool has_slices(const trm_planner *p) {
 
 /* Contract in planner.h. As the job would: on one host, with slices, without accumulation and
  * memory limit. */
-trm_joint trmi_planner_joint(const trm_planner *p) {
+trm_cooperative trmi_planner_joint(const trm_planner *p) {
     bool once = p->model.exec.accumulate <= 1 && p->model.exec.memory_bytes == 0;
     bool here =
-        p->model.exec.parallel.comm == NULL || trm_comm_reaches_first(p->model.exec.parallel.comm);
+        p->model.exec.parallel.comm == NULL || trm_comm_can_map_root(p->model.exec.parallel.comm);
     return here && once && has_slices(p) && !has_hosts(p) ? p->model.exec.parallel.joint
-                                                          : TRM_JOINT_OFF;
+                                                          : TRM_COOPERATIVE_OFF;
 }
 
 /* ---- graph ----------------------------------------------------------------------------------- */
@@ -87,17 +87,17 @@ static trm_status compile_part(const trm_planner *p, const trm_graph *graph, trm
     TRMI_TRY(trmi_backend_ref(p->costs.threads, &backend, err));
     (void)fast;
 #endif
-    const trmi_plan_options options = {.target = &backend->target,
-                                       .loss = loss,
-                                       .precision = (int32_t)p->model.exec.precision,
-                                       .no_fusion = p->model.exec.fusion == TRM_OFF,
-                                       .dense_gradients = true,
-                                       .factored_gradients = p->model.exec.accumulate <= 1,
-                                       .shard = plan,
-                                       .joint_ranks =
-                                           trmi_planner_joint(p) != TRM_JOINT_OFF ? p->ranks : 0,
-                                       .joint_products = trmi_planner_joint(p) == TRM_JOINT_ALL,
-                                       .local_norms = trmi_planner_local_norms(p)};
+    const trmi_plan_options options = {
+        .target = &backend->target,
+        .loss = loss,
+        .precision = (int32_t)p->model.exec.precision,
+        .no_fusion = p->model.exec.fusion == TRM_OFF,
+        .dense_gradients = true,
+        .factored_gradients = p->model.exec.accumulate <= 1,
+        .shard = plan,
+        .joint_ranks = trmi_planner_joint(p) != TRM_COOPERATIVE_OFF ? p->ranks : 0,
+        .joint_products = trmi_planner_joint(p) == TRM_COOPERATIVE_ALL,
+        .local_norms = trmi_planner_local_norms(p)};
     trm_status status = trmi_plan_create(graph, &options, out, err);
     backend->destroy(backend);
     return status;
@@ -205,7 +205,7 @@ trm_status trmi_planner_space(trm_planner *p, const trm_graph *graph, const trmi
                                      .shard_stores = true,
                                      .slices = has_slices(p),
                                      .gathers = has_hosts(p),
-                                     .joint = trmi_planner_joint(p) != TRM_JOINT_OFF,
+                                     .joint = trmi_planner_joint(p) != TRM_COOPERATIVE_OFF,
                                      .overhead = p->links.overhead,
                                      .wire = trmi_wire_part(p->model.exec.parallel.wire),
                                      .update = links->update.count > 0 ? &links->update : NULL,

@@ -212,10 +212,10 @@ static void print_time(trmi_report *r) {
     trmi_text_printf(
         &r->text, "gradients     %s in %d buckets of %d gradients: %s exposed behind backward",
         time_text(m->gradient, f), (int)m->buckets, (int)m->messages, time_text(m->exposed, g));
-    if (m->joint_bytes > 0) {
+    if (m->cooperative_bytes > 0) {
         trmi_text_printf(
             &r->text, "; %s more are made by all ranks together, each its slice from all samples",
-            trmi_bytes_text(m->joint_bytes, f));
+            trmi_bytes_text(m->cooperative_bytes, f));
     }
     trmi_text_printf(&r->text, "\n");
 }
