@@ -274,8 +274,8 @@ TRM_API void trm_exec_destroy(trm_exec *exec);
  *   owns     the exec: valid until trm_exec_destroy */
 TRM_API TRM_MUST_USE trm_status trm_exec_input(trm_exec *exec, const char *name, trm_tensor *out,
                                                trm_error *err);
-/* Copies a tensor into an input. Shape and type must match (with trm_exec_options.blocks the memory
- * of trm_exec_input has the rows in another order, block by block).
+/* Copies a tensor into an input. Shape and type must match (with trm_exec_options.blocks
+ * trm_exec_input and trm_exec_output have the rows in another order, block by block).
  *   errors   INVALID (with both shapes or types, or the names of the inputs) */
 TRM_API TRM_MUST_USE trm_status trm_exec_feed(trm_exec *exec, const char *name,
                                               const trm_tensor *tensor, trm_error *err);

@@ -4588,8 +4588,8 @@ FUNCTIONS = {
         """),
     'trm_exec_feed': (c_int, (c_void_p, c_char_p, POINTER(trm_tensor), POINTER(trm_error),),
         'exec name tensor err',
-        """Copies a tensor into an input. Shape and type must match (with trm_exec_options.blocks the memory
-        of trm_exec_input has the rows in another order, block by block).
+        """Copies a tensor into an input. Shape and type must match (with trm_exec_options.blocks
+        trm_exec_input and trm_exec_output have the rows in another order, block by block).
           errors   INVALID (with both shapes or types, or the names of the inputs)
         """),
     'trm_exec_forward': (c_int, (c_void_p, POINTER(trm_error),),

@@ -14,10 +14,10 @@
 
 static trm_status check_options(const trm_exec_options *o, trm_error *err) {
     const trm_parallel_options *p = &o->parallel;
-    if (o->outputs_count > 0 || o->parameters_of != NULL) {
+    if (o->parameters_of != NULL) {
         return TRMI_FAIL(
             err, TRM_INVALID,
-            "blocks of samples are for training programs without outputs of their own");
+            "blocks of samples are for training programs with parameters of their own");
     }
     if (o->blocks > UINT16_MAX) {
         return TRMI_FAIL(err, TRM_INVALID, "%d blocks of samples, at most %d are possible",

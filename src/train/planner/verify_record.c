@@ -164,6 +164,10 @@ static trm_status feed_batch(trm_exec *exec, const trm_batch *batch, trm_error *
             continue; /* the network does not read it */
         }
         trm_tensor given = batch->fields[i].tensor;
+        if (trm_tensor_bytes(&given) == trm_tensor_bytes(&target)) {
+            TRMI_TRY(trm_exec_feed(exec, batch->fields[i].name, &given, err));
+            continue;
+        }
         memset(target.data, 0, (size_t)trm_tensor_bytes(&target));
         if (trm_tensor_bytes(&given) > trm_tensor_bytes(&target)) {
             return TRMI_FAIL(err, TRM_INVALID, "field '%s' is larger than the model's input",
@@ -212,6 +216,7 @@ static trm_status record_forward(trm_model *model, const trm_model_options *o, d
                                       .seed = o->exec.seed,
                                       .fusion = o->exec.fusion,
                                       .accumulate = o->exec.accumulate,
+                                      .blocks = model->train.blocks,
                                       .tuning_file = o->exec.tuning_file,
                                       .parallel = model->options.exec.parallel};
     trm_status status = trm_exec_create(g, &options, &exec, err);
