@@ -532,7 +532,7 @@ static trm_status check_options(const trm_ps_server_options *in, trm_ps_server_o
                          "server %d: mode %d, staleness %d, %d workers of which %d are backup",
                          o.server, (int)o.mode, o.staleness, o.workers, o.backup_workers);
     }
-    if ((o.log_pushes || o.log_sync) && o.folder == NULL) {
+    if ((o.log_pushes == TRM_ON || o.log_sync) && o.folder == NULL) {
         return TRMI_FAIL(err, TRM_INVALID, "server %d: log_pushes needs a folder", o.server);
     }
     *out = o;

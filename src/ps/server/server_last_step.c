@@ -151,7 +151,7 @@ bool trmi_last_step_restart_before(trm_ps_server *server, uint32_t worker, int64
         server->options.servers == 1 || server->options.backup_workers > 0 || server->staging) {
         return false;
     }
-    if (!server->options.log_pushes) {
+    if (server->options.log_pushes != TRM_ON) {
         trmi_log(TRM_LOG_WARN, "ps",
                  "server %d: step %lld is not on all servers and is made again; without a log this "
                  "server cannot go back, its rows are one step ahead",

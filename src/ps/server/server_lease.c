@@ -60,7 +60,7 @@ static trm_status replay(const trm_ps_server *server, const char *path, size_t *
     trmi_record_form search = form;
     search.take = find_cut;
     reading c = {server, 0, 0};
-    if (server->options.log_pushes) {
+    if (server->options.log_pushes == TRM_ON) {
         c.until = INT64_MAX;
     } else {
         TRMI_TRY(trmi_records_each(path, LOG_BYTES_MAX, &search, &c, end, err));

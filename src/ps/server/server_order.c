@@ -343,7 +343,7 @@ static void run_cut(trmi_shard_thread *runner, trmi_request *r) {
                           .server = (uint32_t)server->options.server,
                           .servers = (uint32_t)server->options.servers};
     trm_status status = trmi_cut_begin(runner->cut, &o, cut_done, r, &err);
-    if (status == TRM_OK && server->options.log_pushes) {
+    if (status == TRM_OK && server->options.log_pushes == TRM_ON) {
         trmi_log_path(server, runner->shard->number, number, path, sizeof path);
         trm_error log_err;
         if (trmi_shard_log_open(runner->shard, NULL, path, server->options.log_sync, &log_err) !=

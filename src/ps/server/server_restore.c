@@ -297,7 +297,7 @@ static trm_status replay_shard(trm_ps_server *server, uint32_t s, uint32_t from,
             return TRMI_FAIL_SYS(err, "%s: cannot cut off a torn end", path);
         }
     }
-    if (server->options.log_pushes) {
+    if (server->options.log_pushes == TRM_ON) {
         trmi_log_path(server, s, newest, path, sizeof path);
         TRMI_TRY(trmi_shard_log_open(server->runners[s].shard, NULL, path, server->options.log_sync,
                                      err));

@@ -636,8 +636,9 @@ trm_status trmi_step_open(trm_ps_server *server, trm_error *err) {
     log_path(server, path);
     TRMI_TRY(trmi_records_each(path, STEPS_BYTES_MAX, &form, server, &end, err));
     server->steps_bytes = (int64_t)end;
-    return server->options.log_pushes ? trmi_records_open(path, end, &server->steps_fd, err)
-                                      : TRM_OK;
+    return server->options.log_pushes == TRM_ON
+               ? trmi_records_open(path, end, &server->steps_fd, err)
+               : TRM_OK;
 }
 
 void trmi_step_settle(trm_ps_server *server) {
