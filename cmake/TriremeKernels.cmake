@@ -23,7 +23,7 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
 endif()
 
 # Removes the kernel files from the list `sources`, makes an object library for each instruction set from them, and
-# appends its objects to the list `objects`. `common`: a library whose options and definitions they share.
+# sets the list `objects` to their objects. `common`: a library whose options and definitions they share.
 function(trireme_kernels sources objects common)
   set(kernels ${${sources}})
   list(FILTER kernels INCLUDE REGEX "_kernels\\.c$")

@@ -41,7 +41,7 @@ static trm_status open_generator(app_context *app, trm_dataset **data, app_netwo
 
 /* ---- generate -------------------------------------------------------------------------------- */
 
-/* What a run of generate holds. */
+/* The state of one `trireme generate`. */
 typedef struct run {
     app_context *app;
     trm_dataset *data;
@@ -85,7 +85,7 @@ static trm_status encode_prompt(run *r, trm_error *err) {
 
 /* Opens everything that generating needs.
  *   error  INVALID, IO, CORRUPT, NOMEM */
-static trm_status prepare(run *r, trm_error *err) {
+static trm_status prepare_generation(run *r, trm_error *err) {
     app_context *app = r->app;
     app_options *o = &app->o;
     const char *name = app->parsed.arguments[0];
@@ -130,7 +130,7 @@ static trm_status print_tokens(const run *r, const int32_t *ids, int64_t count, 
 }
 
 /* Chooses and prints up to --tokens tokens, until the one that ends documents. */
-static trm_status generate(run *r, trm_error *err) {
+static trm_status generate_text(run *r, trm_error *err) {
     const app_options *o = &r->app->o;
     /* choosing among several tokens needs a temperature */
     bool draws = o->temperature > 0 || o->top_k > 0 || o->top_p > 0;
@@ -199,7 +199,7 @@ static trm_status tell_generated(const run *r, trm_error *err) {
 int app_run_generate(app_context *app) {
     trm_error err;
     run r = {.app = app};
-    trm_status status = prepare(&r, &err);
+    trm_status status = prepare_generation(&r, &err);
     bool dry = app->o.dry_run;
     if (status == TRM_OK && dry) {
         app_print("dry run: the checkpoint and its tokenizer fit; nothing was generated\n");
@@ -208,7 +208,7 @@ int app_run_generate(app_context *app) {
         app_json_bool("dry_run", true);
         app_json_close();
     }
-    status = status == TRM_OK && !dry ? generate(&r, &err) : status;
+    status = status == TRM_OK && !dry ? generate_text(&r, &err) : status;
     status = status == TRM_OK && !dry ? tell_generated(&r, &err) : status;
     trm_generator_destroy(r.generator);
     trm_model_destroy(r.model);

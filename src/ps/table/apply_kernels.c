@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ps/table/apply_kernels.c: the rules on whole rows, and conversions of values; compiled for each
- * instruction set (base/simd/isa.h).
- */
+ * instruction set (base/simd/isa.h). */
 #include "ps/table/apply.h"
 #include "ps/table/lookup_loop.h"
 
