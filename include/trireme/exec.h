@@ -157,7 +157,7 @@ typedef struct trm_parallel_options {
     bool shard_optimizer;
     /* no effect without shard_optimizer, between hosts or threads, with buckets other than AUTO,
      * accumulate, blocks, layerwise, memory_bytes, or a plan that cuts more than samples */
-    trm_cooperative joint;
+    trm_cooperative cooperative;
     /* ranks whose samples batch norm's statistics are of: 0 = all, as on one device;
      * TRM_NORM_LOCAL = each rank its own; N = N neighbouring ranks (not of a split graph) */
     int32_t sync_batch_norm;

@@ -62,7 +62,7 @@ def guide_002(folder, mode='DATA_PARALLEL', size=32, batch=32):
 
 def guide_in_c(folder, cifar, ranks, batch, mode='data_parallel'):
     """The same training by the program: the guide's exact pipeline."""
-    context = f'parallel_mode={mode};mirror_mean=true' + (';full_batch=false' if 'auto' in mode else ';joint_gradients=off')
+    context = f'parallel_mode={mode};mirror_mean=true' + (';full_batch=false' if 'auto' in mode else ';cooperative_gradients=off')
     flags = ['train', 'resnet50', '--exact-guide', '--data', cifar, '--image-size', 32, '--loss', 'expand', '--batch-size', batch, '--epochs', 3,
              '--json', '--eval-every-epochs', 0, '--seed', 0, '--context', context]
     command = [PROGRAM] + flags if ranks == 1 else [PROGRAM, 'run', '-n', ranks, '--', PROGRAM] + flags

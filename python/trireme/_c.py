@@ -846,7 +846,7 @@ class trm_parallel_options(Structure):
     bucket_list: TRM_BUCKET_LIST: [bucket_list_count] numbers of gradients; copied
     bucket_list_count: 0 = none
     shard_optimizer: each rank reduces, updates and publishes its slice, and only it has the slice's slots. Same bits. Split graphs: where a plan leaves all parameters whole; other plans say where values are
-    joint: no effect without shard_optimizer, between hosts or threads, with buckets other than AUTO, accumulate, blocks, layerwise, memory_bytes, or a plan that cuts more than samples
+    cooperative: no effect without shard_optimizer, between hosts or threads, with buckets other than AUTO, accumulate, blocks, layerwise, memory_bytes, or a plan that cuts more than samples
     sync_batch_norm: ranks whose samples batch norm's statistics are of: 0 = all, as on one device; TRM_NORM_LOCAL = each rank its own; N = N neighbouring ranks (not of a split graph)
     layerwise: hybrid_parallel: [layerwise_count] names, or prefixes ("fc" covers "fc.weight"), of parameters that each rank keeps to itself, neither broadcast nor reduced; copied
     layerwise_count: 0 = none
@@ -2274,7 +2274,7 @@ trm_parallel_options._fields_ = [
     ('bucket_list', POINTER(c_int32)),
     ('bucket_list_count', c_int32),
     ('shard_optimizer', c_bool),
-    ('joint', c_int),
+    ('cooperative', c_int),
     ('sync_batch_norm', c_int32),
     ('layerwise', POINTER(c_char_p)),
     ('layerwise_count', c_int32),
@@ -3160,7 +3160,7 @@ ENUM_OF = {
     ('trm_parallel_options', 'batch'): 'trm_batch_scope',
     ('trm_parallel_options', 'wire'): 'trm_dtype',
     ('trm_parallel_options', 'bucket'): 'trm_bucket_mode',
-    ('trm_parallel_options', 'joint'): 'trm_cooperative',
+    ('trm_parallel_options', 'cooperative'): 'trm_cooperative',
     ('trm_parallel_options', 'broadcast'): 'trm_switch',
     ('trm_exec_options', 'precision'): 'trm_precision',
     ('trm_exec_options', 'fusion'): 'trm_switch',

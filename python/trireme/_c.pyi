@@ -639,7 +639,7 @@ class trm_parallel_options(Structure):
     bucket_list: Any
     bucket_list_count: int
     shard_optimizer: bool
-    joint: int
+    cooperative: int
     sync_batch_norm: int
     layerwise: Any
     layerwise_count: int

@@ -66,7 +66,7 @@ void app_split_options(const app_context *app, trm_model_options *model) {
                                                             : 0;
     model->exec.parallel.sync_batch_norm = local ? TRM_NORM_LOCAL : 0;
     model->exec.parallel.shard_optimizer = app->o.shard_optimizer;
-    model->exec.parallel.joint =
+    model->exec.parallel.cooperative =
         TRM_COOPERATIVE_CONV; /* as jobs of one host have it (app_settle_slices) */
 }
 

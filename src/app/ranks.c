@@ -319,7 +319,8 @@ int64_t app_read_batch(app_context *app) {
  * all-gathers of the slices would come on top. The bits are the same. On one host the gradients
  * of late convolutions are also computed jointly, with or without slices. */
 trm_status app_settle_slices(app_context *app, trm_error *err) {
-    static const char slices[] = "enable_parallel_optimizer", joint[] = "joint_gradients";
+    static const char slices[] = "enable_parallel_optimizer",
+                      cooperative[] = "cooperative_gradients";
     trm_comm *comm = app_comm(app);
     if (comm == NULL || trm_comm_local_size(comm) != trm_comm_size(comm) ||
         !(app_splits(app) ||
@@ -329,9 +330,9 @@ trm_status app_settle_slices(app_context *app, trm_error *err) {
     trm_status status = trm_context_is_set(app->context, slices)
                             ? TRM_OK
                             : trm_context_set(app->context, slices, "true", err);
-    return status != TRM_OK || trm_context_is_set(app->context, joint)
+    return status != TRM_OK || trm_context_is_set(app->context, cooperative)
                ? status
-               : trm_context_set(app->context, joint, "conv", err);
+               : trm_context_set(app->context, cooperative, "conv", err);
 }
 
 void app_waiting(const app_context *app, trm_exec *exec, trm_waiting *out) {
@@ -356,7 +357,7 @@ void app_json_parallel(const app_context *app, const trm_exec *exec, const trm_w
     app_json_text("engine", trm_comm_engine(app->ranks->comm));
     app_json_int("buckets", info.buckets);
     app_json_int("reduced_bytes", info.bytes);
-    app_json_int("joint_bytes", info.cooperative_bytes);
+    app_json_int("cooperative_bytes", info.cooperative_bytes);
     double step = waiting->step_seconds > 0 ? waiting->step_seconds : 1;
     app_json_real("exposed_comm_fraction", waiting->communication_seconds / step);
     app_json_real("imbalance_fraction", waiting->imbalance_seconds / step);

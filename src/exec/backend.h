@@ -33,7 +33,7 @@ typedef struct trmi_kernel_env {
     int threads;                  /* OpenMP threads of a kernel */
     trmi_norm_sync *norm_sync;    /* data parallel: over all ranks; NULL = this rank alone */
     trmi_norm_sync *sync[16];     /* split programs: by bit mask of mesh axes; [0] = NULL */
-    struct trmi_shard_run *shard; /* split programs: exec/distributed/split.h */
+    struct trmi_split_run *split; /* split programs: exec/distributed/split.h */
     /* Programs with blocks of samples (exec/determinism/strict.h): the blocks of the ranks that cut
      * the samples, by bit mask of mesh axes; [0]: of all ranks of a program that is not split. */
     trmi_norm_sync *block_sync[16];
@@ -43,15 +43,15 @@ typedef struct trmi_kernel_env {
     int32_t block; /* which block a kernel with by_block sums */
 } trmi_kernel_env;
 
-/* The part of a cooperative gradient (plan/lower/lower_joint.c) that one rank computes: elements
+/* The part of a cooperative gradient (plan/lower/lower_cooperative.c) that one rank computes: elements
  * [begin, begin + count) of the output, in memory order. The kernel may also write a few
  * neighbours. */
-typedef struct trmi_joint_part {
-    /* this rank, of program->joint_ranks; its samples follow those of the ranks before it in
-     * JOINT */
+typedef struct trmi_cooperative_part {
+    /* this rank, of program->cooperative_ranks; its samples follow those of the ranks before it in
+     * COOPERATIVE */
     int32_t rank;
     int64_t begin, count;
-} trmi_joint_part;
+} trmi_cooperative_part;
 
 typedef struct trmi_kernel trmi_kernel;
 struct trmi_kernel {
@@ -76,9 +76,9 @@ struct trmi_backend {
      * if the back-end has no kernel for the step; the caller then binds the reference kernel, which
      * needs PLAIN layouts (`supports` of the target guarantees them). */
     trm_status (*bind)(trmi_backend *backend, trmi_kernel *kernel, trm_error *err);
-    /* The same for the part of a cooperative gradient; NULL where target.joint is false. */
-    trm_status (*bind_joint)(trmi_backend *backend, trmi_kernel *kernel,
-                             const trmi_joint_part *part, trm_error *err);
+    /* The same for the part of a cooperative gradient; NULL where target.cooperative is false. */
+    trm_status (*bind_cooperative)(trmi_backend *backend, trmi_kernel *kernel,
+                                   const trmi_cooperative_part *part, trm_error *err);
     /* Called after the last bind: frees memory that only planning and binding need. May be NULL. */
     void (*settle)(trmi_backend *backend);
     void (*destroy)(trmi_backend *backend);

@@ -4,7 +4,7 @@
 
 #include "base/checked.h"
 #include "comm/api/reduce.h"
-#include "plan/shard/sharding.h"
+#include "plan/partition/partition.h"
 
 #include <string.h>
 

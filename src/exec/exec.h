@@ -82,7 +82,7 @@ struct trm_exec {
     trmi_action *actions;
     int32_t actions_count, actions_room; /* used; allocated */
     /* plan of a single rank (memory limit: which activations to recompute); owned */
-    struct trmi_shard_plan *alone;
+    struct trmi_partition_plan *alone;
     int64_t memory_bytes;                /* limit a rank (exec/memory_limit.h); 0 = none */
     double create_seconds, step_seconds; /* of creation; sum over all steps */
     bool scaling;                        /* loss scaling is on */
@@ -110,7 +110,7 @@ void trmi_exec_read_part(const trm_exec *exec, int32_t index, void *data);
 void trmi_exec_write_part(trm_exec *exec, int32_t index, const void *data);
 void *trmi_exec_variable_address(const trm_exec *exec, int32_t index);
 /* Returns which part of a variable this rank has; NULL: it has the whole. */
-const trmi_shard_leaf *trmi_exec_cut_of(const trm_exec *exec, int32_t index);
+const trmi_partition_leaf *trmi_exec_cut_of(const trm_exec *exec, int32_t index);
 /* exec_variables.c: lists parameters, states and slots; then writes the first values of parameters
  * and states. Both at creation. */
 trm_status trmi_exec_list_variables(trm_exec *exec, trm_error *err);

@@ -16,7 +16,7 @@
 #include "exec/memory_limit.h"
 #include "exec/threads.h"
 
-#include "plan/shard/sharding.h"
+#include "plan/partition/partition.h"
 
 #include "base/error.h"
 #include "base/memory.h"
@@ -120,7 +120,7 @@ static trm_status compile(trm_exec *exec, const trm_graph *graph, const trm_exec
     TRMI_TRY(trmi_distribution_plan(exec, graph, options, &plan, err));
     if (exec->memory_bytes > 0 && exec->ways_count == 0 && options->loss.id != 0) {
         TRMI_TRY(trmi_limit_single_device(exec, graph, &plan, &exec->alone, err));
-        plan.shard = exec->alone;
+        plan.partition = exec->alone;
     }
     TRMI_TRY(trmi_plan_create(graph, &plan, &exec->program, err));
     TRMI_TRY(trmi_limit_check(exec, err));
@@ -143,7 +143,7 @@ static trm_status take_arena(trm_exec *exec, trmi_arena_id a, trm_error *err) {
         *memory = exec->share->env.arena[a];
         return TRM_OK;
     }
-    if ((a == TRMI_ARENA_CAST || a == TRMI_ARENA_JOINT) && bytes == 0) {
+    if ((a == TRMI_ARENA_CAST || a == TRMI_ARENA_COOPERATIVE) && bytes == 0) {
         return TRM_OK;
     }
     trm_status status = trmi_distribution_arena(exec, a, bytes, err);
@@ -324,7 +324,7 @@ void trm_exec_destroy(trm_exec *exec) {
         trmi_free(exec->accumulator);
     }
     trmi_distribution_close(exec);
-    trmi_shard_plan_destroy(exec->alone);
+    trmi_partition_plan_destroy(exec->alone);
     trmi_plan_destroy(exec->program);
     trmi_free(exec->profile);
     trmi_arena_free(&exec->memory);

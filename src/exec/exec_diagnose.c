@@ -3,7 +3,7 @@
  * is not finite. The training step is repeated one program step at a time, and the outputs of each
  * program step are checked. This is slow; it runs only when training fails anyway.
  *
- *      inputs, parameters --> each step before joint_begin --> compare ranks --> cooperative steps
+ *      inputs, parameters --> each step before cooperative_begin --> compare ranks --> cooperative steps
  *
  * On several ranks all ranks run all steps, because some kernels wait for other ranks. */
 #include "exec/exec.h"
@@ -76,9 +76,9 @@ static trm_status check_step(const trm_exec *exec, const trmi_kernel_env *env,
  * wait for its kernels; a single rank stops there. */
 static trm_status repeat_and_check_steps(trm_exec *exec, trm_error *err) {
     trm_status found = check_leaves(exec, &exec->env, err);
-    /* The steps from joint_begin on also read activations of other ranks; look_at_joint checks
+    /* The steps from cooperative_begin on also read activations of other ranks; look_at_cooperative checks
      * them after all ranks have compared their results. */
-    for (int32_t i = 0; i < exec->program->joint_begin; i++) {
+    for (int32_t i = 0; i < exec->program->cooperative_begin; i++) {
         if (found == TRM_DIVERGED && exec->ways_count == 0) {
             break;
         }
@@ -109,13 +109,13 @@ static trm_status combine_rank_results(trm_exec *exec, trm_status found, trm_err
                                  first);
 }
 
-/* Checks the outputs of the cooperative steps (from joint_begin on), which hold this rank's rows
+/* Checks the outputs of the cooperative steps (from cooperative_begin on), which hold this rank's rows
  * of gradients over the samples of all ranks. The steps are not repeated: the buffers still hold
  * the results of the failed training step. */
 static trm_status check_cooperative_steps(const trm_exec *exec, trm_error *err) {
     trm_status found = TRM_OK;
-    for (int32_t i = exec->program->joint_begin; i < exec->program->steps_count && found == TRM_OK;
-         i++) {
+    for (int32_t i = exec->program->cooperative_begin;
+         i < exec->program->steps_count && found == TRM_OK; i++) {
         found = check_step(exec, &exec->env, &exec->program->steps[i], err);
     }
     return found;
@@ -127,7 +127,7 @@ trm_status trmi_exec_find_nonfinite(trm_exec *exec, trm_error *err) {
         return found;
     }
     found = combine_rank_results(exec, found, err);
-    if (found == TRM_OK && exec->program->joint_begin < exec->program->steps_count) {
+    if (found == TRM_OK && exec->program->cooperative_begin < exec->program->steps_count) {
         found = combine_rank_results(exec, check_cooperative_steps(exec, err), err);
     }
     return found != TRM_OK

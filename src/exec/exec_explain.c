@@ -48,7 +48,7 @@ void trm_exec_get_info(const trm_exec *exec, trm_exec_info *out) {
                           (exec->accumulator != NULL ? 2 : 1),
         .slot_bytes = trmi_update_bytes(exec->update),
         .activation_bytes =
-            p->arena_bytes[TRMI_ARENA_ACTIVATION] + p->arena_bytes[TRMI_ARENA_JOINT],
+            p->arena_bytes[TRMI_ARENA_ACTIVATION] + p->arena_bytes[TRMI_ARENA_COOPERATIVE],
         .other_bytes = p->arena_bytes[TRMI_ARENA_INPUT] + p->arena_bytes[TRMI_ARENA_STATE] +
                        p->arena_bytes[TRMI_ARENA_CONSTANT] + p->arena_bytes[TRMI_ARENA_SCRATCH] +
                        p->arena_bytes[TRMI_ARENA_CAST],

@@ -20,7 +20,7 @@ enum { CHUNKS = 6 * (64 << 10), EACH_STEP = 5 << 10 };
 
 int64_t trmi_program_arena_resident(const trm_program *program, int arena, bool ranks) {
     bool shared = ranks && (arena == TRMI_ARENA_PARAM || arena == TRMI_ARENA_GRAD ||
-                            arena == TRMI_ARENA_CAST || arena == TRMI_ARENA_JOINT);
+                            arena == TRMI_ARENA_CAST || arena == TRMI_ARENA_COOPERATIVE);
     size_t bytes = (size_t)program->arena_bytes[arena],
            used = bytes - (arena == TRMI_ARENA_GRAD ? (size_t)program->untouched_bytes : 0);
     /* The untouched tail of GRAD is never resident; its first page may be a huge page. */
@@ -37,7 +37,7 @@ int64_t trmi_program_fed_bytes(const trm_program *program, int32_t ranks, bool o
     int64_t sum = 0;
     for (int32_t i = 0; own_samples && i < program->inputs_count; i++) {
         const trmi_buffer *b = &program->buffers[program->inputs[i]];
-        const trmi_shard_leaf *leaf = trmi_program_leaf(program, b->name);
+        const trmi_partition_leaf *leaf = trmi_program_leaf(program, b->name);
         int64_t whole =
             leaf != NULL ? trm_shape_count(&leaf->global) * (int64_t)trm_dtype_bytes(b->dtype) : 0;
         sum += whole + whole / ranks;
@@ -48,9 +48,9 @@ int64_t trmi_program_fed_bytes(const trm_program *program, int32_t ranks, bool o
 /* Returns the bytes of the parameters that have cooperative gradients. */
 static size_t cooperative_gradient_bytes(const trm_program *program) {
     size_t bytes = 0;
-    for (int32_t i = 0; program->joint_ranks > 1 && i < program->params_count; i++) {
+    for (int32_t i = 0; program->cooperative_ranks > 1 && i < program->params_count; i++) {
         const trmi_param *param = &program->params[i];
-        bytes += trmi_joint_makes(program, param)
+        bytes += trmi_cooperative_makes(program, param)
                      ? (size_t)program->buffers[param->param_buffer].bytes
                      : 0;
     }
@@ -94,7 +94,7 @@ int64_t trmi_program_resident(const trm_program *program, const trmi_training *t
     }
     /* Staging of exchanges, shared casts, accumulated and packed gradients, heap, fed batches. */
     int64_t send, recv;
-    trmi_shard_staging(program, t->ordered, &send, &recv);
+    trmi_split_staging(program, t->ordered, &send, &recv);
     sum += send + recv > 0 ? (int64_t)trmi_shared_resident((size_t)(send + recv)) : 0;
     sum += t->one_copy ? trmi_parallel_casts_bytes(program) : 0;
     sum += (t->accumulates ? gradients : 0) + (t->packs && ranks ? gradients / 2 : 0);

@@ -7,7 +7,7 @@
 
 #include "plan/lower/program.h"
 
-/* Returns the bytes of an arena, in whole pages. `ranks`: parameters, gradients, casts and JOINT
+/* Returns the bytes of an arena, in whole pages. `ranks`: parameters, gradients, casts and COOPERATIVE
  * are in shared memory, as with several ranks of a host. */
 int64_t trmi_program_arena_resident(const trm_program *program, int arena, bool ranks);
 /* Returns the bytes of fed batches beside the arena INPUT. `own_samples`: each rank of a split

@@ -9,7 +9,7 @@
 #include "base/memory.h"
 #include "base/os.h"
 #include "base/sanitizers.h"
-#include "plan/shard/sharding.h"
+#include "plan/partition/partition.h"
 
 #include <math.h>
 
@@ -69,7 +69,7 @@ static void fed_batches_count(void **state) {
     trmi_buffer buffers[2] = {
         {.name = NULL},
         {.name = name, .dtype = TRM_FLOAT32, .shape = {.rank = 2, .dim = {SAMPLES / 4, OWN}}}};
-    trmi_shard_leaf leaf = {.name = name, .global = {.rank = 2, .dim = {SAMPLES, OWN}}};
+    trmi_partition_leaf leaf = {.name = name, .global = {.rank = 2, .dim = {SAMPLES, OWN}}};
     int32_t inputs[1] = {1};
     trm_program p = {.buffers = buffers,
                      .buffers_count = 2,

@@ -25,7 +25,7 @@ static void add_variable(trm_exec *exec, const char *name, trm_variable_kind kin
                          int32_t slot) {
     const trmi_buffer *b = &exec->program->buffers[buffer];
     int32_t i = exec->variables_count++;
-    const trmi_shard_leaf *leaf = trmi_program_leaf(exec->program, b->name);
+    const trmi_partition_leaf *leaf = trmi_program_leaf(exec->program, b->name);
     exec->variables[i] = (trm_variable){.name = name,
                                         .kind = kind,
                                         .dtype = b->dtype,
@@ -104,7 +104,7 @@ static bool initialise_one(trm_exec *exec, int32_t index) {
     const trm_variable *v = &exec->variables[index];
     const trmi_buffer *b = &p->buffers[exec->variable_buffers[index]];
     const trmi_op *leaf = &p->graph->ops[p->graph->values[b->value].op];
-    const trmi_shard_leaf *part = trmi_exec_cut_of(exec, index);
+    const trmi_partition_leaf *part = trmi_exec_cut_of(exec, index);
     trmi_box box = part != NULL ? part->box : trmi_box_whole(&v->shape);
     size_t bytes = (size_t)trmi_box_count(&box) * trm_dtype_bytes(v->dtype);
     bool in_place = b->layout == TRMI_PLAIN;
@@ -213,7 +213,7 @@ int32_t trm_exec_find(const trm_exec *exec, const char *name) {
 
 void trm_exec_read(const trm_exec *exec, int32_t index, void *data) {
     TRMI_NEED_OR(, NULL, exec, data);
-    const trmi_shard_leaf *leaf = trmi_exec_cut_of(exec, index);
+    const trmi_partition_leaf *leaf = trmi_exec_cut_of(exec, index);
     if (leaf == NULL) {
         trmi_exec_read_part(exec, index, data);
         return;
@@ -235,7 +235,7 @@ void trm_exec_read(const trm_exec *exec, int32_t index, void *data) {
 
 void trm_exec_write(trm_exec *exec, int32_t index, const void *data) {
     TRMI_NEED_OR(, NULL, exec, data);
-    const trmi_shard_leaf *leaf = trmi_exec_cut_of(exec, index);
+    const trmi_partition_leaf *leaf = trmi_exec_cut_of(exec, index);
     trmi_exec_parameters_changed(exec);
     if (leaf == NULL) {
         trmi_exec_write_part(exec, index, data);
@@ -301,7 +301,7 @@ static void own_gradient(const trm_exec *exec, int32_t parameter, float *data) {
 }
 
 /* Gathers the gradient of a cut parameter from all ranks; collective. */
-static trm_status gather_gradient(const trm_exec *exec, const trmi_shard_leaf *leaf,
+static trm_status gather_gradient(const trm_exec *exec, const trmi_partition_leaf *leaf,
                                   int32_t parameter, float *data, trm_error *err) {
     float *part = trmi_alloc((size_t)trmi_box_count(&leaf->box) * sizeof *part);
     if (part == NULL) {
@@ -327,7 +327,7 @@ trm_status trm_exec_gradient(const trm_exec *exec, int32_t index, float *data, t
         if (param->param_buffer != exec->variable_buffers[index]) {
             continue;
         }
-        const trmi_shard_leaf *leaf = trmi_exec_cut_of(exec, index);
+        const trmi_partition_leaf *leaf = trmi_exec_cut_of(exec, index);
         if (param->sparse_rows != 0) {
             densify(exec, param, data);
         } else if (param->grad_buffer == 0 && param->factor_left == 0) {

@@ -11,7 +11,7 @@
 #include "exec/exec.h"
 #include "exec/exec_memory.h"
 #include "plan/search/search.h"
-#include "plan/shard/sharding.h"
+#include "plan/partition/partition.h"
 
 #include "base/error.h"
 #include "base/memory.h"
@@ -34,11 +34,11 @@ int64_t trmi_limit_bytes(const trm_exec *exec, const trm_program *p, const trmi_
 }
 
 trm_status trmi_limit_compiled(const trm_exec *exec, const trm_graph *graph,
-                               const trmi_plan_options *options, const trmi_shard_plan *plan,
+                               const trmi_plan_options *options, const trmi_partition_plan *plan,
                                int64_t *bytes, trm_error *err) {
     trmi_plan_options own = *options;
     trm_program *program;
-    own.shard = plan;
+    own.partition = plan;
     own.rank = 0;
     own.report = NULL;
     TRMI_TRY(trmi_plan_create(graph, &own, &program, err));
@@ -67,7 +67,7 @@ static trm_status fail_over_limit(const trm_exec *exec, double least, trm_error 
  * excess no longer grows. */
 static trm_status search_plan_within_limit(const trm_exec *exec, const trm_graph *graph,
                                            const trmi_plan_options *options,
-                                           const trmi_space *space, trmi_shard_plan **plan,
+                                           const trmi_space *space, trmi_partition_plan **plan,
                                            trm_error *err) {
     double limit = (double)exec->memory_bytes, beyond = 0, least = 0;
     trmi_found *found = trmi_alloc(sizeof *found);
@@ -78,7 +78,7 @@ static trm_status search_plan_within_limit(const trm_exec *exec, const trm_graph
         trmi_arena arena = {0};
         int64_t bytes = 0;
         bool infeasible = false;
-        trmi_shard_plan_destroy(*plan);
+        trmi_partition_plan_destroy(*plan);
         *plan = NULL;
         status = trmi_search(
             space, &(trmi_search_options){.memory_bytes = limit > beyond ? limit - beyond : 1},
@@ -104,7 +104,7 @@ static trm_status search_plan_within_limit(const trm_exec *exec, const trm_graph
 }
 
 trm_status trmi_limit_single_device(const trm_exec *exec, const trm_graph *graph,
-                                    const trmi_plan_options *options, trmi_shard_plan **plan,
+                                    const trmi_plan_options *options, trmi_partition_plan **plan,
                                     trm_error *err) {
     int64_t bytes;
     *plan = NULL;
@@ -127,7 +127,7 @@ trm_status trmi_limit_single_device(const trm_exec *exec, const trm_graph *graph
     trmi_roots roots;
     trm_graph *training;
     trmi_space *space = NULL;
-    trm_status status = trmi_shard_graph(graph, options, &training, &roots, &arena, err);
+    trm_status status = trmi_training_graph(graph, options, &training, &roots, &arena, err);
     if (status == TRM_OK) {
         status = trmi_space_create(training, &mesh, &costs, NULL, &space, err);
         status = status == TRM_OK ? search_plan_within_limit(exec, graph, options, space, plan, err)
@@ -137,7 +137,7 @@ trm_status trmi_limit_single_device(const trm_exec *exec, const trm_graph *graph
     }
     trmi_arena_free(&arena);
     if (status != TRM_OK) {
-        trmi_shard_plan_destroy(*plan);
+        trmi_partition_plan_destroy(*plan);
         *plan = NULL;
     }
     return status;

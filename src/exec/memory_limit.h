@@ -20,14 +20,15 @@ int64_t trmi_limit_bytes(const struct trm_exec *exec, const trm_program *program
                          const struct trmi_mesh *mesh);
 /* Compiles `plan` for rank 0 and writes the bytes that it takes to *bytes. plan NULL: no plan. */
 trm_status trmi_limit_compiled(const struct trm_exec *exec, const trm_graph *graph,
-                               const trmi_plan_options *options, const struct trmi_shard_plan *plan,
-                               int64_t *bytes, trm_error *err);
+                               const trmi_plan_options *options,
+                               const struct trmi_partition_plan *plan, int64_t *bytes,
+                               trm_error *err);
 /* Finds the fastest plan of a single device within exec->memory_bytes: which activations to
  * recompute. *plan is NULL if the program fits without recomputation.
  *   owns  *plan: the caller    error  NOMEM: no plan fits; the message has the least size */
 trm_status trmi_limit_single_device(const struct trm_exec *exec, const trm_graph *graph,
-                                    const trmi_plan_options *options, struct trmi_shard_plan **plan,
-                                    trm_error *err);
+                                    const trmi_plan_options *options,
+                                    struct trmi_partition_plan **plan, trm_error *err);
 /* Checks the compiled program against the limit.   error  NOMEM, with its size and remedies */
 trm_status trmi_limit_check(const struct trm_exec *exec, trm_error *err);
 

@@ -221,7 +221,7 @@ typedef struct trmi_cost {
 } trmi_cost;
 
 /* One row of the table of operators: its meaning on one device. How it is partitioned is in
- * plan/shard/shard_loops.c. */
+ * plan/partition/operator_loops.c. */
 typedef struct trmi_op_def {
     const char *name;
     /* Checks inputs; sets shape and dtype of graph->values[op->outputs[i]]. */

@@ -3,12 +3,12 @@
  * seconds of each step.
  *
  *      clone --fuse, precision, differentiate--> training graph --partition (with a plan)--> graph of a rank
- *            --fuse, recompute, dead code--> lower_steps, lower_samples, lower_joint, lower_memory --> program
+ *            --fuse, recompute, dead code--> lower_steps, lower_samples, lower_cooperative, lower_memory --> program
  *
- * trmi_plan_create() does all of it; trmi_shard_graph() stops at the training graph, which the
+ * trmi_plan_create() does all of it; trmi_training_graph() stops at the training graph, which the
  * search for a plan works on. Passes replace the graph; roots are renumbered each time. */
 #include "plan/passes/pass.h"
-#include "plan/shard/sharding.h"
+#include "plan/partition/partition.h"
 
 #include "trireme/graph.h"
 
@@ -72,7 +72,7 @@ static void differentiate(trm_graph *graph, trmi_roots *roots, trmi_arena *arena
  * owns them. */
 static trm_status own_leaves(trm_program *program, trm_error *err) {
     size_t bytes = (size_t)program->leaves_count * sizeof *program->leaves;
-    trmi_shard_leaf *copy = trmi_arena_alloc(&program->arena, bytes + 1);
+    trmi_partition_leaf *copy = trmi_arena_alloc(&program->arena, bytes + 1);
     if (copy == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory to plan");
     }
@@ -121,7 +121,7 @@ static trm_status rewrite(trm_program *program, const trmi_plan_options *options
     const trmi_target *target = options->target;
     trm_graph **graph = &program->graph;
     bool train = roots->loss != 0 && (*graph)->training;
-    if (options->shard == NULL && options->precision != TRM_PRECISION_MIXED &&
+    if (options->partition == NULL && options->precision != TRM_PRECISION_MIXED &&
         !options->no_fusion && target->fuse_keyed && options->blocks == 0) {
         TRMI_TRY(trmi_pass_run(trmi_pass_fuse_keyed, options, graph, roots, err));
     }
@@ -129,12 +129,12 @@ static trm_status rewrite(trm_program *program, const trmi_plan_options *options
     if (options->blocks > 0) {
         TRMI_TRY(trmi_block_samples(*graph, options->blocks, &program->block_samples, err));
     }
-    if (options->shard != NULL) {
+    if (options->partition != NULL) {
         trm_graph *local;
         TRMI_TRY(trmi_pass_run(trmi_pass_dead, options, graph, roots, err));
         trmi_part_mark(*graph, options->local_norms, false);
-        TRMI_TRY(trmi_shard_partition(*graph, options->shard, options->prices, options->rank, roots,
-                                      &local, &program->leaves, &program->leaves_count,
+        TRMI_TRY(trmi_partition_graph(*graph, options->partition, options->prices, options->rank,
+                                      roots, &local, &program->leaves, &program->leaves_count,
                                       options->report, err));
         trm_graph_destroy(*graph);
         *graph = local;
@@ -152,15 +152,16 @@ static trm_status rewrite(trm_program *program, const trmi_plan_options *options
         TRMI_TRY(trmi_pass_run(trmi_pass_fuse_product, options, graph, roots, err));
     }
     bool rule = !options->no_recompute && target->recompute_norm_act,
-         asked = options->shard != NULL;
+         asked = options->partition != NULL;
     if (train && (rule || asked)) {
         TRMI_TRY(trmi_pass_run(trmi_pass_recompute, options, graph, roots, err));
     }
     return trmi_pass_run(trmi_pass_dead, options, graph, roots, err);
 }
 
-trm_status trmi_shard_graph(const trm_graph *graph, const trmi_plan_options *given, trm_graph **out,
-                            trmi_roots *roots, trmi_arena *arena, trm_error *err) {
+trm_status trmi_training_graph(const trm_graph *graph, const trmi_plan_options *given,
+                               trm_graph **out, trmi_roots *roots, trmi_arena *arena,
+                               trm_error *err) {
     TRMI_TRY(trm_graph_check(graph, err));
     trmi_plan_options options = *given;
     options.target = given->target != NULL ? given->target : &plain_target;
@@ -197,7 +198,7 @@ static void predict(trm_program *p, const trmi_target *target, bool has_loss) {
             p->backward_begin = i;
         }
         double seconds = -1;
-        if (step->kind == TRMI_STEP_OP && !step->joint && target->seconds != NULL) {
+        if (step->kind == TRMI_STEP_OP && !step->cooperative && target->seconds != NULL) {
             trmi_layout layout =
                 step->outputs[0] != 0 ? p->buffers[step->outputs[0]].layout : TRMI_PLAIN;
             seconds = target->seconds(target->context, p->graph, &p->graph->ops[step->op], layout);
@@ -223,7 +224,7 @@ trm_status trmi_plan_create(const trm_graph *graph, const trmi_plan_options *giv
     TRMI_TRY_GOTO(status, trmi_lower_steps(program, &options, &roots, err), failed);
     trmi_lower_samples(program, &options);
     TRMI_TRY_GOTO(status, trmi_lower_blocks(program, &options, err), failed);
-    TRMI_TRY_GOTO(status, trmi_lower_joint(program, &options, err), failed);
+    TRMI_TRY_GOTO(status, trmi_lower_cooperative(program, &options, err), failed);
     TRMI_TRY_GOTO(status, trmi_lower_memory(program, &options, &roots, err), failed);
     predict(program, options.target, roots.loss != 0);
     program->plan_seconds = trmi_os_now() - begin;

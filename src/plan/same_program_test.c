@@ -102,9 +102,9 @@ static void by_samples_is_data_parallel(void **state) {
     trmi_mesh mesh;
     trmi_space *space;
     trmi_choice choice;
-    trmi_shard_plan *plan;
+    trmi_partition_plan *plan;
     trm_program *data_parallel, *split;
-    CHECK_OK(trmi_shard_graph(all, &options, &training, &roots, &arena, &err), err);
+    CHECK_OK(trmi_training_graph(all, &options, &training, &roots, &arena, &err), err);
     CHECK_OK(trmi_mesh_parse("2", &mesh, &err), err);
     const trmi_search_costs costs = {
         .slots = 1, .overlap = 1, .fuse = true, .rule = true, .slices = true};
@@ -112,14 +112,14 @@ static void by_samples_is_data_parallel(void **state) {
     assert_true(trmi_choice_open(&choice, space, &arena) &&
                 trmi_space_baseline(space, TRMI_BASELINE_SAMPLES, &choice));
     CHECK_OK(trmi_space_plan(space, &choice, &plan, &err), err);
-    options.shard = plan;
+    options.partition = plan;
     CHECK_OK(trmi_plan_create(all, &options, &split, &err), err);
     const trmi_plan_options mode = {.target = &target, .loss = alone, .dense_gradients = true};
     CHECK_OK(trmi_plan_create(own, &mode, &data_parallel, &err), err);
     are_equal(data_parallel, split);
     trmi_plan_destroy(data_parallel);
     trmi_plan_destroy(split);
-    trmi_shard_plan_destroy(plan);
+    trmi_partition_plan_destroy(plan);
     trmi_space_destroy(space);
     trm_graph_destroy(training);
     trm_graph_destroy(own);

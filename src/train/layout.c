@@ -123,7 +123,7 @@ static const uint32_t layout[] = {
     SIZE(trm_parallel_options), AT(trm_parallel_options, comm), AT(trm_parallel_options, stand_alone), AT(trm_parallel_options, batch),
     AT(trm_parallel_options, split), AT(trm_parallel_options, sum), AT(trm_parallel_options, wire), AT(trm_parallel_options, bucket),
     AT(trm_parallel_options, bucket_bytes), AT(trm_parallel_options, bucket_list), AT(trm_parallel_options, bucket_list_count),
-    AT(trm_parallel_options, shard_optimizer), AT(trm_parallel_options, joint), AT(trm_parallel_options, sync_batch_norm),
+    AT(trm_parallel_options, shard_optimizer), AT(trm_parallel_options, cooperative), AT(trm_parallel_options, sync_batch_norm),
     AT(trm_parallel_options, layerwise), AT(trm_parallel_options, layerwise_count), AT(trm_parallel_options, block),
     AT(trm_parallel_options, broadcast),
     SIZE(trm_loss_scale_options), AT(trm_loss_scale_options, on), AT(trm_loss_scale_options, dynamic),

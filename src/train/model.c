@@ -318,7 +318,7 @@ static trm_status take_context(const trm_model_options *given, trm_model_options
         return TRM_OK;
     }
     const trm_parallel_options *p = &given->exec.parallel;
-    if (p->sum || p->wire != 0 || p->bucket != 0 || p->shard_optimizer || p->joint ||
+    if (p->sum || p->wire != 0 || p->bucket != 0 || p->shard_optimizer || p->cooperative ||
         p->sync_batch_norm != 0 || p->broadcast != TRM_DEFAULT || p->layerwise_count != 0 ||
         p->block != 0 || given->exec.accumulate > 1) {
         return TRMI_FAIL(err, TRM_INVALID,

@@ -3,7 +3,7 @@
 #ifndef TRMI_TESTS_SPREADS_H
 #define TRMI_TESTS_SPREADS_H
 
-#include "plan/shard/sharding.h"
+#include "plan/partition/partition.h"
 
 /* All spreads of a shape without partials (sums too, with `sums`), several axes on a dimension in
  * mesh order only (`orders`: in every order), without dimensions that are smaller than their cut.

@@ -234,7 +234,7 @@ int32_t trmi_auto_list(const trmi_plan_search *d, trmi_ranked list[TRMI_RANKED])
 static trm_status add_to_benchmark(trmi_plan_search *d, trmi_ranked *r, trm_error *err) {
     const trmi_candidate *c = r->candidate;
     const trmi_auto_mesh *m = &d->meshes[r->mesh];
-    trmi_shard_plan *plan;
+    trmi_partition_plan *plan;
     TRMI_TRY(trmi_space_plan(m->space, &c->choice, &plan, err));
     trmi_tied_plan about = {.what = r,
                             .group = r->mesh,
@@ -251,7 +251,7 @@ static trm_status add_to_benchmark(trmi_plan_search *d, trmi_ranked *r, trm_erro
                  strcmp(c->name, "frontier") == 0 ? "one of less memory" : c->name);
     }
     trm_status status = trmi_ties_add(&d->trial, plan, &about, err);
-    trmi_shard_plan_destroy(plan);
+    trmi_partition_plan_destroy(plan);
     return status;
 }
 

@@ -26,7 +26,7 @@ typedef struct trmi_auto_mesh {
 typedef struct trmi_plan_search {
     /* Set by the caller before trmi_auto_meshes, and borrowed. */
     trmi_search_mode mode;
-    const trmi_shard_plan
+    const trmi_partition_plan
         *given; /* a user's plan: a candidate on its mesh, its pins kept; or NULL */
     trmi_op_benchmark *probe;
     trmi_costs *costs;    /* costs->probe NULL: nothing is measured, no plan is run */
@@ -95,8 +95,8 @@ int32_t trmi_auto_list(const trmi_plan_search *drive, trmi_ranked list[TRMI_RANK
 
 /* plan_search.c: the plan of `training`, what `graph` becomes by `options`, for these ranks.
  * Collective. */
-trm_status trmi_shard_search(trm_exec *exec, const trm_graph *graph,
-                             const trmi_plan_options *options, const trm_graph *training,
-                             trm_error *err);
+trm_status trmi_search_plan(trm_exec *exec, const trm_graph *graph,
+                            const trmi_plan_options *options, const trm_graph *training,
+                            trm_error *err);
 
 #endif

@@ -87,12 +87,12 @@ static trm_node named(trm_graph *g, trmi_op_kind kind, const char *what, int siz
 }
 
 /* Sets how the plan cuts operator `what``size`: `letter` on the last axis of the mesh. */
-static trm_status set_letter(trmi_shard_plan *plan, const char *what, int size, const char *letter,
-                             trm_error *err) {
+static trm_status set_letter(trmi_partition_plan *plan, const char *what, int size,
+                             const char *letter, trm_error *err) {
     char name[NAME], letters[TRMI_MESH_AXES + 1];
     snprintf(name, sizeof name, "%s%d", what, size);
     snprintf(letters, sizeof letters, "%s%s", plan->mesh.axes > 1 ? "." : "", letter);
-    return trmi_shard_plan_set(plan, name, letters, false, NULL, err);
+    return trmi_partition_plan_set(plan, name, letters, false, NULL, err);
 }
 
 /* Factors a number of floats (a power of two) into rows and columns, about equal. */
@@ -105,7 +105,7 @@ static void sides_of(int64_t bytes, int64_t *rows, int64_t *columns) {
 }
 
 /* Adds the operators of one message size to the graph and to the plan (drawing above). */
-static trm_status add_size(const links *l, trm_graph *g, trmi_shard_plan *plan, int i,
+static trm_status add_size(const links *l, trm_graph *g, trmi_partition_plan *plan, int i,
                            trm_node outputs[4], trm_error *err) {
     char a[NAME], b[NAME];
     int64_t rows, columns;
@@ -122,8 +122,8 @@ static trm_status add_size(const links *l, trm_graph *g, trmi_shard_plan *plan, 
         TRMI_TRY(trm_graph_check(g, err));
         char letters[TRMI_MESH_AXES + 1];
         snprintf(letters, sizeof letters, "%sc", plan->mesh.axes > 1 ? "." : "");
-        TRMI_TRY(trmi_shard_plan_set(plan, g->ops[g->values[sum.id].op].name, letters, false, NULL,
-                                     err));
+        TRMI_TRY(trmi_partition_plan_set(plan, g->ops[g->values[sum.id].op].name, letters, false,
+                                         NULL, err));
         outputs[k] = named(g, TRMI_OP_RELU, k == 0 ? "all" : "rows", i, &sum, 1);
     }
     trm_node parts = outputs[1];
@@ -258,10 +258,10 @@ static trm_status mesh_of(const links *l, trmi_mesh *mesh, trm_error *err) {
 }
 
 /* Runs a graph partitioned by the plan on all ranks, and times its messages. */
-static trm_status run_graph(links *l, const trm_graph *g, const trmi_shard_plan *plan,
+static trm_status run_graph(links *l, const trm_graph *g, const trmi_partition_plan *plan,
                             trm_exec_options *options, classify *message, trm_error *err) {
     trm_exec *exec = NULL;
-    char *words = trmi_shard_plan_text(plan);
+    char *words = trmi_partition_plan_text(plan);
     if (words == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory to measure messages");
     }
@@ -281,25 +281,25 @@ static trm_status run_graph(links *l, const trm_graph *g, const trmi_shard_plan 
 /* Measures the moves between forms of a value, for the sizes [l->first, l->end). */
 static trm_status run_program(links *l, trm_error *err) {
     trm_graph *g = NULL;
-    trmi_shard_plan *plan = NULL;
+    trmi_partition_plan *plan = NULL;
     trm_node outputs[4 * SIZES];
     trmi_mesh mesh;
     TRMI_TRY(mesh_of(l, &mesh, err));
-    TRMI_TRY(trmi_shard_plan_create(&mesh, &plan, err));
+    TRMI_TRY(trmi_partition_plan_create(&mesh, &plan, err));
     trm_status status = trm_graph_create(&(trm_graph_options){.training = false}, &g, err);
     for (int i = l->first; status == TRM_OK && i < l->end; i++) {
         status = add_size(l, g, plan, i, outputs + 4 * (i - l->first), err);
     }
     trm_exec_options options = {.outputs = outputs, .outputs_count = 4 * (l->end - l->first)};
     status = status == TRM_OK ? run_graph(l, g, plan, &options, message_of, err) : status;
-    trmi_shard_plan_destroy(plan);
+    trmi_partition_plan_destroy(plan);
     trm_graph_destroy(g);
     return status;
 }
 
 /* Adds x [p x c] . w [r x c]', cut by the rows of x, with w stored by rows: w is gathered before
  * the product, and its gradient is reduce-scattered after it. */
-static trm_status add_store(const links *l, trm_graph *g, trmi_shard_plan *plan, int i,
+static trm_status add_store(const links *l, trm_graph *g, trmi_partition_plan *plan, int i,
                             trm_node *sum, trm_error *err) {
     char w[NAME], x[NAME], letters[TRMI_MESH_AXES + 1];
     int64_t rows, columns;
@@ -313,8 +313,9 @@ static trm_status add_store(const links *l, trm_graph *g, trmi_shard_plan *plan,
         g, trm_parameter(g, x, trm_shape_of(l->group, columns), TRM_INIT_NORMAL_001),
         trm_parameter(g, w, trm_shape_of(rows, columns), TRM_INIT_NORMAL_001), TRM_NO_NODE);
     TRMI_TRY(trm_graph_check(g, err));
-    TRMI_TRY(trmi_shard_plan_set(plan, g->ops[g->values[y.id].op].name, letters, false, NULL, err));
-    TRMI_TRY(trmi_shard_plan_store(plan, w, &parts, err));
+    TRMI_TRY(
+        trmi_partition_plan_set(plan, g->ops[g->values[y.id].op].name, letters, false, NULL, err));
+    TRMI_TRY(trmi_partition_plan_store(plan, w, &parts, err));
     trm_node mean = trm_reduce_mean(g, y, NULL, 0, false);
     *sum = sum->id == 0 ? mean : trm_add(g, *sum, mean);
     return trm_graph_check(g, err);
@@ -323,18 +324,18 @@ static trm_status add_store(const links *l, trm_graph *g, trmi_shard_plan *plan,
 /* Measures gathers and scatters of parameters that are stored in parts. */
 static trm_status run_stores(links *l, trm_error *err) {
     trm_graph *g = NULL;
-    trmi_shard_plan *plan = NULL;
+    trmi_partition_plan *plan = NULL;
     trm_node sum = TRM_NO_NODE;
     trmi_mesh mesh;
     TRMI_TRY(mesh_of(l, &mesh, err));
-    TRMI_TRY(trmi_shard_plan_create(&mesh, &plan, err));
+    TRMI_TRY(trmi_partition_plan_create(&mesh, &plan, err));
     trm_status status = trm_graph_create(&(trm_graph_options){.training = true}, &g, err);
     for (int i = l->first; status == TRM_OK && i < l->end; i++) {
         status = add_store(l, g, plan, i, &sum, err);
     }
     trm_exec_options options = {.loss = sum};
     status = status == TRM_OK ? run_graph(l, g, plan, &options, store_message_of, err) : status;
-    trmi_shard_plan_destroy(plan);
+    trmi_partition_plan_destroy(plan);
     trm_graph_destroy(g);
     return status;
 }

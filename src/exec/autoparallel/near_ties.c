@@ -43,9 +43,9 @@ double trmi_ties_seconds(trm_switch trials, double limit, double step) {
 
 /* ---- candidates ------------------------------------------------------------------------------ */
 
-trm_status trmi_ties_add(trmi_near_ties *t, const trmi_shard_plan *plan,
+trm_status trmi_ties_add(trmi_near_ties *t, const trmi_partition_plan *plan,
                          const trmi_tied_plan *about, trm_error *err) {
-    char *text = trmi_shard_plan_text(plan);
+    char *text = trmi_partition_plan_text(plan);
     if (text == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for a plan");
     }
@@ -130,7 +130,7 @@ static void key_of(const trmi_near_ties *t, const trmi_op_benchmark *probe, cons
     uint64_t h = TRMI_HASH_BEGIN;
     const trm_exec_options *o = probe->whole_options;
     const int32_t how[5] = {(int32_t)o->precision, o->accumulate, (int32_t)o->parallel.wire,
-                            o->parallel.sync_batch_norm, (int32_t)o->parallel.joint};
+                            o->parallel.sync_batch_norm, (int32_t)o->parallel.cooperative};
     for (int32_t i = 0; i < t->count; i++) {
         h = trmi_hash(h, t->list[i].text, strlen(t->list[i].text) + 1);
     }

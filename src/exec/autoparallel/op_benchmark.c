@@ -278,7 +278,7 @@ static trm_status make_exec(const trmi_op_benchmark *probe, const request *ask,
     const trmi_op *op = &probe->graph->ops[ask->op];
     trm_graph *graph;
     trm_node loss = TRM_NO_NODE;
-    if (!trmi_shard_strategy(probe->graph, op, &ask->mesh, ask->letters, strategy)) {
+    if (!trmi_partition_strategy(probe->graph, op, &ask->mesh, ask->letters, strategy)) {
         return TRMI_FAIL(err, TRM_INVALID, "%s cannot be cut by '%s'", op->name, ask->letters);
     }
     if (probe->limit > 0 && working_set(probe, op, &ask->mesh, strategy) > probe->limit) {
@@ -289,12 +289,12 @@ static trm_status make_exec(const trmi_op_benchmark *probe, const request *ask,
     TRMI_TRY(trm_graph_create(&(trm_graph_options){.training = true}, &graph, err));
     trm_status status =
         build_operator_graph(probe->graph, op, &ask->mesh, strategy, graph, &loss, err);
-    const trm_exec_options options = {.loss = loss,
-                                      .backend = probe->backend,
-                                      .threads = probe->threads,
-                                      .tuning_file = probe->tuning_file,
-                                      .whole_gradients =
-                                          !trmi_shard_in_factors(probe->graph, op, strategy, 1)};
+    const trm_exec_options options = {
+        .loss = loss,
+        .backend = probe->backend,
+        .threads = probe->threads,
+        .tuning_file = probe->tuning_file,
+        .whole_gradients = !trmi_partition_in_factors(probe->graph, op, strategy, 1)};
     status = status == TRM_OK ? trmi_exec_create(graph, &options, NULL, exec, err) : status;
     trm_graph_destroy(graph);
     TRMI_TRY(status);
@@ -346,7 +346,7 @@ static trm_status run_op(trmi_op_benchmark *probe, const request *ask, trmi_op_b
     status = status == TRM_OK ? time_op(probe, exec, marks, out, err) : status;
     trm_exec_destroy(exec);
     trmi_free(marks);
-    if (status == TRM_OK && trmi_shard_in_factors(probe->graph, op, &strategy, 1)) {
+    if (status == TRM_OK && trmi_partition_in_factors(probe->graph, op, &strategy, 1)) {
         status = trmi_op_benchmark_factors(
             probe, &strategy, trmi_input_of(probe->graph, op, 0)->dtype, &out->factors, err);
     }

@@ -17,7 +17,7 @@
 #include "exec/autoparallel/plan_benchmark.h"
 #include "exec/autoparallel/progress.h"
 #include "plan/search/links.h"
-#include "plan/shard/sharding.h"
+#include "plan/partition/partition.h"
 
 /* The settings and the state of measurements. */
 typedef struct trmi_op_benchmark {

@@ -4,7 +4,7 @@
 
 #include "exec/autoparallel/plan_benchmark.h"
 #include "exec/autoparallel/near_ties.h"
-#include "plan/shard/sharding.h"
+#include "plan/partition/partition.h"
 
 #include "base/error.h"
 
@@ -160,15 +160,15 @@ static trmi_near_ties *make_selection(const double *predicted, const bool *simpl
     trmi_mesh mesh;
     CHECK_OK(trmi_mesh_parse("2", &mesh, &err), err);
     for (int i = 0; i < count; i++) {
-        trmi_shard_plan *plan;
+        trmi_partition_plan *plan;
         char name[16];
         snprintf(name, sizeof name, "op%d", i);
-        CHECK_OK(trmi_shard_plan_create(&mesh, &plan, &err), err);
-        CHECK_OK(trmi_shard_plan_set(plan, name, "n", false, NULL, &err), err);
+        CHECK_OK(trmi_partition_plan_create(&mesh, &plan, &err), err);
+        CHECK_OK(trmi_partition_plan_set(plan, name, "n", false, NULL, &err), err);
         const trmi_tied_plan about = {.predicted = predicted[i], .simple = simple[i]};
         CHECK_OK(trmi_ties_add(t, plan, &about, &err), err);
         CHECK_OK(trmi_ties_add(t, plan, &about, &err), err); /* once */
-        trmi_shard_plan_destroy(plan);
+        trmi_partition_plan_destroy(plan);
     }
     assert_int_equal(t->count, count);
     return t;

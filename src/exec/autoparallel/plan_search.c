@@ -34,7 +34,7 @@ typedef struct searching {
     trmi_links links;
     trmi_prices prices; /* guessed */
     trmi_plan_search drive;
-    trmi_shard_plan *plan;
+    trmi_partition_plan *plan;
     double begin;           /* of the search */
     const trm_graph *graph; /* as it was given, and how it is compiled: what a plan takes */
     const trmi_plan_options *options;
@@ -47,8 +47,8 @@ static bool has_hosts(const searching *s) {
 }
 
 /* Returns whether ranks of a host compute cooperative gradients. */
-static bool makes_jointly(const searching *s) {
-    return trmi_joint_ranks(s->exec, trmi_parallel_of(s->exec)->shard->options) > 1;
+static bool computes_cooperatively(const searching *s) {
+    return trmi_cooperative_ranks(s->exec, trmi_parallel_of(s->exec)->split->options) > 1;
 }
 
 /* ---- without measuring ----------------------------------------------------------------------- */
@@ -106,9 +106,9 @@ static trmi_search_costs costs_of(const searching *s) {
                                .fuse = true,
                                .rule = s->options->target->recompute_norm_act,
                                .blocks = s->options->blocks,
-                               .slices = p->shard->slices,
+                               .slices = p->split->slices,
                                .gathers = has_hosts(s),
-                               .joint = makes_jointly(s),
+                               .cooperative = computes_cooperatively(s),
                                .wire = trmi_wire_part(p->options.wire),
                                .slots = trmi_optimizer_slots(&s->exec->optimizer),
                                .gradients = s->exec->accumulate > 1 ? 2 : 1};
@@ -156,11 +156,11 @@ static trm_status measured_space(void *context, const trmi_mesh *mesh, trmi_spac
 static trm_status compile(void *context, const trmi_space *space, const trmi_choice *choice,
                           double *bytes, trm_error *err) {
     const searching *s = context;
-    trmi_shard_plan *plan;
+    trmi_partition_plan *plan;
     int64_t taken;
     TRMI_TRY(trmi_space_plan(space, choice, &plan, err));
     trm_status status = trmi_limit_compiled(s->exec, s->graph, s->options, plan, &taken, err);
-    trmi_shard_plan_destroy(plan);
+    trmi_partition_plan_destroy(plan);
     *bytes = status == TRM_OK ? (double)taken : *bytes;
     return status;
 }
@@ -185,7 +185,7 @@ static void log_ties(const trmi_near_ties *trial) {
 static void note_plan(searching *s, double begin) {
     const trmi_plan_search *d = &s->drive;
     const trmi_auto_mesh *best = trmi_auto_best(d);
-    trm_searched_plan *info = &trmi_parallel_of(s->exec)->shard->info;
+    trm_searched_plan *info = &trmi_parallel_of(s->exec)->split->info;
     char beside[96] = "", ran[64] = "";
     *info = (trm_searched_plan){.searched = true,
                                 .step_seconds = best->found.best.measure.step,
@@ -215,7 +215,7 @@ static void note_plan(searching *s, double begin) {
 static trm_status run_search(searching *s, trm_error *err) {
     trmi_plan_search *d = &s->drive;
     const trmi_parallel *p = trmi_parallel_of(s->exec);
-    const trmi_shard_plan *given = p->shard->plan;
+    const trmi_partition_plan *given = p->split->plan;
     int32_t local = trm_comm_local_size(p->comm),
             hosts = p->size % local == 0 ? p->size / local : 1;
     bool one = p->options.split.mesh != NULL || given->choices_count > 0;
@@ -299,7 +299,7 @@ static trm_status find_plan(searching *s, trm_error *err) {
 static trm_status broadcast_plan(searching *s, trm_status status, const trm_error *why,
                                  trm_error *err) {
     trmi_parallel *p = trmi_parallel_of(s->exec);
-    char *text = s->plan != NULL && status == TRM_OK ? trmi_shard_plan_text(s->plan) : NULL;
+    char *text = s->plan != NULL && status == TRM_OK ? trmi_partition_plan_text(s->plan) : NULL;
     int64_t head[2] = {status, text != NULL ? (int64_t)strlen(text) : 0};
     trm_status sent = trm_comm_broadcast(p->comm, head, 2, TRM_INT64, 0, err);
     if (sent != TRM_OK || head[0] != TRM_OK || head[1] == 0) {
@@ -319,21 +319,21 @@ static trm_status broadcast_plan(searching *s, trm_status status, const trm_erro
     }
     trm_free(text);
     status = trm_comm_broadcast(p->comm, copy, head[1], TRM_UINT8, 0, err);
-    trmi_shard_plan *shared = NULL;
-    status = status == TRM_OK
-                 ? trmi_shard_plan_parse(copy, (size_t)head[1], "the plan of rank 0", &shared, err)
-                 : status;
+    trmi_partition_plan *shared = NULL;
+    status = status == TRM_OK ? trmi_partition_plan_parse(copy, (size_t)head[1],
+                                                          "the plan of rank 0", &shared, err)
+                              : status;
     trmi_free(copy);
     if (status == TRM_OK) {
-        trmi_shard_plan_destroy(p->shard->plan);
-        p->shard->plan = shared;
+        trmi_partition_plan_destroy(p->split->plan);
+        p->split->plan = shared;
     }
     return status;
 }
 
-trm_status trmi_shard_search(trm_exec *exec, const trm_graph *graph,
-                             const trmi_plan_options *options, const trm_graph *training,
-                             trm_error *err) {
+trm_status trmi_search_plan(trm_exec *exec, const trm_graph *graph,
+                            const trmi_plan_options *options, const trm_graph *training,
+                            trm_error *err) {
     trmi_parallel *p = trmi_parallel_of(exec);
     searching *s = trmi_alloc(sizeof *s);
     trm_error own;
@@ -348,11 +348,11 @@ trm_status trmi_shard_search(trm_exec *exec, const trm_graph *graph,
     s->probe = (trmi_op_benchmark){.comm = p->comm,
                                    .graph = training,
                                    .backend = exec->backend->target.name,
-                                   .tuning_file = p->shard->tuning_file,
+                                   .tuning_file = p->split->tuning_file,
                                    .threads = exec->env.threads,
                                    .optimizer = exec->optimizer,
                                    .whole = graph,
-                                   .whole_options = p->shard->options,
+                                   .whole_options = p->split->options,
                                    .limit = exec->memory_bytes,
                                    .load = 1};
     trm_status status = trmi_search_mode_parse(p->options.split.search, &s->drive.mode, err);
@@ -366,7 +366,7 @@ trm_status trmi_shard_search(trm_exec *exec, const trm_graph *graph,
         }
         status = lost ? status : broadcast_plan(s, status, &own, err);
     }
-    trmi_shard_plan_destroy(s->plan);
+    trmi_partition_plan_destroy(s->plan);
     trmi_auto_free(&s->drive);
     trmi_costs_close(&s->costs);
     trmi_op_benchmark_close(&s->probe);

@@ -49,7 +49,7 @@ static void words_of(const trm_graph *g, const trmi_op *op, const char *letters,
     words[0] = '\0';
     for (const char *l = letters; *l != '\0'; l++) {
         const char *name =
-            *l == '.' || strchr(letters, *l) != l ? NULL : trmi_shard_loop_name(g, op, *l);
+            *l == '.' || strchr(letters, *l) != l ? NULL : trmi_partition_loop_name(g, op, *l);
         if (name != NULL && used < WORDS) {
             used +=
                 (size_t)snprintf(words + used, WORDS - used, "%s%s", used > 0 ? " and " : "", name);

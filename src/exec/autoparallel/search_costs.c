@@ -162,7 +162,7 @@ static bool key_of(const trm_graph *g, const trmi_op *op, const trmi_mesh *mesh,
         used += (size_t)snprintf(key + used, size - used, " %s:%d", text,
                                  v != NULL ? (int)v->dtype : 0);
     }
-    if (used < size && trmi_shard_in_factors(g, op, s, 1)) {
+    if (used < size && trmi_partition_in_factors(g, op, s, 1)) {
         used += (size_t)snprintf(key + used, size - used, " factors");
     }
     return used < size;

@@ -129,7 +129,7 @@ static trm_status connect_blocks(trm_exec *exec, const trm_exec_options *options
     }
     s->sum.pieces = pieces;
     if (s->split) {
-        trmi_parallel_of(exec)->shard->pieces = pieces;
+        trmi_parallel_of(exec)->split->pieces = pieces;
     }
     if (s->levels == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for the sums of %d blocks of samples",

@@ -107,7 +107,7 @@ trm_status trmi_strict_open_groups(trm_exec *exec, trm_error *err) {
     TRMI_TRY(open_group(exec, 0, s->comm, err));
     int32_t classes = s->total & -s->total;
     for (uint32_t axes = 1; axes < TRMI_SHARD_MASKS && s->split; axes++) {
-        trm_comm *comm = trmi_parallel_of(exec)->shard->groups[axes].comm;
+        trm_comm *comm = trmi_parallel_of(exec)->split->groups[axes].comm;
         if (comm != NULL && classes % trm_comm_size(comm) == 0) {
             TRMI_TRY(open_group(exec, axes, comm, err));
         }

@@ -39,9 +39,9 @@ static bool speaks(const norms *n, int32_t param) {
     if (!trmi_strict_of(exec)->split) {
         return param % trmi_strict_of(exec)->ranks == trmi_strict_of(exec)->rank;
     }
-    const trmi_shard_leaf *leaf = trmi_program_leaf(
+    const trmi_partition_leaf *leaf = trmi_program_leaf(
         n->program, n->program->buffers[n->program->params[param].param_buffer].name);
-    const trmi_mesh *mesh = &trmi_parallel_of(exec)->shard->plan->mesh;
+    const trmi_mesh *mesh = &trmi_parallel_of(exec)->split->plan->mesh;
     trmi_mesh_coordinates(mesh, trmi_parallel_of(exec)->rank, at);
     for (int32_t i = 0; i < mesh->axes; i++) {
         if (leaf == NULL || leaf->spread.at[i] < TRMI_SPLIT) {
@@ -79,7 +79,7 @@ static void find_largest(const norms *n) {
 /* Returns the elements of the whole parameter. */
 static double elements_of(const norms *n, int32_t param) {
     const trmi_buffer *b = &n->program->buffers[n->program->params[param].param_buffer];
-    const trmi_shard_leaf *leaf = trmi_program_leaf(n->program, b->name);
+    const trmi_partition_leaf *leaf = trmi_program_leaf(n->program, b->name);
     return (double)trm_shape_count(leaf != NULL ? &leaf->global : &b->shape);
 }
 

@@ -57,8 +57,8 @@ static trm_status run_exchange(const trmi_kernel *k, const trmi_kernel_env *env,
     int32_t n = what->members;
     size_t element = trm_dtype_bytes(s->dtype);
     char *in = trmi_kernel_input(k, env, 0), *out = trmi_kernel_output(k, env, 0);
-    char *sent = env->shard != NULL ? env->shard->staging : NULL;
-    char *received = sent != NULL ? sent + env->shard->send_bytes : NULL;
+    char *sent = env->split != NULL ? env->split->staging : NULL;
+    char *received = sent != NULL ? sent + env->split->send_bytes : NULL;
     if (n > 1) {
         for (int32_t m = 0; m < n; m++) {
             if (m != what->self && s->counts[m] > 0) {
@@ -75,7 +75,7 @@ static trm_status run_exchange(const trmi_kernel *k, const trmi_kernel_env *env,
                                    .displacements = s->counts + 2 * n,
                                    .recv_displacements = s->counts + 3 * n,
                                    .tag = k->step->name};
-        TRMI_TRY(trm_comm_run(env->shard->groups[what->axes].comm, &op, err));
+        TRMI_TRY(trm_comm_run(env->split->groups[what->axes].comm, &op, err));
     }
     if (s->fill) {
         memset(out, 0, (size_t)trmi_kernel_output_buffer(k, 0)->bytes);
@@ -90,7 +90,7 @@ static trm_status run_exchange(const trmi_kernel *k, const trmi_kernel_env *env,
 static trm_status run_whole(const trmi_kernel *k, const trmi_kernel_env *env, trm_error *err) {
     const exchange_state *s = k->state;
     if (s->what->combine == TRMI_COMBINE_SUM &&
-        trm_comm_deterministic(env->shard->world) != TRM_DETERMINISTIC_FALSE) {
+        trm_comm_deterministic(env->split->world) != TRM_DETERMINISTIC_FALSE) {
         return run_exchange(k, env, err);
     }
     const trm_collective op = {.kind = s->whole,
@@ -100,7 +100,7 @@ static trm_status run_whole(const trmi_kernel *k, const trmi_kernel_env *env, tr
                                .counts = s->counts + 4 * s->what->members,
                                .reduce = reduce_of[s->what->combine],
                                .tag = k->step->name};
-    return trm_comm_run(env->shard->groups[s->what->axes].comm, &op, err);
+    return trm_comm_run(env->split->groups[s->what->axes].comm, &op, err);
 }
 
 static void plan_boxes(exchange_state *s, const trmi_buffer *in, const trmi_buffer *out) {
@@ -202,7 +202,7 @@ static void staging(const trmi_box_exchange *what, trm_dtype dtype, int64_t *sen
     *recv *= (int64_t)trm_dtype_bytes(dtype);
 }
 
-void trmi_shard_staging(const trm_program *program, bool ordered, int64_t *send, int64_t *recv) {
+void trmi_split_staging(const trm_program *program, bool ordered, int64_t *send, int64_t *recv) {
     *send = *recv = 0;
     for (int32_t i = 0; i < program->steps_count; i++) {
         const trmi_step *step = &program->steps[i];
@@ -259,12 +259,12 @@ static trm_status run_all_reduce(const trmi_kernel *k, const trmi_kernel_env *en
     const trmi_box_exchange *what = trmi_exchange_of(k->step->attrs);
     const trmi_buffer *b = trmi_kernel_output_buffer(k, 0);
     void *in = trmi_kernel_input(k, env, 0), *out = trmi_kernel_output(k, env, 0);
-    trm_comm *comm = env->shard->groups[what->axes].comm;
+    trm_comm *comm = env->split->groups[what->axes].comm;
     if (what->combine == TRMI_COMBINE_TREE) {
         const trmi_tree_sum sum = {.comm = comm,
                                    .tree = trmi_tree_of(trm_comm_size(comm)),
                                    .nodes = 1,
-                                   .pieces = env->shard->pieces};
+                                   .pieces = env->split->pieces};
         return trmi_tree_sum_run(&sum, in, 0, out, trm_shape_count(&b->shape), k->step->name, err);
     }
     const trm_collective op = {.kind = TRM_ALLREDUCE,
@@ -277,7 +277,7 @@ static trm_status run_all_reduce(const trmi_kernel *k, const trmi_kernel_env *en
     return trm_comm_run(comm, &op, err);
 }
 
-trm_status trmi_shard_bind(trmi_kernel *k, trm_error *err) {
+trm_status trmi_split_bind(trmi_kernel *k, trm_error *err) {
     if (k->step->kind == TRMI_STEP_OP && k->step->op_kind == TRMI_OP_EXCHANGE) {
         return bind_exchange(k, err);
     }

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The way `cooperative`: ranks of a host make large weight gradients together
- * (plan/lower/lower_joint.c says which, and why):
+ * (plan/lower/lower_cooperative.c says which, and why):
  *
- *      forward, backward   each rank its own x and dy, in its part of the arena JOINT
+ *      forward, backward   each rank its own x and dy, in its part of the arena COOPERATIVE
  *      buckets             the gradients that each rank made by itself are summed
  *      meet                all x and dy are there
- *      joint steps         each rank the rows that its slice needs, from all samples
- *      update, meet        and JOINT may be written again
+ *      cooperative steps         each rank the rows that its slice needs, from all samples
+ *      update, meet        and COOPERATIVE may be written again
  *
  * These gradients are the mean over all samples at once, so backward begins with 1/ranks
  * (exec->seed_share), and the gradients that each rank made by itself are added, not averaged. */
@@ -19,11 +19,11 @@
 #include "base/memory.h"
 #include "comm/net/reserve.h"
 
-int32_t trmi_joint_ranks(const trm_exec *exec, const trm_exec_options *options) {
+int32_t trmi_cooperative_ranks(const trm_exec *exec, const trm_exec_options *options) {
     const trmi_parallel *p = trmi_parallel_of(exec);
     const trm_parallel_options *o = &options->parallel;
-    bool alike = p != NULL && o->joint != TRM_COOPERATIVE_OFF &&
-                 (p->shard != NULL ? p->shard->slices : o->shard_optimizer) &&
+    bool alike = p != NULL && o->cooperative != TRM_COOPERATIVE_OFF &&
+                 (p->split != NULL ? p->split->slices : o->shard_optimizer) &&
                  o->bucket == TRM_BUCKET_AUTO && o->broadcast != TRM_OFF &&
                  o->layerwise_count == 0 && o->block == 0;
     bool once = options->blocks == 0 && options->parameters_of == NULL && exec->accumulate == 1 &&
@@ -34,7 +34,8 @@ int32_t trmi_joint_ranks(const trm_exec *exec, const trm_exec_options *options) 
 static trm_status open_cooperative(trm_exec *exec, const trm_exec_options *options, bool *active,
                                    trm_error *err) {
     (void)err;
-    *active = trmi_parallel_of(exec) != NULL && options->parallel.joint != TRM_COOPERATIVE_OFF;
+    *active =
+        trmi_parallel_of(exec) != NULL && options->parallel.cooperative != TRM_COOPERATIVE_OFF;
     return TRM_OK;
 }
 
@@ -43,12 +44,12 @@ static trm_status plan_cooperative(trm_exec *exec, const trm_graph *graph,
                                    trm_error *err) {
     (void)graph;
     (void)err;
-    plan->joint_ranks = trmi_joint_ranks(exec, options);
-    plan->joint_products = options->parallel.joint == TRM_COOPERATIVE_ALL;
+    plan->cooperative_ranks = trmi_cooperative_ranks(exec, options);
+    plan->cooperative_products = options->parallel.cooperative == TRM_COOPERATIVE_ALL;
     return TRM_OK;
 }
 
-/* This rank's part of JOINT is behind those of the ranks before it. */
+/* This rank's part of COOPERATIVE is behind those of the ranks before it. */
 static trm_status place_parts(trm_exec *exec, const trm_exec_options *options,
                               const trmi_plan_options *plan, trm_error *err) {
     (void)options;
@@ -57,22 +58,23 @@ static trm_status place_parts(trm_exec *exec, const trm_exec_options *options,
     trm_program *p = exec->program;
     for (int32_t i = 1; i < p->buffers_count; i++) {
         trmi_buffer *b = &p->buffers[i];
-        b->offset += b->arena == TRMI_ARENA_JOINT ? trmi_parallel_of(exec)->rank * b->bytes : 0;
+        b->offset +=
+            b->arena == TRMI_ARENA_COOPERATIVE ? trmi_parallel_of(exec)->rank * b->bytes : 0;
     }
-    bool mean = p->joint_ranks > 1 && !trmi_parallel_of(exec)->options.sum;
-    exec->seed_share = mean ? 1 / (float)p->joint_ranks : 1;
+    bool mean = p->cooperative_ranks > 1 && !trmi_parallel_of(exec)->options.sum;
+    exec->seed_share = mean ? 1 / (float)p->cooperative_ranks : 1;
     return TRM_OK;
 }
 
-/* Kernels of joint steps are bound once the ranks' slices are known (begin_cooperative). */
+/* Kernels of cooperative steps are bound once the ranks' slices are known (begin_cooperative). */
 static trm_status bind_later(trm_exec *exec, trmi_kernel *kernel, trm_error *err) {
     (void)exec;
     (void)err;
-    return kernel->step->joint ? TRM_OK : TRM_UNSUPPORTED;
+    return kernel->step->cooperative ? TRM_OK : TRM_UNSUPPORTED;
 }
 
 /* What this rank's slices have of a parameter's gradient, from the first element to the last. */
-static trmi_joint_part part_of(const trm_exec *exec, const trmi_buffer *gradient) {
+static trmi_cooperative_part part_of(const trm_exec *exec, const trmi_buffer *gradient) {
     const trmi_parallel *p = trmi_parallel_of(exec);
     int64_t first = gradient->offset / (int64_t)sizeof(float),
             end = first + gradient->bytes / (int64_t)sizeof(float);
@@ -81,13 +83,13 @@ static trmi_joint_part part_of(const trm_exec *exec, const trmi_buffer *gradient
         const trmi_range *range = &p->ranges[i];
         int64_t begin = trmi_parallel_slice_begin(p, range),
                 behind = begin + range->counts[p->rank];
-        if (range->joint && !range->always_zero && behind > first && begin < end &&
+        if (range->cooperative && !range->always_zero && behind > first && begin < end &&
             behind > begin) {
             from = trmi_min_i64(from, trmi_max_i64(begin, first));
             to = trmi_max_i64(to, trmi_min_i64(behind, end));
         }
     }
-    return (trmi_joint_part){
+    return (trmi_cooperative_part){
         .rank = p->rank, .begin = from - first, .count = trmi_max_i64(to - from, 0)};
 }
 
@@ -107,7 +109,7 @@ static void take_slices(trm_exec *exec) {
         const trmi_range *range = &p->ranges[i];
         int64_t own = trmi_parallel_slice_begin(p, range), behind = own + range->counts[p->rank],
                 end = range->begin + range->count;
-        if (range->joint) {
+        if (range->cooperative) {
             trmi_release_pages(gradients + range->begin,
                                (size_t)(own - range->begin) * sizeof *gradients);
             trmi_release_pages(gradients + behind, (size_t)(end - behind) * sizeof *gradients);
@@ -118,43 +120,43 @@ static void take_slices(trm_exec *exec) {
 
 static trm_status begin_cooperative(trm_exec *exec, trm_error *err) {
     const trm_program *p = exec->program;
-    if (p->joint_ranks < 2) {
+    if (p->cooperative_ranks < 2) {
         return TRM_OK;
     }
     take_slices(exec);
-    for (int32_t i = p->joint_begin; i < p->steps_count; i++) {
+    for (int32_t i = p->cooperative_begin; i < p->steps_count; i++) {
         trmi_kernel *kernel = &exec->kernels[i];
-        trmi_joint_part part = part_of(exec, &p->buffers[p->steps[i].outputs[0]]);
+        trmi_cooperative_part part = part_of(exec, &p->buffers[p->steps[i].outputs[0]]);
         kernel->run = make_nothing;
         if (part.count > 0) {
-            TRMI_TRY(exec->backend->bind_joint(exec->backend, kernel, &part, err));
+            TRMI_TRY(exec->backend->bind_cooperative(exec->backend, kernel, &part, err));
         }
     }
     return TRM_OK;
 }
 
-/* Peers may still read what this rank has in JOINT, unless the last update ended with a meeting. */
+/* Peers may still read what this rank has in COOPERATIVE, unless the last update ended with a meeting. */
 static trm_status wait_for_readers(trm_exec *exec, bool training, trm_error *err) {
     trmi_parallel *p = trmi_parallel_of(exec);
-    if (!training || !p->joint_read) {
+    if (!training || !p->cooperative_read) {
         return TRM_OK;
     }
-    p->joint_read = false;
+    p->cooperative_read = false;
     return trmi_parallel_meet(p, "the next step", err);
 }
 
-/* Before the first joint step: x and dy of all ranks are there. */
+/* Before the first cooperative step: x and dy of all ranks are there. */
 static trm_status meet(trm_exec *exec, int32_t item, trm_error *err) {
     (void)item;
     TRMI_TRY(trmi_parallel_meet(trmi_parallel_of(exec), "gradients of all ranks", err));
-    trmi_parallel_of(exec)->joint_read = true;
+    trmi_parallel_of(exec)->cooperative_read = true;
     return TRM_OK;
 }
 
 static void schedule_meeting(trm_exec *exec) {
     const trm_program *p = exec->program;
-    if (p->joint_begin < p->steps_count) {
-        trmi_distribution_add(exec, (trmi_action){.before = p->joint_begin, .run = meet});
+    if (p->cooperative_begin < p->steps_count) {
+        trmi_distribution_add(exec, (trmi_action){.before = p->cooperative_begin, .run = meet});
     }
 }
 
@@ -164,7 +166,8 @@ static void describe_cooperative(const trm_exec *exec, trm_exec_info *info) {
     for (int32_t i = 0; i < p->ranges_count; i++) {
         const trmi_range *range = &p->ranges[i];
         info->gradient_bytes -=
-            range->joint ? (range->count - range->counts[p->rank]) * (int64_t)sizeof(float) : 0;
+            range->cooperative ? (range->count - range->counts[p->rank]) * (int64_t)sizeof(float)
+                               : 0;
     }
 }
 

@@ -193,8 +193,9 @@ trm_status trmi_distribution_gather(trm_exec *exec, trm_error *err) {
     CALL_EACH(exec, gather, exec, err);
 }
 
-trm_status trmi_distribution_assemble(trm_exec *exec, const trmi_shard_leaf *leaf, trm_dtype dtype,
-                                      const void *part, void *whole, trm_error *err) {
+trm_status trmi_distribution_assemble(trm_exec *exec, const trmi_partition_leaf *leaf,
+                                      trm_dtype dtype, const void *part, void *whole,
+                                      trm_error *err) {
     CALL_EACH(exec, assemble, exec, leaf, dtype, part, whole, err);
 }
 

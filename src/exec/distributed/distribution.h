@@ -27,7 +27,7 @@
 #include "trireme/exec.h"
 
 #include "exec/backend.h"
-#include "plan/shard/sharding.h"
+#include "plan/partition/partition.h"
 
 struct trmi_training;
 struct trmi_mesh;
@@ -95,7 +95,7 @@ typedef struct trmi_distribution {
     /* Before saving: parameters, states and slots whole on every rank. */
     trm_status (*gather)(trm_exec *exec, trm_error *err);
     /* Each rank's `part` of `leaf`, in plain layout, put together in `whole` on every rank. */
-    trm_status (*assemble)(trm_exec *exec, const trmi_shard_leaf *leaf, trm_dtype dtype,
+    trm_status (*assemble)(trm_exec *exec, const trmi_partition_leaf *leaf, trm_dtype dtype,
                            const void *part, void *whole, trm_error *err);
     /* What a caller feeds as input `index`, where that is not the program's buffer. */
     void (*input)(trm_exec *exec, int32_t index, trm_tensor *place);
@@ -152,8 +152,9 @@ trm_status trmi_distribution_agree(trm_exec *exec, bool *diverged, trm_error *er
 trm_status trmi_distribution_first(trm_exec *exec, bool found, int32_t *rank, trm_error *err);
 trm_status trmi_distribution_publish(trm_exec *exec, trm_error *err);
 trm_status trmi_distribution_gather(trm_exec *exec, trm_error *err);
-trm_status trmi_distribution_assemble(trm_exec *exec, const trmi_shard_leaf *leaf, trm_dtype dtype,
-                                      const void *part, void *whole, trm_error *err);
+trm_status trmi_distribution_assemble(trm_exec *exec, const trmi_partition_leaf *leaf,
+                                      trm_dtype dtype, const void *part, void *whole,
+                                      trm_error *err);
 void trmi_distribution_input(trm_exec *exec, int32_t index, trm_tensor *place);
 bool trmi_distribution_feed(trm_exec *exec, int32_t index, const trm_tensor *place,
                             const void *data);

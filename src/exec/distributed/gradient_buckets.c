@@ -57,7 +57,7 @@ static trm_status time_reduction(trm_exec *exec, int64_t count, int turns, doubl
 trm_status trmi_parallel_measure_link(trm_exec *exec, trm_error *err) {
     trmi_parallel *p = trmi_parallel_of(exec);
     int64_t total = exec->program->arena_bytes[TRMI_ARENA_GRAD] - exec->program->untouched_bytes;
-    if (p->shard != NULL && p->options.bucket == TRM_BUCKET_AUTO) { /* parts differ in size */
+    if (p->split != NULL && p->options.bucket == TRM_BUCKET_AUTO) { /* parts differ in size */
         TRMI_TRY(trm_comm_allreduce(p->comm, &total, 1, TRM_INT64, TRM_REDUCTION_MIN, err));
     }
     int64_t small = trmi_min_i64(total, SMALL_BYTES), large = trmi_min_i64(total, LARGE_BYTES);
@@ -80,7 +80,7 @@ trm_status trmi_parallel_measure_link(trm_exec *exec, trm_error *err) {
 
 /* Split graphs: gradients that are not summed over all ranks. */
 static bool elsewhere(const trmi_parallel *p, const trmi_param *param) {
-    return p->shard != NULL && param->grad_axes != (1u << p->shard->plan->mesh.axes) - 1;
+    return p->split != NULL && param->grad_axes != (1u << p->split->plan->mesh.axes) - 1;
 }
 
 static void fill_items(trm_exec *exec, bool measured) {
@@ -103,7 +103,8 @@ static void fill_items(trm_exec *exec, bool measured) {
             .bytes = (int64_t)((double)bytes * half),
             .ready_seconds = ready ? p->step_end[param->ready_step] : p->backward_end,
             .skip = elsewhere(p, param) || param->grad_buffer == 0 || param->remote ||
-                    trmi_parallel_is_layerwise(p, param->name) || trmi_joint_makes(program, param)};
+                    trmi_parallel_is_layerwise(p, param->name) ||
+                    trmi_cooperative_makes(program, param)};
     }
 }
 
@@ -137,7 +138,7 @@ static void fill_ranges(trm_exec *exec, int32_t count) {
 static void add_group_ranges(trm_exec *exec) {
     trmi_parallel *p = trmi_parallel_of(exec);
     const trm_program *program = exec->program;
-    for (int32_t i = 0; p->shard != NULL && i < program->params_count;) {
+    for (int32_t i = 0; p->split != NULL && i < program->params_count;) {
         uint32_t axes = program->params[i].grad_axes;
         int32_t end = i + 1;
         bool idle = axes == 0 && !p->options.shard_optimizer;
@@ -158,7 +159,7 @@ static void add_group_ranges(trm_exec *exec) {
                                      .count = begin_of(program, end) - begin,
                                      .ready_step = program->params[end - 1].ready_step,
                                      .counts = p->counts + (int64_t)number * p->size,
-                                     .comm = axes != 0 ? p->shard->groups[axes].comm : p->comm,
+                                     .comm = axes != 0 ? p->split->groups[axes].comm : p->comm,
                                      .summed = axes == 0};
         snprintf(p->ranges[at].name, sizeof p->ranges[at].name, "gradients %s",
                  program->params[i].name);
@@ -167,15 +168,16 @@ static void add_group_ranges(trm_exec *exec) {
 }
 
 /* Gradients that are made jointly are neighbours, behind those of the buckets. */
-static void add_joint_range(trm_exec *exec) {
+static void add_cooperative_range(trm_exec *exec) {
     trmi_parallel *p = trmi_parallel_of(exec);
     const trm_program *program = exec->program;
     int32_t first = 0, end;
-    while (first < program->params_count && !trmi_joint_makes(program, &program->params[first])) {
+    while (first < program->params_count &&
+           !trmi_cooperative_makes(program, &program->params[first])) {
         first++;
     }
     for (end = first;
-         end < program->params_count && trmi_joint_makes(program, &program->params[end]);) {
+         end < program->params_count && trmi_cooperative_makes(program, &program->params[end]);) {
         end++;
     }
     if (end > first) {
@@ -183,7 +185,7 @@ static void add_joint_range(trm_exec *exec) {
         p->ranges[at] = (trmi_range){.begin = begin_of(program, first),
                                      .count = begin_of(program, end) - begin_of(program, first),
                                      .ready_step = program->params[end - 1].ready_step,
-                                     .joint = true,
+                                     .cooperative = true,
                                      .comm = p->comm,
                                      .counts = p->counts + (int64_t)at * p->size,
                                      .name = "gradients of all ranks"};
@@ -298,7 +300,7 @@ trm_status trmi_parallel_cut(trm_exec *exec, bool measured, trm_error *err) {
     }
     fill_ranges(exec, count);
     add_group_ranges(exec);
-    add_joint_range(exec);
+    add_cooperative_range(exec);
     for (int32_t i = 0; i < p->ranges_count;
          i++) { /* with blocks each step's sum is of all ranks */
         p->ranges[i].summed |= exec->program->blocks > 0;

@@ -488,44 +488,44 @@ static void ranks_make_gradients_jointly(void **state) {
         s.options.loss_scale = (trm_loss_scale_options){.on = i % 6 == 5, .dynamic = true};
         s.options.parallel.shard_optimizer = true;
         shared *summed = play(s, n, true), *one = play_ok(s, 1);
-        s.options.parallel.joint = TRM_COOPERATIVE_ALL;
-        shared *joint = play(s, n, true), *again = play(s, n, true);
+        s.options.parallel.cooperative = TRM_COOPERATIVE_ALL;
+        shared *cooperative = play(s, n, true), *again = play(s, n, true);
         for (int r = 0; r < n; r++) {
             CHECK_OK(summed->of[r].status, summed->of[r].error);
-            CHECK_OK(joint->of[r].status, joint->of[r].error);
+            CHECK_OK(cooperative->of[r].status, cooperative->of[r].error);
         }
         int64_t most = (int64_t)sizeof(float) * LARGE * LARGE * (9 + 4 + 4);
         assert_true(summed->of[0].info.cooperative_bytes == 0);
-        assert_true(joint->of[0].info.cooperative_bytes == most &&
-                    joint->of[0].gradient_bytes < summed->of[0].gradient_bytes - most / 3);
+        assert_true(cooperative->of[0].info.cooperative_bytes == most &&
+                    cooperative->of[0].gradient_bytes < summed->of[0].gradient_bytes - most / 3);
         double close = s.options.precision == TRM_PRECISION_FP32 ? 1e-5 : 2e-2;
-        double differs = largest_difference(summed, joint, n),
-               worst = s.options.parallel.sum ? 0 : largest_difference(one, joint, n);
+        double differs = largest_difference(summed, cooperative, n),
+               worst = s.options.parallel.sum ? 0 : largest_difference(one, cooperative, n);
         printf("%d ranks: largest difference to sums %.2g, to one device %.2g\n", n, differs,
                worst);
         assert_true(differs > 0 && differs < close && worst < close);
-        same_bits(joint, again, n, "once more");
+        same_bits(cooperative, again, n, "once more");
         drop(summed);
-        drop(joint);
+        drop(cooperative);
         drop(again);
         drop(one);
     }
 }
 
 /* Of taps that meet only padding there is nothing to make. */
-static void joint_gradients_may_be_still(void **state) {
+static void cooperative_gradients_may_be_still(void **state) {
     setup s = momentum(NULL);
     s.small = true;
     shared *one = play_ok(s, 1);
     s.options.parallel.shard_optimizer = true;
-    s.options.parallel.joint = TRM_COOPERATIVE_CONV;
+    s.options.parallel.cooperative = TRM_COOPERATIVE_CONV;
     for (int n = 2; n <= 3; n++) {
-        shared *joint = play(s, n, true);
-        CHECK_OK(joint->of[0].status, joint->of[0].error);
-        assert_true(joint->of[0].info.always_zero_bytes >= 2 * (1 << 16) * 4 &&
-                    joint->of[0].info.cooperative_bytes > 0);
-        assert_true(largest_difference(one, joint, n) < 1e-5);
-        drop(joint);
+        shared *cooperative = play(s, n, true);
+        CHECK_OK(cooperative->of[0].status, cooperative->of[0].error);
+        assert_true(cooperative->of[0].info.always_zero_bytes >= 2 * (1 << 16) * 4 &&
+                    cooperative->of[0].info.cooperative_bytes > 0);
+        assert_true(largest_difference(one, cooperative, n) < 1e-5);
+        drop(cooperative);
     }
     drop(one);
 }
@@ -537,18 +537,18 @@ static void split_graphs_make_gradients_jointly(void **state) {
     shared *one = play_ok(s, 1);
     s.options.parallel.split.kind = TRM_SPLIT_PLANNED;
     s.options.parallel.shard_optimizer = true;
-    s.options.parallel.joint = TRM_COOPERATIVE_ALL;
+    s.options.parallel.cooperative = TRM_COOPERATIVE_ALL;
     for (int n = 2; n <= 4; n++) {
-        shared *joint = play(s, n, true);
+        shared *cooperative = play(s, n, true);
         for (int r = 0; r < n; r++) {
-            CHECK_OK(joint->of[r].status, joint->of[r].error);
+            CHECK_OK(cooperative->of[r].status, cooperative->of[r].error);
         }
-        double worst = largest_difference(one, joint, n);
+        double worst = largest_difference(one, cooperative, n);
         printf("%d ranks: largest difference %.2g, %lld bytes\n", n, worst,
-               (long long)joint->of[0].info.cooperative_bytes);
-        assert_true(worst < 1e-5 && joint->of[0].info.cooperative_bytes ==
+               (long long)cooperative->of[0].info.cooperative_bytes);
+        assert_true(worst < 1e-5 && cooperative->of[0].info.cooperative_bytes ==
                                         (int64_t)sizeof(float) * LARGE * LARGE * (9 + 4 + 4));
-        drop(joint);
+        drop(cooperative);
     }
     drop(one);
 }
@@ -562,7 +562,7 @@ static void split_graphs_have_still_gradients(void **state) {
     for (int i = 0; i < 6; i++) {
         int n = 2 + i % 2;
         s.options.parallel.shard_optimizer = i >= 2;
-        s.options.parallel.joint = i >= 4 ? TRM_COOPERATIVE_CONV : TRM_COOPERATIVE_OFF;
+        s.options.parallel.cooperative = i >= 4 ? TRM_COOPERATIVE_CONV : TRM_COOPERATIVE_OFF;
         shared *split = play(s, n, true);
         for (int r = 0; r < n; r++) {
             CHECK_OK(split->of[r].status, split->of[r].error);
@@ -575,11 +575,11 @@ static void split_graphs_have_still_gradients(void **state) {
     drop(one);
 }
 
-static void joint_gradients_that_are_not_finite_stop_all_ranks(void **state) {
+static void cooperative_gradients_that_are_not_finite_stop_all_ranks(void **state) {
     setup s = momentum(NULL);
     s.large = s.poison = true;
     s.options.parallel.shard_optimizer = true;
-    s.options.parallel.joint = TRM_COOPERATIVE_CONV;
+    s.options.parallel.cooperative = TRM_COOPERATIVE_CONV;
     s.options.parallel.sync_batch_norm = TRM_NORM_LOCAL;
     shared *all = play(s, 3, true);
     for (int r = 0; r < 3; r++) {
@@ -798,10 +798,10 @@ int main(void) {
         cmocka_unit_test(every_cut_has_the_same_bits),
         cmocka_unit_test(still_gradients_do_not_travel),
         cmocka_unit_test(ranks_make_gradients_jointly),
-        cmocka_unit_test(joint_gradients_may_be_still),
+        cmocka_unit_test(cooperative_gradients_may_be_still),
         cmocka_unit_test(split_graphs_make_gradients_jointly),
         cmocka_unit_test(split_graphs_have_still_gradients),
-        cmocka_unit_test(joint_gradients_that_are_not_finite_stop_all_ranks),
+        cmocka_unit_test(cooperative_gradients_that_are_not_finite_stop_all_ranks),
         cmocka_unit_test(half_precision_travels_nearly_as_well),
         cmocka_unit_test(accumulated_gradients_travel_once),
         cmocka_unit_test(ranks_begin_as_rank_0),

@@ -20,7 +20,7 @@ static uint32_t common_axes(const trm_program *program, const trmi_mesh *mesh) {
     uint32_t mask = (1u << mesh->axes) - 1;
     for (int32_t i = 0; i < program->params_count; i++) {
         const char *name = program->buffers[program->params[i].param_buffer].name;
-        const trmi_shard_leaf *leaf = trmi_program_leaf(program, name);
+        const trmi_partition_leaf *leaf = trmi_program_leaf(program, name);
         for (int32_t a = 0; leaf != NULL && a < mesh->axes; a++) {
             mask &= leaf->spread.at[a] >= TRMI_SPLIT ? ~(1u << a) : ~0u;
         }
@@ -50,13 +50,13 @@ static void put_group(trmi_text *text, const trmi_mesh *mesh, uint32_t common, i
     trmi_text_printf(text, "\n");
 }
 
-trm_status trmi_shard_save_groups(const trm_exec *exec, trm_error *err) {
+trm_status trmi_split_save_groups(const trm_exec *exec, trm_error *err) {
     const trmi_parallel *p = trmi_parallel_of(exec);
-    if (p == NULL || p->shard == NULL || p->options.split.save_groups == NULL || p->rank != 0 ||
+    if (p == NULL || p->split == NULL || p->options.split.save_groups == NULL || p->rank != 0 ||
         !exec->program->training) {
         return TRM_OK;
     }
-    const trmi_mesh *mesh = &p->shard->plan->mesh;
+    const trmi_mesh *mesh = &p->split->plan->mesh;
     trmi_text text = {0};
     char name[64];
     trmi_text_printf(&text, "trireme-groups 1\nmesh %s\n", trmi_mesh_text(mesh, name, sizeof name));

@@ -115,7 +115,7 @@ static trm_status take_turns(const trm_exec *exec, int32_t turns, trm_error *err
 
 trm_status trmi_parallel_await_turn(trm_exec *exec, trm_error *err) {
     const trmi_parallel *p = trmi_parallel_of(exec);
-    if (p->shard != NULL) { /* first the plan, together; then compile calls again */
+    if (p->split != NULL) { /* first the plan, together; then compile calls again */
         return exec->backend == NULL ? TRM_OK : take_turns(exec, p->rank, err);
     }
     if (trm_comm_local_rank(p->comm) == 0) {
@@ -128,7 +128,7 @@ trm_status trmi_parallel_await_turn(trm_exec *exec, trm_error *err) {
 static trm_status release_turn(trm_exec *exec, const trm_exec_options *options, trm_error *err) {
     (void)options;
     const trmi_parallel *p = trmi_parallel_of(exec);
-    if (p->shard != NULL) {
+    if (p->split != NULL) {
         return take_turns(exec, p->size - 1 - p->rank, err);
     }
     if (trm_comm_local_rank(p->comm) != 0) {
@@ -149,7 +149,7 @@ static char *reserve_gradients(trm_exec *exec, trm_error *err) {
     char *memory = trmi_parallel_reserve(trmi_parallel_of(exec), bytes, err);
     for (int32_t i = 0; i < p->params_count; i++) {
         size_t at = (size_t)p->buffers[p->params[i].param_buffer].offset;
-        end = trmi_joint_makes(p, &p->params[i]) && at < end ? at : end;
+        end = trmi_cooperative_makes(p, &p->params[i]) && at < end ? at : end;
     }
     if (memory != NULL) {
         trmi_comm_fill_shared(memory, end);
@@ -162,7 +162,8 @@ static trm_status take_reachable(trm_exec *exec, trmi_arena_id arena, size_t byt
     char **memory = &exec->env.arena[arena];
     if (arena == TRMI_ARENA_GRAD) {
         *memory = reserve_gradients(exec, err);
-    } else if (arena == TRMI_ARENA_PARAM || arena == TRMI_ARENA_CAST || arena == TRMI_ARENA_JOINT) {
+    } else if (arena == TRMI_ARENA_PARAM || arena == TRMI_ARENA_CAST ||
+               arena == TRMI_ARENA_COOPERATIVE) {
         *memory = trmi_parallel_memory(trmi_parallel_of(exec), bytes, err);
     } else {
         return TRM_UNSUPPORTED;
@@ -205,14 +206,14 @@ static uint64_t digest_of(const trm_exec *exec) {
     for (int32_t i = 0; i < program->params_count; i++) {
         const trmi_buffer *b = &program->buffers[program->params[i].param_buffer];
         hash = trmi_hash(hash, b->name, strlen(b->name));
-        if (trmi_parallel_of(exec)->shard == NULL || o->shard_optimizer) {
+        if (trmi_parallel_of(exec)->split == NULL || o->shard_optimizer) {
             hash = trmi_hash(hash, &b->offset, sizeof b->offset);
             hash = trmi_hash(hash, &b->bytes, sizeof b->bytes);
         }
         int32_t form[2] = {(int32_t)b->layout, b->weights};
         hash = trmi_hash(hash, form, sizeof form);
     }
-    hash = trmi_parallel_of(exec)->shard != NULL ? trmi_shard_mix(exec, hash) : hash;
+    hash = trmi_parallel_of(exec)->split != NULL ? trmi_split_mix(exec, hash) : hash;
     int32_t settings[9] = {(int32_t)o->wire,
                            (int32_t)o->bucket,
                            o->bucket_list_count,
@@ -221,7 +222,7 @@ static uint64_t digest_of(const trm_exec *exec) {
                            exec->accumulate,
                            o->sum | o->shard_optimizer << 1,
                            program->blocks,
-                           program->joint_ranks};
+                           program->cooperative_ranks};
     hash = trmi_hash(hash, settings, sizeof settings);
     hash = trmi_hash(hash, o->bucket_list, (size_t)o->bucket_list_count * sizeof *o->bucket_list);
     hash = trmi_hash(hash, &exec->optimizer.kind, sizeof exec->optimizer.kind);
@@ -347,7 +348,7 @@ static trm_status broadcast_initial(trm_exec *exec, trm_error *err) {
 
 trm_status trm_exec_broadcast_states(trm_exec *exec, trm_error *err) {
     TRMI_NEED(err, exec);
-    return trmi_parallel_of(exec) == NULL || trmi_parallel_of(exec)->shard != NULL
+    return trmi_parallel_of(exec) == NULL || trmi_parallel_of(exec)->split != NULL
                ? TRM_OK
                : broadcast_kind(exec, TRM_VARIABLE_STATE, err);
 }
@@ -355,7 +356,7 @@ trm_status trm_exec_broadcast_states(trm_exec *exec, trm_error *err) {
 trm_status trm_exec_broadcast(trm_exec *exec, trm_error *err) {
     TRMI_NEED(err, exec);
     trmi_parallel *p = trmi_parallel_of(exec);
-    if (p == NULL || p->shard != NULL) {
+    if (p == NULL || p->split != NULL) {
         return TRM_OK;
     }
     trmi_exec_parameters_changed(exec);
@@ -415,7 +416,7 @@ static trm_status begin_ranks(trm_exec *exec, trm_error *err) {
         TRMI_TRY(begin_norm_sync(exec, err));
         TRMI_TRY(trmi_parallel_set_apart(exec, err));
     }
-    if (p->shard != NULL) {
+    if (p->split != NULL) {
         /* Initial values are a function of the seed; of one copy, each rank has made some. */
         return p->common ? trm_comm_barrier(p->comm, err) : TRM_OK;
     }
@@ -433,7 +434,7 @@ static int64_t peers_bytes(const trm_exec *exec) {
         p != NULL && p->shared_count > 0 && trm_comm_can_map_root(p->comm) && p->wire == NULL;
     for (int32_t i = 0; here && i < p->ranges_count; i++) {
         const trmi_range *range = &p->ranges[i];
-        bool travels = !range->always_zero && !range->joint && !range->summed &&
+        bool travels = !range->always_zero && !range->cooperative && !range->summed &&
                        trm_comm_size(range->comm) == p->size;
         int64_t share = range->count / p->size, begin = range->begin + p->rank * share,
                 count = share;

@@ -52,7 +52,7 @@ trm_status trmi_parallel_meet(trmi_parallel *p, const char *what, trm_error *err
 bool trmi_parallel_norms_differ(const trm_exec *exec) {
     const trmi_parallel *p = trmi_parallel_of(exec);
     return p->options.layerwise_count > 0 ||
-           (p->shard != NULL && (!p->options.shard_optimizer || exec->norms != NULL));
+           (p->split != NULL && (!p->options.shard_optimizer || exec->norms != NULL));
 }
 
 int64_t trmi_parallel_slice_begin(const trmi_parallel *p, const trmi_range *range) {
@@ -63,8 +63,8 @@ int64_t trmi_parallel_slice_begin(const trmi_parallel *p, const trmi_range *rang
     return begin;
 }
 
-bool trmi_joint_makes(const trm_program *p, const trmi_param *param) {
-    return param->grad_buffer != 0 && param->ready_step >= p->joint_begin &&
+bool trmi_cooperative_makes(const trm_program *p, const trmi_param *param) {
+    return param->grad_buffer != 0 && param->ready_step >= p->cooperative_begin &&
            param->ready_step < p->steps_count;
 }
 
@@ -129,7 +129,7 @@ void trmi_exec_forget_flag(trm_exec *exec) {
 void trm_exec_get_searched_plan(const trm_exec *exec, trm_searched_plan *out) {
     TRMI_NEED_OR(, NULL, exec, out);
     const trmi_parallel *p = trmi_parallel_of(exec);
-    *out = p != NULL && p->shard != NULL ? p->shard->info : (trm_searched_plan){.searched = false};
+    *out = p != NULL && p->split != NULL ? p->split->info : (trm_searched_plan){.searched = false};
 }
 
 void trm_exec_get_parallel_info(const trm_exec *exec, trm_parallel_info *out) {
@@ -152,7 +152,7 @@ void trm_exec_get_parallel_info(const trm_exec *exec, trm_parallel_info *out) {
             out->always_zero_bytes += p->ranges[i].count * (int64_t)sizeof(float);
             continue;
         }
-        if (p->ranges[i].joint) {
+        if (p->ranges[i].cooperative) {
             out->cooperative_bytes += p->ranges[i].count * (int64_t)sizeof(float);
             continue;
         }

@@ -28,8 +28,8 @@ typedef struct trmi_range {
     bool always_zero; /* zero on all ranks: nothing travels (zero_gradients.c) */
     int64_t *counts;  /* [size] slices, with shard_optimizer */
     bool summed;      /* already, on every rank: nothing travels */
-    /* the ranks make their slices of it together: nothing travels (parallel_joint.c) */
-    bool joint;
+    /* the ranks make their slices of it together: nothing travels (parallel_cooperative.c) */
+    bool cooperative;
     trm_comm *comm; /* of all ranks; split graphs: of those that hold the same parameters */
     char name[40];  /* "gradients 2/7 fc.weight": of the first parameter, for reports */
     trm_request *request;
@@ -94,15 +94,15 @@ typedef struct trmi_parallel {
     bool common;    /* PARAM is rank 0's memory on all ranks, each writes its slice */
     uint8_t *casts; /* by step, a trmi_cast: shared_casts.c; NULL = none */
     int32_t casts_count;
-    float flag;      /* of this rank, for the next step */
-    bool valid;      /* agreed holds the last step's */
-    bool joint_read; /* peers may still read what this rank has in JOINT */
+    float flag;            /* of this rank, for the next step */
+    bool valid;            /* agreed holds the last step's */
+    bool cooperative_read; /* peers may still read what this rank has in COOPERATIVE */
     /* synchronised batch norm */
     trm_comm *norm_comm; /* owned; NULL = off */
     trmi_norm_sync norm_sync;
     double *norm_all;
     int64_t norm_capacity;
-    struct trmi_shard_run *shard; /* split graph; NULL = none */
+    struct trmi_split_run *split; /* split graph; NULL = none */
     trmi_waits waits;
     double predicted_end, backward_end;
 } trmi_parallel;
@@ -148,9 +148,9 @@ void trmi_parallel_leave_turns(struct trm_exec *exec);
 enum { TRMI_ZEROS_MOST = 2, TRMI_RANGES_MOST = 1 + 2 * TRMI_ZEROS_MOST };
 void trmi_cut_zero_gradients(struct trm_exec *exec);
 
-/* cooperative.c: gradients that are made from all ranks' samples (plan/lower/lower_joint.c): how
+/* cooperative.c: gradients that are made from all ranks' samples (plan/lower/lower_cooperative.c): how
  * many ranks make them, 0 = none. */
-int32_t trmi_joint_ranks(const struct trm_exec *exec, const trm_exec_options *options);
+int32_t trmi_cooperative_ranks(const struct trm_exec *exec, const trm_exec_options *options);
 
 /* reduction.c: hooks of the way `ranks` during a step (distribution.h). */
 void trmi_parallel_schedule(struct trm_exec *exec);
@@ -182,7 +182,7 @@ bool trmi_parallel_norms_differ(const struct trm_exec *exec);
 /* Where this rank's slice of a range begins. */
 int64_t trmi_parallel_slice_begin(const trmi_parallel *parallel, const trmi_range *range);
 /* Is a parameter's gradient made by all ranks together? */
-bool trmi_joint_makes(const trm_program *program, const trmi_param *param);
+bool trmi_cooperative_makes(const trm_program *program, const trmi_param *param);
 /* A name of the options, or below one. */
 bool trmi_parallel_is_layerwise(const trmi_parallel *parallel, const char *name);
 /* INVALID: a name that no parameter of the program has. */

@@ -57,7 +57,7 @@ static trm_status start_range(trm_exec *exec, int32_t index, trm_error *err) {
         trmi_update_accumulate(gradients + range->begin, fresh + range->begin, range->count,
                                1.0f / (float)exec->accumulate, exec->accumulated == 0);
     }
-    if (range->summed || range->always_zero || range->joint) {
+    if (range->summed || range->always_zero || range->cooperative) {
         return TRM_OK;
     }
     if (p->wire != NULL) {
@@ -130,7 +130,7 @@ static trm_status start_agreement(trm_exec *exec, int32_t item, trm_error *err) 
 static void take_agreement(trm_exec *exec) {
     trmi_parallel *p = trmi_parallel_of(exec);
     p->valid = true;
-    bool own = p->shard == NULL ? exec->program->blocks == 0 : exec->program->own_loss;
+    bool own = p->split == NULL ? exec->program->blocks == 0 : exec->program->own_loss;
     exec->loss = own ? &p->agreed->loss : NULL;
 }
 
@@ -159,7 +159,7 @@ void trmi_parallel_schedule(trm_exec *exec) {
     for (int32_t i = 0; i < p->ranges_count; i++) {
         /* Gradients that all ranks make together come last, and no sum of them travels. */
         int32_t before = p->ranges[i].ready_step + 1;
-        before = before < program->joint_begin ? before : program->joint_begin;
+        before = before < program->cooperative_begin ? before : program->cooperative_begin;
         trmi_distribution_add(
             exec,
             (trmi_action){.before = before, .last_only = true, .run = start_range, .item = i});
@@ -200,7 +200,7 @@ trm_status trmi_parallel_before_step(trm_exec *exec, bool training, trm_error *e
 
 /* Is a gradient in no range? Then start_range does not add the last batch's to it. */
 static bool in_no_range(const trmi_parallel *p, const trmi_param *param, int32_t index) {
-    bool group = p->shard != NULL && (param->grad_axes != 0 || p->options.shard_optimizer) &&
+    bool group = p->split != NULL && (param->grad_axes != 0 || p->options.shard_optimizer) &&
                  param->grad_buffer != 0;
     return p->items[index].skip && !group;
 }

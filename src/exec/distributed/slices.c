@@ -36,7 +36,8 @@ static trm_status leave_to_first(trm_exec *exec, trmi_arena_id arena, size_t byt
                                  trm_error *err) {
     (void)bytes;
     (void)err;
-    bool first = arena == TRMI_ARENA_PARAM || arena == TRMI_ARENA_CAST || arena == TRMI_ARENA_JOINT;
+    bool first =
+        arena == TRMI_ARENA_PARAM || arena == TRMI_ARENA_CAST || arena == TRMI_ARENA_COOPERATIVE;
     return first && trmi_parallel_may_share(exec) && trmi_parallel_of(exec)->rank != 0
                ? TRM_OK
                : TRM_UNSUPPORTED;
@@ -80,8 +81,8 @@ static trm_status share_arenas(trm_exec *exec, const trm_exec_options *options, 
     if (casts > 0) {
         TRMI_TRY(share_casts(exec, err));
     }
-    if (exec->program->joint_ranks > 1) {
-        TRMI_TRY(share_arena(exec, TRMI_ARENA_JOINT, err));
+    if (exec->program->cooperative_ranks > 1) {
+        TRMI_TRY(share_arena(exec, TRMI_ARENA_COOPERATIVE, err));
     }
     TRMI_TRY(share_arena(exec, TRMI_ARENA_PARAM, err));
     int64_t seed = (int64_t)exec->env.seed;
@@ -159,7 +160,7 @@ static trm_status publish_slices(trm_exec *exec, trm_error *err) {
     }
     if (p->common) {
         TRMI_TRY(trmi_parallel_meet(p, "parameters", err));
-        p->joint_read = false;
+        p->cooperative_read = false;
         return trmi_parallel_run_casts(exec, err);
     }
     double begin = trmi_os_now();

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The way `split`: the graph is cut operator by operator over a mesh of ranks
- * (plan/shard/sharding.h), so that each rank has a program of its own. This file says what the
+ * (plan/partition/partition.h), so that each rank has a program of its own. This file says what the
  * executor does with such a program; split_plan.c, split_groups.c and split_variables.c do it. */
 #include "exec/exec.h"
 #include "exec/exec_memory.h"
@@ -12,7 +12,7 @@
 static trm_status open_split(trm_exec *exec, const trm_exec_options *options, bool *active,
                              trm_error *err) {
     *active = trmi_parallel_of(exec) != NULL && options->parallel.split.kind != TRM_SPLIT_NONE;
-    return *active ? trmi_shard_prepare(exec, err) : TRM_OK;
+    return *active ? trmi_split_prepare(exec, err) : TRM_OK;
 }
 
 /* Completes the plan with the other ranks; then one rank after the other measures its own
@@ -21,18 +21,18 @@ static trm_status plan_split(trm_exec *exec, const trm_graph *graph,
                              const trm_exec_options *options, trmi_plan_options *plan,
                              trm_error *err) {
     trmi_parallel *p = trmi_parallel_of(exec);
-    trmi_shard_run *run = p->shard;
+    trmi_split_run *run = p->split;
     run->tuning_file = options->tuning_file;
     run->options = options;
-    run->slices = trmi_shard_may_slice(exec, options);
+    run->slices = trmi_split_may_slice(exec, options);
     if (p->options.split.input_cuts != NULL) {
         TRMI_TRY(trmi_input_cuts_check(p->options.split.input_cuts, graph, p->size, err));
     }
     plan->local_norms = options->parallel.sync_batch_norm == TRM_NORM_LOCAL;
-    TRMI_TRY(trmi_shard_complete(exec, graph, plan, err));
+    TRMI_TRY(trmi_split_complete(exec, graph, plan, err));
     TRMI_TRY(trmi_parallel_await_turn(exec, err));
     run->plan->blocks = plan->blocks;
-    plan->shard = run->plan;
+    plan->partition = run->plan;
     plan->rank = p->rank;
     plan->report = p->rank == 0 ? &run->report : NULL;
     return TRM_OK;
@@ -43,22 +43,22 @@ static trm_status place_split(trm_exec *exec, const trm_exec_options *options,
     (void)options;
     (void)plan;
     (void)err;
-    trmi_shard_warn(exec, &trmi_parallel_of(exec)->shard->report);
-    trmi_shard_report_free(&trmi_parallel_of(exec)->shard->report);
-    trmi_shard_settle_slices(exec);
+    trmi_split_warn(exec, &trmi_parallel_of(exec)->split->report);
+    trmi_partition_report_free(&trmi_parallel_of(exec)->split->report);
+    trmi_split_settle_slices(exec);
     return TRM_OK;
 }
 
 static trm_status bind_moves(trm_exec *exec, trmi_kernel *kernel, trm_error *err) {
     (void)exec;
-    return trmi_shard_bind(kernel, err);
+    return trmi_split_bind(kernel, err);
 }
 
 static trm_status connect_split(trm_exec *exec, const trm_exec_options *options, trm_error *err) {
     (void)options;
-    TRMI_TRY(trmi_shard_open(exec, err));
-    TRMI_TRY(trmi_shard_save_groups(exec, err));
-    return trmi_shard_make_inputs(exec, err);
+    TRMI_TRY(trmi_split_open(exec, err));
+    TRMI_TRY(trmi_split_save_groups(exec, err));
+    return trmi_split_make_inputs(exec, err);
 }
 
 /* Without slices each rank updates its own parts of the parameters: norms are those of the
@@ -66,7 +66,7 @@ static trm_status connect_split(trm_exec *exec, const trm_exec_options *options,
 static trm_status begin_split(trm_exec *exec, trm_error *err) {
     (void)err;
     if (!trmi_parallel_of(exec)->options.shard_optimizer) {
-        trmi_update_share(exec->update, NULL, exec->norms != NULL ? exec->norms : trmi_shard_norms,
+        trmi_update_share(exec->update, NULL, exec->norms != NULL ? exec->norms : trmi_split_norms,
                           exec);
     }
     return TRM_OK;
@@ -74,7 +74,7 @@ static trm_status begin_split(trm_exec *exec, trm_error *err) {
 
 static trm_status take_inputs(trm_exec *exec, bool training, trm_error *err) {
     (void)training;
-    return trmi_shard_take_inputs(exec, err);
+    return trmi_split_take_inputs(exec, err);
 }
 
 /* ---- reports --------------------------------------------------------------------------------- */
@@ -85,7 +85,7 @@ static bool feeds_parts(const trmi_parallel *p) {
 
 static void describe_split(const trm_exec *exec, trm_exec_info *info) {
     const trmi_parallel *p = trmi_parallel_of(exec);
-    info->other_bytes += trmi_parallel_of(exec)->shard->whole_inputs == NULL
+    info->other_bytes += trmi_parallel_of(exec)->split->whole_inputs == NULL
                              ? 0
                              : trmi_program_fed_bytes(exec->program, p->size, feeds_parts(p));
 }
@@ -93,9 +93,9 @@ static void describe_split(const trm_exec *exec, trm_exec_info *info) {
 static void count_split(const trm_exec *exec, const trm_program *program,
                         const struct trmi_mesh *mesh, trmi_training *how) {
     const trmi_parallel *p = trmi_parallel_of(exec);
-    mesh = mesh != NULL ? mesh : &p->shard->plan->mesh;
+    mesh = mesh != NULL ? mesh : &p->split->plan->mesh;
     how->own_samples = feeds_parts(p);
-    how->sliced = p->shard->slices && trmi_shard_is_sliced(program, mesh);
+    how->sliced = p->split->slices && trmi_split_is_sliced(program, mesh);
     how->one_copy = how->sliced && trm_comm_local_size(p->comm) == p->size;
 }
 
@@ -107,12 +107,12 @@ const trmi_distribution trmi_way_split = {
     .bind = bind_moves,
     .connect = connect_split,
     .begin = begin_split,
-    .close = trmi_shard_close,
+    .close = trmi_split_close,
     .before_step = take_inputs,
-    .gather = trmi_shard_gather,
-    .assemble = trmi_shard_assemble,
-    .input = trmi_shard_input_place,
-    .feed = trmi_shard_feed,
+    .gather = trmi_split_gather,
+    .assemble = trmi_split_assemble,
+    .input = trmi_split_input_place,
+    .feed = trmi_split_feed,
     .describe = describe_split,
     .count = count_split,
 };

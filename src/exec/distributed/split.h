@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* exec/distributed/split.h: one rank of a graph that is split over a mesh
- * (plan/shard/sharding.h).
+ * (plan/partition/partition.h).
  *
  *      program: conv2d  EXCHANGE halo  conv2d  ALL_REDUCE  norm_act ...       the same steps on every rank
  *                           |                     |
@@ -13,91 +13,91 @@
 
 #include "exec/distributed/distribution.h"
 #include "exec/distributed/input_cuts.h"
-#include "plan/shard/sharding.h"
+#include "plan/partition/partition.h"
 
 enum { TRMI_SHARD_MASKS = 1 << TRMI_MESH_AXES };
 
-typedef struct trmi_shard_run trmi_shard_run;
+typedef struct trmi_split_run trmi_split_run;
 
 /* What one group of axes shares: a communicator and an exchange of numbers for kernels. */
-typedef struct trmi_shard_group {
+typedef struct trmi_split_group {
     trmi_norm_sync sync; /* first: the exchange's context is the group */
     trm_comm *comm;      /* owned */
     double *all;         /* shared memory */
     int64_t capacity;    /* numbers of one rank */
-} trmi_shard_group;
+} trmi_split_group;
 
 /* One input of the whole batch as the caller feeds it. This rank reads its part. */
-typedef struct trmi_shard_input {
+typedef struct trmi_split_input {
     void *data; /* the whole input, a mapping of `bytes` */
     size_t bytes;
     void *own; /* samples that this rank feeds, if they are a part of the batch; else NULL */
     trmi_input_cut cut;
     bool taken; /* the last feed went to the program's input directly: `data` is stale */
-    const trmi_shard_leaf *leaf;
-} trmi_shard_input;
+    const trmi_partition_leaf *leaf;
+} trmi_split_input;
 
-struct trmi_shard_run {
-    trmi_shard_input *whole_inputs; /* [program->inputs_count]; NULL = none */
+struct trmi_split_run {
+    trmi_split_input *whole_inputs; /* [program->inputs_count]; NULL = none */
     trm_searched_plan info;         /* of a searched plan, on rank 0 */
     trm_comm *world;
-    trmi_shard_plan *plan;           /* owned */
-    bool slices;                     /* trmi_shard_may_slice */
+    trmi_partition_plan *plan;       /* owned */
+    bool slices;                     /* trmi_split_may_slice */
     const trm_exec_options *options; /* that the executor is made by; while it is made */
     /* of the options; NULL = in the cache directory, "" = nothing is measured */
-    trmi_shard_report report; /* of operators without a rule; until the program is made */
+    trmi_partition_report report; /* of operators without a rule; until the program is made */
     const char *tuning_file;
-    trmi_shard_group groups[TRMI_SHARD_MASKS];
+    trmi_split_group groups[TRMI_SHARD_MASKS];
     float *pieces; /* strict determinism: of sums over samples (exec/determinism/tree_sum.h) */
     char *staging; /* shared memory: what is sent, then what is received */
     int64_t send_bytes, recv_bytes;
 };
 
 /* split_plan.c: reads the options: mesh, plan. */
-trm_status trmi_shard_prepare(struct trm_exec *exec, trm_error *err);
+trm_status trmi_split_prepare(struct trm_exec *exec, trm_error *err);
 /* Before the program is made: completes the plan for this graph. Collective when it is searched. */
-trm_status trmi_shard_complete(struct trm_exec *exec, const trm_graph *graph,
+trm_status trmi_split_complete(struct trm_exec *exec, const trm_graph *graph,
                                const trmi_plan_options *options, trm_error *err);
 /* Asked for shard_optimizer: where the plan leaves every parameter whole, ranks have a slice of the
  * optimiser each, as data parallel has it: those of one host one copy of the parameters, else each
  * gathers what the others have updated. After the program is made; the same on all ranks. */
-void trmi_shard_settle_slices(struct trm_exec *exec);
+void trmi_split_settle_slices(struct trm_exec *exec);
 /* Does the program leave every parameter whole? */
-bool trmi_shard_is_sliced(const trm_program *program, const trmi_mesh *mesh);
+bool trmi_split_is_sliced(const trm_program *program, const trmi_mesh *mesh);
 /* Would a plan that leaves all of them whole have that? */
-bool trmi_shard_may_slice(const struct trm_exec *exec, const trm_exec_options *options);
+bool trmi_split_may_slice(const struct trm_exec *exec, const trm_exec_options *options);
 /* Says what operators without a rule cost, which run whole on every rank. */
-void trmi_shard_warn(const struct trm_exec *exec, const trmi_shard_report *report);
+void trmi_split_warn(const struct trm_exec *exec, const trmi_partition_report *report);
 /* What must agree between ranks of a split program. */
-uint64_t trmi_shard_mix(const struct trm_exec *exec, uint64_t hash);
+uint64_t trmi_split_mix(const struct trm_exec *exec, uint64_t hash);
 /* split_variables.c: sums of squares of cut parameters over all ranks: trmi_update_exchange.
  * `context`: the exec. */
-trm_status trmi_shard_norms(void *context, double *sums, int64_t count, trm_error *err);
+trm_status trmi_split_norms(void *context, double *sums, int64_t count, trm_error *err);
 /* Cut variables, whole, on every rank. Collective. */
-trm_status trmi_shard_gather(struct trm_exec *exec, trm_error *err);
+trm_status trmi_split_gather(struct trm_exec *exec, trm_error *err);
 /* A part of each rank (plain layout), put together on every rank. Collective. */
-trm_status trmi_shard_assemble(struct trm_exec *exec, const trmi_shard_leaf *leaf, trm_dtype dtype,
-                               const void *part, void *whole, trm_error *err);
+trm_status trmi_split_assemble(struct trm_exec *exec, const trmi_partition_leaf *leaf,
+                               trm_dtype dtype, const void *part, void *whole, trm_error *err);
 /* Takes this rank's parts of what was fed. Collective where ranks feed their own samples. */
-trm_status trmi_shard_take_inputs(struct trm_exec *exec, trm_error *err);
+trm_status trmi_split_take_inputs(struct trm_exec *exec, trm_error *err);
 /* What a caller feeds: the whole batch, or this rank's samples. */
-trm_shape trmi_shard_fed_shape(const struct trmi_shard_input *input);
+trm_shape trmi_split_fed_shape(const struct trmi_split_input *input);
 /* Hooks of the way `split` (distributed/distribution.h): where a caller writes a whole batch;
  * this rank's part of a whole batch, to where kernels read it: the rest is not copied. */
-void trmi_shard_input_place(struct trm_exec *exec, int32_t index, trm_tensor *place);
-bool trmi_shard_feed(struct trm_exec *exec, int32_t index, const trm_tensor *place,
+void trmi_split_input_place(struct trm_exec *exec, int32_t index, trm_tensor *place);
+bool trmi_split_feed(struct trm_exec *exec, int32_t index, const trm_tensor *place,
                      const void *whole);
-trm_status trmi_shard_make_inputs(struct trm_exec *exec, trm_error *err);
+trm_status trmi_split_make_inputs(struct trm_exec *exec, trm_error *err);
 /* After the program is made, before kernels run: groups and staging for all its steps. Collective.
  */
-trm_status trmi_shard_open(struct trm_exec *exec, trm_error *err);
-void trmi_shard_close(struct trm_exec *exec);
+trm_status trmi_split_open(struct trm_exec *exec, trm_error *err);
+void trmi_split_close(struct trm_exec *exec);
 /* rank_groups.c: the file of trm_parallel_options.save_groups, by rank 0. */
-trm_status trmi_shard_save_groups(const struct trm_exec *exec, trm_error *err);
+trm_status trmi_split_save_groups(const struct trm_exec *exec, trm_error *err);
 /* Kernels of ALL_REDUCE and EXCHANGE; UNSUPPORTED for all else. */
-trm_status trmi_shard_bind(trmi_kernel *kernel, trm_error *err);
+trm_status trmi_split_bind(trmi_kernel *kernel, trm_error *err);
 /* Bytes that the EXCHANGEs of a program stage at most: sent, received. `ordered`: sums keep an
  * order (a communicator that is deterministic). */
-void trmi_shard_staging(const trm_program *program, bool ordered, int64_t *send, int64_t *recv);
+void trmi_split_staging(const trm_program *program, bool ordered, int64_t *send, int64_t *recv);
 
 #endif

@@ -15,7 +15,7 @@
 
 static trm_status gather(trmi_norm_sync *sync, const double *values, int64_t count,
                          const double **all, trm_error *err) {
-    trmi_shard_group *g = (trmi_shard_group *)(void *)sync;
+    trmi_split_group *g = (trmi_split_group *)(void *)sync;
     TRMI_ASSERT(count <= g->capacity);
     memcpy(g->all + trm_comm_rank(g->comm) * count, values, (size_t)count * sizeof *values);
     const trm_collective op = {.kind = TRM_ALLGATHER,
@@ -29,7 +29,7 @@ static trm_status gather(trmi_norm_sync *sync, const double *values, int64_t cou
 }
 
 /* Which groups the program needs, and how many numbers its kernels exchange in them. */
-static void need(trmi_shard_run *run, bool used[TRMI_SHARD_MASKS], uint32_t axes, int64_t numbers) {
+static void need(trmi_split_run *run, bool used[TRMI_SHARD_MASKS], uint32_t axes, int64_t numbers) {
     if (axes != 0) {
         used[axes] = true;
         run->groups[axes].capacity =
@@ -37,7 +37,7 @@ static void need(trmi_shard_run *run, bool used[TRMI_SHARD_MASKS], uint32_t axes
     }
 }
 
-static void find_needs(const trm_program *p, trmi_shard_run *run, bool used[TRMI_SHARD_MASKS]) {
+static void find_needs(const trm_program *p, trmi_split_run *run, bool used[TRMI_SHARD_MASKS]) {
     for (int32_t i = 0; i < p->steps_count; i++) {
         const trmi_step *s = &p->steps[i];
         if (s->kind != TRMI_STEP_OP) {
@@ -71,8 +71,8 @@ static void find_needs(const trm_program *p, trmi_shard_run *run, bool used[TRMI
     }
 }
 
-static trm_status open_group(trmi_shard_run *run, trmi_parallel *p, uint32_t axes, trm_error *err) {
-    trmi_shard_group *g = &run->groups[axes];
+static trm_status open_group(trmi_split_run *run, trmi_parallel *p, uint32_t axes, trm_error *err) {
+    trmi_split_group *g = &run->groups[axes];
     int32_t at[TRMI_MESH_AXES];
     trmi_mesh_coordinates(&run->plan->mesh, p->rank, at);
     for (int32_t i = 0; i < run->plan->mesh.axes; i++) {
@@ -92,12 +92,12 @@ static trm_status open_group(trmi_shard_run *run, trmi_parallel *p, uint32_t axe
     return TRM_OK;
 }
 
-trm_status trmi_shard_open(trm_exec *exec, trm_error *err) {
+trm_status trmi_split_open(trm_exec *exec, trm_error *err) {
     trmi_parallel *p = trmi_parallel_of(exec);
-    trmi_shard_run *run = p->shard;
+    trmi_split_run *run = p->split;
     bool used[TRMI_SHARD_MASKS] = {false};
     find_needs(exec->program, run, used);
-    trmi_shard_staging(exec->program, trm_comm_deterministic(p->comm) != TRM_DETERMINISTIC_FALSE,
+    trmi_split_staging(exec->program, trm_comm_deterministic(p->comm) != TRM_DETERMINISTIC_FALSE,
                        &run->send_bytes, &run->recv_bytes);
     /* Parts differ by one: all ranks take the largest. */
     int64_t most[2 + TRMI_SHARD_MASKS] = {run->send_bytes, run->recv_bytes};
@@ -116,7 +116,7 @@ trm_status trmi_shard_open(trm_exec *exec, trm_error *err) {
     run->send_bytes = (most[0] + 63) / 64 * 64;
     run->recv_bytes = (most[1] + 63) / 64 * 64;
     run->staging = trmi_parallel_memory(p, (size_t)(run->send_bytes + run->recv_bytes), err);
-    exec->env.shard = run;
+    exec->env.split = run;
     return run->staging != NULL ? TRM_OK : err == NULL ? TRM_NOMEM : err->status;
 }
 
@@ -126,16 +126,16 @@ static void free_wholes(trm_exec *exec) {
         trmi_free(exec->wholes[i]);
     }
     for (int32_t i = 0;
-         trmi_parallel_of(exec)->shard->whole_inputs != NULL && i < exec->program->inputs_count;
+         trmi_parallel_of(exec)->split->whole_inputs != NULL && i < exec->program->inputs_count;
          i++) {
-        trmi_unmap(trmi_parallel_of(exec)->shard->whole_inputs[i].data,
-                   trmi_parallel_of(exec)->shard->whole_inputs[i].bytes);
-        trmi_free(trmi_parallel_of(exec)->shard->whole_inputs[i].own);
+        trmi_unmap(trmi_parallel_of(exec)->split->whole_inputs[i].data,
+                   trmi_parallel_of(exec)->split->whole_inputs[i].bytes);
+        trmi_free(trmi_parallel_of(exec)->split->whole_inputs[i].own);
     }
 }
 
-void trmi_shard_close(trm_exec *exec) {
-    trmi_shard_run *run = trmi_parallel_of(exec)->shard;
+void trmi_split_close(trm_exec *exec) {
+    trmi_split_run *run = trmi_parallel_of(exec)->split;
     if (run == NULL) { /* `open` has failed */
         return;
     }
@@ -143,7 +143,7 @@ void trmi_shard_close(trm_exec *exec) {
         trm_comm_destroy(run->groups[i].comm);
         trmi_free(run->groups[i].sync.values);
     }
-    trmi_shard_report_free(&run->report);
-    trmi_shard_plan_destroy(run->plan);
+    trmi_partition_report_free(&run->report);
+    trmi_partition_plan_destroy(run->plan);
     free_wholes(exec);
 }

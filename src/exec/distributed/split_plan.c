@@ -14,12 +14,12 @@
 #include <stdio.h>
 #include <string.h>
 
-trm_status trmi_shard_prepare(trm_exec *exec, trm_error *err) {
+trm_status trmi_split_prepare(trm_exec *exec, trm_error *err) {
     trmi_parallel *p = trmi_parallel_of(exec);
     const trm_parallel_options *o = &p->options;
     trmi_mesh mesh;
     char text[32];
-    trmi_shard_run *run = trmi_arena_alloc(&exec->memory, sizeof *run);
+    trmi_split_run *run = trmi_arena_alloc(&exec->memory, sizeof *run);
     if (run == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory to split a graph");
     }
@@ -36,17 +36,17 @@ trm_status trmi_shard_prepare(trm_exec *exec, trm_error *err) {
     p->options.sync_batch_norm =
         TRM_NORM_LOCAL; /* the graph has the exchanges, not the way ranks */
     if (o->split.plan != NULL) {
-        TRMI_TRY(
-            trmi_shard_plan_parse(o->split.plan, strlen(o->split.plan), "plan", &run->plan, err));
-        p->shard = run;
+        TRMI_TRY(trmi_partition_plan_parse(o->split.plan, strlen(o->split.plan), "plan", &run->plan,
+                                           err));
+        p->split = run;
     }
     snprintf(text, sizeof text, "%d", p->size);
     TRMI_TRY(trmi_mesh_parse(o->split.mesh != NULL ? o->split.mesh : text, &mesh, err));
     if (run->plan == NULL) {
-        TRMI_TRY(trmi_shard_plan_create(&mesh, &run->plan, err));
-        p->shard = run;
+        TRMI_TRY(trmi_partition_plan_create(&mesh, &run->plan, err));
+        p->split = run;
     } else if (o->split.mesh != NULL) {
-        TRMI_TRY(trmi_shard_plan_on(run->plan, &mesh, err));
+        TRMI_TRY(trmi_partition_plan_on(run->plan, &mesh, err));
     }
     if (trmi_mesh_ranks(&run->plan->mesh) != p->size) {
         return TRMI_FAIL(err, TRM_INVALID, "mesh %s has %d ranks, this job has %d",
@@ -57,7 +57,8 @@ trm_status trmi_shard_prepare(trm_exec *exec, trm_error *err) {
 }
 
 /* What reads the batch, and is not pinned, is cut by samples on every axis. */
-static trm_status default_samples(trmi_shard_plan *plan, const trm_graph *graph, trm_error *err) {
+static trm_status default_samples(trmi_partition_plan *plan, const trm_graph *graph,
+                                  trm_error *err) {
     char all[TRMI_MESH_AXES + 1] = "";
     memset(all, 'n', (size_t)plan->mesh.axes);
     for (int64_t i = 1; i < graph->ops_count; i++) {
@@ -69,43 +70,45 @@ static trm_status default_samples(trmi_shard_plan *plan, const trm_graph *graph,
                     (v != NULL && graph->ops[v->op].kind == TRMI_OP_INPUT && v->shape.rank >= 2);
         }
         trmi_strategy strategy;
-        if (reads && op->phase == TRMI_FORWARD && trmi_shard_plan_find(plan, op->name) == NULL &&
-            trmi_shard_strategy(graph, op, &plan->mesh, all, &strategy)) {
-            TRMI_TRY(trmi_shard_plan_set(plan, op->name, all, false, NULL, err));
+        if (reads && op->phase == TRMI_FORWARD &&
+            trmi_partition_plan_find(plan, op->name) == NULL &&
+            trmi_partition_strategy(graph, op, &plan->mesh, all, &strategy)) {
+            TRMI_TRY(trmi_partition_plan_set(plan, op->name, all, false, NULL, err));
         }
     }
     return TRM_OK;
 }
 
-trm_status trmi_shard_complete(trm_exec *exec, const trm_graph *graph,
+trm_status trmi_split_complete(trm_exec *exec, const trm_graph *graph,
                                const trmi_plan_options *options, trm_error *err) {
-    trmi_shard_run *run = trmi_parallel_of(exec)->shard;
+    trmi_split_run *run = trmi_parallel_of(exec)->split;
     bool pinned = run->plan->choices_count > 0;
     trmi_arena arena = {0};
     trmi_roots roots;
     trm_graph *training;
-    trm_status status = trmi_shard_graph(graph, options, &training, &roots, &arena, err);
+    trm_status status = trmi_training_graph(graph, options, &training, &roots, &arena, err);
     if (status == TRM_OK) {
         if (trmi_parallel_of(exec)->options.split.kind == TRM_SPLIT_SEARCHED) {
             status = exec->search(exec, graph, options, training, err);
         } else if (!pinned && run->plan->stores_count == 0) {
-            trmi_shard_plan *samples;
-            status = trmi_shard_plan_samples(training, &run->plan->mesh, &samples, err);
+            trmi_partition_plan *samples;
+            status = trmi_partition_plan_samples(training, &run->plan->mesh, &samples, err);
             if (status == TRM_OK) {
-                trmi_shard_plan_destroy(run->plan);
+                trmi_partition_plan_destroy(run->plan);
                 run->plan = samples;
             }
         } else {
-            status = trmi_shard_plan_check(run->plan, training, trmi_parallel_of(exec)->size, err);
+            status =
+                trmi_partition_plan_check(run->plan, training, trmi_parallel_of(exec)->size, err);
             status = status == TRM_OK ? default_samples(run->plan, training, err) : status;
         }
-        run->plan->digest = status == TRM_OK ? trmi_shard_digest(training) : 0;
+        run->plan->digest = status == TRM_OK ? trmi_partition_digest(training) : 0;
         trm_graph_destroy(training);
     }
     trmi_arena_free(&arena);
     const char *file = trmi_parallel_of(exec)->options.split.save_plan;
     if (status == TRM_OK && file != NULL && trmi_parallel_of(exec)->rank == 0) {
-        status = trmi_shard_plan_save(run->plan, file, err);
+        status = trmi_partition_plan_save(run->plan, file, err);
     }
     return status;
 }
@@ -114,7 +117,7 @@ trm_status trmi_shard_complete(trm_exec *exec, const trm_graph *graph,
  */
 static bool is_everybodys(const trm_program *p, const trmi_mesh *mesh, const trmi_param *param) {
     uint32_t all = (1u << mesh->axes) - 1;
-    const trmi_shard_leaf *leaf = trmi_program_leaf(p, p->buffers[param->param_buffer].name);
+    const trmi_partition_leaf *leaf = trmi_program_leaf(p, p->buffers[param->param_buffer].name);
     bool summed = param->grad_axes == all || param->grad_axes == 0;
     bool whole = leaf != NULL && summed && param->factor_left == 0 && param->sparse_rows == 0 &&
                  !param->remote;
@@ -124,12 +127,12 @@ static bool is_everybodys(const trm_program *p, const trmi_mesh *mesh, const trm
     return whole;
 }
 
-bool trmi_shard_may_slice(const trm_exec *exec, const trm_exec_options *options) {
+bool trmi_split_may_slice(const trm_exec *exec, const trm_exec_options *options) {
     return options->parallel.shard_optimizer && !exec->updated_elsewhere &&
            !options->whole_gradients;
 }
 
-bool trmi_shard_is_sliced(const trm_program *program, const trmi_mesh *mesh) {
+bool trmi_split_is_sliced(const trm_program *program, const trmi_mesh *mesh) {
     bool slices = program->training && program->params_count > 0;
     for (int32_t i = 0; slices && i < program->params_count; i++) {
         slices = is_everybodys(program, mesh, &program->params[i]);
@@ -137,19 +140,19 @@ bool trmi_shard_is_sliced(const trm_program *program, const trmi_mesh *mesh) {
     return slices;
 }
 
-void trmi_shard_settle_slices(trm_exec *exec) {
+void trmi_split_settle_slices(trm_exec *exec) {
     trmi_parallel *p = trmi_parallel_of(exec);
     p->options.shard_optimizer =
-        p->shard->slices && trmi_shard_is_sliced(exec->program, &p->shard->plan->mesh);
+        p->split->slices && trmi_split_is_sliced(exec->program, &p->split->plan->mesh);
 }
 
-void trmi_shard_warn(const trm_exec *exec, const trmi_shard_report *report) {
+void trmi_split_warn(const trm_exec *exec, const trmi_partition_report *report) {
     const trmi_target *target = &exec->backend->target;
     double flops = target->flops_per_second > 0 ? target->flops_per_second : 1e11;
     double bytes = target->bytes_per_second > 0 ? target->bytes_per_second : 2e10;
     int32_t ranks = trmi_parallel_of(exec)->size, passes = exec->program->training ? 3 : 1;
     for (int64_t i = 0; i < report->work_count; i++) {
-        const trmi_shard_work *w = &report->work[i];
+        const trmi_partition_work *w = &report->work[i];
         double compute = w->cost.flops / flops, traffic = w->cost.bytes / bytes;
         double seconds = (compute > traffic ? compute : traffic) * passes * (1 - 1.0 / ranks);
         if (w->phase == TRMI_FORWARD && w->warning != NULL && w->cost.bytes > 0) {
@@ -162,9 +165,9 @@ void trmi_shard_warn(const trm_exec *exec, const trmi_shard_report *report) {
     }
 }
 
-uint64_t trmi_shard_mix(const trm_exec *exec, uint64_t hash) {
+uint64_t trmi_split_mix(const trm_exec *exec, uint64_t hash) {
     const trm_program *p = exec->program;
-    char *text = trmi_shard_plan_text(trmi_parallel_of(exec)->shard->plan);
+    char *text = trmi_partition_plan_text(trmi_parallel_of(exec)->split->plan);
     hash = text != NULL ? trmi_hash(hash, text, strlen(text)) : hash;
     /* each rank makes its parts from it */
     hash = trmi_hash(hash, &exec->env.seed, sizeof exec->env.seed);

@@ -13,13 +13,13 @@
 
 /* ---- variables ------------------------------------------------------------------------------- */
 
-trm_status trmi_shard_assemble(trm_exec *exec, const trmi_shard_leaf *leaf, trm_dtype dtype,
+trm_status trmi_split_assemble(trm_exec *exec, const trmi_partition_leaf *leaf, trm_dtype dtype,
                                const void *part, void *whole, trm_error *err) {
     trmi_parallel *p = trmi_parallel_of(exec);
     size_t element = trm_dtype_bytes(dtype);
     int64_t *counts = trmi_alloc((size_t)p->size * sizeof *counts), total = 0;
     for (int32_t r = 0; counts != NULL && r < p->size; r++) {
-        trmi_box box = trmi_spread_box(&p->shard->plan->mesh, &leaf->global, &leaf->spread, r);
+        trmi_box box = trmi_spread_box(&p->split->plan->mesh, &leaf->global, &leaf->spread, r);
         counts[r] = trmi_box_count(&box);
         total += counts[r];
     }
@@ -38,7 +38,7 @@ trm_status trmi_shard_assemble(trm_exec *exec, const trmi_shard_leaf *leaf, trm_
     }
     int64_t at = 0;
     for (int32_t r = 0; status == TRM_OK && r < p->size; r++) {
-        trmi_box box = trmi_spread_box(&p->shard->plan->mesh, &leaf->global, &leaf->spread, r);
+        trmi_box box = trmi_spread_box(&p->split->plan->mesh, &leaf->global, &leaf->spread, r);
         trmi_copy_box(whole, &leaf->global, &box, all + (size_t)at * element, element, true);
         at += counts[r];
     }
@@ -47,9 +47,9 @@ trm_status trmi_shard_assemble(trm_exec *exec, const trmi_shard_leaf *leaf, trm_
     return status;
 }
 
-trm_status trmi_shard_gather(trm_exec *exec, trm_error *err) {
+trm_status trmi_split_gather(trm_exec *exec, trm_error *err) {
     for (int32_t i = 0; i < exec->variables_count; i++) {
-        const trmi_shard_leaf *leaf = trmi_exec_cut_of(exec, i);
+        const trmi_partition_leaf *leaf = trmi_exec_cut_of(exec, i);
         if (leaf == NULL) {
             continue;
         }
@@ -64,7 +64,7 @@ trm_status trmi_shard_gather(trm_exec *exec, trm_error *err) {
             return TRMI_FAIL(err, TRM_NOMEM, "no memory to gather %s", exec->variables[i].name);
         }
         trmi_exec_read_part(exec, i, part);
-        trm_status status = trmi_shard_assemble(exec, leaf, dtype, part, exec->wholes[i], err);
+        trm_status status = trmi_split_assemble(exec, leaf, dtype, part, exec->wholes[i], err);
         trmi_free(part);
         TRMI_TRY(status);
     }
@@ -74,9 +74,9 @@ trm_status trmi_shard_gather(trm_exec *exec, trm_error *err) {
 /* ---- norms over cut parameters --------------------------------------------------------------- */
 
 /* Does this rank speak for its part: the first of those that hold the same. */
-static bool speaks(const trm_exec *exec, const trmi_shard_leaf *leaf) {
+static bool speaks(const trm_exec *exec, const trmi_partition_leaf *leaf) {
     int32_t at[TRMI_MESH_AXES];
-    const trmi_mesh *mesh = &trmi_parallel_of(exec)->shard->plan->mesh;
+    const trmi_mesh *mesh = &trmi_parallel_of(exec)->split->plan->mesh;
     trmi_mesh_coordinates(mesh, trmi_parallel_of(exec)->rank, at);
     bool first = true;
     for (int32_t i = 0; i < mesh->axes; i++) {
@@ -85,7 +85,7 @@ static bool speaks(const trm_exec *exec, const trmi_shard_leaf *leaf) {
     return first;
 }
 
-trm_status trmi_shard_norms(void *context, double *sums, int64_t count, trm_error *err) {
+trm_status trmi_split_norms(void *context, double *sums, int64_t count, trm_error *err) {
     trm_exec *exec = context;
     const trm_program *p = exec->program;
     int64_t blocks = trmi_update_block_count(exec->update), sets = blocks > 0 ? count / blocks : 0;
@@ -99,7 +99,7 @@ trm_status trmi_shard_norms(void *context, double *sums, int64_t count, trm_erro
         for (int32_t i = 0; i < p->params_count; i++) {
             const trmi_buffer *b = &p->buffers[p->params[i].param_buffer];
             int64_t end = (b->offset + b->bytes) / (int64_t)sizeof(float), first = block;
-            const trmi_shard_leaf *leaf = trmi_program_leaf(p, b->name);
+            const trmi_partition_leaf *leaf = trmi_program_leaf(p, b->name);
             for (; block < blocks && trmi_update_block_offset(exec->update, block) < end; block++) {
                 for (int64_t set = 0; set < sets; set++) {
                     double *sum = &sums[set * blocks + block],
@@ -124,13 +124,13 @@ trm_status trmi_shard_norms(void *context, double *sums, int64_t count, trm_erro
 
 /* ---- inputs ---------------------------------------------------------------------------------- */
 
-trm_shape trmi_shard_fed_shape(const trmi_shard_input *in) {
+trm_shape trmi_split_fed_shape(const trmi_split_input *in) {
     return trmi_input_cut_shape(&in->cut, &in->leaf->global);
 }
 
 /* Which part of input `index` this rank feeds: all, its samples, or what input_cuts says. */
 static trm_status find_cut(const trm_exec *exec, int32_t index, const char *name,
-                           trmi_shard_input *in, trm_error *err) {
+                           trmi_split_input *in, trm_error *err) {
     const trm_parallel_options *o = &trmi_parallel_of(exec)->options;
     const trm_shape *global = &in->leaf->global;
     int32_t ranks = trmi_parallel_of(exec)->size;
@@ -155,8 +155,8 @@ static trm_status find_cut(const trm_exec *exec, int32_t index, const char *name
     return TRM_OK;
 }
 
-static trm_status make_own(trmi_shard_input *in, trm_dtype dtype, trm_error *err) {
-    trm_shape shape = trmi_shard_fed_shape(in);
+static trm_status make_own(trmi_split_input *in, trm_dtype dtype, trm_error *err) {
+    trm_shape shape = trmi_split_fed_shape(in);
     char *own = NULL;
     if (in->cut.parts > 1) {
         TRMI_TRY(TRMI_NEW(err, own, (size_t)trm_shape_count(&shape) * trm_dtype_bytes(dtype),
@@ -167,10 +167,10 @@ static trm_status make_own(trmi_shard_input *in, trm_dtype dtype, trm_error *err
 }
 
 /* The parts that all ranks have fed, put together on every rank. */
-static trm_status join_parts(trm_exec *exec, const trmi_shard_input *in, trm_dtype dtype,
+static trm_status join_parts(trm_exec *exec, const trmi_split_input *in, trm_dtype dtype,
                              trm_error *err) {
     const trmi_parallel *p = trmi_parallel_of(exec);
-    trm_shape part = trmi_shard_fed_shape(in);
+    trm_shape part = trmi_split_fed_shape(in);
     int64_t count = trm_shape_count(&part);
     char *all;
     TRMI_TRY(
@@ -190,18 +190,18 @@ static trm_status join_parts(trm_exec *exec, const trmi_shard_input *in, trm_dty
     return status;
 }
 
-trm_status trmi_shard_make_inputs(trm_exec *exec, trm_error *err) {
+trm_status trmi_split_make_inputs(trm_exec *exec, trm_error *err) {
     const trm_program *p = exec->program;
     if (p->leaves_count == 0) {
         return TRM_OK;
     }
-    trmi_parallel_of(exec)->shard->whole_inputs =
+    trmi_parallel_of(exec)->split->whole_inputs =
         trmi_arena_alloc(&exec->memory, (size_t)(p->inputs_count + 1) *
-                                            sizeof *trmi_parallel_of(exec)->shard->whole_inputs);
-    for (int32_t i = 0; trmi_parallel_of(exec)->shard->whole_inputs != NULL && i < p->inputs_count;
+                                            sizeof *trmi_parallel_of(exec)->split->whole_inputs);
+    for (int32_t i = 0; trmi_parallel_of(exec)->split->whole_inputs != NULL && i < p->inputs_count;
          i++) {
         const trmi_buffer *b = &p->buffers[p->inputs[i]];
-        const trmi_shard_leaf *leaf = trmi_program_leaf(p, b->name);
+        const trmi_partition_leaf *leaf = trmi_program_leaf(p, b->name);
         size_t bytes =
             leaf == NULL ? 0 : (size_t)trm_shape_count(&leaf->global) * trm_dtype_bytes(b->dtype);
         /* a batch that is fed goes straight to where kernels read it */
@@ -209,19 +209,19 @@ trm_status trmi_shard_make_inputs(trm_exec *exec, trm_error *err) {
         if (data == NULL) {
             return TRMI_FAIL(err, TRM_NOMEM, "no memory for the batch");
         }
-        trmi_parallel_of(exec)->shard->whole_inputs[i] =
-            (trmi_shard_input){.data = data, .bytes = bytes, .leaf = leaf};
-        TRMI_TRY(find_cut(exec, i, b->name, &trmi_parallel_of(exec)->shard->whole_inputs[i], err));
-        TRMI_TRY(make_own(&trmi_parallel_of(exec)->shard->whole_inputs[i], b->dtype, err));
+        trmi_parallel_of(exec)->split->whole_inputs[i] =
+            (trmi_split_input){.data = data, .bytes = bytes, .leaf = leaf};
+        TRMI_TRY(find_cut(exec, i, b->name, &trmi_parallel_of(exec)->split->whole_inputs[i], err));
+        TRMI_TRY(make_own(&trmi_parallel_of(exec)->split->whole_inputs[i], b->dtype, err));
     }
-    return trmi_parallel_of(exec)->shard->whole_inputs != NULL
+    return trmi_parallel_of(exec)->split->whole_inputs != NULL
                ? TRM_OK
                : TRMI_FAIL(err, TRM_NOMEM, "no memory for the batch");
 }
 
 /* Strict determinism: the rows of a batch lie by the positions of their blocks. */
-static void take_rows(const trm_exec *exec, const trmi_shard_leaf *leaf, char *whole, char *part,
-                      size_t element) {
+static void take_rows(const trm_exec *exec, const trmi_partition_leaf *leaf, char *whole,
+                      char *part, size_t element) {
     int64_t samples = leaf->global.dim[0] / trmi_strict_of(exec)->total;
     trmi_box row = leaf->box;
     for (int64_t r = leaf->box.begin[0]; r < leaf->box.end[0]; r++) {
@@ -234,7 +234,7 @@ static void take_rows(const trm_exec *exec, const trmi_shard_leaf *leaf, char *w
 
 static void take(trm_exec *exec, int32_t input, const void *whole) {
     const trmi_buffer *b = &exec->program->buffers[exec->program->inputs[input]];
-    const trmi_shard_leaf *leaf = trmi_parallel_of(exec)->shard->whole_inputs[input].leaf;
+    const trmi_partition_leaf *leaf = trmi_parallel_of(exec)->split->whole_inputs[input].leaf;
     char *part = exec->env.arena[b->arena] + b->offset;
     size_t element = trm_dtype_bytes(b->dtype);
     if (trmi_strict_of(exec) != NULL) {
@@ -244,20 +244,20 @@ static void take(trm_exec *exec, int32_t input, const void *whole) {
     }
 }
 
-void trmi_shard_input_place(trm_exec *exec, int32_t index, trm_tensor *place) {
-    if (trmi_parallel_of(exec)->shard->whole_inputs == NULL) {
+void trmi_split_input_place(trm_exec *exec, int32_t index, trm_tensor *place) {
+    if (trmi_parallel_of(exec)->split->whole_inputs == NULL) {
         return;
     }
-    trmi_shard_input *in = &trmi_parallel_of(exec)->shard->whole_inputs[index];
+    trmi_split_input *in = &trmi_parallel_of(exec)->split->whole_inputs[index];
     in->taken = false; /* the caller writes */
     place->data = in->own != NULL ? in->own : in->data;
-    place->shape = trmi_shard_fed_shape(in);
+    place->shape = trmi_split_fed_shape(in);
 }
 
-bool trmi_shard_feed(trm_exec *exec, int32_t index, const trm_tensor *place, const void *whole) {
+bool trmi_split_feed(trm_exec *exec, int32_t index, const trm_tensor *place, const void *whole) {
     (void)place;
-    trmi_shard_input *in = trmi_parallel_of(exec)->shard->whole_inputs != NULL
-                               ? &trmi_parallel_of(exec)->shard->whole_inputs[index]
+    trmi_split_input *in = trmi_parallel_of(exec)->split->whole_inputs != NULL
+                               ? &trmi_parallel_of(exec)->split->whole_inputs[index]
                                : NULL;
     if (in == NULL || in->own != NULL) {
         return false;
@@ -269,12 +269,12 @@ bool trmi_shard_feed(trm_exec *exec, int32_t index, const trm_tensor *place, con
     return in->taken;
 }
 
-trm_status trmi_shard_take_inputs(trm_exec *exec, trm_error *err) {
+trm_status trmi_split_take_inputs(trm_exec *exec, trm_error *err) {
     const trm_program *p = exec->program;
-    for (int32_t i = 0; trmi_parallel_of(exec)->shard->whole_inputs != NULL && i < p->inputs_count;
+    for (int32_t i = 0; trmi_parallel_of(exec)->split->whole_inputs != NULL && i < p->inputs_count;
          i++) {
         const trmi_buffer *b = &p->buffers[p->inputs[i]];
-        const trmi_shard_input *in = &trmi_parallel_of(exec)->shard->whole_inputs[i];
+        const trmi_split_input *in = &trmi_parallel_of(exec)->split->whole_inputs[i];
         if (in->own != NULL) {
             TRMI_TRY(join_parts(exec, in, b->dtype, err));
         }

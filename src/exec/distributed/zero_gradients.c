@@ -115,11 +115,11 @@ static void cut_parameter(trm_exec *exec, const trmi_param *param) {
 void trmi_cut_zero_gradients(trm_exec *exec) {
     trmi_parallel *p = trmi_parallel_of(exec);
     /* rows at a cut meet other taps */
-    if ((p->shard != NULL && !exec->program->by_samples) || exec->fixed_bits) {
+    if ((p->split != NULL && !exec->program->by_samples) || exec->fixed_bits) {
         return;
     }
     for (int32_t i = 0; i < exec->program->params_count; i++) {
-        if (!p->items[i].skip || trmi_joint_makes(exec->program, &exec->program->params[i])) {
+        if (!p->items[i].skip || trmi_cooperative_makes(exec->program, &exec->program->params[i])) {
             cut_parameter(exec, &exec->program->params[i]);
         }
     }

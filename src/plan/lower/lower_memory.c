@@ -154,7 +154,7 @@ trm_status trmi_lower_memory(trm_program *program, const trmi_plan_options *opti
     place_in_sequence(program, TRMI_ARENA_INPUT, 1);
     place_in_sequence(program, TRMI_ARENA_STATE, 1);
     place_in_sequence(program, TRMI_ARENA_CONSTANT, 1);
-    place_in_sequence(program, TRMI_ARENA_JOINT, program->joint_ranks);
+    place_in_sequence(program, TRMI_ARENA_COOPERATIVE, program->cooperative_ranks);
     TRMI_TRY(trmi_lower_places(program, options->target->threads, err));
     resolve_aliases(program);
     int64_t scratch = 0;

@@ -6,7 +6,7 @@
  *      loss    mean over the rank's own samples; all ranks have equally many, so the mean over ranks is that of the batch
  *      weight  1 / samples of all ranks, as no label is ignored */
 #include "plan/passes/pass.h"
-#include "plan/shard/sharding.h"
+#include "plan/partition/partition.h"
 
 /* Returns whether every rank has an equal part of each input's samples and everything else whole.
  * Then all ranks have the same steps: no operator moves values between ranks. */
@@ -19,7 +19,7 @@ static bool is_split_by_samples(const trm_program *p, const trmi_mesh *mesh) {
         }
     }
     for (int32_t i = 0; i < p->leaves_count; i++) {
-        const trmi_shard_leaf *leaf = &p->leaves[i];
+        const trmi_partition_leaf *leaf = &p->leaves[i];
         bool input = leaf->value != 0 &&
                      p->graph->ops[p->graph->values[leaf->value].op].kind == TRMI_OP_INPUT;
         for (int32_t a = 0; leaf->value != 0 && a < mesh->axes; a++) {
@@ -75,7 +75,7 @@ static void keep_own_loss(trm_program *p, const trmi_mesh *mesh) {
 }
 
 void trmi_lower_samples(trm_program *p, const trmi_plan_options *options) {
-    const trmi_shard_plan *plan = options->shard;
+    const trmi_partition_plan *plan = options->partition;
     p->by_samples = plan != NULL && p->training && is_split_by_samples(p, &plan->mesh);
     if (p->by_samples && options->blocks == 0 && p->outputs_count > 0) {
         keep_own_loss(p, &plan->mesh);

@@ -2,7 +2,7 @@
 /* Look-ups in a program that several passes and the executor use. */
 #include "plan/lower/program.h"
 
-#include "plan/shard/sharding.h"
+#include "plan/partition/partition.h"
 
 #include <string.h>
 
@@ -24,7 +24,7 @@ int32_t trmi_seed_buffer(const trm_program *p) {
     return 0;
 }
 
-const trmi_shard_leaf *trmi_program_leaf(const trm_program *p, const char *name) {
+const trmi_partition_leaf *trmi_program_leaf(const trm_program *p, const char *name) {
     for (int32_t i = 0; i < p->leaves_count; i++) {
         if (strcmp(p->leaves[i].name, name) == 0) {
             return &p->leaves[i];

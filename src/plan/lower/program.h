@@ -17,7 +17,7 @@
 #ifndef TRMI_PLAN_PROGRAM_H
 #define TRMI_PLAN_PROGRAM_H
 
-#include "plan/shard/part.h"
+#include "plan/partition/part.h"
 
 /* Arenas: one block of memory for all buffers of one lifetime. */
 typedef enum trmi_arena_id {
@@ -34,8 +34,8 @@ typedef enum trmi_arena_id {
     /* bfloat16 copies of PARAM that the ranks of a host share; 0 bytes in a new program */
     TRMI_ARENA_CAST,
     /* activations of all ranks of a host, one rank after another, for cooperative gradients
-     * (lower_joint.c) */
-    TRMI_ARENA_JOINT,
+     * (lower_cooperative.c) */
+    TRMI_ARENA_COOPERATIVE,
     TRMI_ARENAS
 } trmi_arena_id;
 
@@ -84,8 +84,8 @@ typedef struct trmi_step {
     double predicted_seconds;
     int64_t scratch_bytes; /* bytes of scratch that the back-end needs for it */
     /* cooperative gradient: each rank computes a slice of the output from the samples of all ranks
-     * (lower_joint.c) */
-    bool joint;
+     * (lower_cooperative.c) */
+    bool cooperative;
     /* floating point operations that the kernel must do, if the back-end reports them; else
      * cost.flops */
     double work_flops;
@@ -127,9 +127,9 @@ typedef struct trmi_param {
     uint32_t grad_axes;
 } trmi_param;
 
-struct trmi_shard_plan;
-struct trmi_shard_leaf;
-struct trmi_shard_report;
+struct trmi_partition_plan;
+struct trmi_partition_leaf;
+struct trmi_partition_report;
 struct trmi_prices;
 
 /* A compiled program. The executor reads it; only the planner writes it. */
@@ -156,14 +156,14 @@ struct trm_program {
     int64_t untouched_bytes;
     int32_t backward_begin; /* first backward step; steps_count when there is none */
     /* first cooperative step; these come after all other steps; steps_count when there is none */
-    int32_t joint_begin;
+    int32_t cooperative_begin;
     /* ranks that take part in cooperative gradients, each with its own samples; 1 = none */
-    int32_t joint_ranks;
+    int32_t cooperative_ranks;
     double plan_seconds;
-    /* Members of a program that is one rank's part of a partitioned graph (plan/shard/sharding.h);
+    /* Members of a program that is one rank's part of a partitioned graph (plan/partition/partition.h);
      * otherwise NULL and 0. leaves: which part of the global tensor each input, parameter and
      * state is */
-    struct trmi_shard_leaf *leaves;
+    struct trmi_partition_leaf *leaves;
     int32_t leaves_count;
     /* every rank has an equal part of the samples and everything else is whole: the program of data
      * parallel training */
@@ -188,7 +188,7 @@ typedef struct trmi_target {
     bool fuse_norm_act, fuse_conv_bias, recompute_norm_act, fuse_xent, fuse_product, fuse_keyed;
     bool channels_last, blocked16; /* layouts that its kernels support beside PLAIN */
     bool bf16;
-    bool joint; /* has kernels for cooperative gradients */
+    bool cooperative; /* has kernels for cooperative gradients */
     /* Returns whether this operator can run with all its rank-4 tensors in `layout` (weights in the
      * form of the layout). */
     bool (*supports)(void *context, const trm_graph *graph, const trmi_op *op, trmi_layout layout);
@@ -216,7 +216,7 @@ int32_t trmi_buffer_root(const trm_program *program, int32_t buffer);
  * the mean over ranks into it. 0: none. */
 int32_t trmi_seed_buffer(const trm_program *program);
 /* Returns which part of a leaf a partitioned program has; NULL: not partitioned, or no such leaf. */
-const struct trmi_shard_leaf *trmi_program_leaf(const trm_program *program, const char *name);
+const struct trmi_partition_leaf *trmi_program_leaf(const trm_program *program, const char *name);
 
 /* Options of trmi_plan_create(). Zero members mean the stated defaults. */
 typedef struct trmi_plan_options {
@@ -233,20 +233,20 @@ typedef struct trmi_plan_options {
     bool factored_gradients;
     int32_t layout; /* 0 = choose, else trmi_layout + 1 */
     /* ranks of one host that may compute cooperative gradients; 0 = none */
-    int32_t joint_ranks;
-    bool joint_products; /* cooperative gradients of matrix products, too */
+    int32_t cooperative_ranks;
+    bool cooperative_products; /* cooperative gradients of matrix products, too */
     /* partitioned: batch norm over the samples of each rank, not of all ranks (rows and columns of
      * images are still combined) */
     bool local_norms;
     /* Plan by which the graph is partitioned; the program is that of `rank`. NULL = not
      * partitioned. */
-    const struct trmi_shard_plan *shard;
+    const struct trmi_partition_plan *partition;
     /* strict determinism: blocks of samples in the graph's inputs, and ranks with as many; 0 = no
      * blocks */
     int32_t blocks, block_ranks;
     const struct trmi_prices *prices; /* NULL = built in */
     int32_t rank;
-    struct trmi_shard_report *report; /* out: report of the partition; may be NULL */
+    struct trmi_partition_report *report; /* out: report of the partition; may be NULL */
 } trmi_plan_options;
 
 /* Compiles a copy of the graph: differentiates, rewrites, chooses layouts, places buffers.

@@ -108,9 +108,10 @@ trm_status trmi_lower_blocks(trm_program *program, const trmi_plan_options *opti
 void trmi_lower_samples(trm_program *program, const trmi_plan_options *options);
 /* Returns whether a gradient of `gradient` bytes, computed from `factors` bytes on a rank, is worth
  * computing cooperatively. */
-bool trmi_joint_is_worth_it(int64_t gradient, int64_t factors);
+bool trmi_cooperative_is_worth_it(int64_t gradient, int64_t factors);
 /* Selects the cooperative gradients and moves their steps after all others. error NOMEM */
-trm_status trmi_lower_joint(trm_program *program, const trmi_plan_options *options, trm_error *err);
+trm_status trmi_lower_cooperative(trm_program *program, const trmi_plan_options *options,
+                                  trm_error *err);
 trm_status trmi_lower_memory(trm_program *program, const trmi_plan_options *options,
                              const trmi_roots *roots, trm_error *err); /* arenas and offsets */
 /* Computes the offsets of the activations from their lifetimes: the fewest bytes that greedy

@@ -14,11 +14,11 @@
  * recomputed residual lives until the backward of its own block; in longer chains that costs more
  * memory than keeping one output.
  *
- * That is the rule of the back-end. A plan (plan/shard/sharding.h) can override it for any
+ * That is the rule of the back-end. A plan (plan/partition/partition.h) can override it for any
  * operator: keep, or recompute by NORM_ACT_APPLY or by running the operator a second time. The
- * inputs of such an operator are kept (trmi_shard_repeatable), so that nothing else changes. */
+ * inputs of such an operator are kept (trmi_partition_repeatable), so that nothing else changes. */
 #include "plan/passes/pass.h"
-#include "plan/shard/sharding.h"
+#include "plan/partition/partition.h"
 
 #include "base/error.h"
 
@@ -108,7 +108,7 @@ static bool repeats(const trm_graph *g, const trmi_op *op, const bool *read, con
 }
 
 /* Decides cheap operators first: norms are recomputed rather than the convolutions before them. */
-void trmi_shard_repeatable(const trm_graph *g, bool *can) {
+void trmi_partition_repeatable(const trm_graph *g, bool *can) {
     memset(can, 0, (size_t)g->ops_count * sizeof *can);
     /* [values] read by backward */
     bool *read = calloc(2 * (size_t)g->values_count, sizeof *read);
@@ -139,13 +139,13 @@ void trmi_shard_repeatable(const trm_graph *g, bool *can) {
 
 /* Applies the lines of a plan. They name operators of the whole graph; those of a rank have the
  * same names. */
-static void ask(recompute *r, const trmi_shard_plan *plan) {
+static void ask(recompute *r, const trmi_partition_plan *plan) {
     const trm_graph *g = r->pass->from;
     for (int64_t i = 1; i < g->ops_count; i++) {
         const trmi_op *op = &g->ops[i];
-        const trmi_shard_choice *line = op->phase == TRMI_FORWARD && is_function(op->kind)
-                                            ? trmi_shard_plan_find(plan, op->name)
-                                            : NULL;
+        const trmi_partition_choice *line = op->phase == TRMI_FORWARD && is_function(op->kind)
+                                                ? trmi_partition_plan_find(plan, op->name)
+                                                : NULL;
         if (line != NULL && line->again != TRMI_AGAIN_RULE) {
             r->dropped[op->outputs[0]] = line->again == TRMI_AGAIN_YES;
         }
@@ -170,7 +170,7 @@ static void choose(const trm_graph *g, bool *dropped, int32_t *chain) {
     }
 }
 
-void trmi_shard_rule(const trm_graph *g, bool *dropped) {
+void trmi_partition_rule(const trm_graph *g, bool *dropped) {
     bool *values = calloc((size_t)g->values_count, sizeof *values);
     int32_t *chain = calloc((size_t)g->values_count, sizeof *chain);
     if (values != NULL && chain != NULL) {
@@ -268,8 +268,8 @@ trm_status trmi_pass_recompute(trmi_pass *pass, const trmi_plan_options *options
         if (options->target->recompute_norm_act && !options->no_recompute) {
             choose(g, r.dropped, r.chain);
         }
-        if (options->shard != NULL) {
-            ask(&r, options->shard);
+        if (options->partition != NULL) {
+            ask(&r, options->partition);
         }
         for (int64_t i = 1; i < g->ops_count; i++) {
             const trmi_op *op = &g->ops[i];

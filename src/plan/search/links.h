@@ -10,7 +10,7 @@
 #ifndef TRMI_PLAN_LINKS_H
 #define TRMI_PLAN_LINKS_H
 
-#include "plan/shard/sharding.h"
+#include "plan/partition/partition.h"
 
 /* Most levels, points of a curve, curves of a description. */
 enum { TRMI_LEVELS = 4, TRMI_POINTS = 32, TRMI_CURVES = 64 };

@@ -25,7 +25,7 @@
 #define TRMI_PLAN_SEARCH_H
 
 #include "plan/search/links.h"
-#include "plan/shard/sharding.h"
+#include "plan/partition/partition.h"
 #include "plan/solve/solve.h"
 #include "plan/solve/solve_front.h"
 
@@ -60,18 +60,18 @@ typedef struct trmi_search_costs {
     double wire; /* bytes sent / bytes of float32 gradients: 0.5 with 16 bits; 0 = 1 */
     /* parameters may be stored in parts, one on each rank (optimiser sharding) */
     bool shard_stores;
-    /* the back-end always recomputes norms in backward (trmi_shard_rule); the search cannot choose
+    /* the back-end always recomputes norms in backward (trmi_partition_rule); the search cannot choose
      * it */
     bool rule;
     /* where a plan leaves all parameters whole, the ranks share one copy of them and each updates a
-     * slice (trmi_shard_settle_slices), as data parallel training does */
+     * slice (trmi_split_settle_slices), as data parallel training does */
     bool slices;
     /* with slices: each rank has its own copy and gathers what other ranks have updated (several
      * hosts) */
     bool gathers;
     /* with slices: where a plan cuts samples only, ranks compute cooperative gradients of
-     * convolutions (lower_joint.c) */
-    bool joint;
+     * convolutions (lower_cooperative.c) */
+    bool cooperative;
     double update_byte; /* optimiser seconds per byte of parameter; 0 = 5 x prices->byte */
     /* optimiser seconds per operation of the products of gradient factors; 0 = prices->flop */
     double update_flop;
@@ -81,7 +81,7 @@ typedef struct trmi_search_costs {
     /* measured curve of updating slices; NULL = the same as `update` */
     const trmi_curve *sliced;
     double overhead; /* seconds of every step that no other item contains */
-    /* strict determinism: blocks of samples of the batch (shard_strict.c); 0 = none */
+    /* strict determinism: blocks of samples of the batch (strict_cuts.c); 0 = none */
     int32_t blocks;
 } trmi_search_costs;
 
@@ -121,10 +121,10 @@ typedef struct trmi_store_cost {
 
 /* Cooperative gradient of an operator's weights: difference to the cost of each rank computing its
  * own. */
-typedef struct trmi_joint_cost {
+typedef struct trmi_cooperative_cost {
     bool made;             /* false: computed by each rank on its own */
     double seconds, bytes; /* difference in seconds and in bytes; usually negative */
-} trmi_joint_cost;
+} trmi_cooperative_cost;
 
 /* Operators with the same key have the same strategies and costs; they share one class. */
 typedef struct trmi_space_class {
@@ -148,7 +148,7 @@ typedef struct trmi_space_class {
     trmi_store_cost *slices;
     /* [count] cooperative gradients; included in `slices` and in the step of plans that cut samples
      * only */
-    trmi_joint_cost *joint;
+    trmi_cooperative_cost *cooperative;
     /* operators in the class */
     int32_t members;
 } trmi_space_class;
@@ -159,7 +159,7 @@ typedef struct trmi_space_node {
     int32_t *backward; /* indices of its gradient operators in the graph */
     int32_t backward_count;
     int32_t pinned; /* index of the pinned strategy, -1 = free */
-    /* its first output may be recomputed in backward (trmi_shard_repeatable) */
+    /* its first output may be recomputed in backward (trmi_partition_repeatable) */
     bool repeats;
     bool dropped; /* its first output is always recomputed, by the rule of the back-end */
     uint8_t read; /* bit k: output k is read in backward */
@@ -213,13 +213,13 @@ typedef struct trmi_space {
 } trmi_space;
 
 /* Builds the space of all plans of `graph` on `mesh`.
- *   graph  a training graph of trmi_shard_graph(), or an inference graph
+ *   graph  a training graph of trmi_training_graph(), or an inference graph
  *   costs  NULL = roofline with built-in prices, one slot, full overlap, buckets
  *   pins   operators that it pins keep their strategy; NULL = none
  *   owns   caller: trmi_space_destroy; graph outlives the space
  *   error  INVALID (a pinned strategy is not possible), NOMEM */
 trm_status trmi_space_create(const trm_graph *graph, const trmi_mesh *mesh,
-                             const trmi_search_costs *costs, const trmi_shard_plan *pins,
+                             const trmi_search_costs *costs, const trmi_partition_plan *pins,
                              trmi_space **out, trm_error *err);
 /* Frees a space; NULL is fine. */
 void trmi_space_destroy(trmi_space *space);
@@ -308,13 +308,14 @@ typedef struct trmi_objective {
  */
 bool trmi_choice_sliced(const trmi_space *space, const trmi_choice *choice);
 /* Returns whether the plan cuts nothing but samples, so that ranks compute cooperative gradients
- * (costs.joint). */
-bool trmi_choice_joint(const trmi_space *space, const trmi_choice *choice);
-/* Computes the cost of the cooperative gradient of a node (search_joint.c). roof: its seconds by
+ * (costs.cooperative). */
+bool trmi_choice_cooperative(const trmi_space *space, const trmi_choice *choice);
+/* Computes the cost of the cooperative gradient of a node (search_cooperative.c). roof: its seconds by
  * the roofline; seconds: the ones that the space uses. */
-trmi_joint_cost trmi_space_joint(const trmi_space *space, const trmi_space_node *node,
-                                 const trmi_strategy *strategy, const trmi_node_seconds *roof,
-                                 const trmi_node_seconds *seconds);
+trmi_cooperative_cost trmi_space_cooperative(const trmi_space *space, const trmi_space_node *node,
+                                             const trmi_strategy *strategy,
+                                             const trmi_node_seconds *roof,
+                                             const trmi_node_seconds *seconds);
 /* Returns the seconds of the barriers before and after updating slices; with costs.gathers: the
  * start-up time of gathering them. */
 double trmi_space_meetings(const trmi_space *space);
@@ -412,9 +413,9 @@ void trmi_timeline_free(trmi_timeline *timeline);
  * loops; owns: caller. error NOMEM; trmi_space_choice(): INVALID if no strategy of the space
  * matches a line */
 trm_status trmi_space_plan(const trmi_space *space, const trmi_choice *choice,
-                           trmi_shard_plan **out, trm_error *err);
-trm_status trmi_space_choice(const trmi_space *space, const trmi_shard_plan *plan, trmi_choice *out,
-                             trm_error *err);
+                           trmi_partition_plan **out, trm_error *err);
+trm_status trmi_space_choice(const trmi_space *space, const trmi_partition_plan *plan,
+                             trmi_choice *out, trm_error *err);
 
 /* ---- searches ---- */
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Cost of cooperative gradients (plan/lower/lower_joint.c) in plans that cut nothing but samples,
+/* Cost of cooperative gradients (plan/lower/lower_cooperative.c) in plans that cut nothing but samples,
  * as bytes that a rank reads and writes:
  *
  *      each its own    x, dy read, dW written, summed over ranks          (x + dy + dW)
@@ -40,12 +40,13 @@ static const trmi_op *gradient_of(const trmi_space *s, const trmi_space_node *no
     return NULL;
 }
 
-trmi_joint_cost trmi_space_joint(const trmi_space *s, const trmi_space_node *node,
-                                 const trmi_strategy *strategy, const trmi_node_seconds *roof,
-                                 const trmi_node_seconds *seconds) {
+trmi_cooperative_cost trmi_space_cooperative(const trmi_space *s, const trmi_space_node *node,
+                                             const trmi_strategy *strategy,
+                                             const trmi_node_seconds *roof,
+                                             const trmi_node_seconds *seconds) {
     const trmi_op *op = &s->graph->ops[node->op], *gradient = gradient_of(s, node);
-    trmi_joint_cost out = {.made = false};
-    if (!s->costs.joint || op->kind != TRMI_OP_CONV2D || op->attrs.conv.groups > 1 ||
+    trmi_cooperative_cost out = {.made = false};
+    if (!s->costs.cooperative || op->kind != TRMI_OP_CONV2D || op->attrs.conv.groups > 1 ||
         gradient == NULL || !is_by_samples(s, op, strategy)) {
         return out;
     }
@@ -53,7 +54,7 @@ trmi_joint_cost trmi_space_joint(const trmi_space *s, const trmi_space_node *nod
     double ranks = trmi_mesh_ranks(&s->mesh), image = bytes_of(s->graph, op->inputs[0]) / ranks;
     double factors = image + bytes_of(s->graph, op->outputs[0]) / ranks;
     double weights = bytes_of(s->graph, trmi_parameter_of(s->graph, op->inputs[1])->outputs[0]);
-    if (!trmi_joint_is_worth_it((int64_t)weights, (int64_t)factors)) {
+    if (!trmi_cooperative_is_worth_it((int64_t)weights, (int64_t)factors)) {
         return out;
     }
     /* roofline of both ways, scaled by what the measured backward takes beyond its roofline */
@@ -62,22 +63,22 @@ trmi_joint_cost trmi_space_joint(const trmi_space *s, const trmi_space_node *nod
     double work = trmi_op_cost(s->graph, gradient).flops * strategy->fraction * flop,
            beyond = seconds->backward / fmax(1e-12, roof->backward);
     double own = fmax(work, (factors + weights) * byte),
-           joint = fmax(work, (ranks * factors + weights / ranks) * byte);
+           cooperative = fmax(work, (ranks * factors + weights / ranks) * byte);
     out.made = true;
-    out.seconds = fmax((joint - own) * beyond, -seconds->backward);
+    out.seconds = fmax((cooperative - own) * beyond, -seconds->backward);
     out.bytes = ranks * factors - image - (1 - 1 / ranks) * weights;
     return out;
 }
 
-bool trmi_choice_joint(const trmi_space *s, const trmi_choice *choice) {
-    bool joint = s->costs.joint;
-    for (int32_t n = 0; joint && n < s->nodes_count; n++) {
+bool trmi_choice_cooperative(const trmi_space *s, const trmi_choice *choice) {
+    bool cooperative = s->costs.cooperative;
+    for (int32_t n = 0; cooperative && n < s->nodes_count; n++) {
         const trmi_space_class *c = trmi_space_class_of(s, n);
         char letters[TRMI_SHARD_LETTERS];
-        trmi_shard_loops(s->graph, trmi_space_op(s, n), letters, NULL);
-        joint = !choice->parts[n] &&
-                (strchr(letters, 'n') == NULL ||
-                 is_by_samples(s, trmi_space_op(s, n), &c->strategies[choice->strategy[n]]));
+        trmi_partition_loops(s->graph, trmi_space_op(s, n), letters, NULL);
+        cooperative = !choice->parts[n] &&
+                      (strchr(letters, 'n') == NULL ||
+                       is_by_samples(s, trmi_space_op(s, n), &c->strategies[choice->strategy[n]]));
     }
-    return joint;
+    return cooperative;
 }

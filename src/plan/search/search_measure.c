@@ -39,10 +39,10 @@ typedef struct walk {
     trmi_measure *m;
     item *items;
     int64_t items_count, items_capacity;
-    bool sliced;     /* parameters are whole and updated in slices */
-    bool joint;      /* ranks compute cooperative gradients */
-    double factors;  /* seconds of updating weights whose gradients stay in factors */
-    double gathered; /* bytes of parameters that are updated in slices */
+    bool sliced;      /* parameters are whole and updated in slices */
+    bool cooperative; /* ranks compute cooperative gradients */
+    double factors;   /* seconds of updating weights whose gradients stay in factors */
+    double gathered;  /* bytes of parameters that are updated in slices */
     /* now: seconds since the start; updated: bytes of parameters that the optimiser updates,
      * without those whose gradients stay in factors */
     double now, updated;
@@ -78,10 +78,10 @@ static void spend(walk *w, double *sum, trmi_simulated_event event) {
 }
 
 /* Returns the cost of a node's cooperative gradient; NULL: none. */
-static const trmi_joint_cost *joint_of(const walk *w, int32_t node) {
-    const trmi_joint_cost *cost =
-        &trmi_space_class_of(w->s, node)->joint[w->choice->strategy[node]];
-    return w->joint && cost->made ? cost : NULL;
+static const trmi_cooperative_cost *cooperative_of(const walk *w, int32_t node) {
+    const trmi_cooperative_cost *cost =
+        &trmi_space_class_of(w->s, node)->cooperative[w->choice->strategy[node]];
+    return w->cooperative && cost->made ? cost : NULL;
 }
 
 /* Spends the time of redistributing a value from one spread to another. With a router it records
@@ -124,7 +124,7 @@ static void redistribute(walk *w, int32_t node, trmi_phase phase, int32_t value,
 }
 
 /* Spends the time of a list of halo exchanges and statistics. */
-static void exchange(walk *w, int32_t node, trmi_phase phase, const trmi_shard_comm *list,
+static void exchange(walk *w, int32_t node, trmi_phase phase, const trmi_partition_comm *list,
                      int32_t count) {
     for (int32_t i = 0; i < count; i++) {
         spend(w, &w->m->exchange,
@@ -197,11 +197,12 @@ static void gather_parameters(walk *w, int32_t node) {
         w->m->weight_bytes += bytes;
         w->m->kept_bytes += trmi_space_cast(w->s, op->inputs[i], &strategy_of(w, node)->inputs[i],
                                             w->sliced, &cast);
-        bool apart =
-            trained && !parts && trmi_shard_in_factors(w->s->graph, op, strategy_of(w, node), i);
+        bool apart = trained && !parts &&
+                     trmi_partition_in_factors(w->s->graph, op, strategy_of(w, node), i);
         w->m->gradient_bytes += trained && !apart ? bytes * trmi_space_gradients(w->s) : 0;
-        w->m->gradient_bytes +=
-            trained && i == 1 && joint_of(w, node) != NULL ? joint_of(w, node)->bytes : 0;
+        w->m->gradient_bytes += trained && i == 1 && cooperative_of(w, node) != NULL
+                                    ? cooperative_of(w, node)->bytes
+                                    : 0;
         double share = w->sliced ? 1.0 / trmi_mesh_ranks(&w->s->mesh) : 1;
         w->factors +=
             apart ? trmi_space_class_of(w->s, node)->factors[w->choice->strategy[node]] : 0;
@@ -240,9 +241,10 @@ static void send_gradients(walk *w, int32_t node) {
             continue;
         }
         double seconds = trmi_space_way(w->s, parameter->outputs[0], &made, &stored);
-        bool joint = i == 1 && joint_of(w, node) != NULL;
-        w->m->cooperative_bytes += joint ? trmi_space_bytes(w->s, parameter->outputs[0], &made) : 0;
-        if (seconds == 0 || joint) {
+        bool cooperative = i == 1 && cooperative_of(w, node) != NULL;
+        w->m->cooperative_bytes +=
+            cooperative ? trmi_space_bytes(w->s, parameter->outputs[0], &made) : 0;
+        if (seconds == 0 || cooperative) {
             continue;
         }
         /* otherwise add it to the gradients that are reduced beside backward */
@@ -319,13 +321,13 @@ static void backward(walk *w) {
                                          .what = "again",
                                          .seconds = c->again[w->choice->strategy[n]]});
         }
-        const trmi_joint_cost *joint = joint_of(w, n);
+        const trmi_cooperative_cost *cooperative = cooperative_of(w, n);
         spend(w, &w->m->compute,
               (trmi_simulated_event){.kind = TRMI_EVENT_OP,
                                      .node = n,
                                      .phase = TRMI_BACKWARD,
                                      .seconds = c->backward[w->choice->strategy[n]] +
-                                                (joint != NULL ? joint->seconds : 0)});
+                                                (cooperative != NULL ? cooperative->seconds : 0)});
         send_gradients(w, n);
         for (; e > 0 && s->edges[e - 1].to == n; e--) {
             const trmi_space_edge *edge = &s->edges[e - 1];
@@ -510,7 +512,7 @@ trm_status trmi_space_measure(const trmi_space *space, const trmi_choice *choice
     walk w = {.s = space,
               .choice = choice,
               .sliced = trmi_choice_sliced(space, choice),
-              .joint = trmi_choice_joint(space, choice),
+              .cooperative = trmi_choice_cooperative(space, choice),
               .m = out};
     return run(&w, err);
 }
@@ -522,7 +524,7 @@ trm_status trmi_space_timeline(const trmi_space *space, const trmi_choice *choic
     walk w = {.s = space,
               .choice = choice,
               .sliced = trmi_choice_sliced(space, choice),
-              .joint = trmi_choice_joint(space, choice),
+              .cooperative = trmi_choice_cooperative(space, choice),
               .router = router,
               .timeline = timeline,
               .m = out};

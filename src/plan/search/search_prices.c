@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Computes the prices between all spreads of a shape at once, with the moves of the router
- * (plan/shard/shard_route.c). First single moves: one axis to another letter, or partial sums to
+ * (plan/partition/spread_route.c). First single moves: one axis to another letter, or partial sums to
  * whole or cut. Then sequences of them, as (min,+) squares of that table. Last the direct exchange
  * of boxes, which can only end a route.
  *
@@ -156,7 +156,7 @@ static double received(const filling *f, const uint32_t *before, const uint32_t 
 
 /* ---- single moves ---- */
 
-/* Returns the axes whose ranks must communicate; the same as talk_of() in plan/shard/shard_route.c
+/* Returns the axes whose ranks must communicate; the same as talk_of() in plan/partition/spread_route.c
  * for cuts in mesh order. */
 static uint32_t talk(const filling *f, const uint32_t *before, const uint32_t *after) {
     uint32_t mask = 0;

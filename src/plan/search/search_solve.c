@@ -37,22 +37,22 @@ bool trmi_choice_equal(const trmi_choice *a, const trmi_choice *b, const trmi_sp
            memcmp(a->again, b->again, (size_t)s->nodes_count) == 0;
 }
 
-trm_status trmi_space_plan(const trmi_space *s, const trmi_choice *choice, trmi_shard_plan **out,
-                           trm_error *err) {
-    trmi_shard_plan *plan;
-    TRMI_TRY(trmi_shard_plan_create(&s->mesh, &plan, err));
-    plan->digest = trmi_shard_digest(s->graph);
+trm_status trmi_space_plan(const trmi_space *s, const trmi_choice *choice,
+                           trmi_partition_plan **out, trm_error *err) {
+    trmi_partition_plan *plan;
+    TRMI_TRY(trmi_partition_plan_create(&s->mesh, &plan, err));
+    plan->digest = trmi_partition_digest(s->graph);
     trm_status status = TRM_OK;
     for (int32_t n = 0; status == TRM_OK && n < s->nodes_count; n++) {
         const trmi_op *op = trmi_space_op(s, n);
         const trmi_strategy *strategy = &trmi_space_class_of(s, n)->strategies[choice->strategy[n]];
         char letters[TRMI_SHARD_LETTERS];
-        trmi_shard_loops(s->graph, op, letters, NULL);
+        trmi_partition_loops(s->graph, op, letters, NULL);
         if (letters[0] != '\0') {
-            status = trmi_shard_plan_set(plan, op->name, strategy->letters, s->nodes[n].pinned >= 0,
-                                         NULL, err);
+            status = trmi_partition_plan_set(plan, op->name, strategy->letters,
+                                             s->nodes[n].pinned >= 0, NULL, err);
             if (status == TRM_OK && s->nodes[n].repeats) {
-                status = trmi_shard_plan_again(
+                status = trmi_partition_plan_again(
                     plan, op->name, choice->again[n] ? TRMI_AGAIN_YES : TRMI_AGAIN_NO, err);
             }
         }
@@ -61,12 +61,12 @@ trm_status trmi_space_plan(const trmi_space *s, const trmi_choice *choice, trmi_
             const trmi_op *from = trmi_parameter_of(s->graph, op->inputs[i]);
             trmi_spread parts;
             if (from != NULL && trmi_space_parts(s, n, i, choice->strategy[n], &parts)) {
-                status = trmi_shard_plan_store(plan, from->name, &parts, err);
+                status = trmi_partition_plan_store(plan, from->name, &parts, err);
             }
         }
     }
     if (status != TRM_OK) {
-        trmi_shard_plan_destroy(plan);
+        trmi_partition_plan_destroy(plan);
         return status;
     }
     *out = plan;
@@ -76,14 +76,14 @@ trm_status trmi_space_plan(const trmi_space *s, const trmi_choice *choice, trmi_
 /* Reads how a plan stores the parameters of node n: as its strategy reads them, or (*in_parts) in
  * the parts of the space.
  *   error  INVALID: stored in another way, which can run but has no price */
-static trm_status read_stores(const trmi_space *s, const trmi_shard_plan *plan, int32_t n,
+static trm_status read_stores(const trmi_space *s, const trmi_partition_plan *plan, int32_t n,
                               int32_t strategy, uint8_t *in_parts, trm_error *err) {
     const trmi_op *op = trmi_space_op(s, n);
     *in_parts = 0;
     for (int32_t i = 0; i < op->inputs_count; i++) {
         const trmi_op *from = trmi_parameter_of(s->graph, op->inputs[i]);
-        const trmi_shard_store *store =
-            from != NULL ? trmi_shard_plan_stored(plan, from->name) : NULL;
+        const trmi_partition_store *store =
+            from != NULL ? trmi_partition_plan_stored(plan, from->name) : NULL;
         trmi_spread parts, read = {{0}, {0}};
         if (store == NULL) {
             continue;
@@ -109,12 +109,12 @@ static trm_status read_stores(const trmi_space *s, const trmi_shard_plan *plan, 
     return TRM_OK;
 }
 
-trm_status trmi_space_choice(const trmi_space *s, const trmi_shard_plan *plan, trmi_choice *out,
+trm_status trmi_space_choice(const trmi_space *s, const trmi_partition_plan *plan, trmi_choice *out,
                              trm_error *err) {
     for (int32_t n = 0; n < s->nodes_count; n++) {
         const trmi_op *op = trmi_space_op(s, n);
         const trmi_space_class *c = trmi_space_class_of(s, n);
-        const trmi_shard_choice *line = trmi_shard_plan_find(plan, op->name);
+        const trmi_partition_choice *line = trmi_partition_plan_find(plan, op->name);
         out->again[n] = line != NULL && line->again == TRMI_AGAIN_YES && s->nodes[n].repeats;
         out->strategy[n] = line == NULL ? trmi_space_choose_strategy(s, n, out->strategy) : -1;
         for (int32_t i = 0; line != NULL && i < c->count; i++) {

@@ -91,7 +91,7 @@ static double backward_of(const trmi_space *s, const trmi_space_node *node,
                           const trmi_strategy *forward) {
     double sum = 0;
     const trmi_op *made = &s->graph->ops[node->op];
-    bool apart = trmi_shard_in_factors(s->graph, made, forward, 1);
+    bool apart = trmi_partition_in_factors(s->graph, made, forward, 1);
     for (int32_t i = 0; i < node->backward_count; i++) {
         const trmi_op *op = &s->graph->ops[node->backward[i]];
         trmi_strategy own;
@@ -99,7 +99,7 @@ static double backward_of(const trmi_space *s, const trmi_space_node *node,
                                      &trmi_input_of(s->graph, made, 1)->shape)) {
             continue; /* computed by the optimiser, see factors_of() */
         }
-        bool fits = trmi_shard_strategy(s->graph, op, &s->mesh, forward->letters, &own);
+        bool fits = trmi_partition_strategy(s->graph, op, &s->mesh, forward->letters, &own);
         sum += roofline(s, s->graph, op, fits ? own.fraction : forward->fraction);
     }
     return sum;
@@ -109,7 +109,7 @@ static double backward_of(const trmi_space *s, const trmi_space_node *node,
  * larger of the memory traffic of parameter and slots and the arithmetic of the product of the
  * factors. */
 static double factors_of(const trmi_space *s, const trmi_op *op, const trmi_strategy *strategy) {
-    if (!trmi_shard_in_factors(s->graph, op, strategy, 1)) {
+    if (!trmi_partition_in_factors(s->graph, op, strategy, 1)) {
         return 0;
     }
     const trmi_value *weights =
@@ -177,11 +177,11 @@ double trmi_space_way(const trmi_space *s, int32_t value, const trmi_spread *fro
 static double exchanges(const trmi_space *s, const trmi_strategy *strategy, bool backward) {
     double sum = 0;
     for (int32_t i = 0; i < strategy->comms_count; i++) {
-        const trmi_shard_comm *c = &strategy->comms[i];
+        const trmi_partition_comm *c = &strategy->comms[i];
         sum += trmi_price(&s->prices, &s->mesh, c->move, c->axes, c->bytes);
     }
     for (int32_t i = 0; backward && i < strategy->backward_count; i++) {
-        const trmi_shard_comm *c = &strategy->backward[i];
+        const trmi_partition_comm *c = &strategy->backward[i];
         sum += trmi_price(&s->prices, &s->mesh, c->move, c->axes, c->bytes);
     }
     return sum;
@@ -203,7 +203,7 @@ static trm_status price_strategy(building *b, const trmi_space_node *node, trmi_
     if (s->costs.seconds != NULL) {
         s->costs.seconds(s->costs.context, s, node, strategy, &seconds);
     }
-    c->joint[i] = trmi_space_joint(s, node, strategy, &roof, &seconds);
+    c->cooperative[i] = trmi_space_cooperative(s, node, strategy, &roof, &seconds);
     c->forward[i] = seconds.forward;
     c->backward[i] = seconds.backward;
     c->factors[i] = seconds.factors;
@@ -262,13 +262,13 @@ static bool is_strict(const trmi_space *s, const trmi_space_node *node, const ch
     const trm_graph *g = s->graph;
     const trmi_op *op = &g->ops[node->op];
     bool product = op->kind == TRMI_OP_LINEAR || op->kind == TRMI_OP_MATMUL;
-    bool fits = trmi_shard_is_strict(g, &s->marks, s->costs.blocks, op, &s->mesh, letters) &&
+    bool fits = trmi_partition_is_strict(g, &s->marks, s->costs.blocks, op, &s->mesh, letters) &&
                 (!product || node->backward_count == 0 || strspn(letters, ".n") == strlen(letters));
     for (int32_t i = 0; i < node->backward_count && fits; i++) {
         const trmi_op *back = &g->ops[node->backward[i]];
         trmi_strategy own;
-        fits = product || !trmi_shard_strategy(g, back, &s->mesh, letters, &own) ||
-               trmi_shard_is_strict(g, &s->marks, s->costs.blocks, back, &s->mesh, letters);
+        fits = product || !trmi_partition_strategy(g, back, &s->mesh, letters, &own) ||
+               trmi_partition_is_strict(g, &s->marks, s->costs.blocks, back, &s->mesh, letters);
     }
     return fits;
 }
@@ -285,12 +285,12 @@ static void leave_strict(const trmi_space *s, const trmi_space_node *node, trmi_
 }
 
 /* Lists the strategies of a class and computes their costs. error NOMEM and errors of
- * trmi_shard_strategies() */
+ * trmi_partition_strategies() */
 static trm_status fill_class(building *b, const trmi_space_node *node, trmi_space_class *c) {
     trmi_space *s = b->s;
     const trmi_op *op = &s->graph->ops[node->op];
-    TRMI_TRY(trmi_shard_strategies(s->graph, op, &s->mesh, &s->arena, &c->strategies, &c->count,
-                                   b->err));
+    TRMI_TRY(trmi_partition_strategies(s->graph, op, &s->mesh, &s->arena, &c->strategies, &c->count,
+                                       b->err));
     if (node->pinned >= 0) {
         c->strategies = &c->strategies[node->pinned];
         c->count = 1;
@@ -311,11 +311,11 @@ static trm_status fill_class(building *b, const trmi_space_node *node, trmi_spac
     c->saved = trmi_arena_alloc(&s->arena, n * sizeof *c->saved);
     c->stores = trmi_arena_alloc(&s->arena, 2 * n * sizeof *c->stores);
     c->slices = trmi_arena_alloc(&s->arena, n * sizeof *c->slices);
-    c->joint = trmi_arena_alloc(&s->arena, n * sizeof *c->joint);
+    c->cooperative = trmi_arena_alloc(&s->arena, n * sizeof *c->cooperative);
     c->repeats = node->repeats;
     if (c->forward == NULL || c->backward == NULL || c->factors == NULL || c->exchange == NULL ||
         c->kept == NULL || c->again == NULL || c->saved == NULL || c->stores == NULL ||
-        c->slices == NULL || c->joint == NULL) {
+        c->slices == NULL || c->cooperative == NULL) {
         return no_memory(b->err);
     }
     for (int32_t i = 0; i < c->count; i++) {
@@ -369,9 +369,9 @@ static trm_status count_nodes(building *b) {
         b->read == NULL) {
         return no_memory(b->err);
     }
-    trmi_shard_repeatable(g, b->repeats);
+    trmi_partition_repeatable(g, b->repeats);
     if (s->costs.rule) {
-        trmi_shard_rule(g, b->dropped);
+        trmi_partition_rule(g, b->dropped);
     }
     /* operators are in topological order: inputs are done before their readers */
     for (int64_t i = 1; i < g->ops_count; i++) {
@@ -437,17 +437,18 @@ static void find_read(building *b, trmi_space_node *node) {
 }
 
 /* Finds the pinned strategy of a node. error INVALID: not possible on this mesh */
-static trm_status pin(building *b, trmi_space_node *node, const trmi_shard_plan *pins) {
+static trm_status pin(building *b, trmi_space_node *node, const trmi_partition_plan *pins) {
     const trmi_op *op = &b->s->graph->ops[node->op];
-    const trmi_shard_choice *choice = pins != NULL ? trmi_shard_plan_find(pins, op->name) : NULL;
+    const trmi_partition_choice *choice =
+        pins != NULL ? trmi_partition_plan_find(pins, op->name) : NULL;
     node->pinned = -1;
     if (choice == NULL || !choice->pinned) {
         return TRM_OK;
     }
     trmi_strategy *list;
     int32_t count;
-    TRMI_TRY(
-        trmi_shard_strategies(b->s->graph, op, &b->s->mesh, &b->s->arena, &list, &count, b->err));
+    TRMI_TRY(trmi_partition_strategies(b->s->graph, op, &b->s->mesh, &b->s->arena, &list, &count,
+                                       b->err));
     for (int32_t i = 0; i < count; i++) {
         if (strcmp(list[i].letters, choice->letters) == 0) {
             node->pinned = i;
@@ -460,7 +461,7 @@ static trm_status pin(building *b, trmi_space_node *node, const trmi_shard_plan 
 }
 
 /* Fills in all nodes and their classes. */
-static trm_status make_nodes(building *b, const trmi_shard_plan *pins) {
+static trm_status make_nodes(building *b, const trmi_partition_plan *pins) {
     const trm_graph *g = b->s->graph;
     for (int64_t i = 1; i < g->ops_count; i++) {
         if (b->node_of[i] >= 0) {
@@ -631,7 +632,7 @@ static trm_status mark_blocks(trmi_space *s, trm_error *err) {
 }
 
 trm_status trmi_space_create(const trm_graph *graph, const trmi_mesh *mesh,
-                             const trmi_search_costs *costs, const trmi_shard_plan *pins,
+                             const trmi_search_costs *costs, const trmi_partition_plan *pins,
                              trmi_space **out, trm_error *err) {
     trm_error own;
     double begin = trmi_os_now();

@@ -243,7 +243,7 @@ void trmi_space_add_parameter(const trmi_space *s, const trmi_price_table *t, co
         stored.at[a] = trmi_is_partial(stored.at[a]) ? TRMI_WHOLE : stored.at[a];
         made.at[a] = trmi_is_partial(read->at[a]) ? TRMI_WHOLE : made.at[a];
     }
-    bool apart = trained && trmi_shard_in_factors(s->graph, op, strategy, input);
+    bool apart = trained && trmi_partition_in_factors(s->graph, op, strategy, input);
     double copies = trained ? 1 + trmi_space_gradients(s) + s->costs.slots : 1,
            whole = trmi_space_bytes(s, value, &stored);
     double gradient = trained ? gradient_of(s, t, value, &made, &stored) : 0, cast, shared;
@@ -256,10 +256,10 @@ void trmi_space_add_parameter(const trmi_space *s, const trmi_price_table *t, co
     add_slices(s, trained, apart, &stored, &made, whole, slices);
     slices->bytes += trmi_space_cast(s, op->inputs[input], read, true, &shared);
     slices->blocking += shared;
-    if (trained && input == 1 && c->joint[i].made) {
+    if (trained && input == 1 && c->cooperative[i].made) {
         slices->gradient -= slices_of(s, whole);
-        slices->blocking += c->joint[i].seconds;
-        slices->bytes += c->joint[i].bytes;
+        slices->blocking += c->cooperative[i].seconds;
+        slices->bytes += c->cooperative[i].bytes;
     }
     for (int k = 0; k < 2; k++) {
         stores[k].bytes += trmi_space_cast(s, op->inputs[input], read, false, &cast);

@@ -61,7 +61,7 @@ static trmi_search_costs costs_of(double overlap) {
                                .shard_stores = true};
 }
 static trmi_space *space_of(const net *n, const char *mesh_text, double overlap,
-                            const trmi_shard_plan *pins) {
+                            const trmi_partition_plan *pins) {
     trmi_mesh mesh;
     trmi_space *s;
     trmi_search_costs costs = costs_of(overlap);
@@ -516,12 +516,12 @@ static void pins_are_kept_and_plans_survive_their_file(void **state) {
     trmi_arena arena = {0};
     trmi_found f;
     CHECK_OK(trmi_search(s, NULL, &arena, &f, &err), err);
-    trmi_shard_plan *plan, *again;
+    trmi_partition_plan *plan, *again;
     CHECK_OK(trmi_space_plan(s, &f.best.choice, &plan, &err), err);
-    char *text = trmi_shard_plan_text(plan);
+    char *text = trmi_partition_plan_text(plan);
     assert_non_null(text);
-    CHECK_OK(trmi_shard_plan_parse(text, strlen(text), "test", &again, &err), err);
-    CHECK_OK(trmi_shard_plan_check(again, n.program->graph, 4, &err), err);
+    CHECK_OK(trmi_partition_plan_parse(text, strlen(text), "test", &again, &err), err);
+    CHECK_OK(trmi_partition_plan_check(again, n.program->graph, 4, &err), err);
     trmi_choice back;
     assert_true(trmi_choice_open(&back, s, &arena));
     CHECK_OK(trmi_space_choice(s, again, &back, &err), err);
@@ -529,7 +529,7 @@ static void pins_are_kept_and_plans_survive_their_file(void **state) {
                         (size_t)s->nodes_count * sizeof *back.strategy);
     /* an operator that is pinned to a bad strategy keeps it */
     const trmi_op *op = trmi_space_op(s, 0);
-    CHECK_OK(trmi_shard_plan_set(again, op->name, "wk", true, NULL, &err), err);
+    CHECK_OK(trmi_partition_plan_set(again, op->name, "wk", true, NULL, &err), err);
     trmi_space *pinned = space_of(&n, "2x2", 0, again);
     trmi_found g;
     CHECK_OK(trmi_search(pinned, NULL, &arena, &g, &err), err);
@@ -537,8 +537,8 @@ static void pins_are_kept_and_plans_survive_their_file(void **state) {
         trmi_space_class_of(pinned, 0)->strategies[g.best.choice.strategy[0]].letters, "wk");
     assert_true(g.objective >= f.objective);
     trm_free(text);
-    trmi_shard_plan_destroy(plan);
-    trmi_shard_plan_destroy(again);
+    trmi_partition_plan_destroy(plan);
+    trmi_partition_plan_destroy(again);
     trmi_arena_free(&arena);
     trmi_space_destroy(pinned);
     trmi_space_destroy(s);

@@ -367,8 +367,8 @@ static trm_status strategy_of(trm_context *c, trm_parallel_options *out, trm_err
 }
 
 /* Returns which gradients are computed cooperatively. */
-static trm_cooperative joint_of(const trm_context *c) {
-    const char *word = text_of(c, TRMI_CONTEXT_JOINT_GRADIENTS);
+static trm_cooperative cooperative_of(const trm_context *c) {
+    const char *word = text_of(c, TRMI_CONTEXT_COOPERATIVE_GRADIENTS);
     return strcmp(word, "all") == 0    ? TRM_COOPERATIVE_ALL
            : strcmp(word, "conv") == 0 ? TRM_COOPERATIVE_CONV
                                        : TRM_COOPERATIVE_OFF;
@@ -397,7 +397,7 @@ trm_status trm_context_resolve(trm_context *c, trm_comm *comm, trm_parallel_opti
                                            .block = strict ? block : 0,
                                            .shard_optimizer =
                                                truth_of(c, TRMI_CONTEXT_ENABLE_PARALLEL_OPTIMIZER),
-                                           .joint = joint_of(c),
+                                           .cooperative = cooperative_of(c),
                                            .split.kind = !many               ? TRM_SPLIT_NONE
                                                          : mode == TRMI_AUTO ? TRM_SPLIT_SEARCHED
                                                                              : TRM_SPLIT_PLANNED};
@@ -422,7 +422,7 @@ trm_status trm_context_resolve(trm_context *c, trm_comm *comm, trm_parallel_opti
         .sum = !truth_of(c, TRMI_CONTEXT_GRADIENTS_MEAN),
         .wire = wire_of(c),
         .shard_optimizer = truth_of(c, TRMI_CONTEXT_ENABLE_PARALLEL_OPTIMIZER),
-        .joint = mode == TRMI_DATA_PARALLEL ? joint_of(c) : TRM_COOPERATIVE_OFF,
+        .cooperative = mode == TRMI_DATA_PARALLEL ? cooperative_of(c) : TRM_COOPERATIVE_OFF,
         .sync_batch_norm = trmi_context_norm(text_of(c, TRMI_CONTEXT_SYNC_BATCH_NORM)),
         .broadcast =
             strcmp(trm_context_get(c, "parameter_broadcast"), "true") == 0 ? TRM_ON : TRM_OFF,

@@ -48,7 +48,7 @@ const trmi_context_row trmi_context_rows[TRMI_CONTEXT_COUNT] = {
         "which gradients travel together: chosen by measured cost, none, by size, by number"},
     [TRMI_CONTEXT_ENABLE_PARALLEL_OPTIMIZER] = BOOL("enable_parallel_optimizer", NULL, "false", RANKS,
         "each rank keeps and updates a slice of the optimiser's state; the same bits (split modes: where a plan leaves all parameters whole)"),
-    [TRMI_CONTEXT_JOINT_GRADIENTS] = WORD("joint_gradients", NULL, "off|conv|all", "off", BIT(DATA_PARALLEL) | PLANS,
+    [TRMI_CONTEXT_COOPERATIVE_GRADIENTS] = WORD("cooperative_gradients", NULL, "off|conv|all", "off", BIT(DATA_PARALLEL) | PLANS,
         "cooperative gradients, with enable_parallel_optimizer on one host: ranks compute large weight gradients together from all ranks' "
         "samples; conv: not those of fully connected layers"),
     [TRMI_CONTEXT_PARALLEL_OPTIMIZER_THRESHOLD] = FIXED("parallel_optimizer_threshold", "0", RANKS,

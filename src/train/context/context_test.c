@@ -165,11 +165,11 @@ static void options_become_those_of_an_executor(void **state) {
     assert_true(o.comm == NULL && o.bucket == TRM_BUCKET_AUTO && o.wire == TRM_FLOAT32 &&
                 accumulate == 1);
     set("parallel_mode", "data_parallel");
-    assert_int_equal(resolved(&accumulate).joint, TRM_COOPERATIVE_OFF);
-    set("joint_gradients", "conv");
-    assert_int_equal(resolved(&accumulate).joint, TRM_COOPERATIVE_CONV);
-    set("joint_gradients", "all");
-    assert_int_equal(resolved(&accumulate).joint, TRM_COOPERATIVE_ALL);
+    assert_int_equal(resolved(&accumulate).cooperative, TRM_COOPERATIVE_OFF);
+    set("cooperative_gradients", "conv");
+    assert_int_equal(resolved(&accumulate).cooperative, TRM_COOPERATIVE_CONV);
+    set("cooperative_gradients", "all");
+    assert_int_equal(resolved(&accumulate).cooperative, TRM_COOPERATIVE_ALL);
     trm_context_reset(context);
     static const char *const modes[] = {"data_parallel", "hybrid_parallel", "semi_auto_parallel",
                                         "auto_parallel"};
@@ -184,7 +184,7 @@ static void options_become_those_of_an_executor(void **state) {
     }
     set("parallel_mode", "hybrid_parallel");
     o = resolved(&accumulate);
-    assert_true(o.sum && o.broadcast == TRM_ON && !o.shard_optimizer && !o.joint &&
+    assert_true(o.sum && o.broadcast == TRM_ON && !o.shard_optimizer && !o.cooperative &&
                 o.sync_batch_norm == 0 && o.block == 0);
     set("gradients_mean", "true");
     set("parameter_broadcast", "false");

@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "base/os.h"
-#include "plan/shard/sharding.h"
+#include "plan/partition/partition.h"
 
 #include <string.h>
 
@@ -35,16 +35,16 @@ static char *lines_of(const uint8_t *data, size_t bytes, const char *file) {
  * checked. */
 trm_status trm_plan_read(const char *file, trm_plan_info *out, char **text, trm_error *err) {
     TRMI_NEED(err, file, out);
-    trmi_shard_plan *plan = NULL;
+    trmi_partition_plan *plan = NULL;
     uint8_t *data;
     size_t bytes;
     TRMI_TRY(trmi_os_read_file(file, FILE_LIMIT, &data, &bytes, err));
-    trm_status status = trmi_shard_plan_parse((const char *)data, bytes, file, &plan, err);
+    trm_status status = trmi_partition_plan_parse((const char *)data, bytes, file, &plan, err);
     char *lines = status == TRM_OK && text != NULL ? lines_of(data, bytes, file) : NULL;
     trmi_free(data);
     TRMI_TRY(status);
     if (text != NULL && lines == NULL) {
-        trmi_shard_plan_destroy(plan);
+        trmi_partition_plan_destroy(plan);
         return TRMI_FAIL(err, TRM_NOMEM, "%s: no memory for its text", file);
     }
     *out = (trm_plan_info){.ranks = trmi_mesh_ranks(&plan->mesh),
@@ -53,13 +53,13 @@ trm_status trm_plan_read(const char *file, trm_plan_info *out, char **text, trm_
                            .stores = plan->stores_count};
     trmi_mesh_text(&plan->mesh, out->mesh, sizeof out->mesh);
     for (int64_t i = 0; i < plan->choices_count; i++) {
-        const trmi_shard_choice *c = &plan->choices[i];
+        const trmi_partition_choice *c = &plan->choices[i];
         out->cut += strspn(c->letters, ".") != strlen(c->letters);
         out->pinned += c->pinned;
     }
     if (text != NULL) {
         *text = lines;
     }
-    trmi_shard_plan_destroy(plan);
+    trmi_partition_plan_destroy(plan);
     return TRM_OK;
 }

@@ -66,7 +66,7 @@ static trm_status settle_meshes(trm_planner *p, trm_error *err) {
     bool one = text != NULL || p->given != NULL;
     if (text != NULL) {
         TRMI_TRY(trmi_mesh_parse(text, &only, err));
-        TRMI_TRY(p->given != NULL ? trmi_shard_plan_on(p->given, &only, err) : TRM_OK);
+        TRMI_TRY(p->given != NULL ? trmi_partition_plan_on(p->given, &only, err) : TRM_OK);
     } else if (one) {
         only = p->given->mesh;
     }
@@ -166,8 +166,8 @@ static trm_status take_options(trm_planner *p, trm_error *err) {
     const trm_comm *comm = p->model.exec.parallel.comm;
     TRMI_TRY(trmi_search_mode_parse(split->search, &p->drive.mode, err));
     if (split->plan != NULL) {
-        TRMI_TRY(trmi_shard_plan_parse(split->plan, strlen(split->plan), "the given plan",
-                                       &p->given, err));
+        TRMI_TRY(trmi_partition_plan_parse(split->plan, strlen(split->plan), "the given plan",
+                                           &p->given, err));
     }
     TRMI_TRY(settle_meshes(p, err));
     if (comm != NULL && trm_comm_size(comm) != p->ranks) {
@@ -261,7 +261,7 @@ static trm_status settle_whole(trm_planner *p, trm_error *err) {
                            .parallel = {.shard_optimizer = true,
                                         .wire = m->exec.parallel.wire,
                                         .sync_batch_norm = m->exec.parallel.sync_batch_norm,
-                                        .joint = trmi_planner_joint(p)}};
+                                        .cooperative = trmi_planner_cooperative(p)}};
     return trmi_planner_forward(p, p->batch, 0, &p->whole, &p->whole_options.loss, err);
 }
 
@@ -292,7 +292,7 @@ trm_status trm_planner_create(const trm_model_options *model, const trm_planner_
     status = status == TRM_OK ? take_options(p, err) : status;
     status = status == TRM_OK ? trmi_planner_graph(p, p->batch, 0, &p->graph, err) : status;
     status = status == TRM_OK && p->given != NULL
-                 ? trmi_shard_plan_check(p->given, p->graph, p->ranks, err)
+                 ? trmi_partition_plan_check(p->given, p->graph, p->ranks, err)
                  : status;
     p->classes = status == TRM_OK ? trmi_planner_class_count(p->graph) : 0;
     status = status == TRM_OK ? settle_whole(p, err) : status;
@@ -346,7 +346,7 @@ void trm_planner_destroy(trm_planner *p) {
         return;
     }
     trmi_auto_free(&p->drive);
-    trmi_shard_plan_destroy(p->given);
+    trmi_partition_plan_destroy(p->given);
     trm_graph_destroy(p->graph);
     trm_graph_destroy(p->whole);
     trmi_costs_close(&p->costs);

@@ -64,7 +64,7 @@ struct trm_planner {
     trm_graph *graph;               /* training graph of the global batch, uncut */
     trm_graph *whole;               /* the same before differentiation */
     trm_exec_options whole_options; /* options with which it is compiled and run */
-    trmi_shard_plan *given;
+    trmi_partition_plan *given;
     trmi_flip flips[6];
     int32_t flips_count;
     trmi_candidate others[TRMI_CANDIDATES]; /* further candidate plans on the best mesh */
@@ -81,7 +81,7 @@ static inline bool trmi_planner_local_norms(const trm_planner *p) {
 }
 /* Returns which gradients the ranks of a host compute cooperatively in plans that cut only
  * samples, as the job itself would decide (exec/distributed/cooperative.c). */
-trm_cooperative trmi_planner_joint(const trm_planner *p);
+trm_cooperative trmi_planner_cooperative(const trm_planner *p);
 /* Returns the mesh with the best plan. */
 static inline const trmi_auto_mesh *trmi_planner_best(const trm_planner *p) {
     return trmi_auto_best(&p->drive);

@@ -79,7 +79,7 @@ static trm_status still_best(trm_planner *p, knob what, double factor, bool *bes
     trmi_space *space = NULL;
     trmi_found *found = trmi_alloc(sizeof *found);
     trmi_arena arena = {0};
-    trmi_shard_plan *plan = NULL;
+    trmi_partition_plan *plan = NULL;
     trmi_choice old;
     trmi_measure measure;
     trm_status status = found != NULL ? trmi_space_plan(m->space, &m->found.best.choice, &plan, err)
@@ -106,7 +106,7 @@ static trm_status still_best(trm_planner *p, knob what, double factor, bool *bes
                 measure.step <= found->objective * 1.02;
         trmi_planner_summary(space, &found->best.choice, to, size);
     }
-    trmi_shard_plan_destroy(plan);
+    trmi_partition_plan_destroy(plan);
     trmi_space_destroy(space);
     trm_graph_destroy(other);
     trmi_arena_free(&arena);

@@ -71,7 +71,7 @@ char *trm_planner_svg(const trm_planner *p) {
                 &t, "<rect x=\"%.1f\" y=\"%d\" width=\"%.1f\" height=\"%d\" fill=\"%s\"><title>",
                 LEFT + width * a / m->mesh.axes, y, fmax(width / m->mesh.axes, 0.5), LINE - 3,
                 colour_of(letters[a]));
-            xml(&t, trmi_shard_loop_name(s->graph, trmi_space_op(s, n), letters[a]));
+            xml(&t, trmi_partition_loop_name(s->graph, trmi_space_op(s, n), letters[a]));
             trmi_text_printf(&t, ", axis %s of %d: %.3f ms</title></rect>\n", m->mesh.name[a],
                              (int)m->mesh.size[a], seconds * 1e3);
         }

@@ -12,7 +12,7 @@ char *trm_planner_plan(const trm_planner *p, int32_t index, trm_planner_candidat
     trmi_ranked own[TRMI_RANKED];
     const trmi_ranked *list = p->looks != NULL ? p->looks->plans : own;
     int32_t count = p->looks != NULL ? p->looks->plans_count : trmi_auto_list(&p->drive, own);
-    trmi_shard_plan *plan;
+    trmi_partition_plan *plan;
     trm_error ignored;
     if (index < 0 || index >= count) {
         return NULL;
@@ -31,17 +31,17 @@ char *trm_planner_plan(const trm_planner *p, int32_t index, trm_planner_candidat
             about->bytes = 0;
         }
     }
-    char *text = trmi_shard_plan_text(plan);
-    trmi_shard_plan_destroy(plan);
+    char *text = trmi_partition_plan_text(plan);
+    trmi_partition_plan_destroy(plan);
     return text;
 }
 
 trm_status trm_planner_save(const trm_planner *p, const char *file, trm_error *err) {
     TRMI_NEED(err, p, file);
     const trmi_auto_mesh *m = trmi_planner_best(p);
-    trmi_shard_plan *plan;
+    trmi_partition_plan *plan;
     TRMI_TRY(trmi_space_plan(m->space, &m->found.best.choice, &plan, err));
-    trm_status status = trmi_shard_plan_save(plan, file, err);
-    trmi_shard_plan_destroy(plan);
+    trm_status status = trmi_partition_plan_save(plan, file, err);
+    trmi_partition_plan_destroy(plan);
     return status;
 }

@@ -25,11 +25,11 @@ static bool has_slices(const trm_planner *p) {
 
 /* Contract in planner.h. As the job would: on one host, with slices, without accumulation and
  * memory limit. */
-trm_cooperative trmi_planner_joint(const trm_planner *p) {
+trm_cooperative trmi_planner_cooperative(const trm_planner *p) {
     bool once = p->model.exec.accumulate <= 1 && p->model.exec.memory_bytes == 0;
     bool here =
         p->model.exec.parallel.comm == NULL || trm_comm_can_map_root(p->model.exec.parallel.comm);
-    return here && once && has_slices(p) && !has_hosts(p) ? p->model.exec.parallel.joint
+    return here && once && has_slices(p) && !has_hosts(p) ? p->model.exec.parallel.cooperative
                                                           : TRM_COOPERATIVE_OFF;
 }
 
@@ -70,14 +70,14 @@ static trm_status differentiate(const trm_planner *p, const trm_graph *graph, tr
                                        .local_norms = trmi_planner_local_norms(p)};
     trmi_arena arena = {0};
     trmi_roots roots;
-    trm_status status = trmi_shard_graph(graph, &options, out, &roots, &arena, err);
+    trm_status status = trmi_training_graph(graph, &options, out, &roots, &arena, err);
     trmi_arena_free(&arena);
     return status;
 }
 
 /* Compiles rank 0's program of a plan for the back-end that would run it. */
 static trm_status compile_part(const trm_planner *p, const trm_graph *graph, trm_node loss,
-                               const trmi_shard_plan *plan, trm_program **out, trm_error *err) {
+                               const trmi_partition_plan *plan, trm_program **out, trm_error *err) {
     trmi_backend *backend;
     bool fast = p->model.exec.backend == NULL || strcmp(p->model.exec.backend, "ref") != 0;
 #ifdef TRIREME_ONEDNN
@@ -94,9 +94,9 @@ static trm_status compile_part(const trm_planner *p, const trm_graph *graph, trm
         .no_fusion = p->model.exec.fusion == TRM_OFF,
         .dense_gradients = true,
         .factored_gradients = p->model.exec.accumulate <= 1,
-        .shard = plan,
-        .joint_ranks = trmi_planner_joint(p) != TRM_COOPERATIVE_OFF ? p->ranks : 0,
-        .joint_products = trmi_planner_joint(p) == TRM_COOPERATIVE_ALL,
+        .partition = plan,
+        .cooperative_ranks = trmi_planner_cooperative(p) != TRM_COOPERATIVE_OFF ? p->ranks : 0,
+        .cooperative_products = trmi_planner_cooperative(p) == TRM_COOPERATIVE_ALL,
         .local_norms = trmi_planner_local_norms(p)};
     trm_status status = trmi_plan_create(graph, &options, out, err);
     backend->destroy(backend);
@@ -155,7 +155,7 @@ trm_status trmi_planner_graph(const trm_planner *p, int64_t batch, int64_t class
 trm_status trmi_planner_compiled(const trm_planner *p, const trmi_space *space,
                                  const trmi_choice *choice, double *bytes, trm_error *err) {
     trm_program *program = NULL;
-    trmi_shard_plan *plan;
+    trmi_partition_plan *plan;
     TRMI_TRY(trmi_space_plan(space, choice, &plan, err));
     trm_status status = compile_part(p, p->whole, p->whole_options.loss, plan, &program, err);
     if (status == TRM_OK) {
@@ -169,7 +169,7 @@ trm_status trmi_planner_compiled(const trm_planner *p, const trmi_space *space,
         *bytes = (double)trmi_program_resident(program, &how);
     }
     trmi_plan_destroy(program);
-    trmi_shard_plan_destroy(plan);
+    trmi_partition_plan_destroy(plan);
     return status;
 }
 
@@ -193,26 +193,26 @@ trm_status trmi_planner_space(trm_planner *p, const trm_graph *graph, const trmi
     /* given rates apply to operators and updates; otherwise costs are measured and scaled */
     const trmi_prices prices = {
         .seconds = trmi_links_seconds, .context = links, .flop = flop, .byte = byte};
-    const trmi_search_costs costs = {.seconds = given ? NULL : trmi_costs_seconds,
-                                     .context = &p->costs,
-                                     .prices = &prices,
-                                     .slots = p->slots,
-                                     .gradients = p->model.exec.accumulate > 1 ? 2 : 1,
-                                     .overlap = p->links.overlap,
-                                     .slowdown = p->links.slowdown,
-                                     .fuse = true,
-                                     .rule = p->model.exec.fusion != TRM_OFF,
-                                     .shard_stores = true,
-                                     .slices = has_slices(p),
-                                     .gathers = has_hosts(p),
-                                     .joint = trmi_planner_joint(p) != TRM_COOPERATIVE_OFF,
-                                     .overhead = p->links.overhead,
-                                     .wire = trmi_wire_part(p->model.exec.parallel.wire),
-                                     .update = links->update.count > 0 ? &links->update : NULL,
-                                     .sliced = links->sliced.count > 0 ? &links->sliced : NULL,
-                                     .update_flop = flop * (given ? 1 : p->costs.factor),
-                                     .update_byte =
-                                         5 * byte * (given ? 1 : p->costs.factor * p->costs.share)};
+    const trmi_search_costs costs = {
+        .seconds = given ? NULL : trmi_costs_seconds,
+        .context = &p->costs,
+        .prices = &prices,
+        .slots = p->slots,
+        .gradients = p->model.exec.accumulate > 1 ? 2 : 1,
+        .overlap = p->links.overlap,
+        .slowdown = p->links.slowdown,
+        .fuse = true,
+        .rule = p->model.exec.fusion != TRM_OFF,
+        .shard_stores = true,
+        .slices = has_slices(p),
+        .gathers = has_hosts(p),
+        .cooperative = trmi_planner_cooperative(p) != TRM_COOPERATIVE_OFF,
+        .overhead = p->links.overhead,
+        .wire = trmi_wire_part(p->model.exec.parallel.wire),
+        .update = links->update.count > 0 ? &links->update : NULL,
+        .sliced = links->sliced.count > 0 ? &links->sliced : NULL,
+        .update_flop = flop * (given ? 1 : p->costs.factor),
+        .update_byte = 5 * byte * (given ? 1 : p->costs.factor * p->costs.share)};
     /* Pinned operators of a given plan hold on the plan's mesh only: letters mean axes of that
      * mesh. */
     bool pinned = p->given != NULL && memcmp(mesh, &p->given->mesh, sizeof *mesh) == 0;

@@ -53,7 +53,7 @@ static trm_exec_options options_of(const trm_model_options *model, trm_comm *com
                                            .shard_optimizer = true,
                                            .wire = model->exec.parallel.wire,
                                            .sync_batch_norm = model->exec.parallel.sync_batch_norm,
-                                           .joint = model->exec.parallel.joint}};
+                                           .cooperative = model->exec.parallel.cooperative}};
 }
 
 /* Runs one step and sets *seconds to the time of the slowest rank. */

@@ -4,7 +4,7 @@
  * is historical: oneDNN solves only some convolutions; all other kernels are Trireme's. */
 #include "exec/cpu/conv/conv.h"
 #include "exec/cpu/gemm/gemm_isa.h"
-#include "exec/cpu/gemm/joint.h"
+#include "exec/cpu/gemm/cooperative_gradient.h"
 #include "exec/cpu/ops/keyed.h"
 #include "exec/cpu/gemm/matmul.h"
 #include "exec/cpu/ops/ops.h"
@@ -182,8 +182,8 @@ static int64_t target_scratch(void *context, const trm_program *program, const t
     if (step->kind != TRMI_STEP_OP) {
         return 0;
     }
-    if (step->joint) {
-        return trmi_onednn_joint_scratch(context, program, step);
+    if (step->cooperative) {
+        return trmi_onednn_cooperative_scratch(context, program, step);
     }
     const trmi_onednn_row *row = &rows[step->op_kind];
     return row->scratch == NULL ? 0 : row->scratch(context, program, step);
@@ -279,7 +279,7 @@ void trmi_backend_onednn_blocks(trmi_backend *backend, bool apart) {
     trmi_onednn *state = trmi_onednn_of(backend);
     state->strict = true;
     state->apart = apart;
-    backend->target.fuse_keyed = backend->target.joint = false;
+    backend->target.fuse_keyed = backend->target.cooperative = false;
     /* never measured: the program depends on them */
     backend->target.flops_per_second = 1e11;
     backend->target.bytes_per_second = 1e10;
@@ -311,7 +311,7 @@ trm_status trmi_backend_onednn(int threads, const char *cache_file, trmi_backend
     *backend = (trmi_backend){.name = "onednn",
                               .state = state,
                               .bind = backend_bind,
-                              .bind_joint = trmi_onednn_bind_joint,
+                              .bind_cooperative = trmi_onednn_bind_cooperative,
                               .settle = backend_settle,
                               .destroy = backend_destroy};
     backend->target = (trmi_target){.context = state,
@@ -323,7 +323,7 @@ trm_status trmi_backend_onednn(int threads, const char *cache_file, trmi_backend
                                     .fuse_product = true,
                                     .fuse_keyed = true,
                                     .channels_last = true,
-                                    .joint = true,
+                                    .cooperative = true,
                                     .supports = target_supports,
                                     .seconds = target_seconds,
                                     .scratch = target_scratch,

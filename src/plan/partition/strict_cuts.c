@@ -12,7 +12,7 @@
  * Every other sum is made whole: where a plan, or the forward operator of a gradient, asks for
  * another cut, the operator takes the cheapest cut that is allowed. Images are not cut by rows and
  * columns where operators have windows, because kernels sum the windows at a border otherwise. */
-#include "plan/shard/shard_state.h"
+#include "plan/partition/partition_state.h"
 
 #include "base/error.h"
 
@@ -68,8 +68,8 @@ static bool allows(const trmi_op *op, const trmi_loops *loops, bool over_samples
     return fine;
 }
 
-bool trmi_shard_is_strict(const trm_graph *g, const trmi_block_marks *marks, int32_t blocks,
-                          const trmi_op *op, const trmi_mesh *mesh, const char *letters) {
+bool trmi_partition_is_strict(const trm_graph *g, const trmi_block_marks *marks, int32_t blocks,
+                              const trmi_op *op, const trmi_mesh *mesh, const char *letters) {
     trmi_loops loops;
     trmi_loops_of(g, op, &loops);
     char samples = samples_of(marks, op, &loops);
@@ -86,7 +86,7 @@ bool trmi_shard_is_strict(const trm_graph *g, const trmi_block_marks *marks, int
     return fine;
 }
 
-bool trmi_shard_settle(const trmi_sharder *s, const trmi_op *op, trmi_strategy *strategy) {
+bool trmi_partition_settle(const trmi_partitioner *s, const trmi_op *op, trmi_strategy *strategy) {
     if (s->plan->blocks == 0) {
         return true;
     }
@@ -97,12 +97,12 @@ bool trmi_shard_settle(const trmi_sharder *s, const trmi_op *op, trmi_strategy *
             *at = sum ? TRMI_WHOLE : *at;
         }
     }
-    return trmi_shard_is_strict(s->from, &s->marks, s->plan->blocks, op, s->mesh,
-                                strategy->letters);
+    return trmi_partition_is_strict(s->from, &s->marks, s->plan->blocks, op, s->mesh,
+                                    strategy->letters);
 }
 
 /* Emits the sum of one output over the ranks of `axes`. */
-static trm_status emit_tree(trmi_sharder *s, const trmi_op *op, uint32_t axes, int32_t *value,
+static trm_status emit_tree(trmi_partitioner *s, const trmi_op *op, uint32_t axes, int32_t *value,
                             trm_error *err) {
     char name[300];
     const trmi_box_exchange sum = {
@@ -116,13 +116,14 @@ static trm_status emit_tree(trmi_sharder *s, const trmi_op *op, uint32_t axes, i
     }
     *value = s->pass.to->ops[index].outputs[0];
     double bytes = (double)trm_shape_count(&s->pass.to->values[*value].shape) * sizeof(float);
-    trmi_shard_note(s, op->name, "sum of samples", op->phase, TRMI_MOVE_ALL_REDUCE, axes, bytes,
-                    trmi_price(s->prices, s->mesh, TRMI_MOVE_ALL_REDUCE, axes, bytes), false);
+    trmi_partition_note(s, op->name, "sum of samples", op->phase, TRMI_MOVE_ALL_REDUCE, axes, bytes,
+                        trmi_price(s->prices, s->mesh, TRMI_MOVE_ALL_REDUCE, axes, bytes), false);
     return TRM_OK;
 }
 
-trm_status trmi_shard_add_samples(trmi_sharder *s, const trmi_op *op, const trmi_strategy *strategy,
-                                  int32_t *locals, trm_error *err) {
+trm_status trmi_partition_add_samples(trmi_partitioner *s, const trmi_op *op,
+                                      const trmi_strategy *strategy, int32_t *locals,
+                                      trm_error *err) {
     trmi_loops loops;
     if (s->plan->blocks == 0 || !s->marks.over_samples[op - s->from->ops]) {
         return TRM_OK;

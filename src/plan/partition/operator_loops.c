@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The loop nest of every operator: a function for each group of operators writes the letters of all
- * dimensions (plan/shard/shard_rules.h) and `rules` maps operators to these functions. An operator
+ * dimensions (plan/partition/operator_loops.h) and `rules` maps operators to these functions. An operator
  * without a rule is replicated on all ranks. */
-#include "plan/shard/shard_rules.h"
+#include "plan/partition/operator_loops.h"
 
 #include "base/error.h"
 
@@ -42,11 +42,11 @@ static void conv_windows(trmi_loops *l, const trmi_op *op, const trm_shape *x, c
     l->windows = true;
     for (int i = 0; i < 2; i++) {
         l->window[i] =
-            (trmi_shard_window){.stride = op->attrs.conv.stride[i],
-                                .before = op->attrs.conv.pad[2 * i],
-                                .extent = op->attrs.conv.dilation[i] * (w->dim[2 + i] - 1) + 1,
-                                .in = x->dim[2 + i],
-                                .out = y->dim[2 + i]};
+            (trmi_partition_window){.stride = op->attrs.conv.stride[i],
+                                    .before = op->attrs.conv.pad[2 * i],
+                                    .extent = op->attrs.conv.dilation[i] * (w->dim[2 + i] - 1) + 1,
+                                    .in = x->dim[2 + i],
+                                    .out = y->dim[2 + i]};
     }
 }
 
@@ -93,11 +93,11 @@ static void loops_pool(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
     l->window_input = op->kind == TRMI_OP_MAX_POOL_GRAD ? 1 : gradient ? -1 : 0;
     l->window_adds = gradient;
     for (int i = 0; i < 2; i++) {
-        l->window[i] = (trmi_shard_window){.stride = op->attrs.pool.stride[i],
-                                           .before = op->attrs.pool.pad[2 * i],
-                                           .extent = op->attrs.pool.kernel[i],
-                                           .in = x->dim[2 + i],
-                                           .out = y->dim[2 + i]};
+        l->window[i] = (trmi_partition_window){.stride = op->attrs.pool.stride[i],
+                                               .before = op->attrs.pool.pad[2 * i],
+                                               .extent = op->attrs.pool.kernel[i],
+                                               .in = x->dim[2 + i],
+                                               .out = y->dim[2 + i]};
     }
 }
 
@@ -562,8 +562,8 @@ void trmi_loops_of(const trm_graph *graph, const trmi_op *op, trmi_loops *out) {
     squeeze(out->letters);
 }
 
-void trmi_shard_loops(const trm_graph *graph, const trmi_op *op, char letters[TRMI_SHARD_LETTERS],
-                      const char **reason) {
+void trmi_partition_loops(const trm_graph *graph, const trmi_op *op,
+                          char letters[TRMI_SHARD_LETTERS], const char **reason) {
     trmi_loops l;
     trmi_loops_of(graph, op, &l);
     size_t length = strlen(l.letters);
@@ -577,7 +577,7 @@ void trmi_shard_loops(const trm_graph *graph, const trmi_op *op, char letters[TR
     }
 }
 
-const char *trmi_shard_loop_name(const trm_graph *graph, const trmi_op *op, char letter) {
+const char *trmi_partition_loop_name(const trm_graph *graph, const trmi_op *op, char letter) {
     trmi_loops l;
     trmi_loops_of(graph, op, &l);
     bool matrix = op->kind == TRMI_OP_LINEAR || op->kind == TRMI_OP_MATMUL;

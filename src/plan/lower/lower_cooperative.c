@@ -12,10 +12,10 @@
  *
  * Invariants: shapes alone decide which gradients are cooperative, so bits do not depend on
  * measurements. The cooperative steps come after all other steps, following one barrier. Their
- * inputs are in arena JOINT: they share bytes with no other buffer and live until the end of the
+ * inputs are in arena COOPERATIVE: they share bytes with no other buffer and live until the end of the
  * training step. */
 #include "plan/passes/pass.h"
-#include "plan/shard/sharding.h"
+#include "plan/partition/partition.h"
 
 #include "base/error.h"
 
@@ -57,66 +57,68 @@ static bool is_gradient(const trm_program *p, int32_t buffer, uint32_t axes) {
     return false;
 }
 
-/* Returns whether the buffer can be placed in arena JOINT. */
+/* Returns whether the buffer can be placed in arena COOPERATIVE. */
 static bool may_be_shared(const trm_program *p, int32_t buffer) {
     const trmi_buffer *b = &p->buffers[buffer], *root = &p->buffers[trmi_buffer_root(p, buffer)];
     bool known = b->dtype == TRM_FLOAT32 || b->dtype == TRM_BFLOAT16;
-    bool placed = root->arena == TRMI_ARENA_ACTIVATION || root->arena == TRMI_ARENA_JOINT;
+    bool placed = root->arena == TRMI_ARENA_ACTIVATION || root->arena == TRMI_ARENA_COOPERATIVE;
     return known && placed && root->bytes == b->bytes && b->bytes % LINE == 0;
 }
 
-bool trmi_joint_is_worth_it(int64_t gradient, int64_t factors) {
+bool trmi_cooperative_is_worth_it(int64_t gradient, int64_t factors) {
     return gradient >= LEAST && gradient >= TIMES * factors;
 }
 
-/* Applies trmi_joint_is_worth_it() to a step. */
+/* Applies trmi_cooperative_is_worth_it() to a step. */
 static bool is_worth_it(const trm_program *p, const trmi_step *s) {
-    return trmi_joint_is_worth_it(p->buffers[s->outputs[0]].bytes,
-                                  p->buffers[s->inputs[0]].bytes + p->buffers[s->inputs[1]].bytes);
+    return trmi_cooperative_is_worth_it(p->buffers[s->outputs[0]].bytes,
+                                        p->buffers[s->inputs[0]].bytes +
+                                            p->buffers[s->inputs[1]].bytes);
 }
 
 /* Moves the cooperative steps after all other steps; both keep their order. */
-static trm_status move_behind(trm_program *p, int32_t joint, trm_error *err) {
-    trmi_step *last = malloc((size_t)(joint + 1) * sizeof *last);
+static trm_status move_behind(trm_program *p, int32_t cooperative, trm_error *err) {
+    trmi_step *last = malloc((size_t)(cooperative + 1) * sizeof *last);
     int32_t kept = 0, moved = 0;
     if (last == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory to order steps");
     }
     for (int32_t i = 0; i < p->steps_count; i++) {
-        if (p->steps[i].joint) {
+        if (p->steps[i].cooperative) {
             last[moved++] = p->steps[i];
         } else {
             p->steps[kept++] = p->steps[i];
         }
     }
     memcpy(p->steps + kept, last, (size_t)moved * sizeof *last);
-    p->joint_begin = kept;
+    p->cooperative_begin = kept;
     free(last);
     return TRM_OK;
 }
 
-trm_status trmi_lower_joint(trm_program *p, const trmi_plan_options *options, trm_error *err) {
-    int32_t joint = 0;
-    p->joint_begin = p->steps_count;
-    p->joint_ranks = 1;
-    const trmi_mesh *mesh = options->shard != NULL ? &options->shard->mesh : NULL;
+trm_status trmi_lower_cooperative(trm_program *p, const trmi_plan_options *options,
+                                  trm_error *err) {
+    int32_t cooperative = 0;
+    p->cooperative_begin = p->steps_count;
+    p->cooperative_ranks = 1;
+    const trmi_mesh *mesh = options->partition != NULL ? &options->partition->mesh : NULL;
     uint32_t axes = mesh != NULL ? (1u << mesh->axes) - 1 : 0;
-    if (options->joint_ranks < 2 || !options->target->joint || !p->training ||
+    if (options->cooperative_ranks < 2 || !options->target->cooperative || !p->training ||
         trmi_seed_buffer(p) == 0 || (mesh != NULL && !p->by_samples)) {
         return TRM_OK;
     }
-    /* mark the steps and move their inputs to arena JOINT */
+    /* mark the steps and move their inputs to arena COOPERATIVE */
     for (int32_t i = 0; i < p->steps_count; i++) {
         trmi_step *s = &p->steps[i];
-        s->joint = is_sum_over_rows(p, s, options->joint_products) &&
-                   is_gradient(p, s->outputs[0], axes) && may_be_shared(p, s->inputs[0]) &&
-                   may_be_shared(p, s->inputs[1]) && is_worth_it(p, s);
-        if (s->joint) {
-            p->buffers[trmi_buffer_root(p, s->inputs[0])].arena = TRMI_ARENA_JOINT;
-            p->buffers[trmi_buffer_root(p, s->inputs[1])].arena = TRMI_ARENA_JOINT;
-            joint++;
+        s->cooperative = is_sum_over_rows(p, s, options->cooperative_products) &&
+                         is_gradient(p, s->outputs[0], axes) && may_be_shared(p, s->inputs[0]) &&
+                         may_be_shared(p, s->inputs[1]) && is_worth_it(p, s);
+        if (s->cooperative) {
+            p->buffers[trmi_buffer_root(p, s->inputs[0])].arena = TRMI_ARENA_COOPERATIVE;
+            p->buffers[trmi_buffer_root(p, s->inputs[1])].arena = TRMI_ARENA_COOPERATIVE;
+            cooperative++;
         }
     }
-    p->joint_ranks = joint > 0 ? options->joint_ranks : 1;
-    return joint > 0 ? move_behind(p, joint, err) : TRM_OK;
+    p->cooperative_ranks = cooperative > 0 ? options->cooperative_ranks : 1;
+    return cooperative > 0 ? move_behind(p, cooperative, err) : TRM_OK;
 }

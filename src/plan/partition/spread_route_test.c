@@ -4,7 +4,7 @@
 #include "check.h"
 #include "tests/lib/spreads.h"
 
-#include "plan/shard/sharding.h"
+#include "plan/partition/partition.h"
 
 #include "base/rng.h"
 

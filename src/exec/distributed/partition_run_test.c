@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Random networks cut in random ways, run on threads as ranks, against one device
- * (tests/shard_trial.h). TRIREME_TEST_FILTER='clicks*' runs these alone. */
-#include "shard_trial.h"
+ * (tests/partition_trial.h). TRIREME_TEST_FILTER='clicks*' runs these alone. */
+#include "partition_trial.h"
 
 /* ---- networks -------------------------------------------------------------------------------- */
 
@@ -369,7 +369,7 @@ static void check_factors(bool factored, int expected) {
     trmi_roots roots;
     trmi_mesh mesh;
     trmi_backend *backend;
-    trmi_shard_plan *plan;
+    trmi_partition_plan *plan;
     trm_program *program;
     CHECK_OK(trmi_backend_ref(1, &backend, &err), err);
     CHECK_OK(trm_graph_create(&(trm_graph_options){.training = true}, &g, &err), err);
@@ -377,21 +377,21 @@ static void check_factors(bool factored, int expected) {
                                  .loss = wide(g, 1),
                                  .dense_gradients = true,
                                  .factored_gradients = factored};
-    CHECK_OK(trmi_shard_graph(g, &options, &training, &roots, &arena, &err), err);
+    CHECK_OK(trmi_training_graph(g, &options, &training, &roots, &arena, &err), err);
     CHECK_OK(trmi_mesh_parse("2", &mesh, &err), err);
-    CHECK_OK(trmi_shard_plan_create(&mesh, &plan, &err), err);
+    CHECK_OK(trmi_partition_plan_create(&mesh, &plan, &err), err);
     int assumed = 0, compiled = 0, layers = 0;
     for (int64_t i = 1; i < training->ops_count; i++) {
         const trmi_op *op = &training->ops[i];
         trmi_strategy strategy;
         if (op->kind == TRMI_OP_LINEAR) {
             const char *letters = layers++ == 0 ? "n" : "k";
-            CHECK_OK(trmi_shard_plan_set(plan, op->name, letters, false, NULL, &err), err);
-            assert_true(trmi_shard_strategy(training, op, &mesh, letters, &strategy));
-            assumed += trmi_shard_in_factors(training, op, &strategy, 1);
+            CHECK_OK(trmi_partition_plan_set(plan, op->name, letters, false, NULL, &err), err);
+            assert_true(trmi_partition_strategy(training, op, &mesh, letters, &strategy));
+            assumed += trmi_partition_in_factors(training, op, &strategy, 1);
         }
     }
-    options.shard = plan;
+    options.partition = plan;
     CHECK_OK(trmi_plan_create(g, &options, &program, &err), err);
     for (int32_t i = 0; i < program->params_count; i++) {
         compiled += program->params[i].factor_left != 0;
@@ -399,7 +399,7 @@ static void check_factors(bool factored, int expected) {
     assert_int_equal(assumed, expected);
     assert_int_equal(compiled, expected);
     trmi_plan_destroy(program);
-    trmi_shard_plan_destroy(plan);
+    trmi_partition_plan_destroy(plan);
     trm_graph_destroy(training);
     trm_graph_destroy(g);
     trmi_arena_free(&arena);

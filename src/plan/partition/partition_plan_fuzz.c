@@ -3,7 +3,7 @@
  * and read back as the same text. */
 #include "fuzz_seed.h"
 
-#include "plan/shard/sharding.h"
+#include "plan/partition/partition.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,23 +33,23 @@ static void fail(const char *what, const char *text) {
 
 static void try_plan(const char *text, size_t length) {
     trm_error err;
-    trmi_shard_plan *plan, *again;
-    if (trmi_shard_plan_parse(text, length, "fuzz", &plan, &err) != TRM_OK) {
+    trmi_partition_plan *plan, *again;
+    if (trmi_partition_plan_parse(text, length, "fuzz", &plan, &err) != TRM_OK) {
         return;
     }
-    char *written = trmi_shard_plan_text(plan);
+    char *written = trmi_partition_plan_text(plan);
     if (written == NULL ||
-        trmi_shard_plan_parse(written, strlen(written), "written", &again, &err) != TRM_OK) {
+        trmi_partition_plan_parse(written, strlen(written), "written", &again, &err) != TRM_OK) {
         fail("a plan that was taken is not read back", written != NULL ? written : text);
     }
-    char *twice = trmi_shard_plan_text(again);
+    char *twice = trmi_partition_plan_text(again);
     if (twice == NULL || strcmp(written, twice) != 0) {
         fail("a plan changes when it is written and read", written);
     }
     trm_free(written);
     trm_free(twice);
-    trmi_shard_plan_destroy(plan);
-    trmi_shard_plan_destroy(again);
+    trmi_partition_plan_destroy(plan);
+    trmi_partition_plan_destroy(again);
 }
 
 static void try_words(const char *text) {

@@ -3,7 +3,7 @@
  * the operator's own messages, the work of the busiest rank; and lists all strategies of an
  * operator. */
 #include "plan/lower/program.h"
-#include "plan/shard/shard_rules.h"
+#include "plan/partition/operator_loops.h"
 
 #include "base/error.h"
 
@@ -12,7 +12,7 @@
 
 /* Computes the input rows [*begin, *end) that output rows [a, b) need, clipped to the image; may be
  * empty. */
-static void rows_needed(const trmi_shard_window *w, int64_t a, int64_t b, int64_t *begin,
+static void rows_needed(const trmi_partition_window *w, int64_t a, int64_t b, int64_t *begin,
                         int64_t *end) {
     int64_t first = a * w->stride - w->before, last = (b - 1) * w->stride - w->before + w->extent;
     *begin = first < 0 ? 0 : first > w->in ? w->in : first;
@@ -103,7 +103,7 @@ static bool reshape_fits(const trmi_loops *l, const trmi_mesh *mesh, const char 
 static bool windows_fit(const trmi_loops *l, const trmi_mesh *mesh, const char *letters) {
     for (int i = 0; l->windows && i < 2; i++) {
         int64_t parts = parts_of(mesh, letters, "hw"[i]);
-        const trmi_shard_window *w = &l->window[i];
+        const trmi_partition_window *w = &l->window[i];
         if (parts > 1 && (w->out < parts || w->in < parts)) {
             return false;
         }
@@ -137,10 +137,10 @@ static bool letters_fit(const trmi_loops *l, const trmi_mesh *mesh, const char *
 /* ---- what it costs ---- */
 
 /* Appends a message, unless it is empty. */
-static void add_comm(trmi_shard_comm *list, int32_t *count, trmi_move move, uint32_t axes,
+static void add_comm(trmi_partition_comm *list, int32_t *count, trmi_move move, uint32_t axes,
                      double bytes, const char *what) {
     if (axes != 0 && bytes > 0 && *count < TRMI_SHARD_COMMS) {
-        list[(*count)++] = (trmi_shard_comm){move, axes, bytes, what};
+        list[(*count)++] = (trmi_partition_comm){move, axes, bytes, what};
     }
 }
 
@@ -264,8 +264,8 @@ static void add_comms(const trm_graph *g, const trmi_op *op, const trmi_loops *l
 
 /* ---- the strategy ---- */
 
-bool trmi_shard_strategy(const trm_graph *g, const trmi_op *op, const trmi_mesh *mesh,
-                         const char *letters, trmi_strategy *out) {
+bool trmi_partition_strategy(const trm_graph *g, const trmi_op *op, const trmi_mesh *mesh,
+                             const char *letters, trmi_strategy *out) {
     trmi_loops l;
     trmi_loops_of(g, op, &l);
     if (!letters_fit(&l, mesh, letters) || !groups_fit(&l, mesh, letters) ||
@@ -324,8 +324,8 @@ bool trmi_shard_strategy(const trm_graph *g, const trmi_op *op, const trmi_mesh 
     return true;
 }
 
-bool trmi_shard_in_factors(const trm_graph *g, const trmi_op *op, const trmi_strategy *strategy,
-                           int32_t input) {
+bool trmi_partition_in_factors(const trm_graph *g, const trmi_op *op, const trmi_strategy *strategy,
+                               int32_t input) {
     bool product =
         op->kind == TRMI_OP_LINEAR || (op->kind == TRMI_OP_MATMUL && !op->attrs.matmul.transpose_a);
     if (!trmi_part_of(&op->attrs)->may_factor || !product || input != 1 ||
@@ -344,7 +344,7 @@ bool trmi_shard_in_factors(const trm_graph *g, const trmi_op *op, const trmi_str
 static int64_t enumerate(const trm_graph *g, const trmi_op *op, const trmi_mesh *mesh,
                          trmi_strategy *list) {
     char choices[TRMI_SHARD_LETTERS + 1] = ".", letters[TRMI_MESH_AXES + 1] = "";
-    trmi_shard_loops(g, op, choices + 1, NULL);
+    trmi_partition_loops(g, op, choices + 1, NULL);
     int64_t options = (int64_t)strlen(choices), total = 1, count = 0;
     for (int32_t i = 0; i < mesh->axes; i++) {
         total *= options;
@@ -356,16 +356,16 @@ static int64_t enumerate(const trm_graph *g, const trmi_op *op, const trmi_mesh 
             rest /= options;
         }
         trmi_strategy one;
-        if (trmi_shard_strategy(g, op, mesh, letters, list != NULL ? &list[count] : &one)) {
+        if (trmi_partition_strategy(g, op, mesh, letters, list != NULL ? &list[count] : &one)) {
             count++;
         }
     }
     return count;
 }
 
-trm_status trmi_shard_strategies(const trm_graph *graph, const trmi_op *op, const trmi_mesh *mesh,
-                                 trmi_arena *arena, trmi_strategy **out, int32_t *count,
-                                 trm_error *err) {
+trm_status trmi_partition_strategies(const trm_graph *graph, const trmi_op *op,
+                                     const trmi_mesh *mesh, trmi_arena *arena, trmi_strategy **out,
+                                     int32_t *count, trm_error *err) {
     int64_t found = enumerate(graph, op, mesh, NULL);
     /* one more than found: the next candidate is computed in the place after the last one */
     trmi_strategy *list;

@@ -3,9 +3,9 @@
  * of a host. Each rank computes other rows, so no gradient is reduced afterwards. The samples of
  * rank 0 come first:
  *
- *      arena JOINT   [ x of rank 0 | x of rank 1 | ... ]   [ dy of rank 0 | dy of rank 1 | ... ]
+ *      arena COOPERATIVE   [ x of rank 0 | x of rank 1 | ... ]   [ dy of rank 0 | dy of rank 1 | ... ]
  *                                  ^ where this rank's step has its own */
-#include "exec/cpu/gemm/joint.h"
+#include "exec/cpu/gemm/cooperative_gradient.h"
 
 #include "exec/cpu/gemm/matmul.h"
 
@@ -22,18 +22,19 @@ typedef struct slice {
 
 /* Sets the weight-gradient problem over the samples of all ranks. Returns false if no kernel here
  * can solve it. */
-static bool joint_problem(const trm_program *program, const trmi_step *step,
-                          trmi_conv_problem *problem) {
+static bool cooperative_problem(const trm_program *program, const trmi_step *step,
+                                trmi_conv_problem *problem) {
     bool known = step->op_kind == TRMI_OP_MATMUL
                      ? trmi_matmul_problem_of_step(program, step, problem)
                      : trmi_conv_problem_of_step(program, step, problem);
-    problem->n *= program->joint_ranks;
+    problem->n *= program->cooperative_ranks;
     return known && trmi_conv_gradw_gemm.can(problem);
 }
 
 static int image_input(const trmi_step *step) { return step->op_kind == TRMI_OP_MATMUL ? 0 : 1; }
 
-static trm_status joint_run(const trmi_kernel *k, const trmi_kernel_env *env, trm_error *err) {
+static trm_status cooperative_run(const trmi_kernel *k, const trmi_kernel_env *env,
+                                  trm_error *err) {
     const slice *s = k->state;
     int image = image_input(k->step);
     const trmi_conv_args args = {
@@ -45,7 +46,7 @@ static trm_status joint_run(const trmi_kernel *k, const trmi_kernel_env *env, tr
     return s->algorithm->run(s->state, &args, err);
 }
 
-static void joint_destroy(trmi_kernel *k) {
+static void cooperative_destroy(trmi_kernel *k) {
     slice *s = k->state;
     if (s != NULL) {
         s->algorithm->destroy(s->state);
@@ -54,11 +55,11 @@ static void joint_destroy(trmi_kernel *k) {
     k->state = NULL;
 }
 
-trm_status trmi_onednn_bind_joint(trmi_backend *backend, trmi_kernel *k,
-                                  const trmi_joint_part *part, trm_error *err) {
+trm_status trmi_onednn_bind_cooperative(trmi_backend *backend, trmi_kernel *k,
+                                        const trmi_cooperative_part *part, trm_error *err) {
     trmi_conv_problem problem;
     int64_t scratch = 0;
-    if (!joint_problem(k->program, k->step, &problem)) {
+    if (!cooperative_problem(k->program, k->step, &problem)) {
         return TRMI_FAIL(err, TRM_INTERNAL, "%s: no kernel for a gradient of all ranks",
                          k->step->name);
     }
@@ -78,11 +79,11 @@ trm_status trmi_onednn_bind_joint(trmi_backend *backend, trmi_kernel *k,
     s->image_before = part->rank * trmi_kernel_input_buffer(k, image)->bytes;
     s->result_before = part->rank * trmi_kernel_input_buffer(k, 1 - image)->bytes;
     k->state = s;
-    k->run = joint_run;
-    k->destroy = joint_destroy;
+    k->run = cooperative_run;
+    k->destroy = cooperative_destroy;
     ((trmi_step *)(uintptr_t)k->step)->algorithm = "gemm, of all ranks";
     if (scratch > k->step->scratch_bytes) {
-        joint_destroy(k);
+        cooperative_destroy(k);
         return TRMI_FAIL(err, TRM_INTERNAL,
                          "%s: %" PRId64 " bytes of scratch planned, %" PRId64 " needed",
                          k->step->name, k->step->scratch_bytes, scratch);
@@ -90,13 +91,13 @@ trm_status trmi_onednn_bind_joint(trmi_backend *backend, trmi_kernel *k,
     return TRM_OK;
 }
 
-int64_t trmi_onednn_joint_scratch(trmi_onednn *state, const trm_program *program,
-                                  const trmi_step *step) {
+int64_t trmi_onednn_cooperative_scratch(trmi_onednn *state, const trm_program *program,
+                                        const trmi_step *step) {
     trmi_conv_problem problem;
     const trmi_conv_algorithm *algorithm;
     void *made;
     int64_t scratch = 0;
-    if (joint_problem(program, step, &problem) &&
+    if (cooperative_problem(program, step, &problem) &&
         trmi_conv_gradw_rows(state, &problem, 0, 1, &algorithm, &made, &scratch, NULL) == TRM_OK) {
         algorithm->destroy(made);
     }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Checks that a plan belongs to a graph and that each of its lines is possible there. Errors begin
  * with the file and line, as far as these are known. */
-#include "plan/shard/sharding.h"
+#include "plan/partition/partition.h"
 
 #include "base/error.h"
 #include "base/memory.h"
@@ -24,7 +24,7 @@ enum { PLACE = 100 };
 
 /* Writes the start of an error, "plan.txt: line 7: ", or the known part of it. Of a long path the
  * end is kept. */
-static const char *place_of(const trmi_shard_plan *plan, int32_t line, char text[PLACE]) {
+static const char *place_of(const trmi_partition_plan *plan, int32_t line, char text[PLACE]) {
     size_t length = plan->file != NULL ? strlen(plan->file) : 0;
     bool cut = length > PLACE - 30; /* keep the end of the path */
     int used = plan->file == NULL ? 0
@@ -38,7 +38,7 @@ static const char *place_of(const trmi_shard_plan *plan, int32_t line, char text
 }
 
 /* Checks mesh, digest, all lines and all stores. can: operators that can be recomputed. */
-static trm_status check(const trmi_shard_plan *plan, const trm_graph *graph, int32_t ranks,
+static trm_status check(const trmi_partition_plan *plan, const trm_graph *graph, int32_t ranks,
                         const bool *can, trm_error *err) {
     char text[64], at[PLACE];
     if (trmi_mesh_ranks(&plan->mesh) != ranks) {
@@ -46,7 +46,7 @@ static trm_status check(const trmi_shard_plan *plan, const trm_graph *graph, int
                          place_of(plan, 0, at), trmi_mesh_text(&plan->mesh, text, sizeof text),
                          trmi_mesh_ranks(&plan->mesh), ranks);
     }
-    uint64_t digest = trmi_shard_digest(graph);
+    uint64_t digest = trmi_partition_digest(graph);
     if (plan->digest != 0 && plan->digest != digest) {
         return TRMI_FAIL(err, TRM_INVALID,
                          "%sthe plan was made for graph %016" PRIx64 ", this one is %016" PRIx64
@@ -57,7 +57,7 @@ static trm_status check(const trmi_shard_plan *plan, const trm_graph *graph, int
     }
     /* lines of operators */
     for (int64_t i = 0; i < plan->choices_count; i++) {
-        const trmi_shard_choice *c = &plan->choices[i];
+        const trmi_partition_choice *c = &plan->choices[i];
         const trmi_op *op = op_named(graph, c->op);
         trmi_strategy strategy;
         if (op == NULL) {
@@ -65,9 +65,9 @@ static trm_status check(const trmi_shard_plan *plan, const trm_graph *graph, int
                              "%sthe plan names operator '%.100s', which this graph does not have",
                              place_of(plan, c->line, at), c->op);
         }
-        if (!trmi_shard_strategy(graph, op, &plan->mesh, c->letters, &strategy)) {
+        if (!trmi_partition_strategy(graph, op, &plan->mesh, c->letters, &strategy)) {
             char letters[TRMI_SHARD_LETTERS];
-            trmi_shard_loops(graph, op, letters, NULL);
+            trmi_partition_loops(graph, op, letters, NULL);
             return TRMI_FAIL(err, TRM_INVALID,
                              "%sthe plan cuts '%.80s' (%s) by '%s' on mesh %s: not possible; its "
                              "loops are '%s' and '.', "
@@ -92,7 +92,7 @@ static trm_status check(const trmi_shard_plan *plan, const trm_graph *graph, int
     }
     /* stores of leaves */
     for (int64_t i = 0; i < plan->stores_count; i++) {
-        const trmi_shard_store *s = &plan->stores[i];
+        const trmi_partition_store *s = &plan->stores[i];
         const trmi_op *op = op_named(graph, s->name);
         bool leaf = op != NULL && (op->kind == TRMI_OP_PARAMETER || op->kind == TRMI_OP_STATE ||
                                    op->kind == TRMI_OP_INPUT);
@@ -108,7 +108,8 @@ static trm_status check(const trmi_shard_plan *plan, const trm_graph *graph, int
     return TRM_OK;
 }
 
-trm_status trmi_shard_plan_on(const trmi_shard_plan *plan, const trmi_mesh *mesh, trm_error *err) {
+trm_status trmi_partition_plan_on(const trmi_partition_plan *plan, const trmi_mesh *mesh,
+                                  trm_error *err) {
     char a[64], b[64], at[PLACE];
     return memcmp(mesh, &plan->mesh, sizeof *mesh) == 0
                ? TRM_OK
@@ -117,11 +118,11 @@ trm_status trmi_shard_plan_on(const trmi_shard_plan *plan, const trmi_mesh *mesh
                            trmi_mesh_text(&plan->mesh, b, sizeof b));
 }
 
-trm_status trmi_shard_plan_check(const trmi_shard_plan *plan, const trm_graph *graph, int32_t ranks,
-                                 trm_error *err) {
+trm_status trmi_partition_plan_check(const trmi_partition_plan *plan, const trm_graph *graph,
+                                     int32_t ranks, trm_error *err) {
     bool *can;
     TRMI_TRY(TRMI_NEW(err, can, graph->ops_count, "to check a plan"));
-    trmi_shard_repeatable(graph, can);
+    trmi_partition_repeatable(graph, can);
     trm_status status = check(plan, graph, ranks, can, err);
     trmi_free(can);
     return status;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The operators of programs: those of graph, and those that the partition adds after
  * differentiation, which have no gradients: communication. */
-#include "plan/shard/part.h"
+#include "plan/partition/part.h"
 
 #include "base/error.h"
 

@@ -9,8 +9,8 @@
  *      store fc.weight S0,R              between steps
  *
  * Names write blanks, '#' and '%' as %20, %23, %25. The parser accepts any bytes: every error is
- * reported with file and line (fuzz target shard_plan_fuzz.c). */
-#include "plan/shard/sharding.h"
+ * reported with file and line (fuzz target partition_plan_fuzz.c). */
+#include "plan/partition/partition.h"
 
 #include "base/error.h"
 #include "base/hash.h"
@@ -25,15 +25,16 @@ enum { NAME_LIMIT = 512 };
 
 /* ---- lists ---- */
 
-trm_status trmi_shard_plan_create(const trmi_mesh *mesh, trmi_shard_plan **out, trm_error *err) {
-    trmi_shard_plan *plan;
+trm_status trmi_partition_plan_create(const trmi_mesh *mesh, trmi_partition_plan **out,
+                                      trm_error *err) {
+    trmi_partition_plan *plan;
     TRMI_TRY(TRMI_NEW(err, plan, 1, "for a plan"));
     plan->mesh = *mesh;
     *out = plan;
     return TRM_OK;
 }
 
-void trmi_shard_plan_destroy(trmi_shard_plan *plan) {
+void trmi_partition_plan_destroy(trmi_partition_plan *plan) {
     if (plan != NULL) {
         free(plan->choices);
         free(plan->stores);
@@ -42,7 +43,8 @@ void trmi_shard_plan_destroy(trmi_shard_plan *plan) {
     }
 }
 
-const trmi_shard_choice *trmi_shard_plan_find(const trmi_shard_plan *plan, const char *op) {
+const trmi_partition_choice *trmi_partition_plan_find(const trmi_partition_plan *plan,
+                                                      const char *op) {
     for (int64_t i = 0; i < plan->choices_count; i++) {
         if (strcmp(plan->choices[i].op, op) == 0) {
             return &plan->choices[i];
@@ -51,15 +53,16 @@ const trmi_shard_choice *trmi_shard_plan_find(const trmi_shard_plan *plan, const
     return NULL;
 }
 
-trm_status trmi_shard_plan_set(trmi_shard_plan *plan, const char *op, const char *letters,
-                               bool pinned, const trmi_spread *output, trm_error *err) {
+trm_status trmi_partition_plan_set(trmi_partition_plan *plan, const char *op, const char *letters,
+                                   bool pinned, const trmi_spread *output, trm_error *err) {
     if (strlen(letters) != (size_t)plan->mesh.axes) {
         char mesh[64];
         return TRMI_FAIL(err, TRM_INVALID,
                          "%s: '%s': one letter for each of the %d axes of mesh %s expected", op,
                          letters, plan->mesh.axes, trmi_mesh_text(&plan->mesh, mesh, sizeof mesh));
     }
-    trmi_shard_choice *choice = (trmi_shard_choice *)(uintptr_t)trmi_shard_plan_find(plan, op);
+    trmi_partition_choice *choice =
+        (trmi_partition_choice *)(uintptr_t)trmi_partition_plan_find(plan, op);
     if (choice == NULL) {
         const char *name = trmi_arena_strdup(&plan->arena, op);
         if (name == NULL || !trmi_grow((void **)&plan->choices, &plan->choices_capacity,
@@ -67,7 +70,7 @@ trm_status trmi_shard_plan_set(trmi_shard_plan *plan, const char *op, const char
             return TRMI_FAIL(err, TRM_NOMEM, "no memory for a plan");
         }
         choice = &plan->choices[plan->choices_count++];
-        *choice = (trmi_shard_choice){.op = name};
+        *choice = (trmi_partition_choice){.op = name};
     }
     snprintf(choice->letters, sizeof choice->letters, "%s", letters);
     choice->pinned = pinned;
@@ -77,9 +80,10 @@ trm_status trmi_shard_plan_set(trmi_shard_plan *plan, const char *op, const char
     return TRM_OK;
 }
 
-trm_status trmi_shard_plan_again(trmi_shard_plan *plan, const char *op, trmi_again again,
-                                 trm_error *err) {
-    trmi_shard_choice *choice = (trmi_shard_choice *)(uintptr_t)trmi_shard_plan_find(plan, op);
+trm_status trmi_partition_plan_again(trmi_partition_plan *plan, const char *op, trmi_again again,
+                                     trm_error *err) {
+    trmi_partition_choice *choice =
+        (trmi_partition_choice *)(uintptr_t)trmi_partition_plan_find(plan, op);
     if (choice == NULL) {
         return TRMI_FAIL(err, TRM_INVALID, "%s has no line in the plan", op);
     }
@@ -88,7 +92,7 @@ trm_status trmi_shard_plan_again(trmi_shard_plan *plan, const char *op, trmi_aga
 }
 
 /* Returns the index of a store; stores_count if there is none. */
-static int64_t place_of_store(const trmi_shard_plan *plan, const char *name) {
+static int64_t place_of_store(const trmi_partition_plan *plan, const char *name) {
     int64_t i = 0;
     while (i < plan->stores_count && strcmp(plan->stores[i].name, name) != 0) {
         i++;
@@ -96,13 +100,14 @@ static int64_t place_of_store(const trmi_shard_plan *plan, const char *name) {
     return i;
 }
 
-const trmi_shard_store *trmi_shard_plan_stored(const trmi_shard_plan *plan, const char *name) {
+const trmi_partition_store *trmi_partition_plan_stored(const trmi_partition_plan *plan,
+                                                       const char *name) {
     int64_t place = place_of_store(plan, name);
     return place < plan->stores_count ? &plan->stores[place] : NULL;
 }
 
-trm_status trmi_shard_plan_store(trmi_shard_plan *plan, const char *name, const trmi_spread *spread,
-                                 trm_error *err) {
+trm_status trmi_partition_plan_store(trmi_partition_plan *plan, const char *name,
+                                     const trmi_spread *spread, trm_error *err) {
     int64_t place = place_of_store(plan, name);
     if (place < plan->stores_count) {
         plan->stores[place].spread = *spread;
@@ -113,14 +118,14 @@ trm_status trmi_shard_plan_store(trmi_shard_plan *plan, const char *name, const 
                                    plan->stores_count + 1, sizeof *plan->stores)) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for a plan");
     }
-    plan->stores[plan->stores_count++] = (trmi_shard_store){.name = copy, .spread = *spread};
+    plan->stores[plan->stores_count++] = (trmi_partition_store){.name = copy, .spread = *spread};
     return TRM_OK;
 }
 
-trm_status trmi_shard_plan_samples(const trm_graph *graph, const trmi_mesh *mesh,
-                                   trmi_shard_plan **out, trm_error *err) {
-    trmi_shard_plan *plan;
-    TRMI_TRY(trmi_shard_plan_create(mesh, &plan, err));
+trm_status trmi_partition_plan_samples(const trm_graph *graph, const trmi_mesh *mesh,
+                                       trmi_partition_plan **out, trm_error *err) {
+    trmi_partition_plan *plan;
+    TRMI_TRY(trmi_partition_plan_create(mesh, &plan, err));
     char all[TRMI_MESH_AXES + 1] = "";
     memset(all, 'n', (size_t)mesh->axes);
     trm_status status = TRM_OK;
@@ -130,22 +135,22 @@ trm_status trmi_shard_plan_samples(const trm_graph *graph, const trmi_mesh *mesh
         /* the cast of a parameter has no samples */
         bool weight = op->kind == TRMI_OP_CAST && trmi_parameter_of(graph, op->outputs[0]) != NULL;
         if (op->phase == TRMI_FORWARD && !weight &&
-            trmi_shard_strategy(graph, op, mesh, all, &strategy)) {
-            status = trmi_shard_plan_set(plan, op->name, all, false, NULL, err);
+            trmi_partition_strategy(graph, op, mesh, all, &strategy)) {
+            status = trmi_partition_plan_set(plan, op->name, all, false, NULL, err);
         }
     }
     if (status != TRM_OK) {
-        trmi_shard_plan_destroy(plan);
+        trmi_partition_plan_destroy(plan);
         return status;
     }
-    plan->digest = trmi_shard_digest(graph);
+    plan->digest = trmi_partition_digest(graph);
     *out = plan;
     return TRM_OK;
 }
 
 /* ---- digest ---- */
 
-uint64_t trmi_shard_digest(const trm_graph *graph) {
+uint64_t trmi_partition_digest(const trm_graph *graph) {
     uint64_t hash = TRMI_HASH_BEGIN;
     for (int64_t i = 1; i < graph->ops_count; i++) {
         const trmi_op *op = &graph->ops[i];
@@ -181,7 +186,7 @@ static void write_name(trmi_text *text, const char *name) {
     }
 }
 
-char *trmi_shard_plan_text(const trmi_shard_plan *plan) {
+char *trmi_partition_plan_text(const trmi_partition_plan *plan) {
     char word[64];
     trmi_text text = {0};
     trmi_text_printf(&text, "trireme-plan 1\nmesh %s\n",
@@ -190,7 +195,7 @@ char *trmi_shard_plan_text(const trmi_shard_plan *plan) {
         trmi_text_printf(&text, "graph %016" PRIx64 "\n", plan->digest);
     }
     for (int64_t i = 0; i < plan->choices_count; i++) {
-        const trmi_shard_choice *c = &plan->choices[i];
+        const trmi_partition_choice *c = &plan->choices[i];
         trmi_text_printf(&text, "op ");
         write_name(&text, c->op);
         trmi_text_printf(&text, " %s", plan->mesh.axes == 0 ? "-" : c->letters);
@@ -221,7 +226,7 @@ char *trmi_shard_plan_text(const trmi_shard_plan *plan) {
 typedef struct reader {
     const char *file;
     int line;
-    trmi_shard_plan *plan;
+    trmi_partition_plan *plan;
     bool has_mesh;
 } reader;
 
@@ -318,12 +323,13 @@ static trm_status read_op(reader *r, char *const *words, int count, trm_error *e
     if (strlen(letters) != (size_t)r->plan->mesh.axes) {
         return bad_line(r, "one letter for each mesh axis", err);
     }
-    if (trmi_shard_plan_find(r->plan, name) != NULL) {
+    if (trmi_partition_plan_find(r->plan, name) != NULL) {
         return bad_line(r, "one line an operator, this one has two", err);
     }
-    TRMI_TRY(trmi_shard_plan_set(r->plan, name, letters, pinned, rest == 2 ? &spread : NULL, err));
+    TRMI_TRY(
+        trmi_partition_plan_set(r->plan, name, letters, pinned, rest == 2 ? &spread : NULL, err));
     r->plan->choices[r->plan->choices_count - 1].line = r->line;
-    return trmi_shard_plan_again(r->plan, name, again, err);
+    return trmi_partition_plan_again(r->plan, name, again, err);
 }
 
 /* Reads one line of a plan. */
@@ -363,22 +369,22 @@ static trm_status read_line(reader *r, char *line, trm_error *err) {
         if (trmi_spread_parse(&r->plan->mesh, words[2], &spread, err) != TRM_OK) {
             return bad_spread(r, err);
         }
-        TRMI_TRY(trmi_shard_plan_store(r->plan, name, &spread, err));
+        TRMI_TRY(trmi_partition_plan_store(r->plan, name, &spread, err));
         r->plan->stores[place_of_store(r->plan, name)].line = r->line;
         return TRM_OK;
     }
     return bad_line(r, "mesh AxB, graph DIGEST, op NAME LETTERS, or store NAME SPREAD", err);
 }
 
-trm_status trmi_shard_plan_parse(const char *text, size_t length, const char *file,
-                                 trmi_shard_plan **out, trm_error *err) {
+trm_status trmi_partition_plan_parse(const char *text, size_t length, const char *file,
+                                     trmi_partition_plan **out, trm_error *err) {
     char *copy = trmi_alloc(length + 1);
     reader r = {.file = file};
     if (copy == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "%s: no memory to read it", file);
     }
     memcpy(copy, text, length);
-    trm_status status = trmi_shard_plan_create(&(trmi_mesh){0}, &r.plan, err);
+    trm_status status = trmi_partition_plan_create(&(trmi_mesh){0}, &r.plan, err);
     if (status == TRM_OK && memchr(text, '\0', length) != NULL) {
         status = TRMI_FAIL(err, TRM_CORRUPT, "%s: not a plan: it holds zero bytes", file);
     }
@@ -400,15 +406,16 @@ trm_status trmi_shard_plan_parse(const char *text, size_t length, const char *fi
     }
     trmi_free(copy);
     if (status != TRM_OK) {
-        trmi_shard_plan_destroy(r.plan);
+        trmi_partition_plan_destroy(r.plan);
         return status;
     }
     *out = r.plan;
     return TRM_OK;
 }
 
-trm_status trmi_shard_plan_save(const trmi_shard_plan *plan, const char *file, trm_error *err) {
-    char *text = trmi_shard_plan_text(plan);
+trm_status trmi_partition_plan_save(const trmi_partition_plan *plan, const char *file,
+                                    trm_error *err) {
+    char *text = trmi_partition_plan_text(plan);
     if (text == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "%s: no memory to write it", file);
     }

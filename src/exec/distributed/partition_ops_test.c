@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Every operator that has a rule, with sizes, strides, kernels, padding and axes drawn at random,
  * between two elementwise operators and cut by letters drawn at random, against one device
- * (tests/shard_trial.h). Inputs are parameters, and the loss weighs the operator's output by
+ * (tests/partition_trial.h). Inputs are parameters, and the loss weighs the operator's output by
  * another: its gradient is the output itself, so outputs, gradients and what follows from them in
  * three steps are all compared, tensor by tensor; by turns to rounding, and bit for bit in strict
  * determinism. TRIREME_SHARD_TRIALS=20 tries that many of each operator. */
-#include "shard_trial.h"
+#include "partition_trial.h"
 
 #include "base/checked.h"
 

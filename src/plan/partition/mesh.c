@@ -3,7 +3,7 @@
  *
  * All functions are pure. A spread is valid for a shape only if trmi_spread_fits(); the other
  * functions require that. */
-#include "plan/shard/sharding.h"
+#include "plan/partition/partition.h"
 
 #include "base/checked.h"
 #include "base/error.h"

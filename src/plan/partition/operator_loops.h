@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plan/shard/shard_rules.h: operators as loop nests: which loop each dimension of each tensor
+/* plan/partition/operator_loops.h: operators as loop nests: which loop each dimension of each tensor
  * belongs to.
  *
  *      conv2d     x "nchw"  w "kc"  bias "k"  ->  y "nkhw"       c is summed, h and w have windows
@@ -8,18 +8,18 @@
  * '-' is a dimension that no loop cuts. A loop that an output lacks is summed over: the output is
  * partial on the axes that cut it, unless the kernel itself combines the parts (statistics,
  * losses); `without` states which. */
-#ifndef TRMI_PLAN_SHARD_RULES_H
-#define TRMI_PLAN_SHARD_RULES_H
+#ifndef TRMI_PLAN_OPERATOR_LOOPS_H
+#define TRMI_PLAN_OPERATOR_LOOPS_H
 
-#include "plan/shard/sharding.h"
+#include "plan/partition/partition.h"
 
 enum { TRMI_LOOP_TENSORS = 8, TRMI_LOOP_DIMS = TRM_MAX_RANK + 2 };
 
 /* The window of one dimension: output rows [a, b) read input rows [a*stride - before, (b-1)*stride
  * - before + extent). */
-typedef struct trmi_shard_window {
+typedef struct trmi_partition_window {
     int64_t stride, before, extent, in, out;
-} trmi_shard_window;
+} trmi_partition_window;
 
 /* The loop nest of one operator. */
 typedef struct trmi_loops {
@@ -34,7 +34,7 @@ typedef struct trmi_loops {
     bool linear; /* partial sums in give partial sums out: loop '+' */
     /* loops h and w have windows: window[0] of dimension 2, window[1] of dimension 3 */
     bool windows;
-    trmi_shard_window window[2];
+    trmi_partition_window window[2];
     int32_t window_input; /* input that is read with a halo; -1: none */
     bool window_adds;     /* output 0 is made with a halo, which is then summed */
     /* groups of a convolution: loop 'g' is cut between groups; otherwise 0 */

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plan/shard/sharding.h: partitions the graph of one device over a mesh of ranks: meshes, spreads
+/* plan/partition/partition.h: partitions the graph of one device over a mesh of ranks: meshes, spreads
  * of tensors, redistribution, strategies of operators, plans, the partition.
  *
  *      mesh 2x4, axes a b            spread of x [32, 64, 56, 56]: "S0,S2"
  *      rank = a * 4 + b              axis a cuts dimension 0 (samples), axis b cuts dimension 2 (rows)
  *
- *      graph --fuse, differentiate--> training graph, global shapes      trmi_shard_graph
- *            --a choice of loops per operator (trmi_shard_plan)-->
- *            --trmi_shard_partition--> graph of one rank, local shapes, communication as operators
+ *      graph --fuse, differentiate--> training graph, global shapes      trmi_training_graph
+ *            --a choice of loops per operator (trmi_partition_plan)-->
+ *            --trmi_partition_graph--> graph of one rank, local shapes, communication as operators
  *            --the usual lowering--> program
  *
  * What a plan decides: every operator is a loop nest, and its loops have letters (conv2d: n
@@ -24,8 +24,8 @@
  *
  * Invariant: every result depends on the arguments only, so all ranks get the same one without
  * communication. */
-#ifndef TRMI_PLAN_SHARDING_H
-#define TRMI_PLAN_SHARDING_H
+#ifndef TRMI_PLAN_PARTITION_H
+#define TRMI_PLAN_PARTITION_H
 
 #include "plan/passes/pass.h"
 
@@ -219,12 +219,12 @@ trm_status trmi_route_direct(const trmi_mesh *mesh, const trmi_prices *prices,
 enum { TRMI_SHARD_INPUTS = 64, TRMI_SHARD_COMMS = 8 };
 
 /* A message of the operator itself, beside the redistribution of its inputs. */
-typedef struct trmi_shard_comm {
+typedef struct trmi_partition_comm {
     trmi_move move;
     uint32_t axes;
     double bytes;     /* in the meaning of the move */
     const char *what; /* "halo", "statistics", "loss" */
-} trmi_shard_comm;
+} trmi_partition_comm;
 
 /* How an operator runs on a mesh. */
 typedef struct trmi_strategy {
@@ -239,38 +239,38 @@ typedef struct trmi_strategy {
     /* work of the largest part / work of the whole operator, at least 1 / ranks; uneven cuts and
      * rows that are computed twice are included */
     double fraction;
-    trmi_shard_comm comms[TRMI_SHARD_COMMS]; /* messages of this operator, forward */
+    trmi_partition_comm comms[TRMI_SHARD_COMMS]; /* messages of this operator, forward */
     int32_t comms_count;
     /* messages of its gradient operators, edges not included */
-    trmi_shard_comm backward[TRMI_SHARD_COMMS];
+    trmi_partition_comm backward[TRMI_SHARD_COMMS];
     int32_t backward_count;
 } trmi_strategy;
 
 /* Writes the letters of the loops that may be cut, e.g. "nkchw"; "" = always replicated, then
  * *reason (unless NULL) states why. A final '+': partial sums can pass through the operator. */
 enum { TRMI_SHARD_LETTERS = 12 };
-void trmi_shard_loops(const trm_graph *graph, const trmi_op *op, char letters[TRMI_SHARD_LETTERS],
-                      const char **reason);
+void trmi_partition_loops(const trm_graph *graph, const trmi_op *op,
+                          char letters[TRMI_SHARD_LETTERS], const char **reason);
 /* Returns the meaning of a letter for this operator: "samples", "output channels". Static. */
-const char *trmi_shard_loop_name(const trm_graph *graph, const trmi_op *op, char letter);
+const char *trmi_partition_loop_name(const trm_graph *graph, const trmi_op *op, char letter);
 /* Computes the strategy of these letters. False: not possible (a loop shorter than its cut, a group
  * convolution cut inside a group, ...). Allocates nothing, takes microseconds. */
-bool trmi_shard_strategy(const trm_graph *graph, const trmi_op *op, const trmi_mesh *mesh,
-                         const char *letters, trmi_strategy *out);
+bool trmi_partition_strategy(const trm_graph *graph, const trmi_op *op, const trmi_mesh *mesh,
+                             const char *letters, trmi_strategy *out);
 /* Returns whether the gradient of parameter `input` stays in its factors (plan/lower/program.h):
  * few samples, a large matrix, no sum over ranks, and a graph that does not need whole gradients
  * (gradient accumulation does). */
-bool trmi_shard_in_factors(const trm_graph *graph, const trmi_op *op, const trmi_strategy *strategy,
-                           int32_t input);
+bool trmi_partition_in_factors(const trm_graph *graph, const trmi_op *op,
+                               const trmi_strategy *strategy, int32_t input);
 /* Strict determinism, a graph with `blocks` blocks of samples: returns whether ranks that cut an
- * operator by these letters compute the bits of one device (shard_strict.c). */
-bool trmi_shard_is_strict(const trm_graph *graph, const trmi_block_marks *marks, int32_t blocks,
-                          const trmi_op *op, const trmi_mesh *mesh, const char *letters);
+ * operator by these letters compute the bits of one device (strict_cuts.c). */
+bool trmi_partition_is_strict(const trm_graph *graph, const trmi_block_marks *marks, int32_t blocks,
+                              const trmi_op *op, const trmi_mesh *mesh, const char *letters);
 /* Lists all strategies of an operator; the first is the replicated one. owns: *out is in the arena.
  * error NOMEM */
-trm_status trmi_shard_strategies(const trm_graph *graph, const trmi_op *op, const trmi_mesh *mesh,
-                                 trmi_arena *arena, trmi_strategy **out, int32_t *count,
-                                 trm_error *err);
+trm_status trmi_partition_strategies(const trm_graph *graph, const trmi_op *op,
+                                     const trmi_mesh *mesh, trmi_arena *arena, trmi_strategy **out,
+                                     int32_t *count, trm_error *err);
 
 /* ---- plan ---- */
 
@@ -284,15 +284,15 @@ typedef enum trmi_again {
  * output, and they are functions of values that are available in backward (leaves, and values that
  * backward reads and that are not recomputed themselves). Of a chain that is every other operator.
  * out can[graph->ops_count] */
-void trmi_shard_repeatable(const trm_graph *graph, bool *can);
+void trmi_partition_repeatable(const trm_graph *graph, bool *can);
 
 /* Finds the operators whose first output the back-end's rule recomputes (TRMI_AGAIN_RULE,
  * trmi_target.recompute_norm_act). out dropped[graph->ops_count] */
-void trmi_shard_rule(const trm_graph *graph, bool *dropped);
+void trmi_partition_rule(const trm_graph *graph, bool *dropped);
 
 /* A plan's line for one forward operator. An operator without a line gets the strategy that is
  * cheapest from the spreads of its inputs. */
-typedef struct trmi_shard_choice {
+typedef struct trmi_partition_choice {
     const char *op; /* name of the operator in the training graph */
     char letters[TRMI_MESH_AXES + 1];
     bool pinned; /* set by the user: the search must keep it */
@@ -300,53 +300,56 @@ typedef struct trmi_shard_choice {
     bool has_output; /* the result is redistributed to `output` before it is read */
     trmi_spread output;
     int32_t line; /* line number in the file; 0: not from a file */
-} trmi_shard_choice;
+} trmi_partition_choice;
 
 /* How a plan stores a parameter or state between steps. Without a line: in the spread of its first
  * reader. */
-typedef struct trmi_shard_store {
+typedef struct trmi_partition_store {
     const char *name;
     trmi_spread spread;
     int32_t line;
-} trmi_shard_store;
+} trmi_partition_store;
 
 /* A plan: the mesh, a line for each operator, and stores. */
-typedef struct trmi_shard_plan {
+typedef struct trmi_partition_plan {
     trmi_arena arena; /* memory of names */
     trmi_mesh mesh;
-    /* strict determinism (shard_strict.c), not part of the file: blocks of samples of the whole
+    /* strict determinism (strict_cuts.c), not part of the file: blocks of samples of the whole
      * batch; 0 = none */
     int32_t blocks;
     const char *file; /* file that the plan was read from, for errors; NULL: none */
-    uint64_t digest;  /* trmi_shard_digest() of the graph that it was made for; 0 = any */
-    trmi_shard_choice *choices;
+    uint64_t digest;  /* trmi_partition_digest() of the graph that it was made for; 0 = any */
+    trmi_partition_choice *choices;
     int64_t choices_count, choices_capacity;
-    trmi_shard_store *stores;
+    trmi_partition_store *stores;
     int64_t stores_count, stores_capacity;
-} trmi_shard_plan;
+} trmi_partition_plan;
 
 /* Creates an empty plan for a mesh. owns: caller. error NOMEM */
-trm_status trmi_shard_plan_create(const trmi_mesh *mesh, trmi_shard_plan **out, trm_error *err);
+trm_status trmi_partition_plan_create(const trmi_mesh *mesh, trmi_partition_plan **out,
+                                      trm_error *err);
 /* Frees a plan; NULL is fine. */
-void trmi_shard_plan_destroy(trmi_shard_plan *plan);
+void trmi_partition_plan_destroy(trmi_partition_plan *plan);
 /* Adds or replaces the line of an operator. output NULL: the strategy's own spread. error INVALID
  * (wrong number of letters), NOMEM */
-trm_status trmi_shard_plan_set(trmi_shard_plan *plan, const char *op, const char *letters,
-                               bool pinned, const trmi_spread *output, trm_error *err);
+trm_status trmi_partition_plan_set(trmi_partition_plan *plan, const char *op, const char *letters,
+                                   bool pinned, const trmi_spread *output, trm_error *err);
 /* Adds or replaces the store of a parameter or state. error NOMEM */
-trm_status trmi_shard_plan_store(trmi_shard_plan *plan, const char *name, const trmi_spread *spread,
-                                 trm_error *err);
+trm_status trmi_partition_plan_store(trmi_partition_plan *plan, const char *name,
+                                     const trmi_spread *spread, trm_error *err);
 /* Sets whether the output of an operator is recomputed. error INVALID: the operator has no line */
-trm_status trmi_shard_plan_again(trmi_shard_plan *plan, const char *op, trmi_again again,
-                                 trm_error *err);
+trm_status trmi_partition_plan_again(trmi_partition_plan *plan, const char *op, trmi_again again,
+                                     trm_error *err);
 /* Returns the line of an operator; NULL: it has none. */
-const trmi_shard_choice *trmi_shard_plan_find(const trmi_shard_plan *plan, const char *op);
+const trmi_partition_choice *trmi_partition_plan_find(const trmi_partition_plan *plan,
+                                                      const char *op);
 /* Returns the store of a leaf; NULL: it has none. */
-const trmi_shard_store *trmi_shard_plan_stored(const trmi_shard_plan *plan, const char *name);
+const trmi_partition_store *trmi_partition_plan_stored(const trmi_partition_plan *plan,
+                                                       const char *name);
 /* Creates the data parallel plan: every operator with a loop 'n' is cut by it on all axes; batch
  * norm takes statistics over all ranks. owns: caller. error NOMEM */
-trm_status trmi_shard_plan_samples(const trm_graph *graph, const trmi_mesh *mesh,
-                                   trmi_shard_plan **out, trm_error *err);
+trm_status trmi_partition_plan_samples(const trm_graph *graph, const trmi_mesh *mesh,
+                                       trmi_partition_plan **out, trm_error *err);
 
 /* Converts a plan to text and back. Lines: "trireme-plan 1", "mesh a=2xb=4", "graph
  * 0123456789abcdef", "op NAME LETTERS [-> SPREAD] [again|kept] [pinned]", "store NAME SPREAD";
@@ -354,20 +357,22 @@ trm_status trmi_shard_plan_samples(const trm_graph *graph, const trmi_mesh *mesh
  * FILE" on the first line names the file that the text was read from; errors then name it instead
  * of `file`.
  *   owns   the text is freed by trm_free(), the plan by the caller
- *   error  CORRUPT with line, found and expected; NOMEM (trmi_shard_plan_text: NULL) */
-char *trmi_shard_plan_text(const trmi_shard_plan *plan);
-trm_status trmi_shard_plan_parse(const char *text, size_t length, const char *file,
-                                 trmi_shard_plan **out, trm_error *err);
+ *   error  CORRUPT with line, found and expected; NOMEM (trmi_partition_plan_text: NULL) */
+char *trmi_partition_plan_text(const trmi_partition_plan *plan);
+trm_status trmi_partition_plan_parse(const char *text, size_t length, const char *file,
+                                     trmi_partition_plan **out, trm_error *err);
 /* Writes a plan to a file, atomically. error NOMEM, IO */
-trm_status trmi_shard_plan_save(const trmi_shard_plan *plan, const char *file, trm_error *err);
+trm_status trmi_partition_plan_save(const trmi_partition_plan *plan, const char *file,
+                                    trm_error *err);
 /* Checks a plan against a graph: names exist, letters are possible, the digest matches, `ranks` is
  * the size of the mesh. error INVALID */
-trm_status trmi_shard_plan_check(const trmi_shard_plan *plan, const trm_graph *graph, int32_t ranks,
-                                 trm_error *err);
+trm_status trmi_partition_plan_check(const trmi_partition_plan *plan, const trm_graph *graph,
+                                     int32_t ranks, trm_error *err);
 /* Checks that a plan is for this mesh. error INVALID */
-trm_status trmi_shard_plan_on(const trmi_shard_plan *plan, const trmi_mesh *mesh, trm_error *err);
+trm_status trmi_partition_plan_on(const trmi_partition_plan *plan, const trmi_mesh *mesh,
+                                  trm_error *err);
 /* Returns a hash of the forward operators: kinds, names, inputs and output shapes. Never 0. */
-uint64_t trmi_shard_digest(const trm_graph *graph);
+uint64_t trmi_partition_digest(const trm_graph *graph);
 
 /* ---- partition ---- */
 
@@ -375,11 +380,12 @@ uint64_t trmi_shard_digest(const trm_graph *graph);
  * differentiated, cleaned up; every operator has its origin. It does what trmi_plan_create() does
  * before the partition.
  *   owns  caller destroys *out; the lists of roots are in the arena */
-trm_status trmi_shard_graph(const trm_graph *graph, const trmi_plan_options *options,
-                            trm_graph **out, trmi_roots *roots, trmi_arena *arena, trm_error *err);
+trm_status trmi_training_graph(const trm_graph *graph, const trmi_plan_options *options,
+                               trm_graph **out, trmi_roots *roots, trmi_arena *arena,
+                               trm_error *err);
 
 /* One message of the partitioned graph, for tables and the simulator. */
-typedef struct trmi_shard_message {
+typedef struct trmi_partition_message {
     /* operator of the training graph that needs it, or that made the value */
     const char *op;
     const char *what; /* "halo", "input 1", "gradient", "statistics", ... */
@@ -388,38 +394,38 @@ typedef struct trmi_shard_message {
     uint32_t axes;
     double bytes, seconds; /* seconds by the prices */
     bool gradient;         /* gradient of a parameter: can overlap with backward */
-} trmi_shard_message;
+} trmi_partition_message;
 
 /* The work of one operator of the partitioned graph. */
-typedef struct trmi_shard_work {
+typedef struct trmi_partition_work {
     const char *op;
     trmi_phase phase;
     char letters[TRMI_MESH_AXES + 1];
     double fraction;
     trmi_cost cost;      /* cost of rank 0's part */
     const char *warning; /* why the operator is replicated; NULL: by choice */
-} trmi_shard_work;
+} trmi_partition_work;
 
 /* Report of a partition. Names are in the arena; the arrays are freed with it. */
-typedef struct trmi_shard_report {
+typedef struct trmi_partition_report {
     trmi_arena arena;
-    trmi_shard_message *messages;
+    trmi_partition_message *messages;
     int64_t messages_count, messages_capacity;
-    trmi_shard_work *work;
+    trmi_partition_work *work;
     int64_t work_count, work_capacity;
     double comm_seconds, gradient_seconds;
-} trmi_shard_report;
+} trmi_partition_report;
 /* Frees the content of a report. */
-void trmi_shard_report_free(trmi_shard_report *report);
+void trmi_partition_report_free(trmi_partition_report *report);
 
 /* A leaf (input, parameter or state) of the local graph: which part of the global tensor it is. */
-typedef struct trmi_shard_leaf {
+typedef struct trmi_partition_leaf {
     const char *name;
     int32_t value; /* value in the local graph; 0 = not used */
     trm_shape global;
     trmi_spread spread;
     trmi_box box;
-} trmi_shard_leaf;
+} trmi_partition_leaf;
 
 /* Creates the graph of one rank: local shapes, communication as operators (ALL_REDUCE and EXCHANGE
  * of graph/ops.def).
@@ -428,9 +434,10 @@ typedef struct trmi_shard_leaf {
  *   report  out: messages and work; may be NULL
  *   owns    caller destroys *out
  *   error   INVALID (the plan does not fit the graph), NOMEM */
-trm_status trmi_shard_partition(const trm_graph *graph, const trmi_shard_plan *plan,
+trm_status trmi_partition_graph(const trm_graph *graph, const trmi_partition_plan *plan,
                                 const trmi_prices *prices, int32_t rank, trmi_roots *roots,
-                                trm_graph **out, trmi_shard_leaf **leaves, int32_t *leaves_count,
-                                trmi_shard_report *report, trm_error *err);
+                                trm_graph **out, trmi_partition_leaf **leaves,
+                                int32_t *leaves_count, trmi_partition_report *report,
+                                trm_error *err);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tests/shard_trial.h, for tests only: one network on one device and, cut by a plan drawn at
+/* tests/partition_trial.h, for tests only: one network on one device and, cut by a plan drawn at
  * random, on ranks that are threads; losses, gradients of the first step, parameters and states
  * after all steps are compared. TRIREME_SHARD_TRIALS=200 tries more (of each kind), from
  * TRIREME_SHARD_FIRST on; TRIREME_SHARD_ONLY=OPERATOR pins that line only, to find who is wrong. */
@@ -176,7 +176,7 @@ static inline void draw_plan(trial *t, uint64_t seed) {
     trmi_roots roots;
     trmi_mesh mesh;
     trmi_backend *backend;
-    trmi_shard_plan *plan;
+    trmi_partition_plan *plan;
     CHECK_OK(trmi_backend_ref(1, &backend, &err), err);
     CHECK_OK(trm_graph_create(&(trm_graph_options){.training = true}, &g, &err), err);
     trm_node loss = t->network(g, t->variant);
@@ -186,14 +186,14 @@ static inline void draw_plan(trial *t, uint64_t seed) {
                                  .blocks = t->blocks,
                                  .block_ranks = 1,
                                  .dense_gradients = true};
-    CHECK_OK(trmi_shard_graph(g, &options, &training, &roots, &arena, &err), err);
+    CHECK_OK(trmi_training_graph(g, &options, &training, &roots, &arena, &err), err);
     CHECK_OK(trmi_mesh_parse(t->mesh, &mesh, &err), err);
-    CHECK_OK(trmi_shard_plan_create(&mesh, &plan, &err), err);
-    plan->digest = trmi_shard_digest(training);
+    CHECK_OK(trmi_partition_plan_create(&mesh, &plan, &err), err);
+    plan->digest = trmi_partition_digest(training);
     uint64_t counter = 0;
     bool *can = calloc((size_t)training->ops_count, sizeof *can);
     assert_true(can != NULL);
-    trmi_shard_repeatable(training, can);
+    trmi_partition_repeatable(training, can);
     for (int64_t i = 1; i < training->ops_count; i++) {
         const trmi_op *op = &training->ops[i];
         trmi_strategy *list;
@@ -201,31 +201,31 @@ static inline void draw_plan(trial *t, uint64_t seed) {
         if (op->phase != TRMI_FORWARD || op->outputs_count == 0 || op->inputs_count == 0) {
             continue;
         }
-        CHECK_OK(trmi_shard_strategies(training, op, &mesh, &arena, &list, &count, &err), err);
+        CHECK_OK(trmi_partition_strategies(training, op, &mesh, &arena, &list, &count, &err), err);
         uint32_t bits = trmi_random_u32(seed, TRMI_STREAM_TEST, counter++);
         /* one operator's line, to find who is wrong */
         const char *only = getenv("TRIREME_SHARD_ONLY");
         if (only != NULL ? strcmp(only, op->name) == 0 : bits % 8 != 0) { /* the rest follows */
-            CHECK_OK(trmi_shard_plan_set(plan, op->name,
-                                         list[(bits >> 8) % (uint32_t)count].letters, false, NULL,
-                                         &err),
+            CHECK_OK(trmi_partition_plan_set(plan, op->name,
+                                             list[(bits >> 8) % (uint32_t)count].letters, false,
+                                             NULL, &err),
                      err);
             static const trmi_again ways[] = {TRMI_AGAIN_RULE, TRMI_AGAIN_NO, TRMI_AGAIN_YES,
                                               TRMI_AGAIN_YES};
             trmi_again again = ways[bits >> 3 & 3];
-            CHECK_OK(trmi_shard_plan_again(
+            CHECK_OK(trmi_partition_plan_again(
                          plan, op->name,
                          again == TRMI_AGAIN_YES && !can[i] ? TRMI_AGAIN_RULE : again, &err),
                      err);
         }
     }
     free(can);
-    char *text = trmi_shard_plan_text(plan);
+    char *text = trmi_partition_plan_text(plan);
     assert_true(text != NULL && strlen(text) < TEXT);
     strcpy(t->plan, text);
     plans_with_repeats += strstr(text, " again") != NULL;
     trm_free(text);
-    trmi_shard_plan_destroy(plan);
+    trmi_partition_plan_destroy(plan);
     trm_graph_destroy(training);
     trm_graph_destroy(g);
     trmi_arena_free(&arena);

@@ -3,9 +3,9 @@
  * graph. Every form of a value that arises on the way is recorded as a version, so that nothing is
  * sent twice.
  *
- * Both walks of the partition call trmi_shard_redistribute(): the first only records versions, the second
+ * Both walks of the partition call trmi_redistribute(): the first only records versions, the second
  * also emits operators. Both must see the same versions in the same order. */
-#include "plan/shard/shard_state.h"
+#include "plan/partition/partition_state.h"
 
 #include "base/error.h"
 
@@ -13,9 +13,10 @@
 #include <stdio.h>
 #include <string.h>
 
-void trmi_shard_note(trmi_sharder *s, const char *op, const char *what, trmi_phase phase,
-                     trmi_move move, uint32_t axes, double bytes, double seconds, bool gradient) {
-    trmi_shard_report *r = s->report;
+void trmi_partition_note(trmi_partitioner *s, const char *op, const char *what, trmi_phase phase,
+                         trmi_move move, uint32_t axes, double bytes, double seconds,
+                         bool gradient) {
+    trmi_partition_report *r = s->report;
     if (r == NULL || !s->emitting || move == TRMI_MOVE_LOCAL ||
         !trmi_grow((void **)&r->messages, &r->messages_capacity, r->messages_count + 1,
                    sizeof *r->messages)) {
@@ -24,14 +25,14 @@ void trmi_shard_note(trmi_sharder *s, const char *op, const char *what, trmi_pha
     const char *name = trmi_arena_strdup(&r->arena, op),
                *why = trmi_arena_strdup(&r->arena, what != NULL ? what : "");
     if (name != NULL && why != NULL) {
-        r->messages[r->messages_count++] = (trmi_shard_message){.op = name,
-                                                                .what = why,
-                                                                .phase = phase,
-                                                                .move = move,
-                                                                .axes = axes,
-                                                                .bytes = bytes,
-                                                                .seconds = seconds,
-                                                                .gradient = gradient};
+        r->messages[r->messages_count++] = (trmi_partition_message){.op = name,
+                                                                    .what = why,
+                                                                    .phase = phase,
+                                                                    .move = move,
+                                                                    .axes = axes,
+                                                                    .bytes = bytes,
+                                                                    .seconds = seconds,
+                                                                    .gradient = gradient};
         r->comm_seconds += seconds;
         r->gradient_seconds += gradient ? seconds : 0;
     }
@@ -39,10 +40,11 @@ void trmi_shard_note(trmi_sharder *s, const char *op, const char *what, trmi_pha
 
 /* ---- exchange ---- */
 
-trm_status trmi_shard_exchange(trmi_sharder *s, int32_t local, uint32_t axes, trmi_combine combine,
-                               trmi_shard_part has, const void *has_context, trmi_shard_part wants,
-                               const void *wants_context, trmi_phase phase, const char *name,
-                               int32_t *out, trm_error *err) {
+trm_status trmi_partition_exchange(trmi_partitioner *s, int32_t local, uint32_t axes,
+                                   trmi_combine combine, trmi_partition_part has,
+                                   const void *has_context, trmi_partition_part wants,
+                                   const void *wants_context, trmi_phase phase, const char *name,
+                                   int32_t *out, trm_error *err) {
     const int32_t members = trmi_mesh_group(s->mesh, axes);
     size_t bytes = sizeof(trmi_box_exchange) + 2 * (size_t)members * sizeof(trmi_box);
     trmi_box_exchange *what = trmi_arena_alloc(&s->scratch, bytes);
@@ -127,8 +129,9 @@ static trmi_combine combination_of(const trmi_mesh *mesh, const trmi_spread *fro
 }
 
 /* Emits one move of a route: an ALL_REDUCE or an EXCHANGE. */
-static trm_status emit_step(trmi_sharder *s, int32_t value, int32_t local, const trmi_spread *from,
-                            const trmi_route_step *step, int32_t *out, trm_error *err) {
+static trm_status emit_step(trmi_partitioner *s, int32_t value, int32_t local,
+                            const trmi_spread *from, const trmi_route_step *step, int32_t *out,
+                            trm_error *err) {
     const trmi_value *v = &s->from->values[value];
     const trmi_op *maker = &s->from->ops[v->op];
     char text[64], name[300];
@@ -154,11 +157,12 @@ static trm_status emit_step(trmi_sharder *s, int32_t value, int32_t local, const
     trmi_combine combine = step->move == TRMI_MOVE_REDUCE_SCATTER
                                ? combination_of(s->mesh, from, step->axes)
                                : TRMI_COMBINE_NONE;
-    return trmi_shard_exchange(s, local, step->axes, combine, part_of, &has, part_of, &wants,
-                               maker->phase, name, out, err);
+    return trmi_partition_exchange(s, local, step->axes, combine, part_of, &has, part_of, &wants,
+                                   maker->phase, name, out, err);
 }
 
-int32_t trmi_shard_source(trmi_sharder *s, int32_t value, const trmi_spread *to, double *seconds) {
+int32_t trmi_partition_source(trmi_partitioner *s, int32_t value, const trmi_spread *to,
+                              double *seconds) {
     const trmi_value *v = &s->from->values[value];
     int32_t best = -1;
     *seconds = INFINITY;
@@ -176,9 +180,9 @@ int32_t trmi_shard_source(trmi_sharder *s, int32_t value, const trmi_spread *to,
 }
 
 /* Records a version of a value. error INVALID: too many versions */
-static trm_status remember(trmi_sharder *s, int32_t value, const trmi_version *version,
+static trm_status remember(trmi_partitioner *s, int32_t value, const trmi_version *version,
                            trm_error *err) {
-    trmi_shard_value *v = &s->values[value];
+    trmi_partition_value *v = &s->values[value];
     if (v->count == TRMI_SHARD_VERSIONS) {
         return TRMI_FAIL(err, TRM_INVALID,
                          "%s is wanted in more than %d forms; give its readers fewer",
@@ -188,12 +192,12 @@ static trm_status remember(trmi_sharder *s, int32_t value, const trmi_version *v
     return TRM_OK;
 }
 
-trm_status trmi_shard_redistribute(trmi_sharder *s, int32_t value, const trmi_spread *to,
-                                   const char *what, int32_t *out, trm_error *err) {
+trm_status trmi_redistribute(trmi_partitioner *s, int32_t value, const trmi_spread *to,
+                             const char *what, int32_t *out, trm_error *err) {
     double seconds;
     const trmi_value *v = &s->from->values[value];
     const trmi_op *maker = &s->from->ops[v->op];
-    int32_t source = trmi_shard_source(s, value, to, &seconds);
+    int32_t source = trmi_partition_source(s, value, to, &seconds);
     if (source < 0) {
         char text[64];
         return TRMI_FAIL(err, TRM_INVALID, "%s cannot be brought to %s", maker->name,
@@ -208,8 +212,8 @@ trm_status trmi_shard_redistribute(trmi_sharder *s, int32_t value, const trmi_sp
         if (s->emitting) {
             TRMI_TRY(emit_step(s, value, at.value, &at.spread, step, &at.value, err));
         }
-        trmi_shard_note(s, maker->name, what, maker->phase, step->move, step->axes, step->bytes,
-                        step->seconds, false);
+        trmi_partition_note(s, maker->name, what, maker->phase, step->move, step->axes, step->bytes,
+                            step->seconds, false);
         at.spread = step->to;
         TRMI_TRY(remember(s, value, &at, err));
     }
@@ -217,10 +221,10 @@ trm_status trmi_shard_redistribute(trmi_sharder *s, int32_t value, const trmi_sp
     return TRM_OK;
 }
 
-trm_status trmi_shard_widen(trmi_sharder *s, int32_t value, const trmi_loops *loops,
-                            const trm_shape *out_shape, const trmi_spread *own,
-                            const trmi_spread *made, int32_t *out, trm_error *err) {
-    trmi_shard_value *v = &s->values[value];
+trm_status trmi_partition_widen(trmi_partitioner *s, int32_t value, const trmi_loops *loops,
+                                const trm_shape *out_shape, const trmi_spread *own,
+                                const trmi_spread *made, int32_t *out, trm_error *err) {
+    trmi_partition_value *v = &s->values[value];
     const trmi_op *maker = &s->from->ops[s->from->values[value].op];
     /* an equal widened version may exist already */
     for (int32_t i = 0; i < v->count; i++) {
@@ -247,9 +251,9 @@ trm_status trmi_shard_widen(trmi_sharder *s, int32_t value, const trmi_loops *lo
         if (!v->versions[i].halo && trmi_spread_equal(&v->versions[i].spread, own)) {
             char name[300];
             snprintf(name, sizeof name, "%.200s with halo", maker->name);
-            TRMI_TRY(trmi_shard_exchange(s, v->versions[i].value, axes, TRMI_COMBINE_NONE, part_of,
-                                         &has, part_of, &wants, maker->phase, name, &version.value,
-                                         err));
+            TRMI_TRY(trmi_partition_exchange(s, v->versions[i].value, axes, TRMI_COMBINE_NONE,
+                                             part_of, &has, part_of, &wants, maker->phase, name,
+                                             &version.value, err));
             *out = version.value;
             return remember(s, value, &version, err);
         }

@@ -2,7 +2,7 @@
 /* Second walk of the partition, one operator: emits the same operator on local shapes, with its
  * attributes adjusted to the part (padding only at the true border, positions, denominators), the
  * halo exchange before it and the halo sum after it. */
-#include "plan/shard/shard_state.h"
+#include "plan/partition/partition_state.h"
 
 #include "base/error.h"
 
@@ -11,7 +11,7 @@
 
 /* State while one operator is emitted. */
 typedef struct emission {
-    trmi_sharder *s;
+    trmi_partitioner *s;
     const trmi_op *op;
     const trmi_strategy *strategy;
     trmi_loops loops;
@@ -77,7 +77,7 @@ static void localize_windows(emission *e, int64_t pad[4]) {
     sides of = sides_of(e);
     trmi_box y = box_of(e, of.y, of.sy);
     for (int i = 0; i < 2; i++) {
-        const trmi_shard_window *w = &e->loops.window[i];
+        const trmi_partition_window *w = &e->loops.window[i];
         if (cuts(of.sy, 2 + i)) {
             int64_t before = w->before - y.begin[2 + i] * w->stride;
             int64_t after = (y.end[2 + i] - 1) * w->stride - w->before + w->extent - w->in;
@@ -276,8 +276,8 @@ static trm_status add_halo(emission *e, int32_t *local, trm_error *err) {
     widened context = {.e = e, .of = sides_of(e)};
     char name[300];
     snprintf(name, sizeof name, "%.200s halo sum", e->op->name);
-    return trmi_shard_exchange(e->s, *local, axes, TRMI_COMBINE_SUM, widened_part, &context,
-                               own_part, &context, e->op->phase, name, local, err);
+    return trmi_partition_exchange(e->s, *local, axes, TRMI_COMBINE_SUM, widened_part, &context,
+                                   own_part, &context, e->op->phase, name, local, err);
 }
 
 /* Emits the factor of a mean. */
@@ -313,7 +313,7 @@ static trm_status check_shape(const emission *e, int32_t local, int output, trm_
 /* Redistributes all inputs, with halos where needed. error INVALID: a state is stored in another
  * spread than its operator writes */
 static trm_status bring_inputs(emission *e, int32_t *inputs, trm_error *err) {
-    trmi_sharder *s = e->s;
+    trmi_partitioner *s = e->s;
     bool windows = trmi_letters_mask(e->strategy->letters, "hw") != 0 && e->loops.windows;
     for (int32_t i = 0; i < e->op->inputs_count; i++) {
         char what[24];
@@ -322,8 +322,8 @@ static trm_status bring_inputs(emission *e, int32_t *inputs, trm_error *err) {
         if (e->op->inputs[i] == 0) {
             continue;
         }
-        TRMI_TRY(trmi_shard_redistribute(s, e->op->inputs[i], &e->strategy->inputs[i], what,
-                                         &inputs[i], err));
+        TRMI_TRY(
+            trmi_redistribute(s, e->op->inputs[i], &e->strategy->inputs[i], what, &inputs[i], err));
         const trmi_op *maker = &s->from->ops[s->from->values[e->op->inputs[i]].op];
         if (maker->kind == TRMI_OP_STATE &&
             inputs[i] != s->values[e->op->inputs[i]].versions[0].value) {
@@ -334,8 +334,8 @@ static trm_status bring_inputs(emission *e, int32_t *inputs, trm_error *err) {
         }
         if (windows && e->loops.window_input == i) {
             sides of = sides_of(e);
-            TRMI_TRY(trmi_shard_widen(s, e->op->inputs[i], &e->loops, of.y, of.sx, of.sy,
-                                      &inputs[i], err));
+            TRMI_TRY(trmi_partition_widen(s, e->op->inputs[i], &e->loops, of.y, of.sx, of.sy,
+                                          &inputs[i], err));
         }
     }
     return TRM_OK;
@@ -343,12 +343,12 @@ static trm_status bring_inputs(emission *e, int32_t *inputs, trm_error *err) {
 
 /* Adds the operator and its own messages to the report. */
 static void note_work(emission *e) {
-    trmi_sharder *s = e->s;
-    trmi_shard_report *r = s->report;
+    trmi_partitioner *s = e->s;
+    trmi_partition_report *r = s->report;
     for (int32_t i = 0; i < e->strategy->comms_count; i++) {
-        const trmi_shard_comm *c = &e->strategy->comms[i];
-        trmi_shard_note(s, e->op->name, c->what, e->op->phase, c->move, c->axes, c->bytes,
-                        trmi_price(s->prices, s->mesh, c->move, c->axes, c->bytes), false);
+        const trmi_partition_comm *c = &e->strategy->comms[i];
+        trmi_partition_note(s, e->op->name, c->what, e->op->phase, c->move, c->axes, c->bytes,
+                            trmi_price(s->prices, s->mesh, c->move, c->axes, c->bytes), false);
     }
     if (r == NULL ||
         !trmi_grow((void **)&r->work, &r->work_capacity, r->work_count + 1, sizeof *r->work)) {
@@ -356,12 +356,12 @@ static void note_work(emission *e) {
     }
     const char *name = trmi_arena_strdup(&r->arena, e->op->name);
     if (name != NULL) {
-        trmi_shard_work *w = &r->work[r->work_count++];
-        *w = (trmi_shard_work){.op = name,
-                               .phase = e->op->phase,
-                               .fraction = e->strategy->fraction,
-                               .cost = trmi_op_cost(s->from, e->op),
-                               .warning = s->warnings[e->op - s->from->ops]};
+        trmi_partition_work *w = &r->work[r->work_count++];
+        *w = (trmi_partition_work){.op = name,
+                                   .phase = e->op->phase,
+                                   .fraction = e->strategy->fraction,
+                                   .cost = trmi_op_cost(s->from, e->op),
+                                   .warning = s->warnings[e->op - s->from->ops]};
         w->cost.flops *= e->strategy->fraction;
         w->cost.bytes *= e->strategy->fraction;
         snprintf(w->letters, sizeof w->letters, "%s", e->strategy->letters);
@@ -370,7 +370,7 @@ static void note_work(emission *e) {
 
 /* Emits the operator, its halo sum and its factor. */
 static trm_status emit_local(emission *e, const int32_t *inputs, int32_t *locals, trm_error *err) {
-    trmi_sharder *s = e->s;
+    trmi_partitioner *s = e->s;
     const trmi_op *op = e->op;
     e->attrs.attached = &e->part.head;
     int32_t index = trmi_pass_emit(&s->pass, op->kind, op->phase, op->name, inputs,
@@ -389,8 +389,8 @@ static trm_status emit_local(emission *e, const int32_t *inputs, int32_t *locals
     return scale(e, &locals[0], err);
 }
 
-trm_status trmi_shard_emit(trmi_sharder *s, const trmi_op *op, const trmi_strategy *strategy,
-                           trm_error *err) {
+trm_status trmi_partition_emit(trmi_partitioner *s, const trmi_op *op,
+                               const trmi_strategy *strategy, trm_error *err) {
     emission e = {.s = s,
                   .op = op,
                   .strategy = strategy,
@@ -405,18 +405,18 @@ trm_status trmi_shard_emit(trmi_sharder *s, const trmi_op *op, const trmi_strate
     TRMI_TRY(bring_inputs(&e, inputs, err));
     int32_t locals[TRMI_OP_OUTPUTS_MAX];
     TRMI_TRY(emit_local(&e, inputs, locals, err));
-    TRMI_TRY(trmi_shard_add_samples(s, op, strategy, locals, err));
+    TRMI_TRY(trmi_partition_add_samples(s, op, strategy, locals, err));
     note_work(&e);
     for (int32_t i = 0; i < op->outputs_count; i++) {
         TRMI_TRY(check_shape(&e, locals[i], i, err));
-        trmi_shard_value *v = &s->values[op->outputs[i]];
+        trmi_partition_value *v = &s->values[op->outputs[i]];
         v->versions[0] = (trmi_version){.spread = strategy->outputs[i], .value = locals[i]};
         v->count = 1;
     }
     return TRM_OK;
 }
 
-trm_status trmi_shard_emit_leaf(trmi_sharder *s, const trmi_op *op, trm_error *err) {
+trm_status trmi_partition_emit_leaf(trmi_partitioner *s, const trmi_op *op, trm_error *err) {
     int32_t value = op->outputs[0];
     trmi_attrs attrs = op->attrs;
     if (!trmi_graph_own_attrs(s->pass.to, op->kind, &attrs)) {

@@ -11,7 +11,7 @@
  *
  * Invariant: a route does not depend on earlier searches (ties go to the smallest key of a spread),
  * so all ranks find the same route whatever the history of their routers. */
-#include "plan/shard/sharding.h"
+#include "plan/partition/partition.h"
 
 #include "base/error.h"
 #include "base/hash_index.h"

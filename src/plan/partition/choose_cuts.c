@@ -5,7 +5,7 @@
  * share of the work and, in forward, the redistribution of its gradients.
  *
  * trmi_space_choose_strategy() of plan/search makes the same choice in the space of plans. */
-#include "plan/shard/shard_state.h"
+#include "plan/partition/partition_state.h"
 
 #include "base/error.h"
 #include "base/log.h"
@@ -16,7 +16,7 @@
 
 /* Returns the roofline seconds of a whole operator; three times as much in forward of training, for
  * its gradients. */
-static double seconds_of(const trmi_sharder *s, const trmi_op *op) {
+static double seconds_of(const trmi_partitioner *s, const trmi_op *op) {
     trmi_cost cost = trmi_op_cost(s->from, op);
     double flop = s->prices->flop > 0 ? s->prices->flop : 1 / 1e11;
     double byte = s->prices->byte > 0 ? s->prices->byte : 1 / 2e10;
@@ -36,7 +36,7 @@ static trmi_spread without_partials(trmi_spread spread) {
 
 /* Computes the letters of an elementwise operator from the spread of its output; false: its loops
  * do not allow it. */
-static bool letters_of_spread(trmi_sharder *s, const trmi_op *op, const trmi_spread *spread,
+static bool letters_of_spread(trmi_partitioner *s, const trmi_op *op, const trmi_spread *spread,
                               char *letters) {
     trmi_loops l;
     trmi_strategy strategy;
@@ -45,13 +45,13 @@ static bool letters_of_spread(trmi_sharder *s, const trmi_op *op, const trmi_spr
         letters[i] = spread->at[i] >= TRMI_SPLIT ? l.out[0][spread->at[i] - TRMI_SPLIT] : '.';
     }
     letters[s->mesh->axes] = '\0';
-    return trmi_shard_strategy(s->from, op, s->mesh, letters, &strategy);
+    return trmi_partition_strategy(s->from, op, s->mesh, letters, &strategy);
 }
 
 /* Decides the spread of a leaf, or of its cast: the store of the plan, otherwise the spread in
  * which the first reader reads it. */
-static void decide(trmi_sharder *s, int32_t value, const trmi_spread *wanted) {
-    trmi_shard_value *v = &s->values[value];
+static void decide(trmi_partitioner *s, int32_t value, const trmi_spread *wanted) {
+    trmi_partition_value *v = &s->values[value];
     const trmi_op *op = &s->from->ops[s->from->values[value].op];
     trmi_spread spread = without_partials(*wanted);
     v->lazy = false;
@@ -68,8 +68,8 @@ static void decide(trmi_sharder *s, int32_t value, const trmi_spread *wanted) {
             decide(s, op->inputs[0], &spread);
         }
     }
-    const trmi_shard_store *store =
-        op->kind != TRMI_OP_CAST ? trmi_shard_plan_stored(s->plan, op->name) : NULL;
+    const trmi_partition_store *store =
+        op->kind != TRMI_OP_CAST ? trmi_partition_plan_stored(s->plan, op->name) : NULL;
     spread = store != NULL ? store->spread : spread;
     s->stored[value] = spread;
     v->versions[0] = (trmi_version){.spread = spread};
@@ -80,7 +80,8 @@ static void decide(trmi_sharder *s, int32_t value, const trmi_spread *wanted) {
 
 /* Computes the letters of a gradient operator from those of its forward operator; false: no rule,
  * it is treated like any other operator. */
-static bool inherit(const trmi_sharder *s, const trmi_op *op, char letters[TRMI_MESH_AXES + 1]) {
+static bool inherit(const trmi_partitioner *s, const trmi_op *op,
+                    char letters[TRMI_MESH_AXES + 1]) {
     int32_t origin = s->origins[op - s->from->ops];
     const trmi_op *forward = &s->from->ops[origin];
     if (origin == 0 || op->phase != TRMI_BACKWARD || s->letters[origin][0] == '\0') {
@@ -139,7 +140,7 @@ static bool inherit(const trmi_sharder *s, const trmi_op *op, char letters[TRMI_
 /* ---- cheapest from here ---- */
 
 /* Returns the seconds of redistributing a gradient from its reader's adjoint to its maker's. */
-static double way_back(trmi_sharder *s, int32_t value, const trmi_spread *read,
+static double way_back(trmi_partitioner *s, int32_t value, const trmi_spread *read,
                        const trmi_spread *made) {
     const trmi_value *v = &s->from->values[value];
     bool floats = v->dtype == TRM_FLOAT32 || v->dtype == TRM_BFLOAT16 || v->dtype == TRM_FLOAT16;
@@ -152,7 +153,8 @@ static double way_back(trmi_sharder *s, int32_t value, const trmi_spread *read,
 }
 
 /* Returns the seconds of a list of messages. */
-static double comms_seconds(const trmi_sharder *s, const trmi_shard_comm *comms, int32_t count) {
+static double comms_seconds(const trmi_partitioner *s, const trmi_partition_comm *comms,
+                            int32_t count) {
     double seconds = 0;
     for (int32_t i = 0; i < count; i++) {
         seconds += trmi_price(s->prices, s->mesh, comms[i].move, comms[i].axes, comms[i].bytes);
@@ -162,7 +164,7 @@ static double comms_seconds(const trmi_sharder *s, const trmi_shard_comm *comms,
 
 /* Returns the seconds of an operator in a strategy: work, own messages, redistribution of inputs
  * and of their gradients. whole: seconds of the uncut operator. */
-static double follow_cost(trmi_sharder *s, const trmi_op *op, const trmi_strategy *strategy,
+static double follow_cost(trmi_partitioner *s, const trmi_op *op, const trmi_strategy *strategy,
                           double whole) {
     double cost =
         whole * strategy->fraction + comms_seconds(s, strategy->comms, strategy->comms_count);
@@ -173,14 +175,14 @@ static double follow_cost(trmi_sharder *s, const trmi_op *op, const trmi_strateg
         if (value == 0) {
             continue;
         }
-        const trmi_shard_value *v = &s->values[value];
+        const trmi_partition_value *v = &s->values[value];
         const trmi_op *maker = &s->from->ops[s->from->values[value].op];
         bool data = maker->kind == TRMI_OP_INPUT || maker->kind == TRMI_OP_CONSTANT ||
                     maker->kind == TRMI_OP_STATE;
         trmi_spread made = without_partials(strategy->inputs[i]);
         if (!v->lazy) {
             double seconds;
-            int32_t source = trmi_shard_source(s, value, &strategy->inputs[i], &seconds);
+            int32_t source = trmi_partition_source(s, value, &strategy->inputs[i], &seconds);
             cost += seconds;
             made = source >= 0 ? v->versions[source].spread : made;
         }
@@ -208,15 +210,16 @@ static bool keeps_letters(const char *letters, const char *wanted) {
 
 /* Writes the letters of the cheapest strategy of an operator without a line. wanted: the letters of
  * some axes, ' ' = any. Ties go to the first strategy. error INTERNAL: there is none */
-static trm_status follow(trmi_sharder *s, const trmi_op *op, const char *wanted, char *letters,
+static trm_status follow(trmi_partitioner *s, const trmi_op *op, const char *wanted, char *letters,
                          trm_error *err) {
     trmi_arena arena = {0};
     trmi_strategy *list;
     int32_t count;
-    TRMI_TRY(trmi_shard_strategies(s->from, op, s->mesh, &arena, &list, &count, err));
+    TRMI_TRY(trmi_partition_strategies(s->from, op, s->mesh, &arena, &list, &count, err));
     double whole = seconds_of(s, op), best = INFINITY;
     for (int32_t i = 0; i < count; i++) {
-        bool fits = keeps_letters(list[i].letters, wanted) && trmi_shard_settle(s, op, &list[i]);
+        bool fits =
+            keeps_letters(list[i].letters, wanted) && trmi_partition_settle(s, op, &list[i]);
         double cost = fits ? follow_cost(s, op, &list[i], whole) : INFINITY;
         if (cost < best * (1 - 1e-9)) {
             best = cost;
@@ -233,10 +236,11 @@ static trm_status follow(trmi_sharder *s, const trmi_op *op, const char *wanted,
 
 /* Strict plans: replaces letters by which ranks would add numbers in another order than one device:
  * on the axes that have them, or else on all axes. */
-static trm_status make_strict(trmi_sharder *s, const trmi_op *op, char *letters, trm_error *err) {
+static trm_status make_strict(trmi_partitioner *s, const trmi_op *op, char *letters,
+                              trm_error *err) {
     char wanted[TRMI_MESH_AXES + 1], one[TRMI_MESH_AXES + 1];
     if (s->plan->blocks == 0 ||
-        trmi_shard_is_strict(s->from, &s->marks, s->plan->blocks, op, s->mesh, letters)) {
+        trmi_partition_is_strict(s->from, &s->marks, s->plan->blocks, op, s->mesh, letters)) {
         return TRM_OK;
     }
     memcpy(wanted, letters, sizeof wanted);
@@ -244,7 +248,7 @@ static trm_status make_strict(trmi_sharder *s, const trmi_op *op, char *letters,
         memset(one, '.', (size_t)s->mesh->axes);
         one[s->mesh->axes] = '\0';
         one[i] = letters[i];
-        wanted[i] = trmi_shard_is_strict(s->from, &s->marks, s->plan->blocks, op, s->mesh, one)
+        wanted[i] = trmi_partition_is_strict(s->from, &s->marks, s->plan->blocks, op, s->mesh, one)
                         ? letters[i]
                         : ' ';
     }
@@ -252,7 +256,7 @@ static trm_status make_strict(trmi_sharder *s, const trmi_op *op, char *letters,
     memcpy(asked, letters, sizeof asked);
     trm_status status = follow(s, op, wanted, letters, NULL);
     status = status == TRM_OK ? status : follow(s, op, "", letters, err);
-    const trmi_shard_choice *line = s->choices[op - s->from->ops];
+    const trmi_partition_choice *line = s->choices[op - s->from->ops];
     if (line != NULL && line->line > 0 && s->rank == 0) {
         trmi_log(TRM_LOG_WARN, "plan",
                  "%s: strict determinism has no fixed order of sums for ranks that cut it by '%s'; "
@@ -263,24 +267,24 @@ static trm_status make_strict(trmi_sharder *s, const trmi_op *op, char *letters,
 }
 
 /* Decides the letters of an operator: the plan's line, inherited, or the cheapest. */
-static trm_status letters_for(trmi_sharder *s, const trmi_op *op, char *letters,
+static trm_status letters_for(trmi_partitioner *s, const trmi_op *op, char *letters,
                               trmi_strategy *strategy, trm_error *err) {
     int64_t index = op - s->from->ops;
-    const trmi_shard_choice *choice = s->choices[index];
+    const trmi_partition_choice *choice = s->choices[index];
     if (choice != NULL) {
         memcpy(letters, choice->letters, TRMI_MESH_AXES + 1);
     } else if (!inherit(s, op, letters) ||
-               !trmi_shard_strategy(s->from, op, s->mesh, letters, strategy)) {
+               !trmi_partition_strategy(s->from, op, s->mesh, letters, strategy)) {
         TRMI_TRY(follow(s, op, "", letters, err));
     }
     TRMI_TRY(make_strict(s, op, letters, err));
-    if (!trmi_shard_strategy(s->from, op, s->mesh, letters, strategy) ||
-        !trmi_shard_settle(s, op, strategy)) {
+    if (!trmi_partition_strategy(s->from, op, s->mesh, letters, strategy) ||
+        !trmi_partition_settle(s, op, strategy)) {
         return TRMI_FAIL(err, TRM_INVALID, "%s cannot be cut by '%s'", op->name, letters);
     }
     char loops[TRMI_SHARD_LETTERS];
     const char *reason = NULL;
-    trmi_shard_loops(s->from, op, loops, &reason);
+    trmi_partition_loops(s->from, op, loops, &reason);
     if (loops[0] == '\0' && reason != NULL) {
         s->warnings[index] = reason;
     }
@@ -288,14 +292,14 @@ static trm_status letters_for(trmi_sharder *s, const trmi_op *op, char *letters,
 }
 
 /* Returns whether an operator casts an undecided parameter; its first reader decides both. */
-static bool lazy_cast(const trmi_sharder *s, const trmi_op *op) {
+static bool lazy_cast(const trmi_partitioner *s, const trmi_op *op) {
     return op->kind == TRMI_OP_CAST && s->values[op->inputs[0]].lazy &&
            s->from->ops[s->from->values[op->inputs[0]].op].kind == TRMI_OP_PARAMETER &&
            s->choices[op - s->from->ops] == NULL;
 }
 
 /* Decides one operator and records the versions of values that it creates. */
-static trm_status choose_one(trmi_sharder *s, const trmi_op *op, trm_error *err) {
+static trm_status choose_one(trmi_partitioner *s, const trmi_op *op, trm_error *err) {
     int64_t index = op - s->from->ops;
     if (op->kind == TRMI_OP_CONSTANT) {
         s->values[op->outputs[0]].versions[0] = (trmi_version){{{0}, {0}}, false, {{0}}, 0};
@@ -316,18 +320,18 @@ static trm_status choose_one(trmi_sharder *s, const trmi_op *op, trm_error *err)
         if (s->values[op->inputs[i]].lazy) {
             decide(s, op->inputs[i], &strategy.inputs[i]);
         }
-        TRMI_TRY(trmi_shard_redistribute(s, op->inputs[i], &strategy.inputs[i], NULL, &local, err));
+        TRMI_TRY(trmi_redistribute(s, op->inputs[i], &strategy.inputs[i], NULL, &local, err));
     }
     for (int32_t i = 0; i < op->outputs_count; i++) {
         s->values[op->outputs[i]].versions[0] = (trmi_version){.spread = strategy.outputs[i]};
         s->values[op->outputs[i]].count = 1;
     }
     /* the plan redistributes the result: only that version remains */
-    const trmi_shard_choice *choice = s->choices[index];
+    const trmi_partition_choice *choice = s->choices[index];
     if (choice != NULL && choice->has_output) {
         int32_t local;
-        TRMI_TRY(trmi_shard_redistribute(s, op->outputs[0], &choice->output, NULL, &local, err));
-        trmi_shard_value *v = &s->values[op->outputs[0]];
+        TRMI_TRY(trmi_redistribute(s, op->outputs[0], &choice->output, NULL, &local, err));
+        trmi_partition_value *v = &s->values[op->outputs[0]];
         v->versions[0] = v->versions[v->count - 1];
         v->versions[0].spread = choice->output;
         v->count = 1;
@@ -335,7 +339,7 @@ static trm_status choose_one(trmi_sharder *s, const trmi_op *op, trm_error *err)
     return TRM_OK;
 }
 
-trm_status trmi_shard_choose(trmi_sharder *s, trm_error *err) {
+trm_status trmi_partition_choose(trmi_partitioner *s, trm_error *err) {
     for (int64_t i = 1; i < s->from->ops_count; i++) {
         TRMI_TRY(choose_one(s, &s->from->ops[i], err));
     }

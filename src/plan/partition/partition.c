@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Creates the graph of one rank: decides how all operators are cut (shard_choose.c), then emits
- * them one by one (shard_emit.c), then maps the roots and lists the leaves. trmi_shard_partition()
+/* Creates the graph of one rank: decides how all operators are cut (choose_cuts.c), then emits
+ * them one by one (emit_local.c), then maps the roots and lists the leaves. trmi_partition_graph()
  * is the only entry point. */
-#include "plan/shard/shard_state.h"
+#include "plan/partition/partition_state.h"
 
 #include "base/error.h"
 
@@ -22,7 +22,7 @@ static int32_t named(const trm_graph *graph, const char *name, int64_t before) {
 }
 
 /* Allocates the arrays of the partition and fills in lines, origins, gradients and outputs. */
-static trm_status take_tables(trmi_sharder *s, const trmi_roots *roots, trm_error *err) {
+static trm_status take_tables(trmi_partitioner *s, const trmi_roots *roots, trm_error *err) {
     size_t ops = (size_t)s->from->ops_count, values = (size_t)s->from->values_count;
     s->letters = trmi_arena_alloc(&s->scratch, ops * sizeof *s->letters);
     s->choices = trmi_arena_alloc(&s->scratch, ops * sizeof *s->choices);
@@ -61,7 +61,7 @@ static trm_status take_tables(trmi_sharder *s, const trmi_roots *roots, trm_erro
 }
 
 /* Strict plans: finds the sums over samples. */
-static trm_status mark_blocks(trmi_sharder *s, trm_error *err) {
+static trm_status mark_blocks(trmi_partitioner *s, trm_error *err) {
     int64_t samples;
     if (s->plan->blocks == 0) {
         return TRM_OK;
@@ -74,38 +74,38 @@ static trm_status mark_blocks(trmi_sharder *s, trm_error *err) {
 
 /* Gathers the loss and outputs right after the operator that makes them, so that a forward pass
  * alone has them, too. */
-static trm_status bring_asked(trmi_sharder *s, const trmi_op *op, trm_error *err) {
+static trm_status bring_asked(trmi_partitioner *s, const trmi_op *op, trm_error *err) {
     const trmi_spread whole = {{0}, {0}};
     for (int32_t i = 0; i < op->outputs_count; i++) {
         int32_t local;
         if (s->asked[op->outputs[i]]) {
-            TRMI_TRY(trmi_shard_redistribute(s, op->outputs[i], &whole, "output", &local, err));
+            TRMI_TRY(trmi_redistribute(s, op->outputs[i], &whole, "output", &local, err));
         }
     }
     return TRM_OK;
 }
 
 /* Second walk: emits all operators, and redistributes results to the spreads in the plan. */
-static trm_status emit_all(trmi_sharder *s, trm_error *err) {
+static trm_status emit_all(trmi_partitioner *s, trm_error *err) {
     s->emitting = true;
     for (int64_t i = 1; i < s->from->ops_count; i++) {
         const trmi_op *op = &s->from->ops[i];
         if (trmi_is_leaf(op)) {
-            TRMI_TRY(trmi_shard_emit_leaf(s, op, err));
+            TRMI_TRY(trmi_partition_emit_leaf(s, op, err));
             continue;
         }
         trmi_strategy strategy;
-        if (!trmi_shard_strategy(s->from, op, s->mesh, s->letters[i], &strategy) ||
-            !trmi_shard_settle(s, op, &strategy)) {
+        if (!trmi_partition_strategy(s->from, op, s->mesh, s->letters[i], &strategy) ||
+            !trmi_partition_settle(s, op, &strategy)) {
             return TRMI_FAIL(err, TRM_INTERNAL, "%s cannot be cut by '%s'", op->name,
                              s->letters[i]);
         }
-        TRMI_TRY(trmi_shard_emit(s, op, &strategy, err));
+        TRMI_TRY(trmi_partition_emit(s, op, &strategy, err));
         if (s->choices[i] != NULL && s->choices[i]->has_output) {
-            trmi_shard_value *v = &s->values[op->outputs[0]];
+            trmi_partition_value *v = &s->values[op->outputs[0]];
             int32_t local;
-            TRMI_TRY(trmi_shard_redistribute(s, op->outputs[0], &s->choices[i]->output, "output",
-                                             &local, err));
+            TRMI_TRY(trmi_redistribute(s, op->outputs[0], &s->choices[i]->output, "output", &local,
+                                       err));
             v->versions[0] = (trmi_version){.spread = s->choices[i]->output, .value = local};
             v->count = 1;
         }
@@ -118,7 +118,7 @@ static trm_status emit_all(trmi_sharder *s, trm_error *err) {
 
 /* Redistributes a gradient to the spread of its parameter. It stays partial on axes on which the
  * parameter is whole (*axes): the executor sums these in buckets that overlap with backward. */
-static trm_status bring_gradient(trmi_sharder *s, int32_t param, int32_t *grad, uint32_t *axes,
+static trm_status bring_gradient(trmi_partitioner *s, int32_t param, int32_t *grad, uint32_t *axes,
                                  trm_error *err) {
     trmi_spread to = s->stored[param];
     const trmi_value *v = &s->from->values[*grad];
@@ -131,19 +131,20 @@ static trm_status bring_gradient(trmi_sharder *s, int32_t param, int32_t *grad, 
         }
     }
     int32_t value = *grad;
-    TRMI_TRY(trmi_shard_redistribute(s, value, &to, "gradient", grad, err));
+    TRMI_TRY(trmi_redistribute(s, value, &to, "gradient", grad, err));
     if (*axes != 0) {
         double bytes = (double)trmi_spread_most(s->mesh, &v->shape, &to) *
                        (double)trm_dtype_bytes(TRM_FLOAT32);
-        trmi_shard_note(s, s->from->ops[s->from->values[param].op].name, "gradient", TRMI_BACKWARD,
-                        TRMI_MOVE_ALL_REDUCE, *axes, bytes,
-                        trmi_price(s->prices, s->mesh, TRMI_MOVE_ALL_REDUCE, *axes, bytes), true);
+        trmi_partition_note(s, s->from->ops[s->from->values[param].op].name, "gradient",
+                            TRMI_BACKWARD, TRMI_MOVE_ALL_REDUCE, *axes, bytes,
+                            trmi_price(s->prices, s->mesh, TRMI_MOVE_ALL_REDUCE, *axes, bytes),
+                            true);
     }
     return TRM_OK;
 }
 
 /* Replaces the roots by values of the local graph. */
-static trm_status map_roots(trmi_sharder *s, trmi_roots *roots, trm_error *err) {
+static trm_status map_roots(trmi_partitioner *s, trmi_roots *roots, trm_error *err) {
     const trmi_spread whole = {{0}, {0}};
     trmi_roots to = *roots;
     trm_graph *g = s->pass.to;
@@ -153,11 +154,10 @@ static trm_status map_roots(trmi_sharder *s, trmi_roots *roots, trm_error *err) 
     TRMI_TRY(TRMI_NEW_IN(err, &g->arena, to.grads, params, "to split the graph"));
     TRMI_TRY(TRMI_NEW_IN(err, &g->arena, to.grad_axes, params, "to split the graph"));
     if (roots->loss != 0) {
-        TRMI_TRY(trmi_shard_redistribute(s, roots->loss, &whole, "loss", &to.loss, err));
+        TRMI_TRY(trmi_redistribute(s, roots->loss, &whole, "loss", &to.loss, err));
     }
     for (int32_t i = 0; i < roots->outputs_count; i++) {
-        TRMI_TRY(
-            trmi_shard_redistribute(s, roots->outputs[i], &whole, "output", &to.outputs[i], err));
+        TRMI_TRY(trmi_redistribute(s, roots->outputs[i], &whole, "output", &to.outputs[i], err));
     }
     for (int32_t i = 0; i < roots->params_count; i++) {
         to.params[i] = s->values[roots->params[i]].versions[0].value;
@@ -178,9 +178,9 @@ static trm_status map_roots(trmi_sharder *s, trmi_roots *roots, trm_error *err) 
 }
 
 /* Lists inputs, parameters and states with their parts. */
-static trm_status list_leaves(trmi_sharder *s, trmi_shard_leaf **leaves, int32_t *count,
+static trm_status list_leaves(trmi_partitioner *s, trmi_partition_leaf **leaves, int32_t *count,
                               trm_error *err) {
-    trmi_shard_leaf *list;
+    trmi_partition_leaf *list;
     TRMI_TRY(TRMI_NEW_IN(err, &s->pass.to->arena, list, s->from->ops_count, "to split the graph"));
     *count = 0;
     for (int64_t i = 1; i < s->from->ops_count; i++) {
@@ -188,7 +188,7 @@ static trm_status list_leaves(trmi_sharder *s, trmi_shard_leaf **leaves, int32_t
         if (trmi_is_leaf(op) && op->kind != TRMI_OP_CONSTANT) {
             int32_t value = op->outputs[0];
             const trm_shape *shape = &s->from->values[value].shape;
-            list[(*count)++] = (trmi_shard_leaf){
+            list[(*count)++] = (trmi_partition_leaf){
                 .name =
                     s->pass.to->ops[s->pass.to->values[s->values[value].versions[0].value].op].name,
                 .value = s->values[value].versions[0].value,
@@ -203,18 +203,19 @@ static trm_status list_leaves(trmi_sharder *s, trmi_shard_leaf **leaves, int32_t
 
 /* ---- all ---- */
 
-trm_status trmi_shard_partition(const trm_graph *graph, const trmi_shard_plan *plan,
+trm_status trmi_partition_graph(const trm_graph *graph, const trmi_partition_plan *plan,
                                 const trmi_prices *prices, int32_t rank, trmi_roots *roots,
-                                trm_graph **out, trmi_shard_leaf **leaves, int32_t *leaves_count,
-                                trmi_shard_report *report, trm_error *err) {
+                                trm_graph **out, trmi_partition_leaf **leaves,
+                                int32_t *leaves_count, trmi_partition_report *report,
+                                trm_error *err) {
     static const trmi_prices usual = {0};
-    trmi_sharder s = {.from = graph,
-                      .plan = plan,
-                      .mesh = &plan->mesh,
-                      .rank = rank,
-                      .report = report,
-                      .prices = prices != NULL ? prices : &usual};
-    TRMI_TRY(trmi_shard_plan_check(plan, graph, trmi_mesh_ranks(&plan->mesh), err));
+    trmi_partitioner s = {.from = graph,
+                          .plan = plan,
+                          .mesh = &plan->mesh,
+                          .rank = rank,
+                          .report = report,
+                          .prices = prices != NULL ? prices : &usual};
+    TRMI_TRY(trmi_partition_plan_check(plan, graph, trmi_mesh_ranks(&plan->mesh), err));
     trm_status status = trmi_router_create(&plan->mesh, prices, &s.router, err);
     status = status == TRM_OK ? take_tables(&s, roots, err) : status;
     status = status == TRM_OK ? mark_blocks(&s, err) : status;
@@ -222,7 +223,7 @@ trm_status trmi_shard_partition(const trm_graph *graph, const trmi_shard_plan *p
     if (status == TRM_OK) {
         s.pass.to->rows = trmi_program_ops;
     }
-    status = status == TRM_OK ? trmi_shard_choose(&s, err) : status;
+    status = status == TRM_OK ? trmi_partition_choose(&s, err) : status;
     status = status == TRM_OK ? emit_all(&s, err) : status;
     status = status == TRM_OK ? map_roots(&s, roots, err) : status;
     status = status == TRM_OK ? list_leaves(&s, leaves, leaves_count, err) : status;
@@ -238,9 +239,9 @@ trm_status trmi_shard_partition(const trm_graph *graph, const trmi_shard_plan *p
     return status;
 }
 
-void trmi_shard_report_free(trmi_shard_report *report) {
+void trmi_partition_report_free(trmi_partition_report *report) {
     free(report->messages);
     free(report->work);
     trmi_arena_free(&report->arena);
-    *report = (trmi_shard_report){.messages = NULL};
+    *report = (trmi_partition_report){.messages = NULL};
 }

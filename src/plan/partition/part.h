@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plan/shard/part.h: what a partitioned program knows of an operator beside its mathematics.
+/* plan/partition/part.h: what a partitioned program knows of an operator beside its mathematics.
  *
  *      graph     operator: kind, inputs, attributes, `attached` (a record that graph does not read)
  *                                                         |
@@ -7,10 +7,10 @@
  *                                                         |
  *      exec      kernels read it: trmi_part_of(step->attrs)
  *
- * The partition (shard_emit.c) attaches a record to each operator that it writes. An operator
+ * The partition (emit_local.c) attaches a record to each operator that it writes. An operator
  * without one is whole. Records hold no pointers, so that graphs can copy them as bytes. An
  * operator that is added to graph needs nothing here; one that is to be cut gets its rule in
- * shard_loops.c and, where its kernel must know the part, a case in shard_emit.c. */
+ * operator_loops.c and, where its kernel must know the part, a case in emit_local.c. */
 #ifndef TRMI_PLAN_PART_H
 #define TRMI_PLAN_PART_H
 

@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plan/partition/partition_state.h: state of the partition; private to plan/partition. The partition walks over
+ * the operators twice: the first walk (choose_cuts.c) decides how each operator is cut and how
+ * leaves are stored, the second (emit_local.c) writes the graph of one rank.
+ *
+ *      value 7:  versions  "S0,R" (made)  "R,R" (gathered for op 12)  "S0,R + halo" (for op 9)
+ *
+ * Both walks keep the versions of every value, so that no value is sent twice in the same form. */
+#ifndef TRMI_PLAN_PARTITION_STATE_H
+#define TRMI_PLAN_PARTITION_STATE_H
+
+#include "plan/partition/operator_loops.h"
+
+enum { TRMI_SHARD_VERSIONS = 16 };
+
+/* One form in which a value of the global graph exists on the ranks. */
+typedef struct trmi_version {
+    trmi_spread spread;
+    bool halo; /* the parts of `spread` widened by `window` */
+    trmi_partition_window window[2];
+    int32_t value; /* value in the local graph; 0 in the first walk */
+} trmi_version;
+
+/* All versions of one value of the global graph. */
+typedef struct trmi_partition_value {
+    trmi_version versions[TRMI_SHARD_VERSIONS];
+    int32_t count;
+    /* a leaf or its cast without a reader so far: the first reader decides its spread */
+    bool lazy;
+    bool decided; /* of a leaf: stored as versions[0].spread */
+} trmi_partition_value;
+
+/* State of one partition. Arrays by operator or value of `from` lie in `scratch`. */
+typedef struct trmi_partitioner {
+    const trm_graph *from;
+    const trmi_partition_plan *plan;
+    const trmi_mesh *mesh;
+    trmi_router *router;
+    const trmi_prices *prices;
+    int32_t rank;
+    bool emitting;                         /* false: first walk; true: second walk */
+    char (*letters)[TRMI_MESH_AXES + 1];   /* [ops of from] */
+    trmi_spread *stored;                   /* [values of from] spreads of leaves */
+    trmi_partition_value *values;          /* [values of from] */
+    const trmi_partition_choice **choices; /* [ops of from] the plan's line, or NULL */
+    /* [ops of from] forward operator whose gradient this one computes, or 0 */
+    int32_t *origins;
+    const char **warnings;  /* [ops of from] why an operator is replicated, or NULL */
+    trmi_block_marks marks; /* of `from`, in strict plans */
+    bool *parameter;        /* [values of from] gradient of a parameter */
+    /* [values of from] loss or output: gathered as soon as it is made */
+    bool *asked;
+    trmi_pass pass;                /* pass.to: the local graph */
+    trmi_partition_report *report; /* may be NULL */
+    trmi_arena scratch;
+} trmi_partitioner;
+
+/* First walk (choose_cuts.c): fills letters, stored and warnings. error INVALID (the plan is not
+ * possible), NOMEM */
+trm_status trmi_partition_choose(trmi_partitioner *s, trm_error *err);
+/* Returns the version from which `to` is cheapest to reach, -1 = none; *seconds of its route. */
+int32_t trmi_partition_source(trmi_partitioner *s, int32_t value, const trmi_spread *to,
+                              double *seconds);
+/* Makes the value exist in spread `to`: emits the moves of the cheapest route (redistribute.c). out:
+ * the local value (0 in the first walk). error INVALID (no route, or too many versions), NOMEM */
+trm_status trmi_redistribute(trmi_partitioner *s, int32_t value, const trmi_spread *to,
+                             const char *what, int32_t *out, trm_error *err);
+/* Makes the value exist in spread `own` widened by the windows of `loops`, for outputs in spread
+ * `made`. */
+trm_status trmi_partition_widen(trmi_partitioner *s, int32_t value, const trmi_loops *loops,
+                                const trm_shape *out_shape, const trmi_spread *own,
+                                const trmi_spread *made, int32_t *out, trm_error *err);
+/* Emits an EXCHANGE over the groups of `axes`. has, wants: functions (context, rank) that return
+ * the box that a rank has before and needs after it. */
+typedef trmi_box (*trmi_partition_part)(const void *context, int32_t rank);
+trm_status trmi_partition_exchange(trmi_partitioner *s, int32_t local, uint32_t axes,
+                                   trmi_combine combine, trmi_partition_part has,
+                                   const void *has_context, trmi_partition_part wants,
+                                   const void *wants_context, trmi_phase phase, const char *name,
+                                   int32_t *out, trm_error *err);
+/* Adds a message to the report, in the second walk, if there is a report. */
+void trmi_partition_note(trmi_partitioner *s, const char *op, const char *what, trmi_phase phase,
+                         trmi_move move, uint32_t axes, double bytes, double seconds,
+                         bool gradient);
+/* Second walk (emit_local.c): emits the local form of one operator, or of one leaf. */
+trm_status trmi_partition_emit(trmi_partitioner *s, const trmi_op *op,
+                               const trmi_strategy *strategy, trm_error *err);
+trm_status trmi_partition_emit_leaf(trmi_partitioner *s, const trmi_op *op, trm_error *err);
+/* Strict plans: changes a strategy so that sums do not stay partial. Returns whether it computes the
+ * bits of one device; true for other plans. */
+bool trmi_partition_settle(const trmi_partitioner *s, const trmi_op *op, trmi_strategy *strategy);
+/* Strict plans: emits the sums of an operator over the samples of other ranks. locals: its outputs,
+ * replaced by the sums. */
+trm_status trmi_partition_add_samples(trmi_partitioner *s, const trmi_op *op,
+                                      const trmi_strategy *strategy, int32_t *locals,
+                                      trm_error *err);
+
+#endif
