@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Float32 matrix products of layers (dense.h), in three forms:
  *
- *   rows      B packed once into panels [k][nr], by all threads; then blocks of rows of A as they lie, tile by
- *             tile, each tile's sums finished in registers: bias, ReLU, mask
+ *   rows      threads share the columns of C, and the rows where there are few columns. A thread packs a group of B's
+ *             panels [k][nr], as many as stay in the second-level cache, and takes all its rows of A, as they lie, through
+ *             them, tile by tile; each tile's sums are finished in registers: bias, ReLU, mask
  *   few       nothing is packed: a few rows of B at a time, which stay in the first-level cache for all rows of A; threads share
  *             the columns
  *   weights   k is the batch: split into a few parts with sums of their own, added in order at the end; a part
  *             goes by chunks, of which B's panels and, one at a time, A's are packed
  *
- *   scratch:  [ packed B ]      [ sums of the splits | per thread: A, B ]
+ *   scratch:  [ per thread: B ]      [ sums of the splits | per thread: A, B ]
  */
 #include "exec/cpu/gemm/dense.h"
 
@@ -19,16 +20,18 @@
 #include <string.h>
 
 enum {
-    DEPTH_MAX = 768, /* k of a panel: it stays in the second-level cache */
-    TASK_TILES = 8,
+    DEPTH_MAX = 768,         /* k of a panel: it stays in the second-level cache */
+    GROUP_FLOATS = 64 << 10, /* packed B of a thread */
+    PACK_ROWS = 16,          /* of B, packed for all panels of a group */
+    PACK_COST = 16,          /* of a number of B, READ_COST of A: in multiply-adds */
+    READ_COST = 4,
     CHUNK = 256,       /* k of packed pieces */
-    BLOCK = 512,       /* columns and rows of C in a task */
+    BLOCK = 1024,      /* columns and rows of C in a task at most */
     SPLIT_DEPTH = 512, /* k of a split at least */
     SPLITS = 8,
     SUMS_FLOATS = 1 << 19, /* of all splits: more would not stay in the caches */
     REDUCE = 8192,
     LEAST_ROWS = 256,
-    NEAR_FLOATS = 8192,   /* packed B that stays in the first-level cache */
     FEW_LEAST = 8,        /* rows: fewer leave half of a register tile empty */
     FEW_MOST = 32,        /* rows: with more, packing B is faster */
     FEW_FLOATS = 1 << 18, /* of B: more than second-level caches hold */
@@ -65,105 +68,123 @@ static int64_t depth_at(const trmi_dense_plan *d, int64_t block) {
 
 /* ---- rows ------------------------------------------------------------------------------------ */
 
-/* Plans the form `rows`. Returns the bytes of scratch: the packed B. */
-static int64_t prepare_rows(trmi_dense_plan *d) {
-    const trmi_dense_problem *p = &d->problem;
-    int64_t mr = d->isa->mr, share = trmi_round_up(trmi_pieces(p->m, 4 * d->threads), mr);
-    d->blocks = trmi_pieces(p->k, p->any_rows ? TRMI_TILE_K : DEPTH_MAX);
-    d->task_rows = trmi_max_i64(2 * mr, trmi_min_i64(TASK_TILES * mr, share));
-    /* a multiple of the threads, so that all end at the same time */
-    d->tasks = trmi_round_up(trmi_pieces(p->m, d->task_rows), d->threads);
-    d->shared_floats = d->panels * d->isa->nr * p->k;
-    return d->shared_floats * 4;
-}
-
-/* Returns where panel `panel` of block `block` of k lies in the packed B. */
-static float *panel_at(const trmi_dense_plan *d, float *packed, int64_t block, int64_t panel) {
-    int64_t begin = depth_at(d, block), end = depth_at(d, block + 1);
-    return packed + (d->panels * begin + panel * (end - begin)) * d->isa->nr;
-}
-
-/* Packs all of B, by the threads of the enclosing parallel region. */
-static void pack_b(const trmi_dense_plan *d, const float *b, float *packed) {
-    const trmi_dense_problem *p = &d->problem;
-    int64_t nr = d->isa->nr;
-#pragma omp for schedule(static)
-    for (int64_t i = 0; i < d->blocks * d->panels; i++) {
-        int64_t block = i / d->panels, j = i % d->panels;
-        int64_t begin = depth_at(d, block), depth = depth_at(d, block + 1) - begin;
-        int columns = (int)trmi_min_i64(nr, p->n - j * nr);
-        float *to = panel_at(d, packed, block, j);
-        if (p->transpose_b) {
-            d->pack->pack_transposed(to, b + j * nr * p->b_stride + begin, TRM_FLOAT32, p->b_stride,
-                                     depth, columns);
-        } else {
-            d->pack->pack(to, b + begin * p->b_stride + j * nr, TRM_FLOAT32, p->b_stride, depth,
-                          columns);
+/* Chooses how C is cut for the threads, into m_blocks times n_blocks. Counts the cost of the
+ * largest block for each k: its multiply-adds, packing its columns of B, reading its rows of A. */
+static void cut_rows(trmi_dense_plan *d) {
+    int64_t mr = d->isa->mr, nr = d->isa->nr, tiles = trmi_pieces(d->problem.m, mr), least = 0;
+    for (int64_t m_blocks = 1; m_blocks <= d->threads; m_blocks++) {
+        int64_t n_blocks = d->threads / m_blocks;
+        int64_t rows = trmi_pieces(tiles, m_blocks) * mr,
+                columns = trmi_pieces(d->panels, n_blocks) * nr;
+        int64_t cost = rows * columns + PACK_COST * columns + READ_COST * rows;
+        if (m_blocks == 1 || cost < least) {
+            least = cost;
+            d->m_blocks = m_blocks;
+            d->n_blocks = n_blocks;
         }
     }
 }
 
-/* Computes one register tile: `rows` rows of C from `row` on, the columns of panel j. */
-static void run_tile(const trmi_dense_plan *d, const trmi_dense_tile *panel, const float *a,
-                     const float *mask, float *c, int64_t j, int64_t row, int64_t rows,
-                     int64_t depth_begin) {
+/* Plans the form `rows`. Returns the bytes of scratch: each thread's packed panels of B. */
+static int64_t prepare_rows(trmi_dense_plan *d) {
     const trmi_dense_problem *p = &d->problem;
-    trmi_dense_tile t = *panel;
-    t.rows = (int)rows;
-    t.a = a + row * p->k + depth_begin;
-    t.c = c + row * p->n + j * d->isa->nr;
-    t.mask = mask != NULL ? mask + row * p->n + j * d->isa->nr : NULL;
-    d->isa->rows(&t);
+    int64_t nr = d->isa->nr;
+    cut_rows(d);
+    d->blocks = trmi_pieces(p->k, p->any_rows ? TRMI_TILE_K : DEPTH_MAX);
+    d->depth = trmi_pieces(p->k, d->blocks) + 1;
+    int64_t most = trmi_max_i64(1, GROUP_FLOATS / (d->depth * nr)),
+            mine = trmi_pieces(d->panels, d->n_blocks);
+    d->group = trmi_pieces(mine, trmi_pieces(mine, most));
+    d->thread_floats = trmi_round_up(d->group * nr * d->depth, 16);
+    return d->thread_floats * d->threads * 4;
 }
 
-/* Computes one task: a range of rows of C. Prefetches the rows of A of the next task. */
-static void run_task(const trmi_dense_plan *d, const float *a, float *packed, const float *bias,
-                     const float *mask, float *c, int64_t task) {
+/* Packs panels [first, first + count) of block `block` of k. Rows of B are read in the order in which they
+ * lie, a few of them for all panels. */
+static void pack_group(const trmi_dense_plan *d, const float *b, int64_t block, int64_t first,
+                       int64_t count, float *packed) {
     const trmi_dense_problem *p = &d->problem;
-    int64_t nr = d->isa->nr, begin = trmi_cut_at(p->m, d->tasks, task),
-            rows = trmi_cut_at(p->m, d->tasks, task + 1) - begin;
-    int64_t tiles = trmi_pieces(rows, d->isa->mr); /* 0 of a task without rows */
-    int64_t end = trmi_cut_at(p->m, d->tasks, trmi_min_i64(task + 2, d->tasks));
-    int64_t bytes = (end - begin - rows) * p->k * (int64_t)sizeof *a,
-            all_tiles = d->blocks * d->panels * tiles;
-    trmi_prefetch soon = trmi_prefetch_rows(a + (begin + rows) * p->k, bytes, 1, bytes);
-    const int64_t soon_lines = trmi_pieces(soon.lines, trmi_max_i64(1, all_tiles));
-    /* If all of B is in the first-level cache, C is written row by row: the hardware prefetcher
-     * follows such a stream. */
-    const bool by_rows = d->blocks == 1 && d->panels * nr * p->k <= NEAR_FLOATS;
-    const int64_t outer = by_rows ? tiles : d->panels, inner = by_rows ? d->panels : tiles;
-    for (int64_t block = 0; block < d->blocks; block++) {
-        int64_t depth_begin = depth_at(d, block);
-        bool last = block + 1 == d->blocks;
-        for (int64_t n = 0; n < outer * inner; n++) {
-            int64_t i = by_rows ? n / inner : n % inner, j = by_rows ? n % inner : n / inner;
-            int64_t row = begin + trmi_cut_at(rows, tiles, i);
-            const trmi_dense_tile t = {.columns = (int)trmi_min_i64(nr, p->n - j * nr),
-                                       .k = depth_at(d, block + 1) - depth_begin,
+    int64_t nr = d->isa->nr, begin = depth_at(d, block), depth = depth_at(d, block + 1) - begin;
+    int64_t piece = p->transpose_b ? depth : PACK_ROWS;
+    for (int64_t k = 0; k < depth; k += piece) {
+        int64_t rows = trmi_min_i64(piece, depth - k);
+        for (int64_t i = 0; i < count; i++) {
+            int64_t column = (first + i) * nr;
+            int columns = (int)trmi_min_i64(nr, p->n - column);
+            float *to = packed + (i * depth + k) * nr;
+            if (p->transpose_b) {
+                d->pack->pack_transposed(to, b + column * p->b_stride + begin, TRM_FLOAT32,
+                                         p->b_stride, depth, columns);
+            } else {
+                d->pack->pack(to, b + (begin + k) * p->b_stride + column, TRM_FLOAT32, p->b_stride,
+                              rows, columns);
+            }
+        }
+    }
+}
+
+/* Computes the rows [begin, end) of a group of panels over one block of k. Prefetches the rows of A of
+ * the next tile. */
+static void run_group(const trmi_dense_plan *d, const float *a, const float *bias,
+                      const float *mask, float *c, int64_t block, int64_t first, int64_t count,
+                      int64_t begin, int64_t end, const float *packed) {
+    const trmi_dense_problem *p = &d->problem;
+    int64_t nr = d->isa->nr, from = depth_at(d, block), depth = depth_at(d, block + 1) - from;
+    int64_t tiles = trmi_pieces(end - begin, d->isa->mr);
+    bool last = block + 1 == d->blocks;
+    for (int64_t i = 0; i < tiles; i++) {
+        int64_t row = begin + trmi_cut_at(end - begin, tiles, i),
+                next = begin + trmi_cut_at(end - begin, tiles, i + 1);
+        int64_t after = begin + trmi_cut_at(end - begin, tiles, trmi_min_i64(i + 2, tiles));
+        trmi_prefetch soon =
+            trmi_prefetch_rows(a + next * p->k + from, p->k * 4, after - next, depth * 4);
+        int64_t lines = trmi_pieces(soon.lines, count);
+        for (int64_t j = 0; j < count; j++) {
+            int64_t column = (first + j) * nr;
+            const trmi_dense_tile t = {.rows = (int)(next - row),
+                                       .columns = (int)trmi_min_i64(nr, p->n - column),
+                                       .k = depth,
+                                       .a = a + row * p->k + from,
                                        .a_stride = p->k,
-                                       .b = panel_at(d, packed, block, j),
+                                       .b = packed + j * nr * depth,
+                                       .c = c + row * p->n + column,
                                        .c_stride = p->n,
                                        .add = block > 0 || p->add,
-                                       .bias = last && bias != NULL ? bias + j * nr : NULL,
+                                       .bias = last && bias != NULL ? bias + column : NULL,
                                        .relu = last && p->relu,
+                                       .mask =
+                                           last && mask != NULL ? mask + row * p->n + column : NULL,
                                        .mask_stride = p->n,
                                        .soon = &soon,
-                                       .soon_lines = soon_lines};
-            run_tile(d, &t, a, last ? mask : NULL, c, j, row,
-                     begin + trmi_cut_at(rows, tiles, i + 1) - row, depth_begin);
+                                       .soon_lines = lines};
+            d->isa->rows(&t);
         }
+    }
+}
+
+/* Computes one task: a block of C, by groups of panels. */
+static void run_task(const trmi_dense_plan *d, const float *a, const float *b, const float *bias,
+                     const float *mask, float *c, int64_t task, float *room) {
+    const trmi_dense_problem *p = &d->problem;
+    int64_t m_block = task / d->n_blocks, n_block = task % d->n_blocks;
+    int64_t begin = trmi_cut_at(p->m, d->m_blocks, m_block),
+            end = trmi_cut_at(p->m, d->m_blocks, m_block + 1);
+    int64_t first = trmi_cut_at(d->panels, d->n_blocks, n_block),
+            panels = trmi_cut_at(d->panels, d->n_blocks, n_block + 1) - first;
+    int64_t groups = trmi_pieces(panels, d->group), pieces = groups * d->blocks;
+    for (int64_t i = 0; i < pieces; i++) {
+        int64_t panel = first + trmi_cut_at(panels, groups, i / d->blocks),
+                count = first + trmi_cut_at(panels, groups, i / d->blocks + 1) - panel;
+        pack_group(d, b, i % d->blocks, panel, count, room);
+        run_group(d, a, bias, mask, c, i % d->blocks, panel, count, begin, end, room);
     }
 }
 
 static void run_rows(const trmi_dense_plan *d, const float *a, const float *b, const float *bias,
-                     const float *mask, float *c, float *packed) {
-#pragma omp parallel num_threads(d->threads)
-    {
-        pack_b(d, b, packed);
-#pragma omp for schedule(static)
-        for (int64_t i = 0; i < d->tasks; i++) {
-            run_task(d, a, packed, bias, mask, c, i);
-        }
+                     const float *mask, float *c, float *scratch) {
+#pragma omp parallel for schedule(static) num_threads(d->threads)
+    for (int64_t i = 0; i < d->m_blocks * d->n_blocks; i++) {
+        run_task(d, a, b, bias, mask, c, i, scratch + d->thread_floats * omp_get_thread_num());
     }
 }
 
@@ -226,6 +247,25 @@ static void run_few(const trmi_dense_plan *d, const float *a, const float *b, co
 
 /* ---- weights --------------------------------------------------------------------------------- */
 
+/* Cuts C further until the blocks are a multiple of the threads, or many. Each block packs its columns of B
+ * and copies its rows of A, so the longer side is cut. */
+static void balance_blocks(trmi_dense_plan *d) {
+    const trmi_dense_problem *p = &d->problem;
+    for (;;) {
+        int64_t tasks = d->splits * d->n_blocks * d->m_blocks;
+        int64_t rows = p->m / (d->m_blocks + 1), columns = d->panels / (d->n_blocks + 1);
+        bool by_rows = rows >= 2 * d->isa->mr, by_columns = columns >= 2;
+        if (tasks % d->threads == 0 || tasks >= 4 * d->threads || !(by_rows || by_columns)) {
+            return;
+        }
+        if (by_rows && (!by_columns || rows >= columns * d->isa->nr)) {
+            d->m_blocks++;
+        } else {
+            d->n_blocks++;
+        }
+    }
+}
+
 /* Plans the form `weights`: how k is split and C is cut into blocks. Splits depend on the shape
  * alone, so that the bits do not depend on the threads. Returns the bytes of scratch. */
 static int64_t prepare_weights(trmi_dense_plan *d) {
@@ -236,10 +276,7 @@ static int64_t prepare_weights(trmi_dense_plan *d) {
     d->blocks = trmi_pieces(trmi_pieces(p->k, d->splits), CHUNK);
     d->n_blocks = trmi_pieces(p->n, BLOCK);
     d->m_blocks = trmi_pieces(p->m, BLOCK);
-    while (d->splits * d->n_blocks * d->m_blocks < d->threads &&
-           p->m / (d->m_blocks + 1) >= 2 * d->isa->mr) {
-        d->m_blocks++; /* B is packed for each block: only if threads would otherwise be idle */
-    }
+    balance_blocks(d);
     d->depth = trmi_pieces(trmi_pieces(p->k, d->splits), d->blocks) + 1;
     d->a_floats = d->depth * TRMI_TILE_COLS;
     d->shared_floats = d->splits > 1 ? trmi_round_up(d->splits * p->m * p->n, 16) : 0;

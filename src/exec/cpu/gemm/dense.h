@@ -34,7 +34,7 @@ typedef struct trmi_dense_plan {
     int64_t panels;
     /* rows: blocks of k and their length; weights: chunks of k */
     int64_t depth, blocks;
-    int64_t task_rows, tasks;           /* rows */
+    int64_t group;                      /* rows: panels that are packed at once */
     int64_t splits, m_blocks, n_blocks; /* weights: sums of their own; tasks in each */
     int64_t shared_floats, thread_floats, a_floats;
 } trmi_dense_plan;

@@ -19,7 +19,7 @@
 #include <math.h>
 
 enum {
-    COLUMNS = 512,           /* of a block */
+    COLUMNS = 512, /* of a block, a multiple of the products' panels; the last has fewer */
     CHUNK_FLOATS = 16 << 20, /* logits at a time: W is read twice and dW written once per chunk */
     LEAST_ROWS = 64,
     PER_ROW = 2 /* log_sum_exp, the label's logit */
@@ -59,12 +59,17 @@ static trmi_dense_problem problem_of(const loss_state *s, product which, int64_t
     }
 }
 
+/* Column of the first class of a block. */
+static int64_t block_at(const loss_state *s, int64_t block) {
+    return trmi_min_i64(block * COLUMNS, s->classes);
+}
+
 static int64_t product_bytes(const loss_state *s) {
     int64_t most = 0;
     for (int which = LOGITS; which <= (s->gradient ? DW : LOGITS); which++) {
         for (int part = 0; part < 4; part++) { /* chunks and blocks have two sizes each */
-            int64_t rows = chunk_rows(s) - (part & 1), columns = trmi_pieces(s->classes, s->blocks);
-            columns -= part >> 1;
+            int64_t rows = chunk_rows(s) - (part & 1);
+            int64_t columns = part >> 1 ? s->classes - block_at(s, s->blocks - 1) : block_at(s, 1);
             if (rows > 0 && columns > 0) {
                 trmi_dense_problem p = problem_of(s, (product)which, rows, columns, true);
                 trmi_dense_plan plan;
@@ -155,10 +160,7 @@ static trm_status add_samples(const run *r, const trmi_kernel_env *env, double *
     return TRM_OK;
 }
 
-/* Column of the first class of a block; that of the label of a row, or -1. */
-static int64_t block_at(const loss_state *s, int64_t block) {
-    return trmi_cut_at(s->classes, s->blocks, block);
-}
+/* Column of the label of a row, or -1. */
 static int64_t label_column(const run *r, int64_t row) {
     int32_t label = r->labels[r->begin + row];
     int64_t column = (int64_t)label - trmi_part_of(r->a)->begin;
