@@ -8,7 +8,7 @@ configure = mkdir -p $(dir $(BUILD)) && \
 	{ cmake --preset release $(if $(PREFIX),-DCMAKE_INSTALL_PREFIX=$(PREFIX)) > $(BUILD).log 2>&1 || { cat $(BUILD).log; exit 1; }; }
 compile = cmake --build --preset release -j$(JOBS)
 
-.PHONY: all deps build train test asan tsan install python docs clean format
+.PHONY: all deps build train test asan tsan install python deb dist docs clean format
 
 all: build
 
@@ -44,6 +44,13 @@ install: build
 # The wheel of the Python package in dist/, with all libraries inside. (`pip install ./python` installs it for this machine.)
 python: deps
 	@tools/python_wheel.sh .
+
+# Debian packages, and the source archive of the commit, in dist/.
+deb: deps
+	@tools/deb.sh
+
+dist:
+	@tools/dist.sh
 
 # The reference: commands as Markdown (from the program's help), public headers as HTML.
 docs: build

@@ -12,13 +12,17 @@ if(UCX_FOUND)
                              ${CMAKE_CURRENT_SOURCE_DIR}/include)
   target_compile_options(trireme_comm_ucx PRIVATE -Wall -Wextra -Wshadow -Wstrict-prototypes)
   target_link_libraries(trireme_comm_ucx PRIVATE PkgConfig::UCX)
-  install(TARGETS trireme_comm_ucx LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/trireme)
+  install(TARGETS trireme_comm_ucx LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/trireme COMPONENT ucx)
   list(APPEND TRIREME_PLUGINS trireme_comm_ucx)
   set(TRIREME_UCX_TEXT "${UCX_VERSION}, plug-in trireme_comm_ucx.so")
 endif()
 
 # One plug-in for each MPI whose compiler is found: a program is started by one of them and must speak its.
 set(TRIREME_MPI_TEXT "")
+set(mpi_strip "")
+if(TRIREME_DEB) # packages hold stripped files; CPack strips what CMake itself links
+  set(mpi_strip -s)
+endif()
 foreach(compiler mpicc.openmpi mpicc.mpich mpicc)
   find_program(TRIREME_${compiler} ${compiler})
   if(NOT TRIREME_${compiler})
@@ -35,7 +39,7 @@ foreach(compiler mpicc.openmpi mpicc.mpich mpicc)
   set(mpi_plugin ${CMAKE_BINARY_DIR}/plugins/trireme_comm_mpi_${mpi_family}.so)
   add_custom_command(OUTPUT ${mpi_plugin}
     COMMAND ${CMAKE_COMMAND} -E make_directory ${CMAKE_BINARY_DIR}/plugins
-    COMMAND ${TRIREME_${compiler}} -std=c11 -O2 -g -fPIC -shared -fvisibility=hidden -Wall -Wextra
+    COMMAND ${TRIREME_${compiler}} -std=c11 -O2 -g -fPIC -shared ${mpi_strip} -fvisibility=hidden -Wall -Wextra
             -I${CMAKE_SOURCE_DIR}/src -I${CMAKE_SOURCE_DIR}/include
             ${CMAKE_SOURCE_DIR}/src/comm/plugins/mpi.c -o ${mpi_plugin}
     DEPENDS ${CMAKE_SOURCE_DIR}/src/comm/plugins/mpi.c ${CMAKE_SOURCE_DIR}/src/comm/plugins/frame.h
@@ -43,7 +47,7 @@ foreach(compiler mpicc.openmpi mpicc.mpich mpicc)
             ${CMAKE_SOURCE_DIR}/src/comm/api/engine.h
     COMMENT "plug-in for ${mpi_family}" VERBATIM)
   add_custom_target(trireme_comm_mpi_${mpi_family} ALL DEPENDS ${mpi_plugin})
-  install(PROGRAMS ${mpi_plugin} DESTINATION ${CMAKE_INSTALL_LIBDIR}/trireme)
+  install(PROGRAMS ${mpi_plugin} DESTINATION ${CMAKE_INSTALL_LIBDIR}/trireme COMPONENT ${mpi_family})
   list(APPEND TRIREME_PLUGINS trireme_comm_mpi_${mpi_family})
   list(APPEND TRIREME_MPI_TEXT "trireme_comm_mpi_${mpi_family}.so")
 endforeach()

@@ -39,7 +39,9 @@ static int plugin_flags(const char *name) {
 /* Loads the plug-in from its places beside `file`, the program or the library. NULL: it is in none
  * of them. */
 static void *open_beside(const char *file, const char *name) {
-    static const char *const places[] = {"", "plugins/", "trireme/", "../lib/trireme/"};
+    /* The last is where the program is installed: TRIREME_LIBDIR is lib or lib/x86_64-linux-gnu. */
+    static const char *const places[] = {"", "plugins/", "trireme/",
+                                         "../" TRIREME_LIBDIR "/trireme/"};
     const char *slash = strrchr(file, '/');
     char path[2 * PATH_MAX];
     void *plugin = NULL;
