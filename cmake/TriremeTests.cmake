@@ -110,7 +110,7 @@ endif()
 set_tests_properties(house/layers house/length house/headers house/circles house/words house/unused house/symbols house/docs house/format PROPERTIES LABELS house)
 
 # Writes what another framework needs to repeat a training (tests/parity).
-foreach(dump parity_dump click_dump language_dump)
+foreach(dump parity_dump click_dump transformer_dump)
   add_executable(${dump} ${CMAKE_SOURCE_DIR}/tests/parity/${dump}.c)
   target_compile_definitions(${dump} PRIVATE _GNU_SOURCE)
   target_link_libraries(${dump} PRIVATE trireme_static)

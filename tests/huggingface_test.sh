@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Hugging Face folders of gpt2 and llama: import, --init, export in one file and in several, wrong folders; and, where a python has
+# Hugging Face folders of gpt2, llama and vit: import, --init, export in one file and in several, wrong folders; and, where a python has
 # torch and transformers (PYTHON, or the oracle in the cache), the same logits, losses and greedy texts of random models.
 peers=${XDG_CACHE_HOME:-$HOME/.cache}/trireme-peers
 . "$(dirname "$0")/common.sh"
@@ -32,16 +32,33 @@ for run in "gpt2 a" "llama b"; do
     "$trireme" train "$1" --data text.txt --dataset text --init hf-$2 --steps 1 --batch-size 4 --learning-rate 1e-9 --eval-every-epochs 0 --json > init.json \
         || fail "train --init hf-$2"
 done
+"$trireme" train vit --data synth --synth-train 64 --synth-test 32 --layers 2 --width 32 --heads 4 --hidden 48 --patch 8 --classes 12 --steps 3 --batch-size 4 \
+    --eval-every-epochs 0 --quiet --output v > log.txt 2>&1 || { fail "train vit"; cat log.txt; }
+expect 0 "hf-v" export vit --checkpoint v --to huggingface --output hf-v
+expect 0 "again-v/ckpt-0" import vit --from hf-v --output again-v
+for from in v again-v hf-v; do
+    "$trireme" export vit --checkpoint $from --to safetensors --output x-$from.safetensors --quiet > /dev/null || fail "export of $from"
+    "$trireme" eval vit --checkpoint $from --data synth --synth-test 32 --json | sed 's/,"seconds.*//' > eval-$from.json || fail "eval $from"
+done
+cmp x-v.safetensors x-again-v.safetensors && cmp x-v.safetensors x-hf-v.safetensors || fail "the weights of vit have changed"
+cmp eval-v.json eval-hf-v.json && cmp eval-v.json eval-again-v.json && grep -q top1 eval-v.json || fail "evaluations of vit differ: $(cat eval-*v.json)"
+"$trireme" train vit --data synth --synth-train 64 --init hf-v --steps 1 --batch-size 4 --eval-every-epochs 0 --json > init.json || fail "train --init hf-v"
+expect 2 "model_type is 'vit'; gpt2, llama can be read here" import gpt2 --from hf-v --output no
+expect 2 "model_type is 'gpt2'; vit can be read here" import vit --from hf-a --output no
+expect 2 "'classifier.weight' has shape [12, 32], the network's has [13, 32]" train vit --data synth --init hf-v --classes 13 --steps 1
+cp -r hf-v broken-v
+sed 's/"qkv_bias": true/"qkv_bias": false/' hf-v/config.json > broken-v/config.json
+expect 2 'qkv_bias is false; only true can be read here' import vit --from broken-v --output no
 expect 2 "is of gpt2, not of llama" import llama --from hf-a --output no
 expect 2 "'wte.weight' has shape [290, 32], the network's has [290, 64]" train gpt2 --data text.txt --dataset text --init hf-a --width 64 --steps 1
-expect 2 "is for language models, not for lenet" export lenet --checkpoint a --to huggingface --output no
+expect 2 "is for language models and vit, not for lenet" export lenet --checkpoint a --to huggingface --output no
 cp -r hf-b broken
 sed 's/"silu"/"relu"/' hf-b/config.json > broken/config.json
 expect 2 'hidden_act is "relu"; only "silu" can be read here' import llama --from broken --output no
 sed 's/"num_hidden_layers": 2/"num_hidden_layers": "2"/' hf-b/config.json > broken/config.json
 expect 3 '"num_hidden_layers": a whole number of at least 1 expected' import llama --from broken --output no
 sed 's/"llama"/"mamba"/' hf-b/config.json > broken/config.json
-expect 2 "model_type is 'mamba'; gpt2 and llama can be read here" import llama --from broken --output no
+expect 2 "model_type is 'mamba'; gpt2, llama can be read here" import llama --from broken --output no
 echo '{' > broken/config.json
 expect 3 "config.json: line" import llama --from broken --output no
 cp hf-b/config.json broken/ && rm broken/model.safetensors

@@ -35,7 +35,7 @@ OPTIONAL = {
     'trm_graph_create': 'options', 'trm_batch_norm': 'options', 'trm_conv2d': 'options',
     'trm_attention': 'options', 'trm_attention_packed': 'options', 'trm_linear_cross_entropy': 'options',
     'trm_mixture_of_experts': 'load_balance',
-    'trm_softmax_cross_entropy': 'options', 'trm_network_build': 'options',
+    'trm_softmax_cross_entropy': 'options', 'trm_network_build': 'options', 'trm_vit': 'options',
     'trm_loss_softmax': 'context', 'trm_loss_softmax_expand': 'context', 'trm_loss_logistic': 'context',
     'trm_planner_plan': 'about', 'trm_plan_read': 'text', 'trm_planner_run': 'comm plan profile context',
     'trm_planner_compare': 'comm', 'trm_ps_row': 'info values slots', 'trm_ps_audit_row': 'info values slots writers writer_count',

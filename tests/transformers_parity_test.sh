@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# A small GPT-2 and a small Llama through Trireme and transformers from the same weights and batches: 20 losses, every gradient.
+# A small GPT-2, Llama and ViT through Trireme and transformers from the same weights and batches: 20 losses, every gradient.
 # Needs torch and transformers: PYTHON, or the one that tools make under ~/.cache/trireme-peers/oracle.
 peers=${XDG_CACHE_HOME:-$HOME/.cache}/trireme-peers
 . "$(dirname "$0")/common.sh"
 set -e
 python=${PYTHON:-$peers/oracle/bin/python}
 "$python" -c 'import torch, transformers' 2> /dev/null || skip "$python has no torch and transformers"
-for model in gpt2 llama; do
+for model in gpt2 llama vit; do
     mkdir "$work/$model" "$work/$model-mixed"
-    "$TRIREME_BUILD/tests/language_dump" $model 20 fp32 "$work/$model"
-    "$python" "$source/tests/parity/language.py" 1e-4 1e-4 "$work/$model"
-    "$TRIREME_BUILD/tests/language_dump" $model 20 mixed "$work/$model-mixed"
-    "$python" "$source/tests/parity/language.py" 1e-2 1e-1 "$work/$model-mixed"
+    "$TRIREME_BUILD/tests/transformer_dump" $model 20 fp32 "$work/$model"
+    "$python" "$source/tests/parity/transformer.py" 1e-4 1e-5 "$work/$model"
+    "$TRIREME_BUILD/tests/transformer_dump" $model 20 mixed "$work/$model-mixed"
+    "$python" "$source/tests/parity/transformer.py" 1e-2 1e-1 "$work/$model-mixed"
 done

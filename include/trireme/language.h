@@ -77,16 +77,18 @@ TRM_API int32_t trm_generator_choose(const trm_generator *generator, const trm_s
 /* ---- Hugging Face folders -------------------------------------------------------------------- */
 
 /* Folders as transformers writes and reads them: config.json, weights as safetensors, tokenizer.
- * trm_model_load takes them, too. */
+ * There are those of language models, and of the image model vit. trm_model_load takes them, too. */
 
 /* Options of an exported folder. Zero means the default, except for `model`. */
 typedef struct trm_huggingface_options {
-    const char *model;                   /* name of the language model (trm_language_name) */
+    const char *model;                   /* name of the language model, or vit */
     const trm_language_options *network; /* options that it was built with; NULL = all zeros */
+    const trm_vit_options *vit;          /* vit: options that it was built with; NULL = all zeros */
     const trm_tokenizer *tokenizer;      /* written, too; NULL = none */
     int64_t shard_bytes;                 /* most bytes of a file of weights; 0 = 5e9 */
 } trm_huggingface_options;
-/* Writes a folder that AutoModelForCausalLM.from_pretrained loads: config.json, model.safetensors,
+/* Writes a folder that AutoModelForCausalLM.from_pretrained loads, of vit
+ * ViTForImageClassification.from_pretrained: config.json, model.safetensors,
  * or files of at most shard_bytes with model.safetensors.index.json, and the tokenizer's files.
  * Makes the folder; config.json is the last file that is written.
  *   errors   UNSUPPORTED (options that transformers' model does not have), INVALID, IO, NOSPACE,
@@ -99,6 +101,13 @@ TRM_API TRM_MUST_USE trm_status trm_export_huggingface(trm_model *model,
  *   errors   IO, CORRUPT, UNSUPPORTED (naming the setting that the model here does not have) */
 TRM_API TRM_MUST_USE trm_status trm_huggingface_read(const char *folder, const char **model,
                                                      trm_language_options *network, trm_error *err);
+/* Reads an image model, its options and the height and width of its images from the folder's
+ * config.json.
+ *   param    model: "vit", written; a static string
+ *   errors   IO, CORRUPT, UNSUPPORTED (naming the setting that the model here does not have) */
+TRM_API TRM_MUST_USE trm_status trm_huggingface_read_image(const char *folder, const char **model,
+                                                           trm_network_options *network,
+                                                           int64_t *image_size, trm_error *err);
 
 #ifdef __cplusplus
 }

@@ -44,6 +44,30 @@ TRM_API trm_node trm_mlp(trm_graph *graph, trm_node x, const int64_t *hidden, in
  *   source   LeCun et al. 1998 */
 TRM_API trm_node trm_lenet(trm_graph *graph, trm_node image, int64_t classes);
 
+/* Options of a vision transformer. Zero means the default; functions accept NULL for all zeros. */
+typedef struct trm_vit_options {
+    int64_t layers; /* 0 = 12 */
+    int64_t width;  /* values of a patch; 0 = 768; a multiple of heads */
+    int64_t heads;  /* 0 = 12 */
+    int64_t hidden; /* width of the layer behind attention; 0 = 4 width */
+    int64_t patch;  /* height and width of a patch, which divide those of the image; 0 = 16 */
+    double dropout; /* rate for embeddings and for the output of each layer; 0 = none */
+    double epsilon; /* of norms; 0 = 1e-12 */
+} trm_vit_options;
+/* Sets the options of a published size.
+ *   param    size: tiny, small, base or large
+ *   errors   INVALID (another name, with the names there are) */
+TRM_API TRM_MUST_USE trm_status trm_vit_size(const char *size, trm_vit_options *options,
+                                             trm_error *err);
+/* Replaces the zeros of *options by the defaults. */
+TRM_API void trm_vit_complete(trm_vit_options *options);
+/* Adds a vision transformer: image [N, C, H, W] -> logits [N, classes]. Names, shapes and initial
+ * values of the parameters are those of transformers' ViTForImageClassification,
+ * "vit.embeddings.cls_token", "vit.encoder.layer.0.attention.attention.query.weight" ...
+ *   source   Dosovitskiy et al. 2020 */
+TRM_API trm_node trm_vit(trm_graph *graph, trm_node image, int64_t classes,
+                         const trm_vit_options *options);
+
 /* ---- language ------------------------------------------------------------------------------ */
 
 /* Options of a language model. Zero means the default; functions accept NULL for all zeros. */
@@ -193,9 +217,10 @@ typedef struct trm_network_options {
     int64_t classes;         /* 0 = 10 */
     trm_stem stem;           /* ResNets: the first layers */
     bool zero_init_residual; /* ResNets, as in trm_resnet_options */
+    trm_vit_options vit;     /* vit: its options */
 } trm_network_options;
 /* Adds the network of this name, as the command line has it: resnet18, resnet34, resnet50,
- * resnet101, resnet152, mlp (hidden 512, 256) or lenet. For another name the graph keeps an error
+ * resnet101, resnet152, mlp (hidden 512, 256), lenet or vit. For another name the graph keeps an error
  * that lists the names.
  *   param    image: [N, C, H, W] */
 TRM_API trm_node trm_network_build(trm_graph *graph, const char *name, trm_node image,

@@ -1678,6 +1678,17 @@ class trm_resnet_options(Structure):
     """
 
 
+class trm_vit_options(Structure):
+    """layers: 0 = 12
+    width: values of a patch; 0 = 768; a multiple of heads
+    heads: 0 = 12
+    hidden: width of the layer behind attention; 0 = 4 width
+    patch: height and width of a patch, which divide those of the image; 0 = 16
+    dropout: rate for embeddings and for the output of each layer; 0 = none
+    epsilon: of norms; 0 = 1e-12
+    """
+
+
 class trm_language_options(Structure):
     """layers: 0 = 12
     width: values of a position; 0 = 768; a multiple of heads
@@ -1738,6 +1749,7 @@ class trm_network_options(Structure):
     """classes: 0 = 10
     stem: ResNets: the first layers
     zero_init_residual: ResNets, as in trm_resnet_options
+    vit: vit: its options
     """
 
 
@@ -1756,8 +1768,9 @@ class trm_sampling(Structure):
 
 
 class trm_huggingface_options(Structure):
-    """model: name of the language model (trm_language_name)
+    """model: name of the language model, or vit
     network: options that it was built with; NULL = all zeros
+    vit: vit: options that it was built with; NULL = all zeros
     tokenizer: written, too; NULL = none
     shard_bytes: most bytes of a file of weights; 0 = 5e9
     """
@@ -2965,6 +2978,15 @@ trm_resnet_options._fields_ = [
     ('stem', c_int),
     ('zero_init_residual', c_bool),
 ]
+trm_vit_options._fields_ = [
+    ('layers', c_int64),
+    ('width', c_int64),
+    ('heads', c_int64),
+    ('hidden', c_int64),
+    ('patch', c_int64),
+    ('dropout', c_double),
+    ('epsilon', c_double),
+]
 trm_language_options._fields_ = [
     ('layers', c_int64),
     ('width', c_int64),
@@ -3017,6 +3039,7 @@ trm_network_options._fields_ = [
     ('classes', c_int64),
     ('stem', c_int),
     ('zero_init_residual', c_bool),
+    ('vit', trm_vit_options),
 ]
 trm_generator_options._fields_ = [
     ('model', c_char_p),
@@ -3031,6 +3054,7 @@ trm_sampling._fields_ = [
 trm_huggingface_options._fields_ = [
     ('model', c_char_p),
     ('network', POINTER(trm_language_options)),
+    ('vit', POINTER(trm_vit_options)),
     ('tokenizer', c_void_p),
     ('shard_bytes', c_int64),
 ]
@@ -5776,6 +5800,22 @@ FUNCTIONS = {
         C, H, W], H and W at least 12 -> logits [N, classes].
           source   LeCun et al. 1998
         """),
+    'trm_vit_size': (c_int, (c_char_p, POINTER(trm_vit_options), POINTER(trm_error),),
+        'size options err',
+        """Sets the options of a published size.
+          param    size: tiny, small, base or large
+          errors   INVALID (another name, with the names there are)
+        """),
+    'trm_vit_complete': (None, (POINTER(trm_vit_options),),
+        'options',
+        """Replaces the zeros of *options by the defaults."""),
+    'trm_vit': (trm_node, (c_void_p, trm_node, c_int64, POINTER(trm_vit_options),),
+        'graph image classes options',
+        """Adds a vision transformer: image [N, C, H, W] -> logits [N, classes]. Names, shapes and initial
+        values of the parameters are those of transformers' ViTForImageClassification,
+        "vit.embeddings.cls_token", "vit.encoder.layer.0.attention.attention.query.weight" ...
+          source   Dosovitskiy et al. 2020
+        """),
     'trm_language_name': (c_char_p, (c_int32,),
         'index',
         """Returns the name of language model `index`, gpt2, llama or moe; NULL after the last.
@@ -5852,7 +5892,7 @@ FUNCTIONS = {
     'trm_network_build': (trm_node, (c_void_p, c_char_p, trm_node, POINTER(trm_network_options),),
         'graph name image options',
         """Adds the network of this name, as the command line has it: resnet18, resnet34, resnet50,
-        resnet101, resnet152, mlp (hidden 512, 256) or lenet. For another name the graph keeps an error
+        resnet101, resnet152, mlp (hidden 512, 256), lenet or vit. For another name the graph keeps an error
         that lists the names.
           param    image: [N, C, H, W]
         """),
@@ -5903,7 +5943,8 @@ FUNCTIONS = {
         """),
     'trm_export_huggingface': (c_int, (c_void_p, POINTER(trm_huggingface_options), c_char_p, POINTER(trm_error),),
         'model options folder err',
-        """Writes a folder that AutoModelForCausalLM.from_pretrained loads: config.json, model.safetensors,
+        """Writes a folder that AutoModelForCausalLM.from_pretrained loads, of vit
+        ViTForImageClassification.from_pretrained: config.json, model.safetensors,
         or files of at most shard_bytes with model.safetensors.index.json, and the tokenizer's files.
         Makes the folder; config.json is the last file that is written.
           errors   UNSUPPORTED (options that transformers' model does not have), INVALID, IO, NOSPACE,
@@ -5913,6 +5954,13 @@ FUNCTIONS = {
         'folder model network err',
         """Reads the model and its options from the folder's config.json.
           param    model: name of the language model, written; a static string
+          errors   IO, CORRUPT, UNSUPPORTED (naming the setting that the model here does not have)
+        """),
+    'trm_huggingface_read_image': (c_int, (c_char_p, POINTER(c_char_p), POINTER(trm_network_options), POINTER(c_int64), POINTER(trm_error),),
+        'folder model network image_size err',
+        """Reads an image model, its options and the height and width of its images from the folder's
+        config.json.
+          param    model: "vit", written; a static string
           errors   IO, CORRUPT, UNSUPPORTED (naming the setting that the model here does not have)
         """),
     'trm_mesh_ranks': (c_int, (c_char_p, POINTER(c_int32), POINTER(trm_error),),
@@ -6189,6 +6237,7 @@ STRUCTS = (
     trm_eval_spec,
     trm_job_result,
     trm_resnet_options,
+    trm_vit_options,
     trm_language_options,
     trm_click_inputs,
     trm_field_table,

@@ -16,8 +16,8 @@ __all__ = [
     'relu', 'sigmoid', 'tanh', 'gelu', 'silu', 'swiglu', 'exp', 'log', 'sqrt', 'neg', 'scale', 'cast', 'reshape',
     'transpose', 'concat', 'slice', 'pad', 'one_hot', 'reduce_sum', 'reduce_mean', 'reduce_max', 'softmax',
     'softmax_cross_entropy', 'linear_cross_entropy', 'bce_with_logits', 'softmax_cross_entropy_expand', 'resnet',
-    'mlp', 'lenet', 'language_build', 'language_loss', 'widedeep', 'deepfm', 'dcnv2', 'dlrm', 'recommender_build',
-    'network_build',
+    'mlp', 'lenet', 'vit', 'language_build', 'language_loss', 'widedeep', 'deepfm', 'dcnv2', 'dlrm',
+    'recommender_build', 'network_build',
 ]
 
 
@@ -457,6 +457,25 @@ def lenet(image: Value, classes: int) -> Node:
     return g.operate('trm_lenet', image, classes)
 
 
+def vit(image: Value, classes: int, *, layers: Any = None, width: Any = None, heads: Any = None, hidden: Any = None,
+        patch: Any = None, dropout: Any = None, epsilon: Any = None) -> Node:
+    """Adds a vision transformer: image [N, C, H, W] -> logits [N, classes]. Names, shapes and initial
+    values of the parameters are those of transformers' ViTForImageClassification,
+    "vit.embeddings.cls_token", "vit.encoder.layer.0.attention.attention.query.weight" ...
+      source   Dosovitskiy et al. 2020
+
+    layers: 0 = 12
+    width: values of a patch; 0 = 768; a multiple of heads
+    heads: 0 = 12
+    hidden: width of the layer behind attention; 0 = 4 width
+    patch: height and width of a patch, which divide those of the image; 0 = 16
+    dropout: rate for embeddings and for the output of each layer; 0 = none
+    epsilon: of norms; 0 = 1e-12
+    """
+    return g.operate('trm_vit', image, classes,
+                     g.options('trm_vit_options', layers=layers, width=width, heads=heads, hidden=hidden, patch=patch, dropout=dropout, epsilon=epsilon))
+
+
 def language_build(model: str, ids: Value, *, layers: Any = None, width: Any = None, heads: Any = None,
                    kv_heads: Any = None, hidden: Any = None, context: Any = None, vocabulary: Any = None,
                    dropout: Any = None, epsilon: Any = None, rotary_theta: Any = None, untied: Any = None,
@@ -673,16 +692,17 @@ def recommender_build(name: str, *, keys: Value, offsets: Any = None, values: An
                      g.options('trm_recommender_options', rows=rows, tables=tables, width=width, pooling=pooling, hidden=hidden, bottom=bottom, cross_layers=cross_layers, cross_rank=cross_rank, stacked=stacked, wide_dense=wide_dense, table_init=table_init, layer_init=layer_init))
 
 
-def network_build(name: str, image: Value, *, classes: Any = None, stem: Any = None,
-                  zero_init_residual: Any = None) -> Node:
+def network_build(name: str, image: Value, *, classes: Any = None, stem: Any = None, zero_init_residual: Any = None,
+                  vit: Any = None) -> Node:
     """Adds the network of this name, as the command line has it: resnet18, resnet34, resnet50,
-    resnet101, resnet152, mlp (hidden 512, 256) or lenet. For another name the graph keeps an error
+    resnet101, resnet152, mlp (hidden 512, 256), lenet or vit. For another name the graph keeps an error
     that lists the names.
       param    image: [N, C, H, W]
 
     classes: 0 = 10
     stem: ResNets: the first layers
     zero_init_residual: ResNets, as in trm_resnet_options
+    vit: vit: its options
     """
     return g.operate('trm_network_build', g.text(name), image,
-                     g.options('trm_network_options', classes=classes, stem=stem, zero_init_residual=zero_init_residual))
+                     g.options('trm_network_options', classes=classes, stem=stem, zero_init_residual=zero_init_residual, vit=vit))

@@ -74,7 +74,7 @@ typedef struct app_options {
     app_click_flags click;
     /* text */
     const char *tokenizer, *tokens, *text_field, *special_tokens;
-    app_language_flags language; /* language models (language.h) */
+    app_transformer_flags transformer; /* language models and vit (language.h) */
     int64_t context_tokens, stride, token_vocabulary, token_min_count;
     const char *prompt, *prompt_file; /* generate */
     int64_t generate_tokens, top_k;
@@ -148,8 +148,8 @@ extern const app_group app_group_common, app_group_plain, app_group_dry_run, app
     app_group_ranks, app_group_roles, app_group_job, app_group_launch, app_group_cluster,
     app_group_cluster_make, app_group_cluster_output, app_group_bench_comm, app_group_bench_ps,
     app_group_ps, app_group_ps_inspect, app_group_ps_export, app_group_text_data,
-    app_group_text_context, app_group_language, app_group_tokenizer, app_group_tokenizer_train,
-    app_group_generate;
+    app_group_text_context, app_group_transformer, app_group_vit, app_group_language,
+    app_group_tokenizer, app_group_tokenizer_train, app_group_generate;
 
 /* Sets the values that flags have when they are not given. */
 void app_defaults(app_options *o);
@@ -202,6 +202,7 @@ typedef struct app_network {
     const char *stem;
     trm_xent_options xent;
     app_click_network click; /* recommendation models */
+    trm_vit_options vit;     /* complete */
     app_language_network language;
 } app_network;
 /* Checks that a model of this name exists; the message names the nearest one, or all of them.
@@ -275,10 +276,11 @@ bool app_click_bayes(const app_context *app, trm_clicks_bayes *out);
 TRM_MUST_USE trm_status app_take_context_tokens(app_context *app, trm_error *err);
 /* Returns whether `path` is a Hugging Face folder; NULL is none. */
 bool app_is_huggingface(const char *path);
-/* Takes the options of the network and the tokenizer from such a folder, unless flags give them.
+/* Takes the options of the network of MODEL, and the tokenizer, from `folder` if it is a Hugging Face
+ * folder and the model can be of one, unless flags give them. Sets *found if it did so.
  *   error  INVALID if it is of another model; those of trm_huggingface_read */
-TRM_MUST_USE trm_status app_language_recall_folder(app_context *app, const char *name,
-                                                   const char *folder, trm_error *err);
+TRM_MUST_USE trm_status app_recall_folder(app_context *app, const char *folder, bool *found,
+                                          trm_error *err);
 /* Writes the data's tokenizer, if it has one, to DIR/tokenizer beside the checkpoints of --output,
  * where app_recall finds it.
  *   error  IO, NOSPACE, NOMEM */

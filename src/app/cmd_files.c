@@ -22,18 +22,16 @@ static trm_status weights_model(app_context *app, trm_dataset **data, app_networ
 
 /* ---- export ---------------------------------------------------------------------------------- */
 
-/* Writes a Hugging Face folder, with the tokenizer where there is one.
- *   error  INVALID: not a language model */
+/* Writes a Hugging Face folder, with the tokenizer where there is one. */
 static trm_status export_folder(const app_context *app, const app_network *network,
                                 trm_model *model, trm_error *err) {
     const app_options *o = &app->o;
     trm_tokenizer *tokenizer = NULL;
     trm_status status =
         o->tokenizer != NULL ? trm_tokenizer_open(o->tokenizer, &tokenizer, err) : TRM_OK;
-    const trm_huggingface_options options = {.model = network->model->name,
-                                             .network = &network->language.options,
-                                             .tokenizer = tokenizer,
-                                             .shard_bytes = o->shard_bytes};
+    trm_huggingface_options options = {
+        .model = network->model->name, .tokenizer = tokenizer, .shard_bytes = o->shard_bytes};
+    network->model->kind->export_folder(network, &options);
     status = status == TRM_OK ? trm_export_huggingface(model, &options, o->output, err) : status;
     trm_tokenizer_destroy(tokenizer);
     return status;
@@ -47,8 +45,9 @@ static trm_status export_model(app_context *app, trm_dataset **data, app_network
         return app_fail(err, TRM_INVALID, "export needs --checkpoint, --to and --output");
     }
     bool folder = strcmp(o->to, "huggingface") == 0;
-    if (folder && !(app->model != NULL && app->model->kind == &app_language_kind)) {
-        return app_fail(err, TRM_INVALID, "--to huggingface is for language models, not for %s",
+    if (folder && !(app->model != NULL && app->model->kind->export_folder != NULL)) {
+        return app_fail(err, TRM_INVALID,
+                        "--to huggingface is for language models and vit, not for %s",
                         app->parsed.arguments[0]);
     }
     trm_status status = app_recall(app, app->parsed.arguments[0], err);
@@ -127,10 +126,8 @@ static trm_status import_model(app_context *app, trm_dataset **data, app_network
         return app_fail(err, TRM_INVALID, "%.120s has a checkpoint already: another --output",
                         o->output);
     }
-    const char *name = app->parsed.arguments[0];
-    bool folder =
-        app->model != NULL && app->model->kind == &app_language_kind && app_is_huggingface(o->from);
-    trm_status status = folder ? app_language_recall_folder(app, name, o->from, err) : TRM_OK;
+    bool folder;
+    trm_status status = app_recall_folder(app, o->from, &folder, err);
     status = status == TRM_OK ? weights_model(app, data, network, model, err) : status;
     if (status == TRM_OK) {
         status = trm_model_load(*model, o->from, false, NULL, err);

@@ -22,11 +22,12 @@ static trm_status open_generator(app_context *app, trm_dataset **data, app_netwo
     const char *name = app->parsed.arguments[0];
     app_options *o = &app->o;
     o->batch_size = 1;
-    if (o->context_tokens > 0 && o->language.positions == 0) {
-        o->language.positions = o->context_tokens;
+    if (o->context_tokens > 0 && o->transformer.positions == 0) {
+        o->transformer.positions = o->context_tokens;
     }
-    o->context_tokens =
-        o->language.positions > 0 && o->language.positions < ROWS ? o->language.positions : ROWS;
+    o->context_tokens = o->transformer.positions > 0 && o->transformer.positions < ROWS
+                            ? o->transformer.positions
+                            : ROWS;
     trm_status status = app_language_kind.random(app, 1, data, err);
     status = status == TRM_OK ? trm_dataset_batch(*data, 1, true, err) : status;
     if (status == TRM_OK) {
@@ -108,8 +109,8 @@ static trm_status prepare_generation(run *r, trm_error *err) {
         (status = encode_prompt(r, err)) != TRM_OK) {
         return status;
     }
-    if (o->language.vocabulary == 0) {
-        o->language.vocabulary = trm_tokenizer_vocabulary(r->tokenizer);
+    if (o->transformer.vocabulary == 0) {
+        o->transformer.vocabulary = trm_tokenizer_vocabulary(r->tokenizer);
     }
     return open_generator(app, &r->data, &r->network, &r->model, &r->generator, err);
 }

@@ -258,10 +258,9 @@ static void keep_choices(app_context *app) {
 
 /* Builds everything that training needs, in the order of the file's opening comment. */
 static trm_status prepare(job *j, trm_error *err) {
-    trm_status status;
-    if ((j->app->model != NULL && j->app->model->kind == &app_language_kind) &&
-        app_is_huggingface(j->app->o.init) &&
-        (status = app_language_recall_folder(j->app, j->name, j->app->o.init, err)) != TRM_OK) {
+    bool is_folder;
+    trm_status status = app_recall_folder(j->app, j->app->o.init, &is_folder, err);
+    if (status != TRM_OK) {
         return status;
     }
     app_settle_data(j->app);

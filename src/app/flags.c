@@ -238,7 +238,7 @@ static const app_flag *find(const app_group *const *groups, const char *kind, co
         for (int i = 0; (f = app_group_flag(*groups, i)) != NULL; i++) {
             bool same = strlen(f->name) == length && strncmp(f->name, name, length) == 0;
             const char *of = (*groups)->kind;
-            bool own = kind != NULL && of != NULL && strcmp(of, kind) == 0;
+            bool own = kind != NULL && of != NULL && app_is_choice(of, kind);
             if (same && (found == NULL || own)) {
                 found = f;
                 *group = *groups;

@@ -43,10 +43,10 @@ typedef struct app_group {
     const char *title; /* NULL = none */
     const char *names; /* of its rows, "NAME" or "NAME@TAG", with blanks between */
     const app_flag *rows;
-    const char *kind; /* title of the kind of models that read these flags; NULL = all */
+    const char *kind; /* titles of the kinds of models that read these flags, A|B; NULL = all */
 } app_group;
 
-enum { APP_GROUPS_MAX = 16, APP_FLAGS_MAX = 128, APP_ARGUMENTS_MAX = 64 };
+enum { APP_GROUPS_MAX = 20, APP_FLAGS_MAX = 128, APP_ARGUMENTS_MAX = 64 };
 
 /* A flag on the command line. */
 typedef struct app_given_flag {

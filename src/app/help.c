@@ -240,6 +240,19 @@ static const topic TOPICS[] = {
      "--size "
      "tiny --steps 2000 --output runs/a\n"
      "    trireme generate gpt2 --checkpoint runs/a --prompt \"ROMEO:\" --temperature 0.8\n"},
+    {"vit",
+     "Vision transformer: vit, on the data of other models of images (trireme help data)\n"
+     "    --size tiny, small, base or large; --patch N (16; 4 for images below 64x64) divides "
+     "height "
+     "and width of the images.\n"
+     "    --layers, --width, --heads, --hidden (4 times --width) and --dropout set single numbers. "
+     "Without --optimizer: adamw,\n"
+     "    rate 0.0005. Names and initial values are those of transformers' "
+     "ViTForImageClassification, whose folders\n"
+     "    export --to huggingface writes, and import, --init and --checkpoint read.\n"
+     "    trireme train vit --data cifar --size tiny --epochs 20 --schedule cosine --warmup-steps "
+     "500 "
+     "--output runs/v\n"},
     {"resume", "Stopping and continuing\n"
                "    With --output DIR checkpoints are written to DIR/ckpt-STEP: at the end of each "
                "epoch, or as --save-every-steps and\n"

@@ -28,7 +28,7 @@ static bool generates_data(const app_context *app) {
     return is(o->data, "synth") || is(o->data, "clicks") || is(o->dataset, "clicks");
 }
 
-static bool reads_images(const app_context *app) { return app->model->kind == &app_image_kind; }
+static bool reads_images(const app_context *app) { return app->model->kind->reads_images; }
 
 static bool is_resnet(const app_context *app) { return app->model->is_resnet; }
 
@@ -153,13 +153,18 @@ static bool condition_holds(const app_context *app, app_stage stage, const char 
  * for. */
 static bool has_effect(const app_context *app, app_stage stage, const app_given_flag *given,
                        char *is_for, size_t size) {
-    const char *kind = given->group->kind;
-    for (int k = 0; stage == APP_STAGE_MODEL && kind != NULL && app_model_kinds[k] != NULL; k++) {
-        const app_model_kind *reader = app_model_kinds[k];
-        if (strcmp(reader->title, kind) == 0 && reader != app->model->kind) {
-            snprintf(is_for, size, "%s", reader->is_for);
-            return false;
+    const char *kinds = given->group->kind;
+    if (stage == APP_STAGE_MODEL && kinds != NULL &&
+        !app_is_choice(kinds, app->model->kind->title)) {
+        size_t at = 0;
+        for (int k = 0; app_model_kinds[k] != NULL && at < size; k++) {
+            const app_model_kind *reader = app_model_kinds[k];
+            if (app_is_choice(kinds, reader->title)) {
+                at += (size_t)snprintf(is_for + at, size - at, "%s%s", at > 0 ? " and " : "",
+                                       reader->is_for);
+            }
         }
+        return false;
     }
     char use[200], *rest = NULL;
     snprintf(use, sizeof use, "%s", given->flag->use != NULL ? given->flag->use : "");

@@ -6,8 +6,6 @@
  */
 #include "app/models.h"
 
-#include "trireme/language.h"
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -53,16 +51,16 @@ static void settle_language_model(app_context *app, const app_model *model) {
         o->learning_rate = model->learning_rate;
     }
     if (o->click.preset != NULL) { /* peers/gpt_torch.py: the published models, and tiny */
-        bool tiny = o->language.size != NULL && strcmp(o->language.size, "tiny") == 0;
+        bool tiny = o->transformer.size != NULL && strcmp(o->transformer.size, "tiny") == 0;
         trm_language_options size = {0};
         trm_error unknown; /* describing the network reports a size that there is not */
-        if (o->language.size != NULL &&
-            trm_language_size(p->arguments[0], o->language.size, &size, &unknown) != TRM_OK) {
+        if (o->transformer.size != NULL &&
+            trm_language_size(p->arguments[0], o->transformer.size, &size, &unknown) != TRM_OK) {
             size.vocabulary = 0;
         }
         int64_t known = tiny ? 65 : value_or(size.vocabulary, VOCABULARY);
-        o->language.vocabulary = value_or(o->language.vocabulary, known);
-        o->language.positions = o->context_tokens > POSITIONS ? o->context_tokens : POSITIONS;
+        o->transformer.vocabulary = value_or(o->transformer.vocabulary, known);
+        o->transformer.positions = o->context_tokens > POSITIONS ? o->context_tokens : POSITIONS;
         o->betas = app_given(p, "betas") ? o->betas : "0.9,0.95";
         o->weight_decay = app_given(p, "weight-decay") ? o->weight_decay : 0.1;
         o->clip_norm = app_given(p, "clip-norm") ? o->clip_norm : 1;
@@ -70,12 +68,12 @@ static void settle_language_model(app_context *app, const app_model *model) {
     }
     o->batch_size = o->batch_size == 0 ? model->batch_size : o->batch_size;
     if (o->context_tokens == 0) { /* a network that a file describes may have fewer positions */
-        int64_t most = o->language.positions;
+        int64_t most = o->transformer.positions;
         o->context_tokens = most > 0 && most < TOKENS ? most : TOKENS;
     }
     /* ids without a tokenizer: GPT-2's */
-    if (o->language.vocabulary == 0 && o->tokenizer == NULL && o->tokens == NULL) {
-        o->language.vocabulary = VOCABULARY;
+    if (o->transformer.vocabulary == 0 && o->tokenizer == NULL && o->tokens == NULL) {
+        o->transformer.vocabulary = VOCABULARY;
     }
 }
 
@@ -115,9 +113,9 @@ static trm_status make_random_tokens(const app_context *app, int64_t samples, tr
         return app_fail(err, TRM_NOMEM, "no memory for random tokens");
     }
     *r = (random_tokens){.context = o->context_tokens,
-                         .vocabulary = o->language.vocabulary > 0 ? o->language.vocabulary
-                                       : o->tokens != NULL        ? 256
-                                                                  : VOCABULARY};
+                         .vocabulary = o->transformer.vocabulary > 0 ? o->transformer.vocabulary
+                                       : o->tokens != NULL           ? 256
+                                                                     : VOCABULARY};
     const trm_tensor ids = {.dtype = TRM_INT32, .shape = trm_shape_of(r->context)};
     const trm_data_source source = {.samples = samples,
                                     .field_count = 2,
@@ -138,7 +136,7 @@ static trm_status make_random_tokens(const app_context *app, int64_t samples, tr
  *   error  INVALID */
 static trm_status settle_language_network(const app_context *app, trm_dataset *data,
                                           app_network *network, trm_error *err) {
-    const app_language_flags *f = &app->o.language;
+    const app_transformer_flags *f = &app->o.transformer;
     app_language_network *n = &network->language;
     trm_batch_field field;
     *n = (app_language_network){.tokenizer = app->o.tokens,
@@ -230,7 +228,7 @@ static int64_t number_of(const json_t *root, const char *key) {
 /* Takes the options of a network that a file describes, unless flags give them. */
 static void take_network(app_context *app, const trm_language_options *o) {
     const app_parsed *p = &app->parsed;
-    app_language_flags *f = &app->o.language;
+    app_transformer_flags *f = &app->o.transformer;
     f->layers = app_given(p, "layers") ? f->layers : o->layers;
     f->width = app_given(p, "width") ? f->width : o->width;
     f->heads = app_given(p, "heads") ? f->heads : o->heads;
@@ -252,9 +250,10 @@ bool app_is_huggingface(const char *path) {
     return length > 0 && length < (int)sizeof file && stat(file, &about) == 0;
 }
 
-/* Contract in app.h. */
-trm_status app_language_recall_folder(app_context *app, const char *name, const char *folder,
-                                      trm_error *err) {
+/* Takes the options of the network and the tokenizer from a Hugging Face folder.
+ *   error  INVALID if it is of another model; those of trm_huggingface_read */
+static trm_status recall_language_folder(app_context *app, const char *name, const char *folder,
+                                         trm_error *err) {
     static const char *const files[] = {"tokenizer.json", "vocab.json"};
     const char *model = NULL;
     trm_language_options network;
@@ -273,6 +272,10 @@ trm_status app_language_recall_folder(app_context *app, const char *name, const 
         app->o.tokenizer = stat(file, &about) == 0 ? folder : NULL;
     }
     return TRM_OK;
+}
+
+static void set_language_folder(const app_network *network, trm_huggingface_options *out) {
+    out->network = &network->language.options;
 }
 
 /* Sets --tokenizer to the folder beside --checkpoint. Returns false if there is none. */
@@ -355,4 +358,6 @@ const app_model_kind app_language_kind = {.title = "text",
                                           .network_of = settle_language_network,
                                           .describe = describe_language,
                                           .recall = recall_language,
+                                          .recall_folder = recall_language_folder,
+                                          .export_folder = set_language_folder,
                                           .json_start = print_language_start};

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* app/language.h: flags and networks of the language models. */
+/* app/language.h: flags of the transformers, and networks of the language models. */
 #ifndef TRIREME_APP_LANGUAGE_H
 #define TRIREME_APP_LANGUAGE_H
 
 #include "trireme/nn.h"
 
-/* Values of the flags of language models. Zero means that the flag is not given. */
-typedef struct app_language_flags {
+/* Values of the flags of language models and of vit. Zero means that the flag is not given. */
+typedef struct app_transformer_flags {
     const char *size;
     int64_t layers, width, heads, kv_heads;
     int64_t hidden, vocabulary; /* numbers of --hidden and --vocabulary */
     int64_t positions;          /* of a checkpoint; 0: the tokens of a sample */
-    int64_t experts, top_experts;
+    int64_t experts, top_experts, patch;
     double dropout, epsilon, rotary_theta, balance;
     bool untied;
-} app_language_flags;
+} app_transformer_flags;
 
 /* The network of a language model. */
 typedef struct app_language_network {

@@ -6,7 +6,7 @@
  *                                |
  *                                v
  *      kind: flags --settle--> data --network_of--> network --build, loss--> graph
- *            app_image_kind (models.c), app_click_kind (click.c), app_language_kind (language.c)
+ *            app_image_kind, app_vit_kind (images.c), app_click_kind (click.c), app_language_kind (language.c)
  *
  * A new model of a known kind is one row. A new kind is one table of functions and one entry in
  * app_model_kinds. */
@@ -14,6 +14,8 @@
 #define TRIREME_APP_MODELS_H
 
 #include "app/app.h"
+
+#include "trireme/language.h"
 
 #include <jansson.h>
 
@@ -26,7 +28,7 @@ typedef struct app_model_kind {
     const char *unit, *rate_key; /* what rates count: "tokens", "tokens_per_second" */
     const char *input_key;       /* size of an input in JSON: "image_size"; NULL = none */
     const char *input_form;      /* behind the number in text: " tokens" */
-    bool is_square;              /* the number stands twice: 32x32 */
+    bool reads_images;           /* the number stands twice: 32x32 */
     bool counts_inputs;          /* a sample counts as many units as its input has */
     bool computes_logits;        /* --predictions is possible */
     bool bench_loss;             /* bench train prints the mean loss and the rate of windows */
@@ -49,10 +51,15 @@ typedef struct app_model_kind {
     /* write the object `key` of a checkpoint's description, and read the options back from it */
     void (*describe)(const app_network *network, char *text, size_t size);
     trm_status (*recall)(app_context *app, const json_t *object, trm_error *err);
+    /* take the options from a Hugging Face folder, unless flags give them, and set those of a
+     * folder to export; NULL: there are no such folders of these models */
+    trm_status (*recall_folder)(app_context *app, const char *name, const char *folder,
+                                trm_error *err);
+    void (*export_folder)(const app_network *network, trm_huggingface_options *out);
     /* adds the sizes to the JSON event "start" */
     void (*json_start)(const app_context *app, const app_network *network);
 } app_model_kind;
-extern const app_model_kind app_image_kind, app_click_kind, app_language_kind;
+extern const app_model_kind app_image_kind, app_vit_kind, app_click_kind, app_language_kind;
 /* All kinds, ended by NULL. */
 extern const app_model_kind *const app_model_kinds[];
 

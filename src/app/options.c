@@ -78,8 +78,8 @@ const app_flag app_flags[] = {
     /* ---- Training */
     INT("epochs", epochs, "N", 1, 1e6, NULL, "passes over the data in total (1)", .use = "command=train:train"),
     INT("steps", steps, "N", 1, 1e12, NULL, "stop after N steps in total", .use = "command=train|verify|bench train:train and verify"),
-    CHOICE("optimizer", optimizer, "momentum|sgd|nesterov|adam|adamw|lars|adagrad|ftrl", "momentum", "optimiser (momentum; click models: each its own; language models adamw)"),
-    REAL("learning-rate", learning_rate, "X", 1e-12, 1e3, "0.01", "learning rate after warm-up (0.01; click models: each its own; language models 0.0006)", .use = "command=train|verify|bench train:commands that train"),
+    CHOICE("optimizer", optimizer, "momentum|sgd|nesterov|adam|adamw|lars|adagrad|ftrl", "momentum", "optimiser (momentum; click models: each its own; transformers adamw)"),
+    REAL("learning-rate", learning_rate, "X", 1e-12, 1e3, "0.01", "learning rate after warm-up (0.01; click models: each its own; language models 0.0006; vit 0.0005)", .use = "command=train|verify|bench train:commands that train"),
     REAL("momentum", momentum, "X", 0, 0.99999, "0.9", "momentum", .use = "optimizer=momentum|nesterov|lars"),
     REAL("weight-decay", weight_decay, "X", 0, 1, NULL, "weight decay; norms, biases and embeddings of tokens have none (0; adamw 0.01)"),
     TEXT("betas", betas, "A,B", NULL, "adam, adamw: decay of the moments (0.9,0.999)", .use = "optimizer=adam|adamw"),
@@ -118,7 +118,7 @@ const app_flag app_flags[] = {
     /* ---- Predictions */
     TEXT("predictions", predictions, "FILE.npz", NULL, "write logits and label of each sample, for NumPy"),
     /* ---- Export */
-    CHOICE("to", to, "safetensors|onnx|npz|huggingface", NULL, "form of the file; huggingface: a folder for transformers, of a language model"),
+    CHOICE("to", to, "safetensors|onnx|npz|huggingface", NULL, "form of the file; huggingface: a folder for transformers, of a language model or vit"),
     TEXT("output", output, "FILE|DIR", NULL, "the file or folder to write", .tag = "export"),
     BYTES("shard-bytes", shard_bytes, "huggingface: most bytes of a file of weights (5GB)"),
     /* ---- Import */
@@ -309,20 +309,23 @@ const app_flag app_flags[] = {
     TEXT("text-field", text_field, "NAME", NULL, "jsonl: the field with the text (text)"),
     /* ---- text context */
     INT("context", context_tokens, "N", 1, 1 << 24, NULL, "tokens a sample (256)", .tag = "text-context"),
+    /* ---- Transformers */
+    TEXT("size", transformer.size, "NAME", NULL, "published size: layers, width and heads; gpt2, moe: small, medium, large, xl, tiny (4, 128, 4); llama: llama15m, llama110m, 1b, 8b; vit: tiny, small, base, large"),
+    INT("layers", transformer.layers, "N", 1, 4096, NULL, "number of blocks (12)"),
+    INT("width", transformer.width, "N", 1, 1 << 20, NULL, "values of a position (768)"),
+    INT("heads", transformer.heads, "N", 1, 1 << 16, NULL, "heads of attention (12)"),
+    INT("hidden", transformer.hidden, "N", 1, 1 << 24, NULL, "width of a block's inner layer (4 times --width)", .tag = "transformer"),
+    REAL("dropout", transformer.dropout, "X", 0, 0.99, NULL, "rate of dropout (0)"),
+    /* ---- Vision transformers */
+    INT("patch", transformer.patch, "N", 1, 8192, NULL, "height and width of a patch, which divide those of the image (16; images below 64x64: 4)"),
     /* ---- Language models */
-    TEXT("size", language.size, "NAME", NULL, "published size: layers, width and heads; gpt2: small, medium, large, xl, tiny (4, 128, 4); llama: llama15m, llama110m, 1b, 8b; moe: those of gpt2"),
-    INT("layers", language.layers, "N", 1, 4096, NULL, "number of blocks (12)"),
-    INT("width", language.width, "N", 1, 1 << 20, NULL, "values of a position (768)"),
-    INT("heads", language.heads, "N", 1, 1 << 16, NULL, "heads of attention (12)"),
-    INT("kv-heads", language.kv_heads, "N", 1, 1 << 16, NULL, "heads of keys and values (as many as --heads)"),
-    REAL("rotary-theta", language.rotary_theta, "X", 1, 1e12, NULL, "llama: base of the rotary angles (10000)"),
-    BOOL("untied", language.untied, "llama: the output layer has weights of its own"),
-    INT("experts", language.experts, "N", 1, 1 << 16, NULL, "moe: experts of a block (8)"),
-    INT("top-experts", language.top_experts, "N", 1, 1 << 16, NULL, "moe: experts that compute a token (2)"),
-    REAL("balance", language.balance, "X", 1e-9, 1000, NULL, "moe: factor of the load balance in the training loss (0.01)"),
-    REAL("dropout", language.dropout, "X", 0, 0.99, NULL, "rate of dropout (0)"),
-    INT("hidden", language.hidden, "N", 1, 1 << 24, NULL, "width of a block's inner layer (4 times --width)", .tag = "language"),
-    INT("vocabulary", language.vocabulary, "N", 1, 1 << 24, NULL, "number of tokens (the tokenizer's, else 50257)", .tag = "language"),
+    INT("kv-heads", transformer.kv_heads, "N", 1, 1 << 16, NULL, "heads of keys and values (as many as --heads)"),
+    REAL("rotary-theta", transformer.rotary_theta, "X", 1, 1e12, NULL, "llama: base of the rotary angles (10000)"),
+    BOOL("untied", transformer.untied, "llama: the output layer has weights of its own"),
+    INT("experts", transformer.experts, "N", 1, 1 << 16, NULL, "moe: experts of a block (8)"),
+    INT("top-experts", transformer.top_experts, "N", 1, 1 << 16, NULL, "moe: experts that compute a token (2)"),
+    REAL("balance", transformer.balance, "X", 1e-9, 1000, NULL, "moe: factor of the load balance in the training loss (0.01)"),
+    INT("vocabulary", transformer.vocabulary, "N", 1, 1 << 24, NULL, "number of tokens (the tokenizer's, else 50257)", .tag = "language"),
     /* ---- Text */
     TEXT("prompt", prompt, "TEXT", NULL, "text to continue (the token between documents, or a line end)"),
     TEXT("prompt-file", prompt_file, "FILE", NULL, "the prompt, at most 1 MB"),
@@ -385,7 +388,9 @@ GROUP(dataset, "Data", NULL, "dataset@dataset");
 GROUP(vocabulary, "Vocabulary", NULL, "min-count output@vocabulary");
 GROUP(text_data, "Text", "text", "tokenizer tokens stride text-field");
 GROUP(text_context, NULL, NULL, "context@text-context");
-GROUP(language, "Language models", "text", "size layers width heads kv-heads rotary-theta untied experts top-experts balance dropout hidden@language vocabulary@language");
+GROUP(transformer, "Transformers", "text|patches of images", "size layers width heads hidden@transformer dropout");
+GROUP(vit, "Vision transformers", "patches of images", "patch");
+GROUP(language, "Language models", "text", "kv-heads rotary-theta untied experts top-experts balance vocabulary@language");
 GROUP(generate, "Text", NULL, "prompt prompt-file tokens@generate temperature top-k top-p tokenizer@generate");
 GROUP(tokenizer_train, "Tokenizer", NULL, "vocabulary@tokenizer-train output@tokenizer-train min-count@tokenizer-train special-tokens");
 GROUP(tokenizer, "Tokenizer", NULL, "tokenizer@tokenizer output@tokenizer lines");

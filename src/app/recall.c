@@ -15,6 +15,13 @@ static void recall_int(const app_context *app, const json_t *root, const char *k
     }
 }
 
+/* Contract in app.h. */
+trm_status app_recall_folder(app_context *app, const char *folder, bool *found, trm_error *err) {
+    const app_model *model = app->model;
+    *found = model != NULL && model->kind->recall_folder != NULL && app_is_huggingface(folder);
+    return *found ? model->kind->recall_folder(app, model->name, folder, err) : TRM_OK;
+}
+
 /* Contract in app.h. Weights alone (.safetensors) have no description. */
 trm_status app_recall(app_context *app, const char *name, trm_error *err) {
     static char found[4096];
@@ -23,10 +30,12 @@ trm_status app_recall(app_context *app, const char *name, trm_error *err) {
     if (app_ends_in(path, ".safetensors")) {
         return TRM_OK;
     }
-    if (app->model != NULL && app->model->kind == &app_language_kind && app_is_huggingface(path)) {
-        return app_language_recall_folder(app, name, path, err);
+    bool is_folder;
+    trm_status status = app_recall_folder(app, path, &is_folder, err);
+    if (status != TRM_OK || is_folder) {
+        return status;
     }
-    trm_status status = trm_checkpoint_open(path, NULL, &checkpoint, err);
+    status = trm_checkpoint_open(path, NULL, &checkpoint, err);
     if (status == TRM_END) {
         return app_fail(err, TRM_IO, "%.140s: no checkpoint there", path);
     }

@@ -85,15 +85,21 @@ static trm_node lenet(trm_graph *g, trm_node image, const trm_network_options *o
     return trm_lenet(g, image, o->classes);
 }
 
+static trm_node vit(trm_graph *g, trm_node image, const trm_network_options *o, int32_t depth) {
+    (void)depth;
+    return trm_vit(g, image, o->classes, &o->vit);
+}
+
 /* The image networks by name. */
 static const struct {
     const char *name;
     trm_node (*build)(trm_graph *g, trm_node image, const trm_network_options *options,
                       int32_t depth);
     int32_t depth; /* depth of a resnet */
-} registry[] = {{"resnet18", resnet, 18},   {"resnet34", resnet, 34},   {"resnet50", resnet, 50},
-                {"resnet101", resnet, 101}, {"resnet152", resnet, 152}, {"mlp", mlp, 0},
-                {"lenet", lenet, 0}};
+} registry[] = {{"resnet18", resnet, 18},   {"resnet34", resnet, 34},
+                {"resnet50", resnet, 50},   {"resnet101", resnet, 101},
+                {"resnet152", resnet, 152}, {"mlp", mlp, 0},
+                {"lenet", lenet, 0},        {"vit", vit, 0}};
 enum { NAMES = sizeof registry / sizeof registry[0] };
 
 const char *trm_network_name(int32_t index) {

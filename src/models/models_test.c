@@ -30,11 +30,9 @@ static void counts_are_torchvisions(void **state) {
     static const struct {
         const char *name;
         int64_t elements, tensors;
-    } known[] = {{"resnet18", 11689512, 62},
-                 {"resnet34", 21797672, 110},
-                 {"resnet50", 25557032, 161},
-                 {"resnet101", 44549160, 314},
-                 {"resnet152", 60192808, 467}};
+    } known[] = {{"resnet18", 11689512, 62},   {"resnet34", 21797672, 110},
+                 {"resnet50", 25557032, 161},  {"resnet101", 44549160, 314},
+                 {"resnet152", 60192808, 467}, {"vit", 86567656, 200}}; /* vit_b_16 */
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
         int64_t elements, tensors;
         trm_shape out;
@@ -52,6 +50,8 @@ static void small_models_take_small_images(void **state) {
     assert_int_equal(elements, 62006); /* the usual LeNet-5 with three input channels */
     count("mlp", 7, 8, TRM_STEM_IMAGENET, &elements, &tensors, &out);
     assert_int_equal(out.dim[1], 7);
+    count("vit", 10, 32, TRM_STEM_IMAGENET, &elements, &tensors, &out);
+    assert_int_equal(out.dim[1], 10);
     count("resnet18", 10, 32, TRM_STEM_CIFAR, &elements, &tensors, &out);
     assert_int_equal(elements, 11173962);
 }
@@ -72,7 +72,7 @@ static void depth_and_names_are_taken_as_given(void **state) {
     trm_network_build(g, "resnet51", x, &(trm_network_options){0});
     CHECK_FAILS(trm_graph_check(g, &err), TRM_INVALID, err,
                 "no model 'resnet51'; there are resnet18, resnet34,");
-    assert_non_null(strstr(err.message, "mlp, lenet"));
+    assert_non_null(strstr(err.message, "mlp, lenet, vit"));
     trm_graph_destroy(g);
 }
 
@@ -98,6 +98,67 @@ static void names_are_torchvisions(void **state) {
     }
     trm_free(text);
     trm_graph_destroy(g);
+}
+
+/* ---- vit ---- */
+
+static void vit_is_transformers(void **state) {
+    trm_error err;
+    trm_graph *g;
+    static const char *const names[] = {
+        "vit.embeddings.cls_token [1, 1, 192]",
+        "vit.embeddings.position_embeddings [1, 50, 192]",
+        "vit.embeddings.patch_embeddings.projection.weight [192, 3, 32, 32]",
+        "vit.encoder.layer.0.layernorm_before.weight [192]",
+        "vit.encoder.layer.11.attention.attention.key.bias [192]",
+        "vit.encoder.layer.11.attention.output.dense.weight [192, 192]",
+        "vit.encoder.layer.3.layernorm_after.bias [192]",
+        "vit.encoder.layer.3.intermediate.dense.weight [768, 192]",
+        "vit.encoder.layer.3.output.dense.weight [192, 768]",
+        "vit.layernorm.weight [192]",
+        "classifier.weight [7, 192]"};
+    trm_vit_options o;
+    CHECK_OK(trm_vit_size("tiny", &o, &err), err);
+    o.patch = 32;
+    CHECK_OK(trm_graph_create(NULL, &g, &err), err);
+    trm_node x = trm_input(g, "image", TRM_FLOAT32, trm_shape_of(2, 3, 224, 224));
+    trm_node y = trm_vit(g, x, 7, &o);
+    CHECK_OK(trm_graph_check(g, &err), err);
+    trm_shape found = trm_node_shape(g, y), expected = trm_shape_of(2, 7);
+    assert_true(trm_shape_equal(&found, &expected));
+    char *text = trm_graph_to_string(g);
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        if (strstr(text, names[i]) == NULL) {
+            fail_msg("vit: no '%s' in the graph", names[i]);
+        }
+    }
+    trm_free(text);
+    trm_graph_destroy(g);
+}
+
+static void wrong_vit_options_are_answered(void **state) {
+    static const struct {
+        trm_vit_options options;
+        const char *message;
+    } cases[] = {{{.width = 770}, "a width of 770 with 12 heads"},
+                 {{.patch = 5}, "images of 32x32 with patches of 5x5: the patch must divide"},
+                 {{.layers = -1}, "of at least 1 expected"}};
+    trm_error err;
+    trm_graph *g;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        CHECK_OK(trm_graph_create(NULL, &g, &err), err);
+        trm_node x = trm_input(g, "image", TRM_FLOAT32, trm_shape_of(2, 3, 32, 32));
+        trm_vit(g, x, 10, &cases[i].options);
+        CHECK_FAILS(trm_graph_check(g, &err), TRM_INVALID, err, cases[i].message);
+        trm_graph_destroy(g);
+    }
+    CHECK_OK(trm_graph_create(NULL, &g, &err), err);
+    trm_vit(g, trm_input(g, "image", TRM_FLOAT32, trm_shape_of(2, 3)), 10, NULL);
+    CHECK_FAILS(trm_graph_check(g, &err), TRM_INVALID, err, "images [N, C, H, W] expected");
+    trm_graph_destroy(g);
+    trm_vit_options o;
+    CHECK_FAILS(trm_vit_size("huge", &o, &err), TRM_INVALID, err,
+                "no vit of size 'huge'; there are tiny, small, base, large");
 }
 
 /* ---- recommendation models ---- */
@@ -398,6 +459,8 @@ int main(void) {
         cmocka_unit_test(small_models_take_small_images),
         cmocka_unit_test(depth_and_names_are_taken_as_given),
         cmocka_unit_test(names_are_torchvisions),
+        cmocka_unit_test(vit_is_transformers),
+        cmocka_unit_test(wrong_vit_options_are_answered),
         cmocka_unit_test(unknown_names_are_answered),
         cmocka_unit_test(click_models_are_the_papers),
         cmocka_unit_test(wrong_click_models_are_answered),

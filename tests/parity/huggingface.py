@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random GPT-2 and Llama models of transformers, through trireme and back: the weights of the exported folder, logits, the loss of a
-text, and greedy texts.
+"""Random models of transformers, through trireme and back: the weights of the exported folder, logits (those of onnxruntime, too, of
+ViT); of GPT-2 and Llama the loss of a text, and greedy texts.
     python huggingface.py TRIREME TOKENIZER TEXT"""
 import json
 import pathlib
@@ -9,7 +9,12 @@ import subprocess
 import sys
 
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer, GPT2Config, LlamaConfig
+from transformers import AutoModelForCausalLM, AutoModelForImageClassification, AutoTokenizer, GPT2Config, LlamaConfig, ViTConfig
+
+try:
+    import onnxruntime
+except ImportError:
+    onnxruntime = None
 
 trireme, tokenizer, text = sys.argv[1:]
 VOCABULARY, CONTEXT, PROMPT = 290, 24, "the rank"
@@ -21,18 +26,41 @@ def run(*args):
     return done.stdout
 
 
-def random_model(config, seed):
+def random_model(kind, config, seed):
     torch.manual_seed(seed)
-    model = AutoModelForCausalLM.from_config(config).eval()
+    model = kind.from_config(config).eval()
     with torch.no_grad():
         for p in model.parameters():  # no biases of 0, and logits that differ
             p.add_(torch.randn_like(p) * (0.1 if p.dim() < 2 else 0.15))
     return model
 
 
+def onnx_logits(name, kind, inputs):
+    run("export", kind, "--checkpoint", f"{name}-imported", "--to", "onnx", "--output", f"{name}.onnx")
+    session = onnxruntime.InferenceSession(f"{name}.onnx")
+    return torch.from_numpy(session.run(None, {key: value.numpy() for key, value in inputs.items()})[0])
+
+
+def check_images(name, config, seed):
+    model = random_model(AutoModelForImageClassification, config, seed)
+    model.save_pretrained(name, max_shard_size="60KB" if seed % 2 else "5GB")
+    run("import", "vit", "--from", name, "--output", f"{name}-imported")
+    run("export", "vit", "--checkpoint", f"{name}-imported", "--to", "huggingface", "--output", f"{name}-back")
+    back = AutoModelForImageClassification.from_pretrained(f"{name}-back").eval()
+    assert type(back) is type(model) and back.config.num_labels == config.num_labels, back.config
+    images = torch.randn(3, 3, config.image_size, config.image_size)
+    with torch.no_grad():
+        expected, found = model(images).logits, back(images).logits
+    assert torch.equal(expected, found), (name, (expected - found).abs().max())
+    if onnxruntime:
+        apart = (onnx_logits(name, "vit", {"image": images}) - expected).abs().max().item()
+        assert apart < 1e-4 * max(1, expected.abs().max().item()), (name, apart)
+        print(f"{name}: logits of onnxruntime {apart:.1e} apart")
+
+
 def check(name, config, seed):
     kind, folder = config.model_type, pathlib.Path(name)
-    model = random_model(config, seed)
+    model = random_model(AutoModelForCausalLM, config, seed)
     model.save_pretrained(folder, max_shard_size="60KB" if seed % 2 else "5GB")
     for file in pathlib.Path(tokenizer).iterdir():
         shutil.copy(file, folder)
@@ -81,3 +109,6 @@ llama = dict(vocab_size=VOCABULARY, max_position_embeddings=CONTEXT)
 check("llama-a", LlamaConfig(hidden_size=48, intermediate_size=80, num_hidden_layers=3, num_attention_heads=6, num_key_value_heads=2, **llama), 3)
 check("llama-b", LlamaConfig(hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=4,
                              tie_word_embeddings=True, rope_theta=500.0, rms_norm_eps=1e-3, **llama), 4)
+vit = dict(num_attention_heads=4, hidden_size=32)
+check_images("vit-a", ViTConfig(num_hidden_layers=2, intermediate_size=48, image_size=24, patch_size=4, num_labels=5, **vit), 7)
+check_images("vit-b", ViTConfig(num_hidden_layers=3, intermediate_size=64, image_size=32, patch_size=16, num_labels=3, layer_norm_eps=1e-3, **vit), 8)

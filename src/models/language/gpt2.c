@@ -4,9 +4,9 @@
  * [experts, outputs, inputs]. */
 #include "models/language/language.h"
 
-#include <math.h>
+#include "models/blocks.h"
 
-static const double DEVIATION = 0.02;
+#include <math.h>
 
 static const trmi_language_size sizes[] = {
     {"small", {.layers = 12, .width = 768, .heads = 12}},
@@ -43,30 +43,20 @@ static trm_node linear(trm_graph *g, const char *name, trm_node x, int64_t outpu
     return y;
 }
 
-/* Adds a layer norm name.weight, name.bias. */
-static trm_node norm(trm_graph *g, const char *name, trm_node x, const trm_language_options *o) {
-    trm_shape width = trm_shape_of(o->width);
-    trm_graph_push_scope(g, "%s", name);
-    trm_node y = trm_layer_norm(g, x, trm_parameter(g, "weight", width, TRM_INIT_ONE),
-                                trm_parameter(g, "bias", width, TRM_INIT_ZERO), o->epsilon);
-    trm_graph_pop_scope(g);
-    return y;
-}
-
 /* Adds the layers behind attention: two, or those of the experts, whose load balance is added to
  * *balance. */
 static trm_node layers(trm_graph *g, trm_node x, const trm_language_options *o, double last,
                        trm_node *balance) {
     if (o->experts == 0) {
-        x = trm_gelu(g, linear(g, "c_fc", x, o->hidden, DEVIATION), TRM_GELU_TANH);
+        x = trm_gelu(g, linear(g, "c_fc", x, o->hidden, TRMI_BLOCK_DEVIATION), TRM_GELU_TANH);
         return linear(g, "c_proj", x, o->width, last);
     }
     trm_node load;
     const trm_experts experts = {
         .router = trm_parameter(g, "router.weight", trm_shape_of(o->experts, o->width),
-                                trm_init_normal(DEVIATION)),
+                                trm_init_normal(TRMI_BLOCK_DEVIATION)),
         .up = trm_parameter(g, "experts.up", trm_shape_of(o->experts, o->hidden, o->width),
-                            trm_init_normal(DEVIATION)),
+                            trm_init_normal(TRMI_BLOCK_DEVIATION)),
         .down = trm_parameter(g, "experts.down", trm_shape_of(o->experts, o->width, o->hidden),
                               trm_init_normal(last)),
         .top_k = o->top_experts};
@@ -83,25 +73,25 @@ static trm_node layers(trm_graph *g, trm_node x, const trm_language_options *o, 
  * there are. */
 static trm_node block(trm_graph *g, trm_node x, const trm_language_options *o,
                       const trmi_language_cache *cache, int64_t layer, trm_node *balance) {
-    double last = DEVIATION / sqrt(2 * (double)o->layers);
+    double last = TRMI_BLOCK_DEVIATION / sqrt(2 * (double)o->layers);
     int64_t width = o->width / o->heads;
-    trm_node y = norm(g, "ln_1", x, o);
+    trm_node y = trmi_block_norm(g, "ln_1", x, o->epsilon);
     trm_graph_push_scope(g, "attn");
-    y = linear(g, "c_attn", y, (o->heads + 2 * o->kv_heads) * width, DEVIATION);
+    y = linear(g, "c_attn", y, (o->heads + 2 * o->kv_heads) * width, TRMI_BLOCK_DEVIATION);
     y = trmi_language_attend(g, &y, 1, o, cache, layer);
     y = linear(g, "c_proj", y, o->width, last);
     trm_graph_pop_scope(g);
-    x = trm_add(g, x, trmi_language_dropout(g, y, o));
-    y = norm(g, "ln_2", x, o);
+    x = trm_add(g, x, trmi_block_dropout(g, y, o->dropout));
+    y = trmi_block_norm(g, "ln_2", x, o->epsilon);
     trm_graph_push_scope(g, "mlp");
     y = layers(g, y, o, last, balance);
     trm_graph_pop_scope(g);
-    return trm_add(g, x, trmi_language_dropout(g, y, o));
+    return trm_add(g, x, trmi_block_dropout(g, y, o->dropout));
 }
 
 static trmi_language_states states(trm_graph *g, trm_node ids, const trm_language_options *o,
                                    const trmi_language_cache *cache) {
-    trm_init init = trm_init_normal(DEVIATION);
+    trm_init init = trm_init_normal(TRMI_BLOCK_DEVIATION);
     int64_t tokens = trm_node_shape(g, ids).dim[1];
     trmi_language_states s = {.balance = TRM_NO_NODE};
     s.output = trm_exclude_from_decay(
@@ -114,13 +104,13 @@ static trmi_language_states states(trm_graph *g, trm_node ids, const trm_languag
         places = trm_slice(g, places, (const int64_t[]){0, 0}, (const int64_t[]){tokens, o->width});
     }
     trm_node x = trm_add(g, trm_embedding(g, s.output, ids), places);
-    x = trmi_language_dropout(g, x, o);
+    x = trmi_block_dropout(g, x, o->dropout);
     for (int64_t i = 0; i < o->layers; i++) {
         trm_graph_push_scope(g, "h.%lld", (long long)i);
         x = block(g, x, o, cache, i, &s.balance);
         trm_graph_pop_scope(g);
     }
-    s.x = norm(g, "ln_f", x, o);
+    s.x = trmi_block_norm(g, "ln_f", x, o->epsilon);
     return s;
 }
 

@@ -47,15 +47,13 @@ typedef struct trmi_language {
 
 extern const trmi_language trmi_language_gpt2, trmi_language_llama, trmi_language_moe;
 
-/* blocks.c: adds causal attention of block `layer`, with rotary positions if the options have them.
+/* attend.c: adds causal attention of block `layer`, with rotary positions if the options have them.
  *   param    parts: queries, keys and values, [B, T, heads D] and twice [B, T, kv_heads D]; or [1]:
  *            all of them side by side, without rotary positions
  *            count: 3, or 1 */
 trm_node trmi_language_attend(trm_graph *graph, const trm_node *parts, int32_t count,
                               const trm_language_options *options, const trmi_language_cache *cache,
                               int64_t layer);
-/* blocks.c: adds dropout if the options have it. */
-trm_node trmi_language_dropout(trm_graph *graph, trm_node x, const trm_language_options *options);
 /* language.c: adds the logits [1, vocabulary] of the token behind row cache->last. */
 trm_node trmi_language_next(trm_graph *graph, const char *model, trm_node ids,
                             const trm_language_options *options, const trmi_language_cache *cache);

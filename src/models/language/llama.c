@@ -4,7 +4,7 @@
  * transformers. */
 #include "models/language/language.h"
 
-static const double DEVIATION = 0.02;
+#include "models/blocks.h"
 
 /* llama15m and llama110m have the layers of llama2.c, 1b and 8b those of Llama 3. */
 static const trmi_language_size sizes[] = {
@@ -42,7 +42,7 @@ static trm_node linear(trm_graph *g, const char *name, trm_node x, int64_t outpu
     trm_shape shape = trm_node_shape(g, x);
     trm_graph_push_scope(g, "%s", name);
     trm_node w = trm_parameter(g, "weight", trm_shape_of(outputs, shape.dim[shape.rank - 1]),
-                               trm_init_normal(DEVIATION));
+                               trm_init_normal(TRMI_BLOCK_DEVIATION));
     trm_graph_pop_scope(g);
     return trm_linear(g, x, w, TRM_NO_NODE);
 }
@@ -67,24 +67,24 @@ static trm_node block(trm_graph *g, trm_node x, const trm_language_options *o,
     y = trmi_language_attend(g, parts, 3, o, cache, layer);
     y = linear(g, "o_proj", y, o->width);
     trm_graph_pop_scope(g);
-    x = trm_add(g, x, trmi_language_dropout(g, y, o));
+    x = trm_add(g, x, trmi_block_dropout(g, y, o->dropout));
     y = norm(g, "post_attention_layernorm", x, o);
     trm_graph_push_scope(g, "mlp");
     trm_node gate = linear(g, "gate_proj", y, o->hidden);
     y = trm_swiglu(g, gate, linear(g, "up_proj", y, o->hidden));
     y = linear(g, "down_proj", y, o->width);
     trm_graph_pop_scope(g);
-    return trm_add(g, x, trmi_language_dropout(g, y, o));
+    return trm_add(g, x, trmi_block_dropout(g, y, o->dropout));
 }
 
 static trmi_language_states states(trm_graph *g, trm_node ids, const trm_language_options *o,
                                    const trmi_language_cache *cache) {
-    trm_init init = trm_init_normal(DEVIATION);
+    trm_init init = trm_init_normal(TRMI_BLOCK_DEVIATION);
     trm_shape table = trm_shape_of(o->vocabulary, o->width);
     trm_node tokens =
         trm_exclude_from_decay(g, trm_parameter(g, "model.embed_tokens.weight", table, init));
     trm_node output = o->untied ? trm_parameter(g, "lm_head.weight", table, init) : tokens;
-    trm_node x = trmi_language_dropout(g, trm_embedding(g, tokens, ids), o);
+    trm_node x = trmi_block_dropout(g, trm_embedding(g, tokens, ids), o->dropout);
     for (int64_t i = 0; i < o->layers; i++) {
         trm_graph_push_scope(g, "model.layers.%lld", (long long)i);
         x = block(g, x, o, cache, i);

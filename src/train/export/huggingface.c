@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Hugging Face folders of language models (trireme/language.h): how options and names translate.
+/* Hugging Face folders (trireme/language.h): how options and names translate.
  *
  *      options  <-->  config.json              the tables below
  *      weights   -->  model*.safetensors       "h.0.ln_1.weight" is "transformer.h.0.ln_1.weight" of
- *                                              GPT2LMHeadModel; Llama's names are the same */
+ *                                              GPT2LMHeadModel; the others' names are the same */
 #include "trireme/language.h"
 
 #include "train/export/gather.h"
 #include "train/export/weights.h"
+#include "train/model.h"
+
+#include "graph/graph_ir.h"
 
 #include "base/arguments.h"
 #include "base/error.h"
@@ -19,9 +22,16 @@
 #include <stdio.h>
 #include <string.h>
 
-#define AT(member) offsetof(trm_language_options, member)
+/* What a config.json says. */
+typedef struct settings {
+    trm_language_options language;
+    trm_vit_options vit;
+    int64_t image_size, classes; /* of an image model */
+} settings;
 
-/* A whole number of config.json and its member of the options. */
+#define AT(member) offsetof(settings, member)
+
+/* A whole number of config.json and its member of the settings. */
 typedef struct number {
     const char *key;
     size_t at;
@@ -37,7 +47,9 @@ typedef struct fixed {
 /* A model in the words of transformers. */
 typedef struct dialect {
     const char *model, *architecture, *prefix; /* prefix of the names of parameters */
-    const char *epsilon;                       /* key */
+    bool reads_images;
+    const char *epsilon; /* key */
+    size_t epsilon_at;
     number numbers[10];
     fixed fixed[8];
 } dialect;
@@ -46,13 +58,15 @@ static const dialect dialects[] = {
     {"gpt2",
      "GPT2LMHeadModel",
      "transformer.",
+     false,
      "layer_norm_epsilon",
-     {{"n_layer", AT(layers), true},
-      {"n_embd", AT(width), true},
-      {"n_head", AT(heads), true},
-      {"n_inner", AT(hidden), false},
-      {"n_positions", AT(context), true},
-      {"vocab_size", AT(vocabulary), true}},
+     AT(language.epsilon),
+     {{"n_layer", AT(language.layers), true},
+      {"n_embd", AT(language.width), true},
+      {"n_head", AT(language.heads), true},
+      {"n_inner", AT(language.hidden), false},
+      {"n_positions", AT(language.context), true},
+      {"vocab_size", AT(language.vocabulary), true}},
      {{"activation_function", "\"gelu_new\"", "\"gelu_pytorch_tanh\""},
       {"scale_attn_weights", "true", NULL},
       {"scale_attn_by_inverse_layer_idx", "false", NULL},
@@ -61,23 +75,39 @@ static const dialect dialects[] = {
     {"llama",
      "LlamaForCausalLM",
      "",
+     false,
      "rms_norm_eps",
-     {{"num_hidden_layers", AT(layers), true},
-      {"hidden_size", AT(width), true},
-      {"num_attention_heads", AT(heads), true},
-      {"num_key_value_heads", AT(kv_heads), false},
-      {"intermediate_size", AT(hidden), true},
-      {"max_position_embeddings", AT(context), true},
-      {"vocab_size", AT(vocabulary), true}},
+     AT(language.epsilon),
+     {{"num_hidden_layers", AT(language.layers), true},
+      {"hidden_size", AT(language.width), true},
+      {"num_attention_heads", AT(language.heads), true},
+      {"num_key_value_heads", AT(language.kv_heads), false},
+      {"intermediate_size", AT(language.hidden), true},
+      {"max_position_embeddings", AT(language.context), true},
+      {"vocab_size", AT(language.vocabulary), true}},
      {{"hidden_act", "\"silu\"", NULL},
       {"attention_bias", "false", NULL},
       {"mlp_bias", "false", NULL},
       {"rope_scaling", "null", NULL}}},
+    {"vit",
+     "ViTForImageClassification",
+     "",
+     true,
+     "layer_norm_eps",
+     AT(vit.epsilon),
+     {{"num_hidden_layers", AT(vit.layers), true},
+      {"hidden_size", AT(vit.width), true},
+      {"num_attention_heads", AT(vit.heads), true},
+      {"intermediate_size", AT(vit.hidden), true},
+      {"patch_size", AT(vit.patch), true},
+      {"image_size", AT(image_size), true}},
+     {{"hidden_act", "\"gelu\"", NULL}, {"qkv_bias", "true", NULL}, {"num_channels", "3", NULL}}},
 };
 enum { DIALECTS = sizeof dialects / sizeof dialects[0] };
 
-static int64_t *member(trm_language_options *o, size_t at) {
-    return (int64_t *)(void *)((char *)o + at);
+static int64_t *number_at(settings *s, size_t at) { return (int64_t *)(void *)((char *)s + at); }
+static double *epsilon_of(settings *s, const dialect *d) {
+    return (double *)(void *)((char *)s + d->epsilon_at);
 }
 
 /* ---- reading --------------------------------------------------------------------------------- */
@@ -124,11 +154,20 @@ static trm_status read_rotary(const char *path, const json_t *root, trm_language
     return TRM_OK;
 }
 
-/* Reads the options of a config.json.
+/* Returns the number of classes of an image model; transformers' is 2 where nothing gives it. */
+static int64_t count_classes(const json_t *root) {
+    const json_t *labels = json_object_get(root, "id2label");
+    const json_t *count = json_object_get(root, "num_labels");
+    return json_is_object(labels)   ? (int64_t)json_object_size(labels)
+           : json_is_integer(count) ? json_integer_value(count)
+                                    : 2;
+}
+
+/* Reads the settings of a config.json.
  *   error  CORRUPT, UNSUPPORTED */
-static trm_status read_config(const char *path, const json_t *root, const dialect *d,
-                              trm_language_options *out, trm_error *err) {
-    trm_language_options o = {0};
+static trm_status read_config(const char *path, const json_t *root, const dialect *d, settings *out,
+                              trm_error *err) {
+    settings s = {0};
     for (const number *n = d->numbers; n->key != NULL; n++) {
         const json_t *value = json_object_get(root, n->key);
         bool absent = value == NULL || json_is_null(value);
@@ -136,22 +175,24 @@ static trm_status read_config(const char *path, const json_t *root, const dialec
             return TRMI_FAIL(err, TRM_CORRUPT, "%s: \"%s\": a whole number of at least 1 expected",
                              path, n->key);
         }
-        *member(&o, n->at) = absent ? 0 : json_integer_value(value);
+        *number_at(&s, n->at) = absent ? 0 : json_integer_value(value);
     }
     TRMI_TRY(check_fixed(path, root, d, err));
-    o.epsilon = json_number_value(json_object_get(root, d->epsilon));
+    *epsilon_of(&s, d) = json_number_value(json_object_get(root, d->epsilon));
     if (strcmp(d->model, "llama") == 0) {
-        o.untied = !json_is_true(json_object_get(root, "tie_word_embeddings"));
-        TRMI_TRY(read_rotary(path, root, &o, err));
+        s.language.untied = !json_is_true(json_object_get(root, "tie_word_embeddings"));
+        TRMI_TRY(read_rotary(path, root, &s.language, err));
     }
-    *out = o;
+    s.classes = d->reads_images ? count_classes(root) : 0;
+    *out = s;
     return TRM_OK;
 }
 
-trm_status trm_huggingface_read(const char *folder, const char **model,
-                                trm_language_options *network, trm_error *err) {
-    TRMI_NEED(err, folder, model, network);
-    char path[4096];
+/* Reads the model of images, or of tokens, and its settings from the config.json of a folder.
+ *   error  IO, CORRUPT, UNSUPPORTED */
+static trm_status read_folder(const char *folder, bool images, const char **model, settings *out,
+                              trm_error *err) {
+    char path[4096], known[80] = "";
     json_error_t bad;
     if (snprintf(path, sizeof path, "%s/config.json", folder) >= (int)sizeof path) {
         return TRMI_FAIL(err, TRM_INVALID, "a path of at most %zu bytes expected", sizeof path);
@@ -161,20 +202,47 @@ trm_status trm_huggingface_read(const char *folder, const char **model,
     }
     json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, &bad);
     const char *type = json_string_value(json_object_get(root, "model_type"));
-    trm_status status =
-        root == NULL ? TRMI_FAIL(err, TRM_CORRUPT, "%s: line %d: %s", path, bad.line, bad.text)
-        : type == NULL
-            ? TRMI_FAIL(err, TRM_CORRUPT, "%s: no \"model_type\"", path)
-            : TRMI_FAIL(err, TRM_UNSUPPORTED,
-                        "%s: model_type is '%.40s'; gpt2 and llama can be read here", path, type);
-    for (int i = 0; type != NULL && i < DIALECTS; i++) {
-        if (strcmp(type, dialects[i].model) == 0) {
-            *model = dialects[i].model;
-            status = read_config(path, root, &dialects[i], network, err);
+    const dialect *found = NULL;
+    for (int i = 0; i < DIALECTS; i++) {
+        if (dialects[i].reads_images == images) {
+            size_t used = strlen(known);
+            snprintf(known + used, sizeof known - used, "%s%s", used > 0 ? ", " : "",
+                     dialects[i].model);
+            found = type != NULL && strcmp(type, dialects[i].model) == 0 ? &dialects[i] : found;
         }
+    }
+    trm_status status =
+        root == NULL   ? TRMI_FAIL(err, TRM_CORRUPT, "%s: line %d: %s", path, bad.line, bad.text)
+        : type == NULL ? TRMI_FAIL(err, TRM_CORRUPT, "%s: no \"model_type\"", path)
+        : found == NULL
+            ? TRMI_FAIL(err, TRM_UNSUPPORTED, "%s: model_type is '%.40s'; %s can be read here",
+                        path, type, known)
+            : read_config(path, root, found, out, err);
+    if (status == TRM_OK) {
+        *model = found->model;
     }
     json_decref(root);
     return status;
+}
+
+trm_status trm_huggingface_read(const char *folder, const char **model,
+                                trm_language_options *network, trm_error *err) {
+    TRMI_NEED(err, folder, model, network);
+    settings s;
+    TRMI_TRY(read_folder(folder, false, model, &s, err));
+    *network = s.language;
+    return TRM_OK;
+}
+
+trm_status trm_huggingface_read_image(const char *folder, const char **model,
+                                      trm_network_options *network, int64_t *image_size,
+                                      trm_error *err) {
+    TRMI_NEED(err, folder, model, network, image_size);
+    settings s;
+    TRMI_TRY(read_folder(folder, true, model, &s, err));
+    *network = (trm_network_options){.classes = s.classes, .vit = s.vit};
+    *image_size = s.image_size;
+    return TRM_OK;
 }
 
 /* ---- writing --------------------------------------------------------------------------------- */
@@ -192,27 +260,50 @@ static trm_status write_json(json_t *root, const char *folder, const char *name,
     return status;
 }
 
+/* Adds the token that stands between documents. */
+static void add_end(json_t *root, const trm_tokenizer *tokenizer) {
+    int32_t end = tokenizer != NULL ? trm_tokenizer_end(tokenizer) : -1;
+    json_object_set_new(root, "bos_token_id", end >= 0 ? json_integer(end) : json_null());
+    json_object_set_new(root, "eos_token_id", end >= 0 ? json_integer(end) : json_null());
+}
+
+/* Adds the classes by number, as transformers names those without a name. */
+static void add_classes(json_t *root, int64_t classes) {
+    json_t *names = json_object(), *numbers = json_object();
+    for (int64_t i = 0; i < classes; i++) {
+        char text[24], name[32];
+        snprintf(text, sizeof text, "%lld", (long long)i);
+        snprintf(name, sizeof name, "LABEL_%lld", (long long)i);
+        json_object_set_new(names, text, json_string(name));
+        json_object_set_new(numbers, name, json_integer(i));
+    }
+    json_object_set_new(root, "id2label", names);
+    json_object_set_new(root, "label2id", numbers);
+}
+
 /* Returns the config.json of a model; NULL: no memory. */
-static json_t *make_config(const dialect *d, const trm_language_options *network,
+static json_t *make_config(const dialect *d, const settings *given,
                            const trm_tokenizer *tokenizer) {
-    trm_language_options o = *network;
+    settings s = *given;
     json_t *root = json_object();
     json_object_set_new(root, "architectures", json_pack("[s]", d->architecture));
     json_object_set_new(root, "model_type", json_string(d->model));
     for (const number *n = d->numbers; n->key != NULL; n++) {
-        json_object_set_new(root, n->key, json_integer(*member(&o, n->at)));
+        json_object_set_new(root, n->key, json_integer(*number_at(&s, n->at)));
     }
     for (const fixed *f = d->fixed; f->key != NULL; f++) {
         json_object_set_new(root, f->key, json_loads(f->value, JSON_DECODE_ANY, NULL));
     }
-    json_object_set_new(root, d->epsilon, json_real(o.epsilon));
-    if (o.rotary_theta != 0) {
-        json_object_set_new(root, "rope_theta", json_real(o.rotary_theta));
-        json_object_set_new(root, "tie_word_embeddings", json_boolean(!o.untied));
+    json_object_set_new(root, d->epsilon, json_real(*epsilon_of(&s, d)));
+    if (s.language.rotary_theta != 0) {
+        json_object_set_new(root, "rope_theta", json_real(s.language.rotary_theta));
+        json_object_set_new(root, "tie_word_embeddings", json_boolean(!s.language.untied));
     }
-    int32_t end = tokenizer != NULL ? trm_tokenizer_end(tokenizer) : -1;
-    json_object_set_new(root, "bos_token_id", end >= 0 ? json_integer(end) : json_null());
-    json_object_set_new(root, "eos_token_id", end >= 0 ? json_integer(end) : json_null());
+    if (d->reads_images) {
+        add_classes(root, s.classes);
+    } else {
+        add_end(root, tokenizer);
+    }
     json_object_set_new(root, "torch_dtype", json_string("float32"));
     return root;
 }
@@ -300,24 +391,54 @@ static trm_status gather_named(trm_model *model, const dialect *d, trmi_arena *a
     return TRM_OK;
 }
 
+/* Determines the dialect and the settings of a model from its options, of an image model also from
+ * its graph.
+ *   error  INVALID, UNSUPPORTED */
+static trm_status settle(trm_model *model, const trm_huggingface_options *options,
+                         const dialect **out, settings *s, trm_error *err) {
+    *s = (settings){0};
+    *out = NULL;
+    for (int i = 0; i < DIALECTS; i++) {
+        *out = strcmp(dialects[i].model, options->model) == 0 ? &dialects[i] : *out;
+    }
+    if (*out != NULL && (*out)->reads_images) {
+        const trm_graph *graph = trmi_model_owner(model)->graph;
+        s->vit = options->vit != NULL ? *options->vit : (trm_vit_options){0};
+        trm_vit_complete(&s->vit);
+        for (int64_t i = 1; i < graph->ops_count; i++) {
+            const trmi_op *op = &graph->ops[i];
+            const trm_shape *shape = &graph->values[op->outputs[0]].shape;
+            if (op->kind == TRMI_OP_INPUT && shape->rank == 4) {
+                s->image_size = shape->dim[2] == shape->dim[3] ? shape->dim[2] : 0;
+            } else if (op->kind == TRMI_OP_PARAMETER && strcmp(op->name, "classifier.bias") == 0) {
+                s->classes = shape->dim[0];
+            }
+        }
+        return s->image_size > 0 && s->classes > 0
+                   ? TRM_OK
+                   : TRMI_FAIL(err, TRM_UNSUPPORTED,
+                               "%s: a classifier of square images expected, for transformers",
+                               options->model);
+    }
+    s->language = options->network != NULL ? *options->network : (trm_language_options){0};
+    TRMI_TRY(trm_language_complete(options->model, &s->language, err));
+    bool grouped = s->language.kv_heads != s->language.heads;
+    return *out != NULL && !(grouped && *out == &dialects[0])
+               ? TRM_OK
+               : TRMI_FAIL(err, TRM_UNSUPPORTED, "%s: transformers has no %s%s", options->model,
+                           options->model, grouped ? " with fewer key heads" : "");
+}
+
 trm_status trm_export_huggingface(trm_model *model, const trm_huggingface_options *options,
                                   const char *folder, trm_error *err) {
     enum { PATH_MOST = 4000 };
     TRMI_NEED(err, model, options, folder);
     TRMI_NEED(err, options->model);
-    trm_language_options network =
-        options->network != NULL ? *options->network : (trm_language_options){0};
-    TRMI_TRY(trm_language_complete(options->model, &network, err));
     const dialect *d = NULL;
-    for (int i = 0; i < DIALECTS; i++) {
-        d = strcmp(dialects[i].model, options->model) == 0 ? &dialects[i] : d;
-    }
-    bool grouped = network.kv_heads != network.heads;
-    if (d == NULL || (d == &dialects[0] && grouped) || strlen(folder) > PATH_MOST) {
-        return TRMI_FAIL(err, TRM_UNSUPPORTED,
-                         "%s: transformers has no %s%s; a path of at most %d bytes expected",
-                         options->model, options->model, grouped ? " with fewer key heads" : "",
-                         PATH_MOST);
+    settings s;
+    TRMI_TRY(settle(model, options, &d, &s, err));
+    if (strlen(folder) > PATH_MOST) {
+        return TRMI_FAIL(err, TRM_INVALID, "a path of at most %d bytes expected", PATH_MOST);
     }
     TRMI_TRY(trmi_os_make_dirs(NULL, folder, err));
     trmi_arena arena = {0};
@@ -330,9 +451,9 @@ trm_status trm_export_huggingface(trm_model *model, const trm_huggingface_option
     }
     trmi_arena_free(&arena);
     if (status == TRM_OK && options->tokenizer != NULL) {
-        status = write_tokenizer(options->tokenizer, network.context, folder, err);
+        status = write_tokenizer(options->tokenizer, s.language.context, folder, err);
     }
-    return status == TRM_OK ? write_json(make_config(d, &network, options->tokenizer), folder,
-                                         "config.json", err)
-                            : status;
+    return status == TRM_OK
+               ? write_json(make_config(d, &s, options->tokenizer), folder, "config.json", err)
+               : status;
 }

@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the blocks of language models have in common (language.h). */
+/* Causal attention of language models, and with a cache (language.h). */
 #include "models/language/language.h"
-
-trm_node trmi_language_dropout(trm_graph *graph, trm_node x, const trm_language_options *options) {
-    return options->dropout > 0 ? trm_dropout(graph, x, options->dropout) : x;
-}
 
 trm_node trmi_language_attend(trm_graph *graph, const trm_node *parts, int32_t count,
                               const trm_language_options *o, const trmi_language_cache *cache,

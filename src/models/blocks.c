@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the blocks of transformers have in common (blocks.h). */
+#include "models/blocks.h"
+
+/* Returns the extent of the last dimension. */
+static int64_t width_of(const trm_graph *graph, trm_node x) {
+    trm_shape shape = trm_node_shape(graph, x);
+    return shape.rank > 0 ? shape.dim[shape.rank - 1] : 0;
+}
+
+trm_node trmi_block_linear(trm_graph *graph, const char *name, trm_node x, int64_t outputs) {
+    trm_graph_push_scope(graph, "%s", name);
+    trm_node weight = trm_parameter(graph, "weight", trm_shape_of(outputs, width_of(graph, x)),
+                                    trm_init_normal(TRMI_BLOCK_DEVIATION));
+    trm_node bias = trm_parameter(graph, "bias", trm_shape_of(outputs), TRM_INIT_ZERO);
+    trm_graph_pop_scope(graph);
+    return trm_linear(graph, x, weight, bias);
+}
+
+trm_node trmi_block_norm(trm_graph *graph, const char *name, trm_node x, double epsilon) {
+    trm_shape width = trm_shape_of(width_of(graph, x));
+    trm_graph_push_scope(graph, "%s", name);
+    trm_node gamma = trm_parameter(graph, "weight", width, TRM_INIT_ONE);
+    trm_node beta = trm_parameter(graph, "bias", width, TRM_INIT_ZERO);
+    trm_graph_pop_scope(graph);
+    return trm_layer_norm(graph, x, gamma, beta, epsilon);
+}
+
+trm_node trmi_block_dropout(trm_graph *graph, trm_node x, double rate) {
+    return rate > 0 ? trm_dropout(graph, x, rate) : x;
+}
+
+trm_node trmi_block_attention(trm_graph *graph, const char *self, trm_node queries, trm_node keys,
+                              trm_node mask, int64_t heads) {
+    static const char *const names[] = {"query", "key", "value"};
+    int64_t width = width_of(graph, queries);
+    trm_node parts[3];
+    trm_graph_push_scope(graph, "attention");
+    trm_graph_push_scope(graph, "%s", self);
+    for (int i = 0; i < 3; i++) {
+        trm_node y = trmi_block_linear(graph, names[i], i == 0 ? queries : keys, width);
+        trm_shape shape = trm_node_shape(graph, y);
+        parts[i] =
+            trm_reshape(graph, y, trm_shape_of(shape.dim[0], shape.dim[1], heads, width / heads));
+    }
+    trm_graph_pop_scope(graph);
+    trm_node y = trm_attention(graph, parts[0], parts[1], parts[2], mask, NULL);
+    y = trm_reshape(graph, y, trm_node_shape(graph, queries));
+    y = trmi_block_linear(graph, "output.dense", y, width);
+    trm_graph_pop_scope(graph);
+    return y;
+}
+
+trm_node trmi_block_layers(trm_graph *graph, trm_node x, int64_t hidden) {
+    trm_node y =
+        trm_gelu(graph, trmi_block_linear(graph, "intermediate.dense", x, hidden), TRM_GELU_ERF);
+    return trmi_block_linear(graph, "output.dense", y, width_of(graph, x));
+}
