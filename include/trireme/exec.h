@@ -209,6 +209,9 @@ typedef struct trm_exec_options {
     /* gradients of so many forward_backward calls (models: batches) are averaged; 0 = 1. A model
      * leaves out an epoch's last incomplete group */
     int32_t accumulate;
+    /* values of segments (trm_graph_mark_segment) are not kept for backward, but computed again
+     * there: less memory, more time, the same bits */
+    bool recompute;
     trm_parallel_options parallel; /* many ranks; zero = one */
 
     /* expert: how kernels are chosen */
@@ -352,11 +355,11 @@ TRM_API void trm_exec_read(const trm_exec *exec, int32_t index, void *data);
 TRM_API void trm_exec_write(trm_exec *exec, int32_t index, const void *data);
 /* Copies the gradient of a parameter out after forward_backward, in plain float32. Collective for a
  * parameter that a plan cuts.
- *   param    data: room for the parameter's elements
+ *   param    data: room for the parameter's elements; a frozen one has zeros
  *   errors   INVALID (not a parameter) */
 TRM_API TRM_MUST_USE trm_status trm_exec_gradient(const trm_exec *exec, int32_t index, float *data,
                                                   trm_error *err);
-/* Gives all parameters and all gradients as one range each, in the order in which backward finishes
+/* Gives all parameters that are not frozen and their gradients as one range each, in the order in which backward finishes
  * the gradients: the operands of collectives and of the three calls of trireme/dist.h.
  *   param    count: elements of a range: parameters begin at aligned offsets, with unused elements
  *            between them

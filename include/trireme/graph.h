@@ -68,6 +68,9 @@ TRM_API bool trm_graph_is_training(const trm_graph *graph);
 TRM_API void trm_graph_push_scope(trm_graph *graph, const char *format, ...) TRM_PRINTF(2, 3);
 /* Ends the innermost scope. */
 TRM_API void trm_graph_pop_scope(trm_graph *graph);
+/* Marks the open scope as a segment, for instance a block of a network: with
+ * trm_exec_options.recompute its values are not kept for backward, but computed again there. */
+TRM_API void trm_graph_mark_segment(trm_graph *graph);
 
 /* Returns the shape of a node; an empty one for a broken node. */
 TRM_API trm_shape trm_node_shape(const trm_graph *graph, trm_node node);
@@ -106,6 +109,14 @@ TRM_API trm_node trm_parameter(trm_graph *graph, const char *name, trm_shape sha
  * decay_all includes it.
  *   returns  the parameter */
 TRM_API trm_node trm_exclude_from_decay(trm_graph *graph, trm_node parameter);
+/* Freezes a parameter: training reads it and does not change it. It has neither a gradient nor
+ * optimiser state. Checkpoints contain it.
+ *   returns  the parameter */
+TRM_API trm_node trm_freeze(trm_graph *graph, trm_node parameter);
+/* Lets the optimiser update all rows of an embedding table in each step, as PyTorch does. Without
+ * it only the rows that the batch looks up are updated, and their moments (lazy Adam).
+ *   returns  the parameter */
+TRM_API trm_node trm_update_all_rows(trm_graph *graph, trm_node parameter);
 /* Adds a state: values that are kept between steps and saved, but not trained (running statistics).
  */
 TRM_API trm_node trm_state(trm_graph *graph, const char *name, trm_dtype dtype, trm_shape shape,

@@ -83,6 +83,9 @@ typedef struct trm_language_options {
     double epsilon;      /* of norms; 0 = 1e-5 */
     double rotary_theta; /* llama: base of the angles; 0 = 10000 */
     bool untied;         /* llama: the output layer has weights of its own, lm_head.weight */
+    /* llama, untied: of the token embedding only the rows of the batch are updated, as of other
+     * tables (lazy Adam); false: all, as PyTorch does */
+    bool lazy_embedding;
     int64_t experts;     /* moe: of each block; 0 = 8 */
     int64_t top_experts; /* moe: that compute a token; 0 = 2 */
     double balance;      /* moe: factor of the mean load balance in the training loss; 0 = 0.01 */

@@ -874,6 +874,7 @@ class trm_exec_options(Structure):
     loss_scale: trm_exec_ranges then has scaled gradients
     memory_bytes: limit of a rank's memory for training (parameters, gradients, optimiser, activations, as trireme plan counts them): a searched plan stays below it, one device recomputes activations in backward, a program above it is refused (NOMEM, with the least that is needed). 0 = no limit
     accumulate: gradients of so many forward_backward calls (models: batches) are averaged; 0 = 1. A model leaves out an epoch's last incomplete group
+    recompute: values of segments (trm_graph_mark_segment) are not kept for backward, but computed again there: less memory, more time, the same bits
     parallel: many ranks; zero = one
     backend: "onednn" or "ref"; NULL = onednn
     tuning_file: tuning cache; NULL = in the cache directory, "" = none
@@ -1701,6 +1702,7 @@ class trm_language_options(Structure):
     epsilon: of norms; 0 = 1e-5
     rotary_theta: llama: base of the angles; 0 = 10000
     untied: llama: the output layer has weights of its own, lm_head.weight
+    lazy_embedding: llama, untied: of the token embedding only the rows of the batch are updated, as of other tables (lazy Adam); false: all, as PyTorch does
     experts: moe: of each block; 0 = 8
     top_experts: moe: that compute a token; 0 = 2
     balance: moe: factor of the mean load balance in the training loss; 0 = 0.01
@@ -2311,6 +2313,7 @@ trm_exec_options._fields_ = [
     ('loss_scale', trm_loss_scale_options),
     ('memory_bytes', c_int64),
     ('accumulate', c_int32),
+    ('recompute', c_bool),
     ('parallel', trm_parallel_options),
     ('backend', c_char_p),
     ('tuning_file', c_char_p),
@@ -2999,6 +3002,7 @@ trm_language_options._fields_ = [
     ('epsilon', c_double),
     ('rotary_theta', c_double),
     ('untied', c_bool),
+    ('lazy_embedding', c_bool),
     ('experts', c_int64),
     ('top_experts', c_int64),
     ('balance', c_double),
@@ -4301,6 +4305,11 @@ FUNCTIONS = {
     'trm_graph_pop_scope': (None, (c_void_p,),
         'graph',
         """Ends the innermost scope."""),
+    'trm_graph_mark_segment': (None, (c_void_p,),
+        'graph',
+        """Marks the open scope as a segment, for instance a block of a network: with
+        trm_exec_options.recompute its values are not kept for backward, but computed again there.
+        """),
     'trm_node_shape': (trm_shape, (c_void_p, trm_node,),
         'graph node',
         """Returns the shape of a node; an empty one for a broken node."""),
@@ -4329,6 +4338,18 @@ FUNCTIONS = {
         'graph parameter',
         """Excludes a parameter from weight decay (embeddings), as vectors are by default; the option
         decay_all includes it.
+          returns  the parameter
+        """),
+    'trm_freeze': (trm_node, (c_void_p, trm_node,),
+        'graph parameter',
+        """Freezes a parameter: training reads it and does not change it. It has neither a gradient nor
+        optimiser state. Checkpoints contain it.
+          returns  the parameter
+        """),
+    'trm_update_all_rows': (trm_node, (c_void_p, trm_node,),
+        'graph parameter',
+        """Lets the optimiser update all rows of an embedding table in each step, as PyTorch does. Without
+        it only the rows that the batch looks up are updated, and their moments (lazy Adam).
           returns  the parameter
         """),
     'trm_state': (trm_node, (c_void_p, c_char_p, c_int, trm_shape, c_int,),
@@ -4683,12 +4704,12 @@ FUNCTIONS = {
         'exec index data err',
         """Copies the gradient of a parameter out after forward_backward, in plain float32. Collective for a
         parameter that a plan cuts.
-          param    data: room for the parameter's elements
+          param    data: room for the parameter's elements; a frozen one has zeros
           errors   INVALID (not a parameter)
         """),
     'trm_exec_ranges': (None, (c_void_p, POINTER(POINTER(c_float)), POINTER(POINTER(c_float)), POINTER(c_int64),),
         'exec parameters gradients count',
-        """Gives all parameters and all gradients as one range each, in the order in which backward finishes
+        """Gives all parameters that are not frozen and their gradients as one range each, in the order in which backward finishes
         the gradients: the operands of collectives and of the three calls of trireme/dist.h.
           param    count: elements of a range: parameters begin at aligned offsets, with unused elements
                    between them

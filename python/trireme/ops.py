@@ -10,14 +10,14 @@ from . import graph as g
 from .graph import Node, Value
 
 __all__ = [
-    'exclude_from_decay', 'conv2d', 'linear', 'linear_by_inputs', 'matmul', 'batch_norm', 'layer_norm', 'rms_norm',
-    'attention', 'attention_packed', 'rotary', 'top_values', 'expert_linear', 'mixture_of_experts', 'max_pool',
-    'avg_pool', 'global_avg_pool', 'embedding', 'bag_pool', 'pair_dots', 'dropout', 'add', 'sub', 'mul', 'div',
-    'relu', 'sigmoid', 'tanh', 'gelu', 'silu', 'swiglu', 'exp', 'log', 'sqrt', 'neg', 'scale', 'cast', 'reshape',
-    'transpose', 'concat', 'slice', 'pad', 'one_hot', 'reduce_sum', 'reduce_mean', 'reduce_max', 'softmax',
-    'softmax_cross_entropy', 'linear_cross_entropy', 'bce_with_logits', 'softmax_cross_entropy_expand', 'resnet',
-    'mlp', 'lenet', 'vit', 'language_build', 'language_loss', 'widedeep', 'deepfm', 'dcnv2', 'dlrm',
-    'recommender_build', 'network_build',
+    'exclude_from_decay', 'freeze', 'update_all_rows', 'conv2d', 'linear', 'linear_by_inputs', 'matmul',
+    'batch_norm', 'layer_norm', 'rms_norm', 'attention', 'attention_packed', 'rotary', 'top_values',
+    'expert_linear', 'mixture_of_experts', 'max_pool', 'avg_pool', 'global_avg_pool', 'embedding', 'bag_pool',
+    'pair_dots', 'dropout', 'add', 'sub', 'mul', 'div', 'relu', 'sigmoid', 'tanh', 'gelu', 'silu', 'swiglu', 'exp',
+    'log', 'sqrt', 'neg', 'scale', 'cast', 'reshape', 'transpose', 'concat', 'slice', 'pad', 'one_hot',
+    'reduce_sum', 'reduce_mean', 'reduce_max', 'softmax', 'softmax_cross_entropy', 'linear_cross_entropy',
+    'bce_with_logits', 'softmax_cross_entropy_expand', 'resnet', 'mlp', 'lenet', 'vit', 'language_build',
+    'language_loss', 'widedeep', 'deepfm', 'dcnv2', 'dlrm', 'recommender_build', 'network_build',
 ]
 
 
@@ -27,6 +27,22 @@ def exclude_from_decay(parameter: Value) -> Node:
       returns  the parameter
     """
     return g.operate('trm_exclude_from_decay', parameter)
+
+
+def freeze(parameter: Value) -> Node:
+    """Freezes a parameter: training reads it and does not change it. It has neither a gradient nor
+    optimiser state. Checkpoints contain it.
+      returns  the parameter
+    """
+    return g.operate('trm_freeze', parameter)
+
+
+def update_all_rows(parameter: Value) -> Node:
+    """Lets the optimiser update all rows of an embedding table in each step, as PyTorch does. Without
+    it only the rows that the batch looks up are updated, and their moments (lazy Adam).
+      returns  the parameter
+    """
+    return g.operate('trm_update_all_rows', parameter)
 
 
 def conv2d(x: Value, weight: Value, bias: Optional[Value] = None, *, stride: Any = None, dilation: Any = None,
@@ -479,7 +495,8 @@ def vit(image: Value, classes: int, *, layers: Any = None, width: Any = None, he
 def language_build(model: str, ids: Value, *, layers: Any = None, width: Any = None, heads: Any = None,
                    kv_heads: Any = None, hidden: Any = None, context: Any = None, vocabulary: Any = None,
                    dropout: Any = None, epsilon: Any = None, rotary_theta: Any = None, untied: Any = None,
-                   experts: Any = None, top_experts: Any = None, balance: Any = None) -> Node:
+                   lazy_embedding: Any = None, experts: Any = None, top_experts: Any = None,
+                   balance: Any = None) -> Node:
     """Adds the language model of this name: token ids int32 or int64 [B, T], T at most the context ->
     logits [B, T, vocabulary]. Names, shapes and initial values of the parameters are those of
     transformers: gpt2 "wte.weight", "wpe.weight", "h.0.attn.c_attn.weight" [width, 3 width] ...,
@@ -500,18 +517,20 @@ def language_build(model: str, ids: Value, *, layers: Any = None, width: Any = N
     epsilon: of norms; 0 = 1e-5
     rotary_theta: llama: base of the angles; 0 = 10000
     untied: llama: the output layer has weights of its own, lm_head.weight
+    lazy_embedding: llama, untied: of the token embedding only the rows of the batch are updated, as of other tables (lazy Adam); false: all, as PyTorch does
     experts: moe: of each block; 0 = 8
     top_experts: moe: that compute a token; 0 = 2
     balance: moe: factor of the mean load balance in the training loss; 0 = 0.01
     """
     return g.operate('trm_language_build', g.text(model), ids,
-                     g.options('trm_language_options', layers=layers, width=width, heads=heads, kv_heads=kv_heads, hidden=hidden, context=context, vocabulary=vocabulary, dropout=dropout, epsilon=epsilon, rotary_theta=rotary_theta, untied=untied, experts=experts, top_experts=top_experts, balance=balance))
+                     g.options('trm_language_options', layers=layers, width=width, heads=heads, kv_heads=kv_heads, hidden=hidden, context=context, vocabulary=vocabulary, dropout=dropout, epsilon=epsilon, rotary_theta=rotary_theta, untied=untied, lazy_embedding=lazy_embedding, experts=experts, top_experts=top_experts, balance=balance))
 
 
 def language_loss(model: str, ids: Value, targets: Value, *, layers: Any = None, width: Any = None, heads: Any = None,
                   kv_heads: Any = None, hidden: Any = None, context: Any = None, vocabulary: Any = None,
                   dropout: Any = None, epsilon: Any = None, rotary_theta: Any = None, untied: Any = None,
-                  experts: Any = None, top_experts: Any = None, balance: Any = None) -> Node:
+                  lazy_embedding: Any = None, experts: Any = None, top_experts: Any = None,
+                  balance: Any = None) -> Node:
     """Adds the language model with its mean cross-entropy, without keeping the logits
     (trm_linear_cross_entropy): ids as in trm_language_build -> scalar. In a graph for training, moe
     adds its load balance.
@@ -528,12 +547,13 @@ def language_loss(model: str, ids: Value, targets: Value, *, layers: Any = None,
     epsilon: of norms; 0 = 1e-5
     rotary_theta: llama: base of the angles; 0 = 10000
     untied: llama: the output layer has weights of its own, lm_head.weight
+    lazy_embedding: llama, untied: of the token embedding only the rows of the batch are updated, as of other tables (lazy Adam); false: all, as PyTorch does
     experts: moe: of each block; 0 = 8
     top_experts: moe: that compute a token; 0 = 2
     balance: moe: factor of the mean load balance in the training loss; 0 = 0.01
     """
     return g.operate('trm_language_loss', g.text(model), ids, targets,
-                     g.options('trm_language_options', layers=layers, width=width, heads=heads, kv_heads=kv_heads, hidden=hidden, context=context, vocabulary=vocabulary, dropout=dropout, epsilon=epsilon, rotary_theta=rotary_theta, untied=untied, experts=experts, top_experts=top_experts, balance=balance))
+                     g.options('trm_language_options', layers=layers, width=width, heads=heads, kv_heads=kv_heads, hidden=hidden, context=context, vocabulary=vocabulary, dropout=dropout, epsilon=epsilon, rotary_theta=rotary_theta, untied=untied, lazy_embedding=lazy_embedding, experts=experts, top_experts=top_experts, balance=balance))
 
 
 def widedeep(*, keys: Value, offsets: Any = None, values: Any = None, dense: Any = None, batch: Any = None,

@@ -42,7 +42,7 @@ typedef struct app_options {
     double retune_seconds; /* set by the commands that measure, not by a flag */
     /* training */
     int64_t epochs, steps, accumulate, warmup_steps, decay_steps;
-    const char *optimizer, *betas, *schedule, *loss, *loss_scale;
+    const char *optimizer, *betas, *schedule, *loss, *loss_scale, *recompute;
     double learning_rate, momentum, weight_decay, end_learning_rate, gamma, power, warmup_start;
     double label_smoothing, clip_norm;
     bool sink;

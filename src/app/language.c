@@ -168,6 +168,7 @@ static trm_status settle_language_network(const app_context *app, trm_dataset *d
     o->epsilon = f->epsilon;
     o->rotary_theta = f->rotary_theta > 0 ? f->rotary_theta : o->rotary_theta;
     o->untied = o->untied || f->untied;
+    o->lazy_embedding = f->lazy_embedding;
     o->experts = f->experts;
     o->top_experts = f->top_experts;
     o->balance = f->balance;

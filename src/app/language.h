@@ -13,7 +13,7 @@ typedef struct app_transformer_flags {
     int64_t positions;          /* of a checkpoint; 0: the tokens of a sample */
     int64_t experts, top_experts, patch;
     double dropout, epsilon, rotary_theta, balance;
-    bool untied;
+    bool untied, lazy_embedding;
 } app_transformer_flags;
 
 /* The network of a language model. */

@@ -94,6 +94,7 @@ const app_flag app_flags[] = {
     REAL("label-smoothing", label_smoothing, "X", 0, 0.999, NULL, "label smoothing (0)", .use = "images"),
     REAL("clip-norm", clip_norm, "X", 1e-12, 1e12, NULL, "limit of the global norm of the gradients (none)"),
     TEXT("loss-scale", loss_scale, "off|fixed[:X]|dynamic[:X]", NULL, "half precision: scale gradients by X until the update (off; X 65536)"),
+    CHOICE("recompute", recompute, "off|block", NULL, "block: a block's values are computed again in backward instead of kept: less memory, more time, the same bits (off)"),
     INT("accumulate", accumulate, "N", 1, 65536, NULL, "batches for one update (1)", .context = "grad_accumulation_step"),
     BOOL("sink", sink, "run each epoch without per-step reports; the same bits", .use = "command=train:train"),
     /* ---- Output */
@@ -322,6 +323,7 @@ const app_flag app_flags[] = {
     INT("kv-heads", transformer.kv_heads, "N", 1, 1 << 16, NULL, "heads of keys and values (as many as --heads)"),
     REAL("rotary-theta", transformer.rotary_theta, "X", 1, 1e12, NULL, "llama: base of the rotary angles (10000)"),
     BOOL("untied", transformer.untied, "llama: the output layer has weights of its own"),
+    BOOL("lazy-embedding", transformer.lazy_embedding, "llama --untied: only the token embeddings of the batch are updated, on servers as a table (all)"),
     INT("experts", transformer.experts, "N", 1, 1 << 16, NULL, "moe: experts of a block (8)"),
     INT("top-experts", transformer.top_experts, "N", 1, 1 << 16, NULL, "moe: experts that compute a token (2)"),
     REAL("balance", transformer.balance, "X", 1e-9, 1000, NULL, "moe: factor of the load balance in the training loss (0.01)"),
@@ -353,7 +355,7 @@ GROUP(dry_run, NULL, NULL, "dry-run");
 GROUP(data, "Data", NULL, "data dataset usage workers synth-train synth-test exact-guide");
 GROUP(network, "Network", NULL, "batch-size image-size classes stem");
 GROUP(exec, "Execution", NULL, "precision backend threads seed no-fusion tuning-file");
-GROUP(train, "Training", NULL, "epochs steps optimizer learning-rate momentum weight-decay betas schedule warmup-steps warmup-start end-learning-rate decay-steps gamma power loss label-smoothing clip-norm loss-scale accumulate sink");
+GROUP(train, "Training", NULL, "epochs steps optimizer learning-rate momentum weight-decay betas schedule warmup-steps warmup-start end-learning-rate decay-steps gamma power loss label-smoothing clip-norm loss-scale accumulate recompute sink");
 GROUP(output, "Output", NULL, "output resume accept-changes init save-every-steps save-every-seconds keep keep-every-hours eval-every-epochs early-stop");
 GROUP(log, "Records", NULL, "log-every tensorboard histogram-epochs metrics profile");
 GROUP(checkpoint, "Weights", NULL, "checkpoint");
@@ -390,7 +392,7 @@ GROUP(text_data, "Text", "text", "tokenizer tokens stride text-field");
 GROUP(text_context, NULL, NULL, "context@text-context");
 GROUP(transformer, "Transformers", "text|patches of images", "size layers width heads hidden@transformer dropout");
 GROUP(vit, "Vision transformers", "patches of images", "patch");
-GROUP(language, "Language models", "text", "kv-heads rotary-theta untied experts top-experts balance vocabulary@language");
+GROUP(language, "Language models", "text", "kv-heads rotary-theta untied lazy-embedding experts top-experts balance vocabulary@language");
 GROUP(generate, "Text", NULL, "prompt prompt-file tokens@generate temperature top-k top-p tokenizer@generate");
 GROUP(tokenizer_train, "Tokenizer", NULL, "vocabulary@tokenizer-train output@tokenizer-train min-count@tokenizer-train special-tokens");
 GROUP(tokenizer, "Tokenizer", NULL, "tokenizer@tokenizer output@tokenizer lines");

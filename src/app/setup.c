@@ -179,6 +179,7 @@ trm_status app_model_options(app_context *app, const char *name, trm_dataset *da
         .data = data,
         .exec.backend = o->backend,
         .exec.precision = precision_of(o),
+        .exec.recompute = o->recompute != NULL && strcmp(o->recompute, "block") == 0,
         .exec.loss_scale = loss_scale,
         .exec.threads = (int)o->threads,
         .exec.seed = (uint64_t)o->seed,

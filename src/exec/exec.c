@@ -168,5 +168,5 @@ void trm_exec_ranges(trm_exec *exec, float **parameters, float **gradients, int6
     *parameters = (float *)exec->env.arena[TRMI_ARENA_PARAM];
     *gradients =
         exec->accumulator != NULL ? exec->accumulator : (float *)exec->env.arena[TRMI_ARENA_GRAD];
-    *count = exec->program->arena_bytes[TRMI_ARENA_PARAM] / (int64_t)sizeof(float);
+    *count = exec->program->arena_bytes[TRMI_ARENA_GRAD] / (int64_t)sizeof(float);
 }

@@ -111,18 +111,29 @@ static trm_status compile(trm_exec *exec, const trm_graph *graph, const trm_exec
         .outputs_count = options->outputs_count,
         .precision = options->precision,
         .no_fusion = options->fusion == TRM_OFF,
+        .recompute = options->recompute,
         .dense_gradients = exec->accumulate > 1,
         /* Gradients may stay in factors only if the local optimiser alone reads them: not if
          * micro-batches are summed, or servers or the caller take gradients. */
         .factored_gradients =
             !options->whole_gradients && exec->accumulate == 1 && !exec->updated_elsewhere,
     };
+    if (options->recompute && graph->training && graph->segments_count == 0) {
+        return TRMI_FAIL(
+            err, TRM_INVALID,
+            "recompute: the network has no segments; trm_graph_mark_segment marks them");
+    }
     TRMI_TRY(trmi_distribution_plan(exec, graph, options, &plan, err));
     if (exec->memory_bytes > 0 && exec->ways_count == 0 && options->loss.id != 0) {
         TRMI_TRY(trmi_limit_single_device(exec, graph, &plan, &exec->alone, err));
         plan.partition = exec->alone;
     }
     TRMI_TRY(trmi_plan_create(graph, &plan, &exec->program, err));
+    if (exec->program->training && exec->program->params_count > 0 &&
+        exec->program->trained_count == 0) {
+        return TRMI_FAIL(err, TRM_INVALID, "all %d parameters are frozen: there is none to train",
+                         exec->program->params_count);
+    }
     TRMI_TRY(trmi_limit_check(exec, err));
     if (exec->share != NULL) {
         TRMI_TRY(move_to_shared(exec, err));

@@ -80,7 +80,7 @@ static int64_t bytes_of_other_ranks(size_t bytes, int32_t ranks) {
 
 int64_t trmi_program_resident(const trm_program *program, const trmi_training *t) {
     bool ranks = t->ranks > 1;
-    size_t params = (size_t)program->arena_bytes[TRMI_ARENA_PARAM];
+    size_t params = (size_t)program->arena_bytes[TRMI_ARENA_GRAD]; /* those that have slots */
     /* Slots. A rank with slices also leaves out the other ranks' share of cooperative gradients. */
     int64_t slot = (int64_t)trmi_map_resident(params) -
                    (t->sliced ? bytes_of_other_ranks(params, t->ranks) : 0);

@@ -296,6 +296,82 @@ static void decay_takes_what_it_is_told(void **state) {
 }
 
 /* No two buffers that live at the same time share bytes, unless one is the other's alias. */
+/* Freezes every second parameter of the network. */
+static trm_exec *make_frozen(bool all, trm_exec_options options, trm_error *err) {
+    trm_graph *g;
+    trm_exec *exec = NULL;
+    CHECK_OK(trm_graph_create(&(trm_graph_options){.training = true}, &g, err), *err);
+    options.loss = network(g, false);
+    options.backend = "ref";
+    options.seed = 7;
+    for (int64_t i = 1, n = 0; i < g->ops_count; i++) {
+        if (g->ops[i].kind == TRMI_OP_PARAMETER && (n++ % 2 == 0 || all)) {
+            (void)trm_freeze(g, (trm_node){g->ops[i].outputs[0]});
+        }
+    }
+    trm_status status = trm_exec_create(g, &options, &exec, err);
+    trm_graph_destroy(g);
+    assert_true((status == TRM_OK) == (exec != NULL));
+    return exec;
+}
+
+/* Frozen parameters keep their bits and have neither gradients nor slots; the gradients of the others
+ * are those of a network that trains all. */
+static void frozen_parameters_stay(void **state) {
+    trm_error err;
+    trm_exec_info info[2];
+    trm_exec *all = make(false, (trm_exec_options){.optimizer = {.kind = TRM_ADAM}}),
+             *half = make_frozen(false, (trm_exec_options){.optimizer = {.kind = TRM_ADAM}}, &err);
+    (void)state;
+    trm_tensor from, to;
+    for (int k = 0; k < 2; k++) {
+        const char *name = k ? "label" : "image";
+        CHECK_OK(trm_exec_input(all, name, &from, &err), err);
+        CHECK_OK(trm_exec_input(half, name, &to, &err), err);
+        memcpy(to.data, from.data, (size_t)trm_tensor_bytes(&from));
+    }
+    CHECK_OK(trm_exec_forward_backward(all, &err), err);
+    CHECK_OK(trm_exec_forward_backward(half, &err), err);
+    assert_true(trm_exec_loss(all) == trm_exec_loss(half));
+    float before[64][512], values[512], gradient[512];
+    int32_t frozen = 0, slots = 0, n = 0;
+    for (int32_t v = 0; v < trm_exec_variable_count(half); v++) {
+        trm_variable variable = trm_exec_variable(half, v);
+        slots += variable.kind == TRM_VARIABLE_SLOT;
+        if (variable.kind == TRM_VARIABLE_PARAMETER) {
+            size_t bytes = (size_t)trm_shape_count(&variable.shape) * sizeof(float);
+            trm_exec_read(half, v, before[v]);
+            CHECK_OK(trm_exec_gradient(half, v, values, &err), err);
+            CHECK_OK(trm_exec_gradient(all, v, gradient, &err), err);
+            if (n++ % 2 == 0) {
+                memset(gradient, 0, bytes);
+                frozen++;
+            }
+            assert_memory_equal(values, gradient, bytes);
+        }
+    }
+    assert_int_equal(slots, 2 * (n - frozen));
+    for (int i = 0; i < 3; i++) {
+        CHECK_OK(trm_exec_update(half, 0.1, &err), err);
+        CHECK_OK(trm_exec_forward_backward(half, &err), err);
+    }
+    for (int32_t v = 0, k = 0; v < n; v++, k++) {
+        trm_variable variable = trm_exec_variable(half, v);
+        size_t bytes = (size_t)trm_shape_count(&variable.shape) * sizeof(float);
+        trm_exec_read(half, v, values);
+        assert_true((memcmp(values, before[v], bytes) == 0) == (k % 2 == 0));
+    }
+    trm_exec_get_info(all, &info[0]);
+    trm_exec_get_info(half, &info[1]);
+    assert_int_equal(info[0].parameter_bytes, info[1].parameter_bytes);
+    assert_int_equal(info[1].slot_bytes, 2 * info[1].gradient_bytes);
+    assert_true(info[1].gradient_bytes < info[0].gradient_bytes);
+    trm_exec_destroy(all);
+    trm_exec_destroy(half);
+    assert_null(make_frozen(true, (trm_exec_options){0}, &err));
+    assert_non_null(strstr(err.message, "parameters are frozen"));
+}
+
 static void buffers_do_not_overlap(void **state) {
     trm_exec *exec = make(false, (trm_exec_options){0});
     const trm_program *p = exec->program;
@@ -519,6 +595,7 @@ int main(void) {
         cmocka_unit_test(mixed_precision_keeps_the_gradients),
         cmocka_unit_test(accumulation_averages),
         cmocka_unit_test(decay_takes_what_it_is_told),
+        cmocka_unit_test(frozen_parameters_stay),
         cmocka_unit_test(buffers_do_not_overlap),
         cmocka_unit_test(gradients_of_the_caller_are_outputs),
         cmocka_unit_test(wrong_feeds_are_named),

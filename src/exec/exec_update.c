@@ -28,17 +28,17 @@ static bool is_of_norm(const trm_program *p, int32_t buffer) {
     return false;
 }
 
-/* Makes the optimiser, with a segment for each parameter, and the accumulator where several batches
+/* Makes the optimiser, with a segment for each parameter that is not frozen, and the accumulator where several batches
  * are accumulated. Segments state what the optimiser needs beside offset and size: weight decay
  * (by default only for matrices and filters), table, factors. */
 trm_status trmi_exec_make_update(trm_exec *exec, trm_error *err) {
     const trm_program *p = exec->program;
-    int64_t count = p->training ? p->arena_bytes[TRMI_ARENA_PARAM] / (int64_t)sizeof(float) : 0;
+    int64_t count = p->arena_bytes[TRMI_ARENA_GRAD] / (int64_t)sizeof(float);
     if (exec->updated_elsewhere) {
         count = 0;
         exec->optimizer = (trm_optimizer_options){.kind = TRM_SGD}; /* no slots */
     }
-    int32_t segments_count = count > 0 ? p->params_count : 0;
+    int32_t segments_count = count > 0 ? p->trained_count : 0;
     trmi_update_segment *segments =
         trmi_arena_alloc(&exec->memory, (size_t)(segments_count + 1) * sizeof *segments);
     if (segments == NULL) {

@@ -40,9 +40,9 @@ static bool listed_before(const trm_program *p, int32_t a, int32_t b) {
     return p->buffers[a].value < p->buffers[b].value;
 }
 
-/* Writes the parameters' buffers to `order`[params_count], sorted by listed_before. */
-static void sorted_params(const trm_program *p, int32_t *order) {
-    for (int32_t i = 0; i < p->params_count; i++) {
+/* Writes the buffers of the first `count` parameters to `order`, sorted by listed_before. */
+static void sort_params(const trm_program *p, int32_t count, int32_t *order) {
+    for (int32_t i = 0; i < count; i++) {
         int32_t item = p->params[i].param_buffer, j = i;
         for (; j > 0 && listed_before(p, item, order[j - 1]); j--) {
             order[j] = order[j - 1];
@@ -65,8 +65,9 @@ trm_status trmi_exec_list_variables(trm_exec *exec, trm_error *err) {
         exec->variable_slots == NULL || order == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for %d variables", count);
     }
-    /* Parameters, then states, then the slots of all parameters, one slot after the other. */
-    sorted_params(p, order);
+    /* Parameters, then states, then the slots of parameters that are not frozen, one slot after the
+     * other. */
+    sort_params(p, p->params_count, order);
     for (int32_t i = 0; i < p->params_count; i++) {
         add_variable(exec, p->buffers[order[i]].name, TRM_VARIABLE_PARAMETER, order[i], -1);
         exec->parameter_count += trm_shape_count(&exec->variables[exec->variables_count - 1].shape);
@@ -74,8 +75,9 @@ trm_status trmi_exec_list_variables(trm_exec *exec, trm_error *err) {
     for (int32_t i = 0; i < p->states_count; i++) {
         add_variable(exec, p->buffers[p->states[i]].name, TRM_VARIABLE_STATE, p->states[i], -1);
     }
+    sort_params(p, p->trained_count, order);
     for (int32_t slot = 0; slot < slots; slot++) {
-        for (int32_t i = 0; i < p->params_count; i++) {
+        for (int32_t i = 0; i < p->trained_count; i++) {
             const char *name = trmi_arena_printf(&exec->memory, "%s/%s", p->buffers[order[i]].name,
                                                  trmi_update_slot_name(exec->update, slot));
             if (name == NULL) {
@@ -109,7 +111,8 @@ static bool initialise_one(trm_exec *exec, int32_t index) {
     size_t bytes = (size_t)trmi_box_count(&box) * trm_dtype_bytes(v->dtype);
     bool in_place = b->layout == TRMI_PLAIN;
     uint64_t seed = seed_of(exec, b);
-    bool borrows = !in_place && b->arena == TRMI_ARENA_PARAM && p->training;
+    bool borrows =
+        !in_place && b->arena == TRMI_ARENA_PARAM && b->offset < p->arena_bytes[TRMI_ARENA_GRAD];
     void *plain = in_place  ? trmi_exec_variable_address(exec, index)
                   : borrows ? exec->env.arena[TRMI_ARENA_GRAD] + b->offset
                             : trmi_alloc(bytes);

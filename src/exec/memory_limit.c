@@ -118,10 +118,11 @@ trm_status trmi_limit_single_device(const trm_exec *exec, const trm_graph *graph
     const trmi_prices prices = {
         .flop = target->flops_per_second > 0 ? 1 / target->flops_per_second : 0,
         .byte = target->bytes_per_second > 0 ? 1 / target->bytes_per_second : 0};
-    const trmi_search_costs costs = {.prices = &prices,
-                                     .rule = target->recompute_norm_act && !options->no_recompute,
-                                     .slots = trmi_optimizer_slots(&exec->optimizer),
-                                     .gradients = exec->accumulate > 1 ? 2 : 1};
+    const trmi_search_costs costs = {
+        .prices = &prices,
+        .rules = {target->recompute_norm_act && !options->no_recompute, options->recompute},
+        .slots = trmi_optimizer_slots(&exec->optimizer),
+        .gradients = exec->accumulate > 1 ? 2 : 1};
     const trmi_mesh mesh = {.axes = 0};
     trmi_arena arena = {0};
     trmi_roots roots;

@@ -38,7 +38,9 @@ trm_status trmi_graph_find_tables(const trm_graph *graph, trmi_detached **out, i
     int32_t n = 0;
     for (int64_t i = 1; list != NULL && i < graph->ops_count; i++) {
         const trmi_op *leaf = &graph->ops[i];
-        if (leaf->kind != TRMI_OP_PARAMETER || gathers_of(graph, leaf->outputs[0]) <= 0) {
+        /* what is not updated row by row stays a dense variable */
+        if (leaf->kind != TRMI_OP_PARAMETER || leaf->attrs.leaf.all_rows ||
+            !leaf->attrs.leaf.trainable || gathers_of(graph, leaf->outputs[0]) <= 0) {
             continue;
         }
         const trm_shape *shape = &graph->values[leaf->outputs[0]].shape;

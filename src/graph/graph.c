@@ -36,6 +36,7 @@ void trm_graph_destroy(trm_graph *graph) {
     }
     free(graph->ops);
     free(graph->values);
+    free(graph->segments);
     trmi_arena_free(&graph->arena);
     trmi_free(graph);
 }
@@ -96,6 +97,61 @@ void trm_graph_pop_scope(trm_graph *graph) {
     graph->scope[graph->scopes[--graph->scopes_count]] = '\0';
 }
 
+/* Reports that a graph has no memory. */
+static trm_status out_of_memory(trm_error *err) {
+    return TRMI_FAIL(err, TRM_NOMEM, "no memory for the graph");
+}
+
+/* ---- segments ---- */
+
+/* Adds a segment. Errors are kept by the graph. */
+static void add_segment(trm_graph *graph, const char *scope) {
+    const char *copy = trmi_arena_strdup(&graph->arena, scope);
+    if (copy == NULL || !trmi_grow((void **)&graph->segments, &graph->segments_capacity,
+                                   graph->segments_count + 1, sizeof *graph->segments)) {
+        trm_error err;
+        out_of_memory(&err);
+        trmi_graph_fail(graph, &err);
+        return;
+    }
+    graph->segments[graph->segments_count++] = copy;
+}
+
+void trm_graph_mark_segment(trm_graph *graph) {
+    TRMI_NEED_OR(, NULL, graph);
+    if (graph->scopes_count == 0) {
+        trm_error err;
+        TRMI_FAIL(&err, TRM_INVALID, "trm_graph_mark_segment: no scope is open; it needs a push");
+        trmi_graph_fail(graph, &err);
+        return;
+    }
+    for (int64_t i = 0; i < graph->segments_count; i++) {
+        if (strcmp(graph->segments[i], graph->scope) == 0) {
+            return;
+        }
+    }
+    add_segment(graph, graph->scope);
+}
+
+int32_t trmi_segment_of(const trm_graph *graph, const char *name) {
+    size_t longest = 0;
+    int32_t found = 0;
+    for (int64_t i = 0; i < graph->segments_count; i++) {
+        size_t length = strlen(graph->segments[i]);
+        if (length > longest && strncmp(name, graph->segments[i], length) == 0) {
+            longest = length;
+            found = (int32_t)i + 1;
+        }
+    }
+    return found;
+}
+
+void trmi_graph_copy_segments(const trm_graph *from, trm_graph *to) {
+    for (int64_t i = 0; i < from->segments_count; i++) {
+        add_segment(to, from->segments[i]);
+    }
+}
+
 /* Returns whether a node is a value of the graph. */
 static bool valid(const trm_graph *graph, trm_node node) {
     return node.id > 0 && node.id < graph->values_count;
@@ -123,11 +179,6 @@ const char *trmi_value_text(const trm_graph *graph, int32_t id, char *text, size
         snprintf(text, size, "%s %s %s", op->name, shape, trm_dtype_name(value->dtype));
     }
     return text;
-}
-
-/* Reports that a graph has no memory. */
-static trm_status out_of_memory(trm_error *err) {
-    return TRMI_FAIL(err, TRM_NOMEM, "no memory for the graph");
 }
 
 /* Returns the scoped name of a new operator; without a name, the row's name and a counter. */
@@ -299,6 +350,7 @@ trm_status trmi_graph_clone(const trm_graph *graph, trm_graph **out, trm_error *
     copy->ops_count = graph->ops_count;
     memcpy(copy->unnamed, graph->unnamed, sizeof copy->unnamed);
     copy->first_error = graph->first_error;
+    trmi_graph_copy_segments(graph, copy);
     for (int64_t i = 1; i < graph->ops_count; i++) {
         const trmi_op *from = &graph->ops[i];
         trmi_op *to = &copy->ops[i];

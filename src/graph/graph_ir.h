@@ -53,6 +53,7 @@ typedef struct trmi_attrs {
             trm_init init;
             bool trainable;
             bool undecayed; /* parameter: without weight decay (trm_exclude_from_decay) */
+            bool all_rows;  /* parameter: updated as a whole (trm_update_all_rows) */
             /* parameter: a parameter server fills it before each training step (graph/detach.h) */
             bool remote;
             /* rows of a table: name of the integer input that holds their ids; NULL = unknown */
@@ -207,6 +208,9 @@ struct trm_graph {
     char scope[256];                  /* prefix of names, "a.b." */
     uint16_t scopes[TRMI_SCOPES_MAX]; /* length of the scope before each push */
     int32_t scopes_count;
+    /* scopes that are segments (trm_graph_mark_segment), each with its last point: "h.0." */
+    const char **segments;
+    int64_t segments_count, segments_capacity;
     int64_t unnamed[TRMI_OP_KINDS]; /* counters for default names */
     trm_error first_error;          /* status 0 = none */
 };
@@ -301,6 +305,11 @@ trm_status trmi_custom_failed(const trm_custom_op *custom, const char *function,
                               const trm_error *why, trm_error *err);
 /* Copies a graph completely. owns: caller. error NOMEM */
 trm_status trmi_graph_clone(const trm_graph *graph, trm_graph **out, trm_error *err);
+/* Returns the number of the innermost segment that an operator of this name belongs to, from 1; 0 =
+ * none. */
+int32_t trmi_segment_of(const trm_graph *graph, const char *name);
+/* Copies the segments of a graph into one that has none. Errors are kept by `to`. */
+void trmi_graph_copy_segments(const trm_graph *from, trm_graph *to);
 /* A graph of the operators in `rows`. trm_graph_create passes the table of all. */
 trm_status trmi_graph_open(const trmi_op_def *const *rows, bool training, trm_graph **out,
                            trm_error *err);

@@ -84,21 +84,48 @@ trm_node trm_parameter(trm_graph *graph, const char *name, trm_shape shape, trm_
     return add_leaf(graph, TRMI_OP_PARAMETER, name, TRM_FLOAT32, shape, &attrs);
 }
 
-trm_node trm_exclude_from_decay(trm_graph *graph, trm_node parameter) {
+/* Finds the operator of a parameter; NULL: the graph has an error, or keeps that of `function`. */
+static trmi_op *find_parameter(trm_graph *graph, const char *function, trm_node parameter) {
     if (trm_graph_check(graph, NULL) != TRM_OK) {
-        return TRM_NO_NODE;
+        return NULL;
     }
     trmi_op *op = parameter.id > 0 && parameter.id < graph->values_count
                       ? &graph->ops[graph->values[parameter.id].op]
                       : NULL;
     if (op == NULL || op->kind != TRMI_OP_PARAMETER) {
         trm_error err;
-        TRMI_FAIL(&err, TRM_INVALID, "exclude_from_decay: node %lld is no parameter",
+        TRMI_FAIL(&err, TRM_INVALID, "%s: node %lld is no parameter", function,
                   (long long)parameter.id);
         trmi_graph_fail(graph, &err);
+        return NULL;
+    }
+    return op;
+}
+
+trm_node trm_exclude_from_decay(trm_graph *graph, trm_node parameter) {
+    trmi_op *op = find_parameter(graph, "exclude_from_decay", parameter);
+    if (op == NULL) {
         return TRM_NO_NODE;
     }
     op->attrs.leaf.undecayed = true;
+    return parameter;
+}
+
+trm_node trm_freeze(trm_graph *graph, trm_node parameter) {
+    trmi_op *op = find_parameter(graph, "freeze", parameter);
+    if (op == NULL) {
+        return TRM_NO_NODE;
+    }
+    op->attrs.leaf.trainable = false;
+    return parameter;
+}
+
+trm_node trm_update_all_rows(trm_graph *graph, trm_node parameter) {
+    trmi_op *op = find_parameter(graph, "update_all_rows", parameter);
+    if (op == NULL) {
+        return TRM_NO_NODE;
+    }
+    op->attrs.leaf.all_rows = true;
     return parameter;
 }
 

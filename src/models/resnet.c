@@ -103,6 +103,7 @@ trm_node trm_resnet(trm_graph *g, trm_node image, const trm_resnet_options *opti
         for (int32_t i = 0; i < shape->blocks[stage]; i++) {
             trm_graph_push_scope(g, "layer%d", stage + 1);
             trm_graph_push_scope(g, "%d", i);
+            trm_graph_mark_segment(g);
             x = block(g, x, 64 << stage, stage > 0 && i == 0 ? 2 : 1, shape->bottleneck,
                       last_gamma);
             trm_graph_pop_scope(g);

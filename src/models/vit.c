@@ -151,6 +151,7 @@ trm_node trm_vit(trm_graph *g, trm_node image, int64_t classes, const trm_vit_op
     trm_node x = embed(g, image, &o);
     for (int64_t i = 0; i < o.layers; i++) {
         trm_graph_push_scope(g, "vit.encoder.layer.%lld", (long long)i);
+        trm_graph_mark_segment(g);
         x = block(g, x, &o, i + 1 == o.layers);
         trm_graph_pop_scope(g);
     }

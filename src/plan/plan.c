@@ -49,7 +49,7 @@ static trm_status roots_of(const trm_graph *graph, const trmi_plan_options *opti
     return TRM_OK;
 }
 
-/* Adds the gradients of all parameters; errors are recorded in the graph. */
+/* Adds the gradients of all parameters that are not frozen; errors are recorded in the graph. */
 static void differentiate(trm_graph *graph, trmi_roots *roots, trmi_arena *arena) {
     size_t bytes = (size_t)(roots->params_count + 1) * sizeof(trm_node);
     trm_node *nodes = trmi_arena_alloc(arena, bytes), *grads = trmi_arena_alloc(arena, bytes);
@@ -59,12 +59,16 @@ static void differentiate(trm_graph *graph, trmi_roots *roots, trmi_arena *arena
         trmi_graph_fail(graph, &err);
         return;
     }
+    int32_t trained = 0;
     for (int32_t i = 0; i < roots->params_count; i++) {
-        nodes[i] = (trm_node){roots->params[i]};
+        if (trmi_maker_of(graph, roots->params[i])->attrs.leaf.trainable) {
+            nodes[trained++] = (trm_node){roots->params[i]};
+        }
     }
-    trm_gradients(graph, (trm_node){roots->loss}, nodes, roots->params_count, grads);
-    for (int32_t i = 0; i < roots->params_count; i++) {
-        roots->grads[i] = grads[i].id;
+    trm_gradients(graph, (trm_node){roots->loss}, nodes, trained, grads);
+    for (int32_t i = 0, next = 0; i < roots->params_count; i++) {
+        bool has = next < trained && nodes[next].id == roots->params[i];
+        roots->grads[i] = has ? grads[next++].id : 0;
     }
 }
 
@@ -152,7 +156,7 @@ static trm_status rewrite(trm_program *program, const trmi_plan_options *options
         TRMI_TRY(trmi_pass_run(trmi_pass_fuse_product, options, graph, roots, err));
     }
     bool rule = !options->no_recompute && target->recompute_norm_act,
-         asked = options->partition != NULL;
+         asked = options->partition != NULL || options->recompute;
     if (train && (rule || asked)) {
         TRMI_TRY(trmi_pass_run(trmi_pass_recompute, options, graph, roots, err));
     }

@@ -29,7 +29,8 @@ def config_of(init):
     vocabulary, width = init["model.embed_tokens.weight"].shape
     return LlamaForCausalLM, LlamaConfig(
         vocab_size=vocabulary, hidden_size=width, intermediate_size=init["model.layers.0.mlp.up_proj.weight"].shape[0], num_hidden_layers=3,
-        num_attention_heads=6, num_key_value_heads=3, max_position_embeddings=48, rms_norm_eps=1e-5, tie_word_embeddings=True)
+        num_attention_heads=6, num_key_value_heads=3, max_position_embeddings=48, rms_norm_eps=1e-5,
+        tie_word_embeddings="lm_head.weight" not in init)
 
 
 def model_of(init):

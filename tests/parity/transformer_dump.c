@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Trains a small gpt2, llama or vit and writes all that transformers needs to repeat it:
+/* Trains a small gpt2, llama, llama-untied or vit and writes all that transformers needs to repeat it:
  *     transformer_dump MODEL STEPS PRECISION DIR
  * -> DIR/init.safetensors (transformers' names), sgd.safetensors (after one step of SGD with learning rate
  *    4096: the gradients are the differences by that, and what the weights lose to rounding does not
@@ -157,6 +157,8 @@ int main(int argc, char **argv) {
     trm_named_tensor inputs[INPUTS];
     char path[512];
     model = argv[1];
+    network.untied = strcmp(model, "llama-untied") == 0;
+    model = network.untied ? "llama" : model;
     network.kv_heads = strcmp(model, "llama") == 0 ? 3 : 0;
     make_inputs(steps, inputs);
     snprintf(path, sizeof path, "%s/batches.safetensors", dir);

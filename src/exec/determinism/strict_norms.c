@@ -63,10 +63,10 @@ static const float *values_of(const norms *n, int64_t set, int32_t param, int64_
 }
 
 static void find_largest(const norms *n) {
-    for (int64_t i = 0; i < n->sets * n->program->params_count; i++) {
+    for (int64_t i = 0; i < n->sets * n->program->trained_count; i++) {
         int64_t count;
-        int32_t param = (int32_t)(i % n->program->params_count);
-        const float *x = values_of(n, i / n->program->params_count, param, &count);
+        int32_t param = (int32_t)(i % n->program->trained_count);
+        const float *x = values_of(n, i / n->program->trained_count, param, &count);
         float most = 0;
         count = speaks(n, param) ? count : 0;
         for (int64_t k = 0; k < count; k++) {
@@ -84,10 +84,10 @@ static double elements_of(const norms *n, int32_t param) {
 }
 
 static void add_squares(const norms *n) {
-    for (int64_t i = 0; i < n->sets * n->program->params_count; i++) {
+    for (int64_t i = 0; i < n->sets * n->program->trained_count; i++) {
         int64_t count;
-        int32_t param = (int32_t)(i % n->program->params_count);
-        const float *x = values_of(n, i / n->program->params_count, param, &count);
+        int32_t param = (int32_t)(i % n->program->trained_count);
+        const float *x = values_of(n, i / n->program->trained_count, param, &count);
         double largest = (double)n->largest[i], sum = 0;
         double anchor = anchor_of(largest * largest, elements_of(n, param));
         count = anchor != 0 && speaks(n, param) ? count : 0;
@@ -102,19 +102,19 @@ static void add_squares(const norms *n) {
  * bits too. */
 static double total_of(const norms *n, int64_t set, int32_t param) {
     double most = 0, mine = 0;
-    for (int32_t i = 0; i < n->program->params_count; i++) {
-        int64_t at = set * n->program->params_count + i;
+    for (int32_t i = 0; i < n->program->trained_count; i++) {
+        int64_t at = set * n->program->trained_count + i;
         double total = isfinite(n->largest[at]) ? n->sums[at] : (double)INFINITY;
         most = fmax(most, total);
         mine = i == param ? total : mine;
     }
-    double anchor = anchor_of(most, n->program->params_count);
+    double anchor = anchor_of(most, n->program->trained_count);
     return anchor != 0 ? (mine + anchor) - anchor : mine;
 }
 
 static void write_totals(const norms *n, double *sums) {
     int64_t block = 0;
-    for (int32_t i = 0; i < n->program->params_count; i++) {
+    for (int32_t i = 0; i < n->program->trained_count; i++) {
         const trmi_buffer *b = &n->program->buffers[n->program->params[i].param_buffer];
         int64_t end = (b->offset + b->bytes) / (int64_t)sizeof(float), first = block;
         for (; block < n->blocks && trmi_update_block_offset(n->exec->update, block) < end;
@@ -131,7 +131,7 @@ trm_status trmi_strict_norms(void *context, double *sums, int64_t count, trm_err
     norms n = {
         .exec = exec, .program = exec->program, .blocks = trmi_update_block_count(exec->update)};
     n.sets = n.blocks > 0 ? count / n.blocks : 0;
-    int64_t items = n.sets * n.program->params_count;
+    int64_t items = n.sets * n.program->trained_count;
     n.largest = trmi_alloc((size_t)(items + 1) * sizeof *n.largest);
     n.sums = trmi_alloc((size_t)(items + 1) * sizeof *n.sums);
     trm_status status = n.largest != NULL && n.sums != NULL

@@ -95,7 +95,7 @@ static void fill_items(trm_exec *exec, bool measured) {
     }
     p->backward_end = program->steps_count > 0 ? p->step_end[program->steps_count - 1] : 0;
     double half = (double)trm_dtype_bytes(p->payload.dtype) / sizeof(float);
-    for (int32_t i = 0; i < program->params_count; i++) {
+    for (int32_t i = 0; i < program->trained_count; i++) {
         const trmi_param *param = &program->params[i];
         bool ready = param->ready_step < program->steps_count;
         int64_t bytes = trmi_round_up(program->buffers[param->param_buffer].bytes, 64);
@@ -109,10 +109,10 @@ static void fill_items(trm_exec *exec, bool measured) {
 }
 
 static int64_t begin_of(const trm_program *program, int32_t param) {
-    return param < program->params_count
+    return param < program->trained_count
                ? program->buffers[program->params[param].param_buffer].offset /
                      (int64_t)sizeof(float)
-               : program->arena_bytes[TRMI_ARENA_PARAM] / (int64_t)sizeof(float);
+               : program->arena_bytes[TRMI_ARENA_GRAD] / (int64_t)sizeof(float);
 }
 
 static void fill_ranges(trm_exec *exec, int32_t count) {
@@ -138,7 +138,7 @@ static void fill_ranges(trm_exec *exec, int32_t count) {
 static void add_group_ranges(trm_exec *exec) {
     trmi_parallel *p = trmi_parallel_of(exec);
     const trm_program *program = exec->program;
-    for (int32_t i = 0; p->split != NULL && i < program->params_count;) {
+    for (int32_t i = 0; p->split != NULL && i < program->trained_count;) {
         uint32_t axes = program->params[i].grad_axes;
         int32_t end = i + 1;
         bool idle = axes == 0 && !p->options.shard_optimizer;
@@ -146,7 +146,7 @@ static void add_group_ranges(trm_exec *exec) {
             i = end;
             continue;
         }
-        while (end < program->params_count && program->params[end].grad_axes == axes &&
+        while (end < program->trained_count && program->params[end].grad_axes == axes &&
                program->params[end].grad_buffer != 0) {
             end++;
         }
@@ -172,12 +172,12 @@ static void add_cooperative_range(trm_exec *exec) {
     trmi_parallel *p = trmi_parallel_of(exec);
     const trm_program *program = exec->program;
     int32_t first = 0, end;
-    while (first < program->params_count &&
+    while (first < program->trained_count &&
            !trmi_cooperative_makes(program, &program->params[first])) {
         first++;
     }
     for (end = first;
-         end < program->params_count && trmi_cooperative_makes(program, &program->params[end]);) {
+         end < program->trained_count && trmi_cooperative_makes(program, &program->params[end]);) {
         end++;
     }
     if (end > first) {
@@ -259,7 +259,7 @@ trm_status trmi_parallel_set_apart(trm_exec *exec, trm_error *err) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory to list layerwise parameters");
     }
     int64_t block = 0;
-    for (int32_t i = 0; i < program->params_count; i++) {
+    for (int32_t i = 0; i < program->trained_count; i++) {
         bool own = trmi_parallel_is_layerwise(p, program->params[i].name);
         while (block < p->blocks &&
                trmi_update_block_offset(exec->update, block) < begin_of(program, i + 1)) {
@@ -273,7 +273,7 @@ trm_status trmi_parallel_set_apart(trm_exec *exec, trm_error *err) {
 trm_status trmi_parallel_cut(trm_exec *exec, bool measured, trm_error *err) {
     trmi_parallel *p = trmi_parallel_of(exec);
     const trm_parallel_options *o = &p->options;
-    int32_t params = exec->program->params_count, count = 0;
+    int32_t params = exec->program->trained_count, count = 0;
     fill_items(exec, measured);
     if (o->bucket == TRM_BUCKET_AUTO) {
         /* Every rank cuts by rank 0's times. */

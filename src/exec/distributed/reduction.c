@@ -209,7 +209,7 @@ static void accumulate_skipped(trm_exec *exec) {
     const trmi_parallel *p = trmi_parallel_of(exec);
     const trm_program *program = exec->program;
     float *fresh = (float *)exec->env.arena[TRMI_ARENA_GRAD];
-    for (int32_t i = 0; i < program->params_count; i++) {
+    for (int32_t i = 0; i < program->trained_count; i++) {
         const trmi_buffer *b = &program->buffers[program->params[i].param_buffer];
         if (in_no_range(p, &program->params[i], i)) {
             int64_t begin = b->offset / (int64_t)sizeof(float);

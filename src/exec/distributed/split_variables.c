@@ -89,21 +89,21 @@ trm_status trmi_split_norms(void *context, double *sums, int64_t count, trm_erro
     trm_exec *exec = context;
     const trm_program *p = exec->program;
     int64_t blocks = trmi_update_block_count(exec->update), sets = blocks > 0 ? count / blocks : 0;
-    double *totals = trmi_alloc((size_t)(sets * p->params_count + 1) * sizeof *totals);
+    double *totals = trmi_alloc((size_t)(sets * p->trained_count + 1) * sizeof *totals);
     if (totals == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for the optimiser's norms");
     }
     trm_status status = TRM_OK;
     for (int turn = 0; turn < 2 && status == TRM_OK; turn++) {
         int64_t block = 0;
-        for (int32_t i = 0; i < p->params_count; i++) {
+        for (int32_t i = 0; i < p->trained_count; i++) {
             const trmi_buffer *b = &p->buffers[p->params[i].param_buffer];
             int64_t end = (b->offset + b->bytes) / (int64_t)sizeof(float), first = block;
             const trmi_partition_leaf *leaf = trmi_program_leaf(p, b->name);
             for (; block < blocks && trmi_update_block_offset(exec->update, block) < end; block++) {
                 for (int64_t set = 0; set < sets; set++) {
                     double *sum = &sums[set * blocks + block],
-                           *total = &totals[set * p->params_count + i];
+                           *total = &totals[set * p->trained_count + i];
                     if (turn == 0) {
                         *total += leaf != NULL && speaks(exec, leaf) ? *sum : 0;
                     } else {
@@ -114,7 +114,7 @@ trm_status trmi_split_norms(void *context, double *sums, int64_t count, trm_erro
         }
         if (turn == 0) {
             status =
-                trm_comm_allreduce(trmi_parallel_of(exec)->comm, totals, sets * p->params_count,
+                trm_comm_allreduce(trmi_parallel_of(exec)->comm, totals, sets * p->trained_count,
                                    TRM_FLOAT64, TRM_REDUCTION_SUM, err);
         }
     }

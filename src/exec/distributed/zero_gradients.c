@@ -118,7 +118,7 @@ void trmi_cut_zero_gradients(trm_exec *exec) {
     if ((p->split != NULL && !exec->program->by_samples) || exec->fixed_bits) {
         return;
     }
-    for (int32_t i = 0; i < exec->program->params_count; i++) {
+    for (int32_t i = 0; i < exec->program->trained_count; i++) {
         if (!p->items[i].skip || trmi_cooperative_makes(exec->program, &exec->program->params[i])) {
             cut_parameter(exec, &exec->program->params[i]);
         }

@@ -107,6 +107,7 @@ static trmi_language_states states(trm_graph *g, trm_node ids, const trm_languag
     x = trmi_block_dropout(g, x, o->dropout);
     for (int64_t i = 0; i < o->layers; i++) {
         trm_graph_push_scope(g, "h.%lld", (long long)i);
+        trm_graph_mark_segment(g);
         x = block(g, x, o, cache, i, &s.balance);
         trm_graph_pop_scope(g);
     }

@@ -83,10 +83,12 @@ static trmi_language_states states(trm_graph *g, trm_node ids, const trm_languag
     trm_shape table = trm_shape_of(o->vocabulary, o->width);
     trm_node tokens =
         trm_exclude_from_decay(g, trm_parameter(g, "model.embed_tokens.weight", table, init));
+    tokens = o->lazy_embedding ? tokens : trm_update_all_rows(g, tokens);
     trm_node output = o->untied ? trm_parameter(g, "lm_head.weight", table, init) : tokens;
     trm_node x = trmi_block_dropout(g, trm_embedding(g, tokens, ids), o->dropout);
     for (int64_t i = 0; i < o->layers; i++) {
         trm_graph_push_scope(g, "model.layers.%lld", (long long)i);
+        trm_graph_mark_segment(g);
         x = block(g, x, o, cache, i);
         trm_graph_pop_scope(g);
     }

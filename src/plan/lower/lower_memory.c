@@ -96,9 +96,12 @@ static void place_in_sequence(trm_program *p, trmi_arena_id arena, int32_t copie
     }
 }
 
-/* Returns whether a comes after b: by the time at which gradients are ready; those in factors last,
- * so that the end of GRAD is never written. */
+/* Returns whether a comes after b: by the time at which gradients are ready; those in factors
+ * behind these, so that the end of GRAD is never written; frozen ones last. */
 static bool later(const trmi_param *a, const trmi_param *b) {
+    if (a->frozen || b->frozen) {
+        return a->frozen && !b->frozen;
+    }
     bool factors = a->factor_left != 0, other = b->factor_left != 0;
     return factors != other ? factors : a->ready_step > b->ready_step;
 }
@@ -110,13 +113,14 @@ static void place_parameters(trm_program *p) {
         param->ready_step =
             param->grad_buffer == 0 ? p->steps_count : p->buffers[param->grad_buffer].last_step;
     }
-    for (int32_t i = 1; i < p->params_count; i++) {
+    for (int32_t i = 0; i < p->params_count; i++) {
         trmi_param item = p->params[i];
         int32_t j = i;
         for (; j > 0 && later(&p->params[j - 1], &item); j--) {
             p->params[j] = p->params[j - 1];
         }
         p->params[j] = item;
+        p->trained_count += item.frozen ? 0 : 1;
     }
     for (int32_t i = 0; i < p->params_count; i++) {
         trmi_buffer *b = &p->buffers[p->params[i].param_buffer];
@@ -127,8 +131,10 @@ static void place_parameters(trm_program *p) {
         if (p->params[i].grad_buffer != 0) {
             p->buffers[p->params[i].grad_buffer].offset = b->offset;
         }
+        if (p->training && i < p->trained_count) {
+            p->arena_bytes[TRMI_ARENA_GRAD] = p->arena_bytes[TRMI_ARENA_PARAM];
+        }
     }
-    p->arena_bytes[TRMI_ARENA_GRAD] = p->training ? p->arena_bytes[TRMI_ARENA_PARAM] : 0;
 }
 
 /* Gives aliases the arena, offset and lifetime of the buffer that they alias. */

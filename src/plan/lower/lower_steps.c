@@ -355,6 +355,7 @@ static void lower_params(lowering *l, const trmi_roots *roots) {
         *param = (trmi_param){.name = leaf->name,
                               .init = leaf->attrs.leaf.init,
                               .undecayed = leaf->attrs.leaf.undecayed,
+                              .frozen = !leaf->attrs.leaf.trainable,
                               .remote = leaf->attrs.leaf.remote};
         param->param_buffer = l->at[l->made[value]][value];
         param->grad_axes = roots->grad_axes != NULL ? roots->grad_axes[i] : 0;
@@ -368,7 +369,7 @@ static void lower_params(lowering *l, const trmi_roots *roots) {
             param->sparse_ids = l->at[TRMI_PLAIN][producer->inputs[1]];
             continue;
         }
-        param->table = is_of_lookups(l->graph, grad);
+        param->table = is_of_lookups(l->graph, grad) && !leaf->attrs.leaf.all_rows;
         /* gradient in factors */
         if (l->at[l->made[grad]][grad] == 0) {
             param->factor_left = l->at[TRMI_PLAIN][producer->inputs[0]];
@@ -394,8 +395,18 @@ static bool only_for_update(const trmi_roots *roots, const int32_t *uses, int32_
     return parameters == 1 && uses[value] == 0;
 }
 
+/* Returns whether the optimiser updates all rows of the parameter with this gradient. */
+static bool updates_all_rows(const lowering *l, const trmi_roots *roots, int32_t grad) {
+    for (int32_t i = 0; i < roots->params_count; i++) {
+        if (roots->grads[i] == grad) {
+            return trmi_maker_of(l->graph, roots->params[i])->attrs.leaf.all_rows;
+        }
+    }
+    return false;
+}
+
 /* Returns whether a gradient gets no step. The gradient of an embedding that only its table reads
- * stays sparse. The gradient of a matrix, dy^T x of few samples, stays in its factors: the
+ * stays sparse, unless all rows are updated. The gradient of a matrix, dy^T x of few samples, stays in its factors: the
  * optimiser multiplies them, and the product is never stored. */
 static bool stays_apart(const lowering *l, const trmi_roots *roots, const int32_t *uses,
                         const trmi_op *op) {
@@ -404,7 +415,7 @@ static bool stays_apart(const lowering *l, const trmi_roots *roots, const int32_
         return false;
     }
     if (op->kind == TRMI_OP_EMBEDDING_GRAD) {
-        return !l->dense_gradients;
+        return !l->dense_gradients && !updates_all_rows(l, roots, op->outputs[0]);
     }
     const trmi_value *left = trmi_input_of(g, op, 0), *right = trmi_input_of(g, op, 1);
     return op->kind == TRMI_OP_MATMUL && l->factored_gradients && op->inputs_count == 2 &&

@@ -11,7 +11,7 @@
  *      arenas:   INPUT  PARAM  GRAD  SLOT  STATE  CONSTANT  ACTIVATION  SCRATCH
  *
  * Invariants: a parameter has the same offset in PARAM and GRAD, and parameters are ordered by the
- * time at which backward finishes their gradients; so a gradient bucket, a slice of the optimiser
+ * time at which backward finishes their gradients, frozen ones last; so a gradient bucket, a slice of the optimiser
  * and a message are ranges of bytes. To run a training step the executor walks the array of program
  * steps; it allocates nothing, parses nothing and looks up no names. */
 #ifndef TRMI_PLAN_PROGRAM_H
@@ -120,6 +120,7 @@ typedef struct trmi_param {
     bool table;           /* an embedding table whose gradient is dense, but only of lookups */
     trm_init init;
     bool undecayed; /* without weight decay, whatever its rank */
+    bool frozen;    /* never changed: no gradient, no slots */
     /* filled and updated by a parameter server; excluded from update and reduction */
     bool remote;
     int32_t ready_step; /* program step after which its gradient is complete */
@@ -143,6 +144,8 @@ struct trm_program {
     int32_t buffers_count;
     trmi_param *params; /* in PARAM order */
     int32_t params_count;
+    /* of them, the first ones: GRAD and slots end where the frozen ones begin */
+    int32_t trained_count;
     int32_t *states; /* buffer indices */
     int32_t states_count;
     int32_t *inputs; /* buffer indices */
@@ -227,6 +230,7 @@ typedef struct trmi_plan_options {
     int32_t outputs_count;
     int32_t precision; /* trm_precision of trireme/graph.h */
     bool no_fusion, no_recompute;
+    bool recompute; /* segments of the graph are computed again in backward */
     /* gradients of embeddings are dense, too: gradient accumulation needs that */
     bool dense_gradients;
     /* gradients of large matrices that are products of few rows stay in factors */

@@ -286,9 +286,14 @@ typedef enum trmi_again {
  * out can[graph->ops_count] */
 void trmi_partition_repeatable(const trm_graph *graph, bool *can);
 
-/* Finds the operators whose first output the back-end's rule recomputes (TRMI_AGAIN_RULE,
- * trmi_target.recompute_norm_act). out dropped[graph->ops_count] */
-void trmi_partition_rule(const trm_graph *graph, bool *dropped);
+/* What is recomputed where a plan says nothing. */
+typedef struct trmi_again_rules {
+    bool norms;    /* outputs of norms (trmi_target.recompute_norm_act) */
+    bool segments; /* values of segments (trmi_plan_options.recompute) */
+} trmi_again_rules;
+/* Finds the operators whose first output the rules recompute (TRMI_AGAIN_RULE). out
+ * dropped[graph->ops_count] */
+void trmi_partition_rule(const trm_graph *graph, trmi_again_rules rules, bool *dropped);
 
 /* A plan's line for one forward operator. An operator without a line gets the strategy that is
  * cheapest from the spreads of its inputs. */

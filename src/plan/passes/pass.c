@@ -11,6 +11,7 @@
 trm_status trmi_pass_begin(trmi_pass *pass, const trm_graph *from, trm_error *err) {
     *pass = (trmi_pass){.from = from};
     TRMI_TRY(trmi_graph_open(from->rows, from->training, &pass->to, err));
+    trmi_graph_copy_segments(from, pass->to);
     pass->map = calloc((size_t)from->values_count, sizeof *pass->map);
     pass->uses = calloc((size_t)from->values_count, sizeof *pass->uses);
     if (pass->map == NULL || pass->uses == NULL) {

@@ -41,7 +41,7 @@ typedef struct trmi_roots {
     int32_t loss;
     int32_t *outputs;
     int32_t outputs_count;
-    int32_t *params; /* value ids of trainable parameters */
+    int32_t *params; /* value ids of parameters */
     int32_t *grads;  /* their gradients, 0 = none */
     /* of a partitioned graph: mesh axes over which gradients are still to be summed */
     uint32_t *grad_axes;

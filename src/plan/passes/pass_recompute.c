@@ -14,7 +14,15 @@
  * recomputed residual lives until the backward of its own block; in longer chains that costs more
  * memory than keeping one output.
  *
- * That is the rule of the back-end. A plan (plan/partition/partition.h) can override it for any
+ * That is the rule of the back-end. With trmi_plan_options.recompute, segments of the graph
+ * (trm_graph_mark_segment), for instance the blocks of a transformer, are recomputed as a whole: of a
+ * segment remains what operators outside of it read.
+ *
+ *      forward:   x0 -> segment 1 -> x1 -> segment 2 -> x2          (all but x0, x1, x2 dies)
+ *      backward:  x1 -> segment 2 again, its gradients; x0 -> segment 1 again, its gradients
+ *
+ * Operators that are no functions of their inputs (those of the caller, exchanges between ranks,
+ * batch norm's statistics) and the casts of parameters, which ranks may share, are kept there too. A plan (plan/partition/partition.h) can override it for any
  * operator: keep, or recompute by NORM_ACT_APPLY or by running the operator a second time. The
  * inputs of such an operator are kept (trmi_partition_repeatable), so that nothing else changes. */
 #include "plan/passes/pass.h"
@@ -30,9 +38,7 @@ enum { CHAIN = 2 }; /* most consecutive residual outputs that are not kept */
 /* State of the pass. */
 typedef struct recompute {
     trmi_pass *pass;
-    bool *dropped; /* [values of from] recomputed in backward */
-    /* [values of from] length of the chain of dropped values that ends here */
-    int32_t *chain;
+    bool *dropped;  /* [values of from] recomputed in backward */
     int32_t *again; /* [values of from] recomputed value of `to`, 0 = not emitted yet */
 } recompute;
 
@@ -78,6 +84,36 @@ static bool is_function(trmi_op_kind kind) {
     case TRMI_OP_ROTARY:
     case TRMI_OP_SOFTMAX: return true;
     default: return false;
+    }
+}
+
+/* Returns whether an operator of a segment can run a second time. */
+static bool is_pure(const trm_graph *g, const trmi_op *op) {
+    switch (op->kind) {
+    case TRMI_OP_CAST: return trmi_parameter_of(g, op->outputs[0]) == NULL;
+    case TRMI_OP_NORM_ACT: return is_norm(g, op->outputs[0]);
+    case TRMI_OP_LAYER_NORM:
+    case TRMI_OP_RMS_NORM:
+    case TRMI_OP_BATCH_NORM_INFER:
+    case TRMI_OP_NORM_ACT_INFER:
+    case TRMI_OP_DROPOUT: /* its mask is a function of the training step */
+    case TRMI_OP_RESHAPE:
+    case TRMI_OP_TRANSPOSE:
+    case TRMI_OP_CONCAT:
+    case TRMI_OP_SLICE:
+    case TRMI_OP_PAD:
+    case TRMI_OP_ONE_HOT:
+    case TRMI_OP_BROADCAST:
+    case TRMI_OP_REDUCE_SUM:
+    case TRMI_OP_REDUCE_MEAN:
+    case TRMI_OP_REDUCE_MAX:
+    case TRMI_OP_ATTENTION:
+    case TRMI_OP_TOP_K:
+    case TRMI_OP_EXPERT_LINEAR:
+    case TRMI_OP_EMBEDDING:
+    case TRMI_OP_BAG_POOL:
+    case TRMI_OP_PAIR_DOTS: return true;
+    default: return is_function(op->kind);
     }
 }
 
@@ -153,8 +189,8 @@ static void ask(recompute *r, const trmi_partition_plan *plan) {
 }
 
 /* Applies the rule to all norms, in the order of the graph, so that a residual is decided before
- * its reader. chain: [values] zeros. */
-static void choose(const trm_graph *g, bool *dropped, int32_t *chain) {
+ * its reader. chain: [values] zeros: lengths of the chains of dropped values. */
+static void drop_norms(const trm_graph *g, bool *dropped, int32_t *chain) {
     for (int64_t i = 1; i < g->ops_count; i++) {
         const trmi_op *op = &g->ops[i];
         if (!is_norm(g, op->outputs[0])) {
@@ -170,21 +206,59 @@ static void choose(const trm_graph *g, bool *dropped, int32_t *chain) {
     }
 }
 
-void trmi_partition_rule(const trm_graph *g, bool *dropped) {
-    bool *values = calloc((size_t)g->values_count, sizeof *values);
-    int32_t *chain = calloc((size_t)g->values_count, sizeof *chain);
-    if (values != NULL && chain != NULL) {
-        choose(g, values, chain);
-    }
+/* Drops the values of segments that only operators of the same segment read. segment: [values]
+ * zeros. Backward needs no look: what the gradient of an operator reads of another segment, the
+ * operator reads too. */
+static void drop_segments(const trm_graph *g, bool *dropped, int32_t *segment) {
     for (int64_t i = 1; i < g->ops_count; i++) {
-        dropped[i] = values != NULL && g->ops[i].outputs_count > 0 && values[g->ops[i].outputs[0]];
+        const trmi_op *op = &g->ops[i];
+        if (op->phase != TRMI_FORWARD || trmi_is_leaf(op)) {
+            continue;
+        }
+        int32_t own = trmi_segment_of(g, op->name);
+        int32_t outputs = op->kind == TRMI_OP_NORM_ACT ? 1 : op->outputs_count;
+        for (int32_t k = 0; k < outputs && own != 0; k++) {
+            segment[op->outputs[k]] = own;
+            dropped[op->outputs[k]] = is_pure(g, op);
+        }
+        for (int32_t k = 0; k < op->inputs_count; k++) {
+            int32_t input = op->inputs[k];
+            dropped[input] = dropped[input] && (segment[input] == 0 || segment[input] == own);
+        }
     }
-    free(values);
-    free(chain);
 }
 
-/* Emits an operator a second time, in backward. Its inputs are kept. Returns the new value; 0 after
- * an error. */
+/* Marks the values that the rules recompute. False: no memory. */
+static bool choose(const trm_graph *g, trmi_again_rules rules, bool *dropped) {
+    int32_t *of_value = calloc((size_t)g->values_count, sizeof *of_value);
+    if (of_value != NULL && rules.norms) {
+        drop_norms(g, dropped, of_value);
+        memset(of_value, 0, (size_t)g->values_count * sizeof *of_value);
+    }
+    if (of_value != NULL && rules.segments) {
+        drop_segments(g, dropped, of_value);
+    }
+    free(of_value);
+    return of_value != NULL;
+}
+
+void trmi_partition_rule(const trm_graph *g, trmi_again_rules rules, bool *dropped) {
+    bool *values = calloc((size_t)g->values_count, sizeof *values);
+    bool chosen = values != NULL && choose(g, rules, values);
+    for (int64_t i = 1; i < g->ops_count; i++) {
+        dropped[i] = chosen && g->ops[i].outputs_count > 0 && values[g->ops[i].outputs[0]];
+    }
+    free(values);
+}
+
+static int32_t make_again(recompute *r, int32_t value);
+
+/* Returns the value of `to` that backward reads for a value: kept, or recomputed. */
+static int32_t available(recompute *r, int32_t value) {
+    return r->dropped[value] ? make_again(r, value) : r->pass->map[value];
+}
+
+/* Emits an operator a second time, in backward. Returns the new value; 0 after an error. */
 static int32_t run_again(recompute *r, int32_t value) {
     trmi_pass *pass = r->pass;
     const trmi_op *op = trmi_maker_of(pass->from, value);
@@ -196,7 +270,7 @@ static int32_t run_again(recompute *r, int32_t value) {
         return 0;
     }
     for (int32_t i = 0; i < op->inputs_count; i++) {
-        inputs[i] = pass->map[op->inputs[i]];
+        inputs[i] = available(r, op->inputs[i]);
     }
     int32_t index = trmi_pass_emit(pass, op->kind, TRMI_BACKWARD, name, inputs, op->inputs_count,
                                    op->outputs_count, &attrs);
@@ -204,7 +278,9 @@ static int32_t run_again(recompute *r, int32_t value) {
         pass->to->ops[index].output_dtype = op->output_dtype;
         pass->to->values[pass->to->ops[index].outputs[0]].dtype = op->output_dtype;
     }
-    r->again[value] = index == 0 ? 0 : pass->to->ops[index].outputs[0];
+    for (int32_t i = 0; index != 0 && i < op->outputs_count; i++) {
+        r->again[op->outputs[i]] = pass->to->ops[index].outputs[i];
+    }
     return r->again[value];
 }
 
@@ -220,13 +296,12 @@ static int32_t make_again(recompute *r, int32_t value) {
     if (norm->kind != TRMI_OP_NORM_ACT) {
         return run_again(r, value);
     }
-    int32_t inputs[6] = {pass->map[norm->inputs[0]],  pass->map[norm->inputs[1]],
-                         pass->map[norm->inputs[2]],  pass->map[norm->outputs[1]],
-                         pass->map[norm->outputs[2]], 0};
+    int32_t inputs[6] = {available(r, norm->inputs[0]), pass->map[norm->inputs[1]],
+                         pass->map[norm->inputs[2]],    pass->map[norm->outputs[1]],
+                         pass->map[norm->outputs[2]],   0};
     if (norm->attrs.norm.residual) {
         int32_t residual = norm->inputs[5];
-        bool again = projection(g, residual) || r->dropped[residual];
-        inputs[5] = again ? make_again(r, residual) : pass->map[residual];
+        inputs[5] = projection(g, residual) ? make_again(r, residual) : available(r, residual);
     }
     char *name = trmi_arena_printf(&pass->to->arena, "%s.again", norm->name);
     int32_t index = trmi_pass_emit(pass, TRMI_OP_NORM_ACT_APPLY, TRMI_BACKWARD, name, inputs,
@@ -235,46 +310,63 @@ static int32_t make_again(recompute *r, int32_t value) {
     return r->again[value];
 }
 
-/* Copies a backward operator; dropped inputs are recomputed first. */
-static void copy_backward(recompute *r, const trmi_op *op) {
+/* Copies a backward operator; dropped inputs are recomputed first. kept: memory for as many values
+ * as it has inputs. */
+static void copy_backward(recompute *r, const trmi_op *op, int32_t *kept) {
     trmi_pass *pass = r->pass;
-    int32_t kept[8];
-    int32_t count = op->inputs_count < 8 ? op->inputs_count : 8;
-    for (int32_t j = 0; j < count; j++) {
-        kept[j] = pass->map[op->inputs[j]];
-        if (r->dropped[op->inputs[j]]) {
-            int32_t copy = make_again(r, op->inputs[j]);
-            pass->map[op->inputs[j]] = copy;
-        }
+    for (int32_t j = 0; j < op->inputs_count; j++) {
+        kept[j] = available(r, op->inputs[j]);
+    }
+    /* the map points to the recomputed values while the operator is copied */
+    for (int32_t j = 0; j < op->inputs_count; j++) {
+        int32_t before = pass->map[op->inputs[j]];
+        pass->map[op->inputs[j]] = kept[j];
+        kept[j] = before;
     }
     trmi_pass_copy(pass, op);
-    for (int32_t j = count - 1; j >= 0; j--) {
+    for (int32_t j = op->inputs_count - 1; j >= 0; j--) {
         pass->map[op->inputs[j]] = kept[j];
+    }
+}
+
+/* Returns the most inputs of an operator. */
+static int32_t most_inputs(const trm_graph *g) {
+    int32_t most = 0;
+    for (int64_t i = 1; i < g->ops_count; i++) {
+        most = g->ops[i].inputs_count > most ? g->ops[i].inputs_count : most;
+    }
+    return most;
+}
+
+/* Keeps the loss and the outputs. */
+static void keep_roots(bool *dropped, const trmi_roots *roots) {
+    dropped[roots->loss] = false;
+    for (int32_t i = 0; i < roots->outputs_count; i++) {
+        dropped[roots->outputs[i]] = false;
     }
 }
 
 trm_status trmi_pass_recompute(trmi_pass *pass, const trmi_plan_options *options,
                                const trmi_roots *roots, trm_error *err) {
     const trm_graph *g = pass->from;
-    (void)roots;
+    const trmi_again_rules rules = {options->target->recompute_norm_act && !options->no_recompute,
+                                    options->recompute};
     recompute r = {.pass = pass};
     r.dropped = calloc((size_t)g->values_count, sizeof *r.dropped);
     r.again = calloc((size_t)g->values_count, sizeof *r.again);
-    r.chain = calloc((size_t)g->values_count, sizeof *r.chain);
+    int32_t *kept = calloc((size_t)most_inputs(g) + 1, sizeof *kept);
     trm_status status = TRM_OK;
-    if (r.dropped == NULL || r.again == NULL || r.chain == NULL) {
+    if (r.dropped == NULL || r.again == NULL || kept == NULL || !choose(g, rules, r.dropped)) {
         status = TRMI_FAIL(err, TRM_NOMEM, "no memory to choose what to recompute");
     } else {
-        if (options->target->recompute_norm_act && !options->no_recompute) {
-            choose(g, r.dropped, r.chain);
-        }
         if (options->partition != NULL) {
             ask(&r, options->partition);
         }
+        keep_roots(r.dropped, roots);
         for (int64_t i = 1; i < g->ops_count; i++) {
             const trmi_op *op = &g->ops[i];
             if (op->phase == TRMI_BACKWARD) {
-                copy_backward(&r, op);
+                copy_backward(&r, op, kept);
             } else {
                 trmi_pass_copy(pass, op);
             }
@@ -282,6 +374,6 @@ trm_status trmi_pass_recompute(trmi_pass *pass, const trmi_plan_options *options
     }
     free(r.dropped);
     free(r.again);
-    free(r.chain);
+    free(kept);
     return status;
 }

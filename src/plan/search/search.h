@@ -60,9 +60,8 @@ typedef struct trmi_search_costs {
     double wire; /* bytes sent / bytes of float32 gradients: 0.5 with 16 bits; 0 = 1 */
     /* parameters may be stored in parts, one on each rank (optimiser sharding) */
     bool shard_stores;
-    /* the back-end always recomputes norms in backward (trmi_partition_rule); the search cannot choose
-     * it */
-    bool rule;
+    /* recomputed in backward in any case (trmi_partition_rule); the search cannot choose it */
+    trmi_again_rules rules;
     /* where a plan leaves all parameters whole, the ranks share one copy of them and each updates a
      * slice (trmi_split_settle_slices), as data parallel training does */
     bool slices;

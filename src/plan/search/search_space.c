@@ -370,9 +370,7 @@ static trm_status count_nodes(building *b) {
         return no_memory(b->err);
     }
     trmi_partition_repeatable(g, b->repeats);
-    if (s->costs.rule) {
-        trmi_partition_rule(g, b->dropped);
-    }
+    trmi_partition_rule(g, s->costs.rules, b->dropped);
     /* operators are in topological order: inputs are done before their readers */
     for (int64_t i = 1; i < g->ops_count; i++) {
         const trmi_op *op = &g->ops[i];
