@@ -225,10 +225,9 @@ enum { APP_DESCRIPTION_BYTES = 4096 };
 const char *app_unit(const app_context *app);
 const char *app_rate_key(const app_context *app);
 double app_units_a_sample(const app_context *app);
-/* Write the size of the model's inputs into `text` (", 32x32", ", 64 tokens"; nothing for click
- * models), and as a key of the open JSON object. */
-void app_print_input(const app_context *app, char *text, size_t size);
-void app_json_input(const app_context *app);
+/* Puts the size of the model's inputs (", 32x32", ", 64 tokens"; nothing for click models) into
+ * the open report. */
+void app_put_input(const app_context *app);
 /* Fills in the options of that model without creating it. `description` has
  * APP_DESCRIPTION_BYTES and must live as long as the options are used. Warns about flags without
  * effect. */
@@ -350,9 +349,9 @@ TRM_MUST_USE trm_status app_settle_slices(app_context *app, trm_error *err);
 /* Measures how long the ranks waited for each other. Collective. All zero with one rank, or if a
  * rank failed before. */
 void app_waiting(const app_context *app, trm_exec *exec, trm_waiting *out);
-/* Writes the keys of many ranks into the open JSON object: rank, ranks, mode, buckets,
+/* Puts the values of many ranks into the open report: rank, ranks, mode, buckets,
  * waiting_fraction and its two parts. Does nothing with one rank. */
-void app_json_parallel(const app_context *app, const trm_exec *exec, const trm_waiting *waiting);
+void app_put_parallel(const app_context *app, const trm_exec *exec, const trm_waiting *waiting);
 
 /* ---- progress of a training (report.c) ------------------------------------------------------- */
 

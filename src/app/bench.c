@@ -24,21 +24,24 @@ app_sample app_summarise(double *values, int64_t count) {
     return (app_sample){median, values[0], values[count - 1], count};
 }
 
-void app_json_machine(int64_t threads) {
+void app_put_machine(int64_t threads) {
     trm_machine m;
     trm_machine_get(&m);
-    app_json_open_object("machine");
-    app_json_text("cpu", m.cpu);
-    app_json_text("isa", m.isa);
-    app_json_int("cores", m.cores);
-    app_json_int("threads", threads > 0 ? threads : m.omp_threads > 0 ? m.omp_threads : m.cores);
-    app_json_text("onednn", *m.onednn != '\0' ? m.onednn : NULL);
-    app_json_close_object();
+    app_open_object("machine");
+    app_put(app_text("cpu", m.cpu, NULL), app_text("isa", m.isa, NULL),
+            app_int("cores", m.cores, NULL),
+            app_int("threads",
+                    threads > 0         ? threads
+                    : m.omp_threads > 0 ? m.omp_threads
+                                        : m.cores,
+                    NULL),
+            app_text("onednn", *m.onednn != '\0' ? m.onednn : NULL, NULL));
+    app_close();
 }
 
-void app_json_sample(const app_sample *s) {
-    app_json_real("median_seconds", s->median);
-    app_json_real("minimum_seconds", s->minimum);
-    app_json_real("maximum_seconds", s->maximum);
-    app_json_int("repeats", s->repeats);
+void app_put_sample(const app_sample *s, const char *repeats, const char *median,
+                    const char *minimum, const char *maximum) {
+    app_put(app_int("repeats", s->repeats, repeats), app_real("median_seconds", s->median, median),
+            app_real("minimum_seconds", s->minimum, minimum),
+            app_real("maximum_seconds", s->maximum, maximum));
 }

@@ -13,9 +13,11 @@ typedef struct app_sample {
 } app_sample;
 /* Computes the statistics of `count` values; sorts `values`. */
 app_sample app_summarise(double *values, int64_t count);
-/* Writes "machine":{...} into the open JSON object; threads 0: the number that would be used. */
-void app_json_machine(int64_t threads);
-/* Writes median_seconds, minimum_seconds, maximum_seconds and repeats into the open JSON object. */
-void app_json_sample(const app_sample *sample);
+/* Puts "machine":{...} into the open report; threads 0: the number that would be used. */
+void app_put_machine(int64_t threads);
+/* Puts repeats, median_seconds, minimum_seconds and maximum_seconds into the open report, in this
+ * order, with the formats of their text. */
+void app_put_sample(const app_sample *sample, const char *repeats, const char *median,
+                    const char *minimum, const char *maximum);
 
 #endif

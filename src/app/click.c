@@ -414,12 +414,12 @@ static trm_status recall_click(app_context *app, const json_t *click, trm_error 
     return TRM_OK;
 }
 
-/* Adds the sizes to the JSON event "start". */
-static void print_click_start(const app_context *app, const app_network *network) {
+/* Adds the sizes to the event "start". */
+static void put_click_sizes(const app_context *app, const app_network *network) {
     (void)app;
-    app_json_int("fields", network->click.fields);
-    app_json_int("dense", network->click.dense);
-    app_json_int("table_rows", network->click.options.rows);
+    app_put(app_int("fields", network->click.fields, NULL),
+            app_int("dense", network->click.dense, NULL),
+            app_int("table_rows", network->click.options.rows, NULL));
 }
 
 const app_model_kind app_click_kind = {.title = "clicks",
@@ -438,4 +438,4 @@ const app_model_kind app_click_kind = {.title = "clicks",
                                        .network_of = settle_click_network,
                                        .describe = describe_click,
                                        .recall = recall_click,
-                                       .json_start = print_click_start};
+                                       .put_sizes = put_click_sizes};

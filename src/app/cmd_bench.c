@@ -61,18 +61,6 @@ static trm_status note_step(void *context, const trm_progress *p, trm_error *err
     return TRM_OK;
 }
 
-/* Prints how long ranks waited for each other, with many ranks. */
-static void tell_waiting(const app_context *app, const trm_waiting *w) {
-    double step = w->step_seconds > 0 ? w->step_seconds : 1;
-    if (app_rank_count(app) > 1) {
-        app_print("%d ranks wait for each other for %.1f %% of a step: %.1f %% for communication, "
-                  "%.1f %% for those that come later\n",
-                  (int)app_rank_count(app),
-                  100 * (w->communication_seconds + w->imbalance_seconds) / step,
-                  100 * w->communication_seconds / step, 100 * w->imbalance_seconds / step);
-    }
-}
-
 /* Prints the result; rank 0 does. `before`: bytes of the process without the model. Collective. */
 static void tell_train(const app_context *app, const char *name, const stopwatch *w, trm_exec *exec,
                        int64_t before) {
@@ -93,54 +81,41 @@ static void tell_train(const app_context *app, const char *name, const stopwatch
     /* where all ranks have one copy of the parameters, the prediction counts it for each rank */
     int64_t peak = trm_peak_bytes() - (ranks.one_copy ? 0 : w->shared_bytes),
             predicted = before + info->total_bytes;
-    char a[32], b[32];
-    char size[48] = "";
-    app_print_input(app, size, sizeof size);
-    app_print("%s, batch %lld%s, %s: %.1f %s/s (median of %lld steps: %.2f ms; %.2f to %.2f ms)\n"
-              "first step begins after %.2f s, ends after %.2f s; peak memory %s, predicted %s\n",
-              name, (long long)o->batch_size, size, o->precision, units / s.median, app_unit(app),
-              (long long)s.repeats, s.median * 1e3, s.minimum * 1e3, s.maximum * 1e3, w->first_step,
-              w->first_step_done, app_bytes((double)peak, a, sizeof a),
-              app_bytes((double)predicted, b, sizeof b));
-    tell_waiting(app, &waiting);
-    app_json_open();
-    app_json_text("bench", "train");
-    app_json_text("model", name);
-    app_json_int("batch_size", o->batch_size);
+    char overall[48];
+    snprintf(overall, sizeof overall, "overall_%s", app_rate_key(app));
+    app_begin(APP_RESULT, "bench", "train");
+    app_put(app_text("model", name, "%s"), app_int("batch_size", o->batch_size, ", batch %d"));
+    app_put_input(app);
     if (app->model->kind->bench_loss) {
-        app_json_text("preset", o->click.preset);
-        app_json_int("samples", w->samples);
         double loss = 0;
         for (int i = 0; i < LOSSES; i++) {
             loss += w->loss[i] / LOSSES;
         }
-        app_json_real("mean_loss", loss); /* of the last 40 steps: each batch five times */
+        app_put(
+            app_text("preset", o->click.preset, NULL), app_int("samples", w->samples, NULL),
+            app_real("mean_loss", loss, NULL)); /* of the last 40 steps: each batch five times */
         if (w->windows_count > 0) {
-            app_json_real("window_samples_per_second",
-                          units * WINDOW / app_summarise(w->windows, w->windows_count).median);
+            app_sample windows = app_summarise(w->windows, w->windows_count);
+            app_put(app_real("window_samples_per_second", units * WINDOW / windows.median, NULL));
         }
-    } else {
-        app_json_input(app);
     }
-    app_json_text("precision", o->precision);
-    app_json_text("backend", info->backend);
-    app_json_real(app_rate_key(app), units / s.median);
-    /* All steps, and what is between them: steps of ranks that share cores are uneven, their sum is
-     * not. */
-    char overall[48];
-    snprintf(overall, sizeof overall, "overall_%s", app_rate_key(app));
-    app_json_real(overall, w->overall * app_units_a_sample(app));
-    app_json_sample(&s);
-    app_json_real("first_step_seconds", w->first_step);
-    app_json_real("first_step_done_seconds", w->first_step_done);
-    app_json_int("peak_bytes", peak);
-    app_json_int("predicted_peak_bytes", predicted);
-    app_json_int("program_bytes", info->total_bytes);
-    app_json_real("flops", info->flops);
-    app_json_real("gflops_per_second", info->flops * (double)batches / s.median / 1e9);
-    app_json_parallel(app, exec, &waiting);
-    app_json_machine(info->threads);
-    app_json_close();
+    app_put(app_text("precision", o->precision, ", %s"), app_text("backend", info->backend, NULL),
+            app_real(app_rate_key(app), units / s.median, ": %.1f "),
+            app_text(NULL, app_unit(app), "%s/s"),
+            /* all steps, and what is between them: steps of ranks that share cores are uneven,
+             * their sum is not */
+            app_real(overall, w->overall * app_units_a_sample(app), NULL));
+    app_put_sample(&s, " (median of %d steps", ": %.2f{1e3} ms", "; %.2f{1e3}",
+                   " to %.2f{1e3} ms)");
+    app_put(app_real("first_step_seconds", w->first_step, "\nfirst step begins after %.2f s"),
+            app_real("first_step_done_seconds", w->first_step_done, ", ends after %.2f s"),
+            app_int("peak_bytes", peak, "; peak memory %b"),
+            app_int("predicted_peak_bytes", predicted, ", predicted %b"),
+            app_int("program_bytes", info->total_bytes, NULL), app_real("flops", info->flops, NULL),
+            app_real("gflops_per_second", info->flops * (double)batches / s.median / 1e9, NULL));
+    app_put_parallel(app, exec, &waiting);
+    app_put_machine(info->threads);
+    app_end();
 }
 
 /* Refuses --epochs and --steps.

@@ -67,16 +67,6 @@ static bool reduces(const app_options *o) {
            strcmp(o->op, "reducescatter") == 0;
 }
 
-/* Formats the share of a bound; "-" where there is none: for collectives that are not sums, and
- * for messages. */
-static const char *share(char text[16], double bound, double microseconds) {
-    if (bound <= 0) {
-        return "-";
-    }
-    snprintf(text, 16, "%.2f", bound / microseconds);
-    return text;
-}
-
 /* Prints one size; rank 0 does. */
 static void print_result(const app_context *app, const bench_comm_result *r) {
     if (app_rank(app) != 0) {
@@ -86,34 +76,26 @@ static void print_result(const app_context *app, const bench_comm_result *r) {
                   strcmp(app->o.op, "scatter") == 0 || strcmp(app->o.op, "gather") == 0;
     const char *redop = reduces(&app->o) ? app->o.redop : "none";
     const char *type = app->o.dtype != NULL ? app->o.dtype : "fp32";
-    char bound[16], sum[16];
     bool bounded = r->roofline_microseconds > 0;
-    app_print("%12lld %12lld %6s %6s %4s %10.2f %9.3f %9.3f %8lld %9s %9s\n", (long long)r->bytes,
-              (long long)r->bytes / bytes_of(type), type, redop, rooted ? "0" : "-1",
-              r->microseconds, r->algbw_gb_s, r->busbw_gb_s, (long long)r->wrong,
-              share(bound, r->roofline_microseconds, r->microseconds),
-              share(sum, r->roofline_sum_microseconds, r->microseconds));
-    app_json_open();
-    app_json_text("bench", "comm");
-    app_json_text("op", app->o.op);
-    app_json_text("dtype", type);
-    app_json_text("redop", redop);
-    app_json_text("engine", trm_comm_engine(app_comm(app)));
-    app_json_int("ranks", app_rank_count(app));
-    app_json_int("bytes", r->bytes);
-    app_json_real("microseconds", r->microseconds);
-    app_json_real("minimum_microseconds", r->minimum_microseconds);
-    app_json_real("maximum_microseconds", r->maximum_microseconds);
-    app_json_int("repeats", r->repeats);
-    app_json_real("algbw_gb_s", r->algbw_gb_s);
-    app_json_real("busbw_gb_s", r->busbw_gb_s);
-    /* NAN becomes null: no bound */
-    app_json_real("roofline_fraction", bounded ? r->roofline_fraction : NAN);
-    app_json_real("roofline_sum_fraction",
-                  bounded ? r->roofline_sum_microseconds / r->microseconds : NAN);
-    app_json_int("wrong", r->wrong);
-    app_json_machine(0);
-    app_json_close();
+    double bound = r->roofline_fraction, sum = r->roofline_sum_microseconds / r->microseconds;
+    app_begin(APP_RESULT, "bench", "comm");
+    app_put(
+        app_int("bytes", r->bytes, "%12d"), app_int(NULL, r->bytes / bytes_of(type), " %12d"),
+        app_text("op", app->o.op, NULL), app_text("dtype", type, " %6s"),
+        app_text("redop", redop, " %6s"), app_int(NULL, rooted ? 0 : -1, " %4d"),
+        app_text("engine", trm_comm_engine(app_comm(app)), NULL),
+        app_int("ranks", app_rank_count(app), NULL),
+        app_real("microseconds", r->microseconds, " %10.2f"),
+        app_real("minimum_microseconds", r->minimum_microseconds, NULL),
+        app_real("maximum_microseconds", r->maximum_microseconds, NULL),
+        app_int("repeats", r->repeats, NULL), app_real("algbw_gb_s", r->algbw_gb_s, " %9.3f"),
+        app_real("busbw_gb_s", r->busbw_gb_s, " %9.3f"), app_int("wrong", r->wrong, " %8d"),
+        /* NAN becomes null: there is no bound for collectives that are not sums, and for
+             * messages */
+        app_real("roofline_fraction", bounded ? bound : NAN, bounded ? " %9.2f" : "         -"),
+        app_real("roofline_sum_fraction", bounded ? sum : NAN, bounded ? " %9.2f" : "         -"));
+    app_put_machine(0);
+    app_end();
 }
 
 /* Applies the gate after all sizes. All ranks have the same results and return the same status.
@@ -124,16 +106,11 @@ static trm_status judge(const app_context *app, int sizes, int slow,
         return TRM_OK;
     }
     if (app_rank(app) == 0) {
-        app_print("bus bandwidth of at least %.4g GB/s: %s\n", app->o.min_busbw,
-                  slow == 0 ? "reached" : "missed");
-        app_json_open();
-        app_json_text("event", "gate");
-        app_json_text("name", "min-busbw");
-        app_json_real("at_least", app->o.min_busbw);
-        app_json_int("sizes", sizes);
-        app_json_int("missed", slow);
-        app_json_bool("passed", slow == 0);
-        app_json_close();
+        app_tell(APP_RESULT, "event", "gate", app_text("name", "min-busbw", NULL),
+                 app_real("at_least", app->o.min_busbw, "bus bandwidth of at least %.4g GB/s"),
+                 app_int("sizes", sizes, NULL), app_int("missed", slow, NULL),
+                 app_bool("passed", slow == 0, ": reached"),
+                 app_words(slow == 0 ? "" : ": missed"));
     }
     return slow == 0
                ? TRM_OK

@@ -46,30 +46,21 @@ static trm_status measure_data(const app_options *o, trm_dataset *data, double *
 
 /* Prints the rates. */
 static void tell_data(const app_options *o, const app_sample *s, const bench_data_rate *rate) {
-    app_print("%s: %.0f samples/s with %lld workers (median of %lld measurements)\n", o->data,
-              (double)o->batch_size / s->median, (long long)o->workers, (long long)s->repeats);
-    app_print("one thread: %.1f us a sample to read, decode and transform",
-              rate->microseconds_per_sample);
-    if (rate->decode_ratio > 0) {
-        app_print("; libjpeg-turbo's own decode of the same files to RGB: %.1f us, %.2f of that",
-                  rate->decode_microseconds_per_sample, rate->decode_ratio);
-    }
-    app_print("\n");
-    app_json_open();
-    app_json_text("bench", "data");
-    app_json_text("data", o->data);
-    app_json_int("batch_size", o->batch_size);
-    app_json_int("image_size", o->image_size);
-    app_json_int("workers", o->workers);
-    app_json_real("samples_per_second", (double)o->batch_size / s->median);
-    app_json_sample(s);
-    app_json_real("thread_microseconds_per_sample", rate->microseconds_per_sample);
+    app_begin(APP_RESULT, "bench", "data");
+    app_put(app_text("data", o->data, "%s: "), app_int("batch_size", o->batch_size, NULL),
+            app_int("image_size", o->image_size, NULL),
+            app_real("samples_per_second", (double)o->batch_size / s->median, "%.0f samples/s"),
+            app_int("workers", o->workers, " with %d workers"));
+    app_put_sample(s, " (median of %d measurements)", NULL, NULL, NULL);
+    app_put(app_real("thread_microseconds_per_sample", rate->microseconds_per_sample,
+                     "\none thread: %.1f us a sample to read, decode and transform"));
     if (rate->decode_ratio > 0) { /* only where all samples are JPEG */
-        app_json_real("libjpeg_microseconds_per_sample", rate->decode_microseconds_per_sample);
-        app_json_real("libjpeg_ratio", rate->decode_ratio); /* its time over ours */
+        app_put(app_real("libjpeg_microseconds_per_sample", rate->decode_microseconds_per_sample,
+                         "; libjpeg-turbo's own decode of the same files to RGB: %.1f us"),
+                app_real("libjpeg_ratio", rate->decode_ratio, ", %.2f of that"));
     }
-    app_json_machine(o->workers);
-    app_json_close();
+    app_put_machine(o->workers);
+    app_end();
 }
 
 /* bench data. The dataset is opened twice: with its workers for the rate, and again for the time

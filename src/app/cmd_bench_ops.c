@@ -67,46 +67,38 @@ static double bound_of(const trm_step_profile *s, const trm_machine_peak *p) {
 /* Prints one distinct operator beside its bound. */
 static void tell_step(const app_context *app, const trm_step_profile *s,
                       const trm_machine_peak *p) {
-    double bound = bound_of(s, p);
-    double fraction = s->seconds > 0 ? bound / s->seconds : 0;
-    app_print("%-28.28s %-20.20s %-14.14s %3dx %9.3f ms %9.1f GFLOP/s %7.1f GB/s %6.2f\n", s->name,
-              s->kind, s->algorithm != NULL ? s->algorithm : "", (int)s->same, s->seconds * 1e3,
-              s->flops / s->seconds / 1e9, s->bytes / s->seconds / 1e9, fraction);
-    app_json_open();
-    app_json_text("bench", "ops");
-    app_json_text("name", s->name);
-    app_json_text("kind", s->kind);
-    app_json_text("phase", s->phase);
-    app_json_text("algorithm", s->algorithm);
-    app_json_int("same", s->same);
-    app_json_real("median_seconds", s->seconds);
-    app_json_int("repeats", app->o.repeats);
-    app_json_real("gflops_per_second", s->seconds > 0 ? s->flops / s->seconds / 1e9 : 0);
-    app_json_real("work_gflops_per_second", s->seconds > 0 ? s->work_flops / s->seconds / 1e9 : 0);
-    app_json_real("gb_per_second", s->seconds > 0 ? s->bytes / s->seconds / 1e9 : 0);
-    app_json_real("reuse_bytes", s->reuse_bytes);
-    app_json_real("bound_seconds", bound);
-    app_json_real("roofline_seconds", roofline_of(s, p));
-    app_json_real("peak_fraction", fraction);
-    app_json_close();
+    double bound = bound_of(s, p), seconds = s->seconds;
+    double rate = seconds > 0 ? 1 / seconds : 0;
+    app_tell(APP_RESULT, "bench", "ops", app_text("name", s->name, "%-28.28s"),
+             app_text("kind", s->kind, " %-20.20s"), app_text("phase", s->phase, NULL),
+             app_text("algorithm", s->algorithm, " %-14.14s"), app_int("same", s->same, " %3dx"),
+             app_real("median_seconds", seconds, " %9.3f{1e3} ms"),
+             app_int("repeats", app->o.repeats, NULL),
+             app_real("gflops_per_second", s->flops * rate / 1e9, " %9.1f GFLOP/s"),
+             app_real("work_gflops_per_second", s->work_flops * rate / 1e9, NULL),
+             app_real("gb_per_second", s->bytes * rate / 1e9, " %7.1f GB/s"),
+             app_real("reuse_bytes", s->reuse_bytes, NULL), app_real("bound_seconds", bound, NULL),
+             app_real("roofline_seconds", roofline_of(s, p), NULL),
+             app_real("peak_fraction", bound * rate, " %6.2f"));
 }
 
 /* Prints the machine's peak: arithmetic, and bandwidth by size of the working set. */
 static void tell_peak(const trm_machine_peak *p, const char *which) {
-    app_print("machine, %d threads, %s: %.1f GFLOP/s float32", (int)p->threads, which,
-              p->float32_flops / 1e9);
+    app_put(app_int(NULL, p->threads, "machine, %d threads"), app_text(NULL, which, ", %s"),
+            app_real(NULL, p->float32_flops, ": %.1f{1e-9} GFLOP/s float32"));
     if (p->bfloat16_flops > 0) {
-        app_print(", %.1f bfloat16 pairs", p->bfloat16_flops / 1e9);
+        app_put(app_real(NULL, p->bfloat16_flops, ", %.1f{1e-9} bfloat16 pairs"));
     }
-    app_print("; GB/s of reading, triad, copying, writing");
+    app_put(app_words("; GB/s of reading, triad, copying, writing"));
     for (int32_t i = 0; i < p->memory_count; i++) {
         const double *rate = p->memory[i].bytes_per_second;
-        char bytes[32];
-        app_print("%s %.0f %.0f %.0f %.0f in %s", i > 0 ? "," : "", rate[TRM_PEAK_READ] / 1e9,
-                  rate[TRM_PEAK_TRIAD] / 1e9, rate[TRM_PEAK_COPY] / 1e9, rate[TRM_PEAK_WRITE] / 1e9,
-                  app_bytes((double)p->memory[i].bytes, bytes, sizeof bytes));
+        app_put(app_words(i > 0 ? "," : ""), app_real(NULL, rate[TRM_PEAK_READ], " %.0f{1e-9}"),
+                app_real(NULL, rate[TRM_PEAK_TRIAD], " %.0f{1e-9}"),
+                app_real(NULL, rate[TRM_PEAK_COPY], " %.0f{1e-9}"),
+                app_real(NULL, rate[TRM_PEAK_WRITE], " %.0f{1e-9}"),
+                app_int(NULL, p->memory[i].bytes, " in %b"));
     }
-    app_print("\n");
+    app_put(app_words("\n"));
 }
 
 /* Returns the sum of a bound over all operators. */
@@ -130,39 +122,32 @@ static void tell_total(const app_context *app, const char *name, const trm_step_
     for (int32_t i = 0; i < count; i++) {
         seconds += steps[i].seconds;
     }
-    /* the machine, then the operators, as text and as JSON */
+    const double *memory = p->memory[p->memory_count - 1].bytes_per_second;
+    app_begin(APP_RESULT, "bench", "ops_total");
     tell_peak(p, "median");
     tell_peak(best, "best");
-    app_print("all %d operators: %.2f ms; sum of their bounds: %.2f ms; fraction %.3f (%.3f of the "
-              "machine's best)\n"
-              "the whole step: %.2f ms; fraction %.3f; of the operators' rooflines (defined FLOPs, "
-              "main memory) %.3f\n",
-              (int)count, seconds * 1e3, bound * 1e3, bound / seconds, least / seconds, step * 1e3,
-              bound / step, roofline / step);
-    app_json_open();
-    app_json_text("bench", "ops_total");
-    app_json_text("model", name);
-    app_json_text("precision", app->o.precision);
-    app_json_int("steps", count);
-    app_json_real("sum_seconds", seconds);
-    app_json_real("bound_seconds", bound);
-    app_json_real("bound_fraction", bound / seconds);
-    app_json_real("step_seconds", step);
-    app_json_real("step_fraction", bound / step);
-    app_json_real("roofline_seconds", roofline);
-    app_json_real("roofline_fraction", roofline / step);
-    app_json_real("bound_fraction_of_best", least / seconds);
-    app_json_real("peak_gflops_per_second", p->float32_flops / 1e9);
-    app_json_real("best_gflops_per_second", best->float32_flops / 1e9);
-    app_json_real("peak_bfloat16_gflops_per_second", p->bfloat16_flops / 1e9);
-    const double *memory = p->memory[p->memory_count - 1].bytes_per_second;
-    app_json_real("peak_gb_per_second", memory[TRM_PEAK_TRIAD] / 1e9);
-    app_json_real("peak_read_gb_per_second", memory[TRM_PEAK_READ] / 1e9);
-    app_json_real("peak_copy_gb_per_second", memory[TRM_PEAK_COPY] / 1e9);
-    app_json_real("peak_write_gb_per_second", memory[TRM_PEAK_WRITE] / 1e9);
-    app_json_real("peak_cache_gb_per_second", p->memory[0].bytes_per_second[TRM_PEAK_TRIAD] / 1e9);
-    app_json_machine(app->o.threads);
-    app_json_close();
+    app_put(app_text("model", name, NULL), app_text("precision", app->o.precision, NULL),
+            app_int("steps", count, "all %d operators"),
+            app_real("sum_seconds", seconds, ": %.2f{1e3} ms"),
+            app_real("bound_seconds", bound, "; sum of their bounds: %.2f{1e3} ms"),
+            app_real("bound_fraction", bound / seconds, "; fraction %.3f"),
+            app_real("bound_fraction_of_best", least / seconds, " (%.3f of the machine's best)\n"),
+            app_real("step_seconds", step, "the whole step: %.2f{1e3} ms"),
+            app_real("step_fraction", bound / step, "; fraction %.3f"),
+            app_real("roofline_seconds", roofline, NULL),
+            app_real("roofline_fraction", roofline / step,
+                     "; of the operators' rooflines (defined FLOPs, main memory) %.3f"));
+    app_put(app_real("peak_gflops_per_second", p->float32_flops / 1e9, NULL),
+            app_real("best_gflops_per_second", best->float32_flops / 1e9, NULL),
+            app_real("peak_bfloat16_gflops_per_second", p->bfloat16_flops / 1e9, NULL),
+            app_real("peak_gb_per_second", memory[TRM_PEAK_TRIAD] / 1e9, NULL),
+            app_real("peak_read_gb_per_second", memory[TRM_PEAK_READ] / 1e9, NULL),
+            app_real("peak_copy_gb_per_second", memory[TRM_PEAK_COPY] / 1e9, NULL),
+            app_real("peak_write_gb_per_second", memory[TRM_PEAK_WRITE] / 1e9, NULL),
+            app_real("peak_cache_gb_per_second",
+                     p->memory[0].bytes_per_second[TRM_PEAK_TRIAD] / 1e9, NULL));
+    app_put_machine(app->o.threads);
+    app_end();
 }
 
 /* Measures operators and machine in turns, and prints each distinct operator once. */

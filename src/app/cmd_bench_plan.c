@@ -34,21 +34,16 @@ static trm_status measure(app_context *app, const trm_model_options *model, cons
     }
     /* the whole search, and its exact solves alone */
     app_sample whole = app_summarise(search, repeats), exact = app_summarise(solve, repeats);
-    app_print("%-14s %8d %10.2f %10.2f %10.2f %10.2f %12.3f %8.3f%%\n", mesh, (int)info.ranks,
-              whole.median * 1e3, whole.minimum * 1e3, whole.maximum * 1e3, exact.median * 1e3,
-              info.step_seconds * 1e3, 100 * info.gap);
-    app_json_open();
-    app_json_text("bench", "plan");
-    app_json_text("model", app->parsed.arguments[0]);
-    app_json_text("mesh", mesh);
-    app_json_int("ranks", info.ranks);
-    app_json_sample(&whole);
-    app_json_real("solve_seconds", exact.median);
-    app_json_real("step_seconds", info.step_seconds);
-    app_json_real("lower_bound", info.lower_bound);
-    app_json_real("gap", info.gap);
-    app_json_machine(0);
-    app_json_close();
+    app_begin(APP_RESULT, "bench", "plan");
+    app_put(app_text("model", app->parsed.arguments[0], NULL), app_text("mesh", mesh, "%-14s"),
+            app_int("ranks", info.ranks, " %8d"));
+    app_put_sample(&whole, NULL, " %10.2f{1e3}", " %10.2f{1e3}", " %10.2f{1e3}");
+    app_put(app_real("solve_seconds", exact.median, " %10.2f{1e3}"),
+            app_real("step_seconds", info.step_seconds, " %12.3f{1e3}"),
+            app_real("lower_bound", info.lower_bound, NULL),
+            app_real("gap", info.gap, " %8.3f{100}%%"));
+    app_put_machine(0);
+    app_end();
     return TRM_OK;
 }
 

@@ -15,18 +15,12 @@
 static void print_result(void *context, const char *name, const char *unit, double median,
                          double minimum, double maximum, int32_t repeats) {
     (void)context;
-    app_print("%-36s %14.6g %-8s (%.6g to %.6g, %d times)\n", name, median, unit, minimum, maximum,
-              (int)repeats);
-    app_json_open();
-    app_json_text("bench", "ps");
-    app_json_text("name", name);
-    app_json_text("unit", unit);
-    app_json_real("median", median);
-    app_json_real("minimum", minimum);
-    app_json_real("maximum", maximum);
-    app_json_int("repeats", repeats);
-    app_json_machine(1);
-    app_json_close();
+    app_begin(APP_RESULT, "bench", "ps");
+    app_put(app_text("name", name, "%-36s"), app_real("median", median, " %14.6g"),
+            app_text("unit", unit, " %-8s"), app_real("minimum", minimum, " (%.6g"),
+            app_real("maximum", maximum, " to %.6g"), app_int("repeats", repeats, ", %d times)"));
+    app_put_machine(1);
+    app_end();
 }
 
 /* bench ps: the options of the library's benchmark from the flags. */

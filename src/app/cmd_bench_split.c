@@ -38,24 +38,20 @@ static void print_result(const app_context *app, const char *path,
     if (app_rank(app) != 0) {
         return;
     }
-    app_print("%-40s %10.3f ms %12.1f MB, loss %.6g\n", path, r->seconds * 1e3,
-              (double)r->resident_bytes / 1e6, (double)r->loss);
-    app_json_open();
-    app_json_text("bench", "split");
-    app_json_text("plan", path);
-    app_json_int("ranks", app_rank_count(app));
-    app_json_real("seconds", r->seconds);
-    app_json_real("median_seconds", r->median_seconds);
-    app_json_int("repeats", app->o.repeats);
-    app_json_int("parameter_bytes", r->parameter_bytes);
-    app_json_int("gradient_bytes", r->gradient_bytes);
-    app_json_int("slot_bytes", r->slot_bytes);
-    app_json_int("activation_bytes", r->activation_bytes);
-    app_json_int("total_bytes", r->total_bytes);
-    app_json_int("resident_bytes", r->resident_bytes);
-    app_json_real("loss", r->loss);
-    app_json_machine(0);
-    app_json_close();
+    app_begin(APP_RESULT, "bench", "split");
+    app_put(app_text("plan", path, "%-40s"), app_int("ranks", app_rank_count(app), NULL),
+            app_real("seconds", r->seconds, " %10.3f{1e3} ms"),
+            app_real("median_seconds", r->median_seconds, NULL),
+            app_int("repeats", app->o.repeats, NULL),
+            app_int("parameter_bytes", r->parameter_bytes, NULL),
+            app_int("gradient_bytes", r->gradient_bytes, NULL),
+            app_int("slot_bytes", r->slot_bytes, NULL),
+            app_int("activation_bytes", r->activation_bytes, NULL),
+            app_int("total_bytes", r->total_bytes, NULL),
+            app_int("resident_bytes", r->resident_bytes, " %12b"),
+            app_real("loss", (double)r->loss, ", loss %.6g"));
+    app_put_machine(0);
+    app_end();
 }
 
 /* Prints one operator of --profile. */

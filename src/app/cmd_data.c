@@ -33,15 +33,10 @@ int app_run_data_synth(app_context *app) {
     if (status != TRM_OK) {
         return app_report(&err);
     }
-    app_print("%s: %lld training and %lld test images of ten shapes%s\n", o->output, train, test,
-              o->dry_run ? " would be written" : "");
-    app_json_open();
-    app_json_text("event", "data_synth");
-    app_json_text("path", o->output);
-    app_json_int("train", train);
-    app_json_int("test", test);
-    app_json_bool("dry_run", o->dry_run);
-    app_json_close();
+    app_tell(APP_RESULT, "event", "data_synth", app_text("path", o->output, "%s"),
+             app_int("train", train, ": %d training"),
+             app_int("test", test, " and %d test images of ten shapes"),
+             app_bool("dry_run", o->dry_run, " would be written"));
     return 0;
 }
 
@@ -65,12 +60,8 @@ static trm_status read_part(app_context *app, const char *name, trm_usage usage,
         status = trm_dataset_next(data, &batch, err);
         if (status == TRM_CORRUPT || status == TRM_IO) {
             ++*damaged;
-            app_print("damaged: %s\n", err->message);
-            app_json_open();
-            app_json_text("event", "damaged");
-            app_json_text("part", name);
-            app_json_text("message", err->message);
-            app_json_close();
+            app_tell(APP_RESULT, "event", "damaged", app_text("part", name, NULL),
+                     app_text("message", err->message, "damaged: %s"));
             status = trm_dataset_seek(data, 0, i + 1, err);
         }
     }
@@ -95,23 +86,20 @@ static trm_status describe_part(app_context *app, const char *name, trm_usage us
         return status;
     }
     char *text = trm_dataset_json(data);
-    app_print("%s: %lld samples, %lld classes, %lld batches of %lld\n", name,
-              (long long)trm_dataset_sample_count(data), (long long)trm_dataset_class_count(data),
-              (long long)trm_dataset_epoch_batches(data), (long long)app->o.batch_size);
+    app_begin(APP_RESULT, "event", "data_info");
+    app_put(app_text("part", name, "%s: "),
+            app_int("samples", trm_dataset_sample_count(data), "%d samples"),
+            app_int("classes", trm_dataset_class_count(data), ", %d classes"),
+            app_int("batches", trm_dataset_epoch_batches(data), ", %d batches"),
+            app_int(NULL, app->o.batch_size, " of %d"), app_raw("pipeline", text));
     trm_batch_field field;
     for (int32_t i = 0; trm_dataset_field(data, i, &field); i++) {
         char shape[96];
-        app_print("    %-8s %s %s\n", field.name, trm_dtype_name(field.tensor.dtype),
-                  trm_shape_format(&field.tensor.shape, shape, sizeof shape));
+        app_put(app_text(NULL, field.name, "\n    %-8s"),
+                app_text(NULL, trm_dtype_name(field.tensor.dtype), " %s"),
+                app_text(NULL, trm_shape_format(&field.tensor.shape, shape, sizeof shape), " %s"));
     }
-    app_json_open();
-    app_json_text("event", "data_info");
-    app_json_text("part", name);
-    app_json_int("samples", trm_dataset_sample_count(data));
-    app_json_int("classes", trm_dataset_class_count(data));
-    app_json_int("batches", trm_dataset_epoch_batches(data));
-    app_json_raw("pipeline", text != NULL ? text : "null");
-    app_json_close();
+    app_end();
     trm_free(text);
     trm_dataset_destroy(data);
     return app->o.read ? read_part(app, name, usage, damaged, err) : TRM_OK;
@@ -301,11 +289,7 @@ int app_run_data_fetch(app_context *app) {
     if (status != TRM_OK) {
         return app_report(&err);
     }
-    app_print("%s\n", goal);
-    app_json_open();
-    app_json_text("event", "data_fetch");
-    app_json_text("path", goal);
-    app_json_bool("dry_run", app->o.dry_run);
-    app_json_close();
+    app_tell(APP_RESULT, "event", "data_fetch", app_text("path", goal, "%s"),
+             app_bool("dry_run", app->o.dry_run, NULL));
     return 0;
 }

@@ -84,11 +84,8 @@ int app_run_eval(app_context *app) {
     }
     status = status == TRM_OK ? prepare(app, &data, &network, &model, &err) : status;
     if (status == TRM_OK && app->o.dry_run) {
-        app_print("dry run: the checkpoint fits; nothing was evaluated\n");
-        app_json_open();
-        app_json_text("event", "eval");
-        app_json_bool("dry_run", true);
-        app_json_close();
+        app_tell(APP_RESULT, "event", "eval",
+                 app_bool("dry_run", true, "dry run: the checkpoint fits; nothing was evaluated"));
     } else if (status == TRM_OK) {
         app_signals_begin(model);
         status = evaluate(app, model, data, &evaluation, &err);

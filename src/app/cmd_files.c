@@ -73,13 +73,9 @@ int app_run_export(app_context *app) {
     app_network network;
     trm_status status = export_model(app, &data, &network, &model, &err);
     if (status == TRM_OK) {
-        app_print("%s%s\n", app->o.output, app->o.dry_run ? " would be written" : "");
-        app_json_open();
-        app_json_text("event", "export");
-        app_json_text("path", app->o.output);
-        app_json_text("to", app->o.to);
-        app_json_bool("dry_run", app->o.dry_run);
-        app_json_close();
+        app_tell(APP_RESULT, "event", "export", app_text("path", app->o.output, "%s"),
+                 app_text("to", app->o.to, NULL),
+                 app_bool("dry_run", app->o.dry_run, " would be written"));
     }
     trm_model_destroy(model);
     trm_dataset_destroy(data);
@@ -145,12 +141,8 @@ int app_run_import(app_context *app) {
     app_network network;
     trm_status status = import_model(app, &data, &network, &model, &err);
     if (status == TRM_OK) {
-        app_print("%s/ckpt-0%s\n", app->o.output, app->o.dry_run ? " would be written" : "");
-        app_json_open();
-        app_json_text("event", "import");
-        app_json_text("path", app->o.output);
-        app_json_bool("dry_run", app->o.dry_run);
-        app_json_close();
+        app_tell(APP_RESULT, "event", "import", app_text("path", app->o.output, "%s/ckpt-0"),
+                 app_bool("dry_run", app->o.dry_run, " would be written"));
     }
     trm_model_destroy(model);
     trm_dataset_destroy(data);

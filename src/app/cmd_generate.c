@@ -182,16 +182,11 @@ static trm_status tell_generated(const run *r, trm_error *err) {
         return status;
     }
     app_print("\n");
-    app_print_progress("%lld tokens, %.1f tokens/s\n", (long long)made->count, rate);
-    app_json_open();
-    app_json_text("event", "generate");
-    app_json_text("prompt", r->app->o.prompt);
-    app_json_int("prompt_tokens", r->prompt.count);
-    app_json_text("text", text);
-    app_json_ids("token_ids", made->ids, made->count);
-    app_json_real("tokens_per_second", rate);
-    app_json_int("seed", r->app->o.seed);
-    app_json_close();
+    app_tell(APP_PROGRESS, "event", "generate", app_text("prompt", r->app->o.prompt, NULL),
+             app_int("prompt_tokens", r->prompt.count, NULL), app_text("text", text, NULL),
+             app_ids("token_ids", made->ids, made->count), app_int(NULL, made->count, "%d tokens"),
+             app_real("tokens_per_second", rate, ", %.1f tokens/s"),
+             app_int("seed", r->app->o.seed, NULL));
     trm_free(text);
     return TRM_OK;
 }
@@ -203,11 +198,10 @@ int app_run_generate(app_context *app) {
     trm_status status = prepare_generation(&r, &err);
     bool dry = app->o.dry_run;
     if (status == TRM_OK && dry) {
-        app_print("dry run: the checkpoint and its tokenizer fit; nothing was generated\n");
-        app_json_open();
-        app_json_text("event", "generate");
-        app_json_bool("dry_run", true);
-        app_json_close();
+        app_tell(APP_RESULT, "event", "generate",
+                 app_bool("dry_run", true,
+                          "dry run: the checkpoint and its tokenizer fit; nothing "
+                          "was generated"));
     }
     status = status == TRM_OK && !dry ? generate_text(&r, &err) : status;
     status = status == TRM_OK && !dry ? tell_generated(&r, &err) : status;
@@ -245,25 +239,17 @@ static trm_status time_tokens(const app_context *app, trm_generator *generator, 
 /* Prints the result. `bytes`: of the weights that one token reads. */
 static void tell_bench(const app_context *app, const char *name, const app_sample *s, int64_t bytes,
                        double bandwidth, int threads) {
-    char text[32];
     double bound = (double)bytes / bandwidth;
-    app_print("%s, %s: %.1f tokens/s (median of %lld: %.2f ms; %.2f to %.2f ms)\n"
-              "a token reads %s of weights; at %.1f GB/s that takes %.2f ms: %.2f of the bound\n",
-              name, app->o.precision, 1 / s->median, (long long)s->repeats, s->median * 1e3,
-              s->minimum * 1e3, s->maximum * 1e3, app_bytes((double)bytes, text, sizeof text),
-              bandwidth * 1e-9, bound * 1e3, bound / s->median);
-    app_json_open();
-    app_json_text("bench", "generate");
-    app_json_text("model", name);
-    app_json_text("precision", app->o.precision);
-    app_json_real("tokens_per_second", 1 / s->median);
-    app_json_sample(s);
-    app_json_int("weight_bytes", bytes);
-    app_json_real("read_gb_s", bandwidth * 1e-9);
-    app_json_real("bound_seconds", bound);
-    app_json_real("bound_fraction", bound / s->median);
-    app_json_machine(threads);
-    app_json_close();
+    app_begin(APP_RESULT, "bench", "generate");
+    app_put(app_text("model", name, "%s"), app_text("precision", app->o.precision, ", %s"),
+            app_real("tokens_per_second", 1 / s->median, ": %.1f tokens/s"));
+    app_put_sample(s, " (median of %d", ": %.2f{1e3} ms", "; %.2f{1e3}", " to %.2f{1e3} ms)");
+    app_put(app_int("weight_bytes", bytes, "\na token reads %b of weights"),
+            app_real("read_gb_s", bandwidth * 1e-9, "; at %.1f GB/s"),
+            app_real("bound_seconds", bound, " that takes %.2f{1e3} ms"),
+            app_real("bound_fraction", bound / s->median, ": %.2f of the bound"));
+    app_put_machine(threads);
+    app_end();
 }
 
 /* Measures tokens and bandwidth, and prints the result. */

@@ -38,22 +38,14 @@ static int tell_plan(const char *path) {
         return app_report(&err);
     }
     snprintf(graph, sizeof graph, "%016" PRIx64, info.graph);
-    app_print("plan: mesh %s (%d ranks), made for graph %s; %lld operators, %lld of them cut, %lld "
-              "pinned; %lld stores\n%s",
-              info.mesh, info.ranks, info.graph != 0 ? graph : "(any)", (long long)info.operators,
-              (long long)info.cut, (long long)info.pinned, (long long)info.stores, text);
-    app_json_open();
-    app_json_text("kind", "plan");
-    app_json_text("path", path);
-    app_json_text("mesh", info.mesh);
-    app_json_int("ranks", info.ranks);
-    app_json_text("graph", graph);
-    app_json_int("operators", info.operators);
-    app_json_int("cut", info.cut);
-    app_json_int("pinned", info.pinned);
-    app_json_int("stores", info.stores);
-    app_json_text("text", text);
-    app_json_close();
+    app_tell(
+        APP_RESULT, "kind", "plan", app_text("path", path, NULL),
+        app_text("mesh", info.mesh, "plan: mesh %s"), app_int("ranks", info.ranks, " (%d ranks)"),
+        app_text("graph", graph,
+                 info.graph != 0 ? ", made for graph %s" : ", made for graph (any)"),
+        app_int("operators", info.operators, "; %d operators"),
+        app_int("cut", info.cut, ", %d of them cut"), app_int("pinned", info.pinned, ", %d pinned"),
+        app_int("stores", info.stores, "; %d stores\n"), app_text("text", text, "%s"));
     trm_free(text);
     return 0;
 }

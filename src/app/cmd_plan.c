@@ -6,58 +6,38 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Prints the summary for people. */
-static void tell_summary(const app_context *app, const char *name, const trm_exec_info *info) {
-    const app_options *o = &app->o;
-    char size[48] = "", a[32], b[32], c[32], d[32], e[32];
-    app_print_input(app, size, sizeof size);
-    app_print("%s, batch %lld%s, %s\n", name, (long long)o->batch_size, size, o->precision);
-    app_print("parameters   %.3f million in %d steps of the program\n",
-              (double)info->parameter_count / 1e6, (int)info->steps);
-    app_print("memory       %s: parameters %s, gradients %s, slots %s, activations %s\n",
-              app_bytes((double)info->total_bytes, a, sizeof a),
-              app_bytes((double)info->parameter_bytes, b, sizeof b),
-              app_bytes((double)info->gradient_bytes, c, sizeof c),
-              app_bytes((double)info->slot_bytes, d, sizeof d),
-              app_bytes((double)info->activation_bytes, e, sizeof e));
-    app_print("work         %.2f GFLOP a step\n", info->flops / 1e9);
-    if (info->predicted_seconds > 0) {
-        app_print("time         %.1f ms a step predicted, %.0f %s/s\n",
-                  info->predicted_seconds * 1e3,
-                  (double)o->batch_size * app_units_a_sample(app) / info->predicted_seconds,
-                  app_unit(app));
-    }
-    app_print("compiled in  %.3f s\n", info->create_seconds);
-}
-
-/* Prints the JSON event "plan"; `program`: that of --explain, or NULL. */
-static void tell_json(const app_context *app, const char *name, const trm_exec_info *info,
+/* Prints the summary, or the JSON event "plan"; `program`: that of --explain, or NULL. */
+static void tell_plan(const app_context *app, const char *name, const trm_exec_info *info,
                       const char *program) {
     const app_options *o = &app->o;
-    app_json_open();
-    app_json_text("event", "plan");
-    app_json_text("model", name);
-    app_json_int("batch_size", o->batch_size);
-    app_json_input(app);
-    app_json_text("precision", o->precision);
-    app_json_int("parameters", info->parameter_count);
-    app_json_int("steps", info->steps);
-    app_json_open_object("memory");
-    app_json_int("parameter_bytes", info->parameter_bytes);
-    app_json_int("gradient_bytes", info->gradient_bytes);
-    app_json_int("slot_bytes", info->slot_bytes);
-    app_json_int("activation_bytes", info->activation_bytes);
-    app_json_int("other_bytes", info->other_bytes);
-    app_json_int("overhead_bytes", info->overhead_bytes);
-    app_json_int("total_bytes", info->total_bytes);
-    app_json_close_object();
-    app_json_real("flops", info->flops);
-    app_json_real("predicted_seconds", info->predicted_seconds);
-    app_json_real("compile_seconds", info->create_seconds);
+    double seconds = info->predicted_seconds,
+           rate = (double)o->batch_size * app_units_a_sample(app) / seconds;
+    app_begin(APP_RESULT, "event", "plan");
+    app_put(app_text("model", name, "%s"), app_int("batch_size", o->batch_size, ", batch %d"));
+    app_put_input(app);
+    app_put(app_text("precision", o->precision, ", %s"),
+            app_int("parameters", info->parameter_count, NULL),
+            app_real(NULL, (double)info->parameter_count, "\nparameters   %.3f{1e-6} million"),
+            app_int("steps", info->steps, " in %d steps of the program"));
+    app_open_object("memory");
+    app_put(app_int("total_bytes", info->total_bytes, "\nmemory       %b"),
+            app_int("parameter_bytes", info->parameter_bytes, ": parameters %b"),
+            app_int("gradient_bytes", info->gradient_bytes, ", gradients %b"),
+            app_int("slot_bytes", info->slot_bytes, ", slots %b"),
+            app_int("activation_bytes", info->activation_bytes, ", activations %b"),
+            app_int("other_bytes", info->other_bytes, NULL),
+            app_int("overhead_bytes", info->overhead_bytes, NULL));
+    app_close();
+    app_put(app_real("flops", info->flops, "\nwork         %.2f{1e-9} GFLOP a step"),
+            app_real("predicted_seconds", seconds,
+                     seconds > 0 ? "\ntime         %.1f{1e3} ms a step predicted" : NULL),
+            app_real(NULL, rate, seconds > 0 ? ", %.0f " : NULL),
+            app_text(NULL, app_unit(app), seconds > 0 ? "%s/s" : NULL),
+            app_real("compile_seconds", info->create_seconds, "\ncompiled in  %.3f s"));
     if (program != NULL) {
-        app_json_raw("program", program);
+        app_put(app_raw("program", program));
     }
-    app_json_close();
+    app_end();
 }
 
 /* plan: compiles the model for one process, or passes on to the planner. */
@@ -92,12 +72,11 @@ int app_run_plan(app_context *app) {
     if (status == TRM_OK) {
         trm_exec_info info;
         trm_exec_get_info(trm_model_exec(model), &info);
-        if (text != NULL) {
-            app_print("%s", text);
+        if (text != NULL && !app_out.json) {
+            app_print_report(text);
         } else {
-            tell_summary(app, name, &info);
+            tell_plan(app, name, &info, text);
         }
-        tell_json(app, name, &info, text);
     }
     trm_free(text);
     trm_model_destroy(model);

@@ -135,8 +135,7 @@ static trm_status print_result(app_context *app, planning *p, trm_error *err) {
     if (report == NULL) {
         return app_fail(err, TRM_NOMEM, "no memory for the report");
     }
-    app_print("%s", report);
-    app_json_line(report);
+    app_print_report(report);
     trm_free(report);
     return save(&app->o, p->planner, err);
 }
@@ -227,8 +226,7 @@ int app_run_simulate(app_context *app) {
         status = trm_planner_simulate(p.planner, &options, &text, &err);
     }
     if (status == TRM_OK) {
-        app_print("%s", text);
-        app_json_line(text);
+        app_print_report(text);
         status = save(&app->o, p.planner, &err);
     }
     status = status == TRM_OK ? check_limit(app, p.planner, &err) : status;

@@ -78,10 +78,8 @@ static void tell_folder(const trm_ps_folder *folder, const char *path, const cha
             continue;
         }
         app_ps_begin_table(o, rows, slots);
-        app_print("\n");
-        app_json_int("cut", i.cut);
-        app_json_int("global_step", i.global_step);
-        app_json_close();
+        app_put(app_int("cut", i.cut, NULL), app_int("global_step", i.global_step, NULL));
+        app_end();
     }
 }
 
@@ -143,15 +141,11 @@ static void say_hot(const hot_rows *h, const char *table) {
     for (int64_t i = 0; i < h->count; i++) {
         sum += h->rows[i].count;
         double share = h->updates > 0 ? (double)sum / (double)h->updates : 0;
-        app_print("%s, key %20llu: %10u updates; the first %lld have %.2f %% of all\n", table,
-                  (unsigned long long)h->rows[i].key, h->rows[i].count, (long long)i + 1,
-                  100 * share);
-        app_json_open();
-        app_json_text("table", table);
-        app_json_int("key", (int64_t)h->rows[i].key);
-        app_json_int("updates", h->rows[i].count);
-        app_json_real("share_so_far", share);
-        app_json_close();
+        app_tell(APP_RESULT, NULL, NULL, app_text("table", table, "%s"),
+                 app_int("key", (int64_t)h->rows[i].key, ", key %20u"),
+                 app_int("updates", h->rows[i].count, ": %10d updates"),
+                 app_int(NULL, i + 1, "; the first %d have"),
+                 app_real("share_so_far", share, " %.2f{100} %% of all"));
     }
     app_print("%s: %lld rows, %lld updates\n", table, (long long)h->seen, (long long)h->updates);
 }

@@ -14,7 +14,7 @@
 void app_ps_say_row(const trm_table_options *table, int32_t slot_count, const trm_row_info *info,
                     const float *values, const float *slots, const trm_ps_writer *writers,
                     int32_t count, const int64_t *total);
-/* Begins the line and the JSON object of a table; the caller adds to both and closes them. */
+/* Begins the report of a table; the caller adds to it and ends it. */
 void app_ps_begin_table(const trm_table_options *table, int64_t rows, int32_t slots);
 /* Returns the error for a key without a row.
  *   error  INVALID */

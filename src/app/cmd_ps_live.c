@@ -44,36 +44,35 @@ static trm_status connect_all(const app_options *o, char *addresses, trm_ps_clie
 /* Returns the greatest lag that is counted in `lags[place]`. */
 static int64_t most_of(int place) { return place < 3 ? place : (int64_t)1 << (place - 1); }
 
-/* Prints the histogram of lags: "lag (updates between a batch's read and its push): 0: 12.5 %,
+/* Puts the histogram of lags: "lag (updates between a batch's read and its push): 0: 12.5 %,
  * 1: 75.0 %, to 4: 12.5 %". */
-static void tell_lags(const trm_table_stats *s) {
+static void put_lags(const trm_table_stats *s) {
     int64_t pushes = 0;
-    char list[TRM_PS_LAGS * 24] = "[";
     for (int i = 0; i < TRM_PS_LAGS; i++) {
-        size_t at = strlen(list);
         pushes += s->lags[i];
-        snprintf(list + at, sizeof list - at, "%s%lld%s", i > 0 ? "," : "", (long long)s->lags[i],
-                 i == TRM_PS_LAGS - 1 ? "]" : "");
     }
-    app_json_raw("lags", list);
-    app_json_int("lag_sum", s->lag_sum);
+    app_open_array("lags");
+    for (int i = 0; i < TRM_PS_LAGS; i++) {
+        app_put(app_element(s->lags[i]));
+    }
+    app_close();
+    app_put(app_int("lag_sum", s->lag_sum, NULL));
     if (pushes == 0) {
         return;
     }
-    app_print("  %-32s lag (updates between a batch's read and its push) %.1f on average;", "",
-              (double)s->lag_sum / (double)pushes);
+    app_put(app_words("\n                                   "
+                      "lag (updates between a batch's read and its push)"),
+            app_real(NULL, (double)s->lag_sum / (double)pushes, " %.1f on average;"));
     for (int i = 0; i < TRM_PS_LAGS; i++) {
+        bool last = i == TRM_PS_LAGS - 1;
         if (s->lags[i] > 0) {
-            bool last = i == TRM_PS_LAGS - 1;
-            app_print(" %s%lld: %.1f %%",
-                      last    ? "over "
-                      : i > 2 ? "to "
-                              : "",
-                      (long long)most_of(last ? i - 1 : i),
-                      100.0 * (double)s->lags[i] / (double)pushes);
+            app_put(app_words(last    ? " over "
+                              : i > 2 ? " to "
+                                      : " "),
+                    app_int(NULL, most_of(last ? i - 1 : i), "%d"),
+                    app_real(NULL, (double)s->lags[i] / (double)pushes, ": %.1f{100} %%"));
         }
     }
-    app_print("\n");
 }
 
 /* Prints the statistics of one table, summed over all servers. */
@@ -86,22 +85,16 @@ static trm_status tell_table(trm_ps_client *client, int32_t number, trm_error *e
         return status;
     }
     app_ps_begin_table(o, s.rows, slots);
-    app_print("; %.1f MB, %lld spilled\n", (double)s.bytes * 1e-6, (long long)s.spilled_rows);
-    app_print("  %-32s %12lld reads, %lld updates, %lld created, %lld refused, %lld expired, %lld "
-              "evicted\n",
-              "", (long long)s.reads, (long long)s.updates, (long long)s.created,
-              (long long)s.refused, (long long)s.expired, (long long)s.evicted);
-    app_json_int("bytes", s.bytes);
-    app_json_int("spilled_rows", s.spilled_rows);
-    app_json_int("reads", s.reads);
-    app_json_int("updates", s.updates);
-    app_json_int("created", s.created);
-    app_json_int("refused", s.refused);
-    app_json_int("expired", s.expired);
-    app_json_int("evicted", s.evicted);
-    app_json_int("no_room", s.no_room);
-    tell_lags(&s);
-    app_json_close();
+    app_put(app_int("bytes", s.bytes, NULL), app_real(NULL, (double)s.bytes, "; %.1f{1e-6} MB"),
+            app_int("spilled_rows", s.spilled_rows, ", %d spilled\n"),
+            app_words("                                  "),
+            app_int("reads", s.reads, " %12d reads"), app_int("updates", s.updates, ", %d updates"),
+            app_int("created", s.created, ", %d created"),
+            app_int("refused", s.refused, ", %d refused"),
+            app_int("expired", s.expired, ", %d expired"),
+            app_int("evicted", s.evicted, ", %d evicted"), app_int("no_room", s.no_room, NULL));
+    put_lags(&s);
+    app_end();
     return TRM_OK;
 }
 
@@ -113,16 +106,12 @@ static trm_status tell_workers(trm_ps_client *client, trm_error *err) {
     trm_status status = trm_ps_workers(client, workers, WORKERS_SHOWN, &count, err);
     for (int32_t i = 0; status == TRM_OK && i < count && i < WORKERS_SHOWN; i++) {
         const trm_ps_worker *w = &workers[i];
-        app_print("  worker %d (incarnation %d): %lld batches, %s, silent for %.1f s\n", w->worker,
-                  w->incarnation, (long long)w->batches, w->active ? "at work" : "gone or resting",
-                  w->silent_seconds);
-        app_json_open();
-        app_json_int("worker", w->worker);
-        app_json_int("incarnation", w->incarnation);
-        app_json_int("batches", w->batches);
-        app_json_bool("active", w->active);
-        app_json_real("silent_seconds", w->silent_seconds);
-        app_json_close();
+        app_tell(APP_RESULT, NULL, NULL, app_int("worker", w->worker, "  worker %d"),
+                 app_int("incarnation", w->incarnation, " (incarnation %d)"),
+                 app_int("batches", w->batches, ": %d batches"),
+                 app_bool("active", w->active, ", at work"),
+                 app_words(w->active ? "" : ", gone or resting"),
+                 app_real("silent_seconds", w->silent_seconds, ", silent for %.1f s"));
     }
     return status;
 }

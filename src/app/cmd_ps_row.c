@@ -12,61 +12,48 @@ static const char *rule_name(trm_row_rule rule) {
     return rule >= TRM_ROW_SGD && rule <= TRM_ROW_FTRL ? names[rule] : names[0];
 }
 
-/* Contract in cmd_ps.h. Text and JSON are written side by side; only one of them is printed. */
+/* Contract in cmd_ps.h. */
 void app_ps_begin_table(const trm_table_options *table, int64_t rows, int32_t slots) {
-    const char *rule = rule_name(table->optimizer.rule), *dtype = trm_dtype_name(table->dtype);
-    app_print("  %-32s %12lld rows of %d x %s, %s, %d slots", table->name, (long long)rows,
-              table->width, dtype, rule, slots);
-    app_json_open();
-    app_json_text("table", table->name);
-    app_json_int("rows", rows);
-    app_json_int("width", table->width);
-    app_json_text("dtype", dtype);
-    app_json_text("rule", rule);
-    app_json_int("slots", slots);
+    app_begin(APP_RESULT, NULL, NULL);
+    app_put(app_text("table", table->name, "  %-32s"), app_int("rows", rows, " %12d rows"),
+            app_int("width", table->width, " of %d"),
+            app_text("dtype", trm_dtype_name(table->dtype), " x %s"),
+            app_text("rule", rule_name(table->optimizer.rule), ", %s"),
+            app_int("slots", slots, ", %d slots"));
 }
 
-/* Prints the numbers of a row, eight per line, or as a JSON array. */
-static void say_numbers(const char *what, const float *values, int32_t count) {
-    if (app_out.json) {
-        app_json_open_array(what);
-        for (int32_t i = 0; i < count; i++) {
-            app_json_open_item();
-            app_json_real("value", values[i]);
-            app_json_close_item();
-        }
-        app_json_close_array();
-        return;
-    }
-    app_print("  %s", what);
+/* Puts the numbers of a row, in text eight per line. */
+static void put_numbers(const char *what, const float *values, int32_t count) {
+    app_put(app_text(NULL, what, "\n  %s"), app_words(count == 0 ? " none" : ""));
+    app_open_array(what);
     for (int32_t i = 0; i < count; i++) {
-        app_print("%s%.9g", i % 8 == 0 ? "\n    " : " ", (double)values[i]);
+        app_open_item();
+        app_put(app_real("value", (double)values[i], i % 8 == 0 ? "\n    %.9g" : " %.9g"));
+        app_close();
     }
-    app_print("%s\n", count == 0 ? " none" : "");
+    app_close();
 }
 
-/* Prints the pushes that changed a row last. */
-static void say_writers(const trm_ps_writer *writers, int32_t count, const int64_t *total) {
+/* Puts the pushes that changed a row last. */
+static void put_writers(const trm_ps_writer *writers, int32_t count, const int64_t *total) {
     if (total != NULL) {
-        app_print("  %lld pushes of the logs changed it%s\n", (long long)*total,
-                  count > 0 ? ", the last first:" : " (older ones are in the checkpoint)");
+        app_put(app_int(NULL, *total, "\n  %d pushes of the logs changed it"),
+                app_words(count > 0 ? ", the last first:" : " (older ones are in the checkpoint)"));
     } else {
-        app_print("  changed last %s\n",
-                  count > 0 ? "by" : "by a push that is no longer remembered");
+        app_put(app_words(count > 0 ? "\n  changed last by"
+                                    : "\n  changed last by a push that is no longer remembered"));
     }
-    app_json_open_array("last_writers");
+    app_open_array("last_writers");
     for (int32_t i = 0; i < count; i++) {
         const trm_ps_writer *w = &writers[i];
-        app_print("    worker %u (incarnation %u), its push %llu, tick %u of the shard\n",
-                  w->worker, w->incarnation, (unsigned long long)w->sequence, w->tick);
-        app_json_open_item();
-        app_json_int("worker", w->worker);
-        app_json_int("incarnation", w->incarnation);
-        app_json_int("sequence", (int64_t)w->sequence);
-        app_json_int("tick", w->tick);
-        app_json_close_item();
+        app_open_item();
+        app_put(app_int("worker", w->worker, "\n    worker %d"),
+                app_int("incarnation", w->incarnation, " (incarnation %d)"),
+                app_int("sequence", (int64_t)w->sequence, ", its push %d"),
+                app_int("tick", w->tick, ", tick %d of the shard"));
+        app_close();
     }
-    app_json_close_array();
+    app_close();
 }
 
 /* Contract in cmd_ps.h. Times are UTC, so that rows of several machines compare. */
@@ -77,21 +64,17 @@ void app_ps_say_row(const trm_table_options *table, int32_t slot_count, const tr
     time_t at = info->last_time;
     struct tm parts;
     strftime(when, sizeof when, "%Y-%m-%d %H:%M:%S", gmtime_r(&at, &parts));
-    app_print("%s, key %llu: %u updates, version %u, last at tick %u, %s UTC%s\n", table->name,
-              (unsigned long long)info->key, info->count, info->version, info->last_tick, when,
-              info->spilled ? ", spilled" : "");
-    app_json_open();
-    app_json_text("table", table->name);
-    app_json_int("key", (int64_t)info->key);
-    app_json_int("updates", info->count);
-    app_json_int("version", info->version);
-    app_json_int("last_tick", info->last_tick);
-    app_json_int("last_time", info->last_time);
-    app_json_real("score", info->score);
-    say_numbers("values", values, table->width);
-    say_numbers("slots", slots, slot_count);
-    say_writers(writers, count, total);
-    app_json_close();
+    app_begin(APP_RESULT, NULL, NULL);
+    app_put(app_text("table", table->name, "%s"), app_int("key", (int64_t)info->key, ", key %u"),
+            app_int("updates", info->count, ": %d updates"),
+            app_int("version", info->version, ", version %d"),
+            app_int("last_tick", info->last_tick, ", last at tick %d"),
+            app_int("last_time", info->last_time, NULL), app_text(NULL, when, ", %s UTC"),
+            app_real("score", info->score, NULL), app_words(info->spilled ? ", spilled" : ""));
+    put_numbers("values", values, table->width);
+    put_numbers("slots", slots, slot_count);
+    put_writers(writers, count, total);
+    app_end();
 }
 
 trm_status app_ps_no_row(const char *table, uint64_t key, trm_error *err) {

@@ -69,15 +69,10 @@ int app_run_tokenizer_train(app_context *app) {
                      (long long)found, (long long)o->token_vocabulary,
                      (long long)(o->token_min_count > 0 ? o->token_min_count : 2));
         }
-        app_print("%s: %lld tokens, %.1f s%s\n", o->output, (long long)found, seconds,
-                  o->dry_run ? "; nothing was written" : "");
-        app_json_open();
-        app_json_text("event", "tokenizer_train");
-        app_json_text("path", o->output);
-        app_json_int("vocabulary", found);
-        app_json_real("seconds", seconds);
-        app_json_bool("dry_run", o->dry_run);
-        app_json_close();
+        app_tell(APP_RESULT, "event", "tokenizer_train", app_text("path", o->output, "%s"),
+                 app_int("vocabulary", found, ": %d tokens"),
+                 app_real("seconds", seconds, ", %.1f s"),
+                 app_bool("dry_run", o->dry_run, "; nothing was written"));
     }
     trm_tokenizer_destroy(tokenizer);
     return status == TRM_OK ? 0 : app_report(&err);
@@ -161,21 +156,20 @@ static trm_status encode_lines(trm_tokenizer *tokenizer, const char *text, size_
 /* Prints the ids, or with --output their number, and the JSON event "tokenizer_encode". */
 static void tell_encoded(const app_context *app, size_t bytes, const trm_tokens *tokens) {
     const app_options *o = &app->o;
-    if (o->output != NULL) {
-        app_print("%s: %lld tokens of %zu bytes%s\n", o->output, (long long)tokens->count, bytes,
-                  o->dry_run ? "; nothing was written" : "");
-    } else if (!o->json && !o->by_line) {
+    bool file = o->output != NULL;
+    if (!file && !o->json && !o->by_line) {
         print_ids(tokens->ids, tokens->count);
     }
-    app_json_open();
-    app_json_text("event", "tokenizer_encode");
-    app_json_text("path", app->parsed.arguments[0]);
-    app_json_int("bytes", (int64_t)bytes);
-    app_json_int("tokens", tokens->count);
-    if (o->output == NULL) {
-        app_json_ids("token_ids", tokens->ids, tokens->count);
+    app_begin(APP_RESULT, "event", "tokenizer_encode");
+    app_put(app_text("path", app->parsed.arguments[0], NULL),
+            app_text(NULL, o->output, file ? "%s" : NULL),
+            app_int("tokens", tokens->count, file ? ": %d tokens" : NULL),
+            app_int("bytes", (int64_t)bytes, file ? " of %d bytes" : NULL),
+            app_words(file && o->dry_run ? "; nothing was written" : NULL));
+    if (!file) {
+        app_put(app_ids("token_ids", tokens->ids, tokens->count));
     }
-    app_json_close();
+    app_end();
 }
 
 /* tokenizer encode. */
@@ -277,19 +271,16 @@ int app_run_tokenizer_decode(app_context *app) {
         status = write_text(o->output, text, bytes, &err);
     }
     if (status == TRM_OK) {
-        if (o->output != NULL) {
-            app_print("%s: %zu bytes of %lld tokens%s\n", o->output, bytes, (long long)tokens.count,
-                      o->dry_run ? "; nothing was written" : "");
+        bool file = o->output != NULL;
+        app_begin(APP_RESULT, "event", "tokenizer_decode");
+        app_put(app_text("path", path, NULL), app_text(NULL, o->output, file ? "%s" : NULL),
+                app_int("bytes", (int64_t)bytes, file ? ": %d bytes" : NULL),
+                app_int("tokens", tokens.count, file ? " of %d tokens" : NULL),
+                app_words(file && o->dry_run ? "; nothing was written" : NULL));
+        if (!file) {
+            app_put(app_text("text", text, NULL));
         }
-        app_json_open();
-        app_json_text("event", "tokenizer_decode");
-        app_json_text("path", path);
-        app_json_int("tokens", tokens.count);
-        app_json_int("bytes", (int64_t)bytes);
-        if (o->output == NULL) {
-            app_json_text("text", text);
-        }
-        app_json_close();
+        app_end();
     }
     trm_free(text);
     trm_tokens_free(&tokens);

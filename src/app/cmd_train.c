@@ -37,44 +37,31 @@ typedef struct job {
 static void tell_start(const job *j) {
     const app_options *o = &j->app->o;
     trm_exec_info info;
-    char memory[32];
     trm_exec_get_info(trm_model_exec(j->model), &info);
-    int64_t epoch_steps = trm_model_epoch_steps(j->model, j->train);
-    app_print_progress(
-        "%s: %.2f million parameters, %s; data: %lld samples, %lld steps an epoch, batch %lld\n",
-        j->name, (double)info.parameter_count / 1e6,
-        app_bytes((double)info.total_bytes, memory, sizeof memory),
-        (long long)trm_dataset_sample_count(j->train), (long long)epoch_steps,
-        (long long)o->batch_size);
-    if (app_generates(o)) {
-        app_print_progress("the data are generated (--data %.60s), not read\n", o->data);
-    }
-    if (j->resumed) {
-        app_print_progress("resumed after step %llu\n", (unsigned long long)j->report.first_step);
-    }
-    app_json_open();
-    app_json_text("event", "start");
-    app_json_text("version", trm_version());
-    app_json_text("model", j->name);
-    app_json_text("data", o->data);
-    app_json_bool("generated", app_generates(o));
-    app_json_int("samples", trm_dataset_sample_count(j->train));
-    app_json_int("parameters", info.parameter_count);
-    app_json_int("batch_size", o->batch_size);
-    j->network.model->kind->json_start(j->app, &j->network);
-    app_json_int("epochs", o->epochs);
-    app_json_int("epoch_steps", epoch_steps);
-    app_json_text("precision", o->precision);
-    app_json_int("seed", o->seed);
-    app_json_int("global_step", (int64_t)j->report.first_step);
-    app_json_bool("resumed", j->resumed);
-    app_json_int("predicted_bytes", info.total_bytes);
+    int64_t samples = trm_dataset_sample_count(j->train);
+    app_begin(APP_PROGRESS, "event", "start");
+    app_put(app_text("version", trm_version(), NULL), app_text("model", j->name, "%s: "),
+            app_int("parameters", info.parameter_count, NULL),
+            app_real(NULL, (double)info.parameter_count / 1e6, "%.2f million parameters"),
+            app_int("predicted_bytes", info.total_bytes, ", %b"),
+            app_int("samples", samples, "; data: %d samples"),
+            app_int("batch_size", o->batch_size, ", batch %d"));
+    j->network.model->kind->put_sizes(j->app, &j->network);
+    app_put(
+        app_int("epochs", o->epochs, NULL),
+        app_int("epoch_steps", trm_model_epoch_steps(j->model, j->train), ", %d steps an epoch"),
+        app_text("data", o->data,
+                 app_generates(o) ? "\nthe data are generated (--data %.60s), not read" : NULL),
+        app_bool("generated", app_generates(o), NULL), app_text("precision", o->precision, NULL),
+        app_int("seed", o->seed, NULL), app_bool("resumed", j->resumed, "\nresumed"),
+        app_int("global_step", (int64_t)j->report.first_step,
+                j->resumed ? " after step %d" : NULL));
     if (j->app->ranks != NULL) {
-        app_json_int("rank", app_rank(j->app));
-        app_json_int("ranks", app_rank_count(j->app));
+        app_put(app_int("rank", app_rank(j->app), NULL),
+                app_int("ranks", app_rank_count(j->app), NULL));
     }
-    app_json_real("compile_seconds", info.create_seconds);
-    app_json_close();
+    app_put(app_real("compile_seconds", info.create_seconds, NULL));
+    app_end();
 }
 
 /* Prints the JSON event of the plan that auto_parallel has chosen; the library has already
@@ -85,14 +72,11 @@ static void tell_plan(const job *j) {
     if (!plan.searched) {
         return;
     }
-    app_json_open();
-    app_json_text("event", "plan");
-    app_json_text("plan", plan.text);
-    app_json_real("predicted_step_seconds", plan.step_seconds);
-    app_json_real("data_parallel_step_seconds", plan.data_parallel_step_seconds);
-    app_json_real("measured_step_seconds", plan.measured_step_seconds);
-    app_json_real("search_seconds", plan.search_seconds);
-    app_json_close();
+    app_tell(APP_PROGRESS, "event", "plan", app_text("plan", plan.text, NULL),
+             app_real("predicted_step_seconds", plan.step_seconds, NULL),
+             app_real("data_parallel_step_seconds", plan.data_parallel_step_seconds, NULL),
+             app_real("measured_step_seconds", plan.measured_step_seconds, NULL),
+             app_real("search_seconds", plan.search_seconds, NULL));
 }
 
 /* Prints the last line and the JSON event "done": steps, rate, memory, waiting. Collective with
@@ -102,21 +86,15 @@ static void tell_done(const job *j) {
     double units = (double)p->samples * app_units_a_sample(j->app);
     double speed = p->busy_seconds > 0 ? units / p->busy_seconds : 0;
     double seconds = trm_now_seconds() - j->ready_seconds;
-    char memory[32], time[32];
-    uint64_t step = trm_model_global_step(j->model);
     trm_waiting waiting;
     app_waiting(j->app, trm_model_exec(j->model), &waiting);
-    app_print("done: step %llu, %s, %.0f %s/s, peak memory %s\n", (unsigned long long)step,
-              app_time(seconds, time, sizeof time), speed, app_unit(j->app),
-              app_bytes((double)trm_peak_bytes(), memory, sizeof memory));
-    app_json_open();
-    app_json_text("event", "done");
-    app_json_int("global_step", (int64_t)step);
-    app_json_real("seconds", seconds);
-    app_json_real(app_rate_key(j->app), speed);
-    app_json_int("peak_bytes", trm_peak_bytes());
-    app_json_parallel(j->app, trm_model_exec(j->model), &waiting);
-    app_json_close();
+    app_begin(APP_RESULT, "event", "done");
+    app_put(app_int("global_step", (int64_t)trm_model_global_step(j->model), "done: step %d"),
+            app_real("seconds", seconds, ", %t"), app_real(app_rate_key(j->app), speed, ", %.0f "),
+            app_text(NULL, app_unit(j->app), "%s/s"),
+            app_int("peak_bytes", trm_peak_bytes(), ", peak memory %b"));
+    app_put_parallel(j->app, trm_model_exec(j->model), &waiting);
+    app_end();
 }
 
 /* ---- preparing ------------------------------------------------------------------------------- */

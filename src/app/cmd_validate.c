@@ -258,59 +258,46 @@ static double kendall(const trial *t, int count) {
     return pairs > 0 ? (double)agree / pairs : 1;
 }
 
-/* Prints the table of all plans, the summary, and the JSON event "validate". */
+/* Prints the table of all plans and the summary, or the JSON event "validate". */
 static void print_result(const trial *t, int count, const regret *r, int ranks,
                          const trm_planner_info *info) {
     double error = 0, memory = 0;
     app_print("\n%-36s %13s %13s %8s %12s %12s %8s\n", "as it runs", "predicted ms", "measured ms",
               "error", "predicted MB", "measured MB", "error");
+    app_begin(APP_RESULT, "event", "validate");
+    app_open_array("runs");
     for (int i = 0; i < count; i++) {
         double off = t[i].predicted / t[i].measured - 1,
                bytes = t[i].predicted_bytes / t[i].bytes - 1;
         error += fabs(off) / count;
         memory = fmax(memory, fabs(bytes));
-        app_print("%-36s %13.3f %13.3f %+7.1f%% %12.1f %12.1f %+7.1f%%\n", t[i].name,
-                  t[i].predicted * 1e3, t[i].measured * 1e3, 100 * off, t[i].predicted_bytes / 1e6,
-                  t[i].bytes / 1e6, 100 * bytes);
+        app_open_item();
+        app_put(app_text("name", t[i].name, "%-36s"),
+                app_real("predicted_seconds", t[i].predicted, " %13.3f{1e3}"),
+                app_real("first_predicted_seconds", t[i].first, NULL),
+                app_real("measured_seconds", t[i].measured, " %13.3f{1e3}"),
+                app_real(NULL, off, " %+7.1f{100}%%"),
+                app_real("predicted_bytes", t[i].predicted_bytes, " %12.1f{1e-6}"),
+                app_real("measured_bytes", t[i].bytes, " %12.1f{1e-6}"),
+                app_real(NULL, bytes, " %+7.1f{100}%%\n"));
+        app_close();
     }
-    /* the summary, then the same figures as JSON */
-    double tau = kendall(t, count);
-    app_print("mean error %.1f %%, Kendall's tau %.3f, memory at most %.1f %% off; %d plans\n",
-              100 * error, tau, 100 * memory, count);
-    if (info->measurements > 1) {
-        app_print(
-            "predictions are of the median of %d looks at each cost, before, between and after "
-            "the runs\n",
-            (int)info->measurements);
-    }
-    app_print("regret of the chosen plan %.1f %%, below %.1f %% it is chance (%d plans in %d "
-              "turns%s%s)\n",
-              100 * r->value, 100 * r->resolution, r->plans, r->turns,
-              r->than > 0 ? "; ahead: " : "", r->than > 0 ? t[r->than].name : "");
-    app_json_open();
-    app_json_text("event", "validate");
-    app_json_int("ranks", ranks);
-    app_json_int("plans", count);
-    app_json_int("looks", info->measurements);
-    app_json_real("mape", error);
-    app_json_real("kendall_tau", tau);
-    app_json_real("regret", r->value);
-    app_json_real("regret_resolution", r->resolution);
-    app_json_int("regret_turns", r->turns);
-    app_json_real("memory_error", memory);
-    app_json_open_array("runs");
-    for (int i = 0; i < count; i++) {
-        app_json_open_item();
-        app_json_text("name", t[i].name);
-        app_json_real("predicted_seconds", t[i].predicted);
-        app_json_real("first_predicted_seconds", t[i].first);
-        app_json_real("measured_seconds", t[i].measured);
-        app_json_real("predicted_bytes", t[i].predicted_bytes);
-        app_json_real("measured_bytes", t[i].bytes);
-        app_json_close_item();
-    }
-    app_json_close_array();
-    app_json_close();
+    app_close();
+    app_put(app_int("ranks", ranks, NULL), app_real("mape", error, "mean error %.1f{100} %%"),
+            app_real("kendall_tau", kendall(t, count), ", Kendall's tau %.3f"),
+            app_real("memory_error", memory, ", memory at most %.1f{100} %% off"),
+            app_int("plans", count, "; %d plans\n"),
+            app_int("looks", info->measurements,
+                    info->measurements > 1
+                        ? "predictions are of the median of %d looks at each cost, before, between "
+                          "and after the runs\n"
+                        : NULL),
+            app_real("regret", r->value, "regret of the chosen plan %.1f{100} %%"),
+            app_real("regret_resolution", r->resolution, ", below %.1f{100} %% it is chance"),
+            app_int(NULL, r->plans, " (%d plans"),
+            app_int("regret_turns", r->turns, " in %d turns"),
+            app_text(NULL, t[r->than].name, r->than > 0 ? "; ahead: %s)" : ")"));
+    app_end();
 }
 
 /* Contract in planning.h. */

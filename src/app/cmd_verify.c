@@ -21,9 +21,9 @@ static int by_error(const void *a, const void *b) {
     return (x->error < y->error) - (x->error > y->error);
 }
 
-/* Prints the tensors of one kind, the worst first; losses in the order of steps. `list` is
- * memory for all tensors. */
-static void say_kind(const trm_verification *v, trm_verify_kind kind,
+/* Puts the tensors of one kind, the worst first; losses in the order of steps. `list` is memory
+ * for all tensors. Text has only the worst few. */
+static void put_kind(const trm_verification *v, trm_verify_kind kind,
                      const trm_verify_tensor **list) {
     int32_t count = 0, bad = 0, same = 0;
     for (int32_t i = 0; i < v->count; i++) {
@@ -37,47 +37,26 @@ static void say_kind(const trm_verification *v, trm_verify_kind kind,
     if (kind != TRM_VERIFY_LOSS) {
         qsort(list, (size_t)count, sizeof *list, by_error);
     }
-    app_print("\n%-9s %d tensors, %d with the same bits, %d differ\n", trm_verify_kind_name(kind),
-              count, same, bad);
-    int32_t shown = app_out.verbose || kind == TRM_VERIFY_LOSS || bad > SHOWN ? count : SHOWN;
-    for (int32_t i = 0; i < count && i < shown; i++) {
+    const char *name = trm_verify_kind_name(kind);
+    app_put(app_text(NULL, name, "\n%-9s"), app_int(NULL, count, " %d tensors"),
+            app_int(NULL, same, ", %d with the same bits"), app_int(NULL, bad, ", %d differ\n"));
+    bool all = app_out.json || app_out.verbose || kind == TRM_VERIFY_LOSS || bad > SHOWN;
+    int32_t shown = all || count < SHOWN ? count : SHOWN;
+    for (int32_t i = 0; i < shown; i++) {
         const trm_verify_tensor *t = list[i];
-        app_print("  %-44s %10lld  error %9.3g  largest %9.3g  rounding %9.3g%s\n", t->name,
-                  (long long)t->count, t->error, t->largest, t->rounding,
-                  t->agrees ? "" : "  DIFFERS");
+        app_open_item();
+        app_put(app_text("kind", name, NULL), app_text("name", t->name, "  %-44s"),
+                app_int("elements", t->count, " %10d"),
+                app_real("error", t->error, "  error %9.3g"),
+                app_real("largest", t->largest, "  largest %9.3g"),
+                app_real("rounding", t->rounding, "  rounding %9.3g"),
+                app_bool("same_bits", t->same_bits, NULL), app_bool("agrees", t->agrees, NULL),
+                app_words(t->agrees ? "\n" : "  DIFFERS\n"));
+        app_close();
     }
     if (shown < count) {
-        app_print("  and %d that are closer (--verbose shows them)\n", count - shown);
+        app_put(app_int(NULL, count - shown, "  and %d that are closer (--verbose shows them)\n"));
     }
-}
-
-/* Prints the JSON event "verify" with all tensors. */
-static void say_json(const app_context *app, const trm_verification *v, int64_t steps) {
-    app_json_open();
-    app_json_text("event", "verify");
-    app_json_text("model", app->parsed.arguments[0]);
-    app_json_int("ranks", app_rank_count(app));
-    app_json_text("plan", app->o.split_plan != NULL ? app->o.split_plan : "");
-    app_json_int("steps", steps);
-    app_json_bool("agrees", v->agrees);
-    app_json_bool("same_bits", v->same_bits);
-    app_json_real("chaos", v->chaos);
-    app_json_open_array("tensors");
-    for (int32_t i = 0; i < v->count; i++) {
-        const trm_verify_tensor *t = &v->tensors[i];
-        app_json_open_item();
-        app_json_text("kind", trm_verify_kind_name(t->kind));
-        app_json_text("name", t->name);
-        app_json_int("elements", t->count);
-        app_json_real("error", t->error);
-        app_json_real("largest", t->largest);
-        app_json_real("rounding", t->rounding);
-        app_json_bool("same_bits", t->same_bits);
-        app_json_bool("agrees", t->agrees);
-        app_json_close_item();
-    }
-    app_json_close_array();
-    app_json_close();
 }
 
 /* Prints the whole report. A split that differs is an error.
@@ -88,20 +67,25 @@ static trm_status print_result(const app_context *app, const trm_verification *v
     if (list == NULL) {
         return app_fail(err, TRM_NOMEM, "no memory for the report");
     }
+    app_begin(APP_RESULT, "event", "verify");
+    app_put(app_text("model", app->parsed.arguments[0], NULL),
+            app_int("ranks", app_rank_count(app), NULL),
+            app_text("plan", app->o.split_plan != NULL ? app->o.split_plan : "", NULL),
+            app_int("steps", steps, NULL));
+    app_open_array("tensors");
     for (int kind = 0; kind < TRM_VERIFY_KINDS; kind++) {
-        say_kind(v, (trm_verify_kind)kind, list);
+        put_kind(v, (trm_verify_kind)kind, list);
     }
+    app_close();
     free(list);
-    if (v->chaos > 0.01) {
-        app_print(
-            "\nrounding alone moves one device's loss by %.2g: later steps of this network say "
-            "little\n",
-            v->chaos);
-    }
-    app_print("\n%s\n", v->same_bits ? "agrees with one device, bit for bit"
-                        : v->agrees  ? "agrees with one device"
-                                     : "DIFFERS from one device");
-    say_json(app, v, steps);
+    app_put(app_bool("agrees", v->agrees, "\nagrees with one device"),
+            app_words(v->agrees ? "" : "\nDIFFERS from one device"),
+            app_bool("same_bits", v->same_bits, ", bit for bit"),
+            app_real("chaos", v->chaos,
+                     v->chaos > 0.01 ? "\nrounding alone moves one device's loss by %.2g: later "
+                                       "steps of this network say little"
+                                     : NULL));
+    app_end();
     return v->agrees ? TRM_OK
                      : app_fail(err, TRM_INTERNAL,
                                 "the split differs from one device; the tensors are marked above");

@@ -60,16 +60,10 @@ int app_run_data_vocabulary(app_context *app) {
         for (int32_t i = 0; i < fields; i++) {
             rows += trm_vocabulary_rows(v, i);
         }
-        app_print("%s: %d fields, %lld rows of the table%s\n", app->o.output, (int)fields,
-                  (long long)rows, app->o.dry_run ? "; nothing was written" : "");
-        app_json_open();
-        app_json_text("event", "data_vocabulary");
-        app_json_text("path", app->o.output);
-        app_json_text("kind", kind);
-        app_json_int("fields", fields);
-        app_json_int("rows", rows);
-        app_json_bool("dry_run", app->o.dry_run);
-        app_json_close();
+        app_tell(APP_RESULT, "event", "data_vocabulary", app_text("path", app->o.output, "%s"),
+                 app_text("kind", kind, NULL), app_int("fields", fields, ": %d fields"),
+                 app_int("rows", rows, ", %d rows of the table"),
+                 app_bool("dry_run", app->o.dry_run, "; nothing was written"));
     }
     trm_vocabulary_destroy(v);
     return status == TRM_OK ? 0 : app_report(&err);

@@ -6,12 +6,8 @@
 #include <string.h>
 
 int app_print_dry_run(const app_context *app, const char *left_out) {
-    app_print("dry run: %s\n", left_out);
-    app_json_open();
-    app_json_text("event", "dry_run");
-    app_json_text("command", app->command->name);
-    app_json_bool("dry_run", true);
-    app_json_close();
+    app_tell(APP_RESULT, "event", "dry_run", app_text("command", app->command->name, NULL),
+             app_bool("dry_run", true, "dry run: "), app_text(NULL, left_out, "%s"));
     return 0;
 }
 

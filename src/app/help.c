@@ -385,10 +385,6 @@ int app_run_help(app_context *app) {
 
 int app_run_version(app_context *app) {
     (void)app;
-    app_print("trireme %s\n", trm_version());
-    app_json_open();
-    app_json_text("event", "version");
-    app_json_text("version", trm_version());
-    app_json_close();
+    app_tell(APP_RESULT, "event", "version", app_text("version", trm_version(), "trireme %s"));
     return 0;
 }

@@ -45,16 +45,17 @@ static trm_status make_random_images(const app_context *app, int64_t samples, tr
     return trm_dataset_random(&options, out, err);
 }
 
-/* Adds the sizes to the JSON event "start". */
-static void print_image_start(const app_context *app, const app_network *network) {
-    app_json_int("image_size", app->o.image_size);
-    app_json_int("classes", network->classes);
+/* Adds the sizes to the event "start". */
+static void put_image_sizes(const app_context *app, const app_network *network) {
+    app_put(app_int("image_size", app->o.image_size, NULL),
+            app_int("classes", network->classes, NULL));
 }
 
 #define IMAGE_KIND                                                                                 \
     .unit = "images", .rate_key = "images_per_second", .input_key = "image_size",                  \
-    .input_form = "x", .reads_images = true, .computes_logits = true, .build = build_image_model,  \
-    .input_size = image_size_of, .random = make_random_images, .json_start = print_image_start
+    .input_text = ", %dx%d", .reads_images = true, .computes_logits = true,                        \
+    .build = build_image_model, .input_size = image_size_of, .random = make_random_images,         \
+    .put_sizes = put_image_sizes
 
 const app_model_kind app_image_kind = {
     .title = "images", .is_for = "models of images", .network_of = settle_classes, IMAGE_KIND};

@@ -336,11 +336,11 @@ trm_status app_language_keep_tokenizer(const app_context *app, trm_dataset *data
 
 static int64_t context_of(const app_options *o) { return o->context_tokens; }
 
-/* Adds the sizes to the JSON event "start". */
-static void print_language_start(const app_context *app, const app_network *network) {
+/* Adds the sizes to the event "start". */
+static void put_language_sizes(const app_context *app, const app_network *network) {
     (void)app;
-    app_json_int("context", network->language.tokens);
-    app_json_int("vocabulary", network->language.options.vocabulary);
+    app_put(app_int("context", network->language.tokens, NULL),
+            app_int("vocabulary", network->language.options.vocabulary, NULL));
 }
 
 const app_model_kind app_language_kind = {.title = "text",
@@ -348,7 +348,7 @@ const app_model_kind app_language_kind = {.title = "text",
                                           .unit = "tokens",
                                           .rate_key = "tokens_per_second",
                                           .input_key = "context",
-                                          .input_form = " tokens",
+                                          .input_text = ", %d tokens",
                                           .counts_inputs = true,
                                           .is_for = "language models",
                                           .build = build_language_model,
@@ -361,4 +361,4 @@ const app_model_kind app_language_kind = {.title = "text",
                                           .recall = recall_language,
                                           .recall_folder = recall_language_folder,
                                           .export_folder = set_language_folder,
-                                          .json_start = print_language_start};
+                                          .put_sizes = put_language_sizes};

@@ -74,20 +74,9 @@ double app_units_a_sample(const app_context *app) {
     return kind->counts_inputs ? (double)kind->input_size(&app->o) : 1;
 }
 
-void app_print_input(const app_context *app, char *text, size_t size) {
-    const app_model_kind *kind = own_kind(app);
-    text[0] = '\0';
-    if (kind->input_key != NULL) {
-        char number[24];
-        snprintf(number, sizeof number, "%lld", (long long)kind->input_size(&app->o));
-        snprintf(text, size, ", %s%s%s", number, kind->input_form,
-                 kind->reads_images ? number : "");
-    }
-}
-
-void app_json_input(const app_context *app) {
+void app_put_input(const app_context *app) {
     const app_model_kind *kind = own_kind(app);
     if (kind->input_key != NULL) {
-        app_json_int(kind->input_key, kind->input_size(&app->o));
+        app_put(app_int(kind->input_key, kind->input_size(&app->o), kind->input_text));
     }
 }

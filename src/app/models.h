@@ -27,8 +27,8 @@ typedef struct app_model_kind {
     const char *key;             /* its object in a checkpoint's description; NULL = none */
     const char *unit, *rate_key; /* what rates count: "tokens", "tokens_per_second" */
     const char *input_key;       /* size of an input in JSON: "image_size"; NULL = none */
-    const char *input_form;      /* behind the number in text: " tokens" */
-    bool reads_images;           /* the number stands twice: 32x32 */
+    const char *input_text;      /* its format in text: ", %d tokens" */
+    bool reads_images;           /* the input is a square image */
     bool counts_inputs;          /* a sample counts as many units as its input has */
     bool computes_logits;        /* --predictions is possible */
     bool bench_loss;             /* bench train prints the mean loss and the rate of windows */
@@ -56,8 +56,8 @@ typedef struct app_model_kind {
     trm_status (*recall_folder)(app_context *app, const char *name, const char *folder,
                                 trm_error *err);
     void (*export_folder)(const app_network *network, trm_huggingface_options *out);
-    /* adds the sizes to the JSON event "start" */
-    void (*json_start)(const app_context *app, const app_network *network);
+    /* puts the sizes into the event "start" */
+    void (*put_sizes)(const app_context *app, const app_network *network);
 } app_model_kind;
 extern const app_model_kind app_image_kind, app_vit_kind, app_click_kind, app_language_kind;
 /* All kinds, ended by NULL. */

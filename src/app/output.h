@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* app/output.h: all output of the program. Results go to stdout; progress and log lines go to
- * stderr. With --json, stdout has one JSON object per line and nothing else. */
+ * stderr. With --json, stdout has one JSON object per line and nothing else. What people and
+ * programs both read is a report (values.h); this header has the lines beside it. */
 #ifndef TRIREME_APP_OUTPUT_H
 #define TRIREME_APP_OUTPUT_H
 
 #include "trireme/base.h"
+
+#include "app/values.h"
 
 /* The settings of the output, and its state. */
 typedef struct app_output {
@@ -40,30 +43,11 @@ void app_print_failure(const char *format, ...)
 /* Refreshes the progress line of a terminal; elsewhere it prints nothing. The next output of any
  * kind ends the line. */
 void app_status_line(const char *format, ...) TRM_PRINTF(1, 2);
-/* Prints "trireme: error: ..." to stderr, and {"event":"error",...} with --json. Returns the
- * exit code of the error. */
-int app_report(const trm_error *err);
+/* Ends an open progress line; printing to the terminal begins with it. */
+void app_end_status_line(void);
+/* Prints "trireme: LABEL: LINE" to stderr, the label in the colour `escape` if app_out.color. */
+void app_print_label(const char *label, const char *escape, const char *line);
 void app_warn(const char *format, ...) TRM_PRINTF(1, 2);
-
-/* Prints an object that is already JSON on a line of its own, with --json only. */
-void app_json_line(const char *object);
-/* Begin and end one JSON object on a line of stdout; the functions below write its members. All
- * of them do nothing without --json. Reals have 9 significant digits. */
-void app_json_open(void);
-void app_json_text(const char *key, const char *value);
-void app_json_int(const char *key, int64_t value);
-void app_json_real(const char *key, double value);
-void app_json_bool(const char *key, bool value);
-void app_json_ids(const char *key, const int32_t *ids, int64_t count); /* [3,1,4] */
-void app_json_raw(const char *key, const char *json);
-void app_json_close(void);
-/* Nested values: {"key":{ ... } and {"key":[{ ... },{ ... }] */
-void app_json_open_object(const char *key);
-void app_json_close_object(void);
-void app_json_open_array(const char *key);
-void app_json_open_item(void);
-void app_json_close_item(void);
-void app_json_close_array(void);
 
 /* Format bytes ("1.53 GB", "12.3 MB") and seconds ("1:02:03") into `text` and return it. */
 const char *app_bytes(double bytes, char *text, size_t size);

@@ -343,24 +343,24 @@ void app_waiting(const app_context *app, trm_exec *exec, trm_waiting *out) {
 }
 
 /* Contract in app.h. Fractions are of the mean step. */
-void app_json_parallel(const app_context *app, const trm_exec *exec, const trm_waiting *waiting) {
+void app_put_parallel(const app_context *app, const trm_exec *exec, const trm_waiting *waiting) {
     trm_parallel_info info;
     if (app->ranks == NULL) {
         return;
     }
     trm_exec_get_parallel_info(exec, &info);
-    app_json_int("rank", info.rank);
-    app_json_int("ranks", info.size);
-    app_json_text("parallel_mode", app_context_option(app, "parallel_mode"));
-    app_json_bool("shard_optimizer",
-                  strcmp(app_context_option(app, "enable_parallel_optimizer"), "true") == 0);
-    app_json_text("engine", trm_comm_engine(app->ranks->comm));
-    app_json_int("buckets", info.buckets);
-    app_json_int("reduced_bytes", info.bytes);
-    app_json_int("cooperative_bytes", info.cooperative_bytes);
+    const char *sliced = app_context_option(app, "enable_parallel_optimizer");
     double step = waiting->step_seconds > 0 ? waiting->step_seconds : 1;
-    app_json_real("exposed_comm_fraction", waiting->communication_seconds / step);
-    app_json_real("imbalance_fraction", waiting->imbalance_seconds / step);
-    app_json_real("waiting_fraction",
-                  (waiting->communication_seconds + waiting->imbalance_seconds) / step);
+    double communication = waiting->communication_seconds / step,
+           imbalance = waiting->imbalance_seconds / step;
+    app_put(app_int("rank", info.rank, NULL), app_int("ranks", info.size, "\n%d ranks wait"),
+            app_text("parallel_mode", app_context_option(app, "parallel_mode"), NULL),
+            app_bool("shard_optimizer", strcmp(sliced, "true") == 0, NULL),
+            app_text("engine", trm_comm_engine(app->ranks->comm), NULL),
+            app_int("buckets", info.buckets, NULL), app_int("reduced_bytes", info.bytes, NULL),
+            app_int("cooperative_bytes", info.cooperative_bytes, NULL),
+            app_real("waiting_fraction", communication + imbalance,
+                     " for each other for %.1f{100} %% of a step"),
+            app_real("exposed_comm_fraction", communication, ": %.1f{100} %% for communication"),
+            app_real("imbalance_fraction", imbalance, ", %.1f{100} %% for those that come later"));
 }

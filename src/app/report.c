@@ -35,26 +35,17 @@ static double speed_since_report(const app_report_state *r, const trm_progress *
 
 /* Prints the state of the run, requested by SIGUSR2: a line and the JSON event "state". */
 static void tell_state(const app_report_state *r, const trm_progress *p, double speed) {
-    char memory[32];
-    app_print_progress(
-        "state: rank %d of %d, epoch %lld, step %lld of %lld, global step %llu, loss %.8g, "
-        "last step %.1f ms, "
-        "%.0f %s/s, %.3f s of %.3f s of this epoch waited for data, peak memory %s\n",
-        (int)app_rank(r->app), (int)app_rank_count(r->app), (long long)p->epoch, (long long)p->step,
-        (long long)p->epoch_steps, (unsigned long long)p->global_step, (double)p->loss,
-        p->step_seconds * 1e3, speed, app_unit(r->app), p->wait_seconds, p->epoch_seconds,
-        app_bytes((double)trm_peak_bytes(), memory, sizeof memory));
-    app_json_open();
-    app_json_text("event", "state");
-    app_json_int("epoch", p->epoch);
-    app_json_int("step", p->step);
-    app_json_int("global_step", (int64_t)p->global_step);
-    app_json_real("loss", (double)p->loss);
-    app_json_real("step_seconds", p->step_seconds);
-    app_json_real("epoch_seconds", p->epoch_seconds);
-    app_json_real("wait_seconds", p->wait_seconds);
-    app_json_int("peak_bytes", trm_peak_bytes());
-    app_json_close();
+    app_tell(
+        APP_PROGRESS, "event", "state", app_int(NULL, app_rank(r->app), "state: rank %d"),
+        app_int(NULL, app_rank_count(r->app), " of %d"), app_int("epoch", p->epoch, ", epoch %d"),
+        app_int("step", p->step, ", step %d"), app_int(NULL, p->epoch_steps, " of %d"),
+        app_int("global_step", (int64_t)p->global_step, ", global step %d"),
+        app_real("loss", (double)p->loss, ", loss %.8g"),
+        app_real("step_seconds", p->step_seconds, ", last step %.1f{1e3} ms"),
+        app_real(NULL, speed, ", %.0f "), app_text(NULL, app_unit(r->app), "%s/s"),
+        app_real("wait_seconds", p->wait_seconds, ", %.3f s"),
+        app_real("epoch_seconds", p->epoch_seconds, " of %.3f s of this epoch waited for data"),
+        app_int("peak_bytes", trm_peak_bytes(), ", peak memory %b"));
 }
 
 /* Returns whether a step is reported: every --log-every steps, the first, and the last of an
@@ -90,24 +81,20 @@ static trm_status tell_step(void *context, const trm_progress *p, trm_error *err
     }
     r->reported_samples = p->samples;
     r->reported_seconds = p->busy_seconds;
-    if (!app_out.terminal || last) {
-        app_print_progress("epoch: %lld step: %lld, loss is %.8g, %.0f %s/s, learning rate %.4g\n",
-                           (long long)p->epoch, (long long)p->step, (double)p->loss, speed,
-                           app_unit(r->app), p->learning_rate);
-    }
-    app_json_open();
-    app_json_text("event", "step");
-    app_json_int("epoch", p->epoch);
-    app_json_int("step", p->step);
-    app_json_int("global_step", (int64_t)p->global_step);
-    app_json_real("loss", (double)p->loss);
-    app_json_real(app_rate_key(r->app), speed);
-    app_json_real("learning_rate", p->learning_rate);
+    bool told = !app_out.terminal || last; /* a terminal has the progress line */
+    app_begin(APP_PROGRESS, "event", "step");
+    app_put(app_int("epoch", p->epoch, told ? "epoch: %d" : NULL),
+            app_int("step", p->step, told ? " step: %d" : NULL),
+            app_int("global_step", (int64_t)p->global_step, NULL),
+            app_real("loss", (double)p->loss, told ? ", loss is %.8g" : NULL),
+            app_real(app_rate_key(r->app), speed, told ? ", %.0f " : NULL),
+            app_text(NULL, app_unit(r->app), told ? "%s/s" : NULL),
+            app_real("learning_rate", p->learning_rate, told ? ", learning rate %.4g" : NULL));
     if (p->loss_scale != NULL) {
-        app_json_real("loss_scale", p->loss_scale->scale);
-        app_json_int("skipped_updates", p->loss_scale->skipped);
+        app_put(app_real("loss_scale", p->loss_scale->scale, NULL),
+                app_int("skipped_updates", p->loss_scale->skipped, NULL));
     }
-    app_json_close();
+    app_end();
     return TRM_OK;
 }
 
@@ -118,18 +105,14 @@ static trm_status tell_epoch(void *context, const trm_progress *p, trm_error *er
     r->last = *p;
     int64_t steps = p->epoch_samples / app_whole_batch(r->app) /
                     (r->app->o.accumulate > 0 ? r->app->o.accumulate : 1);
-    double ms = p->epoch_seconds * 1e3;
-    app_print_progress("epoch time: %5.3f ms, per step time: %5.3f ms\n", ms,
-                       ms / (double)(steps > 0 ? steps : 1));
-    app_json_open();
-    app_json_text("event", "epoch");
-    app_json_int("epoch", p->epoch);
-    app_json_int("steps", p->epoch_steps);
-    app_json_int("global_step", (int64_t)p->global_step);
-    app_json_real("loss", (double)p->loss);
-    app_json_real("seconds", p->epoch_seconds);
-    app_json_real("wait_seconds", p->wait_seconds);
-    app_json_close();
+    app_tell(APP_PROGRESS, "event", "epoch", app_int("epoch", p->epoch, NULL),
+             app_int("steps", p->epoch_steps, NULL),
+             app_int("global_step", (int64_t)p->global_step, NULL),
+             app_real("loss", (double)p->loss, NULL),
+             app_real("seconds", p->epoch_seconds, "epoch time: %5.3f{1e3} ms"),
+             app_real(NULL, p->epoch_seconds / (double)(steps > 0 ? steps : 1),
+                      ", per step time: %5.3f{1e3} ms"),
+             app_real("wait_seconds", p->wait_seconds, NULL));
     return TRM_OK;
 }
 
@@ -137,57 +120,34 @@ static trm_status tell_epoch(void *context, const trm_progress *p, trm_error *er
  * beside those of the model. */
 void app_print_evaluation(app_context *app, int64_t epoch, const trm_evaluation *e) {
     trm_clicks_bayes bayes;
-    bool known = e->has_auc && app_click_bayes(app, &bayes);
+    app_begin(APP_RESULT, "event", "eval");
     if (epoch > 0) {
-        app_print("epoch %lld: ", (long long)epoch);
+        app_put(app_int("epoch", epoch, "epoch %d: "));
     }
-    app_print("evaluation loss %.6f", e->loss);
+    app_put(app_real("loss", e->loss, "evaluation loss %.6f"));
     if (e->has_top) {
-        app_print(", top-1 %.4f, top-5 %.4f", e->top1, e->top5);
+        app_put(app_real("top1", e->top1, ", top-1 %.4f"),
+                app_real("top5", e->top5, ", top-5 %.4f"));
     }
     if (e->has_auc) {
-        app_print(", auc %.6f, logloss %.6f, calibration %.4f", e->auc, e->logloss, e->calibration);
+        app_put(app_real("auc", e->auc, ", auc %.6f"),
+                app_real("logloss", e->logloss, ", logloss %.6f"),
+                app_real("calibration", e->calibration, ", calibration %.4f"));
     }
     if (e->has_tokens) {
-        app_print(", perplexity %.4f", e->perplexity);
+        app_put(app_real("perplexity", e->perplexity, ", perplexity %.4f"),
+                app_int("tokens", e->tokens, NULL));
     }
     if (e->bits_per_byte > 0) {
-        app_print(", bits per byte %.4f", e->bits_per_byte);
+        app_put(app_real("bits_per_byte", e->bits_per_byte, ", bits per byte %.4f"));
     }
-    if (known) {
-        app_print("; nothing beats auc %.6f, logloss %.6f", bayes.realized_auc,
-                  bayes.realized_logloss);
+    if (e->has_auc && app_click_bayes(app, &bayes)) { /* of the same rows as the model's */
+        app_put(app_real("bayes_auc", bayes.realized_auc, "; nothing beats auc %.6f"),
+                app_real("bayes_logloss", bayes.realized_logloss, ", logloss %.6f"));
     }
-    app_print(" (%lld samples, %.1f s)\n", (long long)e->samples, e->seconds);
-    app_json_open();
-    app_json_text("event", "eval");
-    if (epoch > 0) {
-        app_json_int("epoch", epoch);
-    }
-    app_json_real("loss", e->loss);
-    if (e->has_top) {
-        app_json_real("top1", e->top1);
-        app_json_real("top5", e->top5);
-    }
-    if (e->has_auc) {
-        app_json_real("auc", e->auc);
-        app_json_real("logloss", e->logloss);
-        app_json_real("calibration", e->calibration);
-    }
-    if (e->has_tokens) {
-        app_json_real("perplexity", e->perplexity);
-        if (e->bits_per_byte > 0) {
-            app_json_real("bits_per_byte", e->bits_per_byte);
-        }
-        app_json_int("tokens", e->tokens);
-    }
-    if (known) { /* of the same rows as the model's, to compare them */
-        app_json_real("bayes_auc", bayes.realized_auc);
-        app_json_real("bayes_logloss", bayes.realized_logloss);
-    }
-    app_json_int("samples", e->samples);
-    app_json_real("seconds", e->seconds);
-    app_json_close();
+    app_put(app_int("samples", e->samples, " (%d samples"),
+            app_real("seconds", e->seconds, ", %.1f s)"));
+    app_end();
 }
 
 /* After an evaluation. */
@@ -201,12 +161,8 @@ static trm_status tell_evaluated(void *context, const trm_progress *p, trm_error
 static trm_status tell_checkpoint(void *context, const trm_progress *p, trm_error *err) {
     (void)context;
     (void)err;
-    app_print_progress("saved %s\n", p->checkpoint);
-    app_json_open();
-    app_json_text("event", "checkpoint");
-    app_json_text("path", p->checkpoint);
-    app_json_int("global_step", (int64_t)p->global_step);
-    app_json_close();
+    app_tell(APP_PROGRESS, "event", "checkpoint", app_text("path", p->checkpoint, "saved %s"),
+             app_int("global_step", (int64_t)p->global_step, NULL));
     return TRM_OK;
 }
 

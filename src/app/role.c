@@ -152,24 +152,18 @@ static void tell_bench(const role *r) {
     if (r->first_time == 0 || seconds <= 0 || !trm_cluster_get(r->cluster)->is_chief) {
         return;
     }
-    app_print(
-        "%s through %lld servers, %lld workers, %s: %.1f %s/s (%.0f batches of %lld in %.2f s)\n",
-        r->name, (long long)o->servers, (long long)o->ranks, o->mode, units / seconds,
-        app_unit(r->app), updates, (long long)o->batch_size, seconds);
-    app_json_open();
-    app_json_text("bench", "train");
-    app_json_text("model", r->name);
-    app_json_text("preset", o->click.preset);
-    app_json_int("batch_size", o->batch_size);
-    app_json_int("workers", o->ranks);
-    app_json_int("servers", o->servers);
-    app_json_text("mode", o->mode);
-    app_json_real(app_rate_key(r->app), units / seconds);
-    app_json_real("seconds", seconds);
-    app_json_int("samples", (int64_t)r->last_step * o->batch_size);
-    app_json_real("loss", r->loss);
-    app_json_machine(o->threads);
-    app_json_close();
+    app_begin(APP_RESULT, "bench", "train");
+    app_put(app_text("model", r->name, "%s"), app_text("preset", o->click.preset, NULL),
+            app_int("servers", o->servers, " through %d servers"),
+            app_int("workers", o->ranks, ", %d workers"), app_text("mode", o->mode, ", %s"),
+            app_real(app_rate_key(r->app), units / seconds, ": %.1f "),
+            app_text(NULL, app_unit(r->app), "%s/s"), app_real(NULL, updates, " (%.0f batches"),
+            app_int("batch_size", o->batch_size, " of %d"),
+            app_real("seconds", seconds, " in %.2f s)"),
+            app_int("samples", (int64_t)r->last_step * o->batch_size, NULL),
+            app_real("loss", r->loss, NULL));
+    app_put_machine(o->threads);
+    app_end();
 }
 
 /* Prints a line of the estimator. */
@@ -312,42 +306,34 @@ static int tell_plan(const role *r) {
 /* Prints a remark about generated data, and the JSON event "start" of a role. */
 static void tell_start(const role *r) {
     const trm_cluster_info *me = trm_cluster_get(r->cluster);
-    if (app_generates(&r->app->o) && me->role != TRM_ROLE_PS) {
-        app_print_progress("the data are generated (--data %.60s), not read\n", r->app->o.data);
-    }
-    app_json_open();
-    app_json_text("event", "start");
-    app_json_text("version", trm_version());
-    app_json_text("model", r->name);
-    app_json_text("role", trm_role_name(me->role));
-    app_json_int("task_index", me->task_index);
-    app_json_bool("is_chief", me->is_chief);
-    app_json_int("servers", trm_cluster_task_count(r->cluster, TRM_ROLE_PS));
-    app_json_text("mode", r->app->o.mode);
-    app_json_text("data", r->app->o.data);
-    app_json_bool("generated", app_generates(&r->app->o));
-    app_json_close();
+    bool generated = app_generates(&r->app->o), remark = generated && me->role != TRM_ROLE_PS;
+    app_tell(APP_PROGRESS, "event", "start", app_text("version", trm_version(), NULL),
+             app_text("model", r->name, NULL), app_text("role", trm_role_name(me->role), NULL),
+             app_int("task_index", me->task_index, NULL), app_bool("is_chief", me->is_chief, NULL),
+             app_int("servers", trm_cluster_task_count(r->cluster, TRM_ROLE_PS), NULL),
+             app_text("mode", r->app->o.mode, NULL),
+             app_text("data", r->app->o.data,
+                      remark ? "the data are generated (--data %.60s), not read" : NULL),
+             app_bool("generated", generated, NULL));
 }
 
 /* Prints the last line and the JSON event "done" of a role. */
 static void tell_done(const trm_job_result *result, double seconds) {
-    app_print("done: step %llu, %.1f s\n", (unsigned long long)result->global_step, seconds);
-    app_json_open();
-    app_json_text("event", "done");
-    app_json_text("role", trm_role_name(result->role));
-    app_json_int("global_step", (int64_t)result->global_step);
-    app_json_real("seconds", seconds);
+    app_begin(APP_RESULT, "event", "done");
+    app_put(app_text("role", trm_role_name(result->role), NULL),
+            app_int("global_step", (int64_t)result->global_step, "done: step %d"),
+            app_real("seconds", seconds, ", %.1f s"));
     if (result->most_updates > 0) {
-        app_json_int("least_updates", result->least_updates);
-        app_json_int("most_updates", result->most_updates);
+        app_put(app_int("least_updates", result->least_updates, NULL),
+                app_int("most_updates", result->most_updates, NULL));
     }
     if (result->lookups > 0) {
-        app_json_int("lookups", result->lookups);
-        app_json_int("unique_keys", result->unique_keys);
-        app_json_int("cached_keys", result->cached_keys);
+        app_put(app_int("lookups", result->lookups, NULL),
+                app_int("unique_keys", result->unique_keys, NULL),
+                app_int("cached_keys", result->cached_keys, NULL));
     }
-    app_json_int("peak_bytes", trm_peak_bytes());
-    app_json_close();
+    app_put(app_int("peak_bytes", trm_peak_bytes(), NULL));
+    app_end();
 }
 
 /* Appends an exporter from FORMAT[:METRIC], split in place. */
