@@ -14,3 +14,10 @@ for model in gpt2 llama llama-untied vit; do
     "$TRIREME_BUILD/tests/transformer_dump" $model 20 mixed "$work/$model-mixed"
     "$python" "$source/tests/parity/transformer.py" 1e-2 1e-1 "$work/$model-mixed"
 done
+# adapters beside peft's
+for model in gpt2-lora llama-lora; do
+    "$python" -c 'import peft' 2> /dev/null || continue
+    mkdir "$work/$model"
+    "$TRIREME_BUILD/tests/transformer_dump" $model 20 fp32 "$work/$model"
+    "$python" "$source/tests/parity/transformer.py" 1e-5 1e-5 "$work/$model"
+done

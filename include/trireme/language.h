@@ -86,11 +86,15 @@ typedef struct trm_huggingface_options {
     const trm_vit_options *vit;          /* vit: options that it was built with; NULL = all zeros */
     const trm_tokenizer *tokenizer;      /* written, too; NULL = none */
     int64_t shard_bytes;                 /* most bytes of a file of weights; 0 = 5e9 */
+    /* a network with adapters: they are added to the weights; false: the folder has the adapters
+     * alone, as peft loads them beside the weights that training began with */
+    bool merge;
 } trm_huggingface_options;
 /* Writes a folder that AutoModelForCausalLM.from_pretrained loads, of vit
  * ViTForImageClassification.from_pretrained: config.json, model.safetensors,
  * or files of at most shard_bytes with model.safetensors.index.json, and the tokenizer's files.
- * Makes the folder; config.json is the last file that is written.
+ * Makes the folder; config.json is the last file that is written. Adapters without `merge`:
+ * adapter_model.safetensors and adapter_config.json of PeftModel.from_pretrained.
  *   errors   UNSUPPORTED (options that transformers' model does not have), INVALID, IO, NOSPACE,
  *            NOMEM */
 TRM_API TRM_MUST_USE trm_status trm_export_huggingface(trm_model *model,

@@ -70,6 +70,18 @@ TRM_API trm_node trm_vit(trm_graph *graph, trm_node image, int64_t classes,
 
 /* ---- language ------------------------------------------------------------------------------ */
 
+/* Low-rank adapters beside the weights of linear layers, y + (alpha / rank) B A x. All other
+ * parameters are frozen (trm_freeze). Zero means the default.
+ *   source   Hu et al. 2021 */
+typedef struct trm_lora_options {
+    int64_t
+        rank; /* rows of A "NAME.lora_A.weight", columns of B "NAME.lora_B.weight"; 0 = no adapters */
+    double alpha;   /* 0 = rank */
+    double dropout; /* rate for the input of A; 0 = none */
+    /* layers that have adapters: attention, mlp, all, or names such as c_attn, q_proj, attn.c_proj;
+     * several are joined by '+'; NULL = attention */
+    const char *targets;
+} trm_lora_options;
 /* Options of a language model. Zero means the default; functions accept NULL for all zeros. */
 typedef struct trm_language_options {
     int64_t layers;      /* 0 = 12 */
@@ -86,9 +98,10 @@ typedef struct trm_language_options {
     /* llama, untied: of the token embedding only the rows of the batch are updated, as of other
      * tables (lazy Adam); false: all, as PyTorch does */
     bool lazy_embedding;
-    int64_t experts;     /* moe: of each block; 0 = 8 */
-    int64_t top_experts; /* moe: that compute a token; 0 = 2 */
-    double balance;      /* moe: factor of the mean load balance in the training loss; 0 = 0.01 */
+    int64_t experts;       /* moe: of each block; 0 = 8 */
+    int64_t top_experts;   /* moe: that compute a token; 0 = 2 */
+    double balance;        /* moe: factor of the mean load balance in the training loss; 0 = 0.01 */
+    trm_lora_options lora; /* adapters, which alone are trained */
 } trm_language_options;
 /* Returns the name of language model `index`, gpt2, llama or moe; NULL after the last.
  *   owns     static string

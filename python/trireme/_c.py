@@ -1690,6 +1690,14 @@ class trm_vit_options(Structure):
     """
 
 
+class trm_lora_options(Structure):
+    """rank: rows of A "NAME.lora_A.weight", columns of B "NAME.lora_B.weight"; 0 = no adapters
+    alpha: 0 = rank
+    dropout: rate for the input of A; 0 = none
+    targets: layers that have adapters: attention, mlp, all, or names such as c_attn, q_proj, attn.c_proj; several are joined by '+'; NULL = attention
+    """
+
+
 class trm_language_options(Structure):
     """layers: 0 = 12
     width: values of a position; 0 = 768; a multiple of heads
@@ -1706,6 +1714,7 @@ class trm_language_options(Structure):
     experts: moe: of each block; 0 = 8
     top_experts: moe: that compute a token; 0 = 2
     balance: moe: factor of the mean load balance in the training loss; 0 = 0.01
+    lora: adapters, which alone are trained
     """
 
 
@@ -1775,6 +1784,7 @@ class trm_huggingface_options(Structure):
     vit: vit: options that it was built with; NULL = all zeros
     tokenizer: written, too; NULL = none
     shard_bytes: most bytes of a file of weights; 0 = 5e9
+    merge: a network with adapters: they are added to the weights; false: the folder has the adapters alone, as peft loads them beside the weights that training began with
     """
 
 
@@ -2990,6 +3000,12 @@ trm_vit_options._fields_ = [
     ('dropout', c_double),
     ('epsilon', c_double),
 ]
+trm_lora_options._fields_ = [
+    ('rank', c_int64),
+    ('alpha', c_double),
+    ('dropout', c_double),
+    ('targets', c_char_p),
+]
 trm_language_options._fields_ = [
     ('layers', c_int64),
     ('width', c_int64),
@@ -3006,6 +3022,7 @@ trm_language_options._fields_ = [
     ('experts', c_int64),
     ('top_experts', c_int64),
     ('balance', c_double),
+    ('lora', trm_lora_options),
 ]
 trm_click_inputs._fields_ = [
     ('keys', trm_node),
@@ -3061,6 +3078,7 @@ trm_huggingface_options._fields_ = [
     ('vit', POINTER(trm_vit_options)),
     ('tokenizer', c_void_p),
     ('shard_bytes', c_int64),
+    ('merge', c_bool),
 ]
 trm_planner_options._fields_ = [
     ('ranks', c_int32),
@@ -5967,7 +5985,8 @@ FUNCTIONS = {
         """Writes a folder that AutoModelForCausalLM.from_pretrained loads, of vit
         ViTForImageClassification.from_pretrained: config.json, model.safetensors,
         or files of at most shard_bytes with model.safetensors.index.json, and the tokenizer's files.
-        Makes the folder; config.json is the last file that is written.
+        Makes the folder; config.json is the last file that is written. Adapters without `merge`:
+        adapter_model.safetensors and adapter_config.json of PeftModel.from_pretrained.
           errors   UNSUPPORTED (options that transformers' model does not have), INVALID, IO, NOSPACE,
                    NOMEM
         """),
@@ -6259,6 +6278,7 @@ STRUCTS = (
     trm_job_result,
     trm_resnet_options,
     trm_vit_options,
+    trm_lora_options,
     trm_language_options,
     trm_click_inputs,
     trm_field_table,

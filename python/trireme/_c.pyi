@@ -1331,6 +1331,12 @@ class trm_vit_options(Structure):
     dropout: float
     epsilon: float
 
+class trm_lora_options(Structure):
+    rank: int
+    alpha: float
+    dropout: float
+    targets: Optional[bytes]
+
 class trm_language_options(Structure):
     layers: int
     width: int
@@ -1347,6 +1353,7 @@ class trm_language_options(Structure):
     experts: int
     top_experts: int
     balance: float
+    lora: trm_lora_options
 
 class trm_click_inputs(Structure):
     keys: trm_node
@@ -1402,6 +1409,7 @@ class trm_huggingface_options(Structure):
     vit: Any
     tokenizer: Any
     shard_bytes: int
+    merge: bool
 
 class trm_planner_options(Structure):
     ranks: int

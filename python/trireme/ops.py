@@ -495,8 +495,8 @@ def vit(image: Value, classes: int, *, layers: Any = None, width: Any = None, he
 def language_build(model: str, ids: Value, *, layers: Any = None, width: Any = None, heads: Any = None,
                    kv_heads: Any = None, hidden: Any = None, context: Any = None, vocabulary: Any = None,
                    dropout: Any = None, epsilon: Any = None, rotary_theta: Any = None, untied: Any = None,
-                   lazy_embedding: Any = None, experts: Any = None, top_experts: Any = None,
-                   balance: Any = None) -> Node:
+                   lazy_embedding: Any = None, experts: Any = None, top_experts: Any = None, balance: Any = None,
+                   lora: Any = None) -> Node:
     """Adds the language model of this name: token ids int32 or int64 [B, T], T at most the context ->
     logits [B, T, vocabulary]. Names, shapes and initial values of the parameters are those of
     transformers: gpt2 "wte.weight", "wpe.weight", "h.0.attn.c_attn.weight" [width, 3 width] ...,
@@ -521,16 +521,17 @@ def language_build(model: str, ids: Value, *, layers: Any = None, width: Any = N
     experts: moe: of each block; 0 = 8
     top_experts: moe: that compute a token; 0 = 2
     balance: moe: factor of the mean load balance in the training loss; 0 = 0.01
+    lora: adapters, which alone are trained
     """
     return g.operate('trm_language_build', g.text(model), ids,
-                     g.options('trm_language_options', layers=layers, width=width, heads=heads, kv_heads=kv_heads, hidden=hidden, context=context, vocabulary=vocabulary, dropout=dropout, epsilon=epsilon, rotary_theta=rotary_theta, untied=untied, lazy_embedding=lazy_embedding, experts=experts, top_experts=top_experts, balance=balance))
+                     g.options('trm_language_options', layers=layers, width=width, heads=heads, kv_heads=kv_heads, hidden=hidden, context=context, vocabulary=vocabulary, dropout=dropout, epsilon=epsilon, rotary_theta=rotary_theta, untied=untied, lazy_embedding=lazy_embedding, experts=experts, top_experts=top_experts, balance=balance, lora=lora))
 
 
 def language_loss(model: str, ids: Value, targets: Value, *, layers: Any = None, width: Any = None, heads: Any = None,
                   kv_heads: Any = None, hidden: Any = None, context: Any = None, vocabulary: Any = None,
                   dropout: Any = None, epsilon: Any = None, rotary_theta: Any = None, untied: Any = None,
-                  lazy_embedding: Any = None, experts: Any = None, top_experts: Any = None,
-                  balance: Any = None) -> Node:
+                  lazy_embedding: Any = None, experts: Any = None, top_experts: Any = None, balance: Any = None,
+                  lora: Any = None) -> Node:
     """Adds the language model with its mean cross-entropy, without keeping the logits
     (trm_linear_cross_entropy): ids as in trm_language_build -> scalar. In a graph for training, moe
     adds its load balance.
@@ -551,9 +552,10 @@ def language_loss(model: str, ids: Value, targets: Value, *, layers: Any = None,
     experts: moe: of each block; 0 = 8
     top_experts: moe: that compute a token; 0 = 2
     balance: moe: factor of the mean load balance in the training loss; 0 = 0.01
+    lora: adapters, which alone are trained
     """
     return g.operate('trm_language_loss', g.text(model), ids, targets,
-                     g.options('trm_language_options', layers=layers, width=width, heads=heads, kv_heads=kv_heads, hidden=hidden, context=context, vocabulary=vocabulary, dropout=dropout, epsilon=epsilon, rotary_theta=rotary_theta, untied=untied, lazy_embedding=lazy_embedding, experts=experts, top_experts=top_experts, balance=balance))
+                     g.options('trm_language_options', layers=layers, width=width, heads=heads, kv_heads=kv_heads, hidden=hidden, context=context, vocabulary=vocabulary, dropout=dropout, epsilon=epsilon, rotary_theta=rotary_theta, untied=untied, lazy_embedding=lazy_embedding, experts=experts, top_experts=top_experts, balance=balance, lora=lora))
 
 
 def widedeep(*, keys: Value, offsets: Any = None, values: Any = None, dense: Any = None, batch: Any = None,

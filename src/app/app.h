@@ -55,6 +55,7 @@ typedef struct app_options {
     /* other commands */
     const char *checkpoint, *predictions, *to, *from, *file;
     int64_t shard_bytes;
+    bool merge;
     bool explain;
     int64_t repeats, rows;
     /* many ranks */
@@ -280,11 +281,12 @@ bool app_is_huggingface(const char *path);
  *   error  INVALID if it is of another model; those of trm_huggingface_read */
 TRM_MUST_USE trm_status app_recall_folder(app_context *app, const char *folder, bool *found,
                                           trm_error *err);
-/* Writes the data's tokenizer, if it has one, to DIR/tokenizer beside the checkpoints of --output,
- * where app_recall finds it.
+/* Writes the data's tokenizer, if it has one, to tokenizer beside the checkpoints of a folder, where
+ * app_recall finds it; nothing with --dry-run. One process of a job calls it.
+ *   param  folder: NULL = there are no checkpoints
  *   error  IO, NOSPACE, NOMEM */
-TRM_MUST_USE trm_status app_language_keep_tokenizer(const app_context *app, trm_dataset *data,
-                                                    trm_error *err);
+TRM_MUST_USE trm_status app_language_keep_tokenizer(const app_context *app, const char *folder,
+                                                    trm_dataset *data, trm_error *err);
 
 /* ---- options of the run (context.c) ---------------------------------------------------------- */
 

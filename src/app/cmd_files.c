@@ -29,8 +29,10 @@ static trm_status export_folder(const app_context *app, const app_network *netwo
     trm_tokenizer *tokenizer = NULL;
     trm_status status =
         o->tokenizer != NULL ? trm_tokenizer_open(o->tokenizer, &tokenizer, err) : TRM_OK;
-    trm_huggingface_options options = {
-        .model = network->model->name, .tokenizer = tokenizer, .shard_bytes = o->shard_bytes};
+    trm_huggingface_options options = {.model = network->model->name,
+                                       .tokenizer = tokenizer,
+                                       .shard_bytes = o->shard_bytes,
+                                       .merge = o->merge};
     network->model->kind->export_folder(network, &options);
     status = status == TRM_OK ? trm_export_huggingface(model, &options, o->output, err) : status;
     trm_tokenizer_destroy(tokenizer);
@@ -49,6 +51,10 @@ static trm_status export_model(app_context *app, trm_dataset **data, app_network
         return app_fail(err, TRM_INVALID,
                         "--to huggingface is for language models and vit, not for %s",
                         app->parsed.arguments[0]);
+    }
+    if (o->merge && !folder) {
+        return app_fail(err, TRM_INVALID, "--merge is for --to huggingface, not for --to %s",
+                        o->to);
     }
     trm_status status = app_recall(app, app->parsed.arguments[0], err);
     if (status == TRM_OK) {

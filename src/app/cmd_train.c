@@ -172,7 +172,8 @@ static trm_status open_data(job *j, trm_error *err) {
 }
 
 /* Loads the weights of --init where name and shape match. At least one tensor must match; a
- * warning counts those that do not. Of a Hugging Face folder all must match. */
+ * warning counts those that do not. Of a Hugging Face folder all must match. Adapters are not counted:
+ * they begin with their own values. */
 static trm_status load_initial(job *j, trm_error *err) {
     int32_t skipped = 0, total = 0;
     trm_exec *exec = trm_model_exec(j->model);
@@ -182,7 +183,8 @@ static trm_status load_initial(job *j, trm_error *err) {
         return status;
     }
     for (int32_t i = 0; i < trm_exec_variable_count(exec); i++) {
-        total += trm_exec_variable(exec, i).kind != TRM_VARIABLE_SLOT;
+        trm_variable v = trm_exec_variable(exec, i);
+        total += v.kind != TRM_VARIABLE_SLOT && strstr(v.name, ".lora_") == NULL;
     }
     if (skipped == total) {
         return app_fail(err, TRM_INVALID, "--init %.100s has no tensor of %s", j->app->o.init,
@@ -249,7 +251,8 @@ static trm_status prepare(job *j, trm_error *err) {
         (status = app_join(j->app, err)) != TRM_OK || (status = open_data(j, err)) != TRM_OK) {
         return status;
     }
-    if ((status = app_language_keep_tokenizer(j->app, j->train, err)) != TRM_OK) {
+    if ((status = app_language_keep_tokenizer(
+             j->app, app_rank(j->app) == 0 ? j->app->o.output : NULL, j->train, err)) != TRM_OK) {
         return status;
     }
     keep_choices(j->app);

@@ -132,6 +132,46 @@ static trm_status make_random_tokens(const app_context *app, int64_t samples, tr
 
 /* ---- networks -------------------------------------------------------------------------------- */
 
+/* Reads --lora r=16,alpha=32,dropout=0.1,targets=q_proj+v_proj.
+ *   error  INVALID */
+static trm_status read_lora(const char *text, trm_lora_options *out, trm_error *err) {
+    static char targets[512]; /* a process has one network */
+    const char *form = "r=N[,alpha=X][,dropout=X][,targets=NAME+...] expected";
+    *out = (trm_lora_options){0};
+    for (const char *item = text; text != NULL; item++) {
+        size_t length = strcspn(item, ",");
+        char key[16] = "", value[512] = "", rest;
+        int read = length < sizeof value
+                       ? sscanf(item, "%15[a-z]=%511[A-Za-z0-9_.+-]%c", key, value, &rest)
+                       : 0;
+        bool whole = read == 2 || (read == 3 && rest == ',');
+        char *end = value;
+        double number = strtod(value, &end);
+        bool is_number = end != value && *end == '\0';
+        if (whole && strcmp(key, "r") == 0 && is_number && number >= 1 && number <= 65536 &&
+            number == (double)(int64_t)number) {
+            out->rank = (int64_t)number;
+        } else if (whole && strcmp(key, "alpha") == 0 && is_number && number > 0) {
+            out->alpha = number;
+        } else if (whole && strcmp(key, "dropout") == 0 && is_number && number >= 0 && number < 1) {
+            out->dropout = number;
+        } else if (whole && strcmp(key, "targets") == 0) {
+            snprintf(targets, sizeof targets, "%s", value);
+            out->targets = targets;
+        } else {
+            return app_fail(err, TRM_INVALID, "--lora %.80s: '%.*s': %s", text,
+                            (int)(length < 60 ? length : 60), item, form);
+        }
+        item += length;
+        if (*item == '\0') {
+            break;
+        }
+    }
+    return text != NULL && out->rank == 0
+               ? app_fail(err, TRM_INVALID, "--lora %.80s: r is missing: %s", text, form)
+               : TRM_OK;
+}
+
 /* Determines the sizes of the network from flags, checkpoint and data.
  *   error  INVALID */
 static trm_status settle_language_network(const app_context *app, trm_dataset *data,
@@ -172,6 +212,8 @@ static trm_status settle_language_network(const app_context *app, trm_dataset *d
     o->experts = f->experts;
     o->top_experts = f->top_experts;
     o->balance = f->balance;
+    n->lora = f->lora;
+    status = status == TRM_OK ? read_lora(f->lora, &o->lora, err) : status;
     return status == TRM_OK ? trm_language_complete(model, o, err) : status;
 }
 
@@ -213,12 +255,13 @@ static void describe_language(const app_network *network, char *text, size_t siz
              "{\"context\":%lld,\"positions\":%lld,\"layers\":%lld,\"width\":%lld,\"heads\":%lld,"
              "\"kv_heads\":%lld,\"hidden\":%lld,\"vocabulary\":%lld,\"epsilon\":%.17g,"
              "\"rotary_theta\":%.17g,\"untied\":%s,\"experts\":%lld,\"top_experts\":%lld,"
-             "\"tokens\":\"%s\"}",
+             "\"tokens\":\"%s\",\"lora\":\"%s\"}",
              (long long)network->language.tokens, (long long)o->context, (long long)o->layers,
              (long long)o->width, (long long)o->heads, (long long)o->kv_heads, (long long)o->hidden,
              (long long)o->vocabulary, o->epsilon, o->rotary_theta, o->untied ? "true" : "false",
              (long long)o->experts, (long long)o->top_experts,
-             network->language.tokenizer != NULL ? network->language.tokenizer : "");
+             network->language.tokenizer != NULL ? network->language.tokenizer : "",
+             network->language.lora != NULL ? network->language.lora : "");
 }
 
 /* Returns a whole number of the description; 0 if it has none. */
@@ -312,6 +355,12 @@ static trm_status recall_language(app_context *app, const json_t *language, trm_
     if (!app_given(&app->parsed, "context")) {
         app->o.context_tokens = number_of(language, "context");
     }
+    static char lora[1024];
+    const char *adapters = json_string_value(json_object_get(language, "lora"));
+    if (adapters != NULL && adapters[0] != '\0' && app->o.transformer.lora == NULL) {
+        snprintf(lora, sizeof lora, "%s", adapters);
+        app->o.transformer.lora = lora;
+    }
     const char *tokens = json_string_value(json_object_get(language, "tokens"));
     if (app->o.tokens == NULL && app->o.tokenizer == NULL && !recall_tokenizer(app) &&
         tokens != NULL) {
@@ -323,15 +372,15 @@ static trm_status recall_language(app_context *app, const json_t *language, trm_
 }
 
 /* Contract in app.h. */
-trm_status app_language_keep_tokenizer(const app_context *app, trm_dataset *data, trm_error *err) {
-    char folder[4096];
+trm_status app_language_keep_tokenizer(const app_context *app, const char *folder,
+                                       trm_dataset *data, trm_error *err) {
+    char path[4096];
     const trm_tokenizer *tokenizer = trm_dataset_tokenizer(data);
-    const app_options *o = &app->o;
-    if (o->output == NULL || o->dry_run || tokenizer == NULL || app_rank(app) != 0) {
+    if (folder == NULL || app->o.dry_run || tokenizer == NULL) {
         return TRM_OK;
     }
-    snprintf(folder, sizeof folder, "%s/tokenizer", o->output);
-    return trm_tokenizer_save(tokenizer, folder, err);
+    snprintf(path, sizeof path, "%s/tokenizer", folder);
+    return trm_tokenizer_save(tokenizer, path, err);
 }
 
 static int64_t context_of(const app_options *o) { return o->context_tokens; }

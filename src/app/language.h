@@ -7,7 +7,7 @@
 
 /* Values of the flags of language models and of vit. Zero means that the flag is not given. */
 typedef struct app_transformer_flags {
-    const char *size;
+    const char *size, *lora;
     int64_t layers, width, heads, kv_heads;
     int64_t hidden, vocabulary; /* numbers of --hidden and --vocabulary */
     int64_t positions;          /* of a checkpoint; 0: the tokens of a sample */
@@ -21,6 +21,7 @@ typedef struct app_language_network {
     trm_language_options options; /* complete: layers to vocabulary are not 0 */
     int64_t tokens;               /* of a sample */
     const char *tokenizer;        /* value of --tokens; NULL: not given */
+    const char *lora;             /* value of --lora; NULL: not given */
     bool keeps_logits;            /* the graph ends in logits, for ONNX; else in the loss */
 } app_language_network;
 

@@ -121,6 +121,7 @@ const app_flag app_flags[] = {
     /* ---- Export */
     CHOICE("to", to, "safetensors|onnx|npz|huggingface", NULL, "form of the file; huggingface: a folder for transformers, of a language model or vit"),
     TEXT("output", output, "FILE|DIR", NULL, "the file or folder to write", .tag = "export"),
+    BOOL("merge", merge, "huggingface: add the adapters of --lora to the weights (write them alone, as peft loads them)"),
     BYTES("shard-bytes", shard_bytes, "huggingface: most bytes of a file of weights (5GB)"),
     /* ---- Import */
     TEXT("from", from, "FILE|DIR", NULL, "a .safetensors file with torchvision's names, or a Hugging Face folder"),
@@ -327,6 +328,7 @@ const app_flag app_flags[] = {
     INT("experts", transformer.experts, "N", 1, 1 << 16, NULL, "moe: experts of a block (8)"),
     INT("top-experts", transformer.top_experts, "N", 1, 1 << 16, NULL, "moe: experts that compute a token (2)"),
     REAL("balance", transformer.balance, "X", 1e-9, 1000, NULL, "moe: factor of the load balance in the training loss (0.01)"),
+    TEXT("lora", transformer.lora, "r=N[,alpha=X][,dropout=X][,targets=NAME+...]", NULL, "train adapters of rank N beside frozen weights, times alpha/N (N); targets: attention, mlp, all, or layers such as q_proj (attention)"),
     INT("vocabulary", transformer.vocabulary, "N", 1, 1 << 24, NULL, "number of tokens (the tokenizer's, else 50257)", .tag = "language"),
     /* ---- Text */
     TEXT("prompt", prompt, "TEXT", NULL, "text to continue (the token between documents, or a line end)"),
@@ -360,7 +362,7 @@ GROUP(output, "Output", NULL, "output resume accept-changes init save-every-step
 GROUP(log, "Records", NULL, "log-every tensorboard histogram-epochs metrics profile");
 GROUP(checkpoint, "Weights", NULL, "checkpoint");
 GROUP(eval, "Predictions", NULL, "predictions");
-GROUP(export, "Export", NULL, "to output@export shard-bytes");
+GROUP(export, "Export", NULL, "to output@export merge shard-bytes");
 GROUP(import, "Import", NULL, "from output@import");
 GROUP(plan, "Plan", NULL, "explain trial-seconds validate repeats others");
 GROUP(planner, "Many ranks", NULL, "n mesh host-count memory search links plan full-batch wire sync-batch-norm shard-optimizer no-measure refresh save svg");
@@ -392,7 +394,7 @@ GROUP(text_data, "Text", "text", "tokenizer tokens stride text-field");
 GROUP(text_context, NULL, NULL, "context@text-context");
 GROUP(transformer, "Transformers", "text|patches of images", "size layers width heads hidden@transformer dropout");
 GROUP(vit, "Vision transformers", "patches of images", "patch");
-GROUP(language, "Language models", "text", "kv-heads rotary-theta untied lazy-embedding experts top-experts balance vocabulary@language");
+GROUP(language, "Language models", "text", "kv-heads rotary-theta untied lazy-embedding experts top-experts balance lora vocabulary@language");
 GROUP(generate, "Text", NULL, "prompt prompt-file tokens@generate temperature top-k top-p tokenizer@generate");
 GROUP(tokenizer_train, "Tokenizer", NULL, "vocabulary@tokenizer-train output@tokenizer-train min-count@tokenizer-train special-tokens");
 GROUP(tokenizer, "Tokenizer", NULL, "tokenizer@tokenizer output@tokenizer lines");

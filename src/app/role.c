@@ -107,8 +107,20 @@ static trm_status make_data(const trm_input_context *c, void *params, trm_datase
     }
     r->app->shards = c->pipelines;
     r->app->shard = c->index;
-    return app_dataset(r->app, train ? app_usage(&r->app->o, TRM_USAGE_TRAIN) : TRM_USAGE_TEST,
-                       train, out, err);
+    const app_options *o = &r->app->o;
+    trm_status status = app_dataset(r->app, train ? app_usage(o, TRM_USAGE_TRAIN) : TRM_USAGE_TEST,
+                                    train, out, err);
+    const trm_cluster_info *me = trm_cluster_get(r->cluster);
+    if (status != TRM_OK || !train || !me->is_chief) {
+        return status;
+    }
+    /* the chief writes the checkpoints */
+    status = app_language_keep_tokenizer(r->app, o->output != NULL ? o->output : me->model_dir,
+                                         *out, err);
+    if (status != TRM_OK) {
+        trm_dataset_destroy(*out);
+    }
+    return status;
 }
 
 /* Fills in the model's options of a role: the model function of the estimator. */
@@ -423,8 +435,10 @@ int app_run_role(app_context *app) {
               .report = {.app = app}};
     trm_error err;
     int code;
+    bool is_folder;
+    trm_status status = app_recall_folder(app, app->o.init, &is_folder, &err);
     app_settle_data(app);
-    trm_status status = app_set_context(app, &err);
+    status = status == TRM_OK ? app_set_context(app, &err) : status;
     status = status == TRM_OK ? resolve(&r, &err) : status;
     status = status == TRM_OK ? make_estimator(&r, &err) : status;
     code = status != TRM_OK ? app_report(&err) : app->o.dry_run ? tell_plan(&r) : run_to_end(&r);

@@ -258,12 +258,14 @@ bool trmi_exec_find_parameter(const trm_exec *exec, const char *name, float **va
     const trm_program *p = exec->program;
     for (int32_t i = 0; i < p->params_count; i++) {
         const trmi_param *param = &p->params[i];
-        if (strcmp(p->buffers[param->param_buffer].name, name) != 0 || param->grad_buffer == 0) {
+        if (strcmp(p->buffers[param->param_buffer].name, name) != 0 ||
+            (param->grad_buffer == 0 && !param->frozen)) {
             continue;
         }
         const trmi_buffer *b = &p->buffers[param->param_buffer];
         *values = (float *)(void *)(exec->env.arena[b->arena] + b->offset);
-        *gradient = (float *)(void *)(exec->env.arena[TRMI_ARENA_GRAD] + b->offset);
+        *gradient =
+            param->frozen ? NULL : (float *)(void *)(exec->env.arena[TRMI_ARENA_GRAD] + b->offset);
         *plain = b->layout == TRMI_PLAIN;
         return true;
     }

@@ -129,16 +129,16 @@ static void grad_bce(trm_graph *graph, const trmi_op *op, const trm_node *dy, tr
     dx[0] = trmi_graph_add1(graph, TRMI_OP_BCE_LOGITS_GRAD, NULL, inputs, 3, &op->attrs);
 }
 
-/* Three products: the logits and, in training, both gradients; all tensors once. */
+/* A product for each output: the logits and, in training, the gradients; all tensors once. */
 static trmi_cost cost_linear_xent(const trm_graph *graph, const trmi_op *op) {
     trmi_cost cost = {0};
     const trm_shape *w = &trmi_input_of(graph, op, 1)->shape;
-    cost.flops = (graph->training ? 6.0 : 2.0) * (double)w->dim[0] *
+    cost.flops = 2.0 * (double)op->outputs_count * (double)w->dim[0] *
                  (double)trm_shape_count(&trmi_input_of(graph, op, 0)->shape);
     for (int i = 0; i < 3; i++) {
         const trmi_value *v = trmi_input_of(graph, op, i);
         double bytes = (double)trm_shape_count(&v->shape) * (double)trm_dtype_bytes(v->dtype);
-        cost.bytes += graph->training && i < 2 ? 2 * bytes : bytes;
+        cost.bytes += i + 1 < op->outputs_count ? 2 * bytes : bytes;
     }
     return cost;
 }
@@ -178,8 +178,12 @@ trm_node trm_linear_cross_entropy(trm_graph *graph, trm_node x, trm_node weight,
         attrs.xent.ignore_index = options->ignore_index;
     }
     trm_node inputs[] = {x, weight, labels};
-    int32_t index = trmi_graph_add(graph, TRMI_OP_LINEAR_XENT, NULL, inputs, 3,
-                                   trm_graph_is_training(graph) ? 3 : 1, &attrs);
+    const trmi_op *parameter = weight.id > 0 && graph != NULL && weight.id < graph->values_count
+                                   ? trmi_parameter_of(graph, weight.id)
+                                   : NULL;
+    bool frozen = parameter != NULL && !parameter->attrs.leaf.trainable;
+    int32_t outputs = !trm_graph_is_training(graph) ? 1 : frozen ? 2 : 3;
+    int32_t index = trmi_graph_add(graph, TRMI_OP_LINEAR_XENT, NULL, inputs, 3, outputs, &attrs);
     return index == 0 ? TRM_NO_NODE : (trm_node){graph->ops[index].outputs[0]};
 }
 

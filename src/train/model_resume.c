@@ -10,6 +10,8 @@
 #include "train/job.h"
 #include "train/model.h"
 
+#include "models/language/language.h"
+
 #include "base/arguments.h"
 #include "base/error.h"
 
@@ -35,7 +37,7 @@ static void entry_shape(const trm_safetensors_entry *e, char *text, size_t size)
 }
 
 /* Finds the tensor of variable `v`, and the file that has it. With `partial`, *out is NULL if there is none or
- * its shape differs; without, that is INVALID. `where` names the file in messages. */
+ * its shape differs; without, that is INVALID, except for adapters beside the weights of a folder. `where` names the file in messages. */
 static trm_status find_entry(const trmi_weights *weights, const trm_variable *v, bool partial,
                              const char *where, const trm_safetensors **file,
                              const trm_safetensors_entry **out, trm_error *err) {
@@ -45,7 +47,7 @@ static trm_status find_entry(const trmi_weights *weights, const trm_variable *v,
         return TRM_OK;
     }
     *out = NULL;
-    if (partial) {
+    if (partial || (e == NULL && weights->is_folder && trmi_is_adapter(v->name))) {
         return TRM_OK;
     }
     if (e == NULL) {
@@ -80,7 +82,7 @@ static trm_status load_part(trm_exec *exec, const trmi_weights *weights, bool sl
         }
         TRMI_TRY_GOTO(status, find_entry(weights, &v, partial, where, &file, &e, err), done);
         if (e == NULL) {
-            *skipped += 1;
+            *skipped += trmi_is_adapter(v.name) ? 0 : 1;
             continue;
         }
         trm_tensor t = {.dtype = v.dtype, .shape = v.shape};

@@ -45,6 +45,31 @@ def model_of(init):
     return model, prefix
 
 
+def with_adapters(init):
+    """The model of peft with these weights and adapters."""
+    from peft import LoraConfig, get_peft_model
+    base, prefix = model_of({k: v for k, v in init.items() if ".lora_" not in k})
+    layers = sorted({k.split(".")[-3] for k in init if ".lora_A." in k})
+    model = get_peft_model(base, LoraConfig(r=4, lora_alpha=8, target_modules=layers, fan_in_fan_out=prefix != ""))
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            assert parameter.requires_grad == (".lora_" in name)
+            if parameter.requires_grad:
+                parameter.copy_(torch.from_numpy(init[file_name(name, prefix)].copy()))
+    return model, prefix
+
+
+def file_name(name, prefix):
+    return name.removeprefix("base_model.model." + prefix).replace(".default", "")
+
+
+def adapter_gradients(model, prefix, init):
+    """The gradients of adapters; frozen parameters have none: zeros."""
+    gradients = {name: np.zeros_like(values) for name, values in init.items()}
+    gradients.update({file_name(k, prefix): p.grad.numpy() for k, p in model.named_parameters() if p.requires_grad})
+    return gradients
+
+
 def gradients_of(model, prefix):
     """The gradients under the names of files: those of a copy whose parameters are the gradients."""
     copy = type(model)(model.config)
@@ -67,7 +92,8 @@ def loss_of(model, batch):
 def agrees(folder, loss_tolerance, gradient_tolerance):
     init, moved, batches = (load_file(f"{folder}/{n}.safetensors") for n in ("init", "sgd", "batches"))
     losses = [float(line) for line in open(f"{folder}/losses.txt")]
-    model, prefix = model_of(init)
+    adapters = any(".lora_A." in name for name in init)
+    model, prefix = (with_adapters if adapters else model_of)(init)
     model.train()
     optimizer = torch.optim.Adam(model.parameters(), lr=0.001)
     worst = apart = 0.0
@@ -76,11 +102,14 @@ def agrees(folder, loss_tolerance, gradient_tolerance):
         loss = loss_of(model, {k: v[step] for k, v in batches.items()})
         loss.backward()
         if step == 0:
-            gradients = gradients_of(model, prefix)
+            gradients = adapter_gradients(model, prefix, init) if adapters else gradients_of(model, prefix)
             assert set(gradients) == set(init), set(gradients) ^ set(init)
             for name, theirs in gradients.items():
                 # softmax does not see what is added to all scores of a query: a key's bias has gradient 0, but for rounding
                 scale = np.abs(gradients[name.replace("key.bias", "query.bias")]).max()
+                if scale == 0: # frozen, or A beside a B of zeros
+                    assert np.array_equal(init[name], moved[name]), name
+                    continue
                 error = np.abs(theirs - (init[name] - moved[name]) / RATE).max() / scale
                 apart = max(apart, error)
                 if error > gradient_tolerance:

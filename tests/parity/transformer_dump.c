@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Trains a small gpt2, llama, llama-untied or vit and writes all that transformers needs to repeat it:
+/* Trains a small gpt2, llama, vit, llama-untied, gpt2-lora or llama-lora and writes all that transformers needs to repeat it:
  *     transformer_dump MODEL STEPS PRECISION DIR
  * -> DIR/init.safetensors (transformers' names), sgd.safetensors (after one step of SGD with learning rate
  *    4096: the gradients are the differences by that, and what the weights lose to rounding does not
@@ -158,7 +158,12 @@ int main(int argc, char **argv) {
     char path[512];
     model = argv[1];
     network.untied = strcmp(model, "llama-untied") == 0;
-    model = network.untied ? "llama" : model;
+    if (strstr(model, "-lora") != NULL) {
+        network.lora = (trm_lora_options){.rank = 4, .alpha = 8, .targets = "all"};
+    }
+    model = strncmp(model, "llama", 5) == 0  ? "llama"
+            : strncmp(model, "gpt2", 4) == 0 ? "gpt2"
+                                             : model;
     network.kv_heads = strcmp(model, "llama") == 0 ? 3 : 0;
     make_inputs(steps, inputs);
     snprintf(path, sizeof path, "%s/batches.safetensors", dir);

@@ -287,7 +287,7 @@ trm_status trmi_ref_linear_xent(const trmi_ref_args *args, trm_error *err) {
             }
         }
     }
-    for (int64_t i = 0; status == TRM_OK && args->outputs_count > 1 && i < classes * width; i++) {
+    for (int64_t i = 0; status == TRM_OK && args->outputs_count > 2 && i < classes * width; i++) {
         trmi_ref_set(&args->outputs[2], i, dw[i]);
     }
     trmi_free(z);

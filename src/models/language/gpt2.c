@@ -32,13 +32,14 @@ static void complete_moe(trm_language_options *o) {
 
 /* Adds a linear layer name.weight [inputs, outputs], name.bias. */
 static trm_node linear(trm_graph *g, const char *name, trm_node x, int64_t outputs,
-                       double deviation) {
+                       double deviation, const trm_language_options *o) {
     trm_shape shape = trm_node_shape(g, x);
     trm_graph_push_scope(g, "%s", name);
     trm_node w = trm_parameter(g, "weight", trm_shape_of(shape.dim[shape.rank - 1], outputs),
                                trm_init_normal(deviation));
     trm_node y = trm_linear_by_inputs(
         g, x, w, trm_parameter(g, "bias", trm_shape_of(outputs), TRM_INIT_ZERO));
+    y = trmi_lora_add(g, x, y, &o->lora);
     trm_graph_pop_scope(g);
     return y;
 }
@@ -48,8 +49,8 @@ static trm_node linear(trm_graph *g, const char *name, trm_node x, int64_t outpu
 static trm_node layers(trm_graph *g, trm_node x, const trm_language_options *o, double last,
                        trm_node *balance) {
     if (o->experts == 0) {
-        x = trm_gelu(g, linear(g, "c_fc", x, o->hidden, TRMI_BLOCK_DEVIATION), TRM_GELU_TANH);
-        return linear(g, "c_proj", x, o->width, last);
+        x = trm_gelu(g, linear(g, "c_fc", x, o->hidden, TRMI_BLOCK_DEVIATION, o), TRM_GELU_TANH);
+        return linear(g, "c_proj", x, o->width, last, o);
     }
     trm_node load;
     const trm_experts experts = {
@@ -77,9 +78,9 @@ static trm_node block(trm_graph *g, trm_node x, const trm_language_options *o,
     int64_t width = o->width / o->heads;
     trm_node y = trmi_block_norm(g, "ln_1", x, o->epsilon);
     trm_graph_push_scope(g, "attn");
-    y = linear(g, "c_attn", y, (o->heads + 2 * o->kv_heads) * width, TRMI_BLOCK_DEVIATION);
+    y = linear(g, "c_attn", y, (o->heads + 2 * o->kv_heads) * width, TRMI_BLOCK_DEVIATION, o);
     y = trmi_language_attend(g, &y, 1, o, cache, layer);
-    y = linear(g, "c_proj", y, o->width, last);
+    y = linear(g, "c_proj", y, o->width, last, o);
     trm_graph_pop_scope(g);
     x = trm_add(g, x, trmi_block_dropout(g, y, o->dropout));
     y = trmi_block_norm(g, "ln_2", x, o->epsilon);
@@ -115,5 +116,9 @@ static trmi_language_states states(trm_graph *g, trm_node ids, const trm_languag
     return s;
 }
 
-const trmi_language trmi_language_gpt2 = {"gpt2", sizes, complete, states};
-const trmi_language trmi_language_moe = {"moe", sizes, complete_moe, states};
+static const char *const layers_of_block[] = {"attn.c_attn", "attn.c_proj", "mlp.c_fc",
+                                              "mlp.c_proj", NULL};
+static const char *const layers_of_moe[] = {"attn.c_attn", "attn.c_proj", NULL};
+
+const trmi_language trmi_language_gpt2 = {"gpt2", sizes, layers_of_block, complete, states};
+const trmi_language trmi_language_moe = {"moe", sizes, layers_of_moe, complete_moe, states};

@@ -18,19 +18,27 @@ const char *trm_language_name(int32_t index) {
     return index >= 0 && index < MODELS ? models[index]->name : NULL;
 }
 
+const trmi_language *trmi_language_of(const char *name) {
+    for (int i = 0; i < MODELS; i++) {
+        if (strcmp(name, models[i]->name) == 0) {
+            return models[i];
+        }
+    }
+    return NULL;
+}
+
 /* Finds the model of this name.
  *   error  INVALID, with the names */
 static trm_status find_model(const char *name, const trmi_language **out, trm_error *err) {
     char known[160] = "";
-    for (int i = 0; i < MODELS; i++) {
-        if (strcmp(name, models[i]->name) == 0) {
-            *out = models[i];
-            return TRM_OK;
-        }
+    *out = trmi_language_of(name);
+    for (int i = 0; *out == NULL && i < MODELS; i++) {
         size_t used = strlen(known);
         snprintf(known + used, sizeof known - used, "%s%s", i > 0 ? ", " : "", models[i]->name);
     }
-    return TRMI_FAIL(err, TRM_INVALID, "no language model '%.40s'; there are %s", name, known);
+    return *out != NULL ? TRM_OK
+                        : TRMI_FAIL(err, TRM_INVALID, "no language model '%.40s'; there are %s",
+                                    name, known);
 }
 
 trm_status trm_language_size(const char *model, const char *size, trm_language_options *options,
@@ -133,12 +141,18 @@ static trmi_language_states add_states(trm_graph *graph, const char *name, trm_n
     if (status == TRM_OK) {
         *out = complete(model, options);
         status = check(name, out, &shape, &err);
+        status = status == TRM_OK ? trmi_lora_check(model, &out->lora, &err) : status;
     }
     if (status != TRM_OK) {
         trmi_graph_fail(graph, &err);
         return none;
     }
-    return model->states(graph, ids, out, cache);
+    int64_t first = graph->ops_count;
+    trmi_language_states states = model->states(graph, ids, out, cache);
+    if (out->lora.rank > 0) {
+        trmi_lora_freeze_others(graph, first);
+    }
+    return states;
 }
 
 trm_node trm_language_build(trm_graph *graph, const char *model, trm_node ids,

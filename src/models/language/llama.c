@@ -38,13 +38,15 @@ static void complete(trm_language_options *o) {
 }
 
 /* Adds a linear layer name.weight [outputs, inputs] without a bias. */
-static trm_node linear(trm_graph *g, const char *name, trm_node x, int64_t outputs) {
+static trm_node linear(trm_graph *g, const char *name, trm_node x, int64_t outputs,
+                       const trm_language_options *o) {
     trm_shape shape = trm_node_shape(g, x);
     trm_graph_push_scope(g, "%s", name);
     trm_node w = trm_parameter(g, "weight", trm_shape_of(outputs, shape.dim[shape.rank - 1]),
                                trm_init_normal(TRMI_BLOCK_DEVIATION));
+    trm_node y = trmi_lora_add(g, x, trm_linear(g, x, w, TRM_NO_NODE), &o->lora);
     trm_graph_pop_scope(g);
-    return trm_linear(g, x, w, TRM_NO_NODE);
+    return y;
 }
 
 /* Adds an RMS norm name.weight. */
@@ -61,18 +63,18 @@ static trm_node block(trm_graph *g, trm_node x, const trm_language_options *o,
     int64_t width = o->width / o->heads;
     trm_node y = norm(g, "input_layernorm", x, o);
     trm_graph_push_scope(g, "self_attn");
-    trm_node parts[3] = {linear(g, "q_proj", y, o->heads * width),
-                         linear(g, "k_proj", y, o->kv_heads * width),
-                         linear(g, "v_proj", y, o->kv_heads * width)};
+    trm_node parts[3] = {linear(g, "q_proj", y, o->heads * width, o),
+                         linear(g, "k_proj", y, o->kv_heads * width, o),
+                         linear(g, "v_proj", y, o->kv_heads * width, o)};
     y = trmi_language_attend(g, parts, 3, o, cache, layer);
-    y = linear(g, "o_proj", y, o->width);
+    y = linear(g, "o_proj", y, o->width, o);
     trm_graph_pop_scope(g);
     x = trm_add(g, x, trmi_block_dropout(g, y, o->dropout));
     y = norm(g, "post_attention_layernorm", x, o);
     trm_graph_push_scope(g, "mlp");
-    trm_node gate = linear(g, "gate_proj", y, o->hidden);
-    y = trm_swiglu(g, gate, linear(g, "up_proj", y, o->hidden));
-    y = linear(g, "down_proj", y, o->width);
+    trm_node gate = linear(g, "gate_proj", y, o->hidden, o);
+    y = trm_swiglu(g, gate, linear(g, "up_proj", y, o->hidden, o));
+    y = linear(g, "down_proj", y, o->width, o);
     trm_graph_pop_scope(g);
     return trm_add(g, x, trmi_block_dropout(g, y, o->dropout));
 }
@@ -95,4 +97,8 @@ static trmi_language_states states(trm_graph *g, trm_node ids, const trm_languag
     return (trmi_language_states){.x = norm(g, "model.norm", x, o), .output = output};
 }
 
-const trmi_language trmi_language_llama = {"llama", sizes, complete, states};
+static const char *const layers_of_block[] = {
+    "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj",
+    "mlp.gate_proj",    "mlp.up_proj",      "mlp.down_proj",    NULL};
+
+const trmi_language trmi_language_llama = {"llama", sizes, layers_of_block, complete, states};

@@ -41,6 +41,7 @@ typedef struct dense {
     int64_t count, rows;
     int32_t width;
     uint64_t *keys;
+    bool frozen;               /* read once, never pushed: no gradients */
     bool direct;               /* values and gradients lie in the program as on the servers */
     float *values, *gradients; /* in the program if `direct`, else copies */
 } dense;
@@ -69,6 +70,7 @@ struct trmi_remote {
     trm_node *ids_nodes;
     dense *dense;
     int32_t dense_count;
+    bool read_frozen; /* the frozen ones were read */
     trmi_remote_table *tables;
     int32_t tables_count;
     trmi_compiled *compiled;
@@ -256,12 +258,13 @@ static trm_status bind_one(trmi_remote *r, int32_t variable, dense *d, trm_error
                          v.name);
     }
     d->direct = plain && d->count % d->width == 0;
+    d->frozen = d->gradients == NULL;
     if (!d->direct) {
         size_t bytes = (size_t)(d->rows * d->width) * sizeof(float);
         d->values = trmi_arena_alloc(&r->arena, bytes);
-        d->gradients = trmi_arena_alloc(&r->arena, bytes);
+        d->gradients = d->frozen ? NULL : trmi_arena_alloc(&r->arena, bytes);
     }
-    if (d->keys == NULL || d->values == NULL || d->gradients == NULL) {
+    if (d->keys == NULL || d->values == NULL || (d->gradients == NULL && !d->frozen)) {
         return no_memory(err);
     }
     for (int64_t k = 0; k < d->rows; k++) {
@@ -291,7 +294,9 @@ static trm_status declare_dense(trmi_remote *r, dense *d, const trm_placement *p
                            .init = trmi_remote_init(init, v.name, &v.shape),
                            .placement = *placement};
     bool decay = r->optimizer.decay_all || (v.shape.rank > 1 && !undecayed);
-    TRMI_TRY(trmi_remote_rule(&r->optimizer, r->base_rate, decay, false, &o.optimizer, err));
+    const trm_optimizer_options no_slots = {.kind = TRM_SGD};
+    TRMI_TRY(trmi_remote_rule(d->frozen ? &no_slots : &r->optimizer, r->base_rate,
+                              decay && !d->frozen, false, &o.optimizer, err));
     return trm_ps_client_table(r->client, &o, &d->table, err);
 }
 
@@ -468,8 +473,38 @@ static trm_status fill_batch(trmi_remote *r, stage *s, trm_error *err) {
     }
     for (int32_t i = 0; i < r->dense_count; i++) {
         const dense *d = &r->dense[i];
-        TRMI_TRY(
-            trm_ps_batch_add(s->batch, d->table, d->keys, d->rows, d->values, d->gradients, err));
+        TRMI_TRY(d->frozen ? TRM_OK
+                           : trm_ps_batch_add(s->batch, d->table, d->keys, d->rows, d->values,
+                                              d->gradients, err));
+    }
+    return TRM_OK;
+}
+
+/* Writes the copies of dense variables, trained or frozen ones, whose layout in the program is not
+ * plain. */
+static void put_dense(trmi_remote *r, bool frozen) {
+    for (int32_t i = 0; i < r->dense_count; i++) {
+        if (!r->dense[i].direct && r->dense[i].frozen == frozen) {
+            trm_exec_write(r->compiled->exec, r->dense[i].variable, r->dense[i].values);
+        }
+    }
+}
+
+/* Reads dense variables from the servers: all, or only the frozen ones. */
+static trm_status read_dense(trmi_remote *r, bool all, trm_error *err) {
+    int32_t count = 0;
+    trm_ps_batch_clear(r->reader);
+    for (int32_t i = 0; i < r->dense_count; i++) {
+        const dense *d = &r->dense[i];
+        if (all || d->frozen) {
+            count++;
+            TRMI_TRY(trm_ps_batch_add(r->reader, d->table, d->keys, d->rows, d->values, NULL, err));
+        }
+    }
+    TRMI_TRY(count > 0 ? trm_ps_read(r->reader, err) : TRM_OK);
+    put_dense(r, true);
+    if (all) {
+        put_dense(r, false);
     }
     return TRM_OK;
 }
@@ -479,6 +514,10 @@ static trm_status fill_batch(trmi_remote *r, stage *s, trm_error *err) {
 trm_status trmi_remote_stage(trmi_remote *r, const trm_batch *batch, const trm_ps_lease *lease,
                              trm_error *err) {
     stage *s = &r->stages[r->next];
+    if (!r->read_frozen) { /* they are read once */
+        TRMI_TRY(read_dense(r, false, err));
+        r->read_frozen = true;
+    }
     TRMI_TRY(copy_fields(r, s, batch, err));
     TRMI_TRY(find_keys(r, s, err));
     TRMI_TRY(fill_batch(r, s, err));
@@ -507,21 +546,12 @@ bool trmi_remote_is_staged(const trmi_remote *r) { return r->stages[r->next].fil
 
 /* ---- a step ---------------------------------------------------------------------------------- */
 
-/* Writes the pulled copies of dense variables whose layout in the program is not plain. */
-static void put_dense(trmi_remote *r) {
-    for (int32_t i = 0; i < r->dense_count; i++) {
-        if (!r->dense[i].direct) {
-            trm_exec_write(r->compiled->exec, r->dense[i].variable, r->dense[i].values);
-        }
-    }
-}
-
 /* Contract in remote.h. The stage becomes the current one, and the other stage is free for the
  * next batch. */
 trm_status trmi_remote_begin(trmi_remote *r, trmi_staged *out, trm_error *err) {
     stage *s = &r->stages[r->next];
     TRMI_TRY(trm_ps_pull_wait(s->batch, err));
-    put_dense(r);
+    put_dense(r, false);
     for (int32_t f = 0; f < r->compiled->fields; f++) {
         const trm_tensor *to = &r->compiled->target[f];
         if (s->fields[f] != NULL) {
@@ -553,6 +583,9 @@ static bool all_finite(const float *x, int64_t count) {
 static trm_status take_gradients(trmi_remote *r, trm_error *err) {
     for (int32_t i = 0; i < r->dense_count; i++) {
         dense *d = &r->dense[i];
+        if (d->frozen) {
+            continue;
+        }
         if (!d->direct) {
             TRMI_TRY(trm_exec_gradient(r->compiled->exec, d->variable, d->gradients, err));
         }
@@ -608,7 +641,7 @@ trm_status trmi_remote_counters(trmi_remote *r, int64_t *least, int64_t *most, t
     for (int32_t i = 0; i < r->dense_count; i++) {
         const dense *d = &r->dense[i];
         int64_t step = d->rows / COUNTED + 1;
-        for (int64_t k = 0; k < d->rows; k += step) {
+        for (int64_t k = 0; k < d->rows && !d->frozen; k += step) {
             trm_row_info info = {0};
             trm_status status = trm_ps_row(r->client, d->table, d->keys[k], &info, NULL, NULL, err);
             if (status != TRM_OK && status != TRM_END) {
@@ -625,14 +658,7 @@ trm_status trmi_remote_counters(trmi_remote *r, int64_t *least, int64_t *most, t
 bool trmi_remote_leases(const trmi_remote *r) { return r->options.lease_batches > 0; }
 
 trm_status trmi_remote_read_dense(trmi_remote *r, trm_error *err) {
-    trm_ps_batch_clear(r->reader);
-    for (int32_t i = 0; i < r->dense_count; i++) {
-        const dense *d = &r->dense[i];
-        TRMI_TRY(trm_ps_batch_add(r->reader, d->table, d->keys, d->rows, d->values, NULL, err));
-    }
-    TRMI_TRY(trm_ps_read(r->reader, err));
-    put_dense(r);
-    return TRM_OK;
+    return read_dense(r, true, err);
 }
 
 uint64_t trmi_remote_step(const trmi_remote *r) {

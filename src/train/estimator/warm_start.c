@@ -7,8 +7,11 @@
  * servers that are restarted and for jobs that are continued. */
 #include "train/estimator/warm_start.h"
 
+#include "train/export/weights.h"
 #include "train/model.h"
 #include "train/estimator/remote.h"
+
+#include "models/language/language.h"
 
 #include "base/arguments.h"
 #include "base/error.h"
@@ -27,16 +30,22 @@ enum { PATH_BYTES = 4096 };
 /* An open file of weights. */
 struct trmi_warm_start {
     char path[PATH_BYTES];
-    trm_safetensors *file; /* one of `file` and `checkpoint` is open */
+    trm_safetensors *file; /* one of `file`, `checkpoint` and a folder of `weights` is open */
     trm_checkpoint *checkpoint;
     const trm_safetensors *tensors;
+    trmi_weights weights; /* that file, or those of the folder */
 };
 
 /* ---- reading the file ------------------------------------------------------------------------ */
 
-/* Opens the file by its ending: .safetensors, or the newest checkpoint of a folder. */
+/* Opens the file by its ending: .safetensors, a Hugging Face folder, or the newest checkpoint of a
+ * folder. */
 static trm_status open_tensors(trmi_warm_start *w, trm_error *err) {
     size_t length = strlen(w->path), tail = strlen(".safetensors");
+    if (trmi_is_huggingface(w->path)) {
+        return trmi_weights_open(w->path, &w->weights, err);
+    }
+    w->weights = (trmi_weights){.files = &w->tensors, .count = 1};
     if (length > tail && strcmp(w->path + length - tail, ".safetensors") == 0) {
         TRMI_TRY(trm_safetensors_open(w->path, &w->file, err));
         w->tensors = w->file;
@@ -68,6 +77,9 @@ trm_status trmi_warm_start_open(const char *path, trmi_warm_start **out, trm_err
 
 void trmi_warm_start_close(trmi_warm_start *w) {
     if (w != NULL) {
+        if (w->weights.is_folder) {
+            trmi_weights_close(&w->weights);
+        }
         trm_safetensors_close(w->file);
         trm_checkpoint_close(w->checkpoint);
         trmi_free(w);
@@ -82,7 +94,8 @@ void trmi_warm_start_close(trmi_warm_start *w) {
 bool trmi_warm_start_row(void *context, const char *table, uint64_t key, int32_t width,
                          float *values) {
     const trmi_warm_start *w = context;
-    const trm_safetensors_entry *e = trm_safetensors_find(w->tensors, table);
+    const trm_safetensors *file;
+    const trm_safetensors_entry *e = trmi_weights_find(&w->weights, table, &file);
     if (e == NULL || e->tensor.dtype == TRM_DTYPE_NONE) {
         return false;
     }
@@ -122,9 +135,10 @@ typedef struct fit {
  *   errors  INVALID: another shape or dtype */
 static trm_status check_one(const trmi_warm_start *w, const char *name, const trm_shape *shape,
                             fit *f, trm_error *err) {
-    const trm_safetensors_entry *e = trm_safetensors_find(w->tensors, name);
+    const trm_safetensors *file;
+    const trm_safetensors_entry *e = trmi_weights_find(&w->weights, name, &file);
     if (e == NULL) {
-        f->missing++;
+        f->missing += trmi_is_adapter(name) ? 0 : 1;
         return TRM_OK;
     }
     bool same = e->rank == shape->rank;

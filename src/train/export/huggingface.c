@@ -6,6 +6,7 @@
  *                                              GPT2LMHeadModel; the others' names are the same */
 #include "trireme/language.h"
 
+#include "train/export/adapters.h"
 #include "train/export/gather.h"
 #include "train/export/weights.h"
 #include "train/model.h"
@@ -441,11 +442,21 @@ trm_status trm_export_huggingface(trm_model *model, const trm_huggingface_option
         return TRMI_FAIL(err, TRM_INVALID, "a path of at most %d bytes expected", PATH_MOST);
     }
     TRMI_TRY(trmi_os_make_dirs(NULL, folder, err));
+    const trm_lora_options *lora = &s.language.lora;
+    bool transposed = d == &dialects[0], apart = lora->rank > 0 && !options->merge;
+    if (options->merge && lora->rank == 0) {
+        return TRMI_FAIL(err, TRM_INVALID, "merge: this %s has no adapters", options->model);
+    }
     trmi_arena arena = {0};
     trm_named_tensor *tensors = NULL;
     int64_t count = 0;
     trm_status status = gather_named(model, d, &arena, &tensors, &count, err);
-    if (status == TRM_OK) {
+    if (status == TRM_OK && options->merge) {
+        status = trmi_adapters_merge(lora, transposed, tensors, &count, err);
+    }
+    if (status == TRM_OK && apart) {
+        status = trmi_adapters_write(options->model, lora, transposed, tensors, count, folder, err);
+    } else if (status == TRM_OK) {
         int64_t most = options->shard_bytes > 0 ? options->shard_bytes : 5000000000;
         status = write_weights(tensors, count, most, folder, err);
     }
@@ -453,7 +464,7 @@ trm_status trm_export_huggingface(trm_model *model, const trm_huggingface_option
     if (status == TRM_OK && options->tokenizer != NULL) {
         status = write_tokenizer(options->tokenizer, s.language.context, folder, err);
     }
-    return status == TRM_OK
+    return status == TRM_OK && !apart
                ? write_json(make_config(d, &s, options->tokenizer), folder, "config.json", err)
                : status;
 }

@@ -11,6 +11,7 @@
 typedef struct trmi_weights {
     const trm_safetensors **files; /* [count] */
     int32_t count;
+    bool is_folder;   /* of transformers, which has no adapters */
     trmi_arena arena; /* of trmi_weights_open */
 } trmi_weights;
 

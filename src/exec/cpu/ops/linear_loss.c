@@ -30,7 +30,7 @@ typedef struct loss_state {
     int64_t rows, classes, width; /* classes of this rank */
     int64_t chunks, blocks;
     int threads;
-    bool half, gradient;
+    bool half, gradient, weights; /* weights: the gradient of w is made, too */
     /* bytes of the parts of the scratch */
     int64_t numbers_bytes, x_bytes, z_bytes, product_bytes;
 } loss_state;
@@ -66,7 +66,7 @@ static int64_t block_at(const loss_state *s, int64_t block) {
 
 static int64_t product_bytes(const loss_state *s) {
     int64_t most = 0;
-    for (int which = LOGITS; which <= (s->gradient ? DW : LOGITS); which++) {
+    for (int which = LOGITS; which <= (s->weights ? DW : s->gradient ? DX : LOGITS); which++) {
         for (int part = 0; part < 4; part++) { /* chunks and blocks have two sizes each */
             int64_t rows = chunk_rows(s) - (part & 1);
             int64_t columns = part >> 1 ? s->classes - block_at(s, s->blocks - 1) : block_at(s, 1);
@@ -91,7 +91,8 @@ static void size_memory(loss_state *s, const trm_program *program, const trmi_st
                       .width = w->shape.dim[1],
                       .threads = threads,
                       .half = x->dtype == TRM_BFLOAT16,
-                      .gradient = step->outputs_count > 1};
+                      .gradient = step->outputs_count > 1,
+                      .weights = step->outputs_count > 2};
     s->rows = s->width > 0 ? trmi_of_block(step, trm_shape_count(&x->shape) / s->width) : 0;
     s->blocks = trmi_max_i64(1, trmi_pieces(s->classes, COLUMNS));
     int64_t at_once = trmi_max_i64(LEAST_ROWS, CHUNK_FLOATS / trmi_max_i64(1, s->classes));
@@ -177,14 +178,14 @@ static void multiply(const run *r, product which, int64_t block, bool add) {
     trmi_dense_problem p = problem_of(r->s, which, r->rows, columns, add);
     trmi_dense_plan plan;
     trmi_dense_prepare(&p, r->s->threads, &plan);
-    float *z = logits_of(r, 0, block), *dw = r->dw + begin * r->s->width;
+    float *z = logits_of(r, 0, block);
     const float *w = r->w + begin * r->s->width;
     if (which == LOGITS) {
         trmi_dense_run(&plan, r->chunk, w, NULL, NULL, z, r->scratch);
     } else if (which == DX) {
         trmi_dense_run(&plan, z, w, NULL, NULL, r->dx32, r->scratch);
     } else {
-        trmi_dense_run(&plan, z, r->chunk, NULL, NULL, dw, r->scratch);
+        trmi_dense_run(&plan, z, r->chunk, NULL, NULL, r->dw + begin * r->s->width, r->scratch);
     }
 }
 
@@ -275,7 +276,9 @@ static trm_status run_chunk(run *r, const trmi_kernel_env *env, trm_error *err) 
     differentiate(r);
     for (int64_t block = 0; block < s->blocks; block++) {
         multiply(r, DX, block, block > 0);
-        multiply(r, DW, block, r->begin > 0);
+        if (s->weights) {
+            multiply(r, DW, block, r->begin > 0);
+        }
     }
     if (s->half) {
         s->kernels->unary[TRMI_UNARY_COPY](r->dx32, r->dx + 2 * at, count, false, true, 1);
@@ -292,7 +295,7 @@ static trm_status run_loss(const trmi_kernel *k, const trmi_kernel_env *env, trm
              .w = trmi_kernel_input(k, env, 1),
              .labels = trmi_kernel_input(k, env, 2),
              .dx = trmi_kernel_output(k, env, 1),
-             .dw = trmi_kernel_output(k, env, 2),
+             .dw = s->weights ? trmi_kernel_output(k, env, 2) : NULL,
              .numbers = (double *)(void *)scratch,
              .x32 = (float *)(void *)(scratch + s->numbers_bytes)};
     r.dx32 = (float *)(void *)(scratch + s->numbers_bytes + s->x_bytes);
@@ -331,8 +334,7 @@ trm_status trmi_onednn_bind_linear_loss(trmi_backend *backend, trmi_kernel *kern
                       *w = trmi_kernel_input_buffer(kernel, 1);
     bool fast = (x->dtype == TRM_FLOAT32 || x->dtype == TRM_BFLOAT16) && w->dtype == TRM_FLOAT32 &&
                 x->shape.rank > 0 && trm_shape_count(&x->shape) > 0 && w->shape.dim[0] > 0;
-    bool gradient = kernel->step->outputs_count > 1;
-    for (int i = 1; gradient && i < 3; i++) {
+    for (int i = 1; i < kernel->step->outputs_count; i++) {
         fast = fast && trmi_kernel_output_buffer(kernel, i)->dtype ==
                            trmi_kernel_input_buffer(kernel, i - 1)->dtype;
     }

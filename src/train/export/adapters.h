@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* train/export/adapters.h: the low-rank adapters of a language model, for Hugging Face's programs. */
+#ifndef TRMI_TRAIN_ADAPTERS_H
+#define TRMI_TRAIN_ADAPTERS_H
+
+#include "trireme/io.h"
+#include "trireme/nn.h"
+
+#include "base/memory.h"
+
+/* Adds each adapter to the weights that it is beside, and removes it from the list. The names may
+ * have a prefix. transposed: weights are [inputs, outputs].
+ *   error  INVALID: weights or half of an adapter are missing, or have another shape */
+trm_status trmi_adapters_merge(const trm_lora_options *lora, bool transposed,
+                               trm_named_tensor *tensors, int64_t *count, trm_error *err);
+/* Writes a folder that peft loads: adapter_config.json and adapter_model.safetensors.
+ *   param  model: name of the language model
+ *   error  NOMEM, IO, NOSPACE */
+trm_status trmi_adapters_write(const char *model, const trm_lora_options *lora, bool transposed,
+                               const trm_named_tensor *tensors, int64_t count, const char *folder,
+                               trm_error *err);
+
+#endif
