@@ -78,29 +78,39 @@ static inline void vf_put_lanes(void *base, int64_t at, int half, int n, vf v) {
     }
 }
 
-/* e^x to 2 units in the last place; 0 below -87.34, infinite above 88.72, NaN stays NaN (Cody-Waite
- * reduction, minimax polynomial of degree 6 on [-ln2/2, ln2/2]). */
-static inline vf vf_exp(vf x) {
-    vf n = vf_round(vf_mul(x, vf_set(1.44269504088896341f)));
-    n = vf_min(vf_max(n, vf_set(-127.0f)), vf_set(128.0f));
+/* Functions of several instructions. Always inline, so that their constants are loaded before a loop. */
+#define VF_FUNCTION static inline __attribute__((always_inline))
+
+/* *n = x / ln 2 rounded; returns e^(x - n ln 2) (Cody-Waite reduction, minimax polynomial of degree 6 on
+ * [-ln2/2, ln2/2], its halves side by side). */
+VF_FUNCTION vf vf_exp_rest(vf x, vf n) {
     vf r = vf_fma(n, vf_set(-0.693145751953125f), x);
     r = vf_fma(n, vf_set(-1.42860677e-6f), r);
-    vf p = vf_set(1.0f / 720);
-    p = vf_fma(p, r, vf_set(1.0f / 120));
-    p = vf_fma(p, r, vf_set(1.0f / 24));
-    p = vf_fma(p, r, vf_set(1.0f / 6));
-    p = vf_fma(p, r, vf_set(0.5f));
-    p = vf_fma(p, r, vf_set(1.0f));
-    p = vf_fma(p, r, vf_set(1.0f));
-    vf y = vf_scale2(p, n);
+    vf z = vf_mul(r, r), high = vf_fma(vf_set(1.0f / 720), r, vf_set(1.0f / 120));
+    vf middle = vf_fma(vf_set(1.0f / 24), r, vf_set(1.0f / 6));
+    vf low = vf_fma(vf_set(0.5f), r, vf_set(1.0f));
+    return vf_fma(vf_fma(vf_fma(high, z, middle), z, low), r, vf_set(1.0f));
+}
+/* e^x to 2 units in the last place; 0 below -87.34, infinite above 88.72, NaN stays NaN. */
+VF_FUNCTION vf vf_exp(vf x) {
+    vf n = vf_round(vf_mul(x, vf_set(1.44269504088896341f)));
+    n = vf_min(vf_max(n, vf_set(-127.0f)), vf_set(128.0f));
+    vf y = vf_scale2(vf_exp_rest(x, n), n);
     y = vf_select(vf_gt(vf_set(-87.33654f), x), vf_zero(), y);
     y = vf_select(vf_gt(x, vf_set(88.72284f)), vf_set(INFINITY), y);
     return vf_select(vf_nan(x), x, y);
 }
+/* The same for x of at most 88, in half of the instructions. */
+VF_FUNCTION vf vf_exp_below(vf x) {
+    vf n = vf_round(vf_mul(x, vf_set(1.44269504088896341f)));
+    n = vf_max(n, vf_set(-126.0f)); /* the second operand where x is NaN */
+    vf y = vf_scale(vf_exp_rest(x, n), n);
+    return vf_select(vf_gt(vf_set(-87.33654f), x), vf_zero(), y);
+}
 
 /* ln x to 2 units in the last place away from 1; -infinity at 0, NaN below (Cephes' logf: the
  * mantissa in [sqrt(1/2), sqrt(2)), a polynomial of degree 9). */
-static inline vf vf_log(vf x) {
+VF_FUNCTION vf vf_log(vf x) {
     vf e, m = vf_split(x, &e);
     vm high = vf_gt(m, vf_set(1.41421356f));
     m = vf_select(high, vf_mul(m, vf_set(0.5f)), m);
@@ -124,7 +134,7 @@ static inline vf vf_log(vf x) {
 }
 
 /* tanh: a polynomial where |x| < 0.625, else from e^2x (Cephes' tanhf). */
-static inline vf vf_tanh(vf x) {
+VF_FUNCTION vf vf_tanh(vf x) {
     vf z = vf_mul(x, x), p = vf_set(-5.70498872745e-3f);
     p = vf_fma(p, z, vf_set(2.06390887954e-2f));
     p = vf_fma(p, z, vf_set(-5.37397155531e-2f));
@@ -138,14 +148,14 @@ static inline vf vf_tanh(vf x) {
 }
 
 /* 1 / (1 + e^-x), of the smaller exponential so that nothing overflows. */
-static inline vf vf_sigmoid(vf x) {
-    vf e = vf_exp(vf_sub(vf_zero(), vf_abs(x)));
+VF_FUNCTION vf vf_sigmoid(vf x) {
+    vf e = vf_exp_below(vf_sub(vf_zero(), vf_abs(x)));
     vf one = vf_set(1.0f), down = vf_div(one, vf_add(one, e));
     return vf_select(vf_gt(vf_zero(), x), vf_mul(e, down), down);
 }
 
 /* erf to 4e-7: a rational function of x on [-4, 4], beyond which it is +-1 in float32. */
-static inline vf vf_erf(vf x) {
+VF_FUNCTION vf vf_erf(vf x) {
     static const float top[] = {-2.72614225801306e-10f, 2.77068142495902e-08f,
                                 -2.10102402082508e-06f, -5.69250639462346e-05f,
                                 -7.34990630326855e-04f, -2.95459980854025e-03f,

@@ -63,6 +63,10 @@ static inline vm vf_eq(vf a, vf b) { return _mm256_cmp_ps(a, b, _CMP_EQ_OQ); }
 static inline vm vf_nan(vf a) { return _mm256_cmp_ps(a, a, _CMP_UNORD_Q); }
 static inline vf vf_select(vm m, vf yes, vf no) { return _mm256_blendv_ps(no, yes, m); }
 static inline vf vf_keep(vm m, vf a) { return _mm256_and_ps(m, a); }
+static inline vf vf_scale(vf a, vf n) {
+    __m256i power = _mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127));
+    return _mm256_mul_ps(a, _mm256_castsi256_ps(_mm256_slli_epi32(power, 23)));
+}
 static inline vf vf_scale2(vf a, vf n) {
     __m256i whole = _mm256_cvtps_epi32(n);
     __m256i first = _mm256_srai_epi32(whole, 1), second = _mm256_sub_epi32(whole, first);

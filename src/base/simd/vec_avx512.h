@@ -68,6 +68,7 @@ static inline vm vf_eq(vf a, vf b) { return _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ)
 static inline vm vf_nan(vf a) { return _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q); }
 static inline vf vf_select(vm m, vf yes, vf no) { return _mm512_mask_blend_ps(m, no, yes); }
 static inline vf vf_keep(vm m, vf a) { return _mm512_maskz_mov_ps(m, a); }
+static inline vf vf_scale(vf a, vf n) { return _mm512_scalef_ps(a, n); }
 static inline vf vf_scale2(vf a, vf n) { return _mm512_scalef_ps(a, n); }
 static inline vf vf_split(vf a, vf *exponent) {
     *exponent = _mm512_getexp_ps(a);

@@ -42,6 +42,13 @@ static inline vm vf_eq(vf a, vf b) { return a == b; }
 static inline vm vf_nan(vf a) { return a != a; }
 static inline vf vf_select(vm m, vf yes, vf no) { return m ? yes : no; }
 static inline vf vf_keep(vm m, vf a) { return m ? a : 0.0f; }
+/* a * 2^n for whole n in [-126, 127]. */
+static inline vf vf_scale(vf a, vf n) {
+    uint32_t bits = (uint32_t)((int)n + 127) << 23;
+    float power;
+    memcpy(&power, &bits, sizeof power);
+    return a * power;
+}
 /* a * 2^n for whole n in [-127, 128] where the result is 0, normal, or infinite. */
 static inline vf vf_scale2(vf a, vf n) {
     int whole = (int)n, first = whole / 2, second = whole - first;

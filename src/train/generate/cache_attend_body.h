@@ -17,12 +17,12 @@ static float exponentials(float *scores, int64_t count, float most) {
     VF_LOOP(
         count,
         {
-            vf p = vf_exp(vf_sub(vf_load(scores + i), vf_set(most)));
+            vf p = vf_exp_below(vf_sub(vf_load(scores + i), vf_set(most)));
             vf_store(scores + i, p);
             sum = vf_add(sum, p);
         },
         for (int64_t j = i; j < i + n; j++) {
-            vf p = vf_exp(vf_set(scores[j] - most));
+            vf p = vf_exp_below(vf_set(scores[j] - most));
             vf_store_n(scores + j, 1, p);
             sum = vf_add(sum, vf_load_n(scores + j, 1));
         });

@@ -21,42 +21,35 @@ INLINE vec keep(vec value, vec_mask mask) { return (vec)((vec_mask)value & mask)
 /* Applies add, bias, ReLU and mask to the sums and stores them, whole vectors. */
 INLINE void finish(const trmi_dense_tile *t, const int rows, const int vectors, vec sum[MR][VN]) {
     if (t->add) {
-#pragma GCC unroll 16
-        for (int i = 0; i < rows; i++) {
-            for (int j = 0; j < vectors; j++) {
+        UNROLL for (int i = 0; i < rows; i++) {
+            UNROLL for (int j = 0; j < vectors; j++) {
                 sum[i][j] += *(const vec_memory *)(t->c + i * t->c_stride + j * VL);
             }
         }
     }
     if (t->bias != NULL) {
-        for (int j = 0; j < vectors; j++) {
+        UNROLL for (int j = 0; j < vectors; j++) {
             vec bias = *(const vec_memory *)(t->bias + j * VL);
-#pragma GCC unroll 16
-            for (int i = 0; i < rows; i++) {
-                sum[i][j] += bias;
-            }
+            UNROLL for (int i = 0; i < rows; i++) { sum[i][j] += bias; }
         }
     }
     if (t->relu) {
-#pragma GCC unroll 16
-        for (int i = 0; i < rows; i++) {
-            for (int j = 0; j < vectors; j++) {
+        UNROLL for (int i = 0; i < rows; i++) {
+            UNROLL for (int j = 0; j < vectors; j++) {
                 sum[i][j] = keep(sum[i][j], ~(sum[i][j] < (vec){0}));
             }
         }
     }
     if (t->mask != NULL) {
-#pragma GCC unroll 16
-        for (int i = 0; i < rows; i++) {
-            for (int j = 0; j < vectors; j++) {
+        UNROLL for (int i = 0; i < rows; i++) {
+            UNROLL for (int j = 0; j < vectors; j++) {
                 vec y = *(const vec_memory *)(t->mask + i * t->mask_stride + j * VL);
                 sum[i][j] = keep(sum[i][j], ~(y <= (vec){0}));
             }
         }
     }
-#pragma GCC unroll 16
-    for (int i = 0; i < rows; i++) {
-        for (int j = 0; j < vectors; j++) {
+    UNROLL for (int i = 0; i < rows; i++) {
+        UNROLL for (int j = 0; j < vectors; j++) {
             *(vec_memory *)(t->c + i * t->c_stride + j * VL) = sum[i][j];
         }
     }
@@ -87,20 +80,15 @@ typedef struct place {
 INLINE void steps(place *at, int64_t k, const int rows, const int vectors, vec sum[MR][VN]) {
     for (int64_t p = 0, left_at = 0; p < k; p++, left_at += at->a_step, at->b += NR) {
         vec right[VN];
-        for (int j = 0; j < vectors; j++) {
+        UNROLL for (int j = 0; j < vectors; j++) {
             right[j] = *(const vec_memory *)(at->b + j * VL);
         }
-#pragma GCC unroll 16
-        for (int i = 0; i < rows; i++) {
+        UNROLL for (int i = 0; i < rows; i++) {
             const float left = at->a[i / GROUP][left_at + i % GROUP * at->a_stride];
-            for (int j = 0; j < vectors; j++) {
-                sum[i][j] += left * right[j];
-            }
+            UNROLL for (int j = 0; j < vectors; j++) { sum[i][j] += left * right[j]; }
         }
     }
-    for (int g = 0; g < GROUPS; g++) {
-        at->a[g] += k * at->a_step;
-    }
+    UNROLL for (int g = 0; g < GROUPS; g++) { at->a[g] += k * at->a_step; }
 }
 
 /* Prefetches the next line. */
@@ -118,17 +106,13 @@ INLINE void tile(const trmi_dense_tile *t, const int rows, const int vectors, co
     vec sum[MR][VN];
     place at = {
         .b = t->b, .a_stride = packed ? 1 : t->a_stride, .a_step = packed ? t->a_stride : 1};
-    for (int i = 0; i < rows; i++) {
-        for (int j = 0; j < VN; j++) {
-            sum[i][j] = (vec){0};
-        }
+    UNROLL for (int i = 0; i < rows; i++) {
+        UNROLL for (int j = 0; j < VN; j++) { sum[i][j] = (vec){0}; }
     }
-    for (int g = 0; g < GROUPS; g++) {
-        at.a[g] = t->a + g * GROUP * at.a_stride;
-    }
+    UNROLL for (int g = 0; g < GROUPS; g++) { at.a[g] = t->a + g * GROUP * at.a_stride; }
     int64_t k = t->k;
     for (int i = 0; asks && i < rows && k >= PACE; i++, k -= PACE) {
-        for (int j = 0; j < vectors; j++) {
+        UNROLL for (int j = 0; j < vectors; j++) {
             __builtin_prefetch(t->c + i * t->c_stride + j * VL, 1, 3);
         }
         for (int j = 0; j < vectors && t->mask != NULL; j++) {

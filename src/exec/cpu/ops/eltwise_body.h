@@ -22,7 +22,7 @@ INLINE vf normal_share(vf x) {
     return vf_fma(half, vf_erf(vf_mul(x, vf_set(INV_ROOT_2))), half);
 }
 INLINE vf gelu_grad_of(vf dy, vf x) {
-    vf density = vf_mul(vf_set(INV_ROOT_2_PI), vf_exp(vf_mul(vf_mul(x, x), vf_set(-0.5f))));
+    vf density = vf_mul(vf_set(INV_ROOT_2_PI), vf_exp_below(vf_mul(vf_mul(x, x), vf_set(-0.5f))));
     return vf_mul(dy, vf_fma(x, density, normal_share(x)));
 }
 /* d(x s(2u))/dx = s + x s (1 - s) 2 u' */

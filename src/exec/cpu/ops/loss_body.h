@@ -93,8 +93,8 @@ INLINE float row_max(const void *z, int64_t classes, int half) {
 INLINE float row_exp_sum(const void *z, int64_t classes, int half, float most) {
     vf sum = vf_zero(), shift = vf_set(most);
     EACH_LANES(classes) {
-        sum = vf_add(sum,
-                     vf_exp(vf_sub(lanes_or(z, i, half, LANES_LEFT(classes), -INFINITY), shift)));
+        sum = vf_add(
+            sum, vf_exp_below(vf_sub(lanes_or(z, i, half, LANES_LEFT(classes), -INFINITY), shift)));
     }
     return vf_sum(sum);
 }
@@ -109,7 +109,7 @@ static void softmax_row(const void *x, void *y, int64_t classes, bool half) {
         vf sum = vf_zero(), by = vf_set(most);
         EACH_LANES(classes) {
             int n = LANES_LEFT(classes);
-            vf e = vf_exp(vf_sub(lanes_or(x, i, 0, n, -INFINITY), by));
+            vf e = vf_exp_below(vf_sub(lanes_or(x, i, 0, n, -INFINITY), by));
             sum = vf_add(sum, e);
             vf_put_lanes(y, i, 0, n, e);
         }
@@ -119,7 +119,7 @@ static void softmax_row(const void *x, void *y, int64_t classes, bool half) {
     vf inverse = vf_set(1.0f / row_exp_sum(x, classes, half, most)), shift = vf_set(most);
     EACH_LANES(classes) {
         int n = LANES_LEFT(classes);
-        vf e = vf_exp(vf_sub(vf_lanes(x, i, half, n), shift));
+        vf e = vf_exp_below(vf_sub(vf_lanes(x, i, half, n), shift));
         vf_put_lanes(y, i, half, n, vf_mul(e, inverse));
     }
 }
@@ -143,7 +143,7 @@ static void xent_grad_row(const void *z, void *dz, int64_t classes, bool half, f
     vf shift = vf_set(lse), target = vf_set(off), factor = vf_set(scale);
     EACH_LANES(classes) {
         int n = LANES_LEFT(classes);
-        vf p = vf_exp(vf_sub(vf_lanes(z, i, half, n), shift));
+        vf p = vf_exp_below(vf_sub(vf_lanes(z, i, half, n), shift));
         vf_put_lanes(dz, i, half, n, vf_mul(factor, vf_sub(p, target)));
     }
 }
@@ -156,7 +156,7 @@ static double bce_run(const void *z, const void *t, int64_t count, bool half) {
     EACH_LANES(count) {
         int n = LANES_LEFT(count);
         vf x = vf_lanes(z, i, half, n), target = vf_lanes(t, i, half, n);
-        vf e = vf_exp(vf_sub(vf_zero(), vf_abs(x)));
+        vf e = vf_exp_below(vf_sub(vf_zero(), vf_abs(x)));
         vf loss = vf_add(vf_sub(vf_select(vf_gt(vf_zero(), x), vf_zero(), x), vf_mul(x, target)),
                          vf_log(vf_add(one, e)));
         float whole[VL];

@@ -109,7 +109,7 @@ static float attend(float *scores, const float *hidden, int64_t count, int64_t r
     vf shift = vf_set(now), total = vf_zero();
     EACH_LANES(count) {
         int lanes = LANES_LEFT(count);
-        vf p = vf_exp(vf_sub(lanes_or(scores, i, 0, lanes, -INFINITY), shift));
+        vf p = vf_exp_below(vf_sub(lanes_or(scores, i, 0, lanes, -INFINITY), shift));
         total = vf_add(total, p);
         vf_put_lanes(scores, i, 0, lanes, p);
     }
@@ -127,7 +127,7 @@ static void attend_grad(float *scores, float *dp, const float *hidden, int64_t c
         int lanes = LANES_LEFT(count);
         vf s = vf_lanes(scores, i, 0, lanes);
         s = hidden != NULL ? vf_add(s, vf_lanes(hidden, i, 0, lanes)) : s;
-        vf p = vf_exp(vf_sub(s, shift));
+        vf p = vf_exp_below(vf_sub(s, shift));
         vf_put_lanes(scores, i, 0, lanes, p);
         vf_put_lanes(dp, i, 0, lanes, vf_mul(p, vf_sub(vf_lanes(dp, i, 0, lanes), less)));
     }
