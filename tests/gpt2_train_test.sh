@@ -55,6 +55,14 @@ for n in 1 2; do
         --launch-dir logs --quiet > out 2>&1 || fail "strict on $n ranks: $(cat out)"
 done
 cmp s1/ckpt-6/model.safetensors s2/ckpt-6/model.safetensors || fail "strict: two ranks differ from one"
+# experts, as many as a rank has samples: their load balance is that of the batch of all ranks
+for n in 1 2 4; do
+    # shellcheck disable=SC2086
+    "$trireme" train moe $data $network --experts 4 --balance 3 --batch-size $((16 / n)) -n $n --deterministic strict --steps 6 --eval-every-epochs 0 \
+        --output m$n --launch-dir logs --quiet > out 2>&1 || fail "strict experts on $n ranks: $(cat out)"
+done
+cmp m1/ckpt-6/model.safetensors m2/ckpt-6/model.safetensors && cmp m1/ckpt-6/model.safetensors m4/ckpt-6/model.safetensors ||
+    fail "strict experts: several ranks differ from one"
 # shellcheck disable=SC2086
 "$trireme" verify gpt2 $data $network --batch-size 4 -n 2 --steps 2 --launch-dir logs > out 2>&1 && grep -q "agrees with one device" out ||
     fail "verify: $(tail -3 out)"

@@ -114,7 +114,7 @@ static trm_status make_training(trm_graph **graph, const trmi_plan_options *opti
     if (options->blocks > 0) {
         int64_t samples;
         TRMI_TRY(trmi_block_samples(*graph, options->blocks, &samples, err));
-        trmi_spread_blocks(*graph, options->blocks, samples);
+        TRMI_TRY(trmi_spread_blocks(*graph, options->blocks, samples, err));
     }
     return TRM_OK;
 }

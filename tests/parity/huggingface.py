@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Random models of transformers, through trireme and back: the weights of the exported folder, logits (those of onnxruntime, too, of
-ViT); of GPT-2 and Llama the loss of a text, and greedy texts.
+ViT); of GPT-2, GPT-2 with experts and Llama loss, perplexity and bits per byte of a text; of GPT-2 and Llama greedy texts.
     python huggingface.py TRIREME TOKENIZER TEXT"""
 import json
+import math
 import pathlib
 import shutil
 import subprocess
 import sys
 
 import torch
+from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoModelForImageClassification, AutoTokenizer, GPT2Config, LlamaConfig, ViTConfig
 
 try:
@@ -58,6 +60,54 @@ def check_images(name, config, seed):
         print(f"{name}: logits of onnxruntime {apart:.1e} apart")
 
 
+def check_evaluation(name, kind, model, words):
+    """Compares trireme eval with the model: the text in windows of CONTEXT tokens, each with the tokens that follow. Returns the loss."""
+    content = open(text).read()
+    every = words(content, return_tensors="pt").input_ids[0]
+    losses, tokens = 0.0, 0
+    with torch.no_grad():
+        for i in range(0, len(every) - 1, CONTEXT):
+            s = every[i:i + CONTEXT + 1]
+            losses += torch.nn.functional.cross_entropy(model(s[None, :-1]).logits[0], s[1:], reduction="sum").item()
+            tokens += len(s) - 1
+    event = json.loads(run("eval", kind, "--checkpoint", f"{name}-imported", "--data", "parts", "--dataset", "text", "--context",
+                           CONTEXT, "--json"))
+    loss, size = losses / tokens, len(content.encode()) / len(every)  # the bytes of a token
+    expected = {"loss": loss, "perplexity": math.exp(loss), "bits_per_byte": loss / math.log(2) / size}
+    for key, value in expected.items():
+        assert abs(event[key] / value - 1) < 1e-5, (name, key, event[key], value)
+    return loss
+
+
+class Experts(torch.nn.Module):
+    """The layers behind attention of moe: each token's two most probable experts, by their shares of the probability."""
+    def __init__(self, weights):
+        super().__init__()
+        self.router, self.up, self.down = weights
+
+    def forward(self, x):
+        shares, chosen = torch.softmax(x @ self.router.T, -1).topk(2)
+        shares = shares / shares.sum(-1, keepdim=True)
+        y = torch.einsum("btkhw,btw->btkh", self.up[chosen], x)
+        y = torch.nn.functional.gelu(y, approximate="tanh")
+        return torch.einsum("btkwh,btkh,btk->btw", self.down[chosen], y, shares)
+
+
+def check_experts(name):
+    """Compares moe with GPT-2 of transformers with these layers."""
+    run("train", "moe", "--data", text, "--dataset", "text", "--tokenizer", tokenizer, "--context", CONTEXT, "--layers", 2, "--width", 32,
+        "--heads", 4, "--experts", 5, "--steps", 40, "--batch-size", 4, "--learning-rate", 0.01, "--eval-every-epochs", 0, "--output",
+        f"{name}-imported")
+    run("export", "moe", "--checkpoint", f"{name}-imported", "--to", "safetensors", "--output", f"{name}.safetensors")
+    weights = load_file(f"{name}.safetensors")
+    model = AutoModelForCausalLM.from_config(GPT2Config(n_embd=32, n_layer=2, n_head=4, **gpt2)).eval()
+    for i, block in enumerate(model.transformer.h):
+        block.mlp = Experts([weights.pop(f"h.{i}.mlp.{part}") for part in ("router.weight", "experts.up", "experts.down")])
+    about = model.transformer.load_state_dict(weights)
+    assert not about.missing_keys and not about.unexpected_keys, about
+    print(f"{name}: loss {check_evaluation(name, 'moe', model, AutoTokenizer.from_pretrained('gpt2-a-back')):.6f}")
+
+
 def check(name, config, seed):
     kind, folder = config.model_type, pathlib.Path(name)
     model = random_model(AutoModelForCausalLM, config, seed)
@@ -74,18 +124,7 @@ def check(name, config, seed):
         expected, found = model(ids).logits, back(ids).logits
     assert torch.equal(expected, found), (name, (expected - found).abs().max())
 
-    # the text in windows of CONTEXT tokens, each with the tokens that follow
-    every = words(open(text).read(), return_tensors="pt").input_ids[0]
-    samples = [every[i:i + CONTEXT + 1] for i in range(0, len(every) - 1, CONTEXT)]
-    losses, tokens = 0.0, 0
-    with torch.no_grad():
-        for s in samples:
-            logits = model(s[None, :-1]).logits[0]
-            losses += torch.nn.functional.cross_entropy(logits, s[1:], reduction="sum").item()
-            tokens += len(s) - 1
-    event = json.loads(run("eval", kind, "--checkpoint", f"{name}-imported", "--data", "parts", "--dataset", "text", "--context",
-                           CONTEXT, "--json"))
-    assert abs(event["loss"] - losses / tokens) < 1e-5 * event["loss"], (name, event["loss"], losses / tokens)
+    losses = check_evaluation(name, kind, model, words)
 
     prompt = words(PROMPT, return_tensors="pt").input_ids
     many = CONTEXT - prompt.shape[1]
@@ -96,7 +135,7 @@ def check(name, config, seed):
         event = json.loads(run("generate", kind, "--checkpoint", checkpoint, "--prompt", PROMPT, "--tokens", many, "--json"))
         assert event["token_ids"] == greedy, (name, event["token_ids"], greedy)
     assert event["text"] == words.decode(greedy), (event["text"], words.decode(greedy))
-    print(f"{name}: loss {losses / tokens:.6f}, {len(greedy)} tokens")
+    print(f"{name}: loss {losses:.6f}, {len(greedy)} tokens")
 
 
 pathlib.Path("parts").mkdir()
@@ -105,6 +144,7 @@ for part in ("train", "test"):  # so that evaluation reads the whole text
 gpt2 = dict(vocab_size=VOCABULARY, n_positions=CONTEXT, bos_token_id=0, eos_token_id=0)
 check("gpt2-a", GPT2Config(n_embd=48, n_layer=3, n_head=4, **gpt2), 1)
 check("gpt2-b", GPT2Config(n_embd=32, n_layer=2, n_head=2, n_inner=40, layer_norm_epsilon=1e-3, **gpt2), 6)
+check_experts("moe")
 llama = dict(vocab_size=VOCABULARY, max_position_embeddings=CONTEXT)
 check("llama-a", LlamaConfig(hidden_size=48, intermediate_size=80, num_hidden_layers=3, num_attention_heads=6, num_key_value_heads=2, **llama), 3)
 check("llama-b", LlamaConfig(hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=4,

@@ -16,6 +16,8 @@
 
 #include "base/error.h"
 
+#include <string.h>
+
 typedef struct marking {
     const trm_graph *graph;
     trmi_block_marks *marks;
@@ -218,22 +220,54 @@ trm_status trmi_block_samples(const trm_graph *g, int32_t blocks, int64_t *sampl
     return TRM_OK;
 }
 
-void trmi_spread_blocks(trm_graph *g, int32_t blocks, int64_t samples) {
-    for (int64_t i = 1; i < g->ops_count; i++) {
-        trmi_op *op = &g->ops[i];
-        const trm_shape *shape = op->kind == TRMI_OP_BROADCAST ? &op->attrs.shape.shape : NULL;
-        if (shape != NULL && shape->rank > 0 && samples > 0 &&
-            shape->dim[0] % (samples * blocks) == 0) {
-            op->attrs.shape.block_rows = shape->dim[0] / blocks;
+/* Returns the operator whose gradient `op` is a part of; NULL: unknown, or `op` is not of backward. */
+static const trmi_op *origin_of(const trm_graph *g, const trmi_op *op) {
+    for (int64_t i = op->origin != NULL ? op - g->ops - 1 : 0; i > 0; i--) {
+        if (g->ops[i].phase == TRMI_FORWARD && strcmp(g->ops[i].name, op->origin) == 0) {
+            return &g->ops[i];
         }
     }
+    return NULL;
+}
+
+/* Takes memory for marks from an arena. */
+static trm_status open_marks(const trm_graph *g, trmi_arena *arena, trmi_block_marks *out,
+                             trm_error *err) {
+    TRMI_TRY(TRMI_NEW_IN(err, arena, out->rows, g->values_count, "to plan"));
+    TRMI_TRY(TRMI_NEW_IN(err, arena, out->dimension, g->values_count, "to plan"));
+    return TRMI_NEW_IN(err, arena, out->over_samples, g->ops_count, "to plan");
+}
+
+/* A gradient is spread over samples where its operator has reduced them: a dimension may by chance be
+ * as long as the batch. */
+trm_status trmi_spread_blocks(trm_graph *g, int32_t blocks, int64_t samples, trm_error *err) {
+    trmi_arena arena = {0};
+    trmi_block_marks marks;
+    trm_status status = open_marks(g, &arena, &marks, err);
+    const marking m = {.graph = g, .marks = &marks};
+    for (int64_t i = 1; status == TRM_OK && i < g->ops_count; i++) {
+        trmi_op *op = &g->ops[i];
+        const trmi_op *of = op->kind == TRMI_OP_BROADCAST ? origin_of(g, op) : NULL;
+        const trm_shape *shape = op->kind == TRMI_OP_BROADCAST ? &op->attrs.shape.shape : NULL;
+        if (shape != NULL && shape->rank > 0 && samples > 0 &&
+            shape->dim[0] % (samples * blocks) == 0 &&
+            (of == NULL || is_by_sample(&m, of->inputs[0]))) {
+            op->attrs.shape.block_rows = shape->dim[0] / blocks;
+        }
+        if (op->kind == TRMI_OP_INPUT) {
+            marks.rows[op->outputs[0]] = samples;
+        } else {
+            trm_error refused; /* trmi_mark_blocks reports it */
+            (void)!mark_op(&m, i, &refused);
+        }
+    }
+    trmi_arena_free(&arena);
+    return status;
 }
 
 trm_status trmi_mark_blocks(const trm_graph *g, int64_t samples, trmi_arena *arena,
                             trmi_block_marks *out, trm_error *err) {
-    TRMI_TRY(TRMI_NEW_IN(err, arena, out->rows, g->values_count, "to plan"));
-    TRMI_TRY(TRMI_NEW_IN(err, arena, out->dimension, g->values_count, "to plan"));
-    TRMI_TRY(TRMI_NEW_IN(err, arena, out->over_samples, g->ops_count, "to plan"));
+    TRMI_TRY(open_marks(g, arena, out, err));
     marking m = {.graph = g, .marks = out};
     for (int64_t i = 1; i < g->ops_count; i++) {
         if (g->ops[i].kind == TRMI_OP_INPUT) {

@@ -87,8 +87,8 @@ typedef struct trmi_block_marks {
  * sample, or without `blocks` equal blocks */
 trm_status trmi_block_samples(const trm_graph *graph, int32_t blocks, int64_t *samples,
                               trm_error *err);
-/* Marks the BROADCASTs to samples of a graph that is not partitioned, whose shapes tell them. */
-void trmi_spread_blocks(trm_graph *graph, int32_t blocks, int64_t samples);
+/* Marks the BROADCASTs to samples of a graph that is not partitioned. error NOMEM */
+trm_status trmi_spread_blocks(trm_graph *graph, int32_t blocks, int64_t samples, trm_error *err);
 /* Finds values with samples and operators that sum over them; the graph may be partitioned. The
  * arrays are in the arena. error INVALID: an operator mixes samples in another way; NOMEM */
 trm_status trmi_mark_blocks(const trm_graph *graph, int64_t samples, trmi_arena *arena,
