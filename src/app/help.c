@@ -202,6 +202,9 @@ static const topic TOPICS[] = {
      "samples are made\n"
      "    whole: an operator that a plan cuts otherwise is cut by something else, which a warning "
      "names.\n"
+     "    With synchronous parameter servers, also --hybrid: the same bits as one process, for any "
+     "number of servers\n"
+     "    and workers. Asynchronous servers are refused.\n"
      "    Evaluations, and --exact-guide, whose shuffle is each rank's own, agree to about 1e-5 "
      "only. Two kinds\n"
      "    of CPU may give different bits.\n"},

@@ -63,7 +63,7 @@ struct trmi_kernel {
     const trmi_step *step;
     void *state;
     /* A step over samples, in a program with blocks: each run sums the block env->block only; false:
-     * one run sums all blocks in the order of their tree (exec/determinism/tree.h). */
+     * one run sums all blocks in the order of their tree (base/tree.h). */
     bool by_block;
 };
 

@@ -29,8 +29,8 @@ enum { FIXED = sizeof fixed / sizeof fixed[0] };
 /* ---- description ----------------------------------------------------------------------------- */
 
 /* Returns a hash of the network: kinds of the operators in their order, names and shapes of the
- * parameters, tables of the sink. Batch sizes are left out, because a job may be resumed with the
- * batch divided over another number of ranks. */
+ * parameters, tables of the sink. Batch sizes are left out, also those of the rows that servers give
+ * for a batch, because a job may be resumed with the batch divided over another number of ranks. */
 static uint64_t digest_network(const trm_model *model) {
     const trm_graph *graph = model->train.graph;
     XXH3_state_t state;
@@ -48,8 +48,9 @@ static uint64_t digest_network(const trm_model *model) {
         XXH3_64bits_update(&state, &kind, sizeof kind);
         if (op->kind == TRMI_OP_PARAMETER && op->outputs_count > 0) {
             const trm_shape *shape = &trmi_value_of(graph, op->outputs[0])->shape;
+            const int32_t dims = op->attrs.leaf.remote ? 0 : shape->rank;
             XXH3_64bits_update(&state, op->name, strlen(op->name));
-            XXH3_64bits_update(&state, shape->dim, (size_t)shape->rank * sizeof *shape->dim);
+            XXH3_64bits_update(&state, shape->dim, (size_t)dims * sizeof *shape->dim);
         }
     }
     return XXH3_64bits_digest(&state);

@@ -66,6 +66,7 @@ struct trm_model {
     trmi_text resumed_job;   /* the checkpoint's description, until training begins */
     int64_t resumed_samples; /* samples in the resumed run's dataset; 0: not resumed */
     float loss;              /* of the last step */
+    double owed_rate; /* strict hybrid: rate of an update that a push has interrupted; 0: none */
     int32_t notes_count;
     trmi_note notes[TRMI_NOTES_MAX];
     atomic_int stop;

@@ -172,14 +172,13 @@ static void close_blocks(trm_exec *exec) {
 static bool feed_blocks(trm_exec *exec, int32_t index, const trm_tensor *to, const void *from) {
     (void)index;
     const trmi_strict *s = trmi_strict_of(exec);
-    const trmi_tree tree = trmi_tree_of(s->count);
     int64_t rows = to->shape.dim[0], each = trm_tensor_bytes(to) / (rows > 0 ? rows : 1);
     if (s->split || from == NULL) {
         return false;
     }
     for (int64_t i = 0; i < rows; i++) {
-        int64_t row = trmi_tree_position(&tree, i % s->count) * (rows / s->count) + i / s->count;
-        memcpy((char *)to->data + row * each, (const char *)from + i * each, (size_t)each);
+        memcpy((char *)to->data + trmi_strict_row(s, i, rows) * each, (const char *)from + i * each,
+               (size_t)each);
     }
     return true;
 }

@@ -75,6 +75,13 @@ void trmi_strict_close_groups(trmi_strict *strict);
  * trmi_update_exchange. `context`: the exec. Collective. */
 trm_status trmi_strict_norms(void *context, double *sums, int64_t count, trm_error *err);
 
+/* Returns the row of a fed input at which sample `sample` of this rank's `samples` lies (not in split
+ * programs). */
+static inline int64_t trmi_strict_row(const trmi_strict *s, int64_t sample, int64_t samples) {
+    const trmi_tree tree = trmi_tree_of(s->count);
+    return trmi_tree_position(&tree, sample % s->count) * (samples / s->count) + sample / s->count;
+}
+
 /* Returns the sample of the whole batch that is row `row` of a fed input, of `samples` a block. */
 static inline int64_t trmi_strict_sample(const trmi_strict *s, int64_t row, int64_t samples) {
     return row % samples * s->total + s->all_numbers[row / samples];

@@ -13,7 +13,7 @@
 
 #include "trireme/dist.h"
 
-#include "exec/determinism/tree.h"
+#include "base/tree.h"
 
 #include <stddef.h>
 

@@ -32,4 +32,22 @@ trm_status trmi_batches_check(const trm_parallel_options *options, const trm_gra
 trm_status trmi_batches_blocks(const trm_parallel_options *options, int64_t batch, int32_t *blocks,
                                trm_error *err);
 
+/* Where the samples of a rank lie in its program, and which sums it has of them, if they lie in fixed
+ * blocks (strict determinism; not in split programs). */
+typedef struct trmi_batch_blocks {
+    int32_t count;       /* blocks of this rank; 0: no blocks */
+    int32_t ranks, rank; /* of the job */
+    /* sums of this rank that are nodes of one tree over all ranks (base/tree.h): 1, or one of each
+     * block; of all ranks */
+    int32_t nodes, total;
+} trmi_batch_blocks;
+
+/* Returns the blocks of an executor. */
+trmi_batch_blocks trmi_batches_of_exec(const trm_exec *exec);
+/* Returns the position in the tree of all ranks of this rank's sum `node`, which is that of the block
+ * at position `node` if it has one of each block. */
+int32_t trmi_batches_node(const trm_exec *exec, int32_t node);
+/* Returns the row of a fed input at which sample `sample` of `samples` lies. */
+int64_t trmi_batches_row(const trm_exec *exec, int64_t sample, int64_t samples);
+
 #endif

@@ -345,7 +345,16 @@ static double trust_ratio(const trmi_update *u, int32_t segment) {
 
 trmi_rule trmi_update_rule(const trmi_update *u, int32_t segment, double learning_rate,
                            uint64_t step) {
-    const trm_optimizer_options *o = &u->options;
+    const bool strict = u->tree.classes > 0;
+    const bool table = u->segments[segment].sparse || u->segments[segment].table_width > 0;
+    trm_optimizer_options constants = u->options;
+    const trm_optimizer_options *o = &constants;
+    if (strict) { /* servers get their constants in float32, and rows of tables SparseAdam's epsilon */
+        learning_rate = (float)learning_rate;
+        constants.beta1 = (float)constants.beta1;
+        constants.beta2 = (float)constants.beta2;
+        constants.weight_decay = (float)constants.weight_decay;
+    }
     double decay = u->segments[segment].decay ? o->weight_decay : 0;
     bool decoupled = o->decoupled && o->kind == TRM_ADAM;
     trmi_rule rule = {
@@ -362,9 +371,8 @@ trmi_rule trmi_update_rule(const trmi_update *u, int32_t segment, double learnin
     };
     /* LARS: the layer's own rate; not for tables. */
     if (o->kind == TRM_ADAM) {
-        trmi_rule_set_adam(&rule, learning_rate, o->beta1, o->beta2, step, false);
-    } else if (o->kind == TRM_LARS && !u->segments[segment].sparse &&
-               u->segments[segment].table_width == 0) {
+        trmi_rule_set_adam(&rule, learning_rate, o->beta1, o->beta2, step, strict && table);
+    } else if (o->kind == TRM_LARS && !table) {
         rule.local = (float)(learning_rate * trust_ratio(u, segment));
     }
     return rule;

@@ -13,7 +13,7 @@
 
 #include "trireme/exec.h"
 
-#include "exec/determinism/tree.h"
+#include "base/tree.h"
 
 /* One parameter in the ranges. */
 typedef struct trmi_update_segment {

@@ -39,7 +39,7 @@ typedef struct trmi_op_part {
 typedef enum trmi_combine {
     TRMI_COMBINE_NONE,
     TRMI_COMBINE_SUM,
-    TRMI_COMBINE_TREE, /* ALL_REDUCE: a sum that adds neighbours first (exec/determinism/tree.h) */
+    TRMI_COMBINE_TREE, /* ALL_REDUCE: a sum that adds neighbours first (base/tree.h) */
     TRMI_COMBINE_MAX,
     TRMI_COMBINE_MIN
 } trmi_combine;

@@ -2,7 +2,8 @@
 /* Finds the values that hold samples and the operators that sum over them, in a graph whose samples
  * lie in equal blocks (strict determinism, docs/internals/determinism.md).
  *
- *      inputs [N, ...]     samples lie one behind the other: "by sample"
+ *      inputs [N, ...]     samples lie one behind the other: "by sample"; also in rows of tables that
+ *                          servers have given a worker for its batch
  *      operator            by sample -> by sample: each sample by itself (a layer, an activation)
  *                          by sample -> whole: a sum over samples (over_samples), or an operator
  *                          that exchanges its sums itself (norms, losses)
@@ -265,13 +266,46 @@ trm_status trmi_spread_blocks(trm_graph *g, int32_t blocks, int64_t samples, trm
     return status;
 }
 
+/* Marks a leaf that holds samples: an input, or the rows that the look-ups of a batch have read on
+ * servers. `blocks`: of the batch. */
+static trm_status mark_leaf(const marking *m, const trmi_op *op, int64_t samples, int64_t blocks,
+                            trm_error *err) {
+    const trm_shape *shape = shape_of(m, op->outputs[0]);
+    if (op->kind == TRMI_OP_INPUT) {
+        m->marks->rows[op->outputs[0]] = samples;
+        return TRM_OK;
+    }
+    int64_t rows = shape->rank > 0 ? shape->dim[0] : 0;
+    if (blocks == 0 || rows == 0 || rows % blocks != 0) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "%s: %lld rows are not those of %lld blocks of samples; strict "
+                         "determinism needs ids with one row a sample",
+                         op->name, (long long)rows, (long long)blocks);
+    }
+    m->marks->rows[op->outputs[0]] = rows / blocks;
+    return TRM_OK;
+}
+
+/* Returns the blocks of samples in the inputs of the graph; 0: it has none. */
+static int64_t count_blocks(const trm_graph *g, int64_t samples) {
+    for (int64_t i = 1; i < g->ops_count; i++) {
+        const trm_shape *shape = &g->values[g->ops[i].outputs[0]].shape;
+        if (g->ops[i].kind == TRMI_OP_INPUT && shape->rank > 0 && samples > 0) {
+            return shape->dim[0] / samples;
+        }
+    }
+    return 0;
+}
+
 trm_status trmi_mark_blocks(const trm_graph *g, int64_t samples, trmi_arena *arena,
                             trmi_block_marks *out, trm_error *err) {
     TRMI_TRY(open_marks(g, arena, out, err));
     marking m = {.graph = g, .marks = out};
+    const int64_t blocks = count_blocks(g, samples);
     for (int64_t i = 1; i < g->ops_count; i++) {
-        if (g->ops[i].kind == TRMI_OP_INPUT) {
-            out->rows[g->ops[i].outputs[0]] = samples;
+        const trmi_op *op = &g->ops[i];
+        if (op->kind == TRMI_OP_INPUT || (op->kind == TRMI_OP_PARAMETER && op->attrs.leaf.remote)) {
+            TRMI_TRY(mark_leaf(&m, op, samples, blocks, err));
         } else {
             TRMI_TRY(mark_op(&m, i, err));
         }

@@ -10,11 +10,12 @@
 
 #include <stdio.h>
 
-/* Marks values that depend on an input. */
+/* Marks values that depend on an input, or on rows that servers give for a batch. */
 static void mark_inputs(const trm_graph *g, uint8_t *depends) {
     for (int64_t i = 1; i < g->ops_count; i++) {
         const trmi_op *op = &g->ops[i];
-        bool any = op->kind == TRMI_OP_INPUT;
+        bool any =
+            op->kind == TRMI_OP_INPUT || (op->kind == TRMI_OP_PARAMETER && op->attrs.leaf.remote);
         for (int32_t j = 0; j < op->inputs_count; j++) {
             any = any || depends[op->inputs[j]];
         }

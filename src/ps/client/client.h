@@ -12,6 +12,7 @@
  *   client_create.c  options, joining, end                                  client_pull.c    pulls
  *   client_batch.c   slices, sections, addresses of rows                    client_answer.c  requests and answers of a pull
  *   client_unique.c  distinct keys                                          client_order.c   control messages, snapshots
+ *   client_blocks.c  sums of blocks of samples (strict determinism)
  *   client_cache.c   cached rows                                            client_step.c    steps of leased samples
  *
  * A client has no threads: messages are received whenever the caller waits for something. One
@@ -73,6 +74,8 @@ typedef struct trmi_slice {
     int64_t first; /* number of its first lookup in the batch */
     int64_t next;  /* next slice of the same table, -1: none */
     bool is_first; /* first slice of its table */
+    bool
+        by_blocks; /* its lookups are those of equal blocks of samples, one block behind the other */
     /* part of the batch that its table is in */
     int32_t part;
     /* In the first slice of a table: range of its distinct keys, and what they are needed for,
@@ -95,7 +98,16 @@ typedef struct trmi_unique {
     uint64_t key;
     uint32_t table, shard; /* shard: number in the whole job */
     uint32_t wanted;       /* bits TRMI_WANT_PULL, TRMI_WANT_PUSH, TRMI_CACHED */
+    uint32_t node; /* of a push: 1 + which of the batch's nodes (trmi_push_blocks); 0: no tree */
 } trmi_unique;
+
+/* Strict determinism: how the gradients of a batch are summed (client_blocks.c). */
+typedef struct trmi_push_blocks {
+    int32_t blocks;           /* of samples that a slice has */
+    int32_t nodes;            /* sums that are pushed: 1, of all blocks, or one of each block */
+    const int32_t *positions; /* [nodes] of each sum in the tree of all workers; borrowed */
+    int32_t total;            /* nodes of that tree; 0: not strict */
+} trmi_push_blocks;
 
 /* Scratch memory for finding distinct keys; names as in unique.h. */
 typedef struct trmi_unique_scratch {
@@ -148,8 +160,9 @@ struct trm_ps_batch {
     /* Copies of cached rows, because the cache may overwrite them before they are scattered. */
     uint8_t *hot;
     int64_t hot_bytes, hot_capacity;
-    bool cut;     /* divided into parts: no more slices may be added */
-    bool outside; /* trm_ps_read: not one of the worker's numbered batches */
+    bool cut;                /* divided into parts: no more slices may be added */
+    bool outside;            /* trm_ps_read: not one of the worker's numbered batches */
+    trmi_push_blocks blocks; /* strict determinism; cleared with the batch */
     trmi_part parts[TRMI_PARTS_MAX];
     int32_t part_count, numbered, asked; /* parts: in all; with numbered keys; requested */
     trmi_arrangement push;
@@ -290,6 +303,21 @@ void trmi_batch_number_part(trm_ps_batch *batch);
 void trmi_batch_describe(trm_ps_batch *batch);
 /* Divides the batch and numbers the keys of all parts. */
 trm_status trmi_batch_deduplicate(trm_ps_batch *batch, trm_error *err);
+
+/* --- strict determinism (client_blocks.c) ----------------------------------------------------- */
+/* Sums the gradients of this batch, which has no slices yet, by blocks of samples.
+ *   errors  INVALID: servers that are not synchronous or lend samples, or a narrow wire */
+trm_status trmi_batch_set_blocks(trm_ps_batch *batch, const trmi_push_blocks *blocks,
+                                 trm_error *err);
+/* Says that the lookups of the slice added last lie by blocks.
+ *   errors  INVALID: their number is no multiple of the blocks; another slice has the same table */
+trm_status trmi_batch_by_blocks(trm_ps_batch *batch, trm_error *err);
+/* Before a push with a sum of each block: a unique for each key of each block, in place of one for
+ * each key.
+ *   errors  NOMEM */
+trm_status trmi_batch_split_blocks(trm_ps_batch *batch, trm_error *err);
+/* Writes the sums of a slice's blocks to the rows of its uniques, in the order of the tree. */
+void trmi_batch_sum_tree(trm_ps_batch *batch, const trmi_slice *slice);
 
 /* --- batches (client_batch.c) ----------------------------------------------------------------- */
 /* Arranges uniques [first, end) (of whole tables) with wanted & mask == match into sections: a

@@ -108,6 +108,7 @@ void trm_ps_batch_clear(trm_ps_batch *b) {
     trmi_batch_release(b);
     b->slice_count = b->lookups = b->unique_count = 0;
     b->cut = false;
+    b->blocks = (trmi_push_blocks){0};
     b->index = -1;
     b->err = (trm_error){0};
 }
@@ -147,9 +148,22 @@ trm_status trm_ps_batch_add(trm_ps_batch *b, int32_t table, const uint64_t *keys
 
 /* ---- sections -------------------------------------------------------------------------------- */
 
-/* Makes room for a section of each shard and table. */
-static trm_status reserve_arrangement(const trm_ps_client *c, trmi_arrangement *a, trm_error *err) {
-    int64_t groups = (int64_t)c->shards * c->servers * c->table_count;
+/* Returns the kinds of sums that an arrangement has of a table: one or, in a push by blocks, the sum
+ * of each node too. */
+static int64_t count_sums(const trm_ps_batch *b, uint32_t mask) {
+    return (mask & TRMI_WANT_PUSH) != 0 ? 1 + b->blocks.nodes : 1;
+}
+
+/* Returns what a section of a push says of its place in the tree. */
+static uint32_t node_of(const trm_ps_batch *b, int64_t sum) {
+    return sum > 0 ? 1 + (uint32_t)b->blocks.positions[sum - 1] : 0;
+}
+
+/* Makes room for a section of each shard, table and sum. */
+static trm_status reserve_arrangement(const trm_ps_batch *b, trmi_arrangement *a, uint32_t mask,
+                                      trm_error *err) {
+    const trm_ps_client *c = b->client;
+    int64_t groups = (int64_t)c->shards * c->servers * c->table_count * count_sums(b, mask);
     a->first = a->first != NULL ? a->first : trmi_alloc((c->servers + 1) * sizeof *a->first);
     bool there = a->first != NULL && trmi_grow((void **)&a->sections, &a->section_capacity, groups,
                                                sizeof *a->sections);
@@ -163,7 +177,8 @@ static bool arrange_in_order(trm_ps_batch *b, trmi_arrangement *a, int64_t first
     const trm_ps_client *c = b->client;
     uint32_t sections = 0;
     a->count = 0;
-    if (c->shards * c->servers != 1 || ((a->mask & TRMI_CACHED) != 0 && trmi_client_has_cache(c))) {
+    if (c->shards * c->servers != 1 || ((a->mask & TRMI_CACHED) != 0 && trmi_client_has_cache(c)) ||
+        (b->blocks.nodes > 1 && (a->mask & TRMI_WANT_PUSH) != 0)) {
         return false;
     }
     for (int64_t s = 0; s < b->slice_count; s++) {
@@ -178,7 +193,9 @@ static bool arrange_in_order(trm_ps_batch *b, trmi_arrangement *a, int64_t first
         }
         if (count > 0 && (slice->wanted & a->mask) == a->match) {
             slice->section = sections;
+            const bool tree = slice->by_blocks && (a->mask & TRMI_WANT_PUSH) != 0;
             a->sections[sections++] = (trmi_ps_section){.table = (uint32_t)slice->table,
+                                                        .node = node_of(b, tree),
                                                         .count = count,
                                                         .keys = b->distinct + slice->unique_first};
             a->count += count;
@@ -192,19 +209,25 @@ static bool arrange_in_order(trm_ps_batch *b, trmi_arrangement *a, int64_t first
 /* Contract in client.h. */
 trm_status trmi_batch_arrange(trm_ps_batch *b, trmi_arrangement *a, int64_t first, int64_t end,
                               uint32_t mask, uint32_t match, trm_error *err) {
-    TRMI_TRY(reserve_arrangement(b->client, a, err));
+    TRMI_TRY(reserve_arrangement(b, a, mask, err));
     a->mask = mask;
     a->match = match;
     a->in_order = arrange_in_order(b, a, first, end);
     return a->in_order ? TRM_OK : trmi_batch_arrange_by_shard(b, a, first, end, mask, match, err);
 }
 
-/* Counting sort by shard and table: count, sum up, place. Contract in client.h. */
+/* Returns the group of a unique: `each` groups a shard, `sums` a table. */
+static inline size_t group_of(const trmi_unique *x, size_t each, size_t sums) {
+    return x->shard * each + x->table * sums + (sums > 1 ? x->node : 0);
+}
+
+/* Counting sort by shard, table and sum: count, sum up, place. Contract in client.h. */
 trm_status trmi_batch_arrange_by_shard(trm_ps_batch *b, trmi_arrangement *a, int64_t first,
                                        int64_t end, uint32_t mask, uint32_t match, trm_error *err) {
     const trm_ps_client *c = b->client;
-    size_t tables = c->table_count, groups = (size_t)c->shards * c->servers * tables;
-    TRMI_TRY(reserve_arrangement(c, a, err));
+    const size_t sums = (size_t)count_sums(b, mask), each = c->table_count * sums,
+                 groups = (size_t)c->shards * c->servers * each;
+    TRMI_TRY(reserve_arrangement(b, a, mask, err));
     if (!b->described) {
         trmi_batch_describe(b);
     }
@@ -222,15 +245,16 @@ trm_status trmi_batch_arrange_by_shard(trm_ps_batch *b, trmi_arrangement *a, int
     for (int64_t u = first; u < end; u++) {
         const trmi_unique *x = &b->uniques[u];
         /* counts by group, one place further on */
-        start[x->shard * tables + x->table + 1] += (x->wanted & mask) == match;
+        start[group_of(x, each, sums) + 1] += (x->wanted & mask) == match;
     }
     uint32_t sections = 0;
     memset(a->first, 0, (c->servers + 1) * sizeof *a->first);
     for (size_t g = 0; g < groups; g++) {
-        uint32_t shard = (uint32_t)(g / tables), count = start[g + 1];
+        uint32_t shard = (uint32_t)(g / each), count = start[g + 1];
         if (count > 0) {
             a->sections[sections++] = (trmi_ps_section){.shard = shard % c->shards,
-                                                        .table = (uint32_t)(g % tables),
+                                                        .table = (uint32_t)(g % each / sums),
+                                                        .node = node_of(b, (int64_t)(g % sums)),
                                                         .count = count,
                                                         .keys = a->keys + start[g]};
             a->first[shard / c->shards + 1]++;
@@ -245,7 +269,7 @@ trm_status trmi_batch_arrange_by_shard(trm_ps_batch *b, trmi_arrangement *a, int
     for (int64_t u = first; u < end; u++) {
         const trmi_unique *x = &b->uniques[u];
         if ((x->wanted & mask) == match) {
-            uint32_t at = start[x->shard * tables + x->table]++;
+            uint32_t at = start[group_of(x, each, sums)]++;
             a->keys[at] = x->key;
             a->place[u - first] = at;
         }

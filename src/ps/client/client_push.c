@@ -77,7 +77,9 @@ static void sum_gradients(trm_ps_batch *b) {
         if (slice->gradients == NULL) {
             continue;
         }
-        if (slice->straight && slice->row_zero != 0) { /* distinct keys in order: one copy */
+        if (slice->by_blocks && b->blocks.nodes == 1) {
+            trmi_batch_sum_tree(b, slice);
+        } else if (slice->straight && slice->row_zero != 0) { /* distinct keys in order: one copy */
             const size_t row = (size_t)width * sizeof(float);
             memcpy(trmi_batch_row(b, slice, row, (uint32_t)slice->unique_first), slice->gradients,
                    (size_t)slice->count * row);
@@ -300,6 +302,9 @@ trm_status trm_ps_push(trm_ps_batch *batch, const trm_ps_push_options *options, 
         }
     }
     TRMI_TRY(push_failed(c, err));
+    if (batch->blocks.nodes > 1) {
+        TRMI_TRY(trmi_batch_split_blocks(batch, err));
+    }
     TRMI_TRY(trmi_batch_arrange(batch, &batch->push, 0, batch->unique_count, TRMI_WANT_PUSH,
                                 TRMI_WANT_PUSH, err));
     batch->index = batch->index < 0 ? c->next_batch++ : batch->index;
@@ -310,6 +315,7 @@ trm_status trm_ps_push(trm_ps_batch *batch, const trm_ps_push_options *options, 
                              .sequence = c->next_sequence + 1,
                              .clock = c->staging ? 0 : batch->index + 1};
     header.flags = is_partial(c) ? TRMI_PUSH_PARTIAL : 0;
+    header.extra[1] = batch->blocks.total;
     bool lent = options != NULL && options->lease.id != 0;
     if (lent) {
         TRMI_TRY(name_samples(c, options, &header, err));

@@ -282,8 +282,11 @@ static void describe_table(trm_ps_batch *b, int64_t first) {
         uint32_t shard = shards == 1 ? 0
                          : hashed    ? trmi_shard_of_key(key, shards)
                                      : trmi_shard_of_row(placement, key, c->servers, c->shards);
-        b->uniques[u] = (trmi_unique){
-            .key = key, .table = table, .shard = shard, .wanted = differ ? 0 : slice->wanted};
+        b->uniques[u] = (trmi_unique){.key = key,
+                                      .table = table,
+                                      .shard = shard,
+                                      .wanted = differ ? 0 : slice->wanted,
+                                      .node = slice->by_blocks};
     }
     /* uses that differ between the table's slices are combined key by key */
     for (int64_t s = first; differ && s >= 0; s = b->slices[s].next) {

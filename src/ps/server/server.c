@@ -205,6 +205,14 @@ static trm_status decode_rows(trm_ps_server *server, trmi_request *r, trm_error 
     TRMI_TRY(TRMI_NEW(err, r->first, shards + 1, "for %u sections", count));
     TRMI_TRY(
         trmi_ps_decode(r->message.data, r->message.bytes, &r->header, &shape, r->sections, err));
+    if (trmi_ps_nodes(&r->header) > 0 &&
+        (server->options.mode != TRM_PS_SYNC || server->options.backup_workers > 0 ||
+         r->header.dtype != TRM_FLOAT32)) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "worker %u pushes in strict determinism, which needs synchronous servers "
+                         "without backup workers and float32 gradients",
+                         r->header.worker);
+    }
     for (uint32_t i = 0; i < count; i++) {
         r->first[r->sections[i].shard + 1]++;
     }

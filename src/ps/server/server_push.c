@@ -89,13 +89,17 @@ static bool is_of_next_step(const trm_ps_server *server, const trmi_request *r) 
  * Returns whether it did. */
 static bool form_group(trm_ps_server *server) {
     int64_t have = 0;
+    bool strict = false;
     if (!trmi_last_step_allows_group(server)) {
         return false;
     }
     for (const trmi_request *r = server->waiting; r != NULL; r = r->next) {
         have += is_of_next_step(server, r);
+        strict |= trmi_ps_nodes(&r->header) > 0;
     }
-    int64_t needed = trmi_front_expected_workers(server) - server->options.backup_workers;
+    /* a strict step without the blocks of a silent worker would have other bits */
+    int64_t needed = strict ? (server->counted ? server->options.workers : server->worker_count)
+                            : trmi_front_expected_workers(server) - server->options.backup_workers;
     if (have < trmi_max_i64(1, needed)) {
         return false;
     }

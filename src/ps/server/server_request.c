@@ -387,6 +387,7 @@ static trm_status push_group(trmi_shard_thread *runner, const trmi_request *grou
  * voided first. */
 void trmi_run_group(trmi_shard_thread *runner, trmi_request *group) {
     uint32_t s = runner->shard->number, count = group->member_count;
+    const int64_t nodes = trmi_ps_nodes(&group->header); /* such sums are divided already */
     trm_error err;
     trmi_push_id *ids = trmi_alloc(count * sizeof *ids);
     trmi_sum_part *parts = trmi_alloc(count * sizeof *parts);
@@ -395,21 +396,36 @@ void trmi_run_group(trmi_shard_thread *runner, trmi_request *group) {
                       .time = (uint32_t)trmi_os_wall(),
                       .clock = group->header.clock,
                       .rate_scale = group->header.rate_scale,
-                      .gradient_scale =
-                          runner->server->options.sum_gradients ? 1.0f : 1.0f / (float)count,
+                      .gradient_scale = runner->server->options.sum_gradients || nodes > 0
+                                            ? 1.0f
+                                            : 1.0f / (float)count,
                       .dtype = TRM_FLOAT32,
                       .clocked = true};
     bool applied = false;
     trm_status status = ids == NULL || parts == NULL
                             ? TRMI_FAIL(&err, TRM_NOMEM, "no memory to sum gradients")
                             : TRM_OK;
+    if (status == TRM_OK && nodes % count != 0) {
+        status =
+            TRMI_FAIL(&err, TRM_INVALID,
+                      "%u workers push sums of %lld blocks: each pushes the sums of a job of its "
+                      "own; in strict determinism they need a communicator (parallel.comm)",
+                      count, (long long)nodes);
+    }
     status = status == TRM_OK && group->again ? trmi_shard_void_held(runner->shard, &err) : status;
     for (uint32_t m = 0; m < count && status == TRM_OK; m++) {
         const trmi_request *member = group->members[m];
         ids[m] = (trmi_push_id){member->header.worker, member->header.incarnation,
                                 member->header.sequence};
         parts[m] = (trmi_sum_part){member->sections + member->first[s],
-                                   member->first[s + 1] - member->first[s]};
+                                   member->first[s + 1] - member->first[s], nodes};
+        if (trmi_ps_nodes(&member->header) != nodes) {
+            status = TRMI_FAIL(&err, TRM_INVALID,
+                               "worker %u pushes sums of %lld blocks, worker %u of %lld: start all "
+                               "workers with the same --deterministic and batch size",
+                               member->header.worker, (long long)trmi_ps_nodes(&member->header),
+                               group->header.worker, (long long)nodes);
+        }
     }
     status = status == TRM_OK ? push_group(runner, group, parts, &push, &applied, &err) : status;
     note_pushed(runner, group, status, applied, &err);

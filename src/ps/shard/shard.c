@@ -491,7 +491,7 @@ trm_status trmi_shard_step(trmi_shard *shard, const trmi_push *push, trm_error *
             status = break_missing_member(shard, &push->ids[i], push->clock, err);
             goto done;
         }
-        parts[i] = (trmi_sum_part){s->sections, s->section_count};
+        parts[i] = (trmi_sum_part){s->sections, s->section_count, 0};
         if (i == 0) {
             step.dtype = s->dtype;
             step.rate_scale = s->rate_scale;

@@ -97,6 +97,8 @@ typedef struct trmi_staged_push {
 typedef struct trmi_sum_part {
     const trmi_ps_section *sections;
     uint32_t count;
+    int64_t
+        nodes; /* of the tree in which the sections are added, the same of all members; 0: none */
 } trmi_sum_part;
 
 /* The sum of several pushes. */
@@ -204,7 +206,7 @@ trm_status trmi_shard_step(trmi_shard *shard, const trmi_push *push, trm_error *
 
 /* --- sums (shard_sum.c) ----------------------------------------------------------------------- */
 
-/* Sums the parts' sections by table, in the order of the parts.
+/* Sums the parts' sections by table, in the order of the parts, or of the tree.
  *   owns  trmi_sum_free, also after an error */
 trm_status trmi_shard_sum(trmi_shard *shard, const trmi_sum_part *parts, uint32_t count,
                           trm_dtype dtype, trmi_sum *out, trm_error *err);

@@ -54,18 +54,17 @@ trm_status trmi_shard_sum(trmi_shard *shard, const trmi_sum_part *parts, uint32_
                 }
             }
         }
+        const trmi_merge_parts sum = {.sections = of_table,
+                                      .count = n,
+                                      .dtype = dtype,
+                                      .width = shard->tables[t]->options.width,
+                                      .nodes = parts[0].nodes};
         trmi_ps_section found = {.table = t};
-        int32_t width = shard->tables[t]->options.width;
-        float *values;
         if (n == 0) {
             continue;
         }
-        status = trmi_merge_sum(shard->merge, of_table, n, dtype, width, &found.keys, &values,
-                                &found.count, err);
-        if (status == TRM_OK) {
-            found.values = (uint8_t *)values;
-            status = keep(out, &found, width, err);
-        }
+        status = trmi_merge_sum(shard->merge, &sum, &found, err);
+        status = status == TRM_OK ? keep(out, &found, sum.width, err) : status;
     }
     trmi_free(of_table);
     return status;

@@ -85,7 +85,7 @@ void trmi_ps_encode(const trmi_ps_header *header, trmi_ps_section *sections, con
     memcpy(data, &h, sizeof h);
     for (uint32_t i = 0; has_keys((trmi_ps_kind)h.kind) && i < h.section_count; i++) {
         trmi_ps_wire_section wire = {sections[i].shard, sections[i].table,
-                                     (uint32_t)sections[i].count, 0};
+                                     (uint32_t)sections[i].count, sections[i].node};
         memcpy(data + LINE_BYTES + i * sizeof wire, &wire, sizeof wire);
     }
     set_pointers((trmi_ps_kind)h.kind, (trm_dtype)h.dtype, sections, h.section_count, widths, data);
@@ -126,6 +126,11 @@ trm_status trmi_ps_decode(const uint8_t *data, size_t bytes, const trmi_ps_heade
         return TRMI_FAIL(err, TRM_CORRUPT, "message of %zu bytes cannot hold %u sections", bytes,
                          count);
     }
+    const int64_t nodes = trmi_ps_nodes(header);
+    if (nodes < 0 || nodes > TRMI_PS_NODES_MAX) {
+        return TRMI_FAIL(err, TRM_CORRUPT, "push with %lld nodes, 0 to %d expected",
+                         (long long)nodes, TRMI_PS_NODES_MAX);
+    }
     uint32_t shard_before = 0;
     for (uint32_t i = 0; i < count; i++) {
         trmi_ps_wire_section wire;
@@ -136,8 +141,13 @@ trm_status trmi_ps_decode(const uint8_t *data, size_t bytes, const trmi_ps_heade
                              "section %u names shard %u of %u, table %u of %u, after shard %u", i,
                              wire.shard, shape->shards, wire.table, shape->tables, shard_before);
         }
+        if (wire.node > nodes) {
+            return TRMI_FAIL(err, TRM_CORRUPT, "section %u names node %u of %lld", i, wire.node,
+                             (long long)nodes);
+        }
         shard_before = wire.shard;
-        out[i] = (trmi_ps_section){.shard = wire.shard, .table = wire.table, .count = wire.count};
+        out[i] = (trmi_ps_section){
+            .shard = wire.shard, .table = wire.table, .node = wire.node, .count = wire.count};
     }
     /* the size follows from the sections: it must be exactly that of the message */
     size_t expected = trmi_ps_size(kind, (trm_dtype)header->dtype, out, count, shape->widths);

@@ -16,14 +16,16 @@
 enum {
     /* 2: pushes name their samples; 3: rows with their last writers; 4: steps; 5: chief, staleness;
      * 6: the cut that is complete; 7: pushes that all servers have; 8: the proof of
-     * base/net.h, rings in sealed memory; 9: frames of base/net_frame.h */
-    TRMI_PS_VERSION = 9,
+     * base/net.h, rings in sealed memory; 9: frames of base/net_frame.h; 10: sums of blocks of
+     * samples */
+    TRMI_PS_VERSION = 10,
     TRMI_PS_TABLES_MAX = 4096,
     TRMI_PS_SHARDS_MAX = 1024,
     TRMI_PS_WORKERS_MAX = 65536,
     TRMI_PS_SECTIONS_MAX = 1 << 20,
     TRMI_PS_NOTE_TEXT = 256,
-    TRMI_PUSH_PARTIAL = 1 /* flag of a synchronous push: other servers may lack it */
+    TRMI_PS_NODES_MAX = 1 << 16, /* of a tree of sums */
+    TRMI_PUSH_PARTIAL = 1        /* flag of a synchronous push: other servers may lack it */
 };
 static const uint32_t trmi_ps_magic = 0x31507254u; /* "TrP1" */
 
@@ -58,19 +60,23 @@ typedef struct trmi_ps_header {
         uint32_t flags;
         uint32_t book; /* of a push under a lease: book of the samples (trmi_push_mark) */
     };
-    int64_t extra[2]; /* of a push: lease; samples of the book that are then used. Of a pull: where
-                         steps are staged, the last push of this worker that the rows must have */
+    int64_t extra[2]; /* of a push: lease; samples of the book that are then used, without a lease
+                         nodes of the tree of sums (0: none; trmi_ps_nodes). Of a pull: where steps
+                         are staged, the last push of this worker that the rows must have */
 } trmi_ps_header;
 _Static_assert(sizeof(trmi_ps_header) == 64, "the header is one line");
 
 /* A section on the wire. */
 typedef struct trmi_ps_wire_section {
-    uint32_t shard, table, count, zero;
+    uint32_t shard, table, count, node;
 } trmi_ps_wire_section;
 
 /* A section in memory: views into a message. */
 typedef struct trmi_ps_section {
     uint32_t shard, table;
+    /* strict determinism: 1 + the position of this sum in the tree of all workers' blocks
+     * (base/tree.h); 0: a sum like any other */
+    uint32_t node;
     int64_t count;
     uint64_t *keys;
     uint8_t *values;
@@ -95,6 +101,10 @@ typedef struct trmi_ps_shape {
     const int32_t *widths; /* [tables] */
 } trmi_ps_shape;
 
+/* Returns the nodes of the tree in which the sections of a push are added; 0: no tree. */
+static inline int64_t trmi_ps_nodes(const trmi_ps_header *h) {
+    return h->kind == TRMI_PS_PUSH && h->extra[0] == 0 ? h->extra[1] : 0;
+}
 /* Returns the bytes of a message with these sections (keys and values as the kind has them); 0
  * if it would be too large. Sections need shard, table and count. */
 size_t trmi_ps_size(trmi_ps_kind kind, trm_dtype dtype, const trmi_ps_section *sections,

@@ -45,7 +45,8 @@ struct trm_estimator {
     bool acts; /* this process does the chief's work now */
     int32_t servers;
     size_t ring_bytes; /* size of a worker's shared-memory rings */
-    trm_comm *workers; /* hybrid: communicator of the workers; NULL: not joined */
+    bool strict;       /* strict determinism; known once the model's options are */
+    trm_comm *workers; /* hybrid, strict: communicator of the workers; NULL: not joined */
     trmi_dealt dealt;  /* stretches of job.json and of this run */
     trmi_text job;     /* description of the job (train/job.h); empty before training */
     double over_since; /* time at which the job was seen to be over; 0: it is not */
@@ -79,6 +80,8 @@ void trmi_estimator_say(const trm_estimator *e, const char *format, ...) TRM_PRI
 bool trmi_estimator_lends(const trm_estimator *e);
 /* Returns whether each synchronous trainer reads a fixed shard (dealt.h). */
 bool trmi_estimator_deals(const trm_estimator *e);
+/* Returns whether the trainers compute each batch together: hybrid, or strict determinism. */
+bool trmi_estimator_joins(const trm_estimator *e);
 /* Returns whether the chief keeps its running statistics after each batch (states_file.h): in step
  * with the servers, so that a batch has one number. */
 bool trmi_estimator_keeps_states(const trm_estimator *e);

@@ -36,6 +36,10 @@ bool trmi_estimator_deals(const trm_estimator *e) {
            (e->strategy.training.tables_only || e->strategy.server.mode != TRM_PS_ASYNC);
 }
 
+bool trmi_estimator_joins(const trm_estimator *e) {
+    return e->strategy.training.tables_only || e->strict;
+}
+
 bool trmi_estimator_keeps_states(const trm_estimator *e) {
     return e->strategy.server.mode == TRM_PS_SYNC && !e->strategy.training.tables_only &&
            trmi_estimator_deals(e) && e->config.model_dir != NULL;

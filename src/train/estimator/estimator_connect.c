@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Connects a trainer or an evaluator to the servers of its job. A client polls while it waits: is the
- * job over, has a stop been requested, has another hybrid worker died. */
+ * job over, has a stop been requested, has another worker died that this one computes with. */
 #include "train/estimator/estimator.h"
 
 #include "base/error.h"
@@ -12,7 +12,7 @@ enum { LATE_WAITS = 2, CHIEF_WAITS = 10 }; /* seconds to wait for servers of a j
 
 static bool is_stopped(void *estimator) { return trmi_estimator_stopped(estimator); }
 
-/* Returns whether another hybrid worker has died. Server 0 waits for all workers and this worker
+/* Returns whether another worker has died that this one computes with. Server 0 waits for all workers and this worker
  * waits for the server; only the broken connection to the dead worker shows why. Polled by the
  * client while it waits. */
 static bool is_lost(void *estimator) {
@@ -62,8 +62,7 @@ static trm_status connect_once(const trm_estimator *e, double timeout, trm_ps_cl
                                            .job_id = e->job_id,
                                            .job_origin = e->job_origin,
                                            .stopped = is_stopped,
-                                           .lost =
-                                               e->strategy.training.tables_only ? is_lost : NULL,
+                                           .lost = trmi_estimator_joins(e) ? is_lost : NULL,
                                            .over = job_is_over,
                                            .context = (void *)(uintptr_t)e};
     return trm_ps_client_create(&options, out, err);

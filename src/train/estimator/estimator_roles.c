@@ -3,10 +3,10 @@
  *
  *       server     serve until the chief stops it
  *       trainer    describe_model -> trmi_estimator_connect -> meet_others -> build_model -> begin_warm -> train -> end_job
- *                  hybrid: after another worker's death leave() and once more from the start (run_lives)
+ *                  hybrid, strict: after another worker's death leave() and once more from the start (run_lives)
  *
  * The order matters: model and data come first, because the size of the shared-memory rings
- * depends on a batch; hybrid workers join before the model is built, because the model needs
+ * depends on a batch; hybrid and strict workers join before the model is built, because the model needs
  * their communicator.
  *
  * Every wait has a limit: session_creation_timeout_secs for servers that come up,
@@ -151,9 +151,9 @@ typedef struct trainer {
     trm_model_options options;
     trm_model *model;
     trm_bootstrap *bootstrap;
-    trm_comm *comm; /* hybrid: the workers' communicator */
+    trm_comm *comm; /* hybrid, strict: the workers' communicator */
     /* hybrid: dense parameters, kept after another worker's death */
-    trmi_dense dense;
+    trmi_dense dense[TRMI_DENSE_KEPT];
     double alive;      /* time of its beginning or of its latest step */
     int32_t callbacks; /* callbacks of the spec that are in use */
 } trainer;
@@ -175,9 +175,9 @@ static void leave(trainer *t, bool comes_back) {
     t->bootstrap = NULL;
 }
 
-/* Hybrid: joins the other workers and creates the communicator for dense gradients. */
-static trm_status create_hybrid_comm(trainer *t, trm_error *err) {
-    if (!t->e->strategy.training.tables_only || t->e->trainers == 1) {
+/* Hybrid, strict: joins the other workers and creates the communicator for dense gradients. */
+static trm_status create_workers_comm(trainer *t, trm_error *err) {
+    if (!trmi_estimator_joins(t->e) || t->e->trainers == 1) {
         return TRM_OK;
     }
     const trm_join_options options = {.timeout_seconds = t->e->strategy.client.timeout_seconds};
@@ -187,6 +187,12 @@ static trm_status create_hybrid_comm(trainer *t, trm_error *err) {
     return TRM_OK;
 }
 
+/* Returns whether the model's options or their context ask for strict determinism. */
+static bool is_strict(const trm_model_options *o) {
+    return o->context != NULL ? strcmp(trm_context_get(o->context, "deterministic"), "strict") == 0
+                              : o->exec.parallel.block != 0;
+}
+
 /* Opens the data, gets the model's options, and computes the size of the shared-memory rings: a
  * ring must hold two messages of a batch, one that is sent while the other is read. */
 static trm_status describe_model(trainer *t, const trm_train_spec *spec, trm_error *err) {
@@ -194,6 +200,7 @@ static trm_status describe_model(trainer *t, const trm_train_spec *spec, trm_err
     int64_t bytes, ring = RING_BYTES;
     TRMI_TRY(trmi_estimator_data(e, TRM_MODE_TRAIN, spec->input_fn, spec->params, &t->data, err));
     TRMI_TRY(trmi_estimator_model(e, TRM_MODE_TRAIN, t->data, &t->options, err));
+    e->strict = is_strict(&t->options);
     TRMI_TRY(trmi_model_traffic(&t->options, &bytes, err));
     while (ring < 2 * (bytes + bytes / 8) + RING_BYTES / 4 && ring < RING_MAX) {
         ring *= 2;
@@ -204,13 +211,14 @@ static trm_status describe_model(trainer *t, const trm_train_spec *spec, trm_err
 
 /* Reads the stretches of the job. In a job that is continued with another number of workers, a
  * worker waits until the chief has begun and written job.json: stretches of the old number would
- * give it wrong samples.
+ * give it wrong samples. Workers that compute together begin with the chief, and all with the same
+ * step (trmi_workers_begin): each makes the new stretch itself.
  *   error  TIMEOUT, CANCELLED */
 static trm_status learn_dealt(trm_estimator *e, trm_error *err) {
     const double begin = trmi_os_now();
     double said = begin;
     TRMI_TRY(trmi_job_read_dealt(e, &e->dealt, err));
-    while (!e->is_chief && e->dealt.count > 0 &&
+    while (!e->is_chief && e->workers == NULL && e->dealt.count > 0 &&
            e->dealt.list[e->dealt.count - 1].workers != e->trainers) {
         double now = trmi_os_now();
         if (trmi_estimator_stopped(e) || now - begin > e->strategy.client.timeout_seconds) {
@@ -383,7 +391,7 @@ static trm_status end_job(trainer *t, trm_status status, uint64_t step, trm_erro
     return status;
 }
 
-/* Hybrid: waits in a barrier until all workers, the chief included, have ended well. Before it
+/* Hybrid, strict: waits in a barrier until all workers, the chief included, have ended well. Before it
  * this worker signs off from the servers, since the chief waits for that. A worker that dies
  * here makes the barrier fail, and the job goes on. */
 static trm_status wait_for_all(const trainer *t, trm_error *err) {
@@ -417,13 +425,16 @@ static trm_status run(trainer *t, const trm_train_spec *spec, trm_job_result *ou
         return result_of_ended_job(e, out, err);
     }
     TRMI_TRY(status);
-    /* hybrid workers form their communicator; then the model, whose tables the servers create */
-    TRMI_TRY(create_hybrid_comm(t, err));
+    /* workers that compute together join; then the model, whose tables the servers create */
+    TRMI_TRY(create_workers_comm(t, err));
     TRMI_TRY(build_model(t, err));
     TRMI_TRY(begin_warm(t, err));
     if (e->strategy.training.tables_only) {
-        TRMI_TRY(trmi_dense_begin(t->model, &t->dense, e->config.model_dir, err));
-    } else if (e->is_chief || trmi_duty_is_shared(e)) {
+        TRMI_TRY(trmi_dense_begin(t->model, t->dense, e->config.model_dir, err));
+    } else if (t->comm != NULL) {
+        TRMI_TRY(trmi_workers_begin(t->model, err));
+    }
+    if (!e->strategy.training.tables_only && (e->is_chief || trmi_duty_is_shared(e))) {
         restore_states(t);
     }
     trmi_estimator_say(e, "%s %d begins at step %llu", trm_role_name(e->role),
@@ -441,22 +452,38 @@ static trm_status run(trainer *t, const trm_train_spec *spec, trm_job_result *ou
         TRMI_TRY(
             trmi_remote_counters(t->model->remote, &out->least_updates, &out->most_updates, err));
     }
-    /* the chief ends the job; hybrid workers leave together */
+    /* the chief ends the job; workers that compute together leave together */
     status = end_job(t, status, out->global_step, err);
     return status == TRM_OK && t->comm != NULL ? wait_for_all(t, err) : status;
 }
 
-/* Returns whether a hybrid worker starts another life after `status`: another worker has died or
+/* Returns whether a worker that computes with others starts another life after `status`: another worker has died or
  * the servers were away, and this worker has made a step within timeout_seconds. */
 static bool starts_again(const trainer *t, trm_status status) {
     const trm_ps_strategy *s = &t->e->strategy;
-    return s->training.tables_only && t->e->trainers > 1 &&
+    return trmi_estimator_joins(t->e) && t->e->trainers > 1 &&
            (status == TRM_PEER || status == TRM_TIMEOUT) && !trmi_estimator_stopped(t->e) &&
            t->e->over_since == 0 && trmi_os_now() - t->alive < s->client.timeout_seconds;
 }
 
-/* Runs lives of a trainer until one ends for good. Between two lives the dense parameters are
- * kept, because a worker that comes back needs them from another worker. */
+/* Hybrid: keeps the dense parameters of a life that ends, because a worker that comes back needs them
+ * from another worker. An update that the end of the life has interrupted (strict) is made on a
+ * second copy: which of the two the job continues with depends on whether the servers have applied
+ * the step. */
+static void keep_dense(trainer *t) {
+    if (t->model == NULL || !t->e->strategy.training.tables_only) {
+        return;
+    }
+    trm_error err;
+    double rate = t->model->owed_rate;
+    trmi_dense_keep(&t->dense[0], t->model);
+    trmi_dense_free(&t->dense[1]);
+    if (rate > 0 && trm_exec_update(t->model->train.exec, rate, &err) == TRM_OK) {
+        trmi_dense_keep(&t->dense[1], t->model);
+    }
+}
+
+/* Runs lives of a trainer until one ends for good. */
 static trm_status run_lives(trainer *t, const trm_train_spec *spec, trm_job_result *out,
                             trm_error *err) {
     trm_error own = {0};
@@ -464,9 +491,7 @@ static trm_status run_lives(trainer *t, const trm_train_spec *spec, trm_job_resu
     t->alive = trmi_os_now();
     trm_status status = run(t, spec, out, err);
     while (starts_again(t, status)) {
-        if (t->model != NULL) {
-            trmi_dense_keep(&t->dense, t->model);
-        }
+        keep_dense(t);
         trmi_estimator_say(t->e, "%s: this worker waits for all others, and goes on with them",
                            err->message);
         leave(t, true);
@@ -488,7 +513,8 @@ trm_status trmi_run_trainer(trm_estimator *e, const trm_train_spec *spec, const 
     /* synchronous: the servers wait for the next life of a worker that failed */
     leave(&t,
           (e->strategy.training.tables_only || e->strategy.server.mode == TRM_PS_SYNC) && !over);
-    trmi_dense_free(&t.dense);
+    trmi_dense_free(&t.dense[0]);
+    trmi_dense_free(&t.dense[1]);
     for (int32_t i = 0; i < t.callbacks; i++) {
         if (spec->callbacks[i].destroy != NULL) {
             spec->callbacks[i].destroy(spec->callbacks[i].context);

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Keeps, chooses and broadcasts the dense parameters of hybrid training (life cycle drawn in
- * hybrid.h). */
+ * hybrid.h), and sets the batch with which workers begin together. */
 #include "train/estimator/hybrid.h"
 
 #include "train/export/gather.h"
+#include "train/estimator/dealt.h"
 #include "train/estimator/remote.h"
 
 #include "base/error.h"
@@ -75,6 +76,15 @@ typedef struct holding {
     int64_t step;
 } holding;
 
+/* Returns the kept copies that are nearest to step `position` of the servers. */
+static const trmi_dense *nearest(const trmi_dense kept[TRMI_DENSE_KEPT], int64_t position) {
+    const trmi_dense *best = &kept[0];
+    for (int i = 1; i < TRMI_DENSE_KEPT; i++) {
+        best = kept[i].values != NULL && (int64_t)kept[i].step == position ? &kept[i] : best;
+    }
+    return best;
+}
+
 /* Loads what this worker can offer into its model: its kept copies, or on rank 0 the newest
  * checkpoint. */
 static trm_status find_own(trm_model *model, const trmi_dense *kept, const char *dir, holding *own,
@@ -87,6 +97,20 @@ static trm_status find_own(trm_model *model, const trmi_dense *kept, const char 
         own->any = own->step >= 0;
     }
     return TRM_OK;
+}
+
+/* Returns the number of batches that this worker has finished; INT64_MAX: it is new in a job that is
+ * continued with more workers, and begins where the others are. */
+static int64_t own_position(const trm_model *model) {
+    const trmi_dealt *d = model->dealt;
+    int64_t position = trmi_remote_position(model->remote);
+    if (position > 0 || d == NULL || d->count == 0) {
+        return position;
+    }
+    int64_t workers = d->list[d->count - 1].workers;
+    return workers == d->workers               ? trmi_dealt_newcomer(d, 0)
+           : trmi_model_rank(model) >= workers ? INT64_MAX
+                                               : 0;
 }
 
 /* Replaces *value by the minimum over the ranks. Collective. */
@@ -138,16 +162,16 @@ static trm_status broadcast_dense(const trm_model *model, int32_t from, trm_erro
     return TRM_OK;
 }
 
-/* Contract in hybrid.h. Collective. Order: what this worker has, the servers' position, the
+/* Contract in hybrid.h. Collective. Order: the servers' position, what this worker has, the
  * nearest parameters of all workers, the broadcast. */
-trm_status trmi_dense_begin(trm_model *model, const trmi_dense *kept, const char *dir,
-                            trm_error *err) {
+trm_status trmi_dense_begin(trm_model *model, const trmi_dense kept[TRMI_DENSE_KEPT],
+                            const char *dir, trm_error *err) {
     holding own;
     int32_t from;
-    int64_t step, position = trmi_remote_position(model->remote);
-    trm_status status = find_own(model, kept, dir, &own, err);
-    TRMI_TRY(trmi_model_agree(model, status, 0, "dense parameters", err));
+    int64_t step, position = own_position(model);
     TRMI_TRY(least(model, &position, err));
+    trm_status status = find_own(model, nearest(kept, position), dir, &own, err);
+    TRMI_TRY(trmi_model_agree(model, status, 0, "dense parameters", err));
     TRMI_TRY(choose(model, &own, position, &from, &step, err));
     if (from >= 0) {
         TRMI_TRY(broadcast_dense(model, from, err));
@@ -166,6 +190,15 @@ trm_status trmi_dense_begin(trm_model *model, const trmi_dense *kept, const char
      * worker could not push. */
     trm_exec_set_step(model->train.exec,
                       (uint64_t)(from >= 0 && step > position ? step : position));
+    trmi_remote_begin_at(model->remote, position);
+    return TRM_OK;
+}
+
+/* Contract in hybrid.h. Servers drop a push that they have. */
+trm_status trmi_workers_begin(trm_model *model, trm_error *err) {
+    int64_t position = own_position(model);
+    TRMI_TRY(least(model, &position, err));
+    trm_exec_set_step(model->train.exec, (uint64_t)position);
     trmi_remote_begin_at(model->remote, position);
     return TRM_OK;
 }

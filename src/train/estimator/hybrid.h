@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* train/estimator/hybrid.h: dense parameters of hybrid training, where workers all-reduce dense
- * gradients among themselves and only embedding tables are on servers.
+/* train/estimator/hybrid.h: workers that compute a batch together: those of hybrid training, which
+ * all-reduce dense gradients among themselves while only embedding tables are on servers, and those
+ * of strict determinism.
  *
  *        a worker dies    the all-reduce of the other workers fails: each keeps its dense parameters
  *                         (trmi_dense_keep) and begins a new life, in which it waits for all workers
@@ -26,11 +27,17 @@ typedef struct trmi_dense {
 void trmi_dense_keep(trmi_dense *dense, const trm_model *model);
 /* Frees the copies and zeroes the struct. */
 void trmi_dense_free(trmi_dense *dense);
-/* Gives all workers the same dense parameters before training, and sets the batch that comes
- * next. The parameters are those of the worker nearest to the servers' step: `kept` (NULL: none)
- * from its last life, or on rank 0 the newest checkpoint in `dir` (NULL: none). Collective.
+/* What a worker keeps from a life that another worker's death has ended. */
+enum { TRMI_DENSE_KEPT = 2 }; /* parameters as they are, and strict: with the update that is owed */
+/* Hybrid: gives all workers the same dense parameters before training, and sets the batch that comes
+ * next. The parameters are those of the worker nearest to the servers' step: of `kept` from its last
+ * life, or on rank 0 the newest checkpoint in `dir` (NULL: none). Collective.
  *   error  NOMEM, CORRUPT, those of trm_comm_run */
-trm_status trmi_dense_begin(trm_model *model, const trmi_dense *kept, const char *dir,
-                            trm_error *err);
+trm_status trmi_dense_begin(trm_model *model, const trmi_dense kept[TRMI_DENSE_KEPT],
+                            const char *dir, trm_error *err);
+/* Strict determinism, all parameters on servers: sets the batch that comes next to the one that all
+ * workers have yet to push. Collective.
+ *   error  those of trm_comm_run */
+trm_status trmi_workers_begin(trm_model *model, trm_error *err);
 
 #endif

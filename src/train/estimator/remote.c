@@ -10,14 +10,22 @@
  *
  * A dense variable is a table too: its elements lie in rows of equal width, keys 0, 1, ... Rows
  * and gradients are read and written in place in the program's arenas; a variable whose layout
- * there is not plain goes through a copy. */
+ * there is not plain goes through a copy.
+ *
+ * Strict determinism: the program's samples lie by blocks, so keys do too, and gradients of rows are
+ * pushed as sums of blocks (ps/client/client_blocks.c). Gradients of dense variables are complete on
+ * every worker, which pushes a part of them. The tables' rate is 1 and a push carries the rate
+ * itself, because base rate times ratio would be rounded once more. */
 #include "train/estimator/remote.h"
 
 #include "train/model.h"
 
 #include "base/error.h"
 #include "base/memory.h"
+#include "exec/distributed/batches.h"
 #include "exec/exec.h"
+#include "plan/passes/pass.h"
+#include "ps/client/client.h"
 #include "ps/client/life.h"
 
 #include <math.h>
@@ -82,6 +90,11 @@ struct trmi_remote {
     trm_ps_lease lease;            /* lease held now; id 0: none */
     int64_t lent_next;             /* next batch of the lease */
     int64_t read_epoch, read_next; /* next batch that the dataset will give */
+    /* strict determinism (samples.count > 0): blocks of the program; how gradients are summed; of each
+     * sample its place in the program's batch */
+    trmi_batch_blocks samples;
+    trmi_push_blocks blocks;
+    int64_t *row_of;
     trmi_arena arena;
 };
 
@@ -173,6 +186,70 @@ void trmi_remote_destroy(trmi_remote *r) {
     trmi_free(r);
 }
 
+/* ---- strict determinism ---------------------------------------------------------------------- */
+
+/* Prepares the sums of blocks: this worker's nodes in the tree of all workers, and the places of
+ * samples.
+ *   error  NOMEM */
+static trm_status bind_blocks(trmi_remote *r, trm_error *err) {
+    const trm_exec *exec = r->compiled->exec;
+    const trmi_batch_blocks s = r->samples = trmi_batches_of_exec(exec);
+    const int64_t samples = r->compiled->batch;
+    if (s.count == 0) {
+        return TRM_OK;
+    }
+    int32_t *positions = trmi_arena_alloc(&r->arena, (size_t)s.nodes * sizeof *positions);
+    r->row_of = trmi_arena_alloc(&r->arena, (size_t)samples * sizeof *r->row_of);
+    if (positions == NULL || r->row_of == NULL) {
+        return no_memory(err);
+    }
+    for (int32_t i = 0; i < s.nodes; i++) {
+        positions[i] = trmi_batches_node(exec, i);
+    }
+    for (int64_t i = 0; i < samples; i++) {
+        r->row_of[i] = trmi_batches_row(exec, i, samples);
+    }
+    r->blocks = (trmi_push_blocks){
+        .blocks = s.count, .nodes = s.nodes, .positions = positions, .total = s.total};
+    return TRM_OK;
+}
+
+/* Checks that the ids of each gather are those of one sample after the other, so that its rows have
+ * the places of their samples.
+ *   error  INVALID */
+static trm_status check_ids(const trmi_remote *r, trm_error *err) {
+    const trm_program *p = r->ids_exec != NULL ? r->ids_exec->program : NULL;
+    trmi_arena arena = {0};
+    trmi_block_marks marks;
+    int64_t samples = 0;
+    if (r->samples.count == 0 || p == NULL) {
+        return TRM_OK;
+    }
+    trm_status status = trmi_block_samples(p->graph, r->samples.count, &samples, err);
+    status = status == TRM_OK ? trmi_mark_blocks(p->graph, samples, &arena, &marks, err) : status;
+    for (int32_t i = 0; i < r->lookups_count && status == TRM_OK; i++) {
+        int32_t value = p->buffers[p->outputs[i + 1]].value;
+        if (marks.rows[value] == 0 || marks.dimension[value] != 0) {
+            status = TRMI_FAIL(err, TRM_INVALID,
+                               "%s: strict determinism needs ids of one sample after the other; "
+                               "this table is looked up by others",
+                               r->found[i].table);
+        }
+    }
+    trmi_arena_free(&arena);
+    return status;
+}
+
+/* Returns the rate of a table in strict determinism, for one whose options are for base_rate. */
+static float strict_rate(const trmi_remote *r, float rate) {
+    const float base = (float)r->base_rate;
+    return rate == base ? 1 : rate / base;
+}
+
+/* Returns the learning rate that tables are declared with; pushes carry the ratio of the current
+ * rate to it. */
+static double table_rate(const trmi_remote *r) { return r->samples.count > 0 ? 1 : r->base_rate; }
+
 /* ---- declaring ------------------------------------------------------------------------------- */
 
 /* Declares the table of a gather on the servers, once for all gathers of the same table.
@@ -193,6 +270,9 @@ static trm_status declare_table(trmi_remote *r, const trmi_detached *t, int32_t 
     TRMI_TRY(trmi_remote_rule(&r->optimizer, r->base_rate, true, true, &o.optimizer, err));
     if (r->options.table != NULL) {
         r->options.table(r->options.context, &o);
+    }
+    if (r->samples.count > 0) {
+        o.optimizer.learning_rate = strict_rate(r, o.optimizer.learning_rate);
     }
     TRMI_TRY(trm_ps_client_table(r->client, &o, number, err));
     TRMI_TRY(trm_ps_client_cache(r->client, *number, r->options.cache_rows, err));
@@ -295,7 +375,7 @@ static trm_status declare_dense(trmi_remote *r, dense *d, const trm_placement *p
                            .placement = *placement};
     bool decay = r->optimizer.decay_all || (v.shape.rank > 1 && !undecayed);
     const trm_optimizer_options no_slots = {.kind = TRM_SGD};
-    TRMI_TRY(trmi_remote_rule(d->frozen ? &no_slots : &r->optimizer, r->base_rate,
+    TRMI_TRY(trmi_remote_rule(d->frozen ? &no_slots : &r->optimizer, table_rate(r),
                               decay && !d->frozen, false, &o.optimizer, err));
     return trm_ps_client_table(r->client, &o, &d->table, err);
 }
@@ -387,6 +467,8 @@ trm_status trmi_remote_bind(trmi_remote *r, trmi_compiled *compiled, trm_error *
             TRMI_TRY(trm_exec_input(r->ids_exec, name, &r->ids_target[f], err));
         }
     }
+    TRMI_TRY(bind_blocks(r, err));
+    TRMI_TRY(check_ids(r, err));
     TRMI_TRY(bind_lookups(r, err));
     TRMI_TRY(bind_dense(r, err));
     for (int i = 0; i < STAGES; i++) {
@@ -432,10 +514,11 @@ static trm_status copy_fields(trmi_remote *r, stage *s, const trm_batch *batch, 
     return TRM_OK;
 }
 
-/* Converts the ids of one gather into keys.
+/* Converts the ids of one gather into keys, which lie by blocks in strict determinism.
  *   error  INVALID: an id outside the table, as the gather itself reports it */
-static trm_status take_keys(const trmi_detached *t, const trm_tensor *ids, uint64_t *keys,
-                            trm_error *err) {
+static trm_status take_keys(const trmi_remote *r, const trmi_detached *t, const trm_tensor *ids,
+                            uint64_t *keys, trm_error *err) {
+    const int64_t each = r->row_of != NULL ? t->count / r->compiled->batch : 1;
     bool wide = ids->dtype == TRM_INT64;
     for (int64_t i = 0; i < t->count; i++) {
         int64_t id = wide ? ((const int64_t *)ids->data)[i] : ((const int32_t *)ids->data)[i];
@@ -443,7 +526,7 @@ static trm_status take_keys(const trmi_detached *t, const trm_tensor *ids, uint6
             return TRMI_FAIL(err, TRM_INVALID, "%s: id %lld at position %lld, 0 to %lld expected",
                              t->table, (long long)id, (long long)i, (long long)t->rows - 1);
         }
-        keys[i] = (uint64_t)id;
+        keys[r->row_of != NULL ? r->row_of[i / each] * each + i % each : i] = (uint64_t)id;
     }
     return TRM_OK;
 }
@@ -457,25 +540,47 @@ static trm_status find_keys(trmi_remote *r, stage *s, trm_error *err) {
     for (int32_t i = 0; i < r->lookups_count; i++) {
         trm_tensor ids;
         TRMI_TRY(trm_exec_output(r->ids_exec, i, &ids, err));
-        TRMI_TRY(take_keys(&r->found[i], &ids, s->keys[i], err));
+        TRMI_TRY(take_keys(r, &r->found[i], &ids, s->keys[i], err));
     }
     return TRM_OK;
+}
+
+/* Adds rows [begin, end) of a dense variable to the request. `pushed`: with their gradients. */
+static trm_status add_rows(const dense *d, trm_ps_batch *batch, int64_t begin, int64_t end,
+                           bool pushed, trm_error *err) {
+    return begin == end ? TRM_OK
+                        : trm_ps_batch_add(batch, d->table, d->keys + begin, end - begin,
+                                           d->values + begin * d->width,
+                                           pushed ? d->gradients + begin * d->width : NULL, err);
+}
+
+/* Adds a dense variable to the request. In strict determinism each worker has the complete gradient
+ * and pushes a part of its rows. */
+static trm_status add_dense(const trmi_remote *r, const dense *d, trm_ps_batch *batch,
+                            trm_error *err) {
+    const int64_t ranks = r->samples.count > 0 ? r->samples.ranks : 1, rank = r->samples.rank;
+    int64_t begin = d->rows * rank / ranks, end = d->rows * (rank + 1) / ranks;
+    TRMI_TRY(add_rows(d, batch, 0, begin, false, err));
+    TRMI_TRY(add_rows(d, batch, begin, end, true, err));
+    return add_rows(d, batch, end, d->rows, false, err);
 }
 
 /* Fills the pull request of the stage: the keys of each gather, and all rows of all dense
  * variables. The same request is pushed later, so that it names where the gradients lie too. */
 static trm_status fill_batch(trmi_remote *r, stage *s, trm_error *err) {
     trm_ps_batch_clear(s->batch);
+    if (r->samples.count > 0) {
+        TRMI_TRY(trmi_batch_set_blocks(s->batch, &r->blocks, err));
+    }
     for (int32_t i = 0; i < r->lookups_count; i++) {
         const lookup *l = &r->lookups[i];
         TRMI_TRY(trm_ps_batch_add(s->batch, l->table, s->keys[i], l->what.count, l->values,
                                   l->gradients, err));
+        TRMI_TRY(trmi_batch_by_blocks(s->batch, err));
     }
     for (int32_t i = 0; i < r->dense_count; i++) {
         const dense *d = &r->dense[i];
-        TRMI_TRY(d->frozen ? TRM_OK
-                           : trm_ps_batch_add(s->batch, d->table, d->keys, d->rows, d->values,
-                                              d->gradients, err));
+        TRMI_TRY(d->frozen ? TRM_OK : add_dense(r, d, s->batch, err));
     }
     return TRM_OK;
 }
@@ -554,7 +659,8 @@ trm_status trmi_remote_begin(trmi_remote *r, trmi_staged *out, trm_error *err) {
     put_dense(r, false);
     for (int32_t f = 0; f < r->compiled->fields; f++) {
         const trm_tensor *to = &r->compiled->target[f];
-        if (s->fields[f] != NULL) {
+        if (s->fields[f] != NULL &&
+            !trmi_exec_feed_input(r->compiled->exec, r->compiled->names[f], to, s->fields[f])) {
             memcpy(to->data, s->fields[f], (size_t)trm_tensor_bytes(to));
         }
     }
@@ -615,7 +721,7 @@ static trm_status take_gradients(trmi_remote *r, trm_error *err) {
 trm_status trmi_remote_push(trmi_remote *r, double rate, trm_error *err) {
     TRMI_TRY(take_gradients(r, err));
     stage *s = &r->stages[r->current];
-    const trm_ps_push_options options = {.rate_scale = (float)(rate / r->base_rate),
+    const trm_ps_push_options options = {.rate_scale = (float)(rate / table_rate(r)),
                                          .lease = s->place.lease,
                                          .position = (s->place.index + 1) * r->compiled->batch};
     r->current = -1;

@@ -6,6 +6,7 @@
 #include "trireme/ps.h"
 
 #include "ranks.h"
+#include "servers.h"
 
 #include <math.h>
 #include <pthread.h>
@@ -71,6 +72,8 @@ typedef struct setting {
     bool no_prefetch;
     trm_placement_kind placement;
     trm_partition partition;
+    int block; /* strict determinism: trm_parallel_options.block */
+    bool hybrid;
 } setting;
 
 typedef struct worker {
@@ -97,7 +100,7 @@ static trm_status note_loss(void *context, const trm_progress *p, trm_error *err
 
 static trm_model_options options_of(const setting *s, trm_dataset *data) {
     static bool twice = true;
-    bool remembers = s->optimizer.momentum > 0 || s->optimizer.kind == TRM_ADAM;
+    bool remembers = s->optimizer.momentum > 0 || s->optimizer.kind == TRM_ADAM || s->block != 0;
     return (trm_model_options){
         .network = network,
         .network_context = remembers ? NULL : &twice,
@@ -109,6 +112,7 @@ static trm_model_options options_of(const setting *s, trm_dataset *data) {
         .data = data,
         .exec.backend = s->backend,
         .exec.threads = 1,
+        .exec.parallel.block = s->block,
         .exec.seed = 21};
 }
 
@@ -310,14 +314,14 @@ static trm_status note_hybrid(void *context, const trm_progress *p, trm_error *e
 static void hybrid_rank(rank_context *context) {
     hybrid *h = context->arg;
     trm_error err;
-    trm_bootstrap *bootstrap;
-    trm_comm *comm;
+    trm_bootstrap *bootstrap = NULL;
+    trm_comm *comm = NULL;
     trm_ps_client *client;
     trm_model *model;
     EXPECT_OK(trmi_bootstrap_shared(context->job, context->rank, &bootstrap, &err), err);
     EXPECT_OK(trm_comm_create(bootstrap, NULL, &comm, &err), err);
     EXPECT_OK(trm_ps_client_create(&(trm_ps_client_options){.local = h->servers,
-                                                            .servers = 1,
+                                                            .servers = h->s->servers,
                                                             .worker = context->rank,
                                                             .timeout_seconds = 30},
                                    &client, &err),
@@ -325,7 +329,7 @@ static void hybrid_rank(rank_context *context) {
     trm_dataset *data = clicks(context->size, context->rank);
     trm_model_options o = options_of(h->s, data);
     o.exec.parallel.comm = comm;
-    o.ps = (trm_ps_training){.client = client, .tables_only = true};
+    o.ps = (trm_ps_training){.client = client, .tables_only = h->s->hybrid};
     EXPECT_OK(trm_model_create(&o, &model, &err), err);
     trm_train_options train = {.data = data, .until_step = h->steps};
     if (context->rank == 0) {
@@ -342,6 +346,8 @@ static void hybrid_rank(rank_context *context) {
 static void hybrid_equals_one_device(void **state) {
     enum { STEPS = 20 };
     const setting s = {.workers = 1,
+                       .servers = 1,
+                       .hybrid = true,
                        .backend = "ref",
                        .optimizer = {.kind = TRM_ADAGRAD, .initial_accumulator = 0.1}};
     trm_error err;
@@ -367,6 +373,51 @@ static void hybrid_equals_one_device(void **state) {
         }
         trm_ps_server_stop(server);
         free(h);
+    }
+    free(alone);
+}
+
+/* ---- strict determinism: the bits of one device ---------------------------------------------- */
+
+/* Losses of equal bits in all steps: each depends on all weights and rows of the step before. */
+static void compare_bits(const setting *s, const worker *alone, int steps) {
+    trm_ps_server *servers[4];
+    hybrid *h = calloc(1, sizeof *h);
+    servers_start(
+        servers, s->servers,
+        (trm_ps_server_options){.shards = 1 + s->servers, .mode = s->mode, .workers = s->workers});
+    *h = (hybrid){.s = s, .servers = servers, .steps = steps};
+    ranks_run(s->workers, 0, false, hybrid_rank, h, "strict");
+    assert_int_equal(h->count, steps);
+    assert_memory_equal(h->losses, alone->losses, (size_t)steps * sizeof *h->losses);
+    for (int i = 0; i < s->servers; i++) {
+        trm_ps_server_stop(servers[i]);
+    }
+    free(h);
+}
+
+static void strict_has_the_bits_of_one_device(void **state) {
+    enum { STEPS = 24 };
+    static const trm_optimizer_options optimizers[] = {
+        {.kind = TRM_SGD},
+        {.kind = TRM_NESTEROV, .momentum = 0.9, .weight_decay = 1e-3},
+        {.kind = TRM_ADAGRAD, .initial_accumulator = 0.1},
+        {.kind = TRM_ADAM, .decoupled = true, .weight_decay = 0.1},
+        {.kind = TRM_FTRL, .initial_accumulator = 0.1, .l1 = 1e-3, .l2 = 1e-3}};
+    worker *alone = calloc(1, sizeof *alone);
+    for (size_t o = 0; o < sizeof optimizers / sizeof optimizers[0]; o++) {
+        setting s = {.workers = 1, .optimizer = optimizers[o], .block = -1};
+        *alone = (worker){.s = &s, .steps = STEPS};
+        CHECK_OK(run_worker(alone), alone->err);
+        s.mode = TRM_PS_SYNC;
+        for (int ranks = 1; ranks <= 4; ranks *= 2) {
+            s.workers = ranks;
+            s.servers = 1 + (int)o % 3;
+            s.hybrid = false;
+            compare_bits(&s, alone, STEPS);
+            s.hybrid = true;
+            compare_bits(&s, alone, STEPS);
+        }
     }
     free(alone);
 }
@@ -516,6 +567,9 @@ static void impossible_optimizers_are_refused(void **state) {
     o.exec.optimizer = (trm_optimizer_options){.kind = TRM_SGD};
     o.exec.accumulate = 2;
     CHECK_FAILS(trm_model_create(&o, &model, &err), TRM_INVALID, err, "accumulate 2");
+    o.exec.accumulate = 1;
+    o.exec.parallel.block = -1; /* the servers are asynchronous */
+    CHECK_FAILS(trm_model_create(&o, &model, &err), TRM_INVALID, err, "needs synchronous ones");
     trm_dataset_destroy(data);
     trm_ps_client_destroy(client);
     trm_ps_server_stop(server);
@@ -527,6 +581,7 @@ int main(void) {
         cmocka_unit_test(four_workers_equal_one_device),
         cmocka_unit_test(asynchronous_alone_equals_one_device),
         cmocka_unit_test(hybrid_equals_one_device),
+        cmocka_unit_test(strict_has_the_bits_of_one_device),
         cmocka_unit_test(asynchronous_workers_share_the_step),
         cmocka_unit_test(each_sample_is_used_once_an_epoch),
         cmocka_unit_test(impossible_optimizers_are_refused),

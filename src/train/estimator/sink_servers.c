@@ -29,13 +29,22 @@ static bool takes_leases(const trm_model_options *o) {
     return on_servers(o) && o->ps.lease_batches > 0;
 }
 
-/* Rejects strict determinism, which is a property of gradients that ranks reduce. */
+/* Rejects strict determinism where the servers do not add all workers' gradients of a step. */
 static trm_status check(const trm_model_options *o, trm_error *err) {
-    return o->exec.parallel.block == 0
+    if (o->exec.parallel.block == 0) {
+        return TRM_OK;
+    }
+    if (trm_ps_client_mode(o->ps.client) != TRM_PS_SYNC) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "strict determinism with parameter servers needs synchronous ones (--mode "
+                         "sync): asynchronous servers apply pushes as they arrive, so that bits "
+                         "depend on the workers' timing");
+    }
+    return o->ps.lease_batches == 0
                ? TRM_OK
                : TRMI_FAIL(err, TRM_INVALID,
-                           "strict determinism is for gradients that ranks reduce; this model "
-                           "trains on parameter servers");
+                           "strict determinism: servers that lend samples change which samples a "
+                           "step has; leave --lend as it is, and use no backup workers");
 }
 
 /* trmi_gradient_sink.prepare: takes the tables out of the graph. */
@@ -170,6 +179,19 @@ static trm_status flush(trmi_run *r, trm_error *err) {
     return trmi_remote_flush(r->model->remote, err);
 }
 
+/* Strict hybrid: pushes the rows and waits until the servers have applied the step, then updates the
+ * dense parameters: a worker that dies before its push computes the batch again, from parameters
+ * that must not contain it. A worker whose wait fails does not know whether the step was applied: it
+ * keeps the parameters before and after the update (run_lives in estimator_roles.c). */
+static trm_status push_rows_first(trmi_run *r, trm_error *err) {
+    trm_model *model = r->model;
+    model->owed_rate = r->p.learning_rate;
+    TRMI_TRY(trmi_remote_push(model->remote, r->p.learning_rate, err));
+    TRMI_TRY(trmi_remote_flush(model->remote, err));
+    model->owed_rate = 0;
+    return trm_exec_update(model->train.exec, r->p.learning_rate, err);
+}
+
 /* Hybrid: updates the dense parameters locally, then pushes the tables' rows. If the dense
  * parameters already contain this batch (this worker or another one died between the two), only
  * the rows are pushed. */
@@ -177,6 +199,9 @@ static trm_status push_rows(trmi_run *r, trm_error *err) {
     trm_exec *exec = r->model->train.exec;
     if (!isfinite(r->p.loss)) {
         return trmi_run_diverged(r, err);
+    }
+    if (r->model->train.blocks > 0) {
+        return push_rows_first(r, err);
     }
     bool had = trm_exec_step(exec) > steps_of_tables(r);
     TRMI_TRY(had ? TRM_OK : trm_exec_update(exec, r->p.learning_rate, err));

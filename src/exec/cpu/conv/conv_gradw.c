@@ -19,7 +19,7 @@
  * the bits do not depend on the number of threads.
  *
  * With blocks of samples (strict determinism) each block is summed by itself, and blocks are added
- * in the order of their tree (exec/determinism/tree.h). Small blocks lie side by side in a chunk and
+ * in the order of their tree (base/tree.h). Small blocks lie side by side in a chunk and
  * are added tile by tile; larger ones are one or more chunks, and have sums of their own by level of
  * the tree. A split is then a part of the tree.
  *
@@ -33,7 +33,7 @@
 #include "exec/cpu/scratch.h"
 #include "exec/cpu/share.h"
 #include "exec/cpu/gemm/splits.h"
-#include "exec/determinism/tree.h"
+#include "base/tree.h"
 
 #include "base/checked.h"
 #include "base/error.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* exec/determinism/tree.h: the order in which sums over blocks of samples are added.
+/* base/tree.h: the order in which sums over blocks of samples are added.
  *
  * Blocks are numbered over all ranks; block b has the samples b, b + n, b + 2n, ... of a batch of n
  * blocks. n = classes * members, classes the largest power of two in n. Blocks with the same number
@@ -13,8 +13,8 @@
  * Samples are dealt to 2^k ranks in turn, so a rank's blocks are a node of that tree: its sum is the
  * same number that one rank has there, and the ranks' sums are added in the same way. In this order
  * ("position") each node's blocks are neighbours. */
-#ifndef TRMI_EXEC_TREE_H
-#define TRMI_EXEC_TREE_H
+#ifndef TRMI_BASE_TREE_H
+#define TRMI_BASE_TREE_H
 
 #include <stdbool.h>
 #include <stdint.h>
