@@ -23,7 +23,8 @@ trm_status trmi_batch_ask(trm_ps_batch *b, trmi_part *part, trmi_server_connecti
                              .sequence = part->request,
                              .clock = b->index,
                              .section_count = count,
-                             .flags = c->reader || b->outside};
+                             .flags = (c->reader || b->outside ? TRMI_PULL_OUTSIDE : 0) |
+                                      (c->options.lost != NULL ? TRMI_PULL_TOGETHER : 0)};
     header.extra[0] = c->joined;
     if (c->staging) { /* the step that contains the push of the batch before */
         header.clock = 0;

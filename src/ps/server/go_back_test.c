@@ -38,6 +38,7 @@ typedef struct worker {
 
 typedef struct job {
     int workers;
+    bool together; /* workers compute together */
     keeper servers[SERVERS];
     worker worker[WORKERS_MAX];
 } job;
@@ -140,6 +141,11 @@ static trmi_channel *watch_channel(void *context, trmi_channel *channel) {
 
 /* ---- workers ---- */
 
+static bool none_is_lost(void *context) {
+    (void)context;
+    return false;
+}
+
 static void join(worker *w) {
     const char *addresses[SERVERS];
     const trm_table_options options = {
@@ -155,6 +161,7 @@ static void join(worker *w) {
                                      .servers = SERVERS,
                                      .worker = w->number,
                                      .tcp_only = true,
+                                     .lost = w->job->together ? none_is_lost : NULL,
                                      .timeout_seconds = 60 * check_patience()};
     CHECK_OK(trmi_client_create_wrapped(&o, w->number == 0 ? watch_channel : NULL, NULL, &w->client,
                                         &err),
@@ -213,8 +220,8 @@ static void *flush_worker(void *context) {
 
 /* ---- jobs ---- */
 
-static void begin(job *j, int workers) {
-    *j = (job){.workers = workers};
+static void begin_job(job *j, int workers, bool together) {
+    *j = (job){.workers = workers, .together = together};
     ahead = (fate){0};
     for (int s = 0; s < SERVERS; s++) {
         j->servers[s].options = (trm_ps_server_options){.server = s,
@@ -233,6 +240,8 @@ static void begin(job *j, int workers) {
         join(&j->worker[n]);
     }
 }
+
+static void begin(job *j, int workers) { begin_job(j, workers, false); }
 
 static void end(job *j, float rows[KEYS * WIDTH]) {
     uint64_t keys[KEYS];
@@ -380,11 +389,46 @@ static void a_push_of_an_earlier_life_forms_no_step(void **state) {
     }
 }
 
+/* Worker 1 has its rows and waits for worker 0, which needs rows of a server that has been started
+ * again: that server must not wait for worker 1 to say whether it keeps the last step. */
+static void run_with_silent_worker(int fatal, float rows[KEYS * WIDTH]) {
+    static job j;
+    trm_error err;
+    begin_job(&j, 2, true);
+    for (int64_t step = 0; step < STEPS; step++) {
+        compute(&j.worker[1]);
+        if (step == fatal) {
+            stop(&j.servers[1]);
+            start(&j.servers[1]);
+        }
+        compute(&j.worker[0]);
+        for (int n = 0; n < 2; n++) {
+            CHECK_OK(trm_ps_push(j.worker[n].batch, NULL, &err), err);
+        }
+        pthread_t other; /* finds that its connection is broken */
+        assert_int_equal(pthread_create(&other, NULL, flush_worker, &j.worker[1]), 0);
+        CHECK_OK(trm_ps_flush(j.worker[0].client, &err), err);
+        pthread_join(other, NULL);
+    }
+    end(&j, rows);
+}
+
+static void a_worker_that_others_wait_for_is_not_waited_for(void **state) {
+    static float rows[KEYS * WIDTH], expected[KEYS * WIDTH];
+    (void)state;
+    run_with_silent_worker(-1, expected);
+    for (int fatal = 1; fatal < STEPS; fatal += 2) {
+        run_with_silent_worker(fatal, rows);
+        assert_memory_equal(rows, expected, sizeof rows);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_only_worker_and_a_server),
         cmocka_unit_test(a_worker_and_a_server_while_others_live),
         cmocka_unit_test(a_push_of_an_earlier_life_forms_no_step),
+        cmocka_unit_test(a_worker_that_others_wait_for_is_not_waited_for),
     };
     return cmocka_run_group_tests_name("ps servers that go back by a step", tests, make_folder,
                                        remove_folder);

@@ -190,7 +190,8 @@ typedef struct trmi_last_member {
 } trmi_last_member;
 /* The step that the logs end with, while it is undecided whether it counts. */
 typedef struct trmi_last_step {
-    int64_t step; /* 0: none is undecided */
+    int64_t step;  /* 0: none is undecided */
+    bool together; /* workers compute together: none is waited for once one keeps the step */
     uint32_t count;
     trmi_last_member *members;
 } trmi_last_step;

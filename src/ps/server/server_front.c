@@ -56,7 +56,8 @@ static bool may_pull(const trm_ps_server *server, const trmi_request *r) {
     if (atomic_load(&server->goes_back)) {
         return false;
     }
-    if ((r->header.flags & 1) != 0) { /* a read outside of training takes the rows as they are */
+    if ((r->header.flags & TRMI_PULL_OUTSIDE) !=
+        0) { /* a read outside of training takes the rows as they are */
         return server->last.step == 0 || r->header.worker == TRMI_PS_WORKERS_MAX - 1 ||
                trmi_last_step_allows_read(server, r);
     }
@@ -73,7 +74,8 @@ static bool may_pull(const trm_ps_server *server, const trmi_request *r) {
  * worker that joins a running job does not begin at 0. */
 static void note_pull(trm_ps_server *server, const trmi_request *r) {
     trmi_worker *w = trmi_front_find(server, r->header.worker);
-    bool counts = server->options.mode == TRM_PS_BOUNDED && (r->header.flags & 1) == 0;
+    bool counts =
+        server->options.mode == TRM_PS_BOUNDED && (r->header.flags & TRMI_PULL_OUTSIDE) == 0;
     if (w != NULL) {
         w->seen = r->started;
     } else if (counts && r->header.extra[0] > 0) {

@@ -71,7 +71,7 @@ static bool begin_reads(const trm_ps_server *server, trmi_reads *reads, int64_t 
 }
 
 void trmi_lag_pull(trm_ps_server *server, trmi_worker *w, const trmi_request *r) {
-    const bool outside = (r->header.flags & 1) != 0;
+    const bool outside = (r->header.flags & TRMI_PULL_OUTSIDE) != 0;
     if (outside || w == NULL || server->options.mode == TRM_PS_SYNC || server->table_count == 0 ||
         !begin_reads(server, reads_of(w, r->header.clock), r->header.clock)) {
         return;

@@ -15,6 +15,8 @@
  *     all members repeat                 the step is void, and is formed again from the new pushes
  *     a member keeps                     its push will not come again: the logged step is applied, and
  *                                        repeated pushes are dropped
+ *     a member keeps, of workers that    the same at once: the others may be in a collective with it,
+ *     compute together (TOGETHER)        and say nothing before it has its rows
  *
  * At most one step is undecided: a worker reads the rows of step n from all shards of all
  * servers before it pushes its batch of step n + 1. */
@@ -121,6 +123,7 @@ void trmi_last_step_note_message(trm_ps_server *server, const trmi_request *r) {
     trmi_last_member *m = find_member(server, r->header.worker);
     if (m != NULL && r->header.incarnation == m->id.incarnation) {
         m->keeps = true;
+        server->last.together |= (r->header.flags & TRMI_PULL_TOGETHER) != 0;
     }
 }
 
@@ -238,8 +241,8 @@ void trmi_last_step_advance(trm_ps_server *server) {
     }
     for (uint32_t i = 0; i < server->last.count; i++) {
         const trmi_last_member *m = &server->last.members[i];
-        bool has_decided =
-            m->keeps || pushes_again(server, m->id.worker) || is_gone(server, m->id.worker);
+        bool has_decided = m->keeps || server->last.together ||
+                           pushes_again(server, m->id.worker) || is_gone(server, m->id.worker);
         if (!has_decided || trmi_front_holds(server, &m->id)) {
             return;
         }

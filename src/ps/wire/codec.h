@@ -25,7 +25,11 @@ enum {
     TRMI_PS_SECTIONS_MAX = 1 << 20,
     TRMI_PS_NOTE_TEXT = 256,
     TRMI_PS_NODES_MAX = 1 << 16, /* of a tree of sums */
-    TRMI_PUSH_PARTIAL = 1        /* flag of a synchronous push: other servers may lack it */
+    TRMI_PUSH_PARTIAL = 1,       /* flag of a synchronous push: other servers may lack it */
+    /* flags of a pull: it takes the rows as they are, outside of training; its worker computes with
+     * all others, so that a worker that says nothing may be waiting for it */
+    TRMI_PULL_OUTSIDE = 1,
+    TRMI_PULL_TOGETHER = 2
 };
 static const uint32_t trmi_ps_magic = 0x31507254u; /* "TrP1" */
 
