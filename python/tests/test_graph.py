@@ -151,3 +151,47 @@ def test_planner_reports(tmp_path):
     plan.save(tmp_path / 'plan.txt')
     read = trireme.read_plan(tmp_path / 'plan.txt')
     assert read['ranks'] == 2 and 'mesh' in read['text']
+
+
+def language_losses(**options):
+    with trireme.Graph() as g:
+        ids, targets = (trireme.input(n, 'int32', (2, 8)) for n in ('tokens', 'targets'))
+        loss = ops.language_loss('gpt2', ids, targets, layers=2, width=16, heads=2, vocabulary=11, context=8, lora=options.pop('lora', None))
+    made = trireme.Exec(g, loss=loss, optimizer='adam', seed=3, **options)
+    losses = []
+    for batch in np.random.default_rng(0).integers(0, 11, (4, 2, 8)).astype('int32'):
+        made.feed(tokens=batch, targets=batch)
+        made.forward_backward()
+        losses.append(made.loss)
+        made.update(0.01)
+    return losses
+
+
+def test_recomputation_and_adapters():
+    adapters = {'rank': 2, 'alpha': 4, 'targets': 'all'}
+    assert language_losses() == language_losses(recompute=True)
+    assert language_losses(lora=adapters) == language_losses(lora=adapters, recompute=True) != language_losses()
+    with pytest.raises(trireme.Error, match="no layer 'q_proj'"):
+        language_losses(lora={'rank': 2, 'targets': 'q_proj'})
+
+
+def test_segments_and_frozen_parameters():
+    losses = []
+    for segment in (False, True):
+        with trireme.Graph() as g:
+            x = trireme.input('x', 'float32', (4, 3))
+            for i in range(3):
+                with trireme.scope(f'layer{i}', segment=segment):
+                    w = trireme.parameter('weight', (3, 3), 'linear')
+                    x = ops.tanh(x @ (ops.freeze(w) if i == 1 else w))
+            loss = (x * x).mean()
+        made = trireme.Exec(g, loss=loss, recompute=segment)
+        made.feed(x=np.linspace(-1, 1, 12, dtype='float32').reshape(4, 3))
+        before = made.read('layer1.weight')
+        losses.append([])
+        for _ in range(3):
+            made.forward_backward()
+            losses[-1].append(made.loss)
+            made.update(0.5)
+        assert np.array_equal(before, made.read('layer1.weight'))
+    assert losses[0] == losses[1] and losses[0][2] < losses[0][0]

@@ -309,10 +309,15 @@ def constant(value, graph=None):
 
 
 @contextlib.contextmanager
-def scope(name):
-    """Prefixes the names of parameters and operators with "name."."""
+def scope(name, segment=False):
+    """Prefixes the names of parameters and operators with "name.".
+
+    segment: the option recompute=True computes what is in the scope again in backward
+    """
     graph = current()
     _c.trm_graph_push_scope(graph.handle, b'%s', ctypes.c_char_p(text(name)))
+    if segment:
+        _c.trm_graph_mark_segment(graph.handle)
     try:
         yield
     finally:

@@ -18,6 +18,7 @@ static trm_node network(trm_graph *g, bool expanded) {
     trm_node skip = TRM_NO_NODE;
     for (int i = 0; i < LAYERS; i++) {
         trm_graph_push_scope(g, "layer%d", i);
+        trm_graph_mark_segment(g);
         trm_node w = trm_parameter(g, "conv.weight", trm_shape_of(CHANNELS, i ? CHANNELS : 3, 3, 3),
                                    TRM_INIT_HE_NORMAL_FAN_OUT);
         x = trm_conv2d(g, x, w, TRM_NO_NODE, &(trm_conv_options){.pad = {1, 1, 1, 1}});
@@ -296,6 +297,48 @@ static void decay_takes_what_it_is_told(void **state) {
 }
 
 /* No two buffers that live at the same time share bytes, unless one is the other's alias. */
+/* Segments that are computed again in backward: the same losses, gradients and variables, with the rule
+ * for norms and without it; less memory. */
+static void recomputed_segments_keep_the_bits(void **state) {
+    static const char *const backends[] = {"ref", "onednn"};
+    (void)state;
+#ifdef TRIREME_ONEDNN
+    int backends_count = 2;
+#else
+    int backends_count = 1;
+#endif
+    for (int k = 0; k < 2 * backends_count; k++) {
+        trm_exec_options options = {.backend = backends[k / 2],
+                                    .threads = 1,
+                                    .tuning_file = "",
+                                    .precision = k % 2 ? TRM_PRECISION_MIXED : TRM_PRECISION_FP32,
+                                    .optimizer = {.kind = TRM_MOMENTUM, .momentum = 0.9}};
+        trm_exec *kept = make(false, options);
+        options.recompute = true;
+        trm_exec *again = make(false, options);
+        int32_t repeated = 0;
+        for (int32_t i = 0; i < again->program->steps_count; i++) {
+            const char *name = again->program->steps[i].name;
+            repeated += strstr(name, ".again") != NULL && strncmp(name, "layer", 5) == 0;
+        }
+        assert_true(repeated >= LAYERS);
+        assert_true(again->program->arena_bytes[TRMI_ARENA_ACTIVATION] <=
+                    kept->program->arena_bytes[TRMI_ARENA_ACTIVATION]);
+        same_training(again, kept, 0);
+    }
+    trm_error err;
+    trm_graph *g;
+    trm_exec *exec = NULL;
+    CHECK_OK(trm_graph_create(&(trm_graph_options){.training = true}, &g, &err), err);
+    trm_node x = trm_parameter(g, "x", trm_shape_of(4), TRM_INIT_ONE);
+    const trm_exec_options wrong = {
+        .loss = trm_reduce_sum(g, x, NULL, 0, false), .backend = "ref", .recompute = true};
+    CHECK_FAILS(trm_exec_create(g, &wrong, &exec, &err), TRM_INVALID, err, "has no segments");
+    trm_graph_mark_segment(g);
+    CHECK_FAILS(trm_graph_check(g, &err), TRM_INVALID, err, "no scope is open");
+    trm_graph_destroy(g);
+}
+
 /* Freezes every second parameter of the network. */
 static trm_exec *make_frozen(bool all, trm_exec_options options, trm_error *err) {
     trm_graph *g;
@@ -595,6 +638,7 @@ int main(void) {
         cmocka_unit_test(mixed_precision_keeps_the_gradients),
         cmocka_unit_test(accumulation_averages),
         cmocka_unit_test(decay_takes_what_it_is_told),
+        cmocka_unit_test(recomputed_segments_keep_the_bits),
         cmocka_unit_test(frozen_parameters_stay),
         cmocka_unit_test(buffers_do_not_overlap),
         cmocka_unit_test(gradients_of_the_caller_are_outputs),
