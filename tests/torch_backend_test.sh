@@ -1,0 +1,46 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# The backend of torch.distributed (python/torch_trireme): it builds against the torch that is there; collectives and messages give
+# the values that this test computes; a dead rank is named; DistributedDataParallel, FSDP2 and tensor parallel lose as with gloo; and
+# PyTorch's own tests of torch.distributed for gloo pass.
+. "$(dirname "$0")/common.sh"
+sanitized && skip "PyTorch is not built with a sanitizer"
+python=
+for candidate in "$HOME/.cache/trireme-peers/oracle/bin/python" python3; do
+    if "$candidate" -c 'import torch, sys; sys.exit([int(x) for x in torch.__version__.split(".")[:2]] < [2, 4])' 2> /dev/null; then
+        python=$candidate
+        break
+    fi
+done
+[ -n "$python" ] || skip "no PyTorch of version 2.4 or later"
+command -v g++ > /dev/null || skip "no g++"
+"$python" -c 'import setuptools' 2> /dev/null || skip "this Python has no setuptools"
+# Built beside the other products, so that a second run is short.
+built=$TRIREME_BUILD/torch_trireme
+mkdir -p "$built"
+cp -ru "$source/python/torch_trireme/src" "$source/python/torch_trireme/torch_trireme" "$source/python/torch_trireme/setup.py" "$built/"
+export TRIREME_INCLUDE=$source/include TRIREME_LIBRARY=$TRIREME_BUILD/libtrireme.so.0 PYTHONPATH=$built PYTHONWARNINGS=ignore OMP_NUM_THREADS=1
+(cd "$built" && MAX_JOBS=2 "$python" setup.py build_ext --inplace > build.log 2>&1) || { tail -n 30 "$built/build.log"; fail "torch_trireme does not build"; }
+tests=$source/python/torch_trireme/tests
+ranks() { timeout 300 "$python" -m torch.distributed.run --nproc_per_node "$@"; }
+for n in 2 3; do
+    ranks "$n" "$tests/collectives.py" > "$work/log" 2>&1 && grep -q 'all right: shm' "$work/log" || { cat "$work/log"; fail "collectives on $n ranks"; }
+done
+mkdir "$work/lost"
+ranks 3 "$tests/lost_rank.py" "$work/lost" > "$work/log" 2>&1 && fail "a job whose rank was killed ends well"
+for r in 0 2; do
+    grep -qE '^[0-9]\.[0-9]+ s: .*rank 1 .*died' "$work/lost/rank$r" || { cat "$work/lost"/* "$work/log"; fail "rank $r did not learn that rank 1 died"; }
+done
+for way in ddp fsdp tensor; do
+    for backend in gloo trireme; do
+        ranks 2 "$tests/train.py" $backend $way > "$work/log" 2>&1 || { cat "$work/log"; fail "$way on $backend"; }
+        grep '^losses' "$work/log" > "$work/$backend.$way"
+    done
+    cmp "$work/gloo.$way" "$work/trireme.$way" || fail "$way: losses differ from gloo's"
+done
+if "$python" -c 'import expecttest' 2> /dev/null; then
+    timeout 1200 "$python" "$tests/torch_own_tests.py" > "$work/log" 2>&1 || { grep -E '^(ERROR|FAIL)' "$work/log"; tail -n 5 "$work/log"; fail "PyTorch's own tests"; }
+    grep -E '^(Ran|OK)' "$work/log"
+else
+    echo "PyTorch's own tests are not run: no expecttest (pip install expecttest)"
+fi
