@@ -35,6 +35,9 @@ typedef struct trial {
     int threads;    /* of a rank; 0 = 1 */
     bool slices;    /* of one copy of the parameters */
     int32_t accumulate;
+    trm_pipeline_options pipeline; /* stages, each on a mesh */
+    char begins[TEXT];             /* of the stages; "" = chosen */
+    bool whole_graphs;             /* the ranks of a stage are data parallel, not split by a plan */
 } trial;
 
 typedef struct outcome {
@@ -107,22 +110,30 @@ static inline trm_status run_trial(const trial *t, trm_comm *comm, outcome *o, t
                                 .accumulate = t->accumulate,
                                 .blocks = t->blocks};
     if (comm != NULL) {
-        options.parallel =
-            (trm_parallel_options){.comm = comm,
-                                   .split.kind = TRM_SPLIT_PLANNED,
-                                   .split.mesh = t->mesh,
-                                   .shard_optimizer = t->slices,
-                                   .split.plan = t->plan[0] != '\0' ? t->plan : NULL};
+        options.parallel = (trm_parallel_options){
+            .comm = comm,
+            .split.kind = t->whole_graphs ? TRM_SPLIT_NONE : TRM_SPLIT_PLANNED,
+            .split.mesh = t->mesh,
+            .shard_optimizer = t->slices,
+            .pipeline = t->pipeline,
+            .split.plan = t->plan[0] != '\0' ? t->plan : NULL};
+        options.parallel.pipeline.begins = t->begins[0] != '\0' ? t->begins : NULL;
     }
+    bool staged =
+        comm != NULL && t->pipeline.stages > 1; /* losses of all parts come with the last */
+    int32_t parts = t->accumulate > 1 ? t->accumulate : 1;
     trm_status status = trm_exec_create(g, &options, &exec, err);
     trm_graph_destroy(g);
     for (int step = 0; status == TRM_OK && step < STEPS; step++) {
-        for (int32_t part = 0; status == TRM_OK && part < (t->accumulate > 1 ? t->accumulate : 1);
-             part++) {
+        double sum = 0;
+        for (int32_t part = 0; status == TRM_OK && part < parts; part++) {
             feed(exec, step + part * STEPS, t->blocks > 0);
             status = trm_exec_forward_backward(exec, err);
+            sum += (double)trm_exec_loss(exec);
         }
-        o->loss[step] = status == TRM_OK ? trm_exec_loss(exec) : NAN;
+        o->loss[step] = status != TRM_OK ? NAN
+                        : staged         ? trm_exec_loss(exec)
+                                         : (float)(sum / parts);
         for (int32_t i = 0; status == TRM_OK && step == 0 && i < trm_exec_variable_count(exec);
              i++) {
             trm_variable v = trm_exec_variable(exec, i);

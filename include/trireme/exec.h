@@ -129,6 +129,28 @@ typedef enum trm_cooperative {
     TRM_COOPERATIVE_ALL   /* of convolutions and fully connected layers */
 } trm_cooperative;
 
+/* The order in which the stages of a pipeline run micro-batches. */
+typedef enum trm_schedule {
+    TRM_SCHEDULE_1F1B,  /* one forward and one backward in turn: fewest micro-batches in flight */
+    TRM_SCHEDULE_GPIPE, /* all forwards, then all backwards */
+    TRM_SCHEDULE_INTERLEAVED /* 1F1B with several chunks of operators on each rank */
+} trm_schedule;
+
+/* A pipeline: the operators of the graph are cut into stages of neighbours, each of which is
+ * trained by its own ranks (docs/internals/pipeline.md). Rank r belongs to stage
+ * r / (ranks / stages); the ranks of one stage train it by the other members of
+ * trm_parallel_options. The batches of an update (trm_exec_options.accumulate) are the micro-batches:
+ * forward_backward calls before the last only take their batch, the last runs the step, and
+ * trm_exec_loss is then the mean over all of them. */
+typedef struct trm_pipeline_options {
+    int32_t stages;        /* 0, 1 = no pipeline; divides the number of ranks */
+    trm_schedule schedule; /* order of the micro-batches */
+    int32_t chunks;        /* TRM_SCHEDULE_INTERLEAVED: runs of operators of each stage; 0 = 2 */
+    /* names of the forward operators with which the second and further runs begin, separated by
+     * commas, in the order of the graph; NULL = runs of equal time */
+    const char *begins;
+} trm_pipeline_options;
+
 /* Value of sync_batch_norm: each rank normalises its own samples. */
 enum { TRM_NORM_LOCAL = 1 };
 
@@ -143,6 +165,7 @@ typedef struct trm_parallel_options {
     bool stand_alone; /* models without `comm`: one rank, although the process has joined ranks */
     /* samples in a batch that a rank feeds: its own, or those of all ranks */
     trm_batch_scope batch;
+    trm_pipeline_options pipeline; /* zero = every rank runs all operators */
     trm_split_options split; /* one graph over all ranks; zero = each rank runs the whole graph */
     bool sum;                /* gradients are summed over the ranks; false: their mean */
     trm_dtype wire;          /* type of gradients on the way: 0 = float32; bfloat16, float16 */

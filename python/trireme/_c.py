@@ -218,6 +218,11 @@ TRM_COOPERATIVE_OFF = 0
 TRM_COOPERATIVE_CONV = 1
 TRM_COOPERATIVE_ALL = 2
 
+# trm_schedule
+TRM_SCHEDULE_1F1B = 0
+TRM_SCHEDULE_GPIPE = 1
+TRM_SCHEDULE_INTERLEAVED = 2
+
 # trm_variable_kind
 TRM_VARIABLE_PARAMETER = 0
 TRM_VARIABLE_STATE = 1
@@ -354,6 +359,7 @@ ENUMS = {
     'trm_split_kind': {'none': 0, 'planned': 1, 'searched': 2},
     'trm_batch_scope': {'default': 0, 'of_rank': 1, 'of_job': 2},
     'trm_cooperative': {'off': 0, 'conv': 1, 'all': 2},
+    'trm_schedule': {'1f1b': 0, 'gpipe': 1, 'interleaved': 2},
     'trm_variable_kind': {'parameter': 0, 'state': 1, 'slot': 2},
     'trm_peak_mix': {'read': 0, 'triad': 1, 'copy': 2, 'write': 3, 'mixes': 4},
     'trm_onnx_attribute_kind': {'float': 1, 'int': 2, 'string': 3, 'tensor': 4, 'floats': 6, 'ints': 7, 'other': 0},
@@ -834,10 +840,19 @@ class trm_split_options(Structure):
     """
 
 
+class trm_pipeline_options(Structure):
+    """stages: 0, 1 = no pipeline; divides the number of ranks
+    schedule: order of the micro-batches
+    chunks: TRM_SCHEDULE_INTERLEAVED: runs of operators of each stage; 0 = 2
+    begins: names of the forward operators with which the second and further runs begin, separated by commas, in the order of the graph; NULL = runs of equal time
+    """
+
+
 class trm_parallel_options(Structure):
     """comm: ranks that train together. NULL: a model uses the ranks that its process has joined (trm_join), an executor is one rank. With one rank all below is without effect. Borrowed, must outlive the executor
     stand_alone: models without `comm`: one rank, although the process has joined ranks
     batch: samples in a batch that a rank feeds: its own, or those of all ranks
+    pipeline: zero = every rank runs all operators
     split: one graph over all ranks; zero = each rank runs the whole graph
     sum: gradients are summed over the ranks; false: their mean
     wire: type of gradients on the way: 0 = float32; bfloat16, float16
@@ -2287,10 +2302,17 @@ trm_split_options._fields_ = [
     ('save_groups', c_char_p),
     ('input_cuts', c_char_p),
 ]
+trm_pipeline_options._fields_ = [
+    ('stages', c_int32),
+    ('schedule', c_int),
+    ('chunks', c_int32),
+    ('begins', c_char_p),
+]
 trm_parallel_options._fields_ = [
     ('comm', c_void_p),
     ('stand_alone', c_bool),
     ('batch', c_int),
+    ('pipeline', trm_pipeline_options),
     ('split', trm_split_options),
     ('sum', c_bool),
     ('wire', c_int),
@@ -3203,6 +3225,7 @@ ENUM_OF = {
     ('trm_optimizer_options', 'kind'): 'trm_optimizer_kind',
     ('trm_split_options', 'kind'): 'trm_split_kind',
     ('trm_split_options', 'trials'): 'trm_switch',
+    ('trm_pipeline_options', 'schedule'): 'trm_schedule',
     ('trm_parallel_options', 'batch'): 'trm_batch_scope',
     ('trm_parallel_options', 'wire'): 'trm_dtype',
     ('trm_parallel_options', 'bucket'): 'trm_bucket_mode',
@@ -6201,6 +6224,7 @@ STRUCTS = (
     trm_custom_op,
     trm_optimizer_options,
     trm_split_options,
+    trm_pipeline_options,
     trm_parallel_options,
     trm_loss_scale_options,
     trm_exec_options,

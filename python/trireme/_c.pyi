@@ -163,6 +163,9 @@ TRM_BATCH_OF_JOB: int
 TRM_COOPERATIVE_OFF: int
 TRM_COOPERATIVE_CONV: int
 TRM_COOPERATIVE_ALL: int
+TRM_SCHEDULE_1F1B: int
+TRM_SCHEDULE_GPIPE: int
+TRM_SCHEDULE_INTERLEAVED: int
 TRM_VARIABLE_PARAMETER: int
 TRM_VARIABLE_STATE: int
 TRM_VARIABLE_SLOT: int
@@ -627,10 +630,17 @@ class trm_split_options(Structure):
     save_groups: Optional[bytes]
     input_cuts: Optional[bytes]
 
+class trm_pipeline_options(Structure):
+    stages: int
+    schedule: int
+    chunks: int
+    begins: Optional[bytes]
+
 class trm_parallel_options(Structure):
     comm: Any
     stand_alone: bool
     batch: int
+    pipeline: trm_pipeline_options
     split: trm_split_options
     sum: bool
     wire: int

@@ -60,7 +60,10 @@ typedef struct app_options {
     int64_t repeats, rows;
     /* many ranks */
     int64_t ranks;
-    const char *split_plan, *split_mesh; /* semi_auto_parallel, auto_parallel */
+    const char *split_plan, *split_mesh;   /* semi_auto_parallel, auto_parallel */
+    int64_t stages, micro_batches, chunks; /* pipeline; 0 = not given */
+    const char *pipeline_schedule, *stage_begins;
+    bool micro_batches_done; /* batch_size is that of one micro-batch */
     const char *parallel_mode, *reduce, *wire, *bucket, *sync_batch_norm, *layerwise, *rank_table;
     const char *deterministic, *context, *hosts, *launch_directory;
     int64_t deterministic_block;
@@ -295,6 +298,8 @@ TRM_MUST_USE trm_status app_language_keep_tokenizer(const app_context *app, cons
 TRM_MUST_USE trm_status app_set_context(app_context *app, trm_error *err);
 /* Returns the value of an option of the context; `option` must exist. */
 const char *app_context_option(const app_context *app, const char *option);
+/* Checks that micro-batches divide the batch.   error  INVALID */
+TRM_MUST_USE trm_status app_check_pipeline(const app_context *app, trm_error *err);
 /* Refuses --plan and --mesh in modes that do not split the graph; call it after app_set_context.
  *   error  INVALID */
 TRM_MUST_USE trm_status app_check_split_flags(const app_context *app, trm_error *err);
@@ -333,6 +338,8 @@ void app_leave(app_context *app);
 /* Return this process's rank, the number of ranks, and the communicator (NULL with one rank). */
 int32_t app_rank(const app_context *app);
 int32_t app_rank_count(const app_context *app);
+/* Returns the ranks that feed different samples: those of one stage of a pipeline, else all. */
+int32_t app_feeding_ranks(app_context *app);
 trm_comm *app_comm(const app_context *app); /* NULL with one rank */
 /* Returns whether many ranks split one graph (semi_auto_parallel, auto_parallel). A step then
  * has -n times --batch-size samples. */

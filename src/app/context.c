@@ -110,6 +110,17 @@ trm_status app_set_context(app_context *app, trm_error *err) {
     return status;
 }
 
+trm_status app_check_pipeline(const app_context *app, trm_error *err) {
+    const app_options *o = &app->o;
+    if (o->micro_batches > 1 && !o->micro_batches_done) {
+        return app_fail(
+            err, TRM_INVALID,
+            "--micro-batches %lld does not divide the batch of %lld samples (--batch-size)",
+            (long long)o->micro_batches, (long long)o->batch_size);
+    }
+    return TRM_OK;
+}
+
 trm_status app_check_split_flags(const app_context *app, trm_error *err) {
     const char *mode = app_context_option(app, "parallel_mode");
     bool splits = strcmp(mode, "semi_auto_parallel") == 0 || strcmp(mode, "auto_parallel") == 0;

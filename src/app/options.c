@@ -176,6 +176,11 @@ const app_flag app_flags[] = {
     BOOL("full-batch", full_batch, "semi_auto_parallel, auto_parallel: --batch-size is that of all ranks together", .tag = "ranks", .use = "ranks", .context = "full_batch"),
     BYTES("memory", plan_memory, "memory limit of a rank, for instance 4GB: auto_parallel searches within it, one process recomputes results, other modes refuse a larger program", .tag = "ranks"),
     REAL("trial-seconds", plan_trial, "X", 0, 3600, NULL, "auto_parallel: run plans with nearly equal predictions in turns, for at most X seconds; 0: predictions decide (10; 40 for long steps)", .tag = "ranks", .use = "ranks;searched"),
+    INT("stages", stages, "N", 1, 64, NULL, "stages of a pipeline: runs of operators, each on its share of the ranks, which train it by --parallel-mode (1)", .use = "ranks", .context = "pipeline_stages"),
+    INT("micro-batches", micro_batches, "N", 1, 65536, NULL, "equal parts of --batch-size that go through the stages one behind the other; as --accumulate N with a batch as large as one of them (1)", .context = "grad_accumulation_step"),
+    CHOICE("pipeline-schedule", pipeline_schedule, "1f1b|gpipe|interleaved", "1f1b", "order of the micro-batches; interleaved: several runs of operators on each stage", .use = "ranks;stages"),
+    INT("chunks", chunks, "N", 1, 64, NULL, "runs of operators on each stage (2)", .use = "ranks;stages;pipeline-schedule=interleaved"),
+    TEXT("stage-begins", stage_begins, "A,B", NULL, "operators with which the second and further runs begin (runs of equal time; trireme train --explain has the names)", .use = "ranks;stages"),
     CHOICE("reduce", reduce, "mean|sum", "mean", "mean or sum of the ranks' gradients", .use = "ranks", .context = "gradients_mean"),
     TEXT("bucket", bucket, "auto|off|MB", "auto", "size of the messages of gradients; or a list of cuts: 20,35,", .use = "ranks", .context = "comm_fusion"),
     BOOL("shard-optimizer", shard_optimizer, "each rank keeps and updates a slice of the optimiser; the same bits (on one host)", .tag = "ranks", .use = "ranks", .context = "enable_parallel_optimizer"),
@@ -373,8 +378,8 @@ GROUP(bench, "Measuring", NULL, "repeats@bench");
 GROUP(preset, "Model", NULL, "preset");
 GROUP(synth, "Generated data", NULL, "output@synth synth-train@synth synth-test@synth seed@synth");
 GROUP(info, "Reading", NULL, "read");
-GROUP(ranks, "Many ranks", NULL, "n@ranks parallel-mode plan@ranks mesh@ranks full-batch@ranks memory@ranks trial-seconds@ranks reduce wire bucket shard-optimizer@ranks sync-batch-norm@ranks layerwise deterministic deterministic-block context engine algorithm rank-table start-timeout launch-dir timeout");
-GROUP(verify, "Comparison", NULL, "plan@verify mesh@verify tolerance bitwise parallel-mode@verify deterministic@verify full-batch wire context");
+GROUP(ranks, "Many ranks", NULL, "n@ranks parallel-mode plan@ranks mesh@ranks full-batch@ranks memory@ranks trial-seconds@ranks stages micro-batches pipeline-schedule chunks stage-begins reduce wire bucket shard-optimizer@ranks sync-batch-norm@ranks layerwise deterministic deterministic-block context engine algorithm rank-table start-timeout launch-dir timeout");
+GROUP(verify, "Comparison", NULL, "plan@verify mesh@verify stages micro-batches pipeline-schedule chunks stage-begins tolerance bitwise parallel-mode@verify deterministic@verify full-batch wire context");
 GROUP(job, "Many ranks", NULL, "n@ranks rank-table launch-dir timeout");
 GROUP(roles, "Parameter servers", NULL, "ps mode staleness-aware backup-workers evaluator hybrid lend hot-rows hot-age placement restarts role-timeout ps-shards ps-memory ps-spill export-bytes tables no-ps-log export-latest export-best export-final job_name task_index ps_hosts worker_hosts chief_hosts evaluator_hosts model_dir token-file summary-every check");
 GROUP(launch, "Job", NULL, "n@launch threads@launch rank-table@launch launch-dir@launch timeout");

@@ -74,6 +74,10 @@ void app_settle_data(app_context *app) {
     if (o->batch_size == 0) {
         o->batch_size = o->image_size >= 128 ? 32 : 128;
     }
+    if (o->micro_batches > 1 && !o->micro_batches_done && o->batch_size % o->micro_batches == 0) {
+        o->batch_size /= o->micro_batches; /* app_check_pipeline refuses one that does not divide */
+        o->micro_batches_done = true;
+    }
 }
 
 /* ---- datasets -------------------------------------------------------------------------------- */
@@ -115,6 +119,7 @@ trm_status app_dataset(const app_context *app, trm_usage usage, bool training, t
     }
     app_context *shared = (app_context *)(uintptr_t)app;
     bool whole = training && app_splits(shared) && !app_reads_own(shared);
+    int32_t ranks = training ? app_feeding_ranks(shared) : app_rank_count(app);
     const trm_text_options text = {.tokenizer = o->tokenizer,
                                    .tokens = o->tokens,
                                    .text_field = o->text_field,
@@ -130,10 +135,10 @@ trm_status app_dataset(const app_context *app, trm_usage usage, bool training, t
                              .seed = (uint64_t)o->seed,
                              .shard_count = app->shards > 0 ? app->shards
                                             : whole         ? 1
-                                                            : app_rank_count(app),
+                                                            : ranks,
                              .shard_index = app->shards > 0 ? app->shard
                                             : whole         ? 0
-                                                            : app_rank(app),
+                                                            : app_rank(app) % ranks,
                              .prefetch_depth = 2 + 2 * o->workers,
                              .threads = o->workers,
                              .augment = training ? TRM_DEFAULT : TRM_OFF,

@@ -107,21 +107,23 @@ trm_status app_self(const app_context *app, const char *const **out, trm_error *
  *   error  INVALID */
 static trm_status check_meshes(const app_options *o, trm_error *err) {
     trm_plan_info plan;
+    int64_t expected = o->stages > 1 ? o->ranks / o->stages : o->ranks; /* of a stage */
+    const char *of = o->stages > 1 ? " for each of the stages" : "";
     if (o->split_plan != NULL) {
         trm_status status = trm_plan_read(o->split_plan, &plan, NULL, err);
         if (status != TRM_OK) {
             return status;
         }
-        if (plan.ranks != o->ranks) {
-            return app_fail(err, TRM_INVALID, "%.150s: mesh %s has %d ranks; -n says %lld",
-                            o->split_plan, plan.mesh, plan.ranks, (long long)o->ranks);
+        if (plan.ranks != expected) {
+            return app_fail(err, TRM_INVALID, "%.150s: mesh %s has %d ranks; -n says %lld%s",
+                            o->split_plan, plan.mesh, plan.ranks, (long long)expected, of);
         }
     }
-    int32_t ranks = (int32_t)o->ranks;
+    int32_t ranks = (int32_t)expected;
     trm_status status = o->split_mesh != NULL ? trm_mesh_ranks(o->split_mesh, &ranks, err) : TRM_OK;
-    if (status == TRM_OK && ranks != o->ranks) {
-        status = app_fail(err, TRM_INVALID, "--mesh %.40s has %d ranks; -n says %lld",
-                          o->split_mesh, ranks, (long long)o->ranks);
+    if (status == TRM_OK && ranks != expected) {
+        status = app_fail(err, TRM_INVALID, "--mesh %.40s has %d ranks; -n says %lld%s",
+                          o->split_mesh, ranks, (long long)expected, of);
     }
     return status;
 }
@@ -296,6 +298,15 @@ static bool says(const app_context *app, const char *option, const char *value) 
            strcmp(app_context_option(app, option), value) == 0;
 }
 
+int32_t app_feeding_ranks(app_context *app) {
+    trm_error err;
+    int32_t ranks = app_rank_count(app);
+    int32_t stages = ranks > 1 && app_set_context(app, &err) == TRM_OK
+                         ? atoi(app_context_option(app, "pipeline_stages"))
+                         : 1;
+    return stages > 1 && ranks >= stages ? ranks / stages : ranks;
+}
+
 bool app_reads_own(app_context *app) {
     return app_splits(app) && trm_context_own_samples(app->context, app_rank_count(app));
 }
@@ -307,7 +318,7 @@ static bool is_full(app_context *app) {
 }
 
 int64_t app_whole_batch(app_context *app) {
-    return app->o.batch_size * (is_full(app) ? 1 : app_rank_count(app));
+    return app->o.batch_size * (is_full(app) ? 1 : app_feeding_ranks(app));
 }
 
 int64_t app_read_batch(app_context *app) {

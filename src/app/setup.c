@@ -71,6 +71,14 @@ static trm_status loss_scale_of(const app_options *o, trm_loss_scale_options *ou
     return TRM_OK;
 }
 
+/* Returns the schedule of a pipeline. */
+static trm_schedule schedule_of(const app_options *o) {
+    const char *name = o->pipeline_schedule;
+    return name == NULL || strcmp(name, "1f1b") == 0 ? TRM_SCHEDULE_1F1B
+           : strcmp(name, "gpipe") == 0              ? TRM_SCHEDULE_GPIPE
+                                                     : TRM_SCHEDULE_INTERLEAVED;
+}
+
 /* Returns the schedule of the learning rate. */
 static trm_learning_rate rate_of(const app_options *o) {
     static const char *const names[] = {"constant", "step", "cosine", "polynomial", "wsd"};
@@ -153,6 +161,9 @@ trm_status app_model_options(app_context *app, const char *name, trm_dataset *da
         }
     }
     /* one rank: --plan and --mesh have no effect, and app_warn_idle_flags warns */
+    if ((status = app_check_pipeline(app, err)) != TRM_OK) {
+        return status;
+    }
     if (app_rank_count(app) > 1 && (status = app_check_split_flags(app, err)) != TRM_OK) {
         return status;
     }
@@ -194,6 +205,9 @@ trm_status app_model_options(app_context *app, const char *name, trm_dataset *da
         .exec.parallel = {.comm = app_comm(app),
                           .split.mesh = splits ? o->split_mesh : NULL,
                           .split.plan = splits ? plan : NULL,
+                          .pipeline = {.schedule = schedule_of(o),
+                                       .chunks = (int32_t)o->chunks,
+                                       .begins = o->stage_begins},
                           .split.trials = o->plan_trial == 0 ? TRM_OFF : TRM_DEFAULT,
                           .split.trial_seconds = o->plan_trial > 0 ? o->plan_trial : 0,
                           .batch =

@@ -35,12 +35,13 @@ trm_status trm_exec_forward(trm_exec *exec, trm_error *err) {
 }
 
 /* Adds the gradients of this batch, divided by the number of batches, to the accumulator. Does
- * nothing where batches are not accumulated; does not add where a way has added them already. */
+ * nothing where batches are not accumulated; does not add where a way has added them already, or adds
+ * those of all batches with the last. */
 static void accumulate(trm_exec *exec) {
     if (exec->accumulator == NULL) {
         return;
     }
-    if (!exec->adds_up) {
+    if (!exec->adds_up && !exec->together) {
         trmi_update_accumulate(exec->accumulator, (const float *)exec->env.arena[TRMI_ARENA_GRAD],
                                exec->program->arena_bytes[TRMI_ARENA_GRAD] / (int64_t)sizeof(float),
                                1.0f / (float)exec->accumulate, exec->accumulated == 0);
@@ -61,7 +62,7 @@ trm_status trm_exec_forward_backward(trm_exec *exec, trm_error *err) {
     trm_error own; /* the other ranks get the error even if the caller passes NULL */
     err = err != NULL ? err : &own;
     trm_status status = trmi_distribution_before_step(exec, true, err);
-    status = status == TRM_OK ? trmi_exec_walk_program(exec, err) : status;
+    status = status == TRM_OK ? exec->walk_program(exec, err) : status;
     TRMI_TRY(trmi_distribution_finish_backward(exec, status, err));
     trmi_exec_multiply_factors(exec);
     exec->step_seconds += trmi_os_now() - begin;
@@ -139,6 +140,10 @@ trm_status trm_exec_output(trm_exec *exec, int32_t index, trm_tensor *out, trm_e
                          index, p->outputs_count - 1);
     }
     const trmi_output *output = &exec->outputs[index + 1];
+    if (output->buffer == 0) {
+        return TRMI_FAIL(err, TRM_INVALID, "output %d: another stage of the pipeline makes it",
+                         index);
+    }
     const trmi_buffer *b = &p->buffers[output->buffer];
     void *data = exec->env.arena[b->arena] + b->offset;
     *out = (trm_tensor){.data = data, .dtype = b->dtype, .shape = b->shape};

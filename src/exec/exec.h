@@ -71,8 +71,13 @@ struct trm_exec {
     trmi_kernel_source kernels_from;
     bool fixed_bits;      /* true: results must not depend on measured times */
     trmi_exec_walk *walk; /* runs program steps: trmi_exec_run, or a way's */
-    const uint8_t *made;  /* [steps] nonzero = the output is valid, skip it; NULL = run all */
-    const uint8_t *kept;  /* `made` after a run: trm_exec_options.keep_casts; NULL = none */
+    /* runs forward and backward of a batch: trmi_exec_walk_program, or a way's */
+    trm_status (*walk_program)(trm_exec *exec, trm_error *err);
+    /* the last of accumulated batches runs all of them, and adds their gradients up */
+    bool together;
+    const float *own_loss; /* what trmi_exec_own_loss returns; NULL: the program's loss */
+    const uint8_t *made;   /* [steps] nonzero = the output is valid, skip it; NULL = run all */
+    const uint8_t *kept;   /* `made` after a run: trm_exec_options.keep_casts; NULL = none */
     double *step_end,
         step_begin;    /* step_end[i]: seconds from step_begin to the end of step i; NULL = off */
     const float *loss; /* loss of all ranks or blocks; NULL: the program's own loss */
@@ -109,7 +114,11 @@ trm_status trmi_exec_create(const trm_graph *graph, const trm_exec_options *opti
 void trmi_exec_read_part(const trm_exec *exec, int32_t index, void *data);
 void trmi_exec_write_part(trm_exec *exec, int32_t index, const void *data);
 void *trmi_exec_variable_address(const trm_exec *exec, int32_t index);
-/* Returns which part of a variable this rank has; NULL: it has the whole. */
+/* Returns whether this rank has nothing of a variable: another stage of the pipeline has it. */
+static inline bool trmi_exec_is_elsewhere(const trm_exec *exec, int32_t index) {
+    return exec->variable_buffers[index] == 0;
+}
+/* Returns which part of a variable this rank has; NULL: it has the whole, or nothing. */
 const trmi_partition_leaf *trmi_exec_cut_of(const trm_exec *exec, int32_t index);
 /* exec_variables.c: lists parameters, states and slots; then writes the first values of parameters
  * and states. Both at creation. */
@@ -142,6 +151,10 @@ trm_status trmi_exec_find_nonfinite(trm_exec *exec, trm_error *err);
 
 /* exec_run.c: runs the kernels [begin, end) in the environment exec->env. */
 trmi_exec_walk trmi_exec_run;
+/* Runs the actions that come behind step `begin` and not behind step `end`; with the steps [begin,
+ * end), too. Of accumulated batches: in the last. */
+trm_status trmi_exec_run_actions(trm_exec *exec, int32_t begin, int32_t end, trm_error *err);
+trm_status trmi_exec_walk_steps(trm_exec *exec, int32_t begin, int32_t end, trm_error *err);
 /* Runs all program steps and the actions between them. */
 trm_status trmi_exec_walk_program(trm_exec *exec, trm_error *err);
 /* kept_casts.c: moves the results of parameters' casts to CAST, where they stay valid, and sets

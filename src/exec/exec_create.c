@@ -17,6 +17,7 @@
 #include "exec/threads.h"
 
 #include "plan/partition/partition.h"
+#include "plan/pipeline/stages.h"
 
 #include "base/error.h"
 #include "base/memory.h"
@@ -99,6 +100,16 @@ static trm_status move_to_shared(trm_exec *exec, trm_error *err) {
     return TRM_OK;
 }
 
+/* Returns whether all parameters are frozen; in a pipeline those of all stages. */
+static bool trains_nothing(const trm_program *p) {
+    bool any = p->params_count > 0, trained = p->trained_count > 0;
+    for (int32_t i = 0; p->staged != NULL && i < p->staged->leaves_count; i++) {
+        const trmi_stage_leaf *leaf = &p->staged->leaves[i];
+        trained = trained || (!leaf->state && !leaf->frozen);
+    }
+    return any && !trained;
+}
+
 /* Compiles the graph to a program, by the options as active ways have changed them. One device that
  * exceeds its memory limit gets a plan that recomputes activations. Then places shared buffers, and
  * ways may move buffers between arenas. */
@@ -129,8 +140,7 @@ static trm_status compile(trm_exec *exec, const trm_graph *graph, const trm_exec
         plan.partition = exec->alone;
     }
     TRMI_TRY(trmi_plan_create(graph, &plan, &exec->program, err));
-    if (exec->program->training && exec->program->params_count > 0 &&
-        exec->program->trained_count == 0) {
+    if (exec->program->training && trains_nothing(exec->program)) {
         return TRMI_FAIL(err, TRM_INVALID, "all %d parameters are frozen: there is none to train",
                          exec->program->params_count);
     }
@@ -154,7 +164,8 @@ static trm_status take_arena(trm_exec *exec, trmi_arena_id a, trm_error *err) {
         *memory = exec->share->env.arena[a];
         return TRM_OK;
     }
-    if ((a == TRMI_ARENA_CAST || a == TRMI_ARENA_COOPERATIVE) && bytes == 0) {
+    if ((a == TRMI_ARENA_CAST || a == TRMI_ARENA_COOPERATIVE || a == TRMI_ARENA_KEPT) &&
+        bytes == 0) {
         return TRM_OK;
     }
     trm_status status = trmi_distribution_arena(exec, a, bytes, err);
@@ -292,12 +303,17 @@ trm_status trmi_exec_create(const trm_graph *graph, const trm_exec_options *opti
     exec->env.threads = exec->threads;
     exec->kernels_from.backend = options->backend;
     exec->walk = trmi_exec_run;
+    exec->walk_program = trmi_exec_walk_program;
     exec->seed_share = 1;
     exec->parameter_seed = options->seed;
-    /* Ways may change threads and kernels_from, so back-ends are made afterwards. */
-    trm_status status = trmi_distribution_open(exec, trmi_ways, trmi_ways_count, options, err);
+    /* The ways of a stage see its ranks. They may change threads and kernels_from, so back-ends are
+     * made afterwards. */
+    trm_exec_options own = *options;
+    trm_status status = trmi_distribution_join(exec, trmi_ways, trmi_ways_count, &own, err);
+    status = status == TRM_OK ? trmi_distribution_open(exec, trmi_ways, trmi_ways_count, &own, err)
+                              : status;
     trmi_threads_use(exec->env.threads);
-    status = status == TRM_OK ? create_stages(exec, graph, options, err) : status;
+    status = status == TRM_OK ? create_stages(exec, graph, &own, err) : status;
     if (status != TRM_OK) {
         if (options->parallel.comm != NULL && err != NULL) {
             trm_comm_abort(options->parallel.comm, err);
@@ -335,6 +351,10 @@ void trm_exec_destroy(trm_exec *exec) {
         trmi_free(exec->accumulator);
     }
     trmi_distribution_close(exec);
+    trmi_distribution_leave(exec, trmi_ways, trmi_ways_count);
+    for (int32_t i = 0; exec->wholes != NULL && i < exec->variables_count; i++) {
+        trmi_free(exec->wholes[i]);
+    }
     trmi_partition_plan_destroy(exec->alone);
     trmi_plan_destroy(exec->program);
     trmi_free(exec->profile);

@@ -121,8 +121,27 @@ static trm_status check_cooperative_steps(const trm_exec *exec, trm_error *err) 
     return found;
 }
 
+/* A pipeline's step is not repeated: names the first parameter of this stage whose gradient is not
+ * finite. */
+static trm_status check_gradients(const trm_exec *exec, trm_error *err) {
+    const trm_program *p = exec->program;
+    const char *gradients = exec->accumulator != NULL ? (const char *)exec->accumulator
+                                                      : exec->env.arena[TRMI_ARENA_GRAD];
+    for (int32_t i = 0; i < p->trained_count; i++) {
+        const trmi_buffer *b = &p->buffers[p->params[i].param_buffer];
+        if (!all_finite(gradients + b->offset, TRM_FLOAT32, b->bytes / (int64_t)sizeof(float))) {
+            return TRMI_FAIL(err, TRM_DIVERGED,
+                             "NaN or infinity in the gradient of '%s'; lower the learning rate or "
+                             "clip gradients",
+                             b->name);
+        }
+    }
+    return TRM_OK;
+}
+
 trm_status trmi_exec_find_nonfinite(trm_exec *exec, trm_error *err) {
-    trm_status found = repeat_and_check_steps(exec, err);
+    trm_status found = exec->program->staged != NULL ? check_gradients(exec, err)
+                                                     : repeat_and_check_steps(exec, err);
     if (found != TRM_OK && found != TRM_DIVERGED) {
         return found;
     }

@@ -7,7 +7,8 @@
 
 const trmi_partition_leaf *trmi_exec_cut_of(const trm_exec *exec, int32_t variable) {
     const trmi_buffer *b = &exec->program->buffers[exec->variable_buffers[variable]];
-    const trmi_partition_leaf *leaf = trmi_program_leaf(exec->program, b->name);
+    const trmi_partition_leaf *leaf =
+        trmi_exec_is_elsewhere(exec, variable) ? NULL : trmi_program_leaf(exec->program, b->name);
     if (leaf == NULL) {
         return NULL;
     }

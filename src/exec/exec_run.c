@@ -17,7 +17,8 @@ static trm_status run_recorded(trm_exec *exec, int32_t index, trm_error *err) {
     double begin = trmi_os_now();
     trm_status status = kernel->run(kernel, &exec->env, err);
     bool sends = step->kind == TRMI_STEP_OP &&
-                 (step->op_kind == TRMI_OP_ALL_REDUCE || step->op_kind == TRMI_OP_EXCHANGE);
+                 (step->op_kind == TRMI_OP_ALL_REDUCE || step->op_kind == TRMI_OP_EXCHANGE ||
+                  step->op_kind == TRMI_OP_SEND || step->op_kind == TRMI_OP_RECEIVE);
     trmi_trace_add(exec->trace, &(trmi_trace_event){
                                     .category = sends ? "communication" : "compute",
                                     .name = step->name,
@@ -38,6 +39,30 @@ trm_status trmi_exec_run(trm_exec *exec, int32_t begin, int32_t end, trm_error *
         if (exec->step_end != NULL) {
             exec->step_end[i] = trmi_os_now() - exec->step_begin;
         }
+    }
+    return TRM_OK;
+}
+
+trm_status trmi_exec_run_actions(trm_exec *exec, int32_t begin, int32_t end, trm_error *err) {
+    for (int32_t i = 0; i < exec->actions_count; i++) {
+        const trmi_action *action = &exec->actions[i];
+        if (action->before > begin && action->before <= end) {
+            TRMI_TRY(action->run(exec, action->item, err));
+        }
+    }
+    return TRM_OK;
+}
+
+trm_status trmi_exec_walk_steps(trm_exec *exec, int32_t begin, int32_t end, trm_error *err) {
+    for (int32_t at = begin; at < end;) {
+        int32_t next = end;
+        for (int32_t i = 0; i < exec->actions_count; i++) {
+            int32_t before = exec->actions[i].before;
+            next = before > at && before < next ? before : next;
+        }
+        TRMI_TRY(exec->walk(exec, at, next, err));
+        TRMI_TRY(trmi_exec_run_actions(exec, next - 1, next, err));
+        at = next;
     }
     return TRM_OK;
 }
@@ -64,6 +89,9 @@ trm_status trmi_exec_walk_program(trm_exec *exec, trm_error *err) {
 float trmi_exec_own_loss(const trm_exec *exec) {
     const trm_program *p = exec->program;
     float loss = 0;
+    if (exec->own_loss != NULL) {
+        return *exec->own_loss;
+    }
     if (p->outputs_count > 0 && p->outputs[0] != 0) {
         const trmi_buffer *b = &p->buffers[p->outputs[0]];
         trmi_convert_to_float(exec->env.arena[b->arena] + b->offset, b->dtype, &loss, 1);

@@ -12,6 +12,7 @@
 #include "exec/exec.h"
 
 #include "exec/box_walk.h"
+#include "plan/pipeline/stages.h"
 #include "exec/convert.h"
 
 #include "base/arguments.h"
@@ -20,70 +21,105 @@
 
 #include <string.h>
 
-/* Appends a variable to the list. Its shape is that of the whole tensor. `slot` -1: not a slot. */
-static void add_variable(trm_exec *exec, const char *name, trm_variable_kind kind, int32_t buffer,
+/* A parameter or state as it is listed: its buffer, 0 where another stage has it. */
+typedef struct listed {
+    const char *name;
+    trm_dtype dtype;
+    trm_shape shape;    /* of the whole tensor */
+    bool state, frozen; /* frozen: it has no slots */
+    int32_t buffer, slots_buffer;
+} listed;
+
+/* Appends a variable to the list. `slot` -1: not a slot. */
+static void add_variable(trm_exec *exec, const char *name, trm_variable_kind kind, const listed *of,
                          int32_t slot) {
-    const trmi_buffer *b = &exec->program->buffers[buffer];
     int32_t i = exec->variables_count++;
-    const trmi_partition_leaf *leaf = trmi_program_leaf(exec->program, b->name);
-    exec->variables[i] = (trm_variable){.name = name,
-                                        .kind = kind,
-                                        .dtype = b->dtype,
-                                        .shape = leaf != NULL ? leaf->global : b->shape};
-    exec->variable_buffers[i] = buffer;
+    exec->variables[i] =
+        (trm_variable){.name = name, .kind = kind, .dtype = of->dtype, .shape = of->shape};
+    exec->variable_buffers[i] = slot < 0 ? of->buffer : of->slots_buffer;
     exec->variable_slots[i] = slot;
 }
 
-/* Returns whether parameter buffer `a` is listed before `b`: by their order in the graph, which is
- * the same for every plan. The order of arenas is not. */
-static bool listed_before(const trm_program *p, int32_t a, int32_t b) {
-    return p->buffers[a].value < p->buffers[b].value;
+/* Describes the parameter or state in a buffer. */
+static listed describe(const trm_program *p, int32_t buffer, bool state) {
+    const trmi_buffer *b = &p->buffers[buffer];
+    const trmi_partition_leaf *leaf = trmi_program_leaf(p, b->name);
+    return (listed){.name = b->name,
+                    .dtype = b->dtype,
+                    .shape = leaf != NULL ? leaf->global : b->shape,
+                    .state = state,
+                    .buffer = buffer,
+                    .slots_buffer = buffer};
 }
 
-/* Writes the buffers of the first `count` parameters to `order`, sorted by listed_before. */
-static void sort_params(const trm_program *p, int32_t count, int32_t *order) {
-    for (int32_t i = 0; i < count; i++) {
-        int32_t item = p->params[i].param_buffer, j = i;
-        for (; j > 0 && listed_before(p, item, order[j - 1]); j--) {
-            order[j] = order[j - 1];
+/* Lists the parameters, then the states, of this program. Parameters come in their order in the
+ * graph, which is the same for every plan; the order of arenas is not. */
+static void list_own(const trm_program *p, listed *out) {
+    for (int32_t i = 0; i < p->params_count; i++) {
+        listed item = describe(p, p->params[i].param_buffer, false);
+        item.frozen = p->params[i].frozen;
+        int32_t j = i;
+        for (; j > 0 && p->buffers[item.buffer].value < p->buffers[out[j - 1].buffer].value; j--) {
+            out[j] = out[j - 1];
         }
-        order[j] = item;
+        out[j] = item;
+    }
+    for (int32_t i = 0; i < p->states_count; i++) {
+        out[p->params_count + i] = describe(p, p->states[i], true);
+    }
+}
+
+/* Lists those of all stages in the same order. `own`: [own_count] those of this stage. */
+static void list_all_stages(const trm_program *p, const listed *own, int32_t own_count,
+                            listed *out) {
+    const trmi_staged *staged = p->staged;
+    for (int32_t i = 0; i < 2 * staged->leaves_count; i++) {
+        const trmi_stage_leaf *leaf = &staged->leaves[i % staged->leaves_count];
+        if (leaf->state != (i >= staged->leaves_count)) {
+            continue;
+        }
+        listed item = {
+            .name = leaf->name, .dtype = leaf->dtype, .shape = leaf->shape, .state = leaf->state};
+        for (int32_t k = 0; k < own_count; k++) {
+            item = strcmp(own[k].name, leaf->name) == 0 ? own[k] : item;
+        }
+        item.frozen = leaf->frozen; /* one that another stage updates is frozen here only */
+        item.slots_buffer = leaf->owner == staged->stage ? item.buffer : 0;
+        *out++ = item;
     }
 }
 
 trm_status trmi_exec_list_variables(trm_exec *exec, trm_error *err) {
     const trm_program *p = exec->program;
-    int32_t slots = trmi_update_slots(exec->update);
-    int32_t count = p->params_count * (1 + slots) + p->states_count;
-    size_t rows = (size_t)count + 1;
-    exec->variables = trmi_arena_alloc(&exec->memory, rows * sizeof *exec->variables);
-    exec->variable_buffers = trmi_arena_alloc(&exec->memory, rows * sizeof *exec->variable_buffers);
-    exec->variable_slots = trmi_arena_alloc(&exec->memory, rows * sizeof *exec->variable_slots);
-    exec->wholes = trmi_arena_alloc(&exec->memory, rows * sizeof *exec->wholes);
-    int32_t *order = trmi_arena_alloc(&exec->memory, (size_t)(p->params_count + 1) * sizeof *order);
-    if (exec->wholes == NULL || exec->variables == NULL || exec->variable_buffers == NULL ||
-        exec->variable_slots == NULL || order == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for %d variables", count);
+    int32_t slots = trmi_update_slots(exec->update), own = p->params_count + p->states_count;
+    int32_t all = p->staged != NULL ? p->staged->leaves_count : own, rows = all * (1 + slots) + 1;
+    listed *list, *mine;
+    TRMI_TRY(TRMI_NEW_IN(err, &exec->memory, exec->variables, rows, "for variables"));
+    TRMI_TRY(TRMI_NEW_IN(err, &exec->memory, exec->variable_buffers, rows, "for variables"));
+    TRMI_TRY(TRMI_NEW_IN(err, &exec->memory, exec->variable_slots, rows, "for variables"));
+    TRMI_TRY(TRMI_NEW_IN(err, &exec->memory, exec->wholes, rows, "for variables"));
+    TRMI_TRY(TRMI_NEW_IN(err, &exec->memory, list, all + own + 1, "for variables"));
+    mine = p->staged != NULL ? list + all : list;
+    list_own(p, mine);
+    if (p->staged != NULL) {
+        list_all_stages(p, mine, own, list);
     }
     /* Parameters, then states, then the slots of parameters that are not frozen, one slot after the
      * other. */
-    sort_params(p, p->params_count, order);
-    for (int32_t i = 0; i < p->params_count; i++) {
-        add_variable(exec, p->buffers[order[i]].name, TRM_VARIABLE_PARAMETER, order[i], -1);
-        exec->parameter_count += trm_shape_count(&exec->variables[exec->variables_count - 1].shape);
+    for (int32_t i = 0; i < all; i++) {
+        add_variable(exec, list[i].name,
+                     list[i].state ? TRM_VARIABLE_STATE : TRM_VARIABLE_PARAMETER, &list[i], -1);
+        exec->parameter_count += list[i].state ? 0 : trm_shape_count(&list[i].shape);
     }
-    for (int32_t i = 0; i < p->states_count; i++) {
-        add_variable(exec, p->buffers[p->states[i]].name, TRM_VARIABLE_STATE, p->states[i], -1);
-    }
-    sort_params(p, p->trained_count, order);
     for (int32_t slot = 0; slot < slots; slot++) {
-        for (int32_t i = 0; i < p->trained_count; i++) {
-            const char *name = trmi_arena_printf(&exec->memory, "%s/%s", p->buffers[order[i]].name,
-                                                 trmi_update_slot_name(exec->update, slot));
-            if (name == NULL) {
-                return TRMI_FAIL(err, TRM_NOMEM, "no memory for %d variables", count);
+        for (int32_t i = 0; i < all && !list[i].state; i++) {
+            if (list[i].frozen) {
+                continue;
             }
-            add_variable(exec, name, TRM_VARIABLE_SLOT, order[i], slot);
+            const char *name = trmi_arena_printf(&exec->memory, "%s/%s", list[i].name,
+                                                 trmi_update_slot_name(exec->update, slot));
+            TRMI_TRY(TRMI_CHECK_MEMORY(err, &exec->memory, "for variables"));
+            add_variable(exec, name, TRM_VARIABLE_SLOT, &list[i], slot);
         }
     }
     return TRM_OK;
@@ -173,7 +209,7 @@ trm_status trmi_exec_initialise(trm_exec *exec, trm_error *err) {
                          exec->variables_count);
     }
     for (int32_t i = 0; i < exec->variables_count; i++) {
-        mine[i] = exec->variables[i].kind != TRM_VARIABLE_SLOT;
+        mine[i] = exec->variables[i].kind != TRM_VARIABLE_SLOT && !trmi_exec_is_elsewhere(exec, i);
     }
     trm_status dealt = trmi_distribution_deal(exec, mine, err);
     if (dealt != TRM_OK) {
@@ -217,6 +253,16 @@ int32_t trm_exec_find(const trm_exec *exec, const char *name) {
 void trm_exec_read(const trm_exec *exec, int32_t index, void *data) {
     TRMI_NEED_OR(, NULL, exec, data);
     const trmi_partition_leaf *leaf = trmi_exec_cut_of(exec, index);
+    if (trmi_exec_is_elsewhere(exec, index)) { /* as it was at the last gather */
+        const trm_variable *v = &exec->variables[index];
+        size_t whole = (size_t)trm_shape_count(&v->shape) * trm_dtype_bytes(v->dtype);
+        if (exec->wholes[index] != NULL) {
+            memcpy(data, exec->wholes[index], whole);
+        } else {
+            memset(data, 0, whole);
+        }
+        return;
+    }
     if (leaf == NULL) {
         trmi_exec_read_part(exec, index, data);
         return;
@@ -240,6 +286,9 @@ void trm_exec_write(trm_exec *exec, int32_t index, const void *data) {
     TRMI_NEED_OR(, NULL, exec, data);
     const trmi_partition_leaf *leaf = trmi_exec_cut_of(exec, index);
     trmi_exec_parameters_changed(exec);
+    if (trmi_exec_is_elsewhere(exec, index)) {
+        return;
+    }
     if (leaf == NULL) {
         trmi_exec_write_part(exec, index, data);
         return;
@@ -342,6 +391,9 @@ trm_status trm_exec_gradient(const trm_exec *exec, int32_t index, float *data, t
         } else {
             own_gradient(exec, i, data);
         }
+    }
+    if (p->staged != NULL) {
+        TRMI_TRY(trmi_distribution_bring((trm_exec *)(uintptr_t)exec, index, data, err));
     }
     /* The arenas hold gradients times the loss scale. */
     double unscale = trmi_exec_unscale(exec);

@@ -9,6 +9,7 @@
  * search for a plan works on. Passes replace the graph; roots are renumbered each time. */
 #include "plan/passes/pass.h"
 #include "plan/partition/partition.h"
+#include "plan/pipeline/stages.h"
 
 #include "trireme/graph.h"
 
@@ -133,6 +134,10 @@ static trm_status rewrite(trm_program *program, const trmi_plan_options *options
     if (options->blocks > 0) {
         TRMI_TRY(trmi_block_samples(*graph, options->blocks, &program->block_samples, err));
     }
+    trmi_stage_map stages = {.count = 0};
+    if (options->stages != NULL) {
+        TRMI_TRY(trmi_stage_cut(*graph, options->stages, &program->arena, &stages, err));
+    }
     if (options->partition != NULL) {
         trm_graph *local;
         TRMI_TRY(trmi_pass_run(trmi_pass_dead, options, graph, roots, err));
@@ -160,7 +165,9 @@ static trm_status rewrite(trm_program *program, const trmi_plan_options *options
     if (train && (rule || asked)) {
         TRMI_TRY(trmi_pass_run(trmi_pass_recompute, options, graph, roots, err));
     }
-    return trmi_pass_run(trmi_pass_dead, options, graph, roots, err);
+    TRMI_TRY(trmi_pass_run(trmi_pass_dead, options, graph, roots, err));
+    return options->stages != NULL ? trmi_stage_graph(program, options, &stages, roots, err)
+                                   : TRM_OK;
 }
 
 trm_status trmi_training_graph(const trm_graph *graph, const trmi_plan_options *given,
@@ -230,7 +237,7 @@ trm_status trmi_plan_create(const trm_graph *graph, const trmi_plan_options *giv
     TRMI_TRY_GOTO(status, trmi_lower_blocks(program, &options, err), failed);
     TRMI_TRY_GOTO(status, trmi_lower_cooperative(program, &options, err), failed);
     TRMI_TRY_GOTO(status, trmi_lower_memory(program, &options, &roots, err), failed);
-    predict(program, options.target, roots.loss != 0);
+    predict(program, options.target, roots.loss != 0 || program->staged != NULL);
     program->plan_seconds = trmi_os_now() - begin;
     *out = program;
     return TRM_OK;
@@ -244,6 +251,7 @@ void trmi_plan_destroy(trm_program *program) {
         return;
     }
     trm_graph_destroy(program->graph);
+    trmi_staged_free(program->staged);
     free(program->steps);
     free(program->buffers);
     trmi_arena_free(&program->arena);

@@ -341,6 +341,9 @@ static trm_status take_context(const trm_model_options *given, trm_model_options
         trm_context_resolve(given->context, comm, &o->exec.parallel, &o->exec.accumulate, err));
     trm_parallel_options *to = &o->exec.parallel;
     to->batch = p->batch == TRM_BATCH_OF_JOB ? p->batch : to->batch;
+    to->pipeline.schedule = p->pipeline.schedule;
+    to->pipeline.chunks = p->pipeline.chunks;
+    to->pipeline.begins = p->pipeline.begins;
     to->split.mesh = p->split.mesh;
     to->split.trials = p->split.trials;
     to->split.trial_seconds = p->split.trial_seconds;

@@ -15,6 +15,7 @@
 
 #include <stdatomic.h>
 #include <stdio.h>
+#include <string.h>
 
 /* Logs, once a process, that a launcher has started this process as one of several ranks but the
  * program has joined none: the model would silently train alone. */
@@ -70,12 +71,13 @@ trm_status trmi_model_find_ranks(trm_model_options *options, trm_error *err) {
  * evaluation data is padded, so that every sample counts once. */
 trm_status trmi_model_share_data(const trm_model *model, trm_dataset *data, bool training,
                                  trm_error *err) {
-    int32_t size = trmi_model_size(model);
+    const trmi_batch_form form = trmi_batch_form_of(&model->options.exec.parallel);
+    int32_t size = training ? form.ranks : trmi_model_size(model);
     bool whole = training && trmi_model_shares(model) == 1;
     if (size == 1 || whole || model->options.ps.client != NULL) {
         return TRM_OK;
     }
-    return trmi_dataset_share(data, size, trmi_model_rank(model),
+    return trmi_dataset_share(data, size, trmi_model_rank(model) % size,
                               training ? TRM_SHARD_WRAP : TRM_SHARD_PAD, err);
 }
 
@@ -130,15 +132,22 @@ void trmi_model_log_ranks(const trm_model *model) {
     if (size < 2 || model->options.evaluation_only) {
         return;
     }
-    char norm[48], over[96] = "";
+    char norm[48], over[160] = "";
     if (trmi_model_norm_samples(model, norm, sizeof norm)) {
         snprintf(over, sizeof over, "; batch norm is over %s samples", norm);
     }
     /* a rank that reads the whole batch has a part of it */
-    long long each = (long long)model->train.batch / (trmi_model_shares(model) == 1 ? size : 1);
+    int32_t ranks = trmi_batch_form_of(&model->options.exec.parallel).ranks;
+    int32_t stages = model->options.exec.parallel.pipeline.stages;
+    if (stages > 1) {
+        snprintf(over + strlen(over), sizeof over - strlen(over),
+                 "; stage %d of %d, %d micro-batches", trmi_model_rank(model) / ranks, stages,
+                 model->options.exec.accumulate);
+    }
+    long long each = (long long)model->train.batch / (trmi_model_shares(model) == 1 ? ranks : 1);
     trmi_log(TRM_LOG_INFO, "ranks",
              "rank %d of %d: a step has %lld samples a rank, %lld together%s",
-             trmi_model_rank(model), size, each, each * size, over);
+             trmi_model_rank(model), size, each, each * ranks, over);
 }
 
 /* Contract in model.h. A rank's own error is returned first; differences between ranks are

@@ -25,6 +25,7 @@
 #include "base/log.h"
 #include "base/os.h"
 #include "comm/rendezvous/pace.h"
+#include "exec/distributed/batches.h"
 #include "exec/exec.h"
 
 #include <math.h>
@@ -138,13 +139,14 @@ static trm_status check_loss(trmi_run *r, trm_error *err) {
 static trm_status forward_backward(trmi_run *r, trm_error *err) {
     trm_exec *exec = r->model->train.exec;
     int32_t batches = trmi_accumulate(r->model);
+    bool together = trmi_batch_form_of(&r->model->options.exec.parallel).together;
     double loss = 0;
     for (int32_t i = 0; i < batches; i++) {
         TRMI_TRY(r->sink->begin(r, err));
         TRMI_TRY(trm_exec_forward_backward(exec, err));
         loss += (double)trm_exec_loss(exec);
     }
-    r->p.loss = (float)(loss / batches);
+    r->p.loss = together ? trm_exec_loss(exec) : (float)(loss / batches);
     return check_loss(r, err);
 }
 

@@ -7,6 +7,7 @@
 
 #include "exec/distributed/ranks_state.h"
 #include "exec/distributed/split.h"
+#include "exec/distributed/stages.h"
 #include "exec/exec.h"
 
 #include "base/error.h"
@@ -20,6 +21,8 @@ typedef struct norms {
     int64_t sets, blocks;
     float *largest; /* [sets * params] */
     double *sums;   /* [sets * params] */
+    double most[2]; /* [sets] largest sum, of all stages of a pipeline; one may have no sets */
+    double all;     /* parameters of all stages */
 } norms;
 
 /* Returns what is added to a value of at most `largest`, and taken off again, to round it to a unit
@@ -98,17 +101,37 @@ static void add_squares(const norms *n) {
     }
 }
 
+static double sum_of(const norms *n, int64_t set, int32_t param) {
+    int64_t at = set * n->program->trained_count + param;
+    return isfinite(n->largest[at]) ? n->sums[at] : (double)INFINITY;
+}
+
+/* Finds the largest sum of each set, of all stages: a parameter that several stages hold counts once,
+ * where it is updated. */
+static trm_status find_most(norms *n, trm_error *err) {
+    trm_exec *exec = n->exec;
+    const trmi_staged *staged = n->program->staged;
+    n->all = n->program->trained_count;
+    for (int64_t i = 0; i < n->sets * n->program->trained_count; i++) {
+        int32_t param = (int32_t)(i % n->program->trained_count);
+        int64_t set = i / n->program->trained_count;
+        n->most[set] = fmax(n->most[set], sum_of(n, set, param));
+    }
+    if (staged == NULL) {
+        return TRM_OK;
+    }
+    n->all = 0;
+    for (int32_t i = 0; i < staged->leaves_count; i++) {
+        n->all += !staged->leaves[i].state && !staged->leaves[i].frozen;
+    }
+    return trm_comm_allreduce(trmi_stages_of(exec)->pipe, n->most, 2, TRM_FLOAT64,
+                              TRM_REDUCTION_MAX, err);
+}
+
 /* Totals rounded to a common unit, so that the order in which parameters lie adds up to the same
  * bits too. */
 static double total_of(const norms *n, int64_t set, int32_t param) {
-    double most = 0, mine = 0;
-    for (int32_t i = 0; i < n->program->trained_count; i++) {
-        int64_t at = set * n->program->trained_count + i;
-        double total = isfinite(n->largest[at]) ? n->sums[at] : (double)INFINITY;
-        most = fmax(most, total);
-        mine = i == param ? total : mine;
-    }
-    double anchor = anchor_of(most, n->program->trained_count);
+    double mine = sum_of(n, set, param), anchor = anchor_of(n->most[set], n->all);
     return anchor != 0 ? (mine + anchor) - anchor : mine;
 }
 
@@ -150,6 +173,7 @@ trm_status trmi_strict_norms(void *context, double *sums, int64_t count, trm_err
                      ? trm_comm_allreduce(comm, n.sums, items, TRM_FLOAT64, TRM_REDUCTION_SUM, err)
                      : TRM_OK;
     }
+    status = status == TRM_OK ? find_most(&n, err) : status;
     if (status == TRM_OK) {
         write_totals(&n, sums);
     }

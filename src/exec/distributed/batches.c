@@ -10,12 +10,16 @@
 #include "base/error.h"
 
 trmi_batch_form trmi_batch_form_of(const trm_parallel_options *o) {
-    int32_t ranks = o->comm != NULL ? trm_comm_size(o->comm) : 1;
+    bool pipeline = o->pipeline.stages > 1;
+    int32_t all = o->comm != NULL ? trm_comm_size(o->comm) : 1;
+    /* numbers that do not divide are refused when the executor is made */
+    int32_t ranks = pipeline && all >= o->pipeline.stages ? all / o->pipeline.stages : all;
     bool cut = o->split.kind != TRM_SPLIT_NONE;
     return (trmi_batch_form){.ranks = ranks,
                              .graph_ranks = cut ? ranks : 1,
                              .reads = cut && o->batch != TRM_BATCH_OF_RANK ? 1 : ranks,
-                             .weights_in_place = !cut};
+                             .weights_in_place = !cut && !pipeline,
+                             .together = pipeline};
 }
 
 void trmi_batches_settle(trm_parallel_options *o) {

@@ -12,10 +12,11 @@
 #include "trireme/exec.h"
 
 typedef struct trmi_batch_form {
-    int32_t ranks;         /* of the job */
+    int32_t ranks;         /* of the job; in a pipeline those of a stage, which all stages repeat */
     int32_t graph_ranks;   /* whose samples one pass of the graph computes: 1, or all of them */
     int32_t reads;         /* parts in which a batch of the job is read: 1, or one for each rank */
     bool weights_in_place; /* an evaluation program may use the training program's parameters */
+    bool together; /* the last batch of an update runs all of them: its loss is the mean of all */
 } trmi_batch_form;
 
 /* Returns the form of batches under these options. */

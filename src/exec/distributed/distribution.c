@@ -52,6 +52,24 @@ void *trmi_distribution_state(const trm_exec *exec, const char *key) {
 
 /* ---- creation -------------------------------------------------------------------------------- */
 
+trm_status trmi_distribution_join(trm_exec *exec, const trmi_distribution *const *table,
+                                  int32_t count, trm_exec_options *options, trm_error *err) {
+    for (int32_t i = 0; i < count; i++) {
+        if (table[i]->join != NULL) {
+            TRMI_TRY(table[i]->join(exec, options, err));
+        }
+    }
+    return TRM_OK;
+}
+
+void trmi_distribution_leave(trm_exec *exec, const trmi_distribution *const *table, int32_t count) {
+    for (int32_t i = count - 1; i >= 0; i--) {
+        if (table[i]->leave != NULL) {
+            table[i]->leave(exec);
+        }
+    }
+}
+
 trm_status trmi_distribution_open(trm_exec *exec, const trmi_distribution *const *table,
                                   int32_t count, const trm_exec_options *options, trm_error *err) {
     for (int32_t i = 0; i < count; i++) {
@@ -197,6 +215,10 @@ trm_status trmi_distribution_assemble(trm_exec *exec, const trmi_partition_leaf 
                                       trm_dtype dtype, const void *part, void *whole,
                                       trm_error *err) {
     CALL_EACH(exec, assemble, exec, leaf, dtype, part, whole, err);
+}
+
+trm_status trmi_distribution_bring(trm_exec *exec, int32_t index, void *data, trm_error *err) {
+    CALL_EACH(exec, bring, exec, index, data, err);
 }
 
 void trmi_distribution_input(trm_exec *exec, int32_t index, trm_tensor *place) {

@@ -7,11 +7,11 @@
  * functions below. The executor calls them at fixed points, for each active way in the order of
  * the table in ways.c; it knows none of them by name.
  *
- *      trm_exec_create             open  await_turn  plan  place  arena  bind  connect  deal  begin
+ *      trm_exec_create             join  open  await_turn  plan  place  arena  bind  connect  deal  begin
  *      trm_exec_forward_backward   before_step  [steps and actions]  finish_backward
  *      trm_exec_update             agree  publish
  *      trm_exec_gather       gather
- *      trm_exec_destroy            close
+ *      trm_exec_destroy            close  leave
  *
  * Between the steps of the program a way runs actions: a collective that starts behind the step
  * which completes a gradient, a meeting before the steps that read other ranks' memory.
@@ -37,6 +37,10 @@ typedef struct trmi_distribution {
 
     /* ---- creation, in this order ---- */
 
+    /* Before any way is opened: may replace the ranks in *options by those that the ways shall see.
+     * `leave` is called after all ways are closed, also for ways that are not active. */
+    trm_status (*join)(trm_exec *exec, trm_exec_options *options, trm_error *err);
+    void (*leave)(trm_exec *exec);
     /* Sets *active when the options ask for this way; reads and checks them, makes the way's state.
      * May change what the executor asks of back-ends (exec->kernels_from), its threads and its
      * number of blocks. Not called for ways that come later when an earlier one fails.
@@ -97,6 +101,8 @@ typedef struct trmi_distribution {
     /* Each rank's `part` of `leaf`, in plain layout, put together in `whole` on every rank. */
     trm_status (*assemble)(trm_exec *exec, const trmi_partition_leaf *leaf, trm_dtype dtype,
                            const void *part, void *whole, trm_error *err);
+    /* The whole of variable `index`, or its gradient, from the ranks that update it to all. */
+    trm_status (*bring)(trm_exec *exec, int32_t index, void *data, trm_error *err);
     /* What a caller feeds as input `index`, where that is not the program's buffer. */
     void (*input)(trm_exec *exec, int32_t index, trm_tensor *place);
     /* Takes `data`, fed for input `index` (NULL: written to its place); false: not this way. */
@@ -126,6 +132,9 @@ typedef struct trmi_action {
 
 /* ---- the executor's side: each calls the active ways in the order of the table ---- */
 
+trm_status trmi_distribution_join(trm_exec *exec, const trmi_distribution *const *table,
+                                  int32_t count, trm_exec_options *options, trm_error *err);
+void trmi_distribution_leave(trm_exec *exec, const trmi_distribution *const *table, int32_t count);
 /* Opens the ways of `table` that the options ask for. */
 trm_status trmi_distribution_open(trm_exec *exec, const trmi_distribution *const *table,
                                   int32_t count, const trm_exec_options *options, trm_error *err);
@@ -155,6 +164,7 @@ trm_status trmi_distribution_gather(trm_exec *exec, trm_error *err);
 trm_status trmi_distribution_assemble(trm_exec *exec, const trmi_partition_leaf *leaf,
                                       trm_dtype dtype, const void *part, void *whole,
                                       trm_error *err);
+trm_status trmi_distribution_bring(trm_exec *exec, int32_t index, void *data, trm_error *err);
 void trmi_distribution_input(trm_exec *exec, int32_t index, trm_tensor *place);
 bool trmi_distribution_feed(trm_exec *exec, int32_t index, const trm_tensor *place,
                             const void *data);

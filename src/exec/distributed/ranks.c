@@ -330,7 +330,8 @@ static trm_status broadcast_kind(trm_exec *exec, trm_variable_kind kind, trm_err
     trmi_parallel *p = trmi_parallel_of(exec);
     for (int32_t i = 0; i < exec->variables_count; i++) {
         const trm_variable *v = &exec->variables[i];
-        if (v->kind == kind && !trmi_parallel_is_layerwise(p, v->name)) {
+        if (v->kind == kind && !trmi_exec_is_elsewhere(exec, i) &&
+            !trmi_parallel_is_layerwise(p, v->name)) {
             TRMI_TRY(broadcast_variable(exec, i, err));
         }
     }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Queries and changes of a rank's state that need no communication, and the barrier of all
  * ranks. */
+#include "exec/distributed/stages.h"
 #include "exec/exec.h"
 #include "exec/distributed/ranks_state.h"
 #include "exec/distributed/split.h"
@@ -113,9 +114,16 @@ void trmi_exec_set_flag(trm_exec *exec, bool flag) {
     if (trmi_parallel_of(exec) != NULL) {
         trmi_parallel_of(exec)->flag = flag ? 1 : 0;
     }
+    if (trmi_stages_of(exec) != NULL) {
+        trmi_stages_of(exec)->flag = flag;
+    }
 }
 
 bool trmi_exec_flagged(const trm_exec *exec) {
+    const trmi_stages *stages = trmi_stages_of(exec);
+    if (stages != NULL) {
+        return stages->valid && stages->agreed.flag > 0;
+    }
     return trmi_parallel_of(exec) != NULL && trmi_parallel_of(exec)->valid &&
            trmi_parallel_of(exec)->agreed->flag > 0;
 }
@@ -123,6 +131,10 @@ bool trmi_exec_flagged(const trm_exec *exec) {
 void trmi_exec_forget_flag(trm_exec *exec) {
     if (trmi_parallel_of(exec) != NULL && trmi_parallel_of(exec)->agreed != NULL) {
         trmi_parallel_of(exec)->flag = trmi_parallel_of(exec)->agreed->flag = 0;
+    }
+    if (trmi_stages_of(exec) != NULL) {
+        trmi_stages_of(exec)->flag = false;
+        trmi_stages_of(exec)->agreed.flag = 0;
     }
 }
 

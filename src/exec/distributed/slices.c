@@ -102,7 +102,7 @@ static trm_status deal_parameters(trm_exec *exec, uint8_t *mine, trm_error *err)
     for (int32_t i = 0; p->common && i < exec->variables_count; i++) {
         const trm_variable *v = &exec->variables[i];
         int32_t least = 0;
-        if (v->kind != TRM_VARIABLE_PARAMETER) {
+        if (v->kind != TRM_VARIABLE_PARAMETER || trmi_exec_is_elsewhere(exec, i)) {
             continue;
         }
         for (int32_t r = 1; r < p->size; r++) {

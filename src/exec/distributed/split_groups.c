@@ -120,11 +120,7 @@ trm_status trmi_split_open(trm_exec *exec, trm_error *err) {
     return run->staging != NULL ? TRM_OK : err == NULL ? TRM_NOMEM : err->status;
 }
 
-/* What was gathered, and whole inputs. */
-static void free_wholes(trm_exec *exec) {
-    for (int32_t i = 0; exec->wholes != NULL && i < exec->variables_count; i++) {
-        trmi_free(exec->wholes[i]);
-    }
+static void free_whole_inputs(trm_exec *exec) {
     for (int32_t i = 0;
          trmi_parallel_of(exec)->split->whole_inputs != NULL && i < exec->program->inputs_count;
          i++) {
@@ -145,5 +141,5 @@ void trmi_split_close(trm_exec *exec) {
     }
     trmi_partition_report_free(&run->report);
     trmi_partition_plan_destroy(run->plan);
-    free_wholes(exec);
+    free_whole_inputs(exec);
 }

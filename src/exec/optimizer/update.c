@@ -261,6 +261,10 @@ void trmi_update_set_own_blocks(trmi_update *u, const uint8_t *apart, trmi_updat
     u->total = total;
     u->total_context = context;
 }
+void trmi_update_join(trmi_update *u, trmi_update_exchange total, void *context) {
+    u->joined = total;
+    u->joined_context = context;
+}
 void trmi_update_set_scale(trmi_update *u, double scale) { u->scale = scale; }
 void trmi_update_set_blocks(trmi_update *u, const trmi_tree *tree) { u->tree = *tree; }
 double trmi_update_norm(const trmi_update *u) { return u->norm; }
@@ -323,6 +327,11 @@ static trm_status measure_norms(trmi_update *u, const float *parameters, const f
     }
     if (u->apart != NULL && u->options.clip_norm > 0) {
         TRMI_TRY(u->total(u->total_context, &apart, 1, err));
+    }
+    if (u->joined != NULL) {
+        all += apart;
+        apart = 0;
+        TRMI_TRY(u->joined(u->joined_context, &all, 1, err));
     }
     u->norm = sqrt(all + apart) * u->scale;
     u->rows_squares = 0;

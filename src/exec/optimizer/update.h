@@ -106,6 +106,11 @@ void trmi_update_share(trmi_update *update, const uint8_t *mine, trmi_update_exc
 void trmi_update_set_own_blocks(trmi_update *update, const uint8_t *apart,
                                 trmi_update_exchange total, void *context);
 
+/* Other ranks update other parameters of the network: `total` adds their sums of squares to sums[0]
+ * in every run, so that all clip alike and none updates if a gradient anywhere is not finite.
+ * `context` is borrowed. */
+void trmi_update_join(trmi_update *update, trmi_update_exchange total, void *context);
+
 /* Computes sum = scale * gradient (first) or sum += scale * gradient over `count` elements, with
  * OpenMP. */
 void trmi_update_accumulate(float *sum, const float *gradient, int64_t count, float scale,

@@ -68,6 +68,8 @@ struct trmi_update {
     const uint8_t *apart; /* by block: only this rank has the parameter; NULL = none */
     trmi_update_exchange total;
     void *total_context;
+    trmi_update_exchange joined; /* trmi_update_join; NULL = none */
+    void *joined_context;
     double rows_squares; /* sum of squares of prepared sparse rows, for the global norm */
     uint64_t sweeps;     /* runs so far */
     double norm;         /* global gradient norm of the last run, before clipping */

@@ -4,6 +4,7 @@
  * lifetimes, lets outputs take the bytes of inputs that die, and computes the offsets of all other
  * arenas. The back-end reports its scratch last, when all layouts are known. */
 #include "plan/passes/pass.h"
+#include "plan/pipeline/stages.h"
 
 #include "base/checked.h"
 #include "base/error.h"
@@ -161,6 +162,9 @@ trm_status trmi_lower_memory(trm_program *program, const trmi_plan_options *opti
     place_in_sequence(program, TRMI_ARENA_STATE, 1);
     place_in_sequence(program, TRMI_ARENA_CONSTANT, 1);
     place_in_sequence(program, TRMI_ARENA_COOPERATIVE, program->cooperative_ranks);
+    if (program->staged != NULL) {
+        TRMI_TRY(trmi_stage_lower(program, err));
+    }
     TRMI_TRY(trmi_lower_places(program, options->target->threads, err));
     resolve_aliases(program);
     int64_t scratch = 0;

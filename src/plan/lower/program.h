@@ -36,6 +36,9 @@ typedef enum trmi_arena_id {
     /* activations of all ranks of a host, one rank after another, for cooperative gradients
      * (lower_cooperative.c) */
     TRMI_ARENA_COOPERATIVE,
+    /* stages of a pipeline: values that live from forward to backward, one copy for each
+     * micro-batch in flight (plan/pipeline/stage_lower.c) */
+    TRMI_ARENA_KEPT,
     TRMI_ARENAS
 } trmi_arena_id;
 
@@ -120,7 +123,7 @@ typedef struct trmi_param {
     bool table;           /* an embedding table whose gradient is dense, but only of lookups */
     trm_init init;
     bool undecayed; /* without weight decay, whatever its rank */
-    bool frozen;    /* never changed: no gradient, no slots */
+    bool frozen; /* never changed here: no gradient, no slots; in a pipeline its owner updates it */
     /* filled and updated by a parameter server; excluded from update and reduction */
     bool remote;
     int32_t ready_step; /* program step after which its gradient is complete */
@@ -178,6 +181,7 @@ struct trm_program {
      * no blocks; samples of one */
     int32_t blocks;
     int64_t block_samples;
+    struct trmi_staged *staged; /* one stage of a pipeline (plan/pipeline/stages.h); NULL = all */
 };
 typedef struct trm_program trm_program;
 
@@ -250,7 +254,8 @@ typedef struct trmi_plan_options {
     int32_t blocks, block_ranks;
     const struct trmi_prices *prices; /* NULL = built in */
     int32_t rank;
-    struct trmi_partition_report *report; /* out: report of the partition; may be NULL */
+    struct trmi_partition_report *report;    /* out: report of the partition; may be NULL */
+    const struct trmi_stage_options *stages; /* the program is that of one stage; NULL = of all */
 } trmi_plan_options;
 
 /* Compiles a copy of the graph: differentiates, rewrites, chooses layouts, places buffers.

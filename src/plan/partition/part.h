@@ -3,7 +3,8 @@
  *
  *      graph     operator: kind, inputs, attributes, `attached` (a record that graph does not read)
  *                                                         |
- *      plan      EXCHANGE, ALL_REDUCE -> trmi_box_exchange    others -> trmi_op_part
+ *      plan      EXCHANGE, ALL_REDUCE -> trmi_box_exchange    SEND, RECEIVE -> trmi_transfer
+ *                others -> trmi_op_part
  *                                                         |
  *      exec      kernels read it: trmi_part_of(step->attrs)
  *
@@ -59,6 +60,18 @@ typedef struct trmi_box_exchange {
     trmi_box boxes[]; /* [2 * members]: what each has, then what each wants */
 } trmi_box_exchange;
 
+/* SEND, RECEIVE: a value that travels between stages (plan/pipeline/stages.h). */
+typedef struct trmi_transfer {
+    trmi_attachment head;
+    int32_t edge;     /* number of the message in a step, among those of all stages */
+    int32_t from, to; /* stages */
+    trm_dtype dtype;
+    trm_shape shape;
+    /* blocks of samples: rows of one block, 0 = no samples; the dimension along which they lie */
+    int64_t block_rows;
+    uint8_t block_dimension;
+} trmi_transfer;
+
 extern const trmi_op_part trmi_whole_op;
 
 /* Returns the part of an operator that is no exchange. */
@@ -69,6 +82,10 @@ static inline const trmi_op_part *trmi_part_of(const trmi_attrs *attrs) {
 /* Returns the record of an EXCHANGE or ALL_REDUCE. */
 static inline const trmi_box_exchange *trmi_exchange_of(const trmi_attrs *attrs) {
     return (const trmi_box_exchange *)(const void *)attrs->attached;
+}
+/* Returns the record of a SEND or RECEIVE. */
+static inline const trmi_transfer *trmi_transfer_of(const trmi_attrs *attrs) {
+    return (const trmi_transfer *)(const void *)attrs->attached;
 }
 /* Returns what each member has, or wants. */
 static inline const trmi_box *trmi_exchange_has(const trmi_box_exchange *exchange) {

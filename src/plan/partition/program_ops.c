@@ -54,8 +54,31 @@ static trm_status infer_exchange(trm_graph *graph, trmi_op *op, trm_error *err) 
     return TRM_OK;
 }
 
+static trm_status infer_send(trm_graph *graph, trmi_op *op, trm_error *err) {
+    const trmi_value *x = trmi_input_of(graph, op, 0);
+    const trmi_transfer *what = trmi_transfer_of(&op->attrs);
+    if (x == NULL || what == NULL || x->dtype != what->dtype ||
+        !trm_shape_equal(&x->shape, &what->shape)) {
+        return TRMI_FAIL(err, TRM_INVALID, "%s: the input is not the value that it shall send",
+                         op->name);
+    }
+    trmi_set_output(graph, op, 0, TRM_FLOAT32, (trm_shape){.rank = 0});
+    return TRM_OK;
+}
+
+static trm_status infer_receive(trm_graph *graph, trmi_op *op, trm_error *err) {
+    const trmi_transfer *what = trmi_transfer_of(&op->attrs);
+    if (what == NULL || op->inputs_count != 0) {
+        return TRMI_FAIL(err, TRM_INVALID, "%s: a value without inputs expected", op->name);
+    }
+    trmi_set_output(graph, op, 0, what->dtype, what->shape);
+    return TRM_OK;
+}
+
 const trmi_op_def trmi_op_all_reduce = {"all_reduce", infer_all_reduce, NULL, NULL};
 const trmi_op_def trmi_op_exchange = {"exchange", infer_exchange, NULL, NULL};
+const trmi_op_def trmi_op_send = {"send", infer_send, NULL, NULL};
+const trmi_op_def trmi_op_receive = {"receive", infer_receive, NULL, NULL};
 
 #define X(KIND, row) extern const trmi_op_def trmi_op_##row;
 #include "graph/ops.def"

@@ -306,7 +306,10 @@ trm_status trmi_mark_blocks(const trm_graph *g, int64_t samples, trmi_arena *are
         const trmi_op *op = &g->ops[i];
         if (op->kind == TRMI_OP_INPUT || (op->kind == TRMI_OP_PARAMETER && op->attrs.leaf.remote)) {
             TRMI_TRY(mark_leaf(&m, op, samples, blocks, err));
-        } else {
+        } else if (op->kind == TRMI_OP_RECEIVE) {
+            out->rows[op->outputs[0]] = trmi_transfer_of(&op->attrs)->block_rows;
+            out->dimension[op->outputs[0]] = trmi_transfer_of(&op->attrs)->block_dimension;
+        } else if (op->kind != TRMI_OP_SEND) {
             TRMI_TRY(mark_op(&m, i, err));
         }
     }

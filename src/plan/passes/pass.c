@@ -49,6 +49,12 @@ int32_t trmi_pass_emit(trmi_pass *pass, trmi_op_kind kind, trmi_phase phase, con
     return index;
 }
 
+void trmi_pass_set_origin(trmi_pass *pass, int32_t index, const char *origin) {
+    if (index != 0 && origin != NULL) {
+        pass->to->ops[index].origin = trmi_arena_strdup(&pass->to->arena, origin);
+    }
+}
+
 int32_t trmi_pass_copy(trmi_pass *pass, const trmi_op *op) {
     int32_t *inputs =
         trmi_arena_alloc(&pass->to->arena, (size_t)(op->inputs_count + 1) * sizeof *inputs);
@@ -68,7 +74,7 @@ int32_t trmi_pass_copy(trmi_pass *pass, const trmi_op *op) {
         return 0;
     }
     trmi_op *copy = &pass->to->ops[index];
-    copy->origin = op->origin != NULL ? trmi_arena_strdup(&pass->to->arena, op->origin) : NULL;
+    trmi_pass_set_origin(pass, index, op->origin);
     for (int32_t i = 0; i < op->outputs_count; i++) {
         pass->map[op->outputs[i]] = copy->outputs[i];
     }

@@ -32,6 +32,9 @@ int32_t trmi_pass_copy(trmi_pass *pass, const trmi_op *op);
 int32_t trmi_pass_emit(trmi_pass *pass, trmi_op_kind kind, trmi_phase phase, const char *name,
                        const int32_t *inputs, int32_t inputs_count, int32_t outputs,
                        const trmi_attrs *attrs);
+/* Records the forward operator that operator `index` of `to` is a gradient, or a repetition, of. Does
+ * nothing for index 0 and for NULL. */
+void trmi_pass_set_origin(trmi_pass *pass, int32_t index, const char *origin);
 /* Frees map and uses. On success *out is the new graph; on error it is destroyed and the error of
  * the graph is returned. */
 trm_status trmi_pass_end(trmi_pass *pass, trm_graph **out, trm_error *err);

@@ -63,6 +63,7 @@ trm_status trmi_pass_fuse_grad_add(trmi_pass *pass, const trmi_plan_options *opt
         inputs[7] = pass->map[add->inputs[1]];
         int32_t index = trmi_pass_emit(pass, op->kind, op->phase, op->name, inputs, 8,
                                        op->outputs_count, &op->attrs);
+        trmi_pass_set_origin(pass, index, op->origin);
         for (int j = 0; j < op->outputs_count && index != 0; j++) {
             pass->map[op->outputs[j]] = pass->to->ops[index].outputs[j];
         }

@@ -132,6 +132,7 @@ static void emit_fused(trmi_pass *pass, const trmi_op *product, const trmi_op *o
     int32_t outputs = product->outputs_count;
     int32_t index = trmi_pass_emit(pass, product->kind, op->phase, product->name, inputs, count,
                                    outputs, &attrs);
+    trmi_pass_set_origin(pass, index, product->origin);
     pass->map[op->outputs[0]] = index == 0 ? 0 : pass->to->ops[index].outputs[0];
     for (int32_t i = 1; index != 0 && i < outputs; i++) {
         pass->map[product->outputs[i]] = pass->to->ops[index].outputs[i];

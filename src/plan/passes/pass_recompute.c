@@ -274,6 +274,7 @@ static int32_t run_again(recompute *r, int32_t value) {
     }
     int32_t index = trmi_pass_emit(pass, op->kind, TRMI_BACKWARD, name, inputs, op->inputs_count,
                                    op->outputs_count, &attrs);
+    trmi_pass_set_origin(pass, index, op->name);
     if (index != 0 && op->output_dtype != TRM_DTYPE_NONE) {
         pass->to->ops[index].output_dtype = op->output_dtype;
         pass->to->values[pass->to->ops[index].outputs[0]].dtype = op->output_dtype;
@@ -306,6 +307,7 @@ static int32_t make_again(recompute *r, int32_t value) {
     char *name = trmi_arena_printf(&pass->to->arena, "%s.again", norm->name);
     int32_t index = trmi_pass_emit(pass, TRMI_OP_NORM_ACT_APPLY, TRMI_BACKWARD, name, inputs,
                                    norm->attrs.norm.residual ? 6 : 5, 1, &norm->attrs);
+    trmi_pass_set_origin(pass, index, norm->name);
     r->again[value] = index == 0 ? 0 : pass->to->ops[index].outputs[0];
     return r->again[value];
 }

@@ -279,6 +279,12 @@ static trm_status check_order(const trm_context *c, trm_comm *comm, trm_error *e
 
 /* ---- conversion to options of trireme/exec.h ------------------------------------------------- */
 
+/* Returns the stages of the pipeline; 0 = none. */
+static int32_t stages_of(const trm_context *c) {
+    int32_t stages = atoi(text_of(c, TRMI_CONTEXT_PIPELINE_STAGES));
+    return stages > 1 ? stages : 0;
+}
+
 /* Translates the two options of gradient fusion into the bucket options. */
 static void fusion_of(trm_context *c, trm_parallel_options *out) {
     const char *text = text_of(c, TRMI_CONTEXT_COMM_FUSION);
@@ -395,6 +401,7 @@ trm_status trm_context_resolve(trm_context *c, trm_comm *comm, trm_parallel_opti
         *parallel = (trm_parallel_options){.comm = comm,
                                            .wire = wire_of(c),
                                            .block = strict ? block : 0,
+                                           .pipeline.stages = stages_of(c),
                                            .shard_optimizer =
                                                truth_of(c, TRMI_CONTEXT_ENABLE_PARALLEL_OPTIMIZER),
                                            .cooperative = cooperative_of(c),
@@ -420,6 +427,7 @@ trm_status trm_context_resolve(trm_context *c, trm_comm *comm, trm_parallel_opti
     trm_parallel_options o = {
         .comm = comm,
         .sum = !truth_of(c, TRMI_CONTEXT_GRADIENTS_MEAN),
+        .pipeline.stages = stages_of(c),
         .wire = wire_of(c),
         .shard_optimizer = truth_of(c, TRMI_CONTEXT_ENABLE_PARALLEL_OPTIMIZER),
         .cooperative = mode == TRMI_DATA_PARALLEL ? cooperative_of(c) : TRM_COOPERATIVE_OFF,

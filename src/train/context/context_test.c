@@ -84,8 +84,8 @@ static void values_outside_of_their_range_are_refused(void **state) {
                     wrong[i][2]);
         assert_false(trm_context_is_set(context, wrong[i][0]));
     }
-    CHECK_FAILS(trm_context_set(context, "pipeline_stages", "2", &err), TRM_UNSUPPORTED, err,
-                "no pipeline");
+    CHECK_FAILS(trm_context_set(context, "pipeline_result_broadcast", "false", &err),
+                TRM_UNSUPPORTED, err, "always true");
     CHECK_FAILS(trm_context_set(context, "parallel_optimizer_threshold", "64", &err),
                 TRM_UNSUPPORTED, err, "always 0");
     char text[600];

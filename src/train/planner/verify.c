@@ -151,6 +151,9 @@ static trm_status prepare_options(const trm_model_options *given, trm_model_opti
     split->exec.parallel.batch = TRM_BATCH_OF_JOB; /* one device needs whole batches */
     split->exec.parallel.shard_optimizer = false;  /* gradients must be whole to be compared */
     trm_comm *comm = split->exec.parallel.comm;
+    split->exec.parallel.pipeline.schedule = given->exec.parallel.pipeline.schedule;
+    split->exec.parallel.pipeline.chunks = given->exec.parallel.pipeline.chunks;
+    split->exec.parallel.pipeline.begins = given->exec.parallel.pipeline.begins;
     if (comm == NULL || trm_comm_size(comm) < 2 ||
         split->exec.parallel.split.kind == TRM_SPLIT_NONE) {
         return TRMI_FAIL(
@@ -172,10 +175,11 @@ static trm_status against_one(const trm_model_options *one, const trm_verify_opt
     bool mixed = one->exec.precision != TRM_PRECISION_FP32;
     double tolerance = o->tolerance > 0 ? o->tolerance : mixed ? 2e-3 : 1e-5;
     result *r = trmi_alloc(sizeof *r);
-    trmi_recording rounded = {0};
+    trmi_recording rounded = {.no_outputs = split->no_outputs};
     if (r == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for a comparison");
     }
+    r->one.no_outputs = split->no_outputs;
     trm_status status = trmi_verify_record(one, steps, 0, &r->one, err);
     if (status == TRM_OK && !o->bitwise) { /* nudge by one unit in the last place */
         status = trmi_verify_record(one, steps, mixed ? 0x1p-13 : 0x1p-23, &rounded, err);
@@ -204,7 +208,8 @@ trm_status trm_verify(const trm_model_options *model, const trm_verify_options *
     int32_t steps = options->steps > 0 ? options->steps : STEPS;
     TRMI_TRY(prepare_options(model, &split, &one, err));
     bool first = trm_comm_rank(split.exec.parallel.comm) == 0;
-    trmi_recording recording = {.dropped = !first};
+    trmi_recording recording = {.dropped = !first,
+                                .no_outputs = split.exec.parallel.pipeline.stages > 1};
     *out = NULL;
     trm_status status = trmi_verify_record(&split, steps, 0, &recording, err);
     if (status == TRM_OK && first) {

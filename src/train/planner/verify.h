@@ -21,7 +21,8 @@ typedef struct trmi_recording {
     trmi_arena arena;
     trmi_recorded *items;
     int64_t count, capacity;
-    bool dropped; /* this rank takes part in collectives, but keeps nothing */
+    bool dropped;    /* this rank takes part in collectives, but keeps nothing */
+    bool no_outputs; /* operators' outputs are not recorded: a pipeline has none of other stages */
 } trmi_recording;
 
 /* Frees the recorded tensors and zeroes the struct. */

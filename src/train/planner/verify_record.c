@@ -248,7 +248,8 @@ trm_status trmi_verify_record(const trm_model_options *o, int32_t steps, double 
     status = status == TRM_OK ? nudge_parameters(trm_model_exec(model), nudge, err) : status;
     status = status == TRM_OK ? trm_model_train(model, &train, err) : status;
     status = status == TRM_OK ? read_variables(trm_model_exec(model), out, err) : status;
-    status = status == TRM_OK ? record_forward(model, o, nudge, out, err) : status;
+    status =
+        status == TRM_OK && !out->no_outputs ? record_forward(model, o, nudge, out, err) : status;
     trm_model_destroy(model);
     forget(out);
     return status;

@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The way `stages`: options, communicators, memory, and what all stages agree on. */
+#include "exec/distributed/stages.h"
+
+#include "exec/distributed/ranks_state.h"
+#include "exec/exec.h"
+
+#include "base/error.h"
+#include "base/memory.h"
+
+#include <string.h>
+
+_Static_assert((int)TRM_SCHEDULE_1F1B == (int)TRMI_ORDER_1F1B &&
+                   (int)TRM_SCHEDULE_GPIPE == (int)TRMI_ORDER_GPIPE &&
+                   (int)TRM_SCHEDULE_INTERLEAVED == (int)TRMI_ORDER_INTERLEAVED,
+               "plan has the same words");
+
+/* ---- before the ways ------------------------------------------------------------------------- */
+
+static trm_status check_options(const trm_exec *exec, const trm_exec_options *o, int32_t ranks,
+                                trm_error *err) {
+    const trm_parallel_options *p = &o->parallel;
+    int32_t stages = p->pipeline.stages;
+    if (ranks % stages != 0) {
+        return TRMI_FAIL(err, TRM_INVALID, "pipeline of %d stages: %d ranks do not divide", stages,
+                         ranks);
+    }
+    if (p->split.kind == TRM_SPLIT_SEARCHED) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "pipeline of %d stages: plans are searched without stages; give the plan "
+                         "of a stage, or none",
+                         stages);
+    }
+    if (exec->updated_elsewhere || o->parameters_of != NULL || o->loss.id == 0) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "pipeline of %d stages: only a training program with its own parameters "
+                         "and optimiser has stages",
+                         stages);
+    }
+    if (p->layerwise_count > 0) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "pipeline of %d stages: layerwise parameters (%.60s) are for data "
+                         "parallel without stages",
+                         stages, p->layerwise[0]);
+    }
+    return TRM_OK;
+}
+
+static trm_status make_comms(trmi_stages *s, int32_t inner, trm_error *err) {
+    int32_t rank = trm_comm_rank(s->world);
+    s->options.stage = rank / inner;
+    TRMI_TRY(trm_comm_split(s->world, rank / inner, rank, &s->inner, err));
+    return trm_comm_split(s->world, rank % inner, rank, &s->pipe, err);
+}
+
+/* Makes the communicators of a pipeline, and replaces the ranks in *options by those of this stage. */
+static trm_status join_stage(trm_exec *exec, trm_exec_options *options, trm_error *err) {
+    trm_parallel_options *p = &options->parallel;
+    int32_t stages = p->pipeline.stages, chunks = p->pipeline.chunks;
+    if (stages <= 1) {
+        return TRM_OK;
+    }
+    int32_t ranks = p->comm != NULL ? trm_comm_size(p->comm) : 1;
+    TRMI_TRY(check_options(exec, options, ranks, err));
+    trmi_stages *s;
+    TRMI_TRY(TRMI_NEW(err, s, 1, "for the stages of a pipeline"));
+    trmi_distribution_keep(exec, &trmi_stages_key, s); /* leave_stage frees it */
+    bool interleaved = p->pipeline.schedule == TRM_SCHEDULE_INTERLEAVED;
+    s->world = p->comm;
+    s->options = (trmi_stage_options){.stages = stages,
+                                      .chunks = chunks > 0    ? chunks
+                                                : interleaved ? 2
+                                                              : 1,
+                                      .micros = exec->accumulate,
+                                      .order = (trmi_pipeline_order)p->pipeline.schedule};
+    if (p->pipeline.begins != NULL) {
+        s->options.begins = trmi_arena_strdup(&exec->memory, p->pipeline.begins);
+        TRMI_TRY(TRMI_CHECK_MEMORY(err, &exec->memory, "for the stages of a pipeline"));
+    }
+    TRMI_TRY(make_comms(s, ranks / stages, err));
+    p->comm = s->inner;
+    return TRM_OK;
+}
+
+static void leave_stage(trm_exec *exec) {
+    trmi_stages *s = trmi_stages_of(exec);
+    if (s != NULL) {
+        trm_comm_destroy(s->pipe);
+        trm_comm_destroy(s->inner);
+        trmi_free(s);
+    }
+}
+
+/* ---- creation -------------------------------------------------------------------------------- */
+
+static trm_status open_stages(trm_exec *exec, const trm_exec_options *options, bool *active,
+                              trm_error *err) {
+    (void)options;
+    (void)err;
+    *active = trmi_stages_of(exec) != NULL;
+    if (*active) {
+        exec->walk_program = trmi_stages_walk;
+        exec->together = true;
+    }
+    return TRM_OK;
+}
+
+/* Gradients of micro-batches are summed, and the copies of a value have one place each. */
+static trm_status plan_stages(trm_exec *exec, const trm_graph *graph,
+                              const trm_exec_options *options, trmi_plan_options *plan,
+                              trm_error *err) {
+    (void)graph;
+    (void)options;
+    (void)err;
+    plan->stages = &trmi_stages_of(exec)->options;
+    plan->dense_gradients = true;
+    plan->factored_gradients = false;
+    return TRM_OK;
+}
+
+/* INPUT as it is fed, and a copy for each micro-batch. */
+static trm_status take_inputs(trm_exec *exec, trmi_arena_id arena, size_t bytes, trm_error *err) {
+    trmi_stages *s = trmi_stages_of(exec);
+    if (arena != TRMI_ARENA_INPUT) {
+        return TRM_UNSUPPORTED;
+    }
+    s->inputs_bytes = bytes;
+    s->fed = exec->env.arena[arena] = trmi_map(bytes * (size_t)(1 + s->options.micros));
+    s->inputs = s->fed + bytes;
+    return s->fed != NULL
+               ? TRM_OK
+               : TRMI_FAIL(err, TRM_NOMEM, "no memory for the inputs of %d micro-batches",
+                           s->options.micros);
+}
+
+static trm_status connect_stages(trm_exec *exec, const trm_exec_options *options, trm_error *err) {
+    trmi_stages *s = trmi_stages_of(exec);
+    (void)options;
+    TRMI_TRY(trmi_stages_check_shared(exec, err));
+    s->kept = exec->env.arena[TRMI_ARENA_KEPT];
+    return trmi_stages_open_messages(exec, err);
+}
+
+/* Sums of squares of all stages: trmi_update_exchange. `context`: the exec. */
+static trm_status add_over_stages(void *context, double *sums, int64_t count, trm_error *err) {
+    const trm_collective op = {.kind = TRM_ALLREDUCE,
+                               .recv = sums,
+                               .count = count,
+                               .dtype = TRM_FLOAT64,
+                               .reduce = TRM_REDUCTION_SUM,
+                               .tag = "norms of the stages"};
+    return trm_comm_run(trmi_stages_of(context)->pipe, &op, err);
+}
+
+static trm_status begin_stages(trm_exec *exec, trm_error *err) {
+    (void)err;
+    trmi_update_join(exec->update, add_over_stages, exec);
+    return TRM_OK;
+}
+
+static void close_stages(trm_exec *exec) {
+    trmi_stages *s = trmi_stages_of(exec);
+    trmi_stages_close_messages(exec);
+    if (s->fed != NULL) {
+        trmi_unmap(s->fed, s->inputs_bytes * (size_t)(1 + s->options.micros));
+    }
+}
+
+/* ---- a step ---------------------------------------------------------------------------------- */
+
+/* The last stage's loss and the stop flags of all, on every rank. */
+static trm_status agree_on_loss(trm_exec *exec, trm_error *err) {
+    trmi_stages *s = trmi_stages_of(exec);
+    const trmi_parallel *p = trmi_parallel_of(exec);
+    bool flag = s->flag || (p != NULL && p->agreed->flag > 0);
+    s->agreed = (trmi_stage_agreement){
+        .loss = exec->program->outputs[0] != 0 ? trm_exec_loss(exec) : 0, .flag = flag ? 1 : 0};
+    const trm_collective op = {.kind = TRM_ALLREDUCE,
+                               .recv = &s->agreed,
+                               .count = 2,
+                               .dtype = TRM_FLOAT32,
+                               .reduce = TRM_REDUCTION_SUM,
+                               .tag = "loss of the pipeline"};
+    TRMI_TRY(trm_comm_run(s->pipe, &op, err));
+    s->valid = true;
+    exec->loss = &s->agreed.loss;
+    return TRM_OK;
+}
+
+static trm_status finish_stages(trm_exec *exec, trm_status status, trm_error *err) {
+    trmi_stages *s = trmi_stages_of(exec);
+    if (status != TRM_OK) {
+        trm_comm_abort(s->world, err); /* the other stages must not wait for what never comes */
+    }
+    TRMI_TRY(trmi_stages_wait(exec, status, err));
+    return exec->accumulated + 1 >= exec->accumulate ? agree_on_loss(exec, err) : TRM_OK;
+}
+
+static trm_status agree_on_divergence(trm_exec *exec, bool *diverged, trm_error *err) {
+    int32_t any = *diverged;
+    TRMI_TRY(
+        trm_comm_allreduce(trmi_stages_of(exec)->pipe, &any, 1, TRM_INT32, TRM_REDUCTION_MAX, err));
+    *diverged = any != 0;
+    return TRM_OK;
+}
+
+static trm_status first_of_stages(trm_exec *exec, bool found, int32_t *first, trm_error *err) {
+    trm_comm *world = trmi_stages_of(exec)->world;
+    int32_t rank = found ? trm_comm_rank(world) : INT32_MAX;
+    TRMI_TRY(trm_comm_allreduce(world, &rank, 1, TRM_INT32, TRM_REDUCTION_MIN, err));
+    *first = rank == INT32_MAX ? -1 : rank;
+    return TRM_OK;
+}
+
+static trm_status begin_batch(trm_exec *exec, bool training, trm_error *err) {
+    trmi_stages_of(exec)->valid = false;
+    exec->loss = NULL;
+    return training ? TRM_OK
+                    : TRMI_FAIL(err, TRM_INVALID,
+                                "a pipeline of %d stages runs training steps only; evaluate with "
+                                "an executor that has the whole graph",
+                                trmi_stages_of(exec)->options.stages);
+}
+
+static void describe_stages(const trm_exec *exec, trm_exec_info *info) {
+    const trmi_stages *s = trmi_stages_of(exec);
+    const trmi_staged *staged = exec->program->staged;
+    info->activation_bytes += exec->program->arena_bytes[TRMI_ARENA_KEPT];
+    info->other_bytes += (int64_t)s->inputs_bytes * s->options.micros;
+    for (int32_t e = 0; e < staged->edges_count; e++) {
+        info->other_bytes += (int64_t)s->edges[e].bytes * s->edges[e].slots_count;
+    }
+}
+
+const trmi_distribution trmi_way_stages = {
+    .name = "stages",
+    .join = join_stage,
+    .leave = leave_stage,
+    .open = open_stages,
+    .plan = plan_stages,
+    .arena = take_inputs,
+    .bind = trmi_stages_bind,
+    .connect = connect_stages,
+    .begin = begin_stages,
+    .close = close_stages,
+    .before_step = begin_batch,
+    .finish_backward = finish_stages,
+    .agree = agree_on_divergence,
+    .first = first_of_stages,
+    .publish = trmi_stages_publish,
+    .gather = trmi_stages_gather,
+    .bring = trmi_stages_bring,
+    .describe = describe_stages,
+};

@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A step of a stage: walks the actions of its schedule (plan/pipeline/stage_schedule.h). */
+#include "exec/distributed/stages.h"
+#include "exec/exec.h"
+
+#include "base/error.h"
+
+#include <string.h>
+
+/* Points the arenas that have copies to those of a micro-batch. */
+static void enter(trm_exec *exec, const trmi_stage_chunk *chunk, int32_t micro) {
+    trmi_stages *s = trmi_stages_of(exec);
+    s->micro = micro;
+    exec->env.arena[TRMI_ARENA_INPUT] = s->inputs + (size_t)micro * s->inputs_bytes;
+    exec->env.arena[TRMI_ARENA_KEPT] = s->kept + micro % chunk->copies * chunk->kept_bytes;
+    exec->accumulated = exec->accumulator != NULL ? micro : 0;
+}
+
+/* Callers feed, and the next step begins, in the first copies. `accumulated`: as it was. */
+static void leave(trm_exec *exec, int32_t accumulated) {
+    trmi_stages *s = trmi_stages_of(exec);
+    exec->env.arena[TRMI_ARENA_INPUT] = s->fed;
+    exec->env.arena[TRMI_ARENA_KEPT] = s->kept;
+    exec->accumulated = accumulated;
+}
+
+/* Forward: then the loss of the micro-batch is known, and with the last one the mean of all. */
+static trm_status run_forward(trm_exec *exec, const int32_t steps[2], bool last, trm_error *err) {
+    trmi_stages *s = trmi_stages_of(exec);
+    exec->own_loss = NULL;
+    TRMI_TRY(exec->walk(exec, steps[0], steps[1], err));
+    int32_t loss = exec->program->outputs[0];
+    const trmi_buffer *b = &exec->program->buffers[loss];
+    if (loss != 0 && b->first_step >= steps[0] && b->first_step < steps[1]) {
+        s->loss_sum += (double)trmi_exec_own_loss(exec);
+        s->loss = (float)(s->loss_sum / s->options.micros);
+    }
+    exec->own_loss = &s->loss;
+    return last ? trmi_exec_run_actions(exec, steps[0], steps[1], err) : TRM_OK;
+}
+
+/* Backward: then the gradients of the chunk are complete for this micro-batch. With the last one
+ * the ways' actions run, which may add them up themselves. */
+static trm_status run_backward(trm_exec *exec, const trmi_stage_chunk *chunk, bool last,
+                               trm_error *err) {
+    const int32_t *steps = chunk->steps[1];
+    TRMI_TRY(last ? trmi_exec_walk_steps(exec, steps[0], steps[1], err)
+                  : exec->walk(exec, steps[0], steps[1], err));
+    if (exec->accumulator != NULL && !(last && exec->adds_up)) {
+        int64_t begin = chunk->gradients_begin / (int64_t)sizeof(float);
+        trmi_update_accumulate(exec->accumulator + begin,
+                               (const float *)(const void *)exec->env.arena[TRMI_ARENA_GRAD] +
+                                   begin,
+                               chunk->gradients_end / (int64_t)sizeof(float) - begin,
+                               1.0f / (float)exec->accumulate, exec->accumulated == 0);
+    }
+    return TRM_OK;
+}
+
+static trm_status run_schedule(trm_exec *exec, trm_error *err) {
+    const trmi_staged *staged = exec->program->staged;
+    const trmi_pipeline *p = &staged->pipeline;
+    const trmi_pipeline_action *actions = p->actions + staged->stage * p->count;
+    for (int32_t i = 0; i < p->count; i++) {
+        const trmi_stage_chunk *chunk = &staged->chunks[actions[i].chunk];
+        bool last = actions[i].micro + 1 == p->micros;
+        enter(exec, chunk, actions[i].micro);
+        TRMI_TRY(actions[i].backward ? run_backward(exec, chunk, last, err)
+                                     : run_forward(exec, chunk->steps[0], last, err));
+    }
+    return TRM_OK;
+}
+
+trm_status trmi_stages_walk(trm_exec *exec, trm_error *err) {
+    trmi_stages *s = trmi_stages_of(exec);
+    int32_t micro = exec->accumulator != NULL ? exec->accumulated : 0;
+    memcpy(s->inputs + (size_t)micro * s->inputs_bytes, s->fed, s->inputs_bytes);
+    if (micro + 1 < s->options.micros) {
+        return TRM_OK;
+    }
+    trmi_stages_rewind(exec);
+    s->loss_sum = 0;
+    trm_status status = run_schedule(exec, err);
+    leave(exec, micro);
+    return status;
+}

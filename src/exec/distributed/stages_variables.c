@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Variables of a pipeline. Every rank lists those of the whole graph; the stage that updates a
+ * parameter has its slots, and its values count. */
+#include "exec/distributed/stages.h"
+#include "exec/exec.h"
+
+#include "base/error.h"
+#include "base/memory.h"
+
+#include <string.h>
+
+static const trmi_buffer *parameter_named(const trm_program *p, const char *name) {
+    for (int32_t i = 0; i < p->params_count; i++) {
+        const trmi_buffer *b = &p->buffers[p->params[i].param_buffer];
+        if (strcmp(b->name, name) == 0) {
+            return b;
+        }
+    }
+    return NULL;
+}
+
+/* The owner of a parameter sends it to the other stages that hold it. */
+static trm_status send_one(trm_exec *exec, const trmi_stage_leaf *leaf, trm_error *err) {
+    trmi_stages *s = trmi_stages_of(exec);
+    const trmi_buffer *b = parameter_named(exec->program, leaf->name);
+    trm_message messages[TRMI_STAGES_MAX];
+    int32_t count = 0;
+    if (b == NULL) {
+        return TRM_OK;
+    }
+    for (int32_t r = 0; r < s->options.stages; r++) {
+        bool holds = (leaf->holders >> r & 1) != 0 && r != leaf->owner;
+        if (holds && (s->options.stage == leaf->owner || s->options.stage == r)) {
+            bool receive = s->options.stage == r;
+            messages[count++] = (trm_message){.receive = receive,
+                                              .peer = receive ? leaf->owner : r,
+                                              .buffer = exec->env.arena[b->arena] + b->offset,
+                                              .count = b->bytes,
+                                              .dtype = TRM_UINT8,
+                                              .tag = leaf->name};
+        }
+    }
+    TRMI_TRY(count > 0 ? trm_comm_exchange(s->pipe, messages, count, err) : TRM_OK);
+    if (count > 0 && s->options.stage != leaf->owner) {
+        trmi_exec_parameters_changed(exec);
+    }
+    return TRM_OK;
+}
+
+static bool is_shared(const trmi_stage_leaf *leaf) {
+    return leaf->trained && !leaf->state && (leaf->holders & (leaf->holders - 1)) != 0;
+}
+
+/* Values travel as they lie: plain on all stages. */
+trm_status trmi_stages_check_shared(const trm_exec *exec, trm_error *err) {
+    const trmi_staged *staged = exec->program->staged;
+    for (int32_t i = 0; i < staged->leaves_count; i++) {
+        const trmi_buffer *b = is_shared(&staged->leaves[i])
+                                   ? parameter_named(exec->program, staged->leaves[i].name)
+                                   : NULL;
+        if (b != NULL && b->layout != TRMI_PLAIN) {
+            return TRMI_FAIL(err, TRM_INVALID,
+                             "%s: two stages share it, and one of them keeps it as images lie; let "
+                             "both uses be in one stage (pipeline begins)",
+                             b->name);
+        }
+    }
+    return TRM_OK;
+}
+
+trm_status trmi_stages_publish(trm_exec *exec, trm_error *err) {
+    const trmi_staged *staged = exec->program->staged;
+    for (int32_t i = 0; i < staged->leaves_count; i++) {
+        const trmi_stage_leaf *leaf = &staged->leaves[i];
+        if (is_shared(leaf)) {
+            TRMI_TRY(send_one(exec, leaf, err));
+        }
+    }
+    return TRM_OK;
+}
+
+/* Returns the stage whose values of a variable count. */
+static int32_t owner_of(const trm_exec *exec, int32_t index) {
+    const trmi_staged *staged = exec->program->staged;
+    const char *name = exec->variables[index].name;
+    for (int32_t i = 0; i < staged->leaves_count; i++) {
+        size_t length = strlen(staged->leaves[i].name);
+        bool slot = exec->variables[index].kind == TRM_VARIABLE_SLOT;
+        if (strncmp(name, staged->leaves[i].name, length) == 0 &&
+            name[length] == (slot ? '/' : '\0')) {
+            return staged->leaves[i].owner;
+        }
+    }
+    return 0;
+}
+
+trm_status trmi_stages_bring(trm_exec *exec, int32_t index, void *data, trm_error *err) {
+    const trm_variable *v = &exec->variables[index];
+    return trm_comm_broadcast(trmi_stages_of(exec)->pipe, data, trm_shape_count(&v->shape),
+                              v->dtype, owner_of(exec, index), err);
+}
+
+trm_status trmi_stages_gather(trm_exec *exec, trm_error *err) {
+    const trmi_stages *s = trmi_stages_of(exec);
+    for (int32_t i = 0; i < exec->variables_count; i++) {
+        const trm_variable *v = &exec->variables[i];
+        size_t bytes = (size_t)trm_shape_count(&v->shape) * trm_dtype_bytes(v->dtype);
+        bool owns = owner_of(exec, i) == s->options.stage;
+        bool keeps = trmi_exec_is_elsewhere(exec, i);
+        void *whole = keeps && exec->wholes[i] != NULL ? exec->wholes[i] : trmi_alloc(bytes + 1);
+        if (whole == NULL) {
+            return TRMI_FAIL(err, TRM_NOMEM, "no memory to gather %s", v->name);
+        }
+        if (owns) {
+            trm_exec_read(exec, i, whole);
+        }
+        trm_status status = trmi_stages_bring(exec, i, whole, err);
+        if (keeps) {
+            exec->wholes[i] = whole;
+        } else {
+            trmi_free(whole);
+        }
+        TRMI_TRY(status);
+    }
+    return TRM_OK;
+}

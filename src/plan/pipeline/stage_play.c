@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Plays schedules of pipelines: each rank is a process that runs its actions in order and waits for
+ * messages and for room to send. Such a network has one outcome in whatever order ranks take turns,
+ * so that ranks that wait for each other here would do so in every run. */
+#include "plan/pipeline/stage_schedule.h"
+
+#include "base/error.h"
+#include "base/memory.h"
+
+/* The messages of one edge. */
+typedef struct edge_state {
+    int32_t sent, asked, read; /* messages so far */
+    int32_t waiting;           /* asked - read, at most */
+    int32_t kept;              /* sent - asked, at most */
+    double *arrives, *taken;   /* [micros] seconds of arrival; of the receiver's asking for it */
+} edge_state;
+
+typedef struct rank_state {
+    int32_t action; /* that is due */
+    int32_t edge;   /* sends: next edge to look at; 0 with `computed` false: has not begun */
+    bool computed;
+    double clock;
+} rank_state;
+
+typedef struct play {
+    const trmi_pipeline *p;
+    const trmi_pipeline_edge *edges;
+    int32_t edges_count;
+    trmi_pipeline_play *out;
+    edge_state *state;
+    rank_state *ranks;
+    int32_t *order;      /* of all pairs of ranks, one after the other: edges of their messages */
+    int32_t *begin, *at; /* [stages * stages]: where a pair's messages begin; next to ask for */
+    double *times;       /* memory of arrives and taken */
+} play;
+
+static int32_t rank_of(const play *w, int32_t virtual_stage) {
+    return virtual_stage % w->p->stages;
+}
+
+int32_t trmi_pipeline_chain(const trmi_pipeline *p, trmi_pipeline_edge *out) {
+    int32_t last = p->stages * p->chunks - 1, count = 0;
+    for (int32_t v = 0; v < last; v++) {
+        out[count++] = (trmi_pipeline_edge){.from = v, .to = v + 1};
+        out[count++] = (trmi_pipeline_edge){
+            .from = v + 1, .to = v, .from_backward = true, .to_backward = true};
+    }
+    return count;
+}
+
+int32_t trmi_pipeline_messages(const trmi_pipeline *p, const trmi_pipeline_edge *edges,
+                               int32_t edges_count, int32_t from, int32_t to, int32_t *out) {
+    int32_t count = 0;
+    for (int32_t i = 0; i < p->count; i++) {
+        const trmi_pipeline_action *a = &p->actions[from * p->count + i];
+        for (int32_t e = 0; e < edges_count; e++) {
+            if (trmi_pipeline_sends(&edges[e], a->chunk * p->stages + from, a->backward) &&
+                edges[e].to % p->stages == to) {
+                if (out != NULL) {
+                    out[count] = e;
+                }
+                count++;
+            }
+        }
+    }
+    return count;
+}
+
+/* ---- each rank by itself --------------------------------------------------------------------- */
+
+/* Checks that a rank runs each forward and each backward once, micro-batches of a chunk in order
+ * and no backward before its forward; counts what is in flight. */
+static trm_status check_rank(const trmi_pipeline *p, int32_t rank, int32_t *in_flight,
+                             trm_error *err) {
+    for (int32_t c = 0; c < p->chunks; c++) {
+        int32_t done[2] = {0, 0}, most = 0;
+        for (int32_t i = 0; i < p->count; i++) {
+            const trmi_pipeline_action *a = &p->actions[rank * p->count + i];
+            if (a->chunk != c) {
+                continue;
+            }
+            if (a->micro != done[a->backward]++ || (a->backward && a->micro >= done[0])) {
+                return TRMI_FAIL(err, TRM_INVALID,
+                                 "schedule of rank %d: action %d is %s %d of chunk %d, after %d "
+                                 "forwards and %d backwards of it",
+                                 rank, i, a->backward ? "backward" : "forward", a->micro, c,
+                                 done[0], done[1]);
+            }
+            most = done[0] - done[1] > most ? done[0] - done[1] : most;
+        }
+        if (done[0] != p->micros || done[1] != p->micros) {
+            return TRMI_FAIL(err, TRM_INVALID,
+                             "schedule of rank %d: %d forwards and %d backwards of chunk %d "
+                             "(expected %d)",
+                             rank, done[0], done[1], c, p->micros);
+        }
+        in_flight[c * p->stages + rank] = most;
+    }
+    return TRM_OK;
+}
+
+/* ---- all together ---------------------------------------------------------------------------- */
+
+static trm_status take_memory(play *w, const int32_t *in_flight, trm_error *err) {
+    int32_t pairs = w->p->stages * w->p->stages, total = 0;
+    int64_t messages = (int64_t)w->edges_count * w->p->micros;
+    TRMI_TRY(TRMI_NEW(err, w->state, w->edges_count + 1, "to play a schedule"));
+    TRMI_TRY(TRMI_NEW(err, w->ranks, w->p->stages, "to play a schedule"));
+    TRMI_TRY(TRMI_NEW(err, w->order, messages + 1, "to play a schedule"));
+    TRMI_TRY(TRMI_NEW(err, w->begin, 2 * pairs, "to play a schedule"));
+    TRMI_TRY(TRMI_NEW(err, w->times, 2 * messages + 1, "to play a schedule"));
+    w->at = w->begin + pairs;
+    for (int32_t i = 0; i < pairs; i++) {
+        w->begin[i] = w->at[i] = total;
+        total += trmi_pipeline_messages(w->p, w->edges, w->edges_count, i / w->p->stages,
+                                        i % w->p->stages, w->order + total);
+    }
+    for (int32_t e = 0; e < w->edges_count; e++) {
+        w->state[e].arrives = w->times + 2 * (int64_t)e * w->p->micros;
+        w->state[e].taken = w->state[e].arrives + w->p->micros;
+        w->state[e].kept = in_flight[w->edges[e].from_backward ? w->edges[e].to : w->edges[e].from];
+    }
+    return TRM_OK;
+}
+
+static void free_memory(play *w) {
+    trmi_free(w->state);
+    trmi_free(w->ranks);
+    trmi_free(w->order);
+    trmi_free(w->begin);
+    trmi_free(w->times);
+}
+
+/* The receiver of edge `e` asks for its message `micro`, and for all that the sender sends before
+ * it. */
+static void ask_for(play *w, int32_t e, int32_t micro, double clock) {
+    int32_t pair = rank_of(w, w->edges[e].from) * w->p->stages + rank_of(w, w->edges[e].to);
+    while (w->state[e].asked <= micro) {
+        edge_state *next = &w->state[w->order[w->at[pair]++]];
+        next->taken[next->asked++] = clock;
+        int32_t waiting = next->asked - next->read;
+        next->waiting = waiting > next->waiting ? waiting : next->waiting;
+    }
+}
+
+/* Begins an action if its messages have been sent; returns whether it did. */
+static bool begin_action(play *w, int32_t rank, const trmi_pipeline_action *a) {
+    rank_state *r = &w->ranks[rank];
+    int32_t v = a->chunk * w->p->stages + rank;
+    bool there = true;
+    for (int32_t e = 0; e < w->edges_count; e++) {
+        if (trmi_pipeline_reads(&w->edges[e], v, a->backward)) {
+            ask_for(w, e, a->micro, r->clock);
+            there = there && w->state[e].sent > a->micro;
+        }
+    }
+    if (!there) {
+        return false;
+    }
+    for (int32_t e = 0; e < w->edges_count; e++) {
+        if (trmi_pipeline_reads(&w->edges[e], v, a->backward)) {
+            double arrives = w->state[e].arrives[a->micro];
+            r->clock = arrives > r->clock ? arrives : r->clock;
+            w->state[e].read++;
+        }
+    }
+    const double *seconds = a->backward ? w->out->backward : w->out->forward;
+    r->clock += seconds != NULL ? seconds[v] : 1 + a->backward;
+    r->computed = true;
+    r->edge = 0;
+    return true;
+}
+
+/* Sends what an action has made; returns whether all is sent. */
+static bool send_all(play *w, int32_t rank, const trmi_pipeline_action *a) {
+    rank_state *r = &w->ranks[rank];
+    int32_t v = a->chunk * w->p->stages + rank;
+    for (; r->edge < w->edges_count; r->edge++) {
+        const trmi_pipeline_edge *edge = &w->edges[r->edge];
+        edge_state *s = &w->state[r->edge];
+        if (!trmi_pipeline_sends(edge, v, a->backward)) {
+            continue;
+        }
+        bool local = rank_of(w, edge->to) == rank;
+        int32_t before = s->sent - s->kept;
+        if (!local && before >= s->asked) {
+            return false;
+        }
+        if (!local && before >= 0 && s->taken[before] > r->clock) {
+            r->clock = s->taken[before];
+        }
+        s->arrives[s->sent++] = r->clock + edge->seconds;
+        if (local) {
+            ask_for(w, r->edge, s->sent - 1, r->clock);
+        }
+    }
+    return true;
+}
+
+/* Runs a rank as far as it gets; returns whether it got further. */
+static bool advance(play *w, int32_t rank) {
+    rank_state *r = &w->ranks[rank];
+    bool moved = false;
+    while (r->action < w->p->count) {
+        const trmi_pipeline_action *a = &w->p->actions[rank * w->p->count + r->action];
+        if (!r->computed) {
+            if (!begin_action(w, rank, a)) {
+                return moved;
+            }
+            moved = true;
+        }
+        int32_t before = r->edge;
+        bool all = send_all(w, rank, a);
+        moved = moved || r->edge > before;
+        if (!all) {
+            return moved;
+        }
+        if (w->out->ends != NULL) {
+            w->out->ends[rank * w->p->count + r->action] = r->clock;
+        }
+        r->computed = false;
+        r->action++;
+        moved = true;
+    }
+    return moved;
+}
+
+static trm_status play_all(play *w, trm_error *err) {
+    int32_t unwanted;
+    for (bool moved = true; moved;) {
+        moved = false;
+        for (int32_t r = 0; r < w->p->stages; r++) {
+            moved = advance(w, r) || moved;
+        }
+    }
+    w->out->seconds = 0;
+    for (int32_t r = 0; r < w->p->stages; r++) {
+        const rank_state *s = &w->ranks[r];
+        if (s->action < w->p->count) {
+            const trmi_pipeline_action *a = &w->p->actions[r * w->p->count + s->action];
+            return TRMI_FAIL(err, TRM_INVALID,
+                             "schedule %s of %d stages and %d micro-batches: ranks wait for each "
+                             "other; rank %d waits in %s %d of chunk %d",
+                             trmi_pipeline_order_name(w->p->order), w->p->stages, w->p->micros, r,
+                             a->backward ? "backward" : "forward", a->micro, a->chunk);
+        }
+        w->out->seconds = s->clock > w->out->seconds ? s->clock : w->out->seconds;
+    }
+    for (int32_t e = 0; e < w->edges_count; e++) {
+        *(w->out->waiting != NULL ? &w->out->waiting[e] : &unwanted) = w->state[e].waiting;
+        *(w->out->kept != NULL ? &w->out->kept[e] : &unwanted) = w->state[e].kept;
+    }
+    return TRM_OK;
+}
+
+trm_status trmi_pipeline_run(const trmi_pipeline *p, const trmi_pipeline_edge *edges,
+                             int32_t edges_count, trmi_pipeline_play *out, trm_error *err) {
+    int32_t own[TRMI_VIRTUAL_STAGES_MAX];
+    int32_t *in_flight = out->in_flight != NULL ? out->in_flight : own;
+    for (int32_t r = 0; r < p->stages; r++) {
+        TRMI_TRY(check_rank(p, r, in_flight, err));
+    }
+    play w = {.p = p, .edges = edges, .edges_count = edges_count, .out = out};
+    trm_status status = take_memory(&w, in_flight, err);
+    status = status == TRM_OK ? play_all(&w, err) : status;
+    free_memory(&w);
+    return status;
+}

@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plan/pipeline/stage_schedule.h: the order in which the ranks of a pipeline run micro-batches, as data.
+ *
+ *      4 micro-batches on 2 stages, 1F1B         F0 = forward of micro-batch 0, B0 = its backward
+ *
+ *      rank 0    F0 F1 .. B0 F2 B1 F3 B2 .. B3
+ *      rank 1       F0 B0 F1 B1 F2 B2 F3 B3
+ *
+ * The forward operators are cut into virtual stages 0, 1, ...: chunk c of the rank of stage s is
+ * virtual stage c * stages + s. A schedule is an array of actions for each rank. trmi_pipeline_play
+ * plays it: it checks that it ends, counts what is in flight, and predicts its time. */
+#ifndef TRMI_PLAN_PIPELINE_STAGE_SCHEDULE_H
+#define TRMI_PLAN_PIPELINE_STAGE_SCHEDULE_H
+
+#include "trireme/base.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum {
+    TRMI_STAGES_MAX = 64,         /* ranks one behind the other */
+    TRMI_VIRTUAL_STAGES_MAX = 256 /* stages times chunks */
+};
+
+/* trm_schedule of trireme/exec.h. */
+typedef enum trmi_pipeline_order {
+    TRMI_ORDER_1F1B,
+    TRMI_ORDER_GPIPE,
+    TRMI_ORDER_INTERLEAVED
+} trmi_pipeline_order;
+
+/* One action of a rank: forward or backward of one micro-batch through one of its chunks. */
+typedef struct trmi_pipeline_action {
+    bool backward;
+    int32_t chunk, micro;
+} trmi_pipeline_action;
+
+typedef struct trmi_pipeline {
+    int32_t stages, chunks, micros; /* chunks: of each rank */
+    trmi_pipeline_order order;
+    int32_t count;                 /* actions of each rank: 2 * chunks * micros */
+    trmi_pipeline_action *actions; /* [stages][count]; owned */
+} trmi_pipeline;
+
+/* Makes the actions of all ranks.
+ *   param   chunks: of each rank; more than 1 with TRMI_ORDER_INTERLEAVED only
+ *   errors  INVALID (a number that cannot be), NOMEM
+ *   owns    trmi_pipeline_free(out) */
+trm_status trmi_pipeline_create(trmi_pipeline_order order, int32_t stages, int32_t chunks,
+                                int32_t micros, trmi_pipeline *out, trm_error *err);
+void trmi_pipeline_free(trmi_pipeline *pipeline);
+/* Returns the words of a schedule: "gpipe", "1f1b", "interleaved". */
+const char *trmi_pipeline_order_name(trmi_pipeline_order order);
+
+/* A value that travels from one virtual stage to another, once for each micro-batch. Edges are in
+ * the order in which an action sends them. */
+typedef struct trmi_pipeline_edge {
+    int32_t from, to;                /* virtual stages */
+    bool from_backward, to_backward; /* the action that makes it; the action that first reads it */
+    double seconds;                  /* of the message; for the prediction only */
+} trmi_pipeline_edge;
+
+/* Writes the edges of a plain chain of virtual stages: one value forward and its gradient backward
+ * between neighbours. `out`: [2 * (stages * chunks - 1)]; returns their number. */
+int32_t trmi_pipeline_chain(const trmi_pipeline *pipeline, trmi_pipeline_edge *out);
+/* Writes the edges of the messages that rank `from` sends rank `to` in a step, in their order.
+ * `out`: [edges_count * micros]; NULL: only counts. Returns their number. */
+int32_t trmi_pipeline_messages(const trmi_pipeline *pipeline, const trmi_pipeline_edge *edges,
+                               int32_t edges_count, int32_t from, int32_t to, int32_t *out);
+/* Returns whether an action of virtual stage `stage` sends (reads) the messages of an edge. */
+static inline bool trmi_pipeline_sends(const trmi_pipeline_edge *edge, int32_t stage,
+                                       bool backward) {
+    return edge->from == stage && edge->from_backward == backward;
+}
+static inline bool trmi_pipeline_reads(const trmi_pipeline_edge *edge, int32_t stage,
+                                       bool backward) {
+    return edge->to == stage && edge->to_backward == backward;
+}
+
+/* What a play has found. Arrays are given by the caller; NULL: not wanted. */
+typedef struct trmi_pipeline_play {
+    /* seconds of forward and of backward, [virtual stages]; NULL: 1 and 2 */
+    const double *forward, *backward;
+    int32_t *in_flight; /* out: [virtual stages] micro-batches between forward and backward */
+    /* out: [edges] copies that the sender keeps: messages that the receiver has not asked for yet;
+     * with one more the sender waits. A message is read while its micro-batch is in flight, so that
+     * as many as are in flight are enough */
+    int32_t *kept;
+    /* out: [edges] messages that the receiver has asked for and not read yet, at most */
+    int32_t *waiting;
+    double *ends;   /* out: [stages][count] seconds at which each action ends */
+    double seconds; /* out: of the whole schedule */
+} trmi_pipeline_play;
+
+/* Plays a schedule. Each rank runs its actions in order; an action waits for the messages that it
+ * reads, and for room to send. Between two ranks messages arrive in the order in which they are
+ * sent, so that a rank that waits for one asks for those before it, too.
+ *   errors  INVALID (an action twice or missing, backward before forward, micro-batches of a chunk
+ *           not in order, ranks that wait for each other), NOMEM */
+trm_status trmi_pipeline_run(const trmi_pipeline *pipeline, const trmi_pipeline_edge *edges,
+                             int32_t edges_count, trmi_pipeline_play *play, trm_error *err);
+
+#endif

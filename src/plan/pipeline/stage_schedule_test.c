@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Every order of up to 8 stages and 16 micro-batches is played; broken ones are refused. */
+#include "check.h"
+
+#include "plan/pipeline/stage_schedule.h"
+
+#include <string.h>
+
+enum { STAGES = 8, MICROS = 16, CHUNKS = 4, EDGES = 2 * STAGES * CHUNKS + 4 };
+
+/* Micro-batches in flight of a virtual stage, at most, by theory. */
+static int32_t bound(const trmi_pipeline *p, int32_t rank) {
+    int32_t most = p->micros;
+    switch (p->order) {
+    case TRMI_ORDER_1F1B: most = p->stages - rank; break;
+    case TRMI_ORDER_INTERLEAVED: most = p->chunks == 1 ? p->stages - rank : 2 * p->stages; break;
+    default: break;
+    }
+    return most < p->micros ? most : p->micros;
+}
+
+static void play_one(trmi_pipeline_order order, int32_t stages, int32_t micros, int32_t chunks) {
+    trm_error err;
+    trmi_pipeline p;
+    int32_t in_flight[STAGES * CHUNKS], waiting[EDGES];
+    trmi_pipeline_edge edges[EDGES];
+    CHECK_OK(trmi_pipeline_create(order, stages, chunks, micros, &p, &err), err);
+    int32_t count = trmi_pipeline_chain(&p, edges), last = stages * chunks - 1;
+    /* a value that skips stages, and the gradient of a tied parameter, which goes to the first */
+    edges[count++] = (trmi_pipeline_edge){.from = 0, .to = last};
+    edges[count++] =
+        (trmi_pipeline_edge){.from = last, .to = 0, .from_backward = true, .to_backward = true};
+    trmi_pipeline_play play = {.in_flight = in_flight, .waiting = waiting};
+    CHECK_OK(trmi_pipeline_run(&p, edges, last > 0 ? count : 0, &play, &err), err);
+    for (int32_t v = 0; v < stages * chunks; v++) {
+        assert_in_range(in_flight[v], 1, bound(&p, v % stages));
+    }
+    /* Forward 1 and backward 2 a virtual stage: each rank is busy 3 * micros * chunks, and the
+     * first micro-batch alone needs 3 a virtual stage. */
+    assert_true(play.seconds >= 3.0 * micros * chunks && play.seconds >= 3.0 * (last + 1));
+    if (order != TRMI_ORDER_INTERLEAVED) {
+        assert_true(play.seconds == 3.0 * (micros + stages - 1));
+    } else if (micros % stages == 0) { /* the bubble is divided by the chunks */
+        assert_true(play.seconds == 3.0 * (micros * chunks + stages - 1));
+    }
+    trmi_pipeline_free(&p);
+}
+
+static void all_schedules_end(void **state) {
+    (void)state;
+    for (int32_t stages = 1; stages <= STAGES; stages++) {
+        for (int32_t micros = 1; micros <= MICROS; micros++) {
+            play_one(TRMI_ORDER_GPIPE, stages, micros, 1);
+            play_one(TRMI_ORDER_1F1B, stages, micros, 1);
+            for (int32_t chunks = 1; chunks <= CHUNKS; chunks++) {
+                play_one(TRMI_ORDER_INTERLEAVED, stages, micros, chunks);
+            }
+        }
+    }
+}
+
+static trm_status run_chain(const trmi_pipeline *p, trm_error *err) {
+    trmi_pipeline_edge edges[EDGES];
+    trmi_pipeline_play play = {.in_flight = NULL};
+    return trmi_pipeline_run(p, edges, trmi_pipeline_chain(p, edges), &play, err);
+}
+
+static void broken_schedules_are_refused(void **state) {
+    trm_error err;
+    trmi_pipeline p;
+    (void)state;
+    /* Two actions of a rank change places: every pair of them, of every rank. */
+    int32_t refused = 0;
+    CHECK_OK(trmi_pipeline_create(TRMI_ORDER_1F1B, 3, 1, 4, &p, &err), err);
+    for (int32_t r = 0; r < p.stages; r++) {
+        for (int32_t i = 0; i < p.count; i++) {
+            for (int32_t j = i + 1; j < p.count; j++) {
+                trmi_pipeline_action *a = p.actions + r * p.count, kept = a[i];
+                a[i] = a[j];
+                a[j] = kept;
+                bool same = a[i].backward == a[j].backward;
+                trm_status status = run_chain(&p, &err);
+                assert_true(!same || status == TRM_INVALID);
+                refused += status == TRM_INVALID;
+                a[j] = a[i];
+                a[i] = kept;
+            }
+        }
+    }
+    assert_true(refused > 60);
+    CHECK_OK(run_chain(&p, &err), err);
+    /* Rank 1 waits for a forward that rank 0 runs after a backward that rank 1 runs later. */
+    trmi_pipeline_action *a = p.actions;
+    memcpy(a,
+           (const trmi_pipeline_action[]){{.micro = 0},
+                                          {.backward = true, .micro = 0},
+                                          {.micro = 1},
+                                          {.backward = true, .micro = 1},
+                                          {.micro = 2},
+                                          {.backward = true, .micro = 2},
+                                          {.micro = 3},
+                                          {.backward = true, .micro = 3}},
+           8 * sizeof *a);
+    CHECK_FAILS(run_chain(&p, &err), TRM_INVALID, err, "wait for each other");
+    a[1].micro = 1;
+    CHECK_FAILS(run_chain(&p, &err), TRM_INVALID, err, "backward 1 of chunk 0");
+    trmi_pipeline_free(&p);
+    CHECK_FAILS(trmi_pipeline_create(TRMI_ORDER_GPIPE, 2, 2, 4, &p, &err), TRM_INVALID, err,
+                "one chunk");
+    CHECK_FAILS(trmi_pipeline_create(TRMI_ORDER_1F1B, 0, 1, 4, &p, &err), TRM_INVALID, err,
+                "0 stages");
+    CHECK_FAILS(trmi_pipeline_create(TRMI_ORDER_1F1B, 2, 1, 0, &p, &err), TRM_INVALID, err,
+                "0 micro-batches");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(all_schedules_end),
+                                       cmocka_unit_test(broken_schedules_are_refused)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

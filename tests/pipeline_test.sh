@@ -1,0 +1,70 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Stages of a pipeline from the command line: the bits of one device, checkpoints of any layout resumed under any other,
+# verify, wrong use, a rank that is killed.
+. "$(dirname "$0")/common.sh"
+export OMP_NUM_THREADS=1
+
+python3 - > text.txt << 'END'
+import random
+pick = random.Random(1)
+for _ in range(800):
+    print(pick.choice(["the rank", "a worker", "the server"]), pick.choice(["sends", "reads", "keeps"]), pick.choice(["one row", "a table"]) + ".")
+END
+network="--layers 4 --width 32 --heads 2 --dropout 0.1"
+data="--data text.txt --dataset text --tokens characters --context 24"
+
+# $1: folder, $2: steps, $3: samples of a rank; the rest: flags
+run() {
+    local folder=$1 steps=$2 batch=$3
+    shift 3
+    # shellcheck disable=SC2086
+    timeout 120 "$trireme" train gpt2 $data $network --clip-norm 0.3 --deterministic strict --batch-size "$batch" --micro-batches 4 --steps "$steps" \
+        --eval-every-epochs 0 --output "$folder" --resume --launch-dir logs --quiet "$@" > out 2>&1 || fail "$folder, $*: $(tail -3 out)"
+}
+# $1: folder whose files must be those of one device
+same() {
+    for part in model optimizer; do
+        cmp "one/ckpt-6/$part.safetensors" "$1/ckpt-6/$part.safetensors" || fail "$1: $part differs from one device"
+    done
+}
+
+# ---- from one layout to another
+run one 6 8
+run a 3 8 -n 2 --stages 2
+run a 6 8
+run b 3 8
+run b 6 8 -n 4 --stages 4 --pipeline-schedule gpipe
+run c 3 4 -n 4 --stages 2 --pipeline-schedule interleaved
+run c 6 4 -n 2
+run d 3 4 -n 4 --stages 2 --parallel-mode semi_auto_parallel
+run d 6 8 -n 3 --stages 3 --stage-begins h.0.attn.c_attn.linear0,h.2.mlp.c_fc.linear10
+for folder in a b c d; do
+    same $folder
+done
+
+# ---- verify
+# shellcheck disable=SC2086
+"$trireme" verify gpt2 $data $network --batch-size 4 -n 4 --stages 2 --micro-batches 2 --mesh 2 --steps 2 --launch-dir logs > out 2>&1 &&
+    grep -q "agrees with one device" out || fail "verify: $(tail -3 out)"
+
+# ---- wrong use
+# shellcheck disable=SC2086
+expect 2 "--micro-batches 3 does not divide the batch of 8 samples" train gpt2 $data $network --batch-size 8 --micro-batches 3 --steps 1
+# shellcheck disable=SC2086
+expect 2 "--mesh 4 has 4 ranks; -n says 2 for each of the stages" verify gpt2 $data $network -n 4 --stages 2 --mesh 4
+
+# ---- a rank dies
+# shellcheck disable=SC2086
+timeout 100 "$trireme" train gpt2 $data $network --batch-size 8 --micro-batches 4 --steps 100000 -n 3 --stages 3 --launch-dir dying --log-every 1 \
+    --eval-every-epochs 0 > out 2>&1 &
+job=$!
+for _ in $(seq 200); do
+    grep -q "step: 3" out && break
+    sleep 0.1
+done
+victim=$(pgrep -P "$job" -f "train gpt2" | while read -r p; do pgrep -P "$p"; done | head -1)
+[ -n "$victim" ] || victim=$(pgrep -P "$job" | head -1)
+kill -9 "$victim"
+wait "$job" && fail "a job of which a rank was killed succeeded"
+grep -qE "rank [0-9]" out || fail "the killed rank has no name: $(tail -5 out)"
