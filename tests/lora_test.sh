@@ -30,6 +30,7 @@ for model in gpt2 llama; do
     train $model $data --batch-size 8 --steps 5 $learn --init hf-$model $lora --output $model-b
     train $model $data --batch-size 8 --steps 12 $learn --init hf-$model $lora --output $model-b --resume
     train $model $data --batch-size 8 --steps 12 $learn --init hf-$model $lora --output $model-c --recompute block
+    expect 2 "network differs" train $model $data --batch-size 8 --steps 20 --init hf-$model ${lora/alpha=8/alpha=16} --output $model-b --resume
     same $model-a $model-b
     cmp $model-a/ckpt-12/optimizer.safetensors $model-b/ckpt-12/optimizer.safetensors || fail "slots of the resumed run"
     same $model-a $model-c

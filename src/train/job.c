@@ -30,7 +30,8 @@ enum { FIXED = sizeof fixed / sizeof fixed[0] };
 
 /* Returns a hash of the network: kinds of the operators in their order, names and shapes of the
  * parameters, tables of the sink. Batch sizes are left out, also those of the rows that servers give
- * for a batch, because a job may be resumed with the batch divided over another number of ranks. */
+ * for a batch, because a job may be resumed with the batch divided over another number of ranks. Where
+ * parameters are frozen, also which, and constant factors: those of adapters. */
 static uint64_t digest_network(const trm_model *model) {
     const trm_graph *graph = model->train.graph;
     XXH3_state_t state;
@@ -42,11 +43,19 @@ static uint64_t digest_network(const trm_model *model) {
         XXH3_64bits_update(&state, name, strlen(name));
         XXH3_64bits_update(&state, size, sizeof size);
     }
+    bool adapts = false;
     for (int64_t i = 0; i < graph->ops_count; i++) {
         const trmi_op *op = &graph->ops[i];
         const int32_t kind = (int32_t)op->kind;
         XXH3_64bits_update(&state, &kind, sizeof kind);
+        if (op->kind == TRMI_OP_SCALE && adapts) {
+            XXH3_64bits_update(&state, &op->attrs.scale.factor, sizeof op->attrs.scale.factor);
+        }
         if (op->kind == TRMI_OP_PARAMETER && op->outputs_count > 0) {
+            if (!op->attrs.leaf.trainable) {
+                adapts = true;
+                XXH3_64bits_update(&state, &adapts, sizeof adapts);
+            }
             const trm_shape *shape = &trmi_value_of(graph, op->outputs[0])->shape;
             const int32_t dims = op->attrs.leaf.remote ? 0 : shape->rank;
             XXH3_64bits_update(&state, op->name, strlen(op->name));
