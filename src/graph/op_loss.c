@@ -41,7 +41,11 @@ static trm_status infer_xent(trm_graph *graph, trmi_op *op, trm_error *err) {
     return TRM_OK;
 }
 
-/* x [..., C], w [V, C], labels [...] -> loss (scalar), d(loss)/dx, d(loss)/dw. */
+/* The input whose gradient is output 1, 2, 3. */
+static const int32_t linear_xent_inputs[] = {0, 1, 3};
+
+/* x [..., C], w [V, C], labels [...], bias [V] or none -> loss (scalar), d(loss)/dx, d(loss)/dw,
+ * d(loss)/dbias. */
 static trm_status infer_linear_xent(trm_graph *graph, trmi_op *op, trm_error *err) {
     const trmi_value *x = trmi_input_of(graph, op, 0), *w = trmi_input_of(graph, op, 1),
                      *t = trmi_input_of(graph, op, 2);
@@ -64,6 +68,12 @@ static trm_status infer_linear_xent(trm_graph *graph, trmi_op *op, trm_error *er
             "and %s",
             op->name, texts[0], texts[1], texts[2]);
     }
+    const trmi_value *bias = op->inputs_count > 3 ? trmi_input_of(graph, op, 3) : NULL;
+    if (op->inputs_count > 3 &&
+        (bias == NULL || bias->shape.rank != 1 || bias->shape.dim[0] != w->shape.dim[0])) {
+        return TRMI_FAIL(err, TRM_INVALID, "%s: weights %s and a bias of as many rows expected",
+                         op->name, texts[1]);
+    }
     if (op->attrs.xent.label_smoothing != 0) {
         return TRMI_FAIL(err, TRM_INVALID,
                          "%s: label smoothing %g: this loss has none; use trm_linear and "
@@ -72,7 +82,7 @@ static trm_status infer_linear_xent(trm_graph *graph, trmi_op *op, trm_error *er
     }
     trmi_set_output(graph, op, 0, TRM_FLOAT32, (trm_shape){0});
     for (int i = 1; i < op->outputs_count; i++) {
-        const trmi_value *v = trmi_input_of(graph, op, i - 1);
+        const trmi_value *v = trmi_input_of(graph, op, linear_xent_inputs[i - 1]);
         trmi_set_output(graph, op, i, v->dtype, v->shape);
     }
     return TRM_OK;
@@ -121,7 +131,8 @@ static void grad_linear_xent(trm_graph *graph, const trmi_op *op, const trm_node
                              trm_node *dx) {
     for (int i = 0; i + 1 < op->outputs_count && dy[0].id != 0; i++) {
         trm_node d = {op->outputs[1 + i]};
-        dx[i] = trm_mul(graph, d, trm_cast(graph, dy[0], trm_node_dtype(graph, d)));
+        dx[linear_xent_inputs[i]] =
+            trm_mul(graph, d, trm_cast(graph, dy[0], trm_node_dtype(graph, d)));
     }
 }
 static void grad_bce(trm_graph *graph, const trmi_op *op, const trm_node *dy, trm_node *dx) {
@@ -129,11 +140,12 @@ static void grad_bce(trm_graph *graph, const trmi_op *op, const trm_node *dy, tr
     dx[0] = trmi_graph_add1(graph, TRMI_OP_BCE_LOGITS_GRAD, NULL, inputs, 3, &op->attrs);
 }
 
-/* A product for each output: the logits and, in training, the gradients; all tensors once. */
+/* A product for each of the first outputs: the logits and, in training, the gradients; all tensors once. */
 static trmi_cost cost_linear_xent(const trm_graph *graph, const trmi_op *op) {
     trmi_cost cost = {0};
     const trm_shape *w = &trmi_input_of(graph, op, 1)->shape;
-    cost.flops = 2.0 * (double)op->outputs_count * (double)w->dim[0] *
+    double products = op->outputs_count < 3 ? (double)op->outputs_count : 3;
+    cost.flops = 2.0 * products * (double)w->dim[0] *
                  (double)trm_shape_count(&trmi_input_of(graph, op, 0)->shape);
     for (int i = 0; i < 3; i++) {
         const trmi_value *v = trmi_input_of(graph, op, i);
@@ -169,6 +181,14 @@ trm_node trm_softmax_cross_entropy(trm_graph *graph, trm_node logits, trm_node l
     return index == 0 ? TRM_NO_NODE : (trm_node){graph->ops[index].outputs[0]};
 }
 
+/* Returns whether the node is a parameter that is not trained. */
+static bool is_frozen(const trm_graph *graph, trm_node node) {
+    const trmi_op *parameter = node.id > 0 && graph != NULL && node.id < graph->values_count
+                                   ? trmi_parameter_of(graph, node.id)
+                                   : NULL;
+    return parameter != NULL && !parameter->attrs.leaf.trainable;
+}
+
 trm_node trm_linear_cross_entropy(trm_graph *graph, trm_node x, trm_node weight, trm_node labels,
                                   const trm_xent_options *options) {
     trmi_attrs attrs = {.xent = {.label_smoothing = 0}};
@@ -177,13 +197,12 @@ trm_node trm_linear_cross_entropy(trm_graph *graph, trm_node x, trm_node weight,
         attrs.xent.use_ignore_index = options->use_ignore_index;
         attrs.xent.ignore_index = options->ignore_index;
     }
-    trm_node inputs[] = {x, weight, labels};
-    const trmi_op *parameter = weight.id > 0 && graph != NULL && weight.id < graph->values_count
-                                   ? trmi_parameter_of(graph, weight.id)
-                                   : NULL;
-    bool frozen = parameter != NULL && !parameter->attrs.leaf.trainable;
-    int32_t outputs = !trm_graph_is_training(graph) ? 1 : frozen ? 2 : 3;
-    int32_t index = trmi_graph_add(graph, TRMI_OP_LINEAR_XENT, NULL, inputs, 3, outputs, &attrs);
+    trm_node inputs[] = {x, weight, labels, options != NULL ? options->bias : TRM_NO_NODE};
+    int32_t count = inputs[3].id != 0 ? 4 : 3;
+    bool frozen = is_frozen(graph, weight) && (count == 3 || is_frozen(graph, inputs[3]));
+    int32_t outputs = !trm_graph_is_training(graph) ? 1 : frozen ? 2 : count;
+    int32_t index =
+        trmi_graph_add(graph, TRMI_OP_LINEAR_XENT, NULL, inputs, count, outputs, &attrs);
     return index == 0 ? TRM_NO_NODE : (trm_node){graph->ops[index].outputs[0]};
 }
 

@@ -170,13 +170,15 @@ static trm_node mixture(trm_graph *g, dice *d) {
 
 static trm_node output_loss(trm_graph *g, dice *d) {
     int64_t n = roll(d, 3, 9), c = roll(d, 3, 9);
-    const trm_xent_options o = {.use_ignore_index = roll(d, 0, 1),
-                                .ignore_index = (int32_t)roll(d, 0, 7)};
+    trm_xent_options o = {.use_ignore_index = roll(d, 0, 1),
+                          .ignore_index = (int32_t)roll(d, 0, 7)};
     bool rows = roll(d, 0, 1);
+    int64_t classes = roll(d, 8, 13);
     trm_node x = made(g, "x", rows ? trm_shape_of(n, c) : trm_shape_of(2, n, c));
     trm_node t = trm_input(g, "label", TRM_INT32, rows ? trm_shape_of(n) : trm_shape_of(2, n));
+    o.bias = roll(d, 0, 1) ? values(g, "bias", trm_shape_of(classes)) : TRM_NO_NODE;
     return trm_linear_cross_entropy(g, trm_scale(g, x, 3),
-                                    values(g, "matrix", trm_shape_of(roll(d, 8, 13), c)), t, &o);
+                                    values(g, "matrix", trm_shape_of(classes, c)), t, &o);
 }
 
 /* With broadcasting: of leading dimensions, of dimensions of one. */

@@ -388,6 +388,7 @@ static trm_node linear_xent(bench *b) {
     shape.dim[shape.rank++] = draw(b, 1, 4);
     trm_node x = var(b, shape), w = var(b, trm_shape_of(classes, shape.dim[shape.rank - 1]));
     trm_xent_options o = {.use_ignore_index = draw(b, 0, 1), .ignore_index = 1};
+    o.bias = draw(b, 0, 1) ? var(b, trm_shape_of(classes)) : TRM_NO_NODE;
     return trm_linear_cross_entropy(b->graph, x, w, ids(b, labels, classes, TRM_INT32), &o);
 }
 /* One parameter as table and as output layer: its two gradients are added. */

@@ -205,7 +205,7 @@ static trm_status linear_row(const trmi_ref_args *args, int64_t r, double *z, do
     int64_t column = trmi_ref_get_int(&args->inputs[2], r) - trmi_part_of(args->attrs)->begin;
     double most = -INFINITY, sum = 0;
     for (int64_t k = 0; k < classes; k++) {
-        z[k] = 0;
+        z[k] = args->inputs_count > 3 ? trmi_ref_get(&args->inputs[3], k) : 0;
         for (int64_t i = 0; i < width; i++) {
             z[k] += trmi_ref_get(x, r * width + i) * trmi_ref_get(w, k * width + i);
         }
@@ -234,7 +234,8 @@ static trm_status linear_row(const trmi_ref_args *args, int64_t r, double *z, do
     return TRM_OK;
 }
 
-/* Adds row r's part of the gradients for logits z: dz = weight (softmax(z) - [k = label]). */
+/* Adds row r's part of the gradients for logits z: dz = weight (softmax(z) - [k = label]). dw: of the
+ * weights, then of the bias. */
 static void linear_row_back(const trmi_ref_args *args, int64_t r, const double *z, double lse,
                             double weight, double *dw) {
     const trm_tensor *x = &args->inputs[0], *w = &args->inputs[1];
@@ -248,6 +249,9 @@ static void linear_row_back(const trmi_ref_args *args, int64_t r, const double *
             dw[k * width + i] += dz * trmi_ref_get(x, r * width + i);
         }
         trmi_ref_set(&args->outputs[1], r * width + i, dx);
+    }
+    for (int64_t k = 0; k < classes; k++) {
+        dw[classes * width + k] += weight * (exp(z[k] - lse) - (k == column ? 1 : 0));
     }
 }
 
@@ -271,7 +275,8 @@ trm_status trmi_ref_linear_xent(const trmi_ref_args *args, trm_error *err) {
     double weight = counted > 0 ? 1 / counted : 0;
     int64_t samples = trmi_part_of(args->attrs)->count;
     double scale = samples > 0 ? 1.0 / (double)samples : weight;
-    double *z = trmi_alloc((size_t)(classes + classes * width + 1) * sizeof *z), *dw = z + classes;
+    double *z = trmi_alloc((size_t)(2 * classes + classes * width + 1) * sizeof *z),
+           *dw = z + classes;
     if (z == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for a reference loss");
     }
@@ -289,6 +294,9 @@ trm_status trmi_ref_linear_xent(const trmi_ref_args *args, trm_error *err) {
     }
     for (int64_t i = 0; status == TRM_OK && args->outputs_count > 2 && i < classes * width; i++) {
         trmi_ref_set(&args->outputs[2], i, dw[i]);
+    }
+    for (int64_t k = 0; status == TRM_OK && args->outputs_count > 3 && k < classes; k++) {
+        trmi_ref_set(&args->outputs[3], k, dw[classes * width + k]);
     }
     trmi_free(z);
     TRMI_TRY(status);

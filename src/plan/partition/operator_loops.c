@@ -276,6 +276,10 @@ static void loops_linear_xent(const trm_graph *g, const trmi_op *op, trmi_loops 
     set_first(l->in[2], rows_of, rank, '\0');
     set_first(l->out[1], rows_of, rank, '-');
     set(l->out[2], "k-");
+    if (op->inputs_count > 3) {
+        set(l->in[3], "k");
+        set(l->out[3], "k");
+    }
     set_first(l->letters, rows_of, rank, 'k');
     l->without[0] = TRMI_WHOLE;
 }

@@ -2,12 +2,16 @@
 /* Output layer and softmax cross-entropy in one: logits exist for a chunk of rows at a time, in blocks of
  * columns, and become the gradient where they are:
  *
- *   for each chunk of rows:  each block:  z = x W_block^T          z [rows, columns] one after another
+ *   x, the rows that count --gather--> a chunk of rows
+ *   for each chunk of rows:  each block:  z = x W_block^T + bias   z [rows, columns] one after another
  *                            each row:    log_sum_exp over the blocks, the loss
  *                            each block:  z = weight (softmax(z) - target)
- *                                         dx += z W_block,  dW_block += z^T x
+ *                                         dx += z W_block,  dW_block += z^T x,  dbias_block += sum of z
+ *   dx of the chunk --scatter--> dx; 0 in the other rows
  *
- *   scratch:  [ numbers of the rows | x and dx of a chunk, if bfloat16 | z | of the products ] */
+ * Rows whose label is ignored cost nothing: of masked tokens, six rows in seven.
+ *
+ *   scratch:  [ numbers of the rows | the rows that count | x and dx of a chunk | z | of the products ] */
 #include "exec/cpu/gemm/dense.h"
 #include "exec/cpu/ops/ops.h"
 #include "exec/cpu/ops/memory_kernels.h"
@@ -17,11 +21,14 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <string.h>
 
 enum {
     COLUMNS = 512, /* of a block, a multiple of the products' panels; the last has fewer */
     CHUNK_FLOATS = 16 << 20, /* logits at a time: W is read twice and dW written once per chunk */
     LEAST_ROWS = 64,
+    ROWS_STEP =
+        64,     /* chunks have so many rows, or a multiple, or as many as without ignored rows */
     PER_ROW = 2 /* log_sum_exp, the label's logit */
 };
 
@@ -31,11 +38,18 @@ typedef struct loss_state {
     int64_t chunks, blocks;
     int threads;
     bool half, gradient, weights; /* weights: the gradient of w is made, too */
+    bool biased, bias_gradient;
     /* bytes of the parts of the scratch */
-    int64_t numbers_bytes, x_bytes, z_bytes, product_bytes;
+    int64_t numbers_bytes, list_bytes, x_bytes, z_bytes, product_bytes;
 } loss_state;
 
 static int64_t chunk_rows(const loss_state *s) { return trmi_pieces(s->rows, s->chunks); }
+
+/* Returns the rows that a chunk of `count` rows is filled up to, so that products have few sizes. */
+static int64_t filled_rows(const loss_state *s, int64_t count) {
+    int64_t most = chunk_rows(s);
+    return count >= most - 1 ? count : trmi_min_i64(most, trmi_round_up(count, ROWS_STEP));
+}
 
 /* The three products of a block: logits, dx, dW. */
 typedef enum product { LOGITS, DX, DW } product;
@@ -66,10 +80,12 @@ static int64_t block_at(const loss_state *s, int64_t block) {
 
 static int64_t product_bytes(const loss_state *s) {
     int64_t most = 0;
+    int64_t sizes = 2 + chunk_rows(s) / ROWS_STEP;
     for (int which = LOGITS; which <= (s->weights ? DW : s->gradient ? DX : LOGITS); which++) {
-        for (int part = 0; part < 4; part++) { /* chunks and blocks have two sizes each */
-            int64_t rows = chunk_rows(s) - (part & 1);
-            int64_t columns = part >> 1 ? s->classes - block_at(s, s->blocks - 1) : block_at(s, 1);
+        for (int64_t part = 0; part < 2 * sizes; part++) { /* blocks have two sizes */
+            int64_t size = part / 2;
+            int64_t rows = size < 2 ? chunk_rows(s) - size : (size - 1) * ROWS_STEP;
+            int64_t columns = part & 1 ? s->classes - block_at(s, s->blocks - 1) : block_at(s, 1);
             if (rows > 0 && columns > 0) {
                 trmi_dense_problem p = problem_of(s, (product)which, rows, columns, true);
                 trmi_dense_plan plan;
@@ -92,13 +108,16 @@ static void size_memory(loss_state *s, const trm_program *program, const trmi_st
                       .threads = threads,
                       .half = x->dtype == TRM_BFLOAT16,
                       .gradient = step->outputs_count > 1,
-                      .weights = step->outputs_count > 2};
+                      .weights = step->outputs_count > 2,
+                      .biased = step->inputs_count > 3,
+                      .bias_gradient = step->outputs_count > 3};
     s->rows = s->width > 0 ? trmi_of_block(step, trm_shape_count(&x->shape) / s->width) : 0;
     s->blocks = trmi_max_i64(1, trmi_pieces(s->classes, COLUMNS));
     int64_t at_once = trmi_max_i64(LEAST_ROWS, CHUNK_FLOATS / trmi_max_i64(1, s->classes));
     s->chunks = trmi_max_i64(1, trmi_pieces(s->rows, at_once));
-    s->numbers_bytes = trmi_round_up(PER_ROW * (s->rows + 1) * (int64_t)sizeof(double), 64);
-    s->x_bytes = s->half ? trmi_round_up(chunk_rows(s) * s->width * 4, 64) : 0;
+    s->numbers_bytes = trmi_round_up(PER_ROW * (s->rows + ROWS_STEP) * (int64_t)sizeof(double), 64);
+    s->list_bytes = trmi_round_up((s->rows + 1) * (int64_t)sizeof(int64_t), 64);
+    s->x_bytes = trmi_round_up(chunk_rows(s) * s->width * 4, 64);
     s->z_bytes = trmi_round_up(chunk_rows(s) * s->classes * 4, 64);
     s->product_bytes = product_bytes(s);
 }
@@ -108,17 +127,18 @@ typedef struct run {
     const loss_state *s;
     const trmi_attrs *a;
     const char *x;
-    const float *w;
+    const float *w, *bias; /* bias NULL: none */
     const int32_t *labels;
     char *dx;
-    float *dw;
-    double *numbers; /* [rows][PER_ROW] */
+    float *dw, *dbias;
+    double *numbers; /* [counted][PER_ROW] */
+    int64_t *list;   /* [counted] rows that count */
+    int64_t counted;
     float *x32, *dx32, *z;
     void *scratch; /* of the products */
     float weight;  /* of a row in the loss */
-    /* the chunk */
-    int64_t begin, rows;
-    const float *chunk; /* its rows of x */
+    /* the chunk: its place in the list, its rows there and with those that fill it up */
+    int64_t begin, real, rows;
 } run;
 
 static bool ignored(const trmi_attrs *a, int32_t label) {
@@ -130,8 +150,10 @@ static int64_t all_classes(const run *r) {
     return extent > 0 ? extent : r->s->classes;
 }
 
-static trm_status count_labels(const run *r, double *counted, trm_error *err) {
-    *counted = 0;
+/* Lists the rows that count.
+ *   error  INVALID: a label that is no class */
+static trm_status list_rows(run *r, trm_error *err) {
+    r->counted = 0;
     for (int64_t i = 0; i < r->s->rows; i++) {
         bool skip = ignored(r->a, r->labels[i]);
         if (!skip && (r->labels[i] < 0 || r->labels[i] >= all_classes(r))) {
@@ -139,7 +161,8 @@ static trm_status count_labels(const run *r, double *counted, trm_error *err) {
                              "label %d of sample %" PRId64 ": 0 to %" PRId64 " expected",
                              r->labels[i], i, all_classes(r) - 1);
         }
-        *counted += !skip;
+        r->list[r->counted] = i;
+        r->counted += !skip;
     }
     return TRM_OK;
 }
@@ -161,11 +184,13 @@ static trm_status add_samples(const run *r, const trmi_kernel_env *env, double *
     return TRM_OK;
 }
 
-/* Column of the label of a row, or -1. */
+/* Column of the label of a row of the chunk, or -1. */
 static int64_t label_column(const run *r, int64_t row) {
-    int32_t label = r->labels[r->begin + row];
-    int64_t column = (int64_t)label - trmi_part_of(r->a)->begin;
-    return !ignored(r->a, label) && column >= 0 && column < r->s->classes ? column : -1;
+    if (row >= r->real) {
+        return -1;
+    }
+    int64_t column = (int64_t)r->labels[r->list[r->begin + row]] - trmi_part_of(r->a)->begin;
+    return column >= 0 && column < r->s->classes ? column : -1;
 }
 /* Logits of a row in a block. */
 static float *logits_of(const run *r, int64_t row, int64_t block) {
@@ -181,11 +206,12 @@ static void multiply(const run *r, product which, int64_t block, bool add) {
     float *z = logits_of(r, 0, block);
     const float *w = r->w + begin * r->s->width;
     if (which == LOGITS) {
-        trmi_dense_run(&plan, r->chunk, w, NULL, NULL, z, r->scratch);
+        trmi_dense_run(&plan, r->x32, w, r->bias != NULL ? r->bias + begin : NULL, NULL, z,
+                       r->scratch);
     } else if (which == DX) {
         trmi_dense_run(&plan, z, w, NULL, NULL, r->dx32, r->scratch);
     } else {
-        trmi_dense_run(&plan, z, r->chunk, NULL, NULL, r->dw + begin * r->s->width, r->scratch);
+        trmi_dense_run(&plan, z, r->x32, NULL, NULL, r->dw + begin * r->s->width, r->scratch);
     }
 }
 
@@ -242,7 +268,7 @@ static void differentiate(const run *r) {
 #pragma omp parallel for schedule(static) num_threads(s->threads)
     for (int64_t row = 0; row < r->rows; row++) {
         float lse = (float)r->numbers[PER_ROW * (r->begin + row)];
-        float scale = ignored(r->a, r->labels[r->begin + row]) ? 0 : r->weight;
+        float scale = row < r->real ? r->weight : 0;
         int64_t column = label_column(r, row);
         for (int64_t block = 0; block < s->blocks; block++) {
             int64_t begin = block_at(s, block), columns = block_at(s, block + 1) - begin;
@@ -255,16 +281,45 @@ static void differentiate(const run *r) {
     }
 }
 
+/* Adds the gradients of a chunk's logits to those of the bias, row by row. */
+static void add_bias_gradients(const run *r) {
+    const loss_state *s = r->s;
+#pragma omp parallel for schedule(static) num_threads(s->threads)
+    for (int64_t block = 0; block < s->blocks; block++) {
+        int64_t begin = block_at(s, block), columns = block_at(s, block + 1) - begin;
+        for (int64_t c = 0; c < columns && r->begin == 0; c++) {
+            r->dbias[begin + c] = 0;
+        }
+        for (int64_t row = 0; row < r->real; row++) {
+            const float *z = logits_of(r, row, block);
+            for (int64_t c = 0; c < columns; c++) {
+                r->dbias[begin + c] += z[c];
+            }
+        }
+    }
+}
+
+/* Copies the chunk's rows of x together (in float32), or its rows of dx to their places. */
+static void move_rows(const run *r, bool gather) {
+    const loss_state *s = r->s;
+    int64_t width = s->width, size = s->half ? 2 : 4;
+#pragma omp parallel for schedule(static) num_threads(s->threads)
+    for (int64_t row = 0; row < r->rows; row++) {
+        float *x = r->x32 + row * width, *dx = r->dx32 + row * width;
+        if (row >= r->real) {
+            memset(gather ? x : dx, 0, (size_t)width * sizeof *x);
+            continue;
+        }
+        int64_t at = r->list[r->begin + row] * width * size;
+        s->kernels->unary[TRMI_UNARY_COPY](gather ? (const void *)(r->x + at) : dx,
+                                           gather ? (void *)x : r->dx + at, width,
+                                           gather && s->half, !gather && s->half, 1);
+    }
+}
+
 static trm_status run_chunk(run *r, const trmi_kernel_env *env, trm_error *err) {
     const loss_state *s = r->s;
-    int64_t at = r->begin * s->width, count = r->rows * s->width;
-    r->chunk = (const float *)(const void *)r->x + at;
-    if (s->half) {
-        s->kernels->unary[TRMI_UNARY_COPY](r->x + 2 * at, r->x32, count, true, false, 1);
-        r->chunk = r->x32;
-    } else {
-        r->dx32 = (float *)(void *)r->dx + at;
-    }
+    move_rows(r, true);
     for (int64_t block = 0; block < s->blocks; block++) {
         multiply(r, LOGITS, block, false);
     }
@@ -280,10 +335,27 @@ static trm_status run_chunk(run *r, const trmi_kernel_env *env, trm_error *err) 
             multiply(r, DW, block, r->begin > 0);
         }
     }
-    if (s->half) {
-        s->kernels->unary[TRMI_UNARY_COPY](r->dx32, r->dx + 2 * at, count, false, true, 1);
+    if (s->bias_gradient) {
+        add_bias_gradients(r);
     }
+    move_rows(r, false);
     return TRM_OK;
+}
+
+/* Clears the gradients that no chunk writes: of x in rows that do not count, and all without such
+ * rows. */
+static void clear_gradients(const run *r) {
+    const loss_state *s = r->s;
+    int64_t size = s->half ? 2 : 4;
+    if (r->counted < s->rows) {
+        memset(r->dx, 0, (size_t)(s->rows * s->width * size));
+    }
+    if (r->counted == 0 && s->weights) {
+        memset(r->dw, 0, (size_t)(s->classes * s->width) * sizeof *r->dw);
+    }
+    if (r->counted == 0 && s->bias_gradient) {
+        memset(r->dbias, 0, (size_t)s->classes * sizeof *r->dbias);
+    }
 }
 
 static trm_status run_loss(const trmi_kernel *k, const trmi_kernel_env *env, trm_error *err) {
@@ -297,24 +369,33 @@ static trm_status run_loss(const trmi_kernel *k, const trmi_kernel_env *env, trm
              .dx = trmi_kernel_output(k, env, 1),
              .dw = s->weights ? trmi_kernel_output(k, env, 2) : NULL,
              .numbers = (double *)(void *)scratch,
-             .x32 = (float *)(void *)(scratch + s->numbers_bytes)};
-    r.dx32 = (float *)(void *)(scratch + s->numbers_bytes + s->x_bytes);
-    r.z = (float *)(void *)(scratch + s->numbers_bytes + 2 * s->x_bytes);
-    r.scratch = scratch + s->numbers_bytes + 2 * s->x_bytes + s->z_bytes;
-    double counted, total = 0;
-    TRMI_TRY(count_labels(&r, &counted, err));
+             .list = (int64_t *)(void *)(scratch + s->numbers_bytes)};
+    r.bias = s->biased ? trmi_kernel_input(k, env, 3) : NULL;
+    r.dbias = s->bias_gradient ? trmi_kernel_output(k, env, 3) : NULL;
+    scratch += s->numbers_bytes + s->list_bytes;
+    r.x32 = (float *)(void *)scratch;
+    r.dx32 = (float *)(void *)(scratch + s->x_bytes);
+    r.z = (float *)(void *)(scratch + 2 * s->x_bytes);
+    r.scratch = scratch + 2 * s->x_bytes + s->z_bytes;
+    double total = 0;
+    TRMI_TRY(list_rows(&r, err));
+    double counted = (double)r.counted;
     TRMI_TRY(add_samples(&r, env, &counted, err));
     double by = counted > 0 ? 1 / counted : 0;
     int64_t samples = trmi_part_of(r.a)->count;
     r.weight = (float)(samples > 0 ? 1.0 / (double)samples : by);
-    for (int64_t c = 0; c < s->chunks; c++) {
-        r.begin = trmi_cut_at(s->rows, s->chunks, c);
-        r.rows = trmi_cut_at(s->rows, s->chunks, c + 1) - r.begin;
+    if (s->gradient) {
+        clear_gradients(&r);
+    }
+    int64_t chunks = s->rows > 0 ? trmi_pieces(r.counted, chunk_rows(s)) : 0;
+    for (int64_t c = 0; c < chunks; c++) {
+        r.begin = trmi_cut_at(r.counted, chunks, c);
+        r.real = trmi_cut_at(r.counted, chunks, c + 1) - r.begin;
+        r.rows = filled_rows(s, r.real);
         TRMI_TRY(run_chunk(&r, env, err));
     }
-    for (int64_t i = 0; i < s->rows; i++) {
-        total +=
-            ignored(r.a, r.labels[i]) ? 0 : r.numbers[PER_ROW * i] - r.numbers[PER_ROW * i + 1];
+    for (int64_t i = 0; i < r.counted; i++) {
+        total += r.numbers[PER_ROW * i] - r.numbers[PER_ROW * i + 1];
     }
     TRMI_TRY(add_samples(&r, env, &total, err));
     *(float *)trmi_kernel_output(k, env, 0) = (float)(total * by);
@@ -325,7 +406,7 @@ int64_t trmi_onednn_linear_loss_scratch(trmi_onednn *state, const trm_program *p
                                         const trmi_step *step) {
     loss_state s;
     size_memory(&s, program, step, state->threads);
-    return s.numbers_bytes + 2 * s.x_bytes + s.z_bytes + s.product_bytes;
+    return s.numbers_bytes + s.list_bytes + 2 * s.x_bytes + s.z_bytes + s.product_bytes;
 }
 
 trm_status trmi_onednn_bind_linear_loss(trmi_backend *backend, trmi_kernel *kernel,
@@ -334,10 +415,12 @@ trm_status trmi_onednn_bind_linear_loss(trmi_backend *backend, trmi_kernel *kern
                       *w = trmi_kernel_input_buffer(kernel, 1);
     bool fast = (x->dtype == TRM_FLOAT32 || x->dtype == TRM_BFLOAT16) && w->dtype == TRM_FLOAT32 &&
                 x->shape.rank > 0 && trm_shape_count(&x->shape) > 0 && w->shape.dim[0] > 0;
-    for (int i = 1; i < kernel->step->outputs_count; i++) {
+    for (int i = 1; i < kernel->step->outputs_count; i++) { /* 3 is of input 3, the bias */
         fast = fast && trmi_kernel_output_buffer(kernel, i)->dtype ==
-                           trmi_kernel_input_buffer(kernel, i - 1)->dtype;
+                           trmi_kernel_input_buffer(kernel, i < 3 ? i - 1 : i)->dtype;
     }
+    fast = fast && (kernel->step->inputs_count < 4 ||
+                    trmi_kernel_input_buffer(kernel, 3)->dtype == TRM_FLOAT32);
     if (!fast) {
         return trmi_memory_unsupported(kernel, err);
     }

@@ -244,19 +244,29 @@ static trm_node expert_layers(world *w) {
     trm_node ids = leaf(w, TRM_INT32, rows, draw(w, 1, count));
     return trm_expert_linear(w->graph, var(w, shape), var(w, trm_shape_of(count, outs, ins)), ids);
 }
-static trm_node output_loss_of(world *w, int64_t rows, int64_t classes, int64_t width) {
+/* Labels are below `most`: label 0 is ignored. */
+static trm_node output_loss_of(world *w, int64_t rows, int64_t classes, int64_t width,
+                               int64_t most) {
     trm_node x = var(w, trm_shape_of(1, rows, width)),
              weights = var(w, trm_shape_of(classes, width));
-    const trm_xent_options o = {.use_ignore_index = true, .ignore_index = 0};
+    const trm_xent_options o = {.use_ignore_index = true,
+                                .ignore_index = 0,
+                                .bias =
+                                    draw(w, 0, 1) ? var(w, trm_shape_of(classes)) : TRM_NO_NODE};
     return trm_linear_cross_entropy(w->graph, x, weights,
-                                    leaf(w, TRM_INT32, trm_shape_of(1, rows), classes), &o);
+                                    leaf(w, TRM_INT32, trm_shape_of(1, rows), most), &o);
 }
 static trm_node output_losses(world *w) {
-    return output_loss_of(w, draw(w, 1, 90), draw(w, 0, 1) ? draw(w, 2, 70) : draw(w, 500, 1300),
-                          draw(w, 1, 40));
+    int64_t classes = draw(w, 0, 1) ? draw(w, 2, 70) : draw(w, 500, 1300);
+    return output_loss_of(w, draw(w, 1, 90), classes, draw(w, 1, 40), classes);
+}
+/* Of few rows in several hundred, or of none. */
+static trm_node output_losses_of_few(world *w) {
+    int64_t classes = draw(w, 3, 700);
+    return output_loss_of(w, draw(w, 1, 300), classes, draw(w, 1, 40), draw(w, 1, 2));
 }
 /* So many classes that the rows are done in two chunks. */
-static trm_node output_loss_in_chunks(world *w) { return output_loss_of(w, 65, 270000, 1); }
+static trm_node output_loss_in_chunks(world *w) { return output_loss_of(w, 65, 270000, 1, 270000); }
 
 /* Few ids and many, so that both ways are taken. */
 static trm_node keyed(world *w) {
@@ -589,9 +599,11 @@ static void check_graph(trm_node (*build)(world *), uint64_t seed) {
 
 static void fast_kernels_are_the_reference_ones(void **state) {
     trm_node (*const builders[])(world *) = {
-        arithmetic, activations, dropped,       moves,        reductions, windows,
-        losses,     embeddings,  pairs,         bags,         keyed,      transformer_parts,
-        rotations,  attentions,  output_losses, expert_layers};
+        arithmetic,   activations, dropped,       moves,
+        reductions,   windows,     losses,        embeddings,
+        pairs,        bags,        keyed,         transformer_parts,
+        rotations,    attentions,  output_losses, output_losses_of_few,
+        expert_layers};
     for (uint64_t seed = 1; seed <= 14; seed++) {
         for (size_t i = 0; i < sizeof builders / sizeof builders[0]; i++) {
             check_graph(builders[i], seed * 100 + i);
