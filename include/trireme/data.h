@@ -754,6 +754,12 @@ TRM_API TRM_MUST_USE trm_status trm_tokens_read(const char *path, trm_tokens *to
  * samples do not reach from one file into the next. A target of -100 is to be ignored: behind the
  * last token of a test part, and in rows of a batch that have no sample.
  *
+ * With `masking` the tokens to predict are in the sample itself: of n tokens round(n * masking), at
+ * least one, are targets, and the others' targets are to be ignored. Of these tokens 80 % are read
+ * as the mask token, 10 % as a random one and 10 % as they are (Devlin et al. 2018). Which, is a
+ * function of the sample's number, in training also of seed and epoch. A field "mask", int32
+ * [context], has 1 for tokens of the sample and 0 behind its last one.
+ *
  * Training reads the first 90 % and testing the rest (nanoGPT's split: of characters, of documents,
  * or of ids), unless the files come in two kinds: those with "train" in their name, and those with
  * "val", "valid", "validation", "test" or "dev". Zero means the default. */
@@ -765,6 +771,11 @@ typedef struct trm_text_options {
     int64_t context;        /* tokens of a sample; 0 = 256 */
     int64_t stride;         /* tokens between the beginnings of samples; 0 = context */
     int64_t vocabulary;     /* ids of token files are below it; 0 = the tokenizer's, else 65536 */
+    /* share of a sample's tokens that are to be predicted, for bert: 0.15. 0 = the next ones are */
+    double masking;
+    /* stands for masked tokens; 0 = the tokenizer's "[MASK]" or "<mask>", else the vocabulary's last
+     * id, one more than the tokenizer has */
+    int64_t mask_token;
 } trm_text_options;
 
 /* Opens files of ids (.bin), nanoGPT's or llm.c's, which are mapped. Ids beyond the vocabulary are

@@ -366,7 +366,12 @@ static trm_status settle_options(opening *o, trm_error *err) {
     const trm_text_options *options = o->options;
     s->context = options->context != 0 ? options->context : CONTEXT;
     s->stride = options->stride != 0 ? options->stride : s->context;
-    s->keeps_tail = o->usage == TRM_USAGE_TEST;
+    s->keeps_tail = s->fixed_masks = o->usage == TRM_USAGE_TEST;
+    s->masking = options->masking;
+    if (!(s->masking >= 0 && s->masking < 1)) {
+        return TRMI_FAIL(err, TRM_INVALID, "a share %g of masked tokens: 0 to 1 expected",
+                         s->masking);
+    }
     if (s->context < 1 || s->context > CONTEXT_MAX || s->stride < 1 || s->stride > s->context) {
         return TRMI_FAIL(err, TRM_INVALID,
                          "a context of %lld tokens and a stride of %lld: 1 to %d, and 1 to the "
@@ -376,17 +381,33 @@ static trm_status settle_options(opening *o, trm_error *err) {
     return open_tokenizer(o, err);
 }
 
-/* Sets the number that all ids are below. */
+/* Returns the tokenizer's token for masked ones; -1 without one. */
+static int32_t find_mask_token(const trm_tokenizer *t) {
+    int32_t id = t != NULL ? trm_tokenizer_find(t, "[MASK]") : -1;
+    return id < 0 && t != NULL ? trm_tokenizer_find(t, "<mask>") : id;
+}
+
+/* Sets the number that all ids are below, and the id of masked tokens. */
 static trm_status settle_vocabulary(opening *o, trm_error *err) {
     trmi_token_source *s = o->source;
     int64_t own = s->tokenizer != NULL ? trm_tokenizer_vocabulary(s->tokenizer) : 65536,
-            asked = o->options->vocabulary;
+            asked = o->options->vocabulary, mask = o->options->mask_token;
+    if (s->masking > 0 && mask == 0) {
+        mask = find_mask_token(s->tokenizer);
+        own += mask < 0 && s->tokenizer != NULL; /* one more */
+    }
     if (asked < 0 || (asked > 0 && asked < own && s->tokenizer != NULL)) {
         return TRMI_FAIL(err, TRM_INVALID,
                          "a vocabulary of %lld ids: the tokenizer has %lld, no fewer expected",
                          (long long)asked, (long long)own);
     }
     s->base.classes = asked > 0 ? asked : own;
+    s->mask_token = (int32_t)(mask < 0 ? s->base.classes - 1 : mask);
+    if (s->masking > 0 && mask >= s->base.classes) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "mask token %lld: an id below %lld (the vocabulary) expected",
+                         (long long)mask, (long long)s->base.classes);
+    }
     return TRM_OK;
 }
 

@@ -108,6 +108,111 @@ static void what_is_not_there_is_ignored(void **state) {
     trm_dataset_destroy(data);
 }
 
+/* ---- masked samples ---- */
+
+enum { MASKED_CONTEXT = 20, MASKED_SAMPLES = 100, MASK = 5000 };
+
+/* Reads all masked samples of ids 0 to 1999 in order into tokens and targets. */
+static void read_masked(trm_usage usage, uint64_t seed, int64_t epoch, int32_t *tokens,
+                        int32_t *targets) {
+    trm_error err;
+    trm_dataset *data;
+    const trm_batch *batch;
+    const trm_text_options options = {
+        .context = MASKED_CONTEXT, .vocabulary = MASK + 1, .masking = 0.15};
+    CHECK_OK(trm_dataset_tokens(in_folder("masked.bin"), usage, &options, &data, &err), err);
+    CHECK_OK(trm_dataset_seed(data, seed, &err), err);
+    CHECK_OK(trm_dataset_batch(data, 10, false, &err), err);
+    CHECK_OK(trm_dataset_seek(data, epoch, 0, &err), err);
+    int64_t samples = trm_dataset_sample_count(data);
+    for (int64_t at = 0; at < samples; at += 10) {
+        CHECK_OK(trm_dataset_next(data, &batch, &err), err);
+        size_t bytes = 10 * MASKED_CONTEXT * sizeof *tokens;
+        memcpy(tokens + at * MASKED_CONTEXT, trm_batch_tensor(batch, "tokens")->data, bytes);
+        memcpy(targets + at * MASKED_CONTEXT, trm_batch_tensor(batch, "targets")->data, bytes);
+        const int32_t *mask = trm_batch_tensor(batch, "mask")->data;
+        for (int i = 0; i < 10 * MASKED_CONTEXT; i++) {
+            assert_int_equal(mask[i], 1);
+        }
+    }
+    trm_dataset_destroy(data);
+}
+
+static void masked_samples_are_berts(void **state) {
+    enum { COUNT = MASKED_SAMPLES * MASKED_CONTEXT };
+    int32_t tokens[COUNT], targets[COUNT], others[COUNT], other_targets[COUNT];
+    int hidden = 0, random = 0, kept = 0;
+    write_ids("masked.bin", false, 0, COUNT);
+    read_masked(TRM_USAGE_ALL, 7, 0, tokens, targets);
+    for (int s = 0; s < MASKED_SAMPLES; s++) {
+        int chosen = 0;
+        for (int i = s * MASKED_CONTEXT; i < (s + 1) * MASKED_CONTEXT; i++) {
+            bool is_target = targets[i] != IGNORED;
+            assert_int_equal(targets[i], is_target ? i : IGNORED);
+            chosen += is_target;
+            hidden += is_target && tokens[i] == MASK;
+            kept += is_target && tokens[i] == i;
+            random += is_target && tokens[i] != MASK && tokens[i] != i;
+            assert_true(is_target || tokens[i] == i);
+        }
+        assert_int_equal(chosen, 3); /* 15 % of 20 */
+    }
+    assert_true(hidden > 220 && hidden < 260); /* of 300: 80 %, 10 %, 10 % */
+    assert_true(random > 15 && random < 45 && kept > 15 && kept < 45);
+    /* the same again; others in the next epoch and with another seed */
+    read_masked(TRM_USAGE_ALL, 7, 0, others, other_targets);
+    assert_memory_equal(tokens, others, sizeof tokens);
+    assert_memory_equal(targets, other_targets, sizeof targets);
+    read_masked(TRM_USAGE_ALL, 7, 1, others, other_targets);
+    assert_memory_not_equal(targets, other_targets, sizeof targets);
+    read_masked(TRM_USAGE_ALL, 8, 0, others, other_targets);
+    assert_memory_not_equal(targets, other_targets, sizeof targets);
+    /* tests: always the same */
+    memset(tokens, 0, sizeof tokens);
+    memset(others, 0, sizeof others);
+    read_masked(TRM_USAGE_TEST, 7, 0, tokens, targets);
+    read_masked(TRM_USAGE_TEST, 8, 1, others, other_targets);
+    assert_memory_equal(tokens, others, sizeof tokens);
+}
+
+/* Padding is not read, and no target; a tokenizer without a mask token gets one more id. */
+static void short_masked_samples_have_padding(void **state) {
+    trm_error err;
+    trm_dataset *data;
+    const trm_batch *batch;
+    write_ids("short.bin", false, 0, 80); /* the test part: 72 to 79 */
+    trm_text_options options = {.context = 5, .masking = 0.4, .mask_token = 99};
+    CHECK_OK(trm_dataset_tokens(in_folder("short.bin"), TRM_USAGE_TEST, &options, &data, &err),
+             err);
+    assert_int_equal(trm_dataset_sample_count(data), 2);
+    CHECK_OK(trm_dataset_batch(data, 3, false, &err), err);
+    CHECK_OK(trm_dataset_next(data, &batch, &err), err);
+    static const int32_t mask[] = {1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0};
+    static const int targets_of[] = {2, 1, 0}; /* of 5 tokens, of 3, of none */
+    const int32_t *targets = trm_batch_tensor(batch, "targets")->data;
+    assert_memory_equal(trm_batch_tensor(batch, "mask")->data, mask, sizeof mask);
+    for (int s = 0; s < 3; s++) {
+        int chosen = 0;
+        for (int i = 5 * s; i < 5 * s + 5; i++) {
+            chosen += targets[i] != IGNORED;
+            assert_true(targets[i] == IGNORED || (mask[i] == 1 && targets[i] == 72 + i));
+        }
+        assert_int_equal(chosen, targets_of[s]);
+    }
+    trm_dataset_destroy(data);
+    options.vocabulary = 99;
+    CHECK_FAILS(trm_dataset_tokens(in_folder("short.bin"), TRM_USAGE_TEST, &options, &data, &err),
+                TRM_INVALID, err, "mask token 99: an id below 99 (the vocabulary) expected");
+    options.masking = 1;
+    CHECK_FAILS(trm_dataset_tokens(in_folder("short.bin"), TRM_USAGE_TEST, &options, &data, &err),
+                TRM_INVALID, err, "a share 1 of masked tokens: 0 to 1 expected");
+    options = (trm_text_options){.context = 5, .masking = 0.15, .tokens = "bytes"};
+    CHECK_OK(trm_dataset_text(in_folder("short.bin"), TRM_USAGE_ALL, &options, &data, &err), err);
+    assert_int_equal(trm_dataset_class_count(data), 257);
+    assert_true(trm_dataset_token_bytes(data) == 0);
+    trm_dataset_destroy(data);
+}
+
 /* Shuffled, in two shards, by two threads: each window once, and a resume gives the same batches. */
 static void order_shards_and_resume_are_those_of_all_datasets(void **state) {
     enum { CONTEXT = 4, BATCH = 5 };
@@ -589,6 +694,8 @@ int main(void) {
         cmocka_unit_test(encoded_text_is_that_of_the_tokenizer),
         cmocka_unit_test(tiny_shakespeare_is_divided_as_by_nanogpt),
         cmocka_unit_test(documents_are_joined),
+        cmocka_unit_test(masked_samples_are_berts),
+        cmocka_unit_test(short_masked_samples_have_padding),
         cmocka_unit_test(damaged_files_are_named),
         cmocka_unit_test(ids_beyond_the_vocabulary_are_named),
         cmocka_unit_test(shortened_files_are_named),

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Samples for language models: windows over long sequences of tokens (the drawing is in
  * token_source.h). A sample is `context` tokens and, as targets, the `context` tokens that begin
- * one token later; windows begin every `stride` tokens. A part is one sequence; the last window of
+ * one token later, or, of masked samples, some of its own; windows begin every `stride` tokens. A part is one sequence; the last window of
  * a part may be shorter, and its row is then filled up with token 0 and targets that no loss
  * counts.
  *
@@ -16,6 +16,7 @@
 #include "base/checked.h"
 #include "base/endian.h"
 #include "base/error.h"
+#include "base/rng.h"
 #include "base/utf8.h"
 #include "data/pipeline/dataset.h"
 #include "data/text/tokenizer.h"
@@ -113,15 +114,42 @@ static const trmi_token_part *find_part(const trmi_token_source *s, int64_t inde
 /* Names the fields of a batch. */
 static int32_t list_fields(const trmi_source *source, int64_t size, trmi_field *fields) {
     const trmi_token_source *s = (const trmi_token_source *)source;
-    static const char *const names[] = {"tokens", "targets"};
-    for (int i = 0; i < 2; i++) {
+    static const char *const names[] = {"tokens", "targets", "mask"};
+    int32_t count = s->masking > 0 ? 3 : 2;
+    for (int32_t i = 0; i < count; i++) {
         fields[i] = (trmi_field){
             .name = names[i], .dtype = TRM_INT32, .shape = trm_shape_of(size, s->context)};
     }
-    return 2;
+    return count;
 }
 
-/* Writes the tokens and targets of a batch. */
+/* Returns how many tokens behind its last one a sample needs: the last target. */
+static int64_t lookahead(const trmi_token_source *s) { return s->masking > 0 ? 0 : 1; }
+
+/* Chooses the tokens of a masked sample that are targets, and replaces most of them in `tokens`.
+ * Exactly the share is chosen, so that all samples of equal length have equally many: position by
+ * position with the probability (targets that are missing) / (positions that are left). */
+static void mask_sample(const trmi_token_source *s, uint64_t seed, int64_t index, int64_t count,
+                        int32_t *tokens, int32_t *targets) {
+    int64_t missing = (int64_t)((double)count * s->masking + 0.5);
+    missing = count > 0 ? trmi_max_i64(1, trmi_min_i64(missing, count)) : 0;
+    for (int64_t i = 0; i < count; i++) {
+        uint32_t dice[4];
+        trmi_philox(seed, TRMI_STREAM_AUGMENT, (uint64_t)(index * s->context + i), dice);
+        targets[i] = TRMI_TOKEN_IGNORED;
+        if (trmi_bounded(dice[0], (uint32_t)(count - i)) >= missing) {
+            continue;
+        }
+        missing--;
+        targets[i] = tokens[i];
+        uint32_t way = trmi_bounded(dice[1], 10);
+        tokens[i] = way < 8    ? s->mask_token
+                    : way == 8 ? (int32_t)trmi_bounded(dice[2], (uint32_t)s->base.classes)
+                               : tokens[i];
+    }
+}
+
+/* Writes the tokens and targets of a batch, and the mask of masked samples. */
 static trm_status fill_batch(const trmi_source *source, trmi_picture_scratch *scratch,
                              const trmi_batch_work *work, trm_error *err) {
     const trmi_token_source *s = (const trmi_token_source *)source;
@@ -134,16 +162,24 @@ static trm_status fill_batch(const trmi_source *source, trmi_picture_scratch *sc
     for (int64_t row = 0; row < work->slots; row++) {
         int32_t *tokens = (int32_t *)work->tensors[0].data + row * s->context,
                 *targets = (int32_t *)work->tensors[1].data + row * s->context;
-        int64_t count = 0; /* tokens of the window that have a next one */
+        int64_t count = 0; /* tokens of the window; those that have a next one */
         if (row < work->count) {
             const trmi_token_part *p = find_part(s, work->indices[row]);
             int64_t first = (work->indices[row] - p->first_sample) * s->stride;
-            count = trmi_min_i64(s->context, p->count - first - 1);
-            TRMI_TRY(read_tokens(s, p, first, count + 1, ids, err));
+            count = trmi_min_i64(s->context, p->count - first - lookahead(s));
+            TRMI_TRY(read_tokens(s, p, first, count + lookahead(s), ids, err));
         }
         for (int64_t i = 0; i < s->context; i++) {
             tokens[i] = i < count ? ids[i] : 0;
-            targets[i] = i < count ? ids[i + 1] : TRMI_TOKEN_IGNORED;
+            targets[i] = i < count && s->masking == 0 ? ids[i + 1] : TRMI_TOKEN_IGNORED;
+        }
+        if (s->masking > 0) {
+            int32_t *mask = (int32_t *)work->tensors[2].data + row * s->context;
+            for (int64_t i = 0; i < s->context; i++) {
+                mask[i] = i < count;
+            }
+            mask_sample(s, s->fixed_masks ? 0 : work->epoch_seed,
+                        row < work->count ? work->indices[row] : 0, count, tokens, targets);
         }
     }
     return TRM_OK;
@@ -180,6 +216,10 @@ static void write_description(const trmi_source *source, trmi_text *text) {
     }
     trmi_text_printf(text, "],\"tokens\":%lld,\"context\":%lld,\"stride\":%lld", (long long)tokens,
                      (long long)s->context, (long long)s->stride);
+    if (s->masking > 0) {
+        trmi_text_printf(text, ",\"masking\":%.9g,\"mask_token\":%d", s->masking,
+                         (int)s->mask_token);
+    }
 }
 
 void trmi_token_source_destroy(trmi_source *source) {
@@ -206,11 +246,12 @@ const trmi_source_ops trmi_tokens_ops = TOKEN_OPS("tokens"), trmi_text_ops = TOK
 /* ---- parts ---- */
 
 /* Returns the samples of a part of `count` tokens: whole windows, and a shorter last one if the
- * source keeps it. A window of `context` tokens needs one more token, its last target. */
+ * source keeps it. */
 static int64_t count_samples(const trmi_token_source *s, int64_t count) {
-    int64_t whole = (count - 1 - s->context) / s->stride + 1;
-    bool tail = s->keeps_tail && whole * s->stride < count - 1 &&
-                (whole - 1) * s->stride + s->context < count - 1;
+    int64_t last = count - lookahead(s);
+    int64_t whole = (last - s->context) / s->stride + 1;
+    bool tail =
+        s->keeps_tail && whole * s->stride < last && (whole - 1) * s->stride + s->context < last;
     return whole + tail;
 }
 
@@ -224,13 +265,13 @@ static trm_status free_part(const trmi_token_part *part, trm_status status) {
 
 trm_status trmi_token_part_add(trmi_token_source *source, const trmi_token_part *part,
                                trm_error *err) {
-    if (part->count <= source->context) {
+    int64_t least = source->context + lookahead(source);
+    if (part->count < least) {
         trm_status status = TRMI_FAIL(
             err, TRM_INVALID,
-            "%s: %lld tokens from byte %lld on, %lld (the context and one more) expected; lower "
-            "the context",
-            part->name, (long long)part->count, (long long)part->offset,
-            (long long)source->context + 1);
+            "%s: %lld tokens from byte %lld on, %lld (the context%s) expected; lower the context",
+            part->name, (long long)part->count, (long long)part->offset, (long long)least,
+            lookahead(source) > 0 ? " and one more" : "");
         return free_part(part, status);
     }
     trm_status status = TRMI_GROW(err, source->parts, source->part_capacity, source->part_count + 1,
@@ -281,6 +322,9 @@ double trm_dataset_token_bytes(const trm_dataset *dataset) {
     TRMI_NEED_OR(0, NULL, dataset);
     const trmi_token_source *s = find_token_source(dataset);
     double bytes = 0, tokens = 0;
+    if (s != NULL && s->masking > 0) {
+        return 0; /* the loss of masked tokens is no measure of the whole text */
+    }
     for (int64_t i = 0; s != NULL && i < s->part_count; i++) {
         const trmi_token_part *p = &s->parts[i];
         double more = p->text_bytes > 0      ? p->text_bytes

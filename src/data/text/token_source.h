@@ -2,7 +2,8 @@
 /* data/text/token_source.h: a source of samples over parts of files, each a sequence of tokens.
  *
  *   part 0   [ sample 0 | sample 1 | ... ]         a window of context + 1 tokens: the last target of
- *   part 1   [ sample k | ...        tail ]        one sample is the first token of the next
+ *   part 1   [ sample k | ...        tail ]        one sample is the first token of the next. Masked
+ *                                                  samples: of context tokens
  *
  * Tokens lie in a mapped file (ids, bytes or characters) or in memory (text that was encoded).
  */
@@ -46,6 +47,9 @@ typedef struct trmi_token_source {
     bool reads_bytes;         /* ids are bytes */
     int64_t context, stride;
     bool keeps_tail; /* a last, shorter window is a sample */
+    double masking;  /* share of the tokens that are targets; 0: the next tokens are */
+    int32_t mask_token;
+    bool fixed_masks; /* those of test parts do not depend on seed and epoch */
     trmi_token_part *parts;
     int64_t part_count, part_capacity;
 } trmi_token_source;
