@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Hugging Face folders of gpt2, llama and vit: import, --init, export in one file and in several, wrong folders; and, where a python has
+# Hugging Face folders of gpt2, llama, bert and vit: import, --init, export in one file and in several, wrong folders; and, where a python has
 # torch and transformers (PYTHON, or the oracle in the cache), the same logits, losses and greedy texts of random models.
 peers=${XDG_CACHE_HOME:-$HOME/.cache}/trireme-peers
 . "$(dirname "$0")/common.sh"
@@ -8,7 +8,7 @@ export OMP_NUM_THREADS=1
 python=${PYTHON:-$peers/oracle/bin/python}
 
 for i in $(seq 60); do echo "the rank sends row $i"; echo "a server keeps the é table $((i * 7))"; done > text.txt
-"$trireme" tokenizer train text.txt --vocabulary 290 --special-tokens '<|endoftext|>' --output tokenizer --quiet > /dev/null || fail "tokenizer"
+"$trireme" tokenizer train text.txt --vocabulary 290 --special-tokens '<|endoftext|>,[MASK],[PAD]' --output tokenizer --quiet > /dev/null || fail "tokenizer"
 
 # ---- without transformers: what is exported is imported again, bit for bit
 size="--layers 2 --width 32 --heads 4 --context 24"
@@ -16,7 +16,9 @@ size="--layers 2 --width 32 --heads 4 --context 24"
     > log.txt 2>&1 || { fail "train"; cat log.txt; }
 "$trireme" train llama --data text.txt --dataset text --tokenizer tokenizer $size --kv-heads 2 --untied --rotary-theta 777 --steps 3 --batch-size 4 \
     --eval-every-epochs 0 --quiet --output b > log.txt 2>&1 || { fail "train"; cat log.txt; }
-for run in "gpt2 a" "llama b"; do
+"$trireme" train bert --data text.txt --dataset text --tokenizer tokenizer $size --hidden 48 --steps 3 --batch-size 4 --eval-every-epochs 0 --quiet --output c \
+    > log.txt 2>&1 || { fail "train"; cat log.txt; }
+for run in "gpt2 a" "llama b" "bert c"; do
     set -- $run
     expect 0 "hf-$2" export "$1" --checkpoint $2 --to huggingface --output hf-$2
     expect 0 "cut-$2" export "$1" --checkpoint hf-$2 --to huggingface --output cut-$2 --shard-bytes 20K
@@ -43,12 +45,23 @@ done
 cmp x-v.safetensors x-again-v.safetensors && cmp x-v.safetensors x-hf-v.safetensors || fail "the weights of vit have changed"
 cmp eval-v.json eval-hf-v.json && cmp eval-v.json eval-again-v.json && grep -q top1 eval-v.json || fail "evaluations of vit differ: $(cat eval-*v.json)"
 "$trireme" train vit --data synth --synth-train 64 --init hf-v --steps 1 --batch-size 4 --eval-every-epochs 0 --json > init.json || fail "train --init hf-v"
-expect 2 "model_type is 'vit'; gpt2, llama can be read here" import gpt2 --from hf-v --output no
+expect 2 "model_type is 'vit'; gpt2, llama, bert can be read here" import gpt2 --from hf-v --output no
 expect 2 "model_type is 'gpt2'; vit can be read here" import vit --from hf-a --output no
 expect 2 "'classifier.weight' has shape [12, 32], the network's has [13, 32]" train vit --data synth --init hf-v --classes 13 --steps 1
 cp -r hf-v broken-v
 sed 's/"qkv_bias": true/"qkv_bias": false/' hf-v/config.json > broken-v/config.json
 expect 2 'qkv_bias is false; only true can be read here' import vit --from broken-v --output no
+python3 - << 'END' # as BERT's first files name their norms
+import json, struct
+blob = open("hf-c/model.safetensors", "rb").read()
+size = struct.unpack("<Q", blob[:8])[0]
+head = {name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): t for name, t in json.loads(blob[8:8 + size]).items()}
+text = json.dumps(head).encode()
+open("old.safetensors", "wb").write(struct.pack("<Q", len(text)) + text + blob[8 + size:])
+END
+cp -r hf-c old-c && mv old.safetensors old-c/model.safetensors
+"$trireme" export bert --checkpoint old-c --to safetensors --output x-old-c.safetensors --quiet > /dev/null && cmp x-c.safetensors x-old-c.safetensors || fail "gamma and beta"
+grep -q '"mask_token": "\[MASK\]"' hf-c/tokenizer_config.json && grep -q '"pad_token_id": 2' hf-c/config.json || fail "special tokens: $(cat hf-c/*config.json)"
 expect 2 "is of gpt2, not of llama" import llama --from hf-a --output no
 expect 2 "'wte.weight' has shape [290, 32], the network's has [290, 64]" train gpt2 --data text.txt --dataset text --init hf-a --width 64 --steps 1
 expect 2 "is for language models and vit, not for lenet" export lenet --checkpoint a --to huggingface --output no
@@ -58,7 +71,7 @@ expect 2 'hidden_act is "relu"; only "silu" can be read here' import llama --fro
 sed 's/"num_hidden_layers": 2/"num_hidden_layers": "2"/' hf-b/config.json > broken/config.json
 expect 3 '"num_hidden_layers": a whole number of at least 1 expected' import llama --from broken --output no
 sed 's/"llama"/"mamba"/' hf-b/config.json > broken/config.json
-expect 2 "model_type is 'mamba'; gpt2, llama can be read here" import llama --from broken --output no
+expect 2 "model_type is 'mamba'; gpt2, llama, bert can be read here" import llama --from broken --output no
 echo '{' > broken/config.json
 expect 3 "config.json: line" import llama --from broken --output no
 cp hf-b/config.json broken/ && rm broken/model.safetensors

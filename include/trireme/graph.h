@@ -357,7 +357,7 @@ typedef struct trm_xent_options {
     double label_smoothing; /* weight of the uniform distribution in the target, 0 to 1 */
     bool use_ignore_index;  /* rows whose label is ignore_index do not count */
     int32_t ignore_index;   /* such a label; the rows are neither in the sum nor in the mean */
-    trm_node bias;          /* trm_linear_cross_entropy: [V], added to the logits; 0 = none */
+    trm_node bias; /* trm_linear_cross_entropy: [V], added to the logits; TRM_NO_NODE = none */
 } trm_xent_options;
 /* Adds the mean over rows of -sum(target * log softmax(logits)): logits [N, K], labels int32 [N] ->
  * scalar.

@@ -37,7 +37,7 @@ typedef struct trm_generator trm_generator;
 /* Creates a generator that uses the parameters of `model` where they are. It computes in the
  * model's precision; the weights of bfloat16 products are converted once.
  *   param    model: made of the language model's graph; must outlive the generator
- *   errors   INVALID (no such language model, options of another network), NOMEM, those of
+ *   errors   INVALID (no such language model, one of masked tokens, options of another network), NOMEM, those of
  *            trm_exec_create
  *   owns     caller: trm_generator_destroy(*out) */
 TRM_API TRM_MUST_USE trm_status trm_generator_create(trm_model *model,
@@ -90,8 +90,8 @@ typedef struct trm_huggingface_options {
      * alone, as peft loads them beside the weights that training began with */
     bool merge;
 } trm_huggingface_options;
-/* Writes a folder that AutoModelForCausalLM.from_pretrained loads, of vit
- * ViTForImageClassification.from_pretrained: config.json, model.safetensors,
+/* Writes a folder that AutoModelForCausalLM.from_pretrained loads, of bert
+ * BertForMaskedLM.from_pretrained, of vit ViTForImageClassification.from_pretrained: config.json, model.safetensors,
  * or files of at most shard_bytes with model.safetensors.index.json, and the tokenizer's files.
  * Makes the folder; config.json is the last file that is written. Adapters without `merge`:
  * adapter_model.safetensors and adapter_config.json of PeftModel.from_pretrained.

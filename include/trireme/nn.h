@@ -89,10 +89,10 @@ typedef struct trm_language_options {
     int64_t heads;       /* 0 = 12; a multiple of kv_heads */
     int64_t kv_heads;    /* heads of keys and values; 0 = heads */
     int64_t hidden;      /* width of the layer behind attention; 0 = 4 width, llama 8/3 width */
-    int64_t context;     /* most positions; 0 = 1024 */
-    int64_t vocabulary;  /* tokens; 0 = 50257 */
+    int64_t context;     /* most positions; 0 = 1024, bert 512 */
+    int64_t vocabulary;  /* tokens; 0 = 50257, bert 30522 */
     double dropout;      /* rate for embeddings and for the output of each layer; 0 = none */
-    double epsilon;      /* of norms; 0 = 1e-5 */
+    double epsilon;      /* of norms; 0 = 1e-5, bert 1e-12 */
     double rotary_theta; /* llama: base of the angles; 0 = 10000 */
     bool untied;         /* llama: the output layer has weights of its own, lm_head.weight */
     /* llama, untied: of the token embedding only the rows of the batch are updated, as of other
@@ -102,18 +102,25 @@ typedef struct trm_language_options {
     int64_t top_experts;   /* moe: that compute a token; 0 = 2 */
     double balance;        /* moe: factor of the mean load balance in the training loss; 0 = 0.01 */
     trm_lora_options lora; /* adapters, which alone are trained */
+    /* bert: int32 [B, T]: tokens with 0 are not read as keys; TRM_NO_NODE = all are */
+    trm_node mask;
 } trm_language_options;
-/* Returns the name of language model `index`, gpt2, llama or moe; NULL after the last.
+/* Returns the name of language model `index`, gpt2, llama, moe or bert; NULL after the last.
  *   owns     static string
  *   threads  any */
 TRM_API const char *trm_language_name(int32_t index);
 /* Sets the options of a published size.
  *   param    model: name of the model
  *            size: gpt2: small (also gpt2), medium, large, xl, tiny (4 layers of width 128); llama:
- *            llama15m, llama110m, 1b, 8b; moe: those of gpt2
+ *            llama15m, llama110m, 1b, 8b; moe: those of gpt2; bert: base, large, medium, small,
+ *            mini, tiny
  *   errors   INVALID (another name, with the names there are) */
 TRM_API TRM_MUST_USE trm_status trm_language_size(const char *model, const char *size,
                                                   trm_language_options *options, trm_error *err);
+/* Returns whether the model predicts masked tokens (bert) instead of the next ones: its targets are
+ * the tokens at masked positions (trm_text_options.masking), and it generates no text.
+ *   threads  any */
+TRM_API bool trm_language_is_masked(const char *model);
 /* Replaces the zeros of *options by the model's defaults.
  *   errors   INVALID (no such model) */
 TRM_API TRM_MUST_USE trm_status trm_language_complete(const char *model,
@@ -126,14 +133,15 @@ TRM_API TRM_MUST_USE trm_status trm_language_complete(const char *model,
  * experts in place of the layers behind attention (trm_mixture_of_experts), "h.0.mlp.router.weight",
  * "h.0.mlp.experts.up", "h.0.mlp.experts.down". The output layer uses the token embedding unless the options say otherwise. For another name the graph keeps an
  * error that lists the names.
- *   source   Radford et al. 2019 (gpt2); Touvron et al. 2023 (llama); Fedus et al. 2021 (moe)
- */
+ *   source   Radford et al. 2019 (gpt2); Touvron et al. 2023 (llama); Fedus et al. 2021 (moe);
+ *            Devlin et al. 2018 (bert) */
 TRM_API trm_node trm_language_build(trm_graph *graph, const char *model, trm_node ids,
                                     const trm_language_options *options);
 /* Adds the language model with its mean cross-entropy, without keeping the logits
  * (trm_linear_cross_entropy): ids as in trm_language_build -> scalar. In a graph for training, moe
  * adds its load balance.
- *   param    targets: int32 [B, T]: the ids of the next positions; -100 does not count */
+ *   param    targets: int32 [B, T]: the ids of the next positions, of bert those of masked ones; -100
+ *            does not count */
 TRM_API trm_node trm_language_loss(trm_graph *graph, const char *model, trm_node ids,
                                    trm_node targets, const trm_language_options *options);
 

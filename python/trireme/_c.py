@@ -594,6 +594,8 @@ class trm_text_options(Structure):
     context: tokens of a sample; 0 = 256
     stride: tokens between the beginnings of samples; 0 = context
     vocabulary: ids of token files are below it; 0 = the tokenizer's, else 65536
+    masking: share of a sample's tokens that are to be predicted, for bert: 0.15. 0 = the next ones are
+    mask_token: stands for masked tokens; 0 = the tokenizer's "[MASK]" or "<mask>", else the vocabulary's last id, one more than the tokenizer has
     """
 
 
@@ -795,6 +797,7 @@ class trm_xent_options(Structure):
     """label_smoothing: weight of the uniform distribution in the target, 0 to 1
     use_ignore_index: rows whose label is ignore_index do not count
     ignore_index: such a label; the rows are neither in the sum nor in the mean
+    bias: trm_linear_cross_entropy: [V], added to the logits; TRM_NO_NODE = none
     """
 
 
@@ -1719,10 +1722,10 @@ class trm_language_options(Structure):
     heads: 0 = 12; a multiple of kv_heads
     kv_heads: heads of keys and values; 0 = heads
     hidden: width of the layer behind attention; 0 = 4 width, llama 8/3 width
-    context: most positions; 0 = 1024
-    vocabulary: tokens; 0 = 50257
+    context: most positions; 0 = 1024, bert 512
+    vocabulary: tokens; 0 = 50257, bert 30522
     dropout: rate for embeddings and for the output of each layer; 0 = none
-    epsilon: of norms; 0 = 1e-5
+    epsilon: of norms; 0 = 1e-5, bert 1e-12
     rotary_theta: llama: base of the angles; 0 = 10000
     untied: llama: the output layer has weights of its own, lm_head.weight
     lazy_embedding: llama, untied: of the token embedding only the rows of the batch are updated, as of other tables (lazy Adam); false: all, as PyTorch does
@@ -1730,6 +1733,7 @@ class trm_language_options(Structure):
     top_experts: moe: that compute a token; 0 = 2
     balance: moe: factor of the mean load balance in the training loss; 0 = 0.01
     lora: adapters, which alone are trained
+    mask: bert: int32 [B, T]: tokens with 0 are not read as keys; TRM_NO_NODE = all are
     """
 
 
@@ -2098,6 +2102,8 @@ trm_text_options._fields_ = [
     ('context', c_int64),
     ('stride', c_int64),
     ('vocabulary', c_int64),
+    ('masking', c_double),
+    ('mask_token', c_int64),
 ]
 trm_cluster_flags._fields_ = [
     ('rank', c_int32),
@@ -2265,6 +2271,7 @@ trm_xent_options._fields_ = [
     ('label_smoothing', c_double),
     ('use_ignore_index', c_bool),
     ('ignore_index', c_int32),
+    ('bias', trm_node),
 ]
 trm_custom_op._fields_ = [
     ('name', c_char_p),
@@ -3045,6 +3052,7 @@ trm_language_options._fields_ = [
     ('top_experts', c_int64),
     ('balance', c_double),
     ('lora', trm_lora_options),
+    ('mask', trm_node),
 ]
 trm_click_inputs._fields_ = [
     ('keys', trm_node),
@@ -5880,7 +5888,7 @@ FUNCTIONS = {
         """),
     'trm_language_name': (c_char_p, (c_int32,),
         'index',
-        """Returns the name of language model `index`, gpt2, llama or moe; NULL after the last.
+        """Returns the name of language model `index`, gpt2, llama, moe or bert; NULL after the last.
           owns     static string
           threads  any
         """),
@@ -5889,8 +5897,15 @@ FUNCTIONS = {
         """Sets the options of a published size.
           param    model: name of the model
                    size: gpt2: small (also gpt2), medium, large, xl, tiny (4 layers of width 128); llama:
-                   llama15m, llama110m, 1b, 8b; moe: those of gpt2
+                   llama15m, llama110m, 1b, 8b; moe: those of gpt2; bert: base, large, medium, small,
+                   mini, tiny
           errors   INVALID (another name, with the names there are)
+        """),
+    'trm_language_is_masked': (c_bool, (c_char_p,),
+        'model',
+        """Returns whether the model predicts masked tokens (bert) instead of the next ones: its targets are
+        the tokens at masked positions (trm_text_options.masking), and it generates no text.
+          threads  any
         """),
     'trm_language_complete': (c_int, (c_char_p, POINTER(trm_language_options), POINTER(trm_error),),
         'model options err',
@@ -5906,14 +5921,16 @@ FUNCTIONS = {
         experts in place of the layers behind attention (trm_mixture_of_experts), "h.0.mlp.router.weight",
         "h.0.mlp.experts.up", "h.0.mlp.experts.down". The output layer uses the token embedding unless the options say otherwise. For another name the graph keeps an
         error that lists the names.
-          source   Radford et al. 2019 (gpt2); Touvron et al. 2023 (llama); Fedus et al. 2021 (moe)
+          source   Radford et al. 2019 (gpt2); Touvron et al. 2023 (llama); Fedus et al. 2021 (moe);
+                   Devlin et al. 2018 (bert)
         """),
     'trm_language_loss': (trm_node, (c_void_p, c_char_p, trm_node, trm_node, POINTER(trm_language_options),),
         'graph model ids targets options',
         """Adds the language model with its mean cross-entropy, without keeping the logits
         (trm_linear_cross_entropy): ids as in trm_language_build -> scalar. In a graph for training, moe
         adds its load balance.
-          param    targets: int32 [B, T]: the ids of the next positions; -100 does not count
+          param    targets: int32 [B, T]: the ids of the next positions, of bert those of masked ones; -100
+                   does not count
         """),
     'trm_widedeep': (trm_node, (c_void_p, POINTER(trm_click_inputs), POINTER(trm_recommender_options),),
         'graph inputs options',
@@ -5969,7 +5986,7 @@ FUNCTIONS = {
         """Creates a generator that uses the parameters of `model` where they are. It computes in the
         model's precision; the weights of bfloat16 products are converted once.
           param    model: made of the language model's graph; must outlive the generator
-          errors   INVALID (no such language model, options of another network), NOMEM, those of
+          errors   INVALID (no such language model, one of masked tokens, options of another network), NOMEM, those of
                    trm_exec_create
           owns     caller: trm_generator_destroy(*out)
         """),
@@ -6005,8 +6022,8 @@ FUNCTIONS = {
         """),
     'trm_export_huggingface': (c_int, (c_void_p, POINTER(trm_huggingface_options), c_char_p, POINTER(trm_error),),
         'model options folder err',
-        """Writes a folder that AutoModelForCausalLM.from_pretrained loads, of vit
-        ViTForImageClassification.from_pretrained: config.json, model.safetensors,
+        """Writes a folder that AutoModelForCausalLM.from_pretrained loads, of bert
+        BertForMaskedLM.from_pretrained, of vit ViTForImageClassification.from_pretrained: config.json, model.safetensors,
         or files of at most shard_bytes with model.safetensors.index.json, and the tokenizer's files.
         Makes the folder; config.json is the last file that is written. Adapters without `merge`:
         adapter_model.safetensors and adapter_config.json of PeftModel.from_pretrained.

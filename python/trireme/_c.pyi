@@ -428,6 +428,8 @@ class trm_text_options(Structure):
     context: int
     stride: int
     vocabulary: int
+    masking: float
+    mask_token: int
 
 class trm_cluster_flags(Structure):
     rank: int
@@ -593,6 +595,7 @@ class trm_xent_options(Structure):
     label_smoothing: float
     use_ignore_index: bool
     ignore_index: int
+    bias: trm_node
 
 class trm_custom_op(Structure):
     name: Optional[bytes]
@@ -1364,6 +1367,7 @@ class trm_language_options(Structure):
     top_experts: int
     balance: float
     lora: trm_lora_options
+    mask: trm_node
 
 class trm_click_inputs(Structure):
     keys: trm_node
@@ -1980,6 +1984,7 @@ def trm_vit_complete(options: Any) -> None: ...
 def trm_vit(graph: Any, image: Any, classes: Any, options: Any) -> trm_node: ...
 def trm_language_name(index: Any) -> Optional[bytes]: ...
 def trm_language_size(model: Any, size: Any, options: Any, err: Any) -> int: ...
+def trm_language_is_masked(model: Any) -> bool: ...
 def trm_language_complete(model: Any, options: Any, err: Any) -> int: ...
 def trm_language_build(graph: Any, model: Any, ids: Any, options: Any) -> trm_node: ...
 def trm_language_loss(graph: Any, model: Any, ids: Any, targets: Any, options: Any) -> trm_node: ...

@@ -399,20 +399,21 @@ def softmax(x: Value) -> Node:
 
 
 def softmax_cross_entropy(logits: Value, labels: Value, *, label_smoothing: Any = None, use_ignore_index: Any = None,
-                          ignore_index: Any = None) -> Node:
+                          ignore_index: Any = None, bias: Any = None) -> Node:
     """Adds the mean over rows of -sum(target * log softmax(logits)): logits [N, K], labels int32 [N] ->
     scalar.
 
     label_smoothing: weight of the uniform distribution in the target, 0 to 1
     use_ignore_index: rows whose label is ignore_index do not count
     ignore_index: such a label; the rows are neither in the sum nor in the mean
+    bias: trm_linear_cross_entropy: [V], added to the logits; None = none
     """
     return g.operate('trm_softmax_cross_entropy', logits, labels,
-                     g.options('trm_xent_options', label_smoothing=label_smoothing, use_ignore_index=use_ignore_index, ignore_index=ignore_index))
+                     g.options('trm_xent_options', label_smoothing=label_smoothing, use_ignore_index=use_ignore_index, ignore_index=ignore_index, bias=bias))
 
 
 def linear_cross_entropy(x: Value, weight: Value, labels: Value, *, label_smoothing: Any = None,
-                         use_ignore_index: Any = None, ignore_index: Any = None) -> Node:
+                         use_ignore_index: Any = None, ignore_index: Any = None, bias: Any = None) -> Node:
     """Adds the softmax cross-entropy of the logits x weight^T without keeping them: x [..., C], weight
     [V, C], labels int32 [...] -> scalar. Logits and their gradients are computed for some rows at a
     time, so memory does not grow with rows times V. A label outside [0, V) that is not ignored ends
@@ -422,9 +423,10 @@ def linear_cross_entropy(x: Value, weight: Value, labels: Value, *, label_smooth
     label_smoothing: weight of the uniform distribution in the target, 0 to 1
     use_ignore_index: rows whose label is ignore_index do not count
     ignore_index: such a label; the rows are neither in the sum nor in the mean
+    bias: trm_linear_cross_entropy: [V], added to the logits; None = none
     """
     return g.operate('trm_linear_cross_entropy', x, weight, labels,
-                     g.options('trm_xent_options', label_smoothing=label_smoothing, use_ignore_index=use_ignore_index, ignore_index=ignore_index))
+                     g.options('trm_xent_options', label_smoothing=label_smoothing, use_ignore_index=use_ignore_index, ignore_index=ignore_index, bias=bias))
 
 
 def bce_with_logits(logits: Value, targets: Value) -> Node:
@@ -496,7 +498,7 @@ def language_build(model: str, ids: Value, *, layers: Any = None, width: Any = N
                    kv_heads: Any = None, hidden: Any = None, context: Any = None, vocabulary: Any = None,
                    dropout: Any = None, epsilon: Any = None, rotary_theta: Any = None, untied: Any = None,
                    lazy_embedding: Any = None, experts: Any = None, top_experts: Any = None, balance: Any = None,
-                   lora: Any = None) -> Node:
+                   lora: Any = None, mask: Any = None) -> Node:
     """Adds the language model of this name: token ids int32 or int64 [B, T], T at most the context ->
     logits [B, T, vocabulary]. Names, shapes and initial values of the parameters are those of
     transformers: gpt2 "wte.weight", "wpe.weight", "h.0.attn.c_attn.weight" [width, 3 width] ...,
@@ -504,17 +506,18 @@ def language_build(model: str, ids: Value, *, layers: Any = None, width: Any = N
     experts in place of the layers behind attention (trm_mixture_of_experts), "h.0.mlp.router.weight",
     "h.0.mlp.experts.up", "h.0.mlp.experts.down". The output layer uses the token embedding unless the options say otherwise. For another name the graph keeps an
     error that lists the names.
-      source   Radford et al. 2019 (gpt2); Touvron et al. 2023 (llama); Fedus et al. 2021 (moe)
+      source   Radford et al. 2019 (gpt2); Touvron et al. 2023 (llama); Fedus et al. 2021 (moe);
+               Devlin et al. 2018 (bert)
 
     layers: 0 = 12
     width: values of a position; 0 = 768; a multiple of heads
     heads: 0 = 12; a multiple of kv_heads
     kv_heads: heads of keys and values; 0 = heads
     hidden: width of the layer behind attention; 0 = 4 width, llama 8/3 width
-    context: most positions; 0 = 1024
-    vocabulary: tokens; 0 = 50257
+    context: most positions; 0 = 1024, bert 512
+    vocabulary: tokens; 0 = 50257, bert 30522
     dropout: rate for embeddings and for the output of each layer; 0 = none
-    epsilon: of norms; 0 = 1e-5
+    epsilon: of norms; 0 = 1e-5, bert 1e-12
     rotary_theta: llama: base of the angles; 0 = 10000
     untied: llama: the output layer has weights of its own, lm_head.weight
     lazy_embedding: llama, untied: of the token embedding only the rows of the batch are updated, as of other tables (lazy Adam); false: all, as PyTorch does
@@ -522,30 +525,32 @@ def language_build(model: str, ids: Value, *, layers: Any = None, width: Any = N
     top_experts: moe: that compute a token; 0 = 2
     balance: moe: factor of the mean load balance in the training loss; 0 = 0.01
     lora: adapters, which alone are trained
+    mask: bert: int32 [B, T]: tokens with 0 are not read as keys; None = all are
     """
     return g.operate('trm_language_build', g.text(model), ids,
-                     g.options('trm_language_options', layers=layers, width=width, heads=heads, kv_heads=kv_heads, hidden=hidden, context=context, vocabulary=vocabulary, dropout=dropout, epsilon=epsilon, rotary_theta=rotary_theta, untied=untied, lazy_embedding=lazy_embedding, experts=experts, top_experts=top_experts, balance=balance, lora=lora))
+                     g.options('trm_language_options', layers=layers, width=width, heads=heads, kv_heads=kv_heads, hidden=hidden, context=context, vocabulary=vocabulary, dropout=dropout, epsilon=epsilon, rotary_theta=rotary_theta, untied=untied, lazy_embedding=lazy_embedding, experts=experts, top_experts=top_experts, balance=balance, lora=lora, mask=mask))
 
 
 def language_loss(model: str, ids: Value, targets: Value, *, layers: Any = None, width: Any = None, heads: Any = None,
                   kv_heads: Any = None, hidden: Any = None, context: Any = None, vocabulary: Any = None,
                   dropout: Any = None, epsilon: Any = None, rotary_theta: Any = None, untied: Any = None,
                   lazy_embedding: Any = None, experts: Any = None, top_experts: Any = None, balance: Any = None,
-                  lora: Any = None) -> Node:
+                  lora: Any = None, mask: Any = None) -> Node:
     """Adds the language model with its mean cross-entropy, without keeping the logits
     (trm_linear_cross_entropy): ids as in trm_language_build -> scalar. In a graph for training, moe
     adds its load balance.
-      param    targets: int32 [B, T]: the ids of the next positions; -100 does not count
+      param    targets: int32 [B, T]: the ids of the next positions, of bert those of masked ones; -100
+               does not count
 
     layers: 0 = 12
     width: values of a position; 0 = 768; a multiple of heads
     heads: 0 = 12; a multiple of kv_heads
     kv_heads: heads of keys and values; 0 = heads
     hidden: width of the layer behind attention; 0 = 4 width, llama 8/3 width
-    context: most positions; 0 = 1024
-    vocabulary: tokens; 0 = 50257
+    context: most positions; 0 = 1024, bert 512
+    vocabulary: tokens; 0 = 50257, bert 30522
     dropout: rate for embeddings and for the output of each layer; 0 = none
-    epsilon: of norms; 0 = 1e-5
+    epsilon: of norms; 0 = 1e-5, bert 1e-12
     rotary_theta: llama: base of the angles; 0 = 10000
     untied: llama: the output layer has weights of its own, lm_head.weight
     lazy_embedding: llama, untied: of the token embedding only the rows of the batch are updated, as of other tables (lazy Adam); false: all, as PyTorch does
@@ -553,9 +558,10 @@ def language_loss(model: str, ids: Value, targets: Value, *, layers: Any = None,
     top_experts: moe: that compute a token; 0 = 2
     balance: moe: factor of the mean load balance in the training loss; 0 = 0.01
     lora: adapters, which alone are trained
+    mask: bert: int32 [B, T]: tokens with 0 are not read as keys; None = all are
     """
     return g.operate('trm_language_loss', g.text(model), ids, targets,
-                     g.options('trm_language_options', layers=layers, width=width, heads=heads, kv_heads=kv_heads, hidden=hidden, context=context, vocabulary=vocabulary, dropout=dropout, epsilon=epsilon, rotary_theta=rotary_theta, untied=untied, lazy_embedding=lazy_embedding, experts=experts, top_experts=top_experts, balance=balance, lora=lora))
+                     g.options('trm_language_options', layers=layers, width=width, heads=heads, kv_heads=kv_heads, hidden=hidden, context=context, vocabulary=vocabulary, dropout=dropout, epsilon=epsilon, rotary_theta=rotary_theta, untied=untied, lazy_embedding=lazy_embedding, experts=experts, top_experts=top_experts, balance=balance, lora=lora, mask=mask))
 
 
 def widedeep(*, keys: Value, offsets: Any = None, values: Any = None, dense: Any = None, batch: Any = None,

@@ -84,16 +84,30 @@ static trm_status encode_prompt(run *r, trm_error *err) {
     return status;
 }
 
+/* Refuses models that predict no next token.
+ *   error  INVALID */
+static trm_status check_generates(const app_context *app, const char *command, trm_error *err) {
+    const char *name = app->parsed.arguments[0];
+    trm_status status = app_check_model_name(name, err);
+    if (status == TRM_OK && app->model->kind != &app_language_kind) {
+        return app_fail(err, TRM_INVALID, "%s is for language models, not for %s", command, name);
+    }
+    if (status == TRM_OK && trm_language_is_masked(name)) {
+        return app_fail(err, TRM_INVALID,
+                        "%s: %s predicts masked tokens from those on both sides, not the next one: "
+                        "use gpt2, llama or moe",
+                        command, name);
+    }
+    return status;
+}
+
 /* Opens everything that generating needs.
  *   error  INVALID, IO, CORRUPT, NOMEM */
 static trm_status prepare_generation(run *r, trm_error *err) {
     app_context *app = r->app;
     app_options *o = &app->o;
     const char *name = app->parsed.arguments[0];
-    trm_status status = app_check_model_name(name, err);
-    if (status == TRM_OK && app->model->kind != &app_language_kind) {
-        return app_fail(err, TRM_INVALID, "generate is for language models, not for %s", name);
-    }
+    trm_status status = check_generates(app, "generate", err);
     if (status == TRM_OK && o->checkpoint == NULL) {
         return app_fail(err, TRM_INVALID, "generate needs --checkpoint DIR");
     }
@@ -287,12 +301,10 @@ int app_run_bench_generate(app_context *app) {
     trm_model *model = NULL;
     trm_generator *generator = NULL;
     app_network network;
-    trm_status status = app_check_model_name(name, &err);
-    if (status == TRM_OK && app->model->kind != &app_language_kind) {
-        status =
-            app_fail(&err, TRM_INVALID, "bench generate is for language models, not for %s", name);
+    trm_status status = check_generates(app, "bench generate", &err);
+    if (status == TRM_OK) {
+        app_settle_data(app);
     }
-    app_settle_data(app);
     status =
         status == TRM_OK ? open_generator(app, &data, &network, &model, &generator, &err) : status;
     if (status == TRM_OK && !app->o.dry_run) {

@@ -224,7 +224,8 @@ static const topic TOPICS[] = {
      "0.02; batches of 4096.\n"
      "    Evaluations have auc, logloss and calibration (mean prediction / mean label).\n"},
     {"text",
-     "Language models: gpt2, llama (RMS norm, rotary positions, SwiGLU), moe (gpt2 with experts)\n"
+     "Language models: gpt2, llama (RMS norm, rotary positions, SwiGLU), moe (gpt2 with experts), "
+     "bert (masked tokens)\n"
      "    --data FILE|DIR with --dataset text, jsonl or tokens; text needs --tokenizer DIR "
      "(trireme "
      "tokenizer train),\n"
@@ -244,6 +245,11 @@ static const topic TOPICS[] = {
      "backward.\n"
      "    Training keeps the tokenizer in OUTPUT/tokenizer, where eval, generate and export find "
      "it.\n"
+     "    bert: --masking X of the tokens of a sample are to be predicted (0.15): 80 % are read as "
+     "the mask token, 10 % as a random one,\n"
+     "    10 % as they are. The mask token is --mask-token ID, the tokenizer's [MASK] or <mask>, "
+     "else "
+     "one id more than the tokenizer has.\n"
      "    trireme train gpt2 --data input.txt --dataset text --tokens characters --context 64 "
      "--size "
      "tiny --steps 2000 --output runs/a\n"

@@ -32,6 +32,10 @@ static bool reads_images(const app_context *app) { return app->model->kind->read
 
 static bool is_resnet(const app_context *app) { return app->model->is_resnet; }
 
+static bool predicts_masked(const app_context *app) {
+    return trm_language_is_masked(app->model->name);
+}
+
 static bool normalises(const app_context *app) {
     return app->model->is_resnet || app->ranks == NULL;
 }
@@ -65,6 +69,7 @@ static const struct {
     {"generated", APP_STAGE_MODEL, generates_data, "--data synth"},
     {"images", APP_STAGE_MODEL, reads_images, "models of images"},
     {"resnet", APP_STAGE_MODEL, is_resnet, "resnets"},
+    {"masked", APP_STAGE_MODEL, predicts_masked, "bert"},
     {"normalises", APP_STAGE_MODEL, normalises, "models that normalise over batches, the resnets"},
     {"ranks", APP_STAGE_RANKS, has_ranks, "several ranks (-n)"},
     {"launched", APP_STAGE_RANKS, is_launched, "several ranks (-n)"},

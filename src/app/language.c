@@ -11,8 +11,13 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* the values of GPT-2 (small) where neither flag, checkpoint nor data gives one */
-enum { VOCABULARY = 50257, POSITIONS = 1024 };
+/* Returns what the model has where neither flag, checkpoint nor data gives a vocabulary or positions. */
+static trm_language_options defaults_of(const app_model *model) {
+    trm_language_options o = {0};
+    trm_error unknown; /* there is such a model: it is in the table */
+    (void)!trm_language_complete(model->name, &o, &unknown);
+    return o;
+}
 
 /* Returns `given`, or `otherwise` where it is 0. */
 static int64_t value_or(int64_t given, int64_t otherwise) { return given > 0 ? given : otherwise; }
@@ -41,9 +46,12 @@ trm_status app_take_context_tokens(app_context *app, trm_error *err) {
 
 /* Sets the options of a language model that were not given. */
 static void settle_language_model(app_context *app, const app_model *model) {
-    enum { TOKENS = 256 };
+    enum { TOKENS = 256, CHARACTERS = 65 /* of tiny Shakespeare */ };
     app_options *o = &app->o;
     const app_parsed *p = &app->parsed;
+    const trm_language_options usual = defaults_of(model);
+    double masking = o->transformer.masking > 0 ? o->transformer.masking : 0.15;
+    o->transformer.masking = trm_language_is_masked(model->name) ? masking : 0;
     if (!app_given(p, "optimizer")) {
         o->optimizer = model->optimizer;
     }
@@ -51,16 +59,18 @@ static void settle_language_model(app_context *app, const app_model *model) {
         o->learning_rate = model->learning_rate;
     }
     if (o->click.preset != NULL) { /* peers/gpt_torch.py: the published models, and tiny */
-        bool tiny = o->transformer.size != NULL && strcmp(o->transformer.size, "tiny") == 0;
+        bool tiny = !trm_language_is_masked(model->name) && o->transformer.size != NULL &&
+                    strcmp(o->transformer.size, "tiny") == 0;
         trm_language_options size = {0};
         trm_error unknown; /* describing the network reports a size that there is not */
         if (o->transformer.size != NULL &&
             trm_language_size(p->arguments[0], o->transformer.size, &size, &unknown) != TRM_OK) {
             size.vocabulary = 0;
         }
-        int64_t known = tiny ? 65 : value_or(size.vocabulary, VOCABULARY);
+        int64_t known = tiny ? CHARACTERS : value_or(size.vocabulary, usual.vocabulary);
         o->transformer.vocabulary = value_or(o->transformer.vocabulary, known);
-        o->transformer.positions = o->context_tokens > POSITIONS ? o->context_tokens : POSITIONS;
+        o->transformer.positions =
+            o->context_tokens > usual.context ? o->context_tokens : usual.context;
         o->betas = app_given(p, "betas") ? o->betas : "0.9,0.95";
         o->weight_decay = app_given(p, "weight-decay") ? o->weight_decay : 0.1;
         o->clip_norm = app_given(p, "clip-norm") ? o->clip_norm : 1;
@@ -71,9 +81,9 @@ static void settle_language_model(app_context *app, const app_model *model) {
         int64_t most = o->transformer.positions;
         o->context_tokens = most > 0 && most < TOKENS ? most : TOKENS;
     }
-    /* ids without a tokenizer: GPT-2's */
+    /* ids without a tokenizer: those of the published model */
     if (o->transformer.vocabulary == 0 && o->tokenizer == NULL && o->tokens == NULL) {
-        o->transformer.vocabulary = VOCABULARY;
+        o->transformer.vocabulary = usual.vocabulary;
     }
 }
 
@@ -82,14 +92,18 @@ static void settle_language_model(app_context *app, const app_model *model) {
 /* The size of generated samples. */
 typedef struct random_tokens {
     int64_t context, vocabulary;
+    bool is_masked;
 } random_tokens;
 
-/* Writes sample `index`: ids that are a function of the index. A trm_sample_read. */
+/* Writes sample `index`: ids that are a function of the index, and as targets the next ones, or three
+ * in twenty of its own. A trm_sample_read. */
 static trm_status read_random(void *context, int64_t index, const trm_tensor *fields,
                               trm_error *err) {
+    enum { IGNORED = -100 };
     (void)err;
     const random_tokens *r = context;
     int32_t *tokens = fields[0].data, *targets = fields[1].data;
+    int32_t *mask = r->is_masked ? fields[2].data : NULL;
     uint64_t state = (uint64_t)index * 0x9E3779B97F4A7C15u + 1;
     for (int64_t i = 0; i <= r->context; i++) {
         state = state * 6364136223846793005u + 1442695040888963407u;
@@ -97,8 +111,11 @@ static trm_status read_random(void *context, int64_t index, const trm_tensor *fi
         if (i < r->context) {
             tokens[i] = id;
         }
-        if (i > 0) {
+        if (i > 0 && !r->is_masked) {
             targets[i - 1] = id;
+        } else if (i < r->context && r->is_masked) {
+            targets[i] = (3 * i + index) % 20 < 3 ? id : IGNORED;
+            mask[i] = 1;
         }
     }
     return TRM_OK;
@@ -112,14 +129,14 @@ static trm_status make_random_tokens(const app_context *app, int64_t samples, tr
     if (r == NULL) {
         return app_fail(err, TRM_NOMEM, "no memory for random tokens");
     }
+    int64_t own = o->tokens != NULL ? 256 : defaults_of(app->model).vocabulary;
     *r = (random_tokens){.context = o->context_tokens,
-                         .vocabulary = o->transformer.vocabulary > 0 ? o->transformer.vocabulary
-                                       : o->tokens != NULL           ? 256
-                                                                     : VOCABULARY};
+                         .vocabulary = value_or(o->transformer.vocabulary, own),
+                         .is_masked = trm_language_is_masked(app->model->name)};
     const trm_tensor ids = {.dtype = TRM_INT32, .shape = trm_shape_of(r->context)};
     const trm_data_source source = {.samples = samples,
-                                    .field_count = 2,
-                                    .fields = {{"tokens", ids}, {"targets", ids}},
+                                    .field_count = r->is_masked ? 3 : 2,
+                                    .fields = {{"tokens", ids}, {"targets", ids}, {"mask", ids}},
                                     .read = read_random,
                                     .context = r,
                                     .destroy = free};
@@ -180,7 +197,10 @@ static trm_status settle_language_network(const app_context *app, trm_dataset *d
     app_language_network *n = &network->language;
     trm_batch_field field;
     *n = (app_language_network){.tokenizer = app->o.tokens,
-                                .keeps_logits = strcmp(app->command->name, "export") == 0};
+                                .keeps_logits = strcmp(app->command->name, "export") == 0,
+                                .is_masked = trm_language_is_masked(network->model->name),
+                                .masking = f->masking,
+                                .mask_token = f->mask_token};
     for (int32_t i = 0; trm_dataset_field(data, i, &field); i++) {
         if (strcmp(field.name, "tokens") == 0 && field.tensor.shape.rank == 2) {
             n->tokens = field.tensor.shape.dim[1];
@@ -201,9 +221,12 @@ static trm_status settle_language_network(const app_context *app, trm_dataset *d
     o->kv_heads = value_or(f->kv_heads, o->kv_heads);
     o->hidden = value_or(f->hidden, o->hidden);
     o->context = value_or(f->positions, n->tokens);
-    o->vocabulary = value_or(f->vocabulary, tokenizer != NULL ? trm_tokenizer_vocabulary(tokenizer)
-                                            : app->o.tokens != NULL ? 256
-                                                                    : VOCABULARY);
+    /* masked tokens may have an id behind those of the tokenizer */
+    int64_t own = n->is_masked            ? trm_dataset_class_count(data)
+                  : tokenizer != NULL     ? trm_tokenizer_vocabulary(tokenizer)
+                  : app->o.tokens != NULL ? 256
+                                          : 0;
+    o->vocabulary = value_or(value_or(f->vocabulary, own), defaults_of(network->model).vocabulary);
     o->dropout = f->dropout;
     o->epsilon = f->epsilon;
     o->rotary_theta = f->rotary_theta > 0 ? f->rotary_theta : o->rotary_theta;
@@ -224,9 +247,11 @@ static trm_node build_language_model(trm_graph *graph, const trm_inputs *inputs,
     const app_network *network = context;
     const app_language_network *n = &network->language;
     trm_node tokens = trm_inputs_get(inputs, "tokens");
-    return n->keeps_logits ? trm_language_build(graph, network->model->name, tokens, &n->options)
+    trm_language_options options = n->options;
+    options.mask = n->is_masked ? trm_inputs_get(inputs, "mask") : TRM_NO_NODE;
+    return n->keeps_logits ? trm_language_build(graph, network->model->name, tokens, &options)
                            : trm_language_loss(graph, network->model->name, tokens,
-                                               trm_inputs_get(inputs, "targets"), &n->options);
+                                               trm_inputs_get(inputs, "targets"), &options);
 }
 
 /* Returns the loss that the network has computed, or adds that of the logits. A trm_loss. */
@@ -255,11 +280,12 @@ static void describe_language(const app_network *network, char *text, size_t siz
              "{\"context\":%lld,\"positions\":%lld,\"layers\":%lld,\"width\":%lld,\"heads\":%lld,"
              "\"kv_heads\":%lld,\"hidden\":%lld,\"vocabulary\":%lld,\"epsilon\":%.17g,"
              "\"rotary_theta\":%.17g,\"untied\":%s,\"experts\":%lld,\"top_experts\":%lld,"
-             "\"tokens\":\"%s\",\"lora\":\"%s\"}",
+             "\"masking\":%.17g,\"mask_token\":%lld,\"tokens\":\"%s\",\"lora\":\"%s\"}",
              (long long)network->language.tokens, (long long)o->context, (long long)o->layers,
              (long long)o->width, (long long)o->heads, (long long)o->kv_heads, (long long)o->hidden,
              (long long)o->vocabulary, o->epsilon, o->rotary_theta, o->untied ? "true" : "false",
-             (long long)o->experts, (long long)o->top_experts,
+             (long long)o->experts, (long long)o->top_experts, network->language.masking,
+             (long long)network->language.mask_token,
              network->language.tokenizer != NULL ? network->language.tokenizer : "",
              network->language.lora != NULL ? network->language.lora : "");
 }
@@ -352,6 +378,13 @@ static trm_status recall_language(app_context *app, const json_t *language, trm_
         .experts = number_of(language, "experts"),
         .top_experts = number_of(language, "top_experts")};
     take_network(app, &network);
+    app_transformer_flags *f = &app->o.transformer;
+    if (!app_given(&app->parsed, "masking")) {
+        f->masking = json_number_value(json_object_get(language, "masking"));
+    }
+    if (!app_given(&app->parsed, "mask-token")) {
+        f->mask_token = number_of(language, "mask_token");
+    }
     if (!app_given(&app->parsed, "context")) {
         app->o.context_tokens = number_of(language, "context");
     }

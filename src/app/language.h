@@ -12,7 +12,8 @@ typedef struct app_transformer_flags {
     int64_t hidden, vocabulary; /* numbers of --hidden and --vocabulary */
     int64_t positions;          /* of a checkpoint; 0: the tokens of a sample */
     int64_t experts, top_experts, patch;
-    double dropout, epsilon, rotary_theta, balance;
+    int64_t mask_token;
+    double dropout, epsilon, rotary_theta, balance, masking;
     bool untied, lazy_embedding;
 } app_transformer_flags;
 
@@ -23,6 +24,9 @@ typedef struct app_language_network {
     const char *tokenizer;        /* value of --tokens; NULL: not given */
     const char *lora;             /* value of --lora; NULL: not given */
     bool keeps_logits;            /* the graph ends in logits, for ONNX; else in the loss */
+    bool is_masked;               /* predicts masked tokens; the data has a mask of keys */
+    double masking; /* their share, and the id that stands for them (0: by the data) */
+    int64_t mask_token;
 } app_language_network;
 
 #endif

@@ -26,6 +26,7 @@ static const app_model models[] = {
     {"gpt2", &app_language_kind, false, true, "adamw", 6e-4, 12},
     {"llama", &app_language_kind, false, true, "adamw", 6e-4, 12},
     {"moe", &app_language_kind, false, true, "adamw", 6e-4, 12},
+    {"bert", &app_language_kind, false, true, "adamw", 6e-4, 12},
 };
 enum { MODELS = sizeof models / sizeof models[0] };
 

@@ -160,7 +160,7 @@ const app_flag app_flags[] = {
     /* ---- Measuring */
     INT("repeats", repeats, "N", 3, 1e6, "10", "measurements; the median is reported", .tag = "bench"),
     /* ---- Model */
-    CHOICE("preset", click.preset, "peer", NULL, "widedeep as measured for TensorFlow's Estimator: 26 tables of 100,000 x 16; gpt2 as measured for PyTorch: 1,024 positions, adamw 0.9,0.95 with decay 0.1, clip 1"),
+    CHOICE("preset", click.preset, "peer", NULL, "widedeep as measured for TensorFlow's Estimator: 26 tables of 100,000 x 16; language models as measured for PyTorch: 1,024 positions (bert 512), adamw 0.9,0.95 with decay 0.1, clip 1"),
     /* ---- Generated data */
     TEXT("output", output, "DIR", NULL, "folder to write", .tag = "synth"),
     INT("synth-train", synth_train, "N", 1, 1e8, NULL, "training samples (50000)", .tag = "synth"),
@@ -317,7 +317,7 @@ const app_flag app_flags[] = {
     /* ---- text context */
     INT("context", context_tokens, "N", 1, 1 << 24, NULL, "tokens a sample (256)", .tag = "text-context"),
     /* ---- Transformers */
-    TEXT("size", transformer.size, "NAME", NULL, "published size: layers, width and heads; gpt2, moe: small, medium, large, xl, tiny (4, 128, 4); llama: llama15m, llama110m, 1b, 8b; vit: tiny, small, base, large"),
+    TEXT("size", transformer.size, "NAME", NULL, "published size: layers, width and heads; gpt2, moe: small, medium, large, xl, tiny (4, 128, 4); llama: llama15m, llama110m, 1b, 8b; bert: base, large, medium, small, mini, tiny; vit: tiny, small, base, large"),
     INT("layers", transformer.layers, "N", 1, 4096, NULL, "number of blocks (12)"),
     INT("width", transformer.width, "N", 1, 1 << 20, NULL, "values of a position (768)"),
     INT("heads", transformer.heads, "N", 1, 1 << 16, NULL, "heads of attention (12)"),
@@ -332,9 +332,11 @@ const app_flag app_flags[] = {
     BOOL("lazy-embedding", transformer.lazy_embedding, "llama --untied: only the token embeddings of the batch are updated, on servers as a table (all)"),
     INT("experts", transformer.experts, "N", 1, 1 << 16, NULL, "moe: experts of a block (8)"),
     INT("top-experts", transformer.top_experts, "N", 1, 1 << 16, NULL, "moe: experts that compute a token (2)"),
+    REAL("masking", transformer.masking, "X", 1e-3, 0.99, NULL, "bert: share of the tokens that are to be predicted (0.15)", .use = "masked"),
+    INT("mask-token", transformer.mask_token, "ID", 1, 1 << 24, NULL, "bert: the id that stands for masked tokens (the tokenizer's [MASK] or <mask>, else the last id of the vocabulary)", .use = "masked"),
     REAL("balance", transformer.balance, "X", 1e-9, 1000, NULL, "moe: factor of the load balance in the training loss (0.01)"),
     TEXT("lora", transformer.lora, "r=N[,alpha=X][,dropout=X][,targets=NAME+...]", NULL, "train adapters of rank N beside frozen weights, times alpha/N (N); targets: attention, mlp, all, or layers such as q_proj (attention)"),
-    INT("vocabulary", transformer.vocabulary, "N", 1, 1 << 24, NULL, "number of tokens (the tokenizer's, else 50257)", .tag = "language"),
+    INT("vocabulary", transformer.vocabulary, "N", 1, 1 << 24, NULL, "number of tokens (the tokenizer's, else 50257; bert 30522)", .tag = "language"),
     /* ---- Text */
     TEXT("prompt", prompt, "TEXT", NULL, "text to continue (the token between documents, or a line end)"),
     TEXT("prompt-file", prompt_file, "FILE", NULL, "the prompt, at most 1 MB"),
@@ -399,7 +401,7 @@ GROUP(text_data, "Text", "text", "tokenizer tokens stride text-field");
 GROUP(text_context, NULL, NULL, "context@text-context");
 GROUP(transformer, "Transformers", "text|patches of images", "size layers width heads hidden@transformer dropout");
 GROUP(vit, "Vision transformers", "patches of images", "patch");
-GROUP(language, "Language models", "text", "kv-heads rotary-theta untied lazy-embedding experts top-experts balance lora vocabulary@language");
+GROUP(language, "Language models", "text", "kv-heads rotary-theta untied lazy-embedding experts top-experts balance masking mask-token lora vocabulary@language");
 GROUP(generate, "Text", NULL, "prompt prompt-file tokens@generate temperature top-k top-p tokenizer@generate");
 GROUP(tokenizer_train, "Tokenizer", NULL, "vocabulary@tokenizer-train output@tokenizer-train min-count@tokenizer-train special-tokens");
 GROUP(tokenizer, "Tokenizer", NULL, "tokenizer@tokenizer output@tokenizer lines");

@@ -125,7 +125,9 @@ trm_status app_dataset(const app_context *app, trm_usage usage, bool training, t
                                    .text_field = o->text_field,
                                    .context = o->context_tokens,
                                    .stride = o->stride,
-                                   .vocabulary = o->transformer.vocabulary};
+                                   .vocabulary = o->transformer.vocabulary,
+                                   .masking = o->transformer.masking,
+                                   .mask_token = o->transformer.mask_token};
     const trm_shapes_options shapes = {.train_count = o->synth_train, .test_count = o->synth_test};
     trm_dataset_spec spec = {.kind = o->dataset,
                              .path = o->data,

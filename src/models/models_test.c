@@ -350,20 +350,21 @@ static void unknown_names_are_answered(void **state) {
 
 /* ---- language models ---- */
 
-static int64_t gpt2_elements(const trm_language_options *options, const char *const *expected) {
+static int64_t language_elements(const char *model, const trm_language_options *options,
+                                 const char *const *expected) {
     trm_error err;
     trm_graph *g;
     int64_t elements = 0;
     CHECK_OK(trm_graph_create(&(trm_graph_options){.training = true}, &g, &err), err);
     trm_node ids = trm_input(g, "tokens", TRM_INT32, trm_shape_of(2, 16)),
              targets = trm_input(g, "targets", TRM_INT32, trm_shape_of(2, 16));
-    trm_node loss = trm_language_loss(g, "gpt2", ids, targets, options);
+    trm_node loss = trm_language_loss(g, model, ids, targets, options);
     CHECK_OK(trm_graph_check(g, &err), err);
     assert_int_equal(trm_node_shape(g, loss).rank, 0);
     char *text = trm_graph_to_string(g);
     for (; expected != NULL && *expected != NULL; expected++) {
         if (strstr(text, *expected) == NULL) {
-            fail_msg("gpt2: no '%s' in the graph", *expected);
+            fail_msg("%s: no '%s' in the graph", model, *expected);
         }
     }
     trm_free(text);
@@ -390,7 +391,7 @@ static void gpt2_is_transformers(void **state) {
                                         "h.3.mlp.c_proj.weight [3072, 768]",
                                         "ln_f.bias [768]",
                                         NULL};
-    assert_int_equal(gpt2_elements(NULL, names), 124439808);
+    assert_int_equal(language_elements("gpt2", NULL, names), 124439808);
     static const struct {
         const char *name;
         int64_t elements;
@@ -398,7 +399,7 @@ static void gpt2_is_transformers(void **state) {
         {"small", 124439808}, {"medium", 354823168}, {"large", 774030080}, {"xl", 1557611200}};
     for (int i = 0; i < 4; i++) {
         CHECK_OK(trm_language_size("gpt2", known[i].name, &o, &err), err);
-        assert_int_equal(gpt2_elements(&o, NULL), known[i].elements);
+        assert_int_equal(language_elements("gpt2", &o, NULL), known[i].elements);
     }
     CHECK_FAILS(trm_language_size("gpt2", "huge", &o, &err), TRM_INVALID, err,
                 "no gpt2 of size 'huge'; there are small, gpt2, medium, large, xl, tiny");
@@ -412,7 +413,46 @@ static void gpt2_is_transformers(void **state) {
                                .vocabulary = 65};
     static const char *const grouped[] = {"h.0.attn.c_attn.weight [64, 128]",
                                           "h.0.mlp.c_fc.weight [64, 100]", NULL};
-    gpt2_elements(&o, grouped);
+    language_elements("gpt2", &o, grouped);
+}
+
+static void bert_is_transformers(void **state) {
+    trm_error err;
+    trm_language_options o = {0};
+    static const char *const names[] = {
+        "bert.embeddings.word_embeddings.weight [30522, 768]",
+        "bert.embeddings.position_embeddings.weight [512, 768]",
+        "bert.embeddings.token_type_embeddings.weight [2, 768]",
+        "bert.embeddings.LayerNorm.bias [768]",
+        "bert.encoder.layer.11.attention.self.query.weight [768, 768]",
+        "bert.encoder.layer.11.attention.output.dense.bias [768]",
+        "bert.encoder.layer.0.attention.output.LayerNorm.weight [768]",
+        "bert.encoder.layer.0.intermediate.dense.weight [3072, 768]",
+        "bert.encoder.layer.0.output.LayerNorm.weight [768]",
+        "cls.predictions.transform.dense.weight [768, 768]",
+        "cls.predictions.transform.LayerNorm.weight [768]",
+        "cls.predictions.bias [30522]",
+        NULL};
+    assert_int_equal(language_elements("bert", NULL, names), 109514298);
+    CHECK_OK(trm_language_size("bert", "tiny", &o, &err), err);
+    assert_int_equal(language_elements("bert", &o, NULL), 4416698);
+    assert_true(trm_language_is_masked("bert") && !trm_language_is_masked("gpt2"));
+    assert_false(trm_language_is_masked("lenet"));
+}
+
+/* Only models of masked tokens have a mask of keys. */
+static void masks_are_answered(void **state) {
+    trm_error err;
+    trm_graph *g;
+    CHECK_OK(trm_graph_create(NULL, &g, &err), err);
+    trm_node ids = trm_input(g, "tokens", TRM_INT32, trm_shape_of(2, 16)),
+             mask = trm_input(g, "mask", TRM_INT32, trm_shape_of(2, 16));
+    const trm_language_options o = {.mask = mask};
+    assert_int_equal(trm_node_shape(g, trm_language_build(g, "bert", ids, &o)).dim[2], 30522);
+    CHECK_OK(trm_graph_check(g, &err), err);
+    trm_language_build(g, "gpt2", ids, &o);
+    CHECK_FAILS(trm_graph_check(g, &err), TRM_INVALID, err, "gpt2: a mask of keys");
+    trm_graph_destroy(g);
 }
 
 static void wrong_gpt2_options_are_answered(void **state) {
@@ -467,6 +507,8 @@ int main(void) {
         cmocka_unit_test(fields_have_tables),
         cmocka_unit_test(wrong_tables_of_fields_are_answered),
         cmocka_unit_test(gpt2_is_transformers),
+        cmocka_unit_test(bert_is_transformers),
+        cmocka_unit_test(masks_are_answered),
         cmocka_unit_test(wrong_gpt2_options_are_answered),
         cmocka_unit_test(only_parameters_are_excluded_from_decay),
     };

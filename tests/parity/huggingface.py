@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Random models of transformers, through trireme and back: the weights of the exported folder, logits (those of onnxruntime, too, of
-ViT); of GPT-2, GPT-2 with experts and Llama loss, perplexity and bits per byte of a text; of GPT-2 and Llama greedy texts.
+ViT and BERT); of GPT-2, GPT-2 with experts and Llama loss, perplexity and bits per byte of a text; of GPT-2 and Llama greedy texts.
     python huggingface.py TRIREME TOKENIZER TEXT"""
 import json
 import math
@@ -11,7 +11,8 @@ import sys
 
 import torch
 from safetensors.torch import load_file
-from transformers import AutoModelForCausalLM, AutoModelForImageClassification, AutoTokenizer, GPT2Config, LlamaConfig, ViTConfig
+from transformers import (AutoModelForCausalLM, AutoModelForImageClassification, AutoModelForMaskedLM, AutoTokenizer, BertConfig, GPT2Config,
+                          LlamaConfig, ViTConfig)
 
 try:
     import onnxruntime
@@ -108,6 +109,31 @@ def check_experts(name):
     print(f"{name}: loss {check_evaluation(name, 'moe', model, AutoTokenizer.from_pretrained('gpt2-a-back')):.6f}")
 
 
+def check_masked(name, config, seed):
+    model = random_model(AutoModelForMaskedLM, config, seed)
+    model.save_pretrained(name, max_shard_size="60KB" if seed % 2 else "5GB")
+    for file in pathlib.Path(tokenizer).iterdir():
+        shutil.copy(file, name)
+    run("import", "bert", "--from", name, "--output", f"{name}-imported")
+    run("export", "bert", "--checkpoint", f"{name}-imported", "--to", "huggingface", "--output", f"{name}-back")
+    back = AutoModelForMaskedLM.from_pretrained(f"{name}-back").eval()
+    words = AutoTokenizer.from_pretrained(f"{name}-back")
+    assert type(back) is type(model) and words.mask_token == "[MASK]", (type(back), words.mask_token)
+    ids = torch.randint(1, VOCABULARY, (3, CONTEXT))
+    mask = torch.ones_like(ids)
+    mask[1, -7:] = 0
+    with torch.no_grad():
+        expected, found = (m(ids, attention_mask=mask).logits for m in (model, back))
+    assert torch.equal(expected, found), (name, (expected - found).abs().max())
+    if onnxruntime:
+        found = onnx_logits(name, "bert", {"tokens": ids.int(), "mask": mask.int()})
+        apart = (found - expected)[mask.bool()].abs().max().item()
+        assert apart < 1e-4 * max(1, expected.abs().max().item()), (name, apart)
+        print(f"{name}: logits of onnxruntime {apart:.1e} apart")
+    event = json.loads(run("eval", "bert", "--checkpoint", name, "--data", "parts", "--dataset", "text", "--context", CONTEXT, "--json"))
+    assert event["tokens"] > 0 and event["perplexity"] > 1 and "bits_per_byte" not in event, event
+
+
 def check(name, config, seed):
     kind, folder = config.model_type, pathlib.Path(name)
     model = random_model(AutoModelForCausalLM, config, seed)
@@ -149,6 +175,9 @@ llama = dict(vocab_size=VOCABULARY, max_position_embeddings=CONTEXT)
 check("llama-a", LlamaConfig(hidden_size=48, intermediate_size=80, num_hidden_layers=3, num_attention_heads=6, num_key_value_heads=2, **llama), 3)
 check("llama-b", LlamaConfig(hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=4,
                              tie_word_embeddings=True, rope_theta=500.0, rms_norm_eps=1e-3, **llama), 4)
+bert = dict(vocab_size=VOCABULARY, max_position_embeddings=CONTEXT, hidden_size=32)
+check_masked("bert-a", BertConfig(num_hidden_layers=2, num_attention_heads=4, intermediate_size=48, pad_token_id=None, **bert), 9)
+check_masked("bert-b", BertConfig(num_hidden_layers=3, num_attention_heads=2, intermediate_size=64, layer_norm_eps=1e-3, **bert), 10)
 vit = dict(num_attention_heads=4, hidden_size=32)
 check_images("vit-a", ViTConfig(num_hidden_layers=2, intermediate_size=48, image_size=24, patch_size=4, num_labels=5, **vit), 7)
 check_images("vit-b", ViTConfig(num_hidden_layers=3, intermediate_size=64, image_size=32, patch_size=16, num_labels=3, layer_norm_eps=1e-3, **vit), 8)

@@ -9,7 +9,7 @@ import tempfile
 import numpy as np
 import torch
 from safetensors.numpy import load_file, save_file
-from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, ViTConfig, ViTForImageClassification
+from transformers import BertConfig, BertForMaskedLM, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, ViTConfig, ViTForImageClassification
 
 RATE = 4096  # of transformer_dump
 
@@ -26,6 +26,12 @@ def config_of(init):
         return ViTForImageClassification, ViTConfig(
             hidden_size=width, num_hidden_layers=3, num_attention_heads=4, patch_size=patch, image_size=side * patch, hidden_dropout_prob=0,
             intermediate_size=init["vit.encoder.layer.0.intermediate.dense.weight"].shape[0], num_labels=len(init["classifier.bias"]))
+    if "bert.embeddings.word_embeddings.weight" in init:
+        vocabulary, width = init["bert.embeddings.word_embeddings.weight"].shape
+        return BertForMaskedLM, BertConfig(
+            vocab_size=vocabulary, hidden_size=width, num_hidden_layers=3, num_attention_heads=6, hidden_dropout_prob=0, pad_token_id=None,
+            intermediate_size=init["bert.encoder.layer.0.intermediate.dense.weight"].shape[0], attention_probs_dropout_prob=0,
+            max_position_embeddings=init["bert.embeddings.position_embeddings.weight"].shape[0])
     vocabulary, width = init["model.embed_tokens.weight"].shape
     return LlamaForCausalLM, LlamaConfig(
         vocab_size=vocabulary, hidden_size=width, intermediate_size=init["model.layers.0.mlp.up_proj.weight"].shape[0], num_hidden_layers=3,
@@ -85,7 +91,7 @@ def loss_of(model, batch):
     x = {k: torch.from_numpy(v.copy()) for k, v in batch.items()}
     if "image" in x:
         return torch.nn.functional.cross_entropy(model(x["image"]).logits, x["label"].long())
-    logits = model(x["tokens"].long()).logits
+    logits = model(x["tokens"].long(), **({"attention_mask": x["mask"]} if "mask" in x else {})).logits
     return torch.nn.functional.cross_entropy(logits.flatten(0, 1), x["targets"].long().flatten(), ignore_index=-100)
 
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Trains a small gpt2, llama, vit, llama-untied, gpt2-lora or llama-lora and writes all that transformers needs to repeat it:
+/* Trains a small gpt2, llama, bert, vit, llama-untied, gpt2-lora or llama-lora and writes all that transformers needs to repeat it:
  *     transformer_dump MODEL STEPS PRECISION DIR
  * -> DIR/init.safetensors (transformers' names), sgd.safetensors (after one step of SGD with learning rate
  *    4096: the gradients are the differences by that, and what the weights lose to rounding does not
@@ -19,7 +19,7 @@ enum {
     IMAGE = 24,
     CLASSES = 7,
     RATE = 4096,
-    INPUTS = 2
+    INPUTS = 3
 };
 
 /* heads of llama share keys, two by two */
@@ -62,16 +62,21 @@ static void write_tensors(trm_exec *exec, const char *dir, const char *name) {
 
 static uint32_t draw(int64_t i) { return trmi_random_u32(6, TRMI_STREAM_TEST, (uint64_t)i); }
 
-/* Makes the inputs of `steps` steps; the first dimension of each is the step. */
+static bool is(const char *name) { return strcmp(model, name) == 0; }
+static int inputs_of_model(void) { return is("bert") ? 3 : 2; }
+
+/* Makes the inputs of `steps` steps; the first dimension of each is the step. bert: the last eight
+ * tokens of every second sample are padding. */
 static void make_inputs(int64_t steps, trm_named_tensor *inputs) {
-    bool image = strcmp(model, "vit") == 0;
+    enum { PADDING = 8 };
+    bool image = is("vit");
+    const trm_tensor ids = {NULL, TRM_INT32, trm_shape_of(steps, BATCH, CONTEXT)};
     const trm_tensor shapes[2][INPUTS] = {
-        {{NULL, TRM_INT32, trm_shape_of(steps, BATCH, CONTEXT)},
-         {NULL, TRM_INT32, trm_shape_of(steps, BATCH, CONTEXT)}},
+        {ids, ids, ids},
         {{NULL, TRM_FLOAT32, trm_shape_of(steps, BATCH, 3, IMAGE, IMAGE)},
          {NULL, TRM_INT32, trm_shape_of(steps, BATCH)}}};
-    static const char *const names[2][INPUTS] = {{"tokens", "targets"}, {"image", "label"}};
-    for (int i = 0; i < INPUTS; i++) {
+    static const char *const names[2][INPUTS] = {{"tokens", "targets", "mask"}, {"image", "label"}};
+    for (int i = 0; i < inputs_of_model(); i++) {
         inputs[i] = (trm_named_tensor){.name = names[image][i], .tensor = shapes[image][i]};
         inputs[i].tensor.data = malloc((size_t)trm_tensor_bytes(&inputs[i].tensor));
     }
@@ -92,6 +97,11 @@ static void make_inputs(int64_t steps, trm_named_tensor *inputs) {
         tokens[i] = (int32_t)trmi_bounded(draw(i), VOCABULARY);
         labels[i] = i % 13 == 5 ? -100 : (tokens[i] * 3 + 1) % VOCABULARY;
     }
+    for (int64_t i = 0; is("bert") && i < count; i++) {
+        int32_t *mask = inputs[2].tensor.data;
+        mask[i] = i / CONTEXT % 2 == 0 || i % CONTEXT < CONTEXT - PADDING;
+        labels[i] = mask[i] && i % 7 == 3 ? labels[i] : -100;
+    }
 }
 
 /* Returns the inputs of one step. */
@@ -105,14 +115,14 @@ static trm_tensor input_of(const trm_named_tensor *input, int64_t step) {
 /* ---- training -------------------------------------------------------------------------------- */
 
 static trm_node loss_of(trm_graph *g, const trm_named_tensor *inputs) {
-    trm_node x[INPUTS];
-    for (int i = 0; i < INPUTS; i++) {
+    trm_node x[INPUTS] = {TRM_NO_NODE};
+    for (int i = 0; i < inputs_of_model(); i++) {
         trm_tensor t = input_of(&inputs[i], 0);
         x[i] = trm_input(g, inputs[i].name, t.dtype, t.shape);
     }
-    return strcmp(model, "vit") == 0
-               ? trm_softmax_cross_entropy(g, trm_vit(g, x[0], CLASSES, &patches), x[1], NULL)
-               : trm_language_loss(g, model, x[0], x[1], &network);
+    network.mask = x[2];
+    return is("vit") ? trm_softmax_cross_entropy(g, trm_vit(g, x[0], CLASSES, &patches), x[1], NULL)
+                     : trm_language_loss(g, model, x[0], x[1], &network);
 }
 
 static trm_exec *create(trm_optimizer_kind kind, const char *precision,
@@ -136,7 +146,7 @@ static trm_exec *create(trm_optimizer_kind kind, const char *precision,
 static double train_step(trm_exec *exec, const trm_named_tensor *inputs, int64_t step,
                          double rate) {
     trm_error err;
-    for (int i = 0; i < INPUTS; i++) {
+    for (int i = 0; i < inputs_of_model(); i++) {
         trm_tensor t = input_of(&inputs[i], step);
         TRY(trm_exec_feed(exec, inputs[i].name, &t, &err));
     }
@@ -164,10 +174,10 @@ int main(int argc, char **argv) {
     model = strncmp(model, "llama", 5) == 0  ? "llama"
             : strncmp(model, "gpt2", 4) == 0 ? "gpt2"
                                              : model;
-    network.kv_heads = strcmp(model, "llama") == 0 ? 3 : 0;
+    network.kv_heads = is("llama") ? 3 : 0;
     make_inputs(steps, inputs);
     snprintf(path, sizeof path, "%s/batches.safetensors", dir);
-    TRY(trm_safetensors_write(path, inputs, INPUTS, NULL, 0, &err));
+    TRY(trm_safetensors_write(path, inputs, inputs_of_model(), NULL, 0, &err));
     trm_exec *exec = create(TRM_SGD, argv[3], inputs);
     write_tensors(exec, dir, "init");
     train_step(exec, inputs, 0, RATE);
@@ -185,7 +195,7 @@ int main(int argc, char **argv) {
     }
     fclose(out);
     trm_exec_destroy(exec);
-    for (int i = 0; i < INPUTS; i++) {
+    for (int i = 0; i < inputs_of_model(); i++) {
         free(inputs[i].tensor.data);
     }
     return 0;

@@ -120,5 +120,13 @@ static const char *const layers_of_block[] = {"attn.c_attn", "attn.c_proj", "mlp
                                               "mlp.c_proj", NULL};
 static const char *const layers_of_moe[] = {"attn.c_attn", "attn.c_proj", NULL};
 
-const trmi_language trmi_language_gpt2 = {"gpt2", sizes, layers_of_block, complete, states};
-const trmi_language trmi_language_moe = {"moe", sizes, layers_of_moe, complete_moe, states};
+const trmi_language trmi_language_gpt2 = {.name = "gpt2",
+                                          .sizes = sizes,
+                                          .layers = layers_of_block,
+                                          .complete = complete,
+                                          .states = states};
+const trmi_language trmi_language_moe = {.name = "moe",
+                                         .sizes = sizes,
+                                         .layers = layers_of_moe,
+                                         .complete = complete_moe,
+                                         .states = states};

@@ -11,7 +11,7 @@
 #include <string.h>
 
 static const trmi_language *const models[] = {&trmi_language_gpt2, &trmi_language_llama,
-                                              &trmi_language_moe};
+                                              &trmi_language_moe, &trmi_language_bert};
 enum { MODELS = sizeof models / sizeof models[0] };
 
 const char *trm_language_name(int32_t index) {
@@ -41,6 +41,13 @@ static trm_status find_model(const char *name, const trmi_language **out, trm_er
                                     name, known);
 }
 
+bool trm_language_is_masked(const char *model) {
+    TRMI_NEED_OR(false, NULL, model);
+    const trmi_language *m = NULL;
+    trm_error unknown;
+    return find_model(model, &m, &unknown) == TRM_OK && m->masked;
+}
+
 trm_status trm_language_size(const char *model, const char *size, trm_language_options *options,
                              trm_error *err) {
     TRMI_NEED(err, model, size, options);
@@ -67,9 +74,12 @@ static trm_language_options complete(const trmi_language *model,
     o.width = o.width == 0 ? 768 : o.width;
     o.heads = o.heads == 0 ? 12 : o.heads;
     o.kv_heads = o.kv_heads == 0 ? o.heads : o.kv_heads;
-    o.context = o.context == 0 ? 1024 : o.context;
-    o.vocabulary = o.vocabulary == 0 ? 50257 : o.vocabulary;
-    o.epsilon = o.epsilon == 0 ? 1e-5 : o.epsilon;
+    int64_t context = model->context > 0 ? model->context : 1024;
+    int64_t vocabulary = model->vocabulary > 0 ? model->vocabulary : 50257;
+    double epsilon = model->epsilon > 0 ? model->epsilon : 1e-5;
+    o.context = o.context == 0 ? context : o.context;
+    o.vocabulary = o.vocabulary == 0 ? vocabulary : o.vocabulary;
+    o.epsilon = o.epsilon == 0 ? epsilon : o.epsilon;
     model->complete(&o);
     return o;
 }
@@ -84,8 +94,18 @@ trm_status trm_language_complete(const char *model, trm_language_options *option
 
 /* Checks that a model can have these complete options, for ids of this shape.
  *   error  INVALID */
-static trm_status check(const char *name, const trm_language_options *o, const trm_shape *ids,
-                        trm_error *err) {
+static trm_status check(const trmi_language *model, const trm_language_options *o,
+                        const trm_shape *ids, trm_error *err) {
+    const char *name = model->name;
+    if (!model->masked && o->mask.id != 0) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "%s: a mask of keys, of which only models of masked tokens have one",
+                         name);
+    }
+    if (model->masked && o->kv_heads != o->heads) {
+        return TRMI_FAIL(err, TRM_INVALID, "%s: %lld key heads for %lld heads: as many expected",
+                         name, (long long)o->kv_heads, (long long)o->heads);
+    }
     if (ids->rank != 2) {
         char text[96];
         return TRMI_FAIL(err, TRM_INVALID, "%s: token ids [batch, context] expected, found %s",
@@ -140,7 +160,7 @@ static trmi_language_states add_states(trm_graph *graph, const char *name, trm_n
     trm_status status = find_model(name, &model, &err);
     if (status == TRM_OK) {
         *out = complete(model, options);
-        status = check(name, out, &shape, &err);
+        status = check(model, out, &shape, &err);
         status = status == TRM_OK ? trmi_lora_check(model, &out->lora, &err) : status;
     }
     if (status != TRM_OK) {
@@ -160,7 +180,7 @@ trm_node trm_language_build(trm_graph *graph, const char *model, trm_node ids,
     TRMI_NEED_IN(graph, TRM_NO_NODE, model);
     trm_language_options o;
     trmi_language_states s = add_states(graph, model, ids, options, NULL, &o);
-    return trm_linear(graph, s.x, s.output, TRM_NO_NODE);
+    return trm_linear(graph, s.x, s.output, s.bias);
 }
 
 trm_node trm_language_loss(trm_graph *graph, const char *model, trm_node ids, trm_node targets,
@@ -170,7 +190,7 @@ trm_node trm_language_loss(trm_graph *graph, const char *model, trm_node ids, tr
     trmi_language_states s = add_states(graph, model, ids, options, NULL, &o);
     trm_node loss = trm_linear_cross_entropy(
         graph, s.x, s.output, targets,
-        &(trm_xent_options){.use_ignore_index = true, .ignore_index = -100});
+        &(trm_xent_options){.use_ignore_index = true, .ignore_index = -100, .bias = s.bias});
     return s.balance.id == 0 ? loss : trm_add(graph, loss, trm_scale(graph, s.balance, o.balance));
 }
 

@@ -29,6 +29,7 @@ typedef struct trmi_language_size {
 typedef struct trmi_language_states {
     trm_node x;       /* [B, T, width] */
     trm_node output;  /* weights of the output layer, [vocabulary, width] */
+    trm_node bias;    /* of the output layer, [vocabulary]; TRM_NO_NODE = none */
     trm_node balance; /* mean load balance of the experts; TRM_NO_NODE = there are none */
 } trmi_language_states;
 
@@ -36,7 +37,10 @@ typedef struct trmi_language_states {
 typedef struct trmi_language {
     const char *name;
     const trmi_language_size *sizes;
-    const char *const *layers; /* linear layers of a block, ended by NULL: "attn.c_attn" */
+    const char *const *layers;   /* linear layers of a block, ended by NULL: "attn.c_attn" */
+    int64_t vocabulary, context; /* where options give none; 0 = 50257, 1024 */
+    double epsilon;              /* the same; 0 = 1e-5 */
+    bool masked;                 /* predicts masked tokens from all others, not the next ones */
     /* replaces zeros by the model's defaults; layers, width, heads, context and vocabulary are set */
     void (*complete)(trm_language_options *options);
     /* Adds the network up to the last norm, [B, T, width]. Options are complete and possible; cache
@@ -46,7 +50,8 @@ typedef struct trmi_language {
                                    const trmi_language_cache *cache);
 } trmi_language;
 
-extern const trmi_language trmi_language_gpt2, trmi_language_llama, trmi_language_moe;
+extern const trmi_language trmi_language_gpt2, trmi_language_llama, trmi_language_moe,
+    trmi_language_bert;
 
 /* attend.c: adds causal attention of block `layer`, with rotary positions if the options have them.
  *   param    parts: queries, keys and values, [B, T, heads D] and twice [B, T, kv_heads D]; or [1]:

@@ -101,4 +101,8 @@ static const char *const layers_of_block[] = {
     "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj",
     "mlp.gate_proj",    "mlp.up_proj",      "mlp.down_proj",    NULL};
 
-const trmi_language trmi_language_llama = {"llama", sizes, layers_of_block, complete, states};
+const trmi_language trmi_language_llama = {.name = "llama",
+                                           .sizes = sizes,
+                                           .layers = layers_of_block,
+                                           .complete = complete,
+                                           .states = states};

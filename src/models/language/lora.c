@@ -87,6 +87,9 @@ trm_status trmi_lora_check(const trmi_language *model, const trm_lora_options *l
                          "alpha, and a rate below 1 expected",
                          (long long)lora->rank, lora->alpha, lora->dropout, RANK_MOST);
     }
+    if (lora->rank > 0 && model->layers[0] == NULL) {
+        return TRMI_FAIL(err, TRM_UNSUPPORTED, "lora: %s has no adapters here", model->name);
+    }
     const char *targets = lora->targets != NULL ? lora->targets : "attention";
     if (strlen(targets) > TARGETS_MOST) {
         return TRMI_FAIL(err, TRM_INVALID, "lora: targets of at most %d bytes expected",

@@ -90,6 +90,24 @@ static const dialect dialects[] = {
       {"attention_bias", "false", NULL},
       {"mlp_bias", "false", NULL},
       {"rope_scaling", "null", NULL}}},
+    {"bert",
+     "BertForMaskedLM",
+     "",
+     false,
+     "layer_norm_eps",
+     AT(language.epsilon),
+     {{"num_hidden_layers", AT(language.layers), true},
+      {"hidden_size", AT(language.width), true},
+      {"num_attention_heads", AT(language.heads), true},
+      {"intermediate_size", AT(language.hidden), true},
+      {"max_position_embeddings", AT(language.context), true},
+      {"vocab_size", AT(language.vocabulary), true}},
+     {{"hidden_act", "\"gelu\"", NULL},
+      {"type_vocab_size", "2", NULL},
+      {"position_embedding_type", "\"absolute\"", NULL},
+      {"is_decoder", "false", NULL},
+      {"add_cross_attention", "false", NULL},
+      {"tie_word_embeddings", "true", NULL}}},
     {"vit",
      "ViTForImageClassification",
      "",
@@ -261,11 +279,14 @@ static trm_status write_json(json_t *root, const char *folder, const char *name,
     return status;
 }
 
-/* Adds the token that stands between documents. */
-static void add_end(json_t *root, const trm_tokenizer *tokenizer) {
+/* Adds the token that stands between documents, and the one for padding: transformers' BERT does not
+ * train the embedding of the latter, so that no other token may be it. */
+static void add_ends(json_t *root, const trm_tokenizer *tokenizer) {
     int32_t end = tokenizer != NULL ? trm_tokenizer_end(tokenizer) : -1;
+    int32_t pad = tokenizer != NULL ? trm_tokenizer_find(tokenizer, "[PAD]") : -1;
     json_object_set_new(root, "bos_token_id", end >= 0 ? json_integer(end) : json_null());
     json_object_set_new(root, "eos_token_id", end >= 0 ? json_integer(end) : json_null());
+    json_object_set_new(root, "pad_token_id", pad >= 0 ? json_integer(pad) : json_null());
 }
 
 /* Adds the classes by number, as transformers names those without a name. */
@@ -303,7 +324,7 @@ static json_t *make_config(const dialect *d, const settings *given,
     if (d->reads_images) {
         add_classes(root, s.classes);
     } else {
-        add_end(root, tokenizer);
+        add_ends(root, tokenizer);
     }
     json_object_set_new(root, "torch_dtype", json_string("float32"));
     return root;
@@ -364,6 +385,9 @@ static trm_status write_weights(const trm_named_tensor *tensors, int64_t count, 
 static trm_status write_tokenizer(const trm_tokenizer *tokenizer, int64_t context,
                                   const char *folder, trm_error *err) {
     static const char *const ends[] = {"<|endoftext|>", "<|end_of_text|>", "</s>"};
+    static const trm_text_pair special[] = {{"[MASK]", "mask_token"}, {"<mask>", "mask_token"},
+                                            {"[PAD]", "pad_token"},   {"[UNK]", "unk_token"},
+                                            {"[CLS]", "cls_token"},   {"[SEP]", "sep_token"}};
     TRMI_TRY(trm_tokenizer_save(tokenizer, folder, err));
     json_t *root = json_pack("{s:s,s:I}", "tokenizer_class", "PreTrainedTokenizerFast",
                              "model_max_length", (json_int_t)context);
@@ -372,6 +396,11 @@ static trm_status write_tokenizer(const trm_tokenizer *tokenizer, int64_t contex
         if (id >= 0 && id == trm_tokenizer_end(tokenizer)) {
             json_object_set_new(root, "eos_token", json_string(ends[i]));
             json_object_set_new(root, "bos_token", json_string(ends[i]));
+        }
+    }
+    for (size_t i = 0; i < sizeof special / sizeof special[0]; i++) {
+        if (trm_tokenizer_find(tokenizer, special[i].key) >= 0) {
+            json_object_set_new(root, special[i].value, json_string(special[i].key));
         }
     }
     return write_json(root, folder, "tokenizer_config.json", err);

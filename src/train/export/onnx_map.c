@@ -465,13 +465,27 @@ static const char *causal_bias(trmi_onnx *x, const trmi_op *op, int64_t queries,
     return constant(x, TRM_FLOAT32, &shape, bias);
 }
 
+/* Adds what is added to the scores of masked keys: (mask - 1) * 1e30, [N, 1, 1, S]. Returns its name.
+ *   error  NOMEM */
+static trm_status add_hidden_keys(trmi_onnx *x, const trmi_op *op, int64_t keys, const char **out,
+                                  trm_error *err) {
+    const trm_onnx_attribute to = trm_onnx_int("to", 1);
+    const int64_t form[] = {-1, 1, 1, keys};
+    const char *real = between(x, op, "mask"), *less = between(x, op, "mask.less"),
+               *large = between(x, op, "mask.large"), *hidden = between(x, op, "mask.hidden"),
+               *one = number(x, 1), *factor = number(x, 1e30F), *shape = integers(x, form, 4);
+    TRMI_TRY(TRMI_CHECK_MEMORY(err, &x->arena, "to export '%s'", op->name));
+    add_node(x, "Cast", input_name(x, op, 3), NULL, NULL, real, &to);
+    add_node(x, "Sub", real, one, NULL, less, NULL);
+    add_node(x, "Mul", less, factor, NULL, large, NULL);
+    add_node(x, "Reshape", large, shape, NULL, hidden, NULL);
+    *out = hidden;
+    return TRM_OK;
+}
+
 /* Adds attention, softmax(scale q k^T + bias) v, for all heads at once.
- *   error  UNSUPPORTED: a padding mask */
+ *   error  NOMEM */
 static trm_status add_attention(trmi_onnx *x, const trmi_op *op, trm_error *err) {
-    if (op->inputs[3] != 0) {
-        return TRMI_FAIL(err, TRM_UNSUPPORTED, "'%s': a padding mask has no form in ONNX here",
-                         op->name);
-    }
     const trm_shape *q = &trmi_input_of(x->graph, op, 0)->shape;
     /* q, k and v are one input (packed) or three */
     bool packed = op->inputs[1] == 0;
@@ -506,7 +520,14 @@ static trm_status add_attention(trmi_onnx *x, const trmi_op *op, trm_error *err)
     if (bias[0] != '\0') {
         add_node(x, "Add", scaled, bias, NULL, biased, NULL);
     }
-    add_node(x, "Softmax", bias[0] != '\0' ? biased : scaled, NULL, NULL, shares, &axis);
+    const char *last = bias[0] != '\0' ? biased : scaled;
+    if (op->inputs[3] != 0) {
+        const char *masked = between(x, op, "masked"), *hidden = NULL;
+        TRMI_TRY(add_hidden_keys(x, op, k->dim[1], &hidden, err));
+        add_node(x, "Add", last, hidden, NULL, masked, NULL);
+        last = masked;
+    }
+    add_node(x, "Softmax", last, NULL, NULL, shares, &axis);
     add_node(x, "MatMul", shares, parts[2], NULL, mixed, NULL);
     add_node(x, "Transpose", mixed, NULL, NULL, back, &perm);
     add_node(x, "Reshape", back, form, NULL, x->names[op->outputs[0]], NULL);

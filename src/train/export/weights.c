@@ -95,15 +95,25 @@ void trmi_weights_close(trmi_weights *weights) {
     *weights = (trmi_weights){0};
 }
 
+/* Writes the other name that a file may have for a tensor: below "transformer.", or, of the norms of
+ * BERT's first files, gamma and beta. "" without one. */
+static void write_other_name(const char *name, char *text, size_t size) {
+    const char *norm = strstr(name, ".LayerNorm.");
+    int length = norm == NULL ? snprintf(text, size, "transformer.%s", name)
+                              : snprintf(text, size, "%.*s%s", (int)(norm - name) + 11, name,
+                                         strcmp(norm + 11, "weight") == 0 ? "gamma" : "beta");
+    if (length >= (int)size) {
+        text[0] = '\0';
+    }
+}
+
 const trm_safetensors_entry *trmi_weights_find(const trmi_weights *weights, const char *name,
                                                const trm_safetensors **file) {
-    char longer[512];
-    int length = snprintf(longer, sizeof longer, "transformer.%s", name);
+    char other[512];
+    write_other_name(name, other, sizeof other);
     for (int32_t i = 0; i < weights->count; i++) {
         const trm_safetensors_entry *e = trm_safetensors_find(weights->files[i], name);
-        if (e == NULL && length < (int)sizeof longer) {
-            e = trm_safetensors_find(weights->files[i], longer);
-        }
+        e = e == NULL ? trm_safetensors_find(weights->files[i], other) : e;
         if (e != NULL) {
             *file = weights->files[i];
             return e;

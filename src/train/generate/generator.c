@@ -118,6 +118,11 @@ trm_status trm_generator_create(trm_model *model, const trm_generator_options *o
     trm_language_options network =
         options->network != NULL ? *options->network : (trm_language_options){0};
     TRMI_TRY(trm_language_complete(options->model, &network, err));
+    if (trm_language_is_masked(options->model)) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "%s predicts masked tokens, not the next one: it generates no text",
+                         options->model);
+    }
     trm_generator *g = trmi_alloc(sizeof *g);
     if (g == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for a generator");
