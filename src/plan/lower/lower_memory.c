@@ -52,8 +52,9 @@ static void find_lives(trm_program *p) {
 /* ---- in place ---- */
 
 /* Lets output 0 of a step share the bytes of an input that dies there, where the back-end allows
- * it. */
-static void share_in_place(trm_program *p, const trmi_target *target) {
+ * it. A gradient keeps its place in GRAD, and the input moves there; not with blocks of samples, whose outputs
+ * the executor sums in a tree. */
+static void share_in_place(trm_program *p, const trmi_target *target, bool into_gradients) {
     if (target->in_place == NULL) {
         return;
     }
@@ -72,12 +73,16 @@ static void share_in_place(trm_program *p, const trmi_target *target) {
                 dies =
                     j == i || step->inputs[j] == 0 || trmi_buffer_root(p, step->inputs[j]) != root;
             }
-            if (dies && out->alias_of == 0 && out->arena == TRMI_ARENA_ACTIVATION &&
-                in->bytes == out->bytes &&
+            bool gradient = into_gradients && out->arena == TRMI_ARENA_GRAD;
+            if (dies && out->alias_of == 0 && in->bytes == out->bytes &&
+                (gradient || out->arena == TRMI_ARENA_ACTIVATION) &&
                 target->in_place(target->context, p->graph, &p->graph->ops[step->op], i)) {
-                int32_t last = out->last_step;
-                out->alias_of = root;
-                p->buffers[root].last_step = last;
+                if (gradient) {
+                    p->buffers[root].alias_of = step->outputs[0];
+                } else {
+                    out->alias_of = root;
+                    p->buffers[root].last_step = out->last_step;
+                }
                 break;
             }
         }
@@ -156,7 +161,7 @@ trm_status trmi_lower_memory(trm_program *program, const trmi_plan_options *opti
                              const trmi_roots *roots, trm_error *err) {
     (void)roots;
     find_lives(program);
-    share_in_place(program, options->target);
+    share_in_place(program, options->target, options->blocks == 0);
     place_parameters(program);
     place_in_sequence(program, TRMI_ARENA_INPUT, 1);
     place_in_sequence(program, TRMI_ARENA_STATE, 1);
