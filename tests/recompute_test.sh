@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # --recompute block: the bits of a run that keeps its values, for every model with blocks, in both precisions, with dropout, with
-# accumulated batches, on two ranks (data parallel, strict, split) and with servers; less memory, as predicted.
+# accumulated batches, on two ranks (data parallel, strict, split, a pipeline) and with servers; less memory, as predicted.
 . "$(dirname "$0")/common.sh"
 export OMP_NUM_THREADS=1
 
@@ -36,7 +36,7 @@ for precision in fp32 mixed; do
 done
 # shellcheck disable=SC2086
 same accumulated gpt2 $data $small $learn --dropout 0.1 --accumulate 2
-for mode in "" "--shard-optimizer" "--deterministic strict" "--parallel-mode semi_auto_parallel" "--precision mixed"; do
+for mode in "" "--shard-optimizer" "--deterministic strict" "--parallel-mode semi_auto_parallel" "--stages 2 --micro-batches 2" "--precision mixed"; do
     # shellcheck disable=SC2086
     same "ranks${mode// /}" gpt2 $data $small $learn --dropout 0.1 -n 2 $mode
 done
