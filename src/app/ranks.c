@@ -364,14 +364,19 @@ void app_put_parallel(const app_context *app, const trm_exec *exec, const trm_wa
     double step = waiting->step_seconds > 0 ? waiting->step_seconds : 1;
     double communication = waiting->communication_seconds / step,
            imbalance = waiting->imbalance_seconds / step;
-    app_put(app_int("rank", info.rank, NULL), app_int("ranks", info.size, "\n%d ranks wait"),
+    /* stages of a pipeline: only the ranks of one stage are measured, so no sentence says it */
+    bool all = info.size == app_rank_count(app);
+    app_put(app_int("rank", app_rank(app), NULL),
+            app_int("ranks", app_rank_count(app), all ? "\n%d ranks wait" : NULL),
             app_text("parallel_mode", app_context_option(app, "parallel_mode"), NULL),
             app_bool("shard_optimizer", strcmp(sliced, "true") == 0, NULL),
             app_text("engine", trm_comm_engine(app->ranks->comm), NULL),
             app_int("buckets", info.buckets, NULL), app_int("reduced_bytes", info.bytes, NULL),
             app_int("cooperative_bytes", info.cooperative_bytes, NULL),
             app_real("waiting_fraction", communication + imbalance,
-                     " for each other for %.1f{100} %% of a step"),
-            app_real("exposed_comm_fraction", communication, ": %.1f{100} %% for communication"),
-            app_real("imbalance_fraction", imbalance, ", %.1f{100} %% for those that come later"));
+                     all ? " for each other for %.1f{100} %% of a step" : NULL),
+            app_real("exposed_comm_fraction", communication,
+                     all ? ": %.1f{100} %% for communication" : NULL),
+            app_real("imbalance_fraction", imbalance,
+                     all ? ", %.1f{100} %% for those that come later" : NULL));
 }
