@@ -364,24 +364,22 @@ trmi_rule trmi_update_rule(const trmi_update *u, int32_t segment, double learnin
         constants.beta2 = (float)constants.beta2;
         constants.weight_decay = (float)constants.weight_decay;
     }
-    double decay = u->segments[segment].decay ? o->weight_decay : 0;
-    bool decoupled = o->decoupled && o->kind == TRM_ADAM;
-    trmi_rule rule = {
-        .lr = (float)learning_rate,
-        .scale = u->clip,
-        .decay = decoupled ? 0 : (float)decay,
-        .shrink = decoupled ? (float)(1 - learning_rate * decay) : 1,
-        .momentum = (float)o->momentum,
-        .epsilon = (float)o->epsilon,
-        .local = (float)learning_rate,
-        .l1 = (float)o->l1,
-        .curve = (float)(2 * o->l2),
-        .lr_inverse = learning_rate > 0 ? (float)(1 / learning_rate) : 0,
-    };
+    bool adam = o->kind == TRM_ADAM;
+    trmi_rule rule =
+        trmi_rule_of(&(trmi_rule_options){.rate = learning_rate,
+                                          .scale = u->clip,
+                                          .decay = u->segments[segment].decay ? o->weight_decay : 0,
+                                          .decoupled = o->decoupled && adam,
+                                          .momentum = o->momentum,
+                                          .epsilon = o->epsilon,
+                                          .l1 = o->l1,
+                                          .curve = 2 * o->l2,
+                                          .beta1 = adam ? o->beta1 : 0,
+                                          .beta2 = o->beta2,
+                                          .step = step,
+                                          .sparse = strict && table});
     /* LARS: the layer's own rate; not for tables. */
-    if (o->kind == TRM_ADAM) {
-        trmi_rule_set_adam(&rule, learning_rate, o->beta1, o->beta2, step, strict && table);
-    } else if (o->kind == TRM_LARS && !table) {
+    if (o->kind == TRM_LARS && !table) {
         rule.local = (float)(learning_rate * trust_ratio(u, segment));
     }
     return rule;

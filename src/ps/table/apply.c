@@ -59,21 +59,20 @@ trm_status trmi_row_optimizer_check(const trm_row_optimizer *in, trm_row_optimiz
 
 trmi_rule trmi_row_rule_of(const trm_row_optimizer *o, const trmi_tick *tick) {
     const float rate = o->learning_rate * tick->rate_scale;
-    trmi_rule rule = {.lr = rate,
-                      .scale = tick->gradient_scale,
-                      .decay = o->decoupled ? 0 : o->weight_decay,
-                      .shrink =
-                          o->decoupled ? (float)(1 - (double)rate * (double)o->weight_decay) : 1,
-                      .momentum = o->momentum,
-                      .epsilon = o->epsilon,
-                      .l1 = o->l1,
-                      .lr_inverse = rate > 0 ? (float)(1 / (double)rate) : 0,
-                      .curve = o->l2 + (rate > 0 ? o->beta / rate : 0)};
-    if (o->rule == TRM_ROW_ADAM || o->rule == TRM_ROW_LAZY_ADAM) {
-        trmi_rule_set_adam(&rule, (double)rate, (double)o->beta1, (double)o->beta2, tick->tick,
-                           o->rule == TRM_ROW_LAZY_ADAM);
-    }
-    return rule;
+    bool lazy = o->rule == TRM_ROW_LAZY_ADAM, adam = o->rule == TRM_ROW_ADAM || lazy;
+    return trmi_rule_of(
+        &(trmi_rule_options){.rate = (double)rate,
+                             .scale = tick->gradient_scale,
+                             .decay = (double)o->weight_decay,
+                             .decoupled = o->decoupled,
+                             .momentum = (double)o->momentum,
+                             .epsilon = (double)o->epsilon,
+                             .l1 = (double)o->l1,
+                             .curve = (double)(o->l2 + (rate > 0 ? o->beta / rate : 0)),
+                             .beta1 = adam ? (double)o->beta1 : 0,
+                             .beta2 = (double)o->beta2,
+                             .step = tick->tick,
+                             .sparse = lazy});
 }
 
 int trmi_row_kernel_of(const trm_row_optimizer *o) {
