@@ -5,14 +5,12 @@
 #include "base/rng.h"
 
 #include "base/error.h"
+#include "base/inline.h"
 
 #include <math.h>
 #include <string.h>
 
-/* Also where the caller is compiled for another instruction set. */
-#define INLINE inline __attribute__((always_inline))
-
-static INLINE void philox(uint64_t seed, uint64_t stream, uint64_t counter, uint32_t out[4]) {
+TRMI_INLINE void philox(uint64_t seed, uint64_t stream, uint64_t counter, uint32_t out[4]) {
     enum { ROUNDS = 10 };
     const uint32_t multiplier0 = 0xD2511F53u, multiplier1 = 0xCD9E8D57u;
     const uint32_t weyl0 = 0x9E3779B9u, weyl1 = 0xBB67AE85u;
@@ -48,7 +46,7 @@ void trmi_philox(uint64_t seed, uint64_t stream, uint64_t counter, uint32_t out[
 
 /* Returns log(n / 2^32), n from 1 to 2^32: n = m 2^k, m from sqrt(1/2) to sqrt(2), log m = 2
  * artanh((m - 1) / (m + 1)). */
-static INLINE double log_of_unit(double n) {
+TRMI_INLINE double log_of_unit(double n) {
     const uint64_t one = (uint64_t)0x3FF00000 << 32, root_half = (uint64_t)0x3FE6A09E << 32,
                    mantissa = ((uint64_t)1 << 52) - 1;
     uint64_t bits;
@@ -70,7 +68,7 @@ static INLINE double log_of_unit(double n) {
 
 /* Computes cosine and sine of turn / 2^32 turns: reduces to a quarter and an angle of at most an
  * eighth of a turn. */
-static INLINE void circle(uint32_t turn, double *cosine_out, double *sine_out) {
+TRMI_INLINE void circle(uint32_t turn, double *cosine_out, double *sine_out) {
     const uint32_t quarter = (turn + ((uint32_t)1 << 29)) >> 30;
     const double x = (double)(int32_t)(turn - (quarter << 30)) * (0x1p-32 * 6.283185307179586),
                  z = x * x;

@@ -8,10 +8,9 @@
 #ifndef TRMI_BASE_OPTIMIZER_RULES_H
 #define TRMI_BASE_OPTIMIZER_RULES_H
 
+#include "base/inline.h"
 #include "base/optimizer_rule.h"
 #include "base/simd/vec.h"
-
-#define TRMI_RULE_FN static inline __attribute__((always_inline))
 
 /* One vector of elements: parameter w, gradient g, slots s0 and s1. */
 typedef struct lane {
@@ -28,24 +27,24 @@ typedef struct lane {
 #define SLOTS_OF_ftrl 2
 
 /* The gradient with scale and L2 decay. */
-TRMI_RULE_FN vf scaled_gradient(const trmi_rule *r, vf w, vf g) {
+TRMI_INLINE vf scaled_gradient(const trmi_rule *r, vf w, vf g) {
     return vf_fma(vf_set(r->decay), w, vf_mul(vf_set(r->scale), g));
 }
 
-TRMI_RULE_FN lane sgd_lane(const trmi_rule *r, lane x) {
+TRMI_INLINE lane sgd_lane(const trmi_rule *r, lane x) {
     x.g = scaled_gradient(r, x.w, x.g);
     x.w = vf_fma(vf_set(-r->lr), x.g, x.w);
     return x;
 }
 
-TRMI_RULE_FN lane momentum_lane(const trmi_rule *r, lane x) {
+TRMI_INLINE lane momentum_lane(const trmi_rule *r, lane x) {
     x.g = scaled_gradient(r, x.w, x.g);
     x.s0 = vf_fma(vf_set(r->momentum), x.s0, x.g);
     x.w = vf_fma(vf_set(-r->lr), x.s0, x.w);
     return x;
 }
 
-TRMI_RULE_FN lane nesterov_lane(const trmi_rule *r, lane x) {
+TRMI_INLINE lane nesterov_lane(const trmi_rule *r, lane x) {
     x.g = scaled_gradient(r, x.w, x.g);
     x.s0 = vf_fma(vf_set(r->momentum), x.s0, x.g);
     x.w = vf_fma(vf_set(-r->lr), vf_fma(vf_set(r->momentum), x.s0, x.g), x.w);
@@ -53,7 +52,7 @@ TRMI_RULE_FN lane nesterov_lane(const trmi_rule *r, lane x) {
 }
 
 /* Kingma and Ba, 2014; with shrink != 1 AdamW (Loshchilov and Hutter, 2017). */
-TRMI_RULE_FN lane adam_lane(const trmi_rule *r, lane x) {
+TRMI_INLINE lane adam_lane(const trmi_rule *r, lane x) {
     x.g = scaled_gradient(r, x.w, x.g);
     x.s0 = vf_fma(vf_set(r->keep1), x.s0, vf_mul(vf_set(r->blend1), x.g));
     x.s1 = vf_fma(vf_set(r->keep2), x.s1, vf_mul(vf_set(r->blend2), vf_mul(x.g, x.g)));
@@ -64,7 +63,7 @@ TRMI_RULE_FN lane adam_lane(const trmi_rule *r, lane x) {
 }
 
 /* You, Gitman and Ginsburg, 2017: the slot includes the learning rate. */
-TRMI_RULE_FN lane lars_lane(const trmi_rule *r, lane x) {
+TRMI_INLINE lane lars_lane(const trmi_rule *r, lane x) {
     x.g = scaled_gradient(r, x.w, x.g);
     x.s0 = vf_fma(vf_set(r->momentum), x.s0, vf_mul(vf_set(r->local), x.g));
     x.w = vf_sub(x.w, x.s0);
@@ -72,7 +71,7 @@ TRMI_RULE_FN lane lars_lane(const trmi_rule *r, lane x) {
 }
 
 /* Duchi, Hazan and Singer, 2011. */
-TRMI_RULE_FN lane adagrad_lane(const trmi_rule *r, lane x) {
+TRMI_INLINE lane adagrad_lane(const trmi_rule *r, lane x) {
     x.g = scaled_gradient(r, x.w, x.g);
     x.s0 = vf_fma(x.g, x.g, x.s0);
     vf root = vf_add(vf_sqrt(x.s0), vf_set(r->epsilon));
@@ -81,7 +80,7 @@ TRMI_RULE_FN lane adagrad_lane(const trmi_rule *r, lane x) {
 }
 
 /* FTRL-Proximal (McMahan et al., 2013): s0 = n, the sum of squared gradients; s1 = z. */
-TRMI_RULE_FN lane ftrl_lane(const trmi_rule *r, lane x) {
+TRMI_INLINE lane ftrl_lane(const trmi_rule *r, lane x) {
     x.g = scaled_gradient(r, x.w, x.g);
     vf n = vf_fma(x.g, x.g, x.s0), root = vf_sqrt(n);
     vf sigma = vf_mul(vf_sub(vf_sqrt(x.s0), root), vf_set(r->lr_inverse)); /* negative */
@@ -99,8 +98,8 @@ TRMI_RULE_FN lane ftrl_lane(const trmi_rule *r, lane x) {
  * the rule has none). Elements that fill no vector are taken one by one, each in all lanes: masked
  * stores are slow on some CPUs, and a row of a table may be a single element. */
 #define TRMI_RULE_PASS(name)                                                                       \
-    TRMI_RULE_FN void name##_pass(const trmi_rule *r, float *w, const float *g, float *s0,         \
-                                  float *s1, int64_t count) {                                      \
+    TRMI_INLINE void name##_pass(const trmi_rule *r, float *w, const float *g, float *s0,          \
+                                 float *s1, int64_t count) {                                       \
         const int slots = SLOTS_OF_##name;                                                         \
         int64_t i = 0;                                                                             \
         for (; i + VL <= count; i += VL) {                                                         \

@@ -15,6 +15,7 @@
 #define TRMI_BASE_VEC_H
 
 #include "base/half.h"
+#include "base/simd/bf16.h"
 
 #include <math.h>
 #include <stdint.h>
@@ -78,12 +79,10 @@ static inline void vf_put_lanes(void *base, int64_t at, int half, int n, vf v) {
     }
 }
 
-/* Functions of several instructions. Always inline, so that their constants are loaded before a loop. */
-#define VF_FUNCTION static inline __attribute__((always_inline))
-
+/* Functions of several instructions, inlined so that their constants are loaded before a loop. */
 /* *n = x / ln 2 rounded; returns e^(x - n ln 2) (Cody-Waite reduction, minimax polynomial of degree 6 on
  * [-ln2/2, ln2/2], its halves side by side). */
-VF_FUNCTION vf vf_exp_rest(vf x, vf n) {
+TRMI_INLINE vf vf_exp_rest(vf x, vf n) {
     vf r = vf_fma(n, vf_set(-0.693145751953125f), x);
     r = vf_fma(n, vf_set(-1.42860677e-6f), r);
     vf z = vf_mul(r, r), high = vf_fma(vf_set(1.0f / 720), r, vf_set(1.0f / 120));
@@ -92,7 +91,7 @@ VF_FUNCTION vf vf_exp_rest(vf x, vf n) {
     return vf_fma(vf_fma(vf_fma(high, z, middle), z, low), r, vf_set(1.0f));
 }
 /* e^x to 2 units in the last place; 0 below -87.34, infinite above 88.72, NaN stays NaN. */
-VF_FUNCTION vf vf_exp(vf x) {
+TRMI_INLINE vf vf_exp(vf x) {
     vf n = vf_round(vf_mul(x, vf_set(1.44269504088896341f)));
     n = vf_min(vf_max(n, vf_set(-127.0f)), vf_set(128.0f));
     vf y = vf_scale2(vf_exp_rest(x, n), n);
@@ -101,7 +100,7 @@ VF_FUNCTION vf vf_exp(vf x) {
     return vf_select(vf_nan(x), x, y);
 }
 /* The same for x of at most 88, in half of the instructions. */
-VF_FUNCTION vf vf_exp_below(vf x) {
+TRMI_INLINE vf vf_exp_below(vf x) {
     vf n = vf_round(vf_mul(x, vf_set(1.44269504088896341f)));
     n = vf_max(n, vf_set(-126.0f)); /* the second operand where x is NaN */
     vf y = vf_scale(vf_exp_rest(x, n), n);
@@ -110,7 +109,7 @@ VF_FUNCTION vf vf_exp_below(vf x) {
 
 /* ln x to 2 units in the last place away from 1; -infinity at 0, NaN below (Cephes' logf: the
  * mantissa in [sqrt(1/2), sqrt(2)), a polynomial of degree 9). */
-VF_FUNCTION vf vf_log(vf x) {
+TRMI_INLINE vf vf_log(vf x) {
     vf e, m = vf_split(x, &e);
     vm high = vf_gt(m, vf_set(1.41421356f));
     m = vf_select(high, vf_mul(m, vf_set(0.5f)), m);
@@ -134,7 +133,7 @@ VF_FUNCTION vf vf_log(vf x) {
 }
 
 /* tanh: a polynomial where |x| < 0.625, else from e^2x (Cephes' tanhf). */
-VF_FUNCTION vf vf_tanh(vf x) {
+TRMI_INLINE vf vf_tanh(vf x) {
     vf z = vf_mul(x, x), p = vf_set(-5.70498872745e-3f);
     p = vf_fma(p, z, vf_set(2.06390887954e-2f));
     p = vf_fma(p, z, vf_set(-5.37397155531e-2f));
@@ -148,14 +147,14 @@ VF_FUNCTION vf vf_tanh(vf x) {
 }
 
 /* 1 / (1 + e^-x), of the smaller exponential so that nothing overflows. */
-VF_FUNCTION vf vf_sigmoid(vf x) {
+TRMI_INLINE vf vf_sigmoid(vf x) {
     vf e = vf_exp_below(vf_sub(vf_zero(), vf_abs(x)));
     vf one = vf_set(1.0f), down = vf_div(one, vf_add(one, e));
     return vf_select(vf_gt(vf_zero(), x), vf_mul(e, down), down);
 }
 
 /* erf to 4e-7: a rational function of x on [-4, 4], beyond which it is +-1 in float32. */
-VF_FUNCTION vf vf_erf(vf x) {
+TRMI_INLINE vf vf_erf(vf x) {
     static const float top[] = {-2.72614225801306e-10f, 2.77068142495902e-08f,
                                 -2.10102402082508e-06f, -5.69250639462346e-05f,
                                 -7.34990630326855e-04f, -2.95459980854025e-03f,

@@ -18,33 +18,22 @@ static inline void vf_store(float *p, vf v) { _mm256_storeu_ps(p, v); }
 static inline void vf_store_n(float *p, int n, vf v) {
     _mm256_maskstore_ps(p, vf_first_lanes(n), v);
 }
-static inline vf vf_load_bf(const uint16_t *p) {
-    __m128i bits = _mm_loadu_si128((const __m128i *)p);
-    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16));
-}
+static inline vf vf_load_bf(const uint16_t *p) { return (vf)trmi_bf16_load(p); }
 static inline vf vf_load_bf_n(const uint16_t *p, int n) {
     uint16_t whole[8] = {0};
     memcpy(whole, p, (size_t)n * sizeof *p);
     return vf_load_bf(whole);
 }
-static inline __m128i vf_to_bf(vf v) {
-    __m256i bits = _mm256_castps_si256(v);
-    __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
-    __m256i rounded = _mm256_srli_epi32(
-        _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7FFF))), 16);
-    __m256i quiet = _mm256_or_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(0x40));
-    __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(v, v, _CMP_UNORD_Q));
-    __m256i out = _mm256_blendv_epi8(rounded, quiet, nan);
-    return _mm_packus_epi32(_mm256_castsi256_si128(out), _mm256_extracti128_si256(out, 1));
-}
-static inline void vf_store_bf(uint16_t *p, vf v) { _mm_storeu_si128((__m128i *)p, vf_to_bf(v)); }
+static inline void vf_store_bf(uint16_t *p, vf v) { trmi_bf16_store(p, (trmi_floats)v); }
 static inline void vf_store_bf_n(uint16_t *p, int n, vf v) {
     uint16_t whole[8];
     vf_store_bf(whole, v);
     memcpy(p, whole, (size_t)n * sizeof *p);
 }
 static inline void vf_stream_float(float *p, vf v) { _mm256_stream_ps(p, v); }
-static inline void vf_stream_bf(uint16_t *p, vf v) { _mm_stream_si128((__m128i *)p, vf_to_bf(v)); }
+static inline void vf_stream_bf(uint16_t *p, vf v) {
+    _mm_stream_si128((__m128i *)p, (__m128i)trmi_bf16_narrow((trmi_floats)v));
+}
 static inline void vf_fence(void) { _mm_sfence(); }
 static inline vf vf_add(vf a, vf b) { return _mm256_add_ps(a, b); }
 static inline vf vf_sub(vf a, vf b) { return _mm256_sub_ps(a, b); }

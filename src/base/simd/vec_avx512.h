@@ -16,32 +16,12 @@ static inline void vf_store(float *p, vf v) { _mm512_storeu_ps(p, v); }
 static inline void vf_store_n(float *p, int n, vf v) {
     _mm512_mask_storeu_ps(p, vf_first_lanes(n), v);
 }
-static inline vf vf_from_bf(__m256i bits) {
-    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
-}
-static inline vf vf_load_bf(const uint16_t *p) {
-    return vf_from_bf(_mm256_loadu_si256((const __m256i *)p));
-}
+static inline vf vf_load_bf(const uint16_t *p) { return (vf)trmi_bf16_load(p); }
 static inline vf vf_load_bf_n(const uint16_t *p, int n) {
-    return vf_from_bf(_mm256_maskz_loadu_epi16(vf_first_lanes(n), p));
+    return (vf)trmi_bf16_widen((trmi_halves)_mm256_maskz_loadu_epi16(vf_first_lanes(n), p));
 }
-#if defined(__AVX512BF16__)
-/* The instruction takes denormals for zero; else it rounds the same. */
-static inline __m256i vf_to_bf(vf v) { return (__m256i)_mm512_cvtneps_pbh(v); }
-#else
-static inline __m256i vf_to_bf(vf v) {
-    __m512i bits = _mm512_castps_si512(v), high = _mm512_srli_epi32(bits, 16);
-    __m512i odd = _mm512_and_si512(high, _mm512_set1_epi32(1));
-    __m512i out = _mm512_srli_epi32(
-        _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7FFF))), 16);
-    vm nan = _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q);
-    out = _mm512_mask_or_epi32(out, nan, high, _mm512_set1_epi32(0x40));
-    return _mm512_cvtepi32_epi16(out);
-}
-#endif
-static inline void vf_store_bf(uint16_t *p, vf v) {
-    _mm256_storeu_si256((__m256i *)p, vf_to_bf(v));
-}
+static inline __m256i vf_to_bf(vf v) { return (__m256i)trmi_bf16_narrow((trmi_floats)v); }
+static inline void vf_store_bf(uint16_t *p, vf v) { trmi_bf16_store(p, (trmi_floats)v); }
 static inline void vf_store_bf_n(uint16_t *p, int n, vf v) {
     _mm256_mask_storeu_epi16(p, vf_first_lanes(n), vf_to_bf(v));
 }

@@ -11,7 +11,7 @@
 #include "comm/api/reduce.h"
 
 #include "base/half.h"
-#include "base/simd/isa.h"
+#include "base/simd/bf16.h"
 
 #include <string.h>
 #if defined(__F16C__)
@@ -31,15 +31,12 @@ typedef uint64_t vec_u64 __attribute__((vector_size(TRMI_VECTOR_BYTES)));
 /* as many elements as vec_f32 */
 typedef uint16_t vec_u16 __attribute__((vector_size(TRMI_VECTOR_BYTES / 2)));
 
-/* a function that every caller contains: a call would cost more than its body */
-#define ALWAYS static inline __attribute__((always_inline))
-
 /* LONG_BYTES: bytes of all sources above which they cannot be in a core's own cache, and are
  * prefetched AHEAD_BYTES ahead. The hardware's prefetchers stop at page boundaries and follow only
  * some of 2 x n streams. Measured with 102 MB: 2 ranks 6.6 to 4.4 ms, 8 ranks 29.6 to 26.4 ms.
  * Shorter vectors (64 KB to 2 MB) take the same time either way. */
 enum { LONG_BYTES = 192 << 10, AHEAD_BYTES = 3072 };
-ALWAYS void prefetch(const char *at, int ahead) {
+TRMI_INLINE void prefetch(const char *at, int ahead) {
     if (ahead > 0) {
         __builtin_prefetch(at + ahead, 0, 3);
     }
@@ -47,18 +44,18 @@ ALWAYS void prefetch(const char *at, int ahead) {
 
 /* --- load and store: from the memory type to the accumulator type and back --- */
 #define PLAIN_MEMORY(name, vec, element)                                                           \
-    ALWAYS vec load_##name(const void *from) {                                                     \
+    TRMI_INLINE vec load_##name(const void *from) {                                                \
         vec v;                                                                                     \
         memcpy(&v, from, sizeof v);                                                                \
         return v;                                                                                  \
     }                                                                                              \
-    ALWAYS void store_##name(void *to, vec v) { memcpy(to, &v, sizeof v); }                        \
-    ALWAYS element get_##name(const void *from) {                                                  \
+    TRMI_INLINE void store_##name(void *to, vec v) { memcpy(to, &v, sizeof v); }                   \
+    TRMI_INLINE element get_##name(const void *from) {                                             \
         element v;                                                                                 \
         memcpy(&v, from, sizeof v);                                                                \
         return v;                                                                                  \
     }                                                                                              \
-    ALWAYS void put_##name(void *to, element v) { memcpy(to, &v, sizeof v); }
+    TRMI_INLINE void put_##name(void *to, element v) { memcpy(to, &v, sizeof v); }
 PLAIN_MEMORY(f32, vec_f32, float)
 PLAIN_MEMORY(f64, vec_f64, double)
 PLAIN_MEMORY(i8, vec_i8, int8_t)
@@ -66,62 +63,50 @@ PLAIN_MEMORY(u8, vec_u8, uint8_t)
 PLAIN_MEMORY(i32, vec_i32, int32_t)
 PLAIN_MEMORY(i64, vec_i64, int64_t)
 
-ALWAYS vec_f32 load_bf16(const void *from) {
-    vec_u16 half;
-    memcpy(&half, from, sizeof half);
-    return (vec_f32)(__builtin_convertvector(half, vec_u32) << 16);
-}
-/* Rounds to nearest even; a NaN stays a quiet NaN. The same bits as trmi_float_to_bf16. */
-ALWAYS void store_bf16(void *to, vec_f32 v) {
-    vec_u32 bits = (vec_u32)v;
-    vec_u32 rounded = (bits + 0x7FFFu + (bits >> 16 & 1)) >> 16;
-    vec_u32 nan = (vec_u32)((bits & 0x7FFFFFFFu) > 0x7F800000u);
-    vec_u32 result = (nan & (bits >> 16 | 0x40)) | (~nan & rounded);
-    vec_u16 half = __builtin_convertvector(result, vec_u16);
-    memcpy(to, &half, sizeof half);
-}
-ALWAYS float get_bf16(const void *from) {
+TRMI_INLINE vec_f32 load_bf16(const void *from) { return trmi_bf16_load(from); }
+TRMI_INLINE void store_bf16(void *to, vec_f32 v) { trmi_bf16_store(to, v); }
+TRMI_INLINE float get_bf16(const void *from) {
     uint16_t half;
     memcpy(&half, from, sizeof half);
     return trmi_bf16_to_float(half);
 }
-ALWAYS void put_bf16(void *to, float v) {
+TRMI_INLINE void put_bf16(void *to, float v) {
     uint16_t half = trmi_float_to_bf16(v);
     memcpy(to, &half, sizeof half);
 }
 
-ALWAYS float get_f16(const void *from) {
+TRMI_INLINE float get_f16(const void *from) {
     uint16_t half;
     memcpy(&half, from, sizeof half);
     return trmi_f16_to_float(half);
 }
-ALWAYS void put_f16(void *to, float v) {
+TRMI_INLINE void put_f16(void *to, float v) {
     uint16_t half = trmi_float_to_f16(v);
     memcpy(to, &half, sizeof half);
 }
 #if TRMI_VECTOR_BYTES == 64
-ALWAYS vec_f32 load_f16(const void *from) {
+TRMI_INLINE vec_f32 load_f16(const void *from) {
     return (vec_f32)_mm512_cvtph_ps(_mm256_loadu_si256(from));
 }
-ALWAYS void store_f16(void *to, vec_f32 v) {
+TRMI_INLINE void store_f16(void *to, vec_f32 v) {
     _mm256_storeu_si256(to, _mm512_cvtps_ph((__m512)v, _MM_FROUND_TO_NEAREST_INT));
 }
 #elif TRMI_VECTOR_BYTES == 32
-ALWAYS vec_f32 load_f16(const void *from) {
+TRMI_INLINE vec_f32 load_f16(const void *from) {
     return (vec_f32)_mm256_cvtph_ps(_mm_loadu_si128(from));
 }
-ALWAYS void store_f16(void *to, vec_f32 v) {
+TRMI_INLINE void store_f16(void *to, vec_f32 v) {
     _mm_storeu_si128(to, _mm256_cvtps_ph((__m256)v, _MM_FROUND_TO_NEAREST_INT));
 }
 #else
-ALWAYS vec_f32 load_f16(const void *from) {
+TRMI_INLINE vec_f32 load_f16(const void *from) {
     vec_f32 v;
     for (int i = 0; i < LANES32; i++) {
         v[i] = get_f16((const char *)from + 2 * i);
     }
     return v;
 }
-ALWAYS void store_f16(void *to, vec_f32 v) {
+TRMI_INLINE void store_f16(void *to, vec_f32 v) {
     for (int i = 0; i < LANES32; i++) {
         put_f16((char *)to + 2 * i, v[i]);
     }
@@ -132,20 +117,24 @@ ALWAYS void store_f16(void *to, vec_f32 v) {
 /* Integers are added and multiplied as unsigned: overflow wraps around, without undefined
  * behaviour. max and min keep the first operand if it is NaN (a != a). */
 #define ARITHMETIC(name, vec, wrap_vec, mask_vec, element, wrap)                                   \
-    ALWAYS vec sum_##name(vec a, vec b) { return (vec)((wrap_vec)a + (wrap_vec)b); }               \
-    ALWAYS vec prod_##name(vec a, vec b) { return (vec)((wrap_vec)a * (wrap_vec)b); }              \
-    ALWAYS vec max_##name(vec a, vec b) {                                                          \
+    TRMI_INLINE vec sum_##name(vec a, vec b) { return (vec)((wrap_vec)a + (wrap_vec)b); }          \
+    TRMI_INLINE vec prod_##name(vec a, vec b) { return (vec)((wrap_vec)a * (wrap_vec)b); }         \
+    TRMI_INLINE vec max_##name(vec a, vec b) {                                                     \
         mask_vec keep = (mask_vec)((a > b) | (a != a));                                            \
         return (vec)((keep & (mask_vec)a) | (~keep & (mask_vec)b));                                \
     }                                                                                              \
-    ALWAYS vec min_##name(vec a, vec b) {                                                          \
+    TRMI_INLINE vec min_##name(vec a, vec b) {                                                     \
         mask_vec keep = (mask_vec)((a < b) | (a != a));                                            \
         return (vec)((keep & (mask_vec)a) | (~keep & (mask_vec)b));                                \
     }                                                                                              \
-    ALWAYS element one_sum_##name(element a, element b) { return (element)((wrap)a + (wrap)b); }   \
-    ALWAYS element one_prod_##name(element a, element b) { return (element)((wrap)a * (wrap)b); }  \
-    ALWAYS element one_max_##name(element a, element b) { return a > b || a != a ? a : b; }        \
-    ALWAYS element one_min_##name(element a, element b) { return a < b || a != a ? a : b; }
+    TRMI_INLINE element one_sum_##name(element a, element b) {                                     \
+        return (element)((wrap)a + (wrap)b);                                                       \
+    }                                                                                              \
+    TRMI_INLINE element one_prod_##name(element a, element b) {                                    \
+        return (element)((wrap)a * (wrap)b);                                                       \
+    }                                                                                              \
+    TRMI_INLINE element one_max_##name(element a, element b) { return a > b || a != a ? a : b; }   \
+    TRMI_INLINE element one_min_##name(element a, element b) { return a < b || a != a ? a : b; }
 ARITHMETIC(f32, vec_f32, vec_f32, vec_i32, float, float)
 ARITHMETIC(f64, vec_f64, vec_f64, vec_i64, double, double)
 ARITHMETIC(i8, vec_i8, vec_u8, vec_i8, int8_t, uint32_t)

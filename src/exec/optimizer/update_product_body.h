@@ -15,9 +15,8 @@ enum {
 
 typedef lane (*lane_rule)(const trmi_rule *rule, lane x);
 
-static inline __attribute__((always_inline)) void product_ask(int64_t at, const int slots,
-                                                              const float *w, const float *s0,
-                                                              const float *s1) {
+TRMI_INLINE void product_ask(int64_t at, const int slots, const float *w, const float *s0,
+                             const float *s1) {
     at += PRODUCT_AHEAD;
     for (int j = 0; j < PRODUCT_VECTORS * VL; j += 16) {
         __builtin_prefetch(w + at + j, 1);
@@ -30,10 +29,8 @@ static inline __attribute__((always_inline)) void product_ask(int64_t at, const 
     }
 }
 
-static inline __attribute__((always_inline)) void product_use(const trmi_rule *r, lane_rule rule,
-                                                              const int slots, vf g, float *w,
-                                                              float *s0, float *s1, int64_t at,
-                                                              int n) {
+TRMI_INLINE void product_use(const trmi_rule *r, lane_rule rule, const int slots, vf g, float *w,
+                             float *s0, float *s1, int64_t at, int n) {
     w += at;
     s0 = slots > 0 ? s0 + at : s0;
     s1 = slots > 1 ? s1 + at : s1;
@@ -51,9 +48,9 @@ static inline __attribute__((always_inline)) void product_use(const trmi_rule *r
 }
 
 /* Computes `count` vectors of the gradient from this column on, and applies the rule to them. */
-static inline __attribute__((always_inline)) void product_stretch(
-    const trmi_rule *r, const trmi_product *p, lane_rule rule, const int slots, int64_t row,
-    int64_t column, const int count, float *w, float *s0, float *s1) {
+TRMI_INLINE void product_stretch(const trmi_rule *r, const trmi_product *p, lane_rule rule,
+                                 const int slots, int64_t row, int64_t column, const int count,
+                                 float *w, float *s0, float *s1) {
     vf g[PRODUCT_VECTORS];
     const float *left = p->left + row, *right = p->right + column;
     int64_t at = row * p->step + column;
@@ -74,10 +71,8 @@ static inline __attribute__((always_inline)) void product_stretch(
     }
 }
 
-static inline __attribute__((always_inline)) void product_row(const trmi_rule *r,
-                                                              const trmi_product *p, lane_rule rule,
-                                                              const int slots, int64_t row,
-                                                              float *w, float *s0, float *s1) {
+TRMI_INLINE void product_row(const trmi_rule *r, const trmi_product *p, lane_rule rule,
+                             const int slots, int64_t row, float *w, float *s0, float *s1) {
     int64_t column = 0;
     for (; column + PRODUCT_VECTORS * VL <= p->columns; column += PRODUCT_VECTORS * VL) {
         product_stretch(r, p, rule, slots, row, column, PRODUCT_VECTORS, w, s0, s1);
@@ -96,9 +91,8 @@ static inline __attribute__((always_inline)) void product_row(const trmi_rule *r
     }
 }
 
-static inline __attribute__((always_inline)) void product(const trmi_rule *r, const trmi_product *p,
-                                                          lane_rule rule, const int slots, float *w,
-                                                          float *s0, float *s1) {
+TRMI_INLINE void product(const trmi_rule *r, const trmi_product *p, lane_rule rule, const int slots,
+                         float *w, float *s0, float *s1) {
     for (int64_t row = 0; row < p->rows; row++) {
         product_row(r, p, rule, slots, row, w, s0, s1);
     }

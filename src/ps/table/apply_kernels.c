@@ -48,8 +48,8 @@ static inline float sum_of_squares(const trmi_rule *r, const float *w, const flo
 }
 
 /* Row-wise Adagrad (as in PyTorch's FBGEMM): one accumulator a row, of the mean squared gradient. */
-TRMI_RULE_FN void rowwise_pass(const trmi_rule *r, float *w, const float *g, float *s0, float *s1,
-                               int64_t width) {
+TRMI_INLINE void rowwise_pass(const trmi_rule *r, float *w, const float *g, float *s0, float *s1,
+                              int64_t width) {
     (void)s1;
     s0[0] += sum_of_squares(r, w, g, width) / (float)width;
     trmi_rule sgd = *r;

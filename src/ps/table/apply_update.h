@@ -12,7 +12,7 @@ typedef struct updating {
     int32_t width;
 } updating;
 
-TRMI_ALWAYS updating begin(const trmi_row_update *u, const float *g, int32_t width) {
+TRMI_INLINE updating begin(const trmi_row_update *u, const float *g, int32_t width) {
     return (updating){.rule = *u->rule,
                       .tick = *u->tick,
                       .generation = u->generation,
@@ -23,7 +23,7 @@ TRMI_ALWAYS updating begin(const trmi_row_update *u, const float *g, int32_t wid
 }
 
 /* Updates the header of a changed row: tick, time, count, version, generation. */
-TRMI_ALWAYS void stamp(const updating *x, char *record) {
+TRMI_INLINE void stamp(const updating *x, char *record) {
     trmi_row_header *h = (trmi_row_header *)(void *)(record + x->header_offset);
     h->last_tick = x->tick.tick;
     h->last_time = x->tick.time;
@@ -36,14 +36,14 @@ TRMI_ALWAYS void stamp(const updating *x, char *record) {
  * record and is repeated afterwards. Rows of 16 floats, which take `lines16` cache lines with
  * their guide, have a loop of their own. */
 #define UPDATE(name, lines16)                                                                      \
-    TRMI_ALWAYS void learn_##name(void *context, int64_t i, char *record) {                        \
+    TRMI_INLINE void learn_##name(void *context, int64_t i, char *record) {                        \
         const updating *x = context;                                                               \
         float *slots = (float *)(void *)(record + x->slot_offset);                                 \
         name##_pass(&x->rule, (float *)(void *)record, x->g + i * x->width, slots,                 \
                     slots + x->width, x->width);                                                   \
         stamp(x, record);                                                                          \
     }                                                                                              \
-    TRMI_ALWAYS int64_t update_of_##name(                                                          \
+    TRMI_INLINE int64_t update_of_##name(                                                          \
         const trmi_rows *rows, trmi_look l, const trmi_row_update *u, const uint64_t *keys,        \
         int64_t count, const float *g, int32_t width, int32_t *absent) {                           \
         const uint32_t lines = l.record_lines < TRMI_LINES_MAX ? l.record_lines : TRMI_LINES_MAX;  \

@@ -9,7 +9,7 @@ typedef struct finding {
     char **records;
 } finding;
 
-TRMI_ALWAYS void note_record(void *context, int64_t i, char *record) {
+TRMI_INLINE void note_record(void *context, int64_t i, char *record) {
     ((finding *)context)->records[i] = record;
 }
 
@@ -34,7 +34,7 @@ typedef struct reading {
 
 enum { OUT_AHEAD = 32 }; /* rows to prefetch for writing: another CPU may have read them last */
 
-TRMI_ALWAYS void copy_record(void *context, int64_t i, char *record) {
+TRMI_INLINE void copy_record(void *context, int64_t i, char *record) {
     const reading *r = context;
     __builtin_prefetch(r->out + (i + OUT_AHEAD) * r->bytes, 1, 3);
     memcpy(r->out + i * r->bytes, record, r->bytes);
@@ -42,7 +42,7 @@ TRMI_ALWAYS void copy_record(void *context, int64_t i, char *record) {
 
 /* Copies records; a key that is not found at once gets the first bytes of `out`, until it is
  * found. */
-TRMI_ALWAYS int64_t read_bytes(const trmi_rows *rows, trmi_look l, uint32_t bytes,
+TRMI_INLINE int64_t read_bytes(const trmi_rows *rows, trmi_look l, uint32_t bytes,
                                const uint64_t *keys, int64_t count, char *out, int32_t *absent) {
     const uint32_t all = (bytes + 63) / 64, lines = all < TRMI_LINES_MAX ? all : TRMI_LINES_MAX;
     reading r = {out, bytes};

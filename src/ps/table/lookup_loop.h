@@ -7,12 +7,11 @@
 #include "ps/table/lookup.h"
 
 #include "base/cpu.h"
+#include "base/inline.h"
 
 #if defined(__AVX512F__) || defined(__AVX2__)
 #include <immintrin.h>
 #endif
-
-#define TRMI_ALWAYS static inline __attribute__((always_inline))
 
 enum {
     TRMI_GROUP = 8,         /* keys whose homes are computed together */
@@ -40,14 +39,14 @@ typedef struct trmi_look {
 } trmi_look;
 
 /* Returns `l` with constant values, so that the most common forms get specialised loops. */
-TRMI_ALWAYS trmi_look trmi_look_as(trmi_look l, uint32_t record_lines, bool large) {
+TRMI_INLINE trmi_look trmi_look_as(trmi_look l, uint32_t record_lines, bool large) {
     l.record_lines = record_lines;
     l.large = large;
     return l;
 }
 
 /* Returns the members for these rows. */
-TRMI_ALWAYS trmi_look trmi_look_at(const trmi_rows *rows) {
+TRMI_INLINE trmi_look trmi_look_at(const trmi_rows *rows) {
     return (trmi_look){.directory = rows->directory,
                        .shift = 63 - rows->depth,
                        .stride = rows->stride,
@@ -59,14 +58,14 @@ TRMI_ALWAYS trmi_look trmi_look_at(const trmi_rows *rows) {
 }
 
 /* Returns the home place of a hash. */
-TRMI_ALWAYS char *trmi_look_home(trmi_look l, uint64_t hash) {
+TRMI_INLINE char *trmi_look_home(trmi_look l, uint64_t hash) {
     const trmi_directory_entry *entry =
         &l.directory[hash << TRMI_VIRTUAL_BUCKETS_LOG2 >> 1 >> l.shift];
     return entry->base + trmi_rows_home(hash, entry->places) * l.stride;
 }
 
 /* Prefetches one cache line. */
-TRMI_ALWAYS void trmi_prefetch_line(trmi_look l, const void *line) {
+TRMI_INLINE void trmi_prefetch_line(trmi_look l, const void *line) {
     if (l.near) {
         __builtin_prefetch(line, 0, 3);
     } else {
@@ -75,14 +74,14 @@ TRMI_ALWAYS void trmi_prefetch_line(trmi_look l, const void *line) {
 }
 
 /* Prefetches the first lines of a record. */
-TRMI_ALWAYS void trmi_ask_lines(trmi_look l, const char *record, uint32_t lines) {
+TRMI_INLINE void trmi_ask_lines(trmi_look l, const char *record, uint32_t lines) {
     for (uint32_t line = 0; line < lines; line++) {
         trmi_prefetch_line(l, record + 64 * (size_t)line);
     }
 }
 
 /* Prefetches the lines with key and guide; all lines of a short record. */
-TRMI_ALWAYS void trmi_ask_place(trmi_look l, const char *place) {
+TRMI_INLINE void trmi_ask_place(trmi_look l, const char *place) {
     if (l.record_lines <= TRMI_NEAR_LINES) {
         trmi_ask_lines(l, place, l.record_lines);
     } else {
@@ -92,7 +91,7 @@ TRMI_ALWAYS void trmi_ask_place(trmi_look l, const char *place) {
 }
 
 /* First stage: the homes of TRMI_GROUP keys, and the low byte of their hashes. */
-TRMI_ALWAYS void trmi_prefetch_group(trmi_look l, const uint64_t *keys, char **places,
+TRMI_INLINE void trmi_prefetch_group(trmi_look l, const uint64_t *keys, char **places,
                                      uint8_t *tags) {
 #if defined(__AVX512F__)
     __m512i z = _mm512_loadu_si512(keys); /* as trmi_key_hash */
@@ -127,7 +126,7 @@ TRMI_ALWAYS void trmi_prefetch_group(trmi_look l, const uint64_t *keys, char **p
  * In a large table the test "at home" is a branch: when predicted, the rest of the loop does not
  * depend on the line that confirms it. In a small table the line is in a cache, and
  * mispredictions would cost more. */
-TRMI_ALWAYS char *trmi_look_locate(trmi_look l, uint32_t lines, uint64_t key, uint8_t tag,
+TRMI_INLINE char *trmi_look_locate(trmi_look l, uint32_t lines, uint64_t key, uint8_t tag,
                                    char *home) {
     uint64_t found, guide;
     char *place = home;
@@ -149,7 +148,7 @@ typedef void (*trmi_visit)(void *context, int64_t i, char *record);
 /* Visits the records of keys in order, by whole groups. A key whose record is neither at home
  * nor at the first place that the guide suggests visits `elsewhere` and is listed in
  * absent[count], as are the last keys that fill no group. Returns how many are listed. */
-TRMI_ALWAYS int64_t trmi_lookup_run(trmi_look l, uint32_t lines, const uint64_t *keys,
+TRMI_INLINE int64_t trmi_lookup_run(trmi_look l, uint32_t lines, const uint64_t *keys,
                                     int64_t count, char *elsewhere, int32_t *absent,
                                     trmi_visit visit, void *context) {
     char *places[TRMI_RING];
@@ -190,7 +189,7 @@ TRMI_ALWAYS int64_t trmi_lookup_run(trmi_look l, uint32_t lines, const uint64_t 
 
 /* Visits the records of keys[positions[k]], which trmi_lookup_run did not find. Returns how many keys
  * have none; positions[] then lists those. */
-TRMI_ALWAYS int64_t trmi_fly_far(trmi_look l, const trmi_rows *rows, const uint64_t *keys,
+TRMI_INLINE int64_t trmi_fly_far(trmi_look l, const trmi_rows *rows, const uint64_t *keys,
                                  int32_t *positions, int64_t count, trmi_visit visit,
                                  void *context) {
     int64_t absent = 0;

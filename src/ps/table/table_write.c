@@ -12,6 +12,7 @@
 
 #include "base/checked.h"
 #include "base/error.h"
+#include "base/inline.h"
 #include "base/log.h"
 #include "base/rng.h"
 
@@ -57,9 +58,8 @@ static __attribute__((noinline)) void update_row_special(trmi_row_table *table, 
 }
 
 /* Updates one row and its header; a snapshot saves the old row first. */
-static inline __attribute__((always_inline)) void update_row(trmi_row_table *table, char *record,
-                                                             const float *gradient, trmi_rule *rule,
-                                                             const trmi_tick *tick) {
+TRMI_INLINE void update_row(trmi_row_table *table, char *record, const float *gradient,
+                            trmi_rule *rule, const trmi_tick *tick) {
     const trmi_row_layout *layout = &table->layout;
     trmi_row_header *h = trmi_row_header_of(layout, record);
     trmi_row_table_touch(table, record);

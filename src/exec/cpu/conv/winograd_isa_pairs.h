@@ -5,7 +5,7 @@
  * registers. */
 
 /* B': 4 -> 4. */
-INLINE void input_small_1d(vec o[4], vec d0, vec d1, vec d2, vec d3) {
+TRMI_INLINE void input_small_1d(vec o[4], vec d0, vec d1, vec d2, vec d3) {
     o[0] = d0 - d2;
     o[1] = d1 + d2;
     o[2] = d2 - d1;
@@ -13,7 +13,7 @@ INLINE void input_small_1d(vec o[4], vec d0, vec d1, vec d2, vec d3) {
 }
 
 /* A: 2 -> 4. */
-INLINE void gradient_small(vec o[4], vec y0, vec y1) {
+TRMI_INLINE void gradient_small(vec o[4], vec y0, vec y1) {
     o[0] = y0;
     o[1] = y0 + y1;
     o[2] = y0 - y1;
@@ -21,7 +21,7 @@ INLINE void gradient_small(vec o[4], vec y0, vec y1) {
 }
 
 /* G': 4 -> 3. */
-INLINE void weights_gradient_small_1d(vec o[3], vec s0, vec s1, vec s2, vec s3) {
+TRMI_INLINE void weights_gradient_small_1d(vec o[3], vec s0, vec s1, vec s2, vec s3) {
     vec even = 0.5f * (s1 + s2);
     o[0] = s0 + even;
     o[1] = 0.5f * (s1 - s2);
@@ -29,14 +29,15 @@ INLINE void weights_gradient_small_1d(vec o[3], vec s0, vec s1, vec s2, vec s3) 
 }
 
 /* A row of the transforms of both tiles. */
-INLINE void leave_pairs(float *to, int64_t across, const vec left[4], const vec right[4]) {
+TRMI_INLINE void leave_pairs(float *to, int64_t across, const vec left[4], const vec right[4]) {
     UNROLL for (int j = 0; j < 4; j++) {
         *(vec_memory *)(to + j * across) = round_pair(left[j], right[j]);
     }
 }
 
 /* The patches' columns, transformed. */
-INLINE void input_columns(vec d[6][4], const void *const pixels[TRMI_WINO_IN], int64_t channel) {
+TRMI_INLINE void input_columns(vec d[6][4], const void *const pixels[TRMI_WINO_IN],
+                               int64_t channel) {
     UNROLL for (int j = 0; j < 6; j++) {
         vec in[4];
         UNROLL for (int i = 0; i < 4; i++) {
@@ -60,9 +61,9 @@ static void input_pair(float *to, int64_t down, int64_t across,
 }
 
 /* Points 0, 1, -1, infinity among the six. */
-INLINE int point_of(int i) { return i == 3 ? 5 : i; }
+TRMI_INLINE int point_of(int i) { return i == 3 ? 5 : i; }
 
-INLINE void leave_row(uint16_t *to, int64_t stride, int i, const vec row[4]) {
+TRMI_INLINE void leave_row(uint16_t *to, int64_t stride, int i, const vec row[4]) {
     UNROLL for (int j = 0; j < 4; j++) {
         store_half(to + (6 * point_of(i) + point_of(j)) * stride, row[j]);
     }
@@ -85,7 +86,7 @@ static void input_small(uint16_t *left, uint16_t *right, int64_t stride,
 }
 
 /* G: 3 -> 4. */
-INLINE void weights_small_1d(vec o[4], vec g0, vec g1, vec g2) {
+TRMI_INLINE void weights_small_1d(vec o[4], vec g0, vec g1, vec g2) {
     vec even = 0.5f * (g0 + g2), mid = 0.5f * g1;
     o[0] = g0;
     o[1] = even + mid;

@@ -13,10 +13,10 @@
  * points, scaled so that the weights' transform of F(4, 3) serves all (Toom and Cook: the weights'
  * value at a point is divided by the product of its distances from the other points). */
 
-INLINE bool used(const int r, const int point) { return point == 5 || point <= r; }
+TRMI_INLINE bool used(const int r, const int point) { return point == 5 || point <= r; }
 
 /* B': r + 2 -> used points. `s` is the distance between elements. */
-INLINE void input_1d(vec *o, const vec *d, const int s, const int r) {
+TRMI_INLINE void input_1d(vec *o, const vec *d, const int s, const int r) {
     vec d0 = d[0], d1 = d[s], d2 = d[2 * s], d3 = d[3 * s];
     if (r == 2) {
         o[0] = 4.0f * (d0 - d2);
@@ -46,7 +46,7 @@ INLINE void input_1d(vec *o, const vec *d, const int s, const int r) {
 }
 
 /* A': used points -> r. */
-INLINE void output_1d(vec *o, const int so, const vec *m, const int s, const int r) {
+TRMI_INLINE void output_1d(vec *o, const int so, const vec *m, const int s, const int r) {
     vec s1 = m[s] + m[2 * s], d1 = m[s] - m[2 * s];
     if (r == 2) {
         o[0] = m[0] + s1;
@@ -67,7 +67,7 @@ INLINE void output_1d(vec *o, const int so, const vec *m, const int s, const int
 }
 
 /* A: r -> used points. */
-INLINE void gradient_1d(vec *o, const int so, const vec *y, const int s, const int r) {
+TRMI_INLINE void gradient_1d(vec *o, const int so, const vec *y, const int s, const int r) {
     if (r == 2) {
         vec first = y[0], last = y[s];
         o[0] = first;
@@ -97,7 +97,7 @@ INLINE void gradient_1d(vec *o, const int so, const vec *y, const int s, const i
 }
 
 /* G: 3 -> 6. */
-INLINE void weights_1d(vec *o, const int so, const vec *g, const int s) {
+TRMI_INLINE void weights_1d(vec *o, const int so, const vec *g, const int s) {
     vec even = g[0] + g[2 * s], outer = g[0] + 4.0f * g[2 * s], mid = g[s], last = g[2 * s];
     o[0] = g[0] * 0.25f;
     o[so] = (even + mid) * (-1.0f / 6);
@@ -108,7 +108,7 @@ INLINE void weights_1d(vec *o, const int so, const vec *g, const int s) {
 }
 
 /* G': 6 -> 3. */
-INLINE void weights_gradient_1d(vec *o, const int so, const vec *s, const int st) {
+TRMI_INLINE void weights_gradient_1d(vec *o, const int so, const vec *s, const int st) {
     vec s1 = s[st] + s[2 * st], d1 = s[st] - s[2 * st];
     vec s2 = s[3 * st] + s[4 * st], d2 = s[3 * st] - s[4 * st];
     o[0] = 0.25f * s[0] - s1 * (1.0f / 6) + s2 * (1.0f / 24);
@@ -118,9 +118,9 @@ INLINE void weights_gradient_1d(vec *o, const int so, const vec *s, const int st
 
 /* ---- tiles ----------------------------------------------------------------------------------- */
 
-INLINE void input_as(float *to, int64_t stride, const void *const pixels[TRMI_WINO_IN],
-                     const trm_dtype type, int64_t first, int64_t count, const int ry,
-                     const int rx) {
+TRMI_INLINE void input_as(float *to, int64_t stride, const void *const pixels[TRMI_WINO_IN],
+                          const trm_dtype type, int64_t first, int64_t count, const int ry,
+                          const int rx) {
     for (int64_t c = 0; c < count; c += VL) {
         vec d[36];
         for (int j = 0; j < rx + 2; j++) {
@@ -171,9 +171,9 @@ static void input(float *to, int64_t stride, const void *const pixels[TRMI_WINO_
                          : input_as(to, stride, pixels, TRM_FLOAT32, first, count, y, x)
     EACH_SIZE(DO_INPUT)}
 
-INLINE void gradient_as(float *to, int64_t stride, const void *const pixels[TRMI_WINO_OUT],
-                        const trm_dtype type, int64_t first, int64_t count, const int ry,
-                        const int rx) {
+TRMI_INLINE void gradient_as(float *to, int64_t stride, const void *const pixels[TRMI_WINO_OUT],
+                             const trm_dtype type, int64_t first, int64_t count, const int ry,
+                             const int rx) {
     for (int64_t c = 0; c < count; c += VL) {
         vec d[24];
         for (int j = 0; j < rx; j++) {
@@ -211,9 +211,9 @@ static void gradient(float *to, int64_t stride, const void *const pixels[TRMI_WI
 #define STREAM(to, value) (*(vec_memory *)(to) = (value))
 #endif
 
-INLINE void output_as(void *const pixels[TRMI_WINO_OUT], const trm_dtype type, const bool stream,
-                      int64_t first, int64_t count, const float *m, int64_t stride,
-                      const float *bias, const int ry, const int rx) {
+TRMI_INLINE void output_as(void *const pixels[TRMI_WINO_OUT], const trm_dtype type,
+                           const bool stream, int64_t first, int64_t count, const float *m,
+                           int64_t stride, const float *bias, const int ry, const int rx) {
     for (int64_t c = 0; c < count; c += VL) {
         vec d[24], add = (vec){0};
         if (bias != NULL) {

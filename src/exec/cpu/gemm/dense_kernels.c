@@ -16,10 +16,11 @@ enum {
 
 typedef int32_t vec_mask __attribute__((vector_size(VL * 4)));
 
-INLINE vec keep(vec value, vec_mask mask) { return (vec)((vec_mask)value & mask); }
+TRMI_INLINE vec keep(vec value, vec_mask mask) { return (vec)((vec_mask)value & mask); }
 
 /* Applies add, bias, ReLU and mask to the sums and stores them, whole vectors. */
-INLINE void finish(const trmi_dense_tile *t, const int rows, const int vectors, vec sum[MR][VN]) {
+TRMI_INLINE void finish(const trmi_dense_tile *t, const int rows, const int vectors,
+                        vec sum[MR][VN]) {
     if (t->add) {
         UNROLL for (int i = 0; i < rows; i++) {
             UNROLL for (int j = 0; j < vectors; j++) {
@@ -56,7 +57,7 @@ INLINE void finish(const trmi_dense_tile *t, const int rows, const int vectors, 
 }
 
 /* The same at the right edge, element by element. */
-INLINE void finish_edge(const trmi_dense_tile *t, const int rows, vec sum[MR][VN]) {
+TRMI_INLINE void finish_edge(const trmi_dense_tile *t, const int rows, vec sum[MR][VN]) {
     float values[MR][NR];
     memcpy(values, sum, sizeof values);
     for (int i = 0; i < rows; i++) {
@@ -77,7 +78,7 @@ typedef struct place {
     int64_t a_stride, a_step; /* between rows of A; from k to k + 1 */
 } place;
 
-INLINE void steps(place *at, int64_t k, const int rows, const int vectors, vec sum[MR][VN]) {
+TRMI_INLINE void steps(place *at, int64_t k, const int rows, const int vectors, vec sum[MR][VN]) {
     for (int64_t p = 0, left_at = 0; p < k; p++, left_at += at->a_step, at->b += NR) {
         vec right[VN];
         UNROLL for (int j = 0; j < vectors; j++) {
@@ -92,7 +93,7 @@ INLINE void steps(place *at, int64_t k, const int rows, const int vectors, vec s
 }
 
 /* Prefetches the next line. */
-INLINE void ask(trmi_prefetch *soon) {
+TRMI_INLINE void ask(trmi_prefetch *soon) {
     __builtin_prefetch(soon->at, 0, 2);
     trmi_prefetch_advance(soon, 1);
 }
@@ -100,8 +101,8 @@ INLINE void ask(trmi_prefetch *soon) {
 /* Computes a tile. Prefetches C and the mask first, which the end needs, then t->soon: one line for
  * each PACE of k, so that outstanding lines do not fill all buffers of the core. `may_ask`: false
  * if k is short. */
-INLINE void tile(const trmi_dense_tile *t, const int rows, const int vectors, const bool packed,
-                 const bool may_ask) {
+TRMI_INLINE void tile(const trmi_dense_tile *t, const int rows, const int vectors,
+                      const bool packed, const bool may_ask) {
     const bool asks = may_ask && t->k >= LONG;
     vec sum[MR][VN];
     place at = {
@@ -171,7 +172,7 @@ static void take(float *to, const float *from, int64_t stride, int64_t rows, int
 }
 
 /* Computes several whole tiles without a call for each. */
-INLINE int64_t whole_tiles(trmi_dense_tile *t, int64_t count, const int vectors) {
+TRMI_INLINE int64_t whole_tiles(trmi_dense_tile *t, int64_t count, const int vectors) {
     int64_t done = 0;
     for (; done + MR <= count; done += MR) {
         tile(t, MR, vectors, false, false);
@@ -197,8 +198,8 @@ static void all_rows(const trmi_dense_tile *given, int64_t count) {
 enum { FEW = VL == 16 ? 8 : 4, FEW_VECTORS = 3 }; /* so many sums are in registers */
 
 /* From `column` on, so many vectors wide. */
-INLINE void few_sums(const trmi_dense_tile *t, int64_t column, const int rows, const int vectors,
-                     const bool asks) {
+TRMI_INLINE void few_sums(const trmi_dense_tile *t, int64_t column, const int rows,
+                          const int vectors, const bool asks) {
     vec sum[FEW][FEW_VECTORS];
     const float *from = t->b + column, *next = t->next + (asks ? column : 0), *left = t->a;
     UNROLL for (int i = 0; i < rows; i++) {
@@ -226,7 +227,7 @@ INLINE void few_sums(const trmi_dense_tile *t, int64_t column, const int rows, c
 }
 
 /* Computes the remaining columns, fewer than a vector. */
-INLINE void few_edge(const trmi_dense_tile *t, int64_t column, const int rows) {
+TRMI_INLINE void few_edge(const trmi_dense_tile *t, int64_t column, const int rows) {
     for (int i = 0; i < rows; i++) {
         for (int64_t j = column; j < t->columns; j++) {
             float sum = 0;
@@ -238,7 +239,7 @@ INLINE void few_edge(const trmi_dense_tile *t, int64_t column, const int rows) {
     }
 }
 
-INLINE void few_columns(const trmi_dense_tile *t, const int rows, const bool asks) {
+TRMI_INLINE void few_columns(const trmi_dense_tile *t, const int rows, const bool asks) {
     int64_t column = 0;
     /* threes, and twos rather than a single one */
     for (int64_t left = t->columns / VL; left > 0;) {

@@ -5,7 +5,7 @@
 enum { PAIR = 2 };
 
 /* Vector i of `from` as bfloat16 bits in the low halves. */
-INLINE vec_bits half_bits(const void *from, const trm_dtype type, int64_t i) {
+TRMI_INLINE vec_bits half_bits(const void *from, const trm_dtype type, int64_t i) {
     if (type == TRM_BFLOAT16) {
         return load_low((const uint16_t *)from + i);
     }
@@ -15,7 +15,7 @@ INLINE vec_bits half_bits(const void *from, const trm_dtype type, int64_t i) {
     return (nan & (bits >> 16 | 0x40u)) | (~nan & rounded);
 }
 
-INLINE uint32_t half_bits_one(const void *from, trm_dtype type, int64_t i) {
+TRMI_INLINE uint32_t half_bits_one(const void *from, trm_dtype type, int64_t i) {
     return type == TRM_BFLOAT16 ? ((const uint16_t *)from)[i]
                                 : trmi_float_to_bf16(((const float *)from)[i]);
 }
@@ -39,8 +39,8 @@ static void widen_rows(float *to, int64_t to_stride, const void *from, trm_dtype
 
 /* ---- packing --------------------------------------------------------------------------------- */
 
-INLINE void pack_as(float *to, const void *from, const trm_dtype type, int64_t ld, int64_t k,
-                    int columns) {
+TRMI_INLINE void pack_as(float *to, const void *from, const trm_dtype type, int64_t ld, int64_t k,
+                         int columns) {
     const char *row = from;
     int64_t step = ld * (type == TRM_BFLOAT16 ? 2 : 4);
     int64_t p = 0;
@@ -101,8 +101,8 @@ static void pack_transposed(float *to, const void *from, trm_dtype type, int64_t
 }
 
 /* `count` pairs at the end of rows. */
-INLINE void deal_end(float *to, const int room, const uint16_t *even, const uint16_t *odd,
-                     int64_t count) {
+TRMI_INLINE void deal_end(float *to, const int room, const uint16_t *even, const uint16_t *odd,
+                          int64_t count) {
 #if VL == 16 && defined(__AVX512BW__) && defined(__AVX512VL__)
     UNROLL for (int j = 0; j < room; j += VL) {
         __mmask16 there = count - j >= VL ? 0xFFFF
@@ -122,8 +122,8 @@ INLINE void deal_end(float *to, const int room, const uint16_t *even, const uint
 
 /* `room` floats of a panel's row at a time; what is beyond `width` there belongs to the next panel,
  * or to nobody. */
-INLINE void deal_as(float *to, int64_t panel, int width, const int room, const uint16_t *even,
-                    const uint16_t *odd, int64_t count) {
+TRMI_INLINE void deal_as(float *to, int64_t panel, int width, const int room, const uint16_t *even,
+                         const uint16_t *odd, int64_t count) {
     int64_t i = 0;
     for (; i + room <= count; i += width, to += panel) {
 #ifdef PAIR_ROWS

@@ -119,8 +119,8 @@ static void stream(float *to, const float *from, int64_t count) {
 
 /* Adds the products of one k. Inlined with constant strides over i, so that each address is base +
  * constant. */
-INLINE void tile_step(const int rows, const int64_t row_stride, const float *a, const float *b,
-                      vec sum[MR][VN]) {
+TRMI_INLINE void tile_step(const int rows, const int64_t row_stride, const float *a, const float *b,
+                           vec sum[MR][VN]) {
     vec right[VN];
     for (int j = 0; j < VN; j++) {
         right[j] = *(const vec_memory *)(b + j * VL);
@@ -139,9 +139,9 @@ INLINE void tile_step(const int rows, const int64_t row_stride, const float *a, 
 /* Runs `count` steps of k. `at` (may be NULL): prefetches a line with each step, `step` bytes
  * apart. Two steps an iteration, because loop instructions cost time if two threads share a
  * core. */
-INLINE void tile_steps(const int rows, const int64_t row_stride, int64_t k_stride, int64_t b_stride,
-                       const float **a, const float **b, vec sum[MR][VN], const char *at,
-                       int64_t step, int64_t count) {
+TRMI_INLINE void tile_steps(const int rows, const int64_t row_stride, int64_t k_stride,
+                            int64_t b_stride, const float **a, const float **b, vec sum[MR][VN],
+                            const char *at, int64_t step, int64_t count) {
     const float *left = *a, *right = *b;
     int64_t p = 0;
     for (; p + 2 <= count; p += 2) {
@@ -168,9 +168,9 @@ INLINE void tile_steps(const int rows, const int64_t row_stride, int64_t k_strid
 }
 
 /* Runs up to k steps, as many as there are lines to prefetch; returns how many. */
-INLINE int64_t tile_asking(const int rows, const int64_t row_stride, int64_t k_stride,
-                           int64_t b_stride, const float **a, const float **b, vec sum[MR][VN],
-                           trmi_prefetch *soon, int64_t k) {
+TRMI_INLINE int64_t tile_asking(const int rows, const int64_t row_stride, int64_t k_stride,
+                                int64_t b_stride, const float **a, const float **b, vec sum[MR][VN],
+                                trmi_prefetch *soon, int64_t k) {
     int64_t lines = soon->lines < k ? soon->lines : k;
     for (int64_t left = lines; left > 0;) {
         int64_t step, next = trmi_prefetch_regular(soon, &step);
@@ -183,7 +183,7 @@ INLINE int64_t tile_asking(const int rows, const int64_t row_stride, int64_t k_s
 }
 
 /* Stores the sums as the tile requires. */
-INLINE void tile_leave(const int rows, const trmi_tile *t, vec sum[MR][VN]) {
+TRMI_INLINE void tile_leave(const int rows, const trmi_tile *t, vec sum[MR][VN]) {
     float *c = t->c;
     const int64_t *row_offset = t->row_offset;
     if (t->columns != NR) {
@@ -208,8 +208,8 @@ INLINE void tile_leave(const int rows, const trmi_tile *t, vec sum[MR][VN]) {
     }
 }
 
-INLINE void tile(const int rows, const int64_t row_stride, int64_t k_stride, int64_t b_stride,
-                 const trmi_tile *t, trmi_prefetch *soon) {
+TRMI_INLINE void tile(const int rows, const int64_t row_stride, int64_t k_stride, int64_t b_stride,
+                      const trmi_tile *t, trmi_prefetch *soon) {
     const float *a = t->a, *b = t->b;
     vec sum[MR][VN];
     EACH_SUM(CLEAR_SUM)
@@ -291,14 +291,14 @@ static void sum(float *to, const float *from, int64_t stride, int64_t terms, int
 /* Quarters of four rows that are four apart make a vector; four of those are turned quarter by
  * quarter. Half of it is done by loads: 64 of them and 32 shuffles, where rows of their own would
  * take 64 shuffles of two sources. */
-INLINE __m512 quarters(const char *from, int64_t step) {
+TRMI_INLINE __m512 quarters(const char *from, int64_t step) {
     __m512 v = _mm512_castps128_ps512(_mm_loadu_ps((const float *)(const void *)from));
     v = _mm512_insertf32x4(v, _mm_loadu_ps((const float *)(const void *)(from + 4 * step)), 1);
     v = _mm512_insertf32x4(v, _mm_loadu_ps((const float *)(const void *)(from + 8 * step)), 2);
     return _mm512_insertf32x4(v, _mm_loadu_ps((const float *)(const void *)(from + 12 * step)), 3);
 }
 
-INLINE void turn_floats(float *to, const char *from, int64_t step) {
+TRMI_INLINE void turn_floats(float *to, const char *from, int64_t step) {
     UNROLL for (int c = 0; c < VL; c += 4, from += 16, to += 4 * NR) {
         __m512 a = quarters(from, step), b = quarters(from + step, step);
         __m512 d = quarters(from + 2 * step, step), e = quarters(from + 3 * step, step);
@@ -313,7 +313,7 @@ INLINE void turn_floats(float *to, const char *from, int64_t step) {
     }
 }
 
-INLINE void turn_block(float *to, const char *from, const trm_dtype type, int64_t step) {
+TRMI_INLINE void turn_block(float *to, const char *from, const trm_dtype type, int64_t step) {
     float rows[VL * VL];
     for (int i = 0; type != TRM_FLOAT32 && i < VL; i++) {
         *(vec_memory *)(rows + i * VL) = load_any(from + i * step, type, 0);
@@ -323,7 +323,7 @@ INLINE void turn_block(float *to, const char *from, const trm_dtype type, int64_
 }
 #else
 /* log2(VL) rounds of a perfect shuffle of rows i and i + VL/2. */
-INLINE void turn_block(float *to, const char *from, const trm_dtype type, int64_t step) {
+TRMI_INLINE void turn_block(float *to, const char *from, const trm_dtype type, int64_t step) {
     vec v[VL];
     for (int i = 0; i < VL; i++) {
         v[i] = load_any(from + i * step, type, 0);
@@ -344,8 +344,8 @@ INLINE void turn_block(float *to, const char *from, const trm_dtype type, int64_
 }
 #endif
 
-INLINE void pack_transposed_as(float *to, const void *from, const trm_dtype type, int64_t ld,
-                               int64_t k, int columns) {
+TRMI_INLINE void pack_transposed_as(float *to, const void *from, const trm_dtype type, int64_t ld,
+                                    int64_t k, int columns) {
     int64_t bytes = type == TRM_BFLOAT16 ? 2 : 4;
     int j = 0;
     for (; j + VL <= columns; j += VL) {
@@ -373,7 +373,7 @@ INLINE void pack_transposed_as(float *to, const void *from, const trm_dtype type
 #else
 enum { PAIR = 1 };
 
-INLINE void widen_as(float *to, const void *from, const trm_dtype type, int64_t count) {
+TRMI_INLINE void widen_as(float *to, const void *from, const trm_dtype type, int64_t count) {
     int64_t i = 0;
     for (; i + VL <= count; i += VL) {
         *(vec_memory *)(to + i) = load_any(from, type, i);
@@ -391,8 +391,8 @@ static void widen(void *to, const void *from, trm_dtype type, int64_t count) {
     }
 }
 
-INLINE void widen_rows_as(float *to, int64_t to_stride, const void *from, const trm_dtype type,
-                          int64_t from_stride, int64_t rows, int64_t count) {
+TRMI_INLINE void widen_rows_as(float *to, int64_t to_stride, const void *from, const trm_dtype type,
+                               int64_t from_stride, int64_t rows, int64_t count) {
     const char *row = from;
     int64_t step = from_stride * (type == TRM_BFLOAT16 ? 2 : 4);
     for (int64_t r = 0; r < rows; r++, row += step, to += to_stride) {
@@ -411,8 +411,8 @@ static void widen_rows(float *to, int64_t to_stride, const void *from, trm_dtype
 
 /* ---- packing --------------------------------------------------------------------------------- */
 
-INLINE void pack_as(float *to, const void *from, const trm_dtype type, int64_t ld, int64_t k,
-                    int columns) {
+TRMI_INLINE void pack_as(float *to, const void *from, const trm_dtype type, int64_t ld, int64_t k,
+                         int columns) {
     const char *row = from;
     int64_t step = ld * (type == TRM_BFLOAT16 ? 2 : 4);
     if (columns == NR) {

@@ -9,8 +9,8 @@ enum {
 
 /* Rows i to i + count of the products' triangle, columns of one tile. Vectors run past the last
  * row: there `turned` holds zeros, and nothing is stored. */
-INLINE void pair_rows(const float *x, float turned[PAIRS_TILE][TRMI_PAIRS_ROWS_MAX], float *y,
-                      int64_t i, int64_t count, int64_t width, const int64_t n, bool first) {
+TRMI_INLINE void pair_rows(const float *x, float turned[PAIRS_TILE][TRMI_PAIRS_ROWS_MAX], float *y,
+                           int64_t i, int64_t count, int64_t width, const int64_t n, bool first) {
     const float *own[PAIRS_ROWS];
     for (int64_t r = 0; r < PAIRS_ROWS; r++) {
         own[r] = x + (i + (r < count ? r : 0)) * width;
@@ -37,8 +37,8 @@ INLINE void pair_rows(const float *x, float turned[PAIRS_TILE][TRMI_PAIRS_ROWS_M
     }
 }
 
-INLINE void pair_tile(const float *x, float *y, int64_t rows, int64_t width, const int64_t n,
-                      bool first) {
+TRMI_INLINE void pair_tile(const float *x, float *y, int64_t rows, int64_t width, const int64_t n,
+                           bool first) {
     float turned[PAIRS_TILE][TRMI_PAIRS_ROWS_MAX];
     int64_t padded = (rows + VL - 1) / VL * VL;
     for (int64_t j = 0; j < rows; j++) {

@@ -2,8 +2,6 @@
 /* exec/cpu/ops/eltwise_body.h: loops of elementwise operators; see memory_kernels.h. The flags are
  * constants in each call of the inlined loop, so that no branch is left inside. */
 
-#define INLINE static inline __attribute__((always_inline))
-
 /* ---- GELU and SiLU: tests hold them against exec/ref/ref_eltwise.c ---- */
 
 static const float GELU_ROOT = 0.797884560802865356f, /* sqrt(2 / pi) */
@@ -11,32 +9,32 @@ static const float GELU_ROOT = 0.797884560802865356f, /* sqrt(2 / pi) */
                    INV_ROOT_2_PI = 0.398942280401432678f;
 
 /* tanh(u) as 2 sigmoid(2u) - 1, of u = sqrt(2 / pi) (x + 0.044715 x^3): the half of 1 + tanh(u). */
-INLINE vf gelu_share(vf x) {
+TRMI_INLINE vf gelu_share(vf x) {
     vf z = vf_mul(x, x);
     vf u = vf_mul(x, vf_fma(z, vf_set(2 * GELU_ROOT * GELU_CUBE), vf_set(2 * GELU_ROOT)));
     return vf_sigmoid(u);
 }
 /* Phi(x) */
-INLINE vf normal_share(vf x) {
+TRMI_INLINE vf normal_share(vf x) {
     vf half = vf_set(0.5f);
     return vf_fma(half, vf_erf(vf_mul(x, vf_set(INV_ROOT_2))), half);
 }
-INLINE vf gelu_grad_of(vf dy, vf x) {
+TRMI_INLINE vf gelu_grad_of(vf dy, vf x) {
     vf density = vf_mul(vf_set(INV_ROOT_2_PI), vf_exp_below(vf_mul(vf_mul(x, x), vf_set(-0.5f))));
     return vf_mul(dy, vf_fma(x, density, normal_share(x)));
 }
 /* d(x s(2u))/dx = s + x s (1 - s) 2 u' */
-INLINE vf gelu_tanh_grad_of(vf dy, vf x) {
+TRMI_INLINE vf gelu_tanh_grad_of(vf dy, vf x) {
     vf s = gelu_share(x), one = vf_set(1.0f);
     vf slope = vf_fma(vf_mul(x, x), vf_set(6 * GELU_ROOT * GELU_CUBE), vf_set(2 * GELU_ROOT));
     return vf_mul(dy, vf_fma(vf_mul(vf_mul(x, s), vf_sub(one, s)), slope, s));
 }
-INLINE vf silu_grad_of(vf dy, vf x) {
+TRMI_INLINE vf silu_grad_of(vf dy, vf x) {
     vf s = vf_sigmoid(x), one = vf_set(1.0f);
     return vf_mul(vf_mul(dy, s), vf_fma(x, vf_sub(one, s), one));
 }
 
-INLINE vf unary_of(trmi_unary kind, vf x, vf factor) {
+TRMI_INLINE vf unary_of(trmi_unary kind, vf x, vf factor) {
     switch (kind) {
     case TRMI_UNARY_RELU:
         return vf_select(vf_gt(vf_zero(), x), vf_zero(), x); /* NaN passes, to be seen */
@@ -55,8 +53,8 @@ INLINE vf unary_of(trmi_unary kind, vf x, vf factor) {
     return x;
 }
 
-INLINE void unary_loop(trmi_unary kind, const void *x, void *y, int64_t count, int half_x,
-                       int half_y, float factor) {
+TRMI_INLINE void unary_loop(trmi_unary kind, const void *x, void *y, int64_t count, int half_x,
+                            int half_y, float factor) {
     vf by = vf_set(factor);
     VF_LOOP(count, vf_put(y, i, half_y, unary_of(kind, vf_get(x, i, half_x), by)),
             vf_put_n(y, i, half_y, n, unary_of(kind, vf_get_n(x, i, half_x, n), by)));
@@ -89,7 +87,7 @@ UNARY(gelu, TRMI_UNARY_GELU)
 UNARY(gelu_tanh, TRMI_UNARY_GELU_TANH)
 UNARY(silu, TRMI_UNARY_SILU)
 
-INLINE vf binary_of(trmi_binary kind, vf a, vf b) {
+TRMI_INLINE vf binary_of(trmi_binary kind, vf a, vf b) {
     switch (kind) {
     case TRMI_BINARY_ADD: return vf_add(a, b);
     case TRMI_BINARY_SUB: return vf_sub(a, b);
@@ -108,15 +106,15 @@ INLINE vf binary_of(trmi_binary kind, vf a, vf b) {
     return a;
 }
 
-INLINE vf operand(const void *x, int64_t i, int step, int half, int n) {
+TRMI_INLINE vf operand(const void *x, int64_t i, int step, int half, int n) {
     if (step == 0) {
         return vf_set(half ? trmi_bf16_to_float(*(const uint16_t *)x) : *(const float *)x);
     }
     return n == VL ? vf_get(x, i, half) : vf_get_n(x, i, half, n);
 }
 
-INLINE void binary_loop(trmi_binary kind, const void *a, const void *b, void *y, int64_t count,
-                        int step_a, int step_b, int half) {
+TRMI_INLINE void binary_loop(trmi_binary kind, const void *a, const void *b, void *y, int64_t count,
+                             int step_a, int step_b, int half) {
     VF_LOOP(
         count,
         vf_put(y, i, half,
@@ -156,8 +154,8 @@ BINARY(gelu_tanh_grad, TRMI_BINARY_GELU_TANH_GRAD)
 BINARY(silu_grad, TRMI_BINARY_SILU_GRAD)
 BINARY(swiglu, TRMI_BINARY_SWIGLU)
 
-INLINE void swiglu_grad_loop(const void *dy, const void *gate, const void *up, void *dgate,
-                             void *dup, int64_t count, int half) {
+TRMI_INLINE void swiglu_grad_loop(const void *dy, const void *gate, const void *up, void *dgate,
+                                  void *dup, int64_t count, int half) {
     for (int64_t i = 0; i < count; i += VL) {
         int n = count - i < VL ? (int)(count - i) : VL;
         vf d = vf_lanes(dy, i, half, n), g = vf_lanes(gate, i, half, n);

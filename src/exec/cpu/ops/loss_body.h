@@ -2,7 +2,7 @@
 /* exec/cpu/ops/loss_body.h: reductions, softmax and losses over one row; see memory_kernels.h. */
 
 /* Lanes beyond n are `fill`. */
-INLINE vf lanes_or(const void *x, int64_t i, int half, int n, float fill) {
+TRMI_INLINE vf lanes_or(const void *x, int64_t i, int half, int n, float fill) {
     if (n == VL) {
         return vf_get(x, i, half);
     }
@@ -17,9 +17,9 @@ INLINE vf lanes_or(const void *x, int64_t i, int half, int n, float fill) {
 #define LANES_LEFT(count) ((count)-i < VL ? (int)((count)-i) : VL)
 
 /* The larger; NaN wins, so that it is seen: vf_max already gives b where either is NaN. */
-INLINE vf larger(vf a, vf b) { return vf_select(vf_nan(a), a, vf_max(a, b)); }
+TRMI_INLINE vf larger(vf a, vf b) { return vf_select(vf_nan(a), a, vf_max(a, b)); }
 
-INLINE void fold_rows_loop(float *into, const void *x, int64_t count, int half, int sum) {
+TRMI_INLINE void fold_rows_loop(float *into, const void *x, int64_t count, int half, int sum) {
     EACH_LANES(count) {
         int n = LANES_LEFT(count);
         vf a = vf_lanes(into, i, 0, n), b = vf_lanes(x, i, half, n);
@@ -83,14 +83,14 @@ static float fold_run(const void *x, int64_t count, bool half, trmi_row_reductio
 
 /* ---- softmax --------------------------------------------------------------------------------- */
 
-INLINE float row_max(const void *z, int64_t classes, int half) {
+TRMI_INLINE float row_max(const void *z, int64_t classes, int half) {
     vf most = vf_set(-INFINITY);
     EACH_LANES(classes) {
         most = vf_max(most, lanes_or(z, i, half, LANES_LEFT(classes), -INFINITY));
     }
     return vf_largest(most);
 }
-INLINE float row_exp_sum(const void *z, int64_t classes, int half, float most) {
+TRMI_INLINE float row_exp_sum(const void *z, int64_t classes, int half, float most) {
     vf sum = vf_zero(), shift = vf_set(most);
     EACH_LANES(classes) {
         sum = vf_add(

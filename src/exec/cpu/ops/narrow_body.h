@@ -7,7 +7,7 @@ enum { NARROW_AHEAD = 512 /* bytes of a row between a load and its prefetch */ }
 
 /* Prefetches, for four rows of w [.., width] from element `at` on, the line NARROW_AHEAD behind
  * element i: of the next four rows where these have ended. */
-INLINE void prefetch_rows(const void *w, int64_t at, int64_t i, int64_t width, int half) {
+TRMI_INLINE void prefetch_rows(const void *w, int64_t at, int64_t i, int64_t width, int half) {
     int64_t element = half ? 2 : 4, ahead = i + NARROW_AHEAD / element;
     const char *to = (const char *)w + (at + ahead + (ahead < width ? 0 : 3 * width)) * element;
     for (int row = 0; row < 4; row++) {
@@ -15,8 +15,8 @@ INLINE void prefetch_rows(const void *w, int64_t at, int64_t i, int64_t width, i
     }
 }
 
-INLINE void dot_rows_loop(float *y, const float *x, const void *w, int64_t rows, int64_t k,
-                          int half) {
+TRMI_INLINE void dot_rows_loop(float *y, const float *x, const void *w, int64_t rows, int64_t k,
+                               int half) {
     const int64_t line = half ? 32 : 16;
     int64_t r = 0;
     for (; r + 4 <= rows; r += 4) {
@@ -58,8 +58,8 @@ static void dot_rows(float *y, const float *x, const void *w, int64_t rows, int6
     }
 }
 
-INLINE void add_rows_loop(float *y, const float *x, const void *w, int64_t rows, int64_t width,
-                          int half) {
+TRMI_INLINE void add_rows_loop(float *y, const float *x, const void *w, int64_t rows, int64_t width,
+                               int half) {
     const int64_t line = half ? 32 : 16;
     int64_t r = 0;
     for (; r + 4 <= rows; r += 4) {

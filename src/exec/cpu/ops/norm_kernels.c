@@ -3,26 +3,25 @@
  * (base/simd/isa.h). */
 #include "exec/cpu/ops/norm_kernels.h"
 
+#include "base/inline.h"
 #include "base/simd/isa.h"
 #include "base/simd/vec.h"
 
-#define INLINE static inline __attribute__((always_inline))
-
 /* Prefetches an element for reading. The address may be past the end. */
-INLINE void vf_ask(const void *base, int64_t at, int half) {
+TRMI_INLINE void vf_ask(const void *base, int64_t at, int half) {
     __builtin_prefetch((const void *)((uintptr_t)base + (uintptr_t)(at * (half ? 2 : 4))), 0, 3);
 }
 
 /* The same for writing. */
-INLINE void vf_ask_to_write(const void *base, int64_t at, int half) {
+TRMI_INLINE void vf_ask_to_write(const void *base, int64_t at, int half) {
     __builtin_prefetch((const void *)((uintptr_t)base + (uintptr_t)(at * (half ? 2 : 4))), 1, 3);
 }
 
 /* A vector of lanes [c, c + n) of a row. */
-INLINE vf lanes(const void *base, int64_t at, int half, int n) {
+TRMI_INLINE vf lanes(const void *base, int64_t at, int half, int n) {
     return n == VL ? vf_get(base, at, half) : vf_get_n(base, at, half, n);
 }
-INLINE void put_lanes(void *base, int64_t at, int half, int n, vf v) {
+TRMI_INLINE void put_lanes(void *base, int64_t at, int half, int n, vf v) {
     if (n == VL) {
         vf_put(base, at, half, v);
     } else {
@@ -40,8 +39,9 @@ enum { AHEAD = 2048 }; /* elements, where a pass goes along the rows */
 
 /* Adds rows to the sums, eight at a time, so that sums are read and written once for eight
  * elements. */
-INLINE void statistics_lanes(const void *x, int half, int64_t row, int64_t rows, int64_t channels,
-                             int64_t c, int n, float *first, float *sum, float *square) {
+TRMI_INLINE void statistics_lanes(const void *x, int half, int64_t row, int64_t rows,
+                                  int64_t channels, int64_t c, int n, float *first, float *sum,
+                                  float *square) {
     vf x0 = lanes(first, c, 0, n), s = lanes(sum, c, 0, n), q = lanes(square, c, 0, n);
     for (int64_t r = 0; r < rows; r++) {
         int64_t at = (row + r) * channels + c;
@@ -54,8 +54,9 @@ INLINE void statistics_lanes(const void *x, int half, int64_t row, int64_t rows,
     put_lanes(square, c, 0, n, q);
 }
 
-INLINE void statistics_strip(const void *x, int half, int64_t begin, int64_t end, int64_t channels,
-                             int64_t strip, float *first, float *sum, float *square) {
+TRMI_INLINE void statistics_strip(const void *x, int half, int64_t begin, int64_t end,
+                                  int64_t channels, int64_t strip, float *first, float *sum,
+                                  float *square) {
     int64_t width = channels - strip < STRIP ? channels - strip : STRIP;
     for (int64_t row = begin; row < end; row += 8) {
         int64_t rows = end - row < 8 ? end - row : 8;
@@ -72,8 +73,8 @@ INLINE void statistics_strip(const void *x, int half, int64_t begin, int64_t end
     }
 }
 
-INLINE void statistics_any(const void *x, int half, int64_t begin, int64_t end, int64_t channels,
-                           float *first, float *sum, float *square) {
+TRMI_INLINE void statistics_any(const void *x, int half, int64_t begin, int64_t end,
+                                int64_t channels, float *first, float *sum, float *square) {
     VF_LOOP(channels, put_lanes(first, i, 0, VL, lanes(x, begin * channels + i, half, VL)),
             put_lanes(first, i, 0, n, lanes(x, begin * channels + i, half, n)));
     memset(sum, 0, (size_t)channels * sizeof *sum);
@@ -94,7 +95,7 @@ static void statistics(const void *x, int half, int64_t begin, int64_t end, int6
 
 /* ---- forward --------------------------------------------------------------------------------- */
 
-INLINE void leave_lanes(void *base, int64_t at, int half, int n, int stream, vf v) {
+TRMI_INLINE void leave_lanes(void *base, int64_t at, int half, int n, int stream, vf v) {
     if (stream && n == VL) {
         vf_stream(base, at, half, v);
     } else {
@@ -102,8 +103,8 @@ INLINE void leave_lanes(void *base, int64_t at, int half, int n, int stream, vf 
     }
 }
 
-INLINE void apply_lanes(const trmi_norm_forward *job, int half, int residual, int relu, int stream,
-                        int64_t row, int64_t c, int n) {
+TRMI_INLINE void apply_lanes(const trmi_norm_forward *job, int half, int residual, int relu,
+                             int stream, int64_t row, int64_t c, int n) {
     int64_t at = row * job->channels + c;
     vf_ask(job->x, at + AHEAD, half);
     if (residual) {
@@ -123,16 +124,16 @@ INLINE void apply_lanes(const trmi_norm_forward *job, int half, int residual, in
     leave_lanes(job->y, at, half, n, stream, y);
 }
 
-INLINE void apply_rows(const trmi_norm_forward *job, int half, int residual, int relu, int stream,
-                       int64_t begin, int64_t end) {
+TRMI_INLINE void apply_rows(const trmi_norm_forward *job, int half, int residual, int relu,
+                            int stream, int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; row++) {
         VF_LOOP(job->channels, apply_lanes(job, half, residual, relu, stream, row, i, VL),
                 apply_lanes(job, half, residual, relu, stream, row, i, n));
     }
 }
 
-INLINE void apply_any(const trmi_norm_forward *job, int half, int residual, int relu, int64_t begin,
-                      int64_t end) {
+TRMI_INLINE void apply_any(const trmi_norm_forward *job, int half, int residual, int relu,
+                           int64_t begin, int64_t end) {
     if (job->stream) {
         apply_rows(job, half, residual, relu, 1, begin, end);
         vf_fence();
@@ -160,8 +161,8 @@ static void apply(const trmi_norm_forward *job, int64_t begin, int64_t end) {
 enum { MASK_NONE, MASK_FROM_X, MASK_FROM_Y, MASK_FROM_Y_OF_SUM, MASKS };
 
 /* Returns dy where the ReLU was positive, else 0. */
-INLINE vf masked(const trmi_norm_backward *job, int half, int mask, int64_t at, int64_t c, int n,
-                 vf x) {
+TRMI_INLINE vf masked(const trmi_norm_backward *job, int half, int mask, int64_t at, int64_t c,
+                      int n, vf x) {
     vf dy = lanes(job->dy, at, half, n);
     if (mask == MASK_FROM_Y_OF_SUM) {
         dy = vf_add(dy, lanes(job->dy2, at, half, n));
@@ -176,7 +177,7 @@ INLINE vf masked(const trmi_norm_backward *job, int half, int mask, int64_t at, 
     return dy;
 }
 
-INLINE void ask(const trmi_norm_backward *job, int half, int mask, int64_t at) {
+TRMI_INLINE void ask(const trmi_norm_backward *job, int half, int mask, int64_t at) {
     vf_ask(job->x, at, half);
     vf_ask(job->dy, at, half);
     if (mask == MASK_FROM_Y || mask == MASK_FROM_Y_OF_SUM) {
@@ -187,8 +188,9 @@ INLINE void ask(const trmi_norm_backward *job, int half, int mask, int64_t at) {
     }
 }
 
-INLINE void sums_lanes(const trmi_norm_backward *job, int half, int mask, int stream, int along,
-                       int64_t row, int64_t rows, int64_t c, int n, float *sum, float *sum_x) {
+TRMI_INLINE void sums_lanes(const trmi_norm_backward *job, int half, int mask, int stream,
+                            int along, int64_t row, int64_t rows, int64_t c, int n, float *sum,
+                            float *sum_x) {
     vf s = lanes(sum, c, 0, n), q = lanes(sum_x, c, 0, n), mean = lanes(job->mean, c, 0, n);
     for (int64_t r = 0; r < rows; r++) {
         int64_t at = (row + r) * job->channels + c;
@@ -211,8 +213,8 @@ INLINE void sums_lanes(const trmi_norm_backward *job, int half, int mask, int st
 /* Adds rows to the sums, four at a time, so that sums are read and written once for four elements.
  * Wide rows are added one by one (`along`): their addresses in up to five tensors are powers of two
  * apart and would conflict in a few sets of L1. */
-INLINE void sums_rows(const trmi_norm_backward *job, int half, int mask, int stream, int along,
-                      int64_t begin, int64_t end, float *sum, float *sum_x) {
+TRMI_INLINE void sums_rows(const trmi_norm_backward *job, int half, int mask, int stream, int along,
+                           int64_t begin, int64_t end, float *sum, float *sum_x) {
     const int64_t most = along ? 1 : 4;
     memset(sum, 0, (size_t)job->channels * sizeof *sum);
     memset(sum_x, 0, (size_t)job->channels * sizeof *sum_x);
@@ -230,8 +232,8 @@ INLINE void sums_rows(const trmi_norm_backward *job, int half, int mask, int str
     }
 }
 
-INLINE void sums_stored(const trmi_norm_backward *job, int half, int mask, int stream,
-                        int64_t begin, int64_t end, float *sum, float *sum_x) {
+TRMI_INLINE void sums_stored(const trmi_norm_backward *job, int half, int mask, int stream,
+                             int64_t begin, int64_t end, float *sum, float *sum_x) {
     if (job->channels > (job->dz != NULL ? STRIP / 2 : STRIP)) {
         sums_rows(job, half, mask, stream, 1, begin, end, sum, sum_x);
     } else {
@@ -239,8 +241,8 @@ INLINE void sums_stored(const trmi_norm_backward *job, int half, int mask, int s
     }
 }
 
-INLINE void sums_any(const trmi_norm_backward *job, int half, int mask, int64_t begin, int64_t end,
-                     float *sum, float *sum_x) {
+TRMI_INLINE void sums_any(const trmi_norm_backward *job, int half, int mask, int64_t begin,
+                          int64_t end, float *sum, float *sum_x) {
     if (job->stream && job->dz != NULL) {
         sums_stored(job, half, mask, 1, begin, end, sum, sum_x);
         vf_fence();
@@ -270,8 +272,8 @@ static void gradient_sums(const trmi_norm_backward *job, int64_t begin, int64_t 
     }
 }
 
-INLINE void gradient_lanes(const trmi_norm_backward *job, int half, int mask, int stream,
-                           int64_t row, int64_t c, int n) {
+TRMI_INLINE void gradient_lanes(const trmi_norm_backward *job, int half, int mask, int stream,
+                                int64_t row, int64_t c, int n) {
     int64_t at = row * job->channels + c;
     vf_ask(job->x, at + AHEAD, half);
     vf_ask(job->dz ? job->dz : job->dy, at + AHEAD, half);
@@ -284,16 +286,16 @@ INLINE void gradient_lanes(const trmi_norm_backward *job, int half, int mask, in
     leave_lanes(job->dx, at, half, n, stream, vf_fma(dz, lanes(job->of_dz, c, 0, n), dx));
 }
 
-INLINE void gradient_rows(const trmi_norm_backward *job, int half, int mask, int stream,
-                          int64_t begin, int64_t end) {
+TRMI_INLINE void gradient_rows(const trmi_norm_backward *job, int half, int mask, int stream,
+                               int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; row++) {
         VF_LOOP(job->channels, gradient_lanes(job, half, mask, stream, row, i, VL),
                 gradient_lanes(job, half, mask, stream, row, i, n));
     }
 }
 
-INLINE void gradient_any(const trmi_norm_backward *job, int half, int mask, int64_t begin,
-                         int64_t end) {
+TRMI_INLINE void gradient_any(const trmi_norm_backward *job, int half, int mask, int64_t begin,
+                              int64_t end) {
     if (job->stream) {
         gradient_rows(job, half, mask, 1, begin, end);
         vf_fence();

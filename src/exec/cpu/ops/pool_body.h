@@ -2,13 +2,13 @@
 /* exec/cpu/ops/pool_body.h: pooling of one output row, a vector of channels at a time. */
 
 /* Writes the columns [begin, end) of the window of output column `at` that are inside the image. */
-INLINE void window_columns(const trmi_pool_row *r, int64_t at, int64_t *begin, int64_t *end) {
+TRMI_INLINE void window_columns(const trmi_pool_row *r, int64_t at, int64_t *begin, int64_t *end) {
     int64_t w = at * r->stride - r->pad;
     *begin = w < 0 ? 0 : w;
     *end = w + r->kernel > r->width ? r->width : w + r->kernel;
 }
 
-INLINE float window_scale(const trmi_pool_row *r, int64_t columns) {
+TRMI_INLINE float window_scale(const trmi_pool_row *r, int64_t columns) {
     int64_t size = r->count_padding ? r->kernel_rows * r->kernel : (r->last - r->first) * columns;
     return 1.0f / (float)size;
 }
@@ -21,12 +21,13 @@ INLINE float window_scale(const trmi_pool_row *r, int64_t columns) {
 #else
 #define WINDOW_UNROLL _Pragma("GCC unroll 3")
 #endif
-INLINE bool is_three(const trmi_pool_row *r, int64_t begin, int64_t end) {
+TRMI_INLINE bool is_three(const trmi_pool_row *r, int64_t begin, int64_t end) {
     return r->last - r->first == 3 && end - begin == 3;
 }
 
 /* Prefetches the rows that the window below reads in addition to those of this one. */
-INLINE void ask_below(const trmi_pool_row *r, const void *x, int64_t begin, int64_t c, int half) {
+TRMI_INLINE void ask_below(const trmi_pool_row *r, const void *x, int64_t begin, int64_t c,
+                           int half) {
     int64_t row = r->width * r->channels, at = r->last * row + begin * r->channels + c,
             bytes = half ? 2 : 4;
     uintptr_t base = (uintptr_t)x;
@@ -37,8 +38,8 @@ INLINE void ask_below(const trmi_pool_row *r, const void *x, int64_t begin, int6
     }
 }
 
-INLINE vf window_max_of(const trmi_pool_row *r, const void *x, int64_t begin, int64_t c, int half,
-                        int n, const int64_t rows, const int64_t columns) {
+TRMI_INLINE vf window_max_of(const trmi_pool_row *r, const void *x, int64_t begin, int64_t c,
+                             int half, int n, const int64_t rows, const int64_t columns) {
     /* NaN is tracked separately, so that the dependent chain has one instruction a tap */
     vf most = vf_set(-INFINITY), nan = vf_zero();
     WINDOW_UNROLL for (int64_t h = 0; h < rows; h++) {
@@ -51,16 +52,16 @@ INLINE vf window_max_of(const trmi_pool_row *r, const void *x, int64_t begin, in
     return vf_select(vf_nan(nan), nan, most);
 }
 
-INLINE vf window_max(const trmi_pool_row *r, const void *x, int64_t begin, int64_t end, int64_t c,
-                     int half, int n) {
+TRMI_INLINE vf window_max(const trmi_pool_row *r, const void *x, int64_t begin, int64_t end,
+                          int64_t c, int half, int n) {
     ask_below(r, x, begin, c, half);
     return is_three(r, begin, end)
                ? window_max_of(r, x, begin, c, half, n, 3, 3)
                : window_max_of(r, x, begin, c, half, n, r->last - r->first, end - begin);
 }
 
-INLINE vf window_sum(const trmi_pool_row *r, const void *x, int64_t begin, int64_t end, int64_t c,
-                     int half, int n) {
+TRMI_INLINE vf window_sum(const trmi_pool_row *r, const void *x, int64_t begin, int64_t end,
+                          int64_t c, int half, int n) {
     vf sum = vf_zero();
     for (int64_t h = r->first; h < r->last; h++) {
         for (int64_t w = begin; w < end; w++) {
@@ -70,12 +71,12 @@ INLINE vf window_sum(const trmi_pool_row *r, const void *x, int64_t begin, int64
     return sum;
 }
 
-INLINE float scalar(const void *x, int64_t i, int half) {
+TRMI_INLINE float scalar(const void *x, int64_t i, int half) {
     return half ? trmi_bf16_to_float(((const uint16_t *)x)[i]) : ((const float *)x)[i];
 }
 
 /* Pools one channel (plain images), by scalars. */
-INLINE void pool_plain(const trmi_pool_row *r, const void *x, void *y, int half, int max) {
+TRMI_INLINE void pool_plain(const trmi_pool_row *r, const void *x, void *y, int half, int max) {
     for (int64_t o = 0; o < r->out_width; o++) {
         int64_t begin, end;
         window_columns(r, o, &begin, &end);
@@ -96,8 +97,8 @@ INLINE void pool_plain(const trmi_pool_row *r, const void *x, void *y, int half,
     }
 }
 
-INLINE void pool_grad_plain(const trmi_pool_row *r, const void *dy, const void *x, const void *y,
-                            float *const *dx, int half, int max) {
+TRMI_INLINE void pool_grad_plain(const trmi_pool_row *r, const void *dy, const void *x,
+                                 const void *y, float *const *dx, int half, int max) {
     for (int64_t o = 0; o < r->out_width; o++) {
         int64_t begin, end;
         window_columns(r, o, &begin, &end);
@@ -113,7 +114,7 @@ INLINE void pool_grad_plain(const trmi_pool_row *r, const void *dy, const void *
     }
 }
 
-INLINE void pool_loop(const trmi_pool_row *r, const void *x, void *y, int half, int max) {
+TRMI_INLINE void pool_loop(const trmi_pool_row *r, const void *x, void *y, int half, int max) {
     if (r->channels == 1) {
         pool_plain(r, x, y, half, max);
         return;
@@ -160,8 +161,8 @@ typedef struct pool_grad_lanes {
     int64_t begin, c0, c, channels;
 } pool_grad_lanes;
 
-INLINE void max_pool_grad_of(const trmi_pool_row *r, const pool_grad_lanes *l, int half, int n,
-                             const int64_t rows, const int64_t columns) {
+TRMI_INLINE void max_pool_grad_of(const trmi_pool_row *r, const pool_grad_lanes *l, int half, int n,
+                                  const int64_t rows, const int64_t columns) {
     vf left = l->left, most = l->most;
     WINDOW_UNROLL for (int64_t h = 0; h < rows; h++) {
         float *to = l->dx[h] + l->begin * l->channels + l->c;
@@ -175,9 +176,9 @@ INLINE void max_pool_grad_of(const trmi_pool_row *r, const pool_grad_lanes *l, i
     }
 }
 
-INLINE void max_pool_grad_lanes(const trmi_pool_row *r, const void *dy, const void *x,
-                                const void *y, float *const *dx, int64_t o, int64_t c0, int64_t c,
-                                int64_t channels, int half, int n) {
+TRMI_INLINE void max_pool_grad_lanes(const trmi_pool_row *r, const void *dy, const void *x,
+                                     const void *y, float *const *dx, int64_t o, int64_t c0,
+                                     int64_t c, int64_t channels, int half, int n) {
     int64_t begin, end;
     window_columns(r, o, &begin, &end);
     const pool_grad_lanes l = {.x = x,
@@ -196,8 +197,9 @@ INLINE void max_pool_grad_lanes(const trmi_pool_row *r, const void *dy, const vo
     }
 }
 
-INLINE void max_pool_grad_loop(const trmi_pool_row *r, const void *dy, const void *x, const void *y,
-                               float *const *dx, int64_t c0, int64_t channels, int half) {
+TRMI_INLINE void max_pool_grad_loop(const trmi_pool_row *r, const void *dy, const void *x,
+                                    const void *y, float *const *dx, int64_t c0, int64_t channels,
+                                    int half) {
     if (r->channels == 1) {
         pool_grad_plain(r, dy, x, y, dx, half, 1);
         return;

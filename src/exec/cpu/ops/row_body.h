@@ -3,7 +3,7 @@
  * see memory_kernels.h. Uses loss_body.h. */
 
 /* Sum of (x - mean)^2. */
-INLINE float squares(const void *x, int64_t count, int half, float mean) {
+TRMI_INLINE float squares(const void *x, int64_t count, int half, float mean) {
     vf a = vf_zero(), b = vf_zero(), m = vf_set(mean);
     int64_t i = 0;
     for (; i + 2 * VL <= count; i += 2 * VL) {
@@ -18,8 +18,8 @@ INLINE float squares(const void *x, int64_t count, int half, float mean) {
     return vf_sum(vf_add(a, b));
 }
 
-INLINE void row_norm_loop(const trmi_row_norm *n, const void *x, void *y, float *mean,
-                          float *inv_std, int half, int centred) {
+TRMI_INLINE void row_norm_loop(const trmi_row_norm *n, const void *x, void *y, float *mean,
+                               float *inv_std, int half, int centred) {
     float by = 1 / (float)n->width;
     float middle = centred ? fold_run(x, n->width, half, TRMI_REDUCE_SUM_OF) * by : 0;
     float inv = 1 / sqrtf(squares(x, n->width, half, middle) * by + n->epsilon);
@@ -46,8 +46,8 @@ static void row_norm(const trmi_row_norm *n, const void *x, void *y, float *mean
     }
 }
 
-INLINE void row_norm_grad_loop(const trmi_row_norm *n, const void *dy, const void *x, void *dx,
-                               float mean, float inv_std, int half, int centred) {
+TRMI_INLINE void row_norm_grad_loop(const trmi_row_norm *n, const void *dy, const void *x, void *dx,
+                                    float mean, float inv_std, int half, int centred) {
     vf m = vf_set(mean), v = vf_set(inv_std), sum = vf_zero(), dot = vf_zero();
     EACH_LANES(n->width) {
         int lanes = LANES_LEFT(n->width);
@@ -86,7 +86,7 @@ static void row_norm_grad(const trmi_row_norm *n, const void *dy, const void *x,
 /* ---- attention ---- */
 
 /* Zeros from `count` to `room`. */
-INLINE void clear_behind(float *x, int64_t count, int64_t room) {
+TRMI_INLINE void clear_behind(float *x, int64_t count, int64_t room) {
     memset(x + count, 0, (size_t)(room - count) * sizeof *x);
 }
 
@@ -135,7 +135,7 @@ static void attend_grad(float *scores, float *dp, const float *hidden, int64_t c
     clear_behind(dp, count, room);
 }
 
-INLINE double dot_loop(const void *x, const void *y, int64_t count, int half) {
+TRMI_INLINE double dot_loop(const void *x, const void *y, int64_t count, int half) {
     vf sum = vf_zero();
     EACH_LANES(count) {
         int lanes = LANES_LEFT(count);
@@ -149,8 +149,8 @@ static double dot_run(const void *x, const void *y, int64_t count, bool half) {
 
 /* ---- rotary positions ---- */
 
-INLINE void rotate_loop(const void *x, void *y, const float *cos, const float *sin,
-                        int64_t half_width, int half) {
+TRMI_INLINE void rotate_loop(const void *x, void *y, const float *cos, const float *sin,
+                             int64_t half_width, int half) {
     EACH_LANES(half_width) {
         int lanes = LANES_LEFT(half_width);
         vf a = vf_lanes(x, i, half, lanes), b = vf_lanes(x, half_width + i, half, lanes);
