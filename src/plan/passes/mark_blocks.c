@@ -239,33 +239,6 @@ static trm_status open_marks(const trm_graph *g, trmi_arena *arena, trmi_block_m
     return TRMI_NEW_IN(err, arena, out->over_samples, g->ops_count, "to plan");
 }
 
-/* A gradient is spread over samples where its operator has reduced them: a dimension may by chance be
- * as long as the batch. */
-trm_status trmi_spread_blocks(trm_graph *g, int32_t blocks, int64_t samples, trm_error *err) {
-    trmi_arena arena = {0};
-    trmi_block_marks marks;
-    trm_status status = open_marks(g, &arena, &marks, err);
-    const marking m = {.graph = g, .marks = &marks};
-    for (int64_t i = 1; status == TRM_OK && i < g->ops_count; i++) {
-        trmi_op *op = &g->ops[i];
-        const trmi_op *of = op->kind == TRMI_OP_BROADCAST ? origin_of(g, op) : NULL;
-        const trm_shape *shape = op->kind == TRMI_OP_BROADCAST ? &op->attrs.shape.shape : NULL;
-        if (shape != NULL && shape->rank > 0 && samples > 0 &&
-            shape->dim[0] % (samples * blocks) == 0 &&
-            (of == NULL || is_by_sample(&m, of->inputs[0]))) {
-            op->attrs.shape.block_rows = shape->dim[0] / blocks;
-        }
-        if (op->kind == TRMI_OP_INPUT) {
-            marks.rows[op->outputs[0]] = samples;
-        } else {
-            trm_error refused; /* trmi_mark_blocks reports it */
-            (void)!mark_op(&m, i, &refused);
-        }
-    }
-    trmi_arena_free(&arena);
-    return status;
-}
-
 /* Marks a leaf that holds samples: an input, or the rows that the look-ups of a batch have read on
  * servers. `blocks`: of the batch. */
 static trm_status mark_leaf(const marking *m, const trmi_op *op, int64_t samples, int64_t blocks,
@@ -297,21 +270,51 @@ static int64_t count_blocks(const trm_graph *g, int64_t samples) {
     return 0;
 }
 
+/* Marks operator `index`, behind all before it. */
+static trm_status mark_next(const marking *m, int64_t index, int64_t samples, int64_t blocks,
+                            trm_error *err) {
+    const trmi_op *op = &m->graph->ops[index];
+    if (op->kind == TRMI_OP_INPUT || (op->kind == TRMI_OP_PARAMETER && op->attrs.leaf.remote)) {
+        return mark_leaf(m, op, samples, blocks, err);
+    }
+    if (op->kind == TRMI_OP_RECEIVE) {
+        m->marks->rows[op->outputs[0]] = trmi_transfer_of(&op->attrs)->block_rows;
+        m->marks->dimension[op->outputs[0]] = trmi_transfer_of(&op->attrs)->block_dimension;
+        return TRM_OK;
+    }
+    return op->kind == TRMI_OP_SEND ? TRM_OK : mark_op(m, index, err);
+}
+
+/* A gradient is spread over samples where its operator has reduced them: a dimension may by chance be
+ * as long as the batch. */
+trm_status trmi_spread_blocks(trm_graph *g, int32_t blocks, int64_t samples, trm_error *err) {
+    trmi_arena arena = {0};
+    trmi_block_marks marks;
+    trm_status status = open_marks(g, &arena, &marks, err);
+    const marking m = {.graph = g, .marks = &marks};
+    for (int64_t i = 1; status == TRM_OK && i < g->ops_count; i++) {
+        trmi_op *op = &g->ops[i];
+        const trmi_op *of = op->kind == TRMI_OP_BROADCAST ? origin_of(g, op) : NULL;
+        const trm_shape *shape = op->kind == TRMI_OP_BROADCAST ? &op->attrs.shape.shape : NULL;
+        if (shape != NULL && shape->rank > 0 && samples > 0 &&
+            shape->dim[0] % (samples * blocks) == 0 &&
+            (of == NULL || is_by_sample(&m, of->inputs[0]))) {
+            op->attrs.shape.block_rows = shape->dim[0] / blocks;
+        }
+        trm_error refused; /* trmi_mark_blocks reports it */
+        (void)!mark_next(&m, i, samples, blocks, &refused);
+    }
+    trmi_arena_free(&arena);
+    return status;
+}
+
 trm_status trmi_mark_blocks(const trm_graph *g, int64_t samples, trmi_arena *arena,
                             trmi_block_marks *out, trm_error *err) {
     TRMI_TRY(open_marks(g, arena, out, err));
     marking m = {.graph = g, .marks = out};
     const int64_t blocks = count_blocks(g, samples);
     for (int64_t i = 1; i < g->ops_count; i++) {
-        const trmi_op *op = &g->ops[i];
-        if (op->kind == TRMI_OP_INPUT || (op->kind == TRMI_OP_PARAMETER && op->attrs.leaf.remote)) {
-            TRMI_TRY(mark_leaf(&m, op, samples, blocks, err));
-        } else if (op->kind == TRMI_OP_RECEIVE) {
-            out->rows[op->outputs[0]] = trmi_transfer_of(&op->attrs)->block_rows;
-            out->dimension[op->outputs[0]] = trmi_transfer_of(&op->attrs)->block_dimension;
-        } else if (op->kind != TRMI_OP_SEND) {
-            TRMI_TRY(mark_op(&m, i, err));
-        }
+        TRMI_TRY(mark_next(&m, i, samples, blocks, err));
     }
     return TRM_OK;
 }
