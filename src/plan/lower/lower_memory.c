@@ -53,7 +53,7 @@ static void find_lives(trm_program *p) {
 
 /* Lets output 0 of a step share the bytes of an input that dies there, where the back-end allows
  * it. A gradient keeps its place in GRAD, and the input moves there; not with blocks of samples, whose outputs
- * the executor sums in a tree. */
+ * the executor sums in a tree, and not in a pipeline, where each micro-batch in flight has an input of its own. */
 static void share_in_place(trm_program *p, const trmi_target *target, bool into_gradients) {
     if (target->in_place == NULL) {
         return;
@@ -161,7 +161,7 @@ trm_status trmi_lower_memory(trm_program *program, const trmi_plan_options *opti
                              const trmi_roots *roots, trm_error *err) {
     (void)roots;
     find_lives(program);
-    share_in_place(program, options->target, options->blocks == 0);
+    share_in_place(program, options->target, options->blocks == 0 && program->staged == NULL);
     place_parameters(program);
     place_in_sequence(program, TRMI_ARENA_INPUT, 1);
     place_in_sequence(program, TRMI_ARENA_STATE, 1);
