@@ -221,12 +221,13 @@ static inline void draw_plan(trial *t, uint64_t seed) {
                                              list[(bits >> 8) % (uint32_t)count].letters, false,
                                              NULL, &err),
                      err);
-            static const trmi_again ways[] = {TRMI_AGAIN_RULE, TRMI_AGAIN_NO, TRMI_AGAIN_YES,
-                                              TRMI_AGAIN_YES};
-            trmi_again again = ways[bits >> 3 & 3];
-            CHECK_OK(trmi_partition_plan_again(
+            static const trmi_recompute_choice ways[] = {TRMI_RECOMPUTE_RULE, TRMI_RECOMPUTE_NO,
+                                                         TRMI_RECOMPUTE_YES, TRMI_RECOMPUTE_YES};
+            trmi_recompute_choice again = ways[bits >> 3 & 3];
+            CHECK_OK(trmi_partition_plan_set_recompute(
                          plan, op->name,
-                         again == TRMI_AGAIN_YES && !can[i] ? TRMI_AGAIN_RULE : again, &err),
+                         again == TRMI_RECOMPUTE_YES && !can[i] ? TRMI_RECOMPUTE_RULE : again,
+                         &err),
                      err);
         }
     }

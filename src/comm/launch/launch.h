@@ -47,7 +47,7 @@ typedef struct trmi_launch {
     int32_t core_count;                /* length of `cores` */
     int32_t threads;                   /* for each task (OMP_NUM_THREADS) */
     bool shared_cores;                 /* more threads than CPUs: waiting ranks sleep */
-    char meet[108];                    /* path of the unix socket where the ranks meet; "": none */
+    char rendezvous_path[108];         /* path of the unix socket where the ranks meet; "": none */
     int guard_fd;                      /* socket to the guardian, -1: none */
     pid_t guard_pid;                   /* of the guardian, 0: none */
     int signal_fd;                     /* signalfd, -1: none */

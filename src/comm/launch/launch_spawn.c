@@ -222,9 +222,9 @@ void trmi_launch_signal(trmi_launch *launch, trmi_task_process *task, int signal
 /* Removes the files that a rank 0 which was killed at the rendezvous leaves in /tmp. */
 static void remove_meeting_files(const trmi_launch *launch) {
     char lock[120];
-    if (launch->meet[0] != '\0') {
-        snprintf(lock, sizeof lock, "%s.lock", launch->meet);
-        unlink(launch->meet);
+    if (launch->rendezvous_path[0] != '\0') {
+        snprintf(lock, sizeof lock, "%s.lock", launch->rendezvous_path);
+        unlink(launch->rendezvous_path);
         unlink(lock);
     }
 }

@@ -170,8 +170,8 @@ static trm_status make_environment(trmi_launch *launch, trmi_task_process *task,
         PUT(&list, "TRIREME_LOCAL_RANK=%d", local);
         PUT(&list, "TRIREME_LOCAL_SIZE=%d", options->ranks);
     }
-    if (launch->meet[0] != '\0') {
-        PUT(&list, "TRIREME_RENDEZVOUS=unix:%s", launch->meet);
+    if (launch->rendezvous_path[0] != '\0') {
+        PUT(&list, "TRIREME_RENDEZVOUS=unix:%s", launch->rendezvous_path);
     }
     /* Variables of --env. */
     for (const char *const *one = options->extra; one != NULL && *one != NULL; one++) {
@@ -304,8 +304,8 @@ static trm_status choose_meeting(trmi_launch *launch, trm_error *err) {
     if (getrandom(&random, sizeof random, 0) != (ssize_t)sizeof random) {
         return TRMI_FAIL_SYS(err, "no random bytes for the job");
     }
-    snprintf(launch->meet, sizeof launch->meet, "/tmp/trireme-%u/run-%d-%08x", (unsigned)geteuid(),
-             (int)getpid(), random);
+    snprintf(launch->rendezvous_path, sizeof launch->rendezvous_path, "/tmp/trireme-%u/run-%d-%08x",
+             (unsigned)geteuid(), (int)getpid(), random);
     return TRM_OK;
 }
 

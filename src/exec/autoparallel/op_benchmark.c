@@ -105,7 +105,7 @@ static trm_node leaf_for(trm_graph *to, const trm_graph *g, const trmi_op *op, i
 static trm_status build_operator_graph(const trm_graph *g, const trmi_op *op, const trmi_mesh *mesh,
                                        const trmi_strategy *s, trm_graph *to, trm_node *loss,
                                        trm_error *err) {
-    trm_node inputs[TRMI_SHARD_INPUTS];
+    trm_node inputs[TRMI_PARTITION_INPUTS];
     for (int32_t i = 0; i < op->inputs_count; i++) {
         inputs[i] = TRM_NO_NODE;
         if (op->inputs[i] != 0) {

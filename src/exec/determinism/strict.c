@@ -186,7 +186,7 @@ static bool feed_blocks(trm_exec *exec, int32_t index, const trm_tensor *to, con
 static void describe_blocks(const trm_exec *exec, trm_exec_info *info) {
     const trmi_strict *s = trmi_strict_of(exec);
     info->activation_bytes += (int64_t)(s->levels_bytes + s->pieces_bytes);
-    for (int axes = 0; axes < TRMI_SHARD_MASKS; axes++) {
+    for (int axes = 0; axes < TRMI_PARTITION_MASKS; axes++) {
         info->activation_bytes += (int64_t)(2 * s->groups[axes].bytes);
     }
 }

@@ -106,7 +106,7 @@ trm_status trmi_strict_open_groups(trm_exec *exec, trm_error *err) {
     trmi_strict *s = trmi_strict_of(exec);
     TRMI_TRY(open_group(exec, 0, s->comm, err));
     int32_t classes = s->total & -s->total;
-    for (uint32_t axes = 1; axes < TRMI_SHARD_MASKS && s->split; axes++) {
+    for (uint32_t axes = 1; axes < TRMI_PARTITION_MASKS && s->split; axes++) {
         trm_comm *comm = trmi_parallel_of(exec)->split->groups[axes].comm;
         if (comm != NULL && classes % trm_comm_size(comm) == 0) {
             TRMI_TRY(open_group(exec, axes, comm, err));
@@ -122,7 +122,7 @@ static void unmap(void *memory, size_t bytes) {
 }
 
 void trmi_strict_close_groups(trmi_strict *s) {
-    for (int axes = 0; axes < TRMI_SHARD_MASKS; axes++) {
+    for (int axes = 0; axes < TRMI_PARTITION_MASKS; axes++) {
         trmi_block_group *g = &s->groups[axes];
         if (s->ranks == 1 || s->split) { /* else freed with the communicator's memory */
             unmap(g->gathered, g->bytes);

@@ -15,7 +15,7 @@
 #include "exec/distributed/input_cuts.h"
 #include "plan/partition/partition.h"
 
-enum { TRMI_SHARD_MASKS = 1 << TRMI_MESH_AXES };
+enum { TRMI_PARTITION_MASKS = 1 << TRMI_MESH_AXES };
 
 typedef struct trmi_split_run trmi_split_run;
 
@@ -47,7 +47,7 @@ struct trmi_split_run {
     /* of the options; NULL = in the cache directory, "" = nothing is measured */
     trmi_partition_report report; /* of operators without a rule; until the program is made */
     const char *tuning_file;
-    trmi_split_group groups[TRMI_SHARD_MASKS];
+    trmi_split_group groups[TRMI_PARTITION_MASKS];
     float *pieces; /* strict determinism: of sums over samples (exec/determinism/tree_sum.h) */
     char *staging; /* shared memory: what is sent, then what is received */
     int64_t send_bytes, recv_bytes;

@@ -29,7 +29,8 @@ static trm_status gather(trmi_norm_sync *sync, const double *values, int64_t cou
 }
 
 /* Which groups the program needs, and how many numbers its kernels exchange in them. */
-static void need(trmi_split_run *run, bool used[TRMI_SHARD_MASKS], uint32_t axes, int64_t numbers) {
+static void need(trmi_split_run *run, bool used[TRMI_PARTITION_MASKS], uint32_t axes,
+                 int64_t numbers) {
     if (axes != 0) {
         used[axes] = true;
         run->groups[axes].capacity =
@@ -37,7 +38,7 @@ static void need(trmi_split_run *run, bool used[TRMI_SHARD_MASKS], uint32_t axes
     }
 }
 
-static void find_needs(const trm_program *p, trmi_split_run *run, bool used[TRMI_SHARD_MASKS]) {
+static void find_needs(const trm_program *p, trmi_split_run *run, bool used[TRMI_PARTITION_MASKS]) {
     for (int32_t i = 0; i < p->steps_count; i++) {
         const trmi_step *s = &p->steps[i];
         if (s->kind != TRMI_STEP_OP) {
@@ -95,18 +96,18 @@ static trm_status open_group(trmi_split_run *run, trmi_parallel *p, uint32_t axe
 trm_status trmi_split_open(trm_exec *exec, trm_error *err) {
     trmi_parallel *p = trmi_parallel_of(exec);
     trmi_split_run *run = p->split;
-    bool used[TRMI_SHARD_MASKS] = {false};
+    bool used[TRMI_PARTITION_MASKS] = {false};
     find_needs(exec->program, run, used);
     trmi_split_staging(exec->program, trm_comm_deterministic(p->comm) != TRM_DETERMINISTIC_FALSE,
                        &run->send_bytes, &run->recv_bytes);
     /* Parts differ by one: all ranks take the largest. */
-    int64_t most[2 + TRMI_SHARD_MASKS] = {run->send_bytes, run->recv_bytes};
-    for (int i = 0; i < TRMI_SHARD_MASKS; i++) {
+    int64_t most[2 + TRMI_PARTITION_MASKS] = {run->send_bytes, run->recv_bytes};
+    for (int i = 0; i < TRMI_PARTITION_MASKS; i++) {
         most[2 + i] = run->groups[i].capacity + used[i];
     }
-    TRMI_TRY(
-        trm_comm_allreduce(p->comm, most, 2 + TRMI_SHARD_MASKS, TRM_INT64, TRM_REDUCTION_MAX, err));
-    for (uint32_t axes = 1; axes < TRMI_SHARD_MASKS; axes++) {
+    TRMI_TRY(trm_comm_allreduce(p->comm, most, 2 + TRMI_PARTITION_MASKS, TRM_INT64,
+                                TRM_REDUCTION_MAX, err));
+    for (uint32_t axes = 1; axes < TRMI_PARTITION_MASKS; axes++) {
         run->groups[axes].capacity = most[2 + axes];
         if (most[2 + axes] > 0) {
             TRMI_TRY(open_group(run, p, axes, err));
@@ -135,7 +136,7 @@ void trmi_split_close(trm_exec *exec) {
     if (run == NULL) { /* `open` has failed */
         return;
     }
-    for (int i = 0; i < TRMI_SHARD_MASKS; i++) {
+    for (int i = 0; i < TRMI_PARTITION_MASKS; i++) {
         trm_comm_destroy(run->groups[i].comm);
         trmi_free(run->groups[i].sync.values);
     }

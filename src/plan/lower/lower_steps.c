@@ -142,7 +142,7 @@ static trmi_step *add_step(lowering *l) {
 }
 
 /* Copies a list of indices into the program. */
-static const int32_t *keep(lowering *l, const int32_t *items, int32_t count) {
+static const int32_t *copy_indices(lowering *l, const int32_t *items, int32_t count) {
     int32_t *copy = trmi_arena_alloc(&l->program->arena, (size_t)(count + 1) * sizeof *copy);
     if (copy == NULL) {
         l->failed = true;
@@ -165,13 +165,13 @@ static void add_reorder(lowering *l, int32_t from, int32_t to, trmi_phase phase)
                         .inputs_count = 1,
                         .outputs_count = 1,
                         .cost = {.bytes = 2.0 * (double)b->bytes}};
-    step->inputs = keep(l, &from, 1);
-    step->outputs = keep(l, &to, 1);
+    step->inputs = copy_indices(l, &from, 1);
+    step->outputs = copy_indices(l, &to, 1);
 }
 
 /* Returns the buffer of `value` in `layout`; adds an alias or a REORDER step if it does not exist
  * yet. */
-static int32_t wanted_in(lowering *l, int32_t value, trmi_layout layout, trmi_phase phase) {
+static int32_t buffer_in_layout(lowering *l, int32_t value, trmi_layout layout, trmi_phase phase) {
     if (value == 0) {
         return 0;
     }
@@ -264,7 +264,7 @@ static trmi_layout choose_layout(const lowering *l, const trmi_op *op) {
 
 /* A reshape is an alias of its plain input; it needs no step. */
 static void lower_reshape(lowering *l, const trmi_op *op) {
-    int32_t from = wanted_in(l, op->inputs[0], TRMI_PLAIN, op->phase);
+    int32_t from = buffer_in_layout(l, op->inputs[0], TRMI_PLAIN, op->phase);
     int32_t to = add_buffer(l, op->outputs[0], TRMI_PLAIN, TRMI_ARENA_ACTIVATION);
     if (l->failed) {
         return;
@@ -285,7 +285,7 @@ static void lower_op(lowering *l, int32_t index) {
         return;
     }
     for (int32_t i = 0; i < op->inputs_count; i++) {
-        inputs[i] = wanted_in(l, op->inputs[i], layout, op->phase);
+        inputs[i] = buffer_in_layout(l, op->inputs[i], layout, op->phase);
     }
     int32_t outputs[TRMI_OP_OUTPUTS_MAX] = {0};
     for (int32_t i = 0; i < op->outputs_count; i++) {
@@ -309,7 +309,7 @@ static void lower_op(lowering *l, int32_t index) {
                         .outputs_count = op->outputs_count,
                         .cost = trmi_op_cost(l->graph, op)};
     step->inputs = inputs;
-    step->outputs = keep(l, outputs, op->outputs_count);
+    step->outputs = copy_indices(l, outputs, op->outputs_count);
 }
 
 /* ---- parameters ---- */
@@ -408,7 +408,7 @@ static bool updates_all_rows(const lowering *l, const trmi_roots *roots, int32_t
 /* Returns whether a gradient gets no step. The gradient of an embedding that only its table reads
  * stays sparse, unless all rows are updated. The gradient of a matrix, dy^T x of few samples, stays in its factors: the
  * optimiser multiplies them, and the product is never stored. */
-static bool stays_apart(const lowering *l, const trmi_roots *roots, const int32_t *uses,
+static bool has_no_step(const lowering *l, const trmi_roots *roots, const int32_t *uses,
                         const trmi_op *op) {
     const trm_graph *g = l->graph;
     if (!only_for_update(roots, uses, op->outputs[0])) {
@@ -426,7 +426,7 @@ static bool stays_apart(const lowering *l, const trmi_roots *roots, const int32_
 }
 
 /* Lists the buffers of states and inputs. */
-static trm_status collect(lowering *l, trm_error *err) {
+static trm_status list_states_and_inputs(lowering *l, trm_error *err) {
     trm_program *p = l->program;
     TRMI_TRY(TRMI_NEW_IN(err, &p->arena, p->states, p->buffers_count, "for the program"));
     TRMI_TRY(TRMI_NEW_IN(err, &p->arena, p->inputs, p->buffers_count, "for the program"));
@@ -455,7 +455,7 @@ static trm_status lower_all(lowering *l, const trmi_roots *roots, const int32_t 
             lower_leaf(l, op);
         } else if (op->kind == TRMI_OP_RESHAPE) {
             lower_reshape(l, op);
-        } else if (!stays_apart(l, roots, uses, op)) {
+        } else if (!has_no_step(l, roots, uses, op)) {
             lower_op(l, i);
         }
     }
@@ -469,10 +469,11 @@ static trm_status lower_all(lowering *l, const trmi_roots *roots, const int32_t 
         roots->loss == 0 ? 0 : l->at[l->made[roots->loss]][roots->loss];
     for (int32_t i = 0; i < roots->outputs_count; i++) {
         int32_t value = roots->outputs[i];
-        p->outputs[p->outputs_count++] = wanted_in(l, value, TRMI_PLAIN, TRMI_FORWARD);
+        p->outputs[p->outputs_count++] = buffer_in_layout(l, value, TRMI_PLAIN, TRMI_FORWARD);
     }
     lower_params(l, roots);
-    return l->failed ? TRMI_FAIL(err, TRM_NOMEM, "no memory for the program") : collect(l, err);
+    return l->failed ? TRMI_FAIL(err, TRM_NOMEM, "no memory for the program")
+                     : list_states_and_inputs(l, err);
 }
 
 trm_status trmi_lower_steps(trm_program *program, const trmi_plan_options *options,

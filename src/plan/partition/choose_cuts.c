@@ -50,11 +50,11 @@ static bool letters_of_spread(trmi_partitioner *s, const trmi_op *op, const trmi
 
 /* Decides the spread of a leaf, or of its cast: the store of the plan, otherwise the spread in
  * which the first reader reads it. */
-static void decide(trmi_partitioner *s, int32_t value, const trmi_spread *wanted) {
+static void decide_leaf_spread(trmi_partitioner *s, int32_t value, const trmi_spread *wanted) {
     trmi_partition_value *v = &s->values[value];
     const trmi_op *op = &s->from->ops[s->from->values[value].op];
     trmi_spread spread = without_partials(*wanted);
-    v->lazy = false;
+    v->follows_reader = false;
     /* the cast of a parameter is cut like its output, or not at all; its input has the same spread
      */
     if (op->kind == TRMI_OP_CAST) {
@@ -64,8 +64,8 @@ static void decide(trmi_partitioner *s, int32_t value, const trmi_spread *wanted
             memset(&spread, 0, sizeof spread);
         }
         memcpy(s->letters[op - s->from->ops], letters, sizeof letters);
-        if (s->values[op->inputs[0]].lazy) {
-            decide(s, op->inputs[0], &spread);
+        if (s->values[op->inputs[0]].follows_reader) {
+            decide_leaf_spread(s, op->inputs[0], &spread);
         }
     }
     const trmi_partition_store *store =
@@ -80,8 +80,8 @@ static void decide(trmi_partitioner *s, int32_t value, const trmi_spread *wanted
 
 /* Computes the letters of a gradient operator from those of its forward operator; false: no rule,
  * it is treated like any other operator. */
-static bool inherit(const trmi_partitioner *s, const trmi_op *op,
-                    char letters[TRMI_MESH_AXES + 1]) {
+static bool letters_of_forward(const trmi_partitioner *s, const trmi_op *op,
+                               char letters[TRMI_MESH_AXES + 1]) {
     int32_t origin = s->origins[op - s->from->ops];
     const trmi_op *forward = &s->from->ops[origin];
     if (origin == 0 || op->phase != TRMI_BACKWARD || s->letters[origin][0] == '\0') {
@@ -140,8 +140,8 @@ static bool inherit(const trmi_partitioner *s, const trmi_op *op,
 /* ---- cheapest from here ---- */
 
 /* Returns the seconds of redistributing a gradient from its reader's adjoint to its maker's. */
-static double way_back(trmi_partitioner *s, int32_t value, const trmi_spread *read,
-                       const trmi_spread *made) {
+static double backward_seconds(trmi_partitioner *s, int32_t value, const trmi_spread *read,
+                               const trmi_spread *made) {
     const trmi_value *v = &s->from->values[value];
     bool floats = v->dtype == TRM_FLOAT32 || v->dtype == TRM_BFLOAT16 || v->dtype == TRM_FLOAT16;
     trmi_spread from = trmi_spread_adjoint(s->mesh, read), to = trmi_spread_adjoint(s->mesh, made);
@@ -180,7 +180,7 @@ static double follow_cost(trmi_partitioner *s, const trmi_op *op, const trmi_str
         bool data = maker->kind == TRMI_OP_INPUT || maker->kind == TRMI_OP_CONSTANT ||
                     maker->kind == TRMI_OP_STATE;
         trmi_spread made = without_partials(strategy->inputs[i]);
-        if (!v->lazy) {
+        if (!v->follows_reader) {
             double seconds;
             int32_t source = trmi_partition_source(s, value, &strategy->inputs[i], &seconds);
             cost += seconds;
@@ -189,11 +189,11 @@ static double follow_cost(trmi_partitioner *s, const trmi_op *op, const trmi_str
         /* add the redistribution of the gradient; that of a parameter goes to its store */
         if (trains && !data && cost < INFINITY) {
             trmi_spread back = trmi_spread_adjoint(s->mesh, &strategy->inputs[i]),
-                        store = v->lazy ? made : without_partials(made);
-            bool leaf = v->lazy || maker->kind == TRMI_OP_PARAMETER;
+                        store = v->follows_reader ? made : without_partials(made);
+            bool leaf = v->follows_reader || maker->kind == TRMI_OP_PARAMETER;
             cost += leaf ? trmi_route_seconds(s->router, &s->from->values[value].shape, TRM_FLOAT32,
                                               &back, &store)
-                         : way_back(s, value, &strategy->inputs[i], &made);
+                         : backward_seconds(s, value, &strategy->inputs[i], &made);
         }
     }
     return cost;
@@ -210,8 +210,8 @@ static bool keeps_letters(const char *letters, const char *wanted) {
 
 /* Writes the letters of the cheapest strategy of an operator without a line. wanted: the letters of
  * some axes, ' ' = any. Ties go to the first strategy. error INTERNAL: there is none */
-static trm_status follow(trmi_partitioner *s, const trmi_op *op, const char *wanted, char *letters,
-                         trm_error *err) {
+static trm_status choose_cheapest(trmi_partitioner *s, const trmi_op *op, const char *wanted,
+                                  char *letters, trm_error *err) {
     trmi_arena arena = {0};
     trmi_strategy *list;
     int32_t count;
@@ -254,8 +254,8 @@ static trm_status make_strict(trmi_partitioner *s, const trmi_op *op, char *lett
     }
     char asked[TRMI_MESH_AXES + 1];
     memcpy(asked, letters, sizeof asked);
-    trm_status status = follow(s, op, wanted, letters, NULL);
-    status = status == TRM_OK ? status : follow(s, op, "", letters, err);
+    trm_status status = choose_cheapest(s, op, wanted, letters, NULL);
+    status = status == TRM_OK ? status : choose_cheapest(s, op, "", letters, err);
     const trmi_partition_choice *line = s->choices[op - s->from->ops];
     if (line != NULL && line->line > 0 && s->rank == 0) {
         trmi_log(TRM_LOG_WARN, "plan",
@@ -273,16 +273,16 @@ static trm_status letters_for(trmi_partitioner *s, const trmi_op *op, char *lett
     const trmi_partition_choice *choice = s->choices[index];
     if (choice != NULL) {
         memcpy(letters, choice->letters, TRMI_MESH_AXES + 1);
-    } else if (!inherit(s, op, letters) ||
+    } else if (!letters_of_forward(s, op, letters) ||
                !trmi_partition_strategy(s->from, op, s->mesh, letters, strategy)) {
-        TRMI_TRY(follow(s, op, "", letters, err));
+        TRMI_TRY(choose_cheapest(s, op, "", letters, err));
     }
     TRMI_TRY(make_strict(s, op, letters, err));
     if (!trmi_partition_strategy(s->from, op, s->mesh, letters, strategy) ||
         !trmi_partition_settle(s, op, strategy)) {
         return TRMI_FAIL(err, TRM_INVALID, "%s cannot be cut by '%s'", op->name, letters);
     }
-    char loops[TRMI_SHARD_LETTERS];
+    char loops[TRMI_PARTITION_LETTERS];
     const char *reason = NULL;
     trmi_partition_loops(s->from, op, loops, &reason);
     if (loops[0] == '\0' && reason != NULL) {
@@ -293,7 +293,7 @@ static trm_status letters_for(trmi_partitioner *s, const trmi_op *op, char *lett
 
 /* Returns whether an operator casts an undecided parameter; its first reader decides both. */
 static bool lazy_cast(const trmi_partitioner *s, const trmi_op *op) {
-    return op->kind == TRMI_OP_CAST && s->values[op->inputs[0]].lazy &&
+    return op->kind == TRMI_OP_CAST && s->values[op->inputs[0]].follows_reader &&
            s->from->ops[s->from->values[op->inputs[0]].op].kind == TRMI_OP_PARAMETER &&
            s->choices[op - s->from->ops] == NULL;
 }
@@ -307,7 +307,7 @@ static trm_status choose_one(trmi_partitioner *s, const trmi_op *op, trm_error *
         return TRM_OK;
     }
     if (trmi_is_leaf(op) || lazy_cast(s, op)) {
-        s->values[op->outputs[0]].lazy = true;
+        s->values[op->outputs[0]].follows_reader = true;
         return TRM_OK;
     }
     trmi_strategy strategy;
@@ -317,8 +317,8 @@ static trm_status choose_one(trmi_partitioner *s, const trmi_op *op, trm_error *
         if (op->inputs[i] == 0) {
             continue;
         }
-        if (s->values[op->inputs[i]].lazy) {
-            decide(s, op->inputs[i], &strategy.inputs[i]);
+        if (s->values[op->inputs[i]].follows_reader) {
+            decide_leaf_spread(s, op->inputs[i], &strategy.inputs[i]);
         }
         TRMI_TRY(trmi_redistribute(s, op->inputs[i], &strategy.inputs[i], NULL, &local, err));
     }
@@ -346,8 +346,8 @@ trm_status trmi_partition_choose(trmi_partitioner *s, trm_error *err) {
     /* leaves without a reader are whole */
     for (int64_t i = 1; i < s->from->ops_count; i++) {
         const trmi_op *op = &s->from->ops[i];
-        if (op->outputs_count > 0 && s->values[op->outputs[0]].lazy) {
-            decide(s, op->outputs[0], &(trmi_spread){{0}, {0}});
+        if (op->outputs_count > 0 && s->values[op->outputs[0]].follows_reader) {
+            decide_leaf_spread(s, op->outputs[0], &(trmi_spread){{0}, {0}});
         }
     }
     return TRM_OK;

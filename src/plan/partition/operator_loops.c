@@ -393,7 +393,7 @@ static void loops_concat(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
         set(l->in[i], l->out[0]);
     }
     l->linear = true;
-    if (op->inputs_count > TRMI_SHARD_INPUTS) {
+    if (op->inputs_count > TRMI_PARTITION_INPUTS) {
         l->letters[0] = '\0';
         l->linear = false;
         l->reason = "more inputs than a strategy holds";
@@ -567,7 +567,7 @@ void trmi_loops_of(const trm_graph *graph, const trmi_op *op, trmi_loops *out) {
 }
 
 void trmi_partition_loops(const trm_graph *graph, const trmi_op *op,
-                          char letters[TRMI_SHARD_LETTERS], const char **reason) {
+                          char letters[TRMI_PARTITION_LETTERS], const char **reason) {
     trmi_loops l;
     trmi_loops_of(graph, op, &l);
     size_t length = strlen(l.letters);

@@ -23,7 +23,7 @@ typedef struct trmi_partition_window {
 
 /* The loop nest of one operator. */
 typedef struct trmi_loops {
-    char letters[TRMI_SHARD_LETTERS]; /* loops that may be cut */
+    char letters[TRMI_PARTITION_LETTERS]; /* loops that may be cut */
     /* loops of the dimensions of each input; inputs beyond the last array use the last one */
     char in[TRMI_LOOP_TENSORS][TRMI_LOOP_DIMS];
     char out[TRMI_OP_OUTPUTS_MAX][TRMI_LOOP_DIMS];

@@ -216,7 +216,7 @@ trm_status trmi_route_direct(const trmi_mesh *mesh, const trmi_prices *prices,
 
 /* ---- strategies ---- */
 
-enum { TRMI_SHARD_INPUTS = 64, TRMI_SHARD_COMMS = 8 };
+enum { TRMI_PARTITION_INPUTS = 64, TRMI_PARTITION_COMMS = 8 };
 
 /* A message of the operator itself, beside the redistribution of its inputs. */
 typedef struct trmi_partition_comm {
@@ -231,7 +231,7 @@ typedef struct trmi_strategy {
     /* a letter for each mesh axis; '.' = all ranks of the axis compute the same; "nk", "n." */
     char letters[TRMI_MESH_AXES + 1];
     /* spreads in which inputs are read (absent inputs: zero) */
-    trmi_spread inputs[TRMI_SHARD_INPUTS];
+    trmi_spread inputs[TRMI_PARTITION_INPUTS];
     trmi_spread outputs[TRMI_OP_OUTPUTS_MAX];
     /* shapes on rank 0, which has the largest part of everything; calibration measures these */
     trm_shape local_inputs[4]; /* of the first four inputs, halo included */
@@ -239,18 +239,18 @@ typedef struct trmi_strategy {
     /* work of the largest part / work of the whole operator, at least 1 / ranks; uneven cuts and
      * rows that are computed twice are included */
     double fraction;
-    trmi_partition_comm comms[TRMI_SHARD_COMMS]; /* messages of this operator, forward */
+    trmi_partition_comm comms[TRMI_PARTITION_COMMS]; /* messages of this operator, forward */
     int32_t comms_count;
     /* messages of its gradient operators, edges not included */
-    trmi_partition_comm backward[TRMI_SHARD_COMMS];
+    trmi_partition_comm backward[TRMI_PARTITION_COMMS];
     int32_t backward_count;
 } trmi_strategy;
 
 /* Writes the letters of the loops that may be cut, e.g. "nkchw"; "" = always replicated, then
  * *reason (unless NULL) states why. A final '+': partial sums can pass through the operator. */
-enum { TRMI_SHARD_LETTERS = 12 };
+enum { TRMI_PARTITION_LETTERS = 12 };
 void trmi_partition_loops(const trm_graph *graph, const trmi_op *op,
-                          char letters[TRMI_SHARD_LETTERS], const char **reason);
+                          char letters[TRMI_PARTITION_LETTERS], const char **reason);
 /* Returns the meaning of a letter for this operator: "samples", "output channels". Static. */
 const char *trmi_partition_loop_name(const trm_graph *graph, const trmi_op *op, char letter);
 /* Computes the strategy of these letters. False: not possible (a loop shorter than its cut, a group
@@ -275,11 +275,11 @@ trm_status trmi_partition_strategies(const trm_graph *graph, const trmi_op *op,
 /* ---- plan ---- */
 
 /* Whether the first output of an operator is kept for backward or recomputed there. */
-typedef enum trmi_again {
-    TRMI_AGAIN_RULE, /* as the back-end's pass decides (plan/passes/pass_recompute.c) */
-    TRMI_AGAIN_YES,
-    TRMI_AGAIN_NO
-} trmi_again;
+typedef enum trmi_recompute_choice {
+    TRMI_RECOMPUTE_RULE, /* as the back-end's pass decides (plan/passes/pass_recompute.c) */
+    TRMI_RECOMPUTE_YES,
+    TRMI_RECOMPUTE_NO
+} trmi_recompute_choice;
 /* Finds the operators of a training graph that can be recomputed: backward reads their first
  * output, and they are functions of values that are available in backward (leaves, and values that
  * backward reads and that are not recomputed themselves). Of a chain that is every other operator.
@@ -291,7 +291,7 @@ typedef struct trmi_again_rules {
     bool norms;    /* outputs of norms (trmi_target.recompute_norm_act) */
     bool segments; /* values of segments (trmi_plan_options.recompute) */
 } trmi_again_rules;
-/* Finds the operators whose first output the rules recompute (TRMI_AGAIN_RULE). out
+/* Finds the operators whose first output the rules recompute (TRMI_RECOMPUTE_RULE). out
  * dropped[graph->ops_count] */
 void trmi_partition_rule(const trm_graph *graph, trmi_again_rules rules, bool *dropped);
 
@@ -301,7 +301,7 @@ typedef struct trmi_partition_choice {
     const char *op; /* name of the operator in the training graph */
     char letters[TRMI_MESH_AXES + 1];
     bool pinned; /* set by the user: the search must keep it */
-    trmi_again again;
+    trmi_recompute_choice recompute;
     bool has_output; /* the result is redistributed to `output` before it is read */
     trmi_spread output;
     int32_t line; /* line number in the file; 0: not from a file */
@@ -343,8 +343,8 @@ trm_status trmi_partition_plan_set(trmi_partition_plan *plan, const char *op, co
 trm_status trmi_partition_plan_store(trmi_partition_plan *plan, const char *name,
                                      const trmi_spread *spread, trm_error *err);
 /* Sets whether the output of an operator is recomputed. error INVALID: the operator has no line */
-trm_status trmi_partition_plan_again(trmi_partition_plan *plan, const char *op, trmi_again again,
-                                     trm_error *err);
+trm_status trmi_partition_plan_set_recompute(trmi_partition_plan *plan, const char *op,
+                                             trmi_recompute_choice recompute, trm_error *err);
 /* Returns the line of an operator; NULL: it has none. */
 const trmi_partition_choice *trmi_partition_plan_find(const trmi_partition_plan *plan,
                                                       const char *op);

@@ -74,20 +74,20 @@ trm_status trmi_partition_plan_set(trmi_partition_plan *plan, const char *op, co
     }
     snprintf(choice->letters, sizeof choice->letters, "%s", letters);
     choice->pinned = pinned;
-    choice->again = TRMI_AGAIN_RULE;
+    choice->recompute = TRMI_RECOMPUTE_RULE;
     choice->has_output = output != NULL;
     choice->output = output != NULL ? *output : (trmi_spread){{0}, {0}};
     return TRM_OK;
 }
 
-trm_status trmi_partition_plan_again(trmi_partition_plan *plan, const char *op, trmi_again again,
-                                     trm_error *err) {
+trm_status trmi_partition_plan_set_recompute(trmi_partition_plan *plan, const char *op,
+                                             trmi_recompute_choice recompute, trm_error *err) {
     trmi_partition_choice *choice =
         (trmi_partition_choice *)(uintptr_t)trmi_partition_plan_find(plan, op);
     if (choice == NULL) {
         return TRMI_FAIL(err, TRM_INVALID, "%s has no line in the plan", op);
     }
-    choice->again = again;
+    choice->recompute = recompute;
     return TRM_OK;
 }
 
@@ -204,9 +204,9 @@ char *trmi_partition_plan_text(const trmi_partition_plan *plan) {
                              trmi_spread_text(&plan->mesh, &c->output, word, sizeof word));
         }
         trmi_text_printf(&text, "%s%s\n",
-                         c->again == TRMI_AGAIN_YES  ? " again"
-                         : c->again == TRMI_AGAIN_NO ? " kept"
-                                                     : "",
+                         c->recompute == TRMI_RECOMPUTE_YES  ? " again"
+                         : c->recompute == TRMI_RECOMPUTE_NO ? " kept"
+                                                             : "",
                          c->pinned ? " pinned" : "");
     }
     for (int64_t i = 0; i < plan->stores_count; i++) {
@@ -307,11 +307,11 @@ static trm_status read_op(reader *r, char *const *words, int count, trm_error *e
     }
     bool pinned = strcmp(words[count - 1], "pinned") == 0;
     const char *last = words[count - 1 - pinned];
-    trmi_again again = count - pinned < 4           ? TRMI_AGAIN_RULE
-                       : strcmp(last, "again") == 0 ? TRMI_AGAIN_YES
-                       : strcmp(last, "kept") == 0  ? TRMI_AGAIN_NO
-                                                    : TRMI_AGAIN_RULE;
-    int rest = count - 3 - pinned - (again != TRMI_AGAIN_RULE);
+    trmi_recompute_choice recompute = count - pinned < 4           ? TRMI_RECOMPUTE_RULE
+                                      : strcmp(last, "again") == 0 ? TRMI_RECOMPUTE_YES
+                                      : strcmp(last, "kept") == 0  ? TRMI_RECOMPUTE_NO
+                                                                   : TRMI_RECOMPUTE_RULE;
+    int rest = count - 3 - pinned - (recompute != TRMI_RECOMPUTE_RULE);
     trmi_spread spread;
     if ((rest != 0 && rest != 2) || (rest == 2 && strcmp(words[3], "->") != 0)) {
         return bad_line(r, form, err);
@@ -329,7 +329,7 @@ static trm_status read_op(reader *r, char *const *words, int count, trm_error *e
     TRMI_TRY(
         trmi_partition_plan_set(r->plan, name, letters, pinned, rest == 2 ? &spread : NULL, err));
     r->plan->choices[r->plan->choices_count - 1].line = r->line;
-    return trmi_partition_plan_again(r->plan, name, again, err);
+    return trmi_partition_plan_set_recompute(r->plan, name, recompute, err);
 }
 
 /* Reads one line of a plan. */

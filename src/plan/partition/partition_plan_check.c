@@ -66,7 +66,7 @@ static trm_status check(const trmi_partition_plan *plan, const trm_graph *graph,
                              place_of(plan, c->line, at), c->op);
         }
         if (!trmi_partition_strategy(graph, op, &plan->mesh, c->letters, &strategy)) {
-            char letters[TRMI_SHARD_LETTERS];
+            char letters[TRMI_PARTITION_LETTERS];
             trmi_partition_loops(graph, op, letters, NULL);
             return TRMI_FAIL(err, TRM_INVALID,
                              "%sthe plan cuts '%.80s' (%s) by '%s' on mesh %s: not possible; its "
@@ -76,7 +76,7 @@ static trm_status check(const trmi_partition_plan *plan, const trm_graph *graph,
                              c->letters, trmi_mesh_text(&plan->mesh, text, sizeof text), letters);
         }
         const trmi_value *v = trmi_output_of(graph, op, 0);
-        if (c->again == TRMI_AGAIN_YES && !can[op - graph->ops]) {
+        if (c->recompute == TRMI_RECOMPUTE_YES && !can[op - graph->ops]) {
             return TRMI_FAIL(err, TRM_INVALID,
                              "%sthe plan makes '%.80s' (%s) again, which is not possible: backward "
                              "does not read it, "

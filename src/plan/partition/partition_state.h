@@ -11,7 +11,7 @@
 
 #include "plan/partition/operator_loops.h"
 
-enum { TRMI_SHARD_VERSIONS = 16 };
+enum { TRMI_PARTITION_VERSIONS = 16 };
 
 /* One form in which a value of the global graph exists on the ranks. */
 typedef struct trmi_version {
@@ -23,10 +23,10 @@ typedef struct trmi_version {
 
 /* All versions of one value of the global graph. */
 typedef struct trmi_partition_value {
-    trmi_version versions[TRMI_SHARD_VERSIONS];
+    trmi_version versions[TRMI_PARTITION_VERSIONS];
     int32_t count;
     /* a leaf or its cast without a reader so far: the first reader decides its spread */
-    bool lazy;
+    bool follows_reader;
     bool decided; /* of a leaf: stored as versions[0].spread */
 } trmi_partition_value;
 

@@ -183,10 +183,10 @@ int32_t trmi_partition_source(trmi_partitioner *s, int32_t value, const trmi_spr
 static trm_status remember(trmi_partitioner *s, int32_t value, const trmi_version *version,
                            trm_error *err) {
     trmi_partition_value *v = &s->values[value];
-    if (v->count == TRMI_SHARD_VERSIONS) {
+    if (v->count == TRMI_PARTITION_VERSIONS) {
         return TRMI_FAIL(err, TRM_INVALID,
                          "%s is wanted in more than %d forms; give its readers fewer",
-                         s->from->ops[s->from->values[value].op].name, TRMI_SHARD_VERSIONS);
+                         s->from->ops[s->from->values[value].op].name, TRMI_PARTITION_VERSIONS);
     }
     v->versions[v->count++] = *version;
     return TRM_OK;

@@ -139,7 +139,7 @@ static bool letters_fit(const trmi_loops *l, const trmi_mesh *mesh, const char *
 /* Appends a message, unless it is empty. */
 static void add_comm(trmi_partition_comm *list, int32_t *count, trmi_move move, uint32_t axes,
                      double bytes, const char *what) {
-    if (axes != 0 && bytes > 0 && *count < TRMI_SHARD_COMMS) {
+    if (axes != 0 && bytes > 0 && *count < TRMI_PARTITION_COMMS) {
         list[(*count)++] = (trmi_partition_comm){move, axes, bytes, what};
     }
 }
@@ -269,7 +269,7 @@ bool trmi_partition_strategy(const trm_graph *g, const trmi_op *op, const trmi_m
     trmi_loops l;
     trmi_loops_of(g, op, &l);
     if (!letters_fit(&l, mesh, letters) || !groups_fit(&l, mesh, letters) ||
-        !windows_fit(&l, mesh, letters) || op->inputs_count > TRMI_SHARD_INPUTS) {
+        !windows_fit(&l, mesh, letters) || op->inputs_count > TRMI_PARTITION_INPUTS) {
         return false;
     }
     memset(out, 0, sizeof *out);
@@ -343,7 +343,7 @@ bool trmi_partition_in_factors(const trm_graph *g, const trmi_op *op, const trmi
 /* Counts all strategies of an operator and, if list is not NULL, writes them. */
 static int64_t enumerate(const trm_graph *g, const trmi_op *op, const trmi_mesh *mesh,
                          trmi_strategy *list) {
-    char choices[TRMI_SHARD_LETTERS + 1] = ".", letters[TRMI_MESH_AXES + 1] = "";
+    char choices[TRMI_PARTITION_LETTERS + 1] = ".", letters[TRMI_MESH_AXES + 1] = "";
     trmi_partition_loops(g, op, choices + 1, NULL);
     int64_t options = (int64_t)strlen(choices), total = 1, count = 0;
     for (int32_t i = 0; i < mesh->axes; i++) {

@@ -182,8 +182,8 @@ static void ask(recompute *r, const trmi_partition_plan *plan) {
         const trmi_partition_choice *line = op->phase == TRMI_FORWARD && is_function(op->kind)
                                                 ? trmi_partition_plan_find(plan, op->name)
                                                 : NULL;
-        if (line != NULL && line->again != TRMI_AGAIN_RULE) {
-            r->dropped[op->outputs[0]] = line->again == TRMI_AGAIN_YES;
+        if (line != NULL && line->recompute != TRMI_RECOMPUTE_RULE) {
+            r->dropped[op->outputs[0]] = line->recompute == TRMI_RECOMPUTE_YES;
         }
     }
 }

@@ -74,7 +74,7 @@ bool trmi_choice_cooperative(const trmi_space *s, const trmi_choice *choice) {
     bool cooperative = s->costs.cooperative;
     for (int32_t n = 0; cooperative && n < s->nodes_count; n++) {
         const trmi_space_class *c = trmi_space_class_of(s, n);
-        char letters[TRMI_SHARD_LETTERS];
+        char letters[TRMI_PARTITION_LETTERS];
         trmi_partition_loops(s->graph, trmi_space_op(s, n), letters, NULL);
         cooperative = !choice->parts[n] &&
                       (strchr(letters, 'n') == NULL ||

@@ -46,14 +46,14 @@ trm_status trmi_space_plan(const trmi_space *s, const trmi_choice *choice,
     for (int32_t n = 0; status == TRM_OK && n < s->nodes_count; n++) {
         const trmi_op *op = trmi_space_op(s, n);
         const trmi_strategy *strategy = &trmi_space_class_of(s, n)->strategies[choice->strategy[n]];
-        char letters[TRMI_SHARD_LETTERS];
+        char letters[TRMI_PARTITION_LETTERS];
         trmi_partition_loops(s->graph, op, letters, NULL);
         if (letters[0] != '\0') {
             status = trmi_partition_plan_set(plan, op->name, strategy->letters,
                                              s->nodes[n].pinned >= 0, NULL, err);
             if (status == TRM_OK && s->nodes[n].repeats) {
-                status = trmi_partition_plan_again(
-                    plan, op->name, choice->again[n] ? TRMI_AGAIN_YES : TRMI_AGAIN_NO, err);
+                status = trmi_partition_plan_set_recompute(
+                    plan, op->name, choice->again[n] ? TRMI_RECOMPUTE_YES : TRMI_RECOMPUTE_NO, err);
             }
         }
         /* parameters in parts: a line for each */
@@ -115,7 +115,8 @@ trm_status trmi_space_choice(const trmi_space *s, const trmi_partition_plan *pla
         const trmi_op *op = trmi_space_op(s, n);
         const trmi_space_class *c = trmi_space_class_of(s, n);
         const trmi_partition_choice *line = trmi_partition_plan_find(plan, op->name);
-        out->again[n] = line != NULL && line->again == TRMI_AGAIN_YES && s->nodes[n].repeats;
+        out->again[n] =
+            line != NULL && line->recompute == TRMI_RECOMPUTE_YES && s->nodes[n].repeats;
         out->strategy[n] = line == NULL ? trmi_space_choose_strategy(s, n, out->strategy) : -1;
         for (int32_t i = 0; line != NULL && i < c->count; i++) {
             out->strategy[n] =

@@ -84,7 +84,7 @@ typedef struct trmi_slice {
     uint32_t wanted;
     /* The only slice of its table, with ascending keys: its lookups are its distinct keys, in
      * order. */
-    bool straight;
+    bool keys_in_order;
     int64_t section; /* section of the latest in-order arrangement; -1: not in it */
     /* Set by trmi_batch_locate: row u lies at row_zero + u * bytes of a row; 0: use
      * batch->row_of. */

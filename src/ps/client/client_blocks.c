@@ -106,7 +106,7 @@ trm_status trmi_batch_split_blocks(trm_ps_batch *b, trm_error *err) {
     memset(s.latest, 0xFF, (size_t)(b->unique_count + 1) * sizeof *s.latest);
     for (int64_t i = 0; i < b->slice_count; i++) {
         trmi_slice *slice = &b->slices[i];
-        slice->straight = false; /* of the uniques before */
+        slice->keys_in_order = false; /* of the uniques before */
         if (slice->gradients != NULL) {
             split_slice(b, slice, &s);
         }

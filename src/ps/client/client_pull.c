@@ -215,7 +215,7 @@ static void convert_rows(const trm_ps_batch *b, const trmi_slice *slice, const u
 
 /* Returns whether the rows of a slice lie in the answer exactly as they are needed. */
 static bool lies_in_order(const trm_ps_batch *b, const trmi_slice *slice) {
-    return slice->straight && slice->row_zero != 0 && b->client->options.wire == TRM_FLOAT32;
+    return slice->keys_in_order && slice->row_zero != 0 && b->client->options.wire == TRM_FLOAT32;
 }
 
 /* Copies the rows of a part to all lookups of its slices. */

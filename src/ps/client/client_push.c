@@ -79,7 +79,8 @@ static void sum_gradients(trm_ps_batch *b) {
         }
         if (slice->by_blocks && b->blocks.nodes == 1) {
             trmi_batch_sum_tree(b, slice);
-        } else if (slice->straight && slice->row_zero != 0) { /* distinct keys in order: one copy */
+        } else if (slice->keys_in_order &&
+                   slice->row_zero != 0) { /* distinct keys in order: one copy */
             const size_t row = (size_t)width * sizeof(float);
             memcpy(trmi_batch_row(b, slice, row, (uint32_t)slice->unique_first), slice->gradients,
                    (size_t)slice->count * row);

@@ -257,10 +257,10 @@ static uint32_t number_table(trm_ps_batch *b, int64_t first, uint32_t next) {
     } else {
         collect(b, first, &g);
     }
-    slice->straight = alone && g.count > 0 && ascend(g.keys, g.count);
+    slice->keys_in_order = alone && g.count > 0 && ascend(g.keys, g.count);
     slice->unique_first = next;
     slice->unique_end =
-        next + (slice->straight ? number_in_order(&g, next) : number_by_meeting(&g, next));
+        next + (slice->keys_in_order ? number_in_order(&g, next) : number_by_meeting(&g, next));
     if (!alone) {
         give_back(b, first, &g);
     }

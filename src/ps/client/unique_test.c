@@ -282,7 +282,7 @@ static void falls_are_seen(job *j, int64_t count) {
         trm_ps_batch_clear(j->batch);
         CHECK_OK(trm_ps_batch_add(j->batch, j->table[0], keys, count, rows, NULL, &err), err);
         CHECK_OK(trmi_batch_deduplicate(j->batch, &err), err);
-        assert_true(j->batch->slices[0].straight == (fall == 0 || fall == count));
+        assert_true(j->batch->slices[0].keys_in_order == (fall == 0 || fall == count));
         assert_int_equal(j->batch->unique_count,
                          count - (fall > 0 && fall < count && fall % 2 == 0));
         check_numbers(j->batch);

@@ -186,7 +186,7 @@ typedef struct trmi_sync_step {
 /* server_last_step.c: a member of the step that the logs end with. */
 typedef struct trmi_last_member {
     trmi_push_id id;
-    bool keeps; /* its worker will not push this batch again */
+    bool is_final; /* its worker will not push this batch again */
 } trmi_last_member;
 /* The step that the logs end with, while it is undecided whether it counts. */
 typedef struct trmi_last_step {

@@ -122,7 +122,7 @@ static trmi_last_member *find_member(const trm_ps_server *server, uint32_t worke
 void trmi_last_step_note_message(trm_ps_server *server, const trmi_request *r) {
     trmi_last_member *m = find_member(server, r->header.worker);
     if (m != NULL && r->header.incarnation == m->id.incarnation) {
-        m->keeps = true;
+        m->is_final = true;
         server->last.together |= (r->header.flags & TRMI_PULL_TOGETHER) != 0;
     }
 }
@@ -130,21 +130,21 @@ void trmi_last_step_note_message(trm_ps_server *server, const trmi_request *r) {
 void trmi_last_step_new_life(trm_ps_server *server, uint32_t worker) {
     trmi_last_member *m = find_member(server, worker);
     if (m != NULL) {
-        m->keeps = false;
+        m->is_final = false;
     }
 }
 
 void trmi_last_step_note_complete(trm_ps_server *server, uint32_t worker, int64_t batch) {
     trmi_last_member *m = find_member(server, worker);
     if (m != NULL && batch >= server->last.step) {
-        m->keeps = true;
+        m->is_final = true;
     }
 }
 
 void trmi_last_step_left(trm_ps_server *server, uint32_t worker, uint32_t incarnation) {
     trmi_last_member *m = find_member(server, worker);
     if (m != NULL && incarnation >= m->id.incarnation) {
-        m->keeps = true;
+        m->is_final = true;
     }
 }
 
@@ -193,7 +193,7 @@ static bool is_gone(const trm_ps_server *server, uint32_t worker) {
 static bool any_keeps(const trm_ps_server *server) {
     bool keeps = false;
     for (uint32_t i = 0; i < server->last.count; i++) {
-        keeps = keeps || server->last.members[i].keeps;
+        keeps = keeps || server->last.members[i].is_final;
     }
     return keeps;
 }
@@ -241,7 +241,7 @@ void trmi_last_step_advance(trm_ps_server *server) {
     }
     for (uint32_t i = 0; i < server->last.count; i++) {
         const trmi_last_member *m = &server->last.members[i];
-        bool has_decided = m->keeps || server->last.together ||
+        bool has_decided = m->is_final || server->last.together ||
                            pushes_again(server, m->id.worker) || is_gone(server, m->id.worker);
         if (!has_decided || trmi_front_holds(server, &m->id)) {
             return;

@@ -189,7 +189,7 @@ const char *trmi_report_links_day(const trmi_report *r, char text[12]) {
 }
 
 const char *trmi_report_uncut(const trmi_report *r, int32_t node) {
-    char letters[TRMI_SHARD_LETTERS];
+    char letters[TRMI_PARTITION_LETTERS];
     const char *reason = NULL;
     trmi_partition_loops(r->m->space->graph, trmi_space_op(r->m->space, node), letters, &reason);
     return letters[0] == '\0' ? reason : NULL;
