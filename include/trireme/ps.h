@@ -442,7 +442,8 @@ typedef struct trm_ps_lease {
 
 /* Options of a push. */
 typedef struct trm_ps_push_options {
-    float rate_scale; /* factor of the tables' learning rates, for a schedule; 0 = 1 */
+    /* factor of the tables' learning rates, for a schedule; 0 = 1, TRM_NONE = a rate of 0 */
+    float rate_scale;
     /* this push used samples of this lease, from the end of the push before it up to `position`; id
      * 0 = none. The samples identify the batch: if this worker dies and others compute the batch
      * again, each row learns from it exactly once. Workers of a job use one batch size. A push

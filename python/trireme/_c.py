@@ -1362,7 +1362,7 @@ class trm_ps_lease(Structure):
 
 
 class trm_ps_push_options(Structure):
-    """rate_scale: factor of the tables' learning rates, for a schedule; 0 = 1
+    """rate_scale: factor of the tables' learning rates, for a schedule; 0 = 1, TRM_NONE = a rate of 0
     lease: this push used samples of this lease, from the end of the push before it up to `position`; id 0 = none. The samples identify the batch: if this worker dies and others compute the batch again, each row learns from it exactly once. Workers of a job use one batch size. A push under a lost lease is refused: the next push under it returns CANCELLED. With several servers the push waits for the answers of all but server 0, which then marks the samples as used; in SYNC mode server 0 decides then which pushes a step has, and a pull waits for the step of the push before it
     position: sample after the last one used
     """

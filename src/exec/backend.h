@@ -30,6 +30,7 @@ typedef struct trmi_kernel_env {
     char *arena[TRMI_ARENAS];
     uint64_t seed;
     uint64_t step;                /* training step; dropout masks depend on it */
+    int32_t micro;                /* ... and on the micro-batch of the step, from 0 */
     int threads;                  /* OpenMP threads of a kernel */
     trmi_norm_sync *norm_sync;    /* data parallel: over all ranks; NULL = this rank alone */
     trmi_norm_sync *sync[16];     /* split programs: by bit mask of mesh axes; [0] = NULL */
@@ -42,6 +43,11 @@ typedef struct trmi_kernel_env {
     const int32_t *block_numbers;
     int32_t block; /* which block a kernel with by_block sums */
 } trmi_kernel_env;
+
+/* Returns what dropout masks take as the step: the step and, above it, the micro-batch. */
+static inline uint64_t trmi_dropout_step(const trmi_kernel_env *env) {
+    return env->step ^ (uint64_t)env->micro << 40;
+}
 
 /* The part of a cooperative gradient (plan/lower/lower_cooperative.c) that one rank computes: elements
  * [begin, begin + count) of the output, in memory order. The kernel may also write a few

@@ -134,6 +134,9 @@ bool trmi_exec_set_factors(const trm_exec *exec, int32_t parameter);
 /* After trm_exec_ranges: multiplies all factors into GRAD, from where the optimiser then reads
  * them. Otherwise does nothing. */
 void trmi_exec_multiply_factors(trm_exec *exec);
+/* Returns whether weight decay applies to parameter `param` of the program: to matrices and filters
+ * that the graph does not exclude, and to others as the options say. */
+bool trmi_exec_decays(const trm_program *p, int32_t param, const trm_optimizer_options *options);
 /* Makes the optimiser and, where batches are accumulated, the accumulator. */
 trm_status trmi_exec_make_update(trm_exec *exec, trm_error *err);
 /* exec_scale.c: starts loss scaling, if the options ask for it, and sets the seed of backward.

@@ -30,6 +30,7 @@ static trm_status run_recorded(trm_exec *exec, int32_t index, trm_error *err) {
 }
 
 trm_status trmi_exec_run(trm_exec *exec, int32_t begin, int32_t end, trm_error *err) {
+    exec->env.micro = exec->accumulated;
     for (int32_t i = begin; i < end; i++) {
         const trmi_kernel *kernel = &exec->kernels[i];
         if (exec->made == NULL || exec->made[i] == 0) {

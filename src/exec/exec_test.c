@@ -264,6 +264,39 @@ static void accumulation_averages(void **state) {
     trm_exec_destroy(single);
 }
 
+/* The batches that an update sums have masks of their own: an element that one of two drops has half the gradient. */
+static void accumulated_batches_drop_other_elements(void **state) {
+    static const char *const backends[] = {"ref",
+#ifdef TRIREME_ONEDNN
+                                           "onednn"
+#endif
+    };
+    enum { N = 256 };
+    for (size_t b = 0; b < sizeof backends / sizeof *backends; b++) {
+        trm_error err;
+        trm_graph *g;
+        trm_exec *exec;
+        CHECK_OK(trm_graph_create(&(trm_graph_options){.training = true}, &g, &err), err);
+        trm_node p = trm_parameter(g, "p", trm_shape_of(N), TRM_INIT_ONE);
+        trm_node loss = trm_reduce_sum(g, trm_dropout(g, p, 0.5), (int32_t[]){0}, 1, false);
+        CHECK_OK(trm_exec_create(
+                     g, &(trm_exec_options){.loss = loss, .backend = backends[b], .accumulate = 2},
+                     &exec, &err),
+                 err);
+        CHECK_OK(trm_exec_forward_backward(exec, &err), err);
+        CHECK_OK(trm_exec_forward_backward(exec, &err), err);
+        float gradient[N];
+        CHECK_OK(trm_exec_gradient(exec, trm_exec_find(exec, "p"), gradient, &err), err);
+        int halves = 0;
+        for (int i = 0; i < N; i++) {
+            halves += gradient[i] > 0.9f && gradient[i] < 1.1f;
+        }
+        assert_in_range(halves, N / 3, 2 * N / 3);
+        trm_exec_destroy(exec);
+        trm_graph_destroy(g);
+    }
+}
+
 /* Weights always decay, biases and norms as the options say: seen in the first update. */
 static void decay_takes_what_it_is_told(void **state) {
     static const struct {
@@ -637,6 +670,7 @@ int main(void) {
 #endif
         cmocka_unit_test(mixed_precision_keeps_the_gradients),
         cmocka_unit_test(accumulation_averages),
+        cmocka_unit_test(accumulated_batches_drop_other_elements),
         cmocka_unit_test(decay_takes_what_it_is_told),
         cmocka_unit_test(recomputed_segments_keep_the_bits),
         cmocka_unit_test(frozen_parameters_stay),

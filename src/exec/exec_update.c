@@ -28,6 +28,12 @@ static bool is_of_norm(const trm_program *p, int32_t buffer) {
     return false;
 }
 
+bool trmi_exec_decays(const trm_program *p, int32_t param, const trm_optimizer_options *options) {
+    const trmi_buffer *b = &p->buffers[p->params[param].param_buffer];
+    return options->decay_all || (b->shape.rank > 1 && !p->params[param].undecayed) ||
+           (options->decay_biases && !is_of_norm(p, p->params[param].param_buffer));
+}
+
 /* Makes the optimiser, with a segment for each parameter that is not frozen, and the accumulator where several batches
  * are accumulated. Segments state what the optimiser needs beside offset and size: weight decay
  * (by default only for matrices and filters), table, factors. */
@@ -44,15 +50,13 @@ trm_status trmi_exec_make_update(trm_exec *exec, trm_error *err) {
     if (segments == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for the optimiser");
     }
-    /* One segment for each parameter. Decay applies to matrices and filters that the graph does not
-     * exclude, and to others by option. */
+    /* One segment for each parameter. */
     for (int32_t i = 0; i < segments_count; i++) {
         const trmi_buffer *b = &p->buffers[p->params[i].param_buffer];
         segments[i] = (trmi_update_segment){
             .offset = b->offset / (int64_t)sizeof(float),
             .count = b->bytes / (int64_t)sizeof(float),
-            .decay = exec->optimizer.decay_all || (b->shape.rank > 1 && !p->params[i].undecayed) ||
-                     (exec->optimizer.decay_biases && !is_of_norm(p, p->params[i].param_buffer)),
+            .decay = trmi_exec_decays(p, i, &exec->optimizer),
             .sparse = p->params[i].sparse_rows != 0 || p->params[i].remote,
             .rows = p->params[i].sparse_rows != 0
                         ? trm_shape_count(&p->buffers[p->params[i].sparse_ids].shape)

@@ -109,7 +109,7 @@ const char *trm_network_name(int32_t index) {
 trm_node trm_network_build(trm_graph *g, const char *name, trm_node image,
                            const trm_network_options *options) {
     TRMI_NEED_IN(g, TRM_NO_NODE, name);
-    trm_network_options o = *options;
+    trm_network_options o = options != NULL ? *options : (trm_network_options){0};
     char known[160] = "";
     o.classes = o.classes == 0 ? 10 : o.classes;
     for (int i = 0; i < NAMES; i++) {

@@ -283,6 +283,14 @@ static trm_status deliver(trm_ps_client *c, trmi_pending **messages, uint64_t se
     return trmi_client_send(c, &c->peers[0], messages[0]->data, messages[0]->bytes, deadline, err);
 }
 
+/* Returns the factor of the tables' rates that a push carries. */
+static float choose_rate_scale(const trm_ps_push_options *options) {
+    if (options == NULL || options->rate_scale == 0) {
+        return 1;
+    }
+    return options->rate_scale == TRM_NONE ? 0 : options->rate_scale;
+}
+
 /* Contract in trireme/ps.h. */
 trm_status trm_ps_push(trm_ps_batch *batch, const trm_ps_push_options *options, trm_error *err) {
     TRMI_NEED(err, batch);
@@ -321,7 +329,7 @@ trm_status trm_ps_push(trm_ps_batch *batch, const trm_ps_push_options *options, 
     if (lent) {
         TRMI_TRY(name_samples(c, options, &header, err));
     }
-    header.rate_scale = options == NULL || options->rate_scale == 0 ? 1 : options->rate_scale;
+    header.rate_scale = choose_rate_scale(options);
     trmi_pending **messages = trmi_alloc(c->servers * sizeof(trmi_pending *));
     trm_status status = messages == NULL ? TRMI_FAIL(err, TRM_NOMEM, "no memory for a push")
                                          : fill_messages(batch, &header, messages, err);

@@ -217,6 +217,34 @@ static void assert_close_to(const view *v, const reference *r) {
 
 /* ---- one worker ------------------------------------------------------------------------------ */
 
+/* A schedule may reach a rate of 0: the rows then stay what they are. */
+static void a_rate_of_zero_changes_no_row(void **state) {
+    trm_error err;
+    cluster c = {.servers = 2};
+    start(&c);
+    trm_ps_client *client = connect_worker(&c, (trm_ps_client_options){0}, 0);
+    int32_t table[2];
+    declare(client, table);
+    static view before, after;
+    static work w;
+    trm_ps_batch *batch;
+    CHECK_OK(trm_ps_batch_create(client, &batch, &err), err);
+    one_step(client, batch, table, &w, 0, 0);
+    look(client, table, &before);
+    make_work(&w, 0, 1);
+    add_work(batch, table, &w);
+    CHECK_OK(trm_ps_pull_start(batch, &err), err);
+    CHECK_OK(trm_ps_pull_wait(batch, &err), err);
+    compute(&w);
+    CHECK_OK(trm_ps_push(batch, &(trm_ps_push_options){.rate_scale = TRM_NONE}, &err), err);
+    CHECK_OK(trm_ps_flush(client, &err), err);
+    look(client, table, &after);
+    assert_memory_equal(&before, &after, sizeof before);
+    trm_ps_batch_destroy(batch);
+    trm_ps_client_destroy(client);
+    stop(&c);
+}
+
 static void one_worker_equals_plain_loops(void **state) {
     for (int form = 0; form < 4; form++) {
         cluster c = {.servers = 1 + form % 2, .options = {.shards = 1 + form}, .tcp = form >= 2};
@@ -735,6 +763,7 @@ static void hot_rows_come_from_the_cache(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_worker_equals_plain_loops),
+        cmocka_unit_test(a_rate_of_zero_changes_no_row),
         cmocka_unit_test(synchronous_equals_one_device),
         cmocka_unit_test(staleness_is_bounded),
         cmocka_unit_test(backup_workers_are_not_waited_for),

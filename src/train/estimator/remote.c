@@ -354,18 +354,17 @@ static trm_status bind_one(trmi_remote *r, int32_t variable, dense *d, trm_error
 }
 
 /* Declares a dense variable as a table on the servers, with the graph's initialisation and the
- * optimiser's rule. Weight decay applies as on one device: not to vectors (bias, norm) and
- * parameters that the graph excludes, unless decay_all is set. */
+ * optimiser's rule. Weight decay applies as on one device. */
 static trm_status declare_dense(trmi_remote *r, dense *d, const trm_placement *placement,
                                 trm_error *err) {
     const trm_program *p = r->compiled->exec->program;
     trm_variable v = trm_exec_variable(r->compiled->exec, d->variable);
     trm_init init = TRM_INIT_ZERO;
-    bool undecayed = false;
+    bool decay = false;
     for (int32_t i = 0; i < p->params_count; i++) {
         if (strcmp(p->params[i].name, v.name) == 0) {
             init = p->params[i].init;
-            undecayed = p->params[i].undecayed;
+            decay = trmi_exec_decays(p, i, &r->optimizer);
         }
     }
     trm_table_options o = {.name = v.name,
@@ -373,7 +372,6 @@ static trm_status declare_dense(trmi_remote *r, dense *d, const trm_placement *p
                            .seed = r->seed,
                            .init = trmi_remote_init(init, v.name, &v.shape),
                            .placement = *placement};
-    bool decay = r->optimizer.decay_all || (v.shape.rank > 1 && !undecayed);
     const trm_optimizer_options no_slots = {.kind = TRM_SGD};
     TRMI_TRY(trmi_remote_rule(d->frozen ? &no_slots : &r->optimizer, table_rate(r),
                               decay && !d->frozen, false, &o.optimizer, err));
@@ -721,13 +719,15 @@ static trm_status take_gradients(trmi_remote *r, trm_error *err) {
 trm_status trmi_remote_push(trmi_remote *r, double rate, trm_error *err) {
     TRMI_TRY(take_gradients(r, err));
     stage *s = &r->stages[r->current];
-    const trm_ps_push_options options = {.rate_scale = (float)(rate / table_rate(r)),
+    const trm_ps_push_options options = {.rate_scale =
+                                             rate == 0 ? TRM_NONE : (float)(rate / table_rate(r)),
                                          .lease = s->place.lease,
                                          .position = (s->place.index + 1) * r->compiled->batch};
     r->current = -1;
     trm_status status = trm_ps_push(s->batch, &options, err);
-    if (status ==
-        TRM_CANCELLED) { /* CANCELLED here means that the servers have leased this batch's samples to other workers; for the caller that is a lost connection, because CANCELLED would read as a requested stop. */
+    /* The servers have leased this batch's samples to other workers. For the caller that is a lost
+     * connection; CANCELLED would read as a requested stop. */
+    if (status == TRM_CANCELLED) {
         return TRMI_FAIL(err, TRM_PEER, "%s", err != NULL ? err->message : "");
     }
     TRMI_TRY(status);

@@ -257,7 +257,7 @@ static void four_workers_equal_one_device(void **state) {
 /* Alone, and without reading ahead, an asynchronous worker does what one device does. */
 static void asynchronous_alone_equals_one_device(void **state) {
     static const trm_optimizer_options optimizers[] = {
-        {.kind = TRM_MOMENTUM, .momentum = 0.9, .weight_decay = 1e-3},
+        {.kind = TRM_MOMENTUM, .momentum = 0.9, .weight_decay = 1e-1, .decay_biases = true},
         {.kind = TRM_ADAGRAD, .initial_accumulator = 0.1}};
     for (int o = 0; o < 2; o++) {
         const setting s = {.servers = 2,

@@ -181,6 +181,7 @@ static trm_status run_dropout(const trmi_kernel *k, const trmi_kernel_env *env, 
     int64_t count = trm_shape_count(&trmi_kernel_output_buffer(k, 0)->shape) / blocks,
             pieces = (count + PIECE - 1) / PIECE;
     uint64_t stream = trmi_mix(attrs->dropout.key, TRMI_STREAM_DROPOUT);
+    uint64_t step = trmi_dropout_step(env);
     const char *x = trmi_kernel_input(k, env, 0);
     char *y = trmi_kernel_output(k, env, 0);
     int64_t bytes = s->half[0] ? 2 : 4;
@@ -189,7 +190,7 @@ static trm_status run_dropout(const trmi_kernel *k, const trmi_kernel_env *env, 
         int64_t block = i / pieces, at = i % pieces * PIECE, from = block * count + at;
         int64_t n = count - at < PIECE ? count - at : PIECE;
         s->kernels->dropout(x + from * bytes, y + from * bytes, at, n, s->half[0],
-                            trmi_mix(trmi_block_seed(env->seed, numbers, block), env->step), stream,
+                            trmi_mix(trmi_block_seed(env->seed, numbers, block), step), stream,
                             attrs->dropout.rate);
     }
     return TRM_OK;
