@@ -150,6 +150,11 @@ done
 
 # ---- measuring
 "$trireme" bench train lenet -n 2 --image-size 32 --batch-size 8 --repeats 5 --sync-batch-norm on --json > bench.json || fail "bench train"
-grep -q '"ranks":2.*exposed_comm_fraction.*imbalance_fraction.*waiting_fraction' bench.json || fail "bench train -n 2 says nothing of ranks"
+python3 - bench.json << 'END' || fail "bench train -n 2 says nothing of ranks"
+import json, sys
+e = json.loads(open(sys.argv[1]).read().splitlines()[-1])
+assert e["ranks"] == 2, e
+assert all(0 <= e[k] < 1 for k in ("exposed_comm_fraction", "imbalance_fraction", "waiting_fraction")), e
+END
 
 exit $failed
