@@ -9,7 +9,8 @@
 
 #include "base/checked.h"
 #include "base/memory.h"
-#include "exec/distributed/ways.h"
+#include "exec/distributed/ranks_state.h"
+#include "exec/distributed/split.h"
 
 /* Heap beside the arenas, from a heap trace. CHUNKS: the first chunk of each of six allocators
  * (base/memory.h): user graph, compiled graph, program, executor, plan, names of variables.
@@ -44,6 +45,18 @@ int64_t trmi_program_fed_bytes(const trm_program *program, int32_t ranks, bool o
     return sum;
 }
 
+/* Returns the bytes of the parameters that have cooperative gradients. */
+static size_t cooperative_gradient_bytes(const trm_program *program) {
+    size_t bytes = 0;
+    for (int32_t i = 0; program->cooperative_ranks > 1 && i < program->params_count; i++) {
+        const trmi_param *param = &program->params[i];
+        bytes += trmi_cooperative_makes(program, param)
+                     ? (size_t)program->buffers[param->param_buffer].bytes
+                     : 0;
+    }
+    return bytes;
+}
+
 /* Returns the bytes of the float32 copies that the optimiser makes of gradient factors in other
  * types. */
 static int64_t factors_bytes(const trm_program *program) {
@@ -68,16 +81,22 @@ static int64_t bytes_of_other_ranks(size_t bytes, int32_t ranks) {
 int64_t trmi_program_resident(const trm_program *program, const trmi_training *t) {
     bool ranks = t->ranks > 1;
     size_t params = (size_t)program->arena_bytes[TRMI_ARENA_GRAD]; /* those that have slots */
+    /* Slots. A rank with slices also leaves out the other ranks' share of cooperative gradients. */
     int64_t slot = (int64_t)trmi_map_resident(params) -
                    (t->sliced ? bytes_of_other_ranks(params, t->ranks) : 0);
-    int64_t sum = slot * t->slots;
+    int64_t sum =
+        slot * t->slots -
+        (t->sliced ? bytes_of_other_ranks(cooperative_gradient_bytes(program), t->ranks) : 0);
     /* Arenas; slots are counted above. */
     int64_t gradients = trmi_program_arena_resident(program, TRMI_ARENA_GRAD, ranks);
     for (int a = 1; a < TRMI_ARENAS; a++) {
         sum += a == TRMI_ARENA_SLOT ? 0 : trmi_program_arena_resident(program, a, ranks);
     }
-    /* What the ways need, accumulated and packed gradients, heap, fed batches. */
-    sum += trmi_ways_resident(program, t);
+    /* Staging of exchanges, shared casts, accumulated and packed gradients, heap, fed batches. */
+    int64_t send, recv;
+    trmi_split_staging(program, t->ordered, &send, &recv);
+    sum += send + recv > 0 ? (int64_t)trmi_shared_resident((size_t)(send + recv)) : 0;
+    sum += t->one_copy ? trmi_parallel_casts_bytes(program) : 0;
     sum += (t->accumulates ? gradients : 0) + (t->packs && ranks ? gradients / 2 : 0);
     sum += CHUNKS + (int64_t)program->steps_count * EACH_STEP + factors_bytes(program);
     return sum + trmi_program_fed_bytes(program, t->ranks, t->own_samples);

@@ -11,7 +11,6 @@
  * These gradients are the mean over all samples at once, so backward begins with 1/ranks
  * (exec->seed_share), and the gradients that each rank made by itself are added, not averaged. */
 #include "exec/exec.h"
-#include "exec/exec_memory.h"
 #include "exec/distributed/ranks_state.h"
 #include "exec/distributed/split.h"
 
@@ -172,18 +171,6 @@ static void describe_cooperative(const trm_exec *exec, trm_exec_info *info) {
     }
 }
 
-/* A rank with slices leaves out the other ranks' slices of cooperative gradients. */
-static int64_t resident_cooperative(const trm_program *program, const trmi_training *training) {
-    int64_t bytes = 0;
-    for (int32_t i = 0; program->cooperative_ranks > 1 && i < program->params_count; i++) {
-        const trmi_param *param = &program->params[i];
-        bytes += trmi_cooperative_makes(program, param)
-                     ? program->buffers[param->param_buffer].bytes
-                     : 0;
-    }
-    return training->sliced ? bytes / training->ranks - bytes : 0;
-}
-
 const trmi_distribution trmi_way_cooperative = {
     .name = "cooperative",
     .open = open_cooperative,
@@ -194,5 +181,4 @@ const trmi_distribution trmi_way_cooperative = {
     .schedule = schedule_meeting,
     .before_step = wait_for_readers,
     .describe = describe_cooperative,
-    .resident = resident_cooperative,
 };

@@ -112,8 +112,6 @@ typedef struct trmi_distribution {
     /* The same for a program that is not made into an executor; `mesh`: of a split program. */
     void (*count)(const trm_exec *exec, const trm_program *program, const struct trmi_mesh *mesh,
                   struct trmi_training *training);
-    /* Bytes that this way adds to a process that trains the program so; no executor is needed. */
-    int64_t (*resident)(const trm_program *program, const struct trmi_training *training);
 } trmi_distribution;
 
 enum { TRMI_DISTRIBUTIONS_MAX = 8 };

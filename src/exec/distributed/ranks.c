@@ -496,11 +496,6 @@ static trm_status first_of_ranks(trm_exec *exec, bool found, int32_t *first, trm
     return TRM_OK;
 }
 
-/* Casts of parameters that the ranks of a host have in common. */
-static int64_t resident_ranks(const trm_program *program, const trmi_training *training) {
-    return training->one_copy ? trmi_parallel_casts_bytes(program) : 0;
-}
-
 const trmi_distribution trmi_way_ranks = {
     .name = "ranks",
     .open = open_ranks,
@@ -519,5 +514,4 @@ const trmi_distribution trmi_way_ranks = {
     .first = first_of_ranks,
     .describe = describe_ranks,
     .count = count_ranks,
-    .resident = resident_ranks,
 };

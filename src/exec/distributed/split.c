@@ -99,13 +99,6 @@ static void count_split(const trm_exec *exec, const trm_program *program,
     how->one_copy = how->sliced && trm_comm_local_size(p->comm) == p->size;
 }
 
-/* Staging of exchanges. */
-static int64_t resident_split(const trm_program *program, const trmi_training *training) {
-    int64_t send, recv;
-    trmi_split_staging(program, training->ordered, &send, &recv);
-    return send + recv > 0 ? (int64_t)trmi_shared_resident((size_t)(send + recv)) : 0;
-}
-
 const trmi_distribution trmi_way_split = {
     .name = "split",
     .open = open_split,
@@ -122,5 +115,4 @@ const trmi_distribution trmi_way_split = {
     .feed = trmi_split_feed,
     .describe = describe_split,
     .count = count_split,
-    .resident = resident_split,
 };

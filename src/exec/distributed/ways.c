@@ -17,11 +17,3 @@ const trmi_distribution *const trmi_ways[] = {
 const int32_t trmi_ways_count = sizeof trmi_ways / sizeof trmi_ways[0];
 _Static_assert(sizeof trmi_ways / sizeof trmi_ways[0] <= (size_t)TRMI_DISTRIBUTIONS_MAX,
                "trm_exec has room for all ways");
-
-int64_t trmi_ways_resident(const trm_program *program, const struct trmi_training *training) {
-    int64_t bytes = 0;
-    for (int32_t i = 0; i < trmi_ways_count; i++) {
-        bytes += trmi_ways[i]->resident != NULL ? trmi_ways[i]->resident(program, training) : 0;
-    }
-    return bytes;
-}

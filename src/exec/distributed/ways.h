@@ -8,7 +8,4 @@
 extern const trmi_distribution *const trmi_ways[];
 extern const int32_t trmi_ways_count;
 
-/* Returns the bytes that all ways together add to a process that trains the program so. */
-int64_t trmi_ways_resident(const trm_program *program, const struct trmi_training *training);
-
 #endif
