@@ -141,39 +141,20 @@ static void sort_lookups(const trm_ps_batch *b, const trmi_slice *slice, uint32_
     }
 }
 
-/* Sums columns [0, count) of the gradients at places[0 ... places_count). */
-static void sum_key(const trm_ps_batch *b, const trmi_slice *slice, const uint32_t *places,
-                    int64_t places_count, const float *gradients, int64_t count, float *out) {
-    const trmi_tree tree = trmi_tree_of(b->blocks.blocks);
-    const int64_t each = slice->count / b->blocks.blocks, width = b->client->widths[slice->table];
-    trmi_tree_stack stack;
-    float own[TRMI_TREE_COLUMNS] = {0};
-    int64_t block = places[0] / each;
-    stack.depth = 0;
-    for (int64_t i = 0; i < places_count; i++) {
-        if (places[i] / each != block) {
-            trmi_tree_stack_add(&stack, &tree, block, own, count);
-            block = places[i] / each;
-            memset(own, 0, (size_t)count * sizeof *own);
-        }
-        trmi_tree_add(own, gradients + places[i] * width, count);
-    }
-    trmi_tree_stack_add(&stack, &tree, block, own, count);
-    memcpy(out, trmi_tree_stack_finish(&stack, count), (size_t)count * sizeof *out);
-}
-
 /* Contract in client.h. The scratch of the passes over distinct keys is free during a push. */
 void trmi_batch_sum_tree(trm_ps_batch *b, const trmi_slice *slice) {
     const int32_t width = b->client->widths[slice->table];
     uint32_t *places = b->unique.left, *ends = b->unique.number;
+    const trmi_tree tree = trmi_tree_of(b->blocks.blocks);
+    const uint32_t each = (uint32_t)(slice->count / b->blocks.blocks);
     sort_lookups(b, slice, places, ends);
     for (int64_t u = slice->unique_first, begin = 0; u < slice->unique_end; u++) {
         const int64_t end = ends[u - slice->unique_first];
         float *out =
             (float *)(void *)trmi_batch_row(b, slice, (size_t)width * sizeof *out, (uint32_t)u);
         for (int32_t at = 0; at < width; at += TRMI_TREE_COLUMNS) {
-            sum_key(b, slice, places + begin, end - begin, slice->gradients + at,
-                    trmi_min_i64(TRMI_TREE_COLUMNS, width - at), out + at);
+            trmi_tree_sum_rows(&tree, each, places + begin, end - begin, slice->gradients + at,
+                               width, trmi_min_i64(TRMI_TREE_COLUMNS, width - at), out + at);
         }
         begin = end;
     }
