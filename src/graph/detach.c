@@ -74,11 +74,13 @@ static const uint8_t nothing[8];
 static const char *replace(trm_graph *graph, int64_t index, const char *table) {
     trmi_op *op = &graph->ops[index];
     const trmi_op *ids = &graph->ops[graph->values[op->inputs[1]].op];
+    const trmi_op *parameter = &graph->ops[graph->values[op->inputs[0]].op];
     op->kind = graph->training ? TRMI_OP_PARAMETER : TRMI_OP_INPUT;
     op->name = trmi_arena_printf(&graph->arena, "%s#rows%lld", table, (long long)index);
     op->inputs_count = 0;
     op->attrs = (trmi_attrs){.leaf = {.init = TRM_INIT_ZERO,
                                       .trainable = true,
+                                      .undecayed = parameter->attrs.leaf.undecayed,
                                       .remote = true,
                                       .keys = ids->kind == TRMI_OP_INPUT ? ids->name : NULL}};
     return op->name;

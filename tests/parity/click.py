@@ -73,7 +73,7 @@ def logits(model, variant, p, x):
 
 
 class LazyAdam:
-    """Kingma & Ba, epsilon 1e-5, on the rows of a table that a batch names."""
+    """torch.optim.SparseAdam, epsilon 1e-5, on the rows of a table that a batch names."""
 
     def __init__(self, p):
         self.p, self.m, self.v, self.t = p, torch.zeros_like(p), torch.zeros_like(p), 0
@@ -84,8 +84,8 @@ class LazyAdam:
             g = self.p.grad[used]
             self.m[used] = 0.9 * self.m[used] + 0.1 * g
             self.v[used] = 0.999 * self.v[used] + 0.001 * g * g
-            root = (self.v[used] / (1 - 0.999**self.t)).sqrt() + 1e-5
-            self.p[used] -= 0.01 / (1 - 0.9**self.t) * self.m[used] / root
+            rate = 0.01 * (1 - 0.999**self.t) ** 0.5 / (1 - 0.9**self.t)
+            self.p[used] -= rate * self.m[used] / (self.v[used].sqrt() + 1e-5)
 
 
 def compare(folder, model, kind, variant, loss_tolerance, weight_tolerance):

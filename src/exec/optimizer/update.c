@@ -354,16 +354,14 @@ static double trust_ratio(const trmi_update *u, int32_t segment) {
 
 trmi_rule trmi_update_rule(const trmi_update *u, int32_t segment, double learning_rate,
                            uint64_t step) {
-    const bool strict = u->tree.classes > 0;
     const bool table = u->segments[segment].sparse || u->segments[segment].table_width > 0;
     trm_optimizer_options constants = u->options;
     const trm_optimizer_options *o = &constants;
-    if (strict) { /* servers get their constants in float32, and rows of tables SparseAdam's epsilon */
-        learning_rate = (float)learning_rate;
-        constants.beta1 = (float)constants.beta1;
-        constants.beta2 = (float)constants.beta2;
-        constants.weight_decay = (float)constants.weight_decay;
-    }
+    /* servers get their constants in float32: the same values here make the same rule */
+    learning_rate = (float)learning_rate;
+    constants.beta1 = (float)constants.beta1;
+    constants.beta2 = (float)constants.beta2;
+    constants.weight_decay = (float)constants.weight_decay;
     bool adam = o->kind == TRM_ADAM;
     trmi_rule rule =
         trmi_rule_of(&(trmi_rule_options){.rate = learning_rate,
@@ -377,7 +375,7 @@ trmi_rule trmi_update_rule(const trmi_update *u, int32_t segment, double learnin
                                           .beta1 = adam ? o->beta1 : 0,
                                           .beta2 = o->beta2,
                                           .step = step,
-                                          .sparse = strict && table});
+                                          .sparse = table});
     /* LARS: the layer's own rate; not for tables. */
     if (o->kind == TRM_LARS && !table) {
         rule.local = (float)(learning_rate * trust_ratio(u, segment));

@@ -252,6 +252,15 @@ static double table_rate(const trmi_remote *r) { return r->samples.count > 0 ? 1
 
 /* ---- declaring ------------------------------------------------------------------------------- */
 
+/* Returns the program's parameter of that name; the caller has found it before. */
+static int32_t find_parameter(const trm_program *p, const char *name) {
+    int32_t i = 0;
+    while (i < p->params_count - 1 && strcmp(p->params[i].name, name) != 0) {
+        i++;
+    }
+    return i;
+}
+
 /* Declares the table of a gather on the servers, once for all gathers of the same table.
  * *number: its number. */
 static trm_status declare_table(trmi_remote *r, const trmi_detached *t, int32_t *number,
@@ -267,7 +276,9 @@ static trm_status declare_table(trmi_remote *r, const trmi_detached *t, int32_t 
                            .width = t->width,
                            .seed = r->seed,
                            .init = trmi_remote_init(t->init, t->table, &shape)};
-    TRMI_TRY(trmi_remote_rule(&r->optimizer, r->base_rate, true, true, &o.optimizer, err));
+    const trm_program *p = r->compiled->exec->program;
+    bool decay = trmi_exec_decays(p, find_parameter(p, t->leaf), &r->optimizer);
+    TRMI_TRY(trmi_remote_rule(&r->optimizer, r->base_rate, decay, true, &o.optimizer, err));
     if (r->options.table != NULL) {
         r->options.table(r->options.context, &o);
     }
@@ -359,18 +370,12 @@ static trm_status declare_dense(trmi_remote *r, dense *d, const trm_placement *p
                                 trm_error *err) {
     const trm_program *p = r->compiled->exec->program;
     trm_variable v = trm_exec_variable(r->compiled->exec, d->variable);
-    trm_init init = TRM_INIT_ZERO;
-    bool decay = false;
-    for (int32_t i = 0; i < p->params_count; i++) {
-        if (strcmp(p->params[i].name, v.name) == 0) {
-            init = p->params[i].init;
-            decay = trmi_exec_decays(p, i, &r->optimizer);
-        }
-    }
+    int32_t parameter = find_parameter(p, v.name);
+    bool decay = trmi_exec_decays(p, parameter, &r->optimizer);
     trm_table_options o = {.name = v.name,
                            .width = d->width,
                            .seed = r->seed,
-                           .init = trmi_remote_init(init, v.name, &v.shape),
+                           .init = trmi_remote_init(p->params[parameter].init, v.name, &v.shape),
                            .placement = *placement};
     const trm_optimizer_options no_slots = {.kind = TRM_SGD};
     TRMI_TRY(trmi_remote_rule(d->frozen ? &no_slots : &r->optimizer, table_rate(r),
