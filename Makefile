@@ -34,7 +34,7 @@ test:
 # All tests under the address and undefined-behaviour sanitizers, or under the thread sanitizer (ROOMS="comm ps" for some).
 asan tsan:
 	@tools/deps.sh $(if $(filter tsan,$@),tsan,test)
-	@cmake --preset $@ > /dev/null && cmake --build --preset $@ -j$(JOBS) -- --no-print-directory -s
+	@cmake --preset $@ > /dev/null && cmake --build --preset $@ -j$(JOBS) $(if $(ROOMS),--target $(ROOMS:%=tests_of_%)) -- --no-print-directory -s
 	@tools/sanitize.sh $@ $(ROOMS)
 
 install: build

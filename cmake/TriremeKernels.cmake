@@ -17,6 +17,12 @@ set(flags_of_avx2 -mavx2 -mfma -mf16c -O3 -ffp-contract=${contract})
 set(flags_of_avx512 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma -mf16c -O3 -ffp-contract=${contract}
     -mprefer-vector-width=512)
 set(flags_of_avx512bf16 ${flags_of_avx512} -mavx512bf16)
+# Sanitized kernels at -O3 take minutes to compile, and are not faster for it.
+if(TRIREME_SANITIZE)
+  list(REMOVE_ITEM flags_of_avx2 -O3)
+  list(REMOVE_ITEM flags_of_avx512 -O3)
+  list(REMOVE_ITEM flags_of_avx512bf16 -O3)
+endif()
 set(isas plain)
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   list(APPEND isas avx2 avx512 avx512bf16)

@@ -21,6 +21,14 @@ target_compile_options(trireme_scaffold PRIVATE -Wall -Wextra)
 target_include_directories(trireme_scaffold PRIVATE ${CMAKE_SOURCE_DIR})
 target_link_libraries(trireme_scaffold PUBLIC trireme_static)
 
+# The target tests_of_ROOM builds the programs of one room's tests.
+function(trireme_room_needs room program)
+  if(NOT TARGET tests_of_${room})
+    add_custom_target(tests_of_${room})
+  endif()
+  add_dependencies(tests_of_${room} ${program})
+endfunction()
+
 function(trireme_test source)
   get_filename_component(name ${source} NAME_WE)
   # The label is the room: src/ROOM/part/x_test.c, or tests/x_test.c.
@@ -32,6 +40,7 @@ function(trireme_test source)
   target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR}/tests)
   target_link_libraries(${name} PRIVATE trireme_scaffold trireme_bench PkgConfig::CMOCKA)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  trireme_room_needs(${room} ${name})
   add_test(NAME ${room}/${name} COMMAND ${name})
   set_tests_properties(${room}/${name} PROPERTIES TIMEOUT ${TEST_SECONDS} LABELS ${room}
                        ENVIRONMENT "OMP_WAIT_POLICY=passive")
@@ -72,6 +81,7 @@ foreach(source IN LISTS fuzz_sources)
   target_link_libraries(${name} PRIVATE trireme_static)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   if(NOT TRIREME_LIBFUZZER)
+    trireme_room_needs(fuzz ${name})
     add_test(NAME fuzz/${name} COMMAND ${name} 3000)
     set_tests_properties(fuzz/${name} PROPERTIES TIMEOUT ${FUZZ_SECONDS} LABELS fuzz)
   endif()
@@ -85,6 +95,8 @@ foreach(script IN LISTS script_tests)
   set_tests_properties(script/${name} PROPERTIES TIMEOUT ${SCRIPT_SECONDS} LABELS script SKIP_RETURN_CODE 77
     ENVIRONMENT "TRIREME=${CMAKE_BINARY_DIR}/trireme;TRIREME_SOURCE=${CMAKE_SOURCE_DIR};TRIREME_BUILD=${CMAKE_BINARY_DIR};OMP_WAIT_POLICY=passive")
 endforeach()
+
+add_custom_target(tests_of_script DEPENDS product)
 
 # House rules that a machine can check.
 add_test(NAME house/layers COMMAND bash ${CMAKE_SOURCE_DIR}/tools/layers.sh ${CMAKE_SOURCE_DIR})
