@@ -26,6 +26,7 @@ ranks() { timeout 300 "$python" -m torch.distributed.run --nproc_per_node "$@"; 
 for n in 2 3; do
     ranks "$n" "$tests/collectives.py" > "$work/log" 2>&1 && grep -q 'all right: shm' "$work/log" || { cat "$work/log"; fail "collectives on $n ranks"; }
 done
+ranks 2 "$tests/shared_memory.py" > "$work/log" 2>&1 && [ "$(grep -c 'all right' "$work/log")" = 2 ] || { cat "$work/log"; fail "tensors in shared memory"; }
 mkdir "$work/lost"
 ranks 3 "$tests/lost_rank.py" "$work/lost" > "$work/log" 2>&1 && fail "a job whose rank was killed ends well"
 for r in 0 2; do

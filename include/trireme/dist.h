@@ -592,10 +592,17 @@ TRM_API TRM_MUST_USE trm_status trm_comm_group(trm_comm *comm, const int32_t *ra
  * copies. Zeroed, 64-byte aligned, from 2 MB on in huge pages where the kernel has them. The kernel
  * frees it when its processes die. Takes up to three system calls. Not collective.
  *   returns  NULL when memory is out: err says so
+ *   threads  any, also while another thread runs a collective of `comm`
  *   owns     caller: trm_comm_free_shared, else the last communicator */
 TRM_API void *trm_comm_alloc_shared(trm_comm *comm, size_t bytes, trm_error *err);
 /* Frees shared memory. No operation on it may be running on any rank. NULL is accepted. */
 TRM_API void trm_comm_free_shared(trm_comm *comm, void *memory);
+/* Takes shared memory from the communicator without freeing it, so that its values can be used after
+ * the communicator is destroyed. Collectives treat it as ordinary memory from then on. No operation
+ * on it may be running on any rank.
+ *   returns  its size in bytes, as mapped; 0 if it is not from trm_comm_alloc_shared
+ *   owns     caller: munmap(memory, returned size) */
+TRM_API size_t trm_comm_keep_shared(trm_comm *comm, void *memory);
 
 /* Returns true if every rank can map rank 0's memory: all are processes of one host. The same on
  * all ranks. */

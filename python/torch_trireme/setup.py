@@ -14,6 +14,6 @@ if not os.path.isdir(os.path.join(include, 'trireme')):
     include = subprocess.run(['pkg-config', '--variable=includedir', 'trireme'], check=True, capture_output=True, text=True).stdout.strip()
 
 setup(ext_modules=[cpp_extension.CppExtension(
-    'torch_trireme._backend', ['src/backend.cpp', 'src/messages.cpp', 'src/work.cpp'], include_dirs=[include],
+    'torch_trireme._backend', ['src/backend.cpp', 'src/messages.cpp', 'src/shared_allocator.cpp', 'src/work.cpp'], include_dirs=[include],
     extra_compile_args=['-O2', '-g0', '-Wall', '-Wno-deprecated-declarations'])],
     cmdclass={'build_ext': cpp_extension.BuildExtension})

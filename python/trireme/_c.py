@@ -4156,11 +4156,20 @@ FUNCTIONS = {
         copies. Zeroed, 64-byte aligned, from 2 MB on in huge pages where the kernel has them. The kernel
         frees it when its processes die. Takes up to three system calls. Not collective.
           returns  NULL when memory is out: err says so
+          threads  any, also while another thread runs a collective of `comm`
           owns     caller: trm_comm_free_shared, else the last communicator
         """),
     'trm_comm_free_shared': (None, (c_void_p, c_void_p,),
         'comm memory',
         """Frees shared memory. No operation on it may be running on any rank. NULL is accepted."""),
+    'trm_comm_keep_shared': (c_size_t, (c_void_p, c_void_p,),
+        'comm memory',
+        """Takes shared memory from the communicator without freeing it, so that its values can be used after
+        the communicator is destroyed. Collectives treat it as ordinary memory from then on. No operation
+        on it may be running on any rank.
+          returns  its size in bytes, as mapped; 0 if it is not from trm_comm_alloc_shared
+          owns     caller: munmap(memory, returned size)
+        """),
     'trm_comm_can_map_root': (c_bool, (c_void_p,),
         'comm',
         """Returns true if every rank can map rank 0's memory: all are processes of one host. The same on

@@ -7,7 +7,11 @@
 // Reductions: sum, mean, product, minimum and maximum are Trireme's; bitwise ones gather and combine; complex sums are sums of
 // pairs; 16-bit integers are summed as 32-bit ones, booleans are bytes. Sparse sums gather indices and values.
 #include "messages.hpp"
+#include "shared_allocator.hpp"
 
+#include <sys/mman.h>
+
+#include <map>
 #include <set>
 
 #include <torch/csrc/distributed/c10d/Utils.hpp>
@@ -73,6 +77,8 @@ class Backend : public c10d::Backend {
 
   // A tensor in memory that all ranks of the host read and write in place: collectives on it need no copy.
   at::Tensor empty(at::IntArrayRef sizes, at::ScalarType type);
+  // Lets PyTorch put tensors of at least `least` bytes into such memory.
+  void share_memory(size_t least);
   const char *engine() const { return trm_comm_engine(place_.comm); }
 
  private:
@@ -89,14 +95,19 @@ class Backend : public c10d::Backend {
   void gather_lists(const Tensors &outputs, at::Tensor input, const char *title);
   void scatter_sum(at::Tensor output, at::Tensor input, const ReduceOp &op, const char *title);
   void fail(const std::string &cause);
+  void *take_shared(size_t bytes);
+  void free_shared(void *memory);
+  void free_unused();
 
   Place place_;
   Ptr<Options> options_;
   std::atomic<uint64_t> sequence_{0};
   std::unique_ptr<Queue> queue_;
   std::unique_ptr<Messages> messages_;
-  // Shared memory whose tensors are gone; freed by the thread that runs the next collective.
-  std::mutex freed_mutex_;
+  // Shared memory of tensors and arenas, by address; its size once the communicator is gone, before that 0. Then the part whose
+  // tensors are gone: the thread that runs the next collective frees it.
+  std::mutex shared_mutex_;
+  std::map<void *, size_t> shared_;
   std::vector<void *> freed_;
 };
 
@@ -208,13 +219,45 @@ void Backend::shutdown() {
   }
   queue_->stop();
   messages_.reset();
+  stop_shared_arenas(this);
+  std::lock_guard<std::mutex> lock(shared_mutex_);
+  free_unused();
+  for (auto &[memory, bytes] : shared_) {  // its tensors live on
+    bytes = trm_comm_keep_shared(place_.comm, memory);
+  }
+  trm_comm_destroy(place_.comm);
+  trm_cluster_leave(place_.bootstrap);
+  place_ = {};
+}
+
+// Frees the memory whose tensors are gone. The mutex is held; no collective is running.
+void Backend::free_unused() {
   for (void *memory : freed_) {
     trm_comm_free_shared(place_.comm, memory);
   }
   freed_.clear();
-  trm_comm_destroy(place_.comm);
-  trm_cluster_leave(place_.bootstrap);
-  place_ = {};
+}
+
+// Returns memory that the ranks of the host share, or null when memory is out.
+void *Backend::take_shared(size_t bytes) {
+  std::lock_guard<std::mutex> lock(shared_mutex_);
+  trm_error error;
+  void *memory = place_.comm != nullptr ? trm_comm_alloc_shared(place_.comm, bytes, &error) : nullptr;
+  if (memory != nullptr) {
+    shared_[memory] = 0;
+  }
+  return memory;
+}
+
+void Backend::free_shared(void *memory) {
+  std::lock_guard<std::mutex> lock(shared_mutex_);
+  size_t kept = shared_[memory];
+  shared_.erase(memory);
+  if (place_.comm != nullptr) {
+    freed_.push_back(memory);
+  } else {
+    munmap(memory, kept);
+  }
 }
 
 void Backend::fail(const std::string &cause) {
@@ -245,12 +288,9 @@ Ptr<c10d::Work> Backend::start(OpType type, const char *title, const Tensors &in
 }
 
 void Backend::run(trm_collective op, const char *title) {
-  if (!freed_.empty()) {
-    std::lock_guard<std::mutex> lock(freed_mutex_);
-    for (void *memory : freed_) {
-      trm_comm_free_shared(place_.comm, memory);
-    }
-    freed_.clear();
+  {
+    std::lock_guard<std::mutex> lock(shared_mutex_);
+    free_unused();
   }
   op.tag = title;
   trm_error error;
@@ -905,20 +945,16 @@ at::Tensor Backend::empty(at::IntArrayRef sizes, at::ScalarType type) {
   for (int64_t n : sizes) {
     bytes *= n;
   }
-  void *memory = nullptr;
-  auto work = start(OpType::UNKNOWN, "trireme:empty", {}, {}, c10d::kUnsetTimeout, false, [&]() {
-    trm_error error;
-    memory = trm_comm_alloc_shared(place_.comm, bytes > 0 ? bytes : 1, &error);
-    check(memory != nullptr ? TRM_OK : TRM_NOMEM, error, "empty");
-  });
-  work->wait();
+  TORCH_CHECK(place_.comm != nullptr, "trireme: empty: the process group was destroyed");
+  void *memory = take_shared(bytes > 0 ? bytes : 1);
+  TORCH_CHECK(memory != nullptr, "trireme: empty: no shared memory for ", bytes, " bytes");
   auto self = Ptr<Backend>::reclaim_copy(this);
-  return at::from_blob(memory, sizes, [self](void *gone) {
-    std::lock_guard<std::mutex> lock(self->freed_mutex_);
-    if (self->place_.comm != nullptr) {
-      self->freed_.push_back(gone);
-    }
-  }, at::TensorOptions().dtype(type));
+  return at::from_blob(memory, sizes, [self](void *gone) { self->free_shared(gone); }, at::TensorOptions().dtype(type));
+}
+
+void Backend::share_memory(size_t least) {
+  TORCH_CHECK(place_.comm != nullptr, "trireme: share_memory: the process group was destroyed");
+  install_shared_allocator(least, this, [this](size_t bytes) { return take_shared(bytes); });
 }
 
 void shutdown_all() {
@@ -955,6 +991,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
     py::gil_scoped_release without_gil;
     return of(backend).empty(sizes, type);
   });
+  m.def("share_memory", [](const Ptr<c10d::Backend> &backend, size_t least) { of(backend).share_memory(least); });
   m.def("shutdown_all", []() {
     py::gil_scoped_release without_gil;
     shutdown_all();

@@ -103,6 +103,13 @@ def empty(*sizes, dtype=torch.float32, group=None):
     return _backend.empty(_of(group), list(sizes), dtype)
 
 
+def share_memory(least=65536, group=None):
+    """Puts all tensors of at least `least` bytes that PyTorch makes from now on into memory that the ranks of the host share, so that
+    collectives of `group` on them need no copy: gradients, buckets of DistributedDataParallel, buffers of FSDP. Call it after
+    init_process_group and before the model is made. Not collective. A forked child (DataLoader) gets private copies."""
+    _backend.share_memory(_of(group), least)
+
+
 def engine(group=None):
     """Names what moves a group's data: "shm", "shm+tcp", "tcp" ..."""
     return _backend.engine(_of(group))

@@ -345,6 +345,11 @@ void trm_comm_free_shared(trm_comm *comm, void *memory) {
     trmi_shm_host_free(comm->host, memory);
 }
 
+size_t trm_comm_keep_shared(trm_comm *comm, void *memory) {
+    TRMI_NEED_OR(0, NULL, comm);
+    return trmi_shm_host_keep(comm->host, memory);
+}
+
 /* --- operations --- */
 /* Runs comm->blocking in this thread, or behind the pending operations in the progress thread. */
 static trm_status run_blocking(trm_comm *comm, trm_error *err) {

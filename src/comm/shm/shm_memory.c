@@ -317,23 +317,28 @@ void *trmi_shm_host_alloc(trmi_shm_host *host, size_t bytes, trm_error *err) {
     return memory;
 }
 
-void trmi_shm_host_free(trmi_shm_host *host, void *memory) {
-    if (memory == NULL) {
-        return;
-    }
+size_t trmi_shm_host_keep(trmi_shm_host *host, void *memory) {
+    size_t bytes = 0;
     pthread_mutex_lock(&host->mutex);
-    trmi_shm_region *mine = host->own;
-    for (int32_t i = 0; i < TRMI_SHM_REGIONS; i++) {
-        if (atomic_load(&mine[i].generation) % 2 == 1 &&
-            mine[i].address == (uint64_t)(uintptr_t)memory) {
-            munmap(memory, mine[i].bytes);
-            close(mine[i].fd);
-            atomic_fetch_add(&mine[i].generation, 1); /* even: free */
-            publish(host, &mine[i]);
-            break;
+    for (int32_t i = 0; bytes == 0 && i < TRMI_SHM_REGIONS; i++) {
+        trmi_shm_region *mine = &host->own[i];
+        if (atomic_load(&mine->generation) % 2 == 1 &&
+            mine->address == (uint64_t)(uintptr_t)memory) {
+            bytes = mine->bytes;
+            close(mine->fd);
+            atomic_fetch_add(&mine->generation, 1); /* even: free */
+            publish(host, mine);
         }
     }
     pthread_mutex_unlock(&host->mutex);
+    return bytes;
+}
+
+void trmi_shm_host_free(trmi_shm_host *host, void *memory) {
+    size_t bytes = trmi_shm_host_keep(host, memory);
+    if (bytes > 0) {
+        munmap(memory, bytes);
+    }
 }
 
 trmi_shm_place trmi_shm_find(const trmi_shm_host *host, const void *buffer, size_t bytes,

@@ -174,6 +174,29 @@ static void sums_again(rank_context *context) {
     CLOSE_COMM();
 }
 
+/* Kept memory holds its values after its communicator is gone, and is ordinary memory for the next
+ * collectives. */
+static void keeps_memory(rank_context *context) {
+    OPEN_COMM();
+    enum { COUNT = 5000 };
+    float *kept = trm_comm_alloc_shared(comm, COUNT * sizeof *kept, &err);
+    EXPECT(kept != NULL, "%s", err.message);
+    EXPECT(sums_well(comm, NULL, kept, COUNT, TRM_REDUCTION_SUM, 1, &err), "%s", err.message);
+    size_t bytes = trm_comm_keep_shared(comm, kept);
+    EXPECT(bytes >= COUNT * sizeof *kept, "%zu bytes", bytes);
+    EXPECT(trm_comm_keep_shared(comm, kept) == 0, "kept twice");
+    EXPECT(sums_well(comm, NULL, kept, COUNT, TRM_REDUCTION_SUM, 2, &err), "%s", err.message);
+    float last = kept[COUNT - 1];
+    CLOSE_COMM();
+    EXPECT(kept[COUNT - 1] == last, "%g, expected %g", (double)kept[COUNT - 1], (double)last);
+    munmap(kept, bytes);
+}
+
+static void keeps(void **state) {
+    rank_setup given = {.options = {.engine = "shm"}};
+    ranks_run(2, 0, true, keeps_memory, &given, "processes that keep shared memory");
+}
+
 static void repeated(void **state) {
     rank_setup given = {.options = {.engine = "shm"}};
     for (int n = 2; n <= 3; n++) {
@@ -188,7 +211,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(as_threads),    cmocka_unit_test(as_processes),
         cmocka_unit_test(always_staged), cmocka_unit_test(crowded),
-        cmocka_unit_test(repeated),
+        cmocka_unit_test(repeated),      cmocka_unit_test(keeps),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,108 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""torch.distributed with the backend trireme beside gloo, in turns: all-reduce by size, and DistributedDataParallel steps.
+
+    bench/torch_table.py [--python PYTHON_WITH_TORCH] [--ranks 2] [--rounds 3] [--only allreduce|resnet50|gpt2]
+
+`shared` is trireme after torch_trireme.share_memory(): the tensors lie in memory that the ranks share. Each rank has one thread. Figures are medians
+over the rounds, ratios are gloo's time over ours. The package is taken from PYTHONPATH or site-packages (docs/guides/torch.md).
+Needs torchvision for resnet50 (32x32, 64 images a rank) and transformers for gpt2 (124M, 4 samples of 64 tokens a rank)."""
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+
+WAYS = ("gloo", "trireme", "shared")
+SIZES = [1 << 10, 16 << 10, 256 << 10, 1 << 20, 8 << 20, 100000000]
+
+
+def time_allreduce(dist, torch):
+    found = {}
+    for size in SIZES:
+        data = torch.zeros(size // 4)
+        times = []
+        for _ in range(200 if size < 1 << 20 else 30 if size < 1 << 25 else 8):
+            begin = time.perf_counter()
+            dist.all_reduce(data)
+            times.append(time.perf_counter() - begin)
+        found[str(size)] = statistics.median(times[3:])
+    return found
+
+
+def time_steps(model, dist, torch):
+    torch.manual_seed(0)
+    if model == "resnet50":
+        import torchvision
+        network = torchvision.models.resnet50(num_classes=10).to(memory_format=torch.channels_last)
+        x, y = torch.randn(64, 3, 32, 32).to(memory_format=torch.channels_last), torch.randint(10, (64,))
+        optimizer = torch.optim.SGD(network.parameters(), lr=0.01, momentum=0.9)
+    else:
+        import transformers
+        network = transformers.GPT2LMHeadModel(transformers.GPT2Config(resid_pdrop=0, embd_pdrop=0, attn_pdrop=0))
+        x = y = torch.randint(50257, (4, 64))
+        optimizer = torch.optim.AdamW(network.parameters(), lr=3e-4, fused=True)
+    parallel = torch.nn.parallel.DistributedDataParallel(network, gradient_as_bucket_view=True)
+    times, losses = [], []
+    for _ in range(8):
+        begin = time.perf_counter()
+        optimizer.zero_grad()
+        loss = torch.nn.functional.cross_entropy(parallel(x), y) if model == "resnet50" else parallel(x, labels=y).loss
+        loss.backward()
+        optimizer.step()
+        times.append(time.perf_counter() - begin)
+        losses.append(loss.item())
+    return {"step": statistics.median(times[2:]), "loss": losses[-1]}
+
+
+def run_rank(way, task):
+    import torch
+    import torch.distributed as dist
+    torch.set_num_threads(1)
+    if way != "gloo":
+        import torch_trireme
+    dist.init_process_group("gloo" if way == "gloo" else "trireme")
+    if way == "shared":
+        torch_trireme.share_memory()
+    found = time_allreduce(dist, torch) if task == "allreduce" else time_steps(task, dist, torch)
+    if dist.get_rank() == 0:
+        print(json.dumps(found), flush=True)
+    dist.destroy_process_group()
+
+
+def measure(args, way, task):
+    done = subprocess.run([args.python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(args.ranks), __file__,
+                           "--rank", way, task], capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    if done.returncode != 0:
+        raise SystemExit(f"{way} {task}: exit {done.returncode}\n{done.stderr[-2000:]}")
+    return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--python", default=sys.executable)
+    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only", default="")
+    args = parser.parse_args()
+    print("| measured | gloo | trireme | ratio | shared | ratio |\n|---|---|---|---|---|---|")
+    for task in ("allreduce", "resnet50", "gpt2"):
+        if args.only not in ("", task):
+            continue
+        rounds = [{way: measure(args, way, task) for way in WAYS} for _ in range(args.rounds)]
+        for key in rounds[0]["gloo"]:
+            gloo, ours, shared = (statistics.median(r[way][key] for r in rounds) for way in WAYS)
+            if key == "loss":
+                print(f"| {task} loss of step 8 | {gloo:.6f} | {ours:.6f} | | {shared:.6f} | |")
+                continue
+            name = f"all-reduce {int(key):,} B" if task == "allreduce" else f"{task} step"
+            print(f"| {name} | {1e3 * gloo:.3f} ms | {1e3 * ours:.3f} ms | {gloo / ours:.2f} | {1e3 * shared:.3f} ms | {gloo / shared:.2f} |", flush=True)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--rank"]:
+        run_rank(sys.argv[2], sys.argv[3])
+    else:
+        main()
