@@ -41,6 +41,12 @@ done
 same "$dir/loaded" <(grep '"step"' "$dir/one" | head -2) 2
 grep -q "spread" "$dir/cache/trireme/operators.txt" && ls "$dir"/cache/trireme/links-* >/dev/null || fail "nothing measured is kept"
 
+# A strict job measures the kernels that it runs, and keeps their times apart from those of the fast kernels.
+! grep -q " strict" "$dir/cache/trireme/operators.txt" || fail "a fast job measured strict kernels"
+"$T" train $model --batch-size 8 --steps 2 -n 2 --parallel-mode auto_parallel --deterministic strict >"$dir/strict" 2>&1 || { fail "strict"; tail -2 "$dir/strict"; }
+same "$dir/strict" <(grep '"step"' "$dir/one" | head -2) 2
+grep -q " strict" "$dir/cache/trireme/operators.txt" || fail "a strict job measured fast kernels"
+
 # A plan by hand: the last layer by classes, so that its weights lie in parts.
 cat >"$dir/plan" <<'END'
 trireme-plan 1

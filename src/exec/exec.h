@@ -106,9 +106,11 @@ struct trm_exec {
 
 /* exec_create.c: makes an executor; the public trm_exec_create (exec_open.c) passes the search for
  * a plan. search NULL: the options need no search, as for the operators that a search measures.
+ * from: where kernels come from, until a way changes it; NULL: from options->backend.
  *   owns  *out: the caller, trm_exec_destroy    error  those of trm_exec_create */
 trm_status trmi_exec_create(const trm_graph *graph, const trm_exec_options *options,
-                            trmi_exec_search *search, trm_exec **out, trm_error *err);
+                            trmi_exec_search *search, const trmi_kernel_source *from,
+                            trm_exec **out, trm_error *err);
 /* exec_parts.c: reads, or writes, this rank's part of variable `index`, in plain layout; returns
  * its address, where it has the layout of the program. */
 void trmi_exec_read_part(const trm_exec *exec, int32_t index, void *data);

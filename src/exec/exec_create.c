@@ -284,7 +284,8 @@ static trm_status create_stages(trm_exec *exec, const trm_graph *graph,
 }
 
 trm_status trmi_exec_create(const trm_graph *graph, const trm_exec_options *options,
-                            trmi_exec_search *search, trm_exec **out, trm_error *err) {
+                            trmi_exec_search *search, const trmi_kernel_source *from,
+                            trm_exec **out, trm_error *err) {
     double begin = trmi_os_now();
     trm_exec *exec = trmi_alloc(sizeof *exec);
     if (exec == NULL) {
@@ -301,7 +302,7 @@ trm_status trmi_exec_create(const trm_graph *graph, const trm_exec_options *opti
     exec->threads = exec->share != NULL ? exec->share->threads /* its layouts depend on them */
                                         : trmi_threads_choose(graph, options);
     exec->env.threads = exec->threads;
-    exec->kernels_from.backend = options->backend;
+    exec->kernels_from = from != NULL ? *from : (trmi_kernel_source){.backend = options->backend};
     exec->walk = trmi_exec_run;
     exec->walk_program = trmi_exec_walk_program;
     exec->seed_share = 1;

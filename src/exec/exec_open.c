@@ -10,5 +10,5 @@
 trm_status trm_exec_create(const trm_graph *graph, const trm_exec_options *options, trm_exec **out,
                            trm_error *err) {
     TRMI_NEED(err, graph, options, out);
-    return trmi_exec_create(graph, options, trmi_search_plan, out, err);
+    return trmi_exec_create(graph, options, trmi_search_plan, NULL, out, err);
 }

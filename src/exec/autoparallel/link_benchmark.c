@@ -271,7 +271,7 @@ static trm_status run_graph(links *l, const trm_graph *g, const trmi_partition_p
     options->fusion = TRM_OFF;
     options->parallel = (trm_parallel_options){
         .comm = l->probe->comm, .split.kind = TRM_SPLIT_PLANNED, .split.plan = words};
-    trm_status status = trmi_exec_create(g, options, NULL, &exec, err);
+    trm_status status = trmi_exec_create(g, options, NULL, NULL, &exec, err);
     status = status == TRM_OK ? time_program(l, exec, message, err) : status;
     trm_exec_destroy(exec);
     trm_free(words);
@@ -427,7 +427,7 @@ static trm_status small_exec(const trmi_op_benchmark *probe, int64_t rows, kind 
                                                    .split.plan = what == CUT ? NULL : plan,
                                                    .shard_optimizer = what == SLICED}};
     trm_status status = trm_graph_check(g, err);
-    status = status == TRM_OK ? trmi_exec_create(g, &options, NULL, out, err) : status;
+    status = status == TRM_OK ? trmi_exec_create(g, &options, NULL, NULL, out, err) : status;
     trm_graph_destroy(g);
     return status;
 }

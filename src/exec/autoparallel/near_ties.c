@@ -135,6 +135,7 @@ static void key_of(const trmi_near_ties *t, const trmi_op_benchmark *probe, cons
         h = trmi_hash(h, t->list[i].text, strlen(t->list[i].text) + 1);
     }
     h = trmi_hash(h, how, sizeof how);
+    h = o->blocks > 0 ? trmi_hash(h, &o->blocks, sizeof o->blocks) : h;
     h = trmi_hash(h, &o->optimizer.kind, sizeof o->optimizer.kind);
     snprintf(key, size, "plan %016llx t%d x%d %d", (unsigned long long)h, c->threads, c->ranks,
              (int)index);

@@ -295,7 +295,10 @@ static trm_status make_exec(const trmi_op_benchmark *probe, const request *ask,
         .threads = probe->threads,
         .tuning_file = probe->tuning_file,
         .whole_gradients = !trmi_partition_in_factors(probe->graph, op, strategy, 1)};
-    status = status == TRM_OK ? trmi_exec_create(graph, &options, NULL, exec, err) : status;
+    const trmi_kernel_source strict = {.backend = probe->backend, .blocks = 1};
+    status = status == TRM_OK ? trmi_exec_create(graph, &options, NULL,
+                                                 probe->strict ? &strict : NULL, exec, err)
+                              : status;
     trm_graph_destroy(graph);
     TRMI_TRY(status);
     if (op->kind == TRMI_OP_BAG_POOL) {

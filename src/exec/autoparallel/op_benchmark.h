@@ -27,6 +27,9 @@ typedef struct trmi_op_benchmark {
     const char *backend, *tuning_file; /* as in trm_exec_options; borrowed */
     int threads;                       /* of a rank */
     int cores;                         /* CPUs of all ranks together: trmi_op_benchmark_cores */
+    /* measure the kernels of strict determinism. Inputs of the measured operator are parameters, not
+     * samples in blocks, so a sum over samples is measured as one block. The same on every rank */
+    bool strict;
     trm_optimizer_options optimizer;
     /* graph without backward, for the benchmark of plans (exec/autoparallel/plan_benchmark.h);
      * NULL: no plans are run */

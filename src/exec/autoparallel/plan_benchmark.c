@@ -112,7 +112,7 @@ static trm_status open_runner(const trmi_plan_benchmark *r, runner *of, trm_erro
     options.choices_file = NULL;
     options.retune_seconds = 0;
     options.memory_bytes = 0; /* the caller lists only plans that keep the limit */
-    TRMI_TRY(trmi_exec_create(r->graph, &options, NULL, &of->exec, err));
+    TRMI_TRY(trmi_exec_create(r->graph, &options, NULL, NULL, &of->exec, err));
     return feed_inputs(r, of->exec, err);
 }
 

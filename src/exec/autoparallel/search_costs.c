@@ -162,6 +162,9 @@ static bool key_of(const trm_graph *g, const trmi_op *op, const trmi_mesh *mesh,
         used += (size_t)snprintf(key + used, size - used, " %s:%d", text,
                                  v != NULL ? (int)v->dtype : 0);
     }
+    if (used < size && c->probe != NULL && c->probe->strict) {
+        used += (size_t)snprintf(key + used, size - used, " strict");
+    }
     if (used < size && trmi_partition_in_factors(g, op, s, 1)) {
         used += (size_t)snprintf(key + used, size - used, " factors");
     }
