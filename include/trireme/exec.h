@@ -452,6 +452,10 @@ typedef struct trm_waiting {
     double communication_seconds, imbalance_seconds; /* of these, waiting */
     int64_t meetings;                                /* synchronisation points that were counted */
 } trm_waiting;
+/* Returns the seconds that this rank alone has waited for other ranks after backward, since the
+ * executor was created; 0 with one rank. Nothing is sent.
+ *   level    expert */
+TRM_API double trm_exec_waiting_seconds(const trm_exec *exec);
 /* Starts the measurement of trm_exec_get_waiting anew. Called between steps, on all ranks.
  *   level    expert */
 TRM_API void trm_exec_begin_waiting(trm_exec *exec);

@@ -4805,6 +4805,12 @@ FUNCTIONS = {
         """Describes the plan that a search has chosen.
           level    expert
         """),
+    'trm_exec_waiting_seconds': (c_double, (c_void_p,),
+        'exec',
+        """Returns the seconds that this rank alone has waited for other ranks after backward, since the
+        executor was created; 0 with one rank. Nothing is sent.
+          level    expert
+        """),
     'trm_exec_begin_waiting': (None, (c_void_p,),
         'exec',
         """Starts the measurement of trm_exec_get_waiting anew. Called between steps, on all ranks.

@@ -368,15 +368,26 @@ void app_put_parallel(const app_context *app, const trm_exec *exec, const trm_wa
 typedef struct app_report_state {
     app_context *app;
     uint64_t first_step; /* first of this process; the remaining time is computed from it */
-    int64_t reported_samples;
-    double reported_seconds;
+    /* at the report before: steps and samples, seconds in steps; seconds that were waited for data, in
+     * its epoch, and for other ranks */
+    uint64_t reported_step;
+    int64_t reported_samples, waited_epoch;
+    double reported_seconds, waited_data, waited_ranks;
     trm_progress last;
 } app_report_state;
 /* Returns the callback that reports steps, epochs, evaluations and checkpoints. `state` must
  * live as long as the training. */
 trm_callback app_reporter(app_report_state *state);
-/* Prints the line, or the JSON event, of an evaluation; epoch 0: without an epoch. */
-void app_print_evaluation(app_context *app, int64_t epoch, const trm_evaluation *evaluation);
+/* Prints the line, or the JSON event, of an evaluation; epoch and step 0: without them. */
+void app_print_evaluation(app_context *app, int64_t epoch, int64_t global_step,
+                          const trm_evaluation *evaluation);
+
+/* Opens the record of this run in `folder` (record.h) and writes its first line: the command, the
+ * machine, all options. Does nothing with --dry-run.
+ *   param  folder: NULL = there is no record; who: as in app_record_open
+ *   error  those of app_record_open */
+TRM_MUST_USE trm_status app_begin_record(const app_context *app, const char *folder,
+                                         const char *who, trm_error *err);
 
 /* ---- predictions (predictions.c) ------------------------------------------------------------- */
 

@@ -4,6 +4,7 @@
 
 #include "app/flags.c"
 #include "app/output.c"
+#include "app/record.c"
 #include "app/values.c"
 
 /* A report with every kind of value and every conversion. */

@@ -91,7 +91,7 @@ int app_run_eval(app_context *app) {
         status = evaluate(app, model, data, &evaluation, &err);
         app_signals_end();
         if (status == TRM_OK) {
-            app_print_evaluation(app, 0, &evaluation);
+            app_print_evaluation(app, 0, 0, &evaluation);
         }
     }
     trm_model_destroy(model);

@@ -10,6 +10,7 @@
  * prepare is fixed: wrong flags are reported before ranks meet, the data before the model is
  * compiled. */
 #include "app/models.h"
+#include "app/record.h"
 
 #include "trireme/train.h"
 #include "trireme/base.h"
@@ -256,6 +257,10 @@ static trm_status prepare(job *j, trm_error *err) {
         return status;
     }
     keep_choices(j->app);
+    if (app_rank(j->app) == 0 &&
+        (status = app_begin_record(j->app, j->app->o.output, NULL, err)) != TRM_OK) {
+        return status;
+    }
     app_warn_idle_flags(j->app, APP_STAGE_RANKS);
     if ((status = app_make_model(j->app, j->name, j->train, false, &j->network, &j->model, err)) !=
             TRM_OK ||
@@ -318,7 +323,8 @@ static trm_status train(job *j, trm_error *err) {
         trm_evaluation evaluation;
         status = trm_model_evaluate(j->model, j->test, &evaluation, err);
         if (status == TRM_OK) {
-            app_print_evaluation(j->app, j->report.last.epoch, &evaluation);
+            app_print_evaluation(j->app, j->report.last.epoch,
+                                 (int64_t)trm_model_global_step(j->model), &evaluation);
         }
     }
     app_signals_end();
@@ -380,6 +386,7 @@ int app_run_train(app_context *app) {
     trm_model_destroy(j.model);
     trm_dataset_destroy(j.train);
     trm_dataset_destroy(j.test);
+    app_record_close();
     app_leave(app);
     return code;
 }

@@ -4,6 +4,7 @@
 #include "app/output.h"
 
 #include "app/flags.h"
+#include "app/record.h"
 
 #include <fcntl.h>
 #include <stdarg.h>
@@ -34,9 +35,14 @@ void app_print_label(const char *label, const char *escape, const char *line) {
 }
 
 /* Prints the library's log: errors and warnings always, other lines with --verbose, and the
- * lines of a plan search, which can take minutes. */
+ * lines of a plan search, which can take minutes. The record of the run has all of them. */
 static void log_sink(void *context, trm_log_level level, const char *room, const char *line) {
     (void)context;
+    app_record_log(level == TRM_LOG_ERROR  ? "error"
+                   : level == TRM_LOG_WARN ? "warning"
+                   : level == TRM_LOG_INFO ? "info"
+                                           : "debug",
+                   room, line);
     if (level == TRM_LOG_ERROR || level == TRM_LOG_WARN) {
         app_print_label(level == TRM_LOG_ERROR ? "error" : "warning", "1;33", line);
     } else if (app_out.verbose || strcmp(room, "plan") == 0 || strcmp(room, "ranks") == 0) {
@@ -149,14 +155,15 @@ void app_status_line(const char *format, ...) {
 
 /* Contract in output.h. With --quiet nothing; a muted rank still warns. */
 void app_warn(const char *format, ...) {
-    if (app_out.quiet) {
-        return;
-    }
     char line[512];
     va_list args;
     va_start(args, format);
     vsnprintf(line, sizeof line, format, args);
     va_end(args);
+    app_record_log("warning", "app", line);
+    if (app_out.quiet) {
+        return;
+    }
     app_print_label("warning", "1;33", line);
 }
 

@@ -56,6 +56,30 @@ static bool is_told(const app_report_state *r, const trm_progress *p, bool *last
     return *last || p->step % o->log_every == 0 || p->global_step == r->first_step + 1;
 }
 
+/* What a step took since the report before, on average, in seconds. */
+typedef struct mean_step {
+    double seconds, data_seconds, rank_seconds; /* of these: waiting for data, for other ranks */
+} mean_step;
+
+/* Returns the mean step since the report before, and begins anew. Only waiting of this epoch is known
+ * for data. */
+static mean_step take_mean_step(app_report_state *r, const trm_progress *p) {
+    uint64_t before = r->reported_step > r->first_step ? r->reported_step : r->first_step;
+    double steps = p->global_step > before ? (double)(p->global_step - before) : 1;
+    double waited = p->wait_seconds - (r->waited_epoch == p->epoch ? r->waited_data : 0);
+    trm_exec *exec = trm_model_exec(p->model);
+    double ranks = exec != NULL ? trm_exec_waiting_seconds(exec) : 0;
+    mean_step mean = {(p->busy_seconds - r->reported_seconds) / steps, waited / steps,
+                      (ranks - r->waited_ranks) / steps};
+    r->reported_step = p->global_step;
+    r->reported_samples = p->samples;
+    r->reported_seconds = p->busy_seconds;
+    r->waited_epoch = p->epoch;
+    r->waited_data = p->wait_seconds;
+    r->waited_ranks = ranks;
+    return mean;
+}
+
 /* After each step: the progress line, a requested state, a skipped update, and the report of the
  * step if it is due. */
 static trm_status tell_step(void *context, const trm_progress *p, trm_error *err) {
@@ -79,14 +103,17 @@ static trm_status tell_step(void *context, const trm_progress *p, trm_error *err
     if (!is_told(r, p, &last)) {
         return TRM_OK;
     }
-    r->reported_samples = p->samples;
-    r->reported_seconds = p->busy_seconds;
+    mean_step mean = take_mean_step(r, p);
     bool told = !app_out.terminal || last; /* a terminal has the progress line */
     app_begin(APP_PROGRESS, "event", "step");
     app_put(app_int("epoch", p->epoch, told ? "epoch: %d" : NULL),
             app_int("step", p->step, told ? " step: %d" : NULL),
             app_int("global_step", (int64_t)p->global_step, NULL),
             app_real("loss", (double)p->loss, told ? ", loss is %.8g" : NULL),
+            app_real("step_seconds", mean.seconds, NULL),
+            app_real("data_wait_seconds", mean.data_seconds, NULL),
+            app_real("rank_wait_seconds", mean.rank_seconds, NULL),
+            app_int("peak_bytes", trm_peak_bytes(), NULL),
             app_real(app_rate_key(r->app), speed, told ? ", %.0f " : NULL),
             app_text(NULL, app_unit(r->app), told ? "%s/s" : NULL),
             app_real("learning_rate", p->learning_rate, told ? ", learning rate %.4g" : NULL));
@@ -118,11 +145,15 @@ static trm_status tell_epoch(void *context, const trm_progress *p, trm_error *er
 
 /* Contract in app.h. With generated clicks the best metrics that any model can reach stand
  * beside those of the model. */
-void app_print_evaluation(app_context *app, int64_t epoch, const trm_evaluation *e) {
+void app_print_evaluation(app_context *app, int64_t epoch, int64_t global_step,
+                          const trm_evaluation *e) {
     trm_clicks_bayes bayes;
     app_begin(APP_RESULT, "event", "eval");
     if (epoch > 0) {
         app_put(app_int("epoch", epoch, "epoch %d: "));
+    }
+    if (global_step > 0) {
+        app_put(app_int("global_step", global_step, NULL));
     }
     app_put(app_real("loss", e->loss, "evaluation loss %.6f"));
     if (e->has_top) {
@@ -153,7 +184,8 @@ void app_print_evaluation(app_context *app, int64_t epoch, const trm_evaluation 
 /* After an evaluation. */
 static trm_status tell_evaluated(void *context, const trm_progress *p, trm_error *err) {
     (void)err;
-    app_print_evaluation(((app_report_state *)context)->app, p->epoch, p->evaluation);
+    app_print_evaluation(((app_report_state *)context)->app, p->epoch, (int64_t)p->global_step,
+                         p->evaluation);
     return TRM_OK;
 }
 

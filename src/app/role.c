@@ -10,6 +10,7 @@
 #include "app/role.h"
 
 #include "app/bench.h"
+#include "app/record.h"
 
 #include "trireme/dist.h"
 #include "trireme/estimator.h"
@@ -178,8 +179,9 @@ static void tell_bench(const role *r) {
     app_end();
 }
 
-/* Prints a line of the estimator. */
+/* Prints a line of the estimator, and records it. */
 static int print_line(const char *line) {
+    app_record_log("info", "job", line);
     app_print_progress("%s\n", line);
     return 0;
 }
@@ -187,7 +189,7 @@ static int print_line(const char *line) {
 /* After an evaluation by the evaluator. */
 static void tell_evaluation(void *context, uint64_t step, const trm_evaluation *v) {
     app_print_progress("evaluation at step %llu\n", (unsigned long long)step);
-    app_print_evaluation(((role *)context)->app, 0, v);
+    app_print_evaluation(((role *)context)->app, 0, (int64_t)step, v);
 }
 
 /* Creates or reads the job's secret in model_dir if there is no --token-file and the cluster has
@@ -348,6 +350,15 @@ static void tell_done(const trm_job_result *result, double seconds) {
     app_end();
 }
 
+/* Opens the record of this role in the job's folder: run.jsonl is the chief's. */
+static trm_status begin_record(const role *r, trm_error *err) {
+    const trm_cluster_info *me = trm_cluster_get(r->cluster);
+    const char *folder = r->app->o.output != NULL ? r->app->o.output : me->model_dir;
+    char who[64];
+    snprintf(who, sizeof who, "%s-%d", trm_role_name(me->role), (int)me->task_index);
+    return app_begin_record(r->app, folder, me->is_chief ? NULL : who, err);
+}
+
 /* Appends an exporter from FORMAT[:METRIC], split in place. */
 static void take_exporter(trm_exporter_kind kind, const char *name, char *text, trm_eval_spec *eval,
                           int *count) {
@@ -405,6 +416,9 @@ static int run_to_end(role *r) {
         train.max_steps = WARM_STEPS + o->repeats * (strcmp(o->mode, "sync") == 0 ? 1 : o->ranks);
         train.epochs = 0;
     } else {
+        if (begin_record(r, &err) != TRM_OK) {
+            return app_report(&err);
+        }
         tell_start(r);
     }
     /* runs until the role ends: for a server until the chief stops it */
@@ -444,5 +458,6 @@ int app_run_role(app_context *app) {
     code = status != TRM_OK ? app_report(&err) : app->o.dry_run ? tell_plan(&r) : run_to_end(&r);
     trm_estimator_destroy(r.estimator);
     trm_cluster_destroy(r.cluster);
+    app_record_close();
     return code;
 }

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reports as text or as JSON (contract and formats in values.h). Both are written directly.
- * `report` is the state of the one report that is open. Text is gathered and written at once, so
- * that lines of several ranks on one console do not mix. */
+/* Reports as text or as JSON (contract and formats in values.h). `report` is the state of the one
+ * report that is open. Text and JSON are gathered and written at once, so that lines of several
+ * ranks on one console do not mix. */
 #include "app/values.h"
 
 #include "app/output.h"
+#include "app/record.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -18,6 +19,10 @@ static struct {
     FILE *text; /* gathers `words` for `to`; `to` itself where there is no memory */
     char *words;
     size_t bytes;
+    FILE *json; /* gathers `object`; stdout where there is no memory; NULL: no JSON is wanted */
+    char *object;
+    size_t object_bytes;
+    bool prints, records;  /* the object goes to stdout, to the record */
     bool line;             /* a line of text was begun, which app_end ends */
     bool first;            /* no comma precedes the next JSON value */
     char brackets[LEVELS]; /* that close the open levels */
@@ -29,79 +34,40 @@ static struct {
 /* Writes the comma before a value, if needed, and its key. */
 static void put_key(const char *key) {
     if (!report.first) {
-        putchar(',');
+        fputc(',', report.json);
     }
     report.first = false;
     if (key != NULL) {
-        printf("\"%s\":", key);
+        fprintf(report.json, "\"%s\":", key);
     }
-}
-
-/* Returns the bytes of the UTF-8 sequence at `s`, 0 if it is not valid. */
-static int utf8_length(const unsigned char *s) {
-    int n = s[0] < 0x80                   ? 1
-            : s[0] >= 0xC2 && s[0] < 0xE0 ? 2
-            : (s[0] & 0xF0) == 0xE0       ? 3
-            : s[0] >= 0xF0 && s[0] < 0xF5 ? 4
-                                          : 0;
-    for (int i = 1; i < n; i++) {
-        if ((s[i] & 0xC0) != 0x80) {
-            return 0;
-        }
-    }
-    bool overlong = n == 3 && s[0] == 0xE0 && s[1] < 0xA0;
-    bool surrogate = n == 3 && s[0] == 0xED && s[1] >= 0xA0;
-    bool range = n == 4 && ((s[0] == 0xF0 && s[1] < 0x90) || (s[0] == 0xF4 && s[1] >= 0x90));
-    return overlong || surrogate || range ? 0 : n;
-}
-
-/* Writes a JSON string; a byte that is not UTF-8 becomes U+FFFD. */
-static void put_string(const char *value) {
-    const unsigned char *s = (const unsigned char *)value;
-    putchar('"');
-    while (*s != '\0') {
-        int n = utf8_length(s);
-        if (n == 0) {
-            fputs("\\ufffd", stdout);
-            n = 1;
-        } else if (*s == '"' || *s == '\\') {
-            printf("\\%c", *s);
-        } else if (*s < 0x20) {
-            printf("\\u%04x", *s);
-        } else {
-            fwrite(s, 1, (size_t)n, stdout);
-        }
-        s += n;
-    }
-    putchar('"');
 }
 
 /* Writes an array of ids. */
 static void put_ids(const int32_t *ids, int64_t count) {
-    putchar('[');
+    fputc('[', report.json);
     for (int64_t i = 0; i < count; i++) {
-        printf("%s%d", i == 0 ? "" : ",", (int)ids[i]);
+        fprintf(report.json, "%s%d", i == 0 ? "" : ",", (int)ids[i]);
     }
-    putchar(']');
+    fputc(']', report.json);
 }
 
 /* Writes one member of the open object. */
 static void put_member(const app_value *v) {
     put_key(v->kind != APP_VALUE_ELEMENT ? v->key : NULL);
     if (v->kind == APP_VALUE_INT || v->kind == APP_VALUE_ELEMENT) {
-        printf("%lld", (long long)v->of.integer);
+        fprintf(report.json, "%lld", (long long)v->of.integer);
     } else if (v->kind == APP_VALUE_REAL && isfinite(v->of.real)) {
-        printf("%.9g", v->of.real);
+        fprintf(report.json, "%.9g", v->of.real);
     } else if (v->kind == APP_VALUE_BOOL) {
-        fputs(v->of.boolean ? "true" : "false", stdout);
+        fputs(v->of.boolean ? "true" : "false", report.json);
     } else if (v->kind == APP_VALUE_IDS) {
         put_ids(v->of.ids, v->count);
     } else if (v->kind == APP_VALUE_REAL || v->of.text == NULL) {
-        fputs("null", stdout);
+        fputs("null", report.json);
     } else if (v->kind == APP_VALUE_RAW) {
-        fputs(v->of.text, stdout);
+        fputs(v->of.text, report.json);
     } else {
-        put_string(v->of.text);
+        app_put_json_string(report.json, v->of.text);
     }
 }
 
@@ -156,35 +122,69 @@ static void put_text(const app_value *v) {
 
 /* ---- reports --------------------------------------------------------------------------------- */
 
-/* Contract in values.h. */
-void app_begin(app_stream stream, const char *class, const char *name) {
-    report.line = false;
-    report.to = app_out.json                     ? NULL
-                : stream == APP_RESULT           ? stdout
-                : app_out.quiet || app_out.muted ? NULL
-                                                 : stderr;
-    report.words = NULL;
-    report.text = report.to != NULL ? open_memstream(&report.words, &report.bytes) : NULL;
-    report.text = report.text != NULL ? report.text : report.to;
+/* Begins the JSON object, for stdout and for the record of the run, which has events only. */
+static void begin_object(app_stream stream, const char *class, const char *name) {
     report.level = 0;
     report.first = true;
-    if (app_out.json) {
-        app_end_status_line();
-        putchar('{');
+    report.prints = app_out.json && stream != APP_RECORD;
+    report.records = class != NULL && strcmp(class, "event") == 0 && app_record_is_open();
+    report.object = NULL;
+    report.json = report.prints || report.records
+                      ? open_memstream(&report.object, &report.object_bytes)
+                      : NULL;
+    if (report.prints && report.json == NULL) {
+        report.json = stdout;
+    }
+    if (report.json != NULL) {
+        fputc('{', report.json);
         if (class != NULL) {
-            app_put(app_text(class, name, NULL));
+            put_key(class);
+            app_put_json_string(report.json, name);
         }
     }
 }
 
-/* Contract in values.h. JSON is flushed at once, so that a reader of the pipe sees each event when
+/* Contract in values.h. */
+void app_begin(app_stream stream, const char *class, const char *name) {
+    report.line = false;
+    report.to = app_out.json || stream == APP_RECORD ? NULL
+                : stream == APP_RESULT               ? stdout
+                : app_out.quiet || app_out.muted     ? NULL
+                                                     : stderr;
+    report.words = NULL;
+    report.text = report.to != NULL ? open_memstream(&report.words, &report.bytes) : NULL;
+    report.text = report.text != NULL ? report.text : report.to;
+    begin_object(stream, class, name);
+}
+
+/* Ends the JSON object. stdout is flushed at once, so that a reader of the pipe sees each event when
  * it happens. */
-void app_end(void) {
-    if (app_out.json) {
-        fputs("}\n", stdout);
-        fflush(stdout);
+static void end_object(void) {
+    if (report.json == NULL) {
         return;
     }
+    fputc('}', report.json);
+    if (report.json != stdout) {
+        fclose(report.json);
+    }
+    if (report.prints) {
+        app_end_status_line();
+        if (report.object != NULL) {
+            fwrite(report.object, 1, report.object_bytes, stdout);
+        }
+        putchar('\n');
+        fflush(stdout);
+    }
+    if (report.records && report.object != NULL &&
+        !app_record_line(report.object, report.object_bytes)) {
+        app_warn("the record of the run cannot be written; training goes on");
+    }
+    free(report.object);
+}
+
+/* Contract in values.h. */
+void app_end(void) {
+    end_object();
     if (report.line) {
         fputc('\n', report.text);
     }
@@ -201,10 +201,11 @@ void app_end(void) {
 /* Contract in values.h. */
 void app_put_values(const app_value *values) {
     for (const app_value *v = values; v->kind != APP_VALUE_END; v++) {
-        if (app_out.json && v->key != NULL) {
+        if (report.json != NULL && v->key != NULL) {
             put_member(v);
-        } else if (report.text != NULL && v->format != NULL &&
-                   (v->kind != APP_VALUE_BOOL || v->of.boolean)) {
+        }
+        if (report.text != NULL && v->format != NULL &&
+            (v->kind != APP_VALUE_BOOL || v->of.boolean)) {
             put_text(v);
         }
     }
@@ -212,9 +213,9 @@ void app_put_values(const app_value *values) {
 
 /* Opens an object or an array. */
 static void open_level(const char *key, char bracket, char closing) {
-    if (app_out.json) {
+    if (report.json != NULL) {
         put_key(key);
-        putchar(bracket);
+        fputc(bracket, report.json);
         report.first = true;
         report.brackets[report.level++] = closing;
     }
@@ -225,8 +226,8 @@ void app_open_array(const char *key) { open_level(key, '[', ']'); }
 void app_open_item(void) { open_level(NULL, '{', '}'); }
 
 void app_close(void) {
-    if (app_out.json) {
-        putchar(report.brackets[--report.level]);
+    if (report.json != NULL) {
+        fputc(report.brackets[--report.level], report.json);
         report.first = false;
     }
 }

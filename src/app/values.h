@@ -4,7 +4,7 @@
  * A report is a stream of named values. A command lists each value once: its name and type in JSON
  * and, beside it, the format in which people read it. With --json a report is one object on a line
  * of stdout. Otherwise it is the text of its values, one after the other, with a newline at the
- * end. Only one of the two is ever printed, so nothing is kept: no tree is built.
+ * end. Nothing else is kept: no tree is built.
  *
  *      app_begin(APP_RESULT, "event", "done");
  *      app_put(app_int("global_step", step, "done: step %d"),
@@ -27,10 +27,12 @@
 
 #include "trireme/base.h"
 
-/* Where the text of a report goes. JSON always goes to stdout. */
+/* Where the text of a report goes. JSON goes to stdout, and that of events also to the record of
+ * the run, if one is open (record.h). */
 typedef enum app_stream {
-    APP_RESULT,  /* stdout */
-    APP_PROGRESS /* stderr; nothing with --quiet or in a muted process */
+    APP_RESULT,   /* stdout */
+    APP_PROGRESS, /* stderr; nothing with --quiet or in a muted process */
+    APP_RECORD    /* neither text nor JSON of stdout: the record alone */
 } app_stream;
 
 typedef enum app_value_kind {

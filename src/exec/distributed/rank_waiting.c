@@ -23,8 +23,10 @@ enum { STEP_MOST = 64, KEPT = TRMI_WAITS_MOST - STEP_MOST };
 
 void trmi_parallel_waited(trmi_parallel *p, double begin) {
     trmi_waits *w = &p->waits;
+    double seconds = trmi_os_now() - begin;
+    w->total_seconds += seconds;
     if (w->count < TRMI_WAITS_MOST) {
-        w->seconds[w->count++] = (float)(trmi_os_now() - begin);
+        w->seconds[w->count++] = (float)seconds;
     }
 }
 
@@ -49,6 +51,12 @@ void trm_exec_begin_waiting(trm_exec *exec) {
         trmi_parallel_of(exec)->waits.count = trmi_parallel_of(exec)->waits.half = 0;
         trmi_parallel_of(exec)->waits.begin_seconds = exec->step_seconds;
     }
+}
+
+double trm_exec_waiting_seconds(const trm_exec *exec) {
+    TRMI_NEED_OR(0, NULL, exec);
+    const trmi_parallel *p = trmi_parallel_of(exec);
+    return p != NULL ? p->waits.total_seconds : 0;
 }
 
 trm_status trm_exec_get_waiting(trm_exec *exec, trm_waiting *out, trm_error *err) {

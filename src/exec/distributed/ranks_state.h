@@ -57,6 +57,7 @@ typedef struct trmi_waits {
     int32_t count, half; /* half: of them, which go first; 0 = not yet known */
     /* of the steps, when the first of them began, and behind the half */
     double begin_seconds, half_seconds;
+    double total_seconds; /* of all meetings since the executor was created */
 } trmi_waits;
 
 typedef enum trmi_cast { TRMI_CAST_NONE, TRMI_CAST_MINE, TRMI_CAST_OTHERS } trmi_cast;
