@@ -5,7 +5,7 @@
 set -eu
 build="gcc make cmake pkg-config libdnnl-dev libjansson-dev libturbojpeg0-dev libpng-dev zlib1g-dev libssl-dev libxxhash-dev libucx-dev"
 test="$build g++ libcmocka-dev python3 python3-numpy python3-pytest iproute2"
-optional="libhwloc-dev python3-clang python3-venv python3-pip python3-torch python3-torchvision python3-onnx openmpi-bin libopenmpi-dev mpich libmpich-dev slurm-wlm clang libomp-dev clang-format graphviz doxygen lintian"
+optional="libhwloc-dev python3-clang python3-venv python3-pip python3-torch python3-torchvision python3-onnx openmpi-bin libopenmpi-dev mpich libmpich-dev slurm-wlm clang libomp-dev clang-format graphviz doxygen lintian chromium"
 case ${1:-build} in
 build) wanted=$build ;;
 test) wanted=$test ;;

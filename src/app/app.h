@@ -103,6 +103,8 @@ typedef struct app_options {
     int64_t plan_ranks, plan_hosts, plan_memory;
     const char *plan_mesh, *plan_search, *plan_given, *plan_save, *plan_picture, *plan_links,
         *plan_trace;
+    const char *html; /* report, plan, simulate: file of the page */
+    bool once;        /* top */
     bool plan_no_measure, plan_validate, plan_refresh, plan_profile;
     int64_t plan_others;
     double plan_trial; /* -1: the default of the library */
@@ -146,14 +148,14 @@ extern const app_flag app_flags[];
 extern const app_group app_group_common, app_group_plain, app_group_dry_run, app_group_data,
     app_group_network, app_group_exec, app_group_train, app_group_output, app_group_log,
     app_group_checkpoint, app_group_eval, app_group_export, app_group_import, app_group_plan,
-    app_group_planner, app_group_simulate, app_group_verify, app_group_bench_plan,
-    app_group_bench_split, app_group_bench, app_group_preset, app_group_synth, app_group_info,
-    app_group_dataset, app_group_click_data, app_group_click_model, app_group_vocabulary,
-    app_group_ranks, app_group_roles, app_group_job, app_group_launch, app_group_cluster,
-    app_group_cluster_make, app_group_cluster_output, app_group_bench_comm, app_group_bench_ps,
-    app_group_ps, app_group_ps_inspect, app_group_ps_export, app_group_text_data,
-    app_group_text_context, app_group_transformer, app_group_vit, app_group_language,
-    app_group_tokenizer, app_group_tokenizer_train, app_group_generate;
+    app_group_planner, app_group_report, app_group_top, app_group_simulate, app_group_verify,
+    app_group_bench_plan, app_group_bench_split, app_group_bench, app_group_preset, app_group_synth,
+    app_group_info, app_group_dataset, app_group_click_data, app_group_click_model,
+    app_group_vocabulary, app_group_ranks, app_group_roles, app_group_job, app_group_launch,
+    app_group_cluster, app_group_cluster_make, app_group_cluster_output, app_group_bench_comm,
+    app_group_bench_ps, app_group_ps, app_group_ps_inspect, app_group_ps_export,
+    app_group_text_data, app_group_text_context, app_group_transformer, app_group_vit,
+    app_group_language, app_group_tokenizer, app_group_tokenizer_train, app_group_generate;
 
 /* Sets the values that flags have when they are not given. */
 void app_defaults(app_options *o);
@@ -473,6 +475,8 @@ int app_run_ps_inspect(app_context *app);
 int app_run_ps_export(app_context *app);
 int app_run_import(app_context *app);
 int app_run_inspect(app_context *app);
+int app_run_report(app_context *app);
+int app_run_top(app_context *app);
 int app_run_data_synth(app_context *app);
 int app_run_data_info(app_context *app);
 int app_run_data_fetch(app_context *app);

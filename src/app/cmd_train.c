@@ -82,7 +82,7 @@ static void tell_plan(const job *j) {
 
 /* Prints the last line and the JSON event "done": steps, rate, memory, waiting. Collective with
  * many ranks. */
-static void tell_done(const job *j) {
+static void tell_done(const job *j, bool stopped) {
     const trm_progress *p = &j->report.last;
     double units = (double)p->samples * app_units_a_sample(j->app);
     double speed = p->busy_seconds > 0 ? units / p->busy_seconds : 0;
@@ -95,6 +95,9 @@ static void tell_done(const job *j) {
             app_text(NULL, app_unit(j->app), "%s/s"),
             app_int("peak_bytes", trm_peak_bytes(), ", peak memory %b"));
     app_put_parallel(j->app, trm_model_exec(j->model), &waiting);
+    if (stopped) {
+        app_put(app_bool("stopped", true, NULL));
+    }
     app_end();
 }
 
@@ -340,13 +343,13 @@ static int finish(const job *j, trm_status status, const trm_error *err) {
                            (unsigned long long)trm_model_global_step(j->model),
                            code == 0 ? " because another rank received a signal" : "",
                            j->app->o.output != NULL ? "; --resume continues" : "");
-        tell_done(j);
+        tell_done(j, true);
         return code != 0 ? code : 128 + SIGTERM;
     }
     if (status != TRM_OK) {
         return app_report(err);
     }
-    tell_done(j);
+    tell_done(j, false);
     return 0;
 }
 

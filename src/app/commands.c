@@ -60,6 +60,16 @@ const app_command app_commands[] = {
      "tables of parameter servers by their content. A damaged file ends with 3; the message names the first fault and its place.",
      "trireme inspect runs/a",
      {&app_group_common}, app_run_inspect},
+    {"report", "RUN...", 1, APP_ARGUMENTS_MAX, "print what trainings recorded, or write it as a page with curves",
+     "RUN is the --output of train, also while it trains. Of several runs the options that differ and their curves stand side by side.\n"
+     "The page is one file, for any browser; it loads nothing from elsewhere.",
+     "trireme report runs/a runs/b --html report.html",
+     {&app_group_common, &app_group_report}, app_run_report},
+    {"top", "RUN", 1, 1, "watch a training in the terminal",
+     "Refreshes each second: progress, rates, the loss as a curve, waiting, memory, servers, events. q or Ctrl-C ends it; the training\n"
+     "goes on.",
+     "trireme top runs/a",
+     {&app_group_common, &app_group_top}, app_run_top},
     {"data synth", "", 0, 0, "write the generated set as CIFAR-10 files", NULL,
      "trireme data synth --output shapes --synth-train 10000 --synth-test 2000",
      {&app_group_common, &app_group_dry_run, &app_group_synth}, app_run_data_synth},

@@ -148,6 +148,9 @@ const app_flag app_flags[] = {
     BOOL("refresh", plan_refresh, "measure operators and messages again and ignore the cache", .use = "many"),
     TEXT("save", plan_save, "FILE", NULL, "write the plan, for train --plan", .use = "many"),
     TEXT("svg", plan_picture, "FILE", NULL, "write a picture; FILE.dot: write a graph for Graphviz", .use = "many"),
+    /* ---- Pages */
+    TEXT("html", html, "FILE", NULL, "write one page with curves and tables, for a browser", .tag = "report"),
+    BOOL("once", once, "print the state once (as where stdout is no terminal)"),
     /* ---- Mesh */
     TEXT("mesh", plan_mesh, "8x16x32", NULL, "one mesh (default: 8, 2x4, 8x8 and 8x16x32)", .tag = "bench-plan"),
     /* ---- Plans */
@@ -375,6 +378,8 @@ GROUP(plan, "Plan", NULL, "explain trial-seconds validate repeats others");
 GROUP(planner, "Many ranks", NULL, "n mesh host-count memory search links plan full-batch wire sync-batch-norm shard-optimizer no-measure refresh save svg");
 GROUP(bench_plan, "Mesh", NULL, "mesh@bench-plan");
 GROUP(bench_split, "Plans", NULL, "plans wire sync-batch-norm profile@bench-split");
+GROUP(report, "Page", NULL, "html@report");
+GROUP(top, "Screen", NULL, "once");
 GROUP(simulate, "Simulation", NULL, "trace straggler largest");
 GROUP(bench, "Measuring", NULL, "repeats@bench");
 GROUP(preset, "Model", NULL, "preset");
