@@ -69,6 +69,7 @@ struct trm_model {
     double owed_rate; /* strict hybrid: rate of an update that a push has interrupted; 0: none */
     int32_t notes_count;
     trmi_note notes[TRMI_NOTES_MAX];
+    char servers[128]; /* how an estimator's servers apply gradients (job.h); empty: none */
     atomic_int stop;
 };
 

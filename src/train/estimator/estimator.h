@@ -78,6 +78,8 @@ trm_status trmi_estimator_data(const trm_estimator *e, trm_run_mode mode, trm_in
 void trmi_estimator_say(const trm_estimator *e, const char *format, ...) TRM_PRINTF(2, 3);
 /* Returns whether the servers lend ranges of samples to the trainers. */
 bool trmi_estimator_lends(const trm_estimator *e);
+/* Returns the servers' mode in words; `text` is used where it has a number. */
+const char *trmi_estimator_mode_text(const trm_estimator *estimator, char *text, size_t size);
 /* Returns whether each synchronous trainer reads a fixed shard (dealt.h). */
 bool trmi_estimator_deals(const trm_estimator *e);
 /* Returns whether the trainers compute each batch together: hybrid, or strict determinism. */

@@ -8,8 +8,8 @@
 
 #include <stdio.h>
 
-/* Returns the servers' mode in words; `text` is used where it has a number. */
-static const char *mode_text(const trm_estimator *e, char *text, size_t size) {
+/* Contract in estimator.h. */
+const char *trmi_estimator_mode_text(const trm_estimator *e, char *text, size_t size) {
     if (e->strategy.server.mode == TRM_PS_BOUNDED &&
         e->strategy.server.staleness == TRM_STALENESS_ANY) {
         return "asynchronous, tables bounded";
@@ -70,7 +70,7 @@ static void plan_lines(const trm_estimator *e, trmi_text *text) {
     trmi_text_printf(text, "\n");
     if (e->has_roles) {
         trmi_text_printf(text, "servers: %d, updates %s%s; files in %s\n", e->servers,
-                         mode_text(e, mode, sizeof mode),
+                         trmi_estimator_mode_text(e, mode, sizeof mode),
                          e->strategy.training.tables_only ? ", dense part by all-reduce" : "",
                          folder[0] != '\0' ? folder : "(none: nothing is saved)");
         trmi_text_printf(text, "evaluator: %s\n",
@@ -114,7 +114,7 @@ static void plan_json(const trm_estimator *e, trmi_text *text) {
         "{\"event\": \"plan\", \"role\": \"%s\", \"trainer\": %d, \"trainers\": %d, "
         "\"is_chief\": %s, \"servers\": %d, \"mode\": \"%s\", \"hybrid\": %s, \"evaluator\": %s",
         e->has_roles ? trm_role_name(e->role) : "local", e->trainer, e->trainers,
-        e->is_chief ? "true" : "false", e->servers, mode_text(e, mode, sizeof mode),
+        e->is_chief ? "true" : "false", e->servers, trmi_estimator_mode_text(e, mode, sizeof mode),
         e->strategy.training.tables_only ? "true" : "false", e->has_evaluator ? "true" : "false");
     trmi_text_printf(text, ", \"model_dir\": ");
     if (e->config.model_dir != NULL) {

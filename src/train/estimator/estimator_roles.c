@@ -240,6 +240,16 @@ static trm_status learn_dealt(trm_estimator *e, trm_error *err) {
     return TRM_OK;
 }
 
+/* Writes how servers apply gradients into the model, for the description of the job. */
+static void describe_servers(const trm_estimator *e, trm_model *model) {
+    const trm_ps_server_options *s = &e->strategy.server;
+    char mode[64];
+    snprintf(model->servers, sizeof model->servers, "%s%s%s%s",
+             trmi_estimator_mode_text(e, mode, sizeof mode),
+             s->staleness_aware ? ", rate by staleness" : "", s->sum_gradients ? ", sums" : "",
+             e->strategy.training.tables_only ? ", tables only" : "");
+}
+
 /* Creates the model with the servers behind it, reads the stretches, and makes the model
  * reachable for stop requests. */
 static trm_status build_model(trainer *t, trm_error *err) {
@@ -254,6 +264,7 @@ static trm_status build_model(trainer *t, trm_error *err) {
     options.ps.lease_batches = trmi_estimator_lends(e) ? batches : 0;
     options.ps.lease_seconds = e->strategy.client.timeout_seconds;
     TRMI_TRY(trm_model_create(&options, &t->model, err));
+    describe_servers(e, t->model);
     if (trmi_estimator_deals(e)) {
         TRMI_TRY(learn_dealt(e, err));
         t->model->dealt = &e->dealt;
