@@ -5,7 +5,10 @@
  *      w [k, n]   k is cut into parts, which threads take; a part adds its rows of w, each times a number
  *                 of x, to sums of its own, which are added in their order at the end
  *
- *      scratch:  [ x in float32 | sums of the parts | y in float32 ] */
+ *      scratch:  [ x in float32 | sums of the parts | y in float32 ]
+ *
+ * With bfloat16 weights, x of the first form and the sums of the second are split into numbers of even
+ * and odd index (ops/narrow_body.h), because the weights are read so. */
 #include "exec/cpu/gemm/narrow.h"
 
 #include "exec/cpu/ops/memory_kernels.h"
@@ -61,15 +64,37 @@ static void run_part(const trmi_narrow *p, const float *x, const char *w, float 
     }
 }
 
-/* Adds the sums of the parts for `count` outputs from `at` on, in the order of the parts. */
-static void add_parts(const trmi_narrow *p, const float *sums, float *y, int64_t at,
-                      int64_t count) {
+/* Adds the sums of the parts for `count` outputs from `at` on, whole lines of a row, in the order of
+ * the parts. */
+static void add_parts(const trmi_narrow *p, float *sums, float *y, int64_t at, int64_t count) {
     int64_t all = p->m * p->n;
-    memcpy(y + at, sums + at, (size_t)count * sizeof *y);
     for (int64_t part = 1; part < parts_of(p); part++) {
-        trmi_memory_kernels_best()->fold_rows(y + at, sums + part * all + at, count, false,
+        trmi_memory_kernels_best()->fold_rows(sums + at, sums + part * all + at, count, false,
                                               TRMI_REDUCE_SUM_OF);
     }
+    if (p->half_w) {
+        trmi_memory_kernels_best()->join_pairs(y + at, sums + at, count);
+    } else {
+        memcpy(y + at, sums + at, (size_t)count * sizeof *y);
+    }
+}
+
+/* Returns x in float32, as the products read it. */
+static const float *read_x(const trmi_narrow *p, const void *x, float *room) {
+    const int64_t count = p->m * p->k;
+    if (p->transposed && p->half_w) {
+        const char *from = x;
+        for (int64_t i = 0; i < p->m; i++) {
+            trmi_memory_kernels_best()->split_pairs(
+                room + i * p->k, from + i * p->k * (p->half_x ? 2 : 4), p->k, p->half_x);
+        }
+        return room;
+    }
+    if (p->half_x) {
+        trmi_memory_kernels_best()->unary[TRMI_UNARY_COPY](x, room, count, true, false, 0);
+        return room;
+    }
+    return x;
 }
 
 /* Adds the bias, and converts to the type of y. */
@@ -87,13 +112,9 @@ void trmi_narrow_run(const trmi_narrow *p, const void *x, const void *w, const f
                      void *scratch) {
     const regions r = regions_of(p);
     float *room = scratch, *sums = room + r.sums, *out = p->half_y ? room + r.y : y;
-    const float *in = x;
-    if (p->half_x) {
-        trmi_memory_kernels_best()->unary[TRMI_UNARY_COPY](x, room + r.x, p->m * p->k, true, false,
-                                                           0);
-        in = room + r.x;
-    }
+    const float *in = read_x(p, x, room + r.x);
     int64_t strips = trmi_pieces(p->n, STRIP), parts = parts_of(p), all = p->m * p->n;
+    int64_t pieces = trmi_pieces(p->n, COLUMNS); /* of a row of y */
 #pragma omp parallel num_threads(p->threads)
     {
         if (p->transposed) {
@@ -108,8 +129,10 @@ void trmi_narrow_run(const trmi_narrow *p, const void *x, const void *w, const f
                          trmi_cut_at(p->k, parts, i + 1));
             }
 #pragma omp for schedule(static)
-            for (int64_t at = 0; at < all; at += COLUMNS) {
-                add_parts(p, sums, out, at, trmi_min_i64(COLUMNS, all - at));
+            for (int64_t i = 0; i < p->m * pieces; i++) {
+                int64_t column = i % pieces * COLUMNS;
+                add_parts(p, sums, out, i / pieces * p->n + column,
+                          trmi_min_i64(COLUMNS, p->n - column));
             }
         }
     }

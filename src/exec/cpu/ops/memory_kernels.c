@@ -61,6 +61,8 @@ const trmi_memory_kernels TRMI_FOR_ISA(trmi_memory_kernels) = {
     .add_scaled = add_scaled,
     .dot_rows = dot_rows,
     .add_rows = add_rows,
+    .split_pairs = split_pairs,
+    .join_pairs = join_pairs,
     .sum_groups = sum_groups,
     .add_to_groups = add_to_groups,
 };

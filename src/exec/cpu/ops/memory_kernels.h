@@ -135,10 +135,16 @@ typedef struct trmi_memory_kernels {
     /* One sample of at most TRMI_PAIRS_ROWS_MAX rows: x [rows, width], y [rows (rows - 1) / 2]. */
     void (*pair_dots)(const float *x, float *y, int64_t rows, int64_t width);
     void (*pair_dots_grad)(const float *dy, const float *x, float *dx, int64_t rows, int64_t width);
-    /* Weights w [rows, k]: y[r] = the inner product of row r and x [k]. */
+    /* Weights w [rows, k]: y[r] = the inner product of row r and x [k]. With `half` weights x is
+     * split (split_pairs). */
     void (*dot_rows)(float *y, const float *x, const void *w, int64_t rows, int64_t k, bool half);
-    /* Weights w [rows, n]: y [n] += the sum of the rows, row r times x[r]. */
+    /* Weights w [rows, n]: y [n] += the sum of the rows, row r times x[r]. With `half` weights y is
+     * split. */
     void (*add_rows)(float *y, const float *x, const void *w, int64_t rows, int64_t n, bool half);
+    /* Put the numbers of even index before those of odd index, block by block (narrow_body.h), and
+     * back. `half`: of from. Not in place. */
+    void (*split_pairs)(float *to, const void *from, int64_t count, bool half);
+    void (*join_pairs)(float *to, const float *from, int64_t count);
     void (*add_scaled)(float *into, const float *x, int64_t count, float scale);
 
     /* Rows of `columns` numbers, side by side: to[n] = from[n] + the sum over f of
