@@ -87,6 +87,8 @@ foreach(source IN LISTS fuzz_sources)
   endif()
 endforeach()
 
+include(TriremeSim)
+
 # Scripts: tests/*.sh, run with the built program in $TRIREME.
 file(GLOB script_tests CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/*_test.sh)
 foreach(script IN LISTS script_tests)

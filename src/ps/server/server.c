@@ -606,6 +606,7 @@ trm_status trm_ps_server_start(const trm_ps_server_options *options, trm_ps_serv
     TRMI_TRY_GOTO(status, trmi_server_away_open(server, trmi_front_restore_away, err), failed);
     TRMI_TRY_GOTO(status, trmi_server_lease_open(server, err), failed);
     trmi_step_settle(server);
+    TRMI_TRY_GOTO(status, trmi_server_flush_names(server, err), failed);
     /* from here on clients may connect */
     if (checked.listen != NULL) {
         TRMI_TRY_GOTO(status, listen_at(server, err), failed);
@@ -702,6 +703,7 @@ void trm_ps_server_stop(trm_ps_server *server) {
     /* requests that came in the meantime */
     answer_all(server, server->waiting);
     answer_all(server, server->parked);
+    answer_all(server, server->later_steps);
     answer_all(server, trmi_step_close(server));
     reap_links(server, true);
     trmi_acceptor_destroy(server->gate);

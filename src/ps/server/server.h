@@ -232,6 +232,7 @@ struct trm_ps_server {
     /* a snapshot holds pushes back */
     bool held;
     const trmi_ps_link *holder; /* the link that takes the snapshot */
+    trmi_request *later_steps;  /* list of orders STEPS that other links sent during the hold */
     const trmi_push_id
         *until; /* while a snapshot collects pushes: the last push of each worker in it */
     uint32_t until_count;
@@ -482,6 +483,10 @@ trm_status trmi_server_connect_local(trm_ps_server *server, size_t ring_bytes, t
  * start.
  *   errors  those of trm_ps_server_start */
 trm_status trmi_server_restore(trm_ps_server *server, trm_error *err);
+/* With log_sync: flushes the names of new logs and folders to the disk, because a flushed file
+ * without a name is lost with the power. Called when all logs are open, and for a new log.
+ *   errors  IO */
+trm_status trmi_server_flush_names(const trm_ps_server *server, trm_error *err);
 /* Writes the path of a shard's log: "FOLDER/log/server-0-of-1-shard-1-of-2-cut-000002.log". */
 void trmi_log_path(const trm_ps_server *server, uint32_t shard, uint32_t cut, char *path,
                    size_t size);

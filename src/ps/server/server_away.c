@@ -49,7 +49,9 @@ static trm_status write_record(trm_ps_server *server, uint32_t worker, uint32_t 
                                uint32_t away, trm_error *err) {
     away_record r = {.worker = worker, .incarnation = incarnation, .away = away};
     trmi_record_seal(&r, sizeof r, sizeof r.check);
-    return trmi_records_append(server->away_fd, &r, sizeof r, false, "log of workers", err);
+    /* lives and the chief must outlast a power cut: no incarnation is given twice */
+    bool sync = server->options.log_sync && away >= BEGINS;
+    return trmi_records_append(server->away_fd, &r, sizeof r, sync, "log of workers", err);
 }
 
 /* The receiver of the log's records. */

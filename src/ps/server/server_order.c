@@ -241,12 +241,35 @@ static void order_hold(trm_ps_server *server, trmi_request *r) {
     server->holder = r->link;
 }
 
+/* Handles STEPS. Server 0 is held first and released first: a step that another worker carries to
+ * a held server may be one that the snapshot of server 0 does not have, so it waits for the
+ * release. The holder itself carries the steps that the snapshot has. Returns false: it waits. */
+static bool order_steps(trm_ps_server *server, trmi_request *r) {
+    if (server->held && server->options.server != 0 && r->link != server->holder) {
+        r->next = NULL;
+        trmi_request **at = &server->later_steps;
+        while (*at != NULL) {
+            at = &(*at)->next;
+        }
+        *at = r;
+        return false;
+    }
+    trmi_step_order(server, r);
+    return true;
+}
+
 /* Ends the hold and returns the requests that may go on. */
 static trmi_request *release(trm_ps_server *server) {
     server->held = false;
     server->holder = NULL;
     server->until = NULL;
     server->until_count = 0;
+    while (server->later_steps != NULL) {
+        trmi_request *r = server->later_steps;
+        server->later_steps = r->next;
+        trmi_step_order(server, r);
+        trmi_request_answer(r);
+    }
     return trmi_step_advance(server);
 }
 
@@ -347,7 +370,8 @@ static void run_cut(trmi_shard_thread *runner, trmi_request *r) {
         trmi_log_path(server, runner->shard->number, number, path, sizeof path);
         trm_error log_err;
         if (trmi_shard_log_open(runner->shard, NULL, path, server->options.log_sync, &log_err) !=
-            TRM_OK) {
+                TRM_OK ||
+            trmi_server_flush_names(server, &log_err) != TRM_OK) {
             /* the snapshot will be complete, but later pushes would be lost: the shard serves no
              * more */
             trmi_request_fail(r, &log_err);
@@ -466,7 +490,7 @@ static void handle_bye(trm_ps_server *server, const trmi_request *r) {
  * answered here, dispatched to the shards (run), or kept until a snapshot is written (CUT). */
 void trmi_order_handle(trm_ps_server *server, trmi_request *r) {
     trmi_request *ready = NULL;
-    bool answer = true;
+    bool answer = true, waits = false;
     const trmi_order order = (trmi_order)r->note.value[0];
     pthread_mutex_lock(&server->mutex);
     trmi_chief_note_message(server, r);
@@ -508,7 +532,8 @@ void trmi_order_handle(trm_ps_server *server, trmi_request *r) {
         break;
     case TRMI_ORDER_TABLES: order_tables(server, r); break;
     case TRMI_ORDER_STEPS:
-        trmi_step_order(server, r);
+        answer = order_steps(server, r);
+        waits = !answer;
         ready = trmi_step_advance(server);
         break;
     case TRMI_ORDER_STOP:
@@ -534,7 +559,7 @@ void trmi_order_handle(trm_ps_server *server, trmi_request *r) {
         break;
     default: TRMI_FAIL(&r->err, TRM_CORRUPT, "order %lld is unknown", (long long)r->note.value[0]);
     }
-    if (!answer && order != TRMI_ORDER_CUT) {
+    if (!answer && !waits && order != TRMI_ORDER_CUT) {
         trmi_request_dispatch(server, r);
     }
     pthread_mutex_unlock(&server->mutex);

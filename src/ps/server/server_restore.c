@@ -429,6 +429,23 @@ static trm_status adopt_state(trm_ps_server *server, trm_error *err) {
     return TRM_OK;
 }
 
+trm_status trmi_server_flush_names(const trm_ps_server *server, trm_error *err) {
+    char path[300];
+    if (server->options.folder == NULL || !server->options.log_sync) {
+        return TRM_OK;
+    }
+    snprintf(path, sizeof path, "%s/log", server->folder);
+    TRMI_TRY(trmi_os_fsync_dir(NULL, path, err));
+    TRMI_TRY(trmi_os_fsync_dir(NULL, server->folder, err));
+    snprintf(path, sizeof path, "%s", server->folder);
+    char *slash = strrchr(path, '/');
+    if (slash == NULL) {
+        return trmi_os_fsync_dir(NULL, ".", err);
+    }
+    slash[slash == path] = '\0'; /* the root keeps its slash */
+    return trmi_os_fsync_dir(NULL, path, err);
+}
+
 /* Contract in server.h. A cut that does not load is skipped with a log line, as long as an older
  * one loads. */
 trm_status trmi_server_restore(trm_ps_server *server, trm_error *err) {

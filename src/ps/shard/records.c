@@ -8,6 +8,7 @@
 
 #include <fcntl.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define XXH_INLINE_ALL
@@ -68,6 +69,17 @@ trm_status trmi_records_append(int fd, const void *record, size_t bytes, bool sy
     if (fd < 0) {
         return TRM_OK;
     }
-    TRMI_TRY(trmi_os_write_all(NULL, fd, record, bytes, what, err));
+    struct stat info;
+    if (fstat(fd, &info) != 0) {
+        return TRMI_FAIL_SYS(err, "%s: cannot be examined", what);
+    }
+    trm_status status = trmi_os_write_all(NULL, fd, record, bytes, what, err);
+    if (status != TRM_OK) {
+        /* later records must not follow a torn one: the log would end there */
+        if (ftruncate(fd, info.st_size) != 0) {
+            return trmi_error_append(err, "; its torn end cannot be cut off (%s)", strerror(errno));
+        }
+        return status;
+    }
     return !sync || fdatasync(fd) == 0 ? TRM_OK : TRMI_FAIL_SYS(err, "%s: cannot flush", what);
 }

@@ -1,0 +1,21 @@
+# SPDX-License-Identifier: Apache-2.0
+# trireme-sim: a cluster in one process (tests/sim/sim.h). Calls of the product to these functions reach tests/sim.
+set(SIM_CALLS
+  pthread_mutex_init pthread_mutex_destroy pthread_mutex_lock pthread_mutex_unlock
+  pthread_condattr_init pthread_condattr_destroy pthread_condattr_setclock pthread_cond_init pthread_cond_destroy
+  pthread_cond_wait pthread_cond_timedwait pthread_cond_signal pthread_cond_broadcast
+  pthread_create pthread_join pthread_self pthread_sigmask pthread_getschedparam pthread_setschedparam sched_yield
+  clock_gettime time usleep nanosleep getpid kill gethostname getrandom
+  poll epoll_create1 epoll_ctl epoll_wait eventfd read write close fcntl
+  socket bind listen accept4 connect recv send sendmsg shutdown setsockopt getsockopt getsockname getpeername
+  getaddrinfo freeaddrinfo getnameinfo
+  open mkstemp fsync fdatasync pread pwrite ftruncate truncate stat lstat fstat access mkdir unlink rmdir rename link
+  opendir readdir closedir fopen mmap)
+list(TRANSFORM SIM_CALLS PREPEND "LINKER:--wrap=")
+file(GLOB sim_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/sim/*.c)
+add_executable(trireme-sim ${sim_sources})
+target_compile_definitions(trireme-sim PRIVATE _GNU_SOURCE)
+target_compile_options(trireme-sim PRIVATE -Wall -Wextra)
+target_include_directories(trireme-sim PRIVATE ${CMAKE_SOURCE_DIR}/tests/sim)
+target_link_libraries(trireme-sim PRIVATE trireme_static)
+target_link_options(trireme-sim PRIVATE ${SIM_CALLS})

@@ -1,0 +1,318 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The job of a seed (job.h): its options, its supervisor, its faults. */
+#include "job.h"
+
+#include <stdio.h>
+#include <string.h>
+
+sim_job job;
+
+static int64_t seconds(double s) { return (int64_t)(s * 1e9); }
+
+static void draw_job(void) {
+    uint64_t (*draw)(sim_draw, uint64_t) = sim_random;
+    job.mode = (trm_ps_mode)draw(DRAW_PLAN, 3);
+    job.servers = 1 + (int)draw(DRAW_PLAN, JOB_SERVERS);
+    job.workers = 1 + (int)draw(DRAW_PLAN, JOB_WORKERS);
+    job.shards = 1 + (int)draw(DRAW_PLAN, 2);
+    job.staleness = (int)draw(DRAW_PLAN, 3);
+    /* without leases an asynchronous worker that dies may leave half a push: documented */
+    job.lent = job.mode == TRM_PS_ASYNC || draw(DRAW_PLAN, 2) == 0;
+    job.durable = draw(DRAW_PLAN, 2) == 0;
+    job.samples = JOB_BATCH * (8 + (int)draw(DRAW_PLAN, 24));
+    job.lease = JOB_BATCH * (1 + (int)draw(DRAW_PLAN, 8));
+    job.epochs = 1 + (int)draw(DRAW_PLAN, 3);
+    job.batches = 10 + (int)draw(DRAW_PLAN, 40);
+    job.cuts = (int)draw(DRAW_PLAN, 3) == 0 ? 0 : 3 + (int)draw(DRAW_PLAN, 12);
+    job.compute = 0.02 + 0.5 * sim_unit(DRAW_PLAN);
+    job.worker_timeout = 5 + 25 * sim_unit(DRAW_PLAN);
+    /* a synchronous worker that is silent for longer is not waited for, and its batches are lost */
+    job.worker_timeout += !job.lent ? 1000 : 0;
+    job.lease_timeout = 2 + 20 * sim_unit(DRAW_PLAN);
+    job.faults_end = seconds(5 + 55 * sim_unit(DRAW_PLAN));
+    for (int a = 0; a < SIM_HOSTS; a++) {
+        sim.hosts[a].uptime = seconds(1e5 * sim_unit(DRAW_PLAN));
+        sim.hosts[a].wall = seconds(100 * sim_unit(DRAW_PLAN) - 50);
+        for (int b = 0; b < SIM_HOSTS; b++) {
+            sim.delay[a][b] = 2e-5 + (draw(DRAW_PLAN, 4) == 0 ? 2e-2 : 5e-4) * sim_unit(DRAW_PLAN);
+        }
+    }
+}
+
+/* ---- supervisor ------------------------------------------------------------------------------- */
+
+static void server_ended(sim_process *p, int code);
+static void worker_ended(sim_process *p, int code);
+
+static int number_of(const sim_process *p) { return (int)(intptr_t)p->argument; }
+
+/* A process dies at a call that the seed draws, in a life that begins while faults come. */
+static void plan_death(sim_process *p) {
+    if (job.tells_fault[0] && sim.now < job.faults_end && sim_random(DRAW_PLAN, 2) == 0) {
+        p->dies_at = 1 + sim_random(DRAW_PLAN, sim_random(DRAW_PLAN, 2) == 0 ? 300 : 8000);
+    }
+    if (job.tells_fault[4] && sim_random(DRAW_PLAN, 4) == 0) {
+        p->slow = 1 + 200 * sim_unit(DRAW_PLAN);
+    }
+}
+
+static void start_server(void *a, uint64_t number) {
+    (void)a;
+    char name[16];
+    job.starts[number] = false;
+    if (!sim.hosts[number].up || job.stopped[number]) {
+        return;
+    }
+    snprintf(name, sizeof name, "server%d", (int)number);
+    job.server[number] = sim_spawn(name, (int)number, sim_server_main, (void *)(intptr_t)number,
+                                   server_ended);
+    plan_death(job.server[number]);
+}
+
+static void start_worker(void *a, uint64_t number) {
+    (void)a;
+    char name[16];
+    job.starts[JOB_SERVERS + number] = false;
+    snprintf(name, sizeof name, "worker%d", (int)number);
+    job.worker[number] = sim_spawn(name, JOB_FIRST_WORKER + (int)number, sim_worker_main,
+                                   (void *)(intptr_t)number, worker_ended);
+    plan_death(job.worker[number]);
+}
+
+/* Starts a process again, soon or late. */
+static void start_again(void (*start)(void *, uint64_t), int number, bool *planned) {
+    if (!*planned) {
+        *planned = true;
+        double wait = sim_random(DRAW_PLAN, 4) == 0 ? 4 * sim_unit(DRAW_PLAN)
+                                                    : 0.3 * sim_unit(DRAW_PLAN);
+        sim_at(sim.now + seconds(wait), start, NULL, (uint64_t)number);
+    }
+}
+
+static void check_ended(sim_process *p, int code) {
+    (void)p;
+    if (code != 0) {
+        sim_fail("the check of the rows ended with %d", code);
+    }
+}
+
+static void folder_check_ended(sim_process *p, int code) {
+    (void)p;
+    if (code != 0) {
+        sim_fail("the check of the folder ended with %d", code);
+    }
+    sim.over = true;
+}
+
+static void server_ended(sim_process *p, int code) {
+    int number = number_of(p), left = 0;
+    if (code == 0) {
+        job.stopped[number] = true;
+        for (int s = 0; s < job.servers; s++) {
+            left += !job.stopped[s];
+        }
+        if (left == 0) {
+            sim_spawn("folder", JOB_READER, sim_check_folder_main, NULL, folder_check_ended);
+        }
+        return;
+    }
+    if (code > 0) {
+        sim_fail("server %d ended with %d", number, code);
+    }
+    start_again(start_server, number, &job.starts[number]);
+}
+
+static void worker_ended(sim_process *p, int code) {
+    int number = number_of(p), left = 0;
+    if (code == JOB_NO_SPACE) { /* a server with a log that it could not write must start again */
+        for (int s = 0; s < job.servers; s++) {
+            if (!job.stopped[s] && job.server[s] != NULL) {
+                sim_kill(job.server[s]);
+            }
+        }
+    }
+    if (code != 0) {
+        if (code > 0 && sim.now > job.faults_end + seconds(120)) {
+            sim_fail("worker %d fails although faults ended long ago", number);
+        }
+        start_again(start_worker, number, &job.starts[JOB_SERVERS + number]);
+        return;
+    }
+    job.done[number] = true;
+    for (int w = 0; w < job.workers; w++) {
+        left += !job.done[w];
+    }
+    if (left == 0 && !job.checking) {
+        job.checking = true;
+        sim_spawn("reader", JOB_READER, sim_check_main, NULL, check_ended);
+    }
+}
+
+void sim_job_cut_power(int host) {
+    sim.hosts[host].up = false;
+    sim_trace(NULL, "fault: host %d loses its power", host);
+    sim_network_lose(host);
+    sim_disk_lose(host);
+    for (sim_process *p = sim.processes; p != NULL; p = p->next) {
+        if (p->host == host) {
+            sim_kill(p);
+        }
+    }
+}
+
+/* ---- faults ----------------------------------------------------------------------------------- */
+
+static sim_process *draw_process(void) {
+    int n = (int)sim_random(DRAW_PLAN, (uint64_t)(job.servers + job.workers));
+    sim_process *p = n < job.servers ? job.server[n] : job.worker[n - job.servers];
+    return p == NULL || p->dead ? NULL : p;
+}
+
+static int draw_host(void) {
+    int n = (int)sim_random(DRAW_PLAN, (uint64_t)(job.servers + job.workers));
+    return n < job.servers ? n : JOB_FIRST_WORKER + n - job.servers;
+}
+
+static void power_returns(void *a, uint64_t host) {
+    (void)a;
+    sim.hosts[host].up = true;
+    sim.hosts[host].uptime = -sim.now;
+    sim_trace(NULL, "host %d has power again", (int)host);
+    if (host < JOB_SERVERS) {
+        start_server(NULL, host);
+    }
+}
+
+static void lose_power(void) {
+    int host = (int)sim_random(DRAW_PLAN, (uint64_t)job.servers);
+    if (job.durable && sim.hosts[host].up && !job.stopped[host]) {
+        sim_job_cut_power(host);
+        sim_at(sim.now + seconds(0.2 + 3 * sim_unit(DRAW_PLAN)), power_returns, NULL,
+               (uint64_t)host);
+    }
+}
+
+static void cut_link(bool one_way) {
+    int a = draw_host(), b = draw_host();
+    double wait = sim_random(DRAW_PLAN, 4) == 0 ? 25 * sim_unit(DRAW_PLAN) : 3 * sim_unit(DRAW_PLAN);
+    int64_t until = sim.now + seconds(wait);
+    sim.blocked_until[a][b] = until;
+    if (!one_way) {
+        sim.blocked_until[b][a] = until;
+    }
+    sim_trace(NULL, "fault: link %d %s %d is cut for %.3f s", a, one_way ? "->" : "<->", b, wait);
+}
+
+static void split_network(void) {
+    uint64_t side = sim_random(DRAW_PLAN, 1 << SIM_HOSTS);
+    int64_t until = sim.now + seconds(8 * sim_unit(DRAW_PLAN));
+    sim_trace(NULL, "fault: the network is split, side %04x", (unsigned)side);
+    for (int a = 0; a < SIM_HOSTS; a++) {
+        for (int b = 0; b < SIM_HOSTS; b++) {
+            if ((side >> a & 1) != (side >> b & 1)) {
+                sim.blocked_until[a][b] = until;
+            }
+        }
+    }
+}
+
+static void pause_process(void) {
+    sim_process *p = draw_process();
+    double wait =
+        sim_random(DRAW_PLAN, 3) == 0 ? 30 * sim_unit(DRAW_PLAN) : 2 * sim_unit(DRAW_PLAN);
+    if (p != NULL) {
+        p->paused_until = sim.now + seconds(wait);
+        sim_trace(p, "fault: stands still for %.3f s", wait);
+    }
+}
+
+static void disk_has_room(void *a, uint64_t host) {
+    (void)a;
+    sim.hosts[host].disk_full = false;
+    sim_trace(NULL, "the disk of host %d has room", (int)host);
+}
+
+static void fill_disk(void) {
+    int host = (int)sim_random(DRAW_PLAN, (uint64_t)job.servers);
+    sim.hosts[host].disk_full = true;
+    sim_trace(NULL, "fault: the disk of host %d is full", host);
+    sim_at(sim.now + seconds(3 * sim_unit(DRAW_PLAN)), disk_has_room, NULL, (uint64_t)host);
+}
+
+enum { FAULT_DEATH, FAULT_RESET, FAULT_LINK, FAULT_ONE_WAY, FAULT_SLOW, FAULT_SPLIT, FAULT_PAUSE, FAULT_POWER, FAULT_CLOCK, FAULT_DISK, FAULT_KINDS };
+
+static void fault_comes(void *a, uint64_t kind) {
+    (void)a;
+    job.faults++;
+    sim_process *p = draw_process();
+    switch (kind) {
+    case FAULT_DEATH:
+        if (p != NULL) {
+            sim_trace(p, "fault: is killed");
+            sim_kill(p);
+        }
+        break;
+    case FAULT_RESET: sim_reset_connection(); break;
+    case FAULT_LINK: cut_link(false); break;
+    case FAULT_ONE_WAY: cut_link(true); break;
+    case FAULT_SPLIT: split_network(); break;
+    case FAULT_PAUSE: pause_process(); break;
+    case FAULT_POWER: lose_power(); break;
+    case FAULT_CLOCK:
+        sim.hosts[draw_host()].wall += seconds(200 * sim_unit(DRAW_PLAN) - 100);
+        break;
+    case FAULT_DISK: fill_disk(); break;
+    default: break;
+    }
+}
+
+void sim_job_plan_faults(void) {
+    uint64_t kinds[FAULT_KINDS], count = 0, faults = sim_random(DRAW_PLAN, 24);
+    for (uint64_t k = 0; k < FAULT_KINDS; k++) {
+        job.tells_fault[k] = sim_random(DRAW_PLAN, 3) == 0;
+        if (job.tells_fault[k] && k != FAULT_SLOW) {
+            kinds[count++] = k;
+        }
+    }
+    for (uint64_t i = 0; i < faults && count > 0; i++) {
+        sim_at(SIM_SECOND + (int64_t)(sim_unit(DRAW_PLAN) * (double)(job.faults_end - SIM_SECOND)),
+               fault_comes, NULL, kinds[sim_random(DRAW_PLAN, count)]);
+    }
+}
+
+/* Nothing disturbs the job any more: links pass, hosts run. */
+static void faults_end(void *a, uint64_t b) {
+    (void)a, (void)b;
+    memset(sim.blocked_until, 0, sizeof sim.blocked_until);
+    for (sim_process *p = sim.processes; p != NULL; p = p->next) {
+        p->paused_until = p->dies_at = 0;
+    }
+    sim_trace(NULL, "faults end");
+}
+
+static void time_is_over(void *a, uint64_t b) {
+    (void)a, (void)b;
+    sim_fail("the job has not ended %.0f s after the last fault",
+             (double)(sim.now - job.faults_end) * 1e-9);
+}
+
+void sim_job_start(void) {
+    static const char *const modes[] = {"asynchronous", "bounded", "synchronous"};
+    draw_job();
+    sim_job_plan_faults();
+    sim_trace(NULL,
+              "%s, %d servers of %d shards, %d workers, %s, %s, staleness %d, %d samples of %d, %d "
+              "epochs, %d batches, %d snapshots",
+              modes[job.mode], job.servers, job.shards, job.workers,
+              job.lent ? "leases" : "own batches", job.durable ? "flushed" : "logged",
+              job.staleness, job.samples, job.lease, job.epochs, job.batches, job.cuts);
+    for (int s = 0; s < job.servers; s++) {
+        start_server(NULL, (uint64_t)s);
+    }
+    for (int w = 0; w < job.workers; w++) {
+        start_worker(NULL, (uint64_t)w);
+    }
+    sim_at(job.faults_end, faults_end, NULL, 0);
+    sim_at(job.faults_end + seconds(900), time_is_over, NULL, 0);
+    sim.ends = job.faults_end + seconds(1000);
+}

@@ -1,0 +1,317 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Servers, workers and checkers of a simulated job (job.h): they use the public calls of trireme/ps.h, as real roles
+ * do. */
+#include "job.h"
+
+#include "base/error.h"
+
+#include <stdio.h>
+#include <unistd.h>
+
+static const uint8_t token[32] = {7}, job_id[32] = {9};
+static const char folder[] = "/job";
+
+void sim_job_address(int server, char out[32]) {
+    snprintf(out, 32, "10.0.0.%d:4000", server + 1);
+}
+
+/* ---- a server --------------------------------------------------------------------------------- */
+
+static trm_status start_server(int number, trm_ps_server **out, trm_error *err) {
+    char address[32];
+    sim_job_address(number, address);
+    trm_ps_server_options o = {.server = number,
+                               .servers = job.servers,
+                               .shards = job.shards,
+                               .listen = address,
+                               .memory_bytes = 1 << 24,
+                               .folder = folder,
+                               .mode = job.mode,
+                               .staleness = job.staleness,
+                               .workers = job.workers,
+                               .sum_gradients = true,
+                               .log_pushes = TRM_ON,
+                               .log_sync = job.durable,
+                               .worker_timeout_seconds = job.worker_timeout,
+                               .token = token,
+                               .job_id = job_id,
+                               .job_origin = "simulation"};
+    return trm_ps_server_start(&o, out, err);
+}
+
+int sim_server_main(void *argument) {
+    int number = (int)(intptr_t)argument;
+    const sim_process *self = sim.current->process;
+    for (;;) {
+        trm_ps_server *server;
+        trm_error err;
+        trm_status status = start_server(number, &server, &err);
+        if (status == TRM_IO || status == TRM_NOSPACE) {
+            sim_trace(self, "does not start: %s", err.message);
+            usleep(100000);
+            continue;
+        }
+        if (status != TRM_OK) {
+            sim_trace(self, "does not start: %s", err.message);
+            sim_fail("server %d does not start: %s", number, err.message);
+            return 3;
+        }
+        sim_trace(self, "serves");
+        do {
+            status = trm_ps_server_wait(server, 3600);
+        } while (status == TRM_TIMEOUT);
+        sim_trace(self, "stops: %d", (int)status);
+        trm_ps_server_stop(server);
+        if (status != TRM_PENDING) {
+            return status == TRM_OK ? 0 : 4;
+        }
+    }
+}
+
+/* ---- a worker --------------------------------------------------------------------------------- */
+
+trm_status sim_job_connect(int worker, double timeout, trm_ps_client **client, int32_t *table,
+                           trm_error *err) {
+    char text[JOB_SERVERS][32];
+    const char *addresses[JOB_SERVERS];
+    for (int s = 0; s < job.servers; s++) {
+        sim_job_address(s, text[s]);
+        addresses[s] = text[s];
+    }
+    trm_table_options o = {
+        .name = "counts", .width = 1, .optimizer = {.rule = TRM_ROW_SGD, .learning_rate = 1}};
+    trm_ps_client_options co = {.addresses = addresses,
+                                .servers = job.servers,
+                                .worker = worker,
+                                .tcp_only = true,
+                                .timeout_seconds = timeout,
+                                .token = token,
+                                .job_id = job_id,
+                                .job_origin = "simulation"};
+    TRMI_TRY(trm_ps_client_create(&co, client, err));
+    return trm_ps_client_table(*client, &o, table, err);
+}
+
+typedef struct worker_state {
+    int number;
+    trm_ps_client *client;
+    trm_ps_batch *batch;
+    int32_t table;
+    int batches;
+} worker_state;
+
+static void compute(void) {
+    usleep((useconds_t)(job.compute * (0.5 + sim_unit(DRAW_ORDER)) * 1e6));
+}
+
+/* Takes a snapshot now and then; what goes wrong with it is no fault of training. */
+static void take_snapshot(worker_state *w) {
+    trm_ps_checkpoint_result result;
+    trm_error err;
+    if (w->number != 0 || job.cuts == 0 || ++w->batches % job.cuts != 0) {
+        return;
+    }
+    trm_status status =
+        trm_ps_checkpoint(w->client, sim_random(DRAW_ORDER, 2) == 0, &result, &err);
+    if (status == TRM_OK) {
+        job.cuts_made++;
+        sim_trace(sim.current->process, "snapshot %u", result.cut);
+    } else {
+        sim_trace(sim.current->process, "no snapshot: %s", err.message);
+    }
+}
+
+/* Adds 1 to each key, and to the witnesses as much as to all keys together. */
+static trm_status push_batch(worker_state *w, uint64_t *keys, int64_t count, int64_t witness,
+                             const trm_ps_push_options *o, trm_error *err) {
+    float rows[JOB_KEYS + JOB_WITNESSES], gradients[JOB_KEYS + JOB_WITNESSES];
+    for (int64_t i = 0; i < count + JOB_WITNESSES; i++) {
+        gradients[i] = i < count ? -1 : -(float)count;
+        if (i >= count) {
+            keys[i] = (uint64_t)(witness + i - count);
+        }
+    }
+    trm_ps_batch_clear(w->batch);
+    TRMI_TRY(trm_ps_batch_add(w->batch, w->table, keys, count + JOB_WITNESSES, rows, gradients, err));
+    if (job.mode != TRM_PS_ASYNC || sim_random(DRAW_ORDER, 2) == 0) {
+        TRMI_TRY(trm_ps_pull_start(w->batch, err));
+        TRMI_TRY(trm_ps_pull_wait(w->batch, err));
+    }
+    compute();
+    TRMI_TRY(trm_ps_push(w->batch, o, err));
+    take_snapshot(w);
+    return TRM_OK;
+}
+
+/* Sample s adds 1 to key s % JOB_KEYS. */
+static trm_status use_lent_samples(worker_state *w, trm_error *err) {
+    trm_ps_lease_options lo = {job.samples, job.lease, job.epochs, job.lease_timeout, 0, JOB_BATCH};
+    trm_ps_lease lease = {0};
+    int64_t position = 0;
+    for (;;) {
+        if (lease.id == 0) {
+            trm_status status = trm_ps_lease_take(w->client, &lo, &lease, err);
+            if (status == TRM_END) {
+                return TRM_OK;
+            }
+            if (status == TRM_PENDING) {
+                usleep(50000);
+                lease.id = 0;
+                continue;
+            }
+            TRMI_TRY(status);
+            position = lease.begin;
+            sim_trace(sim.current->process, "has samples %d to %d of epoch %d", (int)lease.begin,
+                      (int)lease.end, (int)lease.epoch);
+        }
+        uint64_t keys[JOB_KEYS + JOB_WITNESSES];
+        int64_t count = lease.end - position < JOB_BATCH ? lease.end - position : JOB_BATCH;
+        for (int64_t i = 0; i < count; i++) {
+            keys[i] = (uint64_t)(position + i) % JOB_KEYS;
+        }
+        position += count;
+        trm_ps_push_options po = {.lease = lease, .position = position};
+        trm_status status = push_batch(w, keys, count, 1000, &po, err);
+        if (status == TRM_CANCELLED) { /* other workers have its samples now */
+            sim_trace(sim.current->process, "lost its lease");
+            lease.id = 0;
+            continue;
+        }
+        TRMI_TRY(status);
+        lease.id = position == lease.end ? 0 : lease.id;
+    }
+}
+
+/* Each batch adds 1 to all of the worker's own keys. */
+static trm_status use_own_batches(worker_state *w, trm_error *err) {
+    for (int64_t n = trm_ps_client_next_batch(w->client); n < job.batches; n++) {
+        uint64_t keys[JOB_KEYS + JOB_WITNESSES];
+        for (uint64_t i = 0; i < JOB_KEYS; i++) {
+            keys[i] = 10000 + (uint64_t)w->number * 1000 + i;
+        }
+        TRMI_TRY(push_batch(w, keys, JOB_KEYS, 20000 + 1000 * w->number, NULL, err));
+    }
+    return TRM_OK;
+}
+
+int sim_worker_main(void *argument) {
+    worker_state w = {.number = (int)(intptr_t)argument};
+    trm_error err = {0};
+    trm_status status = sim_job_connect(w.number, 60, &w.client, &w.table, &err);
+    status = status == TRM_OK ? trm_ps_batch_create(w.client, &w.batch, &err) : status;
+    if (status == TRM_OK) {
+        status = job.lent ? use_lent_samples(&w, &err) : use_own_batches(&w, &err);
+    }
+    status = status == TRM_OK ? trm_ps_flush(w.client, &err) : status;
+    trm_ps_batch_destroy(w.batch);
+    trm_ps_client_destroy(w.client);
+    if (status != TRM_OK) {
+        sim_trace(sim.current->process, "error %d: %s", (int)status, err.message);
+        if (status != TRM_TIMEOUT && status != TRM_PEER && status != TRM_NOSPACE) {
+            sim_fail("worker %d: %s", w.number, err.message);
+        }
+    }
+    return status == TRM_OK ? 0 : status == TRM_NOSPACE ? JOB_NO_SPACE : 7;
+}
+
+/* ---- checks ----------------------------------------------------------------------------------- */
+
+static int64_t expected_of(uint64_t key) {
+    if (!job.lent) {
+        return key >= 20000 ? (int64_t)job.batches * JOB_KEYS : job.batches;
+    }
+    int64_t expected = 0;
+    for (int s = 0; s < job.samples; s++) {
+        expected += s % JOB_KEYS == (int)key;
+    }
+    return job.epochs * (key >= 1000 ? job.samples : expected);
+}
+
+/* Returns the i-th key that the job pushes; 0xffff... after the last one. */
+static uint64_t key_at(int i) {
+    if (job.lent) {
+        return i < JOB_KEYS                   ? (uint64_t)i
+               : i < JOB_KEYS + JOB_WITNESSES ? (uint64_t)(1000 + i - JOB_KEYS)
+                                              : UINT64_MAX;
+    }
+    int each = JOB_KEYS + JOB_WITNESSES, w = i / each, k = i % each;
+    return w >= job.workers ? UINT64_MAX
+           : k < JOB_KEYS   ? (uint64_t)(10000 + 1000 * w + k)
+                            : (uint64_t)(20000 + 1000 * w + k - JOB_KEYS);
+}
+
+int sim_check_main(void *argument) {
+    (void)argument;
+    trm_ps_client *reader = NULL;
+    int32_t table;
+    trm_error err = {0};
+    trm_status status = sim_job_connect(-1, 60, &reader, &table, &err);
+    for (int i = 0; status == TRM_OK && key_at(i) != UINT64_MAX; i++) {
+        float value = 0;
+        trm_row_info info;
+        uint64_t key = key_at(i);
+        status = trm_ps_row(reader, table, key, &info, &value, NULL, &err);
+        status = status == TRM_END ? TRM_OK : status; /* no row: 0 */
+        if (status == TRM_OK && value != (float)expected_of(key)) {
+            sim_fail("key %llu is %g, %lld expected", (unsigned long long)key, (double)value,
+                     (long long)expected_of(key));
+            return 1;
+        }
+    }
+    status = status == TRM_OK ? trm_ps_stop_servers(reader, &err) : status;
+    trm_ps_client_destroy(reader);
+    if (status != TRM_OK) {
+        sim_fail("reader: %s", err.message);
+    }
+    return status == TRM_OK ? 0 : 2;
+}
+
+/* One moment: the witnesses are equal, and each is the sum of the keys that were pushed with it. */
+static bool is_one_moment(const trm_ps_folder *files) {
+    int groups = job.lent ? 1 : job.workers;
+    bool good = true;
+    for (int g = 0; g < groups; g++) {
+        double sum = 0, first = 0;
+        for (int i = 0; i < JOB_KEYS + JOB_WITNESSES; i++) {
+            float value = 0;
+            trm_row_info info;
+            trm_error err;
+            uint64_t key = key_at(g * (JOB_KEYS + JOB_WITNESSES) + i);
+            trm_status status = trm_ps_folder_row(files, 0, key, &info, &value, NULL, &err);
+            value = status == TRM_OK ? value : 0;
+            sim_trace(sim.current->process, "snapshot: key %llu of server %d is %g, %u updates",
+                      (unsigned long long)key, trm_ps_server_of(&(trm_placement){0}, key, job.servers),
+                      (double)value, status == TRM_OK ? info.count : 0);
+            sum += i < JOB_KEYS ? (double)value : 0;
+            first = i == JOB_KEYS ? (double)value : first;
+            if (i >= JOB_KEYS && ((double)value != first || first != sum)) {
+                sim_fail("snapshot: key %llu is %g, key %llu %g, the sum of keys %g",
+                         (unsigned long long)key, (double)value,
+                         (unsigned long long)key_at(g * (JOB_KEYS + JOB_WITNESSES) + JOB_KEYS), first,
+                         sum);
+                good = false;
+            }
+        }
+    }
+    return good;
+}
+
+int sim_check_folder_main(void *argument) {
+    (void)argument;
+    trm_error err = {0};
+    trm_ps_folder *files;
+    trm_ps_folder_options o = {.logs = TRM_OFF};
+    if (job.cuts_made == 0) {
+        return 0;
+    }
+    if (trm_ps_folder_open(folder, &o, &files, &err) != TRM_OK) {
+        sim_fail("the newest snapshot does not load: %s", err.message);
+        return 1;
+    }
+    trm_ps_folder_info info;
+    trm_ps_folder_get_info(files, &info);
+    sim_trace(sim.current->process, "snapshot %u loads", info.cut);
+    bool good = info.tables == 0 || is_one_moment(files);
+    trm_ps_folder_close(files);
+    return good ? 0 : 1;
+}
