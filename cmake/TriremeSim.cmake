@@ -10,7 +10,7 @@ set(SIM_CALLS
   socket bind listen accept4 connect recv send sendmsg shutdown setsockopt getsockopt getsockname getpeername
   getaddrinfo freeaddrinfo getnameinfo
   open mkstemp fsync fdatasync pread pwrite ftruncate truncate stat lstat fstat access mkdir unlink rmdir rename link
-  opendir readdir closedir fopen mmap)
+  opendir readdir closedir fopen mmap madvise)
 list(TRANSFORM SIM_CALLS PREPEND "LINKER:--wrap=")
 file(GLOB sim_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/sim/*.c)
 add_executable(trireme-sim ${sim_sources})
@@ -19,3 +19,8 @@ target_compile_options(trireme-sim PRIVATE -Wall -Wextra)
 target_include_directories(trireme-sim PRIVATE ${CMAKE_SOURCE_DIR}/tests/sim)
 target_link_libraries(trireme-sim PRIVATE trireme_static)
 target_link_options(trireme-sim PRIVATE ${SIM_CALLS})
+if(NOT TRIREME_SANITIZE) # the tasks of the simulator have stacks that sanitizers do not know
+  add_test(NAME sim/seeds COMMAND trireme-sim --seeds 1:60)
+  add_test(NAME sim/found COMMAND trireme-sim --list ${CMAKE_SOURCE_DIR}/tests/sim/seeds.txt)
+  set_tests_properties(sim/seeds sim/found PROPERTIES TIMEOUT ${TEST_SECONDS} LABELS sim)
+endif()

@@ -64,9 +64,7 @@ static uint64_t group_count;
 
 /* ---- names ------------------------------------------------------------------------------------ */
 
-static int64_t wall_now(void) {
-    return sim.current == NULL ? 0 : sim_wall(sim.current->process);
-}
+static int64_t wall_now(void) { return sim.current == NULL ? 0 : sim_wall(sim.current->process); }
 
 static sim_inode *make_inode(bool is_dir) {
     sim_inode *i = calloc(1, sizeof *i);
@@ -210,9 +208,7 @@ static void truncate_inode(sim_inode *i, size_t size) {
 
 ssize_t sim_disk_write(sim_file *file, const void *data, size_t bytes, int64_t at) {
     sim_inode *i = file->inode;
-    size_t offset = at >= 0                               ? (size_t)at
-                    : (file->flags & O_APPEND) != 0 ? i->size
-                                                    : file->offset;
+    size_t offset = at >= 0 ? (size_t)at : (file->flags & O_APPEND) != 0 ? i->size : file->offset;
     const sim_host *host = &sim.hosts[file->owner->host];
     if (host->disk_full && offset + bytes > i->size) {
         bytes = bytes / 2; /* a part still fits now and then */
@@ -485,9 +481,8 @@ WRAP(int, lstat, (const char *path, struct stat *out)) {
     return enter_path() ? fill_stat(find_inode(path), out) : __real_lstat(path, out);
 }
 WRAP(int, fstat, (int fd, struct stat *out)) {
-    return sim.current == NULL || !sim_is_simulated(fd)
-               ? __real_fstat(fd, out)
-               : fill_stat(sim_file_of(fd)->inode, out);
+    return sim.current == NULL || !sim_is_simulated(fd) ? __real_fstat(fd, out)
+                                                        : fill_stat(sim_file_of(fd)->inode, out);
 }
 WRAP(int, access, (const char *path, int mode)) {
     return !enter_path() ? __real_access(path, mode) : find_inode(path) != NULL ? 0 : -1;
@@ -512,7 +507,7 @@ static int remove_path(const char *path, bool is_dir) {
     sim_inode *dir = find_parent(path, name);
     const entry *e = dir == NULL ? NULL : find_entry(dir, name);
     if (e == NULL || e->inode->is_dir != is_dir || (is_dir && e->inode->entry_count > 0)) {
-        errno = e == NULL                   ? ENOENT
+        errno = e == NULL                    ? ENOENT
                 : e->inode->is_dir == is_dir ? ENOTEMPTY
                 : is_dir                     ? ENOTDIR
                                              : EISDIR;
@@ -625,14 +620,19 @@ WRAP(FILE *, fopen, (const char *path, const char *mode)) {
     return file;
 }
 
+/* Huge pages would be cleared for each table of each simulated life. */
+WRAP(int, madvise, (void *at, size_t bytes, int advice)) {
+    return sim.current == NULL ? __real_madvise(at, bytes, advice) : 0;
+}
+
 WRAP(void *, mmap, (void *at, size_t bytes, int protection, int flags, int fd, off_t offset)) {
     if (sim.current == NULL || !sim_is_simulated(fd)) {
         return __real_mmap(at, bytes, protection, flags, fd, offset);
     }
     sim_enter();
     const sim_file *file = sim_file_of(fd);
-    void *memory = __real_mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
-                               0);
+    void *memory =
+        __real_mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     size_t there = (size_t)offset < file->inode->size ? file->inode->size - (size_t)offset : 0;
     memcpy(memory, file->inode->data + offset, there < bytes ? there : bytes);
     return memory;

@@ -24,12 +24,12 @@ static void draw_job(void) {
     job.epochs = 1 + (int)draw(DRAW_PLAN, 3);
     job.batches = 10 + (int)draw(DRAW_PLAN, 40);
     job.cuts = (int)draw(DRAW_PLAN, 3) == 0 ? 0 : 3 + (int)draw(DRAW_PLAN, 12);
-    job.compute = 0.02 + 0.5 * sim_unit(DRAW_PLAN);
+    job.compute = 0.1 + 2.4 * sim_unit(DRAW_PLAN);
     job.worker_timeout = 5 + 25 * sim_unit(DRAW_PLAN);
     /* a synchronous worker that is silent for longer is not waited for, and its batches are lost */
     job.worker_timeout += !job.lent ? 1000 : 0;
     job.lease_timeout = 2 + 20 * sim_unit(DRAW_PLAN);
-    job.faults_end = seconds(5 + 55 * sim_unit(DRAW_PLAN));
+    job.faults_end = seconds(10 + 190 * sim_unit(DRAW_PLAN));
     for (int a = 0; a < SIM_HOSTS; a++) {
         sim.hosts[a].uptime = seconds(1e5 * sim_unit(DRAW_PLAN));
         sim.hosts[a].wall = seconds(100 * sim_unit(DRAW_PLAN) - 50);
@@ -48,10 +48,11 @@ static int number_of(const sim_process *p) { return (int)(intptr_t)p->argument; 
 
 /* A process dies at a call that the seed draws, in a life that begins while faults come. */
 static void plan_death(sim_process *p) {
-    if (job.tells_fault[0] && sim.now < job.faults_end && sim_random(DRAW_PLAN, 2) == 0) {
+    if (job.comes[FAULT_DEATH] && (job.without >> FAULT_DEATH & 1) == 0 &&
+        sim.now < job.faults_end && sim_random(DRAW_PLAN, 2) == 0) {
         p->dies_at = 1 + sim_random(DRAW_PLAN, sim_random(DRAW_PLAN, 2) == 0 ? 300 : 8000);
     }
-    if (job.tells_fault[4] && sim_random(DRAW_PLAN, 4) == 0) {
+    if (job.comes[FAULT_SLOW] && sim_random(DRAW_PLAN, 4) == 0) {
         p->slow = 1 + 200 * sim_unit(DRAW_PLAN);
     }
 }
@@ -60,12 +61,13 @@ static void start_server(void *a, uint64_t number) {
     (void)a;
     char name[16];
     job.starts[number] = false;
-    if (!sim.hosts[number].up || job.stopped[number]) {
+    const sim_process *runs = job.server[number];
+    if (!sim.hosts[number].up || job.stopped[number] || (runs != NULL && !runs->dead)) {
         return;
     }
     snprintf(name, sizeof name, "server%d", (int)number);
-    job.server[number] = sim_spawn(name, (int)number, sim_server_main, (void *)(intptr_t)number,
-                                   server_ended);
+    job.server[number] =
+        sim_spawn(name, (int)number, sim_server_main, (void *)(intptr_t)number, server_ended);
     plan_death(job.server[number]);
 }
 
@@ -83,17 +85,30 @@ static void start_worker(void *a, uint64_t number) {
 static void start_again(void (*start)(void *, uint64_t), int number, bool *planned) {
     if (!*planned) {
         *planned = true;
-        double wait = sim_random(DRAW_PLAN, 4) == 0 ? 4 * sim_unit(DRAW_PLAN)
-                                                    : 0.3 * sim_unit(DRAW_PLAN);
+        double wait =
+            sim_random(DRAW_PLAN, 4) == 0 ? 4 * sim_unit(DRAW_PLAN) : 0.3 * sim_unit(DRAW_PLAN);
         sim_at(sim.now + seconds(wait), start, NULL, (uint64_t)number);
     }
 }
 
+static void start_check(void *a, uint64_t b);
+
 static void check_ended(sim_process *p, int code) {
     (void)p;
-    if (code != 0) {
+    if (code == JOB_AGAIN && !job.stopping && sim.now < job.faults_end + seconds(120)) {
+        sim_at(sim.now + seconds(1), start_check, NULL, 0);
+    } else if (code == JOB_AGAIN && job.stopping) {
+        for (int s = 0; s < job.servers; s++) {
+            sim_kill(job.server[s]);
+        }
+    } else if (code != 0) {
         sim_fail("the check of the rows ended with %d", code);
     }
+}
+
+static void start_check(void *a, uint64_t b) {
+    (void)a, (void)b;
+    sim_spawn("reader", JOB_READER, sim_check_main, NULL, check_ended);
 }
 
 static void folder_check_ended(sim_process *p, int code) {
@@ -106,7 +121,7 @@ static void folder_check_ended(sim_process *p, int code) {
 
 static void server_ended(sim_process *p, int code) {
     int number = number_of(p), left = 0;
-    if (code == 0) {
+    if (code == 0 || job.stopping) { /* asked to stop, it need not come back */
         job.stopped[number] = true;
         for (int s = 0; s < job.servers; s++) {
             left += !job.stopped[s];
@@ -124,6 +139,7 @@ static void server_ended(sim_process *p, int code) {
 
 static void worker_ended(sim_process *p, int code) {
     int number = number_of(p), left = 0;
+    job.kills += code != 0;
     if (code == JOB_NO_SPACE) { /* a server with a log that it could not write must start again */
         for (int s = 0; s < job.servers; s++) {
             if (!job.stopped[s] && job.server[s] != NULL) {
@@ -131,7 +147,13 @@ static void worker_ended(sim_process *p, int code) {
             }
         }
     }
-    if (code != 0) {
+    /* where samples are lent, a worker may stay away for good: the others use its samples */
+    bool goes = code < 0 && job.lent && job.workers > 1 && !job.gone && job.works[number] &&
+                sim_random(DRAW_PLAN, 6) == 0;
+    if (goes) {
+        job.gone = true;
+        sim_trace(p, "fault: stays away");
+    } else if (code != 0) {
         if (code > 0 && sim.now > job.faults_end + seconds(120)) {
             sim_fail("worker %d fails although faults ended long ago", number);
         }
@@ -144,7 +166,7 @@ static void worker_ended(sim_process *p, int code) {
     }
     if (left == 0 && !job.checking) {
         job.checking = true;
-        sim_spawn("reader", JOB_READER, sim_check_main, NULL, check_ended);
+        start_check(NULL, 0);
     }
 }
 
@@ -194,7 +216,8 @@ static void lose_power(void) {
 
 static void cut_link(bool one_way) {
     int a = draw_host(), b = draw_host();
-    double wait = sim_random(DRAW_PLAN, 4) == 0 ? 25 * sim_unit(DRAW_PLAN) : 3 * sim_unit(DRAW_PLAN);
+    double wait =
+        sim_random(DRAW_PLAN, 4) == 0 ? 25 * sim_unit(DRAW_PLAN) : 3 * sim_unit(DRAW_PLAN);
     int64_t until = sim.now + seconds(wait);
     sim.blocked_until[a][b] = until;
     if (!one_way) {
@@ -239,10 +262,11 @@ static void fill_disk(void) {
     sim_at(sim.now + seconds(3 * sim_unit(DRAW_PLAN)), disk_has_room, NULL, (uint64_t)host);
 }
 
-enum { FAULT_DEATH, FAULT_RESET, FAULT_LINK, FAULT_ONE_WAY, FAULT_SLOW, FAULT_SPLIT, FAULT_PAUSE, FAULT_POWER, FAULT_CLOCK, FAULT_DISK, FAULT_KINDS };
-
 static void fault_comes(void *a, uint64_t kind) {
     (void)a;
+    if ((job.without >> kind & 1) != 0) {
+        return;
+    }
     job.faults++;
     sim_process *p = draw_process();
     switch (kind) {
@@ -269,8 +293,8 @@ static void fault_comes(void *a, uint64_t kind) {
 void sim_job_plan_faults(void) {
     uint64_t kinds[FAULT_KINDS], count = 0, faults = sim_random(DRAW_PLAN, 24);
     for (uint64_t k = 0; k < FAULT_KINDS; k++) {
-        job.tells_fault[k] = sim_random(DRAW_PLAN, 3) == 0;
-        if (job.tells_fault[k] && k != FAULT_SLOW) {
+        job.comes[k] = sim_random(DRAW_PLAN, 3) == 0;
+        if (job.comes[k] && k != FAULT_SLOW) {
             kinds[count++] = k;
         }
     }

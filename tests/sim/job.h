@@ -12,11 +12,30 @@ enum {
     JOB_WORKERS = 4,
     JOB_BATCH = 10,
     JOB_KEYS = 24,
-    JOB_WITNESSES = 8, /* keys that every batch pushes, on all shards: a cut through a push shows there */
+    JOB_WITNESSES =
+        8, /* keys that every batch pushes, on all shards: a cut through a push shows there */
     JOB_FIRST_WORKER = 4,
     JOB_READER = 12, /* hosts */
+    JOB_AGAIN = 7,   /* exit code of a worker or reader that faults have ended: it starts again */
     JOB_NO_SPACE = 8 /* exit code of a worker that a full disk of a server ends */
 };
+
+/* Kinds of faults, as --without counts them: a process is killed, a connection is reset, a link between two hosts
+ * is cut in both or in one direction, a process is slow, the network is split, a process stands still, a host loses
+ * its power, a wall clock jumps, a disk is full. */
+typedef enum sim_fault {
+    FAULT_DEATH,
+    FAULT_RESET,
+    FAULT_LINK,
+    FAULT_ONE_WAY,
+    FAULT_SLOW,
+    FAULT_SPLIT,
+    FAULT_PAUSE,
+    FAULT_POWER,
+    FAULT_CLOCK,
+    FAULT_DISK,
+    FAULT_KINDS
+} sim_fault;
 
 /* A job, drawn from the seed. */
 typedef struct sim_job {
@@ -26,12 +45,14 @@ typedef struct sim_job {
     int samples, lease, epochs, batches, cuts;
     double compute, worker_timeout, lease_timeout; /* seconds */
     int64_t faults_end;
-    bool tells_fault[16];
+    bool comes[FAULT_KINDS];
+    unsigned without; /* bits of kinds of faults that are left out */
     /* state */
     sim_process *server[JOB_SERVERS], *worker[JOB_WORKERS];
-    bool done[JOB_WORKERS], checking, stopped[JOB_SERVERS];
-    bool starts[JOB_SERVERS + JOB_WORKERS]; /* a start is planned */
-    int ended, faults, kills, cuts_made;
+    bool done[JOB_WORKERS], works[JOB_WORKERS]; /* works: it has pushed */
+    bool checking, stopping, gone, stopped[JOB_SERVERS];
+    bool starts[JOB_SERVERS + JOB_WORKERS];    /* a start is planned */
+    int faults, kills, leases_lost, cuts_made; /* kills: ends of workers before their work */
 } sim_job;
 
 extern sim_job job;

@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* trireme-sim: runs the jobs of seeds in the simulator (sim.h).
  *
- *   trireme-sim --seed N [--trace]        one seed
- *   trireme-sim --seeds FIRST:COUNT [--seconds S]   many, one process each; prints those that fail */
+ *   trireme-sim --seed N [--trace]                  one seed
+ *   trireme-sim --seeds FIRST:COUNT [--seconds S]   many, one process each; prints those that fail
+ *   trireme-sim --list FILE                         the seeds that begin the lines of a file
+ *   --without K, --disk                             leaves a kind of faults out; adds full disks (job.h) */
 #include "job.h"
 
 #include "base/log.h"
 
+#include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,27 +22,34 @@ static void log_line(void *context, trm_log_level level, const char *room, const
     sim_trace(sim.current == NULL ? NULL : sim.current->process, "log %s: %s", room, line);
 }
 
-static double real_now(void) {
+static double real_now(clockid_t clock) {
     struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
+    clock_gettime(clock, &now);
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
 typedef struct outcome {
-    double simulated, wall;
+    double simulated, cpu; /* seconds */
     uint64_t hash, switches;
     int faults, cuts;
     char failure[256];
 } outcome;
 
 static outcome run_seed(uint64_t seed, bool trace) {
-    double began = real_now();
+    double began = real_now(CLOCK_PROCESS_CPUTIME_ID);
     trm_log_set_sink(log_line, NULL, TRM_LOG_INFO);
+    mallopt(M_MMAP_THRESHOLD, 32 << 20);
+    mallopt(M_TOP_PAD, 8 << 20);
     sim_start(seed, trace);
     sim_job_start();
     sim_run();
-    outcome o = {(double)sim.now * 1e-9, real_now() - began, sim.hash, sim.switches, job.faults,
-                 job.cuts_made, ""};
+    outcome o = {(double)sim.now * 1e-9,
+                 real_now(CLOCK_PROCESS_CPUTIME_ID) - began,
+                 sim.hash,
+                 sim.switches,
+                 job.faults,
+                 job.cuts_made,
+                 ""};
     snprintf(o.failure, sizeof o.failure, "%.255s", sim.failure);
     return o;
 }
@@ -75,65 +85,116 @@ static int compare_doubles(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-static int run_many(uint64_t first, uint64_t count, double seconds, int failures_most) {
-    double began = real_now(), simulated = 0, wall = 0;
-    double *ratios = calloc(count + 1, sizeof *ratios);
-    uint64_t n = 0, faults = 0, cuts = 0;
-    int failed = 0;
-    for (; n < count && (seconds == 0 || real_now() - began < seconds) && failed < failures_most; n++) {
-        outcome o = run_apart(first + n);
-        if (o.failure[0] != '\0') {
-            failed++;
-            printf("trireme-sim --seed %llu: %s\n", (unsigned long long)(first + n), o.failure);
-            fflush(stdout);
-        }
-        simulated += o.simulated;
-        wall += o.wall;
-        ratios[n] = o.wall > 0 ? o.simulated / o.wall : 0;
-        faults += (uint64_t)o.faults;
-        cuts += (uint64_t)o.cuts;
+/* What many seeds gave. */
+typedef struct total {
+    double began, simulated;
+    double *ratios; /* simulated over CPU time */
+    uint64_t seeds, room, faults, cuts;
+    int failed;
+} total;
+
+static void add_seed(total *t, uint64_t seed) {
+    outcome o = run_apart(seed);
+    if (o.failure[0] != '\0') {
+        t->failed++;
+        printf("trireme-sim --seed %llu: %s\n", (unsigned long long)seed, o.failure);
+        fflush(stdout);
     }
-    qsort(ratios, n, sizeof *ratios, compare_doubles);
-    printf("%llu seeds, %d failed, %llu faults, %llu snapshots; %.0f s simulated in %.1f s; simulated "
-           "over wall time: median %.0f; %.0f seeds an hour\n",
-           (unsigned long long)n, failed, (unsigned long long)faults, (unsigned long long)cuts,
-           simulated, real_now() - began, ratios[n / 2], 3600 * (double)n / (real_now() - began));
-    free(ratios);
-    return failed > 0;
+    if (t->seeds == t->room) {
+        t->room = 2 * t->room + 1024;
+        t->ratios = realloc(t->ratios, t->room * sizeof *t->ratios);
+    }
+    t->ratios[t->seeds++] = o.cpu > 0 ? o.simulated / o.cpu : 0;
+    t->simulated += o.simulated;
+    t->faults += (uint64_t)o.faults;
+    t->cuts += (uint64_t)o.cuts;
+}
+
+static int end_total(total *t) {
+    double wall = real_now(CLOCK_MONOTONIC) - t->began;
+    qsort(t->ratios, t->seeds, sizeof *t->ratios, compare_doubles);
+    printf(
+        "%llu seeds, %d failed, %llu faults, %llu snapshots; %.0f s simulated in %.1f s; simulated "
+        "over CPU time: median %.0f; %.0f seeds an hour\n",
+        (unsigned long long)t->seeds, t->failed, (unsigned long long)t->faults,
+        (unsigned long long)t->cuts, t->simulated, wall, t->seeds > 0 ? t->ratios[t->seeds / 2] : 0,
+        3600 * (double)t->seeds / wall);
+    free(t->ratios);
+    return t->failed > 0;
+}
+
+static int run_range(const char *range, double seconds, int failures_most) {
+    total t = {.began = real_now(CLOCK_MONOTONIC)};
+    char *colon;
+    uint64_t first = strtoull(range, &colon, 10),
+             count = *colon == ':' ? strtoull(colon + 1, NULL, 10) : 1;
+    for (uint64_t n = 0; n < count && t.failed < failures_most &&
+                         (seconds == 0 || real_now(CLOCK_MONOTONIC) - t.began < seconds);
+         n++) {
+        add_seed(&t, first + n);
+    }
+    return end_total(&t);
+}
+
+static int run_list(const char *path) {
+    total t = {.began = real_now(CLOCK_MONOTONIC)};
+    char line[512];
+    FILE *file = fopen(path, "r");
+    if (file == NULL) {
+        perror(path);
+        return 2;
+    }
+    while (fgets(line, sizeof line, file) != NULL) {
+        if (line[0] >= '0' && line[0] <= '9') {
+            add_seed(&t, strtoull(line, NULL, 10));
+        }
+    }
+    fclose(file);
+    return end_total(&t);
+}
+
+static int run_one(uint64_t seed, bool trace) {
+    outcome o = run_seed(seed, trace);
+    printf(
+        "seed %llu: %s; %.1f s simulated in %.3f s, %d faults, %d snapshots, %llu switches, trace "
+        "%016llx\n",
+        (unsigned long long)seed, o.failure[0] == '\0' ? "good" : o.failure, o.simulated, o.cpu,
+        o.faults, o.cuts, (unsigned long long)o.switches, (unsigned long long)o.hash);
+    return o.failure[0] != '\0';
 }
 
 int main(int argc, char **argv) {
-    uint64_t first = 1, count = 1;
-    bool trace = false, one = true;
+    const char *range = NULL, *list = NULL;
+    uint64_t seed = 1;
+    bool trace = false;
     double seconds = 0;
     int failures_most = 10;
+    job.without = 1u << FAULT_DISK;
     for (int i = 1; i < argc; i++) {
+        const char *value = i + 1 < argc ? argv[i + 1] : NULL;
         if (strcmp(argv[i], "--trace") == 0) {
             trace = true;
-        } else if (i + 1 < argc && strcmp(argv[i], "--seed") == 0) {
-            first = strtoull(argv[++i], NULL, 10);
-        } else if (i + 1 < argc && strcmp(argv[i], "--seconds") == 0) {
-            seconds = atof(argv[++i]);
-        } else if (i + 1 < argc && strcmp(argv[i], "--failures") == 0) {
-            failures_most = atoi(argv[++i]);
-        } else if (i + 1 < argc && strcmp(argv[i], "--seeds") == 0) {
-            char *colon;
-            first = strtoull(argv[++i], &colon, 10);
-            count = *colon == ':' ? strtoull(colon + 1, NULL, 10) : 1;
-            one = false;
-        } else {
-            fprintf(stderr, "usage: trireme-sim --seed N [--trace] | --seeds FIRST:COUNT [--seconds "
-                            "S] [--failures N]\n");
+            continue;
+        }
+        if (strcmp(argv[i], "--disk") == 0) {
+            job.without &= ~(1u << FAULT_DISK);
+            continue;
+        }
+        if (value == NULL) {
+            fprintf(stderr,
+                    "usage: trireme-sim --seed N [--trace] | --seeds FIRST:COUNT [--seconds "
+                    "S] [--failures N] | --list FILE; --without K, --disk\n");
             return 2;
         }
+        seed = strcmp(argv[i], "--seed") == 0 ? strtoull(value, NULL, 10) : seed;
+        range = strcmp(argv[i], "--seeds") == 0 ? value : range;
+        list = strcmp(argv[i], "--list") == 0 ? value : list;
+        seconds = strcmp(argv[i], "--seconds") == 0 ? atof(value) : seconds;
+        failures_most = strcmp(argv[i], "--failures") == 0 ? atoi(value) : failures_most;
+        job.without |= strcmp(argv[i], "--without") == 0 ? 1u << atoi(value) : 0;
+        i++;
     }
-    if (!one) {
-        return run_many(first, count, seconds, failures_most);
-    }
-    outcome o = run_seed(first, trace);
-    printf("seed %llu: %s; %.1f s simulated in %.3f s, %d faults, %d snapshots, %llu switches, trace "
-           "%016llx\n",
-           (unsigned long long)first, o.failure[0] == '\0' ? "good" : o.failure, o.simulated, o.wall,
-           o.faults, o.cuts, (unsigned long long)o.switches, (unsigned long long)o.hash);
-    return o.failure[0] != '\0';
+    return list != NULL    ? run_list(list)
+           : range != NULL ? run_range(range, seconds, failures_most)
+                           : run_one(seed, trace);
 }

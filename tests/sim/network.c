@@ -517,8 +517,7 @@ WRAP(int, getsockopt, (int fd, int level, int name, void *value, socklen_t *byte
         return __real_getsockopt(fd, level, name, value, bytes);
     }
     sim_file *file = sim_file_of(fd);
-    *(int *)value =
-        name == SO_ERROR && file->kind == KIND_STREAM ? file->stream->error : 0;
+    *(int *)value = name == SO_ERROR && file->kind == KIND_STREAM ? file->stream->error : 0;
     return 0;
 }
 WRAP(int, getsockname, (int fd, struct sockaddr *address, socklen_t *bytes)) {

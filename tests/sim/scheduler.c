@@ -178,8 +178,7 @@ bool sim_block(sim_wait wait, const void *subject, int64_t until) {
 void sim_enter(void) {
     sim_process *p = sim.current->process;
     p->calls++;
-    sim.now +=
-        (int64_t)((double)(CALL_COST / 4 + sim_random(DRAW_ORDER, CALL_COST)) * p->slow);
+    sim.now += (int64_t)((double)(CALL_COST / 4 + sim_random(DRAW_ORDER, CALL_COST)) * p->slow);
     if (p->dies_at != 0 && p->calls >= p->dies_at) {
         p->dies_at = 0;
         sim_trace(p, "dies at its call %llu", (unsigned long long)p->calls);
@@ -211,11 +210,10 @@ sim_task *sim_add_task(sim_process *process, void *(*run)(void *), void *argumen
                        .run = run,
                        .argument = argument};
     process->tasks = task;
-    task->stack =
-        free_stack_count > 0
-            ? free_stacks[--free_stack_count]
-            : mmap(NULL, STACK_BYTES, PROT_READ | PROT_WRITE,
-                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
+    task->stack = free_stack_count > 0
+                      ? free_stacks[--free_stack_count]
+                      : mmap(NULL, STACK_BYTES, PROT_READ | PROT_WRITE,
+                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
     if (task->stack == MAP_FAILED) {
         perror("trireme-sim: stack of a task");
         abort();

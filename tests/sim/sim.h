@@ -35,7 +35,14 @@ typedef struct sim_inode sim_inode;
 /* ---- scheduler (scheduler.c) ------------------------------------------------------------------ */
 
 /* What a task waits for: an address and a kind, so that a mutex and a condition at one address differ. */
-typedef enum sim_wait { SIM_RUNS, SIM_SLEEPS, SIM_MUTEX, SIM_CONDITION, SIM_JOIN, SIM_POLL } sim_wait;
+typedef enum sim_wait {
+    SIM_RUNS,
+    SIM_SLEEPS,
+    SIM_MUTEX,
+    SIM_CONDITION,
+    SIM_JOIN,
+    SIM_POLL
+} sim_wait;
 
 /* A thread of a simulated process. */
 struct sim_task {
@@ -92,7 +99,14 @@ typedef struct sim_world {
 extern sim_world sim;
 
 /* Streams of random numbers, so that another draw of one does not change those of the others. */
-typedef enum sim_draw { DRAW_ORDER, DRAW_NETWORK, DRAW_DISK, DRAW_PLAN, DRAW_BYTES, DRAWS } sim_draw;
+typedef enum sim_draw {
+    DRAW_ORDER,
+    DRAW_NETWORK,
+    DRAW_DISK,
+    DRAW_PLAN,
+    DRAW_BYTES,
+    DRAWS
+} sim_draw;
 
 void sim_start(uint64_t seed, bool print);
 /* Runs until sim.over, or to the time `ends`. */
@@ -127,7 +141,14 @@ __attribute__((format(printf, 1, 2))) void sim_fail(const char *format, ...);
 
 /* ---- files ------------------------------------------------------------------------------------ */
 
-typedef enum sim_kind { KIND_DISK, KIND_SOCKET, KIND_LISTENER, KIND_STREAM, KIND_EVENT, KIND_EPOLL } sim_kind;
+typedef enum sim_kind {
+    KIND_DISK,
+    KIND_SOCKET,
+    KIND_LISTENER,
+    KIND_STREAM,
+    KIND_EVENT,
+    KIND_EPOLL
+} sim_kind;
 
 /* An open descriptor. */
 struct sim_file {

@@ -151,7 +151,6 @@ WRAP(int, pthread_cond_broadcast, (pthread_cond_t * c)) {
 
 /* ---- threads ---------------------------------------------------------------------------------- */
 
-
 WRAP(int, pthread_create,
      (pthread_t * out, const pthread_attr_t *attributes, void *(*run)(void *), void *argument)) {
     (void)attributes;

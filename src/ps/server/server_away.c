@@ -49,9 +49,10 @@ static trm_status write_record(trm_ps_server *server, uint32_t worker, uint32_t 
                                uint32_t away, trm_error *err) {
     away_record r = {.worker = worker, .incarnation = incarnation, .away = away};
     trmi_record_seal(&r, sizeof r, sizeof r.check);
-    /* lives and the chief must outlast a power cut: no incarnation is given twice */
-    bool sync = server->options.log_sync && away >= BEGINS;
-    return trmi_records_append(server->away_fd, &r, sizeof r, sync, "log of workers", err);
+    /* lives outlast a power cut, so that no incarnation is given twice, and so do farewells, because
+     * a step that the logs end with waits for the workers that have not left */
+    return trmi_records_append(server->away_fd, &r, sizeof r, server->options.log_sync,
+                               "log of workers", err);
 }
 
 /* The receiver of the log's records. */

@@ -7,6 +7,8 @@
 #include "ps/shard/records.h"
 
 #include <fcntl.h>
+#include <signal.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 typedef struct entry {
@@ -79,7 +81,33 @@ static void logs_end_where_they_are_torn(void **state) {
     unlink(path);
 }
 
+static void records_after_one_that_did_not_fit_are_read(void **state) {
+    trm_error err;
+    size_t end;
+    int fd;
+    entry e = {.value = 7};
+    struct rlimit all, few;
+    snprintf(path, sizeof path, "/tmp/ps-records-%d", (int)getpid());
+    CHECK_OK(trmi_records_open(path, 0, &fd, &err), err);
+    append(fd, 1, sizeof(entry));
+    trmi_record_seal(&e, sizeof e, sizeof e.check);
+    signal(SIGXFSZ, SIG_IGN);
+    getrlimit(RLIMIT_FSIZE, &all);
+    few = all;
+    few.rlim_cur = sizeof e + 3; /* 3 bytes of the second record fit */
+    setrlimit(RLIMIT_FSIZE, &few);
+    assert_int_not_equal(trmi_records_append(fd, &e, sizeof e, false, "log", &err), TRM_OK);
+    setrlimit(RLIMIT_FSIZE, &all);
+    append(fd, 2, sizeof(entry));
+    close(fd);
+    assert_int_equal(total(0, &end), 3);
+    unlink(path);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(logs_end_where_they_are_torn)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(logs_end_where_they_are_torn),
+        cmocka_unit_test(records_after_one_that_did_not_fit_are_read),
+    };
     return cmocka_run_group_tests_name("ps records", tests, NULL, NULL);
 }

@@ -1,0 +1,81 @@
+#!/usr/bin/env python3
+"""Plants each fault of tests/sim/mutants/*.patch in the product and runs seeds of trireme-sim until one finds it.
+
+Usage: mutants.py BUILD [--seeds N] [--seconds S] [--first K] [NAME ...]
+
+The patched file is compiled by the build's own command, and its object replaces that of the library when trireme-sim
+is linked again, so that the tree and the build stay as they are. Prints a table: fault, the seed that found it, after
+how many seeds, what was seen. The exit status is 1 if more than one fault was not found.
+"""
+import argparse
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+
+
+def run(command, **options):
+    return subprocess.run(command, check=True, capture_output=True, text=True, **options)
+
+
+def plant(patch, root, build, commands, link, scratch):
+    """Returns the simulator with the fault."""
+    with open(patch, encoding='utf-8') as f:
+        source = re.search(r'^\+\+\+ b/(\S+)', f.read(), re.M).group(1)
+    copy = os.path.join(scratch, os.path.basename(source))
+    run(['patch', '-s', '-o', copy, os.path.join(root, source), patch])
+    entry = commands[os.path.realpath(os.path.join(root, source))]
+    words = shlex.split(entry['command'])
+    target = os.path.join(scratch, 'mutant.o')
+    words[words.index('-o') + 1] = target
+    words[words.index('-c') + 1] = copy
+    run(words, cwd=entry['directory'])
+    words = shlex.split(link)
+    at = next(i for i, word in enumerate(words) if word.endswith('.o'))
+    words.insert(at, target)
+    simulator = os.path.join(scratch, 'trireme-sim')
+    words[words.index('-o') + 1] = simulator
+    run(words, cwd=build)
+    return simulator
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument('build')
+    parser.add_argument('names', nargs='*')
+    parser.add_argument('--seeds', type=int, default=10000)
+    parser.add_argument('--seconds', type=int, default=600)
+    parser.add_argument('--first', type=int, default=1)
+    args = parser.parse_intermixed_args()
+    here = os.path.dirname(os.path.abspath(__file__))
+    root, build = os.path.dirname(os.path.dirname(here)), os.path.abspath(args.build)
+    with open(os.path.join(build, 'compile_commands.json'), encoding='utf-8') as f:
+        commands = {os.path.realpath(entry['file']): entry for entry in json.load(f)}
+    with open(os.path.join(build, 'CMakeFiles/trireme-sim.dir/link.txt'), encoding='utf-8') as f:
+        link = f.read()
+    missed = 0
+    names = args.names or sorted(name[:-6] for name in os.listdir(os.path.join(here, 'mutants')) if name.endswith('.patch'))
+    for name in names:
+        with tempfile.TemporaryDirectory() as scratch:
+            try:
+                simulator = plant(os.path.join(here, 'mutants', name + '.patch'), root, build, commands, link, scratch)
+            except subprocess.CalledProcessError as problem:
+                print(f'{name:24} does not build: {problem.stderr.strip()[:200]}', flush=True)
+                missed += 1
+                continue
+            result = subprocess.run([simulator, '--seeds', f'{args.first}:{args.seeds}', '--failures', '1', '--seconds', str(args.seconds)],
+                                    capture_output=True, text=True)
+            found = re.search(r'^trireme-sim --seed (\d+): (.*)$', result.stdout, re.M)
+            seeds = re.search(r'^(\d+) seeds', result.stdout, re.M)
+            missed += found is None
+            where = f'seed {found.group(1)}: {found.group(2)[:80]}' if found else 'NOT FOUND'
+            print(f'{name:24} {seeds.group(1) if seeds else "?":>6} seeds  {where}', flush=True)
+    print(f'{len(names) - missed} of {len(names)} planted faults found')
+    return 1 if missed > 1 else 0
+
+
+if __name__ == '__main__':
+    sys.exit(main())
