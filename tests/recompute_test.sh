@@ -28,6 +28,7 @@ small="--layers 3 --width 32 --heads 4"
 for precision in fp32 mixed; do
     same "gpt2-$precision" gpt2 $data $small $learn --dropout 0.1 --precision $precision
     same "llama-$precision" llama $data $small --kv-heads 2 $learn --dropout 0.1 --precision $precision
+    same "bert-$precision" bert $data $small $learn --dropout 0.1 --precision $precision
     same "moe-$precision" moe $data $small --experts 4 $learn --dropout 0.1 --precision $precision
     same "resnet-$precision" resnet18 --data synth --synth-train 64 --image-size 32 --stem cifar --batch-size 4 --steps 6 --eval-every-epochs 0 --quiet \
         --precision $precision

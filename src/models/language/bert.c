@@ -64,6 +64,7 @@ static trmi_language_states states(trm_graph *g, trm_node ids, const trm_languag
     trm_graph_pop_scope(g);
     for (int64_t i = 0; i < o->layers; i++) {
         trm_graph_push_scope(g, "bert.encoder.layer.%lld", (long long)i);
+        trm_graph_mark_segment(g);
         x = block(g, x, o);
         trm_graph_pop_scope(g);
     }
