@@ -18,6 +18,9 @@ root = tree.parse("plan.svg").getroot()
 rects = root.findall(".//" + svg + "rect")
 assert root.tag == svg + "svg", root.tag
 assert len(rects) >= 2 * int(sys.argv[1]), "%d rectangles, two axes of %s operators" % (len(rects), sys.argv[1])
+words = " ".join("".join(t.itertext()) for t in root.iter(svg + "text"))
+assert all(w in words for w in ("Plan for mesh 2x2, batch 8", "no plan below", "4 ranks", "n: samples", "bars: forward", " ms")), words[:400]
+assert all(float(r.get("x") or 0) + float(r.get("width")) <= float(root.get("width")) for r in rects), "a rectangle leaves the picture"
 assert all(float(r.get("width")) > 0 and r.find(svg + "title").text for r in rects if r.find(svg + "title") is not None)
 END
 command -v dot > dot || skip "no Graphviz to draw the graph with (apt-get install graphviz)"

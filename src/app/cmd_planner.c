@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* plan -n N and simulate: the split of a model over ranks.
  *
- *      begin --> trm_planner (search) --> report, --save, --svg --> plan --validate, or simulate
+ *      begin --> trm_planner (search) --> report, --save, --svg, --html --> plan --validate, or simulate
  *
  * With up to MEASURED_RANKS ranks, plan starts itself on as many processes: they measure
  * operators and messages together. Otherwise costs come from --links or are guessed, and one
  * process is enough. Rank 0 prints. */
+#include "app/models.h"
+#include "app/page.h"
 #include "app/planning.h"
 
 #include "trireme/base.h"
@@ -114,6 +116,29 @@ static trm_status begin(app_context *app, bool simulate, planning *p, trm_error 
     return trm_planner_create(&p->model, &options, &p->planner, err);
 }
 
+/* Writes the page of --html: the report of the plan, and with `simulation` (or NULL) its report. */
+static trm_status write_page(const app_context *app, const trm_planner *planner,
+                             const char *simulation, trm_error *err) {
+    char title[160];
+    char *plan = trm_planner_report(planner, true);
+    size_t bytes = (plan != NULL ? strlen(plan) : 0) +
+                   (simulation != NULL ? strlen(simulation) : 0) + sizeof title + 128;
+    char *json = malloc(bytes);
+    trm_status status = TRM_OK;
+    if (plan == NULL || json == NULL) {
+        status = app_fail(err, TRM_NOMEM, "no memory for the page");
+    } else {
+        const char *model = app->model->name; /* of the table of models: no quotes */
+        snprintf(json, bytes, "{\"model\":\"%s\",\"plan\":%s,\"simulation\":%s}", model, plan,
+                 simulation != NULL ? simulation : "null");
+        snprintf(title, sizeof title, "%s: %s", model, simulation != NULL ? "simulation" : "plan");
+        status = app_write_page(app->o.html, APP_PAGE_PLAN, title, json, err);
+    }
+    free(json);
+    trm_free(plan);
+    return status;
+}
+
 /* Writes the files of --save and --svg. */
 static trm_status save(const app_options *o, const trm_planner *planner, trm_error *err) {
     trm_status status =
@@ -137,7 +162,9 @@ static trm_status print_result(app_context *app, planning *p, trm_error *err) {
     }
     app_print_report(report);
     trm_free(report);
-    return save(&app->o, p->planner, err);
+    trm_status status = save(&app->o, p->planner, err);
+    return status == TRM_OK && app->o.html != NULL ? write_page(app, p->planner, NULL, err)
+                                                   : status;
 }
 
 /* Returns an error, after the report, if no plan fits into the memory.
@@ -204,6 +231,21 @@ int app_run_planner(app_context *app) {
     return status == TRM_OK ? 0 : app_report(&err);
 }
 
+/* Writes the page of a simulation. It needs the report as JSON; where text was printed, the
+ * simulation is made again. */
+static trm_status write_simulation(app_context *app, planning *p, const char *printed,
+                                   trm_error *err) {
+    const trm_simulation_options options = {
+        .largest = (int32_t)app->o.plan_largest, .straggler = app->o.plan_straggler, .json = true};
+    char *json = NULL;
+    trm_status status =
+        app_out.json ? TRM_OK : trm_planner_simulate(p->planner, &options, &json, err);
+    status =
+        status == TRM_OK ? write_page(app, p->planner, json != NULL ? json : printed, err) : status;
+    trm_free(json);
+    return status;
+}
+
 /* simulate: one process, however many ranks it simulates. */
 int app_run_simulate(app_context *app) {
     trm_error err;
@@ -228,6 +270,8 @@ int app_run_simulate(app_context *app) {
     if (status == TRM_OK) {
         app_print_report(text);
         status = save(&app->o, p.planner, &err);
+        status = status == TRM_OK && app->o.html != NULL ? write_simulation(app, &p, text, &err)
+                                                         : status;
     }
     status = status == TRM_OK ? check_limit(app, p.planner, &err) : status;
     trm_free(text);

@@ -149,6 +149,7 @@ const app_flag app_flags[] = {
     TEXT("save", plan_save, "FILE", NULL, "write the plan, for train --plan", .use = "many"),
     TEXT("svg", plan_picture, "FILE", NULL, "write a picture; FILE.dot: write a graph for Graphviz", .use = "many"),
     /* ---- Pages */
+    TEXT("html", html, "FILE", NULL, "write one page with mesh, timeline, memory and a table of operators, for a browser", .use = "many"),
     TEXT("html", html, "FILE", NULL, "write one page with curves and tables, for a browser", .tag = "report"),
     BOOL("once", once, "print the state once (as where stdout is no terminal)"),
     /* ---- Mesh */
@@ -375,7 +376,7 @@ GROUP(eval, "Predictions", NULL, "predictions");
 GROUP(export, "Export", NULL, "to output@export merge shard-bytes");
 GROUP(import, "Import", NULL, "from output@import");
 GROUP(plan, "Plan", NULL, "explain trial-seconds validate repeats others");
-GROUP(planner, "Many ranks", NULL, "n mesh host-count memory search links plan full-batch wire sync-batch-norm shard-optimizer no-measure refresh save svg");
+GROUP(planner, "Many ranks", NULL, "n mesh host-count memory search links plan full-batch wire sync-batch-norm shard-optimizer no-measure refresh save svg html");
 GROUP(bench_plan, "Mesh", NULL, "mesh@bench-plan");
 GROUP(bench_split, "Plans", NULL, "plans wire sync-batch-norm profile@bench-split");
 GROUP(report, "Page", NULL, "html@report");

@@ -31,28 +31,30 @@ const page = (() => {
     if (size !== 0 && (size < 1e-4 || size >= 1e15)) return x.toExponential(Math.max(n - 1, 0)).replace(/\.?0+e/, "e").replace("e+", "e");
     return Number(x.toPrecision(n)).toLocaleString("en-US", {maximumSignificantDigits: n, useGrouping: size >= 10000});
   };
-  const scaled = (x, units, base) => {
+  // Formats of scales take how many digits to show; callers without a number of digits get 3.
+  const some = n => typeof n === "number" ? n : 3;
+  const scaled = (x, units, base, n) => {
     if (!known(x)) return "\u2013";
     let u = 0;
     while (u < units.length - 1 && Math.abs(x) >= base * 0.9995) { x /= base; u++; }
-    return `${digits(x, 3)}${units[u] ? "\u00a0" + units[u] : ""}`;
+    return `${digits(x, some(n))}${units[u] ? "\u00a0" + units[u] : ""}`;
   };
   const format = {
-    number: x => digits(x, 4),
+    number: (x, n) => digits(x, Math.max(4, some(n))),
     exact: x => digits(x, 6),
     whole: x => known(x) ? Math.round(x).toLocaleString("en-US") : "\u2013",
     count: x => scaled(x, ["", "thousand", "million", "billion", "trillion"], 1000),
-    short: x => known(x) && Math.abs(x) < 10000 ? digits(x, 4) : scaled(x, ["", "k", "M", "G", "T", "P", "E"], 1000),
-    bytes: x => scaled(x, ["B", "KB", "MB", "GB", "TB", "PB"], 1000),
+    short: (x, n) => known(x) && Math.abs(x) < 10000 ? digits(x, Math.max(4, some(n))) : scaled(x, ["", "k", "M", "G", "T", "P", "E"], 1000, n),
+    bytes: (x, n) => scaled(x, ["B", "KB", "MB", "GB", "TB", "PB"], 1000, n),
     flops: x => scaled(x, ["FLOP", "KFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP", "EFLOP"], 1000),
-    percent: x => known(x) ? `${digits(100 * x, 3)}\u00a0%` : "\u2013",
-    seconds: x => {
+    percent: (x, n) => known(x) ? `${digits(100 * x, some(n))}\u00a0%` : "\u2013",
+    seconds: (x, n) => {
       if (!known(x)) return "\u2013";
       const size = Math.abs(x);
       if (size === 0) return "0\u00a0s";
-      if (size < 1e-3) return `${digits(x * 1e6, 3)}\u00a0\u00b5s`;
-      if (size < 1) return `${digits(x * 1e3, 3)}\u00a0ms`;
-      if (size < 120) return `${digits(x, 3)}\u00a0s`;
+      if (size < 1e-3) return `${digits(x * 1e6, some(n))}\u00a0\u00b5s`;
+      if (size < 1) return `${digits(x * 1e3, some(n))}\u00a0ms`;
+      if (size < 120) return `${digits(x, some(n))}\u00a0s`;
       const whole = Math.round(size), two = v => String(v).padStart(2, "0");
       const text = whole < 3600 ? `${Math.floor(whole / 60)}:${two(whole % 60)}\u00a0min`
         : `${Math.floor(whole / 3600)}:${two(Math.floor(whole / 60) % 60)}:${two(whole % 60)}\u00a0h`;
@@ -69,6 +71,14 @@ const page = (() => {
     const list = [];
     for (let k = Math.ceil(low / step - 1e-9); k * step <= high + step * 1e-9; k++) list.push(k * step);
     return list;
+  };
+
+  // The texts of ticks, with as many digits as tell them apart.
+  const texts = (list, show) => {
+    for (let n = 3; ; n++) {
+      const result = list.map(x => show(x, n));
+      if (n === 9 || new Set(result).size === result.length) return result;
+    }
   };
 
   // ---- plots: a drawing that follows the width of its card ----
@@ -116,10 +126,11 @@ const page = (() => {
   const xAxis = (svg, box, range, show, label) => {
     const at = x => box.left + (x - range[0]) / (range[1] - range[0]) * (box.right - box.left);
     const list = ticks(range[0], range[1], Math.max(2, Math.floor((box.right - box.left) / 90)));
-    for (const x of list) {
+    const shown = texts(list, show);
+    list.forEach((x, i) => {
       svg.append(draw("line", {class: "rule", x1: at(x), x2: at(x), y1: box.top, y2: box.bottom}),
-        draw("text", {x: at(x), y: box.bottom + 16, "text-anchor": at(x) > box.right - 20 ? "end" : at(x) < box.left + 12 ? "start" : "middle"}, show(x)));
-    }
+        draw("text", {x: at(x), y: box.bottom + 16, "text-anchor": at(x) > box.right - 20 ? "end" : at(x) < box.left + 12 ? "start" : "middle"}, shown[i]));
+    });
     svg.append(draw("text", {x: (box.left + box.right) / 2, y: box.bottom + 33, "text-anchor": "middle"}, label));
     return at;
   };
@@ -172,12 +183,12 @@ const page = (() => {
       const pad = (high - low) * 0.05;
       low = o.zero && low === 0 ? 0 : low - pad;
       high += pad;
-      const yTicks = ticks(low, high, 5), texts = yTicks.map(o.yShow);
-      const box = {left: Math.min(90, 10 + 7 * Math.max(...texts.map(t => t.length))), right: width - 8, top: 20, bottom: 20 + (width < 500 ? 170 : 210)};
+      const yTicks = ticks(low, high, 5), yTexts = texts(yTicks, o.yShow);
+      const box = {left: Math.min(90, 10 + 7 * Math.max(...yTexts.map(t => t.length))), right: width - 8, top: 20, bottom: 20 + (width < 500 ? 170 : 210)};
       const y = v => box.bottom - (v - low) / (high - low) * (box.bottom - box.top);
       const x = xAxis(svg, box, range, o.xShow, o.xLabel);
       yTicks.forEach((t, i) => svg.append(draw("line", {class: "rule", x1: box.left, x2: box.right, y1: y(t), y2: y(t)}),
-        draw("text", {x: box.left - 6, y: y(t) + 4, "text-anchor": "end"}, texts[i])));
+        draw("text", {x: box.left - 6, y: y(t) + 4, "text-anchor": "end"}, yTexts[i])));
       svg.append(draw("text", {x: 0, y: 10}, o.yLabel));
       svg.append(draw("line", {class: "axis", x1: box.left, x2: box.right, y1: box.bottom, y2: box.bottom}));
       for (const m of o.marks || []) {

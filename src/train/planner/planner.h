@@ -110,6 +110,11 @@ trm_status trmi_planner_space(trm_planner *p, const trm_graph *graph, const trmi
 /* Writes the cuts of a plan with their share of the work to `text`: "n 98%, k 2%". */
 void trmi_planner_summary(const trmi_space *space, const trmi_choice *choice, char *text,
                           size_t size);
+/* Writes the simulated step of the best plan as a Chrome trace. */
+trm_status trmi_planner_write_trace(const trm_planner *p, const char *path, trm_error *err);
+/* Appends the members "timeline_events" and "timeline": the events of that step, of one of the equal
+ * ranks; "hidden" ones run beside the operators. */
+void trmi_planner_json_timeline(const trm_planner *p, trmi_text *text);
 /* Searches for a smaller batch and for a number of ranks with which a plan fits
  * (planner->way_out). */
 trm_status trmi_planner_find_way_out(trm_planner *p, trm_error *err);

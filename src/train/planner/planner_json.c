@@ -223,5 +223,6 @@ void trmi_report_print_json(trmi_report *r) {
            trmi_costs_share_known(&r->p->costs, r->m->space, &r->m->found.best.choice));
     json_lists(r);
     json_operators(r);
+    trmi_planner_json_timeline(r->p, t);
     trmi_text_printf(t, "}");
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Draws a plan: as SVG, one bar for each forward operator, as long as its time and coloured by
- * its cut; and as a DOT graph. */
+/* Draws a plan: as SVG, with the mesh, a legend, and a row for each forward operator that has its cut
+ * and its time; and as a DOT graph. */
 #include "train/planner/planner.h"
 
 #include "base/arguments.h"
@@ -33,48 +33,161 @@ static void xml(trmi_text *t, const char *text) {
     }
 }
 
-/* Contract in trireme/plan.h. Each bar has a part for each axis of the mesh. */
+/* ---- SVG ------------------------------------------------------------------------------------- */
+
+/* Columns of the picture, in pixels: names, cuts (a chip for each axis), times. */
+enum { PAGE = 1000, MARGIN = 24, CUTS = 330, CHIP = 22, LINE = 18, HEAD = 128 };
+static const char *const RULE = "#e6e9ee";
+
+/* Appends a line of text. */
+static void put_text(trmi_text *t, double x, double y, const char *form, const char *text) {
+    trmi_text_printf(t, "<text x=\"%.1f\" y=\"%.1f\" %s>", x, y, form);
+    xml(t, text);
+    trmi_text_printf(t, "</text>\n");
+}
+
+/* Appends a rectangle with a title, which browsers show at the pointer. */
+static void put_box(trmi_text *t, const double box[4], const char *fill, const char *title) {
+    trmi_text_printf(t,
+                     "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" fill=\"%s\" "
+                     "rx=\"2\"><title>",
+                     box[0], box[1], fmax(box[2], 0.5), box[3], fill);
+    xml(t, title);
+    trmi_text_printf(t, "</title></rect>\n");
+}
+
+/* Draws the mesh at the right of the head: a cell for each rank, at most 8 x 8 of them. */
+static void draw_mesh(trmi_text *t, const trmi_mesh *mesh) {
+    int32_t ranks = trmi_mesh_ranks(mesh),
+            columns = mesh->axes > 0 ? mesh->size[mesh->axes - 1] : 1;
+    int32_t rows = ranks / columns, wide = columns < 8 ? columns : 8, high = rows < 8 ? rows : 8;
+    double cell = 8, left = PAGE - MARGIN - wide * (cell + 2);
+    char title[64];
+    for (int32_t r = 0; r < high; r++) {
+        for (int32_t c = 0; c < wide; c++) {
+            snprintf(title, sizeof title, "rank %d", (int)(r * columns + c));
+            put_box(t, (double[4]){left + c * (cell + 2), MARGIN + r * (cell + 2), cell, cell},
+                    "#9db8dd", title);
+        }
+    }
+    snprintf(title, sizeof title, "%d rank%s%s", (int)ranks, ranks == 1 ? "" : "s",
+             wide < columns || high < rows ? ", some shown" : "");
+    put_text(t, left - 8, MARGIN + 10, "font-size=\"12\" fill=\"#5a6472\" text-anchor=\"end\"",
+             title);
+}
+
+/* Draws title, figures, the mesh, and the legend: each cut that the plan has, and the two shades. */
+static void draw_head(trmi_text *t, const trm_planner *p, const trmi_auto_mesh *m) {
+    char mesh[48], line[200], memory[TRMI_BYTES_TEXT];
+    const trmi_space *s = m->space;
+    snprintf(line, sizeof line, "Plan for mesh %s, batch %lld",
+             trmi_mesh_text(&m->mesh, mesh, sizeof mesh), (long long)p->batch);
+    put_text(t, MARGIN, MARGIN + 14, "font-size=\"20\" font-weight=\"600\" fill=\"#1b2027\"", line);
+    snprintf(line, sizeof line, "step %.3f ms, no plan below %.3f ms; %s a rank",
+             m->found.objective * 1e3, m->found.lower_bound * 1e3,
+             trmi_bytes_text(m->found.best.measure.bytes, memory));
+    put_text(t, MARGIN, MARGIN + 36, "font-size=\"13\" fill=\"#5a6472\"", line);
+    draw_mesh(t, &m->mesh);
+    /* a legend of the letters, each with the first loop that it names */
+    char known[32] = "";
+    double x = MARGIN;
+    for (int32_t n = 0; n < s->nodes_count; n++) {
+        const char *letters =
+            trmi_space_class_of(s, n)->strategies[m->found.best.choice.strategy[n]].letters;
+        for (int32_t a = 0; a < m->mesh.axes; a++) {
+            size_t used = strlen(known);
+            if (strchr(known, letters[a]) != NULL || used + 1 >= sizeof known) {
+                continue;
+            }
+            known[used] = letters[a];
+            known[used + 1] = '\0';
+            snprintf(line, sizeof line, "%c: %s", letters[a],
+                     trmi_partition_loop_name(s->graph, trmi_space_op(s, n), letters[a]));
+            put_box(t, (double[4]){x, MARGIN + 54, 12, 12}, colour_of(letters[a]), line);
+            put_text(t, x + 17, MARGIN + 64.5, "font-size=\"12\" fill=\"#1b2027\"", line);
+            x += 17 + 7.2 * (double)strlen(line) + 16;
+        }
+    }
+    put_text(
+        t, MARGIN, MARGIN + 86, "font-size=\"12\" fill=\"#5a6472\"",
+        "a chip for each axis of the mesh shows the cut; bars: forward (dark), backward and its "
+        "messages (light)");
+}
+
+/* Draws the scale of times: five rules through all rows. Returns the pixels of a second. */
+static double draw_scale(trmi_text *t, double longest, double left, double bottom) {
+    double scale = (PAGE - MARGIN - 64 - left) / longest,
+           power = pow(10, floor(log10(longest / 4)));
+    double step = longest / 4 / power <= 2   ? 2 * power
+                  : longest / 4 / power <= 5 ? 5 * power
+                                             : 10 * power;
+    char line[32];
+    for (int i = 0; i * step <= longest * 1.0001; i++) {
+        double x = left + i * step * scale;
+        trmi_text_printf(t, "<line x1=\"%.1f\" x2=\"%.1f\" y1=\"%d\" y2=\"%.1f\" stroke=\"%s\"/>\n",
+                         x, x, HEAD + 4, bottom, RULE);
+        snprintf(line, sizeof line, i == 0 ? "0" : "%.4g ms", i * step * 1e3);
+        put_text(t, x, HEAD - 2, "font-size=\"11\" fill=\"#5a6472\" text-anchor=\"middle\"", line);
+    }
+    return scale;
+}
+
+/* Draws one operator: name, the chips of its cut, its times. */
+static void draw_operator(trmi_text *t, const trmi_auto_mesh *m, int32_t n, double scale) {
+    const trmi_space *s = m->space;
+    const trmi_space_class *c = trmi_space_class_of(s, n);
+    const trmi_op *op = trmi_space_op(s, n);
+    int32_t i = m->found.best.choice.strategy[n], y = HEAD + 8 + n * LINE;
+    const char *letters = c->strategies[i].letters;
+    double later = c->backward[i] + c->exchange[i], left = CUTS + CHIP * m->mesh.axes + 10;
+    char line[200];
+    size_t length = strlen(op->name);
+    snprintf(line, sizeof line, "%s%.*s", length > 46 ? "..." : "", 46,
+             length > 46 ? op->name + length - 43 : op->name);
+    put_text(t, MARGIN, y + 11, "font-size=\"11.5\" fill=\"#1b2027\"", line);
+    for (int32_t a = 0; a < m->mesh.axes; a++) {
+        snprintf(line, sizeof line, "%s along axis %s of %d ranks",
+                 trmi_partition_loop_name(s->graph, op, letters[a]), m->mesh.name[a],
+                 (int)m->mesh.size[a]);
+        double x = CUTS + a * CHIP;
+        put_box(t, (double[4]){x, y, CHIP - 3, 14}, colour_of(letters[a]), line);
+        trmi_text_printf(t,
+                         "<text x=\"%.1f\" y=\"%d\" font-size=\"11\" fill=\"#fff\" "
+                         "text-anchor=\"middle\" pointer-events=\"none\">%c</text>\n",
+                         x + (CHIP - 3) / 2.0, y + 11, letters[a]);
+    }
+    snprintf(line, sizeof line, "forward %.4g ms", c->forward[i] * 1e3);
+    put_box(t, (double[4]){left, y + 1, c->forward[i] * scale, 12}, "#2f6fc4", line);
+    snprintf(line, sizeof line, "backward %.4g ms", later * 1e3);
+    put_box(t, (double[4]){left + c->forward[i] * scale, y + 1, later * scale, 12}, "#a9c5ea",
+            line);
+    snprintf(line, sizeof line, "%.3g ms", (c->forward[i] + later) * 1e3);
+    put_text(t, left + (c->forward[i] + later) * scale + 6, y + 11,
+             "font-size=\"11\" fill=\"#5a6472\"", line);
+}
+
+/* Contract in trireme/plan.h. A head, then a row for each forward operator. */
 char *trm_planner_svg(const trm_planner *p) {
     TRMI_NEED_OR(NULL, NULL, p);
     const trmi_auto_mesh *m = trmi_planner_best(p);
     const trmi_space *s = m->space;
     trmi_text t = {0};
-    char mesh[48];
-    /* scale: the longest operator has the full width */
     double longest = 1e-12;
-    enum { LINE = 15, LEFT = 260, WIDE = 520 };
     for (int32_t n = 0; n < s->nodes_count; n++) {
         const trmi_space_class *c = trmi_space_class_of(s, n);
         int32_t i = m->found.best.choice.strategy[n];
         longest = fmax(longest, c->forward[i] + c->backward[i] + c->exchange[i]);
     }
+    int32_t height = HEAD + 8 + s->nodes_count * LINE + MARGIN;
     trmi_text_printf(&t,
-                     "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" "
-                     "font-family=\"monospace\" "
-                     "font-size=\"11\">\n<text x=\"4\" y=\"14\">mesh %s, step %.3f ms, bound %.3f "
-                     "ms; one row an operator: "
-                     "cut by axis, forward and backward time</text>\n",
-                     LEFT + WIDE + 120, (s->nodes_count + 3) * LINE,
-                     trmi_mesh_text(&m->mesh, mesh, sizeof mesh), m->found.objective * 1e3,
-                     m->found.lower_bound * 1e3);
+                     "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" "
+                     "width=\"%d\" height=\"%d\" font-family=\"system-ui, sans-serif\">\n"
+                     "<rect width=\"%d\" height=\"%d\" fill=\"#ffffff\"/>\n",
+                     PAGE, height, PAGE, height, PAGE, height);
+    draw_head(&t, p, m);
+    double scale = draw_scale(&t, longest, CUTS + CHIP * m->mesh.axes + 10, height - MARGIN + 4);
     for (int32_t n = 0; n < s->nodes_count; n++) {
-        const trmi_space_class *c = trmi_space_class_of(s, n);
-        int32_t i = m->found.best.choice.strategy[n], y = (n + 2) * LINE;
-        const char *letters = c->strategies[i].letters;
-        double seconds = c->forward[i] + c->backward[i] + c->exchange[i],
-               width = seconds / longest * WIDE;
-        trmi_text_printf(&t, "<text x=\"4\" y=\"%d\">", y + 11);
-        xml(&t, trmi_space_op(s, n)->name);
-        trmi_text_printf(&t, " %s</text>\n", letters);
-        for (int32_t a = 0; a < m->mesh.axes; a++) {
-            trmi_text_printf(
-                &t, "<rect x=\"%.1f\" y=\"%d\" width=\"%.1f\" height=\"%d\" fill=\"%s\"><title>",
-                LEFT + width * a / m->mesh.axes, y, fmax(width / m->mesh.axes, 0.5), LINE - 3,
-                colour_of(letters[a]));
-            xml(&t, trmi_partition_loop_name(s->graph, trmi_space_op(s, n), letters[a]));
-            trmi_text_printf(&t, ", axis %s of %d: %.3f ms</title></rect>\n", m->mesh.name[a],
-                             (int)m->mesh.size[a], seconds * 1e3);
-        }
+        draw_operator(&t, m, n, scale);
     }
     trmi_text_printf(&t, "</svg>\n");
     if (t.failed) {
@@ -82,6 +195,8 @@ char *trm_planner_svg(const trm_planner *p) {
     }
     return t.data;
 }
+
+/* ---- DOT ------------------------------------------------------------------------------------- */
 
 /* Appends text with DOT's special characters escaped. */
 static void dot_string(trmi_text *t, const char *text) {

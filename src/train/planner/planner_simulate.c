@@ -12,7 +12,6 @@
 #include "base/arguments.h"
 #include "base/error.h"
 #include "base/os.h"
-#include "base/trace.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -189,68 +188,6 @@ static trm_status what_if(simulation *s, trm_error *err) {
     return status;
 }
 
-/* ---- trace ----------------------------------------------------------------------------------- */
-
-/* Writes the name of an event for the trace and returns it. */
-static const char *event_name(const trmi_space *s, const trmi_simulated_event *e, char *name,
-                              size_t size) {
-    const char *op = e->node >= 0 ? trmi_space_op(s, e->node)->name : "";
-    if (e->kind == TRMI_EVENT_OP) {
-        snprintf(name, size, "%s", op);
-    } else if (e->kind == TRMI_EVENT_MOVE) {
-        snprintf(name, size, "%s: %s of %s", op, trmi_move_name(e->move), e->what);
-    } else if (e->kind == TRMI_EVENT_BUCKET) {
-        snprintf(name, size, "%s of %d gradients", trmi_move_name(e->move), (int)e->count);
-    } else {
-        snprintf(name, size, "%s", e->what);
-    }
-    return name;
-}
-
-/* Writes the simulated step as a Chrome trace (base/trace.h): track 0 has the operators, track 1
- * the gradients. tests/perfetto_test.sh reads it. */
-static trm_status write_trace(const simulation *s, trm_error *err) {
-    const trmi_auto_mesh *m = trmi_planner_best(s->p);
-    trmi_router *router;
-    trmi_timeline timeline;
-    trmi_measure measure;
-    trmi_text t = {0};
-    TRMI_TRY(trmi_router_create(&m->mesh, &m->space->prices, &router, err));
-    trm_status status =
-        trmi_space_timeline(m->space, &m->found.best.choice, router, &timeline, &measure, err);
-    trmi_router_destroy(router);
-    /* one track for operators, one for gradients */
-    char rank[64];
-    snprintf(rank, sizeof rank, "one of %d equal ranks", (int)s->p->ranks);
-    trmi_trace_put_begin(&t);
-    trmi_trace_put_process(&t, 0, rank);
-    trmi_trace_put_track(&t, 0, 0, "operators");
-    trmi_trace_put_track(&t, 0, 1, "gradients");
-    for (int64_t i = 0; status == TRM_OK && i < timeline.count; i++) {
-        const trmi_simulated_event *e = &timeline.events[i];
-        char name[256];
-        const trmi_trace_event event = {.category = e->kind == TRMI_EVENT_OP       ? "operator"
-                                                    : e->kind == TRMI_EVENT_UPDATE ? "optimiser"
-                                                                                   : "message",
-                                        .name = event_name(m->space, e, name, sizeof name),
-                                        .phase = e->phase == TRMI_FORWARD ? "forward" : "backward",
-                                        .begin = e->begin,
-                                        .end = e->begin + e->seconds,
-                                        .bytes = e->bytes,
-                                        .track = e->kind == TRMI_EVENT_BUCKET};
-        trmi_trace_put_event(&t, 0, &event);
-    }
-    trmi_trace_put_end(&t);
-    if (status == TRM_OK && t.failed) {
-        status = TRMI_FAIL(err, TRM_NOMEM, "no memory for the trace");
-    }
-    status =
-        status == TRM_OK ? trmi_os_replace_file(NULL, s->o->trace, t.data, t.length, err) : status;
-    trmi_text_free(&t);
-    trmi_timeline_free(&timeline);
-    return status;
-}
-
 /* ---- report ---------------------------------------------------------------------------------- */
 
 /* Prints a scaling table. */
@@ -352,8 +289,10 @@ static void tell_json(simulation *s) {
                          s->what_if[i].searched);
     }
     trmi_text_printf(
-        t, "],\"straggler\":{\"times\":%.9g,\"step_seconds\":%.9g},\"simulate_seconds\":%.9g}",
+        t, "],\"straggler\":{\"times\":%.9g,\"step_seconds\":%.9g},\"simulate_seconds\":%.9g",
         fmax(1, s->o->straggler), s->straggler, s->seconds);
+    trmi_planner_json_timeline(s->p, t);
+    trmi_text_printf(t, "}");
 }
 
 /* Contract in trireme/plan.h: tables, what-if, trace, text. */
@@ -369,7 +308,9 @@ trm_status trm_planner_simulate(trm_planner *p, const trm_simulation_options *op
     s->o = options;
     trm_status status = scaling(s, err);
     status = status == TRM_OK ? what_if(s, err) : status;
-    status = status == TRM_OK && options->trace != NULL ? write_trace(s, err) : status;
+    status = status == TRM_OK && options->trace != NULL
+                 ? trmi_planner_write_trace(p, options->trace, err)
+                 : status;
     if (status == TRM_OK) {
         s->seconds = trmi_os_now() - begin;
         (options->json ? tell_json : print_text)(s);

@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The simulated step of a plan, event by event: as a file for Perfetto, and as the member "timeline" of
+ * reports in JSON, which pages draw.
+ *
+ *      trmi_space_timeline --> events of one of the equal ranks --> Chrome trace (base/trace.h)
+ *                                                               --> "timeline":[...] */
+#include "train/planner/planner.h"
+
+#include "base/error.h"
+#include "base/os.h"
+#include "base/trace.h"
+
+#include <stdio.h>
+
+enum { EVENTS_MOST = 20000 }; /* of a report */
+
+/* Writes the name of an event and returns it. */
+static const char *event_name(const trmi_space *s, const trmi_simulated_event *e, char *name,
+                              size_t size) {
+    const char *op = e->node >= 0 ? trmi_space_op(s, e->node)->name : "";
+    if (e->kind == TRMI_EVENT_OP) {
+        snprintf(name, size, "%s", op);
+    } else if (e->kind == TRMI_EVENT_MOVE) {
+        snprintf(name, size, "%s: %s of %s", op, trmi_move_name(e->move), e->what);
+    } else if (e->kind == TRMI_EVENT_BUCKET) {
+        snprintf(name, size, "%s of %d gradients", trmi_move_name(e->move), (int)e->count);
+    } else {
+        snprintf(name, size, "%s", e->what);
+    }
+    return name;
+}
+
+/* Returns the kind of an event in reports. */
+static const char *event_category(const trmi_simulated_event *e) {
+    return e->kind == TRMI_EVENT_OP       ? "operator"
+           : e->kind == TRMI_EVENT_UPDATE ? "optimiser"
+                                          : "message";
+}
+
+/* Simulates the best plan.
+ *   owns  *out: trmi_timeline_free */
+static trm_status simulate_step(const trm_planner *p, trmi_timeline *out, trm_error *err) {
+    const trmi_auto_mesh *m = trmi_planner_best(p);
+    trmi_router *router;
+    trmi_measure measure;
+    *out = (trmi_timeline){0};
+    TRMI_TRY(trmi_router_create(&m->mesh, &m->space->prices, &router, err));
+    trm_status status =
+        trmi_space_timeline(m->space, &m->found.best.choice, router, out, &measure, err);
+    trmi_router_destroy(router);
+    return status;
+}
+
+/* Contract in planner.h. Track 0 has the operators, track 1 the gradients; tests/perfetto_test.sh
+ * reads the file. */
+trm_status trmi_planner_write_trace(const trm_planner *p, const char *path, trm_error *err) {
+    const trmi_auto_mesh *m = trmi_planner_best(p);
+    trmi_timeline timeline;
+    trmi_text t = {0};
+    char rank[64];
+    trm_status status = simulate_step(p, &timeline, err);
+    snprintf(rank, sizeof rank, "one of %d equal ranks", (int)p->ranks);
+    trmi_trace_put_begin(&t);
+    trmi_trace_put_process(&t, 0, rank);
+    trmi_trace_put_track(&t, 0, 0, "operators");
+    trmi_trace_put_track(&t, 0, 1, "gradients");
+    for (int64_t i = 0; status == TRM_OK && i < timeline.count; i++) {
+        const trmi_simulated_event *e = &timeline.events[i];
+        char name[256];
+        const trmi_trace_event event = {.category = event_category(e),
+                                        .name = event_name(m->space, e, name, sizeof name),
+                                        .phase = e->phase == TRMI_FORWARD ? "forward" : "backward",
+                                        .begin = e->begin,
+                                        .end = e->begin + e->seconds,
+                                        .bytes = e->bytes,
+                                        .track = e->kind == TRMI_EVENT_BUCKET};
+        trmi_trace_put_event(&t, 0, &event);
+    }
+    trmi_trace_put_end(&t);
+    if (status == TRM_OK && t.failed) {
+        status = TRMI_FAIL(err, TRM_NOMEM, "no memory for the trace");
+    }
+    status = status == TRM_OK ? trmi_os_replace_file(NULL, path, t.data, t.length, err) : status;
+    trmi_text_free(&t);
+    trmi_timeline_free(&timeline);
+    return status;
+}
+
+/* Contract in planner.h. Without memory for the timeline the report has none. */
+void trmi_planner_json_timeline(const trm_planner *p, trmi_text *t) {
+    const trmi_space *s = trmi_planner_best(p)->space;
+    trmi_timeline timeline;
+    trm_error ignored;
+    if (simulate_step(p, &timeline, &ignored) != TRM_OK) {
+        trmi_timeline_free(&timeline);
+        return;
+    }
+    int64_t count = timeline.count < EVENTS_MOST ? timeline.count : EVENTS_MOST;
+    trmi_text_printf(t, ",\"timeline_events\":%lld,\"timeline\":[", (long long)timeline.count);
+    for (int64_t i = 0; i < count; i++) {
+        const trmi_simulated_event *e = &timeline.events[i];
+        char name[256];
+        trmi_text_printf(t, "%s{\"name\":", i > 0 ? "," : "");
+        trmi_text_json_string(t, event_name(s, e, name, sizeof name));
+        trmi_text_printf(t,
+                         ",\"kind\":\"%s\",\"phase\":\"%s\",\"hidden\":%s,\"begin\":%.9g,"
+                         "\"end\":%.9g,\"bytes\":%.0f}",
+                         event_category(e), e->phase == TRMI_FORWARD ? "forward" : "backward",
+                         e->kind == TRMI_EVENT_BUCKET ? "true" : "false", e->begin,
+                         e->begin + e->seconds, e->bytes);
+    }
+    trmi_text_printf(t, "]");
+    trmi_timeline_free(&timeline);
+}

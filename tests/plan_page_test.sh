@@ -1,0 +1,79 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# The pages of trireme plan --html and simulate --html, opened in headless Chromium: no message in the console, and what they show is what
+# --json prints.
+. "$(dirname "$0")/common.sh"
+export OMP_NUM_THREADS=1
+model="resnet18 --batch-size 2 --image-size 32 --classes 100000 --no-measure"
+# shellcheck disable=SC2086 # words
+"$trireme" plan $model -n 4 --mesh 2x2 --links guess --memory 200MB --html plan.html --json > plan.json 2> err || fail "plan --html: $(tail -1 err)"
+# shellcheck disable=SC2086
+"$trireme" simulate $model --mesh 8x4 --largest 64 --html sim.html --json > sim.json 2> err || fail "simulate --html: $(tail -1 err)"
+# shellcheck disable=SC2086
+"$trireme" simulate $model --mesh 8x4 --largest 64 --html text.html > text 2> err || fail "simulate --html as text: $(tail -1 err)"
+expect 3 "nowhere" plan resnet18 --batch-size 2 --image-size 32 -n 2 --links guess --no-measure --html nowhere/x.html
+[ $failed -eq 0 ] || exit 1
+python3 - << 'END' || fail "the reports in the pages"
+import json, pages
+plan = json.load(open("plan.json"))
+assert pages.report_in("plan.html")["plan"] == plan and pages.report_in("plan.html")["simulation"] is None
+assert pages.report_in("sim.html")["simulation"] == json.load(open("sim.json"))
+weak = pages.report_in("text.html")["simulation"]["weak"] # the machine's rates are measured anew by each process
+printed = [l.split() for l in open("text").read().split("weak scaling")[1].split("strong scaling")[0].splitlines()[2:] if l]
+assert [[p["ranks"], "%.3f" % (1e3 * p["step_seconds"])] for p in weak] == [[int(l[0]), l[3]] for l in printed], (weak, printed)
+# the timeline is a whole step: operators and messages one behind the other, then the optimiser
+steps = [e for e in plan["timeline"] if not e["hidden"]]
+assert len(plan["timeline"]) == plan["timeline_events"] and {e["kind"] for e in steps} == {"operator", "message", "optimiser"}
+assert abs(max(e["end"] for e in steps) - plan["step_seconds"]) < 1e-6, (max(e["end"] for e in steps), plan["step_seconds"])
+compute = sum(e["end"] - e["begin"] for e in steps if e["kind"] == "operator")
+assert abs(compute - plan["operator_seconds"]) < 1e-6, (compute, plan["operator_seconds"])
+END
+[ $failed -eq 0 ] || exit 1
+python3 "$source/tests/pages.py" || skip "no Chromium to open the pages with (apt-get install chromium); the reports are right"
+python3 - << 'END' || fail "a page"
+import json, pages
+pages.check_noise(".")
+# A plan with stages, in the form of the report, drawn stage by stage.
+data = pages.report_in("plan.html")
+stage = lambda s: {"stage": s, "first_rank": 2 * s, "last_rank": 2 * s + 1, "busy_seconds": 0.06, "ends_seconds": 0.08, "update_seconds": 0.01, "bubble_seconds": 0.02,
+                   "memory_bytes": 5e6, "memory": {"parameter_bytes": 2e6, "gradient_bytes": 1e6, "slot_bytes": 1e6, "kept_bytes": 5e5, "staging_bytes": 5e5}, "runs": []}
+order = [(False, 0), (False, 1), (True, 0), (True, 1)]
+data["plan"]["pipeline"] = {"stages": 2, "mesh": "2", "ranks_a_stage": 2, "chunks": 1, "micro_batches": 2, "schedule": "1f1b", "recompute": "off", "micro_batch": 4,
+    "step_seconds": 0.09, "bubble": 0.25, "memory_bytes": 5e6, "compiled_bytes": 0, "fits": True, "gap_reason": "", "stage_list": [stage(0), stage(1)],
+    "actions": [[{"backward": b, "chunk": 0, "micro_batch": m, "begin": 0.02 * i, "end": 0.02 * i + 0.015} for i, (b, m) in enumerate(order)] for s in range(2)]}
+text = open("plan.html").read()
+begin = text.index('id="report">') + len('id="report">')
+open("stages.html", "w").write(text[:begin] + json.dumps(data) + text[text.index("</script>", begin):])
+for name, width, scheme in (("plan", 1600, "#light"), ("plan", 500, "#dark"), ("sim", 1600, "#dark"), ("text", 500, ""), ("stages", 1600, "")):
+    shown, messages = pages.show(name + ".html", width, "document.body.dataset.wide = document.documentElement.scrollWidth", scheme)
+    assert not messages, (name, messages)
+    report = pages.report_in(name + ".html")
+    plan, pipe = report["plan"], report["plan"].get("pipeline")
+    for member in ("step_seconds", "memory_bytes"):
+        pages.close(shown.value(member)[0], (pipe or plan)[member], member)
+    for member in ("samples_per_second", "data_parallel_seconds"):
+        pages.close(shown.value(member)[0], plan[member], member)
+    pages.close(shown.value("gap")[0], plan["certificate"]["gap"], "gap")
+    proof = shown.find("p", data_proof=None)[0][2]
+    assert "no plan of its space takes less than" in proof and plan["certificate"]["assumptions"][0] in "".join(e[2] for e in shown.find("li"))
+    operators = shown.find("section", data_table="operators")[0]
+    assert operators[1]["data-rows"] == str(len(plan["operators"])) and plan["operators"][0]["name"] in operators[2]
+    drawn = {e[1]["data-figure"] for e in shown.find("figure")}
+    assert {"step", "parts", "memory", "frontier", "others"} <= drawn or name in ("sim", "text"), drawn
+    kinds = [e[1]["data-kind"] for e in shown.find("rect", data_kind=None)]
+    if pipe:
+        assert kinds.count("forward") == 4 and kinds.count("backward") == 4 and kinds.count("update") == 2, kinds
+    else:
+        assert kinds.count("forward") == sum(e["kind"] == "operator" and e["phase"] == "forward" and e["end"] > e["begin"] for e in plan["timeline"])
+        raw = {e[1]["data-series"]: e[2] for e in shown.find("span", data_series=None)}
+        assert {"parameter_bytes", "gradient_bytes", "slot_bytes", "operator_seconds", "update_seconds"} <= set(raw), raw
+        values = [float(e[1]["data-raw"]) for e in shown.find("b", data_raw=None)]
+        for member in ("parameter_bytes", "slot_bytes", "kept_bytes"):
+            assert any(abs(v - plan["memory"][member]) < 1 for v in values), member
+    if report["simulation"]:
+        rows = shown.find("section", data_table="scaling")[0][1]["data-rows"]
+        assert rows == str(len(report["simulation"]["weak"]) + len(report["simulation"]["strong"])) and {"weak", "strong"} <= drawn
+    assert int(shown.find("body")[0][1]["data-wide"]) <= width, "wider than the window"
+END
+[ $failed -eq 0 ] && echo "pages of plan and simulate agree with their reports"
+exit $failed
