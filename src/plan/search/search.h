@@ -80,6 +80,8 @@ typedef struct trmi_search_costs {
     /* measured curve of updating slices; NULL = the same as `update` */
     const trmi_curve *sliced;
     double overhead; /* seconds of every step that no other item contains */
+    /* seconds a byte of gradients that each micro-batch adds to the sum of a step; 0 = none */
+    double accumulate_byte;
     /* strict determinism: blocks of samples of the batch (strict_cuts.c); 0 = none */
     int32_t blocks;
 } trmi_search_costs;
@@ -114,6 +116,7 @@ enum { TRMI_SMALL_MESSAGE = 4096, TRMI_LARGE_MESSAGE = 16 << 20 };
 /* Cost of one way of storing the parameters of an operator. */
 typedef struct trmi_store_cost {
     double blocking; /* seconds of gathering parts, casting and updating */
+    double once; /* part of `blocking` that a step of several micro-batches has once: updating */
     double gradient; /* seconds of reducing the gradients; can overlap */
     double bytes;
 } trmi_store_cost;
@@ -208,6 +211,8 @@ typedef struct trmi_space {
     /* some strategies are left out (meshes of four axes without a given plan); bounds then hold for
      * the remaining plans */
     bool bounded;
+    /* [values] parameters that another stage of a pipeline updates; NULL: none */
+    const bool *foreign;
     double seconds; /* wall-clock time of trmi_space_create() */
 } trmi_space;
 
@@ -222,6 +227,18 @@ trm_status trmi_space_create(const trm_graph *graph, const trmi_mesh *mesh,
                              trmi_space **out, trm_error *err);
 /* Frees a space; NULL is fine. */
 void trmi_space_destroy(trmi_space *space);
+
+/* Makes a space of the nodes [begin, end) of another one, without the edges that leave them
+ * (space_part.c). Costs are shared with `space`, which outlives it. `foreign`: [values] parameters
+ * whose gradients and updates do not count, as another stage has them; NULL: none. Everything in
+ * *out is in the arena. error NOMEM */
+trm_status trmi_space_part(const trmi_space *space, int32_t begin, int32_t end, const bool *foreign,
+                           trmi_arena *arena, trmi_space *out, trm_error *err);
+/* Returns whether a parameter is trained and updated by the ranks of this space. */
+static inline bool trmi_space_trains(const trmi_space *space, const trmi_op *parameter) {
+    return parameter->attrs.leaf.trainable &&
+           !(space->foreign != NULL && space->foreign[parameter->outputs[0]]);
+}
 
 /* Returns the class of a node. */
 static inline const trmi_space_class *trmi_space_class_of(const trmi_space *space, int32_t node) {
@@ -302,6 +319,11 @@ typedef struct trmi_objective {
     double gradient, memory; /* w, lambda (seconds a byte) */
     /* true: only plans that leave all parameters whole and update them in slices */
     bool sliced;
+    /* part of trmi_store_cost.once that B leaves away: 1 - 1 / micro-batches for the B of one
+     * micro-batch, 1 without updates; 0 = none */
+    double away;
+    /* micro-batches whose outputs are kept at the same time, less 1: M counts them so often */
+    int32_t others_kept;
 } trmi_objective;
 /* Returns whether the plan leaves all parameters whole and updates them in slices (costs.slices).
  */
@@ -335,9 +357,9 @@ enum {
     TRMI_WAYS = 4,
     TRMI_WAY_SLICED = 4 /* added to the other bits */
 };
-/* Returns the cost of a node of class `of` in a strategy and a way, for weight w = gradient. */
+/* Returns the cost of a node of class `of` in a strategy and a way, for the weights of B + w G. */
 trmi_way trmi_space_node_way(const trmi_space *space, const trmi_space_class *of, int32_t strategy,
-                             int way, double gradient);
+                             int way, const trmi_objective *weights);
 
 /* Finds the plan with the least B + w G + lambda M.
  *   marginals  NULL, or out: [nodes][strategies] in the arena, the least cost of a whole plan with that strategy
@@ -364,10 +386,13 @@ typedef struct trmi_measure {
     /* seconds by kind; `again`: recomputation, `gather`: parameters stored in parts or slices */
     double compute, redistribute, exchange, gather, again, update, overhead;
     double blocking; /* B: their sum */
+    double forward;  /* part of B before backward */
+    double once;     /* part of B that a step of several micro-batches has once: updates */
     double gradient; /* G: all buckets one after another */
     double exposed;  /* seconds of G that operators do not hide */
     double bytes;    /* M: the sum of the four members that follow */
     double weight_bytes, gradient_bytes, slot_bytes, kept_bytes;
+    double flight_bytes;       /* part of kept_bytes that each micro-batch has until its backward */
     int32_t buckets, messages; /* buckets; gradient messages that were put into them */
     double cooperative_bytes;  /* bytes of cooperative gradients, which are not sent */
 } trmi_measure;

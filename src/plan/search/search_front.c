@@ -17,12 +17,28 @@ static trmi_tradeoff *ways_of(const trmi_space *s, const trmi_space_class *c,
     trmi_tradeoff *list = trmi_arena_alloc(arena, (size_t)c->count * TRMI_WAYS * sizeof *list);
     for (int32_t i = 0; list != NULL && i < c->count; i++) {
         for (int k = 0; k < TRMI_WAYS; k++) {
-            trmi_way way =
-                trmi_space_node_way(s, c, i, k | (w->sliced ? TRMI_WAY_SLICED : 0), w->gradient);
+            trmi_way way = trmi_space_node_way(s, c, i, k | (w->sliced ? TRMI_WAY_SLICED : 0), w);
             list[i * TRMI_WAYS + k] = (trmi_tradeoff){way.seconds, way.bytes};
         }
     }
     return list;
+}
+
+/* Returns the bytes of an edge's table, times the micro-batches that are kept; NULL: none, or no
+ * memory. */
+static const float *bytes_of(const trmi_space *s, const trmi_space_edge *e, const trmi_objective *w,
+                             trmi_arena *arena) {
+    const float *bytes = s->bytes[e->table];
+    if (bytes == NULL || w->others_kept == 0) {
+        return bytes;
+    }
+    size_t entries = (size_t)trmi_space_class_of(s, e->from)->count *
+                     (size_t)trmi_space_class_of(s, e->to)->count;
+    float *all = trmi_arena_alloc(arena, entries * sizeof *all);
+    for (size_t i = 0; all != NULL && i < entries; i++) {
+        all[i] = bytes[i] * (float)(1 + w->others_kept);
+    }
+    return all;
 }
 
 /* Builds the graph: nodes share the costs of their class, edges the tables of the space. */
@@ -34,7 +50,8 @@ static trm_status make_graph(const trmi_space *s, const trmi_objective *w, trmi_
         trmi_arena_alloc(arena, ((size_t)s->nodes_count + 1) * sizeof *nodes);
     int32_t *states = trmi_arena_alloc(arena, ((size_t)s->nodes_count + 1) * sizeof *states);
     trmi_front_edge *edges = trmi_arena_alloc(arena, ((size_t)s->edges_count + 1) * sizeof *edges);
-    if (classes == NULL || nodes == NULL || states == NULL || edges == NULL) {
+    const float **bytes = trmi_arena_alloc(arena, ((size_t)s->tables_count + 1) * sizeof *bytes);
+    if (bytes == NULL || classes == NULL || nodes == NULL || states == NULL || edges == NULL) {
         return no_memory(err);
     }
     for (int64_t k = 0; k < s->classes_count; k++) {
@@ -49,8 +66,12 @@ static trm_status make_graph(const trmi_space *s, const trmi_objective *w, trmi_
     }
     for (int64_t e = 0; e < s->edges_count; e++) {
         const trmi_space_edge *from = &s->edges[e];
-        edges[e] =
-            (trmi_front_edge){from->from, from->to, s->tables[from->table], s->bytes[from->table]};
+        const float **kept = &bytes[from->table];
+        *kept = *kept != NULL ? *kept : bytes_of(s, from, w, arena);
+        if (*kept == NULL && s->bytes[from->table] != NULL) {
+            return no_memory(err);
+        }
+        edges[e] = (trmi_front_edge){from->from, from->to, s->tables[from->table], *kept};
     }
     *out = (trmi_front_graph){.nodes_count = s->nodes_count,
                               .edges_count = (int32_t)s->edges_count,

@@ -192,7 +192,7 @@ static void gather_parameters(walk *w, int32_t node) {
         }
         /* memory of the parameter, its cast, its gradient and its slots */
         bool parts = stored_as(w, node, i, &stored, &made),
-             trained = parameter->attrs.leaf.trainable;
+             trained = trmi_space_trains(w->s, parameter);
         double bytes = trmi_space_bytes(w->s, parameter->outputs[0], &stored), cast;
         w->m->weight_bytes += bytes;
         w->m->kept_bytes += trmi_space_cast(w->s, op->inputs[i], &strategy_of(w, node)->inputs[i],
@@ -224,18 +224,31 @@ static void gather_parameters(walk *w, int32_t node) {
     }
 }
 
+/* Spends the time of adding a gradient to the sum of the micro-batches. */
+static void add_to_sum(walk *w, int32_t node, int32_t value, const trmi_spread *stored) {
+    double bytes = trmi_space_bytes(w->s, value, stored);
+    spend(w, &w->m->compute,
+          (trmi_simulated_event){.kind = TRMI_EVENT_OP,
+                                 .node = node,
+                                 .phase = TRMI_BACKWARD,
+                                 .what = "sum of gradients",
+                                 .seconds = w->s->costs.accumulate_byte * bytes});
+}
+
 /* Lists the gradients of a node's parameters as ready now. Gradients of parameters in parts block;
  * cooperative gradients are not sent. */
 static void send_gradients(walk *w, int32_t node) {
     const trmi_op *op = trmi_space_op(w->s, node);
     for (int32_t i = 0; i < op->inputs_count; i++) {
         const trmi_op *parameter = trmi_parameter_of(w->s->graph, op->inputs[i]);
-        if (parameter == NULL || !parameter->attrs.leaf.trainable) {
+        if (parameter == NULL || !trmi_space_trains(w->s, parameter)) {
             continue;
         }
         trmi_spread stored, made;
+        bool parts = stored_as(w, node, i, &stored, &made);
+        add_to_sum(w, node, parameter->outputs[0], &stored);
         /* parameters in parts: scatter the gradient now */
-        if (stored_as(w, node, i, &stored, &made)) {
+        if (parts) {
             store_move(w, node, parameter->outputs[0], &stored, &strategy_of(w, node)->inputs[i],
                        true);
             continue;
@@ -284,7 +297,7 @@ static void forward(walk *w) {
             int64_t at =
                 (int64_t)w->choice->strategy[edge->from] * trmi_space_class_of(s, n)->count +
                 w->choice->strategy[n];
-            w->m->kept_bytes += bytes != NULL ? (double)bytes[at] : 0;
+            w->m->flight_bytes += bytes != NULL ? (double)bytes[at] : 0;
             redistribute(w, n, TRMI_FORWARD, edge->value, "input",
                          &strategy_of(w, edge->from)->outputs[output],
                          &strategy->inputs[edge->input]);
@@ -296,8 +309,8 @@ static void forward(walk *w) {
                                      .node = n,
                                      .phase = TRMI_FORWARD,
                                      .seconds = c->forward[w->choice->strategy[n]]});
-        w->m->kept_bytes += c->kept[w->choice->strategy[n]] -
-                            (w->choice->again[n] ? c->saved[w->choice->strategy[n]] : 0);
+        w->m->flight_bytes += c->kept[w->choice->strategy[n]] -
+                              (w->choice->again[n] ? c->saved[w->choice->strategy[n]] : 0);
     }
 }
 
@@ -456,6 +469,7 @@ static void play(walk *w) {
 static trm_status run(walk *w, trm_error *err) {
     *w->m = (trmi_measure){0};
     forward(w);
+    w->m->forward = w->now;
     backward(w);
     w->m->messages = (int32_t)w->items_count;
     fuse(w);
@@ -497,10 +511,12 @@ static trm_status run(walk *w, trm_error *err) {
                                  .seconds =
                                      trmi_space_update(w->s, w->updated, w->sliced) + w->factors});
     trmi_measure *m = w->m;
+    m->once = m->update + (w->sliced ? m->gather : 0);
     m->overhead = w->s->costs.overhead;
     w->now += m->overhead;
     m->blocking =
         m->compute + m->redistribute + m->exchange + m->gather + m->again + m->update + m->overhead;
+    m->kept_bytes += m->flight_bytes;
     m->bytes = m->weight_bytes + m->gradient_bytes + m->slot_bytes + m->kept_bytes;
     m->step = w->now;
     free(w->items);

@@ -75,7 +75,8 @@ trm_status trmi_search_others(const trmi_space *s, const trmi_found *found, int3
         return TRMI_FAIL(err, TRM_NOMEM, "no memory to search a plan");
     }
     /* marginals of all plans, at the weights of the search's bound */
-    const trmi_objective weights = {found->weights.gradient, found->weights.memory, false};
+    const trmi_objective weights = {.gradient = found->weights.gradient,
+                                    .memory = found->weights.memory};
     TRMI_TRY(trmi_space_solve(s, &weights, &choice, &solution, &marginals, arena, err));
     for (int32_t n = 0; n < s->nodes_count; n++) {
         total += (size_t)trmi_space_class_of(s, n)->count;

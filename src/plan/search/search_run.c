@@ -168,7 +168,8 @@ static trm_status within(run *r, double mu, int of) {
     double bound = factor * (front.lower_bound + beside(r, of));
     if (bound > d->bound) {
         d->bound = bound;
-        d->weights = (trmi_objective){gradient, front.price, of == 1};
+        d->weights =
+            (trmi_objective){.gradient = gradient, .memory = front.price, .sliced = of == 1};
         d->limit = !front.binds      ? TRMI_BOUND_FREE
                    : front.open == 0 ? TRMI_BOUND_EXACT
                                      : TRMI_BOUND_LAGRANGE;
@@ -385,7 +386,8 @@ static trm_status runners_up(run *r) {
         return no_memory(r);
     }
     for (int of = 0; of < r->sides_count; of++) {
-        const trmi_objective w = {f->weights.gradient, f->weights.memory, of == 1};
+        const trmi_objective w = {
+            .gradient = f->weights.gradient, .memory = f->weights.memory, .sliced = of == 1};
         TRMI_TRY(trmi_space_solve(r->s, &w, &again, &solution, &marginals[of], r->arena, r->err));
         least = fmin(least, solution.objective + extra[of]);
     }

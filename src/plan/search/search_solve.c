@@ -144,16 +144,18 @@ bool trmi_choice_sliced(const trmi_space *s, const trmi_choice *choice) {
 /* ---- weights -> cost graph -> choice ---- */
 
 trmi_way trmi_space_node_way(const trmi_space *s, const trmi_space_class *c, int32_t i, int way,
-                             double gradient) {
+                             const trmi_objective *w) {
     bool parts = way & TRMI_WAY_PARTS, again = way & TRMI_WAY_AGAIN, sliced = way & TRMI_WAY_SLICED;
     const trmi_store_cost *store = sliced ? &c->slices[i] : &c->stores[2 * i + parts];
     if ((parts && (sliced || !s->costs.shard_stores)) ||
         (again && !(c->repeats && c->saved[i] > 0)) || !(store->blocking < INFINITY)) {
         return (trmi_way){INFINITY, 0};
     }
-    return (trmi_way){c->forward[i] + c->backward[i] + c->exchange[i] + store->blocking +
-                          gradient * store->gradient + (again ? c->again[i] : 0),
-                      store->bytes + c->kept[i] - (again ? c->saved[i] : 0)};
+    double copies = 1 + w->others_kept;
+    return (trmi_way){c->forward[i] + c->backward[i] + c->exchange[i] + store->blocking -
+                          w->away * store->once + w->gradient * store->gradient +
+                          (again ? c->again[i] : 0),
+                      store->bytes + copies * (c->kept[i] - (again ? c->saved[i] : 0))};
 }
 
 /* Returns seconds + lambda x bytes of a way. */
@@ -166,10 +168,10 @@ static double weigh(const trmi_way *way, const trmi_objective *w) {
 static int best_way(const trmi_space *s, const trmi_space_class *c, int32_t i,
                     const trmi_objective *w, double *cost) {
     int best = 0, sliced = w->sliced ? TRMI_WAY_SLICED : 0;
-    trmi_way way = trmi_space_node_way(s, c, i, sliced, w->gradient);
+    trmi_way way = trmi_space_node_way(s, c, i, sliced, w);
     *cost = weigh(&way, w);
     for (int k = 1; k < TRMI_WAYS; k++) {
-        way = trmi_space_node_way(s, c, i, k | sliced, w->gradient);
+        way = trmi_space_node_way(s, c, i, k | sliced, w);
         double own = weigh(&way, w);
         best = own < *cost ? k : best;
         *cost = fmin(*cost, own);
@@ -197,7 +199,7 @@ static const float *with_bytes(const trmi_space *s, const trmi_space_edge *e,
                      (size_t)trmi_space_class_of(s, e->to)->count;
     float *sum = trmi_arena_alloc(arena, entries * sizeof *sum);
     for (size_t i = 0; sum != NULL && i < entries; i++) {
-        sum[i] = seconds[i] + (float)w->memory * bytes[i];
+        sum[i] = seconds[i] + (float)(w->memory * (1 + w->others_kept)) * bytes[i];
     }
     return sum;
 }

@@ -80,7 +80,7 @@ bool trmi_space_parts(const trmi_space *s, int32_t node, int32_t input, int32_t 
     const trmi_value *v = trmi_input_of(s->graph, op, input);
     const trmi_strategy *strategy = &trmi_space_class_of(s, node)->strategies[i];
     trmi_spread made = trmi_space_gradient(&s->mesh, &strategy->inputs[input], strategy->letters);
-    return parameter != NULL && parameter->attrs.leaf.trainable &&
+    return parameter != NULL && trmi_space_trains(s, parameter) &&
            parts_of(s, &v->shape, &strategy->inputs[input], &made, out);
 }
 
@@ -205,9 +205,9 @@ static void add_slices(const trmi_space *s, bool trained, bool apart, const trmi
         fits =
             fits && stored->at[i] == TRMI_WHOLE && (!trained || sums || made->at[i] == TRMI_WHOLE);
     }
-    slices->blocking += !fits     ? INFINITY
-                        : trained ? s->sliced.byte * whole / ranks + trmi_space_gathered(s, whole)
-                                  : 0;
+    double once = trained ? s->sliced.byte * whole / ranks + trmi_space_gathered(s, whole) : 0;
+    slices->once += once;
+    slices->blocking += !fits ? INFINITY : once + (trained ? s->costs.accumulate_byte * whole : 0);
     slices->gradient += fits && sums ? slices_of(s, whole) : 0;
     slices->bytes += whole * (1 + (trained ? trmi_space_gradients(s) + s->costs.slots / ranks : 0));
 }
@@ -234,7 +234,7 @@ void trmi_space_add_parameter(const trmi_space *s, const trmi_price_table *t, co
     const trmi_op *parameter = trmi_parameter_of(s->graph, op->inputs[input]);
     int32_t value = parameter->outputs[0];
     const trmi_value *v = &s->graph->values[value];
-    bool trained = parameter->attrs.leaf.trainable;
+    bool trained = trmi_space_trains(s, parameter);
     const trmi_spread *read = &strategy->inputs[input];
     trmi_spread stored = *read, parts,
                 made = trmi_space_gradient(&s->mesh, read, strategy->letters);
@@ -247,9 +247,12 @@ void trmi_space_add_parameter(const trmi_space *s, const trmi_price_table *t, co
     double copies = trained ? 1 + trmi_space_gradients(s) + s->costs.slots : 1,
            whole = trmi_space_bytes(s, value, &stored);
     double gradient = trained ? gradient_of(s, t, value, &made, &stored) : 0, cast, shared;
-    double update = trained ? s->update.byte : 0;
+    double update = trained ? s->update.byte : 0,
+           sum = trained ? s->costs.accumulate_byte : 0; /* a byte, each micro-batch */
+    double once = apart ? c->factors[i] : update * whole;
     /* stored as it is read */
-    stores[0].blocking += apart ? c->factors[i] : update * whole;
+    stores[0].once += once;
+    stores[0].blocking += once + sum * whole;
     stores[0].gradient += gradient;
     stores[0].bytes += (copies - apart) * whole;
     /* updated in slices, with cooperative gradients where these exist */
@@ -268,12 +271,15 @@ void trmi_space_add_parameter(const trmi_space *s, const trmi_price_table *t, co
     if (trained && s->costs.shard_stores && parts_of(s, &v->shape, read, &made, &parts)) {
         /* stored in parts: the program gathers parameters before use and scatters gradients to the
          * parts; both block */
+        double part = trmi_space_bytes(s, value, &parts);
+        stores[1].once += update * part;
         stores[1].blocking += trmi_space_store_move(s, value, &parts, &stored, false) +
                               trmi_space_store_move(s, value, &parts, &stored, true) +
-                              update * trmi_space_bytes(s, value, &parts);
-        stores[1].bytes += copies * trmi_space_bytes(s, value, &parts) + whole;
+                              (update + sum) * part;
+        stores[1].bytes += copies * part + whole;
     } else {
-        stores[1].blocking += apart ? c->factors[i] : update * whole;
+        stores[1].once += once;
+        stores[1].blocking += once + sum * whole;
         stores[1].gradient += gradient;
         stores[1].bytes += (copies - apart) * whole;
     }

@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Contracts in pipeline_cut.h.
+ *
+ *      V[r][a] = min over b of max(M t(a, b),  t(a, b) + messages(b) + V[r + 1][b])
+ *
+ * t(a, b): least seconds of one micro-batch in the run from cut a to cut b; stage 0 has its gradients
+ * and its update, too. Cuts whose other stages have longer updates than the whole are left out by
+ * bisection. */
+#include "plan/search/pipeline_cut.h"
+
+#include "base/error.h"
+
+#include <math.h>
+#include <string.h>
+
+typedef struct cutting {
+    trmi_runs *runs;
+    const trmi_pipe_costs *costs;
+    const trmi_pipe_shape *shape;
+    bool quick;
+    double ceiling, cap; /* cap: most seconds of a stage with its update */
+    int32_t n;           /* cuts */
+    double *before;      /* [n] least seconds of one micro-batch before a cut */
+    double *known; /* [stages][n][n][TRMI_LEASTS]; NAN: not asked for. One stage without limit */
+    double *value; /* [stages + 1][n] */
+    int32_t *next; /* [stages][n] */
+    const trmi_cut_visit *visit;
+    int32_t visits;
+    trm_error *err;
+    trm_status status;
+} cutting;
+
+int32_t trmi_cut_flight(const trmi_pipe_shape *shape, int32_t v) {
+    int32_t after = shape->stages - v % shape->stages;
+    return shape->order == TRMI_ORDER_GPIPE || shape->micros < after ? shape->micros
+           : shape->chunks > 1                                       ? 1
+                                                                     : after;
+}
+
+/* Returns the least seconds of a run; what it copies for other stages is included. */
+static double least_of(cutting *c, int32_t stage, int32_t a, int32_t b, trmi_least least) {
+    const trmi_pipe_shape *shape = c->shape;
+    double times = least == TRMI_LEAST_STEP ? shape->micros : 1;
+    double copied = shape->stages > 1 && shape->chunks == 1 ? trmi_runs_copied(c->runs, a, b) : 0;
+    if (c->quick) {
+        return times * (c->before[b] - c->before[a] + copied);
+    }
+    int32_t layer = c->runs->limit > 0 ? stage : 0;
+    double *at = &c->known[(((int64_t)layer * c->n + a) * c->n + b) * TRMI_LEASTS + (int)least];
+    if (isnan(*at)) {
+        const trmi_least_run *run;
+        trm_status status = c->status != TRM_OK
+                                ? c->status
+                                : trmi_runs_least(c->runs, a, b, least,
+                                                  trmi_cut_flight(shape, stage), &run, c->err);
+        c->status = status;
+        *at = status == TRM_OK ? run->seconds + times * copied : INFINITY;
+    }
+    return *at;
+}
+
+/* Returns the least seconds of the messages across a cut, forward and back. */
+static double messages_at(const cutting *c, int32_t stage, int32_t cut) {
+    double bytes = c->runs->crossing[cut];
+    return c->costs->message(c->costs->context, c->shape->stages, stage, stage + 1, bytes) +
+           (c->runs->returns[cut]
+                ? c->costs->message(c->costs->context, c->shape->stages, stage + 1, stage, bytes)
+                : 0);
+}
+
+/* Returns whether stage r cannot be the run from a to b in a step below the ceiling. */
+static bool is_hopeless(const cutting *c, int32_t r, int32_t a, int32_t b, bool *longer) {
+    int32_t others = c->shape->stages - 1 - r;
+    double micros = c->shape->micros, all = c->before[c->n - 1], most = c->ceiling * (1 + 1e-9);
+    *longer = c->before[a] + micros * (c->before[b] - c->before[a]) > most;
+    return *longer || (others > 0 && c->before[b] + micros * (all - c->before[b]) / others > most);
+}
+
+/* Finds the best run of stage r from cut a on. */
+static void settle(cutting *c, int32_t r, int32_t a) {
+    int32_t stages = c->shape->stages;
+    bool last = r == stages - 1;
+    double *value = &c->value[r * c->n + a];
+    *value = INFINITY;
+    for (int32_t b = last ? c->n - 1 : a + 1; b <= c->n - stages + r; b++) {
+        bool longer;
+        double behind = last ? 0 : c->value[(r + 1) * c->n + b];
+        if (is_hopeless(c, r, a, b, &longer) || !(behind < INFINITY)) {
+            if (longer) {
+                break;
+            }
+            continue;
+        }
+        double micro = least_of(c, r, a, b, TRMI_LEAST_MICRO);
+        double own = r == 0 ? least_of(c, r, a, b, TRMI_LEAST_STEP) : c->shape->micros * micro;
+        if (r > 0 && c->cap < INFINITY && least_of(c, r, a, b, TRMI_LEAST_STEP) > c->cap) {
+            continue;
+        }
+        double path = last ? 0 : r == 0 ? least_of(c, r, a, b, TRMI_LEAST_LAST) : micro;
+        double whole = last ? own : fmax(own, path + messages_at(c, r, b) + behind);
+        if (whole < *value) {
+            *value = whole;
+            c->next[r * c->n + a] = b;
+        }
+    }
+}
+
+/* Runs the dynamic programming; returns the bound. *longest: seconds of the longest stage with its
+ * update in the cut found. */
+static double run(cutting *c, trmi_cut *out, double *longest) {
+    int32_t stages = c->shape->stages;
+    for (int32_t r = stages - 1; r >= 0; r--) {
+        for (int32_t a = r; a <= (r == 0 ? 0 : c->n - 1 - (stages - r)); a++) {
+            settle(c, r, a);
+        }
+        for (int32_t a = 0; a < r; a++) {
+            c->value[r * c->n + a] = INFINITY;
+        }
+        for (int32_t a = c->n - (stages - r); a < c->n; a++) {
+            c->value[r * c->n + a] = INFINITY;
+        }
+    }
+    *longest = 0;
+    out->at[stages] = 0;
+    for (int32_t r = 0, a = 0; c->value[0] < INFINITY && r < stages; r++) {
+        out->at[r] = a;
+        int32_t b = c->next[r * c->n + a];
+        *longest = fmax(*longest, least_of(c, r, a, b, TRMI_LEAST_STEP));
+        a = out->at[r + 1] = b;
+    }
+    return c->value[0];
+}
+
+/* Prices the plan of a cut. */
+static void price(cutting *c, const trmi_cut *cut) {
+    if (c->status == TRM_OK && cut->at[c->shape->stages * c->shape->chunks] > 0) {
+        c->status = c->visit->price(c->visit->context, cut, &c->ceiling, c->err);
+        c->visits++;
+    }
+}
+
+/* Prices all cuts whose bound is below the ceiling. Stages before r are in *cut: `before` is the time
+ * from the first of them to the first micro-batch of r, and the gradients and the update of stage 0. */
+static void descend(cutting *c, trmi_cut *cut, int32_t r, double before) {
+    int32_t stages = c->shape->stages, a = cut->at[r];
+    bool last = r == stages - 1;
+    for (int32_t b = last ? c->n - 1 : a + 1;
+         b <= c->n - stages + r && c->visits < c->visit->most && c->status == TRM_OK; b++) {
+        bool longer;
+        double behind = last ? 0 : c->value[(r + 1) * c->n + b], most = c->ceiling * (1 - 1e-9);
+        if (is_hopeless(c, r, a, b, &longer) || !(behind < INFINITY)) {
+            continue;
+        }
+        double micro = least_of(c, r, a, b, TRMI_LEAST_MICRO),
+               whole = least_of(c, r, a, b, TRMI_LEAST_STEP);
+        double own = r == 0 ? whole : fmax(whole, before + c->shape->micros * micro);
+        double path = last ? 0
+                           : before + (r == 0 ? least_of(c, r, a, b, TRMI_LEAST_LAST) : micro) +
+                                 messages_at(c, r, b);
+        if (own >= most || path + behind >= most) {
+            continue;
+        }
+        cut->at[r + 1] = b;
+        if (last) {
+            price(c, cut);
+        } else {
+            descend(c, cut, r + 1, path);
+        }
+    }
+}
+
+/* Cuts stages of one chunk. */
+static void cut_plain(cutting *c, trmi_cut *out) {
+    enum { HALVES = 24 };
+    double longest;
+    c->cap = INFINITY;
+    out->bound = run(c, out, &longest);
+    double low = out->bound, high = longest;
+    for (int i = 0; !c->quick && high > low * (1 + 1e-9) && i < HALVES; i++) {
+        trmi_cut other;
+        c->cap = i == 0 ? low : (low + high) / 2;
+        double bound = run(c, &other, &longest), whole = fmax(bound, longest);
+        if (whole <= c->cap * (1 + 1e-9) || (whole < high && bound < INFINITY)) {
+            *out = other;
+            high = fmin(high, whole);
+        }
+        if (bound == INFINITY || whole > c->cap * (1 + 1e-9)) {
+            low = c->cap;
+        }
+    }
+    out->bound = fmax(out->bound, low);
+    if (c->visit != NULL) {
+        trmi_cut cut = {.at = {0}};
+        price(c, out);
+        c->cap = INFINITY;
+        (void)run(c, &cut, &longest); /* values without the cap */
+        cut.at[0] = 0;
+        descend(c, &cut, 0, 0);
+    }
+}
+
+/* Cuts into chunks: runs as equal as they can be, by their quick seconds. The bound is the mean of the
+ * ranks: their work, and what the first runs take before each of them. */
+static void cut_chunks(cutting *c, trmi_cut *out) {
+    int32_t stages = c->shape->stages, runs = stages * c->shape->chunks, left = runs, a = 0;
+    double all = c->before[c->n - 1], micro = least_of(c, 0, 0, c->n - 1, TRMI_LEAST_MICRO),
+           sum = c->shape->micros * micro;
+    for (int32_t r = 1; r < stages; r++) {
+        sum += c->before[r];
+    }
+    out->bound = fmax(sum / stages, micro);
+    for (int32_t v = 0; v < runs; v++, left--) {
+        double wanted = c->before[a] + (all - c->before[a]) / left;
+        int32_t b = a + 1;
+        while (b < c->n - left && fabs(c->before[b + 1] - wanted) < fabs(c->before[b] - wanted)) {
+            b++;
+        }
+        out->at[v] = a;
+        a = out->at[v + 1] = left == 1 ? c->n - 1 : b;
+    }
+    if (c->visit != NULL) {
+        price(c, out);
+    }
+}
+
+/* Sums the least seconds of the runs from one cut to the next. */
+static trm_status sum_atoms(cutting *c) {
+    for (int32_t i = 0; i + 1 < c->n; i++) {
+        const trmi_least_run *run;
+        TRMI_TRY(trmi_runs_least(c->runs, i, i + 1, TRMI_LEAST_MICRO, 1, &run, c->err));
+        c->before[i + 1] = c->before[i] + run->seconds;
+    }
+    return TRM_OK;
+}
+
+trm_status trmi_cut_find(trmi_runs *runs, const trmi_pipe_costs *costs,
+                         const trmi_pipe_shape *shape, bool quick, double ceiling,
+                         const trmi_cut_visit *visit, trmi_cut *out, trm_error *err) {
+    trmi_arena scratch = {0};
+    cutting c = {.runs = runs,
+                 .costs = costs,
+                 .shape = shape,
+                 .quick = quick,
+                 .ceiling = ceiling,
+                 .visit = visit,
+                 .n = runs->cuts_count,
+                 .err = err};
+    size_t n = (size_t)c.n, stages = (size_t)shape->stages,
+           cells = quick ? 1 : (runs->limit > 0 ? stages : 1) * n * n * TRMI_LEASTS;
+    c.before = trmi_arena_alloc(&scratch, n * sizeof *c.before);
+    c.known = trmi_arena_alloc(&scratch, cells * sizeof *c.known);
+    c.value = trmi_arena_alloc(&scratch, (stages + 1) * n * sizeof *c.value);
+    c.next = trmi_arena_alloc(&scratch, stages * n * sizeof *c.next);
+    if (c.before == NULL || c.known == NULL || c.value == NULL || c.next == NULL) {
+        trmi_arena_free(&scratch);
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory to cut stages");
+    }
+    for (size_t i = 0; i < cells; i++) {
+        c.known[i] = NAN;
+    }
+    c.status = sum_atoms(&c);
+    if (c.status == TRM_OK && shape->chunks == 1) {
+        cut_plain(&c, out);
+    } else if (c.status == TRM_OK) {
+        cut_chunks(&c, out);
+    }
+    out->bound = fmin(out->bound, ceiling);
+    trmi_arena_free(&scratch);
+    return c.status;
+}

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plan/search/pipeline_cut.h: cuts a space into stages so that the bound of a step is least
+ * (pipeline_search.h states the bound). */
+#ifndef TRMI_PLAN_PIPELINE_CUT_H
+#define TRMI_PLAN_PIPELINE_CUT_H
+
+#include "plan/search/pipeline_runs.h"
+
+/* A cut into virtual stages, and the bound of every plan of its shape. */
+typedef struct trmi_cut {
+    int32_t
+        at[TRMI_VIRTUAL_STAGES_MAX + 1]; /* begins, and the end: numbers of runs' cuts; the end 0 =
+                                                no cut is below the ceiling */
+    double bound;                        /* seconds of a step; never above the ceiling */
+} trmi_cut;
+
+/* Prices the plan of a cut; returns the ceiling of the cuts that follow. */
+typedef struct trmi_cut_visit {
+    trm_status (*price)(void *context, const trmi_cut *cut, double *ceiling, trm_error *err);
+    void *context;
+    int32_t most; /* cuts that are priced, at most */
+} trmi_cut_visit;
+
+/* Finds the cut whose bound is least. quick: a lower bound of that, from runs of one cut to the next.
+ * ceiling: bounds above it need not be found. visit: NULL, or prices that cut, then all others of one
+ * chunk whose bound is below the ceiling. error NOMEM, those of visit->price */
+trm_status trmi_cut_find(trmi_runs *runs, const trmi_pipe_costs *costs,
+                         const trmi_pipe_shape *shape, bool quick, double ceiling,
+                         const trmi_cut_visit *visit, trmi_cut *out, trm_error *err);
+/* Returns how many micro-batches virtual stage `v` keeps at the same time, at least. */
+int32_t trmi_cut_flight(const trmi_pipe_shape *shape, int32_t v);
+
+#endif

@@ -1,0 +1,312 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Prices one plan with stages (contracts in pipeline_search.h).
+ *
+ *      nodes of a run --trmi_space_measure--> forward, backward, gradients, update, memory
+ *      edges that leave the run             > messages, forward and back, of each micro-batch
+ *      parameter of several stages          > its gradient to the first of them, its values back
+ *      all of these --trmi_pipeline_run-->    ends of all actions; + gradients and update: the step
+ *
+ * The program redistributes a value where it is made, and sends it in the form in which it is read. */
+#include "plan/search/pipeline_search.h"
+
+#include "base/error.h"
+
+#include <math.h>
+#include <string.h>
+
+typedef struct pricing {
+    const trmi_pipe_costs *costs;
+    trmi_pipe_plan *plan;
+    const trmi_space *s;
+    int32_t runs;
+    int32_t *run_of; /* [nodes] */
+    trmi_pipeline_edge *edges;
+    double *bytes; /* [edges] */
+    int32_t edges_count;
+    trmi_arena *arena;
+    trm_error *err;
+} pricing;
+
+static trm_status no_memory(trm_error *err) {
+    return TRMI_FAIL(err, TRM_NOMEM, "no memory to price a pipeline");
+}
+
+int32_t trmi_pipe_cuts(const trmi_space *s, int32_t *out) {
+    int32_t count = 0;
+    for (int32_t n = 1; n < s->nodes_count; n++) {
+        int32_t value = 0;
+        bool one = true;
+        for (int64_t e = 0; e < s->edges_count && one; e++) {
+            const trmi_space_edge *edge = &s->edges[e];
+            if (edge->from < n && edge->to >= n) {
+                one = value == 0 || value == edge->value;
+                value = edge->value;
+            }
+        }
+        if (one && value != 0) {
+            out[count++] = n;
+        }
+    }
+    return count;
+}
+
+bool trmi_pipe_foreign(const trmi_space *s, int32_t begin, bool *foreign) {
+    bool any = false;
+    memset(foreign, 0, (size_t)s->graph->values_count * sizeof *foreign);
+    for (int32_t n = 0; n < begin; n++) {
+        const trmi_op *op = trmi_space_op(s, n);
+        for (int32_t i = 0; i < op->inputs_count; i++) {
+            const trmi_op *parameter = trmi_parameter_of(s->graph, op->inputs[i]);
+            if (parameter != NULL) {
+                foreign[parameter->outputs[0]] = true;
+                any = true;
+            }
+        }
+    }
+    return any;
+}
+
+/* Returns the spread in which node `n` reads input `input`, partial sums reduced. */
+static trmi_spread read_as(const pricing *p, int32_t n, int32_t input) {
+    trmi_spread read =
+        trmi_space_class_of(p->s, n)->strategies[p->plan->choice.strategy[n]].inputs[input];
+    for (int32_t i = 0; i < p->s->mesh.axes; i++) {
+        read.at[i] = trmi_is_partial(read.at[i]) ? TRMI_WHOLE : read.at[i];
+    }
+    return read;
+}
+
+/* Adds a message; both ranks copy it. */
+static void add_edge(pricing *p, int32_t from, int32_t to, bool backward, double bytes) {
+    int32_t stages = p->plan->shape.stages;
+    p->edges[p->edges_count] =
+        (trmi_pipeline_edge){.from = from,
+                             .to = to,
+                             .from_backward = backward,
+                             .to_backward = backward,
+                             .seconds = from % stages == to % stages
+                                            ? 0
+                                            : p->costs->message(p->costs->context, stages,
+                                                                from % stages, to % stages, bytes)};
+    p->bytes[p->edges_count++] = bytes;
+    if (from % stages == to % stages) {
+        return;
+    }
+    double copy = trmi_price(&p->s->prices, &p->s->mesh, TRMI_MOVE_LOCAL, 0, bytes);
+    trmi_pipe_run *sender = &p->plan->runs[from], *receiver = &p->plan->runs[to];
+    sender->sent += bytes;
+    *(backward ? &sender->backward : &sender->forward) += copy;
+    *(backward ? &receiver->backward : &receiver->forward) += copy;
+}
+
+/* Prices the values that cross from run to run: redistribution, and one message for each run that
+ * reads it. `done`: [nodes][runs], the value of a node went there. */
+static void price_crossings(pricing *p, uint8_t *done) {
+    const trmi_space *s = p->s;
+    for (int64_t e = 0; e < s->edges_count; e++) {
+        const trmi_space_edge *edge = &s->edges[e];
+        int32_t from = p->run_of[edge->from], to = p->run_of[edge->to];
+        uint8_t *seen = &done[(int64_t)edge->from * p->runs + to];
+        if (from == to || *seen == 1) {
+            continue;
+        }
+        *seen = 1;
+        const trmi_strategy *reader = &trmi_space_class_of(s, edge->to)
+                                           ->strategies[p->plan->choice.strategy[edge->to]],
+                            *maker = &trmi_space_class_of(s, edge->from)
+                                          ->strategies[p->plan->choice.strategy[edge->from]];
+        const trmi_spread *made = &maker->outputs[s->graph->values[edge->value].output];
+        trmi_spread read = read_as(p, edge->to, edge->input);
+        double bytes = trmi_space_bytes(s, edge->value, &read);
+        p->plan->runs[from].forward += trmi_space_way(s, edge->value, made, &read);
+        add_edge(p, from, to, false, bytes);
+        if (edge->gradient) {
+            trmi_spread gradient =
+                trmi_space_gradient(&s->mesh, &reader->inputs[edge->input], reader->letters);
+            trmi_spread wanted = trmi_space_wanted(&s->mesh, made);
+            p->plan->runs[from].backward += trmi_space_way(s, edge->value, &gradient, &wanted);
+            add_edge(p, to, from, true, bytes);
+        }
+    }
+}
+
+/* Prices a parameter that several runs read: each micro-batch sends its gradient to the first run, and
+ * each step its values to the others. `first`: [values] first run that reads a parameter, plus 1. */
+static void price_shared(pricing *p, int32_t *first) {
+    const trmi_space *s = p->s;
+    int32_t stages = p->plan->shape.stages;
+    for (int32_t n = 0; n < s->nodes_count; n++) {
+        const trmi_op *op = trmi_space_op(s, n);
+        for (int32_t i = 0; i < op->inputs_count; i++) {
+            const trmi_op *parameter = trmi_parameter_of(s->graph, op->inputs[i]);
+            int32_t *owner = parameter != NULL ? &first[parameter->outputs[0]] : NULL,
+                    run = p->run_of[n];
+            if (owner == NULL || !parameter->attrs.leaf.trainable || *owner == run + 1) {
+                continue;
+            }
+            if (*owner == 0) {
+                *owner = run + 1;
+                continue;
+            }
+            trmi_spread read = read_as(p, n, i);
+            double bytes = trmi_space_bytes(s, parameter->outputs[0], &read);
+            add_edge(p, run, *owner - 1, true, bytes);
+            int32_t of = (*owner - 1) % stages;
+            p->plan->ranks[of].update +=
+                of == run % stages
+                    ? 0
+                    : p->costs->message(p->costs->context, stages, of, run % stages, bytes);
+        }
+    }
+}
+
+/* Measures the nodes of each run. */
+static trm_status measure_runs(pricing *p) {
+    trmi_pipe_plan *plan = p->plan;
+    const trmi_space *s = p->s;
+    bool *foreign =
+        trmi_arena_alloc(p->arena, (size_t)s->graph->values_count * sizeof *foreign + 1);
+    if (foreign == NULL) {
+        return no_memory(p->err);
+    }
+    for (int32_t v = 0; v < p->runs; v++) {
+        trmi_pipe_run *run = &plan->runs[v];
+        trmi_space part;
+        *run = (trmi_pipe_run){.begin = plan->begins[v],
+                               .end = v + 1 < p->runs ? plan->begins[v + 1] : s->nodes_count};
+        bool any = trmi_pipe_foreign(s, run->begin, foreign);
+        TRMI_TRY(trmi_space_part(s, run->begin, run->end, any ? foreign : NULL, p->arena, &part,
+                                 p->err));
+        const trmi_choice own = {plan->choice.strategy + run->begin,
+                                 plan->choice.parts + run->begin, plan->choice.again + run->begin};
+        TRMI_TRY(trmi_space_measure(&part, &own, &run->measure, p->err));
+        run->forward = run->measure.forward;
+        run->backward = run->measure.blocking - run->measure.forward - run->measure.once;
+    }
+    return TRM_OK;
+}
+
+/* Adds up the memory of each stage's rank. */
+static void add_memory(pricing *p, const int32_t *kept, const int32_t *waiting) {
+    trmi_pipe_plan *plan = p->plan;
+    const trm_graph *g = p->s->graph;
+    double inputs = 0, ranks = trmi_mesh_ranks(&p->s->mesh);
+    for (int64_t i = 1; i < g->ops_count; i++) {
+        if (g->ops[i].kind == TRMI_OP_INPUT) {
+            const trmi_value *v = trmi_output_of(g, &g->ops[i], 0);
+            inputs +=
+                (double)trm_shape_count(&v->shape) * (double)trm_dtype_bytes(v->dtype) / ranks;
+        }
+    }
+    for (int32_t r = 0; r < plan->shape.stages; r++) {
+        plan->ranks[r].staging_bytes = inputs * (plan->shape.micros + 1);
+    }
+    for (int32_t e = 0; e < p->edges_count; e++) {
+        int32_t from = p->edges[e].from % plan->shape.stages,
+                to = p->edges[e].to % plan->shape.stages;
+        plan->ranks[from].staging_bytes += from != to ? kept[e] * p->bytes[e] : 0;
+        plan->ranks[to].staging_bytes += from != to ? waiting[e] * p->bytes[e] : 0;
+    }
+    for (int32_t v = 0; v < p->runs; v++) {
+        trmi_pipe_stage *r = &plan->ranks[v % plan->shape.stages];
+        const trmi_measure *m = &plan->runs[v].measure;
+        r->weight_bytes += m->weight_bytes;
+        r->gradient_bytes += m->gradient_bytes;
+        r->slot_bytes += m->slot_bytes;
+        r->kept_bytes += m->kept_bytes + (plan->runs[v].in_flight - 1) * m->flight_bytes;
+    }
+    plan->bytes = 0;
+    for (int32_t i = 0; i < plan->shape.stages; i++) {
+        trmi_pipe_stage *r = &plan->ranks[i];
+        r->bytes =
+            r->weight_bytes + r->gradient_bytes + r->slot_bytes + r->kept_bytes + r->staging_bytes;
+        plan->bytes = fmax(plan->bytes, r->bytes);
+    }
+    plan->fits = p->costs->memory_bytes <= 0 || plan->bytes <= p->costs->memory_bytes * (1 + 1e-9);
+}
+
+/* Plays the schedule; sets step, bubble and memory. */
+static trm_status play(pricing *p) {
+    trmi_pipe_plan *plan = p->plan;
+    const trmi_pipe_shape *shape = &plan->shape;
+    double *seconds = trmi_arena_alloc(p->arena, 2 * (size_t)p->runs * sizeof *seconds);
+    int32_t *counts = trmi_arena_alloc(
+        p->arena, (2 * (size_t)p->edges_count + (size_t)p->runs + 1) * sizeof *counts);
+    trmi_pipeline made;
+    TRMI_TRY(trmi_pipeline_create(shape->order, shape->stages, shape->chunks, shape->micros, &made,
+                                  p->err));
+    size_t actions = (size_t)shape->stages * (size_t)made.count;
+    plan->pipeline = made;
+    plan->pipeline.actions = trmi_arena_alloc(p->arena, actions * sizeof *made.actions);
+    plan->ends = trmi_arena_alloc(p->arena, actions * sizeof *plan->ends);
+    if (seconds == NULL || counts == NULL || plan->pipeline.actions == NULL || plan->ends == NULL) {
+        trmi_pipeline_free(&made);
+        return no_memory(p->err);
+    }
+    memcpy(plan->pipeline.actions, made.actions, actions * sizeof *made.actions);
+    trmi_pipeline_free(&made);
+    for (int32_t v = 0; v < p->runs; v++) {
+        seconds[v] = plan->runs[v].forward;
+        seconds[p->runs + v] = plan->runs[v].backward;
+        trmi_pipe_stage *r = &plan->ranks[v % shape->stages];
+        r->busy += shape->micros * (seconds[v] + seconds[p->runs + v]);
+        r->update += plan->runs[v].measure.once + plan->runs[v].measure.exposed;
+    }
+    trmi_pipeline_play found = {.forward = seconds,
+                                .backward = seconds + p->runs,
+                                .in_flight = counts,
+                                .kept = counts + p->runs,
+                                .waiting = counts + p->runs + p->edges_count,
+                                .ends = plan->ends};
+    TRMI_TRY(trmi_pipeline_run(&plan->pipeline, p->edges, p->edges_count, &found, p->err));
+    double busy = 0;
+    plan->step = 0;
+    for (int32_t r = 0; r < shape->stages; r++) {
+        trmi_pipe_stage *rank = &plan->ranks[r];
+        rank->ends = plan->ends[(r + 1) * plan->pipeline.count - 1];
+        plan->step = fmax(plan->step, rank->ends + rank->update);
+        busy += rank->busy;
+    }
+    plan->bubble = found.seconds > 0 ? 1 - busy / (found.seconds * shape->stages) : 0;
+    plan->step += p->costs->overhead;
+    for (int32_t v = 0; v < p->runs; v++) {
+        plan->runs[v].in_flight = found.in_flight[v];
+    }
+    add_memory(p, found.kept, found.waiting);
+    return TRM_OK;
+}
+
+trm_status trmi_pipe_measure(const trmi_pipe_costs *costs, trmi_pipe_plan *plan, trmi_arena *arena,
+                             trm_error *err) {
+    const trmi_space *s = plan->space;
+    pricing p = {.costs = costs,
+                 .plan = plan,
+                 .s = s,
+                 .runs = plan->shape.stages * plan->shape.chunks,
+                 .arena = arena,
+                 .err = err};
+    size_t nodes = (size_t)s->nodes_count, runs = (size_t)p.runs, inputs = 0;
+    for (int32_t n = 0; n < s->nodes_count; n++) {
+        inputs += (size_t)trmi_space_op(s, n)->inputs_count;
+    }
+    plan->runs = trmi_arena_alloc(arena, runs * sizeof *plan->runs);
+    plan->ranks = trmi_arena_alloc(arena, (size_t)plan->shape.stages * sizeof *plan->ranks);
+    p.run_of = trmi_arena_alloc(arena, (nodes + 1) * sizeof *p.run_of);
+    p.edges = trmi_arena_alloc(arena, 2 * (inputs + 1) * sizeof *p.edges);
+    p.bytes = trmi_arena_alloc(arena, 2 * (inputs + 1) * sizeof *p.bytes);
+    uint8_t *done = trmi_arena_alloc(arena, nodes * runs + 1);
+    int32_t *first = trmi_arena_alloc(arena, (size_t)s->graph->values_count * sizeof *first);
+    if (plan->runs == NULL || plan->ranks == NULL || p.run_of == NULL || p.edges == NULL ||
+        p.bytes == NULL || done == NULL || first == NULL) {
+        return no_memory(err);
+    }
+    TRMI_TRY(measure_runs(&p));
+    for (int32_t v = 0; v < p.runs; v++) {
+        for (int32_t n = plan->runs[v].begin; n < plan->runs[v].end; n++) {
+            p.run_of[n] = v;
+        }
+    }
+    price_crossings(&p, done);
+    price_shared(&p, first);
+    return play(&p);
+}

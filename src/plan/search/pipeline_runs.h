@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plan/search/pipeline_runs.h: the least seconds of any run of nodes of a space, each found once.
+ *
+ *      cuts    0   c1   c2   c3 ...  N      nodes with which a stage can begin
+ *      run     [c1, c3)  --trmi_runs_least-->  its least seconds and the strategies that reach them
+ *
+ * Runs with equal operators (the same blocks elsewhere) share one search. */
+#ifndef TRMI_PLAN_PIPELINE_RUNS_H
+#define TRMI_PLAN_PIPELINE_RUNS_H
+
+#include "plan/search/pipeline_search.h"
+
+/* What is least of a run. */
+typedef enum trmi_least {
+    TRMI_LEAST_MICRO, /* one micro-batch */
+    TRMI_LEAST_STEP,  /* all micro-batches, gradients and update */
+    TRMI_LEAST_LAST,  /* one micro-batch, gradients and update */
+    TRMI_LEASTS
+} trmi_least;
+
+/* The result for a run. */
+typedef struct trmi_least_run {
+    uint64_t key;
+    double seconds;     /* no strategies of the run take less; INFINITY: none fit the memory */
+    trmi_choice choice; /* those that have the bound */
+} trmi_least_run;
+
+/* A parameter that node `node` reads and an earlier node, `first`, too: seconds of copying its gradient
+ * in the smallest parts. */
+typedef struct trmi_shared_reader {
+    int32_t first, node;
+    double seconds;
+} trmi_shared_reader;
+
+typedef struct trmi_runs {
+    const trmi_space *space;
+    int32_t micros;
+    bool recompute;
+    double limit;  /* bytes of a rank; 0 = none */
+    int32_t *cuts; /* [cuts_count] 0, ..., nodes_count */
+    int32_t cuts_count;
+    double *crossing; /* [cuts_count] least bytes of the values that cross a cut */
+    bool *returns;    /* [cuts_count] gradients cross it back */
+    double *copied;   /* [cuts_count] seconds that both sides of a cut copy, for each micro-batch */
+    trmi_shared_reader *shared;
+    int32_t shared_count;
+    trmi_least_run *list;
+    int64_t count, capacity;
+    int64_t solves;
+    trmi_arena *arena;
+} trmi_runs;
+
+/* Opens the runs of a space. begins: [begins_count] nodes, the only ones with which stages can begin;
+ * NULL: all of trmi_pipe_cuts. error NOMEM */
+trm_status trmi_runs_open(trmi_runs *runs, const trmi_space *space, int32_t micros,
+                          const int32_t *begins, int32_t begins_count, trmi_arena *arena,
+                          trm_error *err);
+/* Finds the least seconds of the run from cut `a` to cut `b`. `flight`: micro-batches that it keeps at
+ * the same time. *out is valid until the next call. error NOMEM */
+trm_status trmi_runs_least(trmi_runs *runs, int32_t a, int32_t b, trmi_least least, int32_t flight,
+                           const trmi_least_run **out, trm_error *err);
+/* Returns the least seconds, for each micro-batch, that the run copies for other stages. */
+double trmi_runs_copied(const trmi_runs *runs, int32_t a, int32_t b);
+void trmi_runs_close(trmi_runs *runs);
+
+#endif

@@ -1,0 +1,382 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Searches shapes, meshes, cuts into stages and strategies (contracts in pipeline_search.h).
+ *
+ *      rows      stages x mesh x micro-batches x recompute x schedule x chunks
+ *      quick     bound of a row from the least seconds of single cuts' runs: cheap
+ *      exact     the rows whose quick bound is below the best plan: dynamic programming over
+ *                (stage, cut) with exact seconds of runs; runs that are too long or leave too much for
+ *                the other stages are left out
+ *      plan      the cut and the strategies that have the bound, played */
+#include "plan/search/pipeline_search.h"
+
+#include "plan/search/pipeline_cut.h"
+
+#include "base/error.h"
+#include "base/os.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_MICROS = 16, MOST_CUTS = 200, ROUNDS = 6, ROWS = 4096 };
+
+typedef struct searching {
+    const trmi_pipe_options *o;
+    trmi_pipe_found *found;
+    trmi_runs **runs; /* [spaces] */
+    trmi_arena *arena;
+    double best; /* step of the fastest plan so far that fits */
+    trm_error *err;
+} searching;
+
+static trm_status no_memory(searching *s) {
+    return TRMI_FAIL(s->err, TRM_NOMEM, "no memory to search stages");
+}
+
+/* ---- rows ------------------------------------------------------------------------------------ */
+
+static trm_status add_row(searching *s, const trmi_pipe_shape *shape, const trmi_mesh *mesh) {
+    if (s->found->count == ROWS) {
+        return TRM_OK;
+    }
+    s->found->rows[s->found->count++] = (trmi_pipe_row){.shape = *shape, .mesh = *mesh};
+    return TRM_OK;
+}
+
+/* Adds the schedules of a number of stages and micro-batches. */
+static void add_orders(searching *s, trmi_pipe_shape shape, const trmi_mesh *mesh) {
+    const trmi_pipe_options *o = s->o;
+    for (int32_t order = 0; order <= TRMI_ORDER_INTERLEAVED; order++) {
+        bool interleaved = order == TRMI_ORDER_INTERLEAVED;
+        shape.order = (trmi_pipeline_order)order;
+        if ((o->one_order && shape.order != o->order) || (shape.stages == 1 && order > 0)) {
+            continue;
+        }
+        for (int32_t chunks = interleaved ? 2 : 1; chunks <= (interleaved ? 64 : 1); chunks *= 2) {
+            shape.chunks = interleaved && o->chunks > 0 ? o->chunks : chunks;
+            if (shape.chunks * shape.stages <= TRMI_VIRTUAL_STAGES_MAX) {
+                (void)add_row(s, &shape, mesh);
+            }
+            if (o->chunks > 0 || chunks >= 4) {
+                break;
+            }
+        }
+    }
+}
+
+/* Adds the rows of a mesh: micro-batches that divide the batch, a power of 2 unless one number is
+ * given, and recompute. */
+static void add_micros(searching *s, int32_t stages, const trmi_mesh *mesh) {
+    const trmi_pipe_options *o = s->o;
+    for (int32_t micros = 1; micros <= MOST_MICROS * stages || o->micros > 0; micros *= 2) {
+        int32_t count = o->micros > 0 ? o->micros : micros;
+        for (int again = 0; again < 2 && o->batch % count == 0; again++) {
+            bool wanted = o->recomputes == o->keeps || (again ? o->recomputes : o->keeps);
+            if (wanted && (stages > 1 || count > 1)) {
+                add_orders(s,
+                           (trmi_pipe_shape){.stages = stages, .micros = count, .recompute = again},
+                           mesh);
+            }
+        }
+        if (o->micros > 0) {
+            break;
+        }
+    }
+}
+
+static trm_status list_rows(searching *s) {
+    const trmi_pipe_options *o = s->o;
+    s->found->rows = trmi_arena_alloc(s->arena, ROWS * sizeof *s->found->rows);
+    if (s->found->rows == NULL) {
+        return no_memory(s);
+    }
+    for (int32_t stages = 1; stages <= o->ranks && stages <= TRMI_STAGES_MAX; stages++) {
+        trmi_mesh list[TRMI_MESH_LIST];
+        if (o->ranks % stages != 0 || (o->stages > 0 && stages != o->stages)) {
+            continue;
+        }
+        int32_t inner = o->ranks / stages, count = 1;
+        if (o->mesh != NULL) {
+            list[0] = *o->mesh;
+        } else {
+            count = trmi_mesh_list(1, inner, list);
+        }
+        for (int32_t i = 0; i < count; i++) {
+            if (trmi_mesh_ranks(&list[i]) == inner && (list[i].axes <= 3 || o->mesh != NULL)) {
+                add_micros(s, stages, &list[i]);
+            }
+        }
+    }
+    if (s->found->count == 0) {
+        return TRMI_FAIL(
+            s->err, TRM_INVALID,
+            "no plan with stages: %d ranks, %d stages, %lld samples, %d micro-batches; "
+            "stages divide the ranks, micro-batches the samples",
+            o->ranks, o->stages, (long long)o->batch, o->micros);
+    }
+    return TRM_OK;
+}
+
+/* ---- spaces ---------------------------------------------------------------------------------- */
+
+/* Finds the nodes with which the runs of options.begins begin. */
+static trm_status find_begins(searching *s, const trmi_space *space, int32_t *out, int32_t *count) {
+    char name[512];
+    *count = 0;
+    for (const char *at = s->o->begins; *at != '\0';) {
+        size_t length = strcspn(at, ",");
+        int32_t n = 0;
+        snprintf(name, sizeof name, "%.*s", (int)length, at);
+        while (n < space->nodes_count && strcmp(trmi_space_op(space, n)->name, name) != 0) {
+            n++;
+        }
+        if (n == space->nodes_count || (*count > 0 && n <= out[*count - 1]) || n == 0 ||
+            *count == TRMI_VIRTUAL_STAGES_MAX) {
+            return TRMI_FAIL(s->err, TRM_INVALID,
+                             "stages begin with '%.100s': %s; trireme train --explain lists the "
+                             "operators",
+                             name,
+                             n == space->nodes_count ? "no forward operator has this name"
+                                                     : "operators are in their order, without the "
+                                                       "first one");
+        }
+        out[(*count)++] = n;
+        at += length + (at[length] == ',');
+    }
+    return TRM_OK;
+}
+
+/* Finds or makes the space of a row. */
+static trm_status open_space(searching *s, const trmi_pipe_row *row, trmi_runs **out) {
+    trmi_pipe_found *f = s->found;
+    for (int32_t i = 0; i < f->spaces_count; i++) {
+        if (s->runs[i]->micros == row->shape.micros &&
+            s->runs[i]->recompute == row->shape.recompute &&
+            memcmp(&f->spaces[i]->mesh, &row->mesh, sizeof row->mesh) == 0) {
+            *out = s->runs[i];
+            return TRM_OK;
+        }
+    }
+    trmi_space **space = &f->spaces[f->spaces_count];
+    int32_t begins[TRMI_VIRTUAL_STAGES_MAX], count = 0;
+    TRMI_TRY(s->o->make_space(s->o->context, &row->mesh, row->shape.micros, row->shape.recompute,
+                              space, s->err));
+    trmi_runs *runs = s->runs[f->spaces_count++] = trmi_arena_alloc(s->arena, sizeof *runs);
+    if (runs == NULL) {
+        return no_memory(s);
+    }
+    if (s->o->begins != NULL) {
+        TRMI_TRY(find_begins(s, *space, begins, &count));
+    }
+    TRMI_TRY(trmi_runs_open(runs, *space, row->shape.micros, s->o->begins != NULL ? begins : NULL,
+                            count, s->arena, s->err));
+    runs->recompute = row->shape.recompute;
+    runs->limit = s->o->costs.memory_bytes;
+    *out = runs;
+    return TRM_OK;
+}
+
+/* ---- one row --------------------------------------------------------------------------------- */
+
+/* One row while it is searched. */
+typedef struct row_search {
+    searching *s;
+    trmi_runs *runs;
+    trmi_pipe_row *row;
+} row_search;
+
+/* Where the strategies of a plan come from: the least seconds of each run in a step; those of one
+ * micro-batch, gradients and update for stage 0; the least of all runs as one, which prices what
+ * crosses from one to the next. */
+enum { OF_RUNS, OF_FIRST, OF_WHOLE, VARIANTS };
+
+/* Fills in the plan of a cut. */
+static trm_status make_plan(const row_search *r, const trmi_cut *cut, int variant,
+                            trmi_pipe_plan *out, trmi_arena *arena) {
+    searching *s = r->s;
+    const trmi_space *space = r->runs->space;
+    const trmi_pipe_shape *shape = &r->row->shape;
+    int32_t count = shape->stages * shape->chunks;
+    *out = (trmi_pipe_plan){.shape = *shape, .space = space};
+    out->begins = trmi_arena_alloc(arena, (size_t)count * sizeof *out->begins);
+    if (out->begins == NULL || !trmi_choice_open(&out->choice, space, arena)) {
+        return no_memory(s);
+    }
+    for (int32_t v = 0; v < count; v++) {
+        int32_t begin = r->runs->cuts[cut->at[v]], end = r->runs->cuts[cut->at[v + 1]];
+        const trmi_least_run *least;
+        out->begins[v] = begin;
+        bool whole = variant == OF_WHOLE;
+        TRMI_TRY(trmi_runs_least(r->runs, whole ? 0 : cut->at[v],
+                                 whole ? r->runs->cuts_count - 1 : cut->at[v + 1],
+                                 variant == OF_FIRST && v == 0 ? TRMI_LEAST_LAST : TRMI_LEAST_STEP,
+                                 trmi_cut_flight(shape, v), &least, s->err));
+        size_t nodes = (size_t)(end - begin);
+        int32_t from = whole ? begin : 0;
+        memcpy(out->choice.strategy + begin, least->choice.strategy + from,
+               nodes * sizeof *out->choice.strategy);
+        memcpy(out->choice.parts + begin, least->choice.parts + from, nodes);
+        memcpy(out->choice.again + begin, least->choice.again + from, nodes);
+    }
+    return trmi_pipe_measure(&s->o->costs, out, arena, s->err);
+}
+
+/* Returns whether a plan is better than the row's. */
+static bool is_better(const trmi_pipe_row *row, const trmi_pipe_plan *plan) {
+    const trmi_pipe_plan *own = &row->plan;
+    return own->space == NULL || (plan->fits && !own->fits) ||
+           (plan->fits == own->fits &&
+            (plan->fits ? plan->step < own->step : plan->bytes < own->bytes));
+}
+
+/* Implements trmi_cut_visit.price: keeps the better plan. */
+static trm_status price_cut(void *context, const trmi_cut *cut, double *ceiling, trm_error *err) {
+    const row_search *r = context;
+    searching *s = r->s;
+    (void)err;
+    for (int variant = 0; variant < VARIANTS; variant++) {
+        trmi_arena scratch = {0};
+        trmi_pipe_plan plan;
+        trm_status status = make_plan(r, cut, variant, &plan, &scratch);
+        bool better = status == TRM_OK && is_better(r->row, &plan);
+        trmi_arena_free(&scratch);
+        TRMI_TRY(status);
+        if (better) {
+            TRMI_TRY(make_plan(r, cut, variant, &r->row->plan, s->arena));
+            s->best = r->row->plan.fits ? fmin(s->best, r->row->plan.step) : s->best;
+        }
+    }
+    *ceiling = fmin(*ceiling, fmin(s->best, s->o->known) - s->o->costs.overhead);
+    return TRM_OK;
+}
+
+/* Searches a row. A plan that takes more than the limit, by what its runs do not count (messages and
+ * inputs), is searched again with a lower one. */
+static trm_status search_exactly(row_search *r, trmi_cut *cut) {
+    searching *s = r->s;
+    const trmi_pipe_costs *costs = &s->o->costs;
+    double over = costs->overhead, limit = costs->memory_bytes;
+    const trmi_cut_visit visit = {price_cut, r, MOST_CUTS};
+    r->runs->limit = limit;
+    for (int round = 0; round < ROUNDS; round++) {
+        double ceiling = fmin(s->best, s->o->known) - over;
+        TRMI_TRY(
+            trmi_cut_find(r->runs, costs, &r->row->shape, false, ceiling, &visit, cut, s->err));
+        if (round == 0) {
+            r->row->bound = fmax(r->row->bound, cut->bound + over);
+        }
+        const trmi_pipe_plan *plan = &r->row->plan;
+        if (limit <= 0 || plan->space == NULL || plan->fits) {
+            break;
+        }
+        r->runs->limit -= fmax(plan->bytes - limit, 1e-3 * limit);
+        r->runs->count = 0; /* least seconds of another limit */
+        if (r->runs->limit <= 0) {
+            break;
+        }
+    }
+    r->runs->count = r->runs->limit < limit ? 0 : r->runs->count;
+    r->runs->limit = limit;
+    return TRM_OK;
+}
+
+static trm_status search_row(searching *s, trmi_pipe_row *row, bool quick) {
+    trmi_cut cut;
+    double ceiling = INFINITY;
+    row_search r = {.s = s, .row = row};
+    int32_t count = row->shape.stages * row->shape.chunks;
+    TRMI_TRY(open_space(s, row, &r.runs));
+    if (r.runs->cuts_count - 1 < count ||
+        (s->o->begins != NULL && r.runs->cuts_count - 1 != count)) {
+        row->bound = INFINITY; /* fewer runs than stages */
+        return TRM_OK;
+    }
+    int64_t before = r.runs->solves;
+    TRMI_TRY(trmi_cut_find(r.runs, &s->o->costs, &row->shape, true, INFINITY, NULL, &cut, s->err));
+    row->bound = fmax(row->bound, cut.bound + s->o->costs.overhead);
+    if (!quick) { /* the plan of the quick cut is the first ceiling */
+        TRMI_TRY(price_cut(&r, &cut, &ceiling, s->err));
+        TRMI_TRY(search_exactly(&r, &cut));
+    }
+    if (row->plan.space != NULL && row->plan.fits) {
+        row->bound = fmin(row->bound, row->plan.step);
+    }
+    s->found->solves += r.runs->solves - before;
+    return TRM_OK;
+}
+
+/* ---- all ------------------------------------------------------------------------------------- */
+
+static int by_bound(const void *a, const void *b) {
+    const trmi_pipe_row *x = a, *y = b;
+    return (x->bound > y->bound) - (x->bound < y->bound);
+}
+
+static int by_step(const void *a, const void *b) {
+    const trmi_pipe_row *x = a, *y = b;
+    bool has = x->plan.space != NULL && x->plan.fits, other = y->plan.space != NULL && y->plan.fits;
+    if (has != other) {
+        return has ? -1 : 1;
+    }
+    double p = has ? x->plan.step : x->bound, q = has ? y->plan.step : y->bound;
+    return (p > q) - (p < q);
+}
+
+static trm_status search_rows(searching *s) {
+    trmi_pipe_found *f = s->found;
+    f->spaces = trmi_alloc((size_t)f->count * sizeof(trmi_space *));
+    s->runs = trmi_arena_alloc(s->arena, (size_t)f->count * sizeof(trmi_runs *));
+    if (f->spaces == NULL || s->runs == NULL) {
+        return no_memory(s);
+    }
+    for (int32_t i = 0; i < f->count; i++) {
+        TRMI_TRY(search_row(s, &f->rows[i], true));
+    }
+    qsort(f->rows, (size_t)f->count, sizeof *f->rows, by_bound);
+    for (int32_t i = 0; i < f->count; i++) {
+        bool hopeless = f->rows[i].bound >= fmin(s->best, s->o->known) * (1 + 1e-9);
+        if (f->rows[i].bound < INFINITY && (!hopeless || i == 0)) {
+            TRMI_TRY(search_row(s, &f->rows[i], false));
+        }
+    }
+    f->lower_bound = INFINITY;
+    for (int32_t i = 0; i < f->count; i++) {
+        f->lower_bound = fmin(f->lower_bound, f->rows[i].bound);
+    }
+    qsort(f->rows, (size_t)f->count, sizeof *f->rows, by_step);
+    return TRM_OK;
+}
+
+trm_status trmi_pipe_search(const trmi_pipe_options *options, trmi_arena *arena,
+                            trmi_pipe_found *out, trm_error *err) {
+    trm_error own;
+    double begin = trmi_os_now();
+    *out = (trmi_pipe_found){.lower_bound = INFINITY};
+    searching s = {.o = options,
+                   .found = out,
+                   .arena = arena,
+                   .best = INFINITY,
+                   .err = err != NULL ? err : &own};
+    trmi_pipe_options settled = *options;
+    settled.known = options->known > 0 ? options->known : INFINITY;
+    s.o = &settled;
+    trm_status status = list_rows(&s);
+    status = status == TRM_OK ? search_rows(&s) : status;
+    for (int32_t i = 0; i < out->spaces_count && s.runs[i] != NULL; i++) {
+        trmi_runs_close(s.runs[i]);
+    }
+    out->seconds = trmi_os_now() - begin;
+    if (status != TRM_OK) {
+        trmi_pipe_found_free(out);
+    }
+    return status;
+}
+
+void trmi_pipe_found_free(trmi_pipe_found *found) {
+    for (int32_t i = 0; i < found->spaces_count; i++) {
+        trmi_space_destroy(found->spaces[i]);
+    }
+    trmi_free(found->spaces);
+    *found = (trmi_pipe_found){.lower_bound = INFINITY};
+}

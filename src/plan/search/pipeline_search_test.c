@@ -1,0 +1,236 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Tests of the search for plans with stages against complete enumeration: every shape, every cut into
+ * stages, every strategy of every operator, parameters in parts and recompute, with and without limits
+ * of memory. */
+#include "check.h"
+
+#include "plan/search/pipeline_search.h"
+
+#include "base/rng.h"
+
+#include <math.h>
+
+static trm_error err;
+
+typedef struct net {
+    int64_t batch, widths[8];
+    int32_t layers;
+    bool tied; /* the first and the last matrix are one */
+    bool shared, parts;
+    double overlap;
+    trm_graph *graphs[8]; /* by the logarithm of the micro-batches */
+    trm_program *programs[8];
+} net;
+
+static const trmi_prices prices = {.alpha = {4e-6, 1e-6, 2e-6, 1e-6},
+                                   .beta = {1e-9, 3e-10, 2e-10, 1e-10},
+                                   .copy = 1e-11,
+                                   .flop = 1e-11,
+                                   .byte = 1e-10};
+
+/* Makes the network of one micro-batch: linear operators with ReLU between them, and a loss. */
+static const trm_graph *graph_of(net *n, int32_t micros) {
+    int at = 0;
+    while (1 << at < micros) {
+        at++;
+    }
+    if (n->graphs[at] != NULL) {
+        return n->programs[at]->graph;
+    }
+    CHECK_OK(trm_graph_create(&(trm_graph_options){.training = true}, &n->graphs[at], &err), err);
+    trm_graph *g = n->graphs[at];
+    int64_t batch = n->batch / micros;
+    trm_node x = trm_input(g, "x", TRM_FLOAT32, trm_shape_of(batch, n->widths[0]));
+    trm_node y = trm_input(g, "y", TRM_INT32, trm_shape_of(batch)), first = {0};
+    for (int32_t i = 0; i < n->layers; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "w%d", (int)i);
+        bool again = n->tied && i == n->layers - 1;
+        trm_node w = again ? first
+                           : trm_parameter(g, name, trm_shape_of(n->widths[i + 1], n->widths[i]),
+                                           TRM_INIT_LINEAR);
+        first = i == 0 ? w : first;
+        x = trm_linear(g, x, w, TRM_NO_NODE);
+        x = i + 1 < n->layers ? trm_relu(g, x) : x;
+    }
+    trm_node loss = trm_softmax_cross_entropy(g, x, y, NULL);
+    CHECK_OK(trm_graph_check(g, &err), err);
+    CHECK_OK(trmi_plan_create(g, &(trmi_plan_options){.loss = loss, .dense_gradients = true},
+                              &n->programs[at], &err),
+             err);
+    return n->programs[at]->graph;
+}
+
+static void free_net(net *n) {
+    for (int i = 0; i < 8; i++) {
+        trmi_plan_destroy(n->programs[i]);
+        trm_graph_destroy(n->graphs[i]);
+    }
+}
+
+static trm_status make_space(void *context, const trmi_mesh *mesh, int32_t micros, bool recompute,
+                             trmi_space **out, trm_error *e) {
+    net *n = context;
+    const trmi_search_costs costs = {.prices = &prices,
+                                     .slots = 1,
+                                     .overlap = n->overlap,
+                                     .fuse = n->overlap > 0,
+                                     .shard_stores = n->parts,
+                                     .slices = n->shared && trmi_mesh_ranks(mesh) > 1,
+                                     .gradients = micros > 1 ? 2 : 1,
+                                     .rules = {.segments = recompute},
+                                     .accumulate_byte = micros > 1 ? 3e-10 : 0};
+    return trmi_space_create(graph_of(n, micros), mesh, &costs, NULL, out, e);
+}
+
+static double message(void *context, int32_t stages, int32_t from, int32_t to, double bytes) {
+    (void)context;
+    (void)stages;
+    (void)from;
+    (void)to;
+    return 1e-6 + 5e-10 * bytes;
+}
+
+/* The fastest plan by enumeration. */
+typedef struct optimum {
+    double step;
+    int64_t plans;
+} optimum;
+
+/* Prices every choice of strategies and ways of the nodes from `n` on. */
+static void price_choices(const trmi_pipe_options *o, trmi_pipe_plan *plan, int32_t n,
+                          optimum *out) {
+    const trmi_space *s = plan->space;
+    trmi_choice *c = &plan->choice;
+    if (n == s->nodes_count) {
+        trmi_arena arena = {0};
+        CHECK_OK(trmi_pipe_measure(&o->costs, plan, &arena, &err), err);
+        out->step = plan->fits ? fmin(out->step, plan->step) : out->step;
+        out->plans++;
+        trmi_arena_free(&arena);
+        return;
+    }
+    const trmi_space_class *k = trmi_space_class_of(s, n);
+    for (int32_t i = 0; i < k->count * TRMI_WAYS; i++) {
+        int way = i % TRMI_WAYS;
+        c->strategy[n] = i / TRMI_WAYS;
+        c->parts[n] = way & TRMI_WAY_PARTS;
+        c->again[n] = (way & TRMI_WAY_AGAIN) != 0;
+        if (trmi_space_node_way(s, k, c->strategy[n], way, &(trmi_objective){0}).seconds <
+            INFINITY) {
+            price_choices(o, plan, n + 1, out);
+        }
+    }
+}
+
+/* Prices every cut into stages of one shape, from run `v` on. */
+static void price_cuts(const trmi_pipe_options *o, trmi_pipe_plan *plan, const int32_t *cuts,
+                       int32_t cuts_count, int32_t v, optimum *out) {
+    if (v == plan->shape.stages * plan->shape.chunks) {
+        price_choices(o, plan, 0, out);
+        return;
+    }
+    for (int32_t i = 0; i < cuts_count; i++) {
+        if (cuts[i] > plan->begins[v - 1]) {
+            plan->begins[v] = cuts[i];
+            price_cuts(o, plan, cuts, cuts_count, v + 1, out);
+        }
+    }
+}
+
+static void price_all(const trmi_pipe_options *o, const trmi_pipe_found *found, optimum *out) {
+    for (int32_t i = 0; i < found->count; i++) {
+        const trmi_pipe_row *row = &found->rows[i];
+        trmi_space *s;
+        trmi_arena arena = {0};
+        int32_t cuts[64], begins[64] = {0};
+        CHECK_OK(
+            make_space(o->context, &row->mesh, row->shape.micros, row->shape.recompute, &s, &err),
+            err);
+        trmi_pipe_plan plan = {.shape = row->shape, .space = s, .begins = begins};
+        assert_true(trmi_choice_open(&plan.choice, s, &arena));
+        price_cuts(o, &plan, cuts, trmi_pipe_cuts(s, cuts), 1, out);
+        trmi_arena_free(&arena);
+        trmi_space_destroy(s);
+    }
+}
+
+static int64_t bounded(int64_t k, uint64_t what, int64_t least, int64_t most) {
+    return least +
+           (int64_t)trmi_bounded(trmi_random_u32(11, TRMI_STREAM_TEST, (uint64_t)k * 64 + what),
+                                 (uint32_t)(most - least + 1));
+}
+
+static void finds_the_optimum_of_small_cases(void **state) {
+    (void)state;
+    int exact = 0, limited = 0, without = 0;
+    double worst = 0;
+    enum { CASES = 72 };
+    for (int64_t k = 0; k < CASES; k++) {
+        bool meshes = k % 6 == 0; /* 4 ranks: stages of 2 ranks; few operators */
+        net n = {.batch = 8,
+                 .layers = meshes ? 2 - (k % 4 == 0) : (int32_t)bounded(k, 1, 3, 5),
+                 .tied = k % 4 == 1,
+                 .parts = meshes && k % 4 == 0,
+                 .overlap = k % 5 == 0 ? 0.5 : 0,
+                 .shared = k % 2 == 1};
+        for (int32_t i = 0; i <= n.layers; i++) {
+            n.widths[i] = bounded(k, 2 + (uint64_t)i, 8, 400);
+        }
+        if (n.tied) {
+            n.widths[n.layers] = n.widths[1];
+            n.widths[n.layers - 1] = n.widths[0];
+        }
+        trmi_pipe_options o = {.ranks = meshes ? 4 : 2 + 2 * (int32_t)(k % 2),
+                               .batch = n.batch,
+                               .stages = meshes ? 2 : 0,
+                               .micros = meshes ? 2 + 2 * (int32_t)(k % 2) : 0,
+                               .chunks = 0,
+                               .one_order = meshes || k % 2 == 0,
+                               .costs = {.message = message, .overhead = 1e-5},
+                               .make_space = make_space,
+                               .context = &n};
+        trmi_mesh one = {0};
+        o.mesh = meshes ? NULL : &one;
+        o.stages = meshes ? 2 : o.ranks;
+        for (int limit = 0; limit < 2; limit++) {
+            trmi_arena arena = {0};
+            trmi_pipe_found found;
+            optimum best = {.step = INFINITY};
+            CHECK_OK(trmi_pipe_search(&o, &arena, &found, &err), err);
+            price_all(&o, &found, &best);
+            bool has =
+                found.count > 0 && found.rows[0].plan.space != NULL && found.rows[0].plan.fits;
+            double step = has ? found.rows[0].plan.step : INFINITY;
+            without += !(best.step < INFINITY);
+            assert_true(has || !(best.step < INFINITY) || limit);
+            assert_true(!(best.step < INFINITY) || found.lower_bound <= best.step * (1 + 1e-6));
+            if (best.step < INFINITY) {
+                double gap = step / best.step - 1;
+                worst = fmax(worst, gap);
+                exact += gap < 1e-6;
+                limited += limit;
+                print_message(
+                    "case %d limit %d: %.6g optimum %.6g bound %.6g of %lld plans, %d rows, %s\n",
+                    (int)k, limit, step * 1e6, best.step * 1e6, found.lower_bound * 1e6,
+                    (long long)best.plans, found.count, gap < 1e-6 ? "same" : "OTHER");
+            }
+            o.costs.memory_bytes = has ? found.rows[0].plan.bytes * (0.9 + 0.02 * (double)(k % 5)) : 0;
+            trmi_pipe_found_free(&found);
+            trmi_arena_free(&arena);
+            if (!has) {
+                break;
+            }
+        }
+        free_net(&n);
+    }
+    print_message("%d exact, %d with a limit, %d without a plan, worst %.3g\n", exact, limited,
+                  without, worst);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(finds_the_optimum_of_small_cases),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

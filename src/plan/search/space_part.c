@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Makes a space of a run of another space's nodes: one stage of a pipeline.
+ *
+ *      nodes of the space    0 1 2 | 3 4 5 | 6 7       part [3, 6): nodes 0 1 2, edges within it
+ *
+ * Classes, tables and prices are those of the whole space. Only classes that read a parameter which
+ * another stage updates are made anew, without its gradient and update. */
+#include "plan/search/search.h"
+
+#include "base/error.h"
+
+#include <string.h>
+
+static trm_status no_memory(trm_error *err) {
+    return TRMI_FAIL(err, TRM_NOMEM, "no memory for a stage of a pipeline");
+}
+
+/* Returns whether an operator reads a parameter that another stage updates. */
+static bool reads_foreign(const trmi_space *s, const trmi_op *op) {
+    for (int32_t i = 0; i < op->inputs_count; i++) {
+        const trmi_op *parameter = trmi_parameter_of(s->graph, op->inputs[i]);
+        if (parameter != NULL && s->foreign[parameter->outputs[0]]) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static const trmi_price_table *prices_of(const trmi_space *s, const trmi_value *v) {
+    for (int64_t i = 0; i < s->prices_count; i++) {
+        if (s->prices_of[i].dtype == v->dtype &&
+            trm_shape_equal(&s->prices_of[i].shape, &v->shape)) {
+            return &s->prices_of[i];
+        }
+    }
+    return NULL;
+}
+
+/* Replaces the costs of a class' parameters by those with `s->foreign`. */
+static trm_status price_again(trmi_space *s, trmi_space_class *c, trm_error *err) {
+    const trmi_op *op = &s->graph->ops[c->op];
+    c->stores = trmi_arena_alloc(&s->arena, 2 * (size_t)c->count * sizeof *c->stores);
+    c->slices = trmi_arena_alloc(&s->arena, (size_t)c->count * sizeof *c->slices);
+    if (c->stores == NULL || c->slices == NULL) {
+        return no_memory(err);
+    }
+    for (int32_t i = 0; i < c->count; i++) {
+        for (int32_t k = 0; k < op->inputs_count; k++) {
+            const trmi_op *parameter = trmi_parameter_of(s->graph, op->inputs[k]);
+            const trmi_price_table *table =
+                parameter != NULL ? prices_of(s, trmi_output_of(s->graph, parameter, 0)) : NULL;
+            if (table != NULL) {
+                trmi_space_add_parameter(s, table, op, k, c, i);
+            }
+        }
+    }
+    return TRM_OK;
+}
+
+/* Gives nodes that read foreign parameters classes of their own. */
+static trm_status price_foreign(trmi_space *s, trm_error *err) {
+    int64_t extra = 0;
+    for (int32_t n = 0; n < s->nodes_count; n++) {
+        extra += reads_foreign(s, trmi_space_op(s, n));
+    }
+    if (extra == 0) {
+        return TRM_OK;
+    }
+    trmi_space_class *all =
+        trmi_arena_alloc(&s->arena, (size_t)(s->classes_count + extra) * sizeof *all);
+    if (all == NULL) {
+        return no_memory(err);
+    }
+    memcpy(all, s->classes, (size_t)s->classes_count * sizeof *all);
+    s->classes = all;
+    for (int32_t n = 0; n < s->nodes_count; n++) {
+        if (reads_foreign(s, trmi_space_op(s, n))) {
+            trmi_space_class *own = &all[s->classes_count];
+            *own = all[s->nodes[n].group];
+            own->op = s->nodes[n].op;
+            TRMI_TRY(price_again(s, own, err));
+            s->nodes[n].group = (int32_t)s->classes_count++;
+        }
+    }
+    return TRM_OK;
+}
+
+trm_status trmi_space_part(const trmi_space *s, int32_t begin, int32_t end, const bool *foreign,
+                           trmi_arena *arena, trmi_space *out, trm_error *err) {
+    trmi_space part = *s;
+    part.arena = (trmi_arena){0};
+    part.foreign = foreign;
+    part.nodes_count = end - begin;
+    part.edges_count = 0;
+    part.costs.overhead = 0;
+    part.nodes = trmi_arena_alloc(arena, ((size_t)(end - begin) + 1) * sizeof *part.nodes);
+    part.edges = trmi_arena_alloc(arena, ((size_t)s->edges_count + 1) * sizeof *part.edges);
+    if (part.nodes == NULL || part.edges == NULL) {
+        return no_memory(err);
+    }
+    memcpy(part.nodes, s->nodes + begin, (size_t)(end - begin) * sizeof *part.nodes);
+    for (int64_t e = 0; e < s->edges_count; e++) {
+        const trmi_space_edge *edge = &s->edges[e];
+        if (edge->from >= begin && edge->to < end) {
+            trmi_space_edge *to = &part.edges[part.edges_count++];
+            *to = *edge;
+            to->from -= begin;
+            to->to -= begin;
+        }
+    }
+    *out = part;
+    if (foreign != NULL) {
+        out->arena = *arena; /* classes of foreign parameters */
+        trm_status status = price_foreign(out, err);
+        *arena = out->arena;
+        out->arena = (trmi_arena){0};
+        return status;
+    }
+    return TRM_OK;
+}
