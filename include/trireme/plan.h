@@ -54,6 +54,15 @@ typedef struct trm_planner_options {
     /* number of additional candidate plans for trm_planner_plan, spaced by predicted step time */
     int32_t extra_candidates;
     bool remeasures; /* trm_planner_remeasure will be called: *out is a planner on all ranks */
+    /* stages of a pipeline: 0 = none, TRM_ALL = any number, if such a plan is better than one
+     * without stages. split.mesh is then the mesh of one stage */
+    int32_t stages;
+    /* with stages: equal parts of the global batch that go through them; 0 = any power of 2 */
+    int32_t micro_batches;
+    int32_t chunks;       /* with stages: runs of operators on each stage; 0 = any */
+    const char *schedule; /* with stages: "1f1b", "gpipe", "interleaved"; NULL = any */
+    const char
+        *stage_begins; /* operators with which the second and further runs begin; NULL = any */
 } trm_planner_options;
 
 /* Gives the number of ranks of a mesh: "8", "2x4", "host=2xlocal=4".
@@ -110,6 +119,8 @@ typedef struct trm_planner_info {
     int32_t meshes, operators, measured;
     /* measurements of the costs on which predictions rest: 1, or more with trm_planner_remeasure */
     int32_t measurements;
+    int32_t stages; /* of the chosen plan; 0 = none. `mesh` is then that of one stage */
+    int32_t micro_batches, chunks;
 } trm_planner_info;
 /* Describes the chosen plan and the search. */
 TRM_API void trm_planner_get_info(const trm_planner *planner, trm_planner_info *out);
@@ -164,6 +175,11 @@ typedef struct trm_plan_info {
     /* operators with a line; of these, cut into parts; of these, kept by searches */
     int64_t operators, cut, pinned;
     int64_t stores; /* parameters and states with a storage of their own */
+    /* of a plan with stages, else 0: `mesh` is that of one stage, `ranks` those of all */
+    int32_t stages, chunks, micro_batches;
+    trm_schedule schedule;
+    bool recompute;    /* values of blocks are computed again in backward */
+    char begins[8192]; /* operators with which the second and further runs begin: "a,b" */
 } trm_plan_info;
 /* Reads a plan file. Needs no model.
  *   param    text: the plan's own lines in order, written; NULL = not wanted

@@ -1819,6 +1819,11 @@ class trm_planner_options(Structure):
     refresh: measures again the costs that the cache directory has
     extra_candidates: number of additional candidate plans for trm_planner_plan, spaced by predicted step time
     remeasures: trm_planner_remeasure will be called: *out is a planner on all ranks
+    stages: stages of a pipeline: 0 = none, TRM_ALL = any number, if such a plan is better than one without stages. split.mesh is then the mesh of one stage
+    micro_batches: with stages: equal parts of the global batch that go through them; 0 = any power of 2
+    chunks: with stages: runs of operators on each stage; 0 = any
+    schedule: with stages: "1f1b", "gpipe", "interleaved"; NULL = any
+    stage_begins: operators with which the second and further runs begin; NULL = any
     """
 
 
@@ -1842,6 +1847,9 @@ class trm_planner_info(Structure):
     operators: meshes searched; operators of the graph; costs that were measured
     measured: meshes searched; operators of the graph; costs that were measured
     measurements: measurements of the costs on which predictions rest: 1, or more with trm_planner_remeasure
+    stages: of the chosen plan; 0 = none. `mesh` is then that of one stage
+    micro_batches: of the chosen plan; 0 = none. `mesh` is then that of one stage
+    chunks: of the chosen plan; 0 = none. `mesh` is then that of one stage
     """
 
 
@@ -1861,6 +1869,12 @@ class trm_plan_info(Structure):
     cut: operators with a line; of these, cut into parts; of these, kept by searches
     pinned: operators with a line; of these, cut into parts; of these, kept by searches
     stores: parameters and states with a storage of their own
+    stages: of a plan with stages, else 0: `mesh` is that of one stage, `ranks` those of all
+    chunks: of a plan with stages, else 0: `mesh` is that of one stage, `ranks` those of all
+    micro_batches: of a plan with stages, else 0: `mesh` is that of one stage, `ranks` those of all
+    schedule: 
+    recompute: values of blocks are computed again in backward
+    begins: operators with which the second and further runs begin: "a,b"
     """
 
 
@@ -3122,6 +3136,11 @@ trm_planner_options._fields_ = [
     ('refresh', c_bool),
     ('extra_candidates', c_int32),
     ('remeasures', c_bool),
+    ('stages', c_int32),
+    ('micro_batches', c_int32),
+    ('chunks', c_int32),
+    ('schedule', c_char_p),
+    ('stage_begins', c_char_p),
 ]
 trm_planner_info._fields_ = [
     ('mesh', c_char * 48),
@@ -3143,6 +3162,9 @@ trm_planner_info._fields_ = [
     ('operators', c_int32),
     ('measured', c_int32),
     ('measurements', c_int32),
+    ('stages', c_int32),
+    ('micro_batches', c_int32),
+    ('chunks', c_int32),
 ]
 trm_planner_candidate._fields_ = [
     ('name', c_char_p),
@@ -3158,6 +3180,12 @@ trm_plan_info._fields_ = [
     ('cut', c_int64),
     ('pinned', c_int64),
     ('stores', c_int64),
+    ('stages', c_int32),
+    ('chunks', c_int32),
+    ('micro_batches', c_int32),
+    ('schedule', c_int),
+    ('recompute', c_bool),
+    ('begins', c_char * 8192),
 ]
 trm_simulation_options._fields_ = [
     ('largest', c_int32),
@@ -3273,6 +3301,7 @@ ENUM_OF = {
     ('trm_network_options', 'stem'): 'trm_stem',
     ('trm_planner_options', 'measure'): 'trm_switch',
     ('trm_planner_options', 'frontier'): 'trm_switch',
+    ('trm_plan_info', 'schedule'): 'trm_schedule',
     ('trm_verify_tensor', 'kind'): 'trm_verify_kind',
     ('trm_status_name', 0): 'trm_status',
     ('trm_status_text', 0): 'trm_status',

@@ -1437,6 +1437,11 @@ class trm_planner_options(Structure):
     refresh: bool
     extra_candidates: int
     remeasures: bool
+    stages: int
+    micro_batches: int
+    chunks: int
+    schedule: Optional[bytes]
+    stage_begins: Optional[bytes]
 
 class trm_planner_info(Structure):
     mesh: Any
@@ -1458,6 +1463,9 @@ class trm_planner_info(Structure):
     operators: int
     measured: int
     measurements: int
+    stages: int
+    micro_batches: int
+    chunks: int
 
 class trm_planner_candidate(Structure):
     name: Optional[bytes]
@@ -1473,6 +1481,12 @@ class trm_plan_info(Structure):
     cut: int
     pinned: int
     stores: int
+    stages: int
+    chunks: int
+    micro_batches: int
+    schedule: int
+    recompute: bool
+    begins: Any
 
 class trm_simulation_options(Structure):
     largest: int

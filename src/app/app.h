@@ -63,6 +63,8 @@ typedef struct app_options {
     const char *split_plan, *split_mesh;   /* semi_auto_parallel, auto_parallel */
     int64_t stages, micro_batches, chunks; /* pipeline; 0 = not given */
     const char *pipeline_schedule, *stage_begins;
+    int64_t plan_micros, plan_chunks; /* plan --stages; 0 = any */
+    const char *plan_stages, *plan_schedule, *plan_begins;
     bool micro_batches_done; /* batch_size is that of one micro-batch */
     const char *parallel_mode, *reduce, *wire, *bucket, *sync_batch_norm, *layerwise, *rank_table;
     const char *deterministic, *context, *hosts, *launch_directory;

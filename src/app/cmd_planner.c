@@ -25,7 +25,7 @@ enum { MEASURED_RANKS = 8 };
  * library reports what is wrong). */
 static int64_t ranks_of(const app_options *o) {
     int32_t ranks = 0;
-    if (o->plan_mesh == NULL) {
+    if (o->plan_mesh == NULL || o->plan_stages != NULL) { /* with stages the mesh is of one stage */
         return o->plan_ranks;
     }
     return trm_mesh_ranks(o->plan_mesh, &ranks, NULL) == TRM_OK &&
@@ -72,6 +72,28 @@ void app_split_options(const app_context *app, trm_model_options *model) {
         TRM_COOPERATIVE_CONV; /* as jobs of one host have it (app_settle_slices) */
 }
 
+/* Reads --stages: TRM_ALL for "auto". */
+static trm_status stages_of(const app_options *o, int32_t *out, trm_error *err) {
+    char *end;
+    if (o->plan_stages == NULL) {
+        return TRM_OK;
+    }
+    if (strcmp(o->plan_stages, "auto") == 0) {
+        *out = TRM_ALL;
+        return TRM_OK;
+    }
+    long stages = strtol(o->plan_stages, &end, 10);
+    if (stages < 1 || stages > 64 || *end != '\0' ||
+        (o->plan_ranks > 0 && o->plan_ranks % stages)) {
+        return app_fail(err, TRM_INVALID,
+                        "--stages '%.40s': auto, or a number from 1 to 64 that divides the %lld "
+                        "ranks (-n), is expected",
+                        o->plan_stages, (long long)o->plan_ranks);
+    }
+    *out = (int32_t)stages;
+    return TRM_OK;
+}
+
 /* Builds data, model options and planner; the planner searches when it is created. `simulate`:
  * every rank is a device of its own. */
 static trm_status begin(app_context *app, bool simulate, planning *p, trm_error *err) {
@@ -102,7 +124,17 @@ static trm_status begin(app_context *app, bool simulate, planning *p, trm_error 
     parallel->split.mesh = o->plan_mesh;
     parallel->split.search = o->plan_search;
     parallel->split.plan = p->given;
+    int32_t stages = 0;
+    status = stages_of(o, &stages, err);
+    if (status != TRM_OK) {
+        return status;
+    }
     const trm_planner_options options = {.ranks = (int32_t)o->plan_ranks,
+                                         .stages = stages,
+                                         .micro_batches = (int32_t)o->plan_micros,
+                                         .chunks = (int32_t)o->plan_chunks,
+                                         .schedule = o->plan_schedule,
+                                         .stage_begins = o->plan_begins,
                                          .hosts = (int32_t)o->plan_hosts,
                                          .links = p->links,
                                          .guess_links = guess,

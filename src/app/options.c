@@ -137,6 +137,11 @@ const app_flag app_flags[] = {
     TEXT("mesh", plan_mesh, "2x4", NULL, "mesh of the ranks (default: every factorisation is searched)"),
     INT("host-count", plan_hosts, "N", 1, 1 << 16, NULL, "hosts of the ranks, for the choice of meshes (1)", .use = "many"),
     BYTES("memory", plan_memory, "memory limit of a rank, for instance 4GB"),
+    TEXT("stages", plan_stages, "N|auto", NULL, "pipeline: search plans with N stages, or with any number of them that is better than none; --mesh is then that of a stage, and the batch of all ranks stays the same", .tag = "plan", .use = "many"),
+    INT("micro-batches", plan_micros, "N", 1, 65536, NULL, "equal parts of the batch of all ranks that go through the stages (any power of 2)", .tag = "plan", .use = "many;stages"),
+    CHOICE("pipeline-schedule", plan_schedule, "1f1b|gpipe|interleaved", NULL, "order of the micro-batches (any)", .tag = "plan", .use = "many;stages"),
+    INT("chunks", plan_chunks, "N", 1, 64, NULL, "runs of operators on each stage (any)", .tag = "plan", .use = "many;stages"),
+    TEXT("stage-begins", plan_begins, "A,B", NULL, "operators with which the second and further runs begin: prices these stages (any)", .tag = "plan", .use = "many;stages"),
     CHOICE("search", plan_search, "optimal|recursive|propagation", NULL, "search algorithm (optimal)", .use = "many"),
     TEXT("links", plan_links, "FILE", NULL, "file of links of another machine; 'guess': do not measure messages", .use = "many"),
     TEXT("plan", plan_given, "FILE", NULL, "a plan to compare with; its pinned operators are kept"),
@@ -376,7 +381,7 @@ GROUP(eval, "Predictions", NULL, "predictions");
 GROUP(export, "Export", NULL, "to output@export merge shard-bytes");
 GROUP(import, "Import", NULL, "from output@import");
 GROUP(plan, "Plan", NULL, "explain trial-seconds validate repeats others");
-GROUP(planner, "Many ranks", NULL, "n mesh host-count memory search links plan full-batch wire sync-batch-norm shard-optimizer no-measure refresh save svg html");
+GROUP(planner, "Many ranks", NULL, "n mesh host-count memory stages@plan micro-batches@plan pipeline-schedule@plan chunks@plan stage-begins@plan search links plan full-batch wire sync-batch-norm shard-optimizer no-measure refresh save svg html");
 GROUP(bench_plan, "Mesh", NULL, "mesh@bench-plan");
 GROUP(bench_split, "Plans", NULL, "plans wire sync-batch-norm profile@bench-split");
 GROUP(report, "Page", NULL, "html@report");

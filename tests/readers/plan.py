@@ -8,7 +8,7 @@ A fault raises ValueError, which names the line.
 import re
 from collections import namedtuple
 
-Plan = namedtuple('Plan', 'axes graph operators stores')
+Plan = namedtuple('Plan', 'axes graph operators stores stages')  # stages: words of 'pipeline', then names of 'begin'
 Operator = namedtuple('Operator', 'letters output again pinned')  # again: True, False, or None = as the back-end decides
 SPREAD = re.compile(r'R|S\d(?:\.\d)?|P\+|Pmax|Pmin')
 
@@ -34,7 +34,7 @@ def spread_of(word, axes):
 
 
 def read(path):
-    axes, graph, operators, stores = None, None, {}, {}
+    axes, graph, operators, stores, stages = None, None, {}, {}, []
     with open(path, encoding='utf-8') as f:
         for number, line in enumerate(f, 1):
             words = line.split('#')[0].split()
@@ -46,6 +46,8 @@ def read(path):
                     continue
                 elif words[0] == 'mesh':
                     axes = mesh_of(words[1])
+                elif words[0] in ('pipeline', 'begin'):
+                    stages.append(words[1:] if words[0] == 'pipeline' else name_of(words[1]))
                 elif words[0] == 'graph':
                     graph = int(words[1], 16)
                 elif words[0] == 'op':
@@ -63,4 +65,4 @@ def read(path):
                     raise ValueError(f'unknown word {words[0]}')
             except (ValueError, IndexError, AttributeError, TypeError) as e:
                 raise ValueError(f'{path}: line {number}: {e}') from None
-    return Plan(axes, graph, operators, stores)
+    return Plan(axes, graph, operators, stores, stages)

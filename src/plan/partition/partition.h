@@ -28,6 +28,7 @@
 #define TRMI_PLAN_PARTITION_H
 
 #include "plan/passes/pass.h"
+#include "plan/pipeline/stage_schedule.h"
 
 /* ---- mesh ---- */
 
@@ -315,6 +316,15 @@ typedef struct trmi_partition_store {
     int32_t line;
 } trmi_partition_store;
 
+/* The stages of a plan: `mesh` is then that of one stage. */
+typedef struct trmi_plan_stages {
+    int32_t stages, chunks, micros; /* stages 0: the plan has none */
+    trmi_pipeline_order order;
+    bool recompute; /* values of blocks are computed again (trmi_plan_options.recompute) */
+    const char
+        *begins; /* operators with which the second and further runs begin, "a,b"; "" = one run */
+} trmi_plan_stages;
+
 /* A plan: the mesh, a line for each operator, and stores. */
 typedef struct trmi_partition_plan {
     trmi_arena arena; /* memory of names */
@@ -328,6 +338,7 @@ typedef struct trmi_partition_plan {
     int64_t choices_count, choices_capacity;
     trmi_partition_store *stores;
     int64_t stores_count, stores_capacity;
+    trmi_plan_stages staged;
 } trmi_partition_plan;
 
 /* Creates an empty plan for a mesh. owns: caller. error NOMEM */
@@ -345,6 +356,13 @@ trm_status trmi_partition_plan_store(trmi_partition_plan *plan, const char *name
 /* Sets whether the output of an operator is recomputed. error INVALID: the operator has no line */
 trm_status trmi_partition_plan_set_recompute(trmi_partition_plan *plan, const char *op,
                                              trmi_recompute_choice recompute, trm_error *err);
+/* Sets the stages of a plan; `begins` is copied. error INVALID (numbers that cannot be), NOMEM */
+trm_status trmi_partition_plan_stage(trmi_partition_plan *plan, const trmi_plan_stages *stages,
+                                     trm_error *err);
+/* Returns the ranks of a plan: of all stages. */
+static inline int32_t trmi_partition_plan_ranks(const trmi_partition_plan *plan) {
+    return trmi_mesh_ranks(&plan->mesh) * (plan->staged.stages > 1 ? plan->staged.stages : 1);
+}
 /* Returns the line of an operator; NULL: it has none. */
 const trmi_partition_choice *trmi_partition_plan_find(const trmi_partition_plan *plan,
                                                       const char *op);
@@ -358,7 +376,8 @@ trm_status trmi_partition_plan_samples(const trm_graph *graph, const trmi_mesh *
 
 /* Converts a plan to text and back. Lines: "trireme-plan 1", "mesh a=2xb=4", "graph
  * 0123456789abcdef", "op NAME LETTERS [-> SPREAD] [again|kept] [pinned]", "store NAME SPREAD";
- * comments after '#'. Names are stable; lines are in the order of the graph. A comment "# from
+ * a plan with stages also has "pipeline stages=2 chunks=1 micro-batches=4 schedule=1f1b
+ * recompute=off" and a line "begin NAME" for each run but the first; comments after '#'. Names are stable; lines are in the order of the graph. A comment "# from
  * FILE" on the first line names the file that the text was read from; errors then name it instead
  * of `file`.
  *   owns   the text is freed by trm_free(), the plan by the caller

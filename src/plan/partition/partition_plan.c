@@ -10,7 +10,7 @@
  *
  * Names write blanks, '#' and '%' as %20, %23, %25. The parser accepts any bytes: every error is
  * reported with file and line (fuzz target partition_plan_fuzz.c). */
-#include "plan/partition/partition.h"
+#include "plan/partition/partition_plan_stages.h"
 
 #include "base/error.h"
 #include "base/hash.h"
@@ -175,15 +175,8 @@ uint64_t trmi_partition_digest(const trm_graph *graph) {
 
 /* ---- text ---- */
 
-/* Appends a name with special characters as %xx. */
 static void write_name(trmi_text *text, const char *name) {
-    for (; *name != '\0'; name++) {
-        if ((uint8_t)*name <= ' ' || *name == '#' || *name == '%') {
-            trmi_text_printf(text, "%%%02x", (unsigned)(uint8_t)*name);
-        } else {
-            trmi_text_append(text, name, 1);
-        }
-    }
+    trmi_plan_name_write(text, name, strlen(name));
 }
 
 char *trmi_partition_plan_text(const trmi_partition_plan *plan) {
@@ -194,6 +187,7 @@ char *trmi_partition_plan_text(const trmi_partition_plan *plan) {
     if (plan->digest != 0) {
         trmi_text_printf(&text, "graph %016" PRIx64 "\n", plan->digest);
     }
+    trmi_plan_stages_write(&plan->staged, &text);
     for (int64_t i = 0; i < plan->choices_count; i++) {
         const trmi_partition_choice *c = &plan->choices[i];
         trmi_text_printf(&text, "op ");
@@ -228,6 +222,8 @@ typedef struct reader {
     int line;
     trmi_partition_plan *plan;
     bool has_mesh;
+    trmi_plan_stages staged;
+    trmi_text begins; /* names, with ',' between */
 } reader;
 
 enum { WORDS = 7 };
@@ -364,6 +360,19 @@ static trm_status read_line(reader *r, char *line, trm_error *err) {
     if (strcmp(words[0], "op") == 0) {
         return read_op(r, words, count, err);
     }
+    if (strcmp(words[0], "pipeline") == 0) {
+        return trmi_plan_stages_read(&r->staged, words, count)
+                   ? TRM_OK
+                   : bad_line(r,
+                              "pipeline stages=N chunks=N micro-batches=N "
+                              "schedule=1f1b|gpipe|interleaved recompute=off|block, once",
+                              err);
+    }
+    if (strcmp(words[0], "begin") == 0 && count == 2 && r->staged.stages > 0 &&
+        read_name(words[1], name)) {
+        trmi_text_printf(&r->begins, "%s%s", r->begins.length > 0 ? "," : "", name);
+        return TRM_OK;
+    }
     if (strcmp(words[0], "store") == 0 && count == 3 && read_name(words[1], name)) {
         trmi_spread spread;
         if (trmi_spread_parse(&r->plan->mesh, words[2], &spread, err) != TRM_OK) {
@@ -373,7 +382,10 @@ static trm_status read_line(reader *r, char *line, trm_error *err) {
         r->plan->stores[place_of_store(r->plan, name)].line = r->line;
         return TRM_OK;
     }
-    return bad_line(r, "mesh AxB, graph DIGEST, op NAME LETTERS, or store NAME SPREAD", err);
+    return bad_line(r,
+                    "mesh AxB, graph DIGEST, pipeline ..., begin NAME, op NAME LETTERS, or store "
+                    "NAME SPREAD",
+                    err);
 }
 
 trm_status trmi_partition_plan_parse(const char *text, size_t length, const char *file,
@@ -404,6 +416,16 @@ trm_status trmi_partition_plan_parse(const char *text, size_t length, const char
         status = TRMI_FAIL(err, TRM_CORRUPT,
                            "%s: a plan has a line 'mesh'; this file ends before it", file);
     }
+    if (status == TRM_OK && r.staged.stages > 0) {
+        r.staged.begins = r.begins.failed ? NULL : r.begins.data;
+        trm_error why;
+        status = trmi_partition_plan_stage(r.plan, &r.staged, &why);
+        status = status == TRM_INVALID
+                     ? TRMI_FAIL(err, TRM_CORRUPT, "%s: %.200s", r.file, why.message)
+                 : status != TRM_OK ? TRMI_FAIL(err, status, "%s: no memory to read it", r.file)
+                                    : TRM_OK;
+    }
+    trmi_text_free(&r.begins);
     trmi_free(copy);
     if (status != TRM_OK) {
         trmi_partition_plan_destroy(r.plan);

@@ -30,11 +30,16 @@ typedef struct cutting {
     trm_status status;
 } cutting;
 
-int32_t trmi_cut_flight(const trmi_pipe_shape *shape, int32_t v) {
-    int32_t after = shape->stages - v % shape->stages;
-    return shape->order == TRMI_ORDER_GPIPE || shape->micros < after ? shape->micros
-           : shape->chunks > 1                                       ? 1
-                                                                     : after;
+trmi_run_memory trmi_cut_memory(const trmi_runs *runs, const trmi_pipe_shape *shape, int32_t v) {
+    int32_t stage = v % shape->stages, after = shape->stages - stage;
+    double limit = runs->limit - runs->reserved[stage];
+    return (trmi_run_memory){.flight = shape->order == TRMI_ORDER_GPIPE || shape->micros < after
+                                           ? shape->micros
+                                       : shape->chunks > 1 ? 1
+                                                           : after,
+                             .limit = runs->limit <= 0 ? 0
+                                      : limit > 1      ? limit
+                                                       : 1};
 }
 
 /* Returns the least seconds of a run; what it copies for other stages is included. */
@@ -49,10 +54,9 @@ static double least_of(cutting *c, int32_t stage, int32_t a, int32_t b, trmi_lea
     double *at = &c->known[(((int64_t)layer * c->n + a) * c->n + b) * TRMI_LEASTS + (int)least];
     if (isnan(*at)) {
         const trmi_least_run *run;
-        trm_status status = c->status != TRM_OK
-                                ? c->status
-                                : trmi_runs_least(c->runs, a, b, least,
-                                                  trmi_cut_flight(shape, stage), &run, c->err);
+        const trmi_run_ask ask = {a, b, least, trmi_cut_memory(c->runs, shape, stage)};
+        trm_status status =
+            c->status != TRM_OK ? c->status : trmi_runs_least(c->runs, &ask, &run, c->err);
         c->status = status;
         *at = status == TRM_OK ? run->seconds + times * copied : INFINITY;
     }
@@ -209,6 +213,9 @@ static void cut_chunks(cutting *c, trmi_cut *out) {
         sum += c->before[r];
     }
     out->bound = fmax(sum / stages, micro);
+    for (int32_t i = 0; i + 1 < c->n; i++) { /* a rank has it, whole */
+        out->bound = fmax(out->bound, c->shape->micros * (c->before[i + 1] - c->before[i]));
+    }
     for (int32_t v = 0; v < runs; v++, left--) {
         double wanted = c->before[a] + (all - c->before[a]) / left;
         int32_t b = a + 1;
@@ -227,7 +234,8 @@ static void cut_chunks(cutting *c, trmi_cut *out) {
 static trm_status sum_atoms(cutting *c) {
     for (int32_t i = 0; i + 1 < c->n; i++) {
         const trmi_least_run *run;
-        TRMI_TRY(trmi_runs_least(c->runs, i, i + 1, TRMI_LEAST_MICRO, 1, &run, c->err));
+        const trmi_run_ask ask = {.a = i, .b = i + 1, .least = TRMI_LEAST_MICRO};
+        TRMI_TRY(trmi_runs_least(c->runs, &ask, &run, c->err));
         c->before[i + 1] = c->before[i] + run->seconds;
     }
     return TRM_OK;

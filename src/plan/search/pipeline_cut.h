@@ -27,7 +27,7 @@ typedef struct trmi_cut_visit {
 trm_status trmi_cut_find(trmi_runs *runs, const trmi_pipe_costs *costs,
                          const trmi_pipe_shape *shape, bool quick, double ceiling,
                          const trmi_cut_visit *visit, trmi_cut *out, trm_error *err);
-/* Returns how many micro-batches virtual stage `v` keeps at the same time, at least. */
-int32_t trmi_cut_flight(const trmi_pipe_shape *shape, int32_t v);
+/* Returns what the run of virtual stage `v` may keep: of interleaved schedules less than they do. */
+trmi_run_memory trmi_cut_memory(const trmi_runs *runs, const trmi_pipe_shape *shape, int32_t v);
 
 #endif

@@ -108,11 +108,11 @@ void trmi_runs_close(trmi_runs *r) {
 }
 
 /* Returns a number that equal runs have in common. */
-static uint64_t key_of(const trmi_runs *r, const trmi_space *part, trmi_least least,
-                       int32_t flight) {
+static uint64_t key_of(const trmi_runs *r, const trmi_space *part, const trmi_run_ask *ask) {
     uint64_t key = TRMI_HASH_BEGIN;
-    const int32_t head[] = {(int32_t)least, r->limit > 0 ? flight : 0, part->nodes_count};
+    const int32_t head[] = {(int32_t)ask->least, ask->memory.flight, part->nodes_count};
     key = trmi_hash(key, head, sizeof head);
+    key = trmi_hash(key, &ask->memory.limit, sizeof ask->memory.limit);
     for (int32_t n = 0; n < part->nodes_count; n++) {
         bool own = part->nodes[n].group >= r->space->classes_count; /* reads a foreign parameter */
         const int32_t of[] = {own ? -1 : part->nodes[n].group, own ? part->nodes[n].op : 0};
@@ -155,7 +155,7 @@ static trmi_objective weights_of(const trmi_runs *r, trmi_least least, int32_t f
 }
 
 /* Solves one side of a part: *bound for one micro-batch, and the choice; INFINITY: nothing fits. */
-static trm_status solve(trmi_runs *r, const trmi_space *part, const trmi_objective *w,
+static trm_status solve(trmi_runs *r, const trmi_space *part, const trmi_objective *w, double limit,
                         trmi_choice *choice, double *bound, trm_error *err) {
     trmi_solution solution;
     trmi_measure m;
@@ -165,27 +165,28 @@ static trm_status solve(trmi_runs *r, const trmi_space *part, const trmi_objecti
     r->solves++;
     TRMI_TRY(trmi_space_solve(part, w, choice, &solution, NULL, r->arena, err));
     *bound = solution.lower_bound;
-    if (r->limit <= 0) {
+    if (limit <= 0) {
         return TRM_OK;
     }
     TRMI_TRY(trmi_space_measure(part, choice, &m, err));
-    if (m.bytes + w->others_kept * m.flight_bytes <= r->limit) {
+    if (m.bytes + w->others_kept * m.flight_bytes <= limit) {
         return TRM_OK;
     }
     trmi_front front;
     trmi_choice *points;
     r->solves++;
-    TRMI_TRY(trmi_space_front(part, w, r->limit, r->arena, &front, &points, err));
+    TRMI_TRY(trmi_space_front(part, w, limit, r->arena, &front, &points, err));
     *bound = front.feasible ? front.lower_bound : INFINITY;
     trmi_choice_copy(choice, &points[0], part);
     return TRM_OK;
 }
 
 /* Searches a part. */
-static trm_status search_part(trmi_runs *r, const trmi_space *part, trmi_least least,
-                              int32_t flight, trmi_least_run *out, trm_error *err) {
+static trm_status search_part(trmi_runs *r, const trmi_space *part, const trmi_run_ask *ask,
+                              trmi_least_run *out, trm_error *err) {
+    trmi_least least = ask->least;
     double times = least == TRMI_LEAST_STEP ? r->micros : 1;
-    trmi_objective w = weights_of(r, least, flight);
+    trmi_objective w = weights_of(r, least, ask->memory.flight);
     int sides = has_slices(part) ? 2 : 1;
     out->seconds = INFINITY;
     for (int side = 0; side < sides; side++) {
@@ -193,7 +194,7 @@ static trm_status search_part(trmi_runs *r, const trmi_space *part, trmi_least l
         double bound = INFINITY, once = side == 0 ? part->update.offset
                                                   : part->sliced.offset + trmi_space_meetings(part);
         w.sliced = side == 1;
-        TRMI_TRY(solve(r, part, &w, &choice, &bound, err));
+        TRMI_TRY(solve(r, part, &w, ask->memory.limit, &choice, &bound, err));
         double seconds = times * bound + (least == TRMI_LEAST_MICRO ? 0 : once);
         if (seconds < out->seconds || side == 0) {
             out->seconds = seconds;
@@ -203,20 +204,21 @@ static trm_status search_part(trmi_runs *r, const trmi_space *part, trmi_least l
     return TRM_OK;
 }
 
-trm_status trmi_runs_least(trmi_runs *r, int32_t a, int32_t b, trmi_least least, int32_t flight,
-                           const trmi_least_run **out, trm_error *err) {
+trm_status trmi_runs_least(trmi_runs *r, const trmi_run_ask *from, const trmi_least_run **out,
+                           trm_error *err) {
     trmi_space part;
     const trmi_space *s = r->space;
-    flight = r->limit > 0 ? flight : 1;
+    trmi_run_ask ask = *from;
+    ask.memory.flight = ask.memory.limit > 0 ? ask.memory.flight : 1; /* it changes memory only */
     bool *foreign = trmi_alloc((size_t)s->graph->values_count * sizeof *foreign);
     trmi_arena scratch = {0};
     if (foreign == NULL) {
         return no_memory(err);
     }
-    bool any = trmi_pipe_foreign(s, r->cuts[a], foreign);
-    trm_status status =
-        trmi_space_part(s, r->cuts[a], r->cuts[b], any ? foreign : NULL, &scratch, &part, err);
-    uint64_t key = status == TRM_OK ? key_of(r, &part, least, flight) : 0;
+    bool any = trmi_pipe_foreign(s, r->cuts[ask.a], foreign);
+    trm_status status = trmi_space_part(s, r->cuts[ask.a], r->cuts[ask.b], any ? foreign : NULL,
+                                        &scratch, &part, err);
+    uint64_t key = status == TRM_OK ? key_of(r, &part, &ask) : 0;
     for (int64_t i = 0; status == TRM_OK && i < r->count; i++) {
         if (r->list[i].key == key) {
             *out = &r->list[i];
@@ -226,7 +228,7 @@ trm_status trmi_runs_least(trmi_runs *r, int32_t a, int32_t b, trmi_least least,
         }
     }
     trmi_least_run found = {.key = key};
-    status = status == TRM_OK ? search_part(r, &part, least, flight, &found, err) : status;
+    status = status == TRM_OK ? search_part(r, &part, &ask, &found, err) : status;
     if (status == TRM_OK &&
         !trmi_grow((void **)&r->list, &r->capacity, r->count + 1, sizeof *r->list)) {
         status = no_memory(err);

@@ -32,12 +32,26 @@ typedef struct trmi_shared_reader {
     double seconds;
 } trmi_shared_reader;
 
+/* What a run may keep. */
+typedef struct trmi_run_memory {
+    int32_t flight; /* micro-batches that it keeps at the same time */
+    double limit;   /* bytes of a rank; 0 = none */
+} trmi_run_memory;
+
+typedef struct trmi_run_ask {
+    int32_t a, b; /* cuts */
+    trmi_least least;
+    trmi_run_memory memory;
+} trmi_run_ask;
+
 typedef struct trmi_runs {
     const trmi_space *space;
     int32_t micros;
     bool recompute;
-    double limit;  /* bytes of a rank; 0 = none */
-    int32_t *cuts; /* [cuts_count] 0, ..., nodes_count */
+    double limit; /* bytes of a rank; 0 = none */
+    double
+        reserved[TRMI_STAGES_MAX]; /* part of the limit for what the runs of a stage do not count */
+    int32_t *cuts;                 /* [cuts_count] 0, ..., nodes_count */
     int32_t cuts_count;
     double *crossing; /* [cuts_count] least bytes of the values that cross a cut */
     bool *returns;    /* [cuts_count] gradients cross it back */
@@ -55,10 +69,9 @@ typedef struct trmi_runs {
 trm_status trmi_runs_open(trmi_runs *runs, const trmi_space *space, int32_t micros,
                           const int32_t *begins, int32_t begins_count, trmi_arena *arena,
                           trm_error *err);
-/* Finds the least seconds of the run from cut `a` to cut `b`. `flight`: micro-batches that it keeps at
- * the same time. *out is valid until the next call. error NOMEM */
-trm_status trmi_runs_least(trmi_runs *runs, int32_t a, int32_t b, trmi_least least, int32_t flight,
-                           const trmi_least_run **out, trm_error *err);
+/* Finds the least seconds of the run from cut `a` to cut `b`. *out is valid until the next call. error NOMEM */
+trm_status trmi_runs_least(trmi_runs *runs, const trmi_run_ask *ask, const trmi_least_run **out,
+                           trm_error *err);
 /* Returns the least seconds, for each micro-batch, that the run copies for other stages. */
 double trmi_runs_copied(const trmi_runs *runs, int32_t a, int32_t b);
 void trmi_runs_close(trmi_runs *runs);

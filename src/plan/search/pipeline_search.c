@@ -19,7 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_MICROS = 16, MOST_CUTS = 200, ROUNDS = 6, ROWS = 4096 };
+enum { MOST_MICROS = 16, MOST_CUTS = 200, ROWS = 4096 };
 
 typedef struct searching {
     const trmi_pipe_options *o;
@@ -208,10 +208,12 @@ static trm_status make_plan(const row_search *r, const trmi_cut *cut, int varian
         const trmi_least_run *least;
         out->begins[v] = begin;
         bool whole = variant == OF_WHOLE;
-        TRMI_TRY(trmi_runs_least(r->runs, whole ? 0 : cut->at[v],
-                                 whole ? r->runs->cuts_count - 1 : cut->at[v + 1],
-                                 variant == OF_FIRST && v == 0 ? TRMI_LEAST_LAST : TRMI_LEAST_STEP,
-                                 trmi_cut_flight(shape, v), &least, s->err));
+        const trmi_run_ask ask = {
+            .a = whole ? 0 : cut->at[v],
+            .b = whole ? r->runs->cuts_count - 1 : cut->at[v + 1],
+            .least = variant == OF_FIRST && v == 0 ? TRMI_LEAST_LAST : TRMI_LEAST_STEP,
+            .memory = whole ? (trmi_run_memory){0} : trmi_cut_memory(r->runs, shape, v)};
+        TRMI_TRY(trmi_runs_least(r->runs, &ask, &least, s->err));
         size_t nodes = (size_t)(end - begin);
         int32_t from = whole ? begin : 0;
         memcpy(out->choice.strategy + begin, least->choice.strategy + from,
@@ -230,54 +232,44 @@ static bool is_better(const trmi_pipe_row *row, const trmi_pipe_plan *plan) {
             (plan->fits ? plan->step < own->step : plan->bytes < own->bytes));
 }
 
-/* Implements trmi_cut_visit.price: keeps the better plan. */
+/* Prices one variant of a cut's plan, and keeps it if it is better. *out: its staging, [stages], and
+ * whether it fits. */
+static trm_status price_variant(const row_search *r, const trmi_cut *cut, int variant,
+                                double *staging, bool *fits) {
+    trmi_arena scratch = {0};
+    trmi_pipe_plan plan;
+    trm_status status = make_plan(r, cut, variant, &plan, &scratch);
+    bool better = status == TRM_OK && is_better(r->row, &plan);
+    *fits = status == TRM_OK && plan.fits;
+    for (int32_t i = 0; status == TRM_OK && i < plan.shape.stages; i++) {
+        staging[i] = plan.ranks[i].staging_bytes;
+    }
+    trmi_arena_free(&scratch);
+    TRMI_TRY(status);
+    return better ? make_plan(r, cut, variant, &r->row->plan, r->s->arena) : TRM_OK;
+}
+
+/* Implements trmi_cut_visit.price: keeps the better plan. What runs do not count, messages and inputs,
+ * is reserved where the plan does not fit without that: half of it, then all. */
 static trm_status price_cut(void *context, const trmi_cut *cut, double *ceiling, trm_error *err) {
     const row_search *r = context;
     searching *s = r->s;
+    double staging[TRMI_STAGES_MAX], ignored[TRMI_STAGES_MAX];
+    bool fits, others;
     (void)err;
-    for (int variant = 0; variant < VARIANTS; variant++) {
-        trmi_arena scratch = {0};
-        trmi_pipe_plan plan;
-        trm_status status = make_plan(r, cut, variant, &plan, &scratch);
-        bool better = status == TRM_OK && is_better(r->row, &plan);
-        trmi_arena_free(&scratch);
+    TRMI_TRY(price_variant(r, cut, OF_RUNS, staging, &fits));
+    for (int half = 1; half <= 2 && !fits; half++) {
+        for (int32_t i = 0; i < r->row->shape.stages; i++) {
+            r->runs->reserved[i] = staging[i] * half / 2;
+        }
+        trm_status status = price_variant(r, cut, OF_RUNS, ignored, &fits);
+        memset(r->runs->reserved, 0, sizeof r->runs->reserved);
         TRMI_TRY(status);
-        if (better) {
-            TRMI_TRY(make_plan(r, cut, variant, &r->row->plan, s->arena));
-            s->best = r->row->plan.fits ? fmin(s->best, r->row->plan.step) : s->best;
-        }
     }
+    TRMI_TRY(price_variant(r, cut, OF_FIRST, ignored, &others));
+    TRMI_TRY(price_variant(r, cut, OF_WHOLE, ignored, &others));
+    s->best = r->row->plan.fits ? fmin(s->best, r->row->plan.step) : s->best;
     *ceiling = fmin(*ceiling, fmin(s->best, s->o->known) - s->o->costs.overhead);
-    return TRM_OK;
-}
-
-/* Searches a row. A plan that takes more than the limit, by what its runs do not count (messages and
- * inputs), is searched again with a lower one. */
-static trm_status search_exactly(row_search *r, trmi_cut *cut) {
-    searching *s = r->s;
-    const trmi_pipe_costs *costs = &s->o->costs;
-    double over = costs->overhead, limit = costs->memory_bytes;
-    const trmi_cut_visit visit = {price_cut, r, MOST_CUTS};
-    r->runs->limit = limit;
-    for (int round = 0; round < ROUNDS; round++) {
-        double ceiling = fmin(s->best, s->o->known) - over;
-        TRMI_TRY(
-            trmi_cut_find(r->runs, costs, &r->row->shape, false, ceiling, &visit, cut, s->err));
-        if (round == 0) {
-            r->row->bound = fmax(r->row->bound, cut->bound + over);
-        }
-        const trmi_pipe_plan *plan = &r->row->plan;
-        if (limit <= 0 || plan->space == NULL || plan->fits) {
-            break;
-        }
-        r->runs->limit -= fmax(plan->bytes - limit, 1e-3 * limit);
-        r->runs->count = 0; /* least seconds of another limit */
-        if (r->runs->limit <= 0) {
-            break;
-        }
-    }
-    r->runs->count = r->runs->limit < limit ? 0 : r->runs->count;
-    r->runs->limit = limit;
     return TRM_OK;
 }
 
@@ -297,7 +289,12 @@ static trm_status search_row(searching *s, trmi_pipe_row *row, bool quick) {
     row->bound = fmax(row->bound, cut.bound + s->o->costs.overhead);
     if (!quick) { /* the plan of the quick cut is the first ceiling */
         TRMI_TRY(price_cut(&r, &cut, &ceiling, s->err));
-        TRMI_TRY(search_exactly(&r, &cut));
+        const trmi_cut_visit visit = {price_cut, &r, MOST_CUTS};
+        double over = s->o->costs.overhead;
+        ceiling = fmin(s->best, s->o->known) - over;
+        TRMI_TRY(
+            trmi_cut_find(r.runs, &s->o->costs, &row->shape, false, ceiling, &visit, &cut, s->err));
+        row->bound = fmax(row->bound, cut.bound + over);
     }
     if (row->plan.space != NULL && row->plan.fits) {
         row->bound = fmin(row->bound, row->plan.step);

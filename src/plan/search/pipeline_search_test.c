@@ -163,7 +163,7 @@ static int64_t bounded(int64_t k, uint64_t what, int64_t least, int64_t most) {
 
 static void finds_the_optimum_of_small_cases(void **state) {
     (void)state;
-    int exact = 0, limited = 0, without = 0;
+    int exact = 0, limited = 0;
     double worst = 0;
     enum { CASES = 72 };
     for (int64_t k = 0; k < CASES; k++) {
@@ -202,20 +202,23 @@ static void finds_the_optimum_of_small_cases(void **state) {
             bool has =
                 found.count > 0 && found.rows[0].plan.space != NULL && found.rows[0].plan.fits;
             double step = has ? found.rows[0].plan.step : INFINITY;
-            without += !(best.step < INFINITY);
-            assert_true(has || !(best.step < INFINITY) || limit);
-            assert_true(!(best.step < INFINITY) || found.lower_bound <= best.step * (1 + 1e-6));
-            if (best.step < INFINITY) {
-                double gap = step / best.step - 1;
-                worst = fmax(worst, gap);
-                exact += gap < 1e-6;
-                limited += limit;
-                print_message(
-                    "case %d limit %d: %.6g optimum %.6g bound %.6g of %lld plans, %d rows, %s\n",
-                    (int)k, limit, step * 1e6, best.step * 1e6, found.lower_bound * 1e6,
-                    (long long)best.plans, found.count, gap < 1e-6 ? "same" : "OTHER");
+            /* parts of ranks differ in the room for messages, which is reserved in steps: under a limit
+             * that the messages decide there may be a better plan */
+            bool exactly = !limit || !meshes;
+            assert_true(!has || best.step < INFINITY);
+            assert_true(!exactly || has == (best.step < INFINITY));
+            if (has) {
+                assert_true(found.lower_bound <= best.step * (1 + 1e-6));
+                assert_true(step >= best.step * (1 - 1e-6));
+                if (exactly) {
+                    CHECK_CLOSE(step / best.step, 1, 1e-6);
+                }
+                worst = fmax(worst, 1 - found.lower_bound / step);
+                exact += exactly;
+                limited += limit && exactly;
             }
-            o.costs.memory_bytes = has ? found.rows[0].plan.bytes * (0.9 + 0.02 * (double)(k % 5)) : 0;
+            o.costs.memory_bytes =
+                has ? found.rows[0].plan.bytes * (1 - 0.008 * (double)(1 + k % 5)) : 0;
             trmi_pipe_found_free(&found);
             trmi_arena_free(&arena);
             if (!has) {
@@ -224,8 +227,9 @@ static void finds_the_optimum_of_small_cases(void **state) {
         }
         free_net(&n);
     }
-    print_message("%d exact, %d with a limit, %d without a plan, worst %.3g\n", exact, limited,
-                  without, worst);
+    print_message("%d cases, %d of them with a limit of memory; largest gap of a bound %.1f %%\n",
+                  exact, limited, 100 * worst);
+    assert_true(exact >= 60 && limited >= 8);
 }
 
 int main(void) {

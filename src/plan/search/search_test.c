@@ -166,8 +166,10 @@ static double cost_of(const trmi_space *s, const int32_t *strategy, const trmi_o
 static void no_other_plan_is_cheaper(void **state) {
     (void)state;
     net n = make_net(8, 6, 6, 40);
-    static const trmi_objective weights[] = {
-        {.gradient = 1}, {0}, {.gradient = 3, .memory = 1e-9}, {.gradient = 1, .memory = 1e-7}};
+    static const trmi_objective weights[] = {{.gradient = 1},
+                                             {.gradient = 0},
+                                             {.gradient = 3, .memory = 1e-9},
+                                             {.gradient = 1, .memory = 1e-7}};
     for (int k = 0; k < 4; k++) {
         trmi_space *s = space_of(&n, k % 2 ? "2x2" : "3", 0, NULL);
         trmi_arena arena = {0};

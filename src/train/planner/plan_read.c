@@ -47,10 +47,24 @@ trm_status trm_plan_read(const char *file, trm_plan_info *out, char **text, trm_
         trmi_partition_plan_destroy(plan);
         return TRMI_FAIL(err, TRM_NOMEM, "%s: no memory for its text", file);
     }
-    *out = (trm_plan_info){.ranks = trmi_mesh_ranks(&plan->mesh),
+    *out = (trm_plan_info){.ranks = trmi_partition_plan_ranks(plan),
                            .graph = plan->digest,
                            .operators = plan->choices_count,
-                           .stores = plan->stores_count};
+                           .stores = plan->stores_count,
+                           .stages = plan->staged.stages,
+                           .chunks = plan->staged.chunks,
+                           .micro_batches = plan->staged.micros,
+                           .schedule = (trm_schedule)plan->staged.order,
+                           .recompute = plan->staged.recompute};
+    const char *begins = plan->staged.stages > 0 ? plan->staged.begins : "";
+    if (strlen(begins) >= sizeof out->begins) {
+        trmi_partition_plan_destroy(plan);
+        trm_free(lines);
+        return TRMI_FAIL(err, TRM_CORRUPT,
+                         "%s: names of the lines 'begin' take %zu letters, at most %zu expected",
+                         file, strlen(begins), sizeof out->begins - 1);
+    }
+    memcpy(out->begins, begins, strlen(begins) + 1);
     trmi_mesh_text(&plan->mesh, out->mesh, sizeof out->mesh);
     for (int64_t i = 0; i < plan->choices_count; i++) {
         const trmi_partition_choice *c = &plan->choices[i];

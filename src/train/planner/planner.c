@@ -70,7 +70,9 @@ static trm_status settle_meshes(trm_planner *p, trm_error *err) {
     } else if (one) {
         only = p->given->mesh;
     }
-    TRMI_TRY(trmi_auto_meshes(&p->drive, one ? &only : NULL, p->options.ranks,
+    /* the mesh of a stage says nothing about plans without stages */
+    bool staged = p->options.stages != 0 && p->options.ranks > 0;
+    TRMI_TRY(trmi_auto_meshes(&p->drive, one && !staged ? &only : NULL, p->options.ranks,
                               p->options.hosts > 0 ? p->options.hosts : 1, err));
     p->ranks = trmi_mesh_ranks(&p->drive.meshes[0].mesh);
     if (p->options.ranks > 0 && p->ranks != p->options.ranks) {
@@ -240,6 +242,7 @@ static trm_status finish(trm_planner *p, trm_error *err) {
         TRMI_TRY(trmi_planner_flips(p, err));
     }
     compile_best(p);
+    TRMI_TRY(trmi_planner_search_stages(p, err));
     return trmi_planner_best(p)->found.infeasible ? trmi_planner_find_way_out(p, err) : TRM_OK;
 }
 
@@ -345,6 +348,7 @@ void trm_planner_destroy(trm_planner *p) {
     if (p == NULL) {
         return;
     }
+    trmi_planner_free_stages(p);
     trmi_auto_free(&p->drive);
     trmi_partition_plan_destroy(p->given);
     trm_graph_destroy(p->graph);
@@ -361,7 +365,7 @@ void trm_planner_destroy(trm_planner *p) {
  * least of their bounds. */
 void trm_planner_get_info(const trm_planner *p, trm_planner_info *out) {
     TRMI_NEED_OR(, NULL, p, out);
-    const trmi_auto_mesh *m = trmi_planner_best(p);
+    const trmi_auto_mesh *plain = trmi_planner_best(p), *m = p->pipe.chosen ? &p->pipe.mesh : plain;
     memset(out, 0, sizeof *out);
     trmi_mesh_text(&m->mesh, out->mesh, sizeof out->mesh);
     double bound = m->found.lower_bound;
@@ -369,18 +373,28 @@ void trm_planner_get_info(const trm_planner *p, trm_planner_info *out) {
         bound = fmin(bound, p->drive.meshes[i].found.lower_bound);
         out->solve_seconds += p->drive.meshes[i].found.solve_seconds;
     }
+    if (p->pipe.searched) {
+        bound = p->pipe.lower_bound;
+        out->solve_seconds += p->pipe.found.seconds;
+    }
+    if (p->pipe.chosen) {
+        const trmi_pipe_shape *shape = &p->pipe.found.rows[0].plan.shape;
+        out->stages = shape->stages;
+        out->chunks = shape->chunks;
+        out->micro_batches = shape->micros;
+    }
     out->ranks = p->ranks;
     out->infeasible = m->found.infeasible;
     out->step_seconds = m->found.objective;
     out->samples_per_second = (double)p->batch / m->found.objective;
     out->memory_bytes = m->found.best.measure.bytes;
-    out->compiled_bytes = p->drive.compiled_bytes;
+    out->compiled_bytes = p->pipe.chosen ? p->pipe.compiled_bytes : p->drive.compiled_bytes;
     out->lower_bound = bound;
     out->gap = (out->step_seconds - bound) / out->step_seconds;
     out->search_seconds = p->drive.search_seconds;
     out->total_seconds = p->total_seconds;
     out->data_parallel_seconds =
-        m->found.baselines_count > 0 ? m->found.baselines[0].measure.step : 0;
+        plain->found.baselines_count > 0 ? plain->found.baselines[0].measure.step : 0;
     out->tried = p->drive.trial.turns > 0 ? p->drive.trial.count : 0;
     out->tried_within =
         out->tried > 0

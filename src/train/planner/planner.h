@@ -19,6 +19,7 @@
 #include "base/memory.h"
 #include "exec/autoparallel/auto_parallel.h"
 #include "plan/search/links.h"
+#include "plan/search/pipeline_search.h"
 
 /* ---- the planner ----------------------------------------------------------------------------- */
 
@@ -48,8 +49,32 @@ typedef struct trmi_looks {
     double first[TRMI_RANKED], now[TRMI_RANKED];
 } trmi_looks;
 
+/* The graph of one micro-batch of a pipeline. */
+typedef struct trmi_micro_graph {
+    int32_t micros;
+    trm_graph *forward, *training;
+    trm_node loss;
+} trmi_micro_graph;
+enum { TRMI_MICRO_GRAPHS = 32 };
+
+/* Plans with stages (planner_pipeline.c). */
+typedef struct trmi_planner_pipe {
+    trmi_micro_graph graphs[TRMI_MICRO_GRAPHS];
+    int32_t graphs_count;
+    bool searched;       /* `found` is valid */
+    bool chosen;         /* its first row is the plan of the planner */
+    trmi_auto_mesh mesh; /* that plan on the space of one micro-batch, for reports */
+    trmi_pipe_found found;
+    double compiled_bytes;  /* of the rank with most; 0 = not compiled */
+    double lower_bound;     /* of all plans that were searched, those without stages too */
+    trmi_pipe_plan given;   /* a user's plan; space NULL = none */
+    trmi_links *links;      /* with the mesh of messages between stages */
+    trmi_mesh pairs, inner; /* inner: the given mesh of a stage */
+} trmi_planner_pipe;
+
 struct trm_planner {
     trmi_arena arena;
+    trmi_planner_pipe pipe;
     trm_model_options model;
     trm_planner_options options;
     trmi_links links;
@@ -107,6 +132,27 @@ trm_status trmi_planner_compiled(const trm_planner *p, const trmi_space *space,
  *   owns  the caller */
 trm_status trmi_planner_space(trm_planner *p, const trm_graph *graph, const trmi_mesh *mesh,
                               trmi_space **out, trm_error *err);
+/* What differs between the space of a whole step and that of a stage. */
+typedef struct trmi_planner_stage {
+    bool staged;
+    int32_t micros;
+    bool recompute;
+} trmi_planner_stage;
+/* The same for a stage of a pipeline; `graph`: of one micro-batch. owns: the caller */
+trm_status trmi_planner_stage_space(trm_planner *p, const trm_graph *graph, const trmi_mesh *mesh,
+                                    const trmi_planner_stage *stage, trmi_space **out,
+                                    trm_error *err);
+/* Builds the graphs of one of `micros` micro-batches. owns: the caller destroys both */
+trm_status trmi_planner_micro_graph(const trm_planner *p, int32_t micros, trmi_micro_graph *out,
+                                    trm_error *err);
+/* planner_pipeline.c: searches plans with stages (options.stages), and chooses one if it is better than
+ * the plan without stages, or if a number of stages is given.
+ *   errors  INVALID (numbers that do not divide, unknown operators), NOMEM */
+trm_status trmi_planner_search_stages(trm_planner *p, trm_error *err);
+/* Makes the plan of a plan with stages, for a file. owns: the caller */
+trm_status trmi_planner_staged_plan(const trm_planner *p, const trmi_pipe_plan *from,
+                                    trmi_partition_plan **out, trm_error *err);
+void trmi_planner_free_stages(trm_planner *p);
 /* Writes the cuts of a plan with their share of the work to `text`: "n 98%, k 2%". */
 void trmi_planner_summary(const trmi_space *space, const trmi_choice *choice, char *text,
                           size_t size);

@@ -17,13 +17,24 @@ static const char *const assumptions[] = {
     "of a chain of operators every other one may be made again",
 };
 enum { ASSUMPTIONS = sizeof assumptions / sizeof *assumptions };
+static const char *const staged[] = {
+    "stages begin where one value crosses; micro-batches are powers of 2, at most 16 a stage, or "
+    "the "
+    "given number",
+    "messages between stages do not slow operators; gradients and updates of a stage follow its "
+    "last "
+    "backward",
+};
+enum { STAGED = sizeof staged / sizeof *staged };
 static const char bounded[] = "of four axes: plans that cut columns of images, or samples by an "
                               "axis inside of one that cuts anything else, were not looked at";
 
 const char *trmi_report_assumption(const trmi_report *r, int32_t i) {
-    return i < ASSUMPTIONS                            ? assumptions[i]
-           : i == ASSUMPTIONS && r->m->space->bounded ? bounded
-                                                      : NULL;
+    int32_t more = r->p->pipe.searched ? STAGED : 0;
+    return i < ASSUMPTIONS                                   ? assumptions[i]
+           : i < ASSUMPTIONS + more                          ? staged[i - ASSUMPTIONS]
+           : i == ASSUMPTIONS + more && r->m->space->bounded ? bounded
+                                                             : NULL;
 }
 
 /* ---- gathering ------------------------------------------------------------------------------- */
@@ -88,11 +99,26 @@ static void fold_rows(trmi_report *r) {
     }
 }
 
+/* Replaces the step and the memory of one micro-batch on all stages by those of the plan. */
+static void count_stages(trmi_report *r) {
+    const trmi_pipe_plan *plan = &r->p->pipe.found.rows[0].plan;
+    const trmi_pipe_stage *most = &plan->ranks[0];
+    for (int32_t s = 1; s < plan->shape.stages; s++) {
+        most = plan->ranks[s].bytes > most->bytes ? &plan->ranks[s] : most;
+    }
+    r->measure.step = plan->step;
+    r->measure.bytes = plan->bytes;
+    r->measure.weight_bytes = most->weight_bytes;
+    r->measure.gradient_bytes = most->gradient_bytes;
+    r->measure.slot_bytes = most->slot_bytes;
+    r->measure.kept_bytes = most->kept_bytes + most->staging_bytes;
+}
+
 /* Contract in planner_report.h. First pass over the events: the end of backward; second pass:
  * messages. */
 trm_status trmi_report_gather(trmi_report *r, const trm_planner *p, trm_error *err) {
     r->p = p;
-    r->m = trmi_planner_best(p);
+    r->m = p->pipe.chosen ? &p->pipe.mesh : trmi_planner_best(p);
     const trmi_space *s = r->m->space;
     /* simulate the step of the chosen plan */
     trmi_router *router;
@@ -128,6 +154,9 @@ trm_status trmi_report_gather(trmi_report *r, const trm_planner *p, trm_error *e
     if (status == TRM_OK) {
         fold_rows(r);
     }
+    if (status == TRM_OK && p->pipe.chosen) {
+        count_stages(r);
+    }
     return status;
 }
 
@@ -157,7 +186,7 @@ double trmi_report_work(const trmi_report *r) {
     for (int64_t i = 1; i < g->ops_count; i++) {
         flops += trmi_op_cost(g, &g->ops[i]).flops;
     }
-    return flops;
+    return flops * (r->p->pipe.chosen ? r->p->pipe.found.rows[0].plan.shape.micros : 1);
 }
 
 /* Contract in planner_report.h. Without a rate in the links file: the machine's measured rate,

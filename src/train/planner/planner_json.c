@@ -107,7 +107,8 @@ static void json_trial(trmi_report *r) {
 /* Appends messages, warnings, baselines, meshes, the curve of memory against time, and flips. */
 static void json_lists(trmi_report *r) {
     trmi_text *t = &r->text;
-    const trmi_found *f = &r->m->found;
+    const trmi_auto_mesh *plain = trmi_planner_best(r->p); /* the list of plans without stages */
+    const trmi_found *f = &plain->found;
     char axes[48], mesh[48], name[80];
     trmi_text_printf(t, ",\"communication\":[");
     for (int32_t i = 0; i < r->traffic_count; i++) {
@@ -134,7 +135,7 @@ static void json_lists(trmi_report *r) {
     }
     trmi_text_printf(t, "],\"baselines\":[");
     for (int32_t i = 0; i < f->baselines_count; i++) {
-        json_candidate(t, r->m->space, &f->baselines[i], f->baselines[i].name, i == 0);
+        json_candidate(t, plain->space, &f->baselines[i], f->baselines[i].name, i == 0);
     }
     trmi_text_printf(t, "],\"meshes\":[");
     for (int32_t i = 0; i < r->p->drive.meshes_count; i++) {
@@ -145,7 +146,7 @@ static void json_lists(trmi_report *r) {
     }
     trmi_text_printf(t, "],\"frontier\":[");
     for (int32_t i = 0; i < f->frontier_count; i++) {
-        json_candidate(t, r->m->space, &f->frontier[i], f->frontier[i].name, i == 0);
+        json_candidate(t, plain->space, &f->frontier[i], f->frontier[i].name, i == 0);
     }
     trmi_text_printf(t, "],\"frontier_points\":%d,\"frontier_exact\":%s", (int)f->front.count,
                      f->front.open == 0 && f->front.slack == 0 ? "true" : "false");
@@ -224,5 +225,6 @@ void trmi_report_print_json(trmi_report *r) {
     json_lists(r);
     json_operators(r);
     trmi_planner_json_timeline(r->p, t);
+    trmi_report_json_stages(r);
     trmi_text_printf(t, "}");
 }

@@ -40,7 +40,8 @@ trm_status trm_planner_save(const trm_planner *p, const char *file, trm_error *e
     TRMI_NEED(err, p, file);
     const trmi_auto_mesh *m = trmi_planner_best(p);
     trmi_partition_plan *plan;
-    TRMI_TRY(trmi_space_plan(m->space, &m->found.best.choice, &plan, err));
+    TRMI_TRY(p->pipe.chosen ? trmi_planner_staged_plan(p, &p->pipe.found.rows[0].plan, &plan, err)
+                            : trmi_space_plan(m->space, &m->found.best.choice, &plan, err));
     trm_status status = trmi_partition_plan_save(plan, file, err);
     trmi_partition_plan_destroy(plan);
     return status;

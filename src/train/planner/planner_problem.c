@@ -19,8 +19,8 @@ static bool has_hosts(const trm_planner *p) {
 
 /* Returns whether each rank updates a slice of the parameters, as the job would
  * (exec/distributed/split.h): on one host always, on several hosts if the option is set. */
-static bool has_slices(const trm_planner *p) {
-    return p->ranks > 1 && (!has_hosts(p) || p->model.exec.parallel.shard_optimizer);
+static bool has_slices(const trm_planner *p, int32_t ranks) {
+    return ranks > 1 && (!has_hosts(p) || p->model.exec.parallel.shard_optimizer);
 }
 
 /* Contract in planner.h. As the job would: on one host, with slices, without accumulation and
@@ -29,8 +29,9 @@ trm_cooperative trmi_planner_cooperative(const trm_planner *p) {
     bool once = p->model.exec.accumulate <= 1 && p->model.exec.memory_bytes == 0;
     bool here =
         p->model.exec.parallel.comm == NULL || trm_comm_can_map_root(p->model.exec.parallel.comm);
-    return here && once && has_slices(p) && !has_hosts(p) ? p->model.exec.parallel.cooperative
-                                                          : TRM_COOPERATIVE_OFF;
+    return here && once && has_slices(p, p->ranks) && !has_hosts(p)
+               ? p->model.exec.parallel.cooperative
+               : TRM_COOPERATIVE_OFF;
 }
 
 /* ---- graph ----------------------------------------------------------------------------------- */
@@ -55,7 +56,7 @@ static trm_status take_fields(const trm_planner *p, int64_t batch, trm_inputs *i
 /* Fuses the graph as the back-end would and differentiates it: the graph that the executor would
  * cut. */
 static trm_status differentiate(const trm_planner *p, const trm_graph *graph, trm_node loss,
-                                trm_graph **out, trm_error *err) {
+                                bool once, trm_graph **out, trm_error *err) {
     trmi_target target = {.name = "planner", .threads = p->costs.threads};
     bool fast = p->model.exec.backend == NULL || strcmp(p->model.exec.backend, "ref") != 0;
 #ifdef TRIREME_ONEDNN
@@ -66,7 +67,7 @@ static trm_status differentiate(const trm_planner *p, const trm_graph *graph, tr
                                        .precision = (int32_t)p->model.exec.precision,
                                        .no_fusion = p->model.exec.fusion == TRM_OFF || !fast,
                                        .dense_gradients = true,
-                                       .factored_gradients = p->model.exec.accumulate <= 1,
+                                       .factored_gradients = once,
                                        .local_norms = trmi_planner_local_norms(p)};
     trmi_arena arena = {0};
     trmi_roots roots;
@@ -146,9 +147,16 @@ trm_status trmi_planner_graph(const trm_planner *p, int64_t batch, int64_t class
     trm_graph *forward;
     trm_node loss;
     TRMI_TRY(trmi_planner_forward(p, batch, classes, &forward, &loss, err));
-    trm_status status = differentiate(p, forward, loss, out, err);
+    trm_status status = differentiate(p, forward, loss, p->model.exec.accumulate <= 1, out, err);
     trm_graph_destroy(forward);
     return status;
+}
+
+trm_status trmi_planner_micro_graph(const trm_planner *p, int32_t micros, trmi_micro_graph *out,
+                                    trm_error *err) {
+    TRMI_TRY(trmi_planner_forward(p, p->batch / micros, 0, &out->forward, &out->loss, err));
+    out->micros = micros;
+    return differentiate(p, out->forward, out->loss, false, &out->training, err);
 }
 
 /* Contract in planner.h: compiles the plan and computes the resident bytes with the job's
@@ -180,6 +188,16 @@ trm_status trmi_planner_compiled(const trm_planner *p, const trmi_space *space,
  * refers to them for as long as the planner lives. */
 trm_status trmi_planner_space(trm_planner *p, const trm_graph *graph, const trmi_mesh *mesh,
                               trmi_space **out, trm_error *err) {
+    const trmi_planner_stage plain = {.micros = p->model.exec.accumulate,
+                                      .recompute = p->model.exec.recompute};
+    return trmi_planner_stage_space(p, graph, mesh, &plain, out, err);
+}
+
+/* Contract in planner.h. A stage has neither cooperative gradients nor factors, and sums the
+ * gradients of its micro-batches: two reads and a write for each. */
+trm_status trmi_planner_stage_space(trm_planner *p, const trm_graph *graph, const trmi_mesh *mesh,
+                                    const trmi_planner_stage *stage, trmi_space **out,
+                                    trm_error *err) {
     trmi_mesh *own = trmi_arena_alloc(&p->arena, sizeof *own);
     trmi_links *links = trmi_arena_alloc(&p->arena, sizeof *links);
     if (own == NULL || links == NULL) {
@@ -199,15 +217,18 @@ trm_status trmi_planner_space(trm_planner *p, const trm_graph *graph, const trmi
         .context = &p->costs,
         .prices = &prices,
         .slots = p->slots,
-        .gradients = p->model.exec.accumulate > 1 ? 2 : 1,
+        .gradients = stage->micros > 1 ? 2 : 1,
         .overlap = p->links.overlap,
         .slowdown = p->links.slowdown,
         .fuse = true,
-        .rules = {p->model.exec.fusion != TRM_OFF, p->model.exec.recompute},
+        .rules = {p->model.exec.fusion != TRM_OFF, stage->recompute},
         .shard_stores = true,
-        .slices = has_slices(p),
+        .slices = has_slices(p, trmi_mesh_ranks(mesh)),
         .gathers = has_hosts(p),
-        .cooperative = trmi_planner_cooperative(p) != TRM_COOPERATIVE_OFF,
+        .cooperative = !stage->staged && trmi_planner_cooperative(p) != TRM_COOPERATIVE_OFF,
+        .accumulate_byte = stage->staged && stage->micros > 1
+                               ? 3 * byte * (given ? 1 : p->costs.factor * p->costs.share)
+                               : 0,
         .overhead = p->links.overhead,
         .wire = trmi_wire_part(p->model.exec.parallel.wire),
         .update = links->update.count > 0 ? &links->update : NULL,
@@ -216,6 +237,7 @@ trm_status trmi_planner_space(trm_planner *p, const trm_graph *graph, const trmi
         .update_byte = 5 * byte * (given ? 1 : p->costs.factor * p->costs.share)};
     /* Pinned operators of a given plan hold on the plan's mesh only: letters mean axes of that
      * mesh. */
-    bool pinned = p->given != NULL && memcmp(mesh, &p->given->mesh, sizeof *mesh) == 0;
+    bool pinned =
+        !stage->staged && p->given != NULL && memcmp(mesh, &p->given->mesh, sizeof *mesh) == 0;
     return trmi_space_create(graph, mesh, &costs, pinned ? p->given : NULL, out, err);
 }

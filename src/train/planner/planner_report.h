@@ -51,6 +51,14 @@ void trmi_report_free(trmi_report *report);
 void trmi_report_print(trmi_report *report);
 void trmi_report_print_json(trmi_report *report);
 
+/* planner_pipeline_report.c: append the stages of the plan and the other plans with stages; nothing if
+ * stages were not searched. */
+void trmi_report_print_stages(trmi_report *report);
+void trmi_report_json_stages(trmi_report *report);
+/* Writes a shape in words, "2 stages x mesh 2, 4 micro-batches, 1f1b"; returns text. */
+const char *trmi_pipe_words(const trmi_mesh *mesh, const trmi_pipe_shape *shape, char *text,
+                            size_t size);
+
 /* ---- functions of both reports (planner_gather.c) -------------------------------------------- */
 
 /* Returns the i-th assumption of the lower bound; NULL: there are no more. */

@@ -286,7 +286,7 @@ static void print_traffic(trmi_report *r) {
 /* Prints what is proved about the curve of memory against time. */
 static void print_curve(trmi_report *r) {
     char a[24];
-    const trmi_front *front = &r->m->found.front;
+    const trmi_front *front = &trmi_planner_best(r->p)->found.front;
     trmi_text_printf(
         &r->text, "\nmemory against time (kept, a rank): of %d plans that no other beats in both; ",
         (int)front->count);
@@ -307,23 +307,24 @@ static void print_curve(trmi_report *r) {
  * against time. */
 static void print_others(trmi_report *r) {
     char a[24], b[24], plan[200];
-    const trmi_found *f = &r->m->found;
+    const trmi_auto_mesh *plain = trmi_planner_best(r->p);
+    const trmi_found *f = &plain->found;
     trmi_text_printf(&r->text, "\n%-36s %12s %8s %10s\n", "other plans", "step", "", "memory");
     for (int32_t i = 0; i < f->baselines_count; i++) {
         const trmi_candidate *c = &f->baselines[i];
         trmi_text_printf(&r->text, "%-36s %12s %7.2fx %10s%s\n", c->name,
-                         time_text(c->measure.step, a), c->measure.step / f->objective,
+                         time_text(c->measure.step, a), c->measure.step / r->m->found.objective,
                          trmi_bytes_text(c->measure.bytes, b), c->fits ? "" : "  does not fit");
     }
     for (int32_t i = 0; i < r->p->drive.meshes_count; i++) {
         /* the best plan of each other mesh */
         char mesh[48], name[80];
         const trmi_found *o = &r->p->drive.meshes[i].found;
-        if (i != r->p->drive.best) {
+        if (i != r->p->drive.best || r->p->pipe.chosen) {
             snprintf(name, sizeof name, "best on mesh %s",
                      trmi_mesh_text(&r->p->drive.meshes[i].mesh, mesh, sizeof mesh));
             trmi_text_printf(&r->text, "%-36s %12s %7.2fx %10s%s\n", name,
-                             time_text(o->objective, a), o->objective / f->objective,
+                             time_text(o->objective, a), o->objective / r->m->found.objective,
                              trmi_bytes_text(o->best.measure.bytes, b),
                              o->infeasible ? "  does not fit" : "");
         }
@@ -333,7 +334,7 @@ static void print_others(trmi_report *r) {
     }
     for (int32_t i = 0; i < f->frontier_count && f->frontier_count > 1; i++) {
         const trmi_candidate *c = &f->frontier[i];
-        trmi_planner_summary(r->m->space, &c->choice, plan, sizeof plan);
+        trmi_planner_summary(plain->space, &c->choice, plan, sizeof plan);
         trmi_text_printf(&r->text, "%12s %12s  %s\n", trmi_bytes_text(c->measure.bytes, a),
                          time_text(c->measure.step, b), plan);
     }
@@ -441,9 +442,12 @@ static void print_infeasible(trmi_report *r) {
 
 void trmi_report_print(trmi_report *r) {
     print_head(r);
+    trmi_report_print_stages(r);
     print_infeasible(r);
     print_uncut(r);
-    print_time(r);
+    if (!r->p->pipe.chosen) {
+        print_time(r);
+    }
     print_operators(r);
     print_traffic(r);
     print_others(r);

@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Plans with stages: the search over stages and all other axes (plan/search/pipeline_search.h) with the
+ * costs of the planner, and its result as a plan.
+ *
+ *      global batch / micro-batches --> graph of one micro-batch --> space on the mesh of a stage
+ *      links between ranks of neighbouring stages                 --> seconds of messages
+ *      best plan of all shapes beside the plan without stages      --> the planner's plan */
+#include "train/planner/planner.h"
+
+#include "base/error.h"
+#include "exec/backend.h"
+#include "exec/exec_memory.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- spaces and messages --------------------------------------------------------------------- */
+
+static trm_status graph_for(trm_planner *p, int32_t micros, const trmi_micro_graph **out,
+                            trm_error *err) {
+    trmi_planner_pipe *pipe = &p->pipe;
+    for (int32_t i = 0; i < pipe->graphs_count; i++) {
+        if (pipe->graphs[i].micros == micros) {
+            *out = &pipe->graphs[i];
+            return TRM_OK;
+        }
+    }
+    if (pipe->graphs_count == TRMI_MICRO_GRAPHS) {
+        return TRMI_FAIL(err, TRM_INTERNAL, "more than %d numbers of micro-batches",
+                         TRMI_MICRO_GRAPHS);
+    }
+    trmi_micro_graph *made = &pipe->graphs[pipe->graphs_count++];
+    *out = made;
+    return trmi_planner_micro_graph(p, micros, made, err);
+}
+
+static trm_status make_space(void *context, const trmi_mesh *mesh, int32_t micros, bool recompute,
+                             trmi_space **out, trm_error *err) {
+    trm_planner *p = context;
+    const trmi_micro_graph *graph = NULL;
+    const trmi_planner_stage stage = {.staged = true, .micros = micros, .recompute = recompute};
+    TRMI_TRY(graph_for(p, micros, &graph, err));
+    return trmi_planner_stage_space(p, graph->training, mesh, &stage, out, err);
+}
+
+/* Returns the seconds of a message between ranks of two stages: an exchange in pairs over the level of
+ * the machine that contains both. */
+static double message_seconds(void *context, int32_t stages, int32_t from, int32_t to,
+                              double bytes) {
+    trm_planner *p = context;
+    trmi_planner_pipe *pipe = &p->pipe;
+    int32_t inner = p->ranks / stages, far = abs(from - to);
+    pipe->pairs = (trmi_mesh){.axes = 2, .size = {2, inner * far}};
+    if (inner * far == 1) {
+        pipe->pairs.axes = 1;
+    }
+    return trmi_links_seconds(pipe->links, TRMI_MOVE_EXCHANGE, 1, bytes);
+}
+
+/* ---- search ---------------------------------------------------------------------------------- */
+
+static trm_status settle_order(const trm_planner *p, trmi_pipe_options *o, trm_error *err) {
+    const char *name = p->options.schedule;
+    o->one_order = name != NULL;
+    for (int i = 0; name != NULL && i <= TRMI_ORDER_INTERLEAVED; i++) {
+        if (strcmp(name, trmi_pipeline_order_name((trmi_pipeline_order)i)) == 0) {
+            o->order = (trmi_pipeline_order)i;
+            return TRM_OK;
+        }
+    }
+    return name == NULL ? TRM_OK
+                        : TRMI_FAIL(err, TRM_INVALID,
+                                    "schedule '%.40s': 1f1b, gpipe or interleaved expected", name);
+}
+
+static trm_status settle_options(trm_planner *p, trmi_pipe_options *o, trm_error *err) {
+    const trm_planner_options *from = &p->options;
+    const trmi_auto_mesh *plain = trmi_auto_best(&p->drive);
+    trmi_planner_pipe *pipe = &p->pipe;
+    bool any = from->stages == TRM_ALL;
+    *o = (trmi_pipe_options){.ranks = p->ranks,
+                             .batch = p->batch,
+                             .stages = any ? 0 : from->stages,
+                             .micros = from->micro_batches,
+                             .chunks = from->chunks,
+                             .recomputes = p->model.exec.recompute,
+                             .keeps = !p->model.exec.recompute && p->model.exec.memory_bytes == 0,
+                             .begins = from->stage_begins,
+                             .costs = {.message = message_seconds,
+                                       .context = p,
+                                       .overhead = p->links.overhead,
+                                       .memory_bytes = (double)p->model.exec.memory_bytes},
+                             .make_space = make_space,
+                             .context = p,
+                             .known = any && !plain->found.infeasible ? plain->found.objective : 0};
+    if (p->model.exec.parallel.split.mesh != NULL) {
+        o->mesh = &pipe->inner;
+        TRMI_TRY(trmi_mesh_parse(p->model.exec.parallel.split.mesh, &pipe->inner, err));
+    }
+    return settle_order(p, o, err);
+}
+
+/* Fills in the plan on its space, as reports of plans without stages have it. */
+static trm_status describe_choice(trm_planner *p, const trmi_pipe_plan *plan, trm_error *err) {
+    trmi_planner_pipe *pipe = &p->pipe;
+    pipe->mesh =
+        (trmi_auto_mesh){.mesh = plan->space->mesh, .space = (trmi_space *)(uintptr_t)plan->space};
+    trmi_found *f = &pipe->mesh.found;
+    f->runners =
+        trmi_arena_alloc(&p->arena, ((size_t)plan->space->nodes_count + 1) * sizeof *f->runners);
+    if (f->runners == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for the report");
+    }
+    for (int32_t n = 0; n < plan->space->nodes_count; n++) {
+        f->runners[n] = (trmi_runner_up){-1, INFINITY};
+    }
+    TRMI_TRY(trmi_space_measure(plan->space, &plan->choice, &f->best.measure, err));
+    f->best.name = "stages";
+    f->best.choice = plan->choice;
+    f->best.fits = plan->fits;
+    f->best.measure.step = f->objective = plan->step;
+    f->best.measure.bytes = plan->bytes;
+    f->lower_bound = pipe->lower_bound;
+    f->solves = (int32_t)pipe->found.solves;
+    f->infeasible = !plan->fits;
+    return TRM_OK;
+}
+
+trm_status trmi_planner_search_stages(trm_planner *p, trm_error *err) {
+    trmi_planner_pipe *pipe = &p->pipe;
+    trmi_pipe_options o;
+    if (p->options.stages == 0 || p->ranks < 2) {
+        return TRM_OK;
+    }
+    pipe->links = trmi_arena_alloc(&p->arena, sizeof *pipe->links);
+    if (pipe->links == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory to search stages");
+    }
+    *pipe->links = p->links;
+    pipe->links->mesh = &pipe->pairs;
+    TRMI_TRY(settle_options(p, &o, err));
+    TRMI_TRY(trmi_pipe_search(&o, &p->arena, &pipe->found, err));
+    pipe->searched = true;
+    const trmi_pipe_plan *best = &pipe->found.rows[0].plan;
+    const trmi_found *plain = &trmi_auto_best(&p->drive)->found;
+    bool any = p->options.stages == TRM_ALL;
+    pipe->lower_bound = pipe->found.lower_bound;
+    for (int32_t i = 0; any && i < p->drive.meshes_count; i++) {
+        pipe->lower_bound = fmin(pipe->lower_bound, p->drive.meshes[i].found.lower_bound);
+    }
+    if (best->space == NULL && !any) {
+        return TRMI_FAIL(
+            err, TRM_INVALID,
+            "no plan of %d stages: the model has fewer runs of operators between which "
+            "one value crosses",
+            p->options.stages);
+    }
+    pipe->chosen = best->space != NULL &&
+                   (!any || (best->fits && (plain->infeasible || best->step < plain->objective)));
+    return pipe->chosen ? describe_choice(p, best, err) : TRM_OK;
+}
+
+/* ---- result ---------------------------------------------------------------------------------- */
+
+trm_status trmi_planner_staged_plan(const trm_planner *p, const trmi_pipe_plan *from,
+                                    trmi_partition_plan **out, trm_error *err) {
+    (void)p;
+    trmi_partition_plan *plan;
+    trmi_text begins = {0};
+    TRMI_TRY(trmi_space_plan(from->space, &from->choice, &plan, err));
+    for (int32_t v = 1; v < from->shape.stages * from->shape.chunks; v++) {
+        trmi_text_printf(&begins, "%s%s", v > 1 ? "," : "",
+                         trmi_space_op(from->space, from->begins[v])->name);
+    }
+    const trmi_plan_stages stages = {.stages = from->shape.stages,
+                                     .chunks = from->shape.chunks,
+                                     .micros = from->shape.micros,
+                                     .order = from->shape.order,
+                                     .recompute = from->shape.recompute,
+                                     .begins = begins.data};
+    trm_status status = begins.failed ? TRMI_FAIL(err, TRM_NOMEM, "no memory for a plan")
+                                      : trmi_partition_plan_stage(plan, &stages, err);
+    trmi_text_free(&begins);
+    if (status != TRM_OK) {
+        trmi_partition_plan_destroy(plan);
+        return status;
+    }
+    *out = plan;
+    return TRM_OK;
+}
+
+void trmi_planner_free_stages(trm_planner *p) {
+    trmi_planner_pipe *pipe = &p->pipe;
+    trmi_pipe_found_free(&pipe->found);
+    for (int32_t i = 0; i < pipe->graphs_count; i++) {
+        trm_graph_destroy(pipe->graphs[i].forward);
+        trm_graph_destroy(pipe->graphs[i].training);
+    }
+}

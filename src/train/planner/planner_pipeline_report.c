@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Prints the stages of a plan: as lines for people, and as the members "pipeline" of the JSON report. */
+#include "train/planner/planner_report.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { SHOWN = 8, ACTIONS = 8192, ALTERNATIVES = 64 };
+
+/* ---- figures --------------------------------------------------------------------------------- */
+
+const char *trmi_pipe_words(const trmi_mesh *mesh, const trmi_pipe_shape *shape, char *text,
+                            size_t size) {
+    char inner[48];
+    int used = snprintf(text, size, "%d stage%s x mesh %s, %d micro-batch%s, %s", shape->stages,
+                        shape->stages == 1 ? "" : "s", trmi_mesh_text(mesh, inner, sizeof inner),
+                        shape->micros, shape->micros == 1 ? "" : "es",
+                        trmi_pipeline_order_name(shape->order));
+    if (shape->chunks > 1 && used > 0 && (size_t)used < size) {
+        used += snprintf(text + used, size - (size_t)used, " %d", shape->chunks);
+    }
+    if (shape->recompute && used > 0 && (size_t)used < size) {
+        snprintf(text + used, size - (size_t)used, ", recompute block");
+    }
+    return text;
+}
+
+static const char *milliseconds(double seconds, char text[24]) {
+    snprintf(text, 24, "%.*f ms", seconds < 1e-2 ? 3 : seconds < 1 ? 2 : 1, seconds * 1e3);
+    return text;
+}
+
+/* Returns why the bound is below the best plan's step. */
+static const char *reason_of(const trm_planner *p) {
+    const trmi_pipe_found *f = &p->pipe.found;
+    if (!p->pipe.chosen || p->pipe.lower_bound >= f->rows[0].plan.step * (1 - 1e-6)) {
+        return "";
+    }
+    for (int32_t i = 0; i < f->count; i++) {
+        if (f->rows[i].bound <= p->pipe.lower_bound * (1 + 1e-9)) {
+            return f->rows[i].shape.chunks > 1
+                       ? "the bound of an interleaved schedule takes its stages as equal"
+                       : "the bound leaves away messages that no work hides, and the update of "
+                         "stages behind the first one";
+        }
+    }
+    return "the bound is that of plans without stages";
+}
+
+/* ---- text ------------------------------------------------------------------------------------ */
+
+static void print_runs(trmi_report *r, const trmi_pipe_plan *plan) {
+    char a[24], b[24], c[24], d[24], ranks[32], name[48];
+    int32_t inner = trmi_mesh_ranks(&plan->space->mesh);
+    trmi_text_printf(&r->text, "\n%-6s %-9s %-34s %9s %10s %10s %9s %9s %s\n", "stage", "ranks",
+                     "begins with", "operators", "forward", "backward", "update", "memory",
+                     "in flight");
+    for (int32_t v = 0; v < plan->shape.stages * plan->shape.chunks; v++) {
+        const trmi_pipe_run *run = &plan->runs[v];
+        int32_t stage = v % plan->shape.stages;
+        const trmi_pipe_stage *rank = &plan->ranks[stage];
+        snprintf(ranks, sizeof ranks, inner > 1 ? "%d-%d" : "%d", stage * inner,
+                 (stage + 1) * inner - 1);
+        const char *op = trmi_space_op(plan->space, run->begin)->name;
+        size_t length = strlen(op);
+        snprintf(name, sizeof name, "%s%.33s", length > 33 ? "..." : "",
+                 length > 33 ? op + length - 30 : op);
+        trmi_text_printf(&r->text, "%-6d %-9s %-34s %9d %10s %10s %9s %9s %d\n", stage, ranks, name,
+                         run->end - run->begin, milliseconds(run->forward, a),
+                         milliseconds(run->backward, b), milliseconds(rank->update, c),
+                         trmi_bytes_text(rank->bytes, d), run->in_flight);
+    }
+}
+
+static void print_rows(trmi_report *r) {
+    const trm_planner *p = r->p;
+    const trmi_pipe_found *f = &p->pipe.found;
+    char a[24], b[24], words[128];
+    double best = p->pipe.chosen ? f->rows[0].plan.step : trmi_planner_best(p)->found.objective;
+    trmi_text_printf(&r->text, "\n%-60s %12s %8s %10s %12s\n", "plans with stages", "step", "",
+                     "memory", "at least");
+    for (int32_t i = 0; i < f->count && i < SHOWN; i++) {
+        const trmi_pipe_row *row = &f->rows[i];
+        bool has = row->plan.space != NULL;
+        trmi_pipe_words(&row->mesh, &row->shape, words, sizeof words);
+        if (row->bound == INFINITY) {
+            continue;
+        }
+        trmi_text_printf(&r->text, "%-60s %12s ", words,
+                         has ? milliseconds(row->plan.step, a) : "-");
+        if (has) {
+            trmi_text_printf(&r->text, "%7.2fx %10s ", row->plan.step / best,
+                             trmi_bytes_text(row->plan.bytes, b));
+        } else {
+            trmi_text_printf(&r->text, "%8s %10s ", "", "");
+        }
+        trmi_text_printf(&r->text, "%12s%s\n", milliseconds(row->bound, a),
+                         has && !row->plan.fits ? "  does not fit" : "");
+    }
+    if (f->count > SHOWN) {
+        trmi_text_printf(&r->text, "and %d more\n", f->count - SHOWN);
+    }
+}
+
+void trmi_report_print_stages(trmi_report *r) {
+    const trm_planner *p = r->p;
+    const trmi_pipe_found *f = &p->pipe.found;
+    const trmi_found *plain = &trmi_planner_best(p)->found;
+    const trmi_pipe_plan *plan = &f->rows[0].plan;
+    char a[24], b[24], words[128];
+    if (!p->pipe.searched) {
+        return;
+    }
+    if (!p->pipe.chosen) {
+        trmi_text_printf(&r->text,
+                         "stages        none are better: %d plans with stages, none below %s\n",
+                         f->count, milliseconds(f->lower_bound, a));
+        print_rows(r);
+        return;
+    }
+    trmi_pipe_words(&plan->space->mesh, &plan->shape, words, sizeof words);
+    trmi_text_printf(&r->text,
+                     "stages        %s of %lld samples; %.1f %% of the ranks' time is bubble\n",
+                     words, (long long)(p->batch / plan->shape.micros), 100 * plan->bubble);
+    if (plain->infeasible) {
+        trmi_text_printf(&r->text, "without       no plan without stages fits\n");
+    } else {
+        trmi_text_printf(&r->text,
+                         "without       the best plan without stages takes %s (%.2fx), %s a rank\n",
+                         milliseconds(plain->objective, a), plain->objective / plan->step,
+                         trmi_bytes_text(plain->best.measure.bytes, b));
+    }
+    if (*reason_of(p) != '\0') {
+        trmi_text_printf(&r->text, "gap           %s\n", reason_of(p));
+    }
+    print_runs(r, plan);
+    print_rows(r);
+}
+
+/* ---- JSON ------------------------------------------------------------------------------------ */
+
+static void number(trmi_text *t, const char *key, double value) {
+    trmi_text_printf(t, ",\"%s\":", key);
+    trmi_text_json_number(t, value);
+}
+
+static void json_shape(trmi_text *t, const trmi_pipe_shape *shape, const trmi_mesh *mesh) {
+    char inner[48];
+    trmi_text_printf(t,
+                     "\"stages\":%d,\"mesh\":\"%s\",\"ranks_a_stage\":%d,\"chunks\":%d,"
+                     "\"micro_batches\":%d,\"schedule\":\"%s\",\"recompute\":\"%s\"",
+                     shape->stages, trmi_mesh_text(mesh, inner, sizeof inner),
+                     trmi_mesh_ranks(mesh), shape->chunks, shape->micros,
+                     trmi_pipeline_order_name(shape->order), shape->recompute ? "block" : "off");
+}
+
+/* Appends the stages: of each its runs of operators, times and memory. */
+static void json_stages(trmi_text *t, const trmi_pipe_plan *plan) {
+    int32_t stages = plan->shape.stages, inner = trmi_mesh_ranks(&plan->space->mesh);
+    trmi_text_printf(t, ",\"stage_list\":[");
+    for (int32_t s = 0; s < stages; s++) {
+        const trmi_pipe_stage *rank = &plan->ranks[s];
+        trmi_text_printf(t, "%s{\"stage\":%d,\"first_rank\":%d,\"last_rank\":%d", s ? "," : "", s,
+                         s * inner, (s + 1) * inner - 1);
+        number(t, "busy_seconds", rank->busy);
+        number(t, "ends_seconds", rank->ends);
+        number(t, "update_seconds", rank->update);
+        number(t, "bubble_seconds", plan->step - rank->busy - rank->update);
+        number(t, "memory_bytes", rank->bytes);
+        trmi_text_printf(t,
+                         ",\"memory\":{\"parameter_bytes\":%.0f,\"gradient_bytes\":%.0f,"
+                         "\"slot_bytes\":%.0f,\"kept_bytes\":%.0f,\"staging_bytes\":%.0f}",
+                         rank->weight_bytes, rank->gradient_bytes, rank->slot_bytes,
+                         rank->kept_bytes, rank->staging_bytes);
+        trmi_text_printf(t, ",\"runs\":[");
+        for (int32_t c = 0; c < plan->shape.chunks; c++) {
+            const trmi_pipe_run *run = &plan->runs[c * stages + s];
+            trmi_text_printf(t, "%s{\"begin\":", c ? "," : "");
+            trmi_text_json_string(t, trmi_space_op(plan->space, run->begin)->name);
+            trmi_text_printf(t, ",\"end\":");
+            trmi_text_json_string(t, trmi_space_op(plan->space, run->end - 1)->name);
+            trmi_text_printf(t, ",\"operators\":%d,\"in_flight\":%d", run->end - run->begin,
+                             run->in_flight);
+            number(t, "forward_seconds", run->forward);
+            number(t, "backward_seconds", run->backward);
+            number(t, "sent_bytes", run->sent);
+            trmi_text_printf(t, "}");
+        }
+        trmi_text_printf(t, "]}");
+    }
+    trmi_text_printf(t, "]");
+}
+
+/* Appends the played schedule: for each stage its actions with their ends, in order. */
+static void json_actions(trmi_text *t, const trmi_pipe_plan *plan) {
+    int32_t count = plan->pipeline.count, stages = plan->shape.stages;
+    trmi_text_printf(t, ",\"actions\":[");
+    for (int32_t s = 0; s < stages && count * stages <= ACTIONS; s++) {
+        trmi_text_printf(t, "%s[", s ? "," : "");
+        for (int32_t i = 0; i < count; i++) {
+            const trmi_pipeline_action *a = &plan->pipeline.actions[s * count + i];
+            const trmi_pipe_run *run = &plan->runs[a->chunk * stages + s];
+            double end = plan->ends[s * count + i];
+            trmi_text_printf(t, "%s{\"backward\":%s,\"chunk\":%d,\"micro_batch\":%d", i ? "," : "",
+                             a->backward ? "true" : "false", a->chunk, a->micro);
+            number(t, "begin", end - (a->backward ? run->backward : run->forward));
+            number(t, "end", end);
+            trmi_text_printf(t, "}");
+        }
+        trmi_text_printf(t, "]");
+    }
+    trmi_text_printf(t, "]");
+}
+
+void trmi_report_json_stages(trmi_report *r) {
+    const trm_planner *p = r->p;
+    const trmi_pipe_found *f = &p->pipe.found;
+    trmi_text *t = &r->text;
+    if (!p->pipe.searched) {
+        return;
+    }
+    trmi_text_printf(t, ",\"pipeline\":");
+    if (!p->pipe.chosen) {
+        trmi_text_printf(t, "null");
+    } else {
+        const trmi_pipe_plan *plan = &f->rows[0].plan;
+        trmi_text_printf(t, "{");
+        json_shape(t, &plan->shape, &plan->space->mesh);
+        trmi_text_printf(t, ",\"micro_batch\":%lld", (long long)(p->batch / plan->shape.micros));
+        number(t, "step_seconds", plan->step);
+        number(t, "bubble", plan->bubble);
+        number(t, "memory_bytes", plan->bytes);
+        number(t, "compiled_bytes", p->pipe.compiled_bytes);
+        trmi_text_printf(t, ",\"fits\":%s,\"gap_reason\":", plan->fits ? "true" : "false");
+        trmi_text_json_string(t, reason_of(p));
+        json_stages(t, plan);
+        json_actions(t, plan);
+        trmi_text_printf(t, "}");
+    }
+    const trmi_found *plain = &trmi_planner_best(p)->found;
+    trmi_text_printf(t, ",\"without_stages\":{\"fits\":%s", plain->infeasible ? "false" : "true");
+    number(t, "step_seconds", plain->objective);
+    number(t, "memory_bytes", plain->best.measure.bytes);
+    number(t, "search_seconds", p->drive.search_seconds);
+    trmi_text_printf(t, "},\"pipeline_solves\":%lld", (long long)f->solves);
+    number(t, "pipeline_search_seconds", f->seconds);
+    trmi_text_printf(t, ",\"pipelines\":[");
+    for (int32_t i = 0; i < f->count && i < ALTERNATIVES; i++) {
+        const trmi_pipe_row *row = &f->rows[i];
+        trmi_text_printf(t, "%s{", i ? "," : "");
+        json_shape(t, &row->shape, &row->mesh);
+        number(t, "lower_bound", row->bound);
+        number(t, "step_seconds", row->plan.space != NULL ? row->plan.step : NAN);
+        number(t, "memory_bytes", row->plan.space != NULL ? row->plan.bytes : NAN);
+        trmi_text_printf(t, ",\"fits\":%s}",
+                         row->plan.space != NULL && row->plan.fits ? "true" : "false");
+    }
+    trmi_text_printf(t, "]");
+}
