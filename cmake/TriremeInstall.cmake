@@ -11,6 +11,8 @@ if(TARGET trireme)
 endif()
 install(DIRECTORY include/trireme DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT development
         FILES_MATCHING PATTERN "*.h")
+install(DIRECTORY examples/hardware DESTINATION ${CMAKE_INSTALL_DATADIR}/trireme COMPONENT program
+        FILES_MATCHING PATTERN "*.json")
 foreach(page trireme.1 libtrireme.3)
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/docs/man/${page})
   execute_process(COMMAND gzip -9nc ${CMAKE_SOURCE_DIR}/docs/man/${page} OUTPUT_FILE ${CMAKE_BINARY_DIR}/${page}.gz)

@@ -18,7 +18,8 @@ grep -E '^(    )?trireme [a-z]+ ' "$page" | sed -E 's/^ +//; s/ +#.*$//' > comma
 # plan: costs are guessed instead of measured; what trains or verifies: a small network, few steps.
 small="--image-size 16 --batch-size 2"
 few="--data synth --synth-train 64 --synth-test 16 --steps 2 --eval-every-epochs 0 --log-every 1 --threads 1"
-sed -E "/^trireme plan/ { /--links/! s/\$/ --links guess --no-measure/ }
+ln -s "$source/examples" examples # machines
+sed -E "/^trireme plan/ { /--links|--hardware/! s/\$/ --links guess --no-measure/ }
         /-n 4 --save plan.txt/ { /--classes/! s/resnet50(.*)/lenet\1 $small/ }
         /^trireme train/ { s/ --data synth//; s/resnet50/lenet/; s/\$/ $small $few/ }
         /^trireme verify/ { s/resnet50/lenet/; s/ --batch-size 2//; s/ --image-size 32//; s/\$/ $small --threads 1/ }

@@ -11,6 +11,7 @@
 #define TRIREME_PLAN_H
 
 #include "trireme/base.h"
+#include "trireme/nn.h"
 #include "trireme/train.h"
 
 #ifdef __cplusplus
@@ -253,6 +254,73 @@ TRM_API TRM_MUST_USE trm_status trm_planner_compare(const trm_model_options *mod
                                                     const char *const *plans, int32_t count,
                                                     int32_t steps, double seconds,
                                                     trm_planner_comparison *out, trm_error *err);
+
+/* ==== plans for machines that are not here ============================================== */
+
+/* A plan of a transformer on a cluster of accelerators, in the words of Megatron-LM: tensor,
+ * pipeline, context, expert and data parallel, micro-batches, recompute, ZeRO. The machine is a
+ * hardware file (docs/reference/hardware-files.md); no weights are allocated.
+ *
+ *     trm_hardware_plan *p;
+ *     trm_hardware_plan_options o = {.model = "llama", .preset = "70b", .hardware = text,
+ *                                    .devices = 512, .batch = 512};
+ *     trm_hardware_plan_create(&o, &p, &err);
+ *     char *report = trm_hardware_plan_report(p, false); */
+typedef struct trm_hardware_plan trm_hardware_plan;
+
+/* What is planned. Zero means the default. */
+typedef struct trm_hardware_plan_options {
+    const char *model; /* "gpt2", "llama", "moe" */
+    /* a published model: gpt2 175b, llama 8b, moe deepseek-v3-shape ... (the message about a wrong
+     * name lists them), or a size of trm_language_size; NULL = `sizes` */
+    const char *preset;
+    trm_language_options sizes; /* completed as trm_language_complete does */
+    const char *hardware;       /* text of a hardware file */
+    const char *hardware_name;  /* its name, for messages; NULL = "hardware" */
+    int64_t devices;            /* of all nodes */
+    int64_t batch;              /* samples of a step on all devices; 0 = one for each device */
+    int64_t context;            /* tokens of a sample; 0 = the model's */
+    const char *products;       /* type of products, "bf16", "fp16", "fp8", "fp32"; NULL = bf16 */
+    double memory_bytes;        /* of a device that a plan may use; 0 = the device's */
+    bool narrow_gradients;      /* gradients travel in 16 bits. Default: in 32 */
+    bool whole_optimizer; /* no ZeRO: each device keeps the whole optimiser of its parameters */
+    /* a plan to compare with, "tp=8,pp=4,cp=1,micro-batch=1,recompute=full"; NULL = none */
+    const char *plan;
+} trm_hardware_plan_options;
+
+/* The chosen plan. */
+typedef struct trm_hardware_plan_info {
+    bool fits;                /* false: no plan fits the memory; this one takes the least */
+    double step_seconds;      /* predicted */
+    double tokens_per_second; /* of one device */
+    double utilisation;       /* model FLOPs over the peak */
+    double memory_bytes;      /* of the busiest device */
+    double priced;            /* plans that the search has priced */
+    double search_seconds;    /* wall-clock time of the search */
+    double given_seconds;     /* step of options.plan; 0 = none was given */
+} trm_hardware_plan_info;
+
+/* Searches the fastest plan that fits, by pricing every plan of the space.
+ *   errors   INVALID (names, hardware file with line, found and expected text; a plan that cannot be)
+ *   owns     caller: trm_hardware_plan_destroy(*out)
+ *   threads  any */
+TRM_API TRM_MUST_USE trm_status trm_hardware_plan_create(const trm_hardware_plan_options *options,
+                                                         trm_hardware_plan **out, trm_error *err);
+/* Frees the plan. NULL is accepted. */
+TRM_API void trm_hardware_plan_destroy(trm_hardware_plan *plan);
+/* Describes the chosen plan. */
+TRM_API void trm_hardware_plan_get_info(const trm_hardware_plan *plan, trm_hardware_plan_info *out);
+/* Returns the report, for people or as one JSON object.
+ *   returns  NULL when memory is out
+ *   owns     caller: trm_free */
+TRM_API char *trm_hardware_plan_report(const trm_hardware_plan *plan, bool json);
+/* Writes the plan for another engine into a folder, which is created: plan.json, and for "torch"
+ * trireme_plan.py, for "megatron" flags.txt, for "mindspore" strategy.json. options.plan is exported if
+ * it was given.
+ *   errors   INVALID (no such engine), UNSUPPORTED (the engine cannot run this plan), IO, NOSPACE */
+TRM_API TRM_MUST_USE trm_status trm_hardware_plan_export(const trm_hardware_plan *plan,
+                                                         const char *engine, const char *directory,
+                                                         trm_error *err);
 
 /* ==== verification ========================================================================== */
 

@@ -1908,6 +1908,35 @@ class trm_planner_comparison(Structure):
     """
 
 
+class trm_hardware_plan_options(Structure):
+    """model: "gpt2", "llama", "moe"
+    preset: a published model: gpt2 175b, llama 8b, moe deepseek-v3-shape ... (the message about a wrong name lists them), or a size of trm_language_size; NULL = `sizes`
+    sizes: completed as trm_language_complete does
+    hardware: text of a hardware file
+    hardware_name: its name, for messages; NULL = "hardware"
+    devices: of all nodes
+    batch: samples of a step on all devices; 0 = one for each device
+    context: tokens of a sample; 0 = the model's
+    products: type of products, "bf16", "fp16", "fp8", "fp32"; NULL = bf16
+    memory_bytes: of a device that a plan may use; 0 = the device's
+    narrow_gradients: gradients travel in 16 bits. Default: in 32
+    whole_optimizer: no ZeRO: each device keeps the whole optimiser of its parameters
+    plan: a plan to compare with, "tp=8,pp=4,cp=1,micro-batch=1,recompute=full"; NULL = none
+    """
+
+
+class trm_hardware_plan_info(Structure):
+    """fits: false: no plan fits the memory; this one takes the least
+    step_seconds: predicted
+    tokens_per_second: of one device
+    utilisation: model FLOPs over the peak
+    memory_bytes: of the busiest device
+    priced: plans that the search has priced
+    search_seconds: wall-clock time of the search
+    given_seconds: step of options.plan; 0 = none was given
+    """
+
+
 class trm_verify_options(Structure):
     """steps: of training; 0 = 3
     tolerance: relative distance that is always allowed; 0 = 1e-5 (mixed precision: 2e-3)
@@ -3211,6 +3240,31 @@ trm_planner_comparison._fields_ = [
     ('seconds', c_double * 8),
     ('ahead', c_double * 8),
     ('resolution', c_double * 8),
+]
+trm_hardware_plan_options._fields_ = [
+    ('model', c_char_p),
+    ('preset', c_char_p),
+    ('sizes', trm_language_options),
+    ('hardware', c_char_p),
+    ('hardware_name', c_char_p),
+    ('devices', c_int64),
+    ('batch', c_int64),
+    ('context', c_int64),
+    ('products', c_char_p),
+    ('memory_bytes', c_double),
+    ('narrow_gradients', c_bool),
+    ('whole_optimizer', c_bool),
+    ('plan', c_char_p),
+]
+trm_hardware_plan_info._fields_ = [
+    ('fits', c_bool),
+    ('step_seconds', c_double),
+    ('tokens_per_second', c_double),
+    ('utilisation', c_double),
+    ('memory_bytes', c_double),
+    ('priced', c_double),
+    ('search_seconds', c_double),
+    ('given_seconds', c_double),
 ]
 trm_verify_options._fields_ = [
     ('steps', c_int32),
@@ -6199,6 +6253,32 @@ FUNCTIONS = {
           errors   those of trm_planner_run
           level    unstable
         """),
+    'trm_hardware_plan_create': (c_int, (POINTER(trm_hardware_plan_options), POINTER(c_void_p), POINTER(trm_error),),
+        'options out err',
+        """Searches the fastest plan that fits, by pricing every plan of the space.
+          errors   INVALID (names, hardware file with line, found and expected text; a plan that cannot be)
+          owns     caller: trm_hardware_plan_destroy(*out)
+          threads  any
+        """),
+    'trm_hardware_plan_destroy': (None, (c_void_p,),
+        'plan',
+        """Frees the plan. NULL is accepted."""),
+    'trm_hardware_plan_get_info': (None, (c_void_p, POINTER(trm_hardware_plan_info),),
+        'plan out',
+        """Describes the chosen plan."""),
+    'trm_hardware_plan_report': (c_void_p, (c_void_p, c_bool,),
+        'plan json',
+        """Returns the report, for people or as one JSON object.
+          returns  NULL when memory is out
+          owns     caller: trm_free
+        """),
+    'trm_hardware_plan_export': (c_int, (c_void_p, c_char_p, c_char_p, POINTER(trm_error),),
+        'plan engine directory err',
+        """Writes the plan for another engine into a folder, which is created: plan.json, and for "torch"
+        trireme_plan.py, for "megatron" flags.txt, for "mindspore" strategy.json. options.plan is exported if
+        it was given.
+          errors   INVALID (no such engine), UNSUPPORTED (the engine cannot run this plan), IO, NOSPACE
+        """),
     'trm_verify_kind_name': (c_char_p, (c_int,),
         'kind',
         """Returns the name of a kind ("gradient").
@@ -6379,6 +6459,8 @@ STRUCTS = (
     trm_simulation_options,
     trm_planner_run_result,
     trm_planner_comparison,
+    trm_hardware_plan_options,
+    trm_hardware_plan_info,
     trm_verify_options,
     trm_verify_tensor,
     trm_verification,

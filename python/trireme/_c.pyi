@@ -1512,6 +1512,31 @@ class trm_planner_comparison(Structure):
     ahead: Any
     resolution: Any
 
+class trm_hardware_plan_options(Structure):
+    model: Optional[bytes]
+    preset: Optional[bytes]
+    sizes: trm_language_options
+    hardware: Optional[bytes]
+    hardware_name: Optional[bytes]
+    devices: int
+    batch: int
+    context: int
+    products: Optional[bytes]
+    memory_bytes: float
+    narrow_gradients: bool
+    whole_optimizer: bool
+    plan: Optional[bytes]
+
+class trm_hardware_plan_info(Structure):
+    fits: bool
+    step_seconds: float
+    tokens_per_second: float
+    utilisation: float
+    memory_bytes: float
+    priced: float
+    search_seconds: float
+    given_seconds: float
+
 class trm_verify_options(Structure):
     steps: int
     tolerance: float
@@ -2036,6 +2061,11 @@ def trm_plan_read(file: Any, out: Any, text: Any, err: Any) -> int: ...
 def trm_planner_simulate(planner: Any, options: Any, text: Any, err: Any) -> int: ...
 def trm_planner_run(model: Any, comm: Any, plan: Any, steps: Any, profile: Any, context: Any, out: Any, err: Any) -> int: ...
 def trm_planner_compare(model: Any, comm: Any, plans: Any, count: Any, steps: Any, seconds: Any, out: Any, err: Any) -> int: ...
+def trm_hardware_plan_create(options: Any, out: Any, err: Any) -> int: ...
+def trm_hardware_plan_destroy(plan: Any) -> None: ...
+def trm_hardware_plan_get_info(plan: Any, out: Any) -> None: ...
+def trm_hardware_plan_report(plan: Any, json: Any) -> Any: ...
+def trm_hardware_plan_export(plan: Any, engine: Any, directory: Any, err: Any) -> int: ...
 def trm_verify_kind_name(kind: Any) -> Optional[bytes]: ...
 def trm_verify(model: Any, options: Any, out: Any, err: Any) -> int: ...
 def trm_verification_destroy(verification: Any) -> None: ...

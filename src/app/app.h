@@ -104,7 +104,7 @@ typedef struct app_options {
     /* planning */
     int64_t plan_ranks, plan_hosts, plan_memory;
     const char *plan_mesh, *plan_search, *plan_given, *plan_save, *plan_picture, *plan_links,
-        *plan_trace;
+        *plan_trace, *plan_hardware, *plan_preset, *plan_products, *plan_export;
     const char *html; /* report, plan, simulate: file of the page */
     bool once;        /* top */
     bool plan_no_measure, plan_validate, plan_refresh, plan_profile;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* plan: the program of one process, with its memory and its predicted time. With -n, --mesh or
  * --plan it is the planner, cmd_planner.c. */
-#include "app/app.h"
+#include "app/models.h"
+#include "app/planning.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -47,6 +48,9 @@ int app_run_plan(app_context *app) {
         app_given(&app->parsed, "n") || app->o.plan_mesh != NULL || app->o.plan_given != NULL;
     if (app_refuse_idle_flags(app, APP_STAGE_PLAN, &err) != TRM_OK) {
         return app_report(&err);
+    }
+    if (app->o.plan_hardware != NULL && app->model->kind == &app_language_kind) {
+        return app_run_hardware(app, false);
     }
     if (many) {
         return app_run_planner(app);

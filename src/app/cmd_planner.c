@@ -56,7 +56,7 @@ static void stop(planning *p) {
 
 /* Returns whether ranks of this machine measure the costs. */
 static bool measured_here(const app_context *app, int64_t ranks) {
-    bool links = app->o.plan_links != NULL;
+    bool links = app->o.plan_links != NULL || app->o.plan_hardware != NULL;
     return !links && !app->o.plan_no_measure && ranks > 1 && ranks <= MEASURED_RANKS;
 }
 
@@ -111,8 +111,9 @@ static trm_status begin(app_context *app, bool simulate, planning *p, trm_error 
     }
     /* the links: a file, guessed, or NULL to be measured */
     bool guess = o->plan_links != NULL && strcmp(o->plan_links, "guess") == 0;
-    if (status == TRM_OK && o->plan_links != NULL && !guess) {
-        status = app_read_text(o->plan_links, &p->links, err);
+    const char *machine = o->plan_hardware != NULL ? o->plan_hardware : o->plan_links;
+    if (status == TRM_OK && machine != NULL && !guess) {
+        status = app_read_text(machine, &p->links, err);
     }
     if (status != TRM_OK) {
         return status;
@@ -283,6 +284,9 @@ int app_run_simulate(app_context *app) {
     trm_error err;
     planning p;
     char *text = NULL;
+    if (app->o.plan_hardware != NULL && app->model->kind == &app_language_kind) {
+        return app_run_hardware(app, true);
+    }
     memset(&p, 0, sizeof p);
     trm_status status = TRM_OK;
     if (app->o.plan_mesh == NULL && !app_given(&app->parsed, "n")) {

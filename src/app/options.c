@@ -144,7 +144,12 @@ const app_flag app_flags[] = {
     TEXT("stage-begins", plan_begins, "A,B", NULL, "operators with which the second and further runs begin: prices these stages (any)", .tag = "plan", .use = "many;stages"),
     CHOICE("search", plan_search, "optimal|recursive|propagation", NULL, "search algorithm (optimal)", .use = "many"),
     TEXT("links", plan_links, "FILE", NULL, "file of links of another machine; 'guess': do not measure messages", .use = "many"),
-    TEXT("plan", plan_given, "FILE", NULL, "a plan to compare with; its pinned operators are kept"),
+    TEXT("hardware", plan_hardware, "FILE", NULL, "hardware file of a machine that is not here (docs/reference/hardware-files.md): plans gpt2, llama and moe in the words of Megatron-LM; nothing is measured or allocated", .use = "many"),
+    TEXT("preset", plan_preset, "NAME", NULL, "--hardware: a published model: llama 8b, 70b, 405b; gpt2 175b; moe deepseek-v3-shape ...", .tag = "hardware", .use = "hardware"),
+    CHOICE("products", plan_products, "bf16|fp16|fp8|fp32", "bf16", "--hardware: type of the products", .use = "hardware"),
+    CHOICE("export", plan_export, "torch|megatron|mindspore", NULL, "--hardware: write the plan (the one of --plan, if given) for another engine into --output", .use = "hardware"),
+    TEXT("output", output, "DIR", NULL, "folder of --export", .tag = "hardware", .use = "export"),
+    TEXT("plan", plan_given, "FILE|WORDS", NULL, "a plan to compare with; its pinned operators are kept; --hardware: tp=8,pp=4,cp=1,micro-batch=1,recompute=full"),
     BOOL("full-batch", full_batch, "--batch-size is that of all ranks together", .context = "full_batch", .use = "many"),
     CHOICE("wire", wire, "fp32|bf16|fp16", "fp32", "type in which gradients travel", .context = "gradient_wire", .use = "ranks;many"),
     CHOICE("sync-batch-norm", sync_batch_norm, "on|off", "on", "batch norm over the samples of all ranks, or of each rank", .context = "sync_batch_norm", .use = "many"),
@@ -381,7 +386,7 @@ GROUP(eval, "Predictions", NULL, "predictions");
 GROUP(export, "Export", NULL, "to output@export merge shard-bytes");
 GROUP(import, "Import", NULL, "from output@import");
 GROUP(plan, "Plan", NULL, "explain trial-seconds validate repeats others");
-GROUP(planner, "Many ranks", NULL, "n mesh host-count memory stages@plan micro-batches@plan pipeline-schedule@plan chunks@plan stage-begins@plan search links plan full-batch wire sync-batch-norm shard-optimizer no-measure refresh save svg html");
+GROUP(planner, "Many ranks", NULL, "n mesh host-count memory stages@plan micro-batches@plan pipeline-schedule@plan chunks@plan stage-begins@plan search links hardware preset@hardware products export output@hardware plan full-batch wire sync-batch-norm shard-optimizer no-measure refresh save svg html");
 GROUP(bench_plan, "Mesh", NULL, "mesh@bench-plan");
 GROUP(bench_split, "Plans", NULL, "plans wire sync-batch-norm profile@bench-split");
 GROUP(report, "Page", NULL, "html@report");

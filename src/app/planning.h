@@ -10,6 +10,8 @@
 /* Sets the options of a split that training would have by --wire, --sync-batch-norm and its
  * defaults, for commands that plan. */
 void app_split_options(const app_context *app, trm_model_options *model);
+/* plan and simulate with --hardware and a language model. Returns the exit code. */
+int app_run_hardware(app_context *app, bool simulate);
 /* Runs the plans of the planner on the joined ranks and prints predictions beside measurements.
  * Collective: every rank has a planner (trm_planner_options.remeasures). */
 trm_status app_validate(app_context *app, trm_planner *planner, const trm_model_options *model,

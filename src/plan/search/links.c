@@ -14,10 +14,15 @@
  *      flops X | bytes X | speed X | overlap X | slowdown X | cores N | together N | load X |
  *      overhead US
  *
+ * A hardware file (plan/hardware/hardware.h) is a description, too: its levels, its rate of bf16
+ * products at the longest point of its curve, its memory.
+ *
  * A price comes from the measured curve of the move and group size if there is one, else from the
  * level that contains the group. The text comes from a file or a user, so every number is checked
  * against a range. */
 #include "plan/search/links.h"
+
+#include "plan/hardware/hardware.h"
 
 #include "base/error.h"
 #include "base/order.h"
@@ -180,9 +185,31 @@ static trm_status parse_number(trmi_links *l, int number, const char *line, trm_
     return bad(number, line, form, err);
 }
 
+/* Takes what the search of operators needs from a hardware file. */
+static trm_status take_hardware(const char *text, trmi_links *out, trm_error *err) {
+    trmi_hardware h;
+    TRMI_TRY(trmi_hardware_parse("hardware", text, &h, err));
+    for (int32_t i = 0; i < h.levels_count; i++) {
+        trmi_level *level = &out->levels[i];
+        snprintf(level->name, sizeof level->name, "%s", h.levels[i].name);
+        level->ranks = h.levels[i].devices;
+        level->alpha = h.levels[i].latency;
+        level->beta = 1 / h.levels[i].bandwidth;
+    }
+    out->levels_count = h.levels_count;
+    out->flops = h.flops[TRMI_PRODUCT_BF16] * h.efficiency[h.points - 1];
+    out->bytes = h.bandwidth * h.streaming;
+    out->overlap = h.hide_data;
+    out->overhead = h.step;
+    return TRM_OK;
+}
+
 trm_status trmi_links_parse(const char *text, trmi_links *out, trm_error *err) {
     memset(out, 0, sizeof *out);
     out->overlap = 1;
+    if (trmi_hardware_is(text)) {
+        return take_hardware(text, out, err);
+    }
     int number = 0;
     for (const char *at = text; *at != '\0';) {
         char line[4096];

@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Plans for machines that are not here: the search against complete enumeration, prices against
+ * played schedules, sizes of published models, words of plans. */
+#include "plan/hardware/parallelism.h"
+
+#include "check.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static const char machine[] =
+    "{\"name\":\"test\",\"device\":{\"memory_bytes\":80e9,\"bytes_per_second\":3e12,"
+    "\"memory_efficiency\":0.8,\"flops\":{\"bf16\":1e15,\"fp8\":2e15},"
+    "\"efficiency\":[[1e-5,0.3],[1e-3,0.7]],\"attention_forward\":0.5,\"attention_backward\":0.4},"
+    "\"links\":[{\"name\":\"node\",\"devices\":8,\"bytes_per_second\":4e11,\"latency_seconds\":5e-"
+    "6},"
+    "{\"name\":\"net\",\"devices\":65536,\"bytes_per_second\":5e10,\"latency_seconds\":1e-5}],"
+    "\"overlap\":{\"tensor\":0.5,\"data\":0.9,\"pipeline\":0.5}}";
+
+static trmi_hardware read_machine(void) {
+    trmi_hardware h;
+    trm_error err;
+    CHECK_OK(trmi_hardware_parse("test", machine, &h, &err), err);
+    return h;
+}
+
+static trmi_transformer find_model(const char *model, const char *preset) {
+    trmi_transformer t;
+    char known[160];
+    assert_true(trmi_transformer_preset(model, preset, &t, known));
+    return t;
+}
+
+/* Published parameters, in billions. */
+static void test_models(void **state) {
+    static const struct {
+        const char *model, *preset;
+        double billions, active;
+    } known[] = {{"llama", "8b", 8.03, 0},
+                 {"llama", "70b", 70.6, 0},
+                 {"llama", "405b", 405.9, 0},
+                 {"llama", "2-7b", 6.74, 0},
+                 {"gpt2", "175b", 174.6, 0},
+                 {"gpt2", "1t", 1008, 0},
+                 {"moe", "deepseek-v3-shape", 671, 37},
+                 {"moe", "mixtral-8x7b", 46.7, 12.9}};
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
+        trmi_transformer t = find_model(known[i].model, known[i].preset);
+        double found = trmi_transformer_parameters(&t) * 1e-9;
+        assert_true(fabs(found / known[i].billions - 1) < 0.005);
+        assert_true(known[i].active == 0 ||
+                    fabs(trmi_transformer_active(&t) * 1e-9 / known[i].active - 1) < 0.02);
+    }
+}
+
+/* Efficiency lies between its points; a group over nodes is as fast as its links to the network. */
+static void test_prices(void **state) {
+    trmi_hardware h = read_machine();
+    const double large[3] = {1e5, 1e4, 1e4}, small[3] = {64, 64, 64};
+    double seconds = trmi_hardware_product(&h, TRMI_PRODUCT_BF16, 1, large);
+    assert_true(fabs(seconds / (2e13 / 1e15 / 0.7) - 1) < 1e-9);
+    assert_true(trmi_hardware_product(&h, TRMI_PRODUCT_BF16, 1, small) >=
+                2 * 64.0 * 64 * 64 / 3e14);
+    assert_true(trmi_hardware_product(&h, TRMI_PRODUCT_FP8, 1, large) < 0.51 * seconds);
+    const trmi_device_group node = {8, 1}, nodes = {16, 1}, apart = {16, 8};
+    double in = trmi_hardware_gather(&h, node, 8e9), out = trmi_hardware_gather(&h, nodes, 8e9),
+           far = trmi_hardware_gather(&h, apart, 8e9);
+    assert_true(fabs(in - (1.5e-5 + 7e9 / 4e11)) < 1e-9);
+    assert_true(out >= in && fabs(out - (2.5e-5 + 7.5e9 / 4e11)) < 1e-9); /* 8 links of 5e10 */
+    assert_true(fabs(far - (4e-5 + 7.5e9 / 5e10)) < 1e-9);
+    assert_true(trmi_hardware_send(&h, 4, 1e9) < trmi_hardware_send(&h, 8, 1e9));
+}
+
+/* Prices all plans of a small space by plain loops over words. Returns the seconds of the best. */
+static double find_best_plainly(const trmi_plan_problem *q) {
+    double best = INFINITY;
+    for (int64_t tp = 1; tp <= 16; tp *= 2) {
+        for (int64_t pp = 1; pp <= 8; pp++) {
+            for (int64_t cp = 1; cp <= 16 / tp; cp *= 2) {
+                for (int64_t mb = 1; mb <= 64; mb *= 2) {
+                    for (int64_t vp = 1; vp <= 8; vp++) {
+                        for (int zero = 0; zero <= 3; zero++) {
+                            for (int64_t again = -1; again <= 8; again++) {
+                                trmi_parallelism p = {.tensor = tp,
+                                                      .stages = pp,
+                                                      .context = cp,
+                                                      .experts = 1,
+                                                      .micro_batch = mb,
+                                                      .chunks = vp,
+                                                      .zero = zero};
+                                trmi_step_cost cost;
+                                trm_error err;
+                                p.recompute = again == -1  ? TRMI_RECOMPUTE_NONE
+                                              : again == 0 ? TRMI_RECOMPUTE_SELECTIVE
+                                                           : TRMI_RECOMPUTE_FULL;
+                                p.blocks = again > 0 ? again : 0;
+                                if (trmi_parallelism_complete(q, &p, &err) == TRM_OK) {
+                                    trmi_step_price(q, &p, &cost);
+                                    best =
+                                        cost.bytes <= q->memory ? fmin(best, cost.seconds) : best;
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+    return best;
+}
+
+/* The search finds the optimum of complete enumeration, under several limits of memory. */
+static void test_search(void **state) {
+    trmi_hardware h = read_machine();
+    trmi_transformer t = find_model("llama", "8b");
+    int cases = 0;
+    for (int64_t devices = 2; devices <= 16; devices *= 2) {
+        for (double memory = 20e9; memory <= 160e9; memory *= 2) {
+            t.layers = cases % 2 == 0 ? 8 : 6;
+            trmi_plan_problem q = {&t, &h, devices, 16, TRMI_PRODUCT_BF16, 4, memory, 3};
+            trmi_parallelism_found found;
+            trm_error err;
+            CHECK_OK(trmi_parallelism_search(&q, &found, &err), err);
+            double best = find_best_plainly(&q);
+            assert_true(found.fits == isfinite(best));
+            assert_true(!found.fits || fabs(found.best.cost.seconds / best - 1) < 1e-9);
+            cases++;
+        }
+    }
+    assert_true(cases == 16);
+}
+
+/* The formula of a step agrees with its schedule, played action by action. */
+static void test_schedules(void **state) {
+    trmi_hardware h = read_machine();
+    trmi_transformer t = find_model("gpt2", "175b");
+    h.hide_stage = 1; /* without messages the formula is exact for equal stages */
+    trmi_plan_problem q = {&t, &h, 64, 64, TRMI_PRODUCT_BF16, 4, 1e15, 3};
+    static const char *const plans[] = {"tp=8,pp=8",       "tp=8,pp=8,schedule=gpipe",
+                                        "tp=8,pp=8,vp=4",  "tp=4,pp=16,recompute=full",
+                                        "tp=8,pp=2,vp=16", "tp=8,pp=4,recompute=full:5"};
+    for (size_t i = 0; i < sizeof plans / sizeof plans[0]; i++) {
+        trmi_parallelism p;
+        trmi_step_cost cost;
+        trm_error err;
+        double played = 0;
+        CHECK_OK(trmi_parallelism_parse(plans[i], &p, &err), err);
+        CHECK_OK(trmi_parallelism_complete(&q, &p, &err), err);
+        trmi_step_price(&q, &p, &cost);
+        CHECK_OK(trmi_step_play(&q, &p, &cost, &played, &err), err);
+        assert_true(fabs(played / cost.seconds - 1) < 0.01);
+    }
+}
+
+/* Words that are written are read as the same plan; wrong words name themselves. */
+static void test_words(void **state) {
+    trmi_hardware h = read_machine();
+    trmi_transformer t = find_model("llama", "70b");
+    trmi_plan_problem q = {&t, &h, 64, 128, TRMI_PRODUCT_BF16, 4, 80e9, 3};
+    trmi_parallelism p, again;
+    trm_error err;
+    char words[256];
+    CHECK_OK(
+        trmi_parallelism_parse("tp=4,pp=4,vp=5,zero=1,recompute=full:3,overlap-tp=off", &p, &err),
+        err);
+    CHECK_OK(trmi_parallelism_complete(&q, &p, &err), err);
+    trmi_parallelism_words(&p, words, sizeof words);
+    CHECK_OK(trmi_parallelism_parse(words, &again, &err), err);
+    CHECK_OK(trmi_parallelism_complete(&q, &again, &err), err);
+    assert_memory_equal(&p, &again, sizeof p);
+    static const char *const wrong[] = {"tp",     "tp=",       "tp=0",         "t=1",
+                                        "zero=4", "tp=2x",     "recompute=x",  "vp=2,schedule=1f1b",
+                                        ",",      "tp=2,tp=2", "overlap-tp=x", "schedule=x"};
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        CHECK_FAILS(trmi_parallelism_parse(wrong[i], &p, &err), TRM_INVALID, err, "plan: ");
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_models), cmocka_unit_test(test_prices), cmocka_unit_test(test_search),
+        cmocka_unit_test(test_schedules), cmocka_unit_test(test_words)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,438 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Prices a plan: one block and the output layer by their operators, then stages, messages, memory.
+ *
+ *      trmi_block_price_of   products, attention, passes over memory, messages of one micro-batch
+ *      trmi_step_price_of    busiest stage x micro-batches + bubble + gradients + update
+ *      trmi_step_play        the same, action by action, to check the formula
+ *
+ * Sources: Shoeybi et al. 2019 (tensor), Narayanan et al. 2021 (stages), Korthikanti et al. 2022
+ * (sequence parallel, memory of activations), Rajbhandari et al. 2020 (ZeRO), Dao 2023
+ * (attention). */
+#include "plan/hardware/parallelism.h"
+
+#include "base/error.h"
+#include "base/memory.h"
+#include "plan/pipeline/stage_schedule.h"
+
+#include <math.h>
+
+/* ---- one block ------------------------------------------------------------------------------- */
+
+/* What the prices of a block are made of. */
+typedef struct block_work {
+    const trmi_plan_problem *problem;
+    const trmi_transformer *t;
+    double tensor, tokens, own; /* tokens of a micro-batch; `own`: those of one device in norms */
+    trmi_block_price *out;
+    double share; /* of the blocks that have this part */
+} block_work;
+
+/* Adds `count` products [tokens, n] = [tokens, k] x [k, n]; backward has two of them each. */
+static void add_products(const block_work *w, double count, double rows, double n, double k) {
+    const double mnk[3] = {rows, n, k};
+    double seconds =
+        w->share * trmi_hardware_product(w->problem->hardware, w->problem->type, count, mnk);
+    w->out->products[0] += seconds;
+    w->out->products[1] += 2 * seconds;
+    if (w->problem->type == TRMI_PRODUCT_FP8) { /* read in 16 bits, written in two orders */
+        double cast =
+            w->share * trmi_hardware_stream(w->problem->hardware, 4 * count * rows * k, 1);
+        w->out->elementwise[0] += cast;
+        w->out->elementwise[1] += cast;
+    }
+}
+
+/* Adds passes over memory of `bytes` forward; backward moves half as much again. */
+static void add_passes(const block_work *w, double bytes, double operators) {
+    const trmi_hardware *h = w->problem->hardware;
+    w->out->elementwise[0] += w->share * trmi_hardware_stream(h, bytes, operators);
+    w->out->elementwise[1] += w->share * trmi_hardware_stream(h, 1.5 * bytes, operators);
+}
+
+/* Adds bytes that are kept; `cheap`: those that selective recompute makes again. */
+static void add_kept(const block_work *w, double bytes, double cheap) {
+    w->out->kept += w->share * bytes;
+    w->out->kept_selective += w->share * (bytes - cheap);
+    w->out->selective += w->share * trmi_hardware_stream(w->problem->hardware, 2 * cheap, 1);
+}
+
+/* Adds gathers and scatters of tensor parallel, as many in backward. */
+static void add_tensor(const block_work *w, double count, bool plain) {
+    const trmi_hardware *h = w->problem->hardware;
+    const trmi_device_group group = {(int64_t)w->tensor, 1};
+    double seconds = count * w->share * (plain ? 1 : 1 - h->hide_tensor) *
+                     trmi_hardware_gather(h, group, 2 * w->tokens * (double)w->t->width);
+    w->out->tensor[0] += seconds;
+    w->out->tensor[1] += seconds;
+}
+
+/* Adds attention: projections, the causal half of the scores, the ring of keys and values. */
+static void add_attention(const block_work *w, const trmi_parallelism *plan) {
+    const trmi_transformer *t = w->t;
+    const trmi_hardware *h = w->problem->hardware;
+    trmi_block_price *b = w->out;
+    double width = (double)t->width, heads = (double)t->heads / w->tensor,
+           key = trmi_transformer_key_width(t), value = trmi_transformer_value_width(t),
+           pairs = t->key_rank > 0 ? heads : fmax((double)t->kv_heads / w->tensor, 1);
+    if (t->key_rank > 0) {
+        add_products(w, 1, w->own, (double)(t->query_rank + t->key_rank + t->rotary_width), width);
+        add_products(w, 1, w->tokens, heads * key, (double)t->query_rank);
+        add_products(w, 1, w->tokens, heads * ((double)t->head_width + value), (double)t->key_rank);
+    } else {
+        add_products(w, 1, w->tokens, heads * key + pairs * (key + value), width);
+    }
+    add_products(w, 1, w->tokens, width, heads * value);
+    double flops = w->tokens * (double)t->context * heads * (key + value);
+    double forward = flops / h->flops[TRMI_PRODUCT_BF16];
+    b->attention[0] += forward / h->attention[0] + h->start;
+    b->attention[1] += 2.5 * forward / h->attention[1] + h->start;
+    double projected = w->tokens * (heads * key + pairs * (key + value));
+    add_passes(w, 20 * w->own * width, 4);                                 /* two norms, two sums */
+    add_passes(w, t->positions ? 0 : 4 * projected, t->positions ? 0 : 2); /* rotary */
+    add_kept(w, 8 * w->own * width + 2 * projected + 2 * w->tokens * heads * value,
+             4 * w->own * width);
+    b->kept_full += 2 * w->own * width;
+    add_tensor(w, 2, plan->plain_tensor);
+    if (plan->context > 1) {
+        const trmi_device_group ring = {plan->context, plan->tensor};
+        double bytes = 2 * w->tokens * pairs * (key + value) * (double)plan->context,
+               moved = trmi_hardware_gather(h, ring, bytes), beside = 1 - 1 / (double)plan->context;
+        b->context[0] += fmax(0, moved - beside * b->attention[0]);
+        b->context[1] += fmax(0, 2 * moved - beside * b->attention[1]);
+    }
+}
+
+/* Adds a dense inner layer of this hidden width. */
+static void add_dense(const block_work *w, double hidden, const trmi_parallelism *plan) {
+    double width = (double)w->t->width, own = hidden / w->tensor;
+    double matrices = w->t->gated ? 2 : 1;
+    add_products(w, 1, w->tokens, matrices * own, width);
+    add_products(w, 1, w->tokens, width, own);
+    add_passes(w, 2 * w->tokens * own * (matrices + 1), 1);
+    add_kept(w, 2 * w->tokens * own * (matrices + 1), 2 * w->tokens * own);
+    add_tensor(w, 2, plan->plain_tensor);
+    w->out->parameters += w->share * (matrices + 1) * width * own;
+}
+
+/* Adds routed experts: the router, two exchanges, the products of the device's experts. */
+static void add_experts(const block_work *w, const trmi_parallelism *plan) {
+    const trmi_transformer *t = w->t;
+    const trmi_hardware *h = w->problem->hardware;
+    double width = (double)t->width, hidden = (double)t->expert_hidden,
+           local = (double)t->experts / (double)plan->experts,
+           rows = w->own * (double)t->top_experts, matrices = t->gated ? 2 : 1;
+    add_products(w, 1, w->own, (double)t->experts, width);
+    add_products(w, local, rows / local, matrices * hidden, width);
+    add_products(w, local, rows / local, width, hidden);
+    add_passes(w, 2 * rows * hidden * (matrices + 1) + 8 * rows * width, 4);
+    add_kept(w, 2 * rows * (width + hidden * (matrices + 1)), 2 * rows * hidden);
+    const trmi_device_group group = {plan->experts, 1};
+    double moved =
+        2 * w->share * (1 - h->hide_expert) * trmi_hardware_exchange(h, group, 2 * rows * width);
+    w->out->expert[0] += moved;
+    w->out->expert[1] += moved;
+    w->out->experts += w->share * local * trmi_transformer_expert(t);
+    w->out->parameters += w->share * trmi_transformer_router(t);
+}
+
+/* Prices the output layer, its norm and its loss. */
+static void price_head(const block_work *w, const trmi_parallelism *plan) {
+    double width = (double)w->t->width, own = (double)w->t->vocabulary / w->tensor;
+    add_products(w, 1, w->tokens, own, width);
+    add_passes(w, 12 * w->tokens * own + 4 * w->own * width, 4);
+    w->out->kept = 6 * w->tokens * own + 4 * w->own * width;
+    w->out->parameters = width * own;
+    add_tensor(w, 1, plan->plain_tensor);
+}
+
+void trmi_block_price_of(const trmi_plan_problem *problem, const trmi_parallelism *plan,
+                         trmi_block_price *block, trmi_block_price *head) {
+    const trmi_transformer *t = problem->model;
+    double tensor = (double)plan->tensor,
+           tokens = (double)plan->micro_batch * (double)t->context / (double)plan->context;
+    *block = (trmi_block_price){0};
+    *head = (trmi_block_price){0};
+    block_work w = {problem, t, tensor, tokens, tokens / tensor, block, 1};
+    block->parameters = trmi_transformer_attention(t) / tensor;
+    add_attention(&w, plan);
+    w.share = t->experts > 0 ? (double)t->dense / (double)t->layers : 1;
+    add_dense(&w, (double)t->hidden, plan);
+    w.share = 1 - w.share;
+    if (t->experts > 0) {
+        add_experts(&w, plan);
+        if (t->shared_experts > 0) {
+            add_dense(&w, (double)(t->shared_experts * t->expert_hidden), plan);
+        }
+    }
+    /* gradients of weights are added to those of earlier micro-batches in float32 */
+    block->elementwise[1] +=
+        trmi_hardware_stream(problem->hardware, 8 * (block->parameters + block->experts), 0);
+    block->full = block->products[0] + block->attention[0] + block->elementwise[0] +
+                  block->tensor[0] + block->context[0] + block->expert[0];
+    block->work = block->kept;
+    block->gathered = block->parameters + block->experts;
+    w.out = head;
+    w.share = 1;
+    price_head(&w, plan);
+}
+
+/* ---- stages ---------------------------------------------------------------------------------- */
+
+/* Returns the blocks of virtual stage `v` of `runs`. */
+static int64_t count_blocks(const trmi_transformer *t, const trmi_parallelism *p, int64_t v) {
+    int64_t runs = p->stages * p->chunks;
+    if (p->chunks > 1) {
+        bool counted = t->layers % runs != 0;
+        return (t->layers + 2 * counted) / runs - (counted && (v == 0 || v == runs - 1));
+    }
+    int64_t most = (t->layers + runs - 1) / runs, last = t->layers - most * (runs - 1);
+    if (last < 1) { /* the first stages have one block more */
+        return v < t->layers % runs ? most : most - 1;
+    }
+    return v == runs - 1 ? last : most;
+}
+
+/* Seconds of a block or of the output layer: forward (0) or backward (1) without recomputing. */
+static double sum_phase(const trmi_block_price *b, int phase) {
+    return b->products[phase] + b->attention[phase] + b->elementwise[phase] + b->tensor[phase] +
+           b->context[phase] + b->expert[phase];
+}
+
+/* The stage with most work, and all stages together. */
+typedef struct stage_work {
+    double blocks, recomputed, heads; /* of the busiest stage */
+    double busiest, total;            /* seconds of one micro-batch, forward and backward */
+} stage_work;
+
+/* Returns the seconds that recomputing `blocks` blocks of a stage takes, of which the plan makes
+ * `*again` again. */
+static double find_again(const trmi_parallelism *p, const trmi_block_price *b, double blocks,
+                         double *again) {
+    *again = fmin(blocks, (double)p->blocks);
+    if (p->recompute == TRMI_RECOMPUTE_SELECTIVE) {
+        *again = blocks;
+        return blocks * b->selective;
+    }
+    return p->recompute == TRMI_RECOMPUTE_FULL ? *again * b->full : 0;
+}
+
+static void find_busiest(const trmi_transformer *t, const trmi_parallelism *p,
+                         const trmi_block_price price[2], stage_work *out) {
+    double block = sum_phase(&price[0], 0) + sum_phase(&price[0], 1),
+           head = sum_phase(&price[1], 0) + sum_phase(&price[1], 1);
+    *out = (stage_work){0};
+    /* stages differ in blocks by the first and the last one only, or by one block */
+    for (int64_t s = 0; s < p->stages; s++) {
+        double blocks = 0, again, heads = s == p->stages - 1;
+        for (int64_t c = 0; c < p->chunks; c++) {
+            blocks += (double)count_blocks(t, p, c * p->stages + s);
+        }
+        double seconds = blocks * block + heads * head;
+        seconds += find_again(p, &price[0], blocks, &again);
+        out->total += seconds;
+        if (seconds > out->busiest) {
+            *out = (stage_work){blocks, again, heads, seconds, out->total};
+        }
+    }
+}
+
+/* ---- messages of gradients and parameters ---------------------------------------------------- */
+
+/* Returns what operators of `window` seconds do not hide of a message. */
+static double expose(double message, double window, double share) {
+    return message - share * fmin(message, window);
+}
+
+/* Returns the exposed seconds of parameters in `parts` ranks: gradients are reduced, parameters
+ * gathered, once a step (ZeRO 0 and 1) or for each micro-batch (2: gradients, 3: both). */
+static double price_data(const trmi_plan_problem *problem, const trmi_parallelism *p,
+                         trmi_device_group group, double parameters, const double window[2]) {
+    const trmi_hardware *h = problem->hardware;
+    double micros = (double)p->micro_count,
+           scatter = trmi_hardware_gather(h, group, problem->gradient_width * parameters),
+           gather = trmi_hardware_gather(h, group, 2 * parameters), hide = h->hide_data;
+    switch (p->zero) {
+    case 0: return expose(2 * scatter, window[1], hide);
+    case 1: return expose(scatter, window[1], hide) + expose(gather, window[0], hide);
+    case 2: return micros * expose(scatter, window[1], hide) + expose(gather, window[0], hide);
+    default:
+        return micros *
+               (expose(scatter + gather, window[1], hide) + expose(gather, window[0], hide));
+    }
+}
+
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+/* Adds the memory of a stage's parameters in `ranks` copies. */
+static void add_state(const trmi_plan_problem *problem, const trmi_parallelism *p,
+                      double parameters, double ranks, double memory[TRMI_MEMORY_PARTS]) {
+    double gradient = fmax(problem->gradient_width, p->micro_count > 1 ? 4 : 2);
+    memory[TRMI_MEMORY_PARAMETERS] += 2 * parameters / (p->zero >= 3 ? ranks : 1);
+    memory[TRMI_MEMORY_GRADIENTS] += gradient * parameters / (p->zero >= 2 ? ranks : 1);
+    memory[TRMI_MEMORY_OPTIMIZER] += 12 * parameters / (p->zero >= 1 ? ranks : 1);
+}
+
+/* Computes the memory of the busiest of the first and the last stage. */
+static void price_memory(const trmi_plan_problem *problem, const trmi_parallelism *p,
+                         const trmi_block_price price[2], trmi_step_cost *out) {
+    const trmi_block_price *b = &price[0];
+    const trmi_transformer *t = problem->model;
+    double copies = (double)(p->data * p->context), stages = (double)p->stages,
+           chunks = (double)p->chunks, micros = (double)p->micro_count;
+    double shares = (double)problem->devices / stages / (double)p->experts;
+    for (int last = p->stages == 1; last < 2; last++) {
+        double memory[TRMI_MEMORY_PARTS] = {0}, blocks = 0, bytes = 0, again;
+        for (int64_t c = 0; c < p->chunks; c++) {
+            blocks += (double)count_blocks(
+                t, p, c * p->stages + (last && p->stages > 1 ? p->stages - 1 : 0));
+        }
+        double tables = p->stages == 1 && !t->tied ? 2 : 1;
+        add_state(problem, p, blocks * b->parameters + tables * price[1].parameters, copies,
+                  memory);
+        add_state(problem, p, blocks * b->experts, shares, memory);
+        double flight =
+            p->gpipe ? micros
+            : last   ? (p->chunks > 1 ? fmin(micros, stages * (1 - 1 / chunks) + 1 / chunks) : 1)
+                     : fmin(micros, stages + (p->chunks > 1 ? (stages - 1) / chunks : 0));
+        (void)find_again(p, b, blocks, &again);
+        double each = p->recompute == TRMI_RECOMPUTE_SELECTIVE ? blocks * b->kept_selective
+                                                               : (blocks - again) * b->kept;
+        each += p->recompute == TRMI_RECOMPUTE_FULL ? again * b->kept_full : 0;
+        memory[TRMI_MEMORY_KEPT] = flight * each;
+        memory[TRMI_MEMORY_WORK] = (p->recompute == TRMI_RECOMPUTE_FULL ? b->work : 0) +
+                                   (last ? price[1].kept : 0) +
+                                   (p->zero >= 3 ? 4 * b->gathered : 0);
+        for (int i = 0; i < TRMI_MEMORY_PARTS; i++) {
+            bytes += memory[i];
+        }
+        if (bytes > out->bytes) {
+            out->bytes = bytes;
+            for (int i = 0; i < TRMI_MEMORY_PARTS; i++) {
+                out->memory[i] = memory[i];
+            }
+        }
+    }
+}
+
+/* ---- the step -------------------------------------------------------------------------------- */
+
+void trmi_step_price_of(const trmi_plan_problem *problem, const trmi_parallelism *p,
+                        const trmi_block_price price[2], trmi_step_cost *out) {
+    const trmi_transformer *t = problem->model;
+    const trmi_hardware *h = problem->hardware;
+    const trmi_block_price *b = &price[0], *head = &price[1];
+    double micros = (double)p->micro_count, stages = (double)p->stages;
+    stage_work work;
+    *out = (trmi_step_cost){0};
+    find_busiest(t, p, price, &work);
+    double blocks = micros * work.blocks, heads = micros * work.heads, *part = out->part, again;
+    for (int i = 0; i < 2; i++) {
+        part[TRMI_PART_PRODUCTS] += blocks * b->products[i] + heads * head->products[i];
+        part[TRMI_PART_ATTENTION] += blocks * b->attention[i];
+        part[TRMI_PART_ELEMENTWISE] += blocks * b->elementwise[i] + heads * head->elementwise[i];
+        part[TRMI_PART_TENSOR] += blocks * b->tensor[i] + heads * head->tensor[i];
+        part[TRMI_PART_CONTEXT] += blocks * b->context[i];
+        part[TRMI_PART_EXPERT] += blocks * b->expert[i];
+    }
+    part[TRMI_PART_RECOMPUTE] = micros * find_again(p, b, work.blocks, &again);
+    if (p->stages > 1) {
+        double bytes = 2 * (double)(p->micro_batch * t->context) * (double)t->width /
+                       (double)(p->context * p->tensor);
+        out->message = trmi_hardware_send(h, problem->devices / p->stages, bytes);
+        part[TRMI_PART_STAGES] =
+            (1 - h->hide_stage) * out->message * 2 * (micros * (double)p->chunks + stages - 1);
+        part[TRMI_PART_BUBBLE] = (work.total - work.busiest) / (double)p->chunks;
+    }
+    out->forward = work.blocks * sum_phase(b, 0) + work.heads * sum_phase(head, 0);
+    out->backward = work.busiest - out->forward;
+    /* the last bucket of gradients and the first one of parameters have nothing beside them */
+    double beside = 1 - 1 / fmax(work.blocks, 1);
+    const double window[2] = {out->forward * beside, out->backward * beside};
+    const trmi_device_group all = {p->data * p->context, p->tensor},
+                            same = {problem->devices / p->stages / p->experts, p->experts};
+    double tables = head->parameters * (p->stages == 1 && !t->tied ? 2 : 1),
+           own = work.blocks * b->parameters + tables, experts = work.blocks * b->experts;
+    part[TRMI_PART_DATA] = price_data(problem, p, all, own, window);
+    part[TRMI_PART_DATA] += experts > 0 ? price_data(problem, p, same, experts, window) : 0;
+    double updated =
+        p->zero >= 1 ? own / (double)all.ranks + experts / (double)same.ranks : own + experts;
+    part[TRMI_PART_UPDATE] = trmi_hardware_stream(h, 30 * updated, 1);
+    part[TRMI_PART_OTHER] = h->step;
+    for (int i = 0; i < TRMI_PARTS; i++) {
+        out->seconds += part[i];
+    }
+    price_memory(problem, p, price, out);
+    out->bytes += h->reserved;
+}
+
+void trmi_step_price(const trmi_plan_problem *problem, const trmi_parallelism *plan,
+                     trmi_step_cost *out) {
+    trmi_block_price price[2];
+    trmi_block_price_of(problem, plan, &price[0], &price[1]);
+    trmi_step_price_of(problem, plan, price, out);
+}
+
+double trmi_plan_utilisation(const trmi_plan_problem *problem, double seconds) {
+    double tokens = (double)problem->batch * (double)problem->model->context;
+    return tokens * trmi_transformer_flops(problem->model) / seconds /
+           ((double)problem->devices * problem->hardware->flops[problem->type]);
+}
+
+/* Contract in parallelism.h. */
+trm_status trmi_step_play(const trmi_plan_problem *problem, const trmi_parallelism *p,
+                          const trmi_step_cost *cost, double *seconds, trm_error *err) {
+    trmi_block_price price[2];
+    trmi_pipeline pipeline = {0};
+    int64_t runs = p->stages * p->chunks;
+    trmi_pipeline_order order = p->gpipe        ? TRMI_ORDER_GPIPE
+                                : p->chunks > 1 ? TRMI_ORDER_INTERLEAVED
+                                                : TRMI_ORDER_1F1B;
+    TRMI_TRY(trmi_pipeline_create(order, (int32_t)p->stages, (int32_t)p->chunks,
+                                  (int32_t)p->micro_count, &pipeline, err));
+    double *forward = trmi_alloc((size_t)runs * 2 * sizeof *forward);
+    trmi_pipeline_edge *edges = trmi_alloc((size_t)runs * 2 * sizeof *edges);
+    trm_status status = forward != NULL && edges != NULL
+                            ? TRM_OK
+                            : TRMI_FAIL(err, TRM_NOMEM, "no memory to play a schedule");
+    if (status == TRM_OK) {
+        trmi_block_price_of(problem, p, &price[0], &price[1]);
+        double left = (double)p->blocks / (double)p->chunks;
+        for (int64_t v = 0; v < runs; v++) {
+            double blocks = (double)count_blocks(problem->model, p, v), head = v == runs - 1,
+                   again = fmin(left, blocks) * (p->recompute == TRMI_RECOMPUTE_FULL);
+            forward[v] = blocks * sum_phase(&price[0], 0) + head * sum_phase(&price[1], 0);
+            forward[runs + v] = blocks * sum_phase(&price[0], 1) + head * sum_phase(&price[1], 1) +
+                                again * price[0].full;
+            forward[runs + v] +=
+                p->recompute == TRMI_RECOMPUTE_SELECTIVE ? blocks * price[0].selective : 0;
+        }
+        int32_t count = trmi_pipeline_chain(&pipeline, edges);
+        for (int32_t i = 0; i < count; i++) {
+            edges[i].seconds = (1 - problem->hardware->hide_stage) * cost->message;
+        }
+        trmi_pipeline_play play = {.forward = forward, .backward = forward + runs};
+        status = trmi_pipeline_run(&pipeline, edges, count, &play, err);
+        *seconds = play.seconds + cost->part[TRMI_PART_DATA] + cost->part[TRMI_PART_UPDATE] +
+                   cost->part[TRMI_PART_OTHER];
+    }
+    trmi_free(forward);
+    trmi_free(edges);
+    trmi_pipeline_free(&pipeline);
+    return status;
+}
+
+/* ---- names ----------------------------------------------------------------------------------- */
+
+const char *trmi_step_part_name(trmi_step_part part) {
+    static const char *const names[TRMI_PARTS] = {
+        "products",        "attention",        "elementwise",     "recompute",
+        "tensor_messages", "context_messages", "expert_messages", "stage_messages",
+        "bubble",          "data_messages",    "update",          "other"};
+    return names[part];
+}
+
+const char *trmi_memory_part_name(trmi_memory_part part) {
+    static const char *const names[TRMI_MEMORY_PARTS] = {"parameters", "gradients", "optimizer",
+                                                         "kept", "work"};
+    return names[part];
+}

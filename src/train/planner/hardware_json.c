@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The report of a plan for a machine that is not here, as one JSON object. */
+#include "train/planner/hardware_plan.h"
+
+#include <math.h>
+
+/* Appends a member with a number; infinity becomes null. */
+static void put_number(trmi_text *t, const char *key, double value) {
+    trmi_text_printf(t, ",\"%s\":", key);
+    trmi_text_json_number(t, value);
+}
+
+static void put_string(trmi_text *t, const char *key, const char *value) {
+    trmi_text_printf(t, ",\"%s\":", key);
+    trmi_text_json_string(t, value);
+}
+
+/* Appends the choices of a plan. */
+static void put_choices(trmi_text *t, const trmi_parallelism *p) {
+    static const char *const recompute[] = {"none", "selective", "full"};
+    char words[256];
+    trmi_parallelism_words(p, words, sizeof words);
+    trmi_text_printf(t,
+                     "{\"tp\":%lld,\"pp\":%lld,\"cp\":%lld,\"ep\":%lld,\"dp\":%lld,\"vp\":%lld,"
+                     "\"micro_batch\":%lld,\"micro_batches\":%lld,\"zero\":%d,\"recompute\":\"%s\","
+                     "\"recompute_blocks\":%lld,\"schedule\":\"%s\",\"overlap_tp\":%s",
+                     (long long)p->tensor, (long long)p->stages, (long long)p->context,
+                     (long long)p->experts, (long long)p->data, (long long)p->chunks,
+                     (long long)p->micro_batch, (long long)p->micro_count, (int)p->zero,
+                     recompute[p->recompute], (long long)p->blocks,
+                     p->gpipe        ? "gpipe"
+                     : p->chunks > 1 ? "interleaved"
+                                     : "1f1b",
+                     p->plain_tensor ? "false" : "true");
+    put_string(t, "words", words);
+    trmi_text_printf(t, "}");
+}
+
+/* Appends the members of a plan's price. */
+static void put_price(trmi_text *t, const trm_hardware_plan *p, const trmi_step_cost *cost) {
+    put_number(t, "step_seconds", cost->seconds);
+    put_number(t, "tokens_per_second_per_device", trmi_hardware_plan_rate(p, cost->seconds));
+    put_number(t, "mfu", trmi_plan_utilisation(&p->problem, cost->seconds));
+    put_number(t, "memory_bytes", cost->bytes);
+    trmi_text_printf(t, ",\"memory\":{\"reserved\":%.0f", p->hardware.reserved);
+    for (int i = 0; i < TRMI_MEMORY_PARTS; i++) {
+        put_number(t, trmi_memory_part_name((trmi_memory_part)i), cost->memory[i]);
+    }
+    trmi_text_printf(t, "},\"seconds\":{\"step\":");
+    trmi_text_json_number(t, cost->seconds);
+    for (int i = 0; i < TRMI_PARTS; i++) {
+        put_number(t, trmi_step_part_name((trmi_step_part)i), cost->part[i]);
+    }
+    trmi_text_printf(t, "},\"micro_batch_seconds\":{\"forward\":");
+    trmi_text_json_number(t, cost->forward);
+    put_number(t, "backward", cost->backward);
+    put_number(t, "message", cost->message);
+    trmi_text_printf(t, "}");
+}
+
+void trmi_hardware_json_plan(trmi_text *t, const trm_hardware_plan *p,
+                             const trmi_priced_plan *priced) {
+    char described[256];
+    trmi_parallelism_describe(&p->problem, &priced->plan, described, sizeof described);
+    trmi_text_printf(t, "{\"plan\":");
+    put_choices(t, &priced->plan);
+    put_string(t, "described", described);
+    put_price(t, p, &priced->cost);
+    trmi_text_printf(t, "}");
+}
+
+/* Appends model and machine. */
+static void put_problem(trmi_text *t, const trm_hardware_plan *p) {
+    const trmi_transformer *m = &p->model;
+    trmi_text_printf(t, ",\"model\":{\"name\":");
+    trmi_text_json_string(t, m->name);
+    put_number(t, "parameters", trmi_transformer_parameters(m));
+    put_number(t, "active_parameters", trmi_transformer_active(m));
+    put_number(t, "flops_per_token", trmi_transformer_flops(m));
+    trmi_text_printf(
+        t,
+        ",\"layers\":%lld,\"width\":%lld,\"heads\":%lld,\"kv_heads\":%lld,\"hidden\":%lld,"
+        "\"vocabulary\":%lld,\"context\":%lld,\"experts\":%lld,\"top_experts\":%lld",
+        (long long)m->layers, (long long)m->width, (long long)m->heads, (long long)m->kv_heads,
+        (long long)m->hidden, (long long)m->vocabulary, (long long)m->context,
+        (long long)m->experts, (long long)m->top_experts);
+    if (m->differs != NULL) {
+        put_string(t, "differs", m->differs);
+    }
+    trmi_text_printf(t, "},\"hardware\":{\"name\":");
+    trmi_text_json_string(t, p->hardware.name);
+    put_number(t, "peak_flops", p->hardware.flops[p->problem.type]);
+    put_number(t, "device_bytes", p->hardware.memory);
+    put_string(t, "products", trmi_product_word(p->problem.type));
+    trmi_text_printf(t, ",\"devices_per_node\":%lld}", (long long)p->hardware.per_node);
+}
+
+/* Appends the runner-up of each kind, and the plans without a limit and of least memory. */
+static void put_others(trmi_text *t, const trm_hardware_plan *p) {
+    int told = 0;
+    trmi_text_printf(t, ",\"runners_up\":[");
+    for (int k = 0; k < TRMI_KINDS; k++) {
+        const trmi_priced_plan *r = &p->found.runners[k];
+        if (p->found.fits && r->cost.seconds < INFINITY) {
+            trmi_text_printf(t, "%s{\"kind\":\"%s\",\"slower\":", told++ > 0 ? "," : "",
+                             trmi_plan_kind_name((trmi_plan_kind)k));
+            trmi_text_json_number(t, r->cost.seconds / p->found.best.cost.seconds - 1);
+            trmi_text_printf(t, ",\"found\":");
+            trmi_hardware_json_plan(t, p, r);
+            trmi_text_printf(t, "}");
+        }
+    }
+    trmi_text_printf(t, "],\"without_memory_limit\":");
+    trmi_hardware_json_plan(t, p, &p->found.unlimited);
+    trmi_text_printf(t, ",\"least_memory\":");
+    trmi_hardware_json_plan(t, p, &p->found.least);
+    if (p->has_given) {
+        trmi_text_printf(t, ",\"given\":");
+        trmi_hardware_json_plan(t, p, &p->given);
+        put_number(t, "given_slower", p->given.cost.seconds / p->found.best.cost.seconds - 1);
+        trmi_text_printf(t, ",\"given_fits\":%s",
+                         p->given.cost.bytes <= p->problem.memory ? "true" : "false");
+    }
+}
+
+void trmi_hardware_report_print_json(trmi_text *t, const trm_hardware_plan *p) {
+    const trmi_priced_plan *best = &p->found.best;
+    char described[256];
+    trmi_parallelism_describe(&p->problem, &best->plan, described, sizeof described);
+    trmi_text_printf(t,
+                     "{\"event\":\"plan\",\"devices\":%lld,\"global_batch\":%lld,\"infeasible\":%s",
+                     (long long)p->problem.devices, (long long)p->problem.batch,
+                     p->found.fits ? "false" : "true");
+    put_problem(t, p);
+    trmi_text_printf(t, ",\"plan\":");
+    put_choices(t, &best->plan);
+    put_string(t, "described", described);
+    put_price(t, p, &best->cost);
+    put_number(t, "memory_limit_bytes", p->problem.memory);
+    put_number(t, "played_seconds", p->played);
+    trmi_text_printf(t, ",\"certificate\":{\"objective\":");
+    trmi_text_json_number(t, best->cost.seconds);
+    put_number(t, "lower_bound", best->cost.seconds);
+    put_number(t, "gap", 0);
+    put_number(t, "solve_seconds", p->found.seconds);
+    put_number(t, "plans", p->found.priced);
+    put_number(t, "plans_over_memory", p->found.excluded);
+    trmi_text_printf(t, ",\"assumptions\":[");
+    for (int i = 0; trmi_hardware_assumption(i) != NULL; i++) {
+        trmi_text_append(t, ",", i > 0);
+        trmi_text_json_string(t, trmi_hardware_assumption(i));
+    }
+    trmi_text_printf(t, "]}");
+    put_others(t, p);
+    trmi_text_printf(t, "}");
+}

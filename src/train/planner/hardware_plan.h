@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* train/planner/hardware_plan.h: the inside of trm_hardware_plan: what was asked for and what the
+ * search has found (plan/hardware/parallelism.h). */
+#ifndef TRMI_TRAIN_HARDWARE_PLAN_H
+#define TRMI_TRAIN_HARDWARE_PLAN_H
+
+#include "trireme/plan.h"
+
+#include "base/memory.h"
+#include "plan/hardware/parallelism.h"
+
+struct trm_hardware_plan {
+    trmi_transformer model;
+    trmi_hardware hardware;
+    trmi_plan_problem problem;
+    trmi_parallelism_found found;
+    bool has_given;
+    trmi_priced_plan given; /* options.plan */
+    double played;          /* seconds of the best plan's step, its schedule played */
+};
+
+/* Returns tokens a second of one device for a step of `seconds`. */
+static inline double trmi_hardware_plan_rate(const trm_hardware_plan *plan, double seconds) {
+    return (double)plan->problem.batch * (double)plan->model.context / seconds /
+           (double)plan->problem.devices;
+}
+/* Appends the report for people, and as JSON (hardware_report.c, hardware_json.c). */
+void trmi_hardware_report_print(trmi_text *text, const trm_hardware_plan *plan);
+void trmi_hardware_report_print_json(trmi_text *text, const trm_hardware_plan *plan);
+/* Returns the i-th assumption of the bound; NULL: there are no more. */
+const char *trmi_hardware_assumption(int index);
+/* Appends a plan with its price as a JSON object. */
+void trmi_hardware_json_plan(trmi_text *text, const trm_hardware_plan *plan,
+                             const trmi_priced_plan *priced);
+/* The module that applies a plan with PyTorch; CMake embeds torch_plan.py. */
+extern const char trmi_torch_plan[];
+
+#endif

@@ -1,0 +1,99 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Plans for machines that are not here: presets, report, a plan in Megatron's words, impossible plans, damaged hardware files, exports;
+# the module for PyTorch trains a small Llama on 4 processes with one process's losses.
+. "$(dirname "$0")/common.sh"
+machines=$source/examples/hardware
+h100=$machines/h100.json
+
+# every machine and every large model; no weights: at most 200 MB
+for machine in "$machines"/*.json; do
+    "$trireme" plan llama --preset 70b --mesh 64x8 --hardware "$machine" --json > out.json || fail "$machine"
+    python3 - << 'END' || fail "$machine: report"
+import json
+d = json.load(open("out.json"))
+p, s, c = d["plan"], d["seconds"], d["certificate"]
+assert p["tp"] * p["pp"] * p["cp"] * p["dp"] == 512 == d["devices"], p
+assert abs(sum(v for k, v in s.items() if k != "step") - s["step"]) < 1e-9 * s["step"], s
+assert abs(sum(d["memory"].values()) - d["memory_bytes"]) < 1 and d["memory_bytes"] <= d["memory_limit_bytes"], d["memory"]
+assert c["gap"] == 0 and c["lower_bound"] == c["objective"] == s["step"] and c["plans"] > 1000, c
+assert abs(d["played_seconds"] / s["step"] - 1) < 0.05, d["played_seconds"]
+assert 0.1 < d["mfu"] < 0.9 and all(r["slower"] >= 0 for r in d["runners_up"]) and len(d["runners_up"]) >= 6
+rate = d["global_batch"] * d["model"]["context"] / s["step"] / d["devices"]
+assert abs(d["tokens_per_second_per_device"] / rate - 1) < 1e-9
+END
+done
+large() { # MODEL PRESET MESH
+    /usr/bin/time -f '%M' -o memory "$trireme" plan "$1" --preset "$2" --mesh "$3" --hardware "$h100" --json > out.json || fail "$*"
+    sanitized && return
+    [ "$(tail -n 1 memory)" -lt 200000 ] || fail "$*: $(cat memory) KB"
+    python3 -c "import json; s = json.load(open('out.json'))['certificate']['solve_seconds']; assert s < 1 * $patience, s" || fail "$*: search takes more than a second"
+}
+large llama 8b 8x8
+large llama 405b 2048x8
+large gpt2 175b 128x8
+large moe deepseek-v3-shape 2048x8
+
+# a given plan is priced, and the report says where the best one saves time
+expect 0 "than the given plan" plan llama --preset 405b --mesh 64x8 --hardware "$h100" --plan tp=8,pp=16,cp=1,micro-batch=1,recompute=full,zero=1
+grep -q 'recompute .* less' out.txt || fail "the reason is missing"
+expect 0 "does not fit" plan llama --preset 405b --mesh 64x8 --hardware "$h100" --plan tp=8,pp=4
+expect 0 "MFU" simulate llama --preset 8b --mesh 8x8 --hardware "$h100" --largest 128
+# plans that cannot be
+expect 2 "the 512 devices of the mesh expected" plan llama --preset 70b --mesh 64x8 --hardware "$h100" --plan tp=8,pp=7
+expect 2 "heads 128 found, a multiple of tp=3 expected" plan llama --preset 405b --mesh 96x1 --hardware "$h100" --plan tp=3
+expect 2 "at most the 32 blocks" plan llama --preset 8b --mesh 64x1 --hardware "$h100" --plan pp=64
+expect 2 "expected" plan llama --preset 8b --mesh 8x8 --hardware "$h100" --plan tp=8,tp=8
+expect 2 "has no experts" plan llama --preset 8b --mesh 8x8 --hardware "$h100" --plan ep=8
+expect 2 "there are" plan llama --preset 9b --mesh 8x8 --hardware "$h100"
+expect 2 "--mesh AxB" plan llama --preset 8b --hardware "$h100"
+expect 4 "no plan fits" plan llama --preset 405b --mesh 8 --hardware "$h100"
+# damaged hardware files: line, found, expected
+damage() { # SED TEXT
+    sed "$1" "$h100" > bad.json
+    expect 2 "$2" plan llama --preset 8b --mesh 8x8 --hardware bad.json
+}
+damage 's/"memory_bytes": [^,]*/"memory_bytes": "80 GB"/' 'line'
+grep -qF '"memory_bytes": found "80 GB", expected a number' out.txt || fail "found and expected: $(cat out.txt)"
+damage 's/"efficiency": \[\[/"efficiency": [[-/' 'pairs'
+damage '$d' 'expected JSON'
+damage 's/"devices": 65536/"devices": 12/' 'whole multiple'
+damage 's/"bf16"/"bf15"/' 'bf16 among them'
+damage 's/"overlap"/"overlop"/' 'a member of name|sources|device'
+expect 2 "fp8" plan llama --preset 8b --mesh 8x8 --hardware "$machines/a100.json" --products fp8
+# other models: operator by operator, by the same file
+expect 0 "ranks         64" plan resnet50 --mesh 8x8 --hardware "$h100"
+
+# exports
+"$trireme" plan llama --preset 405b --mesh 64x8 --hardware "$h100" --plan tp=8,pp=16,cp=1,vp=4,zero=1,recompute=selective --full-batch --batch-size 512 --export megatron --output megatron > /dev/null || fail "megatron"
+for flag in "--tensor-model-parallel-size 8" "--pipeline-model-parallel-size 16" "--num-layers-per-virtual-pipeline-stage 2" \
+    "--account-for-loss-in-pipeline-split" "--sequence-parallel" "--use-distributed-optimizer" "--recompute-granularity selective"; do
+    grep -qF -- "$flag" megatron/flags.txt || fail "megatron: no $flag"
+done
+"$trireme" plan moe --preset mixtral-8x7b --mesh 8x8 --hardware "$h100" --plan tp=2,ep=8,zero=1 --export mindspore --output mindspore > /dev/null || fail "mindspore"
+python3 -c "
+import json
+s = json.load(open('mindspore/strategy.json'))
+assert s['strategy']['block.mlp.up.matmul'] == [[32, 1], [2, 1]] and s['strategy']['block.experts.batch_matmul'][0][0] == 8, s" || fail "mindspore"
+expect 2 "cp=2" plan llama --preset 8b --mesh 8x8 --hardware "$h100" --plan cp=2 --export torch --output torch
+expect 2 "--output DIR expected" plan llama --preset 8b --mesh 8x8 --hardware "$h100" --export torch
+[ "$(wc -l < "$source/src/train/planner/torch_plan.py")" -le 150 ] || fail "torch_plan.py has more than 150 lines"
+
+# PyTorch runs the plan: tensor x data, pipeline x data, tensor x pipeline interleaved
+sanitized && exit $failed
+python=
+for candidate in "$HOME/.cache/trireme-peers/oracle/bin/python" python3; do
+    "$candidate" -c 'import torch, transformers, sys; sys.exit([int(x) for x in torch.__version__.split(".")[:2]] < [2, 6])' 2> /dev/null && python=$candidate && break
+done
+if [ -z "$python" ]; then
+    [ $failed = 0 ] || exit 1
+    skip "the torch export does not run: no PyTorch of version 2.6 or later with transformers"
+fi
+for words in tp=2,zero=3,recompute=full pp=2,zero=1 tp=2,pp=2,vp=2; do
+    "$trireme" plan llama --layers 4 --width 32 --heads 4 --kv-heads 2 --hidden 64 --vocabulary 96 --untied --context 16 -n 4 --batch-size 2 \
+        --hardware "$h100" --plan $words --export torch --output "torch.$words" > /dev/null || fail "export of $words"
+    OMP_NUM_THREADS=1 PYTHONWARNINGS=ignore timeout 280 "$python" -m torch.distributed.run --nproc-per-node 4 --master-port "$(free_ports 1)" \
+        "$source/tests/hardware_torch.py" "torch.$words" > log 2>&1 || { tail -n 30 log; fail "PyTorch with $words"; }
+    grep '^losses' log
+done
+exit $failed
