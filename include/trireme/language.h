@@ -89,10 +89,14 @@ typedef struct trm_huggingface_options {
     /* a network with adapters: they are added to the weights; false: the folder has the adapters
      * alone, as peft loads them beside the weights that training began with */
     bool merge;
+    /* vit: how images are normalised after 1 / 255, written as preprocessor_config.json; image_std all
+     * 0 = not known, not written */
+    double image_mean[3], image_std[3];
 } trm_huggingface_options;
 /* Writes a folder that AutoModelForCausalLM.from_pretrained loads, of bert
  * BertForMaskedLM.from_pretrained, of vit ViTForImageClassification.from_pretrained: config.json, model.safetensors,
- * or files of at most shard_bytes with model.safetensors.index.json, and the tokenizer's files.
+ * or files of at most shard_bytes with model.safetensors.index.json, the tokenizer's files, and of vit
+ * preprocessor_config.json of AutoImageProcessor.from_pretrained.
  * Makes the folder; config.json is the last file that is written. Adapters without `merge`:
  * adapter_model.safetensors and adapter_config.json of PeftModel.from_pretrained.
  *   errors   UNSUPPORTED (options that transformers' model does not have), INVALID, IO, NOSPACE,

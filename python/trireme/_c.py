@@ -1804,6 +1804,8 @@ class trm_huggingface_options(Structure):
     tokenizer: written, too; NULL = none
     shard_bytes: most bytes of a file of weights; 0 = 5e9
     merge: a network with adapters: they are added to the weights; false: the folder has the adapters alone, as peft loads them beside the weights that training began with
+    image_mean: vit: how images are normalised after 1 / 255, written as preprocessor_config.json; image_std all 0 = not known, not written
+    image_std: vit: how images are normalised after 1 / 255, written as preprocessor_config.json; image_std all 0 = not known, not written
     """
 
 
@@ -3152,6 +3154,8 @@ trm_huggingface_options._fields_ = [
     ('tokenizer', c_void_p),
     ('shard_bytes', c_int64),
     ('merge', c_bool),
+    ('image_mean', c_double * 3),
+    ('image_std', c_double * 3),
 ]
 trm_planner_options._fields_ = [
     ('ranks', c_int32),
@@ -6122,7 +6126,8 @@ FUNCTIONS = {
         'model options folder err',
         """Writes a folder that AutoModelForCausalLM.from_pretrained loads, of bert
         BertForMaskedLM.from_pretrained, of vit ViTForImageClassification.from_pretrained: config.json, model.safetensors,
-        or files of at most shard_bytes with model.safetensors.index.json, and the tokenizer's files.
+        or files of at most shard_bytes with model.safetensors.index.json, the tokenizer's files, and of vit
+        preprocessor_config.json of AutoImageProcessor.from_pretrained.
         Makes the folder; config.json is the last file that is written. Adapters without `merge`:
         adapter_model.safetensors and adapter_config.json of PeftModel.from_pretrained.
           errors   UNSUPPORTED (options that transformers' model does not have), INVALID, IO, NOSPACE,

@@ -1424,6 +1424,8 @@ class trm_huggingface_options(Structure):
     tokenizer: Any
     shard_bytes: int
     merge: bool
+    image_mean: Any
+    image_std: Any
 
 class trm_planner_options(Structure):
     ranks: int

@@ -209,8 +209,9 @@ typedef struct app_network {
     int64_t classes;
     const char *stem;
     trm_xent_options xent;
-    app_click_network click; /* recommendation models */
-    trm_vit_options vit;     /* complete */
+    app_click_network click;            /* recommendation models */
+    trm_vit_options vit;                /* complete */
+    double image_mean[3], image_std[3]; /* vit: as images are normalised; std 0: unknown */
     app_language_network language;
 } app_network;
 /* Checks that a model of this name exists; the message names the nearest one, or all of them.

@@ -73,6 +73,28 @@ static void settle_vit(app_context *app, const app_model *model) {
     }
 }
 
+/* Reads three numbers. Leaves them as they are if there are none. */
+static void read_three(const json_t *list, double out[3]) {
+    for (size_t i = 0; json_array_size(list) == 3 && i < 3; i++) {
+        out[i] = json_number_value(json_array_get(list, i));
+    }
+}
+
+/* Takes mean and deviation of the dataset's normalisation, else those of the checkpoint. */
+static void settle_normalization(const app_context *app, trm_dataset *data, app_network *network) {
+    char *text = trm_dataset_json(data);
+    json_t *root = text != NULL ? json_loads(text, 0, NULL) : NULL, *step;
+    size_t i;
+    memcpy(network->image_mean, app->o.transformer.image_mean, sizeof network->image_mean);
+    memcpy(network->image_std, app->o.transformer.image_std, sizeof network->image_std);
+    json_array_foreach(json_object_get(root, "transforms"), i, step) {
+        read_three(json_object_get(step, "mean"), network->image_mean);
+        read_three(json_object_get(step, "std"), network->image_std);
+    }
+    json_decref(root);
+    trm_free(text);
+}
+
 /* Determines the sizes of the network from flags, checkpoint and data.
  *   error  INVALID */
 static trm_status settle_vit_network(const app_context *app, trm_dataset *data,
@@ -91,6 +113,7 @@ static trm_status settle_vit_network(const app_context *app, trm_dataset *data,
     v->patch = f->patch > 0 ? f->patch : app->o.image_size < SMALL ? SMALL_PATCH : 0;
     v->dropout = f->dropout;
     v->epsilon = f->epsilon;
+    settle_normalization(app, data, network);
     trm_vit_complete(v);
     return status;
 }
@@ -98,11 +121,14 @@ static trm_status settle_vit_network(const app_context *app, trm_dataset *data,
 /* Writes the object "vit". Every key is read back by recall_vit, unless its flag is given. */
 static void describe_vit(const app_network *network, char *text, size_t size) {
     const trm_vit_options *v = &network->vit;
-    snprintf(text, size,
-             "{\"layers\":%lld,\"width\":%lld,\"heads\":%lld,\"hidden\":%lld,\"patch\":%lld,"
-             "\"epsilon\":%.17g}",
-             (long long)v->layers, (long long)v->width, (long long)v->heads, (long long)v->hidden,
-             (long long)v->patch, v->epsilon);
+    snprintf(
+        text, size,
+        "{\"layers\":%lld,\"width\":%lld,\"heads\":%lld,\"hidden\":%lld,\"patch\":%lld,"
+        "\"epsilon\":%.17g,\"image_mean\":[%.17g,%.17g,%.17g],\"image_std\":[%.17g,%.17g,%.17g]}",
+        (long long)v->layers, (long long)v->width, (long long)v->heads, (long long)v->hidden,
+        (long long)v->patch, v->epsilon, network->image_mean[0], network->image_mean[1],
+        network->image_mean[2], network->image_std[0], network->image_std[1],
+        network->image_std[2]);
 }
 
 /* Takes the options of a network that a file describes, unless flags give them. */
@@ -127,6 +153,8 @@ static trm_status recall_vit(app_context *app, const json_t *vit, trm_error *err
                                .patch = json_integer_value(json_object_get(vit, "patch")),
                                .epsilon = json_number_value(json_object_get(vit, "epsilon"))};
     take_vit(app, &v);
+    read_three(json_object_get(vit, "image_mean"), app->o.transformer.image_mean);
+    read_three(json_object_get(vit, "image_std"), app->o.transformer.image_std);
     return TRM_OK;
 }
 
@@ -146,6 +174,12 @@ static trm_status recall_vit_folder(app_context *app, const char *name, const ch
     }
     app_options *o = &app->o;
     take_vit(app, &network.vit);
+    char path[4096];
+    snprintf(path, sizeof path, "%s/preprocessor_config.json", folder);
+    json_t *processor = json_load_file(path, 0, NULL);
+    read_three(json_object_get(processor, "image_mean"), o->transformer.image_mean);
+    read_three(json_object_get(processor, "image_std"), o->transformer.image_std);
+    json_decref(processor);
     o->classes = app_given(&app->parsed, "classes") ? o->classes : network.classes;
     o->image_size = app_given(&app->parsed, "image-size") ? o->image_size : image_size;
     return TRM_OK;
@@ -153,6 +187,8 @@ static trm_status recall_vit_folder(app_context *app, const char *name, const ch
 
 static void set_vit_folder(const app_network *network, trm_huggingface_options *out) {
     out->vit = &network->vit;
+    memcpy(out->image_mean, network->image_mean, sizeof out->image_mean);
+    memcpy(out->image_std, network->image_std, sizeof out->image_std);
 }
 
 const app_model_kind app_vit_kind = {.title = "patches of images",

@@ -14,6 +14,7 @@ typedef struct app_transformer_flags {
     int64_t experts, top_experts, patch;
     int64_t mask_token;
     double dropout, epsilon, rotary_theta, balance, masking;
+    double image_mean[3], image_std[3]; /* vit: of a checkpoint; std 0: unknown */
     bool untied, lazy_embedding;
 } app_transformer_flags;
 

@@ -347,7 +347,7 @@ static const uint32_t layout[] = {
     SIZE(trm_sampling), AT(trm_sampling, temperature), AT(trm_sampling, top_k), AT(trm_sampling, top_p), AT(trm_sampling, seed),
     SIZE(trm_huggingface_options), AT(trm_huggingface_options, model), AT(trm_huggingface_options, network),
     AT(trm_huggingface_options, vit), AT(trm_huggingface_options, tokenizer), AT(trm_huggingface_options, shard_bytes),
-    AT(trm_huggingface_options, merge),
+    AT(trm_huggingface_options, merge), AT(trm_huggingface_options, image_mean), AT(trm_huggingface_options, image_std),
     SIZE(trm_planner_options), AT(trm_planner_options, ranks), AT(trm_planner_options, hosts), AT(trm_planner_options, links),
     AT(trm_planner_options, own_devices), AT(trm_planner_options, guess_links), AT(trm_planner_options, measure),
     AT(trm_planner_options, frontier), AT(trm_planner_options, measure_seconds), AT(trm_planner_options, refresh),

@@ -11,8 +11,8 @@ import sys
 
 import torch
 from safetensors.torch import load_file
-from transformers import (AutoModelForCausalLM, AutoModelForImageClassification, AutoModelForMaskedLM, AutoTokenizer, BertConfig, GPT2Config,
-                          LlamaConfig, ViTConfig)
+from transformers import (AutoImageProcessor, AutoModelForCausalLM, AutoModelForImageClassification, AutoModelForMaskedLM, AutoTokenizer, BertConfig, GPT2Config,
+                          LlamaConfig, ViTConfig, ViTImageProcessor)
 
 try:
     import onnxruntime
@@ -47,10 +47,15 @@ def onnx_logits(name, kind, inputs):
 def check_images(name, config, seed):
     model = random_model(AutoModelForImageClassification, config, seed)
     model.save_pretrained(name, max_shard_size="60KB" if seed % 2 else "5GB")
+    size = {"height": config.image_size, "width": config.image_size}
+    ViTImageProcessor(size=size, image_mean=[0.5, 0.4, 0.3], image_std=[0.2, 0.3, 0.4]).save_pretrained(name)
     run("import", "vit", "--from", name, "--output", f"{name}-imported")
     run("export", "vit", "--checkpoint", f"{name}-imported", "--to", "huggingface", "--output", f"{name}-back")
     back = AutoModelForImageClassification.from_pretrained(f"{name}-back").eval()
     assert type(back) is type(model) and back.config.num_labels == config.num_labels, back.config
+    raw = torch.randint(0, 256, (3, 40, 40), dtype=torch.uint8).numpy()
+    processed = [AutoImageProcessor.from_pretrained(f, use_fast=False)(raw, return_tensors="np")["pixel_values"] for f in (name, f"{name}-back")]
+    assert (processed[0] == processed[1]).all() and processed[0].shape[2:] == (config.image_size,) * 2, name
     images = torch.randn(3, 3, config.image_size, config.image_size)
     with torch.no_grad():
         expected, found = model(images).logits, back(images).logits

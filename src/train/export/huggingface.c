@@ -406,6 +406,19 @@ static trm_status write_tokenizer(const trm_tokenizer *tokenizer, int64_t contex
     return write_json(root, folder, "tokenizer_config.json", err);
 }
 
+/* Writes what AutoImageProcessor needs: images are scaled to the network's size as a whole. */
+static trm_status write_processor(const trm_huggingface_options *options, int64_t size,
+                                  const char *folder, trm_error *err) {
+    enum { BILINEAR = 2 }; /* PIL's number */
+    const double *m = options->image_mean, *d = options->image_std;
+    json_t *root = json_pack(
+        "{s:s,s:b,s:b,s:b,s:i,s:f,s:{s:I,s:I},s:[f,f,f],s:[f,f,f]}", "image_processor_type",
+        "ViTImageProcessor", "do_resize", 1, "do_rescale", 1, "do_normalize", 1, "resample",
+        BILINEAR, "rescale_factor", 1 / 255.0, "size", "height", (json_int_t)size, "width",
+        (json_int_t)size, "image_mean", m[0], m[1], m[2], "image_std", d[0], d[1], d[2]);
+    return write_json(root, folder, "preprocessor_config.json", err);
+}
+
 /* Gathers the parameters, under the names of transformers.
  *   error  NOMEM */
 static trm_status gather_named(trm_model *model, const dialect *d, trmi_arena *arena,
@@ -455,8 +468,12 @@ static trm_status settle(trm_model *model, const trm_huggingface_options *option
     bool grouped = s->language.kv_heads != s->language.heads;
     return *out != NULL && !(grouped && *out == &dialects[0])
                ? TRM_OK
-               : TRMI_FAIL(err, TRM_UNSUPPORTED, "%s: transformers has no %s%s", options->model,
-                           options->model, grouped ? " with fewer key heads" : "");
+               : TRMI_FAIL(err, TRM_UNSUPPORTED,
+                           "%s: transformers has no %s%s: safetensors and ONNX files take it",
+                           options->model, options->model,
+                           *out == NULL ? " (blocks of GPT-2 with experts; Mixtral's are Llama's)"
+                           : grouped    ? " with fewer key heads"
+                                        : "");
 }
 
 trm_status trm_export_huggingface(trm_model *model, const trm_huggingface_options *options,
@@ -492,6 +509,10 @@ trm_status trm_export_huggingface(trm_model *model, const trm_huggingface_option
     trmi_arena_free(&arena);
     if (status == TRM_OK && options->tokenizer != NULL) {
         status = write_tokenizer(options->tokenizer, s.language.context, folder, err);
+    }
+    const double *deviation = options->image_std;
+    if (status == TRM_OK && d->reads_images && deviation[0] * deviation[1] * deviation[2] > 0) {
+        status = write_processor(options, s.image_size, folder, err);
     }
     return status == TRM_OK && !apart
                ? write_json(make_config(d, &s, options->tokenizer), folder, "config.json", err)
