@@ -17,17 +17,16 @@ assert p["tp"] * p["pp"] * p["cp"] * p["dp"] == 512 == d["devices"], p
 assert abs(sum(v for k, v in s.items() if k != "step") - s["step"]) < 1e-9 * s["step"], s
 assert abs(sum(d["memory"].values()) - d["memory_bytes"]) < 1 and d["memory_bytes"] <= d["memory_limit_bytes"], d["memory"]
 assert c["gap"] == 0 and c["lower_bound"] == c["objective"] == s["step"] and c["plans"] > 1000, c
-assert abs(d["played_seconds"] / s["step"] - 1) < 0.05, d["played_seconds"]
+assert 0.9 < d["played_seconds"] / s["step"] < 1.02, d["played_seconds"]  # messages may hide behind work there
 assert 0.1 < d["mfu"] < 0.9 and all(r["slower"] >= 0 for r in d["runners_up"]) and len(d["runners_up"]) >= 6
 rate = d["global_batch"] * d["model"]["context"] / s["step"] / d["devices"]
 assert abs(d["tokens_per_second_per_device"] / rate - 1) < 1e-9
 END
 done
-large() { # MODEL PRESET MESH
-    /usr/bin/time -f '%M' -o memory "$trireme" plan "$1" --preset "$2" --mesh "$3" --hardware "$h100" --json > out.json || fail "$*"
+large() { # MODEL PRESET MESH; the search has one thread, and the machine may be busy: CPU seconds count
+    /usr/bin/time -f '%M %U' -o memory "$trireme" plan "$1" --preset "$2" --mesh "$3" --hardware "$h100" --json > out.json || fail "$*"
     sanitized && return
-    [ "$(tail -n 1 memory)" -lt 200000 ] || fail "$*: $(cat memory) KB"
-    python3 -c "import json; s = json.load(open('out.json'))['certificate']['solve_seconds']; assert s < 1 * $patience, s" || fail "$*: search takes more than a second"
+    tail -n 1 memory | awk '{ exit !($1 < 200000 && $2 < 1) }' || fail "$*: KB and seconds: $(cat memory), 200000 and 1 expected"
 }
 large llama 8b 8x8
 large llama 405b 2048x8
@@ -47,6 +46,7 @@ expect 2 "expected" plan llama --preset 8b --mesh 8x8 --hardware "$h100" --plan 
 expect 2 "has no experts" plan llama --preset 8b --mesh 8x8 --hardware "$h100" --plan ep=8
 expect 2 "there are" plan llama --preset 9b --mesh 8x8 --hardware "$h100"
 expect 2 "--mesh AxB" plan llama --preset 8b --hardware "$h100"
+expect 2 "--html found" plan llama --preset 8b --mesh 8x8 --hardware "$h100" --html page.html
 expect 4 "no plan fits" plan llama --preset 405b --mesh 8 --hardware "$h100"
 # damaged hardware files: line, found, expected
 damage() { # SED TEXT
@@ -63,6 +63,14 @@ damage 's/"overlap"/"overlop"/' 'a member of name|sources|device'
 expect 2 "fp8" plan llama --preset 8b --mesh 8x8 --hardware "$machines/a100.json" --products fp8
 # other models: operator by operator, by the same file
 expect 0 "ranks         64" plan resnet50 --mesh 8x8 --hardware "$h100"
+
+# published throughputs and Alpa's plans
+python3 "$source/bench/published_plans.py" --trireme "$trireme" --json > published.txt || fail "published throughputs"
+python3 -c "
+import json
+*rows, last = map(json.loads, open('published.txt'))
+assert last['rows'] == 'all' and last['count'] >= 40 and last['mean_error'] < 0.15 and last['tau'] > 0.8, last" || fail "published throughputs"
+python3 "$source/bench/alpa_plans.py" --trireme "$trireme" > alpa.txt && [ "$(grep -c '^|' alpa.txt)" = 7 ] || { cat alpa.txt; fail "Alpa's plans"; }
 
 # exports
 "$trireme" plan llama --preset 405b --mesh 64x8 --hardware "$h100" --plan tp=8,pp=16,cp=1,vp=4,zero=1,recompute=selective --full-batch --batch-size 512 --export megatron --output megatron > /dev/null || fail "megatron"

@@ -43,6 +43,21 @@ static trm_status find_devices(const app_options *o, int64_t *devices, trm_error
                : status;
 }
 
+/* Refuses files that are not written for these plans. */
+static trm_status check_outputs(const app_options *o, trm_error *err) {
+    if (o->html != NULL || o->plan_picture != NULL || o->plan_save != NULL) {
+        return app_fail(err, TRM_INVALID,
+                        "--hardware: --%s found, which is for plans that ranks here can run; "
+                        "--export or --json expected",
+                        o->html != NULL           ? "html"
+                        : o->plan_picture != NULL ? "svg"
+                                                  : "save");
+    }
+    return o->plan_export != NULL && o->output == NULL
+               ? app_fail(err, TRM_INVALID, "--export: --output DIR expected")
+               : TRM_OK;
+}
+
 /* Fills the options of the plan. *text: the hardware file, for free(). */
 static trm_status fill_options(app_context *app, trm_hardware_plan_options *out, char **text,
                                trm_error *err) {
@@ -131,9 +146,8 @@ int app_run_hardware(app_context *app, bool simulate) {
     trm_hardware_plan *plan = NULL;
     trm_error err;
     char *text = NULL;
-    trm_status status = o->plan_export != NULL && o->output == NULL
-                            ? app_fail(&err, TRM_INVALID, "--export: --output DIR expected")
-                            : fill_options(app, &options, &text, &err);
+    trm_status status = check_outputs(o, &err);
+    status = status == TRM_OK ? fill_options(app, &options, &text, &err) : status;
     if (status == TRM_OK && o->dry_run) {
         free(text);
         return app_print_dry_run(app, "nothing was searched");

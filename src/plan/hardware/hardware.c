@@ -332,7 +332,9 @@ static group_path find_path(const trmi_hardware *h, trmi_device_group g) {
         here = here < 1 ? 1 : here > g.ranks || i == h->levels_count - 1 ? g.ranks : here;
         if (here > inside) {
             path.bandwidth = fmin(path.bandwidth, level->bandwidth * (double)inside);
-            path.latency += level->latency * ceil(log2((double)here / (double)inside));
+            for (int64_t n = inside; n < here; n *= 2) { /* a tree */
+                path.latency += level->latency;
+            }
             inside = here;
         }
     }

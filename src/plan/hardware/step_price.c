@@ -192,6 +192,17 @@ static int64_t count_blocks(const trmi_transformer *t, const trmi_parallelism *p
     return v == runs - 1 ? last : most;
 }
 
+/* Returns the blocks of stage `s`, of all its chunks. */
+static int64_t count_stage_blocks(const trmi_transformer *t, const trmi_parallelism *p, int64_t s) {
+    int64_t runs = p->stages * p->chunks;
+    if (p->chunks == 1) {
+        return count_blocks(t, p, s);
+    }
+    bool counted = t->layers % runs != 0;
+    return (t->layers + 2 * counted) / runs * p->chunks - (counted && s == 0) -
+           (counted && s == p->stages - 1);
+}
+
 /* Seconds of a block or of the output layer: forward (0) or backward (1) without recomputing. */
 static double sum_phase(const trmi_block_price *b, int phase) {
     return b->products[phase] + b->attention[phase] + b->elementwise[phase] + b->tensor[phase] +
@@ -222,16 +233,19 @@ static void find_busiest(const trmi_transformer *t, const trmi_parallelism *p,
            head = sum_phase(&price[1], 0) + sum_phase(&price[1], 1);
     *out = (stage_work){0};
     /* stages differ in blocks by the first and the last one only, or by one block */
+    double seconds = 0, again = 0;
+    int64_t before = -1;
     for (int64_t s = 0; s < p->stages; s++) {
-        double blocks = 0, again, heads = s == p->stages - 1;
-        for (int64_t c = 0; c < p->chunks; c++) {
-            blocks += (double)count_blocks(t, p, c * p->stages + s);
+        int64_t blocks = count_stage_blocks(t, p, s);
+        bool last = s == p->stages - 1;
+        if (blocks != before || last) {
+            seconds = (double)blocks * block + last * head;
+            seconds += find_again(p, &price[0], (double)blocks, &again);
+            before = blocks;
         }
-        double seconds = blocks * block + heads * head;
-        seconds += find_again(p, &price[0], blocks, &again);
         out->total += seconds;
         if (seconds > out->busiest) {
-            *out = (stage_work){blocks, again, heads, seconds, out->total};
+            *out = (stage_work){(double)blocks, again, last, seconds, out->total};
         }
     }
 }
@@ -248,9 +262,10 @@ static double expose(double message, double window, double share) {
 static double price_data(const trmi_plan_problem *problem, const trmi_parallelism *p,
                          trmi_device_group group, double parameters, const double window[2]) {
     const trmi_hardware *h = problem->hardware;
-    double micros = (double)p->micro_count,
-           scatter = trmi_hardware_gather(h, group, problem->gradient_width * parameters),
-           gather = trmi_hardware_gather(h, group, 2 * parameters), hide = h->hide_data;
+    double micros = (double)p->micro_count, start = trmi_hardware_gather(h, group, 0),
+           each = trmi_hardware_gather(h, group, parameters) - start,
+           scatter = start + problem->gradient_width * each, gather = start + 2 * each,
+           hide = h->hide_data;
     switch (p->zero) {
     case 0: return expose(2 * scatter, window[1], hide);
     case 1: return expose(scatter, window[1], hide) + expose(gather, window[0], hide);
@@ -281,11 +296,8 @@ static void price_memory(const trmi_plan_problem *problem, const trmi_parallelis
            chunks = (double)p->chunks, micros = (double)p->micro_count;
     double shares = (double)problem->devices / stages / (double)p->experts;
     for (int last = p->stages == 1; last < 2; last++) {
-        double memory[TRMI_MEMORY_PARTS] = {0}, blocks = 0, bytes = 0, again;
-        for (int64_t c = 0; c < p->chunks; c++) {
-            blocks += (double)count_blocks(
-                t, p, c * p->stages + (last && p->stages > 1 ? p->stages - 1 : 0));
-        }
+        double memory[TRMI_MEMORY_PARTS] = {0}, bytes = 0, again;
+        double blocks = (double)count_stage_blocks(t, p, last ? p->stages - 1 : 0);
         double tables = p->stages == 1 && !t->tied ? 2 : 1;
         add_state(problem, p, blocks * b->parameters + tables * price[1].parameters, copies,
                   memory);
