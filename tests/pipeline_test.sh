@@ -48,6 +48,42 @@ done
 "$trireme" verify gpt2 $data $network --batch-size 4 -n 4 --stages 2 --micro-batches 2 --mesh 2 --steps 2 --launch-dir logs > out 2>&1 &&
     grep -q "agrees with one device" out || fail "verify: $(tail -3 out)"
 
+# ---- stages that a search has chosen, from its file
+tiny="--layers 3 --width 48 --heads 4 --context 32 --vocabulary 300 --batch-size 4 -n 4"
+# $1: file; the rest: flags of plan
+searched() {
+    local file=$1
+    shift
+    # shellcheck disable=SC2086
+    timeout 60 "$trireme" plan gpt2 $tiny --no-measure --links guess --save "$file" --json "$@" > plan.json 2> out || fail "plan $*: $(tail -3 out)"
+    # shellcheck disable=SC2086
+    timeout 100 "$trireme" verify gpt2 $tiny --plan "$file" --launch-dir logs > out 2>&1 && grep -q "agrees with one device" out ||
+        fail "verify --plan of $*: $(tail -3 out)"
+}
+searched two.txt --stages 2 --micro-batches 4
+searched four.txt --stages 4 --pipeline-schedule 1f1b
+searched gpipe.txt --stages 2 --micro-batches 2 --pipeline-schedule gpipe
+searched less.txt --stages 2 --micro-batches 4 --memory 2.2MB
+python3 - << 'END' || fail "the JSON of plan --stages"
+import json
+report = json.load(open("plan.json"))
+pipe = report["pipeline"]
+assert pipe["stages"] == 2 and pipe["micro_batches"] == 4 and len(pipe["stage_list"]) == 2, pipe
+assert pipe["memory_bytes"] <= 2.2e6 and pipe["fits"], pipe
+ends = [actions[-1]["end"] + stage["update_seconds"] for actions, stage in zip(pipe["actions"], pipe["stage_list"])]
+assert max(ends) <= pipe["step_seconds"] <= max(ends) * 1.1, (ends, pipe["step_seconds"])
+assert report["certificate"]["lower_bound"] <= pipe["step_seconds"]
+assert min(row["lower_bound"] for row in report["pipelines"]) == report["certificate"]["lower_bound"]
+END
+# shellcheck disable=SC2086
+expect 2 "leave --stages" verify gpt2 $tiny --plan two.txt --micro-batches 8
+# shellcheck disable=SC2086
+expect 2 "stages divide the ranks, micro-batches the samples" plan gpt2 $tiny --stages 2 --micro-batches 3 --no-measure --links guess
+# shellcheck disable=SC2086
+expect 2 "no forward operator has this name" plan gpt2 $tiny --stages 2 --stage-begins nothing --no-measure --links guess
+# shellcheck disable=SC2086
+expect 2 "auto, or a number from 1 to 64 that divides the 4 ranks" plan gpt2 $tiny --stages 3
+
 # ---- wrong use
 # shellcheck disable=SC2086
 expect 2 "--micro-batches 3 does not divide the batch of 8 samples" train gpt2 $data $network --batch-size 8 --micro-batches 3 --steps 1

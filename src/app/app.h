@@ -65,6 +65,7 @@ typedef struct app_options {
     const char *pipeline_schedule, *stage_begins;
     int64_t plan_micros, plan_chunks; /* plan --stages; 0 = any */
     const char *plan_stages, *plan_schedule, *plan_begins;
+    bool stages_of_plan;     /* the plan file of --plan has stages */
     bool micro_batches_done; /* batch_size is that of one micro-batch */
     const char *parallel_mode, *reduce, *wire, *bucket, *sync_batch_norm, *layerwise, *rank_table;
     const char *deterministic, *context, *hosts, *launch_directory;
@@ -322,6 +323,9 @@ TRM_MUST_USE trm_status app_read_text(const char *path, char **out, trm_error *e
 bool app_ends_in(const char *path, const char *ending);
 /* Reads the text of a plan file and checks its form; messages name the file.
  *   owns  *out: caller, trm_free */
+/* Takes the stages of --plan's file as if they were given as flags: stages, micro-batches, schedule,
+ * chunks, begins, recompute. Once.   errors  those of reading it; INVALID (flags that differ) */
+TRM_MUST_USE trm_status app_take_stages(app_context *app, trm_error *err);
 TRM_MUST_USE trm_status app_read_plan(const char *path, char **out, trm_error *err);
 
 /* ---- many ranks (ranks.c) -------------------------------------------------------------------- */

@@ -75,6 +75,20 @@ static trm_status set_text(app_context *app, const char *given, trm_error *err) 
     return TRM_OK;
 }
 
+/* Sets the stages of a plan file, which flags would have set. */
+static trm_status set_stages(app_context *app, trm_error *err) {
+    char stages[16], micros[16];
+    trm_status status = app_take_stages(app, err);
+    if (status != TRM_OK || !app->o.stages_of_plan) {
+        return status;
+    }
+    snprintf(stages, sizeof stages, "%lld", (long long)app->o.stages);
+    snprintf(micros, sizeof micros, "%lld", (long long)app->o.micro_batches);
+    status = trm_context_set(app->context, "pipeline_stages", stages, err);
+    return status == TRM_OK ? trm_context_set(app->context, "grad_accumulation_step", micros, err)
+                            : status;
+}
+
 /* Sets the defaults of the program: ranks work on parts of the data, and their gradients are
  * averaged. */
 static trm_status set_defaults(app_context *app, trm_error *err) {
@@ -102,6 +116,7 @@ trm_status app_set_context(app_context *app, trm_error *err) {
         const app_given_flag *given = &app->parsed.given[i];
         status = given->flag->context != NULL ? set_flag(app, given, err) : TRM_OK;
     }
+    status = status == TRM_OK ? set_stages(app, err) : status;
     status = status == TRM_OK ? set_defaults(app, err) : status;
     if (status == TRM_OK) { /* values that other files read from the options */
         app->o.accumulate = strtoll(app_context_option(app, "grad_accumulation_step"), NULL, 10);

@@ -54,6 +54,10 @@ static void settle_guide(app_context *app) {
 /* Contract in app.h. Order: the guide's numbers, those of click and language models, then those of the data. */
 void app_settle_data(app_context *app) {
     app_options *o = &app->o;
+    trm_error later; /* app_set_context reports it */
+    if (app_take_stages(app, &later) != TRM_OK) {
+        return;
+    }
     if (o->fixed_recipe) {
         settle_guide(app);
     }
@@ -73,6 +77,10 @@ void app_settle_data(app_context *app) {
     }
     if (o->batch_size == 0) {
         o->batch_size = o->image_size >= 128 ? 32 : 128;
+    }
+    if (o->stages_of_plan && !o->micro_batches_done && !o->full_batch) {
+        o->batch_size *= o->stages; /* of fewer ranks: the batch of all ranks stays the same */
+        o->micro_batches_done = o->micro_batches == 1;
     }
     if (o->micro_batches > 1 && !o->micro_batches_done && o->batch_size % o->micro_batches == 0) {
         o->batch_size /= o->micro_batches; /* app_check_pipeline refuses one that does not divide */

@@ -114,9 +114,11 @@ static trm_status check_meshes(const app_options *o, trm_error *err) {
         if (status != TRM_OK) {
             return status;
         }
-        if (plan.ranks != expected) {
-            return app_fail(err, TRM_INVALID, "%.150s: mesh %s has %d ranks; -n says %lld%s",
-                            o->split_plan, plan.mesh, plan.ranks, (long long)expected, of);
+        int64_t wanted = plan.stages > 0 ? o->ranks : expected;
+        if (plan.ranks != wanted) {
+            return app_fail(err, TRM_INVALID, "%.150s: mesh %s%s has %d ranks; -n says %lld%s",
+                            o->split_plan, plan.mesh, plan.stages > 0 ? " of each stage" : "",
+                            plan.ranks, (long long)wanted, plan.stages > 0 ? "" : of);
         }
     }
     int32_t ranks = (int32_t)expected;
