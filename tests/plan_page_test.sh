@@ -11,12 +11,15 @@ model="resnet18 --batch-size 2 --image-size 32 --classes 100000 --no-measure"
 "$trireme" simulate $model --mesh 8x4 --largest 64 --html sim.html --json > sim.json 2> err || fail "simulate --html: $(tail -1 err)"
 # shellcheck disable=SC2086
 "$trireme" simulate $model --mesh 8x4 --largest 64 --html text.html > text 2> err || fail "simulate --html as text: $(tail -1 err)"
+"$trireme" plan gpt2 --size tiny --context 64 --batch-size 8 -n 4 --stages 2 --links guess --no-measure --html stages.html --json > stages.json 2> err ||
+    fail "plan --stages --html: $(tail -1 err)"
 expect 3 "nowhere" plan resnet18 --batch-size 2 --image-size 32 -n 2 --links guess --no-measure --html nowhere/x.html
 [ $failed -eq 0 ] || exit 1
 python3 - << 'END' || fail "the reports in the pages"
 import json, pages
 plan = json.load(open("plan.json"))
 assert pages.report_in("plan.html")["plan"] == plan and pages.report_in("plan.html")["simulation"] is None
+assert pages.report_in("stages.html")["plan"] == json.load(open("stages.json"))
 assert pages.report_in("sim.html")["simulation"] == json.load(open("sim.json"))
 weak = pages.report_in("text.html")["simulation"]["weak"] # the machine's rates are measured anew by each process
 printed = [l.split() for l in open("text").read().split("weak scaling")[1].split("strong scaling")[0].splitlines()[2:] if l]
@@ -33,17 +36,6 @@ python3 "$source/tests/pages.py" || skip "no Chromium to open the pages with (ap
 python3 - << 'END' || fail "a page"
 import json, pages
 pages.check_noise(".")
-# A plan with stages, in the form of the report, drawn stage by stage.
-data = pages.report_in("plan.html")
-stage = lambda s: {"stage": s, "first_rank": 2 * s, "last_rank": 2 * s + 1, "busy_seconds": 0.06, "ends_seconds": 0.08, "update_seconds": 0.01, "bubble_seconds": 0.02,
-                   "memory_bytes": 5e6, "memory": {"parameter_bytes": 2e6, "gradient_bytes": 1e6, "slot_bytes": 1e6, "kept_bytes": 5e5, "staging_bytes": 5e5}, "runs": []}
-order = [(False, 0), (False, 1), (True, 0), (True, 1)]
-data["plan"]["pipeline"] = {"stages": 2, "mesh": "2", "ranks_a_stage": 2, "chunks": 1, "micro_batches": 2, "schedule": "1f1b", "recompute": "off", "micro_batch": 4,
-    "step_seconds": 0.09, "bubble": 0.25, "memory_bytes": 5e6, "compiled_bytes": 0, "fits": True, "gap_reason": "", "stage_list": [stage(0), stage(1)],
-    "actions": [[{"backward": b, "chunk": 0, "micro_batch": m, "begin": 0.02 * i, "end": 0.02 * i + 0.015} for i, (b, m) in enumerate(order)] for s in range(2)]}
-text = open("plan.html").read()
-begin = text.index('id="report">') + len('id="report">')
-open("stages.html", "w").write(text[:begin] + json.dumps(data) + text[text.index("</script>", begin):])
 for name, width, scheme in (("plan", 1600, "#light"), ("plan", 500, "#dark"), ("sim", 1600, "#dark"), ("text", 500, ""), ("stages", 1600, "")):
     shown, messages = pages.show(name + ".html", width, "document.body.dataset.wide = document.documentElement.scrollWidth", scheme)
     assert not messages, (name, messages)
@@ -62,7 +54,10 @@ for name, width, scheme in (("plan", 1600, "#light"), ("plan", 500, "#dark"), ("
     assert {"step", "parts", "memory", "frontier", "others"} <= drawn or name in ("sim", "text"), drawn
     kinds = [e[1]["data-kind"] for e in shown.find("rect", data_kind=None)]
     if pipe:
-        assert kinds.count("forward") == 4 and kinds.count("backward") == 4 and kinds.count("update") == 2, kinds
+        micros = pipe["stages"] * pipe["chunks"] * pipe["micro_batches"]
+        assert kinds.count("forward") == micros and kinds.count("backward") == micros and "timeline" not in plan, (micros, kinds)
+        assert kinds.count("update") >= sum(s["update_seconds"] > 0 for s in pipe["stage_list"])
+        assert shown.find("section", data_table="pipelines")[0][1]["data-rows"] == str(len(plan["pipelines"]))
     else:
         assert kinds.count("forward") == sum(e["kind"] == "operator" and e["phase"] == "forward" and e["end"] > e["begin"] for e in plan["timeline"])
         raw = {e[1]["data-series"]: e[2] for e in shown.find("span", data_series=None)}

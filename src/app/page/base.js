@@ -266,7 +266,7 @@ const page = (() => {
           const k = kinds.get(s.kind) || {colour: "var(--c7)", name: s.kind}, w = x(s.to) - x(s.from);
           const rect = draw("rect", {x: x(s.from), y: top, width: Math.max(w, 0.4), height: bar, fill: k.colour, rx: Math.min(2, w / 4), "data-kind": s.kind,
             "stroke": w > 4 ? "var(--card)" : null, "stroke-width": w > 4 ? 0.7 : null});
-          if (w > 18 && s.mark) svg.append(rect, draw("text", {x: x(s.from) + w / 2, y: top + 14, "text-anchor": "middle", style: "fill:#fff;font-size:11px;pointer-events:none"}, s.mark));
+          if (w > 18 && s.mark) svg.append(rect, draw("text", {x: x(s.from) + w / 2, y: top + 14, "text-anchor": "middle", style: "fill:var(--card);font-size:11px;pointer-events:none"}, s.mark));
           else svg.append(rect);
           const show = event => {
             const at = svg.getBoundingClientRect();

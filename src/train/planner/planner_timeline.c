@@ -86,11 +86,15 @@ trm_status trmi_planner_write_trace(const trm_planner *p, const char *path, trm_
     return status;
 }
 
-/* Contract in planner.h. Without memory for the timeline the report has none. */
+/* Contract in planner.h. Without memory for the timeline the report has none, and a plan with stages
+ * has its actions instead. */
 void trmi_planner_json_timeline(const trm_planner *p, trmi_text *t) {
     const trmi_space *s = trmi_planner_best(p)->space;
     trmi_timeline timeline;
     trm_error ignored;
+    if (p->pipe.chosen) {
+        return;
+    }
     if (simulate_step(p, &timeline, &ignored) != TRM_OK) {
         trmi_timeline_free(&timeline);
         return;
