@@ -13,6 +13,9 @@ model="resnet18 --batch-size 2 --image-size 32 --classes 100000 --no-measure"
 "$trireme" simulate $model --mesh 8x4 --largest 64 --html text.html > text 2> err || fail "simulate --html as text: $(tail -1 err)"
 "$trireme" plan gpt2 --size tiny --context 64 --batch-size 8 -n 4 --stages 2 --links guess --no-measure --html stages.html --json > stages.json 2> err ||
     fail "plan --stages --html: $(tail -1 err)"
+"$trireme" plan llama --preset 70b --mesh 64x8 --hardware "$source/examples/hardware/h100.json" --html cluster.html --json > cluster.json 2> err || fail "plan --hardware --html: $(tail -1 err)"
+"$trireme" plan llama --preset 8b --mesh 8x4 --hardware "$source/examples/hardware/a100.json" --plan tp=4,pp=4,micro-batch=1,recompute=full --html given.html --json > given.json 2> err ||
+    fail "plan --hardware --plan --html: $(tail -1 err)"
 expect 3 "nowhere" plan resnet18 --batch-size 2 --image-size 32 -n 2 --links guess --no-measure --html nowhere/x.html
 [ $failed -eq 0 ] || exit 1
 python3 - << 'END' || fail "the reports in the pages"
@@ -69,6 +72,20 @@ for name, width, scheme in (("plan", 1600, "#light"), ("plan", 500, "#dark"), ("
         rows = shown.find("section", data_table="scaling")[0][1]["data-rows"]
         assert rows == str(len(report["simulation"]["weak"]) + len(report["simulation"]["strong"])) and {"weak", "strong"} <= drawn
     assert int(shown.find("body")[0][1]["data-wide"]) <= width, "wider than the window"
+# Clusters: the schedule that the page plays takes as long as the report says.
+for name, width, scheme in (("cluster", 1600, "#light"), ("cluster", 500, "#dark"), ("given", 1600, "#dark")):
+    shown, messages = pages.show(name + ".html", width, "document.body.dataset.wide = document.documentElement.scrollWidth", scheme)
+    assert not messages and int(shown.find("body")[0][1]["data-wide"]) <= width, (name, messages)
+    report = json.load(open(name + ".json"))
+    assert report == pages.report_in(name + ".html")
+    for member in ("step_seconds", "tokens_per_second_per_device", "mfu", "memory_bytes", "devices"):
+        pages.close(shown.value(member)[0], report[member], member)
+    plans = 1 + len(report["runners_up"]) + sum(k in report for k in ("given", "without_memory_limit", "least_memory"))
+    assert shown.find("section", data_table="plans")[0][1]["data-rows"] == str(plans) and report["described"] in "".join(e[2] for e in shown.find("h3"))
+    step = shown.find("figure", data_figure="step")
+    if step:
+        assert abs(float(step[0][1]["data-end"]) / report["played_seconds"] - 1) < 0.1, (step[0][1], report["played_seconds"])
+    assert step or report["plan"]["pp"] * report["plan"]["micro_batches"] * report["plan"]["vp"] > 3000, report["plan"]
 END
 [ $failed -eq 0 ] && echo "pages of plan and simulate agree with their reports"
 exit $failed

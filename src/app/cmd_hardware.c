@@ -3,6 +3,7 @@
  *
  *      sizes or preset, file of the machine, mesh --> trm_hardware_plan --> report, --export
  *                                                                       --> simulate: fewer and more devices */
+#include "app/page.h"
 #include "app/planning.h"
 
 #include "trireme/io.h"
@@ -94,7 +95,17 @@ static trm_status check_memory(const trm_hardware_plan *plan, trm_error *err) {
                           app_bytes(info.memory_bytes, least, sizeof least));
 }
 
-/* Prints the report, and writes the files of --export. */
+/* Writes the page of --html. */
+static trm_status write_page(const char *path, const trm_hardware_plan *plan, trm_error *err) {
+    char *json = trm_hardware_plan_report(plan, true);
+    trm_status status =
+        json != NULL ? app_write_page(path, APP_PAGE_CLUSTER, "Plan for a cluster", json, err)
+                     : app_fail(err, TRM_NOMEM, "no memory for the page");
+    trm_free(json);
+    return status;
+}
+
+/* Prints the report, and writes the files of --html and --export. */
 static trm_status print_plan(const app_options *o, const trm_hardware_plan *plan, trm_error *err) {
     char *report = trm_hardware_plan_report(plan, app_out.json);
     if (report == NULL) {
@@ -102,6 +113,10 @@ static trm_status print_plan(const app_options *o, const trm_hardware_plan *plan
     }
     app_print_report(report);
     trm_free(report);
+    trm_status status = o->html != NULL ? write_page(o->html, plan, err) : TRM_OK;
+    if (status != TRM_OK) {
+        return status;
+    }
     return o->plan_export == NULL ? check_memory(plan, err)
                                   : trm_hardware_plan_export(plan, o->plan_export, o->output, err);
 }

@@ -13,7 +13,8 @@
 #include <string.h>
 
 /* Of the generated file page_files.c: the files of src/app/page, each with a zero at its end. */
-extern const char app_page_base_css[], app_page_base_js[], app_page_run_js[], app_page_plan_js[];
+extern const char app_page_base_css[], app_page_base_js[], app_page_run_js[], app_page_plan_js[],
+    app_page_cluster_js[];
 
 /* Writes text in which `<`, `>` and `&` are replaced by the format. */
 static void put_escaped(FILE *to, const char *text, const char *format) {
@@ -44,7 +45,10 @@ static void put_page(FILE *to, app_page_kind kind, const char *title, const char
     put_escaped(to, json, "\\u%04x");
     fputs("</script>\n<script>\n", to);
     fputs(app_page_base_js, to);
-    fputs(kind == APP_PAGE_RUN ? app_page_run_js : app_page_plan_js, to);
+    fputs(kind == APP_PAGE_RUN    ? app_page_run_js
+          : kind == APP_PAGE_PLAN ? app_page_plan_js
+                                  : app_page_cluster_js,
+          to);
     fputs("</script>\n</body>\n</html>\n", to);
 }
 

@@ -13,8 +13,9 @@
 
 /* What a page draws. */
 typedef enum app_page_kind {
-    APP_PAGE_RUN, /* report of runs (run.h) */
-    APP_PAGE_PLAN /* report of plan or simulate */
+    APP_PAGE_RUN,    /* report of runs (run.h) */
+    APP_PAGE_PLAN,   /* reports of plan and simulate */
+    APP_PAGE_CLUSTER /* report of plan --hardware */
 } app_page_kind;
 
 /* Writes the page of a report.
