@@ -148,7 +148,7 @@ static void worker_ended(sim_process *p, int code) {
         }
     }
     /* where samples are lent, a worker may stay away for good: the others use its samples */
-    bool goes = code < 0 && job.lent && job.workers > 1 && !job.gone && job.works[number] &&
+    bool goes = code < 0 && job.lent && job.workers > 1 && !job.gone && job.pushes[number] > 8 &&
                 sim_random(DRAW_PLAN, 6) == 0;
     if (goes) {
         job.gone = true;

@@ -49,7 +49,8 @@ typedef struct sim_job {
     unsigned without; /* bits of kinds of faults that are left out */
     /* state */
     sim_process *server[JOB_SERVERS], *worker[JOB_WORKERS];
-    bool done[JOB_WORKERS], works[JOB_WORKERS]; /* works: it has pushed */
+    bool done[JOB_WORKERS];
+    int pushes[JOB_WORKERS]; /* of leased samples */
     bool checking, stopping, gone, stopped[JOB_SERVERS];
     bool starts[JOB_SERVERS + JOB_WORKERS];    /* a start is planned */
     int faults, kills, leases_lost, cuts_made; /* kills: ends of workers before their work */

@@ -177,7 +177,7 @@ static trm_status use_lent_samples(worker_state *w, trm_error *err) {
             continue;
         }
         TRMI_TRY(status);
-        job.works[w->number] = true;
+        job.pushes[w->number]++;
         lease.id = position == lease.end ? 0 : lease.id;
     }
 }
