@@ -46,6 +46,7 @@ typedef struct sim_job {
     double compute, worker_timeout, lease_timeout; /* seconds */
     int64_t faults_end;
     bool comes[FAULT_KINDS];
+    bool open;        /* open faults of the product, too */
     unsigned without; /* bits of kinds of faults that are left out */
     /* state */
     sim_process *server[JOB_SERVERS], *worker[JOB_WORKERS];

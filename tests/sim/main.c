@@ -4,7 +4,7 @@
  *   trireme-sim --seed N [--trace]                  one seed
  *   trireme-sim --seeds FIRST:COUNT [--seconds S]   many, one process each; prints those that fail
  *   trireme-sim --list FILE                         the seeds that begin the lines of a file
- *   --without K, --disk                             leaves a kind of faults out; adds full disks (job.h) */
+ *   --without K, --disk, --open    leaves a kind of faults out; adds full disks, open faults (job.h) */
 #include "job.h"
 
 #include "base/log.h"
@@ -16,6 +16,9 @@
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
+
+/* There in a build for coverage only (tests/sim/coverage.py). */
+void __gcov_dump(void) __attribute__((weak));
 
 static void log_line(void *context, trm_log_level level, const char *room, const char *line) {
     (void)context, (void)level;
@@ -66,6 +69,9 @@ static outcome run_apart(uint64_t seed) {
     if (child == 0) {
         alarm(60);
         o = run_seed(seed, false);
+        if (__gcov_dump != NULL) {
+            __gcov_dump();
+        }
         _exit(write(ends[1], &o, sizeof o) == (ssize_t)sizeof o ? 0 : 2);
     }
     close(ends[1]);
@@ -176,6 +182,10 @@ int main(int argc, char **argv) {
             trace = true;
             continue;
         }
+        if (strcmp(argv[i], "--open") == 0) {
+            job.open = true;
+            continue;
+        }
         if (strcmp(argv[i], "--disk") == 0) {
             job.without &= ~(1u << FAULT_DISK);
             continue;
@@ -183,7 +193,7 @@ int main(int argc, char **argv) {
         if (value == NULL) {
             fprintf(stderr,
                     "usage: trireme-sim --seed N [--trace] | --seeds FIRST:COUNT [--seconds "
-                    "S] [--failures N] | --list FILE; --without K, --disk\n");
+                    "S] [--failures N] | --list FILE; --without K, --disk, --open\n");
             return 2;
         }
         seed = strcmp(argv[i], "--seed") == 0 ? strtoull(value, NULL, 10) : seed;

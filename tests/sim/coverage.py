@@ -1,0 +1,64 @@
+#!/usr/bin/env python3
+"""Prints which lines of the protocol files seeds of trireme-sim alone run.
+
+Usage: coverage.py BUILD [--seeds N] [--seconds S]
+
+The protocol files are compiled again with --coverage, by the build's own commands, into a folder of their own, and
+replace those of the library when trireme-sim is linked; the build stays as it is.
+"""
+import argparse
+import glob
+import gzip
+import json
+import os
+import shlex
+import subprocess
+import tempfile
+
+FILES = ['src/ps/client/*.c', 'src/ps/server/*.c', 'src/ps/shard/*.c', 'src/ps/snapshot/*.c', 'src/ps/wire/channel_tcp.c', 'src/ps/wire/codec.c',
+         'src/base/net*.c', 'src/base/queue.c']
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument('build')
+    parser.add_argument('--seeds', type=int, default=2000)
+    parser.add_argument('--seconds', type=int, default=300)
+    args = parser.parse_args()
+    root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    build = os.path.abspath(args.build)
+    with open(os.path.join(build, 'compile_commands.json'), encoding='utf-8') as f:
+        commands = {os.path.realpath(entry['file']): entry for entry in json.load(f)}
+    with open(os.path.join(build, 'CMakeFiles/trireme-sim.dir/link.txt'), encoding='utf-8') as f:
+        link = shlex.split(f.read())
+    sources = [os.path.realpath(path) for pattern in FILES for path in sorted(glob.glob(os.path.join(root, pattern)))]
+    sources = [path for path in sources if path in commands and not path.endswith('_test.c')]
+    with tempfile.TemporaryDirectory() as scratch:
+        objects = []
+        for source in sources:
+            words = shlex.split(commands[source]['command'])
+            objects.append(os.path.join(scratch, os.path.relpath(source, root).replace('/', '_')[:-2] + '.o'))
+            words[words.index('-o') + 1] = objects[-1]
+            subprocess.run(words[:1] + words[1:] + ['--coverage', '-O1'], check=True, cwd=commands[source]['directory'])
+        at = next(i for i, word in enumerate(link) if word.endswith('.o'))
+        simulator = os.path.join(scratch, 'trireme-sim')
+        link[link.index('-o') + 1] = simulator
+        subprocess.run(link[:at] + objects + link[at:] + ['--coverage'], check=True, cwd=build)
+        subprocess.run([simulator, '--seeds', f'1:{args.seeds}', '--seconds', str(args.seconds), '--failures', '1000'], check=False)
+        run = lines = 0
+        for path in objects:
+            subprocess.run(['gcov', '-j', path[:-2] + '.gcda'], check=True, cwd=scratch, capture_output=True)
+        for name in sorted(glob.glob(os.path.join(scratch, '*.gcov.json.gz'))):
+            with gzip.open(name) as f:
+                for file in json.load(f)['files']:
+                    if not file['file'].endswith('.c') or not file['lines']:
+                        continue
+                    hit = sum(line['count'] > 0 for line in file['lines'])
+                    print(f"{100 * hit / len(file['lines']):5.1f} %  {hit:4} of {len(file['lines']):4}  {os.path.relpath(file['file'], root)}")
+                    run += hit
+                    lines += len(file['lines'])
+        print(f'{100 * run / lines:5.1f} %  {run} of {lines} lines')
+
+
+if __name__ == '__main__':
+    main()
