@@ -43,7 +43,7 @@ def main():
         at = next(i for i, word in enumerate(link) if word.endswith('.o'))
         simulator = os.path.join(scratch, 'trireme-sim')
         link[link.index('-o') + 1] = simulator
-        subprocess.run(link[:at] + objects + link[at:] + ['--coverage'], check=True, cwd=build)
+        subprocess.run(link[:at] + objects + link[at:] + ['--coverage', '-Wl,-u,__gcov_dump'], check=True, cwd=build)
         subprocess.run([simulator, '--seeds', f'1:{args.seeds}', '--seconds', str(args.seconds), '--failures', '1000'], check=False)
         run = lines = 0
         for path in objects:
