@@ -41,10 +41,11 @@ static trm_status check_torch(const trm_hardware_plan *p, const trmi_parallelism
 /* ---- Megatron-LM ----------------------------------------------------------------------------- */
 
 /* Appends the flags that describe recompute. */
-static void put_recompute(trmi_text *t, const trmi_parallelism *plan) {
+static void put_recompute(trmi_text *t, const trmi_parallelism *plan, bool experts) {
     if (plan->recompute == TRMI_RECOMPUTE_SELECTIVE) {
         trmi_text_printf(
-            t, "--recompute-granularity selective\n--recompute-modules layernorm mlp_act\n");
+            t, "--recompute-granularity selective\n--recompute-modules layernorm mlp_act%s\n",
+            experts ? " moe_act" : "");
     } else if (plan->recompute == TRMI_RECOMPUTE_FULL) {
         int64_t blocks = (plan->blocks + plan->chunks - 1) / plan->chunks;
         trmi_text_printf(t,
@@ -106,7 +107,7 @@ static void put_megatron(trmi_text *t, const trm_hardware_plan *p, const trmi_pa
                          plan->zero == 2 ? "optim_grads" : "optim_grads_params");
     }
     trmi_text_printf(t, "--overlap-grad-reduce\n");
-    put_recompute(t, plan);
+    put_recompute(t, plan, m->experts > 0);
 }
 
 /* Refuses plans that Megatron-LM's flags do not express. */
