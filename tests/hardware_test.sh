@@ -47,6 +47,8 @@ expect 2 "has no experts" plan llama --preset 8b --mesh 8x8 --hardware "$h100" -
 expect 2 "there are" plan llama --preset 9b --mesh 8x8 --hardware "$h100"
 expect 2 "--mesh AxB" plan llama --preset 8b --hardware "$h100"
 expect 2 "--html found" plan llama --preset 8b --mesh 8x8 --hardware "$h100" --html page.html
+expect 2 "one of them expected" plan llama --preset 8b --mesh 8x8 --hardware "$h100" --links guess
+expect 2 "one of them expected" plan resnet50 --mesh 8x8 --hardware "$h100" --links guess
 expect 4 "no plan fits" plan llama --preset 405b --mesh 8 --hardware "$h100"
 # damaged hardware files: line, found, expected
 damage() { # SED TEXT

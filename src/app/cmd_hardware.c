@@ -54,6 +54,9 @@ static trm_status check_outputs(const app_options *o, trm_error *err) {
                         : o->plan_picture != NULL ? "svg"
                                                   : "save");
     }
+    if (o->plan_links != NULL) {
+        return app_fail(err, TRM_INVALID, "--hardware and --links found, one of them expected");
+    }
     return o->plan_export != NULL && o->output == NULL
                ? app_fail(err, TRM_INVALID, "--export: --output DIR expected")
                : TRM_OK;

@@ -111,6 +111,9 @@ static trm_status begin(app_context *app, bool simulate, planning *p, trm_error 
     }
     /* the links: a file, guessed, or NULL to be measured */
     bool guess = o->plan_links != NULL && strcmp(o->plan_links, "guess") == 0;
+    if (status == TRM_OK && o->plan_hardware != NULL && o->plan_links != NULL) {
+        return app_fail(err, TRM_INVALID, "--hardware and --links found, one of them expected");
+    }
     const char *machine = o->plan_hardware != NULL ? o->plan_hardware : o->plan_links;
     if (status == TRM_OK && machine != NULL && !guess) {
         status = app_read_text(machine, &p->links, err);
