@@ -87,7 +87,9 @@ foreach(source IN LISTS fuzz_sources)
   endif()
 endforeach()
 
-include(TriremeSim)
+if(NOT TRIREME_SANITIZE)
+  include(TriremeSim)
+endif()
 
 # Scripts: tests/*.sh, run with the built program in $TRIREME.
 file(GLOB script_tests CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/*_test.sh)
