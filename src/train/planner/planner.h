@@ -152,6 +152,10 @@ trm_status trmi_planner_search_stages(trm_planner *p, trm_error *err);
 /* Makes the plan of a plan with stages, for a file. owns: the caller */
 trm_status trmi_planner_staged_plan(const trm_planner *p, const trmi_pipe_plan *from,
                                     trmi_partition_plan **out, trm_error *err);
+/* Compiles a rank of one stage; sets *bytes as trmi_planner_compiled. */
+trm_status trmi_planner_stage_compiled(const trm_planner *p, const trmi_micro_graph *graph,
+                                       const trmi_pipe_plan *from, int32_t stage, double *bytes,
+                                       trm_error *err);
 void trmi_planner_free_stages(trm_planner *p);
 /* Writes the cuts of a plan with their share of the work to `text`: "n 98%, k 2%". */
 void trmi_planner_summary(const trmi_space *space, const trmi_choice *choice, char *text,

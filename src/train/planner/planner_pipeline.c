@@ -101,6 +101,12 @@ static trm_status settle_options(trm_planner *p, trmi_pipe_options *o, trm_error
     return settle_order(p, o, err);
 }
 
+/* Returns whether the best plan with stages keeps the limit, also when it is compiled. */
+static bool fits(const trm_planner *p) {
+    double limit = (double)p->model.exec.memory_bytes;
+    return p->pipe.found.rows[0].plan.fits && (limit <= 0 || p->pipe.compiled_bytes <= limit);
+}
+
 /* Fills in the plan on its space, as reports of plans without stages have it. */
 static trm_status describe_choice(trm_planner *p, const trmi_pipe_plan *plan, trm_error *err) {
     trmi_planner_pipe *pipe = &p->pipe;
@@ -118,12 +124,55 @@ static trm_status describe_choice(trm_planner *p, const trmi_pipe_plan *plan, tr
     TRMI_TRY(trmi_space_measure(plan->space, &plan->choice, &f->best.measure, err));
     f->best.name = "stages";
     f->best.choice = plan->choice;
-    f->best.fits = plan->fits;
+    f->best.fits = fits(p);
     f->best.measure.step = f->objective = plan->step;
     f->best.measure.bytes = plan->bytes;
     f->lower_bound = pipe->lower_bound;
     f->solves = (int32_t)pipe->found.solves;
-    f->infeasible = !plan->fits;
+    f->infeasible = !f->best.fits;
+    return TRM_OK;
+}
+
+/* Compiles each stage of the best plan; an error, or many ranks, only leave compiled_bytes at 0. */
+static void compile_stages(trm_planner *p) {
+    enum { COMPILED_RANKS = 64 };
+    trmi_planner_pipe *pipe = &p->pipe;
+    const trmi_pipe_plan *plan = &pipe->found.rows[0].plan;
+    const trmi_micro_graph *graph;
+    trm_error no;
+    pipe->compiled_bytes = 0;
+    if (plan->space == NULL || plan->shape.stages < 2 || p->ranks > COMPILED_RANKS ||
+        graph_for(p, plan->shape.micros, &graph, &no) != TRM_OK) {
+        return;
+    }
+    for (int32_t s = 0; s < plan->shape.stages; s++) {
+        double bytes;
+        if (trmi_planner_stage_compiled(p, graph, plan, s, &bytes, &no) != TRM_OK) {
+            pipe->compiled_bytes = 0;
+            return;
+        }
+        pipe->compiled_bytes = fmax(pipe->compiled_bytes, bytes);
+    }
+}
+
+/* Searches until the compiled program of the best plan fits the limit: what it needs beyond what the
+ * search counts is kept off the limit. */
+static trm_status search_within(trm_planner *p, trmi_pipe_options *o, trm_error *err) {
+    enum { ROUNDS = 5 };
+    trmi_planner_pipe *pipe = &p->pipe;
+    double limit = o->costs.memory_bytes;
+    for (int round = 0; round < ROUNDS; round++) {
+        trmi_pipe_found_free(&pipe->found);
+        TRMI_TRY(trmi_pipe_search(o, &p->arena, &pipe->found, err));
+        compile_stages(p);
+        const trmi_pipe_plan *plan = &pipe->found.rows[0].plan;
+        double beyond = pipe->compiled_bytes - plan->bytes;
+        if (limit <= 0 || plan->space == NULL || !plan->fits || pipe->compiled_bytes <= limit ||
+            beyond <= limit - o->costs.memory_bytes || beyond >= limit) {
+            break;
+        }
+        o->costs.memory_bytes = limit - beyond - 1e-3 * round * limit;
+    }
     return TRM_OK;
 }
 
@@ -140,7 +189,7 @@ trm_status trmi_planner_search_stages(trm_planner *p, trm_error *err) {
     *pipe->links = p->links;
     pipe->links->mesh = &pipe->pairs;
     TRMI_TRY(settle_options(p, &o, err));
-    TRMI_TRY(trmi_pipe_search(&o, &p->arena, &pipe->found, err));
+    TRMI_TRY(search_within(p, &o, err));
     pipe->searched = true;
     const trmi_pipe_plan *best = &pipe->found.rows[0].plan;
     const trmi_found *plain = &trmi_auto_best(&p->drive)->found;
@@ -157,38 +206,11 @@ trm_status trmi_planner_search_stages(trm_planner *p, trm_error *err) {
             p->options.stages);
     }
     pipe->chosen = best->space != NULL &&
-                   (!any || (best->fits && (plain->infeasible || best->step < plain->objective)));
+                   (!any || (fits(p) && (plain->infeasible || best->step < plain->objective)));
     return pipe->chosen ? describe_choice(p, best, err) : TRM_OK;
 }
 
 /* ---- result ---------------------------------------------------------------------------------- */
-
-trm_status trmi_planner_staged_plan(const trm_planner *p, const trmi_pipe_plan *from,
-                                    trmi_partition_plan **out, trm_error *err) {
-    (void)p;
-    trmi_partition_plan *plan;
-    trmi_text begins = {0};
-    TRMI_TRY(trmi_space_plan(from->space, &from->choice, &plan, err));
-    for (int32_t v = 1; v < from->shape.stages * from->shape.chunks; v++) {
-        trmi_text_printf(&begins, "%s%s", v > 1 ? "," : "",
-                         trmi_space_op(from->space, from->begins[v])->name);
-    }
-    const trmi_plan_stages stages = {.stages = from->shape.stages,
-                                     .chunks = from->shape.chunks,
-                                     .micros = from->shape.micros,
-                                     .order = from->shape.order,
-                                     .recompute = from->shape.recompute,
-                                     .begins = begins.data};
-    trm_status status = begins.failed ? TRMI_FAIL(err, TRM_NOMEM, "no memory for a plan")
-                                      : trmi_partition_plan_stage(plan, &stages, err);
-    trmi_text_free(&begins);
-    if (status != TRM_OK) {
-        trmi_partition_plan_destroy(plan);
-        return status;
-    }
-    *out = plan;
-    return TRM_OK;
-}
 
 void trmi_planner_free_stages(trm_planner *p) {
     trmi_planner_pipe *pipe = &p->pipe;

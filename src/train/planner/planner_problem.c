@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "exec/backend.h"
 #include "exec/exec_memory.h"
+#include "plan/pipeline/stages.h"
 #include "train/model.h"
 
 #include <string.h>
@@ -78,7 +79,8 @@ static trm_status differentiate(const trm_planner *p, const trm_graph *graph, tr
 
 /* Compiles rank 0's program of a plan for the back-end that would run it. */
 static trm_status compile_part(const trm_planner *p, const trm_graph *graph, trm_node loss,
-                               const trmi_partition_plan *plan, trm_program **out, trm_error *err) {
+                               const trmi_partition_plan *plan, const trmi_stage_options *stages,
+                               trm_program **out, trm_error *err) {
     trmi_backend *backend;
     bool fast = p->model.exec.backend == NULL || strcmp(p->model.exec.backend, "ref") != 0;
 #ifdef TRIREME_ONEDNN
@@ -93,11 +95,13 @@ static trm_status compile_part(const trm_planner *p, const trm_graph *graph, trm
         .loss = loss,
         .precision = (int32_t)p->model.exec.precision,
         .no_fusion = p->model.exec.fusion == TRM_OFF,
-        .recompute = p->model.exec.recompute,
+        .recompute = stages != NULL ? plan->staged.recompute : p->model.exec.recompute,
+        .stages = stages,
         .dense_gradients = true,
-        .factored_gradients = p->model.exec.accumulate <= 1,
+        .factored_gradients = stages == NULL && p->model.exec.accumulate <= 1,
         .partition = plan,
-        .cooperative_ranks = trmi_planner_cooperative(p) != TRM_COOPERATIVE_OFF ? p->ranks : 0,
+        .cooperative_ranks =
+            stages == NULL && trmi_planner_cooperative(p) != TRM_COOPERATIVE_OFF ? p->ranks : 0,
         .cooperative_products = trmi_planner_cooperative(p) == TRM_COOPERATIVE_ALL,
         .local_norms = trmi_planner_local_norms(p)};
     trm_status status = trmi_plan_create(graph, &options, out, err);
@@ -166,7 +170,7 @@ trm_status trmi_planner_compiled(const trm_planner *p, const trmi_space *space,
     trm_program *program = NULL;
     trmi_partition_plan *plan;
     TRMI_TRY(trmi_space_plan(space, choice, &plan, err));
-    trm_status status = compile_part(p, p->whole, p->whole_options.loss, plan, &program, err);
+    trm_status status = compile_part(p, p->whole, p->whole_options.loss, plan, NULL, &program, err);
     if (status == TRM_OK) {
         bool sliced = trmi_choice_sliced(space, choice);
         const trmi_training how = {.slots = p->slots,
@@ -176,6 +180,80 @@ trm_status trmi_planner_compiled(const trm_planner *p, const trmi_space *space,
                                    .accumulates = p->model.exec.accumulate > 1,
                                    .packs = trmi_wire_part(p->model.exec.parallel.wire) < 1};
         *bytes = (double)trmi_program_resident(program, &how);
+    }
+    trmi_plan_destroy(program);
+    trmi_partition_plan_destroy(plan);
+    return status;
+}
+
+trm_status trmi_planner_staged_plan(const trm_planner *p, const trmi_pipe_plan *from,
+                                    trmi_partition_plan **out, trm_error *err) {
+    (void)p;
+    trmi_partition_plan *plan;
+    trmi_text begins = {0};
+    TRMI_TRY(trmi_space_plan(from->space, &from->choice, &plan, err));
+    for (int32_t v = 1; v < from->shape.stages * from->shape.chunks; v++) {
+        trmi_text_printf(&begins, "%s%s", v > 1 ? "," : "",
+                         trmi_space_op(from->space, from->begins[v])->name);
+    }
+    const trmi_plan_stages stages = {.stages = from->shape.stages,
+                                     .chunks = from->shape.chunks,
+                                     .micros = from->shape.micros,
+                                     .order = from->shape.order,
+                                     .recompute = from->shape.recompute,
+                                     .begins = begins.data};
+    trm_status status = begins.failed ? TRMI_FAIL(err, TRM_NOMEM, "no memory for a plan")
+                                      : trmi_partition_plan_stage(plan, &stages, err);
+    trmi_text_free(&begins);
+    if (status != TRM_OK) {
+        trmi_partition_plan_destroy(plan);
+        return status;
+    }
+    *out = plan;
+    return TRM_OK;
+}
+
+/* Returns the bytes of messages that a rank of a stage holds, and of the inputs of its micro-batches. */
+static double staged_bytes(const trm_program *program) {
+    const trmi_staged *s = program->staged;
+    double bytes = (double)program->arena_bytes[TRMI_ARENA_INPUT] *
+                   (s->pipeline.micros > 1 ? s->pipeline.micros : 0);
+    for (int32_t e = 0; e < s->edges_count; e++) {
+        const trmi_stage_message *m = &s->messages[e];
+        int32_t from = s->edges[e].from % s->pipeline.stages,
+                to = s->edges[e].to % s->pipeline.stages;
+        int32_t copies = from == to         ? 0
+                         : from == s->stage ? m->kept
+                         : to == s->stage   ? m->waiting
+                                            : 0;
+        bytes += (double)copies * (double)m->count * (double)trm_dtype_bytes(m->dtype);
+    }
+    return bytes;
+}
+
+trm_status trmi_planner_stage_compiled(const trm_planner *p, const trmi_micro_graph *graph,
+                                       const trmi_pipe_plan *from, int32_t stage, double *bytes,
+                                       trm_error *err) {
+    trm_program *program = NULL;
+    trmi_partition_plan *plan;
+    int32_t inner = trmi_mesh_ranks(&from->space->mesh);
+    TRMI_TRY(trmi_planner_staged_plan(p, from, &plan, err));
+    const trmi_stage_options options = {.stages = from->shape.stages,
+                                        .chunks = from->shape.chunks,
+                                        .micros = from->shape.micros,
+                                        .order = from->shape.order,
+                                        .stage = stage,
+                                        .begins = plan->staged.begins};
+    trm_status status = compile_part(p, graph->forward, graph->loss, plan, &options, &program, err);
+    if (status == TRM_OK) {
+        bool sliced = inner > 1 && trmi_choice_sliced(from->space, &from->choice);
+        const trmi_training how = {.slots = p->slots,
+                                   .ranks = inner,
+                                   .sliced = sliced,
+                                   .one_copy = sliced && !has_hosts(p),
+                                   .accumulates = from->shape.micros > 1,
+                                   .packs = trmi_wire_part(p->model.exec.parallel.wire) < 1};
+        *bytes = (double)trmi_program_resident(program, &how) + staged_bytes(program);
     }
     trmi_plan_destroy(program);
     trmi_partition_plan_destroy(plan);
