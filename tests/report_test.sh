@@ -46,6 +46,16 @@ assert any(e["text"] == "resumed after step 20" for e in r["events"]), r["events
 assert len(r["problems"]) == 1 and "1 damaged lines are left out" in r["problems"][0], r["problems"]
 END
 
+# ---- an event that has no form of its own: as text, at its step
+cp -r one changed
+printf '{"time":2000000000.5,"event":"membership","epoch":2,"ranks":3,"lost":[1],"redone_steps":1,"global_step":30}\n' >> changed/run.jsonl
+"$trireme" report changed --json > changed.json || fail "report changed"
+python3 - << 'END' || fail "a change of members"
+import json
+event = json.load(open("changed.json"))["runs"][0]["events"][-1]
+assert event["text"] == "membership: epoch 2, ranks 3, lost [1], redone_steps 1, global_step 30" and event["global_step"] == 30, event
+END
+
 # ---- nothing there, nothing recorded, a record that is no record
 mkdir empty noise
 head -c 3000 /dev/urandom > noise/run.jsonl
@@ -108,14 +118,14 @@ mkdir -p 'evil<'
 cp -r one 'evil</script>alert(1)<!--'
 "$trireme" report 'evil</script>alert(1)<!--' --html evil.html --quiet > /dev/null || fail "report of a name like HTML"
 "$trireme" report one two --html both.html > /dev/null || fail "report --html"
-for r in empty noise killed servers; do "$trireme" report $r --html $r.html > /dev/null || fail "report $r --html"; done
+for r in empty noise killed servers changed; do "$trireme" report $r --html $r.html > /dev/null || fail "report $r --html"; done
 expect 3 "nowhere" report one --html nowhere/else.html
 [ $failed -eq 0 ] || exit 1
 python3 "$source/tests/pages.py" || skip "no Chromium to open the pages with (apt-get install chromium); the records are right"
 python3 - << 'END' || fail "a page"
 import json, pages
 pages.check_noise(".")
-for name in ("both", "live", "empty", "noise", "killed", "servers", "evil"):
+for name in ("both", "live", "empty", "noise", "killed", "servers", "changed", "evil"):
     shown, messages = pages.show(name + ".html")
     assert not messages, (name, messages)
     report = pages.report_in(name + ".html")
@@ -140,6 +150,8 @@ for name in ("both", "live", "empty", "noise", "killed", "servers", "evil"):
     if name == "both":
         assert {"loss", "eval_loss", "eval_top1", "learning_rate", "rate", "waiting", "step_seconds", "peak_bytes"} <= drawn, drawn
         assert [e[1]["data-rows"] for e in shown.find("section", data_table="differences")] == [str(len(report["differences"]))]
+    if name == "changed":
+        assert any(e[2].startswith("membership: epoch 2") for e in shown.find("title")), "the change is not marked on the curve"
     if name == "evil":
         assert len(shown.find("script")) == 2 and any("</script>" in e[2] for e in shown.find("p")), "a name became HTML"
 # A click sorts, hides, changes the axis; a pointer shows values; nothing is wider than a phone. Both schemes.

@@ -171,6 +171,15 @@ static void add_text(app_run *run, const app_run_file *file, double seconds, con
     }
 }
 
+/* Gives the newest event for people the step at which it happened, which pages mark on curves. */
+static void mark_step(app_run *run, const json_t *event) {
+    json_t *step = json_object_get(event, "global_step");
+    json_t *newest = json_array_get(run->events, json_array_size(run->events) - 1);
+    if (json_is_integer(step)) {
+        json_object_set(newest, "global_step", step);
+    }
+}
+
 /* Appends an event without a form of its own as "name: member value, member value". */
 static void add_other(app_run *run, const app_run_file *file, double seconds, const char *name,
                       json_t *event) {
@@ -195,6 +204,7 @@ static void add_other(app_run *run, const app_run_file *file, double seconds, co
     }
     if (fclose(to) == 0) {
         add_text(run, file, seconds, "event", text);
+        mark_step(run, event);
     }
     free(text);
 }
@@ -222,6 +232,7 @@ static void take_start(app_run *run, app_run_file *file, double seconds, json_t 
     if (json_is_true(json_object_get(event, "resumed"))) {
         snprintf(text, sizeof text, "resumed after step %.0f", number_of(event, "global_step"));
         add_text(run, file, seconds, "event", text);
+        mark_step(run, event);
     }
 }
 

@@ -46,7 +46,7 @@
   };
   const charts = () => [
     chart("loss", "Training loss", "loss", format.number, {smooth: true, yExact: format.exact, marks: marks(),
-      note: many ? null : runs.some(run => run.checkpoints.length) ? "dashed lines: checkpoints" : null}),
+      note: many ? null : runs.some(run => run.checkpoints.length) ? "dashed lines: checkpoints, changes of members, resumes" : null}),
     ...metrics(),
     chart("learning_rate", "Learning rate", "learning rate", format.number, {zero: true, yExact: format.exact}),
     chart("rate", "Throughput", `${unit} a second`, format.short, {zero: true, smooth: true}),
