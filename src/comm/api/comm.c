@@ -346,7 +346,7 @@ void trm_comm_free_shared(trm_comm *comm, void *memory) {
 }
 
 size_t trm_comm_keep_shared(trm_comm *comm, void *memory) {
-    TRMI_NEED_OR(0, NULL, comm);
+    TRMI_NEED_OR(0, NULL, comm, memory);
     return trmi_shm_host_keep(comm->host, memory);
 }
 
