@@ -226,7 +226,7 @@ static trm_status bench_make(const bench_ps_options *options, table_bench *b, tr
     }
     trm_table_options table = {.name = "bench",
                                .width = WIDTH,
-                               .optimizer = {.rule = TRM_ROW_ROWWISE_ADAGRAD},
+                               .optimizer = {.kind = TRM_ROWWISE_ADAGRAD},
                                .init = {TRM_ROW_INIT_UNIFORM, 0, 0.01f, 0}};
     return trmi_row_table_create(&table, &(trmi_row_table_place){.shards = 1}, &b->account,
                                  &b->table, err);

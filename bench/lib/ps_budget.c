@@ -133,7 +133,7 @@ trm_status bench_ps_budget(const bench_ps_options *options, const bench_say *say
     trm_table_options t = {.name = "large",
                            .width = width,
                            .dtype = TRM_FLOAT32,
-                           .optimizer = {.rule = TRM_ROW_ROWWISE_ADAGRAD},
+                           .optimizer = {.kind = TRM_ROWWISE_ADAGRAD},
                            .init = {TRM_ROW_INIT_UNIFORM, 0, 0.01f, 0}};
     int64_t rows = 0, forecast = 0;
     int32_t shards = options->shards;

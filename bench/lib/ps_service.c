@@ -80,7 +80,7 @@ static trm_status declare(service *s, trm_ps_client *client, trm_error *err) {
         snprintf(name, sizeof name, "field-%d", f);
         trm_table_options t = {.name = name,
                                .width = WIDTH,
-                               .optimizer = {.rule = TRM_ROW_ROWWISE_ADAGRAD},
+                               .optimizer = {.kind = TRM_ROWWISE_ADAGRAD},
                                .init = {TRM_ROW_INIT_UNIFORM, 0, 0.01f, 0}};
         TRMI_TRY(trm_ps_client_table(client, &t, &s->tables[f], err));
     }
@@ -170,7 +170,7 @@ static trm_status fill_keyed(service *s, trm_error *err) {
     s->account.limit = INT64_MAX;
     for (int64_t f = 0; f < FIELDS; f++) {
         trm_table_options t = {
-            .name = "keyed", .width = WIDTH, .optimizer = {.rule = TRM_ROW_ROWWISE_ADAGRAD}};
+            .name = "keyed", .width = WIDTH, .optimizer = {.kind = TRM_ROWWISE_ADAGRAD}};
         TRMI_TRY(trmi_row_table_create(&t, &(trmi_row_table_place){.shards = 1}, &s->account,
                                        &s->keyed[f], err));
         for (int64_t first = 0; first < s->rows; first += 1024) {

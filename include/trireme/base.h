@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* trireme/base.h: what all other headers use: status and error record, data types, shapes, tensor
- * views, the log and facts about this machine.
+ * views, the log, options of optimisers and facts about this machine.
  *
  * Three doors lead into the library. Open trireme/train.h for a model that the library trains
  * (network, loss, optimiser, callbacks); trireme/exec.h for a training loop of your own over a
@@ -229,6 +229,49 @@ TRM_API void trm_log_set_sink(trm_log_sink sink, void *context, trm_log_level mo
  *   owns     static string
  *   threads  any */
 TRM_API const char *trm_version(void);
+
+/* ==== optimisers ============================================================================= */
+
+/* How a parameter w, or a row of a servers' table, is updated from its gradient g; lr is the learning
+ * rate. "Models": parameters that a process updates itself. "Tables": rows of parameter servers.
+ * Values are part of the wire and file formats: append only. */
+typedef enum trm_optimizer_kind {
+    TRM_OPTIMIZER_DEFAULT, /* models: SGD; tables: ADAGRAD */
+    TRM_SGD,               /* w -= lr g */
+    TRM_MOMENTUM,          /* m = momentum m + g; w -= lr m (PyTorch, MindSpore) */
+    TRM_ADAGRAD,           /* a += g^2; w -= lr g / (sqrt(a) + epsilon); Duchi et al. 2011 */
+    TRM_ROWWISE_ADAGRAD,   /* tables: a += mean(g^2), one number a row; else as ADAGRAD */
+    /* Kingma and Ba 2015, bias-corrected. Tables: moments of a row that was in none of the last k
+     * pushes decay by beta^k first */
+    TRM_ADAM,
+    TRM_LAZY_ADAM, /* tables: moments of a row decay only when pushed (torch.optim.SparseAdam) */
+    TRM_FTRL,      /* FTRL-proximal; McMahan et al. 2013 */
+    TRM_NESTEROV,  /* as MOMENTUM with w -= lr (g + momentum m) */
+    TRM_LARS       /* models: MOMENTUM with a trust ratio for each layer; You et al. 2017 */
+} trm_optimizer_kind;
+
+/* Options of the optimiser of a model (trireme/exec.h) or of a table (trireme/ps.h). Zero means the
+ * default. Numbers are kept in float32. Rows are updated only when they have a gradient. */
+typedef struct trm_optimizer_options {
+    trm_optimizer_kind kind; /* the rule */
+    double momentum;         /* MOMENTUM, NESTEROV, LARS; 0 = none */
+    double beta1, beta2;     /* ADAM, LAZY_ADAM; 0 = 0.9, 0.999 */
+    double epsilon;          /* 0 = ADAM, LAZY_ADAM 1e-8; LARS 1e-9; else 1e-10 */
+    double weight_decay;     /* factor of w that is added to the gradient; 0 = none */
+    bool decoupled;          /* ADAM, LAZY_ADAM: decay acts on w itself (AdamW) */
+    /* models: parameters of rank 1 (norms, biases) and those of trm_exclude_from_decay are decayed;
+     * false: they are not */
+    bool decay_all;
+    bool decay_biases;        /* models: biases that no batch norm takes are decayed */
+    double trust_coefficient; /* LARS; 0 = 0.001 */
+    /* ADAGRAD, ROWWISE_ADAGRAD, FTRL: first value of a; 0 = 0 (TensorFlow's default is 0.1) */
+    double initial_accumulator;
+    /* FTRL: l1 |w| + l2 w^2 is added to the loss, as in TensorFlow (McMahan's lambda2 is 2 l2);
+     * 0 = none */
+    double l1, l2;
+    double beta;      /* FTRL: added to sqrt(n) in the rate of each element (McMahan); 0 = none */
+    double clip_norm; /* models: limit of the global norm of all gradients; 0 = none */
+} trm_optimizer_options;
 
 /* ==== this machine ========================================================================== */
 

@@ -28,35 +28,6 @@
 extern "C" {
 #endif
 
-/* Update rules; w is a parameter, lr the learning rate, slots are arrays of the optimiser. */
-typedef enum trm_optimizer_kind {
-    TRM_SGD,      /* w -= lr * gradient */
-    TRM_MOMENTUM, /* slot = momentum * slot + gradient; w -= lr * slot (PyTorch, MindSpore) */
-    TRM_NESTEROV, /* as MOMENTUM with w -= lr * (gradient + momentum * slot) */
-    TRM_ADAM,     /* Kingma and Ba 2015, bias-corrected; weight_decay is L2 unless `decoupled` */
-    TRM_LARS,     /* You et al. 2017: momentum with a trust ratio for each layer */
-    TRM_ADAGRAD,  /* Duchi et al. 2011 */
-    TRM_FTRL      /* McMahan et al. 2013 */
-} trm_optimizer_kind;
-
-/* Options of the optimiser. Zero means the default. */
-typedef struct trm_optimizer_options {
-    trm_optimizer_kind kind; /* the rule */
-    double momentum;         /* MOMENTUM, NESTEROV, LARS */
-    double beta1, beta2;     /* ADAM; 0 = 0.9, 0.999 */
-    double epsilon;          /* 0 = ADAM 1e-8, ADAGRAD 1e-10, LARS 1e-9 */
-    double weight_decay;     /* factor of w that is added to the gradient; 0 = none */
-    bool decoupled;          /* ADAM: decay acts on w itself (AdamW) */
-    /* parameters of rank 1 (norms, biases) and those of trm_exclude_from_decay are decayed; false:
-     * they are not */
-    bool decay_all;
-    bool decay_biases;          /* biases that no batch norm takes are decayed */
-    double trust_coefficient;   /* LARS; 0 = 0.001 */
-    double initial_accumulator; /* ADAGRAD; 0 = 0 (TensorFlow's default is 0.1) */
-    double l1, l2;              /* FTRL: regularisation; 0 = none */
-    double clip_norm;           /* limit of the global norm of all gradients; 0 = none */
-} trm_optimizer_options;
-
 /* Which gradients one all-reduce takes together. */
 typedef enum trm_bucket_mode {
     /* the cut that ends first by measured times; one bucket where ranks fill the cores */
@@ -217,7 +188,7 @@ typedef struct trm_loss_scale_options {
  * default. */
 typedef struct trm_exec_options {
     trm_precision precision;         /* types that the program computes with */
-    trm_optimizer_options optimizer; /* rule of trm_exec_update */
+    trm_optimizer_options optimizer; /* rule of trm_exec_update; zero = SGD */
     /* compute threads; 0 = as many as the step needs, at most OMP_NUM_THREADS, or without it the
      * CPUs that this process may use, shared with the other processes of the job on this host.
      * Equal graph, options and CPUs give an equal number */

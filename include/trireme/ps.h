@@ -30,33 +30,6 @@ extern "C" {
 
 /* ---- tables ------------------------------------------------------------------------------- */
 
-/* How a row is updated from a gradient g; lr is the learning rate, n the number of ticks (pushes
- * that a shard has applied). All slots are float32, whatever the row's type. Values are part of the
- * file format: append only. */
-typedef enum trm_row_rule {
-    TRM_ROW_SGD = 1,         /* w -= lr g */
-    TRM_ROW_MOMENTUM,        /* m = momentum m + g; w -= lr m (lazy: only rows that are touched) */
-    TRM_ROW_ADAGRAD,         /* a += g^2; w -= lr g / (sqrt(a) + epsilon) */
-    TRM_ROW_ROWWISE_ADAGRAD, /* a += mean(g^2), one number a row; else as Adagrad */
-    TRM_ROW_ADAM,      /* moments of a row that was not touched for k ticks decay by beta^k first */
-    TRM_ROW_LAZY_ADAM, /* moments decay only when touched (torch.optim.SparseAdam) */
-    TRM_ROW_FTRL       /* FTRL-proximal: l1, l2, beta; McMahan et al. 2013 */
-} trm_row_rule;
-
-/* Options of a row's optimiser. Zero means the default. */
-typedef struct trm_row_optimizer {
-    trm_row_rule rule;         /* 0 = TRM_ROW_ADAGRAD */
-    float learning_rate;       /* 0 = 0.01 */
-    float momentum;            /* 0 = none */
-    bool nesterov;             /* w -= lr (g + momentum m) */
-    bool decoupled;            /* Adam: decay acts on w itself (AdamW): w -= lr weight_decay w */
-    float beta1, beta2;        /* 0 = 0.9, 0.999 */
-    float epsilon;             /* 0 = 1e-10, Adam 1e-8 */
-    float initial_accumulator; /* of Adagrad and FTRL (TensorFlow's default is 0.1) */
-    float l1, l2, beta;        /* of FTRL; 0 = none */
-    float weight_decay;        /* g += weight_decay w unless decoupled, on touched rows; 0 = none */
-} trm_row_optimizer;
-
 /* Distributions of initial values. */
 typedef enum trm_row_init_kind {
     TRM_ROW_INIT_CONSTANT, /* value */
@@ -150,12 +123,14 @@ typedef struct trm_table_options {
      * reads any waits for that, and a worker's cache keeps rows no longer. 0 = the job's,
      * TRM_STALENESS_NONE = rows are never old */
     int32_t staleness;
-    uint64_t seed;               /* of initial values, rounding and admission */
-    trm_row_optimizer optimizer; /* of the rows */
-    trm_row_init init;           /* initial values */
-    trm_admission admission;     /* which new keys get a row */
-    trm_expiry expiry;           /* when rows leave */
-    trm_placement placement;     /* 0 = by hash */
+    uint64_t seed;        /* of initial values, rounding and admission */
+    double learning_rate; /* 0 = 0.01 */
+    /* rule of the rows, whose slots are float32, whatever their dtype; zero = ADAGRAD */
+    trm_optimizer_options optimizer;
+    trm_row_init init;       /* initial values */
+    trm_admission admission; /* which new keys get a row */
+    trm_expiry expiry;       /* when rows leave */
+    trm_placement placement; /* 0 = by hash */
 } trm_table_options;
 
 /* Into how many parts a variable is cut, along its rows, by TensorFlow's rules. */

@@ -71,6 +71,18 @@ TRM_LOG_WARN = 1
 TRM_LOG_INFO = 2
 TRM_LOG_DEBUG = 3
 
+# trm_optimizer_kind
+TRM_OPTIMIZER_DEFAULT = 0
+TRM_SGD = 1
+TRM_MOMENTUM = 2
+TRM_ADAGRAD = 3
+TRM_ROWWISE_ADAGRAD = 4
+TRM_ADAM = 5
+TRM_LAZY_ADAM = 6
+TRM_FTRL = 7
+TRM_NESTEROV = 8
+TRM_LARS = 9
+
 # trm_usage
 TRM_USAGE_TRAIN = 0
 TRM_USAGE_TEST = 1
@@ -188,15 +200,6 @@ TRM_PRECISION_FP32 = 0
 TRM_PRECISION_MIXED = 1
 TRM_PRECISION_ORIGIN = 2
 
-# trm_optimizer_kind
-TRM_SGD = 0
-TRM_MOMENTUM = 1
-TRM_NESTEROV = 2
-TRM_ADAM = 3
-TRM_LARS = 4
-TRM_ADAGRAD = 5
-TRM_FTRL = 6
-
 # trm_bucket_mode
 TRM_BUCKET_AUTO = 0
 TRM_BUCKET_OFF = 1
@@ -243,15 +246,6 @@ TRM_ONNX_TENSOR = 4
 TRM_ONNX_FLOATS = 6
 TRM_ONNX_INTS = 7
 TRM_ONNX_OTHER = 0
-
-# trm_row_rule
-TRM_ROW_SGD = 1
-TRM_ROW_MOMENTUM = 2
-TRM_ROW_ADAGRAD = 3
-TRM_ROW_ROWWISE_ADAGRAD = 4
-TRM_ROW_ADAM = 5
-TRM_ROW_LAZY_ADAM = 6
-TRM_ROW_FTRL = 7
 
 # trm_row_init_kind
 TRM_ROW_INIT_CONSTANT = 0
@@ -337,6 +331,7 @@ ENUMS = {
     'trm_switch': {'default': 0, 'on': 1, 'off': 2},
     'trm_dtype': {'dtype_none': 0, 'float32': 1, 'float64': 2, 'bfloat16': 3, 'float16': 4, 'int8': 5, 'uint8': 6, 'int32': 7, 'int64': 8},
     'trm_log_level': {'error': 0, 'warn': 1, 'info': 2, 'debug': 3},
+    'trm_optimizer_kind': {'optimizer_default': 0, 'sgd': 1, 'momentum': 2, 'adagrad': 3, 'rowwise_adagrad': 4, 'adam': 5, 'lazy_adam': 6, 'ftrl': 7, 'nesterov': 8, 'lars': 9},
     'trm_usage': {'train': 0, 'test': 1, 'all': 2},
     'trm_resize_align': {'half_pixel': 0, 'original': 1, 'antialias': 2},
     'trm_transform_kind': {'decode': 1, 'random_crop': 2, 'random_resized_crop': 3, 'center_crop': 4, 'random_flip': 5, 'resize': 6, 'resize_shorter': 7, 'rescale': 8, 'normalize': 9, 'hwc2chw': 10, 'type_cast': 11},
@@ -354,7 +349,6 @@ ENUMS = {
     'trm_bag_pooling': {'sum': 0, 'mean': 1, 'sqrt_n': 2},
     'trm_gelu_form': {'erf': 0, 'tanh': 1},
     'trm_precision': {'fp32': 0, 'mixed': 1, 'origin': 2},
-    'trm_optimizer_kind': {'sgd': 0, 'momentum': 1, 'nesterov': 2, 'adam': 3, 'lars': 4, 'adagrad': 5, 'ftrl': 6},
     'trm_bucket_mode': {'auto': 0, 'off': 1, 'size': 2, 'list': 3},
     'trm_split_kind': {'none': 0, 'planned': 1, 'searched': 2},
     'trm_batch_scope': {'default': 0, 'of_rank': 1, 'of_job': 2},
@@ -363,7 +357,6 @@ ENUMS = {
     'trm_variable_kind': {'parameter': 0, 'state': 1, 'slot': 2},
     'trm_peak_mix': {'read': 0, 'triad': 1, 'copy': 2, 'write': 3, 'mixes': 4},
     'trm_onnx_attribute_kind': {'float': 1, 'int': 2, 'string': 3, 'tensor': 4, 'floats': 6, 'ints': 7, 'other': 0},
-    'trm_row_rule': {'sgd': 1, 'momentum': 2, 'adagrad': 3, 'rowwise_adagrad': 4, 'adam': 5, 'lazy_adam': 6, 'ftrl': 7},
     'trm_row_init_kind': {'constant': 0, 'uniform': 1, 'normal': 2},
     'trm_admission_kind': {'all': 0, 'count': 1, 'bloom': 2, 'probability': 3},
     'trm_cap_policy': {'lru': 0, 'lfu': 1},
@@ -402,6 +395,25 @@ class trm_tensor(Structure):
     """data: first element; NULL where a comment allows a tensor without data
     dtype: of the elements
     shape: of the elements; row-major, without gaps
+    """
+
+
+class trm_optimizer_options(Structure):
+    """kind: the rule
+    momentum: MOMENTUM, NESTEROV, LARS; 0 = none
+    beta1: MOMENTUM, NESTEROV, LARS; 0 = none
+    beta2: ADAM, LAZY_ADAM; 0 = 0.9, 0.999
+    epsilon: 0 = ADAM, LAZY_ADAM 1e-8; LARS 1e-9; else 1e-10
+    weight_decay: factor of w that is added to the gradient; 0 = none
+    decoupled: ADAM, LAZY_ADAM: decay acts on w itself (AdamW)
+    decay_all: models: parameters of rank 1 (norms, biases) and those of trm_exclude_from_decay are decayed; false: they are not
+    decay_biases: models: biases that no batch norm takes are decayed
+    trust_coefficient: LARS; 0 = 0.001
+    initial_accumulator: ADAGRAD, ROWWISE_ADAGRAD, FTRL: first value of a; 0 = 0 (TensorFlow's default is 0.1)
+    l1: FTRL: l1 |w| + l2 w^2 is added to the loss, as in TensorFlow (McMahan's lambda2 is 2 l2); 0 = none
+    l2: FTRL: l1 |w| + l2 w^2 is added to the loss, as in TensorFlow (McMahan's lambda2 is 2 l2); 0 = none
+    beta: FTRL: added to sqrt(n) in the rate of each element (McMahan); 0 = none
+    clip_norm: models: limit of the global norm of all gradients; 0 = none
     """
 
 
@@ -812,24 +824,6 @@ class trm_custom_op(Structure):
     """
 
 
-class trm_optimizer_options(Structure):
-    """kind: the rule
-    momentum: MOMENTUM, NESTEROV, LARS
-    beta1: MOMENTUM, NESTEROV, LARS
-    beta2: ADAM; 0 = 0.9, 0.999
-    epsilon: 0 = ADAM 1e-8, ADAGRAD 1e-10, LARS 1e-9
-    weight_decay: factor of w that is added to the gradient; 0 = none
-    decoupled: ADAM: decay acts on w itself (AdamW)
-    decay_all: parameters of rank 1 (norms, biases) and those of trm_exclude_from_decay are decayed; false: they are not
-    decay_biases: biases that no batch norm takes are decayed
-    trust_coefficient: LARS; 0 = 0.001
-    initial_accumulator: ADAGRAD; 0 = 0 (TensorFlow's default is 0.1)
-    l1: ADAGRAD; 0 = 0 (TensorFlow's default is 0.1)
-    l2: FTRL: regularisation; 0 = none
-    clip_norm: limit of the global norm of all gradients; 0 = none
-    """
-
-
 class trm_split_options(Structure):
     """kind: whether, and by what
     mesh: "2x4"; NULL = the plan's, else one axis of all ranks (searched: the best)
@@ -886,7 +880,7 @@ class trm_loss_scale_options(Structure):
 
 class trm_exec_options(Structure):
     """precision: types that the program computes with
-    optimizer: rule of trm_exec_update
+    optimizer: rule of trm_exec_update; zero = SGD
     threads: compute threads; 0 = as many as the step needs, at most OMP_NUM_THREADS, or without it the CPUs that this process may use, shared with the other processes of the job on this host. Equal graph, options and CPUs give an equal number
     seed: of initial values and dropout
     loss_scale: trm_exec_ranges then has scaled gradients
@@ -1186,23 +1180,6 @@ class trm_onnx_write_options(Structure):
     """external_from: a model of at least so many bytes keeps its large initialisers in a second file, <path>.data; 0 = 2 GB, the limit of the format"""
 
 
-class trm_row_optimizer(Structure):
-    """rule: 0 = TRM_ROW_ADAGRAD
-    learning_rate: 0 = 0.01
-    momentum: 0 = none
-    nesterov: w -= lr (g + momentum m)
-    decoupled: Adam: decay acts on w itself (AdamW): w -= lr weight_decay w
-    beta1: Adam: decay acts on w itself (AdamW): w -= lr weight_decay w
-    beta2: 0 = 0.9, 0.999
-    epsilon: 0 = 1e-10, Adam 1e-8
-    initial_accumulator: of Adagrad and FTRL (TensorFlow's default is 0.1)
-    l1: of Adagrad and FTRL (TensorFlow's default is 0.1)
-    l2: of Adagrad and FTRL (TensorFlow's default is 0.1)
-    beta: of FTRL; 0 = none
-    weight_decay: g += weight_decay w unless decoupled, on touched rows; 0 = none
-    """
-
-
 class trm_row_init(Structure):
     """kind: the distribution
     value: the distribution
@@ -1253,7 +1230,8 @@ class trm_table_options(Structure):
     round_to_nearest: rounding of 16-bit rows and of gradients on a 16-bit wire; false: stochastic
     staleness: BOUNDED mode: batches that rows of this table may be old when they are used: a pull that reads any waits for that, and a worker's cache keeps rows no longer. 0 = the job's, TRM_STALENESS_NONE = rows are never old
     seed: of initial values, rounding and admission
-    optimizer: of the rows
+    learning_rate: 0 = 0.01
+    optimizer: rule of the rows, whose slots are float32, whatever their dtype; zero = ADAGRAD
     init: initial values
     admission: which new keys get a row
     expiry: when rows leave
@@ -1986,6 +1964,23 @@ trm_tensor._fields_ = [
     ('shape', trm_shape),
 ]
 trm_log_sink = CFUNCTYPE(None, c_void_p, c_int, c_char_p, c_char_p)
+trm_optimizer_options._fields_ = [
+    ('kind', c_int),
+    ('momentum', c_double),
+    ('beta1', c_double),
+    ('beta2', c_double),
+    ('epsilon', c_double),
+    ('weight_decay', c_double),
+    ('decoupled', c_bool),
+    ('decay_all', c_bool),
+    ('decay_biases', c_bool),
+    ('trust_coefficient', c_double),
+    ('initial_accumulator', c_double),
+    ('l1', c_double),
+    ('l2', c_double),
+    ('beta', c_double),
+    ('clip_norm', c_double),
+]
 trm_machine._fields_ = [
     ('cpu', c_char * 64),
     ('isa', c_char * 32),
@@ -2327,22 +2322,6 @@ trm_custom_op._fields_ = [
     ('flops', CFUNCTYPE(c_double, POINTER(trm_custom_op), POINTER(trm_tensor), c_int)),
     ('context', c_void_p),
 ]
-trm_optimizer_options._fields_ = [
-    ('kind', c_int),
-    ('momentum', c_double),
-    ('beta1', c_double),
-    ('beta2', c_double),
-    ('epsilon', c_double),
-    ('weight_decay', c_double),
-    ('decoupled', c_bool),
-    ('decay_all', c_bool),
-    ('decay_biases', c_bool),
-    ('trust_coefficient', c_double),
-    ('initial_accumulator', c_double),
-    ('l1', c_double),
-    ('l2', c_double),
-    ('clip_norm', c_double),
-]
 trm_split_options._fields_ = [
     ('kind', c_int),
     ('mesh', c_char_p),
@@ -2634,21 +2613,6 @@ trm_onnx_value._fields_ = [
 trm_onnx_write_options._fields_ = [
     ('external_from', c_int64),
 ]
-trm_row_optimizer._fields_ = [
-    ('rule', c_int),
-    ('learning_rate', c_float),
-    ('momentum', c_float),
-    ('nesterov', c_bool),
-    ('decoupled', c_bool),
-    ('beta1', c_float),
-    ('beta2', c_float),
-    ('epsilon', c_float),
-    ('initial_accumulator', c_float),
-    ('l1', c_float),
-    ('l2', c_float),
-    ('beta', c_float),
-    ('weight_decay', c_float),
-]
 trm_row_init._fields_ = [
     ('kind', c_int),
     ('value', c_float),
@@ -2689,7 +2653,8 @@ trm_table_options._fields_ = [
     ('round_to_nearest', c_bool),
     ('staleness', c_int32),
     ('seed', c_uint64),
-    ('optimizer', trm_row_optimizer),
+    ('learning_rate', c_double),
+    ('optimizer', trm_optimizer_options),
     ('init', trm_row_init),
     ('admission', trm_admission),
     ('expiry', trm_expiry),
@@ -3297,6 +3262,7 @@ trm_verification._fields_ = [
 # The enum of each member and argument that is one.
 ENUM_OF = {
     ('trm_tensor', 'dtype'): 'trm_dtype',
+    ('trm_optimizer_options', 'kind'): 'trm_optimizer_kind',
     ('trm_transform', 'kind'): 'trm_transform_kind',
     ('trm_transform', 'align'): 'trm_resize_align',
     ('trm_transform', 'dtype'): 'trm_dtype',
@@ -3316,7 +3282,6 @@ ENUM_OF = {
     ('trm_comm_options', 'direct'): 'trm_switch',
     ('trm_message', 'dtype'): 'trm_dtype',
     ('trm_experts', 'normalize'): 'trm_switch',
-    ('trm_optimizer_options', 'kind'): 'trm_optimizer_kind',
     ('trm_split_options', 'kind'): 'trm_split_kind',
     ('trm_split_options', 'trials'): 'trm_switch',
     ('trm_pipeline_options', 'schedule'): 'trm_schedule',
@@ -3331,7 +3296,6 @@ ENUM_OF = {
     ('trm_variable', 'dtype'): 'trm_dtype',
     ('trm_onnx_attribute', 'kind'): 'trm_onnx_attribute_kind',
     ('trm_onnx_value', 'dtype'): 'trm_dtype',
-    ('trm_row_optimizer', 'rule'): 'trm_row_rule',
     ('trm_row_init', 'kind'): 'trm_row_init_kind',
     ('trm_admission', 'kind'): 'trm_admission_kind',
     ('trm_expiry', 'cap'): 'trm_cap_policy',
@@ -6332,6 +6296,7 @@ STRUCTS = (
     trm_error,
     trm_shape,
     trm_tensor,
+    trm_optimizer_options,
     trm_machine,
     trm_shapes_options,
     trm_random_options,
@@ -6368,7 +6333,6 @@ STRUCTS = (
     trm_pool_options,
     trm_xent_options,
     trm_custom_op,
-    trm_optimizer_options,
     trm_split_options,
     trm_pipeline_options,
     trm_parallel_options,
@@ -6403,7 +6367,6 @@ STRUCTS = (
     trm_onnx_dim,
     trm_onnx_value,
     trm_onnx_write_options,
-    trm_row_optimizer,
     trm_row_init,
     trm_admission,
     trm_expiry,

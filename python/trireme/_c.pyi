@@ -60,6 +60,16 @@ TRM_LOG_ERROR: int
 TRM_LOG_WARN: int
 TRM_LOG_INFO: int
 TRM_LOG_DEBUG: int
+TRM_OPTIMIZER_DEFAULT: int
+TRM_SGD: int
+TRM_MOMENTUM: int
+TRM_ADAGRAD: int
+TRM_ROWWISE_ADAGRAD: int
+TRM_ADAM: int
+TRM_LAZY_ADAM: int
+TRM_FTRL: int
+TRM_NESTEROV: int
+TRM_LARS: int
 TRM_USAGE_TRAIN: int
 TRM_USAGE_TEST: int
 TRM_USAGE_ALL: int
@@ -143,13 +153,6 @@ TRM_GELU_TANH: int
 TRM_PRECISION_FP32: int
 TRM_PRECISION_MIXED: int
 TRM_PRECISION_ORIGIN: int
-TRM_SGD: int
-TRM_MOMENTUM: int
-TRM_NESTEROV: int
-TRM_ADAM: int
-TRM_LARS: int
-TRM_ADAGRAD: int
-TRM_FTRL: int
 TRM_BUCKET_AUTO: int
 TRM_BUCKET_OFF: int
 TRM_BUCKET_SIZE: int
@@ -181,13 +184,6 @@ TRM_ONNX_TENSOR: int
 TRM_ONNX_FLOATS: int
 TRM_ONNX_INTS: int
 TRM_ONNX_OTHER: int
-TRM_ROW_SGD: int
-TRM_ROW_MOMENTUM: int
-TRM_ROW_ADAGRAD: int
-TRM_ROW_ROWWISE_ADAGRAD: int
-TRM_ROW_ADAM: int
-TRM_ROW_LAZY_ADAM: int
-TRM_ROW_FTRL: int
 TRM_ROW_INIT_CONSTANT: int
 TRM_ROW_INIT_UNIFORM: int
 TRM_ROW_INIT_NORMAL: int
@@ -268,6 +264,23 @@ class trm_tensor(Structure):
     data: Any
     dtype: int
     shape: trm_shape
+
+class trm_optimizer_options(Structure):
+    kind: int
+    momentum: float
+    beta1: float
+    beta2: float
+    epsilon: float
+    weight_decay: float
+    decoupled: bool
+    decay_all: bool
+    decay_biases: bool
+    trust_coefficient: float
+    initial_accumulator: float
+    l1: float
+    l2: float
+    beta: float
+    clip_norm: float
 
 class trm_machine(Structure):
     cpu: Any
@@ -606,22 +619,6 @@ class trm_custom_op(Structure):
     flops: Any
     context: Any
 
-class trm_optimizer_options(Structure):
-    kind: int
-    momentum: float
-    beta1: float
-    beta2: float
-    epsilon: float
-    weight_decay: float
-    decoupled: bool
-    decay_all: bool
-    decay_biases: bool
-    trust_coefficient: float
-    initial_accumulator: float
-    l1: float
-    l2: float
-    clip_norm: float
-
 class trm_split_options(Structure):
     kind: int
     mesh: Optional[bytes]
@@ -912,21 +909,6 @@ class trm_onnx_value(Structure):
 class trm_onnx_write_options(Structure):
     external_from: int
 
-class trm_row_optimizer(Structure):
-    rule: int
-    learning_rate: float
-    momentum: float
-    nesterov: bool
-    decoupled: bool
-    beta1: float
-    beta2: float
-    epsilon: float
-    initial_accumulator: float
-    l1: float
-    l2: float
-    beta: float
-    weight_decay: float
-
 class trm_row_init(Structure):
     kind: int
     value: float
@@ -967,7 +949,8 @@ class trm_table_options(Structure):
     round_to_nearest: bool
     staleness: int
     seed: int
-    optimizer: trm_row_optimizer
+    learning_rate: float
+    optimizer: trm_optimizer_options
     init: trm_row_init
     admission: trm_admission
     expiry: trm_expiry

@@ -143,6 +143,14 @@ struct app_command {
     const app_group *groups[APP_GROUPS_MAX]; /* NULL-terminated, app_group_common first */
     int (*run)(app_context *app);
 };
+/* A word of a flag and its enumerator. */
+typedef struct app_word {
+    const char *name;
+    int value;
+} app_word;
+/* Optimisers and their trm_optimizer_kind, ended by a row without a name (setup.c). */
+extern const app_word app_optimizers[];
+
 /* All commands (commands.c); a row without a name ends the table. */
 extern const app_command app_commands[];
 

@@ -6,10 +6,12 @@
 #include <time.h>
 
 /* Returns the name of a rule ("adagrad"), as --tables has it. */
-static const char *rule_name(trm_row_rule rule) {
-    static const char *const names[] = {
-        "?", "sgd", "momentum", "adagrad", "rowwise_adagrad", "adam", "lazy_adam", "ftrl"};
-    return rule >= TRM_ROW_SGD && rule <= TRM_ROW_FTRL ? names[rule] : names[0];
+static const char *rule_name(trm_optimizer_kind kind) {
+    const app_word *w = app_optimizers;
+    while (w->name != NULL && w->value != (int)kind) {
+        w++;
+    }
+    return w->name == NULL ? "?" : w->name;
 }
 
 /* Contract in cmd_ps.h. */
@@ -18,7 +20,7 @@ void app_ps_begin_table(const trm_table_options *table, int64_t rows, int32_t sl
     app_put(app_text("table", table->name, "  %-32s"), app_int("rows", rows, " %12d rows"),
             app_int("width", table->width, " of %d"),
             app_text("dtype", trm_dtype_name(table->dtype), " x %s"),
-            app_text("rule", rule_name(table->optimizer.rule), ", %s"),
+            app_text("rule", rule_name(table->optimizer.kind), ", %s"),
             app_int("slots", slots, ", %d slots"));
 }
 

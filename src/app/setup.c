@@ -19,23 +19,31 @@ static trm_precision precision_of(const app_options *o) {
     return TRM_PRECISION_FP32;
 }
 
+const app_word app_optimizers[] = {{"sgd", TRM_SGD},
+                                   {"momentum", TRM_MOMENTUM},
+                                   {"nesterov", TRM_NESTEROV},
+                                   {"adam", TRM_ADAM},
+                                   {"lazy_adam", TRM_LAZY_ADAM},
+                                   {"lars", TRM_LARS},
+                                   {"adagrad", TRM_ADAGRAD},
+                                   {"rowwise_adagrad", TRM_ROWWISE_ADAGRAD},
+                                   {"ftrl", TRM_FTRL},
+                                   {NULL, 0}};
+
 /* Sets the options of --optimizer and its parameters.
  *   error  INVALID */
 static trm_status optimizer_of(const app_options *o, trm_optimizer_options *out, trm_error *err) {
-    static const char *const names[] = {"sgd",   "momentum", "nesterov", "adam",
-                                        "adamw", "lars",     "adagrad",  "ftrl"};
-    static const trm_optimizer_kind kinds[] = {TRM_SGD,  TRM_MOMENTUM, TRM_NESTEROV, TRM_ADAM,
-                                               TRM_ADAM, TRM_LARS,     TRM_ADAGRAD,  TRM_FTRL};
     *out = (trm_optimizer_options){.momentum = o->momentum,
                                    .weight_decay = o->weight_decay,
                                    .clip_norm = o->clip_norm,
                                    .initial_accumulator = 0.1};
-    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
-        if (strcmp(o->optimizer, names[i]) == 0) {
-            out->kind = kinds[i];
+    out->decoupled = strcmp(o->optimizer, "adamw") == 0;
+    out->kind = TRM_ADAM; /* adamw; others follow */
+    for (const app_word *w = app_optimizers; w->name != NULL; w++) {
+        if (strcmp(o->optimizer, w->name) == 0) {
+            out->kind = (trm_optimizer_kind)w->value;
         }
     }
-    out->decoupled = strcmp(o->optimizer, "adamw") == 0;
     int end = 0;
     if (o->betas != NULL && (sscanf(o->betas, "%lf,%lf%n", &out->beta1, &out->beta2, &end) != 2 ||
                              o->betas[end] != '\0' || !(out->beta1 > 0 && out->beta1 < 1) ||

@@ -14,24 +14,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A word of a value and its enumerator. */
-typedef struct word {
-    const char *name;
-    int value;
-} word;
-
-static const word ROWS[] = {
+static const app_word ROWS[] = {
     {"fp32", TRM_FLOAT32}, {"bf16", TRM_BFLOAT16}, {"fp16", TRM_FLOAT16}, {NULL, 0}};
-static const word CAPS[] = {{"lru", TRM_CAP_LRU}, {"lfu", TRM_CAP_LFU}, {NULL, 0}};
-static const word RULES[] = {
-    {"sgd", TRM_ROW_SGD},         {"momentum", TRM_ROW_MOMENTUM},
-    {"adagrad", TRM_ROW_ADAGRAD}, {"rowwise_adagrad", TRM_ROW_ROWWISE_ADAGRAD},
-    {"adam", TRM_ROW_ADAM},       {"lazy_adam", TRM_ROW_LAZY_ADAM},
-    {"ftrl", TRM_ROW_FTRL},       {NULL, 0}};
+static const app_word CAPS[] = {{"lru", TRM_CAP_LRU}, {"lfu", TRM_CAP_LFU}, {NULL, 0}};
 
 /* Parses one word of a list.
  *   error  INVALID */
-static trm_status one_of(const char *key, const char *text, const word *words, int *out,
+static trm_status one_of(const char *key, const char *text, const app_word *words, int *out,
                          trm_error *err) {
     char names[120] = "";
     for (; words->name != NULL; words++) {
@@ -118,12 +107,12 @@ typedef struct numeric {
 
 #define AT(member) offsetof(trm_table_options, member)
 static const numeric NUMBERS[] = {
-    {"rate", 1e-12, 1e6, AT(optimizer.learning_rate), INTO_FLOAT},
-    {"momentum", 0, 1, AT(optimizer.momentum), INTO_FLOAT},
-    {"accumulator", 0, 1e6, AT(optimizer.initial_accumulator), INTO_FLOAT},
-    {"decay", 0, 1e6, AT(optimizer.weight_decay), INTO_FLOAT},
-    {"l1", 0, 1e6, AT(optimizer.l1), INTO_FLOAT},
-    {"l2", 0, 1e6, AT(optimizer.l2), INTO_FLOAT},
+    {"rate", 1e-12, 1e6, AT(learning_rate), INTO_DOUBLE},
+    {"momentum", 0, 1, AT(optimizer.momentum), INTO_DOUBLE},
+    {"accumulator", 0, 1e6, AT(optimizer.initial_accumulator), INTO_DOUBLE},
+    {"decay", 0, 1e6, AT(optimizer.weight_decay), INTO_DOUBLE},
+    {"l1", 0, 1e6, AT(optimizer.l1), INTO_DOUBLE},
+    {"l2", 0, 1e6, AT(optimizer.l2), INTO_DOUBLE},
     {"expire-seconds", 0, 1e12, AT(expiry.after_seconds), INTO_DOUBLE},
     {"expire-steps", 0, 1e12, AT(expiry.after_ticks), INTO_INTEGER},
     {"min-score", 0, 1e9, AT(expiry.min_score), INTO_FLOAT},
@@ -166,7 +155,7 @@ static trm_status set_one(const char *key, const char *text, trm_table_options *
         status = one_of(key, text, ROWS, &value, err);
         t->dtype = (trm_dtype)value;
     } else if (strcmp(key, "rounding") == 0) {
-        static const word ways[] = {{"stochastic", 0}, {"nearest", 1}, {NULL, 0}};
+        static const app_word ways[] = {{"stochastic", 0}, {"nearest", 1}, {NULL, 0}};
         status = one_of(key, text, ways, &value, err);
         t->round_to_nearest = value != 0;
     } else if (strcmp(key, "staleness") == 0) {
@@ -174,8 +163,8 @@ static trm_status set_one(const char *key, const char *text, trm_table_options *
         status = number(key, text, 0, 1e6, &batches, err);
         t->staleness = batches < 1 ? TRM_STALENESS_NONE : (int32_t)batches;
     } else if (strcmp(key, "optimizer") == 0) {
-        status = one_of(key, text, RULES, &value, err);
-        t->optimizer.rule = (trm_row_rule)value;
+        status = one_of(key, text, app_optimizers, &value, err);
+        t->optimizer.kind = (trm_optimizer_kind)value;
     } else if (strcmp(key, "admit") == 0) {
         status = admission(text, &t->admission, err);
     } else if (strcmp(key, "init") == 0) {

@@ -15,12 +15,14 @@
 
 #include "base/error.h"
 #include "base/memory.h"
+#include "base/optimizer_rule.h"
 
 /* How often the search is repeated with a lower limit, at most. */
 enum { ROUNDS = 12 };
 
 int32_t trmi_optimizer_slots(const trm_optimizer_options *o) {
-    return o->kind == TRM_SGD ? 0 : o->kind == TRM_ADAM || o->kind == TRM_FTRL ? 2 : 1;
+    const trmi_optimizer *rule = trmi_optimizer_of(o->kind);
+    return rule == NULL ? 0 : rule->slots;
 }
 
 int64_t trmi_limit_bytes(const trm_exec *exec, const trm_program *p, const trmi_mesh *mesh) {

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/optimizer_rule.h"
 #include "graph/graph_ir.h"
 
 #include <inttypes.h>
@@ -139,7 +140,8 @@ trm_status trmi_job_describe(const trm_model *model, const trm_dataset *data, tr
     trmi_text_printf(text, "{\"network\":\"%016" PRIx64 "\"", digest_network(model));
     trmi_text_printf(text, ",\"precision\":\"%s\",\"backend\":", precision_name(o->exec.precision));
     trmi_text_json_string(text, o->exec.backend == NULL ? "onednn" : o->exec.backend);
-    trmi_text_printf(text, ",\"optimizer\":\"kind %d%s\"", (int)o->exec.optimizer.kind,
+    trmi_text_printf(text, ",\"optimizer\":\"%s%s\"",
+                     trmi_optimizer_of(o->exec.optimizer.kind)->name,
                      o->exec.optimizer.decoupled ? " decoupled" : "");
     if (data != NULL) {
         TRMI_TRY(trm_dataset_fingerprint(data, &digest, err));
@@ -203,6 +205,19 @@ static trm_status differ(const trm_model *model, const char *key, const char *wa
     return TRM_OK;
 }
 
+/* Checkpoints of version 0.2.0 name the optimiser by a number ("kind 3 decoupled"). Replaces it by
+ * the name that trmi_job_describe writes. */
+static void name_optimizer(char *text, size_t size) {
+    static const trm_optimizer_kind kinds[] = {TRM_SGD,  TRM_MOMENTUM, TRM_NESTEROV, TRM_ADAM,
+                                               TRM_LARS, TRM_ADAGRAD,  TRM_FTRL};
+    unsigned number;
+    char rest[16] = "";
+    if (sscanf(text, "kind %u%15[ a-z]", &number, rest) >= 1 &&
+        number < sizeof kinds / sizeof kinds[0]) {
+        snprintf(text, size, "%s%s", trmi_optimizer_of(kinds[number])->name, rest);
+    }
+}
+
 /* Compares the description `mine` with `theirs`, the checkpoint's; appends the differences that
  * are allowed to `changes`. */
 static trm_status compare(const trm_model *model, const json_t *mine, const json_t *theirs,
@@ -217,6 +232,7 @@ static trm_status compare(const trm_model *model, const json_t *mine, const json
         }
         put_value(other, was, sizeof was);
         put_value(value, is, sizeof is);
+        name_optimizer(was, sizeof was);
         if (strcmp(was, is) != 0) {
             TRMI_TRY(differ(model, key, was, is, where, changes, err));
         }

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "train/callback.h"
+#include "train/job.h"
 #include "base/os.h"
 
 #include <math.h>
@@ -664,6 +665,19 @@ static void another_job_is_refused(void **state) {
     end(&meant);
 }
 
+/* Checkpoints of version 0.2.0 name the optimiser by a number. */
+static void optimizers_of_older_checkpoints_are_known(void **state) {
+    trm_error err;
+    job j = begin(); /* momentum */
+    CHECK_OK(trmi_job_compare(j.model, NULL, "{\"optimizer\":\"kind 1\"}", "old", &err), err);
+    CHECK_FAILS(
+        trmi_job_compare(j.model, NULL, "{\"optimizer\":\"kind 3 decoupled\"}", "old", &err),
+        TRM_INVALID, err, "optimizer differs (found adam decoupled, expected momentum)");
+    CHECK_FAILS(trmi_job_compare(j.model, NULL, "{\"optimizer\":\"kind 7\"}", "old", &err),
+                TRM_INVALID, err, "found kind 7, expected momentum");
+    end(&j);
+}
+
 static void other_runs_are_refused(void **state) {
     trm_error err;
     job j = begin();
@@ -746,6 +760,7 @@ int main(void) {
         IN_FOLDER(the_last_save_needs_room),
         IN_FOLDER(resumed_equals_uninterrupted),
         IN_FOLDER(epoch_end_is_done_once),
+        cmocka_unit_test(optimizers_of_older_checkpoints_are_known),
         IN_FOLDER(other_runs_are_refused),
         IN_FOLDER(another_job_is_refused),
         IN_FOLDER(weights_load_into_an_evaluation_model),

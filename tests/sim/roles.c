@@ -77,7 +77,7 @@ trm_status sim_job_connect(int worker, double timeout, trm_ps_client **client, i
         addresses[s] = text[s];
     }
     trm_table_options o = {
-        .name = "counts", .width = 1, .optimizer = {.rule = TRM_ROW_SGD, .learning_rate = 1}};
+        .name = "counts", .width = 1, .learning_rate = 1, .optimizer = {.kind = TRM_SGD}};
     trm_ps_client_options co = {.addresses = addresses,
                                 .servers = job.servers,
                                 .worker = worker,

@@ -22,61 +22,6 @@ enum {
     BLOCK = 16384 /* elements: 64 KB of each range, so that a block's ranges fit in L2 */
 };
 
-/* ---- options --------------------------------------------------------------------------------- */
-
-typedef struct kind {
-    int32_t slots;
-    const char *names[TRMI_UPDATE_SLOTS_MAX];
-} kind;
-static const kind kinds[TRMI_OPTIMIZERS] = {
-    [TRM_SGD] = {0, {NULL}},
-    [TRM_MOMENTUM] = {1, {"momentum"}},
-    [TRM_NESTEROV] = {1, {"momentum"}},
-    [TRM_ADAM] = {2, {"m", "v"}},
-    [TRM_LARS] = {1, {"momentum"}},
-    [TRM_ADAGRAD] = {1, {"accumulator"}},
-    [TRM_FTRL] = {2, {"n", "z"}},
-};
-
-/* Checks that 0 <= value < below and finite. */
-static trm_status in_range(const char *name, double value, double below, trm_error *err) {
-    if (!(value >= 0 && value < below)) {
-        return below < INFINITY
-                   ? TRMI_FAIL(err, TRM_INVALID, "optimizer: %s %g, 0 <= %s < %g expected", name,
-                               value, name, below)
-                   : TRMI_FAIL(err, TRM_INVALID, "optimizer: %s %g, a finite number >= 0 expected",
-                               name, value);
-    }
-    return TRM_OK;
-}
-
-static trm_status check_options(const trm_optimizer_options *o, trm_error *err) {
-    if ((int)o->kind < 0 || (int)o->kind >= TRMI_OPTIMIZERS) {
-        return TRMI_FAIL(err, TRM_INVALID, "optimizer: kind %d is none of the %d", (int)o->kind,
-                         (int)TRMI_OPTIMIZERS);
-    }
-    TRMI_TRY(in_range("momentum", o->momentum, 1, err));
-    TRMI_TRY(in_range("beta1", o->beta1, 1, err));
-    TRMI_TRY(in_range("beta2", o->beta2, 1, err));
-    TRMI_TRY(in_range("epsilon", o->epsilon, INFINITY, err));
-    TRMI_TRY(in_range("weight_decay", o->weight_decay, INFINITY, err));
-    TRMI_TRY(in_range("trust_coefficient", o->trust_coefficient, INFINITY, err));
-    TRMI_TRY(in_range("initial_accumulator", o->initial_accumulator, INFINITY, err));
-    TRMI_TRY(in_range("l1", o->l1, INFINITY, err));
-    TRMI_TRY(in_range("l2", o->l2, INFINITY, err));
-    return in_range("clip_norm", o->clip_norm, INFINITY, err);
-}
-
-/* Replaces zeros by the documented defaults (trireme/exec.h). */
-static void fill_defaults(trm_optimizer_options *o) {
-    static const double epsilon[TRMI_OPTIMIZERS] = {
-        [TRM_ADAM] = 1e-8, [TRM_LARS] = 1e-9, [TRM_ADAGRAD] = 1e-10};
-    o->epsilon = o->epsilon == 0 ? epsilon[o->kind] : o->epsilon;
-    o->beta1 = o->beta1 == 0 ? 0.9 : o->beta1;
-    o->beta2 = o->beta2 == 0 ? 0.999 : o->beta2;
-    o->trust_coefficient = o->trust_coefficient == 0 ? 0.001 : o->trust_coefficient;
-}
-
 /* ---- life ------------------------------------------------------------------------------------ */
 
 /* Copies the segments, checks that each lies in the range of `count` elements, and counts
@@ -166,14 +111,14 @@ static trm_status create(trmi_update *u, const trmi_update_segment *segments, tr
 trm_status trmi_update_create(const trm_optimizer_options *options,
                               const trmi_update_segment *segments, int32_t segments_count,
                               int64_t count, trmi_update **out, trm_error *err) {
-    TRMI_TRY(check_options(options, err));
+    trm_optimizer_options checked;
+    TRMI_TRY(trmi_optimizer_check(options, false, "optimizer", &checked, err));
     trmi_update *u;
     TRMI_TRY(TRMI_NEW(err, u, 1, "for an optimiser"));
-    u->options = *options;
-    fill_defaults(&u->options);
+    u->options = checked;
     u->kernels = trmi_update_kernels_best();
     u->segments_count = segments_count;
-    u->slots_count = kinds[options->kind].slots;
+    u->slots_count = trmi_optimizer_of(checked.kind)->slots;
     u->count = count;
     u->clip = 1;
     u->scale = 1;
@@ -196,7 +141,7 @@ void trmi_update_destroy(trmi_update *u) {
     for (int32_t i = 0; u->pairs != NULL && i < u->segments_count; i++) {
         trmi_update_product_free(u, i);
     }
-    for (int32_t s = 0; s < TRMI_UPDATE_SLOTS_MAX; s++) {
+    for (int32_t s = 0; s < TRMI_SLOTS_MAX; s++) {
         trmi_unmap(u->slots[s], (size_t)u->count * sizeof(float));
     }
     trmi_free(u->rows);
@@ -211,7 +156,8 @@ void trmi_update_destroy(trmi_update *u) {
 
 int32_t trmi_update_slots(const trmi_update *u) { return u->slots_count; }
 const char *trmi_update_slot_name(const trmi_update *u, int32_t slot) {
-    return slot >= 0 && slot < u->slots_count ? kinds[u->options.kind].names[slot] : NULL;
+    return slot >= 0 && slot < u->slots_count ? trmi_optimizer_of(u->options.kind)->slot_names[slot]
+                                              : NULL;
 }
 float *trmi_update_slot(const trmi_update *u, int32_t slot) {
     return slot >= 0 && slot < u->slots_count ? u->slots[slot] : NULL;
@@ -355,27 +301,14 @@ static double trust_ratio(const trmi_update *u, int32_t segment) {
 trmi_rule trmi_update_rule(const trmi_update *u, int32_t segment, double learning_rate,
                            uint64_t step) {
     const bool table = u->segments[segment].sparse || u->segments[segment].table_width > 0;
-    trm_optimizer_options constants = u->options;
-    const trm_optimizer_options *o = &constants;
-    /* servers get their constants in float32: the same values here make the same rule */
+    const trm_optimizer_options *o = &u->options;
+    /* servers get the rate in float32, as the options: the same values here make the same rule */
     learning_rate = (float)learning_rate;
-    constants.beta1 = (float)constants.beta1;
-    constants.beta2 = (float)constants.beta2;
-    constants.weight_decay = (float)constants.weight_decay;
-    bool adam = o->kind == TRM_ADAM;
-    trmi_rule rule =
-        trmi_rule_of(&(trmi_rule_options){.rate = learning_rate,
-                                          .scale = u->clip,
-                                          .decay = u->segments[segment].decay ? o->weight_decay : 0,
-                                          .decoupled = o->decoupled && adam,
-                                          .momentum = o->momentum,
-                                          .epsilon = o->epsilon,
-                                          .l1 = o->l1,
-                                          .curve = 2 * o->l2,
-                                          .beta1 = adam ? o->beta1 : 0,
-                                          .beta2 = o->beta2,
-                                          .step = step,
-                                          .sparse = table});
+    trmi_rule rule = trmi_rule_of(o, &(trmi_rule_step){.rate = learning_rate,
+                                                       .scale = u->clip,
+                                                       .decays = u->segments[segment].decay,
+                                                       .number = step,
+                                                       .sparse = table});
     /* LARS: the layer's own rate; not for tables. */
     if (o->kind == TRM_LARS && !table) {
         rule.local = (float)(learning_rate * trust_ratio(u, segment));

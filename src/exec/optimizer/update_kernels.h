@@ -8,8 +8,6 @@
 #include "base/cpu.h"
 #include "base/optimizer_rule.h"
 
-enum { TRMI_OPTIMIZERS = TRM_FTRL + 1 };
-
 /* Applies the rule to `count` elements of w and the slots (NULL where the rule has none); g:
  * gradient. */
 typedef void (*trmi_rule_pass)(const trmi_rule *rule, float *w, const float *g, float *slot0,
@@ -35,7 +33,7 @@ typedef void (*trmi_rule_product)(const trmi_rule *rule, const trmi_product *pro
                                   float *slot0, float *slot1);
 
 typedef struct trmi_update_kernels {
-    trmi_rule_pass rule[TRMI_OPTIMIZERS];
+    trmi_rule_pass rule[TRMI_OPTIMIZERS]; /* these and others by kind: NULL for rules of tables */
     trmi_rule_rows rows[TRMI_OPTIMIZERS];
     /* Sums rows by group, in order: sums[group[i]] += row p of `from` [.., width], where p is the
      * low half of keys[i]. Groups are numbered in the order of their first key. */

@@ -118,7 +118,7 @@ static void scatter(const float *block, const int64_t *at, int64_t rows, int64_t
  * over one long array, and scatters the results. */
 static void update_narrow(const trmi_update *u, const trmi_rule *rule, float *parameters,
                           const float *sums, const int64_t *at, int64_t rows, int64_t width) {
-    float w[GROUPS * NARROW], slot[TRMI_UPDATE_SLOTS_MAX][GROUPS * NARROW];
+    float w[GROUPS * NARROW], slot[TRMI_SLOTS_MAX][GROUPS * NARROW];
     gather(parameters, at, rows, width, w);
     for (int32_t s = 0; s < u->slots_count; s++) {
         gather(u->slots[s], at, rows, width, slot[s]);

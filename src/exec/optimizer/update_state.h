@@ -7,8 +7,6 @@
 #include "exec/optimizer/update.h"
 #include "exec/optimizer/update_kernels.h"
 
-enum { TRMI_UPDATE_SLOTS_MAX = 2 };
-
 /* A range of elements of one segment: the unit of work and of summation, so that sums have the same
  * bits for any number of threads. */
 typedef struct trmi_update_block {
@@ -57,7 +55,7 @@ struct trmi_update {
     trmi_update_pair *pairs; /* by segment; used where segment.factors */
     int32_t segments_count, slots_count;
     int64_t count;
-    float *slots[TRMI_UPDATE_SLOTS_MAX];
+    float *slots[TRMI_SLOTS_MAX];
     trmi_update_block *blocks;
     int64_t blocks_count;
     double *block_gradient, *block_weight; /* sums of squares by block, in one array */

@@ -39,10 +39,10 @@ static void start_job(job *j, int workers, trm_ps_mode mode, double silence) {
     for (int w = 0; w < workers; w++) {
         const trm_ps_client_options o = {
             .local = j->servers, .servers = SERVERS, .worker = w, .timeout_seconds = 30};
-        const trm_table_options table = {
-            .name = "rows",
-            .width = WIDTH,
-            .optimizer = {.rule = TRM_ROW_MOMENTUM, .momentum = 0.9f, .learning_rate = 0.1f}};
+        const trm_table_options table = {.name = "rows",
+                                         .width = WIDTH,
+                                         .learning_rate = 0.1f,
+                                         .optimizer = {.kind = TRM_MOMENTUM, .momentum = 0.9f}};
         CHECK_OK(trm_ps_client_create(&o, &j->client[w], &err), err);
         CHECK_OK(trm_ps_client_table(j->client[w], &table, &j->table, &err), err);
         CHECK_OK(trm_ps_batch_create(j->client[w], &j->batch[w], &err), err);

@@ -2,6 +2,7 @@
 /* Reads rows and table declarations of running servers, for audits and for programs that do not
  * know the tables. */
 #include "ps/client/client.h"
+#include "ps/wire/table_wire.h"
 
 #include "base/arguments.h"
 #include "base/error.h"
@@ -62,6 +63,7 @@ static trm_status adopt_table(trm_ps_client *client, int32_t number, int32_t *co
                               trm_error *err) {
     trmi_ps_note note = {.value = {TRMI_ORDER_TABLES, number}};
     trm_table_options options;
+    trmi_ps_wire_table wire;
     char name[TRMI_TABLE_NAME_MAX + 1];
     TRMI_TRY(
         trmi_client_order(client, &client->peers[0], TRMI_PS_CONTROL, &note, NULL, NULL, 0, err));
@@ -70,13 +72,14 @@ static trm_status adopt_table(trm_ps_client *client, int32_t number, int32_t *co
     if (number >= *count) {
         return TRM_OK;
     }
-    if (bytes <= sizeof options || bytes > sizeof options + sizeof name ||
+    if (bytes <= sizeof wire || bytes > sizeof wire + sizeof name ||
         client->order_trailer[bytes - 1] != '\0') {
         return TRMI_FAIL(err, TRM_CORRUPT, "server 0 describes table %d in %zu bytes", number,
                          bytes);
     }
-    memcpy(&options, client->order_trailer, sizeof options);
-    memcpy(name, client->order_trailer + sizeof options, bytes - sizeof options);
+    memcpy(&wire, client->order_trailer, sizeof wire);
+    memcpy(name, client->order_trailer + sizeof wire, bytes - sizeof wire);
+    trmi_ps_get_table(&wire, &options);
     options.name = name;
     int32_t same;
     return trm_ps_client_table(client, &options, &same, err);

@@ -46,8 +46,8 @@ static void push(trm_ps_client *client, int32_t table, const uint64_t *keys, int
 }
 
 static const trm_table_options tables[] = {
-    {.name = "first", .width = WIDTH, .optimizer = {.rule = TRM_ROW_SGD, .learning_rate = 1}},
-    {.name = "second", .width = WIDTH, .optimizer = {.rule = TRM_ROW_ADAGRAD}, .seed = 9}};
+    {.name = "first", .width = WIDTH, .learning_rate = 1, .optimizer = {.kind = TRM_SGD}},
+    {.name = "second", .width = WIDTH, .optimizer = {.kind = TRM_ADAGRAD}, .seed = 9}};
 
 static void declare(trm_ps_client *client, int32_t number[2]) {
     trm_error err;
@@ -76,7 +76,7 @@ static void a_stranger_learns_tables_rows_and_writers(void **state) {
     int32_t slots;
     const trm_table_options *o = trm_ps_client_table_options(stranger, 1, &slots);
     assert_string_equal(o->name, "second");
-    assert_true(o->width == WIDTH && o->optimizer.rule == TRM_ROW_ADAGRAD && o->seed == 9);
+    assert_true(o->width == WIDTH && o->optimizer.kind == TRM_ADAGRAD && o->seed == 9);
     assert_int_equal(slots, WIDTH);
     assert_null(trm_ps_client_table_options(stranger, 2, &slots));
     for (int i = 0; i < 8; i++) {

@@ -38,7 +38,7 @@ typedef struct worker {
 
 static void declare(worker *w, trm_ps_client *client) {
     const trm_table_options table = {
-        .name = "t", .width = 1, .optimizer = {.rule = TRM_ROW_SGD, .learning_rate = 1}};
+        .name = "t", .width = 1, .learning_rate = 1, .optimizer = {.kind = TRM_SGD}};
     trm_error err;
     for (uint64_t i = 0; i < KEYS; i++) {
         w->keys[i] = i;

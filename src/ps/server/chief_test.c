@@ -84,7 +84,7 @@ static void until_chief(trm_ps_client *client) {
 
 static void one_batch(trm_ps_client *client) {
     const trm_table_options options = {
-        .name = "t", .width = 1, .optimizer = {.rule = TRM_ROW_SGD, .learning_rate = 1}};
+        .name = "t", .width = 1, .learning_rate = 1, .optimizer = {.kind = TRM_SGD}};
     uint64_t keys[KEYS] = {1, 2, 3, 4, 5, 6, 7, 8};
     float rows[KEYS], gradients[KEYS] = {-1, -1, -1, -1, -1, -1, -1, -1};
     int32_t table;

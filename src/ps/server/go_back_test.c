@@ -148,11 +148,11 @@ static bool none_is_lost(void *context) {
 
 static void join(worker *w) {
     const char *addresses[SERVERS];
-    const trm_table_options options = {
-        .name = "t",
-        .width = WIDTH,
-        .optimizer = {.rule = TRM_ROW_MOMENTUM, .learning_rate = 0.1f, .momentum = 0.9f},
-        .init = {.kind = TRM_ROW_INIT_UNIFORM, .scale = 1}};
+    const trm_table_options options = {.name = "t",
+                                       .width = WIDTH,
+                                       .learning_rate = 0.1f,
+                                       .optimizer = {.kind = TRM_MOMENTUM, .momentum = 0.9f},
+                                       .init = {.kind = TRM_ROW_INIT_UNIFORM, .scale = 1}};
     trm_error err;
     for (int s = 0; s < SERVERS; s++) {
         addresses[s] = w->job->servers[s].address;

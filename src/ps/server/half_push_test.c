@@ -72,11 +72,11 @@ static trmi_channel *lie_in_wait(void *context, trmi_channel *channel) {
 /* ---- a job ----------------------------------------------------------------------------------- */
 
 static void join(job *j, int number) {
-    const trm_table_options options = {
-        .name = "t",
-        .width = WIDTH,
-        .optimizer = {.rule = TRM_ROW_MOMENTUM, .learning_rate = 0.1f, .momentum = 0.9f},
-        .init = {.kind = TRM_ROW_INIT_UNIFORM, .scale = 1}};
+    const trm_table_options options = {.name = "t",
+                                       .width = WIDTH,
+                                       .learning_rate = 0.1f,
+                                       .optimizer = {.kind = TRM_MOMENTUM, .momentum = 0.9f},
+                                       .init = {.kind = TRM_ROW_INIT_UNIFORM, .scale = 1}};
     const trm_ps_client_options o = {
         .local = j->server, .servers = SERVERS, .worker = number, .ring_bytes = 1 << 18};
     worker *w = &j->workers[number];

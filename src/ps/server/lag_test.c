@@ -30,7 +30,8 @@ static trm_status declare(worker *w, int32_t staleness, trm_error *err) {
         const trm_table_options o = {.name = t == 0 ? "loose" : "tight",
                                      .width = 1,
                                      .staleness = t == 0 ? 0 : staleness,
-                                     .optimizer = {.rule = TRM_ROW_SGD, .learning_rate = 1}};
+                                     .learning_rate = 1,
+                                     .optimizer = {.kind = TRM_SGD}};
         TRMI_TRY(trm_ps_client_table(w->client, &o, &w->table[t], err));
     }
     return TRM_OK;

@@ -40,11 +40,11 @@ static void start(job *j) {
 }
 
 static void join(job *j, int number) {
-    const trm_table_options options = {
-        .name = "t",
-        .width = WIDTH,
-        .optimizer = {.rule = TRM_ROW_MOMENTUM, .learning_rate = 0.1f, .momentum = 0.9f},
-        .init = {.kind = TRM_ROW_INIT_UNIFORM, .scale = 1}};
+    const trm_table_options options = {.name = "t",
+                                       .width = WIDTH,
+                                       .learning_rate = 0.1f,
+                                       .optimizer = {.kind = TRM_MOMENTUM, .momentum = 0.9f},
+                                       .init = {.kind = TRM_ROW_INIT_UNIFORM, .scale = 1}};
     const trm_ps_client_options o = {.local = j->server,
                                      .servers = j->servers,
                                      .worker = number,

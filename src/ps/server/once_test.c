@@ -106,7 +106,7 @@ static trm_status connect_worker(worker_state *w, trm_error *err) {
         addresses[s] = address[s];
     }
     trm_table_options o = {
-        .name = "counts", .width = 1, .optimizer = {.rule = TRM_ROW_SGD, .learning_rate = 1}};
+        .name = "counts", .width = 1, .learning_rate = 1, .optimizer = {.kind = TRM_SGD}};
     trm_ps_client_options co = {.addresses = addresses,
                                 .servers = SERVERS,
                                 .worker = w->number,
@@ -268,7 +268,7 @@ static void check_rows(const job *j) {
     CHECK_OK(trm_ps_client_create(&co, &reader, &err), err);
     int32_t table;
     trm_table_options o = {
-        .name = "counts", .width = 1, .optimizer = {.rule = TRM_ROW_SGD, .learning_rate = 1}};
+        .name = "counts", .width = 1, .learning_rate = 1, .optimizer = {.kind = TRM_SGD}};
     CHECK_OK(trm_ps_client_table(reader, &o, &table, &err), err);
     int wrong = 0;
     for (uint64_t key = 0; j->lent && key < KEYS; key++) {

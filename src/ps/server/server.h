@@ -70,7 +70,7 @@ typedef enum trmi_order {
                              answer: 1: id, 2: epoch, 3: begin, 4: end, 5: END or PENDING,
                              6: book */
     TRMI_ORDER_WORKERS, /* answer: trm_ps_worker[] */
-    TRMI_ORDER_TABLES,  /* 1: number               answer: 1: how many; trm_table_options, name */
+    TRMI_ORDER_TABLES,  /* 1: number               answer: 1: how many; trmi_ps_wire_table, name */
     /* 1: own pushes that are in a step; trailer: steps   answer of server 0: steps */
     TRMI_ORDER_STEPS,
     /* 1: trm_ps_chief_claim   answer: 1: granted, 2: the chief + 1, 3: silent ms, 4: lease ms */

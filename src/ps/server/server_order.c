@@ -10,6 +10,7 @@
  *                 write, and releases the held pushes; answers when the files are written
  *       RELEASE   all files of all servers exist: writes the manifest (or gives the snapshot up) */
 #include "ps/server/server.h"
+#include "ps/wire/table_wire.h"
 
 #include "base/checked.h"
 #include "base/error.h"
@@ -44,7 +45,7 @@ static void run_table(trmi_shard_thread *runner, trmi_request *request) {
 /* Returns whether two declarations agree in all that shapes the rows. */
 static bool same_table(const trm_table_options *a, const trm_table_options *b) {
     return a->width == b->width && a->dtype == b->dtype && a->seed == b->seed &&
-           a->optimizer.rule == b->optimizer.rule && a->init.kind == b->init.kind &&
+           a->optimizer.kind == b->optimizer.kind && a->init.kind == b->init.kind &&
            a->init.stream == b->init.stream && a->admission.kind == b->admission.kind &&
            a->placement.kind == b->placement.kind && a->placement.parts == b->placement.parts &&
            a->placement.first == b->placement.first && a->placement.rows == b->placement.rows &&
@@ -68,9 +69,9 @@ trm_status trmi_server_add_table(trm_ps_server *server, const trm_table_options 
                                "table '%s': declared with width %d, rule %d; server %d has it with "
                                "width %d, rule %d (or another dtype, seed, initialiser, admission, "
                                "placement)",
-                               checked.name, checked.width, (int)checked.optimizer.rule,
+                               checked.name, checked.width, (int)checked.optimizer.kind,
                                server->options.server, server->tables[i].width,
-                               (int)server->tables[i].optimizer.rule);
+                               (int)server->tables[i].optimizer.kind);
     }
     if (server->table_count == TRMI_PS_TABLES_MAX) {
         return TRMI_FAIL(err, TRM_INVALID, "table '%s': at most %d tables", checked.name,
@@ -169,17 +170,18 @@ static void order_tables(const trm_ps_server *server, trmi_request *r) {
     if (number < 0 || number >= (int64_t)server->table_count) {
         return;
     }
-    trm_table_options options = server->tables[number];
-    size_t name_bytes = strlen(options.name) + 1;
-    r->trailer = trmi_alloc(sizeof options + name_bytes);
+    const trm_table_options *table = &server->tables[number];
+    trmi_ps_wire_table wire;
+    size_t name_bytes = strlen(table->name) + 1;
+    r->trailer = trmi_alloc(sizeof wire + name_bytes);
     if (r->trailer == NULL) {
         TRMI_FAIL(&r->err, TRM_NOMEM, "no memory to describe a table");
         return;
     }
-    memcpy(r->trailer + sizeof options, options.name, name_bytes);
-    options.name = NULL;
-    memcpy(r->trailer, &options, sizeof options);
-    r->trailer_bytes = sizeof options + name_bytes;
+    trmi_ps_put_table(table, &wire);
+    memcpy(r->trailer, &wire, sizeof wire);
+    memcpy(r->trailer + sizeof wire, table->name, name_bytes);
+    r->trailer_bytes = sizeof wire + name_bytes;
 }
 
 /* Answers with the list of workers that have pushed or been given samples; a worker that has

@@ -64,13 +64,13 @@ static trm_ps_client *connect_worker(cluster *c, trm_ps_client_options o, int wo
     return client;
 }
 
-static const trm_table_options users = {
-    .name = "users",
-    .width = WIDTH,
-    .optimizer = {.rule = TRM_ROW_ADAGRAD, .learning_rate = 0.1f},
-    .init = {.kind = TRM_ROW_INIT_UNIFORM, .scale = 1}};
+static const trm_table_options users = {.name = "users",
+                                        .width = WIDTH,
+                                        .learning_rate = 0.1f,
+                                        .optimizer = {.kind = TRM_ADAGRAD},
+                                        .init = {.kind = TRM_ROW_INIT_UNIFORM, .scale = 1}};
 static const trm_table_options items = {
-    .name = "items", .width = 1, .optimizer = {.rule = TRM_ROW_SGD, .learning_rate = 0.1f}};
+    .name = "items", .width = 1, .learning_rate = 0.1f, .optimizer = {.kind = TRM_SGD}};
 
 static void declare(trm_ps_client *client, int32_t table[2]) {
     trm_error err;

@@ -37,7 +37,8 @@ static void join(worker *w, const trm_ps_server *server, int number, bool tcp) {
                                      .retry_seconds = 60};
     const trm_table_options table = {.name = "t",
                                      .width = WIDTH,
-                                     .optimizer = {.rule = TRM_ROW_SGD, .learning_rate = 1},
+                                     .learning_rate = 1,
+                                     .optimizer = {.kind = TRM_SGD},
                                      .init = {.kind = TRM_ROW_INIT_CONSTANT, .value = 3}};
     trm_error err;
     *w = (worker){.rows = calloc((size_t)BATCHES * KEYS * WIDTH, sizeof(float))};

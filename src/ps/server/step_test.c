@@ -143,7 +143,7 @@ static trmi_channel *make_fatal(void *context, trmi_channel *inner) {
 /* ---- workers --------------------------------------------------------------------------------- */
 
 static const trm_table_options counts = {
-    .name = "counts", .width = 1, .optimizer = {.rule = TRM_ROW_SGD, .learning_rate = 1}};
+    .name = "counts", .width = 1, .learning_rate = 1, .optimizer = {.kind = TRM_SGD}};
 
 static void join(cluster *c, worker *w, int number, bool dies) {
     trm_error err;

@@ -4,6 +4,7 @@
  * so that it can be replayed without the log before it. */
 #include "ps/shard/shard.h"
 #include "ps/shard/shard_record.h"
+#include "ps/wire/table_wire.h"
 
 #include "base/checked.h"
 #include "base/error.h"
@@ -79,7 +80,7 @@ trm_status trmi_shard_log_table(trmi_shard *shard, const trm_table_options *opti
     if (shard->log.fd < 0) {
         return TRM_OK;
     }
-    uint8_t body[sizeof(trmi_ps_header) + sizeof(trmi_ps_note) + sizeof(trm_table_options)] = {0};
+    uint8_t body[sizeof(trmi_ps_header) + sizeof(trmi_ps_note) + sizeof(trmi_ps_wire_table)] = {0};
     trmi_ps_header header = {.kind = TRMI_PS_TABLE};
     trmi_ps_encode_note(&header, NULL, options, body);
     trmi_record_head head = {.kind = TRMI_RECORD_TABLE};

@@ -42,7 +42,8 @@ static trmi_shard *make_shard(int64_t budget, int tables) {
         snprintf(name, sizeof name, "t%d", i);
         trm_table_options o = {.name = name,
                                .width = WIDTH,
-                               .optimizer = {.rule = TRM_ROW_ADAGRAD, .learning_rate = 0.1f},
+                               .learning_rate = 0.1f,
+                               .optimizer = {.kind = TRM_ADAGRAD},
                                .init = {.kind = TRM_ROW_INIT_UNIFORM, .scale = 1},
                                .admission = {.kind = i == 1 ? TRM_ADMIT_COUNT : TRM_ADMIT_ALL}};
         CHECK_OK(trmi_shard_add_table(shard, &o, &err), err);

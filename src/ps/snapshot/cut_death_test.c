@@ -56,11 +56,11 @@ static void stop(job *j) {
 
 static void join(job *j, double timeout,
                  trmi_channel *(*wrap)(void *context, trmi_channel *channel)) {
-    const trm_table_options options = {
-        .name = "t",
-        .width = WIDTH,
-        .optimizer = {.rule = TRM_ROW_MOMENTUM, .learning_rate = 0.1f, .momentum = 0.9f},
-        .init = {.kind = TRM_ROW_INIT_UNIFORM, .scale = 1}};
+    const trm_table_options options = {.name = "t",
+                                       .width = WIDTH,
+                                       .learning_rate = 0.1f,
+                                       .optimizer = {.kind = TRM_MOMENTUM, .momentum = 0.9f},
+                                       .init = {.kind = TRM_ROW_INIT_UNIFORM, .scale = 1}};
     const trm_ps_client_options o = {.local = j->server,
                                      .servers = j->options.servers,
                                      .ring_bytes = 1 << 18,

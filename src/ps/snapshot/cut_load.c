@@ -95,7 +95,7 @@ static trm_status load_table(reader *r, trmi_shard *shard, trm_error *err) {
     }
     const trm_table_options *have = &shard->tables[r->block.table]->options;
     if (strcmp(have->name, options.name) != 0 || have->width != options.width ||
-        have->dtype != options.dtype || have->optimizer.rule != options.optimizer.rule) {
+        have->dtype != options.dtype || have->optimizer.kind != options.optimizer.kind) {
         return TRMI_FAIL(err, TRM_INVALID,
                          "%s: table %u is '%s' of width %d, here it is '%s' of width %d: load "
                          "into the same tables (name, width, dtype, optimizer)",

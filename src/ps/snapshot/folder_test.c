@@ -61,9 +61,8 @@ static void start_job(int servers) {
         trm_ps_client_options o = {
             .local = server, .servers = servers, .worker = w, .ring_bytes = 1 << 20};
         CHECK_OK(trm_ps_client_create(&o, &client[w], &err), err);
-        trm_table_options t = {.name = "a",
-                               .width = WIDTH,
-                               .optimizer = {.rule = TRM_ROW_ADAGRAD, .learning_rate = 1}};
+        trm_table_options t = {
+            .name = "a", .width = WIDTH, .learning_rate = 1, .optimizer = {.kind = TRM_ADAGRAD}};
         CHECK_OK(trm_ps_client_table(client[w], &t, &a, &err), err);
         t.name = "b";
         CHECK_OK(trm_ps_client_table(client[w], &t, &b, &err), err);

@@ -18,9 +18,6 @@ typedef struct trmi_tick {
     float gradient_scale; /* 1 / workers for a mean */
 } trmi_tick;
 
-/* Kernels of rules: those of trm_row_rule, and momentum with Nesterov's look ahead. */
-enum { TRMI_ROW_NESTEROV = TRM_ROW_FTRL + 1, TRMI_ROW_KERNELS };
-
 /* Applies a rule to a row: w[width] and its slots (float32) with gradient g[width]. `slot1` is where
  * a second slot would be. */
 typedef void (*trmi_row_apply)(const trmi_rule *rule, float *w, const float *g, float *slot0,
@@ -39,13 +36,13 @@ typedef struct trmi_row_update {
 /* The kernels of one instruction set. */
 typedef struct trmi_apply_kernels {
     const char *name; /* "avx512" */
-    trmi_row_apply apply[TRMI_ROW_KERNELS];
+    trmi_row_apply apply[TRMI_OPTIMIZERS];
     /* Updates the rows of keys[count] (at most TRMI_LOOKUP_KEYS, distinct) with g[count][width].
      * Returns how many keys are absent; their positions are in absent[count]. NULL for Adam,
      * whose rows depend on ticks. */
-    int64_t (*update[TRMI_ROW_KERNELS])(const trmi_rows *rows, const trmi_row_update *u,
-                                        const uint64_t *keys, int64_t count, const float *g,
-                                        int32_t *absent);
+    int64_t (*update[TRMI_OPTIMIZERS])(const trmi_rows *rows, const trmi_row_update *u,
+                                       const uint64_t *keys, int64_t count, const float *g,
+                                       int32_t *absent);
     /* Convert a row to float32 and back. `noise` 0 rounds to nearest even, another value seeds
      * the stochastic rounding. */
     void (*load[TRM_FLOAT16 + 1])(const void *values, int32_t width, float *out);
@@ -62,14 +59,9 @@ extern const trmi_apply_kernels trmi_apply_avx2, trmi_apply_avx512;
 /* Returns the best kernels for this CPU. */
 const trmi_apply_kernels *trmi_apply_kernels_here(void);
 
-/* Fills in the defaults of an optimiser.
- *   errors  INVALID naming the field that is out of range */
-trm_status trmi_row_optimizer_check(const trm_row_optimizer *in, trm_row_optimizer *out,
-                                    const char *table, trm_error *err);
-/* Returns the constants of the rule for the rows of one push. */
-trmi_rule trmi_row_rule_of(const trm_row_optimizer *optimizer, const trmi_tick *tick);
-/* Returns the index of an optimiser's kernel. */
-int trmi_row_kernel_of(const trm_row_optimizer *optimizer);
+/* Returns the constants of the rule for the rows of one push; `learning_rate` is the table's. */
+trmi_rule trmi_row_rule_of(const trm_optimizer_options *optimizer, float learning_rate,
+                           const trmi_tick *tick);
 
 /* Returns 32 random bits for element `index` of a row: a pure function of (noise, index). */
 static inline uint32_t trmi_rounding_bits(uint64_t noise, uint32_t index) {

@@ -29,48 +29,51 @@ static int find_kernels(void **state) {
 }
 
 /* The obvious twin: one row, double precision, no shared code. */
-static void twin(const trm_row_optimizer *o, int t, int width, double *w, double *s,
+static void twin(const trm_optimizer_options *o, double lr, int t, int width, double *w, double *s,
                  const double *gradient) {
     double mean = 0, g[WIDTH_MAX];
     for (int i = 0; i < width; i++) {
         g[i] = gradient[i] + (o->decoupled ? 0 : o->weight_decay * w[i]);
         mean += g[i] * g[i] / width;
     }
-    if (o->rule == TRM_ROW_ROWWISE_ADAGRAD) {
+    if (o->kind == TRM_ROWWISE_ADAGRAD) {
         s[0] += mean;
     }
     for (int i = 0; i < width; i++) {
-        double lr = o->learning_rate, *a = s + i, *b = s + width + i;
-        switch (o->rule) {
-        case TRM_ROW_SGD: w[i] -= lr * g[i]; break;
-        case TRM_ROW_MOMENTUM:
+        double *a = s + i, *b = s + width + i;
+        switch (o->kind) {
+        case TRM_SGD: w[i] -= lr * g[i]; break;
+        case TRM_MOMENTUM:
+        case TRM_NESTEROV:
             *a = o->momentum * *a + g[i];
-            w[i] -= lr * (o->nesterov ? g[i] + o->momentum * *a : *a);
+            w[i] -= lr * (o->kind == TRM_NESTEROV ? g[i] + o->momentum * *a : *a);
             break;
-        case TRM_ROW_ADAGRAD:
+        case TRM_ADAGRAD:
             *a += g[i] * g[i];
             w[i] -= lr * g[i] / (sqrt(*a) + o->epsilon);
             break;
-        case TRM_ROW_ROWWISE_ADAGRAD: w[i] -= lr * g[i] / (sqrt(s[0]) + o->epsilon); break;
-        case TRM_ROW_ADAM:
-        case TRM_ROW_LAZY_ADAM: {
+        case TRM_ROWWISE_ADAGRAD: w[i] -= lr * g[i] / (sqrt(s[0]) + o->epsilon); break;
+        case TRM_ADAM:
+        case TRM_LAZY_ADAM: {
             *a = o->beta1 * *a + (1 - o->beta1) * g[i];
             *b = o->beta2 * *b + (1 - o->beta2) * g[i] * g[i];
             w[i] -= o->decoupled ? lr * o->weight_decay * w[i] : 0;
             double c1 = 1 - pow(o->beta1, t), c2 = 1 - pow(o->beta2, t);
-            w[i] -= o->rule == TRM_ROW_ADAM ? lr / c1 * *a / (sqrt(*b / c2) + o->epsilon)
-                                            : lr * sqrt(c2) / c1 * *a / (sqrt(*b) + o->epsilon);
+            w[i] -= o->kind == TRM_ADAM ? lr / c1 * *a / (sqrt(*b / c2) + o->epsilon)
+                                        : lr * sqrt(c2) / c1 * *a / (sqrt(*b) + o->epsilon);
             break;
         }
-        case TRM_ROW_FTRL: {
+        case TRM_FTRL: {
             double n = *a + g[i] * g[i];
             *b += g[i] - (sqrt(n) - sqrt(*a)) / lr * w[i];
             *a = n;
             w[i] = fabs(*b) <= o->l1
                        ? 0
-                       : -(*b - (*b < 0 ? -1 : 1) * o->l1) / ((o->beta + sqrt(n)) / lr + o->l2);
+                       : -(*b - (*b < 0 ? -1 : 1) * o->l1) / ((o->beta + sqrt(n)) / lr + 2 * o->l2);
             break;
         }
+        case TRM_OPTIMIZER_DEFAULT:
+        case TRM_LARS: fail_msg("a table has no such rule");
         }
     }
 }
@@ -80,18 +83,17 @@ static float start_at(int i) { return (float)(i % 5 - 2) / 4; }
 
 static void rules_match_their_twins(void **state) {
     static const int widths[] = {1, 3, 8, 16, 17, 64, 67};
-    for (int rule = TRM_ROW_SGD; rule <= TRM_ROW_FTRL; rule++) {
-        trm_row_optimizer o = {.rule = (trm_row_rule)rule,
-                               .learning_rate = 0.07f,
-                               .momentum = 0.9f,
-                               .nesterov = rule == TRM_ROW_MOMENTUM,
-                               .decoupled = rule == TRM_ROW_LAZY_ADAM,
-                               .l1 = 0.05f,
-                               .l2 = 0.1f,
-                               .beta = 1,
-                               .weight_decay = 0.01f};
+    for (int kind = TRM_SGD; kind <= TRM_NESTEROV; kind++) {
+        const double rate = 0.07;
+        trm_optimizer_options o = {.kind = (trm_optimizer_kind)kind,
+                                   .momentum = 0.9,
+                                   .decoupled = kind == TRM_LAZY_ADAM,
+                                   .l1 = 0.05,
+                                   .l2 = 0.05,
+                                   .beta = 1,
+                                   .weight_decay = 0.01};
         trm_error err;
-        CHECK_OK(trmi_row_optimizer_check(&o, &o, "t", &err), err);
+        CHECK_OK(trmi_optimizer_check(&o, true, "t", &o, &err), err);
         for (int k = 0; k < kernel_count; k++) {
             for (size_t n = 0; n < sizeof widths / sizeof widths[0]; n++) {
                 int width = widths[n];
@@ -105,9 +107,10 @@ static void rules_match_their_twins(void **state) {
                         g[i] = gradient_at(t, i);
                         dg[i] = (double)g[i] * 0.5;
                     }
-                    trmi_rule r = trmi_row_rule_of(&o, &(trmi_tick){(uint32_t)t, 0, 1, 0.5f});
-                    kernels[k]->apply[trmi_row_kernel_of(&o)](&r, w, g, s, s + width, width);
-                    twin(&o, t, width, dw, ds, dg);
+                    trmi_rule r =
+                        trmi_row_rule_of(&o, (float)rate, &(trmi_tick){(uint32_t)t, 0, 1, 0.5f});
+                    kernels[k]->apply[o.kind](&r, w, g, s, s + width, width);
+                    twin(&o, rate, t, width, dw, ds, dg);
                 }
                 for (int i = 0; i < width; i++) {
                     CHECK_CLOSE(w[i], dw[i], 2e-6);
@@ -120,34 +123,27 @@ static void rules_match_their_twins(void **state) {
 static void rules_match_pytorch(void **state) {
     static const struct {
         const char *name;
-        trm_row_optimizer o;
+        float rate;
+        trm_optimizer_options o;
     } cases[] = {
-        {"sgd", {.rule = TRM_ROW_SGD, .learning_rate = 0.1f, .weight_decay = 0.01f}},
-        {"momentum", {.rule = TRM_ROW_MOMENTUM, .learning_rate = 0.1f, .momentum = 0.9f}},
-        {"nesterov",
-         {.rule = TRM_ROW_MOMENTUM, .learning_rate = 0.1f, .momentum = 0.9f, .nesterov = true}},
-        {"adagrad", {.rule = TRM_ROW_ADAGRAD, .learning_rate = 0.1f, .initial_accumulator = 0.1f}},
+        {"sgd", 0.1f, {.kind = TRM_SGD, .weight_decay = 0.01}},
+        {"momentum", 0.1f, {.kind = TRM_MOMENTUM, .momentum = 0.9}},
+        {"nesterov", 0.1f, {.kind = TRM_NESTEROV, .momentum = 0.9}},
+        {"adagrad", 0.1f, {.kind = TRM_ADAGRAD, .initial_accumulator = 0.1}},
         {"adam",
-         {.rule = TRM_ROW_ADAM,
-          .learning_rate = 0.05f,
-          .beta1 = 0.8f,
-          .beta2 = 0.95f,
-          .epsilon = 1e-6f,
-          .weight_decay = 0.02f}},
+         0.05f,
+         {.kind = TRM_ADAM, .beta1 = 0.8, .beta2 = 0.95, .epsilon = 1e-6, .weight_decay = 0.02}},
         {"adamw",
-         {.rule = TRM_ROW_ADAM,
-          .learning_rate = 0.05f,
-          .beta1 = 0.8f,
-          .beta2 = 0.95f,
-          .epsilon = 1e-6f,
+         0.05f,
+         {.kind = TRM_ADAM,
+          .beta1 = 0.8,
+          .beta2 = 0.95,
+          .epsilon = 1e-6,
           .decoupled = true,
-          .weight_decay = 0.02f}},
+          .weight_decay = 0.02}},
         {"sparse_adam",
-         {.rule = TRM_ROW_LAZY_ADAM,
-          .learning_rate = 0.05f,
-          .beta1 = 0.8f,
-          .beta2 = 0.95f,
-          .epsilon = 1e-6f}}};
+         0.05f,
+         {.kind = TRM_LAZY_ADAM, .beta1 = 0.8, .beta2 = 0.95, .epsilon = 1e-6}}};
     FILE *file = fopen(TRIREME_SOURCE_DIR "/tests/golden/ps_row_optimizers.txt", "r");
     assert_non_null(file);
     char name[32];
@@ -161,19 +157,19 @@ static void rules_match_pytorch(void **state) {
             c++;
         }
         assert_true(c < sizeof cases / sizeof cases[0]);
-        trm_row_optimizer o;
+        trm_optimizer_options o;
         trm_error err;
-        CHECK_OK(trmi_row_optimizer_check(&cases[c].o, &o, name, &err), err);
+        CHECK_OK(trmi_optimizer_check(&cases[c].o, true, name, &o, &err), err);
         for (int i = 0; i < 6; i++) {
             g[i] = gradient_at(t, i);
             if (t == 1) {
                 w[i] = start_at(i);
-                s[i] = s[6 + i] = o.rule == TRM_ROW_ADAGRAD ? o.initial_accumulator : 0;
+                s[i] = s[6 + i] = o.kind == TRM_ADAGRAD ? (float)o.initial_accumulator : 0;
             }
         }
         if (strcmp(name, "sparse_adam") != 0 || t == 1 || t == 2 || t == 5) {
-            trmi_rule r = trmi_row_rule_of(&o, &(trmi_tick){(uint32_t)t, 0, 1, 1});
-            trmi_apply_kernels_here()->apply[trmi_row_kernel_of(&o)](&r, w, g, s, s + 6, 6);
+            trmi_rule r = trmi_row_rule_of(&o, cases[c].rate, &(trmi_tick){(uint32_t)t, 0, 1, 1});
+            trmi_apply_kernels_here()->apply[o.kind](&r, w, g, s, s + 6, 6);
         }
         for (int i = 0; i < 6; i++) {
             CHECK_CLOSE(w[i], expected[i], 1e-6);
@@ -184,15 +180,41 @@ static void rules_match_pytorch(void **state) {
     assert_int_equal(lines, 35);
 }
 
+/* Models and tables check their options alike; each refuses the rules of the other. */
 static void options_out_of_range_are_named(void **state) {
     trm_error err;
-    trm_row_optimizer o = {.rule = TRM_ROW_SGD, .learning_rate = -1};
-    CHECK_FAILS(trmi_row_optimizer_check(&o, &o, "users", &err), TRM_INVALID, err,
-                "table 'users': learning_rate is -1");
-    o = (trm_row_optimizer){.rule = (trm_row_rule)99};
-    CHECK_FAILS(trmi_row_optimizer_check(&o, &o, "users", &err), TRM_INVALID, err, "rule 99");
-    o = (trm_row_optimizer){.momentum = NAN};
-    CHECK_FAILS(trmi_row_optimizer_check(&o, &o, "users", &err), TRM_INVALID, err, "momentum");
+    trm_optimizer_options o = {.kind = (trm_optimizer_kind)99}, out = {.momentum = 7};
+    CHECK_FAILS(trmi_optimizer_check(&o, true, "table 'users'", &out, &err), TRM_INVALID, err,
+                "table 'users': rule 99");
+    o = (trm_optimizer_options){.momentum = NAN};
+    CHECK_FAILS(trmi_optimizer_check(&o, true, "t", &out, &err), TRM_INVALID, err, "momentum");
+    o = (trm_optimizer_options){.kind = TRM_LARS};
+    CHECK_FAILS(trmi_optimizer_check(&o, true, "t", &out, &err), TRM_INVALID, err,
+                "t: lars needs whole layers");
+    o = (trm_optimizer_options){.kind = TRM_SGD, .clip_norm = 1};
+    CHECK_FAILS(trmi_optimizer_check(&o, true, "t", &out, &err), TRM_INVALID, err, "clip_norm");
+    o = (trm_optimizer_options){.kind = TRM_ROWWISE_ADAGRAD};
+    CHECK_FAILS(trmi_optimizer_check(&o, false, "m", &out, &err), TRM_INVALID, err,
+                "m: rowwise_adagrad is a rule of parameter servers' tables");
+    o = (trm_optimizer_options){.kind = TRM_SGD, .decoupled = true};
+    CHECK_FAILS(trmi_optimizer_check(&o, false, "m", &out, &err), TRM_INVALID, err,
+                "decoupled weight decay is of Adam, not of sgd");
+    assert_true(out.kind == TRM_OPTIMIZER_DEFAULT && out.momentum == 7);
+}
+
+/* Zero means one documented value each: SGD for models, Adagrad for tables, whose options are
+ * float32 in both. */
+static void zero_is_the_default_of_models_and_tables(void **state) {
+    trm_error err;
+    trm_optimizer_options o = {.weight_decay = 0.1, .clip_norm = 0.3}, model, table;
+    CHECK_OK(trmi_optimizer_check(&o, false, "m", &model, &err), err);
+    o.clip_norm = 0;
+    CHECK_OK(trmi_optimizer_check(&o, true, "t", &table, &err), err);
+    assert_int_equal(model.kind, TRM_SGD);
+    assert_int_equal(table.kind, TRM_ADAGRAD);
+    assert_true(model.weight_decay == (double)0.1f && table.weight_decay == (double)0.1f);
+    assert_true(model.beta1 == (double)0.9f && model.beta2 == (double)0.999f);
+    assert_true(table.epsilon == (double)1e-10f && model.clip_norm == (double)0.3f);
 }
 
 /* ---- 16-bit rows ---------------------------------------------------------------------------- */
@@ -351,6 +373,7 @@ int main(void) {
         cmocka_unit_test(rules_match_their_twins),
         cmocka_unit_test(rules_match_pytorch),
         cmocka_unit_test(options_out_of_range_are_named),
+        cmocka_unit_test(zero_is_the_default_of_models_and_tables),
         cmocka_unit_test(nearest_rounding_is_base_half),
         cmocka_unit_test(stochastic_rounding_is_unbiased_and_a_counter),
         cmocka_unit_test(initial_values_have_their_moments),

@@ -128,12 +128,12 @@ static void come(one_worker *w, int number, int servers, trm_ps_server **server,
         .local = server, .servers = servers, .worker = number, .ring_bytes = 1 << 20};
     CHECK_OK(trm_ps_client_create(&o, &w->client, &err), err);
     for (int i = 0; i < DENSE; i++) {
-        trm_table_options t = {
-            .name = names[i],
-            .width = WIDTH,
-            .optimizer = {.rule = TRM_ROW_MOMENTUM, .learning_rate = 0.1f, .momentum = 0.9f},
-            .init = {.kind = TRM_ROW_INIT_UNIFORM, .scale = 1},
-            .placement = p[i]};
+        trm_table_options t = {.name = names[i],
+                               .width = WIDTH,
+                               .learning_rate = 0.1f,
+                               .optimizer = {.kind = TRM_MOMENTUM, .momentum = 0.9f},
+                               .init = {.kind = TRM_ROW_INIT_UNIFORM, .scale = 1},
+                               .placement = p[i]};
         CHECK_OK(trm_ps_client_table(w->client, &t, &w->table[i], &err), err);
     }
     CHECK_OK(trm_ps_batch_create(w->client, &w->batch, &err), err);

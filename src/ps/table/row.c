@@ -3,20 +3,13 @@
 #include "ps/table/row.h"
 
 #include "base/checked.h"
+#include "base/optimizer_rule.h"
 #include "base/rng.h"
 
-/* Returns the slots of a rule in floats. */
-static int32_t slots_of_rule(trm_row_rule rule, int32_t width) {
-    switch (rule) {
-    case TRM_ROW_MOMENTUM:
-    case TRM_ROW_ADAGRAD: return width;
-    case TRM_ROW_ROWWISE_ADAGRAD: return 1;
-    case TRM_ROW_ADAM:
-    case TRM_ROW_LAZY_ADAM:
-    case TRM_ROW_FTRL: return 2 * width;
-    case TRM_ROW_SGD: break;
-    }
-    return 0;
+/* Returns the slots of a row in floats. */
+static int32_t count_slots(const trm_table_options *options) {
+    const trm_optimizer_kind kind = options->optimizer.kind;
+    return kind == TRM_ROWWISE_ADAGRAD ? 1 : options->width * trmi_optimizer_of(kind)->slots;
 }
 
 /* Returns the stride: a record of up to 64 bytes lies in one cache line, and values of whole
@@ -29,7 +22,7 @@ static int64_t stride_of(int64_t bytes, int64_t value_bytes) {
  * the record. */
 void trmi_row_layout_make(const trm_table_options *options, trmi_row_layout *out) {
     int64_t value_bytes = (int64_t)trm_dtype_bytes(options->dtype) * options->width;
-    int32_t slot_count = slots_of_rule(options->optimizer.rule, options->width);
+    int32_t slot_count = count_slots(options);
     int64_t slot_offset = trmi_round_up(value_bytes, 4);
     int64_t header_offset = trmi_round_up(slot_offset + 4 * (int64_t)slot_count, 8);
     int64_t record_bytes = header_offset + (int64_t)sizeof(trmi_row_header);

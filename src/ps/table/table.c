@@ -18,9 +18,11 @@
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/memory.h"
+#include "base/optimizer_rule.h"
 #include "base/rng.h"
 
 #include <stddef.h>
+#include <stdio.h>
 
 /* Checks the expiry options.
  *   error  INVALID */
@@ -43,6 +45,19 @@ static trm_status check_expiry(const trm_table_options *o, trm_error *err) {
                ? TRM_OK
                : TRMI_FAIL(err, TRM_INVALID, "table '%.40s': cap policy %d is unknown", o->name,
                            (int)e->cap);
+}
+
+/* Checks the rule of the rows and fills in its defaults. The learning rate is kept in float32, as
+ * the other options of the rule. */
+static trm_status check_optimizer(trm_table_options *o, trm_error *err) {
+    char owner[TRMI_TABLE_NAME_MAX + 16];
+    snprintf(owner, sizeof owner, "table '%.40s'", o->name);
+    o->learning_rate = (double)(float)(o->learning_rate == 0 ? 0.01 : o->learning_rate);
+    if (!(o->learning_rate >= 0 && o->learning_rate <= 1e6)) {
+        return TRMI_FAIL(err, TRM_INVALID, "%s: learning_rate is %g, 0 to 1e6 expected", owner,
+                         o->learning_rate);
+    }
+    return trmi_optimizer_check(&o->optimizer, true, owner, &o->optimizer, err);
 }
 
 /* Contract in table.h. */
@@ -75,7 +90,7 @@ trm_status trmi_row_table_check(const trm_table_options *in, trm_table_options *
             o.name, o.staleness);
     }
     /* rules of their own files; then defaults */
-    TRMI_TRY(trmi_row_optimizer_check(&o.optimizer, &o.optimizer, o.name, err));
+    TRMI_TRY(check_optimizer(&o, err));
     TRMI_TRY(check_expiry(&o, err));
     TRMI_TRY(trmi_placement_check(&o.placement, o.name, err));
     o.expiry.score_decay = o.expiry.score_decay == 0 ? 1 : o.expiry.score_decay;
@@ -219,8 +234,8 @@ trm_status trmi_row_table_create(const trm_table_options *options,
     /* kernels of this CPU; `special` tables cannot use the fused loop of lookup and rule */
     table->kernels = trmi_apply_kernels_here();
     table->lookup = trmi_lookup_here();
-    table->apply = table->kernels->apply[trmi_row_kernel_of(&checked.optimizer)];
-    table->special = checked.optimizer.rule == TRM_ROW_ADAM || checked.dtype != TRM_FLOAT32 ||
+    table->apply = table->kernels->apply[checked.optimizer.kind];
+    table->special = checked.optimizer.kind == TRM_ADAM || checked.dtype != TRM_FLOAT32 ||
                      checked.expiry.min_score > 0;
     /* each shard gets an equal part of the cap */
     int64_t cap = checked.expiry.max_rows;

@@ -29,7 +29,7 @@ static void save(void *context, const void *record) {
 static void cut_under_fire(const trmi_row_table_place *place, int64_t limit) {
     trmi_account account = {.limit = limit};
     trmi_row_table *table = make_at(
-        &(trm_table_options){.width = 16, .optimizer = {.rule = TRM_ROW_SGD, .learning_rate = 1}},
+        &(trm_table_options){.width = 16, .learning_rate = 1, .optimizer = {.kind = TRM_SGD}},
         place, &account);
     saved *s = calloc(1, sizeof *s);
     static float model[CUT_ROWS];
@@ -86,7 +86,7 @@ static void cuts_are_consistent_while_rows_move(void **state) {
     enum { KEYS = 600, CUTS = 60 };
     trmi_account account = {.limit = INT64_MAX};
     trmi_row_table *table = make_at(
-        &(trm_table_options){.width = 16, .optimizer = {.rule = TRM_ROW_SGD, .learning_rate = 1}},
+        &(trm_table_options){.width = 16, .learning_rate = 1, .optimizer = {.kind = TRM_SGD}},
         &one_shard, &account);
     saved *s = calloc(1, sizeof *s);
     uint32_t tick = 1;

@@ -55,7 +55,8 @@ static void a_million_operations_match_a_naive_map(void **state) {
     trmi_account account = {.limit = INT64_MAX};
     trmi_row_table *table =
         make_at(&(trm_table_options){.width = WIDTH,
-                                     .optimizer = {.rule = TRM_ROW_SGD, .learning_rate = 1},
+                                     .learning_rate = 1,
+                                     .optimizer = {.kind = TRM_SGD},
                                      .init = {.kind = TRM_ROW_INIT_CONSTANT, .value = 1}},
                 &one_shard, &account);
     enum { BATCH = 250, ROUNDS = 4000 };
@@ -92,7 +93,7 @@ static void a_million_operations_match_a_naive_map(void **state) {
 
 /* ---- the loop of lookup and rule, against rows that learn one by one ------------------------- */
 
-static void learn_so(trm_row_rule rule, int32_t width, const trmi_apply_kernels *kernels,
+static void learn_so(trm_optimizer_kind rule, int32_t width, const trmi_apply_kernels *kernels,
                      bool one_by_one, float *out, float *slots) {
     enum { ROWS = 3000, PUSHES = 4 };
     static uint64_t keys[ROWS];
@@ -100,7 +101,7 @@ static void learn_so(trm_row_rule rule, int32_t width, const trmi_apply_kernels 
     trmi_account account = {.limit = INT64_MAX};
     trmi_row_table *table =
         make_at(&(trm_table_options){.width = width,
-                                     .optimizer = {.rule = rule, .weight_decay = 0.01f},
+                                     .optimizer = {.kind = rule, .weight_decay = 0.01f},
                                      .init = {TRM_ROW_INIT_UNIFORM, 0, 0.5f, 0}},
                 &one_shard, &account);
     table->kernels = kernels;
@@ -145,8 +146,8 @@ static void every_kernel_learns_as_row_by_row(void **state) {
         &trmi_apply_plain
 #endif
     };
-    for (trm_row_rule rule = TRM_ROW_SGD; rule <= TRM_ROW_FTRL; rule++) {
-        for (int k = 0; k < 3 && rule != TRM_ROW_ADAM; k++) {
+    for (trm_optimizer_kind rule = TRM_SGD; rule <= TRM_NESTEROV; rule++) {
+        for (int k = 0; k < 3 && rule != TRM_ADAM; k++) {
             for (int32_t width = 16; width <= 19; width += 3) {
                 memset(slots, 0, sizeof slots);
                 learn_so(rule, width, kernels[k], false, out[0], slots[0]);
@@ -162,7 +163,7 @@ static void pages_split_and_every_kernel_finds_all(void **state) {
     enum { ROWS = 300000, BATCH = 5000 };
     trmi_account account = {.limit = INT64_MAX};
     trmi_row_table *table = make_at(
-        &(trm_table_options){.width = 16, .optimizer = {.rule = TRM_ROW_SGD, .learning_rate = 1}},
+        &(trm_table_options){.width = 16, .learning_rate = 1, .optimizer = {.kind = TRM_SGD}},
         &one_shard, &account);
     uint64_t *keys = malloc(BATCH * sizeof *keys);
     float *g = malloc(BATCH * 16 * sizeof *g);
@@ -223,7 +224,8 @@ static void admission_counts(void **state) {
     trmi_account account = {.limit = INT64_MAX};
     trm_table_options o = {
         .width = WIDTH,
-        .optimizer = {.rule = TRM_ROW_SGD, .learning_rate = 1},
+        .learning_rate = 1,
+        .optimizer = {.kind = TRM_SGD},
         .admission = {.kind = TRM_ADMIT_COUNT, .min_count = 5, .capacity = 1000}};
     trmi_row_table *table = make_at(&o, &one_shard, &account);
     for (uint64_t key = 0; key < 100; key++) {
@@ -291,7 +293,8 @@ static void faint_rows_expire(void **state) {
         trm_table_options o = {.width = 70,
                                .dtype = types[i],
                                .round_to_nearest = true,
-                               .optimizer = {.rule = TRM_ROW_SGD, .learning_rate = 1},
+                               .learning_rate = 1,
+                               .optimizer = {.kind = TRM_SGD},
                                .expiry = {.min_norm = 0.1f}};
         trmi_row_table *table = make_at(&o, &one_shard, &account);
         float g[70] = {0};
@@ -406,7 +409,7 @@ static void spilled_rows_lose_nothing(void **state) {
     enum { ROWS = 30000 };
     trmi_account account = {.limit = 4 << 20};
     trmi_row_table_place place = {.shards = 1, .spill_folder = "/tmp"};
-    trm_table_options o = {.width = 16, .optimizer = {.rule = TRM_ROW_SGD, .learning_rate = 1}};
+    trm_table_options o = {.width = 16, .learning_rate = 1, .optimizer = {.kind = TRM_SGD}};
     trmi_row_table *table = make_at(&o, &place, &account);
     float *expected = calloc(ROWS, sizeof *expected), g[100 * 16];
     uint64_t keys[100];
@@ -455,9 +458,8 @@ static void spilled_rows_expire(void **state) {
     for (int rule = 0; rule < 4; rule++) {
         trmi_account account = {.limit = rule == 3 ? 1 << 19 : 1 << 20};
         trmi_row_table_place place = {.shards = 1, .spill_folder = "/tmp"};
-        trm_table_options o = {.width = 16,
-                               .optimizer = {.rule = TRM_ROW_SGD, .learning_rate = 1},
-                               .expiry = rules[rule]};
+        trm_table_options o = {
+            .width = 16, .learning_rate = 1, .optimizer = {.kind = TRM_SGD}, .expiry = rules[rule]};
         trmi_row_table *table = make_at(&o, &place, &account);
         trm_table_stats stats;
         float ones[ALIVE * 16];
@@ -564,7 +566,8 @@ static void sixteen_bit_rows_learn_small_steps(void **state) {
                 make_at(&(trm_table_options){.width = 64,
                                              .dtype = (trm_dtype)dtype,
                                              .round_to_nearest = nearest == 1,
-                                             .optimizer = {.rule = TRM_ROW_SGD, .learning_rate = 1},
+                                             .learning_rate = 1,
+                                             .optimizer = {.kind = TRM_SGD},
                                              .init = {.kind = TRM_ROW_INIT_CONSTANT, .value = 1}},
                         &one_shard, &account);
             for (uint32_t tick = 1; tick <= 4000; tick++) {
@@ -587,7 +590,8 @@ static void rows_are_the_same_whatever_the_shards(void **state) {
     trm_table_options o = {.width = 8,
                            .dtype = TRM_BFLOAT16,
                            .seed = 11,
-                           .optimizer = {.rule = TRM_ROW_ADAM, .learning_rate = 0.1f},
+                           .learning_rate = 0.1f,
+                           .optimizer = {.kind = TRM_ADAM},
                            .init = {.kind = TRM_ROW_INIT_NORMAL, .scale = 0.1f},
                            .admission = {.kind = TRM_ADMIT_PROBABILITY, .probability = 0.5}};
     trmi_account account = {.limit = INT64_MAX};

@@ -32,10 +32,11 @@ static __attribute__((noinline)) void update_row_special(trmi_row_table *table, 
     trmi_row_header *h = trmi_row_header_of(layout, record);
     /* ticks since the last update: Adam's averages decay over each of them */
     uint32_t rested = h->count == 0 ? 0 : tick->tick - h->last_tick;
-    if (o->optimizer.rule == TRM_ROW_ADAM) {
+    if (o->optimizer.kind == TRM_ADAM) {
         float skipped = rested > 1 ? (float)(rested - 1) : 0;
-        rule->keep1 = skipped == 0 ? o->optimizer.beta1 : powf(o->optimizer.beta1, skipped + 1);
-        rule->keep2 = skipped == 0 ? o->optimizer.beta2 : powf(o->optimizer.beta2, skipped + 1);
+        const float beta1 = (float)o->optimizer.beta1, beta2 = (float)o->optimizer.beta2;
+        rule->keep1 = skipped == 0 ? beta1 : powf(beta1, skipped + 1);
+        rule->keep2 = skipped == 0 ? beta2 : powf(beta2, skipped + 1);
     }
     /* 16-bit rows are updated as float32 and rounded back */
     float *slots = trmi_row_slots_of(layout, record);
@@ -324,12 +325,12 @@ static char *create_row(trmi_row_table *table, uint64_t key, const trmi_tick *ti
     memset(record, 0, table->layout.record_bytes);
     trmi_row_table_initial(table, key);
     table->kernels->store[o->dtype](table->values, o->width, 0, record);
-    bool sums = o->optimizer.rule == TRM_ROW_ADAGRAD ||
-                o->optimizer.rule == TRM_ROW_ROWWISE_ADAGRAD || o->optimizer.rule == TRM_ROW_FTRL;
-    int32_t filled = !sums ? 0 : o->optimizer.rule == TRM_ROW_ROWWISE_ADAGRAD ? 1 : o->width;
+    bool sums = o->optimizer.kind == TRM_ADAGRAD || o->optimizer.kind == TRM_ROWWISE_ADAGRAD ||
+                o->optimizer.kind == TRM_FTRL;
+    int32_t filled = !sums ? 0 : o->optimizer.kind == TRM_ROWWISE_ADAGRAD ? 1 : o->width;
     float *slots = trmi_row_slots_of(&table->layout, record);
     for (int32_t i = 0; i < filled; i++) {
-        slots[i] = o->optimizer.initial_accumulator;
+        slots[i] = (float)o->optimizer.initial_accumulator;
     }
     *trmi_row_header_of(&table->layout, record) = (trmi_row_header){
         .key = key, .last_tick = tick->tick, .version = 1, .generation = table->generation};
@@ -411,7 +412,7 @@ static int64_t update_present(trmi_row_table *table, const uint64_t *keys, int64
     /* the simple case: one loop of lookup and rule */
     if (dtype == TRM_FLOAT32 && !table->special && table->cut == NULL) {
         trmi_row_update update = {layout, rule, tick, table->generation, table->record};
-        return table->kernels->update[trmi_row_kernel_of(&table->options.optimizer)](
+        return table->kernels->update[table->options.optimizer.kind](
             &table->rows, &update, keys, count, (const float *)(const void *)gradients,
             table->missing);
     }
@@ -523,7 +524,8 @@ trm_status trmi_row_table_update(trmi_row_table *table, const uint64_t *keys, in
                                  trm_dtype dtype, const void *gradients, const trmi_tick *tick,
                                  trm_error *err) {
     size_t bytes = trm_dtype_bytes(dtype) * (size_t)table->options.width;
-    trmi_rule rule = trmi_row_rule_of(&table->options.optimizer, tick);
+    trmi_rule rule =
+        trmi_row_rule_of(&table->options.optimizer, (float)table->options.learning_rate, tick);
     for (int64_t begin = 0; begin < count; begin += TRMI_LOOKUP_KEYS) {
         int64_t some = trmi_min_i64(count - begin, TRMI_LOOKUP_KEYS);
         const char *from = (const char *)gradients + (size_t)begin * bytes;

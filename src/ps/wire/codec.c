@@ -6,6 +6,7 @@
 
 #include "base/checked.h"
 #include "base/error.h"
+#include "ps/wire/table_wire.h"
 
 #include <stddef.h>
 #include <stdio.h>
@@ -20,7 +21,7 @@ enum {
     MESSAGE_BYTES_MAX = 1 << 30, /* a longer message is refused */
     /* places in trmi_ps_note.value */
     MARK_AT = 9,    /* first of the four of a job's mark */
-    OPTIONS_AT = 15 /* bytes of trm_table_options */
+    OPTIONS_AT = 15 /* bytes of trmi_ps_wire_table */
 };
 
 /* Which parts a message of this kind has. */
@@ -174,11 +175,11 @@ trm_status trmi_ps_decode_rows(const uint8_t *data, size_t bytes, const trmi_ps_
 
 size_t trmi_ps_note_size(trmi_ps_kind kind) {
     return sizeof(trmi_ps_header) + sizeof(trmi_ps_note) +
-           (kind == TRMI_PS_TABLE ? sizeof(trm_table_options) : 0);
+           (kind == TRMI_PS_TABLE ? sizeof(trmi_ps_wire_table) : 0);
 }
 
-/* Contract in codec.h. A table's options are sent as the struct itself, with its size, which
- * detects a peer of another version. */
+/* Contract in codec.h. The size of a table's options goes along; it detects a peer of another
+ * version. */
 void trmi_ps_encode_note(const trmi_ps_header *header, const trmi_ps_note *note,
                          const trm_table_options *table, uint8_t *data) {
     trmi_ps_header h = *header;
@@ -188,19 +189,14 @@ void trmi_ps_encode_note(const trmi_ps_header *header, const trmi_ps_note *note,
         n = *note;
     }
     if (table != NULL) {
-        trm_table_options o = *table;
+        trmi_ps_wire_table wire;
+        trmi_ps_put_table(table, &wire);
         strncpy(n.text, table->name, sizeof n.text - 1);
-        o.name = NULL;
-        n.value[OPTIONS_AT] = (int64_t)sizeof o;
-        memcpy(data + sizeof h + sizeof n, &o, sizeof o);
+        n.value[OPTIONS_AT] = (int64_t)sizeof wire;
+        memcpy(data + sizeof h + sizeof n, &wire, sizeof wire);
     }
     memcpy(data, &h, sizeof h);
     memcpy(data + sizeof h, &n, sizeof n);
-}
-
-/* Makes a received bool 0 or 1: other bytes would be undefined behaviour. */
-static void normalise_bool(uint8_t *options, size_t offset) {
-    options[offset] = options[offset] != 0;
 }
 
 /* Contract in codec.h. */
@@ -215,20 +211,15 @@ trm_status trmi_ps_decode_note(const uint8_t *data, size_t bytes, const trmi_ps_
     memcpy(note, data + sizeof *header, sizeof *note);
     note->text[sizeof note->text - 1] = '\0';
     if (kind == TRMI_PS_TABLE) {
-        uint8_t raw[sizeof *table];
-        if (note->value[OPTIONS_AT] != (int64_t)sizeof raw) {
+        trmi_ps_wire_table wire;
+        if (note->value[OPTIONS_AT] != (int64_t)sizeof wire) {
             return TRMI_FAIL(err, TRM_UNSUPPORTED,
                              "table options of %lld bytes, %zu expected: the peer is another "
                              "version of trireme",
-                             (long long)note->value[OPTIONS_AT], sizeof raw);
+                             (long long)note->value[OPTIONS_AT], sizeof wire);
         }
-        memcpy(raw, data + sizeof *header + sizeof *note, sizeof raw);
-        normalise_bool(raw, offsetof(trm_table_options, round_to_nearest));
-        normalise_bool(raw, offsetof(trm_table_options, optimizer) +
-                                offsetof(trm_row_optimizer, nesterov));
-        normalise_bool(raw, offsetof(trm_table_options, optimizer) +
-                                offsetof(trm_row_optimizer, decoupled));
-        memcpy(table, raw, sizeof raw);
+        memcpy(&wire, data + sizeof *header + sizeof *note, sizeof wire);
+        trmi_ps_get_table(&wire, table);
         table->name = note->text;
     }
     return TRM_OK;

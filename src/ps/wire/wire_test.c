@@ -23,7 +23,8 @@ static void push_often(trm_dtype wire, bool to_nearest, float gradient, float ro
                            .width = WIDTH,
                            .seed = 5,
                            .round_to_nearest = to_nearest,
-                           .optimizer = {.rule = TRM_ROW_SGD, .learning_rate = 1}};
+                           .learning_rate = 1,
+                           .optimizer = {.kind = TRM_SGD}};
     CHECK_OK(trm_ps_client_table(client, &o, &table, &err), err);
     CHECK_OK(trm_ps_batch_create(client, &batch, &err), err);
     uint64_t keys[KEYS];

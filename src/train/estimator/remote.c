@@ -278,12 +278,12 @@ static trm_status declare_table(trmi_remote *r, const trmi_detached *t, int32_t 
                            .init = trmi_remote_init(t->init, t->table, &shape)};
     const trm_program *p = r->compiled->exec->program;
     bool decay = trmi_exec_decays(p, find_parameter(p, t->leaf), &r->optimizer);
-    TRMI_TRY(trmi_remote_rule(&r->optimizer, r->base_rate, decay, true, &o.optimizer, err));
+    trmi_remote_rule(&r->optimizer, r->base_rate, decay, true, &o);
     if (r->options.table != NULL) {
         r->options.table(r->options.context, &o);
     }
     if (r->samples.count > 0) {
-        o.optimizer.learning_rate = strict_rate(r, o.optimizer.learning_rate);
+        o.learning_rate = (double)strict_rate(r, (float)o.learning_rate);
     }
     TRMI_TRY(trm_ps_client_table(r->client, &o, number, err));
     TRMI_TRY(trm_ps_client_cache(r->client, *number, r->options.cache_rows, err));
@@ -378,8 +378,8 @@ static trm_status declare_dense(trmi_remote *r, dense *d, const trm_placement *p
                            .init = trmi_remote_init(p->params[parameter].init, v.name, &v.shape),
                            .placement = *placement};
     const trm_optimizer_options no_slots = {.kind = TRM_SGD};
-    TRMI_TRY(trmi_remote_rule(d->frozen ? &no_slots : &r->optimizer, table_rate(r),
-                              decay && !d->frozen, false, &o.optimizer, err));
+    trmi_remote_rule(d->frozen ? &no_slots : &r->optimizer, table_rate(r), decay && !d->frozen,
+                     false, &o);
     return trm_ps_client_table(r->client, &o, &d->table, err);
 }
 

@@ -102,11 +102,10 @@ typedef struct trmi_remote_table {
 /* Returns table `index`; the name lives as long as the graph. */
 trmi_remote_table trmi_remote_table_at(const trmi_remote *remote, int32_t index);
 
-/* remote_rules.c: translates the optimiser into the rule of a server's rows, for a dense
- * variable or an embedding `table`. `rate`: base learning rate; `decay`: weight decay applies.
- *   error  INVALID: the servers have no such rule; the message names those they have */
-trm_status trmi_remote_rule(const trm_optimizer_options *options, double rate, bool decay,
-                            bool table, trm_row_optimizer *out, trm_error *err);
+/* remote_rules.c: sets learning rate and rule of a dense variable's or embedding table's rows to
+ * those of the model's optimiser. The servers check them (trmi_optimizer_check). */
+void trmi_remote_rule(const trm_optimizer_options *options, double rate, bool decay, bool table,
+                      trm_table_options *out);
 /* Returns the initial values of the rows of parameter `name`: those that a single device would
  * compute. */
 trm_row_init trmi_remote_init(trm_init init, const char *name, const trm_shape *shape);

@@ -39,7 +39,8 @@ static const trm_field_table field_tables[] = {
 typedef struct table {
     const char *name;
     int32_t width;
-    trm_row_optimizer optimizer;
+    double rate;
+    trm_optimizer_options optimizer;
     bool half, counts; /* bfloat16 rows; admission from the NEEDED-th push on */
     const int32_t *fields;
     int32_t fields_count;
@@ -47,31 +48,28 @@ typedef struct table {
 static const table kinds[TABLES] = {
     {"embedding.user.weight",
      6,
-     {.rule = TRM_ROW_ADAGRAD, .learning_rate = 0.1f, .initial_accumulator = 0.1f},
+     0.1,
+     {.kind = TRM_ADAGRAD, .initial_accumulator = 0.1},
      false,
      true,
      users,
      2},
-    {"embedding.item.weight", 10, {.rule = TRM_ROW_SGD, .learning_rate = 2}, true, false, items, 3},
+    {"embedding.item.weight", 10, 2, {.kind = TRM_SGD}, true, false, items, 3},
     {"wide.user.weight",
      1,
-     {.rule = TRM_ROW_FTRL, .learning_rate = 0.3f, .initial_accumulator = 0.1f, .l1 = 0.02f},
+     0.3,
+     {.kind = TRM_FTRL, .initial_accumulator = 0.1, .l1 = 0.02},
      false,
      false,
      users,
      2},
-    {"wide.item.weight",
-     1,
-     {.rule = TRM_ROW_MOMENTUM, .learning_rate = 0.05f, .momentum = 0.9f},
-     false,
-     false,
-     items,
-     3}};
+    {"wide.item.weight", 1, 0.05, {.kind = TRM_MOMENTUM, .momentum = 0.9}, false, false, items, 3}};
 
 static void tell_table(void *context, trm_table_options *o) {
     (void)context;
     for (int t = 0; t < TABLES; t++) {
         if (strcmp(o->name, kinds[t].name) == 0) {
+            o->learning_rate = kinds[t].rate;
             o->optimizer = kinds[t].optimizer;
             o->dtype = kinds[t].half ? TRM_BFLOAT16 : TRM_FLOAT32;
             o->round_to_nearest = true;
@@ -130,22 +128,22 @@ static float nearest_half(float x) {
 }
 
 static void learn(const table *kind, rows *r, int64_t at) {
-    const trm_row_optimizer *o = &kind->optimizer;
+    const trm_optimizer_options *o = &kind->optimizer;
     float g = r->gradient[at], *w = &r->w[at], *a = &r->slots[0][at], *b = &r->slots[1][at],
-          rate = o->learning_rate;
-    if (o->rule == TRM_ROW_SGD) {
+          rate = (float)kind->rate, l1 = (float)o->l1;
+    if (o->kind == TRM_SGD) {
         *w -= rate * g;
-    } else if (o->rule == TRM_ROW_MOMENTUM) {
-        *a = o->momentum * *a + g;
+    } else if (o->kind == TRM_MOMENTUM) {
+        *a = (float)o->momentum * *a + g;
         *w -= rate * *a;
-    } else if (o->rule == TRM_ROW_ADAGRAD) {
+    } else if (o->kind == TRM_ADAGRAD) {
         *a += g * g;
         *w -= rate * g / (sqrtf(*a) + 1e-10f);
     } else {
         float before = sqrtf(*a);
         *a += g * g;
         *b += g - (sqrtf(*a) - before) / rate * *w;
-        *w = fabsf(*b) <= o->l1 ? 0 : -(*b - copysignf(o->l1, *b)) / (sqrtf(*a) / rate);
+        *w = fabsf(*b) <= l1 ? 0 : -(*b - copysignf(l1, *b)) / (sqrtf(*a) / rate);
     }
     *w = kind->half ? nearest_half(*w) : *w;
 }
@@ -174,7 +172,7 @@ static void begin_rows(trm_exec *exec, rows *tables) {
         trm_exec_read(exec, variable, tables[t].w);
         for (int i = 0; i < VOCABULARY * WIDTH_MAX; i++) {
             tables[t].w[i] = kinds[t].half ? nearest_half(tables[t].w[i]) : tables[t].w[i];
-            tables[t].slots[0][i] = kinds[t].optimizer.initial_accumulator;
+            tables[t].slots[0][i] = (float)kinds[t].optimizer.initial_accumulator;
         }
         trm_exec_write(exec, variable, tables[t].w);
     }
