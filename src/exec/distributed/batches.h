@@ -33,7 +33,7 @@ trm_status trmi_batches_check(const trm_parallel_options *options, const trm_gra
 trm_status trmi_batches_blocks(const trm_parallel_options *options, int64_t batch, int32_t *blocks,
                                trm_error *err);
 
-/* Where the samples of a rank lie in its program, and which sums it has of them, if they lie in fixed
+/* The blocks of samples of a rank, and the sums that it makes of them, where samples lie in fixed
  * blocks (strict determinism; not in split programs). */
 typedef struct trmi_batch_blocks {
     int32_t count;       /* blocks of this rank; 0: no blocks */

@@ -73,7 +73,7 @@ static trm_status bind_later(trm_exec *exec, trmi_kernel *kernel, trm_error *err
     return kernel->step->cooperative ? TRM_OK : TRM_UNSUPPORTED;
 }
 
-/* What this rank's slices have of a parameter's gradient, from the first element to the last. */
+/* Returns the part of a parameter's gradient that lies in this rank's slices. */
 static trmi_cooperative_part part_of(const trm_exec *exec, const trmi_buffer *gradient) {
     const trmi_parallel *p = trmi_parallel_of(exec);
     int64_t first = gradient->offset / (int64_t)sizeof(float),

@@ -122,7 +122,7 @@ typedef struct trmi_way_state {
     void *state;
 } trmi_way_state;
 
-/* What happens between two steps of the program. */
+/* An action of a way of training between two steps of the program. */
 typedef struct trmi_action {
     int32_t before; /* the step that it precedes; steps_count: behind the last */
     bool last_only; /* of accumulated batches only in the last one */

@@ -32,7 +32,7 @@ bool trmi_input_cuts_by_samples(const trmi_input_cuts *cuts, int32_t ranks);
 /* Can `ranks` ranks feed the inputs of this graph so?   error  INVALID */
 trm_status trmi_input_cuts_check(const char *text, const trm_graph *graph, int32_t ranks,
                                  trm_error *err);
-/* What a rank feeds of the whole. */
+/* Returns the shape of the part that this rank feeds of an input of shape `whole`. */
 trm_shape trmi_input_cut_shape(const trmi_input_cut *cut, const trm_shape *whole);
 /* Puts the parts of all ranks, one behind the other in `all`, together. */
 void trmi_input_cut_join(const trmi_input_cut *cut, const trm_shape *whole, size_t element,

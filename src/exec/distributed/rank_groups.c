@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What part of each leaf a rank has, and which ranks have the same parts of all parameters
+/* Finds the part of each leaf that a rank has, and the ranks with the same parts of all parameters
  * (MindSpore's group_ckpt_save_file): those that differ only in mesh axes that cut no parameter.
  *
  *      mesh 2x4, the classes of fc.weight over axis 1:     trireme-groups 1

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What many ranks add to an executor's life: shared arenas, the same beginning, synchronised norms,
+/* The life of an executor with many ranks: shared arenas, equal initial values, synchronised norms,
  * slots gathered for a save. */
 #include "exec/exec.h"
 #include "exec/exec_memory.h"

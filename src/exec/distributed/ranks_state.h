@@ -38,14 +38,14 @@ typedef struct trmi_range {
 /* Called with what this rank looks at of each range that has come. */
 typedef void trmi_range_arrived(struct trm_exec *exec, int64_t begin, int64_t count);
 
-/* What ranges send in place of the float32 gradients. */
+/* The gradients in the type in which ranges send them. */
 typedef struct trmi_payload {
     char *data; /* of the gradients' first element; NULL = the gradients themselves */
     trm_dtype dtype;
     trmi_range_arrived *arrived; /* makes gradients of it; NULL = nothing to do */
 } trmi_payload;
 
-/* What is averaged with each forward and backward: 4 floats. */
+/* Numbers that are averaged over the ranks with each forward and backward: 4 floats. */
 typedef struct trmi_agreed {
     float loss, flag, spare[2];
 } trmi_agreed;
@@ -180,7 +180,7 @@ trm_status trmi_parallel_meet(trmi_parallel *parallel, const char *what, trm_err
 /* Does each rank see gradients that others do not have, without a sum over ranks of what it
  * finds? With slices the norms are such sums. */
 bool trmi_parallel_norms_differ(const struct trm_exec *exec);
-/* Where this rank's slice of a range begins. */
+/* Returns the element of a range with which this rank's slice begins. */
 int64_t trmi_parallel_slice_begin(const trmi_parallel *parallel, const trmi_range *range);
 /* Is a parameter's gradient made by all ranks together? */
 bool trmi_cooperative_makes(const trm_program *program, const trmi_param *param);

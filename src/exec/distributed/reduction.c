@@ -125,8 +125,8 @@ static trm_status start_agreement(trm_exec *exec, int32_t item, trm_error *err) 
     return trm_comm_start(p->comm, &op, &p->agreement, err);
 }
 
-/* What was agreed on holds. The loss of a split program is that of all ranks already, unless it
- * is of own samples; so is that of a program with blocks of samples. */
+/* Takes over the averages of all ranks. The loss of a split program is that of all ranks already,
+ * unless it is of own samples; so is that of a program with blocks of samples. */
 static void take_agreement(trm_exec *exec) {
     trmi_parallel *p = trmi_parallel_of(exec);
     p->valid = true;

@@ -151,8 +151,8 @@ static trm_status begin_slices(trm_exec *exec, trm_error *err) {
     return TRM_OK;
 }
 
-/* Where all have one copy of the parameters no rank needs the old ones any more when the first
- * slice is written: norms were exchanged before (add_norms). */
+/* Publishes the slices that this rank has updated. With one copy of the parameters on a host, norms
+ * were exchanged before (add_norms): no rank reads old values when the first slice is written. */
 static trm_status publish_slices(trm_exec *exec, trm_error *err) {
     trmi_parallel *p = trmi_parallel_of(exec);
     if (!p->options.shard_optimizer) {

@@ -19,7 +19,7 @@ enum { TRMI_PARTITION_MASKS = 1 << TRMI_MESH_AXES };
 
 typedef struct trmi_split_run trmi_split_run;
 
-/* What one group of axes shares: a communicator and an exchange of numbers for kernels. */
+/* A group of ranks along mesh axes: its communicator, and an exchange of numbers for kernels. */
 typedef struct trmi_split_group {
     trmi_norm_sync sync; /* first: the exchange's context is the group */
     trm_comm *comm;      /* owned */
@@ -68,7 +68,7 @@ bool trmi_split_is_sliced(const trm_program *program, const trmi_mesh *mesh);
 bool trmi_split_may_slice(const struct trm_exec *exec, const trm_exec_options *options);
 /* Says what operators without a rule cost, which run whole on every rank. */
 void trmi_split_warn(const struct trm_exec *exec, const trmi_partition_report *report);
-/* What must agree between ranks of a split program. */
+/* Adds plan, seed and exchanges, which must agree between the ranks of a split program, to `hash`. */
 uint64_t trmi_split_mix(const struct trm_exec *exec, uint64_t hash);
 /* split_variables.c: sums of squares of cut parameters over all ranks: trmi_update_exchange.
  * `context`: the exec. */
@@ -80,7 +80,7 @@ trm_status trmi_split_assemble(struct trm_exec *exec, const trmi_partition_leaf 
                                trm_dtype dtype, const void *part, void *whole, trm_error *err);
 /* Takes this rank's parts of what was fed. Collective where ranks feed their own samples. */
 trm_status trmi_split_take_inputs(struct trm_exec *exec, trm_error *err);
-/* What a caller feeds: the whole batch, or this rank's samples. */
+/* Returns the shape that a caller feeds: of the whole batch, or of this rank's samples. */
 trm_shape trmi_split_fed_shape(const struct trmi_split_input *input);
 /* Hooks of the way `split` (distributed/distribution.h): where a caller writes a whole batch;
  * this rank's part of a whole batch, to where kernels read it: the rest is not copied. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a split program needs beside its kernels: a communicator for each set of mesh axes over
- * which it communicates, memory in which kernels exchange statistics, and staging for EXCHANGE. */
+/* A split program needs, beside its kernels, a communicator for each set of mesh axes over which
+ * it communicates, memory in which kernels exchange statistics, and staging for EXCHANGE. */
 #include "exec/distributed/split.h"
 
 #include "exec/exec.h"
@@ -28,7 +28,7 @@ static trm_status gather(trmi_norm_sync *sync, const double *values, int64_t cou
     return TRM_OK;
 }
 
-/* Which groups the program needs, and how many numbers its kernels exchange in them. */
+/* Marks a group as used; its exchange has room for `numbers` numbers at least. */
 static void need(trmi_split_run *run, bool used[TRMI_PARTITION_MASKS], uint32_t axes,
                  int64_t numbers) {
     if (axes != 0) {

@@ -56,7 +56,7 @@ trm_status trmi_split_prepare(trm_exec *exec, trm_error *err) {
     return TRM_OK;
 }
 
-/* What reads the batch, and is not pinned, is cut by samples on every axis. */
+/* Cuts operators that read the batch, unless they are pinned, by samples on every axis. */
 static trm_status default_samples(trmi_partition_plan *plan, const trm_graph *graph,
                                   trm_error *err) {
     char all[TRMI_MESH_AXES + 1] = "";

@@ -128,7 +128,7 @@ trm_shape trmi_split_fed_shape(const trmi_split_input *in) {
     return trmi_input_cut_shape(&in->cut, &in->leaf->global);
 }
 
-/* Which part of input `index` this rank feeds: all, its samples, or what input_cuts says. */
+/* Finds the part of input `index` that this rank feeds: all, its samples, or that of input_cuts. */
 static trm_status find_cut(const trm_exec *exec, int32_t index, const char *name,
                            trmi_split_input *in, trm_error *err) {
     const trm_parallel_options *o = &trmi_parallel_of(exec)->options;

@@ -34,7 +34,7 @@ typedef struct trmi_stage_peer {
     int32_t count, at;
 } trmi_stage_peer;
 
-/* What all stages agree on after a step. */
+/* Numbers that all stages have alike after a step. */
 typedef struct trmi_stage_agreement {
     float loss, flag;
 } trmi_stage_agreement;
