@@ -7,6 +7,7 @@
 #include "trireme/base.h"
 #include "trireme/data.h"
 #include "trireme/dist.h"
+#include "trireme/elastic.h"
 #include "trireme/estimator.h"
 #include "trireme/exec.h"
 #include "trireme/graph.h"

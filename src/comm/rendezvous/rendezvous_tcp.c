@@ -335,6 +335,51 @@ static void log_warnings(const trm_cluster *cluster) {
     }
 }
 
+/* Settings that the communicator reads from the bootstrap. */
+static void take_settings(trmi_side *side, double exec_seconds, int32_t deterministic,
+                          const char *algorithm) {
+    side->base.exec_seconds = exec_seconds;
+    side->base.deterministic = deterministic;
+    if (algorithm != NULL) {
+        snprintf(side->algorithm, sizeof side->algorithm, "%s", algorithm);
+        side->base.algorithm = side->algorithm;
+    }
+}
+
+/* Meets the other ranks and starts the side channel. One rank has no meeting. */
+static trm_status form_side(trmi_side *side, trmi_join *join, trm_error *err) {
+    if (join->hello.size == 1) {
+        side->peers[0].pid = join->hello.pid;
+        memcpy(side->peers[0].host, join->hello.host, sizeof side->peers[0].host);
+        strcpy(side->peers[0].address, "127.0.0.1");
+        if (getrandom(side->secret, 32, 0) != 32) {
+            return TRMI_FAIL_SYS(err, "no random secret for the job");
+        }
+        return find_hosts(side, err);
+    }
+    TRMI_TRY(join->hello.rank == 0 ? trmi_side_root(side, join, err)
+                                   : trmi_side_peer(side, join, err));
+    TRMI_TRY(find_hosts(side, err));
+    TRMI_TRY(trmi_side_start(side, err));
+    trmi_world_add(&side->base);
+    return TRM_OK;
+}
+
+/* Overwrites the secrets of the meeting. On success *out is the bootstrap, otherwise all is freed. */
+static trm_status end_join(trm_status status, trmi_side *side, trmi_join *join,
+                           trm_bootstrap **out) {
+    if (status != TRM_OK && join->listens) {
+        trmi_listener_close(&join->listener);
+    }
+    explicit_bzero(join, sizeof *join);
+    if (status == TRM_OK) {
+        *out = &side->base;
+    } else {
+        side_destroy(side != NULL ? &side->base : NULL);
+    }
+    return status;
+}
+
 trm_status trm_cluster_join(const trm_cluster *cluster, const trm_join_options *options,
                             trm_bootstrap **out, trm_error *err) {
     TRMI_NEED(err, cluster, out);
@@ -354,47 +399,26 @@ trm_status trm_cluster_join(const trm_cluster *cluster, const trm_join_options *
         log_warnings(cluster);
     }
     trm_status status = create_side(join.hello.rank, join.hello.size, &join.options, &side, err);
-    if (status != TRM_OK) {
-        goto failed;
+    if (status == TRM_OK) {
+        /* Settings that the communicator reads from the bootstrap. */
+        take_settings(side, cluster->hccl.exec_seconds, cluster->hccl.deterministic,
+                      trm_cluster_get(cluster)->algorithm);
+        status = form_side(side, &join, err);
     }
-    /* Settings that the communicator reads from the bootstrap. */
-    side->base.exec_seconds = cluster->hccl.exec_seconds;
-    side->base.deterministic = cluster->hccl.deterministic;
-    if (trm_cluster_get(cluster)->algorithm != NULL) {
-        strcpy(side->algorithm, trm_cluster_get(cluster)->algorithm);
-        side->base.algorithm = side->algorithm;
+    return end_join(status, side, &join, out);
+}
+
+trm_status trmi_side_meet(trmi_join *join, const trm_bootstrap *like, trm_bootstrap **out,
+                          trm_error *err) {
+    trmi_side *side = NULL;
+    host_identity(&join->options, &join->hello);
+    join->hello.pid = (int32_t)getpid();
+    trm_status status = create_side(join->hello.rank, join->hello.size, &join->options, &side, err);
+    if (status == TRM_OK) {
+        take_settings(side, like->exec_seconds, like->deterministic, like->algorithm);
+        status = form_side(side, join, err);
     }
-    /* One rank: no meeting. */
-    if (join.hello.size == 1) {
-        side->peers[0].pid = join.hello.pid;
-        memcpy(side->peers[0].host, join.hello.host, sizeof side->peers[0].host);
-        strcpy(side->peers[0].address, "127.0.0.1");
-        if (getrandom(side->secret, 32, 0) != 32) {
-            status = TRMI_FAIL_SYS(err, "no random secret for the job");
-            goto failed;
-        }
-    } else {
-        status = join.hello.rank == 0 ? trmi_side_root(side, &join, err)
-                                      : trmi_side_peer(side, &join, err);
-        TRMI_TRY_GOTO(status, status, failed);
-    }
-    TRMI_TRY_GOTO(status, find_hosts(side, err), failed);
-    if (join.hello.size > 1) {
-        TRMI_TRY_GOTO(status, trmi_side_start(side, err), failed);
-    }
-    if (join.hello.size > 1) {
-        trmi_world_add(&side->base);
-    }
-    explicit_bzero(&join, sizeof join);
-    *out = &side->base;
-    return TRM_OK;
-failed:
-    if (join.listens) {
-        trmi_listener_close(&join.listener);
-    }
-    explicit_bzero(&join, sizeof join);
-    side_destroy(side != NULL ? &side->base : NULL);
-    return status;
+    return end_join(status, side, join, out);
 }
 
 void trm_cluster_leave(trm_bootstrap *bootstrap) {

@@ -99,12 +99,23 @@ typedef struct trmi_join {
     uint8_t token[32];        /* overwritten after the rendezvous */
     trm_join_options options; /* with the defaults filled in */
     const char *hint;         /* appended to messages about missing ranks, or "" */
+    /* Ends the meeting before its deadline, with PEER, once it returns true: the list of ranks is
+     * no longer valid. Called a few times a second. NULL: never. */
+    bool (*abandoned)(void *context);
+    void *abandoned_context;
 } trmi_join;
 
 /* The meeting of the ranks: side_root.c on rank 0, side_peer.c on the others. They fill
  * side->links, peers, base.rank and secret. Errors as trm_cluster_join. */
 trm_status trmi_side_root(trmi_side *side, trmi_join *join, trm_error *err);
 trm_status trmi_side_peer(trmi_side *side, trmi_join *join, trm_error *err);
+/* Fails with PEER once join->abandoned says so. */
+trm_status trmi_side_check_abandoned(const trmi_join *join, trm_error *err);
+/* rendezvous_tcp.c: a job whose ranks need no cluster description to meet, because each knows its
+ * rank, the size, the token and where rank 0 listens (join->hello, token, place or listener): an
+ * epoch of an elastic job. Settings are those of `like`. Errors as trm_cluster_join. */
+trm_status trmi_side_meet(trmi_join *join, const trm_bootstrap *like, trm_bootstrap **out,
+                          trm_error *err);
 /* side_watch.c: a process outside the ranks waits for the end of their job. It returns END when the
  * job has ended or was not found in time, else errors as trm_cluster_join. */
 trm_status trmi_side_watch(trmi_join *join, trm_error *err);

@@ -49,7 +49,7 @@ static void frames(const uint8_t *data, size_t bytes) {
         }
         while (trmi_link_next(&link, &frame, &err) == TRM_OK) {
             seen += TRMI_FRAME_HEAD_BYTES + frame.bytes;
-            if (seen > bytes || frame.type < TRMI_FRAME_PING || frame.type > TRMI_FRAME_WELCOME) {
+            if (seen > bytes || frame.type < TRMI_FRAME_PING || frame.type > TRMI_FRAME_COMMIT) {
                 abort();
             }
             volatile uint8_t sum = 0;

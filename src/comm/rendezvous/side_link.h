@@ -25,7 +25,12 @@ typedef enum trmi_frame_type {
     TRMI_FRAME_MISSING = 7, /* from rank 0: number, text */
     /* the sender leaves the job in order */
     TRMI_FRAME_BYE = 8,
-    TRMI_FRAME_WELCOME = 9 /* the ranks of the job, see side_peer.c */
+    TRMI_FRAME_WELCOME = 9, /* the ranks of the job, see side_peer.c */
+    /* the members of the next epoch of an elastic job are decided (membership.h) */
+    TRMI_FRAME_JOIN = 10,    /* to a coordinator: ballot, own entry, present list, accepted list */
+    TRMI_FRAME_PROPOSE = 11, /* from it: a list */
+    TRMI_FRAME_ACK = 12,     /* to it: the list is accepted */
+    TRMI_FRAME_COMMIT = 13   /* from it: the list of the next, or of a later epoch */
 } trmi_frame_type;
 
 /* A frame that has been received and checked. */

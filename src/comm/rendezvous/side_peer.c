@@ -183,6 +183,7 @@ static trm_status wait_for_welcome(trmi_side *side, trmi_join *join, trmi_link *
         if (closed) {
             return TRMI_FAIL(err, TRM_PENDING, "rank 0 (%s) left again", join->place.text);
         }
+        TRMI_TRY(trmi_side_check_abandoned(join, err));
         struct pollfd wait = {.fd = link->fd, .events = POLLIN};
         poll(&wait, 1, 200);
         closed = trmi_link_fill(link) < 0;
@@ -200,6 +201,14 @@ static trm_status wait_for_welcome(trmi_side *side, trmi_join *join, trmi_link *
                      join->hello.rank, now - start, join->place.text, join->hint);
         }
     }
+}
+
+trm_status trmi_side_check_abandoned(const trmi_join *join, trm_error *err) {
+    return join->abandoned != NULL && join->abandoned(join->abandoned_context)
+               ? TRMI_FAIL(err, TRM_PEER,
+                           "the meeting of %d ranks at %.60s was given up: a rank of it has died",
+                           join->hello.size, join->place.text)
+               : TRM_OK;
 }
 
 /* Makes one attempt. Returns TRM_PENDING if another one may succeed; *refused is then set if rank 0
@@ -231,6 +240,7 @@ trm_status trmi_side_peer(trmi_side *side, trmi_join *join, trm_error *err) {
     trm_error why, wrong_why = {0}, refusal = {0};
     for (int32_t number = 0;; number++) {
         bool wrong = false, refused = false;
+        TRMI_TRY(trmi_side_check_abandoned(join, err));
         trm_status status = try_to_join(side, join, number, deadline, &wrong, &refused, &why);
         double now = trmi_os_now();
         if (status != TRM_PENDING) {

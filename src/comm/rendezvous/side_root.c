@@ -258,6 +258,7 @@ static trm_status wait_for_all(forming *form, trm_error *err) {
     double limit = form->join->options.timeout_seconds;
     char text[224];
     while (form->guest_count < form->join->hello.size - 1) {
+        TRMI_TRY(trmi_side_check_abandoned(form->join, err));
         TRMI_TRY(serve_round(form, err));
         double now = trmi_os_now();
         if (form->guest_count == form->join->hello.size - 1) {

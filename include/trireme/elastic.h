@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* trireme/elastic.h: a job that goes on when ranks die (door: dist). A model of trireme/train.h needs
+ * only exec.parallel.elastic; the calls below are for training loops of your own.
+ *
+ * The ranks of the job form *epochs*: in each epoch the ranks are numbered anew, in their old order,
+ * and have a communicator of their own.
+ *
+ *     trm_elastic_create(bootstrap, &options, &job, &err);
+ *     while (status == TRM_OK && step < steps) {
+ *         status = one_step(trm_elastic_comm(job), ..., &err);
+ *         if (trm_elastic_can_recover(status)) {
+ *             status = trm_elastic_recover(job, &err, &err);    a new communicator, fewer ranks
+ *             ... agree on the step, hand over the state, repeat the interrupted step ...
+ *         }
+ *     }
+ */
+#ifndef TRIREME_ELASTIC_H
+#define TRIREME_ELASTIC_H
+
+#include "trireme/dist.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* A process's place in an elastic job. */
+typedef struct trm_elastic trm_elastic;
+
+/* Options of an elastic job. */
+typedef struct trm_elastic_options {
+    int32_t least; /* the job fails with PEER when fewer ranks are left; 0 = 1 */
+    /* a rank that does not come to the decision about the next epoch is given up after so long,
+     * and ended with SIGKILL if it is on this host; 0 = 120 */
+    double decision_seconds;
+    trm_join_options join; /* of each epoch; its texts are borrowed until trm_elastic_destroy */
+    trm_comm_options comm; /* as trm_elastic_options.join */
+} trm_elastic_options;
+
+/* The ranks of an epoch. */
+typedef struct trm_membership {
+    int64_t epoch;       /* 1 = the first */
+    int32_t rank, ranks; /* of this process; of the epoch */
+    /* numbers of the ranks that the last epoch had and this one has not, and the other way round: a
+     * number is the rank in the first epoch, and stays the same. Texts "2, 5" */
+    char lost[96], joined[96];
+    int32_t lost_count, joined_count;
+    double seconds; /* that the last trm_elastic_recover took */
+} trm_membership;
+
+/* Makes the job of a bootstrap elastic. Collective over the bootstrap.
+ *   param    bootstrap: the elastic job leaves it, also when this call fails
+ *   errors   as trm_comm_create
+ *   owns     caller: trm_elastic_destroy(*out) */
+TRM_API TRM_MUST_USE trm_status trm_elastic_create(trm_bootstrap *bootstrap,
+                                                   const trm_elastic_options *options,
+                                                   trm_elastic **out, trm_error *err);
+/* Leaves the job in order and frees it. NULL is accepted. */
+TRM_API void trm_elastic_destroy(trm_elastic *elastic);
+/* Returns the communicator of the present epoch; NULL while there is none, after a failed recovery.
+ *   owns     the elastic job, until the next trm_elastic_recover */
+TRM_API trm_comm *trm_elastic_comm(const trm_elastic *elastic);
+/* Describes the present epoch. */
+TRM_API void trm_elastic_get_membership(const trm_elastic *elastic, trm_membership *out);
+/* Returns whether an operation failed for a reason that a new epoch removes: a rank that died or
+ * does not answer (PEER, TIMEOUT). */
+TRM_API bool trm_elastic_can_recover(trm_status status);
+/* Decides with the other survivors on the ranks of the next epoch and makes its communicator. Every
+ * communicator of the old epoch is gone: those split from it must be destroyed before the call.
+ *   param    cause: error of the operation that failed; NULL = not known
+ *   errors   PEER (fewer than `least` ranks; the survivors are no majority and the death of the
+ *            others is not proven; this rank was given up by the others), NOMEM, IO */
+TRM_API TRM_MUST_USE trm_status trm_elastic_recover(trm_elastic *elastic, const trm_error *cause,
+                                                    trm_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

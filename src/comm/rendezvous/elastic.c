@@ -1,0 +1,317 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* An elastic job: its creation, and the way from a failure to the next epoch (contracts in
+ * trireme/elastic.h, the parts in elastic.h).
+ *
+ *   recover:  leave the old epoch -> decide -> meet -> communicator
+ *                                      ^-------- a member dies before all have met --'
+ *
+ * Invariant: all members of an epoch decide on the next one only after they have left it, so that no
+ * operation of an old epoch can complete in part. */
+#include "comm/rendezvous/elastic.h"
+
+#include "base/arguments.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "base/os.h"
+#include "comm/api/world.h"
+#include "comm/rendezvous/side.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+bool trm_elastic_can_recover(trm_status status) {
+    return status == TRM_PEER || status == TRM_TIMEOUT;
+}
+
+trm_comm *trm_elastic_comm(const trm_elastic *e) {
+    TRMI_NEED_OR(NULL, NULL, e);
+    return e->comm;
+}
+
+void trm_elastic_get_membership(const trm_elastic *e, trm_membership *out) {
+    TRMI_NEED_OR(, NULL, e, out);
+    *out = e->membership;
+}
+
+/* Opens the place where the next epoch meets if this process is its rank 0. */
+static trm_status open_meeting(trm_elastic *e, trm_error *err) {
+    int fd;
+    if (e->meeting.count > 0) {
+        return TRM_OK;
+    }
+    TRMI_TRY(trmi_door_bind(e->me.address, &fd, &e->me.meeting_port, err));
+    e->meeting = (trmi_listener){.fds = {fd}, .count = 1, .lock_fd = -1};
+    snprintf(e->meeting.address, sizeof e->meeting.address, "%s", e->me.address);
+    return TRM_OK;
+}
+
+/* Leaves the present epoch: its communicator and its side channel. */
+static void leave_epoch(trm_elastic *e) {
+    trm_comm_destroy(e->comm);
+    e->comm = NULL;
+    trm_cluster_leave(e->bootstrap);
+    e->bootstrap = NULL;
+}
+
+/* ---- creation --------------------------------------------------------------------------------- */
+
+/* Exchanges the descriptions of all processes: the list of the first epoch. */
+static trm_status exchange_members(trm_elastic *e, trm_error *err) {
+    trm_bootstrap *b = e->bootstrap;
+    uint8_t mine[TRMI_MEMBER_BYTES], *all;
+    TRMI_TRY(TRMI_NEW(err, all, (size_t)b->size * TRMI_MEMBER_BYTES, "for %d members", b->size));
+    trmi_member_encode(&e->me, mine);
+    trm_status status =
+        b->table->allgather(b, mine, sizeof mine, all, e->options.decision_seconds, err);
+    trmi_members list = {.epoch = 1, .ballot = -1, .count = b->size};
+    status =
+        status == TRM_OK ? TRMI_NEW(err, list.list, b->size, "for %d members", b->size) : status;
+    for (int32_t r = 0; status == TRM_OK && r < b->size; r++) {
+        trmi_member_decode(all + (size_t)r * TRMI_MEMBER_BYTES, &list.list[r]);
+    }
+    trmi_free(all);
+    if (status == TRM_OK) {
+        pthread_mutex_lock(&e->lock);
+        trmi_members_free(&e->now);
+        e->now = list;
+        pthread_mutex_unlock(&e->lock);
+    }
+    return status;
+}
+
+/* Makes the object without anything that can fail collectively. */
+static trm_status create_elastic(trm_bootstrap *bootstrap, const trm_elastic_options *options,
+                                 trm_elastic **out, trm_error *err) {
+    static const trm_elastic_options none;
+    pthread_condattr_t monotonic;
+    trm_elastic *e;
+    TRMI_TRY(TRMI_NEW(err, e, 1, "for an elastic job"));
+    e->options = options != NULL ? *options : none;
+    e->options.least = e->options.least > 0 ? e->options.least : 1;
+    e->options.decision_seconds =
+        e->options.decision_seconds > 0 ? e->options.decision_seconds : 120;
+    trm_join_options *join = &e->options.join;
+    join->timeout_seconds = join->timeout_seconds > 0 ? join->timeout_seconds : 120;
+    join->heartbeat_seconds = join->heartbeat_seconds > 0 ? join->heartbeat_seconds : 1;
+    join->host_seconds = join->host_seconds > 0 ? join->host_seconds : 4.5;
+    join->stall_seconds = join->stall_seconds > 0 ? join->stall_seconds : 120;
+    e->bootstrap = bootstrap;
+    e->now.ballot = -1;
+    e->vote = TRMI_VOTE_NONE;
+    e->meeting.lock_fd = -1;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_mutex_init(&e->lock, NULL);
+    pthread_cond_init(&e->changed, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    /* Settings that later bootstraps take over. */
+    e->settings.exec_seconds = bootstrap->exec_seconds;
+    e->settings.deterministic = bootstrap->deterministic;
+    if (bootstrap->algorithm != NULL) {
+        snprintf(e->algorithm, sizeof e->algorithm, "%s", bootstrap->algorithm);
+        e->settings.algorithm = e->algorithm;
+    }
+    snprintf(e->me.address, sizeof e->me.address, "%s", bootstrap->address);
+    e->me.number = bootstrap->rank;
+    bootstrap->table->sign(bootstrap, "elastic", 7, e->key);
+    trmi_process_describe(join, &e->me);
+    *out = e;
+    return trmi_net_random(&e->me.id, sizeof e->me.id, err);
+}
+
+trm_status trm_elastic_create(trm_bootstrap *bootstrap, const trm_elastic_options *options,
+                              trm_elastic **out, trm_error *err) {
+    TRMI_NEED(err, bootstrap, out);
+    trm_elastic *e = NULL;
+    trm_error own;
+    err = err != NULL ? err : &own;
+    trm_status status = create_elastic(bootstrap, options, &e, err);
+    if (e == NULL) {
+        trm_cluster_leave(bootstrap);
+        return status;
+    }
+    TRMI_TRY_GOTO(status, status, failed);
+    TRMI_TRY_GOTO(status, trmi_door_open(e, e->me.address, err), failed);
+    TRMI_TRY_GOTO(status, open_meeting(e, err), failed);
+    TRMI_TRY_GOTO(status, exchange_members(e, err), failed);
+    TRMI_TRY_GOTO(status, trm_comm_create(e->bootstrap, &e->options.comm, &e->comm, err), failed);
+    e->membership = (trm_membership){.epoch = 1, .rank = bootstrap->rank, .ranks = bootstrap->size};
+    *out = e;
+    return TRM_OK;
+failed:
+    if (trmi_bootstrap_healthy(bootstrap)) { /* the peers would wait for this rank */
+        bootstrap->table->poison(bootstrap, err);
+    }
+    trm_elastic_destroy(e);
+    return status;
+}
+
+void trm_elastic_destroy(trm_elastic *e) {
+    if (e == NULL) {
+        return;
+    }
+    leave_epoch(e);
+    trmi_door_close(e);
+    trmi_listener_close(&e->meeting);
+    trmi_members_free(&e->now);
+    trmi_members_free(&e->vote.accepted);
+    trmi_free(e->guests);
+    pthread_cond_destroy(&e->changed);
+    pthread_mutex_destroy(&e->lock);
+    explicit_bzero(e->key, sizeof e->key);
+    trmi_free(e);
+}
+
+/* ---- the next epoch --------------------------------------------------------------------------- */
+
+/* What the ranks of an epoch know while they meet. */
+typedef struct epoch_meeting {
+    trm_elastic *e;
+    trmi_members now;
+} epoch_meeting;
+
+/* Whether the meeting cannot succeed: a member has died, or the epoch is over. */
+static bool is_abandoned(void *context) {
+    epoch_meeting *m = context;
+    pthread_mutex_lock(&m->e->lock);
+    bool over = m->e->now.epoch > m->now.epoch;
+    pthread_mutex_unlock(&m->e->lock);
+    for (int32_t i = 0; i < m->now.count && !over; i++) {
+        over = trmi_process_is_dead(&m->e->me, &m->now.list[i]);
+    }
+    return over;
+}
+
+/* Fills in what this rank brings to the meeting. The token is the key of this epoch alone, so that no
+ * process of another epoch can take part. */
+static trm_status prepare_meeting(epoch_meeting *m, trmi_join *join, trm_error *err) {
+    trm_elastic *e = m->e;
+    const trmi_member *root = &m->now.list[0];
+    char place[80], epoch[32];
+    *join = (trmi_join){.options = e->options.join,
+                        .has_token = true,
+                        .hint = "",
+                        .abandoned = is_abandoned,
+                        .abandoned_context = m};
+    join->hello.rank = trmi_members_find(&m->now, e->me.id);
+    join->hello.size = m->now.count;
+    join->hello.device = -1;
+    snprintf(join->address, sizeof join->address, "%s", e->me.address);
+    snprintf(epoch, sizeof epoch, "epoch %lld", (long long)m->now.epoch);
+    trmi_net_mac(e->key, epoch, NULL, 0, NULL, 0, join->token);
+    trmi_net_mac(e->key, "members", epoch, strlen(epoch), NULL, 0, join->hello.key);
+    snprintf(place, sizeof place, strchr(root->address, ':') != NULL ? "[%s]:%d" : "%s:%d",
+             root->address, root->meeting_port);
+    TRMI_TRY(trmi_place_parse(place, 1, &join->place, err));
+    if (join->hello.rank == 0) {
+        join->listener = e->meeting;
+        join->listens = true;
+        e->meeting = (trmi_listener){.lock_fd = -1};
+    }
+    return TRM_OK;
+}
+
+/* Meets the ranks of the present epoch and makes their communicator. */
+static trm_status meet(trm_elastic *e, trm_error *err) {
+    epoch_meeting m = {.e = e, .now = {.ballot = -1}};
+    trmi_join join;
+    pthread_mutex_lock(&e->lock);
+    trm_status status = trmi_members_copy(&m.now, &e->now, err);
+    pthread_mutex_unlock(&e->lock);
+    status = status == TRM_OK ? prepare_meeting(&m, &join, err) : status;
+    status = status == TRM_OK ? trmi_side_meet(&join, &e->settings, &e->bootstrap, err) : status;
+    status =
+        status == TRM_OK ? trm_comm_create(e->bootstrap, &e->options.comm, &e->comm, err) : status;
+    if (status == TRM_OK) {
+        e->membership.epoch = m.now.epoch;
+        e->membership.rank = e->bootstrap->rank;
+        e->membership.ranks = e->bootstrap->size;
+    }
+    trmi_members_free(&m.now);
+    return status;
+}
+
+/* Appends the numbers of the members of `a` that `b` has not. */
+static void list_missing(const trmi_members *a, const trmi_members *b, char text[96],
+                         int32_t *count) {
+    size_t used = 0;
+    *count = 0;
+    text[0] = '\0';
+    for (int32_t i = 0; i < a->count; i++) {
+        if (trmi_members_find(b, a->list[i].id) >= 0) {
+            continue;
+        }
+        (*count)++;
+        if (used < 80) {
+            used += (size_t)snprintf(text + used, 96 - used, "%s%d", used > 0 ? ", " : "",
+                                     a->list[i].number);
+        }
+    }
+}
+
+/* Decides and meets until an epoch has begun. */
+static trm_status begin_epoch(trm_elastic *e, uint64_t suspect, trm_error *err) {
+    for (;;) {
+        TRMI_TRY(open_meeting(e, err));
+        TRMI_TRY(trmi_elastic_decide(e, suspect, err));
+        pthread_mutex_lock(&e->lock);
+        int32_t left = e->now.count;
+        pthread_mutex_unlock(&e->lock);
+        if (left < e->options.least) {
+            return TRMI_FAIL(err, TRM_PEER,
+                             "%d rank%s left, the job needs %d (--elastic); --resume continues it "
+                             "from the newest checkpoint",
+                             left, left == 1 ? " is" : "s are", e->options.least);
+        }
+        trm_status status = meet(e, err);
+        if (!trm_elastic_can_recover(status)) {
+            return status;
+        }
+        trmi_log(TRM_LOG_DEBUG, "comm", "elastic: %s", err->message);
+        suspect = 0;
+        leave_epoch(e);
+    }
+}
+
+trm_status trm_elastic_recover(trm_elastic *e, const trm_error *cause, trm_error *err) {
+    TRMI_NEED(err, e);
+    double begin = trmi_os_now();
+    uint64_t suspect = 0;
+    trmi_members before = {.ballot = -1};
+    trm_error own;
+    trm_error why = cause != NULL ? *cause : (trm_error){.rank = -1};
+    err = err != NULL ? err : &own;
+    pthread_mutex_lock(&e->lock);
+    trm_status status = trmi_members_copy(&before, &e->now, err);
+    pthread_mutex_unlock(&e->lock);
+    TRMI_TRY(status);
+    /* The first cause of the job names the rank that was lost. */
+    if (e->bootstrap != NULL) {
+        (void)e->bootstrap->table->check(e->bootstrap, &why);
+        if (trmi_bootstrap_healthy(e->bootstrap)) { /* the peers must leave the epoch, too */
+            trm_error leaving;
+            TRMI_FAIL(&leaving, TRM_PEER, "rank %d leaves epoch %lld", e->bootstrap->rank,
+                      (long long)before.epoch);
+            leaving.rank = e->bootstrap->rank;
+            e->bootstrap->table->poison(e->bootstrap, &leaving);
+        }
+    }
+    if (why.status == TRM_PEER && why.rank >= 0 && why.rank < before.count &&
+        before.list[why.rank].id != e->me.id) {
+        suspect = before.list[why.rank].id;
+    }
+    leave_epoch(e);
+    status = begin_epoch(e, suspect, err);
+    if (status == TRM_OK) {
+        trm_membership *m = &e->membership;
+        pthread_mutex_lock(&e->lock);
+        list_missing(&before, &e->now, m->lost, &m->lost_count);
+        list_missing(&e->now, &before, m->joined, &m->joined_count);
+        pthread_mutex_unlock(&e->lock);
+        m->seconds = trmi_os_now() - begin;
+    }
+    trmi_members_free(&before);
+    return status;
+}

@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* comm/rendezvous/elastic.h: an elastic job: how membership.h's decision travels between processes,
+ * and how the ranks of the next epoch meet.
+ *
+ *   main thread    trains | recover: decide (elastic_decide.c) -> meet -> communicator (elastic.c)
+ *   door thread    hears JOIN for ever: answers members of older epochs with the present list,
+ *                  keeps the others as guests for the ballot that this process may coordinate
+ *
+ * Each process has a door: a TCP socket at which it hears JOIN, from the first epoch until it
+ * leaves. Its address is in the list of members, so the death of any process, also of rank 0,
+ * leaves the others a place to meet. Connections prove a key that is made of the first epoch's
+ * secret; the meeting of an epoch proves that key mixed with the epoch's number. */
+#ifndef TRMI_COMM_ELASTIC_H
+#define TRMI_COMM_ELASTIC_H
+
+#include "trireme/elastic.h"
+
+#include "base/net.h"
+#include "comm/rendezvous/membership.h"
+#include "comm/rendezvous/rendezvous.h"
+#include "comm/rendezvous/side_link.h"
+#include "comm/rendezvous/side_place.h"
+
+#include <pthread.h>
+
+/* A process that has sent JOIN and waits for a list. */
+typedef struct trmi_join_guest {
+    trmi_link link;
+    trmi_member entry;
+    int64_t epoch;         /* that it wants to end */
+    int32_t ballot;        /* of which it takes this process for the coordinator */
+    trmi_members accepted; /* the list that it has accepted for the next epoch */
+    bool asked;            /* the coordinator has sent it PROPOSE */
+} trmi_join_guest;
+
+struct trm_elastic {
+    trm_elastic_options options; /* with defaults */
+    trm_bootstrap *bootstrap;    /* of the present epoch; NULL while there is none */
+    trm_comm *comm;              /* of the present epoch; NULL while there is none */
+    trm_bootstrap settings;      /* those settings of the first bootstrap that each epoch has */
+    char algorithm[TRMI_ALGORITHM_BYTES];
+    trm_membership membership;
+    uint8_t key[32];
+    trmi_member me;
+    trmi_listener meeting; /* where the next epoch meets if this process is its rank 0 */
+    trmi_acceptor *door;
+    pthread_t thread;
+    bool started;
+
+    pthread_mutex_t lock;    /* protects the members below */
+    pthread_cond_t changed;  /* a guest has come, or the epoch has changed */
+    trmi_members now;        /* the present epoch */
+    trmi_vote vote;          /* for the next one */
+    trmi_join_guest *guests; /* [guest_count] */
+    int32_t guest_count;
+    int64_t guest_capacity;
+    bool stop;
+};
+
+/* elastic_process.c: describes this process: pid, start time, place. */
+void trmi_process_describe(const trm_join_options *options, trmi_member *out);
+/* Returns whether the death of the process is proven: it ran at this place and is gone. */
+bool trmi_process_is_dead(const trmi_member *me, const trmi_member *other);
+/* Returns whether the process is of this place, and neither dead nor stopped. */
+bool trmi_process_is_running(const trmi_member *me, const trmi_member *other);
+/* Ends a process of this place for good, so that its death is proven. Returns false elsewhere. */
+bool trmi_process_end(const trmi_member *me, const trmi_member *other);
+
+/* elastic_door.c: opens the door and starts its thread. Errors: IO, NOMEM. */
+trm_status trmi_door_open(trm_elastic *elastic, const char *address, trm_error *err);
+void trmi_door_close(trm_elastic *elastic);
+/* Binds a socket at a free port of `address`. Errors: IO. */
+trm_status trmi_door_bind(const char *address, int *fd, int32_t *port, trm_error *err);
+/* Replaces the present list by a later one; older lists are ignored. Called with the lock held. */
+trm_status trmi_elastic_adopt(trm_elastic *elastic, const trmi_members *list, trm_error *err);
+/* Sends a list, and frees a guest. */
+void trmi_guest_send(trmi_join_guest *guest, trmi_frame_type type, const trmi_members *list);
+void trmi_guest_free(trmi_join_guest *guest);
+
+/* elastic_decide.c: decides with the other members of the present epoch on the next one. Afterwards
+ * elastic->now is a later epoch, which contains this process. suspect: id of a member that the
+ * failed operation has named, 0: none. Errors as trm_elastic_recover. */
+trm_status trmi_elastic_decide(trm_elastic *elastic, uint64_t suspect, trm_error *err);
+
+#endif

@@ -1,0 +1,390 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The decision about the next epoch, as one member sees it (membership.h is the protocol).
+ *
+ *   for each ballot b in order:   b is this process    coordinate
+ *                                 b is dead            next
+ *                                 otherwise            ask: JOIN, wait for PROPOSE, ACK, wait for COMMIT
+ *   until elastic->now is a later epoch, or no ballot is left
+ *
+ * A member that neither comes nor dies is given up: one that the failure has named after a short
+ * time (if it is stopped, or on another host), any other after decision_seconds. On this host its process is then ended, so that its death
+ * is proven and it cannot write into memory that it shares with the others. */
+#include "comm/rendezvous/elastic.h"
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "base/os.h"
+#include "comm/rendezvous/side_hello.h"
+
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+/* a member that the failure has named comes within this time, if it lives; answers of a coordinator
+ * or a guest that has already come; interval in which deaths are looked for */
+static const double suspect_seconds = 1, answer_seconds = 10, look_seconds = 0.01;
+
+/* One decision. */
+typedef struct decision {
+    trm_elastic *e;
+    trmi_members now; /* a copy: the present epoch of the decision */
+    int32_t mine;     /* this process's index in `now` */
+    uint64_t suspect; /* id, 0: none */
+    double begin;     /* trmi_os_now */
+    trmi_ballot ballot;
+    trmi_join_guest *guests; /* [now.count] of the ballot, by index; link.fd -1: not here */
+} decision;
+
+/* Whether the epoch of the decision is over, because a list of a later epoch has come. */
+static bool is_decided(const decision *d) {
+    pthread_mutex_lock(&d->e->lock);
+    bool over = d->e->now.epoch > d->now.epoch;
+    pthread_mutex_unlock(&d->e->lock);
+    return over;
+}
+
+/* Adopts a list that was chosen. */
+static trm_status adopt(decision *d, const trmi_members *list, trm_error *err) {
+    pthread_mutex_lock(&d->e->lock);
+    trm_status status = trmi_elastic_adopt(d->e, list, err);
+    pthread_mutex_unlock(&d->e->lock);
+    return status;
+}
+
+/* Whether member `index`, which does not come, is given up by now: it is dead, or it was ended. */
+static bool is_given_up(decision *d, int32_t index, bool *dead) {
+    const trmi_member *member = &d->now.list[index];
+    double waited = trmi_os_now() - d->begin;
+    double limit = d->e->options.decision_seconds;
+    if (member->id == d->suspect) { /* it has been silent for the deadline of heartbeats already */
+        limit = trmi_process_is_running(&d->e->me, member) ? answer_seconds : suspect_seconds;
+    }
+    *dead = trmi_process_is_dead(&d->e->me, member);
+    if (*dead || waited < limit) {
+        return *dead;
+    }
+    if (trmi_process_end(&d->e->me, member)) {
+        trmi_log(TRM_LOG_WARN, "comm",
+                 "elastic: rank %d (pid %d) did not answer for %.1f s and was ended (SIGKILL)",
+                 member->number, member->pid, waited);
+        *dead = trmi_process_is_dead(&d->e->me, member);
+        return *dead; /* it may take a moment until it is gone */
+    }
+    return true;
+}
+
+/* ---- coordinating ---------------------------------------------------------------------------- */
+
+/* Takes the guests of this ballot from the door; waits at most `seconds` for a change. */
+static trm_status take_guests(decision *d, double seconds, trm_error *err) {
+    trm_elastic *e = d->e;
+    trm_status status = TRM_OK;
+    pthread_mutex_lock(&e->lock);
+    for (int32_t g = e->guest_count - 1; g >= 0 && status == TRM_OK; g--) {
+        trmi_join_guest *guest = &e->guests[g];
+        int32_t index = trmi_members_find(&d->now, guest->entry.id);
+        if (guest->epoch != d->now.epoch || guest->ballot != d->mine || index < 0) {
+            continue;
+        }
+        status = trmi_ballot_hear(&d->ballot, index, &guest->entry, &guest->accepted, err);
+        if (status == TRM_OK) {
+            if (d->guests[index].link.fd >= 0) {
+                trmi_guest_free(&d->guests[index]); /* it has come again */
+            }
+            d->guests[index] = *guest;
+            e->guests[g] = e->guests[--e->guest_count];
+        }
+    }
+    if (status == TRM_OK) { /* until a guest comes or a death is to be looked for */
+        struct timespec when;
+        clock_gettime(CLOCK_MONOTONIC, &when);
+        when.tv_nsec += (long)(seconds * 1e9);
+        when.tv_sec += when.tv_nsec / 1000000000;
+        when.tv_nsec %= 1000000000;
+        pthread_cond_timedwait(&e->changed, &e->lock, &when);
+    }
+    pthread_mutex_unlock(&e->lock);
+    return status;
+}
+
+/* Waits until each member has come or is given up. */
+static trm_status hear_members(decision *d, trm_error *err) {
+    while (!trmi_ballot_is_complete(&d->ballot) && !is_decided(d)) {
+        TRMI_TRY(take_guests(d, look_seconds, err));
+        for (int32_t i = 0; i < d->now.count; i++) {
+            bool dead = false;
+            if (d->ballot.states[i] != TRMI_MEMBER_AWAITED || !is_given_up(d, i, &dead)) {
+                continue;
+            }
+            if (dead) {
+                trmi_ballot_bury(&d->ballot, i);
+            } else {
+                trmi_ballot_lose(&d->ballot, i);
+            }
+        }
+    }
+    return TRM_OK;
+}
+
+/* Looks for the ACK of a guest. A guest whose connection is lost may come again. */
+static void hear_ack(decision *d, int32_t index) {
+    trmi_join_guest *guest = &d->guests[index];
+    trmi_frame frame;
+    trm_error err;
+    int filled = trmi_link_fill(&guest->link);
+    trm_status status = trmi_link_next(&guest->link, &frame, &err);
+    if (status == TRM_OK && frame.type == TRMI_FRAME_ACK) {
+        trmi_ballot_ack(&d->ballot, index);
+    } else if (filled < 0 || (status != TRM_OK && status != TRM_END)) {
+        trmi_guest_free(guest);
+        guest->link.fd = -1;
+    }
+}
+
+/* Sends the list to all guests, also to those that come again, and waits until a quorum has accepted
+ * it. */
+static trm_status collect_acks(decision *d, trm_error *err) {
+    double deadline = trmi_os_now() + answer_seconds;
+    while (!trmi_ballot_has_quorum(&d->ballot, true)) {
+        if (trmi_os_now() >= deadline || !trmi_ballot_has_quorum(&d->ballot, false)) {
+            return TRMI_FAIL(err, TRM_PEER, "the ranks that are left are no majority of epoch %lld",
+                             (long long)d->now.epoch);
+        }
+        for (int32_t i = 0; i < d->now.count; i++) {
+            if (d->ballot.states[i] != TRMI_MEMBER_CAME) {
+                continue;
+            }
+            if (trmi_process_is_dead(&d->e->me, &d->now.list[i])) {
+                trmi_ballot_bury(&d->ballot, i);
+            } else if (d->guests[i].link.fd >= 0 && !d->guests[i].asked) {
+                trmi_guest_send(&d->guests[i], TRMI_FRAME_PROPOSE, &d->ballot.list);
+                d->guests[i].asked = true;
+            } else if (d->guests[i].link.fd >= 0) {
+                hear_ack(d, i);
+            }
+        }
+        if (!trmi_ballot_has_quorum(&d->ballot, true)) {
+            TRMI_TRY(take_guests(d, 0.001, err));
+        }
+    }
+    return TRM_OK;
+}
+
+/* Runs the ballot of this process. */
+static trm_status coordinate(decision *d, trm_error *err) {
+    trm_elastic *e = d->e;
+    TRMI_TRY(trmi_ballot_begin(&d->now, d->mine, TRMI_MEMBERS_MAX, &d->ballot, err));
+    /* Its own promise and vote are those of a member. */
+    pthread_mutex_lock(&e->lock);
+    bool promised = trmi_vote_promise(&e->vote, d->mine);
+    trm_status status = promised
+                            ? trmi_ballot_hear(&d->ballot, d->mine, &e->me, &e->vote.accepted, err)
+                            : TRMI_FAIL(err, TRM_CANCELLED, "ballot %d is over", d->mine);
+    pthread_mutex_unlock(&e->lock);
+    status = status == TRM_OK ? hear_members(d, err) : status;
+    if (status == TRM_OK && !is_decided(d) && !trmi_ballot_has_quorum(&d->ballot, false)) {
+        status = TRMI_FAIL(err, TRM_PEER,
+                           "the ranks that are left are no majority of the %d of epoch %lld, and "
+                           "that the others are dead is not proven",
+                           d->now.count, (long long)d->now.epoch);
+    }
+    if (status == TRM_OK && !is_decided(d)) {
+        status = trmi_ballot_propose(&d->ballot, err);
+        pthread_mutex_lock(&e->lock);
+        if (status == TRM_OK && e->now.epoch == d->now.epoch) {
+            status = trmi_vote_accept(&e->vote, &d->ballot.list, err);
+        }
+        pthread_mutex_unlock(&e->lock);
+        trmi_ballot_ack(&d->ballot, d->mine);
+        status = status == TRM_OK ? collect_acks(d, err) : status;
+        if (status == TRM_OK) {
+            status = adopt(d, &d->ballot.list, err);
+            for (int32_t i = 0; i < d->now.count; i++) {
+                if (d->guests[i].link.fd >= 0) {
+                    trmi_guest_send(&d->guests[i], TRMI_FRAME_COMMIT, &d->ballot.list);
+                }
+            }
+        }
+    }
+    for (int32_t i = 0; i < d->now.count; i++) {
+        trmi_guest_free(&d->guests[i]);
+        d->guests[i].link.fd = -1;
+    }
+    trmi_ballot_end(&d->ballot);
+    return status;
+}
+
+/* ---- asking another coordinator --------------------------------------------------------------- */
+
+/* Connects to the door of a member and proves the key. */
+static trm_status connect_door(decision *d, int32_t index, trmi_link *link, trm_error *err) {
+    const trmi_member *to = &d->now.list[index];
+    const trmi_wait_limit limit = {.deadline = trmi_os_now() + suspect_seconds};
+    trmi_credentials mine = {.service = TRMI_SERVICE_RENDEZVOUS, .version = TRMI_SIDE_VERSION};
+    trmi_session session;
+    int fd;
+    TRMI_TRY(trmi_net_connect(to->address, to->port, &limit, &fd, err));
+    memcpy(mine.token, d->e->key, sizeof mine.token);
+    trm_status status = trmi_net_prove_token(fd, &mine, &limit, &session, err);
+    explicit_bzero(&mine, sizeof mine);
+    if (status != TRM_OK) {
+        close(fd);
+        return status;
+    }
+    *link = (trmi_link){.fd = fd};
+    memcpy(link->send_key, session.up_key, sizeof link->send_key);
+    memcpy(link->recv_key, session.down_key, sizeof link->recv_key);
+    return TRM_OK;
+}
+
+/* Sends JOIN for ballot `index`, with the list that this member has accepted. */
+static trm_status send_join(decision *d, int32_t index, trmi_link *link, trm_error *err) {
+    trm_elastic *e = d->e;
+    pthread_mutex_lock(&e->lock);
+    const trmi_members *accepted = &e->vote.accepted;
+    bool promised = trmi_vote_promise(&e->vote, index);
+    uint8_t *wire = trmi_alloc(8 + TRMI_MEMBER_BYTES + 2 * TRMI_MEMBERS_HEAD +
+                               (size_t)(d->now.count + accepted->count) * TRMI_MEMBER_BYTES);
+    size_t bytes = 8 + TRMI_MEMBER_BYTES;
+    if (wire != NULL) {
+        trmi_put32(wire, (uint32_t)index);
+        trmi_member_encode(&e->me, wire + 8);
+        bytes += trmi_members_encode(&d->now, wire + bytes);
+        bytes += trmi_members_encode(accepted, wire + bytes);
+    }
+    pthread_mutex_unlock(&e->lock);
+    bool sent = wire != NULL && promised && trmi_link_put(link, TRMI_FRAME_JOIN, 0, wire, bytes) &&
+                trmi_link_flush(link);
+    trmi_free(wire);
+    return sent ? TRM_OK : TRMI_FAIL(err, TRM_PEER, "JOIN could not be sent");
+}
+
+/* Acts on a frame of the coordinator. Returns PENDING until the decision is there. */
+static trm_status take_answer(decision *d, trmi_link *link, const trmi_frame *frame,
+                              trm_error *err) {
+    trmi_members list = {.ballot = -1};
+    size_t used;
+    trm_status status = trmi_members_decode(frame->payload, frame->bytes, &list, &used, err);
+    if (status == TRM_OK && frame->type == TRMI_FRAME_COMMIT) {
+        status = adopt(d, &list, err);
+    } else if (status == TRM_OK && frame->type == TRMI_FRAME_PROPOSE &&
+               list.epoch == d->now.epoch + 1) {
+        pthread_mutex_lock(&d->e->lock);
+        bool over = d->e->now.epoch > d->now.epoch;
+        status = over ? TRM_OK : trmi_vote_accept(&d->e->vote, &list, err);
+        pthread_mutex_unlock(&d->e->lock);
+        if (!over && status == TRM_OK) {
+            bool sent =
+                trmi_link_put(link, TRMI_FRAME_ACK, list.epoch, NULL, 0) && trmi_link_flush(link);
+            status = sent ? TRM_PENDING : TRMI_FAIL(err, TRM_PEER, "ACK could not be sent");
+        }
+    } else if (status == TRM_OK) {
+        status = TRMI_FAIL(err, TRM_PEER, "frame type %u is not expected here", frame->type);
+    }
+    trmi_members_free(&list);
+    return status;
+}
+
+/* Waits for the answers of the coordinator. OK: the epoch is decided. */
+static trm_status wait_for_answer(decision *d, int32_t index, trmi_link *link, trm_error *err) {
+    trmi_frame frame;
+    bool closed = false, dead;
+    while (!is_decided(d)) {
+        trm_status status = trmi_link_next(link, &frame, err);
+        if (status == TRM_OK) {
+            status = take_answer(d, link, &frame, err);
+        }
+        if (status != TRM_END && status != TRM_PENDING) {
+            TRMI_TRY(status);
+            continue;
+        }
+        if (closed || is_given_up(d, index, &dead)) {
+            return TRMI_FAIL(err, TRM_PEER, "rank %d left the decision", d->now.list[index].number);
+        }
+        struct pollfd wait = {.fd = link->fd, .events = POLLIN};
+        poll(&wait, 1, 20);
+        closed = trmi_link_fill(link) < 0;
+    }
+    return TRM_OK;
+}
+
+/* Takes part in the ballot of member `index`, again if the connection is lost while the member
+ * lives. OK: the epoch is decided; else the coordinator is lost. */
+static trm_status ask(decision *d, int32_t index, trm_error *err) {
+    bool dead;
+    trm_status status = TRM_OK;
+    while (!is_decided(d)) {
+        trmi_link link = {.fd = -1};
+        status = connect_door(d, index, &link, err);
+        status = status == TRM_OK ? send_join(d, index, &link, err) : status;
+        status = status == TRM_OK ? wait_for_answer(d, index, &link, err) : status;
+        trmi_link_close(&link);
+        if (status == TRM_OK || is_given_up(d, index, &dead)) {
+            return status;
+        }
+        poll(NULL, 0, 10);
+    }
+    return TRM_OK;
+}
+
+/* ---- the whole ------------------------------------------------------------------------------- */
+
+/* Goes through the ballots. */
+static trm_status run_ballots(decision *d, trm_error *err) {
+    trm_status status =
+        TRMI_FAIL(err, TRM_PEER, "no rank of epoch %lld answers", (long long)d->now.epoch);
+    for (int32_t b = 0; b < d->now.count && !is_decided(d); b++) {
+        if (b == d->mine) {
+            status = coordinate(d, err);
+        } else if (!trmi_process_is_dead(&d->e->me, &d->now.list[b])) {
+            status = ask(d, b, err);
+        } else {
+            continue;
+        }
+        if (status != TRM_OK) {
+            trmi_log(TRM_LOG_DEBUG, "comm", "elastic: ballot %d of epoch %lld: %s", b,
+                     (long long)d->now.epoch + 1, err->message);
+        }
+    }
+    return is_decided(d) ? TRM_OK : status;
+}
+
+trm_status trmi_elastic_decide(trm_elastic *e, uint64_t suspect, trm_error *err) {
+    decision d = {.e = e, .now = {.ballot = -1}, .suspect = suspect, .begin = trmi_os_now()};
+    trm_error own;
+    err = err != NULL ? err : &own;
+    pthread_mutex_lock(&e->lock);
+    trm_status status = trmi_members_copy(&d.now, &e->now, err);
+    pthread_mutex_unlock(&e->lock);
+    if (status == TRM_OK) {
+        d.mine = trmi_members_find(&d.now, e->me.id);
+        d.guests = trmi_alloc((size_t)d.now.count * sizeof *d.guests);
+        status = d.mine < 0         ? TRM_PEER
+                 : d.guests == NULL ? TRMI_FAIL(err, TRM_NOMEM, "no memory for a decision")
+                                    : TRM_OK;
+    }
+    for (int32_t i = 0; status == TRM_OK && i < d.now.count; i++) {
+        d.guests[i].link.fd = -1;
+        d.guests[i].accepted.ballot = -1;
+    }
+    status = status == TRM_OK ? run_ballots(&d, err) : status;
+    if (d.mine >= 0 && status == TRM_OK) {
+        pthread_mutex_lock(&e->lock);
+        bool excluded = trmi_members_find(&e->now, e->me.id) < 0;
+        int64_t epoch = e->now.epoch;
+        pthread_mutex_unlock(&e->lock);
+        if (excluded) {
+            status =
+                TRMI_FAIL(err, TRM_PEER,
+                          "the other ranks have given up this one (rank %d): it did not answer "
+                          "in time; epoch %lld goes on without it",
+                          e->me.number, (long long)epoch);
+        }
+    }
+    trmi_free(d.guests);
+    trmi_members_free(&d.now);
+    return status;
+}

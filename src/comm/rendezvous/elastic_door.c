@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The door of a process in an elastic job: the socket at which it hears JOIN, and its thread.
+ *
+ *   JOIN of an older epoch      COMMIT with the present list: its sender learns what was decided
+ *   JOIN of the present epoch   a guest, for the ballot that this process coordinates or will
+ *   JOIN of a later epoch       its sender knows the list of that epoch and has sent it along
+ *
+ * JOIN on the wire: i32 ballot, i32 0, the sender's entry, its present list, its accepted list. */
+#include "comm/rendezvous/elastic.h"
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "base/os.h"
+#include "comm/rendezvous/side_hello.h"
+
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+/* a process that has proved the key sends its JOIN within this time */
+static const double join_seconds = 5;
+
+void trmi_guest_free(trmi_join_guest *guest) {
+    trmi_link_close(&guest->link);
+    trmi_members_free(&guest->accepted);
+}
+
+void trmi_guest_send(trmi_join_guest *guest, trmi_frame_type type, const trmi_members *list) {
+    uint8_t *wire = trmi_alloc(TRMI_MEMBERS_HEAD + (size_t)list->count * (size_t)TRMI_MEMBER_BYTES);
+    if (wire != NULL) {
+        size_t bytes = trmi_members_encode(list, wire);
+        /* A guest without its list asks the next coordinator. */
+        if (trmi_link_put(&guest->link, type, list->epoch, wire, bytes)) {
+            (void)trmi_link_flush(&guest->link);
+        }
+        trmi_free(wire);
+    }
+}
+
+/* With a later list nothing of the old epoch counts any more: promises and guests are for it. */
+trm_status trmi_elastic_adopt(trm_elastic *e, const trmi_members *list, trm_error *err) {
+    if (list->epoch <= e->now.epoch) {
+        return TRM_OK;
+    }
+    TRMI_TRY(trmi_members_copy(&e->now, list, err));
+    trmi_members_free(&e->vote.accepted);
+    e->vote = TRMI_VOTE_NONE;
+    for (int32_t g = e->guest_count - 1; g >= 0; g--) {
+        if (e->guests[g].epoch < list->epoch) {
+            trmi_guest_send(&e->guests[g], TRMI_FRAME_COMMIT, &e->now);
+            trmi_guest_free(&e->guests[g]);
+            e->guests[g] = e->guests[--e->guest_count];
+        }
+    }
+    pthread_cond_broadcast(&e->changed);
+    return TRM_OK;
+}
+
+/* Reads a JOIN into `guest`; *present: the sender's list. */
+static trm_status read_join(const trmi_frame *frame, trmi_join_guest *guest, trmi_members *present,
+                            trm_error *err) {
+    const size_t head = 8 + TRMI_MEMBER_BYTES;
+    size_t used = 0;
+    if (frame->type != TRMI_FRAME_JOIN || frame->bytes < head) {
+        return TRMI_FAIL(err, TRM_CORRUPT, "frame type %u of %u bytes, a JOIN expected",
+                         frame->type, frame->bytes);
+    }
+    guest->ballot = (int32_t)trmi_get32(frame->payload);
+    trmi_member_decode(frame->payload + 8, &guest->entry);
+    TRMI_TRY(trmi_members_decode(frame->payload + head, frame->bytes - head, present, &used, err));
+    guest->epoch = present->epoch;
+    return trmi_members_decode(frame->payload + head + used, frame->bytes - head - used,
+                               &guest->accepted, &used, err);
+}
+
+/* Receives the JOIN of a connection that has proved the key. */
+static trm_status receive_join(trmi_join_guest *guest, trmi_members *present, trm_error *err) {
+    trmi_frame frame;
+    double deadline = trmi_os_now() + join_seconds;
+    for (;;) {
+        trm_status status = trmi_link_next(&guest->link, &frame, err);
+        if (status != TRM_END) {
+            return status == TRM_OK ? read_join(&frame, guest, present, err) : status;
+        }
+        struct pollfd wait = {.fd = guest->link.fd, .events = POLLIN};
+        poll(&wait, 1, 100);
+        if (trmi_link_fill(&guest->link) < 0 || trmi_os_now() >= deadline) {
+            return TRMI_FAIL(err, TRM_PEER, "a process of the job has sent no JOIN");
+        }
+    }
+}
+
+/* Answers a JOIN of an older epoch, or keeps it. Called with the lock held. Returns whether the
+ * guest was kept. */
+static bool keep_guest(trm_elastic *e, trmi_join_guest *guest, const trmi_members *present) {
+    trm_error err;
+    if (present->epoch > e->now.epoch && trmi_members_find(present, e->me.id) >= 0 &&
+        trmi_elastic_adopt(e, present, &err) != TRM_OK) {
+        return false;
+    }
+    if (guest->epoch < e->now.epoch) {
+        trmi_guest_send(guest, TRMI_FRAME_COMMIT, &e->now);
+        return false;
+    }
+    if (guest->epoch > e->now.epoch || e->guest_count >= TRMI_MEMBERS_MAX ||
+        !trmi_grow((void **)&e->guests, &e->guest_capacity, e->guest_count + 1,
+                   sizeof *e->guests)) {
+        return false;
+    }
+    e->guests[e->guest_count++] = *guest;
+    pthread_cond_broadcast(&e->changed);
+    return true;
+}
+
+/* Serves one connection. */
+static void serve_session(trm_elastic *e, const trmi_session *session) {
+    trmi_join_guest guest = {.link = {.fd = session->fd}, .accepted = {.ballot = -1}};
+    trmi_members present = {.ballot = -1};
+    trm_error err;
+    memcpy(guest.link.send_key, session->down_key, sizeof guest.link.send_key);
+    memcpy(guest.link.recv_key, session->up_key, sizeof guest.link.recv_key);
+    bool kept = false;
+    if (receive_join(&guest, &present, &err) == TRM_OK) {
+        pthread_mutex_lock(&e->lock);
+        kept = keep_guest(e, &guest, &present);
+        pthread_mutex_unlock(&e->lock);
+    } else {
+        trmi_log(TRM_LOG_DEBUG, "comm", "elastic: %s: %s", session->peer, err.message);
+    }
+    if (!kept) {
+        trmi_guest_free(&guest);
+    }
+    trmi_members_free(&present);
+}
+
+static void *door_main(void *context) {
+    trm_elastic *e = context;
+    trmi_session session;
+    trm_error err;
+    for (;;) {
+        trm_status status = trmi_acceptor_next(e->door, 1, &session, &err);
+        pthread_mutex_lock(&e->lock);
+        bool stop = e->stop;
+        pthread_mutex_unlock(&e->lock);
+        if (status == TRM_OK && !stop) {
+            serve_session(e, &session);
+        } else if (status == TRM_OK) {
+            close(session.fd);
+        }
+        if (stop || (status != TRM_OK && status != TRM_TIMEOUT)) {
+            return NULL;
+        }
+    }
+}
+
+trm_status trmi_door_bind(const char *address, int *fd, int32_t *port, trm_error *err) {
+    char name[TRMI_NET_NAME_BYTES], host[64];
+    TRMI_TRY(trmi_net_bind(address, 0, fd, name, err));
+    trm_status status = trmi_net_split(name, host, port, err);
+    if (status != TRM_OK) {
+        close(*fd);
+    }
+    return status;
+}
+
+trm_status trmi_door_open(trm_elastic *e, const char *address, trm_error *err) {
+    trmi_acceptor_options options = {
+        .credentials = {.service = TRMI_SERVICE_RENDEZVOUS, .version = TRMI_SIDE_VERSION},
+        .room = "comm",
+        .name = "elastic"};
+    int fd;
+    TRMI_TRY(trmi_door_bind(address, &fd, &e->me.port, err));
+    memcpy(options.credentials.token, e->key, sizeof options.credentials.token);
+    trm_status status = trmi_acceptor_create(&fd, 1, &options, &e->door, err);
+    explicit_bzero(&options, sizeof options);
+    TRMI_TRY(status);
+    int problem = pthread_create(&e->thread, NULL, door_main, e);
+    if (problem != 0) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no thread for an elastic job (%s)", strerror(problem));
+    }
+    e->started = true;
+    return TRM_OK;
+}
+
+void trmi_door_close(trm_elastic *e) {
+    if (e->started) {
+        pthread_mutex_lock(&e->lock);
+        e->stop = true;
+        pthread_mutex_unlock(&e->lock);
+        trmi_acceptor_stop(e->door);
+        pthread_join(e->thread, NULL);
+        e->started = false;
+    }
+    trmi_acceptor_destroy(e->door);
+    e->door = NULL;
+    for (int32_t g = 0; g < e->guest_count; g++) {
+        trmi_guest_free(&e->guests[g]);
+    }
+    e->guest_count = 0;
+}

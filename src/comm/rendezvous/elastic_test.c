@@ -1,0 +1,264 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Elastic jobs of real processes: ranks are killed or stopped inside of collectives, and the
+ * survivors go on in the next epoch. */
+#include "check.h"
+
+#include "trireme/elastic.h"
+
+#include "base/error.h"
+#include "base/os.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { RANKS_MAX = 8, FLOATS = 30000 };
+
+/* What the processes share with the test. */
+typedef struct board {
+    volatile int64_t rounds[RANKS_MAX]; /* that a rank has completed */
+    volatile int32_t epoch[RANKS_MAX], ranks[RANKS_MAX], wrong[RANKS_MAX];
+    volatile int32_t stop;
+    char lost[RANKS_MAX][96];
+    char message[RANKS_MAX][256];
+} board;
+
+static board *seen;
+static char directory[] = "/tmp/elasticXXXXXX";
+
+typedef struct elastic_case {
+    int32_t ranks, least;
+    const char *engine; /* NULL: shared memory */
+    bool hosts;         /* each rank has a host name of its own: no death can be proven */
+    double stall_seconds;
+} elastic_case;
+
+/* One round: the sum of the ranks' numbers plus one. */
+static trm_status add_round(trm_elastic *job, int32_t number, float *values, trm_error *err) {
+    trm_membership m;
+    trm_elastic_get_membership(job, &m);
+    for (int32_t i = 0; i < FLOATS; i++) {
+        values[i] = (float)number;
+    }
+    trm_status status = trm_comm_allreduce(trm_elastic_comm(job), values, FLOATS, TRM_FLOAT32,
+                                           TRM_REDUCTION_SUM, err);
+    for (int32_t i = 1; status == TRM_OK && i < FLOATS; i++) {
+        seen->wrong[number] += values[i] != values[0];
+    }
+    return status;
+}
+
+/* Runs rank `number` until the test says stop, which rank 0 of an epoch passes on. */
+static int run_rank(const elastic_case *c, int32_t number, const char *place) {
+    static char host[16];
+    trm_error err;
+    trm_cluster *cluster;
+    trm_bootstrap *bootstrap;
+    trm_elastic *job;
+    snprintf(host, sizeof host, "host%d", number);
+    const trm_cluster_flags flags = {.rank = number, .size = c->ranks, .rendezvous = place};
+    trm_elastic_options options = {
+        .least = c->least,
+        .decision_seconds = 20,
+        .join = {.timeout_seconds = 20,
+                 .heartbeat_seconds = 0.1,
+                 .stall_seconds = c->stall_seconds > 0 ? c->stall_seconds : 30,
+                 .host_name = c->hosts ? host : NULL,
+                 .insecure = true},
+        .comm = {.engine = c->engine}};
+    float *values = malloc(FLOATS * sizeof *values);
+    trm_status status = trm_cluster_create(&flags, &cluster, &err);
+    status = status == TRM_OK ? trm_cluster_join(cluster, &options.join, &bootstrap, &err) : status;
+    status = status == TRM_OK ? trm_elastic_create(bootstrap, &options, &job, &err) : status;
+    while (status == TRM_OK) {
+        trm_membership m;
+        trm_elastic_get_membership(job, &m);
+        seen->epoch[number] = (int32_t)m.epoch;
+        seen->ranks[number] = m.ranks;
+        memcpy(seen->lost[number], m.lost, sizeof m.lost);
+        float stop = m.rank == 0 ? (float)seen->stop : 0;
+        status = trm_comm_allreduce(trm_elastic_comm(job), &stop, 1, TRM_FLOAT32, TRM_REDUCTION_SUM,
+                                    &err);
+        if (status == TRM_OK && stop > 0) {
+            break;
+        }
+        status = status == TRM_OK ? add_round(job, number, values, &err) : status;
+        seen->rounds[number] += status == TRM_OK;
+        if (trm_elastic_can_recover(status)) {
+            status = trm_elastic_recover(job, &err, &err);
+        }
+    }
+    if (status == TRM_OK) {
+        trm_elastic_destroy(job);
+    } else {
+        snprintf(seen->message[number], sizeof seen->message[number], "%s", err.message);
+    }
+    return status == TRM_OK ? 0 : 10;
+}
+
+static void start(const elastic_case *c, pid_t pids[RANKS_MAX]) {
+    static int count;
+    char place[128];
+    memset(seen, 0, sizeof *seen);
+    snprintf(place, sizeof place, "unix:%s/%d", directory, ++count);
+    for (int32_t r = 0; r < c->ranks; r++) {
+        pids[r] = fork();
+        assert_true(pids[r] >= 0);
+        if (pids[r] == 0) {
+            alarm(60);
+            _exit(run_rank(c, r, place));
+        }
+    }
+}
+
+/* Waits until the living ranks have done rounds in an epoch of `ranks` ranks. */
+static double wait_for_rounds(const bool *alive, int32_t all, int32_t ranks) {
+    double begin = trmi_os_now();
+    int64_t before[RANKS_MAX];
+    for (int32_t r = 0; r < all; r++) {
+        before[r] = seen->rounds[r];
+    }
+    for (bool done = false; !done;) {
+        done = true;
+        for (int32_t r = 0; r < all; r++) {
+            done = done && (!alive[r] || (seen->ranks[r] == ranks && seen->rounds[r] > before[r]));
+        }
+        if (trmi_os_now() - begin > 30) {
+            for (int32_t r = 0; r < all; r++) {
+                print_message("rank %d: epoch %d of %d ranks, %lld rounds, '%s'\n", r,
+                              seen->epoch[r], seen->ranks[r], (long long)seen->rounds[r],
+                              seen->message[r]);
+            }
+            fail_msg("%d ranks did not go on", ranks);
+        }
+        poll(NULL, 0, 1);
+    }
+    return trmi_os_now() - begin;
+}
+
+static void finish(const bool *alive, const pid_t *pids, int32_t all) {
+    seen->stop = 1;
+    for (int32_t r = 0; r < all; r++) {
+        int status;
+        assert_int_equal(waitpid(pids[r], &status, 0), pids[r]);
+        if (alive[r] && (!WIFEXITED(status) || WEXITSTATUS(status) != 0)) {
+            fail_msg("rank %d: status %x: %s", r, status, seen->message[r]);
+        }
+        assert_int_equal(seen->wrong[r], 0);
+    }
+}
+
+/* Kills the ranks of `order` one after the other. */
+static void kill_in_order(const elastic_case *c, const int32_t *order, int32_t kills) {
+    bool alive[RANKS_MAX] = {false};
+    pid_t pids[RANKS_MAX];
+    start(c, pids);
+    for (int32_t r = 0; r < c->ranks; r++) {
+        alive[r] = true;
+    }
+    wait_for_rounds(alive, c->ranks, c->ranks);
+    for (int32_t k = 0; k < kills; k++) {
+        poll(NULL, 0, 3 * k);
+        alive[order[k]] = false;
+        kill(pids[order[k]], SIGKILL);
+        wait_for_rounds(alive, c->ranks, c->ranks - k - 1);
+    }
+    finish(alive, pids, c->ranks);
+}
+
+static void survivors_go_on(void **state) {
+    kill_in_order(&(elastic_case){.ranks = 4}, (const int32_t[]){2, 0, 3}, 3);
+    (void)state;
+}
+
+static void coordinators_die(void **state) {
+    kill_in_order(&(elastic_case){.ranks = 5}, (const int32_t[]){0, 1, 2, 3}, 4);
+    (void)state;
+}
+
+static void messages_are_cut_off(void **state) {
+    kill_in_order(&(elastic_case){.ranks = 4, .engine = "tcp"}, (const int32_t[]){1, 0}, 2);
+    (void)state;
+}
+
+/* Without a proof of death more than half go on. */
+static void a_majority_of_hosts_goes_on(void **state) {
+    kill_in_order(&(elastic_case){.ranks = 5, .hosts = true, .engine = "tcp"},
+                  (const int32_t[]){0, 3}, 2);
+    (void)state;
+}
+
+static void two_die_at_once(void **state) {
+    const elastic_case c = {.ranks = 5};
+    bool alive[RANKS_MAX] = {true, true, true, true, true};
+    pid_t pids[RANKS_MAX];
+    start(&c, pids);
+    wait_for_rounds(alive, 5, 5);
+    alive[0] = alive[1] = false;
+    kill(pids[0], SIGKILL);
+    kill(pids[1], SIGKILL);
+    wait_for_rounds(alive, 5, 3);
+    finish(alive, pids, 5);
+    (void)state;
+}
+
+/* A stopped rank is ended, so that it cannot write into memory of the others when it goes on. */
+static void a_stopped_rank_is_given_up(void **state) {
+    const elastic_case c = {.ranks = 3, .stall_seconds = 1};
+    bool alive[RANKS_MAX] = {true, true, true};
+    pid_t pids[RANKS_MAX];
+    start(&c, pids);
+    wait_for_rounds(alive, 3, 3);
+    alive[1] = false;
+    kill(pids[1], SIGSTOP);
+    wait_for_rounds(alive, 3, 2);
+    assert_string_equal(seen->lost[0], "1");
+    kill(pids[1], SIGCONT);
+    finish(alive, pids, 3);
+    (void)state;
+}
+
+/* With fewer ranks than `least` all end with the reason. */
+static void too_few_are_left(void **state) {
+    const elastic_case c = {.ranks = 3, .least = 3};
+    bool alive[RANKS_MAX] = {true, true, true};
+    pid_t pids[RANKS_MAX];
+    start(&c, pids);
+    wait_for_rounds(alive, 3, 3);
+    kill(pids[0], SIGKILL);
+    for (int32_t r = 0; r < 3; r++) {
+        int status;
+        assert_int_equal(waitpid(pids[r], &status, 0), pids[r]);
+        if (r > 0) {
+            assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 10);
+            assert_non_null(strstr(seen->message[r], "2 ranks are left, the job needs 3"));
+        }
+    }
+    (void)state;
+}
+
+static int make_board(void **state) {
+    (void)state;
+    seen = mmap(NULL, sizeof *seen, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    return seen == MAP_FAILED || mkdtemp(directory) == NULL ? -1 : 0;
+}
+
+static int remove_directory(void **state) {
+    (void)state;
+    return trmi_os_remove_tree(NULL, directory, NULL) == TRM_OK ? 0 : -1;
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(survivors_go_on),      cmocka_unit_test(coordinators_die),
+        cmocka_unit_test(messages_are_cut_off), cmocka_unit_test(a_majority_of_hosts_goes_on),
+        cmocka_unit_test(two_die_at_once),      cmocka_unit_test(a_stopped_rank_is_given_up),
+        cmocka_unit_test(too_few_are_left)};
+    return cmocka_run_group_tests(tests, make_board, remove_directory);
+}
