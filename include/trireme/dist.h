@@ -371,6 +371,9 @@ typedef struct trm_launch_options {
     double grace_seconds;   /* from SIGTERM to SIGKILL; 0 = 10 */
     /* servers that still run so long after all others have ended get SIGTERM; 0 = 10 */
     double drain_seconds;
+    /* ranks that die do not end the job while so many are left; 0 = each death ends it. The output of
+     * the rank that is the first at each time is passed on */
+    int32_t elastic_least;
     bool dry_run;           /* prints what would run; starts nothing, makes no directory */
     trm_launch_write write; /* receives output; NULL = no output */
     void *context;          /* for `write` */

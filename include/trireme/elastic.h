@@ -44,7 +44,9 @@ typedef struct trm_membership {
      * number is the rank in the first epoch, and stays the same. Texts "2, 5" */
     char lost[96], joined[96];
     int32_t lost_count, joined_count;
-    double seconds; /* that the last trm_elastic_recover took */
+    double seconds; /* that the last trm_elastic_recover took; of a model, until it could go on */
+    /* of a model: steps that were computed again; ranks at the end without samples, which wait */
+    int32_t redone_steps, spare_ranks;
 } trm_membership;
 
 /* Makes the job of a bootstrap elastic. Collective over the bootstrap.

@@ -24,6 +24,7 @@
 #include "trireme/base.h"
 #include "trireme/data.h"
 #include "trireme/dist.h"
+#include "trireme/elastic.h"
 #include "trireme/exec.h"
 #include "trireme/graph.h"
 #include "trireme/io.h"
@@ -186,6 +187,11 @@ typedef struct trm_model_options {
      * with one warning that says how */
     bool accept_changes;
     const char *description; /* JSON object kept in checkpoints; NULL = "{}" */
+    /* elastic job whose ranks train the model, data parallel: when ranks die, the others share the same
+     * global batch and go on (trireme/elastic.h). exec.parallel.comm is then set by the model, and
+     * what trm_model_exec and trm_model_graph return is valid until the ranks change. Outlives the
+     * model. NULL = the ranks do not change */
+    trm_elastic *elastic;
 } trm_model_options;
 
 /* Builds the graphs and compiles them. Collective with many ranks.
@@ -296,7 +302,9 @@ typedef struct trm_progress {
     double busy_seconds;              /* of these, in steps: without callbacks */
     const trm_evaluation *evaluation; /* the latest; NULL before the first */
     const char *checkpoint;           /* on_checkpoint: path of the checkpoint that was written */
-    bool stopping;                    /* on_end: training was stopped before the epochs were done */
+    /* the ranks since the last change of an elastic job; NULL before the first change */
+    const trm_membership *membership;
+    bool stopping; /* on_end: training was stopped before the epochs were done */
 } trm_progress;
 
 /* Receives the state of training.
@@ -313,10 +321,11 @@ typedef struct trm_callback {
     /* after each step; sink mode: once, after the epoch's last step, or where the run ends inside
      * it */
     trm_hook on_step_end;
-    trm_hook on_epoch_end;          /* after an epoch's last step */
-    trm_hook on_evaluated;          /* after an evaluation by a callback */
-    trm_hook on_checkpoint;         /* after a checkpoint was written */
-    trm_hook on_end;                /* all epochs done, or stopped; not after an error */
+    trm_hook on_epoch_end;  /* after an epoch's last step */
+    trm_hook on_evaluated;  /* after an evaluation by a callback */
+    trm_hook on_checkpoint; /* after a checkpoint was written */
+    trm_hook on_membership; /* the ranks of an elastic job have changed; then on_begin again */
+    trm_hook on_end;        /* all epochs done, or stopped; not after an error */
     void (*destroy)(void *context); /* frees the context; NULL = nothing to free */
     void *context;                  /* for the hooks */
     /* its hooks run after those of all others (a checkpoint must hold their state) */

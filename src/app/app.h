@@ -73,6 +73,8 @@ typedef struct app_options {
     bool shard_optimizer, any_address;
     /* seconds: for the whole job, for meeting the other ranks, for roles that are silent */
     double timeout, start_timeout, role_timeout;
+    const char *elastic; /* least and most ranks */
+    double elastic_deadline;
     /* collectives: bench comm; engine and algorithm of every command with ranks */
     const char *op, *sizes, *engine, *algorithm, *dtype, *redop;
     double min_busbw;
@@ -358,6 +360,7 @@ int32_t app_rank_count(const app_context *app);
 /* Returns the ranks that feed different samples: those of one stage of a pipeline, else all. */
 int32_t app_feeding_ranks(app_context *app);
 trm_comm *app_comm(const app_context *app); /* NULL with one rank */
+trm_elastic *app_elastic(const app_context *app); /* NULL without --elastic */
 /* Returns whether many ranks split one graph (semi_auto_parallel, auto_parallel). A step then
  * has -n times --batch-size samples. */
 bool app_splits(app_context *app);
@@ -390,6 +393,7 @@ typedef struct app_report_state {
     uint64_t reported_step;
     int64_t reported_samples, waited_epoch;
     double reported_seconds, waited_data, waited_ranks;
+    bool is_spare; /* of an elastic job: this rank has no samples */
     trm_progress last;
 } app_report_state;
 /* Returns the callback that reports steps, epochs, evaluations and checkpoints. `state` must

@@ -322,7 +322,7 @@ static trm_status train(job *j, trm_error *err) {
     /* from here on signals stop after a step */
     app_signals_begin(j->model);
     trm_status status = trm_model_train(j->model, &options, err);
-    if (status == TRM_OK && o->eval_every_epochs < 0) {
+    if (status == TRM_OK && o->eval_every_epochs < 0 && !j->report.is_spare) {
         trm_evaluation evaluation;
         status = trm_model_evaluate(j->model, j->test, &evaluation, err);
         if (status == TRM_OK) {

@@ -206,6 +206,8 @@ const app_flag app_flags[] = {
     TEXT("engine", engine, "auto|shm|tcp|ucx|mpi", NULL, "transport of the data; mpi under mpirun or srun (auto)", .use = "ranks"),
     TEXT("algorithm", algorithm, "NAME", NULL, "algorithm of collectives between hosts, in the forms of HCCL_ALGO: ring, level0:NA;level1:H-D_R (HCCL_ALGO, or by cost)", .use = "ranks"),
     TEXT("rank-table", rank_table, "FILE", NULL, "rank table (RANK_TABLE_FILE)"),
+    TEXT("elastic", elastic, "LEAST:MOST", NULL, "the job goes on when ranks die, while LEAST of them are left; data parallel, with the global batch that it began with", .use = "ranks"),
+    REAL("elastic-deadline", elastic_deadline, "S", 0.5, 1e6, "30", "elastic: a rank without a sign of life for so long is given up, and ended if it is on this machine", .use = "ranks;elastic"),
     REAL("start-timeout", start_timeout, "S", 0.1, 1e6, NULL, "seconds for all ranks to meet; missing ranks are logged every 10 s (HCCL_CONNECT_TIMEOUT, or 120)", .use = "ranks"),
     TEXT("launch-dir", launch_directory, "DIR", NULL, "folder in which -n makes device0, device1 ... with the logs of the ranks (OUTPUT/logs, else .)", .use = "launched"),
     REAL("timeout", timeout, "S", 0.1, 1e9, NULL, "seconds after which the job fails (none)", .use = "launched"),
@@ -253,6 +255,7 @@ const app_flag app_flags[] = {
     INT("threads", threads, "N", 1, 1024, NULL, "OMP_NUM_THREADS of each rank (its share of the CPUs)", .tag = "launch"),
     TEXT("rank-table", rank_table, "FILE", NULL, "RANK_TABLE_FILE of each rank", .tag = "launch"),
     TEXT("launch-dir", launch_directory, "DIR", NULL, "folder in which device0, device1 ... are made (.)", .tag = "launch"),
+    TEXT("elastic", elastic, "LEAST:MOST", NULL, "ranks that die do not end the job while LEAST are left (for programs of trireme/elastic.h, and trireme train --elastic)", .tag = "launch"),
     /* ---- Cluster */
     BOOL("any-address", any_address, "accept a table without an address of this host"),
     /* ---- Hosts */

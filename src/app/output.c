@@ -96,10 +96,31 @@ trm_status app_output_mute(trm_error *err) {
     app_end_status_line();
     app_out.muted = true;
     app_out.terminal = false;
+    app_out.console = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3);
     fflush(stdout);
     return freopen("/dev/null", "w", stdout) != NULL
                ? TRM_OK
                : app_fail(err, TRM_IO, "/dev/null cannot be written");
+}
+
+/* Contract in output.h. A muted rank shows its output where it would have, another one where its
+ * launcher shows that of rank 0. */
+void app_output_show(void) {
+    int out = app_out.console, err = -1;
+    const char *given = getenv("TRIREME_CONSOLE");
+    if (out <= 0 && (given == NULL || sscanf(given, "%d,%d", &out, &err) != 2)) {
+        return;
+    }
+    app_end_status_line();
+    fflush(stdout);
+    fflush(stderr);
+    (void)!dup2(out, STDOUT_FILENO);
+    if (err > STDERR_FILENO) {
+        (void)!dup2(err, STDERR_FILENO);
+    }
+    app_out.muted = false;
+    app_out.console = 0;
+    unsetenv("TRIREME_CONSOLE");
 }
 
 /* ---- lines for people ------------------------------------------------------------------------ */

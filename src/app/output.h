@@ -15,6 +15,7 @@ typedef struct app_output {
     bool color;     /* stderr is coloured */
     bool terminal;  /* stderr is a terminal: progress is one line that is refreshed */
     bool muted;     /* app_output_mute */
+    int console;    /* muted: descriptor of the stdout that it had; else 0 */
     bool line_open; /* a progress line is on the screen, without a newline */
 } app_output;
 
@@ -33,6 +34,10 @@ int app_output_end(int code);
  * the same console.
  *   error  IO */
 TRM_MUST_USE trm_status app_output_mute(trm_error *err);
+
+/* Makes this process the one whose output is shown, after the rank before it has died: ends
+ * app_output_mute, or takes the console that the launcher has passed on (TRIREME_CONSOLE). */
+void app_output_show(void);
 
 /* Prints a result for people to stdout; nothing with --json. */
 void app_print(const char *format, ...) TRM_PRINTF(1, 2);

@@ -19,9 +19,37 @@
 extern char **environ;
 
 typedef struct app_ranks {
-    trm_bootstrap *bootstrap;
-    trm_comm *comm;
+    trm_bootstrap *bootstrap; /* NULL in an elastic job */
+    trm_comm *made;           /* NULL in an elastic job */
+    trm_elastic *elastic;     /* NULL: the ranks do not change */
 } app_ranks;
+
+/* Returns the communicator of all ranks; in an elastic job it changes with them. */
+static trm_comm *comm_of(const app_ranks *r) {
+    return r == NULL ? NULL : r->elastic != NULL ? trm_elastic_comm(r->elastic) : r->made;
+}
+
+/* Contract in ranks.h. */
+trm_status app_elastic_range(const app_context *app, int32_t *least, trm_error *err) {
+    const char *text = app->o.elastic;
+    int low = 0, high = 0, end = 0;
+    *least = 0;
+    if (text == NULL) {
+        return TRM_OK;
+    }
+    if (sscanf(text, "%d:%d%n", &low, &high, &end) != 2 || text[end] != '\0' || low < 1 ||
+        high < low || high > 1024) {
+        return app_fail(err, TRM_INVALID,
+                        "--elastic %.40s: the least and the most ranks, such as 2:8, expected",
+                        text);
+    }
+    if (app->o.ranks > high || (app->o.ranks > 0 && app->o.ranks < low)) {
+        return app_fail(err, TRM_INVALID, "--elastic %.40s: -n %lld is not in this range", text,
+                        (long long)app->o.ranks);
+    }
+    *least = low;
+    return TRM_OK;
+}
 
 /* Determines the rank of this process from the environment and --rank-table. */
 static trm_status resolve(const app_context *app, trm_cluster **out, trm_error *err) {
@@ -61,17 +89,20 @@ const char *app_log_directory(const app_context *app) {
 trm_status app_launch(const app_context *app, const char *const *command, int *code,
                       trm_error *err) {
     const app_options *o = &app->o;
-    const trm_launch_options options = {.ranks = (int32_t)(o->ranks > 0 ? o->ranks : 1),
-                                        .command = command,
-                                        .environment = (const char *const *)environ,
-                                        .directory = app_log_directory(app),
-                                        .rank_table = o->rank_table,
-                                        .threads = (int32_t)o->threads,
-                                        .timeout_seconds = o->timeout,
-                                        .dry_run = o->dry_run,
-                                        .write = app_write_through};
+    trm_launch_options options = {.ranks = (int32_t)(o->ranks > 0 ? o->ranks : 1),
+                                  .command = command,
+                                  .environment = (const char *const *)environ,
+                                  .directory = app_log_directory(app),
+                                  .rank_table = o->rank_table,
+                                  .threads = (int32_t)o->threads,
+                                  .timeout_seconds = o->timeout,
+                                  .dry_run = o->dry_run,
+                                  .write = app_write_through};
     trm_launch_result result;
-    trm_status status = trm_launch(&options, &result, err);
+    int32_t least;
+    trm_status status = app_elastic_range(app, &least, err);
+    options.elastic_least = least;
+    status = status == TRM_OK ? trm_launch(&options, &result, err) : status;
     if (status == TRM_OK) {
         /* The launcher's code is 2 for every failure; a measurement ends with the code of the
          * failed rank. */
@@ -172,7 +203,9 @@ trm_status app_launch_self(app_context *app, app_check *check, bool *launched, i
     status = app_self(app, &command, err);
     status = status == TRM_OK ? app_set_context(app, err) : status;
     const trm_comm_options words = {.engine = app->o.engine, .algorithm = app->o.algorithm};
+    int32_t least;
     status = status == TRM_OK ? trm_comm_check(&words, err) : status;
+    status = status == TRM_OK ? app_elastic_range(app, &least, err) : status;
     status = status == TRM_OK ? check_meshes(&app->o, err) : status;
     status = status == TRM_OK ? check_groups(app, err) : status;
     status = status == TRM_OK && check != NULL ? check(app, err) : status;
@@ -199,15 +232,26 @@ static trm_status meet(app_context *app, const trm_cluster *cluster, trm_error *
         return app_fail(err, TRM_NOMEM, "no memory");
     }
     app->ranks = r;
-    const trm_join_options join = {.timeout_seconds = app->o.start_timeout};
-    trm_status status = trm_cluster_join(cluster, &join, &r->bootstrap, err);
-    if (status == TRM_OK) {
-        const trm_comm_options options = {
-            .engine = app->o.engine, .algorithm = app->o.algorithm, .deterministic = order_of(app)};
-        status = trm_comm_create(r->bootstrap, &options, &r->comm, err);
+    trm_elastic_options elastic = {.join = {.timeout_seconds = app->o.start_timeout},
+                                   .comm = {.engine = app->o.engine,
+                                            .algorithm = app->o.algorithm,
+                                            .deterministic = order_of(app)}};
+    trm_status status = app_elastic_range(app, &elastic.least, err);
+    if (app->o.elastic != NULL) {
+        elastic.join.stall_seconds = app->o.elastic_deadline;
+        elastic.join.heartbeat_seconds = app->o.elastic_deadline < 5 ? 0.1 : 1;
+    }
+    status =
+        status == TRM_OK ? trm_cluster_join(cluster, &elastic.join, &r->bootstrap, err) : status;
+    if (status == TRM_OK && app->o.elastic != NULL) {
+        trm_bootstrap *taken = r->bootstrap;
+        r->bootstrap = NULL;
+        status = trm_elastic_create(taken, &elastic, &r->elastic, err);
+    } else if (status == TRM_OK) {
+        status = trm_comm_create(r->bootstrap, &elastic.comm, &r->made, err);
     }
     if (status == TRM_OK && app->o.algorithm != NULL && app_rank(app) == 0 &&
-        strcmp(trm_comm_engine(r->comm), "shm") == 0) {
+        strcmp(trm_comm_engine(comm_of(r)), "shm") == 0) {
         app_warn("--algorithm %.60s has no effect: ranks of one host sum in each other's memory "
                  "(--engine tcp sends messages)",
                  app->o.algorithm);
@@ -270,18 +314,22 @@ void app_leave(app_context *app) {
     if (app->ranks == NULL) {
         return;
     }
-    trm_comm_destroy(app->ranks->comm);
+    trm_comm_destroy(app->ranks->made);
     trm_cluster_leave(app->ranks->bootstrap);
+    trm_elastic_destroy(app->ranks->elastic);
     free(app->ranks);
     app->ranks = NULL;
 }
 
-trm_comm *app_comm(const app_context *app) { return app->ranks != NULL ? app->ranks->comm : NULL; }
+trm_comm *app_comm(const app_context *app) { return comm_of(app->ranks); }
 int32_t app_rank(const app_context *app) {
-    return app->ranks != NULL ? trm_comm_rank(app->ranks->comm) : 0;
+    return app_comm(app) != NULL ? trm_comm_rank(app_comm(app)) : 0;
 }
 int32_t app_rank_count(const app_context *app) {
-    return app->ranks != NULL ? trm_comm_size(app->ranks->comm) : 1;
+    return app_comm(app) != NULL ? trm_comm_size(app_comm(app)) : 1;
+}
+trm_elastic *app_elastic(const app_context *app) {
+    return app->ranks != NULL ? app->ranks->elastic : NULL;
 }
 
 /* Contract in app.h. One rank never splits. */
@@ -335,7 +383,8 @@ trm_status app_settle_slices(app_context *app, trm_error *err) {
     static const char slices[] = "enable_parallel_optimizer",
                       cooperative[] = "cooperative_gradients";
     trm_comm *comm = app_comm(app);
-    if (comm == NULL || trm_comm_local_size(comm) != trm_comm_size(comm) ||
+    if (comm == NULL || app_elastic(app) != NULL ||
+        trm_comm_local_size(comm) != trm_comm_size(comm) ||
         !(app_splits(app) ||
           strcmp(app_context_option(app, "parallel_mode"), "data_parallel") == 0)) {
         return TRM_OK;
@@ -372,7 +421,7 @@ void app_put_parallel(const app_context *app, const trm_exec *exec, const trm_wa
             app_int("ranks", app_rank_count(app), all ? "\n%d ranks wait" : NULL),
             app_text("parallel_mode", app_context_option(app, "parallel_mode"), NULL),
             app_bool("shard_optimizer", strcmp(sliced, "true") == 0, NULL),
-            app_text("engine", trm_comm_engine(app->ranks->comm), NULL),
+            app_text("engine", trm_comm_engine(comm_of(app->ranks)), NULL),
             app_int("buckets", info.buckets, NULL), app_int("reduced_bytes", info.bytes, NULL),
             app_int("cooperative_bytes", info.cooperative_bytes, NULL),
             app_real("waiting_fraction", communication + imbalance,

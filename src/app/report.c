@@ -130,8 +130,11 @@ static trm_status tell_epoch(void *context, const trm_progress *p, trm_error *er
     (void)err;
     app_report_state *r = context;
     r->last = *p;
-    int64_t steps = p->epoch_samples / app_whole_batch(r->app) /
-                    (r->app->o.accumulate > 0 ? r->app->o.accumulate : 1);
+    int64_t step_samples =
+        app_elastic(r->app) != NULL
+            ? p->step_samples
+            : app_whole_batch(r->app) * (r->app->o.accumulate > 0 ? r->app->o.accumulate : 1);
+    int64_t steps = step_samples > 0 ? p->epoch_samples / step_samples : 0;
     app_tell(APP_PROGRESS, "event", "epoch", app_int("epoch", p->epoch, NULL),
              app_int("steps", p->epoch_steps, NULL),
              app_int("global_step", (int64_t)p->global_step, NULL),
@@ -198,6 +201,31 @@ static trm_status tell_checkpoint(void *context, const trm_progress *p, trm_erro
     return TRM_OK;
 }
 
+/* After ranks of an elastic job have died: which, and what it cost. The first rank of those that are
+ * left shows its output from now on. */
+static trm_status tell_membership(void *context, const trm_progress *p, trm_error *err) {
+    (void)err;
+    app_report_state *r = context;
+    const trm_membership *m = p->membership;
+    char lost[112], joined[112];
+    snprintf(lost, sizeof lost, "[%s]", m->lost);
+    snprintf(joined, sizeof joined, "[%s]", m->joined);
+    if (m->rank == 0) {
+        app_output_show();
+    }
+    r->is_spare = m->rank >= m->ranks - m->spare_ranks;
+    app_begin(APP_PROGRESS, "event", "membership");
+    app_put(app_int("epoch", m->epoch, "membership %d"), app_int("ranks", m->ranks, ": %d ranks"),
+            app_int("spare", m->spare_ranks, m->spare_ranks > 0 ? ", %d of them spare" : NULL),
+            app_raw("lost", lost), app_raw("joined", joined),
+            app_text(NULL, m->lost, m->lost_count > 0 ? ", lost: %s" : NULL),
+            app_int("redone_steps", m->redone_steps, ", %d step redone"),
+            app_real("seconds", m->seconds, ", %.2f s"),
+            app_int("global_step", (int64_t)trm_model_global_step(p->model), ", after step %d"));
+    app_end();
+    return TRM_OK;
+}
+
 /* At the end: keeps the final progress for the last line. */
 static trm_status keep_last(void *context, const trm_progress *p, trm_error *err) {
     (void)err;
@@ -210,6 +238,7 @@ trm_callback app_reporter(app_report_state *state) {
                           .on_epoch_end = tell_epoch,
                           .on_evaluated = tell_evaluated,
                           .on_checkpoint = tell_checkpoint,
+                          .on_membership = tell_membership,
                           .on_end = keep_last,
                           .context = state};
 }

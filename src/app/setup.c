@@ -222,6 +222,7 @@ trm_status app_model_options(app_context *app, const char *name, trm_dataset *da
                               splits && !app_reads_own(app) ? TRM_BATCH_OF_JOB : TRM_BATCH_DEFAULT,
                           .stand_alone = app_comm(app) == NULL},
         .context = app->context,
+        .elastic = app_elastic(app),
     };
     return TRM_OK;
 }

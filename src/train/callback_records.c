@@ -59,7 +59,7 @@ enum { COLUMNS_COUNT = sizeof COLUMNS / sizeof COLUMNS[0] };
  * the lines of steps that will be repeated are dropped (trm_metrics_open). */
 static trm_status metrics_begin(void *context, const trm_progress *p, trm_error *err) {
     metrics_file *m = context;
-    if (trmi_model_rank(p->model) != 0) {
+    if (trmi_model_rank(p->model) != 0 || m->metrics != NULL) {
         return TRM_OK; /* rank 0 writes */
     }
     TRMI_TRY(trmi_os_make_parent(NULL, m->path, err));
@@ -175,7 +175,7 @@ typedef struct board {
 /* Opens an event file on rank 0 and writes the graph into it, except after a resume. */
 static trm_status board_begin(void *context, const trm_progress *p, trm_error *err) {
     board *b = context;
-    if (trmi_model_rank(p->model) != 0) {
+    if (trmi_model_rank(p->model) != 0 || b->events != NULL) {
         return TRM_OK; /* rank 0 writes */
     }
     const trm_events_options options = {.resumed = p->global_step > 0,

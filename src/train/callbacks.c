@@ -150,7 +150,12 @@ static trm_status checkpoint_begin(void *context, const trm_progress *p, trm_err
     c->asked_at = p->global_step;
     c->epoch = p->model->epoch;
     c->epoch_step = p->global_step > 0 ? p->model->epoch_step : -1;
-    if (trmi_model_rank(p->model) != 0) {
+    /* The rank that wrote may be gone, with a checkpoint half written: what is due is saved again. */
+    if (trmi_run_is_again(p)) {
+        c->epoch = -1;
+        c->asked_at = p->global_step > 0 ? p->global_step - 1 : 0;
+    }
+    if (trmi_model_rank(p->model) != 0 || c->writer != NULL) {
         return TRM_OK; /* rank 0 writes */
     }
     return trmi_checkpoint_writer_open_on(c->os, c->directory, &c->options.writer, &c->writer, err);

@@ -45,6 +45,10 @@ typedef struct trmi_run {
     trmi_divergence divergence;
     bool finish;  /* a hook returned TRM_END, or the step limit is reached */
     bool used_up; /* the servers have no samples left in any epoch */
+    /* The ranks of an elastic job have changed: the run has begun again, and the hooks of the last
+     * step are to be called once more. */
+    bool again, hooks_due;
+    trm_membership membership; /* of the last change */
 } trmi_run;
 
 /* The table of functions of one kind of sink; static and constant (sinks.c). */

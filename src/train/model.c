@@ -8,6 +8,7 @@
  * trmi_compile runs once for training at creation, and a second time for evaluation at the first
  * trm_model_evaluate. All strings that the model keeps are in its arena; the dataset of the
  * options is read here only for its shapes. */
+#include "train/elastic.h"
 #include "train/gradient_sink.h"
 #include "train/model.h"
 
@@ -357,9 +358,13 @@ static trm_status copy_options(const trm_model_options *given, trm_model *model,
     trm_model_options *o = &model->options;
     *o = *given;
     o->data = NULL;
+    if (o->elastic != NULL) {
+        o->exec.parallel.comm = trm_elastic_comm(o->elastic);
+    }
     TRMI_TRY(trmi_model_find_ranks(o, err));
     TRMI_TRY(take_context(given, o, err));
     trmi_batches_settle(&o->exec.parallel);
+    TRMI_TRY(trmi_elastic_attach(model, err));
     /* texts of the caller may be freed after creation */
     const char **strings[] = {&o->exec.backend,
                               &o->exec.tuning_file,
@@ -400,6 +405,7 @@ trm_status trm_model_create(const trm_model_options *options, trm_model **out, t
     TRMI_TRY_GOTO(status, trmi_model_share_data(model, options->data, training, err), failed);
     TRMI_TRY_GOTO(
         status, trmi_compile(model, options->data, training, trmi_model_owner(model), err), failed);
+    TRMI_TRY_GOTO(status, trmi_elastic_open(model, err), failed);
     trmi_model_log_ranks(model);
     *out = model;
     return TRM_OK;
@@ -419,6 +425,7 @@ void trm_model_destroy(trm_model *model) {
         &model
              ->evaluate); /* the evaluation program first: it may use the training program's weights */
     trmi_compiled_free(&model->train);
+    trmi_elastic_close(model);
     trm_auc_destroy(model->auc);
     trmi_text_free(&model->job);
     trmi_text_free(&model->resumed_job);

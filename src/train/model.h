@@ -62,10 +62,11 @@ struct trm_model {
     int64_t data_samples;                /* samples in the dataset of the latest training call */
     const trm_dataset *data;             /* dataset of the running training; NULL: none runs */
     int64_t wanted_epochs, wanted_steps; /* length of the running training */
-    trmi_text job;           /* description of the job (job.h); made at the first save */
-    trmi_text resumed_job;   /* the checkpoint's description, until training begins */
-    int64_t resumed_samples; /* samples in the resumed run's dataset; 0: not resumed */
-    float loss;              /* of the last step */
+    trmi_text job;                      /* description of the job (job.h); made at the first save */
+    trmi_text resumed_job;              /* the checkpoint's description, until training begins */
+    int64_t resumed_samples;            /* samples in the resumed run's dataset; 0: not resumed */
+    float loss;                         /* of the last step */
+    struct trmi_elastic_model *elastic; /* of an elastic job; NULL: its ranks do not change */
     double owed_rate; /* strict hybrid: rate of an update that a push has interrupted; 0: none */
     int32_t notes_count;
     trmi_note notes[TRMI_NOTES_MAX];
@@ -153,5 +154,8 @@ trm_status trmi_auc_add_ranks(struct trm_auc *auc, const trm_model *model, trm_e
 trm_status trmi_call_evaluated(const trm_progress *progress, const trm_evaluation *evaluation,
                                trm_error *err);
 trm_status trmi_call_checkpoint(const trm_progress *progress, const char *path, trm_error *err);
+/* Returns whether the run of `progress` begins again because the ranks of an elastic job have changed:
+ * what on_begin opened before is still open. */
+bool trmi_run_is_again(const trm_progress *progress);
 
 #endif

@@ -16,6 +16,7 @@
  * model->epoch and model->epoch_step then state exactly which steps are done, so a checkpoint
  * that on_end writes resumes with the next step. A status other than OK, CANCELLED and DIVERGED
  * ends the run of all ranks (trm_comm_abort). */
+#include "train/elastic.h"
 #include "train/gradient_sink.h"
 #include "train/job.h"
 #include "train/profile.h"
@@ -45,7 +46,7 @@ static trm_hook hook_of(const trm_callback *c, size_t offset) {
 /* Returns whether `c` has a hook; a callback without hooks ends the list of trm_train_options. */
 static bool any_hook(const trm_callback *c) {
     return c->on_begin || c->on_epoch_begin || c->on_gradients || c->on_step_end ||
-           c->on_epoch_end || c->on_evaluated || c->on_checkpoint || c->on_end;
+           c->on_epoch_end || c->on_evaluated || c->on_checkpoint || c->on_membership || c->on_end;
 }
 
 /* Calls one hook of all callbacks whose member `last` equals `last`, in their order. TRM_END of
@@ -82,6 +83,8 @@ static trm_status call(trmi_run *r, size_t offset, trm_error *err) {
 static trmi_run *run_of(const trm_progress *progress) {
     return (trmi_run *)((char *)progress - offsetof(trmi_run, p));
 }
+
+bool trmi_run_is_again(const trm_progress *progress) { return run_of(progress)->again; }
 
 trm_status trmi_call_evaluated(const trm_progress *progress, const trm_evaluation *evaluation,
                                trm_error *err) {
@@ -186,6 +189,7 @@ static trm_status one_step(trmi_run *r, trm_error *err) {
     r->p.step_samples = 0;
     r->p.learning_rate = trm_learning_rate_at(&r->rate, trm_exec_step(exec));
     trmi_exec_set_flag(exec, atomic_load(&r->model->stop) != 0);
+    trmi_elastic_mark(r);
     TRMI_TRY(forward_backward(r, err));
     TRMI_TRY(CALL(r, on_gradients, err));
     double updating = trmi_os_now();
@@ -218,6 +222,11 @@ static bool must_stop(trmi_run *r) {
  * workers; the stop is checked again after it. */
 static trm_status run_steps(trmi_run *r, trm_error *err) {
     int64_t first = r->model->epoch_step;
+    if (r->hooks_due) { /* a membership change has interrupted them, on some rank */
+        r->hooks_due = false;
+        TRMI_TRY(CALL(r, on_step_end, err));
+        trmi_elastic_note_hooks(r);
+    }
     while (!must_stop(r)) {
         if (r->sink->stage != NULL) {
             TRMI_TRY(r->sink->stage(r, err));
@@ -228,6 +237,7 @@ static trm_status run_steps(trmi_run *r, trm_error *err) {
         TRMI_TRY(one_step(r, err));
         if (!r->options->sink) {
             TRMI_TRY(CALL(r, on_step_end, err));
+            trmi_elastic_note_hooks(r);
         }
     }
     /* Sink mode calls on_step_end once, with the mean step time, also if the run ends inside the
@@ -324,7 +334,7 @@ static trm_status check_data(trmi_run *r, trm_error *err) {
     trm_dataset *data = r->options->data;
     TRMI_TRY(trmi_model_share_data(r->model, data, true, err));
     TRMI_TRY(trm_dataset_check(data, err));
-    r->p.epoch_steps = trm_model_epoch_steps(r->model, data);
+    r->p.epoch_steps = trmi_elastic_epoch_steps(r, trm_model_epoch_steps(r->model, data));
     if (r->p.epoch_steps <= 0) {
         return TRMI_FAIL(err, TRM_INVALID,
                          "an epoch of %lld samples has %lld batches, a step takes %d",
@@ -364,8 +374,11 @@ static trm_status begin_run(trmi_run *r, trm_error *err) {
     r->p.step = r->model->epoch_step;
     r->p.global_step = trm_model_global_step(r->model);
     r->p.loss = r->model->loss;
-    r->begin = trmi_os_now();
+    r->begin = r->again ? r->begin : trmi_os_now();
     trmi_exec_forget_flag(r->model->train.exec);
+    if (!r->again) {
+        trmi_elastic_note_hooks(r);
+    }
     return CALL(r, on_begin, err);
 }
 
@@ -387,6 +400,38 @@ static trm_status run_and_finish(trmi_run *r, trm_error *err) {
                          (unsigned long long)r->p.global_step);
     }
     return TRM_OK;
+}
+
+/* Runs the call, and begins again at the position of the newest step whenever ranks of an elastic job
+ * have died. A spare rank waits in trmi_elastic_finish. An active rank that has trained to its end
+ * does not fail because the others are gone. */
+static trm_status run_elastic(trmi_run *r, trm_error *err) {
+    trm_status status = run_and_finish(r, err);
+    while (r->model->elastic != NULL) {
+        bool whole = status == TRM_OK || status == TRM_CANCELLED || status == TRM_DIVERGED;
+        bool spare = trmi_elastic_is_spare(r->model);
+        trm_status ended = status;
+        trm_error why = *err;
+        status = whole ? trmi_elastic_finish(r, &ended, &why) : status;
+        if (whole && status == TRM_OK) {
+            return ended == TRM_OK || !spare
+                       ? ended
+                       : TRMI_FAIL(err, ended, "the other ranks have ended the training");
+        }
+        status = trmi_elastic_go_on(r, status, &why);
+        if (status != TRM_OK && whole && !spare) {
+            return ended; /* the message of `ended` is still in err */
+        }
+        if (status != TRM_OK) {
+            *err = why;
+            return status;
+        }
+        status = CALL(r, on_membership, err);
+        if (status == TRM_OK && !trmi_elastic_is_spare(r->model)) {
+            status = run_and_finish(r, err);
+        }
+    }
+    return status;
 }
 
 int64_t trm_model_epoch_steps(const trm_model *model, trm_dataset *data) {
@@ -412,7 +457,7 @@ trm_status trm_model_train(trm_model *model, const trm_train_options *options, t
         status = trmi_profile_begin(model, options->data, options->profile, &r.profile, err);
     }
     r.trace = trmi_profile_trace(r.profile);
-    status = status == TRM_OK ? run_and_finish(&r, err) : status;
+    status = status == TRM_OK ? run_elastic(&r, err) : status;
     status = trmi_profile_end(r.profile, status, err);
     trmi_pace_destroy(r.pace);
     bool alone = status != TRM_OK && status != TRM_CANCELLED && status != TRM_DIVERGED;

@@ -311,6 +311,16 @@ int32_t trm_comm_world_rank(const trm_comm *comm, int32_t rank) {
     return rank >= 0 && rank < comm->group.size ? comm->members[rank] : -1;
 }
 
+void trmi_comm_wait_long(trm_comm *comm) {
+    trmi_group *groups[] = {&comm->group, comm->shm != NULL ? &comm->shm->group : NULL,
+                            comm->net != NULL ? &comm->net->group : NULL};
+    for (size_t g = 0; g < sizeof groups / sizeof groups[0]; g++) {
+        if (groups[g] != NULL) {
+            groups[g]->timeout_seconds = groups[g]->report_seconds = 1e9;
+        }
+    }
+}
+
 trm_status trm_comm_health(trm_comm *comm, trm_error *err) {
     TRMI_NEED(err, comm);
     return comm->bootstrap->table->check(comm->bootstrap, err);

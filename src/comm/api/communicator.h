@@ -110,6 +110,10 @@ trm_status trmi_comm_move_messages(trm_comm *comm, trm_request *request, uint32_
 /* Sleeps until messages may move; checks for the job's failure and the deadline of `request`. */
 trm_status trmi_comm_idle_messages(trm_comm *comm, trm_request *request, trm_error *err);
 
+/* Removes the deadline of this communicator's operations, not of those of its children: its ranks may
+ * wait for hours. Deaths still end a wait. */
+void trmi_comm_wait_long(trm_comm *comm);
+
 /* Adds the time from `begin` (trmi_os_now) until now to the trace, if there is one. Operations of
  * the progress thread go to the communicator's own track, others to track 0. */
 void trmi_comm_record(trm_comm *comm, const trm_request *request, bool background,

@@ -168,6 +168,20 @@ static void describe_end(const trmi_task_process *task, char text[64]) {
     }
 }
 
+/* Whether an elastic job goes on: enough ranks run, or have ended well. A failure of a rank's own, which
+ * is neither a death nor that of a peer, is one of the job. */
+static bool goes_on_without(const trmi_launch *launch, const job_state *job,
+                            const trmi_task_process *dead) {
+    int32_t left = 0;
+    for (int32_t t = 0; t < launch->count; t++) {
+        const trmi_task_process *task = &launch->tasks[t];
+        left += task->trains && task != dead &&
+                (task->running || (task->pid > 0 && rate_failure(task) == 0));
+    }
+    return launch->options->elastic_least > 0 && !job->ending && job->first_failed < 0 &&
+           dead->trains && rate_failure(dead) != 2 && left >= launch->options->elastic_least;
+}
+
 /* Acts on the end of a task: restarts it, or notes the failure of the job. An end that follows a
  * signal of the launcher (was_signalled) is neither. */
 static void handle_task_end(trmi_launch *launch, job_state *job, int32_t index) {
@@ -205,6 +219,10 @@ static void handle_task_end(trmi_launch *launch, job_state *job, int32_t index) 
             trmi_launch_print_failure(launch->options, "%s %s", task->name, text);
         }
         return; /* it ended because of the signal */
+    }
+    if (goes_on_without(launch, job, task)) {
+        trmi_launch_print(launch->options, "%s %s; the job goes on without it", task->name, text);
+        return;
     }
     if (job->first_failed < 0) {
         job->first_failed = index;
@@ -403,6 +421,12 @@ static void wait_for_end(trmi_launch *launch, job_state *job) {
         trmi_launch_guard_keep(launch);
         enforce_limits(launch, job, trmi_os_now());
     }
+    for (int i = 0; i < 2; i++) {
+        if (launch->console_fd[i] >= 0) {
+            close(launch->console_fd[i]);
+            launch->console_fd[i] = -1;
+        }
+    }
     /* Kill grandchildren that have outlived their rank, then read what is left in the pipes. */
     signal_all(launch, SIGKILL);
     for (int i = 0; i < 2; i++) {
@@ -581,8 +605,12 @@ static trm_status run_job(trmi_launch *launch, job_state *job, trm_error *err) {
 trm_status trm_launch(const trm_launch_options *options, trm_launch_result *result,
                       trm_error *err) {
     TRMI_NEED(err, options, result);
-    trmi_launch launch = {
-        .options = options, .guard_fd = -1, .signal_fd = -1, .out_fd = {-1, -1}, .out_log = -1};
+    trmi_launch launch = {.options = options,
+                          .guard_fd = -1,
+                          .signal_fd = -1,
+                          .out_fd = {-1, -1},
+                          .out_log = -1,
+                          .console_fd = {-1, -1}};
     *result = (trm_launch_result){.failed_rank = -1};
     job_state job = {.result = result, .start_time = trmi_os_now(), .first_failed = -1};
     sigset_t before;

@@ -17,6 +17,9 @@
 
 #include <sys/types.h>
 
+/* Descriptors of the console in the ranks of an elastic job; TRIREME_CONSOLE=30,31 says so. */
+enum { TRMI_LAUNCH_CONSOLE_OUT = 30, TRMI_LAUNCH_CONSOLE_ERR = 31 };
+
 /* One process of the job. */
 typedef struct trmi_task_process {
     trm_role role;                   /* WORKER without roles */
@@ -53,6 +56,8 @@ typedef struct trmi_launch {
     int signal_fd;                     /* signalfd, -1: none */
     int out_fd[2];                     /* pipes: stdout and stderr of the console task */
     int out_log;                       /* the log file of the console task */
+    int console_fd
+        [2]; /* elastic: the tasks' ends of those pipes, for the tasks that follow; else -1 */
 } trmi_launch;
 
 /* launch_tasks.c: computes tasks, environments and cores; starts nothing. Errors: INVALID,

@@ -106,6 +106,11 @@ static _Noreturn void exec_task(const trmi_launch *launch, const trmi_task_proce
     if (null >= 0) {
         dup2(null, 0);
     }
+    /* Of an elastic job each rank may become the one whose output is shown. */
+    if (!task->console && launch->console_fd[0] >= 0) {
+        dup2(launch->console_fd[0], TRMI_LAUNCH_CONSOLE_OUT);
+        dup2(launch->console_fd[1], TRMI_LAUNCH_CONSOLE_ERR);
+    }
     if (dup2(outputs[0], 1) >= 0 && dup2(outputs[1], 2) >= 0) {
         execvpe(task->command[0], (char *const *)(uintptr_t)task->command, task->env);
     }
@@ -145,6 +150,9 @@ static trm_status open_outputs(trmi_launch *launch, const trmi_task_process *tas
         launch->out_fd[i] = pipes[i][0];
         fcntl(pipes[i][0], F_SETFL, O_NONBLOCK);
         outputs[i] = pipes[i][1];
+        if (launch->options->elastic_least > 0) { /* above the numbers that the tasks get */
+            launch->console_fd[i] = fcntl(pipes[i][1], F_DUPFD_CLOEXEC, 40);
+        }
     }
     return TRM_OK;
 }

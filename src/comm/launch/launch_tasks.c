@@ -173,6 +173,9 @@ static trm_status make_environment(trmi_launch *launch, trmi_task_process *task,
     if (launch->rendezvous_path[0] != '\0') {
         PUT(&list, "TRIREME_RENDEZVOUS=unix:%s", launch->rendezvous_path);
     }
+    if (options->elastic_least > 0 && !task->console) {
+        PUT(&list, "TRIREME_CONSOLE=%d,%d", TRMI_LAUNCH_CONSOLE_OUT, TRMI_LAUNCH_CONSOLE_ERR);
+    }
     /* Variables of --env. */
     for (const char *const *one = options->extra; one != NULL && *one != NULL; one++) {
         put_text(&list, trmi_arena_strdup(list.arena, *one));

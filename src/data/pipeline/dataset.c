@@ -106,6 +106,17 @@ trm_status trmi_dataset_share(trm_dataset *dataset, int32_t count, int32_t index
     return trmi_dataset_seal(dataset, err);
 }
 
+trm_status trmi_dataset_rebatch(trm_dataset *dataset, int64_t size, trm_error *err) {
+    if (dataset->batch_size == size) {
+        return TRM_OK;
+    }
+    trmi_dataset_stop(dataset);
+    dataset->sealed = false;
+    dataset->batch_size = size;
+    dataset->epoch = dataset->index = 0;
+    return trmi_dataset_seal(dataset, err);
+}
+
 trm_status trm_dataset_shuffle(trm_dataset *dataset, int64_t window, trm_error *err) {
     TRMI_NEED(err, dataset);
     TRMI_TRY(open_for(dataset, "shuffle", err));

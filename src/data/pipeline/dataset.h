@@ -96,6 +96,9 @@ trm_status trmi_dataset_deal(trm_dataset *dataset, int64_t epoch, int64_t used, 
  * position is undefined until the next seek. Errors: those of trm_dataset_check. */
 trm_status trmi_dataset_share(trm_dataset *dataset, int32_t count, int32_t index,
                               trm_shard_mode mode, trm_error *err);
+/* Changes the batch size of a dataset that is being read. The position is undefined until the next
+ * seek. Errors: those of trm_dataset_check. */
+trm_status trmi_dataset_rebatch(trm_dataset *dataset, int64_t size, trm_error *err);
 /* Checks the pipeline and computes chain, fields and epoch_batches. Does nothing if they are
  * known. */
 trm_status trmi_dataset_seal(trm_dataset *dataset, trm_error *err);

@@ -1,0 +1,423 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Changes of the membership of a model's job (contracts and drawing in elastic.h). */
+#include "train/elastic.h"
+
+#include "trireme/elastic.h"
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "base/os.h"
+#include "comm/api/communicator.h"
+#include "comm/rendezvous/pace.h"
+#include "data/pipeline/dataset.h"
+#include "exec/exec.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* What the ranks hand over beside the variables. Sent as bytes: all ranks run the same program. */
+typedef struct position {
+    uint64_t step; /* updates applied */
+    int64_t epoch, epoch_step;
+    int64_t data_samples;
+    float loss;
+    int32_t notes_count;
+    trmi_note notes[TRMI_NOTES_MAX];
+    trm_loss_scale_state scale;
+} position;
+
+/* What each rank declares after a membership change, and at the end of a run. */
+typedef struct declaration {
+    int64_t step; /* -1: this rank has no state */
+    int64_t epoch, epoch_step, bytes;
+    int32_t hooks_due; /* on_step_end of `step` has not been called by this rank */
+    int32_t ended;     /* status of the run; 1: it has not ended */
+} declaration;
+
+typedef struct trmi_elastic_model {
+    trm_elastic *job;
+    trm_comm *active;        /* of the active ranks, where there are spare ones; NULL: all */
+    int64_t samples;         /* of a batch of all ranks */
+    int64_t blocks;          /* of it (strict determinism); 0: none */
+    bool spare, interrupted; /* interrupted: the failure came before the update of its step */
+    /* of the step under way */
+    uint64_t begun_step;
+    int64_t begun_epoch, begun_epoch_step;
+    uint64_t hooked_step; /* the last step whose on_step_end hooks have returned */
+    char *marked;         /* the variables that a forward pass changes, one after the other */
+    int64_t marked_bytes;
+    /* the whole state, between capture and the next step */
+    char *kept;
+    int64_t kept_bytes;
+    bool valid; /* `kept` and `at` are a state */
+    position at;
+} trmi_elastic_model;
+
+/* ---- options ---------------------------------------------------------------------------------- */
+
+trm_status trmi_elastic_attach(trm_model *model, trm_error *err) {
+    trm_model_options *o = &model->options;
+    trm_parallel_options *p = &o->exec.parallel;
+    if (o->elastic == NULL) {
+        return TRM_OK;
+    }
+    const char *why = p->split.kind != TRM_SPLIT_NONE ? "a split graph (semi_auto, auto)"
+                      : p->pipeline.stages > 1        ? "a pipeline"
+                      : p->shard_optimizer            ? "slices of the optimiser (shard_optimizer)"
+                      : p->cooperative != 0           ? "cooperative gradients"
+                      : p->layerwise_count > 0        ? "layerwise parameters"
+                      : p->sync_batch_norm > 1        ? "batch norm over groups of ranks"
+                      : o->ps.client != NULL          ? "parameter servers"
+                                                      : NULL;
+    if (why != NULL) {
+        return TRMI_FAIL(
+            err, TRM_INVALID,
+            "an elastic job trains data parallel with the whole state on each rank: %s "
+            "cannot be elastic yet; leave one of the two out",
+            why);
+    }
+    return TRM_OK;
+}
+
+trm_status trmi_elastic_open(trm_model *model, trm_error *err) {
+    if (model->options.elastic == NULL) {
+        return TRM_OK;
+    }
+    trmi_elastic_model *e;
+    TRMI_TRY(TRMI_NEW(err, e, 1, "for an elastic model"));
+    model->elastic = e;
+    e->job = model->options.elastic;
+    e->begun_epoch = -1;
+    e->samples = model->train.batch * trmi_model_shares(model);
+    e->blocks = (int64_t)model->train.blocks * trmi_model_shares(model);
+    trm_exec *exec = model->train.exec;
+    for (int32_t i = 0; i < trm_exec_variable_count(exec); i++) {
+        trm_variable v = trm_exec_variable(exec, i);
+        const trm_tensor t = {.dtype = v.dtype, .shape = v.shape};
+        e->kept_bytes += trm_tensor_bytes(&t);
+        e->marked_bytes += v.kind == TRM_VARIABLE_STATE ? trm_tensor_bytes(&t) : 0;
+    }
+    e->marked = trmi_alloc((size_t)e->marked_bytes);
+    return e->marked != NULL ? TRM_OK : TRMI_FAIL(err, TRM_NOMEM, "no memory for an elastic model");
+}
+
+void trmi_elastic_close(trm_model *model) {
+    trmi_elastic_model *e = model->elastic;
+    if (e != NULL) {
+        trm_comm_destroy(e->active);
+        trmi_free(e->marked);
+        trmi_free(e->kept);
+        trmi_free(e);
+        model->elastic = NULL;
+    }
+}
+
+void trmi_elastic_note_hooks(trmi_run *r) {
+    if (r->model->elastic != NULL) {
+        r->model->elastic->hooked_step = trm_exec_step(r->model->train.exec);
+    }
+}
+
+int64_t trmi_elastic_epoch_steps(const trmi_run *r, int64_t steps) {
+    const trmi_elastic_model *e = r->model->elastic;
+    const int64_t most = e == NULL ? steps
+                                   : trm_dataset_sample_count(r->options->data) / e->samples /
+                                         trmi_accumulate(r->model);
+    return steps < most ? steps : most;
+}
+
+bool trmi_elastic_is_spare(const trm_model *model) {
+    return model->elastic != NULL && model->elastic->spare;
+}
+
+/* ---- the state of this rank -------------------------------------------------------------------- */
+
+/* Copies variables between the executor and memory in which they lie one after the other: all, or
+ * those that a forward pass changes. */
+static void copy_variables(trm_exec *exec, bool states_only, bool write, char *memory) {
+    for (int32_t i = 0; i < trm_exec_variable_count(exec); i++) {
+        trm_variable v = trm_exec_variable(exec, i);
+        const trm_tensor t = {.dtype = v.dtype, .shape = v.shape};
+        if (states_only && v.kind != TRM_VARIABLE_STATE) {
+            continue;
+        }
+        if (write) {
+            trm_exec_write(exec, i, memory);
+        } else {
+            trm_exec_read(exec, i, memory);
+        }
+        memory += trm_tensor_bytes(&t);
+    }
+}
+
+void trmi_elastic_mark(trmi_run *r) {
+    trmi_elastic_model *e = r->model->elastic;
+    if (e != NULL) {
+        e->begun_step = trm_exec_step(r->model->train.exec);
+        e->begun_epoch = r->model->epoch;
+        e->begun_epoch_step = r->model->epoch_step;
+        copy_variables(r->model->train.exec, true, false, e->marked);
+    }
+}
+
+/* Keeps the state of this rank outside of the executor. A step whose update was not applied leaves
+ * no trace: what its forward pass changed is taken back. A step whose update was applied counts,
+ * also where the loop has not noted it yet. */
+static trm_status capture(trmi_run *r, trm_error *err) {
+    trm_model *model = r->model;
+    trmi_elastic_model *e = model->elastic;
+    trm_exec *exec = model->train.exec;
+    if (e->valid || exec == NULL) {
+        return TRM_OK;
+    }
+    if (e->kept == NULL) {
+        TRMI_TRY(TRMI_NEW(err, e->kept, e->kept_bytes, "for a copy of the model"));
+    }
+    const bool in_step = e->begun_epoch == model->epoch && e->begun_epoch_step == model->epoch_step;
+    position *at = &e->at;
+    memset(at, 0, sizeof *at);
+    at->step = trm_exec_step(exec);
+    e->interrupted = in_step && at->step == e->begun_step;
+    if (e->interrupted) {
+        copy_variables(exec, true, true, e->marked);
+    }
+    at->epoch = model->epoch;
+    at->epoch_step = model->epoch_step + (in_step && at->step > e->begun_step);
+    at->loss = in_step && at->step > e->begun_step ? r->p.loss : model->loss;
+    at->data_samples = model->data_samples;
+    at->notes_count = model->notes_count;
+    memcpy(at->notes, model->notes, sizeof at->notes);
+    (void)trm_exec_get_loss_scale(exec, &at->scale);
+    copy_variables(exec, false, false, e->kept);
+    e->valid = true;
+    return TRM_OK;
+}
+
+/* Writes the kept state into the model. */
+static trm_status restore(trm_model *model, trm_error *err) {
+    trmi_elastic_model *e = model->elastic;
+    const position *at = &e->at;
+    trm_loss_scale_state own;
+    copy_variables(model->train.exec, false, true, e->kept);
+    trm_exec_set_step(model->train.exec, at->step);
+    model->epoch = at->epoch;
+    model->epoch_step = at->epoch_step;
+    model->loss = at->loss;
+    model->data_samples = at->data_samples;
+    model->notes_count = at->notes_count;
+    memcpy(model->notes, at->notes, sizeof at->notes);
+    e->begun_epoch = -1;
+    return trm_exec_get_loss_scale(model->train.exec, &own)
+               ? trm_exec_set_loss_scale(model->train.exec, &at->scale, err)
+               : TRM_OK;
+}
+
+/* ---- the newest state of all ranks ------------------------------------------------------------- */
+
+/* Gathers the declarations of all ranks.   owns  caller: trmi_free(*out) */
+static trm_status declare(trm_comm *comm, const declaration *mine, declaration **out,
+                          trm_error *err) {
+    declaration *all;
+    TRMI_TRY(TRMI_NEW(err, all, trm_comm_size(comm), "for %d ranks", trm_comm_size(comm)));
+    const trm_collective gather = {.kind = TRM_ALLGATHER,
+                                   .send = mine,
+                                   .recv = all,
+                                   .count = (int64_t)sizeof *mine,
+                                   .dtype = TRM_UINT8,
+                                   .tag = "positions of the ranks"};
+    trm_status status = trm_comm_run(comm, &gather, err);
+    if (status != TRM_OK) {
+        trmi_free(all);
+        return status;
+    }
+    *out = all;
+    return TRM_OK;
+}
+
+/* Broadcasts the state of `source`. A rank that receives has no state until all of it is here. */
+static trm_status hand_over(trmi_elastic_model *e, trm_comm *comm, int32_t source, trm_error *err) {
+    if (e->kept == NULL) {
+        TRMI_TRY(TRMI_NEW(err, e->kept, e->kept_bytes, "for a copy of the model"));
+    }
+    const bool mine = e->valid;
+    e->valid = mine && trm_comm_rank(comm) == source;
+    TRMI_TRY(trm_comm_broadcast(comm, &e->at, (int64_t)sizeof e->at, TRM_UINT8, source, err));
+    TRMI_TRY(trm_comm_broadcast(comm, e->kept, e->kept_bytes, TRM_UINT8, source, err));
+    e->valid = true;
+    return TRM_OK;
+}
+
+/* Makes the newest state of the ranks the state of all. *hooks_due: some rank has not called the
+ * on_step_end hooks of its last step. The earliest position of the ranks with that state counts, so
+ * that what follows a step (evaluation, checkpoint) is repeated rather than left out. */
+static trm_status take_newest(trmi_run *r, trm_comm *comm, bool *hooks_due, int64_t *newest,
+                              trm_error *err) {
+    trmi_elastic_model *e = r->model->elastic;
+    declaration *all;
+    const declaration mine = {.step = e->valid ? (int64_t)e->at.step : -1,
+                              .epoch = e->at.epoch,
+                              .epoch_step = e->at.epoch_step,
+                              .bytes = e->kept_bytes,
+                              .hooks_due = e->hooked_step != e->at.step};
+    TRMI_TRY(declare(comm, &mine, &all, err));
+    int32_t source = 0, size = trm_comm_size(comm);
+    bool equal = true;
+    for (int32_t i = 0; i < size; i++) {
+        equal = equal && all[i].step == all[0].step && all[i].bytes == all[0].bytes;
+        source = all[i].step > all[source].step ? i : source;
+    }
+    const declaration best = all[source];
+    int64_t epoch = best.epoch, epoch_step = best.epoch_step;
+    *hooks_due = false;
+    for (int32_t i = 0; i < size; i++) {
+        if (all[i].step != best.step) {
+            continue;
+        }
+        *hooks_due = *hooks_due || all[i].hooks_due != 0;
+        if (all[i].epoch < epoch || (all[i].epoch == epoch && all[i].epoch_step < epoch_step)) {
+            epoch = all[i].epoch;
+            epoch_step = all[i].epoch_step;
+        }
+    }
+    bool same_size = best.bytes == e->kept_bytes;
+    trmi_free(all);
+    if (best.step < 0 || !same_size) {
+        return TRMI_FAIL(err, TRM_IO, "%s; --resume continues the job from its newest checkpoint",
+                         best.step < 0 ? "no rank that is left has the state of the model"
+                                       : "the ranks have other variables");
+    }
+    *newest = best.step;
+    if (!equal) {
+        TRMI_TRY(hand_over(e, comm, source, err));
+    }
+    e->at.epoch = epoch;
+    e->at.epoch_step = epoch_step;
+    return TRM_OK;
+}
+
+/* ---- a new number of ranks --------------------------------------------------------------------- */
+
+/* Returns how many of `ranks` ranks share a step: the most that divide its samples and its blocks. */
+static int32_t count_active(const trmi_elastic_model *e, int32_t ranks) {
+    while (ranks > 1 && (e->samples % ranks != 0 || e->blocks % ranks != 0)) {
+        ranks--;
+    }
+    return ranks;
+}
+
+/* Frees what belongs to the ranks of the old epoch. */
+static void drop_programs(trmi_run *r) {
+    trm_model *model = r->model;
+    trmi_elastic_model *e = model->elastic;
+    trmi_compiled_free(&model->evaluate);
+    trmi_compiled_free(&model->train);
+    trmi_pace_destroy(r->pace);
+    r->pace = NULL;
+    trm_comm_destroy(e->active);
+    e->active = NULL;
+    model->options.exec.parallel.comm = NULL;
+}
+
+/* Compiles the model for the ranks of the present epoch. A spare rank compiles it for itself: it has
+ * the state and computes nothing. */
+static trm_status compile(trmi_run *r, trm_error *err) {
+    trm_model *model = r->model;
+    trmi_elastic_model *e = model->elastic;
+    trm_parallel_options *p = &model->options.exec.parallel;
+    trm_comm *all = trm_elastic_comm(e->job);
+    int32_t active = count_active(e, trm_comm_size(all));
+    e->spare = trm_comm_rank(all) >= active;
+    if (active < trm_comm_size(all)) {
+        TRMI_TRY(trm_comm_split(all, e->spare ? -1 : 0, 0, &e->active, err));
+        trmi_comm_wait_long(all); /* spare ranks wait in it until the others have trained */
+    }
+    p->comm = e->spare ? NULL : e->active != NULL ? e->active : all;
+    p->broadcast = TRM_OFF;                  /* each rank writes the state that all have */
+    model->options.exec.choices_file = NULL; /* of programs of another batch */
+    TRMI_TRY(trmi_dataset_rebatch(r->options->data, e->samples / active, err));
+    TRMI_TRY(trmi_model_share_data(model, r->options->data, true, err));
+    TRMI_TRY(trmi_compile(model, r->options->data, true, &model->train, err));
+    TRMI_TRY(restore(model, err));
+    return trmi_pace_create(trmi_model_comm(model), &r->pace, err);
+}
+
+/* Tells callbacks and log of the new epoch. */
+static void report(trmi_run *r, bool redone, double begin) {
+    trmi_elastic_model *e = r->model->elastic;
+    trm_elastic_get_membership(e->job, &r->membership);
+    r->membership.seconds = trmi_os_now() - begin;
+    r->membership.redone_steps = redone;
+    r->membership.spare_ranks = r->membership.ranks - count_active(e, r->membership.ranks);
+    r->p.membership = &r->membership;
+    trmi_log(TRM_LOG_INFO, "train",
+             "epoch %lld of the job: rank %d of %d%s, lost %s; goes on after step %llu (%.2f s)",
+             (long long)r->membership.epoch, r->membership.rank, r->membership.ranks,
+             e->spare ? " (spare)" : "", r->membership.lost_count > 0 ? r->membership.lost : "none",
+             (unsigned long long)e->at.step, r->membership.seconds);
+}
+
+/* One attempt: the next epoch of the job, and the model in it. */
+static trm_status begin_epoch(trmi_run *r, const trm_error *cause, bool *hooks_due, int64_t *newest,
+                              trm_error *err) {
+    trmi_elastic_model *e = r->model->elastic;
+    drop_programs(r);
+    TRMI_TRY(trm_elastic_recover(e->job, cause, err));
+    TRMI_TRY(take_newest(r, trm_elastic_comm(e->job), hooks_due, newest, err));
+    TRMI_TRY(compile(r, err));
+    return trm_comm_barrier(trm_elastic_comm(e->job), err);
+}
+
+trm_status trmi_elastic_go_on(trmi_run *r, trm_status status, trm_error *err) {
+    trmi_elastic_model *e = r->model->elastic;
+    if (e == NULL || !trm_elastic_can_recover(status)) {
+        return status;
+    }
+    double begin = trmi_os_now();
+    bool hooks_due = false;
+    int64_t newest = 0;
+    trm_error cause = *err;
+    TRMI_TRY(capture(r, err));
+    do {
+        status = begin_epoch(r, &cause, &hooks_due, &newest, err);
+        cause = *err;
+    } while (trm_elastic_can_recover(status) && trm_elastic_comm(e->job) != NULL);
+    if (status == TRM_OK) {
+        e->valid = false;
+        r->again = true;
+        r->hooks_due = hooks_due && newest > 0 && !r->options->sink;
+        e->hooked_step = r->hooks_due ? e->hooked_step : (uint64_t)newest;
+        r->finish = false;
+        report(r, e->interrupted && newest == (int64_t)e->begun_step, begin);
+    }
+    return status;
+}
+
+/* ---- the end ----------------------------------------------------------------------------------- */
+
+trm_status trmi_elastic_finish(trmi_run *r, trm_status *ended, trm_error *err) {
+    trmi_elastic_model *e = r->model->elastic;
+    if (e == NULL) {
+        return TRM_OK;
+    }
+    trm_comm *comm = trm_elastic_comm(e->job);
+    declaration *all, mine = {.step = -1, .ended = e->spare ? 1 : (int32_t)*ended};
+    if (comm == NULL || trm_comm_size(comm) == 1) {
+        return TRM_OK;
+    }
+    TRMI_TRY(declare(comm, &mine, &all, err));
+    *ended = (trm_status)all[0].ended; /* rank 0 is active */
+    bool spares = all[trm_comm_size(comm) - 1].ended == 1;
+    trmi_free(all);
+    if (!spares || (*ended != TRM_OK && *ended != TRM_CANCELLED)) {
+        return TRM_OK;
+    }
+    e->valid = false;
+    if (!e->spare) {
+        TRMI_TRY(capture(r, err));
+    }
+    TRMI_TRY(hand_over(e, comm, 0, err));
+    trm_status status = e->spare ? restore(r->model, err) : TRM_OK;
+    e->valid = false;
+    return status;
+}

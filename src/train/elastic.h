@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* train/elastic.h: a model that goes on training when ranks die (docs/internals/elastic.md).
+ *
+ *   step s:  mark --> forward, backward, update (commit of s on this rank) --> hooks
+ *   a failure anywhere:  capture -> next epoch of the job -> hand over the newest state -> compile
+ *                        for the new number of ranks -> write the state -> go on
+ *
+ * Each rank holds the whole state: parameters, slots, running statistics, position. A step is
+ * committed once one survivor has applied its update: gradients are complete on a rank that updates,
+ * so its state is that of the step. The newest state of the survivors is everybody's.
+ *
+ * *Active* ranks share the samples of a step in equal parts. Where the number of ranks does not divide
+ * the samples (strict determinism: the blocks), the last ranks are *spare*: they wait, and take part
+ * again when a later epoch has a place for them. */
+#ifndef TRMI_TRAIN_ELASTIC_H
+#define TRMI_TRAIN_ELASTIC_H
+
+#include "train/gradient_sink.h"
+
+/* Sets the ranks of an elastic model, and checks its options; does nothing for other models.
+ *   error  INVALID: a way of training that cannot change its number of ranks */
+trm_status trmi_elastic_attach(trm_model *model, trm_error *err);
+/* Makes the state of an elastic model, once it is compiled. */
+trm_status trmi_elastic_open(trm_model *model, trm_error *err);
+void trmi_elastic_close(trm_model *model);
+
+/* Before a step: keeps the variables that a forward pass changes, and the position. */
+void trmi_elastic_mark(trmi_run *run);
+/* After the on_step_end hooks of a step. */
+void trmi_elastic_note_hooks(trmi_run *run);
+/* Returns the steps of an epoch: `steps`, but in an elastic job at most those of whole batches of all
+ * ranks, so that the number does not depend on how many ranks share the data. */
+int64_t trmi_elastic_epoch_steps(const trmi_run *run, int64_t steps);
+/* Returns whether this rank waits without samples. */
+bool trmi_elastic_is_spare(const trm_model *model);
+/* After a failure `err`: returns OK when the run can go on from its beginning (begin_run). Repeats
+ * itself while ranks die.   error  the failure, if it is none of a rank; those of
+ * trm_elastic_recover */
+trm_status trmi_elastic_go_on(trmi_run *run, trm_status status, trm_error *err);
+/* After the run: the ranks meet, and spare ranks get the final state. A spare rank waits here while
+ * the others train. *ended: status of the run, on a spare rank that of the others.
+ *   error  PEER, TIMEOUT: the run must go on (trmi_elastic_go_on) */
+trm_status trmi_elastic_finish(trmi_run *run, trm_status *ended, trm_error *err);
+
+#endif
