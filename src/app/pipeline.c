@@ -143,12 +143,15 @@ trm_status app_dataset(const app_context *app, trm_usage usage, bool training, t
                              .batch_size = whole ? app_read_batch(shared) : o->batch_size,
                              .image_size = o->image_size,
                              .seed = (uint64_t)o->seed,
-                             .shard_count = app->shards > 0 ? app->shards
-                                            : whole         ? 1
-                                                            : ranks,
-                             .shard_index = app->shards > 0 ? app->shard
-                                            : whole         ? 0
-                                                            : app_rank(app) % ranks,
+                             /* elastic: the model deals out the data, each time ranks change */
+                             .shard_count = app_elastic(app) != NULL ? 0
+                                            : app->shards > 0        ? app->shards
+                                            : whole                  ? 1
+                                                                     : ranks,
+                             .shard_index = app_elastic(app) != NULL ? 0
+                                            : app->shards > 0        ? app->shard
+                                            : whole                  ? 0
+                                                                     : app_rank(app) % ranks,
                              .prefetch_depth = 2 + 2 * o->workers,
                              .threads = o->workers,
                              .augment = training ? TRM_DEFAULT : TRM_OFF,

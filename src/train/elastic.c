@@ -119,6 +119,14 @@ void trmi_elastic_note_hooks(trmi_run *r) {
     }
 }
 
+trm_status trmi_elastic_check_data(const trmi_run *r, trm_error *err) {
+    return r->model->elastic == NULL || !r->options->data->sharded
+               ? TRM_OK
+               : TRMI_FAIL(err, TRM_INVALID,
+                           "the data of an elastic model are dealt out anew when ranks die: leave "
+                           "trm_dataset_shard out");
+}
+
 int64_t trmi_elastic_epoch_steps(const trmi_run *r, int64_t steps) {
     const trmi_elastic_model *e = r->model->elastic;
     const int64_t most = e == NULL ? steps

@@ -28,6 +28,8 @@ void trmi_elastic_close(trm_model *model);
 void trmi_elastic_mark(trmi_run *run);
 /* After the on_step_end hooks of a step. */
 void trmi_elastic_note_hooks(trmi_run *run);
+/* Checks that the dataset can be dealt out to another number of ranks.   error  INVALID */
+trm_status trmi_elastic_check_data(const trmi_run *run, trm_error *err);
 /* Returns the steps of an epoch: `steps`, but in an elastic job at most those of whole batches of all
  * ranks, so that the number does not depend on how many ranks share the data. */
 int64_t trmi_elastic_epoch_steps(const trmi_run *run, int64_t steps);

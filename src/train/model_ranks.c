@@ -73,8 +73,10 @@ trm_status trmi_model_share_data(const trm_model *model, trm_dataset *data, bool
                                  trm_error *err) {
     const trmi_batch_form form = trmi_batch_form_of(&model->options.exec.parallel);
     int32_t size = training ? form.ranks : trmi_model_size(model);
-    bool whole = training && trmi_model_shares(model) == 1;
-    if (size == 1 || whole || model->options.ps.client != NULL) {
+    bool whole = training && trmi_model_shares(model) == 1 && model->elastic == NULL;
+    /* the last rank of an elastic job gets all that others had */
+    bool alone = size == 1 && model->elastic == NULL;
+    if (alone || whole || model->options.ps.client != NULL) {
         return TRM_OK;
     }
     return trmi_dataset_share(data, size, trmi_model_rank(model) % size,

@@ -332,6 +332,7 @@ static trm_status check_job(trmi_run *r, trm_error *err) {
  * another number of samples, another job; those of trm_dataset_check */
 static trm_status check_data(trmi_run *r, trm_error *err) {
     trm_dataset *data = r->options->data;
+    TRMI_TRY(trmi_elastic_check_data(r, err));
     TRMI_TRY(trmi_model_share_data(r->model, data, true, err));
     TRMI_TRY(trm_dataset_check(data, err));
     r->p.epoch_steps = trmi_elastic_epoch_steps(r, trm_model_epoch_steps(r->model, data));
