@@ -703,6 +703,7 @@ class trm_launch_options(Structure):
     timeout_seconds: after this the job is ended and has failed; 0 = none
     grace_seconds: from SIGTERM to SIGKILL; 0 = 10
     drain_seconds: servers that still run so long after all others have ended get SIGTERM; 0 = 10
+    elastic_least: ranks that die do not end the job while so many are left; 0 = each death ends it. The output of the rank that is the first at each time is passed on
     dry_run: prints what would run; starts nothing, makes no directory
     write: receives output; NULL = no output
     context: for `write`
@@ -756,6 +757,28 @@ class trm_message(Structure):
     count: elements
     dtype: of the elements
     tag: names the tensor in errors; NULL = none
+    """
+
+
+class trm_elastic_options(Structure):
+    """least: the job fails with PEER when fewer ranks are left; 0 = 1
+    decision_seconds: a rank that does not come to the decision about the next epoch is given up after so long, and ended with SIGKILL if it is on this host; 0 = 120
+    join: of each epoch; its texts are borrowed until trm_elastic_destroy
+    comm: as trm_elastic_options.join
+    """
+
+
+class trm_membership(Structure):
+    """epoch: 1 = the first
+    rank: 1 = the first
+    ranks: of this process; of the epoch
+    lost: numbers of the ranks that the last epoch had and this one has not, and the other way round: a number is the rank in the first epoch, and stays the same. Texts "2, 5"
+    joined: numbers of the ranks that the last epoch had and this one has not, and the other way round: a number is the rank in the first epoch, and stays the same. Texts "2, 5"
+    lost_count: 
+    joined_count: 
+    seconds: that the last trm_elastic_recover took; of a model, until it could go on
+    redone_steps: of a model: steps that were computed again; ranks at the end without samples, which wait
+    spare_ranks: of a model: steps that were computed again; ranks at the end without samples, which wait
     """
 
 
@@ -1476,6 +1499,7 @@ class trm_model_options(Structure):
     evaluation_only: no gradients and no optimiser: the model evaluates, loads and exports
     accept_changes: a checkpoint of other data, network, precision, backend or optimiser is resumed; false: it is refused. Learning rate, schedule, momentum, weight decay, epochs and steps may always change, with one warning that says how
     description: JSON object kept in checkpoints; NULL = "{}"
+    elastic: elastic job whose ranks train the model, data parallel: when ranks die, the others share the same global batch and go on (trireme/elastic.h). exec.parallel.comm is then set by the model, and what trm_model_exec and trm_model_graph return is valid until the ranks change. Outlives the model. NULL = the ranks do not change
     """
 
 
@@ -1519,6 +1543,7 @@ class trm_progress(Structure):
     busy_seconds: of these, in steps: without callbacks
     evaluation: the latest; NULL before the first
     checkpoint: on_checkpoint: path of the checkpoint that was written
+    membership: the ranks since the last change of an elastic job; NULL before the first change
     stopping: on_end: training was stopped before the epochs were done
     """
 
@@ -1531,6 +1556,7 @@ class trm_callback(Structure):
     on_epoch_end: after an epoch's last step
     on_evaluated: after an evaluation by a callback
     on_checkpoint: after a checkpoint was written
+    on_membership: the ranks of an elastic job have changed; then on_begin again
     on_end: all epochs done, or stopped; not after an error
     destroy: frees the context; NULL = nothing to free
     context: for the hooks
@@ -2227,6 +2253,7 @@ trm_launch_options._fields_ = [
     ('timeout_seconds', c_double),
     ('grace_seconds', c_double),
     ('drain_seconds', c_double),
+    ('elastic_least', c_int32),
     ('dry_run', c_bool),
     ('write', trm_launch_write),
     ('context', c_void_p),
@@ -2272,6 +2299,24 @@ trm_message._fields_ = [
     ('count', c_int64),
     ('dtype', c_int),
     ('tag', c_char_p),
+]
+trm_elastic_options._fields_ = [
+    ('least', c_int32),
+    ('decision_seconds', c_double),
+    ('join', trm_join_options),
+    ('comm', trm_comm_options),
+]
+trm_membership._fields_ = [
+    ('epoch', c_int64),
+    ('rank', c_int32),
+    ('ranks', c_int32),
+    ('lost', c_char * 96),
+    ('joined', c_char * 96),
+    ('lost_count', c_int32),
+    ('joined_count', c_int32),
+    ('seconds', c_double),
+    ('redone_steps', c_int32),
+    ('spare_ranks', c_int32),
 ]
 trm_node._fields_ = [
     ('id', c_int32),
@@ -2862,6 +2907,7 @@ trm_model_options._fields_ = [
     ('evaluation_only', c_bool),
     ('accept_changes', c_bool),
     ('description', c_char_p),
+    ('elastic', c_void_p),
 ]
 trm_evaluation._fields_ = [
     ('loss', c_double),
@@ -2902,6 +2948,7 @@ trm_progress._fields_ = [
     ('busy_seconds', c_double),
     ('evaluation', POINTER(trm_evaluation)),
     ('checkpoint', c_char_p),
+    ('membership', POINTER(trm_membership)),
     ('stopping', c_bool),
 ]
 trm_hook = CFUNCTYPE(c_int, c_void_p, POINTER(trm_progress), POINTER(trm_error))
@@ -2913,6 +2960,7 @@ trm_callback._fields_ = [
     ('on_epoch_end', trm_hook),
     ('on_evaluated', trm_hook),
     ('on_checkpoint', trm_hook),
+    ('on_membership', trm_hook),
     ('on_end', trm_hook),
     ('destroy', CFUNCTYPE(None, c_void_p)),
     ('context', c_void_p),
@@ -3355,6 +3403,7 @@ ENUM_OF = {
     ('trm_comm_send', 3): 'trm_dtype',
     ('trm_comm_recv', 3): 'trm_dtype',
     ('trm_distribute_all_reduce', 3): 'trm_reduction',
+    ('trm_elastic_can_recover', 0): 'trm_status',
     ('trm_input', 2): 'trm_dtype',
     ('trm_parameter', 3): 'trm_init',
     ('trm_state', 2): 'trm_dtype',
@@ -4387,6 +4436,37 @@ FUNCTIONS = {
                    samples, batch: of all ranks; replaced by those of this rank
           errors   INVALID (the number of ranks does not divide *batch, or an array is not *samples equal
                    rows)
+        """),
+    'trm_elastic_create': (c_int, (c_void_p, POINTER(trm_elastic_options), POINTER(c_void_p), POINTER(trm_error),),
+        'bootstrap options out err',
+        """Makes the job of a bootstrap elastic. Collective over the bootstrap.
+          param    bootstrap: the elastic job leaves it, also when this call fails
+          errors   as trm_comm_create
+          owns     caller: trm_elastic_destroy(*out)
+        """),
+    'trm_elastic_destroy': (None, (c_void_p,),
+        'elastic',
+        """Leaves the job in order and frees it. NULL is accepted."""),
+    'trm_elastic_comm': (c_void_p, (c_void_p,),
+        'elastic',
+        """Returns the communicator of the present epoch; NULL while there is none, after a failed recovery.
+          owns     the elastic job, until the next trm_elastic_recover
+        """),
+    'trm_elastic_get_membership': (None, (c_void_p, POINTER(trm_membership),),
+        'elastic out',
+        """Describes the present epoch."""),
+    'trm_elastic_can_recover': (c_bool, (c_int,),
+        'status',
+        """Returns whether an operation failed for a reason that a new epoch removes: a rank that died or
+        does not answer (PEER, TIMEOUT).
+        """),
+    'trm_elastic_recover': (c_int, (c_void_p, POINTER(trm_error), POINTER(trm_error),),
+        'elastic cause err',
+        """Decides with the other survivors on the ranks of the next epoch and makes its communicator. Every
+        communicator of the old epoch is gone: those split from it must be destroyed before the call.
+          param    cause: error of the operation that failed; NULL = not known
+          errors   PEER (fewer than `least` ranks; the survivors are no majority and the death of the
+                   others is not proven; this rank was given up by the others), NOMEM, IO
         """),
     'trm_graph_create': (c_int, (POINTER(trm_graph_options), POINTER(c_void_p), POINTER(trm_error),),
         'options out err',
@@ -6324,6 +6404,8 @@ STRUCTS = (
     trm_collective,
     trm_comm_options,
     trm_message,
+    trm_elastic_options,
+    trm_membership,
     trm_node,
     trm_graph_options,
     trm_conv_options,

@@ -524,6 +524,7 @@ class trm_launch_options(Structure):
     timeout_seconds: float
     grace_seconds: float
     drain_seconds: float
+    elastic_least: int
     dry_run: bool
     write: trm_launch_write
     context: Any
@@ -569,6 +570,24 @@ class trm_message(Structure):
     count: int
     dtype: int
     tag: Optional[bytes]
+
+class trm_elastic_options(Structure):
+    least: int
+    decision_seconds: float
+    join: trm_join_options
+    comm: trm_comm_options
+
+class trm_membership(Structure):
+    epoch: int
+    rank: int
+    ranks: int
+    lost: Any
+    joined: Any
+    lost_count: int
+    joined_count: int
+    seconds: float
+    redone_steps: int
+    spare_ranks: int
 
 class trm_node(Structure):
     id: int
@@ -1155,6 +1174,7 @@ class trm_model_options(Structure):
     evaluation_only: bool
     accept_changes: bool
     description: Optional[bytes]
+    elastic: Any
 
 class trm_evaluation(Structure):
     loss: float
@@ -1194,6 +1214,7 @@ class trm_progress(Structure):
     busy_seconds: float
     evaluation: Any
     checkpoint: Optional[bytes]
+    membership: Any
     stopping: bool
 
 class trm_callback(Structure):
@@ -1204,6 +1225,7 @@ class trm_callback(Structure):
     on_epoch_end: trm_hook
     on_evaluated: trm_hook
     on_checkpoint: trm_hook
+    on_membership: trm_hook
     on_end: trm_hook
     destroy: Any
     context: Any
@@ -1716,6 +1738,12 @@ def trm_distribute_broadcast(distribute: Any, values: Any, count: Any, root: Any
 def trm_distribute_all_reduce(distribute: Any, values: Any, count: Any, reduce: Any, err: Any) -> int: ...
 def trm_distribute_shard_and_rebatch(distribute: Any, dataset: Any, global_batch: Any, local_batch: Any, err: Any) -> int: ...
 def trm_distribute_shard_arrays(distribute: Any, arrays: Any, count: Any, samples: Any, batch: Any, err: Any) -> int: ...
+def trm_elastic_create(bootstrap: Any, options: Any, out: Any, err: Any) -> int: ...
+def trm_elastic_destroy(elastic: Any) -> None: ...
+def trm_elastic_comm(elastic: Any) -> Any: ...
+def trm_elastic_get_membership(elastic: Any, out: Any) -> None: ...
+def trm_elastic_can_recover(status: Any) -> bool: ...
+def trm_elastic_recover(elastic: Any, cause: Any, err: Any) -> int: ...
 def trm_graph_create(options: Any, out: Any, err: Any) -> int: ...
 def trm_graph_destroy(graph: Any) -> None: ...
 def trm_graph_check(graph: Any, err: Any) -> int: ...

@@ -359,7 +359,7 @@ int32_t app_rank(const app_context *app);
 int32_t app_rank_count(const app_context *app);
 /* Returns the ranks that feed different samples: those of one stage of a pipeline, else all. */
 int32_t app_feeding_ranks(app_context *app);
-trm_comm *app_comm(const app_context *app); /* NULL with one rank */
+trm_comm *app_comm(const app_context *app);       /* NULL with one rank */
 trm_elastic *app_elastic(const app_context *app); /* NULL without --elastic */
 /* Returns whether many ranks split one graph (semi_auto_parallel, auto_parallel). A step then
  * has -n times --batch-size samples. */

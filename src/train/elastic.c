@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Changes of the membership of a model's job (contracts and drawing in elastic.h). */
 #include "train/elastic.h"
+#include "train/elastic_state.h"
 
 #include "trireme/elastic.h"
 
@@ -16,17 +17,6 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What the ranks hand over beside the variables. Sent as bytes: all ranks run the same program. */
-typedef struct position {
-    uint64_t step; /* updates applied */
-    int64_t epoch, epoch_step;
-    int64_t data_samples;
-    float loss;
-    int32_t notes_count;
-    trmi_note notes[TRMI_NOTES_MAX];
-    trm_loss_scale_state scale;
-} position;
-
 /* What each rank declares after a membership change, and at the end of a run. */
 typedef struct declaration {
     int64_t step; /* -1: this rank has no state */
@@ -34,84 +24,6 @@ typedef struct declaration {
     int32_t hooks_due; /* on_step_end of `step` has not been called by this rank */
     int32_t ended;     /* status of the run; 1: it has not ended */
 } declaration;
-
-typedef struct trmi_elastic_model {
-    trm_elastic *job;
-    trm_comm *active;        /* of the active ranks, where there are spare ones; NULL: all */
-    int64_t samples;         /* of a batch of all ranks */
-    int64_t blocks;          /* of it (strict determinism); 0: none */
-    bool spare, interrupted; /* interrupted: the failure came before the update of its step */
-    /* of the step under way */
-    uint64_t begun_step;
-    int64_t begun_epoch, begun_epoch_step;
-    uint64_t hooked_step; /* the last step whose on_step_end hooks have returned */
-    char *marked;         /* the variables that a forward pass changes, one after the other */
-    int64_t marked_bytes;
-    /* the whole state, between capture and the next step */
-    char *kept;
-    int64_t kept_bytes;
-    bool valid; /* `kept` and `at` are a state */
-    position at;
-} trmi_elastic_model;
-
-/* ---- options ---------------------------------------------------------------------------------- */
-
-trm_status trmi_elastic_attach(trm_model *model, trm_error *err) {
-    trm_model_options *o = &model->options;
-    trm_parallel_options *p = &o->exec.parallel;
-    if (o->elastic == NULL) {
-        return TRM_OK;
-    }
-    const char *why = p->split.kind != TRM_SPLIT_NONE ? "a split graph (semi_auto, auto)"
-                      : p->pipeline.stages > 1        ? "a pipeline"
-                      : p->shard_optimizer            ? "slices of the optimiser (shard_optimizer)"
-                      : p->cooperative != 0           ? "cooperative gradients"
-                      : p->layerwise_count > 0        ? "layerwise parameters"
-                      : p->sync_batch_norm > 1        ? "batch norm over groups of ranks"
-                      : o->ps.client != NULL          ? "parameter servers"
-                                                      : NULL;
-    if (why != NULL) {
-        return TRMI_FAIL(
-            err, TRM_INVALID,
-            "an elastic job trains data parallel with the whole state on each rank: %s "
-            "cannot be elastic yet; leave one of the two out",
-            why);
-    }
-    return TRM_OK;
-}
-
-trm_status trmi_elastic_open(trm_model *model, trm_error *err) {
-    if (model->options.elastic == NULL) {
-        return TRM_OK;
-    }
-    trmi_elastic_model *e;
-    TRMI_TRY(TRMI_NEW(err, e, 1, "for an elastic model"));
-    model->elastic = e;
-    e->job = model->options.elastic;
-    e->begun_epoch = -1;
-    e->samples = model->train.batch * trmi_model_shares(model);
-    e->blocks = (int64_t)model->train.blocks * trmi_model_shares(model);
-    trm_exec *exec = model->train.exec;
-    for (int32_t i = 0; i < trm_exec_variable_count(exec); i++) {
-        trm_variable v = trm_exec_variable(exec, i);
-        const trm_tensor t = {.dtype = v.dtype, .shape = v.shape};
-        e->kept_bytes += trm_tensor_bytes(&t);
-        e->marked_bytes += v.kind == TRM_VARIABLE_STATE ? trm_tensor_bytes(&t) : 0;
-    }
-    e->marked = trmi_alloc((size_t)e->marked_bytes);
-    return e->marked != NULL ? TRM_OK : TRMI_FAIL(err, TRM_NOMEM, "no memory for an elastic model");
-}
-
-void trmi_elastic_close(trm_model *model) {
-    trmi_elastic_model *e = model->elastic;
-    if (e != NULL) {
-        trm_comm_destroy(e->active);
-        trmi_free(e->marked);
-        trmi_free(e->kept);
-        trmi_free(e);
-        model->elastic = NULL;
-    }
-}
 
 void trmi_elastic_note_hooks(trmi_run *r) {
     if (r->model->elastic != NULL) {
@@ -133,10 +45,6 @@ int64_t trmi_elastic_epoch_steps(const trmi_run *r, int64_t steps) {
                                    : trm_dataset_sample_count(r->options->data) / e->samples /
                                          trmi_accumulate(r->model);
     return steps < most ? steps : most;
-}
-
-bool trmi_elastic_is_spare(const trm_model *model) {
-    return model->elastic != NULL && model->elastic->spare;
 }
 
 /* ---- the state of this rank -------------------------------------------------------------------- */
@@ -183,7 +91,7 @@ static trm_status capture(trmi_run *r, trm_error *err) {
         TRMI_TRY(TRMI_NEW(err, e->kept, e->kept_bytes, "for a copy of the model"));
     }
     const bool in_step = e->begun_epoch == model->epoch && e->begun_epoch_step == model->epoch_step;
-    position *at = &e->at;
+    trmi_elastic_position *at = &e->at;
     memset(at, 0, sizeof *at);
     at->step = trm_exec_step(exec);
     e->interrupted = in_step && at->step == e->begun_step;
@@ -205,7 +113,7 @@ static trm_status capture(trmi_run *r, trm_error *err) {
 /* Writes the kept state into the model. */
 static trm_status restore(trm_model *model, trm_error *err) {
     trmi_elastic_model *e = model->elastic;
-    const position *at = &e->at;
+    const trmi_elastic_position *at = &e->at;
     trm_loss_scale_state own;
     copy_variables(model->train.exec, false, true, e->kept);
     trm_exec_set_step(model->train.exec, at->step);

@@ -1,0 +1,206 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Kills ranks of elastic jobs with SIGKILL at random moments and compares the weights.
+
+    bench/elastic_kills.py --kills 100 [--seed 1] [--models mlp,resnet18,gpt2] [--ranks 4,8]
+
+Each job trains in strict mode. First the undisturbed job runs, then jobs in which random ranks die at
+random moments, each until one rank is left or the job ends. Counted: jobs that hang or fail, weights
+that differ from the undisturbed ones, losses of steps that differ (a lost or doubled sample changes
+them), steps redone, and the seconds from a kill to the next reported step. The last line of stdout is
+one JSON object; the exit code is 1 if anything was wrong.
+"""
+import argparse
+import hashlib
+import json
+import os
+import pathlib
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+# per model: arguments and the steps of a job
+MODELS = {
+    "mlp": (["mlp", "--data", "synth", "--image-size", "32"], 120),
+    "resnet18": (["resnet18", "--data", "synth", "--image-size", "32", "--stem", "cifar"], 8),
+    "gpt2": (["gpt2", "--data", "synth", "--layers", "2", "--heads", "2", "--width", "32",
+              "--context", "32", "--vocabulary", "64"], 60),
+}
+BATCH = 32
+HANG_SECONDS = 500
+
+
+def ranks_of(launcher):
+    """Returns {rank: pid} of the living ranks of a launcher."""
+    found = {}
+    for children in pathlib.Path(f"/proc/{launcher}/task").glob("*/children"):
+        try:
+            pids = children.read_text().split()
+        except OSError:
+            continue
+        for pid in pids:
+            try:
+                variables = pathlib.Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+                state = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+            except OSError:
+                continue
+            for variable in variables:
+                if variable.startswith(b"TRIREME_RANK=") and state != "Z":
+                    found[int(variable[13:])] = int(pid)
+    return found
+
+
+class Job:
+    def __init__(self, program, model, ranks, folder):
+        words, steps = MODELS[model]
+        shutil.rmtree(folder, ignore_errors=True)
+        os.makedirs(folder)
+        self.folder, self.steps, self.kills = folder, steps, []
+        command = [program, "train", *words, "--synth-train", "1024", "--batch-size",
+                   str(BATCH // ranks), "--steps", str(steps), "--epochs", "1000",
+                   "--learning-rate", "0.01", "--log-every", "1", "-n", str(ranks), "--elastic",
+                   f"1:{ranks}", "--deterministic", "strict", "--eval-every-epochs", "0",
+                   "--threads", "1", "--output", f"{folder}/run", "--save-every-steps", "1000000",
+                   "--launch-dir", folder, "--json"]
+        self.out = open(f"{folder}/out", "wb")
+        self.err = open(f"{folder}/err", "wb")
+        self.begin = time.monotonic()
+        self.process = subprocess.Popen(command, stdout=self.out, stderr=self.err)
+
+    def events(self):
+        lines = pathlib.Path(self.folder, "out").read_bytes().split(b"\n")
+        events = []
+        for line in lines:
+            try:
+                events.append(json.loads(line))
+            except ValueError:
+                pass
+        return events
+
+    def last_step(self):
+        steps = [e["global_step"] for e in self.events() if e.get("event") == "step"]
+        return steps[-1] if steps else 0
+
+    def running(self):
+        return self.process.poll() is None and time.monotonic() - self.begin < HANG_SECONDS
+
+    def hash(self):
+        total = hashlib.sha256()
+        folder = pathlib.Path(self.folder, "run", f"ckpt-{self.steps}")
+        for name in ("model.safetensors", "optimizer.safetensors"):
+            total.update((folder / name).read_bytes())
+        return total.hexdigest()
+
+    def losses(self):
+        return {e["global_step"]: e["loss"] for e in self.events() if e.get("event") == "step"}
+
+    def disagreements(self, losses):
+        return sum(1 for e in self.events()
+                   if e.get("event") == "step" and losses.get(e["global_step"]) != e["loss"])
+
+
+def kill_ranks(job, random_source, most, step_seconds):
+    """Kills ranks at random moments until `most` are dead; returns seconds to the next step."""
+    recovery = []
+    while job.running() and job.last_step() < 1:
+        time.sleep(0.005)
+    while job.running() and len(job.kills) < most:
+        time.sleep(random_source.uniform(0, 8 * step_seconds + 0.2))
+        alive = ranks_of(job.process.pid)
+        if len(alive) < 2 or job.last_step() >= job.steps:
+            break
+        victims = [random_source.choice(sorted(alive))]
+        if len(alive) > 3 and random_source.random() < 0.1:
+            victims.append(random_source.choice(sorted(set(alive) - set(victims))))
+        before = job.last_step()
+        killed = time.monotonic()
+        for victim in victims:
+            try:
+                os.kill(alive[victim], signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+            job.kills.append(victim)
+        if random_source.random() < 0.1:
+            continue  # the next kill may hit the recovery of this one
+        while job.running() and job.last_step() <= before:
+            time.sleep(0.002)
+        if job.last_step() > before:
+            recovery.append(time.monotonic() - killed)
+    return recovery
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--program", default="build/release/trireme")
+    parser.add_argument("--kills", type=int, default=100)
+    parser.add_argument("--seconds", type=float, default=1e9)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--models", default="mlp,resnet18,gpt2")
+    parser.add_argument("--ranks", default="4,8")
+    parser.add_argument("--keep", default=None, help="folder for the files of failed jobs")
+    options = parser.parse_args()
+    source = random.Random(options.seed)
+    top = tempfile.mkdtemp(prefix="elastic")
+    totals = dict(jobs=0, kills=0, hangs=0, failures=0, wrong_weights=0, wrong_losses=0,
+                  memberships=0, redone_steps=0)
+    recovery, steps_of, references, begin = [], {}, {}, time.monotonic()
+    cases = [(m, int(n)) for m in options.models.split(",") for n in options.ranks.split(",")]
+    for model, ranks in cases:
+        job = Job(options.program, model, ranks, f"{top}/reference")
+        job.process.wait(timeout=HANG_SECONDS)
+        if job.process.returncode != 0:
+            sys.exit(f"undisturbed {model} with {ranks} ranks failed:\n"
+                     + pathlib.Path(job.folder, "err").read_text()[-2000:])
+        done = [e for e in job.events() if e.get("event") == "done"][0]
+        references[model, ranks] = (job.hash(), job.losses())
+        steps_of[model, ranks] = done["seconds"] / job.steps
+    turn = 0
+    while totals["kills"] < options.kills and time.monotonic() - begin < options.seconds:
+        model, ranks = cases[turn % len(cases)]
+        turn += 1
+        weights, losses = references[model, ranks]
+        job = Job(options.program, model, ranks, f"{top}/job")
+        recovery += [(s, steps_of[model, ranks]) for s in
+                     kill_ranks(job, source, ranks - 1, steps_of[model, ranks])]
+        bad = None
+        while job.running():
+            time.sleep(0.01)
+        if job.process.poll() is None:
+            totals["hangs"] += 1
+            bad = "hang"
+            job.process.send_signal(signal.SIGTERM)
+            job.process.wait(timeout=60)
+        elif job.process.returncode != 0:
+            totals["failures"] += 1
+            bad = f"exit code {job.process.returncode}"
+        elif job.hash() != weights:
+            totals["wrong_weights"] += 1
+            bad = "other weights"
+        if job.disagreements(losses):
+            totals["wrong_losses"] += 1
+            bad = bad or "other losses"
+        changes = [e for e in job.events() if e.get("event") == "membership"]
+        totals["jobs"] += 1
+        totals["kills"] += len(job.kills)
+        totals["memberships"] += len(changes)
+        totals["redone_steps"] += sum(e["redone_steps"] for e in changes)
+        print(f"{model} {ranks} ranks, killed {job.kills}: {bad or 'good'}", flush=True)
+        if bad and options.keep:
+            shutil.copytree(job.folder, f"{options.keep}/{turn}-{model}-{ranks}")
+    beyond = sorted(s - 2 * step for s, step in recovery)
+    if recovery:
+        totals["recovery_seconds_median"] = sorted(s for s, _ in recovery)[len(recovery) // 2]
+        totals["recovery_seconds_p99"] = sorted(s for s, _ in recovery)[
+            min(len(recovery) - 1, int(len(recovery) * 0.99))]
+        totals["beyond_two_steps_p99"] = beyond[min(len(beyond) - 1, int(len(beyond) * 0.99))]
+    shutil.rmtree(top)
+    print(json.dumps(totals))
+    wrong = ("hangs", "failures", "wrong_weights", "wrong_losses")
+    sys.exit(1 if any(totals[w] for w in wrong) else 0)
+
+
+main()

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A model becomes one of an elastic job: its options are checked, and its state is made (contracts in
+ * elastic.h). */
+#include "train/elastic.h"
+#include "train/elastic_state.h"
+
+#include "base/error.h"
+#include "base/memory.h"
+
+trm_status trmi_elastic_attach(trm_model *model, trm_error *err) {
+    trm_model_options *o = &model->options;
+    trm_parallel_options *p = &o->exec.parallel;
+    if (o->elastic == NULL) {
+        return TRM_OK;
+    }
+    const char *why = p->split.kind != TRM_SPLIT_NONE ? "a split graph (semi_auto, auto)"
+                      : p->pipeline.stages > 1        ? "a pipeline"
+                      : p->shard_optimizer            ? "slices of the optimiser (shard_optimizer)"
+                      : p->cooperative != 0           ? "cooperative gradients"
+                      : p->layerwise_count > 0        ? "layerwise parameters"
+                      : p->sync_batch_norm > 1        ? "batch norm over groups of ranks"
+                      : o->ps.client != NULL          ? "parameter servers"
+                                                      : NULL;
+    if (why != NULL) {
+        return TRMI_FAIL(
+            err, TRM_INVALID,
+            "an elastic job trains data parallel with the whole state on each rank: %s "
+            "cannot be elastic yet; leave one of the two out",
+            why);
+    }
+    return TRM_OK;
+}
+
+trm_status trmi_elastic_open(trm_model *model, trm_error *err) {
+    if (model->options.elastic == NULL) {
+        return TRM_OK;
+    }
+    trmi_elastic_model *e;
+    TRMI_TRY(TRMI_NEW(err, e, 1, "for an elastic model"));
+    model->elastic = e;
+    e->job = model->options.elastic;
+    e->begun_epoch = -1;
+    e->samples = model->train.batch * trmi_model_shares(model);
+    e->blocks = (int64_t)model->train.blocks * trmi_model_shares(model);
+    trm_exec *exec = model->train.exec;
+    for (int32_t i = 0; i < trm_exec_variable_count(exec); i++) {
+        trm_variable v = trm_exec_variable(exec, i);
+        const trm_tensor t = {.dtype = v.dtype, .shape = v.shape};
+        e->kept_bytes += trm_tensor_bytes(&t);
+        e->marked_bytes += v.kind == TRM_VARIABLE_STATE ? trm_tensor_bytes(&t) : 0;
+    }
+    e->marked = trmi_alloc((size_t)e->marked_bytes);
+    return e->marked != NULL ? TRM_OK : TRMI_FAIL(err, TRM_NOMEM, "no memory for an elastic model");
+}
+
+void trmi_elastic_close(trm_model *model) {
+    trmi_elastic_model *e = model->elastic;
+    if (e != NULL) {
+        trm_comm_destroy(e->active);
+        trmi_free(e->marked);
+        trmi_free(e->kept);
+        trmi_free(e);
+        model->elastic = NULL;
+    }
+}
+
+bool trmi_elastic_is_spare(const trm_model *model) {
+    return model->elastic != NULL && model->elastic->spare;
+}

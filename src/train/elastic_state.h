@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* train/elastic_state.h: what a model of an elastic job keeps (elastic.h). */
+#ifndef TRMI_TRAIN_ELASTIC_STATE_H
+#define TRMI_TRAIN_ELASTIC_STATE_H
+
+#include "trireme/elastic.h"
+
+#include "train/model.h"
+
+/* What the ranks hand over beside the variables. Sent as bytes: all ranks run the same program. */
+typedef struct trmi_elastic_position {
+    uint64_t step; /* updates applied */
+    int64_t epoch, epoch_step;
+    int64_t data_samples;
+    float loss;
+    int32_t notes_count;
+    trmi_note notes[TRMI_NOTES_MAX];
+    trm_loss_scale_state scale;
+} trmi_elastic_position;
+
+typedef struct trmi_elastic_model {
+    trm_elastic *job;
+    trm_comm *active;        /* of the active ranks, where there are spare ones; NULL: all */
+    int64_t samples;         /* of a batch of all ranks */
+    int64_t blocks;          /* of it (strict determinism); 0: none */
+    bool spare, interrupted; /* interrupted: the failure came before the update of its step */
+    /* of the step under way */
+    uint64_t begun_step;
+    int64_t begun_epoch, begun_epoch_step;
+    uint64_t hooked_step; /* the last step whose on_step_end hooks have returned */
+    char *marked;         /* the variables that a forward pass changes, one after the other */
+    int64_t marked_bytes;
+    /* the whole state, between capture and the next step */
+    char *kept;
+    int64_t kept_bytes;
+    bool valid; /* `kept` and `at` are a state */
+    trmi_elastic_position at;
+} trmi_elastic_model;
+
+#endif

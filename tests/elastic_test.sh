@@ -1,0 +1,41 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# An elastic job whose ranks are killed ends with the bits of the undisturbed job; what cannot be elastic is refused.
+. "$(dirname "$0")/common.sh"
+export OMP_NUM_THREADS=1
+
+refused() { # TEXT FLAGS...
+    local text=$1 code
+    shift
+    timeout 60 "$trireme" train mlp --data synth --image-size 32 --steps 2 -n 2 --launch-dir refused "$@" > out.txt 2> err.txt
+    code=$?
+    [ $code = 2 ] || fail "$*: exit code $code, 2 expected: $(cat err.txt)"
+    cat err.txt refused/device*/train.log* 2> /dev/null | grep -q "$text" || fail "$*: '$text' expected: $(cat err.txt)"
+}
+refused "slices of the optimiser" --elastic 1:2 --shard-optimizer
+refused "a split graph" --elastic 1:2 --parallel-mode semi_auto_parallel
+refused "is not in this range" --elastic 3:4
+refused "the least and the most ranks" --elastic all
+
+# Kills at random moments, rank 0 among them: the benchmark, for less time.
+timeout 200 python3 "$source/bench/elastic_kills.py" --program "$trireme" --kills 6 --models mlp --ranks 4 --seed 3 > out.txt 2> err.txt ||
+    fail "kills: $(cat out.txt err.txt)"
+grep -q '"hangs": 0, "failures": 0, "wrong_weights": 0, "wrong_losses": 0' out.txt || fail "kills: $(cat out.txt)"
+
+# Fewer ranks than LEAST: code 137, as the killed rank's, and the reason in the logs of the others.
+"$trireme" train mlp --data synth --image-size 32 --steps 100000 --epochs 100000 -n 2 --elastic 2:2 --launch-dir few \
+    --eval-every-epochs 0 --log-every 1 --json > out.txt 2> err.txt &
+job=$!
+for _ in $(seq 300); do
+    grep -q '"event":"step"' out.txt && break
+    sleep 0.1
+done
+for rank in $(cat /proc/$job/task/*/children); do
+    tr '\0' '\n' < "/proc/$rank/environ" | grep -qx TRIREME_RANK=1 && kill -9 "$rank"
+done
+wait $job
+code=$?
+[ $code = 137 ] || fail "too few: exit code $code, 137 expected: $(cat err.txt)"
+grep -q "1 rank is left, the job needs 2" err.txt || fail "too few: no reason: $(cat err.txt)"
+[ $failed = 0 ] && echo passed
+exit $failed
