@@ -14,6 +14,8 @@ import sys
 
 # Pointers that may be NULL, by function, as the headers say. '*': every pointer of the function.
 OPTIONAL = {
+    'trm_elastic_create': 'options',
+    'trm_elastic_recover': 'cause',
     'trm_log_set_sink': '*', 'trm_free': '*', 'trm_error_exit': '*',  # trm_error_exit does not return
     'trm_cluster_from_env': 'flags lookup context', 'trm_cluster_create': 'flags', 'trm_cluster_join': 'options',
     'trm_comm_abort': 'cause', 'trm_comm_check': 'options', 'trm_comm_map_root': 'memory', 'trm_comm_create': 'options', 'trm_comm_free_shared': 'memory',
