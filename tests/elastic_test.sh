@@ -22,20 +22,34 @@ timeout 200 python3 "$source/bench/elastic_kills.py" --program "$trireme" --kill
     fail "kills: $(cat out.txt err.txt)"
 grep -q '"hangs": 0, "failures": 0, "wrong_weights": 0, "wrong_losses": 0' out.txt || fail "kills: $(cat out.txt)"
 
+# Starts a job of the mlp in the background, waits for its first step, and kills a rank: RANK FLAGS...
+start_and_kill() {
+    local rank=$1 pid
+    shift
+    "$trireme" train mlp --data synth --image-size 32 --epochs 100000 --eval-every-epochs 0 --log-every 1 --json "$@" > out.txt 2> err.txt &
+    job=$!
+    for _ in $(seq 300); do
+        grep -q '"event":"step"' out.txt && break
+        sleep 0.1
+    done
+    for pid in $(cat /proc/$job/task/*/children); do
+        tr '\0' '\n' < "/proc/$pid/environ" | grep -qx "TRIREME_RANK=$rank" && kill -9 "$pid"
+    done
+    wait $job
+}
+
 # Fewer ranks than LEAST: code 137, as the killed rank's, and the reason in the logs of the others.
-"$trireme" train mlp --data synth --image-size 32 --steps 100000 --epochs 100000 -n 2 --elastic 2:2 --launch-dir few \
-    --eval-every-epochs 0 --log-every 1 --json > out.txt 2> err.txt &
-job=$!
-for _ in $(seq 300); do
-    grep -q '"event":"step"' out.txt && break
-    sleep 0.1
-done
-for rank in $(cat /proc/$job/task/*/children); do
-    tr '\0' '\n' < "/proc/$rank/environ" | grep -qx TRIREME_RANK=1 && kill -9 "$rank"
-done
-wait $job
+start_and_kill 1 --steps 100000 -n 2 --elastic 2:2 --launch-dir few
 code=$?
 [ $code = 137 ] || fail "too few: exit code $code, 137 expected: $(cat err.txt)"
 grep -q "1 rank is left, the job needs 2" err.txt || fail "too few: no reason: $(cat err.txt)"
+
+# Rank 0 dies: the next rank keeps the record of the run until its end.
+start_and_kill 0 --steps 400 -n 2 --elastic 1:2 --output run
+code=$?
+[ $code = 0 ] || fail "without rank 0: exit code $code: $(cat err.txt)"
+for event in '"event":"membership".*"lost":\[0\]' '"event":"done".*"global_step":400'; do
+    grep -q "$event" run/run.jsonl || fail "without rank 0: no $event in the record: $(tail -n 3 run/run.jsonl)"
+done
 [ $failed = 0 ] && echo passed
 exit $failed

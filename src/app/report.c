@@ -3,6 +3,7 @@
  * checkpoint. The functions are callbacks of the training (app_reporter); none of them changes
  * it. */
 #include "app/app.h"
+#include "app/record.h"
 
 #include "trireme/train.h"
 #include "trireme/base.h"
@@ -202,9 +203,8 @@ static trm_status tell_checkpoint(void *context, const trm_progress *p, trm_erro
 }
 
 /* After ranks of an elastic job have died: which, and what it cost. The first rank of those that are
- * left shows its output from now on. */
+ * left shows its output and keeps the run's record from now on. */
 static trm_status tell_membership(void *context, const trm_progress *p, trm_error *err) {
-    (void)err;
     app_report_state *r = context;
     const trm_membership *m = p->membership;
     char lost[112], joined[112];
@@ -212,6 +212,10 @@ static trm_status tell_membership(void *context, const trm_progress *p, trm_erro
     snprintf(joined, sizeof joined, "[%s]", m->joined);
     if (m->rank == 0) {
         app_output_show();
+        if (!app_record_is_open() &&
+            app_begin_record(r->app, r->app->o.output, NULL, err) != TRM_OK) {
+            app_warn("%s; the run is not recorded any more", err->message);
+        }
     }
     r->is_spare = m->rank >= m->ranks - m->spare_ranks;
     app_begin(APP_PROGRESS, "event", "membership");
