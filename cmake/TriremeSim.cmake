@@ -10,7 +10,7 @@ set(SIM_CALLS
   poll epoll_create1 epoll_ctl epoll_wait eventfd read write close fcntl
   socket bind listen accept4 connect recv send sendmsg shutdown setsockopt getsockopt getsockname getpeername
   getaddrinfo freeaddrinfo getnameinfo
-  open mkstemp fsync fdatasync pread pwrite ftruncate truncate stat lstat fstat access mkdir unlink rmdir rename link
+  open flock mkstemp fsync fdatasync pread pwrite ftruncate truncate stat lstat fstat access mkdir unlink rmdir rename link
   opendir readdir closedir fopen mmap madvise)
 list(TRANSFORM SIM_CALLS PREPEND "LINKER:--wrap=")
 file(GLOB sim_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/sim/*.c)

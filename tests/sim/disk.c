@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -424,6 +425,11 @@ WRAP(int, mkstemp, (char *path)) {
         path[strlen(path) - 1 - (size_t)i] = (char)(0x30 + n % 10);
     }
     return open_file(path, O_RDWR | O_CREAT | O_EXCL);
+}
+
+/* A node's processes never share a folder at one time. */
+WRAP(int, flock, (int fd, int operation)) {
+    return sim.current == NULL ? __real_flock(fd, operation) : 0;
 }
 
 WRAP(int, fsync, (int fd)) { return sim.current == NULL ? __real_fsync(fd) : flush(fd); }

@@ -577,7 +577,7 @@ trm_status trm_ps_server_start(const trm_ps_server_options *options, trm_ps_serv
     server->options = checked;
     server->counted = options->workers > 0;
     server->shards = (uint32_t)checked.shards;
-    server->away_fd = server->steps_fd = -1;
+    server->away_fd = server->steps_fd = server->lock_fd = -1;
     pthread_mutex_init(&server->mutex, NULL);
     pthread_cond_init(&server->changed, NULL);
     snprintf(server->folder, sizeof server->folder, "%s",
@@ -710,6 +710,7 @@ void trm_ps_server_stop(trm_ps_server *server) {
     trmi_token_withdraw(server->token_path, server->token);
     trmi_server_lease_close(server);
     trmi_server_away_close(server);
+    trmi_server_unlock_folder(server);
     for (uint32_t i = 0; i < server->table_count; i++) {
         trmi_free((void *)(uintptr_t)server->tables[i].name);
     }

@@ -243,6 +243,7 @@ struct trm_ps_server {
     int64_t step_count, step_capacity;
     /* server 0: last step that all other servers have finished */
     int64_t told;
+    int lock_fd;             /* of the folder, -1: none */
     int steps_fd;            /* log of the steps, -1: none */
     int64_t steps_bytes;     /* length of that log */
     trmi_chief chief;        /* server 0: state of the chief */
@@ -483,6 +484,8 @@ trm_status trmi_server_connect_local(trm_ps_server *server, size_t ring_bytes, t
  * start.
  *   errors  those of trm_ps_server_start */
 trm_status trmi_server_restore(trm_ps_server *server, trm_error *err);
+/* Gives back the folder's lock, which trmi_server_restore has taken. */
+void trmi_server_unlock_folder(trm_ps_server *server);
 /* With log_sync: flushes the names of new logs and folders to the disk, because a flushed file
  * without a name is lost with the power. Called when all logs are open, and for a new log.
  *   errors  IO */

@@ -6,6 +6,7 @@
  *     MANIFEST-000002.json           complete cuts, written last
  *     cut-000002/server-0-shard-1.full | .delta
  *     log/server-0-of-1-shard-1-of-2-cut-000002.log   pushes since the cut
+ *     server-0.lock                  locked while a process is server 0 of this folder
  *
  * Start: load the newest manifest whose files are all intact (a differential cut back to its
  * full one), then replay the logs from that cut on. The logs of the cut before it are kept too,
@@ -20,11 +21,15 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "base/os.h"
 
 #include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include <jansson.h>
@@ -446,6 +451,43 @@ trm_status trmi_server_flush_names(const trm_ps_server *server, trm_error *err) 
     return trmi_os_fsync_dir(NULL, path, err);
 }
 
+/* Takes the lock of this server number in the folder: a second process would cut and append to the
+ * logs of the first. A process that was killed may hold it for a moment longer, so the call waits.
+ * Folders without locks (some network file systems) are used unlocked. */
+static trm_status lock_folder(trm_ps_server *server, trm_error *err) {
+    enum { WAIT_SECONDS = 10 };
+    char path[400];
+    snprintf(path, sizeof path, "%s/server-%d.lock", server->folder, server->options.server);
+    server->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (server->lock_fd < 0) {
+        return TRMI_FAIL_SYS(err, "%s: cannot be made", path);
+    }
+    double until = trmi_os_now() + WAIT_SECONDS;
+    bool warned = false;
+    while (flock(server->lock_fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+        if (trmi_os_now() >= until) {
+            return TRMI_FAIL(err, TRM_INVALID,
+                             "%s: another process is server %d of this folder; stop it first, or "
+                             "give this one another folder or number",
+                             path, server->options.server);
+        }
+        if (!warned) {
+            warned = true;
+            trmi_log(TRM_LOG_WARN, "ps", "server %d: another process holds %s; waiting for %d s",
+                     server->options.server, path, WAIT_SECONDS);
+        }
+        usleep(50000);
+    }
+    return TRM_OK;
+}
+
+void trmi_server_unlock_folder(trm_ps_server *server) {
+    if (server->lock_fd >= 0) {
+        close(server->lock_fd);
+        server->lock_fd = -1;
+    }
+}
+
 /* Contract in server.h. A cut that does not load is skipped with a log line, as long as an older
  * one loads. */
 trm_status trmi_server_restore(trm_ps_server *server, trm_error *err) {
@@ -453,6 +495,7 @@ trm_status trmi_server_restore(trm_ps_server *server, trm_error *err) {
         return TRM_OK;
     }
     TRMI_TRY(trmi_os_make_dirs(NULL, server->folder, err));
+    TRMI_TRY(lock_folder(server, err));
     if (server->options.server == 0) {
         trmi_manifest_tidy(server->folder);
     }

@@ -760,6 +760,19 @@ static void hot_rows_come_from_the_cache(void **state) {
     stop(&c);
 }
 
+/* A second process with the same number does not touch the logs of the first. */
+static void a_folder_has_one_server_of_a_number(void **state) {
+    trm_error err;
+    char path[80];
+    snprintf(path, sizeof path, "%s/one", folder);
+    trm_ps_server_options o = {.shards = 1, .folder = path, .log_pushes = TRM_ON};
+    trm_ps_server *first = server_start(o), *second = NULL;
+    assert_int_equal(trm_ps_server_start(&o, &second, &err), TRM_INVALID);
+    assert_non_null(strstr(err.message, "another process is server 0 of this folder"));
+    trm_ps_server_stop(first);
+    trm_ps_server_stop(server_start(o));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_worker_equals_plain_loops),
@@ -771,6 +784,7 @@ int main(void) {
         cmocka_unit_test(pushes_count_once_on_a_bad_network),
         cmocka_unit_test(a_restarted_server_loses_nothing),
         cmocka_unit_test(checkpoints_are_one_moment_for_all_servers),
+        cmocka_unit_test(a_folder_has_one_server_of_a_number),
         cmocka_unit_test(hot_rows_come_from_the_cache),
     };
     return cmocka_run_group_tests_name("ps server", tests, make_folder, remove_folder);
