@@ -46,7 +46,7 @@ expect 2 "expected" plan llama --preset 8b --mesh 8x8 --hardware "$h100" --plan 
 expect 2 "has no experts" plan llama --preset 8b --mesh 8x8 --hardware "$h100" --plan ep=8
 expect 2 "there are" plan llama --preset 9b --mesh 8x8 --hardware "$h100"
 expect 2 "--mesh AxB" plan llama --preset 8b --hardware "$h100"
-expect 2 "--html found" plan llama --preset 8b --mesh 8x8 --hardware "$h100" --html page.html
+expect 2 "--save found" plan llama --preset 8b --mesh 8x8 --hardware "$h100" --save cluster.plan
 expect 2 "one of them expected" plan llama --preset 8b --mesh 8x8 --hardware "$h100" --links guess
 expect 2 "one of them expected" plan resnet50 --mesh 8x8 --hardware "$h100" --links guess
 expect 4 "no plan fits" plan llama --preset 405b --mesh 8 --hardware "$h100"

@@ -46,13 +46,11 @@ static trm_status find_devices(const app_options *o, int64_t *devices, trm_error
 
 /* Refuses files that are not written for these plans. */
 static trm_status check_outputs(const app_options *o, trm_error *err) {
-    if (o->html != NULL || o->plan_picture != NULL || o->plan_save != NULL) {
+    if (o->plan_picture != NULL || o->plan_save != NULL) {
         return app_fail(err, TRM_INVALID,
                         "--hardware: --%s found, which is for plans that ranks here can run; "
-                        "--export or --json expected",
-                        o->html != NULL           ? "html"
-                        : o->plan_picture != NULL ? "svg"
-                                                  : "save");
+                        "--export, --html or --json expected",
+                        o->plan_picture != NULL ? "svg" : "save");
     }
     if (o->plan_links != NULL) {
         return app_fail(err, TRM_INVALID, "--hardware and --links found, one of them expected");
