@@ -190,11 +190,11 @@ def quote(text, indent):
 
 
 def enum_words(members):
-    """The words of an enum, as Python takes them: without the longest common prefix, in small letters."""
+    """The words of an enum, as Python takes them: without the longest common prefix, in small letters; TRM_X_DEFAULT is "default"."""
     names = [n for n, _, _ in members]
     prefix = os.path.commonprefix(names) if len(names) > 1 else 'TRM_'
     prefix = prefix[:prefix.rfind('_') + 1]
-    return [(n[len(prefix):].lower(), v) for n, v, _ in members]
+    return [('default' if n.endswith('_DEFAULT') else n[len(prefix):].lower(), v) for n, v, _ in members]
 
 
 def write_declarations(h):

@@ -76,7 +76,7 @@ def test_options_inside_are_found_by_their_names():
         trireme.Model(mlp, small(), presicion='mixed')
     with pytest.raises(TypeError, match='several places'):
         trireme.Model(mlp, small(), kind=1)
-    with pytest.raises(trireme.Error, match="there is no 'adma'.*expected one of sgd"):
+    with pytest.raises(trireme.Error, match="there is no 'adma'.*expected one of default, sgd"):
         trireme.Model(mlp, small(), optimizer='adma')
 
 

@@ -331,7 +331,7 @@ ENUMS = {
     'trm_switch': {'default': 0, 'on': 1, 'off': 2},
     'trm_dtype': {'dtype_none': 0, 'float32': 1, 'float64': 2, 'bfloat16': 3, 'float16': 4, 'int8': 5, 'uint8': 6, 'int32': 7, 'int64': 8},
     'trm_log_level': {'error': 0, 'warn': 1, 'info': 2, 'debug': 3},
-    'trm_optimizer_kind': {'optimizer_default': 0, 'sgd': 1, 'momentum': 2, 'adagrad': 3, 'rowwise_adagrad': 4, 'adam': 5, 'lazy_adam': 6, 'ftrl': 7, 'nesterov': 8, 'lars': 9},
+    'trm_optimizer_kind': {'default': 0, 'sgd': 1, 'momentum': 2, 'adagrad': 3, 'rowwise_adagrad': 4, 'adam': 5, 'lazy_adam': 6, 'ftrl': 7, 'nesterov': 8, 'lars': 9},
     'trm_usage': {'train': 0, 'test': 1, 'all': 2},
     'trm_resize_align': {'half_pixel': 0, 'original': 1, 'antialias': 2},
     'trm_transform_kind': {'decode': 1, 'random_crop': 2, 'random_resized_crop': 3, 'center_crop': 4, 'random_flip': 5, 'resize': 6, 'resize_shorter': 7, 'rescale': 8, 'normalize': 9, 'hwc2chw': 10, 'type_cast': 11},
