@@ -26,8 +26,10 @@ void trmi_net_mac(const uint8_t key[32], const char *label, const void *a, size_
     TRMI_ASSERT(used <= 16 && a_bytes <= TRMI_HELLO_HEAD + TRMI_HELLO_DETAIL_MAX &&
                 b_bytes <= TRMI_CHALLENGE_BYTES);
     memcpy(text, label, used);
-    memcpy(text + used, a, a_bytes);
-    used += a_bytes;
+    if (a_bytes > 0) {
+        memcpy(text + used, a, a_bytes);
+        used += a_bytes;
+    }
     if (b_bytes > 0) {
         memcpy(text + used, b, b_bytes);
         used += b_bytes;
