@@ -214,7 +214,7 @@ static trm_status prepare_meeting(epoch_meeting *m, trmi_join *join, trm_error *
 }
 
 /* Meets the ranks of the present epoch and makes their communicator. */
-static trm_status meet(trm_elastic *e, trm_error *err) {
+static trm_status meet_members(trm_elastic *e, trm_error *err) {
     epoch_meeting m = {.e = e, .now = {.ballot = -1}};
     trmi_join join;
     pthread_mutex_lock(&e->lock);
@@ -265,7 +265,7 @@ static trm_status begin_epoch(trm_elastic *e, uint64_t suspect, trm_error *err) 
                              "from the newest checkpoint",
                              left, left == 1 ? " is" : "s are", e->options.least);
         }
-        trm_status status = meet(e, err);
+        trm_status status = meet_members(e, err);
         if (!trm_elastic_can_recover(status)) {
             return status;
         }

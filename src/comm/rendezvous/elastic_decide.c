@@ -47,7 +47,7 @@ static bool is_decided(const decision *d) {
 }
 
 /* Adopts a list that was chosen. */
-static trm_status adopt(decision *d, const trmi_members *list, trm_error *err) {
+static trm_status adopt_list(decision *d, const trmi_members *list, trm_error *err) {
     pthread_mutex_lock(&d->e->lock);
     trm_status status = trmi_elastic_adopt(d->e, list, err);
     pthread_mutex_unlock(&d->e->lock);
@@ -174,7 +174,7 @@ static trm_status collect_acks(decision *d, trm_error *err) {
 }
 
 /* Runs the ballot of this process. */
-static trm_status coordinate(decision *d, trm_error *err) {
+static trm_status run_ballot(decision *d, trm_error *err) {
     trm_elastic *e = d->e;
     TRMI_TRY(trmi_ballot_begin(&d->now, d->mine, TRMI_MEMBERS_MAX, &d->ballot, err));
     /* Its own promise and vote are those of a member. */
@@ -201,7 +201,7 @@ static trm_status coordinate(decision *d, trm_error *err) {
         trmi_ballot_ack(&d->ballot, d->mine);
         status = status == TRM_OK ? collect_acks(d, err) : status;
         if (status == TRM_OK) {
-            status = adopt(d, &d->ballot.list, err);
+            status = adopt_list(d, &d->ballot.list, err);
             for (int32_t i = 0; i < d->now.count; i++) {
                 if (d->guests[i].link.fd >= 0) {
                     trmi_guest_send(&d->guests[i], TRMI_FRAME_COMMIT, &d->ballot.list);
@@ -269,7 +269,7 @@ static trm_status take_answer(decision *d, trmi_link *link, const trmi_frame *fr
     size_t used;
     trm_status status = trmi_members_decode(frame->payload, frame->bytes, &list, &used, err);
     if (status == TRM_OK && frame->type == TRMI_FRAME_COMMIT) {
-        status = adopt(d, &list, err);
+        status = adopt_list(d, &list, err);
     } else if (status == TRM_OK && frame->type == TRMI_FRAME_PROPOSE &&
                list.epoch == d->now.epoch + 1) {
         pthread_mutex_lock(&d->e->lock);
@@ -313,7 +313,7 @@ static trm_status wait_for_answer(decision *d, int32_t index, trmi_link *link, t
 
 /* Takes part in the ballot of member `index`, again if the connection is lost while the member
  * lives. OK: the epoch is decided; else the coordinator is lost. */
-static trm_status ask(decision *d, int32_t index, trm_error *err) {
+static trm_status ask_coordinator(decision *d, int32_t index, trm_error *err) {
     bool dead;
     trm_status status = TRM_OK;
     while (!is_decided(d)) {
@@ -338,9 +338,9 @@ static trm_status run_ballots(decision *d, trm_error *err) {
         TRMI_FAIL(err, TRM_PEER, "no rank of epoch %lld answers", (long long)d->now.epoch);
     for (int32_t b = 0; b < d->now.count && !is_decided(d); b++) {
         if (b == d->mine) {
-            status = coordinate(d, err);
+            status = run_ballot(d, err);
         } else if (!trmi_process_is_dead(&d->e->me, &d->now.list[b])) {
-            status = ask(d, b, err);
+            status = ask_coordinator(d, b, err);
         } else {
             continue;
         }
