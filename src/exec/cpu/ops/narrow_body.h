@@ -13,18 +13,24 @@
 enum {
     NARROW_AHEAD = 512, /* bytes of a row between a load and its prefetch */
     NARROW_ROWS = 4,
-    PAIRS_LINE = 32 /* bfloat16 of a cache line; at least two vectors of float32 */
+    PAIRS_LINE = 32, /* bfloat16 of a cache line; at least two vectors of float32 */
+    FLOATS_LINE = 16 /* float32 of a cache line */
 };
 
-/* Prefetches, for `rows` rows of w [.., width] from element `at` on, the line NARROW_AHEAD behind
- * element i: of the next rows where these have ended. */
+/* Numbers that the loops below take at a time: a cache line, and at least two vectors. */
+#define NARROW_STEP(half) ((half) || 2 * VL > FLOATS_LINE ? PAIRS_LINE : FLOATS_LINE)
+
+/* Prefetches, for `rows` rows of w [.., width] from element `at` on, the lines of one step that begin
+ * NARROW_AHEAD behind element i: of the next rows where these have ended. */
 TRMI_INLINE void prefetch_rows(const void *w, int64_t at, int64_t i, int64_t width, int half,
                                const int rows) {
     int64_t element = half ? 2 : 4, ahead = i + NARROW_AHEAD / element;
     const char *to =
         (const char *)w + (at + ahead + (ahead < width ? 0 : (rows - 1) * width)) * element;
     for (int row = 0; row < rows; row++) {
-        __builtin_prefetch(to + row * width * element);
+        for (int64_t line = 0; line < NARROW_STEP(half) * element; line += 64) {
+            __builtin_prefetch(to + row * width * element + line);
+        }
     }
 }
 
@@ -55,7 +61,7 @@ TRMI_INLINE void load_two(const void *w, int64_t at, int half, vf two[2]) {
 /* Inner products of `rows` rows, a constant, from element `at` of w on. */
 TRMI_INLINE void dot_some(float *y, const float *x, const void *w, int64_t at, int64_t k, int half,
                           const int rows) {
-    const int64_t line = half ? PAIRS_LINE : PAIRS_LINE / 2;
+    const int64_t line = NARROW_STEP(half);
     vf sum[NARROW_ROWS] = {vf_zero(), vf_zero(), vf_zero(), vf_zero()}, two[2];
     int64_t i = 0;
     for (; i + PAIRS_LINE <= k; i += line) {
@@ -103,7 +109,7 @@ static void dot_rows(float *y, const float *x, const void *w, int64_t rows, int6
 /* Adds `rows` rows, a constant, from element `at` of w on, each times a number of x. */
 TRMI_INLINE void add_some(float *y, const float *x, const void *w, int64_t at, int64_t width,
                           int half, const int rows) {
-    const int64_t line = half ? PAIRS_LINE : PAIRS_LINE / 2;
+    const int64_t line = NARROW_STEP(half);
     vf factor[NARROW_ROWS], two[2];
     int64_t i = 0;
     for (int row = 0; row < rows; row++) {
