@@ -46,13 +46,14 @@ static int32_t nth_dimension(const trm_shape *shape, int32_t n) {
 
 /* Computes how a parameter is stored in parts: cut along the first dimension that allows it, over
  * all axes on which its gradient is a partial sum. read: spread in which it is read; made: spread
- * of its gradient. False: it cannot be cut. */
+ * of its gradient. A bias that is added to a partial sum is stored whole on that axis. False: it
+ * cannot be cut. */
 static bool parts_of(const trmi_space *s, const trm_shape *shape, const trmi_spread *read,
                      const trmi_spread *made, trmi_spread *out) {
     for (int32_t n = 0; n < shape->rank; n++) {
         int32_t d = nth_dimension(shape, n);
         bool any = false;
-        *out = *read;
+        *out = trmi_space_wanted(&s->mesh, read);
         for (int32_t i = 0; i < s->mesh.axes; i++) {
             if (made->at[i] == TRMI_PARTIAL_SUM && read->at[i] == TRMI_WHOLE) {
                 out->at[i] = (uint8_t)(TRMI_SPLIT + d);

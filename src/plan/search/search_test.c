@@ -547,6 +547,51 @@ static void pins_are_kept_and_plans_survive_their_file(void **state) {
     free_net(&n);
 }
 
+/* Whatever the search can choose, the partition takes: each strategy of each operator, its parameters
+ * in parts; a bias that is added to a partial sum, too. */
+static void the_partition_takes_every_strategy(void **state) {
+    (void)state;
+    net n = make_net(16, 8, 8, 48);
+    static const char *const meshes[] = {"4", "2x2", "2x2x2"};
+    int64_t stores = 0, partial = 0;
+    for (size_t m = 0; m < sizeof meshes / sizeof *meshes; m++) {
+        trmi_space *s = space_of(&n, meshes[m], 0, NULL);
+        trmi_arena arena = {0};
+        trmi_choice choice;
+        assert_true(trmi_choice_open(&choice, s, &arena));
+        memset(choice.parts, 1, (size_t)s->nodes_count);
+        int32_t most = 0;
+        for (int32_t v = 0; v < s->nodes_count; v++) {
+            most =
+                trmi_space_class_of(s, v)->count > most ? trmi_space_class_of(s, v)->count : most;
+        }
+        for (int32_t i = 0; i < most; i++) {
+            for (int32_t v = 0; v < s->nodes_count; v++) {
+                const trmi_space_class *c = trmi_space_class_of(s, v);
+                choice.strategy[v] = i % c->count;
+                const trmi_op *op = trmi_space_op(s, v);
+                bool sums = op->inputs_count > 2 && op->kind == TRMI_OP_LINEAR &&
+                            trmi_spread_has_partial(&c->strategies[i % c->count].inputs[2]);
+                trmi_spread stored;
+                partial += sums && trmi_space_parts(s, v, 2, i % c->count, &stored);
+            }
+            trmi_partition_plan *plan;
+            CHECK_OK(trmi_space_plan(s, &choice, &plan, &err), err);
+            CHECK_OK(
+                trmi_partition_plan_check(plan, n.program->graph, trmi_mesh_ranks(&s->mesh), &err),
+                err);
+            stores += plan->stores_count;
+            trmi_partition_plan_destroy(plan);
+        }
+        trmi_arena_free(&arena);
+        trmi_space_destroy(s);
+    }
+    print_message("%lld stores, %lld of a bias of a partial sum\n", (long long)stores,
+                  (long long)partial);
+    assert_true(stores > 100 && partial > 0);
+    free_net(&n);
+}
+
 /* With many classes and few samples the best plan cuts the classifier by classes. */
 static void many_classes_split_the_head(void **state) {
     (void)state;
@@ -594,6 +639,7 @@ int main(void) {
         cmocka_unit_test(an_axis_more_is_never_slower),
         cmocka_unit_test(memory_limits_are_kept_and_bounded),
         cmocka_unit_test(pins_are_kept_and_plans_survive_their_file),
+        cmocka_unit_test(the_partition_takes_every_strategy),
         cmocka_unit_test(many_classes_split_the_head),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
