@@ -8,7 +8,7 @@
 
 #include <stdlib.h>
 
-static int compare(const void *a, const void *b) {
+static int compare_doubles(const void *a, const void *b) {
     double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
 }
@@ -18,7 +18,7 @@ app_sample app_summarise(double *values, int64_t count) {
     if (count == 0) {
         return (app_sample){0};
     }
-    qsort(values, (size_t)count, sizeof *values, compare);
+    qsort(values, (size_t)count, sizeof *values, compare_doubles);
     double median =
         count % 2 ? values[count / 2] : 0.5 * (values[count / 2 - 1] + values[count / 2]);
     return (app_sample){median, values[0], values[count - 1], count};

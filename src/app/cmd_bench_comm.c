@@ -62,7 +62,7 @@ static trm_status next_size(const char **at, int64_t *bytes, trm_error *err) {
 }
 
 /* Returns whether the collective adds. */
-static bool reduces(const app_options *o) {
+static bool is_reduction(const app_options *o) {
     return strcmp(o->op, "allreduce") == 0 || strcmp(o->op, "reduce") == 0 ||
            strcmp(o->op, "reducescatter") == 0;
 }
@@ -74,7 +74,7 @@ static void print_result(const app_context *app, const bench_comm_result *r) {
     }
     bool rooted = strcmp(app->o.op, "broadcast") == 0 || strcmp(app->o.op, "reduce") == 0 ||
                   strcmp(app->o.op, "scatter") == 0 || strcmp(app->o.op, "gather") == 0;
-    const char *redop = reduces(&app->o) ? app->o.redop : "none";
+    const char *redop = is_reduction(&app->o) ? app->o.redop : "none";
     const char *type = app->o.dtype != NULL ? app->o.dtype : "fp32";
     bool bounded = r->roofline_microseconds > 0;
     double bound = r->roofline_fraction, sum = r->roofline_sum_microseconds / r->microseconds;
@@ -100,8 +100,8 @@ static void print_result(const app_context *app, const bench_comm_result *r) {
 
 /* Applies the gate after all sizes. All ranks have the same results and return the same status.
  *   error  DIVERGED if it is missed */
-static trm_status judge(const app_context *app, int sizes, int slow,
-                        const bench_comm_result *slowest, trm_error *err) {
+static trm_status judge_bandwidth(const app_context *app, int sizes, int slow,
+                                  const bench_comm_result *slowest, trm_error *err) {
     if (app->o.min_busbw <= 0) {
         return TRM_OK;
     }
@@ -123,7 +123,7 @@ static trm_status judge(const app_context *app, int sizes, int slow,
 
 /* Measures all sizes. Collective.
  *   error  INTERNAL for a wrong result */
-static trm_status measure(app_context *app, trm_error *err) {
+static trm_status measure_sizes(app_context *app, trm_error *err) {
     bench_comm_result slowest = {.bytes = 0};
     int sizes = 0, slow = 0;
     bench_comm_options options = {.private_buffers = app->o.private_buffers};
@@ -138,7 +138,7 @@ static trm_status measure(app_context *app, trm_error *err) {
             strcmp(trm_reduction_name(REDOPS[i]), app->o.redop) == 0 ? REDOPS[i] : options.reduce;
     }
     if (app_rank(app) == 0) {
-        if (app_given(&app->parsed, "redop") && !reduces(&app->o)) {
+        if (app_given(&app->parsed, "redop") && !is_reduction(&app->o)) {
             app_warn(
                 "--redop has no effect here: it is for --op allreduce, reduce and reducescatter");
         }
@@ -169,7 +169,7 @@ static trm_status measure(app_context *app, trm_error *err) {
         }
         sizes++;
     }
-    return judge(app, sizes, slow, &slowest, err);
+    return judge_bandwidth(app, sizes, slow, &slowest, err);
 }
 
 /* Checks --sizes before ranks are started, so that a wrong size costs no job.
@@ -205,7 +205,7 @@ int app_run_bench_comm(app_context *app) {
     if (status == TRM_OK && app->ranks == NULL) {
         status = app_fail(&err, TRM_INVALID, "bench comm needs ranks: -n 2");
     }
-    status = status == TRM_OK ? measure(app, &err) : status;
+    status = status == TRM_OK ? measure_sizes(app, &err) : status;
     app_leave(app);
     return status == TRM_OK ? 0 : app_report(&err);
 }

@@ -151,8 +151,8 @@ static void tell_total(const app_context *app, const char *name, const trm_step_
 }
 
 /* Measures operators and machine in turns, and prints each distinct operator once. */
-static trm_status measure(const app_context *app, trm_model *model, const char *name,
-                          trm_error *err) {
+static trm_status measure_operators(const app_context *app, trm_model *model, const char *name,
+                                    trm_error *err) {
     const trm_step_profile *steps;
     int32_t count;
     trm_meter *machine;
@@ -198,7 +198,7 @@ int app_run_bench_ops(app_context *app) {
         status = app_make_model(app, name, data, false, &network, &model, &err);
     }
     if (status == TRM_OK) {
-        status = measure(app, model, name, &err);
+        status = measure_operators(app, model, name, &err);
     }
     trm_model_destroy(model);
     trm_dataset_destroy(data);

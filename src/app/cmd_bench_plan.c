@@ -12,8 +12,8 @@ static const char LINKS[] =
     "level host 8 5 100\nlevel network 1048576 15 12.5 shared\nflops 5e13\nbytes 8e11\n";
 
 /* Searches one mesh --repeats times and prints the result. */
-static trm_status measure(app_context *app, const trm_model_options *model, const char *mesh,
-                          trm_error *err) {
+static trm_status measure_search(app_context *app, const trm_model_options *model, const char *mesh,
+                                 trm_error *err) {
     enum { REPEATS_MAX = 101 };
     double search[REPEATS_MAX], solve[REPEATS_MAX];
     trm_planner_info info;
@@ -69,12 +69,12 @@ int app_run_bench_plan(app_context *app) {
                   "max", "solves ms", "step ms", "gap");
     }
     if (status == TRM_OK && app->o.plan_mesh != NULL) {
-        status = measure(app, &model, app->o.plan_mesh, &err);
+        status = measure_search(app, &model, app->o.plan_mesh, &err);
     }
     for (size_t i = 0;
          status == TRM_OK && app->o.plan_mesh == NULL && i < sizeof meshes / sizeof meshes[0];
          i++) {
-        status = measure(app, &model, meshes[i], &err);
+        status = measure_search(app, &model, meshes[i], &err);
     }
     trm_dataset_destroy(data);
     return status == TRM_OK ? 0 : app_report(&err);

@@ -67,7 +67,7 @@ static void skip_step(void *context, const char *phase, const char *name, const 
 }
 
 /* Runs all plans. Collective. */
-static trm_status measure(app_context *app, trm_error *err) {
+static trm_status measure_plans(app_context *app, trm_error *err) {
     trm_dataset *data = NULL;
     app_network network;
     trm_model_options model;
@@ -113,7 +113,7 @@ int app_run_bench_split(app_context *app) {
         return code;
     }
     status = status == TRM_OK ? app_join(app, &err) : status;
-    status = status == TRM_OK ? measure(app, &err) : status;
+    status = status == TRM_OK ? measure_plans(app, &err) : status;
     app_leave(app);
     return status == TRM_OK ? 0 : app_report(&err);
 }

@@ -163,7 +163,7 @@ static int run_program(char *const argv[]) {
 
 /* Fetches a file with curl, or with wget where curl is not installed.
  *   error  UNSUPPORTED without either, IO */
-static trm_status download(const char *url, const char *path, trm_error *err) {
+static trm_status download_file(const char *url, const char *path, trm_error *err) {
     char *const curl[] = {"curl", "-fsSL",      "--connect-timeout", "20",
                           "-o",   (char *)path, (char *)url,         NULL};
     char *const wget[] = {"wget", "-q", "-T",         "20",        "-t",
@@ -217,7 +217,8 @@ static trm_status check_sha256(const char *path, const char *expected, trm_error
 
 /* Unpacks the archive beside the goal, checks the files and renames the folder: the goal exists
  * whole or not at all. */
-static trm_status unpack(const char *archive, const char *cache, const char *goal, trm_error *err) {
+static trm_status unpack_archive(const char *archive, const char *cache, const char *goal,
+                                 trm_error *err) {
     char work[512], made[600];
     snprintf(work, sizeof work, "%s/fetch.XXXXXX", cache);
     if (mkdtemp(work) == NULL) {
@@ -259,12 +260,12 @@ static trm_status fetch_cifar(const app_options *o, const char *cache, char *goa
     }
     snprintf(archive, sizeof archive, "%s/cifar-10-binary.tar.gz.%ld", cache, (long)getpid());
     app_print_progress("fetching %s\n", CIFAR_URL);
-    trm_status status = download(CIFAR_URL, archive, err);
+    trm_status status = download_file(CIFAR_URL, archive, err);
     if (status == TRM_OK) {
         status = check_sha256(archive, CIFAR_SHA256, err);
     }
     if (status == TRM_OK) {
-        status = unpack(archive, cache, goal, err);
+        status = unpack_archive(archive, cache, goal, err);
     }
     unlink(archive);
     return status;

@@ -8,8 +8,8 @@
 
 /* Opens data and model and loads the weights. The checkpoint's description is read before the
  * data is opened, because it determines image size and fields. */
-static trm_status prepare(app_context *app, trm_dataset **data, app_network *network,
-                          trm_model **model, trm_error *err) {
+static trm_status prepare_evaluation(app_context *app, trm_dataset **data, app_network *network,
+                                     trm_model **model, trm_error *err) {
     app_options *o = &app->o;
     const char *name = app->parsed.arguments[0];
     trm_status status;
@@ -49,8 +49,8 @@ static trm_status prepare(app_context *app, trm_dataset **data, app_network *net
 }
 
 /* Evaluates, and writes --predictions if given. */
-static trm_status evaluate(app_context *app, trm_model *model, trm_dataset *data,
-                           trm_evaluation *out, trm_error *err) {
+static trm_status evaluate_model(app_context *app, trm_model *model, trm_dataset *data,
+                                 trm_evaluation *out, trm_error *err) {
     app_predictions *predictions = NULL;
     const char *path = app->o.predictions;
     if (path == NULL) {
@@ -82,13 +82,13 @@ int app_run_eval(app_context *app) {
     if (launched && status == TRM_OK) {
         return code;
     }
-    status = status == TRM_OK ? prepare(app, &data, &network, &model, &err) : status;
+    status = status == TRM_OK ? prepare_evaluation(app, &data, &network, &model, &err) : status;
     if (status == TRM_OK && app->o.dry_run) {
         app_tell(APP_RESULT, "event", "eval",
                  app_bool("dry_run", true, "dry run: the checkpoint fits; nothing was evaluated"));
     } else if (status == TRM_OK) {
         app_signals_begin(model);
-        status = evaluate(app, model, data, &evaluation, &err);
+        status = evaluate_model(app, model, data, &evaluation, &err);
         app_signals_end();
         if (status == TRM_OK) {
             app_print_evaluation(app, 0, 0, &evaluation);

@@ -267,8 +267,8 @@ static void tell_bench(const app_context *app, const char *name, const app_sampl
 }
 
 /* Measures tokens and bandwidth, and prints the result. */
-static trm_status measure(const app_context *app, const char *name, trm_model *model,
-                          trm_generator *generator, trm_error *err) {
+static trm_status measure_generation(const app_context *app, const char *name, trm_model *model,
+                                     trm_generator *generator, trm_error *err) {
     trm_exec_info info;
     trm_meter *meter;
     trm_machine_peak median, best;
@@ -308,7 +308,7 @@ int app_run_bench_generate(app_context *app) {
     status =
         status == TRM_OK ? open_generator(app, &data, &network, &model, &generator, &err) : status;
     if (status == TRM_OK && !app->o.dry_run) {
-        status = measure(app, name, model, generator, &err);
+        status = measure_generation(app, name, model, generator, &err);
     } else if (status == TRM_OK) {
         app_print_dry_run(app, "nothing was measured");
     }

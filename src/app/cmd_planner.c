@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* plan -n N and simulate: the split of a model over ranks.
  *
- *      begin --> trm_planner (search) --> report, --save, --svg, --html --> plan --validate, or simulate
+ *      begin_planning --> trm_planner (search) --> report, --save, --svg, --html --> plan --validate, or simulate
  *
  * With up to MEASURED_RANKS ranks, plan starts itself on as many processes: they measure
  * operators and messages together. Otherwise costs come from --links or are guessed, and one
@@ -36,7 +36,7 @@ static int64_t ranks_of(const app_options *o) {
 
 /* ---- creating the planner -------------------------------------------------------------------- */
 
-/* The planner and what it borrows; ended by stop. */
+/* The planner and what it borrows; ended by destroy_planning. */
 typedef struct planning {
     trm_dataset *data;
     app_network network;
@@ -47,7 +47,7 @@ typedef struct planning {
 } planning;
 
 /* Destroys the planner and its inputs. */
-static void stop(planning *p) {
+static void destroy_planning(planning *p) {
     trm_planner_destroy(p->planner);
     trm_dataset_destroy(p->data);
     free(p->links);
@@ -96,7 +96,7 @@ static trm_status stages_of(const app_options *o, int32_t *out, trm_error *err) 
 
 /* Builds data, model options and planner; the planner searches when it is created. `simulate`:
  * every rank is a device of its own. */
-static trm_status begin(app_context *app, bool simulate, planning *p, trm_error *err) {
+static trm_status begin_planning(app_context *app, bool simulate, planning *p, trm_error *err) {
     const app_options *o = &app->o;
     memset(p, 0, sizeof *p);
     app_settle_data(app);
@@ -176,7 +176,8 @@ static trm_status write_page(const app_context *app, const trm_planner *planner,
 }
 
 /* Writes the files of --save and --svg. */
-static trm_status save(const app_options *o, const trm_planner *planner, trm_error *err) {
+static trm_status save_plan_files(const app_options *o, const trm_planner *planner,
+                                  trm_error *err) {
     trm_status status =
         o->plan_save != NULL ? trm_planner_save(planner, o->plan_save, err) : TRM_OK;
     if (status != TRM_OK || o->plan_picture == NULL) {
@@ -198,7 +199,7 @@ static trm_status print_result(app_context *app, planning *p, trm_error *err) {
     }
     app_print_report(report);
     trm_free(report);
-    trm_status status = save(&app->o, p->planner, err);
+    trm_status status = save_plan_files(&app->o, p->planner, err);
     return status == TRM_OK && app->o.html != NULL ? write_page(app, p->planner, NULL, err)
                                                    : status;
 }
@@ -221,7 +222,7 @@ static trm_status check_limit(const app_context *app, const trm_planner *planner
 /* Plans, prints, validates and checks the memory. Collective. */
 static trm_status run_planner(app_context *app, trm_error *err) {
     planning p;
-    trm_status status = begin(app, false, &p, err);
+    trm_status status = begin_planning(app, false, &p, err);
     bool leads = app_rank(app) == 0;
     if (status == TRM_OK && leads) {
         status = print_result(app, &p, err);
@@ -230,7 +231,7 @@ static trm_status run_planner(app_context *app, trm_error *err) {
         status = app_validate(app, p.planner, &p.model, err);
     }
     status = status == TRM_OK && leads ? check_limit(app, p.planner, err) : status;
-    stop(&p);
+    destroy_planning(&p);
     return status;
 }
 
@@ -298,7 +299,7 @@ int app_run_simulate(app_context *app) {
     if (status == TRM_OK && app->o.dry_run) {
         return app_dry_run_model(app, "nothing was searched or simulated");
     }
-    status = status == TRM_OK ? begin(app, true, &p, &err) : status;
+    status = status == TRM_OK ? begin_planning(app, true, &p, &err) : status;
     if (status == TRM_OK) {
         const trm_simulation_options options = {.largest = (int32_t)app->o.plan_largest,
                                                 .straggler = app->o.plan_straggler,
@@ -308,12 +309,12 @@ int app_run_simulate(app_context *app) {
     }
     if (status == TRM_OK) {
         app_print_report(text);
-        status = save(&app->o, p.planner, &err);
+        status = save_plan_files(&app->o, p.planner, &err);
         status = status == TRM_OK && app->o.html != NULL ? write_simulation(app, &p, text, &err)
                                                          : status;
     }
     status = status == TRM_OK ? check_limit(app, p.planner, &err) : status;
     trm_free(text);
-    stop(&p);
+    destroy_planning(&p);
     return status == TRM_OK ? 0 : app_report(&err);
 }

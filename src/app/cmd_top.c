@@ -255,7 +255,7 @@ static trm_status show_screen(app_run *run, trm_error *err) {
 }
 
 /* Refreshes the screen until q or a signal. */
-static trm_status watch(app_run *run, trm_error *err) {
+static trm_status watch_run(app_run *run, trm_error *err) {
     struct termios before, raw;
     struct sigaction action = {.sa_handler = note_end};
     bool keys = tcgetattr(STDIN_FILENO, &before) == 0;
@@ -286,7 +286,7 @@ int app_run_top(app_context *app) {
     app_run *run = NULL;
     trm_status status = app_run_open(app->parsed.arguments[0], &run, &err);
     if (status == TRM_OK && !app->o.once && !app_out.json && isatty(STDOUT_FILENO)) {
-        status = watch(run, &err);
+        status = watch_run(run, &err);
     } else if (status == TRM_OK && app_out.json) {
         json_t *report = app_run_json(&run, 1);
         char *json = json_dumps(report, JSON_COMPACT | JSON_REAL_PRECISION(9));

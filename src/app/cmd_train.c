@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* train: the path of one rank from the options to the last line of output.
  *
- *      prepare: context -> join the ranks -> open the data -> make the model -> restore a checkpoint
- *      train:   trm_model_train with the callbacks that the flags request
- *      finish:  the last line and the exit code
+ *      prepare_job:   context -> join the ranks -> open the data -> make the model -> restore a checkpoint
+ *      train_model:   trm_model_train with the callbacks that the flags request
+ *      report_end:    the last line and the exit code
  *
  * With -n the process starts itself N times (ranks.c) and waits; each of the started processes
  * takes this path. Jobs with parameter servers branch off to role.c and roles.c. The order in
- * prepare is fixed: wrong flags are reported before ranks meet, the data before the model is
+ * prepare_job is fixed: wrong flags are reported before ranks meet, the data before the model is
  * compiled. */
 #include "app/models.h"
 #include "app/record.h"
@@ -105,7 +105,7 @@ static void tell_done(const job *j, bool stopped) {
 
 /* Returns an error if `wrong`: a flag without the flag that it needs.
  *   error  INVALID */
-static trm_status need(bool wrong, const char *flag, const char *other, trm_error *err) {
+static trm_status require_flag(bool wrong, const char *flag, const char *other, trm_error *err) {
     return wrong ? app_fail(err, TRM_INVALID, "--%s needs --%s", flag, other) : TRM_OK;
 }
 
@@ -118,8 +118,8 @@ static trm_status check_flags(app_context *app, trm_error *err) {
         "resume", "tensorboard",     "save-every-steps", "save-every-seconds",
         "keep",   "keep-every-hours"};
     for (size_t i = 0; i < sizeof with_output / sizeof with_output[0]; i++) {
-        trm_status status =
-            need(app_given(p, with_output[i]) && o->output == NULL, with_output[i], "output", err);
+        trm_status status = require_flag(app_given(p, with_output[i]) && o->output == NULL,
+                                         with_output[i], "output", err);
         if (status != TRM_OK) {
             return status;
         }
@@ -144,7 +144,8 @@ static trm_status check_flags(app_context *app, trm_error *err) {
                         "--metrics %.150s: a name that ends in .csv or .jsonl is expected",
                         o->metrics);
     }
-    return need(o->histogram_epochs > 0 && !o->tensorboard, "histogram-epochs", "tensorboard", err);
+    return require_flag(o->histogram_epochs > 0 && !o->tensorboard, "histogram-epochs",
+                        "tensorboard", err);
 }
 
 /* Opens the test set. If it is missing and no flag requests evaluations, warns and continues
@@ -204,7 +205,7 @@ static trm_status load_initial(job *j, trm_error *err) {
 
 /* Resumes from --output, or loads --init. Without --resume a folder that already has a
  * checkpoint is refused, so that a run cannot overwrite another. */
-static trm_status restore(job *j, trm_error *err) {
+static trm_status restore_model(job *j, trm_error *err) {
     const app_options *o = &j->app->o;
     if (o->resume) {
         trm_status status = trm_model_resume(j->model, o->output, err);
@@ -241,7 +242,7 @@ static void keep_choices(app_context *app) {
 }
 
 /* Builds everything that training needs, in the order of the file's opening comment. */
-static trm_status prepare(job *j, trm_error *err) {
+static trm_status prepare_job(job *j, trm_error *err) {
     bool is_folder;
     trm_status status = app_recall_folder(j->app, j->app->o.init, &is_folder, err);
     if (status != TRM_OK) {
@@ -267,7 +268,7 @@ static trm_status prepare(job *j, trm_error *err) {
     app_warn_idle_flags(j->app, APP_STAGE_RANKS);
     if ((status = app_make_model(j->app, j->name, j->train, false, &j->network, &j->model, err)) !=
             TRM_OK ||
-        (status = restore(j, err)) != TRM_OK) {
+        (status = restore_model(j, err)) != TRM_OK) {
         return status;
     }
     j->report.first_step = trm_model_global_step(j->model);
@@ -293,7 +294,7 @@ static void add_records(const app_options *o, trm_callback *list, int *count) {
 
 /* Trains with the callbacks that the flags request, then evaluates if no evaluation ran during
  * training. Callbacks run in the order of the list: the report first, the checkpoint last. */
-static trm_status train(job *j, trm_error *err) {
+static trm_status train_model(job *j, trm_error *err) {
     const app_options *o = &j->app->o;
     trm_train_options options = {.data = j->train,
                                  .until_epoch = o->epochs,
@@ -336,7 +337,7 @@ static trm_status train(job *j, trm_error *err) {
 
 /* Prints the end of the run and returns its exit code. A signal to one rank stops all ranks
  * after the same step; a rank that received none ends as if by SIGTERM. */
-static int finish(const job *j, trm_status status, const trm_error *err) {
+static int report_end(const job *j, trm_status status, const trm_error *err) {
     if (status == TRM_CANCELLED) {
         int code = app_signal_exit_code();
         app_print_progress("stopped after step %llu%s%s\n",
@@ -371,7 +372,7 @@ int app_run_train(app_context *app) {
     if (launched && status == TRM_OK) {
         return code;
     }
-    status = status == TRM_OK ? prepare(&j, &err) : status;
+    status = status == TRM_OK ? prepare_job(&j, &err) : status;
     if (status != TRM_OK) {
         code = app_report(&err);
     } else {
@@ -382,8 +383,8 @@ int app_run_train(app_context *app) {
             app_print("dry run: nothing was trained\n");
             code = 0;
         } else {
-            status = train(&j, &err);
-            code = finish(&j, status, &err);
+            status = train_model(&j, &err);
+            code = report_end(&j, status, &err);
         }
     }
     trm_model_destroy(j.model);

@@ -3,7 +3,7 @@
  * compares predictions with measurements.
  *
  *      run_all       every plan in several rounds, back and forth; --refresh measures the costs again between rounds
- *      settle        predicted and measured times of each plan
+ *      settle_trials predicted and measured times of each plan
  *      find_regret   the chosen plan and those that seemed nearly as fast, in turns
  *      tell          the table, mean error, Kendall's tau, regret
  *
@@ -56,7 +56,7 @@ typedef enum asked { DONE, RUN, LOOK } asked;
 
 /* Broadcasts rank 0's decision and, to run a plan, its text. *text is allocated on the other
  * ranks. */
-static trm_status share(app_context *app, asked *what, char **text, trm_error *err) {
+static trm_status share_decision(app_context *app, asked *what, char **text, trm_error *err) {
     int64_t head[2] = {*what, *text != NULL ? (int64_t)strlen(*text) : 0};
     trm_comm *comm = app_comm(app);
     trm_status status =
@@ -79,7 +79,7 @@ static trm_status share(app_context *app, asked *what, char **text, trm_error *e
 static trm_status take_part(app_context *app, trm_planner *planner, const trm_model_options *model,
                             asked *what, char *text, trm_planner_run_result *result,
                             trm_error *err) {
-    trm_status status = share(app, what, &text, err);
+    trm_status status = share_decision(app, what, &text, err);
     if (status == TRM_OK && *what == RUN) {
         status = trm_planner_run(model, app_comm(app), text, (int32_t)app->o.repeats, NULL, NULL,
                                  result, err);
@@ -111,7 +111,7 @@ static trm_status run_trial(app_context *app, trm_planner *planner, const trm_mo
 }
 
 /* Fills in the predictions, which may have changed with new costs, and the median of the runs. */
-static void settle(const trm_planner *planner, trial *trials, int count) {
+static void settle_trials(const trm_planner *planner, trial *trials, int count) {
     for (int i = 0; i < count; i++) {
         trial *t = &trials[i];
         trm_planner_candidate about;
@@ -152,13 +152,13 @@ static trm_status run_all(app_context *app, trm_planner *planner, const trm_mode
     if (status == TRM_OK && looks) { /* measured before the first round, so also after the last */
         status = take_part(app, planner, model, &look, NULL, NULL, err);
     }
-    settle(planner, trials, status == TRM_OK ? *count : 0);
+    settle_trials(planner, trials, status == TRM_OK ? *count : 0);
     return status;
 }
 
 /* Runs all plans: rank 0 leads, the other ranks take part until it ends. */
-static trm_status run(app_context *app, trm_planner *planner, const trm_model_options *model,
-                      trial *trials, int *count, trm_error *err) {
+static trm_status run_trials(app_context *app, trm_planner *planner, const trm_model_options *model,
+                             trial *trials, int *count, trm_error *err) {
     bool leads = app_rank(app) == 0;
     trm_planner_run_result result;
     asked what = leads ? DONE : RUN;
@@ -246,7 +246,7 @@ static trm_status find_regret(app_context *app, const trm_planner *planner,
 
 /* Returns Kendall's tau: the pairs that predictions and measurements order alike, minus those
  * that they do not, over all pairs. */
-static double kendall(const trial *t, int count) {
+static double compute_kendall(const trial *t, int count) {
     int agree = 0, pairs = 0;
     for (int i = 0; i < count; i++) {
         for (int k = 0; k < i; k++) {
@@ -284,7 +284,7 @@ static void print_result(const trial *t, int count, const regret *r, int ranks,
     }
     app_close();
     app_put(app_int("ranks", ranks, NULL), app_real("mape", error, "mean error %.1f{100} %%"),
-            app_real("kendall_tau", kendall(t, count), ", Kendall's tau %.3f"),
+            app_real("kendall_tau", compute_kendall(t, count), ", Kendall's tau %.3f"),
             app_real("memory_error", memory, ", memory at most %.1f{100} %% off"),
             app_int("plans", count, "; %d plans\n"),
             app_int("looks", info->measurements,
@@ -308,7 +308,7 @@ trm_status app_validate(app_context *app, trm_planner *planner, const trm_model_
     if (trials == NULL) {
         return app_fail(err, TRM_NOMEM, "no memory to run plans");
     }
-    trm_status status = run(app, planner, model, trials, &count, err);
+    trm_status status = run_trials(app, planner, model, trials, &count, err);
     regret found;
     status =
         status == TRM_OK ? find_regret(app, planner, model, trials, count, &found, err) : status;

@@ -93,7 +93,7 @@ static trm_status print_result(const app_context *app, const trm_verification *v
 
 /* Builds data and model and verifies the plan. Every rank reads whole batches; --batch-size is
  * the batch of one rank. */
-static trm_status verify(app_context *app, trm_error *err) {
+static trm_status verify_plan(app_context *app, trm_error *err) {
     trm_dataset *data = NULL;
     app_network network;
     trm_model_options model;
@@ -119,7 +119,7 @@ static trm_status verify(app_context *app, trm_error *err) {
 
 /* Checks flags and sets the parallel mode to semi_auto_parallel unless it is given.
  *   error  INVALID */
-static trm_status check(app_context *app, trm_error *err) {
+static trm_status check_verify_flags(app_context *app, trm_error *err) {
     if (app_given(&app->parsed, "epochs")) {
         return app_fail(err, TRM_INVALID, "verify takes --steps, not --epochs");
     }
@@ -139,7 +139,7 @@ int app_run_verify(app_context *app) {
     bool launched = false;
     int code = 0;
     app_settle_data(app);
-    trm_status status = check(app, &err);
+    trm_status status = check_verify_flags(app, &err);
     status =
         status == TRM_OK ? app_launch_self(app, app_check_job, &launched, &code, &err) : status;
     if (launched && status == TRM_OK) {
@@ -149,7 +149,7 @@ int app_run_verify(app_context *app) {
     if (status == TRM_OK && app_rank_count(app) < 2) {
         status = app_fail(&err, TRM_INVALID, "verify: -n N with at least 2 ranks expected");
     }
-    status = status == TRM_OK ? verify(app, &err) : status;
+    status = status == TRM_OK ? verify_plan(app, &err) : status;
     app_leave(app);
     return status == TRM_OK ? 0 : app_report(&err);
 }

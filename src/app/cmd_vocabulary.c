@@ -29,8 +29,8 @@ static trm_status kind_of(const app_context *app, char *kind, size_t size, trm_e
 }
 
 /* Builds the vocabulary and writes it, unless it is a dry run. */
-static trm_status make(app_context *app, char *kind, size_t size, trm_vocabulary **out,
-                       trm_error *err) {
+static trm_status make_vocabulary(app_context *app, char *kind, size_t size, trm_vocabulary **out,
+                                  trm_error *err) {
     app_options *o = &app->o;
     trm_dataset_spec spec = {.kind = o->dataset, .path = o->data};
     if (o->output == NULL || o->data == NULL) {
@@ -53,7 +53,7 @@ int app_run_data_vocabulary(app_context *app) {
     if (app->parsed.arguments_count > 0) {
         app->o.data = app->parsed.arguments[0];
     }
-    trm_status status = make(app, kind, sizeof kind, &v, &err);
+    trm_status status = make_vocabulary(app, kind, sizeof kind, &v, &err);
     if (status == TRM_OK) {
         int64_t rows = 0;
         int32_t fields = trm_vocabulary_fields(v);

@@ -18,7 +18,7 @@ enum { NAME_MAX_LETTERS = 32 };
 
 /* Returns the error about a part of the flag.
  *   error  INVALID */
-static trm_status refuse(const char *part, const char *why, trm_error *err) {
+static trm_status refuse_part(const char *part, const char *why, trm_error *err) {
     return app_fail(err, TRM_INVALID,
                     "--field-tables: '%.60s': %s; NAME=FIELDS[:WIDTH],... expected, such as "
                     "user=0:8,item=1+3-5, "
@@ -56,12 +56,13 @@ static trm_status take_fields(app_field_tables *t, trm_field_table *table, const
             last = take_number(&at);
         }
         if (first < 0 || last < first || last >= APP_FIELDS_MAX) {
-            return refuse(
+            return refuse_part(
                 part, "fields are numbers from 0 to 511, joined by +, or ranges such as 3-5", err);
         }
         for (long f = first; f <= last; f++) {
             if (t->same_as[f] >= 0) {
-                return refuse(part, "one of its fields is in another table, or named twice", err);
+                return refuse_part(part, "one of its fields is in another table, or named twice",
+                                   err);
             }
             t->same_as[f] = table->count == 0 ? (int32_t)f : table->fields[0];
             t->fields[t->fields_count++] = (int32_t)f;
@@ -69,7 +70,7 @@ static trm_status take_fields(app_field_tables *t, trm_field_table *table, const
         }
         more = *at == '+';
     }
-    return *at == '\0' ? TRM_OK : refuse(part, "fields are joined by +", err);
+    return *at == '\0' ? TRM_OK : refuse_part(part, "fields are joined by +", err);
 }
 
 /* Parses one part, NAME=FIELDS[:WIDTH], and adds its table. `part` is split in place; the name
@@ -81,18 +82,18 @@ static trm_status take_table(app_field_tables *t, char *part, trm_error *err) {
     char *equals = strchr(part, '='), *colon = strchr(part, ':');
     trm_field_table *table = &t->tables[t->count];
     if (equals == NULL) {
-        return refuse(whole, "it has no '='", err);
+        return refuse_part(whole, "it has no '='", err);
     }
     *equals = '\0';
     *table = (trm_field_table){.name = part, .fields = t->fields + t->fields_count};
     if (!is_name(part)) {
-        return refuse(whole, "a name has 1 to 32 letters, digits and underscores", err);
+        return refuse_part(whole, "a name has 1 to 32 letters, digits and underscores", err);
     }
     if (colon != NULL) {
         *colon++ = '\0';
         table->width = take_number(&colon);
         if (*colon != '\0' || table->width < 1 || table->width > 65536) {
-            return refuse(whole, "a width is 1 to 65536", err);
+            return refuse_part(whole, "a width is 1 to 65536", err);
         }
     }
     t->count++;
@@ -101,7 +102,7 @@ static trm_status take_table(app_field_tables *t, char *part, trm_error *err) {
 
 /* Parses the whole flag into `t`.
  *   error  INVALID */
-static trm_status parse(const char *text, app_field_tables *t, trm_error *err) {
+static trm_status parse_field_tables(const char *text, app_field_tables *t, trm_error *err) {
     memset(t, 0, sizeof *t);
     memset(t->same_as, -1, sizeof t->same_as);
     if (strlen(text) >= sizeof t->text) {
@@ -126,7 +127,7 @@ trm_status app_field_tables_of(const char *text, app_field_tables **out, trm_err
     static app_field_tables tables;
     static const char *of; /* the text of these tables */
     if (text != NULL && (of == NULL || strcmp(of, text) != 0)) {
-        trm_status status = parse(text, &tables, err);
+        trm_status status = parse_field_tables(text, &tables, err);
         if (status != TRM_OK) {
             return status;
         }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The parser of command lines, and the search for the nearest word (contracts in flags.h).
  *
- *      app_parse --> take_flag (one flag and its text) --> find
- *      app_store_given --> find --> app_store --> parse_int, parse_real, parse_bytes, app_is_choice
+ *      app_parse --> take_flag (one flag and its text) --> find_flag
+ *      app_store_given --> find_flag --> app_store --> parse_int, parse_real, parse_bytes, app_is_choice
  *
  * All messages are made here, so that every command reports a wrong flag in the same words. */
 #include "app/flags.h"
@@ -36,7 +36,7 @@ enum { WORD_MAX = 48 };
 /* Returns the restricted Damerau-Levenshtein distance: the least number of insertions,
  * deletions, replacements and swaps of neighbours that turn `a` into `b`. WORD_MAX for longer
  * words. */
-static int distance(const char *a, const char *b) {
+static int word_distance(const char *a, const char *b) {
     int n = (int)strlen(a), m = (int)strlen(b);
     if (n >= WORD_MAX || m >= WORD_MAX) {
         return WORD_MAX;
@@ -79,7 +79,7 @@ const char *app_nearest(const char *word, const char *const *words, int count) {
     const char *nearest = NULL;
     int best = WORD_MAX, letters = (int)strlen(word);
     for (int i = 0; i < count; i++) {
-        int edits = distance(word, words[i]);
+        int edits = word_distance(word, words[i]);
         /* a prefix or the initials are taken as an abbreviation: --batch, --bs */
         bool beginning = letters > 2 && strncmp(word, words[i], (size_t)letters) == 0;
         int limit = (int)strlen(words[i]) / 3;
@@ -230,8 +230,8 @@ const app_flag *app_group_flag(const app_group *group, int index) {
 
 /* Finds the row of this name in the groups: of `kind` if there is one, else the first. Sets *group.
  * Returns NULL if there is none. */
-static const app_flag *find(const app_group *const *groups, const char *kind, const char *name,
-                            size_t length, const app_group **group) {
+static const app_flag *find_flag(const app_group *const *groups, const char *kind, const char *name,
+                                 size_t length, const app_group **group) {
     const app_flag *found = NULL;
     for (; *groups != NULL; groups++) {
         const app_flag *f;
@@ -250,8 +250,8 @@ static const app_flag *find(const app_group *const *groups, const char *kind, co
 
 /* Returns the error for an unknown flag, with the nearest one of the command.
  *   error  INVALID */
-static trm_status unknown(const app_group *const *groups, const char *label, const char *name,
-                          size_t length, trm_error *err) {
+static trm_status fail_unknown_flag(const app_group *const *groups, const char *label,
+                                    const char *name, size_t length, trm_error *err) {
     const char *words[APP_FLAGS_MAX];
     char word[WORD_MAX];
     int count = 0;
@@ -296,9 +296,9 @@ static trm_status take_flag(const app_group *const *groups, const char *label, i
     size_t length = strcspn(name, "=");
     const char *value = name[length] == '=' ? name + length + 1 : NULL;
     const app_group *group;
-    const app_flag *f = find(groups, NULL, name, length, &group);
+    const app_flag *f = find_flag(groups, NULL, name, length, &group);
     if (f == NULL) {
-        return unknown(groups, label, name, length, err);
+        return fail_unknown_flag(groups, label, name, length, err);
     }
     const char *dashes = dashes_of(f);
     if (app_given(out, f->name)) {
@@ -334,7 +334,7 @@ trm_status app_store_given(const app_group *const *groups, const char *kind, app
     for (int i = 0; status == TRM_OK && i < parsed->given_count; i++) {
         app_given_flag *given = &parsed->given[i];
         const char *name = given->flag->name;
-        given->flag = find(groups, kind, name, strlen(name), &given->group);
+        given->flag = find_flag(groups, kind, name, strlen(name), &given->group);
         status = app_store(given->flag, given->text, options, err);
     }
     return status;

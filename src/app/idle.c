@@ -19,13 +19,13 @@
 
 /* ---- conditions ------------------------------------------------------------------------------ */
 
-static bool is(const char *text, const char *word) {
+static bool is_word(const char *text, const char *word) {
     return text != NULL && strcmp(text, word) == 0;
 }
 
 static bool generates_data(const app_context *app) {
     const app_options *o = &app->o;
-    return is(o->data, "synth") || is(o->data, "clicks") || is(o->dataset, "clicks");
+    return is_word(o->data, "synth") || is_word(o->data, "clicks") || is_word(o->dataset, "clicks");
 }
 
 static bool reads_images(const app_context *app) { return app->model->kind->reads_images; }
@@ -36,7 +36,7 @@ static bool predicts_masked(const app_context *app) {
     return trm_language_is_masked(app->model->name);
 }
 
-static bool normalises(const app_context *app) {
+static bool normalises_batches(const app_context *app) {
     return app->model->is_resnet || app->ranks == NULL;
 }
 
@@ -47,8 +47,8 @@ static bool is_launched(const app_context *app) {
     return app->ranks != NULL || getenv("TRIREME_RANK") != NULL;
 }
 
-static bool searches(const app_context *app) {
-    return app->ranks == NULL || is(app_context_option(app, "parallel_mode"), "auto_parallel");
+static bool searches_plan(const app_context *app) {
+    return app->ranks == NULL || is_word(app_context_option(app, "parallel_mode"), "auto_parallel");
 }
 
 static bool plans_ranks(const app_context *app) {
@@ -57,7 +57,7 @@ static bool plans_ranks(const app_context *app) {
 
 static bool plans_alone(const app_context *app) { return !plans_ranks(app); }
 
-static bool validates(const app_context *app) { return app->o.plan_validate; }
+static bool validates_plan(const app_context *app) { return app->o.plan_validate; }
 
 /* The named conditions. */
 static const struct {
@@ -70,13 +70,14 @@ static const struct {
     {"images", APP_STAGE_MODEL, reads_images, "models of images"},
     {"resnet", APP_STAGE_MODEL, is_resnet, "resnets"},
     {"masked", APP_STAGE_MODEL, predicts_masked, "bert"},
-    {"normalises", APP_STAGE_MODEL, normalises, "models that normalise over batches, the resnets"},
+    {"normalises", APP_STAGE_MODEL, normalises_batches,
+     "models that normalise over batches, the resnets"},
     {"ranks", APP_STAGE_RANKS, has_ranks, "several ranks (-n)"},
     {"launched", APP_STAGE_RANKS, is_launched, "several ranks (-n)"},
-    {"searched", APP_STAGE_RANKS, searches, "--parallel-mode auto_parallel"},
+    {"searched", APP_STAGE_RANKS, searches_plan, "--parallel-mode auto_parallel"},
     {"many", APP_STAGE_PLAN, plans_ranks,
      "a plan of many ranks: with -n N, --mesh AxB or --plan FILE"},
-    {"validates", APP_STAGE_PLAN, validates, "--validate"},
+    {"validates", APP_STAGE_PLAN, validates_plan, "--validate"},
     {"alone", APP_STAGE_PLAN, plans_alone,
      "the program of one process: without -n, --mesh and --plan"},
 };
@@ -98,7 +99,7 @@ static const app_flag *row_of(const app_context *app, const char *name) {
 static bool has_value(const app_context *app, const char *name, const char *words) {
     const app_flag *f = row_of(app, name);
     const void *at = f != NULL ? (const char *)&app->o + f->offset : NULL;
-    const char *text = is(name, "command") ? app->command->name : NULL;
+    const char *text = is_word(name, "command") ? app->command->name : NULL;
     if (f != NULL && f->kind == APP_BOOL) {
         return *(const bool *)at;
     }
@@ -113,7 +114,7 @@ static bool has_value(const app_context *app, const char *name, const char *word
 }
 
 /* Writes "--optimizer adam and adamw" for "optimizer" and "adam|adamw". */
-static void describe(const char *name, const char *words, char *text, size_t size) {
+static void describe_flag(const char *name, const char *words, char *text, size_t size) {
     const char *last = strrchr(words, '|');
     size_t at = (size_t)snprintf(text, size, "--%s%s", name, words[0] != '\0' ? " " : "");
     for (const char *w = words; *w != '\0' && at + 8 < size; w++) {
@@ -149,7 +150,7 @@ static bool condition_holds(const app_context *app, app_stage stage, const char 
     if (told != NULL) {
         snprintf(is_for, size, "%s", told);
     } else {
-        describe(name, words != NULL ? words : "", is_for, size);
+        describe_flag(name, words != NULL ? words : "", is_for, size);
     }
     return stage != APP_STAGE_MODEL || has_value(app, name, words != NULL ? words : "") != opposite;
 }

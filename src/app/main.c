@@ -14,7 +14,7 @@
 #include <string.h>
 
 /* Returns how many words of argv[1 ..] name the command: 1 or 2, 0 if they do not. */
-static int match(const app_command *c, int argc, char **argv) {
+static int match_command(const app_command *c, int argc, char **argv) {
     const char *space = strchr(c->name, ' ');
     size_t first = space != NULL ? (size_t)(space - c->name) : strlen(c->name);
     if (argc < 2 || strlen(argv[1]) != first || strncmp(argv[1], c->name, first) != 0) {
@@ -191,7 +191,7 @@ int main(int argc, char **argv) {
         return app_output_end(0);
     }
     for (const app_command *c = app_commands; c->name != NULL; c++) {
-        int words = match(c, argc, argv);
+        int words = match_command(c, argc, argv);
         if (words > 0) {
             return app_output_end(run_command(c, begin, words, argc, argv));
         }

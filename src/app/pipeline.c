@@ -25,7 +25,7 @@ static bool has_batches(const char *path) {
 }
 
 /* Replaces the folder above cifar-10-batches-bin by that one. */
-static void descend(app_options *o) {
+static void enter_batches_folder(app_options *o) {
     static char below[4096];
     struct stat info;
     snprintf(below, sizeof below, "%s/cifar-10-batches-bin", o->data);
@@ -70,7 +70,7 @@ void app_settle_data(app_context *app) {
         o->weight_decay = 0.01; /* PyTorch's */
     }
     if (o->data != NULL) {
-        descend(o);
+        enter_batches_folder(o);
     }
     if (o->image_size == 0) {
         o->image_size = is_small(o) ? 32 : 224;

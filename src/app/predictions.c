@@ -24,7 +24,8 @@ struct app_predictions {
 
 /* Appends the first `samples` rows of a tensor; memory at least doubles when it grows.
  *   error  NOMEM */
-static trm_status append(column *c, const trm_tensor *tensor, int64_t samples, trm_error *err) {
+static trm_status append_rows(column *c, const trm_tensor *tensor, int64_t samples,
+                              trm_error *err) {
     c->dtype = tensor->dtype;
     c->row = tensor->shape;
     c->row.dim[0] = 1;
@@ -67,22 +68,23 @@ trm_status app_predictions_see(void *context, const trm_tensor *logits, int64_t 
                                const trm_batch *batch, trm_error *err) {
     app_predictions *p = context;
     const trm_tensor *label = trm_batch_tensor(batch, "label");
-    trm_status status = append(&p->logits, logits, samples, err);
+    trm_status status = append_rows(&p->logits, logits, samples, err);
     if (status == TRM_OK && label != NULL) {
-        status = append(&p->label, label, samples, err);
+        status = append_rows(&p->label, label, samples, err);
     }
     p->samples += samples;
     return status;
 }
 
 /* Returns a column as one tensor of all samples. */
-static trm_named_tensor whole(const column *c, int64_t samples) {
+static trm_named_tensor column_tensor(const column *c, int64_t samples) {
     trm_named_tensor array = {.name = c->name, .tensor = {c->data, c->dtype, c->row}};
     array.tensor.shape.dim[0] = samples;
     return array;
 }
 
 trm_status app_predictions_write(const app_predictions *p, const char *path, trm_error *err) {
-    const trm_named_tensor arrays[] = {whole(&p->logits, p->samples), whole(&p->label, p->samples)};
+    const trm_named_tensor arrays[] = {column_tensor(&p->logits, p->samples),
+                                       column_tensor(&p->label, p->samples)};
     return trm_npz_write(path, arrays, p->label.data != NULL ? 2 : 1, err);
 }

@@ -52,7 +52,7 @@ trm_status app_elastic_range(const app_context *app, int32_t *least, trm_error *
 }
 
 /* Determines the rank of this process from the environment and --rank-table. */
-static trm_status resolve(const app_context *app, trm_cluster **out, trm_error *err) {
+static trm_status resolve_cluster(const app_context *app, trm_cluster **out, trm_error *err) {
     const trm_cluster_flags flags = {.rank_table = app->o.rank_table};
     return trm_cluster_from_env(&flags, NULL, NULL, out, err);
 }
@@ -226,7 +226,7 @@ static trm_deterministic order_of(const app_context *app) {
 
 /* Meets the other ranks and creates the communicator; app->ranks keeps both. Warns if
  * --algorithm has no effect. */
-static trm_status meet(app_context *app, const trm_cluster *cluster, trm_error *err) {
+static trm_status meet_ranks(app_context *app, const trm_cluster *cluster, trm_error *err) {
     app_ranks *r = calloc(1, sizeof *r);
     if (r == NULL) {
         return app_fail(err, TRM_NOMEM, "no memory");
@@ -283,7 +283,7 @@ trm_status app_join(app_context *app, trm_error *err) {
     if (status == TRM_OK && strcmp(app_context_option(app, "parallel_mode"), "stand_alone") == 0) {
         return TRM_OK;
     }
-    status = status == TRM_OK ? resolve(app, &cluster, err) : status;
+    status = status == TRM_OK ? resolve_cluster(app, &cluster, err) : status;
     if (status != TRM_OK) {
         return status;
     }
@@ -298,7 +298,7 @@ trm_status app_join(app_context *app, trm_error *err) {
         status = app_fail(err, TRM_INVALID, "%s makes this process a %s, which does not train",
                           me->source, trm_role_name(me->role));
     } else if (me->size > 1) {
-        status = meet(app, cluster, err);
+        status = meet_ranks(app, cluster, err);
         if (status == TRM_OK && me->one_console && app_rank(app) != 0 && !app_out.verbose) {
             status = app_output_mute(err);
         }
@@ -343,7 +343,7 @@ bool app_splits(app_context *app) {
 }
 
 /* Returns whether an option of the context is set to `value`. */
-static bool says(const app_context *app, const char *option, const char *value) {
+static bool option_equals(const app_context *app, const char *option, const char *value) {
     return trm_context_is_set(app->context, option) &&
            strcmp(app_context_option(app, option), value) == 0;
 }
@@ -363,8 +363,8 @@ bool app_reads_own(app_context *app) {
 
 /* Returns whether --batch-size is the batch of all ranks of a split. */
 static bool is_full(app_context *app) {
-    return app_splits(app) &&
-           (says(app, "full_batch", "true") || says(app, "dataset_strategy", "full_batch"));
+    return app_splits(app) && (option_equals(app, "full_batch", "true") ||
+                               option_equals(app, "dataset_strategy", "full_batch"));
 }
 
 int64_t app_whole_batch(app_context *app) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One role of a job with parameter servers, to its end.
  *
- *      resolve: role and addresses (TF_CONFIG, guide 000's flags), the job's secret
+ *      resolve_role: role and addresses (TF_CONFIG, guide 000's flags), the job's secret
  *      make_estimator: the strategy and the options of the run
  *      run_to_end: trm_train_and_evaluate, which runs the part of that role
  *
@@ -209,7 +209,7 @@ static trm_status share_token(role *r, trm_error *err) {
 
 /* Determines role, addresses and secret. The cluster is resolved a second time if the secret was
  * found in model_dir, because its file is part of the options. */
-static trm_status resolve(role *r, trm_error *err) {
+static trm_status resolve_role(role *r, trm_error *err) {
     const app_options *o = &r->app->o;
     trm_cluster_flags flags = {.job_name = o->job_name,
                                .task_index = o->task_index,
@@ -453,7 +453,7 @@ int app_run_role(app_context *app) {
     trm_status status = app_recall_folder(app, app->o.init, &is_folder, &err);
     app_settle_data(app);
     status = status == TRM_OK ? app_set_context(app, &err) : status;
-    status = status == TRM_OK ? resolve(&r, &err) : status;
+    status = status == TRM_OK ? resolve_role(&r, &err) : status;
     status = status == TRM_OK ? make_estimator(&r, &err) : status;
     code = status != TRM_OK ? app_report(&err) : app->o.dry_run ? tell_plan(&r) : run_to_end(&r);
     trm_estimator_destroy(r.estimator);

@@ -128,7 +128,7 @@ static void show_warnings(const app_context *app) {
 
 /* Starts all roles on this machine and waits for them; *code is the job's exit code. Workers
  * share the cores; a server gets none of its own, which it would leave idle most of the time. */
-static trm_status launch(app_context *app, int *code, trm_error *err) {
+static trm_status launch_roles(app_context *app, int *code, trm_error *err) {
     const app_options *o = &app->o;
     const char *const *command;
     trm_status status = app_self(app, &command, err);
@@ -186,6 +186,6 @@ int app_run_job(app_context *app) {
         return app_run_role(app);
     }
     trm_status status = check_launch(app, &err);
-    status = status == TRM_OK ? launch(app, &code, &err) : status;
+    status = status == TRM_OK ? launch_roles(app, &code, &err) : status;
     return status == TRM_OK ? code : app_report(&err);
 }

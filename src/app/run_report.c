@@ -27,15 +27,19 @@ static const char *const CURVE_NAMES[APP_CURVES] = {"step",
                                                     "peak_bytes"};
 
 /* Returns a number; null for NaN and infinity. */
-static json_t *number(double value) { return isfinite(value) ? json_real(value) : json_null(); }
+static json_t *json_number(double value) {
+    return isfinite(value) ? json_real(value) : json_null();
+}
 
 /* Returns a whole number; null for NaN. */
-static json_t *whole(double value) {
+static json_t *json_whole_number(double value) {
     return isfinite(value) ? json_integer((json_int_t)value) : json_null();
 }
 
 /* Returns a text; null for NULL. */
-static json_t *text(const char *value) { return value != NULL ? json_string(value) : json_null(); }
+static json_t *json_text(const char *value) {
+    return value != NULL ? json_string(value) : json_null();
+}
 
 /* ---- curves ---------------------------------------------------------------------------------- */
 
@@ -75,7 +79,7 @@ static json_t *curves_of(const app_run *run) {
         for (int64_t i = 0; i < count; i++) {
             double value = run->points[chosen[i]][c];
             any |= isfinite(value) && (c != APP_CURVE_RANK_WAIT || value > 0);
-            json_array_append_new(values, integer ? whole(value) : number(value));
+            json_array_append_new(values, integer ? json_whole_number(value) : json_number(value));
         }
         if (any) {
             json_object_set_new(curves, CURVE_NAMES[c], values);
@@ -128,26 +132,30 @@ static void put_figures(const app_run *run, json_t *out) {
     double most = json_number_value(json_object_get(
         json_object_get(run->main != NULL ? run->main->options : NULL, "options"), "steps"));
     double goal = most > 0 ? most : epoch_steps * epochs;
-    json_object_set_new(out, "global_step", whole(last != NULL ? last[APP_CURVE_STEP] : NAN));
-    json_object_set_new(out, "goal_steps", whole(goal > 0 ? goal : NAN));
-    json_object_set_new(out, "loss", number(last != NULL ? last[APP_CURVE_LOSS] : NAN));
-    json_object_set_new(out, "least_loss", number(m.least_loss));
-    json_object_set_new(out, "least_loss_step", whole(m.least_step));
+    json_object_set_new(out, "global_step",
+                        json_whole_number(last != NULL ? last[APP_CURVE_STEP] : NAN));
+    json_object_set_new(out, "goal_steps", json_whole_number(goal > 0 ? goal : NAN));
+    json_object_set_new(out, "loss", json_number(last != NULL ? last[APP_CURVE_LOSS] : NAN));
+    json_object_set_new(out, "least_loss", json_number(m.least_loss));
+    json_object_set_new(out, "least_loss_step", json_whole_number(m.least_step));
     json_object_set_new(out, "learning_rate",
-                        number(last != NULL ? last[APP_CURVE_LEARNING_RATE] : NAN));
-    json_object_set_new(out, "rate", number(m.samples / m.step_seconds));
-    json_object_set_new(out, "step_seconds", number(m.step_seconds / m.steps));
-    json_object_set_new(out, "data_wait_fraction", number(m.data_seconds / whole_seconds));
-    json_object_set_new(out, "rank_wait_fraction", number(m.rank_seconds / whole_seconds));
-    json_object_set_new(out, "exposed_comm_fraction",
-                        number(json_is_real(json_object_get(end, "exposed_comm_fraction"))
-                                   ? json_real_value(json_object_get(end, "exposed_comm_fraction"))
-                                   : NAN));
+                        json_number(last != NULL ? last[APP_CURVE_LEARNING_RATE] : NAN));
+    json_object_set_new(out, "rate", json_number(m.samples / m.step_seconds));
+    json_object_set_new(out, "step_seconds", json_number(m.step_seconds / m.steps));
+    json_object_set_new(out, "data_wait_fraction", json_number(m.data_seconds / whole_seconds));
+    json_object_set_new(out, "rank_wait_fraction", json_number(m.rank_seconds / whole_seconds));
+    json_object_set_new(
+        out, "exposed_comm_fraction",
+        json_number(json_is_real(json_object_get(end, "exposed_comm_fraction"))
+                        ? json_real_value(json_object_get(end, "exposed_comm_fraction"))
+                        : NAN));
     double done_peak = json_number_value(json_object_get(end, "peak_bytes"));
-    json_object_set_new(out, "peak_bytes",
-                        whole(done_peak > 0 ? fmax(done_peak, m.peak_bytes) : m.peak_bytes));
-    json_object_set_new(out, "predicted_bytes", whole(app_run_number(run, "predicted_bytes")));
-    json_object_set_new(out, "parameters", whole(app_run_number(run, "parameters")));
+    json_object_set_new(
+        out, "peak_bytes",
+        json_whole_number(done_peak > 0 ? fmax(done_peak, m.peak_bytes) : m.peak_bytes));
+    json_object_set_new(out, "predicted_bytes",
+                        json_whole_number(app_run_number(run, "predicted_bytes")));
+    json_object_set_new(out, "parameters", json_whole_number(app_run_number(run, "parameters")));
 }
 
 /* ---- checkpoints ----------------------------------------------------------------------------- */
@@ -233,23 +241,25 @@ static json_t *roles_of(const app_run *run) {
         const char *role = json_string_value(json_object_get(f->start, "role"));
         double seconds = f->last_time - run->begin;
         json_array_append_new(
-            list, json_pack("{s:s, s:s, s:s, s:o, s:o, s:o, s:o}", "who",
-                            *f->who != '\0' ? f->who
-                            : role != NULL  ? "chief"
-                                            : "rank 0",
-                            "state", app_run_state_name(app_run_file_state(f)), "host",
-                            json_is_string(json_object_get(f->options, "host"))
-                                ? json_string_value(json_object_get(f->options, "host"))
-                                : "",
-                            "last_seconds", number(seconds), "global_step",
-                            whole(json_is_integer(json_object_get(f->end, "global_step"))
+            list,
+            json_pack(
+                "{s:s, s:s, s:s, s:o, s:o, s:o, s:o}", "who",
+                *f->who != '\0' ? f->who
+                : role != NULL  ? "chief"
+                                : "rank 0",
+                "state", app_run_state_name(app_run_file_state(f)), "host",
+                json_is_string(json_object_get(f->options, "host"))
+                    ? json_string_value(json_object_get(f->options, "host"))
+                    : "",
+                "last_seconds", json_number(seconds), "global_step",
+                json_whole_number(json_is_integer(json_object_get(f->end, "global_step"))
                                       ? json_number_value(json_object_get(f->end, "global_step"))
                                       : NAN),
-                            "peak_bytes",
-                            whole(json_is_integer(json_object_get(f->end, "peak_bytes"))
+                "peak_bytes",
+                json_whole_number(json_is_integer(json_object_get(f->end, "peak_bytes"))
                                       ? json_number_value(json_object_get(f->end, "peak_bytes"))
                                       : NAN),
-                            "lines", json_integer(f->lines)));
+                "lines", json_integer(f->lines)));
     }
     return list;
 }
@@ -258,22 +268,22 @@ static json_t *roles_of(const app_run *run) {
 static json_t *run_object(const app_run *run) {
     json_t *out = json_object();
     const json_t *options = run->main != NULL ? run->main->options : NULL;
-    json_object_set_new(out, "name", text(run->name));
-    json_object_set_new(out, "path", text(run->path));
-    json_object_set_new(out, "model", text(app_run_text(run, "model")));
-    json_object_set_new(out, "state", text(app_run_state_name(app_run_file_state(run->main))));
-    json_object_set_new(out, "version", text(app_run_text(run, "version")));
+    json_object_set_new(out, "name", json_text(run->name));
+    json_object_set_new(out, "path", json_text(run->path));
+    json_object_set_new(out, "model", json_text(app_run_text(run, "model")));
+    json_object_set_new(out, "state", json_text(app_run_state_name(app_run_file_state(run->main))));
+    json_object_set_new(out, "version", json_text(app_run_text(run, "version")));
     json_object_set_new(out, "host",
                         json_incref(json_object_get(options, "host") != NULL
                                         ? json_object_get(options, "host")
                                         : json_null()));
     json_object_set_new(
         out, "unit",
-        text(app_run_text(run, "unit") != NULL ? app_run_text(run, "unit") : "samples"));
-    json_object_set_new(out, "ranks", whole(app_run_number(run, "ranks")));
-    json_object_set_new(out, "begin", whole(run->begin > 0 ? run->begin : NAN));
+        json_text(app_run_text(run, "unit") != NULL ? app_run_text(run, "unit") : "samples"));
+    json_object_set_new(out, "ranks", json_whole_number(app_run_number(run, "ranks")));
+    json_object_set_new(out, "begin", json_whole_number(run->begin > 0 ? run->begin : NAN));
     json_object_set_new(out, "seconds",
-                        number(run->main != NULL ? run->main->last_time - run->begin : NAN));
+                        json_number(run->main != NULL ? run->main->last_time - run->begin : NAN));
     put_figures(run, out);
     json_object_set_new(out, "reported_steps", json_integer(run->point_count));
     json_object_set_new(out, "curves", curves_of(run));

@@ -109,7 +109,7 @@ static trm_learning_rate rate_of(const app_options *o) {
 
 /* Writes the description of the run that checkpoints keep, as JSON. No text needs escapes: all
  * are words of fixed choice, and the model's name is in the list of models. */
-static void describe(const app_options *o, const app_network *n, char *text, size_t size) {
+static void describe_run(const app_options *o, const app_network *n, char *text, size_t size) {
     const app_model_kind *kind = n->model->kind;
     char own[2048] = "";
     if (kind->key != NULL) {
@@ -182,7 +182,7 @@ trm_status app_model_options(app_context *app, const char *name, trm_dataset *da
     if (app_rank(app) == 0 && !app_is_job(app)) {
         app_warn_idle_flags(app, APP_STAGE_MODEL);
     }
-    describe(o, network, description, APP_DESCRIPTION_BYTES);
+    describe_run(o, network, description, APP_DESCRIPTION_BYTES);
     bool expand = strcmp(o->loss, "expand") == 0;
     *out = (trm_model_options){
         .network = model->kind->build,

@@ -19,7 +19,7 @@ static volatile sig_atomic_t received, state_wanted;
 
 /* The handler. Only sets flags. SIGUSR1 is a scheduler's early warning: it may arrive more than
  * once, and the SIGTERM that follows it counts as the first demand, not the second. */
-static void handle(int signal_number) {
+static void handle_signal(int signal_number) {
     if (signal_number == SIGUSR2) {
         state_wanted = 1;
         return;
@@ -46,7 +46,7 @@ static const int DEMANDS[] = {SIGINT, SIGTERM, SIGUSR1};
 static void install_handler(int signal_number) {
     struct sigaction action;
     memset(&action, 0, sizeof action);
-    action.sa_handler = handle;
+    action.sa_handler = handle_signal;
     action.sa_flags = SA_RESTART;
     sigemptyset(&action.sa_mask);
     sigaction(signal_number, &action, NULL);

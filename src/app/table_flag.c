@@ -36,8 +36,8 @@ static trm_status one_of(const char *key, const char *text, const app_word *word
 
 /* Parses a number within limits.
  *   error  INVALID */
-static trm_status number(const char *key, const char *text, double least, double most, double *out,
-                         trm_error *err) {
+static trm_status parse_number(const char *key, const char *text, double least, double most,
+                               double *out, trm_error *err) {
     char *end;
     *out = strtod(text, &end);
     return end != text && *end == '\0' && *out >= least && *out <= most
@@ -48,7 +48,7 @@ static trm_status number(const char *key, const char *text, double least, double
 
 /* Parses a rule of admission: all, count:N, bloom:N, probability:P.
  *   error  INVALID */
-static trm_status admission(const char *text, trm_admission *a, trm_error *err) {
+static trm_status parse_admission(const char *text, trm_admission *a, trm_error *err) {
     double x;
     if (strcmp(text, "all") == 0) {
         a->kind = TRM_ADMIT_ALL;
@@ -58,12 +58,12 @@ static trm_status admission(const char *text, trm_admission *a, trm_error *err) 
     size_t length = colon == NULL ? 0 : (size_t)(colon - text);
     if (length == 11 && strncmp(text, "probability", length) == 0) {
         a->kind = TRM_ADMIT_PROBABILITY;
-        return number("admit=probability", colon + 1, 1e-9, 1, &a->probability, err);
+        return parse_number("admit=probability", colon + 1, 1e-9, 1, &a->probability, err);
     }
     if ((length == 5 && strncmp(text, "count", length) == 0) ||
         (length == 5 && strncmp(text, "bloom", length) == 0)) {
         a->kind = text[0] == 'c' ? TRM_ADMIT_COUNT : TRM_ADMIT_BLOOM;
-        trm_status status = number("admit", colon + 1, 1, 255, &x, err);
+        trm_status status = parse_number("admit", colon + 1, 1, 255, &x, err);
         a->min_count = status == TRM_OK ? (int32_t)x : 0;
         return status;
     }
@@ -74,7 +74,7 @@ static trm_status admission(const char *text, trm_admission *a, trm_error *err) 
 /* Parses the initial value of rows: zero, constant:X, uniform:X, normal:X. Rows then no longer
  * start with the values that one device gives its array.
  *   error  INVALID */
-static trm_status initial(const char *text, trm_row_init *init, trm_error *err) {
+static trm_status parse_initial(const char *text, trm_row_init *init, trm_error *err) {
     static const char *const names[] = {"constant", "uniform", "normal"};
     static const trm_row_init_kind kinds[] = {TRM_ROW_INIT_CONSTANT, TRM_ROW_INIT_UNIFORM,
                                               TRM_ROW_INIT_NORMAL};
@@ -87,7 +87,7 @@ static trm_status initial(const char *text, trm_row_init *init, trm_error *err) 
     for (int i = 0; i < 3 && colon != NULL; i++) {
         if (strncmp(text, names[i], (size_t)(colon - text)) == 0 &&
             names[i][colon - text] == '\0') {
-            trm_status status = number("init", colon + 1, -1e6, 1e6, &x, err);
+            trm_status status = parse_number("init", colon + 1, -1e6, 1e6, &x, err);
             *init = (trm_row_init){.kind = kinds[i]};
             *(i == 0 ? &init->value : &init->scale) = status == TRM_OK ? (float)x : 0;
             return status;
@@ -125,7 +125,7 @@ static const numeric NUMBERS[] = {
 static trm_status set_number(const numeric *n, const char *text, trm_table_options *t,
                              trm_error *err) {
     double x;
-    trm_status status = number(n->name, text, n->least, n->most, &x, err);
+    trm_status status = parse_number(n->name, text, n->least, n->most, &x, err);
     void *to = (char *)t + n->at;
     if (status != TRM_OK) {
         return status;
@@ -160,15 +160,15 @@ static trm_status set_one(const char *key, const char *text, trm_table_options *
         t->round_to_nearest = value != 0;
     } else if (strcmp(key, "staleness") == 0) {
         double batches = 0;
-        status = number(key, text, 0, 1e6, &batches, err);
+        status = parse_number(key, text, 0, 1e6, &batches, err);
         t->staleness = batches < 1 ? TRM_STALENESS_NONE : (int32_t)batches;
     } else if (strcmp(key, "optimizer") == 0) {
         status = one_of(key, text, app_optimizers, &value, err);
         t->optimizer.kind = (trm_optimizer_kind)value;
     } else if (strcmp(key, "admit") == 0) {
-        status = admission(text, &t->admission, err);
+        status = parse_admission(text, &t->admission, err);
     } else if (strcmp(key, "init") == 0) {
-        status = initial(text, &t->init, err);
+        status = parse_initial(text, &t->init, err);
     } else if (strcmp(key, "cap") == 0) {
         status = one_of(key, text, CAPS, &value, err);
         t->expiry.cap = (trm_cap_policy)value;
