@@ -11,6 +11,7 @@
 #include "exec/optimizer/update_state.h"
 
 #include "base/error.h"
+#include "base/key_numbers.h"
 #include "base/memory.h"
 
 #include <string.h>
@@ -117,31 +118,24 @@ static void sort_keys(deal *d, uint64_t *keys) {
     }
 }
 
-/* Groups the keys of one bucket with a hash table (linear probing, Fibonacci hashing). A cell holds
- * group + 1, 0 = free; there are at least twice as many cells as keys. */
+/* Groups the keys of one bucket. There are at least twice as many cells as keys. */
 static void group_bucket(trmi_update_rows *r, int64_t bucket) {
     int64_t begin = r->begin[bucket], count = r->begin[bucket + 1] - begin;
     const uint64_t *keys = r->keys + begin;
-    uint32_t *group = r->group + begin, *id = r->id + begin,
-             *cell = r->cells + 4 * begin + bucket * LEAST_CELLS;
-    uint32_t groups = 0, bits = 4;
+    uint32_t *group = r->group + begin, bits = 4;
     while (((int64_t)1 << bits) < 2 * count) {
         bits++;
     }
-    uint32_t mask = ((uint32_t)1 << bits) - 1;
-    memset(cell, 0, ((size_t)mask + 1) * sizeof *cell);
+    trmi_key_numbers numbers = {.cells = r->cells + 4 * begin + bucket * LEAST_CELLS,
+                                .mask = ((uint64_t)1 << bits) - 1,
+                                .keys = r->id + begin};
+    memset(numbers.cells, 0, (numbers.mask + 1) * sizeof *numbers.cells);
     for (int64_t i = 0; i < count; i++) {
-        uint32_t key = (uint32_t)(keys[i] >> 32), at = (uint32_t)(key * 0x9E3779B1u) >> (32 - bits);
-        while (cell[at] != 0 && id[cell[at] - 1] != key) {
-            at = (at + 1) & mask;
-        }
-        if (cell[at] == 0) {
-            id[groups] = key;
-            cell[at] = ++groups;
-        }
-        group[i] = cell[at] - 1;
+        uint64_t id = keys[i] >> 32;
+        bool fresh;
+        group[i] = trmi_number_key(&numbers, 4, id, id * TRMI_FIBONACCI >> (64 - bits), &fresh);
     }
-    r->groups[bucket] = groups;
+    r->groups[bucket] = numbers.count;
 }
 
 trm_status trmi_update_group(trmi_update_rows *r, const void *ids, trm_dtype id_dtype,

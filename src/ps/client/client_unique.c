@@ -25,8 +25,7 @@ enum { ROUNDS = 4, AHEAD = 16, NEAR_PLACES = 1 << 13, PART_LOOKUPS = 1 << 13 };
 /* Returns the place of a key in round `round`: a cheap hash first, then other bits of a better
  * one. */
 static uint64_t place_of(const trmi_lookups *g, uint64_t key, int round) {
-    return (round == 0 ? key * TRMI_UNIQUE_FACTOR >> 32 : trmi_key_hash(key) >> (11 * round)) &
-           g->mask;
+    return (round == 0 ? key * TRMI_FIBONACCI >> 32 : trmi_key_hash(key) >> (11 * round)) & g->mask;
 }
 
 /* Passes 1 and 2 for all lookups, as in unique.h. Prefetches only where the map is larger than
@@ -38,7 +37,7 @@ static int64_t meet_plain(const trmi_lookups *g) {
     const bool far = mask > NEAR_PLACES;
     int64_t count = g->count, left_count = 0;
     for (int64_t i = 0; i < count; i++) {
-        uint32_t place = (uint32_t)(keys[i] * TRMI_UNIQUE_FACTOR >> 32 & mask);
+        uint32_t place = (uint32_t)(keys[i] * TRMI_FIBONACCI >> 32 & mask);
         inverse[i] = place;
         map[place] = (uint32_t)i;
     }
@@ -70,19 +69,18 @@ static int64_t next_round(const trmi_lookups *g, int64_t count, int round) {
     return left_count;
 }
 
-/* Finds the last lookups by searching the map (linear probing): for keys that share their places
- * in every round, which happens only to keys chosen for it. */
-static void search(const trmi_lookups *g, int64_t count) {
-    const uint32_t none = UINT32_MAX;
-    memset(g->map, 0xFF, (g->mask + 1) * sizeof *g->map);
+/* Finds the last lookups of keys that share their places in every round, which happens only to keys
+ * chosen for it. The arrays of pass 3 hold the distinct keys and their last lookups meanwhile. */
+static void number_left_over(const trmi_lookups *g, int64_t count) {
+    trmi_key_numbers numbers = {.cells = g->map, .mask = g->mask, .keys = g->distinct};
+    memset(g->map, 0, (g->mask + 1) * sizeof *g->map);
     for (int64_t k = count; k-- > 0;) {
         uint32_t i = g->left[k];
-        uint64_t at = place_of(g, g->keys[i], 0);
-        while (g->map[at] != none && g->keys[g->map[at]] != g->keys[i]) {
-            at = (at + 1) & g->mask;
-        }
-        g->map[at] = g->map[at] == none ? i : g->map[at];
-        g->inverse[i] = g->map[at];
+        bool fresh;
+        uint32_t number =
+            trmi_number_key(&numbers, 8, g->keys[i], place_of(g, g->keys[i], 0), &fresh);
+        g->number[number] = fresh ? i : g->number[number];
+        g->inverse[i] = g->number[number];
     }
 }
 
@@ -224,7 +222,7 @@ static uint32_t number_in_order(const trmi_lookups *g, uint32_t first) {
     return (uint32_t)g->count;
 }
 
-/* Numbers keys by the passes: rounds of collisions, then a search for the rest. */
+/* Numbers keys by the passes: rounds of collisions, then a table for the rest. */
 static uint32_t number_by_meeting(trmi_lookups *g, uint32_t first) {
     g->mask = 63;
     while (g->mask + 1 < 2 * (uint64_t)g->count) {
@@ -236,7 +234,7 @@ static uint32_t number_by_meeting(trmi_lookups *g, uint32_t first) {
         left = next_round(g, left, round);
     }
     if (left > 0) {
-        search(g, left);
+        number_left_over(g, left);
     }
     return kernels->number(g, first);
 }

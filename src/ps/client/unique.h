@@ -6,12 +6,9 @@
 
 #include "ps/table/row.h"
 
-enum { TRMI_UNIQUE_SLACK = 16 }; /* elements that vector stores may write beyond the end */
+#include "base/key_numbers.h"
 
-/* Factor of the first hash: place = key * factor, bits 32 and up (Fibonacci hashing). It costs
- * half of trmi_key_hash and is good enough for keys that were not chosen to collide; those that
- * collide go through trmi_key_hash afterwards. */
-#define TRMI_UNIQUE_FACTOR 0x9E3779B97F4A7C15u
+enum { TRMI_UNIQUE_SLACK = 16 }; /* elements that vector stores may write beyond the end */
 
 /* The arrays of one table's lookups. */
 typedef struct trmi_lookups {

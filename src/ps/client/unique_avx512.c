@@ -11,8 +11,8 @@ enum { TOGETHER = 16 };
 
 /* Returns eight places before masking. */
 static __m512i product(__m512i key) {
-    return _mm512_srli_epi64(
-        _mm512_mullo_epi64(key, _mm512_set1_epi64((long long)TRMI_UNIQUE_FACTOR)), 32);
+    return _mm512_srli_epi64(_mm512_mullo_epi64(key, _mm512_set1_epi64((long long)TRMI_FIBONACCI)),
+                             32);
 }
 
 /* Returns 0, 1, ..., 15. */

@@ -119,7 +119,7 @@ static void keys_that_all_meet(void **state) {
     job_start(&j, 3);
     for (uint64_t v = 0; found < DISTINCT; v++) {
         uint64_t key = key_with_hash((v / PLACES) << 44 | (uint64_t)0x12345678 << 11 | v % PLACES);
-        if ((key * TRMI_UNIQUE_FACTOR >> 32) % PLACES == 77) {
+        if ((key * TRMI_FIBONACCI >> 32) % PLACES == 77) {
             keys[found++] = key;
         }
     }

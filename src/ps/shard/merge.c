@@ -9,6 +9,7 @@
 
 #include "base/checked.h"
 #include "base/error.h"
+#include "base/key_numbers.h"
 #include "base/tree_stack.h"
 
 #include <stdlib.h>
@@ -25,7 +26,7 @@ struct trmi_merge {
     const trmi_apply_kernels *kernels;
     uint64_t *keys;
     float *values, *scratch;
-    uint32_t *map; /* [capacity] position + 1 of a key, 0: free */
+    uint32_t *map; /* [capacity] cells of base/key_numbers.h */
     /* of a tree: by gradient the number of its key; by key where its gradients begin; all gradients */
     uint32_t *number;
     int64_t *begin;
@@ -73,18 +74,10 @@ static bool reserve(trmi_merge *m, void **memory, int64_t *capacity, int64_t nee
     return *memory != NULL;
 }
 
-/* Returns the position of a key in m->keys, and appends a new one; *fresh: it is new. */
-static int64_t position_of(trmi_merge *m, uint64_t key, int64_t *count, bool *fresh) {
-    uint64_t at = trmi_key_hash(key) & (uint64_t)(m->map_capacity - 1);
-    while (m->map[at] != 0 && m->keys[m->map[at] - 1] != key) {
-        at = (at + 1) & (uint64_t)(m->map_capacity - 1);
-    }
-    *fresh = m->map[at] == 0;
-    if (*fresh) {
-        m->keys[*count] = key;
-        m->map[at] = (uint32_t)++ * count;
-    }
-    return m->map[at] - 1;
+/* Starts to number the keys of a call; the map is empty. */
+static trmi_key_numbers begin_numbers(trmi_merge *m) {
+    return (trmi_key_numbers){
+        .cells = m->map, .mask = (uint64_t)m->map_capacity - 1, .keys = m->keys};
 }
 
 /* Makes room for `total` gradients, and empties the map. It is at most half full, so that a search
@@ -120,11 +113,12 @@ static trm_status prepare(trmi_merge *m, const trmi_merge_parts *p, int64_t tota
 static int64_t sum_in_order(trmi_merge *m, const trmi_merge_parts *p) {
     const int32_t width = p->width;
     size_t row = (size_t)width * trm_dtype_bytes(p->dtype);
-    int64_t rows = 0;
+    trmi_key_numbers numbers = begin_numbers(m);
     for (uint32_t s = 0; s < p->count; s++) {
         for (int64_t i = 0; i < p->sections[s].count; i++) {
+            const uint64_t key = p->sections[s].keys[i];
             bool fresh;
-            int64_t at = position_of(m, p->sections[s].keys[i], &rows, &fresh);
+            int64_t at = trmi_number_key(&numbers, 8, key, trmi_key_hash(key), &fresh);
             const uint8_t *from = p->sections[s].values + (size_t)i * row;
             if (fresh) {
                 m->kernels->load[p->dtype](from, width, m->values + at * width);
@@ -134,7 +128,7 @@ static int64_t sum_in_order(trmi_merge *m, const trmi_merge_parts *p) {
             m->kernels->add_scaled(m->values + at * width, m->scratch, 1, width);
         }
     }
-    return rows;
+    return numbers.count;
 }
 
 /* ---- in the order of a tree ------------------------------------------------------------------ */
@@ -147,15 +141,18 @@ static int compare_nodes(const void *a, const void *b) {
 /* Lists the gradients of each key, which begin at m->begin[key], by node. Returns the number of
  * keys. */
 static int64_t list_by_key(trmi_merge *m, const trmi_merge_parts *p) {
-    int64_t rows = 0, item = 0;
+    trmi_key_numbers numbers = begin_numbers(m);
+    int64_t item = 0;
     for (uint32_t s = 0; s < p->count; s++) {
         for (int64_t i = 0; i < p->sections[s].count; i++) {
+            const uint64_t key = p->sections[s].keys[i];
             bool fresh;
-            int64_t at = position_of(m, p->sections[s].keys[i], &rows, &fresh);
+            uint32_t at = trmi_number_key(&numbers, 8, key, trmi_key_hash(key), &fresh);
             m->begin[at + 1] = fresh ? 1 : m->begin[at + 1] + 1;
-            m->number[item++] = (uint32_t)at;
+            m->number[item++] = at;
         }
     }
+    const int64_t rows = numbers.count;
     m->begin[0] = 0;
     for (int64_t k = 0; k < rows; k++) {
         m->begin[k + 1] += m->begin[k];

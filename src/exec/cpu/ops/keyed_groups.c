@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Groups the ids of a batch by equal ids, field by field, with a hash table (linear probing), and
- * copies the rows of the groups side by side (keyed.h). */
+/* Groups the ids of a batch by equal ids, field by field, and copies the rows of the groups side by side (keyed.h). */
 #include "exec/cpu/ops/keyed.h"
 
 #include "base/checked.h"
+#include "base/key_numbers.h"
 
 #include <string.h>
 
@@ -17,26 +17,24 @@ static int64_t id_at(const void *ids, bool wide, int64_t i) {
 
 void trmi_keyed_group(const void *ids, bool wide, int64_t samples, int64_t fields, int64_t field,
                       int32_t bits, int32_t *out, void *room) {
-    int32_t *of = out + 1, *first = of + samples, count = 0;
-    int64_t *id_of = room;
-    uint32_t *cells = (uint32_t *)(void *)(id_of + samples); /* group + 1; 0 = free */
-    const uint64_t mask = ((uint64_t)1 << bits) - 1;
-    memset(cells, 0, (mask + 1) * sizeof *cells);
+    int32_t *of = out + 1, *first = of + samples;
+    uint64_t *distinct = room;
+    trmi_key_numbers numbers = {.cells = (uint32_t *)(void *)(distinct + samples),
+                                .mask = ((uint64_t)1 << bits) - 1,
+                                .keys = distinct};
+    memset(numbers.cells, 0, (numbers.mask + 1) * sizeof *numbers.cells);
     for (int64_t n = 0; n < samples; n++) {
-        int64_t id = id_at(ids, wide, n * fields + field);
-        uint64_t at = (uint64_t)id * 0x9E3779B97F4A7C15u >> (64 - bits);
-        while (cells[at] != 0 && id_of[cells[at] - 1] != id) {
-            at = (at + 1) & mask;
+        uint64_t id = (uint64_t)id_at(ids, wide, n * fields + field);
+        bool fresh;
+        of[n] =
+            (int32_t)trmi_number_key(&numbers, 8, id, id * TRMI_FIBONACCI >> (64 - bits), &fresh);
+        if (fresh) {
+            first[of[n]] = (int32_t)n;
         }
-        if (cells[at] == 0) {
-            id_of[count] = id;
-            first[count] = (int32_t)n;
-            cells[at] = (uint32_t)++count;
-        }
-        of[n] = (int32_t)cells[at] - 1;
     }
+    const int64_t count = numbers.count;
     memset(first + count, 0, (size_t)(samples - count) * sizeof *first);
-    out[0] = count;
+    out[0] = (int32_t)count;
 }
 
 void trmi_keyed_begins(const trmi_keyed *q, const int32_t *groups, int64_t *begin) {
