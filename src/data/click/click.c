@@ -225,8 +225,8 @@ bool trmi_parse_integer(const char *at, const char *end, int64_t *out) {
 
 /* Adds decimal digits to the mantissa as far as it can hold them, and counts the decimal exponent.
  * Returns the first character that is no digit. */
-static const char *digits(const char *at, const char *end, bool fraction, uint64_t *mantissa,
-                          int *exponent, int *seen) {
+static const char *read_digits(const char *at, const char *end, bool fraction, uint64_t *mantissa,
+                               int *exponent, int *seen) {
     for (; at < end && *at >= '0' && *at <= '9'; at++) {
         ++*seen;
         if (*mantissa < UINT64_MAX / 10 - 1) {
@@ -252,9 +252,9 @@ bool trmi_parse_number(const char *at, const char *end, double *out) {
     at += negative || (at < end && *at == '+');
     uint64_t mantissa = 0;
     int exponent = 0, seen = 0;
-    at = digits(at, end, false, &mantissa, &exponent, &seen);
+    at = read_digits(at, end, false, &mantissa, &exponent, &seen);
     if (at < end && *at == '.') {
-        at = digits(at + 1, end, true, &mantissa, &exponent, &seen);
+        at = read_digits(at + 1, end, true, &mantissa, &exponent, &seen);
     }
     if (seen == 0) {
         return false;

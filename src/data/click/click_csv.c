@@ -3,7 +3,7 @@
  * label, number, key, bag of keys, or skipped. Fields may be quoted.
  *
  *   open_text: header and options --> columns (role, slot) --> index of lines
- *   parse: line --next_field--> fields --add_column--> row
+ *   parse_csv_row: line --next_field--> fields --add_column--> row
  *
  * The file is mapped, and rows are parsed when a batch needs them, so opening costs one pass over
  * the lines. Prefetch threads parse different rows at the same time. */
@@ -157,8 +157,8 @@ static trm_status add_column(const csv *set, int32_t at, const char *line, const
 }
 
 /* Reads one row. The number of columns must be exact. */
-static trm_status parse(const trmi_click_source *source, int64_t index, trmi_row *row,
-                        trm_error *err) {
+static trm_status parse_csv_row(const trmi_click_source *source, int64_t index, trmi_row *row,
+                                trm_error *err) {
     const csv *set = (const csv *)source;
     const char *line, *line_end, *begin, *end;
     trmi_lines_at(&set->lines, index, &line, &line_end);
@@ -348,7 +348,7 @@ static bool looks_like_header(const csv *set, const char *line, const char *line
 /* ---- opening ---- */
 
 /* Writes file and line of a row. */
-static void place(const trmi_source *source, int64_t index, char *text, size_t size) {
+static void write_csv_place(const trmi_source *source, int64_t index, char *text, size_t size) {
     const csv *set = (const csv *)source;
     const char *line, *end;
     trmi_lines_at(&set->lines, index, &line, &end);
@@ -356,19 +356,19 @@ static void place(const trmi_source *source, int64_t index, char *text, size_t s
              (long long)(trmi_lines_number(&set->lines, line) + set->header_lines));
 }
 
-static void describe(const trmi_source *source, trmi_text *text) {
+static void describe_csv(const trmi_source *source, trmi_text *text) {
     trmi_text_printf(text, ",\"path\":");
     trmi_text_json_string(text, ((const csv *)source)->path);
     trmi_click_describe(source, text);
 }
 
-static trm_status check(const trmi_source *source, const trmi_batch_work *work, trm_status status,
-                        trm_error *err) {
+static trm_status check_csv(const trmi_source *source, const trmi_batch_work *work,
+                            trm_status status, trm_error *err) {
     (void)work;
     return trmi_mapping_check(&((const csv *)source)->mapping, status, err);
 }
 
-static void destroy(trmi_source *source) {
+static void destroy_csv(trmi_source *source) {
     csv *set = (csv *)source;
     trmi_mapping_close(&set->mapping);
     trmi_lines_free(&set->lines);
@@ -378,8 +378,8 @@ static void destroy(trmi_source *source) {
 
 #define CSV_OPS(name)                                                                              \
     {                                                                                              \
-        .kind = name, .fields = trmi_click_fields, .fill = trmi_click_fill, .check = check,        \
-        .place = place, .describe = describe, .destroy = destroy                                   \
+        .kind = name, .fields = trmi_click_fields, .fill = trmi_click_fill, .check = check_csv,    \
+        .place = write_csv_place, .describe = describe_csv, .destroy = destroy_csv                 \
     }
 static const trmi_source_ops csv_ops = CSV_OPS("csv");
 static const trmi_source_ops criteo_ops = CSV_OPS("criteo");
@@ -439,14 +439,14 @@ trm_status trmi_csv_source(const char *kind, const char *path, const trm_click_o
                           : strcmp(kind, "avazu") == 0 ? &avazu_ops
                                                        : &csv_ops;
     set->click.base.classes = 2;
-    set->click.parse = parse;
+    set->click.parse = parse_csv_row;
     set->path = trmi_arena_strdup(&set->arena, path);
     trm_status status = set->path == NULL
                             ? TRMI_FAIL(err, TRM_NOMEM, "no memory to open %s", path)
                             : open_text(set, options != NULL ? options : &defaults, err);
     status = trmi_mapping_check(&set->mapping, status, err);
     if (status != TRM_OK) {
-        destroy(&set->click.base);
+        destroy_csv(&set->click.base);
         return status;
     }
     *out = &set->click;

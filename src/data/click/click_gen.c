@@ -128,7 +128,7 @@ static double draw_row(const clicks *set, int64_t row, int64_t *keys, float *den
     return logit + pairs / 2 * o->pair_scale / sqrt(fmax(count * LATENT, 1));
 }
 
-static double probability(double logit) { return 1 / (1 + exp(-logit)); }
+static double click_probability(double logit) { return 1 / (1 + exp(-logit)); }
 /* Returns the logarithm of that probability: finite also where the probability rounds to 0. */
 static double log_probability(double logit) { return fmin(logit, 0) - log1p(exp(-fabs(logit))); }
 
@@ -144,13 +144,13 @@ static int64_t number_of(const clicks *set, int64_t index) {
 }
 
 /* Draws a row: inputs, probability, label. */
-static trm_status parse(const trmi_click_source *source, int64_t index, trmi_row *row,
-                        trm_error *err) {
+static trm_status generate_row(const trmi_click_source *source, int64_t index, trmi_row *row,
+                               trm_error *err) {
     (void)err;
     const clicks *set = (const clicks *)source;
     int64_t number = number_of(set, index);
     double logit = draw_row(set, number, row->keys, row->dense) + (double)set->bias;
-    row->label = draw_label(set, number, probability(logit));
+    row->label = draw_label(set, number, click_probability(logit));
     row->count = set->options.fields;
     return TRM_OK;
 }
@@ -207,7 +207,7 @@ static void set_bias(clicks *set) {
     for (int step = 0; step < STEPS; step++) {
         double middle = (low + high) / 2, mean = 0;
         for (int64_t i = 0; i < ROWS; i++) {
-            mean += probability(logits[i] + middle) / ROWS;
+            mean += click_probability(logits[i] + middle) / ROWS;
         }
         *(mean < set->options.click_rate ? &low : &high) = middle;
     }
@@ -241,12 +241,13 @@ static trm_status make_weights(clicks *set, trm_error *err) {
     return TRM_OK;
 }
 
-static void place(const trmi_source *source, int64_t index, char *text, size_t size) {
+static void write_generated_place(const trmi_source *source, int64_t index, char *text,
+                                  size_t size) {
     (void)source;
     snprintf(text, size, "generated row %lld", (long long)index);
 }
 
-static void describe(const trmi_source *source, trmi_text *text) {
+static void describe_generator(const trmi_source *source, trmi_text *text) {
     const trm_click_generator_options *o = &((const clicks *)source)->options;
     trmi_text_printf(text, ",\"generated\":true,\"seed\":%llu,\"vocabulary\":%lld,\"zipf\":",
                      (unsigned long long)o->seed, (long long)o->vocabulary);
@@ -254,7 +255,7 @@ static void describe(const trmi_source *source, trmi_text *text) {
     trmi_text_printf(text, ",\"dense\":%d,\"key_fields\":%d", (int)o->dense, (int)o->fields);
 }
 
-static void destroy(trmi_source *source) {
+static void destroy_generator(trmi_source *source) {
     clicks *set = (clicks *)source;
     trmi_free(set->table);
     trmi_free(set->dense_weights);
@@ -264,13 +265,13 @@ static void destroy(trmi_source *source) {
 static const trmi_source_ops clicks_ops = {.kind = "clicks",
                                            .fields = trmi_click_fields,
                                            .fill = trmi_click_fill,
-                                           .place = place,
-                                           .describe = describe,
-                                           .destroy = destroy};
+                                           .place = write_generated_place,
+                                           .describe = describe_generator,
+                                           .destroy = destroy_generator};
 
 /* Creates the source with its weights. Errors: INVALID, NOMEM. */
-static trm_status create(const trm_click_generator_options *options, trm_usage usage, clicks **out,
-                         trm_error *err) {
+static trm_status create_generator(const trm_click_generator_options *options, trm_usage usage,
+                                   clicks **out, trm_error *err) {
     trm_click_generator_options filled;
     /* Options, source, weights. */
     TRMI_TRY(fill_options(options, &filled, err));
@@ -287,10 +288,10 @@ static trm_status create(const trm_click_generator_options *options, trm_usage u
     set->click.dense_count = filled.dense;
     set->click.field_count = filled.fields;
     set->click.entries_max = filled.fields;
-    set->click.parse = parse;
+    set->click.parse = generate_row;
     trm_status status = make_weights(set, err);
     if (status != TRM_OK) {
-        destroy(&set->click.base);
+        destroy_generator(&set->click.base);
         return status;
     }
     *out = set;
@@ -301,7 +302,7 @@ trm_status trm_dataset_clicks(const trm_click_generator_options *options, trm_us
                               trm_dataset **out, trm_error *err) {
     TRMI_NEED(err, out);
     clicks *set;
-    TRMI_TRY(create(options, usage, &set, err));
+    TRMI_TRY(create_generator(options, usage, &set, err));
     return trmi_dataset_create(&set->click.base, out, err);
 }
 
@@ -349,7 +350,7 @@ trm_status trm_clicks_measure(const trm_click_generator_options *options, int64_
                               trm_clicks_bayes *out, trm_error *err) {
     TRMI_NEED(err, out);
     clicks *set;
-    TRMI_TRY(create(options, TRM_USAGE_TEST, &set, err));
+    TRMI_TRY(create_generator(options, TRM_USAGE_TEST, &set, err));
     int64_t count = rows == 0 ? set->click.base.count : rows;
     outcome *outcomes = NULL;
     trm_status status = TRM_OK;
@@ -366,7 +367,7 @@ trm_status trm_clicks_measure(const trm_click_generator_options *options, int64_
         for (int64_t i = 0; i < count; i++) {
             int64_t row = number_of(set, i);
             double logit = draw_row(set, row, NULL, NULL) + (double)set->bias;
-            double p = probability(logit), hit = log_probability(logit);
+            double p = click_probability(logit), hit = log_probability(logit);
             double miss = log_probability(-logit); /* of the label 0 */
             bool clicked = draw_label(set, row, p);
             outcomes[i] = (outcome){p, clicked};
@@ -380,6 +381,6 @@ trm_status trm_clicks_measure(const trm_click_generator_options *options, int64_
         *out = bayes;
     }
     trmi_free(outcomes);
-    destroy(&set->click.base);
+    destroy_generator(&set->click.base);
     return status;
 }

@@ -70,8 +70,8 @@ static bool parse_entry(const libsvm *set, const char *begin, const char *end, i
 
 /* Reads one row: the label, then the entries, whose fields must ascend, because a field's keys must
  * be next to each other. Errors: CORRUPT with line and column. */
-static trm_status parse(const trmi_click_source *source, int64_t row_index, trmi_row *row,
-                        trm_error *err) {
+static trm_status parse_libsvm_row(const trmi_click_source *source, int64_t row_index,
+                                   trmi_row *row, trm_error *err) {
     const libsvm *set = (const libsvm *)source;
     const char *line, *end, *begin, *stop;
     trmi_lines_at(&set->lines, row_index, &line, &end);
@@ -124,7 +124,7 @@ typedef struct survey {
 } survey;
 
 /* Adds one row to the results: number of entries, form, largest field. */
-static void visit(void *context, const char *line, const char *line_end) {
+static void survey_row(void *context, const char *line, const char *line_end) {
     survey *s = context;
     const char *at = line, *begin, *end;
     int64_t entries = -1; /* the label is no entry */
@@ -147,7 +147,7 @@ static void visit(void *context, const char *line, const char *line_end) {
 }
 
 /* Writes file and line of a row. */
-static void place(const trmi_source *source, int64_t index, char *text, size_t size) {
+static void write_libsvm_place(const trmi_source *source, int64_t index, char *text, size_t size) {
     const libsvm *set = (const libsvm *)source;
     const char *line, *end;
     trmi_lines_at(&set->lines, index, &line, &end);
@@ -155,19 +155,19 @@ static void place(const trmi_source *source, int64_t index, char *text, size_t s
              (long long)trmi_lines_number(&set->lines, line));
 }
 
-static void describe(const trmi_source *source, trmi_text *text) {
+static void describe_libsvm(const trmi_source *source, trmi_text *text) {
     trmi_text_printf(text, ",\"path\":");
     trmi_text_json_string(text, ((const libsvm *)source)->path);
     trmi_click_describe(source, text);
 }
 
-static trm_status check(const trmi_source *source, const trmi_batch_work *work, trm_status status,
-                        trm_error *err) {
+static trm_status check_libsvm(const trmi_source *source, const trmi_batch_work *work,
+                               trm_status status, trm_error *err) {
     (void)work;
     return trmi_mapping_check(&((const libsvm *)source)->mapping, status, err);
 }
 
-static void destroy(trmi_source *source) {
+static void destroy_libsvm(trmi_source *source) {
     libsvm *set = (libsvm *)source;
     trmi_mapping_close(&set->mapping);
     trmi_lines_free(&set->lines);
@@ -178,10 +178,10 @@ static void destroy(trmi_source *source) {
 static const trmi_source_ops libsvm_ops = {.kind = "libsvm",
                                            .fields = trmi_click_fields,
                                            .fill = trmi_click_fill,
-                                           .check = check,
-                                           .place = place,
-                                           .describe = describe,
-                                           .destroy = destroy};
+                                           .check = check_libsvm,
+                                           .place = write_libsvm_place,
+                                           .describe = describe_libsvm,
+                                           .destroy = destroy_libsvm};
 
 /* Opens the file; one pass indexes the lines and finds fields and longest row. */
 static trm_status open_text(libsvm *set, const trm_click_options *options, trm_error *err) {
@@ -189,7 +189,7 @@ static trm_status open_text(libsvm *set, const trm_click_options *options, trm_e
     TRMI_TRY(trmi_click_configure(&set->click, options, false, err));
     TRMI_TRY(trmi_mapping_open(set->path, &set->mapping, err));
     TRMI_TRY(trmi_lines_index((const char *)set->mapping.data, set->mapping.bytes, &set->lines,
-                              visit, &s, err));
+                              survey_row, &s, err));
     if (set->lines.rows == 0) {
         return TRMI_FAIL(err, TRM_CORRUPT, "%s: no rows", set->path);
     }
@@ -213,13 +213,13 @@ trm_status trmi_libsvm_source(const char *path, const trm_click_options *options
     TRMI_TRY(TRMI_NEW(err, set, 1, "to open %s", path));
     set->click.base.ops = &libsvm_ops;
     set->click.base.classes = 2;
-    set->click.parse = parse;
+    set->click.parse = parse_libsvm_row;
     set->path = trmi_arena_strdup(&set->arena, path);
     trm_status status = set->path == NULL ? TRMI_FAIL(err, TRM_NOMEM, "no memory to open %s", path)
                                           : open_text(set, options, err);
     status = trmi_mapping_check(&set->mapping, status, err);
     if (status != TRM_OK) {
-        destroy(&set->click.base);
+        destroy_libsvm(&set->click.base);
         return status;
     }
     *out = &set->click;

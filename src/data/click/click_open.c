@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 /* True for the kinds of files with click data. */
-static bool known(const char *kind) {
+static bool is_click_kind(const char *kind) {
     static const char *const kinds[] = {"criteo", "avazu", "csv",
                                         "libsvm", "slots", "tfrecord-clicks"};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
@@ -66,7 +66,7 @@ trm_status trmi_click_file_open(const char *kind, const char *path,
                                 trm_dataset **out, trm_error *err) {
     char file[4096];
     struct stat info;
-    bool folder = known(kind) && stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+    bool folder = is_click_kind(kind) && stat(path, &info) == 0 && S_ISDIR(info.st_mode);
     /* The file of the usage in the folder. */
     if (folder && strcmp(kind, "tfrecord-clicks") != 0) {
         if (!trmi_click_file_in(path, usage, file, sizeof file)) {

@@ -143,8 +143,8 @@ static trm_status take_numbers(const slots *set, const char *line, const char *e
 
 /* Reads a row in two passes, because a field's keys must be next to each other but its slots may
  * come in any order: the first pass counts them, the second writes them. */
-static trm_status parse(const trmi_click_source *source, int64_t index, trmi_row *row,
-                        trm_error *err) {
+static trm_status parse_slots_row(const trmi_click_source *source, int64_t index, trmi_row *row,
+                                  trm_error *err) {
     const slots *set = (const slots *)source;
     const char *line, *end;
     trmi_lines_at(&set->lines, index, &line, &end);
@@ -214,7 +214,7 @@ static slot *new_slot(survey *s, const char *name, size_t length, trm_column_rol
 }
 
 /* Adds one row to the results: new slots, numbers in the first row, number of keys. */
-static void visit(void *context, const char *line, const char *line_end) {
+static void survey_row(void *context, const char *line, const char *line_end) {
     survey *s = context;
     int64_t entries = 0;
     token t;
@@ -309,7 +309,7 @@ static trm_status place_slots(slots *set, trm_error *err) {
 /* ---- opening ---- */
 
 /* Writes file and line of a row. */
-static void place(const trmi_source *source, int64_t index, char *text, size_t size) {
+static void write_slots_place(const trmi_source *source, int64_t index, char *text, size_t size) {
     const slots *set = (const slots *)source;
     const char *line, *end;
     trmi_lines_at(&set->lines, index, &line, &end);
@@ -317,19 +317,19 @@ static void place(const trmi_source *source, int64_t index, char *text, size_t s
              (long long)trmi_lines_number(&set->lines, line));
 }
 
-static void describe(const trmi_source *source, trmi_text *text) {
+static void describe_slots(const trmi_source *source, trmi_text *text) {
     trmi_text_printf(text, ",\"path\":");
     trmi_text_json_string(text, ((const slots *)source)->path);
     trmi_click_describe(source, text);
 }
 
-static trm_status check(const trmi_source *source, const trmi_batch_work *work, trm_status status,
-                        trm_error *err) {
+static trm_status check_slots(const trmi_source *source, const trmi_batch_work *work,
+                              trm_status status, trm_error *err) {
     (void)work;
     return trmi_mapping_check(&((const slots *)source)->mapping, status, err);
 }
 
-static void destroy(trmi_source *source) {
+static void destroy_slots(trmi_source *source) {
     slots *set = (slots *)source;
     trmi_mapping_close(&set->mapping);
     trmi_lines_free(&set->lines);
@@ -340,10 +340,10 @@ static void destroy(trmi_source *source) {
 static const trmi_source_ops slots_ops = {.kind = "slots",
                                           .fields = trmi_click_fields,
                                           .fill = trmi_click_fill,
-                                          .check = check,
-                                          .place = place,
-                                          .describe = describe,
-                                          .destroy = destroy};
+                                          .check = check_slots,
+                                          .place = write_slots_place,
+                                          .describe = describe_slots,
+                                          .destroy = destroy_slots};
 
 /* Opens the file; one pass indexes the lines and finds the slots. */
 static trm_status open_text(slots *set, const trm_click_options *options, trm_error *err) {
@@ -353,7 +353,7 @@ static trm_status open_text(slots *set, const trm_click_options *options, trm_er
     TRMI_TRY(take_columns(set, options, err));
     TRMI_TRY(trmi_mapping_open(set->path, &set->mapping, err));
     TRMI_TRY(trmi_lines_index((const char *)set->mapping.data, set->mapping.bytes, &set->lines,
-                              visit, &s, err));
+                              survey_row, &s, err));
     if (set->lines.rows == 0 || s.no_slots || s.too_many || s.entries_max > ENTRIES_MAX) {
         return TRMI_FAIL(err, TRM_CORRUPT,
                          "%s: %s; lines of slot:value (click:0 dense:0.5 1:4711) expected",
@@ -376,13 +376,13 @@ trm_status trmi_slots_source(const char *path, const trm_click_options *options,
     TRMI_TRY(TRMI_NEW(err, set, 1, "to open %s", path));
     set->click.base.ops = &slots_ops;
     set->click.base.classes = 2;
-    set->click.parse = parse;
+    set->click.parse = parse_slots_row;
     set->path = trmi_arena_strdup(&set->arena, path);
     trm_status status = set->path == NULL ? TRMI_FAIL(err, TRM_NOMEM, "no memory to open %s", path)
                                           : open_text(set, options, err);
     status = trmi_mapping_check(&set->mapping, status, err);
     if (status != TRM_OK) {
-        destroy(&set->click.base);
+        destroy_slots(&set->click.base);
         return status;
     }
     *out = &set->click;

@@ -28,7 +28,7 @@ typedef struct records {
 } records;
 
 /* Writes file and record of a row. */
-static void place(const trmi_source *source, int64_t index, char *text, size_t size) {
+static void write_record_place(const trmi_source *source, int64_t index, char *text, size_t size) {
     trmi_tfrecord_place(&((const records *)source)->set, index, text, size);
 }
 
@@ -36,7 +36,7 @@ static void place(const trmi_source *source, int64_t index, char *text, size_t s
 static trm_status fail_at(const records *set, int64_t index, int32_t column, const char *expected,
                           trm_error *err) {
     char where[TRMI_PLACE_BYTES];
-    place(&set->click.base, index, where, sizeof where);
+    write_record_place(&set->click.base, index, where, sizeof where);
     return TRMI_FAIL(err, TRM_CORRUPT, "%s, feature %s: %s expected", where, set->names[column],
                      expected);
 }
@@ -98,8 +98,8 @@ static int64_t add_keys(const records *set, const trmi_feature *feature, int32_t
 /* Reads one record into a row: looks up all features, then goes through the columns in order. A
  * missing number or key gets the value for missing ones; a missing label is an error. Errors:
  * CORRUPT, IO. */
-static trm_status parse(const trmi_click_source *source, int64_t index, trmi_row *row,
-                        trm_error *err) {
+static trm_status parse_record(const trmi_click_source *source, int64_t index, trmi_row *row,
+                               trm_error *err) {
     const records *set = (const records *)source;
     const uint8_t *data;
     size_t bytes;
@@ -109,7 +109,7 @@ static trm_status parse(const trmi_click_source *source, int64_t index, trmi_row
         trmi_example_find(data, bytes, set->names, set->column_count, features, err);
     if (status != TRM_OK) {
         char where[TRMI_PLACE_BYTES];
-        place(&source->base, index, where, sizeof where);
+        write_record_place(&source->base, index, where, sizeof where);
         (void)trmi_error_append(err, " (%s)", where);
         return status;
     }
@@ -158,19 +158,19 @@ static trm_status parse(const trmi_click_source *source, int64_t index, trmi_row
     return TRM_OK;
 }
 
-static void describe(const trmi_source *source, trmi_text *text) {
+static void describe_records(const trmi_source *source, trmi_text *text) {
     const records *set = (const records *)source;
     trmi_text_printf(text, ",\"files\":%lld,\"first\":", (long long)set->set.file_count);
     trmi_text_json_string(text, set->set.files[0].path);
     trmi_click_describe(source, text);
 }
 
-static trm_status check(const trmi_source *source, const trmi_batch_work *work, trm_status status,
-                        trm_error *err) {
+static trm_status check_records(const trmi_source *source, const trmi_batch_work *work,
+                                trm_status status, trm_error *err) {
     return trmi_tfrecord_check(&((const records *)source)->set, work, status, err);
 }
 
-static void destroy(trmi_source *source) {
+static void destroy_records(trmi_source *source) {
     records *set = (records *)source;
     trmi_tfrecord_close(&set->set);
     trmi_arena_free(&set->arena);
@@ -180,10 +180,10 @@ static void destroy(trmi_source *source) {
 static const trmi_source_ops record_ops = {.kind = "tfrecord-clicks",
                                            .fields = trmi_click_fields,
                                            .fill = trmi_click_fill,
-                                           .check = check,
-                                           .place = place,
-                                           .describe = describe,
-                                           .destroy = destroy};
+                                           .check = check_records,
+                                           .place = write_record_place,
+                                           .describe = describe_records,
+                                           .destroy = destroy_records};
 
 /* Takes over the columns of the options, and counts dense columns, fields and keys. Errors: INVALID
  * unless there is one label and each column has a name; NOMEM. */
@@ -233,13 +233,13 @@ trm_status trmi_click_tfrecord_source(const char *path, const trm_click_options 
     TRMI_TRY(TRMI_NEW(err, set, 1, "to open %s", path));
     set->click.base.ops = &record_ops;
     set->click.base.classes = 2;
-    set->click.parse = parse;
+    set->click.parse = parse_record;
     trm_status status = take_columns(set, path, options, err);
     if (status == TRM_OK) {
         status = trmi_tfrecord_open(path, NULL, 0, &set->set, err);
     }
     if (status != TRM_OK) {
-        destroy(&set->click.base);
+        destroy_records(&set->click.base);
         return status;
     }
     set->click.base.count = set->set.records;

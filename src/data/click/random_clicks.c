@@ -28,17 +28,17 @@ typedef struct draws {
 } draws;
 
 /* Returns the next random number, uniform in [0, 1). */
-static double unit(draws *d) {
+static double draw_unit(draws *d) {
     uint64_t i = d->next++;
     return (double)trmi_random_u32(d->seed, TRMI_STREAM_SYNTH, i) * 0x1p-32;
 }
 
 /* Returns x = 1, 2, ... with P(x) ~ x^-a. Source: Devroye, Non-Uniform Random Variate Generation
  * (1986), section X.6.1. */
-static int64_t zipf(draws *d, double a) {
+static int64_t draw_zipf(draws *d, double a) {
     double b = pow(2, a - 1);
     for (;;) {
-        double x = floor(pow(1 - unit(d), -1 / (a - 1))), v = unit(d);
+        double x = floor(pow(1 - draw_unit(d), -1 / (a - 1))), v = draw_unit(d);
         if (!(x >= 1 && x < 9e15)) {
             continue;
         }
@@ -50,8 +50,8 @@ static int64_t zipf(draws *d, double a) {
 }
 
 /* Copies the rows of a batch; padding rows are zero. */
-static trm_status fill(const trmi_source *source, trmi_picture_scratch *scratch,
-                       const trmi_batch_work *work, trm_error *err) {
+static trm_status fill_random_clicks(const trmi_source *source, trmi_picture_scratch *scratch,
+                                     const trmi_batch_work *work, trm_error *err) {
     (void)scratch, (void)err;
     const random_clicks *set = (const random_clicks *)source;
     /* The tensors, in the order of trmi_click_fields: labels, dense numbers (if any), keys. */
@@ -78,12 +78,12 @@ static trm_status fill(const trmi_source *source, trmi_picture_scratch *scratch,
     return TRM_OK;
 }
 
-static void place(const trmi_source *source, int64_t index, char *text, size_t size) {
+static void write_random_place(const trmi_source *source, int64_t index, char *text, size_t size) {
     (void)source;
     snprintf(text, size, "random row %lld", (long long)index);
 }
 
-static void describe(const trmi_source *source, trmi_text *text) {
+static void describe_random_clicks(const trmi_source *source, trmi_text *text) {
     const random_clicks *set = (const random_clicks *)source;
     trmi_text_printf(
         text, ",\"generated\":true,\"vocabulary\":%lld,\"zipf\":", (long long)set->vocabulary);
@@ -92,7 +92,7 @@ static void describe(const trmi_source *source, trmi_text *text) {
                      (int)set->click.field_count);
 }
 
-static void destroy(trmi_source *source) {
+static void destroy_random_clicks(trmi_source *source) {
     random_clicks *set = (random_clicks *)source;
     trmi_free(set->keys);
     trmi_free(set->dense);
@@ -102,10 +102,10 @@ static void destroy(trmi_source *source) {
 
 static const trmi_source_ops random_clicks_ops = {.kind = "random-clicks",
                                                   .fields = trmi_click_fields,
-                                                  .fill = fill,
-                                                  .place = place,
-                                                  .describe = describe,
-                                                  .destroy = destroy};
+                                                  .fill = fill_random_clicks,
+                                                  .place = write_random_place,
+                                                  .describe = describe_random_clicks,
+                                                  .destroy = destroy_random_clicks};
 
 /* Draws all rows. With a shared table each field's keys have an offset. */
 static trm_status draw_rows(random_clicks *set, const trm_click_random_options *o, trm_error *err) {
@@ -118,12 +118,12 @@ static trm_status draw_rows(random_clicks *set, const trm_click_random_options *
     /* Row i depends on (seed, i) only. */
     for (int64_t i = 0; i < count; i++) {
         draws d = {.seed = trmi_mix(o->seed, (uint64_t)i)};
-        set->labels[i] = unit(&d) < o->click_rate ? 1.0f : 0.0f;
+        set->labels[i] = draw_unit(&d) < o->click_rate ? 1.0f : 0.0f;
         for (int64_t k = 0; k < dense; k++) {
-            set->dense[i * dense + k] = (float)unit(&d);
+            set->dense[i * dense + k] = (float)draw_unit(&d);
         }
         for (int64_t f = 0; f < fields; f++) {
-            set->keys[i * fields + f] = zipf(&d, set->zipf) % set->vocabulary + f * stride;
+            set->keys[i * fields + f] = draw_zipf(&d, set->zipf) % set->vocabulary + f * stride;
         }
     }
     return TRM_OK;
@@ -159,7 +159,7 @@ trm_status trm_dataset_random_clicks(const trm_click_random_options *options, tr
     set->zipf = o.zipf;
     trm_status status = draw_rows(set, &o, err);
     if (status != TRM_OK) {
-        destroy(&set->click.base);
+        destroy_random_clicks(&set->click.base);
         return status;
     }
     return trmi_dataset_create(&set->click.base, out, err);

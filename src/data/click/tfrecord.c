@@ -38,7 +38,7 @@ static trm_status add_file(trmi_tfrecord_set *set, const char *folder, const cha
 }
 
 /* True if a file of a folder belongs to the set. */
-static bool wanted(const char *name, const char *const *prefixes, int32_t count) {
+static bool is_wanted_file(const char *name, const char *const *prefixes, int32_t count) {
     if (name[0] == '.') {
         return false;
     }
@@ -59,8 +59,8 @@ static int by_name(const void *a, const void *b) {
 
 /* Lists the files of the set: `path` itself, or the files of that folder that fit, sorted by name.
  * Errors: IO (none found), NOMEM. */
-static trm_status list(const char *path, const char *const *prefixes, int32_t count,
-                       trmi_tfrecord_set *set, trm_error *err) {
+static trm_status list_files(const char *path, const char *const *prefixes, int32_t count,
+                             trmi_tfrecord_set *set, trm_error *err) {
     /* A single file is a set of one. */
     struct stat info;
     if (stat(path, &info) != 0) {
@@ -77,7 +77,7 @@ static trm_status list(const char *path, const char *const *prefixes, int32_t co
     const struct dirent *entry;
     /* A folder: the files whose names fit, in the order of their names. */
     while (status == TRM_OK && (entry = readdir(folder)) != NULL) {
-        if (wanted(entry->d_name, prefixes, count)) {
+        if (is_wanted_file(entry->d_name, prefixes, count)) {
             status = add_file(set, path, entry->d_name, err);
         }
     }
@@ -118,7 +118,7 @@ static trm_status index_records(trmi_tfrecord_file *file, trm_error *err) {
 }
 
 /* Maps a file and indexes its records. */
-static trm_status scan(trmi_tfrecord_file *file, trm_error *err) {
+static trm_status scan_file(trmi_tfrecord_file *file, trm_error *err) {
     TRMI_TRY(trmi_mapping_open(file->path, &file->mapping, err));
     return trmi_mapping_check(&file->mapping, index_records(file, err), err);
 }
@@ -126,9 +126,9 @@ static trm_status scan(trmi_tfrecord_file *file, trm_error *err) {
 trm_status trmi_tfrecord_open(const char *path, const char *const *prefixes, int32_t prefix_count,
                               trmi_tfrecord_set *out, trm_error *err) {
     *out = (trmi_tfrecord_set){0};
-    trm_status status = list(path, prefixes, prefix_count, out, err);
+    trm_status status = list_files(path, prefixes, prefix_count, out, err);
     for (int64_t i = 0; status == TRM_OK && i < out->file_count; i++) {
-        status = scan(&out->files[i], err);
+        status = scan_file(&out->files[i], err);
         out->records += out->files[i].records;
     }
     if (status == TRM_OK && out->records == 0) {
@@ -151,8 +151,8 @@ void trmi_tfrecord_close(trmi_tfrecord_set *set) {
 }
 
 /* Returns the file of record `index`; *record is its number in that file. */
-static const trmi_tfrecord_file *find(const trmi_tfrecord_set *set, int64_t index,
-                                      int64_t *record) {
+static const trmi_tfrecord_file *find_record(const trmi_tfrecord_set *set, int64_t index,
+                                             int64_t *record) {
     const trmi_tfrecord_file *file = set->files;
     while (index >= file->records) {
         index -= file->records;
@@ -165,7 +165,7 @@ static const trmi_tfrecord_file *find(const trmi_tfrecord_set *set, int64_t inde
 trm_status trmi_tfrecord_read(const trmi_tfrecord_set *set, int64_t index, const uint8_t **data,
                               size_t *bytes, trm_error *err) {
     int64_t record;
-    const trmi_tfrecord_file *file = find(set, index, &record);
+    const trmi_tfrecord_file *file = find_record(set, index, &record);
     trmi_tfrecord_reader reader = reader_of(file);
     reader.offset = file->offsets[record];
     reader.number = record;
@@ -181,7 +181,7 @@ trm_status trmi_tfrecord_check(const trmi_tfrecord_set *set, const trmi_batch_wo
     /* neighbouring samples are often in one file: check it once */
     for (int64_t i = 0; work != NULL && i < work->count; i++) {
         int64_t record;
-        const trmi_tfrecord_file *file = find(set, work->indices[i], &record);
+        const trmi_tfrecord_file *file = find_record(set, work->indices[i], &record);
         status = file != checked ? trmi_mapping_check(&file->mapping, status, err) : status;
         checked = file;
     }
@@ -190,7 +190,7 @@ trm_status trmi_tfrecord_check(const trmi_tfrecord_set *set, const trmi_batch_wo
 
 void trmi_tfrecord_place(const trmi_tfrecord_set *set, int64_t index, char *text, size_t size) {
     int64_t record;
-    const trmi_tfrecord_file *file = find(set, index, &record);
+    const trmi_tfrecord_file *file = find_record(set, index, &record);
     snprintf(text, size, "%s: record %lld", file->name, (long long)record);
 }
 
@@ -203,14 +203,15 @@ typedef struct imagenet {
 } imagenet;
 
 /* Writes file and record of a sample. */
-static void place(const trmi_source *source, int64_t index, char *text, size_t size) {
+static void write_imagenet_place(const trmi_source *source, int64_t index, char *text,
+                                 size_t size) {
     trmi_tfrecord_place(&((const imagenet *)source)->set, index, text, size);
 }
 
 /* Returns the encoded image inside the mapped file. Labels are 1 .. 1000 in the files, 0 .. 999
  * here. */
-static trm_status load(const trmi_source *source, trmi_picture_scratch *scratch, int64_t index,
-                       trmi_sample *out, trm_error *err) {
+static trm_status load_imagenet(const trmi_source *source, trmi_picture_scratch *scratch,
+                                int64_t index, trmi_sample *out, trm_error *err) {
     (void)scratch;
     static const char *const names[] = {"image/encoded", "image/class/label"};
     const uint8_t *data, *image;
@@ -220,7 +221,7 @@ static trm_status load(const trmi_source *source, trmi_picture_scratch *scratch,
     char where[TRMI_PLACE_BYTES];
     trmi_feature features[2];
     if (trmi_example_find(data, bytes, names, 2, features, err) != TRM_OK) {
-        place(source, index, where, sizeof where);
+        write_imagenet_place(source, index, where, sizeof where);
         (void)trmi_error_append(err, " (%s)", where);
         return TRM_CORRUPT;
     }
@@ -231,12 +232,12 @@ static trm_status load(const trmi_source *source, trmi_picture_scratch *scratch,
     if (features[0].kind != TRMI_FEATURE_BYTES ||
         !trmi_feature_next_bytes(&encoded, &image, &image_bytes) ||
         features[1].kind != TRMI_FEATURE_INT64 || !trmi_feature_next_int64(&labels, &label)) {
-        place(source, index, where, sizeof where);
+        write_imagenet_place(source, index, where, sizeof where);
         return TRMI_FAIL(err, TRM_CORRUPT,
                          "%s: no image/encoded (bytes) and image/class/label (int64) found", where);
     }
     if (label < 1 || label > IMAGENET_CLASSES) {
-        place(source, index, where, sizeof where);
+        write_imagenet_place(source, index, where, sizeof where);
         return TRMI_FAIL(err, TRM_CORRUPT, "%s: label %lld, 1..%d expected (0 is background)",
                          where, (long long)label, IMAGENET_CLASSES);
     }
@@ -247,29 +248,29 @@ static trm_status load(const trmi_source *source, trmi_picture_scratch *scratch,
     return TRM_OK;
 }
 
-static trm_status check(const trmi_source *source, const trmi_batch_work *work, trm_status status,
-                        trm_error *err) {
+static trm_status check_imagenet(const trmi_source *source, const trmi_batch_work *work,
+                                 trm_status status, trm_error *err) {
     return trmi_tfrecord_check(&((const imagenet *)source)->set, work, status, err);
 }
 
-static void describe(const trmi_source *source, trmi_text *text) {
+static void describe_imagenet(const trmi_source *source, trmi_text *text) {
     const trmi_tfrecord_set *set = &((const imagenet *)source)->set;
     trmi_text_printf(text, ",\"files\":%lld,\"first\":", (long long)set->file_count);
     trmi_text_json_string(text, set->files[0].path);
 }
 
 /* Closes the files and frees the source. */
-static void destroy(trmi_source *source) {
+static void destroy_imagenet(trmi_source *source) {
     trmi_tfrecord_close(&((imagenet *)source)->set);
     trmi_free(source);
 }
 
 static const trmi_source_ops imagenet_ops = {.kind = "tfrecord",
-                                             .load = load,
-                                             .check = check,
-                                             .place = place,
-                                             .describe = describe,
-                                             .destroy = destroy};
+                                             .load = load_imagenet,
+                                             .check = check_imagenet,
+                                             .place = write_imagenet_place,
+                                             .describe = describe_imagenet,
+                                             .destroy = destroy_imagenet};
 
 trm_status trm_dataset_tfrecord_imagenet(const char *path, trm_usage usage, trm_dataset **out,
                                          trm_error *err) {

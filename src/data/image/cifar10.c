@@ -169,8 +169,8 @@ static const file *find_file(const cifar10 *set, int64_t index, int64_t *record)
 }
 
 /* The sample stays in the mapped file. */
-static trm_status load(const trmi_source *source, trmi_picture_scratch *scratch, int64_t index,
-                       trmi_sample *out, trm_error *err) {
+static trm_status load_cifar10(const trmi_source *source, trmi_picture_scratch *scratch,
+                               int64_t index, trmi_sample *out, trm_error *err) {
     (void)scratch, (void)err;
     int64_t record;
     const file *f = find_file((const cifar10 *)source, index, &record);
@@ -185,14 +185,14 @@ static trm_status load(const trmi_source *source, trmi_picture_scratch *scratch,
 }
 
 /* Writes file and record of a sample, for messages. */
-static void place(const trmi_source *source, int64_t index, char *text, size_t size) {
+static void write_cifar10_place(const trmi_source *source, int64_t index, char *text, size_t size) {
     int64_t record;
     const file *f = find_file((const cifar10 *)source, index, &record);
     snprintf(text, size, "%s: record %lld", f->name, (long long)record);
 }
 
 /* Adds path and files to the description of the dataset. */
-static void describe(const trmi_source *source, trmi_text *text) {
+static void describe_cifar10(const trmi_source *source, trmi_text *text) {
     const cifar10 *set = (const cifar10 *)source;
     trmi_text_printf(text, ",\"path\":");
     trmi_text_json_string(text, set->path);
@@ -205,8 +205,8 @@ static void describe(const trmi_source *source, trmi_text *text) {
 }
 
 /* A page that could not be read makes the batch invalid (base/mapping.h). */
-static trm_status check(const trmi_source *source, const trmi_batch_work *work, trm_status status,
-                        trm_error *err) {
+static trm_status check_cifar10(const trmi_source *source, const trmi_batch_work *work,
+                                trm_status status, trm_error *err) {
     (void)work;
     const cifar10 *set = (const cifar10 *)source;
     for (int32_t i = 0; i < set->file_count; i++) {
@@ -215,7 +215,7 @@ static trm_status check(const trmi_source *source, const trmi_batch_work *work, 
     return status;
 }
 
-static void destroy(trmi_source *source) {
+static void destroy_cifar10(trmi_source *source) {
     cifar10 *set = (cifar10 *)source;
     for (int32_t i = 0; i < set->file_count; i++) {
         trmi_mapping_close(&set->files[i].mapping);
@@ -225,11 +225,11 @@ static void destroy(trmi_source *source) {
 }
 
 static const trmi_source_ops cifar10_ops = {.kind = "cifar10",
-                                            .load = load,
-                                            .check = check,
-                                            .place = place,
-                                            .describe = describe,
-                                            .destroy = destroy};
+                                            .load = load_cifar10,
+                                            .check = check_cifar10,
+                                            .place = write_cifar10_place,
+                                            .describe = describe_cifar10,
+                                            .destroy = destroy_cifar10};
 
 /* Reads path/records.txt; *out is NULL if there is none. */
 static trm_status read_list(const char *path, uint8_t **out, trm_error *err) {
@@ -267,7 +267,7 @@ trm_status trm_dataset_cifar10(const char *path, trm_usage usage, trm_dataset **
 done:
     trmi_free(list);
     if (status != TRM_OK) {
-        destroy(&set->base);
+        destroy_cifar10(&set->base);
         return status;
     }
     return trmi_dataset_create(&set->base, out, err);

@@ -188,7 +188,7 @@ static trm_status add_tree(folder *set, const char *below, trm_error *err) {
 }
 
 /* True if root has a folder of this name. */
-static bool has(const char *root, const char *name) {
+static bool has_folder(const char *root, const char *name) {
     char path[4096];
     struct stat info;
     return snprintf(path, sizeof path, "%s%s", root, name) < (int)sizeof path &&
@@ -196,14 +196,16 @@ static bool has(const char *root, const char *name) {
 }
 
 /* Lists the images of the usage. */
-static trm_status list(folder *set, trm_usage usage, trm_error *err) {
+static trm_status list_images(folder *set, trm_usage usage, trm_error *err) {
     /* One tree: all images. */
-    if (!has(set->root, "/train")) {
+    if (!has_folder(set->root, "/train")) {
         TRMI_TRY(name_classes(set, "", err));
         return add_tree(set, "", err);
     }
     /* Two trees. */
-    const char *test = has(set->root, "/val") ? "/val" : has(set->root, "/test") ? "/test" : NULL;
+    const char *test = has_folder(set->root, "/val")    ? "/val"
+                       : has_folder(set->root, "/test") ? "/test"
+                                                        : NULL;
     if (usage != TRM_USAGE_TRAIN && test == NULL) {
         return TRMI_FAIL(err, TRM_IO, "%s: a train folder, but neither val nor test", set->root);
     }
@@ -215,7 +217,7 @@ static trm_status list(folder *set, trm_usage usage, trm_error *err) {
 }
 
 /* Writes the whole path, or the end of a long one, which identifies the image. */
-static void place(const trmi_source *source, int64_t index, char *text, size_t size) {
+static void write_image_place(const trmi_source *source, int64_t index, char *text, size_t size) {
     const folder *set = (const folder *)source;
     const char *path = set->images[index].path;
     size_t root = strlen(set->root), below = strlen(path);
@@ -227,8 +229,8 @@ static void place(const trmi_source *source, int64_t index, char *text, size_t s
 }
 
 /* Reads a file into the worker's scratch; decoding is the first step of the transforms. */
-static trm_status load(const trmi_source *source, trmi_picture_scratch *scratch, int64_t index,
-                       trmi_sample *out, trm_error *err) {
+static trm_status load_image_file(const trmi_source *source, trmi_picture_scratch *scratch,
+                                  int64_t index, trmi_sample *out, trm_error *err) {
     const folder *set = (const folder *)source;
     const image *one = &set->images[index];
     char path[4096];
@@ -268,12 +270,12 @@ done:
     return status;
 }
 
-static void describe(const trmi_source *source, trmi_text *text) {
+static void describe_folder(const trmi_source *source, trmi_text *text) {
     trmi_text_printf(text, ",\"path\":");
     trmi_text_json_string(text, ((const folder *)source)->root);
 }
 
-static void destroy(trmi_source *source) {
+static void destroy_folder(trmi_source *source) {
     folder *set = (folder *)source;
     free(set->images);
     free(set->classes);
@@ -281,8 +283,11 @@ static void destroy(trmi_source *source) {
     trmi_free(set);
 }
 
-static const trmi_source_ops folder_ops = {
-    .kind = "imagefolder", .load = load, .place = place, .describe = describe, .destroy = destroy};
+static const trmi_source_ops folder_ops = {.kind = "imagefolder",
+                                           .load = load_image_file,
+                                           .place = write_image_place,
+                                           .describe = describe_folder,
+                                           .destroy = destroy_folder};
 
 trm_status trm_dataset_image_folder(const char *path, trm_usage usage, trm_dataset **out,
                                     trm_error *err) {
@@ -292,9 +297,9 @@ trm_status trm_dataset_image_folder(const char *path, trm_usage usage, trm_datas
     set->base = (trmi_source){.ops = &folder_ops, .form = TRMI_FORM_ENCODED};
     set->root = trmi_arena_strdup(&set->arena, path);
     trm_status status = set->root == NULL ? TRMI_FAIL(err, TRM_NOMEM, "no memory to open %s", path)
-                                          : list(set, usage, err);
+                                          : list_images(set, usage, err);
     if (status != TRM_OK) {
-        destroy(&set->base);
+        destroy_folder(&set->base);
         return status;
     }
     return trmi_dataset_create(&set->base, out, err);

@@ -77,7 +77,7 @@ static void cmyk_to_rgb(uint8_t *pixels, int64_t count, bool inverted) {
  * blocks: of 476 damaged files with only this warning, none had fewer than 5. About one damaged
  * file in twelve decodes without any warning and cannot be recognised, because JPEG has no
  * checksum. */
-static bool harmless(const char *warning) {
+static bool is_harmless_warning(const char *warning) {
     enum { PADDING_BYTES = 4, END_MARKER = 0xD9 };
     unsigned bytes, marker;
     return sscanf(warning, "Corrupt JPEG data: %u extraneous bytes before marker %x", &bytes,
@@ -107,7 +107,7 @@ trm_status trmi_jpeg_decode(trmi_picture_scratch *scratch, const uint8_t *data, 
     int failed = tjDecompress2(scratch->decoder, data, bytes, buffer, (int)width, 0, (int)height,
                                jpeg->cmyk ? TJPF_CMYK : TJPF_RGB, exact ? 0 : TJFLAG_FASTUPSAMPLE);
     if (failed && (tjGetErrorCode(scratch->decoder) != TJERR_WARNING ||
-                   !harmless(tjGetErrorStr2(scratch->decoder)))) {
+                   !is_harmless_warning(tjGetErrorStr2(scratch->decoder)))) {
         return TRMI_FAIL(err, TRM_CORRUPT, "damaged JPEG data: %s; replace or remove the image",
                          without_prefix(tjGetErrorStr2(scratch->decoder)));
     }

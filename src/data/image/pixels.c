@@ -9,7 +9,7 @@
 #include <math.h>
 
 /* out[i] = in[i] * scale + shift */
-static void affine(const uint8_t *in, int64_t count, float scale, float shift, float *out) {
+static void affine_bytes(const uint8_t *in, int64_t count, float scale, float shift, float *out) {
     for (int64_t i = 0; i < count; i++) {
         out[i] = (float)in[i] * scale + shift;
     }
@@ -76,8 +76,8 @@ static void blend_rows(const float *const *rows, const float *weights, int32_t t
     }
 }
 
-const trmi_pixels trmi_pixels_plain = {affine,     affine_mirror, affine_split,
-                                       affine_rgb, resize_row,    blend_rows};
+const trmi_pixels trmi_pixels_plain = {affine_bytes, affine_mirror, affine_split,
+                                       affine_rgb,   resize_row,    blend_rows};
 
 const trmi_pixels *trmi_pixels_best(void) {
 #if defined(__x86_64__)

@@ -8,16 +8,16 @@
 #include <immintrin.h>
 
 /* Loads 8 bytes as 8 floats. */
-static inline __m256 widen(const uint8_t *in) {
+static inline __m256 load_bytes_as_floats(const uint8_t *in) {
     return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)in)));
 }
 
 /* out[i] = in[i] * scale + shift */
-static void affine(const uint8_t *in, int64_t count, float scale, float shift, float *out) {
+static void affine_bytes(const uint8_t *in, int64_t count, float scale, float shift, float *out) {
     const __m256 scales = _mm256_set1_ps(scale), shifts = _mm256_set1_ps(shift);
     int64_t i = 0;
     for (; i + 8 <= count; i += 8) {
-        _mm256_storeu_ps(out + i, _mm256_fmadd_ps(widen(in + i), scales, shifts));
+        _mm256_storeu_ps(out + i, _mm256_fmadd_ps(load_bytes_as_floats(in + i), scales, shifts));
     }
     for (; i < count; i++) {
         out[i] = __builtin_fmaf((float)in[i], scale, shift);
@@ -30,7 +30,7 @@ static void affine_mirror(const uint8_t *in, int64_t count, float scale, float s
     const __m256i order = _mm256_setr_epi32(7, 6, 5, 4, 3, 2, 1, 0);
     int64_t i = 0;
     for (; i + 8 <= count; i += 8) {
-        __m256 values = _mm256_fmadd_ps(widen(in + count - 8 - i), scales, shifts);
+        __m256 values = _mm256_fmadd_ps(load_bytes_as_floats(in + count - 8 - i), scales, shifts);
         _mm256_storeu_ps(out + i, _mm256_permutevar8x32_ps(values, order));
     }
     for (; i < count; i++) {
@@ -92,9 +92,9 @@ static void affine_rgb(const uint8_t *in, int64_t pixels, const float scale[3],
     int64_t i = 0;
     for (; i + 24 <= 3 * pixels; i += 24) {
         for (int k = 0; k < 24; k += 8) {
-            _mm256_storeu_ps(out + i + k,
-                             _mm256_fmadd_ps(widen(in + i + k), _mm256_loadu_ps(scales + k),
-                                             _mm256_loadu_ps(shifts + k)));
+            _mm256_storeu_ps(out + i + k, _mm256_fmadd_ps(load_bytes_as_floats(in + i + k),
+                                                          _mm256_loadu_ps(scales + k),
+                                                          _mm256_loadu_ps(shifts + k)));
         }
     }
     for (; i < 3 * pixels; i++) {
@@ -170,8 +170,8 @@ static void blend_rows(const float *const *rows, const float *weights, int32_t t
     }
 }
 
-const trmi_pixels trmi_pixels_avx2 = {affine,     affine_mirror, affine_split,
-                                      affine_rgb, resize_row,    blend_rows};
+const trmi_pixels trmi_pixels_avx2 = {affine_bytes, affine_mirror, affine_split,
+                                      affine_rgb,   resize_row,    blend_rows};
 #else
 typedef int trmi_pixels_avx2_unused;
 #endif

@@ -49,7 +49,7 @@ bool trmi_is_png(const uint8_t *data, size_t bytes) {
 }
 
 /* Creates libpng's structs with the limits of size. */
-static trm_status begin(png_source *source, trm_error *err) {
+static trm_status begin_png(png_source *source, trm_error *err) {
     source->png = png_create_read_struct(PNG_LIBPNG_VER_STRING, source, on_error, on_warning);
     source->info = source->png != NULL ? png_create_info_struct(source->png) : NULL;
     if (source->info == NULL) {
@@ -63,7 +63,7 @@ static trm_status begin(png_source *source, trm_error *err) {
 
 trm_status trmi_png_open(const uint8_t *data, size_t bytes, trmi_picture *out, trm_error *err) {
     png_source source = {.data = data, .bytes = bytes};
-    TRMI_TRY(begin(&source, err));
+    TRMI_TRY(begin_png(&source, err));
     if (setjmp(png_jmpbuf(source.png))) {
         png_destroy_read_struct(&source.png, &source.info, NULL);
         return TRMI_FAIL(err, TRM_CORRUPT, "damaged PNG header: %s", source.message);
@@ -91,7 +91,7 @@ trm_status trmi_png_decode(const uint8_t *data, size_t bytes, const trmi_picture
                            uint8_t *pixels, trm_error *err) {
     /* From setjmp on, libpng may jump back at every call. */
     png_source source = {.data = data, .bytes = bytes};
-    TRMI_TRY(begin(&source, err));
+    TRMI_TRY(begin_png(&source, err));
     source.rows = trmi_alloc((size_t)png->height * sizeof *source.rows);
     if (source.rows == NULL) {
         png_destroy_read_struct(&source.png, &source.info, NULL);

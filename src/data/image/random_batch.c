@@ -17,7 +17,7 @@ typedef struct random_batch {
 } random_batch;
 
 /* Lists image and label. */
-static int32_t fields(const trmi_source *source, int64_t size, trmi_field *out) {
+static int32_t list_fields(const trmi_source *source, int64_t size, trmi_field *out) {
     const trm_random_options *o = &((const random_batch *)source)->options;
     out[0] = (trmi_field){.name = "image",
                           .dtype = TRM_FLOAT32,
@@ -29,7 +29,7 @@ static int32_t fields(const trmi_source *source, int64_t size, trmi_field *out) 
 }
 
 /* Writes the batch, once for each buffer. */
-static void prepare(const trmi_source *source, int64_t size, trm_tensor *tensors) {
+static void prepare_random_batch(const trmi_source *source, int64_t size, trm_tensor *tensors) {
     float *image = tensors[0].data;
     int32_t *label = tensors[1].data;
     int64_t count = trm_shape_count(&tensors[0].shape);
@@ -52,25 +52,25 @@ static void prepare(const trmi_source *source, int64_t size, trm_tensor *tensors
 }
 
 /* There is nothing to fill. */
-static trm_status fill(const trmi_source *source, trmi_picture_scratch *scratch,
-                       const trmi_batch_work *work, trm_error *err) {
+static trm_status fill_nothing(const trmi_source *source, trmi_picture_scratch *scratch,
+                               const trmi_batch_work *work, trm_error *err) {
     (void)source, (void)scratch, (void)work, (void)err;
     return TRM_OK;
 }
 
-static void place(const trmi_source *source, int64_t index, char *text, size_t size) {
+static void write_random_place(const trmi_source *source, int64_t index, char *text, size_t size) {
     (void)source;
     snprintf(text, size, "random sample %lld", (long long)index);
 }
 
-static void destroy(trmi_source *source) { trmi_free(source); }
+static void destroy_random_batch(trmi_source *source) { trmi_free(source); }
 
 static const trmi_source_ops random_ops = {.kind = "random",
-                                           .fields = fields,
-                                           .fill = fill,
-                                           .prepare = prepare,
-                                           .place = place,
-                                           .destroy = destroy};
+                                           .fields = list_fields,
+                                           .fill = fill_nothing,
+                                           .prepare = prepare_random_batch,
+                                           .place = write_random_place,
+                                           .destroy = destroy_random_batch};
 
 trm_status trm_dataset_random(const trm_random_options *options, trm_dataset **out,
                               trm_error *err) {

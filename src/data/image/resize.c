@@ -29,8 +29,8 @@ static int32_t axis_taps(double start, double extent, int64_t out, trm_resize_al
 }
 
 /* Computes the weights of a triangle filter around `centre`, clipped to [low, high]. */
-static void triangle(double centre, double support, int64_t low, int64_t high, int32_t taps,
-                     int32_t *first, float *weights) {
+static void compute_triangle(double centre, double support, int64_t low, int64_t high, int32_t taps,
+                             int32_t *first, float *weights) {
     int64_t begin = trmi_max_i64((int64_t)floor(centre - support + 0.5), low);
     int64_t end = trmi_min_i64((int64_t)floor(centre + support + 0.5), high + 1);
     end = trmi_min_i64(end, begin + taps);
@@ -65,8 +65,8 @@ static void axis_fill(axis *a, double start, double extent, int64_t in, int64_t 
         double place = (double)(skip + i);
         if (align == TRM_RESIZE_ANTIALIAS) {
             double support = step > 1 ? step : 1;
-            triangle(start + (place + 0.5) * step, support, low, high, a->taps, &a->first[i],
-                     weights);
+            compute_triangle(start + (place + 0.5) * step, support, low, high, a->taps,
+                             &a->first[i], weights);
             continue;
         }
         /* Linear interpolation between two pixels; the two conventions differ in where pixel

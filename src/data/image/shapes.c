@@ -54,7 +54,7 @@ static bool in_star(float u, float v) {
 }
 
 /* True if (u, v), in units of the shape's radius, is inside the shape of class `label`. */
-static bool inside(int32_t label, float u, float v) {
+static bool is_inside_shape(int32_t label, float u, float v) {
     float square = u * u + v * v;
     /* Distances from the centre: round (squared), and along the axes. */
     float box = fmaxf(fabsf(u), fabsf(v));
@@ -89,23 +89,23 @@ static uint32_t draw_bits(deck *d) {
 }
 
 /* Returns a random number, uniform in [low, high). */
-static float draw(deck *d, float low, float high) {
+static float draw_uniform(deck *d, float low, float high) {
     return low + (high - low) * trmi_unit_float(draw_bits(d));
 }
 
 /* Paints a gradient with a wavy texture, different in each channel. */
 static void paint_background(deck *d, float canvas[3][AREA]) {
     float wave_x[SIDE], wave_y[SIDE];
-    float frequency_x = draw(d, 0.05f, 0.9f), frequency_y = draw(d, 0.05f, 0.9f);
-    float phase_x = draw(d, 0, 6.283f), phase_y = draw(d, 0, 6.283f);
+    float frequency_x = draw_uniform(d, 0.05f, 0.9f), frequency_y = draw_uniform(d, 0.05f, 0.9f);
+    float phase_x = draw_uniform(d, 0, 6.283f), phase_y = draw_uniform(d, 0, 6.283f);
     for (int i = 0; i < SIDE; i++) {
         wave_x[i] = sinf(frequency_x * (float)i + phase_x);
         wave_y[i] = sinf(frequency_y * (float)i + phase_y);
     }
     for (int c = 0; c < 3; c++) {
-        float base = draw(d, 40, 215), slope_x = draw(d, -1.5f, 1.5f),
-              slope_y = draw(d, -1.5f, 1.5f);
-        float wave = draw(d, 0, 14);
+        float base = draw_uniform(d, 40, 215), slope_x = draw_uniform(d, -1.5f, 1.5f),
+              slope_y = draw_uniform(d, -1.5f, 1.5f);
+        float wave = draw_uniform(d, 0, 14);
         for (int y = 0; y < SIDE; y++) {
             for (int x = 0; x < SIDE; x++) {
                 canvas[c][y * SIDE + x] = base + slope_x * (float)(x - SIDE / 2) +
@@ -121,9 +121,11 @@ static void paint_lines(deck *d, float canvas[3][AREA]) {
     int lines = (int)trmi_bounded(draw_bits(d), 3);
     for (int i = 0; i < lines; i++) {
         /* Angle and distance from the centre, half the width, colour. */
-        float angle = draw(d, 0, 3.1416f), offset = draw(d, -14, 14), width = draw(d, 0.4f, 0.9f);
+        float angle = draw_uniform(d, 0, 3.1416f), offset = draw_uniform(d, -14, 14),
+              width = draw_uniform(d, 0.4f, 0.9f);
         float nx = cosf(angle), ny = sinf(angle);
-        float color[3] = {draw(d, 0, 255), draw(d, 0, 255), draw(d, 0, 255)};
+        float color[3] = {draw_uniform(d, 0, 255), draw_uniform(d, 0, 255),
+                          draw_uniform(d, 0, 255)};
         /* Each pixel by its distance from the line; the edge is one pixel wide. */
         for (int p = 0; p < AREA; p++) {
             float x = (float)(p % SIDE) - 15.5f, y = (float)(p / SIDE) - 15.5f;
@@ -140,10 +142,10 @@ static void paint_lines(deck *d, float canvas[3][AREA]) {
  * are random too. */
 static void paint_shape(deck *d, int32_t label, float canvas[3][AREA]) {
     /* Size and place, so that most of the shape is inside the picture. */
-    float radius = draw(d, 8, 13);
+    float radius = draw_uniform(d, 8, 13);
     float reach = 0.8f * (16 - 0.75f * radius);
-    float cx = 15.5f + draw(d, -1, 1) * reach, cy = 15.5f + draw(d, -1, 1) * reach;
-    float angle = draw(d, -0.5f, 0.5f), stretch = draw(d, 0.85f, 1.18f);
+    float cx = 15.5f + draw_uniform(d, -1, 1) * reach, cy = 15.5f + draw_uniform(d, -1, 1) * reach;
+    float angle = draw_uniform(d, -0.5f, 0.5f), stretch = draw_uniform(d, 0.85f, 1.18f);
     float cosine = cosf(angle) / radius, sine = sinf(angle) / radius;
     int centre = (int)fminf(fmaxf(cy, 0), SIDE - 1) * SIDE + (int)fminf(fmaxf(cx, 0), SIDE - 1);
     float color[3], contrast = 0;
@@ -151,7 +153,7 @@ static void paint_shape(deck *d, int32_t label, float canvas[3][AREA]) {
     for (int attempt = 0; attempt < 16 && contrast < 150; attempt++) {
         contrast = 0;
         for (int c = 0; c < 3; c++) {
-            color[c] = draw(d, 0, 255);
+            color[c] = draw_uniform(d, 0, 255);
             contrast += fabsf(color[c] - canvas[c][centre]);
         }
     }
@@ -162,7 +164,7 @@ static void paint_shape(deck *d, int32_t label, float canvas[3][AREA]) {
             float x = (float)(p % SIDE) + (s & 1 ? 0.25f : -0.25f) - cx;
             float y = (float)(p / SIDE) + (s & 2 ? 0.25f : -0.25f) - cy;
             float u = (cosine * x + sine * y) * stretch, v = (cosine * y - sine * x) / stretch;
-            covered += inside(label, u, v);
+            covered += is_inside_shape(label, u, v);
         }
         for (int c = 0; c < 3 && covered > 0; c++) {
             canvas[c][p] += 0.25f * (float)covered * (color[c] - canvas[c][p]);
@@ -176,7 +178,7 @@ void trmi_shape_draw(uint64_t seed, int64_t index, uint8_t *planar) {
     paint_background(&d, canvas);
     paint_lines(&d, canvas);
     paint_shape(&d, trmi_shape_label(seed, index), canvas);
-    float noise = draw(&d, 2, 12) * (1.0f / 147.8f);
+    float noise = draw_uniform(&d, 2, 12) * (1.0f / 147.8f);
     for (int i = 0; i < 3 * AREA; i++) {
         /* The sum of four random bytes is close to a normal distribution with deviation 147.8. */
         uint32_t bits = draw_bits(&d);
@@ -203,8 +205,8 @@ static int64_t number_of(const shapes *set, int64_t index) {
 }
 
 /* Draws a picture into the worker's scratch. */
-static trm_status load(const trmi_source *source, trmi_picture_scratch *scratch, int64_t index,
-                       trmi_sample *out, trm_error *err) {
+static trm_status load_shape(const trmi_source *source, trmi_picture_scratch *scratch,
+                             int64_t index, trmi_sample *out, trm_error *err) {
     const shapes *set = (const shapes *)source;
     uint8_t *pixels = trmi_scratch_get(scratch, TRMI_SCRATCH_SOURCE, TRMI_CIFAR10_PIXELS);
     if (pixels == NULL) {
@@ -221,24 +223,27 @@ static trm_status load(const trmi_source *source, trmi_picture_scratch *scratch,
     return TRM_OK;
 }
 
-static void place(const trmi_source *source, int64_t index, char *text, size_t size) {
+static void write_shape_place(const trmi_source *source, int64_t index, char *text, size_t size) {
     (void)source;
     snprintf(text, size, "shape %lld", (long long)index);
 }
 
-static void describe(const trmi_source *source, trmi_text *text) {
+static void describe_shapes(const trmi_source *source, trmi_text *text) {
     trmi_text_printf(text, ",\"generated\":true,\"seed\":%llu",
                      (unsigned long long)((const shapes *)source)->seed);
 }
 
-static void destroy(trmi_source *source) { trmi_free(source); }
+static void destroy_shapes(trmi_source *source) { trmi_free(source); }
 
-static const trmi_source_ops shapes_ops = {
-    .kind = "shapes", .load = load, .place = place, .describe = describe, .destroy = destroy};
+static const trmi_source_ops shapes_ops = {.kind = "shapes",
+                                           .load = load_shape,
+                                           .place = write_shape_place,
+                                           .describe = describe_shapes,
+                                           .destroy = destroy_shapes};
 
 /* Fills in the defaults and checks them. */
-static trm_status counts(const trm_shapes_options *options, int64_t *train, int64_t *test,
-                         uint64_t *seed, trm_error *err) {
+static trm_status settle_counts(const trm_shapes_options *options, int64_t *train, int64_t *test,
+                                uint64_t *seed, trm_error *err) {
     *train = options != NULL && options->train_count != 0 ? options->train_count : DEFAULT_TRAIN;
     *test = options != NULL && options->test_count != 0 ? options->test_count : DEFAULT_TEST;
     *seed = options != NULL ? options->seed : 0;
@@ -254,7 +259,7 @@ trm_status trm_dataset_shapes(const trm_shapes_options *options, trm_usage usage
     TRMI_NEED(err, out);
     int64_t train, test;
     uint64_t seed;
-    TRMI_TRY(counts(options, &train, &test, &seed, err));
+    TRMI_TRY(settle_counts(options, &train, &test, &seed, err));
     shapes *set;
     TRMI_TRY(TRMI_NEW(err, set, 1, "for a dataset"));
     set->seed = seed;
@@ -309,7 +314,7 @@ static trm_status write_text(const char *path, const char *name, trmi_text *text
 }
 
 /* True if the folder has a file of this name. */
-static bool has(const char *path, const char *name) {
+static bool has_file(const char *path, const char *name) {
     char full[4096];
     return snprintf(full, sizeof full, "%s/%s", path, name) < (int)sizeof full &&
            access(full, F_OK) == 0;
@@ -335,10 +340,11 @@ trm_status trm_shapes_write(const trm_shapes_options *options, const char *path,
     TRMI_NEED(err, path);
     int64_t train, test, first = 0;
     uint64_t seed;
-    TRMI_TRY(counts(options, &train, &test, &seed, err));
+    TRMI_TRY(settle_counts(options, &train, &test, &seed, err));
     TRMI_TRY(trmi_os_make_dirs(NULL, path, err));
     /* never overwrite a real data set */
-    if (!has(path, RECORDS) && (has(path, "data_batch_1.bin") || has(path, "test_batch.bin"))) {
+    if (!has_file(path, RECORDS) &&
+        (has_file(path, "data_batch_1.bin") || has_file(path, "test_batch.bin"))) {
         return TRMI_FAIL(err, TRM_INVALID,
                          "%s has other data (batch files without " RECORDS
                          "), which would be lost: give another folder",

@@ -2,7 +2,8 @@
 /* Running a chain on one sample. Crops and flips only move a window over pixels that stay where
  * they are; a resize or the finishing pass then reads through the window.
  *
- *   decode --> crop, flip: move the window --> resize: new pixels --> ... --> finish: float, layout
+ *   decode_image --> crop_window, flip: move the window --> resize_window: new pixels --> ...
+ *                --> finish_pixels: float, layout
  *
  * Random numbers are functions of (epoch seed, sample, step), so that the result does not depend on
  * threads or order. Each thread has a scratch of its own, and each copy of pixels goes to the
@@ -42,13 +43,13 @@ static void throw_dice(const dice *d, uint32_t attempt, uint32_t out[4]) {
 }
 
 /* True if the window is inside the image. */
-static bool inside(const view *v) {
+static bool is_inside_image(const view *v) {
     return v->top >= 0 && v->left >= 0 && v->top + v->height <= v->rows &&
            v->left + v->width <= v->columns;
 }
 
 /* Copies the window to an image of its own: interleaved, not flipped, zeros outside included. */
-static trm_status materialize(view *v, trmi_picture_scratch *scratch, trm_error *err) {
+static trm_status materialize_window(view *v, trmi_picture_scratch *scratch, trm_error *err) {
     int64_t row_bytes = v->width * 3;
     int which = v->next_buffer;
     uint8_t *copy = trmi_scratch_get(scratch, which, (size_t)(row_bytes * v->height) + SLACK_BYTES);
@@ -88,7 +89,7 @@ static trm_status materialize(view *v, trmi_picture_scratch *scratch, trm_error 
 }
 
 /* Narrows the window to height x width at (top, left), as seen in a flipped image. */
-static void narrow(view *v, int64_t top, int64_t left, int64_t height, int64_t width) {
+static void narrow_window(view *v, int64_t top, int64_t left, int64_t height, int64_t width) {
     v->top += top;
     v->left += v->flipped ? v->width - left - width : left;
     v->height = height;
@@ -97,8 +98,8 @@ static void narrow(view *v, int64_t top, int64_t left, int64_t height, int64_t w
 
 /* Moves the window to a random or centre crop of it. With padding, the window may reach beyond the
  * image, where pixels are zero. Errors: INVALID if the image is too small, NOMEM. */
-static trm_status crop(view *v, trmi_picture_scratch *scratch, const trm_transform *step,
-                       const dice *d, trm_error *err) {
+static trm_status crop_window(view *v, trmi_picture_scratch *scratch, const trm_transform *step,
+                              const dice *d, trm_error *err) {
     bool random = step->kind == TRM_TRANSFORM_RANDOM_CROP;
     int64_t padding = random ? step->padding : 0;
     /* Places for the window in the padded image. */
@@ -112,7 +113,7 @@ static trm_status crop(view *v, trmi_picture_scratch *scratch, const trm_transfo
     }
     /* Padding means zeros, not the pixels around an earlier crop. */
     if (padding > 0 && (v->height != v->rows || v->width != v->columns || v->top || v->left)) {
-        TRMI_TRY(materialize(v, scratch, err));
+        TRMI_TRY(materialize_window(v, scratch, err));
     }
     /* The centre, or a random place. */
     int64_t top = room_y / 2, left = room_x / 2;
@@ -122,7 +123,7 @@ static trm_status crop(view *v, trmi_picture_scratch *scratch, const trm_transfo
         top = trmi_bounded(bits[0], (uint32_t)room_y + 1);
         left = trmi_bounded(bits[1], (uint32_t)room_x + 1);
     }
-    narrow(v, top - padding, left - padding, step->height, step->width);
+    narrow_window(v, top - padding, left - padding, step->height, step->width);
     return TRM_OK;
 }
 
@@ -190,17 +191,17 @@ static trmi_resize_plan plan_resize(const trmi_chain *chain, int32_t *step, int6
     return plan;
 }
 
-static bool resizes(const trm_transform *step) {
+static bool is_resizing(const trm_transform *step) {
     return step->kind == TRM_TRANSFORM_RESIZE || step->kind == TRM_TRANSFORM_RESIZE_SHORTER ||
            step->kind == TRM_TRANSFORM_RANDOM_RESIZED_CROP;
 }
 
 /* Resizes the window by the plan, which is relative to the window; the view is then the result. */
-static trm_status resize(view *v, trmi_picture_scratch *scratch, const trmi_resize_plan *plan,
-                         trm_error *err) {
+static trm_status resize_window(view *v, trmi_picture_scratch *scratch,
+                                const trmi_resize_plan *plan, trm_error *err) {
     /* The resize reads interleaved pixels from left to right. */
-    if (v->flipped || v->pixel != 3 || !inside(v)) {
-        TRMI_TRY(materialize(v, scratch, err));
+    if (v->flipped || v->pixel != 3 || !is_inside_image(v)) {
+        TRMI_TRY(materialize_window(v, scratch, err));
     }
     /* The size of ResizeShorter depends on the image. */
     if (plan->height > SIDE_MAX || plan->width > SIDE_MAX ||
@@ -237,10 +238,10 @@ static trm_status resize(view *v, trmi_picture_scratch *scratch, const trmi_resi
 
 /* Decodes. If a resizing step follows it is done as well, because a smaller decode may then be
  * enough (libjpeg-turbo scales by 1/2, 1/4, 1/8). Advances *step to the last step that is done. */
-static trm_status decode(const trmi_chain *chain, view *v, trmi_picture_scratch *scratch,
-                         const trmi_sample *sample, dice d, int32_t *step, trm_error *err) {
+static trm_status decode_image(const trmi_chain *chain, view *v, trmi_picture_scratch *scratch,
+                               const trmi_sample *sample, dice d, int32_t *step, trm_error *err) {
     bool exact = chain->steps[*step].exact;
-    bool resizing = *step + 1 < chain->count && resizes(&chain->steps[*step + 1]);
+    bool resizing = *step + 1 < chain->count && is_resizing(&chain->steps[*step + 1]);
     trmi_resize_plan plan = {.height = 0};
     trmi_picture picture;
     int divisor = 1;
@@ -270,7 +271,7 @@ static trm_status decode(const trmi_chain *chain, view *v, trmi_picture_scratch 
     const trmi_rect *full = &plan.rect;
     plan.rect = (trmi_rect){full->top / divisor, full->left / divisor, full->height / divisor,
                             full->width / divisor};
-    return resize(v, scratch, &plan, err);
+    return resize_window(v, scratch, &plan, err);
 }
 
 /* ---- the finishing pass --------------------------------------------------------------------- */
@@ -349,12 +350,12 @@ static void finish_bytes(const trmi_chain *chain, const view *v, uint8_t *out) {
 }
 
 /* The finishing pass: affine function, layout and type in one pass over the pixels. */
-static trm_status finish(const trmi_chain *chain, view *v, trmi_picture_scratch *scratch, void *out,
-                         trm_error *err) {
+static trm_status finish_pixels(const trmi_chain *chain, view *v, trmi_picture_scratch *scratch,
+                                void *out, trm_error *err) {
     bool planar = v->pixel == 1 && chain->channels_first;
     /* Bring the pixels into a form that a loop can read. */
-    if (chain->dtype == TRM_UINT8 || (!planar && (v->pixel != 3 || !inside(v)))) {
-        TRMI_TRY(materialize(v, scratch, err));
+    if (chain->dtype == TRM_UINT8 || (!planar && (v->pixel != 3 || !is_inside_image(v)))) {
+        TRMI_TRY(materialize_window(v, scratch, err));
     }
     if (chain->dtype == TRM_UINT8) {
         finish_bytes(chain, v, out);
@@ -397,16 +398,16 @@ trm_status trmi_chain_run(const trmi_chain *chain, trmi_picture_scratch *scratch
         /* 16 random blocks for each step */
         dice d = {epoch_seed, (uint64_t)sample_key << 8 | (uint64_t)i << 4};
         if (step->kind == TRM_TRANSFORM_DECODE) {
-            TRMI_TRY(decode(chain, &v, scratch, sample, d, &i, err));
-        } else if (resizes(step)) {
+            TRMI_TRY(decode_image(chain, &v, scratch, sample, d, &i, err));
+        } else if (is_resizing(step)) {
             trmi_resize_plan plan = plan_resize(chain, &i, v.height, v.width, &d);
-            TRMI_TRY(resize(&v, scratch, &plan, err));
+            TRMI_TRY(resize_window(&v, scratch, &plan, err));
         } else if (step->kind == TRM_TRANSFORM_RANDOM_FLIP) {
             uint32_t bits[4];
             throw_dice(&d, 0, bits);
             v.flipped ^= (double)bits[0] * 0x1p-32 < step->probability;
         } else {
-            TRMI_TRY(crop(&v, scratch, step, &d, err));
+            TRMI_TRY(crop_window(&v, scratch, step, &d, err));
         }
     }
     /* All images of a batch have the same size. */
@@ -415,5 +416,5 @@ trm_status trmi_chain_run(const trmi_chain *chain, trmi_picture_scratch *scratch
                          (long long)v.height, (long long)v.width, (long long)chain->height,
                          (long long)chain->width);
     }
-    return finish(chain, &v, scratch, out, err);
+    return finish_pixels(chain, &v, scratch, out, err);
 }

@@ -2,7 +2,8 @@
 /* Datasets by name or path, as the command line gives them: recognises the kind of data at a
  * path and builds the usual pipeline for it.
  *
- *   trm_dataset_open: detect (kind) --> open_source (source and transforms) --> refine (the rest)
+ *   trm_dataset_open: detect_kind --> open_source (source and transforms)
+ *                     --> refine_dataset (the rest)
  *
  * A kind that the caller names is not checked against the data: the reader of that kind reports
  * what is wrong. */
@@ -31,14 +32,14 @@ static const double imagenet_std[3] = {0.229, 0.224, 0.225};
 /* ---- what lies at a path --------------------------------------------------------------------- */
 
 /* True if `name` ends with `tail`. */
-static bool ends(const char *name, const char *tail) {
+static bool ends_in(const char *name, const char *tail) {
     size_t a = strlen(name), b = strlen(tail);
     return a >= b && strcmp(name + a - b, tail) == 0;
 }
 
 /* True for the name of one of CIFAR-10's files, data_batch_1.bin. */
 static bool is_cifar(const char *name) {
-    return strstr(name, "batch") != NULL && ends(name, ".bin");
+    return strstr(name, "batch") != NULL && ends_in(name, ".bin");
 }
 
 /* Returns the last part of a path. */
@@ -54,10 +55,10 @@ static const char *kind_of_file(const char *path) {
         return NULL; /* opening a pipe would wait for a writer */
     }
     /* By the name. */
-    if (ends(path, ".jsonl") || ends(path, ".bin")) {
+    if (ends_in(path, ".jsonl") || ends_in(path, ".bin")) {
         return is_cifar(name_of(path)) ? NULL : trmi_text_kind_of_file(path);
     }
-    if (ends(path, ".libsvm") || ends(path, ".svm") || ends(path, ".libffm")) {
+    if (ends_in(path, ".libsvm") || ends_in(path, ".svm") || ends_in(path, ".libffm")) {
         return "libsvm";
     }
     if (strstr(path, "tfrecord") != NULL) {
@@ -131,7 +132,7 @@ static bool asks_for_text(const trm_dataset_spec *spec) {
 }
 
 /* Returns the kind of spec->path. Errors: INVALID with the kinds that are known. */
-static trm_status detect(const trm_dataset_spec *spec, const char **out, trm_error *err) {
+static trm_status detect_kind(const trm_dataset_spec *spec, const char **out, trm_error *err) {
     if (spec->path == NULL) {
         return TRMI_FAIL(err, TRM_INVALID,
                          "no data: give a folder or file, or synth for generated data");
@@ -176,15 +177,15 @@ typedef struct recipe {
 } recipe;
 
 /* Appends a transform. */
-static void add(recipe *r, trm_transform step) { r->steps[r->count++] = step; }
+static void add_transform(recipe *r, trm_transform step) { r->steps[r->count++] = step; }
 
 /* Adds the last transforms: scaling to 0..1, normalising, and the layout. */
-static void finish(recipe *r, const trm_dataset_spec *spec, const double mean[3],
-                   const double std[3]) {
-    add(r, trm_transform_rescale(1.0 / 255.0, 0));
-    add(r, trm_transform_normalize(mean, std));
+static void add_last_transforms(recipe *r, const trm_dataset_spec *spec, const double mean[3],
+                                const double std[3]) {
+    add_transform(r, trm_transform_rescale(1.0 / 255.0, 0));
+    add_transform(r, trm_transform_normalize(mean, std));
     if (!spec->channels_last) {
-        add(r, trm_transform_hwc2chw());
+        add_transform(r, trm_transform_hwc2chw());
     }
 }
 
@@ -195,14 +196,14 @@ static recipe small_images(const trm_dataset_spec *spec, bool augment) {
                    : spec->fixed_recipe  ? GUIDE_SIZE
                                          : CIFAR_SIZE;
     if (augment) {
-        add(&r, trm_transform_random_crop(CIFAR_SIZE, CIFAR_SIZE, CROP_PADDING));
-        add(&r, trm_transform_random_flip(0.5));
+        add_transform(&r, trm_transform_random_crop(CIFAR_SIZE, CIFAR_SIZE, CROP_PADDING));
+        add_transform(&r, trm_transform_random_flip(0.5));
     }
     if (size != CIFAR_SIZE) {
-        add(&r, trm_transform_resize(size, size, TRM_RESIZE_HALF_PIXEL));
+        add_transform(&r, trm_transform_resize(size, size, TRM_RESIZE_HALF_PIXEL));
     }
-    finish(&r, spec, spec->fixed_recipe ? guide_mean : cifar_mean,
-           spec->fixed_recipe ? guide_std : cifar_std);
+    add_last_transforms(&r, spec, spec->fixed_recipe ? guide_mean : cifar_mean,
+                        spec->fixed_recipe ? guide_std : cifar_std);
     return r;
 }
 
@@ -211,22 +212,22 @@ static recipe small_images(const trm_dataset_spec *spec, bool augment) {
 static recipe large_images(const trm_dataset_spec *spec, bool augment) {
     recipe r = {.count = 0};
     int64_t size = spec->image_size != 0 ? spec->image_size : GUIDE_SIZE;
-    add(&r, trm_transform_decode(false));
+    add_transform(&r, trm_transform_decode(false));
     if (augment) {
-        add(&r, trm_transform_random_resized_crop(size, size));
-        add(&r, trm_transform_random_flip(0.5));
+        add_transform(&r, trm_transform_random_resized_crop(size, size));
+        add_transform(&r, trm_transform_random_flip(0.5));
     } else {
         /* 256 for 224: the usual ratio in evaluation. */
-        add(&r, trm_transform_resize_shorter((size * 8 + 6) / 7, TRM_RESIZE_HALF_PIXEL));
-        add(&r, trm_transform_center_crop(size, size));
+        add_transform(&r, trm_transform_resize_shorter((size * 8 + 6) / 7, TRM_RESIZE_HALF_PIXEL));
+        add_transform(&r, trm_transform_center_crop(size, size));
     }
-    finish(&r, spec, imagenet_mean, imagenet_std);
+    add_last_transforms(&r, spec, imagenet_mean, imagenet_std);
     return r;
 }
 
 /* Applies seed, shuffle, shard, transforms, batch and prefetch to the dataset. */
-static trm_status refine(const trm_dataset_spec *spec, const recipe *r, bool train,
-                         trm_dataset *dataset, trm_error *err) {
+static trm_status refine_dataset(const trm_dataset_spec *spec, const recipe *r, bool train,
+                                 trm_dataset *dataset, trm_error *err) {
     /* The defaults of the command line. */
     int64_t batch = spec->batch_size != 0 ? spec->batch_size : 32;
     int64_t depth = spec->prefetch_depth == 0 ? 4 : spec->prefetch_depth;
@@ -306,7 +307,7 @@ trm_status trm_dataset_open(const trm_dataset_spec *spec, trm_dataset **out, trm
                          (long long)spec->image_size);
     }
     if (kind == NULL || strcmp(kind, "auto") == 0) {
-        TRMI_TRY(detect(spec, &kind, err));
+        TRMI_TRY(detect_kind(spec, &kind, err));
     }
     if (spec->fixed_recipe && strcmp(kind, "cifar10") != 0 && strcmp(kind, "synth") != 0) {
         return TRMI_FAIL(err, TRM_INVALID,
@@ -317,7 +318,7 @@ trm_status trm_dataset_open(const trm_dataset_spec *spec, trm_dataset **out, trm
     recipe r;
     /* Source, pipeline, test of the whole. */
     TRMI_TRY(open_source(kind, spec, train, &r, &dataset, err));
-    trm_status status = refine(spec, &r, train, dataset, err);
+    trm_status status = refine_dataset(spec, &r, train, dataset, err);
     if (status == TRM_OK) {
         /* The pipeline must be consistent now, but the caller may refine it further. */
         status = trmi_dataset_seal(dataset, err);

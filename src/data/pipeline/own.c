@@ -3,8 +3,8 @@
  * callback.
  *
  *   trm_dataset_arrays --> copy_rows --+
- *   trm_dataset_callback --> read -----+--> load (one image and its label: image transforms apply)
- *                                      +--> fill (any fields)
+ *   trm_dataset_callback --> read -----+--> load_own_image (and its label: image transforms apply)
+ *                                      +--> fill_own_batch (any fields)
  */
 #include "data/pipeline/dataset.h"
 
@@ -27,7 +27,7 @@ typedef struct own_source {
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-static void place(const trmi_source *source, int64_t index, char *text, size_t size) {
+static void write_own_place(const trmi_source *source, int64_t index, char *text, size_t size) {
     (void)source;
     snprintf(text, size, "sample %lld", (long long)index);
 }
@@ -67,8 +67,8 @@ static void pad_rows(const own_source *own, const trmi_batch_work *work) {
 }
 
 /* Fills a batch: the callback writes directly into the batch's rows. */
-static trm_status fill(const trmi_source *source, trmi_picture_scratch *scratch,
-                       const trmi_batch_work *work, trm_error *err) {
+static trm_status fill_own_batch(const trmi_source *source, trmi_picture_scratch *scratch,
+                                 const trmi_batch_work *work, trm_error *err) {
     (void)scratch;
     const own_source *own = (const own_source *)source;
     for (int64_t row = 0; row < work->count; row++) {
@@ -84,8 +84,8 @@ static trm_status fill(const trmi_source *source, trmi_picture_scratch *scratch,
 }
 
 /* Loads one image into the worker's scratch. */
-static trm_status load(const trmi_source *source, trmi_picture_scratch *scratch, int64_t index,
-                       trmi_sample *out, trm_error *err) {
+static trm_status load_own_image(const trmi_source *source, trmi_picture_scratch *scratch,
+                                 int64_t index, trmi_sample *out, trm_error *err) {
     const own_source *own = (const own_source *)source;
     int32_t label = 0;
     trm_tensor fields[2] = {own->source.fields[0].tensor, own->source.fields[1].tensor};
@@ -105,13 +105,13 @@ static trm_status load(const trmi_source *source, trmi_picture_scratch *scratch,
     return TRM_OK;
 }
 
-static void describe(const trmi_source *source, trmi_text *text) {
+static void describe_own(const trmi_source *source, trmi_text *text) {
     trmi_text_printf(text, ",\"own_fields\":%d",
                      (int)((const own_source *)source)->source.field_count);
 }
 
 /* Calls the caller's destroy function, if there is one. */
-static void destroy(trmi_source *source) {
+static void destroy_own(trmi_source *source) {
     own_source *own = (own_source *)source;
     if (own->source.destroy != NULL) {
         own->source.destroy(own->source.context);
@@ -121,12 +121,15 @@ static void destroy(trmi_source *source) {
 
 static const trmi_source_ops rows_ops = {.kind = "own",
                                          .fields = list_fields,
-                                         .fill = fill,
-                                         .place = place,
-                                         .describe = describe,
-                                         .destroy = destroy};
-static const trmi_source_ops images_ops = {
-    .kind = "own", .load = load, .place = place, .describe = describe, .destroy = destroy};
+                                         .fill = fill_own_batch,
+                                         .place = write_own_place,
+                                         .describe = describe_own,
+                                         .destroy = destroy_own};
+static const trmi_source_ops images_ops = {.kind = "own",
+                                           .load = load_own_image,
+                                           .place = write_own_place,
+                                           .describe = describe_own,
+                                           .destroy = destroy_own};
 
 /* ---- making ---------------------------------------------------------------------------------- */
 

@@ -52,7 +52,7 @@ void trmi_cursor_free(trmi_cursor *cursor) {
 }
 
 /* Draws the next sample of a window shuffle. */
-static int64_t draw(trmi_cursor *cursor, const trmi_sample_order *order) {
+static int64_t draw_sample(trmi_cursor *cursor, const trmi_sample_order *order) {
     int64_t real = trmi_order_real(order);
     /* fill the pool */
     while (cursor->pooled < order->window && cursor->taken < real) {
@@ -84,9 +84,9 @@ void trmi_cursor_read(trmi_cursor *cursor, const trmi_sample_order *order, int64
         cursor->place = cursor->taken = cursor->pooled = 0;
     }
     while (cursor->place < first) {
-        (void)draw(cursor, order);
+        (void)draw_sample(cursor, order);
     }
     for (int64_t i = 0; i < count; i++) {
-        indices[i] = draw(cursor, order);
+        indices[i] = draw_sample(cursor, order);
     }
 }

@@ -124,7 +124,7 @@ static int32_t list_fields(const trmi_source *source, int64_t size, trmi_field *
 }
 
 /* Returns how many tokens behind its last one a sample needs: the last target. */
-static int64_t lookahead(const trmi_token_source *s) { return s->masking > 0 ? 0 : 1; }
+static int64_t count_lookahead(const trmi_token_source *s) { return s->masking > 0 ? 0 : 1; }
 
 /* Chooses the tokens of a masked sample that are targets, and replaces most of them in `tokens`.
  * Exactly the share is chosen, so that all samples of equal length have equally many: position by
@@ -166,8 +166,8 @@ static trm_status fill_batch(const trmi_source *source, trmi_picture_scratch *sc
         if (row < work->count) {
             const trmi_token_part *p = find_part(s, work->indices[row]);
             int64_t first = (work->indices[row] - p->first_sample) * s->stride;
-            count = trmi_min_i64(s->context, p->count - first - lookahead(s));
-            TRMI_TRY(read_tokens(s, p, first, count + lookahead(s), ids, err));
+            count = trmi_min_i64(s->context, p->count - first - count_lookahead(s));
+            TRMI_TRY(read_tokens(s, p, first, count + count_lookahead(s), ids, err));
         }
         for (int64_t i = 0; i < s->context; i++) {
             tokens[i] = i < count ? ids[i] : 0;
@@ -248,7 +248,7 @@ const trmi_source_ops trmi_tokens_ops = TOKEN_OPS("tokens"), trmi_text_ops = TOK
 /* Returns the samples of a part of `count` tokens: whole windows, and a shorter last one if the
  * source keeps it. */
 static int64_t count_samples(const trmi_token_source *s, int64_t count) {
-    int64_t last = count - lookahead(s);
+    int64_t last = count - count_lookahead(s);
     int64_t whole = (last - s->context) / s->stride + 1;
     bool tail =
         s->keeps_tail && whole * s->stride < last && (whole - 1) * s->stride + s->context < last;
@@ -265,13 +265,13 @@ static trm_status free_part(const trmi_token_part *part, trm_status status) {
 
 trm_status trmi_token_part_add(trmi_token_source *source, const trmi_token_part *part,
                                trm_error *err) {
-    int64_t least = source->context + lookahead(source);
+    int64_t least = source->context + count_lookahead(source);
     if (part->count < least) {
         trm_status status = TRMI_FAIL(
             err, TRM_INVALID,
             "%s: %lld tokens from byte %lld on, %lld (the context%s) expected; lower the context",
             part->name, (long long)part->count, (long long)part->offset, (long long)least,
-            lookahead(source) > 0 ? " and one more" : "");
+            count_lookahead(source) > 0 ? " and one more" : "");
         return free_part(part, status);
     }
     trm_status status = TRMI_GROW(err, source->parts, source->part_capacity, source->part_count + 1,
