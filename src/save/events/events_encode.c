@@ -15,7 +15,7 @@
 #include <string.h>
 
 /* Begins an event with time and step. */
-static trmi_text begin(double wall_seconds, int64_t step) {
+static trmi_text begin_event(double wall_seconds, int64_t step) {
     trmi_text event = {0};
     trmi_proto_double(&event, 1, wall_seconds);
     if (step != 0) {
@@ -26,7 +26,7 @@ static trmi_text begin(double wall_seconds, int64_t step) {
 }
 
 /* Frames the event, appends it to `out` and frees it. */
-static void end(trmi_text *out, trmi_text *event) {
+static void end_event(trmi_text *out, trmi_text *event) {
     out->failed = out->failed || event->failed;
     if (!out->failed) {
         trmi_tfrecord_append(out, event->data, event->length);
@@ -35,14 +35,14 @@ static void end(trmi_text *out, trmi_text *event) {
 }
 
 void trmi_event_put_version(trmi_text *out, double wall_seconds) {
-    trmi_text event = begin(wall_seconds, 0);
+    trmi_text event = begin_event(wall_seconds, 0);
     trmi_proto_string(&event, 3, "brain.Event:2");
-    end(out, &event);
+    end_event(out, &event);
 }
 
 void trmi_event_put_scalars(trmi_text *out, double wall_seconds, int64_t step,
                             const trm_named_scalar *scalars, int64_t count) {
-    trmi_text event = begin(wall_seconds, step), summary = {0};
+    trmi_text event = begin_event(wall_seconds, step), summary = {0};
     for (int64_t i = 0; i < count; i++) {
         trmi_text value = {0};
         trmi_proto_string(&value, 1, scalars[i].name);
@@ -50,14 +50,14 @@ void trmi_event_put_scalars(trmi_text *out, double wall_seconds, int64_t step,
         trmi_proto_message(&summary, 1, &value);
     }
     trmi_proto_message(&event, 5, &summary);
-    end(out, &event);
+    end_event(out, &event);
 }
 
 void trmi_event_put_start(trmi_text *out, double wall_seconds, int64_t step) {
-    trmi_text event = begin(wall_seconds, step), session = {0};
+    trmi_text event = begin_event(wall_seconds, step), session = {0};
     trmi_proto_varint(&session, 1, 1); /* START */
     trmi_proto_message(&event, 7, &session);
-    end(out, &event);
+    end_event(out, &event);
 }
 
 /* ---- histograms ------------------------------------------------------------------------ */
@@ -107,7 +107,7 @@ typedef struct histogram {
 } histogram;
 
 /* Sums up the finite values; NaN and infinities are left out. */
-static void collect(histogram *h, const trm_tensor *values) {
+static void collect_values(histogram *h, const trm_tensor *values) {
     int64_t count = trm_shape_count(&values->shape);
     for (int64_t i = 0; i < count; i++) {
         double value = trmi_element(values->data, values->dtype, i);
@@ -151,9 +151,9 @@ trm_status trmi_event_put_histogram(trmi_text *out, double wall_seconds, int64_t
     if (h.buckets == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for histogram %.80s", tag);
     }
-    collect(&h, values);
+    collect_values(&h, values);
     /* HistogramProto: 1 min, 2 max, 3 num, 4 sum, 5 sum_squares, 6 bucket_limit, 7 bucket */
-    trmi_text event = begin(wall_seconds, step), summary = {0}, value = {0}, message = {0};
+    trmi_text event = begin_event(wall_seconds, step), summary = {0}, value = {0}, message = {0};
     trmi_proto_double(&message, 1, h.minimum);
     trmi_proto_double(&message, 2, h.maximum);
     trmi_proto_double(&message, 3, h.count);
@@ -165,7 +165,7 @@ trm_status trmi_event_put_histogram(trmi_text *out, double wall_seconds, int64_t
     trmi_proto_message(&value, 5, &message);
     trmi_proto_message(&summary, 1, &value);
     trmi_proto_message(&event, 5, &summary);
-    end(out, &event);
+    end_event(out, &event);
     trmi_free(h.buckets);
     return TRM_OK;
 }
@@ -190,7 +190,7 @@ static void put_shape(trmi_text *node, const trm_shape *shape) {
 
 void trmi_event_put_graph(trmi_text *out, double wall_seconds, const trm_graph_event_node *nodes,
                           int64_t count) {
-    trmi_text event = begin(wall_seconds, 0), graph = {0}, versions = {0};
+    trmi_text event = begin_event(wall_seconds, 0), graph = {0}, versions = {0};
     for (int64_t i = 0; i < count; i++) {
         /* NodeDef: 1 name, 2 op, 3 input, 4 device, 5 attr */
         trmi_text node = {0};
@@ -211,5 +211,5 @@ void trmi_event_put_graph(trmi_text *out, double wall_seconds, const trm_graph_e
     trmi_proto_varint(&versions, 1, 22);
     trmi_proto_message(&graph, 4, &versions);
     trmi_proto_message(&event, 4, &graph);
-    end(out, &event);
+    end_event(out, &event);
 }

@@ -67,7 +67,7 @@ typedef struct cursor {
 } cursor;
 
 /* Skips blanks, then consumes `word` if it is next. "" only skips blanks. */
-static bool accept(cursor *c, const char *word) {
+static bool accept_word(cursor *c, const char *word) {
     while (c->at < c->bytes && (c->text[c->at] == ' ' || c->text[c->at] == '\n')) {
         c->at++;
     }
@@ -83,9 +83,9 @@ static bool accept(cursor *c, const char *word) {
  * for other input, and if it does not fit into `size` bytes. */
 static bool take_string(cursor *c, char *out, size_t size) {
     char quote[2] = "'";
-    if (!accept(c, quote)) {
+    if (!accept_word(c, quote)) {
         quote[0] = '"';
-        if (!accept(c, quote)) {
+        if (!accept_word(c, quote)) {
             return false;
         }
     }
@@ -107,7 +107,7 @@ static bool take_string(cursor *c, char *out, size_t size) {
 /* Consumes a decimal number. */
 static bool take_number(cursor *c, int64_t *out) {
     int64_t value = 0;
-    accept(c, "");
+    accept_word(c, "");
     size_t start = c->at;
     while (c->at < c->bytes && c->text[c->at] >= '0' && c->text[c->at] <= '9') {
         if (!trmi_mul_i64(value, 10, &value) ||
@@ -122,15 +122,16 @@ static bool take_number(cursor *c, int64_t *out) {
 
 /* Consumes a tuple of sizes into out->dims. */
 static bool take_shape(cursor *c, trmi_npy *out) {
-    if (!accept(c, "(")) {
+    if (!accept_word(c, "(")) {
         return false;
     }
-    while (!accept(c, ")")) {
+    while (!accept_word(c, ")")) {
         if (out->rank == TRMI_NPY_RANK_MAX || !take_number(c, &out->dims[out->rank++])) {
             return false;
         }
-        if (!accept(c, ",")) {
-            return out->rank > 1 && accept(c, ")"); /* "(3)" is a number in Python, not a tuple */
+        if (!accept_word(c, ",")) {
+            return out->rank > 1 &&
+                   accept_word(c, ")"); /* "(3)" is a number in Python, not a tuple */
         }
     }
     return true;
@@ -142,13 +143,13 @@ static bool take_dict(cursor *c, trmi_npy *out, char *descr, size_t descr_size,
                       const char **fault) {
     bool have_descr = false, have_order = false, have_shape = false;
     *fault = "a dict of descr, fortran_order and shape expected";
-    if (!accept(c, "{")) {
+    if (!accept_word(c, "{")) {
         return false;
     }
     /* The three keys in any order, each once. */
-    while (!accept(c, "}")) {
+    while (!accept_word(c, "}")) {
         char key[16];
-        if (!take_string(c, key, sizeof key) || !accept(c, ":")) {
+        if (!take_string(c, key, sizeof key) || !accept_word(c, ":")) {
             return false;
         }
         if (strcmp(key, "descr") == 0 && !have_descr) {
@@ -159,8 +160,8 @@ static bool take_dict(cursor *c, trmi_npy *out, char *descr, size_t descr_size,
             }
         } else if (strcmp(key, "fortran_order") == 0 && !have_order) {
             have_order = true;
-            out->fortran_order = accept(c, "True");
-            if (!out->fortran_order && !accept(c, "False")) {
+            out->fortran_order = accept_word(c, "True");
+            if (!out->fortran_order && !accept_word(c, "False")) {
                 return false;
             }
         } else if (strcmp(key, "shape") == 0 && !have_shape) {
@@ -173,11 +174,11 @@ static bool take_dict(cursor *c, trmi_npy *out, char *descr, size_t descr_size,
             return false;
         }
         /* A comma may follow the last pair, as NumPy writes it. */
-        if (!accept(c, ",") && !(c->at < c->bytes && c->text[c->at] == '}')) {
+        if (!accept_word(c, ",") && !(c->at < c->bytes && c->text[c->at] == '}')) {
             return false;
         }
     }
-    accept(c, "");
+    accept_word(c, "");
     return have_descr && have_order && have_shape && c->at == c->bytes;
 }
 

@@ -39,7 +39,8 @@ struct trm_npz {
     const trm_npz_entry **by_name; /* [count] sorted by name */
 };
 
-static trm_status fault(const trm_npz *file, size_t offset, const char *what, trm_error *err) {
+static trm_status fail_at_offset(const trm_npz *file, size_t offset, const char *what,
+                                 trm_error *err) {
     return TRMI_FAIL(err, TRM_CORRUPT, "%s: offset %zu: %s", trmi_path_tail(file->path), offset,
                      what);
 }
@@ -92,7 +93,7 @@ typedef struct central {
 
 /* Reads the extra block 0x0001: it has those of the three values that do not fit into 32 bits, in
  * this order. Returns false if it is cut off. */
-static bool widen(central *c, const uint8_t *extra) {
+static bool read_zip64_sizes(central *c, const uint8_t *extra) {
     uint64_t *wanted[] = {&c->unpacked, &c->packed, &c->local};
     size_t at = 0;
     /* Blocks of (id, length, content). */
@@ -127,7 +128,7 @@ static trm_status read_central(const trm_npz *file, size_t *at, size_t end, cent
                                trm_error *err) {
     const uint8_t *p = file->data + *at;
     if (end - *at < CENTRAL_BYTES || trmi_get32(p) != 0x02014b50) {
-        return fault(file, *at, "an entry of the directory expected", err);
+        return fail_at_offset(file, *at, "an entry of the directory expected", err);
     }
     /* The fixed part of the entry, with little-endian numbers. */
     *out = (central){.flags = trmi_get16(p + 8),
@@ -141,8 +142,9 @@ static trm_status read_central(const trm_npz *file, size_t *at, size_t end, cent
                      .local = trmi_get32(p + 42),
                      .name = p + CENTRAL_BYTES};
     size_t rest = (size_t)out->name_bytes + out->extra_bytes + out->comment_bytes;
-    if (end - *at - CENTRAL_BYTES < rest || !widen(out, p + CENTRAL_BYTES + out->name_bytes)) {
-        return fault(file, *at, "an entry of the directory that is cut off", err);
+    if (end - *at - CENTRAL_BYTES < rest ||
+        !read_zip64_sizes(out, p + CENTRAL_BYTES + out->name_bytes)) {
+        return fail_at_offset(file, *at, "an entry of the directory that is cut off", err);
     }
     *at += CENTRAL_BYTES + rest;
     return TRM_OK;
@@ -153,15 +155,16 @@ static trm_status read_central(const trm_npz *file, size_t *at, size_t end, cent
 static trm_status find_data(const trm_npz *file, const central *c, size_t *start, trm_error *err) {
     /* The local header, which must have the same name. */
     if (c->local > file->bytes || file->bytes - c->local < LOCAL_BYTES) {
-        return fault(file, file->bytes, "the file ends before a member that its directory names",
-                     err);
+        return fail_at_offset(file, file->bytes,
+                              "the file ends before a member that its directory names", err);
     }
     size_t local = (size_t)c->local;
     const uint8_t *p = file->data + local;
     size_t name_bytes = trmi_get16(p + 26), head = LOCAL_BYTES + name_bytes + trmi_get16(p + 28);
     if (trmi_get32(p) != 0x04034b50 || name_bytes != c->name_bytes || head > file->bytes - local ||
         memcmp(p + LOCAL_BYTES, c->name, name_bytes) != 0) {
-        return fault(file, local, "the header of a member does not agree with the directory", err);
+        return fail_at_offset(file, local,
+                              "the header of a member does not agree with the directory", err);
     }
     /* Encryption and compression are not supported. */
     if (c->flags & 1) {
@@ -176,7 +179,7 @@ static trm_status find_data(const trm_npz *file, const central *c, size_t *start
     }
     /* The data must be inside the file and have the checksum of the directory. */
     if (c->packed != c->unpacked || c->packed > file->bytes - local - head) {
-        return fault(file, local, "a member that reaches beyond the end of the file", err);
+        return fail_at_offset(file, local, "a member that reaches beyond the end of the file", err);
     }
     *start = local + head;
     uint32_t crc = (uint32_t)crc32_z(0, file->data + *start, (size_t)c->packed);
@@ -194,7 +197,7 @@ static trm_status add_member(trm_npz *file, const central *c, trm_error *err) {
     size_t start = 0, length = c->name_bytes;
     const char *name = (const char *)c->name;
     if (!trmi_utf8_valid(name, length) || memchr(name, 0, length) != NULL) {
-        return fault(file, (size_t)c->local, "a member whose name is not UTF-8", err);
+        return fail_at_offset(file, (size_t)c->local, "a member whose name is not UTF-8", err);
     }
     TRMI_TRY(find_data(file, c, &start, err));
     if (length < 4 || memcmp(name + length - 4, ".npy", 4) != 0) {
@@ -235,7 +238,7 @@ static trm_status find_directory(const trm_npz *file, uint64_t *count, uint64_t 
     if (at >= LOCATOR_BYTES && trmi_get32(p - LOCATOR_BYTES) == 0x07064b50) {
         uint64_t wide = trmi_get64(p - LOCATOR_BYTES + 8);
         if (wide > at || at - wide < END64_BYTES || trmi_get32(file->data + wide) != 0x06064b50) {
-            return fault(file, at, "the 64-bit end record is not where it should be", err);
+            return fail_at_offset(file, at, "the 64-bit end record is not where it should be", err);
         }
         *count = trmi_get64(file->data + wide + 32);
         bytes = trmi_get64(file->data + wide + 40);
@@ -245,7 +248,7 @@ static trm_status find_directory(const trm_npz *file, uint64_t *count, uint64_t 
     /* Each member takes at least CENTRAL_BYTES, so a wrong count cannot cost time or memory. */
     if (*start > *end || bytes != *end - *start || *count > MEMBERS_MAX ||
         *count > bytes / CENTRAL_BYTES) {
-        return fault(file, at, "an end record that does not describe this file", err);
+        return fail_at_offset(file, at, "an end record that does not describe this file", err);
     }
     return TRM_OK;
 }
@@ -260,7 +263,8 @@ static trm_status read_archive(trm_npz *file, trm_error *err) {
         TRMI_TRY(read_central(file, &at, (size_t)end, &c, err));
         TRMI_TRY(add_member(file, &c, err));
     }
-    return at == end ? TRM_OK : fault(file, at, "more in the directory than its members", err);
+    return at == end ? TRM_OK
+                     : fail_at_offset(file, at, "more in the directory than its members", err);
 }
 
 /* ---- open and get ----------------------------------------------------------------------- */

@@ -76,7 +76,7 @@ static void no_memory(trm_onnx_model *model) {
 }
 
 /* Returns a copy of the text, which must be UTF-8; "" for NULL or after a failure. */
-static const char *copy(trm_onnx_model *model, const char *text) {
+static const char *copy_text(trm_onnx_model *model, const char *text) {
     text = text == NULL ? "" : text;
     if (!trmi_utf8_valid(text, strlen(text))) {
         trm_error err;
@@ -120,7 +120,7 @@ static const char *const *copy_names(trm_onnx_model *model, const char *const *n
     /* The copies of the pointers are replaced by copies of the texts. */
     const char **kept = copy_array(model, names, *count, sizeof *kept);
     for (int64_t i = 0; kept != NULL && i < *count; i++) {
-        kept[i] = copy(model, names[i]);
+        kept[i] = copy_text(model, names[i]);
     }
     *count = kept == NULL ? 0 : *count;
     return kept;
@@ -128,9 +128,9 @@ static const char *const *copy_names(trm_onnx_model *model, const char *const *n
 
 /* Replaces what the attribute points to by copies. */
 static void copy_attribute(trm_onnx_model *model, trm_onnx_attribute *attribute) {
-    attribute->name = copy(model, attribute->name);
+    attribute->name = copy_text(model, attribute->name);
     if (attribute->kind == TRM_ONNX_STRING) {
-        attribute->text = copy(model, attribute->text);
+        attribute->text = copy_text(model, attribute->text);
     } else if (attribute->kind == TRM_ONNX_INTS) {
         attribute->integers =
             copy_array(model, attribute->integers, attribute->count, sizeof(int64_t));
@@ -147,9 +147,9 @@ void trm_onnx_add_node(trm_onnx_model *model, const trm_onnx_node *node) {
     TRMI_NEED_KEEP(keep_first, model, , node);
     /* Texts and lists, then the attributes with what they point to. */
     trm_onnx_node kept = *node;
-    kept.op = copy(model, node->op);
-    kept.name = copy(model, node->name);
-    kept.domain = copy(model, node->domain);
+    kept.op = copy_text(model, node->op);
+    kept.name = copy_text(model, node->name);
+    kept.domain = copy_text(model, node->domain);
     kept.inputs = copy_names(model, node->inputs, &kept.input_count);
     kept.outputs = copy_names(model, node->outputs, &kept.output_count);
     trm_onnx_attribute *attributes =
@@ -179,7 +179,7 @@ bool trmi_onnx_push_node(trm_onnx_model *model, const trm_onnx_node *node) {
 static void add_value(trm_onnx_model *model, const trm_onnx_value *value, trm_onnx_value **values,
                       int64_t *count, int64_t *capacity) {
     trm_onnx_value kept = *value;
-    kept.name = copy(model, value->name);
+    kept.name = copy_text(model, value->name);
     if (value->rank < 0 || value->rank > TRM_ONNX_RANK_MAX ||
         trmi_onnx_type_of(value->dtype) == 0) {
         trm_error err;
@@ -191,7 +191,8 @@ static void add_value(trm_onnx_model *model, const trm_onnx_value *value, trm_on
     }
     /* Names of dimensions. */
     for (int32_t i = 0; i < kept.rank; i++) {
-        kept.dims[i].symbol = kept.dims[i].symbol == NULL ? NULL : copy(model, kept.dims[i].symbol);
+        kept.dims[i].symbol =
+            kept.dims[i].symbol == NULL ? NULL : copy_text(model, kept.dims[i].symbol);
     }
     if (!trmi_grow((void **)values, capacity, *count + 1, sizeof **values)) {
         no_memory(model);
@@ -212,7 +213,7 @@ void trm_onnx_add_output(trm_onnx_model *model, const trm_onnx_value *value) {
 
 void trm_onnx_add_initializer(trm_onnx_model *model, const char *name, const trm_tensor *tensor) {
     TRMI_NEED_KEEP(keep_first, model, , name, tensor);
-    trm_named_tensor kept = {copy(model, name), *tensor};
+    trm_named_tensor kept = {copy_text(model, name), *tensor};
     int64_t bytes = trm_tensor_bytes(tensor);
     /* The data must exist now, because they are used when the model is written. */
     if (tensor->shape.rank < 0 || tensor->shape.rank > TRM_MAX_RANK || bytes < 0 ||
@@ -233,7 +234,7 @@ void trm_onnx_add_initializer(trm_onnx_model *model, const char *name, const trm
 
 void trm_onnx_add_metadata(trm_onnx_model *model, const char *key, const char *value) {
     TRMI_NEED_KEEP(keep_first, model, , key, value);
-    trm_text_pair kept = {copy(model, key), copy(model, value)};
+    trm_text_pair kept = {copy_text(model, key), copy_text(model, value)};
     if (!trmi_grow((void **)&model->metadata, &model->metadata_capacity, model->metadata_count + 1,
                    sizeof *model->metadata)) {
         no_memory(model);
@@ -248,7 +249,7 @@ trm_status trm_onnx_create(const char *graph_name, trm_onnx_model **out, trm_err
     TRMI_TRY(TRMI_NEW(err, model, 1, "for an ONNX model"));
     /* `copy` uses the name in its message, so it must not be NULL. */
     model->graph_name = "";
-    model->graph_name = copy(model, graph_name);
+    model->graph_name = copy_text(model, graph_name);
     model->producer = "trireme";
     model->ir_version = TRM_ONNX_IR_VERSION;
     model->opset = TRM_ONNX_OPSET;

@@ -82,7 +82,8 @@ static trm_status take_numbers(const trmi_onnx_reader *r, const trmi_proto_field
 }
 
 /* Copies an array to the model's arena. */
-static void *keep(const trmi_onnx_reader *r, const void *items, int64_t count, size_t item_bytes) {
+static void *keep_items(const trmi_onnx_reader *r, const void *items, int64_t count,
+                        size_t item_bytes) {
     void *kept = trmi_arena_alloc(&r->model->arena, (size_t)count * item_bytes + 1);
     if (kept != NULL && count > 0) {
         memcpy(kept, items, (size_t)count * item_bytes);
@@ -149,8 +150,8 @@ static trm_status take_attribute(const trmi_onnx_reader *r, const trmi_proto_fie
                 : out.kind == TRM_ONNX_FLOATS ? parts->number_count
                                               : 0;
     /* The values, of the kind that `type` states. */
-    out.integers = keep(r, parts->integers, parts->integer_count, sizeof *parts->integers);
-    out.numbers = keep(r, parts->numbers, parts->number_count, sizeof *parts->numbers);
+    out.integers = keep_items(r, parts->integers, parts->integer_count, sizeof *parts->integers);
+    out.numbers = keep_items(r, parts->numbers, parts->number_count, sizeof *parts->numbers);
     if (out.integers == NULL || out.numbers == NULL ||
         !trmi_grow((void **)&parts->attributes, &parts->attribute_capacity,
                    parts->attribute_count + 1, sizeof *parts->attributes)) {
@@ -204,9 +205,10 @@ static trm_status take_node(const trmi_onnx_reader *r, const trmi_proto_field *m
     }
     status = status == TRM_OK ? trmi_onnx_finish(r, &proto) : status;
     if (status == TRM_OK) {
-        out.inputs = keep(r, parts.inputs, parts.input_count, sizeof *parts.inputs);
-        out.outputs = keep(r, parts.outputs, parts.output_count, sizeof *parts.outputs);
-        out.attributes = keep(r, parts.attributes, parts.attribute_count, sizeof *parts.attributes);
+        out.inputs = keep_items(r, parts.inputs, parts.input_count, sizeof *parts.inputs);
+        out.outputs = keep_items(r, parts.outputs, parts.output_count, sizeof *parts.outputs);
+        out.attributes =
+            keep_items(r, parts.attributes, parts.attribute_count, sizeof *parts.attributes);
         out.input_count = parts.input_count;
         out.output_count = parts.output_count;
         out.attribute_count = parts.attribute_count;

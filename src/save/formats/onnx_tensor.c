@@ -248,7 +248,7 @@ typedef struct typed_data {
 } typed_data;
 
 /* Stores one number. Returns false if there are more than the shape has. */
-static bool store(typed_data *data, uint64_t value) {
+static bool store_number(typed_data *data, uint64_t value) {
     if (data->have == data->count) {
         return false;
     }
@@ -259,14 +259,14 @@ static bool store(typed_data *data, uint64_t value) {
 /* Stores the numbers of one field: a single one, or packed ones of fixed or variable length. */
 static bool store_field(typed_data *data, const trmi_proto_field *field) {
     if (field->wire != TRMI_PROTO_BYTES) {
-        return store(data, field->value);
+        return store_number(data, field->value);
     }
     if (field->number == 4 || field->number == 10) { /* packed numbers of fixed length */
         size_t width = field->number == 4 ? 4 : 8;
         for (size_t at = 0; at + width <= field->bytes; at += width) {
             uint64_t value = 0;
             memcpy(&value, field->data + at, width);
-            if (!store(data, value)) {
+            if (!store_number(data, value)) {
                 return false;
             }
         }
@@ -275,7 +275,7 @@ static bool store_field(typed_data *data, const trmi_proto_field *field) {
     trmi_proto packed = trmi_proto_inside(field);
     uint64_t value;
     while (trmi_proto_packed(&packed, &value)) {
-        if (!store(data, value)) {
+        if (!store_number(data, value)) {
             return false;
         }
     }

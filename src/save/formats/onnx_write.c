@@ -45,7 +45,7 @@ static const definition *look_up(const definition *all, int64_t count, const cha
 }
 
 /* Collects the definitions of all values; `all` has room for them. Returns their number. */
-static int64_t collect(const trm_onnx_model *model, definition *all) {
+static int64_t collect_definitions(const trm_onnx_model *model, definition *all) {
     int64_t count = 0;
     for (int64_t i = 0; i < model->input_count; i++) {
         all[count++] = (definition){model->inputs[i].name, -1};
@@ -145,7 +145,7 @@ static trm_status check_graph(const trm_onnx_model *model, trm_error *err) {
     }
     definition *all;
     TRMI_TRY(TRMI_NEW(err, all, most, "to check an ONNX model"));
-    int64_t count = collect(model, all);
+    int64_t count = collect_definitions(model, all);
     trm_status status = TRM_OK;
     qsort(all, (size_t)count, sizeof *all, by_name);
     /* Empty names and duplicates. */
@@ -346,7 +346,7 @@ static trm_status prepare_tensors(onnx_file *file, trm_error *err) {
 }
 
 /* Builds all messages in memory, except for the data of weights. Errors: NOMEM. */
-static trm_status prepare(onnx_file *file, trm_error *err) {
+static trm_status prepare_messages(onnx_file *file, trm_error *err) {
     const trm_onnx_model *model = file->model;
     size_t count = (size_t)model->initializer_count;
     /* The parts without weights. */
@@ -485,7 +485,7 @@ trm_status trm_onnx_write(const trm_onnx_model *model, const char *path,
                 : TRM_OK;
     }
     TRMI_TRY_GOTO(status, status, done);
-    TRMI_TRY_GOTO(status, prepare(file, err), done);
+    TRMI_TRY_GOTO(status, prepare_messages(file, err), done);
     /* Nodes and small weights alone may be too large. */
     if ((int64_t)file->head.length + file->graph_bytes > MODEL_BYTES_MAX) {
         status = TRMI_FAIL(err, TRM_UNSUPPORTED,

@@ -5,7 +5,7 @@
  *   8 bytes: length of the header | header, JSON | data of all tensors
  *   {"name": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}, "__metadata__": ...}
  *
- *   trm_safetensors_open -> trmi_safetensors_parse -> parse: take_header, place_data, index_names
+ *   trm_safetensors_open -> trmi_safetensors_parse -> parse_file: take_header, place_data, index_names
  *
  * An open file does not change, so any thread may read it. */
 #include "save/formats/safetensors.h"
@@ -349,7 +349,7 @@ static trm_status index_names(trm_safetensors *file, trm_error *err) {
 
 /* Parses the file: length of the header, header, ranges of the data, names. Errors: CORRUPT, NOMEM;
  * the caller frees what has been allocated. */
-static trm_status parse(trm_safetensors *file, trm_error *err) {
+static trm_status parse_file(trm_safetensors *file, trm_error *err) {
     const char *path = trmi_path_tail(file->path);
     uint64_t length = 0;
     /* The length of the header. */
@@ -398,7 +398,7 @@ trm_status trmi_safetensors_parse(const uint8_t *data, size_t bytes, const char 
     }
     memcpy(copy, path, strlen(path) + 1);
     *file = (trm_safetensors){.bytes = data, .size = bytes, .path = copy};
-    trm_status status = parse(file, err);
+    trm_status status = parse_file(file, err);
     if (status != TRM_OK) {
         trm_safetensors_close(file);
         return status;

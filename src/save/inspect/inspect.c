@@ -3,7 +3,7 @@
  * with two functions: matches(probe) recognises the content, describe(...) reads the file completely,
  * so that a damaged file is reported, too. Programs can add rows (trm_inspect_options.more).
  *
- *   file --mapping--> probe -> recognise: by content, else by name --> describe --> lines, JSON
+ *   file --mapping--> probe -> recognise_file: by content, else by name --> describe --> lines, JSON
  *
  * The file may be of any origin. describe uses the same strict parsers as the readers of the
  * format, and report.c makes names printable. */
@@ -235,7 +235,8 @@ static const trm_recogniser *row_at(const trm_inspect_options *options, int64_t 
 
 /* Returns the row whose content matches; if there is none, the row whose hint is in the file's
  * name, so that a damaged file is described by the right kind. */
-static const trm_recogniser *recognise(const trm_probe *probe, const trm_inspect_options *options) {
+static const trm_recogniser *recognise_file(const trm_probe *probe,
+                                            const trm_inspect_options *options) {
     const trm_recogniser *row;
     const char *slash = strrchr(probe->path, '/');
     const char *name = slash == NULL ? probe->path : slash + 1;
@@ -293,7 +294,7 @@ trm_status trm_inspect(const char *path, const trm_inspect_options *options, trm
         probe.bytes = (int64_t)mapping.bytes;
     }
     /* Recognise and describe. A page that could not be read makes the result an error. */
-    const trm_recogniser *row = recognise(&probe, options);
+    const trm_recogniser *row = recognise_file(&probe, options);
     trm_status status =
         row == NULL ? fail_unknown(&probe, options, err)
                     : row->describe(&probe, options != NULL && options->json, sink, context, err);
