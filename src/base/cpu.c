@@ -45,7 +45,7 @@ static void ask_x86(void) {
 #endif
 
 /* Fills in the features; runs once. */
-static void ask(void) {
+static void detect_features(void) {
 #if defined(__x86_64__)
     ask_x86();
 #endif
@@ -68,6 +68,6 @@ static void ask(void) {
 }
 
 const trmi_cpu_features *trmi_cpu(void) {
-    pthread_once(&once, ask);
+    pthread_once(&once, detect_features);
     return &features;
 }

@@ -5,7 +5,7 @@
 
 enum { FIRST_PLACES = 64 };
 
-static void put(trmi_hash_index *index, uint64_t hash, int64_t entry) {
+static void put_place(trmi_hash_index *index, uint64_t hash, int64_t entry) {
     uint64_t at = hash ^ hash >> 32, mask = (uint64_t)(index->place_count - 1);
     while (index->places[at & mask].entry != 0) {
         at++;
@@ -13,7 +13,7 @@ static void put(trmi_hash_index *index, uint64_t hash, int64_t entry) {
     index->places[at & mask] = (trmi_hash_place){hash, entry + 1};
 }
 
-static bool grow(trmi_hash_index *index) {
+static bool grow_places(trmi_hash_index *index) {
     trmi_hash_index more = {.count = index->count,
                             .place_count =
                                 index->place_count == 0 ? FIRST_PLACES : 2 * index->place_count};
@@ -23,7 +23,7 @@ static bool grow(trmi_hash_index *index) {
     }
     for (int64_t i = 0; i < index->place_count; i++) {
         if (index->places[i].entry != 0) {
-            put(&more, index->places[i].hash, index->places[i].entry - 1);
+            put_place(&more, index->places[i].hash, index->places[i].entry - 1);
         }
     }
     trmi_free(index->places);
@@ -32,10 +32,10 @@ static bool grow(trmi_hash_index *index) {
 }
 
 bool trmi_hash_index_add(trmi_hash_index *index, uint64_t hash, int64_t entry) {
-    if (2 * (index->count + 1) > index->place_count && !grow(index)) {
+    if (2 * (index->count + 1) > index->place_count && !grow_places(index)) {
         return false;
     }
-    put(index, hash, entry);
+    put_place(index, hash, entry);
     index->count++;
     return true;
 }

@@ -52,8 +52,8 @@ static void format_address(const struct sockaddr_storage *address, socklen_t len
 }
 
 /* Resolves a host name. error INVALID */
-static trm_status resolve(const char *host, int32_t port, int flags, struct addrinfo **out,
-                          trm_error *err) {
+static trm_status resolve_host(const char *host, int32_t port, int flags, struct addrinfo **out,
+                               trm_error *err) {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = flags | AI_NUMERICSERV};
     char service[8];
     snprintf(service, sizeof service, "%d", port);
@@ -69,7 +69,7 @@ trm_status trmi_net_bind(const char *host, int32_t port, int *out, char name[TRM
     struct sockaddr_storage bound;
     socklen_t length = sizeof bound;
     int yes = 1;
-    TRMI_TRY(resolve(host, port, AI_PASSIVE, &found, err));
+    TRMI_TRY(resolve_host(host, port, AI_PASSIVE, &found, err));
     int fd = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     trm_status status = TRM_OK;
     if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes) != 0 ||
@@ -156,7 +156,7 @@ static int connect_one(const struct addrinfo *to, const trmi_wait_limit *patienc
 trm_status trmi_net_connect(const char *host, int32_t port, const trmi_wait_limit *patience,
                             int *fd, trm_error *err) {
     struct addrinfo *found;
-    TRMI_TRY(resolve(host, port, 0, &found, err));
+    TRMI_TRY(resolve_host(host, port, 0, &found, err));
     int problem = ECONNREFUSED;
     /* try all addresses of the name in order */
     for (const struct addrinfo *one = found; one != NULL && problem != 0 && problem != ECANCELED;
@@ -225,8 +225,8 @@ void trmi_net_own(int fd, char name[TRMI_NET_NAME_BYTES]) {
 }
 
 /* Sends or receives exactly `bytes`. error PEER, TIMEOUT, CANCELLED, without a message */
-static trm_status transfer(int fd, void *data, size_t bytes, bool sends,
-                           const trmi_wait_limit *patience) {
+static trm_status transfer_bytes(int fd, void *data, size_t bytes, bool sends,
+                                 const trmi_wait_limit *patience) {
     for (size_t done = 0; done < bytes;) {
         ssize_t moved =
             sends ? send(fd, (char *)data + done, bytes - done, MSG_NOSIGNAL | MSG_DONTWAIT)
@@ -246,7 +246,7 @@ static trm_status transfer(int fd, void *data, size_t bytes, bool sends,
 }
 
 /* Writes the message for a failed transfer. */
-static trm_status describe(trm_status status, int fd, const char *what, trm_error *err) {
+static trm_status describe_failure(trm_status status, int fd, const char *what, trm_error *err) {
     char name[TRMI_NET_NAME_BYTES];
     if (status == TRM_OK) {
         return TRM_OK;
@@ -260,11 +260,11 @@ static trm_status describe(trm_status status, int fd, const char *what, trm_erro
 
 trm_status trmi_net_send(int fd, const void *data, size_t bytes, const trmi_wait_limit *patience,
                          trm_error *err) {
-    trm_status status = transfer(fd, (void *)(uintptr_t)data, bytes, true, patience);
-    return describe(status, fd, "taken what was sent", err);
+    trm_status status = transfer_bytes(fd, (void *)(uintptr_t)data, bytes, true, patience);
+    return describe_failure(status, fd, "taken what was sent", err);
 }
 
 trm_status trmi_net_receive(int fd, void *data, size_t bytes, const trmi_wait_limit *patience,
                             trm_error *err) {
-    return describe(transfer(fd, data, bytes, false, patience), fd, "answered", err);
+    return describe_failure(transfer_bytes(fd, data, bytes, false, patience), fd, "answered", err);
 }

@@ -50,7 +50,7 @@ void trmi_queue_destroy(trmi_queue *queue) {
 }
 
 /* Adds an item; the lock is held and there is room. */
-static trm_status put(trmi_queue *queue, void *item) {
+static trm_status put_item(trmi_queue *queue, void *item) {
     if (queue->closed) {
         return TRM_CANCELLED;
     }
@@ -65,13 +65,13 @@ trm_status trmi_queue_push(trmi_queue *queue, void *item) {
     while (queue->count == queue->capacity && !queue->closed) {
         pthread_cond_wait(&queue->not_full, &queue->mutex);
     }
-    trm_status status = put(queue, item);
+    trm_status status = put_item(queue, item);
     pthread_mutex_unlock(&queue->mutex);
     return status;
 }
 
 /* Doubles the ring; the lock is held. False: no memory. */
-static bool grow(trmi_queue *queue) {
+static bool grow_ring(trmi_queue *queue) {
     void **slots = trmi_alloc((size_t)(2 * queue->capacity) * sizeof *slots);
     for (int64_t i = 0; slots != NULL && i < queue->count; i++) {
         slots[i] = queue->slots[(queue->head + i) % queue->capacity];
@@ -89,8 +89,8 @@ static bool grow(trmi_queue *queue) {
 
 trm_status trmi_queue_append(trmi_queue *queue, void *item) {
     pthread_mutex_lock(&queue->mutex);
-    bool room = queue->count < queue->capacity || grow(queue);
-    trm_status status = room ? put(queue, item) : TRM_NOMEM;
+    bool room = queue->count < queue->capacity || grow_ring(queue);
+    trm_status status = room ? put_item(queue, item) : TRM_NOMEM;
     pthread_mutex_unlock(&queue->mutex);
     return status;
 }

@@ -10,7 +10,7 @@
 #include <math.h>
 #include <string.h>
 
-TRMI_INLINE void philox(uint64_t seed, uint64_t stream, uint64_t counter, uint32_t out[4]) {
+TRMI_INLINE void compute_philox(uint64_t seed, uint64_t stream, uint64_t counter, uint32_t out[4]) {
     enum { ROUNDS = 10 };
     const uint32_t multiplier0 = 0xD2511F53u, multiplier1 = 0xCD9E8D57u;
     const uint32_t weyl0 = 0x9E3779B9u, weyl1 = 0xBB67AE85u;
@@ -36,7 +36,7 @@ TRMI_INLINE void philox(uint64_t seed, uint64_t stream, uint64_t counter, uint32
 }
 
 void trmi_philox(uint64_t seed, uint64_t stream, uint64_t counter, uint32_t out[4]) {
-    philox(seed, stream, counter, out);
+    compute_philox(seed, stream, counter, out);
 }
 
 /* Own logarithm, sine and cosine: additions, products and a quotient in a fixed order, so that a
@@ -68,7 +68,7 @@ TRMI_INLINE double log_of_unit(double n) {
 
 /* Computes cosine and sine of turn / 2^32 turns: reduces to a quarter and an angle of at most an
  * eighth of a turn. */
-TRMI_INLINE void circle(uint32_t turn, double *cosine_out, double *sine_out) {
+TRMI_INLINE void compute_circle(uint32_t turn, double *cosine_out, double *sine_out) {
     const uint32_t quarter = (turn + ((uint32_t)1 << 29)) >> 30;
     const double x = (double)(int32_t)(turn - (quarter << 30)) * (0x1p-32 * 6.283185307179586),
                  z = x * x;
@@ -103,7 +103,7 @@ TRMI_INLINE void circle(uint32_t turn, double *cosine_out, double *sine_out) {
 
 void trmi_normal_pair(const uint32_t bits[2], float normal[2]) {
     double at[2];
-    circle(bits[1], &at[0], &at[1]);
+    compute_circle(bits[1], &at[0], &at[1]);
     /* (0, 1]: the logarithm of zero never occurs */
     const double radius = sqrt(-2.0 * log_of_unit((double)bits[0] + 1.0));
     normal[0] = (float)(radius * at[0]);
@@ -128,7 +128,7 @@ static void make_normals(uint64_t seed, uint64_t stream, uint64_t block, int64_t
         uint32_t bits[LANES][4];
         float made[4][LANES];
         for (int l = 0; l < LANES; l++) {
-            philox(seed, stream, block + (uint64_t)l, bits[l]);
+            compute_philox(seed, stream, block + (uint64_t)l, bits[l]);
         }
         for (int half = 0; half < 4; half += 2) {
             uint32_t first[LANES], second[LANES];
@@ -138,7 +138,7 @@ static void make_normals(uint64_t seed, uint64_t stream, uint64_t block, int64_t
             }
             for (int l = 0; l < LANES; l++) {
                 double cosine, sine;
-                circle(second[l], &cosine, &sine);
+                compute_circle(second[l], &cosine, &sine);
                 const double radius = sqrt(-2.0 * log_of_unit((double)first[l] + 1.0));
                 made[half][l] = (float)(radius * cosine);
                 made[half + 1][l] = (float)(radius * sine);
