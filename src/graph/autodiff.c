@@ -30,7 +30,7 @@ static void mark_needed(const trm_graph *graph, int64_t ops_count, const trm_nod
 }
 
 /* Returns whether values of a dtype have gradients. */
-static bool floating(trm_dtype dtype) {
+static bool is_floating(trm_dtype dtype) {
     return dtype == TRM_FLOAT32 || dtype == TRM_FLOAT64 || dtype == TRM_BFLOAT16 ||
            dtype == TRM_FLOAT16;
 }
@@ -69,7 +69,7 @@ static void backward_of(trm_graph *graph, int64_t index, const bool *needed, trm
     for (int32_t i = 0; i < op.inputs_count; i++) {
         int32_t input = op.inputs[i];
         if (input == 0 || d_inputs[i].id == 0 || !needed[input] ||
-            !floating(graph->values[input].dtype)) {
+            !is_floating(graph->values[input].dtype)) {
             continue;
         }
         gradient[input] =

@@ -71,7 +71,7 @@ trm_status trmi_graph_find_tables(const trm_graph *graph, trmi_detached **out, i
 static const uint8_t nothing[8];
 
 /* Turns a look-up into a leaf; its value and readers remain. Returns the name of the leaf. */
-static const char *replace(trm_graph *graph, int64_t index, const char *table) {
+static const char *replace_lookup(trm_graph *graph, int64_t index, const char *table) {
     trmi_op *op = &graph->ops[index];
     const trmi_op *ids = &graph->ops[graph->values[op->inputs[1]].op];
     const trmi_op *parameter = &graph->ops[graph->values[op->inputs[0]].op];
@@ -107,7 +107,7 @@ void trmi_graph_detach_tables(trm_graph *graph, trmi_detached *list, int32_t cou
             trmi_op *op = &graph->ops[i];
             if (op->kind == TRMI_OP_EMBEDDING && op->inputs[1] == list[k].ids.id &&
                 strcmp(graph->ops[graph->values[op->inputs[0]].op].name, list[k].table) == 0) {
-                list[k].leaf = replace(graph, i, list[k].table);
+                list[k].leaf = replace_lookup(graph, i, list[k].table);
                 break;
             }
         }

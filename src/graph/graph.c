@@ -153,18 +153,18 @@ void trmi_graph_copy_segments(const trm_graph *from, trm_graph *to) {
 }
 
 /* Returns whether a node is a value of the graph. */
-static bool valid(const trm_graph *graph, trm_node node) {
+static bool is_value(const trm_graph *graph, trm_node node) {
     return node.id > 0 && node.id < graph->values_count;
 }
 
 trm_shape trm_node_shape(const trm_graph *graph, trm_node node) {
     TRMI_NEED_OR((trm_shape){0}, NULL, graph);
-    return valid(graph, node) ? graph->values[node.id].shape : (trm_shape){0};
+    return is_value(graph, node) ? graph->values[node.id].shape : (trm_shape){0};
 }
 
 trm_dtype trm_node_dtype(const trm_graph *graph, trm_node node) {
     TRMI_NEED_OR(TRM_DTYPE_NONE, NULL, graph);
-    return valid(graph, node) ? graph->values[node.id].dtype : TRM_DTYPE_NONE;
+    return is_value(graph, node) ? graph->values[node.id].dtype : TRM_DTYPE_NONE;
 }
 
 const char *trmi_value_text(const trm_graph *graph, int32_t id, char *text, size_t size) {
@@ -193,7 +193,7 @@ static const char *name_of(trm_graph *graph, trmi_op_kind kind, const char *name
 }
 
 /* Appends an operator and its values; shapes are not set yet. error NOMEM */
-static trm_status append(trm_graph *graph, const trmi_op *op, int32_t *index, trm_error *err) {
+static trm_status append_op(trm_graph *graph, const trmi_op *op, int32_t *index, trm_error *err) {
     if (!trmi_grow((void **)&graph->ops, &graph->ops_capacity, graph->ops_count + 1,
                    sizeof *graph->ops) ||
         !trmi_grow((void **)&graph->values, &graph->values_capacity,
@@ -233,7 +233,7 @@ static trm_status check_outputs(const trm_graph *graph, int32_t index, trm_error
 }
 
 /* Copies bytes into the graph's arena; NULL: no memory. */
-static const void *keep(trm_graph *graph, const void *data, size_t bytes) {
+static const void *keep_bytes(trm_graph *graph, const void *data, size_t bytes) {
     void *copy = trmi_arena_alloc(&graph->arena, bytes);
     if (copy != NULL && bytes > 0) {
         memcpy(copy, data, bytes);
@@ -244,7 +244,7 @@ static const void *keep(trm_graph *graph, const void *data, size_t bytes) {
 /* Copies what is attached to an operator into the graph's arena. False: no memory. */
 static bool keep_attached(trm_graph *graph, trmi_attrs *attrs) {
     const trmi_attachment *from = attrs->attached;
-    attrs->attached = from != NULL ? keep(graph, from, from->bytes) : NULL;
+    attrs->attached = from != NULL ? keep_bytes(graph, from, from->bytes) : NULL;
     return from == NULL || attrs->attached != NULL;
 }
 
@@ -280,7 +280,7 @@ int32_t trmi_graph_add(trm_graph *graph, trmi_op_kind kind, const char *name,
     }
     int32_t index = 0;
     int64_t values_before = graph->values_count;
-    if (append(graph, &op, &index, &err) != TRM_OK) {
+    if (append_op(graph, &op, &index, &err) != TRM_OK) {
         trmi_graph_fail(graph, &err);
         return 0;
     }
@@ -327,7 +327,8 @@ void trmi_set_output(trm_graph *graph, trmi_op *op, int output, trm_dtype dtype,
 
 bool trmi_graph_own_attrs(trm_graph *graph, trmi_op_kind kind, trmi_attrs *attrs) {
     if (kind == TRMI_OP_CONSTANT) {
-        attrs->constant.data = keep(graph, attrs->constant.data, (size_t)attrs->constant.bytes);
+        attrs->constant.data =
+            keep_bytes(graph, attrs->constant.data, (size_t)attrs->constant.bytes);
         return attrs->constant.data != NULL;
     }
     if ((kind == TRMI_OP_PARAMETER || kind == TRMI_OP_INPUT) && attrs->leaf.keys != NULL) {

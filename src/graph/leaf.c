@@ -175,7 +175,7 @@ static uint64_t name_stream(const char *name) {
 }
 
 /* Computes fan_in and fan_out as torch.nn.init does: [O, I, ...kernel]. */
-static void fans(const trm_shape *shape, double *fan_in, double *fan_out) {
+static void compute_fans(const trm_shape *shape, double *fan_in, double *fan_out) {
     double kernel = 1;
     for (int32_t i = 2; i < shape->rank; i++) {
         kernel *= (double)shape->dim[i];
@@ -188,7 +188,7 @@ trmi_init_rule trmi_init_rule_of(trm_init init, const char *name, const trm_shap
     double fan_in, fan_out;
     /* scales as in torch.nn.init; LINEAR is that of torch.nn.Linear */
     trmi_init_rule rule = {.kind = TRMI_INIT_UNIFORM, .stream = name_stream(name)};
-    fans(shape, &fan_in, &fan_out);
+    compute_fans(shape, &fan_in, &fan_out);
     if ((int64_t)init >= TRM_INIT_NORMAL) {
         rule.kind = TRMI_INIT_NORMAL;
         rule.scale = ((double)init - TRM_INIT_NORMAL) / NORMAL_STEPS;

@@ -47,7 +47,7 @@ static bool read_extents(const trm_graph *graph, const trmi_op *op, int first, e
 }
 
 /* Refuses an attention whose shapes do not fit, with all of them in the sentence. */
-static trm_status refuse(const trm_graph *graph, const trmi_op *op, trm_error *err) {
+static trm_status refuse_shapes(const trm_graph *graph, const trmi_op *op, trm_error *err) {
     char q[128] = "nothing", k[128] = "nothing", v[128] = "nothing";
     char *const texts[] = {q, k, v};
     for (int i = 0; i < 3; i++) {
@@ -71,7 +71,7 @@ static trm_status refuse(const trm_graph *graph, const trmi_op *op, trm_error *e
 static trm_status infer_attention(trm_graph *graph, trmi_op *op, trm_error *err) {
     extents e;
     if (!read_extents(graph, op, 0, &e)) {
-        return refuse(graph, op, err);
+        return refuse_shapes(graph, op, err);
     }
     const trmi_value *mask = trmi_input_of(graph, op, 3);
     char text[128];

@@ -7,7 +7,7 @@
 #include "base/error.h"
 
 /* Describes the inputs as tensors without data. */
-static void views(const trm_graph *graph, const trmi_op *op, trm_tensor *inputs) {
+static void describe_inputs(const trm_graph *graph, const trmi_op *op, trm_tensor *inputs) {
     for (int32_t i = 0; i < op->inputs_count; i++) {
         const trmi_value *value = trmi_input_of(graph, op, i);
         inputs[i] = value == NULL ? (trm_tensor){0}
@@ -37,7 +37,7 @@ static trm_status infer_custom(trm_graph *graph, trmi_op *op, trm_error *err) {
     if (inputs == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "%s: no memory", op->name);
     }
-    views(graph, op, inputs);
+    describe_inputs(graph, op, inputs);
     trm_error why = {0};
     trm_status status = custom->infer(custom, inputs, op->inputs_count, outputs, &why);
     if (status != TRM_OK) {
@@ -88,7 +88,7 @@ static trmi_cost cost_custom(const trm_graph *graph, const trmi_op *op) {
     trmi_cost cost = {0};
     trm_tensor inputs[16];
     if (custom->flops != NULL && op->inputs_count <= 16) {
-        views(graph, op, inputs);
+        describe_inputs(graph, op, inputs);
         cost.flops = custom->flops(custom, inputs, op->inputs_count);
     }
     for (int32_t i = 0; i < op->inputs_count + op->outputs_count; i++) {

@@ -11,8 +11,8 @@
 /* ---- shape rules ---- */
 
 /* Computes the broadcast shape of two inputs. error INVALID, with both shapes */
-static trm_status broadcast(const trm_graph *graph, const trmi_op *op, trm_shape *out,
-                            trm_error *err) {
+static trm_status broadcast_shapes(const trm_graph *graph, const trmi_op *op, trm_shape *out,
+                                   trm_error *err) {
     const trm_shape *a = &trmi_input_of(graph, op, 0)->shape;
     const trm_shape *b = &trmi_input_of(graph, op, 1)->shape;
     int32_t rank = a->rank > b->rank ? a->rank : b->rank;
@@ -42,7 +42,7 @@ static trm_status infer_binary(trm_graph *graph, trmi_op *op, trm_error *err) {
                          trm_dtype_name(a->dtype), trm_dtype_name(b->dtype));
     }
     trm_shape shape;
-    TRMI_TRY(broadcast(graph, op, &shape, err));
+    TRMI_TRY(broadcast_shapes(graph, op, &shape, err));
     trmi_set_output(graph, op, 0, a->dtype, shape);
     return TRM_OK;
 }
@@ -225,39 +225,39 @@ const trmi_op_def trmi_op_dropout = {"dropout", infer_dropout, grad_dropout, cos
 /* ---- builders ---- */
 
 /* Adds an operator with two inputs. */
-static trm_node binary(trm_graph *graph, trmi_op_kind kind, trm_node a, trm_node b) {
+static trm_node add_binary(trm_graph *graph, trmi_op_kind kind, trm_node a, trm_node b) {
     return trmi_graph_add1(graph, kind, NULL, (trm_node[]){a, b}, 2, NULL);
 }
 trm_node trm_add(trm_graph *graph, trm_node a, trm_node b) {
-    return binary(graph, TRMI_OP_ADD, a, b);
+    return add_binary(graph, TRMI_OP_ADD, a, b);
 }
 trm_node trm_sub(trm_graph *graph, trm_node a, trm_node b) {
-    return binary(graph, TRMI_OP_SUB, a, b);
+    return add_binary(graph, TRMI_OP_SUB, a, b);
 }
 trm_node trm_mul(trm_graph *graph, trm_node a, trm_node b) {
-    return binary(graph, TRMI_OP_MUL, a, b);
+    return add_binary(graph, TRMI_OP_MUL, a, b);
 }
 trm_node trm_div(trm_graph *graph, trm_node a, trm_node b) {
-    return binary(graph, TRMI_OP_DIV, a, b);
+    return add_binary(graph, TRMI_OP_DIV, a, b);
 }
 
-static trm_node unary(trm_graph *graph, trmi_op_kind kind, trm_node x) {
+static trm_node add_unary(trm_graph *graph, trmi_op_kind kind, trm_node x) {
     return trmi_graph_add1(graph, kind, NULL, &x, 1, NULL);
 }
-trm_node trm_relu(trm_graph *graph, trm_node x) { return unary(graph, TRMI_OP_RELU, x); }
-trm_node trm_sigmoid(trm_graph *graph, trm_node x) { return unary(graph, TRMI_OP_SIGMOID, x); }
-trm_node trm_tanh(trm_graph *graph, trm_node x) { return unary(graph, TRMI_OP_TANH, x); }
-trm_node trm_silu(trm_graph *graph, trm_node x) { return unary(graph, TRMI_OP_SILU, x); }
+trm_node trm_relu(trm_graph *graph, trm_node x) { return add_unary(graph, TRMI_OP_RELU, x); }
+trm_node trm_sigmoid(trm_graph *graph, trm_node x) { return add_unary(graph, TRMI_OP_SIGMOID, x); }
+trm_node trm_tanh(trm_graph *graph, trm_node x) { return add_unary(graph, TRMI_OP_TANH, x); }
+trm_node trm_silu(trm_graph *graph, trm_node x) { return add_unary(graph, TRMI_OP_SILU, x); }
 trm_node trm_gelu(trm_graph *graph, trm_node x, trm_gelu_form form) {
     trmi_attrs attrs = {.gelu = {.tanh = form == TRM_GELU_TANH}};
     return trmi_graph_add1(graph, TRMI_OP_GELU, NULL, &x, 1, &attrs);
 }
 trm_node trm_swiglu(trm_graph *graph, trm_node gate, trm_node up) {
-    return binary(graph, TRMI_OP_SWIGLU, gate, up);
+    return add_binary(graph, TRMI_OP_SWIGLU, gate, up);
 }
-trm_node trm_exp(trm_graph *graph, trm_node x) { return unary(graph, TRMI_OP_EXP, x); }
-trm_node trm_log(trm_graph *graph, trm_node x) { return unary(graph, TRMI_OP_LOG, x); }
-trm_node trm_sqrt(trm_graph *graph, trm_node x) { return unary(graph, TRMI_OP_SQRT, x); }
+trm_node trm_exp(trm_graph *graph, trm_node x) { return add_unary(graph, TRMI_OP_EXP, x); }
+trm_node trm_log(trm_graph *graph, trm_node x) { return add_unary(graph, TRMI_OP_LOG, x); }
+trm_node trm_sqrt(trm_graph *graph, trm_node x) { return add_unary(graph, TRMI_OP_SQRT, x); }
 trm_node trm_neg(trm_graph *graph, trm_node x) { return trm_scale(graph, x, -1.0); }
 
 trm_node trm_scale(trm_graph *graph, trm_node x, double factor) {

@@ -136,7 +136,7 @@ trm_node trm_expert_linear(trm_graph *graph, trm_node x, trm_node weights, trm_n
 }
 
 /* E sum over experts of (share of the choices) (mean probability), both over all rows. */
-static trm_node balance(trm_graph *graph, trm_node shares, trm_node chosen, int64_t experts) {
+static trm_node add_balance(trm_graph *graph, trm_node shares, trm_node chosen, int64_t experts) {
     int32_t last = trm_node_shape(graph, shares).rank - 1, leading[TRM_MAX_RANK];
     for (int32_t i = 0; i < last; i++) {
         leading[i] = i;
@@ -162,7 +162,7 @@ trm_node trm_mixture_of_experts(trm_graph *graph, trm_node x, const trm_experts 
     trm_node shares = trm_softmax(graph, trm_linear(graph, x, e->router, TRM_NO_NODE)), chosen;
     trm_node weights = trm_top_values(graph, shares, k, &chosen);
     if (load_balance != NULL) {
-        *load_balance = balance(graph, shares, chosen, router.dim[0]);
+        *load_balance = add_balance(graph, shares, chosen, router.dim[0]);
     }
     if (e->normalize != TRM_OFF) {
         weights =

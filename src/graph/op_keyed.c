@@ -6,8 +6,8 @@
 #include "base/error.h"
 
 /* Checks shapes: rows [N, F, D], ids [N, F], weights [O, F * D + M], dense [N, M] or absent. */
-static bool fits(const trmi_value *rows, const trmi_value *ids, const trmi_value *weights,
-                 const trmi_value *dense) {
+static bool shapes_fit(const trmi_value *rows, const trmi_value *ids, const trmi_value *weights,
+                       const trmi_value *dense) {
     bool ranks = rows->shape.rank == 3 && ids->shape.rank == 2 && weights->shape.rank == 2;
     if (!ranks || (ids->dtype != TRM_INT32 && ids->dtype != TRM_INT64)) {
         return false;
@@ -24,7 +24,7 @@ static trm_status infer_keyed(trm_graph *graph, trmi_op *op, trm_error *err) {
     const trmi_value *rows = trmi_input_of(graph, op, 0), *ids = trmi_input_of(graph, op, 1);
     const trmi_value *weights = trmi_input_of(graph, op, 2);
     if (rows == NULL || ids == NULL || weights == NULL ||
-        !fits(rows, ids, weights, trmi_input_of(graph, op, 3))) {
+        !shapes_fit(rows, ids, weights, trmi_input_of(graph, op, 3))) {
         return TRMI_FAIL(err, TRM_INVALID,
                          "%s: rows [N, F, D], ids [N, F], weights [O, F * D + M] and dense [N, M] "
                          "expected",

@@ -36,7 +36,7 @@ static trm_status infer_linear(trm_graph *graph, trmi_op *op, trm_error *err) {
 }
 
 /* Computes rows and columns of a matrix after the optional transpose. */
-static void extents(const trm_shape *s, bool transposed, int64_t *rows, int64_t *columns) {
+static void matrix_extents(const trm_shape *s, bool transposed, int64_t *rows, int64_t *columns) {
     *rows = s->dim[s->rank - (transposed ? 1 : 2)];
     *columns = s->dim[s->rank - (transposed ? 2 : 1)];
 }
@@ -71,8 +71,8 @@ static trm_status infer_matmul(trm_graph *graph, trmi_op *op, trm_error *err) {
         ranks = a->shape.dim[i] == b->shape.dim[i];
     }
     if (ranks) {
-        extents(&a->shape, op->attrs.matmul.transpose_a, &m, &k);
-        extents(&b->shape, op->attrs.matmul.transpose_b, &k2, &n);
+        matrix_extents(&a->shape, op->attrs.matmul.transpose_a, &m, &k);
+        matrix_extents(&b->shape, op->attrs.matmul.transpose_b, &k2, &n);
     }
     if (!ranks || k != k2) {
         char left[128], right[128];
@@ -90,7 +90,7 @@ static trm_status infer_matmul(trm_graph *graph, trmi_op *op, trm_error *err) {
 }
 
 /* Returns x as a matrix: all leading dimensions become rows. */
-static trm_node flattened(trm_graph *graph, trm_node x) {
+static trm_node flatten_leading(trm_graph *graph, trm_node x) {
     trm_shape shape = trm_node_shape(graph, x);
     return shape.rank == 2 ? x : trm_reshape(graph, x, trm_shape_of(-1, shape.dim[shape.rank - 1]));
 }
@@ -100,9 +100,9 @@ static trm_node flattened(trm_graph *graph, trm_node x) {
 static void grad_linear(trm_graph *graph, const trmi_op *op, const trm_node *dy, trm_node *dx) {
     trm_node x = {op->inputs[0]}, w = {op->inputs[1]};
     trm_shape shape = trm_node_shape(graph, x);
-    trm_node flat = flattened(graph, dy[0]);
+    trm_node flat = flatten_leading(graph, dy[0]);
     bool inputs_first = op->attrs.matmul.inputs_first;
-    trm_node d = trm_matmul(graph, flat, w, false, inputs_first), rows = flattened(graph, x);
+    trm_node d = trm_matmul(graph, flat, w, false, inputs_first), rows = flatten_leading(graph, x);
     dx[0] = shape.rank == 2 ? d : trm_reshape(graph, d, shape);
     dx[1] = inputs_first ? trm_matmul(graph, rows, flat, true, false)
                          : trm_matmul(graph, flat, rows, true, false);
@@ -129,7 +129,7 @@ static trmi_cost cost_product(const trm_graph *graph, const trmi_op *op) {
     if (op->kind == TRMI_OP_LINEAR) {
         inner = a->shape.dim[a->shape.rank - 1];
     } else {
-        extents(&a->shape, transposed, &rows, &inner);
+        matrix_extents(&a->shape, transposed, &rows, &inner);
     }
     trmi_cost cost = {.flops = 2.0 * (double)trm_shape_count(&y->shape) * (double)inner};
     const trmi_value *all[] = {a, b, y};
@@ -168,7 +168,7 @@ static trm_shape with_leading(const trm_shape *own, const trm_shape *other) {
 }
 
 /* Repeats the matrices of x along the leading dimensions that it lacks. */
-static trm_node repeated(trm_graph *graph, trm_node x, const trm_shape *other) {
+static trm_node repeat_matrices(trm_graph *graph, trm_node x, const trm_shape *other) {
     trm_shape own = trm_node_shape(graph, x), wide = with_leading(&own, other);
     trmi_attrs attrs = {.shape = {.shape = wide}};
     return trm_shape_equal(&own, &wide)
@@ -181,12 +181,12 @@ trm_node trm_matmul(trm_graph *graph, trm_node a, trm_node b, bool transpose_a, 
     if (left.rank > 2 && right.rank == 2 && !transpose_a) { /* one matrix for all rows of a */
         trm_shape shape = left;
         shape.dim[left.rank - 1] = right.dim[transpose_b ? 0 : 1];
-        return trm_reshape(graph, trm_matmul(graph, flattened(graph, a), b, false, transpose_b),
-                           shape);
+        return trm_reshape(
+            graph, trm_matmul(graph, flatten_leading(graph, a), b, false, transpose_b), shape);
     }
     if (left.rank >= 2 && right.rank >= 2) {
-        a = repeated(graph, a, &right);
-        b = repeated(graph, b, &left);
+        a = repeat_matrices(graph, a, &right);
+        b = repeat_matrices(graph, b, &left);
     }
     trmi_attrs attrs = {.matmul = {.transpose_a = transpose_a, .transpose_b = transpose_b}};
     return trmi_graph_add1(graph, TRMI_OP_MATMUL, NULL, (trm_node[]){a, b}, 2, &attrs);

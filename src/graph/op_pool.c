@@ -86,8 +86,8 @@ const trmi_op_def trmi_op_global_avg_pool_grad = {"global_avg_pool_grad", infer_
                                                   NULL};
 
 /* Adds a pooling; a stride of 0 means the kernel's extent. */
-static trm_node pool(trm_graph *graph, trmi_op_kind kind, trm_node x,
-                     const trm_pool_options *options) {
+static trm_node add_pool(trm_graph *graph, trmi_op_kind kind, trm_node x,
+                         const trm_pool_options *options) {
     trmi_attrs attrs = {.pool = {.kernel = {0}}};
     if (options != NULL) {
         attrs.pool.count_padding = options->count_padding;
@@ -105,11 +105,11 @@ static trm_node pool(trm_graph *graph, trmi_op_kind kind, trm_node x,
 
 trm_node trm_max_pool(trm_graph *graph, trm_node x, const trm_pool_options *options) {
     TRMI_NEED_IN(graph, TRM_NO_NODE, options);
-    return pool(graph, TRMI_OP_MAX_POOL, x, options);
+    return add_pool(graph, TRMI_OP_MAX_POOL, x, options);
 }
 trm_node trm_avg_pool(trm_graph *graph, trm_node x, const trm_pool_options *options) {
     TRMI_NEED_IN(graph, TRM_NO_NODE, options);
-    return pool(graph, TRMI_OP_AVG_POOL, x, options);
+    return add_pool(graph, TRMI_OP_AVG_POOL, x, options);
 }
 trm_node trm_global_avg_pool(trm_graph *graph, trm_node x) {
     return trmi_graph_add1(graph, TRMI_OP_GLOBAL_AVG_POOL, NULL, &x, 1, NULL);

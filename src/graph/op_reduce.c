@@ -39,7 +39,7 @@ static trm_status infer_max_grad(trm_graph *graph, trmi_op *op, trm_error *err) 
 }
 
 /* Broadcasts dy to the shape of x; reduced dimensions are inserted with extent 1. */
-static trm_node spread(trm_graph *graph, const trmi_op *op, trm_node dy) {
+static trm_node broadcast_gradient(trm_graph *graph, const trmi_op *op, trm_node dy) {
     trm_shape x = trmi_input_of(graph, op, 0)->shape, kept = x;
     for (int32_t i = 0; i < x.rank; i++) {
         kept.dim[i] = op->attrs.reduce.axes >> i & 1 ? 1 : x.dim[i];
@@ -50,13 +50,13 @@ static trm_node spread(trm_graph *graph, const trmi_op *op, trm_node dy) {
 }
 
 static void grad_sum(trm_graph *graph, const trmi_op *op, const trm_node *dy, trm_node *dx) {
-    dx[0] = spread(graph, op, dy[0]);
+    dx[0] = broadcast_gradient(graph, op, dy[0]);
 }
 /* Each element gets dy / count. */
 static void grad_mean(trm_graph *graph, const trmi_op *op, const trm_node *dy, trm_node *dx) {
     double in = (double)trm_shape_count(&trmi_input_of(graph, op, 0)->shape);
     double out = (double)trm_shape_count(&trmi_output_of(graph, op, 0)->shape);
-    dx[0] = spread(graph, op, trm_scale(graph, dy[0], in > 0 ? out / in : 0));
+    dx[0] = broadcast_gradient(graph, op, trm_scale(graph, dy[0], in > 0 ? out / in : 0));
 }
 static void grad_max(trm_graph *graph, const trmi_op *op, const trm_node *dy, trm_node *dx) {
     trm_node inputs[] = {dy[0], {op->inputs[0]}, {op->outputs[0]}};
@@ -69,8 +69,8 @@ const trmi_op_def trmi_op_reduce_max = {"reduce_max", infer_reduce, grad_max, NU
 const trmi_op_def trmi_op_reduce_max_grad = {"reduce_max_grad", infer_max_grad, NULL, NULL};
 
 /* Adds a reduction. Negative axes count from the end; no axes: all dimensions. */
-static trm_node reduce(trm_graph *graph, trmi_op_kind kind, trm_node x, const int32_t *axes,
-                       int32_t count, bool keep_dims) {
+static trm_node add_reduction(trm_graph *graph, trmi_op_kind kind, trm_node x, const int32_t *axes,
+                              int32_t count, bool keep_dims) {
     int32_t rank = trm_node_shape(graph, x).rank;
     trmi_attrs attrs = {.reduce = {.keep_dims = keep_dims}};
     for (int32_t i = 0; i < count; i++) {
@@ -89,19 +89,19 @@ trm_node trm_reduce_sum(trm_graph *graph, trm_node x, const int32_t *axes, int32
     if (count > 0) {
         TRMI_NEED_IN(graph, TRM_NO_NODE, axes);
     }
-    return reduce(graph, TRMI_OP_REDUCE_SUM, x, axes, count, keep_dims);
+    return add_reduction(graph, TRMI_OP_REDUCE_SUM, x, axes, count, keep_dims);
 }
 trm_node trm_reduce_mean(trm_graph *graph, trm_node x, const int32_t *axes, int32_t count,
                          bool keep_dims) {
     if (count > 0) {
         TRMI_NEED_IN(graph, TRM_NO_NODE, axes);
     }
-    return reduce(graph, TRMI_OP_REDUCE_MEAN, x, axes, count, keep_dims);
+    return add_reduction(graph, TRMI_OP_REDUCE_MEAN, x, axes, count, keep_dims);
 }
 trm_node trm_reduce_max(trm_graph *graph, trm_node x, const int32_t *axes, int32_t count,
                         bool keep_dims) {
     if (count > 0) {
         TRMI_NEED_IN(graph, TRM_NO_NODE, axes);
     }
-    return reduce(graph, TRMI_OP_REDUCE_MAX, x, axes, count, keep_dims);
+    return add_reduction(graph, TRMI_OP_REDUCE_MAX, x, axes, count, keep_dims);
 }
