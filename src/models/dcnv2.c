@@ -8,8 +8,8 @@
 #include <stdio.h>
 
 /* Adds a cross layer: x0 * (W x + b) + x, W full or of low rank U V^T. */
-static trm_node cross(trm_graph *g, int32_t layer, trm_node x0, trm_node x,
-                      const trm_recommender_options *o) {
+static trm_node add_cross(trm_graph *g, int32_t layer, trm_node x0, trm_node x,
+                          const trm_recommender_options *o) {
     int64_t n = trm_node_shape(g, x).dim[1];
     trm_init init = o->layer_init == TRM_INIT_ZERO ? TRM_INIT_GLOROT_UNIFORM : o->layer_init;
     trm_graph_push_scope(g, "cross");
@@ -41,7 +41,7 @@ trm_node trm_dcnv2(trm_graph *g, const trm_click_inputs *inputs,
     trm_node x0 = trmi_click_flat(g, rows, inputs, &shape), x = x0;
     int32_t layers = options->cross_layers == 0 ? 3 : options->cross_layers;
     for (int32_t i = 0; i < layers; i++) {
-        x = cross(g, i, x0, x, options);
+        x = add_cross(g, i, x0, x, options);
     }
     trm_node deep = trmi_click_tower(g, "deep", options->stacked ? x : x0, options->hidden,
                                      options->hidden_count, usual, 3, options);

@@ -6,7 +6,7 @@
 #include "graph/arguments.h"
 
 /* Returns the sum over pairs of fields of <v_i, v_j>, as half of |sum v|^2 - sum |v|^2: [N, 1]. */
-static trm_node pairs(trm_graph *g, trm_node rows) {
+static trm_node add_pairs(trm_graph *g, trm_node rows) {
     const int32_t fields = 1, both[] = {1, 2}, width = 1;
     trm_node sum = trm_reduce_sum(g, rows, &fields, 1, false);
     trm_node square = trm_reduce_sum(g, trm_mul(g, sum, sum), &width, 1, true);
@@ -29,6 +29,7 @@ trm_node trm_deepfm(trm_graph *g, const trm_click_inputs *inputs,
     deep = trmi_click_tower(g, "deep", deep, options->hidden, options->hidden_count, usual, 3,
                             options);
     deep = trmi_click_layer(g, "out", deep, 1, options);
-    trm_node shallow = trm_add(g, trmi_click_linear(g, inputs, options, &shape), pairs(g, rows));
+    trm_node shallow =
+        trm_add(g, trmi_click_linear(g, inputs, options, &shape), add_pairs(g, rows));
     return trmi_click_logits(g, trm_add(g, deep, shallow), &shape);
 }

@@ -6,8 +6,8 @@
 #include "graph/arguments.h"
 
 /* Returns the dense inputs as one more row of the interactions: [N, width]. */
-static trm_node bottom(trm_graph *g, const trm_click_inputs *in, int64_t width,
-                       const trm_recommender_options *o) {
+static trm_node add_bottom(trm_graph *g, const trm_click_inputs *in, int64_t width,
+                           const trm_recommender_options *o) {
     static const int64_t usual[] = {512, 256, 64};
     trm_node x = trmi_click_tower(g, "bottom", in->dense, o->bottom, o->bottom_count, usual, 3, o);
     trm_graph_push_scope(g, "bottom");
@@ -30,7 +30,7 @@ trm_node trm_dlrm(trm_graph *g, const trm_click_inputs *inputs,
     trm_node rows = trmi_click_embedding(g, inputs, options, &shape);
     trm_node x = TRM_NO_NODE;
     if (inputs->dense.id != 0) {
-        x = bottom(g, inputs, width, options);
+        x = add_bottom(g, inputs, width, options);
         trm_node row = trm_reshape(g, x, trm_shape_of(shape.batch, 1, width));
         rows = trm_concat(g, (trm_node[]){row, rows}, 2, 1);
     }

@@ -12,13 +12,13 @@
 #include <string.h>
 
 /* Returns x as [N, features]. */
-static trm_node flatten(trm_graph *g, trm_node x) {
+static trm_node flatten_features(trm_graph *g, trm_node x) {
     trm_shape shape = trm_node_shape(g, x);
     return shape.rank == 2 ? x : trm_reshape(g, x, trm_shape_of(shape.dim[0], -1));
 }
 
 /* Adds a linear layer with parameters name.weight and name.bias. */
-static trm_node dense(trm_graph *g, const char *name, trm_node x, int64_t out) {
+static trm_node add_linear(trm_graph *g, const char *name, trm_node x, int64_t out) {
     int64_t in = trm_node_shape(g, x).dim[1];
     trm_graph_push_scope(g, "%s", name);
     trm_node y =
@@ -33,10 +33,11 @@ trm_node trm_mlp(trm_graph *g, trm_node x, const int64_t *hidden, int32_t count,
         TRMI_NEED_IN(g, TRM_NO_NODE, hidden);
     }
     char name[16];
-    x = flatten(g, x);
+    x = flatten_features(g, x);
     for (int32_t i = 0; i <= count; i++) {
         snprintf(name, sizeof name, "fc%d", (int)i);
-        x = i < count ? trm_relu(g, dense(g, name, x, hidden[i])) : dense(g, name, x, classes);
+        x = i < count ? trm_relu(g, add_linear(g, name, x, hidden[i]))
+                      : add_linear(g, name, x, classes);
     }
     return x;
 }
@@ -59,15 +60,16 @@ trm_node trm_lenet(trm_graph *g, trm_node image, int64_t classes) {
     int64_t pad = trm_node_shape(g, image).dim[2] < 32 ? 2 : 0;
     trm_node x = trm_max_pool(g, trm_relu(g, conv5(g, "conv1", image, 6, pad)), &pool);
     x = trm_max_pool(g, trm_relu(g, conv5(g, "conv2", x, 16, 0)), &pool);
-    x = flatten(g, x);
-    x = trm_relu(g, dense(g, "fc1", x, 120));
-    x = trm_relu(g, dense(g, "fc2", x, 84));
-    return dense(g, "fc3", x, classes);
+    x = flatten_features(g, x);
+    x = trm_relu(g, add_linear(g, "fc1", x, 120));
+    x = trm_relu(g, add_linear(g, "fc2", x, 84));
+    return add_linear(g, "fc3", x, classes);
 }
 
 /* ---- by name ---- */
 
-static trm_node resnet(trm_graph *g, trm_node image, const trm_network_options *o, int32_t depth) {
+static trm_node build_resnet(trm_graph *g, trm_node image, const trm_network_options *o,
+                             int32_t depth) {
     return trm_resnet(g, image,
                       &(trm_resnet_options){.depth = depth,
                                             .classes = o->classes,
@@ -75,17 +77,20 @@ static trm_node resnet(trm_graph *g, trm_node image, const trm_network_options *
                                             .zero_init_residual = o->zero_init_residual});
 }
 
-static trm_node mlp(trm_graph *g, trm_node image, const trm_network_options *o, int32_t depth) {
+static trm_node build_mlp(trm_graph *g, trm_node image, const trm_network_options *o,
+                          int32_t depth) {
     (void)depth;
     return trm_mlp(g, image, (const int64_t[]){512, 256}, 2, o->classes);
 }
 
-static trm_node lenet(trm_graph *g, trm_node image, const trm_network_options *o, int32_t depth) {
+static trm_node build_lenet(trm_graph *g, trm_node image, const trm_network_options *o,
+                            int32_t depth) {
     (void)depth;
     return trm_lenet(g, image, o->classes);
 }
 
-static trm_node vit(trm_graph *g, trm_node image, const trm_network_options *o, int32_t depth) {
+static trm_node build_vit(trm_graph *g, trm_node image, const trm_network_options *o,
+                          int32_t depth) {
     (void)depth;
     return trm_vit(g, image, o->classes, &o->vit);
 }
@@ -96,10 +101,10 @@ static const struct {
     trm_node (*build)(trm_graph *g, trm_node image, const trm_network_options *options,
                       int32_t depth);
     int32_t depth; /* depth of a resnet */
-} registry[] = {{"resnet18", resnet, 18},   {"resnet34", resnet, 34},
-                {"resnet50", resnet, 50},   {"resnet101", resnet, 101},
-                {"resnet152", resnet, 152}, {"mlp", mlp, 0},
-                {"lenet", lenet, 0},        {"vit", vit, 0}};
+} registry[] = {{"resnet18", build_resnet, 18},   {"resnet34", build_resnet, 34},
+                {"resnet50", build_resnet, 50},   {"resnet101", build_resnet, 101},
+                {"resnet152", build_resnet, 152}, {"mlp", build_mlp, 0},
+                {"lenet", build_lenet, 0},        {"vit", build_vit, 0}};
 enum { NAMES = sizeof registry / sizeof registry[0] };
 
 const char *trm_network_name(int32_t index) {

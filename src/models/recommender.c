@@ -11,7 +11,7 @@
 /* ---- the inputs ---- */
 
 /* Records an error of a model in the graph. Returns false. */
-static bool broken(trm_graph *g, const char *model, const char *what) {
+static bool fail_model(trm_graph *g, const char *model, const char *what) {
     trm_error err;
     (void)TRMI_FAIL(&err, TRM_INVALID, "%s: %s", model, what);
     trmi_graph_fail(g, &err);
@@ -22,7 +22,7 @@ static bool broken(trm_graph *g, const char *model, const char *what) {
 static bool broken_table(trm_graph *g, const char *model, const char *table, const char *what) {
     char text[200];
     snprintf(text, sizeof text, "table '%.40s': %s", table, what);
-    return broken(g, model, text);
+    return fail_model(g, model, text);
 }
 
 /* Checks the tables of the options: each field is in exactly one table, each table has rows and a
@@ -32,8 +32,8 @@ static bool tables_fit(trm_graph *g, const char *model, const trm_click_inputs *
     bool taken[TRMI_CLICK_FIELDS_MAX] = {false};
     int64_t covered = 0;
     if (o->tables_count > 0 && in->offsets.id != 0) {
-        return broken(g, model,
-                      "tables of some fields need one key a field; bags are of one table");
+        return fail_model(g, model,
+                          "tables of some fields need one key a field; bags are of one table");
     }
     for (int32_t i = 0; i < o->tables_count; i++) {
         const trm_field_table *t = &o->tables[i];
@@ -60,7 +60,7 @@ static bool tables_fit(trm_graph *g, const char *model, const trm_click_inputs *
     }
     return o->tables_count == 0 || covered == fields
                ? true
-               : broken(g, model, "a field is in no table; name each in one");
+               : fail_model(g, model, "a field is in no table; name each in one");
 }
 
 bool trmi_click_shape_of(trm_graph *g, const char *model, const trm_click_inputs *in,
@@ -68,29 +68,31 @@ bool trmi_click_shape_of(trm_graph *g, const char *model, const trm_click_inputs
     *out = (trmi_click_shape){.batch = in->batch};
     trm_shape keys = trm_node_shape(g, in->keys), dense = trm_node_shape(g, in->dense);
     if (in->keys.id == 0) {
-        return broken(g, model, "the data has no keys, and a recommendation model is about them");
+        return fail_model(g, model,
+                          "the data has no keys, and a recommendation model is about them");
     }
     bool sized = o->rows >= 1 || o->tables_count > 0;
     if (!sized || o->width < 0 || o->width > 65536) {
-        return broken(g, model, "a table needs at least one row, and rows of 1 to 65536 numbers");
+        return fail_model(g, model,
+                          "a table needs at least one row, and rows of 1 to 65536 numbers");
     }
     /* bags: N comes from the caller, F from the number of bags */
     if (in->offsets.id != 0) {
         trm_shape offsets = trm_node_shape(g, in->offsets);
         int64_t bags = offsets.rank == 1 ? offsets.dim[0] - 1 : 0;
         if (keys.rank != 1 || bags < 1 || in->batch < 1 || bags % in->batch != 0) {
-            return broken(g, model, "bags are keys [K] and offsets [N*F + 1], with N given");
+            return fail_model(g, model, "bags are keys [K] and offsets [N*F + 1], with N given");
         }
         out->fields = bags / in->batch;
     } else {
         if (keys.rank != 2 || (in->batch != 0 && in->batch != keys.dim[0])) {
-            return broken(g, model, "keys [N, F] are expected where there are no offsets");
+            return fail_model(g, model, "keys [N, F] are expected where there are no offsets");
         }
         out->batch = keys.dim[0];
         out->fields = keys.dim[1];
     }
     if (in->dense.id != 0 && (dense.rank != 2 || dense.dim[0] != out->batch)) {
-        return broken(g, model, "dense inputs [N, D] are expected");
+        return fail_model(g, model, "dense inputs [N, D] are expected");
     }
     out->dense = in->dense.id != 0 ? dense.dim[1] : 0;
     return tables_fit(g, model, in, o, out->fields);
@@ -99,8 +101,8 @@ bool trmi_click_shape_of(trm_graph *g, const char *model, const trm_click_inputs
 bool trmi_click_one_width(trm_graph *g, const char *model, const trm_recommender_options *o) {
     for (int32_t i = 1; i < o->tables_count; i++) {
         if (trmi_click_width_of(o, i) != trmi_click_width_of(o, 0)) {
-            return broken(g, model,
-                          "inner products need rows of one width; give all tables the same");
+            return fail_model(g, model,
+                              "inner products need rows of one width; give all tables the same");
         }
     }
     return true;
@@ -117,8 +119,8 @@ typedef struct source {
 
 /* Adds the look-up [N, fields, width] in the parameter "weight" of the present scope; bags are
  * pooled. */
-static trm_node gather(trm_graph *g, const source *s, const trm_click_inputs *in,
-                       const trm_recommender_options *o, const trmi_click_shape *shape) {
+static trm_node add_lookup(trm_graph *g, const source *s, const trm_click_inputs *in,
+                           const trm_recommender_options *o, const trmi_click_shape *shape) {
     trm_node table = trm_parameter(g, "weight", trm_shape_of(s->rows, s->width), s->init);
     trm_node rows = trm_embedding(g, table, s->keys);
     if (in->offsets.id == 0) {
@@ -163,7 +165,7 @@ static trm_node rows_of_all(trm_graph *g, const char *name, int64_t width, trm_i
     if (o->tables_count == 0) {
         const source all = {in->keys, shape->fields, o->rows,
                             width == 0 ? trmi_click_width(o) : width, init};
-        parts[0] = gather(g, &all, in, o, shape);
+        parts[0] = add_lookup(g, &all, in, o, shape);
     }
     for (int32_t i = 0; i < o->tables_count; i++) {
         const trm_field_table *t = &o->tables[i];
@@ -172,7 +174,7 @@ static trm_node rows_of_all(trm_graph *g, const char *name, int64_t width, trm_i
                           width == 0 ? trmi_click_width_of(o, i) : width,
                           width == 0 && t->init != TRM_INIT_ZERO ? t->init : init};
         trm_graph_push_scope(g, "%s", t->name);
-        parts[i] = gather(g, &s, in, o, shape);
+        parts[i] = add_lookup(g, &s, in, o, shape);
         trm_graph_pop_scope(g);
         alike = alike && trm_node_shape(g, parts[i]).dim[2] == trm_node_shape(g, parts[0]).dim[2];
     }

@@ -13,8 +13,8 @@
 static int64_t channels_of(const trm_graph *g, trm_node x) { return trm_node_shape(g, x).dim[1]; }
 
 /* Adds a convolution without bias, padded to keep the extent at stride 1. */
-static trm_node conv(trm_graph *g, const char *name, trm_node x, int64_t out, int64_t kernel,
-                     int64_t stride) {
+static trm_node add_conv(trm_graph *g, const char *name, trm_node x, int64_t out, int64_t kernel,
+                         int64_t stride) {
     int64_t pad = kernel / 2;
     trm_graph_push_scope(g, "%s", name);
     trm_node w = trm_parameter(g, "weight", trm_shape_of(out, channels_of(g, x), kernel, kernel),
@@ -27,7 +27,7 @@ static trm_node conv(trm_graph *g, const char *name, trm_node x, int64_t out, in
 }
 
 /* Adds a batch norm with its parameters and running statistics. */
-static trm_node norm(trm_graph *g, const char *name, trm_node x, trm_init gamma) {
+static trm_node add_norm(trm_graph *g, const char *name, trm_node x, trm_init gamma) {
     int64_t c = channels_of(g, x);
     trm_graph_push_scope(g, "%s", name);
     trm_node w = trm_parameter(g, "weight", trm_shape_of(c), gamma);
@@ -52,29 +52,31 @@ static const layout layouts[] = {{18, {2, 2, 2, 2}, false},
                                  {152, {3, 8, 36, 3}, true}};
 
 /* Returns the shortcut: the input itself, or a 1x1 projection if the shape changes. */
-static trm_node shortcut(trm_graph *g, trm_node x, int64_t out, int64_t stride) {
+static trm_node add_shortcut(trm_graph *g, trm_node x, int64_t out, int64_t stride) {
     if (stride == 1 && channels_of(g, x) == out) {
         return x;
     }
     trm_graph_push_scope(g, "downsample");
-    trm_node y = norm(g, "1", conv(g, "0", x, out, 1, stride), TRM_INIT_ONE);
+    trm_node y = add_norm(g, "1", add_conv(g, "0", x, out, 1, stride), TRM_INIT_ONE);
     trm_graph_pop_scope(g);
     return y;
 }
 
 /* Adds a residual block: two 3x3 convolutions, or a bottleneck of 1x1, 3x3 and 1x1. */
-static trm_node block(trm_graph *g, trm_node x, int64_t width, int64_t stride, bool bottleneck,
-                      trm_init last_gamma) {
+static trm_node add_block(trm_graph *g, trm_node x, int64_t width, int64_t stride, bool bottleneck,
+                          trm_init last_gamma) {
     trm_node y = x;
     if (bottleneck) {
-        y = trm_relu(g, norm(g, "bn1", conv(g, "conv1", y, width, 1, 1), TRM_INIT_ONE));
-        y = trm_relu(g, norm(g, "bn2", conv(g, "conv2", y, width, 3, stride), TRM_INIT_ONE));
-        y = norm(g, "bn3", conv(g, "conv3", y, 4 * width, 1, 1), last_gamma);
+        y = trm_relu(g, add_norm(g, "bn1", add_conv(g, "conv1", y, width, 1, 1), TRM_INIT_ONE));
+        y = trm_relu(g,
+                     add_norm(g, "bn2", add_conv(g, "conv2", y, width, 3, stride), TRM_INIT_ONE));
+        y = add_norm(g, "bn3", add_conv(g, "conv3", y, 4 * width, 1, 1), last_gamma);
     } else {
-        y = trm_relu(g, norm(g, "bn1", conv(g, "conv1", y, width, 3, stride), TRM_INIT_ONE));
-        y = norm(g, "bn2", conv(g, "conv2", y, width, 3, 1), last_gamma);
+        y = trm_relu(g,
+                     add_norm(g, "bn1", add_conv(g, "conv1", y, width, 3, stride), TRM_INIT_ONE));
+        y = add_norm(g, "bn2", add_conv(g, "conv2", y, width, 3, 1), last_gamma);
     }
-    return trm_relu(g, trm_add(g, y, shortcut(g, x, bottleneck ? 4 * width : width, stride)));
+    return trm_relu(g, trm_add(g, y, add_shortcut(g, x, bottleneck ? 4 * width : width, stride)));
 }
 
 trm_node trm_resnet(trm_graph *g, trm_node image, const trm_resnet_options *options) {
@@ -92,8 +94,8 @@ trm_node trm_resnet(trm_graph *g, trm_node image, const trm_resnet_options *opti
     /* stem: 7x7 and max pooling, or 3x3 for small images */
     bool cifar = options->stem == TRM_STEM_CIFAR;
     trm_init last_gamma = options->zero_init_residual ? TRM_INIT_ZERO : TRM_INIT_ONE;
-    trm_node x = conv(g, "conv1", image, 64, cifar ? 3 : 7, cifar ? 1 : 2);
-    x = trm_relu(g, norm(g, "bn1", x, TRM_INIT_ONE));
+    trm_node x = add_conv(g, "conv1", image, 64, cifar ? 3 : 7, cifar ? 1 : 2);
+    x = trm_relu(g, add_norm(g, "bn1", x, TRM_INIT_ONE));
     if (!cifar) {
         x = trm_max_pool(
             g, x, &(trm_pool_options){.kernel = {3, 3}, .stride = {2, 2}, .pad = {1, 1, 1, 1}});
@@ -104,8 +106,8 @@ trm_node trm_resnet(trm_graph *g, trm_node image, const trm_resnet_options *opti
             trm_graph_push_scope(g, "layer%d", stage + 1);
             trm_graph_push_scope(g, "%d", i);
             trm_graph_mark_segment(g);
-            x = block(g, x, 64 << stage, stage > 0 && i == 0 ? 2 : 1, shape->bottleneck,
-                      last_gamma);
+            x = add_block(g, x, 64 << stage, stage > 0 && i == 0 ? 2 : 1, shape->bottleneck,
+                          last_gamma);
             trm_graph_pop_scope(g);
             trm_graph_pop_scope(g);
         }

@@ -56,8 +56,8 @@ void trm_vit_complete(trm_vit_options *o) {
 
 /* Checks that images of this shape can be read with these complete options.
  *   error  INVALID */
-static trm_status check(const trm_vit_options *o, const trm_shape *image, int64_t classes,
-                        trm_error *err) {
+static trm_status check_vit(const trm_vit_options *o, const trm_shape *image, int64_t classes,
+                            trm_error *err) {
     char text[96];
     if (image->rank != 4) {
         return TRMI_FAIL(err, TRM_INVALID, "vit: images [N, C, H, W] expected, found %s",
@@ -87,18 +87,19 @@ static trm_status check(const trm_vit_options *o, const trm_shape *image, int64_
 }
 
 /* Adds a parameter that begins as N(0, 0.02^2) and has no weight decay. */
-static trm_node embedding(trm_graph *g, const char *name, trm_shape shape) {
+static trm_node add_embedding(trm_graph *g, const char *name, trm_shape shape) {
     return trm_exclude_from_decay(
         g, trm_parameter(g, name, shape, trm_init_normal(TRMI_BLOCK_DEVIATION)));
 }
 
 /* Adds the patches of the images behind the class token, each with its position: [N, 1 + P, C]. */
-static trm_node embed(trm_graph *g, trm_node image, const trm_vit_options *o) {
+static trm_node embed_patches(trm_graph *g, trm_node image, const trm_vit_options *o) {
     trm_shape shape = trm_node_shape(g, image);
     int64_t patches = (shape.dim[2] / o->patch) * (shape.dim[3] / o->patch);
     trm_graph_push_scope(g, "vit.embeddings");
-    trm_node token = embedding(g, "cls_token", trm_shape_of(1, 1, o->width));
-    trm_node places = embedding(g, "position_embeddings", trm_shape_of(1, 1 + patches, o->width));
+    trm_node token = add_embedding(g, "cls_token", trm_shape_of(1, 1, o->width));
+    trm_node places =
+        add_embedding(g, "position_embeddings", trm_shape_of(1, 1 + patches, o->width));
     trm_graph_push_scope(g, "patch_embeddings.projection");
     trm_node x = trm_conv2d(g, image,
                             trm_parameter(g, "weight",
@@ -124,7 +125,7 @@ static trm_node first_row(trm_graph *g, trm_node x) {
 }
 
 /* Adds a block; the last one computes the row of the class token only. */
-static trm_node block(trm_graph *g, trm_node x, const trm_vit_options *o, bool last) {
+static trm_node add_block(trm_graph *g, trm_node x, const trm_vit_options *o, bool last) {
     trm_node keys = trmi_block_norm(g, "layernorm_before", x, o->epsilon), queries = keys;
     if (last) {
         queries = first_row(g, keys);
@@ -144,15 +145,15 @@ trm_node trm_vit(trm_graph *g, trm_node image, int64_t classes, const trm_vit_op
         return TRM_NO_NODE;
     }
     trm_vit_complete(&o);
-    if (check(&o, &shape, classes, &err) != TRM_OK) {
+    if (check_vit(&o, &shape, classes, &err) != TRM_OK) {
         trmi_graph_fail(g, &err);
         return TRM_NO_NODE;
     }
-    trm_node x = embed(g, image, &o);
+    trm_node x = embed_patches(g, image, &o);
     for (int64_t i = 0; i < o.layers; i++) {
         trm_graph_push_scope(g, "vit.encoder.layer.%lld", (long long)i);
         trm_graph_mark_segment(g);
-        x = block(g, x, &o, i + 1 == o.layers);
+        x = add_block(g, x, &o, i + 1 == o.layers);
         trm_graph_pop_scope(g);
     }
     x = trmi_block_norm(g, "vit.layernorm", x, o.epsilon);

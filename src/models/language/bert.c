@@ -18,12 +18,13 @@ static const trmi_language_size sizes[] = {
     {"tiny", {.layers = 2, .width = 128, .heads = 2, .vocabulary = 30522}},
     {NULL, {0}}};
 
-static void complete(trm_language_options *o) {
+static void complete_bert(trm_language_options *o) {
     o->hidden = o->hidden == 0 ? 4 * o->width : o->hidden;
 }
 
 /* Adds an embedding "name.weight" [rows, width], which has no weight decay. */
-static trm_node table(trm_graph *g, const char *name, int64_t rows, const trm_language_options *o) {
+static trm_node add_table(trm_graph *g, const char *name, int64_t rows,
+                          const trm_language_options *o) {
     trm_graph_push_scope(g, "%s", name);
     trm_node weight = trm_parameter(g, "weight", trm_shape_of(rows, o->width),
                                     trm_init_normal(TRMI_BLOCK_DEVIATION));
@@ -40,7 +41,7 @@ static trm_node first_rows(trm_graph *g, trm_node rows, int64_t count) {
 }
 
 /* norm(x + attention(x)), then norm(x + layers(x)). */
-static trm_node block(trm_graph *g, trm_node x, const trm_language_options *o) {
+static trm_node add_block(trm_graph *g, trm_node x, const trm_language_options *o) {
     trm_node y = trmi_block_attention(g, "self", x, x, o->mask, o->heads);
     x = trm_add(g, trmi_block_dropout(g, y, o->dropout), x);
     x = trmi_block_norm(g, "attention.output.LayerNorm", x, o->epsilon);
@@ -49,15 +50,15 @@ static trm_node block(trm_graph *g, trm_node x, const trm_language_options *o) {
     return trmi_block_norm(g, "output.LayerNorm", x, o->epsilon);
 }
 
-static trmi_language_states states(trm_graph *g, trm_node ids, const trm_language_options *o,
-                                   const trmi_language_cache *cache) {
+static trmi_language_states build_states(trm_graph *g, trm_node ids, const trm_language_options *o,
+                                         const trmi_language_cache *cache) {
     enum { TOKEN_TYPES = 2 };
     (void)cache; /* masked models have none */
     trmi_language_states s = {.balance = TRM_NO_NODE};
     trm_graph_push_scope(g, "bert.embeddings");
-    s.output = table(g, "word_embeddings", o->vocabulary, o);
-    trm_node places = table(g, "position_embeddings", o->context, o);
-    trm_node types = table(g, "token_type_embeddings", TOKEN_TYPES, o);
+    s.output = add_table(g, "word_embeddings", o->vocabulary, o);
+    trm_node places = add_table(g, "position_embeddings", o->context, o);
+    trm_node types = add_table(g, "token_type_embeddings", TOKEN_TYPES, o);
     trm_node x = trm_add(g, trm_embedding(g, s.output, ids), first_rows(g, types, 1));
     x = trm_add(g, x, first_rows(g, places, trm_node_shape(g, ids).dim[1]));
     x = trmi_block_dropout(g, trmi_block_norm(g, "LayerNorm", x, o->epsilon), o->dropout);
@@ -65,7 +66,7 @@ static trmi_language_states states(trm_graph *g, trm_node ids, const trm_languag
     for (int64_t i = 0; i < o->layers; i++) {
         trm_graph_push_scope(g, "bert.encoder.layer.%lld", (long long)i);
         trm_graph_mark_segment(g);
-        x = block(g, x, o);
+        x = add_block(g, x, o);
         trm_graph_pop_scope(g);
     }
     trm_graph_push_scope(g, "cls.predictions");
@@ -85,5 +86,5 @@ const trmi_language trmi_language_bert = {.name = "bert",
                                           .context = 512,
                                           .epsilon = 1e-12,
                                           .masked = true,
-                                          .complete = complete,
-                                          .states = states};
+                                          .complete = complete_bert,
+                                          .states = build_states};

@@ -17,7 +17,7 @@ static const trmi_language_size sizes[] = {
     {"tiny", {.layers = 4, .width = 128, .heads = 4}}, /* nanoGPT's for CPUs */
     {NULL, {0}}};
 
-static void complete(trm_language_options *o) {
+static void complete_gpt2(trm_language_options *o) {
     o->hidden = o->hidden == 0 ? 4 * o->width : o->hidden;
     o->experts = o->top_experts = 0;
     o->balance = 0;
@@ -31,8 +31,8 @@ static void complete_moe(trm_language_options *o) {
 }
 
 /* Adds a linear layer name.weight [inputs, outputs], name.bias. */
-static trm_node linear(trm_graph *g, const char *name, trm_node x, int64_t outputs,
-                       double deviation, const trm_language_options *o) {
+static trm_node add_linear(trm_graph *g, const char *name, trm_node x, int64_t outputs,
+                           double deviation, const trm_language_options *o) {
     trm_shape shape = trm_node_shape(g, x);
     trm_graph_push_scope(g, "%s", name);
     trm_node w = trm_parameter(g, "weight", trm_shape_of(shape.dim[shape.rank - 1], outputs),
@@ -46,11 +46,12 @@ static trm_node linear(trm_graph *g, const char *name, trm_node x, int64_t outpu
 
 /* Adds the layers behind attention: two, or those of the experts, whose load balance is added to
  * *balance. */
-static trm_node layers(trm_graph *g, trm_node x, const trm_language_options *o, double last,
-                       trm_node *balance) {
+static trm_node add_layers(trm_graph *g, trm_node x, const trm_language_options *o, double last,
+                           trm_node *balance) {
     if (o->experts == 0) {
-        x = trm_gelu(g, linear(g, "c_fc", x, o->hidden, TRMI_BLOCK_DEVIATION, o), TRM_GELU_TANH);
-        return linear(g, "c_proj", x, o->width, last, o);
+        x = trm_gelu(g, add_linear(g, "c_fc", x, o->hidden, TRMI_BLOCK_DEVIATION, o),
+                     TRM_GELU_TANH);
+        return add_linear(g, "c_proj", x, o->width, last, o);
     }
     trm_node load;
     const trm_experts experts = {
@@ -72,26 +73,26 @@ static trm_node layers(trm_graph *g, trm_node x, const trm_language_options *o, 
 
 /* x + attention(norm(x)), then x + layers(norm(x)). What is added to x begins smaller the more layers
  * there are. */
-static trm_node block(trm_graph *g, trm_node x, const trm_language_options *o,
-                      const trmi_language_cache *cache, int64_t layer, trm_node *balance) {
+static trm_node add_block(trm_graph *g, trm_node x, const trm_language_options *o,
+                          const trmi_language_cache *cache, int64_t layer, trm_node *balance) {
     double last = TRMI_BLOCK_DEVIATION / sqrt(2 * (double)o->layers);
     int64_t width = o->width / o->heads;
     trm_node y = trmi_block_norm(g, "ln_1", x, o->epsilon);
     trm_graph_push_scope(g, "attn");
-    y = linear(g, "c_attn", y, (o->heads + 2 * o->kv_heads) * width, TRMI_BLOCK_DEVIATION, o);
+    y = add_linear(g, "c_attn", y, (o->heads + 2 * o->kv_heads) * width, TRMI_BLOCK_DEVIATION, o);
     y = trmi_language_attend(g, &y, 1, o, cache, layer);
-    y = linear(g, "c_proj", y, o->width, last, o);
+    y = add_linear(g, "c_proj", y, o->width, last, o);
     trm_graph_pop_scope(g);
     x = trm_add(g, x, trmi_block_dropout(g, y, o->dropout));
     y = trmi_block_norm(g, "ln_2", x, o->epsilon);
     trm_graph_push_scope(g, "mlp");
-    y = layers(g, y, o, last, balance);
+    y = add_layers(g, y, o, last, balance);
     trm_graph_pop_scope(g);
     return trm_add(g, x, trmi_block_dropout(g, y, o->dropout));
 }
 
-static trmi_language_states states(trm_graph *g, trm_node ids, const trm_language_options *o,
-                                   const trmi_language_cache *cache) {
+static trmi_language_states build_states(trm_graph *g, trm_node ids, const trm_language_options *o,
+                                         const trmi_language_cache *cache) {
     trm_init init = trm_init_normal(TRMI_BLOCK_DEVIATION);
     int64_t tokens = trm_node_shape(g, ids).dim[1];
     trmi_language_states s = {.balance = TRM_NO_NODE};
@@ -109,7 +110,7 @@ static trmi_language_states states(trm_graph *g, trm_node ids, const trm_languag
     for (int64_t i = 0; i < o->layers; i++) {
         trm_graph_push_scope(g, "h.%lld", (long long)i);
         trm_graph_mark_segment(g);
-        x = block(g, x, o, cache, i, &s.balance);
+        x = add_block(g, x, o, cache, i, &s.balance);
         trm_graph_pop_scope(g);
     }
     s.x = trmi_block_norm(g, "ln_f", x, o->epsilon);
@@ -123,10 +124,10 @@ static const char *const layers_of_moe[] = {"attn.c_attn", "attn.c_proj", NULL};
 const trmi_language trmi_language_gpt2 = {.name = "gpt2",
                                           .sizes = sizes,
                                           .layers = layers_of_block,
-                                          .complete = complete,
-                                          .states = states};
+                                          .complete = complete_gpt2,
+                                          .states = build_states};
 const trmi_language trmi_language_moe = {.name = "moe",
                                          .sizes = sizes,
                                          .layers = layers_of_moe,
                                          .complete = complete_moe,
-                                         .states = states};
+                                         .states = build_states};

@@ -67,8 +67,8 @@ trm_status trm_language_size(const char *model, const char *size, trm_language_o
 
 /* ---- options --------------------------------------------------------------------------------- */
 
-static trm_language_options complete(const trmi_language *model,
-                                     const trm_language_options *given) {
+static trm_language_options complete_options(const trmi_language *model,
+                                             const trm_language_options *given) {
     trm_language_options o = given != NULL ? *given : (trm_language_options){0};
     o.layers = o.layers == 0 ? 12 : o.layers;
     o.width = o.width == 0 ? 768 : o.width;
@@ -88,14 +88,14 @@ trm_status trm_language_complete(const char *model, trm_language_options *option
     TRMI_NEED(err, model, options);
     const trmi_language *m = NULL;
     TRMI_TRY(find_model(model, &m, err));
-    *options = complete(m, options);
+    *options = complete_options(m, options);
     return TRM_OK;
 }
 
 /* Checks that a model can have these complete options, for ids of this shape.
  *   error  INVALID */
-static trm_status check(const trmi_language *model, const trm_language_options *o,
-                        const trm_shape *ids, trm_error *err) {
+static trm_status check_options(const trmi_language *model, const trm_language_options *o,
+                                const trm_shape *ids, trm_error *err) {
     const char *name = model->name;
     if (!model->masked && o->mask.id != 0) {
         return TRMI_FAIL(err, TRM_INVALID,
@@ -159,8 +159,8 @@ static trmi_language_states add_states(trm_graph *graph, const char *name, trm_n
     }
     trm_status status = find_model(name, &model, &err);
     if (status == TRM_OK) {
-        *out = complete(model, options);
-        status = check(model, out, &shape, &err);
+        *out = complete_options(model, options);
+        status = check_options(model, out, &shape, &err);
         status = status == TRM_OK ? trmi_lora_check(model, &out->lora, &err) : status;
     }
     if (status != TRM_OK) {

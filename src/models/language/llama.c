@@ -30,7 +30,7 @@ static const trmi_language_size sizes[] = {
     {NULL, {0}}};
 
 /* A SwiGLU of 8/3 of the width has the weights of GPT-2's two layers. */
-static void complete(trm_language_options *o) {
+static void complete_llama(trm_language_options *o) {
     enum { MULTIPLE = 32 };
     int64_t hidden = (8 * o->width / 3 + MULTIPLE - 1) / MULTIPLE * MULTIPLE;
     o->hidden = o->hidden == 0 ? hidden : o->hidden;
@@ -38,8 +38,8 @@ static void complete(trm_language_options *o) {
 }
 
 /* Adds a linear layer name.weight [outputs, inputs] without a bias. */
-static trm_node linear(trm_graph *g, const char *name, trm_node x, int64_t outputs,
-                       const trm_language_options *o) {
+static trm_node add_linear(trm_graph *g, const char *name, trm_node x, int64_t outputs,
+                           const trm_language_options *o) {
     trm_shape shape = trm_node_shape(g, x);
     trm_graph_push_scope(g, "%s", name);
     trm_node w = trm_parameter(g, "weight", trm_shape_of(outputs, shape.dim[shape.rank - 1]),
@@ -50,7 +50,8 @@ static trm_node linear(trm_graph *g, const char *name, trm_node x, int64_t outpu
 }
 
 /* Adds an RMS norm name.weight. */
-static trm_node norm(trm_graph *g, const char *name, trm_node x, const trm_language_options *o) {
+static trm_node add_norm(trm_graph *g, const char *name, trm_node x,
+                         const trm_language_options *o) {
     trm_graph_push_scope(g, "%s", name);
     trm_node w = trm_parameter(g, "weight", trm_shape_of(o->width), TRM_INIT_ONE);
     trm_graph_pop_scope(g);
@@ -58,29 +59,29 @@ static trm_node norm(trm_graph *g, const char *name, trm_node x, const trm_langu
 }
 
 /* x + attention(norm(x)), then x + SwiGLU(norm(x)). */
-static trm_node block(trm_graph *g, trm_node x, const trm_language_options *o,
-                      const trmi_language_cache *cache, int64_t layer) {
+static trm_node add_block(trm_graph *g, trm_node x, const trm_language_options *o,
+                          const trmi_language_cache *cache, int64_t layer) {
     int64_t width = o->width / o->heads;
-    trm_node y = norm(g, "input_layernorm", x, o);
+    trm_node y = add_norm(g, "input_layernorm", x, o);
     trm_graph_push_scope(g, "self_attn");
-    trm_node parts[3] = {linear(g, "q_proj", y, o->heads * width, o),
-                         linear(g, "k_proj", y, o->kv_heads * width, o),
-                         linear(g, "v_proj", y, o->kv_heads * width, o)};
+    trm_node parts[3] = {add_linear(g, "q_proj", y, o->heads * width, o),
+                         add_linear(g, "k_proj", y, o->kv_heads * width, o),
+                         add_linear(g, "v_proj", y, o->kv_heads * width, o)};
     y = trmi_language_attend(g, parts, 3, o, cache, layer);
-    y = linear(g, "o_proj", y, o->width, o);
+    y = add_linear(g, "o_proj", y, o->width, o);
     trm_graph_pop_scope(g);
     x = trm_add(g, x, trmi_block_dropout(g, y, o->dropout));
-    y = norm(g, "post_attention_layernorm", x, o);
+    y = add_norm(g, "post_attention_layernorm", x, o);
     trm_graph_push_scope(g, "mlp");
-    trm_node gate = linear(g, "gate_proj", y, o->hidden, o);
-    y = trm_swiglu(g, gate, linear(g, "up_proj", y, o->hidden, o));
-    y = linear(g, "down_proj", y, o->width, o);
+    trm_node gate = add_linear(g, "gate_proj", y, o->hidden, o);
+    y = trm_swiglu(g, gate, add_linear(g, "up_proj", y, o->hidden, o));
+    y = add_linear(g, "down_proj", y, o->width, o);
     trm_graph_pop_scope(g);
     return trm_add(g, x, trmi_block_dropout(g, y, o->dropout));
 }
 
-static trmi_language_states states(trm_graph *g, trm_node ids, const trm_language_options *o,
-                                   const trmi_language_cache *cache) {
+static trmi_language_states build_states(trm_graph *g, trm_node ids, const trm_language_options *o,
+                                         const trmi_language_cache *cache) {
     trm_init init = trm_init_normal(TRMI_BLOCK_DEVIATION);
     trm_shape table = trm_shape_of(o->vocabulary, o->width);
     trm_node tokens =
@@ -91,10 +92,10 @@ static trmi_language_states states(trm_graph *g, trm_node ids, const trm_languag
     for (int64_t i = 0; i < o->layers; i++) {
         trm_graph_push_scope(g, "model.layers.%lld", (long long)i);
         trm_graph_mark_segment(g);
-        x = block(g, x, o, cache, i);
+        x = add_block(g, x, o, cache, i);
         trm_graph_pop_scope(g);
     }
-    return (trmi_language_states){.x = norm(g, "model.norm", x, o), .output = output};
+    return (trmi_language_states){.x = add_norm(g, "model.norm", x, o), .output = output};
 }
 
 static const char *const layers_of_block[] = {
@@ -104,5 +105,5 @@ static const char *const layers_of_block[] = {
 const trmi_language trmi_language_llama = {.name = "llama",
                                            .sizes = sizes,
                                            .layers = layers_of_block,
-                                           .complete = complete,
-                                           .states = states};
+                                           .complete = complete_llama,
+                                           .states = build_states};

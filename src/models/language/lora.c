@@ -16,7 +16,7 @@
 enum { RANK_MOST = 65536, TARGETS_MOST = 512 };
 
 /* Returns whether one target, [item, item + length), means the layer ".attn.c_attn". */
-static bool means(const char *item, size_t length, const char *layer) {
+static bool target_means(const char *item, size_t length, const char *layer) {
     static const char *const groups[][3] = {
         {"attention", ".attn.", ".self_attn."}, {"mlp", ".mlp.", ".mlp."}, {"all", ".", "."}};
     for (size_t i = 0; i < sizeof groups / sizeof groups[0]; i++) {
@@ -34,7 +34,7 @@ static bool is_target(const trm_lora_options *lora, const char *layer) {
     const char *item = lora->targets != NULL ? lora->targets : "attention";
     for (;; item++) {
         size_t length = strcspn(item, "+");
-        if (means(item, length, layer)) {
+        if (target_means(item, length, layer)) {
             return true;
         }
         item += length;
@@ -64,7 +64,7 @@ static trm_status check_targets(const trmi_language *model, const char *targets,
         size_t length = strcspn(item, "+");
         bool found = false;
         for (int32_t i = 0; !found && layer_at(model, i, layer, sizeof layer); i++) {
-            found = means(item, length, layer);
+            found = target_means(item, length, layer);
         }
         if (!found) {
             return TRMI_FAIL(err, TRM_INVALID,
