@@ -29,7 +29,7 @@ typedef struct bound {
     trm_tensor outputs[TRMI_OP_OUTPUTS_MAX];
 } bound;
 
-static void fill(const trmi_kernel *kernel, const trmi_kernel_env *env, bound *views) {
+static void fill_views(const trmi_kernel *kernel, const trmi_kernel_env *env, bound *views) {
     const trmi_step *step = kernel->step;
     for (int32_t i = 0; i < step->inputs_count; i++) {
         views->inputs[i].data = trmi_kernel_input(kernel, env, i);
@@ -42,7 +42,7 @@ static void fill(const trmi_kernel *kernel, const trmi_kernel_env *env, bound *v
 static trm_status run_op(const trmi_kernel *kernel, const trmi_kernel_env *env, trm_error *err) {
     bound *views = kernel->state;
     const trmi_step *step = kernel->step;
-    fill(kernel, env, views);
+    fill_views(kernel, env, views);
     trmi_ref_args args = {
         .row = trmi_op_table[step->op_kind],
         .attrs = step->attrs,
@@ -76,7 +76,7 @@ static trm_status run_reorder(const trmi_kernel *kernel, const trmi_kernel_env *
 
 static void destroy_kernel(trmi_kernel *kernel) { trmi_free(kernel->state); }
 
-static trm_status bind(trmi_backend *backend, trmi_kernel *kernel, trm_error *err) {
+static trm_status bind_kernel(trmi_backend *backend, trmi_kernel *kernel, trm_error *err) {
     (void)backend;
     const trmi_step *step = kernel->step;
     if (step->kind == TRMI_STEP_REORDER) {
@@ -118,7 +118,7 @@ static trm_status bind(trmi_backend *backend, trmi_kernel *kernel, trm_error *er
     return TRM_OK;
 }
 
-static void destroy(trmi_backend *backend) { trmi_free(backend); }
+static void destroy_backend(trmi_backend *backend) { trmi_free(backend); }
 
 trm_status trmi_backend_ref(int threads, trmi_backend **out, trm_error *err) {
     trmi_backend *backend = trmi_alloc(sizeof *backend);
@@ -137,8 +137,8 @@ trm_status trmi_backend_ref(int threads, trmi_backend **out, trm_error *err) {
                    .recompute_norm_act = true,
                    .flops_per_second = 5e7,
                    .bytes_per_second = 1e8},
-        .bind = bind,
-        .destroy = destroy,
+        .bind = bind_kernel,
+        .destroy = destroy_backend,
     };
     *out = backend;
     return TRM_OK;

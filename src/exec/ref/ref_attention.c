@@ -36,7 +36,8 @@ static int64_t kv_at(const row *r, const trmi_attention_view *view, int64_t key)
 }
 static int64_t lse_at(const row *r) { return (r->b * r->s.heads + r->h) * r->s.queries + r->t; }
 
-static double dot(const row *r, const trm_tensor *x, int64_t i, const trm_tensor *y, int64_t j) {
+static double dot_product(const row *r, const trm_tensor *x, int64_t i, const trm_tensor *y,
+                          int64_t j) {
     double sum = 0;
     for (int64_t d = 0; d < r->s.width; d++) {
         sum += trmi_ref_get(x, i + d) * trmi_ref_get(y, j + d);
@@ -45,18 +46,18 @@ static double dot(const row *r, const trm_tensor *x, int64_t i, const trm_tensor
 }
 
 /* The score of a key; minus infinity where the query may not read it. */
-static double score(const row *r, int64_t key) {
+static double score_key(const row *r, int64_t key) {
     bool hidden = key >= trmi_attention_limit(&r->s, r->args->attrs, r->t) ||
                   (r->mask->data != NULL && trmi_ref_get_int(r->mask, r->b * r->s.keys + key) == 0);
     return hidden ? (double)-INFINITY
                   : r->args->attrs->attention.scale *
-                        dot(r, r->q, q_at(r), r->k, kv_at(r, &r->s.k, key));
+                        dot_product(r, r->q, q_at(r), r->k, kv_at(r, &r->s.k, key));
 }
 
-static void attend(const row *r) {
+static void attend_row(const row *r) {
     double most = -INFINITY, sum = 0;
     for (int64_t key = 0; key < r->s.keys; key++) {
-        r->scores[key] = score(r, key);
+        r->scores[key] = score_key(r, key);
         most = fmax(most, r->scores[key]);
     }
     bool any = most > (double)-INFINITY;
@@ -83,7 +84,7 @@ trm_status trmi_ref_attention(const trmi_ref_args *args, trm_error *err) {
     for (r.b = 0; r.b < r.s.batch; r.b++) {
         for (r.h = 0; r.h < r.s.heads; r.h++) {
             for (r.t = 0; r.t < r.s.queries; r.t++) {
-                attend(&r);
+                attend_row(&r);
             }
         }
     }
@@ -95,11 +96,13 @@ trm_status trmi_ref_attention(const trmi_ref_args *args, trm_error *err) {
  * dq += ds k, dk += ds q. */
 static void attend_back(const row *r, double *dq, double *dk, double *dv) {
     const trm_tensor *dy = &r->args->inputs[0], *y = &r->args->inputs[5];
-    double e = dot(r, dy, y_at(r), y, y_at(r)), lse = trmi_ref_get(&r->args->inputs[6], lse_at(r));
+    double e = dot_product(r, dy, y_at(r), y, y_at(r)),
+           lse = trmi_ref_get(&r->args->inputs[6], lse_at(r));
     for (int64_t key = 0; key < r->s.keys; key++) {
         int64_t k = kv_at(r, &r->s.k, key), v = kv_at(r, &r->s.v, key);
-        double p = exp(score(r, key) - lse);
-        double ds = p * (dot(r, dy, y_at(r), r->v, v) - e) * r->args->attrs->attention.scale;
+        double p = exp(score_key(r, key) - lse);
+        double ds =
+            p * (dot_product(r, dy, y_at(r), r->v, v) - e) * r->args->attrs->attention.scale;
         for (int64_t d = 0; d < r->s.width; d++) {
             dv[v + d] += p * trmi_ref_get(dy, y_at(r) + d);
             dq[q_at(r) + d] += ds * trmi_ref_get(r->k, k + d);

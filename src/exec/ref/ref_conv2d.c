@@ -40,7 +40,7 @@ typedef struct job {
     double *sum;
 } job;
 
-static void forward(void *context, int64_t y, int64_t x, int64_t w) {
+static void add_product(void *context, int64_t y, int64_t x, int64_t w) {
     job *j = context;
     j->sum[y] += trmi_ref_get(j->a, x) * trmi_ref_get(j->b, w);
 }
@@ -53,8 +53,8 @@ static void to_weights(void *context, int64_t y, int64_t x, int64_t w) {
     j->sum[w] += trmi_ref_get(j->a, y) * trmi_ref_get(j->b, x);
 }
 
-static trm_status run(const trmi_ref_args *args, const trm_shape *xs, const trm_shape *ws,
-                      const trm_shape *ys, visit visitor, trm_error *err) {
+static trm_status run_products(const trmi_ref_args *args, const trm_shape *xs, const trm_shape *ws,
+                               const trm_shape *ys, visit visitor, trm_error *err) {
     const trm_tensor *out = &args->outputs[0];
     int64_t count = trm_shape_count(&out->shape);
     job j = {.a = &args->inputs[0], .b = &args->inputs[1]};
@@ -73,14 +73,14 @@ static trm_status run(const trmi_ref_args *args, const trm_shape *xs, const trm_
 }
 
 trm_status trmi_ref_conv2d(const trmi_ref_args *args, trm_error *err) {
-    return run(args, &args->inputs[0].shape, &args->inputs[1].shape, &args->outputs[0].shape,
-               forward, err);
+    return run_products(args, &args->inputs[0].shape, &args->inputs[1].shape,
+                        &args->outputs[0].shape, add_product, err);
 }
 trm_status trmi_ref_conv2d_grad_data(const trmi_ref_args *args, trm_error *err) {
-    return run(args, &args->outputs[0].shape, &args->inputs[1].shape, &args->inputs[0].shape,
-               to_data, err);
+    return run_products(args, &args->outputs[0].shape, &args->inputs[1].shape,
+                        &args->inputs[0].shape, to_data, err);
 }
 trm_status trmi_ref_conv2d_grad_weights(const trmi_ref_args *args, trm_error *err) {
-    return run(args, &args->inputs[1].shape, &args->outputs[0].shape, &args->inputs[0].shape,
-               to_weights, err);
+    return run_products(args, &args->inputs[1].shape, &args->outputs[0].shape,
+                        &args->inputs[0].shape, to_weights, err);
 }

@@ -6,7 +6,7 @@
 
 #include <math.h>
 
-static trm_status binary(const trmi_ref_args *args, double (*f)(double, double)) {
+static trm_status run_binary(const trmi_ref_args *args, double (*f)(double, double)) {
     const trm_tensor *a = &args->inputs[0], *b = &args->inputs[1], *y = &args->outputs[0];
     for (int64_t i = 0; i < trm_shape_count(&y->shape); i++) {
         int64_t at[TRM_MAX_RANK];
@@ -18,7 +18,7 @@ static trm_status binary(const trmi_ref_args *args, double (*f)(double, double))
     return TRM_OK;
 }
 
-static trm_status unary(const trmi_ref_args *args, double (*f)(double)) {
+static trm_status run_unary(const trmi_ref_args *args, double (*f)(double)) {
     const trm_tensor *x = &args->inputs[0], *y = &args->outputs[0];
     for (int64_t i = 0; i < trm_shape_count(&y->shape); i++) {
         trmi_ref_set(y, i, f(trmi_ref_get(x, i)));
@@ -55,17 +55,17 @@ static double gelu_tanh_grad(double dy, double x) {
     return dy * 0.5 * (1 + t + x * (1 - t * t) * slope);
 }
 static double swiglu(double gate, double up) { return silu(gate) * up; }
-static double same(double x) { return x; }
+static double copy_value(double x) { return x; }
 
 #define BINARY(row, f)                                                                             \
     trm_status trmi_ref_##row(const trmi_ref_args *args, trm_error *err) {                         \
         (void)err;                                                                                 \
-        return binary(args, f);                                                                    \
+        return run_binary(args, f);                                                                \
     }
 #define UNARY(row, f)                                                                              \
     trm_status trmi_ref_##row(const trmi_ref_args *args, trm_error *err) {                         \
         (void)err;                                                                                 \
-        return unary(args, f);                                                                     \
+        return run_unary(args, f);                                                                 \
     }
 BINARY(add, add)
 BINARY(sub, sub)
@@ -83,15 +83,15 @@ UNARY(tanh, tanh)
 UNARY(exp, exp)
 UNARY(log, log)
 UNARY(sqrt, sqrt)
-UNARY(cast, same)
+UNARY(cast, copy_value)
 
 trm_status trmi_ref_gelu(const trmi_ref_args *args, trm_error *err) {
     (void)err;
-    return unary(args, args->attrs->gelu.tanh ? gelu_tanh : gelu);
+    return run_unary(args, args->attrs->gelu.tanh ? gelu_tanh : gelu);
 }
 trm_status trmi_ref_gelu_grad(const trmi_ref_args *args, trm_error *err) {
     (void)err;
-    return binary(args, args->attrs->gelu.tanh ? gelu_tanh_grad : gelu_grad);
+    return run_binary(args, args->attrs->gelu.tanh ? gelu_tanh_grad : gelu_grad);
 }
 
 /* dgate = dy up silu'(gate), dup = dy silu(gate). */

@@ -6,7 +6,7 @@
 
 /* The groups of one field: count, group of each sample, first sample of each group; zeros behind.
  */
-static void group(const trm_tensor *ids, int64_t field, int32_t *out) {
+static void group_ids(const trm_tensor *ids, int64_t field, int32_t *out) {
     int64_t samples = ids->shape.dim[0], fields = ids->shape.dim[1];
     int32_t *of = out + 1, *first = of + samples, count = 0;
     for (int64_t n = 0; n < samples; n++) {
@@ -39,7 +39,7 @@ trm_status trmi_ref_keyed_linear(const trmi_ref_args *args, trm_error *err) {
     const trm_tensor *dense = &args->inputs[3], *bias = &args->inputs[4], *y = &args->outputs[0];
     int64_t samples = rows->shape.dim[0], outputs = w->shape.dim[0], width = w->shape.dim[1];
     for (int64_t f = 0; args->outputs[1].data != NULL && f < ids->shape.dim[1]; f++) {
-        group(ids, f, (int32_t *)args->outputs[1].data + f * (2 * samples + 1));
+        group_ids(ids, f, (int32_t *)args->outputs[1].data + f * (2 * samples + 1));
     }
     for (int64_t n = 0; y->data != NULL && n < samples; n++) {
         for (int64_t o = 0; o < outputs; o++) {

@@ -4,8 +4,8 @@
 #include <math.h>
 
 /* Mean and 1 / sqrt(mean square of x - mean + epsilon) of one row; of RMS norm the mean is 0. */
-static void statistics(const trmi_ref_args *args, int64_t row, int64_t width, double *mean,
-                       double *inv) {
+static void row_statistics(const trmi_ref_args *args, int64_t row, int64_t width, double *mean,
+                           double *inv) {
     const trm_tensor *x = &args->inputs[0];
     double sum = 0, squares = 0;
     for (int64_t i = 0; i < width && args->inputs_count == 3; i++) {
@@ -20,13 +20,13 @@ static void statistics(const trmi_ref_args *args, int64_t row, int64_t width, do
 }
 
 /* Layer norm has beta, RMS norm has not. */
-static trm_status norm(const trmi_ref_args *args) {
+static trm_status run_norm(const trmi_ref_args *args) {
     const trm_tensor *x = &args->inputs[0], *gamma = &args->inputs[1];
     bool centred = args->inputs_count == 3;
     int64_t width = gamma->shape.dim[0], rows = trm_shape_count(&x->shape) / width;
     for (int64_t r = 0; r < rows; r++) {
         double mean, inv;
-        statistics(args, r, width, &mean, &inv);
+        row_statistics(args, r, width, &mean, &inv);
         for (int64_t i = 0; i < width; i++) {
             double y = (trmi_ref_get(x, r * width + i) - mean) * inv * trmi_ref_get(gamma, i);
             trmi_ref_set(&args->outputs[0], r * width + i,
@@ -80,11 +80,11 @@ static trm_status norm_grad(const trmi_ref_args *args) {
 
 trm_status trmi_ref_layer_norm(const trmi_ref_args *args, trm_error *err) {
     (void)err;
-    return norm(args);
+    return run_norm(args);
 }
 trm_status trmi_ref_rms_norm(const trmi_ref_args *args, trm_error *err) {
     (void)err;
-    return norm(args);
+    return run_norm(args);
 }
 trm_status trmi_ref_layer_norm_grad(const trmi_ref_args *args, trm_error *err) {
     (void)err;

@@ -46,7 +46,7 @@ trm_status trmi_ref_softmax_grad(const trmi_ref_args *args, trm_error *err) {
     return TRM_OK;
 }
 
-static bool ignored(const trmi_attrs *a, int64_t label) {
+static bool is_ignored(const trmi_attrs *a, int64_t label) {
     return a->xent.use_ignore_index && label == a->xent.ignore_index;
 }
 
@@ -138,7 +138,7 @@ static trm_status row_losses(const trmi_ref_args *args, double *losses, double *
     double s = args->attrs->xent.label_smoothing;
     for (int64_t r = 0; r < rows; r++) {
         int64_t label = trmi_ref_get_int(labels, r);
-        bool skip = ignored(args->attrs, label);
+        bool skip = is_ignored(args->attrs, label);
         double row[3] = {0, 0, 0};
         if (!skip && (label < 0 || label >= classes)) {
             return TRMI_FAIL(err, TRM_INVALID,
@@ -189,7 +189,7 @@ trm_status trmi_ref_softmax_xent_grad(const trmi_ref_args *args, trm_error *err)
                 k = i % columns + trmi_part_of(args->attrs)->begin;
         double p = exp(trmi_ref_get(z, i) - trmi_ref_get(&in[3], i / columns));
         double t = s / (double)classes + (k == label ? 1 - s : 0);
-        trmi_ref_set(&args->outputs[0], i, ignored(args->attrs, label) ? 0 : scale * (p - t));
+        trmi_ref_set(&args->outputs[0], i, is_ignored(args->attrs, label) ? 0 : scale * (p - t));
     }
     return TRM_OK;
 }
@@ -263,7 +263,7 @@ trm_status trmi_ref_linear_xent(const trmi_ref_args *args, trm_error *err) {
     double total = 0, counted = 0, none = 0;
     for (int64_t r = 0; r < rows; r++) {
         int64_t label = trmi_ref_get_int(labels, r);
-        bool skip = ignored(args->attrs, label);
+        bool skip = is_ignored(args->attrs, label);
         if (!skip && (label < 0 || label >= all)) {
             return TRMI_FAIL(err, TRM_INVALID,
                              "label %" PRId64 " of sample %" PRId64 ": 0 to %" PRId64 " expected",
@@ -283,7 +283,7 @@ trm_status trmi_ref_linear_xent(const trmi_ref_args *args, trm_error *err) {
     trm_status status = TRM_OK;
     for (int64_t r = 0; r < rows && status == TRM_OK; r++) {
         double lse, at;
-        bool skip = ignored(args->attrs, trmi_ref_get_int(labels, r));
+        bool skip = is_ignored(args->attrs, trmi_ref_get_int(labels, r));
         status = linear_row(args, r, z, &lse, &at, err);
         if (status == TRM_OK) {
             total += skip ? 0 : lse - at;

@@ -20,18 +20,18 @@ static extents extents_of(const trm_shape *s) {
     }
     return e;
 }
-static int64_t at(const extents *e, int64_t n, int64_t c, int64_t r) {
+static int64_t element_index(const extents *e, int64_t n, int64_t c, int64_t r) {
     return (n * e->c + c) * e->rest + r;
 }
 
 /* Computes y = [relu] (gamma * (x - mean) * inv_std + beta [+ residual]) for one channel. */
-static void normalise(const trmi_ref_args *args, const extents *e, int64_t c, double mean,
-                      double inv_std) {
+static void normalise_channel(const trmi_ref_args *args, const extents *e, int64_t c, double mean,
+                              double inv_std) {
     double gamma = trmi_ref_get(&args->inputs[1], c), beta = trmi_ref_get(&args->inputs[2], c);
     const trm_tensor *residual = args->inputs_count > 5 ? &args->inputs[5] : NULL;
     for (int64_t n = 0; n < e->n; n++) {
         for (int64_t r = 0; r < e->rest; r++) {
-            int64_t i = at(e, n, c, r);
+            int64_t i = element_index(e, n, c, r);
             double y = gamma * (trmi_ref_get(&args->inputs[0], i) - mean) * inv_std + beta;
             if (residual != NULL && residual->data != NULL) {
                 y += trmi_ref_get(residual, i);
@@ -79,17 +79,17 @@ static trmi_norm_sync *sync_of(const trmi_ref_args *args) {
     return sync == NULL && axes == 0 ? args->norm_sync : sync;
 }
 
-static void measure(const trmi_ref_args *args, const extents *e, int64_t c, int64_t begin,
-                    int64_t end, double *to) {
+static void measure_block(const trmi_ref_args *args, const extents *e, int64_t c, int64_t begin,
+                          int64_t end, double *to) {
     double sum = 0, squares = 0, count = (double)((end - begin) * e->rest);
     for (int64_t n = begin; n < end; n++) {
         for (int64_t r = 0; r < e->rest; r++) {
-            sum += trmi_ref_get(&args->inputs[0], at(e, n, c, r));
+            sum += trmi_ref_get(&args->inputs[0], element_index(e, n, c, r));
         }
     }
     for (int64_t n = begin; n < end; n++) {
         for (int64_t r = 0; r < e->rest; r++) {
-            double d = trmi_ref_get(&args->inputs[0], at(e, n, c, r)) - sum / count;
+            double d = trmi_ref_get(&args->inputs[0], element_index(e, n, c, r)) - sum / count;
             squares += d * d;
         }
     }
@@ -98,13 +98,13 @@ static void measure(const trmi_ref_args *args, const extents *e, int64_t c, int6
     to[2] = count;
 }
 
-static trm_status moments(const trmi_ref_args *args, const extents *e, int64_t c, double *mean,
-                          double *squares, double *count, trm_error *err) {
+static trm_status sum_moments(const trmi_ref_args *args, const extents *e, int64_t c, double *mean,
+                              double *squares, double *count, trm_error *err) {
     trmi_norm_sync *sync = sync_of(args);
     double own[MOMENTS], *of = room_of(sync, own);
     int64_t blocks = blocks_of(sync);
     for (int64_t b = 0; b < blocks; b++) {
-        measure(args, e, c, e->n * b / blocks, e->n * (b + 1) / blocks, of + MOMENTS * b);
+        measure_block(args, e, c, e->n * b / blocks, e->n * (b + 1) / blocks, of + MOMENTS * b);
     }
     TRMI_TRY(combine_ranks(sync, of, err));
     *mean = of[0];
@@ -122,7 +122,8 @@ static void finish_channel(const trmi_ref_args *args, const extents *e, int64_t 
     trmi_ref_set(&args->outputs[1], c, mean);
     trmi_ref_set(&args->outputs[2], c, inv_std);
     /* rounded as backward reads them, which may compute the output again (NORM_ACT_APPLY) */
-    normalise(args, e, c, trmi_ref_get(&args->outputs[1], c), trmi_ref_get(&args->outputs[2], c));
+    normalise_channel(args, e, c, trmi_ref_get(&args->outputs[1], c),
+                      trmi_ref_get(&args->outputs[2], c));
     const trm_tensor *running_mean = &args->inputs[3], *running_variance = &args->inputs[4];
     trmi_ref_set(running_mean, c, (1 - momentum) * trmi_ref_get(running_mean, c) + momentum * mean);
     trmi_ref_set(running_variance, c,
@@ -130,11 +131,11 @@ static void finish_channel(const trmi_ref_args *args, const extents *e, int64_t 
 }
 
 /* Runs the forward pass of training, channel by channel. */
-static trm_status train(const trmi_ref_args *args, trm_error *err) {
+static trm_status run_training(const trmi_ref_args *args, trm_error *err) {
     extents e = extents_of(&args->inputs[0].shape);
     for (int64_t c = 0; c < e.c; c++) {
         double mean, squares, count;
-        TRMI_TRY(moments(args, &e, c, &mean, &squares, &count, err));
+        TRMI_TRY(sum_moments(args, &e, c, &mean, &squares, &count, err));
         finish_channel(args, &e, c, mean, squares, count);
     }
     return TRM_OK;
@@ -142,31 +143,33 @@ static trm_status train(const trmi_ref_args *args, trm_error *err) {
 
 /* Normalises by given statistics: inputs 3 and 4 are mean and variance or, `inverse`, mean and 1 /
  * standard deviation. */
-static trm_status given(const trmi_ref_args *args, bool inverse) {
+static trm_status run_given(const trmi_ref_args *args, bool inverse) {
     extents e = extents_of(&args->inputs[0].shape);
     for (int64_t c = 0; c < e.c; c++) {
         double second = trmi_ref_get(&args->inputs[4], c);
-        normalise(args, &e, c, trmi_ref_get(&args->inputs[3], c),
-                  inverse ? second : 1 / sqrt(second + args->attrs->norm.epsilon));
+        normalise_channel(args, &e, c, trmi_ref_get(&args->inputs[3], c),
+                          inverse ? second : 1 / sqrt(second + args->attrs->norm.epsilon));
     }
     return TRM_OK;
 }
 
 trm_status trmi_ref_batch_norm(const trmi_ref_args *args, trm_error *err) {
-    return train(args, err);
+    return run_training(args, err);
 }
-trm_status trmi_ref_norm_act(const trmi_ref_args *args, trm_error *err) { return train(args, err); }
+trm_status trmi_ref_norm_act(const trmi_ref_args *args, trm_error *err) {
+    return run_training(args, err);
+}
 trm_status trmi_ref_batch_norm_infer(const trmi_ref_args *args, trm_error *err) {
     (void)err;
-    return given(args, false);
+    return run_given(args, false);
 }
 trm_status trmi_ref_norm_act_infer(const trmi_ref_args *args, trm_error *err) {
     (void)err;
-    return given(args, false);
+    return run_given(args, false);
 }
 trm_status trmi_ref_norm_act_apply(const trmi_ref_args *args, trm_error *err) {
     (void)err;
-    return given(args, true);
+    return run_given(args, true);
 }
 
 /* Adds two sums and a count, of this rank or of each of its blocks, over all ranks that normalise
@@ -198,7 +201,7 @@ typedef struct channel {
 /* Returns dz = dy where the ReLU was positive, else 0, of element i of the channel. *k: its index;
  * *hat: the normalised x. */
 static double dz_of(const channel *h, int64_t i, int64_t *k, double *hat) {
-    *k = at(&h->e, i / h->e.rest, h->c, i % h->e.rest);
+    *k = element_index(&h->e, i / h->e.rest, h->c, i % h->e.rest);
     *hat = (trmi_ref_get(h->x, *k) - h->mean) * h->inv_std;
     double dz = trmi_ref_get(h->dy, *k) + (h->dy2 != NULL ? trmi_ref_get(h->dy2, *k) : 0);
     if (h->relu) {
@@ -249,8 +252,8 @@ static void take_channel(channel *h, const channels *all, int64_t c) {
     h->beta = all->beta != NULL ? trmi_ref_get(all->beta, c) : 0;
 }
 
-static trm_status backward(const trmi_ref_args *args, const trm_tensor *y, const channels *all,
-                           trm_error *err) {
+static trm_status run_backward(const trmi_ref_args *args, const trm_tensor *y, const channels *all,
+                               trm_error *err) {
     channel h = {.dy = &args->inputs[0],
                  .x = &args->inputs[1],
                  .y = y,
@@ -281,12 +284,12 @@ static trm_status backward(const trmi_ref_args *args, const trm_tensor *y, const
 
 trm_status trmi_ref_batch_norm_grad(const trmi_ref_args *args, trm_error *err) {
     const trm_tensor *in = args->inputs;
-    return backward(args, NULL, &(channels){.gamma = &in[2], .mean = &in[3], .inv_std = &in[4]},
-                    err);
+    return run_backward(args, NULL, &(channels){.gamma = &in[2], .mean = &in[3], .inv_std = &in[4]},
+                        err);
 }
 trm_status trmi_ref_norm_act_grad(const trmi_ref_args *args, trm_error *err) {
     const trm_tensor *in = args->inputs;
-    return backward(args, args->attrs->norm.from_y ? &in[2] : NULL,
-                    &(channels){.gamma = &in[3], .beta = &in[4], .mean = &in[5], .inv_std = &in[6]},
-                    err);
+    return run_backward(
+        args, args->attrs->norm.from_y ? &in[2] : NULL,
+        &(channels){.gamma = &in[3], .beta = &in[4], .mean = &in[5], .inv_std = &in[6]}, err);
 }

@@ -33,7 +33,7 @@ int64_t trmi_ref_arg_max(const trm_tensor *x, const trmi_ref_window *v, int64_t 
 }
 
 /* Sets all elements to zero; gradients are then added. */
-static void clear(const trm_tensor *t) {
+static void clear_tensor(const trm_tensor *t) {
     for (int64_t i = 0; i < trm_shape_count(&t->shape); i++) {
         trmi_ref_set(t, i, 0);
     }
@@ -54,7 +54,7 @@ trm_status trmi_ref_max_pool(const trmi_ref_args *args, trm_error *err) {
 trm_status trmi_ref_max_pool_grad(const trmi_ref_args *args, trm_error *err) {
     (void)err;
     const trm_tensor *dy = &args->inputs[0], *x = &args->inputs[1], *dx = &args->outputs[0];
-    clear(dx);
+    clear_tensor(dx);
     for (int64_t i = 0; i < trm_shape_count(&dy->shape); i++) {
         int64_t p[4];
         trmi_ref_unravel(&dy->shape, i, p);
@@ -86,7 +86,7 @@ trm_status trmi_ref_avg_pool(const trmi_ref_args *args, trm_error *err) {
 trm_status trmi_ref_avg_pool_grad(const trmi_ref_args *args, trm_error *err) {
     (void)err;
     const trm_tensor *dy = &args->inputs[0], *dx = &args->outputs[0];
-    clear(dx);
+    clear_tensor(dx);
     for (int64_t i = 0; i < trm_shape_count(&dy->shape); i++) {
         int64_t p[4];
         trmi_ref_unravel(&dy->shape, i, p);

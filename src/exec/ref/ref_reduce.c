@@ -8,7 +8,7 @@
 #include <math.h>
 
 /* Returns the output element to which element `index` of x is added. */
-static int64_t target(const trm_shape *x, uint32_t axes, int64_t index) {
+static int64_t target_index(const trm_shape *x, uint32_t axes, int64_t index) {
     int64_t at[TRM_MAX_RANK], to = 0;
     trmi_ref_unravel(x, index, at);
     for (int32_t d = 0; d < x->rank; d++) {
@@ -18,13 +18,13 @@ static int64_t target(const trm_shape *x, uint32_t axes, int64_t index) {
 }
 
 /* Computes the sums, or means, over the reduced axes, in double. */
-static trm_status sums(const trmi_ref_args *args, bool mean, trm_error *err) {
+static trm_status run_sums(const trmi_ref_args *args, bool mean, trm_error *err) {
     const trm_tensor *x = &args->inputs[0], *y = &args->outputs[0];
     int64_t count = trm_shape_count(&x->shape), outs = trm_shape_count(&y->shape);
     double *sum;
     TRMI_TRY(TRMI_NEW(err, sum, outs, "for a reference reduction"));
     for (int64_t i = 0; i < count; i++) {
-        sum[target(&x->shape, args->attrs->reduce.axes, i)] += trmi_ref_get(x, i);
+        sum[target_index(&x->shape, args->attrs->reduce.axes, i)] += trmi_ref_get(x, i);
     }
     for (int64_t i = 0; i < outs; i++) {
         trmi_ref_set(y, i, mean ? sum[i] * (double)outs / (double)count : sum[i]);
@@ -34,10 +34,10 @@ static trm_status sums(const trmi_ref_args *args, bool mean, trm_error *err) {
 }
 
 trm_status trmi_ref_reduce_sum(const trmi_ref_args *args, trm_error *err) {
-    return sums(args, false, err);
+    return run_sums(args, false, err);
 }
 trm_status trmi_ref_reduce_mean(const trmi_ref_args *args, trm_error *err) {
-    return sums(args, true, err);
+    return run_sums(args, true, err);
 }
 
 trm_status trmi_ref_reduce_max(const trmi_ref_args *args, trm_error *err) {
@@ -47,7 +47,7 @@ trm_status trmi_ref_reduce_max(const trmi_ref_args *args, trm_error *err) {
         trmi_ref_set(y, i, -INFINITY);
     }
     for (int64_t i = 0; i < trm_shape_count(&x->shape); i++) {
-        int64_t to = target(&x->shape, args->attrs->reduce.axes, i);
+        int64_t to = target_index(&x->shape, args->attrs->reduce.axes, i);
         double value = trmi_ref_get(x, i);
         if (value > trmi_ref_get(y, to) || isnan(value)) {
             trmi_ref_set(y, to, value);
@@ -63,11 +63,11 @@ trm_status trmi_ref_reduce_max_grad(const trmi_ref_args *args, trm_error *err) {
     double *equal;
     TRMI_TRY(TRMI_NEW(err, equal, outs, "for a reference reduction"));
     for (int64_t i = 0; i < count; i++) {
-        int64_t to = target(&x->shape, axes, i);
+        int64_t to = target_index(&x->shape, axes, i);
         equal[to] += trmi_ref_get(x, i) == trmi_ref_get(y, to);
     }
     for (int64_t i = 0; i < count; i++) {
-        int64_t to = target(&x->shape, axes, i);
+        int64_t to = target_index(&x->shape, axes, i);
         bool wins = trmi_ref_get(x, i) == trmi_ref_get(y, to);
         trmi_ref_set(&args->outputs[0], i, wins ? trmi_ref_get(dy, to) / equal[to] : 0);
     }
