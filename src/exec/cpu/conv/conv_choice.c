@@ -45,8 +45,8 @@ static const double equal = 1.03;
 
 /* Lists the algorithms that can solve the problem, with their guesses, the fastest guess first.
  * Returns how many. */
-static int rank(const trmi_conv_problem *p, int threads, const trmi_conv_algorithm *out[ALGORITHMS],
-                double seconds[ALGORITHMS]) {
+static int rank_algorithms(const trmi_conv_problem *p, int threads,
+                           const trmi_conv_algorithm *out[ALGORITHMS], double seconds[ALGORITHMS]) {
     int count = 0;
     for (int i = 0; i < ALGORITHMS; i++) {
         const trmi_conv_algorithm *a = trmi_conv_algorithms[i];
@@ -82,7 +82,7 @@ static int64_t result_bytes(const trmi_conv_problem *p) {
 
 /* Returns the same problem with fewer images, so that a trial takes about trial_flops. A tensor
  * that exceeds the caches still does. */
-static trmi_conv_problem smaller(const trmi_conv_problem *p) {
+static trmi_conv_problem smaller_problem(const trmi_conv_problem *p) {
     trmi_conv_problem s = *p;
     double images = trial_flops / (trmi_conv_flops(p) / (double)p->n);
     int64_t largest = trmi_max_i64(image_bytes(p), result_bytes(p));
@@ -213,13 +213,13 @@ static const candidate *winner_of(const candidate *c, int count) {
 
 /* Times the candidates within reach, enters the winner in the tuning file and returns it; NULL: no
  * candidate ran, or a trial would not be representative. */
-static const trmi_conv_algorithm *measure(trmi_onednn *backend, const trmi_conv_problem *p,
-                                          const char *key) {
+static const trmi_conv_algorithm *measure_candidates(trmi_onednn *backend,
+                                                     const trmi_conv_problem *p, const char *key) {
     const trmi_conv_algorithm *order[ALGORITHMS], *choice = NULL;
     candidate c[ALGORITHMS];
     double guess[ALGORITHMS], begin = trmi_os_now();
-    int count = rank(p, backend->threads, order, guess), created = 0;
-    trmi_conv_problem part = backend->retune_seconds >= whole_problems ? *p : smaller(p);
+    int count = rank_algorithms(p, backend->threads, order, guess), created = 0;
+    trmi_conv_problem part = backend->retune_seconds >= whole_problems ? *p : smaller_problem(p);
     if (!is_telling(&part, p)) {
         return NULL;
     }
@@ -266,8 +266,8 @@ static const trmi_conv_algorithm *by_name(const trmi_conv_problem *p, const char
 /* Returns the choice of the tuning file, after adding one if it has none; NULL: no algorithm can
  * solve the problem. Measured choices are entered as "name", guesses as "~name". Later processes
  * use guesses, too, unless they are to measure (retune_seconds). */
-static const trmi_conv_algorithm *tuned(trmi_onednn *backend, const trmi_conv_problem *p,
-                                        const char *key, double *seconds) {
+static const trmi_conv_algorithm *tuned_choice(trmi_onednn *backend, const trmi_conv_problem *p,
+                                               const char *key, double *seconds) {
     const trmi_conv_algorithm *order[ALGORITHMS], *choice = NULL;
     double guess[ALGORITHMS];
     char guessed[64];
@@ -279,10 +279,10 @@ static const trmi_conv_algorithm *tuned(trmi_onednn *backend, const trmi_conv_pr
     }
     double allowed = backend->retune_seconds > 0 ? backend->retune_seconds : trial_seconds;
     if (trmi_tuning_has_file(backend->tuning) && backend->trial_seconds <= allowed) {
-        choice = measure(backend, p, key);
+        choice = measure_candidates(backend, p, key);
     }
     if (choice == NULL) {
-        if (rank(p, backend->threads, order, guess) == 0) {
+        if (rank_algorithms(p, backend->threads, order, guess) == 0) {
             return NULL;
         }
         choice = order[0];
@@ -296,14 +296,14 @@ static const trmi_conv_algorithm *tuned(trmi_onednn *backend, const trmi_conv_pr
 
 /* Returns the algorithm to try first and its seconds: the one that the run has kept, else that of
  * the tuning file, which is then kept for the run. NULL: no algorithm can solve the problem. */
-static const trmi_conv_algorithm *chosen(trmi_onednn *backend, const trmi_conv_problem *p,
-                                         double *seconds) {
+static const trmi_conv_algorithm *kept_choice(trmi_onednn *backend, const trmi_conv_problem *p,
+                                              double *seconds) {
     const trmi_conv_algorithm *choice, *order[ALGORITHMS];
     double guess[ALGORITHMS];
     char key[256];
     const char *name;
     if (p->blocks > 0) {
-        bool any = rank(p, backend->threads, order, guess) > 0;
+        bool any = rank_algorithms(p, backend->threads, order, guess) > 0;
         *seconds = any ? guess[0] : trmi_conv_flops(p) / reference_flops;
         return any ? order[0] : NULL;
     }
@@ -312,7 +312,7 @@ static const trmi_conv_algorithm *chosen(trmi_onednn *backend, const trmi_conv_p
         (choice = by_name(p, name)) != NULL) {
         return choice;
     }
-    choice = tuned(backend, p, key, seconds);
+    choice = tuned_choice(backend, p, key, seconds);
     if (choice != NULL && backend->kept != NULL) {
         trmi_tuning_add(backend->kept, key, choice->name, *seconds);
     }
@@ -324,12 +324,12 @@ trm_status trmi_conv_choose(trmi_onednn *backend, const trmi_conv_problem *p,
                             trm_error *err) {
     const trmi_conv_algorithm *order[ALGORITHMS];
     double guess[ALGORITHMS], seconds;
-    const trmi_conv_algorithm *first = chosen(backend, p, &seconds);
+    const trmi_conv_algorithm *first = kept_choice(backend, p, &seconds);
     if (first != NULL && first->create(backend, p, state, scratch, err) == TRM_OK) {
         *out = first;
         return TRM_OK;
     }
-    int count = rank(p, backend->threads, order, guess);
+    int count = rank_algorithms(p, backend->threads, order, guess);
     trm_status status = TRMI_FAIL(err, TRM_UNSUPPORTED, "no algorithm for this convolution");
     for (int i = 0; i < count && status == TRM_UNSUPPORTED; i++) {
         *out = order[i];
@@ -340,13 +340,13 @@ trm_status trmi_conv_choose(trmi_onednn *backend, const trmi_conv_problem *p,
 
 double trmi_conv_seconds(trmi_onednn *backend, const trmi_conv_problem *p) {
     double seconds;
-    return chosen(backend, p, &seconds) != NULL || p->blocks > 0 ? seconds : -1;
+    return kept_choice(backend, p, &seconds) != NULL || p->blocks > 0 ? seconds : -1;
 }
 
 bool trmi_conv_possible(trmi_onednn *backend, const trmi_conv_problem *p) {
     const trmi_conv_algorithm *order[ALGORITHMS];
     double guess[ALGORITHMS];
-    int count = rank(p, backend->threads, order, guess);
+    int count = rank_algorithms(p, backend->threads, order, guess);
     for (int i = 0; i < count; i++) {
         if (order[i] != &trmi_conv_dnnl) {
             return true; /* create of our own algorithms succeeds where `can` is true */

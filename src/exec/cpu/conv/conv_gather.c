@@ -152,8 +152,8 @@ static void pack_all(const gather_conv *c, const void *weights, float *packed) {
 
 /* Multiplies all rows of A with one panel, in tiles of nearly equal height. `tile` has the members
  * that are the same for all of them. */
-static void multiply(const gather_conv *c, int64_t rows, const float *a, int64_t k, trmi_tile tile,
-                     trmi_prefetch soon[TRMI_CONV_AHEAD]) {
+static void multiply_panel(const gather_conv *c, int64_t rows, const float *a, int64_t k,
+                           trmi_tile tile, trmi_prefetch soon[TRMI_CONV_AHEAD]) {
     const int64_t *offsets = tile.row_offset, *rounded = tile.rounded_offset;
     tile.k = k / c->isa->pair;
     int64_t tiles = (rows + c->isa->mr - 1) / c->isa->mr, low = rows / tiles, more = rows % tiles;
@@ -168,9 +168,9 @@ static void multiply(const gather_conv *c, int64_t rows, const float *a, int64_t
 }
 
 /* Adds the bias to sums of `count` columns from `column` on, rounds and stores them. */
-static void finish(const gather_conv *c, const trmi_conv_args *args, void *out, const float *sums,
-                   int64_t ld, const int64_t *offsets, int64_t rows, int64_t column,
-                   int64_t count) {
+static void finish_rows(const gather_conv *c, const trmi_conv_args *args, void *out,
+                        const float *sums, int64_t ld, const int64_t *offsets, int64_t rows,
+                        int64_t column, int64_t count) {
     int64_t bytes = (int64_t)trm_dtype_bytes(c->g.out_type);
     const float *bias = c->problem.bias ? args->bias + column : NULL;
     for (int64_t r = 0; r < rows; r++) {
@@ -191,8 +191,8 @@ static void write_empty_rows(const gather_conv *c, const trmi_conv_args *args, v
     }
     memset(w->sums, 0, (size_t)(rows * wide) * sizeof *w->sums);
     for (int64_t column = 0; column < c->g.out_c; column += wide) {
-        finish(c, args, out, w->sums, wide, offsets, rows, column,
-               trmi_min_i64(wide, c->g.out_c - column));
+        finish_rows(c, args, out, w->sums, wide, offsets, rows, column,
+                    trmi_min_i64(wide, c->g.out_c - column));
     }
 }
 
@@ -259,12 +259,12 @@ static void run_rows(const gather_conv *c, const trmi_conv_args *args, const voi
                 tile.store = u > 0 ? TRMI_TILE_ADD : stream;
                 int64_t bytes = panel_floats(c, k) * 4;
                 soon[0] = trmi_prefetch_rows(tile.b + bytes / 4, bytes, j + 1 < last, bytes);
-                multiply(c, t->rows, w->a, k, tile, soon);
+                multiply_panel(c, t->rows, w->a, k, tile, soon);
             }
         }
         if (!c->direct && !c->rounds) {
-            finish(c, args, out, w->sums, wide, w->offsets, t->rows, first * nr,
-                   trmi_min_i64(wide, c->g.out_c - first * nr));
+            finish_rows(c, args, out, w->sums, wide, w->offsets, t->rows, first * nr,
+                        trmi_min_i64(wide, c->g.out_c - first * nr));
         }
     }
 }
@@ -385,8 +385,8 @@ static void run_panel(const gather_conv *c, const trmi_conv_args *args, void *ou
                     tile.rounded = (uint16_t *)out + j * nr;
                     tile.rounded_offset = w->offsets;
                 }
-                multiply(c, count[i], w->rows + begin[i] * TRMI_TILE_STRIDE, c->g.blocks[b].k, tile,
-                         soon);
+                multiply_panel(c, count[i], w->rows + begin[i] * TRMI_TILE_STRIDE, c->g.blocks[b].k,
+                               tile, soon);
             }
         }
     }
@@ -413,8 +413,8 @@ static void finish_panel(const gather_conv *c, const trmi_conv_args *args, void 
         if (empty) {
             memset(w->sums + first * nr, 0, (size_t)(rows * nr) * sizeof *w->sums);
         }
-        finish(c, args, out, w->sums + first * nr, nr, w->offsets, rows, j * nr,
-               trmi_min_i64(nr, c->g.out_c - j * nr));
+        finish_rows(c, args, out, w->sums + first * nr, nr, w->offsets, rows, j * nr,
+                    trmi_min_i64(nr, c->g.out_c - j * nr));
     }
 }
 

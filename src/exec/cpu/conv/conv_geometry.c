@@ -161,7 +161,7 @@ static void make_group(trmi_conv_geometry *g, const axis_class *y, const axis_cl
 }
 
 /* Makes all tables. Few positions (at most 4x4) and several images: each position is a group. */
-static bool fill(trmi_conv_geometry *g, const trmi_conv_problem *p) {
+static bool fill_tables(trmi_conv_geometry *g, const trmi_conv_problem *p) {
     int64_t positions = g->out_h * g->out_w;
     bool split = g->taps > 1 && positions <= 16 && (g->n >= 8 || p->blocks > 0);
     axis y, x;
@@ -209,7 +209,7 @@ trm_status trmi_conv_geometry_init(trmi_conv_geometry *g, const trmi_conv_proble
         .pointwise = p->kh * p->kw == 1 && p->stride[0] == 1 && p->stride[1] == 1 &&
                      p->pad[0] + p->pad[1] + p->pad[2] + p->pad[3] == 0,
     };
-    if (!fill(g, p)) {
+    if (!fill_tables(g, p)) {
         trmi_conv_geometry_free(g);
         return TRMI_FAIL(err, TRM_NOMEM, "convolution: no memory for its geometry");
     }

@@ -281,9 +281,9 @@ static void join_levels(const gradw *c, int64_t depth, int64_t k, int64_t count,
 /* ---- one chunk ---- */
 
 /* Multiplies one chunk into sums of the thread. */
-static void multiply(const gradw *c, const chunk *part, side a, side b, int64_t k, int height,
-                     int64_t count, bool add, trmi_prefetch soon[AHEAD], float *sums,
-                     const workspace *w) {
+static void multiply_chunk(const gradw *c, const chunk *part, side a, side b, int64_t k, int height,
+                           int64_t count, bool add, trmi_prefetch soon[AHEAD], float *sums,
+                           const workspace *w) {
     int64_t nr = c->isa->nr;
     trmi_tile tile = {.a_stride = a.stride,
                       .b_stride = b.stride,
@@ -411,7 +411,7 @@ static void run_task(const gradw *c, const trmi_conv_args *args, float *sums, co
             return;
         }
         if (c->problem.blocks == 0) {
-            multiply(c, part, a, b, k, height, t->count, i > 0, soon, w->sums, w);
+            multiply_chunk(c, part, a, b, k, height, t->count, i > 0, soon, w->sums, w);
             continue;
         }
         bool begins = i % sum->unit_chunks == 0, ends = (i + 1) % sum->unit_chunks == 0;
@@ -420,7 +420,7 @@ static void run_task(const gradw *c, const trmi_conv_args *args, float *sums, co
         if (sum->inner > 1) {
             multiply_inner(c, sum, a, b, k, height, t->count, level, TRMI_TILE_STRIDE, soon);
         } else {
-            multiply(c, part, a, b, k, height, t->count, !begins, soon, level, w);
+            multiply_chunk(c, part, a, b, k, height, t->count, !begins, soon, level, w);
         }
         int64_t unit = i / sum->unit_chunks;
         int64_t joins =

@@ -23,7 +23,8 @@ static int64_t result_size(int64_t size, int64_t kernel, int64_t stride, int64_t
 }
 
 /* Checks that the sizes of the three tensors agree. */
-static bool consistent(const trmi_conv_problem *p, int64_t weights_inputs, int64_t result_batch) {
+static bool is_consistent(const trmi_conv_problem *p, int64_t weights_inputs,
+                          int64_t result_batch) {
     return p->n > 0 && p->c > 0 && p->o > 0 && p->kh > 0 && p->kw > 0 && p->oh > 0 && p->ow > 0 &&
            p->n == result_batch && p->c % p->groups == 0 && p->o % p->groups == 0 &&
            weights_inputs == p->c / p->groups &&
@@ -81,7 +82,7 @@ bool trmi_conv_problem_of(trmi_op_kind kind, const trmi_attrs *attrs, const trmi
     for (int i = 0; i < 4; i++) {
         problem->pad[i] = attrs->conv.pad[i];
     }
-    return w[0] == problem->o && consistent(problem, w[1], y[0]);
+    return w[0] == problem->o && is_consistent(problem, w[1], y[0]);
 }
 
 int64_t trmi_conv_image_count(const trmi_conv_problem *p) { return p->n * p->c * p->h * p->w; }
@@ -96,7 +97,7 @@ double trmi_conv_flops(const trmi_conv_problem *p) {
 
 /* Returns the number of (output position, tap) pairs along dimension d that lie inside the
  * image. */
-static double meetings(const trmi_conv_problem *p, int d) {
+static double count_meetings(const trmi_conv_problem *p, int d) {
     int64_t out = d == 0 ? p->oh : p->ow, in = d == 0 ? p->h : p->w, taps = d == 0 ? p->kh : p->kw;
     int64_t count = 0;
     for (int64_t i = 0; i < out; i++) {
@@ -109,7 +110,8 @@ static double meetings(const trmi_conv_problem *p, int d) {
 }
 
 double trmi_conv_work(const trmi_conv_problem *p) {
-    return 2.0 * (double)(p->n * p->o * (p->c / p->groups)) * meetings(p, 0) * meetings(p, 1);
+    return 2.0 * (double)(p->n * p->o * (p->c / p->groups)) * count_meetings(p, 0) *
+           count_meetings(p, 1);
 }
 
 static char type_letter(trm_dtype dtype) { return dtype == TRM_BFLOAT16 ? 'b' : 'f'; }

@@ -230,8 +230,8 @@ static void multiply_one(const winograd *c, const float *left, const float *righ
 
 /* Computes the products of a block of tiles for all xi. A tile at the edge has only some of
  * them. */
-static void multiply(const winograd *c, const float *u, const trmi_winograd_order *order,
-                     trmi_prefetch next_input, const workspace *w) {
+static void multiply_tiles(const winograd *c, const float *u, const trmi_winograd_order *order,
+                           trmi_prefetch next_input, const workspace *w) {
     int64_t steps = c->xi_count * c->k_blocks;
     trmi_prefetch soon[AHEAD] = {next_input}; /* first: it comes from main memory */
     for (int64_t i = 0; i < steps; i++) {
@@ -286,7 +286,7 @@ static trm_status winograd_run(const void *state, const trmi_conv_args *args, tr
             transform_input(c, input, first, count, &w);
             trmi_prefetch next = trmi_winograd_input_ahead(
                 &c->tiles, input, first + count, c->tiles.count * (b + 2) / c->blocks - 1);
-            multiply(c, u, &order, next, &w);
+            multiply_tiles(c, u, &order, next, &w);
             transform_output(c, output, c->problem.bias ? args->bias : NULL, first, count, &w);
         }
         c->gemm->fence();

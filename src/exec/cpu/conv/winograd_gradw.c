@@ -197,8 +197,8 @@ static void make_z(const winograd_gradw *c, float *to, const pixels *p, int64_t 
 
 /* Transforms items [first, first + count) to V and Z; they are items `at` and following of the
  * chunk. */
-static void transform(const winograd_gradw *c, const trmi_conv_args *args, const part *p,
-                      int64_t first, int64_t count, int64_t at, const workspace *w) {
+static void transform_items(const winograd_gradw *c, const trmi_conv_args *args, const part *p,
+                            int64_t first, int64_t count, int64_t at, const workspace *w) {
     int64_t nr = c->gemm->nr, columns = columns_of(c, p->column);
     for (int64_t t = 0; t < count; t++) {
         const pixels of = pixels_of(c, args, item_at(c, first + t), w);
@@ -225,9 +225,9 @@ typedef struct ahead {
 
 /* Computes S of the n-th xi, `rows` x `columns`, over the items that have this xi. Without an item
  * the sums are zero. */
-static void multiply(const winograd_gradw *c, float *s, const float *v, int64_t n, int64_t rows,
-                     int64_t columns, const trmi_winograd_order *order, bool add, ahead *soon,
-                     const workspace *w) {
+static void multiply_items(const winograd_gradw *c, float *s, const float *v, int64_t n,
+                           int64_t rows, int64_t columns, const trmi_winograd_order *order,
+                           bool add, ahead *soon, const workspace *w) {
     int64_t first, end;
     trmi_winograd_span(&c->tiles, order, c->xi[n], &first, &end);
     int64_t nr = c->gemm->nr, tiles = (rows + c->gemm->mr - 1) / c->gemm->mr;
@@ -287,11 +287,11 @@ static void run_task(const winograd_gradw *c, const trmi_conv_args *args, int64_
         }
         trmi_winograd_order order =
             trmi_winograd_arrange(&c->tiles, first, next - first, w->places);
-        transform(c, args, &p, first, next - first, 0, w);
+        transform_items(c, args, &p, first, next - first, 0, w);
         for (int64_t n = 0; n < c->xi_count; n++) {
             next_values(c, &p, w->s, n + 1, next - first, i > 0, &soon, w);
-            multiply(c, w->s, w->v, n, rows_of(c, p.row_block), columns_of(c, p.column), &order,
-                     i > 0, &soon, w);
+            multiply_items(c, w->s, w->v, n, rows_of(c, p.row_block), columns_of(c, p.column),
+                           &order, i > 0, &soon, w);
         }
     }
     float *dw =
@@ -351,14 +351,14 @@ static void run_together(const winograd_gradw *c, const trmi_conv_args *args, co
         trmi_winograd_order order = trmi_winograd_arrange(&c->tiles, first, count, w->places);
 #pragma omp for schedule(static) /* most of a thread's rows are in its cache */
         for (int64_t t = 0; t < count; t += GROUP) {
-            transform(c, args, &all, first + t, trmi_min_i64(GROUP, count - t), t, w);
+            transform_items(c, args, &all, first + t, trmi_min_i64(GROUP, count - t), t, w);
         }
 #pragma omp for schedule(dynamic, deal)
         for (int64_t t = 0; t < tasks; t++) {
             ahead soon = values_of(c, s, t + 1, count, i > 0, w);
             int64_t n = t / c->row_blocks, block = t % c->row_blocks;
-            multiply(c, s + block * c->s_block, w->v + block * c->v_block, n, rows_of(c, block),
-                     c->problem.o, &order, i > 0, &soon, w);
+            multiply_items(c, s + block * c->s_block, w->v + block * c->v_block, n,
+                           rows_of(c, block), c->problem.o, &order, i > 0, &soon, w);
         }
     }
 }
@@ -366,7 +366,7 @@ static void run_together(const winograd_gradw *c, const trmi_conv_args *args, co
 /* ---- run ------------------------------------------------------------------------------------- */
 
 /* Transforms S, summed over all tiles, to dW; rows are shared by the threads. */
-static void finish(const winograd_gradw *c, const trmi_conv_args *args, const float *all) {
+static void finish_gradient(const winograd_gradw *c, const trmi_conv_args *args, const float *all) {
     const trmi_conv_problem *p = &c->problem;
     int64_t tap = p->c * p->o;
     bool whole = p->weights_type == TRM_FLOAT32;
@@ -397,7 +397,7 @@ static trm_status gradw_run(const void *state, const trmi_conv_args *args, trm_e
         workspace w = workspace_of(c, args);
         if (c->together) {
             run_together(c, args, &w);
-            finish(c, args, w.s);
+            finish_gradient(c, args, w.s);
         } else {
             run_alone(c, args, &tasks, &w);
         }

@@ -13,7 +13,7 @@
  * points, scaled so that the weights' transform of F(4, 3) serves all (Toom and Cook: the weights'
  * value at a point is divided by the product of its distances from the other points). */
 
-TRMI_INLINE bool used(const int r, const int point) { return point == 5 || point <= r; }
+TRMI_INLINE bool is_used_point(const int r, const int point) { return point == 5 || point <= r; }
 
 /* B': r + 2 -> used points. `s` is the distance between elements. */
 TRMI_INLINE void input_1d(vec *o, const vec *d, const int s, const int r) {
@@ -130,19 +130,19 @@ TRMI_INLINE void input_as(float *to, int64_t stride, const void *const pixels[TR
             }
             input_1d(out, in, 1, ry);
             for (int i = 0; i < 6; i++) {
-                if (used(ry, i)) {
+                if (is_used_point(ry, i)) {
                     d[6 * i + j] = out[i];
                 }
             }
         }
         for (int i = 0; i < 6; i++) {
-            if (!used(ry, i)) {
+            if (!is_used_point(ry, i)) {
                 continue;
             }
             vec out[6];
             input_1d(out, d + 6 * i, 1, rx);
             for (int j = 0; j < 6; j++) {
-                if (used(rx, j)) {
+                if (is_used_point(rx, j)) {
                     *(vec_memory *)(to + (6 * i + j) * stride + c) = out[j];
                 }
             }
@@ -164,8 +164,8 @@ TRMI_INLINE void input_as(float *to, int64_t stride, const void *const pixels[TR
     default: DO(2, 2); break;                                                                      \
     }
 
-static void input(float *to, int64_t stride, const void *const pixels[TRMI_WINO_IN], trm_dtype type,
-                  int64_t first, int64_t count, int ry, int rx){
+static void transform_input(float *to, int64_t stride, const void *const pixels[TRMI_WINO_IN],
+                            trm_dtype type, int64_t first, int64_t count, int ry, int rx){
 #define DO_INPUT(y, x)                                                                             \
     type == TRM_BFLOAT16 ? input_as(to, stride, pixels, TRM_BFLOAT16, first, count, y, x)          \
                          : input_as(to, stride, pixels, TRM_FLOAT32, first, count, y, x)
@@ -184,13 +184,13 @@ TRMI_INLINE void gradient_as(float *to, int64_t stride, const void *const pixels
             gradient_1d(d + j, 4, in, 1, ry);
         }
         for (int i = 0; i < 6; i++) {
-            if (!used(ry, i)) {
+            if (!is_used_point(ry, i)) {
                 continue;
             }
             vec out[6];
             gradient_1d(out, 1, d + 4 * i, 1, rx);
             for (int j = 0; j < 6; j++) {
-                if (used(rx, j)) {
+                if (is_used_point(rx, j)) {
                     *(vec_memory *)(to + (6 * i + j) * stride + c) = out[j];
                 }
             }
@@ -198,8 +198,8 @@ TRMI_INLINE void gradient_as(float *to, int64_t stride, const void *const pixels
     }
 }
 
-static void gradient(float *to, int64_t stride, const void *const pixels[TRMI_WINO_OUT],
-                     trm_dtype type, int64_t first, int64_t count, int ry, int rx){
+static void transform_gradient(float *to, int64_t stride, const void *const pixels[TRMI_WINO_OUT],
+                               trm_dtype type, int64_t first, int64_t count, int ry, int rx){
 #define DO_GRADIENT(y, x)                                                                          \
     type == TRM_BFLOAT16 ? gradient_as(to, stride, pixels, TRM_BFLOAT16, first, count, y, x)       \
                          : gradient_as(to, stride, pixels, TRM_FLOAT32, first, count, y, x)
@@ -220,12 +220,12 @@ TRMI_INLINE void output_as(void *const pixels[TRMI_WINO_OUT], const trm_dtype ty
             add = (vec) * (const vec_memory *)(bias + first + c);
         }
         for (int j = 0; j < 6; j++) {
-            if (!used(rx, j)) {
+            if (!is_used_point(rx, j)) {
                 continue;
             }
             vec in[6];
             for (int i = 0; i < 6; i++) {
-                if (used(ry, i)) {
+                if (is_used_point(ry, i)) {
                     in[i] = (vec) * (const vec_memory *)(m + (6 * i + j) * stride + c);
                 }
             }
@@ -251,8 +251,9 @@ TRMI_INLINE void output_as(void *const pixels[TRMI_WINO_OUT], const trm_dtype ty
     }
 }
 
-static void output(void *const pixels[TRMI_WINO_OUT], trm_dtype type, int64_t first, int64_t count,
-                   const float *m, int64_t stride, const float *bias, int ry, int rx, bool stream) {
+static void transform_output(void *const pixels[TRMI_WINO_OUT], trm_dtype type, int64_t first,
+                             int64_t count, const float *m, int64_t stride, const float *bias,
+                             int ry, int rx, bool stream) {
 #define DO_OUTPUT(y, x)                                                                            \
     type == TRM_BFLOAT16                                                                           \
         ? output_as(pixels, TRM_BFLOAT16, false, first, count, m, stride, bias, y, x)              \
@@ -263,7 +264,8 @@ static void output(void *const pixels[TRMI_WINO_OUT], trm_dtype type, int64_t fi
 
 /* ---- weights --------------------------------------------------------------------------------- */
 
-static void weights(float *to, int64_t stride, const float *from, int64_t tap, int64_t count) {
+static void transform_weights(float *to, int64_t stride, const float *from, int64_t tap,
+                              int64_t count) {
     for (int64_t c = 0; c < count; c += VL) {
         vec d[18];
         for (int j = 0; j < 3; j++) {
@@ -311,10 +313,10 @@ static void weights_gradient(float *to, int64_t tap, const float *s, int64_t str
 const trmi_winograd_isa TRMI_FOR_ISA(trmi_winograd) = {
     .name = TRMI_ISA_NAME,
     .channels = VL,
-    .input = input,
-    .gradient = gradient,
-    .output = output,
-    .weights = weights,
+    .input = transform_input,
+    .gradient = transform_gradient,
+    .output = transform_output,
+    .weights = transform_weights,
 #if defined(__AVX512BF16__)
     .input_pair = input_pair,
     .gradient_pair = gradient_pair,

@@ -150,7 +150,7 @@ trmi_prefetch trmi_winograd_output_ahead(const trmi_winograd_tiles *t, const voi
 }
 
 /* Prefetches `rows` rows of `bytes`, at a distance of `stride` bytes. */
-static void ask(const char *from, int64_t rows, int64_t bytes, int64_t stride) {
+static void prefetch_rows(const char *from, int64_t rows, int64_t bytes, int64_t stride) {
     for (int64_t i = 0; i < rows; i++, from += stride) {
         for (int64_t b = 0; b < bytes; b += 64) {
             __builtin_prefetch(from + b, 0, 3);
@@ -162,17 +162,17 @@ void trmi_winograd_prefetch(const trmi_winograd_tiles *t, int64_t tile, const vo
     place at = place_of(t, tile);
     int64_t pixel = t->in_c * t->in_bytes;
     int64_t y = trmi_max_i64(0, at.y - t->pad_y + 2), x = trmi_max_i64(0, at.x - t->pad_x + 2);
-    ask((const char *)input + ((at.n * t->in_h + y) * t->in_w + x) * pixel,
-        trmi_min_i64(t->size, t->in_h - y), trmi_min_i64(t->size, t->in_w - x) * pixel,
-        t->in_w * pixel);
+    prefetch_rows((const char *)input + ((at.n * t->in_h + y) * t->in_w + x) * pixel,
+                  trmi_min_i64(t->size, t->in_h - y), trmi_min_i64(t->size, t->in_w - x) * pixel,
+                  t->in_w * pixel);
 }
 
 void trmi_winograd_prefetch_output(const trmi_winograd_tiles *t, int64_t tile, const void *output) {
     place at = place_of(t, tile);
     int64_t pixel = t->out_c * t->out_bytes;
-    ask((const char *)output + ((at.n * t->out_h + at.y) * t->out_w + at.x) * pixel,
-        trmi_min_i64(t->size, t->out_h - at.y), trmi_min_i64(t->size, t->out_w - at.x) * pixel,
-        t->out_w * pixel);
+    prefetch_rows((const char *)output + ((at.n * t->out_h + at.y) * t->out_w + at.x) * pixel,
+                  trmi_min_i64(t->size, t->out_h - at.y),
+                  trmi_min_i64(t->size, t->out_w - at.x) * pixel, t->out_w * pixel);
 }
 
 void trmi_winograd_outputs(const trmi_winograd_tiles *t, int64_t tile, void *output, void *outside,
