@@ -102,14 +102,14 @@ bool trmi_onednn_eltwise_in_place(trmi_onednn *state, const trm_graph *graph, co
 
 /* ---- run ------------------------------------------------------------------------------------- */
 
-static char *element(const eltwise_state *s, int operand, int64_t offset) {
+static char *element_at(const eltwise_state *s, int operand, int64_t offset) {
     return s->base[operand] + offset * (s->half[operand] ? 2 : 4);
 }
 
 /* Copies `n` elements of a strided operand to a contiguous buffer. */
-static void gather(const eltwise_state *s, int operand, int64_t offset, int64_t stride, int64_t n,
-                   void *out) {
-    const char *base = element(s, operand, offset);
+static void gather_operand(const eltwise_state *s, int operand, int64_t offset, int64_t stride,
+                           int64_t n, void *out) {
+    const char *base = element_at(s, operand, offset);
     for (int64_t i = 0; i < n; i++) {
         if (s->half[operand]) {
             ((uint16_t *)out)[i] = ((const uint16_t *)base)[i * stride];
@@ -126,12 +126,12 @@ static void unary_body(const void *context, const int64_t *offset, int64_t count
     for (int64_t at = 0; at < count; at += piece) {
         float copy[GATHER];
         int64_t n = count - at < piece ? count - at : piece;
-        const void *x = element(s, 1, offset[1] + at);
+        const void *x = element_at(s, 1, offset[1] + at);
         if (step != 1) { /* another layout */
-            gather(s, 1, offset[1] + at * step, step, n, copy);
+            gather_operand(s, 1, offset[1] + at * step, step, n, copy);
             x = copy;
         }
-        s->kernels->unary[s->kind](x, element(s, 0, offset[0] + at), n, s->half[1], s->half[0],
+        s->kernels->unary[s->kind](x, element_at(s, 0, offset[0] + at), n, s->half[1], s->half[0],
                                    s->factor);
     }
 }
@@ -149,13 +149,13 @@ static void binary_body(const void *context, const int64_t *offset, int64_t coun
         const void *in[2];
         for (int o = 1; o <= 2; o++) {
             int64_t step = s->nest.stride[o][inner];
-            in[o - 1] = element(s, o, offset[o] + at * step);
+            in[o - 1] = element_at(s, o, offset[o] + at * step);
             if (step > 1) {
-                gather(s, o, offset[o] + at * step, step, n, copies[o - 1]);
+                gather_operand(s, o, offset[o] + at * step, step, n, copies[o - 1]);
                 in[o - 1] = copies[o - 1];
             }
         }
-        s->kernels->binary[s->kind](in[0], in[1], element(s, 0, offset[0] + at), n, step_a != 0,
+        s->kernels->binary[s->kind](in[0], in[1], element_at(s, 0, offset[0] + at), n, step_a != 0,
                                     step_b != 0, s->half[0]);
     }
 }

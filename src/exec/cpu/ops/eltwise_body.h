@@ -106,7 +106,7 @@ TRMI_INLINE vf binary_of(trmi_binary kind, vf a, vf b) {
     return a;
 }
 
-TRMI_INLINE vf operand(const void *x, int64_t i, int step, int half, int n) {
+TRMI_INLINE vf load_operand(const void *x, int64_t i, int step, int half, int n) {
     if (step == 0) {
         return vf_set(half ? trmi_bf16_to_float(*(const uint16_t *)x) : *(const float *)x);
     }
@@ -115,12 +115,13 @@ TRMI_INLINE vf operand(const void *x, int64_t i, int step, int half, int n) {
 
 TRMI_INLINE void binary_loop(trmi_binary kind, const void *a, const void *b, void *y, int64_t count,
                              int step_a, int step_b, int half) {
-    VF_LOOP(
-        count,
-        vf_put(y, i, half,
-               binary_of(kind, operand(a, i, step_a, half, VL), operand(b, i, step_b, half, VL))),
-        vf_put_n(y, i, half, n,
-                 binary_of(kind, operand(a, i, step_a, half, n), operand(b, i, step_b, half, n))));
+    VF_LOOP(count,
+            vf_put(y, i, half,
+                   binary_of(kind, load_operand(a, i, step_a, half, VL),
+                             load_operand(b, i, step_b, half, VL))),
+            vf_put_n(y, i, half, n,
+                     binary_of(kind, load_operand(a, i, step_a, half, n),
+                               load_operand(b, i, step_b, half, n))));
 }
 
 #define BINARY_STEPS(kind, half)                                                                   \

@@ -115,8 +115,8 @@ static trm_status sort_rows(const expert_state *s, const trmi_attrs *a, const in
 }
 
 /* Rows in that order, as float32. */
-static void gather(const expert_state *s, float *to, const char *from, bool half, int64_t width,
-                   const int64_t *order) {
+static void gather_rows(const expert_state *s, float *to, const char *from, bool half,
+                        int64_t width, const int64_t *order) {
 #pragma omp parallel for schedule(static) num_threads(s->threads)
     for (int64_t i = 0; i < s->rows; i++) {
         s->kernels->unary[TRMI_UNARY_COPY](from + order[i] * width * (half ? 2 : 4), to + i * width,
@@ -133,9 +133,9 @@ static trm_status run_experts(const trmi_kernel *k, const trmi_kernel_env *env, 
     char *products = scratch + s->order_bytes + s->first_bytes + s->second_bytes;
     int64_t weights = s->outs * s->ins;
     TRMI_TRY(sort_rows(s, k->step->attrs, trmi_kernel_input(k, env, 2), begins, order, err));
-    gather(s, first, trmi_kernel_input(k, env, 0), s->half[0], first_width(s), order);
+    gather_rows(s, first, trmi_kernel_input(k, env, 0), s->half[0], first_width(s), order);
     if (s->weights) {
-        gather(s, second, trmi_kernel_input(k, env, 1), s->half[1], s->ins, order);
+        gather_rows(s, second, trmi_kernel_input(k, env, 1), s->half[1], s->ins, order);
         memset(out, 0, (size_t)(s->experts * weights) * sizeof(float));
     }
     for (int64_t e = 0; e < s->experts; e++) {

@@ -3,7 +3,7 @@
  * with the weights is computed once for each different id of a field, and samples add those
  * products. If ids repeat little, the products of all samples are computed by dense.h instead.
  *
- * `prepare` computes sizes and the layout of the scratch, at planning and again at binding. */
+ * `prepare_sizes` computes sizes and the layout of the scratch, at planning and again at binding. */
 #include "exec/cpu/ops/keyed.h"
 
 #include "base/checked.h"
@@ -46,7 +46,7 @@ static bool read_step(const trm_program *program, const trmi_step *step, int thr
 }
 
 /* Reserves floats of scratch; returns where they begin. */
-static int64_t at(trmi_keyed *q, int64_t floats) {
+static int64_t reserve_floats(trmi_keyed *q, int64_t floats) {
     int64_t here = q->floats;
     q->floats += trmi_round_up(floats, 16);
     return here;
@@ -87,7 +87,8 @@ static int64_t prepare_plans(trmi_keyed *q) {
 }
 
 /* Computes sizes and the layout of the scratch; false: the step is not supported. */
-static bool prepare(const trm_program *program, const trmi_step *step, int threads, trmi_keyed *q) {
+static bool prepare_sizes(const trm_program *program, const trmi_step *step, int threads,
+                          trmi_keyed *q) {
     if (!read_step(program, step, threads, q)) {
         return false;
     }
@@ -101,24 +102,25 @@ static bool prepare(const trm_program *program, const trmi_step *step, int threa
     while (((int64_t)1 << q->hash_bits) < 2 * q->samples) {
         q->hash_bits++;
     }
-    q->begin_at = at(q, 2 * (q->fields + 1));
-    q->rows_at = at(q, q->most * q->chunks * TRMI_TILE_COLS);
+    q->begin_at = reserve_floats(q, 2 * (q->fields + 1));
+    q->rows_at = reserve_floats(q, q->most * q->chunks * TRMI_TILE_COLS);
     if (q->backward) {
-        q->dense_at = at(q, q->samples * q->dense_chunks * TRMI_TILE_COLS);
-        q->weights_at = at(q, q->fields * q->panels * trmi_pieces(q->width, q->nr) * q->nr * q->nr);
-        q->sums_at = at(q, q->most * q->width);
-        q->rest_at = at(q, q->fields * q->samples);
+        q->dense_at = reserve_floats(q, q->samples * q->dense_chunks * TRMI_TILE_COLS);
+        q->weights_at =
+            reserve_floats(q, q->fields * q->panels * trmi_pieces(q->width, q->nr) * q->nr * q->nr);
+        q->sums_at = reserve_floats(q, q->most * q->width);
+        q->rest_at = reserve_floats(q, q->fields * q->samples);
         q->thread_floats = trmi_round_up(2 * q->samples * q->nr + TRMI_TILE_COLS * q->nr, 16);
     } else {
-        q->weights_at =
-            at(q, q->panels * q->nr * (q->fields * q->chunks * TRMI_TILE_COLS + q->dense));
+        q->weights_at = reserve_floats(q, q->panels * q->nr *
+                                              (q->fields * q->chunks * TRMI_TILE_COLS + q->dense));
         /* used if the groups are not kept for a gradient */
-        q->groups_at = at(q, q->fields * (2 * q->samples + 1));
+        q->groups_at = reserve_floats(q, q->fields * (2 * q->samples + 1));
         q->thread_floats = trmi_round_up(trmi_max_i64((q->block + q->samples) * q->nr,
                                                       trmi_keyed_room(q->samples, q->hash_bits)),
                                          16);
     }
-    q->thread_at = at(q, q->thread_floats * threads);
+    q->thread_at = reserve_floats(q, q->thread_floats * threads);
     q->floats = trmi_max_i64(q->floats, q->begin_at + 2 * (q->fields + 1) + 16 + prepare_plans(q));
     return true;
 }
@@ -168,8 +170,8 @@ static void pack_panel(const forward *f, int64_t j) {
 }
 
 /* Computes c [count, nr] = a [count, k] b (+ bias), or adds to c. */
-static void multiply(const trmi_keyed *q, const float *a, int64_t a_stride, int64_t k,
-                     int64_t count, const float *b, float *c, bool add, const float *bias) {
+static void multiply_panel(const trmi_keyed *q, const float *a, int64_t a_stride, int64_t k,
+                           int64_t count, const float *b, float *c, bool add, const float *bias) {
     const trmi_dense_tile t = {.columns = (int)q->nr,
                                .k = k,
                                .a = a,
@@ -191,7 +193,8 @@ static void begin_panel(const forward *f, int64_t j, float *y) {
                (size_t)trmi_min_i64(q->nr, q->outputs - j * q->nr) * sizeof *bias);
     }
     if (q->dense > 0) {
-        multiply(q, f->dense, q->dense, q->dense, q->samples, weights_of(f, j), y, false, bias);
+        multiply_panel(q, f->dense, q->dense, q->dense, q->samples, weights_of(f, j), y, false,
+                       bias);
         return;
     }
     for (int64_t n = 0; n < q->samples; n++) {
@@ -207,8 +210,8 @@ static void field_products(const forward *f, int64_t j, int64_t field, float *p)
     const float *w = weights_of(f, j) + (q->dense + field * q->chunks * TRMI_TILE_COLS) * q->nr;
     for (int64_t c = 0; c < q->chunks; c++) {
         int64_t depth = trmi_min_i64(TRMI_TILE_COLS, q->width - c * TRMI_TILE_COLS);
-        multiply(q, rows + c * count * TRMI_TILE_COLS, TRMI_TILE_COLS, depth, count,
-                 w + c * TRMI_TILE_COLS * q->nr, p, c > 0, NULL);
+        multiply_panel(q, rows + c * count * TRMI_TILE_COLS, TRMI_TILE_COLS, depth, count,
+                       w + c * TRMI_TILE_COLS * q->nr, p, c > 0, NULL);
     }
 }
 
@@ -308,7 +311,7 @@ static trm_status run_forward(const trmi_kernel *k, const trmi_kernel_env *env, 
 int64_t trmi_onednn_keyed_scratch(trmi_onednn *state, const trm_program *program,
                                   const trmi_step *step) {
     trmi_keyed q;
-    return prepare(program, step, state->threads, &q) ? q.floats * (int64_t)sizeof(float) : 0;
+    return prepare_sizes(program, step, state->threads, &q) ? q.floats * (int64_t)sizeof(float) : 0;
 }
 
 trm_status trmi_onednn_bind_keyed(trmi_backend *backend, trmi_kernel *kernel, trm_error *err) {
@@ -316,7 +319,7 @@ trm_status trmi_onednn_bind_keyed(trmi_backend *backend, trmi_kernel *kernel, tr
     if (q == NULL) {
         return TRM_NOMEM;
     }
-    if (!prepare(kernel->program, kernel->step, trmi_onednn_of(backend)->threads, q)) {
+    if (!prepare_sizes(kernel->program, kernel->step, trmi_onednn_of(backend)->threads, q)) {
         trmi_memory_destroy_state(kernel);
         kernel->state = NULL;
         kernel->destroy = NULL;

@@ -141,7 +141,7 @@ typedef struct run {
     int64_t begin, real, rows;
 } run;
 
-static bool ignored(const trmi_attrs *a, int32_t label) {
+static bool is_ignored(const trmi_attrs *a, int32_t label) {
     return a->xent.use_ignore_index && label == a->xent.ignore_index;
 }
 
@@ -155,7 +155,7 @@ static int64_t all_classes(const run *r) {
 static trm_status list_rows(run *r, trm_error *err) {
     r->counted = 0;
     for (int64_t i = 0; i < r->s->rows; i++) {
-        bool skip = ignored(r->a, r->labels[i]);
+        bool skip = is_ignored(r->a, r->labels[i]);
         if (!skip && (r->labels[i] < 0 || r->labels[i] >= all_classes(r))) {
             return TRMI_FAIL(err, TRM_INVALID,
                              "label %d of sample %" PRId64 ": 0 to %" PRId64 " expected",
@@ -198,7 +198,7 @@ static float *logits_of(const run *r, int64_t row, int64_t block) {
     return r->z + begin * r->rows + row * (end - begin);
 }
 
-static void multiply(const run *r, product which, int64_t block, bool add) {
+static void multiply_block(const run *r, product which, int64_t block, bool add) {
     int64_t begin = block_at(r->s, block), columns = block_at(r->s, block + 1) - begin;
     trmi_dense_problem p = problem_of(r->s, which, r->rows, columns, add);
     trmi_dense_plan plan;
@@ -263,7 +263,7 @@ static trm_status join_classes(const run *r, const trmi_kernel_env *env, trm_err
 }
 
 /* Logits become their gradients. */
-static void differentiate(const run *r) {
+static void differentiate_logits(const run *r) {
     const loss_state *s = r->s;
 #pragma omp parallel for schedule(static) num_threads(s->threads)
     for (int64_t row = 0; row < r->rows; row++) {
@@ -321,18 +321,18 @@ static trm_status run_chunk(run *r, const trmi_kernel_env *env, trm_error *err) 
     const loss_state *s = r->s;
     move_rows(r, true);
     for (int64_t block = 0; block < s->blocks; block++) {
-        multiply(r, LOGITS, block, false);
+        multiply_block(r, LOGITS, block, false);
     }
     row_numbers(r);
     TRMI_TRY(join_classes(r, env, err));
     if (!s->gradient) {
         return TRM_OK;
     }
-    differentiate(r);
+    differentiate_logits(r);
     for (int64_t block = 0; block < s->blocks; block++) {
-        multiply(r, DX, block, block > 0);
+        multiply_block(r, DX, block, block > 0);
         if (s->weights) {
-            multiply(r, DW, block, r->begin > 0);
+            multiply_block(r, DW, block, r->begin > 0);
         }
     }
     if (s->bias_gradient) {

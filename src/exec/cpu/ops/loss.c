@@ -20,7 +20,7 @@ typedef struct loss_state {
     bool half;
 } loss_state;
 
-static float get(const void *x, int64_t i, bool half) {
+static float load_float(const void *x, int64_t i, bool half) {
     return half ? trmi_bf16_to_float(((const uint16_t *)x)[i]) : ((const float *)x)[i];
 }
 
@@ -50,7 +50,7 @@ static trm_status run_softmax(const trmi_kernel *k, const trmi_kernel_env *env, 
 
 /* ---- softmax cross-entropy ------------------------------------------------------------------- */
 
-static bool ignored(const trmi_attrs *a, int32_t label) {
+static bool is_ignored(const trmi_attrs *a, int32_t label) {
     return a->xent.use_ignore_index && label == a->xent.ignore_index;
 }
 
@@ -68,7 +68,7 @@ static trm_status check_labels(const loss_state *s, const trmi_attrs *a, const i
                                int64_t *counted, trm_error *err) {
     *counted = 0;
     for (int64_t r = 0; r < s->rows; r++) {
-        if (ignored(a, labels[r])) {
+        if (is_ignored(a, labels[r])) {
             continue;
         }
         if (labels[r] < 0 || labels[r] >= all_classes(s, a)) {
@@ -90,9 +90,9 @@ static void row_numbers(const loss_state *s, const trmi_attrs *a, const void *z,
     for (int64_t r = 0; r < s->rows; r++) {
         const char *row = row_of(s, z, r);
         double *of = numbers + PER_ROW * r;
-        int64_t column = ignored(a, labels[r]) ? -1 : column_of(s, a, labels[r]);
+        int64_t column = is_ignored(a, labels[r]) ? -1 : column_of(s, a, labels[r]);
         of[0] = (double)s->kernels->log_sum_exp(row, s->classes, s->half);
-        of[1] = column >= 0 ? (double)get(row, column, s->half) : 0;
+        of[1] = column >= 0 ? (double)load_float(row, column, s->half) : 0;
         of[2] = a->xent.label_smoothing > 0
                     ? (double)s->kernels->fold_run(row, s->classes, s->half, TRMI_REDUCE_SUM_OF)
                     : 0;
@@ -128,7 +128,7 @@ static double add_losses(const loss_state *s, const trmi_attrs *a, const int32_t
     double total = 0, smoothing = a->xent.label_smoothing;
     for (int64_t r = begin; r < end; r++) {
         const double *of = numbers + PER_ROW * r;
-        if (!ignored(a, labels[r])) {
+        if (!is_ignored(a, labels[r])) {
             total +=
                 of[0] - (1 - smoothing) * of[1] - smoothing * of[2] / (double)all_classes(s, a);
         }
@@ -149,7 +149,7 @@ static trm_status join_samples(const loss_state *s, const trmi_attrs *a, const i
         own[2 * b] = add_losses(s, a, labels, numbers, begin, end);
         own[2 * b + 1] = 0;
         for (int64_t r = begin; r < end; r++) {
-            own[2 * b + 1] += !ignored(a, labels[r]);
+            own[2 * b + 1] += !is_ignored(a, labels[r]);
         }
     }
     TRMI_TRY(sync->gather(sync, own, 2, &all, err));
@@ -213,10 +213,10 @@ static trm_status run_xent_grad(const trmi_kernel *k, const trmi_kernel_env *env
 #pragma omp parallel for schedule(static)
     for (int64_t r = 0; r < s->rows; r++) {
         char *to = (char *)dz + r * s->classes * (s->half ? 2 : 4);
-        bool skip = ignored(a, labels[r]);
+        bool skip = is_ignored(a, labels[r]);
         int64_t label = skip ? -1 : column_of(s, a, labels[r]);
         /* dz may overwrite z: read the label's logit first */
-        float at = label < 0 ? 0 : get(row_of(s, z, r), label, s->half);
+        float at = label < 0 ? 0 : load_float(row_of(s, z, r), label, s->half);
         s->kernels->xent_grad(row_of(s, z, r), to, s->classes, s->half, lse[r], skip ? 0 : scale,
                               off);
         if (label >= 0) {

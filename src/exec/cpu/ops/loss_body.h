@@ -17,13 +17,13 @@ TRMI_INLINE vf lanes_or(const void *x, int64_t i, int half, int n, float fill) {
 #define LANES_LEFT(count) ((count)-i < VL ? (int)((count)-i) : VL)
 
 /* The larger; NaN wins, so that it is seen: vf_max already gives b where either is NaN. */
-TRMI_INLINE vf larger(vf a, vf b) { return vf_select(vf_nan(a), a, vf_max(a, b)); }
+TRMI_INLINE vf larger_of(vf a, vf b) { return vf_select(vf_nan(a), a, vf_max(a, b)); }
 
 TRMI_INLINE void fold_rows_loop(float *into, const void *x, int64_t count, int half, int sum) {
     EACH_LANES(count) {
         int n = LANES_LEFT(count);
         vf a = vf_lanes(into, i, 0, n), b = vf_lanes(x, i, half, n);
-        vf_put_lanes(into, i, 0, n, sum ? vf_add(a, b) : larger(a, b));
+        vf_put_lanes(into, i, 0, n, sum ? vf_add(a, b) : larger_of(a, b));
     }
 }
 static void fold_rows(float *into, const void *x, int64_t count, bool half,

@@ -228,7 +228,7 @@ static void join_halves(const norm_state *s, char *shared, group_join join) {
 }
 
 /* Returns whether `to` is stored past the caches: it is large and consists of aligned vectors. */
-static bool streams(const norm_state *s, const void *to) {
+static bool is_streamed(const norm_state *s, const void *to) {
     int64_t bytes = s->rows * s->channels * (s->half ? 2 : 4);
     return bytes > STREAM_BYTES && s->channels % 32 == 0 && (uintptr_t)to % 64 == 0;
 }
@@ -376,7 +376,7 @@ static void finish_statistics(const norm_forward *f, int64_t at, int width) {
 
 /* Computes statistics (unless those of all ranks are there) and the output, in one parallel
  * region. */
-static void normalise(const norm_forward *f) {
+static void run_forward(const norm_forward *f) {
     const norm_state *s = f->s;
 #pragma omp parallel num_threads(s->threads)
     {
@@ -396,7 +396,7 @@ static void normalise(const norm_forward *f) {
 }
 
 /* Runs the forward pass of training. With several ranks the statistics are computed and gathered
- * before `normalise`. */
+ * before `run_forward`. */
 static trm_status run_train(const trmi_kernel *k, const trmi_kernel_env *env, trm_error *err) {
     const norm_state *s = k->state;
     const trmi_attrs *attrs = k->step->attrs;
@@ -426,7 +426,7 @@ static trm_status run_train(const trmi_kernel *k, const trmi_kernel_env *env, tr
                                  .relu = attrs->norm.relu,
                                  .scale = f.scale,
                                  .shift = f.shift};
-    f.pass.stream = streams(s, f.pass.y);
+    f.pass.stream = is_streamed(s, f.pass.y);
     trmi_norm_sync *sync = sync_of(attrs, env);
     if (sync != NULL) {
 #pragma omp parallel num_threads(s->threads)
@@ -441,7 +441,7 @@ static trm_status run_train(const trmi_kernel *k, const trmi_kernel_env *env, tr
         f.size = f.all != NULL ? sync->size : 1;
     }
     f.count = rows_of_all(s, f.all, f.size);
-    normalise(&f);
+    run_forward(&f);
     return TRM_OK;
 }
 
@@ -468,7 +468,7 @@ static trm_status run_given(const trmi_kernel *k, const trmi_kernel_env *env, tr
                                .channels = s->channels,
                                .half = s->half,
                                .relu = k->step->attrs->norm.relu}};
-    f.pass.stream = streams(s, f.pass.y);
+    f.pass.stream = is_streamed(s, f.pass.y);
 #pragma omp parallel num_threads(s->threads)
     {
         worker w = worker_of(s, &scratch);
@@ -626,7 +626,7 @@ static void finish_sums(const norm_backward *f, int64_t at, int width) {
 }
 
 /* Computes sums (unless those of all ranks are there), gradients and dx, in one parallel region. */
-static void differentiate(const norm_backward *f) {
+static void run_backward(const norm_backward *f) {
     const norm_state *s = f->s;
 #pragma omp parallel num_threads(s->threads)
     {
@@ -661,7 +661,7 @@ static trmi_norm_backward backward_of(const trmi_kernel *k, const trmi_kernel_en
                                .channels = s->channels,
                                .half = s->half,
                                .relu = fused && attrs->norm.relu};
-    pass.stream = streams(s, pass.dx) && streams(s, pass.dz);
+    pass.stream = is_streamed(s, pass.dx) && is_streamed(s, pass.dz);
     return pass;
 }
 
@@ -699,13 +699,13 @@ static trm_status run_gradient(const trmi_kernel *k, const trmi_kernel_env *env,
         f.size = f.all != NULL ? sync->size : 1;
     }
     f.count = rows_of_all(s, f.all, f.size);
-    differentiate(&f);
+    run_backward(&f);
     return TRM_OK;
 }
 
 /* ---- bind ------------------------------------------------------------------------------------ */
 
-static void destroy(trmi_kernel *kernel) { trmi_free(kernel->state); }
+static void destroy_kernel(trmi_kernel *kernel) { trmi_free(kernel->state); }
 
 trm_status trmi_onednn_bind_norm(trmi_backend *backend, trmi_kernel *kernel, trm_error *err) {
     trmi_op_kind kind = kernel->step->op_kind;
@@ -722,7 +722,7 @@ trm_status trmi_onednn_bind_norm(trmi_backend *backend, trmi_kernel *kernel, trm
     s->kernels = kernels_for_cpu();
     set_blocks(s, x, kernel->step, trmi_onednn_of(backend));
     kernel->state = s;
-    kernel->destroy = destroy;
+    kernel->destroy = destroy_kernel;
     bool train = kind == TRMI_OP_NORM_ACT || kind == TRMI_OP_BATCH_NORM;
     kernel->run = is_gradient(kind) ? run_gradient : train ? run_train : run_given;
     return TRM_OK;

@@ -18,7 +18,7 @@ TRMI_INLINE void vf_ask_to_write(const void *base, int64_t at, int half) {
 }
 
 /* A vector of lanes [c, c + n) of a row. */
-TRMI_INLINE vf lanes(const void *base, int64_t at, int half, int n) {
+TRMI_INLINE vf load_lanes(const void *base, int64_t at, int half, int n) {
     return n == VL ? vf_get(base, at, half) : vf_get_n(base, at, half, n);
 }
 TRMI_INLINE void put_lanes(void *base, int64_t at, int half, int n, vf v) {
@@ -42,11 +42,12 @@ enum { AHEAD = 2048 }; /* elements, where a pass goes along the rows */
 TRMI_INLINE void statistics_lanes(const void *x, int half, int64_t row, int64_t rows,
                                   int64_t channels, int64_t c, int n, float *first, float *sum,
                                   float *square) {
-    vf x0 = lanes(first, c, 0, n), s = lanes(sum, c, 0, n), q = lanes(square, c, 0, n);
+    vf x0 = load_lanes(first, c, 0, n), s = load_lanes(sum, c, 0, n),
+       q = load_lanes(square, c, 0, n);
     for (int64_t r = 0; r < rows; r++) {
         int64_t at = (row + r) * channels + c;
         vf_ask(x, at + AHEAD_ROWS * channels, half);
-        vf d = vf_sub(lanes(x, at, half, n), x0);
+        vf d = vf_sub(load_lanes(x, at, half, n), x0);
         s = vf_add(s, d);
         q = vf_fma(d, d, q);
     }
@@ -75,8 +76,8 @@ TRMI_INLINE void statistics_strip(const void *x, int half, int64_t begin, int64_
 
 TRMI_INLINE void statistics_any(const void *x, int half, int64_t begin, int64_t end,
                                 int64_t channels, float *first, float *sum, float *square) {
-    VF_LOOP(channels, put_lanes(first, i, 0, VL, lanes(x, begin * channels + i, half, VL)),
-            put_lanes(first, i, 0, n, lanes(x, begin * channels + i, half, n)));
+    VF_LOOP(channels, put_lanes(first, i, 0, VL, load_lanes(x, begin * channels + i, half, VL)),
+            put_lanes(first, i, 0, n, load_lanes(x, begin * channels + i, half, n)));
     memset(sum, 0, (size_t)channels * sizeof *sum);
     memset(square, 0, (size_t)channels * sizeof *square);
     for (int64_t strip = 0; strip < channels; strip += STRIP) {
@@ -84,8 +85,8 @@ TRMI_INLINE void statistics_any(const void *x, int half, int64_t begin, int64_t 
     }
 }
 
-static void statistics(const void *x, int half, int64_t begin, int64_t end, int64_t channels,
-                       float *first, float *sum, float *square) {
+static void sum_statistics(const void *x, int half, int64_t begin, int64_t end, int64_t channels,
+                           float *first, float *sum, float *square) {
     if (half) {
         statistics_any(x, 1, begin, end, channels, first, sum, square);
     } else {
@@ -113,10 +114,10 @@ TRMI_INLINE void apply_lanes(const trmi_norm_forward *job, int half, int residua
     if (!stream) {
         vf_ask_to_write(job->y, at + AHEAD, half);
     }
-    vf y =
-        vf_fma(lanes(job->x, at, half, n), lanes(job->scale, c, 0, n), lanes(job->shift, c, 0, n));
+    vf y = vf_fma(load_lanes(job->x, at, half, n), load_lanes(job->scale, c, 0, n),
+                  load_lanes(job->shift, c, 0, n));
     if (residual) {
-        y = vf_add(y, lanes(job->residual, at, half, n));
+        y = vf_add(y, load_lanes(job->residual, at, half, n));
     }
     if (relu) {
         y = vf_select(vf_gt(vf_zero(), y), vf_zero(), y); /* NaN passes, so that it is seen */
@@ -142,7 +143,7 @@ TRMI_INLINE void apply_any(const trmi_norm_forward *job, int half, int residual,
     }
 }
 
-static void apply(const trmi_norm_forward *job, int64_t begin, int64_t end) {
+static void apply_forward(const trmi_norm_forward *job, int64_t begin, int64_t end) {
     int form = (job->half ? 4 : 0) + (job->residual ? 2 : 0) + (job->relu ? 1 : 0);
     switch (form) {
     case 0: apply_any(job, 0, 0, 0, begin, end); break;
@@ -161,23 +162,23 @@ static void apply(const trmi_norm_forward *job, int64_t begin, int64_t end) {
 enum { MASK_NONE, MASK_FROM_X, MASK_FROM_Y, MASK_FROM_Y_OF_SUM, MASKS };
 
 /* Returns dy where the ReLU was positive, else 0. */
-TRMI_INLINE vf masked(const trmi_norm_backward *job, int half, int mask, int64_t at, int64_t c,
-                      int n, vf x) {
-    vf dy = lanes(job->dy, at, half, n);
+TRMI_INLINE vf masked_gradient(const trmi_norm_backward *job, int half, int mask, int64_t at,
+                               int64_t c, int n, vf x) {
+    vf dy = load_lanes(job->dy, at, half, n);
     if (mask == MASK_FROM_Y_OF_SUM) {
-        dy = vf_add(dy, lanes(job->dy2, at, half, n));
+        dy = vf_add(dy, load_lanes(job->dy2, at, half, n));
     }
     if (mask == MASK_FROM_Y || mask == MASK_FROM_Y_OF_SUM) {
-        return vf_keep(vf_gt(lanes(job->y, at, half, n), vf_zero()), dy);
+        return vf_keep(vf_gt(load_lanes(job->y, at, half, n), vf_zero()), dy);
     }
     if (mask == MASK_FROM_X) {
-        vf y = vf_fma(x, lanes(job->scale, c, 0, n), lanes(job->shift, c, 0, n));
+        vf y = vf_fma(x, load_lanes(job->scale, c, 0, n), load_lanes(job->shift, c, 0, n));
         return vf_keep(vf_gt(y, vf_zero()), dy);
     }
     return dy;
 }
 
-TRMI_INLINE void ask(const trmi_norm_backward *job, int half, int mask, int64_t at) {
+TRMI_INLINE void prefetch_gradient(const trmi_norm_backward *job, int half, int mask, int64_t at) {
     vf_ask(job->x, at, half);
     vf_ask(job->dy, at, half);
     if (mask == MASK_FROM_Y || mask == MASK_FROM_Y_OF_SUM) {
@@ -191,15 +192,16 @@ TRMI_INLINE void ask(const trmi_norm_backward *job, int half, int mask, int64_t 
 TRMI_INLINE void sums_lanes(const trmi_norm_backward *job, int half, int mask, int stream,
                             int along, int64_t row, int64_t rows, int64_t c, int n, float *sum,
                             float *sum_x) {
-    vf s = lanes(sum, c, 0, n), q = lanes(sum_x, c, 0, n), mean = lanes(job->mean, c, 0, n);
+    vf s = load_lanes(sum, c, 0, n), q = load_lanes(sum_x, c, 0, n),
+       mean = load_lanes(job->mean, c, 0, n);
     for (int64_t r = 0; r < rows; r++) {
         int64_t at = (row + r) * job->channels + c;
-        ask(job, half, mask, at + (along ? AHEAD : AHEAD_ROWS * job->channels));
+        prefetch_gradient(job, half, mask, at + (along ? AHEAD : AHEAD_ROWS * job->channels));
         if (job->dz && !stream) {
             vf_ask_to_write(job->dz, at + (along ? AHEAD : AHEAD_ROWS * job->channels), half);
         }
-        vf x = lanes(job->x, at, half, n);
-        vf dz = masked(job, half, mask, at, c, n, x);
+        vf x = load_lanes(job->x, at, half, n);
+        vf dz = masked_gradient(job, half, mask, at, c, n, x);
         s = vf_add(s, dz);
         q = vf_fma(dz, vf_sub(x, mean), q);
         if (job->dz) {
@@ -280,10 +282,11 @@ TRMI_INLINE void gradient_lanes(const trmi_norm_backward *job, int half, int mas
     if (!stream && job->dx != job->dy && job->dx != job->dz) {
         vf_ask_to_write(job->dx, at + AHEAD, half);
     }
-    vf x = lanes(job->x, at, half, n);
-    vf dz = job->dz ? lanes(job->dz, at, half, n) : masked(job, half, mask, at, c, n, x);
-    vf dx = vf_fma(x, lanes(job->of_x, c, 0, n), lanes(job->constant, c, 0, n));
-    leave_lanes(job->dx, at, half, n, stream, vf_fma(dz, lanes(job->of_dz, c, 0, n), dx));
+    vf x = load_lanes(job->x, at, half, n);
+    vf dz =
+        job->dz ? load_lanes(job->dz, at, half, n) : masked_gradient(job, half, mask, at, c, n, x);
+    vf dx = vf_fma(x, load_lanes(job->of_x, c, 0, n), load_lanes(job->constant, c, 0, n));
+    leave_lanes(job->dx, at, half, n, stream, vf_fma(dz, load_lanes(job->of_dz, c, 0, n), dx));
 }
 
 TRMI_INLINE void gradient_rows(const trmi_norm_backward *job, int half, int mask, int stream,
@@ -317,8 +320,8 @@ static void gradient_apply(const trmi_norm_backward *job, int64_t begin, int64_t
 
 /* ---- blocks ---------------------------------------------------------------------------------- */
 
-static void join(const float *first, const float *sum, const float *square, double before,
-                 double count, int width, double *restrict mean, double *restrict m2) {
+static void join_block(const float *first, const float *sum, const float *square, double before,
+                       double count, int width, double *restrict mean, double *restrict m2) {
     double share = count / (before + count), each = 1 / count;
     for (int i = 0; i < width; i++) {
         double block_sum = (double)sum[i], block_mean = (double)first[i] + block_sum * each;
@@ -349,4 +352,5 @@ static void join_sums(const float *one, const float *other, int width, double *r
 }
 
 const trmi_norm_kernels TRMI_FOR_ISA(trmi_norm_kernels) = {
-    statistics, apply, gradient_sums, gradient_apply, join, join_groups, join_sums};
+    sum_statistics, apply_forward, gradient_sums, gradient_apply,
+    join_block,     join_groups,   join_sums};

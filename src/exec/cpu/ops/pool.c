@@ -32,7 +32,8 @@ typedef struct pool_state {
     bool max;
 } pool_state;
 
-static void make(pool_state *s, const trmi_buffer *x, const trmi_buffer *y, const trmi_attrs *a) {
+static void make_state(pool_state *s, const trmi_buffer *x, const trmi_buffer *y,
+                       const trmi_attrs *a) {
     bool last = x->layout == TRMI_CHANNELS_LAST;
     s->images = x->shape.dim[0] * (last ? 1 : x->shape.dim[1]);
     s->height = x->shape.dim[2];
@@ -228,7 +229,7 @@ trm_status trmi_onednn_bind_pool(trmi_backend *backend, trmi_kernel *kernel, trm
     if (s == NULL) {
         return TRM_NOMEM;
     }
-    make(s, x, y, kernel->step->attrs);
+    make_state(s, x, y, kernel->step->attrs);
     kernel->run = run_pool;
     return TRM_OK;
 }
@@ -236,7 +237,8 @@ trm_status trmi_onednn_bind_pool(trmi_backend *backend, trmi_kernel *kernel, trm
 int64_t trmi_onednn_pool_grad_scratch(trmi_onednn *state, const trm_program *program,
                                       const trmi_step *step) {
     pool_state s = {0};
-    make(&s, &program->buffers[step->outputs[0]], &program->buffers[step->inputs[0]], step->attrs);
+    make_state(&s, &program->buffers[step->outputs[0]], &program->buffers[step->inputs[0]],
+               step->attrs);
     return ring_floats(&s) * state->threads * (int64_t)sizeof(float);
 }
 
@@ -258,7 +260,7 @@ trm_status trmi_onednn_bind_pool_grad(trmi_backend *backend, trmi_kernel *kernel
     if (s == NULL) {
         return TRM_NOMEM;
     }
-    make(s, dx, dy, kernel->step->attrs);
+    make_state(s, dx, dy, kernel->step->attrs);
     kernel->run = run_pool_grad;
     return TRM_OK;
 }

@@ -71,7 +71,7 @@ TRMI_INLINE vf window_sum(const trmi_pool_row *r, const void *x, int64_t begin, 
     return sum;
 }
 
-TRMI_INLINE float scalar(const void *x, int64_t i, int half) {
+TRMI_INLINE float load_scalar(const void *x, int64_t i, int half) {
     return half ? trmi_bf16_to_float(((const uint16_t *)x)[i]) : ((const float *)x)[i];
 }
 
@@ -83,7 +83,7 @@ TRMI_INLINE void pool_plain(const trmi_pool_row *r, const void *x, void *y, int 
         float sum = max ? -INFINITY : 0.0f, nan = 0;
         for (int64_t h = r->first; h < r->last; h++) {
             for (int64_t w = begin; w < end; w++) {
-                float v = scalar(x, h * r->width + w, half);
+                float v = load_scalar(x, h * r->width + w, half);
                 nan = v != v ? v : nan;
                 sum = max ? (v > sum ? v : sum) : sum + v;
             }
@@ -102,11 +102,11 @@ TRMI_INLINE void pool_grad_plain(const trmi_pool_row *r, const void *dy, const v
     for (int64_t o = 0; o < r->out_width; o++) {
         int64_t begin, end;
         window_columns(r, o, &begin, &end);
-        float left = scalar(dy, o, half), most = max ? scalar(y, o, half) : 0;
+        float left = load_scalar(dy, o, half), most = max ? load_scalar(y, o, half) : 0;
         left = max ? left : left * window_scale(r, end - begin);
         for (int64_t h = r->first; h < r->last; h++) {
             for (int64_t w = begin; w < end; w++) {
-                bool takes = !max || scalar(x, h * r->width + w, half) == most;
+                bool takes = !max || load_scalar(x, h * r->width + w, half) == most;
                 dx[h - r->first][w] += takes ? left : 0.0f;
                 left = max && takes ? 0.0f : left;
             }

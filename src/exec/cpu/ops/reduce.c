@@ -42,7 +42,7 @@ typedef struct reduce_state {
 } reduce_state;
 
 /* Chooses blocks and columns of the reduction, by the shape alone. */
-static void plan(reduce_state *s) {
+static void plan_blocks(reduce_state *s) {
     const trmi_nest *n = &s->nest;
     int32_t inner = n->rank - 1;
     s->inner_kept = n->stride[1][inner] != 0;
@@ -71,8 +71,8 @@ static void keep_last(trmi_nest *n) {
 }
 
 /* Makes the nest of x with y as second operand, whose strides are 0 where x is reduced. */
-static void make(reduce_state *s, const trmi_buffer *x, const trmi_buffer *y, trmi_op_kind kind,
-                 const trmi_attrs *attrs) {
+static void make_nest(reduce_state *s, const trmi_buffer *x, const trmi_buffer *y,
+                      trmi_op_kind kind, const trmi_attrs *attrs) {
     int64_t strides[TRMI_NEST_OPERANDS][TRM_MAX_RANK], own[TRM_MAX_RANK];
     bool pool = kind == TRMI_OP_GLOBAL_AVG_POOL || kind == TRMI_OP_GLOBAL_AVG_POOL_GRAD;
     uint32_t axes = pool ? 4 | 8 : attrs->reduce.axes;
@@ -98,7 +98,7 @@ static void make(reduce_state *s, const trmi_buffer *x, const trmi_buffer *y, tr
     if (s->strict && last >= 0 && x->shape.dim[last] == 1 && !(axes >> last & 1)) {
         keep_last(&s->nest);
     }
-    plan(s);
+    plan_blocks(s);
 }
 
 /* Returns the offset in operand `o` of an index over the outer dimensions: the kept ones, or the
@@ -150,7 +150,7 @@ static void fold_block(const reduce_state *s, const char *x, int64_t kept, int64
 }
 
 /* Adds the parts of all blocks for contiguous float32 outputs, LANES at a time; the order of
- * additions for each output is that of `combine`. */
+ * additions for each output is that of `combine_blocks`. */
 static void combine_sums(const reduce_state *s, const float *partial, float *y, int64_t n) {
     for (int64_t at = 0; at < n; at += LANES) {
         double sum[LANES] = {0};
@@ -168,8 +168,8 @@ static void combine_sums(const reduce_state *s, const float *partial, float *y, 
 }
 
 /* Combines the parts of all blocks, in order and in double, to columns [c, c + n) of y. */
-static void combine(const reduce_state *s, const float *partial, char *y, int64_t kept, int64_t c,
-                    int64_t n) {
+static void combine_blocks(const reduce_state *s, const float *partial, char *y, int64_t kept,
+                           int64_t c, int64_t n) {
     int64_t base = outer_offset(&s->nest, 1, true, kept);
     int64_t step = s->inner_kept ? s->nest.stride[1][s->nest.rank - 1] : 0;
     if (s->what == TRMI_REDUCE_SUM_OF && step == 1 && !s->half_y) {
@@ -235,14 +235,14 @@ static trm_status run_reduce(const trmi_kernel *k, const trmi_kernel_env *env, t
 #pragma omp parallel for schedule(static)
     for (int64_t job = 0; job < s->kept * s->columns; job++) {
         int64_t c = job % s->columns * COLUMNS;
-        combine(s, partial, y, job / s->columns, c, trmi_min_i64(COLUMNS, s->width - c));
+        combine_blocks(s, partial, y, job / s->columns, c, trmi_min_i64(COLUMNS, s->width - c));
     }
     return TRM_OK;
 }
 
 /* ---- the gradient of the maximum: shared among equal ones ------------------------------------ */
 
-static float get(const void *x, int64_t i, bool half) {
+static float load_float(const void *x, int64_t i, bool half) {
     return half ? trmi_bf16_to_float(((const uint16_t *)x)[i]) : ((const float *)x)[i];
 }
 
@@ -262,12 +262,12 @@ static void max_grad_rows(const reduce_state *s, const void *dy, const void *x, 
             int64_t at = in + outer_offset(nest, 0, false, row) + c;
             for (int64_t i = 0; i < count; i++) {
                 int64_t column = s->inner_kept ? i : 0, to = out + (c + i) * step;
-                bool wins = get(x, at + i, s->half_x) == get(y, to, s->half_x);
+                bool wins = load_float(x, at + i, s->half_x) == load_float(y, to, s->half_x);
                 if (pass == 0) {
                     equal[column] += wins;
                     continue;
                 }
-                float value = wins ? get(dy, to, s->half_x) / equal[column] : 0.0f;
+                float value = wins ? load_float(dy, to, s->half_x) / equal[column] : 0.0f;
                 if (s->half_x) {
                     ((uint16_t *)dx)[at + i] = trmi_float_to_bf16(value);
                 } else {
@@ -312,7 +312,7 @@ static trm_status run_spread(const trmi_kernel *k, const trmi_kernel_env *env, t
                                                     s->half_x, (float)s->scale);
                 continue;
             }
-            float value = get(dy, from, s->half_x) * (float)s->scale;
+            float value = load_float(dy, from, s->half_x) * (float)s->scale;
             for (int64_t i = 0; i < s->run; i++) {
                 if (s->half_x) {
                     ((uint16_t *)out)[i] = trmi_float_to_bf16(value);
@@ -327,7 +327,7 @@ static trm_status run_spread(const trmi_kernel *k, const trmi_kernel_env *env, t
 
 /* ---- bind ------------------------------------------------------------------------------------ */
 
-static bool fast(const trmi_buffer *b) {
+static bool is_fast_type(const trmi_buffer *b) {
     return b->dtype == TRM_FLOAT32 || b->dtype == TRM_BFLOAT16;
 }
 
@@ -351,7 +351,7 @@ int64_t trmi_onednn_reduce_scratch(trmi_onednn *state, const trm_program *progra
     const trmi_buffer x = input_of(program, step, max_grad ? 1 : 0);
     const trmi_buffer *y = &program->buffers[max_grad ? step->inputs[2] : step->outputs[0]];
     reduce_state s = {.strict = state->strict};
-    make(&s, &x, y, step->op_kind, step->attrs);
+    make_nest(&s, &x, y, step->op_kind, step->attrs);
     return s.kept * s.blocks * s.width * (int64_t)sizeof(float);
 }
 
@@ -362,7 +362,7 @@ trm_status trmi_onednn_bind_reduce(trmi_backend *backend, trmi_kernel *kernel, t
                       *x = &of_run;
     const trmi_buffer *y =
         max_grad ? trmi_kernel_input_buffer(kernel, 2) : trmi_kernel_output_buffer(kernel, 0);
-    if (!fast(x) || !fast(y) || (max_grad && x->dtype != y->dtype)) {
+    if (!is_fast_type(x) || !is_fast_type(y) || (max_grad && x->dtype != y->dtype)) {
         return trmi_memory_unsupported(kernel, err);
     }
     reduce_state *s = trmi_memory_state(kernel, sizeof *s, err);
@@ -371,7 +371,7 @@ trm_status trmi_onednn_bind_reduce(trmi_backend *backend, trmi_kernel *kernel, t
     }
     s->kernels = trmi_memory_kernels_best();
     s->strict = trmi_onednn_of(backend)->strict;
-    make(s, x, y, kind, kernel->step->attrs);
+    make_nest(s, x, y, kind, kernel->step->attrs);
     kernel->by_block = kernel->step->over_samples;
     kernel->run = max_grad ? run_max_grad : run_reduce;
     return TRM_OK;
@@ -382,7 +382,7 @@ trm_status trmi_onednn_bind_global_pool_grad(trmi_backend *backend, trmi_kernel 
     (void)backend;
     const trmi_buffer *dy = trmi_kernel_input_buffer(kernel, 0);
     const trmi_buffer *dx = trmi_kernel_output_buffer(kernel, 0);
-    if (!fast(dx) || dx->dtype != dy->dtype) {
+    if (!is_fast_type(dx) || dx->dtype != dy->dtype) {
         return trmi_memory_unsupported(kernel, err);
     }
     reduce_state *s = trmi_memory_state(kernel, sizeof *s, err);
@@ -390,7 +390,7 @@ trm_status trmi_onednn_bind_global_pool_grad(trmi_backend *backend, trmi_kernel 
         return TRM_NOMEM;
     }
     s->kernels = trmi_memory_kernels_best();
-    make(s, dx, dy, kernel->step->op_kind, kernel->step->attrs);
+    make_nest(s, dx, dy, kernel->step->op_kind, kernel->step->attrs);
     kernel->run = run_spread;
     return TRM_OK;
 }

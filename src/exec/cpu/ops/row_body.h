@@ -3,7 +3,7 @@
  * see memory_kernels.h. Uses loss_body.h. */
 
 /* Sum of (x - mean)^2. */
-TRMI_INLINE float squares(const void *x, int64_t count, int half, float mean) {
+TRMI_INLINE float sum_squares(const void *x, int64_t count, int half, float mean) {
     vf a = vf_zero(), b = vf_zero(), m = vf_set(mean);
     int64_t i = 0;
     for (; i + 2 * VL <= count; i += 2 * VL) {
@@ -22,7 +22,7 @@ TRMI_INLINE void row_norm_loop(const trmi_row_norm *n, const void *x, void *y, f
                                float *inv_std, int half, int centred) {
     float by = 1 / (float)n->width;
     float middle = centred ? fold_run(x, n->width, half, TRMI_REDUCE_SUM_OF) * by : 0;
-    float inv = 1 / sqrtf(squares(x, n->width, half, middle) * by + n->epsilon);
+    float inv = 1 / sqrtf(sum_squares(x, n->width, half, middle) * by + n->epsilon);
     vf m = vf_set(middle), v = vf_set(inv);
     EACH_LANES(n->width) {
         int lanes = LANES_LEFT(n->width);
@@ -90,8 +90,8 @@ TRMI_INLINE void clear_behind(float *x, int64_t count, int64_t room) {
     memset(x + count, 0, (size_t)(room - count) * sizeof *x);
 }
 
-static float attend(float *scores, const float *hidden, int64_t count, int64_t room, float *most,
-                    float *sum) {
+static float attend_scores(float *scores, const float *hidden, int64_t count, int64_t room,
+                           float *most, float *sum) {
     vf largest = vf_set(*most);
     EACH_LANES(count) {
         vf s = lanes_or(scores, i, 0, LANES_LEFT(count), -INFINITY);
@@ -159,8 +159,8 @@ TRMI_INLINE void rotate_loop(const void *x, void *y, const float *cos, const flo
         vf_put_lanes(y, half_width + i, half, lanes, vf_fma(a, s, vf_mul(b, c)));
     }
 }
-static void rotate(const void *x, void *y, const float *cos, const float *sin, int64_t width,
-                   bool half) {
+static void rotate_row(const void *x, void *y, const float *cos, const float *sin, int64_t width,
+                       bool half) {
     if (half) {
         rotate_loop(x, y, cos, sin, width / 2, 1);
     } else {
