@@ -13,8 +13,8 @@
 
 /* Computes a tile c[4][2 vectors] from four rows of a (stride js) and two vectors of each row of b.
  */
-static void tile(const float *a, int64_t js, const float *b, int64_t stride, float *c,
-                 int64_t c_stride) {
+static void compute_tile(const float *a, int64_t js, const float *b, int64_t stride, float *c,
+                         int64_t c_stride) {
     vf s00 = vf_set(INFINITY), s01 = s00, s10 = s00, s11 = s00, s20 = s00, s21 = s00, s30 = s00,
        s31 = s00;
     for (int64_t j = 0; j < js; j++) {
@@ -49,7 +49,7 @@ void TRMI_FOR_ISA(trmi_minplus)(const float *a, const float *b, float *c, int32_
     int32_t rows = m / 4 * 4, columns = n / WIDE * WIDE;
     for (int32_t k = 0; k < columns; k += WIDE) {
         for (int32_t i = 0; i < rows; i += 4) {
-            tile(a + (int64_t)i * js, js, b + k, n, c + (int64_t)i * n + k, n);
+            compute_tile(a + (int64_t)i * js, js, b + k, n, c + (int64_t)i * n + k, n);
         }
     }
     for (int32_t i = 0; i < m; i++) {

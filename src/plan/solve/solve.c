@@ -16,7 +16,7 @@
 #include <string.h>
 
 /* Checks every index in the graph and the start, so that the later steps need no range checks. */
-static trm_status check(const trmi_cost_graph *g, const int32_t *start, trm_error *err) {
+static trm_status check_graph(const trmi_cost_graph *g, const int32_t *start, trm_error *err) {
     for (int32_t i = 0; i < g->nodes_count; i++) {
         if (g->states[i] < 1) {
             return TRMI_FAIL(err, TRM_INVALID, "node %d has no states", i);
@@ -77,7 +77,7 @@ trm_status trmi_solve(const trmi_cost_graph *g, const trmi_solve_options *option
     const trmi_solve_options *o = options != NULL ? options : &plain;
     double begin = trmi_os_now();
     /* step 1: eliminate nodes with at most two neighbours */
-    TRMI_TRY(check(g, o->start, err));
+    TRMI_TRY(check_graph(g, o->start, err));
     trmi_tables tables;
     trmi_solve_work work;
     trmi_solution found = {.width = 0};

@@ -70,12 +70,12 @@ static double least_of(const float *data, int64_t count) {
 }
 
 /* Returns the entry, at most `most`. */
-static double clamped(float entry, double most) {
+static double clamp_entry(float entry, double most) {
     return (double)entry < most ? (double)entry : most;
 }
 
 /* Adds the least entry to *base and the range of the finite entries to *range. */
-static void extremes(const float *data, int64_t count, double *base, double *range) {
+static void add_extremes(const float *data, int64_t count, double *base, double *range) {
     double least = least_of(data, count), most = least;
     for (int64_t i = 0; i < count; i++) {
         most = data[i] < INFINITY && (double)data[i] > most ? (double)data[i] : most;
@@ -86,18 +86,18 @@ static void extremes(const float *data, int64_t count, double *base, double *ran
 
 /* Computes *base, the sum of the least entries of all live tables (a lower bound), and *range, the
  * sum of their largest finite excess over these. */
-static void extent(const trmi_solve_work *w, double *base, double *range) {
+static void sum_extremes(const trmi_solve_work *w, double *base, double *range) {
     *base = *range = 0;
     for (int32_t i = 0; i < w->nodes_count; i++) {
         if (w->live[i]) {
-            extremes(trmi_tables_data(w->tables, w->unary[i]), w->states[i], base, range);
+            add_extremes(trmi_tables_data(w->tables, w->unary[i]), w->states[i], base, range);
         }
     }
     for (int64_t i = 0; i < w->slots_count; i++) {
         const trmi_solve_edge *s = &w->slots[i];
         if (s->live) {
-            extremes(trmi_tables_data(w->tables, s->table),
-                     (int64_t)w->states[s->a] * w->states[s->b], base, range);
+            add_extremes(trmi_tables_data(w->tables, s->table),
+                         (int64_t)w->states[s->a] * w->states[s->b], base, range);
         }
     }
 }
@@ -122,7 +122,7 @@ static trm_status dual_open(dual *d, const trmi_solve_work *w, double slack, trm
             return no_memory(err);
         }
         for (int32_t j = 0; j < w->states[i]; j++) {
-            d->belief[i][j] = clamped(u[j], most);
+            d->belief[i][j] = clamp_entry(u[j], most);
         }
     }
     for (int64_t i = 0; i < w->slots_count; i++) {
@@ -162,7 +162,7 @@ static void pass_edge(dual *d, int64_t slot) {
     for (int32_t i = 0; i < rows; i++) {
         const float *row = table + (int64_t)i * columns;
         for (int32_t j = 0; j < columns; j++) {
-            double entry = clamped(row[j], most), to_a = entry + bb[j], to_b = entry + ba[i];
+            double entry = clamp_entry(row[j], most), to_a = entry + bb[j], to_b = entry + ba[i];
             ma[i] = to_a < ma[i] ? to_a : ma[i];
             mb[j] = to_b < mb[j] ? to_b : mb[j];
         }
@@ -199,8 +199,8 @@ static double dual_value(const dual *d) {
         double least = INFINITY, most = least_of(table, (int64_t)rows * columns) + d->slack;
         for (int32_t a = 0; a < rows; a++) {
             for (int32_t b = 0; b < columns; b++) {
-                double left = clamped(table[(int64_t)a * columns + b], most) - d->message[i][0][a] -
-                              d->message[i][1][b];
+                double left = clamp_entry(table[(int64_t)a * columns + b], most) -
+                              d->message[i][0][a] - d->message[i][1][b];
                 least = left < least ? left : least;
             }
         }
@@ -248,7 +248,7 @@ static void local_cost(const trmi_cost_graph *g, const int32_t *choice, int32_t 
 
 /* Improves `choice` by coordinate descent: changes one node at a time as long as the number of
  * illegal entries, or the cost, falls. Keeps the result if it is the best so far. */
-static void descend(branch *b, int32_t *choice) {
+static void descend_coordinates(branch *b, int32_t *choice) {
     const trmi_cost_graph *g = b->graph;
     for (bool moved = true; moved;) {
         moved = false;
@@ -280,7 +280,7 @@ static void descend(branch *b, int32_t *choice) {
 
 /* Derives the states of all nodes from those of the live nodes of `at`, level by level, and keeps
  * the choice if it is the best so far. */
-static void finish(branch *b, const level *at) {
+static void finish_choice(branch *b, const level *at) {
     for (; at != NULL; at = at->above) {
         trmi_work_trace(at->work, b->choice);
     }
@@ -292,7 +292,7 @@ static void finish(branch *b, const level *at) {
 }
 
 /* Returns the live node with most neighbours; fixing it simplifies the graph most. */
-static int32_t widest(const trmi_solve_work *w) {
+static int32_t widest_node(const trmi_solve_work *w) {
     int32_t best = -1;
     for (int32_t i = 0; i < w->nodes_count; i++) {
         if (w->live[i] && (best < 0 || w->near_count[i] > w->near_count[best])) {
@@ -306,8 +306,8 @@ static trm_status descend_tree(branch *b, const level *above, double *bound, trm
 
 /* Fixes `node` of above->work in `state`, eliminates small nodes and searches the subtree. out
  * *bound: lower bound of the subtree. Tables made here are released. */
-static trm_status child(branch *b, const level *above, int32_t node, int32_t state, double *bound,
-                        trm_error *err) {
+static trm_status search_child(branch *b, const level *above, int32_t node, int32_t state,
+                               double *bound, trm_error *err) {
     trmi_solve_work work;
     int64_t mark = above->work->tables->count;
     trm_status status = trmi_work_copy(&work, above->work, err);
@@ -351,7 +351,7 @@ static trm_status each_state(branch *b, const level *at, int32_t node, const dou
         double below = own - least + belief[state];
         if (below < b->best_cost && b->branches < b->branch_limit) {
             double deeper;
-            status = child(b, at, node, state, &deeper, err);
+            status = search_child(b, at, node, state, &deeper, err);
             below = status == TRM_OK && deeper > below ? deeper : below;
         }
         all = below < all ? below : all;
@@ -372,7 +372,7 @@ static trm_status descend_tree(branch *b, const level *at, double *bound, trm_er
     int32_t width = 0;
     trm_status status = trmi_core_eliminate(at->work, b->table_limit, b->choice, &width, err);
     if (status == TRM_OK) {
-        finish(b, at);
+        finish_choice(b, at);
         double cost = trmi_solve_cost(b->graph, b->choice);
         *bound = cost > at->fixed ? cost : at->fixed;
         return TRM_OK;
@@ -383,7 +383,7 @@ static trm_status descend_tree(branch *b, const level *at, double *bound, trm_er
     /* trivial bound: the least entry of each table */
     dual d;
     double base, range;
-    extent(at->work, &base, &range);
+    sum_extremes(at->work, &base, &range);
     if (at->fixed + base >= b->best_cost) {
         *bound = at->fixed + base;
         return TRM_OK;
@@ -396,7 +396,7 @@ static trm_status descend_tree(branch *b, const level *at, double *bound, trm_er
         double own = at->fixed + dual_run(&d, b->best_cost - at->fixed);
         *bound = own;
         if (own < b->best_cost) {
-            int32_t node = widest(at->work);
+            int32_t node = widest_node(at->work);
             status = each_state(b, at, node, d.belief[node], own, bound, err);
             *bound = *bound > own ? *bound : own;
         }
@@ -417,7 +417,7 @@ trm_status trmi_core_branch(trmi_solve_work *work, const trmi_cost_graph *graph,
     /* first upper bounds: descent from the given start, and from the cheapest own costs */
     if (options->start != NULL) {
         memcpy(b.choice, options->start, (size_t)graph->nodes_count * sizeof *b.choice);
-        descend(&b, b.choice);
+        descend_coordinates(&b, b.choice);
     }
     for (int32_t i = 0; i < graph->nodes_count; i++) {
         b.choice[i] = 0;
@@ -425,7 +425,7 @@ trm_status trmi_core_branch(trmi_solve_work *work, const trmi_cost_graph *graph,
             b.choice[i] = graph->nodes[i][j] < graph->nodes[i][b.choice[i]] ? j : b.choice[i];
         }
     }
-    descend(&b, b.choice);
+    descend_coordinates(&b, b.choice);
     level root = {.work = work, .fixed = trmi_work_constant(work)};
     trm_status status = descend_tree(&b, &root, bound, err);
     *best_cost = b.best_cost;

@@ -76,7 +76,7 @@ static int64_t fill_of(const core *c, const bool *gone, int32_t v, double *entri
 }
 
 /* Makes all remaining neighbours of v adjacent to each other. */
-static void connect(core *c, const bool *gone, int32_t v) {
+static void connect_neighbours(core *c, const bool *gone, int32_t v) {
     int32_t n = c->work->nodes_count;
     for (int32_t a = 0; a < n; a++) {
         for (int32_t b = 0; b < n; b++) {
@@ -129,7 +129,7 @@ static trm_status find_order(core *c, int64_t limit, int32_t *width, trm_error *
             return TRMI_FAIL(err, TRM_UNSUPPORTED, "a table of %.3g entries", best_entries);
         }
         most = best_degree > most ? best_degree : most;
-        connect(c, gone, best);
+        connect_neighbours(c, gone, best);
         gone[best] = true;
         c->order[k] = best;
     }
@@ -249,7 +249,7 @@ static void add_scope(bucket *b, const factor *f, int32_t node) {
 
 /* Collects all unused factors that contain `node` into bucket b. error UNSUPPORTED (too many
  * factors), NOMEM */
-static trm_status gather(core *c, bucket *b, int32_t node, trm_error *err) {
+static trm_status gather_factors(core *c, bucket *b, int32_t node, trm_error *err) {
     b->node = node;
     for (int64_t i = 0, end = c->factors_count; i < end; i++) {
         if (c->factors[i].used || place_of(&c->factors[i], node) < 0) {
@@ -289,7 +289,8 @@ static void sum_at(const core *c, const bucket *b, const int32_t *choice, float 
 
 /* Adds the factor m(scope) = min over the node's states of the bucket's sum. `choice` counts
  * through all combinations of the scope's states; its content is lost. */
-static trm_status eliminate(core *c, bucket *b, int32_t *choice, float *sums, trm_error *err) {
+static trm_status eliminate_bucket(core *c, bucket *b, int32_t *choice, float *sums,
+                                   trm_error *err) {
     int32_t states = c->work->states[b->node];
     int64_t entries = entries_of(c, b->scope, b->scope_count);
     factor *made = add_factor(c);
@@ -323,7 +324,8 @@ static trm_status eliminate(core *c, bucket *b, int32_t *choice, float *sums, tr
 }
 
 /* Eliminates all live nodes in order, then finds their states in the reverse order. */
-static trm_status run(core *c, int64_t limit, int32_t *choice, int32_t *width, trm_error *err) {
+static trm_status run_elimination(core *c, int64_t limit, int32_t *choice, int32_t *width,
+                                  trm_error *err) {
     TRMI_TRY(find_order(c, limit, width, err));
     TRMI_TRY(first_factors(c, err));
     int32_t count = c->work->live_count, most = 1;
@@ -334,8 +336,8 @@ static trm_status run(core *c, int64_t limit, int32_t *choice, int32_t *width, t
     TRMI_TRY(TRMI_NEW_IN(err, &c->memory, sums, most, "to search a plan"));
     TRMI_TRY(TRMI_NEW_IN(err, &c->memory, c->buckets, count, "to search a plan"));
     for (int32_t i = 0; i < count; i++) {
-        TRMI_TRY(gather(c, &c->buckets[i], c->order[i], err));
-        TRMI_TRY(eliminate(c, &c->buckets[i], choice, sums, err));
+        TRMI_TRY(gather_factors(c, &c->buckets[i], c->order[i], err));
+        TRMI_TRY(eliminate_bucket(c, &c->buckets[i], choice, sums, err));
     }
     /* backwards: the scope of each bucket has its states already; ties go to the lowest state */
     for (int32_t i = count - 1; i >= 0; i--) {
@@ -353,7 +355,7 @@ static trm_status run(core *c, int64_t limit, int32_t *choice, int32_t *width, t
 trm_status trmi_core_eliminate(trmi_solve_work *work, int64_t limit, int32_t *choice,
                                int32_t *width, trm_error *err) {
     core c = {.work = work};
-    trm_status status = run(&c, limit, choice, width, err);
+    trm_status status = run_elimination(&c, limit, choice, width, err);
     for (int64_t i = 0; i < c.factors_count; i++) {
         trmi_free(c.factors[i].own);
     }

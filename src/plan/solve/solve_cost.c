@@ -40,7 +40,7 @@ trmi_tradeoff trmi_front_cost(const trmi_front_graph *g, const int32_t *choice,
 }
 
 /* Returns a x time + b x memory; INFINITY where the option is not possible. */
-static double weigh(const trmi_tradeoff *t, double a, double b) {
+static double weigh_tradeoff(const trmi_tradeoff *t, double a, double b) {
     return t->time < INFINITY ? a * t->time + b * t->memory : INFINITY;
 }
 
@@ -48,7 +48,7 @@ int32_t trmi_front_best(const trmi_front_graph *g, int32_t n, int32_t state, dou
     const trmi_tradeoff *list = &g->nodes[n][state * g->options];
     int32_t best = 0;
     for (int32_t k = 1; k < g->options; k++) {
-        best = weigh(&list[k], a, b) < weigh(&list[best], a, b) ? k : best;
+        best = weigh_tradeoff(&list[k], a, b) < weigh_tradeoff(&list[best], a, b) ? k : best;
     }
     return best;
 }
@@ -88,8 +88,8 @@ trm_status trmi_front_scalar(const trmi_front_graph *g, double a, double b, trmi
         float *own =
             nodes[n] == NULL ? trmi_arena_alloc(arena, (size_t)g->states[n] * sizeof *own) : NULL;
         for (int32_t i = 0; own != NULL && i < g->states[n]; i++) {
-            own[i] =
-                (float)weigh(&g->nodes[n][i * g->options + trmi_front_best(g, n, i, a, b)], a, b);
+            own[i] = (float)weigh_tradeoff(
+                &g->nodes[n][i * g->options + trmi_front_best(g, n, i, a, b)], a, b);
         }
         nodes[n] = nodes[n] == NULL ? own : nodes[n];
         if (nodes[n] == NULL) {

@@ -6,7 +6,7 @@
  *
  * A list keeps only points that no other point beats in both costs and that can still lie within
  * the bound: time + lambda x memory, plus a lower bound of everything else (trmi_work_marginals). A
- * point stores the points that it is the sum of; trace() follows these links to find the choice. A
+ * point stores the points that it is the sum of; trace_point() follows these links to find the choice. A
  * list longer than list_limit is thinned; `slack` bounds the time that this can lose. */
 #include "plan/solve/solve_front.h"
 #include "plan/solve/solve_reduce.h"
@@ -59,12 +59,12 @@ static trm_status no_memory(const lists *l) {
 /* ---- lists ---- */
 
 /* True: a choice with this state can lie within the bound. */
-static bool allowed(const lists *l, int32_t node, int32_t state) {
+static bool is_allowed(const lists *l, int32_t node, int32_t state) {
     return (double)l->marginal[node][state] <= l->o->bound * (1 + rounding);
 }
 
 /* Appends a point to the present list. Beyond work_limit it sets `stopped` instead. */
-static trm_status push(lists *l, const point *p) {
+static trm_status push_point(lists *l, const point *p) {
     if (++*l->total > l->o->work_limit) {
         l->stopped = true;
         return TRM_OK;
@@ -76,7 +76,7 @@ static trm_status push(lists *l, const point *p) {
 
 /* Appends all sums of two lists that can lie within the bound and the limit. rest: lower bound of
  * everything else. */
-static trm_status add(lists *l, list a, list b, double rest) {
+static trm_status add_lists(lists *l, list a, list b, double rest) {
     double most = l->o->bound * (1 + rounding) - rest;
     for (int32_t i = 0; !l->stopped && i < a.count; i++) {
         for (int32_t k = 0; !l->stopped && k < b.count; k++) {
@@ -87,7 +87,7 @@ static trm_status add(lists *l, list a, list b, double rest) {
                          .node = -1};
             bool fits = l->o->limit <= 0 || sum.memory <= l->o->limit * (1 + 1e-12);
             if (fits && sum.time + l->o->lambda * sum.memory <= most) {
-                TRMI_TRY(push(l, &sum));
+                TRMI_TRY(push_point(l, &sum));
             }
         }
     }
@@ -102,7 +102,7 @@ static int by_memory(const void *a, const void *b) {
 
 /* Turns the appended points into a list: rising memory, falling time; points that another one beats
  * are removed. */
-static trm_status take(lists *l, list *out) {
+static trm_status take_list(lists *l, list *out) {
     int64_t kept = 0;
     if (l->sums_count > 1) {
         qsort(l->sums, (size_t)l->sums_count, sizeof *l->sums, by_memory);
@@ -156,13 +156,13 @@ static trm_status first_unary(lists *l) {
             return no_memory(l);
         }
         for (int32_t i = 0; i < g->states[n]; i++) {
-            for (int32_t k = 0; allowed(l, n, i) && k < g->options; k++) {
+            for (int32_t k = 0; is_allowed(l, n, i) && k < g->options; k++) {
                 const trmi_tradeoff *t = &g->nodes[n][i * g->options + k];
                 if (t->time < INFINITY) {
-                    TRMI_TRY(push(l, &(point){t->time, t->memory, {-1, -1, -1}, n, i, k}));
+                    TRMI_TRY(push_point(l, &(point){t->time, t->memory, {-1, -1, -1}, n, i, k}));
                 }
             }
-            TRMI_TRY(take(l, &l->unary[n][i]));
+            TRMI_TRY(take_list(l, &l->unary[n][i]));
         }
     }
     return TRM_OK;
@@ -190,9 +190,10 @@ static trm_status first_edges(lists *l, const int32_t *of) {
                 list *entry = slot_list(l, of[e], edge->a, i, k);
                 double time = (double)edge->time[at],
                        memory = edge->memory != NULL ? (double)edge->memory[at] : 0;
-                if (fresh && allowed(l, edge->a, i) && allowed(l, edge->b, k) && time < INFINITY) {
-                    TRMI_TRY(push(l, &(point){time, memory, {-1, -1, -1}, -1, 0, 0}));
-                    TRMI_TRY(take(l, entry));
+                if (fresh && is_allowed(l, edge->a, i) && is_allowed(l, edge->b, k) &&
+                    time < INFINITY) {
+                    TRMI_TRY(push_point(l, &(point){time, memory, {-1, -1, -1}, -1, 0, 0}));
+                    TRMI_TRY(take_list(l, entry));
                 } else if (!fresh && entry->count == 1 && time < INFINITY) {
                     l->points[entry->first].time += time;
                     l->points[entry->first].memory += memory;
@@ -215,17 +216,18 @@ static trm_status step_none(lists *l, const trmi_reduced *step, const float *res
         for (int32_t k = 0; k < u.count; k++) {
             point p = l->points[u.first + k];
             if (p.time + l->o->lambda * p.memory + (double)*rest <= l->o->bound * (1 + rounding)) {
-                TRMI_TRY(push(l, &(point){p.time, p.memory, {u.first + k, -1, -1}, -1, 0, 0}));
+                TRMI_TRY(
+                    push_point(l, &(point){p.time, p.memory, {u.first + k, -1, -1}, -1, 0, 0}));
             }
         }
     }
-    TRMI_TRY(take(l, &own));
+    TRMI_TRY(take_list(l, &own));
     if (l->last.first < 0) {
         l->last = own;
         return TRM_OK;
     }
-    TRMI_TRY(add(l, l->last, own, 0));
-    return take(l, &l->last);
+    TRMI_TRY(add_lists(l, l->last, own, 0));
+    return take_list(l, &l->last);
 }
 
 /* Eliminates a node with one neighbour: the sums join the neighbour's lists. rest: [near 0]. */
@@ -234,12 +236,12 @@ static trm_status step_one(lists *l, const trmi_reduced *step, const float *rest
     for (int32_t i = 0; i < l->work.states[near]; i++) {
         list all;
         for (int32_t j = 0; rest[i] < INFINITY && j < l->work.states[step->node]; j++) {
-            TRMI_TRY(add(l, *slot_list(l, step->slot[0], near, i, j), l->unary[step->node][j],
-                         (double)rest[i]));
+            TRMI_TRY(add_lists(l, *slot_list(l, step->slot[0], near, i, j), l->unary[step->node][j],
+                               (double)rest[i]));
         }
-        TRMI_TRY(take(l, &all));
-        TRMI_TRY(add(l, l->unary[near][i], all, 0));
-        TRMI_TRY(take(l, &l->unary[near][i]));
+        TRMI_TRY(take_list(l, &all));
+        TRMI_TRY(add_lists(l, l->unary[near][i], all, 0));
+        TRMI_TRY(take_list(l, &l->unary[near][i]));
     }
     return TRM_OK;
 }
@@ -254,20 +256,21 @@ static trm_status step_two(lists *l, const trmi_reduced *step, const float *rest
                                                                                     : no_memory(l));
     for (int32_t i = 0; i < is; i++) {
         for (int32_t j = 0; j < js; j++) {
-            TRMI_TRY(add(l, *slot_list(l, step->slot[0], step->near[0], i, j),
-                         l->unary[step->node][j], 0));
-            TRMI_TRY(take(l, &left[j]));
+            TRMI_TRY(add_lists(l, *slot_list(l, step->slot[0], step->near[0], i, j),
+                               l->unary[step->node][j], 0));
+            TRMI_TRY(take_list(l, &left[j]));
         }
         for (int32_t k = 0; k < ks; k++) {
             list all, *entry = slot_list(l, step->joined, step->near[0], i, k);
             double beside = (double)rest[(int64_t)i * ks + k];
             for (int32_t j = 0; beside < INFINITY && j < js; j++) {
-                TRMI_TRY(add(l, left[j], *slot_list(l, step->slot[1], step->node, j, k), beside));
+                TRMI_TRY(
+                    add_lists(l, left[j], *slot_list(l, step->slot[1], step->node, j, k), beside));
             }
-            TRMI_TRY(take(l, &all));
+            TRMI_TRY(take_list(l, &all));
             if (!step->fresh) {
-                TRMI_TRY(add(l, *entry, all, 0));
-                TRMI_TRY(take(l, &all));
+                TRMI_TRY(add_lists(l, *entry, all, 0));
+                TRMI_TRY(take_list(l, &all));
             }
             *entry = all;
         }
@@ -276,7 +279,7 @@ static trm_status step_two(lists *l, const trmi_reduced *step, const float *rest
 }
 
 /* Repeats the recorded eliminations with lists and adds up the slack. */
-static trm_status eliminate(lists *l) {
+static trm_status eliminate_lists(lists *l) {
     l->last.first = -1;
     for (int32_t s = 0; !l->stopped && s < l->work.steps_count; s++) {
         const trmi_reduced *step = &l->work.steps[s];
@@ -293,7 +296,7 @@ static trm_status eliminate(lists *l) {
 
 /* Follows the links of point `at` and writes the state and option of each node. stack: work memory.
  */
-static void trace(const lists *l, int32_t at, trmi_front_point *out, int32_t *stack) {
+static void trace_point(const lists *l, int32_t at, trmi_front_point *out, int32_t *stack) {
     int32_t depth = 0;
     stack[depth++] = at;
     while (depth > 0) {
@@ -311,7 +314,7 @@ static void trace(const lists *l, int32_t at, trmi_front_point *out, int32_t *st
 }
 
 /* Writes the final list as choices, with time and memory summed anew, into the arena. */
-static trm_status tell(lists *l, trmi_arena *arena, trmi_front_point **out, int32_t *count) {
+static trm_status write_front(lists *l, trmi_arena *arena, trmi_front_point **out, int32_t *count) {
     size_t nodes = (size_t)l->g->nodes_count + 1;
     int32_t *stack;
     TRMI_TRY(TRMI_NEW_IN(l->err, &l->memory, stack, 64 * (nodes + (size_t)l->g->edges_count),
@@ -325,7 +328,7 @@ static trm_status tell(lists *l, trmi_arena *arena, trmi_front_point **out, int3
         if (p->choice == NULL || p->option == NULL) {
             return no_memory(l);
         }
-        trace(l, l->last.first + i, p, stack);
+        trace_point(l, l->last.first + i, p, stack);
         trmi_tradeoff cost = trmi_front_cost(l->g, p->choice, p->option);
         p->time = cost.time;
         p->memory = cost.memory;
@@ -339,7 +342,7 @@ static trm_status tell(lists *l, trmi_arena *arena, trmi_front_point **out, int3
 
 /* Records the eliminations on the weighted graph, then makes the first lists. out *narrow: step 1
  * eliminates the whole graph; otherwise nothing else is prepared. */
-static trm_status prepare(lists *l, bool *narrow) {
+static trm_status prepare_lists(lists *l, bool *narrow) {
     const trmi_front_graph *g = l->g;
     trmi_cost_graph scalar;
     size_t nodes = (size_t)g->nodes_count + 1;
@@ -378,11 +381,11 @@ trm_status trmi_front_lists(const trmi_front_graph *graph, const trmi_lists_opti
     bool narrow = false;
     lists l = {.g = graph, .o = options, .total = &total, .err = err};
     trmi_tables_open(&l.tables);
-    trm_status status = prepare(&l, &narrow);
-    status = status == TRM_OK && narrow ? eliminate(&l) : status;
+    trm_status status = prepare_lists(&l, &narrow);
+    status = status == TRM_OK && narrow ? eliminate_lists(&l) : status;
     *done = status == TRM_OK && narrow && !l.stopped && l.last.first >= 0;
     if (*done) {
-        status = tell(&l, arena, out, count);
+        status = write_front(&l, arena, out, count);
         *slack = l.slack;
     }
     *work += total;

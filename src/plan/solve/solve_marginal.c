@@ -29,11 +29,11 @@ static trm_status no_memory(trm_error *err) {
 }
 
 /* Allocates `count` floats; NULL = no memory. */
-static float *floats(int64_t count) { return trmi_alloc((size_t)count * sizeof(float)); }
+static float *alloc_floats(int64_t count) { return trmi_alloc((size_t)count * sizeof(float)); }
 
 /* Returns a new transpose of data[rows][columns]; NULL = no memory. */
-static float *transposed(const float *data, int32_t rows, int32_t columns) {
-    float *out = floats((int64_t)rows * columns);
+static float *new_transpose(const float *data, int32_t rows, int32_t columns) {
+    float *out = alloc_floats((int64_t)rows * columns);
     for (int32_t i = 0; out != NULL && i < rows; i++) {
         for (int32_t k = 0; k < columns; k++) {
             out[(int64_t)k * rows + i] = data[(int64_t)i * columns + k];
@@ -44,12 +44,12 @@ static float *transposed(const float *data, int32_t rows, int32_t columns) {
 
 /* Stores `table` [row][column] as the marginals of a slot, transposed if `row` is not its first
  * node. Takes ownership of the table. */
-static trm_status keep(back *b, int32_t slot, int32_t row, float *table, int32_t rows,
-                       int32_t columns, trm_error *err) {
+static trm_status keep_marginals(back *b, int32_t slot, int32_t row, float *table, int32_t rows,
+                                 int32_t columns, trm_error *err) {
     trmi_free(b->pair[slot]);
     b->pair[slot] = table;
     if (b->work->slots[slot].a != row) {
-        b->pair[slot] = transposed(table, rows, columns);
+        b->pair[slot] = new_transpose(table, rows, columns);
         trmi_free(table);
     }
     return b->pair[slot] != NULL ? TRM_OK : no_memory(err);
@@ -62,8 +62,8 @@ static trm_status back_one(back *b, const trmi_reduced *step, trm_error *err) {
     int32_t i_states = w->states[step->near[0]], j_states = w->states[step->node];
     const float *a = trmi_tables_data(w->tables, step->table[0]),
                 *u = trmi_tables_data(w->tables, step->unary);
-    float *pair = floats((int64_t)i_states * j_states), *own = b->marginal[step->node];
-    float *rest = b->rest != NULL ? floats(i_states) : NULL;
+    float *pair = alloc_floats((int64_t)i_states * j_states), *own = b->marginal[step->node];
+    float *rest = b->rest != NULL ? alloc_floats(i_states) : NULL;
     if (pair == NULL || (b->rest != NULL && rest == NULL)) {
         trmi_free(pair);
         return no_memory(err);
@@ -90,7 +90,7 @@ static trm_status back_one(back *b, const trmi_reduced *step, trm_error *err) {
             own[j] = cost < own[j] ? cost : own[j];
         }
     }
-    return keep(b, step->slot[0], step->near[0], pair, i_states, j_states, err);
+    return keep_marginals(b, step->slot[0], step->near[0], pair, i_states, j_states, err);
 }
 
 /* Computes the marginals of both pairs of an eliminated node, m0[i][j] and m1[j][k], and of the
@@ -127,20 +127,20 @@ static trm_status back_two(back *b, const trmi_reduced *step, trm_error *err) {
     int32_t is = w->states[step->near[0]], js = w->states[step->node],
             ks = w->states[step->near[1]];
     const float *c = trmi_tables_data(w->tables, step->product), *both = b->pair[step->joined];
-    float *d = floats((int64_t)is * ks), *m0 = floats((int64_t)is * js),
-          *m1 = floats((int64_t)js * ks);
-    float *a_t = transposed(trmi_tables_data(w->tables, step->table[0]), is, js);
-    float *b_t = transposed(trmi_tables_data(w->tables, step->table[1]), js, ks);
+    float *d = alloc_floats((int64_t)is * ks), *m0 = alloc_floats((int64_t)is * js),
+          *m1 = alloc_floats((int64_t)js * ks);
+    float *a_t = new_transpose(trmi_tables_data(w->tables, step->table[0]), is, js);
+    float *b_t = new_transpose(trmi_tables_data(w->tables, step->table[1]), js, ks);
     trm_status status = no_memory(NULL);
     if (d != NULL && m0 != NULL && m1 != NULL && a_t != NULL && b_t != NULL) {
         for (int64_t i = 0; i < (int64_t)is * ks; i++) {
             d[i] = c[i] < INFINITY ? both[i] - c[i] : INFINITY;
         }
         pairs_of(b, step, d, b_t, a_t, m0, m1);
-        status = keep(b, step->slot[0], step->near[0], m0, is, js, err);
+        status = keep_marginals(b, step->slot[0], step->near[0], m0, is, js, err);
         m0 = NULL;
         if (status == TRM_OK) {
-            status = keep(b, step->slot[1], step->node, m1, js, ks, err);
+            status = keep_marginals(b, step->slot[1], step->node, m1, js, ks, err);
             m1 = NULL;
         }
     } else {
@@ -171,7 +171,7 @@ static trm_status back_none(back *b, const trmi_reduced *step, float constant, t
         own[j] = least < INFINITY ? u[j] - least + constant : INFINITY;
     }
     if (b->rest != NULL) {
-        float *rest = b->rest[step - w->steps] = floats(1);
+        float *rest = b->rest[step - w->steps] = alloc_floats(1);
         if (rest == NULL) {
             return no_memory(err);
         }
@@ -181,7 +181,7 @@ static trm_status back_none(back *b, const trmi_reduced *step, float constant, t
 }
 
 /* Walks all steps backwards. */
-static trm_status walk(back *b, trm_error *err) {
+static trm_status walk_steps(back *b, trm_error *err) {
     const trmi_solve_work *w = b->work;
     float constant = (float)trmi_work_constant(w);
     for (int32_t s = w->steps_count - 1; s >= 0; s--) {
@@ -201,7 +201,7 @@ trm_status trmi_work_marginals(const trmi_solve_work *work, float *const *margin
                                trm_error *err) {
     back b = {.work = work, .marginal = marginal, .rest = rest};
     b.pair = trmi_alloc(((size_t)work->slots_count + 1) * sizeof *b.pair);
-    trm_status status = b.pair != NULL ? walk(&b, err) : no_memory(err);
+    trm_status status = b.pair != NULL ? walk_steps(&b, err) : no_memory(err);
     for (int64_t i = 0; b.pair != NULL && i < work->slots_count; i++) {
         trmi_free(b.pair[i]);
     }

@@ -43,7 +43,7 @@ void trmi_tables_close(trmi_tables *t) {
 }
 
 /* Returns the number of the table with the same kind and operands; -1 = none. */
-static int32_t find(const trmi_tables *t, const trmi_table *key) {
+static int32_t find_table(const trmi_tables *t, const trmi_table *key) {
     for (int32_t n = t->chains[chain_of(key)]; n != 0; n = t->items[n - 1].next) {
         const trmi_table *at = &t->items[n - 1];
         bool same = at->kind == key->kind && at->a == key->a && at->b == key->b && at->c == key->c;
@@ -55,7 +55,7 @@ static int32_t find(const trmi_tables *t, const trmi_table *key) {
 }
 
 /* Appends a table and takes over its memory. Returns its number; -1 = no memory. */
-static int32_t add(trmi_tables *t, trmi_table key) {
+static int32_t add_table(trmi_tables *t, trmi_table key) {
     if (!trmi_grow((void **)&t->items, &t->capacity, t->count + 1, sizeof *t->items)) {
         trmi_free(key.own);
         return -1;
@@ -69,16 +69,16 @@ static int32_t add(trmi_tables *t, trmi_table key) {
 
 int32_t trmi_tables_leaf(trmi_tables *t, const float *data, int32_t rows, int32_t columns) {
     trmi_table key = {.kind = TRMI_TABLE_LEAF, .a = rows, .b = columns, .data = data};
-    int32_t number = find(t, &key);
+    int32_t number = find_table(t, &key);
     key.rows = rows;
     key.columns = columns;
-    return number >= 0 ? number : add(t, key);
+    return number >= 0 ? number : add_table(t, key);
 }
 
 /* ---- operations ---- */
 
 /* Makes the work memory hold at least `count` floats. The old content is lost. */
-static bool scratch(trmi_tables *t, int64_t count) {
+static bool reserve_scratch(trmi_tables *t, int64_t count) {
     if (t->scratch_capacity < count) {
         trmi_free(t->scratch);
         t->scratch = trmi_alloc((size_t)count * sizeof *t->scratch);
@@ -88,7 +88,7 @@ static bool scratch(trmi_tables *t, int64_t count) {
 }
 
 /* Writes the transpose of a[rows][columns] to out, in tiles that stay in the L1 cache. */
-static void transpose(const float *a, int32_t rows, int32_t columns, float *out) {
+static void transpose_entries(const float *a, int32_t rows, int32_t columns, float *out) {
     enum { TILE = 16 };
     for (int32_t r = 0; r < rows; r += TILE) {
         for (int32_t c = 0; c < columns; c += TILE) {
@@ -103,10 +103,10 @@ static void transpose(const float *a, int32_t rows, int32_t columns, float *out)
 
 /* Computes out[i][k] = min_j a[i][j] + u[j] + b[j][k]. States j with u[j] = INFINITY are removed
  * before the product, because they cannot be the minimum. False: no memory. */
-static bool product(trmi_tables *t, const trmi_table *a, const float *u, const trmi_table *b,
-                    float *out) {
+static bool minplus_product(trmi_tables *t, const trmi_table *a, const float *u,
+                            const trmi_table *b, float *out) {
     int32_t m = a->rows, js = a->columns, n = b->columns, live = 0;
-    if (!scratch(t, (int64_t)m * js + (int64_t)js * n)) {
+    if (!reserve_scratch(t, (int64_t)m * js + (int64_t)js * n)) {
         return false;
     }
     float *left = t->scratch, *right = t->scratch + (int64_t)m * js;
@@ -126,7 +126,7 @@ static bool product(trmi_tables *t, const trmi_table *a, const float *u, const t
 }
 
 /* Computes out[i] = w[i] + min_j a[i][j] + u[j]: eliminates a node with one neighbour. */
-static void fold(const trmi_table *a, const float *u, const float *w, float *out) {
+static void fold_node(const trmi_table *a, const float *u, const float *w, float *out) {
     for (int32_t i = 0; i < a->rows; i++) {
         const float *row = a->data + (int64_t)i * a->columns;
         float best = INFINITY;
@@ -138,7 +138,7 @@ static void fold(const trmi_table *a, const float *u, const float *w, float *out
 }
 
 /* Sets rows, columns and generation of the result of an operation. */
-static void sizes(const trmi_tables *t, trmi_table *key) {
+static void set_sizes(const trmi_tables *t, trmi_table *key) {
     const trmi_table *a = &t->items[key->a];
     key->rows = a->rows;
     key->columns = a->columns;
@@ -166,11 +166,13 @@ static void sizes(const trmi_tables *t, trmi_table *key) {
 }
 
 /* Computes the entries of key->own. False: no memory, or the kind has no operation. */
-static bool compute(trmi_tables *t, trmi_table *key) {
+static bool compute_table(trmi_tables *t, trmi_table *key) {
     const trmi_table *a = &t->items[key->a];
     int64_t count = (int64_t)key->rows * key->columns;
     switch (key->kind) {
-    case TRMI_TABLE_TRANSPOSE: transpose(a->data, a->rows, a->columns, key->own); return true;
+    case TRMI_TABLE_TRANSPOSE:
+        transpose_entries(a->data, a->rows, a->columns, key->own);
+        return true;
     case TRMI_TABLE_ADD:
         for (int64_t i = 0; i < count; i++) {
             key->own[i] = a->data[i] + t->items[key->b].data[i];
@@ -178,9 +180,9 @@ static bool compute(trmi_tables *t, trmi_table *key) {
         return true;
     case TRMI_TABLE_PRODUCT:
         t->products++;
-        return product(t, a, t->items[key->b].data, &t->items[key->c], key->own);
+        return minplus_product(t, a, t->items[key->b].data, &t->items[key->c], key->own);
     case TRMI_TABLE_FOLD:
-        fold(a, t->items[key->b].data, t->items[key->c].data, key->own);
+        fold_node(a, t->items[key->b].data, t->items[key->c].data, key->own);
         return true;
     case TRMI_TABLE_ROW:
         for (int64_t i = 0; i < count; i++) {
@@ -198,17 +200,17 @@ static bool compute(trmi_tables *t, trmi_table *key) {
 
 int32_t trmi_tables_make(trmi_tables *t, trmi_table_kind kind, int32_t a, int32_t b, int32_t c) {
     trmi_table key = {.kind = kind, .a = a, .b = b, .c = c};
-    int32_t number = find(t, &key);
+    int32_t number = find_table(t, &key);
     if (number >= 0) {
         t->shared += kind == TRMI_TABLE_PRODUCT;
         return number;
     }
-    sizes(t, &key);
+    set_sizes(t, &key);
     key.own = trmi_alloc((size_t)key.rows * (size_t)key.columns * sizeof(float));
-    if (key.own == NULL || !compute(t, &key)) {
+    if (key.own == NULL || !compute_table(t, &key)) {
         trmi_free(key.own);
         return -1;
     }
     key.data = key.own;
-    return add(t, key);
+    return add_table(t, key);
 }
