@@ -9,8 +9,8 @@
 
 #include "base/checked.h"
 #include "base/memory.h"
-#include "exec/distributed/ranks_state.h"
-#include "exec/distributed/split.h"
+#include "exec/exchange_form.h"
+#include "exec/exec.h"
 
 /* Heap beside the arenas, from a heap trace. CHUNKS: the first chunk of each of six allocators
  * (base/memory.h): user graph, compiled graph, program, executor, plan, names of variables.
@@ -50,7 +50,7 @@ static size_t cooperative_gradient_bytes(const trm_program *program) {
     size_t bytes = 0;
     for (int32_t i = 0; program->cooperative_ranks > 1 && i < program->params_count; i++) {
         const trmi_param *param = &program->params[i];
-        bytes += trmi_cooperative_makes(program, param)
+        bytes += trmi_param_is_cooperative(program, param)
                      ? (size_t)program->buffers[param->param_buffer].bytes
                      : 0;
     }
@@ -78,6 +78,41 @@ static int64_t bytes_of_other_ranks(size_t bytes, int32_t ranks) {
     return (int64_t)(bytes - bytes / (size_t)ranks);
 }
 
+/* Small pages of which a byte's page of ACTIVATION consists, and the first of them: its beginning
+ * is in huge pages. */
+static int64_t page_of(int64_t at, int64_t huge, int64_t *first) {
+    enum { PAGE = 4096, EACH = TRMI_HUGE_PAGE_BYTES / PAGE };
+    *first = at < huge ? at / TRMI_HUGE_PAGE_BYTES * EACH : at / PAGE;
+    return at < huge ? EACH : 1;
+}
+
+int64_t trmi_program_shared_casts(const trm_program *p) {
+    int64_t bytes = p->arena_bytes[TRMI_ARENA_ACTIVATION],
+            huge = (int64_t)trmi_map_huge((size_t)bytes), casts = 0, first;
+    int64_t page = (int64_t)trmi_map_resident(1),
+            pages = (int64_t)trmi_map_resident((size_t)bytes) / page, left = pages;
+    bool *moves = trmi_alloc((size_t)p->buffers_count), *used = trmi_alloc((size_t)pages + 1);
+    for (int32_t i = 0; moves != NULL && i < p->steps_count; i++) {
+        if (trmi_is_parameter_cast(p, &p->steps[i])) {
+            moves[p->steps[i].outputs[0]] = true;
+            casts += trmi_round_up(p->buffers[p->steps[i].outputs[0]].bytes, TRMI_BUFFER_ALIGNMENT);
+        }
+    }
+    for (int32_t i = 1; moves != NULL && used != NULL && i < p->buffers_count; i++) {
+        const trmi_buffer *b = &p->buffers[i];
+        bool stays = b->arena == TRMI_ARENA_ACTIVATION && b->alias_of == 0 && !moves[i];
+        for (int64_t at = b->offset, end = at + b->bytes; stays && at < end;) {
+            int64_t count = page_of(at, huge, &first);
+            left -= used[first] ? 0 : count;
+            used[first] = true;
+            at = (first + count) * page;
+        }
+    }
+    trmi_free(moves);
+    trmi_free(used);
+    return casts > 0 ? (int64_t)trmi_shared_resident((size_t)casts) - left * page : 0;
+}
+
 int64_t trmi_program_resident(const trm_program *program, const trmi_training *t) {
     bool ranks = t->ranks > 1;
     size_t params = (size_t)program->arena_bytes[TRMI_ARENA_GRAD]; /* those that have slots */
@@ -94,9 +129,9 @@ int64_t trmi_program_resident(const trm_program *program, const trmi_training *t
     }
     /* Staging of exchanges, shared casts, accumulated and packed gradients, heap, fed batches. */
     int64_t send, recv;
-    trmi_split_staging(program, t->ordered, &send, &recv);
+    trmi_exchange_staging(program, t->ordered, &send, &recv);
     sum += send + recv > 0 ? (int64_t)trmi_shared_resident((size_t)(send + recv)) : 0;
-    sum += t->one_copy ? trmi_parallel_casts_bytes(program) : 0;
+    sum += t->one_copy ? trmi_program_shared_casts(program) : 0;
     sum += (t->accumulates ? gradients : 0) + (t->packs && ranks ? gradients / 2 : 0);
     sum += CHUNKS + (int64_t)program->steps_count * EACH_STEP + factors_bytes(program);
     return sum + trmi_program_fed_bytes(program, t->ranks, t->own_samples);

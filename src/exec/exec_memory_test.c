@@ -4,7 +4,6 @@
 
 #include "exec/exec.h"
 #include "exec/exec_memory.h"
-#include "exec/distributed/ranks_state.h"
 
 #include "base/memory.h"
 #include "base/os.h"
@@ -114,9 +113,9 @@ static void casts_leave_the_room_that_nobody_else_uses(void **state) {
                       .outputs = &output};
     trm_program p = {.buffers = buffers, .buffers_count = 4, .steps = &step, .steps_count = 1};
     p.arena_bytes[TRMI_ARENA_ACTIVATION] = 2 * page;
-    assert_int_equal(trmi_parallel_casts_bytes(&p), kept);
+    assert_int_equal(trmi_program_shared_casts(&p), kept);
     step.op_kind = TRMI_OP_RELU;
-    assert_int_equal(trmi_parallel_casts_bytes(&p), 0);
+    assert_int_equal(trmi_program_shared_casts(&p), 0);
 }
 
 int main(void) {

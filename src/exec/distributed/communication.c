@@ -6,6 +6,7 @@
 #include "exec/distributed/split.h"
 
 #include "exec/box_walk.h"
+#include "exec/exchange_form.h"
 
 #include "base/checked.h"
 #include "base/error.h"
@@ -138,90 +139,6 @@ static void plan_boxes(exchange_state *s, const trmi_buffer *in, const trmi_buff
     s->fill = what->combine == TRMI_COMBINE_SUM || covered < trmi_box_count(wants);
 }
 
-/* Are `parts` the whole box, cut along its outermost dimension in memory, in order? */
-static bool in_order(const trmi_box *parts, int32_t count, const trmi_box *whole,
-                     const int64_t *stride) {
-    int32_t along = -1;
-    for (int32_t d = 0; d < whole->rank; d++) {
-        bool outer =
-            whole->end[d] - whole->begin[d] > 1 && (along < 0 || stride[d] > stride[along]);
-        along = outer ? d : along;
-    }
-    for (int32_t m = 0; along >= 0 && m < count; m++) {
-        int64_t begin = m == 0 ? whole->begin[along] : parts[m - 1].end[along];
-        for (int32_t d = 0; d < whole->rank; d++) {
-            bool all = parts[m].begin[d] == whole->begin[d] && parts[m].end[d] == whole->end[d];
-            bool fits = d == along ? parts[m].begin[d] == begin : all;
-            if (parts[m].rank != whole->rank || !fits) {
-                return false;
-            }
-        }
-    }
-    return along >= 0 && parts[count - 1].end[along] == whole->end[along];
-}
-
-/* An all-gather or a reduce-scatter of tensors as they lie needs no packing. Sums that must not
- * depend on the number of ranks keep the order of the exchange. */
-static trm_collective_kind whole_of(const trmi_box_exchange *what, const trmi_buffer *in,
-                                    const trmi_buffer *out) {
-    bool reduces = what->combine != TRMI_COMBINE_NONE;
-    const trmi_box *one = reduces ? trmi_exchange_wants(what) : trmi_exchange_has(what),
-                   *all = reduces ? trmi_exchange_has(what) : trmi_exchange_wants(what);
-    int64_t stride[TRM_MAX_RANK];
-    bool same = what->members > 1 && in->layout == out->layout && in->weights == out->weights &&
-                in->dtype == out->dtype &&
-                trmi_box_equal(&what->held, &trmi_exchange_has(what)[what->self]);
-    for (int32_t m = 0; same && m < what->members; m++) {
-        same = trmi_box_equal(&all[m], &all[0]);
-    }
-    if (!same || all[0].rank < 1) {
-        return TRM_COLLECTIVE_NONE;
-    }
-    trmi_box_strides(&all[0], in->layout, in->weights, stride);
-    return in_order(one, what->members, &all[0], stride)
-               ? (reduces ? TRM_REDUCE_SCATTERV : TRM_ALLGATHERV)
-               : TRM_COLLECTIVE_NONE;
-}
-
-static void staging(const trmi_box_exchange *what, trm_dtype dtype, int64_t *send, int64_t *recv) {
-    trmi_box both;
-    *send = *recv = 0;
-    for (int32_t m = 0; m < what->members; m++) {
-        if (m != what->self) {
-            *send += trmi_box_intersect(&trmi_exchange_has(what)[what->self],
-                                        &trmi_exchange_wants(what)[m], &both)
-                         ? trmi_box_count(&both)
-                         : 0;
-            *recv += trmi_box_intersect(&trmi_exchange_has(what)[m],
-                                        &trmi_exchange_wants(what)[what->self], &both)
-                         ? trmi_box_count(&both)
-                         : 0;
-        }
-    }
-    *send *= (int64_t)trm_dtype_bytes(dtype);
-    *recv *= (int64_t)trm_dtype_bytes(dtype);
-}
-
-void trmi_split_staging(const trm_program *program, bool ordered, int64_t *send, int64_t *recv) {
-    *send = *recv = 0;
-    for (int32_t i = 0; i < program->steps_count; i++) {
-        const trmi_step *step = &program->steps[i];
-        const trmi_buffer *in = &program->buffers[step->inputs[0]],
-                          *out = &program->buffers[step->outputs[0]];
-        bool exchange = step->kind == TRMI_STEP_OP && step->op_kind == TRMI_OP_EXCHANGE;
-        /* run_whole */
-        bool adds =
-            ordered && exchange && trmi_exchange_of(step->attrs)->combine == TRMI_COMBINE_SUM;
-        if (exchange &&
-            (adds || whole_of(trmi_exchange_of(step->attrs), in, out) == TRM_COLLECTIVE_NONE)) {
-            int64_t sent, received;
-            staging(trmi_exchange_of(step->attrs), in->dtype, &sent, &received);
-            *send = trmi_max_i64(*send, sent);
-            *recv = trmi_max_i64(*recv, received);
-        }
-    }
-}
-
 static void destroy(trmi_kernel *kernel) { trmi_free(kernel->state); }
 
 static trm_status bind_exchange(trmi_kernel *k, trm_error *err) {
@@ -241,7 +158,8 @@ static trm_status bind_exchange(trmi_kernel *k, trm_error *err) {
     k->state = s;
     k->destroy = destroy;
     k->run = run_exchange;
-    s->whole = whole_of(what, trmi_kernel_input_buffer(k, 0), trmi_kernel_output_buffer(k, 0));
+    s->whole = trmi_exchange_collective(what, trmi_kernel_input_buffer(k, 0),
+                                        trmi_kernel_output_buffer(k, 0));
     if (s->whole != TRM_COLLECTIVE_NONE) {
         for (size_t m = 0; m < n; m++) {
             s->counts[4 * n + m] =

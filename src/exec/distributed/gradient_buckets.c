@@ -104,7 +104,7 @@ static void fill_items(trm_exec *exec, bool measured) {
             .ready_seconds = ready ? p->step_end[param->ready_step] : p->backward_end,
             .skip = elsewhere(p, param) || param->grad_buffer == 0 || param->remote ||
                     trmi_parallel_is_layerwise(p, param->name) ||
-                    trmi_cooperative_makes(program, param)};
+                    trmi_param_is_cooperative(program, param)};
     }
 }
 
@@ -173,11 +173,11 @@ static void add_cooperative_range(trm_exec *exec) {
     const trm_program *program = exec->program;
     int32_t first = 0, end;
     while (first < program->trained_count &&
-           !trmi_cooperative_makes(program, &program->params[first])) {
+           !trmi_param_is_cooperative(program, &program->params[first])) {
         first++;
     }
-    for (end = first;
-         end < program->trained_count && trmi_cooperative_makes(program, &program->params[end]);) {
+    for (end = first; end < program->trained_count &&
+                      trmi_param_is_cooperative(program, &program->params[end]);) {
         end++;
     }
     if (end > first) {

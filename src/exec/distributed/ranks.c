@@ -149,7 +149,7 @@ static char *reserve_gradients(trm_exec *exec, trm_error *err) {
     char *memory = trmi_parallel_reserve(trmi_parallel_of(exec), bytes, err);
     for (int32_t i = 0; i < p->params_count; i++) {
         size_t at = (size_t)p->buffers[p->params[i].param_buffer].offset;
-        end = trmi_cooperative_makes(p, &p->params[i]) && at < end ? at : end;
+        end = trmi_param_is_cooperative(p, &p->params[i]) && at < end ? at : end;
     }
     if (memory != NULL) {
         trmi_comm_fill_shared(memory, end);

@@ -64,11 +64,6 @@ int64_t trmi_parallel_slice_begin(const trmi_parallel *p, const trmi_range *rang
     return begin;
 }
 
-bool trmi_cooperative_makes(const trm_program *p, const trmi_param *param) {
-    return param->grad_buffer != 0 && param->ready_step >= p->cooperative_begin &&
-           param->ready_step < p->steps_count;
-}
-
 /* "fc" names fc, fc.weight and the slot fc.weight/momentum. */
 static bool names(const char *layerwise, const char *name) {
     size_t length = strlen(layerwise);

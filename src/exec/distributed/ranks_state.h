@@ -117,9 +117,6 @@ static inline trmi_parallel *trmi_parallel_of(const struct trm_exec *exec) {
 /* shared_casts.c: casts of parameters find their place in CAST, before memory is taken; and are
  * made by all ranks together, collectively, once all slices of PARAM are updated. */
 trm_status trmi_parallel_place_casts(struct trm_exec *exec, trm_error *err);
-/* Bytes by which a rank grows when they are given that place: theirs, less the pages of ACTIVATION
- * that no other buffer is in. */
-int64_t trmi_parallel_casts_bytes(const trm_program *program);
 trm_status trmi_parallel_run_casts(struct trm_exec *exec, trm_error *err);
 /* Parts of split programs may differ, and with them the layout in which kernels want a parameter:
  * are the casts alike on all ranks? Where not, each rank makes its own. Collective. */
@@ -182,8 +179,6 @@ trm_status trmi_parallel_meet(trmi_parallel *parallel, const char *what, trm_err
 bool trmi_parallel_norms_differ(const struct trm_exec *exec);
 /* Returns the element of a range with which this rank's slice begins. */
 int64_t trmi_parallel_slice_begin(const trmi_parallel *parallel, const trmi_range *range);
-/* Is a parameter's gradient made by all ranks together? */
-bool trmi_cooperative_makes(const trm_program *program, const trmi_param *param);
 /* A name of the options, or below one. */
 bool trmi_parallel_is_layerwise(const trmi_parallel *parallel, const char *name);
 /* INVALID: a name that no parameter of the program has. */

@@ -21,43 +21,6 @@
 
 #include <string.h>
 
-enum { ALIGNMENT = 64 };
-
-/* Small pages of which a byte's page of ACTIVATION consists, and the first of them: its beginning
- * is in huge pages. */
-static int64_t page_of(int64_t at, int64_t huge, int64_t *first) {
-    enum { PAGE = 4096, EACH = TRMI_HUGE_PAGE_BYTES / PAGE };
-    *first = at < huge ? at / TRMI_HUGE_PAGE_BYTES * EACH : at / PAGE;
-    return at < huge ? EACH : 1;
-}
-
-int64_t trmi_parallel_casts_bytes(const trm_program *p) {
-    int64_t bytes = p->arena_bytes[TRMI_ARENA_ACTIVATION],
-            huge = (int64_t)trmi_map_huge((size_t)bytes), casts = 0, first;
-    int64_t page = (int64_t)trmi_map_resident(1),
-            pages = (int64_t)trmi_map_resident((size_t)bytes) / page, left = pages;
-    bool *moves = trmi_alloc((size_t)p->buffers_count), *used = trmi_alloc((size_t)pages + 1);
-    for (int32_t i = 0; moves != NULL && i < p->steps_count; i++) {
-        if (trmi_is_parameter_cast(p, &p->steps[i])) {
-            moves[p->steps[i].outputs[0]] = true;
-            casts += trmi_round_up(p->buffers[p->steps[i].outputs[0]].bytes, ALIGNMENT);
-        }
-    }
-    for (int32_t i = 1; moves != NULL && used != NULL && i < p->buffers_count; i++) {
-        const trmi_buffer *b = &p->buffers[i];
-        bool stays = b->arena == TRMI_ARENA_ACTIVATION && b->alias_of == 0 && !moves[i];
-        for (int64_t at = b->offset, end = at + b->bytes; stays && at < end;) {
-            int64_t count = page_of(at, huge, &first);
-            left -= used[first] ? 0 : count;
-            used[first] = true;
-            at = (first + count) * page;
-        }
-    }
-    trmi_free(moves);
-    trmi_free(used);
-    return casts > 0 ? (int64_t)trmi_shared_resident((size_t)casts) - left * page : 0;
-}
-
 trm_status trmi_parallel_place_casts(trm_exec *exec, trm_error *err) {
     trm_program *p = exec->program;
     trmi_parallel *ranks = trmi_parallel_of(exec);
@@ -86,7 +49,7 @@ trm_status trmi_parallel_place_casts(trm_exec *exec, trm_error *err) {
         ranks->casts_count++;
         to->arena = TRMI_ARENA_CAST;
         to->offset = bytes;
-        bytes += trmi_round_up(to->bytes, ALIGNMENT);
+        bytes += trmi_round_up(to->bytes, TRMI_BUFFER_ALIGNMENT);
     }
     p->arena_bytes[TRMI_ARENA_CAST] = bytes;
     return TRM_OK;

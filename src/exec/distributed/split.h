@@ -96,8 +96,5 @@ void trmi_split_close(struct trm_exec *exec);
 trm_status trmi_split_save_groups(const struct trm_exec *exec, trm_error *err);
 /* Kernels of ALL_REDUCE and EXCHANGE; UNSUPPORTED for all else. */
 trm_status trmi_split_bind(trmi_kernel *kernel, trm_error *err);
-/* Bytes that the EXCHANGEs of a program stage at most: sent, received. `ordered`: sums keep an
- * order (a communicator that is deterministic). */
-void trmi_split_staging(const trm_program *program, bool ordered, int64_t *send, int64_t *recv);
 
 #endif

@@ -3,6 +3,7 @@
  * it communicates, memory in which kernels exchange statistics, and staging for EXCHANGE. */
 #include "exec/distributed/split.h"
 
+#include "exec/exchange_form.h"
 #include "exec/exec.h"
 #include "exec/distributed/ranks_state.h"
 
@@ -98,8 +99,8 @@ trm_status trmi_split_open(trm_exec *exec, trm_error *err) {
     trmi_split_run *run = p->split;
     bool used[TRMI_PARTITION_MASKS] = {false};
     find_needs(exec->program, run, used);
-    trmi_split_staging(exec->program, trm_comm_deterministic(p->comm) != TRM_DETERMINISTIC_FALSE,
-                       &run->send_bytes, &run->recv_bytes);
+    trmi_exchange_staging(exec->program, trm_comm_deterministic(p->comm) != TRM_DETERMINISTIC_FALSE,
+                          &run->send_bytes, &run->recv_bytes);
     /* Parts differ by one: all ranks take the largest. */
     int64_t most[2 + TRMI_PARTITION_MASKS] = {run->send_bytes, run->recv_bytes};
     for (int i = 0; i < TRMI_PARTITION_MASKS; i++) {

@@ -119,7 +119,8 @@ void trmi_cut_zero_gradients(trm_exec *exec) {
         return;
     }
     for (int32_t i = 0; i < exec->program->trained_count; i++) {
-        if (!p->items[i].skip || trmi_cooperative_makes(exec->program, &exec->program->params[i])) {
+        if (!p->items[i].skip ||
+            trmi_param_is_cooperative(exec->program, &exec->program->params[i])) {
             cut_parameter(exec, &exec->program->params[i]);
         }
     }

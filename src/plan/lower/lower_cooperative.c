@@ -122,3 +122,9 @@ trm_status trmi_lower_cooperative(trm_program *p, const trmi_plan_options *optio
     p->cooperative_ranks = cooperative > 0 ? options->cooperative_ranks : 1;
     return cooperative > 0 ? move_behind(p, cooperative, err) : TRM_OK;
 }
+
+/* Contract in program.h. */
+bool trmi_param_is_cooperative(const trm_program *p, const trmi_param *param) {
+    return param->grad_buffer != 0 && param->ready_step >= p->cooperative_begin &&
+           param->ready_step < p->steps_count;
+}

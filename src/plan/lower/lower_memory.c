@@ -9,8 +9,6 @@
 #include "base/checked.h"
 #include "base/error.h"
 
-enum { ALIGNMENT = 64 };
-
 /* ---- liveness ---- */
 
 /* Extends the lifetime of a buffer to a step. */
@@ -97,7 +95,7 @@ static void place_in_sequence(trm_program *p, trmi_arena_id arena, int32_t copie
         trmi_buffer *b = &p->buffers[i];
         if (b->arena == arena && b->alias_of == 0) {
             b->offset = p->arena_bytes[arena];
-            p->arena_bytes[arena] += trmi_round_up(b->bytes * copies, ALIGNMENT);
+            p->arena_bytes[arena] += trmi_round_up(b->bytes * copies, TRMI_BUFFER_ALIGNMENT);
         }
     }
 }
@@ -131,9 +129,9 @@ static void place_parameters(trm_program *p) {
     for (int32_t i = 0; i < p->params_count; i++) {
         trmi_buffer *b = &p->buffers[p->params[i].param_buffer];
         b->offset = p->arena_bytes[TRMI_ARENA_PARAM];
-        p->arena_bytes[TRMI_ARENA_PARAM] += trmi_round_up(b->bytes, ALIGNMENT);
+        p->arena_bytes[TRMI_ARENA_PARAM] += trmi_round_up(b->bytes, TRMI_BUFFER_ALIGNMENT);
         p->untouched_bytes +=
-            p->params[i].factor_left != 0 ? trmi_round_up(b->bytes, ALIGNMENT) : 0;
+            p->params[i].factor_left != 0 ? trmi_round_up(b->bytes, TRMI_BUFFER_ALIGNMENT) : 0;
         if (p->params[i].grad_buffer != 0) {
             p->buffers[p->params[i].grad_buffer].offset = b->offset;
         }
@@ -180,6 +178,6 @@ trm_status trmi_lower_memory(trm_program *program, const trmi_plan_options *opti
         }
         scratch = trmi_max_i64(scratch, step->scratch_bytes);
     }
-    program->arena_bytes[TRMI_ARENA_SCRATCH] = trmi_round_up(scratch, ALIGNMENT);
+    program->arena_bytes[TRMI_ARENA_SCRATCH] = trmi_round_up(scratch, TRMI_BUFFER_ALIGNMENT);
     return TRM_OK;
 }

@@ -25,7 +25,7 @@
 #include "base/memory.h"
 
 /* Alignment in bytes; candidates of one buffer: lowest gaps, offsets near its neighbours. */
-enum { ALIGNMENT = 64, GAPS = 8, SLOTS = 24 };
+enum { GAPS = 8, SLOTS = 24 };
 
 /* Bytes that steps move until caches have lost older lines. */
 static const double CACHED = 32 << 20;
@@ -59,7 +59,7 @@ static bool lives_overlap(const trmi_buffer *a, const trmi_buffer *b) {
 
 /* Returns the aligned end of a buffer. */
 static int64_t end_of(const trmi_buffer *b) {
-    return trmi_round_up(b->offset + b->bytes, ALIGNMENT);
+    return trmi_round_up(b->offset + b->bytes, TRMI_BUFFER_ALIGNMENT);
 }
 
 /* ---- which bytes are free ---- */

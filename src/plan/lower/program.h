@@ -19,6 +19,9 @@
 
 #include "plan/partition/part.h"
 
+/* Bytes to a multiple of which buffers begin in their arena: a cache line. */
+enum { TRMI_BUFFER_ALIGNMENT = 64 };
+
 /* Arenas: one block of memory for all buffers of one lifetime. */
 typedef enum trmi_arena_id {
     TRMI_ARENA_NONE,
@@ -224,6 +227,8 @@ int32_t trmi_buffer_root(const trm_program *program, int32_t buffer);
 int32_t trmi_seed_buffer(const trm_program *program);
 /* Returns which part of a leaf a partitioned program has; NULL: not partitioned, or no such leaf. */
 const struct trmi_partition_leaf *trmi_program_leaf(const trm_program *program, const char *name);
+/* Returns whether all ranks of a host make the parameter's gradient together (lower_cooperative.c). */
+bool trmi_param_is_cooperative(const trm_program *program, const trmi_param *param);
 
 /* Options of trmi_plan_create(). Zero members mean the stated defaults. */
 typedef struct trmi_plan_options {

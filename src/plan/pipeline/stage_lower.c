@@ -12,8 +12,6 @@
 #include "base/checked.h"
 #include "base/error.h"
 
-enum { ALIGNMENT = 64 };
-
 /* Returns the chunk of step `step` and whether it is of its backward. */
 static int32_t chunk_of(const trmi_staged *s, int32_t step, bool *backward) {
     for (int32_t c = 0; c < s->pipeline.chunks; c++) {
@@ -70,7 +68,7 @@ static trm_status keep(trm_program *p, trmi_staged *s, int32_t chunk, trm_error 
         }
         b->arena = TRMI_ARENA_KEPT;
         b->offset = begin + to->kept_bytes;
-        to->kept_bytes += trmi_round_up(b->bytes, ALIGNMENT);
+        to->kept_bytes += trmi_round_up(b->bytes, TRMI_BUFFER_ALIGNMENT);
     }
     p->arena_bytes[TRMI_ARENA_KEPT] += to->kept_bytes * to->copies;
     return TRM_OK;
@@ -83,7 +81,7 @@ static void find_gradients(const trm_program *p, trmi_staged *s) {
         const trmi_buffer *b = &p->buffers[p->params[i].param_buffer];
         bool backward;
         trmi_stage_chunk *c = &s->chunks[chunk_of(s, p->params[i].ready_step, &backward)];
-        int64_t end = b->offset + trmi_round_up(b->bytes, ALIGNMENT);
+        int64_t end = b->offset + trmi_round_up(b->bytes, TRMI_BUFFER_ALIGNMENT);
         c->gradients_begin = c->gradients_end == 0 ? b->offset : c->gradients_begin;
         c->gradients_end = end;
     }
