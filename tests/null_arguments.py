@@ -39,6 +39,7 @@ OPTIONAL = {
     'trm_mixture_of_experts': 'load_balance',
     'trm_softmax_cross_entropy': 'options', 'trm_network_build': 'options', 'trm_vit': 'options',
     'trm_loss_softmax': 'context', 'trm_loss_softmax_expand': 'context', 'trm_loss_logistic': 'context',
+    'trm_planner_share': 'planner',
     'trm_planner_plan': 'about', 'trm_plan_read': 'text', 'trm_planner_run': 'comm plan profile context',
     'trm_planner_compare': 'comm', 'trm_ps_row': 'info values slots', 'trm_ps_audit_row': 'info values slots writers writer_count',
     'trm_ps_folder_row': 'info values slots', 'trm_ps_push': 'options', 'trm_ps_checkpoint': 'result',

@@ -84,7 +84,32 @@ expect 2 "no forward operator has this name" plan gpt2 $tiny --stages 2 --stage-
 # shellcheck disable=SC2086
 expect 2 "auto, or a number from 1 to 64 that divides the 4 ranks" plan gpt2 $tiny --stages 3
 
+# ---- stages that the job itself searches: the plan of `trireme plan`, and the losses of one device
+search="--parallel-mode auto_parallel --backend ref"
+# shellcheck disable=SC2086
+timeout 60 "$trireme" plan gpt2 $tiny --backend ref --no-measure --links guess --stages 2 --micro-batches 4 --save planned.txt > out 2>&1 ||
+    fail "plan --backend ref: $(tail -3 out)"
+# shellcheck disable=SC2086
+timeout 100 "$trireme" verify gpt2 $tiny $search --stages 2 --micro-batches 4 --context "strategy_ckpt_save_file=$PWD/taken.txt" --launch-dir logs \
+    > out 2>&1 && grep -q "agrees with one device" out || fail "verify of a search: $(tail -3 out)"
+grep -q "plan: 2 stages on mesh .* each, 4 micro-batches, .*; predicted .* no plan takes less than" out || fail "the plan is not told: $(grep plan out)"
+sed "s/^trireme-plan 1.*/trireme-plan 1/" taken.txt | cmp - planned.txt || fail "the job takes another plan than trireme plan saves"
+# shellcheck disable=SC2086
+timeout 100 "$trireme" train gpt2 $data --layers 3 --width 48 --heads 4 --batch-size 4 -n 4 $search --stages auto --steps 3 --eval-every-epochs 0 --json \
+    --launch-dir logs > out 2> error.log || fail "train --stages auto: $(tail -3 error.log)"
+python3 - << 'END' || fail "the event of a searched plan: $(grep -m1 '"plan"' out)"
+import json
+events = [json.loads(line) for line in open("out") if line.startswith("{")]
+plan = next(e for e in events if e["event"] == "plan")
+assert plan["stages"] >= 1 and 0 <= plan["gap"] < 1 and plan["lower_bound"] <= plan["predicted_step_seconds"], plan
+assert any(e["event"] == "done" and e["global_step"] == 3 for e in events)
+END
+
 # ---- wrong use
+# shellcheck disable=SC2086
+expect 2 "--parallel-mode auto_parallel, which searches stages, is expected" train gpt2 $data $network --stages auto --steps 1 -n 2
+# shellcheck disable=SC2086
+expect 2 "searched without --deterministic strict" verify gpt2 $tiny $search --stages 2 --deterministic strict
 # shellcheck disable=SC2086
 expect 2 "--micro-batches 3 does not divide the batch of 8 samples" train gpt2 $data $network --batch-size 8 --micro-batches 3 --steps 1
 # shellcheck disable=SC2086

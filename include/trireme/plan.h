@@ -6,7 +6,14 @@
  *     trm_planner *p;
  *     trm_planner_create(&model_options, &(trm_planner_options){.ranks = 8}, &p, &err);
  *     trm_planner_save(p, "plan.txt", &err);              // train --plan plan.txt
- *     trm_planner_destroy(p); */
+ *     trm_planner_destroy(p);
+ *
+ * Ranks that search, stages too, and train by what they have found (options.stages = TRM_ALL):
+ *
+ *     trm_planner_create(&model_options, &planner_options, &p, &err);      // collective
+ *     trm_planner_share(p, comm, &plan, &text, &err);
+ *     trm_plan_follow(&plan, text, &model_options);
+ *     trm_model_create(&model_options, &model, &err); */
 #ifndef TRIREME_PLAN_H
 #define TRIREME_PLAN_H
 
@@ -188,6 +195,20 @@ typedef struct trm_plan_info {
  *   owns     caller: trm_free(*text) */
 TRM_API TRM_MUST_USE trm_status trm_plan_read(const char *file, trm_plan_info *out, char **text,
                                               trm_error *err);
+/* Gives the chosen plan of rank 0's planner to all ranks, so that they train by it without a file.
+ * Collective.
+ *   param    planner: that of rank 0; NULL on the other ranks, and on rank 0 after an error, which all
+ *            ranks then get
+ *   errors   INVALID (rank 0 has no plan), NOMEM, those of the communicator
+ *   owns     caller: trm_free(*text) */
+TRM_API TRM_MUST_USE trm_status trm_planner_share(const trm_planner *planner, trm_comm *comm,
+                                                  trm_plan_info *out, char **text, trm_error *err);
+/* Sets the options with which a model trains by a plan: exec.parallel.split and pipeline, and with
+ * stages exec.recompute and accumulate, the number of micro-batches. The model's data must then have
+ * batches of one micro-batch: the global batch over micro_batches, and of that, where ranks feed their
+ * own samples, one part for each rank of a stage.
+ *   owns     caller: `plan` and `text`, borrowed until trm_model_create has returned */
+TRM_API void trm_plan_follow(const trm_plan_info *plan, const char *text, trm_model_options *model);
 
 /* Options of a simulation. Zero means the default. */
 typedef struct trm_simulation_options {

@@ -6274,6 +6274,23 @@ FUNCTIONS = {
           errors   IO, CORRUPT (with line, found and expected), NOMEM
           owns     caller: trm_free(*text)
         """),
+    'trm_planner_share': (c_int, (c_void_p, c_void_p, POINTER(trm_plan_info), POINTER(c_void_p), POINTER(trm_error),),
+        'planner comm out text err',
+        """Gives the chosen plan of rank 0's planner to all ranks, so that they train by it without a file.
+        Collective.
+          param    planner: that of rank 0; NULL on the other ranks, and on rank 0 after an error, which all
+                   ranks then get
+          errors   INVALID (rank 0 has no plan), NOMEM, those of the communicator
+          owns     caller: trm_free(*text)
+        """),
+    'trm_plan_follow': (None, (POINTER(trm_plan_info), c_char_p, POINTER(trm_model_options),),
+        'plan text model',
+        """Sets the options with which a model trains by a plan: exec.parallel.split and pipeline, and with
+        stages exec.recompute and accumulate, the number of micro-batches. The model's data must then have
+        batches of one micro-batch: the global batch over micro_batches, and of that, where ranks feed their
+        own samples, one part for each rank of a stage.
+          owns     caller: `plan` and `text`, borrowed until trm_model_create has returned
+        """),
     'trm_planner_simulate': (c_int, (c_void_p, POINTER(trm_simulation_options), POINTER(c_void_p), POINTER(trm_error),),
         'planner options text err',
         """Simulates the events of the chosen plan, with one rank for all that do the same: strong and weak

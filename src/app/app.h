@@ -61,7 +61,10 @@ typedef struct app_options {
     /* many ranks */
     int64_t ranks;
     const char *split_plan, *split_mesh;   /* semi_auto_parallel, auto_parallel */
+    const char *stages_text;               /* --stages of commands that train */
     int64_t stages, micro_batches, chunks; /* pipeline; 0 = not given */
+    bool stages_searched;                  /* auto_parallel: `stages` is what the search may take */
+    const char *found_plan;                /* text of the plan that app_search_stages has found */
     const char *pipeline_schedule, *stage_begins;
     int64_t plan_micros, plan_chunks; /* plan --stages; 0 = any */
     const char *plan_stages, *plan_schedule, *plan_begins;
@@ -333,10 +336,26 @@ TRM_MUST_USE trm_status app_read_text(const char *path, char **out, trm_error *e
 bool app_ends_in(const char *path, const char *ending);
 /* Reads the text of a plan file and checks its form; messages name the file.
  *   owns  *out: caller, trm_free */
-/* Takes the stages of --plan's file as if they were given as flags: stages, micro-batches, schedule,
- * chunks, begins, recompute. Once.   errors  those of reading it; INVALID (flags that differ) */
-TRM_MUST_USE trm_status app_take_stages(app_context *app, trm_error *err);
 TRM_MUST_USE trm_status app_read_plan(const char *path, char **out, trm_error *err);
+
+/* ---- stages of a pipeline (stages.c) --------------------------------------------------------- */
+
+/* Reads "auto" (TRM_ALL) or a number of stages that divides `ranks` (0 = any).
+ *   error  INVALID */
+TRM_MUST_USE trm_status app_read_stages(const char *text, int64_t ranks, int32_t *out,
+                                        trm_error *err);
+/* Takes --stages, then the stages of --plan's file as if they were given as flags: stages,
+ * micro-batches, schedule, chunks, begins, recompute. Once.   errors  those of reading it; INVALID
+ * (flags that differ) */
+TRM_MUST_USE trm_status app_take_stages(app_context *app, trm_error *err);
+/* Sets the options of the context that say the stages. errors  those of trm_context_set */
+TRM_MUST_USE trm_status app_set_stages(app_context *app, trm_error *err);
+/* Divides the batch by the micro-batches, once, if they divide it. */
+void app_settle_micro_batches(app_options *o);
+/* search_stages.c: auto_parallel with --stages: searches stages and cuts on the joined ranks, and sets the options to
+ * the plan that was found. Without effect in other modes. Collective.
+ *   errors  those of trm_planner_create and trm_planner_share */
+TRM_MUST_USE trm_status app_search_stages(app_context *app, trm_error *err);
 
 /* ---- many ranks (ranks.c) -------------------------------------------------------------------- */
 

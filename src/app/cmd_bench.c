@@ -163,6 +163,9 @@ int app_run_bench_train(app_context *app) {
                                                         : app_fail(&err, TRM_NOMEM, "no memory");
     }
     if (status == TRM_OK) {
+        status = app_search_stages(app, &err);
+    }
+    if (status == TRM_OK) {
         app_warn_idle_flags(app, APP_STAGE_RANKS);
         status = app_dataset_random(app, &data, &err);
     }

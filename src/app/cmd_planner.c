@@ -72,28 +72,6 @@ void app_split_options(const app_context *app, trm_model_options *model) {
         TRM_COOPERATIVE_CONV; /* as jobs of one host have it (app_settle_slices) */
 }
 
-/* Reads --stages: TRM_ALL for "auto". */
-static trm_status stages_of(const app_options *o, int32_t *out, trm_error *err) {
-    char *end;
-    if (o->plan_stages == NULL) {
-        return TRM_OK;
-    }
-    if (strcmp(o->plan_stages, "auto") == 0) {
-        *out = TRM_ALL;
-        return TRM_OK;
-    }
-    long stages = strtol(o->plan_stages, &end, 10);
-    if (stages < 1 || stages > 64 || *end != '\0' ||
-        (o->plan_ranks > 0 && o->plan_ranks % stages)) {
-        return app_fail(err, TRM_INVALID,
-                        "--stages '%.40s': auto, or a number from 1 to 64 that divides the %lld "
-                        "ranks (-n), is expected",
-                        o->plan_stages, (long long)o->plan_ranks);
-    }
-    *out = (int32_t)stages;
-    return TRM_OK;
-}
-
 /* Builds data, model options and planner; the planner searches when it is created. `simulate`:
  * every rank is a device of its own. */
 static trm_status begin_planning(app_context *app, bool simulate, planning *p, trm_error *err) {
@@ -129,7 +107,8 @@ static trm_status begin_planning(app_context *app, bool simulate, planning *p, t
     parallel->split.search = o->plan_search;
     parallel->split.plan = p->given;
     int32_t stages = 0;
-    status = stages_of(o, &stages, err);
+    status = o->plan_stages != NULL ? app_read_stages(o->plan_stages, o->plan_ranks, &stages, err)
+                                    : TRM_OK;
     if (status != TRM_OK) {
         return status;
     }

@@ -253,7 +253,9 @@ static trm_status prepare_job(job *j, trm_error *err) {
         return status;
     }
     if ((status = check_flags(j->app, err)) != TRM_OK ||
-        (status = app_join(j->app, err)) != TRM_OK || (status = open_data(j, err)) != TRM_OK) {
+        (status = app_join(j->app, err)) != TRM_OK ||
+        (status = app_search_stages(j->app, err)) != TRM_OK ||
+        (status = open_data(j, err)) != TRM_OK) {
         return status;
     }
     if ((status = app_language_keep_tokenizer(

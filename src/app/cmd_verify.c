@@ -149,6 +149,7 @@ int app_run_verify(app_context *app) {
     if (status == TRM_OK && app_rank_count(app) < 2) {
         status = app_fail(&err, TRM_INVALID, "verify: -n N with at least 2 ranks expected");
     }
+    status = status == TRM_OK ? app_search_stages(app, &err) : status;
     status = status == TRM_OK ? verify_plan(app, &err) : status;
     app_leave(app);
     return status == TRM_OK ? 0 : app_report(&err);

@@ -75,18 +75,19 @@ static trm_status set_text(app_context *app, const char *given, trm_error *err) 
     return TRM_OK;
 }
 
-/* Sets the stages of a plan file, which flags would have set. */
+/* Sets the stages of --stages, or those of a plan file, which flags would have set.
+ *   error  INVALID (given twice), those of app_take_stages */
 static trm_status set_stages(app_context *app, trm_error *err) {
-    char stages[16], micros[16];
+    const app_options *o = &app->o;
     trm_status status = app_take_stages(app, err);
-    if (status != TRM_OK || !app->o.stages_of_plan) {
-        return status;
+    if (status == TRM_OK && o->stages_text != NULL &&
+        trm_context_is_set(app->context, "pipeline_stages")) {
+        return app_fail(err, TRM_INVALID,
+                        "--stages and pipeline_stages in --context are the same option; give one "
+                        "of them");
     }
-    snprintf(stages, sizeof stages, "%lld", (long long)app->o.stages);
-    snprintf(micros, sizeof micros, "%lld", (long long)app->o.micro_batches);
-    status = trm_context_set(app->context, "pipeline_stages", stages, err);
-    return status == TRM_OK ? trm_context_set(app->context, "grad_accumulation_step", micros, err)
-                            : status;
+    return status == TRM_OK && (o->stages_of_plan || o->stages > 0) ? app_set_stages(app, err)
+                                                                    : status;
 }
 
 /* Sets the defaults of the program: ranks work on parts of the data, and their gradients are
@@ -127,7 +128,7 @@ trm_status app_set_context(app_context *app, trm_error *err) {
 
 trm_status app_check_pipeline(const app_context *app, trm_error *err) {
     const app_options *o = &app->o;
-    if (o->micro_batches > 1 && !o->micro_batches_done) {
+    if (o->micro_batches > 1 && !o->micro_batches_done && !o->stages_searched) {
         return app_fail(
             err, TRM_INVALID,
             "--micro-batches %lld does not divide the batch of %lld samples (--batch-size)",

@@ -190,7 +190,7 @@ const app_flag app_flags[] = {
     BOOL("full-batch", full_batch, "semi_auto_parallel, auto_parallel: --batch-size is that of all ranks together", .tag = "ranks", .use = "ranks", .context = "full_batch"),
     BYTES("memory", plan_memory, "memory limit of a rank, for instance 4GB: auto_parallel searches within it, one process recomputes results, other modes refuse a larger program", .tag = "ranks"),
     REAL("trial-seconds", plan_trial, "X", 0, 3600, NULL, "auto_parallel: run plans with nearly equal predictions in turns, for at most X seconds; 0: predictions decide (10; 40 for long steps)", .tag = "ranks", .use = "ranks;searched"),
-    INT("stages", stages, "N", 1, 64, NULL, "stages of a pipeline: runs of operators, each on its share of the ranks, which train it by --parallel-mode (1)", .use = "ranks", .context = "pipeline_stages"),
+    TEXT("stages", stages_text, "N|auto", NULL, "stages of a pipeline: runs of operators, each on its share of the ranks, which train it by --parallel-mode; auto_parallel: search plans with N stages, or with any number of them that is better than none (1)", .use = "ranks"),
     INT("micro-batches", micro_batches, "N", 1, 65536, NULL, "equal parts of --batch-size that go through the stages one behind the other; as --accumulate N with a batch as large as one of them (1)", .context = "grad_accumulation_step"),
     CHOICE("pipeline-schedule", pipeline_schedule, "1f1b|gpipe|interleaved", "1f1b", "order of the micro-batches; interleaved: several runs of operators on each stage", .use = "ranks;stages"),
     INT("chunks", chunks, "N", 1, 64, NULL, "runs of operators on each stage (2)", .use = "ranks;stages;pipeline-schedule=interleaved"),

@@ -78,14 +78,7 @@ void app_settle_data(app_context *app) {
     if (o->batch_size == 0) {
         o->batch_size = o->image_size >= 128 ? 32 : 128;
     }
-    if (o->stages_of_plan && !o->micro_batches_done && !o->full_batch) {
-        o->batch_size *= o->stages; /* of fewer ranks: the batch of all ranks stays the same */
-        o->micro_batches_done = o->micro_batches == 1;
-    }
-    if (o->micro_batches > 1 && !o->micro_batches_done && o->batch_size % o->micro_batches == 0) {
-        o->batch_size /= o->micro_batches; /* app_check_pipeline refuses one that does not divide */
-        o->micro_batches_done = true;
-    }
+    app_settle_micro_batches(o);
 }
 
 /* ---- datasets -------------------------------------------------------------------------------- */

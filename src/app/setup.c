@@ -212,7 +212,9 @@ trm_status app_model_options(app_context *app, const char *name, trm_dataset *da
         .description = description,
         .exec.parallel = {.comm = app_comm(app),
                           .split.mesh = splits ? o->split_mesh : NULL,
-                          .split.plan = splits ? plan : NULL,
+                          .split.plan = !splits                 ? NULL
+                                        : o->found_plan != NULL ? o->found_plan
+                                                                : plan,
                           .pipeline = {.schedule = schedule_of(o),
                                        .chunks = (int32_t)o->chunks,
                                        .begins = o->stage_begins},

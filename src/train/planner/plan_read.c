@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads plan files without a model: for inspecting them, and as the text that executors and
- * planners take. */
-#include "trireme/plan.h"
-
+/* Plans as texts that executors and planners take: of files, which need no model, and of rank 0's
+ * planner for all ranks. */
 #include "base/arguments.h"
 #include "base/error.h"
 #include "base/memory.h"
 #include "base/os.h"
-#include "plan/partition/partition.h"
+#include "train/planner/planner.h"
 
 #include <string.h>
 
@@ -31,6 +29,35 @@ static char *lines_of(const uint8_t *data, size_t bytes, const char *file) {
     return text.data;
 }
 
+/* Describes a parsed plan.
+ *   error  CORRUPT: its names are too long for trm_plan_info */
+static trm_status describe(const trmi_partition_plan *plan, const char *file, trm_plan_info *out,
+                           trm_error *err) {
+    const char *begins = plan->staged.stages > 0 ? plan->staged.begins : "";
+    if (strlen(begins) >= sizeof out->begins) {
+        return TRMI_FAIL(err, TRM_CORRUPT,
+                         "%s: names of the lines 'begin' take %zu letters, at most %zu expected",
+                         file, strlen(begins), sizeof out->begins - 1);
+    }
+    *out = (trm_plan_info){.ranks = trmi_partition_plan_ranks(plan),
+                           .graph = plan->digest,
+                           .operators = plan->choices_count,
+                           .stores = plan->stores_count,
+                           .stages = plan->staged.stages,
+                           .chunks = plan->staged.chunks,
+                           .micro_batches = plan->staged.micros,
+                           .schedule = (trm_schedule)plan->staged.order,
+                           .recompute = plan->staged.recompute};
+    memcpy(out->begins, begins, strlen(begins) + 1);
+    trmi_mesh_text(&plan->mesh, out->mesh, sizeof out->mesh);
+    for (int64_t i = 0; i < plan->choices_count; i++) {
+        const trmi_partition_choice *c = &plan->choices[i];
+        out->cut += strspn(c->letters, ".") != strlen(c->letters);
+        out->pinned += c->pinned;
+    }
+    return TRM_OK;
+}
+
 /* Contract in trireme/plan.h. The file is parsed without a graph, so only its form is
  * checked. */
 trm_status trm_plan_read(const char *file, trm_plan_info *out, char **text, trm_error *err) {
@@ -42,38 +69,71 @@ trm_status trm_plan_read(const char *file, trm_plan_info *out, char **text, trm_
     trm_status status = trmi_partition_plan_parse((const char *)data, bytes, file, &plan, err);
     char *lines = status == TRM_OK && text != NULL ? lines_of(data, bytes, file) : NULL;
     trmi_free(data);
-    TRMI_TRY(status);
-    if (text != NULL && lines == NULL) {
-        trmi_partition_plan_destroy(plan);
-        return TRMI_FAIL(err, TRM_NOMEM, "%s: no memory for its text", file);
+    if (status == TRM_OK && text != NULL && lines == NULL) {
+        status = TRMI_FAIL(err, TRM_NOMEM, "%s: no memory for its text", file);
     }
-    *out = (trm_plan_info){.ranks = trmi_partition_plan_ranks(plan),
-                           .graph = plan->digest,
-                           .operators = plan->choices_count,
-                           .stores = plan->stores_count,
-                           .stages = plan->staged.stages,
-                           .chunks = plan->staged.chunks,
-                           .micro_batches = plan->staged.micros,
-                           .schedule = (trm_schedule)plan->staged.order,
-                           .recompute = plan->staged.recompute};
-    const char *begins = plan->staged.stages > 0 ? plan->staged.begins : "";
-    if (strlen(begins) >= sizeof out->begins) {
-        trmi_partition_plan_destroy(plan);
+    status = status == TRM_OK ? describe(plan, file, out, err) : status;
+    trmi_partition_plan_destroy(plan);
+    if (status != TRM_OK) {
         trm_free(lines);
-        return TRMI_FAIL(err, TRM_CORRUPT,
-                         "%s: names of the lines 'begin' take %zu letters, at most %zu expected",
-                         file, strlen(begins), sizeof out->begins - 1);
-    }
-    memcpy(out->begins, begins, strlen(begins) + 1);
-    trmi_mesh_text(&plan->mesh, out->mesh, sizeof out->mesh);
-    for (int64_t i = 0; i < plan->choices_count; i++) {
-        const trmi_partition_choice *c = &plan->choices[i];
-        out->cut += strspn(c->letters, ".") != strlen(c->letters);
-        out->pinned += c->pinned;
+        return status;
     }
     if (text != NULL) {
         *text = lines;
     }
-    trmi_partition_plan_destroy(plan);
     return TRM_OK;
+}
+
+/* Broadcasts rank 0's text; *own is that text there, and a copy of it on the other ranks. */
+static trm_status send_text(trm_comm *comm, char **own, trm_error *err) {
+    int64_t length = *own != NULL ? (int64_t)strlen(*own) : 0;
+    TRMI_TRY(trm_comm_broadcast(comm, &length, 1, TRM_INT64, 0, err));
+    if (length == 0) {
+        return TRMI_FAIL(err, TRM_INVALID, "rank 0 found no plan for all ranks");
+    }
+    if (*own == NULL) {
+        TRMI_TRY(TRMI_NEW(err, *own, (size_t)length + 1, "for a plan"));
+    }
+    return trm_comm_broadcast(comm, *own, length, TRM_UINT8, 0, err);
+}
+
+trm_status trm_planner_share(const trm_planner *p, trm_comm *comm, trm_plan_info *out, char **text,
+                             trm_error *err) {
+    TRMI_NEED(err, comm, out, text);
+    trmi_partition_plan *plan = NULL;
+    char *lines = NULL;
+    if (p != NULL && trmi_planner_chosen(p, &plan, err) == TRM_OK) {
+        lines = trmi_partition_plan_text(plan);
+        trmi_partition_plan_destroy(plan);
+        plan = NULL;
+    }
+    trm_status status = send_text(comm, &lines, err);
+    status = status == TRM_OK
+                 ? trmi_partition_plan_parse(lines, strlen(lines), "the plan of rank 0", &plan, err)
+                 : status;
+    status = status == TRM_OK ? describe(plan, "the plan of rank 0", out, err) : status;
+    trmi_partition_plan_destroy(plan);
+    if (status != TRM_OK) {
+        trm_free(lines);
+        return status;
+    }
+    *text = lines;
+    return TRM_OK;
+}
+
+void trm_plan_follow(const trm_plan_info *plan, const char *text, trm_model_options *model) {
+    TRMI_NEED_OR(, NULL, plan, text, model);
+    trm_parallel_options *parallel = &model->exec.parallel;
+    parallel->split.kind = TRM_SPLIT_PLANNED;
+    parallel->split.plan = text;
+    parallel->split.mesh = NULL;
+    parallel->pipeline =
+        (trm_pipeline_options){.stages = plan->stages,
+                               .schedule = plan->schedule,
+                               .chunks = plan->chunks,
+                               .begins = plan->begins[0] != '\0' ? plan->begins : NULL};
+    if (plan->stages > 0) {
+        model->exec.accumulate = plan->micro_batches;
+        model->exec.recompute = plan->recompute;
+    }
 }

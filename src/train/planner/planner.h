@@ -149,6 +149,8 @@ trm_status trmi_planner_micro_graph(const trm_planner *p, int32_t micros, trmi_m
  * the plan without stages, or if a number of stages is given.
  *   errors  INVALID (numbers that do not divide, unknown operators), NOMEM */
 trm_status trmi_planner_search_stages(trm_planner *p, trm_error *err);
+/* planner_plans.c: makes the chosen plan, with or without stages, for a file. owns: the caller */
+trm_status trmi_planner_chosen(const trm_planner *p, trmi_partition_plan **out, trm_error *err);
 /* Makes the plan of a plan with stages, for a file. owns: the caller */
 trm_status trmi_planner_staged_plan(const trm_planner *p, const trmi_pipe_plan *from,
                                     trmi_partition_plan **out, trm_error *err);

@@ -36,12 +36,16 @@ char *trm_planner_plan(const trm_planner *p, int32_t index, trm_planner_candidat
     return text;
 }
 
+trm_status trmi_planner_chosen(const trm_planner *p, trmi_partition_plan **out, trm_error *err) {
+    const trmi_auto_mesh *m = trmi_planner_best(p);
+    return p->pipe.chosen ? trmi_planner_staged_plan(p, &p->pipe.found.rows[0].plan, out, err)
+                          : trmi_space_plan(m->space, &m->found.best.choice, out, err);
+}
+
 trm_status trm_planner_save(const trm_planner *p, const char *file, trm_error *err) {
     TRMI_NEED(err, p, file);
-    const trmi_auto_mesh *m = trmi_planner_best(p);
     trmi_partition_plan *plan;
-    TRMI_TRY(p->pipe.chosen ? trmi_planner_staged_plan(p, &p->pipe.found.rows[0].plan, &plan, err)
-                            : trmi_space_plan(m->space, &m->found.best.choice, &plan, err));
+    TRMI_TRY(trmi_planner_chosen(p, &plan, err));
     trm_status status = trmi_partition_plan_save(plan, file, err);
     trmi_partition_plan_destroy(plan);
     return status;

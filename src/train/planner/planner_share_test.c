@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Ranks that search a plan together and train by it: the same plan on every rank, with stages and
+ * without, equal to one device; a search that fails ends on every rank. */
+#include "check.h"
+
+#include "trireme/plan.h"
+#include "trireme/train.h"
+
+#include "ranks.h"
+
+enum { RANKS = 4, BATCH = 16, SIZE = 6, CLASSES = 10, LAYERS = 5, WIDTH = 24 };
+
+typedef struct trial {
+    trm_planner_options options;
+    /* of rank 0 */
+    trm_plan_info plan;
+    bool agrees;
+    int32_t tensors;
+} trial;
+
+static trm_node network(trm_graph *g, const trm_inputs *inputs, void *context) {
+    (void)context;
+    trm_node x = trm_inputs_get(inputs, "image");
+    int64_t batch = trm_node_shape(g, x).dim[0], in = 3 * SIZE * SIZE;
+    x = trm_reshape(g, x, trm_shape_of(batch, in));
+    for (int i = 0; i < LAYERS; i++) {
+        int64_t out = i + 1 < LAYERS ? WIDTH : CLASSES;
+        trm_graph_push_scope(g, "layer%d", i);
+        x = trm_linear(g, x, trm_parameter(g, "weight", trm_shape_of(out, in), TRM_INIT_LINEAR),
+                       trm_parameter(g, "bias", trm_shape_of(out), TRM_INIT_ZERO));
+        x = i + 1 < LAYERS ? trm_gelu(g, x, false) : x;
+        trm_graph_pop_scope(g);
+        in = out;
+    }
+    return x;
+}
+
+/* Opens batches of so many samples of all ranks. */
+static trm_status open_data(int64_t batch, trm_dataset **data, trm_error *err) {
+    const trm_random_options random = {
+        .count = BATCH * 8, .channels = 3, .height = SIZE, .width = SIZE, .classes = CLASSES};
+    trm_status status = trm_dataset_random(&random, data, err);
+    return status == TRM_OK ? trm_dataset_batch(*data, batch, true, err) : status;
+}
+
+static void search_and_compare(rank_context *context, trm_comm *comm) {
+    trm_error err;
+    trial own = *(const trial *)context->arg, *t = context->rank == 0 ? context->arg : &own;
+    trm_planner *planner = NULL;
+    trm_plan_info plan;
+    trm_verification *v = NULL;
+    trm_dataset *data;
+    char *text;
+    trm_model_options model = {.network = network,
+                               .exec = {.threads = 1,
+                                        .seed = 3,
+                                        .tuning_file = "",
+                                        .backend = "ref",
+                                        .optimizer = {.kind = TRM_MOMENTUM, .momentum = 0.9},
+                                        .parallel = {.comm = comm, .batch = TRM_BATCH_OF_JOB}},
+                               .learning_rate = {.base = 0.05}};
+    EXPECT_OK(open_data(BATCH, &data, &err), err);
+    model.data = data;
+    EXPECT_OK(trm_planner_create(&model, &t->options, &planner, &err), err);
+    EXPECT_OK(trm_planner_share(planner, comm, &plan, &text, &err), err);
+    trm_planner_destroy(planner);
+    trm_dataset_destroy(data);
+    trm_plan_follow(&plan, text, &model);
+    EXPECT_OK(open_data(plan.stages > 0 ? BATCH / plan.micro_batches : BATCH, &data, &err), err);
+    model.data = data;
+    EXPECT_OK(trm_verify(&model, &(trm_verify_options){.steps = 3}, &v, &err), err);
+    t->plan = plan;
+    if (v != NULL) {
+        t->agrees = v->agrees;
+        t->tensors = v->count;
+    }
+    trm_verification_destroy(v);
+    trm_dataset_destroy(data);
+    trm_free(text);
+}
+
+static void a_job_trains_by_what_it_has_found(void **state) {
+    (void)state;
+    static const int32_t stages[] = {2, 4, 0, TRM_ALL};
+    for (size_t i = 0; i < sizeof stages / sizeof *stages; i++) {
+        trial t = {.options = {.ranks = RANKS,
+                               .stages = stages[i],
+                               .micro_batches = stages[i] == 4 ? 8 : 0,
+                               .schedule = stages[i] == 4 ? "gpipe" : NULL,
+                               .guess_links = true,
+                               .frontier = TRM_OFF,
+                               .measure = TRM_OFF}};
+        ranks_run_joined(RANKS, false, search_and_compare, &t, "a searched plan");
+        assert_true(t.agrees && t.tensors > 4 * LAYERS);
+        assert_int_equal(t.plan.ranks, RANKS);
+        if (stages[i] != TRM_ALL) {
+            assert_int_equal(t.plan.stages, stages[i]);
+        }
+        if (stages[i] == 4) {
+            assert_int_equal(t.plan.micro_batches, 8);
+            assert_int_equal(t.plan.schedule, TRM_SCHEDULE_GPIPE);
+        }
+    }
+}
+
+static void fail_to_share(rank_context *context, trm_comm *comm) {
+    trm_error err;
+    trm_plan_info plan;
+    char *text;
+    EXPECT(trm_planner_share(NULL, comm, &plan, &text, &err) == TRM_INVALID,
+           "a plan without a planner");
+    EXPECT(strstr(err.message, "rank 0 found no plan") != NULL, "%s", err.message);
+}
+
+static void without_a_plan_every_rank_is_told(void **state) {
+    (void)state;
+    ranks_run_joined(2, false, fail_to_share, NULL, "no plan");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_job_trains_by_what_it_has_found),
+        cmocka_unit_test(without_a_plan_every_rank_is_told),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
