@@ -97,7 +97,7 @@ void trm_auc_merge(trm_auc *into, const trm_auc *from) {
     into->prediction_sum += from->prediction_sum;
 }
 
-static void totals(const trm_auc *auc, int64_t *positives, int64_t *negatives) {
+static void count_totals(const trm_auc *auc, int64_t *positives, int64_t *negatives) {
     *positives = *negatives = 0;
     for (int i = 0; i < BINS; i++) {
         *positives += auc->positives[i];
@@ -110,7 +110,7 @@ static void totals(const trm_auc *auc, int64_t *positives, int64_t *negatives) {
 double trm_auc_value(const trm_auc *auc) {
     TRMI_NEED_OR(0, NULL, auc);
     int64_t positives, negatives, below = 0;
-    totals(auc, &positives, &negatives);
+    count_totals(auc, &positives, &negatives);
     if (positives == 0 || negatives == 0) {
         return 0.5;
     }
@@ -125,7 +125,7 @@ double trm_auc_value(const trm_auc *auc) {
 int64_t trm_auc_samples(const trm_auc *auc) {
     TRMI_NEED_OR(0, NULL, auc);
     int64_t positives, negatives;
-    totals(auc, &positives, &negatives);
+    count_totals(auc, &positives, &negatives);
     return positives + negatives;
 }
 
@@ -138,7 +138,7 @@ double trm_auc_logloss(const trm_auc *auc) {
 double trm_auc_calibration(const trm_auc *auc) {
     TRMI_NEED_OR(0, NULL, auc);
     int64_t positives, negatives;
-    totals(auc, &positives, &negatives);
+    count_totals(auc, &positives, &negatives);
     return positives ? auc->prediction_sum / (double)positives : 0;
 }
 

@@ -31,7 +31,7 @@ static trm_status no_memory(void *context, const trm_progress *progress, trm_err
 
 trm_callback trmi_callback_no_memory(void) { return (trm_callback){.on_begin = no_memory}; }
 
-static trm_status unusable(void *context, const trm_progress *progress, trm_error *err) {
+static trm_status fail_unusable(void *context, const trm_progress *progress, trm_error *err) {
     (void)context;
     (void)progress;
     return TRMI_FAIL(
@@ -39,7 +39,7 @@ static trm_status unusable(void *context, const trm_progress *progress, trm_erro
         "a callback was made with NULL for its directory, path, function, dataset or options");
 }
 
-trm_callback trmi_callback_unusable(void) { return (trm_callback){.on_begin = unusable}; }
+trm_callback trmi_callback_unusable(void) { return (trm_callback){.on_begin = fail_unusable}; }
 
 /* ---- loss and time monitors ------------------------------------------------------------------ */
 

@@ -44,7 +44,7 @@ static trm_status make_stage(trm_distribute *d, trm_error *err) {
 
 /* Joins the ranks that environment and flags describe, and makes a communicator; a job of one
  * process joins nothing. */
-static trm_status join(const trm_cluster_flags *flags, trm_distribute *d, trm_error *err) {
+static trm_status join_ranks(const trm_cluster_flags *flags, trm_distribute *d, trm_error *err) {
     trm_cluster *cluster;
     TRMI_TRY(trm_cluster_from_env(flags, NULL, NULL, &cluster, err));
     trm_status status = TRM_OK;
@@ -66,7 +66,7 @@ trm_status trm_distribute_begin(const trm_cluster_flags *flags, trm_distribute *
     if (d == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory");
     }
-    trm_status status = join(flags, d, err);
+    trm_status status = join_ranks(flags, d, err);
     if (status != TRM_OK) {
         trm_comm_destroy(d->comm);
         trm_cluster_leave(d->bootstrap);
@@ -151,7 +151,7 @@ static void begin_own(void) {
 }
 
 /* Replaces the handle NULL by the process's own ranks, which the first call joins. */
-static trm_status resolve(trm_distribute **d, trm_error *err) {
+static trm_status resolve_handle(trm_distribute **d, trm_error *err) {
     if (*d != NULL) {
         return TRM_OK;
     }
@@ -175,26 +175,26 @@ trm_status trm_join(trm_error *err) {
 
 trm_status trm_distribute_comm(trm_distribute *d, trm_comm **out, trm_error *err) {
     TRMI_NEED(err, out);
-    TRMI_TRY(resolve(&d, err));
+    TRMI_TRY(resolve_handle(&d, err));
     *out = d->comm;
     return TRM_OK;
 }
 
 int32_t trm_distribute_rank(const trm_distribute *distribute) {
     trm_distribute *d = (trm_distribute *)distribute;
-    return resolve(&d, NULL) == TRM_OK && d->comm != NULL ? trm_comm_rank(d->comm) : 0;
+    return resolve_handle(&d, NULL) == TRM_OK && d->comm != NULL ? trm_comm_rank(d->comm) : 0;
 }
 
 int32_t trm_distribute_size(const trm_distribute *distribute) {
     trm_distribute *d = (trm_distribute *)distribute;
-    return resolve(&d, NULL) == TRM_OK && d->comm != NULL ? trm_comm_size(d->comm) : 1;
+    return resolve_handle(&d, NULL) == TRM_OK && d->comm != NULL ? trm_comm_size(d->comm) : 1;
 }
 
 /* ---- fused operations ------------------------------------------------------------------------ */
 
 /* Sets *end so that values [first, *end) have one dtype and fit into the stage together (at
  * least one value); returns their bytes. NULL values are skipped. */
-static int64_t take(const trm_tensor *values, int32_t count, int32_t first, int32_t *end) {
+static int64_t choose_group(const trm_tensor *values, int32_t count, int32_t first, int32_t *end) {
     int64_t bytes = 0;
     int32_t i = first;
     for (; i < count; i++) {
@@ -210,7 +210,8 @@ static int64_t take(const trm_tensor *values, int32_t count, int32_t first, int3
 }
 
 /* Copies the values into the stage, or with `back` from it. */
-static void copy(const trm_tensor *values, int32_t first, int32_t end, char *stage, bool back) {
+static void copy_group(const trm_tensor *values, int32_t first, int32_t end, char *stage,
+                       bool back) {
     for (int32_t i = first; i < end; i++) {
         if (values[i].data == NULL) {
             continue;
@@ -231,17 +232,17 @@ static trm_status each_group(trm_distribute *d, const trm_tensor *values, int32_
             continue;
         }
         /* a single or a large value is reduced in place */
-        int64_t bytes = take(values, count, first, &end);
+        int64_t bytes = choose_group(values, count, first, &end);
         bool whole = bytes > STAGE_BYTES || end == first + 1;
         op.dtype = op.kind == TRM_BROADCAST ? TRM_UINT8 : values[first].dtype;
         op.count = bytes / (int64_t)trm_dtype_bytes(op.dtype);
         op.recv = whole ? values[first].data : d->stage;
         if (!whole) {
-            copy(values, first, end, d->stage, false);
+            copy_group(values, first, end, d->stage, false);
         }
         TRMI_TRY(trm_comm_run(d->comm, &op, err));
         if (!whole) {
-            copy(values, first, end, d->stage, true);
+            copy_group(values, first, end, d->stage, true);
         }
     }
     return TRM_OK;
@@ -252,7 +253,7 @@ trm_status trm_distribute_broadcast(trm_distribute *d, const trm_tensor *values,
     if (count > 0) {
         TRMI_NEED(err, values);
     }
-    TRMI_TRY(resolve(&d, err));
+    TRMI_TRY(resolve_handle(&d, err));
     if (root < 0 || root >= trm_distribute_size(d)) {
         return TRMI_FAIL(err, TRM_INVALID, "broadcast from rank %d of %d", root,
                          trm_distribute_size(d));
@@ -269,7 +270,7 @@ trm_status trm_distribute_all_reduce(trm_distribute *d, const trm_tensor *values
     if (count > 0) {
         TRMI_NEED(err, values);
     }
-    TRMI_TRY(resolve(&d, err));
+    TRMI_TRY(resolve_handle(&d, err));
     if (reduce < TRM_REDUCTION_SUM || reduce > TRM_REDUCTION_MIN) {
         return TRMI_FAIL(err, TRM_INVALID, "reduction %d; there are sum, mean, prod, max and min",
                          (int)reduce);
@@ -285,8 +286,8 @@ trm_status trm_distribute_all_reduce(trm_distribute *d, const trm_tensor *values
 
 /* Divides a global batch among the ranks.
  *   error  INVALID: it does not divide evenly */
-static trm_status divide(const trm_distribute *d, int64_t global_batch, int64_t *local_batch,
-                         trm_error *err) {
+static trm_status divide_batch(const trm_distribute *d, int64_t global_batch, int64_t *local_batch,
+                               trm_error *err) {
     int32_t size = trm_distribute_size(d);
     if (global_batch < 1 || global_batch % size != 0) {
         return TRMI_FAIL(err, TRM_INVALID, "a global batch of %lld does not divide among %d ranks",
@@ -301,10 +302,10 @@ trm_status trm_distribute_shard_and_rebatch(trm_distribute *d, trm_dataset *data
                                             int64_t global_batch, int64_t *local_batch,
                                             trm_error *err) {
     TRMI_NEED(err, local_batch);
-    TRMI_TRY(resolve(&d, err));
+    TRMI_TRY(resolve_handle(&d, err));
     int32_t size = trm_distribute_size(d);
     int64_t batch = 0;
-    TRMI_TRY(divide(d, global_batch, &batch, err));
+    TRMI_TRY(divide_batch(d, global_batch, &batch, err));
     if (dataset != NULL) {
         if (size > 1) {
             TRMI_TRY(trm_dataset_shard(dataset, size, trm_distribute_rank(d), TRM_SHARD_WRAP, err));
@@ -338,8 +339,8 @@ trm_status trm_distribute_shard_arrays(trm_distribute *d, const trm_tensor *arra
         TRMI_NEED(err, arrays);
     }
     int64_t widest = 0, local = 0;
-    TRMI_TRY(resolve(&d, err));
-    TRMI_TRY(divide(d, *batch, &local, err));
+    TRMI_TRY(resolve_handle(&d, err));
+    TRMI_TRY(divide_batch(d, *batch, &local, err));
     for (int32_t i = 0; i < count; i++) {
         int64_t elements = trm_shape_count(&arrays[i].shape);
         if (*samples < 1 || elements < 0 || elements % *samples != 0) {

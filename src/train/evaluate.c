@@ -2,7 +2,8 @@
 /* Evaluates a model: feeds batches to the evaluation program and adds up figures of merit over
  * batches and ranks.
  *
- *       evaluate    ready (compile, AUC)  ->  take_weights  ->  one_batch ...  ->  add_ranks  ->  conclude
+ *       evaluate_batches    prepare_evaluation (compile, AUC) -> take_weights -> one_batch ...
+ *                           -> add_ranks -> compute_figures
  *
  * Each rank evaluates its part of the data with all of the model; counts and sums are reduced at
  * the end, so that every rank returns the same figures. Padding of the last batch does not count
@@ -78,7 +79,7 @@ static int64_t count_targets(const trmi_compiled *c, const trm_batch *batch) {
 /* Prepares an evaluation of `data`: compiles the evaluation program at the first call, again for
  * another batch size, and resets the AUC bins.
  *   error  INVALID: another batch size in a model made with evaluation_only */
-static trm_status ready(trm_model *model, trm_dataset *data, trm_error *err) {
+static trm_status prepare_evaluation(trm_model *model, trm_dataset *data, trm_error *err) {
     trm_batch_field first;
     TRMI_TRY(trmi_model_share_data(model, data, false, err));
     TRMI_TRY(trm_dataset_check(data, err));
@@ -199,8 +200,8 @@ static trm_status add_ranks(trm_model *model, sums *s, trm_error *err) {
 }
 
 /* Computes the figures of the evaluation from the sums. */
-static void conclude(trm_model *model, const trm_dataset *data, const sums *s,
-                     trm_evaluation *out) {
+static void compute_figures(trm_model *model, const trm_dataset *data, const sums *s,
+                            trm_evaluation *out) {
     const trmi_compiled *c = &model->evaluate;
     memset(out, 0, sizeof *out);
     out->samples = s->samples;
@@ -240,9 +241,9 @@ static void conclude(trm_model *model, const trm_dataset *data, const sums *s,
  * with training steps, and a rank that stopped by itself would leave the others waiting in
  * add_ranks.
  *   error  CANCELLED; those of the parts */
-static trm_status evaluate(trm_model *model, trm_dataset *data, int64_t steps, const watcher *watch,
-                           trm_evaluation *out, trm_error *err) {
-    TRMI_TRY(ready(model, data, err));
+static trm_status evaluate_batches(trm_model *model, trm_dataset *data, int64_t steps,
+                                   const watcher *watch, trm_evaluation *out, trm_error *err) {
+    TRMI_TRY(prepare_evaluation(model, data, err));
     TRMI_TRY(trm_exec_broadcast_states(trmi_model_owner(model)->exec, err));
     TRMI_TRY(take_weights(model, err));
     bool alone = trmi_model_comm(model) == NULL;
@@ -262,7 +263,7 @@ static trm_status evaluate(trm_model *model, trm_dataset *data, int64_t steps, c
     }
     TRMI_TRY(add_ranks(model, &s, err));
     if (out != NULL) {
-        conclude(model, data, &s, out);
+        compute_figures(model, data, &s, out);
         out->seconds = trmi_os_now() - begin;
     }
     return TRM_OK;
@@ -271,17 +272,17 @@ static trm_status evaluate(trm_model *model, trm_dataset *data, int64_t steps, c
 trm_status trm_model_evaluate(trm_model *model, trm_dataset *data, trm_evaluation *out,
                               trm_error *err) {
     TRMI_NEED(err, model, data, out);
-    return evaluate(model, data, INT64_MAX, &(watcher){0}, out, err);
+    return evaluate_batches(model, data, INT64_MAX, &(watcher){0}, out, err);
 }
 
 trm_status trm_model_evaluate_steps(trm_model *model, trm_dataset *data, int64_t steps,
                                     trm_evaluation *out, trm_error *err) {
     TRMI_NEED(err, model, data, out);
-    return evaluate(model, data, steps, &(watcher){0}, out, err);
+    return evaluate_batches(model, data, steps, &(watcher){0}, out, err);
 }
 
 trm_status trm_model_predict(trm_model *model, trm_dataset *data, trm_prediction_fn see,
                              void *context, trm_evaluation *out, trm_error *err) {
     TRMI_NEED(err, model, data, (const void *)(uintptr_t)see);
-    return evaluate(model, data, INT64_MAX, &(watcher){see, context}, out, err);
+    return evaluate_batches(model, data, INT64_MAX, &(watcher){see, context}, out, err);
 }

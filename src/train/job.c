@@ -192,8 +192,9 @@ static void put_value(const json_t *value, char *text, size_t size) {
 
 /* Handles a key whose values differ: INVALID for a fixed key unless the changes are accepted,
  * else the key is appended to `changes`, the text for the log. */
-static trm_status differ(const trm_model *model, const char *key, const char *was, const char *is,
-                         const char *where, trmi_text *changes, trm_error *err) {
+static trm_status handle_difference(const trm_model *model, const char *key, const char *was,
+                                    const char *is, const char *where, trmi_text *changes,
+                                    trm_error *err) {
     if (is_fixed(key) && !model->options.accept_changes) {
         return TRMI_FAIL(
             err, TRM_INVALID,
@@ -220,8 +221,9 @@ static void name_optimizer(char *text, size_t size) {
 
 /* Compares the description `mine` with `theirs`, the checkpoint's; appends the differences that
  * are allowed to `changes`. */
-static trm_status compare(const trm_model *model, const json_t *mine, const json_t *theirs,
-                          const char *where, trmi_text *changes, trm_error *err) {
+static trm_status compare_descriptions(const trm_model *model, const json_t *mine,
+                                       const json_t *theirs, const char *where, trmi_text *changes,
+                                       trm_error *err) {
     const char *key;
     json_t *value;
     json_object_foreach((json_t *)(uintptr_t)mine, key, value) {
@@ -234,7 +236,7 @@ static trm_status compare(const trm_model *model, const json_t *mine, const json
         put_value(value, is, sizeof is);
         name_optimizer(was, sizeof was);
         if (strcmp(was, is) != 0) {
-            TRMI_TRY(differ(model, key, was, is, where, changes, err));
+            TRMI_TRY(handle_difference(model, key, was, is, where, changes, err));
         }
     }
     return TRM_OK;
@@ -254,7 +256,7 @@ trm_status trmi_job_compare(const trm_model *model, const trm_dataset *data, con
     TRMI_TRY_GOTO(status, trmi_job_describe(model, data, &text, err), done);
     mine = json_loads(text.data, 0, &why);
     status = mine == NULL ? TRMI_FAIL(err, TRM_NOMEM, "no memory to compare jobs")
-                          : compare(model, mine, theirs, where, &changes, err);
+                          : compare_descriptions(model, mine, theirs, where, &changes, err);
     if (status == TRM_OK && data != NULL && changes.length > 0 && trmi_model_rank(model) == 0) {
         trmi_log(TRM_LOG_WARN, "train", "resumed with changes: %s", changes.data);
     }

@@ -12,7 +12,7 @@ static double clamp01(double x) { return x < 0 ? 0 : x > 1 ? 1 : x; }
 
 /* Returns the rate of TRM_DECAY_STEP: base * gamma^floor(step / every). Defaults: three stages,
  * gamma 0.1. */
-static double stepped(const trm_learning_rate *rate, double step) {
+static double rate_of_step(const trm_learning_rate *rate, double step) {
     double every = (double)rate->every_steps;
     if (every <= 0) {
         every = (double)(rate->total_steps / 3 > 0 ? rate->total_steps / 3 : 1);
@@ -23,7 +23,7 @@ static double stepped(const trm_learning_rate *rate, double step) {
 
 /* Returns the rate of TRM_DECAY_WSD with `left` steps to go. Default: the decay takes a tenth of all
  * steps. */
-static double stable(const trm_learning_rate *rate, double left) {
+static double rate_of_wsd(const trm_learning_rate *rate, double left) {
     double decay = (double)rate->every_steps;
     if (decay <= 0) {
         decay = (double)(rate->total_steps / 10);
@@ -45,14 +45,14 @@ double trm_learning_rate_at(const trm_learning_rate *rate, uint64_t step) {
     double span = (double)rate->total_steps - warmup;
     double progress = span > 0 ? clamp01(at / span) : 1;
     switch (rate->decay) {
-    case TRM_DECAY_STEP: return stepped(rate, at);
+    case TRM_DECAY_STEP: return rate_of_step(rate, at);
     case TRM_DECAY_COSINE:
         return rate->end + (rate->base - rate->end) * 0.5 * (1 + cos(acos(-1.0) * progress));
     case TRM_DECAY_POLYNOMIAL: {
         double power = rate->power != 0 ? rate->power : 1;
         return rate->end + (rate->base - rate->end) * pow(1 - progress, power);
     }
-    case TRM_DECAY_WSD: return stable(rate, span - at);
+    case TRM_DECAY_WSD: return rate_of_wsd(rate, span - at);
     case TRM_DECAY_CONSTANT: break;
     }
     return rate->base;

@@ -27,7 +27,7 @@ trm_node trm_softmax_cross_entropy_expand(trm_graph *graph, trm_node logits, trm
 
 /* Builds the loss of evaluation: no label smoothing, and rows with label -1 (padding of the last
  * batch) do not count. */
-static trm_node evaluated(trm_graph *graph, trm_node logits, trm_node labels) {
+static trm_node build_evaluation_loss(trm_graph *graph, trm_node logits, trm_node labels) {
     const trm_xent_options options = {.use_ignore_index = true, .ignore_index = -1};
     return trm_softmax_cross_entropy(graph, logits, labels, &options);
 }
@@ -37,7 +37,7 @@ trm_node trm_loss_softmax(trm_graph *graph, trm_node logits, const trm_inputs *i
     TRMI_NEED_IN(graph, TRM_NO_NODE, inputs);
     trm_node labels = trm_inputs_get(inputs, "label");
     if (!trm_graph_is_training(graph)) {
-        return evaluated(graph, logits, labels);
+        return build_evaluation_loss(graph, logits, labels);
     }
     const trm_xent_options *given = context;
     trm_xent_options options = given != NULL ? *given : (trm_xent_options){0};
@@ -54,7 +54,7 @@ trm_node trm_loss_softmax_expand(trm_graph *graph, trm_node logits, const trm_in
     (void)context;
     trm_node labels = trm_inputs_get(inputs, "label");
     return trm_graph_is_training(graph) ? trm_softmax_cross_entropy_expand(graph, logits, labels)
-                                        : evaluated(graph, logits, labels);
+                                        : build_evaluation_loss(graph, logits, labels);
 }
 
 trm_node trm_loss_logistic(trm_graph *graph, trm_node logits, const trm_inputs *inputs,

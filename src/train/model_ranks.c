@@ -209,8 +209,8 @@ trm_status trmi_model_broadcast_answer(const trm_model *model, bool *answer, trm
 
 /* Sums `values` over the ranks; the tag names the operation in a message about a rank that waits
  * too long. */
-static trm_status add(const trm_model *model, void *values, int64_t count, trm_dtype dtype,
-                      trm_error *err) {
+static trm_status sum_over_ranks(const trm_model *model, void *values, int64_t count,
+                                 trm_dtype dtype, trm_error *err) {
     const trm_collective op = {.kind = TRM_ALLREDUCE,
                                .recv = values,
                                .count = count,
@@ -222,10 +222,10 @@ static trm_status add(const trm_model *model, void *values, int64_t count, trm_d
 }
 
 trm_status trmi_model_add(const trm_model *model, double *values, int64_t count, trm_error *err) {
-    return add(model, values, count, TRM_FLOAT64, err);
+    return sum_over_ranks(model, values, count, TRM_FLOAT64, err);
 }
 
 trm_status trmi_model_add_counts(const trm_model *model, int64_t *values, int64_t count,
                                  trm_error *err) {
-    return add(model, values, count, TRM_INT64, err);
+    return sum_over_ranks(model, values, count, TRM_INT64, err);
 }

@@ -68,7 +68,7 @@ trmi_trace *trmi_profile_trace(const trmi_profile *profile) {
 
 /* Detaches the recorder, so that it can be read and freed. The seek ends the prefetch threads,
  * which may still hold it; they start again with the next batch. */
-static trm_status detach(trmi_profile *p, trm_error *err) {
+static trm_status detach_recorder(trmi_profile *p, trm_error *err) {
     int64_t epoch, index;
     p->model->train.exec->trace = NULL;
     if (trmi_model_comm(p->model) != NULL) {
@@ -81,7 +81,7 @@ static trm_status detach(trmi_profile *p, trm_error *err) {
 
 /* Replaces `text` by the texts of all ranks in the order of ranks, on every rank. Collective:
  * lengths, then bytes. The ranks agree that all have memory before the bytes are exchanged. */
-static trm_status gather(const trm_model *model, trmi_text *text, trm_error *err) {
+static trm_status gather_texts(const trm_model *model, trmi_text *text, trm_error *err) {
     trm_comm *comm = trmi_model_comm(model);
     int32_t size = trmi_model_size(model), rank = trmi_model_rank(model);
     if (comm == NULL) {
@@ -172,7 +172,7 @@ static trm_status write_file(trmi_profile *p, trm_error *err) {
     status = trmi_model_comm(p->model) != NULL
                  ? trmi_model_agree(p->model, status, 0, "the timeline", err)
                  : status;
-    status = status == TRM_OK ? gather(p->model, &events, err) : status;
+    status = status == TRM_OK ? gather_texts(p->model, &events, err) : status;
     if (status == TRM_OK && rank == 0) {
         trmi_trace_put_begin(&file);
         trmi_text_append(&file, events.data, events.length);
@@ -198,7 +198,7 @@ trm_status trmi_profile_end(trmi_profile *p, trm_status trained, trm_error *err)
     /* After another error the ranks did not end alike, and a collective would hang. */
     bool whole = trained == TRM_OK || trained == TRM_CANCELLED;
     trm_error own;
-    trm_status status = detach(p, &own);
+    trm_status status = detach_recorder(p, &own);
     status = status == TRM_OK && whole ? write_file(p, &own) : status;
     trmi_trace_destroy(p->trace);
     trmi_free(p);

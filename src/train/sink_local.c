@@ -7,34 +7,34 @@
 #include "base/error.h"
 
 /* Takes every model: the last entry of the table of sinks. */
-static bool takes(const trm_model_options *options) {
+static bool takes_all(const trm_model_options *options) {
     (void)options;
     return true;
 }
 
 /* Rejects a client in the options: a model with servers that reaches this sink is one for
  * evaluation only. */
-static trm_status check(const trm_model_options *o, trm_error *err) {
+static trm_status check_no_client(const trm_model_options *o, trm_error *err) {
     return o->ps.client == NULL
                ? TRM_OK
                : TRMI_FAIL(err, TRM_INVALID, "a model for evaluation only needs no servers");
 }
 
-static trm_status seek(trmi_run *r, trm_error *err) {
+static trm_status seek_batch(trmi_run *r, trm_error *err) {
     return trm_dataset_seek(r->options->data, r->model->epoch, r->batch, err);
 }
 
 static bool epoch_is_over(const trmi_run *r) { return r->model->epoch_step >= r->p.epoch_steps; }
 
 /* Reads the batch that is due and feeds it to the training program. */
-static trm_status begin(trmi_run *r, trm_error *err) {
+static trm_status begin_batch(trmi_run *r, trm_error *err) {
     const trm_batch *batch;
     TRMI_TRY(trmi_run_read(r, &batch, err));
     TRMI_TRY(trmi_run_use(r, batch->epoch, batch->index, batch->samples, err));
     return trmi_feed(&r->model->train, batch, err);
 }
 
-static trm_status push(trmi_run *r, trm_error *err) {
+static trm_status update_parameters(trmi_run *r, trm_error *err) {
     return trm_exec_update(r->model->train.exec, r->p.learning_rate, err);
 }
 
@@ -50,12 +50,12 @@ static uint64_t steps_done(const trmi_run *r) { return trm_exec_step(r->model->t
 
 const trmi_gradient_sink trmi_sink_local = {
     .name = "local",
-    .takes = takes,
-    .check = check,
-    .seek = seek,
+    .takes = takes_all,
+    .check = check_no_client,
+    .seek = seek_batch,
     .epoch_is_over = epoch_is_over,
-    .begin = begin,
-    .push = push,
+    .begin = begin_batch,
+    .push = update_parameters,
     .next_epoch = next_epoch,
     .steps_done = steps_done,
 };

@@ -72,11 +72,11 @@ static trm_status call_pass(trmi_run *r, size_t offset, bool last, trm_error *er
 /* Calls one hook of all callbacks: first the ordinary ones, then those marked `last`.
  * ModelCheckpoint is marked so that it saves the notes that the other callbacks have just
  * written. */
-static trm_status call(trmi_run *r, size_t offset, trm_error *err) {
+static trm_status call_hooks(trmi_run *r, size_t offset, trm_error *err) {
     TRMI_TRY(call_pass(r, offset, false, err));
     return call_pass(r, offset, true, err);
 }
-#define CALL(r, hook, err) call((r), offsetof(trm_callback, hook), (err))
+#define CALL(r, hook, err) call_hooks((r), offsetof(trm_callback, hook), (err))
 
 /* Returns the run of which `progress` is the member `p`. A built-in callback that evaluates or
  * saves uses it to call hooks of the other callbacks in the same run. */

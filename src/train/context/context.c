@@ -52,7 +52,7 @@ void trm_context_reset(trm_context *c) {
 
 /* Returns the edit distance of two words (insert, delete, replace; Levenshtein), for the nearest
  * name in a message. */
-static int distance(const char *a, const char *b) {
+static int word_distance(const char *a, const char *b) {
     enum { LONGEST = 63 };
     int row[LONGEST + 1], columns = (int)strlen(b);
     columns = columns > LONGEST ? LONGEST : columns;
@@ -77,7 +77,7 @@ static trm_status no_such(const char *name, trm_error *err) {
     const char *nearest = trmi_context_rows[0].name;
     int best = 1000;
     for (int32_t i = 0; i < TRMI_CONTEXT_COUNT; i++) {
-        int d = distance(name, trmi_context_rows[i].name);
+        int d = word_distance(name, trmi_context_rows[i].name);
         if (d < best) {
             best = d;
             nearest = trmi_context_rows[i].name;
@@ -125,7 +125,7 @@ static bool is_split(int mode) { return mode == TRMI_SEMI_AUTO || mode == TRMI_A
 
 /* Returns the value of an unset option. For three options it depends on the mode or on the
  * ranks. */
-static const char *unset(const trm_context *c, trmi_context_id id) {
+static const char *default_text(const trm_context *c, trmi_context_id id) {
     int mode = mode_of(c);
     if (id == TRMI_CONTEXT_PARAMETER_BROADCAST) {
         return mode == TRMI_DATA_PARALLEL || mode == TRMI_HYBRID_PARALLEL ? "true" : "false";
@@ -144,7 +144,7 @@ const char *trm_context_get(const trm_context *c, const char *name) {
         return NULL;
     }
     return is_set(c, (trmi_context_id)index) ? text_of(c, (trmi_context_id)index)
-                                             : unset(c, (trmi_context_id)index);
+                                             : default_text(c, (trmi_context_id)index);
 }
 
 bool trm_context_is_set(const trm_context *c, const char *name) {
@@ -334,7 +334,7 @@ static trm_status names_of(trm_context *c, trm_parallel_options *out, trm_error 
 }
 
 /* Returns whether the user has set the option to `value`. */
-static bool said(const trm_context *c, trmi_context_id id, const char *value) {
+static bool option_equals(const trm_context *c, trmi_context_id id, const char *value) {
     return is_set(c, id) && strcmp(text_of(c, id), value) == 0;
 }
 
@@ -344,8 +344,8 @@ bool trm_context_own_samples(const trm_context *c, int32_t ranks) {
     if (!is_split(mode_of(c)) || ranks < 2) {
         return false;
     }
-    return said(c, TRMI_CONTEXT_FULL_BATCH, "false") ||
-           said(c, TRMI_CONTEXT_DATASET_STRATEGY, "data_parallel") ||
+    return option_equals(c, TRMI_CONTEXT_FULL_BATCH, "false") ||
+           option_equals(c, TRMI_CONTEXT_DATASET_STRATEGY, "data_parallel") ||
            (has_tuples(c) &&
             trmi_input_cuts_parse(text_of(c, TRMI_CONTEXT_DATASET_STRATEGY), &cuts, NULL) ==
                 TRM_OK &&
@@ -414,8 +414,8 @@ trm_status trm_context_resolve(trm_context *c, trm_comm *comm, trm_parallel_opti
             many && tuples ? text_of(c, TRMI_CONTEXT_DATASET_STRATEGY) : NULL;
         bool own = many && trm_context_own_samples(c, trm_comm_size(comm));
         bool whole = many && !own &&
-                     (tuples || said(c, TRMI_CONTEXT_FULL_BATCH, "true") ||
-                      said(c, TRMI_CONTEXT_DATASET_STRATEGY, "full_batch"));
+                     (tuples || option_equals(c, TRMI_CONTEXT_FULL_BATCH, "true") ||
+                      option_equals(c, TRMI_CONTEXT_DATASET_STRATEGY, "full_batch"));
         parallel->batch = own ? TRM_BATCH_OF_RANK : whole ? TRM_BATCH_OF_JOB : TRM_BATCH_DEFAULT;
         parallel->sync_batch_norm = trmi_context_norm(text_of(c, TRMI_CONTEXT_SYNC_BATCH_NORM));
         fusion_of(c, parallel);

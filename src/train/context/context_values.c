@@ -72,8 +72,8 @@ static bool is_fusion(const char *text) {
 }
 
 /* Returns INVALID with the expected values. */
-static trm_status wrong(const trmi_context_row *row, const char *value, const char *expected,
-                        trm_error *err) {
+static trm_status fail_value(const trmi_context_row *row, const char *value, const char *expected,
+                             trm_error *err) {
     return TRMI_FAIL(err, TRM_INVALID, "%s '%.40s': %.110s", row->name, value, expected);
 }
 
@@ -96,7 +96,7 @@ static trm_status take_bool(const trmi_context_row *row, char *text, trm_error *
                                                                                 "no"};
     bool is_yes = one_of(text, yes, 4) != NULL;
     if (!is_yes && one_of(text, no, 4) == NULL) {
-        return wrong(row, text, "true or false", err);
+        return fail_value(row, text, "true or false", err);
     }
     strcpy(text, is_yes ? "true" : "false");
     return TRM_OK;
@@ -119,21 +119,22 @@ trm_status trmi_context_take(const trmi_context_row *row, const char *value, cha
     case TRMI_CONTEXT_BOOL: return take_bool(row, text, err);
     case TRMI_CONTEXT_INT: return take_int(row, text, err);
     case TRMI_CONTEXT_WORD:
-        return is_word_of(text, row->words) ? TRM_OK : wrong(row, value, row->words, err);
+        return is_word_of(text, row->words) ? TRM_OK : fail_value(row, value, row->words, err);
     case TRMI_CONTEXT_CUTS:
         return trmi_context_cuts(text, cuts) > 0
                    ? TRM_OK
-                   : wrong(row, value, "at most 64 numbers of gradients, ascending, from 1: 20,35",
-                           err);
+                   : fail_value(row, value,
+                                "at most 64 numbers of gradients, ascending, from 1: 20,35", err);
     case TRMI_CONTEXT_FUSION:
         return is_fusion(text)
                    ? TRM_OK
-                   : wrong(row, value,
-                           "auto, off, size:MB, or index: and ascending numbers of gradients", err);
+                   : fail_value(row, value,
+                                "auto, off, size:MB, or index: and ascending numbers of gradients",
+                                err);
     case TRMI_CONTEXT_NORM:
         return trmi_context_norm(text) != TRMI_CONTEXT_NO_NORM
                    ? TRM_OK
-                   : wrong(row, value, "off, on, or the ranks of a group (2 to 4096)", err);
+                   : fail_value(row, value, "off, on, or the ranks of a group (2 to 4096)", err);
     case TRMI_CONTEXT_FIXED:
         return strcmp(text, row->fallback) == 0
                    ? TRM_OK

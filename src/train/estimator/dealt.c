@@ -30,7 +30,7 @@ static void forget_after(trmi_dealt *dealt, int64_t steps) {
 
 /* Appends a stretch. It replaces one that begins with the same step; the oldest of a full list
  * is dropped. */
-static void append(trmi_dealt *dealt, const trmi_stretch *s) {
+static void append_stretch(trmi_dealt *dealt, const trmi_stretch *s) {
     if (dealt->count > 0 && dealt->list[dealt->count - 1].step == s->step) {
         dealt->count--; /* no step was made in it */
     }
@@ -67,7 +67,7 @@ trm_status trmi_dealt_begin(trmi_dealt *dealt, trm_dataset *data, int64_t batch,
     }
     TRMI_TRY(trmi_dataset_deal(data, s.epoch, s.used, &s.first, err));
     if (!same) {
-        append(dealt, &s);
+        append_stretch(dealt, &s);
     }
     *out = s;
     return TRM_OK;

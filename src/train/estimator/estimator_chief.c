@@ -107,7 +107,7 @@ typedef struct gate {
 } gate;
 
 /* Calls `hook` of the inner callback if this process is the chief, after its on_begin. */
-static trm_status pass(gate *g, trm_hook hook, const trm_progress *p, trm_error *err) {
+static trm_status call_inner(gate *g, trm_hook hook, const trm_progress *p, trm_error *err) {
     if (!g->estimator->acts) {
         return TRM_OK;
     }
@@ -119,16 +119,16 @@ static trm_status pass(gate *g, trm_hook hook, const trm_progress *p, trm_error 
 }
 
 static trm_status gate_begin(void *c, const trm_progress *p, trm_error *err) {
-    return pass(c, NULL, p, err);
+    return call_inner(c, NULL, p, err);
 }
 static trm_status gate_step(void *c, const trm_progress *p, trm_error *err) {
-    return pass(c, ((gate *)c)->inner.on_step_end, p, err);
+    return call_inner(c, ((gate *)c)->inner.on_step_end, p, err);
 }
 static trm_status gate_epoch(void *c, const trm_progress *p, trm_error *err) {
-    return pass(c, ((gate *)c)->inner.on_epoch_end, p, err);
+    return call_inner(c, ((gate *)c)->inner.on_epoch_end, p, err);
 }
 static trm_status gate_end(void *c, const trm_progress *p, trm_error *err) {
-    return pass(c, ((gate *)c)->inner.on_end, p, err);
+    return call_inner(c, ((gate *)c)->inner.on_end, p, err);
 }
 static void gate_destroy(void *c) {
     gate *g = c;

@@ -189,7 +189,7 @@ static void fill_defaults(trm_estimator *e) {
 
 /* Finds the place of this process in the cluster: role, number among the trainers, chief,
  * evaluator. */
-static void place(trm_estimator *e) {
+static void find_place(trm_estimator *e) {
     const trm_cluster *cluster = e->config.cluster;
     e->trainers = 1;
     e->is_chief = true;
@@ -256,7 +256,7 @@ trm_status trmi_estimator_take_config(trm_estimator *e, const trm_run_config *co
     TRMI_TRY(copy_text(e, &c->warm_start_from, err));
     TRMI_TRY(copy_text(e, &e->strategy.server.folder, err));
     TRMI_TRY(copy_text(e, &e->strategy.server.spill_folder, err));
-    place(e);
+    find_place(e);
     TRMI_TRY(check_roles(e, err));
     fill_defaults(e);
     return TRM_OK;

@@ -34,7 +34,7 @@ typedef struct judge {
     trm_events *events;
 } judge;
 
-/* Closes and destroys what judge_open and summarise have created. */
+/* Closes and destroys what judge_open and write_figures have created. */
 static void judge_close(judge *j) {
     atomic_store(&j->e->model, NULL);
     (void)!trm_events_close(j->events, NULL);
@@ -58,7 +58,7 @@ static trm_status judge_open(judge *j, trm_error *err) {
 
 /* Writes the figures of an evaluation to the event file model_dir/eval[_NAME]. Errors are only
  * logged. */
-static void summarise(judge *j, uint64_t step, const trm_evaluation *v) {
+static void write_figures(judge *j, uint64_t step, const trm_evaluation *v) {
     char dir[4096];
     trm_error err;
     trm_status status = TRM_OK;
@@ -93,7 +93,7 @@ static void summarise(judge *j, uint64_t step, const trm_evaluation *v) {
 }
 
 /* Evaluates at most spec->steps batches (0: 100, negative: all). */
-static trm_status evaluate(judge *j, trm_evaluation *out, trm_error *err) {
+static trm_status evaluate_model(judge *j, trm_evaluation *out, trm_error *err) {
     int64_t steps = j->spec->steps == 0 ? 100 : j->spec->steps;
     return trm_model_evaluate_steps(j->model, j->data, steps > 0 ? steps : INT64_MAX, out, err);
 }
@@ -112,7 +112,7 @@ static trm_status judge_newest(judge *j, trm_job_result *out, trm_error *err) {
         status = trm_model_load(j->model, trm_checkpoint_path(found), false, NULL, err);
     }
     if (status == TRM_OK) {
-        status = evaluate(j, &v, err);
+        status = evaluate_model(j, &v, err);
     }
     trm_checkpoint_close(found);
     TRMI_TRY(status);
@@ -122,7 +122,7 @@ static trm_status judge_newest(judge *j, trm_job_result *out, trm_error *err) {
     out->global_step = out->global_step > step ? out->global_step : step;
     trmi_estimator_say(j->e, "Saving dict for global step %llu: global_step = %llu, loss = %.6g",
                        (unsigned long long)step, (unsigned long long)step, v.loss);
-    summarise(j, step, &v);
+    write_figures(j, step, &v);
     if (j->e->config.on_evaluated != NULL) {
         j->e->config.on_evaluated(j->e->config.context, step, &v);
     }
@@ -280,7 +280,7 @@ static trm_status local_evaluate(local *l, trm_model *model, uint64_t step, trm_
     trmi_estimator_say(l->e, "Saving dict for global step %llu: global_step = %llu, loss = %.6g",
                        (unsigned long long)step, (unsigned long long)step, v.loss);
     if (l->e->config.model_dir != NULL) {
-        summarise(&l->writer, step, &v);
+        write_figures(&l->writer, step, &v);
     }
     if (l->e->config.on_evaluated != NULL) {
         l->e->config.on_evaluated(l->e->config.context, step, &v);

@@ -171,7 +171,7 @@ static int newest_first(const void *a, const void *b) {
 
 /* Removes all but the newest exports_to_keep files. A file that cannot be removed is tried again
  * at the next export. */
-static void prune(const trm_exporter *x, const char *folder) {
+static void remove_old_exports(const trm_exporter *x, const char *folder) {
     uint64_t steps[256];
     int32_t count = 0, keep = x->exports_to_keep == 0 ? KEEP_DEFAULT : x->exports_to_keep;
     char path[4400], form[32];
@@ -221,7 +221,7 @@ static trm_status export_one(const trm_estimator *e, const trm_exporter *x, trm_
         TRMI_TRY(write_best(x, folder, value, step, err));
     }
     trmi_estimator_say(e, "exported step %" PRIu64 " to %s", step, path);
-    prune(x, folder);
+    remove_old_exports(x, folder);
     return TRM_OK;
 }
 

@@ -2,8 +2,8 @@
 /* Runs the roles of a PS-Worker job: servers, workers and the chief.
  *
  *       server     serve until the chief stops it
- *       trainer    describe_model -> trmi_estimator_connect -> meet_others -> build_model -> begin_warm -> train -> end_job
- *                  hybrid, strict: after another worker's death leave() and once more from the start (run_lives)
+ *       trainer    describe_model -> trmi_estimator_connect -> meet_others -> build_model -> begin_warm -> train_model -> end_job
+ *                  hybrid, strict: after another worker's death release_trainer() and once more from the start (run_lives)
  *
  * The order matters: model and data come first, because the size of the shared-memory rings
  * depends on a batch; hybrid and strict workers join before the model is built, because the model needs
@@ -87,8 +87,8 @@ static trm_status serve_once(const trm_estimator *e, const trm_ps_server_options
 
 /* Runs the server to the end of the job. It starts again in this process when its rows have to go
  * back by a step (trm_ps_server_wait). */
-static trm_status serve(const trm_estimator *e, const trm_ps_server_options *options,
-                        trm_error *err) {
+static trm_status run_server(const trm_estimator *e, const trm_ps_server_options *options,
+                             trm_error *err) {
     trm_status status = serve_once(e, options, false, err);
     while (status == TRM_PENDING) {
         status = serve_once(e, options, true, err);
@@ -136,7 +136,7 @@ trm_status trmi_run_server(trm_estimator *e, trm_error *err) {
         .token = e->config.token,
         .job_id = e->job_id,
         .job_origin = e->job_origin};
-    trm_status status = serve(e, &options, err);
+    trm_status status = run_server(e, &options, err);
     trmi_warm_start_close(warm);
     return status;
 }
@@ -160,7 +160,7 @@ typedef struct trainer {
 
 /* Releases everything but the kept dense parameters. With `comes_back` the client disappears
  * without signing off, so that the servers wait for this worker's next life. */
-static void leave(trainer *t, bool comes_back) {
+static void release_trainer(trainer *t, bool comes_back) {
     atomic_store(&t->e->model, NULL);
     t->e->workers = NULL;
     trm_model_destroy(t->model);
@@ -339,7 +339,7 @@ static trm_status note_step(void *context, const trm_progress *p, trm_error *err
 /* Trains with the spec's callbacks and those of the configuration: log, TensorBoard and
  * checkpoints of the chief. The spec's callbacks are destroyed in trmi_run_trainer, because a
  * worker may train several lives with them. */
-static trm_status train(trainer *t, const trm_train_spec *spec, trm_error *err) {
+static trm_status train_model(trainer *t, const trm_train_spec *spec, trm_error *err) {
     trm_estimator *e = t->e;
     trm_train_options options = {
         .data = t->data, .until_step = spec->max_steps, .until_epoch = spec->epochs};
@@ -428,7 +428,8 @@ static trm_status result_of_ended_job(const trm_estimator *e, trm_job_result *ou
 }
 
 /* Runs one life of a trainer, from the description of the model to the end of the job. */
-static trm_status run(trainer *t, const trm_train_spec *spec, trm_job_result *out, trm_error *err) {
+static trm_status run_life(trainer *t, const trm_train_spec *spec, trm_job_result *out,
+                           trm_error *err) {
     trm_estimator *e = t->e;
     TRMI_TRY(describe_model(t, spec, err));
     trm_status status = trmi_estimator_connect(e, &t->client, err);
@@ -451,7 +452,7 @@ static trm_status run(trainer *t, const trm_train_spec *spec, trm_job_result *ou
     trmi_estimator_say(e, "%s %d begins at step %llu", trm_role_name(e->role),
                        trm_cluster_get(e->config.cluster)->task_index,
                        (unsigned long long)trm_model_global_step(t->model));
-    status = train(t, spec, err);
+    status = train_model(t, spec, err);
     out->global_step = trm_model_global_step(t->model);
     /* the figures of the result; the chief adds those of the servers */
     trm_ps_client_stats stats;
@@ -500,14 +501,14 @@ static trm_status run_lives(trainer *t, const trm_train_spec *spec, trm_job_resu
     trm_error own = {0};
     err = err == NULL ? &own : err;
     t->alive = trmi_os_now();
-    trm_status status = run(t, spec, out, err);
+    trm_status status = run_life(t, spec, out, err);
     while (starts_again(t, status)) {
         keep_dense(t);
         trmi_estimator_say(t->e, "%s: this worker waits for all others, and goes on with them",
                            err->message);
-        leave(t, true);
+        release_trainer(t, true);
         trmi_estimator_sleep(t->e, 0.2);
-        status = run(t, spec, out, err);
+        status = run_life(t, spec, out, err);
     }
     return status == TRM_PEER && t->e->over_since != 0 && !t->e->acts
                ? result_of_ended_job(t->e, out, err)
@@ -522,8 +523,8 @@ trm_status trmi_run_trainer(trm_estimator *e, const trm_train_spec *spec, const 
     trm_status status = run_lives(&t, spec, out, err);
     bool over = status == TRM_OK || status == TRM_CANCELLED || status == TRM_DIVERGED;
     /* synchronous: the servers wait for the next life of a worker that failed */
-    leave(&t,
-          (e->strategy.training.tables_only || e->strategy.server.mode == TRM_PS_SYNC) && !over);
+    release_trainer(
+        &t, (e->strategy.training.tables_only || e->strategy.server.mode == TRM_PS_SYNC) && !over);
     trmi_dense_free(&t.dense[0]);
     trmi_dense_free(&t.dense[1]);
     for (int32_t i = 0; i < t.callbacks; i++) {

@@ -93,7 +93,7 @@ typedef struct list {
 } list;
 
 /* Appends a tensor and returns its memory, in the list's arena; NULL without memory. */
-static void *add(list *l, const char *name, trm_dtype dtype, trm_shape shape) {
+static void *add_tensor(list *l, const char *name, trm_dtype dtype, trm_shape shape) {
     trm_tensor t = {.dtype = dtype, .shape = shape};
     t.data = trmi_arena_alloc(&l->arena, (size_t)trm_tensor_bytes(&t) + 1);
     if (t.data != NULL) {
@@ -110,7 +110,7 @@ static trm_status add_variables(const trm_model *model, list *l, trm_error *err)
         if (v.kind == TRM_VARIABLE_SLOT || strstr(v.name, "#rows") != NULL) {
             continue;
         }
-        void *data = add(l, v.name, v.dtype, v.shape);
+        void *data = add_tensor(l, v.name, v.dtype, v.shape);
         if (data == NULL) {
             return TRMI_FAIL(err, TRM_NOMEM, "no memory for a copy of the model to save");
         }
@@ -269,7 +269,7 @@ static void lay_down(saver *s) {
 
 /* Requests the chief's lease and begins or ends the chief's work accordingly. If model_dir is
  * still locked, by a chief that was suspended or died on another host, a later call tries again. */
-static trm_status follow(saver *s, const trm_progress *p, bool now, trm_error *err) {
+static trm_status follow_lease(saver *s, const trm_progress *p, bool now, trm_error *err) {
     trm_estimator *e = s->estimator;
     TRMI_TRY(trmi_chief_role_query(&s->duty, now, err));
     if (!s->duty.mine && e->acts) {
@@ -298,9 +298,9 @@ static trm_status saver_begin(void *context, const trm_progress *p, trm_error *e
 
 /* Saves if this process is still the chief. Without disk space training goes on, except for the
  * last save. Any other error is dropped if another worker has become the chief in the meantime. */
-static trm_status save(saver *s, const trm_progress *p, bool last, trm_error *err) {
+static trm_status save_as_chief(saver *s, const trm_progress *p, bool last, trm_error *err) {
     trm_error why, failed = {0};
-    TRMI_TRY(follow(s, p, true, err));
+    TRMI_TRY(follow_lease(s, p, true, err));
     if (!s->estimator->acts) {
         return TRM_OK;
     }
@@ -355,11 +355,11 @@ static trm_status saver_step(void *context, const trm_progress *p, trm_error *er
     saver *s = context;
     const trm_run_config *c = &s->estimator->config;
     uint64_t every = (uint64_t)c->checkpoints.every_steps;
-    TRMI_TRY(follow(s, p, false, err));
+    TRMI_TRY(follow_lease(s, p, false, err));
     bool due = !s->any || (every > 0 && p->global_step / every != s->step / every) ||
                (c->checkpoints.every_seconds > 0 &&
                 trmi_os_now() - s->time >= c->checkpoints.every_seconds);
-    return due && s->estimator->acts ? save(s, p, false, err) : TRM_OK;
+    return due && s->estimator->acts ? save_as_chief(s, p, false, err) : TRM_OK;
 }
 
 /* Returns how many other workers are active, -1 if server 0 does not answer. `who` receives
@@ -386,7 +386,7 @@ static int32_t busy_workers(const saver *s, bool *all_came, char *who, size_t si
 
 /* Waits up to `patience` seconds until no other worker is active, so that the last checkpoint
  * contains all pushes. A worker that has not connected after 10 s is not waited for. */
-static void drain(const saver *s, double patience) {
+static void wait_for_workers(const saver *s, double patience) {
     char who[256];
     double begin = trmi_os_now(), said = begin;
     for (bool all_came = false;;) {
@@ -411,7 +411,7 @@ static void drain(const saver *s, double patience) {
 static trm_status saver_end(void *context, const trm_progress *p, trm_error *err) {
     saver *s = context;
     trm_estimator *e = s->estimator;
-    TRMI_TRY(follow(s, p, true, err));
+    TRMI_TRY(follow_lease(s, p, true, err));
     if (!e->acts && p->stopping) {
         return TRM_OK;
     }
@@ -423,13 +423,13 @@ static trm_status saver_end(void *context, const trm_progress *p, trm_error *err
         trmi_estimator_say(e, "trainer %d is the chief now, and ends the job", e->trainer);
     }
     TRMI_TRY(e->acts ? TRM_OK : begin_chief_work(s, p, dead_lock_seconds, err));
-    drain(s, p->stopping ? 3 : e->strategy.client.timeout_seconds);
+    wait_for_workers(s, p->stopping ? 3 : e->strategy.client.timeout_seconds);
     /* a hybrid worker that died at the end must repeat its batch first */
     TRMI_TRY(e->workers == NULL ? TRM_OK : trm_comm_health(e->workers, err));
     if (!e->strategy.training.tables_only) { /* other workers have advanced the step */
         trm_exec_set_step(p->model->train.exec, trmi_remote_step(p->model->remote));
     }
-    TRMI_TRY(save(s, p, true, err));
+    TRMI_TRY(save_as_chief(s, p, true, err));
     trm_checkpoint_writer *writer = s->writer;
     s->writer = NULL;
     return trm_checkpoint_writer_close(writer, err);

@@ -77,7 +77,7 @@ typedef struct holding {
 } holding;
 
 /* Returns the kept copies that are nearest to step `position` of the servers. */
-static const trmi_dense *nearest(const trmi_dense kept[TRMI_DENSE_KEPT], int64_t position) {
+static const trmi_dense *nearest_copies(const trmi_dense kept[TRMI_DENSE_KEPT], int64_t position) {
     const trmi_dense *best = &kept[0];
     for (int i = 1; i < TRMI_DENSE_KEPT; i++) {
         best = kept[i].values != NULL && (int64_t)kept[i].step == position ? &kept[i] : best;
@@ -114,7 +114,7 @@ static int64_t own_position(const trm_model *model) {
 }
 
 /* Replaces *value by the minimum over the ranks. Collective. */
-static trm_status least(const trm_model *model, int64_t *value, trm_error *err) {
+static trm_status reduce_least(const trm_model *model, int64_t *value, trm_error *err) {
     trm_comm *comm = trmi_model_comm(model);
     return comm == NULL ? TRM_OK
                         : trm_comm_allreduce(comm, value, 1, TRM_INT64, TRM_REDUCTION_MIN, err);
@@ -123,15 +123,15 @@ static trm_status least(const trm_model *model, int64_t *value, trm_error *err) 
 /* Sets *rank to the rank whose parameters are nearest to step `position` of the servers (-1: no
  * rank has any), and *step to their step. Distance and rank are packed into one integer, so that
  * a single minimum finds both; ties go to the lower rank. Collective. */
-static trm_status choose(const trm_model *model, const holding *own, int64_t position,
-                         int32_t *rank, int64_t *step, trm_error *err) {
+static trm_status choose_rank(const trm_model *model, const holding *own, int64_t position,
+                              int32_t *rank, int64_t *step, trm_error *err) {
     const int64_t size = trmi_model_size(model);
     int64_t off = own->step > position ? own->step - position : position - own->step;
     int64_t best = own->any ? off * size + trmi_model_rank(model) : INT64_MAX;
-    TRMI_TRY(least(model, &best, err));
+    TRMI_TRY(reduce_least(model, &best, err));
     *rank = best == INT64_MAX ? -1 : (int32_t)(best % size);
     *step = *rank == trmi_model_rank(model) ? own->step : INT64_MAX;
-    return *rank < 0 ? TRM_OK : least(model, step, err);
+    return *rank < 0 ? TRM_OK : reduce_least(model, step, err);
 }
 
 /* Broadcasts all dense variables from rank `from`, one at a time, so that only one copy is in
@@ -169,10 +169,10 @@ trm_status trmi_dense_begin(trm_model *model, const trmi_dense kept[TRMI_DENSE_K
     holding own;
     int32_t from;
     int64_t step, position = own_position(model);
-    TRMI_TRY(least(model, &position, err));
-    trm_status status = find_own(model, nearest(kept, position), dir, &own, err);
+    TRMI_TRY(reduce_least(model, &position, err));
+    trm_status status = find_own(model, nearest_copies(kept, position), dir, &own, err);
     TRMI_TRY(trmi_model_agree(model, status, 0, "dense parameters", err));
-    TRMI_TRY(choose(model, &own, position, &from, &step, err));
+    TRMI_TRY(choose_rank(model, &own, position, &from, &step, err));
     if (from >= 0) {
         TRMI_TRY(broadcast_dense(model, from, err));
     }
@@ -197,7 +197,7 @@ trm_status trmi_dense_begin(trm_model *model, const trmi_dense kept[TRMI_DENSE_K
 /* Contract in hybrid.h. Servers drop a push that they have. */
 trm_status trmi_workers_begin(trm_model *model, trm_error *err) {
     int64_t position = own_position(model);
-    TRMI_TRY(least(model, &position, err));
+    TRMI_TRY(reduce_least(model, &position, err));
     trm_exec_set_step(model->train.exec, (uint64_t)position);
     trmi_remote_begin_at(model->remote, position);
     return TRM_OK;

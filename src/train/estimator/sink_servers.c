@@ -30,7 +30,7 @@ static bool takes_leases(const trm_model_options *o) {
 }
 
 /* Rejects strict determinism where the servers do not add all workers' gradients of a step. */
-static trm_status check(const trm_model_options *o, trm_error *err) {
+static trm_status check_servers(const trm_model_options *o, trm_error *err) {
     if (o->exec.parallel.block == 0) {
         return TRM_OK;
     }
@@ -48,15 +48,15 @@ static trm_status check(const trm_model_options *o, trm_error *err) {
 }
 
 /* trmi_gradient_sink.prepare: takes the tables out of the graph. */
-static trm_status prepare(trm_model *model, trm_graph *graph, trm_error *err) {
+static trm_status prepare_servers(trm_model *model, trm_graph *graph, trm_error *err) {
     return trmi_remote_create(&model->options, graph, &model->remote, err);
 }
 
-static trm_status bind(trm_model *model, trm_error *err) {
+static trm_status bind_servers(trm_model *model, trm_error *err) {
     return trmi_remote_bind(model->remote, &model->train, err);
 }
 
-static void destroy(trm_model *model) { trmi_remote_destroy(model->remote); }
+static void destroy_servers(trm_model *model) { trmi_remote_destroy(model->remote); }
 
 static bool is_late(const trm_model *model) { return trmi_remote_is_late(model->remote); }
 
@@ -76,7 +76,7 @@ static bool table_at(const trm_model *model, int32_t index, const char **name, i
 /* Sets the model's position from the number of batches that the servers have from this worker,
  * which includes batches from before a restart. In a job that was continued with other workers
  * the position is computed by stretches (dealt.h). */
-static trm_status find(trmi_run *r, trm_error *err) {
+static trm_status find_position(trmi_run *r, trm_error *err) {
     trm_model *model = r->model;
     int64_t done = trmi_remote_position(model->remote);
     trmi_stretch s = {.batches = r->p.epoch_steps};
@@ -94,7 +94,7 @@ static trm_status find(trmi_run *r, trm_error *err) {
 }
 
 /* Moves the dataset to the next batch to read: one further if a batch is already staged. */
-static trm_status seek(trmi_run *r, trm_error *err) {
+static trm_status seek_batch(trmi_run *r, trm_error *err) {
     return trm_dataset_seek(r->options->data, r->model->epoch,
                             r->batch + trmi_remote_is_staged(r->model->remote), err);
 }
@@ -147,7 +147,7 @@ static trm_status begin_staged(const trmi_run *r, trmi_staged *staged, trm_error
 
 /* Begins the batch that is due and stages the one after it, so that its pull overlaps with the
  * computation. */
-static trm_status begin(trmi_run *r, trm_error *err) {
+static trm_status begin_batch(trmi_run *r, trm_error *err) {
     trmi_remote *remote = r->model->remote;
     trmi_staged staged;
     if (!trmi_remote_is_staged(remote)) {
@@ -160,7 +160,7 @@ static trm_status begin(trmi_run *r, trm_error *err) {
 
 /* Pushes the gradients. Near the step limit every answer is awaited: answers carry the global
  * step, and a worker that did not know of the other workers' updates would make too many. */
-static trm_status push(trmi_run *r, trm_error *err) {
+static trm_status push_gradients(trmi_run *r, trm_error *err) {
     trm_exec *exec = r->model->train.exec;
     trmi_remote *remote = r->model->remote;
     if (!isfinite(r->p.loss)) {
@@ -175,7 +175,7 @@ static trm_status push(trmi_run *r, trm_error *err) {
     return TRM_OK;
 }
 
-static trm_status flush(trmi_run *r, trm_error *err) {
+static trm_status flush_pushes(trmi_run *r, trm_error *err) {
     return trmi_remote_flush(r->model->remote, err);
 }
 
@@ -276,17 +276,17 @@ const trmi_gradient_sink trmi_sink_servers = {
     .updates = true,
     .others_suffer = true,
     .takes = on_servers,
-    .check = check,
-    .prepare = prepare,
-    .bind = bind,
-    .destroy = destroy,
+    .check = check_servers,
+    .prepare = prepare_servers,
+    .bind = bind_servers,
+    .destroy = destroy_servers,
     .table = table_at,
-    .find = find,
-    .seek = seek,
+    .find = find_position,
+    .seek = seek_batch,
     .epoch_is_over = epoch_is_over,
-    .begin = begin,
-    .push = push,
-    .flush = flush,
+    .begin = begin_batch,
+    .push = push_gradients,
+    .flush = flush_pushes,
     .next_epoch = next_epoch,
     .steps_done = steps_done,
     .is_late = is_late,
@@ -297,17 +297,17 @@ const trmi_gradient_sink trmi_sink_leases = {
     .updates = true,
     .others_suffer = true,
     .takes = takes_leases,
-    .check = check,
-    .prepare = prepare,
-    .bind = bind,
-    .destroy = destroy,
+    .check = check_servers,
+    .prepare = prepare_servers,
+    .bind = bind_servers,
+    .destroy = destroy_servers,
     .table = table_at,
     .seek = seek_lent,
     .stage = stage_first_lent,
     .epoch_is_over = lent_epoch_is_over,
     .begin = begin_lent,
-    .push = push,
-    .flush = flush,
+    .push = push_gradients,
+    .flush = flush_pushes,
     .next_epoch = next_lent_epoch,
     .steps_done = steps_done,
     .is_late = is_late,
@@ -317,17 +317,17 @@ const trmi_gradient_sink trmi_sink_hybrid = {
     .name = "hybrid",
     .others_suffer = true,
     .takes = takes_hybrid,
-    .check = check,
-    .prepare = prepare,
-    .bind = bind,
-    .destroy = destroy,
+    .check = check_servers,
+    .prepare = prepare_servers,
+    .bind = bind_servers,
+    .destroy = destroy_servers,
     .table = table_at,
-    .find = find,
-    .seek = seek,
+    .find = find_position,
+    .seek = seek_batch,
     .epoch_is_over = epoch_is_over,
-    .begin = begin,
+    .begin = begin_batch,
     .push = push_rows,
-    .flush = flush,
+    .flush = flush_pushes,
     .next_epoch = next_epoch,
     .steps_done = steps_of_tables,
     .is_late = is_late,

@@ -196,7 +196,7 @@ static void note_path(const char *folder, char note[PATH_BYTES + 32]) {
 }
 
 /* Reads the path of the weights from warm-start.txt. */
-static trm_status remembered(const char *note, char path[PATH_BYTES], trm_error *err) {
+static trm_status read_note(const char *note, char path[PATH_BYTES], trm_error *err) {
     uint8_t *text;
     size_t bytes;
     TRMI_TRY(trmi_os_read_file(note, PATH_BYTES - 1, &text, &bytes, err));
@@ -216,7 +216,7 @@ static trm_status open_remembered(const char *folder, trmi_warm_start **out, trm
     if (folder[0] == '\0' || access(note, F_OK) != 0) {
         return TRM_OK;
     }
-    TRMI_TRY(remembered(note, path, err));
+    TRMI_TRY(read_note(note, path, err));
     trm_status status = trmi_warm_start_open(path, out, err);
     return status == TRM_OK
                ? TRM_OK

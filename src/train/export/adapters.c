@@ -81,7 +81,7 @@ trm_status trmi_adapters_merge(const trm_lora_options *lora, bool transposed,
 /* ---- separate -------------------------------------------------------------------------------- */
 
 /* Returns a number of the configuration, whole where it can be. */
-static json_t *number(double value) {
+static json_t *json_number(double value) {
     return value == (double)(json_int_t)value ? json_integer((json_int_t)value) : json_real(value);
 }
 
@@ -95,7 +95,7 @@ static json_t *make_config(const char *model, const trm_lora_options *lora, bool
     }
     return json_pack("{s:s,s:s,s:n,s:I,s:o,s:o,s:o,s:b,s:s,s:b}", "peft_type", "LORA", "task_type",
                      "CAUSAL_LM", "base_model_name_or_path", "r", (json_int_t)lora->rank,
-                     "lora_alpha", number(lora->alpha > 0 ? lora->alpha : (double)lora->rank),
+                     "lora_alpha", json_number(lora->alpha > 0 ? lora->alpha : (double)lora->rank),
                      "lora_dropout", json_real(lora->dropout), "target_modules", layers,
                      "fan_in_fan_out", (int)transposed, "bias", "none", "inference_mode", 1);
 }

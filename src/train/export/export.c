@@ -132,7 +132,7 @@ static trm_status add_leaf_or_op(trmi_onnx *x, trm_exec *exec, const trmi_op *op
 }
 
 /* Fills the ONNX model from the graph: names, operators, output, metadata. */
-static trm_status build(trmi_onnx *x, trm_exec *exec, trm_node logits, trm_error *err) {
+static trm_status build_onnx(trmi_onnx *x, trm_exec *exec, trm_node logits, trm_error *err) {
     TRMI_TRY(name_values(x, logits, err));
     for (int64_t i = 1; i < x->graph->ops_count; i++) {
         const trmi_op *op = &x->graph->ops[i];
@@ -158,7 +158,7 @@ trm_status trm_export_onnx(trm_model *model, const char *path, trm_error *err) {
     trmi_onnx x = {.graph = model->evaluate.graph};
     trm_status status = trm_onnx_create("trireme", &x.model, err);
     if (status == TRM_OK) {
-        status = build(&x, model->evaluate.exec, model->evaluate.logits, err);
+        status = build_onnx(&x, model->evaluate.exec, model->evaluate.logits, err);
     }
     if (status == TRM_OK) {
         status = trm_onnx_write(x.model, path, NULL, err);

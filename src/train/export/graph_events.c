@@ -10,7 +10,7 @@
 
 /* Returns a copy of an operator's name with dots replaced by slashes, TensorBoard's separator of
  * groups: "layer1.0.conv1.weight" -> "layer1/0/conv1/weight". NULL without memory. */
-static char *grouped(trmi_arena *arena, const char *name) {
+static char *group_name(trmi_arena *arena, const char *name) {
     char *text = trmi_arena_strdup(arena, name);
     for (char *c = text; c != NULL && *c != '\0'; c++) {
         *c = *c == '.' ? '/' : *c;
@@ -53,7 +53,7 @@ trm_status trmi_graph_event(const trm_graph *graph, trm_events *events, trm_erro
     bool ok = names != NULL && nodes != NULL;
     int64_t count = 0;
     for (int64_t i = 1; ok && i < graph->ops_count; i++) {
-        names[i] = grouped(&arena, graph->ops[i].name);
+        names[i] = group_name(&arena, graph->ops[i].name);
         ok = names[i] != NULL;
     }
     for (int64_t i = 1; ok && i < graph->ops_count; i++) {

@@ -437,8 +437,8 @@ static trm_status gather_named(trm_model *model, const dialect *d, trmi_arena *a
 /* Determines the dialect and the settings of a model from its options, of an image model also from
  * its graph.
  *   error  INVALID, UNSUPPORTED */
-static trm_status settle(trm_model *model, const trm_huggingface_options *options,
-                         const dialect **out, settings *s, trm_error *err) {
+static trm_status settle_dialect(trm_model *model, const trm_huggingface_options *options,
+                                 const dialect **out, settings *s, trm_error *err) {
     *s = (settings){0};
     *out = NULL;
     for (int i = 0; i < DIALECTS; i++) {
@@ -483,7 +483,7 @@ trm_status trm_export_huggingface(trm_model *model, const trm_huggingface_option
     TRMI_NEED(err, options->model);
     const dialect *d = NULL;
     settings s;
-    TRMI_TRY(settle(model, options, &d, &s, err));
+    TRMI_TRY(settle_dialect(model, options, &d, &s, err));
     if (strlen(folder) > PATH_MOST) {
         return TRMI_FAIL(err, TRM_INVALID, "a path of at most %d bytes expected", PATH_MOST);
     }

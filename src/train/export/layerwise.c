@@ -77,7 +77,8 @@ trm_status trmi_layerwise_gather(const trm_model *model, trmi_arena *arena,
 /* Checks that checkpoint and model agree on having layerwise parameters, and on the number of
  * ranks.
  *   error  INVALID */
-static trm_status check(const trm_model *model, const trm_checkpoint *checkpoint, trm_error *err) {
+static trm_status check_layerwise(const trm_model *model, const trm_checkpoint *checkpoint,
+                                  trm_error *err) {
     const trm_safetensors *part = trm_checkpoint_part_of(checkpoint, part_name);
     const char *where = trm_checkpoint_path(checkpoint);
     int32_t then = trm_checkpoint_get_info(checkpoint)->world_size, now = trmi_model_size(model);
@@ -110,7 +111,7 @@ trm_status trmi_layerwise_restore(trm_model *model, const trm_checkpoint *checkp
                                   trm_error *err) {
     trm_exec *exec = model->train.exec;
     int32_t rank = trmi_model_rank(model);
-    TRMI_TRY(check(model, checkpoint, err));
+    TRMI_TRY(check_layerwise(model, checkpoint, err));
     trmi_arena arena = {0};
     trm_status status = TRM_OK;
     for (int32_t i = 0; rank > 0 && status == TRM_OK && i < trm_exec_variable_count(exec); i++) {

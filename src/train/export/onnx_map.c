@@ -23,9 +23,9 @@ static const char *input_name(const trmi_onnx *x, const trmi_op *op, int i) {
 
 /* Adds a node of kind `kind` whose inputs are the operator's first `inputs` inputs, then the
  * names `extra`. The output has the name of the operator's first output. */
-static void add(trmi_onnx *x, const trmi_op *op, const char *kind, int inputs,
-                const char *const *extra, int extra_count, const trm_onnx_attribute *attributes,
-                int attribute_count) {
+static void add_op_node(trmi_onnx *x, const trmi_op *op, const char *kind, int inputs,
+                        const char *const *extra, int extra_count,
+                        const trm_onnx_attribute *attributes, int attribute_count) {
     const char *names[8];
     int count = 0;
     for (int i = 0; i < inputs && count < 8; i++) {
@@ -49,8 +49,8 @@ static void add(trmi_onnx *x, const trmi_op *op, const char *kind, int inputs,
 }
 
 /* Adds a constant (a copy of `data`) to the model and returns its name; NULL without memory. */
-static const char *constant(trmi_onnx *x, trm_dtype dtype, const trm_shape *shape,
-                            const void *data) {
+static const char *add_constant(trmi_onnx *x, trm_dtype dtype, const trm_shape *shape,
+                                const void *data) {
     trm_tensor t = {.dtype = dtype, .shape = *shape};
     const char *name = trmi_arena_printf(&x->arena, "constant.%lld", (long long)x->constants++);
     t.data = trmi_arena_alloc(&x->arena, (size_t)trm_tensor_bytes(&t));
@@ -63,16 +63,16 @@ static const char *constant(trmi_onnx *x, trm_dtype dtype, const trm_shape *shap
 }
 
 /* Adds a constant vector of int64, for shapes and axes. */
-static const char *integers(trmi_onnx *x, const int64_t *values, int64_t count) {
+static const char *add_integers(trmi_onnx *x, const int64_t *values, int64_t count) {
     trm_shape shape = trm_shape_of(count);
-    return constant(x, TRM_INT64, &shape, values);
+    return add_constant(x, TRM_INT64, &shape, values);
 }
 
 /* Adds a constant float scalar. */
-static const char *number(trmi_onnx *x, double value) {
+static const char *add_number(trmi_onnx *x, double value) {
     float f = (float)value;
     trm_shape scalar = {.rank = 0};
-    return constant(x, TRM_FLOAT32, &scalar, &f);
+    return add_constant(x, TRM_FLOAT32, &scalar, &f);
 }
 
 /* Adds a node with one input of the operator and the constants `extra`.
@@ -84,11 +84,11 @@ static trm_status with_constants(trmi_onnx *x, const trmi_op *op, const char *ki
             return TRMI_FAIL(err, TRM_NOMEM, "no memory for the constants of '%s'", op->name);
         }
     }
-    add(x, op, kind, 1, extra, count, NULL, 0);
+    add_op_node(x, op, kind, 1, extra, count, NULL, 0);
     return TRM_OK;
 }
 
-static trm_status unsupported(const trmi_op *op, trm_error *err) {
+static trm_status fail_unsupported(const trmi_op *op, trm_error *err) {
     return TRMI_FAIL(err, TRM_UNSUPPORTED, "'%s': operator %s has no form in ONNX here", op->name,
                      trmi_op_def_of(op)->name);
 }
@@ -103,7 +103,7 @@ static const char *target_shape(trmi_onnx *x, const trm_shape *shape, bool open_
     if (open_batch && shape->rank > 0 && dims[0] == x->batch) {
         dims[0] = -1;
     }
-    return integers(x, dims, shape->rank);
+    return add_integers(x, dims, shape->rank);
 }
 
 /* ---- layers ---------------------------------------------------------------------------------- */
@@ -125,7 +125,7 @@ static void add_conv(trmi_onnx *x, const trmi_op *op) {
                                              trm_onnx_ints("dilations", op->attrs.conv.dilation, 2),
                                              trm_onnx_ints("pads", pads, 4),
                                              trm_onnx_int("group", op->attrs.conv.groups)};
-    add(x, op, "Conv", 3, NULL, 0, attributes, 4);
+    add_op_node(x, op, "Conv", 3, NULL, 0, attributes, 4);
 }
 
 /* Adds a MaxPool or AveragePool; only the latter counts padding or not. */
@@ -137,7 +137,8 @@ static void add_pool(trmi_onnx *x, const trmi_op *op) {
         trm_onnx_ints("kernel_shape", op->attrs.pool.kernel, 2),
         trm_onnx_ints("strides", op->attrs.pool.stride, 2), trm_onnx_ints("pads", pads, 4),
         trm_onnx_int("count_include_pad", op->attrs.pool.count_padding)};
-    add(x, op, average ? "AveragePool" : "MaxPool", 1, NULL, 0, attributes, average ? 4 : 3);
+    add_op_node(x, op, average ? "AveragePool" : "MaxPool", 1, NULL, 0, attributes,
+                average ? 4 : 3);
 }
 
 /* Adds global average pooling as two nodes, because ONNX keeps the spatial dimensions: [N, C, H,
@@ -166,7 +167,7 @@ static trm_status add_global_pool(trmi_onnx *x, const trmi_op *op, trm_error *er
 }
 
 /* Returns a name for a value between the nodes of one operator; NULL without memory. */
-static const char *between(trmi_onnx *x, const trmi_op *op, const char *what) {
+static const char *name_between(trmi_onnx *x, const trmi_op *op, const char *what) {
     return trmi_arena_printf(&x->arena, "%s/%s", x->names[op->outputs[0]], what);
 }
 
@@ -186,8 +187,8 @@ static void add_node(trmi_onnx *x, const char *kind, const char *a, const char *
 
 /* Adds the transpose of an input's last two dimensions and returns its name; NULL without
  * memory. */
-static const char *turned(trmi_onnx *x, const trmi_op *op, int input, const char *what) {
-    const char *name = between(x, op, what);
+static const char *transpose_input(trmi_onnx *x, const trmi_op *op, int input, const char *what) {
+    const char *name = name_between(x, op, what);
     int64_t order[TRM_MAX_RANK];
     int32_t rank = trmi_input_of(x->graph, op, input)->shape.rank;
     for (int32_t i = 0; i < rank; i++) {
@@ -206,11 +207,11 @@ static trm_status add_linear(trmi_onnx *x, const trmi_op *op, trm_error *err) {
     const char *bias = input_name(x, op, 2), *y = x->names[op->outputs[0]];
     if (trmi_input_of(x->graph, op, 0)->shape.rank == 2) {
         const trm_onnx_attribute transpose = trm_onnx_int("transB", !inputs_first);
-        add(x, op, "Gemm", 3, NULL, 0, &transpose, 1);
+        add_op_node(x, op, "Gemm", 3, NULL, 0, &transpose, 1);
         return TRM_OK;
     }
-    const char *w = inputs_first ? input_name(x, op, 1) : turned(x, op, 1, "turned");
-    const char *product = bias[0] != '\0' ? between(x, op, "product") : y;
+    const char *w = inputs_first ? input_name(x, op, 1) : transpose_input(x, op, 1, "turned");
+    const char *product = bias[0] != '\0' ? name_between(x, op, "product") : y;
     TRMI_TRY(TRMI_CHECK_MEMORY(err, &x->arena, "to export '%s'", op->name));
     add_node(x, "MatMul", input_name(x, op, 0), w, NULL, product, NULL);
     if (bias[0] != '\0') {
@@ -223,18 +224,18 @@ static trm_status add_linear(trmi_onnx *x, const trmi_op *op, trm_error *err) {
 static trm_status add_matmul(trmi_onnx *x, const trmi_op *op, trm_error *err) {
     bool a = op->attrs.matmul.transpose_a, b = op->attrs.matmul.transpose_b;
     if (!a && !b) {
-        add(x, op, "MatMul", 2, NULL, 0, NULL, 0);
+        add_op_node(x, op, "MatMul", 2, NULL, 0, NULL, 0);
         return TRM_OK;
     }
     if (trmi_input_of(x->graph, op, 0)->shape.rank != 2) {
-        const char *left = a ? turned(x, op, 0, "left") : input_name(x, op, 0),
-                   *right = b ? turned(x, op, 1, "right") : input_name(x, op, 1);
+        const char *left = a ? transpose_input(x, op, 0, "left") : input_name(x, op, 0),
+                   *right = b ? transpose_input(x, op, 1, "right") : input_name(x, op, 1);
         TRMI_TRY(TRMI_CHECK_MEMORY(err, &x->arena, "to export '%s'", op->name));
         add_node(x, "MatMul", left, right, NULL, x->names[op->outputs[0]], NULL);
         return TRM_OK;
     }
     const trm_onnx_attribute attributes[] = {trm_onnx_int("transA", a), trm_onnx_int("transB", b)};
-    add(x, op, "Gemm", 2, NULL, 0, attributes, 2);
+    add_op_node(x, op, "Gemm", 2, NULL, 0, attributes, 2);
     return TRM_OK;
 }
 
@@ -256,8 +257,8 @@ static trm_status add_pair_dots(trmi_onnx *x, const trmi_op *op, trm_error *err)
             places[at++] = i * rows + j;
         }
     }
-    const char *as_row[] = {products, integers(x, flat, 2)};
-    const char *taken[] = {row, integers(x, places, pairs)};
+    const char *as_row[] = {products, add_integers(x, flat, 2)};
+    const char *taken[] = {row, add_integers(x, places, pairs)};
     TRMI_TRY(TRMI_CHECK_MEMORY(err, &x->arena, "to export '%s'", op->name));
     const trm_onnx_attribute perm = trm_onnx_ints("perm", order, 3), axis = trm_onnx_int("axis", 1);
     const trm_onnx_node nodes[] = {
@@ -292,10 +293,10 @@ static trm_status add_pair_dots(trmi_onnx *x, const trmi_op *op, trm_error *err)
 
 /* Adds an RMS norm, x / sqrt(mean(x x) + epsilon) * gamma: opset 17 has no operator for it. */
 static trm_status add_rms_norm(trmi_onnx *x, const trmi_op *op, trm_error *err) {
-    const char *in = input_name(x, op, 0), *square = between(x, op, "square"),
-               *mean = between(x, op, "mean"), *sum = between(x, op, "sum"),
-               *root = between(x, op, "root"), *normed = between(x, op, "normed"),
-               *epsilon = number(x, op->attrs.layer_norm.epsilon);
+    const char *in = input_name(x, op, 0), *square = name_between(x, op, "square"),
+               *mean = name_between(x, op, "mean"), *sum = name_between(x, op, "sum"),
+               *root = name_between(x, op, "root"), *normed = name_between(x, op, "normed"),
+               *epsilon = add_number(x, op->attrs.layer_norm.epsilon);
     const int64_t last = -1;
     const trm_onnx_attribute axes = trm_onnx_ints("axes", &last, 1);
     TRMI_TRY(TRMI_CHECK_MEMORY(err, &x->arena, "to export '%s'", op->name));
@@ -312,13 +313,13 @@ static trm_status add_rms_norm(trmi_onnx *x, const trmi_op *op, trm_error *err) 
 static trm_status add_gelu(trmi_onnx *x, const trmi_op *op, trm_error *err) {
     bool by_tanh = op->attrs.gelu.tanh;
     const double root = 0.79788456080286535588;
-    const char *in = input_name(x, op, 0), *inner = between(x, op, "inner"),
-               *bent = between(x, op, "bent"), *one = between(x, op, "one"),
-               *share = between(x, op, "share"), *square = between(x, op, "square"),
-               *cube = between(x, op, "cube"), *slope = between(x, op, "slope");
-    const char *ones = number(x, 1), *half = number(x, 0.5),
-               *factor = number(x, by_tanh ? root : 0.70710678118654752440),
-               *third = by_tanh ? number(x, root * 0.044715) : "";
+    const char *in = input_name(x, op, 0), *inner = name_between(x, op, "inner"),
+               *bent = name_between(x, op, "bent"), *one = name_between(x, op, "one"),
+               *share = name_between(x, op, "share"), *square = name_between(x, op, "square"),
+               *cube = name_between(x, op, "cube"), *slope = name_between(x, op, "slope");
+    const char *ones = add_number(x, 1), *half = add_number(x, 0.5),
+               *factor = add_number(x, by_tanh ? root : 0.70710678118654752440),
+               *third = by_tanh ? add_number(x, root * 0.044715) : "";
     TRMI_TRY(TRMI_CHECK_MEMORY(err, &x->arena, "to export '%s'", op->name));
     if (by_tanh) { /* u = x (root + 0.044715 root x^2) */
         add_node(x, "Mul", in, in, NULL, square, NULL);
@@ -338,8 +339,8 @@ static trm_status add_gelu(trmi_onnx *x, const trmi_op *op, trm_error *err) {
 /* Adds a SiLU, x sigmoid(x); of SWIGLU its product with the second input. */
 static trm_status add_silu(trmi_onnx *x, const trmi_op *op, trm_error *err) {
     bool gated = op->kind == TRMI_OP_SWIGLU;
-    const char *in = input_name(x, op, 0), *gate = between(x, op, "gate"),
-               *y = x->names[op->outputs[0]], *silu = gated ? between(x, op, "silu") : y;
+    const char *in = input_name(x, op, 0), *gate = name_between(x, op, "gate"),
+               *y = x->names[op->outputs[0]], *silu = gated ? name_between(x, op, "silu") : y;
     TRMI_TRY(TRMI_CHECK_MEMORY(err, &x->arena, "to export '%s'", op->name));
     add_node(x, "Sigmoid", in, NULL, NULL, gate, NULL);
     add_node(x, "Mul", in, gate, NULL, silu, NULL);
@@ -350,10 +351,10 @@ static trm_status add_silu(trmi_onnx *x, const trmi_op *op, trm_error *err) {
 }
 
 /* Adds the part [begin, end) of a value along an axis and returns its name; NULL without memory. */
-static const char *part(trmi_onnx *x, const trmi_op *op, const char *of, const char *what,
-                        const int64_t range[2], int64_t axis) {
-    const char *name = between(x, op, what), *from = integers(x, &range[0], 1),
-               *to = integers(x, &range[1], 1), *along = integers(x, &axis, 1);
+static const char *slice_value(trmi_onnx *x, const trmi_op *op, const char *of, const char *what,
+                               const int64_t range[2], int64_t axis) {
+    const char *name = name_between(x, op, what), *from = add_integers(x, &range[0], 1),
+               *to = add_integers(x, &range[1], 1), *along = add_integers(x, &axis, 1);
     const char *names[] = {of, from, to, along};
     if (name != NULL && from != NULL && to != NULL && along != NULL) {
         trm_onnx_add_node(x->model, &(trm_onnx_node){.op = "Slice",
@@ -389,12 +390,13 @@ static trm_status add_rotary(trmi_onnx *x, const trmi_op *op, trm_error *err) {
     }
     const int64_t low[] = {0, half}, high[] = {half, 2 * half};
     /* two halves a and b: (a cos - b sin, b cos + a sin) */
-    const char *in = input_name(x, op, 0), *a = part(x, op, in, "first", low, last),
-               *b = part(x, op, in, "second", high, last), *ac = between(x, op, "ac"),
-               *bs = between(x, op, "bs"), *bc = between(x, op, "bc"), *as = between(x, op, "as"),
-               *left = between(x, op, "left"), *right = between(x, op, "right");
-    const char *c = constant(x, TRM_FLOAT32, &table, cosines),
-               *s = constant(x, TRM_FLOAT32, &table, sines);
+    const char *in = input_name(x, op, 0), *a = slice_value(x, op, in, "first", low, last),
+               *b = slice_value(x, op, in, "second", high, last), *ac = name_between(x, op, "ac"),
+               *bs = name_between(x, op, "bs"), *bc = name_between(x, op, "bc"),
+               *as = name_between(x, op, "as"), *left = name_between(x, op, "left"),
+               *right = name_between(x, op, "right");
+    const char *c = add_constant(x, TRM_FLOAT32, &table, cosines),
+               *s = add_constant(x, TRM_FLOAT32, &table, sines);
     TRMI_TRY(TRMI_CHECK_MEMORY(err, &x->arena, "to export '%s'", op->name));
     const trm_onnx_attribute axis = trm_onnx_int("axis", last);
     add_node(x, "Mul", a, c, NULL, ac, NULL);
@@ -416,19 +418,19 @@ static const char *heads_first(trmi_onnx *x, const trmi_op *op, const char *of, 
     bool keys = what[0] == 'k';
     char text[40];
     snprintf(text, sizeof text, "%s/wide", what);
-    const char *wide = between(x, op, text);
+    const char *wide = name_between(x, op, text);
     snprintf(text, sizeof text, "%s/repeated", what);
-    const char *repeated = between(x, op, text);
+    const char *repeated = name_between(x, op, text);
     snprintf(text, sizeof text, "%s/joined", what);
-    const char *joined = between(x, op, text);
+    const char *joined = name_between(x, op, text);
     snprintf(text, sizeof text, "%s/heads", what);
-    const char *name = between(x, op, text);
+    const char *name = name_between(x, op, text);
     const int64_t five[] = {-1, sizes[1], sizes[2], 1, sizes[3]},
                   four[] = {-1, sizes[1], sizes[2] * group, sizes[3]},
                   times[] = {1, 1, 1, group, 1};
     bool repeats = group > 1;
-    const char *as_five = repeats ? integers(x, five, 5) : "", *as_four = integers(x, four, 4),
-               *by = repeats ? integers(x, times, 5) : "";
+    const char *as_five = repeats ? add_integers(x, five, 5) : "",
+               *as_four = add_integers(x, four, 4), *by = repeats ? add_integers(x, times, 5) : "";
     const trm_onnx_attribute perm = trm_onnx_ints("perm", keys ? turned_order : forward, 4);
     if (wide == NULL || repeated == NULL || joined == NULL || name == NULL || as_five == NULL ||
         as_four == NULL || by == NULL) {
@@ -462,7 +464,7 @@ static const char *causal_bias(trmi_onnx *x, const trmi_op *op, int64_t queries,
         bias[i] = i % keys <= op->attrs.attention.begin + i / keys ? 0 : -1e9f;
     }
     trm_shape shape = trm_shape_of(queries, keys);
-    return constant(x, TRM_FLOAT32, &shape, bias);
+    return add_constant(x, TRM_FLOAT32, &shape, bias);
 }
 
 /* Adds what is added to the scores of masked keys: (mask - 1) * 1e30, [N, 1, 1, S]. Returns its name.
@@ -471,9 +473,10 @@ static trm_status add_hidden_keys(trmi_onnx *x, const trmi_op *op, int64_t keys,
                                   trm_error *err) {
     const trm_onnx_attribute to = trm_onnx_int("to", 1);
     const int64_t form[] = {-1, 1, 1, keys};
-    const char *real = between(x, op, "mask"), *less = between(x, op, "mask.less"),
-               *large = between(x, op, "mask.large"), *hidden = between(x, op, "mask.hidden"),
-               *one = number(x, 1), *factor = number(x, 1e30F), *shape = integers(x, form, 4);
+    const char *real = name_between(x, op, "mask"), *less = name_between(x, op, "mask.less"),
+               *large = name_between(x, op, "mask.large"),
+               *hidden = name_between(x, op, "mask.hidden"), *one = add_number(x, 1),
+               *factor = add_number(x, 1e30F), *shape = add_integers(x, form, 4);
     TRMI_TRY(TRMI_CHECK_MEMORY(err, &x->arena, "to export '%s'", op->name));
     add_node(x, "Cast", input_name(x, op, 3), NULL, NULL, real, &to);
     add_node(x, "Sub", real, one, NULL, less, NULL);
@@ -497,20 +500,20 @@ static trm_status add_attention(trmi_onnx *x, const trmi_op *op, trm_error *err)
     const char *parts[3], *names[] = {"q", "k", "v"};
     int64_t ends[] = {0, heads * width, (heads + groups) * width, (heads + 2 * groups) * width};
     for (int i = 0; i < 3; i++) {
-        parts[i] = packed ? part(x, op, input_name(x, op, 0), names[i], &ends[i], 2)
+        parts[i] = packed ? slice_value(x, op, input_name(x, op, 0), names[i], &ends[i], 2)
                           : input_name(x, op, i);
         parts[i] = parts[i] == NULL ? NULL
                                     : heads_first(x, op, parts[i], names[i], i == 0 ? own : other,
                                                   i == 0 ? 1 : heads / groups);
     }
-    const char *scores = between(x, op, "scores"), *scaled = between(x, op, "scaled"),
-               *biased = between(x, op, "biased"), *shares = between(x, op, "shares"),
-               *mixed = between(x, op, "mixed"), *back = between(x, op, "back"),
-               *scale = number(x, op->attrs.attention.scale);
+    const char *scores = name_between(x, op, "scores"), *scaled = name_between(x, op, "scaled"),
+               *biased = name_between(x, op, "biased"), *shares = name_between(x, op, "shares"),
+               *mixed = name_between(x, op, "mixed"), *back = name_between(x, op, "back"),
+               *scale = add_number(x, op->attrs.attention.scale);
     const char *bias = causal_bias(x, op, q->dim[1], k->dim[1], err);
     /* the result has the form of q */
     int64_t result[] = {-1, q->dim[1], packed ? heads * width : heads, width};
-    const char *form = integers(x, result, packed ? 3 : 4);
+    const char *form = add_integers(x, result, packed ? 3 : 4);
     TRMI_TRY(TRMI_CHECK_MEMORY(err, &x->arena, "to export '%s'", op->name));
     static const int64_t order[] = {0, 2, 1, 3};
     const trm_onnx_attribute perm = trm_onnx_ints("perm", order, 4),
@@ -522,7 +525,7 @@ static trm_status add_attention(trmi_onnx *x, const trmi_op *op, trm_error *err)
     }
     const char *last = bias[0] != '\0' ? biased : scaled;
     if (op->inputs[3] != 0) {
-        const char *masked = between(x, op, "masked"), *hidden = NULL;
+        const char *masked = name_between(x, op, "masked"), *hidden = NULL;
         TRMI_TRY(add_hidden_keys(x, op, k->dim[1], &hidden, err));
         add_node(x, "Add", last, hidden, NULL, masked, NULL);
         last = masked;
@@ -536,7 +539,8 @@ static trm_status add_attention(trmi_onnx *x, const trmi_op *op, trm_error *err)
 
 /* TopK, whose columns are int64 there. */
 static trm_status add_top_k(trmi_onnx *x, const trmi_op *op, trm_error *err) {
-    const char *columns = between(x, op, "columns"), *k = integers(x, &op->attrs.top_k.k, 1);
+    const char *columns = name_between(x, op, "columns"),
+               *k = add_integers(x, &op->attrs.top_k.k, 1);
     TRMI_TRY(TRMI_CHECK_MEMORY(err, &x->arena, "to export '%s'", op->name));
     const trm_onnx_attribute to = trm_onnx_int("to", 6);
     trm_onnx_add_node(
@@ -553,8 +557,8 @@ static trm_status add_top_k(trmi_onnx *x, const trmi_op *op, trm_error *err) {
 /* Each row by the weights that are gathered for it. */
 static trm_status add_expert_linear(trmi_onnx *x, const trmi_op *op, trm_error *err) {
     const int64_t last = -1;
-    const char *weights = between(x, op, "weights"), *column = between(x, op, "column"),
-               *product = between(x, op, "product"), *axis = integers(x, &last, 1);
+    const char *weights = name_between(x, op, "weights"), *column = name_between(x, op, "column"),
+               *product = name_between(x, op, "product"), *axis = add_integers(x, &last, 1);
     TRMI_TRY(TRMI_CHECK_MEMORY(err, &x->arena, "to export '%s'", op->name));
     add_node(x, "Gather", input_name(x, op, 1), input_name(x, op, 2), NULL, weights, NULL);
     add_node(x, "Unsqueeze", input_name(x, op, 0), axis, NULL, column, NULL);
@@ -573,7 +577,7 @@ static void add_transpose(trmi_onnx *x, const trmi_op *op) {
         order[i] = op->attrs.transpose.order[i];
     }
     const trm_onnx_attribute attribute = trm_onnx_ints("perm", order, rank);
-    add(x, op, "Transpose", 1, NULL, 0, &attribute, 1);
+    add_op_node(x, op, "Transpose", 1, NULL, 0, &attribute, 1);
 }
 
 /* Adds a Slice. A dimension that is taken whole gets an open end, so that the batch may differ. */
@@ -585,8 +589,8 @@ static trm_status add_slice(trmi_onnx *x, const trmi_op *op, trm_error *err) {
         ends[i] = whole ? INT64_MAX : op->attrs.slice.begin[i] + op->attrs.slice.size[i];
         axes[i] = i;
     }
-    const char *extra[] = {integers(x, op->attrs.slice.begin, shape->rank),
-                           integers(x, ends, shape->rank), integers(x, axes, shape->rank)};
+    const char *extra[] = {add_integers(x, op->attrs.slice.begin, shape->rank),
+                           add_integers(x, ends, shape->rank), add_integers(x, axes, shape->rank)};
     return with_constants(x, op, "Slice", extra, 3, err);
 }
 
@@ -598,7 +602,8 @@ static trm_status add_pad(trmi_onnx *x, const trmi_op *op, trm_error *err) {
         pads[i] = op->attrs.pad.before[i];
         pads[rank + i] = op->attrs.pad.after[i];
     }
-    const char *extra[] = {integers(x, pads, 2 * (int64_t)rank), number(x, op->attrs.pad.value)};
+    const char *extra[] = {add_integers(x, pads, 2 * (int64_t)rank),
+                           add_number(x, op->attrs.pad.value)};
     return with_constants(x, op, "Pad", extra, 2, err);
 }
 
@@ -609,9 +614,9 @@ static trm_status add_one_hot(trmi_onnx *x, const trmi_op *op, trm_error *err) {
     int32_t narrow = (int32_t)op->attrs.one_hot.classes;
     bool wide = trmi_input_of(x->graph, op, 0)->dtype == TRM_INT64;
     /* The depth has the dtype of the labels: ONNX Runtime has no kernel for a mixture. */
-    const char *depth =
-        wide ? integers(x, &op->attrs.one_hot.classes, 1) : constant(x, TRM_INT32, &one, &narrow);
-    const char *extra[] = {depth, constant(x, TRM_FLOAT32, &pair, values)};
+    const char *depth = wide ? add_integers(x, &op->attrs.one_hot.classes, 1)
+                             : add_constant(x, TRM_INT32, &one, &narrow);
+    const char *extra[] = {depth, add_constant(x, TRM_FLOAT32, &pair, values)};
     return with_constants(x, op, "OneHot", extra, 2, err);
 }
 
@@ -626,15 +631,15 @@ static trm_status add_reduce(trmi_onnx *x, const trmi_op *op, trm_error *err) {
     trm_onnx_attribute attributes[] = {trm_onnx_int("keepdims", op->attrs.reduce.keep_dims),
                                        trm_onnx_ints("axes", axes, count)};
     if (op->kind != TRMI_OP_REDUCE_SUM) { /* opset 17: only ReduceSum takes its axes as an input */
-        add(x, op, op->kind == TRMI_OP_REDUCE_MEAN ? "ReduceMean" : "ReduceMax", 1, NULL, 0,
-            attributes, 2);
+        add_op_node(x, op, op->kind == TRMI_OP_REDUCE_MEAN ? "ReduceMean" : "ReduceMax", 1, NULL, 0,
+                    attributes, 2);
         return TRM_OK;
     }
-    const char *extra = integers(x, axes, count);
+    const char *extra = add_integers(x, axes, count);
     if (extra == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for '%s'", op->name);
     }
-    add(x, op, "ReduceSum", 1, &extra, 1, attributes, 1);
+    add_op_node(x, op, "ReduceSum", 1, &extra, 1, attributes, 1);
     return TRM_OK;
 }
 
@@ -645,10 +650,10 @@ static trm_status add_cast(trmi_onnx *x, const trmi_op *op, trm_error *err) {
         [TRM_INT8] = 3,    [TRM_UINT8] = 2,    [TRM_INT32] = 6,     [TRM_INT64] = 7};
     trm_dtype dtype = op->attrs.cast.dtype;
     if ((size_t)dtype >= sizeof types / sizeof types[0] || types[dtype] == 0) {
-        return unsupported(op, err);
+        return fail_unsupported(op, err);
     }
     const trm_onnx_attribute to = trm_onnx_int("to", types[dtype]);
-    add(x, op, "Cast", 1, NULL, 0, &to, 1);
+    add_op_node(x, op, "Cast", 1, NULL, 0, &to, 1);
     return TRM_OK;
 }
 
@@ -679,7 +684,7 @@ static trm_status add_shaped(trmi_onnx *x, const trmi_op *op, trm_error *err) {
     trm_shape target = *shape;
     if (!reshape && shape->rank > 0 && shape->dim[0] == x->batch) {
         if (from->rank != shape->rank || from->dim[0] != x->batch) {
-            return unsupported(op, err); /* Expand cannot leave the batch open */
+            return fail_unsupported(op, err); /* Expand cannot leave the batch open */
         }
         target.dim[0] = 1; /* as it is in the input */
     }
@@ -691,7 +696,7 @@ static trm_status add_shaped(trmi_onnx *x, const trmi_op *op, trm_error *err) {
 trm_status trmi_onnx_add_op(trmi_onnx *x, const trmi_op *op, trm_error *err) {
     for (size_t i = 0; i < sizeof PLAIN / sizeof PLAIN[0]; i++) {
         if (PLAIN[i].kind == op->kind) {
-            add(x, op, PLAIN[i].name, PLAIN[i].inputs, NULL, 0, NULL, 0);
+            add_op_node(x, op, PLAIN[i].name, PLAIN[i].inputs, NULL, 0, NULL, 0);
             return TRM_OK;
         }
     }
@@ -701,7 +706,7 @@ trm_status trmi_onnx_add_op(trmi_onnx *x, const trmi_op *op, trm_error *err) {
     case TRMI_OP_CONV2D: add_conv(x, op); return TRM_OK;
     case TRMI_OP_BATCH_NORM_INFER:
         attribute = trm_onnx_float("epsilon", (float)op->attrs.norm.epsilon);
-        add(x, op, "BatchNormalization", 5, NULL, 0, &attribute, 1);
+        add_op_node(x, op, "BatchNormalization", 5, NULL, 0, &attribute, 1);
         return TRM_OK;
     case TRMI_OP_MAX_POOL:
     case TRMI_OP_AVG_POOL: add_pool(x, op); return TRM_OK;
@@ -710,7 +715,7 @@ trm_status trmi_onnx_add_op(trmi_onnx *x, const trmi_op *op, trm_error *err) {
     case TRMI_OP_MATMUL: return add_matmul(x, op, err);
     case TRMI_OP_LAYER_NORM:
         attribute = trm_onnx_float("epsilon", (float)op->attrs.layer_norm.epsilon);
-        add(x, op, "LayerNormalization", 3, NULL, 0, &attribute, 1);
+        add_op_node(x, op, "LayerNormalization", 3, NULL, 0, &attribute, 1);
         return TRM_OK;
     case TRMI_OP_RMS_NORM: return add_rms_norm(x, op, err);
     case TRMI_OP_GELU: return add_gelu(x, op, err);
@@ -722,19 +727,19 @@ trm_status trmi_onnx_add_op(trmi_onnx *x, const trmi_op *op, trm_error *err) {
     case TRMI_OP_ATTENTION: return add_attention(x, op, err);
     case TRMI_OP_PAIR_DOTS: return add_pair_dots(x, op, err);
     case TRMI_OP_SCALE:
-        extra = number(x, op->attrs.scale.factor);
+        extra = add_number(x, op->attrs.scale.factor);
         return with_constants(x, op, "Mul", &extra, 1, err);
     case TRMI_OP_CAST: return add_cast(x, op, err);
     case TRMI_OP_SOFTMAX:
         attribute = trm_onnx_int("axis", -1);
-        add(x, op, "Softmax", 1, NULL, 0, &attribute, 1);
+        add_op_node(x, op, "Softmax", 1, NULL, 0, &attribute, 1);
         return TRM_OK;
     case TRMI_OP_RESHAPE:
     case TRMI_OP_BROADCAST: return add_shaped(x, op, err);
     case TRMI_OP_TRANSPOSE: add_transpose(x, op); return TRM_OK;
     case TRMI_OP_CONCAT:
         attribute = trm_onnx_int("axis", op->attrs.concat.axis);
-        add(x, op, "Concat", op->inputs_count, NULL, 0, &attribute, 1);
+        add_op_node(x, op, "Concat", op->inputs_count, NULL, 0, &attribute, 1);
         return TRM_OK;
     case TRMI_OP_SLICE: return add_slice(x, op, err);
     case TRMI_OP_PAD: return add_pad(x, op, err);
@@ -742,6 +747,6 @@ trm_status trmi_onnx_add_op(trmi_onnx *x, const trmi_op *op, trm_error *err) {
     case TRMI_OP_REDUCE_SUM:
     case TRMI_OP_REDUCE_MEAN:
     case TRMI_OP_REDUCE_MAX: return add_reduce(x, op, err);
-    default: return unsupported(op, err);
+    default: return fail_unsupported(op, err);
     }
 }

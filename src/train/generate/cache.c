@@ -55,8 +55,8 @@ static void keep_row(const trmi_cache_layer *layer, float *qkv, int64_t row) {
     }
 }
 
-static trm_status infer(const trm_custom_op *self, const trm_tensor *inputs, int32_t count,
-                        trm_tensor *outputs, trm_error *err) {
+static trm_status infer_cache(const trm_custom_op *self, const trm_tensor *inputs, int32_t count,
+                              trm_tensor *outputs, trm_error *err) {
     (void)count;
     (void)err;
     const trmi_cache_layer *layer = self->context;
@@ -65,8 +65,8 @@ static trm_status infer(const trm_custom_op *self, const trm_tensor *inputs, int
     return TRM_OK;
 }
 
-static trm_status run(const trm_custom_op *self, const trm_tensor *inputs, int32_t count,
-                      trm_tensor *outputs, trm_error *err) {
+static trm_status run_cache(const trm_custom_op *self, const trm_tensor *inputs, int32_t count,
+                            trm_tensor *outputs, trm_error *err) {
     (void)count;
     (void)err;
     const trmi_cache_layer *layer = self->context;
@@ -93,6 +93,9 @@ static trm_status run(const trm_custom_op *self, const trm_tensor *inputs, int32
 }
 
 trm_custom_op trmi_cache_operator(trmi_cache_layer *layer) {
-    return (trm_custom_op){
-        .name = "cached_attention", .outputs = 1, .infer = infer, .run = run, .context = layer};
+    return (trm_custom_op){.name = "cached_attention",
+                           .outputs = 1,
+                           .infer = infer_cache,
+                           .run = run_cache,
+                           .context = layer};
 }

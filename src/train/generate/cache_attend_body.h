@@ -4,7 +4,7 @@
 #include "base/simd/vec.h"
 #include "train/generate/cache_attend.h"
 
-static float dot(const float *a, const float *b, int64_t count) {
+static float dot_product(const float *a, const float *b, int64_t count) {
     vf sum = vf_zero();
     VF_LOOP(count, sum = vf_fma(vf_load(a + i), vf_load(b + i), sum),
             sum = vf_fma(vf_load_n(a + i, n), vf_load_n(b + i, n), sum));
@@ -12,7 +12,7 @@ static float dot(const float *a, const float *b, int64_t count) {
 }
 
 /* Returns the sum of exp(scores - most), which replace the scores. */
-static float exponentials(float *scores, int64_t count, float most) {
+static float sum_exponentials(float *scores, int64_t count, float most) {
     vf sum = vf_zero();
     VF_LOOP(
         count,
@@ -40,10 +40,10 @@ void CACHE_ATTEND(const float *q, const float *keys, const float *values, int64_
                   int64_t width, float scale, float *scores, float *y) {
     float most = -INFINITY;
     for (int64_t i = 0; i < count; i++) {
-        scores[i] = scale * dot(q, keys + i * width, width);
+        scores[i] = scale * dot_product(q, keys + i * width, width);
         most = scores[i] > most ? scores[i] : most;
     }
-    float sum = exponentials(scores, count, most);
+    float sum = sum_exponentials(scores, count, most);
     memset(y, 0, (size_t)width * sizeof *y);
     for (int64_t i = 0; i < count; i++) {
         add_scaled(y, values + i * width, width, scores[i] / sum);
