@@ -129,7 +129,7 @@ static trm_status resolve_counts(trm_comm *comm, const trm_collective *from, trm
 }
 
 /* True if the two ranges of bytes have a byte in common. */
-static bool overlaps(const void *a, int64_t a_bytes, const void *b, int64_t b_bytes) {
+static bool ranges_overlap(const void *a, int64_t a_bytes, const void *b, int64_t b_bytes) {
     uintptr_t x = (uintptr_t)a, y = (uintptr_t)b;
     return a_bytes > 0 && b_bytes > 0 && x < y + (uint64_t)b_bytes && y < x + (uint64_t)a_bytes;
 }
@@ -214,7 +214,8 @@ static trm_status resolve_buffers(trm_comm *comm, const trm_collective *from, tr
                          op->recv == NULL && recv > 0 ? recv : send);
     }
     bool same_place = op->send == op->recv && !has_blocks(op->kind);
-    if (!in_place && !same_place && overlaps(op->send, send * bytes, op->recv, recv * bytes)) {
+    if (!in_place && !same_place &&
+        ranges_overlap(op->send, send * bytes, op->recv, recv * bytes)) {
         return TRMI_FAIL(err, TRM_INVALID,
                          "%s: send and receive buffers overlap; pass send = NULL "
                          "for in place",

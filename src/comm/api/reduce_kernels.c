@@ -36,7 +36,7 @@ typedef uint16_t vec_u16 __attribute__((vector_size(TRMI_VECTOR_BYTES / 2)));
  * some of 2 x n streams. Measured with 102 MB: 2 ranks 6.6 to 4.4 ms, 8 ranks 29.6 to 26.4 ms.
  * Shorter vectors (64 KB to 2 MB) take the same time either way. */
 enum { LONG_BYTES = 192 << 10, AHEAD_BYTES = 3072 };
-TRMI_INLINE void prefetch(const char *at, int ahead) {
+TRMI_INLINE void prefetch_ahead(const char *at, int ahead) {
     if (ahead > 0) {
         __builtin_prefetch(at + ahead, 0, 3);
     }
@@ -154,13 +154,13 @@ ARITHMETIC(i64, vec_i64, vec_u64, vec_i64, int64_t, uint64_t)
     vec a[UNROLL];                                                                                 \
     const char *from = (const char *)sources[0] + i * bytes;                                       \
     _Pragma("GCC unroll 8") for (int k = 0; k < UNROLL; k++) {                                     \
-        prefetch(from + k * lanes * bytes, AHEAD);                                                 \
+        prefetch_ahead(from + k * lanes * bytes, AHEAD);                                           \
         a[k] = load_##memory(from + k * lanes * bytes);                                            \
     }                                                                                              \
     for (int32_t s = 1; s < source_count; s++) {                                                   \
         from = (const char *)sources[s] + i * bytes;                                               \
         _Pragma("GCC unroll 8") for (int k = 0; k < UNROLL; k++) {                                 \
-            prefetch(from + k * lanes * bytes, AHEAD);                                             \
+            prefetch_ahead(from + k * lanes * bytes, AHEAD);                                       \
             a[k] = op##_##math(a[k], load_##memory(from + k * lanes * bytes));                     \
         }                                                                                          \
     }                                                                                              \

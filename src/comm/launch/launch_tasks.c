@@ -92,7 +92,7 @@ static bool same_name(const char *a, const char *b) {
 }
 
 /* Returns the value of a variable of the launcher's environment, or NULL. */
-static const char *inherited(const trm_launch_options *options, const char *name) {
+static const char *inherited_value(const trm_launch_options *options, const char *name) {
     for (const char *const *one = options->environment; one != NULL && *one != NULL; one++) {
         if (strncmp(*one, name, strlen(name)) == 0 && (*one)[strlen(name)] == '=') {
             return *one + strlen(name) + 1;
@@ -135,10 +135,10 @@ static void put_text(env_list *list, char *text) {
 /* Adds OpenMP's variables. Where threads share CPUs, waiting threads must sleep. */
 static void put_threads(trmi_launch *launch, env_list *list) {
     const trm_launch_options *options = launch->options;
-    if (options->threads > 0 || inherited(options, "OMP_NUM_THREADS") == NULL) {
+    if (options->threads > 0 || inherited_value(options, "OMP_NUM_THREADS") == NULL) {
         PUT(list, "OMP_NUM_THREADS=%d", launch->threads);
     }
-    if (launch->shared_cores && inherited(options, "OMP_WAIT_POLICY") == NULL) {
+    if (launch->shared_cores && inherited_value(options, "OMP_WAIT_POLICY") == NULL) {
         PUT(list, "OMP_WAIT_POLICY=passive");
         PUT(list, "GOMP_SPINCOUNT=0");
     }

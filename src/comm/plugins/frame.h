@@ -28,8 +28,8 @@ _Static_assert(sizeof(frame_head) == HEAD_BYTES, "the head is packed");
 
 /* Fills `err` and returns `status`. The plug-in's own TRMI_FAIL. `format` takes one text and two
  * integers. */
-static trm_status fail(trm_error *err, trm_status status, const char *format, const char *text,
-                       int a, int b) {
+static trm_status fail_plugin(trm_error *err, trm_status status, const char *format,
+                              const char *text, int a, int b) {
     if (err != NULL) {
         memset(err, 0, sizeof *err);
         err->status = status;
@@ -77,15 +77,15 @@ static trm_status frame_open(uint64_t key, trmi_transport *base, trmi_transfer *
         snprintf(where, sizeof where,
                  "operation %llu, step %llu: ", (unsigned long long)t->tag.sequence,
                  (unsigned long long)t->tag.step);
-        return fail(err, TRM_CORRUPT, "%srank %d received damaged bytes from rank %d", where,
-                    group->members[group->rank], group->members[t->peer]);
+        return fail_plugin(err, TRM_CORRUPT, "%srank %d received damaged bytes from rank %d", where,
+                           group->members[group->rank], group->members[t->peer]);
     }
     if (head.bytes != t->bytes || memcmp(&head.tag, &t->tag, sizeof head.tag) != 0) {
         base->expected = t;
         base->found = head.tag;
         base->found_bytes = head.bytes;
-        return fail(err, TRM_INVALID, "%sunexpected frame (rank %d, rank %d)", "",
-                    group->members[group->rank], group->members[t->peer]);
+        return fail_plugin(err, TRM_INVALID, "%sunexpected frame (rank %d, rank %d)", "",
+                           group->members[group->rank], group->members[t->peer]);
     }
     base->culprit = -1;
     if (t->bytes > 0 && t->bytes <= SMALL) {

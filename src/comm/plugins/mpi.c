@@ -49,13 +49,14 @@ typedef struct mpi {
 static bool broken;
 
 /* Returns the PEER error of a failed MPI call. */
-static trm_status failed(const mpi *self, int code, int32_t peer, trm_error *err) {
+static trm_status fail_mpi(const mpi *self, int code, int32_t peer, trm_error *err) {
     char text[MPI_MAX_ERROR_STRING + 1] = "";
     int length = 0;
     MPI_Error_string(code, text, &length);
     text[length < 120 ? length : 120] = '\0';
-    return fail(err, TRM_PEER, "MPI (%s): rank %d lost its connection to rank %d", text,
-                self->base.group.members[self->base.group.rank], self->base.group.members[peer]);
+    return fail_plugin(err, TRM_PEER, "MPI (%s): rank %d lost its connection to rank %d", text,
+                       self->base.group.members[self->base.group.rank],
+                       self->base.group.members[peer]);
 }
 
 /* Packs the MPI tag of a part. */
@@ -92,8 +93,8 @@ static trm_status mpi_start(trmi_transport *transport, trmi_transfer *t, trm_err
     if (p != NULL) {
         self->spare = p->next;
     } else if ((p = malloc(sizeof *p)) == NULL) {
-        return fail(err, TRM_NOMEM, "%sno memory for a transfer to rank %d of %d", "", t->peer,
-                    self->base.group.size);
+        return fail_plugin(err, TRM_NOMEM, "%sno memory for a transfer to rank %d of %d", "",
+                           t->peer, self->base.group.size);
     }
     /* The number of the transfer for this peer, direction and channel is a part of its tag. */
     uint32_t *count = t->receive ? self->received : self->sent;
@@ -115,7 +116,7 @@ static trm_status mpi_start(trmi_transport *transport, trmi_transfer *t, trm_err
         memset(p->bounce, 0, HEAD_BYTES);
         code = MPI_Irecv(p->bounce, sizeof p->bounce, MPI_BYTE, t->peer, tag_of(p, 0), self->comm,
                          &p->requests[0]);
-        return code == MPI_SUCCESS ? TRM_OK : failed(self, code, t->peer, err);
+        return code == MPI_SUCCESS ? TRM_OK : fail_mpi(self, code, t->peer, err);
     }
     size_t first = frame_seal(self->key, t, p->bounce);
     code = MPI_Isend(p->bounce, (int)first, MPI_BYTE, t->peer, tag_of(p, 0), self->comm,
@@ -123,7 +124,7 @@ static trm_status mpi_start(trmi_transport *transport, trmi_transfer *t, trm_err
     if (code == MPI_SUCCESS && t->bytes > SMALL) {
         code = post_payload(self, p);
     }
-    return code == MPI_SUCCESS ? TRM_OK : failed(self, code, t->peer, err);
+    return code == MPI_SUCCESS ? TRM_OK : fail_mpi(self, code, t->peer, err);
 }
 
 /* Checks a head that has arrived and starts to receive a payload that is not behind it. */
@@ -136,21 +137,21 @@ static trm_status open_head(mpi *self, pending *p, trm_error *err) {
     p->head_known = true;
     if (t->bytes > SMALL) {
         int code = post_payload(self, p);
-        return code == MPI_SUCCESS ? TRM_OK : failed(self, code, t->peer, err);
+        return code == MPI_SUCCESS ? TRM_OK : fail_mpi(self, code, t->peer, err);
     }
     return TRM_OK;
 }
 
 /* Tests a transfer; sets transfer->done once all of it is complete. A receive is tested again after
  * its head, because a short one is then complete. */
-static trm_status advance(mpi *self, pending *p, trm_error *err) {
+static trm_status advance_transfer(mpi *self, pending *p, trm_error *err) {
     trmi_transfer *t = p->transfer;
     MPI_Status ignored[PARTS];
     for (int looks = 0; looks < 2; looks++) {
         int complete = 0, code = MPI_Testall(PARTS, p->requests, &complete, ignored);
         if (code != MPI_SUCCESS) {
             self->base.culprit = t->peer;
-            return failed(self, code, t->peer, err);
+            return fail_mpi(self, code, t->peer, err);
         }
         if (!complete) {
             return TRM_OK;
@@ -174,7 +175,7 @@ static trm_status mpi_progress(trmi_transport *transport, bool *moved, trm_error
     for (pending **at = &self->first; *at != NULL;) {
         pending *p = *at;
         bool known = p->head_known;
-        trm_status status = advance(self, p, err);
+        trm_status status = advance_transfer(self, p, err);
         if (status != TRM_OK) {
             return status;
         }
@@ -216,16 +217,16 @@ static trm_status start_mpi(trm_error *err) {
     if (started) {
         MPI_Query_thread(&level);
     } else if (MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &level) != MPI_SUCCESS) {
-        return fail(err, TRM_UNSUPPORTED, "engine mpi%s: MPI_Init_thread failed (%d, %d)", "", 0,
-                    0);
+        return fail_plugin(err, TRM_UNSUPPORTED, "engine mpi%s: MPI_Init_thread failed (%d, %d)",
+                           "", 0, 0);
     } else {
         atexit(end_mpi);
     }
     if (level < MPI_THREAD_SERIALIZED) {
-        return fail(err, TRM_UNSUPPORTED,
-                    "engine mpi%s: this MPI offers thread level %d, %d (calls "
-                    "from one thread at a time) is needed",
-                    "", level, MPI_THREAD_SERIALIZED);
+        return fail_plugin(err, TRM_UNSUPPORTED,
+                           "engine mpi%s: this MPI offers thread level %d, %d (calls "
+                           "from one thread at a time) is needed",
+                           "", level, MPI_THREAD_SERIALIZED);
     }
     return TRM_OK;
 }
@@ -258,7 +259,8 @@ static trm_status make_comm(mpi *self, const trmi_exchange *exchange, trm_error 
     const trmi_group *group = &self->base.group;
     int world = 0, size = 0, *ranks = malloc((size_t)group->size * sizeof *ranks);
     if (ranks == NULL) {
-        return fail(err, TRM_NOMEM, "%sno memory for rank %d of %d", "", group->rank, group->size);
+        return fail_plugin(err, TRM_NOMEM, "%sno memory for rank %d of %d", "", group->rank,
+                           group->size);
     }
     MPI_Comm_rank(MPI_COMM_WORLD, &world);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
@@ -268,10 +270,10 @@ static trm_status make_comm(mpi *self, const trmi_exchange *exchange, trm_error 
     for (int32_t r = 0; status == TRM_OK && r < group->size; r++) {
         bool usable = seen != NULL && ranks[r] >= 0 && ranks[r] < size && !seen[ranks[r]];
         if (!usable) {
-            status = fail(err, TRM_INVALID,
-                          "engine mpi%s: MPI sees %d ranks where this job has %d; start "
-                          "all of them with one mpirun or srun",
-                          "", size, group->size);
+            status = fail_plugin(err, TRM_INVALID,
+                                 "engine mpi%s: MPI sees %d ranks where this job has %d; start "
+                                 "all of them with one mpirun or srun",
+                                 "", size, group->size);
         } else {
             seen[ranks[r]] = true;
         }
@@ -285,8 +287,8 @@ static trm_status make_comm(mpi *self, const trmi_exchange *exchange, trm_error 
         MPI_Group_free(&all);
         MPI_Group_free(&some);
         if (code != MPI_SUCCESS) {
-            status = fail(err, TRM_IO, "engine mpi%s: no communicator for rank %d of %d", "",
-                          group->rank, group->size);
+            status = fail_plugin(err, TRM_IO, "engine mpi%s: no communicator for rank %d of %d", "",
+                                 group->rank, group->size);
         } else {
             MPI_Comm_set_errhandler(self->comm, MPI_ERRORS_RETURN);
             MPI_Type_contiguous(BLOCK, MPI_BYTE, &self->block);
@@ -313,7 +315,8 @@ static trm_status mpi_create(const trmi_group *group, const trmi_exchange *excha
     mpi *self = calloc(1, sizeof *self);
     uint8_t mac[32];
     if (self == NULL) {
-        return fail(err, TRM_NOMEM, "%sno memory for rank %d of %d", "", group->rank, group->size);
+        return fail_plugin(err, TRM_NOMEM, "%sno memory for rank %d of %d", "", group->rank,
+                           group->size);
     }
     self->base.table = &mpi_table;
     self->base.group = *group;
@@ -324,10 +327,10 @@ static trm_status mpi_create(const trmi_group *group, const trmi_exchange *excha
     memcpy(&self->key, mac, sizeof self->key);
     self->sent = calloc((size_t)group->size * TRMI_CHANNELS, sizeof *self->sent);
     self->received = calloc((size_t)group->size * TRMI_CHANNELS, sizeof *self->received);
-    trm_status status =
-        self->sent != NULL && self->received != NULL
-            ? start_mpi(err)
-            : fail(err, TRM_NOMEM, "%sno memory for rank %d of %d", "", group->rank, group->size);
+    trm_status status = self->sent != NULL && self->received != NULL
+                            ? start_mpi(err)
+                            : fail_plugin(err, TRM_NOMEM, "%sno memory for rank %d of %d", "",
+                                          group->rank, group->size);
     status = status == TRM_OK ? make_comm(self, exchange, err) : status;
     if (status != TRM_OK) {
         mpi_destroy(&self->base);

@@ -64,29 +64,29 @@ static ucp_tag_t tag_of(uint64_t part, int32_t channel, int32_t sender, uint32_t
 
 /* --- completions --- */
 /* Counts a request of `p` as complete. */
-static void complete(pending *p, ucs_status_t status) {
+static void complete_request(pending *p, ucs_status_t status) {
     p->status = p->status == UCS_OK ? status : p->status;
     p->waiting--;
 }
 
 /* Evaluates the result of an nbx call: an error, complete already, or a request with a callback. */
-static void posted(pending *p, ucs_status_ptr_t request) {
+static void count_posted(pending *p, ucs_status_ptr_t request) {
     p->waiting++;
     if (!UCS_PTR_IS_PTR(request)) {
-        complete(p, UCS_PTR_IS_ERR(request) ? UCS_PTR_STATUS(request) : UCS_OK);
+        complete_request(p, UCS_PTR_IS_ERR(request) ? UCS_PTR_STATUS(request) : UCS_OK);
     }
 }
 
 /* Callbacks of UCX: a send, a receive, and an endpoint that has failed. */
-static void sent(void *request, ucs_status_t status, void *user) {
-    complete(user, status);
+static void on_sent(void *request, ucs_status_t status, void *user) {
+    complete_request(user, status);
     ucp_request_free(request);
 }
 
-static void received(void *request, ucs_status_t status, const ucp_tag_recv_info_t *info,
-                     void *user) {
+static void on_received(void *request, ucs_status_t status, const ucp_tag_recv_info_t *info,
+                        void *user) {
     (void)info;
-    complete(user, status);
+    complete_request(user, status);
     ucp_request_free(request);
 }
 
@@ -102,12 +102,12 @@ static void post_send(ucx *self, pending *p, const void *data, size_t bytes, uin
     trmi_transfer *t = p->transfer;
     ucp_request_param_t param = {.op_attr_mask =
                                      UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA,
-                                 .cb.send = sent,
+                                 .cb.send = on_sent,
                                  .user_data = p};
     ucs_status_ptr_t request =
         ucp_tag_send_nbx(self->peers[t->peer].endpoint, data, bytes,
                          tag_of(part, t->channel, self->base.group.rank, p->number), &param);
-    posted(p, request);
+    count_posted(p, request);
 }
 
 /* The same for a receive. */
@@ -115,12 +115,12 @@ static void post_receive(ucx *self, pending *p, void *data, size_t bytes, uint64
     trmi_transfer *t = p->transfer;
     ucp_request_param_t param = {.op_attr_mask =
                                      UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA,
-                                 .cb.recv = received,
+                                 .cb.recv = on_received,
                                  .user_data = p};
     ucs_status_ptr_t request =
         ucp_tag_recv_nbx(self->worker, data, bytes, tag_of(part, t->channel, t->peer, p->number),
                          UINT64_MAX, &param);
-    posted(p, request);
+    count_posted(p, request);
 }
 
 /* --- transfers --- */
@@ -130,8 +130,8 @@ static trm_status ucx_start(trmi_transport *transport, trmi_transfer *t, trm_err
     if (p != NULL) {
         self->spare = p->next;
     } else if ((p = malloc(sizeof *p)) == NULL) {
-        return fail(err, TRM_NOMEM, "%sno memory for a transfer to rank %d of %d", "", t->peer,
-                    self->base.group.size);
+        return fail_plugin(err, TRM_NOMEM, "%sno memory for a transfer to rank %d of %d", "",
+                           t->peer, self->base.group.size);
     }
     /* Number the transfer and put it into the list of active ones. */
     peer *with = &self->peers[t->peer];
@@ -176,21 +176,21 @@ static trm_status open_head(ucx *self, pending *p, bool *whole, trm_error *err) 
 }
 
 /* Returns the PEER error of a lost connection. */
-static trm_status lost(ucx *self, int32_t rank, ucs_status_t why, trm_error *err) {
+static trm_status fail_lost(ucx *self, int32_t rank, ucs_status_t why, trm_error *err) {
     const trmi_group *group = &self->base.group;
     char text[96];
     snprintf(text, sizeof text, "%.80s", ucs_status_string(why));
     self->base.culprit = rank;
-    return fail(err, TRM_PEER, "UCX (%s): rank %d lost its connection to rank %d", text,
-                group->members[group->rank], group->members[rank]);
+    return fail_plugin(err, TRM_PEER, "UCX (%s): rank %d lost its connection to rank %d", text,
+                       group->members[group->rank], group->members[rank]);
 }
 
 /* Advances a transfer whose requests are all complete: a received head leads to the payload, else
  * done. */
-static trm_status advance(ucx *self, pending *p, trm_error *err) {
+static trm_status advance_transfer(ucx *self, pending *p, trm_error *err) {
     trmi_transfer *t = p->transfer;
     if (p->status != UCS_OK) {
-        return lost(self, t->peer, p->status, err);
+        return fail_lost(self, t->peer, p->status, err);
     }
     if (t->receive && !p->head_known) {
         bool whole = false;
@@ -199,7 +199,7 @@ static trm_status advance(ucx *self, pending *p, trm_error *err) {
             return status;
         }
         if (p->status != UCS_OK) {
-            return lost(self, t->peer, p->status, err);
+            return fail_lost(self, t->peer, p->status, err);
         }
     }
     t->moved = t->bytes;
@@ -216,7 +216,7 @@ static trm_status ucx_progress(trmi_transport *transport, bool *moved, trm_error
     for (pending **at = &self->active; *at != NULL;) {
         pending *p = *at;
         if (p->waiting == 0) {
-            trm_status status = advance(self, p, err);
+            trm_status status = advance_transfer(self, p, err);
             if (status != TRM_OK) {
                 return status;
             }
@@ -229,7 +229,7 @@ static trm_status ucx_progress(trmi_transport *transport, bool *moved, trm_error
             continue;
         }
         if (self->peers[p->transfer->peer].failed) {
-            return lost(self, p->transfer->peer, self->peers[p->transfer->peer].reason, err);
+            return fail_lost(self, p->transfer->peer, self->peers[p->transfer->peer].reason, err);
         }
         at = &p->next;
     }
@@ -335,16 +335,16 @@ static trm_status connect_all(ucx *self, const trmi_exchange *exchange, trm_erro
     ucs_status_t got = ucp_worker_get_address(self->worker, &address, &length);
     mine = got == UCS_OK ? length : 0;
     if (lengths == NULL) {
-        status = fail(err, TRM_NOMEM, "%sno memory to connect rank %d of %d", "", group->rank,
-                      group->size);
+        status = fail_plugin(err, TRM_NOMEM, "%sno memory to connect rank %d of %d", "",
+                             group->rank, group->size);
         goto done;
     }
     status = exchange->allgather(exchange->context, &mine, sizeof mine, lengths, err);
     for (size_t r = 0; status == TRM_OK && r < n; r++) {
         longest = lengths[r] > longest ? lengths[r] : longest;
         if (lengths[r] == 0 || lengths[r] > ADDRESS_MAX) {
-            status = fail(err, TRM_IO, "%sUCX gave rank %d of %d no usable address", "", (int)r,
-                          group->size);
+            status = fail_plugin(err, TRM_IO, "%sUCX gave rank %d of %d no usable address", "",
+                                 (int)r, group->size);
         }
     }
     if (status != TRM_OK) {
@@ -353,8 +353,8 @@ static trm_status connect_all(ucx *self, const trmi_exchange *exchange, trm_erro
     own = calloc(1, longest);
     all = malloc(longest * n);
     if (own == NULL || all == NULL) {
-        status = fail(err, TRM_NOMEM, "%sno memory for the addresses of rank %d of %d", "",
-                      group->rank, group->size);
+        status = fail_plugin(err, TRM_NOMEM, "%sno memory for the addresses of rank %d of %d", "",
+                             group->rank, group->size);
         goto done;
     }
     memcpy(own, address, length);
@@ -371,11 +371,11 @@ static trm_status connect_all(ucx *self, const trmi_exchange *exchange, trm_erro
             .err_handler = {.cb = endpoint_failed, .arg = &self->peers[r]}};
         if (r != group->rank) {
             got = ucp_ep_create(self->worker, &params, &self->peers[r].endpoint);
-            status =
-                got == UCS_OK
-                    ? TRM_OK
-                    : fail(err, TRM_IO, "UCX cannot connect (%s): rank %d to rank %d",
-                           ucs_status_string(got), group->members[group->rank], group->members[r]);
+            status = got == UCS_OK
+                         ? TRM_OK
+                         : fail_plugin(err, TRM_IO, "UCX cannot connect (%s): rank %d to rank %d",
+                                       ucs_status_string(got), group->members[group->rank],
+                                       group->members[r]);
         }
     }
 done:
@@ -396,7 +396,8 @@ static trm_status ucx_create(const trmi_group *group, const trmi_exchange *excha
     if (self == NULL || peers == NULL) {
         free(self);
         free(peers);
-        return fail(err, TRM_NOMEM, "%sno memory for rank %d of %d", "", group->rank, group->size);
+        return fail_plugin(err, TRM_NOMEM, "%sno memory for rank %d of %d", "", group->rank,
+                           group->size);
     }
     uint8_t mac[32];
     self->base.table = &ucx_table;
@@ -406,10 +407,11 @@ static trm_status ucx_create(const trmi_group *group, const trmi_exchange *excha
     group->bootstrap->table->sign(group->bootstrap, "ucx frame heads", 15, mac);
     memcpy(&self->key, mac, sizeof self->key);
     ucs_status_t opened = open_worker(self);
-    trm_status status = opened == UCS_OK
-                            ? connect_all(self, exchange, err)
-                            : fail(err, TRM_UNSUPPORTED, "UCX does not start (%s): rank %d of %d",
-                                   ucs_status_string(opened), group->rank, group->size);
+    trm_status status =
+        opened == UCS_OK
+            ? connect_all(self, exchange, err)
+            : fail_plugin(err, TRM_UNSUPPORTED, "UCX does not start (%s): rank %d of %d",
+                          ucs_status_string(opened), group->rank, group->size);
     if (status != TRM_OK) {
         ucx_destroy(&self->base);
         return status;

@@ -23,14 +23,14 @@ typedef struct link_line {
 } link_line;
 
 /* Writes the digest in hexadecimal. */
-static void hex(const uint8_t cluster[32], char text[65]) {
+static void write_hex(const uint8_t cluster[32], char text[65]) {
     for (int i = 0; i < 32; i++) {
         snprintf(text + 2 * i, 3, "%02x", cluster[i]);
     }
 }
 
 /* True for figures that a machine can have: a round of 10 ns to 10 s, 1 KB/s to 10 TB/s. */
-static bool plausible(const trmi_model *m) {
+static bool is_plausible(const trmi_model *m) {
     return isfinite(m->alpha) && m->alpha >= 1e-8 && m->alpha <= 10 && isfinite(m->beta) &&
            m->beta >= 1e-13 && m->beta <= 1e-3 && isfinite(m->gamma) && m->gamma >= 1e-13 &&
            m->gamma <= 1e-3;
@@ -50,7 +50,7 @@ static bool read_line(const char **at, link_line *out) {
     return whole &&
            sscanf(line, "%64s %31s %lf %lf %lf", out->cluster, out->engine, &out->model.alpha,
                   &out->model.beta, &out->model.gamma) == 5 &&
-           strlen(out->cluster) == 64 && plausible(&out->model);
+           strlen(out->cluster) == 64 && is_plausible(&out->model);
 }
 
 static bool is_for(const link_line *line, const char *cluster, const char *engine) {
@@ -61,7 +61,7 @@ bool trmi_links_find(const char *text, const uint8_t cluster[32], const char *en
                      trmi_model *out) {
     char wanted[65];
     link_line line;
-    hex(cluster, wanted);
+    write_hex(cluster, wanted);
     while (*text != '\0') {
         if (read_line(&text, &line) && is_for(&line, wanted, engine)) {
             *out = line.model;
@@ -80,7 +80,7 @@ trm_status trmi_links_put(const char *text, const uint8_t cluster[32], const cha
     char wanted[65];
     link_line line;
     int others = 0;
-    hex(cluster, wanted);
+    write_hex(cluster, wanted);
     for (const char *at = text; *at != '\0';) {
         others += read_line(&at, &line) && !is_for(&line, wanted, engine);
     }
@@ -122,13 +122,13 @@ static bool find_kept(const trmi_transport *transport, trmi_model *out) {
 }
 
 /* Writes this cluster's figures into the file. A failure is logged, not returned. */
-static void keep(const trmi_transport *transport, const trmi_model *model) {
+static void keep_figures(const trmi_transport *transport, const trmi_model *model) {
     char path[512];
     uint8_t *text = NULL;
     size_t bytes;
     trm_error err = {.status = TRM_OK};
     trmi_text out = {0};
-    if (!file_path(path, sizeof path) || !plausible(model)) {
+    if (!file_path(path, sizeof path) || !is_plausible(model)) {
         return;
     }
     (void)trmi_os_read_file(path, FILE_BYTES, &text, &bytes, NULL); /* the file may not exist yet */
@@ -146,7 +146,7 @@ static void keep(const trmi_transport *transport, const trmi_model *model) {
 }
 
 /* Logs the figures and where they come from. */
-static void say(const trmi_transport *transport, const trmi_model *m, const char *how) {
+static void log_figures(const trmi_transport *transport, const trmi_model *m, const char *how) {
     trmi_log(TRM_LOG_DEBUG, "comm", "%s, %s: %.3g us a round, %.3g GB/s, sums %.3g GB/s",
              transport->table->name, how, 1e6 * m->alpha, 1e-9 / m->beta, 1e-9 / m->gamma);
 }
@@ -178,14 +178,14 @@ trm_status trmi_calibrate(trmi_transport *transport, const trmi_exchange *exchan
     trmi_free(all);
     if (status != TRM_OK || found) {
         if (found && group->rank == 0) {
-            say(transport, out, "kept");
+            log_figures(transport, out, "kept");
         }
         return status;
     }
     TRMI_TRY(trmi_model_measure(transport, exchange, out, err));
     if (group->rank == 0) {
-        keep(transport, out);
-        say(transport, out, "measured");
+        keep_figures(transport, out);
+        log_figures(transport, out, "measured");
     }
     return TRM_OK;
 }

@@ -5,7 +5,8 @@
 #include "comm/schedule/schedule.h"
 
 /* The whole vector, at element `at` of `place`. */
-static trmi_schedule_range whole(const trmi_builder *b, trmi_schedule_place place, int64_t at) {
+static trmi_schedule_range whole_vector(const trmi_builder *b, trmi_schedule_place place,
+                                        int64_t at) {
     return (trmi_schedule_range){place, at, b->request->count};
 }
 
@@ -24,7 +25,7 @@ static int32_t largest_power(int32_t n) {
  * remaining ranks are renumbered without them. */
 static void make_folded(trmi_builder *b) {
     int32_t n = b->size, power = largest_power(n), extra = n - power, r = b->rank;
-    trmi_schedule_range all = whole(b, TRMI_RECV_BUFFER, 0);
+    trmi_schedule_range all = whole_vector(b, TRMI_RECV_BUFFER, 0);
     bool folded = r < 2 * extra && r % 2 == 1, host = r < 2 * extra && r % 2 == 0;
     if (extra > 0) {
         if (folded) {
@@ -64,7 +65,7 @@ static void make_folded(trmi_builder *b) {
 
 /* One scatter part, then one gather part; a tree or a chain: reduce to rank 0, then broadcast. */
 void trmi_make_allreduce(trmi_builder *b) {
-    trmi_schedule_range all = whole(b, TRMI_RECV_BUFFER, 0);
+    trmi_schedule_range all = whole_vector(b, TRMI_RECV_BUFFER, 0);
     if (b->request->algorithm == TRMI_DIRECT) {
         trmi_direct_scatter(b, TRMI_SEND_BUFFER, 0,
                             trmi_blocks(b, TRMI_RECV_BUFFER, 0, b->rank, 1));

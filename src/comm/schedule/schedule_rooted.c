@@ -13,10 +13,10 @@
 #include "base/checked.h"
 
 /* Translate a rank to v, and v to a rank. */
-static int32_t relative(const trmi_builder *b, int32_t root) {
+static int32_t relative_rank(const trmi_builder *b, int32_t root) {
     return trmi_modulo(b->rank - root, b->size);
 }
-static int32_t absolute(const trmi_builder *b, int32_t root, int32_t v) {
+static int32_t absolute_rank(const trmi_builder *b, int32_t root, int32_t v) {
     return trmi_modulo(v + root, b->size);
 }
 
@@ -39,16 +39,16 @@ static trmi_schedule_range piece_range(const trmi_builder *b, trmi_schedule_plac
 /* Chain n-1 -> ... -> 1 -> 0: in round t, rank v sends piece t-(n-1-v) and receives piece
  * t-(n-2-v), which it adds to its own. */
 static void chain_reduce(trmi_builder *b, trmi_schedule_place place, int64_t base, int32_t root) {
-    int32_t n = b->size, v = relative(b, root);
+    int32_t n = b->size, v = relative_rank(b, root);
     int64_t pieces = pieces_of(b), temp = trmi_take_temp(b, piece_of(b));
     for (int64_t t = 0; n > 1 && t < pieces + n - 2; t++, b->round++) {
         int64_t out = t - (n - 1 - v), in = t - (n - 2 - v);
         if (v > 0 && out >= 0 && out < pieces) {
-            trmi_add_send(b, absolute(b, root, v - 1), piece_range(b, place, base, out));
+            trmi_add_send(b, absolute_rank(b, root, v - 1), piece_range(b, place, base, out));
         }
         if (v < n - 1 && in >= 0 && in < pieces) {
             trmi_schedule_range to = piece_range(b, place, base, in);
-            trmi_add_receive(b, absolute(b, root, v + 1),
+            trmi_add_receive(b, absolute_rank(b, root, v + 1),
                              (trmi_schedule_range){TRMI_TEMP_BUFFER, temp, to.count});
             trmi_add_reduce(b, to, TRMI_TEMP_BUFFER, temp);
         }
@@ -57,29 +57,31 @@ static void chain_reduce(trmi_builder *b, trmi_schedule_place place, int64_t bas
 
 /* Chain 0 -> 1 -> ... -> n-1: in round t, rank v sends piece t-v and receives piece t-(v-1). */
 static void chain_broadcast(trmi_builder *b, int32_t root) {
-    int32_t n = b->size, v = relative(b, root);
+    int32_t n = b->size, v = relative_rank(b, root);
     int64_t pieces = pieces_of(b);
     for (int64_t t = 0; n > 1 && t < pieces + n - 2; t++, b->round++) {
         int64_t out = t - v, in = t - (v - 1);
         if (v < n - 1 && out >= 0 && out < pieces) {
-            trmi_add_send(b, absolute(b, root, v + 1), piece_range(b, TRMI_RECV_BUFFER, 0, out));
+            trmi_add_send(b, absolute_rank(b, root, v + 1),
+                          piece_range(b, TRMI_RECV_BUFFER, 0, out));
         }
         if (v > 0 && in >= 0 && in < pieces) {
-            trmi_add_receive(b, absolute(b, root, v - 1), piece_range(b, TRMI_RECV_BUFFER, 0, in));
+            trmi_add_receive(b, absolute_rank(b, root, v - 1),
+                             piece_range(b, TRMI_RECV_BUFFER, 0, in));
         }
     }
 }
 
 /* In the round of distance d, a rank v with v % 2d == d sends its vector to v-d, which adds it. */
 static void tree_reduce(trmi_builder *b, trmi_schedule_place place, int64_t base, int32_t root) {
-    int32_t n = b->size, v = relative(b, root);
+    int32_t n = b->size, v = relative_rank(b, root);
     trmi_schedule_range all = {place, base, b->request->count};
     int64_t temp = trmi_take_temp(b, all.count);
     for (int32_t d = 1; d < n; d *= 2, b->round++) {
         if (v % (2 * d) == d) {
-            trmi_add_send(b, absolute(b, root, v - d), all);
+            trmi_add_send(b, absolute_rank(b, root, v - d), all);
         } else if (v % (2 * d) == 0 && v + d < n) {
-            trmi_add_receive(b, absolute(b, root, v + d),
+            trmi_add_receive(b, absolute_rank(b, root, v + d),
                              (trmi_schedule_range){TRMI_TEMP_BUFFER, temp, all.count});
             trmi_add_reduce(b, all, TRMI_TEMP_BUFFER, temp);
         }
@@ -89,13 +91,13 @@ static void tree_reduce(trmi_builder *b, trmi_schedule_place place, int64_t base
 /* In the round of distance d, the first d ranks have the vector and send it to the rank d further
  * on. */
 static void tree_broadcast(trmi_builder *b, int32_t root) {
-    int32_t n = b->size, v = relative(b, root);
+    int32_t n = b->size, v = relative_rank(b, root);
     trmi_schedule_range all = {TRMI_RECV_BUFFER, 0, b->request->count};
     for (int32_t d = 1; d < n; d *= 2, b->round++) {
         if (v < d && v + d < n) {
-            trmi_add_send(b, absolute(b, root, v + d), all);
+            trmi_add_send(b, absolute_rank(b, root, v + d), all);
         } else if (v >= d && v < 2 * d) {
-            trmi_add_receive(b, absolute(b, root, v - d), all);
+            trmi_add_receive(b, absolute_rank(b, root, v - d), all);
         }
     }
 }
@@ -122,7 +124,7 @@ void trmi_tree_or_chain_broadcast(trmi_builder *b, int32_t root) {
  * vectors this takes less time than a tree, because the root sends each element only once. */
 static void scatter_blocks(trmi_builder *b, int32_t root) {
     for (int32_t i = 1; i < b->size; i++) {
-        int32_t peer = absolute(b, root, i);
+        int32_t peer = absolute_rank(b, root, i);
         if (b->rank == root) {
             trmi_add_send(b, peer, trmi_blocks(b, TRMI_RECV_BUFFER, 0, peer, 1));
         } else if (b->rank == peer) {
@@ -143,8 +145,8 @@ void trmi_make_broadcast(trmi_builder *b) {
     case TRMI_DIRECT:
         for (int32_t i = 1; i < b->size; i++) {
             if (b->rank == root) {
-                trmi_add_send(b, absolute(b, root, i), all);
-            } else if (relative(b, root) == i) {
+                trmi_add_send(b, absolute_rank(b, root, i), all);
+            } else if (relative_rank(b, root) == i) {
                 trmi_add_receive(b, root, all);
             }
         }
@@ -173,7 +175,7 @@ static void direct_reduce(trmi_builder *b, int32_t root) {
         /* The blocks are in rank order, whatever the root is, so that the sum has the same
          * order. */
         for (int32_t i = 1; i < b->size; i++) {
-            int32_t peer = absolute(b, root, i);
+            int32_t peer = absolute_rank(b, root, i);
             trmi_add_receive(b, peer,
                              (trmi_schedule_range){TRMI_TEMP_BUFFER, temp + peer * count, count});
         }
@@ -204,7 +206,7 @@ void trmi_make_reduce(trmi_builder *b) {
         }
         /* Each rank has one complete block: the root gathers them. */
         for (int32_t i = 1; i < b->size; i++) {
-            int32_t peer = absolute(b, root, i);
+            int32_t peer = absolute_rank(b, root, i);
             if (b->rank == peer) {
                 trmi_add_send(b, root, trmi_blocks(b, TRMI_TEMP_BUFFER, work, peer, 1));
             } else if (b->rank == root) {
@@ -223,12 +225,12 @@ void trmi_make_reduce(trmi_builder *b) {
 /* --- scatter, gather --- */
 /* The number of ranks in the subtree of v at distance d. A tree keeps the blocks of a subtree (v,
  * v+1, ...) together in temporary memory. */
-static int32_t below(int32_t v, int32_t d, int32_t n) { return v + d <= n ? d : n - v; }
+static int32_t subtree_size(int32_t v, int32_t d, int32_t n) { return v + d <= n ? d : n - v; }
 
 /* Tree: the root sorts the blocks by v; in the round of distance d, each rank sends the upper half
  * of its blocks d ranks on. */
 void trmi_make_scatter(trmi_builder *b) {
-    int32_t n = b->size, root = b->request->root, v = relative(b, root);
+    int32_t n = b->size, root = b->request->root, v = relative_rank(b, root);
     int64_t c = b->request->count;
     trmi_schedule_range mine = {TRMI_RECV_BUFFER, 0, c};
     if (b->request->algorithm == TRMI_DIRECT) {
@@ -237,7 +239,7 @@ void trmi_make_scatter(trmi_builder *b) {
         } else {
             trmi_add_copy(b, mine, TRMI_SEND_BUFFER, c * b->rank);
             for (int32_t i = 1; i < n; i++) {
-                int32_t peer = absolute(b, root, i);
+                int32_t peer = absolute_rank(b, root, i);
                 trmi_add_send(b, peer, (trmi_schedule_range){TRMI_SEND_BUFFER, c * peer, c});
             }
         }
@@ -248,16 +250,17 @@ void trmi_make_scatter(trmi_builder *b) {
     int64_t work = trmi_take_temp(b, c * n);
     for (int32_t i = 0; v == 0 && i < n; i++) {
         trmi_add_copy(b, (trmi_schedule_range){TRMI_TEMP_BUFFER, work + i * c, c}, TRMI_SEND_BUFFER,
-                      c * absolute(b, root, i));
+                      c * absolute_rank(b, root, i));
     }
     for (int32_t d = 1 << (trmi_ceil_log2(n) - (n > 1)); d >= 1 && n > 1; d /= 2, b->round++) {
         if (v % (2 * d) == 0 && v + d < n) {
-            trmi_add_send(
-                b, absolute(b, root, v + d),
-                (trmi_schedule_range){TRMI_TEMP_BUFFER, work + d * c, c * below(v + d, d, n)});
+            trmi_add_send(b, absolute_rank(b, root, v + d),
+                          (trmi_schedule_range){TRMI_TEMP_BUFFER, work + d * c,
+                                                c * subtree_size(v + d, d, n)});
         } else if (v % (2 * d) == d) {
-            trmi_add_receive(b, absolute(b, root, v - d),
-                             (trmi_schedule_range){TRMI_TEMP_BUFFER, work, c * below(v, d, n)});
+            trmi_add_receive(
+                b, absolute_rank(b, root, v - d),
+                (trmi_schedule_range){TRMI_TEMP_BUFFER, work, c * subtree_size(v, d, n)});
         }
     }
     /* The first block is this rank's own. */
@@ -266,7 +269,7 @@ void trmi_make_scatter(trmi_builder *b) {
 
 /* Tree: the same rounds backwards. */
 void trmi_make_gather(trmi_builder *b) {
-    int32_t n = b->size, root = b->request->root, v = relative(b, root);
+    int32_t n = b->size, root = b->request->root, v = relative_rank(b, root);
     int64_t c = b->request->count;
     if (b->request->algorithm == TRMI_DIRECT) {
         if (v != 0) {
@@ -275,7 +278,7 @@ void trmi_make_gather(trmi_builder *b) {
             trmi_add_copy(b, (trmi_schedule_range){TRMI_RECV_BUFFER, c * b->rank, c},
                           TRMI_SEND_BUFFER, 0);
             for (int32_t i = 1; i < n; i++) {
-                int32_t peer = absolute(b, root, i);
+                int32_t peer = absolute_rank(b, root, i);
                 trmi_add_receive(b, peer, (trmi_schedule_range){TRMI_RECV_BUFFER, c * peer, c});
             }
         }
@@ -286,16 +289,16 @@ void trmi_make_gather(trmi_builder *b) {
     trmi_add_copy(b, (trmi_schedule_range){TRMI_TEMP_BUFFER, work, c}, TRMI_SEND_BUFFER, 0);
     for (int32_t d = 1; d < n; d *= 2, b->round++) {
         if (v % (2 * d) == d) {
-            trmi_add_send(b, absolute(b, root, v - d),
-                          (trmi_schedule_range){TRMI_TEMP_BUFFER, work, c * below(v, d, n)});
+            trmi_add_send(b, absolute_rank(b, root, v - d),
+                          (trmi_schedule_range){TRMI_TEMP_BUFFER, work, c * subtree_size(v, d, n)});
         } else if (v % (2 * d) == 0 && v + d < n) {
-            trmi_add_receive(
-                b, absolute(b, root, v + d),
-                (trmi_schedule_range){TRMI_TEMP_BUFFER, work + d * c, c * below(v + d, d, n)});
+            trmi_add_receive(b, absolute_rank(b, root, v + d),
+                             (trmi_schedule_range){TRMI_TEMP_BUFFER, work + d * c,
+                                                   c * subtree_size(v + d, d, n)});
         }
     }
     for (int32_t i = 0; v == 0 && i < n; i++) {
-        trmi_add_copy(b, (trmi_schedule_range){TRMI_RECV_BUFFER, c * absolute(b, root, i), c},
+        trmi_add_copy(b, (trmi_schedule_range){TRMI_RECV_BUFFER, c * absolute_rank(b, root, i), c},
                       TRMI_TEMP_BUFFER, work + i * c);
     }
 }

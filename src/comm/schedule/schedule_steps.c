@@ -10,7 +10,7 @@
 /* --- steps --- */
 /* Appends a step to the present round. Without memory, the schedule is marked as failed and later
  * steps are ignored. */
-static void add(trmi_builder *b, trmi_schedule_step step) {
+static void add_step(trmi_builder *b, trmi_schedule_step step) {
     trmi_schedule *out = b->out;
     if (step.count == 0 || out->failed) {
         return;
@@ -24,54 +24,54 @@ static void add(trmi_builder *b, trmi_schedule_step step) {
 }
 
 void trmi_add_send(trmi_builder *b, int32_t peer, trmi_schedule_range from) {
-    add(b, (trmi_schedule_step){.kind = TRMI_SEND,
-                                .peer = peer,
-                                .from_place = from.place,
-                                .from = from.at,
-                                .count = from.count});
+    add_step(b, (trmi_schedule_step){.kind = TRMI_SEND,
+                                     .peer = peer,
+                                     .from_place = from.place,
+                                     .from = from.at,
+                                     .count = from.count});
 }
 
 void trmi_add_receive(trmi_builder *b, int32_t peer, trmi_schedule_range to) {
-    add(b, (trmi_schedule_step){.kind = TRMI_RECEIVE,
-                                .peer = peer,
-                                .to_place = to.place,
-                                .to = to.at,
-                                .count = to.count});
+    add_step(b, (trmi_schedule_step){.kind = TRMI_RECEIVE,
+                                     .peer = peer,
+                                     .to_place = to.place,
+                                     .to = to.at,
+                                     .count = to.count});
 }
 
 void trmi_add_reduce(trmi_builder *b, trmi_schedule_range to, trmi_schedule_place from_place,
                      int64_t from) {
-    add(b, (trmi_schedule_step){.kind = TRMI_REDUCE,
-                                .peer = -1,
-                                .to_place = to.place,
-                                .to = to.at,
-                                .from_place = from_place,
-                                .from = from,
-                                .count = to.count});
+    add_step(b, (trmi_schedule_step){.kind = TRMI_REDUCE,
+                                     .peer = -1,
+                                     .to_place = to.place,
+                                     .to = to.at,
+                                     .from_place = from_place,
+                                     .from = from,
+                                     .count = to.count});
 }
 
 void trmi_add_sum(trmi_builder *b, trmi_schedule_range to, trmi_schedule_place from_place,
                   int64_t from, int32_t sources, int64_t stride) {
-    add(b, (trmi_schedule_step){.kind = TRMI_REDUCE,
-                                .peer = -1,
-                                .to_place = to.place,
-                                .to = to.at,
-                                .from_place = from_place,
-                                .from = from,
-                                .count = to.count,
-                                .sources = sources,
-                                .stride = stride});
+    add_step(b, (trmi_schedule_step){.kind = TRMI_REDUCE,
+                                     .peer = -1,
+                                     .to_place = to.place,
+                                     .to = to.at,
+                                     .from_place = from_place,
+                                     .from = from,
+                                     .count = to.count,
+                                     .sources = sources,
+                                     .stride = stride});
 }
 
 void trmi_add_copy(trmi_builder *b, trmi_schedule_range to, trmi_schedule_place from_place,
                    int64_t from) {
-    add(b, (trmi_schedule_step){.kind = TRMI_COPY,
-                                .peer = -1,
-                                .to_place = to.place,
-                                .to = to.at,
-                                .from_place = from_place,
-                                .from = from,
-                                .count = to.count});
+    add_step(b, (trmi_schedule_step){.kind = TRMI_COPY,
+                                     .peer = -1,
+                                     .to_place = to.place,
+                                     .to = to.at,
+                                     .from_place = from_place,
+                                     .from = from,
+                                     .count = to.count});
 }
 
 int64_t trmi_take_temp(trmi_builder *b, int64_t count) {

@@ -30,7 +30,7 @@ trm_status trmi_shared_create(const char *name, size_t bytes, int *fd, trm_error
 
 /* Returns NULL if the open file is sealed and has `bytes`, otherwise a text that says what is
  * wrong. */
-static const char *check(int fd, size_t bytes, const struct stat *info) {
+static const char *check_file(int fd, size_t bytes, const struct stat *info) {
     int seals = fcntl(fd, F_GET_SEALS);
     return seals < 0 || (seals & SIZE_SEALS) != SIZE_SEALS ? "its size is not sealed"
            : (uint64_t)info->st_size != bytes              ? "another size was announced"
@@ -63,7 +63,7 @@ trm_status trmi_shared_open(int64_t pid, int32_t fd, size_t bytes, int *out, trm
     if (wrong == NULL) {
         snprintf(own, sizeof own, "/proc/self/fd/%d", looked);
         opened = open(own, O_RDWR | O_CLOEXEC);
-        wrong = opened < 0 ? "it cannot be written" : check(opened, bytes, &info);
+        wrong = opened < 0 ? "it cannot be written" : check_file(opened, bytes, &info);
     }
     close(looked);
     if (wrong != NULL) {

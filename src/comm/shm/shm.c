@@ -64,7 +64,7 @@ static trm_status meet_ranks(trmi_shm *shm, const trmi_exchange *exchange, trm_e
 }
 
 /* Rounds `bytes` up to a multiple of `to`. */
-static size_t aligned(size_t bytes, size_t to) { return (bytes + to - 1) / to * to; }
+static size_t align_bytes(size_t bytes, size_t to) { return (bytes + to - 1) / to * to; }
 
 /* Computes the offsets of the segment's areas, creates the segment on all ranks and sets the
  * pointers into it. */
@@ -76,13 +76,13 @@ static trm_status lay_out(trmi_shm *shm, const trmi_shm_options *options,
     shm->slot_payload_bytes = table > TRMI_SHM_SMALL_BYTES ? table : TRMI_SHM_SMALL_BYTES;
     /* One more cache line: with a power of two, the slots of all ranks would compete for the same
      * cache sets. */
-    shm->slot_bytes = aligned(sizeof(trmi_shm_slot) + shm->slot_payload_bytes, 64) + 64;
-    shm->stage_bytes =
-        aligned(options->staging_bytes / 2 > 64 * n ? options->staging_bytes / 2 : 64 * n, 4096);
-    size_t lines = aligned(sizeof(trmi_shm_head), 128);
+    shm->slot_bytes = align_bytes(sizeof(trmi_shm_slot) + shm->slot_payload_bytes, 64) + 64;
+    shm->stage_bytes = align_bytes(
+        options->staging_bytes / 2 > 64 * n ? options->staging_bytes / 2 : 64 * n, 4096);
+    size_t lines = align_bytes(sizeof(trmi_shm_head), 128);
     size_t slots = lines + n * sizeof(trmi_shm_line);
-    size_t cells = aligned(slots + n * 2 * shm->slot_bytes, 4096);
-    size_t stages = aligned(cells + n * n * TRMI_SHM_CELLS * sizeof(trmi_shm_cell), 4096);
+    size_t cells = align_bytes(slots + n * 2 * shm->slot_bytes, 4096);
+    size_t stages = align_bytes(cells + n * n * TRMI_SHM_CELLS * sizeof(trmi_shm_cell), 4096);
     TRMI_TRY(trmi_shm_segment_create(shm->n, shm->me, stages + n * 2 * shm->stage_bytes, exchange,
                                      NULL, &shm->segment, err));
     shm->head = (trmi_shm_head *)(void *)shm->segment.data;

@@ -467,7 +467,7 @@ static trm_status run_staged(trmi_shm *shm, const trmi_engine_call *op, trm_erro
 /* --- choice of the way --- */
 /* True if this rank posts its data in the slot. An all-reduce of 1 to 4 KB is faster in place, if
  * peers can reach the buffers. */
-static bool carries(trmi_shm *shm, const trmi_engine_call *op, bool reachable, int64_t bytes) {
+static bool uses_slot(trmi_shm *shm, const trmi_engine_call *op, bool reachable, int64_t bytes) {
     if (bytes > TRMI_SHM_SMALL_BYTES) {
         return false;
     }
@@ -508,7 +508,7 @@ static void fill_slot(trmi_shm *shm, const trmi_engine_call *op, int64_t publish
         reachable =
             said->at.send.region != TRMI_SHM_NOWHERE && said->at.recv.region != TRMI_SHM_NOWHERE;
     }
-    if (carries(shm, op, reachable, published)) {
+    if (uses_slot(shm, op, reachable, published)) {
         said->way = TRMI_SHM_CARRIES;
         if (op->kind != TRM_BARRIER && rank_has_input(op, shm->me) && send_count > 0) {
             memcpy(carried_data(slot, published), op->send,

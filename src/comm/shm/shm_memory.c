@@ -139,8 +139,8 @@ static trm_status join_segment(const segment_card *mine, const segment_card *mak
 
 /* Exchanges the ranks' cards and their success so far. Returns an error on every rank if one rank
  * has failed, so that no rank continues alone. */
-static trm_status agree(trm_status status, segment_card *mine, segment_card *cards, int32_t n,
-                        const trmi_exchange *exchange, trm_error *err) {
+static trm_status agree_on_segments(trm_status status, segment_card *mine, segment_card *cards,
+                                    int32_t n, const trmi_exchange *exchange, trm_error *err) {
     mine->ok = status == TRM_OK;
     trm_status exchanged = exchange->allgather(exchange->context, mine, sizeof *mine, cards,
                                                status == TRM_OK ? err : NULL);
@@ -180,7 +180,7 @@ trm_status trmi_shm_segment_create(int32_t n, int32_t me, size_t bytes,
         }
     }
     /* the others map it once they have its card, and all agree once more */
-    status = agree(status, &mine, cards, n, exchange, err);
+    status = agree_on_segments(status, &mine, cards, n, exchange, err);
     for (int32_t r = 0; status == TRM_OK && processes != NULL && r < n; r++) {
         processes[r] = cards[r].process;
     }
@@ -188,7 +188,7 @@ trm_status trmi_shm_segment_create(int32_t n, int32_t me, size_t bytes,
         if (me != 0) {
             status = join_segment(&mine, &cards[0], out, err);
         }
-        status = agree(status, &mine, cards, n, exchange, err);
+        status = agree_on_segments(status, &mine, cards, n, exchange, err);
     }
     /* every rank has it mapped: the descriptor is no longer needed */
     if (mine.fd >= 0) {
@@ -275,7 +275,7 @@ void trmi_shm_host_release(trmi_shm_host *host) {
 
 /* Publishes an entry of `own` that has changed. The generation is stored last, so that a peer that
  * sees it also sees the other fields. */
-static void publish(trmi_shm_host *host, const trmi_shm_region *own) {
+static void publish_region(trmi_shm_host *host, const trmi_shm_region *own) {
     trmi_shm_region *told =
         &host->regions[(size_t)host->me * TRMI_SHM_REGIONS + (size_t)(own - host->own)];
     told->address = own->address;
@@ -310,7 +310,7 @@ void *trmi_shm_host_alloc(trmi_shm_host *host, size_t bytes, trm_error *err) {
             region->bytes = wanted;
             region->fd = fd;
             atomic_fetch_add(&region->generation, 1); /* odd: in use */
-            publish(host, region);
+            publish_region(host, region);
         }
     }
     pthread_mutex_unlock(&host->mutex);
@@ -327,7 +327,7 @@ size_t trmi_shm_host_keep(trmi_shm_host *host, void *memory) {
             bytes = mine->bytes;
             close(mine->fd);
             atomic_fetch_add(&mine->generation, 1); /* even: free */
-            publish(host, mine);
+            publish_region(host, mine);
         }
     }
     pthread_mutex_unlock(&host->mutex);

@@ -51,7 +51,8 @@ static bool is_free(const trmi_shm_cell *cell, uint64_t index) {
 }
 
 /* Completes cell number `index` for message `m` and makes it visible to the receiver. */
-static void publish(trmi_shm *shm, trmi_engine_message *m, trmi_shm_cell *cell, uint64_t index) {
+static void publish_cell(trmi_shm *shm, trmi_engine_message *m, trmi_shm_cell *cell,
+                         uint64_t index) {
     cell->bytes = (uint64_t)m->bytes;
     cell->signature = m->signature;
     atomic_store_explicit(&cell->full, index + 1, memory_order_release);
@@ -80,7 +81,7 @@ static void send_some(trmi_shm *shm, trmi_engine_message *m) {
         m->started = true;
         if (cell->place.region != TRMI_SHM_NOWHERE) {
             m->cell = *written + 1;
-            publish(shm, m, cell, (*written)++);
+            publish_cell(shm, m, cell, (*written)++);
             return;
         }
         /* Copy the next piece into the cell. */
@@ -91,7 +92,7 @@ static void send_some(trmi_shm *shm, trmi_engine_message *m) {
         cell->inline_bytes = (uint64_t)piece;
         m->moved += piece;
         m->done = m->moved == m->bytes;
-        publish(shm, m, cell, (*written)++);
+        publish_cell(shm, m, cell, (*written)++);
     }
 }
 
