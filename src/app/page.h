@@ -11,7 +11,7 @@
 
 #include "trireme/base.h"
 
-/* What a page draws. */
+/* The kinds of pages. */
 typedef enum app_page_kind {
     APP_PAGE_RUN,    /* report of runs (run.h) */
     APP_PAGE_PLAN,   /* reports of plan and simulate */

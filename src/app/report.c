@@ -57,7 +57,7 @@ static bool is_told(const app_report_state *r, const trm_progress *p, bool *last
     return *last || p->step % o->log_every == 0 || p->global_step == r->first_step + 1;
 }
 
-/* What a step took since the report before, on average, in seconds. */
+/* Mean seconds of a step since the previous report. */
 typedef struct mean_step {
     double seconds, data_seconds, rank_seconds; /* of these: waiting for data, for other ranks */
 } mean_step;

@@ -69,7 +69,8 @@ static void a_long_sentence_keeps_its_ends(void **state) {
     assert_string_equal(strstr(err.message, "/last"), "/last: damaged");
 }
 
-/* What a child prints on standard error: with the library's own sink, or with none. */
+/* Reads the lines that a child process logs to standard error, with the library's own sink or with
+ * none. */
 static void log_in_a_child(bool none, char *text, size_t size) {
     int ends[2], outcome;
     assert_int_equal(pipe(ends), 0);

@@ -89,7 +89,7 @@ trm_status trmi_net_receive(int fd, void *data, size_t bytes, const trmi_wait_li
 
 /* ---- the proof ---- */
 
-/* What one end brings to the proof. */
+/* The data that one end of a connection contributes to the proof. */
 typedef struct trmi_credentials {
     uint16_t service, version;
     uint8_t token[TRMI_TOKEN_BYTES];

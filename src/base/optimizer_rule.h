@@ -10,7 +10,7 @@
 
 enum { TRMI_OPTIMIZERS = TRM_LARS + 1, TRMI_SLOTS_MAX = 2 };
 
-/* What is known of a rule. */
+/* The properties of a rule. */
 typedef struct trmi_optimizer {
     const char *name;                       /* "adagrad" */
     int32_t slots;                          /* numbers that it keeps of each parameter */

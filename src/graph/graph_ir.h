@@ -313,8 +313,8 @@ void trmi_graph_copy_segments(const trm_graph *from, trm_graph *to);
 /* A graph of the operators in `rows`. trm_graph_create passes the table of all. */
 trm_status trmi_graph_open(const trmi_op_def *const *rows, bool training, trm_graph **out,
                            trm_error *err);
-/* Copies the memory that an operator's attributes point to (constants, names) into the graph's arena.
- * What is attached is copied when an operator is added. False: no memory. */
+/* Copies the memory that an operator's attributes point to (constants, names) into the graph's
+ * arena, for an operator that is added. False: no memory. */
 bool trmi_graph_own_attrs(trm_graph *graph, trmi_op_kind kind, trmi_attrs *attrs);
 /* Sums x over the dimensions that broadcasting added, so that the result has `shape`. */
 trm_node trmi_sum_to(trm_graph *graph, trm_node x, const trm_shape *shape);

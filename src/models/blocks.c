@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the blocks of transformers have in common (blocks.h). */
+/* Parts of the blocks of all transformers (blocks.h). */
 #include "models/blocks.h"
 
 /* Returns the extent of the last dimension. */

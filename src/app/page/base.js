@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What all pages draw with: text, curves, timelines, bars, tables, meshes. Texts of a report are only
-// ever set as text (textContent), so that nothing in them is read as HTML.
+// Functions that draw on all pages: text, curves, timelines, bars, tables, meshes. Texts of a report
+// are only ever set as text (textContent), so that nothing in them is read as HTML.
 "use strict";
 const page = (() => {
   const COLOURS = 8;

@@ -26,7 +26,7 @@ static trm_status parent_allgather(void *context, const void *mine, size_t bytes
     return trm_comm_run(parent, &op, err);
 }
 
-/* What one rank passes to a split: the ranks with the same colour become one child. */
+/* The arguments of one rank of a split. Ranks with the same colour become one child. */
 typedef struct choice {
     /* key: order inside the child; valid: 0 if the rank passed a bad list */
     int32_t colour, key, rank, valid;

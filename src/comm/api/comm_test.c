@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What goes around the collectives: messages, requests, splits, shared memory, order of sums,
- * disagreement, death, and that nothing is left behind. */
+/* Tests of the communicator beside the collectives: messages, requests, splits, shared memory,
+ * order of sums, ranks that disagree, ranks that die, and that no shared memory or file stays
+ * behind. */
 #include "ordered_sum.h"
 
 #include "base/os.h"

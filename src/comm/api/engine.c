@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What all engines share: names and signatures of operations, the check of a wait, and the report
- * of failures (poison).
+/* Functions that all engines share: names and signatures of operations, the check of a wait, and
+ * the report of failures (poison).
  *
  * Two ranks that call different operations have different signatures. Engines compare them before
  * any data move, and report a difference with trmi_op_mismatch. Every wait of an engine calls

@@ -142,7 +142,7 @@ ARITHMETIC(u8, vec_u8, vec_u8, vec_i8, uint8_t, uint32_t)
 ARITHMETIC(i32, vec_i32, vec_u32, vec_i32, int32_t, uint32_t)
 ARITHMETIC(i64, vec_i64, vec_u64, vec_i64, int64_t, uint64_t)
 
-/* What happens to a finished element: nothing, or the division of a mean. For a divisor that is a
+/* The operation on a finished element: none, or the division of a mean. For a divisor that is a
  * power of two, the product with the inverse has the same bits as the quotient and is much
  * faster. */
 #define NOTHING(v) (v)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the readers of all sources use: reading variables, adding claims and warnings. */
+/* Functions for the readers of all sources: reading variables, adding claims and warnings. */
 #include "comm/cluster/cluster_claim.h"
 
 #include "base/error.h"

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who am I: TF_CONFIG in both dialects, guide 000's flags, launchers, precedence, disagreement. */
+/* Tests how a process finds its role: TF_CONFIG in both dialects, guide 000's flags, launchers,
+ * their precedence, and sources that disagree. */
 #include "check.h"
 
 #include "trireme/dist.h"

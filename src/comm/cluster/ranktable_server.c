@@ -44,7 +44,7 @@ static trm_status read_device(trm_rank_table *table, const trmi_cjson_at *at, co
                                 &rank, err));
     TRMI_TRY(trmi_cjson_string(at, device, "device_ip", false, &row->device_ip, err));
     TRMI_TRY(trmi_cjson_integer(at, device, "device_port", false, false, 1, 65535, &port, err));
-    /* What only Ascend uses: checked, so that a mistake shows here too. */
+    /* Only Ascend uses these members. They are checked, so that a mistake is reported here, too. */
     TRMI_TRY(trmi_cjson_integer(at, device, "host_port", false, false, 1, 65535, &ignored, err));
     TRMI_TRY(trmi_cjson_integer(at, device, "backup_device_port", false, false, 1, 65535, &ignored,
                                 err));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a job would start: tasks with their environments, logs and cores. Nothing is started and no
- * file is written here.
+/* Plans the tasks of a job with their environments, logs and cores. This file starts no process and
+ * writes no file.
  *
  *   check_options -> choose_meeting -> plan_ranks: `ranks` equal processes, RANK_ID and TRIREME_*
  *                                   -> plan_roles: a TF_CONFIG for each task

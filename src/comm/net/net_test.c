@@ -73,8 +73,9 @@ static void strict_over_networks(void **state) {
     ranks_run(5, 0, false, strict_sum, &given, "strict over sim");
 }
 
-/* What the three settings do: false measures the network, true takes fixed figures and gives the
- * same bits again, strict gives those of the sum in rank order, which a ring does not. */
+/* Tests the three settings of determinism. "false" measures the network. "true" takes fixed figures
+ * and gives the same bits again. "strict" gives the bits of the sum in rank order, which a ring
+ * does not. */
 static void one_order(rank_context *context) {
     enum { COUNT = 4099, TURNS = 2 };
     static const trm_deterministic orders[] = {TRM_DETERMINISTIC_FALSE, TRM_DETERMINISTIC_TRUE,

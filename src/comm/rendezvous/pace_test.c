@@ -119,8 +119,8 @@ static void ranks_hear_of_slow_ones(void **state) {
     }
 }
 
-/* What ranks wait for a late one counts as waiting, blocking or not; the late one's own time does
- * not. */
+/* The time in which ranks wait for a late rank counts as waiting, in blocking and in nonblocking
+ * calls; the late rank's own time does not. */
 static void be_late(rank_context *context) {
     OPEN();
     float value = 1;

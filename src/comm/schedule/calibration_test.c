@@ -33,7 +33,8 @@ static void lines_are_found_and_replaced(void **state) {
     trmi_text_free(&third);
 }
 
-/* Whatever stands there: no crash, nothing impossible is believed, the next writing cleans it up.
+/* A damaged file causes no crash, its impossible figures are ignored, and the next write repairs
+ * it.
  */
 static void damage_is_passed_over(void **state) {
     (void)state;

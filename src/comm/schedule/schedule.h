@@ -75,8 +75,8 @@ typedef struct trmi_schedule {
 /* Frees the steps, not the struct. */
 void trmi_schedule_free(trmi_schedule *schedule);
 
-/* What is to be scheduled. Blocks are as in trmi_engine_call: block b starts at offsets[b] and has
- * counts[b] elements, or starts at count * b if there are no arrays. */
+/* The operation to schedule. Blocks are as in trmi_engine_call: block b starts at offsets[b] and
+ * has counts[b] elements, or starts at count * b if there are no arrays. */
 typedef struct trmi_schedule_request {
     trmi_algorithm algorithm;        /* never AUTO */
     trm_collective_kind kind;        /* which collective */

@@ -130,9 +130,9 @@ static bool sums_well(trm_comm *comm, float *send, float *recv, int64_t count, t
     return true;
 }
 
-/* What was remembered of a sum holds for that sum only: not for another buffer of a peer, another
- * reduction or count, nor for memory that was given back and taken anew; and who disagrees is still
- * told. */
+/* The memory of the previous sum is used for the same sum only: not for another buffer of a peer,
+ * another reduction or count, nor for memory that was freed and allocated again. A rank that
+ * disagrees is still reported. */
 static void sums_again(rank_context *context) {
     OPEN_COMM();
     enum { LONGEST = 4096 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What all readers of click data share: the layout of batches, options, parsing of numbers, and the
- * index of lines.
+/* Functions that all readers of click data share: the layout of batches, options, parsing of
+ * numbers, and the index of lines.
  *
  *   batch: label [n] | dense [n, d] | keys [n, fields], or, if rows are ragged, keys [total] and
  *          offsets [n * fields + 1] (bag b has keys offsets[b] .. offsets[b + 1] - 1) | values [total]

@@ -165,8 +165,8 @@ static void *padded(const unsigned char *jpeg, unsigned long bytes, int count) {
     return longer;
 }
 
-/* What the decoder only warns of. JPEG has no checksum: where it has nothing to say the damage is
- * not seen. */
+/* Damage of which the decoder only warns is an error. JPEG has no checksum: damage without a
+ * warning stays undetected. */
 static void damaged_scans_are_refused(void **state) {
     trm_error err;
     unsigned long bytes;
@@ -257,7 +257,7 @@ static png_sink make_png(const png_case *test, int height, int width) {
     return sink;
 }
 
-/* What each colour type means, sample by sample; alpha is dropped. */
+/* The expected value of a sample for each colour type; alpha is dropped. */
 static int png_expected(const png_case *test, int y, int x, int c) {
     if (test->color == PNG_COLOR_TYPE_PALETTE) {
         int i = png_sample(y, x, 0);

@@ -38,8 +38,8 @@ typedef struct folder {
     char **classes;   /* [classes] names in order: the index is the label */
 } folder;
 
-/* What a file is, judged by its name: an image that is read, an image format that is not, or
- * other. */
+/* The kind of a file, judged by its name: an image that is read, an image format that is not read,
+ * or another file. */
 typedef enum content { CONTENT_OTHER, CONTENT_PICTURE, CONTENT_UNREAD } content;
 
 /* Judges a file by the ending of its name. */

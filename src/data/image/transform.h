@@ -34,8 +34,8 @@ trm_status trmi_chain_run(const trmi_chain *chain, trmi_picture_scratch *scratch
 typedef struct trmi_rect {
     double top, left, height, width;
 } trmi_rect;
-/* What trmi_resize computes: `rect` is scaled to full_height x full_width, and of the result only
- * the window of height x width at (top, left) is written. */
+/* The task of trmi_resize: it scales `rect` to full_height x full_width, and writes only the window
+ * of height x width at (top, left) of the result. */
 typedef struct trmi_resize_plan {
     trmi_rect rect;                   /* part of the image that is scaled */
     trm_resize_align align;           /* how pixels of the two images correspond */

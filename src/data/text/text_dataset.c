@@ -28,12 +28,12 @@ typedef struct opening {
     trmi_documents *documents; /* of JSON lines, by file; NULL: other data */
 } opening;
 
-/* What a usage reads of `count` things. */
+/* A range of the lines or tokens of a file. */
 typedef struct range {
     int64_t begin, end;
 } range;
 
-/* Returns what the usage reads of `count` things in a file. */
+/* Returns the range of the file's `count` lines or tokens that the usage reads. */
 static range choose_range(const opening *o, const trmi_text_file *file, int64_t count) {
     int64_t cut = file->is_split ? trmi_text_train_count(count) : count;
     return !file->is_split || o->usage == TRM_USAGE_ALL ? (range){0, count}
@@ -268,7 +268,7 @@ static trm_status add_text(opening *o, trmi_text_file *file, int64_t index, trm_
 
 /* ---- JSON lines ---- */
 
-/* What stands behind a document: a token of the tokenizer, else a line end. */
+/* Ends a document with the tokenizer's own end token, or with a line end if it has none. */
 static trm_status end_document(trm_tokenizer *t, packed_ids *packed, trm_error *err) {
     int32_t id = trm_tokenizer_end(t);
     const trm_tokens token = {.ids = &id, .count = 1};
@@ -434,7 +434,8 @@ static trm_status open_parts(opening *o, const char *path, const text_kind *kind
     return TRM_OK;
 }
 
-/* What is encoded is in memory: its files are needed no more. */
+/* Opens the files and makes the dataset. Encoded tokens are in memory, so their files are
+ * closed. */
 static trm_status open_dataset(const char *path, trm_usage usage, const trm_text_options *options,
                                const text_kind *kind, trm_dataset **out, trm_error *err) {
     TRMI_NEED(err, path, out);

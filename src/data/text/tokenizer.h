@@ -124,8 +124,8 @@ int32_t trmi_character_id(const trm_tokenizer *t, uint32_t point);
 
 /* ---- files (tokenizer_json.c, tokenizer_files.c) ---- */
 
-/* What tokenizer.json says besides vocabulary, merges and added tokens: of byte-level BPE as GPT-2's,
- * or of characters. NULL: no memory. */
+/* Returns the members of tokenizer.json other than vocabulary, merges and added tokens, for
+ * byte-level BPE as GPT-2's or for characters. NULL: no memory. */
 json_t *trmi_tokenizer_settings(bool characters);
 /* Makes a tokenizer of the bytes of tokenizer.json, or of vocab.json and merges.txt. `name` is for
  * messages.   errors CORRUPT, UNSUPPORTED, NOMEM */

@@ -25,7 +25,7 @@ typedef struct trmi_language_size {
     trm_language_options values;
 } trmi_language_size;
 
-/* What a network has up to its last norm. */
+/* The nodes of a network up to its last norm. */
 typedef struct trmi_language_states {
     trm_node x;       /* [B, T, width] */
     trm_node output;  /* weights of the output layer, [vocabulary, width] */

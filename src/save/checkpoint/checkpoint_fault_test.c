@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whatever call fails while saving, and wherever the process or the power dies: afterwards the
- * directory loads what was there before or what was being saved, whole. */
+/* Fails each call of a save, and ends the process or the power after each call. Afterwards the
+ * directory loads either the checkpoint before or the new one, complete. */
 #include "check.h"
 #include "fault_os.h"
 
@@ -89,8 +89,8 @@ static int load(void) {
     return value;
 }
 
-/* What is saved first (nothing, step 1, step 1) and then under faults (step 2, step 2, step 1
- * again). */
+/* A scenario: the first save (none, step 1, step 1), then the save under faults (step 2, step 2,
+ * step 1 again). */
 typedef struct scenario {
     bool first;
     int64_t second_step;

@@ -191,7 +191,8 @@ static trm_status prune_directory(trm_checkpoint_writer *writer, trm_error *err)
         status = TRMI_FAIL(err, TRM_NOMEM, "%s: no memory to list it", trmi_path_tail(writer->dir));
         goto done;
     }
-    /* What stays for ever, what stays now, the state file, then the rest. */
+    /* Mark the checkpoints that stay for ever and those that stay now, write the state file, remove
+     * the rest. */
     plan_keeping(writer, &list, kept);
     TRMI_TRY_GOTO(status, plan_pruning(writer, &list, kept, stays, err), done);
     TRMI_TRY_GOTO(status, write_state(writer, &list, stays, err), done);

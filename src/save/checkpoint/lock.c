@@ -57,7 +57,7 @@ typedef struct holder {
     double since; /* Unix seconds */
 } holder;
 
-/* What /proc says about a process. */
+/* The state of a process in /proc. */
 typedef struct process {
     unsigned long long start_ticks; /* start time since boot; 0: it does not exist */
     /* a zombie, which writes nothing any more (in a container without an init process it may stay

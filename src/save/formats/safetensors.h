@@ -30,7 +30,7 @@ trm_status trmi_safetensors_parse(const uint8_t *data, size_t bytes, const char 
 typedef trm_status (*trmi_rows_reader)(void *context, const trm_named_tensor *tensor, int64_t first,
                                        int64_t rows, void *to, trm_error *err);
 
-/* What will be written: header, order of the tensors, and the length of the file. */
+/* The layout of a file to be written: header, order of the tensors, and length. */
 typedef struct trmi_safetensors_layout {
     /* set before lay_out: reads tensors without data; NULL: all tensors have data */
     trmi_rows_reader read;
