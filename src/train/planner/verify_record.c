@@ -206,19 +206,14 @@ static trm_status record_forward(trm_model *model, const trm_model_options *o, d
         return no_room("operators", err);
     }
     int32_t count = list_nodes(g, trm_model_exec(model), nodes);
-    const trm_exec_options options = {.loss = model->train.loss,
-                                      .outputs = nodes,
-                                      .outputs_count = count,
-                                      .optimizer = {.kind = TRM_SGD},
-                                      .backend = o->exec.backend,
-                                      .precision = o->exec.precision,
-                                      .threads = o->exec.threads,
-                                      .seed = o->exec.seed,
-                                      .fusion = o->exec.fusion,
-                                      .accumulate = o->exec.accumulate,
-                                      .blocks = model->train.blocks,
-                                      .tuning_file = o->exec.tuning_file,
-                                      .parallel = model->options.exec.parallel};
+    trm_exec_options options = o->exec;
+    options.loss = model->train.loss;
+    options.outputs = nodes;
+    options.outputs_count = count;
+    options.blocks = model->train.blocks;
+    options.loss_scale = (trm_loss_scale_options){.on = false}; /* no step is taken */
+    options.memory_bytes = 0;
+    options.parallel = model->options.exec.parallel;
     trm_status status = trm_exec_create(g, &options, &exec, err);
     status = status == TRM_OK ? nudge_parameters(exec, nudge, err) : status;
     status = status == TRM_OK ? trm_dataset_seek(o->data, 0, 0, err) : status;
