@@ -54,7 +54,9 @@ typedef struct trmi_run {
 /* The table of functions of one kind of sink; static and constant (sinks.c). */
 typedef struct trmi_gradient_sink {
     const char *name;
-    bool updates;       /* the sink updates parameters; the executor is made without an optimiser */
+    bool updates; /* the sink updates parameters; the executor is made without an optimiser */
+    /* each worker was given its samples: no ranks are looked for, the dataset is not shared out */
+    bool has_own_data;
     bool others_suffer; /* gradients reach other workers: a run whose loss is lost must end */
 
     /* ---- a model ---- */

@@ -2,7 +2,7 @@
 /* Creates a trm_model: from the user's options to a compiled program whose inputs are bound to
  * the fields of a dataset.
  *
- *       trm_model_create    copy_options (ranks, context, batch)  ->  choose the gradient sink  ->  trmi_compile
+ *       trm_model_create    copy_options (gradient sink, ranks, context, batch)  ->  trmi_compile
  *       trmi_compile        fields of the dataset -> graph (network, loss) -> program (trm_exec) -> feeds
  *
  * trmi_compile runs once for training at creation, and a second time for evaluation at the first
@@ -352,8 +352,8 @@ static trm_status take_context(const trm_model_options *given, trm_model_options
     return TRM_OK;
 }
 
-/* Copies the options into the model, resolves ranks and context, and copies the strings into the
- * model's arena. */
+/* Copies the options into the model, chooses the gradient sink, resolves ranks and context, and
+ * copies the strings into the model's arena. */
 static trm_status copy_options(const trm_model_options *given, trm_model *model, trm_error *err) {
     trm_model_options *o = &model->options;
     *o = *given;
@@ -361,7 +361,8 @@ static trm_status copy_options(const trm_model_options *given, trm_model *model,
     if (o->elastic != NULL) {
         o->exec.parallel.comm = trm_elastic_comm(o->elastic);
     }
-    TRMI_TRY(trmi_model_find_ranks(o, err));
+    model->sink = trmi_gradient_sink_of(o);
+    TRMI_TRY(trmi_model_find_ranks(model, err));
     TRMI_TRY(take_context(given, o, err));
     trmi_batches_settle(&o->exec.parallel);
     TRMI_TRY(trmi_elastic_attach(model, err));
@@ -396,7 +397,6 @@ trm_status trm_model_create(const trm_model_options *options, trm_model **out, t
     }
     trm_status status;
     TRMI_TRY_GOTO(status, copy_options(options, model, err), failed);
-    model->sink = trmi_gradient_sink_of(&model->options);
     if (model->sink->check != NULL) {
         TRMI_TRY_GOTO(status, model->sink->check(&model->options, err), failed);
     }

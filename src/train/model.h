@@ -106,10 +106,11 @@ int32_t trmi_accumulate(const trm_model *model);
 
 /* model_ranks.c: returns the communicator of the model's ranks; NULL with one rank. */
 trm_comm *trmi_model_comm(const trm_model *model);
-/* Sets options->parallel.comm to the ranks that this process has joined, unless the options name
- * a communicator, say stand_alone or use servers. Collective if a communicator is created.
+/* Sets the options' parallel.comm to the ranks that this process has joined, unless the options name
+ * a communicator or say stand_alone, or the workers of the model's sink have their own samples.
+ * Collective if a communicator is created.
  *   error  those of trm_comm_create */
-trm_status trmi_model_find_ranks(trm_model_options *options, trm_error *err);
+trm_status trmi_model_find_ranks(trm_model *model, trm_error *err);
 /* Gives each rank its part of `data`, unless the user has already sharded it (trm_dataset_shard)
  * or every rank reads whole batches. Training wraps around to equal parts, evaluation pads.
  *   error  those of trm_dataset_check */

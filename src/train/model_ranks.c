@@ -2,6 +2,7 @@
 /* What a model does together with its other ranks: finding the communicator, sharing the data,
  * agreeing on a status, sums (contracts in model.h). With one rank every function returns at
  * once. */
+#include "train/gradient_sink.h"
 #include "train/model.h"
 
 #include "trireme/dist.h"
@@ -40,11 +41,11 @@ static void warn_not_joined(void) {
 
 /* Contract in model.h. Order: ranks of the options, no ranks, the one job that this process has
  * joined. With several joined jobs the choice would be a guess, so there are no ranks. */
-trm_status trmi_model_find_ranks(trm_model_options *options, trm_error *err) {
-    trm_parallel_options *p = &options->exec.parallel;
+trm_status trmi_model_find_ranks(trm_model *model, trm_error *err) {
+    trm_parallel_options *p = &model->options.exec.parallel;
     trm_bootstrap *bootstrap;
     trm_comm *comm;
-    if (p->comm != NULL || p->stand_alone || options->ps.client != NULL) {
+    if (p->comm != NULL || p->stand_alone || model->sink->has_own_data) {
         return TRM_OK;
     }
     int32_t jobs = trmi_world_find(&bootstrap, &comm);
@@ -76,7 +77,7 @@ trm_status trmi_model_share_data(const trm_model *model, trm_dataset *data, bool
     bool whole = training && trmi_model_shares(model) == 1 && model->elastic == NULL;
     /* the last rank of an elastic job gets all that others had */
     bool alone = size == 1 && model->elastic == NULL;
-    if (alone || whole || model->options.ps.client != NULL) {
+    if (alone || whole || model->sink->has_own_data) {
         return TRM_OK;
     }
     return trmi_dataset_share(data, size, trmi_model_rank(model) % size,
