@@ -64,7 +64,7 @@ trm_status trmi_exec_make_update(trm_exec *exec, trm_error *err) {
             .width = p->params[i].sparse_rows != 0 ? b->shape.dim[1] : 0,
             .table_width = p->params[i].table ? b->shape.dim[1] : 0,
             .factors = p->params[i].factor_left != 0
-                           ? p->buffers[p->params[i].factor_left].shape.dim[0]
+                           ? trmi_as_rows(&p->buffers[p->params[i].factor_left].shape).dim[0]
                            : 0,
             .columns = b->shape.rank == 2 ? b->shape.dim[1] : 0,
         };

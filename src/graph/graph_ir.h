@@ -72,6 +72,8 @@ typedef struct trmi_attrs {
             bool transpose_a, transpose_b;
             bool relu;         /* LINEAR: a fused ReLU follows */
             bool inputs_first; /* LINEAR: weights are [I, O] */
+            /* MATMUL: all leading dimensions of a are its rows; with transpose_a those of b, too */
+            bool rows;
             /* MATMUL: computes only these columns of B'; columns 0 = all */
             int64_t begin, columns;
         } matmul; /* LINEAR too */
@@ -269,6 +271,14 @@ static inline const trmi_op *trmi_made_by(const trm_graph *graph, int32_t value,
 static inline const trmi_op *trmi_parameter_of(const trm_graph *graph, int32_t value) {
     const trmi_op *cast = trmi_made_by(graph, value, TRMI_OP_CAST);
     return trmi_made_by(graph, cast != NULL ? cast->inputs[0] : value, TRMI_OP_PARAMETER);
+}
+/* Returns the shape of a tensor as a matrix: all leading dimensions are rows. */
+static inline trm_shape trmi_as_rows(const trm_shape *shape) {
+    trm_shape matrix = {.rank = 2, .dim = {1, shape->rank > 0 ? shape->dim[shape->rank - 1] : 1}};
+    for (int32_t i = 0; i < shape->rank - 1; i++) {
+        matrix.dim[0] *= shape->dim[i];
+    }
+    return matrix;
 }
 /* Returns input i of an operator; NULL: absent. */
 static inline const trmi_value *trmi_input_of(const trm_graph *graph, const trmi_op *op, int i) {

@@ -59,20 +59,33 @@ static trm_status check_fused(trm_graph *graph, trmi_op *op, int64_t columns,
     return TRM_OK;
 }
 
-/* a [..., M, K], b [..., K, N] after transposes, with equal leading dimensions -> [..., M, N]. */
+/* Returns whether the leading dimensions of two matrices of one rank are equal, all but `last`. */
+static bool have_equal_leading(const trm_shape *a, const trm_shape *b, int32_t last) {
+    bool equal = a->rank >= last && a->rank == b->rank;
+    for (int32_t i = 0; equal && i < a->rank - last; i++) {
+        equal = a->dim[i] == b->dim[i];
+    }
+    return equal;
+}
+
+/* a [..., M, K], b [..., K, N] after transposes, with equal leading dimensions -> [..., M, N]. With
+ * `rows`: a [..., K], b [K, N] -> [..., N], or the sum over all rows, a [..., M], b [..., N] ->
+ * [M, N]. */
 static trm_status infer_matmul(trm_graph *graph, trmi_op *op, trm_error *err) {
     const trmi_value *a = trmi_input_of(graph, op, 0), *b = trmi_input_of(graph, op, 1);
     if (a == NULL || b == NULL) {
         return TRMI_FAIL(err, TRM_INVALID, "%s: needs two matrices", op->name);
     }
     int64_t m = 0, k = 0, k2 = 0, n = 0;
-    bool ranks = a->shape.rank >= 2 && a->shape.rank == b->shape.rank && a->dtype == b->dtype;
-    for (int32_t i = 0; ranks && i < a->shape.rank - 2; i++) {
-        ranks = a->shape.dim[i] == b->shape.dim[i];
-    }
+    bool rows = op->attrs.matmul.rows, turned = op->attrs.matmul.transpose_a;
+    bool ranks = a->dtype == b->dtype &&
+                 (rows && !turned ? a->shape.rank >= 1 && b->shape.rank == 2
+                                  : have_equal_leading(&a->shape, &b->shape, rows ? 1 : 2));
+    trm_shape matrix = rows ? trmi_as_rows(&a->shape) : a->shape,
+              other = rows ? trmi_as_rows(&b->shape) : b->shape;
     if (ranks) {
-        matrix_extents(&a->shape, op->attrs.matmul.transpose_a, &m, &k);
-        matrix_extents(&b->shape, op->attrs.matmul.transpose_b, &k2, &n);
+        matrix_extents(&matrix, turned, &m, &k);
+        matrix_extents(&other, op->attrs.matmul.transpose_b, &k2, &n);
     }
     if (!ranks || k != k2) {
         char left[128], right[128];
@@ -82,8 +95,10 @@ static trm_status infer_matmul(trm_graph *graph, trmi_op *op, trm_error *err) {
                          trmi_value_text(graph, op->inputs[1], right, sizeof right),
                          op->attrs.matmul.transpose_b ? "^T" : "");
     }
-    trm_shape shape = a->shape;
-    shape.dim[shape.rank - 2] = m;
+    trm_shape shape = rows && !turned ? a->shape : matrix;
+    if (!rows || turned) {
+        shape.dim[shape.rank - 2] = m;
+    }
     shape.dim[shape.rank - 1] = op->attrs.matmul.columns > 0 ? op->attrs.matmul.columns : n;
     trmi_set_output(graph, op, 0, a->dtype, shape);
     return check_fused(graph, op, n, &shape, err);
@@ -99,16 +114,19 @@ static trm_node flatten_leading(trm_graph *graph, trm_node x) {
  */
 static void grad_linear(trm_graph *graph, const trmi_op *op, const trm_node *dy, trm_node *dx) {
     trm_node x = {op->inputs[0]}, w = {op->inputs[1]};
-    trm_shape shape = trm_node_shape(graph, x);
-    trm_node flat = flatten_leading(graph, dy[0]);
     bool inputs_first = op->attrs.matmul.inputs_first;
-    trm_node d = trm_matmul(graph, flat, w, false, inputs_first), rows = flatten_leading(graph, x);
-    dx[0] = shape.rank == 2 ? d : trm_reshape(graph, d, shape);
-    dx[1] = inputs_first ? trm_matmul(graph, rows, flat, true, false)
-                         : trm_matmul(graph, flat, rows, true, false);
+    const trmi_attrs through = {.matmul = {.rows = true, .transpose_b = inputs_first}},
+                     over = {.matmul = {.rows = true, .transpose_a = true}};
+    dx[0] = trmi_graph_add1(graph, TRMI_OP_MATMUL, NULL, (trm_node[]){dy[0], w}, 2, &through);
+    dx[1] =
+        trmi_graph_add1(graph, TRMI_OP_MATMUL, NULL,
+                        (trm_node[]){inputs_first ? x : dy[0], inputs_first ? dy[0] : x}, 2, &over);
     if (op->inputs_count > 2 && op->inputs[2] != 0) {
+        static const int32_t leading[TRM_MAX_RANK] = {0, 1, 2, 3, 4, 5};
         trm_dtype dtype = trmi_input_of(graph, op, 2)->dtype;
-        dx[2] = trm_cast(graph, trm_reduce_sum(graph, flat, (const int32_t[]){0}, 1, false), dtype);
+        int32_t count = trm_node_shape(graph, dy[0]).rank - 1;
+        trm_node sum = count > 0 ? trm_reduce_sum(graph, dy[0], leading, count, false) : dy[0];
+        dx[2] = trm_cast(graph, sum, dtype);
     }
 }
 
@@ -129,7 +147,8 @@ static trmi_cost cost_product(const trm_graph *graph, const trmi_op *op) {
     if (op->kind == TRMI_OP_LINEAR) {
         inner = a->shape.dim[a->shape.rank - 1];
     } else {
-        matrix_extents(&a->shape, transposed, &rows, &inner);
+        trm_shape left = op->attrs.matmul.rows ? trmi_as_rows(&a->shape) : a->shape;
+        matrix_extents(&left, transposed, &rows, &inner);
     }
     trmi_cost cost = {.flops = 2.0 * (double)trm_shape_count(&y->shape) * (double)inner};
     const trmi_value *all[] = {a, b, y};

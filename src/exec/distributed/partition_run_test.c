@@ -45,12 +45,6 @@ static trm_node dense(trm_graph *g, const char *name, trm_node x, int64_t out) {
     return x;
 }
 
-/* The batch of a variant; in strict trials that of the trial, whose blocks meshes can share. */
-static int64_t strict_batch;
-static int64_t batch_of(uint64_t v, int64_t from, int64_t to) {
-    return strict_batch > 0 ? strict_batch : pick(v, 0, from, to);
-}
-
 /* Stem, pool, a residual block with a projection, global pool, classes: sizes, strides and kernels
  * by variant. */
 static trm_node images(trm_graph *g, uint64_t v) {
@@ -183,82 +177,6 @@ static trm_node strange(trm_graph *g, uint64_t v) {
 }
 
 enum { STRICT_BATCH = 8 };
-
-static void try_all(network_function network, uint64_t first, int count, const char *backend,
-                    int32_t accumulate, double tolerance) {
-    /* the larger ones in long runs */
-    static const char *const meshes[] = {"2", "2x2", "3", "4", "2x2x2", "2x3"};
-    trm_error err;
-    shared *all =
-        mmap(NULL, sizeof *all, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    static outcome one;
-    for (uint64_t seed = first; seed < first + (uint64_t)count; seed++) {
-        memset(all, 0, sizeof *all);
-        memset(&one, 0, sizeof one);
-        all->trial = (trial){.network = network,
-                             .variant = seed / 3,
-                             .mesh = meshes[seed % (count > 20 ? 6 : 4)],
-                             .backend = backend,
-                             .accumulate = accumulate,
-                             .optimizer = {.kind = TRM_MOMENTUM,
-                                           .momentum = 0.9,
-                                           .weight_decay = 1e-3,
-                                           .clip_norm = seed % 4 == 0 ? 0.5 : 0}};
-        trmi_mesh mesh;
-        CHECK_OK(trmi_mesh_parse(all->trial.mesh, &mesh, &err), err);
-        draw_plan(&all->trial, seed);
-        CHECK_OK(run_trial(&all->trial, NULL, &one, &err), err);
-        ranks_run_joined(trmi_mesh_ranks(&mesh), false, rank_main, all, "ranks");
-        compare(all, &one, trmi_mesh_ranks(&mesh), seed, tolerance);
-    }
-    munmap(all, sizeof *all);
-}
-
-/* How one network runs under many layouts of 1 to 8 ranks. */
-typedef struct bits {
-    network_function network;
-    uint64_t variant;
-    const char *backend;
-    int64_t batch;
-    int32_t blocks;
-    trm_optimizer_options optimizer;
-    trm_precision precision;
-} bits;
-
-/* The same bits under every layout. */
-static void try_bits(const bits *how, int layouts) {
-    /* Three axes take long to partition: in long runs. */
-    static const char *const meshes[] = {"2", "2x2", "3", "4", "2x3",
-                                         "5", "4x2", "7", "8", "2x2x2"};
-    trm_error err;
-    shared *all =
-        mmap(NULL, sizeof *all, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    static outcome one;
-    memset(&one, 0, sizeof one);
-    strict_batch = how->batch;
-    const trial plain = {.network = how->network,
-                         .variant = how->variant,
-                         .mesh = "1",
-                         .backend = how->backend,
-                         .precision = how->precision,
-                         .blocks = how->blocks,
-                         .optimizer = how->optimizer};
-    CHECK_OK(run_trial(&plain, NULL, &one, &err), err);
-    assert_true(isfinite(one.loss[STEPS - 1]) && one.loss[0] != one.loss[STEPS - 1]);
-    for (int layout = 0; layout < layouts; layout++) {
-        memset(all, 0, sizeof *all);
-        all->trial = plain;
-        all->trial.mesh = meshes[layout % (layouts > 20 ? 10 : 9)];
-        all->trial.threads = layout % 3 == 1 ? 3 : 1;
-        trmi_mesh mesh;
-        CHECK_OK(trmi_mesh_parse(all->trial.mesh, &mesh, &err), err);
-        draw_plan(&all->trial, (uint64_t)layout + 77);
-        ranks_run_joined(trmi_mesh_ranks(&mesh), false, rank_main, all, "ranks");
-        compare_bits(all, &one, trmi_mesh_ranks(&mesh), (uint64_t)layout);
-    }
-    strict_batch = 0;
-    munmap(all, sizeof *all);
-}
 
 /* Processes that have one copy of the parameters and a slice of the optimiser each (`hosts`: ranks
  * of as many hosts, each with a copy of its own), and such that have all of it. */

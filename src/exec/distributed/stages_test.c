@@ -8,9 +8,6 @@
 
 /* ---- networks -------------------------------------------------------------------------------- */
 
-static int64_t strict_batch; /* of strict trials; 0 = drawn */
-static int64_t batch_of(uint64_t v) { return strict_batch > 0 ? strict_batch : pick(v, 0, 4, 6); }
-
 static trm_node dense(trm_graph *g, trm_node x, int64_t out, const char *format, int64_t number) {
     trm_shape s = trm_node_shape(g, x);
     trm_graph_push_scope(g, format, (int)number);
@@ -23,7 +20,7 @@ static trm_node dense(trm_graph *g, trm_node x, int64_t out, const char *format,
 
 /* Layers of random widths, some with dropout, and a value that the last layer reads again. */
 static trm_node layers(trm_graph *g, uint64_t v) {
-    int64_t batch = batch_of(v), depth = pick(v, 1, 5, 9);
+    int64_t batch = batch_of(v, 4, 6), depth = pick(v, 1, 5, 9);
     trm_node x = trm_input(g, "dense", TRM_FLOAT32, trm_shape_of(batch, 6));
     trm_node label = trm_input(g, "label", TRM_INT32, trm_shape_of(batch));
     trm_node first = TRM_NO_NODE;
@@ -43,7 +40,7 @@ static trm_node layers(trm_graph *g, uint64_t v) {
  * the loss. */
 static trm_node blocks_of_tokens(trm_graph *g, uint64_t v) {
     enum { LENGTH = 5, WIDTH = 8, HEADS = 2, WORDS = 11 };
-    int64_t batch = batch_of(v), depth = pick(v, 1, 2, 4);
+    int64_t batch = batch_of(v, 4, 6), depth = pick(v, 1, 2, 4);
     trm_node ids = trm_input(g, "ids", TRM_INT32, trm_shape_of(batch, LENGTH));
     trm_node next = trm_input(g, "label", TRM_INT32, trm_shape_of(batch, LENGTH));
     trm_node words = trm_parameter(g, "words", trm_shape_of(WORDS, WIDTH), TRM_INIT_LINEAR);
@@ -70,7 +67,7 @@ static trm_node blocks_of_tokens(trm_graph *g, uint64_t v) {
 
 /* Convolutions with norms over the samples of a micro-batch, and a residual. */
 static trm_node images(trm_graph *g, uint64_t v) {
-    int64_t batch = batch_of(v), size = pick(v, 1, 9, 12);
+    int64_t batch = batch_of(v, 4, 6), size = pick(v, 1, 9, 12);
     trm_node x = trm_input(g, "image", TRM_FLOAT32, trm_shape_of(batch, 3, size, size));
     trm_node label = trm_input(g, "label", TRM_INT32, trm_shape_of(batch));
     trm_node before = TRM_NO_NODE;

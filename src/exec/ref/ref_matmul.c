@@ -24,7 +24,11 @@ trm_status trmi_ref_linear(const trmi_ref_args *args, trm_error *err) {
 
 trm_status trmi_ref_matmul(const trmi_ref_args *args, trm_error *err) {
     (void)err;
-    const trm_tensor *a = &args->inputs[0], *b = &args->inputs[1], *c = &args->outputs[0];
+    trm_tensor operands[] = {args->inputs[0], args->inputs[1], args->outputs[0]};
+    for (int i = 0; i < 3 && args->attrs->matmul.rows; i++) {
+        operands[i].shape = trmi_as_rows(&operands[i].shape);
+    }
+    const trm_tensor *a = &operands[0], *b = &operands[1], *c = &operands[2];
     bool ta = args->attrs->matmul.transpose_a, tb = args->attrs->matmul.transpose_b;
     int32_t rank = c->shape.rank;
     int64_t m = c->shape.dim[rank - 2], n = c->shape.dim[rank - 1], batch = 1;

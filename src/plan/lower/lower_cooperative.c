@@ -38,9 +38,9 @@ static bool is_sum_over_rows(const trm_program *p, const trmi_step *s, bool prod
         return s->attrs->conv.groups <= 1 && a->layout == TRMI_CHANNELS_LAST &&
                b->layout == TRMI_CHANNELS_LAST && c->layout == TRMI_CHANNELS_LAST;
     }
-    return products && s->op_kind == TRMI_OP_MATMUL && a->shape.rank == 2 &&
-           s->attrs->matmul.transpose_a && !s->attrs->matmul.transpose_b &&
-           s->attrs->matmul.columns == 0;
+    return products && s->op_kind == TRMI_OP_MATMUL &&
+           (a->shape.rank == 2 || s->attrs->matmul.rows) && s->attrs->matmul.transpose_a &&
+           !s->attrs->matmul.transpose_b && s->attrs->matmul.columns == 0;
 }
 
 /* Returns whether the buffer is the gradient of a dense parameter that is summed over `axes`; 0 if

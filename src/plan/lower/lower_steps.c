@@ -419,9 +419,9 @@ static bool has_no_step(const lowering *l, const trmi_roots *roots, const int32_
     }
     const trmi_value *left = trmi_input_of(g, op, 0), *right = trmi_input_of(g, op, 1);
     return op->kind == TRMI_OP_MATMUL && l->factored_gradients && op->inputs_count == 2 &&
-           left->shape.rank == 2 && op->attrs.matmul.transpose_a && !op->attrs.matmul.transpose_b &&
-           op->attrs.matmul.columns == 0 && left->shape.dim[0] <= TRMI_FACTORS_MOST &&
-           left->dtype == right->dtype &&
+           (left->shape.rank == 2 || op->attrs.matmul.rows) && op->attrs.matmul.transpose_a &&
+           !op->attrs.matmul.transpose_b && op->attrs.matmul.columns == 0 &&
+           trmi_as_rows(&left->shape).dim[0] <= TRMI_FACTORS_MOST && left->dtype == right->dtype &&
            trm_shape_count(&trmi_output_of(g, op, 0)->shape) >= TRMI_FACTORS_FROM;
 }
 

@@ -118,21 +118,14 @@ static bool letters_of_forward(const trmi_partitioner *s, const trmi_op *op,
     case TRMI_OP_BAG_POOL_GRAD:
     case TRMI_OP_PAIR_DOTS_GRAD: return true;
     case TRMI_OP_MATMUL:
-        for (int i = 0; i < s->mesh->axes && forward->kind == TRMI_OP_LINEAR; i++) {
+        /* dx = dy w sums over the columns of the layer; dw = x^T dy, of weights [I, O], has its
+         * inner loop as columns */
+        for (int i = 0; i < s->mesh->axes && op->attrs.matmul.rows; i++) {
+            bool turned = !op->attrs.matmul.transpose_a || forward->attrs.matmul.inputs_first;
             char was = letters[i];
-            /* dw = dy^T x: k x n . n x c; dx = dy w: n x k . k x c */
-            /* with weights [I, O], dw = x^T dy: c x n . n x k */
-            bool weights = op->attrs.matmul.transpose_a,
-                 turned = weights && forward->attrs.matmul.inputs_first;
-            letters[i] = was == 'k'              ? (turned    ? 'k'
-                                                    : weights ? 'n'
-                                                              : 'c')
-                         : was == 'c'            ? (turned ? 'n' : 'k')
-                         : was == 'n' && weights ? 'c'
-                                                 : was;
+            letters[i] = !turned ? was : was == 'k' ? 'c' : was == 'c' ? 'k' : was;
         }
-        return forward->kind == TRMI_OP_LINEAR &&
-               trmi_input_of(s->from, forward, 0)->shape.rank == 2;
+        return op->attrs.matmul.rows;
     default: return false;
     }
 }

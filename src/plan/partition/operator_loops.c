@@ -206,8 +206,28 @@ static void loops_linear(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
     l->once = 2;
 }
 
+/* Products of the gradients of linear layers: rows x inner by a matrix, or the sum over the rows of
+ * columns (k) by columns (c). */
+static void loops_rows(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
+    int32_t rows = trmi_input_of(g, op, 0)->shape.rank - 1;
+    bool sum = op->attrs.matmul.transpose_a;
+    set_first(l->in[0], rows_of, rows, sum ? 'k' : 'c');
+    set(l->in[1], op->attrs.matmul.transpose_b ? "kc" : "ck");
+    if (sum) {
+        set_first(l->in[1], rows_of, rows, 'c');
+        set(l->out[0], "kc");
+    } else {
+        set_first(l->out[0], rows_of, rows, 'k');
+    }
+    snprintf(l->letters, sizeof l->letters, "%.*skc", (int)rows, rows_of);
+}
+
 /* Matrix product with any leading dimensions and with transposes. */
 static void loops_matmul(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
+    if (op->attrs.matmul.rows) {
+        loops_rows(g, op, l);
+        return;
+    }
     const char *forms[] = {op->attrs.matmul.transpose_a ? "cn" : "nc",
                            op->attrs.matmul.transpose_b ? "kc" : "ck", "nk", "nkc"};
     char *const letters[] = {l->in[0], l->in[1], l->out[0], l->letters};

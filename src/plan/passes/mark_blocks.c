@@ -88,7 +88,8 @@ static bool keeps_first_dimension(const trmi_op *op, const trm_shape *x) {
 /* What a product makes of samples. */
 static bool read_product(const marking *m, const trmi_op *op, bool *over, bool *whole) {
     bool a = is_by_sample(m, op->inputs[0]), b = is_by_sample(m, op->inputs[1]);
-    bool turned = op->attrs.matmul.transpose_a, flat = shape_of(m, op->inputs[0])->rank == 2;
+    bool turned = op->attrs.matmul.transpose_a,
+         flat = op->attrs.matmul.rows || shape_of(m, op->inputs[0])->rank == 2;
     if (op->kind == TRMI_OP_LINEAR || (flat && !turned)) {
         return a && !b;
     }

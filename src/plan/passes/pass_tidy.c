@@ -19,7 +19,8 @@ static bool sums_rows(const trm_graph *g, const trmi_op *op) {
     case TRMI_OP_CONV2D_GRAD_WEIGHTS: return true;
     case TRMI_OP_REDUCE_SUM: return (op->attrs.reduce.axes & 1) != 0;
     case TRMI_OP_MATMUL:
-        return op->attrs.matmul.transpose_a && trmi_input_of(g, op, 0)->shape.rank == 2;
+        return op->attrs.matmul.transpose_a &&
+               (op->attrs.matmul.rows || trmi_input_of(g, op, 0)->shape.rank == 2);
     default: return false;
     }
 }

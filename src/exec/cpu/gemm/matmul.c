@@ -63,7 +63,10 @@ static bool read_step(const trm_program *program, const trmi_step *step, product
                    .transpose_b =
                        linear ? !step->attrs->matmul.inputs_first : step->attrs->matmul.transpose_b,
                    .bias = linear && step->inputs_count > 2 && step->inputs[2] != 0};
-    int32_t rank = a->shape.rank;
+    bool rows = !linear && step->attrs->matmul.rows;
+    trm_shape left = rows ? trmi_as_rows(&a->shape) : a->shape,
+              right = rows ? trmi_as_rows(&b->shape) : b->shape;
+    int32_t rank = left.rank;
     if (linear) {
         p->k = b->shape.dim[p->transpose_b ? 1 : 0];
         p->n = b->shape.dim[p->transpose_b ? 0 : 1];
@@ -71,11 +74,11 @@ static bool read_step(const trm_program *program, const trmi_step *step, product
     } else {
         p->batched = rank > 2;
         for (int32_t i = 0; i < rank - 2; i++) {
-            p->batch *= a->shape.dim[i];
+            p->batch *= left.dim[i];
         }
-        p->m = a->shape.dim[rank - (p->transpose_a ? 1 : 2)];
-        p->k = a->shape.dim[rank - (p->transpose_a ? 2 : 1)];
-        p->n = b->shape.dim[rank - (p->transpose_b ? 2 : 1)];
+        p->m = left.dim[rank - (p->transpose_a ? 1 : 2)];
+        p->k = left.dim[rank - (p->transpose_a ? 2 : 1)];
+        p->n = right.dim[rank - (p->transpose_b ? 2 : 1)];
     }
     return real_type(p->type_a) && real_type(p->type_b) && real_type(p->type_c) && p->m > 0 &&
            p->n > 0 && p->k > 0 && p->batch > 0;

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Small transformers of random sizes, cut by random plans and by the plans that the literature names,
+ * run on threads as ranks, against one device (tests/partition_trial.h): losses, gradients of the
+ * first step, parameters after three steps. TRIREME_SHARD_TRIALS=300 tries that many of each model. */
+#include "partition_trial.h"
+
+#include "trireme/nn.h"
+
+static trm_node ids_of(trm_graph *g, int64_t batch, int64_t tokens) {
+    return trm_input(g, "ids", TRM_INT32, trm_shape_of(batch, tokens));
+}
+
+/* A published model with sizes that meshes cut unevenly, too. */
+static trm_node language(trm_graph *g, uint64_t v, const char *model, bool shared_keys) {
+    int64_t batch = batch_of(v, 4, 6), tokens = pick(v, 1, 5, 9), heads = 2 * pick(v, 2, 1, 2);
+    const trm_language_options o = {.layers = pick(v, 3, 1, 2),
+                                    .width = heads * 2 * pick(v, 4, 1, 3),
+                                    .heads = heads,
+                                    .kv_heads = shared_keys && v % 2 ? heads / 2 : heads,
+                                    .hidden = pick(v, 5, 5, 12),
+                                    .context = tokens + (int64_t)(v % 3),
+                                    .vocabulary = pick(v, 6, 11, 19),
+                                    .dropout = v % 2 ? 0.2 : 0,
+                                    .untied = v % 4 == 1};
+    trm_node ids = ids_of(g, batch, tokens);
+    return trm_language_loss(g, model, ids,
+                             trm_input(g, "label", TRM_INT32, trm_shape_of(batch, tokens)), &o);
+}
+static trm_node llama(trm_graph *g, uint64_t v) { return language(g, v, "llama", true); }
+static trm_node gpt2(trm_graph *g, uint64_t v) { return language(g, v, "gpt2", v % 3 == 0); }
+static trm_node bert(trm_graph *g, uint64_t v) { return language(g, v, "bert", false); }
+
+/* Words, a norm and the fused loss with ignored labels: nothing but the vocabulary. */
+static trm_node words(trm_graph *g, uint64_t v) {
+    int64_t batch = batch_of(v, 4, 6), tokens = pick(v, 1, 3, 7), width = pick(v, 2, 4, 9);
+    trm_node table =
+        trm_parameter(g, "words", trm_shape_of(pick(v, 3, 11, 23), width), TRM_INIT_LINEAR);
+    trm_node x = trm_embedding(g, table, ids_of(g, batch, tokens));
+    x = trm_rms_norm(g, x, trm_parameter(g, "norm", trm_shape_of(width), TRM_INIT_ONE), 0);
+    return trm_linear_cross_entropy(
+        g, x, table, trm_input(g, "label", TRM_INT32, trm_shape_of(batch, tokens)),
+        &(trm_xent_options){.use_ignore_index = v % 2, .ignore_index = 1});
+}
+
+static void words_cut_at_random(void **state) {
+    (void)state;
+    try_all(words, 5000, (int)trials(6), "onednn", 1, 1e-5);
+    try_all(words, 5500, (int)trials(3), "ref", 1, 1e-5);
+}
+static void llama_cut_at_random(void **state) {
+    (void)state;
+    try_all(llama, 6000, (int)trials(8), "onednn", 1, 1e-5);
+}
+static void gpt2_cut_at_random(void **state) {
+    (void)state;
+    try_all(gpt2, 7000, (int)trials(8), "onednn", 1, 1e-5);
+    try_all(gpt2, 7500, (int)trials(2), "ref", 1, 1e-5);
+}
+static void bert_cut_at_random(void **state) {
+    (void)state;
+    try_all(bert, 8000, (int)trials(4), "onednn", 1, 1e-5);
+}
+
+static void bit_for_bit(void **state) {
+    (void)state;
+    const trm_optimizer_options adam = {.kind = TRM_ADAM, .weight_decay = 1e-2, .decoupled = true};
+    try_bits(&(bits){llama, 3, "onednn", 8, 8, adam, TRM_PRECISION_FP32}, (int)trials(9));
+    try_bits(&(bits){gpt2, 2, "onednn", 8, 4, adam, TRM_PRECISION_FP32}, (int)trials(9));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(words_cut_at_random), cmocka_unit_test(llama_cut_at_random),
+        cmocka_unit_test(gpt2_cut_at_random),  cmocka_unit_test(bert_cut_at_random),
+        cmocka_unit_test(bit_for_bit),
+    };
+    cmocka_set_test_filter(getenv("TRIREME_TEST_FILTER")); /* NULL: all */
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
