@@ -30,6 +30,8 @@ text = open("text.txt").read()
 assert start["vocabulary"] == len(set(text)) + 1, start  # and the token for masked ones
 assert abs(steps[0]["loss"] - math.log(start["vocabulary"])) < 0.3, steps[0]
 assert sum(e["loss"] for e in steps[-5:]) / 5 < 2.3, steps[-5:]  # the frequencies of characters alone: 2.7
+chance = max(text.count(c) for c in set(text)) / len(text)
+assert chance < by("eval")[-1]["accuracy"] < 1, (chance, by("eval")[-1])
 again, last = json.loads(open("eval.json").readline()), by("eval")[-1]
 assert abs(again["loss"] - last["loss"]) < 1e-6 and last["loss"] < 2.3 and abs(math.log(again["perplexity"]) - again["loss"]) < 1e-6, (again, last)
 # 15 % of the tokens of the test part, rounded in each sample: 4 of 24
@@ -81,6 +83,31 @@ import json
 e = json.loads(open("ids.json").readline())
 assert e["tokens"] >= 5 * (e["samples"] - 1), e' || fail "30 % of 16 tokens: $(cat ids.json)" # recalled from the checkpoint
 
+# ---- each line a sample: with [CLS] and [SEP] around it, on two ranks as on one; eval recalls it; of JSON lines the same; gpt2 reads lines, too
+"$trireme" tokenizer train text.txt --vocabulary 290 --special-tokens '<|endoftext|>,[PAD],[CLS],[SEP],[MASK]' --output framed > out 2>&1 || fail "tokenizer: $(cat out)"
+python3 -c '
+import json
+for line in open("text.txt"):
+    print(json.dumps({"text": line[:-1]}))' > text.jsonl
+lines="--tokenizer framed --context 16 --documents"
+for n in 1 2; do
+    # shellcheck disable=SC2086
+    "$trireme" train bert --data text.txt --dataset text $lines $network --batch-size $((16 / n)) -n $n --deterministic strict --steps 6 --eval-every-epochs 0 \
+        --output l$n --launch-dir logs --quiet > out 2>&1 || fail "lines on $n ranks: $(cat out)"
+done
+cmp l1/ckpt-6/model.safetensors l2/ckpt-6/model.safetensors || fail "lines: two ranks differ from one"
+"$trireme" eval bert --checkpoint l1 --data text.txt --dataset text --json > lines.json &&
+    "$trireme" eval bert --checkpoint l1 --data text.jsonl --dataset jsonl --json > jsonl.json || fail "eval of lines"
+# shellcheck disable=SC2086
+"$trireme" train gpt2 --data text.txt --dataset text $lines $network $learn --steps 20 --json > gpt2.json || fail "gpt2 on lines"
+python3 - << 'END' || fail "lines: $(cat lines.json jsonl.json)"
+import json
+one, other = (json.load(open(name)) for name in ("lines.json", "jsonl.json"))
+assert 400 <= one["samples"] < 800 and all(one[k] == other[k] for k in ("samples", "tokens", "loss", "accuracy")), (one, other)
+events = [json.loads(line) for line in open("gpt2.json")]
+assert 0 < [e for e in events if e["event"] == "eval"][-1]["accuracy"] < 1, events[-1]
+END
+
 # ---- planning, measuring, export
 "$trireme" plan bert --size base --context 512 --json > out && grep -q '"parameters":109514298,' out || fail "base: $(cat out)"
 for model in bert llama; do # whose output layers are part of the loss
@@ -104,6 +131,8 @@ expect 2 "generate: bert predicts masked tokens from those on both sides, not th
 expect 2 "bench generate: bert predicts masked tokens" bench generate bert
 expect 2 "no bert of size 'huge'; there are base, large, medium, small, mini, tiny" train bert --data text.txt --dataset text --tokens bytes --size huge
 expect 2 "1 key heads for 2 heads: as many expected" train bert --data text.txt --dataset text --tokens bytes --heads 2 --width 32 --kv-heads 1
+expect 2 "boundary tokens: masked samples and a tokenizer with [CLS] and [SEP]" train bert --data text.txt --dataset text --tokens bytes --boundary-tokens on
+expect 2 "ids have no documents" train bert --data text.bin --dataset tokens --vocabulary 290 --documents
 expect 2 "mask token 400: an id below 257" train bert --data text.txt --dataset text --tokens bytes --vocabulary 257 --mask-token 400
 # shellcheck disable=SC2086
 expect 0 "--masking has no effect here: it is for bert" train gpt2 $data $network --masking 0.3 --steps 1 --eval-every-epochs 0

@@ -8,7 +8,7 @@ export OMP_NUM_THREADS=1
 python=${PYTHON:-$peers/oracle/bin/python}
 
 for i in $(seq 60); do echo "the rank sends row $i"; echo "a server keeps the é table $((i * 7))"; done > text.txt
-"$trireme" tokenizer train text.txt --vocabulary 290 --special-tokens '<|endoftext|>,[MASK],[PAD]' --output tokenizer --quiet > /dev/null || fail "tokenizer"
+"$trireme" tokenizer train text.txt --vocabulary 290 --special-tokens '<|endoftext|>,[MASK],[PAD],[CLS],[SEP]' --output tokenizer --quiet > /dev/null || fail "tokenizer"
 
 # ---- without transformers: what is exported is imported again, bit for bit
 size="--layers 2 --width 32 --heads 4 --context 24"

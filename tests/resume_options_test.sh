@@ -11,7 +11,7 @@ for part in train test; do
 done
 for i in $(seq 1 60); do echo "{\"text\": \"line $i of a text that is long enough\", \"other\": \"another text, number $i, is long enough\"}"; done > lines.jsonl
 sed 's/"[a-z]*": "//g; s/[{}",]//g' lines.jsonl > text.txt
-"$trireme" tokenizer train text.txt --vocabulary 280 --output tokenizer > out.txt 2>&1 || fail "tokenizer: $(cat out.txt)"
+"$trireme" tokenizer train text.txt --vocabulary 280 --special-tokens '<|endoftext|>,[CLS],[SEP]' --output tokenizer > out.txt 2>&1 || fail "tokenizer: $(cat out.txt)"
 
 # ---- the jobs whose options are changed
 declare -A job
@@ -117,6 +117,8 @@ moe|--top-experts 3|top_k.k 2 -> 3
 moe|--balance 0.1|scale.factor
 bert|--masking 0.3|differs
 bert|--mask-token 5|differs
+bert|--boundary-tokens off|differs
+bert|--documents|differs
 jsonl|--text-field other|dataset had
 vit|--patch 8|network differs
 servers|--mode async|servers synchronous -> asynchronous

@@ -752,13 +752,15 @@ TRM_API TRM_MUST_USE trm_status trm_tokens_read(const char *path, trm_tokens *to
 /* How text becomes samples. A sample is `context` tokens and, for each, the next token: fields
  * "tokens" and "targets", both int32 [context]. Sample i begins at token i * stride of its part;
  * samples do not reach from one file into the next. A target of -100 is to be ignored: behind the
- * last token of a test part, and in rows of a batch that have no sample.
+ * last token of a sample that is shorter than the context, and in rows of a batch that have no
+ * sample. There the token is the tokenizer's [PAD] or <pad>, else 0.
  *
  * With `masking` the tokens to predict are in the sample itself: of n tokens round(n * masking), at
  * least one, are targets, and the others' targets are to be ignored. Of these tokens 80 % are read
  * as the mask token, 10 % as a random one and 10 % as they are (Devlin et al. 2018). Which, is a
  * function of the sample's number, in training also of seed and epoch. A field "mask", int32
- * [context], has 1 for tokens of the sample and 0 behind its last one.
+ * [context], has 1 for tokens of the sample and 0 behind its last one. With `boundary_tokens` [CLS]
+ * and [SEP] (or <s> and </s>) stand around the tokens of a sample, two fewer; they are no targets.
  *
  * Training reads the first 90 % and testing the rest (nanoGPT's split: of characters, of documents,
  * or of ids), unless the files come in two kinds: those with "train" in their name, and those with
@@ -773,6 +775,10 @@ typedef struct trm_text_options {
     int64_t vocabulary;     /* ids of token files are below it; 0 = the tokenizer's, else 65536 */
     /* share of a sample's tokens that are to be predicted, for bert: 0.15. 0 = the next ones are */
     double masking;
+    /* each line of a text, each document of JSON lines, is a sample of its own, or several if it is
+     * longer; empty lines are skipped. Else samples are windows over the whole text */
+    bool documents;
+    trm_switch boundary_tokens; /* default: on, with `masking` and a tokenizer that has them */
     /* stands for masked tokens; 0 = the tokenizer's "[MASK]" or "<mask>", else the vocabulary's last
      * id, one more than the tokenizer has */
     int64_t mask_token;

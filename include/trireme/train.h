@@ -246,6 +246,8 @@ typedef struct trm_evaluation {
     int64_t tokens;       /* that were predicted */
     double perplexity;    /* e to the power of the loss */
     double bits_per_byte; /* of the text; 0: bytes are unknown (trm_dataset_token_bytes) */
+    bool has_accuracy;    /* the next one is valid: the loss is trm_linear_cross_entropy's */
+    double accuracy;      /* share of the tokens that had the largest logit, 0 to 1 */
     int32_t metric_count; /* of trm_model_options.metrics */
     trm_named_scalar metrics[TRM_MAX_METRICS]; /* [metric_count] their values */
 } trm_evaluation;

@@ -607,6 +607,8 @@ class trm_text_options(Structure):
     stride: tokens between the beginnings of samples; 0 = context
     vocabulary: ids of token files are below it; 0 = the tokenizer's, else 65536
     masking: share of a sample's tokens that are to be predicted, for bert: 0.15. 0 = the next ones are
+    documents: each line of a text, each document of JSON lines, is a sample of its own, or several if it is longer; empty lines are skipped. Else samples are windows over the whole text
+    boundary_tokens: default: on, with `masking` and a tokenizer that has them
     mask_token: stands for masked tokens; 0 = the tokenizer's "[MASK]" or "<mask>", else the vocabulary's last id, one more than the tokenizer has
     """
 
@@ -1518,6 +1520,8 @@ class trm_evaluation(Structure):
     tokens: that were predicted
     perplexity: e to the power of the loss
     bits_per_byte: of the text; 0: bytes are unknown (trm_dataset_token_bytes)
+    has_accuracy: the next one is valid: the loss is trm_linear_cross_entropy's
+    accuracy: share of the tokens that had the largest logit, 0 to 1
     metric_count: of trm_model_options.metrics
     metrics: [metric_count] their values
     """
@@ -2169,6 +2173,8 @@ trm_text_options._fields_ = [
     ('stride', c_int64),
     ('vocabulary', c_int64),
     ('masking', c_double),
+    ('documents', c_bool),
+    ('boundary_tokens', c_int),
     ('mask_token', c_int64),
 ]
 trm_cluster_flags._fields_ = [
@@ -2924,6 +2930,8 @@ trm_evaluation._fields_ = [
     ('tokens', c_int64),
     ('perplexity', c_double),
     ('bits_per_byte', c_double),
+    ('has_accuracy', c_bool),
+    ('accuracy', c_double),
     ('metric_count', c_int32),
     ('metrics', trm_named_scalar * 8),
 ]
@@ -3319,6 +3327,7 @@ ENUM_OF = {
     ('trm_column', 'role'): 'trm_column_role',
     ('trm_click_options', 'dense'): 'trm_dense_form',
     ('trm_click_options', 'header'): 'trm_header_line',
+    ('trm_text_options', 'boundary_tokens'): 'trm_switch',
     ('trm_cluster_info', 'role'): 'trm_role',
     ('trm_launch_role', 'role'): 'trm_role',
     ('trm_launch_options', 'bind'): 'trm_switch',
@@ -4779,7 +4788,8 @@ FUNCTIONS = {
         'graph x weight labels options',
         """Adds the softmax cross-entropy of the logits x weight^T without keeping them: x [..., C], weight
         [V, C], labels int32 [...] -> scalar. Logits and their gradients are computed for some rows at a
-        time, so memory does not grow with rows times V. A label outside [0, V) that is not ignored ends
+        time, so memory does not grow with rows times V. In a graph for evaluation of a trm_model, the
+        largest logits give its accuracy. A label outside [0, V) that is not ignored ends
         the step with TRM_INVALID.
           param    options: as in trm_softmax_cross_entropy, without label smoothing
         """),

@@ -442,6 +442,8 @@ class trm_text_options(Structure):
     stride: int
     vocabulary: int
     masking: float
+    documents: bool
+    boundary_tokens: int
     mask_token: int
 
 class trm_cluster_flags(Structure):
@@ -1191,6 +1193,8 @@ class trm_evaluation(Structure):
     tokens: int
     perplexity: float
     bits_per_byte: float
+    has_accuracy: bool
+    accuracy: float
     metric_count: int
     metrics: trm_named_scalar * 8
 

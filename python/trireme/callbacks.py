@@ -47,7 +47,7 @@ def evaluation_dict(e):
     """An evaluation as a dictionary of what is valid in it."""
     found = {'loss': e.loss, 'samples': e.samples, 'seconds': e.seconds}
     for flag, names in (('has_top', ('top1', 'top5')), ('has_auc', ('auc', 'logloss', 'calibration')),
-                        ('has_tokens', ('tokens', 'perplexity', 'bits_per_byte'))):
+                        ('has_tokens', ('tokens', 'perplexity', 'bits_per_byte')), ('has_accuracy', ('accuracy',))):
         if getattr(e, flag):
             found.update((name, getattr(e, name)) for name in names)
     found.update((e.metrics[i].name.decode(), e.metrics[i].value) for i in range(e.metric_count))

@@ -416,7 +416,8 @@ def linear_cross_entropy(x: Value, weight: Value, labels: Value, *, label_smooth
                          use_ignore_index: Any = None, ignore_index: Any = None, bias: Any = None) -> Node:
     """Adds the softmax cross-entropy of the logits x weight^T without keeping them: x [..., C], weight
     [V, C], labels int32 [...] -> scalar. Logits and their gradients are computed for some rows at a
-    time, so memory does not grow with rows times V. A label outside [0, V) that is not ignored ends
+    time, so memory does not grow with rows times V. In a graph for evaluation of a trm_model, the
+    largest logits give its accuracy. A label outside [0, V) that is not ignored ends
     the step with TRM_INVALID.
       param    options: as in trm_softmax_cross_entropy, without label smoothing
 

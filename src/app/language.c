@@ -200,7 +200,9 @@ static trm_status settle_language_network(const app_context *app, trm_dataset *d
                                 .keeps_logits = strcmp(app->command->name, "export") == 0,
                                 .is_masked = trm_language_is_masked(network->model->name),
                                 .masking = f->masking,
-                                .mask_token = f->mask_token};
+                                .mask_token = f->mask_token,
+                                .documents = f->documents,
+                                .boundary_tokens = f->boundary_tokens};
     for (int32_t i = 0; trm_dataset_field(data, i, &field); i++) {
         if (strcmp(field.name, "tokens") == 0 && field.tensor.shape.rank == 2) {
             n->tokens = field.tensor.shape.dim[1];
@@ -280,12 +282,15 @@ static void describe_language(const app_network *network, char *text, size_t siz
              "{\"context\":%lld,\"positions\":%lld,\"layers\":%lld,\"width\":%lld,\"heads\":%lld,"
              "\"kv_heads\":%lld,\"hidden\":%lld,\"vocabulary\":%lld,\"epsilon\":%.17g,"
              "\"rotary_theta\":%.17g,\"untied\":%s,\"experts\":%lld,\"top_experts\":%lld,"
-             "\"masking\":%.17g,\"mask_token\":%lld,\"tokens\":\"%s\",\"lora\":\"%s\"}",
+             "\"masking\":%.17g,\"mask_token\":%lld,\"documents\":%s,"
+             "\"boundary_tokens\":\"%s\",\"tokens\":\"%s\",\"lora\":\"%s\"}",
              (long long)network->language.tokens, (long long)o->context, (long long)o->layers,
              (long long)o->width, (long long)o->heads, (long long)o->kv_heads, (long long)o->hidden,
              (long long)o->vocabulary, o->epsilon, o->rotary_theta, o->untied ? "true" : "false",
              (long long)o->experts, (long long)o->top_experts, network->language.masking,
              (long long)network->language.mask_token,
+             network->language.documents ? "true" : "false",
+             network->language.boundary_tokens != NULL ? network->language.boundary_tokens : "",
              network->language.tokenizer != NULL ? network->language.tokenizer : "",
              network->language.lora != NULL ? network->language.lora : "");
 }
@@ -384,6 +389,13 @@ static trm_status recall_language(app_context *app, const json_t *language, trm_
     }
     if (!app_given(&app->parsed, "mask-token")) {
         f->mask_token = number_of(language, "mask_token");
+    }
+    f->documents = f->documents || json_is_true(json_object_get(language, "documents"));
+    const char *boundary = json_string_value(json_object_get(language, "boundary_tokens"));
+    if (f->boundary_tokens == NULL && boundary != NULL) {
+        f->boundary_tokens = strcmp(boundary, "on") == 0    ? "on"
+                             : strcmp(boundary, "off") == 0 ? "off"
+                                                            : NULL;
     }
     if (!app_given(&app->parsed, "context")) {
         app->o.context_tokens = number_of(language, "context");

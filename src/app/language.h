@@ -15,7 +15,8 @@ typedef struct app_transformer_flags {
     int64_t mask_token;
     double dropout, epsilon, rotary_theta, balance, masking;
     double image_mean[3], image_std[3]; /* vit: of a checkpoint; std 0: unknown */
-    bool untied, lazy_embedding;
+    bool untied, lazy_embedding, documents;
+    const char *boundary_tokens; /* on, off; NULL: not given */
 } app_transformer_flags;
 
 /* The network of a language model. */
@@ -28,6 +29,8 @@ typedef struct app_language_network {
     bool is_masked;               /* predicts masked tokens; the data has a mask of keys */
     double masking; /* their share, and the id that stands for them (0: by the data) */
     int64_t mask_token;
+    bool documents; /* how samples are cut, as the flags say */
+    const char *boundary_tokens;
 } app_language_network;
 
 #endif

@@ -330,6 +330,7 @@ const app_flag app_flags[] = {
     TEXT("tokenizer", tokenizer, "DIR", NULL, "text, jsonl: a tokenizer's folder (trireme tokenizer train)"),
     CHOICE("tokens", tokens, "characters|bytes", NULL, "text, jsonl: instead of a tokenizer"),
     INT("stride", stride, "N", 1, 1 << 24, NULL, "tokens from one sample's begin to the next one's (the context)"),
+    BOOL("documents", transformer.documents, "text, jsonl: each line or document is a sample of its own"),
     TEXT("text-field", text_field, "NAME", NULL, "jsonl: the field with the text (text)"),
     /* ---- text context */
     INT("context", context_tokens, "N", 1, 1 << 24, NULL, "tokens a sample (256)", .tag = "text-context"),
@@ -351,6 +352,7 @@ const app_flag app_flags[] = {
     INT("top-experts", transformer.top_experts, "N", 1, 1 << 16, NULL, "moe: experts that compute a token (2)"),
     REAL("masking", transformer.masking, "X", 1e-3, 0.99, NULL, "bert: share of the tokens that are to be predicted (0.15)", .use = "masked"),
     INT("mask-token", transformer.mask_token, "ID", 1, 1 << 24, NULL, "bert: the id that stands for masked tokens (the tokenizer's [MASK] or <mask>, else the last id of the vocabulary)", .use = "masked"),
+    CHOICE("boundary-tokens", transformer.boundary_tokens, "on|off", NULL, "bert: [CLS] and [SEP], or <s> and </s>, around samples (on, if the tokenizer has them)", .use = "masked"),
     REAL("balance", transformer.balance, "X", 1e-9, 1000, NULL, "moe: factor of the load balance in the training loss (0.01)"),
     TEXT("lora", transformer.lora, "r=N[,alpha=X][,dropout=X][,targets=NAME+...]", NULL, "train adapters of rank N beside frozen weights, times alpha/N (N); targets: attention, mlp, all, or layers such as q_proj (attention)"),
     INT("vocabulary", transformer.vocabulary, "N", 1, 1 << 24, NULL, "number of tokens (the tokenizer's, else 50257; bert 30522)", .tag = "language"),
@@ -416,11 +418,11 @@ GROUP(click_data, "Click data", "clicks", "table-rows vocabulary field-tables co
 GROUP(click_model, "Recommendation models", "clicks", "embedding-width hidden bottom pooling cross-layers cross-rank stacked no-wide-dense");
 GROUP(dataset, "Data", NULL, "dataset@dataset");
 GROUP(vocabulary, "Vocabulary", NULL, "min-count output@vocabulary");
-GROUP(text_data, "Text", "text", "tokenizer tokens stride text-field");
+GROUP(text_data, "Text", "text", "tokenizer tokens stride documents text-field");
 GROUP(text_context, NULL, NULL, "context@text-context");
 GROUP(transformer, "Transformers", "text|patches of images", "size layers width heads hidden@transformer dropout");
 GROUP(vit, "Vision transformers", "patches of images", "patch");
-GROUP(language, "Language models", "text", "kv-heads rotary-theta untied lazy-embedding experts top-experts balance masking mask-token lora vocabulary@language");
+GROUP(language, "Language models", "text", "kv-heads rotary-theta untied lazy-embedding experts top-experts balance masking mask-token boundary-tokens lora vocabulary@language");
 GROUP(generate, "Text", NULL, "prompt prompt-file tokens@generate temperature top-k top-p tokenizer@generate");
 GROUP(tokenizer_train, "Tokenizer", NULL, "vocabulary@tokenizer-train output@tokenizer-train min-count@tokenizer-train special-tokens");
 GROUP(tokenizer, "Tokenizer", NULL, "tokenizer@tokenizer output@tokenizer lines");

@@ -109,6 +109,12 @@ trm_status app_check_data(const app_context *app, trm_error *err) {
                                           "--data is needed: a directory (or DATA_PATH), or synth");
 }
 
+/* Returns the value of --boundary-tokens. */
+static trm_switch choose_boundary_tokens(const app_options *o) {
+    const char *given = o->transformer.boundary_tokens;
+    return given == NULL ? TRM_DEFAULT : strcmp(given, "on") == 0 ? TRM_ON : TRM_OFF;
+}
+
 /* Contract in app.h. Three cases: a role of a job has its own shard (app->shards), a rank that
  * splits the graph reads whole batches of unsharded data, every other rank reads its shard. */
 trm_status app_dataset(const app_context *app, trm_usage usage, bool training, trm_dataset **out,
@@ -127,6 +133,8 @@ trm_status app_dataset(const app_context *app, trm_usage usage, bool training, t
                                    .context = o->context_tokens,
                                    .stride = o->stride,
                                    .vocabulary = o->transformer.vocabulary,
+                                   .documents = o->transformer.documents,
+                                   .boundary_tokens = choose_boundary_tokens(o),
                                    .masking = o->transformer.masking,
                                    .mask_token = o->transformer.mask_token};
     const trm_shapes_options shapes = {.train_count = o->synth_train, .test_count = o->synth_test};

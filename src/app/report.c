@@ -173,6 +173,9 @@ void app_print_evaluation(app_context *app, int64_t epoch, int64_t global_step,
         app_put(app_real("perplexity", e->perplexity, ", perplexity %.4f"),
                 app_int("tokens", e->tokens, NULL));
     }
+    if (e->has_accuracy) {
+        app_put(app_real("accuracy", e->accuracy, ", accuracy %.4f"));
+    }
     if (e->bits_per_byte > 0) {
         app_put(app_real("bits_per_byte", e->bits_per_byte, ", bits per byte %.4f"));
     }

@@ -154,7 +154,8 @@ typedef struct trmi_attrs {
             double label_smoothing;
             bool use_ignore_index;
             int32_t ignore_index;
-        } xent; /* LINEAR_XENT too */
+            bool predicts; /* LINEAR_XENT: output 1 is the class with the largest logit */
+        } xent;            /* LINEAR_XENT too */
         struct {
             int64_t rows; /* EMBEDDING_GRAD: rows of the table */
         } embed;

@@ -44,8 +44,8 @@ static trm_status infer_xent(trm_graph *graph, trmi_op *op, trm_error *err) {
 /* The input whose gradient is output 1, 2, 3. */
 static const int32_t linear_xent_inputs[] = {0, 1, 3};
 
-/* x [..., C], w [V, C], labels [...], bias [V] or none -> loss (scalar), d(loss)/dx, d(loss)/dw,
- * d(loss)/dbias. */
+/* x [..., C], w [V, C], labels [...], bias [V] or none -> loss (scalar), then d(loss)/dx, d(loss)/dw,
+ * d(loss)/dbias, or predicted classes [...]. */
 static trm_status infer_linear_xent(trm_graph *graph, trmi_op *op, trm_error *err) {
     const trmi_value *x = trmi_input_of(graph, op, 0), *w = trmi_input_of(graph, op, 1),
                      *t = trmi_input_of(graph, op, 2);
@@ -81,6 +81,10 @@ static trm_status infer_linear_xent(trm_graph *graph, trmi_op *op, trm_error *er
                          op->name, op->attrs.xent.label_smoothing);
     }
     trmi_set_output(graph, op, 0, TRM_FLOAT32, (trm_shape){0});
+    if (op->attrs.xent.predicts) {
+        trmi_set_output(graph, op, 1, TRM_INT32, t->shape);
+        return TRM_OK;
+    }
     for (int i = 1; i < op->outputs_count; i++) {
         const trmi_value *v = trmi_input_of(graph, op, linear_xent_inputs[i - 1]);
         trmi_set_output(graph, op, i, v->dtype, v->shape);
@@ -129,7 +133,8 @@ static void grad_xent(trm_graph *graph, const trmi_op *op, const trm_node *dy, t
  * evaluation it makes none. */
 static void grad_linear_xent(trm_graph *graph, const trmi_op *op, const trm_node *dy,
                              trm_node *dx) {
-    for (int i = 0; i + 1 < op->outputs_count && dy[0].id != 0; i++) {
+    bool has_gradients = dy[0].id != 0 && !op->attrs.xent.predicts;
+    for (int i = 0; has_gradients && i + 1 < op->outputs_count; i++) {
         trm_node d = {op->outputs[1 + i]};
         dx[linear_xent_inputs[i]] =
             trm_mul(graph, d, trm_cast(graph, dy[0], trm_node_dtype(graph, d)));
@@ -144,13 +149,14 @@ static void grad_bce(trm_graph *graph, const trmi_op *op, const trm_node *dy, tr
 static trmi_cost cost_linear_xent(const trm_graph *graph, const trmi_op *op) {
     trmi_cost cost = {0};
     const trm_shape *w = &trmi_input_of(graph, op, 1)->shape;
-    double products = op->outputs_count < 3 ? (double)op->outputs_count : 3;
+    int32_t gradients = op->attrs.xent.predicts ? 0 : op->outputs_count - 1;
+    double products = gradients < 2 ? 1 + (double)gradients : 3;
     cost.flops = 2.0 * products * (double)w->dim[0] *
                  (double)trm_shape_count(&trmi_input_of(graph, op, 0)->shape);
     for (int i = 0; i < 3; i++) {
         const trmi_value *v = trmi_input_of(graph, op, i);
         double bytes = (double)trm_shape_count(&v->shape) * (double)trm_dtype_bytes(v->dtype);
-        cost.bytes += i + 1 < op->outputs_count ? 2 * bytes : bytes;
+        cost.bytes += i < gradients ? 2 * bytes : bytes;
     }
     return cost;
 }
@@ -200,7 +206,8 @@ trm_node trm_linear_cross_entropy(trm_graph *graph, trm_node x, trm_node weight,
     trm_node inputs[] = {x, weight, labels, options != NULL ? options->bias : TRM_NO_NODE};
     int32_t count = inputs[3].id != 0 ? 4 : 3;
     bool frozen = is_frozen(graph, weight) && (count == 3 || is_frozen(graph, inputs[3]));
-    int32_t outputs = !trm_graph_is_training(graph) ? 1 : frozen ? 2 : count;
+    attrs.xent.predicts = !trm_graph_is_training(graph);
+    int32_t outputs = attrs.xent.predicts || frozen ? 2 : count;
     int32_t index =
         trmi_graph_add(graph, TRMI_OP_LINEAR_XENT, NULL, inputs, count, outputs, &attrs);
     return index == 0 ? TRM_NO_NODE : (trm_node){graph->ops[index].outputs[0]};

@@ -102,7 +102,7 @@ static trm_status metrics_evaluated(void *context, const trm_progress *p, trm_er
     if (m->metrics == NULL) {
         return TRM_OK;
     }
-    trm_named_scalar values[7 + TRM_MAX_METRICS] = {
+    trm_named_scalar values[8 + TRM_MAX_METRICS] = {
         {"epoch", (double)p->epoch}, {"loss", e->loss}, {"seconds", e->seconds}};
     int64_t count = 3;
     if (e->has_top) {
@@ -116,6 +116,9 @@ static trm_status metrics_evaluated(void *context, const trm_progress *p, trm_er
     if (e->has_tokens) {
         values[count++] = (trm_named_scalar){"perplexity", e->perplexity};
         values[count++] = (trm_named_scalar){"bits_per_byte", e->bits_per_byte};
+    }
+    if (e->has_accuracy) {
+        values[count++] = (trm_named_scalar){"accuracy", e->accuracy};
     }
     for (int32_t i = 0; i < e->metric_count; i++) {
         values[count++] = e->metrics[i];
@@ -209,7 +212,7 @@ static trm_status board_evaluated(void *context, const trm_progress *p, trm_erro
     if (b->events == NULL) {
         return TRM_OK;
     }
-    trm_named_scalar values[3 + TRM_MAX_METRICS] = {{"eval/loss", e->loss}};
+    trm_named_scalar values[4 + TRM_MAX_METRICS] = {{"eval/loss", e->loss}};
     char names[TRM_MAX_METRICS][80];
     int64_t count = 1;
     if (e->has_top) {
@@ -221,6 +224,9 @@ static trm_status board_evaluated(void *context, const trm_progress *p, trm_erro
     }
     if (e->has_tokens) {
         values[count++] = (trm_named_scalar){"eval/perplexity", e->perplexity};
+    }
+    if (e->has_accuracy) {
+        values[count++] = (trm_named_scalar){"eval/accuracy", e->accuracy};
     }
     for (int32_t i = 0; i < e->metric_count; i++) {
         snprintf(names[i], sizeof names[i], "eval/%s", e->metrics[i].name);

@@ -31,7 +31,7 @@ typedef struct watcher {
 typedef struct sums {
     double loss;
     double own[TRM_MAX_METRICS][TRM_MAX_METRIC_SUMS]; /* sums of the user's metrics */
-    int64_t samples, tokens;
+    int64_t samples, tokens, hits;                    /* hits: tokens that were predicted right */
     trm_top_k top;
 } sums;
 
@@ -64,16 +64,26 @@ static bool is_language(const trmi_compiled *c) {
     return find_ids(c, "tokens") >= 0 && find_ids(c, "targets") >= 0;
 }
 
-/* Returns how many targets of a batch count. */
-static int64_t count_targets(const trmi_compiled *c, const trm_batch *batch) {
+/* Adds the targets of a batch that count, and those that the program predicted. Returns the former.
+ */
+static trm_status add_targets(const trmi_compiled *c, const trm_batch *batch, sums *s,
+                              int64_t *counted, trm_error *err) {
     enum { IGNORED = -100 };
     const trm_tensor *targets = &batch->fields[find_ids(c, "targets")].tensor;
     const int32_t *ids = targets->data;
-    int64_t count = 0;
-    for (int64_t i = 0; i < trm_shape_count(&targets->shape); i++) {
-        count += ids[i] != IGNORED;
+    trm_tensor predicted = {.data = NULL};
+    if (c->predicted.id != 0) {
+        TRMI_TRY(trm_exec_output(c->exec, 1, &predicted, err));
     }
-    return count;
+    *counted = 0;
+    for (int64_t i = 0; i < trm_shape_count(&targets->shape); i++) {
+        bool counts = ids[i] != IGNORED;
+        *counted += counts;
+        s->hits +=
+            counts && predicted.data != NULL && ((const int32_t *)predicted.data)[i] == ids[i];
+    }
+    s->tokens += *counted;
+    return TRM_OK;
 }
 
 /* Prepares an evaluation of `data`: compiles the evaluation program at the first call, again for
@@ -159,12 +169,13 @@ static trm_status one_batch(trm_model *model, const trm_batch *batch, const watc
     trmi_compiled *c = &model->evaluate;
     TRMI_TRY(trmi_feed(c, batch, err));
     TRMI_TRY(trm_exec_forward(c->exec, err));
-    int64_t tokens = is_language(c) ? count_targets(c, batch) : 0,
-            weight = is_language(c) ? tokens : batch->samples;
+    int64_t weight = batch->samples;
+    if (is_language(c)) {
+        TRMI_TRY(add_targets(c, batch, s, &weight, err));
+    }
     /* a batch without anything that counts has no mean loss */
     s->loss += weight > 0 ? (double)trm_exec_loss(c->exec) * (double)weight : 0;
     s->samples += batch->samples;
-    s->tokens += tokens;
     trm_tensor logits;
     TRMI_TRY(trm_exec_output(c->exec, 0, &logits, err));
     if (watch->fn != NULL) {
@@ -185,17 +196,19 @@ static trm_status one_batch(trm_model *model, const trm_batch *batch, const watc
 
 /* Replaces the sums by those over all ranks, on every rank. Collective. */
 static trm_status add_ranks(trm_model *model, sums *s, trm_error *err) {
-    int64_t counts[8] = {s->samples, s->top.samples, s->tokens};
-    memcpy(counts + 3, s->top.hits, sizeof s->top.hits);
+    enum { OWN = 4, COUNTS = OWN + sizeof s->top.hits / sizeof s->top.hits[0] };
+    int64_t counts[COUNTS] = {s->samples, s->top.samples, s->tokens, s->hits};
+    memcpy(counts + OWN, s->top.hits, sizeof s->top.hits);
     TRMI_TRY(trmi_model_add(model, &s->loss, 1, err));
     if (own_count(model) > 0) {
         TRMI_TRY(trmi_model_add(model, s->own[0], own_count(model) * TRM_MAX_METRIC_SUMS, err));
     }
-    TRMI_TRY(trmi_model_add_counts(model, counts, 8, err));
+    TRMI_TRY(trmi_model_add_counts(model, counts, COUNTS, err));
     s->samples = counts[0];
     s->top.samples = counts[1];
     s->tokens = counts[2];
-    memcpy(s->top.hits, counts + 3, sizeof s->top.hits);
+    s->hits = counts[3];
+    memcpy(s->top.hits, counts + OWN, sizeof s->top.hits);
     return is_binary(&model->evaluate) ? trmi_auc_add_ranks(model->auc, model, err) : TRM_OK;
 }
 
@@ -224,6 +237,8 @@ static void compute_figures(trm_model *model, const trm_dataset *data, const sum
         out->tokens = s->tokens;
         out->loss = s->tokens > 0 ? s->loss / (double)s->tokens : 0;
         out->perplexity = exp(out->loss);
+        out->has_accuracy = c->predicted.id != 0;
+        out->accuracy = s->tokens > 0 ? (double)s->hits / (double)s->tokens : 0;
         out->bits_per_byte = bytes > 0 ? out->loss / log(2) / bytes : 0;
     }
     out->metric_count = own_count(model);

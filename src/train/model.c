@@ -109,13 +109,27 @@ static trm_status build_graph(trm_model *model, trm_inputs *inputs, trmi_compile
     return TRM_OK;
 }
 
+/* Returns the ids that the operator of the loss predicts in evaluation; TRM_NO_NODE without such an
+ * operator. */
+static trm_node find_predictions(const trm_graph *graph) {
+    for (int64_t i = graph->ops_count - 1; i > 0; i--) {
+        const trmi_op *op = &graph->ops[i];
+        if (op->kind == TRMI_OP_LINEAR_XENT && op->attrs.xent.predicts) {
+            return (trm_node){op->outputs[1]};
+        }
+    }
+    return TRM_NO_NODE;
+}
+
 /* Compiles the graph into out->exec. The training program gets optimiser, accumulation, memory
- * limit and ranks; the evaluation program has the logits as its output and, where possible, the
+ * limit and ranks; the evaluation program has the logits, and predicted ids if there are any, as its outputs and, where possible, the
  * training program's weights. */
 static trm_status build_exec(trm_model *model, bool training, trmi_compiled *out, trm_error *err) {
     const trm_model_options *o = &model->options;
     trm_exec_options exec = o->exec;
     exec.loss = out->loss;
+    out->predicted = training ? TRM_NO_NODE : find_predictions(out->graph);
+    const trm_node outputs[] = {out->logits, out->predicted};
     if (training) {
         exec.accumulate = trmi_accumulate(model);
         exec.parallel.split.input_cuts = NULL; /* a dataset gives samples or whole batches */
@@ -127,8 +141,8 @@ static trm_status build_exec(trm_model *model, bool training, trmi_compiled *out
         exec.accumulate = 0;
         exec.memory_bytes = 0;
         exec.parallel = (trm_parallel_options){.comm = NULL};
-        exec.outputs = &out->logits;
-        exec.outputs_count = 1;
+        exec.outputs = outputs;
+        exec.outputs_count = out->predicted.id != 0 ? 2 : 1;
         exec.parameters_of = trmi_model_shares_weights(model) ? model->train.exec : NULL;
     }
     return trm_exec_create(out->graph, &exec, &out->exec, err);

@@ -31,6 +31,7 @@ struct trm_inputs {
 typedef struct trmi_compiled {
     trm_graph *graph;
     trm_node logits, loss;
+    trm_node predicted; /* evaluation: ids that the loss's operator predicts; TRM_NO_NODE: none */
     trm_exec *exec;
     int64_t batch; /* samples of a batch that this rank feeds */
     int32_t label; /* index of the field "label", -1 if there is none */

@@ -2,8 +2,10 @@
 """Random models of transformers, through trireme and back: the weights of the exported folder, logits (those of onnxruntime, too, of
 ViT and BERT); of GPT-2, GPT-2 with experts and Llama loss, perplexity and bits per byte of a text; of GPT-2 and Llama greedy texts.
     python huggingface.py TRIREME TOKENIZER TEXT"""
+import collections
 import json
 import math
+import os
 import pathlib
 import shutil
 import subprocess
@@ -11,6 +13,7 @@ import sys
 
 import torch
 from safetensors.torch import load_file
+from tokenizers import Tokenizer
 from transformers import (AutoImageProcessor, AutoModelForCausalLM, AutoModelForImageClassification, AutoModelForMaskedLM, AutoTokenizer, BertConfig, GPT2Config,
                           LlamaConfig, ViTConfig, ViTImageProcessor)
 
@@ -20,6 +23,10 @@ except ImportError:
     onnxruntime = None
 
 trireme, tokenizer, text = sys.argv[1:]
+os.environ["TRIREME_LIBRARY"] = str(pathlib.Path(trireme).with_name("libtrireme.so.0"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "python"))
+from trireme import Dataset  # noqa: E402: reads the same batches as the program
+
 VOCABULARY, CONTEXT, PROMPT = 290, 24, "the rank"
 
 
@@ -114,8 +121,36 @@ def check_experts(name):
     print(f"{name}: loss {check_evaluation(name, 'moe', model, AutoTokenizer.from_pretrained('gpt2-a-back')):.6f}")
 
 
+def check_masked_evaluation(name, model, documents):
+    """Loss, accuracy and their tokens on batches of masked samples, of which [CLS], [SEP] and padding are no targets."""
+    event = json.loads(run("eval", "bert", "--checkpoint", name, "--data", "parts", "--dataset", "text", "--context", CONTEXT,
+                           "--batch-size", 4, "--json", *(["--documents"] if documents else [])))
+    options = {"tokenizer": tokenizer, "context": CONTEXT, "masking": 0.15, "documents": documents}
+    data = Dataset.open("parts", usage="test", batch_size=4, kind="text", text=options)
+    losses, hits, count, padded = 0.0, 0, 0, 0
+    for _ in range(len(data)):
+        batch = data.next()
+        tokens, targets, mask = (torch.from_numpy(batch[key].copy()).long() for key in ("tokens", "targets", "mask"))
+        with torch.no_grad():
+            logits = model(tokens, attention_mask=mask).logits
+        losses += torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=-100, reduction="sum").item()
+        hits += (logits.argmax(-1) == targets)[targets != -100].sum().item()
+        count += (targets != -100).sum().item()
+        padded += (mask == 0).sum().item()
+        used = mask.sum(1)
+        assert (tokens[used > 0, 0] == 3).all() and (tokens[used > 0, used[used > 0] - 1] == 4).all(), tokens  # [CLS], [SEP]
+        assert (tokens[mask == 0] == 2).all() and (targets[:, 0] == -100).all() and (targets[mask == 0] == -100).all(), tokens
+    assert padded > count if documents else padded < 4 * CONTEXT, (padded, count)
+    assert event["tokens"] == count and abs(event["loss"] - losses / count) < 1e-5 * losses / count, (event, losses / count, count)
+    assert abs(event["accuracy"] - hits / count) < 1e-6 and hits > 0, (event, hits, count)
+    print(f"{name}: masked loss {event['loss']:.6f}, accuracy {hits} of {count}, {padded} of padding")
+
+
 def check_masked(name, config, seed):
     model = random_model(AutoModelForMaskedLM, config, seed)
+    ids = Tokenizer.from_file(f"{tokenizer}/tokenizer.json").encode(pathlib.Path(text).read_text()).ids
+    with torch.no_grad():  # so that some predictions are right
+        model.cls.predictions.bias[collections.Counter(ids).most_common(1)[0][0]] += 6
     model.save_pretrained(name, max_shard_size="60KB" if seed % 2 else "5GB")
     for file in pathlib.Path(tokenizer).iterdir():
         shutil.copy(file, name)
@@ -135,6 +170,8 @@ def check_masked(name, config, seed):
         apart = (found - expected)[mask.bool()].abs().max().item()
         assert apart < 1e-4 * max(1, expected.abs().max().item()), (name, apart)
         print(f"{name}: logits of onnxruntime {apart:.1e} apart")
+    for documents in False, True:
+        check_masked_evaluation(name, model, documents)
     event = json.loads(run("eval", "bert", "--checkpoint", name, "--data", "parts", "--dataset", "text", "--context", CONTEXT, "--json"))
     assert event["tokens"] > 0 and event["perplexity"] > 1 and "bits_per_byte" not in event, event
 

@@ -7,9 +7,10 @@
 #include <string.h>
 
 /* Appends a string as a document. */
-static trm_status add_document(trmi_documents *out, const json_t *value, trm_error *err) {
+static trm_status add_document(trmi_documents *out, const char *text, size_t bytes,
+                               trm_error *err) {
     TRMI_TRY(TRMI_GROW(err, out->ends, out->capacity, out->count + 1, "for documents"));
-    trmi_text_append(&out->text, json_string_value(value), json_string_length(value));
+    trmi_text_append(&out->text, text, bytes);
     out->ends[out->count++] = out->text.length;
     return TRMI_CHECK_MEMORY(err, &out->text, "for documents");
 }
@@ -39,10 +40,19 @@ static trm_status parse_line(const json_line *line, const char *field, trmi_docu
                            line->name, (long long)line->number,
                            value == NULL ? "no field" : "another type in field", field);
     } else {
-        status = add_document(out, value, err);
+        status = add_document(out, json_string_value(value), json_string_length(value), err);
     }
     json_decref(object);
     return status;
+}
+
+/* Returns whether a line is white space. */
+static bool is_blank(const char *line, size_t bytes) {
+    size_t at = 0;
+    while (at < bytes && line[at] != '\0' && strchr(" \t\r", line[at]) != NULL) {
+        at++;
+    }
+    return at == bytes;
 }
 
 trm_status trmi_json_lines_parse(const char *name, const char *data, size_t bytes,
@@ -50,15 +60,26 @@ trm_status trmi_json_lines_parse(const char *name, const char *data, size_t byte
     int64_t number = 1;
     for (size_t at = 0; at < bytes; number++) {
         const char *newline = memchr(data + at, '\n', bytes - at);
-        size_t end = newline != NULL ? (size_t)(newline - data) : bytes, first = at;
-        while (first < end && strchr(" \t\r", data[first]) != NULL && data[first] != '\0') {
-            first++;
-        }
-        if (first < end) {
+        size_t end = newline != NULL ? (size_t)(newline - data) : bytes;
+        if (!is_blank(data + at, end - at)) {
             const json_line line = {name, number, data + at, end - at};
             TRMI_TRY(parse_line(&line, field, out, err));
         }
         at = end + 1;
+    }
+    return TRM_OK;
+}
+
+trm_status trmi_documents_add_lines(trmi_documents *documents, const char *text, size_t bytes,
+                                    trm_error *err) {
+    for (size_t at = 0, end; at < bytes; at = end + 1) {
+        const char *newline = memchr(text + at, '\n', bytes - at);
+        end = newline != NULL ? (size_t)(newline - text) : bytes;
+        size_t length = end - at;
+        length -= length > 0 && text[end - 1] == '\r';
+        if (!is_blank(text + at, length)) {
+            TRMI_TRY(add_document(documents, text + at, length, err));
+        }
     }
     return TRM_OK;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* data/text/json_lines.h: documents in files of JSON objects, one a line. */
+/* data/text/json_lines.h: documents in files of JSON objects, one a line, and lines as documents. */
 #ifndef TRMI_DATA_JSON_LINES_H
 #define TRMI_DATA_JSON_LINES_H
 
@@ -18,6 +18,11 @@ typedef struct trmi_documents {
  *   errors  CORRUPT (line and column of what is no JSON, has no such field, or another type), NOMEM */
 trm_status trmi_json_lines_parse(const char *name, const char *data, size_t bytes,
                                  const char *field, trmi_documents *out, trm_error *err);
+/* Appends the lines of a text, without their ends (LF or CR LF), as documents. Lines of white space
+ * are skipped.
+ *   errors  NOMEM */
+trm_status trmi_documents_add_lines(trmi_documents *documents, const char *text, size_t bytes,
+                                    trm_error *err);
 void trmi_documents_free(trmi_documents *documents);
 
 #endif

@@ -25,7 +25,7 @@ typedef struct opening {
     trmi_token_source *source;
     const trm_text_options *options;
     trm_usage usage;
-    trmi_documents *documents; /* of JSON lines, by file; NULL: other data */
+    trmi_documents *documents; /* of JSON lines and of lines of a text, by file; NULL: other data */
 } opening;
 
 /* A range of the lines or tokens of a file. */
@@ -115,7 +115,13 @@ typedef struct packed_ids {
     uint8_t *data;
     int64_t bytes, capacity;
     bool is_wide;
+    trmi_token_spans spans; /* of documents that are samples */
 } packed_ids;
+
+/* Returns how many ids are there. */
+static int64_t count_packed(const packed_ids *packed) {
+    return packed->bytes / (packed->is_wide ? 4 : 2);
+}
 
 /* Appends ids. */
 static trm_status pack_ids(packed_ids *packed, const trm_tokens *tokens, trm_error *err) {
@@ -152,10 +158,11 @@ static trm_status encode_text(trm_tokenizer *t, const char *text, size_t bytes, 
 static trm_status add_packed(trmi_token_source *s, const trmi_text_file *file,
                              const packed_ids *packed, double text_bytes, trm_error *err) {
     const trmi_token_part part = {.name = file->path,
+                                  .spans = packed->spans,
                                   .form = packed->is_wide ? TRMI_TOKENS_INT32 : TRMI_TOKENS_UINT16,
                                   .data = packed->data,
                                   .bytes = (size_t)packed->bytes,
-                                  .count = packed->bytes / (packed->is_wide ? 4 : 2),
+                                  .count = count_packed(packed),
                                   .owned = packed->data,
                                   .text_bytes = text_bytes};
     return trmi_token_part_add(s, &part, err);
@@ -266,7 +273,7 @@ static trm_status add_text(opening *o, trmi_text_file *file, int64_t index, trm_
                                                                       : add_encoded(o, file, err);
 }
 
-/* ---- JSON lines ---- */
+/* ---- documents: JSON lines, lines of a text ---- */
 
 /* Ends a document with the tokenizer's own end token, or with a line end if it has none. */
 static trm_status end_document(trm_tokenizer *t, packed_ids *packed, trm_error *err) {
@@ -275,7 +282,24 @@ static trm_status end_document(trm_tokenizer *t, packed_ids *packed, trm_error *
     return id >= 0 ? pack_ids(packed, &token, err) : encode_text(t, "\n", 1, packed, err);
 }
 
-/* Adds the part of a file of JSON lines. */
+/* Encodes a document and what stands behind it. Masked documents that are samples have nothing
+ * there. */
+static trm_status add_document(opening *o, const char *text, size_t length, packed_ids *packed,
+                               trm_error *err) {
+    const trmi_token_source *s = o->source;
+    int64_t begin = count_packed(packed);
+    if (length > 0) {
+        TRMI_TRY(encode_text(s->tokenizer, text, length, packed, err));
+    }
+    if (!s->by_documents || s->masking == 0) {
+        TRMI_TRY(end_document(s->tokenizer, packed, err));
+    }
+    return s->by_documents
+               ? trmi_token_spans_add(s, &packed->spans, begin, count_packed(packed) - begin, err)
+               : TRM_OK;
+}
+
+/* Adds the part of a file of documents. */
 static trm_status add_documents(opening *o, trmi_text_file *file, int64_t index, trm_error *err) {
     const trmi_documents *d = &o->documents[index];
     trm_tokenizer *t = o->source->tokenizer;
@@ -284,32 +308,32 @@ static trm_status add_documents(opening *o, trmi_text_file *file, int64_t index,
     trm_status status = TRM_OK;
     size_t first = r.begin > 0 ? d->ends[r.begin - 1] : 0, begin = first;
     for (int64_t i = r.begin; i < r.end && status == TRM_OK; begin = d->ends[i++]) {
-        size_t length = d->ends[i] - begin;
-        status = length > 0 ? encode_text(t, d->text.data + begin, length, &packed, err) : TRM_OK;
-        status = status == TRM_OK ? end_document(t, &packed, err) : status;
+        status = add_document(o, d->text.data + begin, d->ends[i] - begin, &packed, err);
         if (status != TRM_OK) {
             trmi_error_append(err, " (in %s, document %lld)", file->path, (long long)i);
         }
     }
     if (status != TRM_OK) {
         trmi_free(packed.data);
+        trmi_free(packed.spans.items);
         return status;
     }
     return add_packed(o->source, file, &packed, (double)(begin - first), err);
 }
 
-/* Parses all mapped files. */
-static trm_status read_documents(opening *o, trm_error *err) {
+/* Parses all mapped files of JSON lines, or takes each line of texts. */
+static trm_status read_documents(opening *o, bool is_json, trm_error *err) {
     trmi_text_files *files = &o->source->files;
     const char *field = o->options->text_field != NULL ? o->options->text_field : "text";
     TRMI_TRY(TRMI_NEW(err, o->documents, files->count, "for documents"));
     for (int64_t i = 0; i < files->count; i++) {
         const trmi_text_file *f = &files->files[i];
         trmi_documents *d = &o->documents[i];
-        trm_status status = f->mapping.file != NULL
-                                ? trmi_json_lines_parse(f->path, (const char *)f->mapping.data,
-                                                        f->mapping.bytes, field, d, err)
-                                : TRM_OK;
+        const char *text = (const char *)f->mapping.data;
+        trm_status status =
+            f->mapping.file == NULL ? TRM_OK
+            : is_json ? trmi_json_lines_parse(f->path, text, f->mapping.bytes, field, d, err)
+                      : trmi_documents_add_lines(d, text, f->mapping.bytes, err);
         TRMI_TRY(trmi_mapping_check(&f->mapping, status, err));
         if (f->mapping.file != NULL && d->count == 0) {
             return TRMI_FAIL(err, TRM_CORRUPT, "%s: no documents in its %zu bytes", f->path,
@@ -358,27 +382,65 @@ typedef struct text_kind {
 
 static const text_kind tokens_kind = {&trmi_tokens_ops, {".bin"}, add_ids},
                        plain_kind = {&trmi_text_ops, {".txt"}, add_text},
+                       text_lines_kind = {&trmi_text_ops, {".txt"}, add_documents},
                        lines_kind = {&trmi_json_lines_ops, {".jsonl"}, add_documents};
 
-/* Takes context, stride and tokenizer from the options. */
+/* Takes context, masking and tokenizer from the options. */
 static trm_status settle_options(opening *o, trm_error *err) {
     trmi_token_source *s = o->source;
     const trm_text_options *options = o->options;
     s->context = options->context != 0 ? options->context : CONTEXT;
-    s->stride = options->stride != 0 ? options->stride : s->context;
+    s->by_documents = options->documents;
     s->keeps_tail = s->fixed_masks = o->usage == TRM_USAGE_TEST;
     s->masking = options->masking;
     if (!(s->masking >= 0 && s->masking < 1)) {
         return TRMI_FAIL(err, TRM_INVALID, "a share %g of masked tokens: 0 to 1 expected",
                          s->masking);
     }
-    if (s->context < 1 || s->context > CONTEXT_MAX || s->stride < 1 || s->stride > s->context) {
-        return TRMI_FAIL(err, TRM_INVALID,
-                         "a context of %lld tokens and a stride of %lld: 1 to %d, and 1 to the "
-                         "context expected",
-                         (long long)s->context, (long long)s->stride, CONTEXT_MAX);
-    }
     return open_tokenizer(o, err);
+}
+
+/* Finds the tokens that stand around masked samples: those of BERT or of RoBERTa. Returns false if
+ * the tokenizer has neither. */
+static bool find_boundaries(const trm_tokenizer *t, int32_t *first, int32_t *last) {
+    static const char *const names[][2] = {{"[CLS]", "[SEP]"}, {"<s>", "</s>"}};
+    for (size_t i = 0; t != NULL && i < sizeof names / sizeof names[0]; i++) {
+        *first = trm_tokenizer_find(t, names[i][0]);
+        *last = trm_tokenizer_find(t, names[i][1]);
+        if (*first >= 0 && *last >= 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Sets what a row has besides the tokens of its window, and how long windows are. */
+static trm_status settle_rows(opening *o, trm_error *err) {
+    static const char *const paddings[] = {"[PAD]", "<pad>"};
+    trmi_token_source *s = o->source;
+    const trm_text_options *options = o->options;
+    trm_switch wanted = s->masking > 0 ? options->boundary_tokens : TRM_OFF;
+    for (size_t i = 0; s->tokenizer != NULL && i < sizeof paddings / sizeof paddings[0]; i++) {
+        int32_t id = trm_tokenizer_find(s->tokenizer, paddings[i]);
+        s->padding = s->padding == 0 && id > 0 ? id : s->padding;
+    }
+    s->bounded =
+        wanted != TRM_OFF && find_boundaries(s->tokenizer, &s->first_token, &s->last_token);
+    if (!s->bounded && options->boundary_tokens == TRM_ON) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "boundary tokens: masked samples and a tokenizer with [CLS] and [SEP], or "
+                         "<s> and </s>, expected");
+    }
+    s->room = s->context - (s->bounded ? 2 : 0);
+    s->stride = options->stride != 0 ? options->stride : s->room;
+    if (s->room < 1 || s->context > CONTEXT_MAX || s->stride < 1 || s->stride > s->room) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "a context of %lld tokens and a stride of %lld: %d to %d, and 1 to the "
+                         "context%s expected",
+                         (long long)s->context, (long long)s->stride, s->bounded ? 3 : 1,
+                         CONTEXT_MAX, s->bounded ? " without the boundary tokens" : "");
+    }
+    return TRM_OK;
 }
 
 /* Returns the tokenizer's token for masked ones; -1 without one. */
@@ -416,10 +478,11 @@ static trm_status open_parts(opening *o, const char *path, const text_kind *kind
     trmi_token_source *s = o->source;
     bool is_text = kind != &tokens_kind;
     TRMI_TRY(settle_options(o, err));
+    TRMI_TRY(settle_rows(o, err));
     TRMI_TRY(trmi_text_files_find(path, o->usage, kind->endings, &s->arena, &s->files, err));
     TRMI_TRY(trmi_text_files_map(&s->files, is_text && wants_characters(o), err));
-    if (kind == &lines_kind) {
-        TRMI_TRY(read_documents(o, err));
+    if (kind->add == add_documents) {
+        TRMI_TRY(read_documents(o, kind == &lines_kind, err));
     }
     if (is_text) {
         TRMI_TRY(need_tokenizer(o, err));
@@ -456,12 +519,19 @@ static trm_status open_dataset(const char *path, trm_usage usage, const trm_text
 
 trm_status trm_dataset_tokens(const char *path, trm_usage usage, const trm_text_options *options,
                               trm_dataset **out, trm_error *err) {
+    if (options != NULL && options->documents) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "%s: ids have no documents: text or JSON lines expected for samples of "
+                         "documents",
+                         path != NULL ? path : "");
+    }
     return open_dataset(path, usage, options, &tokens_kind, out, err);
 }
 
 trm_status trm_dataset_text(const char *path, trm_usage usage, const trm_text_options *options,
                             trm_dataset **out, trm_error *err) {
-    return open_dataset(path, usage, options, &plain_kind, out, err);
+    const text_kind *kind = options != NULL && options->documents ? &text_lines_kind : &plain_kind;
+    return open_dataset(path, usage, options, kind, out, err);
 }
 
 trm_status trm_dataset_json_lines(const char *path, trm_usage usage,

@@ -213,6 +213,130 @@ static void short_masked_samples_have_padding(void **state) {
     trm_dataset_destroy(data);
 }
 
+/* ---- documents and boundary tokens ---- */
+
+enum { ROW = 8, PAD = 1, MASK_TOKEN = 2, CLS = 3, SEP = 4, FIRST_BYTE = 5 };
+
+/* Writes a tokenizer of the special tokens above and bytes: id 5 + n is the n-th printable one. */
+static void write_byte_tokenizer(void) {
+    static const char *const special[] = {"<|endoftext|>", "[PAD]", "[MASK]", "[CLS]", "[SEP]"};
+    trm_error err;
+    trm_tokenizer *t;
+    static const char line[] = "a\n";
+    const char *path = in_folder("learn.txt");
+    write_file("learn.txt", line, sizeof line - 1);
+    const trm_tokenizer_options options = {
+        .vocabulary = 256 + 5, .special_tokens = special, .special_count = 5};
+    CHECK_OK(trm_tokenizer_train(&path, 1, &options, &t, &err), err);
+    CHECK_OK(trm_tokenizer_save(t, in_folder("bytes"), &err), err);
+    assert_int_equal(trm_tokenizer_find(t, "[SEP]"), SEP);
+    trm_tokenizer_destroy(t);
+}
+
+/* Returns the id of a letter. */
+static int32_t id_of(char letter) { return FIRST_BYTE + letter - '!'; }
+
+/* Compares one row of tokens, targets and mask. text: the tokens as letters, C and S for the
+ * boundary tokens, E for the end of a document, _ for padding. masked: targets are those of the
+ * sample itself. */
+static void check_row(const trm_batch *batch, int row, const char *text, bool masked) {
+    const int32_t *tokens = (const int32_t *)trm_batch_tensor(batch, "tokens")->data + row * ROW,
+                  *targets = (const int32_t *)trm_batch_tensor(batch, "targets")->data + row * ROW;
+    int32_t next[ROW + 1];
+    for (int i = 0; i < ROW; i++) {
+        next[i] = text[i] == 'C'   ? CLS
+                  : text[i] == 'S' ? SEP
+                  : text[i] == 'E' ? 0
+                  : text[i] == '_' ? PAD
+                                   : id_of(text[i]);
+    }
+    next[ROW] = text[ROW] == '\0' ? PAD : text[ROW] == 'E' ? 0 : id_of(text[ROW]);
+    int chosen = 0;
+    for (int i = 0; i < ROW; i++) {
+        bool special = strchr("CSE_", text[i]) != NULL;
+        if (masked) {
+            const int32_t *mask = trm_batch_tensor(batch, "mask")->data;
+            assert_int_equal(mask[row * ROW + i], text[i] != '_');
+            assert_true(special ? targets[i] == IGNORED
+                                : targets[i] == IGNORED || targets[i] == next[i]);
+            assert_true(targets[i] != IGNORED || tokens[i] == next[i]);
+            chosen += targets[i] != IGNORED;
+        } else {
+            assert_int_equal(tokens[i], text[i] == 'E' ? PAD : next[i]);
+            assert_int_equal(targets[i], special || next[i + 1] == PAD ? IGNORED : next[i + 1]);
+        }
+    }
+    assert_true(!masked || chosen == 1 || chosen == 2); /* 30 % of 1 to 6 */
+}
+
+/* Opens a text and checks all of its rows. */
+static void check_rows(const char *kind, const char *name, const trm_text_options *options,
+                       const char *const *rows, int count) {
+    trm_error err;
+    trm_dataset *data;
+    const trm_batch *batch;
+    if (strcmp(kind, "text") == 0) {
+        CHECK_OK(trm_dataset_text(in_folder(name), TRM_USAGE_ALL, options, &data, &err), err);
+    } else {
+        CHECK_OK(trm_dataset_json_lines(in_folder(name), TRM_USAGE_ALL, options, &data, &err), err);
+    }
+    assert_int_equal(trm_dataset_sample_count(data), count);
+    CHECK_OK(trm_dataset_batch(data, count, false, &err), err);
+    CHECK_OK(trm_dataset_next(data, &batch, &err), err);
+    for (int i = 0; i < count; i++) {
+        check_row(batch, i, rows[i], options->masking > 0);
+    }
+    trm_dataset_destroy(data);
+}
+
+/* Each line or document is a sample, a long one several; empty lines are none. Masked samples have
+ * [CLS] and [SEP], others the token behind documents as their last target. */
+static void documents_are_samples(void **state) {
+    static const char text[] = "one\n\n  \nfourteen\r\nsix",
+                      lines[] = "{\"text\":\"one\"}\n{\"text\":\"\"}\n{\"text\":\"fourteen\"}\n"
+                                "{\"text\":\"six\"}\n";
+    static const char *const bounded[] = {"ConeS___", "CfourteS", "CenS____", "CsixS___"},
+                             *const bare[] = {"one_____", "fourteen", "six_____"},
+                             *const causal[] = {"oneE____", "fourteenE", "sixE____"};
+    (void)state;
+    write_byte_tokenizer();
+    write_file("some.txt", text, sizeof text - 1);
+    write_file("some.jsonl", lines, sizeof lines - 1);
+    char tokenizer[4096];
+    snprintf(tokenizer, sizeof tokenizer, "%s", in_folder("bytes"));
+    trm_text_options options = {
+        .tokenizer = tokenizer, .context = ROW, .documents = true, .masking = 0.3};
+    check_rows("text", "some.txt", &options, bounded, 4);
+    check_rows("jsonl", "some.jsonl", &options, bounded, 4);
+    options.boundary_tokens = TRM_OFF;
+    check_rows("text", "some.txt", &options, bare, 3);
+    options.masking = 0;
+    check_rows("text", "some.txt", &options, causal, 3);
+    check_rows("jsonl", "some.jsonl", &options, causal, 3);
+    /* windows over the whole text have boundary tokens, too */
+    static const char *const windows[] = {"ConetwoS", "CthreesS", "CevenelS"};
+    static const char run[] = "onetwothreesevenelev"; /* a shorter last window is not read */
+    write_file("run.txt", run, sizeof run - 1);
+    trm_text_options over = {.tokenizer = tokenizer, .context = ROW, .masking = 0.3};
+    check_rows("text", "run.txt", &over, windows, 3);
+    /* wrong use */
+    trm_error err;
+    trm_dataset *data;
+    options = (trm_text_options){.context = 5, .documents = true};
+    CHECK_FAILS(trm_dataset_tokens(in_folder("some.bin"), TRM_USAGE_ALL, &options, &data, &err),
+                TRM_INVALID, err, "ids have no documents");
+    options = (trm_text_options){.tokens = "bytes", .boundary_tokens = TRM_ON, .masking = 0.3};
+    CHECK_FAILS(trm_dataset_text(in_folder("some.txt"), TRM_USAGE_ALL, &options, &data, &err),
+                TRM_INVALID, err, "a tokenizer with [CLS] and [SEP]");
+    over.context = 2;
+    CHECK_FAILS(trm_dataset_text(in_folder("some.txt"), TRM_USAGE_ALL, &over, &data, &err),
+                TRM_INVALID, err, "a context of 2 tokens and a stride of 0: 3 to");
+    write_file("blank.txt", " \n\n", 3);
+    over = (trm_text_options){.tokens = "bytes", .context = 5, .documents = true};
+    CHECK_FAILS(trm_dataset_text(in_folder("blank.txt"), TRM_USAGE_ALL, &over, &data, &err),
+                TRM_CORRUPT, err, "no documents in its 3 bytes");
+}
+
 /* Shuffled, in two shards, by two threads: each window once, and a resume gives the same batches. */
 static void order_shards_and_resume_are_those_of_all_datasets(void **state) {
     enum { CONTEXT = 4, BATCH = 5 };
@@ -696,6 +820,7 @@ int main(void) {
         cmocka_unit_test(documents_are_joined),
         cmocka_unit_test(masked_samples_are_berts),
         cmocka_unit_test(short_masked_samples_have_padding),
+        cmocka_unit_test(documents_are_samples),
         cmocka_unit_test(damaged_files_are_named),
         cmocka_unit_test(ids_beyond_the_vocabulary_are_named),
         cmocka_unit_test(shortened_files_are_named),

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Samples for language models: windows over long sequences of tokens (the drawing is in
- * token_source.h). A sample is `context` tokens and, as targets, the `context` tokens that begin
- * one token later, or, of masked samples, some of its own; windows begin every `stride` tokens. A part is one sequence; the last window of
- * a part may be shorter, and its row is then filled up with token 0 and targets that no loss
- * counts.
+/* Samples for language models: windows over sequences of tokens (the drawing is in token_source.h).
+ * A sample is a window of at most `room` tokens and, as targets, the tokens that begin one later,
+ * or, of masked samples, some of its own; windows begin every `stride` tokens. A part is one
+ * sequence, or one for each of its documents. The last window of a sequence may be shorter, and its
+ * row is then filled up with the padding token and targets that no loss counts.
  *
  *   sample index -> find_part -> first token of the window -> read_tokens (ids, bytes, characters)
  *
@@ -149,6 +149,39 @@ static void mask_sample(const trmi_token_source *s, uint64_t seed, int64_t index
     }
 }
 
+/* The window of a sample. */
+typedef struct window {
+    const trmi_token_part *part;
+    int64_t first, count; /* tokens of the part, without the last target */
+} window;
+
+/* Returns the window of a sample. */
+static window find_window(const trmi_token_source *s, int64_t index) {
+    const trmi_token_part *p = find_part(s, index);
+    int64_t i = index - p->first_sample;
+    if (p->spans.count > 0) {
+        return (window){p, p->spans.items[i].begin, p->spans.items[i].count};
+    }
+    int64_t first = i * s->stride;
+    return (window){p, first, trmi_min_i64(s->room, p->count - first - count_lookahead(s))};
+}
+
+/* Writes the row of a sample: its window of ids and, if they are wanted, the boundary tokens; fills
+ * it up with padding. */
+static void fill_row(const trmi_token_source *s, const int32_t *ids, int64_t count, int32_t *tokens,
+                     int32_t *targets) {
+    int64_t at = s->bounded && count > 0, end = at + count;
+    for (int64_t i = 0; i < s->context; i++) {
+        bool inside = i >= at && i < end;
+        tokens[i] = inside ? ids[i - at] : s->padding;
+        targets[i] = inside && s->masking == 0 ? ids[i - at + 1] : TRMI_TOKEN_IGNORED;
+    }
+    if (at > 0) {
+        tokens[0] = s->first_token;
+        tokens[end] = s->last_token;
+    }
+}
+
 /* Writes the tokens and targets of a batch, and the mask of masked samples. */
 static trm_status fill_batch(const trmi_source *source, trmi_picture_scratch *scratch,
                              const trmi_batch_work *work, trm_error *err) {
@@ -162,24 +195,21 @@ static trm_status fill_batch(const trmi_source *source, trmi_picture_scratch *sc
     for (int64_t row = 0; row < work->slots; row++) {
         int32_t *tokens = (int32_t *)work->tensors[0].data + row * s->context,
                 *targets = (int32_t *)work->tensors[1].data + row * s->context;
-        int64_t count = 0; /* tokens of the window; those that have a next one */
+        int64_t index = row < work->count ? work->indices[row] : 0;
+        window w = {0}; /* of a row without a sample */
         if (row < work->count) {
-            const trmi_token_part *p = find_part(s, work->indices[row]);
-            int64_t first = (work->indices[row] - p->first_sample) * s->stride;
-            count = trmi_min_i64(s->context, p->count - first - count_lookahead(s));
-            TRMI_TRY(read_tokens(s, p, first, count + count_lookahead(s), ids, err));
+            w = find_window(s, index);
+            TRMI_TRY(read_tokens(s, w.part, w.first, w.count + count_lookahead(s), ids, err));
         }
-        for (int64_t i = 0; i < s->context; i++) {
-            tokens[i] = i < count ? ids[i] : 0;
-            targets[i] = i < count && s->masking == 0 ? ids[i + 1] : TRMI_TOKEN_IGNORED;
-        }
+        fill_row(s, ids, w.count, tokens, targets);
         if (s->masking > 0) {
             int32_t *mask = (int32_t *)work->tensors[2].data + row * s->context;
+            int64_t used = w.count > 0 && s->bounded ? w.count + 2 : w.count;
             for (int64_t i = 0; i < s->context; i++) {
-                mask[i] = i < count;
+                mask[i] = i < used;
             }
-            mask_sample(s, s->fixed_masks ? 0 : work->epoch_seed,
-                        row < work->count ? work->indices[row] : 0, count, tokens, targets);
+            mask_sample(s, s->fixed_masks ? 0 : work->epoch_seed, index, w.count,
+                        tokens + s->bounded, targets + s->bounded);
         }
     }
     return TRM_OK;
@@ -199,9 +229,8 @@ static trm_status check_files(const trmi_source *source, const trmi_batch_work *
 /* Writes where a sample begins. */
 static void write_place(const trmi_source *source, int64_t index, char *text, size_t size) {
     const trmi_token_source *s = (const trmi_token_source *)source;
-    const trmi_token_part *p = find_part(s, index);
-    snprintf(text, size, "%s: token %lld", p->name,
-             (long long)((index - p->first_sample) * s->stride));
+    window w = find_window(s, index);
+    snprintf(text, size, "%s: token %lld", w.part->name, (long long)w.first);
 }
 
 /* Appends files, tokens, context and stride as JSON. */
@@ -220,13 +249,26 @@ static void write_description(const trmi_source *source, trmi_text *text) {
         trmi_text_printf(text, ",\"masking\":%.9g,\"mask_token\":%d", s->masking,
                          (int)s->mask_token);
     }
+    if (s->bounded) {
+        trmi_text_printf(text, ",\"boundary_tokens\":[%d,%d]", (int)s->first_token,
+                         (int)s->last_token);
+    }
+    if (s->by_documents) {
+        trmi_text_printf(text, ",\"documents\":true");
+    }
+}
+
+/* Frees the memory of a part. */
+static void free_part(const trmi_token_part *part) {
+    trmi_free(part->owned);
+    trmi_free(part->index);
+    trmi_free(part->spans.items);
 }
 
 void trmi_token_source_destroy(trmi_source *source) {
     trmi_token_source *s = (trmi_token_source *)source;
     for (int64_t i = 0; i < s->part_count; i++) {
-        trmi_free(s->parts[i].owned);
-        trmi_free(s->parts[i].index);
+        free_part(&s->parts[i]);
     }
     trmi_free(s->parts);
     trmi_text_files_close(&s->files);
@@ -245,44 +287,69 @@ const trmi_source_ops trmi_tokens_ops = TOKEN_OPS("tokens"), trmi_text_ops = TOK
 
 /* ---- parts ---- */
 
-/* Returns the samples of a part of `count` tokens: whole windows, and a shorter last one if the
- * source keeps it. */
-static int64_t count_samples(const trmi_token_source *s, int64_t count) {
-    int64_t last = count - count_lookahead(s);
-    int64_t whole = (last - s->context) / s->stride + 1;
+/* Returns the samples of a part: those of its documents, or whole windows, and a shorter last one if
+ * the source keeps it. */
+static int64_t count_samples(const trmi_token_source *s, const trmi_token_part *part) {
+    if (s->by_documents) {
+        return part->spans.count;
+    }
+    int64_t last = part->count - count_lookahead(s);
+    int64_t whole = (last - s->room) / s->stride + 1;
     bool tail =
-        s->keeps_tail && whole * s->stride < last && (whole - 1) * s->stride + s->context < last;
+        s->keeps_tail && whole * s->stride < last && (whole - 1) * s->stride + s->room < last;
     return whole + tail;
 }
 
-/* Frees the memory of a part that is not added (trmi_token_part_add takes it over on failure too),
- * and returns `status`. */
-static trm_status free_part(const trmi_token_part *part, trm_status status) {
-    trmi_free(part->owned);
-    trmi_free(part->index);
-    return status;
+trm_status trmi_token_spans_add(const trmi_token_source *source, trmi_token_spans *spans,
+                                int64_t begin, int64_t count, trm_error *err) {
+    int64_t last = count - count_lookahead(source);
+    for (int64_t at = 0, end = 0; end < last; at += source->stride) {
+        TRMI_TRY(TRMI_GROW(err, spans->items, spans->capacity, spans->count + 1,
+                           "for the documents of a text"));
+        int64_t length = trmi_min_i64(source->room, last - at);
+        spans->items[spans->count++] = (trmi_token_span){begin + at, length};
+        end = at + length;
+    }
+    return TRM_OK;
+}
+
+/* Checks that a part has a sample.
+ *   error  INVALID */
+static trm_status check_part(const trmi_token_source *s, const trmi_token_part *part,
+                             trm_error *err) {
+    int64_t least = s->room + count_lookahead(s);
+    if (s->by_documents) {
+        return part->spans.count > 0 ? TRM_OK
+                                     : TRMI_FAIL(err, TRM_INVALID,
+                                                 "%s: no document with tokens in its part of this "
+                                                 "usage; at least one expected",
+                                                 part->name);
+    }
+    return part->count >= least
+               ? TRM_OK
+               : TRMI_FAIL(err, TRM_INVALID,
+                           "%s: %lld tokens from byte %lld on, %lld (the context%s%s) expected; "
+                           "lower the context",
+                           part->name, (long long)part->count, (long long)part->offset,
+                           (long long)least, s->bounded ? " without the boundary tokens" : "",
+                           count_lookahead(s) > 0 ? " and one more" : "");
 }
 
 trm_status trmi_token_part_add(trmi_token_source *source, const trmi_token_part *part,
                                trm_error *err) {
-    int64_t least = source->context + count_lookahead(source);
-    if (part->count < least) {
-        trm_status status = TRMI_FAIL(
-            err, TRM_INVALID,
-            "%s: %lld tokens from byte %lld on, %lld (the context%s) expected; lower the context",
-            part->name, (long long)part->count, (long long)part->offset, (long long)least,
-            count_lookahead(source) > 0 ? " and one more" : "");
-        return free_part(part, status);
+    trm_status status = check_part(source, part, err);
+    if (status == TRM_OK) {
+        status = TRMI_GROW(err, source->parts, source->part_capacity, source->part_count + 1,
+                           "for the files of a dataset");
     }
-    trm_status status = TRMI_GROW(err, source->parts, source->part_capacity, source->part_count + 1,
-                                  "for the files of a dataset");
     if (status != TRM_OK) {
-        return free_part(part, status);
+        free_part(part);
+        return status;
     }
     trmi_token_part *p = &source->parts[source->part_count++];
     *p = *part;
     p->first_sample = source->base.count;
-    p->samples = count_samples(source, p->count);
+    p->samples = count_samples(source, p);
     source->base.count += p->samples;
     return TRM_OK;
 }

@@ -234,6 +234,17 @@ static trm_status linear_row(const trmi_ref_args *args, int64_t r, double *z, do
     return TRM_OK;
 }
 
+/* Writes the class with the largest logit of row r, the first of equal ones; its label in a row that
+ * does not count. */
+static void predict_row(const trmi_ref_args *args, int64_t r, const double *z, bool skip) {
+    int64_t best = 0;
+    for (int64_t k = 1; k < args->inputs[1].shape.dim[0]; k++) {
+        best = z[k] > z[best] ? k : best;
+    }
+    trmi_ref_set(&args->outputs[1], r,
+                 (double)(skip ? trmi_ref_get_int(&args->inputs[2], r) : best));
+}
+
 /* Adds row r's part of the gradients for logits z: dz = weight (softmax(z) - [k = label]). dw: of the
  * weights, then of the bias. */
 static void linear_row_back(const trmi_ref_args *args, int64_t r, const double *z, double lse,
@@ -280,6 +291,7 @@ trm_status trmi_ref_linear_xent(const trmi_ref_args *args, trm_error *err) {
     if (z == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for a reference loss");
     }
+    bool predicts = args->attrs->xent.predicts;
     trm_status status = TRM_OK;
     for (int64_t r = 0; r < rows && status == TRM_OK; r++) {
         double lse, at;
@@ -287,7 +299,9 @@ trm_status trmi_ref_linear_xent(const trmi_ref_args *args, trm_error *err) {
         status = linear_row(args, r, z, &lse, &at, err);
         if (status == TRM_OK) {
             total += skip ? 0 : lse - at;
-            if (args->outputs_count > 1) {
+            if (predicts) {
+                predict_row(args, r, z, skip);
+            } else if (args->outputs_count > 1) {
                 linear_row_back(args, r, z, lse, skip ? 0 : scale, dw);
             }
         }

@@ -288,19 +288,20 @@ static void loops_xent(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
 }
 
 /* Linear layer and cross-entropy: samples (the leading dimensions) and classes; the kernel combines
- * the loss over ranks. */
+ * the loss over ranks. Predicted classes need all logits of a row: then only samples are cut. */
 static void loops_linear_xent(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
     int32_t rank = trmi_input_of(g, op, 2)->shape.rank;
     set_first(l->in[0], rows_of, rank, '-');
-    set(l->in[1], "k-");
+    bool predicts = op->attrs.xent.predicts;
+    set(l->in[1], predicts ? "--" : "k-");
     set_first(l->in[2], rows_of, rank, '\0');
-    set_first(l->out[1], rows_of, rank, '-');
+    set_first(l->out[1], rows_of, rank, predicts ? '\0' : '-');
     set(l->out[2], "k-");
     if (op->inputs_count > 3) {
-        set(l->in[3], "k");
+        set(l->in[3], predicts ? "-" : "k");
         set(l->out[3], "k");
     }
-    set_first(l->letters, rows_of, rank, 'k');
+    set_first(l->letters, rows_of, rank, predicts ? '\0' : 'k');
     l->without[0] = TRMI_WHOLE;
 }
 

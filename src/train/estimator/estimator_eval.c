@@ -81,6 +81,9 @@ static void write_figures(judge *j, uint64_t step, const trm_evaluation *v) {
     if (v->has_tokens) {
         values[count++] = (trm_named_scalar){"perplexity", v->perplexity};
     }
+    if (v->has_accuracy) {
+        values[count++] = (trm_named_scalar){"accuracy", v->accuracy};
+    }
     if (status == TRM_OK) {
         status = trm_events_scalars(j->events, (int64_t)step, values, count, &err);
     }

@@ -9,6 +9,8 @@
  *                                         dx += z W_block,  dW_block += z^T x,  dbias_block += sum of z
  *   dx of the chunk --scatter--> dx; 0 in the other rows
  *
+ * In evaluation each row's largest logit is its predicted class, and there are no gradients.
+ *
  * Rows whose label is ignored cost nothing: of masked tokens, six rows in seven.
  *
  *   scratch:  [ numbers of the rows | the rows that count | x and dx of a chunk | z | of the products ] */
@@ -39,6 +41,7 @@ typedef struct loss_state {
     int threads;
     bool half, gradient, weights; /* weights: the gradient of w is made, too */
     bool biased, bias_gradient;
+    bool predicts; /* in place of gradients */
     /* bytes of the parts of the scratch */
     int64_t numbers_bytes, list_bytes, x_bytes, z_bytes, product_bytes;
 } loss_state;
@@ -102,15 +105,17 @@ static void size_memory(loss_state *s, const trm_program *program, const trmi_st
                         int threads) {
     const trmi_buffer *x = &program->buffers[step->inputs[0]],
                       *w = &program->buffers[step->inputs[1]];
+    int32_t gradients = step->attrs->xent.predicts ? 0 : step->outputs_count - 1;
     *s = (loss_state){.kernels = trmi_memory_kernels_best(),
                       .classes = w->shape.dim[0],
                       .width = w->shape.dim[1],
                       .threads = threads,
                       .half = x->dtype == TRM_BFLOAT16,
-                      .gradient = step->outputs_count > 1,
-                      .weights = step->outputs_count > 2,
+                      .gradient = gradients > 0,
+                      .weights = gradients > 1,
                       .biased = step->inputs_count > 3,
-                      .bias_gradient = step->outputs_count > 3};
+                      .bias_gradient = gradients > 2,
+                      .predicts = step->attrs->xent.predicts};
     s->rows = s->width > 0 ? trmi_of_block(step, trm_shape_count(&x->shape) / s->width) : 0;
     s->blocks = trmi_max_i64(1, trmi_pieces(s->classes, COLUMNS));
     int64_t at_once = trmi_max_i64(LEAST_ROWS, CHUNK_FLOATS / trmi_max_i64(1, s->classes));
@@ -131,8 +136,9 @@ typedef struct run {
     const int32_t *labels;
     char *dx;
     float *dw, *dbias;
-    double *numbers; /* [counted][PER_ROW] */
-    int64_t *list;   /* [counted] rows that count */
+    int32_t *predicted; /* NULL: not wanted */
+    double *numbers;    /* [counted][PER_ROW] */
+    int64_t *list;      /* [counted] rows that count */
     int64_t counted;
     float *x32, *dx32, *z;
     void *scratch; /* of the products */
@@ -237,6 +243,25 @@ static void row_numbers(const run *r) {
     }
 }
 
+/* Writes the class with the largest logit of each row, the first of equal ones. */
+static void predict_rows(const run *r) {
+    const loss_state *s = r->s;
+#pragma omp parallel for schedule(static) num_threads(s->threads)
+    for (int64_t row = 0; row < r->real; row++) {
+        float most = -INFINITY;
+        int64_t best = 0;
+        for (int64_t block = 0; block < s->blocks; block++) {
+            int64_t begin = block_at(s, block), columns = block_at(s, block + 1) - begin;
+            const float *z = logits_of(r, row, block);
+            for (int64_t c = 0; c < columns; c++) {
+                best = z[c] > most ? begin + c : best;
+                most = z[c] > most ? z[c] : most;
+            }
+        }
+        r->predicted[r->list[r->begin + row]] = (int32_t)best;
+    }
+}
+
 /* The same over the ranks that have the other classes. */
 static trm_status join_classes(const run *r, const trmi_kernel_env *env, trm_error *err) {
     const double *all;
@@ -324,6 +349,9 @@ static trm_status run_chunk(run *r, const trmi_kernel_env *env, trm_error *err) 
         multiply_block(r, LOGITS, block, false);
     }
     row_numbers(r);
+    if (r->predicted != NULL) {
+        predict_rows(r);
+    }
     TRMI_TRY(join_classes(r, env, err));
     if (!s->gradient) {
         return TRM_OK;
@@ -366,7 +394,8 @@ static trm_status run_loss(const trmi_kernel *k, const trmi_kernel_env *env, trm
              .x = trmi_kernel_input(k, env, 0),
              .w = trmi_kernel_input(k, env, 1),
              .labels = trmi_kernel_input(k, env, 2),
-             .dx = trmi_kernel_output(k, env, 1),
+             .dx = s->gradient ? trmi_kernel_output(k, env, 1) : NULL,
+             .predicted = s->predicts ? trmi_kernel_output(k, env, 1) : NULL,
              .dw = s->weights ? trmi_kernel_output(k, env, 2) : NULL,
              .numbers = (double *)(void *)scratch,
              .list = (int64_t *)(void *)(scratch + s->numbers_bytes)};
@@ -386,6 +415,8 @@ static trm_status run_loss(const trmi_kernel *k, const trmi_kernel_env *env, trm
     r.weight = (float)(samples > 0 ? 1.0 / (double)samples : by);
     if (s->gradient) {
         clear_gradients(&r);
+    } else if (s->predicts) { /* rows that do not count keep their labels */
+        memcpy(r.predicted, r.labels, (size_t)s->rows * sizeof *r.labels);
     }
     int64_t chunks = s->rows > 0 ? trmi_pieces(r.counted, chunk_rows(s)) : 0;
     for (int64_t c = 0; c < chunks; c++) {
@@ -415,9 +446,11 @@ trm_status trmi_onednn_bind_linear_loss(trmi_backend *backend, trmi_kernel *kern
                       *w = trmi_kernel_input_buffer(kernel, 1);
     bool fast = (x->dtype == TRM_FLOAT32 || x->dtype == TRM_BFLOAT16) && w->dtype == TRM_FLOAT32 &&
                 x->shape.rank > 0 && trm_shape_count(&x->shape) > 0 && w->shape.dim[0] > 0;
+    bool predicts = kernel->step->attrs->xent.predicts;
     for (int i = 1; i < kernel->step->outputs_count; i++) { /* 3 is of input 3, the bias */
-        fast = fast && trmi_kernel_output_buffer(kernel, i)->dtype ==
-                           trmi_kernel_input_buffer(kernel, i < 3 ? i - 1 : i)->dtype;
+        trm_dtype made =
+            predicts ? TRM_INT32 : trmi_kernel_input_buffer(kernel, i < 3 ? i - 1 : i)->dtype;
+        fast = fast && trmi_kernel_output_buffer(kernel, i)->dtype == made;
     }
     fast = fast && (kernel->step->inputs_count < 4 ||
                     trmi_kernel_input_buffer(kernel, 3)->dtype == TRM_FLOAT32);
