@@ -19,12 +19,15 @@ static void draw_job(void) {
     /* without leases an asynchronous worker that dies may leave half a push: documented */
     job.lent = job.mode == TRM_PS_ASYNC || draw(DRAW_PLAN, 2) == 0;
     job.durable = draw(DRAW_PLAN, 2) == 0;
-    job.samples = JOB_BATCH * (8 + (int)draw(DRAW_PLAN, 24));
+    job.samples = JOB_BATCH * (8 + (int)draw(DRAW_PLAN, JOB_BATCHES - 8));
     job.lease = JOB_BATCH * (1 + (int)draw(DRAW_PLAN, 8));
-    job.epochs = 1 + (int)draw(DRAW_PLAN, 3);
+    job.epochs = 1 + (int)draw(DRAW_PLAN, JOB_EPOCHS);
     job.batches = 10 + (int)draw(DRAW_PLAN, 40);
     job.cuts = (int)draw(DRAW_PLAN, 3) == 0 ? 0 : 3 + (int)draw(DRAW_PLAN, 12);
     job.compute = 0.1 + 2.4 * sim_unit(DRAW_PLAN);
+    for (int w = 0; w < JOB_WORKERS; w++) { /* the others wait for a slow worker */
+        job.pace[w] = draw(DRAW_PLAN, 4) == 0 ? 1 + 5 * sim_unit(DRAW_PLAN) : 1;
+    }
     job.worker_timeout = 5 + 25 * sim_unit(DRAW_PLAN);
     /* a synchronous worker that is silent for longer is not waited for, and its batches are lost */
     job.worker_timeout += !job.lent ? 1000 : 0;
@@ -46,16 +49,9 @@ static void worker_ended(sim_process *p, int code);
 
 static int number_of(const sim_process *p) { return (int)(intptr_t)p->argument; }
 
-/* Returns whether the open fault of tests/sim/open.txt would come: where batches are not lent, a push that a dead life has
- * brought to all servers is in their memory only, and a server that starts again then waits for it for good. */
-static bool is_open_fault(const sim_process *p) {
-    return !job.open && job.mode == TRM_PS_SYNC && !job.lent && job.servers > 1 &&
-           p->host >= JOB_FIRST_WORKER;
-}
-
 /* A process dies at a call that the seed draws, in a life that begins while faults come. */
 static void plan_death(sim_process *p) {
-    if (job.comes[FAULT_DEATH] && !is_open_fault(p) && (job.without >> FAULT_DEATH & 1) == 0 &&
+    if (job.comes[FAULT_DEATH] && (job.without >> FAULT_DEATH & 1) == 0 &&
         sim.now < job.faults_end && sim_random(DRAW_PLAN, 2) == 0) {
         p->dies_at = 1 + sim_random(DRAW_PLAN, sim_random(DRAW_PLAN, 2) == 0 ? 300 : 8000);
     }
@@ -126,6 +122,26 @@ static void folder_check_ended(sim_process *p, int code) {
     sim.over = true;
 }
 
+static sim_process *draw_process(void);
+
+/* Another process dies, which may be one that the death of the first one matters to. */
+static void another_dies(void *a, uint64_t b) {
+    (void)a, (void)b;
+    sim_process *p = draw_process();
+    if (p != NULL && sim.now < job.faults_end) {
+        sim_trace(p, "fault: is killed, soon after another one");
+        sim_kill(p);
+    }
+}
+
+/* Deaths that come together are drawn by themselves: two that are independent are rarely close. */
+static void plan_another_death(int code) {
+    if (code < 0 && job.comes[FAULT_DEATH] && sim_random(DRAW_PLAN, 3) == 0) {
+        double wait = sim_unit(DRAW_PLAN) * (0.5 + 4 * job.compute);
+        sim_at(sim.now + seconds(wait), another_dies, NULL, 0);
+    }
+}
+
 static void server_ended(sim_process *p, int code) {
     int number = number_of(p), left = 0;
     if (code == 0 || job.stopping) { /* asked to stop, it need not come back */
@@ -141,6 +157,7 @@ static void server_ended(sim_process *p, int code) {
     if (code > 0) {
         sim_fail("server %d ended with %d", number, code);
     }
+    plan_another_death(code);
     start_again(start_server, number, &job.starts[number]);
 }
 
@@ -164,6 +181,7 @@ static void worker_ended(sim_process *p, int code) {
         if (code > 0 && sim.now > job.faults_end + seconds(120)) {
             sim_fail("worker %d fails although faults ended long ago", number);
         }
+        plan_another_death(code);
         start_again(start_worker, number, &job.starts[JOB_SERVERS + number]);
         return;
     }
@@ -278,7 +296,7 @@ static void fault_comes(void *a, uint64_t kind) {
     sim_process *p = draw_process();
     switch (kind) {
     case FAULT_DEATH:
-        if (p != NULL && !is_open_fault(p)) {
+        if (p != NULL) {
             sim_trace(p, "fault: is killed");
             sim_kill(p);
         }

@@ -11,6 +11,8 @@ enum {
     JOB_SERVERS = 3,
     JOB_WORKERS = 4,
     JOB_BATCH = 10,
+    JOB_BATCHES = 32, /* of an epoch, at most */
+    JOB_EPOCHS = 3,
     JOB_KEYS = 24,
     JOB_WITNESSES =
         8, /* keys that every batch pushes, on all shards: a cut through a push shows there */
@@ -44,16 +46,17 @@ typedef struct sim_job {
     bool lent, durable; /* leases of samples; log_sync, and hosts may lose their power */
     int samples, lease, epochs, batches, cuts;
     double compute, worker_timeout, lease_timeout; /* seconds */
+    double pace[JOB_WORKERS];                      /* of a worker's computing: factor */
     int64_t faults_end;
     bool comes[FAULT_KINDS];
-    bool open;        /* open faults of the product, too */
     unsigned without; /* bits of kinds of faults that are left out */
     /* state */
     sim_process *server[JOB_SERVERS], *worker[JOB_WORKERS];
     bool done[JOB_WORKERS];
     int pushes[JOB_WORKERS]; /* of leased samples */
     bool checking, stopping, gone, stopped[JOB_SERVERS];
-    bool starts[JOB_SERVERS + JOB_WORKERS];    /* a start is planned */
+    bool starts[JOB_SERVERS + JOB_WORKERS];                /* a start is planned */
+    uint8_t was_lent[JOB_EPOCHS][JOB_BATCH * JOB_BATCHES]; /* samples that a worker has had */
     int faults, kills, leases_lost, cuts_made; /* kills: ends of workers before their work */
 } sim_job;
 

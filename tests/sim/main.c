@@ -4,7 +4,7 @@
  *   trireme-sim --seed N [--trace]                  one seed
  *   trireme-sim --seeds FIRST:COUNT [--seconds S]   many, one process each; prints those that fail
  *   trireme-sim --list FILE                         the seeds that begin the lines of a file
- *   --without K, --disk, --open    leaves a kind of faults out; adds full disks, open faults (job.h) */
+ *   --without K                                     leaves a kind of faults out (job.h) */
 #include "job.h"
 
 #include "base/log.h"
@@ -175,25 +175,16 @@ int main(int argc, char **argv) {
     bool trace = false;
     double seconds = 0;
     int failures_most = 10;
-    job.without = 1u << FAULT_DISK;
     for (int i = 1; i < argc; i++) {
         const char *value = i + 1 < argc ? argv[i + 1] : NULL;
         if (strcmp(argv[i], "--trace") == 0) {
             trace = true;
             continue;
         }
-        if (strcmp(argv[i], "--open") == 0) {
-            job.open = true;
-            continue;
-        }
-        if (strcmp(argv[i], "--disk") == 0) {
-            job.without &= ~(1u << FAULT_DISK);
-            continue;
-        }
         if (value == NULL) {
             fprintf(stderr,
                     "usage: trireme-sim --seed N [--trace] | --seeds FIRST:COUNT [--seconds "
-                    "S] [--failures N] | --list FILE; --without K, --disk, --open\n");
+                    "S] [--failures N] | --list FILE; --without K\n");
             return 2;
         }
         seed = strcmp(argv[i], "--seed") == 0 ? strtoull(value, NULL, 10) : seed;

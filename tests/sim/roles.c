@@ -98,8 +98,8 @@ typedef struct worker_state {
     int batches;
 } worker_state;
 
-static void compute(void) {
-    usleep((useconds_t)(job.compute * (0.5 + sim_unit(DRAW_ORDER)) * 1e6));
+static void compute(int worker) {
+    usleep((useconds_t)(job.compute * job.pace[worker] * (0.5 + sim_unit(DRAW_ORDER)) * 1e6));
 }
 
 /* Takes a snapshot now and then; what goes wrong with it is no fault of training. */
@@ -135,10 +135,20 @@ static trm_status push_batch(worker_state *w, uint64_t *keys, int64_t count, int
         TRMI_TRY(trm_ps_pull_start(w->batch, err));
         TRMI_TRY(trm_ps_pull_wait(w->batch, err));
     }
-    compute();
+    compute(w->number);
     TRMI_TRY(trm_ps_push(w->batch, o, err));
     take_snapshot(w);
     return TRM_OK;
+}
+
+/* Notes samples that were lent before: their batch may be on some servers only. */
+static void note_lent(const trm_ps_lease *lease) {
+    bool again = false;
+    for (int64_t s = lease->begin; s < lease->end; s++) {
+        again = again || job.was_lent[lease->epoch][s] != 0;
+        job.was_lent[lease->epoch][s] = 1;
+    }
+    job.leases_lost += again;
 }
 
 /* Sample s adds 1 to key s % JOB_KEYS. */
@@ -159,6 +169,7 @@ static trm_status use_lent_samples(worker_state *w, trm_error *err) {
             }
             TRMI_TRY(status);
             position = lease.begin;
+            note_lent(&lease);
             sim_trace(sim.current->process, "has samples %d to %d of epoch %d", (int)lease.begin,
                       (int)lease.end, (int)lease.epoch);
         }
@@ -173,7 +184,6 @@ static trm_status use_lent_samples(worker_state *w, trm_error *err) {
         if (status == TRM_CANCELLED) { /* other workers have its samples now */
             sim_trace(sim.current->process, "lost its lease");
             lease.id = 0;
-            job.leases_lost++;
             continue;
         }
         TRMI_TRY(status);

@@ -91,6 +91,27 @@ static trm_status send_servers_back(trm_ps_client *client, int64_t batch, trm_er
     return some ? TRM_PENDING : TRM_OK;
 }
 
+/* Asks a server what it has of a batch of the earlier life, until the batch is in no step that is
+ * being logged. */
+static trm_status ask_for_batch(trm_ps_client *client, trmi_server_connection *peer, int64_t batch,
+                                int64_t *here, trm_error *err) {
+    const trmi_ps_note note = {.value = {TRMI_ORDER_BEGINS, batch}};
+    const double deadline = trmi_client_deadline(client);
+    for (;;) {
+        TRMI_TRY(trmi_client_order(client, peer, TRMI_PS_CONTROL, &note, NULL, NULL, 0, err));
+        *here = client->order_note.value[1];
+        if (batch == 0 || *here != TRMI_HERE_SOON) {
+            return TRM_OK;
+        }
+        if (trmi_os_now() >= deadline) {
+            return TRMI_FAIL(err, TRM_TIMEOUT,
+                             "server %d has not logged step %lld for %.0f s: its log says why",
+                             peer->number, (long long)batch, client->options.timeout_seconds);
+        }
+        usleep(1000);
+    }
+}
+
 /* SYNC with several servers: settles what the worker's earlier life has left. Two rounds of
  * BEGINS ask all servers for the last batch that may be in a step, and have all take what they
  * have of it (server_front.c). If some server lacks it because it has died too, the batch is
@@ -98,23 +119,18 @@ static trm_status send_servers_back(trm_ps_client *client, int64_t batch, trm_er
  * and those that live go back to them. PENDING: some go back; the worker must join again. All
  * servers have that earlier step, because its rows were read from all of them. */
 static trm_status begin_life(trm_ps_client *client, trm_error *err) {
-    int64_t last = 0;
+    int64_t last = 0, answer;
     bool everywhere = true;
     if (client->mode != TRM_PS_SYNC || client->servers == 1 || client->reader) {
         return TRM_OK;
     }
-    for (int round = 0; round < 2; round++) {
-        const trmi_ps_note note = {.value = {TRMI_ORDER_BEGINS, last}};
-        for (uint32_t s = 0; s < client->servers && (round == 0 || last > 0); s++) {
-            TRMI_TRY(trmi_client_order(client, &client->peers[s], TRMI_PS_CONTROL, &note, NULL,
-                                       NULL, 0, err));
-            const int64_t answer = client->order_note.value[1];
-            last = round == 0 ? trmi_max_i64(last, answer) : last;
-            everywhere = everywhere && (round == 0 || answer != 0);
-        }
+    for (uint32_t s = 0; s < client->servers; s++) {
+        TRMI_TRY(ask_for_batch(client, &client->peers[s], 0, &answer, err));
+        last = trmi_max_i64(last, answer);
     }
-    if (!everywhere) {
-        TRMI_TRY(send_servers_back(client, last, err));
+    for (uint32_t s = 0; s < client->servers && last > 0; s++) {
+        TRMI_TRY(ask_for_batch(client, &client->peers[s], last, &answer, err));
+        everywhere = everywhere && answer != TRMI_HERE_NOT;
     }
     if (!everywhere) {
         TRMI_TRY(send_servers_back(client, last, err));

@@ -423,12 +423,51 @@ static void a_worker_that_others_wait_for_is_not_waited_for(void **state) {
     }
 }
 
+/* Worker 0 dies when all servers have its push and no step has it yet; its next life goes on with the
+ * next batch. A server that is then started again must still have the push: nobody repeats it. */
+static void run_with_kept_push(int fatal, int dead, float rows[KEYS * WIDTH]) {
+    static job j;
+    pthread_t other;
+    trm_error err;
+    begin(&j, 2);
+    worker *dies = &j.worker[0], *lives = &j.worker[1];
+    for (int64_t step = 0; step < STEPS; step++) {
+        compute(dies);
+        compute(lives);
+        CHECK_OK(trm_ps_push(dies->batch, NULL, &err), err);
+        if (step == fatal) {
+            usleep((useconds_t)(100000 * check_patience())); /* the servers read what was sent */
+            die(dies);
+            join(dies);
+            assert_int_equal(trm_ps_client_next_batch(dies->client), step + 1);
+            stop(&j.servers[dead]);
+            start(&j.servers[dead]);
+        }
+        CHECK_OK(trm_ps_push(lives->batch, NULL, &err), err);
+        assert_int_equal(pthread_create(&other, NULL, flush_worker, lives), 0);
+        CHECK_OK(trm_ps_flush(dies->client, &err), err);
+        pthread_join(other, NULL);
+    }
+    end(&j, rows);
+}
+
+static void a_push_of_a_dead_worker_outlasts_its_server(void **state) {
+    static float rows[KEYS * WIDTH], expected[KEYS * WIDTH];
+    (void)state;
+    run_with_kept_push(-1, 0, expected);
+    for (int fatal = 1; fatal < STEPS; fatal += 2) {
+        run_with_kept_push(fatal, fatal / 2 % SERVERS, rows);
+        assert_memory_equal(rows, expected, sizeof rows);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_only_worker_and_a_server),
         cmocka_unit_test(a_worker_and_a_server_while_others_live),
         cmocka_unit_test(a_push_of_an_earlier_life_forms_no_step),
         cmocka_unit_test(a_worker_that_others_wait_for_is_not_waited_for),
+        cmocka_unit_test(a_push_of_a_dead_worker_outlasts_its_server),
     };
     return cmocka_run_group_tests_name("ps servers that go back by a step", tests, make_folder,
                                        remove_folder);

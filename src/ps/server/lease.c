@@ -317,6 +317,12 @@ trm_status trmi_lease_progress(trmi_lease_book *book, int64_t id, uint32_t worke
     return change(book, &e, err);
 }
 
+/* Contract in lease.h. */
+bool trmi_lease_give_up_gap(trmi_lease_book *book, int64_t id, int64_t begin) {
+    const lent *l = find(book, id);
+    return l != NULL && begin > l->position && take_back(book, id, NULL) == TRM_OK;
+}
+
 trm_status trmi_lease_drop_worker(trmi_lease_book *book, uint32_t worker, trm_error *err) {
     return trmi_lease_drop_after(book, worker, 0, err);
 }

@@ -212,6 +212,28 @@ static void wrong_use_is_said(void **state) {
     trmi_lease_book_destroy(book);
 }
 
+/* A push fails, and the next one of the same lease is applied: its samples may not hide the gap. */
+static void samples_of_a_failed_push_are_lent_again(void **state) {
+    static history h;
+    trmi_lease_book *book;
+    trm_error err;
+    trm_ps_lease lease, again;
+    h.count = 0;
+    CHECK_OK(trmi_lease_book_create(record, &h, &book, &err), err);
+    const trm_ps_lease_options o = {SAMPLES, 100, 1, 0, 0, 0};
+    CHECK_OK(trmi_lease_take(book, &o, 0, 1, &lease, &err), err);
+    assert_false(trmi_lease_give_up_gap(book, lease.id, 0));
+    CHECK_OK(trmi_lease_progress(book, lease.id, 0, 10, 1, &err), err);
+    assert_false(trmi_lease_give_up_gap(book, lease.id, 10));
+    assert_false(trmi_lease_give_up_gap(book, lease.id, 5)); /* a repetition */
+    assert_true(trmi_lease_give_up_gap(book, lease.id, 20)); /* 10 to 20 have failed */
+    CHECK_FAILS(trmi_lease_check(book, lease.id, 0, 40, 1, &err), TRM_CANCELLED, err, "is over");
+    CHECK_OK(trmi_lease_take(book, &o, 1, 1, &again, &err), err);
+    assert_int_equal(again.begin, 10);
+    assert_int_equal(again.end, 100);
+    trmi_lease_book_destroy(book);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_sample_once_although_workers_come_and_go),
@@ -219,6 +241,7 @@ int main(void) {
         cmocka_unit_test(a_job_is_continued_for_more_epochs),
         cmocka_unit_test(a_job_ends_at_its_steps),
         cmocka_unit_test(wrong_use_is_said),
+        cmocka_unit_test(samples_of_a_failed_push_are_lent_again),
     };
     return cmocka_run_group_tests_name("ps lease", tests, NULL, NULL);
 }

@@ -191,40 +191,9 @@ static void handle_hello(trm_ps_server *server, trmi_ps_link *link, trmi_request
     }
 }
 
-/* Decodes the sections of a pull or push and counts them by shard (r->first).
- *   error  CORRUPT, NOMEM */
-static trm_status decode_rows(trm_ps_server *server, trmi_request *r, trm_error *err) {
-    uint32_t count = r->header.section_count, shards = server->shards;
-    if (count > r->message.bytes / sizeof(trmi_ps_wire_section)) {
-        return TRMI_FAIL(err, TRM_CORRUPT, "%u sections in %zu bytes", count, r->message.bytes);
-    }
-    pthread_mutex_lock(&server->mutex);
-    trmi_ps_shape shape = {shards, server->table_count, server->widths};
-    pthread_mutex_unlock(&server->mutex);
-    TRMI_TRY(TRMI_NEW(err, r->sections, count + 1, "for %u sections", count));
-    TRMI_TRY(TRMI_NEW(err, r->first, shards + 1, "for %u sections", count));
-    TRMI_TRY(
-        trmi_ps_decode(r->message.data, r->message.bytes, &r->header, &shape, r->sections, err));
-    if (trmi_ps_nodes(&r->header) > 0 &&
-        (server->options.mode != TRM_PS_SYNC || server->options.backup_workers > 0 ||
-         r->header.dtype != TRM_FLOAT32)) {
-        return TRMI_FAIL(err, TRM_INVALID,
-                         "worker %u pushes in strict determinism, which needs synchronous servers "
-                         "without backup workers and float32 gradients",
-                         r->header.worker);
-    }
-    for (uint32_t i = 0; i < count; i++) {
-        r->first[r->sections[i].shard + 1]++;
-    }
-    for (uint32_t s = 0; s < shards; s++) {
-        r->first[s + 1] += r->first[s];
-    }
-    return TRM_OK;
-}
-
 /* Handles a pull, push or staged push: decodes it and passes it to the front. */
 static void handle_rows(trm_ps_server *server, trmi_request *r) {
-    if (decode_rows(server, r, &r->err) != TRM_OK) {
+    if (trmi_request_decode(server, r, &r->err) != TRM_OK) {
         trmi_request_answer(r);
         return;
     }
@@ -563,8 +532,8 @@ static trm_status start_threads(trm_ps_server *server, trm_error *err) {
                                              server->options.server);
 }
 
-/* Contract in trireme/ps.h. Order: shards, snapshot and logs, steps, away workers, leases; the
- * address is bound only when the state is complete, so that no client sees a half-restored
+/* Contract in trireme/ps.h. Order: shards, snapshot and logs, steps, kept pushes, away workers,
+ * leases; the address is bound only when the state is complete, so that no client sees a half-restored
  * server. */
 trm_status trm_ps_server_start(const trm_ps_server_options *options, trm_ps_server **out,
                                trm_error *err) {
@@ -602,6 +571,7 @@ trm_status trm_ps_server_start(const trm_ps_server_options *options, trm_ps_serv
     /* the state of an earlier process: snapshot and logs, steps, away workers, leases */
     TRMI_TRY_GOTO(status, trmi_server_restore(server, err), failed);
     TRMI_TRY_GOTO(status, trmi_step_open(server, err), failed);
+    TRMI_TRY_GOTO(status, trmi_kept_open(server, err), failed);
     server->chief.heard = trmi_os_now();
     TRMI_TRY_GOTO(status, trmi_server_away_open(server, trmi_front_restore_away, err), failed);
     TRMI_TRY_GOTO(status, trmi_server_lease_open(server, err), failed);
@@ -710,6 +680,7 @@ void trm_ps_server_stop(trm_ps_server *server) {
     trmi_token_withdraw(server->token_path, server->token);
     trmi_server_lease_close(server);
     trmi_server_away_close(server);
+    trmi_kept_close(server);
     trmi_server_unlock_folder(server);
     for (uint32_t i = 0; i < server->table_count; i++) {
         trmi_free((void *)(uintptr_t)server->tables[i].name);

@@ -10,7 +10,8 @@
  *   server_request.c  life of a request, its runs on a shard    server_restore.c    start from a folder
  *   server_front.c, server_push.c    order of pulls, of pushes  server_last_step.c  the last step of the logs
  *   server_step.c     steps of leased samples                   server_lease.c, lease.c   who uses which samples
- *   server_workers.c  workers and their lives                   server_away.c, server_chief.c, server_lag.c
+ *   server_workers.c  workers and their lives                   server_kept.c     pushes of ended lives
+ *   server_away.c, server_chief.c, server_lag.c
  *
  * A push is applied in this order: server.c handle_rows -> trmi_front_push -> queue ->
  * trmi_run_push (server_request.c) -> trmi_shard_push (shard/shard.c) -> trmi_row_table_update
@@ -77,10 +78,17 @@ typedef enum trmi_order {
     TRMI_ORDER_CHIEF,
     TRMI_ORDER_PUSHED, /* 1: this push and those before it are on all servers */
     TRMI_ORDER_BEGINS /* SYNC, of a worker's new life, 1: 0   answer: 1: the last batch that may be in a step here
-                           1: the last one of all servers       answer: 1: it is here, or done
+                           1: the last one of all servers       answer: 1: trmi_here
                            1: a batch that all servers have, 2: 1
                            1: one that not all have, 2: 2      answer: 1: the server goes back to the rows before it */
 } trmi_order;
+
+/* Answers of BEGINS: what a server has of a batch. */
+typedef enum trmi_here {
+    TRMI_HERE_NOT,
+    TRMI_HERE_KEPT, /* a restart keeps it */
+    TRMI_HERE_SOON  /* its step is being logged */
+} trmi_here;
 
 /* A message under way. It is owned by one part at a time: link thread, list of the front, shard
  * queues, `late` of a link. */
@@ -105,6 +113,7 @@ struct trmi_request {
     trm_error err;
     bool applied, dropped, later; /* dropped: only fills windows; later: `run` finishes elsewhere */
     bool partial;                 /* SYNC: other servers may not have this push */
+    bool kept;                    /* SYNC: of an ended life, to be found again after a restart */
     bool again;                   /* of a group: repeats the last step of the logs */
     uint8_t *trailer;             /* of the answer */
     size_t trailer_bytes;
@@ -223,10 +232,12 @@ struct trm_ps_server {
     trm_error failed; /* status TRM_OK, or the error with which all requests are refused */
     trmi_worker *workers;
     int64_t worker_count, worker_capacity;
-    bool counted;          /* options.workers was given: workers 0 .. workers - 1 are the job's */
-    int64_t step;          /* SYNC: last step given to the shards */
-    int64_t done_step;     /* SYNC: last step that all shards have */
-    uint16_t sum_dtype;    /* SYNC: dtype of all gradients, from the first push on */
+    bool counted;      /* options.workers was given: workers 0 .. workers - 1 are the job's */
+    int64_t step;      /* SYNC: last step given to the shards */
+    int64_t done_step; /* SYNC: last step that all shards have */
+    int64_t
+        summed_step;    /* SYNC: last step that is a sum in the logs, so that a start can void it */
+    uint16_t sum_dtype; /* SYNC: dtype of all gradients, from the first push on */
     trmi_request *parked;  /* list of pulls that must wait */
     trmi_request *waiting; /* SYNC: pushes of later steps; else: pushes held by a cut */
     /* a snapshot holds pushes back */
@@ -264,6 +275,9 @@ struct trm_ps_server {
  * message then stays the caller's. */
 trmi_request *trmi_request_new(trmi_ps_link *link, trmi_message *message,
                                const trmi_ps_header *header);
+/* Decodes the sections of a pull or push and counts them by shard.
+ *   errors  CORRUPT, INVALID, NOMEM */
+trm_status trmi_request_decode(trm_ps_server *server, trmi_request *request, trm_error *err);
 /* Appends a request to the queues of all shards. For pushes the front mutex must be held, so
  * that all shards get the same order. */
 void trmi_request_dispatch(trm_ps_server *server, trmi_request *request);
@@ -341,6 +355,17 @@ trmi_request *trmi_front_tick(trm_ps_server *server, double now);
  * the snapshot. */
 bool trmi_front_holds(const trm_ps_server *server, const trmi_push_id *id);
 
+/* --- pushes of ended lives (server_kept.c): with the front mutex held -------------------------- */
+/* Writes the waiting pushes that are marked `kept` to a file of their own, which replaces the one
+ * before. Nothing without a log.
+ *   errors  IO, NOSPACE, NOMEM */
+trm_status trmi_kept_write(const trm_ps_server *server, trm_error *err);
+/* Lets the pushes of the file wait again. Called after trmi_server_restore.
+ *   errors  IO, CORRUPT, NOMEM */
+trm_status trmi_kept_open(trm_ps_server *server, trm_error *err);
+/* Removes the file if the job is over. */
+void trmi_kept_close(const trm_ps_server *server);
+
 /* --- the last step of the logs (server_last_step.c): with the front mutex held ---------------- */
 /* After the logs are read: applies the last step, voids it, or keeps it undecided. *pushes
  * counts those applied.
@@ -348,8 +373,8 @@ bool trmi_front_holds(const trm_ps_server *server, const trmi_push_id *id);
 trm_status trmi_last_step_open(trm_ps_server *server, int64_t *pushes, trm_error *err);
 /* Frees the undecided step. */
 void trmi_last_step_close(trm_ps_server *server);
-/* Notes that a worker's life that is in the step is still alive: it will not push again what it
- * has pushed. */
+/* Notes that a worker's life that is in the step is still alive, or that a later life goes on after
+ * the step: it will not push again what it has pushed. */
 void trmi_last_step_note_message(trm_ps_server *server, const trmi_request *request);
 /* trmi_last_step_new_life: notes that a new life of a worker has begun.
  * trmi_last_step_note_complete: notes that this life continues after `batch`, which all servers

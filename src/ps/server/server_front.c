@@ -104,7 +104,9 @@ bool trmi_front_pull_must_wait(trm_ps_server *server, trmi_request *r) {
  * servers have it (order PUSHED). If the worker dies before that, its next life (order BEGINS)
  * asks all servers for the last batch that may be in a step there, and tells the other servers
  * to take the copies that the earlier life left with them. So each server forms the same steps
- * from the same pushes, and a pull reads rows of one step from all servers. */
+ * from the same pushes, and a pull reads rows of one step from all servers. The next life goes on
+ * after a batch only if each server has it in its logs or keeps it (server_kept.c), because
+ * nobody repeats it. */
 
 /* Handles PUSHED: the worker's waiting pushes up to note.value[1] are on all servers. */
 void trmi_front_pushed(trm_ps_server *server, const trmi_request *told) {
@@ -121,36 +123,70 @@ void trmi_front_pushed(trm_ps_server *server, const trmi_request *told) {
     }
 }
 
-/* Handles BEGINS of a worker's new life, in its three forms (trmi_order in server.h). From here
+/* BEGINS, second form: lets the copies of a batch that an ended life has left be in a step.
+ * Returns what this server has of the batch. A copy that cannot be kept counts as not here: the
+ * worker then makes the batch again. */
+static trmi_here take_copies(trm_ps_server *server, const trmi_request *r, int64_t batch) {
+    trm_error err;
+    bool here = false;
+    for (trmi_request *p = server->waiting; p != NULL; p = p->next) {
+        if (p->header.worker == r->header.worker && p->header.clock == batch) {
+            p->partial = false;
+            p->kept = here = true;
+        }
+    }
+    if (here && trmi_kept_write(server, &err) != TRM_OK) {
+        trmi_log(TRM_LOG_WARN, "ps", "server %d: batch %lld of worker %u is made again: %s",
+                 server->options.server, (long long)batch, r->header.worker, err.message);
+        return TRMI_HERE_NOT;
+    }
+    if (here || server->done_step >= batch || server->last.step >= batch) {
+        return TRMI_HERE_KEPT;
+    }
+    return server->step >= batch ? TRMI_HERE_SOON : TRMI_HERE_NOT;
+}
+
+/* BEGINS, fourth form: the batch comes again, so what an ended life has left of it must be in no
+ * step, now or after a restart. */
+static void give_copies_up(trm_ps_server *server, trmi_request *r, int64_t batch) {
+    bool kept = false;
+    for (trmi_request *p = server->waiting; p != NULL; p = p->next) {
+        if (p->header.worker == r->header.worker && p->header.clock == batch) {
+            kept = kept || p->kept;
+            p->partial = true;
+        }
+    }
+    if (!kept || trmi_kept_write(server, &r->err) == TRM_OK) {
+        r->note.value[1] = trmi_last_step_restart_before(server, r->header.worker, batch);
+    }
+}
+
+/* Returns the last batch of a worker that may be in a step here. */
+static int64_t find_last_batch(const trm_ps_server *server, uint32_t worker) {
+    int64_t last = trmi_max_i64(server->step, server->last.step);
+    for (const trmi_request *p = server->waiting; p != NULL; p = p->next) {
+        bool counts = p->header.worker == worker && !p->partial;
+        last = counts ? trmi_max_i64(last, p->header.clock) : last;
+    }
+    return last;
+}
+
+/* Handles BEGINS of a worker's new life, in its four forms (trmi_order in server.h). From here
  * on, messages of the earlier life that are still under way change nothing. */
 void trmi_front_begins(trm_ps_server *server, trmi_request *r) {
     const int64_t batch = r->note.value[1];
-    int64_t last = trmi_max_i64(server->step, server->last.step);
     trmi_worker *w = trmi_front_find(server, r->header.worker);
     if (w != NULL && trmi_front_life(server, w, r->header.incarnation, &r->err) != TRM_OK) {
         return;
     }
     if (r->note.value[2] == 2) {
-        /* the batch comes again: what the earlier life has left here of it must form no step */
-        for (trmi_request *p = server->waiting; p != NULL; p = p->next) {
-            bool again = p->header.worker == r->header.worker && p->header.clock == batch;
-            p->partial = p->partial || again;
-        }
-        r->note.value[1] = trmi_last_step_restart_before(server, r->header.worker, batch);
-        return;
-    }
-    if (r->note.value[2] != 0) {
+        give_copies_up(server, r, batch);
+    } else if (r->note.value[2] != 0) {
         trmi_last_step_note_complete(server, r->header.worker, batch);
-        return;
+    } else {
+        r->note.value[1] = batch == 0 ? find_last_batch(server, r->header.worker)
+                                      : (int64_t)take_copies(server, r, batch);
     }
-    for (trmi_request *p = server->waiting; p != NULL; p = p->next) {
-        if (p->header.worker == r->header.worker &&
-            (batch == 0 ? !p->partial : p->header.clock == batch)) {
-            p->partial = false;
-            last = trmi_max_i64(last, p->header.clock);
-        }
-    }
-    r->note.value[1] = batch == 0 ? last : last >= batch;
 }
 
 /* Contract in server.h. Pushes first: they may release pulls. */

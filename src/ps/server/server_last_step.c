@@ -10,7 +10,8 @@
  *     all shards of this server have it  another server may lack it: the step is held, and the rows
  *                                        stay those of the step before, until each member's worker
  *                                          keeps     lives on in the life that pushed, or has left, or
- *                                                    has found, in a new life, that all servers have it
+ *                                                    has found, in a new life, that all servers have it,
+ *                                                    or goes on after it
  *                                          repeats   has pushed the batch again in a new life
  *     all members repeat                 the step is void, and is formed again from the new pushes
  *     a member keeps                     its push will not come again: the logged step is applied, and
@@ -80,6 +81,7 @@ static trm_status remember_members(trm_ps_server *server, int64_t step, trm_erro
 trm_status trmi_last_step_open(trm_ps_server *server, int64_t *pushes, trm_error *err) {
     const bool synchronous = server->options.mode == TRM_PS_SYNC;
     const log_ends e = find_ends(server);
+    server->summed_step = synchronous && e.any ? e.most : 0;
     if (synchronous && e.any && e.most > e.least + 1) {
         return TRMI_FAIL(
             err, TRM_CORRUPT,
@@ -119,11 +121,24 @@ static trmi_last_member *find_member(const trm_ps_server *server, uint32_t worke
     return NULL;
 }
 
+/* Returns whether a message shows that its worker has pushed `step` and goes on after it: the rows
+ * of that step are wanted, or the gradients of the next one come. */
+static bool follows(const trmi_request *r, int64_t step) {
+    return (r->header.kind == TRMI_PS_PULL && (r->header.flags & TRMI_PULL_OUTSIDE) == 0 &&
+            r->header.clock >= step) ||
+           (r->header.kind == TRMI_PS_PUSH && r->header.clock > step);
+}
+
 void trmi_last_step_note_message(trm_ps_server *server, const trmi_request *r) {
     trmi_last_member *m = find_member(server, r->header.worker);
-    if (m != NULL && r->header.incarnation == m->id.incarnation) {
+    if (m == NULL || r->header.incarnation < m->id.incarnation) {
+        return;
+    }
+    if (r->header.incarnation == m->id.incarnation) {
         m->is_final = true;
         server->last.together |= (r->header.flags & TRMI_PULL_TOGETHER) != 0;
+    } else if (follows(r, server->last.step)) {
+        m->is_final = true; /* of a life that began before this server was started again */
     }
 }
 
@@ -153,6 +168,9 @@ bool trmi_last_step_restart_before(trm_ps_server *server, uint32_t worker, int64
     if (server->step < batch || server->last.step == batch || w == NULL || w->clock < batch ||
         server->options.servers == 1 || server->options.backup_workers > 0 || server->staging) {
         return false;
+    }
+    if (server->summed_step != batch) {
+        return false; /* in no log, or as staged pushes: all servers have it, or will */
     }
     if (server->options.log_pushes != TRM_ON) {
         trmi_log(TRM_LOG_WARN, "ps",

@@ -155,7 +155,14 @@ void trmi_server_lease_pushed(trm_ps_server *server, const trmi_request *r) {
         r->err.status != TRM_OK) {
         return;
     }
+    const int64_t id = r->header.extra[0], end = trmi_server_lease_position(server, r);
+    if (trmi_lease_give_up_gap(server->leases, id, end - r->header.samples)) {
+        trmi_log(TRM_LOG_WARN, "ps",
+                 "server %d: worker %u has lost lease %lld: its push before sample %lld has failed",
+                 server->options.server, r->header.worker, (long long)id,
+                 (long long)(end - r->header.samples));
+        return;
+    }
     /* a lease that was lost meanwhile: the batch is repeated, and every shard recognises it */
-    (void)!trmi_lease_progress(server->leases, r->header.extra[0], r->header.worker,
-                               trmi_server_lease_position(server, r), trmi_os_now(), NULL);
+    (void)!trmi_lease_progress(server->leases, id, r->header.worker, end, trmi_os_now(), NULL);
 }

@@ -24,7 +24,7 @@ static void take_clock(trm_ps_server *server, const trmi_request *r) {
 /* Called when all shards have a push: advances what a restart keeps, and marks the samples as
  * used. */
 static void landed(const trmi_request *r) {
-    trm_ps_server *server = r->link->server;
+    trm_ps_server *server = r->link == NULL ? r->server : r->link->server;
     pthread_mutex_lock(&server->mutex);
     trmi_worker *w = trmi_front_find(server, r->header.worker);
     if (w != NULL) {
@@ -88,18 +88,23 @@ static bool is_of_next_step(const trm_ps_server *server, const trmi_request *r) 
 /* SYNC: if enough pushes of the next step wait, makes a group of all of them and dispatches it.
  * Returns whether it did. */
 static bool form_group(trm_ps_server *server) {
-    int64_t have = 0;
+    int64_t have = 0, of_inactive = 0;
     bool strict = false;
     if (!trmi_last_step_allows_group(server)) {
         return false;
     }
     for (const trmi_request *r = server->waiting; r != NULL; r = r->next) {
-        have += is_of_next_step(server, r);
+        const trmi_worker *w = trmi_front_find(server, r->header.worker);
+        bool next = is_of_next_step(server, r);
+        have += next;
+        of_inactive += next && w != NULL && !w->active;
         strict |= trmi_ps_nodes(&r->header) > 0;
     }
-    /* a strict step without the blocks of a silent worker would have other bits */
-    int64_t needed = strict ? (server->counted ? server->options.workers : server->worker_count)
-                            : trmi_front_expected_workers(server) - server->options.backup_workers;
+    /* a strict step without the blocks of a silent worker would have other bits; the last push of a
+     * worker that has left, or is silent, does not stand for that of another one */
+    int64_t needed =
+        strict ? (server->counted ? server->options.workers : server->worker_count)
+               : trmi_front_expected_workers(server) + of_inactive - server->options.backup_workers;
     if (have < trmi_max_i64(1, needed)) {
         return false;
     }
@@ -133,7 +138,7 @@ static bool form_group(trm_ps_server *server) {
     group->again = server->last.step != 0;
     trmi_last_step_close(server);
     pthread_mutex_init(&group->mutex, NULL);
-    server->step++;
+    server->summed_step = ++server->step;
     trmi_request_dispatch(server, group);
     return true;
 }

@@ -29,11 +29,43 @@ trmi_request *trmi_request_new(trmi_ps_link *link, trmi_message *message,
     return r;
 }
 
+/* Contract in server.h. The counts are in r->first. */
+trm_status trmi_request_decode(trm_ps_server *server, trmi_request *r, trm_error *err) {
+    uint32_t count = r->header.section_count, shards = server->shards;
+    if (count > r->message.bytes / sizeof(trmi_ps_wire_section)) {
+        return TRMI_FAIL(err, TRM_CORRUPT, "%u sections in %zu bytes", count, r->message.bytes);
+    }
+    pthread_mutex_lock(&server->mutex);
+    trmi_ps_shape shape = {shards, server->table_count, server->widths};
+    pthread_mutex_unlock(&server->mutex);
+    TRMI_TRY(TRMI_NEW(err, r->sections, count + 1, "for %u sections", count));
+    TRMI_TRY(TRMI_NEW(err, r->first, shards + 1, "for %u sections", count));
+    TRMI_TRY(
+        trmi_ps_decode(r->message.data, r->message.bytes, &r->header, &shape, r->sections, err));
+    if (trmi_ps_nodes(&r->header) > 0 &&
+        (server->options.mode != TRM_PS_SYNC || server->options.backup_workers > 0 ||
+         r->header.dtype != TRM_FLOAT32)) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "worker %u pushes in strict determinism, which needs synchronous servers "
+                         "without backup workers and float32 gradients",
+                         r->header.worker);
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        r->first[r->sections[i].shard + 1]++;
+    }
+    for (uint32_t s = 0; s < shards; s++) {
+        r->first[s + 1] += r->first[s];
+    }
+    return TRM_OK;
+}
+
 /* Frees a request and releases its message; the link may be reaped after that. */
 static void free_request(trmi_request *r) {
     trmi_ps_link *link = r->link;
     if (r->message.block != NULL) {
         link->channel->table->release(link->channel, &r->message);
+    } else if (link == NULL) {
+        trmi_free(r->message.data); /* of a push of the file of kept pushes */
     }
     pthread_mutex_destroy(&r->mutex);
     trmi_free(r->sections);
