@@ -1,14 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Detects the instruction sets of this CPU by CPUID, then applies TRIREME_ISA. */
+/* Detects the instruction sets of this CPU by CPUID and applies TRIREME_ISA; asks for the caches. */
 #include "base/cpu.h"
 
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include <unistd.h>
 #if defined(__x86_64__)
 #include <cpuid.h>
 #endif
+
+enum { L2_LEAST = 256 << 10, L2_MOST = 2 << 20 };
 
 static trmi_cpu_features features;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -44,8 +48,18 @@ static void ask_x86(void) {
 }
 #endif
 
+/* Reads the size of the second-level cache from the C library. */
+static void measure_cache(void) {
+    long bytes = sysconf(_SC_LEVEL2_CACHE_SIZE);
+    features.l2_bytes = bytes <= 0         ? 512 << 10
+                        : bytes < L2_LEAST ? L2_LEAST
+                        : bytes > L2_MOST  ? L2_MOST
+                                           : bytes;
+}
+
 /* Fills in the features; runs once. */
 static void detect_features(void) {
+    measure_cache();
 #if defined(__x86_64__)
     ask_x86();
 #endif

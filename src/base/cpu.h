@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* base/cpu.h: instruction sets of this CPU, detected once.
+/* base/cpu.h: instruction sets and caches of this CPU, detected once.
  * TRIREME_ISA=plain|avx2|avx512|avx512_bf16 lowers them; it is read once and exists for tests of
  * the fallbacks only. */
 #ifndef TRMI_BASE_CPU_H
 #define TRMI_BASE_CPU_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
-/* Features of this CPU; all false on CPUs other than x86-64. */
+/* Features of this CPU; those of instructions are false on CPUs other than x86-64. */
 typedef struct trmi_cpu_features {
     bool sse42;
     bool avx2;        /* with FMA and F16C */
@@ -16,6 +17,8 @@ typedef struct trmi_cpu_features {
     bool amx_bf16;
     /* AMD: its first-level cache supports as many outstanding misses as the second-level cache */
     bool amd;
+    /* of the second-level cache, between 256 KB and 2 MB: 512 KB where it is unknown */
+    int64_t l2_bytes;
     char model[64]; /* "Intel(R) Xeon(R) Processor" */
     /* family, model, stepping (x86: CPUID 1, EAX), because different CPUs can have one name; 0 =
      * unknown */

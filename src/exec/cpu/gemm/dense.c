@@ -2,14 +2,16 @@
 /* Float32 matrix products of layers (dense.h), in three forms:
  *
  *   rows      threads share the columns of C, and the rows where there are few columns. A thread packs a group of B's
- *             panels [k][nr], as many as stay in the second-level cache, and takes all its rows of A, as they lie, through
- *             them, tile by tile; each tile's sums are finished in registers: bias, ReLU, mask
+ *             panels [k][nr], which takes half of the second-level cache, and takes all its rows of A through them, tile by
+ *             tile: the rows of a tile are copied first, because rows as they lie have conflicts in the first-level cache,
+ *             where a block of k of a tile and of a panel fit. The sums of the last block are finished in registers: bias,
+ *             ReLU, mask
  *   few       nothing is packed: a few rows of B at a time, which stay in the first-level cache for all rows of A; threads share
  *             the columns
  *   weights   k is the batch: split into a few parts with sums of their own, added in order at the end; a part
  *             goes by chunks, of which B's panels and, one at a time, A's are packed
  *
- *   scratch:  [ per thread: B ]      [ sums of the splits | per thread: A, B ]
+ *   scratch:  [ per thread: A, B ]      [ sums of the splits | per thread: A, B ]
  */
 #include "exec/cpu/gemm/dense.h"
 
@@ -20,10 +22,8 @@
 #include <string.h>
 
 enum {
-    DEPTH_MAX = 768,         /* k of a panel: it stays in the second-level cache */
-    GROUP_FLOATS = 64 << 10, /* packed B of a thread */
-    PACK_ROWS = 16,          /* of B, packed for all panels of a group */
-    PACK_COST = 16,          /* of a number of B, READ_COST of A: in multiply-adds */
+    PACK_ROWS = 16, /* of B, packed for all panels of a group */
+    PACK_COST = 16, /* of a number of B, READ_COST of A: in multiply-adds */
     READ_COST = 4,
     CHUNK = 256,       /* k of packed pieces */
     BLOCK = 1024,      /* columns and rows of C in a task at most */
@@ -57,13 +57,11 @@ bool trmi_dense_fits(const trmi_dense_problem *p) {
     return p->transpose_a ? p->k >= LEAST_ROWS && !p->transpose_b : p->m >= LEAST_ROWS;
 }
 
-/* Returns where block `block` of k begins. With any_rows blocks are those of conv_geometry.c, so that
- * either kernel computes the same bits. */
+/* Returns where block `block` of k begins. Blocks are those of conv_geometry.c, so that either kernel
+ * computes the same bits. */
 static int64_t depth_at(const trmi_dense_plan *d, int64_t block) {
     int64_t k = d->problem.k, unit = k % 2 == 0 ? 2 : 1, units = k / unit;
-    return d->problem.any_rows
-               ? (units / d->blocks * block + trmi_min_i64(block, units % d->blocks)) * unit
-               : trmi_cut_at(k, d->blocks, block);
+    return (units / d->blocks * block + trmi_min_i64(block, units % d->blocks)) * unit;
 }
 
 /* ---- rows ------------------------------------------------------------------------------------ */
@@ -85,17 +83,19 @@ static void cut_rows(trmi_dense_plan *d) {
     }
 }
 
-/* Plans the form `rows`. Returns the bytes of scratch: each thread's packed panels of B. */
+/* Plans the form `rows`. Returns the bytes of scratch: for each thread rows of A and panels of B. */
 static int64_t prepare_rows(trmi_dense_plan *d) {
     const trmi_dense_problem *p = &d->problem;
     int64_t nr = d->isa->nr;
     cut_rows(d);
-    d->blocks = trmi_pieces(p->k, p->any_rows ? TRMI_TILE_K : DEPTH_MAX);
+    d->blocks = trmi_pieces(p->k, TRMI_TILE_K);
     d->depth = trmi_pieces(p->k, d->blocks) + 1;
-    int64_t most = trmi_max_i64(1, GROUP_FLOATS / (d->depth * nr)),
+    int64_t group_floats = trmi_cpu()->l2_bytes / 2 / (int64_t)sizeof(float);
+    int64_t most = trmi_max_i64(1, group_floats / (d->depth * nr)),
             mine = trmi_pieces(d->panels, d->n_blocks);
     d->group = trmi_pieces(mine, trmi_pieces(mine, most));
-    d->thread_floats = trmi_round_up(d->group * nr * d->depth, 16);
+    d->a_floats = d->isa->mr * TRMI_TILE_STRIDE;
+    d->thread_floats = trmi_round_up(d->a_floats + d->group * nr * d->depth, 16);
     return d->thread_floats * d->threads * 4;
 }
 
@@ -123,15 +123,15 @@ static void pack_group(const trmi_dense_plan *d, const float *b, int64_t block, 
     }
 }
 
-/* Computes the rows [begin, end) of a group of panels over one block of k. Prefetches the rows of A of
- * the next tile. */
+/* Computes the rows [begin, end) of a group of panels over one block of k. `own`: place for the rows of
+ * A of a tile. Prefetches those of the next tile. */
 static void run_group(const trmi_dense_plan *d, const float *a, const float *bias,
                       const float *mask, float *c, int64_t block, int64_t first, int64_t count,
-                      int64_t begin, int64_t end, const float *packed) {
+                      int64_t begin, int64_t end, const float *packed, float *own) {
     const trmi_dense_problem *p = &d->problem;
     int64_t nr = d->isa->nr, from = depth_at(d, block), depth = depth_at(d, block + 1) - from;
     int64_t tiles = trmi_pieces(end - begin, d->isa->mr);
-    bool last = block + 1 == d->blocks;
+    bool last = block + 1 == d->blocks, copies = count > 1;
     for (int64_t i = 0; i < tiles; i++) {
         int64_t row = begin + trmi_cut_at(end - begin, tiles, i),
                 next = begin + trmi_cut_at(end - begin, tiles, i + 1);
@@ -139,13 +139,17 @@ static void run_group(const trmi_dense_plan *d, const float *a, const float *bia
         trmi_prefetch soon =
             trmi_prefetch_rows(a + next * p->k + from, p->k * 4, after - next, depth * 4);
         int64_t lines = trmi_pieces(soon.lines, count);
+        const float *rows = a + row * p->k + from;
+        if (copies) {
+            d->pack->widen_rows(own, TRMI_TILE_STRIDE, rows, TRM_FLOAT32, p->k, next - row, depth);
+        }
         for (int64_t j = 0; j < count; j++) {
             int64_t column = (first + j) * nr;
             const trmi_dense_tile t = {.rows = (int)(next - row),
                                        .columns = (int)trmi_min_i64(nr, p->n - column),
                                        .k = depth,
-                                       .a = a + row * p->k + from,
-                                       .a_stride = p->k,
+                                       .a = copies ? own : rows,
+                                       .a_stride = copies ? TRMI_TILE_STRIDE : p->k,
                                        .b = packed + j * nr * depth,
                                        .c = c + row * p->n + column,
                                        .c_stride = p->n,
@@ -175,8 +179,9 @@ static void run_task(const trmi_dense_plan *d, const float *a, const float *b, c
     for (int64_t i = 0; i < pieces; i++) {
         int64_t panel = first + trmi_cut_at(panels, groups, i / d->blocks),
                 count = first + trmi_cut_at(panels, groups, i / d->blocks + 1) - panel;
-        pack_group(d, b, i % d->blocks, panel, count, room);
-        run_group(d, a, bias, mask, c, i % d->blocks, panel, count, begin, end, room);
+        pack_group(d, b, i % d->blocks, panel, count, room + d->a_floats);
+        run_group(d, a, bias, mask, c, i % d->blocks, panel, count, begin, end, room + d->a_floats,
+                  room);
     }
 }
 

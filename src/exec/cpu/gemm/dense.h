@@ -21,7 +21,7 @@ typedef struct trmi_dense_problem {
     bool relu;
     bool add; /* rows and weights: add to C */
     /* strict determinism: the same bits for a number of C whatever the numbers of rows and columns,
-     * those of the convolution kernels: never the form for few rows, sums over fixed blocks of k */
+     * those of the convolution kernels: never the form for few rows, never split sums */
     bool any_rows;
 } trmi_dense_problem;
 
