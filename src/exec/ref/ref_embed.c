@@ -34,7 +34,7 @@ trm_status trmi_ref_embedding_grad(const trmi_ref_args *args, trm_error *err) {
     const trm_tensor *rows = &args->inputs[0], *ids = &args->inputs[1], *table = &args->outputs[0];
     int64_t width = table->shape.dim[1];
     for (int64_t i = 0; i < trm_shape_count(&table->shape); i++) {
-        trmi_ref_set(table, i, 0);
+        trmi_ref_set(table, i, args->inputs_count > 2 ? trmi_ref_get(&args->inputs[2], i) : 0);
     }
     for (int64_t i = 0; i < trm_shape_count(&ids->shape); i++) {
         int64_t id = trmi_ref_get_int(ids, i) - trmi_part_of(args->attrs)->begin;

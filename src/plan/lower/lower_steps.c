@@ -330,13 +330,18 @@ static int32_t place_gradient(lowering *l, int32_t grad, trmi_layout layout, boo
     return to;
 }
 
+/* Returns whether an operator is the gradient of a table of which only rows of the batch are not 0. */
+static bool is_sparse(const trmi_op *op) {
+    return op->kind == TRMI_OP_EMBEDDING_GRAD && op->inputs_count == 2;
+}
+
 /* Returns whether a gradient comes from lookups only: an EMBEDDING_GRAD, or its sum over ranks. */
 static bool is_of_lookups(const trm_graph *g, int32_t grad) {
     const trmi_op *op = &g->ops[g->values[grad].op];
     while (op->kind == TRMI_OP_ALL_REDUCE || op->kind == TRMI_OP_EXCHANGE) {
         op = &g->ops[g->values[op->inputs[0]].op];
     }
-    return op->kind == TRMI_OP_EMBEDDING_GRAD;
+    return is_sparse(op);
 }
 
 /* Fills in the parameters: dense, sparse or factored gradients. */
@@ -364,7 +369,7 @@ static void lower_params(lowering *l, const trmi_roots *roots) {
         }
         const trmi_op *producer = &l->graph->ops[l->graph->values[grad].op];
         /* sparse gradient: ids and rows */
-        if (producer->kind == TRMI_OP_EMBEDDING_GRAD && l->at[TRMI_PLAIN][grad] == 0) {
+        if (is_sparse(producer) && l->at[TRMI_PLAIN][grad] == 0) {
             param->sparse_rows = l->at[TRMI_PLAIN][producer->inputs[0]];
             param->sparse_ids = l->at[TRMI_PLAIN][producer->inputs[1]];
             continue;
@@ -414,7 +419,7 @@ static bool has_no_step(const lowering *l, const trmi_roots *roots, const int32_
     if (!only_for_update(roots, uses, op->outputs[0])) {
         return false;
     }
-    if (op->kind == TRMI_OP_EMBEDDING_GRAD) {
+    if (is_sparse(op)) {
         return !l->dense_gradients && !updates_all_rows(l, roots, op->outputs[0]);
     }
     const trmi_value *left = trmi_input_of(g, op, 0), *right = trmi_input_of(g, op, 1);

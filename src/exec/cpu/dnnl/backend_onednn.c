@@ -140,7 +140,7 @@ static const trmi_onednn_row rows[TRMI_OP_KINDS] = {
     [TRMI_OP_EMBEDDING] = {trmi_onednn_bind_embedding, trmi_onednn_plain_supports, NULL, NULL,
                            NULL},
     [TRMI_OP_EMBEDDING_GRAD] = {trmi_onednn_bind_embedding_grad, trmi_onednn_plain_supports, NULL,
-                                NULL, NULL},
+                                NULL, trmi_onednn_embedding_grad_in_place},
     /* keyed.c */
     [TRMI_OP_KEYED_LINEAR] = {trmi_onednn_bind_keyed, trmi_onednn_plain_supports, NULL,
                               trmi_onednn_keyed_scratch, NULL},

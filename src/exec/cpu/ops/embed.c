@@ -76,7 +76,7 @@ trm_status trmi_onednn_bind_embedding(trmi_backend *backend, trmi_kernel *kernel
     return TRM_OK;
 }
 
-/* Adds gradients to the dense gradient of the table. Each thread owns a part of the table and takes
+/* Adds gradients to the dense gradient of the table, which begins with zeros or with the third input. Each thread owns a part of the table and takes
  * its rows from the whole batch, in order, so that the bits do not depend on the threads. */
 static trm_status run_scatter(const trmi_kernel *k, const trmi_kernel_env *env, trm_error *err) {
     (void)err;
@@ -87,13 +87,19 @@ static trm_status run_scatter(const trmi_kernel *k, const trmi_kernel_env *env, 
     bool wide = id_buffer->dtype == TRM_INT64;
     const float *rows = trmi_kernel_input(k, env, 0);
     const void *ids = trmi_kernel_input(k, env, 1);
+    const float *sum = k->step->inputs_count > 2 ? trmi_kernel_input(k, env, 2) : NULL;
     float *to = trmi_kernel_output(k, env, 0);
     int64_t first = trmi_part_of(k->step->attrs)->begin;
     const trmi_memory_kernels *kernels = trmi_memory_kernels_best();
 #pragma omp parallel for schedule(static)
     for (int64_t part = 0; part < PARTS; part++) {
         int64_t begin = height * part / PARTS, end = height * (part + 1) / PARTS;
-        memset(to + begin * width, 0, (size_t)((end - begin) * width) * sizeof *to);
+        size_t bytes = (size_t)((end - begin) * width) * sizeof *to;
+        if (sum == NULL) {
+            memset(to + begin * width, 0, bytes);
+        } else if (sum != to) {
+            memcpy(to + begin * width, sum + begin * width, bytes);
+        }
         for (int64_t i = 0; i < count && end > begin; i++) {
             int64_t id = id_at(ids, wide, i) - first;
             if (id >= begin && id < end) {
@@ -103,6 +109,13 @@ static trm_status run_scatter(const trmi_kernel *k, const trmi_kernel_env *env, 
         }
     }
     return TRM_OK;
+}
+
+/* The table may be where the third input is. */
+bool trmi_onednn_embedding_grad_in_place(trmi_onednn *state, const trm_graph *graph,
+                                         const trmi_op *op, int input) {
+    (void)state, (void)graph, (void)op;
+    return input == 2;
 }
 
 trm_status trmi_onednn_bind_embedding_grad(trmi_backend *backend, trmi_kernel *kernel,

@@ -174,10 +174,16 @@ static trm_node losses(world *w) {
     return trm_add(g, loss, trm_reduce_sum(g, trm_mul(g, trm_softmax(g, z), hot), NULL, 0, false));
 }
 static trm_node embeddings(world *w) {
-    int64_t rows = draw(w, 1, 50);
-    trm_node table = var(w, trm_shape_of(rows, draw(w, 1, 70)));
-    return trm_embedding(w->graph, table,
-                         leaf(w, draw(w, 0, 1) ? TRM_INT32 : TRM_INT64, any_shape(w, 1, 3), rows));
+    int64_t rows = draw(w, 1, 50), width = draw(w, 1, 70);
+    trm_node table = var(w, trm_shape_of(rows, width));
+    trm_node ids = leaf(w, draw(w, 0, 1) ? TRM_INT32 : TRM_INT64, any_shape(w, 1, 3), rows);
+    trm_node gathered = trm_embedding(w->graph, table, ids);
+    if (draw(w, 0, 1)) { /* a gradient of the table that is added to another one */
+        trmi_attrs attrs = {.embed = {.rows = rows}};
+        trmi_graph_add1(w->graph, TRMI_OP_EMBEDDING_GRAD, NULL,
+                        (trm_node[]){gathered, ids, var(w, trm_shape_of(rows, width))}, 3, &attrs);
+    }
+    return gathered;
 }
 
 static trm_node pairs(world *w) {

@@ -44,6 +44,7 @@ TRMI_MEMORY_SCRATCH(loss);
 TRMI_MEMORY_IN_PLACE(loss);
 TRMI_MEMORY_BIND(embedding);
 TRMI_MEMORY_BIND(embedding_grad);
+TRMI_MEMORY_IN_PLACE(embedding_grad);
 TRMI_MEMORY_BIND(pairs); /* PAIR_DOTS and its gradient */
 TRMI_MEMORY_BIND(bags);  /* BAG_POOL and its gradient */
 
