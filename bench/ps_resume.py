@@ -146,7 +146,7 @@ def undisturbed(args, work, servers, workers):
 
 
 def one_kill(args, work, calm, number, step, rng):
-    """What is different, empty: nothing; None: the job was over before it could be killed."""
+    """Return the differences (empty: none), or None if the job ended before it could be killed."""
     job = Job(args, os.path.join(work, f"kill-{number}"), calm.servers, calm.workers)
     begin = time.time()
     job.start(False)

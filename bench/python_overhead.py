@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What Python costs: a training step with a callback beside one without, the three calls on 4 bytes, and the import.
+"""Measure the cost of Python: a training step with a callback beside one without, the three calls on 4 bytes, and the import.
 
 Usage: PYTHONPATH=python python3 bench/python_overhead.py
 

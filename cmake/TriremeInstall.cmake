@@ -20,7 +20,7 @@ endforeach()
 install(FILES ${CMAKE_BINARY_DIR}/trireme.1.gz DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 COMPONENT program)
 install(FILES ${CMAKE_BINARY_DIR}/libtrireme.3.gz DESTINATION ${CMAKE_INSTALL_MANDIR}/man3 COMPONENT development)
 
-# What a static link needs besides the archive.
+# The libraries that a static link needs beside the archive.
 set(TRIREME_PRIVATE_REQUIRES "jansson libturbojpeg libpng zlib libcrypto")
 set(TRIREME_PRIVATE_LIBS "-lm -lpthread -ldl")
 if(OpenMP_omp_LIBRARY) # clang's: by name, so that gcc can link against it, too

@@ -12,8 +12,9 @@ if(TRIREME_SANITIZE)
   set(SCRIPT_SECONDS 3000)
 endif()
 
-# What tests of several rooms stand on: ranks of one process, a simulated network, an interpreter of
-# graphs. Objects, not an archive: the simulated network fills a weak symbol of the library.
+# Scaffolding for the tests of several rooms: ranks of one process, a simulated network, an
+# interpreter of graphs. Objects, not an archive: the simulated network fills a weak symbol of the
+# library.
 file(GLOB scaffold_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/lib/*.c)
 add_library(trireme_scaffold OBJECT ${scaffold_sources})
 target_compile_definitions(trireme_scaffold PRIVATE _GNU_SOURCE)

@@ -18,16 +18,16 @@
 
 #include "base/sanitizers.h"
 
-/* What a deadline of a test is to be multiplied with: a sanitizer makes everything slower, and
- * $TRIREME_PATIENCE speaks for a crowded machine. */
+/* Returns the factor for deadlines of tests: larger under a sanitizer, which makes everything
+ * slower, and multiplied by $TRIREME_PATIENCE, which a user sets on a crowded machine. */
 static inline double check_patience(void) {
     const char *asked = getenv("TRIREME_PATIENCE");
     double patience = asked != NULL && atof(asked) > 0 ? atof(asked) : 1;
     return TRMI_THREAD_SANITIZER || TRMI_ADDRESS_SANITIZER ? 6 * patience : patience;
 }
 
-/* What a bound on time is to be multiplied with: 1 where each CPU has at most one to do, else how
- * many it has (at most 10). */
+/* Returns the factor for bounds on time: 1 if the load is at most one process per CPU, else the
+ * load per CPU (at most 10). */
 static inline double check_slack(void) {
     double load = 0, cpus = (double)sysconf(_SC_NPROCESSORS_ONLN), slack = 1;
     if (getloadavg(&load, 1) == 1 && load > cpus) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a model does whose program says nothing about ranks: it uses those that the process has
- * joined, its dataset is shared out among them, and a batch is one rank's in every mode. Two
+/* Tests a model whose program sets no option about ranks: it uses the ranks that the process has
+ * joined, shares its dataset among them, and takes a batch as one rank's in every mode. Two
  * processes with batches of 8 have the losses and the weights of one process with batches of 16. */
 #include "check.h"
 #include "folder.h"
@@ -202,7 +202,7 @@ static void ranks_have_the_results_of_one_process(void **state) {
         }
         munmap(all, RANKS * sizeof *all);
     }
-    /* What was asked for makes another function, and the line says so. */
+    /* The norms that the program asked for compute another function, and one warning says so. */
     record *own = run_ranks(OWN_NORMS);
     for (int rank = 0; rank < RANKS; rank++) {
         assert_true(own[rank].norm_lines == 1 && own[rank].joined_lines == 0);

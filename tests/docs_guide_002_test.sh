@@ -14,7 +14,8 @@ while IFS= read -r line; do
     grep -qxF -- "$line" "$source/examples/resnet50_cifar10.c" || fail "not in the guide's program: $line"
 done < lines.c
 
-# What its tables name: functions are declared, words of the context and their values are taken.
+# Names in its tables exist: functions are declared, options of the context and their values are
+# accepted.
 grep -oE '`?trm_[a-z0-9_]+' "$source/docs/guides/from-guide-002.md" | tr -d '`' | sort -u > functions
 [ "$(wc -l < functions)" -ge 15 ] || fail "only $(wc -l < functions) functions are named"
 while IFS= read -r function; do

@@ -63,8 +63,7 @@ static void fault_remember(fault_os *os, int what, const char *path, const char 
     }
 }
 
-/* What was remembered before event `count` about `from`, or about anything below it, is now about
- * `to`. */
+/* Moves the events before number `count` that concern `from`, or a file below it, to `to`. */
 static void fault_move(fault_os *os, int count, const char *from, const char *to) {
     size_t length = strlen(from);
     for (int i = 0; i < count; i++) {

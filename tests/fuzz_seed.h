@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a fuzz target offers the driver: well-formed inputs to start from. */
+/* The seeds of a fuzz target: well-formed inputs from which the driver starts. */
 #ifndef TRIREME_FUZZ_SEED_H
 #define TRIREME_FUZZ_SEED_H
 

@@ -25,7 +25,8 @@ for folder in characters bytes pieces; do
     [ -f $folder/tokenizer/tokenizer.json ] || fail "$folder has no tokenizer"
 done
 
-# What was learned comes back, from a folder of checkpoints and from one of them; the prompt comes first.
+# A trained model repeats the text that it has learned, from a folder of checkpoints and from one of
+# them; the prompt comes first.
 "$trireme" generate gpt2 --checkpoint characters --prompt "the rank" --tokens 14 > out.txt 2> log.txt || { fail "generate gpt2"; cat log.txt; }
 [ "$(cat out.txt)" = "the rank sends one row" ] || fail "gpt2 continues with '$(cat out.txt)'"
 grep -q "14 tokens, .* tokens/s" log.txt || fail "the rate of generate: $(cat log.txt)"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What examples/resnet50_imagenet.c says of its own mathematics: its functions, one by one. */
+/* Tests the mathematics of examples/resnet50_imagenet.c: its functions, one by one. */
 #define main example_main
 #include "../examples/resnet50_imagenet.c" /* NOLINT: its functions are static */
 #undef main

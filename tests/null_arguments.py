@@ -53,7 +53,7 @@ OPTIONAL = {
     'trm_model_graph': 'logits', 'trm_model_predict': 'context out',
     'trm_model_load': 'skipped', 'trm_model_save': 'writer',
 }
-# What a function that returns a value answers to NULL, where that is not zero.
+# The value that a function returns for NULL, if it is not zero.
 ANSWERS = {'trm_exec_find': '-1', 'trm_tokenizer_find': '-1', 'trm_tokenizer_end': '-1', 'trm_generator_choose': '-1', 'trm_shape_count': '-1', 'trm_tensor_bytes': '-1', 'trm_comm_size': '1',
            'trm_comm_local_size': '1', 'trm_request_test': 'true'}
 # Functions that end something: NULL is nothing to end, thus no error.

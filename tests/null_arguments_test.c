@@ -43,7 +43,7 @@ static void *any_function(void) { return NULL; }
 
 #define ZERO_BYTES (1 << 20)
 
-/* What a child reports: the sentence of what is wrong, empty if nothing is. */
+/* A child's report: a sentence about the error, or empty without one. */
 typedef struct report {
     char wrong[400];
 } report;

@@ -42,7 +42,7 @@ typedef void rank_body(rank_context *context);
 #define EXPECT_OK(call, err)                                                                       \
     EXPECT((call) == TRM_OK, "%s (%s:%d)", (err).message, (err).file, (err).line)
 
-/* What tests hand to their bodies, and how these begin and end: with this rank's communicator. */
+/* The options of a test for its bodies. Each body begins and ends with its rank's communicator. */
 typedef struct rank_setup {
     trm_comm_options options;
     int mode;

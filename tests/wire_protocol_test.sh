@@ -44,7 +44,7 @@ try:
     assert s.recv(1) != b"", "it has closed a proven connection"
 except socket.timeout:
     pass
-# What follows must be a frame.
+# After the handshake the server expects a frame.
 s.settimeout(10)
 s.sendall(b"TRMF" + bytes(60))
 assert is_closed(s), "a head without its check"

@@ -71,7 +71,7 @@ static bool is_blocked(trm_collective_kind kind) {
            kind == TRM_GATHER || kind == TRM_ALLTOALL;
 }
 
-/* What element i of this rank's result must be; false where it has none. */
+/* Computes the expected element i of this rank's result; false if the rank has no such element. */
 static bool expected_value(const bench *b, int64_t i, double *value) {
     int32_t me = b->comm->group.rank, n = b->comm->group.size;
     int64_t block = b->count > 0 ? b->count : 1;

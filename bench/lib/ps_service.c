@@ -319,7 +319,7 @@ static trm_status measure_bytes(service *s, trm_error *err) {
 
 /* ---- checkpoints ----------------------------------------------------------------------------- */
 
-/* What the disk does with as many bytes, written and flushed. */
+/* Measures the disk: writes and flushes that many bytes and reads them. */
 static trm_status disk_rate(const char *folder, int64_t bytes, double *write_rate,
                             double *read_seconds, trm_error *err) {
     enum { PIECE = 1 << 20 };

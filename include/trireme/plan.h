@@ -289,7 +289,7 @@ TRM_API TRM_MUST_USE trm_status trm_planner_compare(const trm_model_options *mod
  *     char *report = trm_hardware_plan_report(p, false); */
 typedef struct trm_hardware_plan trm_hardware_plan;
 
-/* What is planned. Zero means the default. */
+/* The model and the machine to plan for. Zero means the default. */
 typedef struct trm_hardware_plan_options {
     const char *model; /* "gpt2", "llama", "moe" */
     /* a published model: gpt2 175b, llama 8b, moe deepseek-v3-shape ... (the message about a wrong

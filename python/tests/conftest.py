@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests of the package share: the program, jobs of several processes, a cache of their own."""
+"""Fixtures that the tests of the package share: the program, jobs of several processes, a cache of their own."""
 import os
 import re
 import subprocess

@@ -48,7 +48,7 @@ class RunConfig:
 
 
 class EstimatorSpec:
-    """What model_fn returns: the arguments of Model without its data."""
+    """The result of model_fn: the arguments of Model without its data."""
 
     def __init__(self, network, loss='softmax', optimizer='sgd', learning_rate=0.01, **more):
         self.network, self.loss, self.more = network, loss, dict(more, optimizer=optimizer_options(optimizer),
@@ -147,7 +147,7 @@ class Estimator:
         self.models.append(model)
 
     def plan(self):
-        """What this process will do, as text."""
+        """Describe what this process will do, as text."""
         out = ctypes.c_void_p()
         call(_c.trm_estimator_plan, self.handle, False, byref(out))
         return text_of(out.value)

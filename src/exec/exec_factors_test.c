@@ -248,7 +248,8 @@ static void training_is_the_same(void **state) {
     }
 }
 
-/* Who holds the ranges sees all gradients, and what is written there is what the optimiser takes.
+/* The ranges of trm_exec_ranges hold all gradients, and the optimiser takes the values that a
+ * caller writes there.
  */
 static void ranges_show_all_gradients(void **state) {
     (void)state;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the planner predicts of a program's memory, against by how much a process grows. */
+/* Compares the memory that the planner predicts for a program with the growth of a process that
+ * runs it. */
 #include "check.h"
 
 #include "exec/exec.h"
@@ -60,8 +61,8 @@ static void grows_as_predicted(void **state) {
     trm_graph_destroy(g);
 }
 
-/* What every rank feeds whole goes straight to where kernels read it; own samples are put together
- * first. */
+/* A batch that every rank feeds whole is copied directly to the buffer that kernels read; a rank's
+ * own samples are collected in another buffer first. Both are counted. */
 static void fed_batches_count(void **state) {
     (void)state;
     char name[] = "x";

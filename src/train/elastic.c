@@ -17,7 +17,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What each rank declares after a membership change, and at the end of a run. */
+/* A rank's declaration to the others after a membership change, and at the end of a run. */
 typedef struct declaration {
     int64_t step; /* -1: this rank has no state */
     int64_t epoch, epoch_step, bytes;

@@ -7,7 +7,8 @@
 
 #include "train/model.h"
 
-/* What the ranks hand over beside the variables. Sent as bytes: all ranks run the same program. */
+/* The state that a rank sends to the others beside the variables. Sent as bytes: all ranks run the
+ * same program. */
 typedef struct trmi_elastic_position {
     uint64_t step; /* updates applied */
     int64_t epoch, epoch_step;

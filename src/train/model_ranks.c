@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a model does together with its other ranks: finding the communicator, sharing the data,
- * agreeing on a status, sums (contracts in model.h). With one rank every function returns at
- * once. */
+/* The operations of a model on several ranks: finding the communicator, sharing the data, agreeing
+ * on a status, sums (contracts in model.h). With one rank every function returns at once. */
 #include "train/gradient_sink.h"
 #include "train/model.h"
 

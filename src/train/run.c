@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the gradient sinks use of a training run: reading, counting, recording (contracts in
+/* Functions of a training run for the gradient sinks: reading, counting, recording (contracts in
  * gradient_sink.h). */
 #include "train/gradient_sink.h"
 

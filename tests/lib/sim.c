@@ -166,7 +166,7 @@ static frame *take_arrived(sim *self, const trmi_transfer *t, bool *closed) {
     pthread_mutex_lock(&w->mutex);
     pair *p = pair_of(w, t->peer, me, t->channel);
     frame *f = p->first;
-    /* What is under way arrives before the end of its sender does. */
+    /* Messages under way arrive before the end of their sender is seen. */
     *closed = w->closed[me] || (f == NULL && w->closed[t->peer]);
     if (f != NULL && f->arrival <= trmi_os_now()) {
         p->first = f->next;

@@ -24,7 +24,8 @@
     result __wrap_##name parameters;                                                               \
     result __wrap_##name parameters
 
-/* What undoes a write or a truncation: the length before, and the bytes that it replaced. */
+/* The record that undoes a write or a truncation: the length before, and the bytes that it
+ * replaced. */
 typedef struct undo {
     struct undo *before;
     size_t offset, bytes, size; /* of the write; length of the file before */

@@ -91,7 +91,7 @@ static int compare_doubles(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* What many seeds gave. */
+/* The totals over many seeds. */
 typedef struct total {
     double began, simulated;
     double *ratios; /* simulated over CPU time */

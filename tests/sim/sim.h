@@ -34,7 +34,8 @@ typedef struct sim_inode sim_inode;
 
 /* ---- scheduler (scheduler.c) ------------------------------------------------------------------ */
 
-/* What a task waits for: an address and a kind, so that a mutex and a condition at one address differ. */
+/* The kinds of waiting of a task. A kind and an address identify the wait, so that a mutex and a
+ * condition at one address differ. */
 typedef enum sim_wait {
     SIM_RUNS,
     SIM_SLEEPS,

@@ -16,7 +16,7 @@
     result __wrap_##name parameters;                                                               \
     result __wrap_##name parameters
 
-/* What a pthread_mutex_t and a pthread_cond_t hold here; all zero is the initial state. */
+/* The contents of a pthread_mutex_t and a pthread_cond_t here; all zero is the initial state. */
 typedef struct mutex {
     sim_task *owner;
     int waiters;

@@ -160,7 +160,7 @@ trm_dtype dtype_of(at::ScalarType type, const char *title) {
   }
 }
 
-// What travels for a tensor: itself where it is contiguous, else a contiguous copy.
+// Returns the tensor to send: the tensor itself if it is contiguous, else a contiguous copy.
 at::Tensor packed(const at::Tensor &t) { return t.contiguous(); }
 
 void copy_back(const at::Tensor &from, at::Tensor to) {

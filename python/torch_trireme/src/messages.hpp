@@ -48,7 +48,7 @@ class Messages {
     int64_t tag;
     std::vector<char> bytes;
   };
-  // What comes from one peer.
+  // The state of the messages from one peer.
   struct Incoming {
     enum { kIdle, kHeader, kBytes } state = kIdle;
     Header header{};

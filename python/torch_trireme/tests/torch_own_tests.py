@@ -19,7 +19,7 @@ from torch.testing._internal import common_distributed  # noqa: E402
 from torch.testing._internal.common_utils import run_tests  # noqa: E402
 from torch.testing._internal.distributed import distributed_test  # noqa: E402
 
-# What gloo's tests are was decided above, at import; they run with this backend.
+# The import above has chosen the tests for gloo; now they run with this backend.
 distributed_test.BACKEND = os.environ['BACKEND'] = 'trireme'
 common_distributed.PROFILING_SUPPORTED_BACKENDS = distributed_test.PROFILING_SUPPORTED_BACKENDS = ['trireme']
 

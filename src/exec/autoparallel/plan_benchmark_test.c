@@ -106,7 +106,8 @@ static void time_that_is_up_ends_it(void **state) {
     munmap(all, sizeof *all);
 }
 
-/* What slows all plans of some turns alike does not count; what chance is is said. */
+/* A slowdown of all plans in some turns does not change their difference; `resolution` says how
+ * much of a difference is chance. */
 static void differences_are_those_within_a_turn(void **state) {
     (void)state;
     trmi_plan_times r = {.turns = 8, .ran = {8, 8, 8}};

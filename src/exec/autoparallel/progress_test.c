@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What rank 0 says of a search: when lines are printed, and plans in words. */
+/* Tests rank 0's report of a search: when it prints lines, and how it describes plans in words. */
 #include "check.h"
 
 #include "exec/autoparallel/progress.h"

@@ -65,8 +65,8 @@ static void each_item_once(void **state) {
     }
 }
 
-/* Whatever the operators' sizes, threads of the first half stay below the middle, and those of the
- * second above it. */
+/* For all sizes of operators, threads of the first half use scratch below the middle, and threads
+ * of the second half above it. */
 static void scratch_has_a_middle(void **state) {
     (void)state;
     enum { PAGE = TRMI_SCRATCH_PAGE, ALL = 64 * PAGE, SHARED = 6 * PAGE };

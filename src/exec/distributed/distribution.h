@@ -103,7 +103,8 @@ typedef struct trmi_distribution {
                            const void *part, void *whole, trm_error *err);
     /* The whole of variable `index`, or its gradient, from the ranks that update it to all. */
     trm_status (*bring)(trm_exec *exec, int32_t index, void *data, trm_error *err);
-    /* What a caller feeds as input `index`, where that is not the program's buffer. */
+    /* Sets *place to the memory for input `index` that callers feed, if it is not the program's
+     * buffer. */
     void (*input)(trm_exec *exec, int32_t index, trm_tensor *place);
     /* Takes `data`, fed for input `index` (NULL: written to its place); false: not this way. */
     bool (*feed)(trm_exec *exec, int32_t index, const trm_tensor *place, const void *data);

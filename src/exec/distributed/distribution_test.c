@@ -187,7 +187,7 @@ static void failures_reach_every_way(void **state) {
     fails = false;
 }
 
-/* What a failed `open` has made is closed, too. */
+/* A way whose `open` failed is closed, too. */
 static void a_refused_way_is_closed(void **state) {
     fixture f;
     trm_error err;

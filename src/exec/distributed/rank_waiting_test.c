@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What ranks wait for each other is told apart: what the last one to come waits, and what the
- * others wait for it. */
+/* Tests that two kinds of waiting are separate: the wait of the last rank to arrive, and the wait
+ * of the other ranks for it. */
 #include "check.h"
 
 #include "exec/exec.h"

@@ -53,7 +53,7 @@ trm_status trmi_ref_keyed_linear(const trmi_ref_args *args, trm_error *err) {
     return TRM_OK;
 }
 
-/* What a group's samples want of their row is all written at the first of them. */
+/* Writes the gradient of a group's row, summed over its samples, at the first of them. */
 static void rows_gradient(const trmi_ref_args *args, int64_t field, const int32_t *groups) {
     const trm_tensor *dy = &args->inputs[0], *w = &args->inputs[2], *out = &args->outputs[1];
     int64_t samples = out->shape.dim[0], fields = out->shape.dim[1], width = out->shape.dim[2];

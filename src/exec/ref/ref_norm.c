@@ -41,8 +41,8 @@ static void normalise_channel(const trmi_ref_args *args, const extents *e, int64
     }
 }
 
-/* What ranks, or blocks of samples, have of a channel: mean and sum of squares of each, and its
- * count; or two sums and a count. */
+/* The numbers that a rank, or a block of samples, has for a channel: mean, sum of squares and
+ * count, or two sums and a count. */
 enum { MOMENTS = 3 };
 
 /* moments: of this rank, or of each of its blocks -> of all that normalise together. */

@@ -316,7 +316,7 @@ double trmi_hardware_stream(const trmi_hardware *h, double bytes, double operato
     return bytes / (h->bandwidth * h->streaming) + operators * h->start;
 }
 
-/* What a group meets on its way: the slowest link and the latency of a message. */
+/* The path between the devices of a group: its slowest link and the latency of a message. */
 typedef struct group_path {
     double bandwidth, latency;
 } group_path;

@@ -13,7 +13,7 @@
 #include "plan/hardware/hardware.h"
 #include "plan/hardware/transformer.h"
 
-/* What backward recomputes: nothing; norms and activations; whole blocks. */
+/* The values that backward recomputes: none; norms and activations; whole blocks. */
 typedef enum trmi_recompute_kind {
     TRMI_RECOMPUTE_NONE,
     TRMI_RECOMPUTE_SELECTIVE,
@@ -33,7 +33,7 @@ typedef struct trmi_parallelism {
     bool plain_tensor; /* messages of tensor parallel wait for products and products for them */
 } trmi_parallelism;
 
-/* What is planned, for which machine. */
+/* The model to plan and its machine. */
 typedef struct trmi_plan_problem {
     const trmi_transformer *model;
     const trmi_hardware *hardware;
@@ -128,7 +128,7 @@ typedef struct trmi_priced_plan {
     trmi_parallelism plan;
     trmi_step_cost cost;
 } trmi_priced_plan;
-/* What a search has found. */
+/* The result of a search. */
 typedef struct trmi_parallelism_found {
     bool fits;                            /* false: `best` is the plan of least memory */
     trmi_priced_plan best;                /* the fastest plan that fits */

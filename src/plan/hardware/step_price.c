@@ -18,7 +18,7 @@
 
 /* ---- one block ------------------------------------------------------------------------------- */
 
-/* What the prices of a block are made of. */
+/* The inputs of the prices of a block. */
 typedef struct block_work {
     const trmi_plan_problem *problem;
     const trmi_transformer *t;

@@ -10,7 +10,7 @@
  *            --trmi_partition_graph--> graph of one rank, local shapes, communication as operators
  *            --the usual lowering--> program
  *
- * What a plan decides: every operator is a loop nest, and its loops have letters (conv2d: n
+ * The decisions of a plan: every operator is a loop nest, and its loops have letters (conv2d: n
  * samples, k output channels, c input channels, h rows, w columns). A strategy assigns each mesh
  * axis one letter, or '.': all ranks of the axis compute the same. The letters determine the spread
  * of every input and output, what the operator itself exchanges (halo, statistics), and the work of
@@ -64,8 +64,8 @@ int32_t trmi_mesh_group(const trmi_mesh *mesh, uint32_t mask);
 
 /* ---- spread: how a tensor lies on the mesh ---- */
 
-/* What a mesh axis does to a tensor: every rank has the whole, or a partial sum (maximum, minimum),
- * or, from TRMI_SPLIT on, a part of dimension (value - TRMI_SPLIT). */
+/* The effect of a mesh axis on a tensor: every rank has the whole, or a partial sum (maximum,
+ * minimum), or, from TRMI_SPLIT on, a part of dimension (value - TRMI_SPLIT). */
 enum {
     TRMI_WHOLE = 0,
     TRMI_PARTIAL_SUM = 1,
@@ -287,7 +287,7 @@ typedef enum trmi_recompute_choice {
  * out can[graph->ops_count] */
 void trmi_partition_repeatable(const trm_graph *graph, bool *can);
 
-/* What is recomputed where a plan says nothing. */
+/* The values that are recomputed if the plan does not choose. */
 typedef struct trmi_again_rules {
     bool norms;    /* outputs of norms (trmi_target.recompute_norm_act) */
     bool segments; /* values of segments (trmi_plan_options.recompute) */

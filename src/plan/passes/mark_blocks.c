@@ -8,11 +8,11 @@
  *                          by sample -> whole: a sum over samples (over_samples), or an operator
  *                          that exchanges its sums itself (norms, losses)
  *
- * What is recorded of a value is how many of its rows one block has, and along which dimension they
- * lie: the first, but between two TRANSPOSEs. A partition over ranks does
- * not change that number, so this file reads the graph of one rank as it reads the whole graph. An
- * operator that mixes samples in another way would have bits that depend on how many samples a rank
- * has; it is refused. */
+ * For each value the file records how many of its rows belong to one block, and the dimension of
+ * these rows: the first, except between two TRANSPOSEs. A partition over ranks does not change that
+ * number, so this file reads the graph of one rank as it reads the whole graph. An operator that
+ * mixes samples in another way would have bits that depend on how many samples a rank has; it is
+ * refused. */
 #include "plan/passes/pass.h"
 
 #include "base/error.h"
@@ -85,7 +85,8 @@ static bool keeps_first_dimension(const trmi_op *op, const trm_shape *x) {
     }
 }
 
-/* What a product makes of samples. */
+/* Returns whether a matrix product can take its inputs by sample. Sets *over if it sums over
+ * samples, and *whole if its result is not by sample. */
 static bool read_product(const marking *m, const trmi_op *op, bool *over, bool *whole) {
     bool a = is_by_sample(m, op->inputs[0]), b = is_by_sample(m, op->inputs[1]);
     bool turned = op->attrs.matmul.transpose_a,

@@ -25,7 +25,7 @@ static void mark_inputs(const trm_graph *g, uint8_t *depends) {
     }
 }
 
-/* What reads output 0 of the copy of `op` reads it divided by `count`. */
+/* Divides output 0 of the copy of `op` by `count`; later readers read the quotient. */
 static void emit_mean(trmi_pass *pass, const trmi_op *op, double count) {
     const trmi_attrs by = {.scale = {.factor = 1 / count}};
     char name[300];

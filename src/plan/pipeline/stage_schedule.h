@@ -77,7 +77,8 @@ static inline bool trmi_pipeline_reads(const trmi_pipeline_edge *edge, int32_t s
     return edge->to == stage && edge->to_backward == backward;
 }
 
-/* What a play has found. Arrays are given by the caller; NULL: not wanted. */
+/* Inputs and results of a simulated run of a schedule. The caller provides the arrays; NULL: not
+ * wanted. */
 typedef struct trmi_pipeline_play {
     /* seconds of forward and of backward, [virtual stages]; NULL: 1 and 2 */
     const double *forward, *backward;

@@ -13,7 +13,7 @@
 #include "plan/passes/pass.h"
 #include "plan/pipeline/stage_schedule.h"
 
-/* What a plan is asked for: trmi_plan_options.stages. */
+/* The stages to plan: trmi_plan_options.stages. */
 typedef struct trmi_stage_options {
     int32_t stages, chunks, micros;
     trmi_pipeline_order order;
@@ -49,7 +49,7 @@ typedef struct trmi_stage_leaf {
     uint64_t holders; /* bit by stage: those that have it, the owner among them */
 } trmi_stage_leaf;
 
-/* What travels on an edge. */
+/* The value that is sent along an edge. */
 typedef struct trmi_stage_message {
     const char *name; /* of the value */
     trm_dtype dtype;
@@ -57,7 +57,8 @@ typedef struct trmi_stage_message {
     int32_t kept, waiting; /* copies at the sender and the receiver (trmi_pipeline_play) */
 } trmi_stage_message;
 
-/* What a program that is one stage of a pipeline knows beside its steps; in the program's arena. */
+/* The data of a program that is one stage of a pipeline, beside its steps; in the program's
+ * arena. */
 typedef struct trmi_staged {
     trmi_pipeline pipeline; /* owned: trmi_staged_free */
     int32_t stage;          /* of this rank */

@@ -10,7 +10,7 @@
 
 #include "plan/search/pipeline_search.h"
 
-/* What is least of a run. */
+/* The quantity that the best strategies of a run minimise. */
 typedef enum trmi_least {
     TRMI_LEAST_MICRO, /* one micro-batch */
     TRMI_LEAST_STEP,  /* all micro-batches, gradients and update */
@@ -32,7 +32,7 @@ typedef struct trmi_shared_reader {
     double seconds;
 } trmi_shared_reader;
 
-/* What a run may keep. */
+/* The memory that a run may keep. */
 typedef struct trmi_run_memory {
     int32_t flight; /* micro-batches that it keeps at the same time */
     double limit;   /* bytes of a rank; 0 = none */

@@ -28,7 +28,7 @@ typedef struct trmi_pipe_shape {
     bool recompute; /* the values of a block are computed again in backward */
 } trmi_pipe_shape;
 
-/* What the caller knows about messages between stages, and the limit. */
+/* The caller's costs of messages between stages, and its memory limit. */
 typedef struct trmi_pipe_costs {
     /* seconds of a message of `bytes` from each rank of one stage to a rank of another; must not
      * decrease with bytes */
@@ -47,7 +47,7 @@ typedef struct trmi_pipe_run {
     int32_t in_flight;    /* micro-batches between its forward and its backward, at most */
 } trmi_pipe_run;
 
-/* What a rank of one stage does in a step. */
+/* The times and the memory of a rank of one stage in a step. */
 typedef struct trmi_pipe_stage {
     double busy;   /* seconds of its forwards and backwards */
     double ends;   /* end of its last backward */
@@ -85,7 +85,7 @@ int32_t trmi_pipe_cuts(const trmi_space *space, int32_t *out);
  * foreign [values]. Returns whether there are any. */
 bool trmi_pipe_foreign(const trmi_space *space, int32_t begin, bool *foreign);
 
-/* What is searched. */
+/* The search's options. */
 typedef struct trmi_pipe_options {
     int32_t ranks;
     int64_t batch; /* samples of a step of all ranks: divided by the micro-batches */

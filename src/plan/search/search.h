@@ -39,8 +39,8 @@ struct trmi_space_node;
 typedef struct trmi_node_seconds {
     double forward, backward, factors;
 } trmi_node_seconds;
-/* What the caller provides about the machine, the optimiser and the executor. Zero members mean the
- * stated defaults. */
+/* The caller's data about the machine, the optimiser and the executor. Zero members mean the stated
+ * defaults. */
 typedef struct trmi_search_costs {
     /* Writes the seconds of a node on the local shapes of a strategy. *out holds the roofline
      * estimate of `prices` on entry and may be replaced. NULL = use the roofline */
@@ -478,7 +478,7 @@ typedef enum trmi_search_mode {
 /* Parses the name of a search mode, ours or MindSpore's; NULL: optimal. error INVALID */
 trm_status trmi_search_mode_parse(const char *name, trmi_search_mode *mode, trm_error *err);
 
-/* What to search for. Zero means the default. */
+/* The options of a search. Zero means the default. */
 typedef struct trmi_search_options {
     trmi_search_mode mode;
     double memory_bytes;    /* a rank; 0 = any */

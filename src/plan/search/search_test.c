@@ -547,8 +547,8 @@ static void pins_are_kept_and_plans_survive_their_file(void **state) {
     free_net(&n);
 }
 
-/* Whatever the search can choose, the partition takes: each strategy of each operator, its parameters
- * in parts; a bias that is added to a partial sum, too. */
+/* The partition accepts everything that the search can choose: each strategy of each operator with
+ * its parameters in parts, and a bias that is added to a partial sum. */
 static void the_partition_takes_every_strategy(void **state) {
     (void)state;
     net n = make_net(16, 8, 8, 48);

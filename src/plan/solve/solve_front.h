@@ -42,7 +42,7 @@ typedef struct trmi_front_graph {
     const trmi_front_edge *edges;
 } trmi_front_graph;
 
-/* What is wanted, and limits. Zero means the default. */
+/* The goal and the limits of a search. Zero means the default. */
 typedef struct trmi_front_options {
     /* memory limit in bytes: return the fastest choice within it; 0 = return the whole curve */
     double limit;

@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
-/* What a stranger sends is answered by the end of the connection. */
+/* Sends random bytes without a token, to which the server must answer by closing the connection. */
 static void send_garbage(const char *host, int32_t port) {
     const trmi_wait_limit patience = {.deadline = trmi_os_now() + 20};
     uint8_t garbage[500];

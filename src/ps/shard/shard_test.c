@@ -542,7 +542,7 @@ static void a_log_that_cannot_be_written_stops_the_shard(void **state) {
     }
     assert_int_equal(err.status, TRM_NOSPACE);
     CHECK_FAILS(push_number(shard, 1, 1, n, &applied, &err), TRM_NOSPACE, err, "log-sick");
-    /* What was answered is in the log, the failed push is not. */
+    /* The log has the pushes that were answered, and not the failed one. */
     trmi_shard *again = make_shard(1 << 26, 0);
     int64_t pushes = 0, valid;
     CHECK_OK(trmi_shard_replay(again, path, &pushes, &valid, &err), err);

@@ -36,7 +36,7 @@ static void push(trm_ps_batch *to, int32_t table, uint64_t first, int64_t count)
     CHECK_OK(trm_ps_push(to, NULL, &err), err);
 }
 
-/* What rows began with. */
+/* Gives the initial values of rows of table "a". */
 static bool warm(void *context, const char *table, uint64_t key, int32_t width, float *values) {
     (void)context;
     for (int32_t i = 0; i < width; i++) {

@@ -56,7 +56,8 @@ static void receive_one(trmi_channel *c, uint64_t number, size_t longest, trmi_m
 
 static size_t longest_of(uint64_t number) { return number % 7 == 0 ? LONGEST : 900; }
 
-/* What is let go in another order than it came, with any number under way. */
+/* All messages arrive although the receiver releases them in another order, with any number of them
+ * under way. */
 static void all_arrive(void **state) {
     (void)state;
     trm_error err;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What all roles of an estimator use: model and data from the user's functions, waiting, lines
- * for the user, and job.json. */
+/* Functions that all roles of an estimator use: model and data from the user's functions, waiting,
+ * lines for the user, and job.json. */
 #include "train/estimator/estimator.h"
 
 #include "train/job.h"

@@ -219,7 +219,8 @@ static void plans_say_who_is_who(void **state) {
     trm_cluster_destroy(cluster);
 }
 
-/* What nobody has set, by guide 000's names: docs/guides/from-guide-000.md lists the same. */
+/* The defaults of unset options, by guide 000's names, are those of
+ * docs/guides/from-guide-000.md. */
 static void defaults_are_those_of_the_guide(void **state) {
     static const trm_ps_strategy async = {.server.mode = TRM_PS_ASYNC};
     static const char *const both[] = {"\"keep_checkpoint_max\": 5,",
@@ -323,7 +324,8 @@ static void what_was_evaluated_is_exported(void **state) {
     assert_true(there(dir, "final/model-60.safetensors") &&
                 !there(dir, "final/model-40.safetensors"));
     assert_true(there(dir, "best/model-20.safetensors") && there(dir, "best/best.json"));
-    /* What nothing beats stays the best, in the next run too; a worse rule forgotten would export.
+    /* An earlier best that no evaluation beats stays the best in the next run, too; an exporter
+     * that had forgotten it would export.
      */
     snprintf(path, sizeof path, "%s/export/best/best.json", dir);
     const char *perfect = "{\"metric\": \"auc\", \"value\": 1.0, \"global_step\": 20}";

@@ -27,7 +27,7 @@ typedef struct trmi_dense {
 void trmi_dense_keep(trmi_dense *dense, const trm_model *model);
 /* Frees the copies and zeroes the struct. */
 void trmi_dense_free(trmi_dense *dense);
-/* What a worker keeps from a life that another worker's death has ended. */
+/* The dense parameters that a worker keeps from a life that another worker's death has ended. */
 enum { TRMI_DENSE_KEPT = 2 }; /* parameters as they are, and strict: with the update that is owed */
 /* Hybrid: gives all workers the same dense parameters before training, and sets the batch that comes
  * next. The parameters are those of the worker nearest to the servers' step: of `kept` from its last

@@ -205,7 +205,7 @@ static void compare(const setting *s) {
         }
         CHECK_CLOSE(mean, (double)alone->losses[i], 1e-6);
     }
-    /* What a worker holds at the end is what it computed the last step with. */
+    /* At the end a worker holds the parameters with which it computed the last step. */
     assert_int_equal(workers[0].global_step, STEPS);
     double first = 0, last = 0;
     for (int i = 0; i < 16; i++) { /* an epoch each */

@@ -35,7 +35,7 @@ static const trm_field_table field_tables[] = {
      .width = 10,
      .init = TRM_INIT_NORMAL_002}};
 
-/* What the hook asks for, and what the plain loops do. */
+/* The properties of a table: the hook requests them, and the plain loops implement them. */
 typedef struct table {
     const char *name;
     int32_t width;

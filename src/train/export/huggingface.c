@@ -23,7 +23,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What a config.json says. */
+/* The settings of a config.json. */
 typedef struct settings {
     trm_language_options language;
     trm_vit_options vit;

@@ -218,7 +218,8 @@ static void every_operator_is_written(void **state) {
     write_case("transformer", transformer, NULL);
 }
 
-/* What has no form is named, and no file appears. */
+/* Defines an operator without a form in ONNX: the export's error must name it, and no file may
+ * appear. */
 static trm_status same_shape(const trm_custom_op *self, const trm_tensor *in, int32_t count,
                              trm_tensor *out, trm_error *err) {
     out[0] = in[0];

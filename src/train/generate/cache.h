@@ -11,7 +11,7 @@
 #include "trireme/graph.h"
 #include "trireme/nn.h"
 
-/* What all blocks of a model have in common. */
+/* The state of the cache that all blocks of a model share. */
 typedef struct trmi_cache_state {
     trm_language_options network; /* complete */
     int64_t first, count; /* position of the first new token; new tokens, others are padding */

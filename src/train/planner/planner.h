@@ -132,7 +132,7 @@ trm_status trmi_planner_compiled(const trm_planner *p, const trmi_space *space,
  *   owns  the caller */
 trm_status trmi_planner_space(trm_planner *p, const trm_graph *graph, const trmi_mesh *mesh,
                               trmi_space **out, trm_error *err);
-/* What differs between the space of a whole step and that of a stage. */
+/* The differences between the space of a whole step and that of a stage. */
 typedef struct trmi_planner_stage {
     bool staged;
     int32_t micros;

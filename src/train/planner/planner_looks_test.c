@@ -46,8 +46,8 @@ static void forget(known *k) {
     k->count = 0;
 }
 
-/* What the leading rank sees behind a look: the plans and what the search predicted are as they
- * were; *others: predictions that are not. */
+/* Checks on the leading rank after a second measurement that the plans and the search's predictions
+ * have not changed. Adds to *others the number of later predictions that differ. */
 static void hold(rank_context *context, const trm_planner *p, const known *before, int *others) {
     for (int i = 0; i < before->count; i++) {
         trm_planner_candidate about;

@@ -32,7 +32,7 @@ static void size_blocks(forward *f) {
                                      16);
 }
 
-/* What a run reads and writes, and the memory of one thread. */
+/* The operands of a run and the memory of one thread. */
 typedef struct task {
     const forward *f;
     const void *q, *k, *v;

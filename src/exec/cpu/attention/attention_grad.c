@@ -33,7 +33,7 @@ static void size_blocks(backward *f) {
                       16);
 }
 
-/* What a run reads and writes, and the memory of one thread. */
+/* The operands of a run and the memory of one thread. */
 typedef struct task {
     const backward *f;
     const void *dy, *q, *k, *v, *y;

@@ -332,7 +332,7 @@ static bool next_used(const gather_conv *c, int32_t *block, int64_t *panel) {
     return *panel < c->panels;
 }
 
-/* What is packed next of the weights: the next piece of these columns, or of the next panel's. */
+/* Returns the piece of the weights that is packed next: of these columns, or of the next panel. */
 static trmi_prefetch next_piece(const gather_conv *c, const void *weights, int32_t block,
                                 int64_t panel) {
     const trmi_conv_problem *p = &c->problem;

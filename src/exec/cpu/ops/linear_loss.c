@@ -127,7 +127,7 @@ static void size_memory(loss_state *s, const trm_program *program, const trmi_st
     s->product_bytes = product_bytes(s);
 }
 
-/* What a run works on. */
+/* The operands and the scratch of a run. */
 typedef struct run {
     const loss_state *s;
     const trmi_attrs *a;

@@ -338,7 +338,7 @@ bool trmi_onednn_float_supports(trmi_onednn *state, const trm_graph *graph, cons
            (layout == TRMI_CHANNELS_LAST && trmi_memory_fast_dtypes(graph, op));
 }
 
-/* What a run reads: of a sum over samples one block of them. */
+/* Returns an input as one run reads it: of a sum over samples, one block of them. */
 static trmi_buffer input_of(const trm_program *program, const trmi_step *step, int index) {
     trmi_buffer x = program->buffers[step->inputs[index]];
     x.shape.dim[0] = trmi_of_block(step, x.shape.dim[0]);
