@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A server that is started again waits for nobody who had left or rests, and does for those who
- * came back. */
+/* A restarted server does not wait for workers that had left or were inactive before the restart,
+ * and waits for workers that have come back. */
 #include "servers.h"
 
 #include "base/os.h"
@@ -74,7 +74,8 @@ static trm_status pull(worker *w, trm_error *err) {
     return trm_ps_pull_wait(w->batch, err);
 }
 
-/* A batch of all that still work: pulls before pushes, or the first would wait for the others. */
+/* One batch of all active workers. All pulls precede the pushes; otherwise the first worker would
+ * wait for the others. */
 static void together(worker *const *w, int count) {
     trm_error err;
     for (int i = 0; i < count; i++) {
@@ -85,7 +86,7 @@ static void together(worker *const *w, int count) {
     }
 }
 
-/* Its farewell is on the way: the server has heard it. */
+/* Waits until the server has received the worker's BYE. */
 static void until_away(trm_ps_server *server, uint32_t worker) {
     for (bool active = true; active;) {
         usleep(1000);
@@ -116,7 +117,7 @@ static void with_mode(trm_ps_mode mode) {
     for (int n = 0; n < 4; n++) {
         together((worker *[]){&w[0], &w[1], &w[2]}, 3);
     }
-    /* Worker 2 has done its part, worker 1 has no samples for a while. */
+    /* Worker 2 has finished; worker 1 is inactive: it has no samples. */
     for (int i = 1; i < 3; i++) {
         CHECK_OK(trm_ps_flush(w[i].client, &err), err);
     }
@@ -129,7 +130,8 @@ static void with_mode(trm_ps_mode mode) {
             together((worker *[]){&w[0]}, 1);
         }
     }
-    /* Its next push says that it is back: then it is waited for, after a restart, too. */
+    /* The next push of worker 1 makes it active again: the server waits for it, also after a
+     * restart. */
     CHECK_OK(trm_ps_flush(w[0].client, &err), err);
     CHECK_OK(pull(&w[1], &err), err);
     CHECK_OK(trm_ps_push(w[1].batch, NULL, &err), err);
@@ -154,8 +156,7 @@ static void with_mode(trm_ps_mode mode) {
 static void bounded_workers_wait_for_nobody_who_left(void **state) { with_mode(TRM_PS_BOUNDED); }
 static void synchronous_workers_wait_for_nobody_who_left(void **state) { with_mode(TRM_PS_SYNC); }
 
-/* Worker 1 finds that server 1 is not there yet, and gives up for now: server 0 goes on waiting for
- * it. */
+/* Worker 1 cannot reach server 1 yet and stops for now; server 0 continues to wait for it. */
 static void a_worker_that_could_not_begin_is_waited_for(void **state) {
     char folder[] = "/tmp/ps-away-XXXXXX";
     trm_error err;
@@ -206,7 +207,7 @@ static void a_worker_that_could_not_begin_is_waited_for(void **state) {
         for (int i = 0; i < 2 && life == 0; i++) {
             CHECK_OK(trm_ps_flush(clients[i], &err), err);
         }
-        for (int i = 0; i < there; i++) { /* killed: before its workers left */
+        for (int i = 0; i < there; i++) { /* the server is killed before its workers leave */
             trm_ps_server_stop(servers[i]);
         }
         for (int i = 0; i < 2 && life == 0; i++) {
@@ -216,7 +217,8 @@ static void a_worker_that_could_not_begin_is_waited_for(void **state) {
     CHECK_OK(trmi_os_remove_tree(NULL, folder, &err), err);
 }
 
-/* The servers of a job of three workers start again for one of two: the third is not waited for. */
+/* The servers of a job of three workers start again for a job of two: they do not wait for the
+ * third. */
 static void a_job_goes_on_with_fewer_workers(void **state) {
     for (trm_ps_mode mode = TRM_PS_ASYNC; mode <= TRM_PS_SYNC; mode++) {
         fixture f = {.options = {.servers = 1,

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The chief's lease: who has it, who loses it when, and what is refused to whoever has not. */
+/* Tests the chief's lease: which worker has it, when a worker loses it, and which requests of other
+ * workers are refused. */
 #include "servers.h"
 
 #include "base/os.h"
@@ -63,7 +64,7 @@ static trm_ps_chief ask(trm_ps_client *client, trm_ps_chief_claim wish) {
     return chief;
 }
 
-/* As if nobody had said anything for longer than a lease. */
+/* Sets all workers' last messages back by more than the length of a lease. */
 static void be_silent(fixture *f) {
     trm_ps_server *server = f->servers[0];
     pthread_mutex_lock(&server->mutex);
@@ -74,7 +75,7 @@ static void be_silent(fixture *f) {
     pthread_mutex_unlock(&server->mutex);
 }
 
-/* The silence is long enough; an answer to somebody may still be on its way out. */
+/* The silence is long enough, although an answer to another worker may still be on its way. */
 static void until_chief(trm_ps_client *client) {
     for (int i = 0; !ask(client, TRM_PS_CHIEF_STANDS_IN).mine; i++) {
         assert_true(i < 30000);
@@ -108,13 +109,13 @@ static void the_chief_is_the_one_that_the_job_names(void **state) {
     assert_true(ask(first, TRM_PS_CHIEF_IS).mine);
     trm_ps_chief seen = ask(second, TRM_PS_CHIEF_STANDS_IN);
     assert_true(!seen.mine && seen.worker == 0 && seen.lease_seconds == lease);
-    /* Another process in its place has it at once. */
+    /* A new process in the chief's place gets the lease at once. */
     trm_ps_client *again = join(&f, 0);
     assert_true(ask(again, TRM_PS_CHIEF_IS).mine);
     trm_error err;
     trm_ps_chief none;
     assert_int_equal(trm_ps_chief_request(first, TRM_PS_CHIEF_IS, 0, &none, &err), TRM_OK);
-    assert_false(none.mine); /* of the life before */
+    assert_false(none.mine); /* of the previous life */
     trm_ps_client_destroy(first);
     trm_ps_client_destroy(again);
     trm_ps_client_destroy(second);
@@ -149,11 +150,11 @@ static void a_silent_chief_is_replaced_and_refused(void **state) {
     CHECK_FAILS(trm_ps_stop_servers(second, &err), TRM_CANCELLED, err, "is not the chief");
     be_silent(&f);
     until_chief(second);
-    /* Back from wherever it was. */
+    /* The old chief continues after its pause. */
     CHECK_FAILS(trm_ps_checkpoint(first, true, &result, &err), TRM_CANCELLED, err,
                 "worker 0 is not the chief, worker 1 is");
     CHECK_FAILS(trm_ps_stop_servers(first, &err), TRM_CANCELLED, err, "is not the chief");
-    one_batch(first); /* as a worker it is welcome */
+    one_batch(first); /* it may still train as a worker */
     assert_false(ask(first, TRM_PS_CHIEF_IS).mine);
     CHECK_OK(trm_ps_checkpoint(second, true, &result, &err), err);
     assert_int_equal(result.cut, 2);
@@ -179,7 +180,7 @@ static void whoever_pushes_lives(void **state) {
     end(&f);
 }
 
-/* Pushes that it held back go on, and the next one can take a checkpoint. */
+/* Pushes that its checkpoint held back continue, and the next chief can take a checkpoint. */
 static void a_chief_that_dies_in_a_checkpoint_holds_nobody(void **state) {
     fixture f;
     trm_error err;
@@ -194,7 +195,7 @@ static void a_chief_that_dies_in_a_checkpoint_holds_nobody(void **state) {
             trmi_client_order(first, &first->peers[s], TRMI_PS_CONTROL, &note, NULL, NULL, 0, &err),
             err);
     }
-    first->incarnation = 0; /* it dies: no farewell */
+    first->incarnation = 0; /* it dies without BYE */
     trm_ps_client_destroy(first);
     one_batch(second);
     be_silent(&f);
@@ -218,7 +219,7 @@ static void who_has_left_is_waited_for_no_longer(void **state) {
     CHECK_OK(trm_ps_workers(first, workers, 2, &count, &err), err);
     assert_int_equal(count, 2);
     assert_true(workers[workers[0].worker == 1 ? 0 : 1].active == false);
-    trm_ps_client_destroy(first); /* says that it leaves: nobody waits for the lease's end */
+    trm_ps_client_destroy(first); /* sends BYE: no worker waits for the lease to expire */
     until_chief(second);
     trm_ps_client_destroy(second);
     end(&f);
@@ -230,7 +231,7 @@ static void a_server_remembers_the_chief(void **state) {
     trm_ps_client *second = join(&f, 1);
     be_silent(&f);
     until_chief(second);
-    stop(&f); /* before it could say farewell */
+    stop(&f); /* before it could send BYE */
     second->incarnation = 0;
     trm_ps_client_destroy(second);
     start(&f);

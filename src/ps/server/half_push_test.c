@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A synchronous worker dies while its push goes out to two servers, at each message of it: whatever
- * they have of it, the job goes on to the rows of one that nobody disturbed. */
+/* Kills a synchronous worker at each message of a push to two servers. Whichever messages the
+ * servers have received, the job ends with the rows of an undisturbed job. */
 #include "servers.h"
 
 #include "base/error.h"
@@ -24,10 +24,11 @@ typedef struct job {
     worker workers[WORKERS];
 } job;
 
-/* ---- a process that dies before a message goes out ------------------------------------------- */
+/* ---- a process that dies before it sends a message ------------------------------------------- */
 
 typedef struct fate {
-    bool awaits, told, dead; /* told: of the word that all have the push, else of the push */
+    bool awaits, told,
+        dead; /* told: die at the message that all servers have the push, else at the push */
     int server;
     const trmi_channel_table *real;
     trmi_channel_table table;
@@ -64,7 +65,7 @@ static trmi_channel *lie_in_wait(void *context, trmi_channel *channel) {
     ahead.real = channel->table;
     ahead.table = *channel->table;
     ahead.table.commit = commit;
-    ahead.table.send = NULL; /* all goes that way */
+    ahead.table.send = NULL; /* all messages of the connection */
     channel->table = &ahead.table;
     return channel;
 }
@@ -93,8 +94,8 @@ static void leave(worker *w) {
     trm_ps_client_destroy(w->client);
 }
 
-/* Each gradient depends on all rows, as a model's: rows of another step, on one server, do not stay
- * hidden. */
+/* Each gradient depends on all rows, as a model's does, so that rows of another step on one server
+ * change the result. */
 static void compute(worker *w, int number, int64_t step) {
     trm_error err;
     for (int i = 0; i < BATCH; i++) {
@@ -114,7 +115,7 @@ static void compute(worker *w, int number, int64_t step) {
     }
 }
 
-/* Worker 0 dies in its push, comes back, and makes the batch again unless the servers have it. */
+/* Worker 0 dies in its push, starts again, and repeats the batch unless the servers have it. */
 static void die_and_come_back(job *j, int64_t step) {
     worker *w = &j->workers[0];
     trm_error err;
@@ -122,7 +123,7 @@ static void die_and_come_back(job *j, int64_t step) {
     (void)!trm_ps_push(w->batch, NULL, &err);
     assert_true(ahead.dead);
     ahead.awaits = ahead.dead = false;
-    usleep(20000); /* what is on its way arrives */
+    usleep(20000); /* messages under way arrive */
     w->client->incarnation = 0;
     leave(w);
     join(j, 0);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Bounds of single tables, and how far behind pushes are, counted by table. */
+/* Tests the staleness bounds of single tables, and the lag of pushes, which is counted by table. */
 #include "servers.h"
 
 #include "base/error.h"
@@ -24,7 +24,7 @@ static trm_ps_server *start(int32_t staleness) {
     return start_with((trm_ps_server_options){.mode = TRM_PS_BOUNDED, .staleness = staleness});
 }
 
-/* Table 0 is bound as the job is, table 1 by `staleness`. */
+/* Table 0 has the job's bound, table 1 the bound `staleness`. */
 static trm_status declare(worker *w, int32_t staleness, trm_error *err) {
     for (int t = 0; t < 2; t++) {
         const trm_table_options o = {.name = t == 0 ? "loose" : "tight",
@@ -83,7 +83,8 @@ static void push(worker *w) {
     CHECK_OK(trm_ps_flush(w->client, &err), err);
 }
 
-/* The server has said that it waits; if it was only slow, that is no answer. */
+/* Returns whether the worker may begin a batch. A timeout counts only if the server has said that
+ * the worker waits; a server that is only slow is asked again. */
 static bool may_begin(worker *w, int tables) {
     trm_error err;
     const double patience = w->client->options.timeout_seconds;
@@ -97,7 +98,7 @@ static bool may_begin(worker *w, int tables) {
     return status == TRM_OK;
 }
 
-/* How many batches a worker may begin while the other does nothing. */
+/* Returns how many batches a worker may begin while the other worker does nothing. */
 static int batches_ahead(int32_t job, int32_t table, int tables) {
     trm_ps_server *server = start(job);
     worker w = {0}, other = {0};
@@ -116,8 +117,8 @@ static int batches_ahead(int32_t job, int32_t table, int tables) {
 
 static void tables_have_bounds_of_their_own(void **state) {
     assert_int_equal(batches_ahead(1, 3, LOOSE), 2);
-    assert_int_equal(batches_ahead(1, 3, TIGHT), 4);         /* looser than the job */
-    assert_int_equal(batches_ahead(1, 3, LOOSE | TIGHT), 2); /* the strictest counts */
+    assert_int_equal(batches_ahead(1, 3, TIGHT), 4);         /* looser than the job's bound */
+    assert_int_equal(batches_ahead(1, 3, LOOSE | TIGHT), 2); /* the strictest bound applies */
     assert_int_equal(batches_ahead(3, TRM_STALENESS_NONE, TIGHT), 1);
     assert_int_equal(batches_ahead(TRM_STALENESS_ANY, 2, TIGHT), 3);
     assert_int_equal(batches_ahead(TRM_STALENESS_ANY, 2, LOOSE), 6);
@@ -139,8 +140,8 @@ static void bounds_are_agreed_on(void **state) {
     trm_ps_server_stop(server);
 }
 
-/* Two workers in turns. A worker is known from its first push on: what it read for that is not
- * counted. */
+/* Two workers in turns. The server knows a worker from its first push on: the lag of that push is
+ * not counted. */
 static void lags_are_counted_by_table(void **state) {
     trm_ps_server *server = start(TRM_STALENESS_ANY);
     trm_error err;
@@ -154,7 +155,8 @@ static void lags_are_counted_by_table(void **state) {
         push(&a);
         push(&b);
     }
-    CHECK_OK(pull(&a, LOOSE, &err), err); /* six pushes of b lie between: up to 8 */
+    /* six pushes of b between a's read and push: the class of lags up to 8 */
+    CHECK_OK(pull(&a, LOOSE, &err), err);
     for (int n = 0; n < 6; n++) {
         CHECK_OK(pull(&b, LOOSE, &err), err);
         push(&b);
@@ -166,15 +168,15 @@ static void lags_are_counted_by_table(void **state) {
     assert_int_equal(stats.lags[4], 1);
     assert_int_equal(stats.lag_sum, 2 + 6);
     CHECK_OK(trm_ps_table_get_stats(a.client, a.table[1], &stats, &err), err);
-    assert_int_equal(stats.lags[0], 2); /* nobody else uses it */
+    assert_int_equal(stats.lags[0], 2); /* no other worker uses it */
     assert_int_equal(stats.lag_sum, 0);
     leave(&a);
     leave(&b);
     trm_ps_server_stop(server);
 }
 
-/* Gradients of -1 at rate 1: rows count what pushes were worth. A late one is worth 1 / (1 + the
- * others' since it read). */
+/* Gradients of -1 at rate 1, so that a row is the sum of the weights of its pushes. A late push has
+ * the weight 1 / (1 + the other workers' pushes since its read). */
 static float worth_of_pushes(trm_ps_mode mode, const char *folder, bool restarted) {
     trm_ps_server *server;
     trm_error err;
@@ -187,7 +189,8 @@ static float worth_of_pushes(trm_ps_mode mode, const char *folder, bool restarte
     server = start_with(o);
     join(server, &a, 0, (trm_ps_client_options){0}, 0);
     join(server, &b, 1, (trm_ps_client_options){0}, 0);
-    CHECK_OK(pull(&a, LOOSE, &err), err); /* not known yet: the other may have pushed once: 1/2 */
+    CHECK_OK(pull(&a, LOOSE, &err),
+             err); /* its lag is not known yet; the other worker has pushed at most once: 1/2 */
     push(&a);
     CHECK_OK(pull(&b, LOOSE, &err), err); /* 1/2 */
     push(&b);
@@ -199,7 +202,7 @@ static float worth_of_pushes(trm_ps_mode mode, const char *folder, bool restarte
     push(&a); /* 1/4 */
     leave(&a);
     leave(&b);
-    if (restarted) { /* its log has what they were worth */
+    if (restarted) { /* the server's log has the weights */
         trm_ps_server_stop(server);
         server = start_with(o);
     }
@@ -220,7 +223,7 @@ static void late_pushes_count_less(void **state) {
     assert_int_equal(trmi_os_remove_tree(NULL, folder, NULL), TRM_OK);
 }
 
-/* A cached row may be as old as the table's rows, not as others'. */
+/* The bound of a table, not of another one, limits the age of its cached rows. */
 static void hot_rows_keep_the_bound(void **state) {
     trm_ps_server *server = start(TRM_STALENESS_ANY);
     trm_error err;
@@ -240,7 +243,7 @@ static void hot_rows_keep_the_bound(void **state) {
     server = start(TRM_STALENESS_ANY);
     join(server, &w, 0,
          (trm_ps_client_options){.cache_rows = 64, .cache_staleness = 5, .timeout_seconds = 30}, 1);
-    for (int n = 0; n < 2; n++) { /* the other worker never comes: a batch may be 1 ahead */
+    for (int n = 0; n < 2; n++) { /* the other worker never connects: a batch may be 1 ahead */
         CHECK_OK(pull(&w, TIGHT, &err), err);
         push(&w);
     }

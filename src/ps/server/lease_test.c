@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tests of leases: every sample once an epoch although workers come and go, and after restarts.
- * With processes that are killed: once_test.c. */
+/* Tests of leases: each sample is used once an epoch although workers come and go, also after
+ * restarts. once_test.c does the same with processes that are killed. */
 #include "check.h"
 
 #include "base/rng.h"
@@ -19,7 +19,8 @@ static trm_status record(void *context, const trmi_lease_event *event, trm_error
     return TRM_OK;
 }
 
-/* Each sample of each epoch is used exactly once: by progress from the grant's begin on. */
+/* Checks that each sample of each epoch is used exactly once: progress counts from the begin of a
+ * grant. */
 static void check_history(const trmi_lease_event *events, int64_t count, int64_t epochs) {
     static int used[EPOCHS + 1][SAMPLES];
     static struct { int64_t epoch, position; } lease[20000];
@@ -59,7 +60,8 @@ static void every_sample_once_although_workers_come_and_go(void **state) {
             trmi_philox(seed, TRMI_STREAM_TEST, turn, r);
             uint32_t w = r[0] % WORKERS;
             now += 0.05;
-            if (r[1] % 100 < 2) { /* dies: silent, its lease runs out; or comes back at once */
+            if (r[1] % 100 <
+                2) { /* a worker dies: it stays silent until its lease expires, or comes back at once */
                 if (r[1] % 2 == 0) {
                     CHECK_OK(trmi_lease_drop_worker(book, w, &err), err);
                 }
@@ -83,7 +85,7 @@ static void every_sample_once_although_workers_come_and_go(void **state) {
         }
         assert_true(over);
         check_history(h.events, h.count, EPOCHS);
-        /* The events alone make the same book. */
+        /* A book that replays the events is equal. */
         trmi_lease_book *again;
         static history nothing;
         CHECK_OK(trmi_lease_book_create(record, &nothing, &again, &err), err);
@@ -97,8 +99,8 @@ static void every_sample_once_although_workers_come_and_go(void **state) {
     }
 }
 
-/* The server starts again, and those who have leases push before anybody takes another one: they
- * keep them, and lose them when they have been silent for as long as ever. */
+/* The server starts again, and workers with leases push before any worker requests a new one: they
+ * keep their leases, and lose them after the usual time of silence. */
 static void leases_outlive_a_restart(void **state) {
     static history h, after;
     trmi_lease_book *before, *again;
@@ -127,8 +129,8 @@ static void leases_outlive_a_restart(void **state) {
     trmi_lease_book_destroy(again);
 }
 
-/* A job that has used all its epochs is continued for more of them, in other leases; then all ask
- * for those. */
+/* A job that has used all its epochs is continued for more epochs with leases of another size; then
+ * all workers request these. */
 static void a_job_is_continued_for_more_epochs(void **state) {
     static history h;
     trmi_lease_book *book = NULL;
@@ -157,8 +159,8 @@ static void a_job_is_continued_for_more_epochs(void **state) {
     trmi_lease_book_destroy(book);
 }
 
-/* So many batches and no more, whoever asks; the last ones are shared out; what is lost is lent
- * again; later more. */
+/* The servers lend exactly the requested number of batches in all. The workers share the last ones,
+ * lost batches are lent again, and a continued job gets more. */
 static void a_job_ends_at_its_steps(void **state) {
     enum { BATCH = 10, STEPS = 130 }; /* of 100 an epoch */
     static history h;

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Each push is applied exactly once on every shard of every server, although workers and servers
- * are killed at random moments: rows count, and the book of leases agrees. Real processes.
+ * are killed at random moments: rows count pushes, and the book of leases agrees. The workers and
+ * servers are processes.
  *
- * PS_KILL_LONG=n: n rounds of each, with other seeds. PS_KILL_SEED=k: other ones again, for copies
- * side by side. */
+ * PS_KILL_LONG=n runs n rounds of each job with other seeds. PS_KILL_SEED=k selects further seeds,
+ * so that copies can run side by side. */
 #include "check.h"
 
 #include "base/error.h"
@@ -20,12 +21,12 @@
 
 enum { SERVERS = 2, WORKERS = 3, BATCH = 10, KEYS = 64, OWN_KEYS = 24 };
 
-/* One job: how it runs, and who dies. */
+/* One job: its options, and which processes are killed. */
 typedef struct job {
     const char *name;
     trm_ps_mode mode;
     int staleness;
-    bool lent;              /* samples come from leases; else each worker has so many batches */
+    bool lent; /* samples come from leases; else each worker has a fixed number of batches */
     int samples, lease;     /* of an epoch, of one lease */
     int epochs;             /* with leases */
     int batches;            /* without */
@@ -38,13 +39,13 @@ static char folder[64], address[SERVERS][64];
 
 /* ---- processes ------------------------------------------------------------------------------- */
 
-/* A server process; says where it listens through a file, and keeps its port over its lives. */
+/* A server process. It writes its address to a file and keeps its port over its lives. */
 static pid_t start_server_process(const job *j, int number, const char *listen) {
     pid_t pid = fork();
     if (pid != 0) {
         return pid;
     }
-    prctl(PR_SET_PDEATHSIG, SIGKILL); /* a failed test leaves nobody */
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* the process ends with the test */
     char path[128], state_folder[128];
     trm_error err;
     trm_ps_server *server;
@@ -64,7 +65,7 @@ static pid_t start_server_process(const job *j, int number, const char *listen) 
     do {
         status = trm_ps_server_start(&o, &server, &err);
         usleep(20000);
-    } while (status == TRM_IO); /* the port of the life before may linger */
+    } while (status == TRM_IO); /* the port of the previous life may still be in use */
     if (status != TRM_OK) {
         fprintf(stderr, "server %d: %s\n", number, err.message);
         _exit(3);
@@ -117,7 +118,7 @@ static trm_status connect_worker(worker_state *w, trm_error *err) {
     return trm_ps_batch_create(w->client, &w->batch, err);
 }
 
-/* Pulls where workers keep step, then adds 1 to each key. */
+/* Pulls if workers keep in step, then adds 1 to each key. */
 static trm_status add_one(worker_state *w, const uint64_t *keys, int64_t count,
                           const trm_ps_push_options *o, trm_error *err) {
     float rows[OWN_KEYS], gradients[OWN_KEYS];
@@ -164,7 +165,7 @@ static trm_status use_lent_samples(worker_state *w, trm_error *err) {
         position += count;
         trm_ps_push_options po = {.lease = lease, .position = position};
         trm_status status = add_one(w, keys, count, &po, err);
-        if (status == TRM_CANCELLED) { /* others have its samples now */
+        if (status == TRM_CANCELLED) { /* other workers have its samples now */
             lease.id = 0;
             continue;
         }
@@ -216,7 +217,7 @@ static pid_t start_worker(const job *j, int worker) {
 
 /* ---- a job ----------------------------------------------------------------------------------- */
 
-/* Random processes die and are started again, until `kills` have or the job is over. */
+/* Kills and restarts random processes until `kills` have died or the job has ended. */
 static void kill_some(const job *j, uint64_t seed, pid_t *server, pid_t *worker) {
     for (int k = 0; k < j->kills; k++) {
         uint32_t r[4];
@@ -244,7 +245,7 @@ static void kill_some(const job *j, uint64_t seed, pid_t *server, pid_t *worker)
     }
 }
 
-/* Several workers' samples of a key may be one update: of their sum. */
+/* Samples of several workers with one key may be one update with their sum. */
 static bool row_is(trm_ps_client *reader, int32_t table, uint64_t key, int64_t expected,
                    bool summed) {
     float value;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tests of servers and clients together: modes, exactly-once under a bad network, restarts,
- * checkpoints. */
+/* Tests servers and clients together: modes, pushes that are applied exactly once on a bad network,
+ * restarts, checkpoints. */
 #include "servers.h"
 
 #include "base/memory.h"
@@ -105,7 +105,7 @@ static void add_work(trm_ps_batch *batch, const int32_t table[2], work *w) {
              err);
 }
 
-/* A gradient that depends on the row: errors do not stay hidden. */
+/* Returns a gradient that depends on the row, so that a wrong row changes all later ones. */
 static void compute(work *w) {
     for (int i = 0; i < 60 * WIDTH; i++) {
         w->user_grads[i] = 0.3f * w->user_rows[i] + 0.01f * (float)(i % 7 - 3);
@@ -126,7 +126,7 @@ static void one_step(trm_ps_client *client, trm_ps_batch *batch, const int32_t t
     CHECK_OK(trm_ps_push(batch, NULL, &err), err);
 }
 
-/* All rows of both tables as a client sees them. */
+/* Reads all rows of both tables as a client. */
 typedef struct view {
     float users[KEYS][WIDTH], items[50];
 } view;
@@ -217,7 +217,7 @@ static void assert_close_to(const view *v, const reference *r) {
 
 /* ---- one worker ------------------------------------------------------------------------------ */
 
-/* A schedule may reach a rate of 0: the rows then stay what they are. */
+/* A schedule may reach a rate of 0; rows then do not change. */
 static void a_rate_of_zero_changes_no_row(void **state) {
     trm_error err;
     cluster c = {.servers = 2};
@@ -438,8 +438,8 @@ static void a_wait_names_whom_it_waits_for(void **state) {
 
 /* ---- exactly once on a bad network ----------------------------------------------------------- */
 
-/* Between client and channel: messages out are dropped, doubled or held back until the next one;
- * answers are dropped. HELLO is over by then. */
+/* A layer between client and channel that drops, doubles or delays (until the next one) outgoing
+ * messages, and drops answers. It is inserted after HELLO. */
 typedef struct bad_channel {
     trmi_channel base;
     trmi_channel *inner;
@@ -456,7 +456,7 @@ static uint32_t dice(bad_channel *c) {
 
 static trm_status bad_reserve(trmi_channel *channel, size_t bytes, double timeout,
                               trmi_message *out, trm_error *err) {
-    /* Memory of our own: what is in it may go out later or never. */
+    /* Messages are written to the layer's own memory, because they may be sent later or never. */
     (void)timeout;
     (void)err;
     (void)channel;
@@ -563,7 +563,8 @@ static void pushes_count_once_on_a_bad_network(void **state) {
         declare(client, table);
         trm_ps_batch *batch;
         CHECK_OK(trm_ps_batch_create(client, &batch, &err), err);
-        /* Gradients that do not depend on rows: sums of SGD steps do not care about order. */
+        /* Gradients do not depend on rows, so that the sum of SGD steps is the same in any
+         * order. */
         static work w;
         static double expected[50];
         memset(expected, 0, sizeof expected);
@@ -648,7 +649,7 @@ static void a_restarted_server_loses_nothing(void **state) {
     declare(client, table);
     trm_ps_checkpoint_result result;
     CHECK_OK(trm_ps_checkpoint(client, true, &result, &err), err);
-    /* A push after the cut is only in the log, which other servers could not read. */
+    /* A push after the snapshot is only in the log, which servers with other shards cannot read. */
     trm_ps_batch *batch;
     CHECK_OK(trm_ps_batch_create(client, &batch, &err), err);
     one_step(client, batch, table, &w, 0, n);
@@ -704,7 +705,8 @@ static void checkpoints_are_one_moment_for_all_servers(void **state) {
     trm_ps_client_destroy(chief);
     stop(&c);
     start(&c);
-    /* Windows of all shards of all servers agree: the same pushes are in everywhere. */
+    /* Checks that the windows of all shards of all servers agree: every shard has applied the same
+     * pushes. */
     const trmi_shard *first = c.server[0]->runners[0].shard;
     assert_int_equal(first->window_count, 2);
     for (int s = 0; s < 2; s++) {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A client that does not read its answers: nobody else waits for it, it has them when it reads, and
- * after long it is cut off, which costs it nothing. */
+/* Tests a client that does not read its answers. No other client waits for it; it gets the answers
+ * when it reads; after a long time the server closes its connection, and the client loses nothing
+ * by that. */
 #include "servers.h"
 
 #include "base/error.h"
@@ -49,7 +50,7 @@ static void join(worker *w, const trm_ps_server *server, int number, bool tcp) {
     }
 }
 
-/* Asks for so many batches, and reads nothing. */
+/* Requests `batches` batches and reads no answer. */
 static void ask(worker *w, int batches) {
     trm_error err;
     for (int b = 0; b < batches; b++) {
@@ -102,8 +103,8 @@ static void work(worker *w) {
     trm_ps_batch_destroy(batch);
 }
 
-/* Were somebody made to wait for the slow one, it would have been cut off before the quick one got
- * its answers. */
+/* If the server let the quick client wait for the slow one, it would have closed the slow
+ * connection before the quick client got its answers. */
 static void nobody_waits(bool tcp) {
     trm_ps_server *server = start(3600);
     worker slow, quick;
@@ -122,7 +123,7 @@ static void nobody_waits_for_a_slow_client(void **state) {
     nobody_waits(false);
 }
 
-/* For longer than any load lasts: its connection has ended. */
+/* After a time that no load explains the connection has ended. */
 static void until_cut_off(trm_ps_server *server) {
     for (int i = 0, open = 1; open > 0 && i < 600; i++) {
         poll(NULL, 0, 100);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Synchronous steps of lent samples, one interleaving at a time: a worker dies between two servers,
- * the last step of a job, a checkpoint that comes first, lives that overlap, a connection that
- * breaks below a pull. */
+/* Tests synchronous steps with leased samples, one interleaving at a time: a worker that dies
+ * between two servers, the last step of a job, a checkpoint before a step is known everywhere,
+ * lives that overlap, a connection that breaks during a pull. */
 #include "servers.h"
 
 #include "base/error.h"
@@ -59,8 +59,7 @@ static void end(cluster *c) {
     CHECK_OK(trmi_os_remove_tree(NULL, c->folder, &err), err);
 }
 
-/* ---- a connection whose process dies before a push goes out on it, or that breaks when told so
- *  --- */
+/* ---- a connection whose process dies before it sends a push, or that breaks on request --- */
 
 typedef struct fatal {
     trmi_channel base;
@@ -69,7 +68,7 @@ typedef struct fatal {
 } fatal;
 
 static _Atomic bool breaks;
-static _Atomic int idle; /* waits at server 1 that brought nothing */
+static _Atomic int idle; /* pulls at server 1 that had to wait */
 
 typedef struct worker {
     trm_ps_client *client;
@@ -123,7 +122,7 @@ static const trmi_channel_table fatal_table = {"fatal",       fatal_reserve, fat
                                                fatal_receive, fatal_release, fatal_shut,
                                                fatal_destroy, NULL};
 
-/* The first connection, to server 0, is where its process dies; the second, to server 1, is what
+/* The process dies at the first connection, to server 0; the second connection, to server 1,
  * breaks. */
 static trmi_channel *make_fatal(void *context, trmi_channel *inner) {
     worker *w = context;
@@ -164,7 +163,7 @@ static void leave(worker *w) {
     trm_ps_client_destroy(w->client);
 }
 
-/* As if its process were killed: nobody is told. */
+/* Ends a client as if its process were killed: without BYE. */
 static void die(worker *w) {
     w->client->incarnation = 0;
     leave(w);
@@ -221,7 +220,7 @@ static void take_look(trmi_shard_thread *runner, trmi_request *r) {
 }
 static void end_look(trmi_request *r) { atomic_store(&((look *)r)->done, true); }
 
-/* Asks the threads that own the shards. */
+/* Reads the rows through the threads that own the shards. */
 static void check_steps(const cluster *c, int64_t step) {
     for (int s = 0; s < c->servers; s++) {
         for (uint32_t i = 0; i < c->server[s]->shards; i++) {
@@ -246,8 +245,8 @@ static int64_t step_of(trm_ps_server *server) {
 /* ---- the interleavings ----------------------------------------------------------------------- */
 
 /* Worker 1 dies when server 1 has its push, and server 0 has not. It comes back before worker 0
- * pushes: where each server made its own sums, server 1 took the dead one's push, and the two
- * waited crosswise. */
+ * pushes. Without common steps server 1 would apply the dead worker's push, server 0 would not, and
+ * the two would wait for each other. */
 static void a_push_that_not_all_keep_is_in_no_step(void **state) {
     cluster c;
     worker w[2], dead;
@@ -273,12 +272,12 @@ static void a_push_that_not_all_keep_is_in_no_step(void **state) {
         leave(&w[i]);
     }
     check_rows(&c, SAMPLES);
-    check_steps(&c, 5); /* all servers the same sums */
+    check_steps(&c, 5); /* all servers have the same sums */
     end(&c);
 }
 
-/* Server 0's rows may overtake its word that the step is made. Who then waited at server 1, which
- * waits for that word, did so until it looked around: 0.2 s a step. */
+/* Rows of server 0 may overtake its message that the step is decided. A worker that then waited at
+ * server 1, which waits for that message, would wait for its next poll: 0.2 s a step. */
 static void the_step_is_heard_of_before_its_rows_are_waited_for(void **state) {
     cluster c;
     worker w;
@@ -293,14 +292,14 @@ static void the_step_is_heard_of_before_its_rows_are_waited_for(void **state) {
         CHECK_OK(use(&w, 1, &err), err);
     }
     CHECK_OK(trm_ps_flush(w.client, &err), err);
-    assert_in_range(atomic_load(&idle), 0, SAMPLES / 4); /* none, were the machine always ours */
+    assert_in_range(atomic_load(&idle), 0, SAMPLES / 4); /* none on an idle machine */
     leave(&w);
     check_rows(&c, SAMPLES);
     end(&c);
 }
 
-/* Its only member dies before it has told server 1 of the step, and both servers do. Whoever asks
- * for samples next hears that there are none, and brings the step. */
+/* The only worker dies before it has told server 1 of the step, and both servers die, too. The next
+ * worker that requests samples learns that there are none, and brings the step. */
 static void the_last_step_gets_everywhere(void **state) {
     cluster c;
     worker w;
@@ -326,7 +325,8 @@ static void the_last_step_gets_everywhere(void **state) {
     end(&c);
 }
 
-/* The cut has the step on all servers, whatever these have been told. */
+/* The snapshot contains the step on all servers, even on a server that has not received the
+ * message. */
 static void a_checkpoint_brings_the_steps(void **state) {
     cluster c;
     worker w, chief;
@@ -346,7 +346,7 @@ static void a_checkpoint_brings_the_steps(void **state) {
     die(&w);
     trm_ps_server_stop(c.server[1]);
     trm_ps_server_stop(c.server[0]);
-    /* On one server: from the cut alone. */
+    /* Loads the snapshot alone on one server. */
     c.servers = 1;
     c.options.shards = 3;
     start(&c, 0);
@@ -362,7 +362,8 @@ static void a_checkpoint_brings_the_steps(void **state) {
     end(&c);
 }
 
-/* A worker without samples is not waited for; as soon as it has some it is, whatever dies. */
+/* The servers do not wait for a worker without samples, and wait for it as soon as it has some,
+ * also after deaths of workers and servers. */
 static void who_has_no_samples_is_not_waited_for(void **state) {
     cluster c;
     worker w[2];
@@ -381,7 +382,7 @@ static void who_has_no_samples_is_not_waited_for(void **state) {
         restart(&c, 0);
         restart(&c, 1);
     }
-    /* its six other samples go to worker 1; its connection is of before the restart */
+    /* its six other samples go to worker 1; its connection is older than the restart */
     CHECK_OK(trm_ps_leave(w[0].client, &err), err);
     leave(&w[0]);
     CHECK_OK(borrow(&w[1], &err), err);
@@ -399,9 +400,9 @@ static void who_has_no_samples_is_not_waited_for(void **state) {
     end(&c);
 }
 
-/* Of two workers the slower one is a backup: the other makes its steps alone, and what the slow one
- * was lent and pushes later is in later steps, once; a server that starts again in between knows
- * what it had decided. */
+/* Of two workers the slower one is a backup: the other makes its steps alone. Later steps contain
+ * the slow worker's samples exactly once. A server that restarts in between remembers its
+ * decisions. */
 static void backup_workers_push_late(void **state) {
     cluster c;
     worker w[2];
@@ -433,22 +434,22 @@ static void backup_workers_push_late(void **state) {
     end(&c);
 }
 
-/* A process begins while a message of the one before is still under way: were both the same
- * incarnation, the new one's push would be taken for the old one's. */
+/* A process starts while a message of its predecessor is still under way. With equal incarnations
+ * the server would take the new push for the old one. */
 static void no_two_lives_are_the_same(void **state) {
     cluster c;
     worker life[4];
     trm_error err;
     begin(&c, TRM_PS_ASYNC, 1);
     for (int i = 0; i < 4; i++) {
-        if (i > 1) { /* nobody has pushed: only what was given says that there was a life */
+        if (i > 1) { /* no push yet: only the granted lease shows that there was a life */
             restart(&c, 0);
             restart(&c, 1);
         }
         join(&c, &life[i], 0, false);
         assert_int_equal(life[i].client->incarnation, i + 1);
     }
-    for (int i = 0; i < 4; i++) { /* the old ones' last words come first */
+    for (int i = 0; i < 4; i++) { /* the last messages of the old life arrive first */
         uint64_t key = (uint64_t)i;
         const float gradient = -1;
         CHECK_OK(trm_ps_batch_add(life[i].batch, life[i].table, &key, 1, NULL, &gradient, &err),
@@ -480,8 +481,8 @@ static void *pull_next(void *context) {
     return NULL;
 }
 
-/* The connection to server 1 breaks while worker 0 waits at server 0: what it asks server 1 again
- * has as much time as before. */
+/* The connection to server 1 breaks while worker 0 waits at server 0: the repeated request to
+ * server 1 has the full deadline again. */
 static void a_pull_keeps_its_time(void **state) {
     cluster c;
     worker w[2];
@@ -558,8 +559,8 @@ static float row_of(const trmi_shard *shard, uint64_t key) {
     return value;
 }
 
-/* A new generation of the log begins with what is staged; a step is done once; what is over goes;
- * and what is not here is an error, not a gap. */
+/* A new generation of the log begins with the staged pushes. A step is applied once, obsolete
+ * pushes are removed, and a step with a push that is missing is an error. */
 static void a_shard_keeps_what_is_staged(void **state) {
     char folder[] = "/tmp/ps-step-XXXXXX", path[2][96];
     const trmi_push_id old = {1, 1, 1}, ids[2] = {{0, 1, 1}, {1, 2, 1}}, late = {0, 1, 2};
@@ -583,7 +584,7 @@ static void a_shard_keeps_what_is_staged(void **state) {
         assert_true(row_of(shard, 5) == 3);
         assert_int_equal(shard->clock, 1);
         assert_int_equal(shard->tick, 1);
-        assert_non_null(shard->staged); /* the late one, alone */
+        assert_non_null(shard->staged); /* the late push, alone */
         assert_null(shard->staged->next);
         assert_int_equal(shard->staged->id.sequence, 2);
         trmi_shard_destroy(shard);
