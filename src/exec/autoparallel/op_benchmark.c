@@ -31,7 +31,7 @@ static const double enough = 0.4, rough = 0.1; /* seconds for one operator */
 
 enum { ASK_END, ASK_OP, ASK_LINKS, ASK_LOAD, ASK_RACE };
 typedef struct request {
-    int32_t what, op;
+    int32_t what, op, micros;
     int64_t footprint, reach;
     bool brief;
     trmi_mesh mesh;
@@ -251,18 +251,18 @@ static trm_status fill_bags(trm_exec *exec, const trm_graph *g, const trmi_op *o
 
 /* Estimates the bytes that measuring an operator takes: inputs, outputs and their gradients, each
  * in two layouts. */
-static int64_t working_set(const trmi_op_benchmark *probe, const trmi_op *op, const trmi_mesh *mesh,
+static int64_t working_set(const trm_graph *g, const trmi_op *op, const trmi_mesh *mesh,
                            const trmi_strategy *s) {
     enum { COPIES = 4 };
     int64_t bytes = 0;
     for (int32_t i = 0; i < op->inputs_count; i++) {
-        const trmi_value *v = trmi_input_of(probe->graph, op, i);
+        const trmi_value *v = trmi_input_of(g, op, i);
         bytes += v == NULL ? 0
                            : trmi_spread_most(mesh, &v->shape, &s->inputs[i]) *
                                  (int64_t)trm_dtype_bytes(v->dtype);
     }
     for (int32_t i = 0; i < op->outputs_count; i++) {
-        const trmi_value *v = trmi_output_of(probe->graph, op, i);
+        const trmi_value *v = trmi_output_of(g, op, i);
         bytes +=
             trmi_spread_most(mesh, &v->shape, &s->outputs[i]) * (int64_t)trm_dtype_bytes(v->dtype);
     }
@@ -272,29 +272,28 @@ static int64_t working_set(const trmi_op_benchmark *probe, const trmi_op *op, co
 /* Makes an executor for the operator of a request, and the marks of its steps (owned by the
  * caller).
  *   error  INVALID: the letters do not cut this operator; UNSUPPORTED: it exceeds the limit */
-static trm_status make_exec(const trmi_op_benchmark *probe, const request *ask,
+static trm_status make_exec(const trmi_op_benchmark *probe, const trm_graph *g, const request *ask,
                             trmi_strategy *strategy, trm_exec **exec, uint8_t **marks,
                             trm_error *err) {
-    const trmi_op *op = &probe->graph->ops[ask->op];
+    const trmi_op *op = &g->ops[ask->op];
     trm_graph *graph;
     trm_node loss = TRM_NO_NODE;
-    if (!trmi_partition_strategy(probe->graph, op, &ask->mesh, ask->letters, strategy)) {
+    if (!trmi_partition_strategy(g, op, &ask->mesh, ask->letters, strategy)) {
         return TRMI_FAIL(err, TRM_INVALID, "%s cannot be cut by '%s'", op->name, ask->letters);
     }
-    if (probe->limit > 0 && working_set(probe, op, &ask->mesh, strategy) > probe->limit) {
+    if (probe->limit > 0 && working_set(g, op, &ask->mesh, strategy) > probe->limit) {
         return TRMI_FAIL(err, TRM_UNSUPPORTED,
                          "%s cut by '%s' needs more memory to be measured than there is", op->name,
                          ask->letters);
     }
     TRMI_TRY(trm_graph_create(&(trm_graph_options){.training = true}, &graph, err));
-    trm_status status =
-        build_operator_graph(probe->graph, op, &ask->mesh, strategy, graph, &loss, err);
-    const trm_exec_options options = {
-        .loss = loss,
-        .backend = probe->backend,
-        .threads = probe->threads,
-        .tuning_file = probe->tuning_file,
-        .whole_gradients = !trmi_partition_in_factors(probe->graph, op, strategy, 1)};
+    trm_status status = build_operator_graph(g, op, &ask->mesh, strategy, graph, &loss, err);
+    const trm_exec_options options = {.loss = loss,
+                                      .backend = probe->backend,
+                                      .threads = probe->threads,
+                                      .tuning_file = probe->tuning_file,
+                                      .whole_gradients =
+                                          !trmi_partition_in_factors(g, op, strategy, 1)};
     const trmi_kernel_source strict = {.backend = probe->backend, .blocks = 1};
     status = status == TRM_OK ? trmi_exec_create(graph, &options, NULL,
                                                  probe->strict ? &strict : NULL, exec, err)
@@ -302,10 +301,10 @@ static trm_status make_exec(const trmi_op_benchmark *probe, const request *ask,
     trm_graph_destroy(graph);
     TRMI_TRY(status);
     if (op->kind == TRMI_OP_BAG_POOL) {
-        TRMI_TRY(fill_bags(*exec, probe->graph, op, err));
+        TRMI_TRY(fill_bags(*exec, g, op, err));
     }
     int32_t kinds[BACKWARD_MAX];
-    int32_t kinds_count = backward_of(probe->graph, ask->op, kinds);
+    int32_t kinds_count = backward_of(g, ask->op, kinds);
     *marks = trmi_alloc((size_t)(*exec)->program->steps_count + 1);
     if (*marks == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory to measure %s", op->name);
@@ -323,7 +322,7 @@ static trm_status run_op(trmi_op_benchmark *probe, const request *ask, trmi_op_b
     trm_exec *exec = NULL;
     uint8_t *marks = NULL;
     trmi_strategy strategy;
-    const trmi_op *op = &probe->graph->ops[ask->op];
+    const trm_graph *g = probe->graph;
     if (probe->limit > 0) {
         trmi_op_benchmark_close(probe); /* the operator needs memory of the limit first */
     }
@@ -331,10 +330,16 @@ static trm_status run_op(trmi_op_benchmark *probe, const request *ask, trmi_op_b
             rank = probe->comm != NULL ? trm_comm_rank(probe->comm) : 0;
     trm_error own;
     trm_status status = TRM_OK;
+    if (ask->micros > 0) {
+        g = probe->part(probe->context, ask->micros, &own);
+    }
+    const trmi_op *op = g != NULL ? &g->ops[ask->op] : NULL;
+    const char *name = op != NULL ? op->name : "an operator of a micro-batch";
     /* One rank makes its executor while the others wait in the reduction. */
     for (int32_t r = 0; r < size; r++) {
         if (r == rank) {
-            status = make_exec(probe, ask, &strategy, &exec, &marks, &own);
+            status =
+                g != NULL ? make_exec(probe, g, ask, &strategy, &exec, &marks, &own) : TRM_NOMEM;
         }
         double turn = 0;
         TRMI_TRY(trmi_op_benchmark_largest(probe, &turn, 1, err));
@@ -343,15 +348,15 @@ static trm_status run_op(trmi_op_benchmark *probe, const request *ask, trmi_op_b
     double failed = status != TRM_OK;
     status = trmi_op_benchmark_largest(probe, &failed, 1, err);
     if (status == TRM_OK && failed > 0) {
-        status = TRMI_FAIL(err, TRM_UNSUPPORTED, "%s cut by '%s' does not run by itself", op->name,
+        status = TRMI_FAIL(err, TRM_UNSUPPORTED, "%s cut by '%s' does not run by itself", name,
                            ask->letters);
     }
     status = status == TRM_OK ? time_op(probe, exec, marks, out, err) : status;
     trm_exec_destroy(exec);
     trmi_free(marks);
-    if (status == TRM_OK && trmi_partition_in_factors(probe->graph, op, &strategy, 1)) {
-        status = trmi_op_benchmark_factors(
-            probe, &strategy, trmi_input_of(probe->graph, op, 0)->dtype, &out->factors, err);
+    if (status == TRM_OK && trmi_partition_in_factors(g, op, &strategy, 1)) {
+        status = trmi_op_benchmark_factors(probe, &strategy, trmi_input_of(g, op, 0)->dtype,
+                                           &out->factors, err);
     }
     /* The slowest rank decides: a step waits for all. */
     double all[4] = {out->forward, out->backward, out->factors, out->spread};
@@ -385,6 +390,7 @@ trm_status trmi_op_benchmark_measure(trmi_op_benchmark *probe, int32_t op, const
     memset(out, 0, sizeof *out);
     ask.what = ASK_OP;
     ask.op = op;
+    ask.micros = probe->micros;
     ask.footprint = probe->footprint;
     ask.mesh = *mesh;
     snprintf(ask.letters, sizeof ask.letters, "%s", letters);

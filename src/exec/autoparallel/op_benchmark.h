@@ -24,6 +24,11 @@ typedef struct trmi_op_benchmark {
     trm_comm *comm; /* NULL: a single process */
     /* training graph whose operators are measured; the same on every rank. Borrowed */
     const trm_graph *graph;
+    /* Returns the training graph of one of `micros` micro-batches, the same on every rank; borrowed.
+     * NULL: operators of micro-batches are not measured */
+    const trm_graph *(*part)(void *context, int32_t micros, trm_error *err);
+    void *context;
+    int32_t micros; /* rank 0: operators of `part` are measured; 0: those of `graph` */
     const char *backend, *tuning_file; /* as in trm_exec_options; borrowed */
     int threads;                       /* of a rank */
     int cores;                         /* CPUs of all ranks together: trmi_op_benchmark_cores */

@@ -113,6 +113,10 @@ static bool can_measure(trmi_op_kind kind) {
     case TRMI_OP_MATMUL:
     case TRMI_OP_BATCH_NORM:
     case TRMI_OP_NORM_ACT:
+    case TRMI_OP_LAYER_NORM:
+    case TRMI_OP_RMS_NORM:
+    case TRMI_OP_ATTENTION:
+    case TRMI_OP_LINEAR_XENT:
     case TRMI_OP_MAX_POOL:
     case TRMI_OP_AVG_POOL:
     case TRMI_OP_GLOBAL_AVG_POOL:

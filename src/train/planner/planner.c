@@ -3,7 +3,8 @@
  *
  *       settle          options, meshes, links, global batch
  *       settle_whole    forward graph and options, for compiling and running plans
- *       plan            rank 0: costs -> search -> further candidates -> trial runs;  other ranks: measure on request
+ *       plan            rank 0: costs -> search -> further candidates -> trial runs -> stages;  other ranks: measure
+ *                       on request
  *       finish          flips, compiled size, way out of a memory limit
  *
  * With a communicator the ranks measure together: rank 0 sends requests (exec/autoparallel), the
@@ -130,6 +131,8 @@ static trm_status settle_costs(trm_planner *p, trm_error *err) {
     settle_threads(p, &threads, &together);
     p->probe = (trmi_op_benchmark){.comm = comm,
                                    .graph = p->graph,
+                                   .part = trmi_planner_part,
+                                   .context = p,
                                    .backend = e->backend,
                                    .tuning_file = e->tuning_file,
                                    .threads = threads,
@@ -233,7 +236,8 @@ static trm_status plan(trm_planner *p, trm_error *err) {
     TRMI_TRY(trmi_auto_search(&p->drive, err));
     TRMI_TRY(find_others(p, err));
     TRMI_TRY(trmi_auto_try(&p->drive, err));
-    return trmi_planner_best(p)->taken != NULL ? list_others(p, err) : TRM_OK;
+    TRMI_TRY(trmi_planner_best(p)->taken != NULL ? list_others(p, err) : TRM_OK);
+    return trmi_planner_search_stages(p, err);
 }
 
 /* The part of planning that rank 0 does alone. */
@@ -242,7 +246,6 @@ static trm_status finish(trm_planner *p, trm_error *err) {
         TRMI_TRY(trmi_planner_flips(p, err));
     }
     compile_best(p);
-    TRMI_TRY(trmi_planner_search_stages(p, err));
     return trmi_planner_best(p)->found.infeasible ? trmi_planner_find_way_out(p, err) : TRM_OK;
 }
 
@@ -309,6 +312,8 @@ trm_status trm_planner_create(const trm_model_options *model, const trm_planner_
         int together;
         p->probe = (trmi_op_benchmark){.comm = comm,
                                        .graph = p->graph,
+                                       .part = trmi_planner_part,
+                                       .context = p,
                                        .backend = model->exec.backend,
                                        .tuning_file = model->exec.tuning_file,
                                        .cores = p->probe.cores,

@@ -149,6 +149,9 @@ trm_status trmi_planner_micro_graph(const trm_planner *p, int32_t micros, trmi_m
  * the plan without stages, or if a number of stages is given.
  *   errors  INVALID (numbers that do not divide, unknown operators), NOMEM */
 trm_status trmi_planner_search_stages(trm_planner *p, trm_error *err);
+/* Returns the training graph of one of `micros` micro-batches, kept; NULL: an error. Implements
+ * trmi_op_benchmark.part, `context`: the planner. */
+const trm_graph *trmi_planner_part(void *context, int32_t micros, trm_error *err);
 /* planner_plans.c: makes the chosen plan, with or without stages, for a file. owns: the caller */
 trm_status trmi_planner_chosen(const trm_planner *p, trmi_partition_plan **out, trm_error *err);
 /* Makes the plan of a plan with stages, for a file. owns: the caller */

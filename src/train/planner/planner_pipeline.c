@@ -30,9 +30,16 @@ static trm_status graph_for(trm_planner *p, int32_t micros, const trmi_micro_gra
         return TRMI_FAIL(err, TRM_INTERNAL, "more than %d numbers of micro-batches",
                          TRMI_MICRO_GRAPHS);
     }
-    trmi_micro_graph *made = &pipe->graphs[pipe->graphs_count++];
+    trmi_micro_graph *made = &pipe->graphs[pipe->graphs_count];
+    TRMI_TRY(trmi_planner_micro_graph(p, micros, made, err));
+    pipe->graphs_count++;
     *out = made;
-    return trmi_planner_micro_graph(p, micros, made, err);
+    return TRM_OK;
+}
+
+const trm_graph *trmi_planner_part(void *context, int32_t micros, trm_error *err) {
+    const trmi_micro_graph *graph = NULL;
+    return graph_for(context, micros, &graph, err) == TRM_OK ? graph->training : NULL;
 }
 
 static trm_status make_space(void *context, const trmi_mesh *mesh, int32_t micros, bool recompute,
@@ -155,6 +162,49 @@ static void compile_stages(trm_planner *p) {
     }
 }
 
+/* Measures the operators of the best plans of different shapes, each on the shapes of its micro-batches;
+ * adds the number of new costs to *news. */
+static trm_status measure_plans(trm_planner *p, int32_t *news, trm_error *err) {
+    enum { MOST = 4 };
+    const trmi_pipe_found *found = &p->pipe.found;
+    trm_status status = TRM_OK;
+    for (int32_t i = 0, count = 0; i < found->count && count < MOST && status == TRM_OK; i++) {
+        const trmi_pipe_plan *plan = &found->rows[i].plan;
+        bool near = plan->step <= found->rows[0].plan.step * (1 + TRMI_TIES_BAND);
+        if (plan->space != NULL && (i == 0 || near)) {
+            p->probe.micros = plan->shape.micros;
+            status = trmi_costs_measure(&p->costs, plan->space, &plan->choice, news, err);
+            p->probe.micros = 0;
+            count++;
+        }
+    }
+    return status;
+}
+
+/* Searches, measures what the best plans need, and searches again. Stages have as much time to measure
+ * as plans without them had. */
+static trm_status search_measured(trm_planner *p, const trmi_pipe_options *o, trm_error *err) {
+    enum { ROUNDS = 4 };
+    trmi_planner_pipe *pipe = &p->pipe;
+    double limit = p->costs.limit_seconds;
+    trm_status status = TRM_OK;
+    p->costs.limit_seconds += p->costs.measure_seconds;
+    for (int round = 0; round < ROUNDS && status == TRM_OK; round++) {
+        int32_t news = 0;
+        trmi_pipe_found_free(&pipe->found);
+        status = trmi_pipe_search(o, &p->arena, &pipe->found, err);
+        if (status != TRM_OK || p->costs.probe == NULL) {
+            break;
+        }
+        status = measure_plans(p, &news, err);
+        if (news == 0) {
+            break;
+        }
+    }
+    p->costs.limit_seconds = limit;
+    return status;
+}
+
 /* Searches until the compiled program of the best plan fits the limit: what it needs beyond what the
  * search counts is kept off the limit. */
 static trm_status search_within(trm_planner *p, trmi_pipe_options *o, trm_error *err) {
@@ -162,8 +212,7 @@ static trm_status search_within(trm_planner *p, trmi_pipe_options *o, trm_error 
     trmi_planner_pipe *pipe = &p->pipe;
     double limit = o->costs.memory_bytes;
     for (int round = 0; round < ROUNDS; round++) {
-        trmi_pipe_found_free(&pipe->found);
-        TRMI_TRY(trmi_pipe_search(o, &p->arena, &pipe->found, err));
+        TRMI_TRY(search_measured(p, o, err));
         compile_stages(p);
         const trmi_pipe_plan *plan = &pipe->found.rows[0].plan;
         double beyond = pipe->compiled_bytes - plan->bytes;
