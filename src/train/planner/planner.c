@@ -353,6 +353,7 @@ void trm_planner_destroy(trm_planner *p) {
     if (p == NULL) {
         return;
     }
+    trmi_planner_forget_simulation(p);
     trmi_planner_free_stages(p);
     trmi_auto_free(&p->drive);
     trmi_partition_plan_destroy(p->given);

@@ -96,6 +96,7 @@ struct trm_planner {
     double total_seconds;
     trmi_way_out way_out;
     trmi_looks *looks; /* NULL: only the search's costs */
+    struct trmi_simulation *simulation; /* the last one (planner_simulate.c); NULL: none */
 };
 
 /* Sets the factor on operators' times: ranks that share cores slow each other down, and a links
@@ -173,6 +174,8 @@ void trmi_planner_json_timeline(const trm_planner *p, trmi_text *text);
 /* Searches for a smaller batch and for a number of ranks with which a plan fits
  * (planner->way_out). */
 trm_status trmi_planner_find_way_out(trm_planner *p, trm_error *err);
+/* planner_simulate.c: frees the last simulation, whose costs have changed. */
+void trmi_planner_forget_simulation(trm_planner *p);
 /* Searches for the flips of bandwidth, batch and classes (planner->flips). */
 trm_status trmi_planner_flips(trm_planner *p, trm_error *err);
 

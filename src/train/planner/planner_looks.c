@@ -97,6 +97,7 @@ static trm_status predict(trm_planner *p, trm_error *err) {
 /* Contract in trireme/plan.h. Ranks other than 0 serve the measurements of rank 0. */
 trm_status trm_planner_remeasure(trm_planner *p, trm_error *err) {
     TRMI_NEED(err, p);
+    trmi_planner_forget_simulation(p);
     if (p->model.exec.parallel.comm != NULL && trm_comm_rank(p->model.exec.parallel.comm) != 0) {
         trm_status served = trmi_op_benchmark_serve(&p->probe, err);
         trmi_op_benchmark_close(&p->probe);

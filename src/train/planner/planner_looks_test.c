@@ -97,6 +97,16 @@ static void rank_main(rank_context *context, trm_comm *comm) {
                before.count);
         EXPECT(info.measurements > 1 && info.measurements <= 8, "%d looks", (int)info.measurements);
     }
+    if (context->rank == 0) { /* a second report is of the same simulation: its seconds, too */
+        char *first, *second;
+        const trm_simulation_options simulation = {.largest = 2 * RANKS, .json = true};
+        EXPECT_OK(trm_planner_simulate(p, &simulation, &first, &err), err);
+        EXPECT_OK(trm_planner_simulate(p, &simulation, &second, &err), err);
+        EXPECT(strstr(first, "\"simulate_seconds\":") != NULL && strcmp(first, second) == 0,
+               "another simulation");
+        trm_free(first);
+        trm_free(second);
+    }
     forget(&before);
     trm_planner_destroy(p);
     trm_dataset_destroy(data);

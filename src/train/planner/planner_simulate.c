@@ -29,10 +29,12 @@ typedef struct point {
 } point;
 
 enum { POINTS = 24 };
-/* Everything that is simulated, before it is printed. */
-typedef struct simulation {
+/* Everything that is simulated, before it is printed. The planner keeps it, so that a second report of
+ * the same simulation costs nothing. */
+struct trmi_simulation {
     trm_planner *p;
-    const trm_simulation_options *o;
+    int32_t largest; /* of the options */
+    double slow;
     point weak[POINTS], strong[POINTS];
     int32_t weak_count, strong_count;
     struct {
@@ -42,7 +44,8 @@ typedef struct simulation {
     int32_t what_if_count;
     double straggler, seconds;
     trmi_text text;
-} simulation;
+};
+typedef struct trmi_simulation simulation;
 
 /* ---- one point of a scaling table ------------------------------------------------------------ */
 
@@ -111,7 +114,7 @@ static trm_status run_point(simulation *s, int32_t ranks, int64_t batch, point *
 static trm_status scaling(simulation *s, trm_error *err) {
     const trm_planner *p = s->p;
     int64_t per_rank = p->batch / p->ranks;
-    int32_t largest = s->o->largest > 0 ? s->o->largest : p->ranks;
+    int32_t largest = s->largest > 0 ? s->largest : p->ranks;
     for (int32_t ranks = 1; ranks <= largest && s->weak_count < POINTS; ranks *= 2) {
         trmi_mesh mesh;
         if (!mesh_for(p, ranks, &mesh)) {
@@ -184,7 +187,7 @@ static trm_status what_if(simulation *s, trm_error *err) {
     p->costs.factor = factor;
     /* All ranks wait for a slow rank at its messages, at the latest for its gradients. */
     const trmi_measure *m = &trmi_planner_best(p)->found.best.measure;
-    s->straggler = m->step + (fmax(1, s->o->straggler) - 1) * (m->compute + m->update);
+    s->straggler = m->step + (fmax(1, s->slow) - 1) * (m->compute + m->update);
     return status;
 }
 
@@ -242,7 +245,7 @@ static void print_text(simulation *s) {
             100 * (s->what_if[i].step / info.step_seconds - 1), s->what_if[i].searched * 1e3);
     }
     trmi_text_printf(t, "one rank %.3g times as slow                %11.3f %+8.1f%%\n",
-                     fmax(1, s->o->straggler), s->straggler * 1e3,
+                     fmax(1, s->slow), s->straggler * 1e3,
                      100 * (s->straggler / info.step_seconds - 1));
     trmi_text_printf(t, "\nsimulated in %.2f s\n", s->seconds);
 }
@@ -290,37 +293,52 @@ static void tell_json(simulation *s) {
     }
     trmi_text_printf(
         t, "],\"straggler\":{\"times\":%.9g,\"step_seconds\":%.9g},\"simulate_seconds\":%.9g",
-        fmax(1, s->o->straggler), s->straggler, s->seconds);
+        fmax(1, s->slow), s->straggler, s->seconds);
     trmi_planner_json_timeline(s->p, t);
     trmi_text_printf(t, "}");
+}
+
+void trmi_planner_forget_simulation(trm_planner *p) {
+    trmi_free(p->simulation);
+    p->simulation = NULL;
+}
+
+/* Fills the tables of these options, unless the planner has them. */
+static trm_status simulate(trm_planner *p, const trm_simulation_options *options, trm_error *err) {
+    simulation *s = p->simulation;
+    double begin = trmi_os_now();
+    if (s != NULL && s->largest == options->largest && s->slow == options->straggler) {
+        return TRM_OK;
+    }
+    trmi_planner_forget_simulation(p);
+    TRMI_TRY(TRMI_NEW(err, s, 1, "to simulate"));
+    s->p = p;
+    s->largest = options->largest;
+    s->slow = options->straggler;
+    trm_status status = scaling(s, err);
+    status = status == TRM_OK ? what_if(s, err) : status;
+    if (status != TRM_OK) {
+        trmi_free(s);
+        return status;
+    }
+    s->seconds = trmi_os_now() - begin;
+    p->simulation = s;
+    return TRM_OK;
 }
 
 /* Contract in trireme/plan.h: tables, what-if, trace, text. */
 trm_status trm_planner_simulate(trm_planner *p, const trm_simulation_options *options, char **text,
                                 trm_error *err) {
     TRMI_NEED(err, p, options, text);
-    simulation *s = trmi_alloc(sizeof *s);
-    double begin = trmi_os_now();
-    if (s == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory to simulate");
-    }
-    s->p = p;
-    s->o = options;
-    trm_status status = scaling(s, err);
-    status = status == TRM_OK ? what_if(s, err) : status;
-    status = status == TRM_OK && options->trace != NULL
-                 ? trmi_planner_write_trace(p, options->trace, err)
-                 : status;
-    if (status == TRM_OK) {
-        s->seconds = trmi_os_now() - begin;
-        (options->json ? tell_json : print_text)(s);
-        status = s->text.failed ? TRMI_FAIL(err, TRM_NOMEM, "no memory for the report") : TRM_OK;
-    }
-    if (status == TRM_OK) {
-        *text = s->text.data;
-    } else {
+    TRMI_TRY(simulate(p, options, err));
+    TRMI_TRY(options->trace != NULL ? trmi_planner_write_trace(p, options->trace, err) : TRM_OK);
+    simulation *s = p->simulation;
+    s->text = (trmi_text){0};
+    (options->json ? tell_json : print_text)(s);
+    if (s->text.failed) {
         trmi_text_free(&s->text);
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for the report");
     }
-    trmi_free(s);
-    return status;
+    *text = s->text.data;
+    return TRM_OK;
 }

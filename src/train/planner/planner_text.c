@@ -116,6 +116,29 @@ static void print_costs(trmi_report *r) {
                      r->p->drive.rounds == 1 ? "" : "s");
 }
 
+/* Prints the verdict: that no plan can be much faster than data parallel, or how much slower than that
+ * are stages of which the user gave the number. */
+static void print_verdict(trmi_report *r, const trm_planner_info *info) {
+    char a[24];
+    double parallel = info->data_parallel_seconds;
+    if (r->p->drive.mode != TRMI_SEARCH_OPTIMAL || parallel <= 0 || info->ranks < 2) {
+        return;
+    }
+    if (r->p->pipe.searched && r->p->options.stages != TRM_ALL) {
+        trmi_text_printf(&r->text,
+                         "verdict       data parallel without stages takes %s: these stages are "
+                         "%.1f %% %s\n",
+                         time_text(parallel, a), 100 * fabs(info->step_seconds / parallel - 1),
+                         info->step_seconds > parallel ? "slower" : "faster");
+    } else if (1 - info->lower_bound / parallel < 0.02) {
+        trmi_text_printf(&r->text,
+                         "verdict       data parallel is as good as optimal: no plan%s is faster "
+                         "by more than %.2f %%\n",
+                         r->p->model.exec.memory_bytes > 0 ? " that fits" : "",
+                         100 * fmax(0, 1 - info->lower_bound / parallel));
+    }
+}
+
 /* Prints the head: ranks, plan, step, memory, bound with its assumptions, batch norm,
  * utilisation, costs. */
 static void print_head(trmi_report *r) {
@@ -170,16 +193,7 @@ static void print_head(trmi_report *r) {
         trmi_text_printf(t,
                          "proof         none: this search has no bound (--search optimal has)\n");
     }
-    /* the verdict, if no plan can be much faster than data parallel */
-    double gain =
-        info.data_parallel_seconds > 0 ? 1 - info.lower_bound / info.data_parallel_seconds : 1;
-    if (r->p->drive.mode == TRMI_SEARCH_OPTIMAL && gain < 0.02 && info.ranks > 1) {
-        trmi_text_printf(t,
-                         "verdict       data parallel is as good as optimal: no plan%s is faster "
-                         "by more than %.2f %%\n",
-                         r->p->model.exec.memory_bytes > 0 ? " that fits" : "",
-                         100 * fmax(0, gain));
-    }
+    print_verdict(r, &info);
     /* which samples batch norms see: it changes the function of the network */
     if (trmi_report_has_norms(r) && info.ranks > 1 && trmi_planner_local_norms(r->p)) {
         trmi_text_printf(t, "norms         over each rank's own samples (--sync-batch-norm off): "
