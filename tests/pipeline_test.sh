@@ -84,6 +84,32 @@ expect 2 "no forward operator has this name" plan gpt2 $tiny --stages 2 --stage-
 # shellcheck disable=SC2086
 expect 2 "auto, or a number from 1 to 64 that divides the 4 ranks" plan gpt2 $tiny --stages 3
 
+# ---- a plan by hand: the price that the search gives the same plan, and what is better
+guess="--no-measure --links guess --json"
+# shellcheck disable=SC2086
+"$trireme" plan gpt2 $tiny --stages 4 --micro-batches 4 --pipeline-schedule 1f1b --save own.txt $guess > own.json 2> out || fail "plan: $(tail -3 out)"
+# shellcheck disable=SC2086
+"$trireme" plan gpt2 $tiny --plan own.txt $guess > given.json 2> out || fail "plan --plan with stages: $(tail -3 out)"
+# shellcheck disable=SC2086
+"$trireme" plan gpt2 $tiny --stages 2 --micro-batches 4 --pipeline-schedule 1f1b --stage-begins h.0.add1 $guess > cut.json 2> out || fail "a cut: $(tail -3 out)"
+python3 - << 'END' || fail "a plan by hand"
+import json
+own, given, cut = (json.load(open(f"{name}.json")) for name in ("own", "given", "cut"))
+mine, there = own["pipeline"], given["given_pipeline"]
+for key in ("step_seconds", "memory_bytes", "stages", "mesh", "micro_batches", "schedule"):
+    assert there[key] == mine[key], (key, there[key], mine[key])
+best = given["pipeline"]["step_seconds"] if given["pipeline"] else given["without_stages"]["step_seconds"]
+assert there["compared_with"] == "best plan" and there["best_step_seconds"] == best <= there["step_seconds"], there
+more = sum(there[f"{part}_more_seconds"] for part in ("operators", "waits", "update"))
+assert abs(more - (there["step_seconds"] - best)) < 0.02 * there["step_seconds"], (more, there)
+there = cut["given_pipeline"]
+assert there["compared_with"] == "best cut" and there["best_step_seconds"] < there["step_seconds"] == cut["pipeline"]["step_seconds"], there
+assert own["given_pipeline"] is None
+END
+sed "s/micro-batches=4/micro-batches=3/" own.txt > uneven.txt
+# shellcheck disable=SC2086
+expect 2 "a batch that 3 micro-batches divide expected, found 4 ranks and 16 samples" plan gpt2 $tiny --plan uneven.txt
+
 # ---- stages that the job itself searches: the plan of `trireme plan`, and the losses of one device
 search="--parallel-mode auto_parallel --backend ref"
 # shellcheck disable=SC2086

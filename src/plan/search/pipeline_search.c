@@ -120,11 +120,11 @@ static trm_status list_rows(searching *s) {
 
 /* ---- spaces ---------------------------------------------------------------------------------- */
 
-/* Finds the nodes with which the runs of options.begins begin. */
-static trm_status find_begins(searching *s, const trmi_space *space, int32_t *out, int32_t *count) {
+trm_status trmi_pipe_begins(const trmi_space *space, const char *names, int32_t *out,
+                            int32_t *count, trm_error *err) {
     char name[512];
     *count = 0;
-    for (const char *at = s->o->begins; *at != '\0';) {
+    for (const char *at = names; *at != '\0';) {
         size_t length = strcspn(at, ",");
         int32_t n = 0;
         snprintf(name, sizeof name, "%.*s", (int)length, at);
@@ -133,7 +133,7 @@ static trm_status find_begins(searching *s, const trmi_space *space, int32_t *ou
         }
         if (n == space->nodes_count || (*count > 0 && n <= out[*count - 1]) || n == 0 ||
             *count == TRMI_VIRTUAL_STAGES_MAX) {
-            return TRMI_FAIL(s->err, TRM_INVALID,
+            return TRMI_FAIL(err, TRM_INVALID,
                              "stages begin with '%.100s': %s; trireme train --explain lists the "
                              "operators",
                              name,
@@ -167,7 +167,7 @@ static trm_status open_space(searching *s, const trmi_pipe_row *row, trmi_runs *
         return no_memory(s);
     }
     if (s->o->begins != NULL) {
-        TRMI_TRY(find_begins(s, *space, begins, &count));
+        TRMI_TRY(trmi_pipe_begins(*space, s->o->begins, begins, &count, s->err));
     }
     TRMI_TRY(trmi_runs_open(runs, *space, row->shape.micros, s->o->begins != NULL ? begins : NULL,
                             count, s->arena, s->err));

@@ -81,6 +81,10 @@ trm_status trmi_pipe_measure(const trmi_pipe_costs *costs, trmi_pipe_plan *plan,
 /* Lists the nodes before which a stage can begin without more than one value that crosses. out
  * [nodes]; returns their number. */
 int32_t trmi_pipe_cuts(const trmi_space *space, int32_t *out);
+/* Finds the nodes of operators, "a,b", with which the second and further runs begin. out
+ * [TRMI_VIRTUAL_STAGES_MAX]. error INVALID (no such operator, another order) */
+trm_status trmi_pipe_begins(const trmi_space *space, const char *names, int32_t *out,
+                            int32_t *count, trm_error *err);
 /* Marks the parameters that a stage beginning with node `begin` reads and an earlier one updates, in
  * foreign [values]. Returns whether there are any. */
 bool trmi_pipe_foreign(const trmi_space *space, int32_t begin, bool *foreign);

@@ -163,6 +163,18 @@ static trm_status settle_costs(trm_planner *p, trm_error *err) {
     return TRM_OK;
 }
 
+/* Takes a given plan with stages out of the search without stages: it is compared with plans of any
+ * number of stages. */
+static void take_stages(trm_planner *p) {
+    if (p->given->staged.stages > 0) {
+        p->pipe.file = p->given;
+        p->given = NULL;
+        p->options.stages = p->options.stages != 0 ? p->options.stages : TRM_ALL;
+        p->options.ranks =
+            p->options.ranks > 0 ? p->options.ranks : trmi_partition_plan_ranks(p->pipe.file);
+    }
+}
+
 /* Evaluates the options that all ranks know: search mode, given plan, meshes, links, optimiser
  * slots, global batch. */
 static trm_status take_options(trm_planner *p, trm_error *err) {
@@ -173,6 +185,7 @@ static trm_status take_options(trm_planner *p, trm_error *err) {
     if (split->plan != NULL) {
         TRMI_TRY(trmi_partition_plan_parse(split->plan, strlen(split->plan), "the given plan",
                                            &p->given, err));
+        take_stages(p);
     }
     TRMI_TRY(settle_meshes(p, err));
     if (comm != NULL && trm_comm_size(comm) != p->ranks) {
@@ -300,6 +313,7 @@ trm_status trm_planner_create(const trm_model_options *model, const trm_planner_
     status = status == TRM_OK && p->given != NULL
                  ? trmi_partition_plan_check(p->given, p->graph, p->ranks, err)
                  : status;
+    status = status == TRM_OK && p->pipe.file != NULL ? trmi_planner_check_given(p, err) : status;
     p->classes = status == TRM_OK ? trmi_planner_class_count(p->graph) : 0;
     status = status == TRM_OK ? settle_whole(p, err) : status;
     if (status != TRM_OK) { /* the same on all ranks */

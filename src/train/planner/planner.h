@@ -65,11 +65,14 @@ typedef struct trmi_planner_pipe {
     bool chosen;         /* its first row is the plan of the planner */
     trmi_auto_mesh mesh; /* that plan on the space of one micro-batch, for reports */
     trmi_pipe_found found;
-    double compiled_bytes;  /* of the rank with most; 0 = not compiled */
-    double lower_bound;     /* of all plans that were searched, those without stages too */
-    trmi_pipe_plan given;   /* a user's plan; space NULL = none */
-    trmi_links *links;      /* with the mesh of messages between stages */
-    trmi_mesh pairs, inner; /* inner: the given mesh of a stage */
+    double compiled_bytes;     /* of the rank with most; 0 = not compiled */
+    double lower_bound;        /* of all plans that were searched, those without stages too */
+    trmi_partition_plan *file; /* a user's plan with stages; NULL = none */
+    trmi_space *given_space;   /* of its micro-batch */
+    trmi_pipe_plan given;      /* that plan, priced; space NULL = none */
+    trmi_pipe_found freed;     /* options.stage_begins: the search without them; rows NULL = none */
+    trmi_links *links;         /* with the mesh of messages between stages */
+    trmi_mesh pairs, inner;    /* inner: the given mesh of a stage */
 } trmi_planner_pipe;
 
 struct trm_planner {
@@ -95,7 +98,7 @@ struct trm_planner {
     trmi_candidate others[TRMI_CANDIDATES]; /* further candidate plans on the best mesh */
     double total_seconds;
     trmi_way_out way_out;
-    trmi_looks *looks; /* NULL: only the search's costs */
+    trmi_looks *looks;                  /* NULL: only the search's costs */
     struct trmi_simulation *simulation; /* the last one (planner_simulate.c); NULL: none */
 };
 
@@ -153,6 +156,17 @@ trm_status trmi_planner_search_stages(trm_planner *p, trm_error *err);
 /* Returns the training graph of one of `micros` micro-batches, kept; NULL: an error. Implements
  * trmi_op_benchmark.part, `context`: the planner. */
 const trm_graph *trmi_planner_part(void *context, int32_t micros, trm_error *err);
+/* planner_given.c: checks a user's plan with stages (pipe.file) against the graph of its micro-batches.
+ *   errors  INVALID (another graph, batch, operators), NOMEM */
+trm_status trmi_planner_check_given(trm_planner *p, trm_error *err);
+/* Measures the operators of that plan on rank 0, where costs are measured, and prices it
+ * (pipe.given). */
+trm_status trmi_planner_measure_given(trm_planner *p, trm_error *err);
+trm_status trmi_planner_price_given(trm_planner *p, const trmi_pipe_costs *costs, trm_error *err);
+/* planner_pipeline.c: makes the space of one micro-batch on the mesh of a stage; `context`: the planner.
+ * owns: the caller */
+trm_status trmi_planner_micro_space(void *context, const trmi_mesh *mesh, int32_t micros,
+                                    bool recompute, trmi_space **out, trm_error *err);
 /* planner_plans.c: makes the chosen plan, with or without stages, for a file. owns: the caller */
 trm_status trmi_planner_chosen(const trm_planner *p, trmi_partition_plan **out, trm_error *err);
 /* Makes the plan of a plan with stages, for a file. owns: the caller */

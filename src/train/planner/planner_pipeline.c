@@ -42,8 +42,8 @@ const trm_graph *trmi_planner_part(void *context, int32_t micros, trm_error *err
     return graph_for(context, micros, &graph, err) == TRM_OK ? graph->training : NULL;
 }
 
-static trm_status make_space(void *context, const trmi_mesh *mesh, int32_t micros, bool recompute,
-                             trmi_space **out, trm_error *err) {
+trm_status trmi_planner_micro_space(void *context, const trmi_mesh *mesh, int32_t micros,
+                                    bool recompute, trmi_space **out, trm_error *err) {
     trm_planner *p = context;
     const trmi_micro_graph *graph = NULL;
     const trmi_planner_stage stage = {.staged = true, .micros = micros, .recompute = recompute};
@@ -98,7 +98,7 @@ static trm_status settle_options(trm_planner *p, trmi_pipe_options *o, trm_error
                                        .context = p,
                                        .overhead = p->links.overhead,
                                        .memory_bytes = (double)p->model.exec.memory_bytes},
-                             .make_space = make_space,
+                             .make_space = trmi_planner_micro_space,
                              .context = p,
                              .known = any && !plain->found.infeasible ? plain->found.objective : 0};
     if (p->model.exec.parallel.split.mesh != NULL) {
@@ -238,8 +238,14 @@ trm_status trmi_planner_search_stages(trm_planner *p, trm_error *err) {
     *pipe->links = p->links;
     pipe->links->mesh = &pipe->pairs;
     TRMI_TRY(settle_options(p, &o, err));
+    TRMI_TRY(trmi_planner_measure_given(p, err));
     TRMI_TRY(search_within(p, &o, err));
     pipe->searched = true;
+    TRMI_TRY(trmi_planner_price_given(p, &o.costs, err));
+    if (o.begins != NULL) { /* the same shapes with any cut, to compare */
+        o.begins = NULL;
+        TRMI_TRY(trmi_pipe_search(&o, &p->arena, &pipe->freed, err));
+    }
     const trmi_pipe_plan *best = &pipe->found.rows[0].plan;
     const trmi_found *plain = &trmi_auto_best(&p->drive)->found;
     bool any = p->options.stages == TRM_ALL;
@@ -264,6 +270,9 @@ trm_status trmi_planner_search_stages(trm_planner *p, trm_error *err) {
 void trmi_planner_free_stages(trm_planner *p) {
     trmi_planner_pipe *pipe = &p->pipe;
     trmi_pipe_found_free(&pipe->found);
+    trmi_pipe_found_free(&pipe->freed);
+    trmi_space_destroy(pipe->given_space);
+    trmi_partition_plan_destroy(pipe->file);
     for (int32_t i = 0; i < pipe->graphs_count; i++) {
         trm_graph_destroy(pipe->graphs[i].forward);
         trm_graph_destroy(pipe->graphs[i].training);

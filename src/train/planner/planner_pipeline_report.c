@@ -48,7 +48,104 @@ static const char *reason_of(const trm_planner *p) {
     return "the bound is that of plans without stages";
 }
 
+/* Where the seconds of a step go on the rank that ends last. */
+typedef struct step_parts {
+    double step, work, waits, update;
+} step_parts;
+
+static step_parts parts_of(const trmi_pipe_plan *plan, double overhead) {
+    step_parts parts = {.step = plan->step};
+    for (int32_t i = 0; i < plan->shape.stages; i++) {
+        const trmi_pipe_stage *rank = &plan->ranks[i];
+        if (rank->ends + rank->update >= plan->step - overhead - 1e-12) {
+            parts.work = rank->busy;
+            parts.waits = rank->ends - rank->busy;
+            parts.update = rank->update;
+        }
+    }
+    return parts;
+}
+
+/* Returns the parts of the planner's plan, with stages or without. */
+static step_parts parts_of_chosen(const trm_planner *p) {
+    const trmi_measure *m = &trmi_planner_best(p)->found.best.measure;
+    return p->pipe.chosen
+               ? parts_of(&p->pipe.found.rows[0].plan, p->links.overhead)
+               : (step_parts){.step = m->step,
+                              .work = m->step - m->overhead - m->update - m->exposed - m->gather,
+                              .update = m->update + m->exposed + m->gather};
+}
+
+/* A comparison of two plans: a user's, and one that was searched. */
+typedef struct comparison {
+    const trmi_pipe_plan *own;
+    step_parts mine, other;
+} comparison;
+
+/* Compares the user's plan or cut, if there is one, with what the search has found. */
+static bool compare(const trm_planner *p, comparison *out) {
+    const trmi_planner_pipe *pipe = &p->pipe;
+    double overhead = p->links.overhead;
+    if (pipe->given.space != NULL) {
+        *out = (comparison){&pipe->given, parts_of(&pipe->given, overhead), parts_of_chosen(p)};
+        return true;
+    }
+    const trmi_pipe_plan *best = pipe->freed.count > 0 ? &pipe->freed.rows[0].plan : NULL;
+    if (best == NULL || best->space == NULL || !pipe->chosen) {
+        return false;
+    }
+    *out = (comparison){&pipe->found.rows[0].plan, parts_of_chosen(p), parts_of(best, overhead)};
+    return true;
+}
+
 /* ---- text ------------------------------------------------------------------------------------ */
+
+static void print_part(trmi_text *t, const char *what, double more, bool *any) {
+    char a[24];
+    if (fabs(more) >= 1e-6) {
+        trmi_text_printf(t, "%s%s %s %s", *any ? ", " : "", what, milliseconds(fabs(more), a),
+                         more > 0 ? "more" : "less");
+        *any = true;
+    }
+}
+
+/* Prints what is better than the user's plan, by how much and why. */
+static void print_given(trmi_report *r) {
+    const trm_planner *p = r->p;
+    trmi_text *t = &r->text;
+    char a[24], b[24], words[128];
+    comparison c;
+    bool any = false;
+    if (!compare(p, &c)) {
+        return;
+    }
+    bool file = p->pipe.given.space != NULL;
+    double times = c.mine.step / c.other.step;
+    trmi_pipe_words(&c.own->space->mesh, &c.own->shape, words, sizeof words);
+    trmi_text_printf(t, "%-13s %s: %s, %s a rank%s; ", file ? "given plan" : "given cut", words,
+                     milliseconds(c.mine.step, a), trmi_bytes_text(c.own->bytes, b),
+                     c.own->fits ? "" : ", does not fit");
+    if (times < 1 + 1e-6) {
+        trmi_text_printf(t, "none that was searched is faster\n");
+        return;
+    }
+    trmi_text_printf(t, "%.2f times as long as the best %s, %s\n", times,
+                     file ? "plan" : "cut of this shape", milliseconds(c.other.step, a));
+    if (!file) {
+        const trmi_pipe_plan *best = &p->pipe.freed.rows[0].plan;
+        trmi_text_printf(t, "%-13s stages that begin with", "better");
+        for (int32_t v = 1; v < best->shape.stages * best->shape.chunks; v++) {
+            trmi_text_printf(t, "%s%s", v > 1 ? "," : " ",
+                             trmi_space_op(best->space, best->begins[v])->name);
+        }
+        trmi_text_printf(t, "\n");
+    }
+    trmi_text_printf(t, "%-13s on the rank that ends last ", "why");
+    print_part(t, "operators take", c.mine.work - c.other.work, &any);
+    print_part(t, "waiting for other stages takes", c.mine.waits - c.other.waits, &any);
+    print_part(t, "gradients and update take", c.mine.update - c.other.update, &any);
+    trmi_text_printf(t, "%s\n", any ? "" : "all takes as long");
+}
 
 static void print_runs(trmi_report *r, const trmi_pipe_plan *plan) {
     char a[24], b[24], c[24], d[24], ranks[32], name[48];
@@ -112,6 +209,7 @@ void trmi_report_print_stages(trmi_report *r) {
     if (!p->pipe.searched) {
         return;
     }
+    print_given(r);
     if (!p->pipe.chosen) {
         trmi_text_printf(&r->text,
                          "stages        none are better: %d plans with stages, none below %s\n",
@@ -213,6 +311,27 @@ static void json_actions(trmi_text *t, const trmi_pipe_plan *plan) {
     trmi_text_printf(t, "]");
 }
 
+/* Appends "given_pipeline": the user's plan or cut beside the best one; null without one. */
+static void json_given(const trm_planner *p, trmi_text *t) {
+    comparison c;
+    if (!compare(p, &c)) {
+        trmi_text_printf(t, ",\"given_pipeline\":null");
+        return;
+    }
+    trmi_text_printf(t, ",\"given_pipeline\":{");
+    json_shape(t, &c.own->shape, &c.own->space->mesh);
+    trmi_text_printf(t, ",\"compared_with\":\"%s\",\"fits\":%s",
+                     p->pipe.given.space != NULL ? "best plan" : "best cut",
+                     c.own->fits ? "true" : "false");
+    number(t, "memory_bytes", c.own->bytes);
+    number(t, "step_seconds", c.mine.step);
+    number(t, "best_step_seconds", c.other.step);
+    number(t, "operators_more_seconds", c.mine.work - c.other.work);
+    number(t, "waits_more_seconds", c.mine.waits - c.other.waits);
+    number(t, "update_more_seconds", c.mine.update - c.other.update);
+    trmi_text_printf(t, "}");
+}
+
 void trmi_report_json_stages(trmi_report *r) {
     const trm_planner *p = r->p;
     const trmi_pipe_found *f = &p->pipe.found;
@@ -238,6 +357,7 @@ void trmi_report_json_stages(trmi_report *r) {
         json_actions(t, plan);
         trmi_text_printf(t, "}");
     }
+    json_given(p, t);
     const trmi_found *plain = &trmi_planner_best(p)->found;
     trmi_text_printf(t, ",\"without_stages\":{\"fits\":%s", plain->infeasible ? "false" : "true");
     number(t, "step_seconds", plain->objective);
