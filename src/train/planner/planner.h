@@ -153,6 +153,9 @@ trm_status trmi_planner_micro_graph(const trm_planner *p, int32_t micros, trmi_m
  * the plan without stages, or if a number of stages is given.
  *   errors  INVALID (numbers that do not divide, unknown operators), NOMEM */
 trm_status trmi_planner_search_stages(trm_planner *p, trm_error *err);
+/* planner_micro.c: finds or builds the graphs of one of `micros` micro-batches; kept. */
+trm_status trmi_planner_micro(trm_planner *p, int32_t micros, const trmi_micro_graph **out,
+                              trm_error *err);
 /* Returns the training graph of one of `micros` micro-batches, kept; NULL: an error. Implements
  * trmi_op_benchmark.part, `context`: the planner. */
 const trm_graph *trmi_planner_part(void *context, int32_t micros, trm_error *err);
@@ -163,7 +166,7 @@ trm_status trmi_planner_check_given(trm_planner *p, trm_error *err);
  * (pipe.given). */
 trm_status trmi_planner_measure_given(trm_planner *p, trm_error *err);
 trm_status trmi_planner_price_given(trm_planner *p, const trmi_pipe_costs *costs, trm_error *err);
-/* planner_pipeline.c: makes the space of one micro-batch on the mesh of a stage; `context`: the planner.
+/* Makes the space of one micro-batch on the mesh of a stage; `context`: the planner.
  * owns: the caller */
 trm_status trmi_planner_micro_space(void *context, const trmi_mesh *mesh, int32_t micros,
                                     bool recompute, trmi_space **out, trm_error *err);
@@ -188,8 +191,11 @@ void trmi_planner_json_timeline(const trm_planner *p, trmi_text *text);
 /* Searches for a smaller batch and for a number of ranks with which a plan fits
  * (planner->way_out). */
 trm_status trmi_planner_find_way_out(trm_planner *p, trm_error *err);
-/* planner_simulate.c: frees the last simulation, whose costs have changed. */
-void trmi_planner_forget_simulation(trm_planner *p);
+/* Frees the last simulation, whose costs have changed. */
+static inline void trmi_planner_forget_simulation(trm_planner *p) {
+    trmi_free(p->simulation);
+    p->simulation = NULL;
+}
 /* Searches for the flips of bandwidth, batch and classes (planner->flips). */
 trm_status trmi_planner_flips(trm_planner *p, trm_error *err);
 

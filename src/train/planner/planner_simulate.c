@@ -298,11 +298,6 @@ static void tell_json(simulation *s) {
     trmi_text_printf(t, "}");
 }
 
-void trmi_planner_forget_simulation(trm_planner *p) {
-    trmi_free(p->simulation);
-    p->simulation = NULL;
-}
-
 /* Fills the tables of these options, unless the planner has them. */
 static trm_status simulate(trm_planner *p, const trm_simulation_options *options, trm_error *err) {
     simulation *s = p->simulation;
