@@ -83,6 +83,50 @@ for model in "gpt2", "llama":
     assert abs(loss[f"{model}-a"] - loss[f"merged-{model}"]) < 1e-5 and abs(loss[f"{model}-a"] - loss[f"hf-{model}"]) > 1e-3, loss
 END
 
+# ---- bert and vit: only adapters change, on two ranks as on one, after a resume, too; both exports
+for model in bert vit; do
+    input=$data
+    [ $model = bert ] || input="--data synth --synth-train 96 --synth-test 32 --image-size 16 --patch 4 --classes 10"
+    lora="--lora r=4,alpha=8,targets=$([ $model = bert ] && echo mlp+query || echo all)"
+    # shellcheck disable=SC2086
+    {
+        train $model $input $size --batch-size 8 --steps 12 $learn --output $model
+        "$trireme" export $model --checkpoint $model --to huggingface --output hf-$model --quiet > /dev/null || fail "export of $model"
+        train $model $input --batch-size 8 --steps 12 $learn --init hf-$model $lora --output $model-a
+        ! grep -q "are missing" out || fail "adapters are counted as missing: $(cat out)"
+        train $model $input --batch-size 8 --steps 5 $learn --init hf-$model $lora --output $model-b
+        train $model $input --batch-size 8 --steps 12 $learn --init hf-$model $lora --output $model-b --resume
+        same $model-a $model-b
+        for n in 1 2; do
+            train $model $input --batch-size $((8 / n)) -n $n --deterministic strict --steps 12 $learn --init hf-$model $lora --output $model-s$n
+        done
+        same $model-s1 $model-s2
+        "$trireme" export $model --checkpoint $model-a --to huggingface --output adapter-$model --quiet > /dev/null || fail "export of adapters"
+        "$trireme" export $model --checkpoint $model-a --to huggingface --merge --output merged-$model --quiet > /dev/null || fail "export --merge"
+        tested=$([ $model = bert ] && echo "--data parts --dataset text" || echo "--data synth --synth-test 32")
+        for from in hf-$model $model-a merged-$model; do
+            wide=$([ $model = bert ] && echo "--context 24 --tokens characters" || echo "--image-size 16")
+            "$trireme" eval $model --checkpoint $from $tested $wide --json > loss-$from.json || fail "eval $from"
+        done
+    }
+done
+python3 - << 'END' || fail "bert and vit"
+import json, struct
+def read(path):
+    blob = open(path, "rb").read()
+    size = struct.unpack("<Q", blob[:8])[0]
+    head = json.loads(blob[8:8 + size])
+    head.pop("__metadata__", None)
+    return {name: blob[8 + size + t["data_offsets"][0]:8 + size + t["data_offsets"][1]] for name, t in head.items()}
+for model, count in ("bert", 2 * 2 * 3), ("vit", 2 * 2 * 6):
+    base, run = read(f"{model}/ckpt-12/model.safetensors"), read(f"{model}-a/ckpt-12/model.safetensors")
+    adapters = {n for n in run if ".lora_" in n}
+    assert set(run) - adapters == set(base) and all(run[n] == base[n] for n in base), model
+    assert len(adapters) == count and all(any(run[n]) for n in adapters), sorted(adapters)
+    loss = [json.load(open(f"loss-{r}.json"))["loss"] for r in (f"hf-{model}", f"{model}-a", f"merged-{model}")]
+    assert abs(loss[1] - loss[2]) < 1e-5 and abs(loss[1] - loss[0]) > 1e-4, (model, loss)
+END
+
 # ---- memory: gradients and slots of the adapters alone
 for lora in "" "--lora r=4,targets=all"; do
     # shellcheck disable=SC2086
@@ -108,6 +152,8 @@ expect 2 "r is missing" train gpt2 $data --steps 1 --lora alpha=3
 # shellcheck disable=SC2086
 expect 2 "gpt2 has no layer 'q_proj'; targets are attention, mlp, all, attn.c_attn" train gpt2 $data --steps 1 --lora r=4,targets=c_attn+q_proj
 # shellcheck disable=SC2086
+expect 2 "bert has no layer 'cls'; targets are attention, mlp, all, attention.self.query" train bert $data $size --steps 1 --lora r=4,targets=cls
+# shellcheck disable=SC2086
 expect 2 "moe has no layer 'mlp'" train moe $data $size --steps 1 --lora r=4,targets=mlp
 expect 2 "merge: this gpt2 has no adapters" export gpt2 --checkpoint gpt2 --to huggingface --merge --output no
 expect 2 "--merge is for --to huggingface" export gpt2 --checkpoint gpt2-a --to npz --merge --output no.npz
@@ -119,7 +165,7 @@ expect 2 "has no tensor 'ln_f.bias'" train gpt2 $data --init broken --lora r=4 -
 
 # ---- with peft
 if ! sanitized && "$python" -c 'import torch, transformers, peft' 2> /dev/null; then
-    "$python" "$source/tests/parity/lora.py" parts/test.txt gpt2 llama || fail "peft"
+    "$python" "$source/tests/parity/lora.py" parts/test.txt gpt2 llama bert vit || fail "peft"
 else
     echo "no python with peft: folders are not loaded there"
 fi

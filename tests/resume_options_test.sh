@@ -121,6 +121,7 @@ bert|--boundary-tokens off|differs
 bert|--documents|differs
 jsonl|--text-field other|dataset had
 vit|--patch 8|network differs
+vit|--lora r=2|another network
 servers|--mode async|servers synchronous -> asynchronous
 servers|--mode staleness=2|servers synchronous -> staleness 2
 servers|--hybrid|servers synchronous -> synchronous, tables only

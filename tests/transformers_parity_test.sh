@@ -15,7 +15,7 @@ for model in gpt2 llama llama-untied bert vit; do
     "$python" "$source/tests/parity/transformer.py" 1e-2 1e-1 "$work/$model-mixed"
 done
 # adapters beside peft's
-for model in gpt2-lora llama-lora; do
+for model in gpt2-lora llama-lora bert-lora vit-lora; do
     "$python" -c 'import peft' 2> /dev/null || continue
     mkdir "$work/$model"
     "$TRIREME_BUILD/tests/transformer_dump" $model 20 fp32 "$work/$model"

@@ -44,6 +44,18 @@ TRM_API trm_node trm_mlp(trm_graph *graph, trm_node x, const int64_t *hidden, in
  *   source   LeCun et al. 1998 */
 TRM_API trm_node trm_lenet(trm_graph *graph, trm_node image, int64_t classes);
 
+/* Low-rank adapters beside the weights of linear layers, y + (alpha / rank) B A x. All other
+ * parameters are frozen (trm_freeze). Zero means the default.
+ *   source   Hu et al. 2021 */
+typedef struct trm_lora_options {
+    int64_t
+        rank; /* rows of A "NAME.lora_A.weight", columns of B "NAME.lora_B.weight"; 0 = no adapters */
+    double alpha;   /* 0 = rank */
+    double dropout; /* rate for the input of A; 0 = none */
+    /* layers that have adapters: attention, mlp, all, or names such as c_attn, q_proj, attn.c_proj;
+     * several are joined by '+'; NULL = attention */
+    const char *targets;
+} trm_lora_options;
 /* Options of a vision transformer. Zero means the default; functions accept NULL for all zeros. */
 typedef struct trm_vit_options {
     int64_t layers; /* 0 = 12 */
@@ -53,6 +65,7 @@ typedef struct trm_vit_options {
     int64_t patch;  /* height and width of a patch, which divide those of the image; 0 = 16 */
     double dropout; /* rate for embeddings and for the output of each layer; 0 = none */
     double epsilon; /* of norms; 0 = 1e-12 */
+    trm_lora_options lora; /* adapters, which alone are trained */
 } trm_vit_options;
 /* Sets the options of a published size.
  *   param    size: tiny, small, base or large
@@ -70,18 +83,6 @@ TRM_API trm_node trm_vit(trm_graph *graph, trm_node image, int64_t classes,
 
 /* ---- language ------------------------------------------------------------------------------ */
 
-/* Low-rank adapters beside the weights of linear layers, y + (alpha / rank) B A x. All other
- * parameters are frozen (trm_freeze). Zero means the default.
- *   source   Hu et al. 2021 */
-typedef struct trm_lora_options {
-    int64_t
-        rank; /* rows of A "NAME.lora_A.weight", columns of B "NAME.lora_B.weight"; 0 = no adapters */
-    double alpha;   /* 0 = rank */
-    double dropout; /* rate for the input of A; 0 = none */
-    /* layers that have adapters: attention, mlp, all, or names such as c_attn, q_proj, attn.c_proj;
-     * several are joined by '+'; NULL = attention */
-    const char *targets;
-} trm_lora_options;
 /* Options of a language model. Zero means the default; functions accept NULL for all zeros. */
 typedef struct trm_language_options {
     int64_t layers;      /* 0 = 12 */

@@ -1705,6 +1705,14 @@ class trm_resnet_options(Structure):
     """
 
 
+class trm_lora_options(Structure):
+    """rank: rows of A "NAME.lora_A.weight", columns of B "NAME.lora_B.weight"; 0 = no adapters
+    alpha: 0 = rank
+    dropout: rate for the input of A; 0 = none
+    targets: layers that have adapters: attention, mlp, all, or names such as c_attn, q_proj, attn.c_proj; several are joined by '+'; NULL = attention
+    """
+
+
 class trm_vit_options(Structure):
     """layers: 0 = 12
     width: values of a patch; 0 = 768; a multiple of heads
@@ -1713,14 +1721,7 @@ class trm_vit_options(Structure):
     patch: height and width of a patch, which divide those of the image; 0 = 16
     dropout: rate for embeddings and for the output of each layer; 0 = none
     epsilon: of norms; 0 = 1e-12
-    """
-
-
-class trm_lora_options(Structure):
-    """rank: rows of A "NAME.lora_A.weight", columns of B "NAME.lora_B.weight"; 0 = no adapters
-    alpha: 0 = rank
-    dropout: rate for the input of A; 0 = none
-    targets: layers that have adapters: attention, mlp, all, or names such as c_attn, q_proj, attn.c_proj; several are joined by '+'; NULL = attention
+    lora: adapters, which alone are trained
     """
 
 
@@ -3086,6 +3087,12 @@ trm_resnet_options._fields_ = [
     ('stem', c_int),
     ('zero_init_residual', c_bool),
 ]
+trm_lora_options._fields_ = [
+    ('rank', c_int64),
+    ('alpha', c_double),
+    ('dropout', c_double),
+    ('targets', c_char_p),
+]
 trm_vit_options._fields_ = [
     ('layers', c_int64),
     ('width', c_int64),
@@ -3094,12 +3101,7 @@ trm_vit_options._fields_ = [
     ('patch', c_int64),
     ('dropout', c_double),
     ('epsilon', c_double),
-]
-trm_lora_options._fields_ = [
-    ('rank', c_int64),
-    ('alpha', c_double),
-    ('dropout', c_double),
-    ('targets', c_char_p),
+    ('lora', trm_lora_options),
 ]
 trm_language_options._fields_ = [
     ('layers', c_int64),
@@ -6519,8 +6521,8 @@ STRUCTS = (
     trm_eval_spec,
     trm_job_result,
     trm_resnet_options,
-    trm_vit_options,
     trm_lora_options,
+    trm_vit_options,
     trm_language_options,
     trm_click_inputs,
     trm_field_table,

@@ -1344,6 +1344,12 @@ class trm_resnet_options(Structure):
     stem: int
     zero_init_residual: bool
 
+class trm_lora_options(Structure):
+    rank: int
+    alpha: float
+    dropout: float
+    targets: Optional[bytes]
+
 class trm_vit_options(Structure):
     layers: int
     width: int
@@ -1352,12 +1358,7 @@ class trm_vit_options(Structure):
     patch: int
     dropout: float
     epsilon: float
-
-class trm_lora_options(Structure):
-    rank: int
-    alpha: float
-    dropout: float
-    targets: Optional[bytes]
+    lora: trm_lora_options
 
 class trm_language_options(Structure):
     layers: int

@@ -477,7 +477,7 @@ def lenet(image: Value, classes: int) -> Node:
 
 
 def vit(image: Value, classes: int, *, layers: Any = None, width: Any = None, heads: Any = None, hidden: Any = None,
-        patch: Any = None, dropout: Any = None, epsilon: Any = None) -> Node:
+        patch: Any = None, dropout: Any = None, epsilon: Any = None, lora: Any = None) -> Node:
     """Adds a vision transformer: image [N, C, H, W] -> logits [N, classes]. Names, shapes and initial
     values of the parameters are those of transformers' ViTForImageClassification,
     "vit.embeddings.cls_token", "vit.encoder.layer.0.attention.attention.query.weight" ...
@@ -490,9 +490,10 @@ def vit(image: Value, classes: int, *, layers: Any = None, width: Any = None, he
     patch: height and width of a patch, which divide those of the image; 0 = 16
     dropout: rate for embeddings and for the output of each layer; 0 = none
     epsilon: of norms; 0 = 1e-12
+    lora: adapters, which alone are trained
     """
     return g.operate('trm_vit', image, classes,
-                     g.options('trm_vit_options', layers=layers, width=width, heads=heads, hidden=hidden, patch=patch, dropout=dropout, epsilon=epsilon))
+                     g.options('trm_vit_options', layers=layers, width=width, heads=heads, hidden=hidden, patch=patch, dropout=dropout, epsilon=epsilon, lora=lora))
 
 
 def language_build(model: str, ids: Value, *, layers: Any = None, width: Any = None, heads: Any = None,

@@ -226,6 +226,7 @@ typedef struct app_network {
     app_click_network click;            /* recommendation models */
     trm_vit_options vit;                /* complete */
     double image_mean[3], image_std[3]; /* vit: as images are normalised; std 0: unknown */
+    const char *lora;                   /* value of --lora; NULL: not given */
     app_language_network language;
 } app_network;
 /* Checks that a model of this name exists; the message names the nearest one, or all of them.

@@ -115,7 +115,8 @@ static trm_status settle_vit_network(const app_context *app, trm_dataset *data,
     v->epsilon = f->epsilon;
     settle_normalization(app, data, network);
     trm_vit_complete(v);
-    return status;
+    network->lora = f->lora;
+    return status == TRM_OK ? app_read_lora(f->lora, &v->lora, err) : status;
 }
 
 /* Writes the object "vit". Every key is read back by recall_vit, unless its flag is given. */
@@ -124,11 +125,12 @@ static void describe_vit(const app_network *network, char *text, size_t size) {
     snprintf(
         text, size,
         "{\"layers\":%lld,\"width\":%lld,\"heads\":%lld,\"hidden\":%lld,\"patch\":%lld,"
-        "\"epsilon\":%.17g,\"image_mean\":[%.17g,%.17g,%.17g],\"image_std\":[%.17g,%.17g,%.17g]}",
+        "\"epsilon\":%.17g,\"image_mean\":[%.17g,%.17g,%.17g],\"image_std\":[%.17g,%.17g,%.17g],"
+        "\"lora\":\"%s\"}",
         (long long)v->layers, (long long)v->width, (long long)v->heads, (long long)v->hidden,
         (long long)v->patch, v->epsilon, network->image_mean[0], network->image_mean[1],
-        network->image_mean[2], network->image_std[0], network->image_std[1],
-        network->image_std[2]);
+        network->image_mean[2], network->image_std[0], network->image_std[1], network->image_std[2],
+        network->lora != NULL ? network->lora : "");
 }
 
 /* Takes the options of a network that a file describes, unless flags give them. */
@@ -153,6 +155,7 @@ static trm_status recall_vit(app_context *app, const json_t *vit, trm_error *err
                                .patch = json_integer_value(json_object_get(vit, "patch")),
                                .epsilon = json_number_value(json_object_get(vit, "epsilon"))};
     take_vit(app, &v);
+    app_recall_lora(&app->o.transformer, json_string_value(json_object_get(vit, "lora")));
     read_three(json_object_get(vit, "image_mean"), app->o.transformer.image_mean);
     read_three(json_object_get(vit, "image_std"), app->o.transformer.image_std);
     return TRM_OK;

@@ -149,9 +149,8 @@ static trm_status make_random_tokens(const app_context *app, int64_t samples, tr
 
 /* ---- networks -------------------------------------------------------------------------------- */
 
-/* Reads --lora r=16,alpha=32,dropout=0.1,targets=q_proj+v_proj.
- *   error  INVALID */
-static trm_status read_lora(const char *text, trm_lora_options *out, trm_error *err) {
+/* Contract in language.h. */
+trm_status app_read_lora(const char *text, trm_lora_options *out, trm_error *err) {
     static char targets[512]; /* a process has one network */
     const char *form = "r=N[,alpha=X][,dropout=X][,targets=NAME+...] expected";
     *out = (trm_lora_options){0};
@@ -237,8 +236,8 @@ static trm_status settle_language_network(const app_context *app, trm_dataset *d
     o->experts = f->experts;
     o->top_experts = f->top_experts;
     o->balance = f->balance;
-    n->lora = f->lora;
-    status = status == TRM_OK ? read_lora(f->lora, &o->lora, err) : status;
+    network->lora = f->lora;
+    status = status == TRM_OK ? app_read_lora(f->lora, &o->lora, err) : status;
     return status == TRM_OK ? trm_language_complete(model, o, err) : status;
 }
 
@@ -292,7 +291,7 @@ static void describe_language(const app_network *network, char *text, size_t siz
              network->language.documents ? "true" : "false",
              network->language.boundary_tokens != NULL ? network->language.boundary_tokens : "",
              network->language.tokenizer != NULL ? network->language.tokenizer : "",
-             network->language.lora != NULL ? network->language.lora : "");
+             network->lora != NULL ? network->lora : "");
 }
 
 /* Returns a whole number of the description; 0 if it has none. */
@@ -365,6 +364,15 @@ static bool recall_tokenizer(app_context *app) {
     return false;
 }
 
+/* Contract in language.h. */
+void app_recall_lora(app_transformer_flags *flags, const char *adapters) {
+    static char lora[1024]; /* a process has one network */
+    if (adapters != NULL && adapters[0] != '\0' && flags->lora == NULL) {
+        snprintf(lora, sizeof lora, "%s", adapters);
+        flags->lora = lora;
+    }
+}
+
 /* Takes the options of the network from the description of a checkpoint. --tokenizer becomes the one
  * beside --checkpoint, unless the flags give another. */
 static trm_status recall_language(app_context *app, const json_t *language, trm_error *err) {
@@ -400,12 +408,7 @@ static trm_status recall_language(app_context *app, const json_t *language, trm_
     if (!app_given(&app->parsed, "context")) {
         app->o.context_tokens = number_of(language, "context");
     }
-    static char lora[1024];
-    const char *adapters = json_string_value(json_object_get(language, "lora"));
-    if (adapters != NULL && adapters[0] != '\0' && app->o.transformer.lora == NULL) {
-        snprintf(lora, sizeof lora, "%s", adapters);
-        app->o.transformer.lora = lora;
-    }
+    app_recall_lora(f, json_string_value(json_object_get(language, "lora")));
     const char *tokens = json_string_value(json_object_get(language, "tokens"));
     if (app->o.tokens == NULL && app->o.tokenizer == NULL && !recall_tokenizer(app) &&
         tokens != NULL) {

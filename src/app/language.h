@@ -24,7 +24,6 @@ typedef struct app_language_network {
     trm_language_options options; /* complete: layers to vocabulary are not 0 */
     int64_t tokens;               /* of a sample */
     const char *tokenizer;        /* value of --tokens; NULL: not given */
-    const char *lora;             /* value of --lora; NULL: not given */
     bool keeps_logits;            /* the graph ends in logits, for ONNX; else in the loss */
     bool is_masked;               /* predicts masked tokens; the data has a mask of keys */
     double masking; /* their share, and the id that stands for them (0: by the data) */
@@ -32,5 +31,11 @@ typedef struct app_language_network {
     bool documents; /* how samples are cut, as the flags say */
     const char *boundary_tokens;
 } app_language_network;
+
+/* Reads --lora r=16,alpha=32,dropout=0.1,targets=q_proj+v_proj; of NULL, all zeros.
+ *   error  INVALID */
+trm_status app_read_lora(const char *text, trm_lora_options *out, trm_error *err);
+/* Takes the value of --lora from the description of a checkpoint, unless the flag is given. */
+void app_recall_lora(app_transformer_flags *flags, const char *adapters);
 
 #endif

@@ -11,6 +11,7 @@
 #include "trireme/nn.h"
 
 #include "models/blocks.h"
+#include "models/lora.h"
 
 #include "graph/arguments.h"
 #include "graph/graph_ir.h"
@@ -19,6 +20,14 @@
 
 #include <stdio.h>
 #include <string.h>
+
+const char *const trmi_vit_layers[] = {"attention.attention.query",
+                                       "attention.attention.key",
+                                       "attention.attention.value",
+                                       "attention.output.dense",
+                                       "intermediate.dense",
+                                       "output.dense",
+                                       NULL};
 
 /* The published sizes. */
 static const struct {
@@ -83,7 +92,7 @@ static trm_status check_vit(const trm_vit_options *o, const trm_shape *image, in
             (long long)image->dim[2], (long long)image->dim[3], (long long)o->patch,
             (long long)o->patch);
     }
-    return TRM_OK;
+    return trmi_lora_check("vit", trmi_vit_layers, &o->lora, err);
 }
 
 /* Adds a parameter that begins as N(0, 0.02^2) and has no weight decay. */
@@ -131,9 +140,10 @@ static trm_node add_block(trm_graph *g, trm_node x, const trm_vit_options *o, bo
         queries = first_row(g, keys);
         x = first_row(g, x);
     }
-    trm_node y = trmi_block_attention(g, "attention", queries, keys, TRM_NO_NODE, o->heads);
+    const trmi_block_options options = {o->heads, o->hidden, &o->lora};
+    trm_node y = trmi_block_attention(g, "attention", queries, keys, TRM_NO_NODE, &options);
     x = trm_add(g, x, trmi_block_dropout(g, y, o->dropout));
-    y = trmi_block_layers(g, trmi_block_norm(g, "layernorm_after", x, o->epsilon), o->hidden);
+    y = trmi_block_layers(g, trmi_block_norm(g, "layernorm_after", x, o->epsilon), &options);
     return trm_add(g, x, trmi_block_dropout(g, y, o->dropout));
 }
 
@@ -149,6 +159,7 @@ trm_node trm_vit(trm_graph *g, trm_node image, int64_t classes, const trm_vit_op
         trmi_graph_fail(g, &err);
         return TRM_NO_NODE;
     }
+    int64_t first = g->ops_count;
     trm_node x = embed_patches(g, image, &o);
     for (int64_t i = 0; i < o.layers; i++) {
         trm_graph_push_scope(g, "vit.encoder.layer.%lld", (long long)i);
@@ -158,5 +169,7 @@ trm_node trm_vit(trm_graph *g, trm_node image, int64_t classes, const trm_vit_op
     }
     x = trmi_block_norm(g, "vit.layernorm", x, o.epsilon);
     x = trm_reshape(g, x, trm_shape_of(shape.dim[0], o.width));
-    return trmi_block_linear(g, "classifier", x, classes);
+    x = trmi_block_linear(g, "classifier", x, classes, NULL);
+    trmi_lora_freeze_others(g, first, &o.lora);
+    return x;
 }

@@ -10,7 +10,7 @@
 #include "train/job.h"
 #include "train/model.h"
 
-#include "models/language/language.h"
+#include "models/lora.h"
 
 #include "base/arguments.h"
 #include "base/error.h"

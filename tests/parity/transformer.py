@@ -55,25 +55,32 @@ def with_adapters(init):
     """The model of peft with these weights and adapters."""
     from peft import LoraConfig, get_peft_model
     base, prefix = model_of({k: v for k, v in init.items() if ".lora_" not in k})
-    layers = sorted({k.split(".")[-3] for k in init if ".lora_A." in k})
+    layers = [module_name(k).removesuffix(".lora_A.weight") for k in init if ".lora_A." in k]
     model = get_peft_model(base, LoraConfig(r=4, lora_alpha=8, target_modules=layers, fan_in_fan_out=prefix != ""))
+    theirs = {prefix + module_name(k): v for k, v in init.items() if ".lora_" in k}
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             assert parameter.requires_grad == (".lora_" in name)
             if parameter.requires_grad:
-                parameter.copy_(torch.from_numpy(init[file_name(name, prefix)].copy()))
+                parameter.copy_(torch.from_numpy(theirs.pop(name.removeprefix("base_model.model.").replace(".default", "")).copy()))
+    assert not theirs, list(theirs)
     return model, prefix
 
 
-def file_name(name, prefix):
-    return name.removeprefix("base_model.model." + prefix).replace(".default", "")
+def module_name(name):
+    """A parameter's name as transformers names modules, which for ViT are not those of its files."""
+    if name.startswith("vit.encoder.") and hasattr(ViTForImageClassification(ViTConfig(num_hidden_layers=0)).vit, "layers"):
+        for ours, theirs in (("encoder.layer.", "layers."), ("attention.attention.query", "attention.q_proj"), ("attention.attention.key", "attention.k_proj"),
+                             ("attention.attention.value", "attention.v_proj"), ("attention.output.dense", "attention.o_proj"),
+                             ("intermediate.dense", "mlp.fc1"), ("output.dense", "mlp.fc2")):
+            name = name.replace(ours, theirs)
+    return name
 
 
 def adapter_gradients(model, prefix, init):
     """The gradients of adapters; frozen parameters have none: zeros."""
-    gradients = {name: np.zeros_like(values) for name, values in init.items()}
-    gradients.update({file_name(k, prefix): p.grad.numpy() for k, p in model.named_parameters() if p.requires_grad})
-    return gradients
+    found = {k.removeprefix("base_model.model." + prefix).replace(".default", ""): p.grad.numpy() for k, p in model.named_parameters() if p.requires_grad}
+    return {name: found[module_name(name)] if ".lora_" in name else np.zeros_like(values) for name, values in init.items()}
 
 
 def gradients_of(model, prefix):

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Trains a small gpt2, llama, bert, vit, llama-untied, gpt2-lora or llama-lora and writes all that transformers needs to repeat it:
+/* Trains a small gpt2, llama, bert, vit, llama-untied, or NAME-lora and writes all that transformers needs to repeat it:
  *     transformer_dump MODEL STEPS PRECISION DIR
  * -> DIR/init.safetensors (transformers' names), sgd.safetensors (after one step of SGD with learning rate
  *    4096: the gradients are the differences by that, and what the weights lose to rounding does not
@@ -25,7 +25,7 @@ enum {
 /* heads of llama share keys, two by two */
 static trm_language_options network = {
     .layers = 3, .width = 96, .heads = 6, .context = 48, .vocabulary = VOCABULARY};
-static const trm_vit_options patches = {.layers = 3, .width = 48, .heads = 4, .patch = 6};
+static trm_vit_options patches = {.layers = 3, .width = 48, .heads = 4, .patch = 6};
 static const char *model;
 
 #define TRY(call)                                                                                  \
@@ -169,10 +169,12 @@ int main(int argc, char **argv) {
     model = argv[1];
     network.untied = strcmp(model, "llama-untied") == 0;
     if (strstr(model, "-lora") != NULL) {
-        network.lora = (trm_lora_options){.rank = 4, .alpha = 8, .targets = "all"};
+        network.lora = patches.lora = (trm_lora_options){.rank = 4, .alpha = 8, .targets = "all"};
     }
     model = strncmp(model, "llama", 5) == 0  ? "llama"
             : strncmp(model, "gpt2", 4) == 0 ? "gpt2"
+            : strncmp(model, "bert", 4) == 0 ? "bert"
+            : strncmp(model, "vit", 3) == 0  ? "vit"
                                              : model;
     network.kv_heads = is("llama") ? 3 : 0;
     make_inputs(steps, inputs);

@@ -42,10 +42,11 @@ static trm_node first_rows(trm_graph *g, trm_node rows, int64_t count) {
 
 /* norm(x + attention(x)), then norm(x + layers(x)). */
 static trm_node add_block(trm_graph *g, trm_node x, const trm_language_options *o) {
-    trm_node y = trmi_block_attention(g, "self", x, x, o->mask, o->heads);
+    const trmi_block_options options = {o->heads, o->hidden, &o->lora};
+    trm_node y = trmi_block_attention(g, "self", x, x, o->mask, &options);
     x = trm_add(g, trmi_block_dropout(g, y, o->dropout), x);
     x = trmi_block_norm(g, "attention.output.LayerNorm", x, o->epsilon);
-    y = trmi_block_layers(g, x, o->hidden);
+    y = trmi_block_layers(g, x, &options);
     x = trm_add(g, trmi_block_dropout(g, y, o->dropout), x);
     return trmi_block_norm(g, "output.LayerNorm", x, o->epsilon);
 }
@@ -70,18 +71,24 @@ static trmi_language_states build_states(trm_graph *g, trm_node ids, const trm_l
         trm_graph_pop_scope(g);
     }
     trm_graph_push_scope(g, "cls.predictions");
-    x = trmi_block_linear(g, "transform.dense", x, o->width);
+    x = trmi_block_linear(g, "transform.dense", x, o->width, NULL);
     s.x = trmi_block_norm(g, "transform.LayerNorm", trm_gelu(g, x, TRM_GELU_ERF), o->epsilon);
     s.bias = trm_parameter(g, "bias", trm_shape_of(o->vocabulary), TRM_INIT_ZERO);
     trm_graph_pop_scope(g);
     return s;
 }
 
-static const char *const no_layers[] = {NULL};
+static const char *const layers_of_block[] = {"attention.self.query",
+                                              "attention.self.key",
+                                              "attention.self.value",
+                                              "attention.output.dense",
+                                              "intermediate.dense",
+                                              "output.dense",
+                                              NULL};
 
 const trmi_language trmi_language_bert = {.name = "bert",
                                           .sizes = sizes,
-                                          .layers = no_layers,
+                                          .layers = layers_of_block,
                                           .vocabulary = 30522,
                                           .context = 512,
                                           .epsilon = 1e-12,

@@ -5,6 +5,7 @@
 #include "models/language/language.h"
 
 #include "models/blocks.h"
+#include "models/lora.h"
 
 #include <math.h>
 

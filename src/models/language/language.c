@@ -2,6 +2,8 @@
 /* The language models by name, and their options (language.h). */
 #include "models/language/language.h"
 
+#include "models/lora.h"
+
 #include "graph/arguments.h"
 #include "graph/graph_ir.h"
 
@@ -161,7 +163,7 @@ static trmi_language_states add_states(trm_graph *graph, const char *name, trm_n
     if (status == TRM_OK) {
         *out = complete_options(model, options);
         status = check_options(model, out, &shape, &err);
-        status = status == TRM_OK ? trmi_lora_check(model, &out->lora, &err) : status;
+        status = status == TRM_OK ? trmi_lora_check(name, model->layers, &out->lora, &err) : status;
     }
     if (status != TRM_OK) {
         trmi_graph_fail(graph, &err);
@@ -169,9 +171,7 @@ static trmi_language_states add_states(trm_graph *graph, const char *name, trm_n
     }
     int64_t first = graph->ops_count;
     trmi_language_states states = model->states(graph, ids, out, cache);
-    if (out->lora.rank > 0) {
-        trmi_lora_freeze_others(graph, first);
-    }
+    trmi_lora_freeze_others(graph, first, &out->lora);
     return states;
 }
 

@@ -62,21 +62,6 @@ trm_node trmi_language_attend(trm_graph *graph, const trm_node *parts, int32_t c
                               int64_t layer);
 /* language.c: returns a model by its name; NULL if there is none. */
 const trmi_language *trmi_language_of(const char *name);
-/* lora.c: checks the adapters that a model shall have.
- *   error  INVALID: numbers out of range, a target that is no layer of the model */
-trm_status trmi_lora_check(const trmi_language *model, const trm_lora_options *lora,
-                           trm_error *err);
-/* lora.c: returns layer `index` of those that have adapters; NULL behind the last. */
-const char *trmi_lora_layer(const trmi_language *model, const trm_lora_options *lora,
-                            int32_t index);
-/* lora.c: returns the factor of B A. */
-double trmi_lora_scale(const trm_lora_options *lora);
-/* lora.c: returns whether a parameter of this name belongs to an adapter. */
-bool trmi_is_adapter(const char *name);
-/* lora.c: adds to y = layer(x) the layer's adapter, if the open scope is a target. */
-trm_node trmi_lora_add(trm_graph *graph, trm_node x, trm_node y, const trm_lora_options *lora);
-/* lora.c: freezes the parameters from operator `first` on that belong to no adapter. */
-void trmi_lora_freeze_others(trm_graph *graph, int64_t first);
 /* language.c: adds the logits [1, vocabulary] of the token behind row cache->last. */
 trm_node trmi_language_next(trm_graph *graph, const char *model, trm_node ids,
                             const trm_language_options *options, const trmi_language_cache *cache);

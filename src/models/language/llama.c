@@ -5,6 +5,7 @@
 #include "models/language/language.h"
 
 #include "models/blocks.h"
+#include "models/lora.h"
 
 /* llama15m and llama110m have the layers of llama2.c, 1b and 8b those of Llama 3. */
 static const trmi_language_size sizes[] = {

@@ -11,7 +11,7 @@
 #include "train/model.h"
 #include "train/estimator/remote.h"
 
-#include "models/language/language.h"
+#include "models/lora.h"
 
 #include "base/arguments.h"
 #include "base/error.h"

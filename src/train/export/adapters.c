@@ -1,12 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Adapters of a language model on their way to Hugging Face's programs (adapters.h).
+/* Adapters of a transformer on their way to Hugging Face's programs (adapters.h).
  *
  *      merged     W + (alpha / rank) B A           as the weights of transformers
  *      separate   base_model.model.NAME.lora_A.weight ...  as peft names them, and adapter_config.json
+ *
+ * peft names a layer as the modules of transformers, which for ViT are not the names of its files.
  */
 #include "train/export/adapters.h"
 
+#include "models/blocks.h"
 #include "models/language/language.h"
+#include "models/lora.h"
 
 #include "base/error.h"
 
@@ -85,17 +89,57 @@ static json_t *json_number(double value) {
     return value == (double)(json_int_t)value ? json_integer((json_int_t)value) : json_real(value);
 }
 
-/* Returns adapter_config.json; NULL: no memory. */
-static json_t *make_config(const char *model, const trm_lora_options *lora, bool transposed) {
+/* Writes the name of a layer or parameter as the module of transformers has it. */
+static void name_module(const char *model, const char *name, char *text, size_t size) {
+    static const char *const vit[][2] = {{"vit.encoder.layer.", "vit.layers."},
+                                         {"attention.attention.query", "attention.q_proj"},
+                                         {"attention.attention.key", "attention.k_proj"},
+                                         {"attention.attention.value", "attention.v_proj"},
+                                         {"attention.output.dense", "attention.o_proj"},
+                                         {"intermediate.dense", "mlp.fc1"},
+                                         {"output.dense", "mlp.fc2"}};
+    bool renames = strcmp(model, "vit") == 0;
+    snprintf(text, size, "%s", name);
+    for (size_t i = 0; renames && i < sizeof vit / sizeof vit[0]; i++) {
+        char *at = strstr(text, vit[i][0]);
+        char rest[512];
+        if (at != NULL) {
+            snprintf(rest, sizeof rest, "%s", at + strlen(vit[i][0]));
+            snprintf(at, size - (size_t)(at - text), "%s%s", vit[i][1], rest);
+        }
+    }
+}
+
+/* Returns the layers that have adapters, as peft finds them: the ends of their names, or for bert an
+ * expression, because "output.dense" is also the end of "attention.output.dense". */
+static json_t *list_layers(const char *model, const trm_lora_options *lora) {
+    const trmi_language *language = trmi_language_of(model);
+    const char *const *all = language != NULL ? language->layers : trmi_vit_layers;
+    bool by_expression = strcmp(model, "bert") == 0;
+    char expression[512] = "", name[256];
     json_t *layers = json_array();
     const char *layer;
-    const trmi_language *language = trmi_language_of(model);
-    for (int32_t i = 0; (layer = trmi_lora_layer(language, lora, i)) != NULL; i++) {
-        json_array_append_new(layers, json_string(layer));
+    for (int32_t i = 0; (layer = trmi_lora_layer(all, lora, i)) != NULL; i++) {
+        size_t used = strlen(expression);
+        name_module(model, layer, name, sizeof name);
+        json_array_append_new(layers, json_string(name));
+        snprintf(expression + used, sizeof expression - used, "%s%s", i > 0 ? "|" : "", name);
     }
-    return json_pack("{s:s,s:s,s:n,s:I,s:o,s:o,s:o,s:b,s:s,s:b}", "peft_type", "LORA", "task_type",
-                     "CAUSAL_LM", "base_model_name_or_path", "r", (json_int_t)lora->rank,
-                     "lora_alpha", json_number(lora->alpha > 0 ? lora->alpha : (double)lora->rank),
+    if (!by_expression) {
+        return layers;
+    }
+    json_decref(layers);
+    return json_sprintf(".*\\.layer\\.\\d+\\.(%s)", expression);
+}
+
+/* Returns adapter_config.json; NULL: no memory. */
+static json_t *make_config(const char *model, const trm_lora_options *lora, bool transposed) {
+    bool causal = strcmp(model, "bert") != 0 && strcmp(model, "vit") != 0;
+    json_t *layers = list_layers(model, lora);
+    return json_pack("{s:s,s:s?,s:n,s:I,s:o,s:o,s:o,s:b,s:s,s:b}", "peft_type", "LORA", "task_type",
+                     causal ? "CAUSAL_LM" : NULL, "base_model_name_or_path", "r",
+                     (json_int_t)lora->rank, "lora_alpha",
+                     json_number(lora->alpha > 0 ? lora->alpha : (double)lora->rank),
                      "lora_dropout", json_real(lora->dropout), "target_modules", layers,
                      "fan_in_fan_out", (int)transposed, "bias", "none", "inference_mode", 1);
 }
@@ -114,8 +158,10 @@ trm_status trmi_adapters_write(const char *model, const trm_lora_options *lora, 
         list != NULL && text != NULL ? TRM_OK : TRMI_FAIL(err, TRM_NOMEM, "no memory for adapters");
     for (int64_t i = 0; status == TRM_OK && i < count; i++) {
         if (trmi_is_adapter(tensors[i].name)) {
+            char name[512];
+            name_module(model, tensors[i].name, name, sizeof name);
             list[adapters] = tensors[i];
-            list[adapters].name = trmi_arena_printf(&arena, "base_model.model.%s", tensors[i].name);
+            list[adapters].name = trmi_arena_printf(&arena, "base_model.model.%s", name);
             status = list[adapters++].name != NULL
                          ? TRM_OK
                          : TRMI_FAIL(err, TRM_NOMEM, "no memory for adapters");

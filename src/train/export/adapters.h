@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* train/export/adapters.h: the low-rank adapters of a language model, for Hugging Face's programs. */
+/* train/export/adapters.h: the low-rank adapters of a transformer, for Hugging Face's programs. */
 #ifndef TRMI_TRAIN_ADAPTERS_H
 #define TRMI_TRAIN_ADAPTERS_H
 
@@ -14,7 +14,7 @@
 trm_status trmi_adapters_merge(const trm_lora_options *lora, bool transposed,
                                trm_named_tensor *tensors, int64_t *count, trm_error *err);
 /* Writes a folder that peft loads: adapter_config.json and adapter_model.safetensors.
- *   param  model: name of the language model
+ *   param  model: its name: gpt2, llama, bert, vit
  *   error  NOMEM, IO, NOSPACE */
 trm_status trmi_adapters_write(const char *model, const trm_lora_options *lora, bool transposed,
                                const trm_named_tensor *tensors, int64_t count, const char *folder,

@@ -488,7 +488,7 @@ trm_status trm_export_huggingface(trm_model *model, const trm_huggingface_option
         return TRMI_FAIL(err, TRM_INVALID, "a path of at most %d bytes expected", PATH_MOST);
     }
     TRMI_TRY(trmi_os_make_dirs(NULL, folder, err));
-    const trm_lora_options *lora = &s.language.lora;
+    const trm_lora_options *lora = d->reads_images ? &s.vit.lora : &s.language.lora;
     bool transposed = d == &dialects[0], apart = lora->rank > 0 && !options->merge;
     if (options->merge && lora->rank == 0) {
         return TRMI_FAIL(err, TRM_INVALID, "merge: this %s has no adapters", options->model);

@@ -2,9 +2,7 @@
 /* Low-rank adapters (Hu et al. 2021) of linear layers: y + (alpha / rank) B A x beside frozen
  * weights. Names and initial values are those of Hugging Face's peft: A [rank, inputs] uniform, B
  * [outputs, rank] zero, so that training begins with the network's own outputs. */
-#include "models/language/language.h"
-
-#include "models/blocks.h"
+#include "models/lora.h"
 
 #include "graph/graph_ir.h"
 
@@ -15,14 +13,22 @@
 
 enum { RANK_MOST = 65536, TARGETS_MOST = 512 };
 
+/* Returns whether a layer is of attention; else it is one of those behind it. */
+static bool is_of_attention(const char *layer) {
+    return strstr(layer, ".attn.") != NULL || strstr(layer, ".self_attn.") != NULL ||
+           strstr(layer, ".attention.") != NULL;
+}
+
+/* Returns whether [item, item + length) is a word. */
+static bool is_word(const char *item, size_t length, const char *word) {
+    return strlen(word) == length && memcmp(word, item, length) == 0;
+}
+
 /* Returns whether one target, [item, item + length), means the layer ".attn.c_attn". */
 static bool target_means(const char *item, size_t length, const char *layer) {
-    static const char *const groups[][3] = {
-        {"attention", ".attn.", ".self_attn."}, {"mlp", ".mlp.", ".mlp."}, {"all", ".", "."}};
-    for (size_t i = 0; i < sizeof groups / sizeof groups[0]; i++) {
-        if (strlen(groups[i][0]) == length && memcmp(groups[i][0], item, length) == 0) {
-            return strstr(layer, groups[i][1]) != NULL || strstr(layer, groups[i][2]) != NULL;
-        }
+    bool attention = is_word(item, length, "attention"), mlp = is_word(item, length, "mlp");
+    if (attention || mlp || is_word(item, length, "all")) {
+        return !(attention || mlp) || is_of_attention(layer) == attention;
     }
     size_t whole = strlen(layer);
     return length > 0 && length < whole && layer[whole - length - 1] == '.' &&
@@ -44,32 +50,34 @@ static bool is_target(const trm_lora_options *lora, const char *layer) {
     }
 }
 
-/* Returns layer `index` of the model as is_target expects it; false behind the last. */
-static bool layer_at(const trmi_language *model, int32_t index, char *text, size_t size) {
-    if (model->layers[index] == NULL) {
+/* Writes layer `index` of the list as is_target expects it; false behind the last. */
+static bool layer_at(const char *const *layers, int32_t index, char *text, size_t size) {
+    const char *layer = layers[index];
+    if (layer == NULL) {
         return false;
     }
-    snprintf(text, size, ".%s", model->layers[index]);
+    snprintf(text, size, ".%s", layer);
     return true;
 }
 
 /* Checks that each target means a layer of the model. */
-static trm_status check_targets(const trmi_language *model, const char *targets, trm_error *err) {
+static trm_status check_targets(const char *model, const char *const *layers, const char *targets,
+                                trm_error *err) {
     char known[256] = "attention, mlp, all", layer[64];
-    for (int32_t i = 0; layer_at(model, i, layer, sizeof layer); i++) {
+    for (int32_t i = 0; layer_at(layers, i, layer, sizeof layer); i++) {
         size_t used = strlen(known);
         snprintf(known + used, sizeof known - used, ", %s", layer + 1);
     }
     for (const char *item = targets;; item++) {
         size_t length = strcspn(item, "+");
         bool found = false;
-        for (int32_t i = 0; !found && layer_at(model, i, layer, sizeof layer); i++) {
+        for (int32_t i = 0; !found && layer_at(layers, i, layer, sizeof layer); i++) {
             found = target_means(item, length, layer);
         }
         if (!found) {
             return TRMI_FAIL(err, TRM_INVALID,
-                             "lora: %s has no layer '%.*s'; targets are %s, joined by '+'",
-                             model->name, (int)(length < 40 ? length : 40), item, known);
+                             "lora: %s has no layer '%.*s'; targets are %s, joined by '+'", model,
+                             (int)(length < 40 ? length : 40), item, known);
         }
         item += length;
         if (*item == '\0') {
@@ -78,8 +86,8 @@ static trm_status check_targets(const trmi_language *model, const char *targets,
     }
 }
 
-trm_status trmi_lora_check(const trmi_language *model, const trm_lora_options *lora,
-                           trm_error *err) {
+trm_status trmi_lora_check(const char *model, const char *const *layers,
+                           const trm_lora_options *lora, trm_error *err) {
     if (lora->rank < 0 || lora->rank > RANK_MOST || !(lora->alpha >= 0 && lora->alpha <= 1e9) ||
         !(lora->dropout >= 0 && lora->dropout < 1)) {
         return TRMI_FAIL(err, TRM_INVALID,
@@ -87,23 +95,20 @@ trm_status trmi_lora_check(const trmi_language *model, const trm_lora_options *l
                          "alpha, and a rate below 1 expected",
                          (long long)lora->rank, lora->alpha, lora->dropout, RANK_MOST);
     }
-    if (lora->rank > 0 && model->layers[0] == NULL) {
-        return TRMI_FAIL(err, TRM_UNSUPPORTED, "lora: %s has no adapters here", model->name);
-    }
     const char *targets = lora->targets != NULL ? lora->targets : "attention";
     if (strlen(targets) > TARGETS_MOST) {
         return TRMI_FAIL(err, TRM_INVALID, "lora: targets of at most %d bytes expected",
                          TARGETS_MOST);
     }
-    return lora->rank > 0 ? check_targets(model, targets, err) : TRM_OK;
+    return lora->rank > 0 ? check_targets(model, layers, targets, err) : TRM_OK;
 }
 
-const char *trmi_lora_layer(const trmi_language *model, const trm_lora_options *lora,
+const char *trmi_lora_layer(const char *const *layers, const trm_lora_options *lora,
                             int32_t index) {
     char layer[64];
-    for (int32_t i = 0; layer_at(model, i, layer, sizeof layer); i++) {
+    for (int32_t i = 0; layer_at(layers, i, layer, sizeof layer); i++) {
         if (is_target(lora, layer) && index-- == 0) {
-            return model->layers[i];
+            return layers[i];
         }
     }
     return NULL;
@@ -120,7 +125,7 @@ bool trmi_is_adapter(const char *name) {
 trm_node trmi_lora_add(trm_graph *graph, trm_node x, trm_node y, const trm_lora_options *lora) {
     char layer[sizeof graph->scope + 1];
     size_t length = strlen(graph->scope);
-    if (lora->rank == 0 || length == 0) {
+    if (lora == NULL || lora->rank == 0 || length == 0) {
         return y;
     }
     snprintf(layer, sizeof layer, ".%.*s", (int)length - 1, graph->scope);
@@ -132,13 +137,14 @@ trm_node trmi_lora_add(trm_graph *graph, trm_node x, trm_node y, const trm_lora_
                                trm_shape_of(lora->rank, from.dim[from.rank - 1]), TRM_INIT_LINEAR),
              b = trm_parameter(graph, "lora_B.weight",
                                trm_shape_of(to.dim[to.rank - 1], lora->rank), TRM_INIT_ZERO);
-    x = trm_linear(graph, trmi_block_dropout(graph, x, lora->dropout), a, TRM_NO_NODE);
+    trm_node dropped = lora->dropout > 0 ? trm_dropout(graph, x, lora->dropout) : x;
+    x = trm_linear(graph, dropped, a, TRM_NO_NODE);
     x = trm_linear(graph, trm_scale(graph, x, trmi_lora_scale(lora)), b, TRM_NO_NODE);
     return trm_add(graph, y, x);
 }
 
-void trmi_lora_freeze_others(trm_graph *graph, int64_t first) {
-    for (int64_t i = first; i < graph->ops_count; i++) {
+void trmi_lora_freeze_others(trm_graph *graph, int64_t first, const trm_lora_options *lora) {
+    for (int64_t i = first; lora->rank > 0 && i < graph->ops_count; i++) {
         const trmi_op *op = &graph->ops[i];
         if (op->kind == TRMI_OP_PARAMETER && !trmi_is_adapter(op->name)) {
             (void)trm_freeze(graph, (trm_node){op->outputs[0]});
