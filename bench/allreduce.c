@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* All-reduce over shared memory from 4 B to 102 MB, ranks forked from this program: what
- * bench/comm.sh measures beside MPI. Usage: allreduce RANKS [BYTES...] */
+/* Times all-reduce over shared memory from 4 B to 102 MB on ranks that this program forks;
+ * bench/comm.sh runs it beside MPI. Usage: allreduce RANKS [BYTES...] */
 #define _GNU_SOURCE
 #include "bench/lib/bench.h"
 #include "tests/lib/shared_job.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Two ranks in two network namespaces: bandwidth of messages and of all-reduce over tcp or ucx, and
- * what a gigabyte costs both of them in CPU time, to be held against ucx_perftest on the same link
- * (bench/link.sh). Usage: link ENGINE PLUGIN_DIR NETNS0 ADDRESS0 NETNS1 ADDRESS1 */
+/* Measures two ranks in two network namespaces: bandwidth of messages and of all-reduce over tcp or
+ * ucx, and CPU seconds of both ranks for a gigabyte. bench/link.sh compares the figures with
+ * ucx_perftest on the same link. Usage: link ENGINE PLUGIN_DIR NETNS0 ADDRESS0 NETNS1 ADDRESS1 */
 #define _GNU_SOURCE
 #include "tests/lib/shared_job.h"
 #include "trireme/dist.h"

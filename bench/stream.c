@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A plain stream over TCP, one way: what a link carries (bench/ps_link.sh). Usage: stream receive
- * ADDRESS PORT | stream send ADDRESS PORT MEGABYTES. The receiver prints GB/s. */
+/* Measures the rate of a link with a plain TCP stream in one direction (for bench/ps_link.sh).
+ * Usage: stream receive ADDRESS PORT | stream send ADDRESS PORT MEGABYTES. The receiver prints
+ * GB/s. */
 #include <arpa/inet.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One worker's part of generated clicks, in an order that every number of workers shares. */
+/* One worker's share of generated clicks, in an order that does not depend on the number of
+ * workers. */
 #ifndef TESTS_CLICK_SHARD_H
 #define TESTS_CLICK_SHARD_H
 

@@ -78,7 +78,7 @@ static void note_line(void *context, trm_log_level level, const char *room, cons
     snprintf(r->warning, sizeof r->warning, "%s", line);
 }
 
-/* This process's part of the job, by the public API alone. */
+/* Runs this process's part of the job with the public API alone. */
 static trm_status train(way how, record *r, trm_error *err) {
     trm_comm *comm = NULL;
     trm_cluster *cluster = NULL;
@@ -139,7 +139,7 @@ static trm_status train(way how, record *r, trm_error *err) {
     return TRM_OK;
 }
 
-/* Processes, as a launcher starts them. */
+/* Starts the processes as a launcher does. */
 static record *run_ranks(way how) {
     record *all =
         mmap(NULL, RANKS * sizeof *all, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -212,7 +212,8 @@ static void ranks_have_the_results_of_one_process(void **state) {
     munmap(one, RANKS * sizeof *one);
 }
 
-/* Not joined: trained by itself, and told so once. Stand-alone on purpose: not a word. */
+/* A process that has not joined its ranks trains by itself, with one warning. If the program asks
+ * for that, there is no warning. */
 static void models_by_themselves_say_so(void **state) {
     record *all = run_ranks(NOT_JOINED);
     for (int rank = 0; rank < RANKS; rank++) {

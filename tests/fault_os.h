@@ -28,7 +28,7 @@ typedef enum fault_kind {
 
 enum { FAULT_EVENTS_MAX = 512, FAULT_PATH = 400 };
 
-/* One thing that a power cut would undo. */
+/* An event that a power cut would undo. */
 typedef struct fault_event {
     enum { EVENT_GONE, EVENT_CREATED, EVENT_DIRTY, EVENT_RENAMED } what;
     char path[FAULT_PATH], from[FAULT_PATH], backup[FAULT_PATH];
@@ -75,7 +75,7 @@ static void fault_move(fault_os *os, int count, const char *from, const char *to
     }
 }
 
-/* Only what reached the device stays. */
+/* Applies a power cut: undoes all events that have not reached the device. */
 static void fault_cut_power(fault_os *os) {
     for (int i = os->event_count - 1; i >= 0; i--) {
         fault_event *event = &os->events[i];

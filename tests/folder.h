@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A folder of a test's own below /tmp, for cmocka's set-up and tear-down: anew each time. */
+/* A private folder of a test below /tmp, for cmocka's set-up and tear-down; each test gets a new
+ * one. */
 #ifndef TRMI_TESTS_FOLDER_H
 #define TRMI_TESTS_FOLDER_H
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A small GPT-2 through both back-ends and both precisions: the losses agree and fall, the loss that never
- * has its logits is that of the logits, and the tied table is trained from both of its uses. */
+/* Trains a small GPT-2 with both back-ends and both precisions. The losses agree and fall, the loss
+ * that does not store logits equals the one that does, and both uses of the tied table train it. */
 #include "check.h"
 
 #include "trireme/trireme.h"
@@ -21,7 +21,7 @@ typedef struct job {
     int threads;
 } job;
 
-/* Token i of a text with a period, so that it can be learnt; some targets do not count. */
+/* Returns token i of a periodic text, which a network can learn; some targets are ignored. */
 static void fill(int32_t *ids, int32_t *targets) {
     for (int32_t i = 0; i < BATCH * CONTEXT; i++) {
         ids[i] = (i * 7 + i / CONTEXT) % VOCABULARY;

@@ -40,7 +40,8 @@ static bool is_batch_norm(const trm_exec *exec, const char *name) {
     return trm_exec_find(exec, statistic) >= 0;
 }
 
-/* Without a gradient an update is weight decay alone: `times` 2e-4 of everything but batch norm. */
+/* Without a gradient an update is weight decay alone: `times` 2e-4 of all parameters except those
+ * of batch norm. */
 static void check_decay(const flags *f, int32_t replicas, double times) {
     trm_error err;
     trm_exec *exec;

@@ -11,7 +11,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* Of any size, so that no two orders give the same sum for long. */
+/* Values of very different sizes, so that two orders of additions soon give different bits. */
 static inline float wild(int rank, int64_t i) {
     uint32_t bits = trmi_random_u32((uint64_t)rank, TRMI_STREAM_TEST, (uint64_t)i);
     return ldexpf(trmi_unit_float(bits) - 0.5f, (int)(bits % 24));

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tests/partition_trial.h, for tests only: one network on one device and, cut by a plan drawn at
  * random, on ranks that are threads; losses, gradients of the first step, parameters and states
- * after all steps are compared. TRIREME_SHARD_TRIALS=200 tries more (of each kind), from
- * TRIREME_SHARD_FIRST on; TRIREME_SHARD_ONLY=OPERATOR pins that line only, to find who is wrong. */
+ * after all steps are compared. TRIREME_SHARD_TRIALS=200 runs that many trials of each kind,
+ * beginning with number TRIREME_SHARD_FIRST. TRIREME_SHARD_ONLY=OPERATOR fixes the line of that
+ * operator only, to find the operator that is wrong. */
 #ifndef TRMI_TESTS_SHARD_TRIAL_H
 #define TRMI_TESTS_SHARD_TRIAL_H
 
@@ -178,8 +179,7 @@ static inline void rank_main(rank_context *context, trm_comm *comm) {
 
 static int plans_with_repeats; /* drawn so far */
 
-/* A legal strategy for every forward operator, drawn at random; its result kept, or made again in
- * backward. */
+/* Draws a legal strategy for every forward operator, and whether backward recomputes its result. */
 static inline void draw_plan(trial *t, uint64_t seed) {
     trm_error err;
     trm_graph *g, *training;
@@ -214,7 +214,7 @@ static inline void draw_plan(trial *t, uint64_t seed) {
         }
         CHECK_OK(trmi_partition_strategies(training, op, &mesh, &arena, &list, &count, &err), err);
         uint32_t bits = trmi_random_u32(seed, TRMI_STREAM_TEST, counter++);
-        /* one operator's line, to find who is wrong */
+        /* only one operator's line, to find the operator that is wrong */
         const char *only = getenv("TRIREME_SHARD_ONLY");
         if (only != NULL ? strcmp(only, op->name) == 0 : bits % 8 != 0) { /* the rest follows */
             CHECK_OK(trmi_partition_plan_set(plan, op->name,
@@ -253,7 +253,7 @@ static inline double apart(const float *a, const float *b, int64_t count) {
     return sqrt(difference / (size > 0 ? size : 1));
 }
 
-/* The first element that is not the same, as a sentence. */
+/* Describes the first element that differs. */
 static inline void same_bits(const trial *t, int rank, uint64_t seed, const char *what,
                              const float *a, const float *b, int64_t count) {
     for (int64_t i = 0; i < count; i++) {
@@ -282,8 +282,8 @@ static inline void compare_bits(const shared *all, const outcome *one, int ranks
     }
 }
 
-/* The largest relative difference of one parameter's gradient; those that are next to nothing
- * beside the others are measured by them. */
+/* Returns the largest relative difference of one parameter's gradient. A gradient that is tiny
+ * beside the others is compared relative to the others. */
 static inline double apart_each(const outcome *o, const outcome *one) {
     double worst = 0, size = 0;
     for (int64_t i = 0; i < one->gradients_count; i++) {

@@ -31,7 +31,7 @@ train on.json lenet --synth-train 160 --steps 7 --seed 7 --learning-rate 0.01 -n
 mv first elsewhere
 expect 2 "put it back" train lenet --data synth --synth-train 160 --synth-test 64 --batch-size 16 --steps 9 --seed 7 -n 1 --ps 2 --mode sync --output served \
     --resume --restarts 0 --launch-dir gone
-grep -qs "rows that nobody has trained yet begin with it" gone/ps0/train.log0 out.txt || fail "the missing file is not named: $(tail -n 2 gone/ps0/train.log0)"
+grep -qs "rows that are not trained yet begin with its values" gone/ps0/train.log0 out.txt || fail "the missing file is not named: $(tail -n 2 gone/ps0/train.log0)"
 expect 2 "the network's is float32 [12" train lenet --classes 12 --data synth --synth-train 160 --synth-test 64 --batch-size 16 --steps 2 \
     --init elsewhere -n 1 --ps 1 --output other --restarts 0 --launch-dir other_logs
 exit $failed

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tests/ranks.h, for tests only: runs a body on n ranks, as threads or as forked processes, and
- * gathers what went wrong. Bodies do not assert (they are not in cmocka's thread); they EXPECT. */
+ * collects their errors. Bodies use EXPECT instead of cmocka's assertions, because they do not run
+ * in cmocka's thread. */
 #ifndef TRMI_TESTS_RANKS_H
 #define TRMI_TESTS_RANKS_H
 
@@ -22,9 +23,9 @@ typedef struct rank_context {
     trmi_job *job;
     int rank, size;
     void *arg;
-    char failure[640]; /* empty: all is well */
+    char failure[640]; /* empty: no error */
     int pid;
-    _Atomic int rounds; /* what a rank says it has done: ranks_wait */
+    _Atomic int rounds; /* rounds that the rank has completed: ranks_wait */
 } rank_context;
 
 typedef void rank_body(rank_context *context);
@@ -89,8 +90,8 @@ static inline rank_context *ranks_fork(trmi_job *job, int size, rank_body *body,
     return contexts;
 }
 
-/* Until every rank has said `rounds` rounds: a rank is hurt when it is at work, however slow the
- * machine. */
+/* Waits until every rank has completed `rounds` rounds, so that a test disturbs a rank that is at
+ * work on machines of any speed. */
 static inline void ranks_wait(rank_context *contexts, int size, int rounds) {
     double deadline = trmi_os_now() + 60 * check_patience();
     for (int r = 0; r < size; r++) {
@@ -143,7 +144,7 @@ static inline void ranks_run(int size, int ranks_per_host, bool forked, rank_bod
     trmi_job_destroy(job);
 }
 
-/* The same with a communicator of its own for each rank, made before the body and left behind it.
+/* The same with a communicator for each rank, created before the body and destroyed after it.
  */
 typedef void joined_body(rank_context *context, trm_comm *comm);
 typedef struct joined_start {

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Data that people have collected: in $TRIREME_DATA, else in ../shared/data beside the repository. */
+/* Finds real data sets: in $TRIREME_DATA, else in ../shared/data beside the repository. */
 #ifndef TRMI_TESTS_REAL_DATA_H
 #define TRMI_TESTS_REAL_DATA_H
 
 #include "check.h"
 
-/* Where `name` lies, valid until the next call; NULL, and a line that says so: not here, the test
- * is skipped. */
+/* Returns the path of `name`, valid until the next call. Prints a line and returns NULL if the data
+ * is missing; the test is then skipped. */
 static inline const char *real_data(const char *name) {
     static char path[512];
     const char *root = getenv("TRIREME_DATA");

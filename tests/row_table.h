@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* For tests of row tables: made and pushed to with less to say. */
+/* Short functions that create row tables and push to them, for tests. */
 #ifndef TRMI_TESTS_ROW_TABLE_H
 #define TRMI_TESTS_ROW_TABLE_H
 

@@ -9,8 +9,8 @@
 
 #include <unistd.h>
 
-/* With these options, and 64 MB unless they say how much. The port of the life before may linger
- * for a moment. */
+/* Starts a server with these options, and 64 MB if they set no memory. The port of its previous
+ * life may be in use for a moment. */
 static inline trm_ps_server *server_start(trm_ps_server_options o) {
     trm_ps_server *server;
     trm_error err;
@@ -23,7 +23,7 @@ static inline trm_ps_server *server_start(trm_ps_server_options o) {
     return server;
 }
 
-/* A job's: servers[count], alike but for their numbers. */
+/* Starts servers[count] of one job, equal except for their numbers. */
 static inline void servers_start(trm_ps_server **servers, int32_t count, trm_ps_server_options o) {
     o.servers = count;
     for (o.server = 0; o.server < count; o.server++) {

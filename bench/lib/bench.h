@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench/lib/bench.h: what `trireme bench` measures beside trainings. A small library of the program
- * and the tests; libtrireme does not hold it. It may use the internal headers of the rooms that it
- * measures (LAYERS). */
+/* bench/lib/bench.h: the measurements of `trireme bench` other than trainings. A small library of
+ * the program and the tests; libtrireme does not hold it. It may use the internal headers of the
+ * rooms that it measures (LAYERS). */
 #ifndef BENCH_LIB_BENCH_H
 #define BENCH_LIB_BENCH_H
 
@@ -15,8 +15,8 @@ typedef struct bench_comm_options {
     trm_collective_kind kind; /* default TRM_ALLREDUCE */
     trm_dtype dtype;          /* default TRM_FLOAT32 */
     trm_reduction reduce;     /* default TRM_REDUCTION_SUM */
-    double seconds;           /* per size, about; default 0.3 */
-    bool private_buffers;     /* not in shared memory, as third-party programs have them */
+    double seconds;           /* of each size, about; default 0.3 */
+    bool private_buffers;     /* buffers outside shared memory, as those of third-party programs */
     bool no_roofline;
 } bench_comm_options;
 
@@ -67,12 +67,12 @@ typedef struct bench_ps_options {
     int32_t repeats;    /* 0 = 7 */
     int32_t shards;     /* of the server; 0 = 1 */
     const char *folder; /* for checkpoints; NULL = none are measured */
-    /* Instead of all else: a table of so many bytes of memory is filled and trained within a
-     * budget, what does not fit is spilled to `folder`. */
+    /* If not 0, only this is measured: a table of that many bytes of memory is filled and trained
+     * within a budget, and rows beyond the budget are spilled to `folder`. */
     int64_t table_bytes;
     int64_t memory_bytes; /* the budget; 0 = what the table is forecast to need and 5 % more */
     int32_t width;        /* of its rows; 0 = 16 */
-    /* Two hosts: one listens (until the other has measured), the other connects. */
+    /* On two hosts: one process listens until the other has measured, the other connects. */
     const char *listen, *connect;
     const void *token; /* as in trm_ps_server_options */
     trm_dtype wire;    /* 0 = float32 */

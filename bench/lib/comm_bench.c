@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench_comm: one size of one collective, timed back to back, checked, and held against what
- * the memory of this host allows. */
+/* bench_comm: one size of one collective, timed back to back, checked, and compared with a bound by
+ * this host's memory. */
 #include "bench/lib/bench.h"
 
 #include "comm/api/communicator.h"
@@ -135,7 +135,7 @@ typedef enum { SUMMING, HANDING, BOUNDS } bound_kind;
 typedef struct bound {
     /* comes: this rank is one of those that meet; works: of those that sum */
     bool usable, works, comes;
-    int32_t n, workers, worker; /* who sums is rank worker * n / workers */
+    int32_t n, workers, worker; /* worker number `worker` is rank worker * n / workers */
     const void **sources;
     void **targets;
     /* cache lines: of those that meet, of workers; this rank's */
@@ -150,13 +150,13 @@ typedef struct bound {
 } bound;
 
 static void wait_for_all(const bound *b, _Atomic uint64_t *const *flags, int32_t count) {
-    int patience = b->meeting > b->workers ? 0 : PATIENCE; /* who is waited for needs this CPU */
+    int patience = b->meeting > b->workers ? 0 : PATIENCE; /* an awaited rank may need this CPU */
     for (int32_t i = 0; i < count; i++) {
         for (int polls = 0; atomic_load_explicit(flags[i], memory_order_acquire) < b->turn;
              polls++) {
             if (polls < patience) {
                 RELAX();
-            } else { /* or has lost its CPU to somebody else: this one's may do */
+            } else { /* or the awaited rank has lost its CPU to another process and can use this one */
                 sched_yield();
             }
         }
@@ -198,7 +198,8 @@ static bool is_worker(const bound *b, int32_t rank, int32_t *worker) {
     return false;
 }
 
-/* Region of each rank: a line for "here", one for "ready", and from VECTOR_AT on the vector. */
+/* Sets the pointers into the region of a rank: a cache line for "here", one for "ready", and the
+ * vector from VECTOR_AT on. */
 static void place_rank(bound *b, int32_t rank, char *at, int64_t element) {
     int32_t worker;
     bool works = is_worker(b, rank, &worker);
@@ -267,8 +268,9 @@ static trm_status make_bound(bench *b, bound_kind kind, bound *out, trm_error *e
 }
 
 /* ---- timing ---------------------------------------------------------------------------------- */
-/* Tried long enough to meet the load that others put on the machine. How often in a row, so that a
- * sample is long enough for the clock and all of them last `seconds`. */
+/* Chooses how many runs make a sample, so that a sample is long enough for the clock and all
+ * samples last `seconds`. The trial runs last long enough to include the load of other
+ * processes. */
 static trm_status choose_times(bench *b, int64_t *times, int64_t *samples, trm_error *err) {
     TRMI_TRY(run_ours(b, WARMUP, err));
     double all = 0, each = 0;
@@ -292,7 +294,8 @@ typedef struct samples {
     int64_t count;
 } samples;
 
-/* One sample of ours (no bound) or of a bound, begun together. */
+/* Times one sample of the collective (limit NULL) or of a bound; a barrier makes all ranks begin
+ * together. */
 static trm_status take_one(bench *b, bound *limit, int64_t times, double *seconds, trm_error *err) {
     TRMI_TRY(trm_comm_barrier(b->comm, err));
     double start = trmi_os_now();
@@ -305,7 +308,7 @@ static trm_status take_one(bench *b, bound *limit, int64_t times, double *second
     return TRM_OK;
 }
 
-/* A row of samples from `s` on. */
+/* Takes a row of samples from number `s` on. */
 static trm_status take_row(bench *b, bound *limit, int64_t times, int64_t s, int64_t row,
                            int64_t count, double *to, trm_error *err) {
     double ignored;
@@ -318,16 +321,17 @@ static trm_status take_row(bench *b, bound *limit, int64_t times, int64_t s, int
     return TRM_OK;
 }
 
-/* The slowest rank of each sample counts. */
+/* Replaces each sample by that of its slowest rank, and sorts them. */
 static trm_status settle(bench *b, double *seconds, int64_t count, trm_error *err) {
     TRMI_TRY(trm_comm_allreduce(b->comm, seconds, count, TRM_FLOAT64, TRM_REDUCTION_MAX, err));
     trmi_sort(seconds, count);
     return TRM_OK;
 }
 
-/* Samples of ours and of the bounds in turn. Where one run is a sample several follow each other,
- * behind one that is not counted: each has buffers of its own, and the other's have just been
- * through the caches. Fewer than wanted where a busy machine makes them long. */
+/* Takes samples of the collective and of the bounds in turn. If one run is a sample, several follow
+ * each other after one that is not counted: collective and bounds have different buffers, and those
+ * of the other have just filled the caches. Takes fewer samples if a busy machine makes them
+ * long. */
 static trm_status take_samples(bench *b, bound limits[BOUNDS], int64_t times, samples *out,
                                trm_error *err) {
     double begun = trmi_os_now();
@@ -359,7 +363,7 @@ static trm_status measure(bench *b, bench_comm_result *result, trm_error *err) {
     bound limits[BOUNDS] = {{0}};
     int64_t times = 1, wrong = -1, n = b->comm->group.size;
     TRMI_TRY(check_once(b, &wrong, err));
-    /* zeros stay zeros however often they are summed */
+    /* sums of zeros stay zero in all repetitions */
     memset(b->send, 0, (size_t)b->vector * trm_dtype_bytes(b->op.dtype));
     memset(b->recv, 0, (size_t)b->vector * trm_dtype_bytes(b->op.dtype));
     trm_status status = make_bound(b, SUMMING, &limits[SUMMING], err);
@@ -367,7 +371,7 @@ static trm_status measure(bench *b, bench_comm_result *result, trm_error *err) {
     if (status == TRM_OK && (status = choose_times(b, &times, &taken.count, err)) == TRM_OK) {
         status = take_samples(b, limits, times, &taken, err);
     }
-    if (status == TRM_OK) { /* nobody frees what others still sum into */
+    if (status == TRM_OK) { /* no rank may free a buffer into which another rank still sums */
         status = trm_comm_barrier(b->comm, err);
     }
     for (int kind = 0; kind < BOUNDS; kind++) {
@@ -375,8 +379,8 @@ static trm_status measure(bench *b, bench_comm_result *result, trm_error *err) {
     }
     TRMI_TRY(status);
     double median = trmi_middle(taken.ours, taken.count), bus = 1;
-    /* the least of the barriers: their ranks look more often than they need to, and a bound is no
-     * slower than what it bounds */
+    /* the least time of the bare barriers, because their ranks poll more often than necessary, and
+     * a bound must not exceed the time that it bounds */
     double sum = trmi_middle(taken.bounds[SUMMING], taken.count),
            bare = sum + taken.bounds[HANDING][0];
     if (b->op.kind == TRM_ALLREDUCE) {
@@ -424,7 +428,7 @@ trm_status bench_comm(trm_comm *comm, int64_t bytes, const bench_comm_options *o
     b.reduces = o->kind == TRM_ALLREDUCE || o->kind == TRM_REDUCE || o->kind == TRM_REDUCE_SCATTER;
     b.whole = o->dtype >= TRM_INT8;
     b.count = bytes / element / (blocked ? n : 1);
-    /* a block of nothing is no measurement */
+    /* blocks without elements cannot be measured */
     b.count = blocked && bytes > 0 ? trmi_max_i64(1, b.count) : b.count;
     b.vector = b.count * (blocked ? n : 1);
     b.op = (trm_collective){.kind = o->kind,

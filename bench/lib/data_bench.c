@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How long one thread works on a sample, beside libjpeg-turbo's own decode of the same bytes. */
+/* Measures the time of one thread for a sample, beside libjpeg-turbo's own decode of the same
+ * bytes. */
 #include "bench/lib/bench.h"
 
 #include "data/pipeline/dataset.h"
@@ -14,15 +15,15 @@
 
 enum { ROUNDS_MAX = 4096 };
 
-/* Of this thread: other processes on the machine do not count. */
+/* Returns the CPU seconds of this thread, which other processes on the machine do not change. */
 static double cpu_now(void) {
     struct timespec now;
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-/* Full decodes of the samples of a batch to RGB, through TurboJPEG as anybody would call it. Not
- * `jpeg` any more where a sample is something else. */
+/* Decodes the samples of a batch to RGB with a plain call of TurboJPEG. Clears `jpeg` if a sample
+ * is no JPEG. */
 static trm_status decode_batch(const trm_dataset *dataset, trmi_picture_scratch *scratch,
                                const trmi_batch_slot *slot, bool *jpeg, double *seconds,
                                trm_error *err) {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench_ps: what a core does with rows, against plain prefetched gathers in the same run. */
+/* bench_ps: rows a second that one core reads and updates, compared with plain prefetched gathers
+ * in the same run. */
 #include "bench/lib/ps_bench.h"
 
 #include "base/checked.h"
@@ -13,12 +14,12 @@
 #include "ps/server/server.h"
 
 enum { WIDTH = 16, DISTANCE = 32, REPEATS_MAX = BENCH_REPEATS_MAX };
-/* The yardstick that the issue's figures are meant by: gather and sum, 16 ahead, rows of 64 bytes
- * in a table of 4 GiB. */
+/* The reference gather of the published ratios: reads and sums rows of 64 bytes in a table of 4
+ * GiB, with prefetches 16 rows ahead. */
 enum { SUM_DISTANCE = 16, LARGE_ROWS = 1 << 20 };
 static const int64_t SUM_BYTES = (int64_t)4 << 30;
-/* Of a server for another process' measures: between looks; without a connection it is over; before
- * the first. */
+/* Time limits of a server that another process measures: between two checks; without a connection
+ * after the first; before the first connection. */
 static const double LOOK_SECONDS = 0.2, GONE_SECONDS = 5, COME_SECONDS = 600;
 
 enum measure { SUM, PLAIN, READ, UPDATE, IN_TABLE, MEASURES };
@@ -54,7 +55,8 @@ static void sum_gather(const table_bench *b, const uint32_t *rows) {
     memcpy(b->out, sum, sizeof sum);
 }
 
-/* The same rows, one line each, no keys: as fast as memory lets a core read rows at random. */
+/* Copies the same rows, one cache line each, without keys: the fastest random reads that memory
+ * allows a core. */
 static void plain_gather(const table_bench *b, const uint64_t *rows) {
     for (int64_t i = 0; i < DISTANCE; i++) {
         __builtin_prefetch(b->plain + 64 * rows[i]);
@@ -67,7 +69,7 @@ static void plain_gather(const table_bench *b, const uint64_t *rows) {
     }
 }
 
-/* The same anywhere in the table's own memory, one line each: what a table pays for being larger
+/* Copies cache lines at random places of the table's own memory: the cost of a table that is larger
  * than its values. */
 static void gather_in_table(const table_bench *b, const uint64_t *places) {
     const trmi_rows *rows = &b->table->rows;
@@ -87,7 +89,7 @@ static void gather_in_table(const table_bench *b, const uint64_t *places) {
     }
 }
 
-/* One call of each measure. */
+/* Functions that run one batch of each measure. */
 static trm_status call_sum(table_bench *b, int64_t first, trm_error *err) {
     (void)err;
     sum_gather(b, b->places + first);
@@ -112,9 +114,9 @@ static trm_status call_in_table(table_bench *b, int64_t first, trm_error *err) {
     return TRM_OK;
 }
 
-/* All measures in turn, millions of rows each: what the machine is doing meanwhile meets them
- * alike. The first third of each turn is not counted: caches of translations are then those of this
- * measure (where a guest's pages are small ones of its host, a million reads go by before that). */
+/* Runs all measures in turn, millions of rows each, so that other load of the machine affects all
+ * alike. The first third of each turn is not counted, because it fills the translation caches for
+ * this measure (up to a million reads in a virtual machine on small pages of the host). */
 static trm_status run_once(table_bench *b, int32_t repeat, trm_error *err) {
     static trm_status (*const call[MEASURES])(table_bench * b, int64_t first,
                                               trm_error * err) = {[SUM] = call_sum,
@@ -123,7 +125,7 @@ static trm_status run_once(table_bench *b, int32_t repeat, trm_error *err) {
                                                                   [UPDATE] = call_update,
                                                                   [IN_TABLE] = call_in_table};
     const int64_t count = b->calls * b->batch;
-    /* New keys every time: old ones would lie in a large cache. */
+    /* Draw new keys each time: rows of the old ones could still be in a large cache. */
     for (int64_t i = 0; i < count; i++) {
         uint64_t random = trmi_mix((uint64_t)repeat, (uint64_t)i);
         b->keys[i] = random % (uint64_t)b->rows;
@@ -208,7 +210,7 @@ static trm_status bench_make(const bench_ps_options *options, table_bench *b, tr
     }
     b->calls = trmi_max_i64(1, (6 << 20) / b->batch);
     b->account.limit = INT64_MAX;
-    /* Where few rows are asked for, or memory is short, it is no larger than the others. */
+    /* With few rows, or little memory, the table is as large as the others. */
     bool large = b->rows >= LARGE_ROWS && SUM_BYTES <= trmi_os_memory_bytes() / 4;
     b->sum_rows = trmi_max_i64(b->rows, large ? SUM_BYTES / 64 : 0);
     b->summed = trmi_alloc((size_t)b->sum_rows * 64);
@@ -251,31 +253,32 @@ done:
     return status;
 }
 
-/* Until the other end has measured and says so, or has gone without a word. */
+/* Waits until the other end has measured and stops the server, or has disconnected without doing
+ * so. */
 static trm_status wait_for_measurer(trm_ps_server *server, trm_error *err) {
     const double begin = trmi_os_now();
-    double here = begin; /* or when it was last */
+    double here = begin; /* last time at which it was connected */
     while (trm_ps_server_wait(server, LOOK_SECONDS) != TRM_OK) {
         int64_t ever;
         const double now = trmi_os_now();
         here = trmi_server_connections(server, &ever) > 0 || ever == 0 ? now : here;
         if (now - here > GONE_SECONDS) {
-            return TRMI_FAIL(
-                err, TRM_PEER,
-                "who came to measure at %s has gone before the end: it says why itself",
-                trm_ps_server_address(server));
+            return TRMI_FAIL(err, TRM_PEER,
+                             "%s: the measuring process has disconnected before the end; see its "
+                             "own message for the reason",
+                             trm_ps_server_address(server));
         }
         if (ever == 0 && now - begin > COME_SECONDS) {
             return TRMI_FAIL(
                 err, TRM_TIMEOUT,
-                "nobody has come to measure at %s for %.0f s: run bench ps --connect %s",
+                "%s: no process has connected to measure for %.0f s; run bench ps --connect %s",
                 trm_ps_server_address(server), COME_SECONDS, trm_ps_server_address(server));
         }
     }
     return TRM_OK;
 }
 
-/* The other end of `connect`. */
+/* Serves the process that calls with `connect`. */
 static trm_status bench_listen(const bench_ps_options *options, trm_error *err) {
     trm_ps_server *server;
     trm_ps_server_options o = {.listen = options->listen,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench/lib/ps_bench.h: between the parts of bench_ps. */
+/* bench/lib/ps_bench.h: functions that the parts of bench_ps share. */
 #ifndef BENCH_LIB_PS_BENCH_H
 #define BENCH_LIB_PS_BENCH_H
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A large table within its budget: the forecast, what it took, and how it trained. */
+/* Measures a large table within its budget: the forecast, the memory that it took, and the rate of
+ * training. */
 #include "bench/lib/ps_bench.h"
 
 #include "base/checked.h"
@@ -104,7 +105,7 @@ static trm_status fill_and_train(trm_ps_client *client, const trm_table_options 
     return TRM_OK;
 }
 
-/* As many rows as fit. */
+/* Adds rows until the budget is used. */
 static trm_status most_rows(const trm_table_options *t, int64_t bytes, int32_t shards,
                             int64_t *rows, int64_t *forecast, trm_error *err) {
     *rows = 0;
@@ -115,8 +116,8 @@ static trm_status most_rows(const trm_table_options *t, int64_t bytes, int32_t s
     return trm_ps_forecast(t, *rows, shards, forecast, err);
 }
 
-/* The pages of a shard grow and split together, by a third and by a half: with several shards there
- * is a table of nearly every size. */
+/* All pages of a shard grow (by a third) and split (by a half) together, so that several shards of
+ * different sizes cover nearly every size of a table. */
 static trm_status choose_shards(const trm_table_options *t, int64_t bytes, int32_t *shards,
                                 trm_error *err) {
     int64_t rows, forecast, largest = -1;

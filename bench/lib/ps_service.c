@@ -43,7 +43,7 @@ typedef struct service {
     trmi_row_table *keyed[FIELDS]; /* the same tables in this process */
 } service;
 
-/* Skewed as click data are: of a batch's look-ups about a fifth are distinct. */
+/* Draws keys as skewed as click data: about a fifth of a batch's look-ups are distinct. */
 static void make_keys(service *s) {
     for (int64_t i = 0; i < (int64_t)BATCHES * LOOKUPS; i++) {
         double u = (double)(trmi_mix(7, (uint64_t)i) >> 11) * 0x1p-53;
@@ -98,7 +98,7 @@ static trm_status add_batch(service *s, int64_t number, bool pull, bool push, tr
     return TRM_OK;
 }
 
-/* All rows exist before anything is measured. */
+/* Creates all rows before the measurements. */
 static trm_status fill_tables(service *s, trm_error *err) {
     uint64_t *keys = trmi_alloc(BATCH * sizeof *keys);
     trm_status status = keys == NULL ? TRMI_FAIL(err, TRM_NOMEM, "bench ps: no memory") : TRM_OK;
@@ -132,7 +132,7 @@ static void plain_gather(const service *s, const uint64_t *keys) {
     }
 }
 
-/* Row-wise Adagrad at every look-up. */
+/* Applies row-wise Adagrad at every look-up. */
 static void plain_update(const service *s, const uint64_t *keys) {
     for (int64_t f = 0; f < FIELDS; f++) {
         float *table = s->plain + f * s->rows * WIDTH, *sums = s->sums + f * s->rows;
@@ -156,7 +156,7 @@ static void plain_update(const service *s, const uint64_t *keys) {
     }
 }
 
-/* Keys found in a table of this process, every look-up of them. */
+/* Reads the row of every look-up in a table of this process. */
 static trm_status keyed_read(service *s, const uint64_t *keys, trm_error *err) {
     for (int64_t f = 0; f < FIELDS; f++) {
         TRMI_TRY(trmi_row_table_read(s->keyed[f], keys + f * BATCH, BATCH, TRM_FLOAT32,
@@ -241,13 +241,13 @@ static trm_status measure_service(service *s, trm_error *err) {
     return TRM_OK;
 }
 
-/* A batch of Criteo's shape whose keys are all distinct: nothing is saved. */
+/* A batch of Criteo's shape whose keys are all distinct, so that no look-up is shared. */
 static trm_status add_distinct(service *s, trm_ps_batch *batch, uint64_t *keys, int64_t number,
                                bool push, trm_error *err) {
     trm_ps_batch_clear(batch);
     const int64_t begin = number * BATCH % s->rows;
     for (int64_t f = 0; f < FIELDS; f++) {
-        /* of s->rows >= BATCH; no division, its time would be counted */
+        /* below s->rows >= BATCH, without a division, whose time would be counted */
         for (int64_t i = 0; i < BATCH; i++) {
             int64_t row = begin + i;
             keys[f * BATCH + i] = (uint64_t)(row < s->rows ? row : row - s->rows);
@@ -259,8 +259,8 @@ static trm_status add_distinct(service *s, trm_ps_batch *batch, uint64_t *keys, 
     return TRM_OK;
 }
 
-/* `count` pulls, one asked for while the one before is waited for, as a worker does that computes
- * meanwhile. */
+/* Runs `count` pulls. Each is requested before the previous one is awaited, as by a worker that
+ * computes meanwhile. */
 static trm_status pull_ahead(service *s, trm_ps_batch *const batches[2], uint64_t *const keys[2],
                              int64_t count, trm_error *err) {
     for (int64_t n = 0; n <= count; n++) {
@@ -284,7 +284,7 @@ static trm_status push_ahead(service *s, trm_ps_batch *batch, uint64_t *keys, in
     return trm_ps_flush(s->client, err);
 }
 
-/* How much of a link's rate rows get; what goes the longer way is counted. */
+/* Measures the rate of rows on a link, in the direction that carries more bytes. */
 static trm_status measure_bytes(service *s, trm_error *err) {
     enum { AHEAD = 10, ROUNDS = 9 };
     double rate[2][ROUNDS];
@@ -423,7 +423,7 @@ static trm_status measure_checkpoint(service *s, trm_error *err) {
     bench_say_one(&s->say, "checkpoint.training_beside", "ratio", 1 - lost / busy);
     bench_say_one(&s->say, "checkpoint.slows_training_every_600_s", "percent",
                   100 * lost / EVERY_SECONDS);
-    /* The end and the next life of the server. */
+    /* Stops the server and starts it again from the checkpoint. */
     trm_ps_batch_destroy(s->batch);
     trm_ps_client_destroy(s->client);
     trm_ps_server_stop(s->server);

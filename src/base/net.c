@@ -261,7 +261,7 @@ static trm_status describe_failure(trm_status status, int fd, const char *what, 
 trm_status trmi_net_send(int fd, const void *data, size_t bytes, const trmi_wait_limit *patience,
                          trm_error *err) {
     trm_status status = transfer_bytes(fd, (void *)(uintptr_t)data, bytes, true, patience);
-    return describe_failure(status, fd, "taken what was sent", err);
+    return describe_failure(status, fd, "accepted the data", err);
 }
 
 trm_status trmi_net_receive(int fd, void *data, size_t bytes, const trmi_wait_limit *patience,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tests/lib/interpret.h: runs a graph as it was built, operator by operator with the reference
- * kernels: no passes, no plan, no reuse of memory. What tests compare everything with.
+ * kernels: no passes, no plan, no reuse of memory. Tests compare all other executions with it.
  *
  *      trmi_interpreter *run;
  *      trmi_interpreter_create(graph, &options, &run, &err);
@@ -14,7 +14,7 @@
 #include "graph/graph_ir.h"
 
 typedef struct trmi_interpret_options {
-    /* every floating value is float64, whatever the graph says: numeric gradients */
+    /* all floating values are float64 instead of the graph's types, for numeric gradients */
     bool in_double;
     uint64_t seed, step;
 } trmi_interpret_options;

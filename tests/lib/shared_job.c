@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The bootstrap of ranks that share memory from birth: threads of one process, or processes forked
- * from the one that made the job.
+/* The bootstrap of ranks that share memory from the beginning: threads of one process, or processes
+ * that it has forked.
  *
  *   job (anonymous shared mapping)
  *     gate      arrivals and generation of the barrier under every exchange
@@ -8,8 +8,8 @@
  *     seat[n]   pid of each rank, 0 before it came, -1 after it left
  *     blob[n]   EXCHANGE_BYTES each: an all-gather goes through them piece by piece
  *
- * 1. A blob is written only between two barriers in which nobody reads it.
- * 2. alarm becomes 1 after cause is complete, and stays 1. */
+ * 1. A rank writes its blob only between two barriers, while no rank reads it. 2. alarm becomes 1
+ * after cause is complete, and stays 1. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif

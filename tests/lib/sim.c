@@ -353,7 +353,7 @@ trm_status trmi_sim_create(const trmi_group *group, const char *text, const trmi
         self->world = (world *)(uintptr_t)cards[0].world;
         atomic_fetch_add(&self->world->users, 1);
     }
-    /* nobody leaves before all have come */
+    /* no rank leaves before all have arrived */
     status = status == TRM_OK
                  ? exchange->allgather(exchange->context, &mine, sizeof mine, cards, err)
                  : status;

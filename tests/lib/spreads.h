@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tests/lib/spreads.h: every way in which a tensor can lie on a mesh, for exhaustive tests. */
+/* tests/lib/spreads.h: all spreads of a tensor on a mesh, for exhaustive tests. */
 #ifndef TRMI_TESTS_SPREADS_H
 #define TRMI_TESTS_SPREADS_H
 

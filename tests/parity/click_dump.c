@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Trains a recommendation model on generated clicks and writes all that another framework needs to
- * repeat it:
+/* Trains a recommendation model on generated clicks and writes the files with which another
+ * framework can repeat the training:
  *     click_dump MODEL OPTIMIZER STEPS DIR [bags|stacked|rank]
  * -> DIR/init.safetensors, final.safetensors, batches.safetensors (label, dense, keys and with bags
  * offsets and values of every step), losses.txt. */
@@ -41,7 +41,7 @@ static void write_weights(trm_exec *exec, const char *dir, const char *name) {
     }
 }
 
-/* All steps' batches, one behind the other. */
+/* The batches of all steps, one after the other. */
 typedef struct batches {
     int64_t steps;
     bool bags;

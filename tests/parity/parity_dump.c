@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Trains a model on fixed random batches and writes all that another framework needs to repeat it:
+/* Trains a model on fixed random batches and writes the files with which another framework can
+ * repeat the training:
  *     parity_dump MODEL SIZE BATCH CLASSES STEPS PRECISION DIR
  * -> DIR/init.safetensors, final.safetensors (torchvision's names), batches.safetensors (image,
  *  label of
@@ -86,8 +87,8 @@ int main(int argc, char **argv) {
         trmi_philox(5, TRMI_STREAM_TEST, (uint64_t)i, bits);
         trmi_normal_pair(bits, images + i);
     }
-    /* Learnable, so that the losses fall and rounding is not blown up: noise on a picture per
-     * class. */
+    /* Makes data that a model can learn, so that losses fall and rounding errors do not grow: one
+     * picture for each class, with noise. */
     for (int64_t i = 0; i < steps * batch; i++) {
         labels[i] = (int32_t)trmi_bounded(trmi_random_u32(6, TRMI_STREAM_TEST, (uint64_t)i),
                                           (uint32_t)classes);

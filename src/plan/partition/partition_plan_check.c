@@ -78,9 +78,9 @@ static trm_status check(const trmi_partition_plan *plan, const trm_graph *graph,
         const trmi_value *v = trmi_output_of(graph, op, 0);
         if (c->recompute == TRMI_RECOMPUTE_YES && !can[op - graph->ops]) {
             return TRMI_FAIL(err, TRM_INVALID,
-                             "%sthe plan makes '%.80s' (%s) again, which is not possible: backward "
+                             "%sthe plan recomputes '%.80s' (%s), which is not possible: backward "
                              "does not read it, "
-                             "or what it is made of is not kept, or it changes a state",
+                             "or its inputs are not kept, or it changes a state",
                              place_of(plan, c->line, at), c->op, trmi_op_def_of(op)->name);
         }
         if (c->has_output && !trmi_spread_fits(&plan->mesh, &v->shape, &c->output)) {

@@ -459,8 +459,8 @@ static void drop_until(trmi_shard *shard, const trmi_push_id *id) {
 static trm_status break_missing_member(trmi_shard *shard, const trmi_push_id *id, int64_t step,
                                        trm_error *err) {
     TRMI_FAIL(&shard->broken, TRM_CORRUPT,
-              "shard %u: push %llu of worker %u is in step %lld, and is not here: what was staged "
-              "is lost with the log; "
+              "shard %u: push %llu of worker %u belongs to step %lld and is missing: staged pushes "
+              "were lost with the log; "
               "stop the job and resume from its last checkpoint",
               shard->number, (unsigned long long)id->sequence, id->worker, (long long)step);
     if (err != NULL) {

@@ -221,7 +221,8 @@ static trm_status open_remembered(const char *folder, trmi_warm_start **out, trm
     return status == TRM_OK
                ? TRM_OK
                : (trmi_error_append(
-                      err, ": rows that nobody has trained yet begin with it (%s): put it back",
+                      err,
+                      ": rows that are not trained yet begin with its values (%s); put it back",
                       note),
                   status);
 }
