@@ -196,7 +196,7 @@ static void wait_changed(trmi_side *side, double deadline) {
     pthread_cond_timedwait(&side->changed, &side->lock, &when);
 }
 
-static bool poisoned(const trmi_side *side) {
+static bool is_poisoned(const trmi_side *side) {
     return __atomic_load_n(&side->alarm, __ATOMIC_ACQUIRE) != 0;
 }
 
@@ -215,7 +215,7 @@ static void ask_missing(trmi_side *side, int64_t id, char text[160]) {
     side->exchange.missing_id = 0;
     trmi_link_put(&side->links[0], TRMI_FRAME_WHO, id, NULL, 0);
     trmi_link_flush(&side->links[0]);
-    while (side->exchange.missing_id != id && !poisoned(side) && !side->exchange.done &&
+    while (side->exchange.missing_id != id && !is_poisoned(side) && !side->exchange.done &&
            trmi_os_now() < deadline) {
         wait_changed(side, deadline);
     }
@@ -230,11 +230,11 @@ static trm_status wait_for_result(trmi_side *side, int64_t id, double timeout_se
                                   trm_error *err) {
     trmi_exchange_state *exchange = &side->exchange;
     double deadline = trmi_os_now() + timeout_seconds;
-    while (!exchange->done && !poisoned(side)) {
+    while (!exchange->done && !is_poisoned(side)) {
         if (trmi_os_now() >= deadline) {
             char text[160];
             ask_missing(side, id, text);
-            if (exchange->done || poisoned(side)) {
+            if (exchange->done || is_poisoned(side)) {
                 break;
             }
             return TRMI_FAIL(err, TRM_TIMEOUT, "rank %d waited %.1f s for %s", side->base.rank,
@@ -263,7 +263,7 @@ trm_status trmi_side_allgather(trm_bootstrap *bootstrap, const void *mine, size_
     }
     pthread_mutex_lock(&side->lock);
     trm_status status = TRM_OK;
-    if (poisoned(side)) {
+    if (is_poisoned(side)) {
         if (err != NULL) {
             *err = side->cause;
         }

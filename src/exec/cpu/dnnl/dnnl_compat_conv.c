@@ -38,7 +38,7 @@ static dnnl_data_type_t type_of(trm_dtype dtype) {
     return dtype == TRM_BFLOAT16 ? dnnl_bf16 : dnnl_f32;
 }
 
-static dnnl_status_t describe(trmi_md *box, const trmi_dnnl_tensor *t) {
+static dnnl_status_t describe_tensor(trmi_md *box, const trmi_dnnl_tensor *t) {
     return trmi_md_strides(box, t->rank, t->dim, type_of(t->dtype), t->stride);
 }
 
@@ -67,9 +67,9 @@ static dnnl_status_t make_descriptors(trmi_dnnl_conv *c, const trmi_dnnl_conv_op
     if (o->direction == TRMI_CONV_WEIGHTS) {
         inner = o->weights.dtype;
     }
-    dnnl_status_t s = describe(&c->image, &o->image);
-    s = s != dnnl_success ? s : describe(&c->weights, &o->weights);
-    s = s != dnnl_success ? s : describe(&c->result, &o->result);
+    dnnl_status_t s = describe_tensor(&c->image, &o->image);
+    s = s != dnnl_success ? s : describe_tensor(&c->weights, &o->weights);
+    s = s != dnnl_success ? s : describe_tensor(&c->result, &o->result);
     if (s == dnnl_success && o->bias) {
         s = trmi_md_strides(&c->bias, 1, &o->result.dim[1], dnnl_f32, (const int64_t[]){1});
     }
@@ -236,32 +236,32 @@ int64_t trmi_dnnl_conv_scratch(const trmi_dnnl_conv *c) {
     return c->inner_bytes + c->reorder_scratch_bytes + c->conv_scratch_bytes;
 }
 
-static dnnl_status_t point(dnnl_memory_t memory, void *data) {
+static dnnl_status_t set_data(dnnl_memory_t memory, void *data) {
     return memory == NULL ? dnnl_success : dnnl_memory_set_data_handle(memory, data);
 }
 
-static dnnl_status_t execute(const trmi_dnnl_conv *c, const call *what) {
+static dnnl_status_t execute_call(const trmi_dnnl_conv *c, const call *what) {
     return dnnl_primitive_execute(what->primitive, c->dnnl->stream, what->args_count, what->args);
 }
 
 trm_status trmi_dnnl_conv_run(const trmi_dnnl_conv *c, void *image, void *weights, void *bias,
                               void *result, void *scratch, trm_error *err) {
     char *place = scratch;
-    dnnl_status_t s = point(c->image_memory, image);
-    s = s != dnnl_success ? s : point(c->weights_memory, weights);
-    s = s != dnnl_success ? s : point(c->bias_memory, bias);
-    s = s != dnnl_success ? s : point(c->result_memory, result);
-    s = s != dnnl_success ? s : point(c->inner_weights, place);
+    dnnl_status_t s = set_data(c->image_memory, image);
+    s = s != dnnl_success ? s : set_data(c->weights_memory, weights);
+    s = s != dnnl_success ? s : set_data(c->bias_memory, bias);
+    s = s != dnnl_success ? s : set_data(c->result_memory, result);
+    s = s != dnnl_success ? s : set_data(c->inner_weights, place);
     place += c->inner_bytes;
-    s = s != dnnl_success ? s : point(c->reorder_scratch, place);
+    s = s != dnnl_success ? s : set_data(c->reorder_scratch, place);
     place += c->reorder_scratch_bytes;
-    s = s != dnnl_success ? s : point(c->conv_scratch, place);
+    s = s != dnnl_success ? s : set_data(c->conv_scratch, place);
     if (c->reordered && c->direction != TRMI_CONV_WEIGHTS) {
-        s = s != dnnl_success ? s : execute(c, &c->reorder);
+        s = s != dnnl_success ? s : execute_call(c, &c->reorder);
     }
-    s = s != dnnl_success ? s : execute(c, &c->conv);
+    s = s != dnnl_success ? s : execute_call(c, &c->conv);
     if (c->reordered && c->direction == TRMI_CONV_WEIGHTS) {
-        s = s != dnnl_success ? s : execute(c, &c->reorder);
+        s = s != dnnl_success ? s : execute_call(c, &c->reorder);
     }
     s = s != dnnl_success ? s : dnnl_stream_wait(c->dnnl->stream);
     return s == dnnl_success

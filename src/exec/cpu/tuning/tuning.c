@@ -120,8 +120,8 @@ bool trmi_tuning_find(const trmi_tuning *t, const char *problem, const char **al
 }
 
 /* Adds or replaces an entry; false: no memory. */
-static bool put(trmi_tuning *t, const char *machine, const char *problem, const char *algorithm,
-                double seconds) {
+static bool put_entry(trmi_tuning *t, const char *machine, const char *problem,
+                      const char *algorithm, double seconds) {
     entry e = {.algorithm = trmi_arena_strdup(&t->arena, algorithm), .seconds = seconds};
     entry *old = look_up(t, machine, problem);
     if (e.algorithm == NULL) {
@@ -150,7 +150,7 @@ void trmi_tuning_add(trmi_tuning *t, const char *problem, const char *algorithm,
     seconds = strtod(text, NULL);
     const entry *old = look_up(t, t->machine, problem);
     bool known = old != NULL && old->seconds == seconds && strcmp(old->algorithm, algorithm) == 0;
-    if (!known && put(t, t->machine, problem, algorithm, seconds)) {
+    if (!known && put_entry(t, t->machine, problem, algorithm, seconds)) {
         t->added = true;
     }
 }
@@ -189,7 +189,7 @@ bool trmi_tuning_parse(trmi_tuning *t, const char *text, size_t bytes) {
         char *end = NULL;
         double seconds = strtod(number, &end);
         if (*end != '\0' || !(seconds >= 0 && seconds < 1e6) ||
-            !put(t, machine, problem, algorithm, seconds)) {
+            !put_entry(t, machine, problem, algorithm, seconds)) {
             return false;
         }
     }
