@@ -348,7 +348,8 @@ typedef struct trm_ps_client_options {
 TRM_API TRM_MUST_USE trm_status trm_ps_client_create(const trm_ps_client_options *options,
                                                      trm_ps_client **out, trm_error *err);
 /* Announces to the servers that this worker has finished, and frees the client. Unanswered pushes
- * are lost (trm_ps_flush first). NULL is accepted. */
+ * are lost (trm_ps_flush first). A worker without leases whose latest pull, push or flush has failed
+ * is not announced as finished: the servers wait for its next life. NULL is accepted. */
 TRM_API void trm_ps_client_destroy(trm_ps_client *client);
 /* Returns the mode of the servers. */
 TRM_API trm_ps_mode trm_ps_client_mode(const trm_ps_client *client);

@@ -5472,7 +5472,8 @@ FUNCTIONS = {
     'trm_ps_client_destroy': (None, (c_void_p,),
         'client',
         """Announces to the servers that this worker has finished, and frees the client. Unanswered pushes
-        are lost (trm_ps_flush first). NULL is accepted.
+        are lost (trm_ps_flush first). A worker without leases whose latest pull, push or flush has failed
+        is not announced as finished: the servers wait for its next life. NULL is accepted.
         """),
     'trm_ps_client_mode': (c_int, (c_void_p,),
         'client',

@@ -191,6 +191,7 @@ struct trm_ps_client {
     bool resting;              /* BOUNDED: the servers do not wait for this worker */
     bool staging;              /* SYNC with leased samples: see ps/server/server_step.c */
     bool wants_rows;           /* waits for the rows of a batch */
+    bool unfinished;           /* a pull or push has failed, and no flush has succeeded since */
     double stop_seen;          /* time at which a requested stop was first seen, 0: never */
     bool refused_here;         /* a server has refused this client: no further attempts */
     trm_table_options *tables; /* declared tables; names owned */
@@ -251,6 +252,12 @@ trm_status trmi_client_connect(trm_ps_client *client, trmi_server_connection *pe
                                double deadline, trm_error *err);
 /* Closes a connection; answers in its memory are lost and will be requested again. */
 void trmi_client_drop(trm_ps_client *client, trmi_server_connection *peer);
+/* Notes the status of a call that trains, and returns it: after an error this worker owes its batch. */
+static inline trm_status trmi_client_note(trm_ps_client *client, trm_status status) {
+    client->unfinished =
+        client->unfinished || (status < 0 && status != TRM_CANCELLED && status != TRM_INVALID);
+    return status;
+}
 /* Returns whether the caller has requested a stop; trmi_client_stopped returns the error for
  * that. */
 bool trmi_client_is_stopped(trm_ps_client *client);

@@ -216,14 +216,16 @@ trm_status trm_ps_client_create(const trm_ps_client_options *options, trm_ps_cli
     return trmi_client_create_wrapped(options, NULL, NULL, out, err);
 }
 
-/* Contract in trireme/ps.h. BYE is sent without waiting for answers. */
+/* Contract in trireme/ps.h. BYE is sent without waiting for answers. Samples of leases go to other
+ * workers with it; a batch of the worker's own would be in no step. */
 void trm_ps_client_destroy(trm_ps_client *client) {
     if (client == NULL) {
         return;
     }
+    const bool owes = client->unfinished && client->last_lease == 0;
     for (uint32_t s = 0; s < client->servers && client->peers != NULL; s++) {
         trmi_server_connection *peer = &client->peers[s];
-        if (peer->channel != NULL && client->incarnation > 0 && !client->reader) {
+        if (peer->channel != NULL && client->incarnation > 0 && !client->reader && !owes) {
             const trmi_ps_note bye = {.value = {TRMI_ORDER_BYE}};
             (void)!trmi_client_send_order(client, peer, &bye, NULL, 0, trmi_os_now() + 1);
         }

@@ -157,6 +157,7 @@ trm_status trm_ps_pull_start(trm_ps_batch *batch, trm_error *err) {
     c->batches[place] = batch;
     batch->deadline = trmi_client_deadline(c);
     trm_status status = send_ahead(batch, batch->deadline, err);
+    status = batch->outside ? status : trmi_client_note(c, status);
     if (status != TRM_OK) {
         trmi_batch_release(batch);
     }
@@ -299,6 +300,7 @@ trm_status trm_ps_pull_wait(trm_ps_batch *batch, trm_error *err) {
     }
     batch->client->wants_rows = !batch->outside;
     trm_status status = finish_pull(batch, err);
+    status = batch->outside ? status : trmi_client_note(batch->client, status);
     batch->client->wants_rows = false;
     trmi_batch_release(batch);
     return status;

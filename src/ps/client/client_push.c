@@ -291,9 +291,8 @@ static float choose_rate_scale(const trm_ps_push_options *options) {
     return options->rate_scale == TRM_NONE ? 0 : options->rate_scale;
 }
 
-/* Contract in trireme/ps.h. */
-trm_status trm_ps_push(trm_ps_batch *batch, const trm_ps_push_options *options, trm_error *err) {
-    TRMI_NEED(err, batch);
+static trm_status push_batch(trm_ps_batch *batch, const trm_ps_push_options *options,
+                             trm_error *err) {
     trm_ps_client *c = batch->client;
     double deadline = trmi_client_deadline(c);
     if (c->reader || batch->pulling) {
@@ -347,6 +346,12 @@ trm_status trm_ps_push(trm_ps_batch *batch, const trm_ps_push_options *options, 
     return status;
 }
 
+/* Contract in trireme/ps.h. */
+trm_status trm_ps_push(trm_ps_batch *batch, const trm_ps_push_options *options, trm_error *err) {
+    TRMI_NEED(err, batch);
+    return trmi_client_note(batch->client, push_batch(batch, options, err));
+}
+
 /* Waits until all pushes are answered. */
 static trm_status drain(trm_ps_client *c, double deadline, trm_error *err) {
     for (uint32_t s = 0; s < c->servers; s++) {
@@ -359,6 +364,8 @@ static trm_status drain(trm_ps_client *c, double deadline, trm_error *err) {
 
 trm_status trm_ps_flush(trm_ps_client *client, trm_error *err) {
     TRMI_NEED(err, client);
-    TRMI_TRY(drain(client, trmi_client_deadline(client), err));
-    return trmi_client_steps_confirm(client, err);
+    TRMI_TRY(trmi_client_note(client, drain(client, trmi_client_deadline(client), err)));
+    TRMI_TRY(trmi_client_note(client, trmi_client_steps_confirm(client, err)));
+    client->unfinished = false;
+    return TRM_OK;
 }

@@ -5,6 +5,7 @@
 
 #include "base/os.h"
 #include "ps/client/client.h"
+#include "ps/client/life.h"
 #include "ps/server/server.h"
 
 #include <unistd.h>
@@ -264,12 +265,52 @@ static void a_job_goes_on_with_fewer_workers(void **state) {
     }
 }
 
+/* A worker that gives up after a time-out owes its batch: it is not taken for one that has finished. */
+static void a_worker_that_failed_is_waited_for(void **state) {
+    fixture f = {.options = {.servers = 1,
+                             .shards = 1,
+                             .listen = "127.0.0.1:0",
+                             .memory_bytes = 1 << 24,
+                             .mode = TRM_PS_SYNC,
+                             .workers = 2}};
+    worker w[2];
+    trm_error err;
+    (void)state;
+    start(&f);
+    for (int i = 0; i < 2; i++) {
+        join(&f, &w[i], i);
+        trmi_client_patience(w[i].client, 0.3);
+        CHECK_OK(pull(&w[i], &err), err);
+    }
+    CHECK_OK(trm_ps_push(w[0].batch, NULL, &err), err);
+    CHECK_FAILS(pull(&w[0], &err), TRM_TIMEOUT, err, "to begin batch 1");
+    leave(&w[0]);
+    CHECK_OK(trm_ps_push(w[1].batch, NULL, &err), err); /* makes step 1 with the push that waits */
+    CHECK_OK(pull(&w[1], &err), err);
+    CHECK_OK(trm_ps_push(w[1].batch, NULL, &err), err);
+    CHECK_FAILS(pull(&w[1], &err), TRM_TIMEOUT, err, "to begin batch 2");
+    trmi_client_patience(w[1].client, PATIENCE);
+    join(&f, &w[0], 0);
+    assert_int_equal(trm_ps_client_next_batch(w[0].client), 1);
+    CHECK_OK(pull(&w[0], &err), err);
+    CHECK_OK(trm_ps_push(w[0].batch, NULL, &err), err);
+    for (int i = 0; i < 2; i++) {
+        CHECK_OK(trm_ps_flush(w[i].client, &err), err);
+    }
+    leave(&w[1]); /* has pushed all: it is announced as finished although a pull had failed */
+    until_away(f.server, 1);
+    CHECK_OK(pull(&w[0], &err), err);
+    leave(&w[0]);
+    trm_ps_server_stop(f.server);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bounded_workers_wait_for_nobody_who_left),
         cmocka_unit_test(synchronous_workers_wait_for_nobody_who_left),
         cmocka_unit_test(a_worker_that_could_not_begin_is_waited_for),
         cmocka_unit_test(a_job_goes_on_with_fewer_workers),
+        cmocka_unit_test(a_worker_that_failed_is_waited_for),
     };
     return cmocka_run_group_tests_name("ps away", tests, NULL, NULL);
 }
