@@ -11,7 +11,8 @@ set(SIM_CALLS
   socket bind listen accept4 connect recv send sendmsg shutdown setsockopt getsockopt getsockname getpeername
   getaddrinfo freeaddrinfo getnameinfo
   open flock mkstemp fsync fdatasync pread pwrite ftruncate truncate stat lstat fstat access mkdir unlink rmdir rename link
-  opendir readdir closedir fopen mmap madvise)
+  opendir readdir closedir fopen mmap madvise
+  trm_comm_create trm_comm_destroy)
 list(TRANSFORM SIM_CALLS PREPEND "LINKER:--wrap=")
 file(GLOB sim_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/sim/*.c)
 add_executable(trireme-sim ${sim_sources})

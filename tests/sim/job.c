@@ -25,14 +25,22 @@ static void draw_job(void) {
     job.batches = 10 + (int)draw(DRAW_PLAN, 40);
     job.cuts = (int)draw(DRAW_PLAN, 3) == 0 ? 0 : 3 + (int)draw(DRAW_PLAN, 12);
     job.compute = 0.1 + 2.4 * sim_unit(DRAW_PLAN);
-    for (int w = 0; w < JOB_WORKERS; w++) { /* the others wait for a slow worker */
+    double slowest = 0; /* seconds of a batch */
+    for (int w = 0; w < JOB_WORKERS; w++) {
         job.pace[w] = draw(DRAW_PLAN, 4) == 0 ? 1 + 5 * sim_unit(DRAW_PLAN) : 1;
+        slowest = slowest > job.pace[w] * job.compute ? slowest : job.pace[w] * job.compute;
     }
-    job.worker_timeout = 5 + 25 * sim_unit(DRAW_PLAN);
+    job.worker_timeout = 5 + 2 * slowest + 25 * sim_unit(DRAW_PLAN);
     /* a synchronous worker that is silent for longer is not waited for, and its batches are lost */
     job.worker_timeout += !job.lent ? 1000 : 0;
-    job.lease_timeout = 2 + 20 * sim_unit(DRAW_PLAN);
+    job.lease_timeout = 2 + 2 * slowest + 20 * sim_unit(DRAW_PLAN);
     job.faults_end = seconds(10 + 190 * sim_unit(DRAW_PLAN));
+    job.elastic = draw(DRAW_PLAN, 4) == 0;
+    if (job.elastic) {
+        job.servers = 0;
+        job.workers = 2 + (int)draw(DRAW_PLAN, JOB_RANKS - 1);
+        job.ranks_of_host = draw(DRAW_PLAN, 3) == 0 ? JOB_RANKS : 1 + (int)draw(DRAW_PLAN, 3);
+    }
     for (int a = 0; a < SIM_HOSTS; a++) {
         sim.hosts[a].uptime = seconds(1e5 * sim_unit(DRAW_PLAN));
         sim.hosts[a].wall = seconds(100 * sim_unit(DRAW_PLAN) - 50);
@@ -50,10 +58,11 @@ static void worker_ended(sim_process *p, int code);
 static int number_of(const sim_process *p) { return (int)(intptr_t)p->argument; }
 
 /* A process dies at a call that the seed draws, in a life that begins while faults come. */
-static void plan_death(sim_process *p) {
+void sim_job_plan_death(sim_process *p) {
     if (job.comes[FAULT_DEATH] && (job.without >> FAULT_DEATH & 1) == 0 &&
         sim.now < job.faults_end && sim_random(DRAW_PLAN, 2) == 0) {
-        p->dies_at = 1 + sim_random(DRAW_PLAN, sim_random(DRAW_PLAN, 2) == 0 ? 300 : 8000);
+        p->dies_at =
+            p->calls + 1 + sim_random(DRAW_PLAN, sim_random(DRAW_PLAN, 2) == 0 ? 300 : 8000);
     }
     if (job.comes[FAULT_SLOW] && sim_random(DRAW_PLAN, 4) == 0) {
         p->slow = 1 + 200 * sim_unit(DRAW_PLAN);
@@ -71,7 +80,7 @@ static void start_server(void *a, uint64_t number) {
     snprintf(name, sizeof name, "server%d", (int)number);
     job.server[number] =
         sim_spawn(name, (int)number, sim_server_main, (void *)(intptr_t)number, server_ended);
-    plan_death(job.server[number]);
+    sim_job_plan_death(job.server[number]);
 }
 
 static void start_worker(void *a, uint64_t number) {
@@ -81,7 +90,7 @@ static void start_worker(void *a, uint64_t number) {
     snprintf(name, sizeof name, "worker%d", (int)number);
     job.worker[number] = sim_spawn(name, JOB_FIRST_WORKER + (int)number, sim_worker_main,
                                    (void *)(intptr_t)number, worker_ended);
-    plan_death(job.worker[number]);
+    sim_job_plan_death(job.worker[number]);
 }
 
 /* Starts a process again, soon or late. */
@@ -135,7 +144,7 @@ static void another_dies(void *a, uint64_t b) {
 }
 
 /* Deaths that come together are drawn by themselves: two that are independent are rarely close. */
-static void plan_another_death(int code) {
+void sim_job_plan_another_death(int code) {
     if (code < 0 && job.comes[FAULT_DEATH] && sim_random(DRAW_PLAN, 3) == 0) {
         double wait = sim_unit(DRAW_PLAN) * (0.5 + 4 * job.compute);
         sim_at(sim.now + seconds(wait), another_dies, NULL, 0);
@@ -157,7 +166,7 @@ static void server_ended(sim_process *p, int code) {
     if (code > 0) {
         sim_fail("server %d ended with %d", number, code);
     }
-    plan_another_death(code);
+    sim_job_plan_another_death(code);
     start_again(start_server, number, &job.starts[number]);
 }
 
@@ -181,7 +190,7 @@ static void worker_ended(sim_process *p, int code) {
         if (code > 0 && sim.now > job.faults_end + seconds(120)) {
             sim_fail("worker %d fails although faults ended long ago", number);
         }
-        plan_another_death(code);
+        sim_job_plan_another_death(code);
         start_again(start_worker, number, &job.starts[JOB_SERVERS + number]);
         return;
     }
@@ -217,7 +226,13 @@ static sim_process *draw_process(void) {
 
 static int draw_host(void) {
     int n = (int)sim_random(DRAW_PLAN, (uint64_t)(job.servers + job.workers));
-    return n < job.servers ? n : JOB_FIRST_WORKER + n - job.servers;
+    int worker = n - job.servers;
+    return n < job.servers ? n : JOB_FIRST_WORKER + worker / (job.elastic ? job.ranks_of_host : 1);
+}
+
+/* Returns the host of a server, or of a rank. */
+static int draw_disk_host(void) {
+    return job.elastic ? draw_host() : (int)sim_random(DRAW_PLAN, (uint64_t)job.servers);
 }
 
 static void power_returns(void *a, uint64_t host) {
@@ -231,7 +246,7 @@ static void power_returns(void *a, uint64_t host) {
 }
 
 static void lose_power(void) {
-    int host = (int)sim_random(DRAW_PLAN, (uint64_t)job.servers);
+    int host = draw_disk_host();
     if (job.durable && sim.hosts[host].up && !job.stopped[host]) {
         sim_job_cut_power(host);
         sim_at(sim.now + seconds(0.2 + 3 * sim_unit(DRAW_PLAN)), power_returns, NULL,
@@ -281,7 +296,7 @@ static void disk_has_room(void *a, uint64_t host) {
 }
 
 static void fill_disk(void) {
-    int host = (int)sim_random(DRAW_PLAN, (uint64_t)job.servers);
+    int host = draw_disk_host();
     sim.hosts[host].disk_full = true;
     sim_trace(NULL, "fault: the disk of host %d is full", host);
     sim_at(sim.now + seconds(3 * sim_unit(DRAW_PLAN)), disk_has_room, NULL, (uint64_t)host);
@@ -345,10 +360,8 @@ static void time_is_over(void *a, uint64_t b) {
              (double)(sim.now - job.faults_end) * 1e-9);
 }
 
-void sim_job_start(void) {
+static void start_servers_and_workers(void) {
     static const char *const modes[] = {"asynchronous", "bounded", "synchronous"};
-    draw_job();
-    sim_job_plan_faults();
     sim_trace(NULL,
               "%s, %d servers of %d shards, %d workers, %s, %s, staleness %d, %d samples of %d, %d "
               "epochs, %d batches, %d snapshots",
@@ -361,6 +374,12 @@ void sim_job_start(void) {
     for (int w = 0; w < job.workers; w++) {
         start_worker(NULL, (uint64_t)w);
     }
+}
+
+void sim_job_start(void) {
+    draw_job();
+    sim_job_plan_faults();
+    job.elastic ? sim_elastic_start() : start_servers_and_workers();
     sim_at(job.faults_end, faults_end, NULL, 0);
     sim_at(job.faults_end + seconds(900), time_is_over, NULL, 0);
     sim.ends = job.faults_end + seconds(1000);

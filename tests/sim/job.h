@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tests/sim/job.h: a job of parameter servers in the simulator: what it is, its faults, its processes, its checks. */
+/* tests/sim/job.h: a job of parameter servers, or an elastic job, in the simulator: what it is, its faults, its
+ * processes, its checks. */
 #ifndef TRIREME_TESTS_SIM_JOB_H
 #define TRIREME_TESTS_SIM_JOB_H
 
@@ -10,6 +11,7 @@
 enum {
     JOB_SERVERS = 3,
     JOB_WORKERS = 4,
+    JOB_RANKS = 6, /* of an elastic job */
     JOB_BATCH = 10,
     JOB_BATCHES = 32, /* of an epoch, at most */
     JOB_EPOCHS = 3,
@@ -43,6 +45,8 @@ typedef enum sim_fault {
 typedef struct sim_job {
     trm_ps_mode mode;
     int servers, workers, shards, staleness;
+    bool elastic; /* workers are the ranks of an elastic job, there are no servers */
+    int ranks_of_host;
     bool lent, durable; /* leases of samples; log_sync, and hosts may lose their power */
     int samples, lease, epochs, batches, cuts;
     double compute, worker_timeout, lease_timeout; /* seconds */
@@ -51,7 +55,7 @@ typedef struct sim_job {
     bool comes[FAULT_KINDS];
     unsigned without; /* bits of kinds of faults that are left out */
     /* state */
-    sim_process *server[JOB_SERVERS], *worker[JOB_WORKERS];
+    sim_process *server[JOB_SERVERS], *worker[JOB_RANKS]; /* worker: ranks, too */
     bool done[JOB_WORKERS];
     int pushes[JOB_WORKERS]; /* of leased samples */
     bool checking, stopping, gone, stopped[JOB_SERVERS];
@@ -65,6 +69,12 @@ extern sim_job job;
 /* Draws the job and its faults, and starts its processes. */
 void sim_job_start(void);
 void sim_job_plan_faults(void);
+/* Draws whether and when a process dies that begins. */
+void sim_job_plan_death(sim_process *p);
+/* After a death (code -1), draws whether another process dies soon. */
+void sim_job_plan_another_death(int code);
+/* Starts the ranks of an elastic job (elastic.c). */
+void sim_elastic_start(void);
 /* Main functions of processes; `argument` is a number. */
 int sim_server_main(void *argument);
 int sim_worker_main(void *argument);

@@ -214,11 +214,8 @@ int sim_worker_main(void *argument) {
     }
     status = status == TRM_OK ? trm_ps_flush(w.client, &err) : status;
     status = status == TRM_OK ? trm_ps_leave(w.client, &err) : status;
-    if (status ==
-        TRM_OK) { /* after an error the process ends without a farewell, as one that dies */
-        trm_ps_batch_destroy(w.batch);
-        trm_ps_client_destroy(w.client);
-    }
+    trm_ps_batch_destroy(w.batch);
+    trm_ps_client_destroy(w.client);
     if (status != TRM_OK) {
         sim_trace(sim.current->process, "error %d: %s", (int)status, err.message);
         if (status != TRM_TIMEOUT && status != TRM_PEER && status != TRM_NOSPACE) {

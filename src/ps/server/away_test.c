@@ -304,6 +304,53 @@ static void a_worker_that_failed_is_waited_for(void **state) {
     trm_ps_server_stop(f.server);
 }
 
+/* A bounded worker that had no samples for a while counts its batches from those of the others, which
+ * would else wait until it has made as many. */
+static void a_worker_that_rested_does_not_hold_others_up(void **state) {
+    fixture f = {.options = {.servers = 1,
+                             .shards = 1,
+                             .listen = "127.0.0.1:0",
+                             .memory_bytes = 1 << 24,
+                             .mode = TRM_PS_BOUNDED,
+                             .staleness = 1,
+                             .workers = 2}};
+    const trm_ps_lease_options lo = {100, 90, 1, 60, 0, 10};
+    trm_ps_lease lease, rest, none;
+    worker w[2];
+    trm_error err;
+    (void)state;
+    start(&f);
+    for (int i = 0; i < 2; i++) {
+        join(&f, &w[i], i);
+    }
+    CHECK_OK(trm_ps_lease_take(w[0].client, &lo, &lease, &err), err);
+    CHECK_OK(trm_ps_lease_take(w[1].client, &lo, &rest, &err), err);
+    for (int64_t n = 1; n <= 8; n++) {
+        CHECK_OK(pull(&w[0], &err), err);
+        const trm_ps_push_options po = {.lease = lease, .position = lease.begin + 10 * n};
+        CHECK_OK(trm_ps_push(w[0].batch, &po, &err), err);
+        if (n == 1) {
+            const trm_ps_push_options last = {.lease = rest, .position = rest.end};
+            CHECK_OK(pull(&w[1], &err), err);
+            CHECK_OK(trm_ps_push(w[1].batch, &last, &err), err);
+            CHECK_OK(trm_ps_flush(w[1].client, &err), err);
+            assert_int_equal(trm_ps_lease_take(w[1].client, &lo, &none, &err), TRM_PENDING);
+        }
+    }
+    CHECK_OK(trm_ps_flush(w[0].client, &err), err);
+    trmi_client_vanish(w[0].client); /* its last samples go to worker 1 */
+    join(&f, &w[0], 0);
+    while (trm_ps_lease_take(w[1].client, &lo, &lease, &err) == TRM_PENDING) {
+        usleep(1000);
+    }
+    assert_int_equal(lease.begin, 80);
+    assert_int_equal(trm_ps_client_next_batch(w[1].client), 8);
+    for (int i = 0; i < 2; i++) {
+        leave(&w[i]);
+    }
+    trm_ps_server_stop(f.server);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bounded_workers_wait_for_nobody_who_left),
@@ -311,6 +358,7 @@ int main(void) {
         cmocka_unit_test(a_worker_that_could_not_begin_is_waited_for),
         cmocka_unit_test(a_job_goes_on_with_fewer_workers),
         cmocka_unit_test(a_worker_that_failed_is_waited_for),
+        cmocka_unit_test(a_worker_that_rested_does_not_hold_others_up),
     };
     return cmocka_run_group_tests_name("ps away", tests, NULL, NULL);
 }

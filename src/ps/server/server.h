@@ -69,7 +69,7 @@ typedef enum trmi_order {
     TRMI_ORDER_LEASE, /* 1: samples, 2: of a lease, 3: epochs, 4: timeout in ms, 5: last one known,
                          6: samples_max, 7: batch
                              answer: 1: id, 2: epoch, 3: begin, 4: end, 5: END or PENDING,
-                             6: book */
+                             6: book, 7: batches of the slowest worker if this one has rested */
     TRMI_ORDER_WORKERS, /* answer: trm_ps_worker[] */
     TRMI_ORDER_TABLES,  /* 1: number               answer: 1: how many; trmi_ps_wire_table, name */
     /* 1: own pushes that are in a step; trailer: steps   answer of server 0: steps */
@@ -313,6 +313,9 @@ void trmi_run_step(trmi_shard_thread *runner, trmi_request *request);
  * NOMEM */
 trmi_worker *trmi_front_worker(trm_ps_server *server, uint32_t worker, uint32_t incarnation,
                                trm_error *err);
+/* BOUNDED: returns the clock of a worker that had no samples for a while: that of the slowest active
+ * one, so that no worker waits for it to catch up. */
+int64_t trmi_front_caught_up(const trm_ps_server *server, const trmi_worker *worker);
 /* Ends the worker's earlier life if `incarnation` is newer: its leases are free again.
  *   errors  those of the lease log */
 trm_status trmi_front_life(trm_ps_server *server, trmi_worker *worker, uint32_t incarnation,

@@ -129,7 +129,8 @@ void trmi_server_lease_take(trm_ps_server *server, trmi_request *r) {
     int64_t samples;
     r->note = (trmi_ps_note){.value = {TRMI_ORDER_LEASE, lease.id, lease.epoch, lease.begin,
                                        lease.end, status > 0 ? status : 0,
-                                       trmi_lease_number(server->leases, &samples)}};
+                                       trmi_lease_number(server->leases, &samples),
+                                       rested ? trmi_front_caught_up(server, w) : 0}};
 }
 
 int64_t trmi_server_lease_position(const trm_ps_server *server, const trmi_request *r) {

@@ -14,9 +14,7 @@ int64_t trmi_front_expected_workers(const trm_ps_server *server) {
     return trmi_max_i64(server->options.workers, server->worker_count) - inactive;
 }
 
-/* BOUNDED: sets the clock of a worker that had no samples to that of the slowest active one, so
- * that no worker waits for it to catch up. */
-static void catch_up(const trm_ps_server *server, trmi_worker *w) {
+int64_t trmi_front_caught_up(const trm_ps_server *server, const trmi_worker *w) {
     int64_t slowest = INT64_MAX;
     for (int64_t i = 0; i < server->worker_count; i++) {
         const trmi_worker *other = &server->workers[i];
@@ -24,7 +22,7 @@ static void catch_up(const trm_ps_server *server, trmi_worker *w) {
             slowest = trmi_min_i64(slowest, other->clock);
         }
     }
-    w->clock = slowest == INT64_MAX ? w->clock : trmi_max_i64(w->clock, slowest);
+    return slowest == INT64_MAX ? w->clock : trmi_max_i64(w->clock, slowest);
 }
 
 /* Contract in server.h. Sequences begin at 0 again with each life. */
@@ -68,7 +66,7 @@ trmi_worker *trmi_front_worker(trm_ps_server *server, uint32_t worker, uint32_t 
         return NULL;
     }
     if (!w->active && w->clock > 0) {
-        catch_up(server, w);
+        w->clock = trmi_front_caught_up(server, w);
     }
     w->active = true;
     w->left = false;
