@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Compares predictions with runs: `trireme plan --validate` for several models, batches and numbers of ranks of this machine, and
-figures over all plans: mean error, Kendall's tau, regret of the chosen plans, memory.
+figures over all plans: mean error, Kendall's tau, regret of the chosen plans, memory. Language models run a plan that cuts products as
+Megatron-LM does, too, and plans with stages: those of `trireme plan --stages` for each shape of SHAPES, predicted there and run by
+`trireme bench train --plan`, in turns.
 
-    bench/validate_plans.py build/release/trireme [--prefix COMMAND] [--others 8] [--keep]
+    bench/validate_plans.py build/release/trireme [--prefix COMMAND] [--others 8] [--keep] [--case "gpt2 ... -n 4"]
 
 --prefix: a command that runs its arguments undisturbed. Costs are measured anew for each case, just before its runs, unless
 --keep. Regret: the chosen plan and the plans that seemed nearly as fast run in turns; the turns cannot separate differences below the
@@ -11,8 +13,10 @@ column "chance". On a machine that other processes use the figures mean little."
 import argparse
 import json
 import shlex
+import statistics
 import subprocess
 import sys
+import tempfile
 
 CASES = [
     "lenet --batch-size 64 -n 2",
@@ -24,7 +28,15 @@ CASES = [
     "resnet18 --image-size 64 --batch-size 4 -n 2",
     "mlp --classes 20000 --batch-size 4 -n 4",
     "resnet50 --image-size 32 --batch-size 32 -n 2",
+    "gpt2 --layers 4 --width 128 --heads 4 --context 64 --vocabulary 1000 --batch-size 8 -n 2",
+    "gpt2 --layers 2 --width 256 --heads 4 --context 32 --vocabulary 8000 --batch-size 4 -n 2",
+    "gpt2 --layers 8 --width 128 --heads 4 --context 64 --vocabulary 1000 --batch-size 4 -n 4",
+    "gpt2 --layers 8 --width 128 --heads 4 --context 32 --vocabulary 1000 --batch-size 4 -n 8",
 ]
+
+# stages, micro-batches, schedule
+SHAPES = [(2, 1, "1f1b"), (2, 4, "1f1b"), (2, 8, "gpipe"), (2, 4, "interleaved"), (4, 4, "1f1b"), (4, 8, "1f1b"), (4, 8, "gpipe"), (8, 8, "1f1b")]
+TURNS = 3
 
 
 def tau(pairs):
@@ -37,10 +49,64 @@ def tau(pairs):
     return agree / total if total else 1.0
 
 
-def run(options, case):
+def call(options, *words):
+    done = subprocess.run(shlex.split(options.prefix) + [options.trireme, *words, "--json", "--quiet"], capture_output=True, text=True)
+    found = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    return found[-1] if done.returncode == 0 and found else done.stderr.strip().splitlines()[-1:]
+
+
+def ranks_of(case):
+    words = case.split()
+    return int(words[words.index("-n") + 1])
+
+
+def write_tensor_plan(options, case, path):
+    """Products cut as Megatron-LM cuts them over all ranks; all other operators as is cheapest beside them."""
+    ranks = ranks_of(case)
+    report = call(options, "plan", *case.split(), "--no-measure", "--links", "guess", "--mesh", str(ranks))
+    with open(path, "w", encoding="utf-8") as file:
+        print(f"trireme-plan 1\nmesh {ranks}", file=file)
+        for name in (o["name"] for o in report["operators"]):
+            letter = "k" if ".c_attn." in name or ".c_fc." in name else "c" if ".c_proj." in name else None
+            if letter:
+                print(f"op {name} {letter}", file=file)
+
+
+def run_stages(options, case, folder):
+    """Plans with stages: predicted and measured seconds, and by how much rank 0's process grew beside what its program needs."""
+    plans = []
+    for number, (stages, micros, schedule) in enumerate(SHAPES):
+        if ranks_of(case) % stages:
+            continue
+        path = f"{folder}/stages-{number}.txt"
+        found = call(options, "plan", *case.split(), "--stages", str(stages), "--micro-batches", str(micros), "--pipeline-schedule", schedule,
+                     "--save", path, "--trial-seconds", "0", *([] if options.keep else ["--refresh"]))
+        if isinstance(found, list):
+            print(f"  {stages} stages, {micros} micro-batches, {schedule}: {found}", file=sys.stderr)
+            continue
+        plans.append({"path": path, "words": f"{stages} stages, {micros} x {schedule}", "predicted_seconds": found["pipeline"]["step_seconds"], "seen": []})
+    for turn in range(TURNS):
+        for plan in plans if turn % 2 == 0 else plans[::-1]:
+            ran = call(options, "bench", "train", *case.split(), "--parallel-mode", "semi_auto_parallel", "--plan", plan["path"], "--threads", "1",
+                       "--repeats", str(options.repeats))
+            if isinstance(ran, list):
+                sys.exit(f"{case}, {plan['words']}: {ran}")
+            plan["seen"].append(ran["median_seconds"])
+            plan["memory_error"] = abs(ran["predicted_peak_bytes"] / ran["peak_bytes"] - 1)
+    for plan in plans:
+        plan["measured_seconds"] = statistics.median(plan["seen"])
+        if options.verbose:
+            print(f"  {plan['words']:40} {1e3 * plan['predicted_seconds']:9.2f} ms predicted {1e3 * plan['measured_seconds']:9.2f} ms measured")
+    return plans
+
+
+def run(options, case, folder):
     command = shlex.split(options.prefix) + [options.trireme, "plan", *case.split(), "--validate", "--json", "--quiet",
                                              "--repeats", str(options.repeats), "--others", str(options.others)]
     command += [] if options.keep else ["--refresh"]
+    if case.startswith("gpt2"):
+        write_tensor_plan(options, case, f"{folder}/tensor.txt")
+        command += ["--plan", f"{folder}/tensor.txt", "--mesh", str(ranks_of(case))]
     done = subprocess.run(command, capture_output=True, text=True)
     for line in done.stdout.splitlines():
         if '"event":"validate"' in line:
@@ -55,17 +121,22 @@ def main():
     parser.add_argument("--others", type=int, default=8)
     parser.add_argument("--repeats", type=int, default=9)
     parser.add_argument("--keep", action="store_true")
+    parser.add_argument("--verbose", action="store_true", help="each plan with stages")
     parser.add_argument("--case", action="append", help="instead of the built-in list")
     options = parser.parse_args()
     plans, regrets, memory = [], [], 0
     print(f"{'case':50} {'plans':>5} {'mean error':>10} {'tau':>6} {'regret':>7} {'chance':>7} {'memory':>7}")
-    for case in options.case or CASES:
-        v = run(options, case)
-        plans += [(r["predicted_seconds"], r["measured_seconds"]) for r in v["runs"]]
-        regrets.append(v["regret"])
-        memory = max(memory, v["memory_error"])
-        print(f"{case:50} {v['plans']:5} {100 * v['mape']:9.1f}% {v['kendall_tau']:6.3f} {100 * v['regret']:6.1f}% "
-              f"{100 * v['regret_resolution']:6.1f}% {100 * v['memory_error']:6.1f}%", flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        for case in options.case or CASES:
+            v = run(options, case, folder)
+            stages = run_stages(options, case, folder) if case.startswith("gpt2") else []
+            ran = [(r["predicted_seconds"], r["measured_seconds"]) for r in v["runs"] + stages]
+            plans += ran
+            regrets.append(v["regret"])
+            off = max([v["memory_error"]] + [p["memory_error"] for p in stages])
+            memory = max(memory, off)
+            print(f"{case:50} {len(ran):5} {100 * sum(abs(p / m - 1) for p, m in ran) / len(ran):9.1f}% {tau(ran):6.3f} {100 * v['regret']:6.1f}% "
+                  f"{100 * v['regret_resolution']:6.1f}% {100 * off:6.1f}%", flush=True)
     error = sum(abs(p / m - 1) for p, m in plans) / len(plans)
     worst = max(abs(p / m - 1) for p, m in plans)
     print(f"{len(plans)} plans: mean error {100 * error:.1f} % (worst {100 * worst:.0f} %), Kendall's tau {tau(plans):.3f}, regret "
