@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What a search needs, and its planner (NULL on ranks other than 0). */
+/* The inputs of a search, and its planner (NULL on ranks other than 0). */
 typedef struct search {
     trm_dataset *data;
     app_network network;

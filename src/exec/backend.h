@@ -121,7 +121,8 @@ static inline int64_t trmi_of_block(const trmi_step *step, int64_t rows) {
     return step->over_samples ? rows / step->blocks : rows;
 }
 
-/* With whom a kernel exchanges statistics of samples that the ranks of `axes` cut; NULL: nobody. */
+/* Returns the exchange of a kernel's statistics for samples that the ranks of `axes` cut; NULL:
+ * none. */
 static inline trmi_norm_sync *trmi_samples_sync(trmi_norm_sync *const *blocks,
                                                 trmi_norm_sync *const *sync, uint32_t axes) {
     return blocks != NULL && blocks[axes] != NULL ? blocks[axes]

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Gradients that stay in factors (update_factors.c): the optimiser against its dense self, a
- * network against itself with gradients that somebody reads. */
+/* Tests gradients that stay in factors (update_factors.c): compares the optimiser with its dense
+ * form, and a network with itself when a caller reads its gradients. */
 #include "check.h"
 
 #include "exec/exec.h"

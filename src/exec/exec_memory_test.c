@@ -96,11 +96,12 @@ static void shared_memory_is_whole_pages(void **state) {
     assert_int_equal(trmi_program_arena_resident(&p, TRMI_ARENA_GRAD, true), 0);
 }
 
-/* Casts of parameters move out of ACTIVATION: of two pages, into one of which somebody else writes,
- * the other is left. */
+/* Casts of parameters move out of ACTIVATION. Of their two pages, another buffer writes to one;
+ * only the other page is saved. */
 static void casts_leave_the_room_that_nobody_else_uses(void **state) {
     (void)state;
-    /* Without huge pages the room is left but for the small page that somebody writes into. */
+    /* Without huge pages all of their memory is saved except the small page to which another buffer
+     * writes. */
     int64_t page = TRMI_HUGE_PAGE_BYTES, kept = trmi_map_huge((size_t)page) > 0 ? page : 4096;
     trmi_buffer buffers[4] = {{.arena = 0},
                               {.arena = TRMI_ARENA_PARAM, .bytes = 4 * page},

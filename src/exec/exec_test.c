@@ -147,7 +147,7 @@ static void fusion_changes_nothing(void **state) {
                   make(false, (trm_exec_options){.optimizer = momentum, .fusion = TRM_OFF}), 2e-5);
 }
 
-/* Lists the kinds of a program's steps, in order. */
+/* Lists the kinds of a program's steps in their order. */
 static int32_t kinds_of(trm_exec *exec, const char *kinds[64]) {
     trm_error err;
     const trm_step_profile *steps;

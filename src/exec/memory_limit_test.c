@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A limit of memory: on one device, in a searched split, and where nothing can be searched. */
+/* Tests the memory limit on one device, in a searched split, and in a job without a search. */
 #include "check.h"
 
 #include "exec/exec.h"

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How many threads a step has, and that they sleep at barriers where CPUs are wanted by others. */
+/* Tests the number of threads of a step, and that they sleep at barriers when other processes need
+ * their CPUs. */
 #include "check.h"
 
 #include "exec/threads.h"

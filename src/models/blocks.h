@@ -18,7 +18,7 @@ trm_node trmi_block_norm(trm_graph *graph, const char *name, trm_node x, double 
 /* Adds dropout if the rate is not 0. */
 trm_node trmi_block_dropout(trm_graph *graph, trm_node x, double rate);
 
-/* What the layers of a block have in common. */
+/* The sizes and the adapters that all layers of a block share. */
 typedef struct trmi_block_options {
     int64_t heads, hidden;
     const trm_lora_options *lora;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* After model creation a step allocates nothing: not in reading, augmenting, feeding, computing,
- * reducing, updating or reporting. The C library's allocating functions are this program's own here
- * and count who calls them; the first five steps are not counted. What oneDNN and OpenMP take
- * inside their own calls (an argument list for each primitive, a team of one thread) is counted
- * apart and printed. */
+ * reducing, updating or reporting. This program replaces the C library's allocating functions with
+ * functions that count their callers; the first five steps are not counted. What oneDNN and OpenMP
+ * take inside their own calls (an argument list for each primitive, a team of one thread) is
+ * counted apart and printed. */
 #include "check.h"
 
 #include "trireme/train.h"

@@ -242,7 +242,7 @@ static trm_node scoped_network(trm_graph *g, const trm_inputs *inputs, void *con
     return x;
 }
 
-/* An input keeps its field's name, whatever scope is open where it is asked for. */
+/* An input keeps its field's name in every open scope. */
 static void inputs_are_asked_for_inside_a_scope(void **state) {
     trm_error err;
     trm_model *model;

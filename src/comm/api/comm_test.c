@@ -462,8 +462,8 @@ static void hurt(int size, int number, int mode) {
     trmi_job *job = NULL;
     int files = count_entries("/proc/self/fd"), shm = count_entries("/dev/shm");
     double patience = check_patience(), wait = 1.5 * patience;
-    /* on a loaded machine a rank that lives may be seconds late: nobody is to give it up where a
-     * death is waited for */
+    /* on a loaded machine a living rank may be seconds late, and must not be given up before the
+     * death that the test expects */
     double limit = number == SIGKILL ? 60 : wait;
     rank_setup given = {.mode = mode,
                         .options = {.timeout_seconds = limit, .report_seconds = wait / 3}};
@@ -481,7 +481,7 @@ static void hurt(int size, int number, int mode) {
         }
     }
     double took = trmi_os_now() - start;
-    kill(contexts[1].pid, SIGKILL); /* before anything can fail: nobody is left behind stopped */
+    kill(contexts[1].pid, SIGKILL); /* before anything can fail, so that no process stays stopped */
     waitpid(contexts[1].pid, NULL, 0);
     for (int r = 0; r < size; r++) {
         if (r == 1) {

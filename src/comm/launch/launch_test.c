@@ -164,7 +164,8 @@ static void failures_end_the_others_and_are_named(void **state) {
     assert_int_equal(result.failed_signal, SIGKILL);
     assert_true(has(&all.say, "rank 1 died of signal 9 (Killed)"));
     forget(&all);
-    /* the cause, not those who only noticed it (exit code 5: a peer failed) */
+    /* the rank that caused the failure, not the ranks that noticed it (exit code 5: a peer
+     * failed) */
     char script[400];
     snprintf(script, sizeof script,
              "if [ $RANK_ID = 2 ]; then touch %s/about; sleep 0.03; exit 7; fi; "
@@ -395,8 +396,8 @@ static void roles_get_their_tf_config(void **state) {
         {.role = TRM_ROLE_EVALUATOR, .count = 1, .command = SHELL("exit 4")}};
     trm_launch_options more = {.roles = roles, .role_count = 3, .drain_seconds = 0.2};
     trm_launch_result result = launch("echo $TF_CONFIG; sleep 0.3", 0, &all, &more);
-    /* the ps is ended when the workers are done: that is success. The evaluator's failure ended
-     * nothing, but it is one. */
+    /* the launcher ends the server when the workers are done, which is success. The evaluator's
+     * failure ends no process, but the job has failed. */
     assert_int_equal(result.exit_code, 2);
     assert_int_equal(result.failed_role, TRM_ROLE_EVALUATOR);
     assert_true(has(&all.say, "training goes on without it"));
@@ -435,7 +436,8 @@ static void servers_are_started_again(void **state) {
     assert_int_equal(result.exit_code, 0);
     assert_true(has(&all.say, "ps 0 died of signal 9 (Killed); started again (1 more times)"));
     forget(&all);
-    /* A loss that diverged does so again; a peer that failed may not. */
+    /* A process whose loss diverged is not started again, because it would diverge again; a process
+     * that ended because a peer failed is. */
     roles[1].restarts = 2;
     more.roles = roles;
     result = launch("exit 1", 0, &all, &more);
@@ -453,7 +455,8 @@ static void servers_are_started_again(void **state) {
     forget(&all);
 }
 
-/* A server that ends in order while the job runs is missed: by name, or it is started again. */
+/* A server that ends with code 0 while the job runs is an error that names it, or it is started
+ * again. */
 static void servers_that_leave_early_are_missed(void **state) {
     (void)state;
     spoken all;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Single flipped bits, anywhere in a frame of the side channel or of a plug-in: none may pass.
+/* Flips single bits anywhere in a frame of the control channel or of a plug-in; the receiver must
+ * detect each.
  * Usage: flip_test [FLIPS]   of each kind; bench/faults.sh makes a million */
 #define PLUGIN_FILE "flip_test.c"
 #include "comm/plugins/frame.h"

@@ -53,7 +53,7 @@ static int rank_main(bool fails) {
     printf("rank %d of %d: %s\n", boot->rank, boot->size,
            context.failure[0] != '\0' ? context.failure : "good");
     fflush(stdout);
-    if (fails) { /* MPI is not ended then, and mpirun kills whoever is still there */
+    if (fails) { /* then MPI is not finalised, and mpirun kills the remaining ranks */
         usleep(500000);
     }
     trm_cluster_leave(boot);
@@ -74,7 +74,8 @@ static void under(const char *family, const char *mpirun, const char *role) {
     }
     for (int n = 2; n <= (strcmp(role, "rank") == 0 ? 3 : 2); n++) {
         int good = 0;
-        /* The MPIs leak, and are unloaded before a sanitizer could say that it was they. */
+        /* Both MPIs leak memory, and are unloaded before a sanitizer could attribute the leaks to
+         * them. */
         snprintf(line, sizeof line,
                  "ASAN_OPTIONS=$ASAN_OPTIONS:detect_leaks=0 OMPI_ALLOW_RUN_AS_ROOT=1 "
                  "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 "

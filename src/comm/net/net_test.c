@@ -346,7 +346,7 @@ static void killed_over_tcp(void **state) {
                 }
             }
             double took = trmi_os_now() - start;
-            /* before anything can fail: nobody is left behind stopped */
+            /* before anything can fail, so that no process stays stopped */
             kill(contexts[2].pid, SIGKILL);
             waitpid(contexts[2].pid, NULL, 0);
             for (int r = 0; r < 4; r++) {

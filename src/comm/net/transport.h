@@ -75,7 +75,7 @@ trm_status trmi_sim_create(const trmi_group *group, const char *text, const trmi
 
 /* --- plug-ins ---
  *
- * What a plug-in exports. */
+ * The table that a plug-in exports. */
 enum { TRMI_PLUGIN_VERSION = 1 };
 typedef struct trmi_transport_plugin_table {
     int32_t version; /* TRMI_PLUGIN_VERSION */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The UCX transport: InfiniBand, RoCE, TCP or whatever else the installed UCX supports. It is
+/* The UCX transport: InfiniBand, RoCE, TCP and all other transports of the installed UCX. It is
  * loaded at run time and calls the library only through the tables that it is given.
  *
  *   tag (64 bits)   part 1 | channel 1 | sender 30 | number 32

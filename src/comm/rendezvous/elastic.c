@@ -166,7 +166,7 @@ void trm_elastic_destroy(trm_elastic *e) {
 
 /* ---- the next epoch --------------------------------------------------------------------------- */
 
-/* What the ranks of an epoch know while they meet. */
+/* The state of this rank while the ranks of an epoch meet. */
 typedef struct epoch_meeting {
     trm_elastic *e;
     trmi_members now;

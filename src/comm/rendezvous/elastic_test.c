@@ -20,7 +20,7 @@
 
 enum { RANKS_MAX = 8, FLOATS = 30000 };
 
-/* What the processes share with the test. */
+/* The memory that the processes share with the test. */
 typedef struct board {
     volatile int64_t rounds[RANKS_MAX]; /* that a rank has completed */
     volatile int32_t epoch[RANKS_MAX], ranks[RANKS_MAX], wrong[RANKS_MAX];

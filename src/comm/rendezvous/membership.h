@@ -60,7 +60,7 @@ trm_status trmi_members_decode(const uint8_t *wire, size_t bytes, trmi_members *
 void trmi_member_encode(const trmi_member *member, uint8_t wire[TRMI_MEMBER_BYTES]);
 void trmi_member_decode(const uint8_t wire[TRMI_MEMBER_BYTES], trmi_member *member);
 
-/* What a member has promised and accepted for the next epoch. */
+/* The promise of a member, and the list that it has accepted, for the next epoch. */
 typedef struct trmi_vote {
     int32_t promised; /* highest ballot; -1: none */
     trmi_members accepted;
@@ -72,7 +72,7 @@ bool trmi_vote_promise(trmi_vote *vote, int32_t ballot);
 /* Accepts a list, unless a higher ballot is promised: CANCELLED. Errors: NOMEM. */
 trm_status trmi_vote_accept(trmi_vote *vote, const trmi_members *list, trm_error *err);
 
-/* What a coordinator knows of a member. */
+/* The state of a member, as a coordinator knows it. */
 typedef enum trmi_member_state {
     TRMI_MEMBER_AWAITED, /* has not come */
     TRMI_MEMBER_CAME,    /* has promised this ballot */

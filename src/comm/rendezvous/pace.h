@@ -17,7 +17,7 @@
 /* steps between two exchanges; slow windows before a rank is reported */
 enum { TRMI_PACE_STEPS = 50, TRMI_PACE_WINDOWS = 3 };
 
-/* What one rank has summed up since the window began. It is exchanged between the ranks. */
+/* The sums of one rank since the window began. It is exchanged between the ranks. */
 typedef struct trmi_pace_card {
     double elapsed, computing, data; /* seconds; data: spent waiting for batches */
     double delayed;                  /* seconds in which the thread was runnable without a CPU */
@@ -32,7 +32,7 @@ typedef struct trmi_pace_watch {
     bool told;            /* the rank has been reported */
 } trmi_pace_watch;
 
-/* What to report of a rank: it has become slow, or it keeps up again. */
+/* The report about a rank: none, it has become slow, or it keeps up again. */
 typedef enum trmi_pace_news { TRMI_PACE_NOTHING, TRMI_PACE_SLOW, TRMI_PACE_AGAIN } trmi_pace_news;
 
 /* Judges a window: news[n] is what to report of each rank. Apart from `watches` it has no state. */
@@ -47,8 +47,8 @@ typedef struct trmi_pace trmi_pace;
 /* Creates the detection. All ranks of `comm` call it together. *out is NULL for one rank or no
  * communicator. Errors: NOMEM. */
 trm_status trmi_pace_create(trm_comm *comm, trmi_pace **out, trm_error *err);
-/* Called after each step on every rank: how long the step took, and how much of that it waited for
- * data. Every 50th call is a collective. Rank 0 logs what there is to report. Errors as
+/* Counts a step: its seconds, and those of them in which it waited for data. Every rank calls it
+ * after each step; every 50th call is a collective, after which rank 0 logs the reports. Errors as
  * trm_comm_run. */
 trm_status trmi_pace_step(trmi_pace *pace, double step_seconds, double data_seconds,
                           trm_error *err);

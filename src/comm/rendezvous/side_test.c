@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ranks meet over TCP, unix sockets and files: threads and forked processes, and what can go wrong
- * while they meet and afterwards. */
+/* Tests how ranks meet over TCP, unix sockets and files, as threads and as forked processes, with
+ * failures during and after the meeting. */
 #include "check.h"
 
 #include "trireme/dist.h"
@@ -329,7 +329,7 @@ static void tokens_decide(void **state) {
     unlink(b);
 }
 
-/* Strangers at the port do not disturb those who belong there. */
+/* Strangers that connect to the port do not disturb the ranks of the job. */
 static void *pester(void *context) {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     int port, silent[20];
@@ -456,9 +456,9 @@ static void exchanges_fail_with_reasons(void **state) {
     assert_true(trmi_bootstrap_healthy(one)); /* the caller decides whether that is the end */
     CHECK_FAILS(one->table->allgather(one, mine, 1 << 26, all, 1, &err), TRM_INVALID, err,
                 "at most 67108864 bytes");
-    /* a rank that leaves is not a death, but nobody waits for it */
+    /* a rank that leaves has not died, but no rank waits for it */
     leave_rank(&ranks[2]);
-    usleep(700000); /* its farewell ends exchange 1, which it never joined */
+    usleep(700000); /* its BYE ends exchange 1, which it never joined */
     CHECK_FAILS(zero->table->barrier(zero, 10, &err), TRM_PEER, err, "rank 2");
     assert_true(trmi_bootstrap_healthy(zero));
     on_all(ranks, 2, leave_rank);
@@ -565,7 +565,7 @@ typedef struct report {
     double fault_time;
 } report;
 
-/* A rank that joins, says so, and waits until it learns that the job failed. */
+/* A rank that joins, reports that, and waits until it learns that the job has failed. */
 static void rank_process(report *shared, rank_case *one, int r) {
     join_rank(one);
     if (one->status != TRM_OK) {
@@ -769,7 +769,7 @@ static void cut_off_hosts_are_named_within_six_seconds(void **state) {
     }
     report *shared = start_on_hosts(ranks, 3, pids, 3);
     assert_int_equal(shared->ready, 3);
-    /* packets to each other go to an address that nobody has */
+    /* route packets to each other to an address that no host has */
     for (int h = 0; h < 2; h++) {
         assert_int_equal(command("ip -n %s neigh replace 10.77.0.%d lladdr 02:00:00:00:00:99 dev w "
                                  "nud permanent",

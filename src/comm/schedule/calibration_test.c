@@ -136,7 +136,7 @@ static void measured_once_per_cluster(void **state) {
     ranks_run(3, 1, false, join, &first, "first time");
     CHECK_OK(trmi_os_read_file(path, 1 << 20, &text, &bytes, &err), err);
     assert_true(trmi_links_find((char *)text, (uint8_t[32]){7}, "tcp", &found));
-    /* a figure that nobody would measure shows that it is taken */
+    /* an implausible figure shows that the file's figures are used */
     trmi_text edited = {0};
     found.alpha = 0.125;
     CHECK_OK(trmi_links_put((char *)text, (uint8_t[32]){7}, "tcp", &found, &edited, &err), err);

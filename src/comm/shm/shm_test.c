@@ -39,8 +39,8 @@ static void always_staged(void **state) {
     run_all(false, &run);
 }
 
-/* More ranks than CPUs: sums are made in parts by who has a CPU, and who comes when all is summed
- * must not miss what peers have done since: changed their vector, or given it back. */
+/* More ranks than CPUs: ranks that have a CPU compute the parts of a sum. A rank that arrives when
+ * everything is summed must notice that a peer has changed or freed its vector since. */
 static void sums_behind_each_other(rank_context *context) {
     OPEN_COMM();
     enum { LONGEST = 300000, TIMES = 60 };
@@ -95,7 +95,7 @@ static void crowded(void **state) {
     sched_setaffinity(0, sizeof before, &before);
 }
 
-/* Sums `count` numbers that depend on the rank and on `salt`, and looks at the result. */
+/* Sums `count` numbers that depend on the rank and on `salt`, and checks the result. */
 static bool sums_well(trm_comm *comm, float *send, float *recv, int64_t count, trm_reduction reduce,
                       int salt, trm_error *err) {
     int rank = trm_comm_rank(comm), size = trm_comm_size(comm);

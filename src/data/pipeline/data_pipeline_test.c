@@ -315,7 +315,7 @@ static void after_the_first_batch_nothing_is_allocated(void **state) {
         trm_status status = trm_dataset_next(data, &batch, &err);
         assert_true(status == TRM_OK || status == TRM_END);
     }
-    void *probe = trmi_alloc(8); /* the refusal is still pending: nobody asked before */
+    void *probe = trmi_alloc(8); /* the error is still pending: no earlier call has returned it */
     assert_null(probe);
     trm_dataset_destroy(data);
 }

@@ -34,7 +34,8 @@ static double anchor_of(double largest, double count) {
     return largest > 0 && isfinite(largest) ? ldexp(1.5, above + terms) : 0;
 }
 
-/* Of those that hold the same part one speaks for it: another one for each parameter. */
+/* Returns whether this rank counts its part of parameter `param`. Of the ranks that hold the same
+ * part one counts it, another one for each parameter. */
 static bool speaks(const norms *n, int32_t param) {
     const trm_exec *exec = n->exec;
     int32_t at[TRMI_MESH_AXES], turn = param;

@@ -468,7 +468,8 @@ static void still_gradients_do_not_travel(void **state) {
     drop(one);
 }
 
-/* As one device and as summed gradients do; twice, and whatever the gradients are divided by. */
+/* Trains as one device does, and as summed gradients do, twice and with any divisor of the
+ * gradients. */
 static void ranks_make_gradients_jointly(void **state) {
     static const trm_optimizer_options optimizers[] = {
         {.kind = TRM_MOMENTUM, .momentum = 0.9, .weight_decay = 1e-3},

@@ -23,7 +23,7 @@ static trm_node values(trm_graph *g, const char *name, trm_shape shape) {
     return trm_parameter(g, name, shape, TRM_INIT_LINEAR);
 }
 
-/* A tensor that somebody else has made: cut in its own way. */
+/* A tensor of another operator, cut in its own way. */
 static trm_node made(trm_graph *g, const char *name, trm_shape shape) {
     return trm_tanh(g, values(g, name, shape));
 }

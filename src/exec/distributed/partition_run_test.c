@@ -167,7 +167,7 @@ static const trm_custom_op twice = {.name = "twice",
                                     .run = twice_run,
                                     .gradient = twice_gradient};
 
-/* An operator that nobody has a rule for, between two that are cut. */
+/* An operator without a rule, between two that are cut. */
 static trm_node strange(trm_graph *g, uint64_t v) {
     trm_node x = trm_input(g, "dense", TRM_FLOAT32, trm_shape_of(pick(v, 0, 5, 9), 6));
     trm_node label = trm_input(g, "label", TRM_INT32, trm_shape_of(trm_node_shape(g, x).dim[0]));

@@ -171,8 +171,8 @@ void *trmi_parallel_reserve(trmi_parallel *parallel, size_t bytes, trm_error *er
 /* Slices of an optimiser on one host: may all ranks map rank 0's PARAM, so that no rank copies the
  * slices of others? Until they do the others have no PARAM. */
 bool trmi_parallel_may_share(const struct trm_exec *exec);
-/* Collective: until all are here; `what` they wait for, for who reports that it lasts. Counts as
- * waiting. */
+/* Waits until all ranks have arrived. `what` names the reason in reports of a long wait. Counts as
+ * waiting. Collective. */
 trm_status trmi_parallel_meet(trmi_parallel *parallel, const char *what, trm_error *err);
 /* Does each rank see gradients that others do not have, without a sum over ranks of what it
  * finds? With slices the norms are such sums. */

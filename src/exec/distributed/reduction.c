@@ -77,8 +77,8 @@ static trm_status start_range(trm_exec *exec, int32_t index, trm_error *err) {
     return trm_comm_start(range->comm, &op, &range->request, err);
 }
 
-/* Waits for all that was started, whatever happens; `status` is how it went before, the first error
- * counts. */
+/* Waits for all started reductions, also after an error. `status` is the result so far; the first
+ * error is returned. */
 static trm_status wait_for_ranges(trm_exec *exec, trm_status status, trm_error *err) {
     trmi_parallel *p = trmi_parallel_of(exec);
     trm_error later;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Plays schedules of pipelines: each rank is a process that runs its actions in order and waits for
- * messages and for room to send. Such a network has one outcome in whatever order ranks take turns,
- * so that ranks that wait for each other here would do so in every run. */
+ * messages and for room to send. The outcome does not depend on the order in which ranks take
+ * turns, so ranks that wait for each other here would do so in every run. */
 #include "plan/pipeline/stage_schedule.h"
 
 #include "base/error.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tests of who may talk to a server: processes that know the job's token, and nobody else. */
+/* Tests that a server answers processes that know the job's token, and no others. */
 #include "servers.h"
 
 #include "base/net.h"

@@ -97,7 +97,7 @@ static void assert_same_rows(trmi_shard *a, trmi_shard *b) {
             }
         }
     }
-    /* A push that both have had is known to both. */
+    /* Both shards recognise a push that both have applied. */
     for (int64_t i = 0; i < a->window_count; i++) {
         const trmi_window *w = &a->windows[i];
         trmi_push_id id = {w->worker, w->incarnation, w->base};
@@ -190,7 +190,8 @@ static void a_log_brings_back_every_answered_push(void **state) {
     assert_int_equal(pushes, 0);
     assert_same_rows(first, again);
     trmi_shard_destroy(again);
-    /* Cut off anywhere: a prefix of the pushes, never half of one, never an error. */
+    /* A log that is cut at any byte gives a prefix of its pushes, without a half push and without
+     * an error. */
     struct stat info;
     assert_int_equal(stat(path, &info), 0);
     int64_t before = 300;
@@ -304,7 +305,7 @@ static void cut_files_hold_the_state_of_their_moment(void **state) {
         assert_same_rows(twin, loaded);
         trmi_shard_destroy(twin);
     }
-    /* The loaded shard goes on: keys in waiting came along, too. */
+    /* The loaded shard continues; keys that wait for admission were in the file, too. */
     trmi_cut_destroy(cut);
     trmi_shard_destroy(shard);
     trmi_shard_destroy(loaded);
@@ -433,7 +434,7 @@ static void files_of_other_versions(void **state) {
     uint8_t *bytes;
     size_t size;
     CHECK_OK(trmi_os_read_file(in_folder(f.file.name), 1 << 26, &bytes, &size, &err), err);
-    /* A former one loads: rows, and what was pushed before is known. */
+    /* A file of an earlier version loads: its rows, and its windows of pushes. */
     CHECK_OK(load_changed(bytes, size, without_clocks, old, &err), err);
     assert_int_equal(old->table_count, 2);
     for (int t = 0; t < 2; t++) {
@@ -444,7 +445,7 @@ static void files_of_other_versions(void **state) {
                 old->windows[0].bits == shard->windows[0].bits && old->windows[0].clock == 0);
     CHECK_OK(push_number(old, 1, 1, 20, &applied, &err), err);
     assert_false(applied);
-    /* One that this program does not know is refused, with a way out. */
+    /* An unknown version is refused with a message that says what to do. */
     CHECK_FAILS(
         load_changed(bytes, size, of_another_version, strange, &err), TRM_UNSUPPORTED, err,
         "of version 2, this program reads version 1: continue with the program that wrote it");

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tests of looking into a job's folder: the rows that servers have, who wrote them, damage named.
+/* Tests reading a job's folder: the rows of the servers, their last writers, and messages about
+ * damage.
  */
 #include "servers.h"
 
@@ -180,7 +181,7 @@ static void a_folder_shows_what_servers_have(void **state) {
     check_rows(f);
     assert_int_equal(trm_ps_folder_row(f, 0, 12345, NULL, NULL, NULL, &err), TRM_END);
     trm_ps_folder_close(f);
-    /* One row, and who wrote it since the checkpoint. */
+    /* One row, and the workers that have written it since the checkpoint. */
     uint64_t key = 55;
     trm_ps_folder_options one = {.table = "a", .key = &key};
     CHECK_OK(trm_ps_folder_open(folder, &one, &f, &err), err);
@@ -198,7 +199,7 @@ static void a_folder_shows_what_servers_have(void **state) {
     trm_ps_folder_close(f);
     CHECK_FAILS(trm_ps_folder_open(folder, &(trm_ps_folder_options){.table = "c"}, &f, &err),
                 TRM_INVALID, err, "no table 'c': there are a, b");
-    /* The cut before, without logs: as it was. */
+    /* The previous snapshot, without logs, has the rows of its moment. */
     trm_ps_folder_options old = {.cut = 1, .logs = TRM_OFF};
     CHECK_OK(trm_ps_folder_open(folder, &old, &f, &err), err);
     CHECK_OK(trm_ps_folder_row(f, 0, key, &row, NULL, NULL, &err), err);

@@ -86,8 +86,7 @@ static void keys_of_one_home(void **state) {
     (void)state;
 }
 
-/* Only a key that lives there keeps another one from its home, whatever the order in which they
- * have come. */
+/* A key is not at its home only if another key occupies it, for every order of insertion. */
 static void homes_go_to_those_who_live_there(void **state) {
     enum { ROWS = 100000 };
     trmi_account account = {.limit = INT64_MAX};

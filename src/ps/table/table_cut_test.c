@@ -133,7 +133,8 @@ static void removed_keys_are_listed_for_differential_files(void **state) {
     for (uint64_t key = 0; key < 1000; key++) {
         push_one(table, key, 1, 1);
     }
-    trmi_row_table_remove(table, 1); /* before the first cut nobody needs to know */
+    /* before the first snapshot no record of removed rows is needed */
+    trmi_row_table_remove(table, 1);
     trmi_row_table_cut(table, 1, NULL);
     for (uint64_t key = 10; key < 600; key++) {
         trmi_row_table_remove(table, key);

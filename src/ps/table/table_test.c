@@ -285,7 +285,8 @@ static void rows_expire_by_each_rule(void **state) {
     }
 }
 
-/* Rows of values near 0 leave, whatever their type; those that a push has just changed stay. */
+/* Rows with values near 0 are removed, for every type of values; rows that a push has just changed
+ * stay. */
 static void faint_rows_expire(void **state) {
     const trm_dtype types[] = {TRM_FLOAT32, TRM_BFLOAT16};
     for (int i = 0; i < 2; i++) {

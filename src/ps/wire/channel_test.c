@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tests of the rings in memory: what is sent arrives whole and in order whatever is held back,
- * wraps or begins again. */
+/* Tests the rings in memory: messages arrive complete and in order if the receiver holds some back,
+ * if the ring wraps, and if it begins again. */
 #include "ps/wire/channel.h"
 
 #include "base/rng.h"
@@ -285,7 +285,7 @@ static void *rewrite(void *context) {
     return NULL;
 }
 
-/* At any moment: whatever is handed out lies in the ring, and neither end crashes. */
+/* At any moment every message that the ring hands out lies inside it, and neither end crashes. */
 static void sizes_may_change_at_any_time(void **state) {
     (void)state;
     for (int round = 0; round < 20; round++) {

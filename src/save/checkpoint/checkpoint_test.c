@@ -276,7 +276,7 @@ static void a_newer_format_is_not_passed_over(void **state) {
                 "format version 2");
 }
 
-/* The newest one is unusable to the point that nobody can say how new it is: it is still named. */
+/* The newest checkpoint is so damaged that its step cannot be read; the message still names it. */
 static void a_damaged_manifest_is_named(void **state) {
     trm_error err;
     trm_checkpoint *found;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Files for readers that nobody here wrote, and from them: the scripts tests/save_files_test.sh and
- * tests/save_onnx_test.sh run this with "write DIR" and "read DIR". Without arguments it writes and
- * reads back what it wrote. */
+/* Exchanges files with readers and writers of other projects: the scripts tests/save_files_test.sh
+ * and tests/save_onnx_test.sh run this with "write DIR" and "read DIR". Without arguments it writes
+ * and reads back what it wrote. */
 #include "check.h"
 
 #include "base/os.h"

@@ -333,7 +333,7 @@ static void run_job(const char *folder, int32_t servers_count, int to, worker *w
         pthread_join(workers[i].thread, NULL);
         CHECK_OK(workers[i].status, workers[i].err);
     }
-    trm_ps_client *last; /* the job is over: whoever continues it brings all workers */
+    trm_ps_client *last; /* the job has ended: a continued job needs all workers */
     CHECK_OK(trm_ps_client_create(
                  &(trm_ps_client_options){.local = servers, .servers = servers_count, .worker = -1},
                  &last, &err),

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Generators: their logits are those of the whole network, whatever way the tokens are read; choices
- * are those of a sorted list. */
+/* Tests generators: for every way of reading tokens the logits equal those of the whole network,
+ * and choices equal those from a sorted list. */
 #include "check.h"
 
 #include "trireme/language.h"

@@ -120,8 +120,8 @@ TRMI_INLINE void deal_end(float *to, const int room, const uint16_t *even, const
 #endif
 }
 
-/* `room` floats of a panel's row at a time; what is beyond `width` there belongs to the next panel,
- * or to nobody. */
+/* `room` floats of a panel's row at a time; columns beyond `width` there belong to the next panel,
+ * or to none. */
 TRMI_INLINE void deal_as(float *to, int64_t panel, int width, const int room, const uint16_t *even,
                          const uint16_t *odd, int64_t count) {
     int64_t i = 0;

@@ -33,8 +33,8 @@ static int64_t second_width(const expert_state *s) {
     return s->weights || s->transposed ? s->ins : s->outs;
 }
 
-/* The product of an expert with so many rows. Gradients of weights are added to zeros: then they are not
- * split along the rows, whatever their number. */
+/* Describes the product of an expert with that many rows. Weight gradients are added to zeros, so
+ * that no number of rows makes the product split along them. */
 static trmi_dense_problem problem_of(const expert_state *s, int64_t rows) {
     if (s->weights) {
         return (trmi_dense_problem){.m = s->outs,

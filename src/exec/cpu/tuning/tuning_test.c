@@ -74,7 +74,7 @@ static void what_is_known_is_not_written(void **state) {
     trmi_tuning_destroy(t);
 }
 
-/* Two processes with different thread counts write at the same time: nobody loses a line. */
+/* Two processes with different thread counts write at the same time, and no line is lost. */
 static void merges(void **state) {
     trm_error err;
     const char *name;
