@@ -354,6 +354,23 @@ TRM_API TRM_MUST_USE trm_status trm_metrics_write(trm_metrics *metrics, const ch
  *   errors   IO, NOSPACE */
 TRM_API TRM_MUST_USE trm_status trm_metrics_close(trm_metrics *metrics, trm_error *err);
 
+/* A record of a run: JSON lines that are only appended. trm_run_recorder (trireme/train.h) writes it;
+ * `trireme report` and `top` read FOLDER/run.jsonl. */
+typedef struct trm_record trm_record;
+
+/* Opens or creates a record and its folders. Half a line at its end (from a crash) gets a line end.
+ *   errors   IO, NOMEM
+ *   owns     caller: trm_record_close(*out) */
+TRM_API TRM_MUST_USE trm_status trm_record_open(const char *path, trm_record **out, trm_error *err);
+/* Appends a JSON object by one call of write(2), with the time in front: {"time":...,"event":...}.
+ *   param    json: [bytes]: an object with members, without a line end
+ *   errors   INVALID (no such object), IO, NOSPACE, NOMEM
+ *   threads  any */
+TRM_API TRM_MUST_USE trm_status trm_record_line(trm_record *record, const char *json, size_t bytes,
+                                                trm_error *err);
+/* Closes the record. NULL is accepted. */
+TRM_API void trm_record_close(trm_record *record);
+
 /* ==== NumPy files and inspection ============================================================ */
 
 /* NumPy's .npy and .npz, and the inspection of files. */

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Models: the losses of the C programs, networks of every form, callbacks, state, Ctrl-C, what is refused."""
+import json
 import os
 import signal
 import subprocess
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 
 import trireme
-from conftest import BUILD, PYTHON, losses, python_environment, run, run_python
+from conftest import BUILD, PROGRAM, PYTHON, losses, python_environment, run, run_python
 from trireme import nn, ops
 
 
@@ -233,3 +234,37 @@ def test_interrupt_in_a_callback_is_raised():
     with pytest.raises(KeyboardInterrupt):
         model.train(until_epoch=5, callbacks=[press])
     assert model.global_step == 2
+
+
+def report_of(folder):
+    done = subprocess.run([PROGRAM, 'report', str(folder), '--json'], stdout=subprocess.PIPE, timeout=60, check=True)
+    return json.loads(done.stdout)['runs'][0]
+
+
+def test_a_run_is_recorded_for_reports(tmp_path):
+    model = trireme.Model(mlp, small())
+    seen = []
+    model.train(until_epoch=2, callbacks=[
+        trireme.RunRecorder(tmp_path / 'run', 3), trireme.EvaluateEvery(small(usage='test')), trireme.ModelCheckpoint(tmp_path / 'run', every_epochs=1),
+        trireme.Lambda(on_step_end=lambda p: seen.append(p.loss))])
+    lines = [json.loads(line) for line in open(tmp_path / 'run' / 'run.jsonl')]
+    kinds = [line['event'] for line in lines]
+    assert kinds[:2] == ['options', 'start'] and kinds[-1] == 'done' and kinds.count('eval') == 2 and kinds.count('epoch') == 2
+    steps = [line for line in lines if line['event'] == 'step']
+    assert steps[0]['global_step'] == 1 and steps[-1]['global_step'] == len(seen) and len(steps) < len(seen)
+    assert all(abs(s['loss'] - seen[s['global_step'] - 1]) < 1e-6 and s['samples_per_second'] > 0 for s in steps)
+    report = report_of(tmp_path / 'run')
+    assert report['state'] == 'done' and report['global_step'] == len(seen), report
+    # a second call goes on with the file; an error is a failed run; a file in the way is an exception
+    model.train(until_epoch=3, callbacks=[trireme.RunRecorder(tmp_path / 'run')])
+    lines = [json.loads(line) for line in open(tmp_path / 'run' / 'run.jsonl')]
+    assert [line['resumed'] for line in lines if line['event'] == 'start'] == [False, True]
+
+    def fail(p):
+        raise ValueError('no')
+    with pytest.raises(ValueError):
+        model.train(until_epoch=4, callbacks=[trireme.RunRecorder(tmp_path / 'run'), trireme.Lambda(on_step_end=fail)])
+    assert report_of(tmp_path / 'run')['state'] == 'failed'
+    (tmp_path / 'file').write_text('')
+    with pytest.raises(trireme.Error, match='file'):
+        model.train(until_epoch=5, callbacks=[trireme.RunRecorder(tmp_path / 'file')])

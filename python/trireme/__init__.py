@@ -25,7 +25,7 @@ _WHERE = {
     'data': ('Batch', 'Dataset'), 'model': ('Context', 'Model', 'learning_rate_at'), 'executor': ('Exec',), 'planner': ('Planner', 'read_plan'),
     'graph': ('Graph', 'Node', 'constant', 'input', 'parameter', 'scope', 'state'),
     'callbacks': ('Callback', 'EarlyStop', 'EvaluateEvery', 'History', 'Lambda', 'LossMonitor', 'Metric', 'MetricsRecorder', 'ModelCheckpoint',
-                  'Progress', 'ProgressBar', 'StopTraining', 'TensorBoard', 'TimeMonitor'),
+                  'Progress', 'ProgressBar', 'RunRecorder', 'StopTraining', 'TensorBoard', 'TimeMonitor'),
     'estimator': ('Cluster', 'Estimator', 'EstimatorSpec', 'EvalSpec', 'ParameterServerStrategy', 'RunConfig', 'TrainSpec', 'train_and_evaluate'),
     'tools': ('Tokenizer', 'load_safetensors', 'machine', 'on_log'),
 }

@@ -5219,6 +5219,22 @@ FUNCTIONS = {
         """Flushes to the disk and frees the object, also after an error. NULL is accepted.
           errors   IO, NOSPACE
         """),
+    'trm_record_open': (c_int, (c_char_p, POINTER(c_void_p), POINTER(trm_error),),
+        'path out err',
+        """Opens or creates a record and its folders. Half a line at its end (from a crash) gets a line end.
+          errors   IO, NOMEM
+          owns     caller: trm_record_close(*out)
+        """),
+    'trm_record_line': (c_int, (c_void_p, c_char_p, c_size_t, POINTER(trm_error),),
+        'record json bytes err',
+        """Appends a JSON object by one call of write(2), with the time in front: {"time":...,"event":...}.
+          param    json: [bytes]: an object with members, without a line end
+          errors   INVALID (no such object), IO, NOSPACE, NOMEM
+          threads  any
+        """),
+    'trm_record_close': (None, (c_void_p,),
+        'record',
+        """Closes the record. NULL is accepted."""),
     'trm_npy_write': (c_int, (c_char_p, POINTER(trm_tensor), POINTER(trm_error),),
         'path array err',
         """Writes one array, for numpy.load. bfloat16, which NumPy lacks, is widened to float32.
@@ -5890,6 +5906,14 @@ FUNCTIONS = {
         dropped first. A full disk is logged once and does not stop training.
           param    path: ends in .csv or .jsonl
                    every: 0 = 1
+        """),
+    'trm_run_recorder': (trm_callback, (c_char_p, c_int64,),
+        'directory every',
+        """Appends the events of training to DIRECTORY/run.jsonl, which `trireme report` and `trireme top` read
+        (docs/guides/reports.md): start, steps, evaluations, checkpoints, changes of ranks, end. Rank 0
+        writes. A line that cannot be written is logged once, and training goes on.
+          param    every: a step is written every `every` steps, the first, and the last of an epoch; 0 =
+                   100
         """),
     'trm_tensorboard': (trm_callback, (POINTER(trm_tensorboard_options),),
         'options',

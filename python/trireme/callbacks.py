@@ -163,6 +163,11 @@ def MetricsRecorder(path, every=1):
     return _Library(lambda keep: _c.trm_metrics_recorder(text(path), every))
 
 
+def RunRecorder(directory, every=0):
+    """Appends the events of training to DIRECTORY/run.jsonl, which `python -m trireme report` and `top` read."""
+    return _Library(lambda keep: _c.trm_run_recorder(text(directory), every))
+
+
 def TensorBoard(directory, **more):
     """Writes an event file; more: every_steps, histogram_epochs, graph."""
     return _Library(lambda keep: _c.trm_tensorboard(byref(options(_c.trm_tensorboard_options, dict(more, directory=directory), keep))))

@@ -1,95 +1,50 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The record of a run (contract and drawing in record.h). Threads of the library log while the
- * training reports: each line is built in memory of its own and written by one call of write(2)
- * on a descriptor that appends. */
+ * training reports: trm_record_line may be called by any of them. */
 #include "app/record.h"
 
 #include "app/flags.h"
 
-#include <errno.h>
-#include <fcntl.h>
+#include "trireme/io.h"
+
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <time.h>
-#include <unistd.h>
 
-static atomic_int record = -1; /* descriptor of the open record */
-static atomic_bool failed;     /* a line could not be written */
+static _Atomic(trm_record *) record; /* NULL: none is open */
+static atomic_bool failed;           /* a line could not be written */
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-/* Creates the folders of `path` up to its last slash. A folder that cannot be created is reported
- * by the opening of the file. */
-static void make_folders(char *path) {
-    for (char *slash = strchr(path + 1, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {
-        *slash = '\0';
-        (void)!mkdir(path, 0777);
-        *slash = '/';
-    }
-}
-
-/* Returns whether the file ends inside a line, as a killed process leaves it. */
-static bool ends_inside_line(int fd) {
-    char last = '\n';
-    off_t bytes = lseek(fd, 0, SEEK_END);
-    return bytes > 0 && pread(fd, &last, 1, bytes - 1) == 1 && last != '\n';
-}
-
-/* Contract in record.h. Half a line of an earlier process is ended, so that readers skip that line
- * only. */
 trm_status app_record_open(const char *folder, const char *who, trm_error *err) {
     char path[4096];
+    trm_record *opened;
     int length = snprintf(path, sizeof path, "%s/run%s%s.jsonl", folder, who != NULL ? "-" : "",
                           who != NULL ? who : "");
     if (length < 0 || (size_t)length >= sizeof path) {
         return app_fail(err, TRM_INVALID, "--output %.60s...: the path is too long", folder);
     }
-    make_folders(path);
-    int fd = open(path, O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
-    if (fd < 0) {
-        return app_fail(err, TRM_IO, "%.180s cannot be written: %s", path, strerror(errno));
-    }
-    if (ends_inside_line(fd)) {
-        (void)!write(fd, "\n", 1);
+    trm_status status = trm_record_open(path, &opened, err);
+    if (status != TRM_OK) {
+        return status;
     }
     app_record_close();
     atomic_store(&failed, false);
-    atomic_store(&record, fd);
+    atomic_store(&record, opened);
     return TRM_OK;
 }
 
-void app_record_close(void) {
-    int fd = atomic_exchange(&record, -1);
-    if (fd >= 0) {
-        close(fd);
-    }
-}
+void app_record_close(void) { trm_record_close(atomic_exchange(&record, NULL)); }
 
-bool app_record_is_open(void) { return atomic_load(&record) >= 0; }
+bool app_record_is_open(void) { return atomic_load(&record) != NULL; }
 
 /* ---- lines ----------------------------------------------------------------------------------- */
 
-/* Contract in record.h. The time stands in front of the object's members. */
 bool app_record_line(const char *json, size_t bytes) {
-    struct timespec now;
-    char *line = NULL;
-    size_t length;
-    if (!app_record_is_open() || bytes < 3) {
-        return true;
-    }
-    clock_gettime(CLOCK_REALTIME, &now);
-    FILE *text = open_memstream(&line, &length);
-    bool written = text != NULL;
-    if (written) {
-        fprintf(text, "{\"time\":%lld.%03ld,", (long long)now.tv_sec, now.tv_nsec / 1000000);
-        fwrite(json + 1, 1, bytes - 1, text);
-        fputc('\n', text);
-        written = fclose(text) == 0 && write(atomic_load(&record), line, length) == (ssize_t)length;
-    }
-    free(line);
-    return written || atomic_exchange(&failed, true);
+    trm_error err;
+    trm_record *to = atomic_load(&record);
+    return to == NULL || trm_record_line(to, json, bytes, &err) == TRM_OK ||
+           atomic_exchange(&failed, true);
 }
 
 /* Contract in record.h. A line that cannot be written is left out: training reports that. */

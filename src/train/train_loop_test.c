@@ -448,6 +448,7 @@ static void wrong_use_is_refused(void **state) {
                                     trm_time_monitor(NULL),
                                     trm_evaluate_every(NULL, 1),
                                     trm_metrics_recorder(NULL, 1),
+                                    trm_run_recorder(NULL, 1),
                                     trm_model_checkpoint(&(trm_model_checkpoint_options){0}),
                                     trm_tensorboard(&(trm_tensorboard_options){0})};
     for (size_t i = 0; i < sizeof nowhere / sizeof nowhere[0]; i++) {

@@ -1,0 +1,298 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The callback that keeps the record of a run, which `trireme report` and `top` read. Rank 0 writes;
+ * when it dies in an elastic job, the rank that follows it goes on with the same file.
+ *
+ *      on_begin    options, start          on_checkpoint  checkpoint
+ *      on_step_end step, every N-th one    on_membership  membership
+ *      on_evaluated eval                   on_end         done;   destroy without on_end: error
+ *
+ * A line that cannot be written is logged once, and training goes on. */
+#include "trireme/io.h"
+#include "trireme/train.h"
+
+#include "train/callback.h"
+#include "train/model.h"
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "exec/distributed/batches.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+/* State of trm_run_recorder. */
+typedef struct run_record {
+    char *path;
+    int64_t every;
+    trm_record *record; /* NULL: not open; of other ranks */
+    bool ended, warned;
+    uint64_t first_step; /* global step at which this call began */
+    trmi_text line;      /* the object under construction */
+    /* at the report before */
+    uint64_t told_step;
+    int64_t told_samples, told_epoch;
+    double told_seconds, told_wait, told_ranks;
+} run_record;
+
+/* ---- lines ----------------------------------------------------------------------------------- */
+
+/* Begins an object. */
+static void begin_line(run_record *r, const char *event) {
+    r->line.length = 0;
+    trmi_text_printf(&r->line, "{\"event\":\"%s\"", event);
+}
+
+static void put_text(run_record *r, const char *key, const char *value) {
+    trmi_text_printf(&r->line, ",\"%s\":", key);
+    trmi_text_json_string(&r->line, value);
+}
+
+static void put_real(run_record *r, const char *key, double value) {
+    trmi_text_printf(&r->line, ",\"%s\":", key);
+    trmi_text_json_number(&r->line, value);
+}
+
+static void put_whole(run_record *r, const char *key, int64_t value) {
+    trmi_text_printf(&r->line, ",\"%s\":%lld", key, (long long)value);
+}
+
+static void put_flag(run_record *r, const char *key, bool value) {
+    trmi_text_printf(&r->line, ",\"%s\":%s", key, value ? "true" : "false");
+}
+
+/* Writes the line. Its first failure is logged. */
+static void end_line(run_record *r) {
+    trm_error err;
+    trmi_text_append(&r->line, "}", 1);
+    trm_status status = TRMI_CHECK_MEMORY(&err, &r->line, "for the record of a run");
+    status =
+        status == TRM_OK ? trm_record_line(r->record, r->line.data, r->line.length, &err) : status;
+    if (status != TRM_OK && !r->warned) {
+        trmi_log(TRM_LOG_WARN, "train", "%s; training goes on", err.message);
+        r->warned = true;
+    }
+}
+
+/* ---- hooks ----------------------------------------------------------------------------------- */
+
+/* Writes what is known before the first step: the machine and the model, as the program does. */
+static void write_start(run_record *r, const trm_progress *p) {
+    char host[256] = "";
+    trm_machine machine;
+    trm_exec_info info;
+    (void)gethostname(host, sizeof host - 1);
+    trm_machine_get(&machine);
+    trm_exec_get_info(trm_model_exec(p->model), &info);
+    begin_line(r, "options");
+    put_text(r, "version", trm_version());
+    put_text(r, "host", host);
+    put_whole(r, "cores", machine.cores);
+    trm_comm *comm = trmi_model_comm(p->model);
+    put_whole(r, "ranks", comm != NULL ? trm_comm_size(comm) : 1);
+    put_text(r, "unit", "samples");
+    end_line(r);
+    begin_line(r, "start");
+    put_whole(r, "parameters", info.parameter_count);
+    put_whole(r, "predicted_bytes", info.total_bytes);
+    put_whole(r, "epochs", p->epochs);
+    put_whole(r, "epoch_steps", p->epoch_steps);
+    put_flag(r, "resumed", p->global_step > 0);
+    put_whole(r, "global_step", (int64_t)p->global_step);
+    end_line(r);
+}
+
+/* Opens the record on rank 0. */
+static trm_status begin_record(void *context, const trm_progress *p, trm_error *err) {
+    run_record *r = context;
+    if (trmi_model_rank(p->model) != 0 || r->record != NULL) {
+        return TRM_OK;
+    }
+    TRMI_TRY(trm_record_open(r->path, &r->record, err));
+    r->first_step = r->told_step = p->global_step;
+    write_start(r, p);
+    return TRM_OK;
+}
+
+/* Writes a step every `every` steps, the first, and the last of an epoch, with means since the line
+ * before. Only waiting of this epoch is known for data. */
+static trm_status record_step(void *context, const trm_progress *p, trm_error *err) {
+    run_record *r = context;
+    (void)err;
+    bool due =
+        p->step % r->every == 0 || p->step == p->epoch_steps || p->global_step == r->first_step + 1;
+    if (r->record == NULL || !due) {
+        return TRM_OK;
+    }
+    uint64_t before = r->told_step;
+    double steps = p->global_step > before ? (double)(p->global_step - before) : 1;
+    double seconds = p->busy_seconds - r->told_seconds;
+    double waited = p->wait_seconds - (r->told_epoch == p->epoch ? r->told_wait : 0);
+    double ranks = trm_exec_waiting_seconds(trm_model_exec(p->model));
+    begin_line(r, "step");
+    put_whole(r, "epoch", p->epoch);
+    put_whole(r, "step", p->step);
+    put_whole(r, "global_step", (int64_t)p->global_step);
+    put_real(r, "loss", (double)p->loss);
+    put_real(r, "step_seconds", seconds / steps);
+    put_real(r, "data_wait_seconds", waited / steps);
+    put_real(r, "rank_wait_seconds", (ranks - r->told_ranks) / steps);
+    put_whole(r, "peak_bytes", trm_peak_bytes());
+    if (seconds > 0) {
+        put_real(r, "samples_per_second", (double)(p->samples - r->told_samples) / seconds);
+    }
+    put_real(r, "learning_rate", p->learning_rate);
+    end_line(r);
+    r->told_step = p->global_step;
+    r->told_samples = p->samples;
+    r->told_seconds = p->busy_seconds;
+    r->told_epoch = p->epoch;
+    r->told_wait = p->wait_seconds;
+    r->told_ranks = ranks;
+    return TRM_OK;
+}
+
+static trm_status record_epoch(void *context, const trm_progress *p, trm_error *err) {
+    run_record *r = context;
+    (void)err;
+    if (r->record != NULL) {
+        begin_line(r, "epoch");
+        put_whole(r, "epoch", p->epoch);
+        put_whole(r, "steps", p->epoch_steps);
+        put_whole(r, "global_step", (int64_t)p->global_step);
+        put_real(r, "loss", (double)p->loss);
+        put_real(r, "seconds", p->epoch_seconds);
+        put_real(r, "wait_seconds", p->wait_seconds);
+        end_line(r);
+    }
+    return TRM_OK;
+}
+
+/* Writes the figures that this kind of model has, and the user's metrics. */
+static trm_status record_evaluation(void *context, const trm_progress *p, trm_error *err) {
+    run_record *r = context;
+    const trm_evaluation *e = p->evaluation;
+    (void)err;
+    if (r->record == NULL) {
+        return TRM_OK;
+    }
+    begin_line(r, "eval");
+    put_whole(r, "epoch", p->epoch);
+    put_whole(r, "global_step", (int64_t)p->global_step);
+    put_real(r, "loss", e->loss);
+    const struct {
+        bool is_there;
+        const char *key;
+        double value;
+    } figures[] = {{e->has_top, "top1", e->top1},
+                   {e->has_top, "top5", e->top5},
+                   {e->has_auc, "auc", e->auc},
+                   {e->has_auc, "logloss", e->logloss},
+                   {e->has_auc, "calibration", e->calibration},
+                   {e->has_tokens, "perplexity", e->perplexity},
+                   {e->has_accuracy, "accuracy", e->accuracy},
+                   {e->bits_per_byte > 0, "bits_per_byte", e->bits_per_byte}};
+    for (size_t i = 0; i < sizeof figures / sizeof figures[0]; i++) {
+        if (figures[i].is_there) {
+            put_real(r, figures[i].key, figures[i].value);
+        }
+    }
+    for (int32_t i = 0; i < e->metric_count; i++) {
+        trmi_text_append(&r->line, ",", 1);
+        trmi_text_json_string(&r->line, e->metrics[i].name);
+        trmi_text_append(&r->line, ":", 1);
+        trmi_text_json_number(&r->line, e->metrics[i].value);
+    }
+    put_whole(r, "samples", e->samples);
+    end_line(r);
+    return TRM_OK;
+}
+
+static trm_status record_checkpoint(void *context, const trm_progress *p, trm_error *err) {
+    run_record *r = context;
+    (void)err;
+    if (r->record != NULL) {
+        begin_line(r, "checkpoint");
+        put_text(r, "path", p->checkpoint);
+        put_whole(r, "global_step", (int64_t)p->global_step);
+        end_line(r);
+    }
+    return TRM_OK;
+}
+
+/* Writes who was lost and who has joined; the new rank 0 opens the record first. */
+static trm_status record_membership(void *context, const trm_progress *p, trm_error *err) {
+    run_record *r = context;
+    const trm_membership *m = p->membership;
+    if (m->rank != 0) {
+        return TRM_OK;
+    }
+    if (r->record == NULL) {
+        TRMI_TRY(trm_record_open(r->path, &r->record, err));
+        r->first_step = r->told_step = p->global_step;
+    }
+    begin_line(r, "membership");
+    put_whole(r, "epoch", m->epoch);
+    put_whole(r, "ranks", m->ranks);
+    trmi_text_printf(&r->line, ",\"lost\":[%s],\"joined\":[%s]", m->lost, m->joined);
+    put_real(r, "seconds", m->seconds);
+    put_whole(r, "global_step", (int64_t)p->global_step);
+    end_line(r);
+    return TRM_OK;
+}
+
+static trm_status end_record(void *context, const trm_progress *p, trm_error *err) {
+    run_record *r = context;
+    (void)err;
+    if (r->record != NULL) {
+        begin_line(r, "done");
+        put_whole(r, "global_step", (int64_t)p->global_step);
+        put_real(r, "seconds", p->seconds);
+        put_flag(r, "stopped", p->stopping);
+        end_line(r);
+    }
+    r->ended = true;
+    return TRM_OK;
+}
+
+/* Closes the record. Training that did not come to on_end has failed. */
+static void close_record(void *context) {
+    run_record *r = context;
+    if (r->record != NULL && !r->ended) {
+        begin_line(r, "error");
+        put_text(r, "message", "training has ended with an error");
+        end_line(r);
+    }
+    trm_record_close(r->record);
+    trmi_text_free(&r->line);
+    trmi_free(r->path);
+    trmi_free(r);
+}
+
+trm_callback trm_run_recorder(const char *directory, int64_t every) {
+    static const char name[] = "/run.jsonl";
+    enum { EVERY = 100 };
+    if (directory == NULL) {
+        return trmi_callback_unusable();
+    }
+    size_t bytes = strlen(directory) + sizeof name;
+    run_record *r = trmi_alloc(sizeof *r);
+    char *path = trmi_alloc(bytes);
+    if (r == NULL || path == NULL) {
+        trmi_free(r);
+        trmi_free(path);
+        return trmi_callback_no_memory();
+    }
+    snprintf(path, bytes, "%s%s", directory, name);
+    *r = (run_record){.path = path, .every = every > 0 ? every : EVERY};
+    return (trm_callback){.on_begin = begin_record,
+                          .on_step_end = record_step,
+                          .on_epoch_end = record_epoch,
+                          .on_evaluated = record_evaluation,
+                          .on_checkpoint = record_checkpoint,
+                          .on_membership = record_membership,
+                          .on_end = end_record,
+                          .destroy = close_record,
+                          .context = r};
+}
