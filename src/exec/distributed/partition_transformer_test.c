@@ -6,6 +6,28 @@
 
 #include "trireme/nn.h"
 
+/* One network under one plan: its lines of operators. */
+static void try_plan(network_function network, const char *mesh, const char *lines,
+                     double tolerance) {
+    trm_error err;
+    trmi_mesh parsed;
+    shared *all =
+        mmap(NULL, sizeof *all, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    static outcome one;
+    memset(&one, 0, sizeof one);
+    all->trial = (trial){.network = network,
+                         .variant = 1,
+                         .mesh = mesh,
+                         .backend = "onednn",
+                         .optimizer = {.kind = TRM_MOMENTUM, .momentum = 0.9}};
+    CHECK_OK(trmi_mesh_parse(mesh, &parsed, &err), err);
+    CHECK_OK(run_trial(&all->trial, NULL, &one, &err), err);
+    snprintf(all->trial.plan, TEXT, "trireme-plan 1\nmesh %s\n%s", mesh, lines);
+    ranks_run_joined(trmi_mesh_ranks(&parsed), false, rank_main, all, "ranks");
+    compare(all, &one, trmi_mesh_ranks(&parsed), 0, tolerance);
+    munmap(all, sizeof *all);
+}
+
 static trm_node ids_of(trm_graph *g, int64_t batch, int64_t tokens) {
     return trm_input(g, "ids", TRM_INT32, trm_shape_of(batch, tokens));
 }
@@ -42,6 +64,22 @@ static trm_node words(trm_graph *g, uint64_t v) {
         &(trm_xent_options){.use_ignore_index = v % 2, .ignore_index = 1});
 }
 
+/* So many words that the logits of a rank exist in two chunks of rows, of the larger part of the
+ * vocabulary alone. */
+static trm_node many_words(trm_graph *g, uint64_t v) {
+    enum { BATCH = 5, TOKENS = 671, WORDS = 10001, WIDTH = 4 };
+    (void)v;
+    trm_node table = trm_parameter(g, "words", trm_shape_of(WORDS, WIDTH), TRM_INIT_LINEAR);
+    return trm_linear_cross_entropy(
+        g, trm_embedding(g, table, ids_of(g, BATCH, TOKENS)), table,
+        trm_input(g, "label", TRM_INT32, trm_shape_of(BATCH, TOKENS)), NULL);
+}
+
+static void chunks_of_uneven_vocabularies_are_alike(void **state) {
+    (void)state;
+    try_plan(many_words, "2", "op embedding0 v\nop linear_xent0 k\n", 1e-5);
+}
+
 static void words_cut_at_random(void **state) {
     (void)state;
     try_all(words, 5000, (int)trials(6), "onednn", 1, 1e-5);
@@ -70,6 +108,7 @@ static void bit_for_bit(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(chunks_of_uneven_vocabularies_are_alike),
         cmocka_unit_test(words_cut_at_random), cmocka_unit_test(llama_cut_at_random),
         cmocka_unit_test(gpt2_cut_at_random),  cmocka_unit_test(bert_cut_at_random),
         cmocka_unit_test(bit_for_bit),

@@ -101,6 +101,17 @@ static int64_t product_bytes(const loss_state *s) {
     return most;
 }
 
+/* Returns the classes of the rank that has most: ranks that share the classes have parts that differ
+ * by one at most, and must have the same chunks, whose numbers they exchange. */
+static int64_t most_classes(const trmi_step *step, int64_t classes) {
+    int64_t extent = trmi_part_of(step->attrs)->extent;
+    if (classes <= 0 || extent <= classes) {
+        return classes;
+    }
+    int64_t ranks = (extent + classes / 2) / classes;
+    return trmi_pieces(extent, ranks);
+}
+
 static void size_memory(loss_state *s, const trm_program *program, const trmi_step *step,
                         int threads) {
     const trmi_buffer *x = &program->buffers[step->inputs[0]],
@@ -118,7 +129,8 @@ static void size_memory(loss_state *s, const trm_program *program, const trmi_st
                       .predicts = step->attrs->xent.predicts};
     s->rows = s->width > 0 ? trmi_of_block(step, trm_shape_count(&x->shape) / s->width) : 0;
     s->blocks = trmi_max_i64(1, trmi_pieces(s->classes, COLUMNS));
-    int64_t at_once = trmi_max_i64(LEAST_ROWS, CHUNK_FLOATS / trmi_max_i64(1, s->classes));
+    int64_t at_once =
+        trmi_max_i64(LEAST_ROWS, CHUNK_FLOATS / trmi_max_i64(1, most_classes(step, s->classes)));
     s->chunks = trmi_max_i64(1, trmi_pieces(s->rows, at_once));
     s->numbers_bytes = trmi_round_up(PER_ROW * (s->rows + ROWS_STEP) * (int64_t)sizeof(double), 64);
     s->list_bytes = trmi_round_up((s->rows + 1) * (int64_t)sizeof(int64_t), 64);
